@@ -1,7 +1,7 @@
 /*
- * Inside src/solver/joint only: one search for a joint optimum. joint.c makes the network smaller,
- * rounds.c runs the rounds, model.c writes the programme, proof.c turns its rational solution into
- * integers and its multipliers into cuts, rounded ones where its fractions are too fine.
+ * Inside src/solver/joint only: one search for a joint optimum. joint.c runs its rounds, model.c
+ * writes the programme, proof.c turns its rational solution into integers and its multipliers into
+ * cuts, rounded ones where its fractions are too fine.
  */
 #ifndef COPSE_SOLVER_JOINT_INTERNAL_H
 #define COPSE_SOLVER_JOINT_INTERNAL_H
@@ -54,12 +54,6 @@ struct copse_joint_search {
   int64_t max_whole;               /* of parts */
   struct copse_arena arena;        /* of all arrays but cuts */
 };
-
-/* copse_joint_find on the network as it is. */
-copse_status copse_joint_search(const struct copse_network *network,
-                                const struct copse_joint_group *groups, int n_groups,
-                                const struct copse_joint_options *options, struct copse_joint *out,
-                                struct copse_err *err) COPSE_CHECKED;
 
 /* Roots of equal share, 0 where they are free. */
 static inline int copse_joint_roots(const struct copse_joint_search *s, int group) {

@@ -1,13 +1,477 @@
 /*
- * The search (rounds.c) in a network without relays that never bind, and its result in the whole
+ * The search for the joint optimum by cutting planes: solve the programme of the cuts found so far,
+ * look for cuts that its solution violates by maximum flows, add them, and so on.
+ *
+ *   R and short ways -> parts, exact -> R alone, over all columns -> proof
+ *         ^ better                                  |
+ *         +-----------------------------------------+
+ *
+ * Of whole links it is R alone from the start, then limits on shares that make them even. The
+ * search is made in a network without relays that never bind; its result is lifted to the whole
  * one.
  */
 #include <stdlib.h>
+#include <string.h>
 
-#include "solver/network/contract.h"
 #include "solver/joint/internal.h"
+#include "solver/joint/policy.h"
+#include "solver/lp/equations.h"
+#include "solver/network/contract.h"
+#include "solver/network/flow.h"
 
-/* The same groups in what is left of the network. */
+/* ---- cuts -------------------------------------------------------------------------------- */
+
+/* The graph of a phase: node n_nodes feeds every root its share. */
+static copse_status phase_graph(const struct copse_joint_search *s, bool reduce,
+                                struct copse_flow **out, struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  COPSE_DO(copse_flow_new(network->n_nodes + 1, out, err));
+  for (int v = 0; v < network->n_nodes; v++)
+    if (s->shares[v] > 0) COPSE_DO(copse_flow_change(*out, network->n_nodes, v, s->shares[v], err));
+  for (int e = 0; e < network->n_links; e++) {
+    const struct copse_net_link *link = &network->links[e];
+    if (s->capacities[e] > 0)
+      COPSE_DO(copse_flow_change(*out, reduce ? link->dst : link->src,
+                                 reduce ? link->src : link->dst, s->capacities[e], err));
+  }
+  return COPSE_OK;
+}
+
+/* Whether what goes round must reach terminal i, and that is not looked at as another's image. */
+static bool is_asked(const struct copse_joint_search *s, const struct copse_joint_phase *q, int i) {
+  return (q->sink < 0 || q->sink == i) && copse_joint_leads(q, copse_joint_terminal(s, q, i));
+}
+
+/* Adds to all links of the phase across a cut, or takes away again. */
+static copse_status widen(const struct copse_joint_search *s, const struct copse_joint_phase *q,
+                          struct copse_flow *flow, const bool *inside, int64_t amount,
+                          struct copse_err *err) {
+  for (int e = 0; e < s->network->n_links; e++) {
+    const struct copse_net_link *link = &s->network->links[e];
+    int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
+    if (q->column[e] >= 0 && inside[from] && !inside[to])
+      COPSE_DO(copse_flow_change(flow, from, to, amount, err));
+  }
+  return COPSE_OK;
+}
+
+/* Cuts around one terminal: with each wide enough, what is the next? Several at once save rounds.
+ */
+static copse_status separate_terminal(struct copse_joint_search *s, int phase,
+                                      struct copse_flow *flow, int terminal, int64_t sum,
+                                      int64_t enough, size_t first, struct copse_err *err) {
+  const struct copse_joint_phase *q = &s->phases[phase];
+  int n_nodes = s->network->n_nodes, n = 0,
+      most = s->whole ? COPSE_WHOLE_CUTS_AT_ONCE : COPSE_JOINT_CUTS_AT_ONCE;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  bool *sides[COPSE_JOINT_CUTS_AT_ONCE];
+  while (n < most && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
+    COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n_nodes, sides[n], err));
+    for (int v = 0; v < n_nodes; v++) sides[n][v] = copse_flow_on_source_side(flow, v);
+    if (most > 1) COPSE_DO(widen(s, q, flow, sides[n], sum, err));
+    COPSE_DO(copse_joint_add_cut(s, phase, sides[n++], first, err));
+  }
+  for (int i = 0; i < n && most > 1; i++) COPSE_DO(widen(s, q, flow, sides[i], -sum, err));
+  return COPSE_OK;
+}
+
+/* Adds the cuts that s->shares and capacities violate by more than the slack. */
+static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact,
+                                   struct copse_err *err) {
+  const struct copse_network *network = s->network;
+  const struct copse_joint_phase *q = &s->phases[phase];
+  COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
+  size_t first = s->n_cuts;
+  int64_t sum = 0;
+  int i = 0;
+  for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
+  while (i < copse_joint_terminals(s, q) && !is_asked(s, q, i)) i++;
+  if (i == copse_joint_terminals(s, q)) return COPSE_OK; /* all are images of another phase's */
+  COPSE_DO(phase_graph(s, q->reduce, &flow, err));
+  int64_t enough = exact ? sum : sum - sum / COPSE_JOINT_SLACK_PART;
+  for (; i < copse_joint_terminals(s, q); i++)
+    if (is_asked(s, q, i))
+      COPSE_DO(separate_terminal(s, phase, flow, copse_joint_terminal(s, q, i), sum, enough, first,
+                                 err));
+  return COPSE_OK;
+}
+
+/* What a phase has of a link at a point in units. */
+static int64_t amount_of(const struct copse_joint_search *s, const struct copse_joint_phase *q,
+                         int link, const int64_t *point) {
+  if (q->column[link] < 0) return 0;
+  return q->rest ? s->units[link] - point[q->column[link]] : point[q->column[link]];
+}
+
+/* The cuts that a point in units violates. */
+static copse_status separate(struct copse_joint_search *s, const int64_t *point,
+                             struct copse_err *err) {
+  for (int q = 0; q < s->n_phases; q++) {
+    int group = s->phases[q].group, roots = copse_joint_roots(s, group);
+    if (s->phases[q].sink >= 0) continue; /* its rows make it a flow */
+    memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
+    for (int i = 0; i < s->groups[group].n_members; i++)
+      if (copse_joint_is_root(&s->groups[group], i))
+        s->shares[s->groups[group].members[i]] =
+            roots > 0 ? point[copse_joint_rate_column(s, group)] / roots
+                      : point[s->share[group][i]];
+    for (int e = 0; e < s->network->n_links; e++)
+      s->capacities[e] = amount_of(s, &s->phases[q], e, point);
+    COPSE_DO(separate_phase(s, q, false, err));
+  }
+  return COPSE_OK;
+}
+
+/* The cuts that parts in whole numbers violate. */
+static copse_status separate_parts(struct copse_joint_search *s, const struct copse_joint *found,
+                                   struct copse_err *err) {
+  for (int q = 0; q < s->n_phases; q++) {
+    const struct copse_joint_group *group = &s->groups[s->phases[q].group];
+    const struct copse_joint_part *part = &found->parts[s->phases[q].group];
+    memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
+    for (int i = 0; i < group->n_members; i++) s->shares[group->members[i]] = part->weights[i];
+    memcpy(s->capacities, copse_joint_amounts(&s->phases[q], part),
+           (size_t)s->network->n_links * sizeof *s->capacities);
+    COPSE_DO(separate_phase(s, q, true, err));
+  }
+  return COPSE_OK;
+}
+
+/*
+ * Cuts for the solution at hand. They are looked for half way to a point that is known to be
+ * good first: such cuts are tight near the optimum, where those of the corners that the simplex
+ * method wanders through are not, and far fewer are needed. Ben-Ameur and Neto, "Acceleration of
+ * cutting-plane and column generation algorithms", Networks 49 (2007).
+ */
+static copse_status add_cuts(struct copse_joint_search *s, struct copse_err *err) {
+  size_t before = s->n_cuts;
+  for (int j = 0; j < s->n_columns; j++)
+    s->middle[j] = s->inner[j] + (s->value[j] - s->inner[j]) / 2;
+  COPSE_DO(separate(s, s->middle, err));
+  if (s->n_cuts > before) return COPSE_OK;
+  memcpy(s->inner, s->middle, (size_t)s->n_columns * sizeof *s->inner);
+  return separate(s, s->value, err);
+}
+
+/* ---- rounds ------------------------------------------------------------------------------ */
+
+/* Without anything to send, any division of the links will do. */
+static void set_inner(struct copse_joint_search *s) {
+  for (int e = 0; e < s->network->n_links; e++) {
+    int users = 0;
+    for (int q = 0; q < s->n_phases; q++) users += s->phases[q].column[e] >= 0;
+    for (int q = 0; q < s->n_phases; q++)
+      if (s->phases[q].column[e] >= 0) s->inner[s->phases[q].column[e]] = s->units[e] / users;
+  }
+}
+
+/* What the exact solution of a basis comes to. */
+struct trial {
+  mpq_t *solution, *multipliers; /* [columns], [rows] */
+  size_t rows;
+  struct copse_lp_proof proof;
+};
+
+static void trial_free(struct trial *t) {
+  copse_rationals_free(&t->solution);
+  copse_rationals_free(&t->multipliers);
+  *t = (struct trial){0};
+}
+
+static copse_status try_basis(const struct copse_joint_search *s, struct trial *t,
+                              struct copse_err *err) {
+  trial_free(t);
+  t->rows = (size_t)copse_lp_rows(s->lp);
+  COPSE_DO(copse_rationals_new((size_t)s->n_columns, &t->solution, err));
+  COPSE_DO(copse_rationals_new(t->rows, &t->multipliers, err));
+  return copse_lp_exact(s->lp, s->whole ? COPSE_WHOLE_EQUATIONS : COPSE_JOINT_EQUATIONS,
+                        t->solution, t->multipliers, &t->proof, err);
+}
+
+/* Parts from the basis at hand. *done: they hold and are in *out, or there are none. Else cuts
+ * were added that they violate. */
+static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *out, bool *found,
+                              bool *done, struct copse_err *err) {
+  COPSE_AT_END(trial_free) struct trial trial = {0};
+  size_t before = s->n_cuts;
+  *found = false;
+  *done = true;
+  COPSE_DO(try_basis(s, &trial, err));
+  if (trial.proof.feasible) COPSE_DO(copse_joint_parts(s, trial.solution, out, found, err));
+  s->rounded = trial.proof.feasible && !*found;
+  if (s->rounded) COPSE_DO(copse_joint_round(s, trial.solution, out, found, err));
+  if (*found) COPSE_DO(separate_parts(s, out, err));
+  *done = s->n_cuts == before;
+  *found = *found && *done;
+  return COPSE_OK;
+}
+
+static void take_values(struct copse_joint_search *s) {
+  for (int j = 0; j < s->n_columns; j++) s->value[j] = copse_lp_units(s->lp, j);
+  for (int e = 0; s->whole && e < s->network->n_links; e++) {
+    int column = s->phases[0].column[e];
+    if (column >= 0 && s->value[column] > s->units[e]) s->value[column] = s->units[e];
+  }
+}
+
+/* Until the optimum of the cuts so far violates none, in rationals. Columns are opened, if at all,
+ * only where no cut is missing, else the programme finds ways around those that are not there. */
+static copse_status find_parts(struct copse_joint_search *s, bool open,
+                               const struct copse_progress *progress, struct copse_joint *out,
+                               bool *found, struct copse_err *err) {
+  bool done = false;
+  *found = false;
+  while (!done && out->rounds < COPSE_JOINT_ROUNDS) {
+    out->rounds++;
+    if (!copse_lp_solve(s->lp)) return COPSE_OK;
+    copse_progress_report(progress, "groups", out->rounds, 0);
+    take_values(s);
+    size_t before = s->n_cuts;
+    COPSE_DO(add_cuts(s, err));
+    if (s->n_cuts == before && (!open || copse_lp_open_gaining(s->lp) == 0))
+      COPSE_DO(try_parts(s, out, found, &done, err));
+  }
+  if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
+  return COPSE_OK;
+}
+
+static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct copse_q rate) {
+  mpq_t sum, q;
+  mpq_inits(sum, q, NULL);
+  for (int g = 0; g < s->n_rates; g++) {
+    mpq_set_ui(q, 0, 1);
+    copse_joint_rate(s, g, solution, q);
+    mpq_add(sum, sum, q);
+  }
+  mpq_set_si(q, rate.num, (unsigned long)rate.den);
+  bool same = mpq_equal(sum, q);
+  mpq_clears(sum, q, NULL);
+  return same;
+}
+
+static int64_t sum_rates(const struct copse_joint_search *s) {
+  int64_t sum = 0;
+  for (int g = 0; g < s->n_rates; g++) sum += s->value[copse_joint_rate_column(s, g)];
+  return sum;
+}
+
+/* Over all columns. */
+static bool solve_all_columns(struct copse_joint_search *s) {
+  do {
+    if (!copse_lp_solve(s->lp)) return false;
+  } while (copse_lp_open_gaining(s->lp) > 0);
+  return true;
+}
+
+static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *trial,
+                                    struct copse_joint *out, bool *fits, struct copse_err *err) {
+  copse_status status = copse_joint_proof(s, trial->multipliers, out, fits, err);
+  if (status != COPSE_OK || *fits || s->n_rates > 1) return status;
+  s->rounded = true;
+  copse_joint_round_multipliers(trial->multipliers, trial->rows);
+  return copse_joint_proof(s, trial->multipliers, out, fits, err);
+}
+
+/*
+ * A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
+ * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
+ * the rate has not come down for so many rounds.
+ */
+static copse_status find_proof(struct copse_joint_search *s, int most_idle,
+                               const struct copse_progress *progress, struct copse_joint *out,
+                               bool *proved, bool *better, struct copse_err *err) {
+  COPSE_AT_END(trial_free) struct trial trial = {0};
+  int64_t reached = sum_rates(s), least = INT64_MAX;
+  int idle = 0;
+  size_t before;
+  *proved = *better = false;
+  do {
+    if (out->rounds++ >= COPSE_JOINT_ROUNDS || !solve_all_columns(s)) return COPSE_OK;
+    copse_progress_report(progress, "groups", out->rounds, 0);
+    take_values(s);
+    if (sum_rates(s) - reached < COPSE_JOINT_SAME_RATE) {
+      COPSE_DO(try_basis(s, &trial, err));
+      *proved = trial.proof.optimal && (s->rounded || has_rate(s, trial.solution, out->rate));
+    }
+    if (*proved) return hand_over_proof(s, &trial, out, proved, err);
+    idle = least - sum_rates(s) > COPSE_JOINT_SAME_RATE ? 0 : idle + 1;
+    least = sum_rates(s);
+    before = s->n_cuts;
+    COPSE_DO(add_cuts(s, err));
+  } while (s->n_cuts > before && idle < most_idle);
+  *better = true;
+  return COPSE_OK;
+}
+
+/* Of how many groups a rate's column is; 1 where all have the same. */
+static int rate_uses(const struct copse_joint_search *s, int column) {
+  int n = 0;
+  for (int g = 0; g < s->n_groups; g++) n += s->twin[g] == column;
+  return s->n_rates > 1 ? n : 1;
+}
+
+/* R, and less of the links where R does not suffer. */
+static void want_lean(struct copse_joint_search *s) {
+  for (int j = 0; j < s->n_rates; j++)
+    copse_lp_set_objective(s->lp, j,
+                           rate_uses(s, j) * COPSE_JOINT_RATE_WORTH * (s->n_places + s->n_columns));
+  for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
+}
+
+static void want_rate(struct copse_joint_search *s) {
+  for (int j = 0; j < s->n_columns; j++)
+    copse_lp_set_objective(s->lp, j, j < s->n_rates ? rate_uses(s, j) : 0);
+}
+
+static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,
+                           struct copse_joint *out, struct copse_err *err) {
+  bool found, proved = false, better = true;
+  struct copse_q before = COPSE_Q_ZERO;
+  int most_idle = COPSE_JOINT_IDLE_ROUNDS;
+  out->outcome = COPSE_JOINT_UNPROVED;
+  while (better) {
+    want_lean(s);
+    COPSE_DO(find_parts(s, false, progress, out, &found, err));
+    bool gained = found && copse_q_cmp(out->rate, before) > 0;
+    if (!found || (!gained && most_idle > COPSE_JOINT_IDLE_ROUNDS)) break;
+    most_idle = gained ? COPSE_JOINT_IDLE_ROUNDS : COPSE_JOINT_ROUNDS;
+    before = out->rate;
+    want_rate(s);
+    COPSE_DO(find_proof(s, most_idle, progress, out, &proved, &better, err));
+  }
+  if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
+    want_rate(s);
+    COPSE_DO(find_parts(s, true, progress, out, &found, err));
+    if (found) COPSE_DO(find_proof(s, COPSE_JOINT_ROUNDS, progress, out, &proved, &better, err));
+  }
+  if (proved) out->outcome = s->rounded ? COPSE_JOINT_CLOSE : COPSE_JOINT_PROVED;
+  return COPSE_OK;
+}
+
+/* ---- whole links ------------------------------------------------------------------------- */
+
+/* The exact solution of the basis at hand: proved, or violating cuts that are added. With limits on
+ * shares it is not proved, and only taken if it has the rate that *out has. */
+static copse_status try_whole(struct copse_joint_search *s, bool limited, struct copse_joint *out,
+                              bool *done, struct copse_err *err) {
+  const struct copse_q rate = out->rate;
+  COPSE_AT_END(trial_free) struct trial trial = {0};
+  size_t before = s->n_cuts;
+  bool found;
+  *done = true;
+  out->outcome = COPSE_JOINT_UNPROVED;
+  COPSE_DO(try_basis(s, &trial, err));
+  found = limited ? trial.proof.feasible && has_rate(s, trial.solution, rate) : trial.proof.optimal;
+  if (found) COPSE_DO(copse_joint_parts(s, trial.solution, out, &found, err));
+  if (found) COPSE_DO(separate_parts(s, out, err));
+  *done = s->n_cuts == before;
+  if (!found || !*done) return COPSE_OK;
+  if (!limited) COPSE_DO(copse_joint_proof(s, trial.multipliers, out, &found, err));
+  if (found) out->outcome = COPSE_JOINT_PROVED;
+  return COPSE_OK;
+}
+
+/* The same rate with no share above s's limits, into *out if there is such a solution. */
+static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *out, bool *done,
+                              struct copse_err *err) {
+  struct copse_joint_part *before = out->parts;
+  const struct copse_q rate = out->rate;
+  *done = false;
+  for (int round = 0; round < COPSE_WHOLE_LIMITED_ROUNDS; round++) {
+    if (!copse_lp_solve(s->lp)) break;
+    if (copse_lp_objective(s->lp) < copse_q_to_double(rate) * (1 - COPSE_WHOLE_ROUNDING)) break;
+    take_values(s);
+    size_t n_cuts = s->n_cuts;
+    COPSE_DO(add_cuts(s, err));
+    if (s->n_cuts > n_cuts) continue;
+    COPSE_DO(try_whole(s, true, out, done, err));
+    if (*done) break;
+  }
+  *done = *done && out->outcome == COPSE_JOINT_PROVED;
+  if (!*done) out->parts = before;
+  out->rate = rate;
+  out->parts[0].broadcast_potentials = before[0].broadcast_potentials;
+  out->parts[0].reduce_potentials = before[0].reduce_potentials;
+  out->outcome = COPSE_JOINT_PROVED;
+  return COPSE_OK;
+}
+
+/*
+ * The corner of the optimal shares that the simplex method stops at has few roots with much each,
+ * so few trees that share every link, and high ones. As even shares as the optimum allows, by
+ * powers of two of 1/n, make lower trees.
+ */
+static copse_status even_out(struct copse_joint_search *s, struct copse_joint *out,
+                             struct copse_err *err) {
+  struct copse_q limit;
+  bool done = false;
+  int n = s->groups[0].n_members;
+  for (int64_t most = 1; most < n && !done; most *= 2) {
+    if (copse_q_make(most, n, &limit, err) != COPSE_OK ||
+        copse_q_mul(out->rate, limit, &limit, NULL) != COPSE_OK)
+      break;
+    for (int i = 0; i < n; i++) copse_lp_set_upper(s->lp, s->share[0][i], limit);
+    COPSE_DO(try_limit(s, out, &done, err));
+  }
+  return COPSE_OK;
+}
+
+static copse_status search_whole(struct copse_joint_search *s,
+                                 const struct copse_joint_options *options, struct copse_joint *out,
+                                 struct copse_err *err) {
+  const struct copse_q known = options->at_least;
+  double enough = known.num > 0 ? copse_q_to_double(known) * (1 + COPSE_WHOLE_ROUNDING) : 0;
+  bool done = false;
+  for (int i = 0; i < s->groups[0].n_members; i++) copse_lp_set_objective(s->lp, s->share[0][i], 1);
+  while (!done && out->rounds++ < COPSE_JOINT_ROUNDS) {
+    out->outcome = COPSE_JOINT_UNPROVED;
+    if (!copse_lp_solve(s->lp)) return COPSE_OK;
+    out->outcome = COPSE_JOINT_NOT_BETTER;
+    if (!(copse_lp_objective(s->lp) > enough)) return COPSE_OK;
+    out->outcome = COPSE_JOINT_TOO_LARGE;
+    copse_progress_report(options->progress, "shares", out->rounds, 0);
+    take_values(s);
+    size_t before = s->n_cuts;
+    COPSE_DO(add_cuts(s, err));
+    if (s->n_cuts > before) continue;
+    COPSE_DO(try_whole(s, false, out, &done, err));
+    if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
+  }
+  if (out->outcome == COPSE_JOINT_PROVED) return even_out(s, out, err);
+  return COPSE_OK;
+}
+
+static void release_search(struct copse_joint_search *s) {
+  copse_lp_free(s->lp);
+  free(s->cuts);
+  copse_arena_free(&s->arena);
+}
+
+static copse_status search_in(const struct copse_network *network,
+                              const struct copse_joint_group *groups, int n_groups,
+                              const struct copse_joint_options *options, struct copse_joint *out,
+                              struct copse_err *err) {
+  COPSE_AT_END(release_search)
+  struct copse_joint_search s = {
+      .network = network,
+      .groups = groups,
+      .n_groups = n_groups,
+      .n_rates = options->separate ? n_groups : 1,
+      .whole = options->whole_links,
+      .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
+  bool small;
+  *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
+  COPSE_DO(copse_joint_model(&s, options, &small, err));
+  out->columns = s.n_columns;
+  if (!small) return COPSE_OK;
+  set_inner(&s);
+  COPSE_DO(s.whole ? search_whole(&s, options, out, err) : search(&s, options->progress, out, err));
+  return COPSE_OK;
+}
+
+/* ---- in what is left of the network ------------------------------------------------------- */
+
+/* The same groups there. */
 struct small {
   const struct copse_network *network;
   const struct copse_joint_group *groups;
@@ -165,11 +629,10 @@ copse_status copse_joint_find(const struct copse_network *network,
   COPSE_DO(contract(&m));
   COPSE_DO(map_symmetries(&m, options, &fits));
   if (!fits || m.contraction.n_merges == 0)
-    return copse_joint_search(network, groups, n_groups, options, out, err);
+    return search_in(network, groups, n_groups, options, out, err);
   COPSE_DO(COPSE_ARRAY(&m.arena, (size_t)n_groups, m.small_groups, err));
   for (int g = 0; g < n_groups; g++) COPSE_DO(map_group(&m, &groups[g], &m.small_groups[g]));
-  COPSE_DO(
-      copse_joint_search(&m.contraction.network, m.small_groups, n_groups, &m.options, out, err));
+  COPSE_DO(search_in(&m.contraction.network, m.small_groups, n_groups, &m.options, out, err));
   return lift(&m);
 }
 

@@ -1,6 +1,6 @@
 /*
  * The linear programme of joint.h: its columns, one for all that symmetries make one, and its rows.
- * Cuts are added to it while it is solved (rounds.c).
+ * Cuts are added to it while it is solved (joint.c).
  *
  *   columns:  rates | free shares of members | links of use, phase by phase
  *   rows:     shares add up to the rate; links' capacities; balance at relays; cuts

@@ -57,26 +57,9 @@ struct copse_place_load {
 /* For qsort: fewest tokens first, equal ones by number. */
 int copse_place_by_load(const void *a, const void *b);
 
-/* Improves rank_of in place. */
-copse_status copse_place_search(const struct copse_place_model *model, int *rank_of, int64_t *time,
-                                int64_t *evaluations, struct copse_err *err) COPSE_CHECKED;
-/* The first placement: most wanted experts first, each where the time grows least. */
-copse_status copse_place_greedy(const struct copse_place_model *model, int *rank_of,
-                                struct copse_err *err) COPSE_CHECKED;
-
-/*
- * Lower bounds of the time of a step's all-to-all given where one expert is:
- * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The model's arena owns it.
- */
-copse_status copse_place_implied(struct copse_place_model *model, int64_t **implied,
-                                 struct copse_err *err) COPSE_CHECKED;
-
-/* The relaxation's bound; may find a better placement on its way. */
-copse_status copse_place_bound(const struct copse_place_model *model, const int64_t *implied,
-                               struct copse_placement *best, struct copse_err *err) COPSE_CHECKED;
-
-/* Branch and cut, if the problem is small enough; updates best. */
-copse_status copse_place_ilp(const struct copse_place_model *model, const int64_t *implied,
-                             struct copse_placement *best, struct copse_err *err) COPSE_CHECKED;
+/* Bounds of the time: the relaxation's, then those of branch and cut, if the problem is small
+ * enough. Either may find a better placement on its way. */
+copse_status copse_place_prove(struct copse_place_model *model, struct copse_placement *best,
+                               struct copse_err *err) COPSE_CHECKED;
 
 #endif

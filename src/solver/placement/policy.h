@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-/* Local search (search.c): late acceptance over HISTORY steps, in exchanges times steps looked at;
+/* Local search (place.c): late acceptance over HISTORY steps, in exchanges times steps looked at;
  * at most ANNEAL_SWEEPS times all exchanges there are. Then descent to a local optimum. */
 #define ANNEAL_WORK ((int64_t)60000000)
 #define ANNEAL_SWEEPS 400
@@ -22,7 +22,7 @@
 #define BOUND_WORK ((int64_t)3000000000)
 #define WEIGHT_BITS 30
 
-/* Branch and cut (ilp.c): beyond these it would not get far in the time that anybody waits. */
+/* Branch and cut (bound.c): beyond these it would not get far in the time that anybody waits. */
 #define MAX_BINARIES 1200
 #define MAX_NONZEROS 400000
 #define MAX_NODES 20000

@@ -1,5 +1,5 @@
 /* Tree packing on graphs without relays: spanning trees, counts and loads. */
-#include "solver/trees/pack.h"
+#include "solver/trees/general.h"
 
 #include <limits.h>
 #include <stdlib.h>

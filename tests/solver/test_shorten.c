@@ -1,5 +1,5 @@
 /* Shortened forests: the same load on every link, still trees, lower. */
-#include "solver/trees/shorten.h"
+#include "solver/trees/forest.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Edge splitting: relays gone, every terminal still served, paths within capacity. */
-#include "solver/trees/split.h"
+#include "solver/trees/general.h"
 
 #include <limits.h>
 #include <stdio.h>

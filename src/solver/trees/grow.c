@@ -20,7 +20,6 @@
 #include "solver/network/cuts.h"
 #include "solver/policy.h"
 #include "solver/trees/maker.h"
-#include "solver/trees/shorten.h"
 
 struct grown_edge {
   int src, dst;
@@ -510,7 +509,7 @@ copse_status copse_make_single(const struct copse_tree_problem *problem,
  * and that is all that the base trees must respect. They span all terminals, and so do their
  * images. The products move no root onto itself, but for the one that moves nothing: so k trees of
  * every base root are k trees of every root. That the rate is the optimum's follows from k and
- * the capacities, as it does for the trees of trees/pack.h.
+ * the capacities, as it does for the trees of trees/general.h.
  *
  *      ring of 4, turned by one:  a > b > c > d      base tree of root a
  *                                 b > c > d > a      its images are those of b, c and d: every

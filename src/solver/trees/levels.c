@@ -22,7 +22,6 @@
 #include "base/rational.h"
 #include "solver/network/cuts.h"
 #include "solver/policy.h"
-#include "solver/trees/shorten.h"
 
 /* How a tree comes to a terminal: over links g->path[first] .. [first + n - 1]. */
 struct way {

@@ -56,7 +56,7 @@ copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
  * left: each tree then goes on from hosts that the others have left alone, and uses few of them up.
  * Trees as alike as the narrowest link allows are grown as one, or in smaller families where that
  * makes them lower. Nothing is asked of a link but what is left of it: the trees are their own
- * proof. In the end edges change places (trees/shorten.h). A heuristic, which finds trees on
+ * proof. In the end edges change places (trees/forest.h). A heuristic, which finds trees on
  * clusters of hosts.
  * Complexity: (trees) * (terminals) * (links within the reach of a terminal over relays).
  */
@@ -77,7 +77,7 @@ copse_status copse_make_single(const struct copse_tree_problem *problem,
  *
  * The trees are their own proof: they span, and use no link more often than its capacity. A
  * heuristic; no trees where trees times terminals are more than COPSE_LEVELS_MOST. Each tree is of
- * multiplicity one; equal ones are merged in the end, when edges change places (trees/shorten.h).
+ * multiplicity one; equal ones are merged in the end, when edges change places (trees/forest.h).
  * Deterministic. Memory: about 40 bytes for each edge of each tree. Complexity: trees * terminals
  * searches, each of the links around a terminal; exchanges are limited.
  */

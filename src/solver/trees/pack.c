@@ -7,9 +7,9 @@
  *       x  ~~ what is left ~~> y             flows to y beyond the others' needs is safe to take
  *
  * In this file: the trees of one root, then the order of the whole, by trust and with its proof.
- * The sources are in pack.h.
+ * The sources are in general.h.
  */
-#include "solver/trees/pack.h"
+#include "solver/trees/general.h"
 
 #include <stdlib.h>
 #include <string.h>

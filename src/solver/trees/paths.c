@@ -8,7 +8,7 @@
  * At the end packed trees are laid on physical links: a tree whose edge needs several pieces
  * becomes several trees.
  */
-#include "solver/trees/paths.h"
+#include "solver/trees/general.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
  * In this file: the trees at hand, swaps of single edges, swaps of whole branches, the order of
  * all.
  */
-#include "solver/trees/shorten.h"
+#include "solver/trees/forest.h"
 
 #include <limits.h>
 #include <stdlib.h>

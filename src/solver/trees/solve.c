@@ -1,13 +1,7 @@
 /*
  * From a network to its optimum (trees/optimum.h), to integer capacities that carry k trees per
  * root, and to the trees. Those come from the first maker of a table that fits the problem and
- * finds trees; the last one always does:
- *
- *   relays split off      trees packed          laid on physical paths
- *
- *     a --- w --- b         a ----- b            a > w > b
- *           |         =>     \     /      =>     a > w > c
- *           c                 \ c /
+ * finds trees; the last one always does (trees/general.h).
  *
  * ForestColl (Zhao et al., arXiv 2402.06787) makes trees this way.
  */
@@ -17,11 +11,8 @@
 
 #include "base/clock.h"
 #include "solver/policy.h"
+#include "solver/trees/general.h"
 #include "solver/trees/maker.h"
-#include "solver/trees/pack.h"
-#include "solver/trees/paths.h"
-#include "solver/trees/shorten.h"
-#include "solver/trees/split.h"
 
 /* ---- makers ------------------------------------------------------------------------------ */
 

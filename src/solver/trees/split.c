@@ -11,7 +11,7 @@
  * graphs", Ann. Discrete Math. 3 (1978); J. Bang-Jensen, A. Frank and B. Jackson, "Preserving and
  * increasing local edge-connectivity in mixed graphs", SIAM J. Discrete Math. 8 (1995).
  */
-#include "solver/trees/split.h"
+#include "solver/trees/general.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "solver/alltoall/policy.h"
-#include "solver/lp/equations.h"
+#include "solver/lp/linear_programme.h"
 #include "solver/lp/mixture.h"
 #include "solver/network/shortest.h"
 

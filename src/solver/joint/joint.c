@@ -15,7 +15,6 @@
 
 #include "solver/joint/internal.h"
 #include "solver/joint/policy.h"
-#include "solver/lp/equations.h"
 #include "solver/network/contract.h"
 #include "solver/network/flow.h"
 

@@ -10,7 +10,6 @@
 #include "base/graph.h"
 #include "solver/joint/internal.h"
 #include "solver/joint/policy.h"
-#include "solver/lp/equations.h"
 #include "solver/network/flow.h"
 
 /* False beyond 64 bits. */

@@ -1,6 +1,6 @@
 /*
  * Linear programmes with integers in them that grow by rows, as cutting planes want it: GLPK's
- * simplex method in floating point, and its last basis worked out in rationals.
+ * simplex method in floating point, and its last basis worked out in GMP rationals.
  */
 #ifndef COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
 #define COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
@@ -57,5 +57,16 @@ struct copse_lp_proof {
 copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
                             mpq_t *multipliers, struct copse_lp_proof *proof,
                             struct copse_err *err) COPSE_CHECKED;
+
+/* An array of zeros for the caller to free. COPSE_NOMEM. */
+copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) COPSE_CHECKED;
+/* Frees *rationals, unless it is NULL; for COPSE_AT_END. */
+void copse_rationals_free(mpq_t **rationals);
+
+/*
+ * A common denominator, at most `limit`, under which every value (finite, >= 0) is within
+ * `slack` of an integer; 0 if continued fractions find none.
+ */
+int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack);
 
 #endif

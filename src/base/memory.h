@@ -20,6 +20,10 @@ copse_status copse_calloc(size_t n, size_t size, void *out_pointer,
 copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
                         struct copse_err *err) COPSE_CHECKED;
 
+/* The same for an array and its capacity, each named once. */
+#define COPSE_GROW(array, capacity, need, err) \
+  copse_grow(&(array), &(capacity), need, sizeof *(array), err)
+
 /*
  * Before a declaration: release(&variable) is called where the variable's block ends, whichever way
  * (an attribute of GCC and Clang). The variable must be initialised. The last declared goes first.
@@ -44,7 +48,7 @@ copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size,
   copse_arena_array(arena, n, sizeof *(array), &(array), err)
 /* The same for several pointers to `type`, each given by its address: n elements each. */
 #define COPSE_ARRAYS(arena, n, type, err, ...) \
-  copse_arena_arrays(arena, n, sizeof(type), (type **const[]){__VA_ARGS__, NULL}, err)
+  copse_arena_arrays(arena, n, sizeof(type), (type **[]){__VA_ARGS__, NULL}, err)
 copse_status copse_arena_arrays(struct copse_arena *arena, size_t n, size_t size,
                                 const void *out_pointers, struct copse_err *err) COPSE_CHECKED;
 char *copse_arena_strdup(struct copse_arena *arena, const char *text);

@@ -205,8 +205,7 @@ static copse_status keep_tree(struct search *s, int base, struct copse_err *err)
   /* the first tree of each source is a solution by itself, should no master be solved */
   struct column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
-  COPSE_DO(
-      copse_grow(&s->columns, &s->columns_capacity, s->n_columns + 1, sizeof *s->columns, err));
+  COPSE_DO(COPSE_GROW(s->columns, s->columns_capacity, s->n_columns + 1, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)column.n_loads, column.loads, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_nodes, column.via, err));
   memcpy(column.via, s->shortest.via, (size_t)network->n_nodes * sizeof *column.via);
@@ -619,7 +618,7 @@ static copse_status add_path(struct collector *k, size_t first,
     p->amount += path->amount;
     return COPSE_OK;
   }
-  COPSE_DO(copse_grow(&k->paths, &k->capacity, k->n + 1, sizeof *k->paths, err));
+  COPSE_DO(COPSE_GROW(k->paths, k->capacity, k->n + 1, err));
   int *copy = copse_arena_alloc(&k->arena, (size_t)n, sizeof *copy);
   if (!copy) return copse_fail_nomem(err);
   memcpy(copy, k->s->nodes + at, (size_t)n * sizeof *copy);

@@ -14,6 +14,7 @@ struct copse_joint_phase {
   bool reduce;
   bool rest;      /* has what the phase before it, of the same columns, leaves of each link */
   int sink;       /* the member that all goes to; -1: to every terminal */
+  bool *terminal; /* [n_nodes] */
   int *column;    /* [n_links] of a_q[e] and all its images, -1: of no use to it */
   int *relay_row; /* [n_nodes] of the balance, with a sink of what a node adds; -1: none */
   int *anchor;    /* [n_nodes] the only node that a relay of no use hangs on, -1: of use */

@@ -18,13 +18,6 @@
 
 /* ---- what is what ---------------------------------------------------------------------------- */
 
-static void mark_terminals(const struct copse_joint_search *s,
-                           const struct copse_joint_phase *phase, bool *terminal) {
-  memset(terminal, 0, (size_t)s->network->n_nodes * sizeof *terminal);
-  for (int i = 0; i < copse_joint_terminals(s, phase); i++)
-    terminal[copse_joint_terminal(s, phase, i)] = true;
-}
-
 /* ---- symmetries ---------------------------------------------------------------------------- */
 
 /* Disjoint sets (base/graph.h) of what they make one: the places of nodes and links in phases,
@@ -208,9 +201,11 @@ static void add_end(struct ends *end, int neighbour) {
 
 /* Leaves out links at closed nodes, and, again and again, relays from which the only way leads
  * back: anchor[v] is then where to. */
-static copse_status prune(const struct copse_joint_search *s, const bool *member,
-                          const bool *closed, bool *useful, int *anchor, struct copse_err *err) {
+static copse_status prune(const struct copse_joint_search *s, struct copse_joint_phase *phase,
+                          bool *useful, struct copse_err *err) {
   const struct copse_network *network = s->network;
+  const bool *closed = s->groups[phase->group].closed;
+  int *anchor = phase->anchor;
   COPSE_AT_END(copse_free_at) struct ends *ends = NULL;
   COPSE_DO(copse_calloc((size_t)network->n_nodes, sizeof *ends, &ends, err));
   for (int v = 0; v < network->n_nodes; v++) anchor[v] = -1;
@@ -225,7 +220,7 @@ static copse_status prune(const struct copse_joint_search *s, const bool *member
       add_end(&ends[network->links[e].dst], network->links[e].src);
     }
     for (int v = 0; v < network->n_nodes; v++) {
-      if (member[v] || ends[v].n == 0 || ends[v].several) continue;
+      if (phase->terminal[v] || ends[v].n == 0 || ends[v].several) continue;
       if (anchor[ends[v].neighbour] == v) continue; /* two relays with nothing but each other */
       anchor[v] = ends[v].neighbour;
       again = true;
@@ -238,7 +233,7 @@ static copse_status prune(const struct copse_joint_search *s, const bool *member
 }
 
 static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, int sink,
-                              bool *terminal, bool *useful, struct copse_err *err) {
+                              bool *useful, struct copse_err *err) {
   struct copse_joint_phase *phase = &s->phases[s->n_phases++];
   size_t nodes = (size_t)s->network->n_nodes;
   phase->group = group;
@@ -248,8 +243,10 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_links, phase->column, err));
   COPSE_DO(
       COPSE_ARRAYS(&s->arena, nodes, int, err, &phase->relay_row, &phase->anchor, &phase->leader));
-  mark_terminals(s, phase, terminal);
-  COPSE_DO(prune(s, terminal, s->groups[group].closed, useful, phase->anchor, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, phase->terminal, err));
+  for (int i = 0; i < copse_joint_terminals(s, phase); i++)
+    phase->terminal[copse_joint_terminal(s, phase, i)] = true;
+  COPSE_DO(prune(s, phase, useful, err));
   for (int e = 0; e < s->network->n_links; e++) {
     phase->column[e] = useful[e] ? 0 : -1;
     s->n_places += useful[e];
@@ -262,14 +259,13 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
 
 /* In trees a way from one terminal ends at the next; what goes to a member passes through others.
  */
-static bool leads_on(const struct copse_joint_phase *phase, const bool *terminal, int from,
-                     int node) {
-  return node == from || !terminal[node] || phase->sink >= 0;
+static bool leads_on(const struct copse_joint_phase *phase, int from, int node) {
+  return node == from || !phase->terminal[node] || phase->sink >= 0;
 }
 
 /* Breadth-first search from one terminal over links of use: hops [n_nodes], -1: not reached. */
 static void count_hops(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
-                       const bool *terminal, int from, int *hops) {
+                       int from, int *hops) {
   for (int v = 0; v < s->network->n_nodes; v++) hops[v] = -1;
   hops[from] = 0;
   bool more = true;
@@ -278,7 +274,7 @@ static void count_hops(const struct copse_joint_search *s, const struct copse_jo
     for (int e = 0; e < s->network->n_links; e++) {
       const struct copse_net_link *link = &s->network->links[e];
       if (phase->column[e] < 0 || hops[link->src] != hop || hops[link->dst] >= 0 ||
-          !leads_on(phase, terminal, from, link->src))
+          !leads_on(phase, from, link->src))
         continue;
       hops[link->dst] = hop + 1;
       more = true;
@@ -286,63 +282,58 @@ static void count_hops(const struct copse_joint_search *s, const struct copse_jo
   }
 }
 
-/* Opens the links of all shortest ways from `from` to other terminals. wanted [n_nodes] is used. */
+/* Opens the columns of the links of all shortest ways from `from` to other terminals. wanted
+ * [n_nodes] is used. */
 static void mark_ways(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
-                      const bool *terminal, int from, const int *hops, bool *wanted, bool *open) {
+                      int from, const int *hops, bool *wanted, bool *open) {
   int most = 0, sink = phase->sink < 0 ? -1 : copse_joint_terminal(s, phase, phase->sink);
   for (int v = 0; v < s->network->n_nodes; v++) {
-    wanted[v] = terminal[v] && v != from && hops[v] > 0 && (sink < 0 || v == sink);
+    wanted[v] = phase->terminal[v] && v != from && hops[v] > 0 && (sink < 0 || v == sink);
     if (hops[v] > most) most = hops[v];
   }
   for (int hop = most; hop > 0; hop--)
     for (int e = 0; e < s->network->n_links; e++) {
       const struct copse_net_link *link = &s->network->links[e];
       if (phase->column[e] < 0 || hops[link->dst] != hop || hops[link->src] != hop - 1 ||
-          !wanted[link->dst] || !leads_on(phase, terminal, from, link->src))
+          !wanted[link->dst] || !leads_on(phase, from, link->src))
         continue;
-      open[e] = true;
+      open[phase->column[e]] = true;
       wanted[link->src] = true;
     }
 }
 
 /* Few links are of use in the end: those of shortest ways, and what the programme asks for. */
 static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
-  const struct copse_network *network = s->network;
-  size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  bool *terminal, *wanted, *open, *column_open;
+  size_t nodes = (size_t)s->network->n_nodes;
+  bool *wanted, *open;
   int *hops;
-  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, bool, err, &terminal, &wanted));
-  COPSE_DO(COPSE_ARRAY(&scratch, links, open, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, nodes, wanted, err));
   COPSE_DO(COPSE_ARRAY(&scratch, nodes, hops, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_columns, column_open, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_columns, open, err));
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
-    memset(open, 0, links * sizeof *open);
-    mark_terminals(s, phase, terminal);
     for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
       int from = copse_joint_terminal(s, phase, i);
       if (!copse_joint_leads(phase, from)) continue;
-      count_hops(s, phase, terminal, from, hops);
-      mark_ways(s, phase, terminal, from, hops, wanted, open);
+      count_hops(s, phase, from, hops);
+      mark_ways(s, phase, from, hops, wanted, open);
     }
-    for (int e = 0; e < network->n_links; e++)
-      if (open[e]) column_open[phase->column[e]] = true;
   }
   for (int j = 0; j < s->n_columns; j++)
-    if (s->uses[j] > 0 && !column_open[j]) copse_lp_close(s->lp, j);
+    if (s->uses[j] > 0 && !open[j]) copse_lp_close(s->lp, j);
   return COPSE_OK;
 }
 
 /* ---- all columns ------------------------------------------------------------------------- */
 
-static copse_status add_phases(struct copse_joint_search *s, int group, bool *terminal,
-                               bool *useful, struct copse_err *err) {
+static copse_status add_phases(struct copse_joint_search *s, int group, bool *useful,
+                               struct copse_err *err) {
   const struct copse_joint_group *g = &s->groups[group];
-  if (g->broadcasts) COPSE_DO(add_phase(s, group, false, -1, terminal, useful, err));
-  if (g->reduces) COPSE_DO(add_phase(s, group, true, -1, terminal, useful, err));
+  if (g->broadcasts) COPSE_DO(add_phase(s, group, false, -1, useful, err));
+  if (g->reduces) COPSE_DO(add_phase(s, group, true, -1, useful, err));
   for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= COPSE_JOINT_PLACES; i++)
-    COPSE_DO(add_phase(s, group, false, i, terminal, useful, err));
+    COPSE_DO(add_phase(s, group, false, i, useful, err));
   return COPSE_OK;
 }
 
@@ -351,7 +342,7 @@ static copse_status add_columns(struct copse_joint_search *s,
                                 struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t most = 0, nodes = (size_t)s->network->n_nodes, links = (size_t)s->network->n_links;
-  bool *terminal, *useful;
+  bool *useful;
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_groups, s->share, err));
   for (int g = 0; g < s->n_groups; g++)
     most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
@@ -359,11 +350,10 @@ static copse_status add_columns(struct copse_joint_search *s,
   s->n_columns = COPSE_JOINT_PLACES;
   if (!*small) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&s->arena, most, s->phases, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, nodes, terminal, err));
   COPSE_DO(COPSE_ARRAY(&scratch, links, useful, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, links, s->leads, err));
   for (int g = 0; g < s->n_groups && s->n_places <= COPSE_JOINT_PLACES; g++)
-    COPSE_DO(add_phases(s, g, terminal, useful, err));
+    COPSE_DO(add_phases(s, g, useful, err));
   *small = s->n_places <= COPSE_JOINT_PLACES;
   if (!*small) return COPSE_OK;
   COPSE_DO(find_orbits(s, options, err));
@@ -451,10 +441,11 @@ static void count_gain(struct copse_joint_search *s, const struct copse_joint_ph
 }
 
 static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
-                                   const bool *terminal, struct copse_err *err) {
+                                   struct copse_err *err) {
   const bool *unbalanced = s->groups[phase->group].unbalanced;
   for (int w = 0; w < s->network->n_nodes; w++) {
-    if (terminal[w] || !copse_joint_leads(phase, w) || (unbalanced && unbalanced[w])) continue;
+    if (phase->terminal[w] || !copse_joint_leads(phase, w) || (unbalanced && unbalanced[w]))
+      continue;
     count_gain(s, phase, w, 1);
     COPSE_DO(add_row(s, 0, true, &phase->relay_row[w], err));
   }
@@ -463,27 +454,23 @@ static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_jo
 
 /* What goes to one member is a flow: every other one adds its share. */
 static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
-                                  const bool *terminal, struct copse_err *err) {
+                                  struct copse_err *err) {
   int roots = copse_joint_roots(s, phase->group),
       sink = copse_joint_terminal(s, phase, phase->sink);
   for (int v = 0; v < s->network->n_nodes; v++) {
     if (v == sink || !copse_joint_leads(phase, v)) continue;
     count_gain(s, phase, v, -roots);
-    if (terminal[v]) count(s, copse_joint_rate_column(s, phase->group), -1);
+    if (phase->terminal[v]) count(s, copse_joint_rate_column(s, phase->group), -1);
     COPSE_DO(add_row(s, 0, true, &phase->relay_row[v], err));
   }
   return COPSE_OK;
 }
 
 static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) bool *terminal = NULL;
-  COPSE_DO(copse_calloc((size_t)s->network->n_nodes, sizeof *terminal, &terminal, err));
   for (int q = 0; q < s->n_phases; q++) {
     struct copse_joint_phase *phase = &s->phases[q];
     if (phase->rest) continue; /* links together are balanced, so is the rest */
-    mark_terminals(s, phase, terminal);
-    COPSE_DO(phase->sink >= 0 ? add_flow_rows(s, phase, terminal, err)
-                              : add_relay_rows(s, phase, terminal, err));
+    COPSE_DO(phase->sink >= 0 ? add_flow_rows(s, phase, err) : add_relay_rows(s, phase, err));
   }
   return COPSE_OK;
 }
@@ -519,7 +506,7 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const 
   }
   COPSE_DO(add_row(s, right, false, &cut.row, err));
   if (cut.row < 0) return COPSE_OK;
-  COPSE_DO(copse_grow(&s->cuts, &s->cuts_capacity, s->n_cuts + 1, sizeof *s->cuts, err));
+  COPSE_DO(COPSE_GROW(s->cuts, s->cuts_capacity, s->n_cuts + 1, err));
   cut.inside = inside;
   s->cuts[s->n_cuts++] = cut;
   return COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->set, err);

@@ -242,10 +242,7 @@ static void balance(struct rounding *r, const struct copse_joint_phase *phase, i
   const struct copse_network *network = r->s->network;
   for (int w = 0; w < network->n_nodes; w++) {
     int64_t gain = 0;
-    bool terminal = false;
-    for (int i = 0; i < copse_joint_terminals(r->s, phase); i++)
-      terminal = terminal || copse_joint_terminal(r->s, phase, i) == w;
-    for (int e = 0; e < network->n_links && !terminal; e++) {
+    for (int e = 0; e < network->n_links && !phase->terminal[w]; e++) {
       if (network->links[e].dst == w) gain += amounts[e];
       if (network->links[e].src == w) gain -= amounts[e];
     }
@@ -394,7 +391,7 @@ static copse_status add_cut(struct proof *p, const struct copse_joint_phase *pha
   memcpy(copy, inside, nodes * sizeof *copy);
   cut.inside = copy;
   p->fits = p->fits && to_q(weight, &cut.weight);
-  COPSE_DO(copse_grow(&p->cuts, &p->capacity, p->n_cuts + 1, sizeof *p->cuts, p->err));
+  COPSE_DO(COPSE_GROW(p->cuts, p->capacity, p->n_cuts + 1, p->err));
   p->cuts[p->n_cuts++] = cut;
   return COPSE_OK;
 }

@@ -87,7 +87,7 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
                               int64_t right, bool exactly, struct copse_err *err) {
   struct row row = {.n = n, .right = right, .exactly = exactly};
   COPSE_DO(COPSE_ARRAY(&lp->arena, (size_t)n, row.terms, err));
-  COPSE_DO(copse_grow(&lp->rows, &lp->rows_capacity, lp->n_rows + 1, sizeof *lp->rows, err));
+  COPSE_DO(COPSE_GROW(lp->rows, lp->rows_capacity, lp->n_rows + 1, err));
   memcpy(row.terms, terms, (size_t)n * sizeof *terms);
   lp->rows[lp->n_rows++] = row;
   for (int i = 0; i < n; i++) {
@@ -248,8 +248,8 @@ static copse_status add_entry(struct equations *e, int row, int column, struct e
                               struct copse_err *err) {
   struct equation *r = &e->rows[row];
   struct column *c = &e->columns[column];
-  COPSE_DO(copse_grow(&r->entries, &r->capacity, r->n + 1, sizeof *r->entries, err));
-  COPSE_DO(copse_grow(&c->rows, &c->capacity, c->n + 1, sizeof *c->rows, err));
+  COPSE_DO(COPSE_GROW(r->entries, r->capacity, r->n + 1, err));
+  COPSE_DO(COPSE_GROW(c->rows, c->capacity, c->n + 1, err));
   c->rows[c->n++] = row;
   c->n_active++;
   *out = &r->entries[r->n++];

@@ -49,7 +49,7 @@ static bool is_known(const struct copse_cuts *cuts, uint64_t hash) {
 static copse_status put(struct copse_cuts *cuts, int cut, int node, struct copse_err *err) {
   struct copse_cuts_of_node *of = &cuts->of[node];
   size_t capacity = (size_t)of->capacity;
-  COPSE_DO(copse_grow(&of->cuts, &capacity, (size_t)of->n + 1, sizeof *of->cuts, err));
+  COPSE_DO(COPSE_GROW(of->cuts, capacity, (size_t)of->n + 1, err));
   of->capacity = (int)capacity;
   of->cuts[of->n++] = cut;
   if (cuts->flags) cuts->flags[(size_t)node * (size_t)cuts->most + (size_t)cut] = 1;
@@ -80,8 +80,8 @@ static copse_status make_place(struct copse_cuts *cuts, int64_t slack, uint64_t 
       if (cuts->slack[c] > cuts->slack[*place]) *place = c;
     clear_cut(cuts, *place);
   } else {
-    COPSE_DO(copse_grow(&cuts->slack, &cuts->slack_capacity, need, sizeof *cuts->slack, err));
-    COPSE_DO(copse_grow(&cuts->hash, &cuts->hash_capacity, need, sizeof *cuts->hash, err));
+    COPSE_DO(COPSE_GROW(cuts->slack, cuts->slack_capacity, need, err));
+    COPSE_DO(COPSE_GROW(cuts->hash, cuts->hash_capacity, need, err));
     cuts->n++;
   }
   cuts->slack[*place] = slack;

@@ -104,8 +104,8 @@ copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **
   size_t n_arcs = 2 * (size_t)copse_flow_links(flow) + 1; /* a copy always has its block */
   if (!*copy) COPSE_DO(copse_flow_new(flow->n_nodes, copy, err));
   struct copse_flow *to = *copy;
-  COPSE_DO(copse_grow(&to->block, &to->block_capacity, n_arcs, sizeof *to->block, err));
-  COPSE_DO(copse_grow(&to->to_block, &to->to_capacity, n_arcs, sizeof *to->to_block, err));
+  COPSE_DO(COPSE_GROW(to->block, to->block_capacity, n_arcs, err));
+  COPSE_DO(COPSE_GROW(to->to_block, to->to_capacity, n_arcs, err));
   to->n_touched = 0;
   to->lost_track = false;
   for (int i = 0, next = 0; i < flow->n_nodes; i++) {
@@ -135,8 +135,8 @@ static struct arc *find_arc(const struct copse_flow *flow, int src, int dst) {
 
 static copse_status add_room(struct node *v, struct copse_err *err) {
   size_t need = (size_t)v->n_arcs + 1;
-  COPSE_DO(copse_grow(&v->to, &v->to_capacity, need, sizeof *v->to, err));
-  return copse_grow(&v->arcs, &v->capacity, need, sizeof *v->arcs, err);
+  COPSE_DO(COPSE_GROW(v->to, v->to_capacity, need, err));
+  return COPSE_GROW(v->arcs, v->capacity, need, err);
 }
 
 static copse_status add_pair(struct copse_flow *flow, int src, int dst, struct copse_err *err) {

@@ -121,8 +121,7 @@ static copse_status choose_sinks(struct sinks_state *state, struct copse_flow *f
   const struct copse_sink_question *q = state->question;
   int64_t amount = q->demand + (q->tight ? 1 : 0);
   int last = -1;
-  COPSE_DO(copse_grow(&state->asked, &state->asked_capacity, (size_t)q->n_sinks,
-                      sizeof *state->asked, err));
+  COPSE_DO(COPSE_GROW(state->asked, state->asked_capacity, (size_t)q->n_sinks, err));
   state->n_asked = 0;
   for (int i = 0; i < q->n_sinks; i++) {
     int place = (q->start + i) % q->n_sinks, v = q->sinks[place];
@@ -146,7 +145,7 @@ static copse_status make_room(struct sinks_state *state, struct copse_err *err) 
   state->most = q->most < state->n_asked ? q->most : state->n_asked;
   size_t n = (size_t)(q->tight ? state->n_asked : state->most) + 1,
          n_nodes = (size_t)state->n_nodes;
-  COPSE_DO(copse_grow(&state->cuts, &state->cuts_capacity, n, sizeof *state->cuts, err));
+  COPSE_DO(COPSE_GROW(state->cuts, state->cuts_capacity, n, err));
   COPSE_DO(copse_grow(&state->flags, &state->flags_capacity, n * n_nodes, 1, err));
   for (size_t i = 0; i < n; i++) state->cuts[i].inside = state->flags + i * n_nodes;
   state->n_cuts = state->n_short = 0;

@@ -138,8 +138,7 @@ static void use_cuts(struct grower *g, const struct copse_net_link *link, int64_
 }
 
 static copse_status split_family(struct grower *g, int64_t amount) {
-  COPSE_DO(
-      copse_grow(&g->waiting, &g->waiting_capacity, g->n_waiting + 1, sizeof *g->waiting, g->err));
+  COPSE_DO(COPSE_GROW(g->waiting, g->waiting_capacity, g->n_waiting + 1, g->err));
   struct grown_family *copy = &g->waiting[g->n_waiting];
   *copy = (struct grown_family){g->current.multiplicity - amount, g->current.n_edges, NULL};
   COPSE_DO(copse_calloc((size_t)copy->n_edges, sizeof *copy->edges, &copy->edges, g->err));
@@ -159,8 +158,7 @@ static void join_tree(struct grower *g, int node) {
 static copse_status extend(struct grower *g, int n, int64_t amount) {
   const struct copse_net_link *links = g->network->links;
   if (amount < g->current.multiplicity) COPSE_DO(split_family(g, amount));
-  COPSE_DO(
-      copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)n + 1, sizeof *g->path, g->err));
+  COPSE_DO(COPSE_GROW(g->path, g->path_capacity, g->n_path + (size_t)n + 1, g->err));
   struct grown_edge edge = {links[g->chosen[n - 1]].src, links[g->chosen[0]].dst, g->n_path, n + 1};
   g->path[g->n_path++] = edge.src;
   for (int i = n - 1; i >= 0; i--) {

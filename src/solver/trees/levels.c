@@ -111,8 +111,7 @@ static bool may_enter(const struct grower *g, const struct tree *tree, int link,
 
 static copse_status note_user(struct grower *g, int link, int tree, int vertex) {
   struct users *users = &g->users[link];
-  copse_status status =
-      copse_grow(&users->list, &users->capacity, users->n + 1, sizeof *users->list, g->err);
+  copse_status status = COPSE_GROW(users->list, users->capacity, users->n + 1, g->err);
   if (status == COPSE_OK) users->list[users->n++] = (struct user){tree, vertex};
   return status;
 }
@@ -122,8 +121,7 @@ static copse_status join(struct grower *g, int index, int x, int y, const struct
   struct tree *tree = &g->trees[index];
   struct way *way = &tree->ways[y];
   int end = g->network->terminals[y];
-  COPSE_DO(copse_grow(&g->path, &g->path_capacity, g->n_path + (size_t)search->n_links,
-                      sizeof *g->path, g->err));
+  COPSE_DO(COPSE_GROW(g->path, g->path_capacity, g->n_path + (size_t)search->n_links, g->err));
   *way = (struct way){x, search->n_links, g->n_path, 0};
   for (int i = 0; i < search->n_links; i++) {
     int e = search->links[i];
@@ -474,7 +472,7 @@ static copse_status list_cuts_by_link(struct grower *g) {
     g->first_cut[e] = (int)n;
     for (int i = 0; i < of->n; i++) {
       if (copse_cuts_hold(&g->cuts, of->cuts[i], link->src)) continue;
-      COPSE_DO(copse_grow(&g->entered, &capacity, n + 1, sizeof *g->entered, g->err));
+      COPSE_DO(COPSE_GROW(g->entered, capacity, n + 1, g->err));
       g->entered[n++] = of->cuts[i];
     }
   }

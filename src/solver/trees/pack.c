@@ -244,10 +244,8 @@ static copse_status grow_current(struct packer *p) {
 static copse_status emit_current(struct packer *p) {
   struct copse_packing *out = p->out;
   size_t n = (size_t)p->current.n_edges;
-  COPSE_DO(
-      copse_grow(&out->trees, &out->trees_capacity, out->n_trees + 1, sizeof *out->trees, p->err));
-  COPSE_DO(
-      copse_grow(&out->edges, &out->edges_capacity, out->n_edges + n, sizeof *out->edges, p->err));
+  COPSE_DO(COPSE_GROW(out->trees, out->trees_capacity, out->n_trees + 1, p->err));
+  COPSE_DO(COPSE_GROW(out->edges, out->edges_capacity, out->n_edges + n, p->err));
   out->trees[out->n_trees++] =
       (struct copse_packed_tree){p->root, p->current.multiplicity, out->n_edges};
   memcpy(out->edges + out->n_edges, p->current.edges, n * sizeof *out->edges);

@@ -40,8 +40,7 @@ static copse_status get_bundle(struct copse_paths *paths, int src, int dst, int 
   *bundle = copse_index_map_next(&paths->by_ends, copse_key_pair(src, dst), &cursor);
   if (*bundle >= 0) return COPSE_OK;
   *bundle = (int)paths->n_bundles;
-  COPSE_DO(copse_grow(&paths->bundles, &paths->bundles_capacity, paths->n_bundles + 1,
-                      sizeof *paths->bundles, err));
+  COPSE_DO(COPSE_GROW(paths->bundles, paths->bundles_capacity, paths->n_bundles + 1, err));
   COPSE_DO(copse_index_map_add(&paths->by_ends, copse_key_pair(src, dst), *bundle, err));
   paths->bundles[paths->n_bundles++] = (struct copse_pieces){0};
   return COPSE_OK;
@@ -49,8 +48,7 @@ static copse_status get_bundle(struct copse_paths *paths, int src, int dst, int 
 
 static copse_status add_path(struct copse_paths *paths, int left, int right, int *index,
                              struct copse_err *err) {
-  COPSE_DO(copse_grow(&paths->paths, &paths->paths_capacity, paths->n_paths + 1,
-                      sizeof *paths->paths, err));
+  COPSE_DO(COPSE_GROW(paths->paths, paths->paths_capacity, paths->n_paths + 1, err));
   *index = (int)paths->n_paths;
   paths->paths[paths->n_paths++] = (struct path){left, right};
   return COPSE_OK;
@@ -58,8 +56,7 @@ static copse_status add_path(struct copse_paths *paths, int left, int right, int
 
 static copse_status add_piece(struct copse_pieces *pieces, struct copse_piece piece,
                               struct copse_err *err) {
-  copse_status status =
-      copse_grow(&pieces->list, &pieces->capacity, pieces->n + 1, sizeof *pieces->list, err);
+  copse_status status = COPSE_GROW(pieces->list, pieces->capacity, pieces->n + 1, err);
   if (status == COPSE_OK) pieces->list[pieces->n++] = piece;
   return status;
 }

@@ -133,7 +133,7 @@ static void relist(struct shortener *s, int tree, int vertex) {
 static copse_status enlist(struct shortener *s, int tree, int vertex) {
   struct way *way = &s->trees[tree].ways[vertex];
   struct way_list *list = &s->lists[way->src];
-  COPSE_DO(copse_grow(&list->ways, &list->capacity, list->n + 1, sizeof *list->ways, s->err));
+  COPSE_DO(COPSE_GROW(list->ways, list->capacity, list->n + 1, s->err));
   way->slot = (int)list->n++;
   relist(s, tree, vertex);
   return COPSE_OK;
@@ -142,7 +142,7 @@ static copse_status enlist(struct shortener *s, int tree, int vertex) {
 /* One more tree, empty; may move s->trees. */
 static copse_status new_tree(struct shortener *s, struct tree **out) {
   size_t n = (size_t)s->n;
-  COPSE_DO(copse_grow(&s->trees, &s->trees_capacity, s->n_trees + 1, sizeof *s->trees, s->err));
+  COPSE_DO(COPSE_GROW(s->trees, s->trees_capacity, s->n_trees + 1, s->err));
   struct tree *tree = &s->trees[s->n_trees];
   *tree = (struct tree){0};
   COPSE_DO(COPSE_ARRAY(&s->arena, n, tree->ways, s->err));

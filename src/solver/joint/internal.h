@@ -54,6 +54,7 @@ struct copse_joint_search {
   bool rounded;                    /* the parts or the proof at hand */
   int64_t max_whole;               /* of parts */
   struct copse_arena arena;        /* of all arrays but cuts */
+  struct copse_err *err;
 };
 
 /* Roots of equal share, 0 where they are free. */
@@ -103,29 +104,26 @@ static inline const int64_t *copse_joint_amounts(const struct copse_joint_phase 
 
 /* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
 copse_status copse_joint_model(struct copse_joint_search *s,
-                               const struct copse_joint_options *options, bool *small,
-                               struct copse_err *err) COPSE_CHECKED;
+                               const struct copse_joint_options *options,
+                               bool *small) COPSE_CHECKED;
 /* Adds the cut of a set, `inside`, unless the phase has it from `first` on. */
 copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const bool *inside,
-                                 size_t first, struct copse_err *err) COPSE_CHECKED;
+                                 size_t first) COPSE_CHECKED;
 
 /* Adds a group's rate to `rate`, which is 0. */
 void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate);
 
 /* The parts in whole numbers, into *out. *fits is false where they leave 64 bits. */
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
-                               struct copse_joint *out, bool *fits,
-                               struct copse_err *err) COPSE_CHECKED;
+                               struct copse_joint *out, bool *fits) COPSE_CHECKED;
 /* The same in rounded numbers, which load links a little more; false where that can't be. */
 copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *solution,
-                               struct copse_joint *out, bool *fits,
-                               struct copse_err *err) COPSE_CHECKED;
+                               struct copse_joint *out, bool *fits) COPSE_CHECKED;
 /* Multipliers in whole numbers of about 30 bits, whose cuts and potentials are a proof of a little
  * less. */
 void copse_joint_round_multipliers(mpq_t *multipliers, size_t n);
 /* The cuts and potentials, into *out, whose parts are there. */
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
-                               struct copse_joint *out, bool *fits,
-                               struct copse_err *err) COPSE_CHECKED;
+                               struct copse_joint *out, bool *fits) COPSE_CHECKED;
 
 #endif

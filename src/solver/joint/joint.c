@@ -22,16 +22,17 @@
 
 /* The graph of a phase: node n_nodes feeds every root its share. */
 static copse_status phase_graph(const struct copse_joint_search *s, bool reduce,
-                                struct copse_flow **out, struct copse_err *err) {
+                                struct copse_flow **out) {
   const struct copse_network *network = s->network;
-  COPSE_DO(copse_flow_new(network->n_nodes + 1, out, err));
+  COPSE_DO(copse_flow_new(network->n_nodes + 1, out, s->err));
   for (int v = 0; v < network->n_nodes; v++)
-    if (s->shares[v] > 0) COPSE_DO(copse_flow_change(*out, network->n_nodes, v, s->shares[v], err));
+    if (s->shares[v] > 0)
+      COPSE_DO(copse_flow_change(*out, network->n_nodes, v, s->shares[v], s->err));
   for (int e = 0; e < network->n_links; e++) {
     const struct copse_net_link *link = &network->links[e];
     if (s->capacities[e] > 0)
       COPSE_DO(copse_flow_change(*out, reduce ? link->dst : link->src,
-                                 reduce ? link->src : link->dst, s->capacities[e], err));
+                                 reduce ? link->src : link->dst, s->capacities[e], s->err));
   }
   return COPSE_OK;
 }
@@ -43,13 +44,12 @@ static bool is_asked(const struct copse_joint_search *s, const struct copse_join
 
 /* Adds to all links of the phase across a cut, or takes away again. */
 static copse_status widen(const struct copse_joint_search *s, const struct copse_joint_phase *q,
-                          struct copse_flow *flow, const bool *inside, int64_t amount,
-                          struct copse_err *err) {
+                          struct copse_flow *flow, const bool *inside, int64_t amount) {
   for (int e = 0; e < s->network->n_links; e++) {
     const struct copse_net_link *link = &s->network->links[e];
     int from = q->reduce ? link->dst : link->src, to = q->reduce ? link->src : link->dst;
     if (q->column[e] >= 0 && inside[from] && !inside[to])
-      COPSE_DO(copse_flow_change(flow, from, to, amount, err));
+      COPSE_DO(copse_flow_change(flow, from, to, amount, s->err));
   }
   return COPSE_OK;
 }
@@ -58,25 +58,24 @@ static copse_status widen(const struct copse_joint_search *s, const struct copse
  */
 static copse_status separate_terminal(struct copse_joint_search *s, int phase,
                                       struct copse_flow *flow, int terminal, int64_t sum,
-                                      int64_t enough, size_t first, struct copse_err *err) {
+                                      int64_t enough, size_t first) {
   const struct copse_joint_phase *q = &s->phases[phase];
   int n_nodes = s->network->n_nodes, n = 0,
       most = s->whole ? COPSE_WHOLE_CUTS_AT_ONCE : COPSE_JOINT_CUTS_AT_ONCE;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   bool *sides[COPSE_JOINT_CUTS_AT_ONCE];
   while (n < most && copse_flow_max(flow, n_nodes, terminal, sum) < enough) {
-    COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n_nodes, sides[n], err));
+    COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n_nodes, sides[n], s->err));
     for (int v = 0; v < n_nodes; v++) sides[n][v] = copse_flow_on_source_side(flow, v);
-    if (most > 1) COPSE_DO(widen(s, q, flow, sides[n], sum, err));
-    COPSE_DO(copse_joint_add_cut(s, phase, sides[n++], first, err));
+    if (most > 1) COPSE_DO(widen(s, q, flow, sides[n], sum));
+    COPSE_DO(copse_joint_add_cut(s, phase, sides[n++], first));
   }
-  for (int i = 0; i < n && most > 1; i++) COPSE_DO(widen(s, q, flow, sides[i], -sum, err));
+  for (int i = 0; i < n && most > 1; i++) COPSE_DO(widen(s, q, flow, sides[i], -sum));
   return COPSE_OK;
 }
 
 /* Adds the cuts that s->shares and capacities violate by more than the slack. */
-static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact,
-                                   struct copse_err *err) {
+static copse_status separate_phase(struct copse_joint_search *s, int phase, bool exact) {
   const struct copse_network *network = s->network;
   const struct copse_joint_phase *q = &s->phases[phase];
   COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
@@ -86,12 +85,12 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   for (int v = 0; v < network->n_nodes; v++) sum += s->shares[v];
   while (i < copse_joint_terminals(s, q) && !is_asked(s, q, i)) i++;
   if (i == copse_joint_terminals(s, q)) return COPSE_OK; /* all are images of another phase's */
-  COPSE_DO(phase_graph(s, q->reduce, &flow, err));
+  COPSE_DO(phase_graph(s, q->reduce, &flow));
   int64_t enough = exact ? sum : sum - sum / COPSE_JOINT_SLACK_PART;
   for (; i < copse_joint_terminals(s, q); i++)
     if (is_asked(s, q, i))
-      COPSE_DO(separate_terminal(s, phase, flow, copse_joint_terminal(s, q, i), sum, enough, first,
-                                 err));
+      COPSE_DO(
+          separate_terminal(s, phase, flow, copse_joint_terminal(s, q, i), sum, enough, first));
   return COPSE_OK;
 }
 
@@ -103,8 +102,7 @@ static int64_t amount_of(const struct copse_joint_search *s, const struct copse_
 }
 
 /* The cuts that a point in units violates. */
-static copse_status separate(struct copse_joint_search *s, const int64_t *point,
-                             struct copse_err *err) {
+static copse_status separate(struct copse_joint_search *s, const int64_t *point) {
   for (int q = 0; q < s->n_phases; q++) {
     int group = s->phases[q].group, roots = copse_joint_roots(s, group);
     if (s->phases[q].sink >= 0) continue; /* its rows make it a flow */
@@ -116,14 +114,13 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point,
                       : point[s->share[group][i]];
     for (int e = 0; e < s->network->n_links; e++)
       s->capacities[e] = amount_of(s, &s->phases[q], e, point);
-    COPSE_DO(separate_phase(s, q, false, err));
+    COPSE_DO(separate_phase(s, q, false));
   }
   return COPSE_OK;
 }
 
 /* The cuts that parts in whole numbers violate. */
-static copse_status separate_parts(struct copse_joint_search *s, const struct copse_joint *found,
-                                   struct copse_err *err) {
+static copse_status separate_parts(struct copse_joint_search *s, const struct copse_joint *found) {
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_group *group = &s->groups[s->phases[q].group];
     const struct copse_joint_part *part = &found->parts[s->phases[q].group];
@@ -131,7 +128,7 @@ static copse_status separate_parts(struct copse_joint_search *s, const struct co
     for (int i = 0; i < group->n_members; i++) s->shares[group->members[i]] = part->weights[i];
     memcpy(s->capacities, copse_joint_amounts(&s->phases[q], part),
            (size_t)s->network->n_links * sizeof *s->capacities);
-    COPSE_DO(separate_phase(s, q, true, err));
+    COPSE_DO(separate_phase(s, q, true));
   }
   return COPSE_OK;
 }
@@ -142,14 +139,14 @@ static copse_status separate_parts(struct copse_joint_search *s, const struct co
  * method wanders through are not, and far fewer are needed. Ben-Ameur and Neto, "Acceleration of
  * cutting-plane and column generation algorithms", Networks 49 (2007).
  */
-static copse_status add_cuts(struct copse_joint_search *s, struct copse_err *err) {
+static copse_status add_cuts(struct copse_joint_search *s) {
   size_t before = s->n_cuts;
   for (int j = 0; j < s->n_columns; j++)
     s->middle[j] = s->inner[j] + (s->value[j] - s->inner[j]) / 2;
-  COPSE_DO(separate(s, s->middle, err));
+  COPSE_DO(separate(s, s->middle));
   if (s->n_cuts > before) return COPSE_OK;
   memcpy(s->inner, s->middle, (size_t)s->n_columns * sizeof *s->inner);
-  return separate(s, s->value, err);
+  return separate(s, s->value);
 }
 
 /* ---- rounds ------------------------------------------------------------------------------ */
@@ -177,29 +174,28 @@ static void trial_free(struct trial *t) {
   *t = (struct trial){0};
 }
 
-static copse_status try_basis(const struct copse_joint_search *s, struct trial *t,
-                              struct copse_err *err) {
+static copse_status try_basis(const struct copse_joint_search *s, struct trial *t) {
   trial_free(t);
   t->rows = (size_t)copse_lp_rows(s->lp);
-  COPSE_DO(copse_rationals_new((size_t)s->n_columns, &t->solution, err));
-  COPSE_DO(copse_rationals_new(t->rows, &t->multipliers, err));
+  COPSE_DO(copse_rationals_new((size_t)s->n_columns, &t->solution, s->err));
+  COPSE_DO(copse_rationals_new(t->rows, &t->multipliers, s->err));
   return copse_lp_exact(s->lp, s->whole ? COPSE_WHOLE_EQUATIONS : COPSE_JOINT_EQUATIONS,
-                        t->solution, t->multipliers, &t->proof, err);
+                        t->solution, t->multipliers, &t->proof, s->err);
 }
 
 /* Parts from the basis at hand. *done: they hold and are in *out, or there are none. Else cuts
  * were added that they violate. */
 static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *out, bool *found,
-                              bool *done, struct copse_err *err) {
+                              bool *done) {
   COPSE_AT_END(trial_free) struct trial trial = {0};
   size_t before = s->n_cuts;
   *found = false;
   *done = true;
-  COPSE_DO(try_basis(s, &trial, err));
-  if (trial.proof.feasible) COPSE_DO(copse_joint_parts(s, trial.solution, out, found, err));
+  COPSE_DO(try_basis(s, &trial));
+  if (trial.proof.feasible) COPSE_DO(copse_joint_parts(s, trial.solution, out, found));
   s->rounded = trial.proof.feasible && !*found;
-  if (s->rounded) COPSE_DO(copse_joint_round(s, trial.solution, out, found, err));
-  if (*found) COPSE_DO(separate_parts(s, out, err));
+  if (s->rounded) COPSE_DO(copse_joint_round(s, trial.solution, out, found));
+  if (*found) COPSE_DO(separate_parts(s, out));
   *done = s->n_cuts == before;
   *found = *found && *done;
   return COPSE_OK;
@@ -217,7 +213,7 @@ static void take_values(struct copse_joint_search *s) {
  * only where no cut is missing, else the programme finds ways around those that are not there. */
 static copse_status find_parts(struct copse_joint_search *s, bool open,
                                const struct copse_progress *progress, struct copse_joint *out,
-                               bool *found, struct copse_err *err) {
+                               bool *found) {
   bool done = false;
   *found = false;
   while (!done && out->rounds < COPSE_JOINT_ROUNDS) {
@@ -226,9 +222,9 @@ static copse_status find_parts(struct copse_joint_search *s, bool open,
     copse_progress_report(progress, "groups", out->rounds, 0);
     take_values(s);
     size_t before = s->n_cuts;
-    COPSE_DO(add_cuts(s, err));
+    COPSE_DO(add_cuts(s));
     if (s->n_cuts == before && (!open || copse_lp_open_gaining(s->lp) == 0))
-      COPSE_DO(try_parts(s, out, found, &done, err));
+      COPSE_DO(try_parts(s, out, found, &done));
   }
   if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
   return COPSE_OK;
@@ -263,12 +259,12 @@ static bool solve_all_columns(struct copse_joint_search *s) {
 }
 
 static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *trial,
-                                    struct copse_joint *out, bool *fits, struct copse_err *err) {
-  copse_status status = copse_joint_proof(s, trial->multipliers, out, fits, err);
+                                    struct copse_joint *out, bool *fits) {
+  copse_status status = copse_joint_proof(s, trial->multipliers, out, fits);
   if (status != COPSE_OK || *fits || s->n_rates > 1) return status;
   s->rounded = true;
   copse_joint_round_multipliers(trial->multipliers, trial->rows);
-  return copse_joint_proof(s, trial->multipliers, out, fits, err);
+  return copse_joint_proof(s, trial->multipliers, out, fits);
 }
 
 /*
@@ -278,7 +274,7 @@ static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *
  */
 static copse_status find_proof(struct copse_joint_search *s, int most_idle,
                                const struct copse_progress *progress, struct copse_joint *out,
-                               bool *proved, bool *better, struct copse_err *err) {
+                               bool *proved, bool *better) {
   COPSE_AT_END(trial_free) struct trial trial = {0};
   int64_t reached = sum_rates(s), least = INT64_MAX;
   int idle = 0;
@@ -289,14 +285,14 @@ static copse_status find_proof(struct copse_joint_search *s, int most_idle,
     copse_progress_report(progress, "groups", out->rounds, 0);
     take_values(s);
     if (sum_rates(s) - reached < COPSE_JOINT_SAME_RATE) {
-      COPSE_DO(try_basis(s, &trial, err));
+      COPSE_DO(try_basis(s, &trial));
       *proved = trial.proof.optimal && (s->rounded || has_rate(s, trial.solution, out->rate));
     }
-    if (*proved) return hand_over_proof(s, &trial, out, proved, err);
+    if (*proved) return hand_over_proof(s, &trial, out, proved);
     idle = least - sum_rates(s) > COPSE_JOINT_SAME_RATE ? 0 : idle + 1;
     least = sum_rates(s);
     before = s->n_cuts;
-    COPSE_DO(add_cuts(s, err));
+    COPSE_DO(add_cuts(s));
   } while (s->n_cuts > before && idle < most_idle);
   *better = true;
   return COPSE_OK;
@@ -323,25 +319,25 @@ static void want_rate(struct copse_joint_search *s) {
 }
 
 static copse_status search(struct copse_joint_search *s, const struct copse_progress *progress,
-                           struct copse_joint *out, struct copse_err *err) {
+                           struct copse_joint *out) {
   bool found, proved = false, better = true;
   struct copse_q before = COPSE_Q_ZERO;
   int most_idle = COPSE_JOINT_IDLE_ROUNDS;
   out->outcome = COPSE_JOINT_UNPROVED;
   while (better) {
     want_lean(s);
-    COPSE_DO(find_parts(s, false, progress, out, &found, err));
+    COPSE_DO(find_parts(s, false, progress, out, &found));
     bool gained = found && copse_q_cmp(out->rate, before) > 0;
     if (!found || (!gained && most_idle > COPSE_JOINT_IDLE_ROUNDS)) break;
     most_idle = gained ? COPSE_JOINT_IDLE_ROUNDS : COPSE_JOINT_ROUNDS;
     before = out->rate;
     want_rate(s);
-    COPSE_DO(find_proof(s, most_idle, progress, out, &proved, &better, err));
+    COPSE_DO(find_proof(s, most_idle, progress, out, &proved, &better));
   }
   if (!proved && out->outcome == COPSE_JOINT_UNPROVED) {
     want_rate(s);
-    COPSE_DO(find_parts(s, true, progress, out, &found, err));
-    if (found) COPSE_DO(find_proof(s, COPSE_JOINT_ROUNDS, progress, out, &proved, &better, err));
+    COPSE_DO(find_parts(s, true, progress, out, &found));
+    if (found) COPSE_DO(find_proof(s, COPSE_JOINT_ROUNDS, progress, out, &proved, &better));
   }
   if (proved) out->outcome = s->rounded ? COPSE_JOINT_CLOSE : COPSE_JOINT_PROVED;
   return COPSE_OK;
@@ -352,27 +348,26 @@ static copse_status search(struct copse_joint_search *s, const struct copse_prog
 /* The exact solution of the basis at hand: proved, or violating cuts that are added. With limits on
  * shares it is not proved, and only taken if it has the rate that *out has. */
 static copse_status try_whole(struct copse_joint_search *s, bool limited, struct copse_joint *out,
-                              bool *done, struct copse_err *err) {
+                              bool *done) {
   const struct copse_q rate = out->rate;
   COPSE_AT_END(trial_free) struct trial trial = {0};
   size_t before = s->n_cuts;
   bool found;
   *done = true;
   out->outcome = COPSE_JOINT_UNPROVED;
-  COPSE_DO(try_basis(s, &trial, err));
+  COPSE_DO(try_basis(s, &trial));
   found = limited ? trial.proof.feasible && has_rate(s, trial.solution, rate) : trial.proof.optimal;
-  if (found) COPSE_DO(copse_joint_parts(s, trial.solution, out, &found, err));
-  if (found) COPSE_DO(separate_parts(s, out, err));
+  if (found) COPSE_DO(copse_joint_parts(s, trial.solution, out, &found));
+  if (found) COPSE_DO(separate_parts(s, out));
   *done = s->n_cuts == before;
   if (!found || !*done) return COPSE_OK;
-  if (!limited) COPSE_DO(copse_joint_proof(s, trial.multipliers, out, &found, err));
+  if (!limited) COPSE_DO(copse_joint_proof(s, trial.multipliers, out, &found));
   if (found) out->outcome = COPSE_JOINT_PROVED;
   return COPSE_OK;
 }
 
 /* The same rate with no share above s's limits, into *out if there is such a solution. */
-static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *out, bool *done,
-                              struct copse_err *err) {
+static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *out, bool *done) {
   struct copse_joint_part *before = out->parts;
   const struct copse_q rate = out->rate;
   *done = false;
@@ -381,9 +376,9 @@ static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *
     if (copse_lp_objective(s->lp) < copse_q_to_double(rate) * (1 - COPSE_WHOLE_ROUNDING)) break;
     take_values(s);
     size_t n_cuts = s->n_cuts;
-    COPSE_DO(add_cuts(s, err));
+    COPSE_DO(add_cuts(s));
     if (s->n_cuts > n_cuts) continue;
-    COPSE_DO(try_whole(s, true, out, done, err));
+    COPSE_DO(try_whole(s, true, out, done));
     if (*done) break;
   }
   *done = *done && out->outcome == COPSE_JOINT_PROVED;
@@ -400,24 +395,23 @@ static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *
  * so few trees that share every link, and high ones. As even shares as the optimum allows, by
  * powers of two of 1/n, make lower trees.
  */
-static copse_status even_out(struct copse_joint_search *s, struct copse_joint *out,
-                             struct copse_err *err) {
+static copse_status even_out(struct copse_joint_search *s, struct copse_joint *out) {
   struct copse_q limit;
   bool done = false;
   int n = s->groups[0].n_members;
   for (int64_t most = 1; most < n && !done; most *= 2) {
-    if (copse_q_make(most, n, &limit, err) != COPSE_OK ||
+    if (copse_q_make(most, n, &limit, s->err) != COPSE_OK ||
         copse_q_mul(out->rate, limit, &limit, NULL) != COPSE_OK)
       break;
     for (int i = 0; i < n; i++) copse_lp_set_upper(s->lp, s->share[0][i], limit);
-    COPSE_DO(try_limit(s, out, &done, err));
+    COPSE_DO(try_limit(s, out, &done));
   }
   return COPSE_OK;
 }
 
 static copse_status search_whole(struct copse_joint_search *s,
-                                 const struct copse_joint_options *options, struct copse_joint *out,
-                                 struct copse_err *err) {
+                                 const struct copse_joint_options *options,
+                                 struct copse_joint *out) {
   const struct copse_q known = options->at_least;
   double enough = known.num > 0 ? copse_q_to_double(known) * (1 + COPSE_WHOLE_ROUNDING) : 0;
   bool done = false;
@@ -431,12 +425,12 @@ static copse_status search_whole(struct copse_joint_search *s,
     copse_progress_report(options->progress, "shares", out->rounds, 0);
     take_values(s);
     size_t before = s->n_cuts;
-    COPSE_DO(add_cuts(s, err));
+    COPSE_DO(add_cuts(s));
     if (s->n_cuts > before) continue;
-    COPSE_DO(try_whole(s, false, out, &done, err));
+    COPSE_DO(try_whole(s, false, out, &done));
     if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
   }
-  if (out->outcome == COPSE_JOINT_PROVED) return even_out(s, out, err);
+  if (out->outcome == COPSE_JOINT_PROVED) return even_out(s, out);
   return COPSE_OK;
 }
 
@@ -457,14 +451,15 @@ static copse_status search_in(const struct copse_network *network,
       .n_groups = n_groups,
       .n_rates = options->separate ? n_groups : 1,
       .whole = options->whole_links,
-      .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX};
+      .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX,
+      .err = err};
   bool small;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
-  COPSE_DO(copse_joint_model(&s, options, &small, err));
+  COPSE_DO(copse_joint_model(&s, options, &small));
   out->columns = s.n_columns;
   if (!small) return COPSE_OK;
   set_inner(&s);
-  COPSE_DO(s.whole ? search_whole(&s, options, out, err) : search(&s, options->progress, out, err));
+  COPSE_DO(s.whole ? search_whole(&s, options, out) : search(&s, options->progress, out));
   return COPSE_OK;
 }
 

@@ -25,11 +25,10 @@
 struct orbits {
   struct copse_joint_search *s;
   int *groups, *links, *phase_nodes, *phase_links;
-  struct copse_err *err;
 };
 
 static copse_status refuse(const struct orbits *o) {
-  return copse_fail(o->err, COPSE_INTERNAL, "a claimed symmetry of groups is none");
+  return copse_fail(o->s->err, COPSE_INTERNAL, "a claimed symmetry of groups is none");
 }
 
 static int place_of(const struct copse_joint_group *group, int node) {
@@ -104,7 +103,7 @@ static copse_status join_all(struct orbits *o, const struct copse_joint_options 
     COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
     int *link_image;
     const struct copse_permutation *symmetry = &options->symmetries[i];
-    COPSE_DO(copse_links_image(o->s->network, symmetry, &scratch, &link_image, o->err));
+    COPSE_DO(copse_links_image(o->s->network, symmetry, &scratch, &link_image, o->s->err));
     for (int e = 0; e < o->s->network->n_links; e++) copse_sets_unite(o->links, e, link_image[e]);
     COPSE_DO(join_phases(o, symmetry, link_image));
   }
@@ -122,13 +121,12 @@ static void mark_leaders(struct orbits *o) {
     }
 }
 
-static copse_status count_uses(struct copse_joint_search *s, struct copse_err *err) {
-  copse_status status =
-      copse_arena_array(&s->arena, (size_t)s->n_columns, sizeof *s->uses, &s->uses, err);
-  for (int q = 0; status == COPSE_OK && q < s->n_phases; q++)
+static copse_status count_uses(struct copse_joint_search *s) {
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_columns, s->uses, s->err));
+  for (int q = 0; q < s->n_phases; q++)
     for (int e = 0; e < s->network->n_links; e++)
       if (s->phases[q].column[e] >= 0) s->uses[s->phases[q].column[e]]++;
-  return status;
+  return COPSE_OK;
 }
 
 /* A column for every orbit of a member's free share, then of a link of use. */
@@ -136,12 +134,12 @@ static copse_status number_columns(struct orbits *o) {
   struct copse_joint_search *s = o->s;
   int n_nodes = s->network->n_nodes, n_links = s->network->n_links, q = 0;
   COPSE_AT_END(copse_free_at) int *share = NULL;
-  COPSE_DO(copse_calloc((size_t)s->n_phases * (size_t)n_nodes, sizeof *share, &share, o->err));
+  COPSE_DO(copse_calloc((size_t)s->n_phases * (size_t)n_nodes, sizeof *share, &share, o->s->err));
   s->n_columns = s->whole ? 0 : s->n_rates;
   for (int g = 0; g < s->n_groups; g++) {
     while (q < s->n_phases && s->phases[q].group < g) q++;
     if (copse_joint_roots(s, g) > 0) continue;
-    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->groups[g].n_members, s->share[g], o->err));
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->groups[g].n_members, s->share[g], o->s->err));
     for (int i = 0; i < s->groups[g].n_members; i++) {
       int *column = &share[copse_sets_find(o->phase_nodes, q * n_nodes + s->groups[g].members[i])];
       if (*column == 0) *column = s->n_columns++;
@@ -164,26 +162,26 @@ static copse_status number_columns(struct orbits *o) {
 }
 
 static copse_status sets_new(struct copse_arena *arena, int n, int **sets, struct copse_err *err) {
-  copse_status status = copse_arena_array(arena, (size_t)n, sizeof **sets, sets, err);
-  if (status == COPSE_OK) copse_sets_init(*sets, n);
-  return status;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, *sets, err));
+  copse_sets_init(*sets, n);
+  return COPSE_OK;
 }
 
 /* Numbers the columns; those of phases are >= 0 before where links are of use. */
 static copse_status find_orbits(struct copse_joint_search *s,
-                                const struct copse_joint_options *options, struct copse_err *err) {
-  struct orbits o = {.s = s, .err = err};
+                                const struct copse_joint_options *options) {
+  struct orbits o = {.s = s};
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_groups, s->twin, err));
-  COPSE_DO(sets_new(&scratch, s->n_groups, &o.groups, err));
-  COPSE_DO(sets_new(&scratch, s->network->n_links, &o.links, err));
-  COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_nodes, &o.phase_nodes, err));
-  COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_links, &o.phase_links, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_groups, s->twin, s->err));
+  COPSE_DO(sets_new(&scratch, s->n_groups, &o.groups, s->err));
+  COPSE_DO(sets_new(&scratch, s->network->n_links, &o.links, s->err));
+  COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_nodes, &o.phase_nodes, s->err));
+  COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_links, &o.phase_links, s->err));
   COPSE_DO(join_all(&o, options));
   for (int g = 0; g < s->n_groups; g++) s->twin[g] = copse_sets_find(o.groups, g);
   mark_leaders(&o);
   COPSE_DO(number_columns(&o));
-  return count_uses(s, err);
+  return count_uses(s);
 }
 
 /* ---- columns ----------------------------------------------------------------------------- */
@@ -201,21 +199,21 @@ static void add_end(struct ends *end, int neighbour) {
 
 /* Leaves out links at closed nodes, and, again and again, relays from which the only way leads
  * back: anchor[v] is then where to. */
-static copse_status prune(const struct copse_joint_search *s, struct copse_joint_phase *phase,
-                          bool *useful, struct copse_err *err) {
+static copse_status prune(const struct copse_joint_search *s, struct copse_joint_phase *phase) {
   const struct copse_network *network = s->network;
   const bool *closed = s->groups[phase->group].closed;
   int *anchor = phase->anchor;
   COPSE_AT_END(copse_free_at) struct ends *ends = NULL;
-  COPSE_DO(copse_calloc((size_t)network->n_nodes, sizeof *ends, &ends, err));
+  COPSE_DO(copse_calloc((size_t)network->n_nodes, sizeof *ends, &ends, s->err));
   for (int v = 0; v < network->n_nodes; v++) anchor[v] = -1;
   for (int e = 0; e < network->n_links; e++)
-    useful[e] = !closed || (!closed[network->links[e].src] && !closed[network->links[e].dst]);
+    if (closed && (closed[network->links[e].src] || closed[network->links[e].dst]))
+      phase->column[e] = -1;
   for (bool again = true; again;) {
     again = false;
     memset(ends, 0, (size_t)network->n_nodes * sizeof *ends);
     for (int e = 0; e < network->n_links; e++) {
-      if (!useful[e]) continue;
+      if (phase->column[e] < 0) continue;
       add_end(&ends[network->links[e].src], network->links[e].dst);
       add_end(&ends[network->links[e].dst], network->links[e].src);
     }
@@ -226,31 +224,27 @@ static copse_status prune(const struct copse_joint_search *s, struct copse_joint
       again = true;
     }
     for (int e = 0; e < network->n_links && again; e++)
-      useful[e] =
-          useful[e] && anchor[network->links[e].src] < 0 && anchor[network->links[e].dst] < 0;
+      if (anchor[network->links[e].src] >= 0 || anchor[network->links[e].dst] >= 0)
+        phase->column[e] = -1;
   }
   return COPSE_OK;
 }
 
-static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, int sink,
-                              bool *useful, struct copse_err *err) {
+static copse_status add_phase(struct copse_joint_search *s, int group, bool reduce, int sink) {
   struct copse_joint_phase *phase = &s->phases[s->n_phases++];
   size_t nodes = (size_t)s->network->n_nodes;
   phase->group = group;
   phase->reduce = reduce;
   phase->sink = sink;
   phase->rest = s->whole && reduce;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_links, phase->column, err));
-  COPSE_DO(
-      COPSE_ARRAYS(&s->arena, nodes, int, err, &phase->relay_row, &phase->anchor, &phase->leader));
-  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, phase->terminal, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_links, phase->column, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, nodes, int, s->err, &phase->relay_row, &phase->anchor,
+                        &phase->leader));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, phase->terminal, s->err));
   for (int i = 0; i < copse_joint_terminals(s, phase); i++)
     phase->terminal[copse_joint_terminal(s, phase, i)] = true;
-  COPSE_DO(prune(s, phase, useful, err));
-  for (int e = 0; e < s->network->n_links; e++) {
-    phase->column[e] = useful[e] ? 0 : -1;
-    s->n_places += useful[e];
-  }
+  COPSE_DO(prune(s, phase));
+  for (int e = 0; e < s->network->n_links; e++) s->n_places += phase->column[e] >= 0;
   for (int v = 0; v < s->network->n_nodes; v++) phase->relay_row[v] = -1;
   return COPSE_OK;
 }
@@ -303,14 +297,14 @@ static void mark_ways(const struct copse_joint_search *s, const struct copse_joi
 }
 
 /* Few links are of use in the end: those of shortest ways, and what the programme asks for. */
-static copse_status close_columns(struct copse_joint_search *s, struct copse_err *err) {
+static copse_status close_columns(struct copse_joint_search *s) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t nodes = (size_t)s->network->n_nodes;
   bool *wanted, *open;
   int *hops;
-  COPSE_DO(COPSE_ARRAY(&scratch, nodes, wanted, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, nodes, hops, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_columns, open, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, nodes, wanted, s->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, nodes, hops, s->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_columns, open, s->err));
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     for (int i = 0; i < copse_joint_terminals(s, phase); i++) {
@@ -327,36 +321,31 @@ static copse_status close_columns(struct copse_joint_search *s, struct copse_err
 
 /* ---- all columns ------------------------------------------------------------------------- */
 
-static copse_status add_phases(struct copse_joint_search *s, int group, bool *useful,
-                               struct copse_err *err) {
+static copse_status add_phases(struct copse_joint_search *s, int group) {
   const struct copse_joint_group *g = &s->groups[group];
-  if (g->broadcasts) COPSE_DO(add_phase(s, group, false, -1, useful, err));
-  if (g->reduces) COPSE_DO(add_phase(s, group, true, -1, useful, err));
+  if (g->broadcasts) COPSE_DO(add_phase(s, group, false, -1));
+  if (g->reduces) COPSE_DO(add_phase(s, group, true, -1));
   for (int i = 0; g->exchanges && i < g->n_members && s->n_places <= COPSE_JOINT_PLACES; i++)
-    COPSE_DO(add_phase(s, group, false, i, useful, err));
+    COPSE_DO(add_phase(s, group, false, i));
   return COPSE_OK;
 }
 
 static copse_status add_columns(struct copse_joint_search *s,
-                                const struct copse_joint_options *options, bool *small,
-                                struct copse_err *err) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+                                const struct copse_joint_options *options, bool *small) {
   size_t most = 0, nodes = (size_t)s->network->n_nodes, links = (size_t)s->network->n_links;
-  bool *useful;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_groups, s->share, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_groups, s->share, s->err));
   for (int g = 0; g < s->n_groups; g++)
     most += s->groups[g].exchanges ? (size_t)s->groups[g].n_members : 2;
   *small = most <= COPSE_JOINT_CELLS / (nodes + links);
   s->n_columns = COPSE_JOINT_PLACES;
   if (!*small) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(&s->arena, most, s->phases, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, links, useful, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->leads, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, most, s->phases, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->leads, s->err));
   for (int g = 0; g < s->n_groups && s->n_places <= COPSE_JOINT_PLACES; g++)
-    COPSE_DO(add_phases(s, g, useful, err));
+    COPSE_DO(add_phases(s, g));
   *small = s->n_places <= COPSE_JOINT_PLACES;
   if (!*small) return COPSE_OK;
-  COPSE_DO(find_orbits(s, options, err));
+  COPSE_DO(find_orbits(s, options));
   *small = s->n_columns <= options->max_columns;
   return COPSE_OK;
 }
@@ -373,8 +362,7 @@ static void count(struct copse_joint_search *s, int column, int64_t value) {
 }
 
 /* What was counted; *row is its number, -1 where all comes to nothing. */
-static copse_status add_row(struct copse_joint_search *s, int64_t right, bool exactly, int *row,
-                            struct copse_err *err) {
+static copse_status add_row(struct copse_joint_search *s, int64_t right, bool exactly, int *row) {
   int n = 0;
   for (int i = 0; i < s->n_terms; i++) {
     s->term_at[s->terms[i].column] = 0;
@@ -382,7 +370,7 @@ static copse_status add_row(struct copse_joint_search *s, int64_t right, bool ex
   }
   s->n_terms = 0;
   *row = n > 0 ? copse_lp_rows(s->lp) : -1;
-  return n > 0 ? copse_lp_add_row(s->lp, s->terms, n, right, exactly, err) : COPSE_OK;
+  return n > 0 ? copse_lp_add_row(s->lp, s->terms, n, right, exactly, s->err) : COPSE_OK;
 }
 
 static bool group_leads(const struct copse_joint_search *s, int group) {
@@ -394,20 +382,19 @@ static bool group_leads(const struct copse_joint_search *s, int group) {
   return false;
 }
 
-static copse_status add_share_rows(struct copse_joint_search *s, struct copse_err *err) {
+static copse_status add_share_rows(struct copse_joint_search *s) {
   int row;
   for (int g = 0; g < s->n_groups; g++) {
     if (!s->share[g] || !group_leads(s, g)) continue;
     count(s, copse_joint_rate_column(s, g), -1);
     for (int i = 0; i < s->groups[g].n_members; i++) count(s, s->share[g][i], 1);
-    COPSE_DO(add_row(s, 0, true, &row, err));
+    COPSE_DO(add_row(s, 0, true, &row));
   }
   return COPSE_OK;
 }
 
 /* A share column may stand for several members, but comes first at one of them. */
-static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q most,
-                                   struct copse_err *err) {
+static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q most) {
   int row, last = -1; /* columns are numbered in this order */
   for (int g = 0; g < s->n_groups && most.num > 0; g++)
     for (int i = 0; s->share[g] && i < s->groups[g].n_members; i++) {
@@ -415,17 +402,17 @@ static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q 
       last = s->share[g][i];
       count(s, last, most.den);
       count(s, copse_joint_rate_column(s, g), -most.num);
-      COPSE_DO(add_row(s, 0, false, &row, err));
+      COPSE_DO(add_row(s, 0, false, &row));
     }
   return COPSE_OK;
 }
 
-static copse_status add_link_rows(struct copse_joint_search *s, struct copse_err *err) {
+static copse_status add_link_rows(struct copse_joint_search *s) {
   int row;
   for (int e = 0; e < s->network->n_links; e++) {
     for (int q = 0; s->leads[e] && q < s->n_phases; q++)
       if (s->phases[q].column[e] >= 0) count(s, s->phases[q].column[e], 1);
-    COPSE_DO(add_row(s, s->network->links[e].capacity, false, &row, err));
+    COPSE_DO(add_row(s, s->network->links[e].capacity, false, &row));
   }
   return COPSE_OK;
 }
@@ -440,43 +427,41 @@ static void count_gain(struct copse_joint_search *s, const struct copse_joint_ph
   }
 }
 
-static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
-                                   struct copse_err *err) {
+static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_joint_phase *phase) {
   const bool *unbalanced = s->groups[phase->group].unbalanced;
   for (int w = 0; w < s->network->n_nodes; w++) {
     if (phase->terminal[w] || !copse_joint_leads(phase, w) || (unbalanced && unbalanced[w]))
       continue;
     count_gain(s, phase, w, 1);
-    COPSE_DO(add_row(s, 0, true, &phase->relay_row[w], err));
+    COPSE_DO(add_row(s, 0, true, &phase->relay_row[w]));
   }
   return COPSE_OK;
 }
 
 /* What goes to one member is a flow: every other one adds its share. */
-static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase,
-                                  struct copse_err *err) {
+static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase) {
   int roots = copse_joint_roots(s, phase->group),
       sink = copse_joint_terminal(s, phase, phase->sink);
   for (int v = 0; v < s->network->n_nodes; v++) {
     if (v == sink || !copse_joint_leads(phase, v)) continue;
     count_gain(s, phase, v, -roots);
     if (phase->terminal[v]) count(s, copse_joint_rate_column(s, phase->group), -1);
-    COPSE_DO(add_row(s, 0, true, &phase->relay_row[v], err));
+    COPSE_DO(add_row(s, 0, true, &phase->relay_row[v]));
   }
   return COPSE_OK;
 }
 
-static copse_status add_node_rows(struct copse_joint_search *s, struct copse_err *err) {
+static copse_status add_node_rows(struct copse_joint_search *s) {
   for (int q = 0; q < s->n_phases; q++) {
     struct copse_joint_phase *phase = &s->phases[q];
     if (phase->rest) continue; /* links together are balanced, so is the rest */
-    COPSE_DO(phase->sink >= 0 ? add_flow_rows(s, phase, err) : add_relay_rows(s, phase, err));
+    COPSE_DO(phase->sink >= 0 ? add_flow_rows(s, phase) : add_relay_rows(s, phase));
   }
   return COPSE_OK;
 }
 
 copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const bool *set,
-                                 size_t first, struct copse_err *err) {
+                                 size_t first) {
   const struct copse_joint_phase *q = &s->phases[phase];
   const struct copse_joint_group *group = &s->groups[q->group];
   int roots = copse_joint_roots(s, q->group), held = 0;
@@ -500,35 +485,34 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const 
     if (q->column[e] < 0 || !inside[from] || inside[to]) continue;
     count(s, q->column[e], q->rest ? 1 : roots > 0 ? -roots : -1);
     if (q->rest && (copse_add_overflows(right, link->capacity, &right) || right > COPSE_FLOW_MAX))
-      return copse_fail(err, COPSE_OVERFLOW,
+      return copse_fail(s->err, COPSE_OVERFLOW,
                         "the bandwidths need more than 61 bits once brought to a common "
                         "denominator; use fewer digits");
   }
-  COPSE_DO(add_row(s, right, false, &cut.row, err));
+  COPSE_DO(add_row(s, right, false, &cut.row));
   if (cut.row < 0) return COPSE_OK;
-  COPSE_DO(COPSE_GROW(s->cuts, s->cuts_capacity, s->n_cuts + 1, err));
+  COPSE_DO(COPSE_GROW(s->cuts, s->cuts_capacity, s->n_cuts + 1, s->err));
   cut.inside = inside;
   s->cuts[s->n_cuts++] = cut;
-  return COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->set, err);
+  return COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->set, s->err);
 }
 
 /* All but one terminal: what it must receive (send), which is often what binds. */
-static copse_status add_first_cut(struct copse_joint_search *s, int q, int i,
-                                  struct copse_err *err) {
+static copse_status add_first_cut(struct copse_joint_search *s, int q, int i) {
   const struct copse_joint_phase *phase = &s->phases[q];
   int terminal = copse_joint_terminal(s, phase, i);
   if (terminal == s->groups[phase->group].root || !copse_joint_leads(phase, terminal))
     return COPSE_OK;
   for (int v = 0; v < s->network->n_nodes; v++) s->side[v] = v != terminal;
-  return copse_joint_add_cut(s, q, s->side, s->n_cuts, err);
+  return copse_joint_add_cut(s, q, s->side, s->n_cuts);
 }
 
-static copse_status add_first_cuts(struct copse_joint_search *s, struct copse_err *err) {
+static copse_status add_first_cuts(struct copse_joint_search *s) {
   for (int i = 0; s->whole && i < s->groups[0].n_members; i++)
-    for (int q = 0; q < s->n_phases; q++) COPSE_DO(add_first_cut(s, q, i, err));
+    for (int q = 0; q < s->n_phases; q++) COPSE_DO(add_first_cut(s, q, i));
   for (int q = 0; !s->whole && q < s->n_phases; q++)
     for (int i = 0; s->phases[q].sink < 0 && i < copse_joint_terminals(s, &s->phases[q]); i++)
-      COPSE_DO(add_first_cut(s, q, i, err));
+      COPSE_DO(add_first_cut(s, q, i));
   return COPSE_OK;
 }
 
@@ -541,34 +525,33 @@ static void set_uppers(struct copse_joint_search *s) {
 }
 
 copse_status copse_joint_model(struct copse_joint_search *s,
-                               const struct copse_joint_options *options, bool *small,
-                               struct copse_err *err) {
+                               const struct copse_joint_options *options, bool *small) {
   int64_t largest = 1;
   for (int e = 0; e < s->network->n_links; e++)
     if (s->network->links[e].capacity > largest) largest = s->network->links[e].capacity;
-  COPSE_DO(add_columns(s, options, small, err));
+  COPSE_DO(add_columns(s, options, small));
   if (!*small) return COPSE_OK;
   size_t columns = (size_t)s->n_columns;
-  COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->terms, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->term_at, err));
-  COPSE_DO(COPSE_ARRAYS(&s->arena, columns, int64_t, err, &s->value, &s->inner, &s->middle));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->shares, err));
-  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_nodes, bool, err, &s->side, &s->set));
-  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_links, int64_t, err, &s->capacities,
+  COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->terms, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->term_at, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, columns, int64_t, s->err, &s->value, &s->inner, &s->middle));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->shares, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_nodes, bool, s->err, &s->side, &s->set));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_links, int64_t, s->err, &s->capacities,
                         &s->units));
   for (int e = 0; e < s->network->n_links; e++)
     s->units[e] =
         llround((double)s->network->links[e].capacity / (double)largest * (double)COPSE_LP_UNITS);
-  COPSE_DO(copse_lp_new(s->n_columns, largest, s->whole, &s->lp, err));
+  COPSE_DO(copse_lp_new(s->n_columns, largest, s->whole, &s->lp, s->err));
   if (s->whole) {
     set_uppers(s);
   } else {
-    COPSE_DO(add_share_rows(s, err));
-    COPSE_DO(add_limit_rows(s, options->most, err));
-    COPSE_DO(add_link_rows(s, err));
+    COPSE_DO(add_share_rows(s));
+    COPSE_DO(add_limit_rows(s, options->most));
+    COPSE_DO(add_link_rows(s));
   }
-  COPSE_DO(add_node_rows(s, err));
-  COPSE_DO(add_first_cuts(s, err));
-  if (!s->whole) return close_columns(s, err);
+  COPSE_DO(add_node_rows(s));
+  COPSE_DO(add_first_cuts(s));
+  if (!s->whole) return close_columns(s);
   return COPSE_OK;
 }

@@ -68,7 +68,7 @@ static bool take_rest(int64_t capacity, const mpz_t factor, mpz_t t, int64_t *am
 
 static copse_status set_amounts(const struct copse_joint_search *s, int group, mpq_t *solution,
                                 const mpz_t factor, struct copse_joint *out, int64_t **slots,
-                                bool *fits, struct copse_err *err) {
+                                bool *fits) {
   size_t links = (size_t)s->network->n_links;
   copse_status status = COPSE_OK;
   int64_t sum = 0; /* of all links: more than goes through any node */
@@ -78,7 +78,7 @@ static copse_status set_amounts(const struct copse_joint_search *s, int group, m
     const struct copse_joint_phase *phase = &s->phases[q];
     if (phase->group != group) continue;
     int64_t *amounts = copse_arena_alloc(&out->arena, links, sizeof *amounts);
-    if (!amounts) status = copse_fail_nomem(err);
+    if (!amounts) status = copse_fail_nomem(s->err);
     for (size_t e = 0; e < links && *fits && amounts; e++) {
       if (phase->column[e] < 0) continue;
       *fits = scale(solution[phase->column[e]], factor, 1, t, &amounts[e]) &&
@@ -124,20 +124,19 @@ static bool set_rate(const struct copse_joint_search *s, int group, mpq_t *solut
 
 /* The rational solution times a common denominator, less what all have in common. */
 static copse_status set_part(const struct copse_joint_search *s, int group, mpq_t *solution,
-                             struct copse_joint *out, struct copse_joint_part *part, bool *fits,
-                             struct copse_err *err) {
+                             struct copse_joint *out, struct copse_joint_part *part, bool *fits) {
   const struct copse_joint_group *g = &s->groups[group];
   size_t members = (size_t)g->n_members, links = (size_t)s->network->n_links;
   size_t n_slots = 2 + (g->exchanges ? members : 0);
   int64_t *weights, **slots, common;
   mpz_t factor;
-  COPSE_DO(COPSE_ARRAY(&out->arena, members, weights, err));
-  COPSE_DO(COPSE_ARRAY(&out->arena, n_slots, slots, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, members, weights, s->err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, n_slots, slots, s->err));
   mpz_init(factor);
   *fits = set_rate(s, group, solution, &part->rate);
   common_denominator(s, group, solution, factor);
   set_weights(s, group, solution, factor, weights, &part->whole, fits);
-  copse_status status = set_amounts(s, group, solution, factor, out, slots, fits, err);
+  copse_status status = set_amounts(s, group, solution, factor, out, slots, fits);
   mpz_clear(factor);
   if (status != COPSE_OK || !*fits) return status;
   common = gcd_of(weights, members, part->whole);
@@ -156,13 +155,13 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
 }
 
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
-                               struct copse_joint *out, bool *fits, struct copse_err *err) {
+                               struct copse_joint *out, bool *fits) {
   struct copse_joint_part *parts;
-  COPSE_DO(COPSE_ARRAY(&out->arena, (size_t)s->n_groups, parts, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, (size_t)s->n_groups, parts, s->err));
   out->rate = COPSE_Q_ZERO;
   *fits = true;
   for (int g = 0; g < s->n_groups && *fits; g++)
-    COPSE_DO(set_part(s, g, solution, out, &parts[g], fits, err));
+    COPSE_DO(set_part(s, g, solution, out, &parts[g], fits));
   for (int g = 0; g < s->n_rates && *fits; g++)
     *fits = copse_q_add(out->rate, parts[g].rate, &out->rate, NULL) == COPSE_OK;
   if (!*fits) return COPSE_OK;
@@ -182,7 +181,6 @@ struct rounding {
   int64_t whole; /* of every group, a multiple of all numbers of roots */
   int *last;     /* [n_nodes] link by which the search came there, -1: not yet, -2: from here */
   struct copse_queue queue;
-  struct copse_err *err;
 };
 
 /* solution * whole / rate, rounded up or down; false beyond the flows' range. */
@@ -282,15 +280,15 @@ static copse_status round_part(struct rounding *r, int g, bool *fits) {
   size_t members = (size_t)s->groups[g].n_members, links = (size_t)s->network->n_links;
   struct copse_joint_part *part = &r->parts[g];
   int64_t *weights, **exchange;
-  COPSE_DO(COPSE_ARRAY(&r->out->arena, members, weights, r->err));
-  COPSE_DO(COPSE_ARRAY(&r->out->arena, members, exchange, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->out->arena, members, weights, r->s->err));
+  COPSE_DO(COPSE_ARRAY(&r->out->arena, members, exchange, r->s->err));
   *part = (struct copse_joint_part){.rate = r->out->rate, .whole = r->whole, .weights = weights};
   if (s->groups[g].exchanges) part->exchange = (const int64_t *const *)exchange;
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     if (phase->group != g) continue;
     int64_t *amounts, sum = 0;
-    COPSE_DO(COPSE_ARRAY(&r->out->arena, links, amounts, r->err));
+    COPSE_DO(COPSE_ARRAY(&r->out->arena, links, amounts, r->s->err));
     for (size_t e = 0; e < links && *fits; e++) {
       if (phase->column[e] >= 0) *fits = scale_rounded(r, phase->column[e], true, &amounts[e]);
       *fits = *fits && !copse_add_overflows(sum, amounts[e], &sum) && sum < COPSE_FLOW_MAX / 4;
@@ -342,12 +340,12 @@ static bool choose_whole(struct rounding *r) {
 }
 
 copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *solution,
-                               struct copse_joint *out, bool *fits, struct copse_err *err) {
-  struct rounding r = {.s = s, .solution = solution, .out = out, .err = err};
+                               struct copse_joint *out, bool *fits) {
+  struct rounding r = {.s = s, .solution = solution, .out = out};
   size_t nodes = (size_t)s->network->n_nodes;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, err, &r.last, &r.queue.items));
-  COPSE_DO(COPSE_ARRAY(&out->arena, (size_t)s->n_groups, r.parts, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, s->err, &r.last, &r.queue.items));
+  COPSE_DO(COPSE_ARRAY(&out->arena, (size_t)s->n_groups, r.parts, s->err));
   *fits = s->n_rates == 1 && round_rate(&r) && choose_whole(&r);
   for (int g = 0; g < s->n_groups && *fits; g++) COPSE_DO(round_part(&r, g, fits));
   out->parts = r.parts;
@@ -378,7 +376,6 @@ struct proof {
   size_t n_cuts, capacity;
   mpq_t *scratch; /* [3] */
   bool fits;
-  struct copse_err *err;
 };
 
 static copse_status add_cut(struct proof *p, const struct copse_joint_phase *phase,
@@ -387,11 +384,11 @@ static copse_status add_cut(struct proof *p, const struct copse_joint_phase *pha
   struct copse_joint_cut cut = {
       .group = phase->group, .reduce = phase->reduce, .sink = phase->sink};
   bool *copy;
-  COPSE_DO(COPSE_ARRAY(&p->out->arena, nodes, copy, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->out->arena, nodes, copy, p->s->err));
   memcpy(copy, inside, nodes * sizeof *copy);
   cut.inside = copy;
   p->fits = p->fits && to_q(weight, &cut.weight);
-  COPSE_DO(COPSE_GROW(p->cuts, p->capacity, p->n_cuts + 1, p->err));
+  COPSE_DO(COPSE_GROW(p->cuts, p->capacity, p->n_cuts + 1, p->s->err));
   p->cuts[p->n_cuts++] = cut;
   return COPSE_OK;
 }
@@ -458,9 +455,9 @@ static copse_status add_flow_cuts(struct proof *p, const struct copse_joint_phas
   mpq_t *last = &p->scratch[0], *next = &p->scratch[1], *weight = &p->scratch[2];
   bool *inside;
   int *images;
-  COPSE_DO(COPSE_ARRAY(&scratch, n_nodes, inside, p->err));
-  COPSE_DO(COPSE_ARRAY(&scratch, n_nodes, images, p->err));
-  COPSE_DO(copse_rationals_new(n_nodes, &distance, p->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_nodes, inside, p->s->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_nodes, images, p->s->err));
+  COPSE_DO(copse_rationals_new(n_nodes, &distance, p->s->err));
   set_distances(p, phase, images, distance);
   mpq_set_ui(*last, 0, 1);
   while (next_distance(p, phase, distance, *last, *next)) {
@@ -478,7 +475,7 @@ static copse_status set_potentials(struct proof *p, const struct copse_joint_pha
   struct copse_joint_part *part = &p->out->parts[phase->group];
   int n_nodes = p->s->network->n_nodes;
   struct copse_q *potentials;
-  COPSE_DO(COPSE_ARRAY(&p->out->arena, (size_t)n_nodes, potentials, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->out->arena, (size_t)n_nodes, potentials, p->s->err));
   for (int v = 0; v < n_nodes && p->fits; v++) {
     int row = phase->relay_row[copse_joint_anchor(phase, v)];
     potentials[v] = COPSE_Q_ZERO;
@@ -494,11 +491,11 @@ static void release(struct proof *p) {
 }
 
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
-                               struct copse_joint *out, bool *fits, struct copse_err *err) {
+                               struct copse_joint *out, bool *fits) {
   COPSE_AT_END(release)
-  struct proof p = {.s = s, .multipliers = multipliers, .out = out, .fits = true, .err = err};
+  struct proof p = {.s = s, .multipliers = multipliers, .out = out, .fits = true};
   struct copse_joint_cut *cuts;
-  COPSE_DO(copse_rationals_new(3, &p.scratch, err));
+  COPSE_DO(copse_rationals_new(3, &p.scratch, s->err));
   COPSE_DO(add_row_cuts(&p));
   for (int q = 0; q < s->n_phases && p.fits; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
@@ -507,7 +504,7 @@ copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multip
     else if (copse_joint_leads(phase, copse_joint_terminal(s, phase, phase->sink)))
       COPSE_DO(add_flow_cuts(&p, phase));
   }
-  COPSE_DO(COPSE_ARRAY(&out->arena, p.n_cuts, cuts, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, p.n_cuts, cuts, s->err));
   if (p.n_cuts > 0) memcpy(cuts, p.cuts, p.n_cuts * sizeof *cuts);
   out->cuts = cuts;
   out->n_cuts = (int)p.n_cuts;

@@ -66,6 +66,7 @@ struct search {
   double *best_price;  /* [n_orbits] that gave best_bound */
   double best_bound;
   struct copse_arena arena; /* of all arrays but that of the columns */
+  struct copse_err *err;
 };
 
 static int64_t column_demand(const struct search *s, int base, int sink) {
@@ -78,14 +79,14 @@ static int64_t column_demand(const struct search *s, int base, int sink) {
 /* ---- setting up ------------------------------------------------------------------- */
 
 /* Orbits of links; a link's load is its orbit's, times order / size of the orbit. */
-static copse_status find_orbits(struct search *s, struct copse_err *err) {
+static copse_status find_orbits(struct search *s) {
   const struct copse_network *network = s->problem->network;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t links = (size_t)network->n_links;
   int *first;
-  COPSE_DO(COPSE_ARRAYS(&s->arena, links, int, err, &s->orbit, &s->orbit_size));
-  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->orbit_capacity, err));
-  COPSE_DO(copse_links_orbits(network, &s->problem->rotation, 1, &scratch, &first, err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, links, int, s->err, &s->orbit, &s->orbit_size));
+  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->orbit_capacity, s->err));
+  COPSE_DO(copse_links_orbits(network, &s->problem->rotation, 1, &scratch, &first, s->err));
   for (int e = 0; e < network->n_links; e++) {
     if (first[e] == e) s->orbit_capacity[s->n_orbits] = network->links[e].capacity;
     s->orbit[e] = first[e] == e ? s->n_orbits++ : s->orbit[first[e]];
@@ -95,14 +96,14 @@ static copse_status find_orbits(struct search *s, struct copse_err *err) {
 }
 
 /* One source per orbit of terminals. */
-static copse_status find_bases(struct search *s, struct copse_err *err) {
+static copse_status find_bases(struct search *s) {
   const struct copse_network *network = s->problem->network;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *first;
   bool *covered;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_nodes, covered, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_terminals, s->base, err));
-  COPSE_DO(copse_nodes_orbits(network, &s->problem->rotation, 1, &scratch, &first, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_nodes, covered, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_terminals, s->base, s->err));
+  COPSE_DO(copse_nodes_orbits(network, &s->problem->rotation, 1, &scratch, &first, s->err));
   for (int i = 0; i < network->n_terminals; i++) {
     bool *known = &covered[first[network->terminals[i]]];
     if (!*known) s->base[s->n_bases++] = i;
@@ -111,27 +112,27 @@ static copse_status find_bases(struct search *s, struct copse_err *err) {
   return COPSE_OK;
 }
 
-static copse_status prepare(struct search *s, struct copse_err *err) {
+static copse_status prepare(struct search *s) {
   const struct copse_network *network = s->problem->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
-  COPSE_DO(find_orbits(s, err));
-  COPSE_DO(find_bases(s, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->blocked, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->below, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->nodes, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->lengths, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->loads, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->row, err));
-  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->n_orbits, double, err, &s->price, &s->best_price));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_bases, s->share_price, err));
-  COPSE_DO(copse_shortest_prepare(network, &s->arena, &s->shortest, err));
+  COPSE_DO(find_orbits(s));
+  COPSE_DO(find_bases(s));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->blocked, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->below, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes, s->nodes, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->lengths, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->loads, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->row, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->n_orbits, double, s->err, &s->price, &s->best_price));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_bases, s->share_price, s->err));
+  COPSE_DO(copse_shortest_prepare(network, &s->arena, &s->shortest, s->err));
   for (int i = 0; i < network->n_terminals; i++)
     s->blocked[network->terminals[i]] = !s->problem->forward;
   for (int b = 0; b < s->n_bases; b++) {
     int64_t sum = 0;
     for (int j = 0; j < network->n_terminals; j++)
       if (copse_add_overflows(sum, column_demand(s, b, j), &sum) || sum > INT64_MAX >> 12)
-        return copse_fail(err, COPSE_OVERFLOW, "the demand of a rank is too large");
+        return copse_fail(s->err, COPSE_OVERFLOW, "the demand of a rank is too large");
     if (sum > s->most_demand) s->most_demand = sum;
   }
   return COPSE_OK;
@@ -200,14 +201,14 @@ static void solve_master(struct search *s) {
 }
 
 /* Keeps the tree as a column, its loads as a sparse list. */
-static copse_status keep_tree(struct search *s, int base, struct copse_err *err) {
+static copse_status keep_tree(struct search *s, int base) {
   const struct copse_network *network = s->problem->network;
   /* the first tree of each source is a solution by itself, should no master be solved */
   struct column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
-  COPSE_DO(COPSE_GROW(s->columns, s->columns_capacity, s->n_columns + 1, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)column.n_loads, column.loads, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_nodes, column.via, err));
+  COPSE_DO(COPSE_GROW(s->columns, s->columns_capacity, s->n_columns + 1, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)column.n_loads, column.loads, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_nodes, column.via, s->err));
   memcpy(column.via, s->shortest.via, (size_t)network->n_nodes * sizeof *column.via);
   for (int o = 0, n = 0; o < s->n_orbits; o++)
     if (s->loads[o] > 0) column.loads[n++] = (struct column_load){o, s->loads[o]};
@@ -240,8 +241,7 @@ static double tree_cost(const struct search *s, const double *price) {
  * prices prove about T.
  */
 static copse_status price_columns(struct search *s, const double *price, double *bound,
-                                  int *improving, struct copse_concurrent *out,
-                                  struct copse_err *err) {
+                                  int *improving, struct copse_concurrent *out) {
   double weight = 0, cost = 0;
   *improving = 0;
   set_lengths(s, price);
@@ -251,7 +251,7 @@ static copse_status price_columns(struct search *s, const double *price, double 
     cost += tree_cost(s, price);
     double own = tree_cost(s, s->price), share = s->share_price[b];
     if (s->n_rounds > 0 && own >= share - 1e-9 * fabs(share)) continue;
-    COPSE_DO(keep_tree(s, b, err));
+    COPSE_DO(keep_tree(s, b));
     ++*improving;
   }
   *bound = weight > 0 ? cost / weight : 0;
@@ -279,18 +279,17 @@ static copse_status estimate_unit(struct search *s, const double *price,
  * (Wentges 1997), which damps their swings; where the smoothed ones find nothing, the
  * master's own decide.
  */
-static copse_status run_rounds(struct search *s, struct copse_concurrent *out,
-                               struct copse_err *err) {
+static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
   double tolerance = s->problem->tolerance.num > 0 ? copse_q_to_double(s->problem->tolerance) : 0;
   double last_time = INFINITY;
   int stalled = 0, improving;
   double bound;
   double *smoothed;
   if (tolerance < 1e-11) tolerance = 1e-11;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, smoothed, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, smoothed, s->err));
   for (int o = 0; o < s->n_orbits; o++) s->best_price[o] = 1 / (double)s->orbit_capacity[o];
   COPSE_DO(estimate_unit(s, s->best_price, out));
-  COPSE_DO(price_columns(s, s->best_price, &bound, &improving, out, err));
+  COPSE_DO(price_columns(s, s->best_price, &bound, &improving, out));
   s->best_bound = bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
     solve_master(s);
@@ -301,11 +300,11 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out,
     if (stalled > COPSE_STALLED_ROUNDS) break;
     last_time = s->time;
     for (int o = 0; o < s->n_orbits; o++) smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
-    COPSE_DO(price_columns(s, smoothed, &bound, &improving, out, err));
+    COPSE_DO(price_columns(s, smoothed, &bound, &improving, out));
     const double *used = smoothed;
     if (improving == 0) {
       used = s->price;
-      COPSE_DO(price_columns(s, s->price, &bound, &improving, out, err));
+      COPSE_DO(price_columns(s, s->price, &bound, &improving, out));
     }
     if (bound > s->best_bound) {
       s->best_bound = bound;
@@ -446,7 +445,7 @@ static int64_t to_integers(const struct search *s, const struct system *y, mpq_t
  * caller then rounds.
  */
 static copse_status exact_weights(const struct search *s, struct copse_q time, int64_t *weights,
-                                  int64_t *whole, struct copse_err *err) {
+                                  int64_t *whole) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   COPSE_AT_END(copse_rationals_free) mpq_t *cells = NULL;
   COPSE_AT_END(copse_rationals_free) mpq_t *weight = NULL;
@@ -455,9 +454,9 @@ static copse_status exact_weights(const struct search *s, struct copse_q time, i
   bool *used;
   *whole = 0;
   if (time.num == 0) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, load, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.column, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.pivot_row, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, load, s->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.column, s->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.pivot_row, s->err));
   for (size_t c = 0; c < s->n_columns; c++) {
     const struct column *column = &s->columns[c];
     for (int i = 0; i < column->n_loads; i++)
@@ -466,9 +465,9 @@ static copse_status exact_weights(const struct search *s, struct copse_q time, i
   }
   for (int o = 0; o < s->n_orbits; o++) y.rows += is_full(s, load, o);
   if (y.rows > COPSE_WEIGHT_EQUATIONS || y.n > COPSE_WEIGHT_EQUATIONS) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)y.rows, used, err));
-  COPSE_DO(copse_rationals_new((size_t)y.rows * (size_t)(y.n + 1), &cells, err));
-  COPSE_DO(copse_rationals_new((size_t)y.n, &weight, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)y.rows, used, s->err));
+  COPSE_DO(copse_rationals_new((size_t)y.rows * (size_t)(y.n + 1), &cells, s->err));
+  COPSE_DO(copse_rationals_new((size_t)y.n, &weight, s->err));
   y.a = cells;
   fill_system(s, load, time, &y);
   if (!eliminate(&y, used)) return COPSE_OK;
@@ -532,14 +531,14 @@ static void take_better(struct search *s, const int64_t *lengths, struct copse_c
 }
 
 /* Lengths from one set of prices: as fractions if they are some, else on grids. */
-static copse_status try_prices(struct search *s, const double *price, struct copse_concurrent *out,
-                               struct copse_err *err) {
+static copse_status try_prices(struct search *s, const double *price,
+                               struct copse_concurrent *out) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t links = (size_t)s->problem->network->n_links;
   double most = 0, *values;
   int64_t *lengths;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, values, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, links, lengths, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, values, s->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, links, lengths, s->err));
   for (int o = 0; o < s->n_orbits; o++) {
     values[o] = price[o] * orbit_factor(s, o);
     if (values[o] > most) most = values[o];
@@ -558,12 +557,12 @@ static copse_status try_prices(struct search *s, const double *price, struct cop
   return COPSE_OK;
 }
 
-static copse_status round_bound(struct search *s, struct copse_concurrent *out,
-                                struct copse_err *err) {
-  COPSE_DO(try_prices(s, s->price, out, err));
-  COPSE_DO(try_prices(s, s->best_price, out, err));
+static copse_status round_bound(struct search *s, struct copse_concurrent *out) {
+  COPSE_DO(try_prices(s, s->price, out));
+  COPSE_DO(try_prices(s, s->best_price, out));
   if (out->bound.num == 0)
-    return copse_fail(err, COPSE_OVERFLOW, "the bound needs more than 64 bits; use fewer digits");
+    return copse_fail(s->err, COPSE_OVERFLOW,
+                      "the bound needs more than 64 bits; use fewer digits");
   return COPSE_OK;
 }
 
@@ -608,8 +607,7 @@ static void add_load(struct collector *k, const struct column *column, int sink,
 
 /* Adds `amount` to the pair's path if it has the same, else a new path. */
 static copse_status add_path(struct collector *k, size_t first,
-                             const struct copse_concurrent_path *path, int at,
-                             struct copse_err *err) {
+                             const struct copse_concurrent_path *path, int at) {
   int n = k->s->problem->network->n_nodes - at;
   for (size_t i = first; i < k->n; i++) {
     struct copse_concurrent_path *p = &k->paths[i];
@@ -618,9 +616,9 @@ static copse_status add_path(struct collector *k, size_t first,
     p->amount += path->amount;
     return COPSE_OK;
   }
-  COPSE_DO(COPSE_GROW(k->paths, k->capacity, k->n + 1, err));
-  int *copy = copse_arena_alloc(&k->arena, (size_t)n, sizeof *copy);
-  if (!copy) return copse_fail_nomem(err);
+  COPSE_DO(COPSE_GROW(k->paths, k->capacity, k->n + 1, k->s->err));
+  int *copy;
+  COPSE_DO(COPSE_ARRAY(&k->arena, (size_t)n, copy, k->s->err));
   memcpy(copy, k->s->nodes + at, (size_t)n * sizeof *copy);
   k->paths[k->n] = *path;
   k->paths[k->n].nodes = copy;
@@ -636,7 +634,7 @@ static int64_t amount_of(const struct collector *k, size_t c, int64_t due) {
 }
 
 /* The largest share of the pair takes up what rounding leaves. */
-static copse_status collect_pair(struct collector *k, int base, int sink, struct copse_err *err) {
+static copse_status collect_pair(struct collector *k, int base, int sink) {
   size_t first = k->n, largest = k->s->n_columns;
   int64_t due, left;
   if (copse_mul_overflows(column_demand(k->s, base, sink), k->out->whole, &due)) {
@@ -658,7 +656,7 @@ static copse_status collect_pair(struct collector *k, int base, int sink, struct
     if (c == largest) path.amount += left;
     if (path.amount <= 0) continue;
     add_load(k, &k->s->columns[c], sink, path.amount);
-    COPSE_DO(add_path(k, first, &path, walk(k, &k->s->columns[c], sink), err));
+    COPSE_DO(add_path(k, first, &path, walk(k, &k->s->columns[c], sink)));
   }
   return COPSE_OK;
 }
@@ -680,8 +678,7 @@ static bool measure(const struct collector *k, struct copse_q *time) {
 }
 
 /* All paths with amounts in units of demand / whole. *good: it fits, and beats what is there. */
-static copse_status collect(struct collector *k, bool *good, struct copse_q *time,
-                            struct copse_err *err) {
+static copse_status collect(struct collector *k, bool *good, struct copse_q *time) {
   int64_t fraction;
   *good = false;
   memset(k->s->loads, 0, (size_t)k->s->n_orbits * sizeof *k->s->loads);
@@ -689,7 +686,7 @@ static copse_status collect(struct collector *k, bool *good, struct copse_q *tim
     return COPSE_OK;
   for (int b = 0; b < k->s->n_bases; b++)
     for (int j = 0; j < k->s->problem->network->n_terminals && !k->overflow; j++)
-      COPSE_DO(collect_pair(k, b, j, err));
+      COPSE_DO(collect_pair(k, b, j));
   *good = measure(k, time) && (k->out->time.num == 0 || copse_q_cmp(*time, k->out->time) < 0);
   return COPSE_OK;
 }
@@ -701,19 +698,19 @@ static void release_collector(struct collector *k) {
 
 /* Tries one denominator and keeps what it gives if that is the best so far. */
 static copse_status try_whole(struct search *s, int64_t whole, const int64_t *weights,
-                              struct copse_concurrent *out, struct copse_err *err) {
+                              struct copse_concurrent *out) {
   int64_t before = out->whole;
   COPSE_AT_END(release_collector) struct collector k = {.s = s, .out = out, .weights = weights};
   struct copse_concurrent_path *paths;
   struct copse_q time;
   bool good;
   out->whole = whole;
-  COPSE_DO(collect(&k, &good, &time, err));
+  COPSE_DO(collect(&k, &good, &time));
   if (!good) {
     out->whole = before;
     return COPSE_OK;
   }
-  COPSE_DO(COPSE_ARRAY(&k.arena, k.n, paths, err));
+  COPSE_DO(COPSE_ARRAY(&k.arena, k.n, paths, s->err));
   memcpy(paths, k.paths, k.n * sizeof *paths);
   copse_arena_free(&out->arena);
   out->arena = k.arena;
@@ -725,11 +722,10 @@ static copse_status try_whole(struct search *s, int64_t whole, const int64_t *we
 }
 
 /* The denominator that the weights show, if they add up to exactly one per source. */
-static copse_status try_visible(struct search *s, int64_t *weights, struct copse_concurrent *out,
-                                struct copse_err *err) {
+static copse_status try_visible(struct search *s, int64_t *weights, struct copse_concurrent *out) {
   double *values;
   int n = 0;
-  COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, values, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, values, s->err));
   for (size_t c = 0; c < s->n_columns; c++)
     if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) values[n++] = s->columns[c].weight;
   int64_t whole = copse_common_denominator(values, n, 10000000, 1e-6);
@@ -745,7 +741,7 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
     }
     exact = left == 0;
   }
-  if (exact) return try_whole(s, whole, weights, out, err);
+  if (exact) return try_whole(s, whole, weights, out);
   return COPSE_OK;
 }
 
@@ -753,24 +749,23 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
  * Exact weights if they are seen or can be solved for; else amounts rounded down to the
  * finest grid whose fractions fit.
  */
-static copse_status round_paths(struct search *s, struct copse_concurrent *out,
-                                struct copse_err *err) {
+static copse_status round_paths(struct search *s, struct copse_concurrent *out) {
   int64_t *weights, whole;
   out->time = COPSE_Q_ZERO;
-  COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, weights, err));
-  COPSE_DO(try_visible(s, weights, out, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, weights, s->err));
+  COPSE_DO(try_visible(s, weights, out));
   if (!copse_q_eq(out->time, out->bound)) {
-    COPSE_DO(exact_weights(s, out->bound_in_units, weights, &whole, err));
-    if (whole > 0) COPSE_DO(try_whole(s, whole, weights, out, err));
+    COPSE_DO(exact_weights(s, out->bound_in_units, weights, &whole));
+    if (whole > 0) COPSE_DO(try_whole(s, whole, weights, out));
   }
   bool rounded = copse_q_eq(out->time, out->bound);
   for (int bits = 32; bits >= 0 && !rounded; bits -= 4) {
     struct copse_q before = out->time;
-    COPSE_DO(try_whole(s, (int64_t)1 << bits, NULL, out, err));
+    COPSE_DO(try_whole(s, (int64_t)1 << bits, NULL, out));
     rounded = !copse_q_eq(out->time, before); /* coarser ones are no better */
   }
   if (out->time.num == 0)
-    return copse_fail(err, COPSE_OVERFLOW, "the flows need more than 64 bits; use fewer digits");
+    return copse_fail(s->err, COPSE_OVERFLOW, "the flows need more than 64 bits; use fewer digits");
   return COPSE_OK;
 }
 
@@ -778,18 +773,18 @@ static copse_status round_paths(struct search *s, struct copse_concurrent *out,
 
 copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,
                                     struct copse_concurrent *out, struct copse_err *err) {
-  COPSE_AT_END(release) struct search s = {.problem = problem};
+  COPSE_AT_END(release) struct search s = {.problem = problem, .err = err};
   *out = (struct copse_concurrent){.whole = 1, .unreached_source = -1, .unreached_sink = -1};
-  COPSE_DO(prepare(&s, err));
+  COPSE_DO(prepare(&s));
   COPSE_DO(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
   out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
   if (s.most_demand == 0) return COPSE_OK;
   COPSE_DO(copse_mixture_new(s.n_orbits, s.n_bases, &s.master, err));
-  copse_status status = run_rounds(&s, out, err);
+  copse_status status = run_rounds(&s, out);
   if (status == COPSE_INFEASIBLE) return COPSE_OK; /* the caller names the ranks */
   if (status != COPSE_OK) return status;
-  COPSE_DO(round_bound(&s, out, err));
-  return round_paths(&s, out, err);
+  COPSE_DO(round_bound(&s, out));
+  return round_paths(&s, out);
 }
 
 void copse_concurrent_free(struct copse_concurrent *result) {

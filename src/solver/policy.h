@@ -1,7 +1,7 @@
 /*
- * Every threshold of the solver's folders network/ and trees/: what is tried in which order and how
- * long a search goes on. None of them decides whether a result is exact: trees prove themselves or
- * are proved by flows. They decide what is tried first, how long it takes and how high trees are.
+ * Every threshold of the solver: what is tried in which order and how long a search goes on. None
+ * of them decides whether a result is exact: trees prove themselves or are proved by flows. They
+ * decide what is tried first, how long it takes and how high trees are.
  *
  * What a number was measured by is said; "not measured": nothing is on record. Commands that
  * measure: scripts/bench_scale (clusters of 64 to 16,384 ranks) and `make quality`
@@ -140,5 +140,129 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* A tree of more than so many times the mean height is cut short from its top down, which brings
  * up much at once. Not measured. */
 #define COPSE_SHORTEN_HIGH_TIMES 3
+
+/* ---- linear programmes (lp/) ---------------------------------------------------------------- */
+
+/* Below GLPK's 1e-7, so that its last basis is the optimal one in rationals. */
+#define COPSE_LP_TOLERANCE 1e-10
+/* A multiplier that is less is rounding. */
+#define COPSE_LP_GAIN 1e-9
+/* Steps of one solution of a programme of rows: what takes more cycles. */
+#define COPSE_LP_STEPS 200000
+
+/* Of a mixture: the first is enough for small ones that wander, the second for large ones; and the
+ * time, which only what cycles gets to. */
+#define COPSE_LP_MIXTURE_STEPS 20000
+#define COPSE_LP_MIXTURE_STEPS_PER_ROW 50
+#define COPSE_LP_MIXTURE_MILLISECONDS 30000
+
+/* Steps of an integer programme's relaxation. */
+#define COPSE_LP_INTEGER_STEPS 100000
+
+/* ---- joint optima (joint/) ------------------------------------------------------------------ */
+
+/* None of them changes an optimum: they say how it is searched for and where the search gives up,
+ * which the outcome says. */
+
+/* Cutting planes take some tens of rounds; beyond this GLPK runs in circles. */
+#define COPSE_JOINT_ROUNDS 400
+/* In the rounded solution a cut may be violated by this part of the rate without telling. */
+#define COPSE_JOINT_SLACK_PART ((int64_t)1 << 28)
+/* Cuts around one terminal in a round: several at once save rounds. With one column for two phases
+ * little room is left around a solution: rounds are few, and more rows only make them slower. */
+#define COPSE_JOINT_CUTS_AT_ONCE 6
+#define COPSE_WHOLE_CUTS_AT_ONCE 1
+/* The rate alone has many solutions, whose cuts are found one after the other; once it has stood
+ * still for so many rounds, short ways lead to the end sooner. */
+#define COPSE_JOINT_IDLE_ROUNDS 5
+/* Units by which two rates may differ before rationals are asked. */
+#define COPSE_JOINT_SAME_RATE (COPSE_LP_UNITS >> 26)
+/* A unit of the rate is worth this times the number of columns in units of links: more than the
+ * last unit costs, or the second search goes for the rate alone. */
+#define COPSE_JOINT_RATE_WORTH 16
+/* Equations of a basis that are solved in rationals. Of whole links the coefficients of more are
+ * fractions so long that it takes a minute (320 ranks, 1 slow NIC). */
+#define COPSE_JOINT_EQUATIONS 20000
+#define COPSE_WHOLE_EQUATIONS 1000
+/* Rounds with limits on shares: those that are there have been found by then. */
+#define COPSE_WHOLE_LIMITED_ROUNDS 60
+/* The part by which GLPK's objective may be off. */
+#define COPSE_WHOLE_ROUNDING 1e-9
+
+/* Links of use, summed over phases: what symmetries may make small. */
+#define COPSE_JOINT_PLACES 16000000
+/* Nodes and links, summed over phases: a few arrays of 1 GiB. */
+#define COPSE_JOINT_CELLS (1 << 28)
+
+/* Rounded parts: about what every group's roots have in all, so that a link's load is off by 1e-10
+ * or so; bits of the rate's fraction, where there is room; bits of a multiplier. */
+#define COPSE_JOINT_WHOLE ((int64_t)1 << 42)
+#define COPSE_JOINT_RATE_BITS 20
+#define COPSE_JOINT_MULTIPLIER_BITS 30
+
+/* ---- all-to-all (alltoall/) ----------------------------------------------------------------- */
+
+/* Where the search gives up, what was found stands and its gap is stated. */
+
+/* Rounds of master and pricing, far more than any fabric takes; and such in which neither side
+ * moves: degenerate steps, and rounding noise at the optimum. */
+#define COPSE_MAX_ROUNDS 20000
+#define COPSE_STALLED_ROUNDS 500
+
+/* A column of less weight in the master is noise of the simplex method, not part of a solution; an
+ * orbit is full where less than this part of its capacity is left. */
+#define COPSE_LEAST_WEIGHT 1e-9
+#define COPSE_FULL_SLACK 1e-8
+
+/* Equations for exact weights: elimination is cubic, in rationals that grow. */
+#define COPSE_WEIGHT_EQUATIONS 400
+
+/* ---- placement of experts (placement/) ------------------------------------------------------ */
+
+/* None changes what is proved: a bound is worked out in integers whatever they are. All work is
+ * counted, not timed, so that results do not depend on the machine. */
+
+/* Local search (place.c): late acceptance over COPSE_PLACE_HISTORY steps, in exchanges times steps
+ * looked at; at most COPSE_PLACE_ANNEAL_SWEEPS times all exchanges there are. Then descent to a
+ * local optimum. */
+#define COPSE_PLACE_ANNEAL_WORK ((int64_t)60000000)
+#define COPSE_PLACE_ANNEAL_SWEEPS 400
+#define COPSE_PLACE_DESCENT_WORK ((int64_t)120000000)
+#define COPSE_PLACE_HISTORY 2000
+
+/* The relaxation's bound (bound.c): rounds of mirror ascent, fewer where COPSE_PLACE_BOUND_WORK
+ * operations are less; the weights are rounded to multiples of 2^-COPSE_PLACE_WEIGHT_BITS, so that
+ * 128 bits hold all sums. */
+#define COPSE_PLACE_BOUND_ROUNDS 1500
+#define COPSE_PLACE_BOUND_WORK ((int64_t)3000000000)
+#define COPSE_PLACE_WEIGHT_BITS 30
+
+/* Branch and cut (bound.c): beyond these it would not get far in the time that anybody waits. */
+#define COPSE_PLACE_MAX_BINARIES 1200
+#define COPSE_PLACE_MAX_NONZEROS 400000
+#define COPSE_PLACE_MAX_NODES 20000
+#define COPSE_PLACE_ILP_WORK 2000000000.0 /* nodes times nonzeros, roughly */
+
+/* GLPK solves relaxations to 1e-7; what they are trusted for is a little less. */
+#define COPSE_PLACE_TRUST 1e-6
+
+/* ---- alltoallv at run time (online/) -------------------------------------------------------- */
+
+/* The trade is the same in each: more pieces pipeline better and cost more per message. */
+
+/* Defaults of copse_online_options: steps to aim for, bytes on a NIC below which
+ * steps are not cut, and the part of the time, 1 over this, that greedy colouring takes after the
+ * exact stages; `make bench` (bench_online) measures what they give. */
+#define COPSE_ONLINE_DEFAULT_STEPS 128
+#define COPSE_ONLINE_DEFAULT_MIN_MESSAGE 131072
+#define COPSE_ONLINE_DEFAULT_TAIL_DIVISOR 4096
+
+/* h^2 + 2 h stages always suffice for h hosts, as every stage empties an entry or uses up a slack.
+ * More than some thousands only shred messages: then the tail begins earlier. */
+#define COPSE_ONLINE_STAGES_PER_HOST 16
+#define COPSE_ONLINE_STAGES_FEWEST 8192
+
+/* Steps that may be asked for. */
+#define COPSE_ONLINE_MAX_STEPS (1 << 16)
 
 #endif

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "solver/alltoall/policy.h"
+#include "solver/policy.h"
 #include "solver/lp/linear_programme.h"
 #include "solver/lp/mixture.h"
 #include "solver/network/shortest.h"

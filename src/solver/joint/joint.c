@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "solver/joint/internal.h"
-#include "solver/joint/policy.h"
+#include "solver/policy.h"
 #include "solver/network/contract.h"
 #include "solver/network/flow.h"
 

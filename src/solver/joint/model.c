@@ -13,7 +13,7 @@
 
 #include "base/graph.h"
 #include "solver/joint/internal.h"
-#include "solver/joint/policy.h"
+#include "solver/policy.h"
 #include "solver/network/flow.h"
 
 /* ---- what is what ---------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 
 #include "base/graph.h"
 #include "solver/joint/internal.h"
-#include "solver/joint/policy.h"
+#include "solver/policy.h"
 #include "solver/network/flow.h"
 
 /* False beyond 64 bits. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "solver/lp/policy.h"
+#include "solver/policy.h"
 
 struct copse_integer {
   glp_prob *glp;

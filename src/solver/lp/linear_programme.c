@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "solver/lp/policy.h"
+#include "solver/policy.h"
 
 struct row {
   struct copse_lp_term *terms;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "solver/lp/policy.h"
+#include "solver/policy.h"
 
 struct copse_mixture {
   glp_prob *glp;

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/rational.h"
 #include "solver/online/internal.h"
-#include "solver/online/policy.h"
+#include "solver/policy.h"
 
 /* value * k / n for k <= n without overflow. */
 static int64_t part(int64_t value, int64_t k, int64_t n) {
@@ -339,7 +339,7 @@ static copse_status check_model(const struct copse_online_model *m,
       return copse_fail(err, COPSE_INVALID, "a bandwidth must be in 1..2^48, not %" PRId64, all[i]);
   if (m->rank_out < 0 || m->rank_in < 0 || m->host_out < 0 || m->host_in < 0)
     return copse_fail(err, COPSE_INVALID, "the bandwidth of a cut can't be negative");
-  if (o && (o->steps < 0 || o->steps > MAX_STEPS || o->min_message < 0 ||
+  if (o && (o->steps < 0 || o->steps > COPSE_ONLINE_MAX_STEPS || o->min_message < 0 ||
             o->min_message > (int64_t)1 << 40 || o->tail_divisor < -1))
     return copse_fail(err, COPSE_INVALID, "a planner option is out of range");
   return COPSE_OK;
@@ -349,9 +349,9 @@ static void set_up(struct copse_online *o, const struct copse_online_model *mode
                    const struct copse_online_options *options) {
   o->model = *model;
   if (options) o->options = *options;
-  if (o->options.steps == 0) o->options.steps = DEFAULT_STEPS;
-  if (o->options.min_message == 0) o->options.min_message = DEFAULT_MIN_MESSAGE;
-  if (o->options.tail_divisor == 0) o->options.tail_divisor = DEFAULT_TAIL_DIVISOR;
+  if (o->options.steps == 0) o->options.steps = COPSE_ONLINE_DEFAULT_STEPS;
+  if (o->options.min_message == 0) o->options.min_message = COPSE_ONLINE_DEFAULT_MIN_MESSAGE;
+  if (o->options.tail_divisor == 0) o->options.tail_divisor = COPSE_ONLINE_DEFAULT_TAIL_DIVISOR;
   struct copse_online_model *m = &o->model;
   o->h = m->hosts;
   o->g = m->ranks_per_host;
@@ -363,8 +363,8 @@ static void set_up(struct copse_online *o, const struct copse_online_model *mode
   if (m->host_out == 0) m->host_out = o->g * m->nic;
   if (m->host_in == 0) m->host_in = o->g * m->nic;
   int64_t exact = (int64_t)o->h * o->h + 2 * o->h;
-  int64_t cap = STAGES_PER_HOST * (int64_t)o->h;
-  if (cap < STAGES_FEWEST) cap = STAGES_FEWEST;
+  int64_t cap = COPSE_ONLINE_STAGES_PER_HOST * (int64_t)o->h;
+  if (cap < COPSE_ONLINE_STAGES_FEWEST) cap = COPSE_ONLINE_STAGES_FEWEST;
   if (o->options.tail_divisor < 0) cap = exact;
   o->max_stages = (int)((exact < cap ? exact : cap) + 2 * o->h);
 }

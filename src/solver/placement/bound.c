@@ -25,7 +25,7 @@
 #include "base/rational.h"
 #include "solver/lp/integer.h"
 #include "solver/placement/internal.h"
-#include "solver/placement/policy.h"
+#include "solver/policy.h"
 
 /* ---- what follows from where one expert is -------------------------------------------------- */
 
@@ -366,7 +366,9 @@ static copse_status ascent_new(struct ascent *a, const struct copse_placement *b
 
 /* ---- the bound, in integers ------------------------------------------------------------------ */
 
-static int64_t whole_weight(double w) { return (int64_t)(w * (1 - 1e-9) * (1 << WEIGHT_BITS)); }
+static int64_t whole_weight(double w) {
+  return (int64_t)(w * (1 - 1e-9) * (1 << COPSE_PLACE_WEIGHT_BITS));
+}
 
 /* The integer cost of expert e on the ranks that are in group g, added to cost[r]. */
 static void certify_group(const struct ascent *a, size_t g, size_t e, __int128 *cost) {
@@ -406,7 +408,7 @@ static bool weights_are_shares(const struct ascent *a) {
   for (size_t c = 0; c < a->n_cells; c++) {
     int64_t sum = 0;
     for (size_t i = 0; i < a->n_rows; i++) sum += whole_weight(a->best_weights[c * a->n_rows + i]);
-    if (sum > (int64_t)1 << WEIGHT_BITS) return false;
+    if (sum > (int64_t)1 << COPSE_PLACE_WEIGHT_BITS) return false;
   }
   return true;
 }
@@ -420,7 +422,7 @@ static copse_status certify(struct ascent *a, int64_t *bound, struct copse_arena
   COPSE_DO(COPSE_ARRAYS(arena, m->n_ranks, __int128, err, &prices, &cost));
   for (size_t r = 0; r < m->n_ranks; r++) {
     double price = a->best_prices[r] < 0 ? a->best_prices[r] : 0;
-    prices[r] = (__int128)(price * (1 << WEIGHT_BITS));
+    prices[r] = (__int128)(price * (1 << COPSE_PLACE_WEIGHT_BITS));
     sum += prices[r] * a->assign.capacity;
   }
   for (size_t g = 0; g < m->n_groups; g++)
@@ -430,7 +432,7 @@ static copse_status certify(struct ascent *a, int64_t *bound, struct copse_arena
                (copse_place_out_cost(m, g, kind) * m->sum[g * m->n_steps + s]);
   for (size_t e = 0; e < m->n_experts; e++) sum += certify_expert(a, e, prices, cost);
   /* an integer time that is at least sum / 2^bits is at least that rounded up */
-  __int128 unit = (__int128)1 << WEIGHT_BITS;
+  __int128 unit = (__int128)1 << COPSE_PLACE_WEIGHT_BITS;
   *bound = sum > 0 ? m->multiplicity * (int64_t)((sum + unit - 1) / unit) : 0;
   return COPSE_OK;
 }
@@ -443,8 +445,8 @@ static copse_status bound_relaxation(const struct copse_place_model *m, const in
   COPSE_DO(ascent_new(&a, best, &scratch, err));
   int64_t each = (int64_t)(a.n_cells * (m->n_groups + m->n_ranks + 1) * m->n_experts) +
                  (int64_t)(m->n_experts * m->n_ranks * m->n_experts / 4);
-  int64_t rounds = BOUND_WORK / each < 30 ? 30 : BOUND_WORK / each;
-  if (rounds > BOUND_ROUNDS) rounds = BOUND_ROUNDS;
+  int64_t rounds = COPSE_PLACE_BOUND_WORK / each < 30 ? 30 : COPSE_PLACE_BOUND_WORK / each;
+  if (rounds > COPSE_PLACE_BOUND_ROUNDS) rounds = COPSE_PLACE_BOUND_ROUNDS;
   for (; best->rounds < rounds && a.rate > 1e-3; best->rounds++) {
     copse_progress_report(m->p->progress, "bound", best->rounds, rounds);
     ask_oracle(&a);
@@ -595,13 +597,13 @@ static copse_status run_ilp(struct ilp *i, struct copse_placement *best, struct 
     best->proof = COPSE_PLACE_ILP;
     best->bound = best->time;
   } else if (result.lower > 0) {
-    int64_t bound = (int64_t)(result.lower * (1 - TRUST) * i->unit);
+    int64_t bound = (int64_t)(result.lower * (1 - COPSE_PLACE_TRUST) * i->unit);
     if (bound > best->bound) best->bound = bound < best->time ? bound : best->time;
   }
   return COPSE_OK;
 }
 
-/* How many entries the programme has at most; above MAX_NONZEROS it isn't built. */
+/* How many entries the programme has at most; above COPSE_PLACE_MAX_NONZEROS it isn't built. */
 static int64_t count_entries(const struct copse_place_model *m) {
   int64_t members = 0, pairs = (int64_t)(m->n_experts * m->n_ranks);
   for (size_t g = 0; g < m->n_groups; g++) members += m->p->groups[g].n_members;
@@ -618,9 +620,10 @@ static copse_status branch_and_cut(const struct copse_place_model *m, const int6
                                    struct copse_placement *best, struct copse_err *err) {
   COPSE_AT_END(release) struct ilp i = {.m = m, .implied = implied};
   int64_t entries = count_entries(m);
-  if (m->n_experts * m->n_ranks > MAX_BINARIES || entries > MAX_NONZEROS) return COPSE_OK;
-  i.max_nodes = (int64_t)(ILP_WORK / (double)(entries * 20));
-  if (i.max_nodes > MAX_NODES) i.max_nodes = MAX_NODES;
+  if (m->n_experts * m->n_ranks > COPSE_PLACE_MAX_BINARIES || entries > COPSE_PLACE_MAX_NONZEROS)
+    return COPSE_OK;
+  i.max_nodes = (int64_t)(COPSE_PLACE_ILP_WORK / (double)(entries * 20));
+  if (i.max_nodes > COPSE_PLACE_MAX_NODES) i.max_nodes = COPSE_PLACE_MAX_NODES;
   /* one step's share of the time found is 1: coefficients near 1 whatever the units */
   i.unit = best->time > 0 ? (double)best->time / (double)m->n_steps : 1;
   COPSE_DO(copse_integer_new((int)(m->n_experts * m->n_ranks), m->n_kinds * (int)m->n_steps,

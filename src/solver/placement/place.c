@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/rational.h"
 #include "solver/placement/internal.h"
-#include "solver/placement/policy.h"
+#include "solver/policy.h"
 
 /* Times stay below this, so that differences and a few sums of them need no care. */
 #define MAX_TIME ((int64_t)1 << 60)
@@ -379,21 +379,21 @@ static void save(const struct search *s, int *rank_of) {
 /* ---- the two searches ---------------------------------------------------------------------- */
 
 /*
- * Late acceptance: an exchange is taken if the time is not above the one HISTORY steps ago.
- * Most exchanges change no step's worst group, so many go sideways; that is how plateaus are
+ * Late acceptance: an exchange is taken if the time is not above the one COPSE_PLACE_HISTORY steps
+ * ago. Most exchanges change no step's worst group, so many go sideways; that is how plateaus are
  * crossed.
  */
 static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct copse_err *err) {
   int64_t *history = NULL;
-  COPSE_DO(COPSE_ARRAY(s->scratch, HISTORY, history, err));
-  for (int i = 0; i < HISTORY; i++) history[i] = s->time;
-  int64_t sweep = (int64_t)(s->m->n_experts * s->n_slots), end = ANNEAL_WORK;
-  if (sweep < end / ANNEAL_SWEEPS / (int64_t)(s->m->n_steps + 1))
-    end = sweep * ANNEAL_SWEEPS * (int64_t)(s->m->n_steps + 1);
+  COPSE_DO(COPSE_ARRAY(s->scratch, COPSE_PLACE_HISTORY, history, err));
+  for (int i = 0; i < COPSE_PLACE_HISTORY; i++) history[i] = s->time;
+  int64_t sweep = (int64_t)(s->m->n_experts * s->n_slots), end = COPSE_PLACE_ANNEAL_WORK;
+  if (sweep < end / COPSE_PLACE_ANNEAL_SWEEPS / (int64_t)(s->m->n_steps + 1))
+    end = sweep * COPSE_PLACE_ANNEAL_SWEEPS * (int64_t)(s->m->n_steps + 1);
   for (int64_t i = 0; s->work < end && s->time > 0; i++) {
     size_t a = (size_t)s->slot_of[copse_place_random(&s->random) % s->m->n_experts];
     size_t b = copse_place_random(&s->random) % s->n_slots;
-    int64_t *late = &history[i % HISTORY];
+    int64_t *late = &history[i % COPSE_PLACE_HISTORY];
     if ((i & 1023) == 0 && copse_place_late(s->m)) break;
     s->work++; /* also where nothing is tried */
     if (a / s->capacity != b / s->capacity) {
@@ -411,7 +411,7 @@ static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct
 
 /* Takes every exchange that helps, until none does. */
 static void descend(struct search *s) {
-  int64_t end = s->work + DESCENT_WORK;
+  int64_t end = s->work + COPSE_PLACE_DESCENT_WORK;
   size_t idle = 0;
   for (size_t e = 0; idle < s->m->n_experts && s->work < end; e = (e + 1) % s->m->n_experts) {
     idle++;

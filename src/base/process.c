@@ -117,15 +117,13 @@ copse_status copse_process_filter(char *const argv[], const char *input, size_t 
   struct filter f = {
       .name = argv[0], .to = -1, .from = -1, .input = input, .left = input_size, .err = err};
   struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
-  copse_status status;
   int how = 0;
   *out = NULL;
   *out_size = 0;
   sigaction(SIGPIPE, &ignore, &before);
-  COPSE_TRY(spawn(&f, argv));
-  fcntl(f.to, F_SETFL, O_NONBLOCK);
-  status = exchange(&f, seconds, max_bytes);
-out:
+  copse_status status = spawn(&f, argv);
+  if (status == COPSE_OK) fcntl(f.to, F_SETFL, O_NONBLOCK);
+  if (status == COPSE_OK) status = exchange(&f, seconds, max_bytes);
   close_end(&f.to);
   close_end(&f.from);
   if (f.pid > 0) {

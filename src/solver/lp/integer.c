@@ -16,7 +16,8 @@ struct copse_integer {
   double *start; /* [columns + 1] */
   bool handed;   /* the start, to GLPK */
   struct copse_arena arena;
-  const struct copse_integer_options *options;
+  bool (*stop)(void *ctx, int64_t nodes);
+  void *ctx;
   struct copse_integer_result *result;
 };
 
@@ -76,23 +77,25 @@ static void follow(glp_tree *tree, void *info) {
     double lower = glp_ios_node_bound(tree, best);
     if (lower > i->result->lower) i->result->lower = lower;
   }
-  if (i->options->stop(i->options->ctx, total)) glp_ios_terminate(tree);
+  if (i->stop(i->ctx, total)) glp_ios_terminate(tree);
 }
 
-void copse_integer_solve(struct copse_integer *i, const struct copse_integer_options *options,
+void copse_integer_solve(struct copse_integer *i, const double *start, double seconds,
+                         bool (*stop)(void *ctx, int64_t nodes), void *ctx,
                          struct copse_integer_result *result) {
   glp_smcp simplex;
   glp_iocp cut;
   *result = (struct copse_integer_result){0};
-  i->options = options;
+  i->stop = stop;
+  i->ctx = ctx;
   i->result = result;
-  for (int j = 0; j < glp_get_num_cols(i->glp); j++) i->start[j + 1] = options->start[j];
+  for (int j = 0; j < glp_get_num_cols(i->glp); j++) i->start[j + 1] = start[j];
   glp_init_smcp(&simplex);
   simplex.msg_lev = GLP_MSG_OFF;
   simplex.meth = GLP_DUALP;
   simplex.it_lim = COPSE_LP_INTEGER_STEPS;
-  if (options->seconds != 0) {
-    double left = 1000 * options->seconds;
+  if (seconds != 0) {
+    double left = 1000 * seconds;
     simplex.tm_lim = left < 1 ? 1 : left < INT_MAX ? (int)left : INT_MAX;
   }
   glp_adv_basis(i->glp, 0);

@@ -24,13 +24,6 @@ void copse_integer_put(struct copse_integer *integer, int column, double value);
 void copse_integer_add_row(struct copse_integer *integer, enum copse_integer_sense sense,
                            double bound);
 
-struct copse_integer_options {
-  const double *start;                    /* [columns] a solution to begin with */
-  double seconds;                         /* 0: any */
-  bool (*stop)(void *ctx, int64_t nodes); /* asked between nodes of the search */
-  void *ctx;
-};
-
 struct copse_integer_result {
   bool relaxed;  /* else GLPK gave up before the search, and nothing is known */
   bool found;    /* a solution: copse_integer_is_one */
@@ -38,7 +31,10 @@ struct copse_integer_result {
   double lower;  /* the objective is no less */
   int64_t nodes; /* searched */
 };
-void copse_integer_solve(struct copse_integer *integer, const struct copse_integer_options *options,
+/* start [columns]: a solution to begin with. seconds: at most, 0: any. stop(ctx, nodes) is asked
+ * between nodes of the search. */
+void copse_integer_solve(struct copse_integer *integer, const double *start, double seconds,
+                         bool (*stop)(void *ctx, int64_t nodes), void *ctx,
                          struct copse_integer_result *result);
 bool copse_integer_is_one(const struct copse_integer *integer, int column);
 

@@ -181,6 +181,8 @@ static int64_t put_own(const struct pair *p, struct lane *l, int i, int64_t surp
   return surplus;
 }
 
+/* Pieces from host a to host b, of one lane or of all (-1); the visits of a's or b's pairs are in
+ * place. */
 static void walk_pair(struct copse_online *o, int a, int b, int lane, copse_online_sink *sink,
                       void *ctx) {
   struct pair pair = {.o = o, .a = a, .b = b};
@@ -228,8 +230,6 @@ static void walk_local_message(const struct copse_online *o, int a, int i, int j
   }
 }
 
-/* Pieces from host a to host b (a != b: of one lane, or of all: -1; the visits of a's or b's
- * pairs are in place), and of host a within itself. */
 static void walk_local(struct copse_online *o, int a, copse_online_sink *sink, void *ctx) {
   for (int i = 0; i < o->g; i++)
     for (int k = 0; k < o->g; k++) walk_local_message(o, a, i, (i + k) % o->g, sink, ctx);

@@ -583,13 +583,10 @@ static copse_status take(struct ilp *i, struct copse_placement *best, struct cop
 
 /* A GLPK that gives up leaves things as they are. */
 static copse_status run_ilp(struct ilp *i, struct copse_placement *best, struct copse_err *err) {
-  struct copse_integer_options options = {.start = i->solution, .stop = stop, .ctx = i};
   struct copse_integer_result result;
-  if (i->m->deadline > 0) {
-    double left = i->m->deadline - copse_clock_seconds();
-    options.seconds = left > 1e-3 ? left : 1e-3;
-  }
-  copse_integer_solve(i->lp, &options, &result);
+  double seconds = 0;
+  if (i->m->deadline > 0) seconds = fmax(i->m->deadline - copse_clock_seconds(), 1e-3);
+  copse_integer_solve(i->lp, i->solution, seconds, stop, i, &result);
   if (!result.relaxed) return COPSE_OK;
   best->nodes = result.nodes > 0 ? result.nodes : 1;
   if (result.found) COPSE_DO(take(i, best, err));

@@ -2,6 +2,7 @@
 #ifndef COPSE_SOLVER_PLACEMENT_INTERNAL_H
 #define COPSE_SOLVER_PLACEMENT_INTERNAL_H
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "solver/placement/place.h"
 
@@ -24,7 +25,9 @@ struct copse_place_model {
   struct copse_arena arena;
 };
 
-bool copse_place_late(const struct copse_place_model *model);
+static inline bool copse_place_late(const struct copse_place_model *model) {
+  return model->deadline > 0 && copse_clock_seconds() > model->deadline;
+}
 
 /* Costs of what leaves (in dispatch) and enters a group, in the all-to-all of a kind: in a
  * combine what came in goes out. */

@@ -18,10 +18,6 @@
 /* Times stay below this, so that differences and a few sums of them need no care. */
 #define MAX_TIME ((int64_t)1 << 60)
 
-bool copse_place_late(const struct copse_place_model *model) {
-  return model->deadline > 0 && copse_clock_seconds() > model->deadline;
-}
-
 /* ---- the model --------------------------------------------------------------------------- */
 
 static copse_status check_sizes(const struct copse_place_problem *p, struct copse_err *err) {

@@ -21,7 +21,6 @@
 
 #include "solver/policy.h"
 #include "solver/lp/linear_programme.h"
-#include "solver/lp/mixture.h"
 #include "solver/network/shortest.h"
 
 struct column_load {

@@ -7,12 +7,36 @@
 #include "solver/lp/linear_programme.h"
 
 #include <glpk.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "solver/policy.h"
+
+/* ---- GLPK ---------------------------------------------------------------------------------- */
+
+static glp_prob *new_problem(int direction) {
+  glp_term_out(GLP_OFF);
+  glp_prob *glp = glp_create_prob();
+  glp_set_obj_dir(glp, direction);
+  return glp;
+}
+
+/* One attempt; false if GLPK gives up or runs into a limit. */
+static bool run_simplex(glp_prob *glp, int method, int most_steps, int most_milliseconds) {
+  glp_smcp parameters;
+  glp_init_smcp(&parameters);
+  parameters.msg_lev = GLP_MSG_OFF;
+  parameters.meth = method;
+  parameters.tol_bnd = parameters.tol_dj = COPSE_LP_TOLERANCE;
+  parameters.it_lim = most_steps;
+  parameters.tm_lim = most_milliseconds;
+  return glp_simplex(glp, &parameters) == 0 && glp_get_status(glp) == GLP_OPT;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 struct row {
   struct copse_lp_term *terms;
@@ -49,9 +73,7 @@ copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct
   COPSE_DO(COPSE_ARRAY(&lp->arena, n, lp->upper, err));
   COPSE_DO(COPSE_ARRAY(&lp->arena, n + 1, lp->index, err));
   COPSE_DO(COPSE_ARRAY(&lp->arena, n + 1, lp->value, err));
-  glp_term_out(GLP_OFF);
-  lp->glp = glp_create_prob();
-  glp_set_obj_dir(lp->glp, GLP_MAX);
+  lp->glp = new_problem(GLP_MAX);
   glp_add_cols(lp->glp, n_columns);
   for (int j = 1; j <= n_columns; j++) glp_set_col_bnds(lp->glp, j, GLP_LO, 0, 0);
   return COPSE_OK;
@@ -103,23 +125,15 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
 
 int copse_lp_rows(const struct copse_lp *lp) { return (int)lp->n_rows; }
 
-static bool run_simplex(struct copse_lp *lp, int method) {
-  glp_smcp parameters;
-  glp_init_smcp(&parameters);
-  parameters.msg_lev = GLP_MSG_OFF;
-  parameters.meth = method;
-  parameters.tol_bnd = parameters.tol_dj = COPSE_LP_TOLERANCE;
-  parameters.it_lim = glp_get_it_cnt(lp->glp) + COPSE_LP_STEPS;
-  return glp_simplex(lp->glp, &parameters) == 0 && glp_get_status(lp->glp) == GLP_OPT;
-}
-
 bool copse_lp_solve(struct copse_lp *lp) {
+  int most = glp_get_it_cnt(lp->glp) + COPSE_LP_STEPS;
   /* new rows leave the basis dual feasible */
   int method = lp->gains_changed && !lp->prefers_dual ? GLP_PRIMAL : GLP_DUALP;
   lp->gains_changed = false;
-  if (run_simplex(lp, method)) return true;
+  if (run_simplex(lp->glp, method, most, INT_MAX)) return true;
   glp_std_basis(lp->glp); /* a numerically bad basis: once more from a fresh one */
-  return run_simplex(lp, GLP_PRIMAL);
+  most = glp_get_it_cnt(lp->glp) + COPSE_LP_STEPS;
+  return run_simplex(lp->glp, GLP_PRIMAL, most, INT_MAX);
 }
 
 int copse_lp_open_gaining(struct copse_lp *lp) {
@@ -552,4 +566,204 @@ copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t 
   if (regular) COPSE_DO(solve_dual(&b, multipliers, &regular, err));
   proof->optimal = proof->feasible && regular && multipliers_hold(lp, multipliers, solution, gains);
   return COPSE_OK;
+}
+
+/* ---- mixtures -------------------------------------------------------------------------------- */
+
+/* The master problem of a Dantzig-Wolfe decomposition (Operations Research 8, 1960): the first
+ * column is T, rows come first, then kinds. */
+struct copse_mixture {
+  glp_prob *glp;
+  int n_rows, n_kinds;
+  bool solved; /* once */
+  int *index;
+  double *value;
+  struct copse_arena arena;
+};
+
+copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **out,
+                               struct copse_err *err) {
+  size_t rows = (size_t)n_rows + (size_t)n_kinds;
+  *out = NULL;
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_mixture *m = *out;
+  m->n_rows = n_rows;
+  m->n_kinds = n_kinds;
+  COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->index, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->value, err));
+  m->glp = new_problem(GLP_MIN);
+  glp_add_rows(m->glp, (int)rows);
+  for (int o = 0; o < n_rows; o++) glp_set_row_bnds(m->glp, o + 1, GLP_UP, 0, 0);
+  for (int b = 0; b < n_kinds; b++) glp_set_row_bnds(m->glp, n_rows + b + 1, GLP_FX, 1, 1);
+  glp_add_cols(m->glp, 1);
+  glp_set_col_bnds(m->glp, 1, GLP_LO, 0, 0);
+  glp_set_obj_coef(m->glp, 1, 1);
+  for (int o = 0; o < n_rows; o++) {
+    m->index[o + 1] = o + 1;
+    m->value[o + 1] = -1;
+  }
+  glp_set_mat_col(m->glp, 1, n_rows, m->index, m->value);
+  return COPSE_OK;
+}
+
+void copse_mixture_free(struct copse_mixture *m) {
+  if (!m) return;
+  if (m->glp) glp_delete_prob(m->glp);
+  copse_arena_free(&m->arena);
+  free(m);
+}
+
+void copse_mixture_add(struct copse_mixture *m, int kind, const struct copse_mixture_load *loads,
+                       int n) {
+  int j = glp_add_cols(m->glp, 1);
+  glp_set_col_bnds(m->glp, j, GLP_LO, 0, 0);
+  for (int i = 0; i < n; i++) {
+    m->index[i + 1] = loads[i].row + 1;
+    m->value[i + 1] = loads[i].load;
+  }
+  m->index[n + 1] = m->n_rows + kind + 1;
+  m->value[n + 1] = 1;
+  glp_set_mat_col(m->glp, j, n + 1, m->index, m->value);
+}
+
+/* Far more steps than a master of this size takes, unless it cycles in rounding noise. */
+static int step_limit(const struct copse_mixture *m) {
+  int most = COPSE_LP_MIXTURE_STEPS + COPSE_LP_MIXTURE_STEPS_PER_ROW * (m->n_rows + m->n_kinds);
+  return glp_get_it_cnt(m->glp) < INT_MAX - most ? most : INT_MAX;
+}
+
+bool copse_mixture_solve(struct copse_mixture *m) {
+  if (!m->solved) glp_adv_basis(m->glp, 0);
+  m->solved = true;
+  if (run_simplex(m->glp, GLP_PRIMAL, step_limit(m), COPSE_LP_MIXTURE_MILLISECONDS))
+    return true; /* new columns leave the basis primal feasible */
+  /* a numerically bad basis: once more from a fresh one, scaled, by the dual simplex */
+  glp_scale_prob(m->glp, GLP_SF_AUTO);
+  glp_std_basis(m->glp);
+  return run_simplex(m->glp, GLP_DUALP, step_limit(m), COPSE_LP_MIXTURE_MILLISECONDS);
+}
+
+double copse_mixture_most(const struct copse_mixture *m) { return glp_get_col_prim(m->glp, 1); }
+
+double copse_mixture_price(const struct copse_mixture *m, int row) {
+  return -glp_get_row_dual(m->glp, row + 1);
+}
+
+double copse_mixture_share_price(const struct copse_mixture *m, int kind) {
+  return glp_get_row_dual(m->glp, m->n_rows + kind + 1);
+}
+
+double copse_mixture_weight(const struct copse_mixture *m, size_t column) {
+  return glp_get_col_prim(m->glp, (int)column + 2);
+}
+
+/* ---- columns of 0 or 1 ------------------------------------------------------------------------
+ */
+
+/* Branch and cut: the relaxation by the dual simplex method, Gomory and rounding cuts. */
+struct copse_integer {
+  glp_prob *glp;
+  int n; /* terms of the row being written */
+  int *index;
+  double *value;
+  double *start; /* [columns + 1] */
+  bool handed;   /* the start, to GLPK */
+  struct copse_arena arena;
+  bool (*stop)(void *ctx, int64_t nodes);
+  void *ctx;
+  struct copse_integer_result *result;
+};
+
+copse_status copse_integer_new(int n_binaries, int n_others, double cost,
+                               struct copse_integer **out, struct copse_err *err) {
+  size_t columns = (size_t)n_binaries + (size_t)n_others;
+  *out = NULL;
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_integer *i = *out;
+  COPSE_DO(COPSE_ARRAY(&i->arena, columns + 1, i->index, err));
+  COPSE_DO(COPSE_ARRAYS(&i->arena, columns + 1, double, err, &i->value, &i->start));
+  i->glp = new_problem(GLP_MIN);
+  glp_add_cols(i->glp, (int)columns);
+  for (int j = 1; j <= n_binaries; j++) glp_set_col_kind(i->glp, j, GLP_BV);
+  for (int j = n_binaries + 1; j <= (int)columns; j++) {
+    glp_set_col_bnds(i->glp, j, GLP_LO, 0, 0);
+    glp_set_obj_coef(i->glp, j, cost);
+  }
+  return COPSE_OK;
+}
+
+void copse_integer_free(struct copse_integer *i) {
+  if (!i) return;
+  if (i->glp) glp_delete_prob(i->glp);
+  copse_arena_free(&i->arena);
+  free(i);
+}
+
+void copse_integer_put(struct copse_integer *i, int column, double value) {
+  if (value == 0) return;
+  i->index[++i->n] = column + 1;
+  i->value[i->n] = value;
+}
+
+void copse_integer_add_row(struct copse_integer *i, enum copse_integer_sense sense, double bound) {
+  static const int types[] = {GLP_UP, GLP_FX, GLP_LO};
+  int r = glp_add_rows(i->glp, 1);
+  glp_set_row_bnds(i->glp, r, types[sense], bound, bound);
+  glp_set_mat_row(i->glp, r, i->n, i->index, i->value);
+  i->n = 0;
+}
+
+/* Called between nodes: hands over the start, notes the bound, stops where the caller says so. */
+static void follow(glp_tree *tree, void *info) {
+  struct copse_integer *i = info;
+  int active, all, total;
+  if (glp_ios_reason(tree) == GLP_IHEUR && !i->handed) {
+    i->handed = true;
+    glp_ios_heur_sol(tree, i->start);
+  }
+  glp_ios_tree_size(tree, &active, &all, &total);
+  i->result->nodes = total;
+  int best = glp_ios_best_node(tree);
+  if (best > 0) {
+    double lower = glp_ios_node_bound(tree, best);
+    if (lower > i->result->lower) i->result->lower = lower;
+  }
+  if (i->stop(i->ctx, total)) glp_ios_terminate(tree);
+}
+
+void copse_integer_solve(struct copse_integer *i, const double *start, double seconds,
+                         bool (*stop)(void *ctx, int64_t nodes), void *ctx,
+                         struct copse_integer_result *result) {
+  glp_smcp simplex;
+  glp_iocp cut;
+  *result = (struct copse_integer_result){0};
+  i->stop = stop;
+  i->ctx = ctx;
+  i->result = result;
+  for (int j = 0; j < glp_get_num_cols(i->glp); j++) i->start[j + 1] = start[j];
+  glp_init_smcp(&simplex);
+  simplex.msg_lev = GLP_MSG_OFF;
+  simplex.meth = GLP_DUALP;
+  simplex.it_lim = COPSE_LP_INTEGER_STEPS;
+  if (seconds != 0) {
+    double left = 1000 * seconds;
+    simplex.tm_lim = left < 1 ? 1 : left < INT_MAX ? (int)left : INT_MAX;
+  }
+  glp_adv_basis(i->glp, 0);
+  if (glp_simplex(i->glp, &simplex) != 0 || glp_get_status(i->glp) != GLP_OPT) return;
+  result->relaxed = true;
+  glp_init_iocp(&cut);
+  cut.msg_lev = GLP_MSG_OFF;
+  cut.tm_lim = simplex.tm_lim;
+  cut.cb_func = follow;
+  cut.cb_info = i;
+  cut.gmi_cuts = cut.mir_cuts = GLP_ON;
+  result->lower = glp_get_obj_val(i->glp);
+  int code = glp_intopt(i->glp, &cut), status = glp_mip_status(i->glp);
+  result->found = status == GLP_OPT || status == GLP_FEAS;
+  result->optimal = code == 0 && status == GLP_OPT;
+}
+
+bool copse_integer_is_one(const struct copse_integer *i, int column) {
+  return glp_mip_col_val(i->glp, column + 1) > 0.5;
 }

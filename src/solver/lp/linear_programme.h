@@ -1,12 +1,14 @@
 /*
- * Linear programmes with integers in them that grow by rows, as cutting planes want it: GLPK's
- * simplex method in floating point, and its last basis worked out in GMP rationals.
+ * Linear programmes by GLPK, in floating point: such that grow by rows, as cutting planes want it,
+ * with their last basis worked out in GMP rationals; such that grow by columns; such with columns of
+ * 0 or 1.
  */
 #ifndef COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
 #define COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
 
 #include <gmp.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -68,5 +70,77 @@ void copse_rationals_free(mpq_t **rationals);
  * `slack` of an integer; 0 if continued fractions find none.
  */
 int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack);
+
+/* ---- mixtures -------------------------------------------------------------------------------- */
+
+/*
+ * Linear programmes that grow by columns, as column generation wants it: mix what there is of each
+ * kind so that the fullest row is as low as possible. In floating point.
+ */
+/*
+ *   minimise T   over T, weight[c] >= 0
+ *   row o:       sum_c load[c][o] * weight[c] - T <= 0     (its price: - dual)
+ *   kind b:      sum_{c of b} weight[c] = 1                (its share price: dual)
+ *
+ * Loads near 1 keep GLPK's rounding small.
+ */
+struct copse_mixture;
+
+/* The caller frees *out in every case. */
+copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **out,
+                               struct copse_err *err) COPSE_CHECKED;
+void copse_mixture_free(struct copse_mixture *mixture);
+
+struct copse_mixture_load {
+  int row;
+  double load;
+};
+/* Columns are numbered from 0 on. `loads` has each row at most once. */
+void copse_mixture_add(struct copse_mixture *mixture, int kind,
+                       const struct copse_mixture_load *loads, int n);
+
+/* False where GLPK gives up, also from a fresh basis. */
+bool copse_mixture_solve(struct copse_mixture *mixture);
+
+/* After that. */
+double copse_mixture_most(const struct copse_mixture *mixture); /* T */
+double copse_mixture_price(const struct copse_mixture *mixture, int row);
+double copse_mixture_share_price(const struct copse_mixture *mixture, int kind);
+double copse_mixture_weight(const struct copse_mixture *mixture, size_t column);
+
+/* ---- columns of 0 or 1 ------------------------------------------------------------------------
+ */
+
+/*
+ * Linear programmes of which some columns are 0 or 1: GLPK's branch and cut. In floating point:
+ * what it finds is to be counted again, and what it proves to be trusted for a little less.
+ */
+/* Minimise cost * (sum of the columns that are not binary, which are >= 0). */
+struct copse_integer;
+
+/* The caller frees *out in every case. */
+copse_status copse_integer_new(int n_binaries, int n_others, double cost,
+                               struct copse_integer **out, struct copse_err *err) COPSE_CHECKED;
+void copse_integer_free(struct copse_integer *integer);
+
+/* A row is written term by term, each column once, then closed. */
+enum copse_integer_sense { COPSE_AT_MOST, COPSE_EXACTLY, COPSE_AT_LEAST };
+void copse_integer_put(struct copse_integer *integer, int column, double value);
+void copse_integer_add_row(struct copse_integer *integer, enum copse_integer_sense sense,
+                           double bound);
+
+struct copse_integer_result {
+  bool relaxed;  /* else GLPK gave up before the search, and nothing is known */
+  bool found;    /* a solution: copse_integer_is_one */
+  bool optimal;  /* which is the best */
+  double lower;  /* the objective is no less */
+  int64_t nodes; /* searched */
+};
+/* start [columns]: a solution to begin with. seconds: at most, 0: any. stop(ctx, nodes) is asked
+ * between nodes of the search. */
+void copse_integer_solve(struct copse_integer *integer, const double *start, double seconds,
+                         bool (*stop)(void *ctx, int64_t nodes), void *ctx,
+                         struct copse_integer_result *result);
+bool copse_integer_is_one(const struct copse_integer *integer, int column);
 
 #endif

@@ -23,7 +23,7 @@
 
 #include "base/clock.h"
 #include "base/rational.h"
-#include "solver/lp/integer.h"
+#include "solver/lp/linear_programme.h"
 #include "solver/placement/internal.h"
 #include "solver/policy.h"
 

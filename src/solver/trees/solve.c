@@ -182,10 +182,9 @@ static copse_status make_trees(const struct copse_network *network,
 /* One rank alone: nothing to move, one tree without edges per root. */
 static copse_status lone_terminal(const struct copse_network *network, struct copse_forest *forest,
                                   struct copse_err *err) {
-  int depth[1];
   struct copse_forest_tree tree = {.root = network->roots[0].node, .multiplicity = 1};
   forest->k = 1;
-  return copse_forest_add(forest, tree, 0, depth, err);
+  return copse_forest_add(forest, tree, 0, NULL, err);
 }
 
 copse_status copse_forest_solve(const struct copse_network *network,
@@ -221,7 +220,7 @@ copse_status copse_forest_add(struct copse_forest *forest, struct copse_forest_t
     forest->trees = trees;
     forest->trees_capacity = room;
   }
-  depth[tree.root] = 0;
+  if (n_edges > 0) depth[tree.root] = 0;
   for (int i = 0; i < n_edges; i++) {
     int hops = depth[tree.edges[i].dst] = depth[tree.edges[i].src] + 1;
     if (hops > tree.height) tree.height = hops;

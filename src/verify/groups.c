@@ -57,10 +57,11 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
 }
 
 /* When all is added: sums become means. */
-static copse_status means_divide(struct means *means, struct copse_err *err) {
-  unsigned long *size = NULL;
+static copse_status means_divide(struct copse_arena *arena, struct means *means,
+                                 struct copse_err *err) {
+  unsigned long *size;
   mpq_t q;
-  COPSE_DO(copse_calloc(means->n_values, sizeof *size, &size, err));
+  COPSE_DO(copse_arena_array(arena, means->n_values, sizeof *size, &size, err));
   mpq_init(q);
   for (int i = 0; i < means->n; i++) {
     int value = means->value[copse_sets_find(means->parent, i)];
@@ -71,7 +72,6 @@ static copse_status means_divide(struct means *means, struct copse_err *err) {
     mpq_div(means->values[i], means->values[i], q);
   }
   mpq_clear(q);
-  free(size);
   return COPSE_OK;
 }
 
@@ -100,7 +100,7 @@ struct bound_checker {
   char *has_potential;    /* [n_phases * n_nodes] */
   int *member;            /* [n_nodes] 1 + rank in the group at hand */
   char *inside;           /* [n_nodes] of the cut at hand */
-  struct copse_arena scratch;
+  struct copse_verify_scratch scratch;
   struct copse_err *err;
 };
 
@@ -124,36 +124,23 @@ static void mark_members(struct bound_checker *c, int g) {
 
 /* ---- symmetries ---------------------------------------------------------------------------- */
 
-/* Names to numbers; each node is the image of one. */
-static bool read_nodes(struct bound_checker *c, int i, int *image) {
+/* Names to numbers; -1 for what the topology lacks. */
+static bool read_nodes(const struct bound_checker *c, int i, int *image) {
   const struct copse_groups *all = c->groups;
   if (all->n_symmetry_nodes != c->n_nodes) return false;
-  memset(c->inside, 0, (size_t)c->n_nodes);
   for (int v = 0; v < c->n_nodes; v++) image[v] = -1;
   for (int k = 0; k < c->n_nodes; k++) {
     int from = copse_topology_find(c->topology, all->symmetry_nodes[k]);
-    int to = copse_topology_find(c->topology, all->generators[i].images[k]);
-    if (from < 0 || to < 0 || image[from] >= 0 || c->inside[to]++) return false;
-    image[from] = to;
+    if (from < 0) return false;
+    image[from] = copse_topology_find(c->topology, all->generators[i].images[k]);
   }
   return true;
 }
 
-/* Ranks to ranks, marked switches to such, links to links of the same bandwidth. */
-static bool keeps_topology(const struct bound_checker *c, const int *image, int *link_image) {
-  const struct copse_topology *t = c->topology;
-  for (int v = 0; v < c->n_nodes; v++) {
-    const struct copse_node *a = &t->nodes[v], *b = &t->nodes[image[v]];
-    if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
-        a->aggregation != b->aggregation)
-      return false;
-  }
-  for (int e = 0; e < c->n_links; e++) {
-    int f = copse_topology_find_link(t, image[t->links[e].src], image[t->links[e].dst]);
-    if (f < 0 || !copse_q_eq(t->links[f].bandwidth, t->links[e].bandwidth)) return false;
-    link_image[e] = f;
-  }
-  return true;
+static bool is_symmetry(struct bound_checker *c, int i, int *image, int *link_image) {
+  if (!read_nodes(c, i, image)) return false;
+  memset(c->inside, 0, (size_t)c->n_nodes);
+  return copse_verify_automorphism(c->topology, image, c->inside, link_image).what == COPSE_KEPT;
 }
 
 static bool same_kind(const struct copse_schedule *a, const struct copse_schedule *b) {
@@ -187,7 +174,7 @@ static void join_phase(struct bound_checker *c, int from, int to, const int *ima
 static copse_status join_images(struct bound_checker *c, int i, const int *image,
                                 const int *link_image) {
   char *hit = NULL;
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)c->groups->n, 1, &hit, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, 1, &hit, c->err));
   for (int g = 0; g < c->groups->n; g++) {
     int h = c->groups->generators[i].groups[g];
     if (hit[h]++) return refute(c, "generator %d of the bound takes two groups to group %d", i, h);
@@ -203,11 +190,11 @@ static copse_status join_images(struct bound_checker *c, int i, const int *image
 
 static copse_status take_symmetries(struct bound_checker *c) {
   int *image = NULL, *link_image = NULL;
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *image, &image, c->err));
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)c->n_links, sizeof *link_image, &link_image, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *image, &image, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_links, sizeof *link_image, &link_image,
+                             c->err));
   for (int i = 0; i < c->groups->n_generators; i++) {
-    if (!read_nodes(c, i, image) || !keeps_topology(c, image, link_image))
+    if (!is_symmetry(c, i, image, link_image))
       return refute(c, "generator %d of the bound is no symmetry of the topology", i);
     COPSE_DO(join_images(c, i, image, link_image));
   }
@@ -384,37 +371,33 @@ static copse_status take_bound(struct bound_checker *c, const mpq_t from, struct
 }
 
 static copse_status add_up(struct bound_checker *c, struct copse_q *bound) {
-  mpq_t *most = copse_verify_rationals(c->n_links), due, sum, q;
-  copse_status status;
-  if (!most) return copse_fail_nomem(c->err);
-  mpq_inits(due, sum, q, NULL);
+  mpq_t *most, *due, *sum, q;
+  COPSE_DO(copse_verify_rationals(&c->scratch, c->n_links, &most, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &due, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &sum, c->err));
   for (int g = 0; g < c->groups->n; g++) {
-    add_due(c, g, due);
+    add_due(c, g, *due);
     count_links(c, g, most);
   }
+  mpq_init(q);
   for (int e = 0; e < c->n_links; e++) {
     set_q(q, c->topology->links[e].bandwidth);
     mpq_mul(q, q, most[e]);
-    mpq_add(sum, sum, q);
+    mpq_add(*sum, *sum, q);
   }
-  if (mpq_sgn(sum) == 0) {
-    status = refute(c, "nothing crosses the bound's cuts");
-  } else {
-    mpq_div(sum, due, sum);
-    status = take_bound(c, sum, bound);
-  }
-  mpq_clears(due, sum, q, NULL);
-  copse_verify_rationals_free(most, c->n_links);
-  return status;
+  mpq_clear(q);
+  if (mpq_sgn(*sum) == 0) return refute(c, "nothing crosses the bound's cuts");
+  mpq_div(*sum, *due, *sum);
+  return take_bound(c, *sum, bound);
 }
 
 /* ---- all ----------------------------------------------------------------------------------- */
 
 static copse_status number_phases(struct bound_checker *c) {
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)c->groups->n, sizeof(int), &c->first_phase, c->err));
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)c->groups->n, sizeof(int), &c->first_rank, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_phase,
+                             c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_rank,
+                             c->err));
   for (int g = 0; g < c->groups->n; g++) {
     c->first_phase[g] = c->n_phases;
     c->first_rank[g] = c->n_ranks;
@@ -428,14 +411,14 @@ static copse_status number_phases(struct bound_checker *c) {
 
 static copse_status prepare(struct bound_checker *c) {
   COPSE_DO(number_phases(c));
-  COPSE_DO(means_new(&c->scratch, c->n_phases * c->n_links, &c->crossed, c->err));
-  COPSE_DO(means_new(&c->scratch, c->n_phases * c->n_nodes, &c->potential, c->err));
-  COPSE_DO(means_new(&c->scratch, c->n_ranks, &c->around, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential,
+  COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_links, &c->crossed, c->err));
+  COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_nodes, &c->potential, c->err));
+  COPSE_DO(means_new(&c->scratch.arena, c->n_ranks, &c->around, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)(c->n_phases * c->n_nodes), 1,
+                             &c->has_potential, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *c->member, &c->member,
                              c->err));
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *c->member, &c->member, c->err));
-  return copse_arena_array(&c->scratch, (size_t)c->n_nodes, 1, &c->inside, c->err);
+  return copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, 1, &c->inside, c->err);
 }
 
 copse_status copse_verify_groups_bound(const struct copse_groups *groups,
@@ -452,15 +435,15 @@ copse_status copse_verify_groups_bound(const struct copse_groups *groups,
   COPSE_TRY(take_symmetries(&c));
   for (int i = 0; i < groups->n_cuts; i++) COPSE_TRY(add_cut(&c, i));
   for (int i = 0; i < groups->n_potentials; i++) COPSE_TRY(add_potential(&c, i));
-  COPSE_TRY(means_divide(&c.crossed, err));
-  COPSE_TRY(means_divide(&c.potential, err));
-  COPSE_TRY(means_divide(&c.around, err));
+  COPSE_TRY(means_divide(&c.scratch.arena, &c.crossed, err));
+  COPSE_TRY(means_divide(&c.scratch.arena, &c.potential, err));
+  COPSE_TRY(means_divide(&c.scratch.arena, &c.around, err));
   status = add_up(&c, bound);
 out:
   means_free(&c.crossed);
   means_free(&c.potential);
   means_free(&c.around);
-  copse_arena_free(&c.scratch);
+  copse_verify_scratch_free(&c.scratch);
   return status;
 }
 
@@ -468,7 +451,6 @@ struct checker {
   const struct copse_groups *groups;
   const struct copse_topology *topology;
   const char *label;
-  int n_links;  /* of the topology */
   mpq_t *loads; /* [n_links] of all groups */
   struct copse_err *err;
 };
@@ -507,24 +489,21 @@ static copse_status check_member(struct checker *c, int g) {
   const struct copse_groups_member *member = &c->groups->members[g];
   const struct copse_schedule *s = member->schedule;
   struct copse_verify_report report;
+  struct copse_verify_scratch scratch = {0};
   struct copse_topology *chosen = NULL;
-  int *nodes = NULL;
-  mpq_t *loads = NULL;
+  int *nodes;
+  mpq_t *loads;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->n_ranks, sizeof *nodes, &nodes, c->err));
+  COPSE_TRY(copse_arena_array(&scratch.arena, (size_t)s->n_ranks, sizeof *nodes, &nodes, c->err));
   COPSE_TRY(compare_member(c, g, nodes));
   COPSE_TRY(copse_topology_choose_ranks(c->topology, nodes, s->n_ranks, s->others_excluded, &chosen,
                                         c->err));
-  if (!(loads = copse_verify_rationals(chosen->n_links))) {
-    status = copse_fail_nomem(c->err);
-    goto out;
-  }
+  COPSE_TRY(copse_verify_rationals(&scratch, chosen->n_links, &loads, c->err));
   COPSE_TRY(copse_verify_schedule_loads(s, chosen, member->file, &report, loads, c->err));
   add_loads(c, chosen, loads);
 out:
-  if (chosen) copse_verify_rationals_free(loads, chosen->n_links);
+  copse_verify_scratch_free(&scratch);
   copse_topology_free(chosen);
-  free(nodes);
   return status;
 }
 
@@ -568,15 +547,12 @@ static copse_status run(const struct copse_groups *groups, const struct copse_to
                         const char *label,
                         copse_status (*what)(struct checker *, struct copse_verify_groups_report *),
                         struct copse_verify_groups_report *report, struct copse_err *err) {
-  struct checker c = {.groups = groups,
-                      .topology = topology,
-                      .label = label,
-                      .n_links = topology->n_links,
-                      .loads = copse_verify_rationals(topology->n_links),
-                      .err = err};
+  struct checker c = {.groups = groups, .topology = topology, .label = label, .err = err};
+  struct copse_verify_scratch scratch = {0};
   *report = (struct copse_verify_groups_report){0};
-  copse_status status = c.loads ? what(&c, report) : copse_fail_nomem(err);
-  copse_verify_rationals_free(c.loads, c.n_links);
+  copse_status status = copse_verify_rationals(&scratch, topology->n_links, &c.loads, err);
+  if (status == COPSE_OK) status = what(&c, report);
+  copse_verify_scratch_free(&scratch);
   return status;
 }
 

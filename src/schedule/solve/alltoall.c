@@ -27,8 +27,9 @@ struct build {
   struct copse_err *err;
 };
 
-static void *take(struct build *b, size_t n, size_t size) {
-  return copse_arena_alloc(&b->schedule->arena, n ? n : 1, size);
+/* n things of a size, in the schedule's arena. */
+static copse_status take(struct build *b, size_t n, size_t size, void *out) {
+  return copse_arena_array(&b->schedule->arena, n, size, out, b->err);
 }
 
 static copse_status solve_flow(struct build *b) {
@@ -56,8 +57,8 @@ static copse_status set_lengths(struct build *b) {
   struct copse_bound *bound = &b->schedule->bound;
   int n = 0;
   for (int e = 0; e < t->n_links; e++) n += b->result.lengths[e] > 0;
-  struct copse_schedule_length *lengths = take(b, (size_t)n, sizeof *lengths);
-  if (!lengths) return copse_fail_nomem(b->err);
+  struct copse_schedule_length *lengths;
+  COPSE_DO(take(b, (size_t)n, sizeof *lengths, &lengths));
   bound->kind = COPSE_BOUND_LENGTHS;
   bound->lengths = lengths;
   for (int e = 0; e < t->n_links; e++)
@@ -70,8 +71,8 @@ static copse_status set_lengths(struct build *b) {
 
 static copse_status fill_path(struct build *b, const struct copse_concurrent_path *from,
                               struct copse_schedule_path *to) {
-  int *nodes = take(b, (size_t)from->n_nodes, sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(b->err);
+  int *nodes;
+  COPSE_DO(take(b, (size_t)from->n_nodes, sizeof *nodes, &nodes));
   memcpy(nodes, from->nodes, (size_t)from->n_nodes * sizeof *nodes);
   /* the solver has seen to it that this product fits */
   COPSE_DO(copse_q_make(from->amount, b->m * b->result.whole, &to->weight, b->err));
@@ -83,9 +84,10 @@ static copse_status fill_path(struct build *b, const struct copse_concurrent_pat
 /* Paths come by pair: each run of one pair is a flow. */
 static copse_status set_flows(struct build *b) {
   const struct copse_concurrent *r = &b->result;
-  struct copse_schedule_path *paths = take(b, (size_t)r->n_paths, sizeof *paths);
-  struct copse_schedule_flow *flows = take(b, (size_t)r->n_paths, sizeof *flows);
-  if (!paths || !flows) return copse_fail_nomem(b->err);
+  struct copse_schedule_path *paths;
+  struct copse_schedule_flow *flows;
+  COPSE_DO(take(b, (size_t)r->n_paths, sizeof *paths, &paths));
+  COPSE_DO(take(b, (size_t)r->n_paths, sizeof *flows, &flows));
   for (int i = 0; i < r->n_paths; i++) {
     const struct copse_concurrent_path *p = &r->paths[i];
     struct copse_schedule_flow *last = flows + b->schedule->n_flows - 1;
@@ -118,8 +120,8 @@ static copse_status set_demand(struct build *b) {
   size_t n = (size_t)b->topology->n_ranks * (size_t)b->topology->n_ranks;
   b->m = b->topology->n_ranks;
   if (!b->options->demand) return COPSE_OK;
-  int64_t *copy = take(b, n, sizeof *copy);
-  if (!copy) return copse_fail_nomem(b->err);
+  int64_t *copy;
+  COPSE_DO(take(b, n, sizeof *copy, &copy));
   memcpy(copy, b->options->demand, n * sizeof *copy);
   b->schedule->demand = copy;
   int64_t common = 0;
@@ -131,11 +133,13 @@ static copse_status set_demand(struct build *b) {
 }
 
 static copse_status set_rotation(struct build *b) {
-  int *image = take(b, (size_t)b->topology->n_nodes, sizeof *image);
-  struct copse_permutation *rotation = take(b, 1, sizeof *rotation);
+  size_t n = (size_t)b->topology->n_nodes;
+  int *image;
+  struct copse_permutation *rotation;
   if (b->rotation.order == 1) return COPSE_OK;
-  if (!image || !rotation) return copse_fail_nomem(b->err);
-  memcpy(image, b->rotation.image, (size_t)b->topology->n_nodes * sizeof *image);
+  COPSE_DO(take(b, n, sizeof *image, &image));
+  COPSE_DO(take(b, 1, sizeof *rotation, &rotation));
+  memcpy(image, b->rotation.image, n * sizeof *image);
   *rotation = (struct copse_permutation){.order = b->rotation.order, .image = image};
   b->schedule->rotations = rotation;
   b->schedule->n_rotations = 1;
@@ -189,7 +193,7 @@ out:
 
 struct exchange {
   const struct copse_topology *topology;
-  const struct copse_solve_part *part;
+  const struct copse_joint_part *part;
   struct copse_schedule *schedule;
   struct copse_instance instance;
   struct copse_schedule_flow *flows;
@@ -201,8 +205,8 @@ struct exchange {
 static copse_status add_flows(struct exchange *b, int sink, const struct copse_gather_path *from,
                               size_t n) {
   struct copse_schedule *s = b->schedule;
-  struct copse_schedule_path *paths = copse_arena_alloc(&s->arena, n, sizeof *paths);
-  if (!paths) return copse_fail_nomem(b->err);
+  struct copse_schedule_path *paths;
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *paths, &paths, b->err));
   for (size_t i = 0; i < n; i++) {
     int src = b->topology->nodes[b->sources[from[i].source]].rank;
     struct copse_schedule_flow *last = b->flows + s->n_flows - 1;
@@ -238,8 +242,7 @@ static copse_status fill_exchange(struct exchange *b) {
   size_t n = (size_t)b->topology->n_ranks;
   COPSE_DO(copse_instance_scale(b->topology, &b->instance, b->err));
   COPSE_DO(copse_calloc(n, sizeof *b->sources, &b->sources, b->err));
-  b->flows = copse_arena_alloc(&b->schedule->arena, n * n, sizeof *b->flows);
-  if (!b->flows) return copse_fail_nomem(b->err);
+  COPSE_DO(copse_arena_array(&b->schedule->arena, n * n, sizeof *b->flows, &b->flows, b->err));
   for (int r = 0; r < b->topology->n_ranks; r++) COPSE_DO(fill_sink(b, r));
   b->schedule->flows = b->flows;
   return copse_flow_time(b->topology, b->flows, b->schedule->n_flows, &b->schedule->time_per_GB,
@@ -248,7 +251,7 @@ static copse_status fill_exchange(struct exchange *b) {
 
 copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
                                           const struct copse_solve_options *options,
-                                          const struct copse_solve_part *part,
+                                          const struct copse_joint_part *part,
                                           struct copse_schedule **out,
                                           struct copse_solve_seconds *seconds,
                                           struct copse_err *err) {

@@ -48,12 +48,11 @@ copse_status copse_solve_symmetry_set(const struct copse_topology *topology,
                                       const struct copse_solve_symmetry *symmetry,
                                       struct copse_schedule *schedule, struct copse_err *err) {
   size_t n = (size_t)symmetry->found.n, nodes = (size_t)topology->n_nodes;
-  struct copse_permutation *rotations =
-      copse_arena_alloc(&schedule->arena, n ? n : 1, sizeof *rotations);
-  if (!rotations) return copse_fail_nomem(err);
+  struct copse_permutation *rotations;
+  COPSE_DO(copse_arena_array(&schedule->arena, n, sizeof *rotations, &rotations, err));
   for (size_t g = 0; g < n; g++) {
-    int *image = copse_arena_alloc(&schedule->arena, nodes, sizeof *image);
-    if (!image) return copse_fail_nomem(err);
+    int *image;
+    COPSE_DO(copse_arena_array(&schedule->arena, nodes, sizeof *image, &image, err));
     memcpy(image, symmetry->found.generators[g].image, nodes * sizeof *image);
     rotations[g] =
         (struct copse_permutation){.order = symmetry->found.generators[g].order, .image = image};
@@ -67,10 +66,8 @@ copse_status copse_solve_symmetry_set(const struct copse_topology *topology,
 
 copse_status copse_groups_symmetries(const struct copse_topology *topology,
                                      const struct copse_group *groups, int n,
-                                     struct copse_permutation **out, int *n_out,
-                                     struct copse_err *err) {
+                                     struct copse_symmetry *out, struct copse_err *err) {
   struct copse_arena scratch = {0};
-  struct copse_symmetry found = {.n_products = 1};
   struct copse_node_set *sets;
   copse_status status;
   COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *sets, &sets, err));
@@ -79,15 +76,17 @@ copse_status copse_groups_symmetries(const struct copse_topology *topology,
                                       .root = groups[g].root,
                                       .n = groups[g].n,
                                       .nodes = groups[g].nodes};
-  COPSE_TRY(copse_topology_set_symmetries(topology, sets, n, &found, err));
-  *out = found.generators;
-  *n_out = found.n_others;
+  status = copse_topology_set_symmetries(topology, sets, n, out, err);
 out:
   copse_arena_free(&scratch);
   return status;
 }
 
-void copse_groups_symmetries_free(struct copse_permutation *symmetries, int n) {
-  struct copse_symmetry found = {.n_others = n, .generators = symmetries};
-  copse_symmetry_free(&found);
+copse_status copse_fabric_symmetries(const struct copse_topology *topology,
+                                     struct copse_symmetry *out, struct copse_err *err) {
+  const struct copse_group all = {.collective = COPSE_ALLREDUCE,
+                                  .root = -1,
+                                  .nodes = (int *)topology->rank_nodes,
+                                  .n = topology->n_ranks};
+  return copse_groups_symmetries(topology, &all, 1, out, err);
 }

@@ -30,14 +30,17 @@ copse_status copse_solve_symmetry_set(const struct copse_topology *topology,
                                       struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Symmetries [*n_out] of the topology that take each group to one of the same collective, ranks to
- * its ranks, root to root; `groups` of each [n]. As many orbits of ranks become one as a search
- * without backtracking finds. The caller frees *out with copse_groups_symmetries_free.
+ * Symmetries of the topology that take each group to one of the same collective, ranks to its
+ * ranks, root to root: all are `others`, with `groups` [n]. As many orbits of ranks become one as a
+ * search without backtracking finds. The caller frees *out with copse_symmetry_free.
  */
 copse_status copse_groups_symmetries(const struct copse_topology *topology,
                                      const struct copse_group *groups, int n,
-                                     struct copse_permutation **out, int *n_out,
+                                     struct copse_symmetry *out,
                                      struct copse_err *err) COPSE_CHECKED;
-void copse_groups_symmetries_free(struct copse_permutation *symmetries, int n);
+/* The same with all ranks as one group. */
+copse_status copse_fabric_symmetries(const struct copse_topology *topology,
+                                     struct copse_symmetry *out,
+                                     struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -166,20 +166,15 @@ static copse_status change(const struct rule *rule, struct copse_link *link,
   return copse_q_mul(link->bandwidth, rule->scale, &link->bandwidth, err);
 }
 
-static copse_status copy_changed(const struct copse_profile *profile,
+static copse_status change_links(const struct copse_profile *profile,
                                  const struct copse_topology *t, bool *used,
-                                 struct copse_topology_builder *builder, struct copse_err *err) {
-  for (int i = 0; i < t->n_nodes; i++)
-    COPSE_DO(copse_builder_add_node(builder, 0, &t->nodes[i], NULL, err));
+                                 struct copse_link *links, struct copse_err *err) {
   for (int i = 0; i < t->n_links; i++) {
-    struct copse_link link = t->links[i];
-    int rule = find_rule(profile, t, &link);
-    if (rule >= 0) {
-      used[rule] = true;
-      COPSE_DO(change(&profile->rules[rule], &link, err));
-    }
-    COPSE_DO(
-        copse_builder_add_link(builder, 0, link.src, link.dst, link.bandwidth, link.latency, err));
+    int rule = find_rule(profile, t, &t->links[i]);
+    links[i] = t->links[i];
+    if (rule < 0) continue;
+    used[rule] = true;
+    COPSE_DO(change(&profile->rules[rule], &links[i], err));
   }
   return COPSE_OK;
 }
@@ -187,15 +182,18 @@ static copse_status copy_changed(const struct copse_profile *profile,
 copse_status copse_profile_apply(const struct copse_profile *profile,
                                  const struct copse_notes *notes, struct copse_topology **topology,
                                  struct copse_err *err) {
-  struct copse_topology_builder *builder = NULL;
-  struct copse_topology *changed = NULL;
-  bool *used = NULL;
-  copse_status status = COPSE_OK;
-  if (profile->n_rules == 0) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)profile->n_rules, sizeof *used, &used, err));
-  COPSE_TRY(copse_builder_like(*topology, profile->file, &builder, err));
-  COPSE_TRY(copy_changed(profile, *topology, used, builder, err));
-  COPSE_TRY(copse_builder_finish(builder, &changed, err));
+  struct copse_topology draft = **topology, *changed;
+  size_t n_links = (size_t)draft.n_links, n_rules = (size_t)profile->n_rules;
+  struct copse_arena scratch = {0};
+  struct copse_link *links;
+  bool *used;
+  copse_status status;
+  if (n_rules == 0) return COPSE_OK;
+  COPSE_TRY(copse_arena_array(&scratch, n_rules, sizeof *used, &used, err));
+  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *links, &links, err));
+  COPSE_TRY(change_links(profile, *topology, used, links, err));
+  draft.links = links;
+  COPSE_TRY(copse_topology_copy(&draft, profile->file, &changed, err));
   for (int i = 0; i < profile->n_rules; i++)
     if (!used[i])
       copse_note(notes, "%s:%ld: the rule changes no link of %s", profile->file,
@@ -203,7 +201,6 @@ copse_status copse_profile_apply(const struct copse_profile *profile,
   copse_topology_free(*topology);
   *topology = changed;
 out:
-  copse_builder_free(builder);
-  free(used);
+  copse_arena_free(&scratch);
   return status;
 }

@@ -156,9 +156,9 @@ static copse_status parse_text(const char *label, const char *data, size_t size,
   bool slurm = contains(data, size, "SwitchName="), ib = contains(data, size, "switchguid=");
   bool matrix = false;
   if (contains(data, size, "between two GPUs"))
-    return copse_read_rocm_smi(label, data, size, options, out, err);
+    return copse_read_matrix(label, data, size, true, options, out, err);
   COPSE_DO(copse_find_nvidia_smi(data, size, &matrix, err));
-  if (matrix) return copse_read_nvidia_smi(label, data, size, options, out, err);
+  if (matrix) return copse_read_matrix(label, data, size, false, options, out, err);
   if (slurm || ib)
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
                          "%s, which is a fabric without its hosts; name it in cluster JSON: "

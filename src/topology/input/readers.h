@@ -39,17 +39,14 @@ copse_status copse_read_cluster(const struct copse_json *json,
 copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
                                  const struct copse_topology_options *options,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
-/* The text of `nvidia-smi topo -m`, and whether a text has one in it. */
-copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t size,
-                                   const struct copse_topology_options *options,
-                                   struct copse_topology **out,
-                                   struct copse_err *err) COPSE_CHECKED;
+/* The text of `nvidia-smi topo -m`, or (`amd`) of `rocm-smi --showtopo`, of --shownodesbw with it.
+ */
+copse_status copse_read_matrix(const char *label, const char *data, size_t size, bool amd,
+                               const struct copse_topology_options *options,
+                               struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+/* Whether a text has the first of them in it. */
 copse_status copse_find_nvidia_smi(const char *data, size_t size, bool *found,
                                    struct copse_err *err) COPSE_CHECKED;
-/* The text of `rocm-smi --showtopo`, and of --shownodesbw with it. */
-copse_status copse_read_rocm_smi(const char *label, const char *data, size_t size,
-                                 const struct copse_topology_options *options,
-                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 /* A synthetic line; `label` and line for messages. The name is the builder's own or `spec`. */
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
                                    long line, const char *spec,

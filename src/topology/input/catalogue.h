@@ -6,7 +6,7 @@
 #ifndef COPSE_TOPOLOGY_INPUT_CATALOGUE_H
 #define COPSE_TOPOLOGY_INPUT_CATALOGUE_H
 
-#include "base/err.h"
+#include "base/memory.h"
 
 /*
  * The path to read for `path`: itself if it is a file, "-" or no name of the catalogue, else
@@ -19,9 +19,10 @@ copse_status copse_catalogue_find(const char *path, const char *const *folders, 
 /* Every entry, sorted; the caller frees it with copse_catalogue_free. */
 struct copse_catalogue {
   struct copse_catalogue_entry {
-    char *name, *path;
+    const char *name, *path;
   } * entries;
   size_t capacity;
+  struct copse_arena arena;
   int n;
 };
 copse_status copse_catalogue_list(const char *const *folders, struct copse_catalogue *out,

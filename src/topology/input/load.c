@@ -11,20 +11,13 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "topology/input/catalogue.h"
 #include "topology/input/profile.h"
 #include "topology/input/readers.h"
 
 static const char *const endings[] = {".json", ".xml", ".txt"};
 #define N_ENDINGS (sizeof endings / sizeof *endings)
-
-static copse_status join(const char *folder, const char *name, const char *ending, char **out,
-                         struct copse_err *err) {
-  size_t bytes = strlen(folder) + strlen(name) + strlen(ending) + 2;
-  copse_status status = copse_calloc(bytes, 1, out, err);
-  if (status == COPSE_OK) snprintf(*out, bytes, "%s/%s%s", folder, name, ending);
-  return status;
-}
 
 copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
                                   struct copse_err *err) {
@@ -33,8 +26,11 @@ copse_status copse_catalogue_find(const char *path, const char *const *folders, 
   *out = NULL;
   for (; !is_file && name[0] && name[0] != '.' && folders && *folders; folders++)
     for (size_t i = 0; i < N_ENDINGS; i++) {
-      copse_status status = join(*folders, name, endings[i], out, err);
-      if (status != COPSE_OK || access(*out, F_OK) == 0) return status;
+      if (asprintf(out, "%s/%s%s", *folders, name, endings[i]) < 0) {
+        *out = NULL;
+        return copse_fail_nomem(err);
+      }
+      if (access(*out, F_OK) == 0) return COPSE_OK;
       free(*out);
       *out = NULL;
     }
@@ -45,11 +41,8 @@ copse_status copse_catalogue_find(const char *path, const char *const *folders, 
 /* ---- the list ------------------------------------------------------------------------------ */
 
 void copse_catalogue_free(struct copse_catalogue *catalogue) {
-  for (int i = 0; i < catalogue->n; i++) {
-    free(catalogue->entries[i].name);
-    free(catalogue->entries[i].path);
-  }
   free(catalogue->entries);
+  copse_arena_free(&catalogue->arena);
   *catalogue = (struct copse_catalogue){0};
 }
 
@@ -73,21 +66,15 @@ static bool has(const struct copse_catalogue *catalogue, const char *file, size_
 static copse_status add(struct copse_catalogue *catalogue, const char *folder, const char *file,
                         struct copse_err *err) {
   size_t ending = ending_length(file), n = strlen(file) - ending;
-  struct copse_catalogue_entry entry = {0};
-  copse_status status;
+  struct copse_arena *arena = &catalogue->arena;
   if (ending == 0 || has(catalogue, file, n)) return COPSE_OK;
-  COPSE_TRY(copse_grow(&catalogue->entries, &catalogue->capacity, (size_t)catalogue->n + 1,
-                       sizeof entry, err));
-  COPSE_TRY(join(folder, file, "", &entry.path, err));
-  entry.name = strndup(file, n);
-  if (entry.name) {
-    catalogue->entries[catalogue->n++] = entry;
-    return COPSE_OK;
-  }
-  status = copse_fail_nomem(err);
-out:
-  free(entry.path);
-  return status;
+  struct copse_catalogue_entry entry = {copse_arena_printf(arena, "%.*s", (int)n, file),
+                                        copse_arena_printf(arena, "%s/%s", folder, file)};
+  if (!entry.name || !entry.path) return copse_fail_nomem(err);
+  COPSE_DO(copse_grow(&catalogue->entries, &catalogue->capacity, (size_t)catalogue->n + 1,
+                      sizeof entry, err));
+  catalogue->entries[catalogue->n++] = entry;
+  return COPSE_OK;
 }
 
 static int by_name(const void *a, const void *b) {
@@ -222,6 +209,28 @@ out:
   free(data);
   free(file);
   return status;
+}
+
+static copse_status make_synthetic(const char *spec, const struct copse_topology_options *options,
+                                   struct copse_topology **out, struct copse_err *err) {
+  struct copse_topology_builder *builder = NULL;
+  copse_status status;
+  COPSE_TRY(copse_builder_new("--synthetic", &builder, err));
+  COPSE_TRY(copse_builder_set_name(builder, spec, err));
+  COPSE_TRY(copse_build_synthetic(builder, "--synthetic", 0, spec, err));
+  COPSE_TRY(copse_builder_finish(builder, out, err));
+  copse_note_unused_options("--synthetic", "a synthetic line", 0, options);
+out:
+  copse_builder_free(builder);
+  return status;
+}
+
+copse_status copse_topology_synthetic(const char *spec,
+                                      const struct copse_topology_options *options,
+                                      struct copse_topology **out, struct copse_err *err) {
+  if (!options) options = &default_options;
+  *out = NULL;
+  return finish(make_synthetic(spec, options, out, err), options, out, err);
 }
 
 copse_status copse_topology_load(const char *path, const struct copse_topology_options *options,

@@ -45,7 +45,6 @@ struct cpu_element {
 /* A GPU with its element, for the second pass that reads the links. */
 struct gpu_element {
   int node, cpu_node;
-  uint64_t bus;
   const xmlNode *element; /* NULL: known by its class only */
 };
 
@@ -61,8 +60,7 @@ struct reader {
   size_t host_capacity, cpu_capacity, gpu_capacity;
   int n_cpus, n_gpus;
   struct copse_index_map host_hashes;
-  struct copse_index_map devices;   /* by bus id: nodes */
-  struct copse_index_map gpu_buses; /* by bus id: indices into gpus */
+  struct copse_index_map devices; /* by bus id: nodes of GPUs and NICs */
 };
 
 /* Links between all of a host's CPUs are many; no machine has as many NUMA nodes. */
@@ -224,7 +222,6 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
   const struct copse_xml_int rank_attribute = {"rank", -1, INT32_MIN, INT32_MAX};
   struct copse_nccl_node node = {.kind = COPSE_NCCL_GPU, .host = at->host};
   struct gpu_element gpu = {.cpu_node = at->cpu_node, .element = element};
-  const char *text = NULL;
   int64_t rank = -1;
   size_t n = (size_t)r->n_gpus;
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e)) {
@@ -236,10 +233,9 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
   node.rank = rank < 0 ? -1 : (int)rank;
   COPSE_DO(add_device(r, pci, node, "gpu", &gpu.node));
   COPSE_DO(join_parent(r, pci, gpu.node, at->parent));
-  COPSE_DO(read_bus_id(r, pci, &text, &gpu.bus));
   COPSE_DO(copse_grow(&r->gpus, &r->gpu_capacity, n + 1, sizeof *r->gpus, r->err));
   r->gpus[r->n_gpus++] = gpu;
-  return copse_index_map_add(&r->gpu_buses, gpu.bus, (int)n, r->err);
+  return COPSE_OK;
 }
 
 static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at);
@@ -388,13 +384,13 @@ static int find_target(const struct reader *r, const char *target, int host) {
   size_t cursor = 0;
   int other = -1;
   if (!parse_bus_id(target, &bus)) return -1;
-  for (;;) {
-    int i = copse_index_map_next(&r->gpu_buses, bus, &cursor);
-    if (i < 0) return other;
-    int node = r->gpus[i].node;
-    if (r->graph.nodes[node].host == host) return node;
+  for (int node; (node = copse_index_map_next(&r->devices, bus, &cursor)) >= 0;) {
+    const struct copse_nccl_node *device = &r->graph.nodes[node];
+    if (device->kind != COPSE_NCCL_GPU) continue;
+    if (device->host == host) return node;
     if (other < 0) other = node;
   }
+  return other;
 }
 
 static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int host, int *node) {
@@ -567,7 +563,6 @@ out:
   copse_nccl_graph_free(&r.graph);
   copse_index_map_free(&r.host_hashes);
   copse_index_map_free(&r.devices);
-  copse_index_map_free(&r.gpu_buses);
   free(r.hosts);
   free(r.cpus);
   free(r.gpus);

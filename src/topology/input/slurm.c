@@ -138,14 +138,11 @@ static copse_status intern(struct reader *r, const char *name, int *out) {
 
 static copse_status add_host(void *ctx, const char *name) {
   struct reader *r = ctx;
-  struct copse_fabric_map *map = r->map;
-  size_t n = (size_t)map->n_ports;
-  if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one host too many");
-  COPSE_DO(copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof *map->ports, r->err));
-  const char *host = copse_arena_strdup(&map->arena, name);
-  if (!host) return copse_fail_nomem(r->err);
-  map->ports[map->n_ports++] = (struct copse_map_port){host, "", r->current, COPSE_Q_ZERO, r->line};
-  return COPSE_OK;
+  struct copse_map_port port = {
+      .device = "", .sw = r->current, .bandwidth = COPSE_Q_ZERO, .line = r->line};
+  if (r->map->n_ports >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one host too many");
+  COPSE_DO(copse_arena_text(&r->map->arena, name, &port.host, r->err));
+  return copse_fabric_map_add_port(r->map, port, r->err);
 }
 
 static copse_status add_child(void *ctx, const char *name) {

@@ -39,6 +39,26 @@ struct reader {
 #define refuse(r, line, ...) \
   copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->json->file, line, __VA_ARGS__)
 
+/* ---- files that a document names ------------------------------------------------------------ */
+
+/* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
+static copse_status read_path(const struct reader *r, const cJSON *object, const char *key,
+                              char **out) {
+  const char *name = NULL;
+  COPSE_DO(copse_json_get_string(r->json, object, key, &name, r->err));
+  return copse_file_beside(r->json->file, strcmp(name, "-") == 0 ? "./-" : name, out, r->err);
+}
+
+/* What came of reading the file that `key` names: where it can't be read, the error says first who
+ * names it; other errors have their place in that file. */
+static copse_status check_read(const struct reader *r, const cJSON *object, const char *key,
+                               copse_status status, const struct copse_err *why) {
+  long line = copse_json_line(copse_json_get(object, key), object);
+  if (status == COPSE_OK) return status;
+  if (status != COPSE_IO) return copse_fail(r->err, status, "%s", why->text);
+  return copse_fail_at(r->err, status, r->json->file, line, "\"%s\": %s", key, why->text);
+}
+
 /* ---- the fabric -------------------------------------------------------------------------- */
 
 static copse_status read_dims(struct reader *r, const cJSON *item) {
@@ -61,9 +81,9 @@ static copse_status read_map(struct reader *r, const cJSON *item, bool slurm) {
   char *path = NULL, *data = NULL;
   size_t size = 0;
   copse_status status;
-  COPSE_TRY(copse_read_path(r->json, item, "file", &path, r->err));
+  COPSE_TRY(read_path(r, item, "file", &path));
   status = copse_file_read(path, &data, &size, &why);
-  COPSE_TRY(copse_read_named(r->json, item, "file", status, &why, r->err));
+  COPSE_TRY(check_read(r, item, "file", status, &why));
   COPSE_TRY(slurm ? copse_read_slurm(path, data, size, r->options->notes, &r->map, r->err)
                   : copse_read_ibnetdiscover(path, data, size, &r->map, r->err));
   copse_fabric_map_sort(&r->map);
@@ -245,7 +265,7 @@ static copse_status load_host(struct reader *r, const cJSON *item,
   struct loaded new = {NULL, *options, NULL};
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status;
-  COPSE_TRY(copse_read_path(r->json, item, "host", &new.path, r->err));
+  COPSE_TRY(read_path(r, item, "host", &new.path));
   for (int i = 0; i < r->n_loaded; i++) {
     if (strcmp(r->loaded[i].path, new.path) != 0) continue;
     if (!same_options(&r->loaded[i].options, options)) continue;
@@ -253,7 +273,7 @@ static copse_status load_host(struct reader *r, const cJSON *item,
     goto out;
   }
   status = copse_topology_load_at(new.path, options, r->depth + 1, &new.host, &why);
-  COPSE_TRY(copse_read_named(r->json, item, "host", status, &why, r->err));
+  COPSE_TRY(check_read(r, item, "host", status, &why));
   r->loaded[r->n_loaded++] = new;
   *out = new.host;
   return COPSE_OK;

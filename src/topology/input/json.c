@@ -83,23 +83,6 @@ copse_status copse_read_about(const struct copse_json *json, struct copse_topolo
   return copse_builder_set_about(builder, description, source, err);
 }
 
-copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
-                             char **out, struct copse_err *err) {
-  const char *name = NULL;
-  COPSE_DO(copse_json_get_string(json, object, key, &name, err));
-  return copse_file_beside(json->file, strcmp(name, "-") == 0 ? "./-" : name, out, err);
-}
-
-copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
-                              copse_status status, const struct copse_err *why,
-                              struct copse_err *err) {
-  if (status != COPSE_IO)
-    return status == COPSE_OK ? status : copse_fail(err, status, "%s", why->text);
-  return copse_fail_at(err, status, json->file,
-                       copse_json_line(copse_json_get(object, key), object), "\"%s\": %s", key,
-                       why->text);
-}
-
 static copse_status read_topology(struct reader *r, const struct copse_topology_options *options) {
   static const char *const keys[] = {"format",      "name",   "nodes", "links",
                                      "description", "source", NULL};

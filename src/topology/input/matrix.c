@@ -558,14 +558,12 @@ static void note_contradictions(struct build *b) {
 
 static copse_status add_node(struct build *b, enum copse_nccl_node_kind kind, const char *id,
                              long line, int *index) {
-  struct copse_nccl_node node = {.kind = kind, .id = id, .rank = -1, .line = line};
-  return copse_nccl_add_node(&b->graph, "", &node, index, b->err);
+  return copse_nccl_add_node(&b->graph, kind, 0, id, line, index, b->err);
 }
 
 static copse_status add_link(struct build *b, enum copse_nccl_link_kind kind, int src, int dst,
                              struct copse_q bandwidth) {
-  struct copse_nccl_link link = {kind, src, dst, bandwidth, 0, false};
-  return copse_nccl_add_duplex(&b->graph, &link, b->err);
+  return copse_nccl_add_duplex(&b->graph, kind, src, dst, bandwidth, 0, b->err);
 }
 
 static copse_status add_devices(struct build *b) {
@@ -692,8 +690,7 @@ static copse_status build(const struct reader *r, const struct copse_matrix_rate
   note_contradictions(&b);
   COPSE_TRY(add_all(&b));
   copse_note_unused_options(r->file, "a matrix", COPSE_USES_LINKS | COPSE_USES_GPU, r->options);
-  COPSE_TRY(copse_nccl_select(&b.graph, r->options->links, b.err));
-  status = copse_nccl_build(&b.graph, out, b.err);
+  status = copse_nccl_build(&b.graph, r->options->links, out, b.err);
 out:
   copse_nccl_graph_free(&b.graph);
   return status;

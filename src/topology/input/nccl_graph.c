@@ -46,53 +46,52 @@ static int find_id(const struct copse_nccl_graph *graph, const char *id) {
 }
 
 /* Suffixes continue from the last one given, so that many nodes of one id take linear time. */
-static copse_status make_id(struct copse_nccl_graph *graph, const char *prefix, const char *wish,
-                            const char **out, struct copse_err *err) {
-  char *id = copse_arena_printf(&graph->arena, "%s%s", prefix, wish);
+static copse_status make_id(struct copse_nccl_graph *graph, const char *wish, const char **out,
+                            struct copse_err *err) {
+  char *id = copse_arena_strdup(&graph->arena, wish);
   int twin = id ? find_id(graph, id) : -1;
   while (id && twin >= 0 && find_id(graph, id) >= 0)
-    id = copse_arena_printf(&graph->arena, "%s%s.%d", prefix, wish, ++graph->nodes[twin].repeats);
+    id = copse_arena_printf(&graph->arena, "%s.%d", wish, ++graph->nodes[twin].repeats);
   *out = id;
   return id ? COPSE_OK : copse_fail_nomem(err);
 }
 
-copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, const char *prefix,
-                                 const struct copse_nccl_node *node, int *index,
+copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, enum copse_nccl_node_kind kind,
+                                 int host, const char *id, long line, int *index,
                                  struct copse_err *err) {
-  struct copse_nccl_node copy = *node;
+  struct copse_nccl_node node = {.kind = kind, .host = host, .rank = -1, .line = line};
   size_t n = (size_t)graph->n_nodes;
   if (graph->n_nodes >= COPSE_TOPOLOGY_MAX_NODES)
-    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, node->line,
+    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, line,
                          "more than %d nodes, the most a topology can have",
                          COPSE_TOPOLOGY_MAX_NODES);
-  COPSE_DO(make_id(graph, prefix, node->id, &copy.id, err));
-  COPSE_DO(copse_grow(&graph->nodes, &graph->node_capacity, n + 1, sizeof copy, err));
-  COPSE_DO(copse_index_map_add(&graph->ids, copse_key_text(copy.id), (int)n, err));
-  graph->nodes[n] = copy;
+  COPSE_DO(make_id(graph, id, &node.id, err));
+  COPSE_DO(copse_grow(&graph->nodes, &graph->node_capacity, n + 1, sizeof node, err));
+  COPSE_DO(copse_index_map_add(&graph->ids, copse_key_text(node.id), (int)n, err));
+  graph->nodes[n] = node;
   *index = graph->n_nodes++;
   return COPSE_OK;
 }
 
-copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, const struct copse_nccl_link *link,
+copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
+                                 int src, int dst, struct copse_q bandwidth, long line,
                                  struct copse_err *err) {
+  struct copse_nccl_link link = {kind, src, dst, bandwidth, line, false};
   size_t n = (size_t)graph->n_links;
   if (graph->n_links >= COPSE_TOPOLOGY_MAX_LINKS)
-    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, link->line,
+    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, line,
                          "more than %d links, the most a topology can have",
                          COPSE_TOPOLOGY_MAX_LINKS);
-  COPSE_DO(copse_grow(&graph->links, &graph->link_capacity, n + 1, sizeof *link, err));
-  graph->links[n] = *link;
-  graph->n_links++;
+  COPSE_DO(copse_grow(&graph->links, &graph->link_capacity, n + 1, sizeof link, err));
+  graph->links[graph->n_links++] = link;
   return COPSE_OK;
 }
 
-copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph,
-                                   const struct copse_nccl_link *link, struct copse_err *err) {
-  struct copse_nccl_link back = *link;
-  back.src = link->dst;
-  back.dst = link->src;
-  COPSE_DO(copse_nccl_add_link(graph, link, err));
-  return copse_nccl_add_link(graph, &back, err);
+copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
+                                   int a, int b, struct copse_q bandwidth, long line,
+                                   struct copse_err *err) {
+  COPSE_DO(copse_nccl_add_link(graph, kind, a, b, bandwidth, line, err));
+  return copse_nccl_add_link(graph, kind, b, a, bandwidth, line, err);
 }
 
 /* ---- ranks and the topology --------------------------------------------------------- */
@@ -139,16 +138,20 @@ static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_er
   return COPSE_OK;
 }
 
-static const char *const type_names[] = {
-    [COPSE_NCCL_GPU] = "gpu", [COPSE_NCCL_NVSWITCH] = "nvswitch", [COPSE_NCCL_BRIDGE] = "pcie",
-    [COPSE_NCCL_CPU] = "cpu", [COPSE_NCCL_NIC] = "nic",           [COPSE_NCCL_NET_PORT] = "net"};
+const char *copse_nccl_type_name(enum copse_nccl_node_kind kind) {
+  static const char *const names[] = {
+      [COPSE_NCCL_GPU] = "gpu", [COPSE_NCCL_NVSWITCH] = "nvswitch", [COPSE_NCCL_BRIDGE] = "pcie",
+      [COPSE_NCCL_CPU] = "cpu", [COPSE_NCCL_NIC] = "nic",           [COPSE_NCCL_NET_PORT] = "net"};
+  return names[kind];
+}
 
 static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of,
                              struct copse_topology_builder *builder, struct copse_err *err) {
   for (int i = 0; i < graph->n_nodes; i++) {
     const struct copse_nccl_node *from = &graph->nodes[i];
     if (!from->keep) continue;
-    struct copse_node node = {.id = from->id, .type = type_names[from->kind], .rank = from->rank};
+    struct copse_node node = {
+        .id = from->id, .type = copse_nccl_type_name(from->kind), .rank = from->rank};
     COPSE_DO(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
   }
   for (int i = 0; i < graph->n_links; i++) {
@@ -158,26 +161,6 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
                                     link->bandwidth, COPSE_Q_ZERO, err));
   }
   return COPSE_OK;
-}
-
-copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topology **out,
-                              struct copse_err *err) {
-  struct copse_topology_builder *builder = NULL;
-  int *index_of;
-  copse_status status;
-  COPSE_TRY(number_ranks(graph, err));
-  COPSE_TRY(copse_builder_new(graph->file, &builder, err));
-  COPSE_TRY(copse_builder_set_about(builder, graph->description, graph->source, err));
-  COPSE_TRY(
-      copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
-  COPSE_TRY(add_kept(graph, index_of, builder, err));
-  if (graph->n_notes > MAX_NOTES)
-    copse_note(graph->notes, "%s: and %d more remarks like these", graph->file,
-               graph->n_notes - MAX_NOTES);
-  status = copse_builder_finish(builder, out, err);
-out:
-  copse_builder_free(builder);
-  return status;
 }
 
 /* ---- what a mode keeps --------------------------------------------------------------- */
@@ -339,8 +322,8 @@ static void keep_ends(struct copse_nccl_graph *graph) {
     if (graph->nodes[v].kind == COPSE_NCCL_GPU) graph->nodes[v].keep = true;
 }
 
-copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_mode mode,
-                               struct copse_err *err) {
+static copse_status select_parts(struct copse_nccl_graph *graph, enum copse_link_mode mode,
+                                 struct copse_err *err) {
   struct selection s = {.graph = graph};
   copse_status status = COPSE_OK;
   if (mode == COPSE_LINKS_DEFAULT) COPSE_TRY(select_default(&s, err));
@@ -350,5 +333,26 @@ copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_m
   keep_ends(graph);
 out:
   copse_arena_free(&s.scratch);
+  return status;
+}
+
+copse_status copse_nccl_build(struct copse_nccl_graph *graph, enum copse_link_mode mode,
+                              struct copse_topology **out, struct copse_err *err) {
+  struct copse_topology_builder *builder = NULL;
+  int *index_of;
+  copse_status status;
+  COPSE_TRY(select_parts(graph, mode, err));
+  COPSE_TRY(number_ranks(graph, err));
+  COPSE_TRY(copse_builder_new(graph->file, &builder, err));
+  COPSE_TRY(copse_builder_set_about(builder, graph->description, graph->source, err));
+  COPSE_TRY(
+      copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
+  COPSE_TRY(add_kept(graph, index_of, builder, err));
+  if (graph->n_notes > MAX_NOTES)
+    copse_note(graph->notes, "%s: and %d more remarks like these", graph->file,
+               graph->n_notes - MAX_NOTES);
+  status = copse_builder_finish(builder, out, err);
+out:
+  copse_builder_free(builder);
   return status;
 }

@@ -12,15 +12,6 @@
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
-copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
-                             char **out, struct copse_err *err) COPSE_CHECKED;
-/* What came of reading the file that `key` names: where it can't be read, the error says first who
- * names it; other errors have their place in that file. */
-copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
-                              copse_status status, const struct copse_err *why,
-                              struct copse_err *err) COPSE_CHECKED;
-
 /* Notes the options that an input of this sort (`what`) has no use for; `used`: those it has. */
 enum { COPSE_USES_LINKS = 1, COPSE_USES_NVLINK_SWITCH = 2, COPSE_USES_GPU = 4 };
 void copse_note_unused_options(const char *label, const char *what, unsigned used,

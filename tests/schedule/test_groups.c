@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/types.h"
-#include "schedule/solve/symmetry.h"
+#include "schedule/solve/instance.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/groups.h"
 #include "verify/groups.h"

@@ -23,7 +23,7 @@ struct build {
   struct copse_concurrent result;
   int64_t *reduced; /* the demand divided by its greatest common divisor, NULL: uniform */
   int64_t m;        /* M in units of the reduced demand */
-  struct copse_permutation rotation;
+  struct copse_permutation rotation; /* in the schedule's arena */
   struct copse_err *err;
 };
 
@@ -133,14 +133,10 @@ static copse_status set_demand(struct build *b) {
 }
 
 static copse_status set_rotation(struct build *b) {
-  size_t n = (size_t)b->topology->n_nodes;
-  int *image;
   struct copse_permutation *rotation;
   if (b->rotation.order == 1) return COPSE_OK;
-  COPSE_DO(take(b, n, sizeof *image, &image));
   COPSE_DO(take(b, 1, sizeof *rotation, &rotation));
-  memcpy(image, b->rotation.image, n * sizeof *image);
-  *rotation = (struct copse_permutation){.order = b->rotation.order, .image = image};
+  *rotation = b->rotation;
   b->schedule->rotations = rotation;
   b->schedule->n_rotations = 1;
   if (b->topology->n_ranks > COPSE_LISTED_FLOWS_RANKS) return COPSE_OK;
@@ -150,9 +146,10 @@ static copse_status set_rotation(struct build *b) {
 /* Where all flows are listed a rotation of hosts is taken for granted or left: without one the
  * programme is small, and its paths as good. */
 static copse_status find_rotation(struct build *b) {
+  struct copse_arena *arena = &b->schedule->arena;
   if (b->topology->n_ranks > COPSE_LISTED_FLOWS_RANKS)
-    return copse_topology_rotation(b->topology, &b->rotation, b->err);
-  return copse_topology_host_rotation(b->topology, &b->rotation, b->err);
+    return copse_topology_rotation(b->topology, arena, &b->rotation, b->err);
+  return copse_topology_host_rotation(b->topology, arena, &b->rotation, b->err);
 }
 
 copse_status copse_solve_alltoall(const struct copse_topology *topology,
@@ -186,7 +183,6 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
 out:
   copse_concurrent_free(&b.result);
   copse_instance_free(&b.instance);
-  free((int *)(uintptr_t)b.rotation.image);
   free(b.reduced);
   return status;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/graph.h"
 #include "base/types.h"
 #include "schedule/loads.h"
 #include "schedule/solve/instance.h"
@@ -19,7 +20,6 @@
 #include "schedule/solve/shares.h"
 #include "schedule/solve/solve.h"
 #include "schedule/solve/switches.h"
-#include "schedule/solve/symmetry.h"
 #include "schedule/solve/trees.h"
 #include "solver/policy.h"
 #include "solver/trees/forest.h"
@@ -36,12 +36,14 @@ struct solving {
   const struct copse_solve_options *options;
   struct copse_schedule *schedule;
   struct phase broadcast, reduce;
-  struct copse_solve_symmetry symmetry; /* none for one root */
-  bool orbit_trees;                     /* trees of base roots are made, */
-  bool compact;                         /* and all that is listed in the end */
-  struct copse_solve_options chosen;    /* options with the k that a tolerance leads to */
-  bool mirrored;                        /* the reduce phase is the broadcast phase turned around */
+  struct copse_symmetry symmetry;    /* none for one root */
+  int *sinks, n_sinks;               /* of it: the first rank's node of each orbit */
+  bool orbit_trees;                  /* trees of base roots are made, */
+  bool compact;                      /* and all that is listed in the end */
+  struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
+  bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
   struct copse_solve_seconds *seconds;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -57,7 +59,8 @@ static void free_phases(struct solving *b) {
 
 static void release(struct solving *b) {
   free_phases(b);
-  copse_solve_symmetry_free(&b->symmetry);
+  copse_symmetry_free(&b->symmetry);
+  copse_arena_free(&b->scratch);
   copse_schedule_free(b->schedule);
 }
 
@@ -140,20 +143,39 @@ static copse_status refuse_unreached(const struct solving *b, const struct phase
                        topology->nodes[topology->rank_nodes[from]].id);
 }
 
+/* Symmetries, where every rank is a root of the same weight: one flow for each orbit of ranks. */
+static copse_status find_symmetry(struct solving *b) {
+  const struct copse_topology *t = b->topology;
+  const struct copse_symmetry *found = &b->symmetry;
+  size_t n = (size_t)t->n_ranks;
+  int *orbit;
+  COPSE_DO(copse_topology_symmetry(t, &b->symmetry, b->err));
+  COPSE_DO(copse_arena_array(&b->scratch, n, sizeof *orbit, &orbit, b->err));
+  COPSE_DO(copse_arena_array(&b->scratch, n, sizeof *b->sinks, &b->sinks, b->err));
+  copse_sets_init(orbit, t->n_ranks);
+  for (int g = 0; g < found->n + found->n_others; g++)
+    for (int r = 0; r < t->n_ranks; r++)
+      copse_sets_unite(orbit, r, t->nodes[found->generators[g].image[t->rank_nodes[r]]].rank);
+  for (int r = 0; r < t->n_ranks; r++)
+    if (orbit[r] == r) b->sinks[b->n_sinks++] = t->rank_nodes[r];
+  return COPSE_OK;
+}
+
 /* One of them. `reversed`: links turned around. */
 static copse_status solve_phase(struct solving *b, bool reversed, struct phase *phase) {
   const struct copse_solve_options *o = b->options;
+  const struct copse_network_symmetry symmetry = {b->symmetry.n, b->symmetry.generators};
   struct copse_forest_options options = {.k = o->k,
                                          .bound_only = o->bound_only,
                                          .progress = o->progress,
                                          .trust_from = o->trust_from,
-                                         .symmetry = b->orbit_trees ? &b->symmetry.network : NULL,
+                                         .symmetry = b->orbit_trees ? &symmetry : NULL,
                                          .multiple = b->compact};
   phase->used = true;
   COPSE_DO(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, b->err));
   phase->instance.network.threads = o->threads;
-  phase->instance.network.sinks = b->symmetry.sinks;
-  phase->instance.network.n_sinks = b->symmetry.n_sinks;
+  phase->instance.network.sinks = b->sinks;
+  phase->instance.network.n_sinks = b->n_sinks;
   COPSE_DO(copse_forest_solve(&phase->instance.network, &options, &phase->forest, b->err));
   b->seconds->optimum += phase->forest.seconds_optimum;
   b->seconds->split += phase->forest.seconds_split;
@@ -231,12 +253,11 @@ static copse_status solve_phases(struct solving *b) {
     b->options = &b->chosen;
   }
   double start = copse_clock_seconds();
-  if (!b->options->no_symmetry && b->options->root < 0)
-    COPSE_DO(copse_solve_symmetry_find(b->topology, &b->symmetry, b->err));
-  b->seconds->orbits = b->symmetry.n_sinks;
+  if (!b->options->no_symmetry && b->options->root < 0) COPSE_DO(find_symmetry(b));
+  b->seconds->orbits = b->n_sinks;
   b->seconds->optimum += copse_clock_seconds() - start;
   b->orbit_trees =
-      b->symmetry.found.n > 0 && !b->options->bound_only && !b->options->in_network &&
+      b->symmetry.n > 0 && !b->options->bound_only && !b->options->in_network &&
       (b->options->compact || b->topology->n_ranks >= copse_trust_from(b->options->trust_from));
   b->compact = b->orbit_trees && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
   COPSE_DO(solve_used_phases(b));
@@ -280,6 +301,21 @@ static copse_status make_trees(struct solving *b) {
 out:
   copse_tree_list_free(&list);
   return status;
+}
+
+/* Makes the schedule a compact one, of trees that are those of base roots: its time_per_GB becomes
+ * that of all images. */
+static copse_status set_rotations(struct solving *b) {
+  struct copse_schedule *schedule = b->schedule;
+  const struct copse_symmetry *from = &b->symmetry;
+  struct copse_permutation *rotations;
+  COPSE_DO(take(b, from->n, sizeof *rotations, &rotations));
+  for (int g = 0; g < from->n; g++)
+    COPSE_DO(copse_permutation_copy(&schedule->arena, from->generators[g], b->topology->n_nodes, 0,
+                                    &rotations[g], b->err));
+  schedule->rotations = rotations;
+  schedule->n_rotations = from->n;
+  return copse_template_time(b->topology, schedule, &schedule->time_per_GB, b->err);
 }
 
 /* T/M at the optimum: 1 / (W x), with x in units of the instance's scale. */
@@ -458,7 +494,7 @@ static copse_status fill(struct solving *b) {
   }
   COPSE_DO(make_trees(b));
   if (b->orbit_trees)
-    COPSE_DO(copse_solve_symmetry_set(b->topology, &b->symmetry, schedule, b->err));
+    COPSE_DO(set_rotations(b));
   else
     COPSE_DO(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
                              &schedule->time_per_GB, b->err));

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/types.h"
 #include "base/memory.h"
-#include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/switches.h"

@@ -90,3 +90,30 @@ bool copse_instance_is_symmetric(const struct copse_topology *topology) {
     if (topology->nodes[i].multicast != topology->nodes[i].aggregation) return false;
   return true;
 }
+
+copse_status copse_groups_symmetries(const struct copse_topology *topology,
+                                     const struct copse_group *groups, int n,
+                                     struct copse_symmetry *out, struct copse_err *err) {
+  struct copse_arena scratch = {0};
+  struct copse_node_set *sets;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *sets, &sets, err));
+  for (int g = 0; g < n; g++)
+    sets[g] = (struct copse_node_set){.kind = (int)groups[g].collective,
+                                      .root = groups[g].root,
+                                      .n = groups[g].n,
+                                      .nodes = groups[g].nodes};
+  status = copse_topology_set_symmetries(topology, sets, n, out, err);
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+copse_status copse_fabric_symmetries(const struct copse_topology *topology,
+                                     struct copse_symmetry *out, struct copse_err *err) {
+  const struct copse_group all = {.collective = COPSE_ALLREDUCE,
+                                  .root = -1,
+                                  .nodes = (int *)topology->rank_nodes,
+                                  .n = topology->n_ranks};
+  return copse_groups_symmetries(topology, &all, 1, out, err);
+}

@@ -17,7 +17,6 @@
 #include "base/graph.h"
 #include "base/memory.h"
 #include "schedule/solve/policy.h"
-#include "schedule/solve/symmetry.h"
 
 #define TABLE (4 * COPSE_SHARES_CUTS) /* of sets, a power of two */
 

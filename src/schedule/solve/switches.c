@@ -12,7 +12,6 @@
 #include "base/memory.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/shares.h"
-#include "schedule/solve/symmetry.h"
 #include "schedule/solve/trees.h"
 
 struct job {

@@ -226,12 +226,12 @@ static void join_orbits(struct searcher *s) {
 
 /* Adds the candidate to what is found, and takes over its orbits. */
 static copse_status take(struct searcher *s, int order) {
-  int *swap = s->orbit, *image = s->image;
-  s->image = NULL;
-  COPSE_DO(copse_symmetry_add(s->out, (struct copse_permutation){order, image, NULL}, s->err));
+  const struct copse_permutation by = {order, s->image, NULL};
+  int *swap = s->orbit;
+  COPSE_DO(copse_symmetry_add(s->out, by, s->topology->n_nodes, 0, s->err));
   s->orbit = s->joined;
   s->joined = swap;
-  return copse_calloc((size_t)s->topology->n_nodes, sizeof *s->image, &s->image, s->err);
+  return COPSE_OK;
 }
 
 static void start_again(struct searcher *s) {
@@ -294,18 +294,16 @@ static bool moves_all(struct searcher *s, int order) {
 /* Makes the candidate a generator if it is one. */
 static copse_status take_generator(struct searcher *s, int order, bool *good) {
   struct copse_symmetry *out = s->out;
-  copse_status status = copse_topology_is_automorphism(s->topology, s->image, good, s->err);
-  if (status != COPSE_OK || !*good) return status;
-  *good = has_order(s, order) && commutes(s) && moves_all(s, order);
+  COPSE_DO(copse_topology_is_automorphism(s->topology, s->image, good, s->err));
+  *good = *good && has_order(s, order) && commutes(s) && moves_all(s, order);
   if (!*good) return COPSE_OK;
-  COPSE_TRY(take(s, order));
+  COPSE_DO(take(s, order));
   out->n++;
   out->n_others--;
   out->n_products *= order;
-  COPSE_TRY(copse_refinement_commute(&s->refinement, out->generators[out->n - 1].image, s->err));
+  COPSE_DO(copse_refinement_commute(&s->refinement, out->generators[out->n - 1].image, s->err));
   start_again(s);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- turns by number ------------------------------------------------------------------------ */
@@ -411,9 +409,8 @@ static copse_status find_generators(struct searcher *s, int most) {
 static copse_status try_other(struct searcher *s, int from, int to, bool *found) {
   int ignored;
   *found = candidate_from(s, from, to, &ignored);
+  if (*found) COPSE_DO(copse_topology_is_automorphism(s->topology, s->image, found, s->err));
   if (!*found) return COPSE_OK;
-  copse_status status = copse_topology_is_automorphism(s->topology, s->image, found, s->err);
-  if (status != COPSE_OK || !*found) return status;
   join_orbits(s);
   return take(s, 0);
 }
@@ -451,7 +448,7 @@ static copse_status prepare(struct searcher *s) {
   size_t n = (size_t)s->topology->n_nodes;
   COPSE_DO(copse_refinement_make(&s->refinement, s->topology, NULL, 0, s->err));
   COPSE_DO(copse_partition_make(&s->refinement, &s->base, s->err));
-  COPSE_DO(copse_calloc(n, sizeof(int), &s->image, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->image, s->err));
   COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->orbit, s->err));
   COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->joined, s->err));
   COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->visited, s->err));
@@ -501,7 +498,6 @@ copse_status copse_topology_symmetry(const struct copse_topology *topology,
 out:
   copse_refinement_free(&s.refinement);
   copse_arena_free(&s.scratch);
-  free(s.image);
   if (status != COPSE_OK) copse_symmetry_free(out);
   return status;
 }

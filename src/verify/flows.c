@@ -116,20 +116,21 @@ copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *ima
 /* ---- demand ----------------------------------------------------------------------- */
 
 /* M in the units of the demand: the largest row sum; the number of ranks when uniform. */
-static copse_status demand_unit(struct copse_verify_checker *c, mpz_t m) {
+static copse_status demand_unit(struct copse_verify_checker *c, mpq_t **out) {
   const struct copse_schedule *s = c->schedule;
-  mpz_t row;
-  mpz_init(row);
-  mpz_set_si(m, s->demand ? 0 : s->n_ranks);
-  for (int i = 0; i < s->n_ranks && s->demand; i++) {
-    mpz_set_ui(row, 0);
-    for (int j = 0; j < s->n_ranks; j++)
-      mpz_add_ui(row, row, (unsigned long)s->demand[(size_t)i * (size_t)s->n_ranks + (size_t)j]);
-    if (mpz_cmp(row, m) > 0) mpz_set(m, row);
+  size_t n = (size_t)s->n_ranks;
+  mpq_t *m, *row;
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &m, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &row, c->err));
+  mpq_set_si(*m, s->demand ? 0 : s->n_ranks, 1);
+  for (size_t i = 0; i < n && s->demand; i++) {
+    mpz_set_ui(mpq_numref(*row), 0);
+    for (size_t j = 0; j < n; j++)
+      mpz_add_ui(mpq_numref(*row), mpq_numref(*row), (unsigned long)s->demand[i * n + j]);
+    if (mpq_cmp(*row, *m) > 0) mpq_set(*m, *row);
   }
-  copse_status status = mpz_sgn(m) > 0 ? COPSE_OK : refute(c, "the demand is all zero");
-  mpz_clear(row);
-  return status;
+  *out = m;
+  return mpq_sgn(*m) > 0 ? COPSE_OK : refute(c, "the demand is all zero");
 }
 
 static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
@@ -140,36 +141,30 @@ static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
 /* ---- flows ------------------------------------------------------------------------ */
 
 static copse_status walk_path(struct copse_verify_checker *c, int f,
-                              const struct copse_schedule_path *path) {
+                              const struct copse_schedule_path *path, const mpq_t weight) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_schedule_flow *flow = &s->flows[f];
-  mpq_t weight;
-  copse_status status = COPSE_OK;
   if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
       path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst] || path->weight.num <= 0)
     return refute(c, "flow %d: a path doesn't lead from rank %d to rank %d", f, flow->src,
                   flow->dst);
-  mpq_init(weight);
-  set_q(weight, path->weight);
   c->n_walked++;
-  for (int i = 0; i < path->n_nodes && status == COPSE_OK; i++) {
+  for (int i = 0; i < path->n_nodes; i++) {
     int node = c->node_of[path->nodes[i]], last = i > 0 ? c->node_of[path->nodes[i - 1]] : -1;
     int link = i > 0 && node >= 0 ? copse_topology_find_link(c->topology, last, node) : -1;
     bool inside = i > 0 && i + 1 < path->n_nodes;
     if (node < 0 || (i > 0 && link < 0))
-      status = refute(c, "flow %d: the topology has no link '%s' -> '%s'", f,
-                      s->nodes[path->nodes[i > 0 ? i - 1 : 0]], s->nodes[path->nodes[i]]);
-    else if (c->visited[node] == c->n_walked)
-      status = refute(c, "flow %d: a path visits '%s' twice", f, s->nodes[path->nodes[i]]);
-    else if (inside && s->no_forward && c->topology->nodes[node].rank >= 0)
-      status = refute(c, "flow %d: a path passes through rank %d, which must not forward", f,
-                      c->topology->nodes[node].rank);
-    else if (link >= 0)
-      mpq_add(c->loads[link], c->loads[link], weight);
-    if (node >= 0) c->visited[node] = c->n_walked;
+      return refute(c, "flow %d: the topology has no link '%s' -> '%s'", f,
+                    s->nodes[path->nodes[i > 0 ? i - 1 : 0]], s->nodes[path->nodes[i]]);
+    if (c->visited[node] == c->n_walked)
+      return refute(c, "flow %d: a path visits '%s' twice", f, s->nodes[path->nodes[i]]);
+    if (inside && s->no_forward && c->topology->nodes[node].rank >= 0)
+      return refute(c, "flow %d: a path passes through rank %d, which must not forward", f,
+                    c->topology->nodes[node].rank);
+    if (link >= 0) mpq_add(c->loads[link], c->loads[link], weight);
+    c->visited[node] = c->n_walked;
   }
-  mpq_clear(weight);
-  return status;
+  return COPSE_OK;
 }
 
 /* The pair and, in the compact form, its images are served by this flow alone. */
@@ -189,27 +184,21 @@ static copse_status cover_pairs(struct copse_verify_checker *c, int f) {
   return COPSE_OK;
 }
 
-/* The weights of a pair's paths add up to its part of M. */
-static copse_status check_flow(struct copse_verify_checker *c, int f, const mpz_t m) {
+/* The weights of a pair's paths add up to its part of M. q: two numbers at hand. */
+static copse_status check_flow(struct copse_verify_checker *c, int f, const mpq_t m, mpq_t *q) {
   const struct copse_schedule_flow *flow = &c->schedule->flows[f];
-  mpq_t sum, due;
-  copse_status status = COPSE_OK;
-  mpq_inits(sum, due, NULL);
-  COPSE_TRY(cover_pairs(c, f));
+  COPSE_DO(cover_pairs(c, f));
+  mpq_set_ui(q[0], 0, 1);
   for (int p = 0; p < flow->n_paths; p++) {
-    COPSE_TRY(walk_path(c, f, &flow->paths[p]));
-    set_q(due, flow->paths[p].weight);
-    mpq_add(sum, sum, due);
+    set_q(q[1], flow->paths[p].weight);
+    COPSE_DO(walk_path(c, f, &flow->paths[p], q[1]));
+    mpq_add(q[0], q[0], q[1]);
   }
-  mpz_set_si(mpq_numref(due), demand_of(c->schedule, flow->src, flow->dst));
-  mpz_set(mpq_denref(due), m);
-  mpq_canonicalize(due);
-  if (!mpq_equal(sum, due))
-    status = refute(c, "flow %d: its weights don't add up to the demand of rank %d to rank %d", f,
-                    flow->src, flow->dst);
-out:
-  mpq_clears(sum, due, NULL);
-  return status;
+  mpq_set_si(q[1], demand_of(c->schedule, flow->src, flow->dst), 1);
+  mpq_div(q[1], q[1], m);
+  if (mpq_equal(q[0], q[1])) return COPSE_OK;
+  return refute(c, "flow %d: its weights don't add up to the demand of rank %d to rank %d", f,
+                flow->src, flow->dst);
 }
 
 /* The rotation keeps the demand too. */
@@ -225,24 +214,20 @@ static copse_status check_rotation(struct copse_verify_checker *c) {
 
 copse_status copse_verify_flows(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
-  size_t n = (size_t)s->n_ranks;
-  copse_status status;
-  mpz_t m;
-  mpz_init(m);
-  COPSE_TRY(copse_arena_array(&c->scratch.arena, (size_t)c->topology->n_nodes, sizeof(int),
-                              &c->visited, c->err));
-  COPSE_TRY(copse_arena_array(&c->scratch.arena, n * n, 1, &c->covered, c->err));
-  COPSE_TRY(check_rotation(c));
-  COPSE_TRY(demand_unit(c, m));
-  for (int f = 0; f < s->n_flows; f++) COPSE_TRY(check_flow(c, f, m));
-  for (size_t pair = 0; pair < n * n && status == COPSE_OK; pair++) {
+  size_t n = (size_t)s->n_ranks, nodes = (size_t)c->topology->n_nodes;
+  mpq_t *m, *q;
+  COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, sizeof(int), &c->visited, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, n * n, 1, &c->covered, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 2, &q, c->err));
+  COPSE_DO(check_rotation(c));
+  COPSE_DO(demand_unit(c, &m));
+  for (int f = 0; f < s->n_flows; f++) COPSE_DO(check_flow(c, f, *m, q));
+  for (size_t pair = 0; pair < n * n; pair++) {
     int src = (int)(pair / n), dst = (int)(pair % n);
     if (demand_of(s, src, dst) > 0 && !c->covered[pair])
-      status = refute(c, "rank %d to rank %d has no flow", src, dst);
+      return refute(c, "rank %d to rank %d has no flow", src, dst);
   }
-out:
-  mpz_clear(m);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the bound -------------------------------------------------------------------- */
@@ -306,19 +291,21 @@ static void distances(struct copse_verify_checker *c, int source, struct search_
 
 /* Adds demand * distance over all sinks of one source. */
 static copse_status add_source(struct copse_verify_checker *c, int source, const int64_t *distance,
-                               mpz_t need) {
+                               mpq_t need) {
   const struct copse_schedule *s = c->schedule;
-  for (int j = 0; j < s->n_ranks; j++) {
+  mpz_t product;
+  copse_status status = COPSE_OK;
+  mpz_init(product);
+  for (int j = 0; j < s->n_ranks && status == COPSE_OK; j++) {
     int64_t demand = demand_of(s, source, j), d = distance[c->topology->rank_nodes[j]];
     if (demand == 0) continue;
-    if (d == INT64_MAX) return refute(c, "rank %d can't be reached from rank %d", j, source);
-    mpz_t product;
-    mpz_init_set_si(product, demand);
+    if (d == INT64_MAX) status = refute(c, "rank %d can't be reached from rank %d", j, source);
+    mpz_set_si(product, demand);
     mpz_mul_si(product, product, d);
-    mpz_add(need, need, product);
-    mpz_clear(product);
+    mpz_add(mpq_numref(need), mpq_numref(need), product);
   }
-  return COPSE_OK;
+  mpz_clear(product);
+  return status;
 }
 
 static copse_status make_space(struct copse_verify_checker *c, struct search_space *w) {
@@ -332,17 +319,15 @@ static copse_status make_space(struct copse_verify_checker *c, struct search_spa
                             sizeof *t->links, &w->out, c->err);
 }
 
-/* need / (m * room), what a certificate proves; `refusal` is for one without room. */
-static copse_status time_of(struct copse_verify_checker *c, const mpz_t need, const mpz_t m,
-                            const mpq_t room, const char *refusal, mpq_t bound) {
-  mpq_t unit;
+/* What a certificate proves: need / (M * room), what the demand takes in its units over what the
+ * links have per second; `refusal` is for a certificate without room. */
+static copse_status time_of(struct copse_verify_checker *c, const mpq_t need, const mpq_t room,
+                            const char *refusal, mpq_t bound) {
+  mpq_t *m;
   if (mpq_sgn(room) == 0) return refute(c, "%s", refusal);
-  mpq_init(unit);
-  mpq_set_z(bound, need);
-  mpq_set_z(unit, m);
-  mpq_div(bound, bound, unit);
+  COPSE_DO(demand_unit(c, &m));
+  mpq_div(bound, need, *m);
   mpq_div(bound, bound, room);
-  mpq_clear(unit);
   return COPSE_OK;
 }
 
@@ -350,60 +335,47 @@ static copse_status time_of(struct copse_verify_checker *c, const mpz_t need, co
 static copse_status lengths_bound(struct copse_verify_checker *c, mpq_t bound) {
   const struct copse_topology *t = c->topology;
   struct search_space w = {0};
-  mpz_t need, m;
-  mpq_t room, q, length;
-  copse_status status;
-  mpz_inits(need, m, NULL);
-  mpq_inits(room, q, length, NULL);
-  COPSE_TRY(make_space(c, &w));
-  COPSE_TRY(integer_lengths(c, w.lengths));
-  COPSE_TRY(demand_unit(c, m));
+  mpq_t *need, *room, q, length;
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &need, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &room, c->err));
+  COPSE_DO(make_space(c, &w));
+  COPSE_DO(integer_lengths(c, w.lengths));
   for (int i = 0; i < c->schedule->n_ranks; i++) {
     distances(c, t->rank_nodes[i], &w);
-    COPSE_TRY(add_source(c, i, w.distance, need));
+    COPSE_DO(add_source(c, i, w.distance, *need));
   }
+  mpq_inits(q, length, NULL);
   for (int e = 0; e < t->n_links; e++) {
     set_q(q, t->links[e].bandwidth);
     mpq_set_si(length, w.lengths[e], 1);
     mpq_mul(q, q, length);
-    mpq_add(room, room, q);
+    mpq_add(*room, *room, q);
   }
-  status = time_of(c, need, m, room, "the bound's lengths are all zero", bound);
-out:
-  mpz_clears(need, m, NULL);
-  mpq_clears(room, q, length, NULL);
-  return status;
+  mpq_clears(q, length, NULL);
+  return time_of(c, *need, *room, "the bound's lengths are all zero", bound);
 }
 
 /* All that must leave S over the bandwidth that leaves it. */
 static copse_status cut_bound(struct copse_verify_checker *c, mpq_t bound) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_topology *t = c->topology;
-  char *inside = NULL;
-  mpz_t need, m;
-  mpq_t room;
-  copse_status status;
-  mpz_inits(need, m, NULL);
-  mpq_init(room);
-  COPSE_TRY(copse_arena_array(&c->scratch.arena, (size_t)t->n_nodes, 1, &inside, c->err));
-  COPSE_TRY(demand_unit(c, m));
+  mpq_t *need, *room;
+  char *inside;
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &need, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &room, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)t->n_nodes, 1, &inside, c->err));
   for (int i = 0; i < s->bound.n_cut; i++) {
-    if (c->node_of[s->bound.cut[i]] < 0) {
-      status = refute(c, "the cut names '%s', which the topology lacks", s->nodes[s->bound.cut[i]]);
-      goto out;
-    }
-    inside[c->node_of[s->bound.cut[i]]] = 1;
+    int node = c->node_of[s->bound.cut[i]];
+    if (node < 0)
+      return refute(c, "the cut names '%s', which the topology lacks", s->nodes[s->bound.cut[i]]);
+    inside[node] = 1;
   }
   for (int i = 0; i < s->n_ranks; i++)
     for (int j = 0; j < s->n_ranks; j++)
       if (inside[t->rank_nodes[i]] && !inside[t->rank_nodes[j]])
-        mpz_add_ui(need, need, (unsigned long)demand_of(s, i, j));
-  copse_verify_cut_bandwidth(t, inside, false, room);
-  status = time_of(c, need, m, room, "nothing leaves the bound's cut", bound);
-out:
-  mpz_clears(need, m, NULL);
-  mpq_clear(room);
-  return status;
+        mpz_add_ui(mpq_numref(*need), mpq_numref(*need), (unsigned long)demand_of(s, i, j));
+  copse_verify_cut_bandwidth(t, inside, false, *room);
+  return time_of(c, *need, *room, "nothing leaves the bound's cut", bound);
 }
 
 copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound) {

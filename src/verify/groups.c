@@ -86,7 +86,7 @@ static const mpq_t *means_get(struct means *means, int place) {
 
 /* Phases: of each group the broadcast and the reduction, whether it has them or not; of an alltoall
  * what goes to each rank. */
-struct bound_checker {
+struct checker {
   const struct copse_groups *groups;
   const struct copse_topology *topology;
   const char *label;
@@ -100,24 +100,25 @@ struct bound_checker {
   char *has_potential;    /* [n_phases * n_nodes] */
   int *member;            /* [n_nodes] 1 + rank in the group at hand */
   char *inside;           /* [n_nodes] of the cut at hand */
+  mpq_t *loads;           /* [n_links] of all groups */
   struct copse_verify_scratch scratch;
   struct copse_err *err;
 };
 
-static const struct copse_schedule *schedule_of(const struct bound_checker *c, int g) {
+static const struct copse_schedule *schedule_of(const struct checker *c, int g) {
   return c->groups->members[g].schedule;
 }
 
-static int find_rank(const struct bound_checker *c, int g, int rank) {
+static int find_rank(const struct checker *c, int g, int rank) {
   const struct copse_schedule *s = schedule_of(c, g);
   return copse_topology_find(c->topology, s->nodes[s->rank_nodes[rank]]);
 }
 
-static bool exchanges(const struct bound_checker *c, int g) {
+static bool exchanges(const struct checker *c, int g) {
   return schedule_of(c, g)->collective == COPSE_ALLTOALL;
 }
 
-static void mark_members(struct bound_checker *c, int g) {
+static void mark_members(struct checker *c, int g) {
   memset(c->member, 0, (size_t)c->n_nodes * sizeof *c->member);
   for (int r = 0; r < schedule_of(c, g)->n_ranks; r++) c->member[find_rank(c, g, r)] = r + 1;
 }
@@ -125,7 +126,7 @@ static void mark_members(struct bound_checker *c, int g) {
 /* ---- symmetries ---------------------------------------------------------------------------- */
 
 /* Names to numbers; -1 for what the topology lacks. */
-static bool read_nodes(const struct bound_checker *c, int i, int *image) {
+static bool read_nodes(const struct checker *c, int i, int *image) {
   const struct copse_groups *all = c->groups;
   if (all->n_symmetry_nodes != c->n_nodes) return false;
   for (int v = 0; v < c->n_nodes; v++) image[v] = -1;
@@ -137,7 +138,7 @@ static bool read_nodes(const struct bound_checker *c, int i, int *image) {
   return true;
 }
 
-static bool is_symmetry(struct bound_checker *c, int i, int *image, int *link_image) {
+static bool is_symmetry(struct checker *c, int i, int *image, int *link_image) {
   if (!read_nodes(c, i, image)) return false;
   memset(c->inside, 0, (size_t)c->n_nodes);
   return copse_verify_automorphism(c->topology, image, c->inside, link_image).what == COPSE_KEPT;
@@ -149,7 +150,7 @@ static bool same_kind(const struct copse_schedule *a, const struct copse_schedul
 }
 
 /* Group g takes the place of group h, and its ranks those of h's. */
-static copse_status join_group(struct bound_checker *c, int i, int g, int h, const int *image) {
+static copse_status join_group(struct checker *c, int i, int g, int h, const int *image) {
   const struct copse_schedule *from = schedule_of(c, g), *to = schedule_of(c, h);
   bool is = same_kind(from, to);
   mark_members(c, h);
@@ -163,7 +164,7 @@ static copse_status join_group(struct bound_checker *c, int i, int g, int h, con
   return refute(c, "generator %d of the bound does not take group %d to group %d", i, g, h);
 }
 
-static void join_phase(struct bound_checker *c, int from, int to, const int *image,
+static void join_phase(struct checker *c, int from, int to, const int *image,
                        const int *link_image) {
   for (int v = 0; v < c->n_nodes; v++)
     means_join(&c->potential, from * c->n_nodes + v, to * c->n_nodes + image[v]);
@@ -171,8 +172,7 @@ static void join_phase(struct bound_checker *c, int from, int to, const int *ima
     means_join(&c->crossed, from * c->n_links + e, to * c->n_links + link_image[e]);
 }
 
-static copse_status join_images(struct bound_checker *c, int i, const int *image,
-                                const int *link_image) {
+static copse_status join_images(struct checker *c, int i, const int *image, const int *link_image) {
   char *hit = NULL;
   COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, 1, &hit, c->err));
   for (int g = 0; g < c->groups->n; g++) {
@@ -188,7 +188,7 @@ static copse_status join_images(struct bound_checker *c, int i, const int *image
   return COPSE_OK;
 }
 
-static copse_status take_symmetries(struct bound_checker *c) {
+static copse_status take_symmetries(struct checker *c) {
   int *image = NULL, *link_image = NULL;
   COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *image, &image, c->err));
   COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_links, sizeof *link_image, &link_image,
@@ -203,19 +203,18 @@ static copse_status take_symmetries(struct bound_checker *c) {
 
 /* ---- cuts and potentials ------------------------------------------------------------------- */
 
-static bool has_phase(const struct bound_checker *c, int g, enum copse_phase phase, int sink) {
+static bool has_phase(const struct checker *c, int g, enum copse_phase phase, int sink) {
   copse_collective collective = schedule_of(c, g)->collective;
   if (sink >= 0) return true;
   return phase == COPSE_PHASE_REDUCE ? copse_collective_reduces(collective)
                                      : copse_collective_broadcasts(collective);
 }
 
-static int number_of(const struct bound_checker *c, int g, enum copse_phase phase, int sink) {
+static int number_of(const struct checker *c, int g, enum copse_phase phase, int sink) {
   return c->first_phase[g] + (sink >= 0 ? sink : phase == COPSE_PHASE_REDUCE);
 }
 
-static copse_status mark_cut(struct bound_checker *c, int index,
-                             const struct copse_groups_cut *cut) {
+static copse_status mark_cut(struct checker *c, int index, const struct copse_groups_cut *cut) {
   memset(c->inside, 0, (size_t)c->n_nodes);
   for (int i = 0; i < cut->n_nodes; i++) {
     int node = copse_topology_find(c->topology, cut->nodes[i]);
@@ -230,7 +229,7 @@ static copse_status mark_cut(struct bound_checker *c, int index,
 }
 
 /* The cut stands around ranks of its group, but not all, and not around its sink. */
-static copse_status check_sides(struct bound_checker *c, int index) {
+static copse_status check_sides(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
   int n = schedule_of(c, cut->group)->n_ranks, held = 0;
   if (cut->weight.num <= 0)
@@ -247,7 +246,7 @@ static copse_status check_sides(struct bound_checker *c, int index) {
   return COPSE_OK;
 }
 
-static copse_status add_cut(struct bound_checker *c, int index) {
+static copse_status add_cut(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
   int place = number_of(c, cut->group, cut->phase, cut->sink) * c->n_links;
   mpq_t weight;
@@ -270,7 +269,7 @@ out:
   return status;
 }
 
-static copse_status add_potential(struct bound_checker *c, int index) {
+static copse_status add_potential(struct checker *c, int index) {
   const struct copse_groups_potential *p = &c->groups->potentials[index];
   int node = copse_topology_find(c->topology, p->node);
   if (exchanges(c, p->group)) return refute(c, "group %d, an alltoall, has potentials", p->group);
@@ -300,7 +299,7 @@ static copse_status add_potential(struct bound_checker *c, int index) {
 /* ---- the sum ------------------------------------------------------------------------------- */
 
 /* The least weight around a rank, or the mean around the roots. */
-static void add_due(struct bound_checker *c, int g, mpq_t sum) {
+static void add_due(struct checker *c, int g, mpq_t sum) {
   const struct copse_schedule *s = schedule_of(c, g);
   bool free_shares = s->collective == COPSE_ALLREDUCE;
   int roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks;
@@ -323,7 +322,7 @@ static void add_due(struct bound_checker *c, int g, mpq_t sum) {
 }
 
 /* Whether the group at hand may load the link at all. */
-static bool is_open(const struct bound_checker *c, const struct copse_schedule *s, int link) {
+static bool is_open(const struct checker *c, const struct copse_schedule *s, int link) {
   int ends[2] = {c->topology->links[link].src, c->topology->links[link].dst};
   for (int i = 0; i < 2 && s->others_excluded; i++)
     if (c->topology->nodes[ends[i]].rank >= 0 && !c->member[ends[i]]) return false;
@@ -332,7 +331,7 @@ static bool is_open(const struct bound_checker *c, const struct copse_schedule *
 
 /* What a unit of each link counts in phases of the group at hand, where that is more than in
  * others. */
-static void count_links(struct bound_checker *c, int g, mpq_t *most) {
+static void count_links(struct checker *c, int g, mpq_t *most) {
   const struct copse_schedule *s = schedule_of(c, g);
   int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;
   mpq_t q;
@@ -355,7 +354,7 @@ static void count_links(struct bound_checker *c, int g, mpq_t *most) {
 }
 
 /* The bound, or a little less of it where 64 bits are too few. */
-static copse_status take_bound(struct bound_checker *c, const mpq_t from, struct copse_q *to) {
+static copse_status take_bound(struct checker *c, const mpq_t from, struct copse_q *to) {
   mpq_t q;
   if (mpz_fits_slong_p(mpq_numref(from)) && mpz_fits_slong_p(mpq_denref(from)))
     return copse_verify_get_q(from, c->label, to, c->err);
@@ -370,7 +369,7 @@ static copse_status take_bound(struct bound_checker *c, const mpq_t from, struct
   return status;
 }
 
-static copse_status add_up(struct bound_checker *c, struct copse_q *bound) {
+static copse_status add_up(struct checker *c, struct copse_q *bound) {
   mpq_t *most, *due, *sum, q;
   COPSE_DO(copse_verify_rationals(&c->scratch, c->n_links, &most, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &due, c->err));
@@ -391,9 +390,7 @@ static copse_status add_up(struct bound_checker *c, struct copse_q *bound) {
   return take_bound(c, *sum, bound);
 }
 
-/* ---- all ----------------------------------------------------------------------------------- */
-
-static copse_status number_phases(struct bound_checker *c) {
+static copse_status number_phases(struct checker *c) {
   COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_phase,
                              c->err));
   COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_rank,
@@ -409,7 +406,7 @@ static copse_status number_phases(struct bound_checker *c) {
   return COPSE_OK;
 }
 
-static copse_status prepare(struct bound_checker *c) {
+static copse_status prepare(struct checker *c) {
   COPSE_DO(number_phases(c));
   COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_links, &c->crossed, c->err));
   COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_nodes, &c->potential, c->err));
@@ -421,39 +418,17 @@ static copse_status prepare(struct bound_checker *c) {
   return copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, 1, &c->inside, c->err);
 }
 
-copse_status copse_verify_groups_bound(const struct copse_groups *groups,
-                                       const struct copse_topology *topology, const char *label,
-                                       struct copse_q *bound, struct copse_err *err) {
-  struct bound_checker c = {.groups = groups,
-                            .topology = topology,
-                            .label = label,
-                            .n_links = topology->n_links,
-                            .n_nodes = topology->n_nodes,
-                            .err = err};
-  copse_status status;
-  COPSE_TRY(prepare(&c));
-  COPSE_TRY(take_symmetries(&c));
-  for (int i = 0; i < groups->n_cuts; i++) COPSE_TRY(add_cut(&c, i));
-  for (int i = 0; i < groups->n_potentials; i++) COPSE_TRY(add_potential(&c, i));
-  COPSE_TRY(means_divide(&c.scratch.arena, &c.crossed, err));
-  COPSE_TRY(means_divide(&c.scratch.arena, &c.potential, err));
-  COPSE_TRY(means_divide(&c.scratch.arena, &c.around, err));
-  status = add_up(&c, bound);
-out:
-  means_free(&c.crossed);
-  means_free(&c.potential);
-  means_free(&c.around);
-  copse_verify_scratch_free(&c.scratch);
-  return status;
+/* What the index's cuts and potentials prove. */
+static copse_status prove(struct checker *c, struct copse_q *bound) {
+  COPSE_DO(prepare(c));
+  COPSE_DO(take_symmetries(c));
+  for (int i = 0; i < c->groups->n_cuts; i++) COPSE_DO(add_cut(c, i));
+  for (int i = 0; i < c->groups->n_potentials; i++) COPSE_DO(add_potential(c, i));
+  COPSE_DO(means_divide(&c->scratch.arena, &c->crossed, c->err));
+  COPSE_DO(means_divide(&c->scratch.arena, &c->potential, c->err));
+  COPSE_DO(means_divide(&c->scratch.arena, &c->around, c->err));
+  return add_up(c, bound);
 }
-
-struct checker {
-  const struct copse_groups *groups;
-  const struct copse_topology *topology;
-  const char *label;
-  mpq_t *loads; /* [n_links] of all groups */
-  struct copse_err *err;
-};
 
 /* ---- schedules ----------------------------------------------------------------------------- */
 
@@ -509,6 +484,7 @@ out:
 
 static copse_status add_members(struct checker *c, struct copse_verify_groups_report *report) {
   struct copse_verify_busiest busiest;
+  COPSE_DO(copse_verify_rationals(&c->scratch, c->n_links, &c->loads, c->err));
   for (int g = 0; g < c->groups->n; g++) COPSE_DO(check_member(c, g));
   COPSE_DO(copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB, &busiest,
                                     c->err));
@@ -517,42 +493,44 @@ static copse_status add_members(struct checker *c, struct copse_verify_groups_re
   return COPSE_OK;
 }
 
-static copse_status check_time(struct checker *c, const struct copse_verify_groups_report *report) {
-  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
-  if (copse_q_eq(report->time_per_GB, c->groups->time_per_GB)) return COPSE_OK;
-  return refute(c, "time_per_GB is %s, the link most loaded by all groups gives %s",
-                copse_q_text(c->groups->time_per_GB, claimed),
-                copse_q_text(report->time_per_GB, found));
-}
-
 /* ---- all ----------------------------------------------------------------------------------- */
 
-static copse_status check_bound(struct checker *c, struct copse_verify_groups_report *report) {
-  COPSE_DO(copse_verify_groups_bound(c->groups, c->topology, c->label, &report->bound, c->err));
+static copse_status check(struct checker *c, struct copse_verify_groups_report *report) {
+  const struct copse_groups *all = c->groups;
+  char sha256[COPSE_SHA256_HEX], claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
+  COPSE_DO(copse_topology_sha256(c->topology, sha256, c->err));
+  report->same_topology = strcmp(sha256, all->topology_sha256) == 0;
+  COPSE_DO(add_members(c, report));
+  if (!copse_q_eq(report->time_per_GB, all->time_per_GB))
+    return refute(c, "time_per_GB is %s, the link most loaded by all groups gives %s",
+                  copse_q_text(all->time_per_GB, claimed),
+                  copse_q_text(report->time_per_GB, found));
+  COPSE_DO(prove(c, &report->bound));
   report->optimal = copse_q_eq(report->time_per_GB, report->bound);
-  return copse_verify_compare_bound(c->label, c->groups->bound_time_per_GB, report->bound,
+  return copse_verify_compare_bound(c->label, all->bound_time_per_GB, report->bound,
                                     report->time_per_GB, c->err);
 }
 
-static copse_status check(struct checker *c, struct copse_verify_groups_report *report) {
-  char sha256[COPSE_SHA256_HEX];
-  COPSE_DO(copse_topology_sha256(c->topology, sha256, c->err));
-  report->same_topology = strcmp(sha256, c->groups->topology_sha256) == 0;
-  COPSE_DO(add_members(c, report));
-  COPSE_DO(check_time(c, report));
-  return check_bound(c, report);
+static copse_status find_bound(struct checker *c, struct copse_verify_groups_report *report) {
+  return prove(c, &report->bound);
 }
 
 static copse_status run(const struct copse_groups *groups, const struct copse_topology *topology,
                         const char *label,
                         copse_status (*what)(struct checker *, struct copse_verify_groups_report *),
                         struct copse_verify_groups_report *report, struct copse_err *err) {
-  struct checker c = {.groups = groups, .topology = topology, .label = label, .err = err};
-  struct copse_verify_scratch scratch = {0};
+  struct checker c = {.groups = groups,
+                      .topology = topology,
+                      .label = label,
+                      .n_links = topology->n_links,
+                      .n_nodes = topology->n_nodes,
+                      .err = err};
   *report = (struct copse_verify_groups_report){0};
-  copse_status status = copse_verify_rationals(&scratch, topology->n_links, &c.loads, err);
-  if (status == COPSE_OK) status = what(&c, report);
-  copse_verify_scratch_free(&scratch);
+  copse_status status = what(&c, report);
+  means_free(&c.crossed);
+  means_free(&c.potential);
+  means_free(&c.around);
+  copse_verify_scratch_free(&c.scratch);
   return status;
 }
 
@@ -568,5 +546,14 @@ copse_status copse_verify_groups_time(const struct copse_groups *groups,
   struct copse_verify_groups_report report;
   copse_status status = run(groups, topology, label, add_members, &report, err);
   *time = report.time_per_GB;
+  return status;
+}
+
+copse_status copse_verify_groups_bound(const struct copse_groups *groups,
+                                       const struct copse_topology *topology, const char *label,
+                                       struct copse_q *bound, struct copse_err *err) {
+  struct copse_verify_groups_report report;
+  copse_status status = run(groups, topology, label, find_bound, &report, err);
+  if (status == COPSE_OK) *bound = report.bound;
   return status;
 }

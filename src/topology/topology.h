@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/rational.h"
 
 struct copse_node {
@@ -88,6 +89,35 @@ copse_status copse_topology_synthetic(const char *spec,
                                       const struct copse_topology_options *options,
                                       struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
+
+/* ---- the catalogue: topologies that can be named instead of a file ----------------------------
+ */
+
+/*
+ * A name such as "dgx-a100" is the file dgx-a100.json, .xml or .txt in one of the catalogue's
+ * folders. A file of the name wins over it. The path to read for `path`: itself if it is a file,
+ * "-" or no name of the catalogue, else the catalogue's file. What a name is, is what stands behind
+ * the last slash: a cluster's host that doesn't lie beside its file is found too. folders may be
+ * NULL. The caller frees *out.
+ */
+copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/* Every entry, sorted; the caller frees it with copse_catalogue_free. */
+struct copse_catalogue {
+  struct copse_catalogue_entry {
+    const char *name, *path;
+  } * entries;
+  size_t capacity;
+  struct copse_arena arena;
+  int n;
+};
+copse_status copse_catalogue_list(const char *const *folders, struct copse_catalogue *out,
+                                  struct copse_err *err) COPSE_CHECKED;
+void copse_catalogue_free(struct copse_catalogue *catalogue);
+
+/* ---- what is in a topology --------------------------------------------------------------------
+ */
 
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);

@@ -11,7 +11,7 @@
 #include "base/types.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/instance.h"
-#include "schedule/solve/groups.h"
+#include "schedule/solve/solve.h"
 #include "verify/groups.h"
 #include "support/oracle.h"
 #include "support/oracle_groups.h"

@@ -69,34 +69,33 @@ static copse_status set_lengths(struct build *b) {
   return COPSE_OK;
 }
 
-static copse_status fill_path(struct build *b, const struct copse_concurrent_path *from,
-                              struct copse_schedule_path *to) {
-  int *nodes;
-  COPSE_DO(take(b, (size_t)from->n_nodes, sizeof *nodes, &nodes));
-  memcpy(nodes, from->nodes, (size_t)from->n_nodes * sizeof *nodes);
-  /* the solver has seen to it that this product fits */
-  COPSE_DO(copse_q_make(from->amount, b->m * b->result.whole, &to->weight, b->err));
-  to->nodes = nodes;
-  to->n_nodes = from->n_nodes;
+/* Adds a path of amount / whole of M; each run of one pair is a flow. */
+static copse_status add_path(struct copse_schedule *s, struct copse_schedule_flow *flows, int src,
+                             int dst, int64_t amount, int64_t whole,
+                             struct copse_schedule_path *path, struct copse_err *err) {
+  struct copse_schedule_flow *last = flows + s->n_flows - 1;
+  COPSE_DO(copse_q_make(amount, whole, &path->weight, err));
+  if (s->n_flows > 0 && last->src == src && last->dst == dst)
+    last->n_paths++;
+  else
+    flows[s->n_flows++] = (struct copse_schedule_flow){src, dst, 1, path};
   return COPSE_OK;
 }
 
-/* Paths come by pair: each run of one pair is a flow. */
 static copse_status set_flows(struct build *b) {
   const struct copse_concurrent *r = &b->result;
+  int64_t whole = b->m * r->whole; /* the solver has seen to it that this product fits */
   struct copse_schedule_path *paths;
   struct copse_schedule_flow *flows;
   COPSE_DO(take(b, (size_t)r->n_paths, sizeof *paths, &paths));
   COPSE_DO(take(b, (size_t)r->n_paths, sizeof *flows, &flows));
   for (int i = 0; i < r->n_paths; i++) {
     const struct copse_concurrent_path *p = &r->paths[i];
-    struct copse_schedule_flow *last = flows + b->schedule->n_flows - 1;
-    COPSE_DO(fill_path(b, p, &paths[i]));
-    if (b->schedule->n_flows > 0 && last->src == p->source && last->dst == p->sink)
-      last->n_paths++;
-    else
-      flows[b->schedule->n_flows++] =
-          (struct copse_schedule_flow){p->source, p->sink, 1, &paths[i]};
+    int *nodes;
+    COPSE_DO(take(b, (size_t)p->n_nodes, sizeof *nodes, &nodes));
+    paths[i].nodes = memcpy(nodes, p->nodes, (size_t)p->n_nodes * sizeof *nodes);
+    paths[i].n_nodes = p->n_nodes;
+    COPSE_DO(add_path(b->schedule, flows, p->source, p->sink, p->amount, whole, &paths[i], b->err));
   }
   b->schedule->flows = flows;
   return COPSE_OK;
@@ -197,22 +196,16 @@ struct exchange {
   struct copse_err *err;
 };
 
-/* Paths come by source: each run of one source is a flow. */
-static copse_status add_flows(struct exchange *b, int sink, const struct copse_gather_path *from,
+static copse_status add_paths(struct exchange *b, int sink, const struct copse_gather_path *from,
                               size_t n) {
   struct copse_schedule *s = b->schedule;
   struct copse_schedule_path *paths;
   COPSE_DO(copse_arena_array(&s->arena, n, sizeof *paths, &paths, b->err));
   for (size_t i = 0; i < n; i++) {
     int src = b->topology->nodes[b->sources[from[i].source]].rank;
-    struct copse_schedule_flow *last = b->flows + s->n_flows - 1;
     paths[i].nodes = from[i].nodes;
     paths[i].n_nodes = from[i].n_nodes;
-    COPSE_DO(copse_q_make(from[i].amount, b->part->whole, &paths[i].weight, b->err));
-    if (i > 0 && last->src == src)
-      last->n_paths++;
-    else
-      b->flows[s->n_flows++] = (struct copse_schedule_flow){src, sink, 1, &paths[i]};
+    COPSE_DO(add_path(s, b->flows, src, sink, from[i].amount, b->part->whole, &paths[i], b->err));
   }
   return COPSE_OK;
 }
@@ -228,7 +221,7 @@ static copse_status fill_sink(struct exchange *b, int sink) {
   COPSE_TRY(copse_gather_paths(&b->instance.network, b->part->exchange[sink], b->sources, n_sources,
                                b->part->whole / t->n_ranks, t->rank_nodes[sink],
                                &b->schedule->arena, &paths, &n, b->err));
-  status = add_flows(b, sink, paths, n);
+  status = add_paths(b, sink, paths, n);
 out:
   free(paths);
   return status;

@@ -2,7 +2,7 @@
  * Groups of ranks at the same time: the bound of each alone, the joint optimum of all
  * (solver/joint/joint.h), and for each group the trees or flows of its part.
  */
-#include "schedule/solve/groups.h"
+#include "schedule/solve/solve.h"
 
 #include <string.h>
 

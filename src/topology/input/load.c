@@ -12,7 +12,6 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "topology/input/catalogue.h"
 #include "topology/input/profile.h"
 #include "topology/input/readers.h"
 

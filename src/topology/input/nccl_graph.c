@@ -1,11 +1,11 @@
 /*
- * What an NCCL dump or a connection matrix holds, as a graph of typed nodes and links; what a link
- * mode keeps of it; and the topology of that.
+ * Builds a topology from the contents of an NCCL dump or a connection matrix: a graph of typed
+ * nodes and links, of which a link mode keeps a part.
  *
  *   nvlink    NVLink and xGMI; the GPUs, the NVSwitch, CPUs that have such a link
  *   all       everything
- *   default   per host: if NVLink joins its GPUs, nvlink plus the PCIe links on shortest ways
- *             between a NIC and its nearest GPUs, and the ports of those NICs; else all
+ *   default   per host: if NVLink joins its GPUs, nvlink plus the PCIe links on shortest paths
+ *             from a NIC to its nearest GPUs, and the ports of those NICs; else all
  */
 #include "topology/input/nccl_graph.h"
 
@@ -45,7 +45,7 @@ static int find_id(const struct copse_nccl_graph *graph, const char *id) {
                               offsetof(struct copse_nccl_node, id));
 }
 
-/* Suffixes continue from the last one given, so that many nodes of one id take linear time. */
+/* Numbers the nodes that want one id. Counts on from the last number given: linear time. */
 static copse_status make_id(struct copse_nccl_graph *graph, const char *wish, const char **out,
                             struct copse_err *err) {
   char *id = copse_arena_strdup(&graph->arena, wish);
@@ -96,7 +96,8 @@ copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nc
 
 /* ---- ranks and the topology --------------------------------------------------------- */
 
-/* The GPUs as the file ranks them; 8..15 (the second host of a job) become 0..7. */
+/* A GPU and its rank in the file. Ranks are closed up: 8..15, the second host of a job, become
+ * 0..7. */
 struct ranked {
   int rank, node;
 };
@@ -120,7 +121,7 @@ static copse_status check_ranks(const struct copse_nccl_graph *graph, const stru
   return COPSE_OK;
 }
 
-/* Where only some GPUs have a rank, none is used and they go by order of appearance. */
+/* Numbers GPUs by the ranks of the file, or by order of appearance unless all have a rank. */
 static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_err *err) {
   struct ranked *gpus;
   int n = 0, n_gpus = 0;
@@ -185,7 +186,8 @@ static bool carries_nvlink(const struct copse_nccl_node *node, int host) {
   return node->host == host && (node->kind == COPSE_NCCL_GPU || node->kind == COPSE_NCCL_NVSWITCH);
 }
 
-/* How many GPUs of `first`'s host are reached from it (or reach it) by NVLink, CPUs aside. */
+/* Counts the GPUs of `first`'s host that it reaches by NVLink over rows `out`, or that reach it
+ * (`in`). CPUs do not relay. */
 static int count_reached(struct selection *s, const struct copse_adjacency *rows, int first) {
   const struct copse_nccl_graph *graph = s->graph;
   int host = graph->nodes[first].host, gpus = 0;
@@ -225,11 +227,11 @@ static copse_status find_joined_hosts(struct selection *s, struct copse_err *err
   return COPSE_OK;
 }
 
-/* ---- the ways between NICs and their nearest GPUs ----------------------------------- */
+/* ---- shortest paths from NICs to their nearest GPUs --------------------------------- */
 
 /*
- * Breadth first from all GPUs at once, so that no shortest way leads through one; NICs have
- * one PCIe link each. PCIe and CPU links come in both directions.
+ * Measures hops breadth first, from all GPUs at once: no shortest path passes through a GPU.
+ * PCIe and CPU links come in both directions; a NIC has one PCIe link.
  */
 static void measure_distances(struct selection *s) {
   const struct copse_nccl_graph *graph = s->graph;
@@ -250,7 +252,8 @@ static void measure_distances(struct selection *s) {
   }
 }
 
-/* Marks in `visited` what lies on a shortest way: from every NIC, always one hop closer. */
+/* Marks in `visited` the nodes on shortest paths: from each NIC, each hop is one closer to a GPU.
+ */
 static void walk_from_nics(struct selection *s) {
   const struct copse_nccl_graph *graph = s->graph;
   copse_queue_reset(&s->queue);
@@ -272,8 +275,8 @@ static void walk_from_nics(struct selection *s) {
   }
 }
 
-/* Is a link, in one of its directions, a step of such a way? */
-static bool on_way(const struct selection *s, const struct copse_nccl_link *link) {
+/* Whether a link is a hop of such a path, in either direction. */
+static bool on_path(const struct selection *s, const struct copse_nccl_link *link) {
   int a = link->src, b = link->dst;
   if (!s->visited[a] || !s->visited[b]) return false;
   return s->distance[a] + 1 == s->distance[b] || s->distance[b] + 1 == s->distance[a];
@@ -283,7 +286,7 @@ static bool keeps_link(const struct selection *s, const struct copse_nccl_link *
   const struct copse_nccl_node *src = &s->graph->nodes[link->src];
   if (link->kind == COPSE_NCCL_NVLINK || !s->joined[src->host]) return true;
   if (link->kind == COPSE_NCCL_NET) return s->visited[link->src] || s->visited[link->dst];
-  return on_way(s, link);
+  return on_path(s, link);
 }
 
 /* ---- the modes ---------------------------------------------------------------------- */
@@ -311,7 +314,7 @@ static copse_status select_default(struct selection *s, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* A link keeps its ends; a GPU is kept without links, so that a solver refuses it. */
+/* Keeps the ends of kept links, and every GPU: a solver names one that has no links. */
 static void keep_ends(struct copse_nccl_graph *graph) {
   for (int i = 0; i < graph->n_links; i++) {
     if (!graph->links[i].keep) continue;

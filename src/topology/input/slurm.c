@@ -1,9 +1,9 @@
 /*
- * Slurm's topology.conf of topology/tree (slurm.schedmd.com/topology.conf.html), and Slurm's host
- * lists, "a1,b[01-03,7]c[0-1]":
+ * Reads the topology.conf of Slurm's plugin topology/tree (slurm.schedmd.com/topology.conf.html),
+ * and Slurm's host lists, such as "a1,b[01-03,7]c[0-1]":
  *
  *     SwitchName=leaf1 Nodes=node[01-16]
- *     SwitchName=spine Switches=leaf[1-4]   # LinkSpeed= is accepted and means nothing
+ *     SwitchName=spine Switches=leaf[1-4]   # LinkSpeed= is accepted and ignored
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -39,7 +39,7 @@ static copse_status refuse_list(const struct list *l, const char *what) {
 
 static copse_status expand(struct list *l, const char *p, size_t used, int brackets);
 
-/* One number of a range, as wide as the range's first was written. */
+/* Appends one number of a range, padded with zeros to the width of the range's first number. */
 static copse_status with_number(struct list *l, int64_t v, int width, const char *rest, size_t used,
                                 int brackets) {
   int n = snprintf(l->name + used, sizeof l->name - used, "%0*" PRId64, width, v);
@@ -70,7 +70,8 @@ static copse_status with_bracket(struct list *l, const char *p, size_t used, int
   return COPSE_OK;
 }
 
-/* The rest of one name, from p to the next comma outside of brackets; `used` letters are made. */
+/* Expands the rest of one name, from p to the next comma outside of brackets. l->name has `used`
+ * letters so far. */
 static copse_status expand(struct list *l, const char *p, size_t used, int brackets) {
   size_t n = strcspn(p, "[,");
   if (memchr(p, ']', n)) return refuse_list(l, "a ] without [");
@@ -104,11 +105,11 @@ struct reader {
   struct copse_fabric_map *map;
   struct copse_index_map ids;
   struct state {
-    bool defined; /* by a line of its own; the others are only named */
-    bool child;   /* below another */
+    bool defined; /* has a line of its own; others are only named by one */
+    bool child;   /* is below another */
   } * states;     /* [n_switches] */
   size_t state_capacity;
-  int current; /* the line's switch */
+  int current; /* the switch that the line defines */
   long line;
   struct copse_lines lines;
   struct copse_arena scratch;
@@ -118,7 +119,7 @@ static copse_status refuse(const struct reader *r, const char *name, const char 
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line, "%.80s %s", name, text);
 }
 
-/* The switch of this name; a new one if there is none yet. */
+/* Finds the switch of this name, or adds it. */
 static copse_status intern(struct reader *r, const char *name, int *out) {
   struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_switches;
@@ -179,7 +180,7 @@ static copse_status read_switch(struct reader *r, char **words, int n) {
   return nodes ? read_list(r, nodes, add_host) : read_list(r, switches, add_child);
 }
 
-/* Every switch must come to an end going up: a ring of switches has no top. */
+/* Refuses switches without a line of their own, and switches that are above themselves. */
 static copse_status check_tree(struct reader *r) {
   const struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_switches;
@@ -199,7 +200,8 @@ static copse_status check_tree(struct reader *r) {
   return COPSE_OK;
 }
 
-/* A line that ends in a backslash goes on in the next: in the text they lie side by side. */
+/* Reads a line and those that continue it after a backslash. All of them are adjacent in the
+ * text: blanks in place of their ends join them. */
 static char *next_line(struct reader *r) {
   char *line = copse_lines_next(&r->lines), *tail = line;
   r->line = r->lines.line;

@@ -22,6 +22,7 @@ struct job {
   int n;
   const struct copse_solve_groups_options *options;
   struct copse_groups *result;
+  const char **ids;               /* [n_nodes] in the result's arena */
   struct copse_topology **chosen; /* [n] the fabric with a group's ranks */
   struct copse_joint_group *joint_groups;
   struct copse_symmetry symmetries;
@@ -37,10 +38,6 @@ struct job {
 /* n things of a size, in the result's arena. */
 static copse_status take(struct job *j, int n, size_t size, void *out) {
   return copse_arena_array(&j->result->arena, (size_t)n, size, out, j->err);
-}
-
-static copse_status copy_id(struct job *j, int node, const char **out) {
-  return copse_arena_text(&j->result->arena, j->topology->nodes[node].id, out, j->err);
 }
 
 static struct copse_solve_options options_of(const struct job *j, int g) {
@@ -65,7 +62,7 @@ static copse_status describe_group(struct job *j, int g) {
   member->collective = group->collective;
   member->n_ranks = group->n;
   member->ranks = ids;
-  for (int r = 0; r < group->n; r++) COPSE_DO(copy_id(j, group->nodes[r], &ids[r]));
+  for (int r = 0; r < group->n; r++) ids[r] = j->ids[group->nodes[r]];
   return COPSE_OK;
 }
 
@@ -247,7 +244,7 @@ static copse_status copy_cuts(struct job *j) {
     to->weight = from->weight;
     to->nodes = ids;
     for (int v = 0; v < j->topology->n_nodes; v++)
-      if (from->inside[v]) COPSE_DO(copy_id(j, v, &ids[to->n_nodes++]));
+      if (from->inside[v]) ids[to->n_nodes++] = j->ids[v];
   }
   return COPSE_OK;
 }
@@ -276,11 +273,11 @@ static copse_status copy_potentials(struct job *j) {
       const struct copse_q *from = potentials_of(j, g, reduce);
       for (int v = 0; from && v < j->topology->n_nodes; v++) {
         if (from[v].num == 0) continue;
-        struct copse_groups_potential *to = &all[j->result->n_potentials++];
-        to->group = g;
-        to->phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
-        to->value = from[v];
-        COPSE_DO(copy_id(j, v, &to->node));
+        all[j->result->n_potentials++] = (struct copse_groups_potential){
+            .group = g,
+            .phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
+            .node = j->ids[v],
+            .value = from[v]};
       }
     }
   return COPSE_OK;
@@ -290,10 +287,7 @@ static copse_status copy_potentials(struct job *j) {
 static copse_status copy_symmetries(struct job *j) {
   int n_nodes = j->topology->n_nodes, n = j->symmetries.n_others;
   struct copse_groups_generator *generators;
-  const char **nodes;
   COPSE_DO(take(j, n, sizeof *generators, &generators));
-  COPSE_DO(take(j, n_nodes, sizeof *nodes, &nodes));
-  for (int v = 0; v < n_nodes; v++) COPSE_DO(copy_id(j, v, &nodes[v]));
   for (int i = 0; i < n; i++) {
     const struct copse_permutation *from = &j->symmetries.generators[i];
     const char **images;
@@ -301,21 +295,25 @@ static copse_status copy_symmetries(struct job *j) {
     COPSE_DO(take(j, n_nodes, sizeof *images, &images));
     COPSE_DO(take(j, j->n, sizeof *groups, &groups));
     memcpy(groups, from->groups, (size_t)j->n * sizeof *groups);
-    for (int v = 0; v < n_nodes; v++) images[v] = nodes[from->image[v]];
+    for (int v = 0; v < n_nodes; v++) images[v] = j->ids[from->image[v]];
     generators[i] = (struct copse_groups_generator){images, groups};
   }
-  j->result->symmetry_nodes = nodes;
+  j->result->symmetry_nodes = j->ids;
   j->result->n_symmetry_nodes = n_nodes;
   j->result->generators = generators;
   j->result->n_generators = n;
   return COPSE_OK;
 }
 
-static copse_status name_topology(struct job *j) {
+static copse_status copy_names(struct job *j) {
+  const struct copse_topology *t = j->topology;
   struct copse_groups *r = j->result;
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_topology_sha256(j->topology, sha256, j->err));
-  COPSE_DO(copse_arena_text(&r->arena, j->topology->name, &r->topology_name, j->err));
+  COPSE_DO(copse_arena_text(&r->arena, t->name, &r->topology_name, j->err));
+  COPSE_DO(take(j, t->n_nodes, sizeof *j->ids, &j->ids));
+  for (int v = 0; v < t->n_nodes; v++)
+    COPSE_DO(copse_arena_text(&r->arena, t->nodes[v].id, &j->ids[v], j->err));
   return copse_arena_text(&r->arena, sha256, &r->topology_sha256, j->err);
 }
 
@@ -358,7 +356,7 @@ static copse_status solve_all(struct job *j) {
     j->joint = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .columns = j->n};
     return refuse_outcome(j, &j->joint);
   }
-  COPSE_DO(name_topology(j));
+  COPSE_DO(copy_names(j));
   COPSE_DO(copse_calloc(n, sizeof *j->result->members, &j->result->members, j->err));
   j->result->n = j->n;
   COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->chosen, &j->chosen, j->err));

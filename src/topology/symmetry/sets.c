@@ -19,14 +19,12 @@ struct finder {
   const struct copse_node_set *sets;
   int n_sets, n_nodes;
   struct copse_refinement refinement;
-  struct copse_partition base; /* what all candidates keep */
-  int *orbit;                  /* [n_nodes] the least that a node is an image of */
-  int *mark;                   /* [n_nodes] 1 + the set that was last taken here */
-  bool *taken;                 /* [n_sets] */
-  int *image, *groups;         /* [n_nodes], [n_sets] where the candidate takes them */
+  int *orbit;          /* [n_nodes] the least that a node is an image of */
+  int *mark;           /* [n_nodes] 1 + the set that was last taken here */
+  bool *taken;         /* [n_sets] */
+  int *image, *groups; /* [n_nodes], [n_sets] where the candidate takes them */
   int n_tried, n_failed;
   struct copse_symmetry *found;
-  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -61,7 +59,7 @@ static bool settle(struct finder *f, int node, int turn) {
 static bool match(struct finder *f, int from, int to, int *image) {
   const struct copse_topology *t = f->topology;
   int turn = t->nodes[to].rank - t->nodes[from].rank; /* 0 of relays */
-  copse_partition_copy(f->refinement.n, &f->base, &f->refinement.cells);
+  copse_refinement_restore(&f->refinement);
   if (!copse_refinement_pair(&f->refinement, from, to)) return false;
   for (int r = 0; r < t->n_ranks; r++)
     if (!settle(f, t->rank_nodes[r], turn)) return false;
@@ -112,7 +110,7 @@ static copse_status try_match(struct finder *f, int from, int to) {
 
 /* Ranks, or else relays, that look alike and are no images of each other yet. */
 static copse_status join_alike(struct finder *f, bool ranks) {
-  const int *cell = f->base.cell;
+  const int *cell = f->refinement.base.cell;
   for (int w = 0; w < f->n_nodes; w++)
     for (int v = 0; v < w && f->orbit[w] == w; v++) {
       if (f->n_tried >= MOST_TRIED || f->n_failed >= MOST_FAILED) return COPSE_OK;
@@ -125,12 +123,11 @@ static copse_status join_alike(struct finder *f, bool ranks) {
 static copse_status prepare(struct finder *f) {
   size_t nodes = (size_t)f->n_nodes, sets = (size_t)f->n_sets;
   COPSE_DO(copse_refinement_make(&f->refinement, f->topology, f->sets, f->n_sets, f->err));
-  COPSE_DO(copse_partition_make(&f->refinement, &f->base, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, nodes, sizeof *f->orbit, &f->orbit, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, nodes, sizeof *f->mark, &f->mark, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, nodes, sizeof *f->image, &f->image, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, sets, sizeof *f->groups, &f->groups, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, sets, sizeof *f->taken, &f->taken, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->orbit, &f->orbit, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->mark, &f->mark, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->image, &f->image, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, sets, sizeof *f->groups, &f->groups, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, sets, sizeof *f->taken, &f->taken, f->err));
   copse_sets_init(f->orbit, f->n_nodes);
   return COPSE_OK;
 }
@@ -148,18 +145,17 @@ copse_status copse_topology_set_symmetries(const struct copse_topology *topology
   *out = (struct copse_symmetry){.n_products = 1};
   COPSE_TRY(prepare(&f));
   copse_refinement_start(&f.refinement);
-  copse_partition_copy(f.refinement.n, &f.refinement.cells, &f.base);
+  copse_refinement_keep(&f.refinement);
   COPSE_TRY(join_alike(&f, true));
   /* with all ranks in their places, parallel switches */
-  copse_partition_copy(f.refinement.n, &f.base, &f.refinement.cells);
+  copse_refinement_restore(&f.refinement);
   for (int r = 0; r < topology->n_ranks; r++)
     (void)copse_refinement_pair(&f.refinement, topology->rank_nodes[r], topology->rank_nodes[r]);
-  copse_partition_copy(f.refinement.n, &f.refinement.cells, &f.base);
+  copse_refinement_keep(&f.refinement);
   f.n_failed = 0;
   status = join_alike(&f, false);
 out:
   copse_refinement_free(&f.refinement);
-  copse_arena_free(&f.scratch);
   if (status != COPSE_OK) copse_symmetry_free(out);
   return status;
 }

@@ -176,9 +176,7 @@ static copse_status name_after_file(struct copse_topology_builder *builder, stru
 }
 
 int copse_builder_find(const struct copse_topology_builder *builder, const char *id) {
-  struct box *box = builder->box;
-  return copse_index_map_find(&box->ids, id, box->nodes, sizeof *box->nodes,
-                              offsetof(struct copse_node, id));
+  return copse_topology_find(&builder->box->view, id);
 }
 
 static copse_status check_node(const struct copse_topology_builder *builder, long line,

@@ -401,6 +401,7 @@ static copse_status try_free_shares(struct solving *b) {
   struct copse_shares shares = {0};
   struct copse_bound forests;
   struct copse_q time;
+  char text[COPSE_Q_TEXT];
   copse_status status;
   double start = copse_clock_seconds();
   bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
@@ -413,7 +414,10 @@ static copse_status try_free_shares(struct solving *b) {
   if (shares.outcome != COPSE_JOINT_PROVED) goto out;
   int order = copse_q_cmp(time, schedule->time_per_GB);
   if (order < 0 && !b->options->bound_only && b->topology->n_ranks > COPSE_FREE_SHARES_RANKS) {
-    copse_shares_note(b->options, time);
+    copse_note(b->options->notes,
+               "%s: unequal shares would take %s s/GB, but their trees are made for at most %d "
+               "ranks; these have equal shares",
+               b->options->label, copse_q_text(time, text), COPSE_FREE_SHARES_RANKS);
     goto out;
   }
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;

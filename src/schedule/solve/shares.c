@@ -284,15 +284,6 @@ copse_status copse_shares_find_time(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-void copse_shares_note(const struct copse_solve_options *options, struct copse_q time) {
-  char text[COPSE_Q_TEXT];
-  copse_note(
-      options->notes,
-      "%s: unequal shares would take %s s/GB, but their trees are made for at most %d ranks; "
-      "these have equal shares",
-      options->label, copse_q_text(time, text), COPSE_FREE_SHARES_RANKS);
-}
-
 static copse_status copy_cut(const struct copse_topology *topology,
                              const struct copse_joint_cut *from, struct copse_arena *arena,
                              struct copse_schedule_cut *to, struct copse_err *err) {

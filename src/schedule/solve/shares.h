@@ -58,9 +58,6 @@ copse_status copse_shares_find_time(const struct copse_topology *topology,
                                     bool only_faster, struct copse_shares *shares,
                                     struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
 
-/* Says to options->notes that shares of this time are left alone, with more ranks than that. */
-void copse_shares_note(const struct copse_solve_options *options, struct copse_q time);
-
 /* COPSE_BOUND_FORESTS, from the solver's proof. */
 copse_status copse_shares_bound(const struct copse_topology *topology,
                                 const struct copse_shares *shares, struct copse_q time,

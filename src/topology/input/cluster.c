@@ -24,9 +24,8 @@ struct loaded {
 };
 
 struct reader {
+  const struct copse_input *in;
   const struct copse_json *json;
-  const struct copse_topology_options *options;
-  int depth;
   struct copse_err *err;
   struct copse_fabric fabric;
   struct copse_fabric_map map;
@@ -84,7 +83,7 @@ static copse_status read_map(struct reader *r, const cJSON *item, bool slurm) {
   COPSE_TRY(read_path(r, item, "file", &path));
   status = copse_file_read(path, &data, &size, &why);
   COPSE_TRY(check_read(r, item, "file", status, &why));
-  COPSE_TRY(slurm ? copse_read_slurm(path, data, size, r->options->notes, &r->map, r->err)
+  COPSE_TRY(slurm ? copse_read_slurm(path, data, size, r->in->options->notes, &r->map, r->err)
                   : copse_read_ibnetdiscover(path, data, size, &r->map, r->err));
   copse_fabric_map_sort(&r->map);
   r->fabric.map = &r->map;
@@ -272,7 +271,7 @@ static copse_status load_host(struct reader *r, const cJSON *item,
     *out = r->loaded[i].host;
     goto out;
   }
-  status = copse_topology_load_at(new.path, options, r->depth + 1, &new.host, &why);
+  status = copse_topology_load_at(new.path, options, r->in->depth + 1, &new.host, &why);
   COPSE_TRY(check_read(r, item, "host", status, &why));
   r->loaded[r->n_loaded++] = new;
   *out = new.host;
@@ -285,12 +284,12 @@ out:
 /* `item` is the root for equal hosts, else an entry of "hosts". */
 static copse_status read_group(struct reader *r, const cJSON *item, const cJSON *parent,
                                const char *count_key) {
-  struct copse_topology_options options = *r->options;
+  struct copse_topology_options options = *r->in->options;
   struct copse_host_group group = {
       .count = 1, .bandwidth = COPSE_Q_ZERO, .line = copse_json_line(item, parent)};
   if (copse_json_get(item, count_key))
     group.line = copse_json_line(copse_json_get(item, count_key), item);
-  if (r->depth >= MAX_DEPTH)
+  if (r->in->depth >= MAX_DEPTH)
     return refuse(r, group.line,
                   "clusters within clusters more than 4 levels deep; does a host name the "
                   "cluster it is part of?");
@@ -345,10 +344,9 @@ static copse_status read_parts(struct reader *r, struct copse_topology_builder *
   return read_hosts(r, root);
 }
 
-copse_status copse_read_cluster(const struct copse_json *json,
-                                const struct copse_topology_options *options, int depth,
+copse_status copse_read_cluster(const struct copse_input *in, const struct copse_json *json,
                                 struct copse_topology_builder *builder, struct copse_err *err) {
-  struct reader r = {.json = json, .options = options, .depth = depth, .err = err};
+  struct reader r = {.in = in, .json = json, .err = err};
   copse_status status;
   COPSE_TRY(read_parts(&r, builder));
   status = copse_compose(builder, json->file, &r.fabric, r.groups, r.n_groups, err);

@@ -96,16 +96,15 @@ copse_status copse_catalogue_list(const char *const *folders, struct copse_catal
   return status;
 }
 
-void copse_note_unused_options(const char *label, const char *what, unsigned used,
-                               const struct copse_topology_options *options) {
-  if (options->links != COPSE_LINKS_DEFAULT && !(used & COPSE_USES_LINKS))
-    copse_note(options->notes, "%s: --links has no effect on %s, which says its links itself",
-               label, what);
-  if (options->nvlink_switch.num != 0 && !(used & COPSE_USES_NVLINK_SWITCH))
-    copse_note(options->notes, "%s: --nvlink-switch has no effect on %s; it is for XML", label,
+void copse_note_unused_options(const struct copse_input *in, const char *what, unsigned used) {
+  const struct copse_topology_options *o = in->options;
+  if (o->links != COPSE_LINKS_DEFAULT && !(used & COPSE_USES_LINKS))
+    copse_note(o->notes, "%s: --links has no effect on %s, which says its links itself", in->label,
                what);
-  if (options->gpu && !(used & COPSE_USES_GPU))
-    copse_note(options->notes, "%s: --gpu has no effect on %s; it is for matrices", label, what);
+  if (o->nvlink_switch.num != 0 && !(used & COPSE_USES_NVLINK_SWITCH))
+    copse_note(o->notes, "%s: --nvlink-switch has no effect on %s; it is for XML", in->label, what);
+  if (o->gpu && !(used & COPSE_USES_GPU))
+    copse_note(o->notes, "%s: --gpu has no effect on %s; it is for matrices", in->label, what);
 }
 
 static const struct copse_topology_options default_options;
@@ -131,48 +130,44 @@ static bool is_blank(const char *data, size_t size) {
   return first_byte(data, size) == '\0' && memchr(data, '\0', size) == NULL;
 }
 
-static bool contains(const char *data, size_t size, const char *text) {
-  return memmem(data, size, text, strlen(text)) != NULL;
+static bool contains(const struct copse_input *in, const char *text) {
+  return memmem(in->data, in->size, text, strlen(text)) != NULL;
 }
 
 /* Recognises what tools print; refuses fabrics, which have no GPUs. */
-static copse_status parse_text(const char *label, const char *data, size_t size,
-                               const struct copse_topology_options *options,
-                               struct copse_topology **out, struct copse_err *err) {
-  bool slurm = contains(data, size, "SwitchName="), ib = contains(data, size, "switchguid=");
+static copse_status parse_text(const struct copse_input *in, struct copse_topology **out,
+                               struct copse_err *err) {
+  bool slurm = contains(in, "SwitchName="), ib = contains(in, "switchguid=");
   bool matrix = false;
-  if (contains(data, size, "between two GPUs"))
-    return copse_read_matrix(label, data, size, true, options, out, err);
-  COPSE_DO(copse_find_nvidia_smi(data, size, &matrix, err));
-  if (matrix) return copse_read_matrix(label, data, size, false, options, out, err);
+  if (contains(in, "between two GPUs")) return copse_read_matrix(in, true, out, err);
+  COPSE_DO(copse_find_nvidia_smi(in, &matrix, err));
+  if (matrix) return copse_read_matrix(in, false, out, err);
   if (slurm || ib)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+    return copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
                          "%s, which is a fabric without its hosts; name it in cluster JSON: "
                          "\"fabric\": {\"type\": \"%s\", \"file\": ..}",
                          slurm ? "Slurm's topology.conf" : "the output of ibnetdiscover",
                          slurm ? "slurm" : "ibnetdiscover");
-  return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+  return copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
                        "neither topology JSON (which begins with '{') nor NCCL topology XML "
                        "(which begins with '<') nor what nvidia-smi topo -m or rocm-smi "
                        "--showtopo print");
 }
 
-static copse_status parse_at(const char *label, const char *data, size_t size,
-                             const struct copse_topology_options *options, int depth,
-                             struct copse_topology **out, struct copse_err *err) {
-  switch (first_byte(data, size)) {
-    case '<': return copse_read_nccl_xml(label, data, size, options, out, err);
-    case '{': return copse_read_topology_json(label, data, size, options, depth, out, err);
+static copse_status parse(const struct copse_input *in, struct copse_topology **out,
+                          struct copse_err *err) {
+  switch (first_byte(in->data, in->size)) {
+    case '<': return copse_read_nccl_xml(in, out, err);
+    case '{': return copse_read_topology_json(in, out, err);
     case '[': /* JSON, or an escape sequence that lost its ESC in copying: "[4mGPU0" */
-      if (!contains(data, size, "[4m"))
-        return copse_read_topology_json(label, data, size, options, depth, out, err);
+      if (!contains(in, "[4m")) return copse_read_topology_json(in, out, err);
       break;
     default: break;
   }
-  if (is_blank(data, size))
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+  if (is_blank(in->data, in->size))
+    return copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
                          "empty, where topology JSON or NCCL topology XML was expected");
-  return parse_text(label, data, size, options, out, err);
+  return parse_text(in, out, err);
 }
 
 /* Applies the profile's rules, which are for the whole topology, not for its hosts. */
@@ -191,8 +186,9 @@ copse_status copse_topology_parse(const char *label, const char *data, size_t si
                                   const struct copse_topology_options *options,
                                   struct copse_topology **out, struct copse_err *err) {
   if (!options) options = &default_options;
+  const struct copse_input in = {label, data, size, options, 0};
   *out = NULL;
-  return finish(parse_at(label, data, size, options, 0, out, err), options, out, err);
+  return finish(parse(&in, out, err), options, out, err);
 }
 
 copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
@@ -203,7 +199,8 @@ copse_status copse_topology_load_at(const char *path, const struct copse_topolog
   *out = NULL;
   COPSE_TRY(copse_catalogue_find(path, options->catalogue, &file, err));
   COPSE_TRY(copse_file_read(file, &data, &size, err));
-  status = parse_at(copse_file_label(file), data, size, options, depth, out, err);
+  const struct copse_input in = {copse_file_label(file), data, size, options, depth};
+  status = parse(&in, out, err);
 out:
   free(data);
   free(file);
@@ -212,13 +209,14 @@ out:
 
 static copse_status make_synthetic(const char *spec, const struct copse_topology_options *options,
                                    struct copse_topology **out, struct copse_err *err) {
+  const struct copse_input in = {.label = "--synthetic", .options = options};
   struct copse_topology_builder *builder = NULL;
   copse_status status;
-  COPSE_TRY(copse_builder_new("--synthetic", &builder, err));
+  COPSE_TRY(copse_builder_new(in.label, &builder, err));
   COPSE_TRY(copse_builder_set_name(builder, spec, err));
-  COPSE_TRY(copse_build_synthetic(builder, "--synthetic", 0, spec, err));
+  COPSE_TRY(copse_build_synthetic(builder, in.label, 0, spec, err));
   COPSE_TRY(copse_builder_finish(builder, out, err));
-  copse_note_unused_options("--synthetic", "a synthetic line", 0, options);
+  copse_note_unused_options(&in, "a synthetic line", 0);
 out:
   copse_builder_free(builder);
   return status;

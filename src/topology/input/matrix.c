@@ -62,8 +62,7 @@ struct matrix {
 
 /* A tool's text being read. */
 struct reader {
-  const char *file;
-  const struct copse_topology_options *options;
+  const struct copse_input *in;
   struct copse_err *err;
   struct copse_lines lines;
   char **words; /* [MAX_WORDS] */
@@ -79,7 +78,7 @@ struct reader {
 };
 
 #define refuse(r, ...) \
-  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->lines.line, __VA_ARGS__)
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->in->label, (r)->lines.line, __VA_ARGS__)
 
 static struct cell *cell(const struct matrix *m, int i, int j) {
   return &m->cells[(size_t)i * (size_t)m->n + (size_t)j];
@@ -163,13 +162,13 @@ static int count_columns(char **words, int n) {
   return n;
 }
 
-copse_status copse_find_nvidia_smi(const char *data, size_t size, bool *found,
+copse_status copse_find_nvidia_smi(const struct copse_input *in, bool *found,
                                    struct copse_err *err) {
   struct copse_lines lines;
   char *words[2];
   *found = false;
-  if (memchr(data, '\0', size)) return COPSE_OK; /* binary */
-  copse_status status = copse_lines_open("", data, size, &lines, err);
+  if (memchr(in->data, '\0', in->size)) return COPSE_OK; /* binary */
+  copse_status status = copse_lines_open("", in->data, in->size, &lines, err);
   for (char *line; status == COPSE_OK && !*found && (line = copse_lines_next(&lines));) {
     int n = copse_split_words(line, words, 2);
     *found = is_header(words, n < 2 ? n : 2);
@@ -286,7 +285,7 @@ static copse_status check_halves(struct reader *r) {
       if (no_a) *a = *b;
       if (no_b) *b = *a;
       if (!no_a && !no_b && (a->near != b->near || a->links != b->links))
-        return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, m->devices[i].line,
+        return copse_fail_at(r->err, COPSE_BAD_INPUT, r->in->label, m->devices[i].line,
                              "%.40s to %.40s isn't what %.40s to %.40s is; both halves of the "
                              "matrix must agree",
                              r->columns[i], r->columns[j], r->columns[j], r->columns[i]);
@@ -446,7 +445,7 @@ static int links_of(const struct reader *r, const struct cell *pair, int direct)
 
 /* The bandwidth table counts, unless the user knows better. */
 static bool has_own_links(const struct reader *r) {
-  return r->seen[TABLE_BANDWIDTH] && !r->options->gpu && !r->options->profile;
+  return r->seen[TABLE_BANDWIDTH] && !r->in->options->gpu && !r->in->options->profile;
 }
 
 static copse_status fill_cells(struct reader *r) {
@@ -457,7 +456,7 @@ static copse_status fill_cells(struct reader *r) {
     for (int j = 0; j < n; j++) {
       struct cell *a = cell(m, i, j), *b = cell(m, j, i);
       if (a->xgmi != b->xgmi || a->weight != b->weight || a->most != b->most)
-        return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, m->devices[i].line,
+        return copse_fail_at(r->err, COPSE_BAD_INPUT, r->in->label, m->devices[i].line,
                              "GPU%d to GPU%d isn't what GPU%d to GPU%d is; both halves of a table "
                              "must agree",
                              i, j, j, i);
@@ -673,7 +672,7 @@ static copse_status build(const struct reader *r, const struct copse_matrix_rate
   struct build b = {.m = &r->matrix,
                     .rates = rates,
                     .err = r->err,
-                    .graph = {.file = r->file, .notes = r->options->notes, .n_hosts = 1}};
+                    .graph = {.file = r->in->label, .notes = r->in->options->notes, .n_hosts = 1}};
   size_t n = (size_t)b.m->n;
   int *ints;
   copse_status status;
@@ -689,8 +688,8 @@ static copse_status build(const struct reader *r, const struct copse_matrix_rate
   name_classes(&b);
   note_contradictions(&b);
   COPSE_TRY(add_all(&b));
-  copse_note_unused_options(r->file, "a matrix", COPSE_USES_LINKS | COPSE_USES_GPU, r->options);
-  status = copse_nccl_build(&b.graph, r->options->links, out, b.err);
+  copse_note_unused_options(r->in, "a matrix", COPSE_USES_LINKS | COPSE_USES_GPU);
+  status = copse_nccl_build(&b.graph, r->in->options->links, out, b.err);
 out:
   copse_nccl_graph_free(&b.graph);
   return status;
@@ -701,8 +700,8 @@ out:
 static copse_status read_nvidia(struct reader *r, struct copse_topology **out) {
   struct copse_matrix_rates rates;
   COPSE_DO(read_matrix(r));
-  COPSE_DO(copse_matrix_rates(r->file, r->options, false, false, guess_nvidia(&r->matrix), &rates,
-                              r->err));
+  COPSE_DO(copse_matrix_rates(r->in->label, r->in->options, false, false, guess_nvidia(&r->matrix),
+                              &rates, r->err));
   return build(r, &rates, out);
 }
 
@@ -710,24 +709,23 @@ static copse_status read_amd(struct reader *r, struct copse_topology **out) {
   struct copse_matrix_rates rates;
   COPSE_DO(read_tables(r));
   COPSE_DO(fill_cells(r));
-  COPSE_DO(copse_matrix_rates(r->file, r->options, true, has_own_links(r), guess_amd(&r->matrix),
-                              &rates, r->err));
+  COPSE_DO(copse_matrix_rates(r->in->label, r->in->options, true, has_own_links(r),
+                              guess_amd(&r->matrix), &rates, r->err));
   rates.max_links = INT32_MAX; /* there is no switch */
   if (!r->seen[TABLE_BANDWIDTH])
-    copse_note(r->options->notes,
+    copse_note(r->in->options->notes,
                "%s: the tables don't say how many links join two GPUs; taken for one "
                "(rocm-smi --shownodesbw says it)",
-               r->file);
+               r->in->label);
   return build(r, &rates, out);
 }
 
-copse_status copse_read_matrix(const char *label, const char *data, size_t size, bool amd,
-                               const struct copse_topology_options *options,
-                               struct copse_topology **out, struct copse_err *err) {
-  struct reader r = {.file = label, .options = options, .err = err};
+copse_status copse_read_matrix(const struct copse_input *in, bool amd, struct copse_topology **out,
+                               struct copse_err *err) {
+  struct reader r = {.in = in, .err = err};
   copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_lines_open(label, data, size, &r.lines, err));
+  COPSE_TRY(copse_lines_open(in->label, in->data, in->size, &r.lines, err));
   COPSE_TRY(copse_arena_array(&r.arena, MAX_WORDS, sizeof *r.words, &r.words, err));
   status = amd ? read_amd(&r, out) : read_nvidia(&r, out);
 out:

@@ -538,16 +538,16 @@ static copse_status read_system(struct reader *r) {
   return add_switches(r);
 }
 
-copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
-                                 const struct copse_topology_options *options,
-                                 struct copse_topology **out, struct copse_err *err) {
+copse_status copse_read_nccl_xml(const struct copse_input *in, struct copse_topology **out,
+                                 struct copse_err *err) {
+  const struct copse_topology_options *options = in->options;
   struct reader r = {
-      .err = err, .options = options, .graph = {.file = label, .notes = options->notes}};
+      .err = err, .options = options, .graph = {.file = in->label, .notes = options->notes}};
   copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_xml_parse(label, data, size, &r.xml, err));
+  COPSE_TRY(copse_xml_parse(in->label, in->data, in->size, &r.xml, err));
   COPSE_TRY(read_system(&r));
-  copse_note_unused_options(label, "XML", COPSE_USES_LINKS | COPSE_USES_NVLINK_SWITCH, options);
+  copse_note_unused_options(in, "XML", COPSE_USES_LINKS | COPSE_USES_NVLINK_SWITCH);
   status = copse_nccl_build(&r.graph, options->links, out, err);
 out:
   copse_xml_free(&r.xml);

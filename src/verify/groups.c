@@ -214,20 +214,6 @@ static int number_of(const struct checker *c, int g, enum copse_phase phase, int
   return c->first_phase[g] + (sink >= 0 ? sink : phase == COPSE_PHASE_REDUCE);
 }
 
-static copse_status mark_cut(struct checker *c, int index, const struct copse_groups_cut *cut) {
-  memset(c->inside, 0, (size_t)c->n_nodes);
-  for (int i = 0; i < cut->n_nodes; i++) {
-    int node = copse_topology_find(c->topology, cut->nodes[i]);
-    if (node < 0)
-      return refute(c, "cut %d of the bound names '%s', which the topology lacks", index,
-                    cut->nodes[i]);
-    if (c->inside[node])
-      return refute(c, "cut %d of the bound names '%s' twice", index, cut->nodes[i]);
-    c->inside[node] = 1;
-  }
-  return COPSE_OK;
-}
-
 /* The cut stands around ranks of its group, but not all, and not around its sink. */
 static copse_status check_sides(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
@@ -252,7 +238,11 @@ static copse_status add_cut(struct checker *c, int index) {
   mpq_t weight;
   copse_status status;
   mpq_init(weight);
-  COPSE_TRY(mark_cut(c, index, cut));
+  memset(c->inside, 0, (size_t)c->n_nodes);
+  for (int i = 0; i < cut->n_nodes; i++)
+    COPSE_TRY(copse_verify_mark(c->label, index, cut->nodes[i],
+                                copse_topology_find(c->topology, cut->nodes[i]), c->inside,
+                                c->err));
   COPSE_TRY(check_sides(c, index));
   set_q(weight, cut->weight);
   for (int r = 0; r < schedule_of(c, cut->group)->n_ranks; r++)
@@ -279,12 +269,7 @@ static copse_status add_potential(struct checker *c, int index) {
   for (int r = 0; r < schedule_of(c, p->group)->n_ranks; r++)
     if (find_rank(c, p->group, r) == node)
       return refute(c, "a potential of group %d names '%s', one of its ranks", p->group, p->node);
-  const struct copse_node *marked = copse_verify_switch_at(c->topology, node);
-  if (marked)
-    return refute(c,
-                  "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
-                  "switch that copies or adds",
-                  p->node, marked->id);
+  COPSE_DO(copse_verify_potential(c->topology, c->label, node, c->err));
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);

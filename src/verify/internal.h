@@ -61,9 +61,15 @@ static inline void set_q(mpq_t to, struct copse_q from) {
   mpz_set_si(mpq_denref(to), from.den);
 }
 
-/* A switch that copies or adds, the relay itself or one beside it; NULL if there is none. Only then
- * do a relay's loads balance: no link of it counts once for several copies. */
-const struct copse_node *copse_verify_switch_at(const struct copse_topology *topology, int relay);
+/* Puts a node, -1 for one that the topology lacks, inside [n_nodes] of a bound's cut. Refuses it a
+ * second time. */
+copse_status copse_verify_mark(const char *label, int cut, const char *id, int node, char *inside,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/* Refuses a potential of a relay that is a switch which copies or adds, or beside one: a link of it
+ * may count once for several copies, and then the relay's loads do not balance. */
+copse_status copse_verify_potential(const struct copse_topology *topology, const char *label,
+                                    int relay, struct copse_err *err) COPSE_CHECKED;
 
 /* copse_verify_schedule, which adds each link's load to loads [n_links of the topology]: zeros. */
 copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,

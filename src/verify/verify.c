@@ -155,14 +155,31 @@ static copse_status check_shares(struct copse_verify_checker *c, enum copse_phas
   return status;
 }
 
-const struct copse_node *copse_verify_switch_at(const struct copse_topology *t, int relay) {
-  for (int e = 0; e < t->n_links; e++) {
+copse_status copse_verify_mark(const char *label, int cut, const char *id, int node, char *inside,
+                               struct copse_err *err) {
+  if (node < 0)
+    return copse_verify_refute(err, label,
+                               "cut %d of the bound names '%s', which the topology lacks", cut, id);
+  if (inside[node]++)
+    return copse_verify_refute(err, label, "cut %d of the bound names '%s' twice", cut, id);
+  return COPSE_OK;
+}
+
+copse_status copse_verify_potential(const struct copse_topology *t, const char *label, int relay,
+                                    struct copse_err *err) {
+  const struct copse_node *marked = NULL;
+  for (int e = 0; e < t->n_links && !marked; e++) {
     const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
     if (t->links[e].src != relay && t->links[e].dst != relay) continue;
-    if (src->multicast || src->aggregation) return src;
-    if (dst->multicast || dst->aggregation) return dst;
+    marked = src->multicast || src->aggregation   ? src
+             : dst->multicast || dst->aggregation ? dst
+                                                  : NULL;
   }
-  return NULL;
+  if (!marked) return COPSE_OK;
+  return copse_verify_refute(err, label,
+                             "the bound has a potential of '%s', which proves nothing at or beside "
+                             "'%s', a switch that copies or adds",
+                             t->nodes[relay].id, marked->id);
 }
 
 copse_status copse_verify_rationals(struct copse_verify_scratch *scratch, int n, mpq_t **out,
@@ -308,28 +325,15 @@ struct forest_bound {
   mpq_t *potential;          /* [n_nodes] */
 };
 
-static copse_status mark_cut(struct copse_verify_checker *c, struct forest_bound *f, int index,
-                             const struct copse_schedule_cut *cut) {
-  memset(f->inside, 0, (size_t)c->topology->n_nodes);
-  for (int i = 0; i < cut->n_nodes; i++) {
-    int node = c->node_of[cut->nodes[i]];
-    if (node < 0)
-      return refute(c, "cut %d of the bound names '%s', which the topology lacks", index,
-                    c->schedule->nodes[cut->nodes[i]]);
-    if (f->inside[node])
-      return refute(c, "cut %d of the bound names '%s' twice", index,
-                    c->schedule->nodes[cut->nodes[i]]);
-    f->inside[node] = 1;
-  }
-  return COPSE_OK;
-}
-
 static copse_status add_cut(struct copse_verify_checker *c, struct forest_bound *f, int index) {
   const struct copse_schedule_cut *cut = &c->schedule->bound.cuts[index];
   const struct copse_topology *t = c->topology;
   mpq_t *crossed = cut->phase == COPSE_PHASE_REDUCE ? f->entering : f->leaving;
   int ranks_inside = 0;
-  COPSE_DO(mark_cut(c, f, index, cut));
+  memset(f->inside, 0, (size_t)t->n_nodes);
+  for (int i = 0; i < cut->n_nodes; i++)
+    COPSE_DO(copse_verify_mark(c->label, index, node_id(c, cut->nodes[i]),
+                               c->node_of[cut->nodes[i]], f->inside, c->err));
   if (cut->weight.num <= 0)
     return refute(c, "cut %d of the bound: its weight is not positive", index);
   mpq_t weight;
@@ -361,12 +365,7 @@ static copse_status set_potentials(struct copse_verify_checker *c, struct forest
     if (node < 0) return refute(c, "a potential names '%s', which the topology lacks", id);
     if (t->nodes[node].rank >= 0) return refute(c, "a potential names '%s', which is a rank", id);
     if (mpq_sgn(f->potential[node]) != 0) return refute(c, "'%s' has two potentials", id);
-    const struct copse_node *marked = copse_verify_switch_at(c->topology, node);
-    if (marked)
-      return refute(c,
-                    "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
-                    "switch that copies or adds",
-                    id, marked->id);
+    COPSE_DO(copse_verify_potential(t, c->label, node, c->err));
     set_q(f->potential[node], bound->potentials[i].value);
   }
   return COPSE_OK;

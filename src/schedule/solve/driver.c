@@ -217,7 +217,7 @@ static copse_status smallest_k(const struct solving *b, bool reversed, int64_t *
   struct copse_instance instance = {0};
   struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
   struct copse_scale exact;
-  struct copse_q limit, loss, u, inverse;
+  struct copse_q limit, loss, u;
   int64_t *capacities = NULL;
   copse_status status;
   *k = 0;
@@ -229,9 +229,8 @@ static copse_status smallest_k(const struct solving *b, bool reversed, int64_t *
   COPSE_TRY(copse_q_add(COPSE_Q_ONE, o->tolerance, &limit, b->err));
   for (int64_t tried = 1; tried < exact.k && tried <= COPSE_TRIED_K && *k == 0; tried++) {
     COPSE_TRY(copse_optimum_fixed_k(&instance.network, optimum.x, tried, &u, capacities, b->err));
-    COPSE_TRY(copse_q_make(1, tried, &inverse, b->err));
     COPSE_TRY(copse_q_mul(u, optimum.x, &loss, b->err)); /* time over the optimum: U x / k */
-    COPSE_TRY(copse_q_mul(loss, inverse, &loss, b->err));
+    COPSE_TRY(copse_q_div(loss, (struct copse_q){tried, 1}, &loss, b->err));
     if (copse_q_cmp(loss, limit) <= 0) *k = tried;
     copse_progress_report(o->progress, "k", tried, exact.k);
   }
@@ -242,10 +241,23 @@ out:
   return status;
 }
 
+/* Whether every link has an opposite of the same bandwidth, and switches' multicast and
+ * aggregation go together: then the reversed problem is the same problem. */
+static bool is_symmetric(const struct copse_topology *topology) {
+  for (int i = 0; i < topology->n_links; i++) {
+    const struct copse_link *link = &topology->links[i];
+    int back = copse_topology_find_link(topology, link->dst, link->src);
+    if (back < 0 || !copse_q_eq(topology->links[back].bandwidth, link->bandwidth)) return false;
+  }
+  for (int i = 0; i < topology->n_nodes; i++)
+    if (topology->nodes[i].multicast != topology->nodes[i].aggregation) return false;
+  return true;
+}
+
 static copse_status solve_phases(struct solving *b) {
   copse_collective collective = b->options->collective;
   bool reduces = copse_collective_reduces(collective);
-  b->mirrored = reduces && copse_instance_is_symmetric(b->topology);
+  b->mirrored = reduces && is_symmetric(b->topology);
   if (b->options->tolerance.num > 0 && b->options->k == 0 && !b->options->bound_only) {
     bool reversed = !copse_collective_broadcasts(collective) && !b->mirrored;
     b->chosen = *b->options;
@@ -321,11 +333,10 @@ static copse_status set_rotations(struct solving *b) {
 /* T/M at the optimum: 1 / (W x), with x in units of the instance's scale. */
 static copse_status phase_time(const struct phase *phase, struct copse_q *time,
                                struct copse_err *err) {
-  struct copse_q x = phase->forest.optimum.x, scale, total;
+  struct copse_q x = phase->forest.optimum.x, scale = {phase->instance.scale, 1};
+  struct copse_q total = {phase->instance.network.n_roots, 1};
   *time = COPSE_Q_ZERO;
   if (x.num == 0) return COPSE_OK; /* a single rank */
-  COPSE_DO(copse_q_make(phase->instance.scale, 1, &scale, err));
-  COPSE_DO(copse_q_make(phase->instance.network.n_roots, 1, &total, err));
   COPSE_DO(copse_q_mul(x, total, &total, err));
   return copse_q_div(scale, total, time, err);
 }

@@ -80,17 +80,6 @@ void copse_instance_free(struct copse_instance *instance) {
   *instance = (struct copse_instance){0};
 }
 
-bool copse_instance_is_symmetric(const struct copse_topology *topology) {
-  for (int i = 0; i < topology->n_links; i++) {
-    const struct copse_link *link = &topology->links[i];
-    int back = copse_topology_find_link(topology, link->dst, link->src);
-    if (back < 0 || !copse_q_eq(topology->links[back].bandwidth, link->bandwidth)) return false;
-  }
-  for (int i = 0; i < topology->n_nodes; i++)
-    if (topology->nodes[i].multicast != topology->nodes[i].aggregation) return false;
-  return true;
-}
-
 copse_status copse_groups_symmetries(const struct copse_topology *topology,
                                      const struct copse_group *groups, int n,
                                      struct copse_symmetry *out, struct copse_err *err) {

@@ -24,6 +24,10 @@ struct build {
   int64_t *reduced; /* the demand divided by its greatest common divisor, NULL: uniform */
   int64_t m;        /* M in units of the reduced demand */
   struct copse_permutation rotation; /* in the schedule's arena */
+  /* within a part of the links */
+  const struct copse_joint_part *part;
+  struct copse_schedule_flow *flows;
+  int *sources; /* nodes of all ranks but the sink */
   struct copse_err *err;
 };
 
@@ -70,15 +74,15 @@ static copse_status set_lengths(struct build *b) {
 }
 
 /* Adds a path of amount / whole of M; each run of one pair is a flow. */
-static copse_status add_path(struct copse_schedule *s, struct copse_schedule_flow *flows, int src,
-                             int dst, int64_t amount, int64_t whole,
-                             struct copse_schedule_path *path, struct copse_err *err) {
-  struct copse_schedule_flow *last = flows + s->n_flows - 1;
-  COPSE_DO(copse_q_make(amount, whole, &path->weight, err));
-  if (s->n_flows > 0 && last->src == src && last->dst == dst)
+static copse_status add_path(struct build *b, int src, int dst, int64_t amount, int64_t whole,
+                             struct copse_schedule_path *path) {
+  int n = b->schedule->n_flows;
+  struct copse_schedule_flow *last = b->flows + n - 1;
+  COPSE_DO(copse_q_make(amount, whole, &path->weight, b->err));
+  if (n > 0 && last->src == src && last->dst == dst)
     last->n_paths++;
   else
-    flows[s->n_flows++] = (struct copse_schedule_flow){src, dst, 1, path};
+    b->flows[b->schedule->n_flows++] = (struct copse_schedule_flow){src, dst, 1, path};
   return COPSE_OK;
 }
 
@@ -86,18 +90,17 @@ static copse_status set_flows(struct build *b) {
   const struct copse_concurrent *r = &b->result;
   int64_t whole = b->m * r->whole; /* the solver has seen to it that this product fits */
   struct copse_schedule_path *paths;
-  struct copse_schedule_flow *flows;
   COPSE_DO(take(b, (size_t)r->n_paths, sizeof *paths, &paths));
-  COPSE_DO(take(b, (size_t)r->n_paths, sizeof *flows, &flows));
+  COPSE_DO(take(b, (size_t)r->n_paths, sizeof *b->flows, &b->flows));
   for (int i = 0; i < r->n_paths; i++) {
     const struct copse_concurrent_path *p = &r->paths[i];
     int *nodes;
     COPSE_DO(take(b, (size_t)p->n_nodes, sizeof *nodes, &nodes));
     paths[i].nodes = memcpy(nodes, p->nodes, (size_t)p->n_nodes * sizeof *nodes);
     paths[i].n_nodes = p->n_nodes;
-    COPSE_DO(add_path(b->schedule, flows, p->source, p->sink, p->amount, whole, &paths[i], b->err));
+    COPSE_DO(add_path(b, p->source, p->sink, p->amount, whole, &paths[i]));
   }
-  b->schedule->flows = flows;
+  b->schedule->flows = b->flows;
   return COPSE_OK;
 }
 
@@ -186,31 +189,22 @@ out:
   return status;
 }
 
-struct exchange {
-  const struct copse_topology *topology;
-  const struct copse_joint_part *part;
-  struct copse_schedule *schedule;
-  struct copse_instance instance;
-  struct copse_schedule_flow *flows;
-  int *sources; /* nodes of all ranks but the sink */
-  struct copse_err *err;
-};
+/* ---- within a part of the links ------------------------------------------------------------ */
 
-static copse_status add_paths(struct exchange *b, int sink, const struct copse_gather_path *from,
+static copse_status add_paths(struct build *b, int sink, const struct copse_gather_path *from,
                               size_t n) {
-  struct copse_schedule *s = b->schedule;
   struct copse_schedule_path *paths;
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *paths, &paths, b->err));
+  COPSE_DO(take(b, n, sizeof *paths, &paths));
   for (size_t i = 0; i < n; i++) {
     int src = b->topology->nodes[b->sources[from[i].source]].rank;
     paths[i].nodes = from[i].nodes;
     paths[i].n_nodes = from[i].n_nodes;
-    COPSE_DO(add_path(s, b->flows, src, sink, from[i].amount, b->part->whole, &paths[i], b->err));
+    COPSE_DO(add_path(b, src, sink, from[i].amount, b->part->whole, &paths[i]));
   }
   return COPSE_OK;
 }
 
-static copse_status fill_sink(struct exchange *b, int sink) {
+static copse_status fill_sink(struct build *b, int sink) {
   const struct copse_topology *t = b->topology;
   struct copse_gather_path *paths = NULL;
   size_t n;
@@ -227,11 +221,11 @@ out:
   return status;
 }
 
-static copse_status fill_exchange(struct exchange *b) {
+static copse_status fill_exchange(struct build *b) {
   size_t n = (size_t)b->topology->n_ranks;
   COPSE_DO(copse_instance_scale(b->topology, &b->instance, b->err));
   COPSE_DO(copse_calloc(n, sizeof *b->sources, &b->sources, b->err));
-  COPSE_DO(copse_arena_array(&b->schedule->arena, n * n, sizeof *b->flows, &b->flows, b->err));
+  COPSE_DO(take(b, n * n, sizeof *b->flows, &b->flows));
   for (int r = 0; r < b->topology->n_ranks; r++) COPSE_DO(fill_sink(b, r));
   b->schedule->flows = b->flows;
   return copse_flow_time(b->topology, b->flows, b->schedule->n_flows, &b->schedule->time_per_GB,
@@ -246,7 +240,7 @@ copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
                                           struct copse_err *err) {
   struct copse_solve_options bound_only = *options;
   struct copse_solve_seconds bound_seconds;
-  struct exchange b = {.topology = topology, .part = part, .err = err};
+  struct build b = {.topology = topology, .part = part, .err = err};
   copse_status status;
   *out = NULL;
   bound_only.bound_only = true;

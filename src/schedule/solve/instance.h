@@ -18,12 +18,14 @@ struct copse_instance {
   int64_t scale; /* capacity = bandwidth * scale: the LCM of the denominators */
   struct copse_net_link *links;
   struct copse_net_root *roots;
+  struct copse_arena arena;
 };
 
 /*
  * root < 0: every rank is a root of weight 1. Refuses relays that are not balanced, naming
  * the relay and both sums (COPSE_BAD_INPUT with `label` as the place), and bandwidths
- * whose common denominator overflows (COPSE_OVERFLOW). The topology is borrowed.
+ * whose common denominator overflows (COPSE_OVERFLOW). The topology is borrowed. *out
+ * is to be freed in every case.
  */
 copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
                                  bool reversed, struct copse_instance *out,

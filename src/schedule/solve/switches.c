@@ -90,13 +90,29 @@ static copse_status find_switches(struct job *j) {
   return COPSE_OK;
 }
 
-static bool same_way(const struct copse_joint_group *a, const struct copse_joint_group *b) {
-  for (int i = 0; i < 2; i++)
-    if (a->n_extra[i] != b->n_extra[i] ||
-        (a->n_extra[i] > 0 &&
-         memcmp(a->extra[i], b->extra[i], (size_t)a->n_extra[i] * sizeof(int)) != 0))
-      return false;
-  return true;
+static bool in_way(const struct copse_joint_group *way, int i, int node) {
+  int k = 0;
+  while (k < way->n_extra[i] && way->extra[i][k] != node) k++;
+  return k < way->n_extra[i];
+}
+
+/* The way before n that a permutation of the nodes (NULL: the identity) takes this one to, or -1.
+ */
+static int way_image(const struct job *j, int n, const int *image,
+                     const struct copse_joint_group *from) {
+  for (int w = 0; w < n; w++) {
+    const struct copse_joint_group *to = &j->ways[w];
+    bool same = true;
+    for (int i = 0; i < 2; i++) {
+      same = same && from->n_extra[i] == to->n_extra[i];
+      for (int k = 0; k < from->n_extra[i] && same; k++) {
+        int node = from->extra[i][k];
+        same = in_way(to, i, image ? image[node] : node);
+      }
+    }
+    if (same) return w;
+  }
+  return -1;
 }
 
 /* A way in which those of `copying` copy and those of `adding` add, as far as they can. */
@@ -117,9 +133,7 @@ static copse_status add_way(struct job *j, const bool *copying, const bool *addi
       if (wanted[i][v] && j->usable[i][v] && j->branches[v]) nodes[way->n_extra[i]++] = v;
     way->extra[i] = nodes;
   }
-  for (int w = 0; w < j->n_ways; w++)
-    if (same_way(way, &j->ways[w])) return COPSE_OK;
-  j->n_ways++;
+  j->n_ways += way_image(j, j->n_ways, NULL, way) < 0; /* each once */
   return COPSE_OK;
 }
 
@@ -165,28 +179,6 @@ static copse_status list_ways(struct job *j, bool all, bool *done) {
 
 /* ---- the programme ------------------------------------------------------------------------- */
 
-static bool in_way(const struct copse_joint_group *way, int i, int node) {
-  int k = 0;
-  while (k < way->n_extra[i] && way->extra[i][k] != node) k++;
-  return k < way->n_extra[i];
-}
-
-/* The way that a permutation of the nodes takes this one to, or -1. */
-static int way_image(const struct job *j, const int *image, int way) {
-  const struct copse_joint_group *from = &j->ways[way];
-  for (int w = 0; w < j->n_ways; w++) {
-    const struct copse_joint_group *to = &j->ways[w];
-    bool same = true;
-    for (int i = 0; i < 2; i++) {
-      same = same && from->n_extra[i] == to->n_extra[i];
-      for (int k = 0; k < from->n_extra[i] && same; k++)
-        same = in_way(to, i, image[from->extra[i][k]]);
-    }
-    if (same) return w;
-  }
-  return -1;
-}
-
 /* Those of the fabric's symmetries that take every way to one. */
 static copse_status keep_symmetries(struct job *j, const struct copse_symmetry *found,
                                     struct copse_joint_options *options) {
@@ -201,7 +193,7 @@ static copse_status keep_symmetries(struct job *j, const struct copse_symmetry *
     int *images = groups + (ptrdiff_t)options->n_symmetries * COPSE_SWITCH_WAYS;
     bool good = true;
     for (int w = 0; w < j->n_ways; w++) {
-      images[w] = way_image(j, image, w);
+      images[w] = way_image(j, j->n_ways, image, &j->ways[w]);
       good = good && images[w] >= 0;
     }
     if (good)

@@ -15,10 +15,9 @@
 #include <string.h>
 
 #include "base/graph.h"
+#include "base/index_map.h"
 #include "base/memory.h"
 #include "schedule/solve/policy.h"
-
-#define TABLE (4 * COPSE_SHARES_CUTS) /* of sets, a power of two */
 
 struct job {
   const struct copse_network *network;
@@ -28,9 +27,9 @@ struct job {
   int max_columns;
   const struct copse_progress *progress;
   struct copse_shares *out;
-  int *table;  /* [TABLE] 1 + a cut, by its set; 0: none */
-  bool *image; /* [n_nodes] */
-  bool fits;   /* 64 bits, and COPSE_SHARES_CUTS */
+  struct copse_index_map images; /* of the cut at hand, by their sets */
+  bool *image;                   /* [n_nodes] */
+  bool fits;                     /* 64 bits, and COPSE_SHARES_CUTS */
   struct copse_arena scratch;
   struct copse_err *err;
 };
@@ -68,35 +67,26 @@ static uint64_t hash_of(const bool *set, int n) {
   return h ^ h >> 29;
 }
 
-/* The place of a set among this cut's images: its own, or a free one. */
-static int *place_of(struct job *j, const bool *set) {
-  size_t nodes = (size_t)j->network->n_nodes;
-  size_t at = hash_of(set, j->network->n_nodes) % TABLE;
-  while (j->table[at] > 0 && memcmp(j->out->cuts[j->table[at] - 1].inside, set, nodes) != 0)
-    at = (at + 1) % TABLE;
-  return &j->table[at];
-}
-
 static copse_status add_image(struct job *j, const struct copse_joint_cut *from, const bool *set) {
   size_t nodes = (size_t)j->network->n_nodes;
-  int *place = place_of(j, set);
+  uint64_t key = hash_of(set, j->network->n_nodes);
   struct copse_joint_cut image = *from;
+  size_t cursor = 0;
   bool *inside;
-  if (*place > 0) return COPSE_OK;
+  for (int c; (c = copse_index_map_next(&j->images, key, &cursor)) >= 0;)
+    if (memcmp(j->out->cuts[c].inside, set, nodes) == 0) return COPSE_OK;
   j->fits = j->out->n_cuts < COPSE_SHARES_CUTS;
   if (!j->fits) return COPSE_OK;
   COPSE_DO(copse_arena_array(&j->out->arena, nodes, 1, &inside, j->err));
-  memcpy(inside, set, nodes);
-  image.inside = inside;
-  j->out->cuts[j->out->n_cuts++] = image;
-  *place = j->out->n_cuts;
-  return COPSE_OK;
+  image.inside = memcpy(inside, set, nodes);
+  j->out->cuts[j->out->n_cuts] = image;
+  return copse_index_map_add(&j->images, key, j->out->n_cuts++, j->err);
 }
 
 /* A cut of the joint optimum stands for the mean over all of its images. */
 static copse_status add_images(struct job *j, const struct copse_joint_cut *cut) {
   int first = j->out->n_cuts;
-  memset(j->table, 0, TABLE * sizeof *j->table);
+  copse_index_map_free(&j->images);
   COPSE_DO(add_image(j, cut, cut->inside));
   for (int c = first; c < j->out->n_cuts && j->fits; c++)
     for (int i = 0; i < n_symmetries(j) && j->fits; i++) {
@@ -171,7 +161,6 @@ static copse_status set_proof(struct job *j) {
   struct copse_arena *arena = &out->arena;
   COPSE_DO(copse_arena_array(arena, nodes, sizeof *out->potentials, &out->potentials, j->err));
   COPSE_DO(copse_arena_array(arena, COPSE_SHARES_CUTS, sizeof *out->cuts, &out->cuts, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, TABLE, sizeof *j->table, &j->table, j->err));
   COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *j->image, &j->image, j->err));
   for (int c = 0; c < out->joint.n_cuts && j->fits; c++)
     COPSE_DO(add_images(j, &out->joint.cuts[c]));
@@ -233,6 +222,7 @@ static copse_status try(const struct copse_topology *topology, bool by_symmetrie
   status = by_symmetries && found.n_others == 0 ? COPSE_OK : find_shares(j);
 out:
   copse_symmetry_free(&found);
+  copse_index_map_free(&j->images);
   copse_arena_free(&j->scratch);
   return status;
 }

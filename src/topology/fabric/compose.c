@@ -69,18 +69,13 @@ static copse_status plug(const struct composer *c, const struct port *port, int 
   return join(c, port->node, to, port->bandwidth);
 }
 
-static copse_status check_size_at(const struct composer *c, long line, int64_t nodes,
-                                  int64_t links) {
+/* Refuses more than the limits of a topology, before anything of that size is made. */
+static copse_status check_size(const struct composer *c, long line, int64_t nodes, int64_t links) {
   if (nodes <= COPSE_TOPOLOGY_MAX_NODES && links <= COPSE_TOPOLOGY_MAX_LINKS) return COPSE_OK;
   return copse_fail_at(
       c->err, COPSE_BAD_INPUT, c->file, line,
       "%d hosts make %" PRId64 " nodes and %" PRId64 " links; at most %d and %d are possible",
       c->n_hosts, nodes, links, COPSE_TOPOLOGY_MAX_NODES, COPSE_TOPOLOGY_MAX_LINKS);
-}
-
-/* Refuses more than the limits of a topology, before anything of that size is made. */
-static copse_status check_size(const struct composer *c, int64_t nodes, int64_t links) {
-  return check_size_at(c, c->fabric->line, nodes, links);
 }
 
 /* ---- hosts ---------------------------------------------------------------------------- */
@@ -122,7 +117,7 @@ static copse_status measure(struct composer *c) {
     links += (int64_t)group->count * group->host->n_links;
   }
   c->n_hosts = hosts > COPSE_TOPOLOGY_MAX_NODES ? COPSE_TOPOLOGY_MAX_NODES : (int)hosts;
-  COPSE_DO(check_size_at(c, c->groups[0].line, nodes + 1, links + 2 * ports));
+  COPSE_DO(check_size(c, c->groups[0].line, nodes + 1, links + 2 * ports));
   c->n_hosts = (int)hosts;
   return copse_arena_array(c->scratch, (size_t)ports, sizeof *c->ports, &c->ports, c->err);
 }
@@ -264,7 +259,8 @@ static copse_status add_clos(struct composer *c) {
   int64_t pods = parts(c->n_hosts, fabric->leaf_hosts);
   int64_t n_leaves = pods * (fabric->leaf_rails ? c->n_places : 1);
   struct leaf *leaves;
-  COPSE_DO(check_size(c, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
+  COPSE_DO(
+      check_size(c, c->fabric->line, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
   COPSE_DO(copse_arena_array(c->scratch, (size_t)n_leaves, sizeof *leaves, &leaves, c->err));
   for (int64_t i = 0; i < n_leaves; i++) leaves[i] = (struct leaf){-1, COPSE_Q_ZERO};
   COPSE_DO(plug_leaves(c, leaves));
@@ -310,9 +306,9 @@ static copse_status add_dragonfly(struct composer *c) {
   int64_t groups = parts(parts(c->n_hosts, fabric->router_hosts), fabric->group_routers);
   int first = -1;
   /* checks each quadratic term before another factor could make it overflow */
-  COPSE_DO(check_size(c, groups * size, groups * groups));
-  COPSE_DO(
-      check_size(c, 0, groups * size * (size - 1) + groups * (groups - 1) * fabric->global_links));
+  COPSE_DO(check_size(c, c->fabric->line, groups * size, groups * groups));
+  COPSE_DO(check_size(c, c->fabric->line, 0,
+                      groups * size * (size - 1) + groups * (groups - 1) * fabric->global_links));
   for (int g = 0; g < groups; g++)
     for (int r = 0; r < size; r++)
       COPSE_DO(add_switch(c, g + r == 0 ? &first : NULL, "group%d.router%d", g, r));
@@ -340,7 +336,7 @@ static copse_status add_torus(struct composer *c) {
                          "to %s%" PRId64,
                          c->n_hosts, fabric->router_hosts, routers, n > routers ? "at least " : "",
                          n);
-  COPSE_DO(check_size(c, n, n * 2 * fabric->n_dims));
+  COPSE_DO(check_size(c, c->fabric->line, n, n * 2 * fabric->n_dims));
   for (int i = 0; i < n; i++) COPSE_DO(name_router(c, i, i == 0 ? &first : NULL));
   COPSE_DO(plug_routers(c, first));
   for (int i = 0; i < n; i++)

@@ -298,21 +298,17 @@ static copse_status tree_unit(const struct phase *phase, struct copse_q *unit,
 }
 
 static copse_status make_trees(struct solving *b) {
-  struct copse_tree_list list = {.topology = b->topology, .schedule = b->schedule, .err = b->err};
-  copse_status status = COPSE_OK;
+  copse_collective collective = b->options->collective;
   for (int turn = 1; turn >= 0; turn--) {
     const struct phase *phase = turn && !b->mirrored ? &b->reduce : &b->broadcast;
-    copse_collective collective = b->options->collective;
     struct copse_q unit;
     if (!(turn ? copse_collective_reduces(collective) : copse_collective_broadcasts(collective)))
       continue;
-    COPSE_TRY(tree_unit(phase, &unit, b->err));
-    COPSE_TRY(copse_tree_list_add(&list, &phase->forest, b->topology->n_ranks, turn, unit));
+    COPSE_DO(tree_unit(phase, &unit, b->err));
+    COPSE_DO(copse_add_trees(b->topology, &phase->forest, b->topology->n_ranks, turn, unit,
+                             b->schedule, b->err));
   }
-  status = copse_tree_list_take(&list);
-out:
-  copse_tree_list_free(&list);
-  return status;
+  return COPSE_OK;
 }
 
 /* Makes the schedule a compact one, of trees that are those of base roots: its time_per_GB becomes

@@ -9,7 +9,6 @@
  */
 #include "schedule/solve/trees.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "schedule/loads.h"
@@ -21,25 +20,35 @@ struct reach {
   int n_path;
 };
 
-/* One tree's edges between ranks. `reaches` [n_nodes] lasts for the tree. */
-static copse_status convert_edges(const struct copse_tree_list *list, struct copse_arena *scratch,
-                                  const struct copse_forest_tree *from, int n_from, bool reduce,
-                                  struct reach *reaches, struct copse_schedule_edge *edges) {
-  const struct copse_node *nodes = list->topology->nodes;
-  int done = 0, n_edges = list->topology->n_ranks - 1;
-  for (int i = 0; i < n_from; i++) {
+struct conversion {
+  const struct copse_topology *topology;
+  int n_terminals;
+  bool reduce;
+  struct copse_schedule *schedule;
+  struct reach *reaches; /* [n_nodes] of the tree at hand */
+  struct copse_arena scratch;
+  struct copse_err *err;
+};
+
+/* One tree's edges between ranks. */
+static copse_status convert_edges(struct conversion *c, const struct copse_forest_tree *from,
+                                  struct copse_schedule_edge *edges) {
+  const struct copse_node *nodes = c->topology->nodes;
+  bool reduce = c->reduce;
+  int done = 0, n_edges = c->topology->n_ranks - 1;
+  for (int i = 0; i < c->n_terminals - 1; i++) {
     const struct copse_forest_edge *edge = &from->edges[i];
-    const struct reach *before = nodes[edge->src].rank < 0 ? &reaches[edge->src] : NULL;
+    const struct reach *before = nodes[edge->src].rank < 0 ? &c->reaches[edge->src] : NULL;
     bool ends = nodes[edge->dst].rank >= 0;
     int rank = before ? before->rank : edge->src, n_before = before ? before->n_path - 1 : 0;
     int *path, n = n_before + edge->n_path;
-    COPSE_DO(copse_arena_array(ends ? &list->schedule->arena : scratch, (size_t)n, sizeof *path,
-                               &path, list->err));
+    struct copse_arena *arena = ends ? &c->schedule->arena : &c->scratch;
+    COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *path, &path, c->err));
     for (int k = 0; k < n; k++)
       path[ends && reduce ? n - 1 - k : k] =
           k < n_before ? before->path[k] : edge->path[k - n_before];
     if (!ends) {
-      reaches[edge->dst] = (struct reach){rank, path, n};
+      c->reaches[edge->dst] = (struct reach){rank, path, n};
       continue;
     }
     edges[reduce ? n_edges - 1 - done : done] =
@@ -52,57 +61,55 @@ static copse_status convert_edges(const struct copse_tree_list *list, struct cop
   return COPSE_OK;
 }
 
-static copse_status add_trees(struct copse_tree_list *list, struct copse_arena *scratch,
-                              const struct copse_forest *forest, int n_terminals, bool reduce,
+static copse_status add_trees(struct conversion *c, const struct copse_forest *forest,
                               struct copse_q unit) {
-  const struct copse_topology *t = list->topology;
-  struct reach *reaches;
-  COPSE_DO(copse_arena_array(scratch, (size_t)t->n_nodes, sizeof *reaches, &reaches, list->err));
-  COPSE_DO(copse_grow(&list->trees, &list->capacity, list->n + (size_t)forest->n_trees,
-                      sizeof *list->trees, list->err));
+  const struct copse_topology *t = c->topology;
+  struct copse_schedule *s = c->schedule;
+  size_t before = (size_t)s->n_trees, n = before + (size_t)forest->n_trees;
+  struct copse_schedule_tree *trees;
+  COPSE_DO(
+      copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof *c->reaches, &c->reaches, c->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *trees, &trees, c->err));
+  if (before > 0) memcpy(trees, s->trees, before * sizeof *trees);
+  s->trees = trees;
   for (int i = 0; i < forest->n_trees; i++) {
     const struct copse_forest_tree *from = &forest->trees[i];
+    struct copse_schedule_tree *to = &trees[s->n_trees++];
     struct copse_schedule_edge *edges;
-    struct copse_schedule_tree tree = {.root = t->nodes[from->root].rank,
-                                       .phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
-                                       .n_edges = t->n_ranks - 1};
-    COPSE_DO(copse_arena_array(&list->schedule->arena, (size_t)tree.n_edges, sizeof *edges, &edges,
-                               list->err));
-    COPSE_DO(convert_edges(list, scratch, from, n_terminals - 1, reduce, reaches, edges));
-    COPSE_DO(copse_q_mul(unit, (struct copse_q){from->multiplicity, 1}, &tree.weight, list->err));
-    tree.edges = edges;
-    list->trees[list->n++] = tree;
+    to->root = t->nodes[from->root].rank;
+    to->phase = c->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+    to->n_edges = t->n_ranks - 1;
+    COPSE_DO(copse_arena_array(&s->arena, (size_t)to->n_edges, sizeof *edges, &edges, c->err));
+    COPSE_DO(convert_edges(c, from, edges));
+    COPSE_DO(copse_q_mul(unit, (struct copse_q){from->multiplicity, 1}, &to->weight, c->err));
+    to->edges = edges;
   }
   return COPSE_OK;
 }
 
-copse_status copse_tree_list_add(struct copse_tree_list *list, const struct copse_forest *forest,
-                                 int n_terminals, bool reduce, struct copse_q unit) {
-  struct copse_arena scratch = {0};
-  copse_status status = add_trees(list, &scratch, forest, n_terminals, reduce, unit);
-  copse_arena_free(&scratch);
+copse_status copse_add_trees(const struct copse_topology *topology,
+                             const struct copse_forest *forest, int n_terminals, bool reduce,
+                             struct copse_q unit, struct copse_schedule *schedule,
+                             struct copse_err *err) {
+  struct conversion c = {.topology = topology,
+                         .n_terminals = n_terminals,
+                         .reduce = reduce,
+                         .schedule = schedule,
+                         .err = err};
+  copse_status status = add_trees(&c, forest, unit);
+  copse_arena_free(&c.scratch);
   return status;
 }
-
-copse_status copse_tree_list_take(struct copse_tree_list *list) {
-  struct copse_schedule *s = list->schedule;
-  struct copse_schedule_tree *trees;
-  COPSE_DO(copse_arena_array(&s->arena, list->n, sizeof *trees, &trees, list->err));
-  if (list->n > 0) memcpy(trees, list->trees, list->n * sizeof *trees);
-  s->trees = trees;
-  s->n_trees = (int)list->n;
-  return COPSE_OK;
-}
-
-void copse_tree_list_free(struct copse_tree_list *list) { free(list->trees); }
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
 struct packing {
-  struct copse_tree_list list;
+  const struct copse_topology *topology;
   const struct copse_solve_options *options;
   const struct copse_instance *instance;
+  struct copse_schedule *schedule;
   struct copse_solve_seconds *seconds;
+  struct copse_err *err;
 };
 
 /* What one phase of a part has to pack: its roots with their shares, its part of the links, and as
@@ -116,7 +123,7 @@ static copse_status make_network(const struct packing *p, const struct copse_joi
   size_t links = (size_t)from->n_links, all = (size_t)(n_ranks + extra);
   struct copse_net_link *to;
   struct copse_net_root *roots;
-  struct copse_err *err = p->list.err;
+  struct copse_err *err = p->err;
   COPSE_DO(copse_arena_array(scratch, links, sizeof *to, &to, err));
   COPSE_DO(copse_arena_array(scratch, (size_t)n_ranks, sizeof *roots, &roots, err));
   COPSE_DO(copse_arena_array(scratch, all, sizeof *terminals, &terminals, err));
@@ -151,10 +158,11 @@ static copse_status pack_phase(struct packing *p, const struct copse_joint_part 
   struct copse_network network;
   struct copse_forest forest = {0};
   copse_status status;
-  COPSE_TRY(copse_q_div(share, (struct copse_q){part->whole, 1}, &share, p->list.err));
+  COPSE_TRY(copse_q_div(share, (struct copse_q){part->whole, 1}, &share, p->err));
   COPSE_TRY(make_network(p, part, group, reduce, &scratch, &network));
-  COPSE_TRY(copse_forest_solve(&network, &options, &forest, p->list.err));
-  COPSE_TRY(copse_tree_list_add(&p->list, &forest, network.n_terminals, reduce, share));
+  COPSE_TRY(copse_forest_solve(&network, &options, &forest, p->err));
+  COPSE_TRY(copse_add_trees(p->topology, &forest, network.n_terminals, reduce, share, p->schedule,
+                            p->err));
   p->seconds->split += forest.seconds_split;
   p->seconds->pack += forest.seconds_pack;
 out:
@@ -165,19 +173,18 @@ out:
 
 static copse_status pack_parts(struct packing *p, const struct copse_joint_part *parts,
                                const struct copse_joint_group *groups, int n, struct copse_q rate) {
-  struct copse_schedule *s = p->list.schedule;
+  struct copse_schedule *s = p->schedule;
+  s->n_trees = 0;
+  s->n_rotations = 0; /* roots of one orbit may have unequal shares */
   for (int reduce = 1; reduce >= 0; reduce--)
     for (int i = 0; i < n; i++) {
       struct copse_q share = COPSE_Q_ONE;
       if (parts[i].whole == 0 || !(reduce ? parts[i].reduce : parts[i].broadcast)) continue;
-      if (n > 1) COPSE_DO(copse_q_div(parts[i].rate, rate, &share, p->list.err));
+      if (n > 1) COPSE_DO(copse_q_div(parts[i].rate, rate, &share, p->err));
       COPSE_DO(pack_phase(p, &parts[i], groups ? &groups[i] : NULL, reduce, share));
     }
-  COPSE_DO(copse_tree_list_take(&p->list));
-  s->n_rotations = 0; /* roots of one orbit may have unequal shares */
   s->k = copse_schedule_unit_k(s);
-  return copse_tree_time(p->list.topology, s->trees, (size_t)s->n_trees, &s->time_per_GB,
-                         p->list.err);
+  return copse_tree_time(p->topology, s->trees, (size_t)s->n_trees, &s->time_per_GB, p->err);
 }
 
 copse_status copse_solve_trees_in_parts(
@@ -185,9 +192,6 @@ copse_status copse_solve_trees_in_parts(
     const struct copse_instance *instance, const struct copse_joint_part *parts,
     const struct copse_joint_group *groups, int n, struct copse_q rate,
     struct copse_schedule *schedule, struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct packing p = {
-      {.topology = topology, .schedule = schedule, .err = err}, options, instance, seconds};
-  copse_status status = pack_parts(&p, parts, groups, n, rate);
-  copse_tree_list_free(&p.list);
-  return status;
+  struct packing p = {topology, options, instance, schedule, seconds, err};
+  return pack_parts(&p, parts, groups, n, rate);
 }

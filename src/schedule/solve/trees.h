@@ -6,25 +6,15 @@
 #include "schedule/solve/solve.h"
 #include "solver/trees/forest.h"
 
-/* A list of trees that grows, in the memory of the schedule. Zero-initialise the rest to start. */
-struct copse_tree_list {
-  const struct copse_topology *topology;
-  struct copse_schedule *schedule;
-  struct copse_schedule_tree *trees;
-  size_t n, capacity;
-  struct copse_err *err;
-};
-
 /*
- * Adds the trees of a forest on these terminals, turned around for a reduce phase; one of
- * multiplicity m has m * unit of the data. Its edges join ranks: a relay among the terminals is
- * reached by the path of the edge that enters it.
+ * Adds the trees of a forest on these terminals to the schedule's, turned around for a reduce
+ * phase; one of multiplicity m has m * unit of the data. Its edges join ranks: a relay among the
+ * terminals is reached by the path of the edge that enters it.
  */
-copse_status copse_tree_list_add(struct copse_tree_list *list, const struct copse_forest *forest,
-                                 int n_terminals, bool reduce, struct copse_q unit) COPSE_CHECKED;
-/* Makes them the schedule's trees. */
-copse_status copse_tree_list_take(struct copse_tree_list *list) COPSE_CHECKED;
-void copse_tree_list_free(struct copse_tree_list *list);
+copse_status copse_add_trees(const struct copse_topology *topology,
+                             const struct copse_forest *forest, int n_terminals, bool reduce,
+                             struct copse_q unit, struct copse_schedule *schedule,
+                             struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Trees within parts [n] of the links of an instance, all ranks roots, in the place of any others

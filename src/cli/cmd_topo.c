@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
-#include "topology/input/catalogue.h"
+#include "topology/topology.h"
 #include "view/draw.h"
 
 struct options {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "schedule/solve/groups.h"
+#include "schedule/solve/solve.h"
 #include "verify/groups.h"
 
 struct job {

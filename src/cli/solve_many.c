@@ -419,12 +419,10 @@ out:
 /* The rotation of hosts that the nodes' names tell, and whatever else is found. */
 static copse_status find_alike(struct job *j) {
   struct copse_permutation rotation;
-  copse_status status;
-  COPSE_TRY(copse_topology_symmetry(j->base, &j->alike, j->err));
-  COPSE_TRY(copse_topology_host_rotation(j->base, &rotation, j->err));
-  if (rotation.image) status = copse_symmetry_add(&j->alike, rotation, j->err);
-out:
-  return status;
+  COPSE_DO(copse_topology_symmetry(j->base, &j->alike, j->err));
+  COPSE_DO(copse_topology_host_rotation(j->base, &j->alike.arena, &rotation, j->err));
+  if (!rotation.image) return COPSE_OK;
+  return copse_symmetry_add(&j->alike, rotation, j->base->n_nodes, 0, j->err);
 }
 
 static copse_status load(struct job *j) {

@@ -1,6 +1,6 @@
 /*
- * Copies of a topology with something changed: every part is left as it is, scaled or left out, and
- * what remains goes through the builder as if it had been read.
+ * Copies of a topology with something changed: a draft has nodes and links to write to, and what is
+ * left of them is copied as if it had been read.
  */
 #include "topology/modify.h"
 
@@ -12,49 +12,28 @@
 #include "base/text.h"
 #include "topology/topology.h"
 
-/* A copy under construction: which nodes stay, and as what number. */
-struct copy {
-  const struct copse_topology *from;
-  struct copse_topology_builder *builder;
-  int *number; /* [n_nodes of from], -1: left out */
-  struct copse_arena scratch;
+/* A topology that is to be changed and copied. */
+struct draft {
+  struct copse_topology view; /* of these parts */
+  struct copse_node *nodes;
+  struct copse_link *links;
+  struct copse_arena arena;
   struct copse_err *err;
 };
 
-static copse_status start(struct copy *c) {
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)c->from->n_nodes, sizeof *c->number, &c->number,
-                             c->err));
-  return copse_builder_like(c->from, c->from->name, &c->builder, c->err);
-}
-
-static copse_status add_link(struct copy *c, int link, struct copse_q bandwidth) {
-  const struct copse_link *l = &c->from->links[link];
-  if (c->number[l->src] < 0 || c->number[l->dst] < 0) return COPSE_OK;
-  return copse_builder_add_link(c->builder, 0, c->number[l->src], c->number[l->dst], bandwidth,
-                                l->latency, c->err);
-}
-
-static void end(struct copy *c) {
-  copse_builder_free(c->builder);
-  copse_arena_free(&c->scratch);
+static copse_status start(struct draft *d, const struct copse_topology *from) {
+  size_t nodes = (size_t)from->n_nodes, links = (size_t)from->n_links;
+  COPSE_DO(copse_arena_array(&d->arena, nodes, sizeof *d->nodes, &d->nodes, d->err));
+  COPSE_DO(copse_arena_array(&d->arena, links, sizeof *d->links, &d->links, d->err));
+  memcpy(d->nodes, from->nodes, nodes * sizeof *d->nodes);
+  if (links > 0) memcpy(d->links, from->links, links * sizeof *d->links);
+  d->view = *from;
+  d->view.nodes = d->nodes;
+  d->view.links = d->links;
+  return COPSE_OK;
 }
 
 /* ---- what is broken ---------------------------------------------------------------------- */
-
-/* What is left of each part. */
-struct left {
-  struct copse_q *of_link; /* [n_links] */
-  bool *node_down;         /* [n_nodes] */
-};
-
-static copse_status break_node(const struct copse_topology *t, int node, struct copse_q rate,
-                               struct left *left, struct copse_err *err) {
-  if (rate.num == 0) left->node_down[node] = true;
-  for (int i = 0; i < t->n_links; i++)
-    if (t->links[i].src == node || t->links[i].dst == node)
-      COPSE_DO(copse_q_mul(left->of_link[i], rate, &left->of_link[i], err));
-  return COPSE_OK;
-}
 
 /* Ids may have ">" in them: the split is where both halves are nodes. */
 static bool find_ends(const struct copse_topology *t, char *what, int *src, int *dst) {
@@ -68,44 +47,49 @@ static bool find_ends(const struct copse_topology *t, char *what, int *src, int 
   return false;
 }
 
-static copse_status break_link(const struct copse_topology *t, const char *label,
-                               const struct copse_fault *fault, struct left *left,
-                               struct copse_err *err) {
-  int src, dst, there, back;
-  char *what = strdup(fault->what);
-  if (!what) return copse_fail_nomem(err);
-  bool found = find_ends(t, what, &src, &dst);
-  free(what);
-  if (!found)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
-                         "no node \"%.120s\", nor a link: a link is SRC>DST, two ids of nodes",
-                         fault->what);
-  there = copse_topology_find_link(t, src, dst);
-  back = copse_topology_find_link(t, dst, src);
-  if (there < 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "no link from \"%.80s\" to \"%.80s\"%s",
-                         t->nodes[src].id, t->nodes[dst].id,
-                         back < 0 ? "" : ", only the other way round");
-  struct copse_q *of = left->of_link;
-  COPSE_DO(copse_q_mul(of[there], fault->left, &of[there], err));
-  return back < 0 ? COPSE_OK : copse_q_mul(of[back], fault->left, &of[back], err);
+static copse_status scale(struct draft *d, int link, struct copse_q rate) {
+  struct copse_q *bandwidth = &d->links[link].bandwidth;
+  return copse_q_mul(*bandwidth, rate, bandwidth, d->err);
 }
 
-static copse_status measure(struct copy *c, const char *label, const struct copse_fault *faults,
-                            int n, struct left *left) {
-  const struct copse_topology *t = c->from;
-  struct copse_err *err = c->err;
-  size_t links = (size_t)t->n_links, nodes = (size_t)t->n_nodes;
-  COPSE_DO(copse_arena_array(&c->scratch, links, sizeof *left->of_link, &left->of_link, err));
-  COPSE_DO(copse_arena_array(&c->scratch, nodes, sizeof *left->node_down, &left->node_down, err));
-  for (int i = 0; i < t->n_links; i++) left->of_link[i] = COPSE_Q_ONE;
-  for (int f = 0; f < n; f++) {
-    int node = copse_topology_find(t, faults[f].what);
-    if (node >= 0)
-      COPSE_DO(break_node(t, node, faults[f].left, left, err));
-    else
-      COPSE_DO(break_link(t, label, &faults[f], left, err));
+static copse_status break_link(struct draft *d, const struct copse_topology *t, const char *label,
+                               const struct copse_fault *fault) {
+  int src, dst;
+  char *what;
+  COPSE_DO(copse_arena_array(&d->arena, strlen(fault->what) + 1, 1, &what, d->err));
+  if (!find_ends(t, strcpy(what, fault->what), &src, &dst))
+    return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0,
+                         "no node \"%.120s\", nor a link: a link is SRC>DST, two ids of nodes",
+                         fault->what);
+  int there = copse_topology_find_link(t, src, dst), back = copse_topology_find_link(t, dst, src);
+  if (there < 0)
+    return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0, "no link from \"%.80s\" to \"%.80s\"%s",
+                         t->nodes[src].id, t->nodes[dst].id,
+                         back < 0 ? "" : ", only the other way round");
+  COPSE_DO(scale(d, there, fault->left));
+  return back < 0 ? COPSE_OK : scale(d, back, fault->left);
+}
+
+static copse_status break_part(struct draft *d, const struct copse_topology *t, const char *label,
+                               const struct copse_fault *fault) {
+  int node = copse_topology_find(t, fault->what);
+  if (node < 0) return break_link(d, t, label, fault);
+  if (fault->left.num == 0) d->nodes[node].id = NULL;
+  for (int i = 0; i < t->n_links; i++)
+    if (t->links[i].src == node || t->links[i].dst == node) COPSE_DO(scale(d, i, fault->left));
+  return COPSE_OK;
+}
+
+/* Ranks behind a GPU that is down move up. */
+static copse_status close_ranks(struct draft *d) {
+  int lost = 0, *moved; /* [n_ranks] what a rank becomes */
+  COPSE_DO(copse_arena_array(&d->arena, (size_t)d->view.n_ranks, sizeof *moved, &moved, d->err));
+  for (int r = 0; r < d->view.n_ranks; r++) {
+    moved[r] = r - lost;
+    lost += d->nodes[d->view.rank_nodes[r]].id == NULL;
   }
+  for (int v = 0; v < d->view.n_nodes; v++)
+    if (d->nodes[v].rank >= 0) d->nodes[v].rank = moved[d->nodes[v].rank];
   return COPSE_OK;
 }
 
@@ -118,69 +102,44 @@ static int by_name(const void *a, const void *b) {
 /* "a100-x2 without h0.nic3, with h1.nic0 at 50%": plans and logs show nothing else of it. In
  * whatever order the faults are given, since the name is part of the checksum. */
 #define NAMED_FAULTS 3
-static copse_status name_broken(struct copy *c, const struct copse_fault *given, int n) {
-  struct copse_text name = {0};
+static copse_status name_broken(struct draft *d, const struct copse_fault *given, int n,
+                                struct copse_text *name) {
   struct copse_q percent, hundred = {100, 1};
   struct copse_fault *faults;
   char text[COPSE_Q_TEXT];
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)n, sizeof *faults, &faults, c->err));
+  COPSE_DO(copse_arena_array(&d->arena, (size_t)n, sizeof *faults, &faults, d->err));
   if (n > 0) memcpy(faults, given, (size_t)n * sizeof *faults);
   qsort(faults, (size_t)n, sizeof *faults, by_name);
-  copse_text_add(&name, "%s", c->from->name);
+  copse_text_add(name, "%s", d->view.name);
   for (int f = 0; f < n && f < NAMED_FAULTS; f++) {
-    copse_text_add(&name, "%s %s %s", f > 0 ? "," : "", faults[f].left.num ? "with" : "without",
+    copse_text_add(name, "%s %s %s", f > 0 ? "," : "", faults[f].left.num ? "with" : "without",
                    faults[f].what);
     if (faults[f].left.num == 0) continue;
-    COPSE_TRY(copse_q_mul(faults[f].left, hundred, &percent, c->err));
-    copse_text_add(&name, " at %s%%", copse_q_text(percent, text));
+    COPSE_DO(copse_q_mul(faults[f].left, hundred, &percent, d->err));
+    copse_text_add(name, " at %s%%", copse_q_text(percent, text));
   }
-  if (n > NAMED_FAULTS) copse_text_add(&name, " and %d more faults", n - NAMED_FAULTS);
-  COPSE_TRY(copse_text_status(&name, c->err));
-  status = copse_builder_set_name(c->builder, name.data, c->err);
-out:
-  copse_text_free(&name);
-  return status;
-}
-
-static copse_status copy_rest(struct copy *c, const struct left *left) {
-  const struct copse_topology *t = c->from;
-  int lost = 0, *moved; /* [n_ranks] what a rank becomes */
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_ranks, sizeof *moved, &moved, c->err));
-  for (int r = 0; r < t->n_ranks; r++) {
-    moved[r] = r - lost;
-    lost += left->node_down[t->rank_nodes[r]];
-  }
-  for (int i = 0; i < t->n_nodes; i++) {
-    struct copse_node node = t->nodes[i];
-    c->number[i] = -1;
-    if (left->node_down[i]) continue;
-    if (node.rank >= 0) node.rank = moved[node.rank];
-    COPSE_DO(copse_builder_add_node(c->builder, 0, &node, &c->number[i], c->err));
-  }
-  for (int i = 0; i < t->n_links; i++) {
-    struct copse_q bandwidth;
-    if (left->of_link[i].num == 0) continue;
-    COPSE_DO(copse_q_mul(t->links[i].bandwidth, left->of_link[i], &bandwidth, c->err));
-    COPSE_DO(add_link(c, i, bandwidth));
-  }
-  return COPSE_OK;
+  if (n > NAMED_FAULTS) copse_text_add(name, " and %d more faults", n - NAMED_FAULTS);
+  d->view.name = name->data;
+  return copse_text_status(name, d->err);
 }
 
 copse_status copse_topology_break(const struct copse_topology *topology, const char *label,
                                   const struct copse_fault *faults, int n_faults,
                                   struct copse_topology **out, struct copse_err *err) {
-  struct copy c = {.from = topology, .err = err};
-  struct left left = {0};
+  struct draft d = {.err = err};
+  struct copse_text name = {0};
   copse_status status;
   *out = NULL;
-  COPSE_TRY(start(&c));
-  COPSE_TRY(measure(&c, label, faults, n_faults, &left));
-  COPSE_TRY(name_broken(&c, faults, n_faults));
-  COPSE_TRY(copy_rest(&c, &left));
-  status = copse_builder_finish(c.builder, out, err);
+  COPSE_TRY(start(&d, topology));
+  d.view.chosen_from = NULL;
+  d.view.others_excluded = false;
+  for (int f = 0; f < n_faults; f++) COPSE_TRY(break_part(&d, topology, label, &faults[f]));
+  COPSE_TRY(close_ranks(&d));
+  COPSE_TRY(name_broken(&d, faults, n_faults, &name));
+  status = copse_topology_copy(&d.view, topology->name, out, err);
 out:
-  end(&c);
+  copse_text_free(&name);
+  copse_arena_free(&d.arena);
   return status;
 }
 
@@ -238,56 +197,46 @@ copse_status copse_topology_parse_ranks(const struct copse_topology *topology, c
                                         const char *list, int **nodes, int *n,
                                         struct copse_err *err) {
   struct list l = {.topology = topology, .label = label, .err = err};
-  char *text = strdup(list), *rest = text, *item;
-  copse_status status = text ? COPSE_OK : copse_fail_nomem(err);
+  struct copse_arena scratch = {0};
+  char *rest, *item;
+  copse_status status;
   *nodes = NULL;
   *n = 0;
-  if (status != COPSE_OK) return status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, sizeof *l.taken, &l.taken, err));
+  COPSE_TRY(copse_arena_array(&scratch, strlen(list) + 1, 1, &rest, err));
+  strcpy(rest, list);
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)topology->n_nodes, sizeof *l.taken, &l.taken, err));
   COPSE_TRY(copse_calloc((size_t)topology->n_ranks, sizeof *l.nodes, &l.nodes, err));
   while ((item = strsep(&rest, ","))) COPSE_TRY(take_item(&l, item));
   *nodes = l.nodes;
   *n = l.n;
   l.nodes = NULL;
 out:
-  free(l.taken);
   free(l.nodes);
-  free(text);
+  copse_arena_free(&scratch);
   return status;
-}
-
-static copse_status copy_chosen(struct copy *c, const int *nodes, int n, bool exclude) {
-  const struct copse_topology *t = c->from;
-  int *rank; /* [n_nodes] */
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof *rank, &rank, c->err));
-  for (int i = 0; i < t->n_nodes; i++) rank[i] = -1;
-  for (int r = 0; r < n; r++) rank[nodes[r]] = r;
-  for (int i = 0; i < t->n_nodes; i++) {
-    struct copse_node node = t->nodes[i];
-    bool other = node.rank >= 0 && rank[i] < 0;
-    c->number[i] = -1;
-    if (other && exclude) continue;
-    if (other) node.type = "relay";
-    node.rank = rank[i];
-    COPSE_DO(copse_builder_add_node(c->builder, 0, &node, &c->number[i], c->err));
-  }
-  for (int i = 0; i < t->n_links; i++) COPSE_DO(add_link(c, i, t->links[i].bandwidth));
-  return COPSE_OK;
 }
 
 copse_status copse_topology_choose_ranks(const struct copse_topology *topology, const int *nodes,
                                          int n, bool exclude, struct copse_topology **out,
                                          struct copse_err *err) {
-  struct copy c = {.from = topology, .err = err};
+  struct draft d = {.err = err};
   char sha256[COPSE_SHA256_HEX];
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_topology_sha256(topology, sha256, err));
-  COPSE_TRY(start(&c));
-  COPSE_TRY(copy_chosen(&c, nodes, n, exclude));
-  COPSE_TRY(copse_builder_set_choice(c.builder, sha256, exclude && n < topology->n_ranks, err));
-  status = copse_builder_finish(c.builder, out, err);
+  COPSE_TRY(start(&d, topology));
+  d.view.chosen_from = sha256;
+  d.view.others_excluded = exclude && n < topology->n_ranks;
+  for (int v = 0; v < topology->n_nodes; v++) d.nodes[v].rank = -1;
+  for (int r = 0; r < n; r++) d.nodes[nodes[r]].rank = r;
+  for (int r = 0; r < topology->n_ranks; r++) {
+    struct copse_node *node = &d.nodes[topology->rank_nodes[r]];
+    if (node->rank >= 0) continue;
+    node->type = "relay";
+    if (exclude) node->id = NULL;
+  }
+  status = copse_topology_copy(&d.view, topology->name, out, err);
 out:
-  end(&c);
+  copse_arena_free(&d.arena);
   return status;
 }

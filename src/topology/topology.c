@@ -162,20 +162,6 @@ copse_status copse_builder_set_about(struct copse_topology_builder *builder,
   return keep_line(builder, source, &builder->box->view.source, err);
 }
 
-copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
-                                      bool others_excluded, struct copse_err *err) {
-  struct box *box = builder->box;
-  box->view.others_excluded = others_excluded;
-  return copse_arena_text(&box->arena, sha256, &box->view.chosen_from, err);
-}
-
-copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
-                                struct copse_topology_builder **out, struct copse_err *err) {
-  COPSE_DO(copse_builder_new(file, out, err));
-  COPSE_DO(copse_builder_set_name(*out, topology->name, err));
-  return copse_builder_set_about(*out, topology->description, topology->source, err);
-}
-
 /* "dir/dgx-a100.xml" is "dgx-a100". Control characters could not be read back. */
 static copse_status name_after_file(struct copse_topology_builder *builder, struct copse_err *err) {
   const char *slash = strrchr(builder->file, '/');
@@ -190,9 +176,7 @@ static copse_status name_after_file(struct copse_topology_builder *builder, stru
 }
 
 int copse_builder_find(const struct copse_topology_builder *builder, const char *id) {
-  struct box *box = builder->box;
-  return copse_index_map_find(&box->ids, id, box->nodes, sizeof *box->nodes,
-                              offsetof(struct copse_node, id));
+  return copse_topology_find(&builder->box->view, id);
 }
 
 static copse_status check_node(const struct copse_topology_builder *builder, long line,
@@ -400,4 +384,44 @@ copse_status copse_builder_finish(struct copse_topology_builder *builder,
   *out = &box->view;
   builder->box = NULL;
   return COPSE_OK;
+}
+
+/* ---- a copy -------------------------------------------------------------------------- */
+
+static copse_status copy_parts(const struct copse_topology *from, int *number,
+                               struct copse_topology_builder *builder, struct copse_err *err) {
+  for (int i = 0; i < from->n_nodes; i++) {
+    number[i] = -1;
+    if (from->nodes[i].id)
+      COPSE_DO(copse_builder_add_node(builder, 0, &from->nodes[i], &number[i], err));
+  }
+  for (int i = 0; i < from->n_links; i++) {
+    const struct copse_link *l = &from->links[i];
+    int src = number[l->src], dst = number[l->dst];
+    if (l->bandwidth.num == 0 || src < 0 || dst < 0) continue;
+    COPSE_DO(copse_builder_add_link(builder, 0, src, dst, l->bandwidth, l->latency, err));
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_topology_copy(const struct copse_topology *from, const char *file,
+                                 struct copse_topology **out, struct copse_err *err) {
+  struct copse_topology_builder *builder = NULL;
+  int *number = NULL; /* [n_nodes] in the copy, -1: left out */
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc((size_t)from->n_nodes, sizeof *number, &number, err));
+  COPSE_TRY(copse_builder_new(file, &builder, err));
+  COPSE_TRY(copse_builder_set_name(builder, from->name, err));
+  COPSE_TRY(copse_builder_set_about(builder, from->description, from->source, err));
+  struct box *box = builder->box;
+  box->view.others_excluded = from->others_excluded;
+  if (from->chosen_from)
+    COPSE_TRY(copse_arena_text(&box->arena, from->chosen_from, &box->view.chosen_from, err));
+  COPSE_TRY(copy_parts(from, number, builder, err));
+  status = copse_builder_finish(builder, out, err);
+out:
+  copse_builder_free(builder);
+  free(number);
+  return status;
 }

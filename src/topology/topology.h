@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/rational.h"
 
 struct copse_node {
@@ -89,6 +90,34 @@ copse_status copse_topology_synthetic(const char *spec,
                                       struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
 
+/* ---- the catalogue: topologies that can be named instead of a file ----------------------------
+ */
+
+/*
+ * A name such as "dgx-a100" is the file dgx-a100.json, .xml or .txt in one of the catalogue's
+ * folders. A file of the name wins over it. The path to read for `path`: itself if it is a file,
+ * "-" or no name of the catalogue, else the catalogue's file. What a name is, is what stands behind
+ * the last slash: a cluster's host that doesn't lie beside its file is found too. folders may be
+ * NULL. The caller frees *out.
+ */
+copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/* Every entry, sorted; the caller frees it with copse_catalogue_free. */
+struct copse_catalogue {
+  struct copse_catalogue_entry {
+    const char *name, *path;
+  } * entries;
+  size_t capacity;
+  struct copse_arena arena;
+  int n;
+};
+copse_status copse_catalogue_list(const char *const *folders, struct copse_catalogue *out,
+                                  struct copse_err *err) COPSE_CHECKED;
+void copse_catalogue_free(struct copse_catalogue *catalogue);
+
+/* ---- what is in a topology --------------------------------------------------------------------
+ */
 
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);
@@ -136,10 +165,6 @@ struct copse_topology_builder;
 /* `file` is borrowed and names the input in messages. */
 copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
                                struct copse_err *err) COPSE_CHECKED;
-/* With the name, description and source of a topology. *out is to be freed also after a failure. */
-copse_status copse_builder_like(const struct copse_topology *topology, const char *file,
-                                struct copse_topology_builder **out,
-                                struct copse_err *err) COPSE_CHECKED;
 void copse_builder_free(struct copse_topology_builder *builder);
 
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
@@ -149,10 +174,6 @@ copse_status copse_builder_set_name(struct copse_topology_builder *builder, cons
 copse_status copse_builder_set_about(struct copse_topology_builder *builder,
                                      const char *description, const char *source,
                                      struct copse_err *err) COPSE_CHECKED;
-/* Of a choice of ranks: `chosen_from` (copied) and `others_excluded` of struct copse_topology. */
-copse_status copse_builder_set_choice(struct copse_topology_builder *builder, const char *sha256,
-                                      bool others_excluded, struct copse_err *err) COPSE_CHECKED;
-
 /*
  * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
  * number. Refuses a duplicate or empty id and a rank on a node that is no gpu.
@@ -184,5 +205,13 @@ copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, lo
  */
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * A topology with all that `from` says, where `from` is one whose parts the caller has changed:
+ * nodes without an id are left out, and so are their links and those of bandwidth 0. What remains
+ * goes through the builder as if it had been read from `file`. The caller frees *out.
+ */
+copse_status copse_topology_copy(const struct copse_topology *from, const char *file,
+                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -7,95 +7,77 @@
  */
 #include "verify/internal.h"
 
-#include <stdlib.h>
-
 #include "base/graph.h"
 
-struct symmetry_checker {
-  const struct copse_schedule *schedule;
-  const struct copse_topology *topology;
-  const int *node_of;
-  const char *label;
-  struct copse_verify_symmetry *out;
-  struct copse_err *err;
-};
-
-/* The permutation on the topology's nodes. */
-static copse_status map_nodes(struct symmetry_checker *c, int i) {
-  const struct copse_schedule *s = c->schedule;
-  const struct copse_topology *t = c->topology;
-  int *image;
-  if (s->n_nodes != t->n_nodes) return refute(c, "a rotation must map every node of the topology");
-  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_nodes, sizeof *image, &c->out->nodes[i],
-                             c->err));
-  image = c->out->nodes[i];
-  for (int v = 0; v < t->n_nodes; v++) image[v] = -1;
-  for (int v = 0; v < s->n_nodes; v++) {
-    if (c->node_of[v] < 0) return refute(c, "a rotation names '%s', which is unknown", s->nodes[v]);
-    image[c->node_of[v]] = c->node_of[s->rotations[i].image[v]];
+struct copse_verify_defect copse_verify_automorphism(const struct copse_topology *t,
+                                                     const int *image, char *hit, int *link_image) {
+  for (int v = 0; v < t->n_nodes; v++) {
+    if (image[v] < 0 || hit[image[v]]++)
+      return (struct copse_verify_defect){COPSE_NOT_ONE_TO_ONE, v};
+    const struct copse_node *a = &t->nodes[v], *b = &t->nodes[image[v]];
+    if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
+        a->aggregation != b->aggregation)
+      return (struct copse_verify_defect){COPSE_OTHER_NODE, v};
   }
-  return COPSE_OK;
-}
-
-static copse_status check_nodes(struct symmetry_checker *c, int i) {
-  const struct copse_topology *t = c->topology;
-  const int *image = c->out->nodes[i];
-  char *hit = NULL;
-  copse_status status = copse_arena_array(&c->out->arena, (size_t)t->n_nodes, 1, &hit, c->err);
-  for (int v = 0; v < t->n_nodes && status == COPSE_OK; v++) {
-    const struct copse_node *a = &t->nodes[v], *b = image[v] < 0 ? NULL : &t->nodes[image[v]];
-    if (!b || hit[image[v]]++)
-      status = refute(c, "a rotation does not map the nodes one to one: see '%s'", a->id);
-    else if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
-             a->aggregation != b->aggregation)
-      status = refute(c, "a rotation maps '%s' to '%s'", a->id, b->id);
-  }
-  return status;
-}
-
-static copse_status map_links(struct symmetry_checker *c, int i) {
-  const struct copse_topology *t = c->topology;
-  const int *image = c->out->nodes[i];
-  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_links, sizeof(int), &c->out->links[i],
-                             c->err));
-  COPSE_DO(copse_arena_array(&c->out->arena, (size_t)t->n_ranks, sizeof(int), &c->out->ranks[i],
-                             c->err));
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *l = &t->links[e];
     int f = copse_topology_find_link(t, image[l->src], image[l->dst]);
     if (f < 0 || !copse_q_eq(t->links[f].bandwidth, l->bandwidth))
-      return refute(c, "a rotation maps the link '%s' -> '%s' to none like it", t->nodes[l->src].id,
-                    t->nodes[l->dst].id);
-    c->out->links[i][e] = f;
+      return (struct copse_verify_defect){COPSE_OTHER_LINK, e};
+    link_image[e] = f;
   }
-  for (int r = 0; r < t->n_ranks; r++) c->out->ranks[i][r] = t->nodes[image[t->rank_nodes[r]]].rank;
-  return COPSE_OK;
+  return (struct copse_verify_defect){COPSE_KEPT, -1};
 }
 
-copse_status copse_verify_symmetry_make(const struct copse_schedule *schedule,
-                                        const struct copse_topology *topology, const int *node_of,
-                                        const char *label, struct copse_verify_symmetry *out,
-                                        struct copse_err *err) {
-  struct symmetry_checker c = {schedule, topology, node_of, label, out, err};
-  *out = (struct copse_verify_symmetry){0};
-  if (schedule->n_rotations > COPSE_SCHEDULE_MAX_ROTATIONS)
-    return refute(&c, "more than %d rotations", COPSE_SCHEDULE_MAX_ROTATIONS);
-  for (int i = 0; i < schedule->n_rotations; i++) {
-    out->orders[out->n++] = schedule->rotations[i].order;
-    COPSE_DO(map_nodes(&c, i));
-    COPSE_DO(check_nodes(&c, i));
-    COPSE_DO(map_links(&c, i));
+/* The permutation on the topology's nodes. */
+static copse_status map_nodes(struct copse_verify_checker *c, const int *from, int *image) {
+  const struct copse_schedule *s = c->schedule;
+  const struct copse_topology *t = c->topology;
+  if (s->n_nodes != t->n_nodes) return refute(c, "a rotation must map every node of the topology");
+  for (int v = 0; v < t->n_nodes; v++) image[v] = -1;
+  for (int v = 0; v < s->n_nodes; v++) {
+    if (c->node_of[v] < 0) return refute(c, "a rotation names '%s', which is unknown", s->nodes[v]);
+    image[c->node_of[v]] = c->node_of[from[v]];
   }
   return COPSE_OK;
 }
 
-void copse_verify_symmetry_free(struct copse_verify_symmetry *symmetry) {
-  copse_arena_free(&symmetry->arena);
-  *symmetry = (struct copse_verify_symmetry){0};
+static copse_status refute_rotation(struct copse_verify_checker *c, const int *image,
+                                    struct copse_verify_defect defect) {
+  const struct copse_topology *t = c->topology;
+  const struct copse_node *nodes = t->nodes;
+  if (defect.what == COPSE_OTHER_LINK)
+    return refute(c, "a rotation maps the link '%s' -> '%s' to none like it",
+                  nodes[t->links[defect.at].src].id, nodes[t->links[defect.at].dst].id);
+  if (defect.what == COPSE_NOT_ONE_TO_ONE)
+    return refute(c, "a rotation does not map the nodes one to one: see '%s'", nodes[defect.at].id);
+  return refute(c, "a rotation maps '%s' to '%s'", nodes[defect.at].id, nodes[image[defect.at]].id);
 }
 
-static copse_status spread_one(int order, const int *image, int n, mpq_t *values, char *done,
-                               const char *label, struct copse_err *err) {
+copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) {
+  const struct copse_topology *t = c->topology;
+  struct copse_verify_symmetry *out = &c->symmetry;
+  size_t nodes = (size_t)t->n_nodes, links = (size_t)t->n_links, ranks = (size_t)t->n_ranks;
+  if (c->schedule->n_rotations > COPSE_SCHEDULE_MAX_ROTATIONS)
+    return refute(c, "more than %d rotations", COPSE_SCHEDULE_MAX_ROTATIONS);
+  for (int i = 0; i < c->schedule->n_rotations; i++) {
+    char *hit;
+    COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, sizeof(int), &out->nodes[i], c->err));
+    COPSE_DO(copse_arena_array(&c->scratch.arena, links, sizeof(int), &out->links[i], c->err));
+    COPSE_DO(copse_arena_array(&c->scratch.arena, ranks, sizeof(int), &out->ranks[i], c->err));
+    COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, 1, &hit, c->err));
+    const int *image = out->nodes[i];
+    COPSE_DO(map_nodes(c, c->schedule->rotations[i].image, out->nodes[i]));
+    struct copse_verify_defect defect = copse_verify_automorphism(t, image, hit, out->links[i]);
+    if (defect.what != COPSE_KEPT) return refute_rotation(c, image, defect);
+    for (int r = 0; r < t->n_ranks; r++) out->ranks[i][r] = t->nodes[image[t->rank_nodes[r]]].rank;
+    out->orders[out->n++] = c->schedule->rotations[i].order;
+  }
+  return COPSE_OK;
+}
+
+static copse_status spread_one(struct copse_verify_checker *c, int order, const int *image, int n,
+                               mpq_t *values, char *done) {
   mpq_t sum, times;
   copse_status status = COPSE_OK;
   mpq_inits(sum, times, NULL);
@@ -108,8 +90,7 @@ static copse_status spread_one(int order, const int *image, int n, mpq_t *values
       j = image[j];
       length++;
     } while (j != i);
-    if (order % length != 0)
-      status = copse_verify_refute(err, label, "the order of a rotation is not %d", order);
+    if (order % length != 0) status = refute(c, "the order of a rotation is not %d", order);
     mpq_set_ui(times, (unsigned long)(order / length), 1);
     mpq_mul(sum, sum, times);
     do {
@@ -122,52 +103,34 @@ static copse_status spread_one(int order, const int *image, int n, mpq_t *values
   return status;
 }
 
-copse_status copse_verify_spread(const struct copse_verify_symmetry *symmetry, int *const *images,
-                                 int n, mpq_t *values, const char *label, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < symmetry->n && status == COPSE_OK; i++) {
-    char *done = NULL;
-    status = copse_calloc((size_t)n, 1, &done, err);
-    if (status == COPSE_OK)
-      status = spread_one(symmetry->orders[i], images[i], n, values, done, label, err);
-    free(done);
+copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *images, int n,
+                                 mpq_t *values) {
+  for (int i = 0; i < c->symmetry.n; i++) {
+    char *done;
+    COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)n, 1, &done, c->err));
+    COPSE_DO(spread_one(c, c->symmetry.orders[i], images[i], n, values, done));
   }
-  return status;
+  return COPSE_OK;
 }
-
-struct checker {
-  const struct copse_schedule *schedule;
-  const struct copse_topology *topology;
-  const int *node_of;
-  const char *label;
-  mpq_t *loads;
-  int *rank_of; /* [topology->n_nodes] -1 for relays */
-  struct copse_verify_symmetry symmetry;
-  const int *image; /* [topology->n_nodes] of the compact form; NULL without */
-  char *covered;    /* [n_ranks * n_ranks] */
-  int *visited;     /* [topology->n_nodes] path that was there last */
-  int n_walked;
-  struct copse_arena scratch;
-  struct copse_err *err;
-};
 
 /* ---- demand ----------------------------------------------------------------------- */
 
 /* M in the units of the demand: the largest row sum; the number of ranks when uniform. */
-static copse_status demand_unit(struct checker *c, mpz_t m) {
+static copse_status demand_unit(struct copse_verify_checker *c, mpq_t **out) {
   const struct copse_schedule *s = c->schedule;
-  mpz_t row;
-  mpz_init(row);
-  mpz_set_si(m, s->demand ? 0 : s->n_ranks);
-  for (int i = 0; i < s->n_ranks && s->demand; i++) {
-    mpz_set_ui(row, 0);
-    for (int j = 0; j < s->n_ranks; j++)
-      mpz_add_ui(row, row, (unsigned long)s->demand[(size_t)i * (size_t)s->n_ranks + (size_t)j]);
-    if (mpz_cmp(row, m) > 0) mpz_set(m, row);
+  size_t n = (size_t)s->n_ranks;
+  mpq_t *m, *row;
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &m, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &row, c->err));
+  mpq_set_si(*m, s->demand ? 0 : s->n_ranks, 1);
+  for (size_t i = 0; i < n && s->demand; i++) {
+    mpz_set_ui(mpq_numref(*row), 0);
+    for (size_t j = 0; j < n; j++)
+      mpz_add_ui(mpq_numref(*row), mpq_numref(*row), (unsigned long)s->demand[i * n + j]);
+    if (mpq_cmp(*row, *m) > 0) mpq_set(*m, *row);
   }
-  copse_status status = mpz_sgn(m) > 0 ? COPSE_OK : refute(c, "the demand is all zero");
-  mpz_clear(row);
-  return status;
+  *out = m;
+  return mpq_sgn(*m) > 0 ? COPSE_OK : refute(c, "the demand is all zero");
 }
 
 static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
@@ -175,153 +138,102 @@ static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
   return s->demand ? s->demand[(size_t)src * (size_t)s->n_ranks + (size_t)dst] : 1;
 }
 
-/* ---- the compact form ------------------------------------------------------------- */
-
-/* An automorphism of the topology, and of the demand. */
-static copse_status check_rotation(struct checker *c) {
-  const struct copse_schedule *s = c->schedule;
-  if (s->n_rotations > 1) return refute(c, "an alltoall has at most one rotation");
-  COPSE_DO(copse_verify_symmetry_make(s, c->topology, c->node_of, c->label, &c->symmetry, c->err));
-  c->image = c->symmetry.nodes[0];
-  for (int i = 0; i < s->n_ranks; i++)
-    for (int j = 0; j < s->n_ranks && s->demand; j++)
-      if (demand_of(s, i, j) != demand_of(s, c->symmetry.ranks[0][i], c->symmetry.ranks[0][j]))
-        return refute(c, "the rotation does not keep the demand");
-  return COPSE_OK;
-}
-
 /* ---- flows ------------------------------------------------------------------------ */
 
-static copse_status walk_path(struct checker *c, int f, const struct copse_schedule_path *path) {
+static copse_status walk_path(struct copse_verify_checker *c, int f,
+                              const struct copse_schedule_path *path, const mpq_t weight) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_schedule_flow *flow = &s->flows[f];
-  mpq_t weight;
-  copse_status status = COPSE_OK;
   if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
       path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst] || path->weight.num <= 0)
     return refute(c, "flow %d: a path doesn't lead from rank %d to rank %d", f, flow->src,
                   flow->dst);
-  mpq_init(weight);
-  set_q(weight, path->weight);
   c->n_walked++;
-  for (int i = 0; i < path->n_nodes && status == COPSE_OK; i++) {
+  for (int i = 0; i < path->n_nodes; i++) {
     int node = c->node_of[path->nodes[i]], last = i > 0 ? c->node_of[path->nodes[i - 1]] : -1;
     int link = i > 0 && node >= 0 ? copse_topology_find_link(c->topology, last, node) : -1;
     bool inside = i > 0 && i + 1 < path->n_nodes;
     if (node < 0 || (i > 0 && link < 0))
-      status = refute(c, "flow %d: the topology has no link '%s' -> '%s'", f,
-                      s->nodes[path->nodes[i > 0 ? i - 1 : 0]], s->nodes[path->nodes[i]]);
-    else if (c->visited[node] == c->n_walked)
-      status = refute(c, "flow %d: a path visits '%s' twice", f, s->nodes[path->nodes[i]]);
-    else if (inside && s->no_forward && c->rank_of[node] >= 0)
-      status = refute(c, "flow %d: a path passes through rank %d, which must not forward", f,
-                      c->rank_of[node]);
-    else if (link >= 0)
-      mpq_add(c->loads[link], c->loads[link], weight);
-    if (node >= 0) c->visited[node] = c->n_walked;
+      return refute(c, "flow %d: the topology has no link '%s' -> '%s'", f,
+                    s->nodes[path->nodes[i > 0 ? i - 1 : 0]], s->nodes[path->nodes[i]]);
+    if (c->visited[node] == c->n_walked)
+      return refute(c, "flow %d: a path visits '%s' twice", f, s->nodes[path->nodes[i]]);
+    if (inside && s->no_forward && c->topology->nodes[node].rank >= 0)
+      return refute(c, "flow %d: a path passes through rank %d, which must not forward", f,
+                    c->topology->nodes[node].rank);
+    if (link >= 0) mpq_add(c->loads[link], c->loads[link], weight);
+    c->visited[node] = c->n_walked;
   }
-  mpq_clear(weight);
-  return status;
+  return COPSE_OK;
 }
 
 /* The pair and, in the compact form, its images are served by this flow alone. */
-static copse_status cover_pairs(struct checker *c, int f) {
+static copse_status cover_pairs(struct copse_verify_checker *c, int f) {
   const struct copse_schedule *s = c->schedule;
-  int src = c->topology->rank_nodes[s->flows[f].src],
-      dst = c->topology->rank_nodes[s->flows[f].dst];
+  int src = s->flows[f].src, dst = s->flows[f].dst;
   for (int64_t g = 0; g < copse_schedule_images(s); g++) {
-    size_t pair = (size_t)c->rank_of[src] * (size_t)s->n_ranks + (size_t)c->rank_of[dst];
+    size_t pair = (size_t)src * (size_t)s->n_ranks + (size_t)dst;
     if (c->covered[pair])
-      return refute(c, "flow %d: rank %d to rank %d has a flow already", f, c->rank_of[src],
-                    c->rank_of[dst]);
+      return refute(c, "flow %d: rank %d to rank %d has a flow already", f, src, dst);
     c->covered[pair] = 1;
-    if (c->image) {
-      src = c->image[src];
-      dst = c->image[dst];
+    if (s->n_rotations > 0) {
+      src = c->symmetry.ranks[0][src];
+      dst = c->symmetry.ranks[0][dst];
     }
   }
   return COPSE_OK;
 }
 
-/* The weights of a pair's paths add up to its part of M. */
-static copse_status check_flow(struct checker *c, int f, const mpz_t m) {
+/* The weights of a pair's paths add up to its part of M. q: two numbers at hand. */
+static copse_status check_flow(struct copse_verify_checker *c, int f, const mpq_t m, mpq_t *q) {
   const struct copse_schedule_flow *flow = &c->schedule->flows[f];
-  mpq_t sum, due;
-  copse_status status = COPSE_OK;
-  mpq_inits(sum, due, NULL);
-  COPSE_TRY(cover_pairs(c, f));
+  COPSE_DO(cover_pairs(c, f));
+  mpq_set_ui(q[0], 0, 1);
   for (int p = 0; p < flow->n_paths; p++) {
-    COPSE_TRY(walk_path(c, f, &flow->paths[p]));
-    set_q(due, flow->paths[p].weight);
-    mpq_add(sum, sum, due);
+    set_q(q[1], flow->paths[p].weight);
+    COPSE_DO(walk_path(c, f, &flow->paths[p], q[1]));
+    mpq_add(q[0], q[0], q[1]);
   }
-  mpz_set_si(mpq_numref(due), demand_of(c->schedule, flow->src, flow->dst));
-  mpz_set(mpq_denref(due), m);
-  mpq_canonicalize(due);
-  if (!mpq_equal(sum, due))
-    status = refute(c, "flow %d: its weights don't add up to the demand of rank %d to rank %d", f,
-                    flow->src, flow->dst);
-out:
-  mpq_clears(sum, due, NULL);
-  return status;
+  mpq_set_si(q[1], demand_of(c->schedule, flow->src, flow->dst), 1);
+  mpq_div(q[1], q[1], m);
+  if (mpq_equal(q[0], q[1])) return COPSE_OK;
+  return refute(c, "flow %d: its weights don't add up to the demand of rank %d to rank %d", f,
+                flow->src, flow->dst);
 }
 
-static copse_status check_all_flows(struct checker *c) {
+/* The rotation keeps the demand too. */
+static copse_status check_rotation(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
-  copse_status status;
-  mpz_t m;
-  mpz_init(m);
-  COPSE_TRY(demand_unit(c, m));
-  for (int f = 0; f < s->n_flows; f++) COPSE_TRY(check_flow(c, f, m));
-  for (int i = 0; i < s->n_ranks; i++)
+  const int *image = c->symmetry.ranks[0];
+  for (int i = 0; i < s->n_ranks && s->n_rotations > 0 && s->demand; i++)
     for (int j = 0; j < s->n_ranks; j++)
-      if (demand_of(s, i, j) > 0 && !c->covered[(size_t)i * (size_t)s->n_ranks + (size_t)j]) {
-        status = refute(c, "rank %d to rank %d has no flow", i, j);
-        goto out;
-      }
-  if (c->image)
-    status = copse_verify_spread(&c->symmetry, c->symmetry.links, c->topology->n_links, c->loads,
-                                 c->label, c->err);
-out:
-  mpz_clear(m);
-  return status;
-}
-
-static copse_status prepare(struct checker *c) {
-  const struct copse_topology *t = c->topology;
-  size_t n = (size_t)c->schedule->n_ranks, nodes = (size_t)t->n_nodes;
-  COPSE_DO(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->rank_of, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, nodes, sizeof(int), &c->visited, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, n * n, 1, &c->covered, c->err));
-  for (int v = 0; v < t->n_nodes; v++) c->rank_of[v] = t->nodes[v].rank;
-  if (c->schedule->n_rotations > 0) COPSE_DO(check_rotation(c));
+      if (demand_of(s, i, j) != demand_of(s, image[i], image[j]))
+        return refute(c, "the rotation does not keep the demand");
   return COPSE_OK;
 }
 
-static void release(struct checker *c) {
-  copse_arena_free(&c->scratch);
-  copse_verify_symmetry_free(&c->symmetry);
-}
-
-copse_status copse_verify_flows(const struct copse_schedule *schedule,
-                                const struct copse_topology *topology, const int *node_of,
-                                const char *label, mpq_t *loads, struct copse_err *err) {
-  struct checker c = {.schedule = schedule,
-                      .topology = topology,
-                      .node_of = node_of,
-                      .label = label,
-                      .loads = loads,
-                      .err = err};
-  copse_status status = prepare(&c);
-  if (status == COPSE_OK) status = check_all_flows(&c);
-  release(&c);
-  return status;
+copse_status copse_verify_flows(struct copse_verify_checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  size_t n = (size_t)s->n_ranks, nodes = (size_t)c->topology->n_nodes;
+  mpq_t *m, *q;
+  COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, sizeof(int), &c->visited, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, n * n, 1, &c->covered, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 2, &q, c->err));
+  COPSE_DO(check_rotation(c));
+  COPSE_DO(demand_unit(c, &m));
+  for (int f = 0; f < s->n_flows; f++) COPSE_DO(check_flow(c, f, *m, q));
+  for (size_t pair = 0; pair < n * n; pair++) {
+    int src = (int)(pair / n), dst = (int)(pair % n);
+    if (demand_of(s, src, dst) > 0 && !c->covered[pair])
+      return refute(c, "rank %d to rank %d has no flow", src, dst);
+  }
+  return COPSE_OK;
 }
 
 /* ---- the bound -------------------------------------------------------------------- */
 
 /* Lengths as integers over a common denominator, which cancels in the quotient. */
-static copse_status integer_lengths(struct checker *c, int64_t *lengths) {
+static copse_status integer_lengths(struct copse_verify_checker *c, int64_t *lengths) {
   const struct copse_bound *b = &c->schedule->bound;
   int64_t common = 1;
   for (int i = 0; i < b->n_lengths; i++)
@@ -352,7 +264,7 @@ struct search_space {
 
 /* Label-setting by a plain scan of a frontier heap would share the solver's code; a queue of
  * labels that are corrected until they settle (Bellman-Ford-Moore) is as exact. */
-static void distances(struct checker *c, int source, struct search_space *w) {
+static void distances(struct copse_verify_checker *c, int source, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   int n = t->n_nodes, head = 0, tail = 0;
   for (int v = 0; v < n; v++) w->distance[v] = INT64_MAX;
@@ -363,7 +275,7 @@ static void distances(struct checker *c, int source, struct search_space *w) {
     int v = w->queue[head];
     head = head == n ? 0 : head + 1;
     w->queued[v] = 0;
-    if (v != source && c->schedule->no_forward && c->rank_of[v] >= 0) continue;
+    if (v != source && c->schedule->no_forward && t->nodes[v].rank >= 0) continue;
     for (int i = w->out.first[v]; i < w->out.first[v + 1]; i++) {
       int to = t->links[w->out.item[i]].dst;
       int64_t d = w->distance[v] + w->lengths[w->out.item[i]];
@@ -378,125 +290,98 @@ static void distances(struct checker *c, int source, struct search_space *w) {
 }
 
 /* Adds demand * distance over all sinks of one source. */
-static copse_status add_source(struct checker *c, int source, const int64_t *distance, mpz_t need) {
+static copse_status add_source(struct copse_verify_checker *c, int source, const int64_t *distance,
+                               mpq_t need) {
   const struct copse_schedule *s = c->schedule;
-  for (int j = 0; j < s->n_ranks; j++) {
+  mpz_t product;
+  copse_status status = COPSE_OK;
+  mpz_init(product);
+  for (int j = 0; j < s->n_ranks && status == COPSE_OK; j++) {
     int64_t demand = demand_of(s, source, j), d = distance[c->topology->rank_nodes[j]];
     if (demand == 0) continue;
-    if (d == INT64_MAX) return refute(c, "rank %d can't be reached from rank %d", j, source);
-    mpz_t product;
-    mpz_init_set_si(product, demand);
+    if (d == INT64_MAX) status = refute(c, "rank %d can't be reached from rank %d", j, source);
+    mpz_set_si(product, demand);
     mpz_mul_si(product, product, d);
-    mpz_add(need, need, product);
-    mpz_clear(product);
+    mpz_add(mpq_numref(need), mpq_numref(need), product);
   }
-  return COPSE_OK;
+  mpz_clear(product);
+  return status;
 }
 
-static copse_status make_space(struct checker *c, struct search_space *w) {
+static copse_status make_space(struct copse_verify_checker *c, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)t->n_nodes, m = (size_t)t->n_links;
-  COPSE_DO(copse_arena_array(&c->scratch, m, sizeof(int64_t), &w->lengths, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, n, sizeof(int64_t), &w->distance, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, n + 1, sizeof(int), &w->queue, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, n, 1, &w->queued, c->err));
-  return copse_adjacency_by(&c->scratch, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
+  COPSE_DO(copse_arena_array(&c->scratch.arena, m, sizeof(int64_t), &w->lengths, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, n, sizeof(int64_t), &w->distance, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, n + 1, sizeof(int), &w->queue, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, n, 1, &w->queued, c->err));
+  return copse_adjacency_by(&c->scratch.arena, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
                             sizeof *t->links, &w->out, c->err);
 }
 
-/* need / (m * room), what a certificate proves; `refusal` is for one without room. */
-static copse_status time_of(struct checker *c, const mpz_t need, const mpz_t m, const mpq_t room,
+/* What a certificate proves: need / (M * room), what the demand takes in its units over what the
+ * links have per second; `refusal` is for a certificate without room. */
+static copse_status time_of(struct copse_verify_checker *c, const mpq_t need, const mpq_t room,
                             const char *refusal, mpq_t bound) {
-  mpq_t unit;
+  mpq_t *m;
   if (mpq_sgn(room) == 0) return refute(c, "%s", refusal);
-  mpq_init(unit);
-  mpq_set_z(bound, need);
-  mpq_set_z(unit, m);
-  mpq_div(bound, bound, unit);
+  COPSE_DO(demand_unit(c, &m));
+  mpq_div(bound, need, *m);
   mpq_div(bound, bound, room);
-  mpq_clear(unit);
   return COPSE_OK;
 }
 
 /* sum of demand * distance / (M * sum of bandwidth * length) */
-static copse_status lengths_bound(struct checker *c, mpq_t bound) {
+static copse_status lengths_bound(struct copse_verify_checker *c, mpq_t bound) {
   const struct copse_topology *t = c->topology;
   struct search_space w = {0};
-  mpz_t need, m;
-  mpq_t room, q, length;
-  copse_status status;
-  mpz_inits(need, m, NULL);
-  mpq_inits(room, q, length, NULL);
-  COPSE_TRY(make_space(c, &w));
-  COPSE_TRY(integer_lengths(c, w.lengths));
-  COPSE_TRY(demand_unit(c, m));
+  mpq_t *need, *room, q, length;
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &need, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &room, c->err));
+  COPSE_DO(make_space(c, &w));
+  COPSE_DO(integer_lengths(c, w.lengths));
   for (int i = 0; i < c->schedule->n_ranks; i++) {
     distances(c, t->rank_nodes[i], &w);
-    COPSE_TRY(add_source(c, i, w.distance, need));
+    COPSE_DO(add_source(c, i, w.distance, *need));
   }
+  mpq_inits(q, length, NULL);
   for (int e = 0; e < t->n_links; e++) {
     set_q(q, t->links[e].bandwidth);
     mpq_set_si(length, w.lengths[e], 1);
     mpq_mul(q, q, length);
-    mpq_add(room, room, q);
+    mpq_add(*room, *room, q);
   }
-  status = time_of(c, need, m, room, "the bound's lengths are all zero", bound);
-out:
-  mpz_clears(need, m, NULL);
-  mpq_clears(room, q, length, NULL);
-  return status;
+  mpq_clears(q, length, NULL);
+  return time_of(c, *need, *room, "the bound's lengths are all zero", bound);
 }
 
 /* All that must leave S over the bandwidth that leaves it. */
-static copse_status cut_bound(struct checker *c, mpq_t bound) {
+static copse_status cut_bound(struct copse_verify_checker *c, mpq_t bound) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_topology *t = c->topology;
-  char *inside = NULL;
-  mpz_t need, m;
-  mpq_t room, q;
-  copse_status status;
-  mpz_inits(need, m, NULL);
-  mpq_inits(room, q, NULL);
-  COPSE_TRY(copse_arena_array(&c->scratch, (size_t)t->n_nodes, 1, &inside, c->err));
-  COPSE_TRY(demand_unit(c, m));
+  mpq_t *need, *room;
+  char *inside;
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &need, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &room, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)t->n_nodes, 1, &inside, c->err));
   for (int i = 0; i < s->bound.n_cut; i++) {
-    if (c->node_of[s->bound.cut[i]] < 0) {
-      status = refute(c, "the cut names '%s', which the topology lacks", s->nodes[s->bound.cut[i]]);
-      goto out;
-    }
-    inside[c->node_of[s->bound.cut[i]]] = 1;
+    int node = c->node_of[s->bound.cut[i]];
+    if (node < 0)
+      return refute(c, "the cut names '%s', which the topology lacks", s->nodes[s->bound.cut[i]]);
+    inside[node] = 1;
   }
   for (int i = 0; i < s->n_ranks; i++)
     for (int j = 0; j < s->n_ranks; j++)
       if (inside[t->rank_nodes[i]] && !inside[t->rank_nodes[j]])
-        mpz_add_ui(need, need, (unsigned long)demand_of(s, i, j));
-  for (int e = 0; e < t->n_links; e++) {
-    if (!inside[t->links[e].src] || inside[t->links[e].dst]) continue;
-    set_q(q, t->links[e].bandwidth);
-    mpq_add(room, room, q);
-  }
-  status = time_of(c, need, m, room, "nothing leaves the bound's cut", bound);
-out:
-  mpz_clears(need, m, NULL);
-  mpq_clears(room, q, NULL);
-  return status;
+        mpz_add_ui(mpq_numref(*need), mpq_numref(*need), (unsigned long)demand_of(s, i, j));
+  copse_verify_cut_bandwidth(t, inside, false, *room);
+  return time_of(c, *need, *room, "nothing leaves the bound's cut", bound);
 }
 
-copse_status copse_verify_flow_bound(const struct copse_schedule *schedule,
-                                     const struct copse_topology *topology, const int *node_of,
-                                     const char *label, mpq_t bound, struct copse_err *err) {
-  struct checker c = {
-      .schedule = schedule, .topology = topology, .node_of = node_of, .label = label, .err = err};
-  copse_status status =
-      copse_arena_array(&c.scratch, (size_t)topology->n_nodes, sizeof(int), &c.rank_of, err);
-  if (status != COPSE_OK) return status;
-  for (int v = 0; v < topology->n_nodes; v++) c.rank_of[v] = topology->nodes[v].rank;
-  if (schedule->bound.kind == COPSE_BOUND_LENGTHS && schedule->bound.n_lengths > 0)
-    status = lengths_bound(&c, bound);
-  else if (schedule->bound.kind == COPSE_BOUND_LENGTHS || schedule->n_ranks == 1)
-    mpq_set_ui(bound, 0, 1); /* nothing is claimed */
-  else
-    status = cut_bound(&c, bound);
-  release(&c);
-  return status;
+copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound) {
+  const struct copse_bound *b = &c->schedule->bound;
+  if (b->kind == COPSE_BOUND_LENGTHS && b->n_lengths > 0) return lengths_bound(c, bound);
+  if (b->kind != COPSE_BOUND_LENGTHS && c->schedule->n_ranks > 1) return cut_bound(c, bound);
+  mpq_set_ui(bound, 0, 1); /* nothing is claimed */
+  return COPSE_OK;
 }

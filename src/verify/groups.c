@@ -57,10 +57,11 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
 }
 
 /* When all is added: sums become means. */
-static copse_status means_divide(struct means *means, struct copse_err *err) {
-  unsigned long *size = NULL;
+static copse_status means_divide(struct copse_arena *arena, struct means *means,
+                                 struct copse_err *err) {
+  unsigned long *size;
   mpq_t q;
-  COPSE_DO(copse_calloc(means->n_values, sizeof *size, &size, err));
+  COPSE_DO(copse_arena_array(arena, means->n_values, sizeof *size, &size, err));
   mpq_init(q);
   for (int i = 0; i < means->n; i++) {
     int value = means->value[copse_sets_find(means->parent, i)];
@@ -71,7 +72,6 @@ static copse_status means_divide(struct means *means, struct copse_err *err) {
     mpq_div(means->values[i], means->values[i], q);
   }
   mpq_clear(q);
-  free(size);
   return COPSE_OK;
 }
 
@@ -86,7 +86,7 @@ static const mpq_t *means_get(struct means *means, int place) {
 
 /* Phases: of each group the broadcast and the reduction, whether it has them or not; of an alltoall
  * what goes to each rank. */
-struct bound_checker {
+struct checker {
   const struct copse_groups *groups;
   const struct copse_topology *topology;
   const char *label;
@@ -100,60 +100,48 @@ struct bound_checker {
   char *has_potential;    /* [n_phases * n_nodes] */
   int *member;            /* [n_nodes] 1 + rank in the group at hand */
   char *inside;           /* [n_nodes] of the cut at hand */
-  struct copse_arena scratch;
+  mpq_t *loads;           /* [n_links] of all groups */
+  struct copse_verify_scratch scratch;
   struct copse_err *err;
 };
 
-static const struct copse_schedule *schedule_of(const struct bound_checker *c, int g) {
+static const struct copse_schedule *schedule_of(const struct checker *c, int g) {
   return c->groups->members[g].schedule;
 }
 
-static int find_rank(const struct bound_checker *c, int g, int rank) {
+static int find_rank(const struct checker *c, int g, int rank) {
   const struct copse_schedule *s = schedule_of(c, g);
   return copse_topology_find(c->topology, s->nodes[s->rank_nodes[rank]]);
 }
 
-static bool exchanges(const struct bound_checker *c, int g) {
+static bool exchanges(const struct checker *c, int g) {
   return schedule_of(c, g)->collective == COPSE_ALLTOALL;
 }
 
-static void mark_members(struct bound_checker *c, int g) {
+static void mark_members(struct checker *c, int g) {
   memset(c->member, 0, (size_t)c->n_nodes * sizeof *c->member);
   for (int r = 0; r < schedule_of(c, g)->n_ranks; r++) c->member[find_rank(c, g, r)] = r + 1;
 }
 
 /* ---- symmetries ---------------------------------------------------------------------------- */
 
-/* Names to numbers; each node is the image of one. */
-static bool read_nodes(struct bound_checker *c, int i, int *image) {
+/* Names to numbers; -1 for what the topology lacks. */
+static bool read_nodes(const struct checker *c, int i, int *image) {
   const struct copse_groups *all = c->groups;
   if (all->n_symmetry_nodes != c->n_nodes) return false;
-  memset(c->inside, 0, (size_t)c->n_nodes);
   for (int v = 0; v < c->n_nodes; v++) image[v] = -1;
   for (int k = 0; k < c->n_nodes; k++) {
     int from = copse_topology_find(c->topology, all->symmetry_nodes[k]);
-    int to = copse_topology_find(c->topology, all->generators[i].images[k]);
-    if (from < 0 || to < 0 || image[from] >= 0 || c->inside[to]++) return false;
-    image[from] = to;
+    if (from < 0) return false;
+    image[from] = copse_topology_find(c->topology, all->generators[i].images[k]);
   }
   return true;
 }
 
-/* Ranks to ranks, marked switches to such, links to links of the same bandwidth. */
-static bool keeps_topology(const struct bound_checker *c, const int *image, int *link_image) {
-  const struct copse_topology *t = c->topology;
-  for (int v = 0; v < c->n_nodes; v++) {
-    const struct copse_node *a = &t->nodes[v], *b = &t->nodes[image[v]];
-    if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
-        a->aggregation != b->aggregation)
-      return false;
-  }
-  for (int e = 0; e < c->n_links; e++) {
-    int f = copse_topology_find_link(t, image[t->links[e].src], image[t->links[e].dst]);
-    if (f < 0 || !copse_q_eq(t->links[f].bandwidth, t->links[e].bandwidth)) return false;
-    link_image[e] = f;
-  }
-  return true;
+static bool is_symmetry(struct checker *c, int i, int *image, int *link_image) {
+  if (!read_nodes(c, i, image)) return false;
+  memset(c->inside, 0, (size_t)c->n_nodes);
+  return copse_verify_automorphism(c->topology, image, c->inside, link_image).what == COPSE_KEPT;
 }
 
 static bool same_kind(const struct copse_schedule *a, const struct copse_schedule *b) {
@@ -162,7 +150,7 @@ static bool same_kind(const struct copse_schedule *a, const struct copse_schedul
 }
 
 /* Group g takes the place of group h, and its ranks those of h's. */
-static copse_status join_group(struct bound_checker *c, int i, int g, int h, const int *image) {
+static copse_status join_group(struct checker *c, int i, int g, int h, const int *image) {
   const struct copse_schedule *from = schedule_of(c, g), *to = schedule_of(c, h);
   bool is = same_kind(from, to);
   mark_members(c, h);
@@ -176,7 +164,7 @@ static copse_status join_group(struct bound_checker *c, int i, int g, int h, con
   return refute(c, "generator %d of the bound does not take group %d to group %d", i, g, h);
 }
 
-static void join_phase(struct bound_checker *c, int from, int to, const int *image,
+static void join_phase(struct checker *c, int from, int to, const int *image,
                        const int *link_image) {
   for (int v = 0; v < c->n_nodes; v++)
     means_join(&c->potential, from * c->n_nodes + v, to * c->n_nodes + image[v]);
@@ -184,10 +172,9 @@ static void join_phase(struct bound_checker *c, int from, int to, const int *ima
     means_join(&c->crossed, from * c->n_links + e, to * c->n_links + link_image[e]);
 }
 
-static copse_status join_images(struct bound_checker *c, int i, const int *image,
-                                const int *link_image) {
+static copse_status join_images(struct checker *c, int i, const int *image, const int *link_image) {
   char *hit = NULL;
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)c->groups->n, 1, &hit, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, 1, &hit, c->err));
   for (int g = 0; g < c->groups->n; g++) {
     int h = c->groups->generators[i].groups[g];
     if (hit[h]++) return refute(c, "generator %d of the bound takes two groups to group %d", i, h);
@@ -201,13 +188,13 @@ static copse_status join_images(struct bound_checker *c, int i, const int *image
   return COPSE_OK;
 }
 
-static copse_status take_symmetries(struct bound_checker *c) {
+static copse_status take_symmetries(struct checker *c) {
   int *image = NULL, *link_image = NULL;
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *image, &image, c->err));
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)c->n_links, sizeof *link_image, &link_image, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *image, &image, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_links, sizeof *link_image, &link_image,
+                             c->err));
   for (int i = 0; i < c->groups->n_generators; i++) {
-    if (!read_nodes(c, i, image) || !keeps_topology(c, image, link_image))
+    if (!is_symmetry(c, i, image, link_image))
       return refute(c, "generator %d of the bound is no symmetry of the topology", i);
     COPSE_DO(join_images(c, i, image, link_image));
   }
@@ -216,34 +203,19 @@ static copse_status take_symmetries(struct bound_checker *c) {
 
 /* ---- cuts and potentials ------------------------------------------------------------------- */
 
-static bool has_phase(const struct bound_checker *c, int g, enum copse_phase phase, int sink) {
+static bool has_phase(const struct checker *c, int g, enum copse_phase phase, int sink) {
   copse_collective collective = schedule_of(c, g)->collective;
   if (sink >= 0) return true;
   return phase == COPSE_PHASE_REDUCE ? copse_collective_reduces(collective)
                                      : copse_collective_broadcasts(collective);
 }
 
-static int number_of(const struct bound_checker *c, int g, enum copse_phase phase, int sink) {
+static int number_of(const struct checker *c, int g, enum copse_phase phase, int sink) {
   return c->first_phase[g] + (sink >= 0 ? sink : phase == COPSE_PHASE_REDUCE);
 }
 
-static copse_status mark_cut(struct bound_checker *c, int index,
-                             const struct copse_groups_cut *cut) {
-  memset(c->inside, 0, (size_t)c->n_nodes);
-  for (int i = 0; i < cut->n_nodes; i++) {
-    int node = copse_topology_find(c->topology, cut->nodes[i]);
-    if (node < 0)
-      return refute(c, "cut %d of the bound names '%s', which the topology lacks", index,
-                    cut->nodes[i]);
-    if (c->inside[node])
-      return refute(c, "cut %d of the bound names '%s' twice", index, cut->nodes[i]);
-    c->inside[node] = 1;
-  }
-  return COPSE_OK;
-}
-
 /* The cut stands around ranks of its group, but not all, and not around its sink. */
-static copse_status check_sides(struct bound_checker *c, int index) {
+static copse_status check_sides(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
   int n = schedule_of(c, cut->group)->n_ranks, held = 0;
   if (cut->weight.num <= 0)
@@ -260,13 +232,17 @@ static copse_status check_sides(struct bound_checker *c, int index) {
   return COPSE_OK;
 }
 
-static copse_status add_cut(struct bound_checker *c, int index) {
+static copse_status add_cut(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
   int place = number_of(c, cut->group, cut->phase, cut->sink) * c->n_links;
   mpq_t weight;
   copse_status status;
   mpq_init(weight);
-  COPSE_TRY(mark_cut(c, index, cut));
+  memset(c->inside, 0, (size_t)c->n_nodes);
+  for (int i = 0; i < cut->n_nodes; i++)
+    COPSE_TRY(copse_verify_mark(c->label, index, cut->nodes[i],
+                                copse_topology_find(c->topology, cut->nodes[i]), c->inside,
+                                c->err));
   COPSE_TRY(check_sides(c, index));
   set_q(weight, cut->weight);
   for (int r = 0; r < schedule_of(c, cut->group)->n_ranks; r++)
@@ -283,7 +259,7 @@ out:
   return status;
 }
 
-static copse_status add_potential(struct bound_checker *c, int index) {
+static copse_status add_potential(struct checker *c, int index) {
   const struct copse_groups_potential *p = &c->groups->potentials[index];
   int node = copse_topology_find(c->topology, p->node);
   if (exchanges(c, p->group)) return refute(c, "group %d, an alltoall, has potentials", p->group);
@@ -293,12 +269,7 @@ static copse_status add_potential(struct bound_checker *c, int index) {
   for (int r = 0; r < schedule_of(c, p->group)->n_ranks; r++)
     if (find_rank(c, p->group, r) == node)
       return refute(c, "a potential of group %d names '%s', one of its ranks", p->group, p->node);
-  const struct copse_node *marked = copse_verify_switch_at(c->topology, node);
-  if (marked)
-    return refute(c,
-                  "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
-                  "switch that copies or adds",
-                  p->node, marked->id);
+  COPSE_DO(copse_verify_potential(c->topology, c->label, node, c->err));
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);
@@ -313,7 +284,7 @@ static copse_status add_potential(struct bound_checker *c, int index) {
 /* ---- the sum ------------------------------------------------------------------------------- */
 
 /* The least weight around a rank, or the mean around the roots. */
-static void add_due(struct bound_checker *c, int g, mpq_t sum) {
+static void add_due(struct checker *c, int g, mpq_t sum) {
   const struct copse_schedule *s = schedule_of(c, g);
   bool free_shares = s->collective == COPSE_ALLREDUCE;
   int roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks;
@@ -336,7 +307,7 @@ static void add_due(struct bound_checker *c, int g, mpq_t sum) {
 }
 
 /* Whether the group at hand may load the link at all. */
-static bool is_open(const struct bound_checker *c, const struct copse_schedule *s, int link) {
+static bool is_open(const struct checker *c, const struct copse_schedule *s, int link) {
   int ends[2] = {c->topology->links[link].src, c->topology->links[link].dst};
   for (int i = 0; i < 2 && s->others_excluded; i++)
     if (c->topology->nodes[ends[i]].rank >= 0 && !c->member[ends[i]]) return false;
@@ -345,7 +316,7 @@ static bool is_open(const struct bound_checker *c, const struct copse_schedule *
 
 /* What a unit of each link counts in phases of the group at hand, where that is more than in
  * others. */
-static void count_links(struct bound_checker *c, int g, mpq_t *most) {
+static void count_links(struct checker *c, int g, mpq_t *most) {
   const struct copse_schedule *s = schedule_of(c, g);
   int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;
   mpq_t q;
@@ -368,7 +339,7 @@ static void count_links(struct bound_checker *c, int g, mpq_t *most) {
 }
 
 /* The bound, or a little less of it where 64 bits are too few. */
-static copse_status take_bound(struct bound_checker *c, const mpq_t from, struct copse_q *to) {
+static copse_status take_bound(struct checker *c, const mpq_t from, struct copse_q *to) {
   mpq_t q;
   if (mpz_fits_slong_p(mpq_numref(from)) && mpz_fits_slong_p(mpq_denref(from)))
     return copse_verify_get_q(from, c->label, to, c->err);
@@ -383,38 +354,32 @@ static copse_status take_bound(struct bound_checker *c, const mpq_t from, struct
   return status;
 }
 
-static copse_status add_up(struct bound_checker *c, struct copse_q *bound) {
-  mpq_t *most = copse_verify_rationals(c->n_links), due, sum, q;
-  copse_status status;
-  if (!most) return copse_fail_nomem(c->err);
-  mpq_inits(due, sum, q, NULL);
+static copse_status add_up(struct checker *c, struct copse_q *bound) {
+  mpq_t *most, *due, *sum, q;
+  COPSE_DO(copse_verify_rationals(&c->scratch, c->n_links, &most, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &due, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &sum, c->err));
   for (int g = 0; g < c->groups->n; g++) {
-    add_due(c, g, due);
+    add_due(c, g, *due);
     count_links(c, g, most);
   }
+  mpq_init(q);
   for (int e = 0; e < c->n_links; e++) {
     set_q(q, c->topology->links[e].bandwidth);
     mpq_mul(q, q, most[e]);
-    mpq_add(sum, sum, q);
+    mpq_add(*sum, *sum, q);
   }
-  if (mpq_sgn(sum) == 0) {
-    status = refute(c, "nothing crosses the bound's cuts");
-  } else {
-    mpq_div(sum, due, sum);
-    status = take_bound(c, sum, bound);
-  }
-  mpq_clears(due, sum, q, NULL);
-  copse_verify_rationals_free(most, c->n_links);
-  return status;
+  mpq_clear(q);
+  if (mpq_sgn(*sum) == 0) return refute(c, "nothing crosses the bound's cuts");
+  mpq_div(*sum, *due, *sum);
+  return take_bound(c, *sum, bound);
 }
 
-/* ---- all ----------------------------------------------------------------------------------- */
-
-static copse_status number_phases(struct bound_checker *c) {
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)c->groups->n, sizeof(int), &c->first_phase, c->err));
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)c->groups->n, sizeof(int), &c->first_rank, c->err));
+static copse_status number_phases(struct checker *c) {
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_phase,
+                             c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_rank,
+                             c->err));
   for (int g = 0; g < c->groups->n; g++) {
     c->first_phase[g] = c->n_phases;
     c->first_rank[g] = c->n_ranks;
@@ -426,52 +391,29 @@ static copse_status number_phases(struct bound_checker *c) {
   return COPSE_OK;
 }
 
-static copse_status prepare(struct bound_checker *c) {
+static copse_status prepare(struct checker *c) {
   COPSE_DO(number_phases(c));
-  COPSE_DO(means_new(&c->scratch, c->n_phases * c->n_links, &c->crossed, c->err));
-  COPSE_DO(means_new(&c->scratch, c->n_phases * c->n_nodes, &c->potential, c->err));
-  COPSE_DO(means_new(&c->scratch, c->n_ranks, &c->around, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)(c->n_phases * c->n_nodes), 1, &c->has_potential,
+  COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_links, &c->crossed, c->err));
+  COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_nodes, &c->potential, c->err));
+  COPSE_DO(means_new(&c->scratch.arena, c->n_ranks, &c->around, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)(c->n_phases * c->n_nodes), 1,
+                             &c->has_potential, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *c->member, &c->member,
                              c->err));
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)c->n_nodes, sizeof *c->member, &c->member, c->err));
-  return copse_arena_array(&c->scratch, (size_t)c->n_nodes, 1, &c->inside, c->err);
+  return copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, 1, &c->inside, c->err);
 }
 
-copse_status copse_verify_groups_bound(const struct copse_groups *groups,
-                                       const struct copse_topology *topology, const char *label,
-                                       struct copse_q *bound, struct copse_err *err) {
-  struct bound_checker c = {.groups = groups,
-                            .topology = topology,
-                            .label = label,
-                            .n_links = topology->n_links,
-                            .n_nodes = topology->n_nodes,
-                            .err = err};
-  copse_status status;
-  COPSE_TRY(prepare(&c));
-  COPSE_TRY(take_symmetries(&c));
-  for (int i = 0; i < groups->n_cuts; i++) COPSE_TRY(add_cut(&c, i));
-  for (int i = 0; i < groups->n_potentials; i++) COPSE_TRY(add_potential(&c, i));
-  COPSE_TRY(means_divide(&c.crossed, err));
-  COPSE_TRY(means_divide(&c.potential, err));
-  COPSE_TRY(means_divide(&c.around, err));
-  status = add_up(&c, bound);
-out:
-  means_free(&c.crossed);
-  means_free(&c.potential);
-  means_free(&c.around);
-  copse_arena_free(&c.scratch);
-  return status;
+/* What the index's cuts and potentials prove. */
+static copse_status prove(struct checker *c, struct copse_q *bound) {
+  COPSE_DO(prepare(c));
+  COPSE_DO(take_symmetries(c));
+  for (int i = 0; i < c->groups->n_cuts; i++) COPSE_DO(add_cut(c, i));
+  for (int i = 0; i < c->groups->n_potentials; i++) COPSE_DO(add_potential(c, i));
+  COPSE_DO(means_divide(&c->scratch.arena, &c->crossed, c->err));
+  COPSE_DO(means_divide(&c->scratch.arena, &c->potential, c->err));
+  COPSE_DO(means_divide(&c->scratch.arena, &c->around, c->err));
+  return add_up(c, bound);
 }
-
-struct checker {
-  const struct copse_groups *groups;
-  const struct copse_topology *topology;
-  const char *label;
-  int n_links;  /* of the topology */
-  mpq_t *loads; /* [n_links] of all groups */
-  struct copse_err *err;
-};
 
 /* ---- schedules ----------------------------------------------------------------------------- */
 
@@ -507,29 +449,27 @@ static copse_status check_member(struct checker *c, int g) {
   const struct copse_groups_member *member = &c->groups->members[g];
   const struct copse_schedule *s = member->schedule;
   struct copse_verify_report report;
+  struct copse_verify_scratch scratch = {0};
   struct copse_topology *chosen = NULL;
-  int *nodes = NULL;
-  mpq_t *loads = NULL;
+  int *nodes;
+  mpq_t *loads;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->n_ranks, sizeof *nodes, &nodes, c->err));
+  COPSE_TRY(copse_arena_array(&scratch.arena, (size_t)s->n_ranks, sizeof *nodes, &nodes, c->err));
   COPSE_TRY(compare_member(c, g, nodes));
   COPSE_TRY(copse_topology_choose_ranks(c->topology, nodes, s->n_ranks, s->others_excluded, &chosen,
                                         c->err));
-  if (!(loads = copse_verify_rationals(chosen->n_links))) {
-    status = copse_fail_nomem(c->err);
-    goto out;
-  }
+  COPSE_TRY(copse_verify_rationals(&scratch, chosen->n_links, &loads, c->err));
   COPSE_TRY(copse_verify_schedule_loads(s, chosen, member->file, &report, loads, c->err));
   add_loads(c, chosen, loads);
 out:
-  if (chosen) copse_verify_rationals_free(loads, chosen->n_links);
+  copse_verify_scratch_free(&scratch);
   copse_topology_free(chosen);
-  free(nodes);
   return status;
 }
 
 static copse_status add_members(struct checker *c, struct copse_verify_groups_report *report) {
   struct copse_verify_busiest busiest;
+  COPSE_DO(copse_verify_rationals(&c->scratch, c->n_links, &c->loads, c->err));
   for (int g = 0; g < c->groups->n; g++) COPSE_DO(check_member(c, g));
   COPSE_DO(copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB, &busiest,
                                     c->err));
@@ -538,30 +478,26 @@ static copse_status add_members(struct checker *c, struct copse_verify_groups_re
   return COPSE_OK;
 }
 
-static copse_status check_time(struct checker *c, const struct copse_verify_groups_report *report) {
-  char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
-  if (copse_q_eq(report->time_per_GB, c->groups->time_per_GB)) return COPSE_OK;
-  return refute(c, "time_per_GB is %s, the link most loaded by all groups gives %s",
-                copse_q_text(c->groups->time_per_GB, claimed),
-                copse_q_text(report->time_per_GB, found));
-}
-
 /* ---- all ----------------------------------------------------------------------------------- */
 
-static copse_status check_bound(struct checker *c, struct copse_verify_groups_report *report) {
-  COPSE_DO(copse_verify_groups_bound(c->groups, c->topology, c->label, &report->bound, c->err));
+static copse_status check(struct checker *c, struct copse_verify_groups_report *report) {
+  const struct copse_groups *all = c->groups;
+  char sha256[COPSE_SHA256_HEX], claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
+  COPSE_DO(copse_topology_sha256(c->topology, sha256, c->err));
+  report->same_topology = strcmp(sha256, all->topology_sha256) == 0;
+  COPSE_DO(add_members(c, report));
+  if (!copse_q_eq(report->time_per_GB, all->time_per_GB))
+    return refute(c, "time_per_GB is %s, the link most loaded by all groups gives %s",
+                  copse_q_text(all->time_per_GB, claimed),
+                  copse_q_text(report->time_per_GB, found));
+  COPSE_DO(prove(c, &report->bound));
   report->optimal = copse_q_eq(report->time_per_GB, report->bound);
-  return copse_verify_compare_bound(c->label, c->groups->bound_time_per_GB, report->bound,
+  return copse_verify_compare_bound(c->label, all->bound_time_per_GB, report->bound,
                                     report->time_per_GB, c->err);
 }
 
-static copse_status check(struct checker *c, struct copse_verify_groups_report *report) {
-  char sha256[COPSE_SHA256_HEX];
-  COPSE_DO(copse_topology_sha256(c->topology, sha256, c->err));
-  report->same_topology = strcmp(sha256, c->groups->topology_sha256) == 0;
-  COPSE_DO(add_members(c, report));
-  COPSE_DO(check_time(c, report));
-  return check_bound(c, report);
+static copse_status find_bound(struct checker *c, struct copse_verify_groups_report *report) {
+  return prove(c, &report->bound);
 }
 
 static copse_status run(const struct copse_groups *groups, const struct copse_topology *topology,
@@ -572,11 +508,14 @@ static copse_status run(const struct copse_groups *groups, const struct copse_to
                       .topology = topology,
                       .label = label,
                       .n_links = topology->n_links,
-                      .loads = copse_verify_rationals(topology->n_links),
+                      .n_nodes = topology->n_nodes,
                       .err = err};
   *report = (struct copse_verify_groups_report){0};
-  copse_status status = c.loads ? what(&c, report) : copse_fail_nomem(err);
-  copse_verify_rationals_free(c.loads, c.n_links);
+  copse_status status = what(&c, report);
+  means_free(&c.crossed);
+  means_free(&c.potential);
+  means_free(&c.around);
+  copse_verify_scratch_free(&c.scratch);
   return status;
 }
 
@@ -592,5 +531,14 @@ copse_status copse_verify_groups_time(const struct copse_groups *groups,
   struct copse_verify_groups_report report;
   copse_status status = run(groups, topology, label, add_members, &report, err);
   *time = report.time_per_GB;
+  return status;
+}
+
+copse_status copse_verify_groups_bound(const struct copse_groups *groups,
+                                       const struct copse_topology *topology, const char *label,
+                                       struct copse_q *bound, struct copse_err *err) {
+  struct copse_verify_groups_report report;
+  copse_status status = run(groups, topology, label, find_bound, &report, err);
+  if (status == COPSE_OK) *bound = report.bound;
   return status;
 }

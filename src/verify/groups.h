@@ -12,10 +12,10 @@
 #include "verify/verify.h"
 
 struct copse_verify_groups_report {
-  bool same_topology;         /* the index was made for this topology */
-  struct copse_q time_per_GB; /* recomputed, of all groups together */
-  struct copse_q bound;       /* recomputed from the cuts and potentials */
-  bool optimal;               /* the two are equal */
+  bool same_topology;           /* the index was made for this topology */
+  struct copse_q time_per_GB;   /* recomputed, of all groups together */
+  struct copse_q bound;         /* recomputed from the cuts and potentials */
+  bool optimal;                 /* the two are equal */
   int busiest_src, busiest_dst; /* nodes of a most loaded link; -1 without links */
 };
 

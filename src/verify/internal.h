@@ -8,6 +8,46 @@
 #include "base/rational.h"
 #include "verify/verify.h"
 
+/* The rotations of a schedule on the topology's own numbers. */
+struct copse_verify_symmetry {
+  int n;
+  int orders[COPSE_SCHEDULE_MAX_ROTATIONS];
+  int *nodes[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_nodes] images */
+  int *links[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_links] */
+  int *ranks[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_ranks] */
+};
+
+/* Memory and rationals of a check, given back together. Zero-initialise to start. */
+struct copse_verify_scratch {
+  struct copse_arena arena;
+  struct copse_verify_block {
+    struct copse_verify_block *next;
+    mpq_t *rationals;
+    int n;
+  } * blocks;
+};
+/* n zeros. */
+copse_status copse_verify_rationals(struct copse_verify_scratch *scratch, int n, mpq_t **out,
+                                    struct copse_err *err) COPSE_CHECKED;
+void copse_verify_scratch_free(struct copse_verify_scratch *scratch);
+
+/* One schedule under check. */
+struct copse_verify_checker {
+  const struct copse_schedule *schedule;
+  const struct copse_topology *topology;
+  const char *label;
+  int *node_of; /* [schedule->n_nodes] topology node, -1: unknown */
+  mpq_t *loads; /* [n_links] */
+  struct copse_verify_symmetry symmetry;
+  int *last_tree; /* [n_links] 1 + the tree that crossed it last */
+  char *reached;  /* [n_ranks] by the tree at hand */
+  char *covered;  /* [n_ranks * n_ranks] pairs that have a flow */
+  int *visited;   /* [topology->n_nodes] the path, of n_walked, that was there last */
+  int n_walked;
+  struct copse_verify_scratch scratch;
+  struct copse_err *err;
+};
+
 /* COPSE_REFUTED with "LABEL: TEXT". */
 copse_status copse_verify_refute(struct copse_err *err, const char *label, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -21,13 +61,15 @@ static inline void set_q(mpq_t to, struct copse_q from) {
   mpz_set_si(mpq_denref(to), from.den);
 }
 
-/* n zeros, NULL when memory ran out; _free accepts NULL. */
-mpq_t *copse_verify_rationals(int n);
-void copse_verify_rationals_free(mpq_t *q, int n);
+/* Puts a node, -1 for one that the topology lacks, inside [n_nodes] of a bound's cut. Refuses it a
+ * second time. */
+copse_status copse_verify_mark(const char *label, int cut, const char *id, int node, char *inside,
+                               struct copse_err *err) COPSE_CHECKED;
 
-/* A switch that copies or adds, the relay itself or one beside it; NULL if there is none. Only then
- * do a relay's loads balance: no link of it counts once for several copies. */
-const struct copse_node *copse_verify_switch_at(const struct copse_topology *topology, int relay);
+/* Refuses a potential of a relay that is a switch which copies or adds, or beside one: a link of it
+ * may count once for several copies, and then the relay's loads do not balance. */
+copse_status copse_verify_potential(const struct copse_topology *topology, const char *label,
+                                    int relay, struct copse_err *err) COPSE_CHECKED;
 
 /* copse_verify_schedule, which adds each link's load to loads [n_links of the topology]: zeros. */
 copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
@@ -35,8 +77,8 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
                                          struct copse_verify_report *report, mpq_t *loads,
                                          struct copse_err *err) COPSE_CHECKED;
 
-/* The largest load over bandwidth of loads [n_links], and the first link that has it; nodes -1 where
- * nothing moves. */
+/* The largest load over bandwidth of loads [n_links], and the first link that has it; nodes -1
+ * where nothing moves. */
 struct copse_verify_busiest {
   int src, dst, links; /* nodes; how many links are that loaded */
 };
@@ -54,59 +96,50 @@ copse_status copse_verify_compare_bound(const char *label, struct copse_q claim,
 copse_status copse_verify_get_q(const mpq_t from, const char *label, struct copse_q *to,
                                 struct copse_err *err) COPSE_CHECKED;
 
+/* The bandwidth of the links that leave (enter) the nodes inside [n_nodes], added to *sum. */
+void copse_verify_cut_bandwidth(const struct copse_topology *topology, const char *inside,
+                                bool entering, mpq_t sum);
+
 /* ---- alltoalls: flows.c ---- */
 
 /*
  * Checks that the flows (with their images, in the compact form) carry the demand exactly,
- * over links that exist, and adds up the load of every link into loads [n_links]. node_of
- * [schedule->n_nodes] are the topology's nodes, -1 for unknown ones. COPSE_REFUTED.
+ * over links that exist, and adds up the load of every link that is listed. COPSE_REFUTED.
  */
-copse_status copse_verify_flows(const struct copse_schedule *schedule,
-                                const struct copse_topology *topology, const int *node_of,
-                                const char *label, mpq_t *loads,
-                                struct copse_err *err) COPSE_CHECKED;
+copse_status copse_verify_flows(struct copse_verify_checker *c) COPSE_CHECKED;
 
 /*
  * What the schedule's lengths (or its cut) prove about an alltoall: sum of share *
  * distance over sum of bandwidth * length, in GMP rationals over integer distances.
  */
-copse_status copse_verify_flow_bound(const struct copse_schedule *schedule,
-                                     const struct copse_topology *topology, const int *node_of,
-                                     const char *label, mpq_t bound,
-                                     struct copse_err *err) COPSE_CHECKED;
+copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound) COPSE_CHECKED;
 
 /* ---- compact schedules: flows.c ---- */
 
-/* The rotations of a schedule on the topology's own numbers. */
-struct copse_verify_symmetry {
-  int n;
-  int orders[COPSE_SCHEDULE_MAX_ROTATIONS];
-  int *nodes[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_nodes] images */
-  int *links[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_links] */
-  int *ranks[COPSE_SCHEDULE_MAX_ROTATIONS]; /* [n_ranks] */
-  struct copse_arena arena;
+/* How a map of nodes is no automorphism. */
+struct copse_verify_defect {
+  enum { COPSE_KEPT, COPSE_NOT_ONE_TO_ONE, COPSE_OTHER_NODE, COPSE_OTHER_LINK } what;
+  int at; /* the first such node or link */
 };
 
 /*
- * Checks, exactly, that every rotation is an automorphism of the topology: each node the image of
+ * Checks, exactly, that image [n_nodes] is an automorphism of the topology: each node the image of
  * one; ranks to ranks; switches that copy or reduce to such; every link to a link of the same
- * bandwidth. So an image of a tree is a tree, over links that there are. node_of
- * [schedule->n_nodes]: topology nodes, -1 for unknown ids. COPSE_REFUTED, COPSE_NOMEM. Freed with
- * copse_verify_symmetry_free in every case.
+ * bandwidth, its number in link_image [n_links]. hit [n_nodes]: zeros.
  */
-copse_status copse_verify_symmetry_make(const struct copse_schedule *schedule,
-                                        const struct copse_topology *topology, const int *node_of,
-                                        const char *label, struct copse_verify_symmetry *out,
-                                        struct copse_err *err) COPSE_CHECKED;
-void copse_verify_symmetry_free(struct copse_verify_symmetry *symmetry);
+struct copse_verify_defect copse_verify_automorphism(const struct copse_topology *topology,
+                                                     const int *image, char *hit, int *link_image);
+
+/* Makes c->symmetry of the schedule's rotations, each an automorphism: an image of a tree is a
+ * tree, over links that there are. COPSE_REFUTED, COPSE_NOMEM. */
+copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) COPSE_CHECKED;
 
 /*
  * values [n] on links (or ranks, by `images`) of what is listed: becomes the sum over all images.
  * Under the powers 0 .. order-1 of a rotation, what lies on a cycle of length l comes by each of
  * its members order / l times; COPSE_REFUTED where that is no integer.
  */
-copse_status copse_verify_spread(const struct copse_verify_symmetry *symmetry, int *const *images,
-                                 int n, mpq_t *values, const char *label,
-                                 struct copse_err *err) COPSE_CHECKED;
+copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *images, int n,
+                                 mpq_t *values) COPSE_CHECKED;
 
 #endif

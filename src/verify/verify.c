@@ -14,161 +14,6 @@
 #include "base/types.h"
 #include "verify/internal.h"
 
-struct forest_checker {
-  const struct copse_schedule *schedule;
-  const struct copse_topology *topology;
-  const int *node_of;
-  const char *label;
-  char *inside;              /* [n_nodes] of the cut at hand */
-  mpq_t *leaving, *entering; /* [n_links] weights of the cuts that the link crosses */
-  mpq_t *around;             /* [n_ranks] weights of the cuts that hold the rank */
-  mpq_t *potential;          /* [n_nodes] */
-  int n_links, n_ranks, n_nodes;
-  struct copse_err *err;
-};
-
-static copse_status mark_cut(struct forest_checker *c, int index,
-                             const struct copse_schedule_cut *cut) {
-  memset(c->inside, 0, (size_t)c->n_nodes);
-  for (int i = 0; i < cut->n_nodes; i++) {
-    int node = c->node_of[cut->nodes[i]];
-    if (node < 0)
-      return refute(c, "cut %d of the bound names '%s', which the topology lacks", index,
-                    c->schedule->nodes[cut->nodes[i]]);
-    if (c->inside[node])
-      return refute(c, "cut %d of the bound names '%s' twice", index,
-                    c->schedule->nodes[cut->nodes[i]]);
-    c->inside[node] = 1;
-  }
-  return COPSE_OK;
-}
-
-static copse_status add_cut(struct forest_checker *c, int index) {
-  const struct copse_schedule_cut *cut = &c->schedule->bound.cuts[index];
-  const struct copse_topology *t = c->topology;
-  mpq_t *crossed = cut->phase == COPSE_PHASE_REDUCE ? c->entering : c->leaving;
-  int ranks_inside = 0;
-  COPSE_DO(mark_cut(c, index, cut));
-  if (cut->weight.num <= 0)
-    return refute(c, "cut %d of the bound: its weight is not positive", index);
-  mpq_t weight;
-  mpq_init(weight);
-  set_q(weight, cut->weight);
-  for (int r = 0; r < c->n_ranks; r++) {
-    if (!c->inside[t->rank_nodes[r]]) continue;
-    ranks_inside++;
-    mpq_add(c->around[r], c->around[r], weight);
-  }
-  for (int e = 0; e < c->n_links; e++) {
-    bool src = c->inside[t->links[e].src], dst = c->inside[t->links[e].dst];
-    if (cut->phase == COPSE_PHASE_REDUCE ? !src && dst : src && !dst)
-      mpq_add(crossed[e], crossed[e], weight);
-  }
-  mpq_clear(weight);
-  if (ranks_inside == 0 || ranks_inside == c->n_ranks)
-    return refute(c, "cut %d of the bound separates nothing: it must hold a rank and miss one",
-                  index);
-  return COPSE_OK;
-}
-
-static copse_status set_potentials(struct forest_checker *c) {
-  const struct copse_bound *bound = &c->schedule->bound;
-  const struct copse_topology *t = c->topology;
-  for (int i = 0; i < bound->n_potentials; i++) {
-    const char *id = c->schedule->nodes[bound->potentials[i].node];
-    int node = c->node_of[bound->potentials[i].node];
-    if (node < 0) return refute(c, "a potential names '%s', which the topology lacks", id);
-    if (t->nodes[node].rank >= 0) return refute(c, "a potential names '%s', which is a rank", id);
-    if (mpq_sgn(c->potential[node]) != 0) return refute(c, "'%s' has two potentials", id);
-    const struct copse_node *marked = copse_verify_switch_at(c->topology, node);
-    if (marked)
-      return refute(c,
-                    "the bound has a potential of '%s', which proves nothing at or beside '%s', a "
-                    "switch that copies or adds",
-                    id, marked->id);
-    set_q(c->potential[node], bound->potentials[i].value);
-  }
-  return COPSE_OK;
-}
-
-/* sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])) */
-static void add_up(struct forest_checker *c, mpq_t sum) {
-  mpq_t q, bandwidth;
-  mpq_inits(q, bandwidth, NULL);
-  for (int e = 0; e < c->n_links; e++) {
-    const struct copse_link *link = &c->topology->links[e];
-    mpq_sub(q, c->potential[link->src], c->potential[link->dst]);
-    mpq_add(q, q, c->leaving[e]);
-    if (mpq_cmp(q, c->entering[e]) < 0) mpq_set(q, c->entering[e]);
-    set_q(bandwidth, link->bandwidth);
-    mpq_mul(q, q, bandwidth);
-    mpq_add(sum, sum, q);
-  }
-  mpq_clears(q, bandwidth, NULL);
-}
-
-static copse_status prove(struct forest_checker *c, mpq_t time) {
-  for (int i = 0; i < c->schedule->bound.n_cuts; i++) COPSE_DO(add_cut(c, i));
-  for (int r = 0; r < c->n_ranks; r++)
-    if (mpq_cmp_ui(c->around[r], 1, 1) < 0)
-      return refute(c, "the weights of the bound's cuts around rank %d add up to less than 1", r);
-  COPSE_DO(set_potentials(c));
-  mpq_set_ui(time, 0, 1);
-  add_up(c, time);
-  if (mpq_sgn(time) == 0) return refute(c, "nothing crosses the bound's cuts");
-  mpq_inv(time, time);
-  return COPSE_OK;
-}
-
-/*
- * The time that a COPSE_BOUND_FORESTS proves in this topology, by the formula of schedule.h,
- * worked out from the certificate's cuts and potentials alone. COPSE_REFUTED where a cut names
- * a node twice or one that is not there, holds no rank or misses none, where the weights around
- * a rank add up to less than 1, or a potential is not a relay's, stands twice, or is there at or
- * beside a switch that copies or adds.
- */
-static copse_status verify_forest_bound(const struct copse_schedule *schedule,
-                                        const struct copse_topology *topology, const int *node_of,
-                                        const char *label, mpq_t time, struct copse_err *err) {
-  struct forest_checker c = {.schedule = schedule,
-                             .topology = topology,
-                             .node_of = node_of,
-                             .label = label,
-                             .n_links = topology->n_links,
-                             .n_ranks = topology->n_ranks,
-                             .n_nodes = topology->n_nodes,
-                             .err = err};
-  copse_status status;
-  c.inside = calloc((size_t)c.n_nodes, 1);
-  c.leaving = copse_verify_rationals(c.n_links);
-  c.entering = copse_verify_rationals(c.n_links);
-  c.around = copse_verify_rationals(c.n_ranks);
-  c.potential = copse_verify_rationals(c.n_nodes);
-  if (c.inside && c.leaving && c.entering && c.around && c.potential)
-    status = prove(&c, time);
-  else
-    status = copse_fail_nomem(err);
-  free(c.inside);
-  copse_verify_rationals_free(c.leaving, c.n_links);
-  copse_verify_rationals_free(c.entering, c.n_links);
-  copse_verify_rationals_free(c.around, c.n_ranks);
-  copse_verify_rationals_free(c.potential, c.n_nodes);
-  return status;
-}
-
-struct checker {
-  const struct copse_schedule *schedule;
-  const struct copse_topology *topology;
-  const char *label;
-  int *node_of;                          /* [schedule->n_nodes] topology node, -1 unknown */
-  mpq_t *loads;                          /* [n_links] */
-  struct copse_verify_symmetry symmetry; /* of a compact schedule of trees */
-  int *last_tree;                        /* [n_links] 1 + the tree that crossed it last */
-  char *reached;                         /* [n_ranks] */
-  struct copse_arena scratch;
-  struct copse_err *err;
-};
-
 copse_status copse_verify_refute(struct copse_err *err, const char *label, const char *fmt, ...) {
   char text[400];
   va_list ap;
@@ -187,11 +32,11 @@ copse_status copse_verify_get_q(const mpq_t from, const char *label, struct cops
   return COPSE_OK;
 }
 
-static const char *node_id(const struct checker *c, int schedule_node) {
+static const char *node_id(const struct copse_verify_checker *c, int schedule_node) {
   return c->schedule->nodes[schedule_node];
 }
 
-static copse_status check_ranks(struct checker *c) {
+static copse_status check_ranks(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   for (int i = 0; i < s->n_nodes; i++)
     c->node_of[i] = copse_topology_find(c->topology, s->nodes[i]);
@@ -207,7 +52,7 @@ static copse_status check_ranks(struct checker *c) {
 }
 
 /* Switches that the schedule names must be able to do what it says. */
-static copse_status check_switches(struct checker *c) {
+static copse_status check_switches(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   for (int i = 0; i < s->n_copying + s->n_adding; i++) {
     bool copies = i < s->n_copying;
@@ -221,8 +66,8 @@ static copse_status check_switches(struct checker *c) {
 }
 
 /* Whether this hop's load was counted for this tree already, in a switch that copies. */
-static bool counted_once(struct checker *c, enum copse_phase phase, int src, int dst, int link,
-                         int tree) {
+static bool counted_once(struct copse_verify_checker *c, enum copse_phase phase, int src, int dst,
+                         int link, int tree) {
   bool once = phase == COPSE_PHASE_BROADCAST ? c->topology->nodes[dst].multicast
                                              : c->topology->nodes[src].aggregation;
   bool before = c->last_tree[link] == tree + 1;
@@ -231,7 +76,7 @@ static bool counted_once(struct checker *c, enum copse_phase phase, int src, int
 }
 
 /* A path: from the source's node to the destination's, over links, through relays. */
-static copse_status walk_path(struct checker *c, int tree, int e) {
+static copse_status walk_path(struct copse_verify_checker *c, int tree, int e) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_schedule_edge *edge = &s->trees[tree].edges[e];
   mpq_t weight;
@@ -258,7 +103,7 @@ static copse_status walk_path(struct checker *c, int tree, int e) {
   return status;
 }
 
-static copse_status check_tree(struct checker *c, int t) {
+static copse_status check_tree(struct copse_verify_checker *c, int t) {
   const struct copse_schedule_tree *tree = &c->schedule->trees[t];
   bool broadcast = tree->phase == COPSE_PHASE_BROADCAST;
   memset(c->reached, 0, (size_t)c->schedule->n_ranks);
@@ -280,20 +125,19 @@ static copse_status check_tree(struct checker *c, int t) {
   return COPSE_OK;
 }
 
-/* Shares of a phase; `first` receives them, or is compared if `compare`. */
-static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_t *shares) {
+/* Adds up the shares of a phase, zeros before. */
+static copse_status check_shares(struct copse_verify_checker *c, enum copse_phase phase,
+                                 mpq_t *shares) {
   const struct copse_schedule *s = c->schedule;
   copse_status status;
   mpq_t q, due;
   mpq_inits(q, due, NULL);
-  for (int r = 0; r < s->n_ranks; r++) mpq_set_ui(shares[r], 0, 1);
   for (int t = 0; t < s->n_trees; t++) {
     if (s->trees[t].phase != phase) continue;
     set_q(q, s->trees[t].weight);
     mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], q);
   }
-  status =
-      copse_verify_spread(&c->symmetry, c->symmetry.ranks, s->n_ranks, shares, c->label, c->err);
+  status = copse_verify_spread(c, c->symmetry.ranks, s->n_ranks, shares);
   mpq_set_ui(q, 0, 1);
   for (int r = 0; r < s->n_ranks && status == COPSE_OK; r++) {
     mpq_add(q, q, shares[r]);
@@ -311,42 +155,63 @@ static copse_status check_shares(struct checker *c, enum copse_phase phase, mpq_
   return status;
 }
 
-const struct copse_node *copse_verify_switch_at(const struct copse_topology *t, int relay) {
-  for (int e = 0; e < t->n_links; e++) {
+copse_status copse_verify_mark(const char *label, int cut, const char *id, int node, char *inside,
+                               struct copse_err *err) {
+  if (node < 0)
+    return copse_verify_refute(err, label,
+                               "cut %d of the bound names '%s', which the topology lacks", cut, id);
+  if (inside[node]++)
+    return copse_verify_refute(err, label, "cut %d of the bound names '%s' twice", cut, id);
+  return COPSE_OK;
+}
+
+copse_status copse_verify_potential(const struct copse_topology *t, const char *label, int relay,
+                                    struct copse_err *err) {
+  const struct copse_node *marked = NULL;
+  for (int e = 0; e < t->n_links && !marked; e++) {
     const struct copse_node *src = &t->nodes[t->links[e].src], *dst = &t->nodes[t->links[e].dst];
     if (t->links[e].src != relay && t->links[e].dst != relay) continue;
-    if (src->multicast || src->aggregation) return src;
-    if (dst->multicast || dst->aggregation) return dst;
+    marked = src->multicast || src->aggregation   ? src
+             : dst->multicast || dst->aggregation ? dst
+                                                  : NULL;
   }
-  return NULL;
+  if (!marked) return COPSE_OK;
+  return copse_verify_refute(err, label,
+                             "the bound has a potential of '%s', which proves nothing at or beside "
+                             "'%s', a switch that copies or adds",
+                             t->nodes[relay].id, marked->id);
 }
 
-mpq_t *copse_verify_rationals(int n) {
-  mpq_t *q = calloc((size_t)(n > 0 ? n : 1), sizeof *q);
-  for (int i = 0; q && i < n; i++) mpq_init(q[i]);
-  return q;
+copse_status copse_verify_rationals(struct copse_verify_scratch *scratch, int n, mpq_t **out,
+                                    struct copse_err *err) {
+  struct copse_verify_block *block;
+  COPSE_DO(copse_arena_array(&scratch->arena, 1, sizeof *block, &block, err));
+  COPSE_DO(copse_arena_array(&scratch->arena, (size_t)n, sizeof **out, out, err));
+  for (int i = 0; i < n; i++) mpq_init((*out)[i]);
+  *block = (struct copse_verify_block){scratch->blocks, *out, n};
+  scratch->blocks = block;
+  return COPSE_OK;
 }
 
-void copse_verify_rationals_free(mpq_t *q, int n) {
-  for (int i = 0; q && i < n; i++) mpq_clear(q[i]);
-  free(q);
+void copse_verify_scratch_free(struct copse_verify_scratch *scratch) {
+  for (const struct copse_verify_block *b = scratch->blocks; b; b = b->next)
+    for (int i = 0; i < b->n; i++) mpq_clear(b->rationals[i]);
+  copse_arena_free(&scratch->arena);
 }
 
-static copse_status check_all_shares(struct checker *c) {
+static copse_status check_all_shares(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
-  mpq_t *out_shares = copse_verify_rationals(s->n_ranks),
-        *in_shares = copse_verify_rationals(s->n_ranks);
+  mpq_t *out_shares, *in_shares;
   bool out = copse_collective_broadcasts(s->collective);
   bool in = copse_collective_reduces(s->collective);
-  copse_status status = out_shares && in_shares ? COPSE_OK : copse_fail_nomem(c->err);
-  if (status == COPSE_OK && out) status = check_shares(c, COPSE_PHASE_BROADCAST, out_shares);
-  if (status == COPSE_OK && in) status = check_shares(c, COPSE_PHASE_REDUCE, in_shares);
-  for (int r = 0; r < s->n_ranks && status == COPSE_OK && in && out; r++)
+  COPSE_DO(copse_verify_rationals(&c->scratch, s->n_ranks, &out_shares, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, s->n_ranks, &in_shares, c->err));
+  if (out) COPSE_DO(check_shares(c, COPSE_PHASE_BROADCAST, out_shares));
+  if (in) COPSE_DO(check_shares(c, COPSE_PHASE_REDUCE, in_shares));
+  for (int r = 0; r < s->n_ranks && in && out; r++)
     if (!mpq_equal(out_shares[r], in_shares[r]))
-      status = refute(c, "the share of root %d differs between the two phases", r);
-  copse_verify_rationals_free(out_shares, s->n_ranks);
-  copse_verify_rationals_free(in_shares, s->n_ranks);
-  return status;
+      return refute(c, "the share of root %d differs between the two phases", r);
+  return COPSE_OK;
 }
 
 copse_status copse_verify_most_loaded(const struct copse_topology *t, mpq_t *loads,
@@ -383,7 +248,7 @@ copse_status copse_verify_compare_bound(const char *label, struct copse_q claim,
   return COPSE_OK;
 }
 
-static copse_status check_time(struct checker *c, struct copse_verify_report *report) {
+static copse_status check_time(struct copse_verify_checker *c, struct copse_verify_report *report) {
   char claimed[COPSE_Q_TEXT], found[COPSE_Q_TEXT];
   struct copse_verify_busiest busiest;
   COPSE_DO(copse_verify_most_loaded(c->topology, c->loads, c->label, &report->time_per_GB, &busiest,
@@ -398,155 +263,227 @@ static copse_status check_time(struct checker *c, struct copse_verify_report *re
   return COPSE_OK;
 }
 
-/* What a cut S proves: data over the bandwidth that leaves S (enters it, for a reduction). */
-struct cut_measure {
-  mpq_t bandwidth;
-  int ranks_inside;
-  bool root_inside;
-};
-
-static copse_status measure_cut(struct checker *c, const int *cut, int n, bool entering,
-                                struct cut_measure *m) {
-  char *inside = calloc((size_t)c->topology->n_nodes, 1);
-  copse_status status = inside ? COPSE_OK : copse_fail_nomem(c->err);
+void copse_verify_cut_bandwidth(const struct copse_topology *t, const char *inside, bool entering,
+                                mpq_t sum) {
   mpq_t bandwidth;
   mpq_init(bandwidth);
-  for (int i = 0; i < n && status == COPSE_OK; i++) {
-    int node = c->node_of[cut[i]];
-    if (node < 0)
-      status = refute(c, "the cut names '%s', which the topology lacks", node_id(c, cut[i]));
-    else if (inside[node])
-      status = refute(c, "the cut names '%s' twice", node_id(c, cut[i]));
-    else
-      inside[node] = 1;
-  }
-  for (int i = 0; i < c->topology->n_links && status == COPSE_OK; i++) {
-    const struct copse_link *link = &c->topology->links[i];
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *link = &t->links[e];
     int from = entering ? link->dst : link->src, to = entering ? link->src : link->dst;
     if (!inside[from] || inside[to]) continue;
     set_q(bandwidth, link->bandwidth);
-    mpq_add(m->bandwidth, m->bandwidth, bandwidth);
-  }
-  for (int r = 0; r < c->topology->n_ranks && status == COPSE_OK; r++) {
-    m->ranks_inside += inside[c->topology->rank_nodes[r]];
-    if (r == c->schedule->root) m->root_inside = inside[c->topology->rank_nodes[r]];
+    mpq_add(sum, sum, bandwidth);
   }
   mpq_clear(bandwidth);
-  free(inside);
-  return status;
 }
 
-/* The time that one cut proves for one phase; `any`: for an allreduce of any kind. */
-static copse_status cut_time(struct checker *c, const int *cut, int n, bool entering, bool any,
-                             mpq_t time) {
-  struct cut_measure m = {.ranks_inside = 0};
-  int n_ranks = c->schedule->n_ranks;
-  copse_status status;
-  mpq_init(m.bandwidth);
-  COPSE_TRY(measure_cut(c, cut, n, entering, &m));
-  bool rooted = copse_collective_rooted(c->schedule->collective);
-  if (n_ranks == 1) { /* nothing has to move */
-    mpq_set_ui(time, 0, 1);
-    goto out;
+static copse_status mark_bound_cut(struct copse_verify_checker *c, const int *cut, int n,
+                                   char *inside) {
+  for (int i = 0; i < n; i++) {
+    int node = c->node_of[cut[i]];
+    if (node < 0)
+      return refute(c, "the cut names '%s', which the topology lacks", node_id(c, cut[i]));
+    if (inside[node]++) return refute(c, "the cut names '%s' twice", node_id(c, cut[i]));
   }
-  if (m.ranks_inside == 0 || m.ranks_inside == n_ranks || (rooted && !m.root_inside)) {
-    status = refute(c, "the bound's cut separates nothing: it must hold %s and miss a rank",
-                    rooted ? "the root" : "a rank");
-    goto out;
-  }
-  if (mpq_sgn(m.bandwidth) == 0) {
-    status = refute(c, "nothing leaves the bound's cut");
-    goto out;
-  }
+  return COPSE_OK;
+}
+
+/* The time that one cut S proves for one phase: data over the bandwidth that leaves S (enters it,
+ * for a reduction); `any`: for an allreduce of any kind. */
+static copse_status cut_time(struct copse_verify_checker *c, const int *cut, int n, bool entering,
+                             bool any, mpq_t time) {
+  const struct copse_schedule *s = c->schedule;
+  const int *rank_nodes = c->topology->rank_nodes;
+  bool rooted = copse_collective_rooted(s->collective);
+  int held = 0;
+  mpq_t *bandwidth;
+  char *inside;
+  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &bandwidth, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->topology->n_nodes, 1, &inside, c->err));
+  COPSE_DO(mark_bound_cut(c, cut, n, inside));
+  if (s->n_ranks == 1) return COPSE_OK; /* nothing has to move */
+  for (int r = 0; r < s->n_ranks; r++) held += inside[rank_nodes[r]];
+  if (held == 0 || held == s->n_ranks || (rooted && !inside[rank_nodes[s->root]]))
+    return refute(c, "the bound's cut separates nothing: it must hold %s and miss a rank",
+                  rooted ? "the root" : "a rank");
+  copse_verify_cut_bandwidth(c->topology, inside, entering, *bandwidth);
+  if (mpq_sgn(*bandwidth) == 0) return refute(c, "nothing leaves the bound's cut");
   if (rooted || any)
     mpq_set_ui(time, 1, 1);
   else
-    mpq_set_ui(time, (unsigned long)m.ranks_inside, (unsigned long)n_ranks);
+    mpq_set_ui(time, (unsigned long)held, (unsigned long)s->n_ranks);
   mpq_canonicalize(time);
-  mpq_div(time, time, m.bandwidth);
-out:
-  mpq_clear(m.bandwidth);
-  return status;
+  mpq_div(time, time, *bandwidth);
+  return COPSE_OK;
 }
 
-static copse_status check_bound(struct checker *c, struct copse_verify_report *report) {
+/* The sums of a COPSE_BOUND_FORESTS. */
+struct forest_bound {
+  char *inside;              /* [n_nodes] of the cut at hand */
+  mpq_t *leaving, *entering; /* [n_links] weights of the cuts that the link crosses */
+  mpq_t *around;             /* [n_ranks] weights of the cuts that hold the rank */
+  mpq_t *potential;          /* [n_nodes] */
+};
+
+static copse_status add_cut(struct copse_verify_checker *c, struct forest_bound *f, int index) {
+  const struct copse_schedule_cut *cut = &c->schedule->bound.cuts[index];
+  const struct copse_topology *t = c->topology;
+  mpq_t *crossed = cut->phase == COPSE_PHASE_REDUCE ? f->entering : f->leaving;
+  int ranks_inside = 0;
+  memset(f->inside, 0, (size_t)t->n_nodes);
+  for (int i = 0; i < cut->n_nodes; i++)
+    COPSE_DO(copse_verify_mark(c->label, index, node_id(c, cut->nodes[i]),
+                               c->node_of[cut->nodes[i]], f->inside, c->err));
+  if (cut->weight.num <= 0)
+    return refute(c, "cut %d of the bound: its weight is not positive", index);
+  mpq_t weight;
+  mpq_init(weight);
+  set_q(weight, cut->weight);
+  for (int r = 0; r < c->topology->n_ranks; r++) {
+    if (!f->inside[t->rank_nodes[r]]) continue;
+    ranks_inside++;
+    mpq_add(f->around[r], f->around[r], weight);
+  }
+  for (int e = 0; e < c->topology->n_links; e++) {
+    bool src = f->inside[t->links[e].src], dst = f->inside[t->links[e].dst];
+    if (cut->phase == COPSE_PHASE_REDUCE ? !src && dst : src && !dst)
+      mpq_add(crossed[e], crossed[e], weight);
+  }
+  mpq_clear(weight);
+  if (ranks_inside == 0 || ranks_inside == c->topology->n_ranks)
+    return refute(c, "cut %d of the bound separates nothing: it must hold a rank and miss one",
+                  index);
+  return COPSE_OK;
+}
+
+static copse_status set_potentials(struct copse_verify_checker *c, struct forest_bound *f) {
+  const struct copse_bound *bound = &c->schedule->bound;
+  const struct copse_topology *t = c->topology;
+  for (int i = 0; i < bound->n_potentials; i++) {
+    const char *id = c->schedule->nodes[bound->potentials[i].node];
+    int node = c->node_of[bound->potentials[i].node];
+    if (node < 0) return refute(c, "a potential names '%s', which the topology lacks", id);
+    if (t->nodes[node].rank >= 0) return refute(c, "a potential names '%s', which is a rank", id);
+    if (mpq_sgn(f->potential[node]) != 0) return refute(c, "'%s' has two potentials", id);
+    COPSE_DO(copse_verify_potential(t, c->label, node, c->err));
+    set_q(f->potential[node], bound->potentials[i].value);
+  }
+  return COPSE_OK;
+}
+
+/* sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])) */
+static void add_up(const struct copse_verify_checker *c, const struct forest_bound *f, mpq_t sum) {
+  mpq_t q, bandwidth;
+  mpq_inits(q, bandwidth, NULL);
+  for (int e = 0; e < c->topology->n_links; e++) {
+    const struct copse_link *link = &c->topology->links[e];
+    mpq_sub(q, f->potential[link->src], f->potential[link->dst]);
+    mpq_add(q, q, f->leaving[e]);
+    if (mpq_cmp(q, f->entering[e]) < 0) mpq_set(q, f->entering[e]);
+    set_q(bandwidth, link->bandwidth);
+    mpq_mul(q, q, bandwidth);
+    mpq_add(sum, sum, q);
+  }
+  mpq_clears(q, bandwidth, NULL);
+}
+
+/*
+ * The time that a COPSE_BOUND_FORESTS proves in this topology, by the formula of schedule.h,
+ * worked out from the certificate's cuts and potentials alone. COPSE_REFUTED where a cut names
+ * a node twice or one that is not there, holds no rank or misses none, where the weights around
+ * a rank add up to less than 1, or a potential is not a relay's, stands twice, or is there at or
+ * beside a switch that copies or adds.
+ */
+static copse_status forests_time(struct copse_verify_checker *c, mpq_t time) {
+  const struct copse_topology *t = c->topology;
+  struct forest_bound f;
+  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)t->n_nodes, 1, &f.inside, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, t->n_links, &f.leaving, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, t->n_links, &f.entering, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, t->n_ranks, &f.around, c->err));
+  COPSE_DO(copse_verify_rationals(&c->scratch, t->n_nodes, &f.potential, c->err));
+  for (int i = 0; i < c->schedule->bound.n_cuts; i++) COPSE_DO(add_cut(c, &f, i));
+  for (int r = 0; r < t->n_ranks; r++)
+    if (mpq_cmp_ui(f.around[r], 1, 1) < 0)
+      return refute(c, "the weights of the bound's cuts around rank %d add up to less than 1", r);
+  COPSE_DO(set_potentials(c, &f));
+  add_up(c, &f, time);
+  if (mpq_sgn(time) == 0) return refute(c, "nothing crosses the bound's cuts");
+  mpq_inv(time, time);
+  return COPSE_OK;
+}
+
+static copse_status check_bound(struct copse_verify_checker *c,
+                                struct copse_verify_report *report) {
   const struct copse_bound *bound = &c->schedule->bound;
   bool allreduce = c->schedule->collective == COPSE_ALLREDUCE;
-  bool phases = bound->kind == COPSE_BOUND_PHASES;
+  bool phases = bound->kind == COPSE_BOUND_PHASES, forests = bound->kind == COPSE_BOUND_FORESTS;
   bool entering = !allreduce && copse_collective_reduces(c->schedule->collective);
-  mpq_t time, second;
-  copse_status status;
-  mpq_inits(time, second, NULL);
+  mpq_t *times; /* of the bound, and of a second cut */
+  COPSE_DO(copse_verify_rationals(&c->scratch, 2, &times, c->err));
   if (c->schedule->collective == COPSE_ALLTOALL)
-    COPSE_TRY(
-        copse_verify_flow_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
-  else if (bound->kind == COPSE_BOUND_FORESTS)
-    COPSE_TRY(verify_forest_bound(c->schedule, c->topology, c->node_of, c->label, time, c->err));
+    COPSE_DO(copse_verify_flow_bound(c, times[0]));
+  else if (forests)
+    COPSE_DO(forests_time(c, times[0]));
   else
-    COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, entering, allreduce && !phases, time));
-  if (bound->kind == COPSE_BOUND_FORESTS && bound->n_cut > 0) /* says less, but must be a cut */
-    COPSE_TRY(cut_time(c, bound->cut, bound->n_cut, false, true, second));
+    COPSE_DO(cut_time(c, bound->cut, bound->n_cut, entering, allreduce && !phases, times[0]));
+  if (forests && bound->n_cut > 0) /* says less, but must be a cut */
+    COPSE_DO(cut_time(c, bound->cut, bound->n_cut, false, true, times[1]));
   if (phases) {
-    COPSE_TRY(cut_time(c, bound->reduce_cut, bound->n_reduce_cut, true, false, second));
-    mpq_add(time, time, second);
+    COPSE_DO(cut_time(c, bound->reduce_cut, bound->n_reduce_cut, true, false, times[1]));
+    mpq_add(times[0], times[0], times[1]);
   }
-  COPSE_TRY(copse_verify_get_q(time, c->label, &report->bound, c->err));
-  status = copse_verify_compare_bound(c->label, bound->time_per_GB, report->bound,
-                                      report->time_per_GB, c->err);
+  COPSE_DO(copse_verify_get_q(times[0], c->label, &report->bound, c->err));
   bool equal = copse_q_eq(report->time_per_GB, report->bound);
   report->phases_optimal = equal && phases;
-  report->forests_optimal = equal && bound->kind == COPSE_BOUND_FORESTS;
-  report->optimal = equal && !report->phases_optimal && !report->forests_optimal;
-out:
-  mpq_clears(time, second, NULL);
-  return status;
+  report->forests_optimal = equal && forests;
+  report->optimal = equal && !phases && !forests;
+  return copse_verify_compare_bound(c->label, bound->time_per_GB, report->bound,
+                                    report->time_per_GB, c->err);
 }
 
-static copse_status compare_topology(struct checker *c, struct copse_verify_report *report) {
+static copse_status check(struct copse_verify_checker *c, struct copse_verify_report *report) {
+  const struct copse_schedule *s = c->schedule;
+  const struct copse_topology *t = c->topology;
+  struct copse_arena *arena = &c->scratch.arena;
+  bool flows = s->collective == COPSE_ALLTOALL;
   char sha256[COPSE_SHA256_HEX];
-  copse_status status = copse_topology_sha256(c->topology, sha256, c->err);
-  report->same_topology = status == COPSE_OK && strcmp(sha256, c->schedule->topology_sha256) == 0;
-  return status;
+  COPSE_DO(copse_arena_array(arena, (size_t)s->n_nodes, sizeof(int), &c->node_of, c->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)t->n_links, sizeof(int), &c->last_tree, c->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)s->n_ranks, 1, &c->reached, c->err));
+  COPSE_DO(copse_topology_sha256(t, sha256, c->err));
+  report->same_topology = strcmp(sha256, s->topology_sha256) == 0;
+  COPSE_DO(check_ranks(c));
+  COPSE_DO(check_switches(c));
+  if (flows && s->n_rotations > 1) return refute(c, "an alltoall has at most one rotation");
+  COPSE_DO(copse_verify_symmetry_make(c));
+  for (int i = 0; i < s->n_trees; i++) COPSE_DO(check_tree(c, i));
+  COPSE_DO(flows ? copse_verify_flows(c) : check_all_shares(c));
+  COPSE_DO(copse_verify_spread(c, c->symmetry.links, t->n_links, c->loads));
+  COPSE_DO(check_time(c, report));
+  return check_bound(c, report);
 }
 
 copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
                                          const struct copse_topology *topology, const char *label,
                                          struct copse_verify_report *report, mpq_t *loads,
                                          struct copse_err *err) {
-  struct checker c = {
+  struct copse_verify_checker c = {
       .schedule = schedule, .topology = topology, .label = label, .loads = loads, .err = err};
-  size_t links = (size_t)topology->n_links;
-  copse_status status;
   *report = (struct copse_verify_report){0};
-  COPSE_TRY(copse_arena_array(&c.scratch, (size_t)schedule->n_nodes, sizeof(int), &c.node_of, err));
-  COPSE_TRY(copse_arena_array(&c.scratch, links, sizeof(int), &c.last_tree, err));
-  COPSE_TRY(copse_arena_array(&c.scratch, (size_t)schedule->n_ranks, 1, &c.reached, err));
-  COPSE_TRY(compare_topology(&c, report));
-  COPSE_TRY(check_ranks(&c));
-  COPSE_TRY(check_switches(&c));
-  if (schedule->collective != COPSE_ALLTOALL)
-    COPSE_TRY(copse_verify_symmetry_make(schedule, topology, c.node_of, label, &c.symmetry, err));
-  for (int t = 0; t < schedule->n_trees; t++) COPSE_TRY(check_tree(&c, t));
-  if (schedule->collective == COPSE_ALLTOALL)
-    COPSE_TRY(copse_verify_flows(schedule, topology, c.node_of, label, c.loads, err));
-  else
-    COPSE_TRY(check_all_shares(&c));
-  COPSE_TRY(
-      copse_verify_spread(&c.symmetry, c.symmetry.links, topology->n_links, c.loads, label, err));
-  COPSE_TRY(check_time(&c, report));
-  COPSE_TRY(check_bound(&c, report));
-out:
-  copse_arena_free(&c.scratch);
-  copse_verify_symmetry_free(&c.symmetry);
+  copse_status status = check(&c, report);
+  copse_verify_scratch_free(&c.scratch);
   return status;
 }
 
 copse_status copse_verify_schedule(const struct copse_schedule *schedule,
                                    const struct copse_topology *topology, const char *label,
                                    struct copse_verify_report *report, struct copse_err *err) {
-  mpq_t *loads = copse_verify_rationals(topology->n_links);
-  if (!loads) return copse_fail_nomem(err);
-  copse_status status = copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
-  copse_verify_rationals_free(loads, topology->n_links);
+  struct copse_verify_scratch scratch = {0};
+  mpq_t *loads;
+  copse_status status = copse_verify_rationals(&scratch, topology->n_links, &loads, err);
+  if (status == COPSE_OK)
+    status = copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
+  copse_verify_scratch_free(&scratch);
   return status;
 }

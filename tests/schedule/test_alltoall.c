@@ -208,10 +208,11 @@ static struct copse_topology *cluster(int hosts, int gpus, int odd_bandwidth) {
 START_TEST(a_rotation_of_hosts_is_found_proved_and_changes_nothing) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_permutation rotation;
+  struct copse_arena arena = {0};
   struct copse_topology *t = cluster(5, 3, 25);
-  ASSERT_OK(copse_topology_host_rotation(t, &rotation, &err), &err);
+  ASSERT_OK(copse_topology_host_rotation(t, &arena, &rotation, &err), &err);
   ck_assert_int_eq(rotation.order, 5);
-  free((int *)(uintptr_t)rotation.image);
+  copse_arena_free(&arena);
   struct copse_schedule *with = solve(t, (struct copse_solve_options){.collective = 0});
   struct copse_schedule *without = solve(t, (struct copse_solve_options){.no_symmetry = true});
   ck_assert(copse_q_eq(with->time_per_GB, without->time_per_GB));
@@ -222,9 +223,10 @@ START_TEST(a_rotation_of_hosts_is_found_proved_and_changes_nothing) {
   copse_schedule_free(without);
   copse_topology_free(t);
   t = cluster(5, 3, 24); /* one NIC is slower: the hosts are not alike */
-  ASSERT_OK(copse_topology_host_rotation(t, &rotation, &err), &err);
+  ASSERT_OK(copse_topology_host_rotation(t, &arena, &rotation, &err), &err);
   ck_assert_int_eq(rotation.order, 1);
   ck_assert_ptr_null(rotation.image);
+  copse_arena_free(&arena);
   copse_topology_free(t);
 }
 END_TEST

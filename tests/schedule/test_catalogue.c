@@ -10,7 +10,7 @@
 #include "schedule/solve/solve.h"
 #include "support/oracle.h"
 #include "support/support.h"
-#include "topology/input/catalogue.h"
+#include "topology/topology.h"
 
 static const char *const folders[] = {"topologies", NULL};
 static struct copse_catalogue catalogue;

@@ -330,10 +330,11 @@ START_TEST(the_image_of_a_schedule_is_one_for_the_turned_fabric) {
   struct copse_schedule *s, *turned;
   struct copse_verify_report report;
   struct copse_permutation rotation;
+  struct copse_arena arena = {0};
   const char **ids;
   ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:4@100 nics:4@25 rails", NULL, &whole, &err),
             &err);
-  ASSERT_OK(copse_topology_host_rotation(whole, &rotation, &err), &err);
+  ASSERT_OK(copse_topology_host_rotation(whole, &arena, &rotation, &err), &err);
   ck_assert_int_eq(rotation.order, 3);
   struct copse_fault down[] = {{"h0.nic1", COPSE_Q_ZERO}, {"h1.nic1", COPSE_Q_ZERO}};
   for (int i = 0; i < 2; i++)
@@ -359,7 +360,7 @@ START_TEST(the_image_of_a_schedule_is_one_for_the_turned_fabric) {
   for (int i = 0; i < 2; i++) copse_topology_free(left[i]);
   copse_topology_free(whole);
   free(ids);
-  free((int *)(uintptr_t)rotation.image);
+  copse_arena_free(&arena);
 }
 END_TEST
 

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/types.h"
-#include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
-#include "schedule/solve/groups.h"
+#include "schedule/solve/instance.h"
+#include "schedule/solve/solve.h"
 #include "verify/groups.h"
 #include "support/oracle.h"
 #include "support/oracle_groups.h"
@@ -510,14 +510,14 @@ static int check_symmetries(const struct copse_topology *t, const struct copse_g
 
 static int orbits_left(const char *spec, const char *list) {
   struct copse_topology *t = synthetic(spec);
-  struct copse_permutation *found;
+  struct copse_symmetry found;
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_group *groups;
-  int n, n_found;
+  int n;
   ASSERT_OK(parse(t, list, &groups, &n, &err), &err);
-  ASSERT_OK(copse_groups_symmetries(t, groups, n, &found, &n_found, &err), &err);
-  int left = check_symmetries(t, groups, n, found, n_found);
-  copse_groups_symmetries_free(found, n_found);
+  ASSERT_OK(copse_groups_symmetries(t, groups, n, &found, &err), &err);
+  int left = check_symmetries(t, groups, n, found.generators, found.n_others);
+  copse_symmetry_free(&found);
   copse_group_list_free(groups, n);
   copse_topology_free(t);
   return left;

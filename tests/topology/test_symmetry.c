@@ -497,19 +497,20 @@ START_TEST(rotations_of_hosts_are_proved) {
   struct copse_topology *t = synthetic("hosts:6 gpus:2@300 nics:2@25 rails");
   struct copse_topology *shuffled = copse_test_shuffled(t, &state, false);
   struct copse_permutation by;
-  ASSERT_OK(copse_topology_host_rotation(t, &by, &err), &err);
+  struct copse_arena arena = {0};
+  ASSERT_OK(copse_topology_host_rotation(t, &arena, &by, &err), &err);
   ck_assert_int_eq(by.order, 6);
   check_generator(t, &by);
   for (int r = 0; r < 12; r++)
     ck_assert_int_eq(t->nodes[by.image[t->rank_nodes[r]]].rank, (r + 2) % 12);
-  free((int *)(uintptr_t)by.image);
-  ASSERT_OK(copse_topology_host_rotation(shuffled, &by, &err), &err);
+  copse_arena_free(&arena);
+  ASSERT_OK(copse_topology_host_rotation(shuffled, &arena, &by, &err), &err);
   ck_assert_int_eq(by.order, 1);
   ck_assert_ptr_null(by.image);
-  ASSERT_OK(copse_topology_rotation(shuffled, &by, &err), &err);
+  ASSERT_OK(copse_topology_rotation(shuffled, &arena, &by, &err), &err);
   ck_assert_int_gt(by.order, 1);
   check_generator(shuffled, &by);
-  free((int *)(uintptr_t)by.image);
+  copse_arena_free(&arena);
   copse_topology_free(shuffled);
   copse_topology_free(t);
 }

@@ -23,12 +23,17 @@ struct build {
   struct copse_concurrent result;
   int64_t *reduced; /* the demand divided by its greatest common divisor, NULL: uniform */
   int64_t m;        /* M in units of the reduced demand */
-  struct copse_permutation rotation;
+  struct copse_permutation rotation; /* in the schedule's arena */
+  /* within a part of the links */
+  const struct copse_joint_part *part;
+  struct copse_schedule_flow *flows;
+  int *sources; /* nodes of all ranks but the sink */
   struct copse_err *err;
 };
 
-static void *take(struct build *b, size_t n, size_t size) {
-  return copse_arena_alloc(&b->schedule->arena, n ? n : 1, size);
+/* n things of a size, in the schedule's arena. */
+static copse_status take(struct build *b, size_t n, size_t size, void *out) {
+  return copse_arena_array(&b->schedule->arena, n, size, out, b->err);
 }
 
 static copse_status solve_flow(struct build *b) {
@@ -56,8 +61,8 @@ static copse_status set_lengths(struct build *b) {
   struct copse_bound *bound = &b->schedule->bound;
   int n = 0;
   for (int e = 0; e < t->n_links; e++) n += b->result.lengths[e] > 0;
-  struct copse_schedule_length *lengths = take(b, (size_t)n, sizeof *lengths);
-  if (!lengths) return copse_fail_nomem(b->err);
+  struct copse_schedule_length *lengths;
+  COPSE_DO(take(b, (size_t)n, sizeof *lengths, &lengths));
   bound->kind = COPSE_BOUND_LENGTHS;
   bound->lengths = lengths;
   for (int e = 0; e < t->n_links; e++)
@@ -68,35 +73,34 @@ static copse_status set_lengths(struct build *b) {
   return COPSE_OK;
 }
 
-static copse_status fill_path(struct build *b, const struct copse_concurrent_path *from,
-                              struct copse_schedule_path *to) {
-  int *nodes = take(b, (size_t)from->n_nodes, sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(b->err);
-  memcpy(nodes, from->nodes, (size_t)from->n_nodes * sizeof *nodes);
-  /* the solver has seen to it that this product fits */
-  COPSE_DO(copse_q_make(from->amount, b->m * b->result.whole, &to->weight, b->err));
-  to->nodes = nodes;
-  to->n_nodes = from->n_nodes;
+/* Adds a path of amount / whole of M; each run of one pair is a flow. */
+static copse_status add_path(struct build *b, int src, int dst, int64_t amount, int64_t whole,
+                             struct copse_schedule_path *path) {
+  int n = b->schedule->n_flows;
+  struct copse_schedule_flow *last = b->flows + n - 1;
+  COPSE_DO(copse_q_make(amount, whole, &path->weight, b->err));
+  if (n > 0 && last->src == src && last->dst == dst)
+    last->n_paths++;
+  else
+    b->flows[b->schedule->n_flows++] = (struct copse_schedule_flow){src, dst, 1, path};
   return COPSE_OK;
 }
 
-/* Paths come by pair: each run of one pair is a flow. */
 static copse_status set_flows(struct build *b) {
   const struct copse_concurrent *r = &b->result;
-  struct copse_schedule_path *paths = take(b, (size_t)r->n_paths, sizeof *paths);
-  struct copse_schedule_flow *flows = take(b, (size_t)r->n_paths, sizeof *flows);
-  if (!paths || !flows) return copse_fail_nomem(b->err);
+  int64_t whole = b->m * r->whole; /* the solver has seen to it that this product fits */
+  struct copse_schedule_path *paths;
+  COPSE_DO(take(b, (size_t)r->n_paths, sizeof *paths, &paths));
+  COPSE_DO(take(b, (size_t)r->n_paths, sizeof *b->flows, &b->flows));
   for (int i = 0; i < r->n_paths; i++) {
     const struct copse_concurrent_path *p = &r->paths[i];
-    struct copse_schedule_flow *last = flows + b->schedule->n_flows - 1;
-    COPSE_DO(fill_path(b, p, &paths[i]));
-    if (b->schedule->n_flows > 0 && last->src == p->source && last->dst == p->sink)
-      last->n_paths++;
-    else
-      flows[b->schedule->n_flows++] =
-          (struct copse_schedule_flow){p->source, p->sink, 1, &paths[i]};
+    int *nodes;
+    COPSE_DO(take(b, (size_t)p->n_nodes, sizeof *nodes, &nodes));
+    paths[i].nodes = memcpy(nodes, p->nodes, (size_t)p->n_nodes * sizeof *nodes);
+    paths[i].n_nodes = p->n_nodes;
+    COPSE_DO(add_path(b, p->source, p->sink, p->amount, whole, &paths[i]));
   }
-  b->schedule->flows = flows;
+  b->schedule->flows = b->flows;
   return COPSE_OK;
 }
 
@@ -118,8 +122,8 @@ static copse_status set_demand(struct build *b) {
   size_t n = (size_t)b->topology->n_ranks * (size_t)b->topology->n_ranks;
   b->m = b->topology->n_ranks;
   if (!b->options->demand) return COPSE_OK;
-  int64_t *copy = take(b, n, sizeof *copy);
-  if (!copy) return copse_fail_nomem(b->err);
+  int64_t *copy;
+  COPSE_DO(take(b, n, sizeof *copy, &copy));
   memcpy(copy, b->options->demand, n * sizeof *copy);
   b->schedule->demand = copy;
   int64_t common = 0;
@@ -131,12 +135,10 @@ static copse_status set_demand(struct build *b) {
 }
 
 static copse_status set_rotation(struct build *b) {
-  int *image = take(b, (size_t)b->topology->n_nodes, sizeof *image);
-  struct copse_permutation *rotation = take(b, 1, sizeof *rotation);
+  struct copse_permutation *rotation;
   if (b->rotation.order == 1) return COPSE_OK;
-  if (!image || !rotation) return copse_fail_nomem(b->err);
-  memcpy(image, b->rotation.image, (size_t)b->topology->n_nodes * sizeof *image);
-  *rotation = (struct copse_permutation){.order = b->rotation.order, .image = image};
+  COPSE_DO(take(b, 1, sizeof *rotation, &rotation));
+  *rotation = b->rotation;
   b->schedule->rotations = rotation;
   b->schedule->n_rotations = 1;
   if (b->topology->n_ranks > COPSE_LISTED_FLOWS_RANKS) return COPSE_OK;
@@ -146,9 +148,10 @@ static copse_status set_rotation(struct build *b) {
 /* Where all flows are listed a rotation of hosts is taken for granted or left: without one the
  * programme is small, and its paths as good. */
 static copse_status find_rotation(struct build *b) {
+  struct copse_arena *arena = &b->schedule->arena;
   if (b->topology->n_ranks > COPSE_LISTED_FLOWS_RANKS)
-    return copse_topology_rotation(b->topology, &b->rotation, b->err);
-  return copse_topology_host_rotation(b->topology, &b->rotation, b->err);
+    return copse_topology_rotation(b->topology, arena, &b->rotation, b->err);
+  return copse_topology_host_rotation(b->topology, arena, &b->rotation, b->err);
 }
 
 copse_status copse_solve_alltoall(const struct copse_topology *topology,
@@ -182,42 +185,26 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
 out:
   copse_concurrent_free(&b.result);
   copse_instance_free(&b.instance);
-  free((int *)(uintptr_t)b.rotation.image);
   free(b.reduced);
   return status;
 }
 
-struct exchange {
-  const struct copse_topology *topology;
-  const struct copse_solve_part *part;
-  struct copse_schedule *schedule;
-  struct copse_instance instance;
-  struct copse_schedule_flow *flows;
-  int *sources; /* nodes of all ranks but the sink */
-  struct copse_err *err;
-};
+/* ---- within a part of the links ------------------------------------------------------------ */
 
-/* Paths come by source: each run of one source is a flow. */
-static copse_status add_flows(struct exchange *b, int sink, const struct copse_gather_path *from,
+static copse_status add_paths(struct build *b, int sink, const struct copse_gather_path *from,
                               size_t n) {
-  struct copse_schedule *s = b->schedule;
-  struct copse_schedule_path *paths = copse_arena_alloc(&s->arena, n, sizeof *paths);
-  if (!paths) return copse_fail_nomem(b->err);
+  struct copse_schedule_path *paths;
+  COPSE_DO(take(b, n, sizeof *paths, &paths));
   for (size_t i = 0; i < n; i++) {
     int src = b->topology->nodes[b->sources[from[i].source]].rank;
-    struct copse_schedule_flow *last = b->flows + s->n_flows - 1;
     paths[i].nodes = from[i].nodes;
     paths[i].n_nodes = from[i].n_nodes;
-    COPSE_DO(copse_q_make(from[i].amount, b->part->whole, &paths[i].weight, b->err));
-    if (i > 0 && last->src == src)
-      last->n_paths++;
-    else
-      b->flows[s->n_flows++] = (struct copse_schedule_flow){src, sink, 1, &paths[i]};
+    COPSE_DO(add_path(b, src, sink, from[i].amount, b->part->whole, &paths[i]));
   }
   return COPSE_OK;
 }
 
-static copse_status fill_sink(struct exchange *b, int sink) {
+static copse_status fill_sink(struct build *b, int sink) {
   const struct copse_topology *t = b->topology;
   struct copse_gather_path *paths = NULL;
   size_t n;
@@ -228,18 +215,17 @@ static copse_status fill_sink(struct exchange *b, int sink) {
   COPSE_TRY(copse_gather_paths(&b->instance.network, b->part->exchange[sink], b->sources, n_sources,
                                b->part->whole / t->n_ranks, t->rank_nodes[sink],
                                &b->schedule->arena, &paths, &n, b->err));
-  status = add_flows(b, sink, paths, n);
+  status = add_paths(b, sink, paths, n);
 out:
   free(paths);
   return status;
 }
 
-static copse_status fill_exchange(struct exchange *b) {
+static copse_status fill_exchange(struct build *b) {
   size_t n = (size_t)b->topology->n_ranks;
   COPSE_DO(copse_instance_scale(b->topology, &b->instance, b->err));
   COPSE_DO(copse_calloc(n, sizeof *b->sources, &b->sources, b->err));
-  b->flows = copse_arena_alloc(&b->schedule->arena, n * n, sizeof *b->flows);
-  if (!b->flows) return copse_fail_nomem(b->err);
+  COPSE_DO(take(b, n * n, sizeof *b->flows, &b->flows));
   for (int r = 0; r < b->topology->n_ranks; r++) COPSE_DO(fill_sink(b, r));
   b->schedule->flows = b->flows;
   return copse_flow_time(b->topology, b->flows, b->schedule->n_flows, &b->schedule->time_per_GB,
@@ -248,13 +234,13 @@ static copse_status fill_exchange(struct exchange *b) {
 
 copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
                                           const struct copse_solve_options *options,
-                                          const struct copse_solve_part *part,
+                                          const struct copse_joint_part *part,
                                           struct copse_schedule **out,
                                           struct copse_solve_seconds *seconds,
                                           struct copse_err *err) {
   struct copse_solve_options bound_only = *options;
   struct copse_solve_seconds bound_seconds;
-  struct exchange b = {.topology = topology, .part = part, .err = err};
+  struct build b = {.topology = topology, .part = part, .err = err};
   copse_status status;
   *out = NULL;
   bound_only.bound_only = true;

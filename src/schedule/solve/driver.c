@@ -1,18 +1,565 @@
 /*
- * From options to a schedule: phases of equal shares, each at its optimum (phases.h), then what may
- * be faster for an allreduce: unequal shares, and switches that copy or add; and where a tolerance
- * is given, whether the trees are within it.
+ * From options to a schedule. Trees: each phase as the solver's forest, exactly optimal, the
+ * optimum with its certificate, then what may be faster for an allreduce: unequal shares, and
+ * switches that copy or add; and where a tolerance is given, whether the trees are within it. An
+ * alltoall has its flows (alltoall.c).
+ *
+ *   topology -> instance (a network per phase) -> forest -> trees, time | cuts, bound
+ *
+ * A reduce phase is a broadcast on the network with links turned around.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "base/graph.h"
 #include "base/types.h"
 #include "schedule/loads.h"
-#include "schedule/solve/phases.h"
+#include "schedule/solve/instance.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/shares.h"
 #include "schedule/solve/solve.h"
 #include "schedule/solve/switches.h"
+#include "schedule/solve/trees.h"
+#include "solver/policy.h"
+#include "solver/trees/forest.h"
+
+/* One phase as solved: a broadcast forest, on the reversed graph for a reduce phase. */
+struct phase {
+  struct copse_instance instance;
+  struct copse_forest forest;
+  bool used;
+};
+
+struct solving {
+  const struct copse_topology *topology;
+  const struct copse_solve_options *options;
+  struct copse_schedule *schedule;
+  struct phase broadcast, reduce;
+  struct copse_symmetry symmetry;    /* none for one root */
+  int *sinks, n_sinks;               /* of it: the first rank's node of each orbit */
+  bool orbit_trees;                  /* trees of base roots are made, */
+  bool compact;                      /* and all that is listed in the end */
+  struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
+  bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
+  struct copse_solve_seconds *seconds;
+  struct copse_arena scratch;
+  struct copse_err *err;
+};
+
+/* ---- beginning and end --------------------------------------------------------------------- */
+
+static void free_phases(struct solving *b) {
+  copse_forest_free(&b->broadcast.forest);
+  copse_forest_free(&b->reduce.forest);
+  copse_instance_free(&b->broadcast.instance);
+  copse_instance_free(&b->reduce.instance);
+  b->broadcast = b->reduce = (struct phase){0};
+}
+
+static void release(struct solving *b) {
+  free_phases(b);
+  copse_symmetry_free(&b->symmetry);
+  copse_arena_free(&b->scratch);
+  copse_schedule_free(b->schedule);
+}
+
+/* n things of a size, in the schedule's arena. */
+static copse_status take(struct solving *b, int n, size_t size, void *out) {
+  return copse_arena_array(&b->schedule->arena, (size_t)n, size, out, b->err);
+}
+
+/* Of what topology, and whose ranks. */
+static copse_status describe(struct solving *b) {
+  struct copse_schedule *schedule = b->schedule;
+  const struct copse_topology *topology = b->topology;
+  char sha256[COPSE_SHA256_HEX];
+  const char **ids;
+  int *ranks;
+  COPSE_DO(copse_topology_sha256(topology, sha256, b->err));
+  COPSE_DO(take(b, topology->n_nodes, sizeof *ids, &ids));
+  COPSE_DO(take(b, topology->n_ranks, sizeof *ranks, &ranks));
+  COPSE_DO(copse_arena_text(&schedule->arena, topology->name, &schedule->topology_name, b->err));
+  COPSE_DO(copse_arena_text(&schedule->arena, sha256, &schedule->topology_sha256, b->err));
+  for (int i = 0; i < topology->n_nodes; i++)
+    COPSE_DO(copse_arena_text(&schedule->arena, topology->nodes[i].id, &ids[i], b->err));
+  memcpy(ranks, topology->rank_nodes, (size_t)topology->n_ranks * sizeof *ranks);
+  schedule->collective = b->options->collective;
+  schedule->root = b->options->root;
+  schedule->nodes = ids;
+  schedule->n_nodes = topology->n_nodes;
+  schedule->rank_nodes = ranks;
+  schedule->n_ranks = topology->n_ranks;
+  schedule->others_excluded = topology->others_excluded;
+  return COPSE_OK;
+}
+
+static copse_status check_options(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  struct copse_err *err) {
+  const char *name = copse_collective_name(options->collective);
+  if (options->collective == COPSE_ALLTOALL && options->k > 0)
+    return copse_fail(err, COPSE_INVALID, "an alltoall has flows, not k trees");
+  if (options->collective != COPSE_ALLTOALL && (options->demand || options->no_forward))
+    return copse_fail(err, COPSE_INVALID, "a demand or no-forward is for alltoall");
+  if (copse_collective_rooted(options->collective)) {
+    if (options->root < 0 || options->root >= topology->n_ranks)
+      return copse_fail(err, COPSE_INVALID, "%s needs a root from 0 to %d", name,
+                        topology->n_ranks - 1);
+  } else if (options->root >= 0) {
+    return copse_fail(err, COPSE_INVALID, "%s has no root", name);
+  }
+  if (options->k < 0 || options->k > (1 << 20))
+    return copse_fail(err, COPSE_INVALID, "k must be from 1 to %d", 1 << 20);
+  return COPSE_OK;
+}
+
+/* Checks the options and makes the schedule, named and otherwise empty. */
+static copse_status start(struct solving *b) {
+  COPSE_DO(check_options(b->topology, b->options, b->err));
+  COPSE_DO(copse_calloc(1, sizeof *b->schedule, &b->schedule, b->err));
+  return describe(b);
+}
+
+/* ---- phases of equal shares ---------------------------------------------------------------- */
+
+static copse_status refuse_unreached(const struct solving *b, const struct phase *phase,
+                                     bool reversed) {
+  const struct copse_topology *topology = b->topology;
+  const struct copse_optimum *optimum = &phase->forest.optimum;
+  int from = -1, to = topology->nodes[optimum->unreached].rank;
+  for (int i = 0; i < phase->instance.network.n_roots && from < 0; i++) {
+    int node = phase->instance.network.roots[i].node;
+    if (optimum->in_cut[node]) from = topology->nodes[node].rank;
+  }
+  if (reversed) {
+    int t = from;
+    from = to;
+    to = t;
+  }
+  return copse_fail_at(b->err, COPSE_INFEASIBLE, b->options->label, 0,
+                       "rank %d (%s) can't be reached from rank %d (%s)", to,
+                       topology->nodes[topology->rank_nodes[to]].id, from,
+                       topology->nodes[topology->rank_nodes[from]].id);
+}
+
+/* Symmetries, where every rank is a root of the same weight: one flow for each orbit of ranks. */
+static copse_status find_symmetry(struct solving *b) {
+  const struct copse_topology *t = b->topology;
+  const struct copse_symmetry *found = &b->symmetry;
+  size_t n = (size_t)t->n_ranks;
+  int *orbit;
+  COPSE_DO(copse_topology_symmetry(t, &b->symmetry, b->err));
+  COPSE_DO(copse_arena_array(&b->scratch, n, sizeof *orbit, &orbit, b->err));
+  COPSE_DO(copse_arena_array(&b->scratch, n, sizeof *b->sinks, &b->sinks, b->err));
+  copse_sets_init(orbit, t->n_ranks);
+  for (int g = 0; g < found->n + found->n_others; g++)
+    for (int r = 0; r < t->n_ranks; r++)
+      copse_sets_unite(orbit, r, t->nodes[found->generators[g].image[t->rank_nodes[r]]].rank);
+  for (int r = 0; r < t->n_ranks; r++)
+    if (orbit[r] == r) b->sinks[b->n_sinks++] = t->rank_nodes[r];
+  return COPSE_OK;
+}
+
+/* One of them. `reversed`: links turned around. */
+static copse_status solve_phase(struct solving *b, bool reversed, struct phase *phase) {
+  const struct copse_solve_options *o = b->options;
+  const struct copse_network_symmetry symmetry = {b->symmetry.n, b->symmetry.generators};
+  struct copse_forest_options options = {.k = o->k,
+                                         .bound_only = o->bound_only,
+                                         .progress = o->progress,
+                                         .trust_from = o->trust_from,
+                                         .symmetry = b->orbit_trees ? &symmetry : NULL,
+                                         .multiple = b->compact};
+  phase->used = true;
+  COPSE_DO(copse_instance_make(b->topology, o->label, o->root, reversed, &phase->instance, b->err));
+  phase->instance.network.threads = o->threads;
+  phase->instance.network.sinks = b->sinks;
+  phase->instance.network.n_sinks = b->n_sinks;
+  COPSE_DO(copse_forest_solve(&phase->instance.network, &options, &phase->forest, b->err));
+  b->seconds->optimum += phase->forest.seconds_optimum;
+  b->seconds->split += phase->forest.seconds_split;
+  b->seconds->pack += phase->forest.seconds_pack;
+  if (phase->forest.optimum.x.num == 0 && b->topology->n_ranks > 1)
+    return refuse_unreached(b, phase, reversed);
+  return COPSE_OK;
+}
+
+static bool all_orbit_trees(const struct solving *b) {
+  return (!b->broadcast.used || b->broadcast.forest.base_only) &&
+         (!b->reduce.used || b->reduce.forest.base_only);
+}
+
+/* Listed trees of so many ranks don't fit any memory: better said than tried. */
+static copse_status check_listed(const struct solving *b) {
+  if (b->compact || b->options->bound_only || b->options->root >= 0 ||
+      b->topology->n_ranks <= COPSE_LISTED_RANKS)
+    return COPSE_OK;
+  return copse_fail(b->err, COPSE_NOMEM,
+                    "no symmetric trees are known for these %d ranks, and more than %d are not "
+                    "listed one by one; --bound-only has the optimum and its proof",
+                    b->topology->n_ranks, COPSE_LISTED_RANKS);
+}
+
+static copse_status solve_used_phases(struct solving *b) {
+  copse_collective collective = b->options->collective;
+  bool reduces = copse_collective_reduces(collective);
+  COPSE_DO(check_listed(b));
+  if (copse_collective_broadcasts(collective) || b->mirrored)
+    COPSE_DO(solve_phase(b, false, &b->broadcast));
+  if (reduces && !b->mirrored) COPSE_DO(solve_phase(b, true, &b->reduce));
+  return COPSE_OK;
+}
+
+/* The smallest k whose best phase is within the options' tolerance; 0 (exact) if none is. */
+static copse_status smallest_k(const struct solving *b, bool reversed, int64_t *k) {
+  const struct copse_solve_options *o = b->options;
+  struct copse_instance instance = {0};
+  struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
+  struct copse_scale exact;
+  struct copse_q limit, loss, u;
+  int64_t *capacities = NULL;
+  copse_status status;
+  *k = 0;
+  COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &instance, b->err));
+  COPSE_TRY(copse_calloc((size_t)b->topology->n_links, sizeof *capacities, &capacities, b->err));
+  COPSE_TRY(copse_optimum_find(&instance.network, o->progress, &optimum, b->err));
+  if (optimum.x.num == 0) goto out; /* the phase itself says who can't be reached */
+  COPSE_TRY(copse_optimum_scale(&instance.network, optimum.x, &exact, b->err));
+  COPSE_TRY(copse_q_add(COPSE_Q_ONE, o->tolerance, &limit, b->err));
+  for (int64_t tried = 1; tried < exact.k && tried <= COPSE_TRIED_K && *k == 0; tried++) {
+    COPSE_TRY(copse_optimum_fixed_k(&instance.network, optimum.x, tried, &u, capacities, b->err));
+    COPSE_TRY(copse_q_mul(u, optimum.x, &loss, b->err)); /* time over the optimum: U x / k */
+    COPSE_TRY(copse_q_div(loss, (struct copse_q){tried, 1}, &loss, b->err));
+    if (copse_q_cmp(loss, limit) <= 0) *k = tried;
+    copse_progress_report(o->progress, "k", tried, exact.k);
+  }
+out:
+  free(capacities);
+  copse_optimum_free(&optimum);
+  copse_instance_free(&instance);
+  return status;
+}
+
+/* Whether every link has an opposite of the same bandwidth, and switches' multicast and
+ * aggregation go together: then the reversed problem is the same problem. */
+static bool is_symmetric(const struct copse_topology *topology) {
+  for (int i = 0; i < topology->n_links; i++) {
+    const struct copse_link *link = &topology->links[i];
+    int back = copse_topology_find_link(topology, link->dst, link->src);
+    if (back < 0 || !copse_q_eq(topology->links[back].bandwidth, link->bandwidth)) return false;
+  }
+  for (int i = 0; i < topology->n_nodes; i++)
+    if (topology->nodes[i].multicast != topology->nodes[i].aggregation) return false;
+  return true;
+}
+
+static copse_status solve_phases(struct solving *b) {
+  copse_collective collective = b->options->collective;
+  bool reduces = copse_collective_reduces(collective);
+  b->mirrored = reduces && is_symmetric(b->topology);
+  if (b->options->tolerance.num > 0 && b->options->k == 0 && !b->options->bound_only) {
+    bool reversed = !copse_collective_broadcasts(collective) && !b->mirrored;
+    b->chosen = *b->options;
+    COPSE_DO(smallest_k(b, reversed, &b->chosen.k));
+    b->options = &b->chosen;
+  }
+  double start = copse_clock_seconds();
+  if (!b->options->no_symmetry && b->options->root < 0) COPSE_DO(find_symmetry(b));
+  b->seconds->orbits = b->n_sinks;
+  b->seconds->optimum += copse_clock_seconds() - start;
+  b->orbit_trees =
+      b->symmetry.n > 0 && !b->options->bound_only && !b->options->in_network &&
+      (b->options->compact || b->topology->n_ranks >= copse_trust_from(b->options->trust_from));
+  b->compact = b->orbit_trees && (b->options->compact || b->topology->n_ranks > COPSE_LISTED_RANKS);
+  COPSE_DO(solve_used_phases(b));
+  if (b->orbit_trees && !all_orbit_trees(b)) { /* all phases have base roots, or none has */
+    b->orbit_trees = b->compact = false;
+    free_phases(b);
+    COPSE_DO(solve_used_phases(b));
+  }
+  const struct phase *any = b->broadcast.used ? &b->broadcast : &b->reduce;
+  b->schedule->k = any->forest.k;
+  return COPSE_OK;
+}
+
+/* ---- trees and bound ----------------------------------------------------------------------- */
+
+/* What one tree carries of the data: 1 / (k * weights of the roots). */
+static copse_status tree_unit(const struct phase *phase, struct copse_q *unit,
+                              struct copse_err *err) {
+  int64_t whole = 0;
+  for (int i = 0; i < phase->instance.network.n_roots; i++)
+    whole += phase->instance.network.roots[i].weight; /* the solver's sums fit */
+  if (copse_mul_overflows(phase->forest.k, whole, &whole))
+    return copse_fail(err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
+  *unit = (struct copse_q){1, whole};
+  return COPSE_OK;
+}
+
+static copse_status make_trees(struct solving *b) {
+  copse_collective collective = b->options->collective;
+  for (int turn = 1; turn >= 0; turn--) {
+    const struct phase *phase = turn && !b->mirrored ? &b->reduce : &b->broadcast;
+    struct copse_q unit;
+    if (!(turn ? copse_collective_reduces(collective) : copse_collective_broadcasts(collective)))
+      continue;
+    COPSE_DO(tree_unit(phase, &unit, b->err));
+    COPSE_DO(copse_add_trees(b->topology, &phase->forest, b->topology->n_ranks, turn, unit,
+                             b->schedule, b->err));
+  }
+  return COPSE_OK;
+}
+
+/* Makes the schedule a compact one, of trees that are those of base roots: its time_per_GB becomes
+ * that of all images. */
+static copse_status set_rotations(struct solving *b) {
+  struct copse_schedule *schedule = b->schedule;
+  const struct copse_symmetry *from = &b->symmetry;
+  struct copse_permutation *rotations;
+  COPSE_DO(take(b, from->n, sizeof *rotations, &rotations));
+  for (int g = 0; g < from->n; g++)
+    COPSE_DO(copse_permutation_copy(&schedule->arena, from->generators[g], b->topology->n_nodes, 0,
+                                    &rotations[g], b->err));
+  schedule->rotations = rotations;
+  schedule->n_rotations = from->n;
+  return copse_template_time(b->topology, schedule, &schedule->time_per_GB, b->err);
+}
+
+/* T/M at the optimum: 1 / (W x), with x in units of the instance's scale. */
+static copse_status phase_time(const struct phase *phase, struct copse_q *time,
+                               struct copse_err *err) {
+  struct copse_q x = phase->forest.optimum.x, scale = {phase->instance.scale, 1};
+  struct copse_q total = {phase->instance.network.n_roots, 1};
+  *time = COPSE_Q_ZERO;
+  if (x.num == 0) return COPSE_OK; /* a single rank */
+  COPSE_DO(copse_q_mul(x, total, &total, err));
+  return copse_q_div(scale, total, time, err);
+}
+
+static copse_status phase_cut(struct solving *b, const struct phase *phase, const int **cut,
+                              int *n) {
+  int *nodes;
+  COPSE_DO(take(b, b->topology->n_nodes, sizeof *nodes, &nodes));
+  *n = 0;
+  for (int i = 0; i < b->topology->n_nodes; i++)
+    if (phase->forest.optimum.in_cut[i]) nodes[(*n)++] = i;
+  *cut = nodes;
+  return COPSE_OK;
+}
+
+static copse_status set_narrowest_bound(struct solving *b) {
+  struct copse_bound *bound = &b->schedule->bound;
+  struct copse_solve_seconds ignored = {0};
+  struct copse_solve_options options = *b->options;
+  struct solving narrow = {.topology = b->topology,
+                           .options = &options,
+                           .schedule = b->schedule,
+                           .seconds = &ignored,
+                           .err = b->err};
+  struct copse_q out_of, into;
+  copse_status status;
+  options.root = 0;
+  options.bound_only = true;
+  COPSE_TRY(solve_phase(&narrow, false, &narrow.broadcast));
+  COPSE_TRY(solve_phase(&narrow, true, &narrow.reduce));
+  COPSE_TRY(phase_time(&narrow.broadcast, &out_of, b->err));
+  COPSE_TRY(phase_time(&narrow.reduce, &into, b->err));
+  bound->kind = COPSE_BOUND_CUT;
+  if (copse_q_cmp(out_of, into) >= 0) {
+    bound->time_per_GB = out_of;
+    COPSE_TRY(phase_cut(&narrow, &narrow.broadcast, &bound->cut, &bound->n_cut));
+  } else { /* what must enter S leaves the rest: turn S around */
+    bound->time_per_GB = into;
+    for (int i = 0; i < b->topology->n_nodes; i++)
+      narrow.reduce.forest.optimum.in_cut[i] = !narrow.reduce.forest.optimum.in_cut[i];
+    COPSE_TRY(phase_cut(&narrow, &narrow.reduce, &bound->cut, &bound->n_cut));
+  }
+out:
+  free_phases(&narrow);
+  return status;
+}
+
+static copse_status set_bound(struct solving *b) {
+  struct copse_bound *bound = &b->schedule->bound;
+  const struct phase *reduce = b->mirrored ? &b->broadcast : &b->reduce;
+  struct copse_q time;
+  if (b->options->collective != COPSE_ALLREDUCE) {
+    const struct phase *only = b->broadcast.used ? &b->broadcast : &b->reduce;
+    COPSE_DO(phase_time(only, &bound->time_per_GB, b->err));
+    COPSE_DO(phase_cut(b, only, &bound->cut, &bound->n_cut));
+    return COPSE_OK;
+  }
+  bound->kind = COPSE_BOUND_PHASES;
+  COPSE_DO(phase_time(&b->broadcast, &bound->time_per_GB, b->err));
+  COPSE_DO(phase_time(reduce, &time, b->err));
+  COPSE_DO(copse_q_add(bound->time_per_GB, time, &bound->time_per_GB, b->err));
+  COPSE_DO(phase_cut(b, &b->broadcast, &bound->cut, &bound->n_cut));
+  return phase_cut(b, reduce, &bound->reduce_cut, &bound->n_reduce_cut);
+}
+
+/*
+ * Unequal shares where they are faster. Also where they are not, but today's bound leaves open
+ * whether anything is: then only the bound changes. Where switches are marked the programme, which
+ * counts every copy, has trees but no bound.
+ */
+static copse_status try_free_shares(struct solving *b) {
+  struct copse_schedule *schedule = b->schedule;
+  struct copse_shares shares = {0};
+  struct copse_bound forests;
+  struct copse_q time;
+  char text[COPSE_Q_TEXT];
+  copse_status status;
+  double start = copse_clock_seconds();
+  bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
+  bool marked = copse_has_clever_switch(b->topology);
+  if (schedule->bound.kind == COPSE_BOUND_CUT && !open) return COPSE_OK;
+  if (marked && b->options->bound_only) return COPSE_OK;
+  COPSE_TRY(copse_shares_find_time(b->topology, b->options, &b->broadcast.instance,
+                                   schedule->time_per_GB, marked || !open, &shares, &time, b->err));
+  b->seconds->optimum += copse_clock_seconds() - start;
+  if (shares.outcome != COPSE_JOINT_PROVED) goto out;
+  int order = copse_q_cmp(time, schedule->time_per_GB);
+  if (order < 0 && !b->options->bound_only && b->topology->n_ranks > COPSE_FREE_SHARES_RANKS) {
+    copse_note(b->options->notes,
+               "%s: unequal shares would take %s s/GB, but their trees are made for at most %d "
+               "ranks; these have equal shares",
+               b->options->label, copse_q_text(time, text), COPSE_FREE_SHARES_RANKS);
+    goto out;
+  }
+  if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
+  if (order < 0 && !b->options->bound_only)
+    COPSE_TRY(copse_solve_trees_in_parts(b->topology, b->options, &b->broadcast.instance,
+                                         shares.part, NULL, 1, shares.rate, schedule, b->seconds,
+                                         b->err));
+  if (marked) {
+    if (order < 0) COPSE_TRY(set_narrowest_bound(b));
+    goto out;
+  }
+  COPSE_TRY(copse_shares_bound(b->topology, &shares, time, schedule, b->err));
+  forests = schedule->bound;
+  COPSE_TRY(set_narrowest_bound(b)); /* one that holds for any allreduce says more */
+  if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) {
+    forests.cut = schedule->bound.cut;
+    forests.n_cut = schedule->bound.n_cut;
+    schedule->bound = forests;
+  }
+out:
+  copse_shares_free(&shares);
+  return status;
+}
+
+/* One copy into switches that copy, one out of those that add, where that is faster. The bound is
+ * one that holds for any allreduce, or for any trees; if neither is reached without such switches,
+ * what was said before stands. */
+static copse_status try_switches(struct solving *b) {
+  struct copse_schedule *schedule = b->schedule;
+  struct copse_bound before = schedule->bound;
+  bool faster = false;
+  COPSE_DO(set_narrowest_bound(b));
+  bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
+  if (open)
+    COPSE_DO(copse_bound_with_switches(b->topology, b->options, &b->broadcast.instance, schedule,
+                                       b->seconds, b->err));
+  if (open && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
+    COPSE_DO(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
+                                       schedule->time_per_GB, schedule, b->seconds, &faster,
+                                       b->err));
+  if (!faster && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
+    schedule->bound = before;
+  return COPSE_OK;
+}
+
+/* Which switches the trees' time counts on, if any. */
+static copse_status list_switches(struct solving *b) {
+  struct copse_schedule *s = b->schedule;
+  int *copying, *adding, n = b->topology->n_nodes;
+  bool *copies, *adds, counts;
+  COPSE_DO(take(b, n, sizeof *copying, &copying));
+  COPSE_DO(take(b, n, sizeof *adding, &adding));
+  COPSE_DO(take(b, n, sizeof *copies, &copies));
+  COPSE_DO(take(b, n, sizeof *adds, &adds));
+  COPSE_DO(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
+                               adds, &counts, b->err));
+  for (int v = 0; v < n && counts; v++) {
+    if (copies[v]) copying[s->n_copying++] = v;
+    if (adds[v]) adding[s->n_adding++] = v;
+  }
+  s->copying = copying;
+  s->adding = adding;
+  return COPSE_OK;
+}
+
+/* Trees, their time, and the bound that belongs to it. */
+static copse_status fill(struct solving *b) {
+  const struct copse_solve_options *o = b->options;
+  struct copse_schedule *schedule = b->schedule;
+  bool exact = o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0;
+  bool may_differ = exact && !o->equal_shares && !o->compact;
+  COPSE_DO(set_bound(b));
+  schedule->time_per_GB = schedule->bound.time_per_GB;
+  if (o->bound_only) {
+    if (may_differ) COPSE_DO(try_free_shares(b));
+    if (exact && o->in_network) COPSE_DO(try_switches(b));
+    return COPSE_OK;
+  }
+  COPSE_DO(make_trees(b));
+  if (b->orbit_trees)
+    COPSE_DO(set_rotations(b));
+  else
+    COPSE_DO(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
+                             &schedule->time_per_GB, b->err));
+  /* The phases of an allreduce may load different links: then together they are faster
+   * than one after the other, and only a bound for any allreduce is one. */
+  if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
+    COPSE_DO(set_narrowest_bound(b));
+  if (may_differ) COPSE_DO(try_free_shares(b));
+  if (exact && o->in_network) COPSE_DO(try_switches(b));
+  if (o->in_network) COPSE_DO(list_switches(b));
+  if (!b->compact) COPSE_DO(copse_schedule_expand(schedule, b->err));
+  return COPSE_OK;
+}
+
+/* ---- a schedule within a part of the links -------------------------------------------------- */
+
+/* The bound of the ranks with the fabric to themselves; then the trees of the part, if any. */
+static copse_status fill_part(struct solving *b, const struct copse_joint_part *part) {
+  struct copse_instance instance = {0};
+  copse_status status;
+  COPSE_DO(solve_phases(b));
+  COPSE_DO(set_bound(b));
+  if (b->options->collective == COPSE_ALLREDUCE) COPSE_DO(set_narrowest_bound(b));
+  b->schedule->time_per_GB = b->schedule->bound.time_per_GB;
+  if (!part) return COPSE_OK;
+  COPSE_TRY(copse_instance_make(b->topology, b->options->label, -1, false, &instance, b->err));
+  status = copse_solve_trees_in_parts(b->topology, b->options, &instance, part, NULL, 1, part->rate,
+                                      b->schedule, b->seconds, b->err);
+out:
+  copse_instance_free(&instance);
+  return status;
+}
+
+copse_status copse_solve_in_part(const struct copse_topology *topology,
+                                 const struct copse_solve_options *options,
+                                 const struct copse_joint_part *part, struct copse_schedule **out,
+                                 struct copse_solve_seconds *seconds, struct copse_err *err) {
+  if (options->collective == COPSE_ALLTOALL)
+    return copse_solve_exchange_in_part(topology, options, part, out, seconds, err);
+  struct copse_solve_options bound_only = *options;
+  struct solving b = {.topology = topology, .options = &bound_only, .seconds = seconds, .err = err};
+  copse_status status;
+  *out = NULL;
+  bound_only.bound_only = true;
+  COPSE_TRY(start(&b));
+  COPSE_TRY(fill_part(&b, part));
+  *out = b.schedule;
+  b.schedule = NULL;
+out:
+  release(&b);
+  return status;
+}
+
+/* ---- together ------------------------------------------------------------------------------ */
 
 /* Whether trees of equal shares may be further from the best ones than the tolerance says. */
 static bool may_miss(const struct copse_solve_options *o) {
@@ -43,21 +590,19 @@ out:
 
 /* A tolerance chooses among equal shares. Where unequal ones are so much faster that those are
  * outside it, the exact schedule takes their place. `options`: as they were given. */
-static copse_status meet_tolerance(struct copse_solving *b,
-                                   const struct copse_solve_options *options,
-                                   struct copse_err *err) {
+static copse_status meet_tolerance(struct solving *b, const struct copse_solve_options *options) {
   struct copse_solve_options exact = *options;
   struct copse_schedule *best = NULL;
   struct copse_solve_seconds ignored;
   struct copse_q limit, time;
   copse_status status;
   if (!may_miss(options)) return COPSE_OK;
-  COPSE_TRY(copse_solve_best_time(b->topology, options, &time, &best, err));
-  COPSE_TRY(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, err));
-  COPSE_TRY(copse_q_mul(limit, time, &limit, err));
+  COPSE_TRY(copse_solve_best_time(b->topology, options, &time, &best, b->err));
+  COPSE_TRY(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, b->err));
+  COPSE_TRY(copse_q_mul(limit, time, &limit, b->err));
   if (copse_q_cmp(b->schedule->time_per_GB, limit) <= 0) goto out;
   exact.tolerance = COPSE_Q_ZERO;
-  if (!best) COPSE_TRY(copse_solve_schedule(b->topology, &exact, &best, &ignored, err));
+  if (!best) COPSE_TRY(copse_solve_schedule(b->topology, &exact, &best, &ignored, b->err));
   copse_schedule_free(b->schedule);
   b->schedule = best;
   best = NULL;
@@ -66,144 +611,25 @@ out:
   return status;
 }
 
-/*
- * Unequal shares where they are faster. Also where they are not, but today's bound leaves open
- * whether anything is: then only the bound changes. Where switches are marked the programme, which
- * counts every copy, has trees but no bound.
- */
-static copse_status try_free_shares(struct copse_solving *b, struct copse_solve_seconds *seconds,
-                                    struct copse_err *err) {
-  struct copse_schedule *schedule = b->schedule;
-  struct copse_shares shares = {0};
-  struct copse_bound forests;
-  struct copse_q time;
-  copse_status status;
-  double start = copse_clock_seconds();
-  bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
-  bool marked = copse_has_clever_switch(b->topology);
-  if (schedule->bound.kind == COPSE_BOUND_CUT && !open) return COPSE_OK;
-  if (marked && b->options->bound_only) return COPSE_OK;
-  COPSE_TRY(copse_free_shares_find(b->topology, b->options, &b->broadcast.instance,
-                                   schedule->time_per_GB, marked || !open, &shares, &time, err));
-  seconds->optimum += copse_clock_seconds() - start;
-  if (shares.outcome != COPSE_JOINT_PROVED) goto out;
-  int order = copse_q_cmp(time, schedule->time_per_GB);
-  if (order < 0 && !b->options->bound_only && b->topology->n_ranks > COPSE_FREE_SHARES_RANKS) {
-    copse_free_shares_note(b->options, time);
-    goto out;
-  }
-  if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
-  if (order < 0 && !b->options->bound_only) {
-    struct copse_solve_part part = {shares.whole, shares.weights, shares.broadcast, shares.reduce,
-                                    NULL};
-    COPSE_TRY(copse_solving_part(b, &b->broadcast.instance, &part, seconds, err));
-  }
-  if (marked) {
-    if (order < 0) COPSE_TRY(copse_solving_narrowest_bound(b, err));
-    goto out;
-  }
-  COPSE_TRY(copse_free_shares_bound(b->topology, &shares, time, schedule, err));
-  forests = schedule->bound;
-  COPSE_TRY(copse_solving_narrowest_bound(b, err)); /* one that holds for any allreduce says more */
-  if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) {
-    forests.cut = schedule->bound.cut;
-    forests.n_cut = schedule->bound.n_cut;
-    schedule->bound = forests;
-  }
-out:
-  copse_shares_free(&shares);
-  return status;
-}
-
-/* One copy into switches that copy, one out of those that add, where that is faster. The bound is
- * one that holds for any allreduce, or for any trees; if neither is reached without such switches,
- * what was said before stands. */
-static copse_status try_switches(struct copse_solving *b, struct copse_solve_seconds *seconds,
-                                 struct copse_err *err) {
-  struct copse_schedule *schedule = b->schedule;
-  struct copse_bound before = schedule->bound;
-  bool faster = false;
-  COPSE_DO(copse_solving_narrowest_bound(b, err));
-  bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
-  if (open)
-    COPSE_DO(copse_bound_with_switches(b->topology, b->options, &b->broadcast.instance, schedule,
-                                       seconds, err));
-  if (open && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
-    COPSE_DO(copse_solve_with_switches(b->topology, b->options, &b->broadcast.instance,
-                                       schedule->time_per_GB, schedule, seconds, &faster, err));
-  if (!faster && copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0)
-    schedule->bound = before;
-  return COPSE_OK;
-}
-
-/* Which switches the trees' time counts on, if any. */
-static copse_status list_switches(struct copse_solving *b, struct copse_err *err) {
-  struct copse_schedule *s = b->schedule;
-  int *copying = copse_solving_take(b, b->topology->n_nodes, sizeof *copying);
-  int *adding = copse_solving_take(b, b->topology->n_nodes, sizeof *adding);
-  bool *copies = copse_solving_take(b, b->topology->n_nodes, sizeof *copies);
-  bool *adds = copse_solving_take(b, b->topology->n_nodes, sizeof *adds), counts;
-  if (!copying || !adding || !copies || !adds) return copse_fail_nomem(err);
-  COPSE_DO(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
-                               adds, &counts, err));
-  for (int v = 0; v < b->topology->n_nodes && counts; v++) {
-    if (copies[v]) copying[s->n_copying++] = v;
-    if (adds[v]) adding[s->n_adding++] = v;
-  }
-  s->copying = copying;
-  s->adding = adding;
-  return COPSE_OK;
-}
-
-/* Trees, their time, and the bound that belongs to it. */
-static copse_status fill(struct copse_solving *b, struct copse_solve_seconds *seconds,
-                         struct copse_err *err) {
-  const struct copse_solve_options *o = b->options;
-  struct copse_schedule *schedule = b->schedule;
-  bool exact = o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0;
-  bool may_differ = exact && !o->equal_shares && !o->compact;
-  COPSE_DO(copse_solving_bound(b, err));
-  schedule->time_per_GB = schedule->bound.time_per_GB;
-  if (o->bound_only) {
-    if (may_differ) COPSE_DO(try_free_shares(b, seconds, err));
-    if (exact && o->in_network) COPSE_DO(try_switches(b, seconds, err));
-    return COPSE_OK;
-  }
-  COPSE_DO(copse_solving_trees(b, err));
-  if (b->orbit_trees)
-    COPSE_DO(copse_solve_symmetry_set(b->topology, &b->symmetry, schedule, err));
-  else
-    COPSE_DO(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
-                             &schedule->time_per_GB, err));
-  /* The phases of an allreduce may load different links: then together they are faster
-   * than one after the other, and only a bound for any allreduce is one. */
-  if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
-    COPSE_DO(copse_solving_narrowest_bound(b, err));
-  if (may_differ) COPSE_DO(try_free_shares(b, seconds, err));
-  if (exact && o->in_network) COPSE_DO(try_switches(b, seconds, err));
-  if (o->in_network) COPSE_DO(list_switches(b, err));
-  if (!b->compact) COPSE_DO(copse_schedule_expand(schedule, err));
-  return COPSE_OK;
-}
-
 copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule **out, struct copse_solve_seconds *seconds,
                                   struct copse_err *err) {
-  struct copse_solving b = {.topology = topology, .options = options};
+  struct solving b = {.topology = topology, .options = options, .seconds = seconds, .err = err};
   copse_status status;
   *out = NULL;
   *seconds = (struct copse_solve_seconds){0};
-  COPSE_TRY(copse_solving_start(&b, err));
+  COPSE_TRY(start(&b));
   if (options->collective == COPSE_ALLTOALL) {
     COPSE_TRY(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
   } else {
-    COPSE_TRY(copse_solving_phases(&b, seconds, err));
-    COPSE_TRY(fill(&b, seconds, err));
-    COPSE_TRY(meet_tolerance(&b, options, err));
+    COPSE_TRY(solve_phases(&b));
+    COPSE_TRY(fill(&b));
+    COPSE_TRY(meet_tolerance(&b, options));
   }
-  *out = copse_solving_finish(&b);
+  *out = b.schedule;
+  b.schedule = NULL;
 out:
-  copse_solving_free(&b);
+  release(&b);
   return status;
 }

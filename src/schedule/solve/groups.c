@@ -2,15 +2,13 @@
  * Groups of ranks at the same time: the bound of each alone, the joint optimum of all
  * (solver/joint/joint.h), and for each group the trees or flows of its part.
  */
-#include "schedule/solve/groups.h"
+#include "schedule/solve/solve.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/types.h"
 #include "base/memory.h"
-#include "schedule/solve/symmetry.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/switches.h"
@@ -24,24 +22,22 @@ struct job {
   int n;
   const struct copse_solve_groups_options *options;
   struct copse_groups *result;
+  const char **ids;               /* [n_nodes] in the result's arena */
   struct copse_topology **chosen; /* [n] the fabric with a group's ranks */
   struct copse_joint_group *joint_groups;
-  struct copse_permutation *symmetries;
-  int n_symmetries;
+  struct copse_symmetry symmetries;
   struct copse_instance instance;
   struct copse_joint joint, unbalanced; /* the other: relays at switches that copy or add are */
   const struct copse_joint *proof;      /* one of these */
   bool inexact;                         /* the time may be above the bound */
   struct copse_solve_seconds *seconds;
+  struct copse_arena scratch;
   struct copse_err *err;
 };
 
-static void *take(struct job *j, int n, size_t size) {
-  return copse_arena_alloc(&j->result->arena, n > 0 ? (size_t)n : 1, size);
-}
-
-static const char *copy_id(struct job *j, int node) {
-  return copse_arena_strdup(&j->result->arena, j->topology->nodes[node].id);
+/* n things of a size, in the result's arena. */
+static copse_status take(struct job *j, int n, size_t size, void *out) {
+  return copse_arena_array(&j->result->arena, (size_t)n, size, out, j->err);
 }
 
 static struct copse_solve_options options_of(const struct job *j, int g) {
@@ -61,13 +57,12 @@ static copse_status fail_in_group(struct job *j, int g, const struct copse_err *
 static copse_status describe_group(struct job *j, int g) {
   const struct copse_group *group = &j->groups[g];
   struct copse_groups_member *member = &j->result->members[g];
-  const char **ids = take(j, group->n, sizeof *ids);
-  if (!ids) return copse_fail_nomem(j->err);
+  const char **ids;
+  COPSE_DO(take(j, group->n, sizeof *ids, &ids));
   member->collective = group->collective;
   member->n_ranks = group->n;
   member->ranks = ids;
-  for (int r = 0; r < group->n; r++)
-    if (!(ids[r] = copy_id(j, group->nodes[r]))) return copse_fail_nomem(j->err);
+  for (int r = 0; r < group->n; r++) ids[r] = j->ids[group->nodes[r]];
   return COPSE_OK;
 }
 
@@ -85,7 +80,8 @@ static copse_status start_group(struct job *j, int g) {
                                             &j->result->members[g].schedule, j->seconds, &why);
   if (status != COPSE_OK) return fail_in_group(j, g, &why);
   if (j->options->exclude) {
-    if (!(closed = take(j, j->topology->n_nodes, sizeof *closed))) return copse_fail_nomem(j->err);
+    COPSE_DO(copse_arena_array(&j->scratch, (size_t)j->topology->n_nodes, sizeof *closed, &closed,
+                               j->err));
     for (int v = 0; v < j->topology->n_nodes; v++) closed[v] = j->topology->nodes[v].rank >= 0;
     for (int r = 0; r < group->n; r++) closed[group->nodes[r]] = false;
   }
@@ -131,8 +127,8 @@ static int64_t coarsest_whole(const struct copse_topology *t) {
 static copse_status run_joint(struct job *j, int64_t max_whole, struct copse_joint *out) {
   const struct copse_joint_options options = {.max_columns = COPSE_GROUPS_COLUMNS,
                                               .max_whole = max_whole,
-                                              .n_symmetries = j->n_symmetries,
-                                              .symmetries = j->symmetries,
+                                              .n_symmetries = j->symmetries.n_others,
+                                              .symmetries = j->symmetries.generators,
                                               .progress = j->options->progress};
   return copse_joint_find(&j->instance.network, j->joint_groups, j->n, &options, out, j->err);
 }
@@ -144,9 +140,10 @@ static bool is_good(const struct copse_joint *joint) {
 /* A tree loads a link into a switch that copies once, so that relays there are not in balance as
  * loads are counted: no potentials there, and a bound that may be lower. */
 static copse_status find_unbalanced_bound(struct job *j) {
-  bool *unbalanced = take(j, j->topology->n_nodes, sizeof *unbalanced);
+  bool *unbalanced;
   copse_status status;
-  if (!unbalanced) return copse_fail_nomem(j->err);
+  COPSE_DO(copse_arena_array(&j->scratch, (size_t)j->topology->n_nodes, sizeof *unbalanced,
+                             &unbalanced, j->err));
   copse_mark_unbalanced(j->topology, unbalanced);
   for (int g = 0; g < j->n; g++) j->joint_groups[g].unbalanced = unbalanced;
   COPSE_TRY(run_joint(j, 0, &j->unbalanced));
@@ -169,8 +166,7 @@ static copse_status find_joint(struct job *j) {
             : copse_instance_scale(j->topology, &j->instance, j->err);
   if (status != COPSE_OK) return status;
   if (!j->options->no_symmetry)
-    COPSE_DO(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries, &j->n_symmetries,
-                                     j->err));
+    COPSE_DO(copse_groups_symmetries(j->topology, j->groups, j->n, &j->symmetries, j->err));
   COPSE_DO(run_joint(j, 0, &j->joint));
   if (!is_good(&j->joint)) return refuse_outcome(j, &j->joint);
   j->proof = &j->joint;
@@ -185,43 +181,44 @@ static copse_status find_joint(struct job *j) {
 
 /* The links' amounts in the numbering of the group's own topology. */
 static copse_status move_links(const struct job *j, int g, const int64_t *from,
-                               struct copse_arena *arena, int64_t **out) {
+                               struct copse_arena *arena, const int64_t **out) {
   const struct copse_topology *t = j->topology, *to = j->chosen[g];
+  int64_t *moved;
   *out = NULL;
   if (!from) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)to->n_links, sizeof **out, out, j->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)to->n_links, sizeof *moved, &moved, j->err));
   for (int e = 0; e < t->n_links; e++) {
     if (from[e] == 0) continue;
     int link = copse_topology_find_link(to, copse_topology_find(to, t->nodes[t->links[e].src].id),
                                         copse_topology_find(to, t->nodes[t->links[e].dst].id));
-    (*out)[link] = from[e];
+    moved[link] = from[e];
   }
+  *out = moved;
   return COPSE_OK;
 }
 
-static copse_status move_exchange(const struct job *j, int g, struct copse_arena *arena,
-                                  int64_t ***out) {
+static copse_status move_part(const struct job *j, int g, struct copse_arena *arena,
+                              struct copse_joint_part *part) {
   const struct copse_joint_part *from = &j->joint.parts[g];
-  *out = NULL;
+  const int64_t **exchange;
+  *part = *from;
+  COPSE_DO(move_links(j, g, from->broadcast, arena, &part->broadcast));
+  COPSE_DO(move_links(j, g, from->reduce, arena, &part->reduce));
   if (!from->exchange) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)j->groups[g].n, sizeof **out, out, j->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)j->groups[g].n, sizeof *exchange, &exchange, j->err));
   for (int r = 0; r < j->groups[g].n; r++)
-    COPSE_DO(move_links(j, g, from->exchange[r], arena, &(*out)[r]));
+    COPSE_DO(move_links(j, g, from->exchange[r], arena, &exchange[r]));
+  part->exchange = exchange;
   return COPSE_OK;
 }
 
 static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
-  const struct copse_joint_part *from = &j->joint.parts[g];
   struct copse_solve_options options = options_of(j, g);
   struct copse_schedule *schedule;
+  struct copse_joint_part part;
   struct copse_arena scratch = {0};
-  int64_t *broadcast, *reduce, **exchange;
   copse_status status;
-  COPSE_TRY(move_links(j, g, from->broadcast, &scratch, &broadcast));
-  COPSE_TRY(move_links(j, g, from->reduce, &scratch, &reduce));
-  COPSE_TRY(move_exchange(j, g, &scratch, &exchange));
-  struct copse_solve_part part = {from->whole, from->weights, broadcast, reduce,
-                                  (const int64_t *const *)exchange};
+  COPSE_TRY(move_part(j, g, &scratch, &part));
   COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
   copse_schedule_free(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
@@ -233,21 +230,21 @@ out:
 /* ---- the proof ----------------------------------------------------------------------------- */
 
 static copse_status copy_cuts(struct job *j) {
-  struct copse_groups_cut *cuts = take(j, j->proof->n_cuts, sizeof *cuts);
-  if (!cuts) return copse_fail_nomem(j->err);
+  struct copse_groups_cut *cuts;
+  COPSE_DO(take(j, j->proof->n_cuts, sizeof *cuts, &cuts));
   j->result->cuts = cuts;
   for (int c = 0; c < j->proof->n_cuts; c++) {
     const struct copse_joint_cut *from = &j->proof->cuts[c];
     struct copse_groups_cut *to = &cuts[j->result->n_cuts++];
-    const char **ids = take(j, j->topology->n_nodes, sizeof *ids);
-    if (!ids) return copse_fail_nomem(j->err);
+    const char **ids;
+    COPSE_DO(take(j, j->topology->n_nodes, sizeof *ids, &ids));
     to->group = from->group;
     to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
     to->sink = from->sink;
     to->weight = from->weight;
     to->nodes = ids;
     for (int v = 0; v < j->topology->n_nodes; v++)
-      if (from->inside[v] && !(ids[to->n_nodes++] = copy_id(j, v))) return copse_fail_nomem(j->err);
+      if (from->inside[v]) ids[to->n_nodes++] = j->ids[v];
   }
   return COPSE_OK;
 }
@@ -268,20 +265,19 @@ static int count_potentials(const struct job *j) {
 }
 
 static copse_status copy_potentials(struct job *j) {
-  struct copse_groups_potential *all = take(j, count_potentials(j), sizeof *all);
-  if (!all) return copse_fail_nomem(j->err);
+  struct copse_groups_potential *all;
+  COPSE_DO(take(j, count_potentials(j), sizeof *all, &all));
   j->result->potentials = all;
   for (int g = 0; g < j->n; g++)
     for (int reduce = 0; reduce < 2; reduce++) {
       const struct copse_q *from = potentials_of(j, g, reduce);
       for (int v = 0; from && v < j->topology->n_nodes; v++) {
         if (from[v].num == 0) continue;
-        struct copse_groups_potential *to = &all[j->result->n_potentials++];
-        to->group = g;
-        to->phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
-        to->value = from[v];
-        to->node = copy_id(j, v);
-        if (!to->node) return copse_fail_nomem(j->err);
+        all[j->result->n_potentials++] = (struct copse_groups_potential){
+            .group = g,
+            .phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
+            .node = j->ids[v],
+            .value = from[v]};
       }
     }
   return COPSE_OK;
@@ -289,34 +285,36 @@ static copse_status copy_potentials(struct job *j) {
 
 /* The programme's cuts and potentials stand for their images too. */
 static copse_status copy_symmetries(struct job *j) {
-  int n_nodes = j->topology->n_nodes;
-  struct copse_groups_generator *generators = take(j, j->n_symmetries, sizeof *generators);
-  const char **nodes = take(j, n_nodes, sizeof *nodes);
-  if (!generators || !nodes) return copse_fail_nomem(j->err);
-  for (int v = 0; v < n_nodes; v++)
-    if (!(nodes[v] = copy_id(j, v))) return copse_fail_nomem(j->err);
-  for (int i = 0; i < j->n_symmetries; i++) {
-    const char **images = take(j, n_nodes, sizeof *images);
-    int *groups = take(j, j->n, sizeof *groups);
-    if (!images || !groups) return copse_fail_nomem(j->err);
-    memcpy(groups, j->symmetries[i].groups, (size_t)j->n * sizeof *groups);
-    for (int v = 0; v < n_nodes; v++) images[v] = nodes[j->symmetries[i].image[v]];
+  int n_nodes = j->topology->n_nodes, n = j->symmetries.n_others;
+  struct copse_groups_generator *generators;
+  COPSE_DO(take(j, n, sizeof *generators, &generators));
+  for (int i = 0; i < n; i++) {
+    const struct copse_permutation *from = &j->symmetries.generators[i];
+    const char **images;
+    int *groups;
+    COPSE_DO(take(j, n_nodes, sizeof *images, &images));
+    COPSE_DO(take(j, j->n, sizeof *groups, &groups));
+    memcpy(groups, from->groups, (size_t)j->n * sizeof *groups);
+    for (int v = 0; v < n_nodes; v++) images[v] = j->ids[from->image[v]];
     generators[i] = (struct copse_groups_generator){images, groups};
   }
-  j->result->symmetry_nodes = nodes;
+  j->result->symmetry_nodes = j->ids;
   j->result->n_symmetry_nodes = n_nodes;
   j->result->generators = generators;
-  j->result->n_generators = j->n_symmetries;
+  j->result->n_generators = n;
   return COPSE_OK;
 }
 
-static copse_status name_topology(struct job *j) {
+static copse_status copy_names(struct job *j) {
+  const struct copse_topology *t = j->topology;
+  struct copse_groups *r = j->result;
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_topology_sha256(j->topology, sha256, j->err));
-  j->result->topology_name = copse_arena_strdup(&j->result->arena, j->topology->name);
-  j->result->topology_sha256 = copse_arena_strdup(&j->result->arena, sha256);
-  if (!j->result->topology_name || !j->result->topology_sha256) return copse_fail_nomem(j->err);
-  return COPSE_OK;
+  COPSE_DO(copse_arena_text(&r->arena, t->name, &r->topology_name, j->err));
+  COPSE_DO(take(j, t->n_nodes, sizeof *j->ids, &j->ids));
+  for (int v = 0; v < t->n_nodes; v++)
+    COPSE_DO(copse_arena_text(&r->arena, t->nodes[v].id, &j->ids[v], j->err));
+  return copse_arena_text(&r->arena, sha256, &r->topology_sha256, j->err);
 }
 
 /* What is left to be found out where the optimum is not simply the programme's. */
@@ -358,11 +356,11 @@ static copse_status solve_all(struct job *j) {
     j->joint = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .columns = j->n};
     return refuse_outcome(j, &j->joint);
   }
-  COPSE_DO(name_topology(j));
+  COPSE_DO(copy_names(j));
   COPSE_DO(copse_calloc(n, sizeof *j->result->members, &j->result->members, j->err));
   j->result->n = j->n;
-  COPSE_DO(copse_calloc(n, sizeof(struct copse_topology *), &j->chosen, j->err));
-  COPSE_DO(copse_calloc(n, sizeof *j->joint_groups, &j->joint_groups, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->chosen, &j->chosen, j->err));
+  COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->joint_groups, &j->joint_groups, j->err));
   for (int g = 0; g < j->n; g++) COPSE_DO(start_group(j, g));
   COPSE_DO(find_joint(j));
   COPSE_DO(copy_cuts(j));
@@ -393,9 +391,8 @@ copse_status copse_solve_groups(const struct copse_topology *topology,
   j.result = NULL;
 out:
   for (int g = 0; j.chosen && g < n; g++) copse_topology_free(j.chosen[g]);
-  free(j.chosen);
-  free(j.joint_groups);
-  copse_groups_symmetries_free(j.symmetries, j.n_symmetries);
+  copse_arena_free(&j.scratch);
+  copse_symmetry_free(&j.symmetries);
   copse_instance_free(&j.instance);
   copse_joint_free(&j.joint);
   copse_joint_free(&j.unbalanced);

@@ -1,7 +1,5 @@
 #include "schedule/solve/instance.h"
 
-#include <stdlib.h>
-
 #include "base/memory.h"
 
 static copse_status refuse_unbalanced(const struct copse_topology *topology, const char *label,
@@ -38,11 +36,11 @@ static copse_status scale_links(const struct copse_topology *topology, bool reve
 
 static copse_status make(const struct copse_topology *topology, bool reversed,
                          struct copse_instance *out, struct copse_err *err) {
-  copse_status status;
+  size_t links = (size_t)topology->n_links, ranks = (size_t)topology->n_ranks;
   *out = (struct copse_instance){0};
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *out->links, &out->links, err));
-  COPSE_TRY(copse_calloc((size_t)topology->n_ranks, sizeof *out->roots, &out->roots, err));
-  COPSE_TRY(scale_links(topology, reversed, out, err));
+  COPSE_DO(copse_arena_array(&out->arena, links, sizeof *out->links, &out->links, err));
+  COPSE_DO(copse_arena_array(&out->arena, ranks, sizeof *out->roots, &out->roots, err));
+  COPSE_DO(scale_links(topology, reversed, out, err));
   out->network = (struct copse_network){
       .n_nodes = topology->n_nodes,
       .n_links = topology->n_links,
@@ -52,17 +50,13 @@ static copse_status make(const struct copse_topology *topology, bool reversed,
       .roots = out->roots,
   };
   return COPSE_OK;
-out:
-  copse_instance_free(out);
-  return status;
 }
 
 copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
                                  bool reversed, struct copse_instance *out, struct copse_err *err) {
   *out = (struct copse_instance){0};
-  copse_status status = refuse_unbalanced(topology, label, err);
-  if (status == COPSE_OK) status = make(topology, reversed, out, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(refuse_unbalanced(topology, label, err));
+  COPSE_DO(make(topology, reversed, out, err));
   for (int r = 0; r < topology->n_ranks; r++)
     if (root < 0 || r == root)
       out->roots[out->network.n_roots++] = (struct copse_net_root){topology->rank_nodes[r], 1};
@@ -75,18 +69,33 @@ copse_status copse_instance_scale(const struct copse_topology *topology, struct 
 }
 
 void copse_instance_free(struct copse_instance *instance) {
-  free(instance->links);
-  free(instance->roots);
+  copse_arena_free(&instance->arena);
   *instance = (struct copse_instance){0};
 }
 
-bool copse_instance_is_symmetric(const struct copse_topology *topology) {
-  for (int i = 0; i < topology->n_links; i++) {
-    const struct copse_link *link = &topology->links[i];
-    int back = copse_topology_find_link(topology, link->dst, link->src);
-    if (back < 0 || !copse_q_eq(topology->links[back].bandwidth, link->bandwidth)) return false;
-  }
-  for (int i = 0; i < topology->n_nodes; i++)
-    if (topology->nodes[i].multicast != topology->nodes[i].aggregation) return false;
-  return true;
+copse_status copse_groups_symmetries(const struct copse_topology *topology,
+                                     const struct copse_group *groups, int n,
+                                     struct copse_symmetry *out, struct copse_err *err) {
+  struct copse_arena scratch = {0};
+  struct copse_node_set *sets;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *sets, &sets, err));
+  for (int g = 0; g < n; g++)
+    sets[g] = (struct copse_node_set){.kind = (int)groups[g].collective,
+                                      .root = groups[g].root,
+                                      .n = groups[g].n,
+                                      .nodes = groups[g].nodes};
+  status = copse_topology_set_symmetries(topology, sets, n, out, err);
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+copse_status copse_fabric_symmetries(const struct copse_topology *topology,
+                                     struct copse_symmetry *out, struct copse_err *err) {
+  const struct copse_group all = {.collective = COPSE_ALLREDUCE,
+                                  .root = -1,
+                                  .nodes = (int *)topology->rank_nodes,
+                                  .n = topology->n_ranks};
+  return copse_groups_symmetries(topology, &all, 1, out, err);
 }

@@ -4,8 +4,9 @@
 #ifndef COPSE_SCHEDULE_SOLVE_SOLVE_H
 #define COPSE_SCHEDULE_SOLVE_SOLVE_H
 
+#include "schedule/groups.h"
 #include "schedule/schedule.h"
-#include "solver/network/network.h"
+#include "solver/joint/joint.h"
 #include "topology/topology.h"
 
 struct copse_solve_options {
@@ -84,34 +85,51 @@ copse_status copse_solve_best_time(const struct copse_topology *topology,
                                    struct copse_schedule **made,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* A part of the links and the shares of the roots in whole units, `whole` of them in all: while
- * they go round, rank i is the root of weights[i], and link e takes at most broadcast[e] and
- * reduce[e], which carry such trees and are balanced at relays. NULL: no such phase. */
-struct copse_solve_part {
-  int64_t whole;
-  const int64_t *weights;            /* [n_ranks] */
-  const int64_t *broadcast, *reduce; /* [n_links] */
-  const int64_t *const *exchange;    /* alltoall: [n_ranks] what goes to each, while each rank sends
-                                        each whole / n_ranks */
-};
-
 /*
- * A schedule within such a part. Its time is what its own loads make on the whole links,
- * its bound a cut that holds for any schedule of the ranks that has the fabric to itself. Without
- * a part the bound alone, as its time. Otherwise as copse_solve_schedule; adds to *seconds.
+ * A schedule within a part of the links, on the topology's own numbers. Its time is what its own
+ * loads make on the whole links, its bound a cut that holds for any schedule of the ranks that has
+ * the fabric to itself. Without a part the bound alone, as its time. Otherwise as
+ * copse_solve_schedule; adds to *seconds.
  */
 copse_status copse_solve_in_part(const struct copse_topology *topology,
                                  const struct copse_solve_options *options,
-                                 const struct copse_solve_part *part, struct copse_schedule **out,
+                                 const struct copse_joint_part *part, struct copse_schedule **out,
                                  struct copse_solve_seconds *seconds,
                                  struct copse_err *err) COPSE_CHECKED;
 
 /* The alltoall part of that. */
 copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
                                           const struct copse_solve_options *options,
-                                          const struct copse_solve_part *part,
+                                          const struct copse_joint_part *part,
                                           struct copse_schedule **out,
                                           struct copse_solve_seconds *seconds,
                                           struct copse_err *err) COPSE_CHECKED;
+
+/* ---- groups of ranks on one fabric, at the same time ----------------------------------------- */
+
+struct copse_solve_groups_options {
+  bool exclude;    /* GPUs that are not of a group, and their links, are not used for it; else
+                      they relay */
+  bool bound_only; /* the rate and its proof; each schedule is the bound of its group alone */
+  bool no_symmetry;
+  const char *label, *groups_label; /* name the files in messages */
+  const struct copse_progress *progress;
+};
+
+/*
+ * The schedules of all groups for the largest common rate (solver/joint.h), and the proof of it.
+ * Groups may overlap. The caller releases *out. COPSE_INFEASIBLE naming the group's line and two
+ * of its ranks; COPSE_BAD_INPUT for a relay that is not balanced; COPSE_UNSUPPORTED for more groups
+ * and links than the programme can take; COPSE_NOMEM where it takes too many steps. Deterministic.
+ *
+ * The time is the bound, unless the optimum's fractions don't fit 64 bits, which leaves a gap of
+ * about 1e-9, or some switches copy or add: no use is made of those, but what they save counts
+ * (loads.h), and the bound allows for more.
+ */
+copse_status copse_solve_groups(const struct copse_topology *topology,
+                                const struct copse_group *groups, int n,
+                                const struct copse_solve_groups_options *options,
+                                struct copse_groups **out, struct copse_solve_seconds *seconds,
+                                struct copse_err *err) COPSE_CHECKED;
 
 #endif

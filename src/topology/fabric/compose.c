@@ -37,9 +37,14 @@ struct composer {
   const struct copse_host_group *groups;
   struct copse_err *err;
   int n_groups, n_hosts;
-  struct port *ports; /* [n_ports] by host, then place */
-  struct copse_arena *scratch;
+  struct port *ports;    /* [n_ports] by host, then place */
   int n_ports, n_places; /* places: the most NICs of a host */
+  /* of a map */
+  const struct copse_fabric_map *map;
+  int *first_port; /* [n_hosts + 1] into ports */
+  bool *taken;     /* [n_ports] of the map */
+  int first_switch;
+  struct copse_arena *scratch;
 };
 
 /* ---- what the kinds of fabrics are built with ----------------------------------------- */
@@ -64,18 +69,13 @@ static copse_status plug(const struct composer *c, const struct port *port, int 
   return join(c, port->node, to, port->bandwidth);
 }
 
-static copse_status check_size_at(const struct composer *c, long line, int64_t nodes,
-                                  int64_t links) {
+/* Refuses more than the limits of a topology, before anything of that size is made. */
+static copse_status check_size(const struct composer *c, long line, int64_t nodes, int64_t links) {
   if (nodes <= COPSE_TOPOLOGY_MAX_NODES && links <= COPSE_TOPOLOGY_MAX_LINKS) return COPSE_OK;
   return copse_fail_at(
       c->err, COPSE_BAD_INPUT, c->file, line,
       "%d hosts make %" PRId64 " nodes and %" PRId64 " links; at most %d and %d are possible",
       c->n_hosts, nodes, links, COPSE_TOPOLOGY_MAX_NODES, COPSE_TOPOLOGY_MAX_LINKS);
-}
-
-/* Refuses more than the limits of a topology, before anything of that size is made. */
-static copse_status check_size(const struct composer *c, int64_t nodes, int64_t links) {
-  return check_size_at(c, c->fabric->line, nodes, links);
 }
 
 /* ---- hosts ---------------------------------------------------------------------------- */
@@ -117,7 +117,7 @@ static copse_status measure(struct composer *c) {
     links += (int64_t)group->count * group->host->n_links;
   }
   c->n_hosts = hosts > COPSE_TOPOLOGY_MAX_NODES ? COPSE_TOPOLOGY_MAX_NODES : (int)hosts;
-  COPSE_DO(check_size_at(c, c->groups[0].line, nodes + 1, links + 2 * ports));
+  COPSE_DO(check_size(c, c->groups[0].line, nodes + 1, links + 2 * ports));
   c->n_hosts = (int)hosts;
   return copse_arena_array(c->scratch, (size_t)ports, sizeof *c->ports, &c->ports, c->err);
 }
@@ -193,14 +193,14 @@ void copse_torus_coordinates(const int *dims, int n_dims, int at, char *text, si
 
 static int parts(int n, int size) { return n / size + (n % size != 0); }
 
-static copse_status add_flat(const struct composer *c) {
+static copse_status add_flat(struct composer *c) {
   int hub = -1;
   COPSE_DO(add_switch(c, &hub, "fabric"));
   for (int p = 0; p < c->n_ports; p++) COPSE_DO(plug(c, &c->ports[p], hub));
   return COPSE_OK;
 }
 
-static copse_status add_rails(const struct composer *c) {
+static copse_status add_rails(struct composer *c) {
   int first = -1, spine = -1;
   COPSE_DO(add_switch(c, &first, "rail0"));
   for (int i = 1; i < c->n_places; i++) COPSE_DO(add_switch(c, NULL, "rail%d", i));
@@ -254,12 +254,13 @@ static copse_status join_spines(const struct composer *c, const struct leaf *lea
   return COPSE_OK;
 }
 
-static copse_status add_clos(const struct composer *c) {
+static copse_status add_clos(struct composer *c) {
   const struct copse_fabric *fabric = c->fabric;
   int64_t pods = parts(c->n_hosts, fabric->leaf_hosts);
   int64_t n_leaves = pods * (fabric->leaf_rails ? c->n_places : 1);
   struct leaf *leaves;
-  COPSE_DO(check_size(c, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
+  COPSE_DO(
+      check_size(c, c->fabric->line, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
   COPSE_DO(copse_arena_array(c->scratch, (size_t)n_leaves, sizeof *leaves, &leaves, c->err));
   for (int64_t i = 0; i < n_leaves; i++) leaves[i] = (struct leaf){-1, COPSE_Q_ZERO};
   COPSE_DO(plug_leaves(c, leaves));
@@ -299,15 +300,15 @@ static copse_status plug_routers(const struct composer *c, int first) {
   return COPSE_OK;
 }
 
-static copse_status add_dragonfly(const struct composer *c) {
+static copse_status add_dragonfly(struct composer *c) {
   const struct copse_fabric *fabric = c->fabric;
   int64_t size = fabric->group_routers;
   int64_t groups = parts(parts(c->n_hosts, fabric->router_hosts), fabric->group_routers);
   int first = -1;
   /* checks each quadratic term before another factor could make it overflow */
-  COPSE_DO(check_size(c, groups * size, groups * groups));
-  COPSE_DO(
-      check_size(c, 0, groups * size * (size - 1) + groups * (groups - 1) * fabric->global_links));
+  COPSE_DO(check_size(c, c->fabric->line, groups * size, groups * groups));
+  COPSE_DO(check_size(c, c->fabric->line, 0,
+                      groups * size * (size - 1) + groups * (groups - 1) * fabric->global_links));
   for (int g = 0; g < groups; g++)
     for (int r = 0; r < size; r++)
       COPSE_DO(add_switch(c, g + r == 0 ? &first : NULL, "group%d.router%d", g, r));
@@ -324,7 +325,7 @@ static copse_status name_router(const struct composer *c, int at, int *index) {
   return add_switch(c, index, "router%s", name);
 }
 
-static copse_status add_torus(const struct composer *c) {
+static copse_status add_torus(struct composer *c) {
   const struct copse_fabric *fabric = c->fabric;
   int64_t n = 1;
   int first = -1, routers = parts(c->n_hosts, fabric->router_hosts);
@@ -335,7 +336,7 @@ static copse_status add_torus(const struct composer *c) {
                          "to %s%" PRId64,
                          c->n_hosts, fabric->router_hosts, routers, n > routers ? "at least " : "",
                          n);
-  COPSE_DO(check_size(c, n, n * 2 * fabric->n_dims));
+  COPSE_DO(check_size(c, c->fabric->line, n, n * 2 * fabric->n_dims));
   for (int i = 0; i < n; i++) COPSE_DO(name_router(c, i, i == 0 ? &first : NULL));
   COPSE_DO(plug_routers(c, first));
   for (int i = 0; i < n; i++)
@@ -371,14 +372,6 @@ void copse_fabric_map_free(struct copse_fabric_map *map) {
   copse_arena_free(&map->arena);
   *map = (struct copse_fabric_map){0};
 }
-
-struct plugging {
-  const struct composer *c;
-  const struct copse_fabric_map *map;
-  int *first_port; /* [n_hosts + 1] into c->ports */
-  bool *taken;     /* [n_ports] of the map */
-  int first_switch;
-};
 
 /* A host's ports in the sorted map. */
 struct rows {
@@ -431,17 +424,17 @@ static struct rows find_rows(const struct copse_fabric_map *map, const char *hos
 }
 
 /* The row of this device; device NULL: the next one that is free. -1: none. */
-static int find_row(const struct plugging *p, struct rows rows, const char *device) {
+static int find_row(const struct composer *c, struct rows rows, const char *device) {
   for (int i = rows.first; i < rows.first + rows.n; i++)
-    if (!p->taken[i] && (!device || strcmp(p->map->ports[i].device, device) == 0)) return i;
+    if (!c->taken[i] && (!device || strcmp(c->map->ports[i].device, device) == 0)) return i;
   return -1;
 }
 
-static copse_status plug_row(struct plugging *p, struct port *port, int row) {
-  const struct copse_map_port *end = &p->map->ports[row];
+static copse_status plug_row(struct composer *c, struct port *port, int row) {
+  const struct copse_map_port *end = &c->map->ports[row];
   if (end->bandwidth.num > 0) port->bandwidth = end->bandwidth;
-  p->taken[row] = end->device[0] != '\0'; /* a row of a whole host serves all of its NICs */
-  return plug(p->c, port, p->first_switch + end->sw);
+  c->taken[row] = end->device[0] != '\0'; /* a row of a whole host serves all of its NICs */
+  return plug(c, port, c->first_switch + end->sw);
 }
 
 /* "mlx5_0" of "net@mlx5_0". */
@@ -451,36 +444,35 @@ static const char *device_of(const struct port *port) {
 }
 
 /* Matches NICs with rows by device name if the map has all of them, else in order. */
-static copse_status plug_host(struct plugging *p, int h, const char *name, long line) {
-  struct port *ports = p->c->ports + p->first_port[h];
-  int n = p->first_port[h + 1] - p->first_port[h];
-  struct rows rows = find_rows(p->map, name);
+static copse_status plug_host(struct composer *c, int h, const char *name, long line) {
+  struct port *ports = c->ports + c->first_port[h];
+  int n = c->first_port[h + 1] - c->first_port[h];
+  struct rows rows = find_rows(c->map, name);
   bool named = true;
-  if (rows.n == 0 || p->taken[rows.first])
-    return copse_fail_at(p->c->err, COPSE_BAD_INPUT, p->c->file, line, "host \"%.80s\" is %s", name,
+  if (rows.n == 0 || c->taken[rows.first])
+    return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, line, "host \"%.80s\" is %s", name,
                          rows.n ? "named twice" : "not in the fabric's file");
-  for (int i = 0; i < n && named; i++) named = find_row(p, rows, device_of(&ports[i])) >= 0;
-  bool whole = p->map->ports[rows.first].device[0] == '\0';
+  for (int i = 0; i < n && named; i++) named = find_row(c, rows, device_of(&ports[i])) >= 0;
+  bool whole = c->map->ports[rows.first].device[0] == '\0';
   if (!named && !whole && rows.n != n)
-    return copse_fail_at(p->c->err, COPSE_BAD_INPUT, p->c->file, line,
+    return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, line,
                          "host \"%.80s\" has %d ports in the fabric's file and %d NICs in its "
                          "topology, whose ids don't name the devices; they can't be told apart",
                          name, rows.n, n);
   for (int i = 0; i < n; i++) {
-    int row = find_row(p, rows, named ? device_of(&ports[i]) : NULL);
+    int row = find_row(c, rows, named ? device_of(&ports[i]) : NULL);
     if (row < 0) row = rows.first; /* two ports of the host have one name */
-    COPSE_DO(plug_row(p, &ports[i], row));
+    COPSE_DO(plug_row(c, &ports[i], row));
   }
-  p->taken[rows.first] = true;
+  c->taken[rows.first] = true;
   return COPSE_OK;
 }
 
-static copse_status plug_hosts(struct plugging *p) {
-  const struct composer *c = p->c;
+static copse_status plug_hosts(struct composer *c) {
   int h = 0;
   for (int g = 0; g < c->n_groups; g++)
     for (int i = 0; i < c->groups[g].count; i++, h++)
-      COPSE_DO(plug_host(p, h, c->groups[g].names[i], c->groups[g].line));
+      COPSE_DO(plug_host(c, h, c->groups[g].names[i], c->groups[g].line));
   return COPSE_OK;
 }
 
@@ -491,18 +483,18 @@ static copse_status plug_hosts(struct plugging *p) {
  * may be few of them), divided by the oversubscription, goes up. Switches whose children are
  * all done come next; the file's cables make a forest, so that every one comes.
  */
-static copse_status size_tree(const struct plugging *p, struct copse_q *up) {
-  const struct copse_fabric_map *map = p->map;
-  const struct copse_fabric *fabric = p->c->fabric;
-  struct copse_err *err = p->c->err;
+static copse_status size_tree(const struct composer *c, struct copse_q *up) {
+  const struct copse_fabric_map *map = c->map;
+  const struct copse_fabric *fabric = c->fabric;
+  struct copse_err *err = c->err;
   struct copse_queue queue = {0};
   int *parent, *waiting;
   size_t n = (size_t)map->n_switches;
   struct copse_q host;
-  COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof *parent, &parent, err));
-  COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof *waiting, &waiting, err));
-  COPSE_DO(copse_arena_array(p->c->scratch, n, sizeof(int), &queue.items, err));
-  COPSE_DO(copse_q_mul(fabric->bandwidth, (struct copse_q){p->c->n_places, 1}, &host, err));
+  COPSE_DO(copse_arena_array(c->scratch, n, sizeof *parent, &parent, err));
+  COPSE_DO(copse_arena_array(c->scratch, n, sizeof *waiting, &waiting, err));
+  COPSE_DO(copse_arena_array(c->scratch, n, sizeof(int), &queue.items, err));
+  COPSE_DO(copse_q_mul(fabric->bandwidth, (struct copse_q){c->n_places, 1}, &host, err));
   for (size_t i = 0; i < n; i++) parent[i] = -1, up[i] = COPSE_Q_ZERO;
   for (int i = 0; i < map->n_cables; i++) {
     parent[map->cables[i].a] = map->cables[i].b;
@@ -522,64 +514,56 @@ static copse_status size_tree(const struct plugging *p, struct copse_q *up) {
   return COPSE_OK;
 }
 
-static copse_status join_switches(const struct plugging *p) {
-  const struct copse_fabric_map *map = p->map;
+static copse_status join_switches(const struct composer *c) {
+  const struct copse_fabric_map *map = c->map;
   struct copse_q *up = NULL;
   bool sized = map->n_cables > 0 && map->cables[0].bandwidth.num > 0;
   if (!sized) {
-    COPSE_DO(copse_arena_array(p->c->scratch, (size_t)map->n_switches, sizeof *up, &up, p->c->err));
-    COPSE_DO(size_tree(p, up));
+    COPSE_DO(copse_arena_array(c->scratch, (size_t)map->n_switches, sizeof *up, &up, c->err));
+    COPSE_DO(size_tree(c, up));
   }
   for (int i = 0; i < map->n_cables; i++) {
     const struct copse_map_cable *cable = &map->cables[i];
     struct copse_q bandwidth = sized ? cable->bandwidth : up[cable->a];
     if (bandwidth.num == 0) continue; /* a branch of the tree without hosts */
-    COPSE_DO(join(p->c, p->first_switch + cable->a, p->first_switch + cable->b, bandwidth));
+    COPSE_DO(join(c, c->first_switch + cable->a, c->first_switch + cable->b, bandwidth));
   }
   return COPSE_OK;
 }
 
-static copse_status add_map(const struct composer *c) {
-  struct plugging p = {.c = c, .map = c->fabric->map};
-  size_t hosts = (size_t)c->n_hosts, rows = (size_t)p.map->n_ports;
-  COPSE_DO(copse_arena_array(c->scratch, hosts + 1, sizeof(int), &p.first_port, c->err));
-  COPSE_DO(copse_arena_array(c->scratch, rows, sizeof *p.taken, &p.taken, c->err));
-  for (int i = 0; i < c->n_ports; i++) p.first_port[c->ports[i].host + 1] = i + 1;
-  for (int i = 0; i < p.map->n_switches; i++)
-    COPSE_DO(add_switch(c, i == 0 ? &p.first_switch : NULL, "%s", p.map->switches[i].id));
-  COPSE_DO(plug_hosts(&p));
-  return join_switches(&p);
+static copse_status add_map(struct composer *c) {
+  size_t hosts = (size_t)c->n_hosts, rows = (size_t)c->map->n_ports;
+  COPSE_DO(copse_arena_array(c->scratch, hosts + 1, sizeof(int), &c->first_port, c->err));
+  COPSE_DO(copse_arena_array(c->scratch, rows, sizeof *c->taken, &c->taken, c->err));
+  for (int i = 0; i < c->n_ports; i++) c->first_port[c->ports[i].host + 1] = i + 1;
+  for (int i = 0; i < c->map->n_switches; i++)
+    COPSE_DO(add_switch(c, i == 0 ? &c->first_switch : NULL, "%s", c->map->switches[i].id));
+  COPSE_DO(plug_hosts(c));
+  return join_switches(c);
 }
 
 /* ---- together ------------------------------------------------------------------------- */
 
-static copse_status add_fabric(const struct composer *c) {
-  switch (c->fabric->type) {
-    case COPSE_FABRIC_FLAT: return add_flat(c);
-    case COPSE_FABRIC_RAILS: return add_rails(c);
-    case COPSE_FABRIC_CLOS: return add_clos(c);
-    case COPSE_FABRIC_DRAGONFLY: return add_dragonfly(c);
-    case COPSE_FABRIC_TORUS: return add_torus(c);
-    case COPSE_FABRIC_MAP: return add_map(c);
-  }
-  return copse_fail(c->err, COPSE_INTERNAL, "a fabric of no known type");
-}
-
 copse_status copse_compose(struct copse_topology_builder *builder, const char *file,
                            const struct copse_fabric *fabric, const struct copse_host_group *groups,
                            int n_groups, struct copse_err *err) {
+  static copse_status (*const add_fabric[])(struct composer *) = {
+      [COPSE_FABRIC_FLAT] = add_flat,   [COPSE_FABRIC_RAILS] = add_rails,
+      [COPSE_FABRIC_CLOS] = add_clos,   [COPSE_FABRIC_DRAGONFLY] = add_dragonfly,
+      [COPSE_FABRIC_TORUS] = add_torus, [COPSE_FABRIC_MAP] = add_map};
   struct copse_arena scratch = {0};
   struct composer c = {.builder = builder,
                        .file = file,
                        .fabric = fabric,
+                       .map = fabric->map,
+                       .scratch = &scratch,
                        .groups = groups,
                        .n_groups = n_groups,
-                       .scratch = &scratch,
                        .err = err};
   copse_status status;
   COPSE_TRY(measure(&c));
   COPSE_TRY(add_hosts(&c));
-  status = add_fabric(&c);
+  status = add_fabric[fabric->type](&c);
 out:
   copse_arena_free(&scratch);
   return status;

@@ -24,47 +24,41 @@ struct loaded {
 };
 
 struct reader {
+  const struct copse_input *in;
   const struct copse_json *json;
-  const struct copse_topology_options *options;
-  int depth;
   struct copse_err *err;
   struct copse_fabric fabric;
   struct copse_fabric_map map;
-  struct copse_host_group *groups;
-  struct loaded *loaded;
-  size_t group_capacity, loaded_capacity;
+  struct copse_host_group *groups; /* a kind of hosts each */
+  struct loaded *loaded;           /* at most as many */
   int n_groups, n_loaded;
-  struct copse_arena arena; /* names of hosts */
+  struct copse_arena arena; /* those, and names of hosts */
 };
 
 #define refuse(r, line, ...) \
   copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->json->file, line, __VA_ARGS__)
 
-/* ---- the fabric: typed members -------------------------------------------------------------- */
+/* ---- files that a document names ------------------------------------------------------------ */
 
-static copse_status read_rational(const struct reader *r, const cJSON *item, const char *key,
-                                  bool positive, struct copse_q *out) {
-  return copse_json_get_amount_or(r->json, item, key, positive, out, r->err);
+/* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
+static copse_status read_path(const struct reader *r, const cJSON *object, const char *key,
+                              char **out) {
+  const char *name = NULL;
+  COPSE_DO(copse_json_get_string(r->json, object, key, &name, r->err));
+  return copse_file_beside(r->json->file, strcmp(name, "-") == 0 ? "./-" : name, out, r->err);
 }
 
-static copse_status require_bandwidth(const struct reader *r, const cJSON *item, const char *key,
-                                      struct copse_q *out) {
-  COPSE_DO(copse_json_get_rational(r->json, item, key, out, r->err));
-  return read_rational(r, item, key, true, out);
+/* What came of reading the file that `key` names: where it can't be read, the error says first who
+ * names it; other errors have their place in that file. */
+static copse_status check_read(const struct reader *r, const cJSON *object, const char *key,
+                               copse_status status, const struct copse_err *why) {
+  long line = copse_json_line(copse_json_get(object, key), object);
+  if (status == COPSE_OK) return status;
+  if (status != COPSE_IO) return copse_fail(r->err, status, "%s", why->text);
+  return copse_fail_at(r->err, status, r->json->file, line, "\"%s\": %s", key, why->text);
 }
 
-static copse_status read_int(const struct reader *r, const cJSON *item, const char *key, int most,
-                             int *out) {
-  return copse_json_get_count_or(r->json, item, key, most, out, r->err);
-}
-
-static copse_status require_count(const struct reader *r, const cJSON *item, const char *key,
-                                  int *out) {
-  int64_t n = 0;
-  COPSE_DO(copse_json_get_int(r->json, item, key, 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
-  *out = (int)n;
-  return COPSE_OK;
-}
+/* ---- the fabric -------------------------------------------------------------------------- */
 
 static copse_status read_dims(struct reader *r, const cJSON *item) {
   const cJSON *dims = NULL;
@@ -86,10 +80,10 @@ static copse_status read_map(struct reader *r, const cJSON *item, bool slurm) {
   char *path = NULL, *data = NULL;
   size_t size = 0;
   copse_status status;
-  COPSE_TRY(copse_read_path(r->json, item, "file", &path, r->err));
+  COPSE_TRY(read_path(r, item, "file", &path));
   status = copse_file_read(path, &data, &size, &why);
-  COPSE_TRY(copse_read_named(r->json, item, "file", status, &why, r->err));
-  COPSE_TRY(slurm ? copse_read_slurm(path, data, size, r->options->notes, &r->map, r->err)
+  COPSE_TRY(check_read(r, item, "file", status, &why));
+  COPSE_TRY(slurm ? copse_read_slurm(path, data, size, r->in->options->notes, &r->map, r->err)
                   : copse_read_ibnetdiscover(path, data, size, &r->map, r->err));
   copse_fabric_map_sort(&r->map);
   r->fabric.map = &r->map;
@@ -99,70 +93,80 @@ out:
   return status;
 }
 
-static copse_status read_rails(struct reader *r, const cJSON *item) {
-  return read_rational(r, item, "spine_bandwidth", false, &r->fabric.spine_bandwidth);
-}
-
-static copse_status read_clos(struct reader *r, const cJSON *item) {
-  struct copse_fabric *f = &r->fabric;
-  COPSE_DO(require_count(r, item, "leaf_hosts", &f->leaf_hosts));
-  COPSE_DO(read_rational(r, item, "oversubscription", true, &f->oversubscription));
-  COPSE_DO(read_int(r, item, "spines", 1 << 16, &f->spines));
-  return copse_json_get_bool_or(r->json, item, "rails", false, &f->leaf_rails, r->err);
-}
-
-static copse_status read_dragonfly(struct reader *r, const cJSON *item) {
-  struct copse_fabric *f = &r->fabric;
-  COPSE_DO(read_int(r, item, "router_hosts", COPSE_TOPOLOGY_MAX_NODES, &f->router_hosts));
-  COPSE_DO(require_count(r, item, "group_routers", &f->group_routers));
-  COPSE_DO(require_bandwidth(r, item, "local_bandwidth", &f->local_bandwidth));
-  COPSE_DO(require_bandwidth(r, item, "global_bandwidth", &f->global_bandwidth));
-  return read_int(r, item, "global_links", 1 << 16, &f->global_links);
-}
-
-static copse_status read_torus(struct reader *r, const cJSON *item) {
-  struct copse_fabric *f = &r->fabric;
-  COPSE_DO(read_int(r, item, "router_hosts", COPSE_TOPOLOGY_MAX_NODES, &f->router_hosts));
-  COPSE_DO(require_bandwidth(r, item, "link_bandwidth", &f->link_bandwidth));
-  return read_dims(r, item);
-}
-
-static copse_status read_ibnetdiscover(struct reader *r, const cJSON *item) {
-  return read_map(r, item, false);
-}
-
-static copse_status read_slurm(struct reader *r, const cJSON *item) {
-  COPSE_DO(read_rational(r, item, "oversubscription", true, &r->fabric.oversubscription));
-  return read_map(r, item, true);
-}
+/* Kinds of fabrics, as the table of keys has them. */
+enum { FLAT = 1, RAILS = 2, CLOS = 4, DRAGONFLY = 8, TORUS = 16, IB = 32, SLURM = 64, ANY = 127 };
 
 static const struct kind {
   const char *name, *what;
   enum copse_fabric_type type;
-  const char *const *keys;
-  copse_status (*read)(struct reader *r, const cJSON *item); /* the rest; NULL: none */
-} kinds[] = {
-    {"flat", "a flat fabric", COPSE_FABRIC_FLAT,
-     (const char *const[]){"type", "bandwidth", "latency", NULL}, NULL},
-    {"rails", "a rails fabric", COPSE_FABRIC_RAILS,
-     (const char *const[]){"type", "bandwidth", "latency", "spine_bandwidth", NULL}, read_rails},
-    {"clos", "a clos fabric", COPSE_FABRIC_CLOS,
-     (const char *const[]){"type", "bandwidth", "latency", "leaf_hosts", "oversubscription",
-                           "spines", "rails", NULL},
-     read_clos},
-    {"dragonfly", "a dragonfly fabric", COPSE_FABRIC_DRAGONFLY,
-     (const char *const[]){"type", "bandwidth", "latency", "router_hosts", "group_routers",
-                           "local_bandwidth", "global_bandwidth", "global_links", NULL},
-     read_dragonfly},
-    {"torus", "a torus fabric", COPSE_FABRIC_TORUS,
-     (const char *const[]){"type", "bandwidth", "latency", "router_hosts", "link_bandwidth", "dims",
-                           NULL},
-     read_torus},
-    {"ibnetdiscover", "an ibnetdiscover fabric", COPSE_FABRIC_MAP,
-     (const char *const[]){"type", "bandwidth", "latency", "file", NULL}, read_ibnetdiscover},
-    {"slurm", "a slurm fabric", COPSE_FABRIC_MAP,
-     (const char *const[]){"type", "bandwidth", "latency", "file", "oversubscription", NULL},
-     read_slurm}};
+  unsigned is;
+} kinds[] = {{"flat", "a flat fabric", COPSE_FABRIC_FLAT, FLAT},
+             {"rails", "a rails fabric", COPSE_FABRIC_RAILS, RAILS},
+             {"clos", "a clos fabric", COPSE_FABRIC_CLOS, CLOS},
+             {"dragonfly", "a dragonfly fabric", COPSE_FABRIC_DRAGONFLY, DRAGONFLY},
+             {"torus", "a torus fabric", COPSE_FABRIC_TORUS, TORUS},
+             {"ibnetdiscover", "an ibnetdiscover fabric", COPSE_FABRIC_MAP, IB},
+             {"slurm", "a slurm fabric", COPSE_FABRIC_MAP, SLURM}};
+
+#define AT(member) offsetof(struct copse_fabric, member)
+
+/* What a fabric has beside its type, and which kinds must or may have it; read in this order. */
+static const struct key {
+  const char *name;
+  unsigned required, optional;
+  enum { POSITIVE, NOT_NEGATIVE, COUNT, FLAG, DIMS, MAP } value;
+  size_t at;
+  int most; /* of a count */
+} fabric_keys[] = {
+    {"bandwidth", ANY & ~IB, IB, POSITIVE, AT(bandwidth), 0},
+    {"latency", 0, ANY, NOT_NEGATIVE, AT(latency), 0},
+    {"spine_bandwidth", 0, RAILS, NOT_NEGATIVE, AT(spine_bandwidth), 0},
+    {"leaf_hosts", CLOS, 0, COUNT, AT(leaf_hosts), COPSE_TOPOLOGY_MAX_NODES},
+    {"oversubscription", 0, CLOS | SLURM, POSITIVE, AT(oversubscription), 0},
+    {"spines", 0, CLOS, COUNT, AT(spines), 1 << 16},
+    {"rails", 0, CLOS, FLAG, AT(leaf_rails), 0},
+    {"router_hosts", 0, DRAGONFLY | TORUS, COUNT, AT(router_hosts), COPSE_TOPOLOGY_MAX_NODES},
+    {"group_routers", DRAGONFLY, 0, COUNT, AT(group_routers), COPSE_TOPOLOGY_MAX_NODES},
+    {"local_bandwidth", DRAGONFLY, 0, POSITIVE, AT(local_bandwidth), 0},
+    {"global_bandwidth", DRAGONFLY, 0, POSITIVE, AT(global_bandwidth), 0},
+    {"global_links", 0, DRAGONFLY, COUNT, AT(global_links), 1 << 16},
+    {"link_bandwidth", TORUS, 0, POSITIVE, AT(link_bandwidth), 0},
+    {"dims", TORUS, 0, DIMS, AT(dims), 0},
+    {"file", IB | SLURM, 0, MAP, AT(map), 0}};
+#define N_KEYS (sizeof fabric_keys / sizeof *fabric_keys)
+
+static copse_status read_key(struct reader *r, const struct kind *kind, const struct key *key,
+                             const cJSON *item) {
+  void *to = (char *)&r->fabric + key->at;
+  if (!copse_json_get(item, key->name)) {
+    if (!(key->required & kind->is)) return COPSE_OK;
+    return refuse(r, copse_json_line(item, NULL), "\"%s\" is missing", key->name);
+  }
+  switch (key->value) {
+    case POSITIVE:
+    case NOT_NEGATIVE:
+      return copse_json_get_amount_or(r->json, item, key->name, key->value == POSITIVE, to, r->err);
+    case COUNT: return copse_json_get_count_or(r->json, item, key->name, key->most, to, r->err);
+    case FLAG: return copse_json_get_bool_or(r->json, item, key->name, false, to, r->err);
+    case DIMS: return read_dims(r, item);
+    case MAP: return read_map(r, item, kind->is == SLURM);
+  }
+  return COPSE_OK;
+}
+
+static copse_status read_keys(struct reader *r, const struct kind *kind, const cJSON *item,
+                              const cJSON *root) {
+  const char *names[N_KEYS + 2] = {"type"};
+  int n = 1;
+  for (size_t i = 0; i < N_KEYS; i++)
+    if ((fabric_keys[i].required | fabric_keys[i].optional) & kind->is)
+      names[n++] = fabric_keys[i].name;
+  COPSE_DO(copse_json_expect_object(r->json, item, root, kind->what, names, r->err));
+  for (size_t i = 0; i < N_KEYS; i++)
+    if ((fabric_keys[i].required | fabric_keys[i].optional) & kind->is)
+      COPSE_DO(read_key(r, kind, &fabric_keys[i], item));
+  return COPSE_OK;
+}
 
 static const struct kind *find_kind(const char *name) {
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -185,12 +189,7 @@ static copse_status read_fabric(struct reader *r, const cJSON *root) {
                   "ibnetdiscover and slurm are known",
                   type);
   f->type = kind->type;
-  COPSE_DO(copse_json_expect_object(r->json, item, root, kind->what, kind->keys, r->err));
-  COPSE_DO(kind->read == read_ibnetdiscover
-               ? read_rational(r, item, "bandwidth", true, &f->bandwidth)
-               : require_bandwidth(r, item, "bandwidth", &f->bandwidth));
-  COPSE_DO(read_rational(r, item, "latency", false, &f->latency));
-  return kind->read ? kind->read(r, item) : COPSE_OK;
+  return read_keys(r, kind, item, root);
 }
 
 /* ---- the hosts -------------------------------------------------------------------------- */
@@ -264,18 +263,16 @@ static copse_status load_host(struct reader *r, const cJSON *item,
                               struct copse_topology **out) {
   struct loaded new = {NULL, *options, NULL};
   struct copse_err why = COPSE_ERR_INIT;
-  size_t n = (size_t)r->n_loaded;
   copse_status status;
-  COPSE_TRY(copse_read_path(r->json, item, "host", &new.path, r->err));
-  for (size_t i = 0; i < n; i++) {
+  COPSE_TRY(read_path(r, item, "host", &new.path));
+  for (int i = 0; i < r->n_loaded; i++) {
     if (strcmp(r->loaded[i].path, new.path) != 0) continue;
     if (!same_options(&r->loaded[i].options, options)) continue;
     *out = r->loaded[i].host;
     goto out;
   }
-  COPSE_TRY(copse_grow(&r->loaded, &r->loaded_capacity, n + 1, sizeof new, r->err));
-  status = copse_topology_load_at(new.path, options, r->depth + 1, &new.host, &why);
-  COPSE_TRY(copse_read_named(r->json, item, "host", status, &why, r->err));
+  status = copse_topology_load_at(new.path, options, r->in->depth + 1, &new.host, &why);
+  COPSE_TRY(check_read(r, item, "host", status, &why));
   r->loaded[r->n_loaded++] = new;
   *out = new.host;
   return COPSE_OK;
@@ -287,12 +284,12 @@ out:
 /* `item` is the root for equal hosts, else an entry of "hosts". */
 static copse_status read_group(struct reader *r, const cJSON *item, const cJSON *parent,
                                const char *count_key) {
-  struct copse_topology_options options = *r->options;
+  struct copse_topology_options options = *r->in->options;
   struct copse_host_group group = {
       .count = 1, .bandwidth = COPSE_Q_ZERO, .line = copse_json_line(item, parent)};
   if (copse_json_get(item, count_key))
     group.line = copse_json_line(copse_json_get(item, count_key), item);
-  if (r->depth >= MAX_DEPTH)
+  if (r->in->depth >= MAX_DEPTH)
     return refuse(r, group.line,
                   "clusters within clusters more than 4 levels deep; does a host name the "
                   "cluster it is part of?");
@@ -303,8 +300,6 @@ static copse_status read_group(struct reader *r, const cJSON *item, const cJSON 
   COPSE_DO(read_host_options(r, item, &options));
   if (copse_json_get(item, "nics"))
     COPSE_DO(copse_json_get_string(r->json, item, "nics", &group.nics, r->err));
-  COPSE_DO(
-      copse_grow(&r->groups, &r->group_capacity, (size_t)r->n_groups + 1, sizeof group, r->err));
   COPSE_DO(load_host(r, item, &options, &group.host));
   r->groups[r->n_groups++] = group;
   return COPSE_OK;
@@ -315,6 +310,11 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
                                      "links", "gpu",   "nvlink_switch", NULL};
   const cJSON *hosts = copse_json_get(root, "hosts");
   int64_t n = 0;
+  size_t kinds_of_hosts = 1;
+  if (copse_json_is_array(hosts))
+    COPSE_JSON_EACH (item, hosts) kinds_of_hosts++;
+  COPSE_DO(copse_arena_array(&r->arena, kinds_of_hosts, sizeof *r->groups, &r->groups, r->err));
+  COPSE_DO(copse_arena_array(&r->arena, kinds_of_hosts, sizeof *r->loaded, &r->loaded, r->err));
   if (!copse_json_is_array(hosts)) {
     if (hosts || !copse_json_get(root, "names"))
       COPSE_DO(copse_json_get_int(r->json, root, "hosts", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
@@ -344,10 +344,9 @@ static copse_status read_parts(struct reader *r, struct copse_topology_builder *
   return read_hosts(r, root);
 }
 
-copse_status copse_read_cluster(const struct copse_json *json,
-                                const struct copse_topology_options *options, int depth,
+copse_status copse_read_cluster(const struct copse_input *in, const struct copse_json *json,
                                 struct copse_topology_builder *builder, struct copse_err *err) {
-  struct reader r = {.json = json, .options = options, .depth = depth, .err = err};
+  struct reader r = {.in = in, .json = json, .err = err};
   copse_status status;
   COPSE_TRY(read_parts(&r, builder));
   status = copse_compose(builder, json->file, &r.fabric, r.groups, r.n_groups, err);
@@ -356,8 +355,6 @@ out:
     copse_topology_free(r.loaded[i].host);
     free(r.loaded[i].path);
   }
-  free(r.loaded);
-  free(r.groups);
   copse_fabric_map_free(&r.map);
   copse_arena_free(&r.arena);
   return status;

@@ -83,24 +83,7 @@ copse_status copse_read_about(const struct copse_json *json, struct copse_topolo
   return copse_builder_set_about(builder, description, source, err);
 }
 
-copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
-                             char **out, struct copse_err *err) {
-  const char *name = NULL;
-  COPSE_DO(copse_json_get_string(json, object, key, &name, err));
-  return copse_file_beside(json->file, strcmp(name, "-") == 0 ? "./-" : name, out, err);
-}
-
-copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
-                              copse_status status, const struct copse_err *why,
-                              struct copse_err *err) {
-  if (status != COPSE_IO)
-    return status == COPSE_OK ? status : copse_fail(err, status, "%s", why->text);
-  return copse_fail_at(err, status, json->file,
-                       copse_json_line(copse_json_get(object, key), object), "\"%s\": %s", key,
-                       why->text);
-}
-
-static copse_status read_topology(struct reader *r, const struct copse_topology_options *options) {
+static copse_status read_topology(struct reader *r, const struct copse_notes *notes) {
   static const char *const keys[] = {"format",      "name",   "nodes", "links",
                                      "description", "source", NULL};
   const cJSON *root = r->json->root, *nodes = NULL, *links = NULL;
@@ -111,8 +94,7 @@ static copse_status read_topology(struct reader *r, const struct copse_topology_
   COPSE_JSON_EACH (node, nodes) COPSE_DO(read_node(r, node, root));
   COPSE_JSON_EACH (link, links) COPSE_DO(read_link(r, link, root));
   if (r->ranks > 0 && r->ranks < r->gpus)
-    copse_note(options->notes,
-               "%s: %d of %d gpus state no rank: all are numbered in order of appearance",
+    copse_note(notes, "%s: %d of %d gpus state no rank: all are numbered in order of appearance",
                r->json->file, r->gpus - r->ranks, r->gpus);
   return COPSE_OK;
 }
@@ -146,28 +128,27 @@ static copse_status refuse_format(const struct copse_json *json, const char *for
                        format);
 }
 
-copse_status copse_read_topology_json(const char *label, const char *data, size_t size,
-                                      const struct copse_topology_options *options, int depth,
-                                      struct copse_topology **out, struct copse_err *err) {
+copse_status copse_read_topology_json(const struct copse_input *in, struct copse_topology **out,
+                                      struct copse_err *err) {
   struct copse_json json;
   struct reader r = {.json = &json, .err = err};
   const char *format = NULL;
   *out = NULL;
   copse_status status;
-  COPSE_TRY(copse_json_parse(label, data, size, &json, err));
+  COPSE_TRY(copse_json_parse(in->label, in->data, in->size, &json, err));
   if (!copse_json_is_object(json.root)) {
-    status = copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+    status = copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
                            "a topology must be a JSON object with \"format\"");
     goto out;
   }
   COPSE_TRY(copse_json_get_string(&json, json.root, "format", &format, err));
   if (strcmp(format, "copse-cluster/1") != 0) /* whose hosts may use them */
-    copse_note_unused_options(label, "topology JSON", 0, options);
-  COPSE_TRY(copse_builder_new(label, &r.builder, err));
+    copse_note_unused_options(in, "topology JSON", 0);
+  COPSE_TRY(copse_builder_new(in->label, &r.builder, err));
   if (strcmp(format, "copse-topology/1") == 0)
-    COPSE_TRY(read_topology(&r, options));
+    COPSE_TRY(read_topology(&r, in->options->notes));
   else if (strcmp(format, "copse-cluster/1") == 0)
-    COPSE_TRY(copse_read_cluster(&json, options, depth, r.builder, err));
+    COPSE_TRY(copse_read_cluster(in, &json, r.builder, err));
   else if (strcmp(format, "copse-synthetic/1") == 0)
     COPSE_TRY(read_synthetic(&json, r.builder, err));
   else

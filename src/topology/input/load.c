@@ -11,20 +11,12 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "topology/input/catalogue.h"
+#include "base/text.h"
 #include "topology/input/profile.h"
 #include "topology/input/readers.h"
 
 static const char *const endings[] = {".json", ".xml", ".txt"};
 #define N_ENDINGS (sizeof endings / sizeof *endings)
-
-static copse_status join(const char *folder, const char *name, const char *ending, char **out,
-                         struct copse_err *err) {
-  size_t bytes = strlen(folder) + strlen(name) + strlen(ending) + 2;
-  copse_status status = copse_calloc(bytes, 1, out, err);
-  if (status == COPSE_OK) snprintf(*out, bytes, "%s/%s%s", folder, name, ending);
-  return status;
-}
 
 copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
                                   struct copse_err *err) {
@@ -33,8 +25,11 @@ copse_status copse_catalogue_find(const char *path, const char *const *folders, 
   *out = NULL;
   for (; !is_file && name[0] && name[0] != '.' && folders && *folders; folders++)
     for (size_t i = 0; i < N_ENDINGS; i++) {
-      copse_status status = join(*folders, name, endings[i], out, err);
-      if (status != COPSE_OK || access(*out, F_OK) == 0) return status;
+      if (asprintf(out, "%s/%s%s", *folders, name, endings[i]) < 0) {
+        *out = NULL;
+        return copse_fail_nomem(err);
+      }
+      if (access(*out, F_OK) == 0) return COPSE_OK;
       free(*out);
       *out = NULL;
     }
@@ -45,11 +40,8 @@ copse_status copse_catalogue_find(const char *path, const char *const *folders, 
 /* ---- the list ------------------------------------------------------------------------------ */
 
 void copse_catalogue_free(struct copse_catalogue *catalogue) {
-  for (int i = 0; i < catalogue->n; i++) {
-    free(catalogue->entries[i].name);
-    free(catalogue->entries[i].path);
-  }
   free(catalogue->entries);
+  copse_arena_free(&catalogue->arena);
   *catalogue = (struct copse_catalogue){0};
 }
 
@@ -73,21 +65,15 @@ static bool has(const struct copse_catalogue *catalogue, const char *file, size_
 static copse_status add(struct copse_catalogue *catalogue, const char *folder, const char *file,
                         struct copse_err *err) {
   size_t ending = ending_length(file), n = strlen(file) - ending;
-  struct copse_catalogue_entry entry = {0};
-  copse_status status;
+  struct copse_arena *arena = &catalogue->arena;
   if (ending == 0 || has(catalogue, file, n)) return COPSE_OK;
-  COPSE_TRY(copse_grow(&catalogue->entries, &catalogue->capacity, (size_t)catalogue->n + 1,
-                       sizeof entry, err));
-  COPSE_TRY(join(folder, file, "", &entry.path, err));
-  entry.name = strndup(file, n);
-  if (entry.name) {
-    catalogue->entries[catalogue->n++] = entry;
-    return COPSE_OK;
-  }
-  status = copse_fail_nomem(err);
-out:
-  free(entry.path);
-  return status;
+  struct copse_catalogue_entry entry = {copse_arena_printf(arena, "%.*s", (int)n, file),
+                                        copse_arena_printf(arena, "%s/%s", folder, file)};
+  if (!entry.name || !entry.path) return copse_fail_nomem(err);
+  COPSE_DO(copse_grow(&catalogue->entries, &catalogue->capacity, (size_t)catalogue->n + 1,
+                      sizeof entry, err));
+  catalogue->entries[catalogue->n++] = entry;
+  return COPSE_OK;
 }
 
 static int by_name(const void *a, const void *b) {
@@ -110,16 +96,15 @@ copse_status copse_catalogue_list(const char *const *folders, struct copse_catal
   return status;
 }
 
-void copse_note_unused_options(const char *label, const char *what, unsigned used,
-                               const struct copse_topology_options *options) {
-  if (options->links != COPSE_LINKS_DEFAULT && !(used & COPSE_USES_LINKS))
-    copse_note(options->notes, "%s: --links has no effect on %s, which says its links itself",
-               label, what);
-  if (options->nvlink_switch.num != 0 && !(used & COPSE_USES_NVLINK_SWITCH))
-    copse_note(options->notes, "%s: --nvlink-switch has no effect on %s; it is for XML", label,
+void copse_note_unused_options(const struct copse_input *in, const char *what, unsigned used) {
+  const struct copse_topology_options *o = in->options;
+  if (o->links != COPSE_LINKS_DEFAULT && !(used & COPSE_USES_LINKS))
+    copse_note(o->notes, "%s: --links has no effect on %s, which says its links itself", in->label,
                what);
-  if (options->gpu && !(used & COPSE_USES_GPU))
-    copse_note(options->notes, "%s: --gpu has no effect on %s; it is for matrices", label, what);
+  if (o->nvlink_switch.num != 0 && !(used & COPSE_USES_NVLINK_SWITCH))
+    copse_note(o->notes, "%s: --nvlink-switch has no effect on %s; it is for XML", in->label, what);
+  if (o->gpu && !(used & COPSE_USES_GPU))
+    copse_note(o->notes, "%s: --gpu has no effect on %s; it is for matrices", in->label, what);
 }
 
 static const struct copse_topology_options default_options;
@@ -145,48 +130,44 @@ static bool is_blank(const char *data, size_t size) {
   return first_byte(data, size) == '\0' && memchr(data, '\0', size) == NULL;
 }
 
-static bool contains(const char *data, size_t size, const char *text) {
-  return memmem(data, size, text, strlen(text)) != NULL;
+static bool contains(const struct copse_input *in, const char *text) {
+  return memmem(in->data, in->size, text, strlen(text)) != NULL;
 }
 
 /* Recognises what tools print; refuses fabrics, which have no GPUs. */
-static copse_status parse_text(const char *label, const char *data, size_t size,
-                               const struct copse_topology_options *options,
-                               struct copse_topology **out, struct copse_err *err) {
-  bool slurm = contains(data, size, "SwitchName="), ib = contains(data, size, "switchguid=");
+static copse_status parse_text(const struct copse_input *in, struct copse_topology **out,
+                               struct copse_err *err) {
+  bool slurm = contains(in, "SwitchName="), ib = contains(in, "switchguid=");
   bool matrix = false;
-  if (contains(data, size, "between two GPUs"))
-    return copse_read_rocm_smi(label, data, size, options, out, err);
-  COPSE_DO(copse_find_nvidia_smi(data, size, &matrix, err));
-  if (matrix) return copse_read_nvidia_smi(label, data, size, options, out, err);
+  if (contains(in, "between two GPUs")) return copse_read_matrix(in, true, out, err);
+  COPSE_DO(copse_find_nvidia_smi(in, &matrix, err));
+  if (matrix) return copse_read_matrix(in, false, out, err);
   if (slurm || ib)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+    return copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
                          "%s, which is a fabric without its hosts; name it in cluster JSON: "
                          "\"fabric\": {\"type\": \"%s\", \"file\": ..}",
                          slurm ? "Slurm's topology.conf" : "the output of ibnetdiscover",
                          slurm ? "slurm" : "ibnetdiscover");
-  return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+  return copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
                        "neither topology JSON (which begins with '{') nor NCCL topology XML "
                        "(which begins with '<') nor what nvidia-smi topo -m or rocm-smi "
                        "--showtopo print");
 }
 
-static copse_status parse_at(const char *label, const char *data, size_t size,
-                             const struct copse_topology_options *options, int depth,
-                             struct copse_topology **out, struct copse_err *err) {
-  switch (first_byte(data, size)) {
-    case '<': return copse_read_nccl_xml(label, data, size, options, out, err);
-    case '{': return copse_read_topology_json(label, data, size, options, depth, out, err);
+static copse_status parse(const struct copse_input *in, struct copse_topology **out,
+                          struct copse_err *err) {
+  switch (first_byte(in->data, in->size)) {
+    case '<': return copse_read_nccl_xml(in, out, err);
+    case '{': return copse_read_topology_json(in, out, err);
     case '[': /* JSON, or an escape sequence that lost its ESC in copying: "[4mGPU0" */
-      if (!contains(data, size, "[4m"))
-        return copse_read_topology_json(label, data, size, options, depth, out, err);
+      if (!contains(in, "[4m")) return copse_read_topology_json(in, out, err);
       break;
     default: break;
   }
-  if (is_blank(data, size))
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 1,
+  if (is_blank(in->data, in->size))
+    return copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
                          "empty, where topology JSON or NCCL topology XML was expected");
-  return parse_text(label, data, size, options, out, err);
+  return parse_text(in, out, err);
 }
 
 /* Applies the profile's rules, which are for the whole topology, not for its hosts. */
@@ -205,8 +186,9 @@ copse_status copse_topology_parse(const char *label, const char *data, size_t si
                                   const struct copse_topology_options *options,
                                   struct copse_topology **out, struct copse_err *err) {
   if (!options) options = &default_options;
+  const struct copse_input in = {label, data, size, options, 0};
   *out = NULL;
-  return finish(parse_at(label, data, size, options, 0, out, err), options, out, err);
+  return finish(parse(&in, out, err), options, out, err);
 }
 
 copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
@@ -217,11 +199,35 @@ copse_status copse_topology_load_at(const char *path, const struct copse_topolog
   *out = NULL;
   COPSE_TRY(copse_catalogue_find(path, options->catalogue, &file, err));
   COPSE_TRY(copse_file_read(file, &data, &size, err));
-  status = parse_at(copse_file_label(file), data, size, options, depth, out, err);
+  const struct copse_input in = {copse_file_label(file), data, size, options, depth};
+  status = parse(&in, out, err);
 out:
   free(data);
   free(file);
   return status;
+}
+
+static copse_status make_synthetic(const char *spec, const struct copse_topology_options *options,
+                                   struct copse_topology **out, struct copse_err *err) {
+  const struct copse_input in = {.label = "--synthetic", .options = options};
+  struct copse_topology_builder *builder = NULL;
+  copse_status status;
+  COPSE_TRY(copse_builder_new(in.label, &builder, err));
+  COPSE_TRY(copse_builder_set_name(builder, spec, err));
+  COPSE_TRY(copse_build_synthetic(builder, in.label, 0, spec, err));
+  COPSE_TRY(copse_builder_finish(builder, out, err));
+  copse_note_unused_options(&in, "a synthetic line", 0);
+out:
+  copse_builder_free(builder);
+  return status;
+}
+
+copse_status copse_topology_synthetic(const char *spec,
+                                      const struct copse_topology_options *options,
+                                      struct copse_topology **out, struct copse_err *err) {
+  if (!options) options = &default_options;
+  *out = NULL;
+  return finish(make_synthetic(spec, options, out, err), options, out, err);
 }
 
 copse_status copse_topology_load(const char *path, const struct copse_topology_options *options,

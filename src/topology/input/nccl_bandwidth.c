@@ -9,15 +9,6 @@
 #include <string.h>
 #include <strings.h>
 
-struct copse_gpu_class {
-  const char *name;
-  bool amd;
-  int max_links;            /* NVLinks or xGMI links of one GPU; 0: none */
-  struct copse_q link;      /* GB/s of one of them */
-  struct copse_q pcie;      /* its PCIe link, x16 */
-  struct copse_q inter_cpu; /* between the sockets of the hosts it usually is in */
-};
-
 struct copse_q copse_nccl_nvlink(int64_t sm) {
   if (sm >= 100) return (struct copse_q){401, 10};
   if (sm >= 90) return (struct copse_q){103, 5};
@@ -106,7 +97,10 @@ struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu) {
  */
 static const struct row {
   const char *name, *gcn; /* gcn: AMD's */
-  int sm, max_links, pcie, inter_cpu;
+  int sm;                 /* NVIDIA's */
+  int max_links;          /* NVLinks or xGMI links of one GPU; 0: none */
+  int pcie;               /* GB/s of its PCIe link, x16 */
+  int inter_cpu;          /* and between the sockets of the hosts it usually is in */
 } rows[] = {
     {"p100", NULL, 60, 4, 12, 6},       {"v100", NULL, 70, 6, 12, 10},
     {"t4", NULL, 75, 0, 12, 10},        {"a100", NULL, 80, 12, 24, 16},
@@ -122,7 +116,6 @@ static const struct row {
     {"mi250", "gfx90a", 0, 8, 24, 16},  {"mi300x", "gfx942", 0, 7, 48, 16},
     {"mi325x", "gfx942", 0, 7, 48, 16},
 };
-#define N_ROWS (sizeof rows / sizeof *rows)
 
 /* "p100, v100, ..." */
 static const char *gpu_class_names(bool amd) {
@@ -143,31 +136,23 @@ static bool names(const char *text, const char *name) {
   return false;
 }
 
-/* By a name such as "a100" or "NVIDIA A100-SXM4-80GB"; false for an unknown one. */
-static bool gpu_class_find(const char *name, struct copse_gpu_class *out) {
-  for (size_t i = 0; i < N_ROWS; i++) {
-    const struct row *row = &rows[i];
-    if (!names(name, row->name)) continue;
-    *out = (struct copse_gpu_class){
-        row->name,      row->gcn != NULL,
-        row->max_links, row->gcn ? copse_nccl_xgmi(row->gcn) : copse_nccl_nvlink(row->sm),
-        {row->pcie, 1}, {row->inter_cpu, 1}};
-    return true;
-  }
-  return false;
+/* By a name such as "a100" or "NVIDIA A100-SXM4-80GB"; NULL for an unknown one. */
+static const struct row *find_row(const char *name) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (names(name, rows[i].name)) return &rows[i];
+  return NULL;
 }
 
 static void note_rates(const char *file, const struct copse_topology_options *options,
-                       const struct copse_gpu_class *class, bool own_links,
-                       const struct copse_matrix_rates *r) {
+                       const struct row *row, bool own_links, const struct copse_matrix_rates *r) {
   char link[COPSE_Q_TEXT + 32] = "", number[COPSE_Q_TEXT], pcie[COPSE_Q_TEXT], cpu[COPSE_Q_TEXT];
   if (!own_links)
     snprintf(link, sizeof link, "%s GB/s an %s, ", copse_q_text(r->link, number),
-             class->amd ? "xGMI link" : "NVLink");
+             row->gcn ? "xGMI link" : "NVLink");
   copse_note(options->notes,
              "%s: the matrix lacks speeds; %s%s%s: %s%s GB/s a PCIe link, %s GB/s "
              "between CPUs%s",
-             file, options->gpu ? "for " : "its GPUs are taken for ", class->name,
+             file, options->gpu ? "for " : "its GPUs are taken for ", row->name,
              options->profile ? " and the profile" : "", link, copse_q_text(r->pcie, pcie),
              copse_q_text(r->inter_cpu, cpu),
              options->gpu ? "" : " (--gpu names the class, --profile gives measured numbers)");
@@ -177,16 +162,18 @@ copse_status copse_matrix_rates(const char *file, const struct copse_topology_op
                                 bool amd, bool own_links, const char *guess,
                                 struct copse_matrix_rates *out, struct copse_err *err) {
   const struct copse_profile *profile = options->profile;
-  struct copse_gpu_class class;
   const char *name = options->gpu ? options->gpu : guess;
-  if (!gpu_class_find(name, &class) || class.amd != amd)
+  const struct row *row = find_row(name);
+  if (!row || (row->gcn != NULL) != amd)
     return copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
                          "\"%.40s\" is no class of GPU for this file; known are %s", name,
                          gpu_class_names(amd));
-  out->link = copse_profile_rate(profile, amd ? COPSE_RATE_XGMI : COPSE_RATE_NVLINK, class.link);
-  out->pcie = copse_profile_rate(profile, COPSE_RATE_PCIE, class.pcie);
-  out->inter_cpu = copse_profile_rate(profile, COPSE_RATE_INTER_CPU, class.inter_cpu);
-  out->max_links = class.max_links;
-  note_rates(file, options, &class, own_links, out);
+  out->link = amd ? copse_profile_rate(profile, COPSE_RATE_XGMI, copse_nccl_xgmi(row->gcn))
+                  : copse_profile_rate(profile, COPSE_RATE_NVLINK, copse_nccl_nvlink(row->sm));
+  out->pcie = copse_profile_rate(profile, COPSE_RATE_PCIE, (struct copse_q){row->pcie, 1});
+  out->inter_cpu =
+      copse_profile_rate(profile, COPSE_RATE_INTER_CPU, (struct copse_q){row->inter_cpu, 1});
+  out->max_links = row->max_links;
+  note_rates(file, options, row, own_links, out);
   return COPSE_OK;
 }

@@ -1,12 +1,8 @@
 /*
  * Inside src/topology only: the bandwidths that NCCL and RCCL take links to have, as exact
  * rationals in GB/s. Source: NVIDIA/nccl src/graph/topo.h and topo.cc (2.20 and later, with
- * Blackwell's NVLink from 2.26), ROCm/rccl src/graph/topo.h.
- */
-/*
- * Inside src/topology only: what a connection matrix leaves out. `nvidia-smi topo -m` and
- * `rocm-smi --showtopo` name kinds of connections, not speeds; those go by the class of GPU
- * and NCCL's constants for it (nccl_bandwidth.h), or by a profile.
+ * Blackwell's NVLink from 2.26), ROCm/rccl src/graph/topo.h. Connection matrices name kinds of
+ * connections, not speeds: those go by the class of GPU and the same constants, or by a profile.
  */
 #ifndef COPSE_TOPOLOGY_INPUT_NCCL_BANDWIDTH_H
 #define COPSE_TOPOLOGY_INPUT_NCCL_BANDWIDTH_H

@@ -1,11 +1,11 @@
 /*
- * What an NCCL dump or a connection matrix holds, as a graph of typed nodes and links; what a link
- * mode keeps of it; and the topology of that.
+ * Builds a topology from the contents of an NCCL dump or a connection matrix: a graph of typed
+ * nodes and links, of which a link mode keeps a part.
  *
  *   nvlink    NVLink and xGMI; the GPUs, the NVSwitch, CPUs that have such a link
  *   all       everything
- *   default   per host: if NVLink joins its GPUs, nvlink plus the PCIe links on shortest ways
- *             between a NIC and its nearest GPUs, and the ports of those NICs; else all
+ *   default   per host: if NVLink joins its GPUs, nvlink plus the PCIe links on shortest paths
+ *             from a NIC to its nearest GPUs, and the ports of those NICs; else all
  */
 #include "topology/input/nccl_graph.h"
 
@@ -45,59 +45,59 @@ static int find_id(const struct copse_nccl_graph *graph, const char *id) {
                               offsetof(struct copse_nccl_node, id));
 }
 
-/* Suffixes continue from the last one given, so that many nodes of one id take linear time. */
-static copse_status make_id(struct copse_nccl_graph *graph, const char *prefix, const char *wish,
-                            const char **out, struct copse_err *err) {
-  char *id = copse_arena_printf(&graph->arena, "%s%s", prefix, wish);
+/* Numbers the nodes that want one id. Counts on from the last number given: linear time. */
+static copse_status make_id(struct copse_nccl_graph *graph, const char *wish, const char **out,
+                            struct copse_err *err) {
+  char *id = copse_arena_strdup(&graph->arena, wish);
   int twin = id ? find_id(graph, id) : -1;
   while (id && twin >= 0 && find_id(graph, id) >= 0)
-    id = copse_arena_printf(&graph->arena, "%s%s.%d", prefix, wish, ++graph->nodes[twin].repeats);
+    id = copse_arena_printf(&graph->arena, "%s.%d", wish, ++graph->nodes[twin].repeats);
   *out = id;
   return id ? COPSE_OK : copse_fail_nomem(err);
 }
 
-copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, const char *prefix,
-                                 const struct copse_nccl_node *node, int *index,
+copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, enum copse_nccl_node_kind kind,
+                                 int host, const char *id, long line, int *index,
                                  struct copse_err *err) {
-  struct copse_nccl_node copy = *node;
+  struct copse_nccl_node node = {.kind = kind, .host = host, .rank = -1, .line = line};
   size_t n = (size_t)graph->n_nodes;
   if (graph->n_nodes >= COPSE_TOPOLOGY_MAX_NODES)
-    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, node->line,
+    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, line,
                          "more than %d nodes, the most a topology can have",
                          COPSE_TOPOLOGY_MAX_NODES);
-  COPSE_DO(make_id(graph, prefix, node->id, &copy.id, err));
-  COPSE_DO(copse_grow(&graph->nodes, &graph->node_capacity, n + 1, sizeof copy, err));
-  COPSE_DO(copse_index_map_add(&graph->ids, copse_key_text(copy.id), (int)n, err));
-  graph->nodes[n] = copy;
+  COPSE_DO(make_id(graph, id, &node.id, err));
+  COPSE_DO(copse_grow(&graph->nodes, &graph->node_capacity, n + 1, sizeof node, err));
+  COPSE_DO(copse_index_map_add(&graph->ids, copse_key_text(node.id), (int)n, err));
+  graph->nodes[n] = node;
   *index = graph->n_nodes++;
   return COPSE_OK;
 }
 
-copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, const struct copse_nccl_link *link,
+copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
+                                 int src, int dst, struct copse_q bandwidth, long line,
                                  struct copse_err *err) {
+  struct copse_nccl_link link = {kind, src, dst, bandwidth, line, false};
   size_t n = (size_t)graph->n_links;
   if (graph->n_links >= COPSE_TOPOLOGY_MAX_LINKS)
-    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, link->line,
+    return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, line,
                          "more than %d links, the most a topology can have",
                          COPSE_TOPOLOGY_MAX_LINKS);
-  COPSE_DO(copse_grow(&graph->links, &graph->link_capacity, n + 1, sizeof *link, err));
-  graph->links[n] = *link;
-  graph->n_links++;
+  COPSE_DO(copse_grow(&graph->links, &graph->link_capacity, n + 1, sizeof link, err));
+  graph->links[graph->n_links++] = link;
   return COPSE_OK;
 }
 
-copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph,
-                                   const struct copse_nccl_link *link, struct copse_err *err) {
-  struct copse_nccl_link back = *link;
-  back.src = link->dst;
-  back.dst = link->src;
-  COPSE_DO(copse_nccl_add_link(graph, link, err));
-  return copse_nccl_add_link(graph, &back, err);
+copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
+                                   int a, int b, struct copse_q bandwidth, long line,
+                                   struct copse_err *err) {
+  COPSE_DO(copse_nccl_add_link(graph, kind, a, b, bandwidth, line, err));
+  return copse_nccl_add_link(graph, kind, b, a, bandwidth, line, err);
 }
 
 /* ---- ranks and the topology --------------------------------------------------------- */
 
-/* The GPUs as the file ranks them; 8..15 (the second host of a job) become 0..7. */
+/* A GPU and its rank in the file. Ranks are closed up: 8..15, the second host of a job, become
+ * 0..7. */
 struct ranked {
   int rank, node;
 };
@@ -121,7 +121,7 @@ static copse_status check_ranks(const struct copse_nccl_graph *graph, const stru
   return COPSE_OK;
 }
 
-/* Where only some GPUs have a rank, none is used and they go by order of appearance. */
+/* Numbers GPUs by the ranks of the file, or by order of appearance unless all have a rank. */
 static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_err *err) {
   struct ranked *gpus;
   int n = 0, n_gpus = 0;
@@ -139,16 +139,20 @@ static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_er
   return COPSE_OK;
 }
 
-static const char *const type_names[] = {
-    [COPSE_NCCL_GPU] = "gpu", [COPSE_NCCL_NVSWITCH] = "nvswitch", [COPSE_NCCL_BRIDGE] = "pcie",
-    [COPSE_NCCL_CPU] = "cpu", [COPSE_NCCL_NIC] = "nic",           [COPSE_NCCL_NET_PORT] = "net"};
+const char *copse_nccl_type_name(enum copse_nccl_node_kind kind) {
+  static const char *const names[] = {
+      [COPSE_NCCL_GPU] = "gpu", [COPSE_NCCL_NVSWITCH] = "nvswitch", [COPSE_NCCL_BRIDGE] = "pcie",
+      [COPSE_NCCL_CPU] = "cpu", [COPSE_NCCL_NIC] = "nic",           [COPSE_NCCL_NET_PORT] = "net"};
+  return names[kind];
+}
 
 static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of,
                              struct copse_topology_builder *builder, struct copse_err *err) {
   for (int i = 0; i < graph->n_nodes; i++) {
     const struct copse_nccl_node *from = &graph->nodes[i];
     if (!from->keep) continue;
-    struct copse_node node = {.id = from->id, .type = type_names[from->kind], .rank = from->rank};
+    struct copse_node node = {
+        .id = from->id, .type = copse_nccl_type_name(from->kind), .rank = from->rank};
     COPSE_DO(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
   }
   for (int i = 0; i < graph->n_links; i++) {
@@ -158,26 +162,6 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
                                     link->bandwidth, COPSE_Q_ZERO, err));
   }
   return COPSE_OK;
-}
-
-copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topology **out,
-                              struct copse_err *err) {
-  struct copse_topology_builder *builder = NULL;
-  int *index_of;
-  copse_status status;
-  COPSE_TRY(number_ranks(graph, err));
-  COPSE_TRY(copse_builder_new(graph->file, &builder, err));
-  COPSE_TRY(copse_builder_set_about(builder, graph->description, graph->source, err));
-  COPSE_TRY(
-      copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
-  COPSE_TRY(add_kept(graph, index_of, builder, err));
-  if (graph->n_notes > MAX_NOTES)
-    copse_note(graph->notes, "%s: and %d more remarks like these", graph->file,
-               graph->n_notes - MAX_NOTES);
-  status = copse_builder_finish(builder, out, err);
-out:
-  copse_builder_free(builder);
-  return status;
 }
 
 /* ---- what a mode keeps --------------------------------------------------------------- */
@@ -202,7 +186,8 @@ static bool carries_nvlink(const struct copse_nccl_node *node, int host) {
   return node->host == host && (node->kind == COPSE_NCCL_GPU || node->kind == COPSE_NCCL_NVSWITCH);
 }
 
-/* How many GPUs of `first`'s host are reached from it (or reach it) by NVLink, CPUs aside. */
+/* Counts the GPUs of `first`'s host that it reaches by NVLink over rows `out`, or that reach it
+ * (`in`). CPUs do not relay. */
 static int count_reached(struct selection *s, const struct copse_adjacency *rows, int first) {
   const struct copse_nccl_graph *graph = s->graph;
   int host = graph->nodes[first].host, gpus = 0;
@@ -242,11 +227,11 @@ static copse_status find_joined_hosts(struct selection *s, struct copse_err *err
   return COPSE_OK;
 }
 
-/* ---- the ways between NICs and their nearest GPUs ----------------------------------- */
+/* ---- shortest paths from NICs to their nearest GPUs --------------------------------- */
 
 /*
- * Breadth first from all GPUs at once, so that no shortest way leads through one; NICs have
- * one PCIe link each. PCIe and CPU links come in both directions.
+ * Measures hops breadth first, from all GPUs at once: no shortest path passes through a GPU.
+ * PCIe and CPU links come in both directions; a NIC has one PCIe link.
  */
 static void measure_distances(struct selection *s) {
   const struct copse_nccl_graph *graph = s->graph;
@@ -267,7 +252,8 @@ static void measure_distances(struct selection *s) {
   }
 }
 
-/* Marks in `visited` what lies on a shortest way: from every NIC, always one hop closer. */
+/* Marks in `visited` the nodes on shortest paths: from each NIC, each hop is one closer to a GPU.
+ */
 static void walk_from_nics(struct selection *s) {
   const struct copse_nccl_graph *graph = s->graph;
   copse_queue_reset(&s->queue);
@@ -289,8 +275,8 @@ static void walk_from_nics(struct selection *s) {
   }
 }
 
-/* Is a link, in one of its directions, a step of such a way? */
-static bool on_way(const struct selection *s, const struct copse_nccl_link *link) {
+/* Whether a link is a hop of such a path, in either direction. */
+static bool on_path(const struct selection *s, const struct copse_nccl_link *link) {
   int a = link->src, b = link->dst;
   if (!s->visited[a] || !s->visited[b]) return false;
   return s->distance[a] + 1 == s->distance[b] || s->distance[b] + 1 == s->distance[a];
@@ -300,7 +286,7 @@ static bool keeps_link(const struct selection *s, const struct copse_nccl_link *
   const struct copse_nccl_node *src = &s->graph->nodes[link->src];
   if (link->kind == COPSE_NCCL_NVLINK || !s->joined[src->host]) return true;
   if (link->kind == COPSE_NCCL_NET) return s->visited[link->src] || s->visited[link->dst];
-  return on_way(s, link);
+  return on_path(s, link);
 }
 
 /* ---- the modes ---------------------------------------------------------------------- */
@@ -328,7 +314,7 @@ static copse_status select_default(struct selection *s, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* A link keeps its ends; a GPU is kept without links, so that a solver refuses it. */
+/* Keeps the ends of kept links, and every GPU: a solver names one that has no links. */
 static void keep_ends(struct copse_nccl_graph *graph) {
   for (int i = 0; i < graph->n_links; i++) {
     if (!graph->links[i].keep) continue;
@@ -339,8 +325,8 @@ static void keep_ends(struct copse_nccl_graph *graph) {
     if (graph->nodes[v].kind == COPSE_NCCL_GPU) graph->nodes[v].keep = true;
 }
 
-copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_mode mode,
-                               struct copse_err *err) {
+static copse_status select_parts(struct copse_nccl_graph *graph, enum copse_link_mode mode,
+                                 struct copse_err *err) {
   struct selection s = {.graph = graph};
   copse_status status = COPSE_OK;
   if (mode == COPSE_LINKS_DEFAULT) COPSE_TRY(select_default(&s, err));
@@ -350,5 +336,26 @@ copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_m
   keep_ends(graph);
 out:
   copse_arena_free(&s.scratch);
+  return status;
+}
+
+copse_status copse_nccl_build(struct copse_nccl_graph *graph, enum copse_link_mode mode,
+                              struct copse_topology **out, struct copse_err *err) {
+  struct copse_topology_builder *builder = NULL;
+  int *index_of;
+  copse_status status;
+  COPSE_TRY(select_parts(graph, mode, err));
+  COPSE_TRY(number_ranks(graph, err));
+  COPSE_TRY(copse_builder_new(graph->file, &builder, err));
+  COPSE_TRY(copse_builder_set_about(builder, graph->description, graph->source, err));
+  COPSE_TRY(
+      copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
+  COPSE_TRY(add_kept(graph, index_of, builder, err));
+  if (graph->n_notes > MAX_NOTES)
+    copse_note(graph->notes, "%s: and %d more remarks like these", graph->file,
+               graph->n_notes - MAX_NOTES);
+  status = copse_builder_finish(builder, out, err);
+out:
+  copse_builder_free(builder);
   return status;
 }

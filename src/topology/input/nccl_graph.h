@@ -60,31 +60,28 @@ struct copse_nccl_graph {
 
 void copse_nccl_graph_free(struct copse_nccl_graph *graph);
 
-/*
- * Adds a node; its id is "<prefix><id>", with ".1", ".2".. behind it where that is taken.
- * *index gets its number.
- */
-copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, const char *prefix,
-                                 const struct copse_nccl_node *node, int *index,
+/* Adds a node without a rank; its id is `id`, with ".1", ".2".. behind it where that is taken.
+ * *index gets its number. */
+copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, enum copse_nccl_node_kind kind,
+                                 int host, const char *id, long line, int *index,
                                  struct copse_err *err) COPSE_CHECKED;
+/* "gpu", "pcie": the type of such a node in a topology. */
+const char *copse_nccl_type_name(enum copse_nccl_node_kind kind);
 
-copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, const struct copse_nccl_link *link,
+copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
+                                 int src, int dst, struct copse_q bandwidth, long line,
                                  struct copse_err *err) COPSE_CHECKED;
 /* The same in both directions. */
-copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph,
-                                   const struct copse_nccl_link *link,
+copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
+                                   int a, int b, struct copse_q bandwidth, long line,
                                    struct copse_err *err) COPSE_CHECKED;
 
 /* Notes a remark about a line; of very many, the first ones and their number. */
 void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Marks what `mode` keeps. Complexity O(nodes + links). */
-copse_status copse_nccl_select(struct copse_nccl_graph *graph, enum copse_link_mode mode,
-                               struct copse_err *err) COPSE_CHECKED;
-
-/* Makes the topology of what is kept, its ranks numbered. */
-copse_status copse_nccl_build(struct copse_nccl_graph *graph, struct copse_topology **out,
-                              struct copse_err *err) COPSE_CHECKED;
+/* Makes the topology of what `mode` keeps, its ranks numbered. Complexity O(nodes + links). */
+copse_status copse_nccl_build(struct copse_nccl_graph *graph, enum copse_link_mode mode,
+                              struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -45,7 +45,6 @@ struct cpu_element {
 /* A GPU with its element, for the second pass that reads the links. */
 struct gpu_element {
   int node, cpu_node;
-  uint64_t bus;
   const xmlNode *element; /* NULL: known by its class only */
 };
 
@@ -61,8 +60,7 @@ struct reader {
   size_t host_capacity, cpu_capacity, gpu_capacity;
   int n_cpus, n_gpus;
   struct copse_index_map host_hashes;
-  struct copse_index_map devices;   /* by bus id: nodes */
-  struct copse_index_map gpu_buses; /* by bus id: indices into gpus */
+  struct copse_index_map devices; /* by bus id: nodes of GPUs and NICs */
 };
 
 /* Links between all of a host's CPUs are many; no machine has as many NUMA nodes. */
@@ -126,60 +124,67 @@ static copse_status read_bus_id(struct reader *r, const xmlNode *pci, const char
 
 /* ---- nodes -------------------------------------------------------------------------- */
 
-static copse_status add_node(struct reader *r, const xmlNode *element, struct copse_nccl_node node,
-                             const char *what, const char *name, int *index) {
-  node.id = copse_arena_printf(&r->graph.arena, "%s%s%s", what, name[0] ? "@" : "", name);
-  if (!node.id) return copse_fail_nomem(r->err);
-  node.line = copse_xml_line(element);
-  return copse_nccl_add_node(&r->graph, r->hosts[node.host].prefix, &node, index, r->err);
+/* The id is the type, and "@name" where there is a name. */
+static copse_status add_node(struct reader *r, const xmlNode *element,
+                             enum copse_nccl_node_kind kind, int host, const char *name,
+                             int *index) {
+  const char *id = copse_arena_printf(&r->graph.arena, "%s%s%s%s", r->hosts[host].prefix,
+                                      copse_nccl_type_name(kind), name[0] ? "@" : "", name);
+  if (!id) return copse_fail_nomem(r->err);
+  return copse_nccl_add_node(&r->graph, kind, host, id, copse_xml_line(element), index, r->err);
 }
 
 /* A GPU or NIC: another device of the same host with its bus id is an error. */
-static copse_status add_device(struct reader *r, const xmlNode *pci, struct copse_nccl_node node,
-                               const char *what, int *index) {
+static copse_status add_device(struct reader *r, const xmlNode *pci, enum copse_nccl_node_kind kind,
+                               int host, int *index) {
   const char *text = NULL;
   uint64_t bus = 0;
   size_t cursor = 0;
   COPSE_DO(read_bus_id(r, pci, &text, &bus));
-  for (;;) {
-    int twin = copse_index_map_next(&r->devices, bus, &cursor);
-    if (twin < 0) break;
-    if (r->graph.nodes[twin].host != node.host) continue;
-    return refuse(r, pci, "bus id %.40s twice (first on line %ld); each device needs its own", text,
-                  r->graph.nodes[twin].line);
-  }
-  COPSE_DO(add_node(r, pci, node, what, text, index));
+  for (int twin; (twin = copse_index_map_next(&r->devices, bus, &cursor)) >= 0;)
+    if (r->graph.nodes[twin].host == host)
+      return refuse(r, pci, "bus id %.40s twice (first on line %ld); each device needs its own",
+                    text, r->graph.nodes[twin].line);
+  COPSE_DO(add_node(r, pci, kind, host, text, index));
   return copse_index_map_add(&r->devices, bus, *index, r->err);
+}
+
+static copse_status add_duplex(struct reader *r, const xmlNode *element,
+                               enum copse_nccl_link_kind kind, int a, int b,
+                               struct copse_q bandwidth) {
+  long line = copse_xml_line(element);
+  return copse_nccl_add_duplex(&r->graph, kind, a, b, bandwidth, line, r->err);
+}
+
+/* The profile's rate, or the nominal one. */
+static struct copse_q rate(const struct reader *r, enum copse_rate which, struct copse_q nominal) {
+  return copse_profile_rate(r->options->profile, which, nominal);
 }
 
 /* Adds the PCIe link between a <pci> and its parent. */
 static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, int parent) {
   const struct copse_xml_int width = {"link_width", 0, 0, 1 << 20};
-  struct copse_nccl_link link = {COPSE_NCCL_PCI,      node, parent, COPSE_Q_ZERO,
-                                 copse_xml_line(pci), false};
+  struct copse_q bandwidth;
   int64_t lanes = 0;
   COPSE_DO(copse_xml_get_int(&r->xml, pci, width, &lanes, NULL, r->err));
-  COPSE_DO(copse_nccl_pci(lanes, copse_xml_attribute(pci, "link_speed"), &link.bandwidth, r->err));
-  link.bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_PCIE, link.bandwidth);
-  return copse_nccl_add_duplex(&r->graph, &link, r->err);
+  COPSE_DO(copse_nccl_pci(lanes, copse_xml_attribute(pci, "link_speed"), &bandwidth, r->err));
+  return add_duplex(r, pci, COPSE_NCCL_PCI, node, parent, rate(r, COPSE_RATE_PCIE, bandwidth));
 }
 
 /* ---- NICs and their ports ----------------------------------------------------------- */
 
 static copse_status read_net(struct reader *r, const xmlNode *net, int nic) {
   const struct copse_xml_int speed = {"speed", 0, INT32_MIN, INT32_MAX};
-  struct copse_nccl_node node = {
-      .kind = COPSE_NCCL_NET_PORT, .host = r->graph.nodes[nic].host, .rank = -1};
-  struct copse_nccl_link link = {.kind = COPSE_NCCL_NET, .src = nic, .line = copse_xml_line(net)};
   const char *name = copse_xml_attribute(net, "name");
+  struct copse_q bandwidth;
   int64_t mbps = 0;
+  int port = -1;
   if (!name || !name[0]) name = copse_xml_attribute(net, "dev");
   if (!name || !name[0]) name = "unnamed";
   COPSE_DO(copse_xml_get_int(&r->xml, net, speed, &mbps, NULL, r->err));
-  COPSE_DO(copse_nccl_net(mbps, &link.bandwidth, r->err));
-  link.bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_NET, link.bandwidth);
-  COPSE_DO(add_node(r, net, node, "net", name, &link.dst));
-  COPSE_DO(copse_nccl_add_duplex(&r->graph, &link, r->err));
+  COPSE_DO(copse_nccl_net(mbps, &bandwidth, r->err));
+  COPSE_DO(add_node(r, net, COPSE_NCCL_NET_PORT, r->graph.nodes[nic].host, name, &port));
+  COPSE_DO(add_duplex(r, net, COPSE_NCCL_NET, nic, port, rate(r, COPSE_RATE_NET, bandwidth)));
   for (const xmlNode *child = copse_xml_first(net); child; child = copse_xml_next(child))
     COPSE_DO(pass_over(r, child));
   return COPSE_OK;
@@ -192,9 +197,8 @@ static copse_status read_nets(struct reader *r, const xmlNode *nic_element, int 
 }
 
 static copse_status read_pci_nic(struct reader *r, const xmlNode *pci, const struct place *at) {
-  struct copse_nccl_node node = {.kind = COPSE_NCCL_NIC, .host = at->host, .rank = -1};
   int nic = -1;
-  COPSE_DO(add_device(r, pci, node, "nic", &nic));
+  COPSE_DO(add_device(r, pci, COPSE_NCCL_NIC, at->host, &nic));
   COPSE_DO(join_parent(r, pci, nic, at->parent));
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e))
     COPSE_DO(copse_xml_is(e, "nic") ? read_nets(r, e, nic) : pass_over(r, e));
@@ -204,17 +208,12 @@ static copse_status read_pci_nic(struct reader *r, const xmlNode *pci, const str
 /* A virtual NIC, or one whose PCI device the host doesn't show. */
 static copse_status read_cpu_nic(struct reader *r, const xmlNode *element,
                                  const struct cpu_element *cpu) {
-  int host = r->graph.nodes[cpu->node].host;
-  struct copse_nccl_node node = {.kind = COPSE_NCCL_NIC, .host = host, .rank = -1};
-  struct copse_nccl_link link = {.kind = COPSE_NCCL_PCI,
-                                 .dst = cpu->node,
-                                 .bandwidth = COPSE_NCCL_LOCAL,
-                                 .line = copse_xml_line(element)};
+  int host = r->graph.nodes[cpu->node].host, nic = -1;
   char name[32];
   snprintf(name, sizeof name, "cpu%lld", (long long)cpu->numaid);
-  COPSE_DO(add_node(r, element, node, "nic", name, &link.src));
-  COPSE_DO(copse_nccl_add_duplex(&r->graph, &link, r->err));
-  return read_nets(r, element, link.src);
+  COPSE_DO(add_node(r, element, COPSE_NCCL_NIC, host, name, &nic));
+  COPSE_DO(add_duplex(r, element, COPSE_NCCL_PCI, nic, cpu->node, COPSE_NCCL_LOCAL));
+  return read_nets(r, element, nic);
 }
 
 /* ---- GPUs and bridges --------------------------------------------------------------- */
@@ -222,9 +221,7 @@ static copse_status read_cpu_nic(struct reader *r, const xmlNode *element,
 static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode *element,
                              const struct place *at) {
   const struct copse_xml_int rank_attribute = {"rank", -1, INT32_MIN, INT32_MAX};
-  struct copse_nccl_node node = {.kind = COPSE_NCCL_GPU, .host = at->host};
   struct gpu_element gpu = {.cpu_node = at->cpu_node, .element = element};
-  const char *text = NULL;
   int64_t rank = -1;
   size_t n = (size_t)r->n_gpus;
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e)) {
@@ -233,25 +230,23 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
     if (e != element) COPSE_DO(pass_over(r, e));
   }
   if (element) COPSE_DO(copse_xml_get_int(&r->xml, element, rank_attribute, &rank, NULL, r->err));
-  node.rank = rank < 0 ? -1 : (int)rank;
-  COPSE_DO(add_device(r, pci, node, "gpu", &gpu.node));
+  COPSE_DO(add_device(r, pci, COPSE_NCCL_GPU, at->host, &gpu.node));
+  r->graph.nodes[gpu.node].rank = rank < 0 ? -1 : (int)rank;
   COPSE_DO(join_parent(r, pci, gpu.node, at->parent));
-  COPSE_DO(read_bus_id(r, pci, &text, &gpu.bus));
   COPSE_DO(copse_grow(&r->gpus, &r->gpu_capacity, n + 1, sizeof *r->gpus, r->err));
   r->gpus[r->n_gpus++] = gpu;
-  return copse_index_map_add(&r->gpu_buses, gpu.bus, (int)n, r->err);
+  return COPSE_OK;
 }
 
 static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at);
 
 /* Some real dumps give the bridges below a switch all the same bus id: each is one. */
 static copse_status read_bridge(struct reader *r, const xmlNode *pci, const struct place *at) {
-  struct copse_nccl_node node = {.kind = COPSE_NCCL_BRIDGE, .host = at->host, .rank = -1};
   struct place below = *at;
   const char *text = NULL;
   uint64_t bus = 0;
   COPSE_DO(read_bus_id(r, pci, &text, &bus));
-  COPSE_DO(add_node(r, pci, node, "pcie", text, &below.parent));
+  COPSE_DO(add_node(r, pci, COPSE_NCCL_BRIDGE, at->host, text, &below.parent));
   COPSE_DO(join_parent(r, pci, below.parent, at->parent));
   for (const xmlNode *e = copse_xml_first(pci); e; e = copse_xml_next(e))
     COPSE_DO(copse_xml_is(e, "pci") ? read_pci(r, e, &below) : pass_over(r, e));
@@ -326,7 +321,6 @@ static copse_status read_cpu_attributes(struct reader *r, const xmlNode *element
 /* Puts a CPU into its host's list, where each numaid occurs once. */
 static copse_status add_cpu(struct reader *r, const xmlNode *element, struct cpu_element *cpu,
                             int host) {
-  struct copse_nccl_node node = {.kind = COPSE_NCCL_CPU, .host = host, .rank = -1};
   size_t n = (size_t)r->n_cpus;
   char name[32];
   for (int i = r->hosts[host].first_cpu; i >= 0; i = r->cpus[i].next)
@@ -338,7 +332,7 @@ static copse_status add_cpu(struct reader *r, const xmlNode *element, struct cpu
   if (r->hosts[host].n_cpus == MAX_CPUS_PER_HOST)
     return refuse(r, element, "more than 1024 <cpu> in a host");
   snprintf(name, sizeof name, "%lld", (long long)cpu->numaid);
-  COPSE_DO(add_node(r, element, node, "cpu", name, &cpu->node));
+  COPSE_DO(add_node(r, element, COPSE_NCCL_CPU, host, name, &cpu->node));
   COPSE_DO(copse_grow(&r->cpus, &r->cpu_capacity, n + 1, sizeof *r->cpus, r->err));
   cpu->next = r->hosts[host].first_cpu;
   r->hosts[host].first_cpu = (int)n;
@@ -369,13 +363,11 @@ static copse_status join_cpus(struct reader *r) {
   for (int a = 0; a < r->n_cpus; a++) {
     const struct cpu_element *from = &r->cpus[a];
     int host = r->graph.nodes[from->node].host;
-    for (int b = r->hosts[host].first_cpu; b >= 0; b = r->cpus[b].next) {
-      struct copse_q bandwidth = copse_profile_rate(r->options->profile, COPSE_RATE_INTER_CPU,
-                                                    copse_nccl_inter_cpu(&from->model));
-      struct copse_nccl_link link = {COPSE_NCCL_SYS, from->node, r->cpus[b].node,
-                                     bandwidth,      from->line, false};
-      if (a != b) COPSE_DO(copse_nccl_add_link(&r->graph, &link, r->err));
-    }
+    struct copse_q bandwidth = rate(r, COPSE_RATE_INTER_CPU, copse_nccl_inter_cpu(&from->model));
+    for (int b = r->hosts[host].first_cpu; b >= 0; b = r->cpus[b].next)
+      if (a != b)
+        COPSE_DO(copse_nccl_add_link(&r->graph, COPSE_NCCL_SYS, from->node, r->cpus[b].node,
+                                     bandwidth, from->line, r->err));
   }
   return COPSE_OK;
 }
@@ -388,19 +380,18 @@ static int find_target(const struct reader *r, const char *target, int host) {
   size_t cursor = 0;
   int other = -1;
   if (!parse_bus_id(target, &bus)) return -1;
-  for (;;) {
-    int i = copse_index_map_next(&r->gpu_buses, bus, &cursor);
-    if (i < 0) return other;
-    int node = r->gpus[i].node;
-    if (r->graph.nodes[node].host == host) return node;
+  for (int node; (node = copse_index_map_next(&r->devices, bus, &cursor)) >= 0;) {
+    const struct copse_nccl_node *device = &r->graph.nodes[node];
+    if (device->kind != COPSE_NCCL_GPU) continue;
+    if (device->host == host) return node;
     if (other < 0) other = node;
   }
+  return other;
 }
 
 static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int host, int *node) {
   struct host *h = &r->hosts[host];
-  const struct copse_nccl_node nvswitch = {.kind = COPSE_NCCL_NVSWITCH, .host = host, .rank = -1};
-  if (h->nvswitch < 0) COPSE_DO(add_node(r, element, nvswitch, "nvswitch", "", &h->nvswitch));
+  if (h->nvswitch < 0) COPSE_DO(add_node(r, element, COPSE_NCCL_NVSWITCH, host, "", &h->nvswitch));
   *node = h->nvswitch;
   return COPSE_OK;
 }
@@ -418,12 +409,12 @@ static copse_status read_link_bandwidth(struct reader *r, const xmlNode *element
   if (!present) return refuse(r, element, "a link without count");
   if (copse_xml_is(element, "xgmi")) {
     one = copse_nccl_xgmi(copse_xml_attribute(gpu, "gcn"));
-    one = copse_profile_rate(r->options->profile, COPSE_RATE_XGMI, one);
+    one = rate(r, COPSE_RATE_XGMI, one);
   } else {
     COPSE_DO(copse_xml_get_int(&r->xml, gpu, sm_attribute, &sm, &present, r->err));
     if (!present)
       return refuse(r, gpu, "a <gpu> without sm, by which the bandwidth of its nvlinks goes");
-    one = copse_profile_rate(r->options->profile, COPSE_RATE_NVLINK, copse_nccl_nvlink(sm));
+    one = rate(r, COPSE_RATE_NVLINK, copse_nccl_nvlink(sm));
   }
   return copse_q_mul(one, (struct copse_q){count, 1}, out, r->err);
 }
@@ -433,27 +424,28 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element,
   int host = r->graph.nodes[gpu->node].host;
   const char *target = copse_xml_attribute(element, "target");
   const char *tclass = copse_xml_attribute(element, "tclass");
-  struct copse_nccl_link link = {
-      .kind = COPSE_NCCL_NVLINK, .src = gpu->node, .line = copse_xml_line(element)};
-  COPSE_DO(read_link_bandwidth(r, element, &link.bandwidth));
-  link.dst = target ? find_target(r, target, host) : -1;
-  if (link.dst == gpu->node) { /* virtual machines of one NVLink domain report it */
-    copse_nccl_note(&r->graph, link.line, "a link from a GPU to itself is left out");
+  long line = copse_xml_line(element);
+  int to = target ? find_target(r, target, host) : -1;
+  struct copse_q bandwidth;
+  COPSE_DO(read_link_bandwidth(r, element, &bandwidth));
+  if (to == gpu->node) { /* virtual machines of one NVLink domain report it */
+    copse_nccl_note(&r->graph, line, "a link from a GPU to itself is left out");
     return COPSE_OK;
   }
   r->hosts[host].has_links = true;
-  if (link.dst >= 0) return copse_nccl_add_link(&r->graph, &link, r->err);
+  if (to >= 0)
+    return copse_nccl_add_link(&r->graph, COPSE_NCCL_NVLINK, gpu->node, to, bandwidth, line,
+                               r->err);
   if (tclass && strcasecmp(tclass, "0x068000") == 0) {
-    COPSE_DO(find_nvswitch(r, element, host, &link.dst));
+    COPSE_DO(find_nvswitch(r, element, host, &to));
   } else if (tclass && strcasecmp(tclass, "0x068001") == 0) {
-    link.dst = gpu->cpu_node;
+    to = gpu->cpu_node;
   } else {
-    copse_nccl_note(&r->graph, link.line,
-                    "a link to %.40s, which is no GPU of this file, is left out",
+    copse_nccl_note(&r->graph, line, "a link to %.40s, which is no GPU of this file, is left out",
                     target ? target : "nothing");
     return COPSE_OK;
   }
-  return copse_nccl_add_duplex(&r->graph, &link, r->err);
+  return add_duplex(r, element, COPSE_NCCL_NVLINK, gpu->node, to, bandwidth);
 }
 
 /* Counted with PCIe: it leads to the CPU, and NVLink alone says whether GPUs are joined. */
@@ -461,17 +453,14 @@ static copse_status read_c2c(struct reader *r, const xmlNode *element,
                              const struct gpu_element *gpu) {
   const struct copse_xml_int count_attribute = {"count", 0, 1, 1 << 20};
   const struct copse_xml_int bw_attribute = {"bw", 0, 1, INT32_MAX};
-  struct copse_nccl_link link = {.kind = COPSE_NCCL_PCI,
-                                 .src = gpu->node,
-                                 .dst = gpu->cpu_node,
-                                 .line = copse_xml_line(element)};
+  struct copse_q bandwidth;
   bool has_count = false, has_bw = false;
   int64_t count = 0, bw = 0;
   COPSE_DO(copse_xml_get_int(&r->xml, element, count_attribute, &count, &has_count, r->err));
   COPSE_DO(copse_xml_get_int(&r->xml, element, bw_attribute, &bw, &has_bw, r->err));
   if (!has_count || !has_bw) return refuse(r, element, "a <c2c> without count and bw (MB/s)");
-  COPSE_DO(copse_q_make(count * bw, 1000, &link.bandwidth, r->err));
-  return copse_nccl_add_duplex(&r->graph, &link, r->err);
+  COPSE_DO(copse_q_make(count * bw, 1000, &bandwidth, r->err));
+  return add_duplex(r, element, COPSE_NCCL_PCI, gpu->node, gpu->cpu_node, bandwidth);
 }
 
 /* The links of all GPUs that were found: NVLink, xGMI and C2C. */
@@ -491,17 +480,16 @@ static copse_status read_links(struct reader *r) {
 
 /* Adds --nvlink-switch to hosts whose file shows no NVLink, as in a cloud's images. */
 static copse_status add_switches(struct reader *r) {
-  struct copse_nccl_link link = {.kind = COPSE_NCCL_NVLINK, .bandwidth = r->options->nvlink_switch};
+  struct copse_q bandwidth = r->options->nvlink_switch;
   bool added = false;
-  for (int i = 0; link.bandwidth.num > 0 && i < r->n_gpus; i++) {
-    int host = r->graph.nodes[r->gpus[i].node].host;
+  for (int i = 0; bandwidth.num > 0 && i < r->n_gpus; i++) {
+    int gpu = r->gpus[i].node, host = r->graph.nodes[gpu].host, to;
     if (r->hosts[host].has_links) continue;
-    link.src = r->gpus[i].node;
-    COPSE_DO(find_nvswitch(r, copse_xml_root(&r->xml), host, &link.dst));
-    COPSE_DO(copse_nccl_add_duplex(&r->graph, &link, r->err));
+    COPSE_DO(find_nvswitch(r, copse_xml_root(&r->xml), host, &to));
+    COPSE_DO(copse_nccl_add_duplex(&r->graph, COPSE_NCCL_NVLINK, gpu, to, bandwidth, 0, r->err));
     added = true;
   }
-  if (link.bandwidth.num <= 0 || added) return COPSE_OK;
+  if (bandwidth.num <= 0 || added) return COPSE_OK;
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, 0,
                        "an NVLink switch was asked for, and the file has NVLinks of its own; "
                        "leave --nvlink-switch out");
@@ -550,24 +538,22 @@ static copse_status read_system(struct reader *r) {
   return add_switches(r);
 }
 
-copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
-                                 const struct copse_topology_options *options,
-                                 struct copse_topology **out, struct copse_err *err) {
+copse_status copse_read_nccl_xml(const struct copse_input *in, struct copse_topology **out,
+                                 struct copse_err *err) {
+  const struct copse_topology_options *options = in->options;
   struct reader r = {
-      .err = err, .options = options, .graph = {.file = label, .notes = options->notes}};
+      .err = err, .options = options, .graph = {.file = in->label, .notes = options->notes}};
   copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_xml_parse(label, data, size, &r.xml, err));
+  COPSE_TRY(copse_xml_parse(in->label, in->data, in->size, &r.xml, err));
   COPSE_TRY(read_system(&r));
-  copse_note_unused_options(label, "XML", COPSE_USES_LINKS | COPSE_USES_NVLINK_SWITCH, options);
-  COPSE_TRY(copse_nccl_select(&r.graph, options->links, err));
-  status = copse_nccl_build(&r.graph, out, err);
+  copse_note_unused_options(in, "XML", COPSE_USES_LINKS | COPSE_USES_NVLINK_SWITCH);
+  status = copse_nccl_build(&r.graph, options->links, out, err);
 out:
   copse_xml_free(&r.xml);
   copse_nccl_graph_free(&r.graph);
   copse_index_map_free(&r.host_hashes);
   copse_index_map_free(&r.devices);
-  copse_index_map_free(&r.gpu_buses);
   free(r.hosts);
   free(r.cpus);
   free(r.gpus);

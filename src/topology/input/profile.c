@@ -18,10 +18,9 @@ struct rule {
 struct copse_profile {
   const char *file;
   struct copse_q rates[COPSE_N_RATES]; /* zero: not given */
-  struct rule *rules;
-  size_t capacity;
+  struct rule *rules;                  /* [n_rules] */
   int n_rules;
-  struct copse_arena arena;
+  struct copse_arena arena; /* those, and texts */
 };
 
 /* Bounds the time, since every pattern is tried on every link. */
@@ -32,10 +31,11 @@ static const char *const rate_names[COPSE_N_RATES + 1] = {"nvlink",    "xgmi", "
 
 void copse_profile_free(struct copse_profile *profile) {
   if (!profile) return;
-  free(profile->rules);
   copse_arena_free(&profile->arena);
   free(profile);
 }
+
+#define refuse(json, line, ...) copse_fail_at(err, COPSE_BAD_INPUT, (json)->file, line, __VA_ARGS__)
 
 static copse_status read_text(const struct copse_json *json, const cJSON *item, const char *key,
                               struct copse_profile *profile, const char **out,
@@ -63,16 +63,12 @@ static copse_status read_rule(const struct copse_json *json, const cJSON *item, 
   COPSE_DO(copse_json_get_amount_or(json, item, "latency", false, &rule.latency, err));
   COPSE_DO(copse_json_get_bool_or(json, item, "duplex", true, &rule.duplex, err));
   if (rule.bandwidth.num > 0 && rule.scale.num > 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line,
-                         "a rule with both \"bandwidth\" and \"scale\"; give one");
+    return refuse(json, rule.line, "a rule with both \"bandwidth\" and \"scale\"; give one");
   if (rule.bandwidth.num < 0 && rule.scale.num < 0 && rule.latency.num < 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line,
-                         "a rule without \"bandwidth\", \"scale\" or \"latency\" changes nothing");
+    return refuse(json, rule.line,
+                  "a rule without \"bandwidth\", \"scale\" or \"latency\" changes nothing");
   if (profile->n_rules == MAX_RULES)
-    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, rule.line, "more than %d rules",
-                         MAX_RULES);
-  COPSE_DO(copse_grow(&profile->rules, &profile->capacity, (size_t)profile->n_rules + 1,
-                      sizeof rule, err));
+    return refuse(json, rule.line, "more than %d rules", MAX_RULES);
   profile->rules[profile->n_rules++] = rule;
   return COPSE_OK;
 }
@@ -86,8 +82,8 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
   COPSE_DO(copse_json_expect_object(json, root, NULL, "a profile", keys, err));
   COPSE_DO(copse_json_get_string(json, root, "format", &format, err));
   if (strcmp(format, "copse-profile/1") != 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(root, NULL),
-                         "unknown format \"%.60s\"; a profile's is \"copse-profile/1\"", format);
+    return refuse(json, copse_json_line(root, NULL),
+                  "unknown format \"%.60s\"; a profile's is \"copse-profile/1\"", format);
   rates = copse_json_get(root, "rates");
   if (rates) {
     COPSE_DO(copse_json_expect_object(json, rates, root, "\"rates\"", rate_names, err));
@@ -96,6 +92,9 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
   }
   if (copse_json_get(root, "links")) {
     COPSE_DO(copse_json_get_array(json, root, "links", &links, err));
+    size_t n = 0;
+    COPSE_JSON_EACH (item, links) n++;
+    COPSE_DO(copse_arena_array(&profile->arena, n, sizeof *profile->rules, &profile->rules, err));
     COPSE_JSON_EACH (item, links) COPSE_DO(read_rule(json, item, root, profile, err));
   }
   return COPSE_OK;
@@ -166,20 +165,15 @@ static copse_status change(const struct rule *rule, struct copse_link *link,
   return copse_q_mul(link->bandwidth, rule->scale, &link->bandwidth, err);
 }
 
-static copse_status copy_changed(const struct copse_profile *profile,
+static copse_status change_links(const struct copse_profile *profile,
                                  const struct copse_topology *t, bool *used,
-                                 struct copse_topology_builder *builder, struct copse_err *err) {
-  for (int i = 0; i < t->n_nodes; i++)
-    COPSE_DO(copse_builder_add_node(builder, 0, &t->nodes[i], NULL, err));
+                                 struct copse_link *links, struct copse_err *err) {
   for (int i = 0; i < t->n_links; i++) {
-    struct copse_link link = t->links[i];
-    int rule = find_rule(profile, t, &link);
-    if (rule >= 0) {
-      used[rule] = true;
-      COPSE_DO(change(&profile->rules[rule], &link, err));
-    }
-    COPSE_DO(
-        copse_builder_add_link(builder, 0, link.src, link.dst, link.bandwidth, link.latency, err));
+    int rule = find_rule(profile, t, &t->links[i]);
+    links[i] = t->links[i];
+    if (rule < 0) continue;
+    used[rule] = true;
+    COPSE_DO(change(&profile->rules[rule], &links[i], err));
   }
   return COPSE_OK;
 }
@@ -187,15 +181,18 @@ static copse_status copy_changed(const struct copse_profile *profile,
 copse_status copse_profile_apply(const struct copse_profile *profile,
                                  const struct copse_notes *notes, struct copse_topology **topology,
                                  struct copse_err *err) {
-  struct copse_topology_builder *builder = NULL;
-  struct copse_topology *changed = NULL;
-  bool *used = NULL;
-  copse_status status = COPSE_OK;
-  if (profile->n_rules == 0) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)profile->n_rules, sizeof *used, &used, err));
-  COPSE_TRY(copse_builder_like(*topology, profile->file, &builder, err));
-  COPSE_TRY(copy_changed(profile, *topology, used, builder, err));
-  COPSE_TRY(copse_builder_finish(builder, &changed, err));
+  struct copse_topology draft = **topology, *changed;
+  size_t n_links = (size_t)draft.n_links, n_rules = (size_t)profile->n_rules;
+  struct copse_arena scratch = {0};
+  struct copse_link *links;
+  bool *used;
+  copse_status status;
+  if (n_rules == 0) return COPSE_OK;
+  COPSE_TRY(copse_arena_array(&scratch, n_rules, sizeof *used, &used, err));
+  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *links, &links, err));
+  COPSE_TRY(change_links(profile, *topology, used, links, err));
+  draft.links = links;
+  COPSE_TRY(copse_topology_copy(&draft, profile->file, &changed, err));
   for (int i = 0; i < profile->n_rules; i++)
     if (!used[i])
       copse_note(notes, "%s:%ld: the rule changes no link of %s", profile->file,
@@ -203,7 +200,6 @@ copse_status copse_profile_apply(const struct copse_profile *profile,
   copse_topology_free(*topology);
   *topology = changed;
 out:
-  copse_builder_free(builder);
-  free(used);
+  copse_arena_free(&scratch);
   return status;
 }

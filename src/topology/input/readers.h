@@ -12,44 +12,33 @@
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
-copse_status copse_read_path(const struct copse_json *json, const cJSON *object, const char *key,
-                             char **out, struct copse_err *err) COPSE_CHECKED;
-/* What came of reading the file that `key` names: where it can't be read, the error says first who
- * names it; other errors have their place in that file. */
-copse_status copse_read_named(const struct copse_json *json, const cJSON *object, const char *key,
-                              copse_status status, const struct copse_err *why,
-                              struct copse_err *err) COPSE_CHECKED;
+/* A text to read. */
+struct copse_input {
+  const char *label, *data; /* the label names it in messages */
+  size_t size;
+  const struct copse_topology_options *options;
+  int depth; /* of clusters within clusters */
+};
 
 /* Notes the options that an input of this sort (`what`) has no use for; `used`: those it has. */
 enum { COPSE_USES_LINKS = 1, COPSE_USES_NVLINK_SWITCH = 2, COPSE_USES_GPU = 4 };
-void copse_note_unused_options(const char *label, const char *what, unsigned used,
-                               const struct copse_topology_options *options);
+void copse_note_unused_options(const struct copse_input *in, const char *what, unsigned used);
 
-/* The readers. `depth` counts clusters within clusters. */
-copse_status copse_read_topology_json(const char *label, const char *data, size_t size,
-                                      const struct copse_topology_options *options, int depth,
-                                      struct copse_topology **out,
+copse_status copse_read_topology_json(const struct copse_input *in, struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
 /* The part of it for cluster JSON, from the parsed document. */
-copse_status copse_read_cluster(const struct copse_json *json,
-                                const struct copse_topology_options *options, int depth,
+copse_status copse_read_cluster(const struct copse_input *in, const struct copse_json *json,
                                 struct copse_topology_builder *builder,
                                 struct copse_err *err) COPSE_CHECKED;
-copse_status copse_read_nccl_xml(const char *label, const char *data, size_t size,
-                                 const struct copse_topology_options *options,
-                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
-/* The text of `nvidia-smi topo -m`, and whether a text has one in it. */
-copse_status copse_read_nvidia_smi(const char *label, const char *data, size_t size,
-                                   const struct copse_topology_options *options,
-                                   struct copse_topology **out,
+copse_status copse_read_nccl_xml(const struct copse_input *in, struct copse_topology **out,
+                                 struct copse_err *err) COPSE_CHECKED;
+/* The text of `nvidia-smi topo -m`, or (`amd`) of `rocm-smi --showtopo`, of --shownodesbw with it.
+ */
+copse_status copse_read_matrix(const struct copse_input *in, bool amd, struct copse_topology **out,
+                               struct copse_err *err) COPSE_CHECKED;
+/* Whether a text has the first of them in it. */
+copse_status copse_find_nvidia_smi(const struct copse_input *in, bool *found,
                                    struct copse_err *err) COPSE_CHECKED;
-copse_status copse_find_nvidia_smi(const char *data, size_t size, bool *found,
-                                   struct copse_err *err) COPSE_CHECKED;
-/* The text of `rocm-smi --showtopo`, and of --shownodesbw with it. */
-copse_status copse_read_rocm_smi(const char *label, const char *data, size_t size,
-                                 const struct copse_topology_options *options,
-                                 struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 /* A synthetic line; `label` and line for messages. The name is the builder's own or `spec`. */
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
                                    long line, const char *spec,

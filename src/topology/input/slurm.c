@@ -1,9 +1,9 @@
 /*
- * Slurm's topology.conf of topology/tree (slurm.schedmd.com/topology.conf.html), and Slurm's host
- * lists, "a1,b[01-03,7]c[0-1]":
+ * Reads the topology.conf of Slurm's plugin topology/tree (slurm.schedmd.com/topology.conf.html),
+ * and Slurm's host lists, such as "a1,b[01-03,7]c[0-1]":
  *
  *     SwitchName=leaf1 Nodes=node[01-16]
- *     SwitchName=spine Switches=leaf[1-4]   # LinkSpeed= is accepted and means nothing
+ *     SwitchName=spine Switches=leaf[1-4]   # LinkSpeed= is accepted and ignored
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -39,7 +39,7 @@ static copse_status refuse_list(const struct list *l, const char *what) {
 
 static copse_status expand(struct list *l, const char *p, size_t used, int brackets);
 
-/* One number of a range, as wide as the range's first was written. */
+/* Appends one number of a range, padded with zeros to the width of the range's first number. */
 static copse_status with_number(struct list *l, int64_t v, int width, const char *rest, size_t used,
                                 int brackets) {
   int n = snprintf(l->name + used, sizeof l->name - used, "%0*" PRId64, width, v);
@@ -70,7 +70,8 @@ static copse_status with_bracket(struct list *l, const char *p, size_t used, int
   return COPSE_OK;
 }
 
-/* The rest of one name, from p to the next comma outside of brackets; `used` letters are made. */
+/* Expands the rest of one name, from p to the next comma outside of brackets. l->name has `used`
+ * letters so far. */
 static copse_status expand(struct list *l, const char *p, size_t used, int brackets) {
   size_t n = strcspn(p, "[,");
   if (memchr(p, ']', n)) return refuse_list(l, "a ] without [");
@@ -104,11 +105,11 @@ struct reader {
   struct copse_fabric_map *map;
   struct copse_index_map ids;
   struct state {
-    bool defined; /* by a line of its own; the others are only named */
-    bool child;   /* below another */
+    bool defined; /* has a line of its own; others are only named by one */
+    bool child;   /* is below another */
   } * states;     /* [n_switches] */
   size_t state_capacity;
-  int current; /* the line's switch */
+  int current; /* the switch that the line defines */
   long line;
   struct copse_lines lines;
   struct copse_arena scratch;
@@ -118,7 +119,7 @@ static copse_status refuse(const struct reader *r, const char *name, const char 
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line, "%.80s %s", name, text);
 }
 
-/* The switch of this name; a new one if there is none yet. */
+/* Finds the switch of this name, or adds it. */
 static copse_status intern(struct reader *r, const char *name, int *out) {
   struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_switches;
@@ -138,14 +139,11 @@ static copse_status intern(struct reader *r, const char *name, int *out) {
 
 static copse_status add_host(void *ctx, const char *name) {
   struct reader *r = ctx;
-  struct copse_fabric_map *map = r->map;
-  size_t n = (size_t)map->n_ports;
-  if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one host too many");
-  COPSE_DO(copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof *map->ports, r->err));
-  const char *host = copse_arena_strdup(&map->arena, name);
-  if (!host) return copse_fail_nomem(r->err);
-  map->ports[map->n_ports++] = (struct copse_map_port){host, "", r->current, COPSE_Q_ZERO, r->line};
-  return COPSE_OK;
+  struct copse_map_port port = {
+      .device = "", .sw = r->current, .bandwidth = COPSE_Q_ZERO, .line = r->line};
+  if (r->map->n_ports >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one host too many");
+  COPSE_DO(copse_arena_text(&r->map->arena, name, &port.host, r->err));
+  return copse_fabric_map_add_port(r->map, port, r->err);
 }
 
 static copse_status add_child(void *ctx, const char *name) {
@@ -182,7 +180,7 @@ static copse_status read_switch(struct reader *r, char **words, int n) {
   return nodes ? read_list(r, nodes, add_host) : read_list(r, switches, add_child);
 }
 
-/* Every switch must come to an end going up: a ring of switches has no top. */
+/* Refuses switches without a line of their own, and switches that are above themselves. */
 static copse_status check_tree(struct reader *r) {
   const struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_switches;
@@ -202,7 +200,8 @@ static copse_status check_tree(struct reader *r) {
   return COPSE_OK;
 }
 
-/* A line that ends in a backslash goes on in the next: in the text they lie side by side. */
+/* Reads a line and those that continue it after a backslash. All of them are adjacent in the
+ * text: blanks in place of their ends join them. */
 static char *next_line(struct reader *r) {
   char *line = copse_lines_next(&r->lines), *tail = line;
   r->line = r->lines.line;

@@ -17,7 +17,6 @@
 
 #include "base/memory.h"
 #include "topology/fabric/fabric.h"
-#include "topology/input/profile.h"
 #include "topology/input/readers.h"
 
 #define MAX_SPEC 512
@@ -330,26 +329,4 @@ copse_status copse_build_synthetic(struct copse_topology_builder *builder, const
   COPSE_DO(cut(&l));
   bool cluster = strcmp(l.words[0].key, "hosts") == 0 || strcmp(l.words[0].key, "gpus") == 0;
   return cluster ? build_cluster(&l) : build_regular(&l);
-}
-
-copse_status copse_topology_synthetic(const char *spec,
-                                      const struct copse_topology_options *options,
-                                      struct copse_topology **out, struct copse_err *err) {
-  struct copse_topology_builder *builder = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_builder_new("--synthetic", &builder, err));
-  COPSE_TRY(copse_builder_set_name(builder, spec, err));
-  COPSE_TRY(copse_build_synthetic(builder, "--synthetic", 0, spec, err));
-  COPSE_TRY(copse_builder_finish(builder, out, err));
-  if (options) copse_note_unused_options("--synthetic", "a synthetic line", 0, options);
-  if (options && options->profile)
-    status = copse_profile_apply(options->profile, options->notes, out, err);
-out:
-  copse_builder_free(builder);
-  if (status != COPSE_OK) {
-    copse_topology_free(*out);
-    *out = NULL;
-  }
-  return status;
 }

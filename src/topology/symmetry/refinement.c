@@ -27,8 +27,8 @@ static uint64_t mix(uint64_t x) { /* splitmix64's finaliser */
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-copse_status copse_partition_make(struct copse_refinement *r, struct copse_partition *cells,
-                                  struct copse_err *err) {
+static copse_status make_partition(struct copse_refinement *r, struct copse_partition *cells,
+                                   struct copse_err *err) {
   size_t size = 2 * (size_t)r->n;
   int *all;
   COPSE_DO(copse_arena_array(&r->arena, 5 * size, sizeof *all, &all, err));
@@ -37,8 +37,16 @@ copse_status copse_partition_make(struct copse_refinement *r, struct copse_parti
   return COPSE_OK;
 }
 
-void copse_partition_copy(int n, const struct copse_partition *from, struct copse_partition *to) {
+static void copy_partition(int n, const struct copse_partition *from, struct copse_partition *to) {
   memcpy(to->elements, from->elements, 10 * (size_t)n * sizeof(int)); /* the five are one block */
+}
+
+void copse_refinement_keep(struct copse_refinement *r) {
+  copy_partition(r->n, &r->cells, &r->base);
+}
+
+void copse_refinement_restore(struct copse_refinement *r) {
+  copy_partition(r->n, &r->base, &r->cells);
 }
 
 static int compare_arcs(const void *a, const void *b) {
@@ -97,7 +105,8 @@ copse_status copse_refinement_make(struct copse_refinement *r,
       .topology = topology, .sets = sets, .n_sets = n_sets, .n = topology->n_nodes + n_sets};
   size_t size = 2 * (size_t)r->n;
   COPSE_DO(list_arcs(r, err));
-  COPSE_DO(copse_partition_make(r, &r->cells, err));
+  COPSE_DO(make_partition(r, &r->cells, err));
+  COPSE_DO(make_partition(r, &r->base, err));
   COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->queue, err));
   COPSE_DO(copse_arena_array(&r->arena, size, 1, &r->queued, err));
   COPSE_DO(copse_arena_array(&r->arena, size, sizeof *r->hits, &r->hits, err));

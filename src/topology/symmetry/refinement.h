@@ -48,8 +48,8 @@ struct copse_refinement {
   int n_permutations;
   const int *images[COPSE_REFINEMENT_PERMUTATIONS];
   int *inverses[COPSE_REFINEMENT_PERMUTATIONS];
-  struct copse_partition cells;
-  int *queue; /* [2n] splitters, around */
+  struct copse_partition cells, base; /* now, and to return to */
+  int *queue;                         /* [2n] splitters, around */
   int queue_head, n_queued;
   char *queued;                               /* [2n] by cell */
   struct copse_refinement_hit *hits, *sorted; /* [2n] vertices next to the splitter; by cell */
@@ -57,7 +57,7 @@ struct copse_refinement {
   int *hit_cells;                             /* [2n] their cells, */
   int *cell_hits, *cell_start;                /* [2n] by cell: how many, and where in sorted */
   int64_t work;                               /* arcs seen so far */
-  struct copse_arena arena;                   /* all of the arrays */
+  struct copse_arena arena;                   /* all of the arrays, and a search's own */
 };
 
 /* Of the topology and sets [n_sets], borrowed; no partition yet. Freed with copse_refinement_free,
@@ -92,9 +92,8 @@ static inline bool copse_refinement_may_go(const struct copse_refinement *r, int
   return r->cells.cell[left] == r->cells.cell[r->n + right];
 }
 
-/* A partition to return to, of the refinement's memory. */
-copse_status copse_partition_make(struct copse_refinement *r, struct copse_partition *cells,
-                                  struct copse_err *err) COPSE_CHECKED;
-void copse_partition_copy(int n, const struct copse_partition *from, struct copse_partition *to);
+/* Makes the partition the one to return to; returns to it. */
+void copse_refinement_keep(struct copse_refinement *r);
+void copse_refinement_restore(struct copse_refinement *r);
 
 #endif

@@ -40,7 +40,6 @@ struct searcher {
   const struct copse_topology *topology;
   struct copse_symmetry *out;
   struct copse_refinement refinement;
-  struct copse_partition base;   /* of what commutes with the generators so far */
   int *orbit;                    /* [n_nodes] under what was found so far: the first member */
   int *joined;                   /* [n_nodes] the same with the candidate */
   int *image;                    /* [n_nodes] the candidate; -1: open */
@@ -55,7 +54,6 @@ struct searcher {
   bool evenly;              /* only what moves alike ranks as far counts */
   int first;                /* a rank of the fewest that are alike */
   int64_t looks, most_work; /* links walked over; all that a search may take */
-  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -193,7 +191,7 @@ static bool candidate_from(struct searcher *s, int from, int to, int *order) {
   const struct copse_topology *t = s->topology;
   *order = 0;
   s->chose = s->skipped = false;
-  copse_partition_copy(t->n_nodes, &s->base, &s->refinement.cells);
+  copse_refinement_restore(&s->refinement);
   memset(s->image, -1, (size_t)t->n_nodes * sizeof *s->image);
   if (!copse_refinement_pair(&s->refinement, from, to) || !follow_from(s, from, order))
     return false;
@@ -206,7 +204,7 @@ static bool candidate_from(struct searcher *s, int from, int to, int *order) {
  * steps. */
 static bool candidate_of_ranks(struct searcher *s, int order) {
   const struct copse_topology *t = s->topology;
-  copse_partition_copy(t->n_nodes, &s->base, &s->refinement.cells);
+  copse_refinement_restore(&s->refinement);
   for (int r = 0; r < t->n_ranks; r++) {
     int v = t->rank_nodes[r];
     if (!copse_refinement_pair(&s->refinement, v, s->image[v]) || is_over(s)) return false;
@@ -226,17 +224,17 @@ static void join_orbits(struct searcher *s) {
 
 /* Adds the candidate to what is found, and takes over its orbits. */
 static copse_status take(struct searcher *s, int order) {
-  int *swap = s->orbit, *image = s->image;
-  s->image = NULL;
-  COPSE_DO(copse_symmetry_add(s->out, (struct copse_permutation){order, image, NULL}, s->err));
+  const struct copse_permutation by = {order, s->image, NULL};
+  int *swap = s->orbit;
+  COPSE_DO(copse_symmetry_add(s->out, by, s->topology->n_nodes, 0, s->err));
   s->orbit = s->joined;
   s->joined = swap;
-  return copse_calloc((size_t)s->topology->n_nodes, sizeof *s->image, &s->image, s->err);
+  return COPSE_OK;
 }
 
 static void start_again(struct searcher *s) {
   copse_refinement_start(&s->refinement);
-  copse_partition_copy(s->topology->n_nodes, &s->refinement.cells, &s->base);
+  copse_refinement_keep(&s->refinement);
 }
 
 /* ---- generators ----------------------------------------------------------------------------- */
@@ -245,7 +243,7 @@ static void start_again(struct searcher *s) {
  * all of an orbit. Others are left out in the first round, lest they keep such from being found. */
 static bool moves_evenly(struct searcher *s) {
   const struct copse_topology *t = s->topology;
-  const int *cell = s->base.cell;
+  const int *cell = s->refinement.base.cell;
   int step = t->n_ranks / SAMPLE + 1;
   if (!s->evenly) return true;
   int far = distance(s, s->first, s->image[s->first]);
@@ -294,18 +292,16 @@ static bool moves_all(struct searcher *s, int order) {
 /* Makes the candidate a generator if it is one. */
 static copse_status take_generator(struct searcher *s, int order, bool *good) {
   struct copse_symmetry *out = s->out;
-  copse_status status = copse_topology_is_automorphism(s->topology, s->image, good, s->err);
-  if (status != COPSE_OK || !*good) return status;
-  *good = has_order(s, order) && commutes(s) && moves_all(s, order);
+  COPSE_DO(copse_topology_is_automorphism(s->topology, s->image, good, s->err));
+  *good = *good && has_order(s, order) && commutes(s) && moves_all(s, order);
   if (!*good) return COPSE_OK;
-  COPSE_TRY(take(s, order));
+  COPSE_DO(take(s, order));
   out->n++;
   out->n_others--;
   out->n_products *= order;
-  COPSE_TRY(copse_refinement_commute(&s->refinement, out->generators[out->n - 1].image, s->err));
+  COPSE_DO(copse_refinement_commute(&s->refinement, out->generators[out->n - 1].image, s->err));
   start_again(s);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- turns by number ------------------------------------------------------------------------ */
@@ -317,7 +313,7 @@ static copse_status try_turn(struct searcher *s, int block, int step, bool *good
   memset(s->image, -1, (size_t)t->n_nodes * sizeof *s->image);
   for (int r = 0; r < t->n_ranks; r++) {
     int from = t->rank_nodes[r], to = t->rank_nodes[r - r % block + (r % block + step) % block];
-    if (s->base.cell[from] != s->base.cell[to]) return COPSE_OK;
+    if (s->refinement.base.cell[from] != s->refinement.base.cell[to]) return COPSE_OK;
     s->image[from] = to;
   }
   if (!candidate_of_ranks(s, block / step) || !moves_evenly(s)) return COPSE_OK;
@@ -378,14 +374,14 @@ static copse_status try_all_ways(struct searcher *s, int from, int to, try_funct
 static int list_kinds(struct searcher *s, int *kinds) {
   const struct copse_partition *cells = &s->refinement.cells;
   int n_kinds = 0;
-  copse_partition_copy(s->topology->n_nodes, &s->base, &s->refinement.cells);
+  copse_refinement_restore(&s->refinement);
   if (!copse_refinement_pair(&s->refinement, s->first, s->first)) return 0;
   int n = walk(s, s->first);
   s->n_cycles++;
   for (int i = 0; i < n && n_kinds < MOST_KINDS; i++) {
     int u = s->queue.items[i], kind = cells->elements[cells->cell[u]] % s->topology->n_nodes;
-    if (s->base.cell[u] != s->base.cell[s->first] || s->orbit[u] == s->orbit[s->first] ||
-        s->visited[kind] == s->n_cycles)
+    if (s->refinement.base.cell[u] != s->refinement.base.cell[s->first] ||
+        s->orbit[u] == s->orbit[s->first] || s->visited[kind] == s->n_cycles)
       continue;
     s->visited[kind] = s->n_cycles;
     kinds[n_kinds++] = u;
@@ -411,16 +407,15 @@ static copse_status find_generators(struct searcher *s, int most) {
 static copse_status try_other(struct searcher *s, int from, int to, bool *found) {
   int ignored;
   *found = candidate_from(s, from, to, &ignored);
+  if (*found) COPSE_DO(copse_topology_is_automorphism(s->topology, s->image, found, s->err));
   if (!*found) return COPSE_OK;
-  copse_status status = copse_topology_is_automorphism(s->topology, s->image, found, s->err);
-  if (status != COPSE_OK || !*found) return status;
   join_orbits(s);
   return take(s, 0);
 }
 
 /* Joins the orbit that rank v is the first of to one before it; *left counts failures down. */
 static copse_status join_to_others(struct searcher *s, int v, int *left) {
-  const struct copse_partition *base = &s->base;
+  const struct copse_partition *base = &s->refinement.base;
   const struct copse_node *nodes = s->topology->nodes;
   int cell = base->cell[v];
   bool found = false;
@@ -450,14 +445,13 @@ static copse_status find_others(struct searcher *s) {
 static copse_status prepare(struct searcher *s) {
   size_t n = (size_t)s->topology->n_nodes;
   COPSE_DO(copse_refinement_make(&s->refinement, s->topology, NULL, 0, s->err));
-  COPSE_DO(copse_partition_make(&s->refinement, &s->base, s->err));
-  COPSE_DO(copse_calloc(n, sizeof(int), &s->image, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->orbit, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->joined, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->visited, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->seen, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->queue.items, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof(int), &s->distance, s->err));
+  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->image, s->err));
+  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->orbit, s->err));
+  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->joined, s->err));
+  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->visited, s->err));
+  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->seen, s->err));
+  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->queue.items, s->err));
+  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->distance, s->err));
   copse_sets_init(s->orbit, (int)n);
   return COPSE_OK;
 }
@@ -468,7 +462,7 @@ static int choose_first(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   int most = t->n_ranks + 1;
   for (int r = 0; r < t->n_ranks; r++) {
-    int v = t->rank_nodes[r], n = s->base.lefts[s->base.cell[v]];
+    int v = t->rank_nodes[r], n = s->refinement.base.lefts[s->refinement.base.cell[v]];
     if (n < most) s->first = v;
     if (n < most) most = n;
   }
@@ -500,8 +494,6 @@ copse_status copse_topology_symmetry(const struct copse_topology *topology,
   status = search(&s);
 out:
   copse_refinement_free(&s.refinement);
-  copse_arena_free(&s.scratch);
-  free(s.image);
   if (status != COPSE_OK) copse_symmetry_free(out);
   return status;
 }

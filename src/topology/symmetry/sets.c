@@ -7,7 +7,6 @@
  *   groups {0 1} {2 3}, all alike: try 0 -> 1   =>  0 <-> 1          orbits {0 1} {2} {3}
  *                                  then 0 -> 2  =>  0 -> 2, 1 -> 3   orbits {0 1 2 3}
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "topology/symmetry/refinement.h"
@@ -20,13 +19,12 @@ struct finder {
   const struct copse_node_set *sets;
   int n_sets, n_nodes;
   struct copse_refinement refinement;
-  struct copse_partition base; /* what all candidates keep */
-  int *orbit;                  /* [n_nodes] the least that a node is an image of */
-  int *mark;                   /* [n_nodes] 1 + the set that was last taken here */
-  bool *taken;                 /* [n_sets] */
+  int *orbit;          /* [n_nodes] the least that a node is an image of */
+  int *mark;           /* [n_nodes] 1 + the set that was last taken here */
+  bool *taken;         /* [n_sets] */
+  int *image, *groups; /* [n_nodes], [n_sets] where the candidate takes them */
   int n_tried, n_failed;
   struct copse_symmetry *found;
-  struct copse_arena scratch;
   struct copse_err *err;
 };
 
@@ -61,7 +59,7 @@ static bool settle(struct finder *f, int node, int turn) {
 static bool match(struct finder *f, int from, int to, int *image) {
   const struct copse_topology *t = f->topology;
   int turn = t->nodes[to].rank - t->nodes[from].rank; /* 0 of relays */
-  copse_partition_copy(f->refinement.n, &f->base, &f->refinement.cells);
+  copse_refinement_restore(&f->refinement);
   if (!copse_refinement_pair(&f->refinement, from, to)) return false;
   for (int r = 0; r < t->n_ranks; r++)
     if (!settle(f, t->rank_nodes[r], turn)) return false;
@@ -99,46 +97,37 @@ static bool map_sets(struct finder *f, const int *image, int *to) {
 /* ---- search -------------------------------------------------------------------------------- */
 
 static copse_status try_match(struct finder *f, int from, int to) {
-  size_t nodes = (size_t)f->n_nodes;
-  int *image = NULL; /* of nodes, then of sets */
-  bool good;
-  copse_status status;
+  const struct copse_permutation by = {.image = f->image, .groups = f->groups};
+  bool good = match(f, from, to, f->image);
   f->n_tried++;
-  COPSE_TRY(copse_calloc(nodes + (size_t)f->n_sets, sizeof *image, &image, f->err));
-  good = match(f, from, to, image);
-  if (good) COPSE_TRY(copse_topology_is_automorphism(f->topology, image, &good, f->err));
-  good = good && map_sets(f, image, image + nodes);
+  if (good) COPSE_DO(copse_topology_is_automorphism(f->topology, f->image, &good, f->err));
+  good = good && map_sets(f, f->image, f->groups);
   f->n_failed += !good;
-  if (!good) goto out;
-  for (int v = 0; v < f->n_nodes; v++) copse_sets_unite(f->orbit, v, image[v]);
-  return copse_symmetry_add(
-      f->found, (struct copse_permutation){.image = image, .groups = image + nodes}, f->err);
-out:
-  free(image);
-  return status;
+  if (!good) return COPSE_OK;
+  for (int v = 0; v < f->n_nodes; v++) copse_sets_unite(f->orbit, v, f->image[v]);
+  return copse_symmetry_add(f->found, by, f->n_nodes, f->n_sets, f->err);
 }
 
 /* Ranks, or else relays, that look alike and are no images of each other yet. */
 static copse_status join_alike(struct finder *f, bool ranks) {
-  const int *cell = f->base.cell;
-  copse_status status = COPSE_OK;
+  const int *cell = f->refinement.base.cell;
   for (int w = 0; w < f->n_nodes; w++)
     for (int v = 0; v < w && f->orbit[w] == w; v++) {
-      if (f->n_tried >= MOST_TRIED || f->n_failed >= MOST_FAILED) goto out;
+      if (f->n_tried >= MOST_TRIED || f->n_failed >= MOST_FAILED) return COPSE_OK;
       if (cell[v] == cell[w] && (f->topology->nodes[v].rank >= 0) == ranks && f->orbit[v] == v)
-        COPSE_TRY(try_match(f, v, w));
+        COPSE_DO(try_match(f, v, w));
     }
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status prepare(struct finder *f) {
-  size_t nodes = (size_t)f->n_nodes;
+  size_t nodes = (size_t)f->n_nodes, sets = (size_t)f->n_sets;
   COPSE_DO(copse_refinement_make(&f->refinement, f->topology, f->sets, f->n_sets, f->err));
-  COPSE_DO(copse_partition_make(&f->refinement, &f->base, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, nodes, sizeof *f->orbit, &f->orbit, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, nodes, sizeof *f->mark, &f->mark, f->err));
-  COPSE_DO(copse_arena_array(&f->scratch, (size_t)f->n_sets, sizeof *f->taken, &f->taken, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->orbit, &f->orbit, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->mark, &f->mark, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->image, &f->image, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, sets, sizeof *f->groups, &f->groups, f->err));
+  COPSE_DO(copse_arena_array(&f->refinement.arena, sets, sizeof *f->taken, &f->taken, f->err));
   copse_sets_init(f->orbit, f->n_nodes);
   return COPSE_OK;
 }
@@ -156,18 +145,17 @@ copse_status copse_topology_set_symmetries(const struct copse_topology *topology
   *out = (struct copse_symmetry){.n_products = 1};
   COPSE_TRY(prepare(&f));
   copse_refinement_start(&f.refinement);
-  copse_partition_copy(f.refinement.n, &f.refinement.cells, &f.base);
+  copse_refinement_keep(&f.refinement);
   COPSE_TRY(join_alike(&f, true));
   /* with all ranks in their places, parallel switches */
-  copse_partition_copy(f.refinement.n, &f.base, &f.refinement.cells);
+  copse_refinement_restore(&f.refinement);
   for (int r = 0; r < topology->n_ranks; r++)
     (void)copse_refinement_pair(&f.refinement, topology->rank_nodes[r], topology->rank_nodes[r]);
-  copse_partition_copy(f.refinement.n, &f.refinement.cells, &f.base);
+  copse_refinement_keep(&f.refinement);
   f.n_failed = 0;
   status = join_alike(&f, false);
 out:
   copse_refinement_free(&f.refinement);
-  copse_arena_free(&f.scratch);
   if (status != COPSE_OK) copse_symmetry_free(out);
   return status;
 }

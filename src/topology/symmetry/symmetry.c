@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
@@ -34,22 +35,36 @@ out:
 }
 
 void copse_symmetry_free(struct copse_symmetry *symmetry) {
-  for (int g = 0; g < symmetry->n + symmetry->n_others; g++)
-    free((int *)(uintptr_t)symmetry->generators[g].image);
   free(symmetry->generators);
+  copse_arena_free(&symmetry->arena);
   *symmetry = (struct copse_symmetry){.n_products = 1};
 }
 
+static copse_status copy(struct copse_arena *arena, const int *from, int n, const int **out,
+                         struct copse_err *err) {
+  int *to;
+  *out = NULL;
+  if (!from) return COPSE_OK;
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *to, &to, err));
+  *out = memcpy(to, from, (size_t)n * sizeof *to);
+  return COPSE_OK;
+}
+
+copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_permutation from,
+                                    int n_nodes, int n_groups, struct copse_permutation *out,
+                                    struct copse_err *err) {
+  out->order = from.order;
+  COPSE_DO(copy(arena, from.image, n_nodes, &out->image, err));
+  return copy(arena, from.groups, n_groups, &out->groups, err);
+}
+
 copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
-                                struct copse_err *err) {
+                                int n_nodes, int n_groups, struct copse_err *err) {
   size_t n = (size_t)(symmetry->n + symmetry->n_others);
-  copse_status status = copse_grow(&symmetry->generators, &symmetry->capacity, n + 1,
-                                   sizeof *symmetry->generators, err);
-  if (status != COPSE_OK) {
-    free((int *)(uintptr_t)by.image);
-    return status;
-  }
-  symmetry->generators[n] = by;
+  COPSE_DO(copse_grow(&symmetry->generators, &symmetry->capacity, n + 1,
+                      sizeof *symmetry->generators, err));
+  COPSE_DO(copse_permutation_copy(&symmetry->arena, by, n_nodes, n_groups, &symmetry->generators[n],
+                                  err));
   symmetry->n_others++;
   return COPSE_OK;
 }
@@ -83,41 +98,34 @@ static int image_by_name(const struct copse_topology *topology, int node, int n_
 }
 
 copse_status copse_topology_host_rotation(const struct copse_topology *topology,
-                                          struct copse_permutation *out, struct copse_err *err) {
-  int n_hosts = count_hosts(topology), *image = NULL;
+                                          struct copse_arena *arena, struct copse_permutation *out,
+                                          struct copse_err *err) {
+  int n_hosts = count_hosts(topology), *image;
   bool good = n_hosts > 1;
-  copse_status status = COPSE_OK;
   *out = (struct copse_permutation){.order = 1};
   if (!good) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, sizeof *image, &image, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)topology->n_nodes, sizeof *image, &image, err));
   for (int v = 0; v < topology->n_nodes && good; v++) {
     image[v] = image_by_name(topology, v, n_hosts);
     good = image[v] >= 0;
   }
-  if (good) COPSE_TRY(copse_topology_is_automorphism(topology, image, &good, err));
-  if (!good) goto out;
+  if (good) COPSE_DO(copse_topology_is_automorphism(topology, image, &good, err));
   /* every rank's host moves on, so n_hosts steps and not fewer */
-  *out = (struct copse_permutation){.order = n_hosts, .image = image};
+  if (good) *out = (struct copse_permutation){.order = n_hosts, .image = image};
   return COPSE_OK;
-out:
-  free(image);
-  return status;
 }
 
 copse_status copse_topology_rotation(const struct copse_topology *topology,
-                                     struct copse_permutation *out, struct copse_err *err) {
+                                     struct copse_arena *arena, struct copse_permutation *out,
+                                     struct copse_err *err) {
   struct copse_symmetry found = {.n_products = 1};
-  struct copse_permutation *longest = NULL;
-  copse_status status;
-  COPSE_TRY(copse_topology_host_rotation(topology, out, err));
+  struct copse_permutation longest = {.order = 1};
+  COPSE_DO(copse_topology_host_rotation(topology, arena, out, err));
   if (out->order > 1) return COPSE_OK;
-  COPSE_TRY(copse_topology_symmetry(topology, &found, err));
+  COPSE_DO(copse_topology_symmetry(topology, &found, err));
   for (int g = 0; g < found.n; g++)
-    if (!longest || found.generators[g].order > longest->order) longest = &found.generators[g];
-  if (!longest) goto out;
-  *out = *longest;
-  longest->image = NULL;
-out:
+    if (found.generators[g].order > longest.order) longest = found.generators[g];
+  copse_status status = copse_permutation_copy(arena, longest, topology->n_nodes, 0, out, err);
   copse_symmetry_free(&found);
   return status;
 }

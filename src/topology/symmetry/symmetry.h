@@ -20,6 +20,7 @@ struct copse_symmetry {
   int n_products;                       /* 1 without generators */
   struct copse_permutation *generators; /* [n + n_others] */
   size_t capacity;
+  struct copse_arena arena; /* their images */
 };
 void copse_symmetry_free(struct copse_symmetry *symmetry);
 
@@ -81,20 +82,25 @@ copse_status copse_topology_set_symmetries(const struct copse_topology *topology
 /*
  * The permutation of the nodes that turns host i into host i + 1 by their ids ("hI.x"), proved on
  * every link; none of the ranks stays in place. Order 1 and a NULL image where there is none. The
- * caller frees out->image. One pass over nodes and links.
+ * image is the arena's. One pass over nodes and links.
  */
 copse_status copse_topology_host_rotation(const struct copse_topology *topology,
-                                          struct copse_permutation *out,
+                                          struct copse_arena *arena, struct copse_permutation *out,
                                           struct copse_err *err) COPSE_CHECKED;
 
 /* That, or where the ids tell of none the longest generator of copse_topology_symmetry. */
 copse_status copse_topology_rotation(const struct copse_topology *topology,
-                                     struct copse_permutation *out,
+                                     struct copse_arena *arena, struct copse_permutation *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* Takes over the image, which is freed also where it fails, as one of the others. */
+/* A copy in the arena, of an image [n_nodes] and groups [n_groups], which may be NULL. */
+copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_permutation from,
+                                    int n_nodes, int n_groups, struct copse_permutation *out,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* Adds a copy of one as the last of the others. */
 copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
-                                struct copse_err *err) COPSE_CHECKED;
+                                int n_nodes, int n_groups, struct copse_err *err) COPSE_CHECKED;
 
 /* The nodes [n] that products of symmetries take members[0] to, itself first, and such
  * products: images[i] takes members[0] to members[i]. */

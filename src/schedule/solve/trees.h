@@ -1,0 +1,33 @@
+/* Inside src/schedule/solve only: from the solver's forests to the trees of a schedule. */
+#ifndef COPSE_SCHEDULE_SOLVE_TREES_H
+#define COPSE_SCHEDULE_SOLVE_TREES_H
+
+#include "schedule/solve/instance.h"
+#include "schedule/solve/solve.h"
+#include "solver/trees/forest.h"
+
+/*
+ * Adds the trees of a forest on these terminals to the schedule's, turned around for a reduce
+ * phase; one of multiplicity m has m * unit of the data. Its edges join ranks: a relay among the
+ * terminals is reached by the path of the edge that enters it.
+ */
+copse_status copse_add_trees(const struct copse_topology *topology,
+                             const struct copse_forest *forest, int n_terminals, bool reduce,
+                             struct copse_q unit, struct copse_schedule *schedule,
+                             struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Trees within parts [n] of the links of an instance, all ranks roots, in the place of any others
+ * of the schedule, with their time and k. Each part has parts[i].rate / rate of the data (one part
+ * alone all of it); groups NULL, or [n]: what its trees reach besides the ranks.
+ */
+copse_status copse_solve_trees_in_parts(const struct copse_topology *topology,
+                                        const struct copse_solve_options *options,
+                                        const struct copse_instance *instance,
+                                        const struct copse_joint_part *parts,
+                                        const struct copse_joint_group *groups, int n,
+                                        struct copse_q rate, struct copse_schedule *schedule,
+                                        struct copse_solve_seconds *seconds,
+                                        struct copse_err *err) COPSE_CHECKED;
+
+#endif

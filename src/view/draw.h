@@ -54,7 +54,8 @@ struct copse_drawing {
   int n_legend;
 };
 
-/* What pictures need of CSS; each picture has it in itself unless it is inlined in a page. */
+/* draw.css, made into a string by the Makefile; each picture has it in itself unless it is inlined
+ * in a page. */
 extern const char copse_draw_css[];
 
 /* Appends one <svg> element; `inlined`: as part of a page that has copse_draw_css. */

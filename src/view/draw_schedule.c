@@ -229,10 +229,7 @@ copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
     status = copse_fail_nomem(err);
     goto out;
   }
-  if (schedule->collective == COPSE_ALLTOALL)
-    COPSE_TRY(copse_flow_loads(topology, schedule->flows, schedule->n_flows, loads, err));
-  else
-    COPSE_TRY(copse_tree_loads(topology, schedule->trees, (size_t)schedule->n_trees, loads, err));
+  COPSE_TRY(copse_schedule_loads(topology, schedule, loads, err));
   COPSE_TRY(mark_loads(&p, loads));
   if (schedule->bound.kind == COPSE_BOUND_LENGTHS)
     mark_lengths(&p);

@@ -519,11 +519,7 @@ static int busiest_first(const void *a, const void *b) {
 
 static copse_status find_rows(const struct copse_report *r, struct copse_q *loads,
                               struct link_row *rows, struct copse_err *err) {
-  const struct copse_schedule *s = r->schedule;
-  if (s->collective == COPSE_ALLTOALL)
-    COPSE_DO(copse_flow_loads(r->topology, s->flows, s->n_flows, loads, err));
-  else
-    COPSE_DO(copse_tree_loads(r->topology, s->trees, (size_t)s->n_trees, loads, err));
+  COPSE_DO(copse_schedule_loads(r->topology, r->schedule, loads, err));
   for (int i = 0; i < r->topology->n_links; i++) {
     rows[i] = (struct link_row){.link = i, .load = loads[i]};
     COPSE_DO(copse_q_div(loads[i], r->topology->links[i].bandwidth, &rows[i].seconds, err));

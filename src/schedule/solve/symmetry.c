@@ -60,7 +60,7 @@ copse_status copse_solve_symmetry_set(const struct copse_topology *topology,
   }
   schedule->rotations = rotations;
   schedule->n_rotations = (int)n;
-  return copse_template_time(topology, schedule, &schedule->time_per_GB, err);
+  return copse_loads_time(topology, schedule, &schedule->time_per_GB, err);
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */

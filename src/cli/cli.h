@@ -1,5 +1,6 @@
 /*
- * What the commands share: exit statuses, one-line messages, notes, progress, texts, numbers, folders.
+ * What the commands share: exit statuses, one-line messages, notes, progress, texts, numbers,
+ * folders.
  */
 #ifndef COPSE_CLI_CLI_H
 #define COPSE_CLI_CLI_H

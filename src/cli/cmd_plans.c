@@ -158,20 +158,16 @@ static void add_to_index(struct job *j, const struct made *made) {
 static copse_status predict_plan(const struct copse_topology *topology,
                                  const struct copse_plan *plan, const uint64_t *sizes, int n,
                                  double *us, struct copse_err *err) {
-  struct copse_sim_dag dag = {0};
+  struct copse_prediction column = {0};
   struct copse_foreign what = {0};
   struct copse_sim_options options = copse_sim_defaults;
   copse_status status;
-  COPSE_TRY(copse_sim_dag_of_plan("plan", plan, topology, &dag, &what, err));
+  COPSE_TRY(copse_sim_dag_of_plan("plan", plan, topology, &column.dag, &what, err));
   copse_sim_options_of_plan(&plan->header, &options);
-  for (int i = 0; i < n; i++) {
-    struct copse_sim_result result;
-    COPSE_TRY(copse_simulate(topology, &dag, &options, (double)sizes[i], &result, NULL, err));
-    us[i] = result.us;
-  }
+  status = copse_cli_predict(topology, &column, 1, &options, NULL, sizes, n, us, err);
 out:
   free(what.demand);
-  copse_sim_dag_free(&dag);
+  copse_sim_dag_free(&column.dag);
   return status;
 }
 

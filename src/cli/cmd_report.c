@@ -25,15 +25,11 @@ struct job {
 };
 
 static copse_status predict(struct copse_report *r, struct copse_err *err) {
+  uint64_t sizes[COPSE_REPORT_SIZES];
+  for (int i = 0; i < COPSE_REPORT_SIZES; i++) sizes[i] = copse_report_size(i);
   COPSE_DO(copse_predict(r->schedule, r->topology, true, r->predictions, &r->n_predictions, err));
-  for (int a = 0; a < r->n_predictions; a++)
-    for (int i = 0; i < COPSE_REPORT_SIZES && copse_prediction_exists(&r->predictions[a]); i++) {
-      struct copse_sim_result result;
-      COPSE_DO(copse_simulate(r->topology, &r->predictions[a].dag, &copse_sim_defaults,
-                              (double)copse_report_size(i), &result, NULL, err));
-      r->us[a][i] = result.us;
-    }
-  return COPSE_OK;
+  return copse_cli_predict(r->topology, r->predictions, r->n_predictions, NULL, NULL, sizes,
+                           COPSE_REPORT_SIZES, r->us[0], err);
 }
 
 static copse_status make(struct options *o, struct job *job, struct copse_err *err) {

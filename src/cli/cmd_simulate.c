@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/topology_args.h"
+#include "cli/solve_args.h"
 #include "predict/baseline.h"
 #include "predict/overlap.h"
 #include "predict/simulate.h"
@@ -398,32 +398,24 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   return n;
 }
 
-/* Every size of a column after the other: they have much in common. */
 static copse_status run_sizes(struct job *job) {
-  struct copse_sim_question *questions = NULL;
   uint64_t sizes[64];
-  int n_sizes = list_sizes(job->o, sizes), n = 0;
+  double *all = NULL;
+  int n_sizes = list_sizes(job->o, sizes);
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)job->n_columns * (size_t)n_sizes, sizeof *questions, &questions,
-                         job->err));
-  for (int c = 0; c < job->n_columns; c++)
-    for (int i = 0; i < n_sizes && copse_prediction_exists(&job->columns[c]); i++)
-      questions[n++] = (struct copse_sim_question){.dag = &job->columns[c].dag,
-                                                   .options = c == 0 ? &job->own : &job->o->sim,
-                                                   .unit_bytes = (double)sizes[i]};
-  COPSE_TRY(copse_simulate_all(job->topology, questions, n, job->err));
+  COPSE_TRY(copse_calloc((size_t)job->n_columns * (size_t)n_sizes, sizeof *all, &all, job->err));
+  COPSE_TRY(copse_cli_predict(job->topology, job->columns, job->n_columns, &job->own, &job->o->sim,
+                              sizes, n_sizes, all, job->err));
   for (int i = 0; i < n_sizes; i++) {
     double us[COPSE_MAX_PREDICTIONS] = {0};
-    for (int c = 0, column = 0; c < job->n_columns; c++)
-      if (copse_prediction_exists(&job->columns[c]))
-        us[c] = questions[column++ * n_sizes + i].result.us;
+    for (int c = 0; c < job->n_columns; c++) us[c] = all[c * n_sizes + i];
     if (job->o->json)
       add_json_row(job, sizes[i], us, i == 0);
     else
       print_row(job, sizes[i], us);
   }
 out:
-  free(questions);
+  free(all);
   return status;
 }
 

@@ -188,30 +188,16 @@ struct prediction {
   double us[COPSE_MAX_PREDICTIONS][N_SIZES];
 };
 
-static const double sizes[N_SIZES] = {65536, 1048576, 67108864, 1073741824};
+static const uint64_t sizes[N_SIZES] = {65536, 1048576, 67108864, 1073741824};
 static const char *const size_names[N_SIZES] = {"64 KiB", "1 MiB", "64 MiB", "1 GiB"};
 
 /* Of an expanded schedule and all baselines of its collective. */
 static copse_status predict(const struct copse_schedule *schedule,
                             const struct copse_topology *topology, struct prediction *out,
                             struct copse_err *err) {
-  struct copse_sim_question questions[COPSE_MAX_PREDICTIONS * N_SIZES];
-  int n = 0;
   COPSE_DO(copse_predict(schedule, topology, true, out->columns, &out->n, err));
-  for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
-      questions[n++] =
-          (struct copse_sim_question){.dag = &out->columns[c].dag, .unit_bytes = sizes[i]};
-  COPSE_DO(copse_simulate_all(topology, questions, n, err));
-  n = 0;
-  for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
-      out->us[c][i] = questions[n++].result.us;
-  return COPSE_OK;
-}
-
-static void free_prediction(struct prediction *prediction) {
-  copse_predictions_free(prediction->columns, prediction->n);
+  return copse_cli_predict(topology, out->columns, out->n, NULL, NULL, sizes, N_SIZES, out->us[0],
+                           err);
 }
 
 static void print_prediction(const struct prediction *prediction) {
@@ -239,7 +225,7 @@ static void add_prediction(struct copse_text *text, const struct prediction *pre
     copse_text_add(text, "%s\n  \"%s\": {", first ? "" : ",", prediction->columns[c].name);
     first = false;
     for (int i = 0; i < N_SIZES; i++)
-      copse_text_add(text, "%s\"%.0f\": %s", i > 0 ? ", " : "", sizes[i],
+      copse_text_add(text, "%s\"%" PRIu64 "\": %s", i > 0 ? ", " : "", sizes[i],
                      COPSE_CLI_NUMBER(prediction->us[c][i]));
     copse_text_add(text, "}");
   }
@@ -272,12 +258,6 @@ static void add_cut(struct copse_text *text, const struct copse_schedule *s, con
 
 static const char *const bound_kinds[] = {"cut", "phases", "lengths", "forests"};
 
-static int count_paths(const struct copse_schedule *s) {
-  int n = 0;
-  for (int f = 0; f < s->n_flows; f++) n += s->flows[f].n_paths;
-  return n;
-}
-
 static copse_status print_json(const struct report *r, struct copse_err *err) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
@@ -297,7 +277,8 @@ static copse_status print_json(const struct report *r, struct copse_err *err) {
                    " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64
                    ", \"paths\": %d, "
                    "\"max_height\": %d,\n",
-                   s->n_flows, copse_schedule_images(s), count_paths(s), copse_schedule_height(s));
+                   s->n_flows, copse_schedule_images(s), copse_schedule_paths(s),
+                   copse_schedule_height(s));
   else
     copse_text_add(&text,
                    " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
@@ -397,7 +378,8 @@ static void print_flows(const struct report *r) {
   print_busy_lengths(r->topology, s);
   if (!r->bound_only)
     printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
-           s->n_rotations > 0 ? " of base ranks" : "", count_paths(s), copse_schedule_height(s));
+           s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_paths(s),
+           copse_schedule_height(s));
   if (!r->bound_only && s->n_rotations > 0)
     printf("the others are their images under a rotation of order %d\n", s->rotations[0].order);
   printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
@@ -579,7 +561,7 @@ static int solve_one(struct options *o) {
   if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   status = print_report(o, &report, &err);
 out:
-  free_prediction(&report.prediction);
+  copse_predictions_free(report.prediction.columns, report.prediction.n);
   if (status != COPSE_OK) copse_cli_progress_end(&watcher.bar);
   free(demand);
   copse_arrangement_free(arrangement);

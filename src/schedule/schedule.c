@@ -72,6 +72,12 @@ out:
   return status;
 }
 
+int copse_schedule_paths(const struct copse_schedule *schedule) {
+  int n = 0;
+  for (int f = 0; f < schedule->n_flows; f++) n += schedule->flows[f].n_paths;
+  return n;
+}
+
 /* Ranks that a path visits after its first. */
 static int path_hops(const struct copse_schedule_path *path, const char *is_rank) {
   int hops = 0;

@@ -152,8 +152,9 @@ struct copse_schedule {
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
 
 /*
- * values [n] become those under all powers of a permutation: each cycle's sum, so often as the powers
- * go around it. COPSE_INVALID where a cycle's length does not divide the order; COPSE_OVERFLOW.
+ * values [n] become those under all powers of a permutation: each cycle's sum, so often as the
+ * powers go around it. COPSE_INVALID where a cycle's length does not divide the order;
+ * COPSE_OVERFLOW.
  */
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) COPSE_CHECKED;
@@ -169,6 +170,9 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule);
  */
 copse_status copse_schedule_expand(struct copse_schedule *schedule,
                                    struct copse_err *err) COPSE_CHECKED;
+
+/* The paths of all flows that are listed. */
+int copse_schedule_paths(const struct copse_schedule *schedule);
 
 /* Longest way in hops between ranks: from a root over all trees, or over all flows' paths. */
 int copse_schedule_height(const struct copse_schedule *schedule);

@@ -350,8 +350,7 @@ static copse_status place_around_fabric(struct placing *p) {
   return COPSE_OK;
 }
 
-/* ---- hosts joined directly: Graphviz places them as boxes --------------------------------------
- */
+/* ---- hosts joined directly: Graphviz places them as boxes --------------------------------- */
 
 static copse_status take_graph(void *ctx, int graph, double width, double height) {
   struct placing *p = ctx;
@@ -432,8 +431,7 @@ static copse_status place(struct placing *p) {
                                                        : place_by_graphviz(p);
 }
 
-/* ---- links between hosts -----------------------------------------------------------------------
- */
+/* ---- links between hosts ------------------------------------------------------------------ */
 
 /* Where on a wide box a link to something at x ends: spread as what it is joined to. */
 static double port(const struct copse_arrangement_box *box, double x, double width) {
@@ -483,8 +481,7 @@ static copse_status route_links(struct copse_arrangement_work *w, double width) 
   return COPSE_OK;
 }
 
-/* ---- all together ------------------------------------------------------------------------------
- */
+/* ---- all together ------------------------------------------------------------------------- */
 
 /* What is inside of a host: boxes, and the arcs over them. */
 struct extent {

@@ -26,8 +26,7 @@ struct picture {
   struct copse_err *err;
 };
 
-/* ---- what all pictures share -------------------------------------------------------------------
- */
+/* ---- what all pictures share -------------------------------------------------------------- */
 
 /* Makes the marks, and checks that the schedule's nodes are the topology's. */
 static copse_status start_picture(struct picture *p) {
@@ -84,8 +83,7 @@ static copse_status finish_picture(struct picture *p, const struct copse_arrange
   return copse_text_status(text, p->err);
 }
 
-/* ---- loads -------------------------------------------------------------------------------------
- */
+/* ---- loads -------------------------------------------------------------------------------- */
 
 static const struct {
   int percent; /* more than this of the time */
@@ -131,8 +129,7 @@ static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
   return COPSE_OK;
 }
 
-/* ---- the bound ---------------------------------------------------------------------------------
- */
+/* ---- the bound ---------------------------------------------------------------------------- */
 
 static copse_status mark_inside(struct picture *p, const int *cut, int n, bool **inside) {
   *inside = copse_arena_alloc(&p->arena, (size_t)p->topology->n_nodes, sizeof **inside);

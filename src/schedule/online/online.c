@@ -57,8 +57,7 @@ static int64_t count(const struct copse_rescale *r, int src, int dst) {
   return r->bytes[(size_t)src * (size_t)r->n + (size_t)dst];
 }
 
-/* ---- creation: paths --------------------------------------------------------------------------
- */
+/* ---- creation: paths ---------------------------------------------------------------------- */
 
 /* Whole numbers in the proportion of a flow's weights: exact where they have a common
  * denominator that fits, else within 2^-40. */
@@ -166,8 +165,7 @@ static copse_status take_paths(struct copse_rescale *r, const struct copse_sched
   return COPSE_OK;
 }
 
-/* ---- creation: cuts ---------------------------------------------------------------------------
- */
+/* ---- creation: cuts ----------------------------------------------------------------------- */
 
 /* What leaves the node set at most. */
 static int64_t cut_bandwidth(const struct copse_rescale *r, const bool *nodes, bool entering) {

@@ -95,8 +95,7 @@ static copse_status add_between(struct sim *s, int from, int to, int64_t bytes, 
   return copse_sim_dag_add_path(s->dag, s->p->topology, s->path, n, &transfer, id, s->err);
 }
 
-/* ---- what must be over first ------------------------------------------------------------------
- */
+/* ---- what must be over first -------------------------------------------------------------- */
 
 static void remember(struct history *h, int id, int64_t bytes) {
   h->id[h->n % HISTORY] = id;
@@ -113,8 +112,7 @@ static int must_be_over(const struct history *h) {
   return h->n > HISTORY ? h->id[h->n % HISTORY] : -1;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------
- */
+/* ---- one step ----------------------------------------------------------------------------- */
 
 /* BALANCE waits for the sender's last one to the same rank and for its NIC to be two steps
  * behind at most; LOCAL likewise keeps step with the NIC. */
@@ -415,8 +413,7 @@ static bool find_ways(struct search *s) {
   return true;
 }
 
-/* ---- cuts ---------------------------------------------------------------------------------------
- */
+/* ---- cuts --------------------------------------------------------------------------------- */
 
 /* Puts the relays of a rank's way that come after its narrowest link outside of the cut. */
 static void leave_out(struct search *s, int rank) {

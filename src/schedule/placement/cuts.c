@@ -266,8 +266,7 @@ static copse_status rounded_costs(struct copse_place_cuts *c, int64_t tokens, do
   return COPSE_OK;
 }
 
-/* ---- all together ------------------------------------------------------------------------------
- */
+/* ---- all together ------------------------------------------------------------------------- */
 
 static copse_status take_sets(const struct sets *s, struct copse_place_cuts *out) {
   size_t n = s->n;

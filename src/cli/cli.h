@@ -74,6 +74,7 @@ struct copse_cli_progress {
   double last;
 };
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked);
+/* Before results are printed, and, however it went, at the end; again does nothing. */
 void copse_cli_progress_end(struct copse_cli_progress *state);
 
 /* ---- folders that a command writes a set of files into ---- */

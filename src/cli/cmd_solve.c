@@ -1,7 +1,7 @@
 /*
  * copse solve TOPO -c COLLECTIVE -o SCHEDULE: the exact optimum and a schedule that reaches it, and
- * what is said of it: the bound, the healthy fabric, predictions. Tables of many schedules are in
- * solve_many.c, groups in solve_groups.c.
+ * what is said of it: the bound, the healthy fabric, predictions. Many schedules at once are in
+ * solve_many.c.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "cli/solve_args.h"
-#include "cli/solve_groups.h"
 #include "cli/solve_many.h"
 #include "predict/candidates.h"
 #include "predict/baseline.h"
@@ -654,10 +653,9 @@ static int run(void *arguments, int n_left, char **left) {
   int bad = copse_cli_solve_check(&o->what, "solve", n_left, left);
   if (!bad) bad = check(o);
   if (bad) return bad;
-  const struct copse_cli_many many = {o->output, o->json, o->progress};
-  if (o->each_failure) return copse_cli_solve_failures(&o->what, o->each_failure, &many);
-  if (o->groups) return copse_cli_solve_groups(&o->what, o->groups, &many);
-  return o->pareto ? copse_cli_solve_pareto(&o->what, &many) : solve_one(o);
+  const struct copse_cli_many many = {o->each_failure, o->groups, o->output, o->json, o->progress};
+  return o->each_failure || o->groups || o->pareto ? copse_cli_solve_many(&o->what, &many)
+                                                   : solve_one(o);
 }
 
 static int take_objective(void *options, const char *command, char *value) {

@@ -170,6 +170,7 @@ struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state,
 
 void copse_cli_progress_end(struct copse_cli_progress *state) {
   if (state->shown) fprintf(stderr, "\r              \r");
+  state->shown = false;
 }
 
 /* ---- folders of files ---------------------------------------------------------------------- */

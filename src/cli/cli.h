@@ -37,6 +37,16 @@ void copse_cli_print_refuted(const char *key, const struct copse_err *err);
 int copse_cli_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Options that don't go together, and what is said of them. */
+struct copse_cli_rule {
+  bool broken;
+  const char *text;
+};
+/* 0, or after the first broken rule of [n] has been said COPSE_EXIT_USAGE. */
+int copse_cli_check(const char *command, const struct copse_cli_rule *rules, size_t n);
+#define COPSE_CLI_CHECK(command, rules) \
+  copse_cli_check(command, rules, sizeof(rules) / sizeof *(rules))
+
 /* A whole number in [min, max]; false for anything else. */
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out);
 
@@ -44,11 +54,9 @@ bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *ou
  * else and beyond `most`. */
 bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
 
-/* Prints what was added and frees it; COPSE_NOMEM, and nothing, where an addition failed. */
-copse_status copse_cli_print(struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
-
-/* Adds `before` as it is, then `value` as a JSON string. */
-void copse_cli_add_string(struct copse_text *text, const char *before, const char *value);
+/* The text as a JSON string, for printf; lasts as long as the program. Where memory runs out the
+ * program ends with that error. */
+const char *copse_cli_quoted(const char *text);
 
 /* Texts for printf that last as long as the block they stand in: a number as JSON has it (null if
  * it isn't finite), an exact fraction, a truth value. */

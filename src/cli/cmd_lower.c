@@ -32,10 +32,9 @@ static uint32_t most_workers(const struct copse_plan *plan) {
 /* What has been made, as --json has it; the rest of the object follows. */
 static void begin_json(struct copse_text *said, const char *format, copse_collective collective,
                        const char *topology, int n_ranks) {
-  copse_text_add(said, "{\"format\": \"%s\", \"collective\": \"%s\", \"topology\": ", format,
-                 copse_collective_name(collective));
-  copse_text_add_json_string(said, topology);
-  copse_text_add(said, ", \"nranks\": %d", n_ranks);
+  copse_text_add(said,
+                 "{\"format\": \"%s\", \"collective\": \"%s\", \"topology\": %s, \"nranks\": %d",
+                 format, copse_collective_name(collective), copse_cli_quoted(topology), n_ranks);
 }
 
 static void say_plan(const struct options *o, const struct copse_plan *plan, size_t size,
@@ -176,24 +175,21 @@ static int check(const struct options *o) {
   if (!plan && !msccl && !mscclpp)
     return copse_cli_usage("lower", "unknown format '%.40s'; plan, msccl and mscclpp are there",
                            o->to);
-  if (o->for_plan && !plan)
-    return copse_cli_usage("lower",
-                           "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, "
-                           "--low-latency and --one-hop are for --to plan");
-  if (o->lower.one_hop && !o->lower.low_latency)
-    return copse_cli_usage("lower", "--one-hop is for --low-latency");
-  if (o->for_msccl && !msccl)
-    return copse_cli_usage("lower", "--executor, --channels and --protocol are for --to msccl");
-  if (o->for_mscclpp && !mscclpp)
-    return copse_cli_usage("lower", "--ranks-per-host and --pipeline are for --to mscclpp");
-  if ((o->for_foreign || o->layout) && plan)
-    return copse_cli_usage("lower", "--chunks and --layout are for --to msccl and --to mscclpp");
-  if (mscclpp && o->layout && o->msccl.layout == COPSE_MSCCL_BOTH)
-    return copse_cli_usage("lower", "an MSCCL++ plan has one --layout, in-place or out-of-place");
-  if (!o->output) return copse_cli_usage("lower", "name the output with -o");
-  if (o->json && strcmp(o->output, "-") == 0)
-    return copse_cli_usage("lower", "of --json and -o - only one can have standard output");
-  return COPSE_EXIT_DONE;
+  const struct copse_cli_rule rules[] = {
+      {o->for_plan && !plan,
+       "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, --low-latency and --one-hop are "
+       "for --to plan"},
+      {o->lower.one_hop && !o->lower.low_latency, "--one-hop is for --low-latency"},
+      {o->for_msccl && !msccl, "--executor, --channels and --protocol are for --to msccl"},
+      {o->for_mscclpp && !mscclpp, "--ranks-per-host and --pipeline are for --to mscclpp"},
+      {(o->for_foreign || o->layout) && plan,
+       "--chunks and --layout are for --to msccl and --to mscclpp"},
+      {mscclpp && o->layout && o->msccl.layout == COPSE_MSCCL_BOTH,
+       "an MSCCL++ plan has one --layout, in-place or out-of-place"},
+      {!o->output, "name the output with -o"},
+      {o->json && copse_cli_is_stdout(o->output),
+       "of --json and -o - only one can have standard output"}};
+  return COPSE_CLI_CHECK("lower", rules);
 }
 
 static int run(void *arguments, int n_left, char **left) {

@@ -50,28 +50,22 @@ static void print_report(const struct copse_place_report *r, const struct copse_
     printf("gap at most %.2f %%%s\n", 100 * gap(r), p->out_of_time ? "; out of time" : "");
 }
 
-static copse_status print_json(const struct copse_place_report *r, const struct copse_topology *t,
-                               struct copse_err *err) {
+static void print_json(const struct copse_place_report *r, const struct copse_topology *t) {
   static const char *const keys[] = {"default_time_us", "time_us", "bound_us", "gain", "gap"};
   const double values[] = {r->default_us, r->time_us, r->bound_us, gain(r), gap(r)};
   const struct copse_placement *p = &r->placement;
-  struct copse_text text = {0};
-  copse_cli_add_string(&text, "{\"topology\": ", t->name);
-  copse_text_add(&text,
-                 ", \"nranks\": %d, \"experts\": %d, \"capacity\": %d, \"steps\": %d, "
-                 "\"tokens\": %lld, \"cuts\": %d",
-                 r->n_ranks, r->n_experts, r->capacity, r->n_steps, (long long)r->tokens,
-                 r->n_cuts);
-  for (int i = 0; i < 5; i++)
-    copse_text_add(&text, ", \"%s\": %s", keys[i], COPSE_CLI_NUMBER(values[i]));
-  copse_text_add(&text, ", \"optimal\": %s, \"proof\": \"%s\", \"out_of_time\": %s, \"rank_of\": [",
-                 COPSE_CLI_BOOL(is_exact(r)), copse_place_proof_name(p->proof),
-                 COPSE_CLI_BOOL(p->out_of_time));
-  for (int e = 0; e < r->n_experts; e++)
-    copse_text_add(&text, "%s%d", e > 0 ? ", " : "", p->rank_of[e]);
-  copse_text_add(&text, "], \"evaluations\": %lld, \"rounds\": %d, \"nodes\": %lld}\n",
-                 (long long)p->evaluations, p->rounds, (long long)p->nodes);
-  return copse_cli_print(&text, err);
+  printf(
+      "{\"topology\": %s, \"nranks\": %d, \"experts\": %d, \"capacity\": %d, \"steps\": %d, "
+      "\"tokens\": %lld, \"cuts\": %d",
+      copse_cli_quoted(t->name), r->n_ranks, r->n_experts, r->capacity, r->n_steps,
+      (long long)r->tokens, r->n_cuts);
+  for (int i = 0; i < 5; i++) printf(", \"%s\": %s", keys[i], COPSE_CLI_NUMBER(values[i]));
+  printf(", \"optimal\": %s, \"proof\": \"%s\", \"out_of_time\": %s, \"rank_of\": [",
+         COPSE_CLI_BOOL(is_exact(r)), copse_place_proof_name(p->proof),
+         COPSE_CLI_BOOL(p->out_of_time));
+  for (int e = 0; e < r->n_experts; e++) printf("%s%d", e > 0 ? ", " : "", p->rank_of[e]);
+  printf("], \"evaluations\": %lld, \"rounds\": %d, \"nodes\": %lld}\n", (long long)p->evaluations,
+         p->rounds, (long long)p->nodes);
 }
 
 /* ---- the two jobs ---------------------------------------------------------------------------- */
@@ -95,7 +89,7 @@ static copse_status place(const struct options *o, struct copse_topology *topolo
     COPSE_TRY(copse_file_write(o->output, text, size, err));
   }
   if (o->json)
-    COPSE_TRY(print_json(report, topology, err));
+    print_json(report, topology);
   else if (!o->output || strcmp(o->output, "-") != 0)
     print_report(report, topology);
 out:

@@ -144,9 +144,9 @@ static void add_to_index(struct job *j, const struct made *made) {
                    "\n   \"one_hop_plan\": \"%s-%d.one-hop.plan\", "
                    "\"one_hop_max_bytes\": %" PRIu64 ",",
                    collective, made->number, made->one_hop_bytes);
-  copse_cli_add_string(&j->index, "\n   \"chosen\": ", it->name);
-  copse_text_add(&j->index, ", \"time_per_GB\": \"%s\", \"max_height\": %d",
-                 COPSE_CLI_FRACTION(s->time_per_GB), copse_schedule_height(s));
+  copse_text_add(&j->index, "\n   \"chosen\": %s, \"time_per_GB\": \"%s\", \"max_height\": %d",
+                 copse_cli_quoted(it->name), COPSE_CLI_FRACTION(s->time_per_GB),
+                 copse_schedule_height(s));
   if (s->n_trees > 0)
     copse_text_add(&j->index, ", \"mean_height\": %.6g", copse_schedule_mean_height(s));
   copse_text_add(&j->index, "}");
@@ -298,8 +298,10 @@ static copse_status refuse_old_plans(struct job *j) {
 static copse_status finish(struct job *j) {
   struct copse_text text = {0};
   copse_status status;
-  copse_cli_add_string(&text, "{\"format\": \"copse-plans/1\", \"topology\": ", j->topology->name);
-  copse_text_add(&text, ", \"nranks\": %d,\n \"ranges\": [%s\n ]}\n", j->topology->n_ranks,
+  copse_text_add(&text,
+                 "{\"format\": \"copse-plans/1\", \"topology\": %s, \"nranks\": %d,\n"
+                 " \"ranges\": [%s\n ]}\n",
+                 copse_cli_quoted(j->topology->name), j->topology->n_ranks,
                  j->index.data ? j->index.data : "");
   COPSE_TRY(copse_text_status(&j->index, j->err));
   COPSE_TRY(copse_text_status(&text, j->err));

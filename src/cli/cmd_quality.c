@@ -362,11 +362,11 @@ static void print_rows(const struct copse_quality_table *table) {
 static void add_json_row(struct copse_text *text, const struct copse_quality_row *row,
                          enum copse_quality_verdict verdict, bool first) {
   const struct copse_quality_result *r = &row->result;
-  copse_text_add(text, "%s\n {\"topology\": ", first ? "" : ",");
-  copse_text_add_json_string(text, row->topology);
-  copse_text_add(text, ", \"collective\": \"%s\", \"ranks\": %d, \"outcome\": \"%s\"",
-                 collective_of(row), row->ranks, copse_quality_outcome_name(r->outcome));
-  copse_text_add(text, ", \"verdict\": \"%s\"", copse_quality_verdict_name(verdict));
+  copse_text_add(text,
+                 "%s\n {\"topology\": %s, \"collective\": \"%s\", \"ranks\": %d, "
+                 "\"outcome\": \"%s\", \"verdict\": \"%s\"",
+                 first ? "" : ",", copse_cli_quoted(row->topology), collective_of(row), row->ranks,
+                 copse_quality_outcome_name(r->outcome), copse_quality_verdict_name(verdict));
   if (r->outcome == COPSE_QUALITY_OK) {
     copse_text_add(text, ", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\", \"k\": ",
                    COPSE_CLI_FRACTION(r->bound), COPSE_CLI_FRACTION(r->achieved));
@@ -378,7 +378,7 @@ static void add_json_row(struct copse_text *text, const struct copse_quality_row
                      copse_quality_sizes[i], COPSE_CLI_NUMBER(r->us[i]));
     copse_text_add(text, "}");
   } else if (r->reason[0]) {
-    copse_cli_add_string(text, ", \"reason\": ", r->reason);
+    copse_text_add(text, ", \"reason\": %s", copse_cli_quoted(r->reason));
   }
   copse_text_add(text, "}");
 }

@@ -53,20 +53,15 @@ static copse_status make(struct options *o, struct job *job, struct copse_err *e
   return copse_file_write(o->output, job->page.data, job->page.size, err);
 }
 
-static copse_status print_done(const struct options *o, const struct job *job,
-                               struct copse_err *err) {
-  struct copse_text text = {0};
+static void print_done(const struct options *o, const struct job *job) {
   const char *collective = copse_collective_name(job->schedule->collective);
-  if (!o->json) {
+  if (o->json)
+    printf("{\"collective\": \"%s\", \"topology\": %s, \"output\": %s, \"bytes\": %zu}\n",
+           collective, copse_cli_quoted(job->topology->name), copse_cli_quoted(o->output),
+           job->page.size);
+  else
     printf("%s of %s: %s, %zu KiB\n", collective, job->topology->name, o->output,
            (job->page.size + 1023) / 1024);
-    return COPSE_OK;
-  }
-  copse_text_add(&text, "{\"collective\": \"%s\", \"topology\": ", collective);
-  copse_text_add_json_string(&text, job->topology->name);
-  copse_cli_add_string(&text, ", \"output\": ", o->output);
-  copse_text_add(&text, ", \"bytes\": %zu}\n", job->page.size);
-  return copse_cli_print(&text, err);
 }
 
 static int write_report(struct options *o) {
@@ -77,7 +72,7 @@ static int write_report(struct options *o) {
   o->what.solve.progress = &progress;
   copse_status status = make(o, &job, &err);
   copse_cli_progress_end(&bar);
-  if (status == COPSE_OK && strcmp(o->output, "-") != 0) status = print_done(o, &job, &err);
+  if (status == COPSE_OK && strcmp(o->output, "-") != 0) print_done(o, &job);
   copse_predictions_free(job.report.predictions, job.report.n_predictions);
   copse_text_free(&job.page);
   free(job.demand);

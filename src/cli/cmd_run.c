@@ -310,11 +310,11 @@ static void begin_report(struct bench *bench) {
   const struct copse_plan_header *h = &bench->plan->header;
   const struct options *o = bench->options;
   if (o->json) {
-    copse_text_add(&bench->json, "{\"collective\": \"%s\", \"nranks\": %u, \"topology\": ",
-                   copse_collective_name((copse_collective)h->collective), h->n_ranks);
-    copse_text_add_json_string(&bench->json, bench->plan->name);
-    copse_text_add(&bench->json, ", \"backend\": \"%s\", \"workers\": %u, \"results\": [",
-                   backend_names[o->backend], h->n_workers);
+    copse_text_add(&bench->json,
+                   "{\"collective\": \"%s\", \"nranks\": %u, \"topology\": %s, "
+                   "\"backend\": \"%s\", \"workers\": %u, \"results\": [",
+                   copse_collective_name((copse_collective)h->collective), h->n_ranks,
+                   copse_cli_quoted(bench->plan->name), backend_names[o->backend], h->n_workers);
     return;
   }
   printf("# copse run: %s, %u ranks, %u workers, topology ",
@@ -417,7 +417,8 @@ static copse_status end_report(struct bench *bench, struct copse_err *err) {
   if (bench->options->json) {
     copse_text_add(&bench->json, "],\n \"out_of_bounds\": %" PRIu64 ", \"avg_busbw_GBps\": %s}\n",
                    bench->wrong, COPSE_CLI_NUMBER(busbw));
-    COPSE_DO(copse_cli_print(&bench->json, err));
+    COPSE_DO(copse_text_status(&bench->json, err));
+    fputs(bench->json.data, stdout);
   } else {
     printf("# Out of bounds values : %" PRIu64 " %s\n# Avg bus bandwidth    : %g\n#\n",
            bench->wrong, bench->wrong ? "FAILED" : "OK", busbw);

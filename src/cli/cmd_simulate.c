@@ -145,30 +145,25 @@ static void print_overlap(const struct overlap *it, const struct copse_topology 
   }
 }
 
-static copse_status print_overlap_json(const struct overlap *it, const struct copse_topology *t,
-                                       struct copse_err *err) {
-  struct copse_text text = {0};
+static void print_overlap_json(const struct overlap *it, const struct copse_topology *t) {
   double alone = total_undivided(it);
-  copse_cli_add_string(&text, "{\"topology\": ", t->name);
-  copse_text_add(&text,
-                 ", \"nranks\": %d, \"tokens\": %lld, \"token_bytes\": %lld, \"network\": "
-                 "\"%s\", \"best_degree\": %d, \"rows\": [",
-                 t->n_ranks, (long long)it->spec.tokens, (long long)it->spec.token_bytes,
-                 it->spec.network == COPSE_OVERLAP_ONE ? "one" : "shared",
-                 it->rows[it->best].degree);
+  printf(
+      "{\"topology\": %s, \"nranks\": %d, \"tokens\": %lld, \"token_bytes\": %lld, \"network\": "
+      "\"%s\", \"best_degree\": %d, \"rows\": [",
+      copse_cli_quoted(t->name), t->n_ranks, (long long)it->spec.tokens,
+      (long long)it->spec.token_bytes, it->spec.network == COPSE_OVERLAP_ONE ? "one" : "shared",
+      it->rows[it->best].degree);
   for (int i = 0; i < it->problem.n_degrees; i++) {
     const struct copse_overlap_row *r = &it->rows[i];
     const char *const keys[] = {"dispatch_us", "compute_us", "combine_us", "total_us", "gain"};
     const double values[] = {r->degree * r->dispatch_us, r->degree * r->compute_us,
                              r->degree * r->combine_us, r->total_us,
                              alone > 0 && r->total_us > 0 ? alone / r->total_us : NAN};
-    copse_text_add(&text, "%s\n {\"degree\": %d", i > 0 ? "," : "", r->degree);
-    for (int k = 0; k < 5; k++)
-      copse_text_add(&text, ", \"%s\": %s", keys[k], COPSE_CLI_NUMBER(values[k]));
-    copse_text_add(&text, "}");
+    printf("%s\n {\"degree\": %d", i > 0 ? "," : "", r->degree);
+    for (int k = 0; k < 5; k++) printf(", \"%s\": %s", keys[k], COPSE_CLI_NUMBER(values[k]));
+    printf("}");
   }
-  copse_text_add(&text, "\n]}\n");
-  return copse_cli_print(&text, err);
+  printf("\n]}\n");
 }
 
 static copse_status load_compute(struct overlap *it, struct copse_err *err) {
@@ -227,8 +222,7 @@ static int simulate_overlap(const char *spec, struct copse_schedule *schedule,
     return copse_cli_usage("simulate", "%s", wrong);
   }
   copse_status status = choose_degree(&it, schedule, topology, &err);
-  if (status == COPSE_OK && json) status = print_overlap_json(&it, topology, &err);
-  if (status == COPSE_OK && !json) print_overlap(&it, topology);
+  if (status == COPSE_OK) (json ? print_overlap_json : print_overlap)(&it, topology);
   copse_sim_dag_free(&it.dispatch);
   copse_sim_dag_free(&it.combine);
   free(it.points);
@@ -256,8 +250,7 @@ struct job {
   struct copse_sim_options own;    /* of the first column: a native plan has chunks of its own */
   struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
   int n_columns;
-  struct copse_text text; /* the JSON object, written when it is whole */
-  int overlap_status;     /* exit status of --overlap, which prints for itself */
+  int overlap_status; /* exit status of --overlap, which prints for itself */
   struct copse_err *err;
 };
 
@@ -346,44 +339,39 @@ static void print_row(const struct job *job, uint64_t size, const double *us) {
 
 /* ---- JSON ------------------------------------------------------------------------------ */
 
-static void add_json_head(struct job *job) {
+static void print_json_head(const struct job *job) {
   const struct copse_sim_options *sim = &job->o->sim;
-  struct copse_text *text = &job->text;
-  copse_text_add(text, "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": ",
-                 copse_collective_name(job->what.collective), job->topology->n_ranks);
-  copse_text_add_json_string(text, job->topology->name);
-  copse_text_add(text, ", \"alpha_us\": %s, \"fifo\": %d, \"duplex\": %s",
-                 COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo, COPSE_CLI_NUMBER(sim->duplex));
+  printf(
+      "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": %s, \"alpha_us\": %s, \"fifo\": %d, "
+      "\"duplex\": %s",
+      copse_collective_name(job->what.collective), job->topology->n_ranks,
+      copse_cli_quoted(job->topology->name), COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo,
+      COPSE_CLI_NUMBER(sim->duplex));
   if (sim->reduce_us_per_byte > 0)
-    copse_text_add(text, ", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
-  copse_text_add(text, ", \"algorithms\": [");
+    printf(", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
+  printf(", \"algorithms\": [");
   for (int i = 0; i < job->n_columns; i++) {
     const struct copse_prediction *c = &job->columns[i];
-    copse_text_add(text, "%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
-    if (copse_prediction_exists(c)) {
-      copse_text_add(text, "\"time_per_GB\": \"%s\"}", COPSE_CLI_FRACTION(c->time_per_GB));
-    } else {
-      copse_cli_add_string(text, "\"not_applicable\": ", c->why.text);
-      copse_text_add(text, "}");
-    }
+    printf("%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
+    if (copse_prediction_exists(c))
+      printf("\"time_per_GB\": \"%s\"}", COPSE_CLI_FRACTION(c->time_per_GB));
+    else
+      printf("\"not_applicable\": %s}", copse_cli_quoted(c->why.text));
   }
-  copse_text_add(text, "], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
+  printf("], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
 }
 
-static void add_json_row(struct job *job, uint64_t size, const double *us, bool first) {
-  struct copse_text *text = &job->text;
+static void print_json_row(const struct job *job, uint64_t size, const double *us, bool first) {
   double best = best_other(job, us);
   bool comma = false;
-  copse_text_add(text, "%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
+  printf("%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
   for (int i = 0; i < job->n_columns; i++) {
     if (!copse_prediction_exists(&job->columns[i])) continue;
-    copse_text_add(text, "%s\"%s\": {\"time\": %s, \"algbw\": %s}", comma ? ", " : "",
-                   job->columns[i].name, COPSE_CLI_NUMBER(us[i]),
-                   COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
+    printf("%s\"%s\": {\"time\": %s, \"algbw\": %s}", comma ? ", " : "", job->columns[i].name,
+           COPSE_CLI_NUMBER(us[i]), COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
     comma = true;
   }
-  copse_text_add(text, "}, \"to_best_other\": %s}",
-                 COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN));
+  printf("}, \"to_best_other\": %s}", COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN));
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -406,14 +394,16 @@ static copse_status run_sizes(struct job *job) {
   COPSE_TRY(copse_calloc((size_t)job->n_columns * (size_t)n_sizes, sizeof *all, &all, job->err));
   COPSE_TRY(copse_cli_predict(job->topology, job->columns, job->n_columns, &job->own, &job->o->sim,
                               sizes, n_sizes, all, job->err));
+  if (job->o->json) print_json_head(job);
   for (int i = 0; i < n_sizes; i++) {
     double us[COPSE_MAX_PREDICTIONS] = {0};
     for (int c = 0; c < job->n_columns; c++) us[c] = all[c * n_sizes + i];
     if (job->o->json)
-      add_json_row(job, sizes[i], us, i == 0);
+      print_json_row(job, sizes[i], us, i == 0);
     else
       print_row(job, sizes[i], us);
   }
+  if (job->o->json) printf("\n]}\n");
 out:
   free(all);
   return status;
@@ -521,12 +511,11 @@ out:
 
 static copse_status simulate(struct job *job) {
   const struct options *o = job->o;
-  copse_status status;
-  COPSE_TRY(add_first(job));
+  COPSE_DO(add_first(job));
   if (o->overlap) {
     job->overlap_status =
         simulate_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
-    goto out;
+    return COPSE_OK;
   }
   const struct copse_baseline_options like = {
       .collective = job->what.collective,
@@ -534,18 +523,10 @@ static copse_status simulate(struct job *job) {
       .demand = job->schedule ? job->schedule->demand : job->what.demand,
       .like = job->schedule};
   if (!o->no_baselines)
-    COPSE_TRY(
+    COPSE_DO(
         copse_predict_baselines(&like, job->topology, job->columns, &job->n_columns, job->err));
-  if (o->json)
-    add_json_head(job);
-  else
-    print_head(job);
-  COPSE_TRY(run_sizes(job));
-  if (!o->json) goto out;
-  copse_text_add(&job->text, "\n]}\n");
-  status = copse_cli_print(&job->text, job->err);
-out:
-  return status;
+  if (!o->json) print_head(job);
+  return run_sizes(job);
 }
 
 static int predict(const struct options *o) {
@@ -553,7 +534,6 @@ static int predict(const struct options *o) {
   struct job job = {.o = o, .own = o->sim, .err = &err};
   copse_status status = simulate(&job);
   copse_predictions_free(job.columns, job.n_columns);
-  copse_text_free(&job.text);
   free(job.what.demand);
   copse_schedule_free(job.schedule);
   copse_topology_free(job.topology);

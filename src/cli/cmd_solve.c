@@ -76,17 +76,14 @@ static void print_objective(const struct objective *objective) {
   printf("\n");
 }
 
-static void add_objective(struct copse_text *text, const struct objective *objective) {
+static void print_objective_json(const struct objective *objective) {
   if (objective->n == 0) return;
-  copse_text_add(text,
-                 ",\n \"objective\": {\"bytes\": %" PRIu64 ", \"chosen\": ", objective->bytes);
-  copse_text_add_json_string(text, objective->names[objective->chosen]);
-  copse_text_add(text, ", \"predicted_us\": {");
-  for (int i = 0; i < objective->n; i++) {
-    copse_cli_add_string(text, i > 0 ? ", " : "", objective->names[i]);
-    copse_text_add(text, ": %s", COPSE_CLI_NUMBER(objective->us[i]));
-  }
-  copse_text_add(text, "}}");
+  printf(",\n \"objective\": {\"bytes\": %" PRIu64 ", \"chosen\": %s, \"predicted_us\": {",
+         objective->bytes, copse_cli_quoted(objective->names[objective->chosen]));
+  for (int i = 0; i < objective->n; i++)
+    printf("%s%s: %s", i > 0 ? ", " : "", copse_cli_quoted(objective->names[i]),
+           COPSE_CLI_NUMBER(objective->us[i]));
+  printf("}}");
 }
 
 /* ---- what is lost to broken parts: the same on the healthy fabric --------------------------- */
@@ -163,18 +160,15 @@ static void print_healthy(const struct healthy *h) {
     printf("healthy: no comparison: %s\n", h->why);
 }
 
-static void add_healthy(struct copse_text *text, const struct healthy *h) {
+static void print_healthy_json(const struct healthy *h) {
   if (!h->known && !h->why) return;
-  copse_text_add(text, ",\n \"healthy\": {\"nranks\": %d", h->n_ranks);
-  if (h->known) {
-    copse_text_add(text, ", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"slowdown\": %s",
-                   COPSE_CLI_FRACTION(h->time_per_GB),
-                   COPSE_CLI_NUMBER(1 / copse_q_to_double(h->time_per_GB)),
-                   COPSE_CLI_NUMBER(h->slowdown));
-  } else {
-    copse_cli_add_string(text, ", \"not_comparable\": ", h->why);
-  }
-  copse_text_add(text, "}");
+  printf(",\n \"healthy\": {\"nranks\": %d", h->n_ranks);
+  if (h->known)
+    printf(", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"slowdown\": %s}",
+           COPSE_CLI_FRACTION(h->time_per_GB),
+           COPSE_CLI_NUMBER(1 / copse_q_to_double(h->time_per_GB)), COPSE_CLI_NUMBER(h->slowdown));
+  else
+    printf(", \"not_comparable\": %s}", copse_cli_quoted(h->why));
 }
 
 /* ---- --predict: times by message size, beside today's algorithms ---------------------------- */
@@ -215,20 +209,20 @@ static void print_prediction(const struct prediction *prediction) {
   }
 }
 
-static void add_prediction(struct copse_text *text, const struct prediction *prediction) {
+static void print_prediction_json(const struct prediction *prediction) {
   bool first = true;
   if (prediction->n == 0) return;
-  copse_text_add(text, ",\n \"predicted_us\": {");
+  printf(",\n \"predicted_us\": {");
   for (int c = 0; c < prediction->n; c++) {
     if (!copse_prediction_exists(&prediction->columns[c])) continue;
-    copse_text_add(text, "%s\n  \"%s\": {", first ? "" : ",", prediction->columns[c].name);
+    printf("%s\n  \"%s\": {", first ? "" : ",", prediction->columns[c].name);
     first = false;
     for (int i = 0; i < N_SIZES; i++)
-      copse_text_add(text, "%s\"%" PRIu64 "\": %s", i > 0 ? ", " : "", sizes[i],
-                     COPSE_CLI_NUMBER(prediction->us[c][i]));
-    copse_text_add(text, "}");
+      printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : "", sizes[i],
+             COPSE_CLI_NUMBER(prediction->us[c][i]));
+    printf("}");
   }
-  copse_text_add(text, "}");
+  printf("}");
 }
 
 /* ---- the report ----------------------------------------------------------------------------- */
@@ -248,59 +242,52 @@ struct report {
   struct seconds seconds;
 };
 
-static void add_cut(struct copse_text *text, const struct copse_schedule *s, const int *cut,
-                    int n) {
-  copse_text_add(text, "[");
-  for (int i = 0; i < n; i++) copse_cli_add_string(text, i > 0 ? ", " : "", s->nodes[cut[i]]);
-  copse_text_add(text, "]");
+static void print_cut_json(const char *key, const struct copse_schedule *s, const int *cut, int n) {
+  printf("\"%s\": [", key);
+  for (int i = 0; i < n; i++) printf("%s%s", i > 0 ? ", " : "", copse_cli_quoted(s->nodes[cut[i]]));
+  printf("]");
 }
 
 static const char *const bound_kinds[] = {"cut", "phases", "lengths", "forests"};
 
-static copse_status print_json(const struct report *r, struct copse_err *err) {
+static void print_json(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
   const struct seconds *sec = &r->seconds;
-  struct copse_text text = {0};
-  copse_text_add(&text, "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
-                 copse_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
-  copse_text_add(&text,
-                 " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"bound_time_per_GB\": \"%s\", "
-                 "\"bound_kind\": \"%s\",\n",
-                 COPSE_CLI_FRACTION(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
-                 COPSE_CLI_FRACTION(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
+  printf("{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
+         copse_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
+  printf(
+      " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"bound_time_per_GB\": \"%s\", "
+      "\"bound_kind\": \"%s\",\n",
+      COPSE_CLI_FRACTION(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
+      COPSE_CLI_FRACTION(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
   if (r->bound_only)
-    copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
+    printf(" \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
-    copse_text_add(&text,
-                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64
-                   ", \"paths\": %d, "
-                   "\"max_height\": %d,\n",
-                   s->n_flows, copse_schedule_images(s), copse_schedule_paths(s),
-                   copse_schedule_height(s));
+    printf(" \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64
+           ", \"paths\": %d, "
+           "\"max_height\": %d,\n",
+           s->n_flows, copse_schedule_images(s), copse_schedule_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(&text,
-                   " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
-                   ", \"max_height\": %d, \"mean_height\": %.6g,\n",
-                   s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s),
-                   copse_schedule_mean_height(s));
-  if (sec->solve.orbits > 0) copse_text_add(&text, " \"orbits\": %d,\n", sec->solve.orbits);
-  copse_text_add(&text, " \"cut\": ");
-  add_cut(&text, s, s->bound.cut, s->bound.n_cut);
+    printf(" \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
+           ", \"max_height\": %d, \"mean_height\": %.6g,\n",
+           s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s),
+           copse_schedule_mean_height(s));
+  if (sec->solve.orbits > 0) printf(" \"orbits\": %d,\n", sec->solve.orbits);
+  printf(" ");
+  print_cut_json("cut", s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
-    copse_text_add(&text, ",\n \"reduce_cut\": ");
-    add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
+    printf(",\n ");
+    print_cut_json("reduce_cut", s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
-  add_healthy(&text, &r->healthy);
-  add_objective(&text, r->objective);
-  add_prediction(&text, &r->prediction);
-  copse_text_add(
-      &text,
+  print_healthy_json(&r->healthy);
+  print_objective_json(r->objective);
+  print_prediction_json(&r->prediction);
+  printf(
       ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
       "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
       sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->write,
       sec->total, copse_peak_mib());
-  return copse_cli_print(&text, err);
 }
 
 /* The smaller side of the cut, by ranks: what a reader looks for on the machine. */
@@ -512,13 +499,6 @@ out:
   return status;
 }
 
-static copse_status print_report(const struct options *o, const struct report *report,
-                                 struct copse_err *err) {
-  if (o->json) return print_json(report, err);
-  if (!copse_cli_is_stdout(o->output) && !copse_cli_is_stdout(o->draw)) print_text(report);
-  return COPSE_OK;
-}
-
 static int solve_one(struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL, *whole = NULL;
@@ -558,7 +538,10 @@ static int solve_one(struct options *o) {
     COPSE_TRY(predict(schedule, topology, &report.prediction, &err));
   }
   if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
-  status = print_report(o, &report, &err);
+  if (o->json)
+    print_json(&report);
+  else if (!copse_cli_is_stdout(o->output) && !copse_cli_is_stdout(o->draw))
+    print_text(&report);
 out:
   copse_predictions_free(report.prediction.columns, report.prediction.n);
   if (status != COPSE_OK) copse_cli_progress_end(&watcher.bar);
@@ -574,78 +557,66 @@ out:
 
 static int check_failures(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
-  if (o->draw || o->pareto || o->predict || o->objective.bytes > 0 ||
-      copse_cli_is_stdout(o->output))
-    return copse_cli_usage("solve",
-                           "--each-failure makes many schedules: leave out --draw, --objective, "
-                           "--predict and --pareto, and give a folder to -o");
-  if (strcmp(o->each_failure, "gpu") == 0 &&
-      (what->topology.ranks || what->demand || what->solve.root >= 0))
-    return copse_cli_usage("solve",
-                           "the failure of a gpu moves ranks: leave out --ranks, --demand and "
-                           "--root");
-  return COPSE_EXIT_DONE;
+  const struct copse_cli_rule rules[] = {
+      {o->draw || o->pareto || o->predict || o->objective.bytes > 0 ||
+           copse_cli_is_stdout(o->output),
+       "--each-failure makes many schedules: leave out --draw, --objective, --predict and "
+       "--pareto, and give a folder to -o"},
+      {strcmp(o->each_failure, "gpu") == 0 &&
+           (what->topology.ranks || what->demand || what->solve.root >= 0),
+       "the failure of a gpu moves ranks: leave out --ranks, --demand and --root"}};
+  return COPSE_CLI_CHECK("solve", rules);
 }
 
 static int check_groups(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
   const struct copse_solve_options *solve = &what->solve;
-  bool other = o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand ||
-               o->predict || o->objective.bytes > 0;
-  if (other || copse_cli_is_stdout(o->output) || what->has_tolerance || solve->k > 0 ||
-      solve->no_forward || solve->in_network || solve->compact)
-    return copse_cli_usage("solve",
-                           "--groups makes a schedule for each: leave out --ranks, --k, "
-                           "--tolerance, --demand, --no-forward, --in-network, --compact, --draw, "
-                           "--objective, --predict, --pareto and --each-failure, and give a "
-                           "folder to -o");
-  if (what->solve.bound_only && o->output)
-    return copse_cli_usage("solve", "--bound-only makes no schedules: leave out -o");
-  return COPSE_EXIT_DONE;
+  const struct copse_cli_rule rules[] = {
+      {o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand ||
+           o->predict || o->objective.bytes > 0 || copse_cli_is_stdout(o->output) ||
+           what->has_tolerance || solve->k > 0 || solve->no_forward || solve->in_network ||
+           solve->compact,
+       "--groups makes a schedule for each: leave out --ranks, --k, --tolerance, --demand, "
+       "--no-forward, --in-network, --compact, --draw, --objective, --predict, --pareto and "
+       "--each-failure, and give a folder to -o"},
+      {solve->bound_only && o->output, "--bound-only makes no schedules: leave out -o"}};
+  return COPSE_CLI_CHECK("solve", rules);
 }
 
 static int check(const struct options *o) {
-  if (o->stages &&
-      (o->groups || o->each_failure || o->pareto || o->objective.bytes > 0 || o->json ||
-       o->what.solve.collective == COPSE_ALLTOALL || o->what.solve.bound_only ||
-       copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw)))
-    return copse_cli_usage(
-        "solve",
-        "--stages prints the graphs that one schedule's trees come from: leave out "
-        "alltoall, --groups, --each-failure, --pareto, --objective, --bound-only, "
-        "--json, -o - and --draw -");
+  const struct copse_solve_options *solve = &o->what.solve;
+  bool alltoall = solve->collective == COPSE_ALLTOALL, objective = o->objective.bytes > 0;
+  bool to_stdout = copse_cli_is_stdout(o->output), draw_stdout = copse_cli_is_stdout(o->draw);
+  const struct copse_cli_rule stages[] = {
+      {o->stages && (o->groups || o->each_failure || o->pareto || objective || o->json ||
+                     alltoall || solve->bound_only || to_stdout || draw_stdout),
+       "--stages prints the graphs that one schedule's trees come from: leave out alltoall, "
+       "--groups, --each-failure, --pareto, --objective, --bound-only, --json, -o - and --draw -"}};
+  const struct copse_cli_rule rules[] = {
+      {o->pareto &&
+           (alltoall || o->what.has_tolerance || solve->bound_only || o->output || o->draw),
+       "--pareto makes a table about trees: leave out alltoall, --tolerance, --bound-only, -o and "
+       "--draw"},
+      {o->pareto && (solve->in_network || solve->compact),
+       "--pareto counts the trees of each rank, and no switch copies for them: leave out "
+       "--in-network and --compact"},
+      {solve->bound_only && (o->output || o->draw || o->predict || solve->k > 0),
+       "--bound-only makes no schedule: leave out -o, --draw, --predict and --k"},
+      {o->pareto && (o->predict || objective),
+       "--predict and --objective are for one schedule: leave out --pareto"},
+      {objective && (alltoall || solve->bound_only),
+       "--objective chooses among trees: leave out alltoall and --bound-only"},
+      {objective && solve->compact, "--objective lists all trees: leave out --compact"},
+      {(objective || o->predict) && solve->in_network,
+       "--objective and --predict are for trees that no switch copies for, as plans have them: "
+       "leave out --in-network"},
+      {o->tree >= 0 && !o->draw, "--tree is for --draw"},
+      {o->json + to_stdout + draw_stdout > 1,
+       "of --json, -o - and --draw - only one can have standard output"}};
+  int bad = COPSE_CLI_CHECK("solve", stages);
+  if (bad) return bad;
   if (o->groups) return check_groups(o);
-  if (o->each_failure) return check_failures(o);
-  if (o->pareto && (o->what.solve.collective == COPSE_ALLTOALL || o->what.has_tolerance ||
-                    o->what.solve.bound_only || o->output || o->draw))
-    return copse_cli_usage("solve",
-                           "--pareto makes a table about trees: leave out alltoall, --tolerance, "
-                           "--bound-only, -o and --draw");
-  if (o->pareto && (o->what.solve.in_network || o->what.solve.compact))
-    return copse_cli_usage("solve",
-                           "--pareto counts the trees of each rank, and no switch copies for them: "
-                           "leave out --in-network and --compact");
-  if (o->what.solve.bound_only && (o->output || o->draw || o->predict || o->what.solve.k > 0))
-    return copse_cli_usage(
-        "solve", "--bound-only makes no schedule: leave out -o, --draw, --predict and --k");
-  if (o->pareto && (o->predict || o->objective.bytes > 0))
-    return copse_cli_usage("solve",
-                           "--predict and --objective are for one schedule: leave out --pareto");
-  if (o->objective.bytes > 0 &&
-      (o->what.solve.collective == COPSE_ALLTOALL || o->what.solve.bound_only))
-    return copse_cli_usage("solve",
-                           "--objective chooses among trees: leave out alltoall and --bound-only");
-  if (o->objective.bytes > 0 && o->what.solve.compact)
-    return copse_cli_usage("solve", "--objective lists all trees: leave out --compact");
-  if ((o->objective.bytes > 0 || o->predict) && o->what.solve.in_network)
-    return copse_cli_usage("solve",
-                           "--objective and --predict are for trees that no switch copies for, as "
-                           "plans have them: leave out --in-network");
-  if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
-  if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
-    return copse_cli_usage("solve",
-                           "of --json, -o - and --draw - only one can have standard output");
-  return COPSE_EXIT_DONE;
+  return o->each_failure ? check_failures(o) : COPSE_CLI_CHECK("solve", rules);
 }
 
 static int run(void *arguments, int n_left, char **left) {

@@ -43,16 +43,12 @@ static double total_bandwidth(const struct copse_topology *t, const struct summa
   return sum;
 }
 
-static copse_status print_json(const struct copse_topology *t, const struct summary *s,
-                               struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_cli_add_string(&text, "{\"name\": ", t->name);
-  copse_text_add(
-      &text,
-      ", \"ranks\": %d, \"nodes\": %d, \"links\": %d, \"bandwidth_GBps\": %s, \"eulerian\": %s}\n",
-      t->n_ranks, t->n_nodes, t->n_links, COPSE_CLI_NUMBER(total_bandwidth(t, s)),
-      COPSE_CLI_BOOL(s->unbalanced < 0));
-  return copse_cli_print(&text, err);
+static void print_json(const struct copse_topology *t, const struct summary *s) {
+  printf(
+      "{\"name\": %s, \"ranks\": %d, \"nodes\": %d, \"links\": %d, \"bandwidth_GBps\": %s, "
+      "\"eulerian\": %s}\n",
+      copse_cli_quoted(t->name), t->n_ranks, t->n_nodes, t->n_links,
+      COPSE_CLI_NUMBER(total_bandwidth(t, s)), COPSE_CLI_BOOL(s->unbalanced < 0));
 }
 
 /* "8 gpu, 1 nvswitch, ...", types in order of appearance. Files may name types of their own: of
@@ -121,10 +117,7 @@ static int show(const struct options *o) {
   if (o->draw) COPSE_TRY(draw(topology, o->draw, &err));
   if (copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw))
     goto out; /* that is the output */
-  if (o->json)
-    status = print_json(topology, &summary, &err);
-  else
-    print_text(topology, &summary);
+  (o->json ? print_json : print_text)(topology, &summary);
 out:
   free(text);
   copse_topology_free(topology);
@@ -134,24 +127,21 @@ out:
 /* ---- the catalogue ---------------------------------------------------------------------- */
 
 /* An entry that can't be read is said to be so, and the others are listed. */
-static bool add_entry(struct copse_text *text, const struct copse_catalogue_entry *entry, bool json,
-                      bool first) {
+static bool list_entry(const struct copse_catalogue_entry *entry, bool json, bool first) {
   const struct copse_topology_options options = {.catalogue = copse_cli_catalogue()};
   struct copse_topology *t = NULL;
   struct copse_err err = COPSE_ERR_INIT;
   bool good = copse_topology_load(entry->path, &options, &t, &err) == COPSE_OK;
   const char *about = good ? t->description : err.text;
+  if (!about) about = "";
   if (json) {
-    copse_text_add(text, "%s\n  {\"name\": ", first ? "" : ",");
-    copse_text_add_json_string(text, entry->name);
-    copse_cli_add_string(text, ", \"file\": ", entry->path);
-    if (good) copse_text_add(text, ", \"ranks\": %d", t->n_ranks);
-    copse_text_add(text, ", \"%s\": ", good ? "description" : "error");
-    copse_text_add_json_string(text, about ? about : "");
-    copse_cli_add_string(text, ", \"source\": ", good && t->source ? t->source : "");
-    copse_text_add(text, "}");
+    printf("%s\n  {\"name\": %s, \"file\": %s", first ? "" : ",", copse_cli_quoted(entry->name),
+           copse_cli_quoted(entry->path));
+    if (good) printf(", \"ranks\": %d", t->n_ranks);
+    printf(", \"%s\": %s, \"source\": %s}", good ? "description" : "error", copse_cli_quoted(about),
+           copse_cli_quoted(good && t->source ? t->source : ""));
   } else {
-    copse_text_add(text, "%-24s %5d  %s\n", entry->name, good ? t->n_ranks : 0, about ? about : "");
+    printf("%-24s %5d  %s\n", entry->name, good ? t->n_ranks : 0, about);
   }
   copse_topology_free(t);
   return good;
@@ -160,7 +150,6 @@ static bool add_entry(struct copse_text *text, const struct copse_catalogue_entr
 static int list_catalogue(bool json) {
   struct copse_catalogue catalogue = {0};
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_text text = {0};
   copse_status status;
   COPSE_TRY(copse_catalogue_list(copse_cli_catalogue(), &catalogue, &err));
   if (catalogue.n == 0) {
@@ -169,17 +158,12 @@ static int list_catalogue(bool json) {
                         "name its folder");
     goto out;
   }
-  copse_text_add(&text, json ? "{\"topologies\": [" : "%-24s %5s  %s\n", "name", "ranks", "what");
+  printf(json ? "{\"topologies\": [" : "%-24s %5s  %s\n", "name", "ranks", "what");
   for (int i = 0; i < catalogue.n; i++)
-    if (!add_entry(&text, &catalogue.entries[i], json, i == 0))
+    if (!list_entry(&catalogue.entries[i], json, i == 0))
       status = copse_fail(&err, COPSE_BAD_INPUT, "entries of the catalogue can't be read (above)");
-  if (json) copse_text_add(&text, "]}\n");
-  if (text.failed)
-    status = copse_text_status(&text, &err);
-  else
-    fputs(text.data, stdout);
+  if (json) printf("]}\n");
 out:
-  copse_text_free(&text);
   copse_catalogue_free(&catalogue);
   return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
 }

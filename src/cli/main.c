@@ -51,11 +51,7 @@ int copse_cli_fail_in(const char *label, const struct copse_err *err) {
 }
 
 void copse_cli_print_refuted(const char *key, const struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_text_add(&text, "{\"%s\": false, \"reason\": ", key);
-  copse_text_add_json_string(&text, err->text);
-  copse_text_add(&text, "}\n");
-  (void)!copse_cli_print(&text, &(struct copse_err)COPSE_ERR_INIT);
+  printf("{\"%s\": false, \"reason\": %s}\n", key, copse_cli_quoted(err->text));
 }
 
 int copse_cli_usage(const char *command, const char *fmt, ...) {
@@ -67,6 +63,12 @@ int copse_cli_usage(const char *command, const char *fmt, ...) {
   va_end(ap);
   (void)copse_fail(&err, COPSE_INVALID, "%s: %s (see 'copse %s --help')", command, text, command);
   return copse_cli_fail(&err);
+}
+
+int copse_cli_check(const char *command, const struct copse_cli_rule *rules, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (rules[i].broken) return copse_cli_usage(command, "%s", rules[i].text);
+  return COPSE_EXIT_DONE;
 }
 
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out) {
@@ -99,16 +101,19 @@ bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out) {
   return true;
 }
 
-copse_status copse_cli_print(struct copse_text *text, struct copse_err *err) {
-  copse_status status = copse_text_status(text, err);
-  if (status == COPSE_OK && text->data) fwrite(text->data, 1, text->size, stdout);
-  copse_text_free(text);
-  return status;
-}
+/* What copse_cli_quoted has made. */
+static struct {
+  struct copse_arena arena;
+  bool failed;
+} quoted;
 
-void copse_cli_add_string(struct copse_text *text, const char *before, const char *value) {
-  copse_text_add(text, "%s", before);
-  copse_text_add_json_string(text, value);
+const char *copse_cli_quoted(const char *text) {
+  struct copse_text made = {0};
+  copse_text_add_json_string(&made, text);
+  const char *kept = made.failed ? NULL : copse_arena_strdup(&quoted.arena, made.data);
+  copse_text_free(&made);
+  quoted.failed = quoted.failed || !kept;
+  return kept ? kept : "null";
 }
 
 const char *copse_cli_number(double v, char buffer[32]) {
@@ -262,6 +267,12 @@ int main(int argc, char **argv) {
     return COPSE_EXIT_USAGE;
   }
   int status = run_command(argc, argv);
+  copse_arena_free(&quoted.arena);
+  if (quoted.failed && status <= COPSE_EXIT_REFUTED) {
+    struct copse_err err = COPSE_ERR_INIT;
+    copse_fail_nomem(&err);
+    return copse_cli_fail(&err);
+  }
   bool lost = fflush(stdout) != 0 || ferror(stdout);
   if (lost && status <= COPSE_EXIT_REFUTED) { /* else a line has been printed already */
     fprintf(stderr, "copse: <stdout>: cannot write\n");

@@ -72,32 +72,25 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
   if (!a->has_collective) return copse_cli_usage(command, "name a collective with -c");
   if (copse_collective_rooted(collective) && a->solve.root < 0)
     return copse_cli_usage(command, "%s needs --root", copse_collective_name(collective));
-  if (!copse_collective_rooted(collective) && a->solve.root >= 0)
-    return copse_cli_usage(command, "--root is for broadcast and reduce");
-  if (collective != COPSE_ALLTOALL && (a->demand || a->solve.no_forward))
-    return copse_cli_usage(command, "--demand and --no-forward are for alltoall");
-  if (a->solve.compact && (collective == COPSE_ALLTOALL || a->solve.root >= 0))
-    return copse_cli_usage(command, "--compact is for allgather, reduce_scatter and allreduce");
-  if (a->solve.compact && (a->solve.no_symmetry || a->solve.bound_only))
-    return copse_cli_usage(command,
-                           "--compact needs symmetries and trees: leave out "
-                           "--no-symmetry and --bound-only");
-  if (a->solve.compact && a->solve.in_network)
-    return copse_cli_usage(command,
-                           "--compact is for trees through plain switches: leave out --in-network");
-  if (collective != COPSE_ALLREDUCE && a->solve.equal_shares)
-    return copse_cli_usage(command, "--equal-shares is for allreduce");
-  if (collective != COPSE_ALLREDUCE && a->solve.in_network)
-    return copse_cli_usage(command,
-                           "--in-network is for allreduce; collectives of one phase are no faster "
-                           "with it");
-  if (a->solve.in_network && (a->has_tolerance || a->solve.k > 0))
-    return copse_cli_usage(command, "--in-network is exact: leave out --k and --tolerance");
-  if (a->has_tolerance && a->solve.k > 0)
-    return copse_cli_usage(command, "--k and --tolerance both choose the number of trees");
-  if (collective == COPSE_ALLTOALL && a->solve.k > 0)
-    return copse_cli_usage(command, "--k is for trees; an alltoall has flows");
-  return COPSE_EXIT_DONE;
+  const struct copse_solve_options *o = &a->solve;
+  bool alltoall = collective == COPSE_ALLTOALL, allreduce = collective == COPSE_ALLREDUCE;
+  const struct copse_cli_rule rules[] = {
+      {!copse_collective_rooted(collective) && o->root >= 0, "--root is for broadcast and reduce"},
+      {!alltoall && (a->demand || o->no_forward), "--demand and --no-forward are for alltoall"},
+      {o->compact && (alltoall || o->root >= 0),
+       "--compact is for allgather, reduce_scatter and allreduce"},
+      {o->compact && (o->no_symmetry || o->bound_only),
+       "--compact needs symmetries and trees: leave out --no-symmetry and --bound-only"},
+      {o->compact && o->in_network,
+       "--compact is for trees through plain switches: leave out --in-network"},
+      {!allreduce && o->equal_shares, "--equal-shares is for allreduce"},
+      {!allreduce && o->in_network,
+       "--in-network is for allreduce; collectives of one phase are no faster with it"},
+      {o->in_network && (a->has_tolerance || o->k > 0),
+       "--in-network is exact: leave out --k and --tolerance"},
+      {a->has_tolerance && o->k > 0, "--k and --tolerance both choose the number of trees"},
+      {alltoall && o->k > 0, "--k is for trees; an alltoall has flows"}};
+  return COPSE_CLI_CHECK(command, rules);
 }
 
 copse_status copse_cli_write_schedule(const char *folder, const char *name,

@@ -297,36 +297,37 @@ static double slowdown(const struct job *j, const struct outcome *o) {
 
 static void add_outcome(const struct outcome *o, struct copse_text *text) {
   copse_text_add(text, "\"topology_sha256\": \"%s\"", o->sha256);
-  if (o->file) copse_cli_add_string(text, ", \"file\": ", o->file);
+  if (o->file) copse_text_add(text, ", \"file\": %s", copse_cli_quoted(o->file));
   if (o->solved) {
     copse_text_add(text,
                    ", \"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"algbw_GBps\": %s",
                    COPSE_CLI_FRACTION(o->time_per_GB), COPSE_CLI_FRACTION(o->bound),
                    COPSE_CLI_NUMBER(rate(o->time_per_GB)));
   } else {
-    copse_cli_add_string(text, ", \"no_solution\": ", o->why.text);
+    copse_text_add(text, ", \"no_solution\": %s", copse_cli_quoted(o->why.text));
   }
 }
 
 static void add_index(const struct job *j, struct copse_text *text) {
   bool first = true;
-  copse_text_add(text, "{\"format\": \"copse-failures/1\", \"collective\": \"%s\", \"topology\": ",
-                 copse_collective_name(j->options.collective));
-  copse_text_add_json_string(text, j->base->name);
-  copse_text_add(text, ", \"nranks\": %d,\n \"healthy\": {", j->base->n_ranks);
+  copse_text_add(text,
+                 "{\"format\": \"copse-failures/1\", \"collective\": \"%s\", \"topology\": %s, "
+                 "\"nranks\": %d,\n \"healthy\": {",
+                 copse_collective_name(j->options.collective), copse_cli_quoted(j->base->name),
+                 j->base->n_ranks);
   add_outcome(&j->healthy, text);
-  copse_cli_add_string(text, "},\n \"type\": ", j->how->each_failure);
-  copse_text_add(text, ", \"failures\": [");
+  copse_text_add(text, "},\n \"type\": %s, \"failures\": [",
+                 copse_cli_quoted(j->how->each_failure));
   for (int v = 0; v < j->base->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
     if (!o->done) continue;
-    copse_text_add(text, "%s\n  {\"down\": ", first ? "" : ",");
+    copse_text_add(text, "%s\n  {\"down\": %s, ", first ? "" : ",",
+                   copse_cli_quoted(j->base->nodes[v].id));
     first = false;
-    copse_text_add_json_string(text, j->base->nodes[v].id);
-    copse_text_add(text, ", ");
     add_outcome(o, text);
     if (o->solved) copse_text_add(text, ", \"slowdown\": %s", COPSE_CLI_NUMBER(slowdown(j, o)));
-    if (o->like >= 0) copse_cli_add_string(text, ", \"image_of\": ", j->base->nodes[o->like].id);
+    if (o->like >= 0)
+      copse_text_add(text, ", \"image_of\": %s", copse_cli_quoted(j->base->nodes[o->like].id));
     copse_text_add(text, "}");
   }
   copse_text_add(text, "\n ]}\n");

@@ -281,6 +281,14 @@ copse_status copse_json_get_int(const struct copse_json *json, const cJSON *obje
   return copse_json_int(json, item, object, what, min, max, out, err);
 }
 
+copse_status copse_json_get_index(const struct copse_json *json, const cJSON *object,
+                                  const char *key, int n, int *out, struct copse_err *err) {
+  int64_t index = 0;
+  copse_status status = copse_json_get_int(json, object, key, 0, n - 1, &index, err);
+  if (status == COPSE_OK) *out = (int)index;
+  return status;
+}
+
 copse_status copse_json_get_count_or(const struct copse_json *json, const cJSON *object,
                                      const char *key, int most, int *out, struct copse_err *err) {
   int64_t n = 0;

@@ -370,18 +370,13 @@ static int find_bands(const struct copse_topology *t, struct copse_q *values,
   return n;
 }
 
-static char *band_text(struct copse_arena *arena, const struct band *band) {
+/* NULL when memory ran out. */
+static const char *band_text(struct copse_arena *arena, const struct band *band) {
   char least[COPSE_DRAW_QUANTITY], most[COPSE_DRAW_QUANTITY];
-  size_t size = 2 * COPSE_DRAW_QUANTITY + 48;
-  char *text = copse_arena_alloc(arena, size, 1);
-  if (!text) return NULL;
-  copse_draw_quantity(band->least, "GB/s", least);
-  copse_draw_quantity(band->most, "GB/s", most);
-  if (copse_q_eq(band->least, band->most))
-    snprintf(text, size, "%s \xc3\x97 %d", most, band->n);
-  else
-    snprintf(text, size, "%s to %s \xc3\x97 %d", least, most, band->n);
-  return text;
+  bool one = copse_q_eq(band->least, band->most);
+  return copse_arena_printf(
+      arena, "%s%s%s \xc3\x97 %d", one ? "" : copse_draw_quantity(band->least, "GB/s", least),
+      one ? "" : " to ", copse_draw_quantity(band->most, "GB/s", most), band->n);
 }
 
 copse_status copse_topology_draw(const struct copse_topology *t,
@@ -390,17 +385,17 @@ copse_status copse_topology_draw(const struct copse_topology *t,
   struct copse_arena arena = {0};
   struct band bands[COPSE_LINK_BANDS];
   struct copse_legend_entry legend[COPSE_LINK_BANDS + 1];
+  struct copse_q *values;
+  struct copse_link_mark *marks;
   char subtitle[128];
-  copse_status status = COPSE_OK;
-  size_t n_links = (size_t)t->n_links;
-  struct copse_q *values = copse_arena_alloc(&arena, n_links, sizeof *values);
-  struct copse_link_mark *marks = copse_arena_alloc(&arena, n_links, sizeof *marks);
-  if (!values || !marks) goto nomem;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&arena, (size_t)t->n_links, sizeof *values, &values, err));
+  COPSE_TRY(copse_arena_array(&arena, (size_t)t->n_links, sizeof *marks, &marks, err));
   int n = find_bands(t, values, bands, marks);
   for (int b = 0; b < n; b++) {
-    char *entry = band_text(&arena, &bands[b]);
-    if (!entry) goto nomem;
-    legend[b] = (struct copse_legend_entry){COPSE_LEGEND_LINK, COPSE_LINK_BAND + b, entry};
+    legend[b] = (struct copse_legend_entry){COPSE_LEGEND_LINK, COPSE_LINK_BAND + b,
+                                            band_text(&arena, &bands[b])};
+    if (!legend[b].text) COPSE_TRY(copse_fail_nomem(err));
   }
   if (n > 0)
     legend[n] = (struct copse_legend_entry){
@@ -416,9 +411,6 @@ copse_status copse_topology_draw(const struct copse_topology *t,
                                   .n_legend = n > 0 ? n + 1 : 0};
   copse_draw(&drawing, inlined, text);
   status = copse_text_status(text, err);
-  goto out;
-nomem:
-  status = copse_fail_nomem(err);
 out:
   copse_arena_free(&arena);
   return status;

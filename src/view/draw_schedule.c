@@ -2,7 +2,6 @@
  * Pictures of a schedule on its topology: the load of the links with the bound, and one tree, or
  * all that one rank sends, hop by hop.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,36 +34,21 @@ static copse_status start_picture(struct picture *p) {
   bool same = s->n_nodes == t->n_nodes && s->n_ranks == t->n_ranks && s->n_rotations == 0;
   for (int v = 0; same && v < t->n_nodes; v++) same = strcmp(s->nodes[v], t->nodes[v].id) == 0;
   if (!same) return copse_fail(p->err, COPSE_INVALID, "the schedule is not of this topology");
-  p->links = copse_arena_alloc(&p->arena, (size_t)t->n_links, sizeof *p->links);
-  p->nodes = copse_arena_alloc(&p->arena, (size_t)t->n_nodes, sizeof *p->nodes);
-  return p->links && p->nodes ? COPSE_OK : copse_fail_nomem(p->err);
+  COPSE_DO(copse_arena_array(&p->arena, (size_t)t->n_links, sizeof *p->links, &p->links, p->err));
+  return copse_arena_array(&p->arena, (size_t)t->n_nodes, sizeof *p->nodes, &p->nodes, p->err);
 }
 
 /* A text in the arena; "" when memory ran out, which finish_picture reports. */
-static __attribute__((format(printf, 2, 3))) const char *picture_text(struct picture *p,
-                                                                      const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  int n = vsnprintf(NULL, 0, fmt, ap);
-  va_end(ap);
-  char *text = n < 0 ? NULL : copse_arena_alloc(&p->arena, (size_t)n + 1, 1);
-  if (!text) {
-    p->failed = true;
-    return "";
-  }
-  va_start(ap, fmt);
-  vsnprintf(text, (size_t)n + 1, fmt, ap);
-  va_end(ap);
-  return text;
+#define picture_text(p, ...) keep_text((p), copse_arena_printf(&(p)->arena, __VA_ARGS__))
+static const char *keep_text(struct picture *p, const char *text) {
+  if (!text) p->failed = true;
+  return text ? text : "";
 }
 
 static void explain(struct picture *p, int kind, int style, const char *text) {
   if (p->n_legend == LEGEND_ENTRIES) return;
-  struct copse_legend_entry *entry = &p->legend[p->n_legend++];
-  memset(entry, 0, sizeof *entry);
-  entry->kind = kind;
-  entry->style = style;
-  entry->text = text;
+  p->legend[p->n_legend++] =
+      (struct copse_legend_entry){.kind = kind, .style = style, .text = text};
 }
 
 static copse_status finish_picture(struct picture *p, const struct copse_arrangement *arrangement,
@@ -132,8 +116,8 @@ static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
 /* ---- the bound ---------------------------------------------------------------------------- */
 
 static copse_status mark_inside(struct picture *p, const int *cut, int n, bool **inside) {
-  *inside = copse_arena_alloc(&p->arena, (size_t)p->topology->n_nodes, sizeof **inside);
-  if (!*inside) return copse_fail_nomem(p->err);
+  COPSE_DO(
+      copse_arena_array(&p->arena, (size_t)p->topology->n_nodes, sizeof **inside, inside, p->err));
   for (int i = 0; i < n; i++) (*inside)[cut[i]] = true;
   return COPSE_OK;
 }
@@ -219,13 +203,10 @@ copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
                                       const struct copse_arrangement *arrangement, bool inlined,
                                       struct copse_text *text, struct copse_err *err) {
   struct picture p = {.schedule = schedule, .topology = topology, .err = err};
+  struct copse_q *loads;
   copse_status status;
   COPSE_TRY(start_picture(&p));
-  struct copse_q *loads = copse_arena_alloc(&p.arena, (size_t)topology->n_links, sizeof *loads);
-  if (!loads) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(copse_arena_array(&p.arena, (size_t)topology->n_links, sizeof *loads, &loads, err));
   COPSE_TRY(copse_schedule_loads(topology, schedule, loads, err));
   COPSE_TRY(mark_loads(&p, loads));
   if (schedule->bound.kind == COPSE_BOUND_LENGTHS)
@@ -352,8 +333,8 @@ static void describe_part(struct picture *p, int part) {
 static copse_status start_part(struct marking *m, int part) {
   struct picture *p = m->picture;
   COPSE_DO(start_picture(p));
-  m->uses = copse_arena_alloc(&p->arena, (size_t)p->topology->n_links, sizeof *m->uses);
-  if (!m->uses) return copse_fail_nomem(p->err);
+  COPSE_DO(copse_arena_array(&p->arena, (size_t)p->topology->n_links, sizeof *m->uses, &m->uses,
+                             p->err));
   return copse_schedule_walk(p->schedule, part, mark_hop, m, p->err);
 }
 

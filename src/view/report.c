@@ -552,13 +552,11 @@ static copse_status add_links(struct copse_text *text, const struct copse_report
                               struct copse_err *err) {
   struct copse_arena arena = {0};
   size_t n = (size_t)r->topology->n_links;
-  struct copse_q *loads = copse_arena_alloc(&arena, n, sizeof *loads);
-  struct link_row *rows = copse_arena_alloc(&arena, n, sizeof *rows);
+  struct copse_q *loads;
+  struct link_row *rows;
   copse_status status;
-  if (!loads || !rows) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(copse_arena_array(&arena, n, sizeof *loads, &loads, err));
+  COPSE_TRY(copse_arena_array(&arena, n, sizeof *rows, &rows, err));
   COPSE_TRY(find_rows(r, loads, rows, err));
   begin_section(
       text, "links", "All links, the busiest first",

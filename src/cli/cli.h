@@ -11,6 +11,7 @@
 #include "base/types.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "predict/baseline.h"
 #include "solver/network/network.h"
 #include "topology/topology.h"
 
@@ -25,13 +26,6 @@ enum copse_exit {
 
 /* Prints "copse: TEXT" to standard error; returns the exit status for err's code. */
 int copse_cli_fail(const struct copse_err *err);
-
-/* The same; what can't be done with a file, and comes from too deep inside to name it, gets
- * `label`, the file, as its place. */
-int copse_cli_fail_in(const char *label, const struct copse_err *err);
-
-/* Standard output under --json where a proof failed: {"KEY": false, "reason": TEXT}. */
-void copse_cli_print_refuted(const char *key, const struct copse_err *err);
 
 /* Prints "copse: COMMAND: TEXT (see 'copse COMMAND --help')"; returns COPSE_EXIT_USAGE. */
 int copse_cli_usage(const char *command, const char *fmt, ...)
@@ -84,6 +78,33 @@ struct copse_cli_progress {
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked);
 /* Before results are printed, and, however it went, at the end; again does nothing. */
 void copse_cli_progress_end(struct copse_cli_progress *state);
+
+/* What a command has in hand. All of it is released when the command has ended, however it ended.
+ */
+struct copse_cli_work {
+  struct copse_cli_progress bar; /* first: what progress functions get */
+  struct copse_progress progress;
+  struct copse_topology *topology, *whole;
+  struct copse_schedule *schedule;
+  struct copse_arrangement *arrangement;
+  struct copse_plan *plan;
+  struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
+  int n_columns;
+  int64_t *demand;
+  char *data, *made; /* [size], [made_size] a file that was read, and one that is to be written */
+  size_t size, made_size;
+  struct copse_text text;
+  struct copse_arena arena;
+  struct copse_err err;
+  /* what is said after a failure: */
+  const char *place;  /* the file that can't be worked with, where the text does not name it */
+  const char *solved; /* a topology: of an overflow, which comes from deep inside, the place */
+  const char
+      *refuted; /* under --json where a proof failed also {"REFUTED": false, "reason": ...} */
+};
+/* Does it; the exit status, after what was wrong has been said. */
+int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),
+                 void *options);
 
 /* ---- folders that a command writes a set of files into ---- */
 

@@ -70,67 +70,43 @@ static void print_json(const struct copse_place_report *r, const struct copse_to
 
 /* ---- the two jobs ---------------------------------------------------------------------------- */
 
-static copse_status place(const struct options *o, struct copse_topology *topology,
-                          struct copse_place_report *report, struct copse_err *err) {
-  struct copse_trace trace = {0};
-  struct copse_cli_progress state;
-  struct copse_progress progress = copse_cli_progress_start(&state, o->progress);
+static copse_status place(const struct options *o, struct copse_cli_work *w,
+                          struct copse_trace *trace, struct copse_place_report *report) {
   struct copse_place_options options = o->place;
-  char *text = NULL;
-  size_t size;
-  copse_status status;
-  options.progress = &progress;
-  COPSE_TRY(copse_trace_load(o->trace, topology->n_ranks, o->experts, &trace, err));
-  status = copse_place_experts(topology, &trace, &options, report, err);
-  copse_cli_progress_end(&state);
-  if (status != COPSE_OK) goto out;
+  w->progress = copse_cli_progress_start(&w->bar, o->progress);
+  options.progress = &w->progress;
+  COPSE_DO(copse_trace_load(o->trace, w->topology->n_ranks, o->experts, trace, &w->err));
+  COPSE_DO(copse_place_experts(w->topology, trace, &options, report, &w->err));
+  copse_cli_progress_end(&w->bar);
   if (o->output) {
-    COPSE_TRY(copse_place_report_to_json(report, topology, &text, &size, err));
-    COPSE_TRY(copse_file_write(o->output, text, size, err));
+    COPSE_DO(copse_place_report_to_json(report, w->topology, &w->made, &w->made_size, &w->err));
+    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
   }
-  if (o->json)
-    print_json(report, topology);
-  else if (!o->output || strcmp(o->output, "-") != 0)
-    print_report(report, topology);
-out:
-  free(text);
-  copse_trace_free(&trace);
-  return status;
+  if (o->json || !copse_cli_is_stdout(o->output))
+    (o->json ? print_json : print_report)(report, w->topology);
+  return COPSE_OK;
 }
 
-static copse_status generate(const struct options *o, const struct copse_topology *topology,
-                             struct copse_err *err) {
+static copse_status generate(const struct options *o, struct copse_cli_work *w,
+                             struct copse_trace *trace) {
   struct copse_trace_spec spec = o->spec;
-  struct copse_trace trace = {0};
-  char *text = NULL;
-  size_t size;
-  copse_status status;
   spec.n_experts = o->experts;
-  spec.n_ranks = topology ? topology->n_ranks : o->ranks;
-  COPSE_TRY(copse_trace_generate(&spec, &trace, err));
-  COPSE_TRY(copse_trace_to_json(&trace, &text, &size, err));
-  status = copse_file_write(o->output ? o->output : "-", text, size, err);
-out:
-  free(text);
-  copse_trace_free(&trace);
-  return status;
+  spec.n_ranks = w->topology ? w->topology->n_ranks : o->ranks;
+  COPSE_DO(copse_trace_generate(&spec, trace, &w->err));
+  COPSE_DO(copse_trace_to_json(trace, &w->made, &w->made_size, &w->err));
+  return copse_file_write(o->output ? o->output : "-", w->made, w->made_size, &w->err);
 }
 
-static int do_job(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
+static copse_status do_job(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
   struct copse_place_report report = {0};
-  copse_status status = COPSE_OK;
+  struct copse_trace trace = {0};
   if (copse_cli_has_topology(&o->topology))
-    COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  if (o->generate)
-    COPSE_TRY(generate(o, topology, &err));
-  else
-    COPSE_TRY(place(o, topology, &report, &err));
-out:
+    COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  copse_status status = o->generate ? generate(o, w, &trace) : place(o, w, &trace, &report);
   copse_place_report_free(&report);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  copse_trace_free(&trace);
+  return status;
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -163,7 +139,7 @@ static int run(void *arguments, int n_left, char **left) {
   (void)left;
   if (o->spec.top_k == 0) o->spec.top_k = o->experts == 1 ? 1 : 2; /* a lone expert takes all */
   int exit = check_options(o, n_left);
-  return exit != 0 ? exit : do_job(o);
+  return exit != 0 ? exit : copse_cli_do(do_job, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)

@@ -30,6 +30,7 @@ struct options {
 
 struct job {
   const struct options *o;
+  struct copse_cli_work *work;
   struct copse_topology *topology;
   struct copse_candidates candidates; /* of the collective at hand */
   struct copse_text index;            /* all plans so far */
@@ -296,51 +297,48 @@ static copse_status refuse_old_plans(struct job *j) {
 }
 
 static copse_status finish(struct job *j) {
-  struct copse_text text = {0};
-  copse_status status;
-  copse_text_add(&text,
+  struct copse_text *text = &j->work->text;
+  copse_text_add(text,
                  "{\"format\": \"copse-plans/1\", \"topology\": %s, \"nranks\": %d,\n"
                  " \"ranges\": [%s\n ]}\n",
                  copse_cli_quoted(j->topology->name), j->topology->n_ranks,
                  j->index.data ? j->index.data : "");
-  COPSE_TRY(copse_text_status(&j->index, j->err));
-  COPSE_TRY(copse_text_status(&text, j->err));
-  COPSE_TRY(write_file(j, "index.json", text.data, text.size));
+  COPSE_DO(copse_text_status(&j->index, j->err));
+  COPSE_DO(copse_text_status(text, j->err));
+  COPSE_DO(write_file(j, "index.json", text->data, text->size));
   if (j->o->json) {
-    fputs(text.data, stdout);
+    fputs(text->data, stdout);
   } else {
-    COPSE_TRY(copse_text_status(&j->table, j->err));
+    COPSE_DO(copse_text_status(&j->table, j->err));
     printf("%-14s %12s %12s  %-12s %7s %12s %12s\n%s%d plans for %s in %s, all proved\n",
            "collective", "from bytes", "to", "schedule", "height", "us there", "optimal",
            j->table.data, j->n_plans, j->topology->name, j->o->output);
   }
-out:
-  copse_text_free(&text);
-  return status;
+  return COPSE_OK;
 }
 
-static int make_plans(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_cli_progress bar;
-  struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
-  struct job j = {.o = o, .err = &err};
-  copse_status status;
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &j.topology, &err));
-  COPSE_TRY(copse_cli_make_folder(o->output, &err));
-  COPSE_TRY(refuse_old_plans(&j));
+static copse_status make_all(struct job *j) {
+  COPSE_DO(refuse_old_plans(j));
   for (int c = 0; c <= COPSE_ALLTOALL; c++)
-    if (o->wanted[c]) COPSE_TRY(make_collective(&j, (copse_collective)c, &progress));
-  copse_cli_progress_end(&bar);
-  status = finish(&j);
-out:
-  if (status != COPSE_OK) copse_cli_progress_end(&bar);
+    if (j->o->wanted[c]) COPSE_DO(make_collective(j, (copse_collective)c, &j->work->progress));
+  copse_cli_progress_end(&j->work->bar);
+  return finish(j);
+}
+
+static copse_status make_plans(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  struct job j = {.o = o, .work = w, .err = &w->err};
+  w->progress = copse_cli_progress_start(&w->bar, o->progress);
+  w->place = copse_cli_topology_label(&o->topology);
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  COPSE_DO(copse_cli_make_folder(o->output, &w->err));
+  j.topology = w->topology;
+  copse_status status = make_all(&j);
   if (status != COPSE_OK) remove_written(&j);
   copse_text_free(&j.written);
   copse_text_free(&j.index);
   copse_text_free(&j.table);
-  copse_topology_free(j.topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE
-                            : copse_cli_fail_in(copse_cli_topology_label(&o->topology), &err);
+  return status;
 }
 
 /* ---- options ----------------------------------------------------------------------------- */
@@ -362,7 +360,7 @@ static int check(struct options *o, int n_left, char *const *left) {
 
 static int run(void *arguments, int n_left, char **left) {
   int bad = check(arguments, n_left, left);
-  return bad ? bad : make_plans(arguments);
+  return bad ? bad : copse_cli_do(make_plans, arguments);
 }
 
 static int take_collective(void *options, const char *command, char *value) {

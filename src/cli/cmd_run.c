@@ -613,7 +613,7 @@ static copse_status run_bench(struct options *options, uint64_t *wrong, struct c
 out:
   if (status != COPSE_OK) end_progress(&bench);
   if (status == COPSE_REFUTED && options->json && (!bench.job.transport || bench.job.rank == 0))
-    copse_cli_print_refuted("finished", err);
+    printf("{\"finished\": false, \"reason\": %s}\n", copse_cli_quoted(err->text));
   if (status != COPSE_OK) fail_job(&bench.job, err);
   copse_exec_free(bench.exec);
   leave_job(&bench.job); /* before the rest: messages may still be on their way to it */

@@ -202,32 +202,23 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
 
 /*
  * Prints the table (or, with json, one object) for an alltoall schedule that has been loaded for
- * this topology; a compact one is expanded in place. spec is the value of --overlap:
+ * its topology; a compact one is expanded in place. spec is the value of --overlap:
  * "tokens=N,token-bytes=B,compute=FILE|ALPHA:BETA[,degrees=1:2:4][,network=one|shared]".
- * Returns an exit status; what was wrong has been said.
  */
-static int simulate_overlap(const char *spec, struct copse_schedule *schedule,
-                            const struct copse_topology *topology,
-                            const struct copse_sim_options *sim, bool json) {
-  struct copse_err err = COPSE_ERR_INIT;
+static copse_status simulate_overlap(const char *spec, struct copse_cli_work *w,
+                                     const struct copse_sim_options *sim, bool json) {
   struct overlap it = {.problem = {.sim = sim}};
-  char *text = strdup(spec);
-  if (!text) {
-    copse_fail_nomem(&err);
-    return copse_cli_fail(&err);
-  }
+  char *text = copse_arena_strdup(&w->arena, spec);
+  if (!text) return copse_fail_nomem(&w->err);
   const char *wrong = parse_spec(text, &it.spec);
-  if (wrong) {
-    free(text);
-    return copse_cli_usage("simulate", "%s", wrong);
-  }
-  copse_status status = choose_degree(&it, schedule, topology, &err);
-  if (status == COPSE_OK) (json ? print_overlap_json : print_overlap)(&it, topology);
+  if (wrong)
+    return copse_fail(&w->err, COPSE_INVALID, "simulate: %s (see 'copse simulate --help')", wrong);
+  copse_status status = choose_degree(&it, w->schedule, w->topology, &w->err);
+  if (status == COPSE_OK) (json ? print_overlap_json : print_overlap)(&it, w->topology);
   copse_sim_dag_free(&it.dispatch);
   copse_sim_dag_free(&it.combine);
   free(it.points);
-  free(text);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status;
 }
 
 /* ---- a schedule or plan and what it is compared with ------------------------------------- */
@@ -244,19 +235,15 @@ struct options {
 
 struct job {
   const struct options *o;
-  struct copse_topology *topology;
-  struct copse_schedule *schedule; /* NULL: a plan */
-  struct copse_foreign what;       /* of either: what it does */
-  struct copse_sim_options own;    /* of the first column: a native plan has chunks of its own */
-  struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
-  int n_columns;
-  int overlap_status; /* exit status of --overlap, which prints for itself */
+  struct copse_cli_work *work;  /* its schedule: NULL for a plan */
+  struct copse_foreign what;    /* of either: what it does */
+  struct copse_sim_options own; /* of the first column: a native plan has chunks of its own */
   struct copse_err *err;
 };
 
 static copse_status check_ranks(const struct job *job) {
-  const struct copse_schedule *s = job->schedule;
-  const struct copse_topology *t = job->topology;
+  const struct copse_schedule *s = job->work->schedule;
+  const struct copse_topology *t = job->work->topology;
   if (s->n_ranks != t->n_ranks)
     return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
                          "the schedule has %d ranks, the topology %d", s->n_ranks, t->n_ranks);
@@ -272,7 +259,7 @@ static copse_status check_ranks(const struct job *job) {
  * unnoticed. */
 static copse_status note_other_topology(const struct job *job, const char *made_for) {
   char sha256[COPSE_SHA256_HEX];
-  copse_status status = copse_topology_sha256(job->topology, sha256, job->err);
+  copse_status status = copse_topology_sha256(job->work->topology, sha256, job->err);
   if (status == COPSE_OK && strcmp(sha256, made_for) != 0)
     copse_note(
         &copse_cli_notes,
@@ -288,16 +275,17 @@ static void print_cell(const char *what) { printf("  %18s", what); }
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
-         copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
+         copse_collective_name(job->what.collective), job->work->topology->n_ranks,
+         job->work->topology->name);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64 "(factor) alpha: %g us",
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
   if (o->sim.fifo != copse_sim_defaults.fifo) printf(" fifo: %d", o->sim.fifo);
   if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
   if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
   printf("; a model, not a measurement\n");
-  for (int i = 0; i < job->n_columns; i++) {
+  for (int i = 0; i < job->work->n_columns; i++) {
     char rate[COPSE_RATE_TEXT];
-    const struct copse_prediction *c = &job->columns[i];
+    const struct copse_prediction *c = &job->work->columns[i];
     if (copse_prediction_exists(c))
       printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_CLI_FRACTION(c->time_per_GB),
              copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
@@ -305,30 +293,31 @@ static void print_head(const struct job *job) {
       printf("# %-10s not applicable: %s\n", c->name, c->why.text);
   }
   printf("#\n# %12s", "size");
-  for (int i = 0; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i])) print_cell(job->columns[i].name);
-  printf("  %7.7s to\n# %12s", job->columns[0].name, "");
-  for (int i = 0; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i])) print_cell("time      algbw");
+  for (int i = 0; i < job->work->n_columns; i++)
+    if (copse_prediction_exists(&job->work->columns[i])) print_cell(job->work->columns[i].name);
+  printf("  %7.7s to\n# %12s", job->work->columns[0].name, "");
+  for (int i = 0; i < job->work->n_columns; i++)
+    if (copse_prediction_exists(&job->work->columns[i])) print_cell("time      algbw");
   printf("  %10s\n# %12s", "the best", "(B)");
-  for (int i = 0; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i])) print_cell("(us)     (GB/s)");
+  for (int i = 0; i < job->work->n_columns; i++)
+    if (copse_prediction_exists(&job->work->columns[i])) print_cell("(us)     (GB/s)");
   printf("  %10s\n", "other");
 }
 
 /* The shortest time of the baselines, 0 if there is none. */
 static double best_other(const struct job *job, const double *us) {
   double best = 0;
-  for (int i = 1; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i]) && (best == 0 || us[i] < best)) best = us[i];
+  for (int i = 1; i < job->work->n_columns; i++)
+    if (copse_prediction_exists(&job->work->columns[i]) && (best == 0 || us[i] < best))
+      best = us[i];
   return best;
 }
 
 static void print_row(const struct job *job, uint64_t size, const double *us) {
   double best = best_other(job, us);
   printf("  %12" PRIu64, size);
-  for (int i = 0; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i]))
+  for (int i = 0; i < job->work->n_columns; i++)
+    if (copse_prediction_exists(&job->work->columns[i]))
       printf("  %10.*f %7.2f", us[i] < 1e5 ? 2 : 0, us[i],
              us[i] > 0 ? 1e-3 * (double)size / us[i] : 0.0);
   if (best > 0)
@@ -344,14 +333,14 @@ static void print_json_head(const struct job *job) {
   printf(
       "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": %s, \"alpha_us\": %s, \"fifo\": %d, "
       "\"duplex\": %s",
-      copse_collective_name(job->what.collective), job->topology->n_ranks,
-      copse_cli_quoted(job->topology->name), COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo,
+      copse_collective_name(job->what.collective), job->work->topology->n_ranks,
+      copse_cli_quoted(job->work->topology->name), COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo,
       COPSE_CLI_NUMBER(sim->duplex));
   if (sim->reduce_us_per_byte > 0)
     printf(", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
   printf(", \"algorithms\": [");
-  for (int i = 0; i < job->n_columns; i++) {
-    const struct copse_prediction *c = &job->columns[i];
+  for (int i = 0; i < job->work->n_columns; i++) {
+    const struct copse_prediction *c = &job->work->columns[i];
     printf("%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
     if (copse_prediction_exists(c))
       printf("\"time_per_GB\": \"%s\"}", COPSE_CLI_FRACTION(c->time_per_GB));
@@ -365,9 +354,9 @@ static void print_json_row(const struct job *job, uint64_t size, const double *u
   double best = best_other(job, us);
   bool comma = false;
   printf("%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
-  for (int i = 0; i < job->n_columns; i++) {
-    if (!copse_prediction_exists(&job->columns[i])) continue;
-    printf("%s\"%s\": {\"time\": %s, \"algbw\": %s}", comma ? ", " : "", job->columns[i].name,
+  for (int i = 0; i < job->work->n_columns; i++) {
+    if (!copse_prediction_exists(&job->work->columns[i])) continue;
+    printf("%s\"%s\": {\"time\": %s, \"algbw\": %s}", comma ? ", " : "", job->work->columns[i].name,
            COPSE_CLI_NUMBER(us[i]), COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
     comma = true;
   }
@@ -391,13 +380,14 @@ static copse_status run_sizes(struct job *job) {
   double *all = NULL;
   int n_sizes = list_sizes(job->o, sizes);
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)job->n_columns * (size_t)n_sizes, sizeof *all, &all, job->err));
-  COPSE_TRY(copse_cli_predict(job->topology, job->columns, job->n_columns, &job->own, &job->o->sim,
-                              sizes, n_sizes, all, job->err));
+  COPSE_TRY(
+      copse_calloc((size_t)job->work->n_columns * (size_t)n_sizes, sizeof *all, &all, job->err));
+  COPSE_TRY(copse_cli_predict(job->work->topology, job->work->columns, job->work->n_columns,
+                              &job->own, &job->o->sim, sizes, n_sizes, all, job->err));
   if (job->o->json) print_json_head(job);
   for (int i = 0; i < n_sizes; i++) {
     double us[COPSE_MAX_PREDICTIONS] = {0};
-    for (int c = 0; c < job->n_columns; c++) us[c] = all[c * n_sizes + i];
+    for (int c = 0; c < job->work->n_columns; c++) us[c] = all[c * n_sizes + i];
     if (job->o->json)
       print_json_row(job, sizes[i], us, i == 0);
     else
@@ -432,112 +422,91 @@ static void take_chunks(struct job *job, const struct copse_plan_header *header)
   job->own.pipeline_chunks = given.pipeline_chunks;
 }
 
-static copse_status add_plan(struct job *job, const char *data, size_t size) {
+static copse_status add_plan(struct job *job) {
+  struct copse_cli_work *w = job->work;
   const char *label = copse_file_label(job->o->schedule);
-  struct copse_plan *plan = NULL;
   char sha256[COPSE_SHA256_HEX];
-  copse_status status;
-  COPSE_TRY(copse_plan_decode(label, data, size, &plan, job->err));
-  COPSE_TRY(copse_sim_dag_of_plan(label, plan, job->topology, &job->columns[0].dag, &job->what,
-                                  job->err));
-  take_chunks(job, &plan->header);
-  for (size_t i = 0; i < sizeof plan->header.topology_sha256; i++)
-    snprintf(sha256 + 2 * i, 3, "%02x", plan->header.topology_sha256[i]);
-  COPSE_TRY(note_other_topology(job, sha256));
-  if (job->o->min_bytes < plan->header.min_bytes || job->o->max_bytes > plan->header.max_bytes)
+  COPSE_DO(copse_plan_decode(label, w->data, w->size, &w->plan, job->err));
+  const struct copse_plan_header *header = &w->plan->header;
+  COPSE_DO(
+      copse_sim_dag_of_plan(label, w->plan, w->topology, &w->columns[0].dag, &job->what, job->err));
+  take_chunks(job, header);
+  for (size_t i = 0; i < sizeof header->topology_sha256; i++)
+    snprintf(sha256 + 2 * i, 3, "%02x", header->topology_sha256[i]);
+  COPSE_DO(note_other_topology(job, sha256));
+  if (job->o->min_bytes < header->min_bytes || job->o->max_bytes > header->max_bytes)
     copse_note(&copse_cli_notes,
                "%s is for messages of %" PRIu64 " to %" PRIu64
-               " bytes; predictions of others are "
-               "of what it would do",
-               label, plan->header.min_bytes, plan->header.max_bytes);
-out:
-  copse_plan_free(plan);
-  return status;
+               " bytes; predictions of others are of what it would do",
+               label, header->min_bytes, header->max_bytes);
+  return COPSE_OK;
 }
 
-static copse_status add_any_plan(struct job *job, enum kind kind, const char *data, size_t size) {
-  struct copse_prediction *c = &job->columns[job->n_columns++];
+static copse_status add_any_plan(struct job *job, enum kind kind) {
+  struct copse_cli_work *w = job->work;
+  struct copse_prediction *c = &w->columns[w->n_columns++];
   const char *label = copse_file_label(job->o->schedule);
   c->name = kind_names[kind];
   if (job->o->overlap)
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "--overlap needs a schedule, not a plan");
   if (kind == KIND_PLAN)
-    COPSE_DO(add_plan(job, data, size));
-  else if (kind == KIND_MSCCL)
-    COPSE_DO(
-        copse_sim_dag_of_msccl(label, data, size, job->topology, &c->dag, &job->what, job->err));
+    COPSE_DO(add_plan(job));
   else
-    COPSE_DO(
-        copse_sim_dag_of_mscclpp(label, data, size, job->topology, &c->dag, &job->what, job->err));
+    COPSE_DO((kind == KIND_MSCCL ? copse_sim_dag_of_msccl : copse_sim_dag_of_mscclpp)(
+        label, w->data, w->size, w->topology, &c->dag, &job->what, job->err));
   c->time_per_GB = job->what.time_per_GB;
   return COPSE_OK;
 }
 
-static copse_status load_schedule(struct job *job, const char *data, size_t size) {
-  const char *label = copse_file_label(job->o->schedule);
-  copse_status status = copse_schedule_parse(label, data, size, &job->schedule, job->err);
-  if (status == COPSE_OK)
-    job->what = (struct copse_foreign){job->schedule->collective, job->schedule->root,
-                                       job->schedule->time_per_GB, NULL};
-  return status;
+static copse_status load_schedule(struct job *job) {
+  struct copse_cli_work *w = job->work;
+  COPSE_DO(copse_schedule_parse(copse_file_label(job->o->schedule), w->data, w->size, &w->schedule,
+                                job->err));
+  job->what = (struct copse_foreign){w->schedule->collective, w->schedule->root,
+                                     w->schedule->time_per_GB, NULL};
+  return COPSE_OK;
 }
 
 /* The first column, of whatever the file is. */
 static copse_status add_first(struct job *job) {
   const struct options *o = job->o;
-  char *data = NULL;
-  size_t size;
-  copse_status status;
-  COPSE_TRY(copse_file_read(o->schedule, &data, &size, job->err));
-  enum kind kind = kind_of(data, size);
-  if (kind == KIND_SCHEDULE) COPSE_TRY(load_schedule(job, data, size));
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &job->topology, job->err));
-  if (kind != KIND_SCHEDULE) {
-    COPSE_TRY(add_any_plan(job, kind, data, size));
-    goto out;
-  }
-  COPSE_TRY(copse_schedule_choose_ranks(job->schedule, &job->topology, job->err));
-  COPSE_TRY(check_ranks(job));
-  COPSE_TRY(note_other_topology(job, job->schedule->topology_sha256));
-  if (o->overlap) goto out;
-  COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
-  COPSE_TRY(
-      copse_predict(job->schedule, job->topology, false, job->columns, &job->n_columns, job->err));
-out:
-  free(data);
-  return status;
+  struct copse_cli_work *w = job->work;
+  COPSE_DO(copse_file_read(o->schedule, &w->data, &w->size, job->err));
+  enum kind kind = kind_of(w->data, w->size);
+  if (kind == KIND_SCHEDULE) COPSE_DO(load_schedule(job));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, job->err));
+  if (kind != KIND_SCHEDULE) return add_any_plan(job, kind);
+  COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, job->err));
+  COPSE_DO(check_ranks(job));
+  COPSE_DO(note_other_topology(job, w->schedule->topology_sha256));
+  if (o->overlap) return COPSE_OK;
+  COPSE_DO(copse_schedule_expand(w->schedule, job->err));
+  return copse_predict(w->schedule, w->topology, false, w->columns, &w->n_columns, job->err);
 }
 
 static copse_status simulate(struct job *job) {
   const struct options *o = job->o;
   COPSE_DO(add_first(job));
-  if (o->overlap) {
-    job->overlap_status =
-        simulate_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
-    return COPSE_OK;
-  }
+  if (o->overlap) return simulate_overlap(o->overlap, job->work, &o->sim, o->json);
   const struct copse_baseline_options like = {
       .collective = job->what.collective,
       .root = job->what.root,
-      .demand = job->schedule ? job->schedule->demand : job->what.demand,
-      .like = job->schedule};
+      .demand = job->work->schedule ? job->work->schedule->demand : job->what.demand,
+      .like = job->work->schedule};
   if (!o->no_baselines)
-    COPSE_DO(
-        copse_predict_baselines(&like, job->topology, job->columns, &job->n_columns, job->err));
+    COPSE_DO(copse_predict_baselines(&like, job->work->topology, job->work->columns,
+                                     &job->work->n_columns, job->err));
   if (!o->json) print_head(job);
   return run_sizes(job);
 }
 
-static int predict(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct job job = {.o = o, .own = o->sim, .err = &err};
+static copse_status predict(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  struct job job = {.o = o, .own = o->sim, .work = w, .err = &w->err};
   copse_status status = simulate(&job);
-  copse_predictions_free(job.columns, job.n_columns);
   free(job.what.demand);
-  copse_schedule_free(job.schedule);
-  copse_topology_free(job.topology);
-  return status == COPSE_OK ? job.overlap_status : copse_cli_fail(&err);
+  return status;
 }
 
 /* ---- options --------------------------------------------------------------------------- */
@@ -554,7 +523,7 @@ static int run(void *arguments, int n_left, char **left) {
                            "--overlap prints no table of sizes: leave out -b, -e, -f and "
                            "--no-baselines");
   o->schedule = left[0];
-  return predict(o);
+  return copse_cli_do(predict, o);
 }
 
 static int take_chunk(void *options, const char *command, char *value) {

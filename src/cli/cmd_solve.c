@@ -177,21 +177,12 @@ static void print_healthy_json(const struct healthy *h) {
 
 struct prediction {
   int n; /* 0: nothing was asked for */
-  struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
+  const struct copse_prediction *columns;
   double us[COPSE_MAX_PREDICTIONS][N_SIZES];
 };
 
 static const uint64_t sizes[N_SIZES] = {65536, 1048576, 67108864, 1073741824};
 static const char *const size_names[N_SIZES] = {"64 KiB", "1 MiB", "64 MiB", "1 GiB"};
-
-/* Of an expanded schedule and all baselines of its collective. */
-static copse_status predict(const struct copse_schedule *schedule,
-                            const struct copse_topology *topology, struct prediction *out,
-                            struct copse_err *err) {
-  COPSE_DO(copse_predict(schedule, topology, true, out->columns, &out->n, err));
-  return copse_cli_predict(topology, out->columns, out->n, NULL, NULL, sizes, N_SIZES, out->us[0],
-                           err);
-}
 
 static void print_prediction(const struct prediction *prediction) {
   if (prediction->n == 0) return;
@@ -428,16 +419,10 @@ struct options {
   bool json, progress, pareto, predict, stages;
 };
 
-/* Who looks on while the solver works. */
-struct watcher {
-  struct copse_cli_progress bar; /* first: what a progress function gets */
-  const struct copse_topology *topology;
-};
-
 /* Links by their source, a line each: "gpu0 -> gpu1 1, gpu2 1". */
 static void print_stage(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links,
                         int n) {
-  const struct copse_topology *t = ((const struct watcher *)ctx)->topology;
+  const struct copse_topology *t = ((const struct copse_cli_work *)ctx)->topology;
   printf("%s, %lld tree%s per root:\n", graph, (long long)k, k == 1 ? "" : "s");
   for (int v = 0; v < t->n_nodes; v++) {
     const char *before = " -> ";
@@ -452,105 +437,78 @@ static void print_stage(void *ctx, const char *graph, int64_t k, const struct co
 }
 
 /* Expands a compact schedule. */
-static copse_status draw(const struct options *o, const struct copse_topology *topology,
-                         const struct copse_arrangement *arrangement,
-                         struct copse_schedule *schedule, struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_status status;
-  COPSE_TRY(copse_schedule_expand(schedule, err));
+static copse_status draw(const struct options *o, struct copse_cli_work *w) {
+  COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   if (o->tree >= 0)
-    COPSE_TRY(
-        copse_schedule_draw_part(schedule, topology, arrangement, o->tree, false, &text, err));
+    COPSE_DO(copse_schedule_draw_part(w->schedule, w->topology, w->arrangement, o->tree, false,
+                                      &w->text, &w->err));
   else
-    COPSE_TRY(copse_schedule_draw_load(schedule, topology, arrangement, false, &text, err));
-  status = copse_file_write(o->draw, text.data, text.size, err);
-out:
-  copse_text_free(&text);
-  return status;
+    COPSE_DO(copse_schedule_draw_load(w->schedule, w->topology, w->arrangement, false, &w->text,
+                                      &w->err));
+  return copse_file_write(o->draw, w->text.data, w->text.size, &w->err);
 }
 
 /* Solves, and writes what was found. The schedule stays as it was written. */
-static copse_status solve_and_write(struct options *o, const struct copse_topology *topology,
-                                    struct copse_schedule **out, struct seconds *sec,
-                                    struct copse_err *err) {
+static copse_status solve_and_write(struct options *o, struct seconds *sec,
+                                    struct copse_cli_work *w) {
   const struct copse_solve_options *solve = &o->what.solve;
-  char *text = NULL;
-  size_t size;
-  copse_status status;
   if (o->objective.bytes > 0)
-    COPSE_TRY(solve_objective(topology, solve, &o->objective, out, &sec->solve, err));
+    COPSE_DO(
+        solve_objective(w->topology, solve, &o->objective, &w->schedule, &sec->solve, &w->err));
   else
-    COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, out, &sec->solve,
-                                      &sec->verify, err));
-  COPSE_TRY(copse_cli_note_equal_shares(topology, solve, err));
+    COPSE_DO(copse_cli_solve_checked(w->topology, solve, o->what.has_tolerance, &w->schedule,
+                                     &sec->solve, &sec->verify, &w->err));
+  COPSE_DO(copse_cli_note_equal_shares(w->topology, solve, &w->err));
   double mark = copse_clock_seconds();
   if (o->output) {
-    COPSE_TRY(copse_schedule_to_json(*out, &text, &size, err));
-    COPSE_TRY(copse_file_write(o->output, text, size, err));
+    COPSE_DO(copse_schedule_to_json(w->schedule, &w->made, &w->made_size, &w->err));
+    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+    free(w->made);
+    w->made = NULL;
   }
   sec->write = copse_clock_seconds() - mark;
-  if (solve->compact && (*out)->n_rotations == 0)
+  if (solve->compact && w->schedule->n_rotations == 0)
     copse_note(&copse_cli_notes,
                "no trees of base ranks were found that reach the optimum under the symmetries of "
                "%s; all trees are listed",
                solve->label);
-out:
-  free(text);
-  return status;
+  return COPSE_OK;
 }
 
-static int solve_one(struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL, *whole = NULL;
-  struct copse_schedule *schedule = NULL;
-  struct copse_arrangement *arrangement = NULL;
-  struct copse_solve_options *solve = &o->what.solve;
+static copse_status solve_one(void *options, struct copse_cli_work *w) {
+  struct options *o = options;
+  const struct copse_solve_options *solve = &o->what.solve;
   struct report report = {.objective = &o->objective, .bound_only = solve->bound_only};
-  struct watcher watcher;
-  struct copse_progress progress = copse_cli_progress_start(&watcher.bar, o->progress);
-  int64_t *demand = NULL;
-  copse_status status;
   double start = copse_clock_seconds(), mark;
-  solve->label = copse_cli_topology_label(&o->what.topology);
-  solve->progress = &progress;
-  solve->notes = &copse_cli_notes;
-  COPSE_TRY(copse_cli_load_topologies(&o->what.topology, &topology, &whole, &err));
-  watcher.topology = topology;
-  if (o->stages) progress.stage = print_stage;
-  if (o->what.demand)
-    COPSE_TRY(copse_demand_load(o->what.demand, topology->n_ranks, &demand, &err));
-  solve->demand = demand;
+  COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
+  if (o->stages) w->progress.stage = print_stage;
   mark = copse_clock_seconds();
   report.seconds.read = mark - start;
-  if (o->draw) COPSE_TRY(copse_arrangement_make(topology, &arrangement, &err));
+  if (o->draw) COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
   start += copse_clock_seconds() - mark; /* a picture is no part of solving */
-  COPSE_TRY(solve_and_write(o, topology, &schedule, &report.seconds, &err));
+  COPSE_DO(solve_and_write(o, &report.seconds, w));
   report.seconds.total = copse_clock_seconds() - start;
-  if (whole)
-    COPSE_TRY(compare_healthy(whole, topology, solve, o->what.has_tolerance, schedule->time_per_GB,
-                              &report.healthy, &err));
-  copse_cli_progress_end(&watcher.bar);
-  struct copse_schedule as_written = *schedule; /* for the report: its lists are not expanded */
-  report.topology = topology;
+  if (w->whole)
+    COPSE_DO(compare_healthy(w->whole, w->topology, solve, o->what.has_tolerance,
+                             w->schedule->time_per_GB, &report.healthy, &w->err));
+  copse_cli_progress_end(&w->bar);
+  struct copse_schedule as_written = *w->schedule; /* for the report: its lists are not expanded */
+  report.topology = w->topology;
   report.schedule = &as_written;
   if (o->predict) {
-    COPSE_TRY(copse_schedule_expand(schedule, &err));
-    COPSE_TRY(predict(schedule, topology, &report.prediction, &err));
+    COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+    COPSE_DO(copse_predict(w->schedule, w->topology, true, w->columns, &w->n_columns, &w->err));
+    COPSE_DO(copse_cli_predict(w->topology, w->columns, w->n_columns, NULL, NULL, sizes, N_SIZES,
+                               report.prediction.us[0], &w->err));
   }
-  if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
+  report.prediction.columns = w->columns;
+  report.prediction.n = w->n_columns;
+  if (o->draw) COPSE_DO(draw(o, w));
   if (o->json)
     print_json(&report);
   else if (!copse_cli_is_stdout(o->output) && !copse_cli_is_stdout(o->draw))
     print_text(&report);
-out:
-  copse_predictions_free(report.prediction.columns, report.prediction.n);
-  if (status != COPSE_OK) copse_cli_progress_end(&watcher.bar);
-  free(demand);
-  copse_arrangement_free(arrangement);
-  copse_schedule_free(schedule);
-  copse_topology_free(topology);
-  copse_topology_free(whole);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
+  return COPSE_OK;
 }
 
 /* ---- options -------------------------------------------------------------------------------- */
@@ -624,9 +582,10 @@ static int run(void *arguments, int n_left, char **left) {
   int bad = copse_cli_solve_check(&o->what, "solve", n_left, left);
   if (!bad) bad = check(o);
   if (bad) return bad;
-  const struct copse_cli_many many = {o->each_failure, o->groups, o->output, o->json, o->progress};
-  return o->each_failure || o->groups || o->pareto ? copse_cli_solve_many(&o->what, &many)
-                                                   : solve_one(o);
+  struct copse_cli_many many = {&o->what,  o->each_failure, o->groups,
+                                o->output, o->json,         o->progress};
+  return o->each_failure || o->groups || o->pareto ? copse_cli_solve_many(&many)
+                                                   : copse_cli_do(solve_one, o);
 }
 
 static int take_objective(void *options, const char *command, char *value) {

@@ -88,40 +88,23 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
            t->nodes[s->unbalanced].id, COPSE_CLI_FRACTION(s->in), COPSE_CLI_FRACTION(s->out));
 }
 
-static copse_status draw(const struct copse_topology *t, const char *path, struct copse_err *err) {
-  struct copse_arrangement *arrangement = NULL;
-  struct copse_text text = {0};
-  copse_status status;
-  COPSE_TRY(copse_arrangement_make(t, &arrangement, err));
-  COPSE_TRY(copse_topology_draw(t, arrangement, false, &text, err));
-  status = copse_file_write(path, text.data, text.size, err);
-out:
-  copse_text_free(&text);
-  copse_arrangement_free(arrangement);
-  return status;
-}
-
-static int show(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
+static copse_status show(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
   struct summary summary;
-  char *text = NULL;
-  size_t size;
-  copse_status status;
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  COPSE_TRY(summarise(topology, &summary, &err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  COPSE_DO(summarise(w->topology, &summary, &w->err));
   if (o->output) {
-    COPSE_TRY(copse_topology_to_json(topology, &text, &size, &err));
-    COPSE_TRY(copse_file_write(o->output, text, size, &err));
+    COPSE_DO(copse_topology_to_json(w->topology, &w->made, &w->made_size, &w->err));
+    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
   }
-  if (o->draw) COPSE_TRY(draw(topology, o->draw, &err));
-  if (copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw))
-    goto out; /* that is the output */
-  (o->json ? print_json : print_text)(topology, &summary);
-out:
-  free(text);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  if (o->draw) {
+    COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
+    COPSE_DO(copse_topology_draw(w->topology, w->arrangement, false, &w->text, &w->err));
+    COPSE_DO(copse_file_write(o->draw, w->text.data, w->text.size, &w->err));
+  }
+  if (!copse_cli_is_stdout(o->output) && !copse_cli_is_stdout(o->draw))
+    (o->json ? print_json : print_text)(w->topology, &summary);
+  return COPSE_OK;
 }
 
 /* ---- the catalogue ---------------------------------------------------------------------- */
@@ -181,7 +164,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");
-  return show(o);
+  return copse_cli_do(show, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)

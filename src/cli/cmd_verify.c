@@ -76,34 +76,29 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
       COPSE_CLI_BOOL(r->same_topology), copse_peak_mib());
 }
 
-/* With --json also a refutation is exactly one object on standard output. */
-static int verify(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
-  struct copse_schedule *schedule = NULL;
+/* What was checked, a schedule or an index, is of another topology, or says nothing of it. */
+static void note_other(const struct options *o, const char *or_none) {
+  copse_note(&copse_cli_notes,
+             "%s was made for another topology than %s%s; it is checked against the one given",
+             copse_file_label(o->schedule), copse_cli_topology_label(&o->topology), or_none);
+}
+
+static copse_status verify(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
   struct copse_verify_report report;
-  int n_gpus;
-  copse_status status;
-  COPSE_TRY(copse_schedule_load_claim(o->schedule, &schedule, &err));
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  n_gpus = topology->n_ranks;
-  COPSE_TRY(copse_schedule_choose_ranks(schedule, &topology, &err));
-  COPSE_TRY(
-      copse_verify_schedule(schedule, topology, copse_file_label(o->schedule), &report, &err));
-  if (!report.same_topology)
-    copse_note(&copse_cli_notes,
-               "%s was made for another topology than %s, or names none; it is "
-               "checked against the one given",
-               copse_file_label(o->schedule), copse_cli_topology_label(&o->topology));
+  w->refuted = o->json ? "verified" : NULL;
+  COPSE_DO(copse_schedule_load_claim(o->schedule, &w->schedule, &w->err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  int n_gpus = w->topology->n_ranks;
+  COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, &w->err));
+  COPSE_DO(copse_verify_schedule(w->schedule, w->topology, copse_file_label(o->schedule), &report,
+                                 &w->err));
+  if (!report.same_topology) note_other(o, ", or names none");
   if (o->json)
-    print_json(schedule, n_gpus, &report);
+    print_json(w->schedule, n_gpus, &report);
   else
-    print_report(schedule, topology, n_gpus, &report);
-out:
-  if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
-  copse_schedule_free(schedule);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+    print_report(w->schedule, w->topology, n_gpus, &report);
+  return COPSE_OK;
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
@@ -152,29 +147,24 @@ static void print_groups_json(const struct copse_groups *groups,
       COPSE_CLI_BOOL(r->optimal), COPSE_CLI_BOOL(r->same_topology));
 }
 
-static int verify_groups(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_groups *groups = NULL;
-  struct copse_topology *topology = NULL;
+static copse_status verify_groups(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
   struct copse_verify_groups_report report;
-  const char *label = copse_file_label(o->schedule);
+  struct copse_groups *groups = NULL;
   copse_status status;
-  COPSE_TRY(copse_groups_load(o->schedule, &groups, &err));
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  COPSE_TRY(copse_verify_groups(groups, topology, label, &report, &err));
-  if (!report.same_topology)
-    copse_note(&copse_cli_notes,
-               "%s was made for another topology than %s; it is checked against the one given",
-               label, copse_cli_topology_label(&o->topology));
+  w->refuted = o->json ? "verified" : NULL;
+  COPSE_TRY(copse_groups_load(o->schedule, &groups, &w->err));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  COPSE_TRY(
+      copse_verify_groups(groups, w->topology, copse_file_label(o->schedule), &report, &w->err));
+  if (!report.same_topology) note_other(o, "");
   if (o->json)
     print_groups_json(groups, &report);
   else
-    print_groups(groups, topology, &report);
+    print_groups(groups, w->topology, &report);
 out:
-  if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
   copse_groups_release(groups);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -185,7 +175,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (!copse_cli_has_topology(&o->topology))
     return copse_cli_usage("verify", "name the topology with -t or --synthetic");
   o->schedule = left[0];
-  return is_groups(o->schedule) ? verify_groups(o) : verify(o);
+  return copse_cli_do(is_groups(o->schedule) ? verify_groups : verify, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)

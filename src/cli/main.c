@@ -16,6 +16,9 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "runtime/plan/plan.h"
+#include "schedule/schedule.h"
+#include "view/arrangement.h"
 
 static int exit_of(copse_status status) {
   switch (status) {
@@ -40,18 +43,6 @@ int copse_cli_fail(const struct copse_err *err) {
   fflush(stdout);
   fprintf(stderr, "copse: %s\n", err->text[0] ? err->text : copse_status_string(err->status));
   return exit_of(err->status);
-}
-
-int copse_cli_fail_in(const char *label, const struct copse_err *err) {
-  struct copse_err placed = COPSE_ERR_INIT;
-  bool about_it = err->status == COPSE_UNSUPPORTED || err->status == COPSE_OVERFLOW;
-  if (!about_it || strncmp(err->text, label, strlen(label)) == 0) return copse_cli_fail(err);
-  (void)copse_fail_at(&placed, err->status, label, 0, "%s", err->text);
-  return copse_cli_fail(&placed);
-}
-
-void copse_cli_print_refuted(const char *key, const struct copse_err *err) {
-  printf("{\"%s\": false, \"reason\": %s}\n", key, copse_cli_quoted(err->text));
 }
 
 int copse_cli_usage(const char *command, const char *fmt, ...) {
@@ -176,6 +167,47 @@ struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state,
 void copse_cli_progress_end(struct copse_cli_progress *state) {
   if (state->shown) fprintf(stderr, "\r              \r");
   state->shown = false;
+}
+
+/* ---- what a command has in hand -------------------------------------------------------------- */
+
+/* Where a failure comes from too deep inside to name what it is about. */
+static int fail(const struct copse_cli_work *w) {
+  const struct copse_err *err = &w->err;
+  struct copse_err placed = COPSE_ERR_INIT;
+  bool overflow = err->status == COPSE_OVERFLOW;
+  bool named = !w->place || strncmp(err->text, w->place, strlen(w->place)) == 0;
+  if (!named && (overflow || err->status == COPSE_UNSUPPORTED)) {
+    (void)copse_fail_at(&placed, err->status, w->place, 0, "%s", err->text);
+  } else if (w->solved && overflow) {
+    bool advises = strstr(err->text, "fewer digits") || strstr(err->text, "tolerance");
+    (void)copse_fail_at(&placed, err->status, w->solved, 0, "%s%s", err->text,
+                        advises ? "" : "; bandwidths and demands of fewer digits would fit");
+  }
+  return copse_cli_fail(placed.status == COPSE_OK ? err : &placed);
+}
+
+int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),
+                 void *options) {
+  struct copse_cli_work w = {.err = COPSE_ERR_INIT};
+  int exit = COPSE_EXIT_DONE;
+  copse_status status = command(options, &w);
+  copse_cli_progress_end(&w.bar);
+  if (status == COPSE_REFUTED && w.refuted)
+    printf("{\"%s\": false, \"reason\": %s}\n", w.refuted, copse_cli_quoted(w.err.text));
+  if (status != COPSE_OK) exit = fail(&w);
+  copse_predictions_free(w.columns, w.n_columns);
+  copse_arrangement_free(w.arrangement);
+  copse_schedule_free(w.schedule);
+  copse_topology_free(w.topology);
+  copse_topology_free(w.whole);
+  copse_plan_free(w.plan);
+  copse_text_free(&w.text);
+  copse_arena_free(&w.arena);
+  free(w.demand);
+  free(w.data);
+  free(w.made);
+  return exit;
 }
 
 /* ---- folders of files ---------------------------------------------------------------------- */

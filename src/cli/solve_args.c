@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "schedule/demand.h"
 #include "verify/verify.h"
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -105,15 +106,17 @@ copse_status copse_cli_write_schedule(const char *folder, const char *name,
   return status;
 }
 
-int copse_cli_solve_fail(const struct copse_cli_solve *a, const struct copse_err *err) {
-  struct copse_err placed = COPSE_ERR_INIT;
-  if (err->status != COPSE_OVERFLOW) return copse_cli_fail(err);
-  (void)copse_fail_at(&placed, err->status, copse_cli_topology_label(&a->topology), 0, "%s%s",
-                      err->text,
-                      strstr(err->text, "fewer digits") || strstr(err->text, "tolerance")
-                          ? ""
-                          : "; bandwidths and demands of fewer digits would fit");
-  return copse_cli_fail(&placed);
+copse_status copse_cli_begin_solve(struct copse_cli_solve *a, bool progress,
+                                   struct copse_cli_work *w) {
+  struct copse_solve_options *solve = &a->solve;
+  w->progress = copse_cli_progress_start(&w->bar, progress);
+  w->solved = solve->label = copse_cli_topology_label(&a->topology);
+  solve->progress = &w->progress;
+  solve->notes = &copse_cli_notes;
+  COPSE_DO(copse_cli_load_topologies(&a->topology, &w->topology, &w->whole, &w->err));
+  if (a->demand) COPSE_DO(copse_demand_load(a->demand, w->topology->n_ranks, &w->demand, &w->err));
+  solve->demand = w->demand;
+  return COPSE_OK;
 }
 
 /* ---- solving -------------------------------------------------------------------------------- */

@@ -36,8 +36,10 @@ copse_status copse_cli_write_schedule(const char *folder, const char *name,
                                       const struct copse_schedule *schedule,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* copse_cli_fail; an overflow, which comes from deep inside, gets the topology as its place. */
-int copse_cli_solve_fail(const struct copse_cli_solve *args, const struct copse_err *err);
+/* Starts progress and reads topology and demand into `work`: w->whole is the topology before
+ * faults, if there are any. */
+copse_status copse_cli_begin_solve(struct copse_cli_solve *args, bool progress,
+                                   struct copse_cli_work *work) COPSE_CHECKED;
 
 /* How near its bound an alltoall must come where nobody says: 0 is exact. */
 struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology);

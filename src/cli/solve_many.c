@@ -42,11 +42,8 @@ struct job {
   struct copse_cli_solve *args;
   const struct copse_cli_many *how;
   struct copse_solve_options options;
-  struct copse_topology *whole, *base; /* as the file has it; with the arguments' changes */
-  struct copse_cli_progress bar;
-  struct copse_progress progress;
+  struct copse_cli_work *work; /* its topology: with the arguments' changes */
   double start;
-  struct copse_arena arena;
   struct copse_err *err;
   /* --pareto */
   struct copse_q bound;
@@ -54,7 +51,6 @@ struct job {
   struct row *rows;
   int n_rows;
   /* --each-failure */
-  int64_t *demand;
   struct copse_symmetry alike;       /* of base; none where schedules have no image */
   const char **ids;                  /* [n_nodes of base] the image that is being made */
   struct outcome healthy, *outcomes; /* [n_nodes of base] */
@@ -82,7 +78,7 @@ static copse_status solve(struct job *j, const struct copse_topology *topology, 
 static copse_status add_row(struct job *j, int64_t k) {
   struct copse_schedule *schedule = NULL;
   j->options.k = k;
-  COPSE_DO(solve(j, j->base, false, &schedule, j->err));
+  COPSE_DO(solve(j, j->work->topology, false, &schedule, j->err));
   j->rows[j->n_rows] = (struct row){schedule->k, schedule->time_per_GB, schedule->n_trees,
                                     copse_schedule_height(schedule), true};
   if (k == 0) {
@@ -97,12 +93,12 @@ static copse_status add_row(struct job *j, int64_t k) {
 
 static copse_status trace(struct job *j, int64_t most) {
   struct row exact;
-  COPSE_DO(copse_arena_array(&j->arena, (size_t)most + 1, sizeof *j->rows, &j->rows, j->err));
+  COPSE_DO(copse_arena_array(&j->work->arena, (size_t)most + 1, sizeof *j->rows, &j->rows, j->err));
   COPSE_DO(add_row(j, 0));
   exact = j->rows[0];
   for (int64_t k = 1; k < exact.k && k <= most; k++) {
     COPSE_DO(add_row(j, k));
-    copse_progress_report(&j->progress, "k", k, exact.k < most ? exact.k : most);
+    copse_progress_report(&j->work->progress, "k", k, exact.k < most ? exact.k : most);
   }
   j->rows[j->n_rows++] = exact;
   for (int i = 1; i < j->n_rows; i++)
@@ -118,8 +114,8 @@ static double above(const struct job *j, const struct row *row) {
 
 static void print_curve(const struct job *j) {
   printf("%s of %s: bound %s s/GB, %.10g GB/s; the exact optimum is built with k = %" PRId64 "\n",
-         copse_collective_name(j->options.collective), j->base->name, COPSE_CLI_FRACTION(j->bound),
-         rate(j->bound), j->exact_k);
+         copse_collective_name(j->options.collective), j->work->topology->name,
+         COPSE_CLI_FRACTION(j->bound), rate(j->bound), j->exact_k);
   printf("%8s %22s %14s %10s %8s %7s\n", "k", "s/GB", "GB/s", "above", "trees", "height");
   for (int i = 0; i < j->n_rows; i++) {
     const struct row *row = &j->rows[i];
@@ -133,8 +129,9 @@ static void print_curve_json(const struct job *j) {
   printf(
       "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
       " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
-      copse_collective_name(j->options.collective), j->base->n_ranks, j->base->n_nodes,
-      j->base->n_links, COPSE_CLI_FRACTION(j->bound), j->exact_k);
+      copse_collective_name(j->options.collective), j->work->topology->n_ranks,
+      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_CLI_FRACTION(j->bound),
+      j->exact_k);
   for (int i = 0; i < j->n_rows; i++) {
     const struct row *row = &j->rows[i];
     printf("%s\n  {\"k\": %" PRId64
@@ -148,12 +145,12 @@ static void print_curve_json(const struct job *j) {
 }
 
 static copse_status solve_pareto(struct job *j) {
-  COPSE_DO(copse_cli_load_topology(&j->args->topology, &j->base, j->err));
-  if (j->base->n_ranks == 1)
+  COPSE_DO(copse_cli_load_topology(&j->args->topology, &j->work->topology, j->err));
+  if (j->work->topology->n_ranks == 1)
     return copse_fail(j->err, COPSE_INVALID, "%s has a single rank: nothing moves, and no trees",
                       j->options.label);
   COPSE_DO(trace(j, j->options.k > 0 ? j->options.k : PARETO_MOST));
-  copse_cli_progress_end(&j->bar);
+  copse_cli_progress_end(&j->work->bar);
   (j->how->json ? print_curve_json : print_curve)(j);
   return COPSE_OK;
 }
@@ -161,7 +158,7 @@ static copse_status solve_pareto(struct job *j) {
 /* ---- --each-failure ------------------------------------------------------------------------- */
 
 static bool fails(const struct job *j, int node) {
-  return strcmp(j->base->nodes[node].type, j->how->each_failure) == 0;
+  return strcmp(j->work->topology->nodes[node].type, j->how->each_failure) == 0;
 }
 
 /* files */
@@ -170,10 +167,10 @@ static bool fails(const struct job *j, int node) {
  * such names apart. NULL when memory ran out. */
 static const char *name_file(struct job *j, int node) {
   static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-  const char *id = j->base->nodes[node].id;
-  char *name = copse_arena_printf(&j->arena, "down-%s.json", id);
+  const char *id = j->work->topology->nodes[node].id;
+  char *name = copse_arena_printf(&j->work->arena, "down-%s.json", id);
   if (!name || strspn(name, good) == strlen(name)) return name;
-  name = copse_arena_printf(&j->arena, "down-%s~%d.json", id, node);
+  name = copse_arena_printf(&j->work->arena, "down-%s~%d.json", id, node);
   for (char *p = name; p && p < name + strlen("down-") + strlen(id); p++)
     if (!strchr(good, *p)) *p = '_';
   return name;
@@ -200,8 +197,8 @@ static copse_status break_one(const struct job *j, int node, struct copse_topolo
   struct copse_fault faults[COPSE_CLI_MAX_FAULTS + 1];
   int n = topology->n_faults;
   memcpy(faults, topology->faults, (size_t)n * sizeof *faults);
-  faults[n] = (struct copse_fault){j->base->nodes[node].id, COPSE_Q_ZERO};
-  return copse_cli_change_topology(topology, j->whole, faults, n + 1, out, j->err);
+  faults[n] = (struct copse_fault){j->work->topology->nodes[node].id, COPSE_Q_ZERO};
+  return copse_cli_change_topology(topology, j->work->whole, faults, n + 1, out, j->err);
 }
 
 /* A schedule for one failure, as `image` makes it one for the failure of node `to`; verified like
@@ -214,7 +211,8 @@ static copse_status turn(struct job *j, int to, const int *image, const struct c
   *out = NULL;
   COPSE_TRY(break_one(j, to, &topology));
   for (int v = 0; v < from->n_nodes; v++)
-    j->ids[v] = j->base->nodes[image[copse_topology_find(j->base, from->nodes[v])]].id;
+    j->ids[v] =
+        j->work->topology->nodes[image[copse_topology_find(j->work->topology, from->nodes[v])]].id;
   COPSE_TRY(copse_schedule_image(from, j->ids, topology, out, j->err));
   if (j->options.bound_only) goto out;
   status = copse_verify_schedule(*out, topology, "schedule", &report, j->err);
@@ -232,7 +230,7 @@ out:
 static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *schedule) {
   struct copse_orbit orbit = {0};
   copse_status status;
-  COPSE_TRY(copse_orbit_find(&j->alike, j->base->n_nodes, node, &orbit, j->err));
+  COPSE_TRY(copse_orbit_find(&j->alike, j->work->topology->n_nodes, node, &orbit, j->err));
   if (orbit.n > 1) COPSE_TRY(copse_schedule_expand(schedule, j->err));
   for (int i = 1; i < orbit.n; i++) {
     int to = orbit.members[i];
@@ -243,7 +241,7 @@ static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *s
     copse_schedule_free(image);
     COPSE_TRY(status);
     j->outcomes[to].like = node;
-    copse_progress_report(&j->progress, "failures", ++j->n_done, j->n_failures);
+    copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
   }
 out:
   copse_orbit_free(&orbit);
@@ -263,15 +261,16 @@ static copse_status solve_failure(struct job *j, int node) {
   if (status == COPSE_INFEASIBLE) {
     o->why = why;
     status = copse_topology_sha256(left, o->sha256, j->err);
-    copse_progress_report(&j->progress, "failures", ++j->n_done, j->n_failures);
+    copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
     goto out;
   }
   if (status != COPSE_OK) {
-    status = copse_fail(j->err, status, "without '%.80s': %s", j->base->nodes[node].id, why.text);
+    status = copse_fail(j->err, status, "without '%.80s': %s", j->work->topology->nodes[node].id,
+                        why.text);
     goto out;
   }
   COPSE_TRY(keep(j, node, schedule));
-  copse_progress_report(&j->progress, "failures", ++j->n_done, j->n_failures);
+  copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
   if (j->alike.n + j->alike.n_others > 0) COPSE_TRY(fill_orbit(j, node, schedule));
 out:
   copse_schedule_free(schedule);
@@ -282,7 +281,7 @@ out:
 static copse_status solve_healthy(struct job *j) {
   struct copse_schedule *schedule = NULL;
   copse_status status;
-  COPSE_TRY(solve(j, j->base, j->args->has_tolerance, &schedule, j->err));
+  COPSE_TRY(solve(j, j->work->topology, j->args->has_tolerance, &schedule, j->err));
   status = keep(j, -1, schedule);
 out:
   copse_schedule_free(schedule);
@@ -313,21 +312,22 @@ static void add_index(const struct job *j, struct copse_text *text) {
   copse_text_add(text,
                  "{\"format\": \"copse-failures/1\", \"collective\": \"%s\", \"topology\": %s, "
                  "\"nranks\": %d,\n \"healthy\": {",
-                 copse_collective_name(j->options.collective), copse_cli_quoted(j->base->name),
-                 j->base->n_ranks);
+                 copse_collective_name(j->options.collective),
+                 copse_cli_quoted(j->work->topology->name), j->work->topology->n_ranks);
   add_outcome(&j->healthy, text);
   copse_text_add(text, "},\n \"type\": %s, \"failures\": [",
                  copse_cli_quoted(j->how->each_failure));
-  for (int v = 0; v < j->base->n_nodes; v++) {
+  for (int v = 0; v < j->work->topology->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
     if (!o->done) continue;
     copse_text_add(text, "%s\n  {\"down\": %s, ", first ? "" : ",",
-                   copse_cli_quoted(j->base->nodes[v].id));
+                   copse_cli_quoted(j->work->topology->nodes[v].id));
     first = false;
     add_outcome(o, text);
     if (o->solved) copse_text_add(text, ", \"slowdown\": %s", COPSE_CLI_NUMBER(slowdown(j, o)));
     if (o->like >= 0)
-      copse_text_add(text, ", \"image_of\": %s", copse_cli_quoted(j->base->nodes[o->like].id));
+      copse_text_add(text, ", \"image_of\": %s",
+                     copse_cli_quoted(j->work->topology->nodes[o->like].id));
     copse_text_add(text, "}");
   }
   copse_text_add(text, "\n ]}\n");
@@ -345,14 +345,14 @@ static void print_solved(const struct job *j, const struct outcome *o) {
 static void print_table(const struct job *j) {
   int solved = 0;
   printf("%s of %s: %s s/GB, %.10g GB/s when healthy\n",
-         copse_collective_name(j->options.collective), j->base->name,
+         copse_collective_name(j->options.collective), j->work->topology->name,
          COPSE_CLI_FRACTION(j->healthy.time_per_GB), rate(j->healthy.time_per_GB));
   printf("%-24s %18s %14s %10s\n", "without", "s/GB", "GB/s", "slowdown");
-  for (int v = 0; v < j->base->n_nodes; v++) {
+  for (int v = 0; v < j->work->topology->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
     if (!o->done) continue;
     solved += o->like < 0;
-    printf("%-24s ", j->base->nodes[v].id);
+    printf("%-24s ", j->work->topology->nodes[v].id);
     if (o->solved)
       print_solved(j, o);
     else
@@ -365,20 +365,17 @@ static void print_table(const struct job *j) {
 }
 
 static copse_status write_report(struct job *j) {
-  struct copse_text index = {0};
-  copse_status status;
-  add_index(j, &index);
-  COPSE_TRY(copse_text_status(&index, j->err));
+  struct copse_text *index = &j->work->text;
+  add_index(j, index);
+  COPSE_DO(copse_text_status(index, j->err));
   if (j->how->folder)
-    COPSE_TRY(copse_cli_write_in(j->how->folder, "index.json", index.data, index.size, j->err));
-  copse_cli_progress_end(&j->bar);
+    COPSE_DO(copse_cli_write_in(j->how->folder, "index.json", index->data, index->size, j->err));
+  copse_cli_progress_end(&j->work->bar);
   if (j->how->json)
-    fputs(index.data, stdout);
+    fputs(index->data, stdout);
   else
     print_table(j);
-out:
-  copse_text_free(&index);
-  return status;
+  return COPSE_OK;
 }
 
 /* all of it */
@@ -387,8 +384,8 @@ out:
 static copse_status find_alike(struct job *j) {
   struct copse_permutation rotation;
   copse_status status;
-  COPSE_TRY(copse_topology_symmetry(j->base, &j->alike, j->err));
-  COPSE_TRY(copse_topology_host_rotation(j->base, &rotation, j->err));
+  COPSE_TRY(copse_topology_symmetry(j->work->topology, &j->alike, j->err));
+  COPSE_TRY(copse_topology_host_rotation(j->work->topology, &rotation, j->err));
   if (rotation.image) status = copse_symmetry_add(&j->alike, rotation, j->err);
 out:
   return status;
@@ -396,23 +393,24 @@ out:
 
 static copse_status load_failures(struct job *j) {
   const struct copse_cli_topology *topology = &j->args->topology;
-  COPSE_DO(copse_cli_load_whole(topology, &j->whole, j->err));
-  COPSE_DO(copse_cli_change_topology(topology, j->whole, topology->faults, topology->n_faults,
-                                     &j->base, j->err));
+  COPSE_DO(copse_cli_load_whole(topology, &j->work->whole, j->err));
+  COPSE_DO(copse_cli_change_topology(topology, j->work->whole, topology->faults, topology->n_faults,
+                                     &j->work->topology, j->err));
   if (j->args->demand)
-    COPSE_DO(copse_demand_load(j->args->demand, j->base->n_ranks, &j->demand, j->err));
-  j->options.demand = j->demand;
-  size_t n = (size_t)j->base->n_nodes;
-  COPSE_DO(copse_arena_array(&j->arena, n, sizeof *j->outcomes, &j->outcomes, j->err));
-  COPSE_DO(copse_arena_array(&j->arena, n, sizeof *j->ids, &j->ids, j->err));
-  for (int v = 0; v < j->base->n_nodes; v++) j->n_failures += fails(j, v);
+    COPSE_DO(
+        copse_demand_load(j->args->demand, j->work->topology->n_ranks, &j->work->demand, j->err));
+  j->options.demand = j->work->demand;
+  size_t n = (size_t)j->work->topology->n_nodes;
+  COPSE_DO(copse_arena_array(&j->work->arena, n, sizeof *j->outcomes, &j->outcomes, j->err));
+  COPSE_DO(copse_arena_array(&j->work->arena, n, sizeof *j->ids, &j->ids, j->err));
+  for (int v = 0; v < j->work->topology->n_nodes; v++) j->n_failures += fails(j, v);
   if (j->n_failures == 0)
     return copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
                          "no node of type \"%.40s\" that could fail", j->how->each_failure);
-  if (j->base->n_ranks == 1)
+  if (j->work->topology->n_ranks == 1)
     return copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
                          "a single rank: nothing moves, whatever fails");
-  bool images = j->options.root < 0 && !j->demand && !j->options.no_symmetry;
+  bool images = j->options.root < 0 && !j->work->demand && !j->options.no_symmetry;
   return images ? find_alike(j) : COPSE_OK;
 }
 
@@ -420,7 +418,7 @@ static copse_status solve_failures(struct job *j) {
   COPSE_DO(load_failures(j));
   if (j->how->folder) COPSE_DO(copse_cli_make_folder(j->how->folder, j->err));
   COPSE_DO(solve_healthy(j));
-  for (int v = 0; v < j->base->n_nodes; v++)
+  for (int v = 0; v < j->work->topology->n_nodes; v++)
     if (fails(j, v) && !j->outcomes[v].done) COPSE_DO(solve_failure(j, v));
   return write_report(j);
 }
@@ -431,8 +429,8 @@ static copse_status solve_failures(struct job *j) {
 static copse_status move_list(struct job *j) {
   for (int g = 0; g < j->n_groups; g++)
     for (int r = 0; r < j->list[g].n; r++) {
-      const char *id = j->whole->nodes[j->list[g].nodes[r]].id;
-      j->list[g].nodes[r] = copse_topology_find(j->base, id);
+      const char *id = j->work->whole->nodes[j->list[g].nodes[r]].id;
+      j->list[g].nodes[r] = copse_topology_find(j->work->topology, id);
       if (j->list[g].nodes[r] < 0)
         return copse_fail_at(j->err, COPSE_BAD_INPUT, j->how->groups, j->list[g].line,
                              "'%.80s' can't be down and in a group", id);
@@ -442,28 +440,24 @@ static copse_status move_list(struct job *j) {
 
 static copse_status load_groups(struct job *j) {
   struct copse_cli_topology *args = &j->args->topology;
-  char *data = NULL;
-  size_t size;
-  copse_status status;
+  struct copse_cli_work *w = j->work;
   args->has_groups = true;
-  COPSE_TRY(copse_cli_load_whole(args, &j->whole, j->err));
-  COPSE_TRY(copse_file_read(j->how->groups, &data, &size, j->err));
-  COPSE_TRY(copse_group_list_parse(copse_file_label(j->how->groups), data, size, j->whole,
-                                   j->options.collective, j->options.root, &j->list, &j->n_groups,
-                                   j->err));
-  COPSE_TRY(
-      copse_cli_change_topology(args, j->whole, args->faults, args->n_faults, &j->base, j->err));
-  status = move_list(j);
-out:
-  free(data);
-  return status;
+  COPSE_DO(copse_cli_load_whole(args, &w->whole, j->err));
+  COPSE_DO(copse_file_read(j->how->groups, &w->data, &w->size, j->err));
+  COPSE_DO(copse_group_list_parse(copse_file_label(j->how->groups), w->data, w->size, w->whole,
+                                  j->options.collective, j->options.root, &j->list, &j->n_groups,
+                                  j->err));
+  COPSE_DO(copse_cli_change_topology(args, w->whole, args->faults, args->n_faults, &w->topology,
+                                     j->err));
+  return move_list(j);
 }
 
 /* Schedules that their own verifier refuses must never reach a file. */
 static copse_status check_groups(struct job *j) {
   struct copse_verify_groups_report report;
   struct copse_err local = COPSE_ERR_INIT;
-  copse_status status = copse_verify_groups(j->groups, j->base, "schedules", &report, &local);
+  copse_status status =
+      copse_verify_groups(j->groups, j->work->topology, "schedules", &report, &local);
   if (status == COPSE_OK) return COPSE_OK;
   return copse_fail(j->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
                     "the computed schedules fail verification: %s", local.text);
@@ -479,19 +473,14 @@ static copse_status name_files(struct job *j) {
 }
 
 static copse_status write_groups(struct job *j) {
-  char *text = NULL;
-  size_t size;
-  copse_status status;
-  COPSE_TRY(copse_cli_make_folder(j->how->folder, j->err));
+  struct copse_cli_work *w = j->work;
+  COPSE_DO(copse_cli_make_folder(j->how->folder, j->err));
   for (int g = 0; g < j->n_groups; g++) {
     const struct copse_groups_member *it = &j->groups->members[g];
-    COPSE_TRY(copse_cli_write_schedule(j->how->folder, it->file, it->schedule, j->err));
+    COPSE_DO(copse_cli_write_schedule(j->how->folder, it->file, it->schedule, j->err));
   }
-  COPSE_TRY(copse_groups_to_json(j->groups, &text, &size, j->err));
-  COPSE_TRY(copse_cli_write_in(j->how->folder, "index.json", text, size, j->err));
-out:
-  free(text);
-  return status;
+  COPSE_DO(copse_groups_to_json(j->groups, &w->made, &w->made_size, j->err));
+  return copse_cli_write_in(j->how->folder, "index.json", w->made, w->made_size, j->err);
 }
 
 static double group_slowdown(const struct job *j, int g) {
@@ -500,8 +489,9 @@ static double group_slowdown(const struct job *j, int g) {
 }
 
 static void print_groups(const struct job *j) {
-  printf("%d groups of %s at the same time: %s s/GB, %.10g GB/s each\n", j->n_groups, j->base->name,
-         COPSE_CLI_FRACTION(j->groups->time_per_GB), rate(j->groups->time_per_GB));
+  printf("%d groups of %s at the same time: %s s/GB, %.10g GB/s each\n", j->n_groups,
+         j->work->topology->name, COPSE_CLI_FRACTION(j->groups->time_per_GB),
+         rate(j->groups->time_per_GB));
   if (copse_q_eq(j->groups->time_per_GB, j->groups->bound_time_per_GB))
     printf("optimal among all trees and flows of these groups that run together\n");
   else
@@ -545,8 +535,9 @@ static void print_groups_json(const struct job *j) {
       "{\"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
       "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
       "\"groups_optimal\": %s,\n \"groups\": [",
-      j->base->n_nodes, j->base->n_links, COPSE_CLI_FRACTION(time), COPSE_CLI_NUMBER(rate(time)),
-      COPSE_CLI_FRACTION(bound), COPSE_CLI_BOOL(copse_q_eq(time, bound)));
+      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_CLI_FRACTION(time),
+      COPSE_CLI_NUMBER(rate(time)), COPSE_CLI_FRACTION(bound),
+      COPSE_CLI_BOOL(copse_q_eq(time, bound)));
   for (int g = 0; g < j->n_groups; g++) print_group_json(j, g);
   printf(
       "\n ],\n \"seconds\": {\"optimum\": %.6f, \"split\": %.6f, \"pack\": %.6f, "
@@ -561,19 +552,19 @@ static copse_status solve_groups(struct job *j) {
                                                .no_symmetry = j->options.no_symmetry,
                                                .label = j->options.label,
                                                .groups_label = copse_file_label(j->how->groups),
-                                               .progress = &j->progress};
+                                               .progress = &j->work->progress};
   COPSE_DO(load_groups(j));
   if (!topology->has_others)
     copse_note(&copse_cli_notes,
                "GPUs forward for groups that they are not in, as switches do; --others exclude "
                "leaves them out");
-  COPSE_DO(
-      copse_solve_groups(j->base, j->list, j->n_groups, &options, &j->groups, &j->seconds, j->err));
+  COPSE_DO(copse_solve_groups(j->work->topology, j->list, j->n_groups, &options, &j->groups,
+                              &j->seconds, j->err));
   COPSE_DO(name_files(j));
   if (!j->options.bound_only) COPSE_DO(check_groups(j));
   if (j->how->folder) COPSE_DO(write_groups(j));
   j->total = copse_clock_seconds() - j->start;
-  copse_cli_progress_end(&j->bar);
+  copse_cli_progress_end(&j->work->bar);
   (j->how->json ? print_groups_json : print_groups)(j);
   return COPSE_OK;
 }
@@ -581,25 +572,23 @@ static copse_status solve_groups(struct job *j) {
 /* ---- all of them ------------------------------------------------------------------------------
  */
 
-int copse_cli_solve_many(struct copse_cli_solve *args, const struct copse_cli_many *how) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct job j = {.args = args,
+static copse_status solve_many(void *options, struct copse_cli_work *w) {
+  struct copse_cli_many *how = options;
+  struct job j = {.args = how->args,
                   .how = how,
-                  .options = args->solve,
+                  .options = how->args->solve,
                   .start = copse_clock_seconds(),
-                  .err = &err};
-  j.progress = copse_cli_progress_start(&j.bar, how->progress);
-  j.options.label = copse_cli_topology_label(&args->topology);
+                  .work = w,
+                  .err = &w->err};
+  w->progress = copse_cli_progress_start(&w->bar, how->progress);
+  w->solved = j.options.label = copse_cli_topology_label(&how->args->topology);
   copse_status status = how->each_failure ? solve_failures(&j)
                         : how->groups     ? solve_groups(&j)
                                           : solve_pareto(&j);
-  copse_cli_progress_end(&j.bar);
   copse_groups_release(j.groups);
   copse_group_list_free(j.list, j.n_groups);
   copse_symmetry_free(&j.alike);
-  free(j.demand);
-  copse_topology_free(j.whole);
-  copse_topology_free(j.base);
-  copse_arena_free(&j.arena);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(args, &err);
+  return status;
 }
+
+int copse_cli_solve_many(struct copse_cli_many *how) { return copse_cli_do(solve_many, how); }

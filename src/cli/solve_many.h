@@ -5,6 +5,7 @@
 #include "cli/solve_args.h"
 
 struct copse_cli_many {
+  struct copse_cli_solve *args;
   const char *each_failure; /* a type of nodes, or NULL */
   const char *groups;       /* a list of groups (schedule/groups.h), or NULL */
   const char *folder;       /* where schedules and index.json go; NULL: only the report */
@@ -25,6 +26,6 @@ struct copse_cli_many {
  * groups: the index carries the joint time and its proof. Ranks are those of the topology before
  * anything broke.
  */
-int copse_cli_solve_many(struct copse_cli_solve *args, const struct copse_cli_many *how);
+int copse_cli_solve_many(struct copse_cli_many *how);
 
 #endif

@@ -53,9 +53,8 @@ bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
 const char *copse_cli_quoted(const char *text);
 
 /* Texts for printf that last as long as the block they stand in: a number as JSON has it (null if
- * it isn't finite), an exact fraction, a truth value. */
+ * it isn't finite), a truth value. Fractions: COPSE_Q_STRING. */
 #define COPSE_CLI_NUMBER(v) copse_cli_number((v), (char[32]){0})
-#define COPSE_CLI_FRACTION(q) copse_q_text((q), (char[COPSE_Q_TEXT]){0})
 #define COPSE_CLI_BOOL(b) ((b) ? "true" : "false")
 const char *copse_cli_number(double v, char buffer[32]);
 

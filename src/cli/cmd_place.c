@@ -102,7 +102,7 @@ static copse_status do_job(void *options, struct copse_cli_work *w) {
   struct copse_place_report report = {0};
   struct copse_trace trace = {0};
   if (copse_cli_has_topology(&o->topology))
-    COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+    COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   copse_status status = o->generate ? generate(o, w, &trace) : place(o, w, &trace, &report);
   copse_place_report_free(&report);
   copse_trace_free(&trace);

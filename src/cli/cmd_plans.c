@@ -146,7 +146,7 @@ static void add_to_index(struct job *j, const struct made *made) {
                    "\"one_hop_max_bytes\": %" PRIu64 ",",
                    collective, made->number, made->one_hop_bytes);
   copse_text_add(&j->index, "\n   \"chosen\": %s, \"time_per_GB\": \"%s\", \"max_height\": %d",
-                 copse_cli_quoted(it->name), COPSE_CLI_FRACTION(s->time_per_GB),
+                 copse_cli_quoted(it->name), COPSE_Q_STRING(s->time_per_GB),
                  copse_schedule_height(s));
   if (s->n_trees > 0)
     copse_text_add(&j->index, ", \"mean_height\": %.6g", copse_schedule_mean_height(s));
@@ -330,7 +330,7 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   struct job j = {.o = o, .work = w, .err = &w->err};
   w->progress = copse_cli_progress_start(&w->bar, o->progress);
   w->place = copse_cli_topology_label(&o->topology);
-  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_DO(copse_cli_make_folder(o->output, &w->err));
   j.topology = w->topology;
   copse_status status = make_all(&j);

@@ -225,13 +225,13 @@ static copse_status add_collective(struct job *job, const struct copse_topology 
 static copse_status add_file(struct job *job, const char *path, const char *file_name) {
   struct copse_cli_topology file = job->o->read;
   struct copse_err refused = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
+  struct copse_topology *topology = NULL, *healthy = NULL; /* no faults: NULL */
   const char *name;
   char sha256[COPSE_SHA256_HEX];
   job->n_files++;
   file.path = path;
   COPSE_DO(copse_arena_text(&job->arena, file_name, &name, job->err));
-  copse_status status = copse_cli_load_topology(&file, &topology, &refused);
+  copse_status status = copse_cli_load_topology(&file, &topology, &healthy, &refused);
   if (status == COPSE_NOMEM) return copse_fail_nomem(job->err);
   if (status != COPSE_OK) return add_unreadable(job, name, refused.text);
   COPSE_TRY(copse_topology_sha256(topology, sha256, job->err));
@@ -337,8 +337,8 @@ static void print_row(const struct copse_quality_row *row) {
     return;
   }
   if (r->k > 0) snprintf(k, sizeof k, "%" PRId64, r->k);
-  printf("%-16s %-16s %10.5g %5s %6d %6d %8.3f", COPSE_CLI_FRACTION(r->bound),
-         COPSE_CLI_FRACTION(r->achieved),
+  printf("%-16s %-16s %10.5g %5s %6d %6d %8.3f", COPSE_Q_STRING(r->bound),
+         COPSE_Q_STRING(r->achieved),
          r->achieved.num > 0 ? 1 / copse_q_to_double(r->achieved) : 0.0, k, r->trees, r->height,
          r->seconds);
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
@@ -369,7 +369,7 @@ static void add_json_row(struct copse_text *text, const struct copse_quality_row
                  copse_quality_outcome_name(r->outcome), copse_quality_verdict_name(verdict));
   if (r->outcome == COPSE_QUALITY_OK) {
     copse_text_add(text, ", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\", \"k\": ",
-                   COPSE_CLI_FRACTION(r->bound), COPSE_CLI_FRACTION(r->achieved));
+                   COPSE_Q_STRING(r->bound), COPSE_Q_STRING(r->achieved));
     copse_text_add(text, r->k > 0 ? "%" PRId64 : "null", r->k);
     copse_text_add(text, ", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees,
                    r->height, COPSE_CLI_NUMBER(r->seconds));

@@ -287,7 +287,7 @@ static void print_head(const struct job *job) {
     char rate[COPSE_RATE_TEXT];
     const struct copse_prediction *c = &job->work->columns[i];
     if (copse_prediction_exists(c))
-      printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_CLI_FRACTION(c->time_per_GB),
+      printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_Q_STRING(c->time_per_GB),
              copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
     else
       printf("# %-10s not applicable: %s\n", c->name, c->why.text);
@@ -343,7 +343,7 @@ static void print_json_head(const struct job *job) {
     const struct copse_prediction *c = &job->work->columns[i];
     printf("%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
     if (copse_prediction_exists(c))
-      printf("\"time_per_GB\": \"%s\"}", COPSE_CLI_FRACTION(c->time_per_GB));
+      printf("\"time_per_GB\": \"%s\"}", COPSE_Q_STRING(c->time_per_GB));
     else
       printf("\"not_applicable\": %s}", copse_cli_quoted(c->why.text));
   }
@@ -475,7 +475,7 @@ static copse_status add_first(struct job *job) {
   COPSE_DO(copse_file_read(o->schedule, &w->data, &w->size, job->err));
   enum kind kind = kind_of(w->data, w->size);
   if (kind == KIND_SCHEDULE) COPSE_DO(load_schedule(job));
-  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, job->err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, job->err));
   if (kind != KIND_SCHEDULE) return add_any_plan(job, kind);
   COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, job->err));
   COPSE_DO(check_ranks(job));

@@ -154,7 +154,7 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
 static void print_healthy(const struct healthy *h) {
   if (h->known)
     printf("healthy: %s s/GB, %.10g GB/s on %d ranks; what is left takes %.4g times as long\n",
-           COPSE_CLI_FRACTION(h->time_per_GB), 1 / copse_q_to_double(h->time_per_GB), h->n_ranks,
+           COPSE_Q_STRING(h->time_per_GB), 1 / copse_q_to_double(h->time_per_GB), h->n_ranks,
            h->slowdown);
   else if (h->why)
     printf("healthy: no comparison: %s\n", h->why);
@@ -165,8 +165,8 @@ static void print_healthy_json(const struct healthy *h) {
   printf(",\n \"healthy\": {\"nranks\": %d", h->n_ranks);
   if (h->known)
     printf(", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"slowdown\": %s}",
-           COPSE_CLI_FRACTION(h->time_per_GB),
-           COPSE_CLI_NUMBER(1 / copse_q_to_double(h->time_per_GB)), COPSE_CLI_NUMBER(h->slowdown));
+           COPSE_Q_STRING(h->time_per_GB), COPSE_CLI_NUMBER(1 / copse_q_to_double(h->time_per_GB)),
+           COPSE_CLI_NUMBER(h->slowdown));
   else
     printf(", \"not_comparable\": %s}", copse_cli_quoted(h->why));
 }
@@ -250,8 +250,8 @@ static void print_json(const struct report *r) {
   printf(
       " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"bound_time_per_GB\": \"%s\", "
       "\"bound_kind\": \"%s\",\n",
-      COPSE_CLI_FRACTION(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
-      COPSE_CLI_FRACTION(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
+      COPSE_Q_STRING(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
+      COPSE_Q_STRING(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
   if (r->bound_only)
     printf(" \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
@@ -329,9 +329,8 @@ static void print_busy_lengths(const struct copse_topology *t, const struct cops
 
 /* How good it is, and by which bound. */
 static void print_standing(const struct copse_schedule *s, bool bound_only) {
-  char bound[COPSE_Q_TEXT];
   bool equal = copse_q_eq(s->time_per_GB, s->bound.time_per_GB);
-  copse_q_text(s->bound.time_per_GB, bound);
+  const char *bound = COPSE_Q_STRING(s->bound.time_per_GB);
   if (s->bound.kind == COPSE_BOUND_PHASES && equal)
     printf("reduce_scatter and allgather, equal shares, each at its bound%s\n",
            bound_only ? "; overlapped they may be faster" : "");
@@ -394,7 +393,7 @@ static void print_text(const struct report *r) {
   const struct copse_schedule *s = r->schedule;
   char rate[COPSE_RATE_TEXT];
   printf("%s of %s: %s s/GB, %s\n", copse_collective_name(s->collective), t->name,
-         COPSE_CLI_FRACTION(s->time_per_GB), copse_rate_text(s->time_per_GB, 10, rate));
+         COPSE_Q_STRING(s->time_per_GB), copse_rate_text(s->time_per_GB, 10, rate));
   if (t->n_ranks == 1) {
     printf("a single rank: nothing moves\n");
   } else {

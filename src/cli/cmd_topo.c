@@ -85,13 +85,13 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
     printf("relays: balanced (as much in as out)\n");
   else
     printf("relays: '%s' takes in %s GB/s and lets out %s GB/s, so no trees can be packed\n",
-           t->nodes[s->unbalanced].id, COPSE_CLI_FRACTION(s->in), COPSE_CLI_FRACTION(s->out));
+           t->nodes[s->unbalanced].id, COPSE_Q_STRING(s->in), COPSE_Q_STRING(s->out));
 }
 
 static copse_status show(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   struct summary summary;
-  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_DO(summarise(w->topology, &summary, &w->err));
   if (o->output) {
     COPSE_DO(copse_topology_to_json(w->topology, &w->made, &w->made_size, &w->err));

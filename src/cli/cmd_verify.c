@@ -38,12 +38,12 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
   printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
          (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
   print_ranks(t, n_gpus);
-  printf("time %s s/GB (%s), ", COPSE_CLI_FRACTION(r->time_per_GB),
+  printf("time %s s/GB (%s), ", COPSE_Q_STRING(r->time_per_GB),
          copse_rate_text(s->time_per_GB, 10, rate));
   if (s->bound.kind == COPSE_BOUND_PHASES)
-    printf("reduce_scatter and allgather in turn at least %s s/GB: ", COPSE_CLI_FRACTION(r->bound));
+    printf("reduce_scatter and allgather in turn at least %s s/GB: ", COPSE_Q_STRING(r->bound));
   else
-    printf("bound %s s/GB: ", COPSE_CLI_FRACTION(r->bound));
+    printf("bound %s s/GB: ", COPSE_Q_STRING(r->bound));
   if (r->optimal)
     printf("optimal\n");
   else if (r->phases_optimal)
@@ -71,7 +71,7 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
       "%ld}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus,
       s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
-      COPSE_CLI_FRACTION(r->time_per_GB), COPSE_CLI_FRACTION(r->bound), COPSE_CLI_BOOL(r->optimal),
+      COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound), COPSE_CLI_BOOL(r->optimal),
       COPSE_CLI_BOOL(r->phases_optimal), COPSE_CLI_BOOL(r->forests_optimal),
       COPSE_CLI_BOOL(r->same_topology), copse_peak_mib());
 }
@@ -88,7 +88,7 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
   struct copse_verify_report report;
   w->refuted = o->json ? "verified" : NULL;
   COPSE_DO(copse_schedule_load_claim(o->schedule, &w->schedule, &w->err));
-  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   int n_gpus = w->topology->n_ranks;
   COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, &w->err));
   COPSE_DO(copse_verify_schedule(w->schedule, w->topology, copse_file_label(o->schedule), &report,
@@ -127,8 +127,8 @@ static void print_groups(const struct copse_groups *groups, const struct copse_t
   printf("%d groups of %s: verified, %" PRId64 " trees and %" PRId64 " flows\n", groups->n, t->name,
          trees, flows);
   printf("all at the same time %s s/GB (%.10g GB/s each), bound %s s/GB: ",
-         COPSE_CLI_FRACTION(r->time_per_GB), 1 / copse_q_to_double(r->time_per_GB),
-         COPSE_CLI_FRACTION(r->bound));
+         COPSE_Q_STRING(r->time_per_GB), 1 / copse_q_to_double(r->time_per_GB),
+         COPSE_Q_STRING(r->bound));
   if (r->optimal)
     printf("optimal among all trees and flows of these groups that run together\n");
   else
@@ -143,7 +143,7 @@ static void print_groups_json(const struct copse_groups *groups,
   printf(
       "{\"verified\": true, \"groups\": %d, \"time_per_GB\": \"%s\", \"bound_time_per_GB\": "
       "\"%s\", \"groups_optimal\": %s, \"same_topology\": %s}\n",
-      groups->n, COPSE_CLI_FRACTION(r->time_per_GB), COPSE_CLI_FRACTION(r->bound),
+      groups->n, COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound),
       COPSE_CLI_BOOL(r->optimal), COPSE_CLI_BOOL(r->same_topology));
 }
 
@@ -154,7 +154,7 @@ static copse_status verify_groups(void *options, struct copse_cli_work *w) {
   copse_status status;
   w->refuted = o->json ? "verified" : NULL;
   COPSE_TRY(copse_groups_load(o->schedule, &groups, &w->err));
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &w->topology, &w->err));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_TRY(
       copse_verify_groups(groups, w->topology, copse_file_label(o->schedule), &report, &w->err));
   if (!report.same_topology) note_other(o, "");

@@ -251,8 +251,8 @@ static void write_row(struct copse_text *text, const struct copse_quality_row *r
   copse_text_add(text, " %-10s", copse_quality_outcome_name(result->outcome));
   if (result->outcome == COPSE_QUALITY_OK) {
     if (result->k > 0) snprintf(k, sizeof k, "%" PRId64, result->k);
-    copse_text_add(text, " %-16s %-16s %5s %6d %6d", COPSE_CLI_FRACTION(result->bound),
-                   COPSE_CLI_FRACTION(result->achieved), k, result->trees, result->height);
+    copse_text_add(text, " %-16s %-16s %5s %6d %6d", COPSE_Q_STRING(result->bound),
+                   COPSE_Q_STRING(result->achieved), k, result->trees, result->height);
     for (int i = 0; i < COPSE_QUALITY_SIZES; i++) copse_text_add(text, " %10.6g", result->us[i]);
   } else {
     copse_text_add(text, " %-16s %-16s %5s %6s %6s", "-", "-", "-", "-", "-");
@@ -315,8 +315,8 @@ static void compare_time(struct comparison *c, const char *what, struct copse_q 
   int difference = slack > 0 ? order(x, y, slack) : copse_q_cmp(now, was);
   if (difference == 0) return;
   if (y > 0) snprintf(remark, sizeof remark, " s/GB (%+.4g %%)", 100 * (x / y - 1));
-  note(c, less_is_worse ? difference < 0 : difference > 0, what, COPSE_CLI_FRACTION(was),
-       COPSE_CLI_FRACTION(now), remark);
+  note(c, less_is_worse ? difference < 0 : difference > 0, what, COPSE_Q_STRING(was),
+       COPSE_Q_STRING(now), remark);
 }
 
 static void compare_count(struct comparison *c, const char *what, int64_t now, int64_t was) {

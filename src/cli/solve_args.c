@@ -113,7 +113,7 @@ copse_status copse_cli_begin_solve(struct copse_cli_solve *a, bool progress,
   w->solved = solve->label = copse_cli_topology_label(&a->topology);
   solve->progress = &w->progress;
   solve->notes = &copse_cli_notes;
-  COPSE_DO(copse_cli_load_topologies(&a->topology, &w->topology, &w->whole, &w->err));
+  COPSE_DO(copse_cli_load_topology(&a->topology, &w->topology, &w->whole, &w->err));
   if (a->demand) COPSE_DO(copse_demand_load(a->demand, w->topology->n_ranks, &w->demand, &w->err));
   solve->demand = w->demand;
   return COPSE_OK;
@@ -159,7 +159,7 @@ copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
   COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, &why));
   if (copse_q_cmp(best, equal->time_per_GB) < 0)
     copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
-               options->label, COPSE_CLI_FRACTION(best));
+               options->label, COPSE_Q_STRING(best));
 out:
   copse_schedule_free(made);
   copse_schedule_free(equal);

@@ -115,12 +115,12 @@ static double above(const struct job *j, const struct row *row) {
 static void print_curve(const struct job *j) {
   printf("%s of %s: bound %s s/GB, %.10g GB/s; the exact optimum is built with k = %" PRId64 "\n",
          copse_collective_name(j->options.collective), j->work->topology->name,
-         COPSE_CLI_FRACTION(j->bound), rate(j->bound), j->exact_k);
+         COPSE_Q_STRING(j->bound), rate(j->bound), j->exact_k);
   printf("%8s %22s %14s %10s %8s %7s\n", "k", "s/GB", "GB/s", "above", "trees", "height");
   for (int i = 0; i < j->n_rows; i++) {
     const struct row *row = &j->rows[i];
     printf("%8" PRId64 " %22s %14.10g %8.3f %% %8d %7d%s\n", row->k,
-           COPSE_CLI_FRACTION(row->time_per_GB), rate(row->time_per_GB), 100 * above(j, row),
+           COPSE_Q_STRING(row->time_per_GB), rate(row->time_per_GB), 100 * above(j, row),
            row->trees, row->height, row->best ? "" : "  (fewer do as well)");
   }
 }
@@ -130,14 +130,13 @@ static void print_curve_json(const struct job *j) {
       "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
       " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
       copse_collective_name(j->options.collective), j->work->topology->n_ranks,
-      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_CLI_FRACTION(j->bound),
-      j->exact_k);
+      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_Q_STRING(j->bound), j->exact_k);
   for (int i = 0; i < j->n_rows; i++) {
     const struct row *row = &j->rows[i];
     printf("%s\n  {\"k\": %" PRId64
            ", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
            "\"above_bound\": %s, \"trees\": %d, \"max_height\": %d, \"pareto\": %s}",
-           i > 0 ? "," : "", row->k, COPSE_CLI_FRACTION(row->time_per_GB),
+           i > 0 ? "," : "", row->k, COPSE_Q_STRING(row->time_per_GB),
            COPSE_CLI_NUMBER(rate(row->time_per_GB)), COPSE_CLI_NUMBER(above(j, row)), row->trees,
            row->height, COPSE_CLI_BOOL(row->best));
   }
@@ -145,7 +144,8 @@ static void print_curve_json(const struct job *j) {
 }
 
 static copse_status solve_pareto(struct job *j) {
-  COPSE_DO(copse_cli_load_topology(&j->args->topology, &j->work->topology, j->err));
+  COPSE_DO(
+      copse_cli_load_topology(&j->args->topology, &j->work->topology, &j->work->whole, j->err));
   if (j->work->topology->n_ranks == 1)
     return copse_fail(j->err, COPSE_INVALID, "%s has a single rank: nothing moves, and no trees",
                       j->options.label);
@@ -300,7 +300,7 @@ static void add_outcome(const struct outcome *o, struct copse_text *text) {
   if (o->solved) {
     copse_text_add(text,
                    ", \"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"algbw_GBps\": %s",
-                   COPSE_CLI_FRACTION(o->time_per_GB), COPSE_CLI_FRACTION(o->bound),
+                   COPSE_Q_STRING(o->time_per_GB), COPSE_Q_STRING(o->bound),
                    COPSE_CLI_NUMBER(rate(o->time_per_GB)));
   } else {
     copse_text_add(text, ", \"no_solution\": %s", copse_cli_quoted(o->why.text));
@@ -335,7 +335,7 @@ static void add_index(const struct job *j, struct copse_text *text) {
 
 /* A single rank that is left has nothing to send. */
 static void print_solved(const struct job *j, const struct outcome *o) {
-  printf("%18s ", COPSE_CLI_FRACTION(o->time_per_GB));
+  printf("%18s ", COPSE_Q_STRING(o->time_per_GB));
   if (o->time_per_GB.num > 0)
     printf("%14.10g %10.4f\n", rate(o->time_per_GB), slowdown(j, o));
   else
@@ -346,7 +346,7 @@ static void print_table(const struct job *j) {
   int solved = 0;
   printf("%s of %s: %s s/GB, %.10g GB/s when healthy\n",
          copse_collective_name(j->options.collective), j->work->topology->name,
-         COPSE_CLI_FRACTION(j->healthy.time_per_GB), rate(j->healthy.time_per_GB));
+         COPSE_Q_STRING(j->healthy.time_per_GB), rate(j->healthy.time_per_GB));
   printf("%-24s %18s %14s %10s\n", "without", "s/GB", "GB/s", "slowdown");
   for (int v = 0; v < j->work->topology->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
@@ -490,7 +490,7 @@ static double group_slowdown(const struct job *j, int g) {
 
 static void print_groups(const struct job *j) {
   printf("%d groups of %s at the same time: %s s/GB, %.10g GB/s each\n", j->n_groups,
-         j->work->topology->name, COPSE_CLI_FRACTION(j->groups->time_per_GB),
+         j->work->topology->name, COPSE_Q_STRING(j->groups->time_per_GB),
          rate(j->groups->time_per_GB));
   if (copse_q_eq(j->groups->time_per_GB, j->groups->bound_time_per_GB))
     printf("optimal among all trees and flows of these groups that run together\n");
@@ -526,7 +526,7 @@ static void print_group_json(const struct job *j, int g) {
     printf("\"k\": %" PRId64 ", \"trees\": %d, \"flows\": %d, \"max_height\": %d, ", s->k,
            s->n_trees, s->n_flows, copse_schedule_height(s));
   printf("\"alone_bound_time_per_GB\": \"%s\", \"slowdown\": %s}",
-         COPSE_CLI_FRACTION(s->bound.time_per_GB), COPSE_CLI_NUMBER(group_slowdown(j, g)));
+         COPSE_Q_STRING(s->bound.time_per_GB), COPSE_CLI_NUMBER(group_slowdown(j, g)));
 }
 
 static void print_groups_json(const struct job *j) {
@@ -535,9 +535,8 @@ static void print_groups_json(const struct job *j) {
       "{\"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
       "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
       "\"groups_optimal\": %s,\n \"groups\": [",
-      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_CLI_FRACTION(time),
-      COPSE_CLI_NUMBER(rate(time)), COPSE_CLI_FRACTION(bound),
-      COPSE_CLI_BOOL(copse_q_eq(time, bound)));
+      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_Q_STRING(time),
+      COPSE_CLI_NUMBER(rate(time)), COPSE_Q_STRING(bound), COPSE_CLI_BOOL(copse_q_eq(time, bound)));
   for (int g = 0; g < j->n_groups; g++) print_group_json(j, g);
   printf(
       "\n ],\n \"seconds\": {\"optimum\": %.6f, \"split\": %.6f, \"pack\": %.6f, "

@@ -24,11 +24,6 @@ void copse_groups_release(struct copse_groups *groups) {
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-static void add_rational(struct copse_text *text, const char *key, struct copse_q q) {
-  char buffer[COPSE_Q_TEXT];
-  copse_text_add(text, "\"%s\": \"%s\"", key, copse_q_text(q, buffer));
-}
-
 static void add_ids(struct copse_text *text, const char *key, const char *const *ids, int n) {
   copse_text_add(text, "\"%s\": [", key);
   for (int i = 0; i < n; i++) {
@@ -58,9 +53,8 @@ static void add_symmetry(struct copse_text *text, const struct copse_groups *gro
 }
 
 static void add_bound(struct copse_text *text, const struct copse_groups *groups) {
-  copse_text_add(text, " \"bound\": {");
-  add_rational(text, "time_per_GB", groups->bound_time_per_GB);
-  copse_text_add(text, ",\n  \"cuts\": [");
+  copse_text_add(text, " \"bound\": {\"time_per_GB\": \"%s\",\n  \"cuts\": [",
+                 COPSE_Q_STRING(groups->bound_time_per_GB));
   for (int c = 0; c < groups->n_cuts; c++) {
     const struct copse_groups_cut *cut = &groups->cuts[c];
     copse_text_add(text, "%s\n   {\"group\": %d, ", c > 0 ? "," : "", cut->group);
@@ -68,8 +62,7 @@ static void add_bound(struct copse_text *text, const struct copse_groups *groups
       copse_text_add(text, "\"sink\": %d, ", cut->sink);
     else
       copse_text_add(text, "\"phase\": \"%s\", ", phase_name(cut->phase));
-    add_rational(text, "weight", cut->weight);
-    copse_text_add(text, ", ");
+    copse_text_add(text, "\"weight\": \"%s\", ", COPSE_Q_STRING(cut->weight));
     add_ids(text, "cut", cut->nodes, cut->n_nodes);
     copse_text_add(text, "}");
   }
@@ -79,9 +72,7 @@ static void add_bound(struct copse_text *text, const struct copse_groups *groups
     copse_text_add(text, "%s\n   {\"group\": %d, \"phase\": \"%s\", \"node\": ", i > 0 ? "," : "",
                    p->group, phase_name(p->phase));
     copse_text_add_json_string(text, p->node);
-    copse_text_add(text, ", ");
-    add_rational(text, "value", p->value);
-    copse_text_add(text, "}");
+    copse_text_add(text, ", \"value\": \"%s\"}", COPSE_Q_STRING(p->value));
   }
   copse_text_add(text, "]");
   if (groups->n_generators > 0) add_symmetry(text, groups);
@@ -93,9 +84,8 @@ copse_status copse_groups_to_json(const struct copse_groups *groups, char **out,
   struct copse_text text = {0};
   copse_text_add(&text, "{\"format\": \"" FORMAT "\",\n \"topology\": {\"name\": ");
   copse_text_add_json_string(&text, groups->topology_name);
-  copse_text_add(&text, ", \"sha256\": \"%s\"},\n ", groups->topology_sha256);
-  add_rational(&text, "time_per_GB", groups->time_per_GB);
-  copse_text_add(&text, ",\n");
+  copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"time_per_GB\": \"%s\",\n",
+                 groups->topology_sha256, COPSE_Q_STRING(groups->time_per_GB));
   add_bound(&text, groups);
   copse_text_add(&text, " \"groups\": [");
   for (int g = 0; g < groups->n; g++) {

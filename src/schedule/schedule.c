@@ -159,10 +159,12 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule) {
   return images;
 }
 
-static const int *map_nodes(struct expansion *x, const int *nodes, int n) {
-  int *to = copse_arena_alloc(&x->schedule->arena, (size_t)n, sizeof *to);
-  for (int i = 0; to && i < n; i++) to[i] = x->power[nodes[i]];
-  return to;
+static copse_status map_nodes(struct expansion *x, const int *nodes, int n, const int **out) {
+  int *to;
+  COPSE_DO(copse_arena_array(&x->schedule->arena, (size_t)n, sizeof *to, &to, x->err));
+  for (int i = 0; i < n; i++) to[i] = x->power[nodes[i]];
+  *out = to;
+  return COPSE_OK;
 }
 
 static int map_rank(const struct expansion *x, int rank) {
@@ -171,14 +173,12 @@ static int map_rank(const struct expansion *x, int rank) {
 
 /* The image of a flow: the nodes of its paths mapped, the weights the same. */
 static copse_status map_flow(struct expansion *x, const struct copse_schedule_flow *from) {
-  struct copse_schedule_path *paths =
-      copse_arena_alloc(&x->schedule->arena, (size_t)from->n_paths, sizeof *paths);
-  if (!paths) return copse_fail_nomem(x->err);
+  struct copse_schedule_path *paths;
+  COPSE_DO(
+      copse_arena_array(&x->schedule->arena, (size_t)from->n_paths, sizeof *paths, &paths, x->err));
   for (int p = 0; p < from->n_paths; p++) {
-    const struct copse_schedule_path *path = &from->paths[p];
-    const int *nodes = map_nodes(x, path->nodes, path->n_nodes);
-    if (!nodes) return copse_fail_nomem(x->err);
-    paths[p] = (struct copse_schedule_path){nodes, path->n_nodes, path->weight};
+    paths[p] = from->paths[p];
+    COPSE_DO(map_nodes(x, paths[p].nodes, paths[p].n_nodes, &paths[p].nodes));
   }
   x->flows[x->n_flows++] = (struct copse_schedule_flow){
       map_rank(x, from->src), map_rank(x, from->dst), from->n_paths, paths};
@@ -186,20 +186,18 @@ static copse_status map_flow(struct expansion *x, const struct copse_schedule_fl
 }
 
 static copse_status map_tree(struct expansion *x, const struct copse_schedule_tree *from) {
-  struct copse_schedule_edge *edges =
-      copse_arena_alloc(&x->schedule->arena, (size_t)from->n_edges, sizeof *edges);
-  if (!edges) return copse_fail_nomem(x->err);
+  struct copse_schedule_edge *edges;
+  COPSE_DO(
+      copse_arena_array(&x->schedule->arena, (size_t)from->n_edges, sizeof *edges, &edges, x->err));
   for (int e = 0; e < from->n_edges; e++) {
     const struct copse_schedule_edge *edge = &from->edges[e];
-    const int *path = map_nodes(x, edge->path, edge->n_path);
-    if (!path) return copse_fail_nomem(x->err);
-    edges[e] = (struct copse_schedule_edge){map_rank(x, edge->src), map_rank(x, edge->dst), path,
-                                            edge->n_path};
+    edges[e] = (struct copse_schedule_edge){
+        .src = map_rank(x, edge->src), .dst = map_rank(x, edge->dst), .n_path = edge->n_path};
+    COPSE_DO(map_nodes(x, edge->path, edge->n_path, &edges[e].path));
   }
-  struct copse_schedule_tree *to = &x->trees[x->n_trees++];
-  *to = *from;
-  to->root = map_rank(x, from->root);
-  to->edges = edges;
+  x->trees[x->n_trees] = *from;
+  x->trees[x->n_trees].root = map_rank(x, from->root);
+  x->trees[x->n_trees++].edges = edges;
   return COPSE_OK;
 }
 
@@ -231,9 +229,8 @@ static copse_status turn(struct expansion *x, const struct copse_permutation *ro
                          const struct copse_schedule_flow *flows) {
   struct copse_schedule *s = x->schedule;
   size_t n_trees = x->n_trees, n_flows = x->n_flows, order = (size_t)rotation->order;
-  x->trees = copse_arena_alloc(&s->arena, n_trees * order + 1, sizeof *trees);
-  x->flows = copse_arena_alloc(&s->arena, n_flows * order + 1, sizeof *flows);
-  if (!x->trees || !x->flows) return copse_fail_nomem(x->err);
+  COPSE_DO(copse_arena_array(&s->arena, n_trees * order, sizeof *trees, &x->trees, x->err));
+  COPSE_DO(copse_arena_array(&s->arena, n_flows * order, sizeof *flows, &x->flows, x->err));
   if (n_trees > 0) memcpy(x->trees, trees, n_trees * sizeof *trees);
   if (n_flows > 0) memcpy(x->flows, flows, n_flows * sizeof *flows);
   for (int v = 0; v < s->n_nodes; v++) x->power[v] = v;

@@ -22,8 +22,7 @@
 
 const char *copse_draw_quantity(struct copse_q q, const char *unit,
                                 char text[COPSE_DRAW_QUANTITY]) {
-  char exact[COPSE_Q_TEXT];
-  copse_q_text(q, exact);
+  const char *exact = COPSE_Q_STRING(q);
   if (q.den == 1)
     snprintf(text, COPSE_DRAW_QUANTITY, "%s %s", exact, unit);
   else

@@ -34,37 +34,30 @@ static void add_string(struct copse_text *text, const char *s) {
   copse_text_free(&json);
 }
 
-struct writer {
-  const struct copse_report *report;
-  struct copse_text *text;
-  bool first;
-};
-
-/* [src, dst, step, [links]] */
-static copse_status add_hop(void *ctx, const struct copse_schedule_hop *hop) {
-  struct writer *w = ctx;
-  copse_text_add(w->text, "%s[%d,%d,%d,[", w->first ? "" : ",", hop->src, hop->dst, hop->step);
-  for (int i = 0; i + 1 < hop->n_path; i++)
-    copse_text_add(w->text, "%s%d", i > 0 ? "," : "",
-                   copse_topology_find_link(w->report->topology, hop->path[i], hop->path[i + 1]));
-  copse_text_add(w->text, "]]");
-  w->first = false;
-  return COPSE_OK;
-}
-
-static void add_part_head(struct writer *w, int part) {
-  const struct copse_schedule *s = w->report->schedule;
+/* {"name": ..., "root": rank, "hops": [[src, dst, step, [links]], ...]} */
+static void add_part(const struct copse_report *r, int part, const struct copse_schedule_hops *hops,
+                     struct copse_text *text) {
+  const struct copse_schedule *s = r->schedule;
   char weight[COPSE_DRAW_QUANTITY];
   if (s->collective == COPSE_ALLTOALL) {
-    copse_text_add(w->text, "{\"name\":\"all that rank %d sends\",\"root\":%d,\"hops\":[", part,
-                   part);
-    return;
+    copse_text_add(text, "{\"name\":\"all that rank %d sends\",\"root\":%d", part, part);
+  } else {
+    const struct copse_schedule_tree *tree = &s->trees[part];
+    bool reduce = tree->phase == COPSE_PHASE_REDUCE;
+    copse_text_add(text, "{\"name\":\"tree %d: %s %s rank %d, %s\",\"root\":%d", part,
+                   reduce ? "reduce" : "broadcast", reduce ? "to" : "from", tree->root,
+                   copse_draw_quantity(tree->weight, "of M", weight), tree->root);
   }
-  const struct copse_schedule_tree *tree = &s->trees[part];
-  bool reduce = tree->phase == COPSE_PHASE_REDUCE;
-  copse_text_add(w->text, "{\"name\":\"tree %d: %s %s rank %d, %s\",\"root\":%d,\"hops\":[", part,
-                 reduce ? "reduce" : "broadcast", reduce ? "to" : "from", tree->root,
-                 copse_draw_quantity(tree->weight, "of M", weight), tree->root);
+  copse_text_add(text, ",\"hops\":[");
+  for (size_t h = 0; h < hops->n; h++) {
+    const struct copse_schedule_hop *hop = &hops->list[h];
+    copse_text_add(text, "%s[%d,%d,%d,[", h > 0 ? "," : "", hop->src, hop->dst, hop->step);
+    for (int i = 0; i + 1 < hop->n_path; i++)
+      copse_text_add(text, "%s%d", i > 0 ? "," : "",
+                     copse_topology_find_link(r->topology, hop->path[i], hop->path[i + 1]));
+    copse_text_add(text, "]]");
+  }
+  copse_text_add(text, "]}");
 }
 
 uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
@@ -78,8 +71,9 @@ static const char *size_name(int i, char text[16]) {
 /* What the script steps through, as JSON that is safe inside <script>. */
 static copse_status add_data(const struct copse_report *r, struct copse_text *text,
                              struct copse_err *err) {
-  struct writer w = {.report = r, .text = text};
   const struct copse_topology *t = r->topology;
+  struct copse_schedule_hops hops = {0};
+  copse_status status;
   copse_text_add(text, "{\"nodes\":[");
   for (int v = 0; v < t->n_nodes; v++) {
     if (v > 0) copse_text_add(text, ",");
@@ -92,14 +86,15 @@ static copse_status add_data(const struct copse_report *r, struct copse_text *te
     copse_text_add(text, "%s[%d,%d]", i ? "," : "", t->links[i].src, t->links[i].dst);
   copse_text_add(text, "],\"parts\":[");
   for (int part = 0; part < copse_schedule_parts(r->schedule); part++) {
+    COPSE_TRY(copse_schedule_hops_find(r->schedule, part, &hops, err));
     copse_text_add(text, part > 0 ? ",\n" : "\n");
-    add_part_head(&w, part);
-    w.first = true;
-    COPSE_DO(copse_schedule_walk(r->schedule, part, add_hop, &w, err));
-    copse_text_add(text, "]}");
+    add_part(r, part, &hops, text);
   }
   copse_text_add(text, "]}");
-  return copse_text_status(text, err);
+  status = copse_text_status(text, err);
+out:
+  copse_schedule_hops_free(&hops);
+  return status;
 }
 
 /* ---- charts: bandwidth, linear; time, logarithmic ---- */
@@ -266,8 +261,7 @@ static void add_time_chart(const struct copse_report *r, struct copse_text *text
 
 /* "3/1040 s/GB" with the decimal in small print beside it. */
 static void add_exact(struct copse_text *text, struct copse_q q, const char *unit) {
-  char exact[COPSE_Q_TEXT];
-  copse_text_add(text, "<span class=\"exact\">%s</span> %s", copse_q_text(q, exact), unit);
+  copse_text_add(text, "<span class=\"exact\">%s</span> %s", COPSE_Q_STRING(q), unit);
   if (q.den != 1) copse_text_add(text, " <small>= %.6g</small>", copse_q_to_double(q));
 }
 

@@ -23,13 +23,15 @@ struct pair {
   int64_t weight; /* of all its ways; at most 2^62 */
 };
 
-/* A set of nodes, and what leaves it at most; `bandwidth` 0: nothing can. */
+/* Sets of nodes, by what they are: a node is in at most one of each kind. */
+enum { HOSTS, BOUND, RANKS, N_KINDS };
+
+/* What leaves, or enters, a set: at most, for a second; and of the plan. */
 struct cut {
   enum copse_online_limit limit;
   int index;
-  int64_t bandwidth;
-  const bool *inside; /* [ranks] */
-  bool entering;      /* bytes that enter the set */
+  int64_t bandwidth; /* 0: nothing can */
+  int64_t bytes;
 };
 
 struct copse_planner {
@@ -45,11 +47,11 @@ struct copse_planner {
   int *nodes, *links;
   int *touch_start, *touches; /* [n + 1] ways on which each rank sends or receives, ascending */
   int *pair_of_way;
-  int n_cuts;
-  struct cut *cuts;
+  int *set_of[N_KINDS]; /* [nodes] -1: none */
+  int first_cut[N_KINDS + 1];
+  struct cut *cuts;     /* of each set two: leaving, entering */
   const int64_t *bytes; /* the caller's; NULL: no plan */
   int64_t *load;        /* [links] */
-  int64_t *out, *in;    /* [n] bytes to and from others */
   int busiest;          /* link, -1: none */
   struct copse_online_bound bound;
   struct copse_arena arena;
@@ -168,67 +170,55 @@ static copse_status take_paths(struct copse_planner *r, const struct copse_sched
   return COPSE_OK;
 }
 
-/* ---- creation: cuts ----------------------------------------------------------------------- */
+/* ---- creation: cuts ---------------------------------------------------------------------------
+ */
 
-/* What leaves the node set at most. */
-static int64_t cut_bandwidth(const struct copse_planner *r, const bool *nodes, bool entering) {
-  int64_t sum = 0;
-  for (int e = 0; e < r->topology->n_links; e++) {
-    bool from = nodes[r->topology->links[e].src], to = nodes[r->topology->links[e].dst];
-    if (entering ? to && !from : from && !to) sum += r->units[e];
+/* Adds what goes from one node to another to the cuts that it crosses. */
+static void cross(struct copse_planner *r, int from, int to, int64_t bandwidth, int64_t bytes) {
+  for (int kind = 0; kind < N_KINDS; kind++) {
+    int sets[2] = {r->set_of[kind][from], r->set_of[kind][to]};
+    for (int entering = 0; entering < 2 && sets[0] != sets[1]; entering++) {
+      if (sets[entering] < 0) continue;
+      struct cut *cut = &r->cuts[r->first_cut[kind] + 2 * sets[entering] + entering];
+      cut->bandwidth += bandwidth;
+      cut->bytes += bytes;
+    }
   }
-  return sum;
 }
 
-static copse_status add_cut(struct copse_planner *r, enum copse_online_limit limit, int index,
-                            const bool *nodes, struct copse_err *err) {
-  bool *inside = NULL, entering = limit == COPSE_ONLINE_HOST_IN;
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n, sizeof *inside, &inside, err));
-  for (int i = 0; i < r->n; i++) inside[i] = nodes[r->topology->rank_nodes[i]];
-  r->cuts[r->n_cuts++] =
-      (struct cut){limit, index, cut_bandwidth(r, nodes, entering), inside, entering};
-  return COPSE_OK;
-}
-
-/* Hosts, where ids name them, and the set of the offline bound. Single ranks need no set. */
+/* Hosts, where ids name them, the set of the offline bound, and single ranks. */
 static copse_status take_cuts(struct copse_planner *r, const struct copse_schedule *offline,
                               struct copse_err *err) {
+  static const enum copse_online_limit limits[N_KINDS][2] = {
+      [HOSTS] = {COPSE_ONLINE_HOST_OUT, COPSE_ONLINE_HOST_IN},
+      [BOUND] = {COPSE_ONLINE_CUT, COPSE_ONLINE_CUT},
+      [RANKS] = {COPSE_ONLINE_RANK_OUT, COPSE_ONLINE_RANK_IN}};
   const struct copse_topology *t = r->topology;
-  bool *nodes = NULL;
-  int hosts = 0;
+  int n_sets[N_KINDS] = {[BOUND] = 1, [RANKS] = r->n};
+  for (int kind = 0; kind < N_KINDS; kind++)
+    COPSE_DO(copse_arena_array(&r->arena, (size_t)t->n_nodes, sizeof *r->set_of[kind],
+                               &r->set_of[kind], err));
   for (int v = 0; v < t->n_nodes; v++) {
-    int h = copse_online_host_of(t->nodes[v].id);
-    if (h >= hosts && h < t->n_nodes) hosts = h + 1;
+    int host = copse_online_host_of(t->nodes[v].id);
+    r->set_of[HOSTS][v] = host < t->n_nodes ? host : -1;
+    if (r->set_of[HOSTS][v] >= n_sets[HOSTS]) n_sets[HOSTS] = host + 1;
+    r->set_of[BOUND][v] = -1;
+    r->set_of[RANKS][v] = t->nodes[v].rank;
   }
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)(2 * (r->n + hosts) + 1), sizeof *r->cuts, &r->cuts,
-                             err));
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)t->n_nodes, sizeof *nodes, &nodes, err));
-  for (int h = 0; h < hosts; h++) {
-    for (int v = 0; v < t->n_nodes; v++) nodes[v] = copse_online_host_of(t->nodes[v].id) == h;
-    COPSE_DO(add_cut(r, COPSE_ONLINE_HOST_OUT, h, nodes, err));
-    COPSE_DO(add_cut(r, COPSE_ONLINE_HOST_IN, h, nodes, err));
-  }
-  memset(nodes, 0, (size_t)t->n_nodes * sizeof *nodes);
-  for (int i = 0; i < offline->bound.n_cut; i++) {
+  for (int i = 0; i < offline->bound.n_cut && offline->bound.kind == COPSE_BOUND_CUT; i++) {
     int v = copse_topology_find(t, offline->nodes[offline->bound.cut[i]]);
-    if (v >= 0) nodes[v] = true;
+    if (v >= 0) r->set_of[BOUND][v] = 0;
   }
-  if (offline->bound.kind == COPSE_BOUND_CUT && offline->bound.n_cut > 0)
-    COPSE_DO(add_cut(r, COPSE_ONLINE_CUT, 0, nodes, err));
+  for (int kind = 0; kind < N_KINDS; kind++)
+    r->first_cut[kind + 1] = r->first_cut[kind] + 2 * n_sets[kind];
+  COPSE_DO(
+      copse_arena_array(&r->arena, (size_t)r->first_cut[N_KINDS], sizeof *r->cuts, &r->cuts, err));
+  for (int kind = 0; kind < N_KINDS; kind++)
+    for (int i = 0; i < 2 * n_sets[kind]; i++)
+      r->cuts[r->first_cut[kind] + i] = (struct cut){.limit = limits[kind][i % 2], .index = i / 2};
+  for (int e = 0; e < t->n_links; e++) cross(r, t->links[e].src, t->links[e].dst, r->units[e], 0);
+  r->cuts[r->first_cut[BOUND] + 1].bandwidth = 0; /* its bound is of what leaves the set */
   return COPSE_OK;
-}
-
-static void take_rank_cuts(struct copse_planner *r) {
-  for (int i = 0; i < 2 * r->n; i++)
-    r->cuts[r->n_cuts + i] =
-        (struct cut){.limit = i % 2 ? COPSE_ONLINE_RANK_IN : COPSE_ONLINE_RANK_OUT, .index = i / 2};
-  for (int e = 0; e < r->topology->n_links; e++) {
-    int src = r->topology->nodes[r->topology->links[e].src].rank;
-    int dst = r->topology->nodes[r->topology->links[e].dst].rank;
-    if (src >= 0) r->cuts[r->n_cuts + 2 * src].bandwidth += r->units[e];
-    if (dst >= 0) r->cuts[r->n_cuts + 2 * dst + 1].bandwidth += r->units[e];
-  }
-  r->n_cuts += 2 * r->n;
 }
 
 static copse_status check_offline(const struct copse_topology *topology,
@@ -256,12 +246,8 @@ static copse_status take_offline(struct copse_planner *r, const struct copse_sch
   forget_plan(r);
   COPSE_DO(copse_online_link_units(t, &r->arena, &r->units, &r->scale, err));
   COPSE_DO(copse_arena_array(&r->arena, (size_t)t->n_links, sizeof *r->load, &r->load, err));
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n, sizeof *r->out, &r->out, err));
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n, sizeof *r->in, &r->in, err));
   COPSE_DO(take_paths(r, offline, err));
-  COPSE_DO(take_cuts(r, offline, err));
-  take_rank_cuts(r);
-  return COPSE_OK;
+  return take_cuts(r, offline, err);
 }
 
 copse_status copse_planner_create(const struct copse_topology *topology,
@@ -315,8 +301,7 @@ static void share(const struct copse_planner *r, int w, int64_t *offset, int64_t
 
 static copse_status read_counts(struct copse_planner *r, struct copse_err *err) {
   int64_t most = ((int64_t)1 << 62) / ((int64_t)r->n * r->n);
-  memset(r->out, 0, (size_t)r->n * sizeof *r->out);
-  memset(r->in, 0, (size_t)r->n * sizeof *r->in);
+  for (int c = 0; c < r->first_cut[N_KINDS]; c++) r->cuts[c].bytes = 0;
   for (int i = 0; i < r->n; i++)
     for (int j = 0; j < r->n; j++) {
       int64_t v = count(r, i, j);
@@ -325,8 +310,7 @@ static copse_status read_counts(struct copse_planner *r, struct copse_err *err) 
       if (r->pair_of[(size_t)i * (size_t)r->n + (size_t)j] < 0)
         return copse_fail(err, COPSE_INFEASIBLE,
                           "the offline schedule has no path from rank %d to rank %d", i, j);
-      r->out[i] += v;
-      r->in[j] += v;
+      cross(r, r->topology->rank_nodes[i], r->topology->rank_nodes[j], 0, v);
     }
   return COPSE_OK;
 }
@@ -347,21 +331,11 @@ static void add_loads(struct copse_planner *r) {
       r->busiest = e;
 }
 
-static int64_t crossing(const struct copse_planner *r, const struct cut *cut) {
-  int64_t sum = 0;
-  if (cut->limit == COPSE_ONLINE_RANK_OUT) return r->out[cut->index];
-  if (cut->limit == COPSE_ONLINE_RANK_IN) return r->in[cut->index];
-  for (int i = 0; i < r->n; i++)
-    for (int j = 0; j < r->n && cut->inside[i] != cut->entering; j++)
-      if (cut->inside[j] == cut->entering) sum += count(r, i, j);
-  return sum;
-}
-
 static void find_bound(struct copse_planner *r) {
-  for (int c = 0; c < r->n_cuts; c++) {
+  for (int c = 0; c < r->first_cut[N_KINDS]; c++) {
     const struct cut *cut = &r->cuts[c];
     if (cut->bandwidth > 0)
-      copse_online_raise_bound(&r->bound, cut->limit, cut->index, crossing(r, cut), cut->bandwidth);
+      copse_online_raise_bound(&r->bound, cut->limit, cut->index, cut->bytes, cut->bandwidth);
   }
 }
 

@@ -82,9 +82,8 @@ copse_status copse_trace_generate(const struct copse_trace_spec *spec, struct co
  */
 struct copse_place_cuts {
   int n_cuts;
-  struct copse_place_group *groups; /* [n_cuts] costs in units; members in `members` */
+  struct copse_place_group *groups; /* [n_cuts] costs in units */
   struct copse_q *out, *in;         /* [n_cuts] GB/s */
-  int *members;
   struct copse_arena arena;
 };
 /*

@@ -345,9 +345,8 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
 
 static int check(struct options *o, int n_left, char *const *left) {
   bool any = false;
-  if (n_left != (o->topology.synthetic ? 0 : 1))
-    return copse_cli_usage("plans", "give one topology: a file, a name or --synthetic");
-  o->topology.path = o->topology.synthetic ? NULL : left[0];
+  int bad = copse_cli_take_topology(&o->topology, "plans", n_left, left);
+  if (bad) return bad;
   if (!o->output) return copse_cli_usage("plans", "name the folder with -o");
   if (o->root >= 0 && !o->wanted[COPSE_BROADCAST] && !o->wanted[COPSE_REDUCE])
     return copse_cli_usage("plans", "--root is for broadcast and reduce");

@@ -284,11 +284,10 @@ static void print_head(const struct job *job) {
   if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
   printf("; a model, not a measurement\n");
   for (int i = 0; i < job->work->n_columns; i++) {
-    char rate[COPSE_RATE_TEXT];
     const struct copse_prediction *c = &job->work->columns[i];
     if (copse_prediction_exists(c))
       printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_Q_STRING(c->time_per_GB),
-             copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
+             COPSE_RATE(c->time_per_GB, 10), c->time_per_GB.num ? " at most" : "");
     else
       printf("# %-10s not applicable: %s\n", c->name, c->why.text);
   }

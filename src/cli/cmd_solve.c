@@ -31,17 +31,6 @@ struct objective {
 /* As far as `copse simulate` goes. */
 #define MOST_BYTES ((uint64_t)1 << 48)
 
-/* "throughput", "latency" (1 KiB) or a size; false for anything else. */
-static bool parse_objective(const char *text, struct objective *out) {
-  *out = (struct objective){0};
-  if (strcmp(text, "throughput") == 0) return true;
-  if (strcmp(text, "latency") == 0) {
-    out->bytes = LATENCY_BYTES;
-    return true;
-  }
-  return copse_cli_parse_size(text, MOST_BYTES, &out->bytes) && out->bytes > 0;
-}
-
 /* The candidate of predict/candidates.h that is fastest, of equally fast ones the first; the caller
  * releases *out. */
 static copse_status solve_objective(const struct copse_topology *topology,
@@ -169,6 +158,41 @@ static void print_healthy_json(const struct healthy *h) {
            COPSE_CLI_NUMBER(h->slowdown));
   else
     printf(", \"not_comparable\": %s}", copse_cli_quoted(h->why));
+}
+
+/*
+ * A number of trees is for equal shares of an allreduce: a note where unequal ones are faster.
+ * Solves twice more.
+ */
+static copse_status note_equal_shares(const struct copse_topology *topology,
+                                      const struct copse_solve_options *options,
+                                      struct copse_err *err) {
+  struct copse_solve_options like = *options;
+  struct copse_schedule *made = NULL, *equal = NULL;
+  struct copse_solve_seconds ignored;
+  struct copse_q best;
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status;
+  if (options->collective != COPSE_ALLREDUCE || options->k == 0 || options->equal_shares ||
+      options->bound_only)
+    return COPSE_OK;
+  COPSE_TRY(copse_solve_best_time(topology, options, &best, &made, &why));
+  like.k = 0;
+  like.equal_shares = true;
+  like.bound_only = made == NULL;
+  COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, &why));
+  if (copse_q_cmp(best, equal->time_per_GB) < 0)
+    copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
+               options->label, COPSE_Q_STRING(best));
+out:
+  copse_schedule_free(made);
+  copse_schedule_free(equal);
+  if (status == COPSE_OK) return COPSE_OK;
+  if (status != COPSE_OVERFLOW && status != COPSE_NOMEM)
+    return copse_fail(err, status, "%s", why.text);
+  copse_note(options->notes, "%s: what unequal shares would take is not known: %s", options->label,
+             why.text); /* --k may be there because of just that */
+  return COPSE_OK;
 }
 
 /* ---- --predict: times by message size, beside today's algorithms ---------------------------- */
@@ -391,9 +415,8 @@ static void print_trees(const struct report *r) {
 static void print_text(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
-  char rate[COPSE_RATE_TEXT];
   printf("%s of %s: %s s/GB, %s\n", copse_collective_name(s->collective), t->name,
-         COPSE_Q_STRING(s->time_per_GB), copse_rate_text(s->time_per_GB, 10, rate));
+         COPSE_Q_STRING(s->time_per_GB), COPSE_RATE(s->time_per_GB, 10));
   if (t->n_ranks == 1) {
     printf("a single rank: nothing moves\n");
   } else {
@@ -457,7 +480,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
   else
     COPSE_DO(copse_cli_solve_checked(w->topology, solve, o->what.has_tolerance, &w->schedule,
                                      &sec->solve, &sec->verify, &w->err));
-  COPSE_DO(copse_cli_note_equal_shares(w->topology, solve, &w->err));
+  COPSE_DO(note_equal_shares(w->topology, solve, &w->err));
   double mark = copse_clock_seconds();
   if (o->output) {
     COPSE_DO(copse_schedule_to_json(w->schedule, &w->made, &w->made_size, &w->err));
@@ -587,8 +610,12 @@ static int run(void *arguments, int n_left, char **left) {
                                                    : copse_cli_do(solve_one, o);
 }
 
+/* "throughput", "latency" (1 KiB) or a size. */
 static int take_objective(void *options, const char *command, char *value) {
-  if (parse_objective(value, &((struct options *)options)->objective)) return COPSE_EXIT_DONE;
+  uint64_t *bytes = &((struct options *)options)->objective.bytes;
+  *bytes = strcmp(value, "latency") == 0 ? LATENCY_BYTES : 0;
+  if (*bytes > 0 || strcmp(value, "throughput") == 0) return COPSE_EXIT_DONE;
+  if (copse_cli_parse_size(value, MOST_BYTES, bytes) && *bytes > 0) return COPSE_EXIT_DONE;
   return copse_cli_usage(command, "--objective must be throughput, latency or a size such as 64K");
 }
 

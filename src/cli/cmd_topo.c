@@ -158,9 +158,8 @@ static int run(void *arguments, int n_left, char **left) {
       return copse_cli_usage("topo", "--list takes no topology and no output file");
     return list_catalogue(o->json);
   }
-  if (n_left != (o->topology.synthetic ? 0 : 1))
-    return copse_cli_usage("topo", "give one topology: a file, a name or --synthetic");
-  o->topology.path = left[0];
+  int bad = copse_cli_take_topology(&o->topology, "topo", n_left, left);
+  if (bad) return bad;
   if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");

@@ -33,13 +33,11 @@ static void print_ranks(const struct copse_topology *t, int n_gpus) {
 
 static void print_report(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
                          const struct copse_verify_report *r) {
-  char rate[COPSE_RATE_TEXT];
   bool flows = s->collective == COPSE_ALLTOALL;
   printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
          (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
   print_ranks(t, n_gpus);
-  printf("time %s s/GB (%s), ", COPSE_Q_STRING(r->time_per_GB),
-         copse_rate_text(s->time_per_GB, 10, rate));
+  printf("time %s s/GB (%s), ", COPSE_Q_STRING(r->time_per_GB), COPSE_RATE(s->time_per_GB, 10));
   if (s->bound.kind == COPSE_BOUND_PHASES)
     printf("reduce_scatter and allgather in turn at least %s s/GB: ", COPSE_Q_STRING(r->bound));
   else

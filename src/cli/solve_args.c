@@ -67,9 +67,8 @@ const struct copse_option copse_cli_solve_options[] = {
 int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_left,
                           char *const *left) {
   copse_collective collective = a->solve.collective;
-  if (n_left != (a->topology.synthetic ? 0 : 1))
-    return copse_cli_usage(command, "give one topology: a file, a name or --synthetic");
-  a->topology.path = a->topology.synthetic ? NULL : left[0];
+  int bad = copse_cli_take_topology(&a->topology, command, n_left, left);
+  if (bad) return bad;
   if (!a->has_collective) return copse_cli_usage(command, "name a collective with -c");
   if (copse_collective_rooted(collective) && a->solve.root < 0)
     return copse_cli_usage(command, "%s needs --root", copse_collective_name(collective));
@@ -92,18 +91,6 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
       {a->has_tolerance && o->k > 0, "--k and --tolerance both choose the number of trees"},
       {alltoall && o->k > 0, "--k is for trees; an alltoall has flows"}};
   return COPSE_CLI_CHECK(command, rules);
-}
-
-copse_status copse_cli_write_schedule(const char *folder, const char *name,
-                                      const struct copse_schedule *schedule,
-                                      struct copse_err *err) {
-  char *text;
-  size_t size;
-  copse_status status = copse_schedule_to_json(schedule, &text, &size, err);
-  if (status != COPSE_OK) return status;
-  status = copse_cli_write_in(folder, name, text, size, err);
-  free(text);
-  return status;
 }
 
 copse_status copse_cli_begin_solve(struct copse_cli_solve *a, bool progress,
@@ -138,37 +125,6 @@ static copse_status self_check(const struct copse_schedule *schedule,
   if (status == COPSE_OK) return COPSE_OK;
   return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
                     "the computed schedule fails verification: %s", local.text);
-}
-
-copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
-                                         const struct copse_solve_options *options,
-                                         struct copse_err *err) {
-  struct copse_solve_options like = *options;
-  struct copse_schedule *made = NULL, *equal = NULL;
-  struct copse_solve_seconds ignored;
-  struct copse_q best;
-  struct copse_err why = COPSE_ERR_INIT;
-  copse_status status;
-  if (options->collective != COPSE_ALLREDUCE || options->k == 0 || options->equal_shares ||
-      options->bound_only)
-    return COPSE_OK;
-  COPSE_TRY(copse_solve_best_time(topology, options, &best, &made, &why));
-  like.k = 0;
-  like.equal_shares = true;
-  like.bound_only = made == NULL;
-  COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, &why));
-  if (copse_q_cmp(best, equal->time_per_GB) < 0)
-    copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
-               options->label, COPSE_Q_STRING(best));
-out:
-  copse_schedule_free(made);
-  copse_schedule_free(equal);
-  if (status == COPSE_OK) return COPSE_OK;
-  if (status != COPSE_OVERFLOW && status != COPSE_NOMEM)
-    return copse_fail(err, status, "%s", why.text);
-  copse_note(options->notes, "%s: what unequal shares would take is not known: %s", options->label,
-             why.text); /* --k may be there because of just that */
-  return COPSE_OK;
 }
 
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,

@@ -31,11 +31,6 @@ extern const struct copse_option copse_cli_solve_options[];
 int copse_cli_solve_check(struct copse_cli_solve *args, const char *command, int n_left,
                           char *const *left);
 
-/* A schedule as a file of a folder; COPSE_IO as copse_cli_write_in. */
-copse_status copse_cli_write_schedule(const char *folder, const char *name,
-                                      const struct copse_schedule *schedule,
-                                      struct copse_err *err) COPSE_CHECKED;
-
 /* Starts progress and reads topology and demand into `work`: w->whole is the topology before
  * faults, if there are any. */
 copse_status copse_cli_begin_solve(struct copse_cli_solve *args, bool progress,
@@ -64,13 +59,5 @@ copse_status copse_cli_predict(const struct copse_topology *topology,
                                const struct copse_sim_options *own,
                                const struct copse_sim_options *others, const uint64_t *sizes,
                                int n_sizes, double *us, struct copse_err *err) COPSE_CHECKED;
-
-/*
- * A number of trees is for equal shares of an allreduce: a note where unequal ones are faster.
- * Solves twice more, so once for a command, not for each of many schedules.
- */
-copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
-                                         const struct copse_solve_options *options,
-                                         struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -71,6 +71,16 @@ static copse_status solve(struct job *j, const struct copse_topology *topology, 
   return copse_cli_solve_checked(topology, &j->options, has_tolerance, out, &ignored, NULL, err);
 }
 
+static copse_status write_schedule(struct job *j, const char *name,
+                                   const struct copse_schedule *schedule) {
+  char *text;
+  size_t size;
+  COPSE_DO(copse_schedule_to_json(schedule, &text, &size, j->err));
+  copse_status status = copse_cli_write_in(j->how->folder, name, text, size, j->err);
+  free(text);
+  return status;
+}
+
 /* ---- --pareto: how good schedules of few trees are ------------------------------------------ */
 
 #define PARETO_MOST 64 /* trees per root, without --k */
@@ -186,7 +196,7 @@ static copse_status keep(struct job *j, int node, const struct copse_schedule *s
   if (!j->how->folder || j->options.bound_only) return COPSE_OK;
   o->file = node < 0 ? "healthy.json" : name_file(j, node);
   if (!o->file) return copse_fail_nomem(j->err);
-  return copse_cli_write_schedule(j->how->folder, o->file, schedule, j->err);
+  return write_schedule(j, o->file, schedule);
 }
 
 /* solving */
@@ -477,7 +487,7 @@ static copse_status write_groups(struct job *j) {
   COPSE_DO(copse_cli_make_folder(j->how->folder, j->err));
   for (int g = 0; g < j->n_groups; g++) {
     const struct copse_groups_member *it = &j->groups->members[g];
-    COPSE_DO(copse_cli_write_schedule(j->how->folder, it->file, it->schedule, j->err));
+    COPSE_DO(write_schedule(j, it->file, it->schedule));
   }
   COPSE_DO(copse_groups_to_json(j->groups, &w->made, &w->made_size, j->err));
   return copse_cli_write_in(j->how->folder, "index.json", w->made, w->made_size, j->err);

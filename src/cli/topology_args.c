@@ -126,6 +126,14 @@ bool copse_cli_has_topology(const struct copse_cli_topology *args) {
   return args->path || args->synthetic;
 }
 
+int copse_cli_take_topology(struct copse_cli_topology *args, const char *command, int n_left,
+                            char *const *left) {
+  if (n_left != (args->synthetic ? 0 : 1))
+    return copse_cli_usage(command, "give one topology: a file, a name or --synthetic");
+  args->path = args->synthetic ? NULL : left[0];
+  return COPSE_EXIT_DONE;
+}
+
 const char *copse_cli_topology_label(const struct copse_cli_topology *args) {
   return args->synthetic ? args->synthetic : copse_file_label(args->path);
 }

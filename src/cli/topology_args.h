@@ -42,6 +42,11 @@ bool copse_cli_parse_part(const char *text, struct copse_q *out);
 /* Whether a topology is given, as a path or a line; both is COPSE_INVALID. */
 bool copse_cli_has_topology(const struct copse_cli_topology *args);
 
+/* Takes it from the arguments left, where it stands alone: 0, or the exit status after what was
+ * wrong has been said. */
+int copse_cli_take_topology(struct copse_cli_topology *args, const char *command, int n_left,
+                            char *const *left);
+
 /* As messages name it. */
 const char *copse_cli_topology_label(const struct copse_cli_topology *args);
 

@@ -100,30 +100,34 @@ static int flows_height(const struct copse_schedule *schedule) {
   return height;
 }
 
-int copse_schedule_height(const struct copse_schedule *schedule) {
+/* The highest tree; -1 when memory ran out. */
+static int trees_height(const struct copse_schedule *schedule, double *mean) {
   int height = 0;
-  if (schedule->collective == COPSE_ALLTOALL) return flows_height(schedule);
+  double whole = 0;
   int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
+  *mean = 0;
   if (!depth) return -1;
   for (int i = 0; i < schedule->n_trees; i++) {
     int h = tree_height(&schedule->trees[i], depth);
+    double weight = copse_q_to_double(schedule->trees[i].weight);
+    *mean += weight * h;
+    whole += weight;
     if (h > height) height = h;
   }
+  if (whole > 0) *mean /= whole;
   free(depth);
   return height;
 }
 
+int copse_schedule_height(const struct copse_schedule *schedule) {
+  double ignored;
+  return schedule->collective == COPSE_ALLTOALL ? flows_height(schedule)
+                                                : trees_height(schedule, &ignored);
+}
+
 double copse_schedule_mean_height(const struct copse_schedule *schedule) {
-  double mean_height = 0, whole = 0;
-  int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
-  if (!depth) return -1;
-  for (int i = 0; i < schedule->n_trees; i++) {
-    const struct copse_schedule_tree *tree = &schedule->trees[i];
-    mean_height += copse_q_to_double(tree->weight) * tree_height(tree, depth);
-    whole += copse_q_to_double(tree->weight);
-  }
-  free(depth);
-  return whole > 0 ? mean_height / whole : 0;
+  double mean;
+  return trees_height(schedule, &mean) < 0 ? -1 : mean;
 }
 
 double copse_schedule_algbw(const struct copse_schedule *schedule) {

@@ -185,6 +185,8 @@ double copse_schedule_algbw(const struct copse_schedule *schedule);
 /* That of a time in words, such as "403.1496063 GB/s" with 10 digits; "nothing to send" for 0. */
 #define COPSE_RATE_TEXT 40
 const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[COPSE_RATE_TEXT]);
+/* The same for printf; lasts as long as the block it stands in. */
+#define COPSE_RATE(time, digits) copse_rate_text((time), (digits), (char[COPSE_RATE_TEXT]){0})
 
 /* Schedule JSON, "copse-schedule/1". The caller frees *text. */
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "view/arrangement_internal.h"
 
 /* ---- labels -------------------------------------------------------------------------------- */
@@ -89,26 +90,16 @@ static int groups_by_name(struct copse_arrangement_work *w) {
 
 static bool is_fabric(const struct copse_node *node) { return strcmp(node->type, "switch") == 0; }
 
-/* What hangs together without the network's switches; a repeated sweep is enough for pictures. */
-static void spread(struct copse_arrangement_work *w) {
-  const struct copse_topology *t = w->topology;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (int i = 0; i < t->n_links; i++) {
-      int *a = &w->group_of[t->links[i].src], *b = &w->group_of[t->links[i].dst];
-      if (*a < 0 || *b < 0 || *a == *b) continue;
-      *(*a < *b ? b : a) = *a < *b ? *a : *b;
-      changed = true;
-    }
-  }
-}
-
 /* By links: components without the switches, of at least two ranks each. */
 static int groups_by_links(struct copse_arrangement_work *w) {
   const struct copse_topology *t = w->topology;
-  int n = 0;
-  for (int v = 0; v < t->n_nodes; v++) w->group_of[v] = is_fabric(&t->nodes[v]) ? -1 : v;
-  spread(w);
+  int n = 0, *parent = w->local;
+  copse_sets_init(parent, t->n_nodes);
+  for (int i = 0; i < t->n_links; i++)
+    if (!is_fabric(&t->nodes[t->links[i].src]) && !is_fabric(&t->nodes[t->links[i].dst]))
+      (void)copse_sets_unite(parent, t->links[i].src, t->links[i].dst);
+  for (int v = 0; v < t->n_nodes; v++)
+    w->group_of[v] = is_fabric(&t->nodes[v]) ? -1 : copse_sets_find(parent, v);
   for (int v = 0; v < t->n_nodes; v++) w->local[v] = 0; /* ranks of the component named v */
   for (int r = 0; r < t->n_ranks; r++) w->local[w->group_of[t->rank_nodes[r]]]++;
   for (int v = 0; v < t->n_nodes; v++) {

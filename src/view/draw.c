@@ -83,13 +83,11 @@ static void add_head(struct copse_text *text, const struct copse_arrangement_cur
 static void add_link_title(struct copse_text *text, const struct copse_drawing *d, int i,
                            const char *arrow) {
   const struct copse_link *l = &d->topology->links[i];
-  char quantity[COPSE_DRAW_QUANTITY];
   copse_text_add_xml(text, d->topology->nodes[l->src].id);
   copse_text_add(text, " %s ", arrow);
   copse_text_add_xml(text, d->topology->nodes[l->dst].id);
-  copse_text_add(text, ": %s", copse_draw_quantity(l->bandwidth, "GB/s", quantity));
-  if (l->latency.num > 0)
-    copse_text_add(text, ", %s", copse_draw_quantity(l->latency, "us", quantity));
+  copse_text_add(text, ": %s", COPSE_QUANTITY(l->bandwidth, "GB/s"));
+  if (l->latency.num > 0) copse_text_add(text, ", %s", COPSE_QUANTITY(l->latency, "us"));
   if (d->links[i].note) {
     copse_text_add(text, "\n");
     copse_text_add_xml(text, d->links[i].note);
@@ -162,6 +160,13 @@ static bool fits_large(const char *label, double width) {
   return (double)copse_text_characters(label) * LARGE_WIDTH + 8 <= width;
 }
 
+static void add_text(struct copse_text *text, const char *css, int digits, double x, double y,
+                     const char *what) {
+  copse_text_add(text, "<text class=\"%s\" x=\"%.*f\" y=\"%.*f\">", css, digits, x, digits, y);
+  copse_text_add_xml(text, what);
+  copse_text_add(text, "</text>");
+}
+
 static void add_box(struct copse_text *text, const char *css, double x, double y, double width,
                     double height, double round) {
   copse_text_add(text,
@@ -188,11 +193,8 @@ static void add_node(struct copse_text *text, const struct copse_drawing *d, int
   if (d->nodes && d->nodes[v].ring)
     add_box(text, "ring", b->x, b->y, b->width + 8, b->height + 8, pill ? b->height / 2 + 4 : 8);
   add_box(text, "box", b->x, b->y, b->width, b->height, pill ? b->height / 2 : rank ? 6 : 2);
-  copse_text_add(text, "<text class=\"label%s\" x=\"%.1f\" y=\"%.1f\">",
-                 fits_large(d->arrangement->labels[v], b->width) ? " big" : "", b->x,
-                 b->y + (rank ? -1 : 4.5));
-  copse_text_add_xml(text, d->arrangement->labels[v]);
-  copse_text_add(text, "</text>");
+  add_text(text, fits_large(d->arrangement->labels[v], b->width) ? "label big" : "label", 1, b->x,
+           b->y + (rank ? -1 : 4.5), d->arrangement->labels[v]);
   if (rank)
     copse_text_add(text, "<text class=\"rank\" x=\"%.1f\" y=\"%.1f\">rank %d</text>", b->x,
                    b->y + 12, node->rank);
@@ -211,11 +213,9 @@ static void add_hosts(struct copse_text *text, const struct copse_drawing *d) {
 static void add_host_names(struct copse_text *text, const struct copse_drawing *d) {
   for (int g = 0; g < d->arrangement->n_groups; g++) {
     const struct copse_arrangement_group *group = &d->arrangement->groups[g];
-    copse_text_add(text, "<text class=\"hostname\" x=\"%.1f\" y=\"%.1f\">",
-                   group->box.x - group->box.width / 2 + 10,
-                   group->box.y - group->box.height / 2 + 18);
-    copse_text_add_xml(text, group->name);
-    copse_text_add(text, "</text>\n");
+    add_text(text, "hostname", 1, group->box.x - group->box.width / 2 + 10,
+             group->box.y - group->box.height / 2 + 18, group->name);
+    copse_text_add(text, "\n");
   }
 }
 
@@ -239,10 +239,8 @@ static void take_place(struct legend *l, const char *what, double *x, double *y)
 }
 
 static void add_legend_text(struct legend *l, const char *what, double x, double y) {
-  copse_text_add(l->text, "<text class=\"legend\" x=\"%.1f\" y=\"%.1f\">", x + LEGEND_SAMPLE - 6,
-                 y + 4);
-  copse_text_add_xml(l->text, what);
-  copse_text_add(l->text, "</text>\n");
+  add_text(l->text, "legend", 1, x + LEGEND_SAMPLE - 6, y + 4, what);
+  copse_text_add(l->text, "\n");
 }
 
 static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
@@ -295,13 +293,6 @@ static double add_legend(const struct copse_drawing *d, struct copse_text *text,
 
 /* ---- all together -------------------------------------------------------------------------- */
 
-static void add_text(struct copse_text *text, const char *css, double x, double y,
-                     const char *what) {
-  copse_text_add(text, "<text class=\"%s\" x=\"%.0f\" y=\"%.0f\">", css, x, y);
-  copse_text_add_xml(text, what);
-  copse_text_add(text, "</text>\n");
-}
-
 void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *text) {
   const double margin = 24;
   double width = fmax(d->arrangement->width, 640), scale = fmax(1, width / LEGIBLE);
@@ -320,9 +311,10 @@ void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *
                  "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
                  "<g transform=\"scale(%.3f)\">\n",
                  scale);
-  add_text(text, "title", margin, 30, d->title);
-  add_text(text, "subtitle", margin, 50, d->subtitle);
-  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f)\">\n",
+  add_text(text, "title", 0, margin, 30, d->title);
+  copse_text_add(text, "\n");
+  add_text(text, "subtitle", 0, margin, 50, d->subtitle);
+  copse_text_add(text, "\n</g>\n<g transform=\"translate(%.1f,%.1f)\">\n",
                  (width - d->arrangement->width) / 2, scale * HEADER);
   add_hosts(text, d);
   add_links(text, d);
@@ -371,11 +363,10 @@ static int find_bands(const struct copse_topology *t, struct copse_q *values,
 
 /* NULL when memory ran out. */
 static const char *band_text(struct copse_arena *arena, const struct band *band) {
-  char least[COPSE_DRAW_QUANTITY], most[COPSE_DRAW_QUANTITY];
   bool one = copse_q_eq(band->least, band->most);
-  return copse_arena_printf(
-      arena, "%s%s%s \xc3\x97 %d", one ? "" : copse_draw_quantity(band->least, "GB/s", least),
-      one ? "" : " to ", copse_draw_quantity(band->most, "GB/s", most), band->n);
+  return copse_arena_printf(arena, "%s%s%s \xc3\x97 %d",
+                            one ? "" : COPSE_QUANTITY(band->least, "GB/s"), one ? "" : " to ",
+                            COPSE_QUANTITY(band->most, "GB/s"), band->n);
 }
 
 copse_status copse_topology_draw(const struct copse_topology *t,

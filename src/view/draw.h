@@ -72,5 +72,7 @@ copse_status copse_topology_draw(const struct copse_topology *topology,
 /* "625/2 GB/s (312.5)": exact, with the decimal beside where it differs. */
 #define COPSE_DRAW_QUANTITY (COPSE_Q_TEXT + 40)
 const char *copse_draw_quantity(struct copse_q q, const char *unit, char text[COPSE_DRAW_QUANTITY]);
+/* The same for printf; lasts as long as the block it stands in. */
+#define COPSE_QUANTITY(q, unit) copse_draw_quantity((q), (unit), (char[COPSE_DRAW_QUANTITY]){0})
 
 #endif

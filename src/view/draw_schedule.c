@@ -103,16 +103,14 @@ static copse_status level_of(const struct picture *p, struct copse_q seconds, in
 static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
   int counts[COPSE_LINK_LOADS] = {0};
   for (int i = 0; i < p->topology->n_links; i++) {
-    char load[COPSE_DRAW_QUANTITY], time[COPSE_DRAW_QUANTITY];
     struct copse_q seconds;
     int level;
     COPSE_DO(copse_q_div(loads[i], p->topology->links[i].bandwidth, &seconds, p->err));
     COPSE_DO(level_of(p, seconds, &level));
     counts[level]++;
     p->links[i].style = COPSE_LINK_LOAD + level;
-    p->links[i].note =
-        picture_text(p, "load %s, takes %s", copse_draw_quantity(loads[i], "of M", load),
-                     copse_draw_quantity(seconds, "s/GB", time));
+    p->links[i].note = picture_text(p, "load %s, takes %s", COPSE_QUANTITY(loads[i], "of M"),
+                                    COPSE_QUANTITY(seconds, "s/GB"));
   }
   for (int level = COPSE_LINK_LOADS - 1; level >= 0; level--)
     if (counts[level] > 0)
@@ -134,7 +132,6 @@ static copse_status mark_inside(struct picture *p, const int *cut, int n, bool *
 static void glow(struct picture *p, const bool *inside, bool entering) {
   const struct copse_topology *t = p->topology;
   struct copse_q through = COPSE_Q_ZERO;
-  char text[COPSE_DRAW_QUANTITY];
   bool exact = true;
   int n = 0;
   for (int i = 0; i < t->n_links; i++) {
@@ -149,7 +146,7 @@ static void glow(struct picture *p, const bool *inside, bool entering) {
                        p->schedule->collective == COPSE_ALLREDUCE
                            ? entering ? " of the reduction" : " of the broadcast"
                            : "",
-                       exact ? copse_draw_quantity(through, "GB/s", text) : "", n));
+                       exact ? COPSE_QUANTITY(through, "GB/s") : "", n));
 }
 
 static copse_status mark_cut(struct picture *p) {
@@ -192,13 +189,11 @@ static void mark_lengths(struct picture *p) {
 
 static void describe_load(struct picture *p) {
   const struct copse_schedule *s = p->schedule;
-  char time[COPSE_DRAW_QUANTITY], bound[COPSE_DRAW_QUANTITY], rate[COPSE_RATE_TEXT];
   p->title = picture_text(p, "%s of %s: load of the links", copse_collective_name(s->collective),
                           p->topology->name);
   p->subtitle = picture_text(
-      p, "%s, %s; bound %s: %s", copse_draw_quantity(s->time_per_GB, "s/GB", time),
-      copse_rate_text(s->time_per_GB, 6, rate),
-      copse_draw_quantity(s->bound.time_per_GB, "s/GB", bound),
+      p, "%s, %s; bound %s: %s", COPSE_QUANTITY(s->time_per_GB, "s/GB"),
+      COPSE_RATE(s->time_per_GB, 6), COPSE_QUANTITY(s->bound.time_per_GB, "s/GB"),
       copse_q_eq(s->time_per_GB, s->bound.time_per_GB)
           ? s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal"
             : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"
@@ -318,7 +313,6 @@ static copse_status mark_hop(struct picture *p, const struct copse_schedule_hop 
 
 static void describe_part(struct picture *p, int part) {
   const struct copse_schedule *s = p->schedule;
-  char weight[COPSE_DRAW_QUANTITY];
   const char *collective = copse_collective_name(s->collective);
   if (s->collective == COPSE_ALLTOALL) {
     p->title = picture_text(p, "%s of %s: what rank %d sends", collective, p->topology->name, part);
@@ -333,7 +327,7 @@ static void describe_part(struct picture *p, int part) {
                    tree->phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast", part, s->n_trees);
   p->subtitle =
       picture_text(p, "%s rank %d, carries %s", tree->phase == COPSE_PHASE_REDUCE ? "to" : "from",
-                   tree->root, copse_draw_quantity(tree->weight, "of M", weight));
+                   tree->root, COPSE_QUANTITY(tree->weight, "of M"));
 }
 
 static copse_status start_part(struct picture *p, int part) {
@@ -348,6 +342,30 @@ static copse_status start_part(struct picture *p, int part) {
 
 static const char *last_colour(int i) { return i + 1 == COPSE_LINK_HOPS ? " and later" : ""; }
 
+/* The legend of one part counts its hops. */
+static void explain_steps(struct picture *p) {
+  for (int i = 0; i < COPSE_LINK_HOPS && p->counts[i] > 0; i++)
+    explain(p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
+            picture_text(p, "step %d%s \xc3\x97 %d", i + 1, last_colour(i), p->counts[i]));
+}
+
+/* That of all parts has the steps of the longest. */
+static copse_status explain_all(struct picture *p) {
+  int last = 0;
+  for (int part = 0; part < copse_schedule_parts(p->schedule); part++) {
+    COPSE_DO(copse_schedule_hops_find(p->schedule, part, &p->hops, p->err));
+    for (size_t i = 0; i < p->hops.n; i++)
+      if (p->hops.list[i].step > last) last = p->hops.list[i].step;
+  }
+  p->title = picture_text(p, "%s of %s, step by step",
+                          copse_collective_name(p->schedule->collective), p->topology->name);
+  p->subtitle = "a colour is a step from rank to rank; dark blue: the root";
+  for (int i = 0; i < COPSE_LINK_HOPS && i < last; i++)
+    explain(p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
+            picture_text(p, "step %d%s", i + 1, last_colour(i)));
+  return COPSE_OK;
+}
+
 copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
                                       const struct copse_arrangement *arrangement, int part,
@@ -355,36 +373,12 @@ copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       struct copse_err *err) {
   struct picture p = {.schedule = schedule, .topology = topology, .err = err};
   copse_status status;
-  COPSE_TRY(start_part(&p, part));
-  for (int i = 0; i < COPSE_LINK_HOPS && p.counts[i] > 0; i++)
-    explain(&p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
-            picture_text(&p, "step %d%s \xc3\x97 %d", i + 1, last_colour(i), p.counts[i]));
+  COPSE_TRY(start_part(&p, part < 0 ? 0 : part));
+  if (part < 0)
+    COPSE_TRY(explain_all(&p));
+  else
+    explain_steps(&p);
   status = finish_picture(&p, arrangement, inlined, text);
-out:
-  free_picture(&p);
-  return status;
-}
-
-copse_status copse_schedule_draw_stepper(const struct copse_schedule *schedule,
-                                         const struct copse_topology *topology,
-                                         const struct copse_arrangement *arrangement,
-                                         struct copse_text *text, struct copse_err *err) {
-  struct picture p = {.schedule = schedule, .topology = topology, .err = err};
-  copse_status status;
-  int last = 0;
-  COPSE_TRY(start_part(&p, 0));
-  for (int part = 0; part < copse_schedule_parts(schedule); part++) {
-    COPSE_TRY(copse_schedule_hops_find(schedule, part, &p.hops, err));
-    for (size_t i = 0; i < p.hops.n; i++)
-      if (p.hops.list[i].step > last) last = p.hops.list[i].step;
-  }
-  p.title = picture_text(&p, "%s of %s, step by step", copse_collective_name(schedule->collective),
-                         topology->name);
-  p.subtitle = "a colour is a step from rank to rank; dark blue: the root";
-  for (int i = 0; i < COPSE_LINK_HOPS && i < last; i++)
-    explain(&p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
-            picture_text(&p, "step %d%s", i + 1, last_colour(i)));
-  status = finish_picture(&p, arrangement, true, text);
 out:
   free_picture(&p);
   return status;

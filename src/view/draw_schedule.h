@@ -49,19 +49,12 @@ copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
                                       const struct copse_arrangement *arrangement, bool inlined,
                                       struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
 
-/* A part's hops by colour. COPSE_INVALID where there is no such part. */
+/* A part's hops by colour. COPSE_INVALID where there is no such part. Part -1: part 0 as the first
+ * of many that a page's script will show; title and legend are for all of them. */
 copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
                                       const struct copse_arrangement *arrangement, int part,
                                       bool inlined, struct copse_text *text,
                                       struct copse_err *err) COPSE_CHECKED;
-
-/* The same of part 0 as the first of many that a page's script will show: title and legend are
- * for all of them. */
-copse_status copse_schedule_draw_stepper(const struct copse_schedule *schedule,
-                                         const struct copse_topology *topology,
-                                         const struct copse_arrangement *arrangement,
-                                         struct copse_text *text,
-                                         struct copse_err *err) COPSE_CHECKED;
 
 #endif

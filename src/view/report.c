@@ -38,7 +38,6 @@ static void add_string(struct copse_text *text, const char *s) {
 static void add_part(const struct copse_report *r, int part, const struct copse_schedule_hops *hops,
                      struct copse_text *text) {
   const struct copse_schedule *s = r->schedule;
-  char weight[COPSE_DRAW_QUANTITY];
   if (s->collective == COPSE_ALLTOALL) {
     copse_text_add(text, "{\"name\":\"all that rank %d sends\",\"root\":%d", part, part);
   } else {
@@ -46,7 +45,7 @@ static void add_part(const struct copse_report *r, int part, const struct copse_
     bool reduce = tree->phase == COPSE_PHASE_REDUCE;
     copse_text_add(text, "{\"name\":\"tree %d: %s %s rank %d, %s\",\"root\":%d", part,
                    reduce ? "reduce" : "broadcast", reduce ? "to" : "from", tree->root,
-                   copse_draw_quantity(tree->weight, "of M", weight), tree->root);
+                   COPSE_QUANTITY(tree->weight, "of M"), tree->root);
   }
   copse_text_add(text, ",\"hops\":[");
   for (size_t h = 0; h < hops->n; h++) {
@@ -426,7 +425,7 @@ static copse_status add_steps(struct copse_text *text, const struct copse_report
                  "<button type=\"button\" id=\"play\">play</button></div>\n"
                  "<div id=\"stepper\">");
   begin_picture(text);
-  status = copse_schedule_draw_stepper(r->schedule, r->topology, r->arrangement, text, err);
+  status = copse_schedule_draw_part(r->schedule, r->topology, r->arrangement, -1, true, text, err);
   copse_text_add(text,
                  "</div></div>\n<noscript><p>Only the first is shown: stepping needs "
                  "JavaScript.</p></noscript>\n<details><summary>its hops</summary><table "

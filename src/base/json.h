@@ -62,6 +62,9 @@ copse_status copse_json_get_array(const struct copse_json *json, const cJSON *ob
 copse_status copse_json_get_bool_or(const struct copse_json *json, const cJSON *object,
                                     const char *key, bool fallback, bool *out,
                                     struct copse_err *err) COPSE_CHECKED;
+/* The member "format" must be this one. */
+copse_status copse_json_expect_format(const struct copse_json *json, const char *format,
+                                      struct copse_err *err) COPSE_CHECKED;
 /* An integer in [min, max]. */
 copse_status copse_json_get_int(const struct copse_json *json, const cJSON *object, const char *key,
                                 int64_t min, int64_t max, int64_t *out,

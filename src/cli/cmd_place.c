@@ -75,7 +75,9 @@ static copse_status place(const struct options *o, struct copse_cli_work *w,
   struct copse_place_options options = o->place;
   w->progress = copse_cli_progress_start(&w->bar, o->progress);
   options.progress = &w->progress;
-  COPSE_DO(copse_trace_load(o->trace, w->topology->n_ranks, o->experts, trace, &w->err));
+  COPSE_DO(copse_file_read(o->trace, &w->data, &w->size, &w->err));
+  COPSE_DO(copse_trace_parse(copse_file_label(o->trace), w->data, w->size, w->topology->n_ranks,
+                             o->experts, trace, &w->err));
   COPSE_DO(copse_place_experts(w->topology, trace, &options, report, &w->err));
   copse_cli_progress_end(&w->bar);
   if (o->output) {

@@ -7,7 +7,6 @@
 #include "cli/options.h"
 #include "view/report.h"
 #include "cli/solve_args.h"
-#include "schedule/demand.h"
 
 struct options {
   struct copse_cli_solve what;

@@ -25,16 +25,11 @@
 
 #define MAX_DEGREES 64
 
-struct spec {
+struct overlap {
   int64_t tokens, token_bytes;
   const char *compute;
-  int degrees[MAX_DEGREES], n_degrees;
+  int degrees[MAX_DEGREES];
   bool degrees_given;
-  enum copse_overlap_network network;
-};
-
-struct overlap {
-  struct spec spec;
   struct copse_overlap_problem problem;
   struct copse_sim_dag dispatch, combine;
   struct copse_compute_point *points;
@@ -57,21 +52,22 @@ static bool parse_affine(const char *text, struct copse_compute *out) {
   return true;
 }
 
-static bool parse_degrees(char *text, struct spec *s) {
+static bool parse_degrees(char *text, struct overlap *s) {
   char *rest = NULL;
-  s->n_degrees = 0;
+  s->problem.n_degrees = 0;
   s->degrees_given = true;
   for (char *d = strtok_r(text, ":", &rest); d; d = strtok_r(NULL, ":", &rest)) {
     int64_t v;
-    if (s->n_degrees == MAX_DEGREES || !copse_cli_parse_int(d, 1, COPSE_OVERLAP_MAX_DEGREE, &v))
+    if (s->problem.n_degrees == MAX_DEGREES ||
+        !copse_cli_parse_int(d, 1, COPSE_OVERLAP_MAX_DEGREE, &v))
       return false;
-    s->degrees[s->n_degrees++] = (int)v;
+    s->degrees[s->problem.n_degrees++] = (int)v;
   }
-  return s->n_degrees > 0;
+  return s->problem.n_degrees > 0;
 }
 
 /* One key=value. What is wrong with it, or NULL. */
-static const char *parse_pair(char *pair, struct spec *s) {
+static const char *parse_pair(char *pair, struct overlap *s) {
   char *value = strchr(pair, '=');
   if (!value) return "--overlap takes key=value pairs, such as tokens=4096,compute=20:0.05";
   *value++ = '\0';
@@ -92,17 +88,16 @@ static const char *parse_pair(char *pair, struct spec *s) {
     return *value ? NULL : "--overlap: compute must be ALPHA:BETA or a file";
   }
   if (strcmp(pair, "network") == 0) {
-    s->network = strcmp(value, "shared") == 0 ? COPSE_OVERLAP_SHARED : COPSE_OVERLAP_ONE;
-    return s->network == COPSE_OVERLAP_SHARED || strcmp(value, "one") == 0
+    s->problem.network = strcmp(value, "shared") == 0 ? COPSE_OVERLAP_SHARED : COPSE_OVERLAP_ONE;
+    return s->problem.network == COPSE_OVERLAP_SHARED || strcmp(value, "one") == 0
                ? NULL
                : "--overlap: network must be one or shared";
   }
   return "--overlap knows tokens, token-bytes, compute, degrees and network";
 }
 
-static const char *parse_spec(char *text, struct spec *s) {
+static const char *parse_spec(char *text, struct overlap *s) {
   char *rest = NULL;
-  *s = (struct spec){.token_bytes = 8192, .degrees = {1, 2, 4, 8, 16}, .n_degrees = 5};
   for (char *pair = strtok_r(text, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
     const char *wrong = parse_pair(pair, s);
     if (wrong) return wrong;
@@ -110,8 +105,9 @@ static const char *parse_spec(char *text, struct spec *s) {
   if (s->tokens == 0) return "--overlap: say how many tokens a rank sends, tokens=N";
   if (!s->compute) return "--overlap: say how long experts compute, compute=ALPHA:BETA or a file";
   if (!s->degrees_given) /* of our own choice leave out what can't be */
-    while (s->n_degrees > 1 && s->degrees[s->n_degrees - 1] > s->tokens) s->n_degrees--;
-  for (int i = 0; i < s->n_degrees; i++)
+    while (s->problem.n_degrees > 1 && s->degrees[s->problem.n_degrees - 1] > s->tokens)
+      s->problem.n_degrees--;
+  for (int i = 0; i < s->problem.n_degrees; i++)
     if (s->degrees[i] > s->tokens) return "--overlap: a degree is larger than the tokens";
   return NULL;
 }
@@ -124,13 +120,12 @@ static double total_undivided(const struct overlap *it) {
 }
 
 static void print_overlap(const struct overlap *it, const struct copse_topology *t) {
-  const struct spec *s = &it->spec;
   double alone = total_undivided(it);
   printf("# copse simulate --overlap: %d ranks, topology %s; a model, not a measurement\n",
          t->n_ranks, t->name);
   printf("# %lld tokens of %lld bytes from each rank, %.10g at the busiest expert's; network: %s\n",
-         (long long)s->tokens, (long long)s->token_bytes, it->problem.tokens,
-         s->network == COPSE_OVERLAP_ONE ? "one all-to-all at a time" : "shared");
+         (long long)it->tokens, (long long)it->token_bytes, it->problem.tokens,
+         it->problem.network == COPSE_OVERLAP_ONE ? "one all-to-all at a time" : "shared");
   printf("#\n# %6s  %12s  %12s  %12s  %12s  %8s\n", "degree", "dispatch", "compute", "combine",
          "total", "gain");
   printf("# %6s  %12s  %12s  %12s  %12s  %8s\n", "", "(us)", "(us)", "(us)", "(us)", "");
@@ -150,9 +145,8 @@ static void print_overlap_json(const struct overlap *it, const struct copse_topo
   printf(
       "{\"topology\": %s, \"nranks\": %d, \"tokens\": %lld, \"token_bytes\": %lld, \"network\": "
       "\"%s\", \"best_degree\": %d, \"rows\": [",
-      copse_cli_quoted(t->name), t->n_ranks, (long long)it->spec.tokens,
-      (long long)it->spec.token_bytes, it->spec.network == COPSE_OVERLAP_ONE ? "one" : "shared",
-      it->rows[it->best].degree);
+      copse_cli_quoted(t->name), t->n_ranks, (long long)it->tokens, (long long)it->token_bytes,
+      it->problem.network == COPSE_OVERLAP_ONE ? "one" : "shared", it->rows[it->best].degree);
   for (int i = 0; i < it->problem.n_degrees; i++) {
     const struct copse_overlap_row *r = &it->rows[i];
     const char *const keys[] = {"dispatch_us", "compute_us", "combine_us", "total_us", "gain"};
@@ -170,9 +164,9 @@ static copse_status load_compute(struct overlap *it, struct copse_err *err) {
   char *data = NULL;
   size_t size;
   copse_status status = COPSE_OK;
-  if (parse_affine(it->spec.compute, &it->problem.compute)) return COPSE_OK;
-  COPSE_TRY(copse_file_read(it->spec.compute, &data, &size, err));
-  status = copse_compute_parse(copse_file_label(it->spec.compute), data, size, &it->problem.compute,
+  if (parse_affine(it->compute, &it->problem.compute)) return COPSE_OK;
+  COPSE_TRY(copse_file_read(it->compute, &data, &size, err));
+  status = copse_compute_parse(copse_file_label(it->compute), data, size, &it->problem.compute,
                                &it->points, err);
 out:
   free(data);
@@ -192,11 +186,9 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
   it->problem.topology = topology;
   it->problem.dispatch = &it->dispatch;
   it->problem.combine = schedule->demand ? &it->combine : NULL;
-  it->problem.bytes = (double)it->spec.tokens * (double)it->spec.token_bytes;
-  it->problem.tokens = (double)it->spec.tokens * share;
-  it->problem.network = it->spec.network;
-  it->problem.degrees = it->spec.degrees;
-  it->problem.n_degrees = it->spec.n_degrees;
+  it->problem.bytes = (double)it->tokens * (double)it->token_bytes;
+  it->problem.tokens = (double)it->tokens * share;
+  it->problem.degrees = it->degrees;
   return copse_overlap_choose(&it->problem, it->rows, &it->best, err);
 }
 
@@ -207,10 +199,11 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
  */
 static copse_status simulate_overlap(const char *spec, struct copse_cli_work *w,
                                      const struct copse_sim_options *sim, bool json) {
-  struct overlap it = {.problem = {.sim = sim}};
+  struct overlap it = {
+      .token_bytes = 8192, .degrees = {1, 2, 4, 8, 16}, .problem = {.sim = sim, .n_degrees = 5}};
   char *text = copse_arena_strdup(&w->arena, spec);
   if (!text) return copse_fail_nomem(&w->err);
-  const char *wrong = parse_spec(text, &it.spec);
+  const char *wrong = parse_spec(text, &it);
   if (wrong)
     return copse_fail(&w->err, COPSE_INVALID, "simulate: %s (see 'copse simulate --help')", wrong);
   copse_status status = choose_degree(&it, w->schedule, w->topology, &w->err);
@@ -270,7 +263,11 @@ static copse_status note_other_topology(const struct job *job, const char *made_
 
 /* ---- the table ------------------------------------------------------------------------- */
 
-static void print_cell(const char *what) { printf("  %18s", what); }
+/* Above each column that exists its name, or `what`. */
+static void print_cells(const struct copse_cli_work *w, const char *what) {
+  for (int i = 0; i < w->n_columns; i++)
+    if (copse_prediction_exists(&w->columns[i])) printf("  %18s", what ? what : w->columns[i].name);
+}
 
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
@@ -292,14 +289,11 @@ static void print_head(const struct job *job) {
       printf("# %-10s not applicable: %s\n", c->name, c->why.text);
   }
   printf("#\n# %12s", "size");
-  for (int i = 0; i < job->work->n_columns; i++)
-    if (copse_prediction_exists(&job->work->columns[i])) print_cell(job->work->columns[i].name);
+  print_cells(job->work, NULL);
   printf("  %7.7s to\n# %12s", job->work->columns[0].name, "");
-  for (int i = 0; i < job->work->n_columns; i++)
-    if (copse_prediction_exists(&job->work->columns[i])) print_cell("time      algbw");
+  print_cells(job->work, "time      algbw");
   printf("  %10s\n# %12s", "the best", "(B)");
-  for (int i = 0; i < job->work->n_columns; i++)
-    if (copse_prediction_exists(&job->work->columns[i])) print_cell("(us)     (GB/s)");
+  print_cells(job->work, "(us)     (GB/s)");
   printf("  %10s\n", "other");
 }
 

@@ -13,7 +13,6 @@
 #include "cli/solve_many.h"
 #include "predict/candidates.h"
 #include "predict/baseline.h"
-#include "schedule/demand.h"
 #include "view/draw_schedule.h"
 
 /* ---- --objective: the schedule that is fastest at one message size ------------------------- */

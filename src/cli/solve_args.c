@@ -93,6 +93,16 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
   return COPSE_CLI_CHECK(command, rules);
 }
 
+copse_status copse_cli_load_demand(const struct copse_cli_solve *a,
+                                   struct copse_solve_options *options, struct copse_cli_work *w) {
+  if (!a->demand) return COPSE_OK;
+  COPSE_DO(copse_file_read(a->demand, &w->data, &w->size, &w->err));
+  COPSE_DO(copse_demand_parse(copse_file_label(a->demand), w->data, w->size, w->topology->n_ranks,
+                              &w->demand, &w->err));
+  options->demand = w->demand;
+  return COPSE_OK;
+}
+
 copse_status copse_cli_begin_solve(struct copse_cli_solve *a, bool progress,
                                    struct copse_cli_work *w) {
   struct copse_solve_options *solve = &a->solve;
@@ -101,9 +111,7 @@ copse_status copse_cli_begin_solve(struct copse_cli_solve *a, bool progress,
   solve->progress = &w->progress;
   solve->notes = &copse_cli_notes;
   COPSE_DO(copse_cli_load_topology(&a->topology, &w->topology, &w->whole, &w->err));
-  if (a->demand) COPSE_DO(copse_demand_load(a->demand, w->topology->n_ranks, &w->demand, &w->err));
-  solve->demand = w->demand;
-  return COPSE_OK;
+  return copse_cli_load_demand(a, solve, w);
 }
 
 /* ---- solving -------------------------------------------------------------------------------- */

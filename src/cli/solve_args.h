@@ -31,6 +31,11 @@ extern const struct copse_option copse_cli_solve_options[];
 int copse_cli_solve_check(struct copse_cli_solve *args, const char *command, int n_left,
                           char *const *left);
 
+/* The file of --demand, if there is one, to work->demand and the options of solving. */
+copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
+                                   struct copse_solve_options *options,
+                                   struct copse_cli_work *work) COPSE_CHECKED;
+
 /* Starts progress and reads topology and demand into `work`: w->whole is the topology before
  * faults, if there are any. */
 copse_status copse_cli_begin_solve(struct copse_cli_solve *args, bool progress,

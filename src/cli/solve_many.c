@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "schedule/adapt.h"
-#include "schedule/demand.h"
 #include "schedule/solve/groups.h"
 #include "topology/symmetry/symmetry.h"
 #include "verify/groups.h"
@@ -406,10 +405,7 @@ static copse_status load_failures(struct job *j) {
   COPSE_DO(copse_cli_load_whole(topology, &j->work->whole, j->err));
   COPSE_DO(copse_cli_change_topology(topology, j->work->whole, topology->faults, topology->n_faults,
                                      &j->work->topology, j->err));
-  if (j->args->demand)
-    COPSE_DO(
-        copse_demand_load(j->args->demand, j->work->topology->n_ranks, &j->work->demand, j->err));
-  j->options.demand = j->work->demand;
+  COPSE_DO(copse_cli_load_demand(j->args, &j->options, j->work));
   size_t n = (size_t)j->work->topology->n_nodes;
   COPSE_DO(copse_arena_array(&j->work->arena, n, sizeof *j->outcomes, &j->outcomes, j->err));
   COPSE_DO(copse_arena_array(&j->work->arena, n, sizeof *j->ids, &j->ids, j->err));

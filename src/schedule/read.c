@@ -608,14 +608,11 @@ static copse_status read_document(struct reader *r) {
       "flows",  "demand",     "forward",  "rotation", "others",      NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
-  const char *format;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
   bool flows = name && copse_json_is_string(name) && strcmp(name->valuestring, "alltoall") == 0;
   COPSE_DO(copse_json_expect_object(&r->json, root, NULL, "a schedule",
                                     flows ? flow_keys : tree_keys, r->err));
-  COPSE_DO(copse_json_get_string(&r->json, root, "format", &format, r->err));
-  if (strcmp(format, "copse-schedule/1") != 0)
-    return refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
+  COPSE_DO(copse_json_expect_format(&r->json, "copse-schedule/1", r->err));
   COPSE_DO(read_collective(r));
   COPSE_DO(read_ranks(r));
   COPSE_DO(read_others(r));

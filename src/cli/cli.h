@@ -67,7 +67,6 @@ extern const char *const copse_cli_collectives[]; /* their names, for completion
 
 /* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */
 extern const struct copse_notes copse_cli_notes;
-void copse_cli_print_notes(void);
 
 /* Progress on standard error: on a terminal, or when the user asks for it. */
 struct copse_cli_progress {
@@ -112,7 +111,5 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) CO
 /* Whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;
-/* Removes the file again, if it is there. */
-void copse_cli_remove_in(const char *folder, const char *name);
 
 #endif

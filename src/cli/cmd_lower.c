@@ -29,29 +29,16 @@ static uint32_t most_workers(const struct copse_plan *plan) {
   return most;
 }
 
-/* What has been made, as --json has it; the rest of the object follows. */
-static void begin_json(struct copse_text *said, const char *format, copse_collective collective,
-                       const char *topology, int n_ranks) {
-  copse_text_add(said,
-                 "{\"format\": \"%s\", \"collective\": \"%s\", \"topology\": %s, \"nranks\": %d",
-                 format, copse_collective_name(collective), copse_cli_quoted(topology), n_ranks);
-}
-
-static void say_plan(const struct options *o, const struct copse_plan *plan,
-                     struct copse_cli_work *w) {
-  const struct copse_plan_header *h = &plan->header;
-  copse_collective collective = (copse_collective)h->collective;
-  if (!o->json) {
+/* What has been made; the rest of the line, or of the JSON object, follows. */
+static void begin_said(const struct options *o, struct copse_cli_work *w) {
+  const struct copse_schedule *s = w->schedule;
+  const char *collective = copse_collective_name(s->collective);
+  if (o->json)
     copse_text_add(&w->text,
-                   "%s of %s: %u ranks, %u workers each, %u operations, %u channels, %zu bytes\n",
-                   copse_collective_name(collective), plan->name, h->n_ranks, most_workers(plan),
-                   h->n_ops, h->n_channels, w->made_size);
-    return;
-  }
-  begin_json(&w->text, "plan", collective, plan->name, (int)h->n_ranks);
-  copse_text_add(&w->text,
-                 ", \"workers\": %u, \"operations\": %u, \"channels\": %u, \"bytes\": %zu}\n",
-                 most_workers(plan), h->n_ops, h->n_channels, w->made_size);
+                   "{\"format\": \"%s\", \"collective\": \"%s\", \"topology\": %s, \"nranks\": %d",
+                   o->to, collective, copse_cli_quoted(s->topology_name), s->n_ranks);
+  else
+    copse_text_add(&w->text, "%s of %s: %d ranks", collective, s->topology_name, s->n_ranks);
 }
 
 static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
@@ -64,30 +51,31 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
     COPSE_DO(copse_plan_to_text(w->plan, &w->made, &w->made_size, &w->err));
   else
     COPSE_DO(copse_plan_encode(w->plan, &w->made, &w->made_size, &w->err));
-  say_plan(o, w->plan, w);
+  const struct copse_plan_header *h = &w->plan->header;
+  copse_text_add(&w->text,
+                 o->json
+                     ? ", \"workers\": %u, \"operations\": %u, \"channels\": %u, \"bytes\": %zu}\n"
+                     : ", %u workers each, %u operations, %u channels, %zu bytes\n",
+                 most_workers(w->plan), h->n_ops, h->n_channels, w->made_size);
   return COPSE_OK;
 }
 
 static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) {
-  const struct copse_schedule *schedule = w->schedule;
   struct copse_msccl_options options = o->msccl;
   struct copse_msccl_summary sum;
   options.max_blocks = o->lower.max_workers;
   options.instances = o->lower.instances;
-  COPSE_DO(copse_lower_msccl(schedule, &options, &w->made, &w->made_size, &sum, &w->err));
+  COPSE_DO(copse_lower_msccl(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err));
   if (o->json) {
-    begin_json(&w->text, "msccl", schedule->collective, schedule->topology_name, schedule->n_ranks);
     copse_text_add(&w->text,
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
                    "\"elements_multiple\": %d, \"bytes\": %zu}\n",
                    sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, w->made_size);
   } else {
     copse_text_add(&w->text,
-                   "%s of %s: %d ranks, up to %d thread blocks each, %d channels, %d chunks "
+                   ", up to %d thread blocks each, %d channels, %d chunks "
                    "(%d of scratch), %zu bytes\n",
-                   copse_collective_name(schedule->collective), schedule->topology_name,
-                   schedule->n_ranks, sum.blocks, sum.channels, sum.chunks, sum.scratch,
-                   w->made_size);
+                   sum.blocks, sum.channels, sum.chunks, sum.scratch, w->made_size);
   }
   if (sum.multiple & (sum.multiple - 1))
     copse_note(&copse_cli_notes,
@@ -99,7 +87,6 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
 }
 
 static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w) {
-  const struct copse_schedule *schedule = w->schedule;
   struct copse_mscclpp_options options = {
       .out_of_place = o->msccl.layout == COPSE_MSCCL_OUT_OF_PLACE,
       .max_blocks = o->lower.max_workers,
@@ -110,10 +97,8 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
       .min_bytes = o->msccl.min_bytes,
       .max_bytes = o->msccl.max_bytes};
   struct copse_mscclpp_summary sum;
-  COPSE_DO(copse_lower_mscclpp(schedule, &options, &w->made, &w->made_size, &sum, &w->err));
+  COPSE_DO(copse_lower_mscclpp(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err));
   if (o->json) {
-    begin_json(&w->text, "mscclpp", schedule->collective, schedule->topology_name,
-               schedule->n_ranks);
     copse_text_add(&w->text,
                    ", \"hosts\": %d, \"thread_blocks\": %d, \"operations\": %d, \"chunks\": %d, "
                    "\"scratch\": %d, \"bytes_multiple\": %lld, \"bytes\": %zu}\n",
@@ -122,11 +107,10 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
     return COPSE_OK;
   }
   copse_text_add(&w->text,
-                 "%s of %s: %d ranks on %d host%s, %d thread blocks each, at most %d operations, "
+                 " on %d host%s, %d thread blocks each, at most %d operations, "
                  "%d chunks (%d of scratch), %zu bytes\n",
-                 copse_collective_name(schedule->collective), schedule->topology_name,
-                 schedule->n_ranks, sum.hosts, sum.hosts == 1 ? "" : "s", sum.blocks, sum.ops,
-                 sum.chunks, sum.scratch, w->made_size);
+                 sum.hosts, sum.hosts == 1 ? "" : "s", sum.blocks, sum.ops, sum.chunks, sum.scratch,
+                 w->made_size);
   copse_note(&copse_cli_notes,
              "the executor takes this plan only for messages that are multiples of %lld bytes",
              (long long)sum.multiple);
@@ -141,6 +125,7 @@ static copse_status lower(void *options, struct copse_cli_work *w) {
   /* a compact schedule is written out, as long as the plan stays of a size to run */
   if (s->n_trees > 0 || copse_schedule_images(s) * s->n_flows <= 1 << 18)
     COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+  begin_said(o, w);
   if (strcmp(o->to, "msccl") == 0)
     COPSE_DO(to_msccl(o, w));
   else if (strcmp(o->to, "mscclpp") == 0)

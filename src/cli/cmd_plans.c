@@ -60,7 +60,8 @@ static copse_status write_file(struct job *j, const char *name, const void *data
 static void remove_written(struct job *j) {
   for (char *name = j->written.data, *end; name && (end = strchr(name, '\n')); name = end + 1) {
     *end = '\0';
-    copse_cli_remove_in(j->o->output, name);
+    const char *path = copse_arena_printf(&j->work->arena, "%s/%s", j->o->output, name);
+    if (path) remove(path);
   }
 }
 

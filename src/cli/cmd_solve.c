@@ -198,46 +198,8 @@ out:
 
 #define N_SIZES 4 /* 64 KiB, 1 MiB, 64 MiB, 1 GiB */
 
-struct prediction {
-  int n; /* 0: nothing was asked for */
-  const struct copse_prediction *columns;
-  double us[COPSE_MAX_PREDICTIONS][N_SIZES];
-};
-
 static const uint64_t sizes[N_SIZES] = {65536, 1048576, 67108864, 1073741824};
 static const char *const size_names[N_SIZES] = {"64 KiB", "1 MiB", "64 MiB", "1 GiB"};
-
-static void print_prediction(const struct prediction *prediction) {
-  if (prediction->n == 0) return;
-  printf("predicted us");
-  for (int c = 0; c < prediction->n; c++)
-    if (copse_prediction_exists(&prediction->columns[c]))
-      printf("%14s", prediction->columns[c].name);
-  printf("\n");
-  for (int i = 0; i < N_SIZES; i++) {
-    printf("%12s", size_names[i]);
-    for (int c = 0; c < prediction->n; c++)
-      if (copse_prediction_exists(&prediction->columns[c]))
-        printf("%14.*f", prediction->us[c][i] < 1e5 ? 2 : 0, prediction->us[c][i]);
-    printf("\n");
-  }
-}
-
-static void print_prediction_json(const struct prediction *prediction) {
-  bool first = true;
-  if (prediction->n == 0) return;
-  printf(",\n \"predicted_us\": {");
-  for (int c = 0; c < prediction->n; c++) {
-    if (!copse_prediction_exists(&prediction->columns[c])) continue;
-    printf("%s\n  \"%s\": {", first ? "" : ",", prediction->columns[c].name);
-    first = false;
-    for (int i = 0; i < N_SIZES; i++)
-      printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : "", sizes[i],
-             COPSE_CLI_NUMBER(prediction->us[c][i]));
-    printf("}");
-  }
-  printf("}");
-}
 
 /* ---- the report ----------------------------------------------------------------------------- */
 
@@ -250,11 +212,43 @@ struct report {
   const struct copse_topology *topology;
   const struct copse_schedule *schedule; /* as it is written: a compact one is not expanded */
   struct healthy healthy;
-  struct prediction prediction;
+  const struct copse_prediction *columns; /* [n_columns] of --predict */
+  int n_columns;
+  double us[COPSE_MAX_PREDICTIONS][N_SIZES];
   const struct objective *objective;
   bool bound_only;
   struct seconds seconds;
 };
+
+static void print_prediction(const struct report *r) {
+  if (r->n_columns == 0) return;
+  printf("predicted us");
+  for (int c = 0; c < r->n_columns; c++)
+    if (copse_prediction_exists(&r->columns[c])) printf("%14s", r->columns[c].name);
+  printf("\n");
+  for (int i = 0; i < N_SIZES; i++) {
+    printf("%12s", size_names[i]);
+    for (int c = 0; c < r->n_columns; c++)
+      if (copse_prediction_exists(&r->columns[c]))
+        printf("%14.*f", r->us[c][i] < 1e5 ? 2 : 0, r->us[c][i]);
+    printf("\n");
+  }
+}
+
+static void print_prediction_json(const struct report *r) {
+  bool first = true;
+  if (r->n_columns == 0) return;
+  printf(",\n \"predicted_us\": {");
+  for (int c = 0; c < r->n_columns; c++) {
+    if (!copse_prediction_exists(&r->columns[c])) continue;
+    printf("%s\n  \"%s\": {", first ? "" : ",", r->columns[c].name);
+    first = false;
+    for (int i = 0; i < N_SIZES; i++)
+      printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : "", sizes[i], COPSE_CLI_NUMBER(r->us[c][i]));
+    printf("}");
+  }
+  printf("}");
+}
 
 static void print_cut_json(const char *key, const struct copse_schedule *s, const int *cut, int n) {
   printf("\"%s\": [", key);
@@ -296,7 +290,7 @@ static void print_json(const struct report *r) {
   }
   print_healthy_json(&r->healthy);
   print_objective_json(r->objective);
-  print_prediction_json(&r->prediction);
+  print_prediction_json(r);
   printf(
       ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
       "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
@@ -427,7 +421,7 @@ static void print_text(const struct report *r) {
       print_trees(r);
   }
   print_objective(r->objective);
-  print_prediction(&r->prediction);
+  print_prediction(r);
 }
 
 /* ---- one schedule --------------------------------------------------------------------------- */
@@ -520,10 +514,10 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
     COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
     COPSE_DO(copse_predict(w->schedule, w->topology, true, w->columns, &w->n_columns, &w->err));
     COPSE_DO(copse_cli_predict(w->topology, w->columns, w->n_columns, NULL, NULL, sizes, N_SIZES,
-                               report.prediction.us[0], &w->err));
+                               report.us[0], &w->err));
   }
-  report.prediction.columns = w->columns;
-  report.prediction.n = w->n_columns;
+  report.columns = w->columns;
+  report.n_columns = w->n_columns;
   if (o->draw) COPSE_DO(draw(o, w));
   if (o->json)
     print_json(&report);

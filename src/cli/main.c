@@ -139,7 +139,7 @@ static void keep_note(void *ctx, const char *text) {
 
 const struct copse_notes copse_cli_notes = {keep_note, NULL};
 
-void copse_cli_print_notes(void) {
+static void print_notes(void) {
   for (int i = 0; i < n_notes && i < MAX_NOTES; i++) {
     if (notes[i]) fprintf(stderr, "copse: note: %s\n", notes[i]);
     free(notes[i]);
@@ -218,13 +218,6 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) {
   int why = errno;
   if (why == EEXIST && stat(folder, &about) == 0 && S_ISDIR(about.st_mode)) return COPSE_OK;
   return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be made a folder: %s", strerror(why));
-}
-
-void copse_cli_remove_in(const char *folder, const char *name) {
-  struct copse_text path = {0};
-  copse_text_add(&path, "%s/%s", folder, name);
-  if (!path.failed) remove(path.data);
-  copse_text_free(&path);
 }
 
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
@@ -310,6 +303,6 @@ int main(int argc, char **argv) {
     fprintf(stderr, "copse: <stdout>: cannot write\n");
     return COPSE_EXIT_INTERNAL;
   }
-  if (status <= COPSE_EXIT_REFUTED) copse_cli_print_notes();
+  if (status <= COPSE_EXIT_REFUTED) print_notes();
   return status;
 }

@@ -562,7 +562,6 @@ copse_status copse_arrangement_make(const struct copse_topology *t, struct copse
   COPSE_TRY(copse_arena_array(w.arena, (size_t)t->n_links, sizeof *w.curves, &w.curves, err));
   COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.group_of, &w.group_of, err));
   COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.local, &w.local, err));
-  COPSE_TRY(copse_arrangement_find_parts(&w));
   COPSE_TRY(copse_arrangement_parts(&w));
   COPSE_TRY(place(&p));
   COPSE_TRY(route_links(&w, p.width));

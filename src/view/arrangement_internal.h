@@ -30,10 +30,8 @@ struct copse_arrangement_work {
   struct copse_err *err;
 };
 
-/* Sets group_of, parts and labels; sizes of nodes. */
-copse_status copse_arrangement_find_parts(struct copse_arrangement_work *work) COPSE_CHECKED;
-
-/* Lays each part out: boxes, size, and the curves of links inside of it, all relative to it. */
+/* Sets group_of, parts and labels, and sizes of nodes; then lays each part out: boxes, size, and
+ * the curves of links inside of it, all relative to it. */
 copse_status copse_arrangement_parts(struct copse_arrangement_work *work) COPSE_CHECKED;
 
 /* A graph of boxes, node i being named i, and how Graphviz is to lay it out: in rows, in a

@@ -143,7 +143,7 @@ static copse_status make_parts(struct copse_arrangement_work *w, bool by_name) {
   return COPSE_OK;
 }
 
-copse_status copse_arrangement_find_parts(struct copse_arrangement_work *w) {
+static copse_status find_parts(struct copse_arrangement_work *w) {
   bool by_name = true;
   w->n_parts = groups_by_name(w);
   if (w->n_parts == 0) {
@@ -360,11 +360,12 @@ static void share(struct parts *p, struct copse_text *all) {
 }
 
 copse_status copse_arrangement_parts(struct copse_arrangement_work *w) {
-  size_t n = (size_t)w->n_parts;
   struct copse_text all = {0};
   struct parts p = {.w = w};
   int *layer;
   copse_status status;
+  COPSE_DO(find_parts(w));
+  size_t n = (size_t)w->n_parts;
   COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.graph_of, &p.graph_of, w->err));
   COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.part_of, &p.part_of, w->err));
   COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.texts, &p.texts, w->err));

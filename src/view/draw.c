@@ -226,32 +226,20 @@ struct legend {
   double width, x, y;
 };
 
-/* A place for an entry with so many characters of text; on the next row if need be. */
-static void take_place(struct legend *l, const char *what, double *x, double *y) {
-  double need = LEGEND_SAMPLE + (double)copse_text_characters(what) * CHARACTER_WIDTH + 18;
-  if (l->x > 0 && l->x + need > l->width) {
-    l->x = 0;
-    l->y += LEGEND_ROW;
-  }
-  *x = l->x;
-  *y = l->y;
-  l->x += need;
+static void next_row(struct legend *l) {
+  if (l->x == 0) return;
+  l->x = 0;
+  l->y += LEGEND_ROW;
 }
 
-static void add_legend_text(struct legend *l, const char *what, double x, double y) {
-  add_text(l->text, "legend", 1, x + LEGEND_SAMPLE - 6, y + 4, what);
-  copse_text_add(l->text, "\n");
-}
-
+/* The sample of an entry, and its text; on the next row where there is no room. */
 static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
-  double x, y;
+  double need = LEGEND_SAMPLE + (double)copse_text_characters(e->text) * CHARACTER_WIDTH + 18;
+  bool text_only = e->kind == COPSE_LEGEND_TEXT;
   char name[16];
-  if (e->kind == COPSE_LEGEND_TEXT && l->x > 0) { /* on a row of its own */
-    l->x = 0;
-    l->y += LEGEND_ROW;
-  }
-  take_place(l, e->text, &x, &y);
-  if (e->kind == COPSE_LEGEND_TEXT) x -= LEGEND_SAMPLE - 6;
+  if (text_only || l->x + need > l->width) next_row(l);
+  double x = l->x - (text_only ? LEGEND_SAMPLE - 6 : 0), y = l->y;
+  l->x += need;
   if (!l->text) return;
   if (e->kind == COPSE_LEGEND_LINK)
     copse_text_add(l->text, "<g class=\"%s\"><path class=\"line\" d=\"M%.1f,%.1f h30\"/></g>",
@@ -260,17 +248,14 @@ static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
     copse_text_add(l->text, "<path class=\"glow\" d=\"M%.1f,%.1f h30\"/>", x, y);
   else if (e->kind == COPSE_LEGEND_RING)
     add_box(l->text, "ring", x + 15, y, 28, 14, 5);
-  add_legend_text(l, e->text, x, y);
-}
-
-static void add_type_entry(struct legend *l, int type) {
-  double x, y;
-  take_place(l, type_texts[type], &x, &y);
-  if (!l->text) return;
-  copse_text_add(l->text, "<g class=\"%s\">", types[type]);
-  add_box(l->text, "box", x + 15, y, 28, 14, strstr(types[type], "switch") ? 7 : 3);
-  copse_text_add(l->text, "</g>");
-  add_legend_text(l, type_texts[type], x, y);
+  if (e->kind == COPSE_LEGEND_TYPE) {
+    const char *type = types[e->style];
+    copse_text_add(l->text, "<g class=\"%s\">", type);
+    add_box(l->text, "box", x + 15, y, 28, 14, strstr(type, "switch") ? 7 : 3);
+    copse_text_add(l->text, "</g>");
+  }
+  add_text(l->text, "legend", 1, x + LEGEND_SAMPLE - 6, y + 4, e->text);
+  copse_text_add(l->text, "\n");
 }
 
 /* Node types, then the entries from a new row on; returns the height. */
@@ -282,11 +267,8 @@ static double add_legend(const struct copse_drawing *d, struct copse_text *text,
     if (type >= 0) seen[type] = true;
   }
   for (int i = 0; i < N_TYPES; i++)
-    if (seen[i]) add_type_entry(&l, i);
-  if (d->n_legend > 0 && l.x > 0) {
-    l.x = 0;
-    l.y += LEGEND_ROW;
-  }
+    if (seen[i]) add_entry(&l, &(struct copse_legend_entry){COPSE_LEGEND_TYPE, i, type_texts[i]});
+  if (d->n_legend > 0) next_row(&l);
   for (int i = 0; i < d->n_legend; i++) add_entry(&l, &d->legend[i]);
   return l.y + LEGEND_ROW;
 }

@@ -38,7 +38,13 @@ struct copse_node_mark {
 };
 
 struct copse_legend_entry {
-  enum { COPSE_LEGEND_LINK, COPSE_LEGEND_GLOW, COPSE_LEGEND_RING, COPSE_LEGEND_TEXT } kind;
+  enum {
+    COPSE_LEGEND_LINK,
+    COPSE_LEGEND_GLOW,
+    COPSE_LEGEND_RING,
+    COPSE_LEGEND_TEXT, /* on a row of its own */
+    COPSE_LEGEND_TYPE  /* of nodes: those of a picture come by themselves */
+  } kind;
   int style; /* of a COPSE_LEGEND_LINK */
   const char *text;
 };

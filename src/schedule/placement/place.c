@@ -344,12 +344,10 @@ void copse_place_report_free(struct copse_place_report *report) {
 }
 
 const char *copse_place_proof_name(enum copse_place_proof proof) {
-  switch (proof) {
-    case COPSE_PLACE_GAP: return "none";
-    case COPSE_PLACE_CERTIFIED: return "certificate";
-    case COPSE_PLACE_ILP: return "branch and cut";
-  }
-  return "none";
+  static const char *const names[] = {[COPSE_PLACE_GAP] = "none",
+                                      [COPSE_PLACE_CERTIFIED] = "certificate",
+                                      [COPSE_PLACE_ILP] = "branch and cut"};
+  return names[proof];
 }
 
 static void add_number(struct copse_text *text, const char *key, double v) {

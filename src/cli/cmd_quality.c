@@ -36,6 +36,19 @@ struct options {
   bool update, quiet, json, some_collectives;
 };
 
+/* From harmless to bad: everything from NEW on fails the check. */
+enum verdict {
+  SAME,
+  UNCOMPARED, /* skipped, or out of time without a row to compare with */
+  GAIN,       /* something better, nothing worse */
+  NEW,        /* not in the table, so not watched */
+  GONE,       /* in the table, but there is no such topology any more */
+  CHANGED,    /* the topology is another one */
+  LOSS
+};
+static const char *const verdicts[] = {"same", "not compared", "better", "new",
+                                       "gone", "changed",      "LOSS"};
+
 /* A topology and collective that a process is at work on. */
 struct worker {
   pid_t pid; /* 0: this place is free */
@@ -50,8 +63,9 @@ struct job {
   struct copse_quality_table was, now;
   bool has_table, whole; /* whole: all files of the folders, all collectives */
   int n_files;
-  int counts[COPSE_QUALITY_LOSS + 1];
-  struct copse_text differences, json;
+  int counts[LOSS + 1];
+  enum verdict *verdicts; /* [now.n_rows] */
+  struct copse_text differences;
   struct copse_arena arena;
   struct copse_err *err;
 };
@@ -288,15 +302,6 @@ static copse_status add_input(struct job *job, const char *path) {
   return add_file(job, path, slash ? slash + 1 : path);
 }
 
-static copse_status refuse_doubles(const struct job *job) {
-  for (size_t i = 1; i < job->now.n_rows; i++)
-    if (copse_quality_row_order(&job->now.rows[i - 1], &job->now.rows[i]) == 0)
-      return copse_fail(job->err, COPSE_INVALID,
-                        "two files are named %s, and the table goes by the name",
-                        job->now.rows[i].topology);
-  return COPSE_OK;
-}
-
 static copse_status measure(struct job *job) {
   const struct options *o = job->o;
   job->whole = !o->some_collectives;
@@ -305,8 +310,10 @@ static copse_status measure(struct job *job) {
   for (int i = 0; i < o->n_inputs; i++) COPSE_DO(add_input(job, o->inputs[i]));
   if (o->n_inputs == 0) COPSE_DO(add_input(job, "topologies"));
   while (job->n_running > 0) COPSE_DO(collect_one(job));
-  copse_quality_table_sort(&job->now);
-  return refuse_doubles(job);
+  const struct copse_quality_row *twice = copse_quality_table_sort(&job->now);
+  if (!twice) return COPSE_OK;
+  return copse_fail(job->err, COPSE_INVALID,
+                    "two files are named %s, and the table goes by the name", twice->topology);
 }
 
 /* ---- the report ---------------------------------------------------------------------------- */
@@ -359,38 +366,151 @@ static void print_rows(const struct copse_quality_table *table) {
     if (i == 0 || !is_said(&table->rows[i], &table->rows[i - 1])) print_row(&table->rows[i]);
 }
 
-static void add_json_row(struct copse_text *text, const struct copse_quality_row *row,
-                         enum copse_quality_verdict verdict, bool first) {
+static void print_json_row(const struct copse_quality_row *row, enum verdict verdict, bool first) {
   const struct copse_quality_result *r = &row->result;
-  copse_text_add(text,
-                 "%s\n {\"topology\": %s, \"collective\": \"%s\", \"ranks\": %d, "
-                 "\"outcome\": \"%s\", \"verdict\": \"%s\"",
-                 first ? "" : ",", copse_cli_quoted(row->topology), collective_of(row), row->ranks,
-                 copse_quality_outcome_name(r->outcome), copse_quality_verdict_name(verdict));
+  printf(
+      "%s\n {\"topology\": %s, \"collective\": \"%s\", \"ranks\": %d, "
+      "\"outcome\": \"%s\", \"verdict\": \"%s\"",
+      first ? "" : ",", copse_cli_quoted(row->topology), collective_of(row), row->ranks,
+      copse_quality_outcome_name(r->outcome), verdicts[verdict]);
   if (r->outcome == COPSE_QUALITY_OK) {
-    copse_text_add(text, ", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\", \"k\": ",
-                   COPSE_Q_STRING(r->bound), COPSE_Q_STRING(r->achieved));
-    copse_text_add(text, r->k > 0 ? "%" PRId64 : "null", r->k);
-    copse_text_add(text, ", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees,
-                   r->height, COPSE_CLI_NUMBER(r->seconds));
+    printf(", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\", \"k\": ",
+           COPSE_Q_STRING(r->bound), COPSE_Q_STRING(r->achieved));
+    printf(r->k > 0 ? "%" PRId64 : "null", r->k);
+    printf(", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees, r->height,
+           COPSE_CLI_NUMBER(r->seconds));
     for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
-      copse_text_add(text, "%s\"%" PRIu64 "\": %s", i > 0 ? ", " : ", \"predicted_us\": {",
-                     copse_quality_sizes[i], COPSE_CLI_NUMBER(r->us[i]));
-    copse_text_add(text, "}");
+      printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : ", \"predicted_us\": {",
+             copse_quality_sizes[i], COPSE_CLI_NUMBER(r->us[i]));
+    printf("}");
   } else if (r->reason[0]) {
-    copse_text_add(text, ", \"reason\": %s", copse_cli_quoted(r->reason));
+    printf(", \"reason\": %s", copse_cli_quoted(r->reason));
   }
-  copse_text_add(text, "}");
+  printf("}");
 }
 
-/* ---- comparing ----------------------------------------------------------------------------- */
+/* ---- comparing a row with the table's ------------------------------------------------------- */
+
+/* Relative; predictions are doubles that the table has six digits of. */
+#define SAME_PREDICTION 1e-4
+/* Linear programmes may end in another vertex with another library. */
+#define SAME_ALLTOALL 1e-6
+
+struct comparison {
+  struct copse_text *text;
+  bool worse, better;
+};
+
+static void note(struct comparison *c, bool worse, const char *what, const char *was,
+                 const char *now, const char *remark) {
+  *(worse ? &c->worse : &c->better) = true;
+  copse_text_add(c->text, "        %-8s %s %s -> %s%s\n", worse ? "worse" : "better", what, was,
+                 now, remark);
+}
+
+/* -1, 0, 1 as memcmp; `slack` relative. */
+static int order_of(double now, double was, double slack) {
+  if (now > was * (1 + slack)) return 1;
+  return now < was * (1 - slack) ? -1 : 0;
+}
+
+static void compare_time(struct comparison *c, const char *what, struct copse_q now,
+                         struct copse_q was, double slack, bool less_is_worse) {
+  char remark[48] = "";
+  double x = copse_q_to_double(now), y = copse_q_to_double(was);
+  int difference = slack > 0 ? order_of(x, y, slack) : copse_q_cmp(now, was);
+  if (difference == 0) return;
+  if (y > 0) snprintf(remark, sizeof remark, " s/GB (%+.4g %%)", 100 * (x / y - 1));
+  note(c, less_is_worse ? difference < 0 : difference > 0, what, COPSE_Q_STRING(was),
+       COPSE_Q_STRING(now), remark);
+}
+
+static void compare_count(struct comparison *c, const char *what, int64_t now, int64_t was) {
+  char a[24], b[24];
+  if (now == was) return;
+  snprintf(a, sizeof a, "%" PRId64, was);
+  snprintf(b, sizeof b, "%" PRId64, now);
+  note(c, now > was, what, a, b, "");
+}
+
+static void compare_prediction(struct comparison *c, const char *size, double now, double was) {
+  char what[32], a[32], b[32], remark[48];
+  int difference = order_of(now, was, SAME_PREDICTION);
+  if (difference == 0) return;
+  snprintf(what, sizeof what, "time at %s", size);
+  snprintf(a, sizeof a, "%.6g", was);
+  snprintf(b, sizeof b, "%.6g", now);
+  snprintf(remark, sizeof remark, " us (%+.3g %%)", was > 0 ? 100 * (now / was - 1) : 0.0);
+  note(c, difference > 0, what, a, b, remark);
+}
+
+static void compare_schedules(struct comparison *c, const struct copse_quality_row *now,
+                              const struct copse_quality_row *was) {
+  const struct copse_quality_result *n = &now->result, *w = &was->result;
+  double slack = now->collective == COPSE_ALLTOALL ? SAME_ALLTOALL : 0;
+  compare_time(c, "achieved", n->achieved, w->achieved, slack, false);
+  compare_time(c, "bound", n->bound, w->bound, slack, true);
+  compare_count(c, "k", n->k, w->k);
+  compare_count(c, now->collective == COPSE_ALLTOALL ? "paths" : "trees", n->trees, w->trees);
+  compare_count(c, "height", n->height, w->height);
+  for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
+    compare_prediction(c, copse_quality_size_names[i], n->us[i], w->us[i]);
+}
+
+/* A schedule is better than none, any other outcome than that copse broke. */
+static int rank_of(enum copse_quality_outcome outcome) {
+  if (outcome == COPSE_QUALITY_OK) return 0;
+  return outcome == COPSE_QUALITY_TIMEOUT || outcome == COPSE_QUALITY_FAILED ? 2 : 1;
+}
+
+static void compare_outcomes(struct comparison *c, const struct copse_quality_row *now,
+                             const struct copse_quality_row *was) {
+  enum copse_quality_outcome n = now->result.outcome, w = was->result.outcome;
+  char remark[sizeof now->result.reason + 4] = "";
+  if (now->result.reason[0]) snprintf(remark, sizeof remark, ": %s", now->result.reason);
+  note(c, rank_of(n) >= rank_of(w), "outcome", copse_quality_outcome_name(w),
+       copse_quality_outcome_name(n), remark);
+}
+
+/*
+ * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
+ * height, a longer predicted time, or no schedule where there was one; the other way round it is a
+ * gain. was: NULL where the table has none. `text` gets a line for each difference, " achieved
+ * 3/1040 -> ...".
+ */
+static enum verdict compare_row(const struct copse_quality_row *now,
+                                const struct copse_quality_row *was, struct copse_text *text) {
+  struct comparison c = {.text = text};
+  enum copse_quality_outcome outcome = now->result.outcome;
+  if (outcome == COPSE_QUALITY_SKIPPED || (outcome == COPSE_QUALITY_TIMEOUT && !was)) {
+    copse_text_add(text, "        %s\n", now->result.reason);
+    return UNCOMPARED;
+  }
+  if (outcome == COPSE_QUALITY_FAILED) {
+    copse_text_add(text, "        failed: %s\n", now->result.reason);
+    return LOSS;
+  }
+  if (!was) return NEW;
+  if (outcome != was->result.outcome)
+    compare_outcomes(&c, now, was);
+  else if (outcome == COPSE_QUALITY_OK)
+    compare_schedules(&c, now, was);
+  if (strcmp(now->sha256, was->sha256) != 0) {
+    copse_text_add(text, "        another topology than when the table was written\n");
+    return CHANGED;
+  }
+  if (c.worse) return LOSS;
+  return c.better ? GAIN : SAME;
+}
+
+/* ---- comparing all --------------------------------------------------------------------------- */
 
 static void add_difference(struct job *job, const struct copse_quality_row *row,
-                           enum copse_quality_verdict verdict, const char *text) {
+                           enum verdict verdict, const char *text) {
   job->counts[verdict]++;
-  if (verdict == COPSE_QUALITY_SAME || verdict == COPSE_QUALITY_UNCOMPARED) return;
-  copse_text_add(&job->differences, "%-7s %s %s\n%s", copse_quality_verdict_name(verdict),
-                 row->topology, collective_of(row), text ? text : "");
+  if (verdict == SAME || verdict == UNCOMPARED) return;
+  copse_text_add(&job->differences, "%-7s %s %s\n%s", verdicts[verdict], row->topology,
+                 collective_of(row), text ? text : "");
 }
 
 /* Whether this run should have met the row, had its topology still been there. */
@@ -399,23 +519,22 @@ static bool was_in_reach(const struct job *job, const struct copse_quality_row *
 }
 
 static copse_status compare_all(struct job *job) {
+  COPSE_DO(copse_arena_array(&job->arena, job->now.n_rows, sizeof *job->verdicts, &job->verdicts,
+                             job->err));
   for (size_t i = 0; i < job->now.n_rows; i++) {
     const struct copse_quality_row *row = &job->now.rows[i];
     struct copse_text text = {0};
     const struct copse_quality_row *was =
         job->has_table ? copse_quality_table_find(&job->was, row) : NULL;
-    enum copse_quality_verdict verdict = copse_quality_compare(row, was, &text);
+    enum verdict verdict = compare_row(row, was, &text);
     if (text.failed) job->differences.failed = true;
-    if (!job->o->update || verdict == COPSE_QUALITY_LOSS)
-      add_difference(job, row, verdict, text.data);
-    add_json_row(&job->json, row, verdict, i == 0);
+    if (!job->o->update || verdict == LOSS) add_difference(job, row, verdict, text.data);
+    job->verdicts[i] = verdict;
     copse_text_free(&text);
   }
   for (size_t i = 0; i < job->was.n_rows && !job->o->update; i++)
-    if (was_in_reach(job, &job->was.rows[i]))
-      add_difference(job, &job->was.rows[i], COPSE_QUALITY_GONE, NULL);
-  COPSE_DO(copse_text_status(&job->differences, job->err));
-  return copse_text_status(&job->json, job->err);
+    if (was_in_reach(job, &job->was.rows[i])) add_difference(job, &job->was.rows[i], GONE, NULL);
+  return copse_text_status(&job->differences, job->err);
 }
 
 /* ---- updating ------------------------------------------------------------------------------ */
@@ -439,7 +558,7 @@ static copse_status update(struct job *job) {
     if (now && strcmp(now->sha256, old->sha256) != 0) continue;
     COPSE_TRY(copse_quality_table_add(&table, old, job->err));
   }
-  copse_quality_table_sort(&table);
+  (void)copse_quality_table_sort(&table);
   copse_quality_table_write(&table, &text);
   COPSE_TRY(copse_text_status(&text, job->err));
   status = copse_file_write(job->o->table, text.data, text.size, job->err);
@@ -470,7 +589,7 @@ out:
 
 static int failures(const struct job *job) {
   int n = 0;
-  for (int v = COPSE_QUALITY_NEW; v <= COPSE_QUALITY_LOSS; v++) n += job->counts[v];
+  for (int v = NEW; v <= LOSS; v++) n += job->counts[v];
   return n;
 }
 
@@ -486,10 +605,9 @@ static void print_text(const struct job *job) {
   printf(
       "%s: %d files, %zu results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
       "%d not compared\n",
-      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[COPSE_QUALITY_SAME],
-      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
-      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
-  if (failures(job) > 0 || n[COPSE_QUALITY_GAIN] > 0)
+      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[SAME], n[GAIN], n[LOSS],
+      n[CHANGED], n[NEW], n[GONE], n[UNCOMPARED]);
+  if (failures(job) > 0 || n[GAIN] > 0)
     printf("to take these results as the new measure: copse quality ... --table %s --update\n",
            o->table);
 }
@@ -497,12 +615,13 @@ static void print_text(const struct job *job) {
 static void print_json(const struct job *job) {
   printf(
       "{\"ok\": %s, \"files\": %d, \"losses\": %d, \"changed\": %d, \"new\": %d, \"gone\": %d, "
-      "\"better\": %d, \"same\": %d, \"not_compared\": %d, \"rows\": [%s\n]}\n",
-      failures(job) > 0 ? "false" : "true", job->n_files, job->counts[COPSE_QUALITY_LOSS],
-      job->counts[COPSE_QUALITY_CHANGED], job->counts[COPSE_QUALITY_NEW],
-      job->counts[COPSE_QUALITY_GONE], job->counts[COPSE_QUALITY_GAIN],
-      job->counts[COPSE_QUALITY_SAME], job->counts[COPSE_QUALITY_UNCOMPARED],
-      job->json.data ? job->json.data : "");
+      "\"better\": %d, \"same\": %d, \"not_compared\": %d, \"rows\": [",
+      failures(job) > 0 ? "false" : "true", job->n_files, job->counts[LOSS], job->counts[CHANGED],
+      job->counts[NEW], job->counts[GONE], job->counts[GAIN], job->counts[SAME],
+      job->counts[UNCOMPARED]);
+  for (size_t i = 0; i < job->now.n_rows; i++)
+    print_json_row(&job->now.rows[i], job->verdicts[i], i == 0);
+  printf("\n]}\n");
 }
 
 static bool any_failed(const struct job *job) {
@@ -526,7 +645,6 @@ static int compare_or_update(const struct options *o) {
 out:
   end_workers(&job);
   copse_text_free(&job.differences);
-  copse_text_free(&job.json);
   bool failed = o->update ? any_failed(&job) : failures(&job) > 0;
   copse_quality_table_free(&job.was);
   copse_quality_table_free(&job.now);

@@ -91,6 +91,19 @@ static bool bound_is_time(const struct copse_solve_options *o, bool has_toleranc
                            o->k == 0 && !has_tolerance);
 }
 
+/* After a failure of the healthy fabric that leaves what was asked for as good as it is; else NULL.
+ */
+static const char *why_not_comparable(copse_status status) {
+  switch (status) {
+    case COPSE_INFEASIBLE: return "a rank can't be reached there either";
+    /* such as a relay that is balanced only without what is down */
+    case COPSE_BAD_INPUT: return "no such schedule can be made there";
+    case COPSE_NOMEM: return "there is too little memory for it";
+    case COPSE_OVERFLOW: return "its numbers don't fit into 64 bits";
+    default: return NULL;
+  }
+}
+
 /*
  * Solves the same on `healthy`, which may have ranks that `broken` lost; a root is the same GPU.
  * A demand for fewer ranks than `healthy` has is not comparable, nor one with no solution there.
@@ -117,19 +130,8 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
   }
   status =
       copse_cli_solve_checked(healthy, &like, has_tolerance, &schedule, &ignored, NULL, &local);
-  if (status == COPSE_INFEASIBLE) {
-    out->why = "a rank can't be reached there either";
-    return COPSE_OK;
-  }
-  if (status == COPSE_BAD_INPUT) { /* such as a relay that is balanced only without what is down */
-    out->why = "no such schedule can be made there";
-    return COPSE_OK;
-  }
-  if (status == COPSE_OVERFLOW || status == COPSE_NOMEM) { /* what was asked for is there */
-    out->why = status == COPSE_NOMEM ? "there is too little memory for it"
-                                     : "its numbers don't fit into 64 bits";
-    return COPSE_OK;
-  }
+  out->why = why_not_comparable(status);
+  if (out->why) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(err, status, "the healthy fabric: %s", local.text);
   out->time_per_GB = schedule->time_per_GB;
   out->known = schedule->time_per_GB.num > 0; /* a single rank: nothing moves */

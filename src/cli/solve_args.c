@@ -141,19 +141,16 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      struct copse_solve_seconds *seconds, double *verify_seconds,
                                      struct copse_err *err) {
   struct copse_solve_options chosen = *options;
-  struct copse_schedule *schedule = NULL;
-  copse_status status;
   *out = NULL;
   if (!has_tolerance && chosen.collective == COPSE_ALLTOALL)
     chosen.tolerance = copse_cli_default_tolerance(topology);
-  COPSE_TRY(copse_solve_schedule(topology, &chosen, &schedule, seconds, err));
+  COPSE_DO(copse_solve_schedule(topology, &chosen, out, seconds, err));
   double mark = copse_clock_seconds();
-  if (!chosen.bound_only) COPSE_TRY(self_check(schedule, topology, err));
+  copse_status status = chosen.bound_only ? COPSE_OK : self_check(*out, topology, err);
   if (verify_seconds) *verify_seconds = copse_clock_seconds() - mark;
-  *out = schedule;
-  schedule = NULL;
-out:
-  copse_schedule_free(schedule);
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_schedule_free(*out);
+  *out = NULL;
   return status;
 }
 

@@ -288,11 +288,9 @@ out:
 }
 
 static copse_status solve_healthy(struct job *j) {
-  struct copse_schedule *schedule = NULL;
-  copse_status status;
-  COPSE_TRY(solve(j, j->work->topology, j->args->has_tolerance, &schedule, j->err));
-  status = keep(j, -1, schedule);
-out:
+  struct copse_schedule *schedule;
+  COPSE_DO(solve(j, j->work->topology, j->args->has_tolerance, &schedule, j->err));
+  copse_status status = keep(j, -1, schedule);
   copse_schedule_free(schedule);
   return status;
 }

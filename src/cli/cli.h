@@ -94,6 +94,7 @@ struct copse_cli_work {
   struct copse_text text;
   struct copse_arena arena;
   struct copse_err err;
+  int exit; /* of a command that has done its work: COPSE_EXIT_DONE, or what it sets */
   /* what is said after a failure: */
   const char *place;  /* the file that can't be worked with, where the text does not name it */
   const char *solved; /* a topology: of an overflow, which comes from deep inside, the place */

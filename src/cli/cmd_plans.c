@@ -107,15 +107,20 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
 
 /* ---- the table and the index -------------------------------------------------------------- */
 
+static const char *most_of(const struct copse_candidate_range *range, const char *any,
+                           char text[24]) {
+  if (range->max_bytes >= INT64_MAX) return any;
+  snprintf(text, 24, "%" PRIu64, range->max_bytes);
+  return text;
+}
+
 static void add_to_table(struct job *j, const struct made *made, const double *us) {
   const struct copse_candidate_range *range = made->range;
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const char *collective = copse_collective_name(it->schedule->collective);
-  char to[24] = "any";
-  if (range->max_bytes < INT64_MAX) snprintf(to, sizeof to, "%" PRIu64, range->max_bytes);
   copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12.6g\n", collective,
-                 range->min_bytes, to, it->name, copse_schedule_height(it->schedule),
-                 us[range->candidate], us[0]);
+                 range->min_bytes, most_of(range, "any", (char[24]){0}), it->name,
+                 copse_schedule_height(it->schedule), us[range->candidate], us[0]);
   if (made->one_hop_bytes)
     copse_text_add(&j->table, "%-14s %12" PRIu64 " %12" PRIu64 "  in one hop, by packets\n", "",
                    range->min_bytes, made->one_hop_bytes);
@@ -129,13 +134,12 @@ static void add_to_index(struct job *j, const struct made *made) {
   copse_text_add(&j->index, "%s\n  {\"collective\": \"%s\", ", j->index.size ? "," : "",
                  collective);
   if (copse_collective_rooted(s->collective)) copse_text_add(&j->index, "\"root\": %d, ", s->root);
-  copse_text_add(&j->index, "\"min_bytes\": %" PRIu64 ", \"max_bytes\": ", range->min_bytes);
-  if (range->max_bytes < INT64_MAX)
-    copse_text_add(&j->index, "%" PRIu64, range->max_bytes);
-  else
-    copse_text_add(&j->index, "null");
-  copse_text_add(&j->index, ",\n   \"plan\": \"%s-%d.plan\", \"schedule\": \"%s-%d.json\",",
-                 collective, made->number, collective, made->number);
+  copse_text_add(&j->index,
+                 "\"min_bytes\": %" PRIu64
+                 ", \"max_bytes\": %s,\n"
+                 "   \"plan\": \"%s-%d.plan\", \"schedule\": \"%s-%d.json\",",
+                 range->min_bytes, most_of(range, "null", (char[24]){0}), collective, made->number,
+                 collective, made->number);
   if (made->packets_bytes)
     copse_text_add(&j->index,
                    "\n   \"low_latency_plan\": \"%s-%d.low-latency.plan\", "
@@ -156,23 +160,6 @@ static void add_to_index(struct job *j, const struct made *made) {
 
 /* ---- allreduces in one hop ---------------------------------------------------------------- */
 
-/* A plan's predicted time at each of sizes [n]. */
-static copse_status predict_plan(const struct copse_topology *topology,
-                                 const struct copse_plan *plan, const uint64_t *sizes, int n,
-                                 double *us, struct copse_err *err) {
-  struct copse_prediction column = {0};
-  struct copse_foreign what = {0};
-  struct copse_sim_options options = copse_sim_defaults;
-  copse_status status;
-  COPSE_TRY(copse_sim_dag_of_plan("plan", plan, topology, &column.dag, &what, err));
-  copse_sim_options_of_plan(&plan->header, &options);
-  status = copse_cli_predict(topology, &column, 1, &options, NULL, sizes, n, us, err);
-out:
-  free(what.demand);
-  copse_sim_dag_free(&column.dag);
-  return status;
-}
-
 /*
  * *reach: the largest power of two, from `smallest` (a power of two) to packets->max_bytes, up to
  * which one hop is predicted to be faster than `packets`, the options of a low-latency plan of the
@@ -184,27 +171,34 @@ static copse_status find_one_hop_reach(const struct copse_topology *topology,
                                        const struct copse_lower_options *packets, uint64_t smallest,
                                        uint64_t *reach, struct copse_err *err) {
   struct copse_lower_options one_hop = *packets;
+  struct copse_sim_options options[2] = {copse_sim_defaults, copse_sim_defaults};
+  struct copse_prediction columns[2] = {{0}};
+  struct copse_plan *plans[2] = {NULL, NULL}; /* of one hop, of packets */
   struct copse_err why = COPSE_ERR_INIT;
-  struct copse_plan *one = NULL, *two = NULL;
   uint64_t sizes[64], most = (uint64_t)packets->max_bytes;
-  double one_us[64], two_us[64];
+  double us[2][64];
   int n = 0;
   copse_status status;
   *reach = 0;
   one_hop.one_hop = true;
   one_hop.instances = 0; /* the ones given are a tree's */
-  status = copse_lower_schedule(schedule, &one_hop, &one, &why);
+  status = copse_lower_schedule(schedule, &one_hop, &plans[0], &why);
   if (status == COPSE_UNSUPPORTED) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
   for (uint64_t size = smallest; size <= most && n < 63; size *= 2) sizes[n++] = size;
   if (n == 0 || sizes[n - 1] < most) sizes[n++] = most;
-  COPSE_TRY(copse_lower_schedule(schedule, packets, &two, err));
-  COPSE_TRY(predict_plan(topology, one, sizes, n, one_us, err));
-  COPSE_TRY(predict_plan(topology, two, sizes, n, two_us, err));
-  for (int i = 0; i < n && one_us[i] < two_us[i]; i++) *reach = sizes[i];
+  COPSE_TRY(copse_lower_schedule(schedule, packets, &plans[1], err));
+  for (int i = 0; i < 2; i++) {
+    struct copse_foreign what = {0}; /* an allreduce: without a demand */
+    COPSE_TRY(copse_sim_dag_of_plan("plan", plans[i], topology, &columns[i].dag, &what, err));
+    copse_sim_options_of_plan(&plans[i]->header, &options[i]);
+    COPSE_TRY(copse_cli_predict(topology, &columns[i], 1, &options[i], NULL, sizes, n, us[i], err));
+  }
+  for (int i = 0; i < n && us[0][i] < us[1][i]; i++) *reach = sizes[i];
 out:
-  copse_plan_free(one);
-  copse_plan_free(two);
+  copse_predictions_free(columns, 2);
+  copse_plan_free(plans[0]);
+  copse_plan_free(plans[1]);
   return status;
 }
 

@@ -66,7 +66,7 @@ struct job {
   int counts[LOSS + 1];
   enum verdict *verdicts; /* [now.n_rows] */
   struct copse_text differences;
-  struct copse_arena arena;
+  struct copse_arena *arena;
   struct copse_err *err;
 };
 
@@ -244,7 +244,7 @@ static copse_status add_file(struct job *job, const char *path, const char *file
   char sha256[COPSE_SHA256_HEX];
   job->n_files++;
   file.path = path;
-  COPSE_DO(copse_arena_text(&job->arena, file_name, &name, job->err));
+  COPSE_DO(copse_arena_text(job->arena, file_name, &name, job->err));
   copse_status status = copse_cli_load_topology(&file, &topology, &healthy, &refused);
   if (status == COPSE_NOMEM) return copse_fail_nomem(job->err);
   if (status != COPSE_OK) return add_unreadable(job, name, refused.text);
@@ -283,7 +283,7 @@ static copse_status add_folder(struct job *job, const char *path) {
   if (n == 0)
     status = copse_fail(job->err, COPSE_BAD_INPUT, "%s: no *.json or *.xml file in it", path);
   for (int i = 0; i < n; i++) {
-    const char *file = copse_arena_printf(&job->arena, "%s/%s", path, entries[i]->d_name);
+    const char *file = copse_arena_printf(job->arena, "%s/%s", path, entries[i]->d_name);
     if (status == COPSE_OK)
       status = file ? add_file(job, file, entries[i]->d_name) : copse_fail_nomem(job->err);
     free(entries[i]);
@@ -305,7 +305,7 @@ static copse_status add_input(struct job *job, const char *path) {
 static copse_status measure(struct job *job) {
   const struct options *o = job->o;
   job->whole = !o->some_collectives;
-  COPSE_DO(copse_arena_array(&job->arena, (size_t)o->jobs, sizeof *job->workers, &job->workers,
+  COPSE_DO(copse_arena_array(job->arena, (size_t)o->jobs, sizeof *job->workers, &job->workers,
                              job->err));
   for (int i = 0; i < o->n_inputs; i++) COPSE_DO(add_input(job, o->inputs[i]));
   if (o->n_inputs == 0) COPSE_DO(add_input(job, "topologies"));
@@ -519,7 +519,7 @@ static bool was_in_reach(const struct job *job, const struct copse_quality_row *
 }
 
 static copse_status compare_all(struct job *job) {
-  COPSE_DO(copse_arena_array(&job->arena, job->now.n_rows, sizeof *job->verdicts, &job->verdicts,
+  COPSE_DO(copse_arena_array(job->arena, job->now.n_rows, sizeof *job->verdicts, &job->verdicts,
                              job->err));
   for (size_t i = 0; i < job->now.n_rows; i++) {
     const struct copse_quality_row *row = &job->now.rows[i];
@@ -630,27 +630,22 @@ static bool any_failed(const struct job *job) {
   return false;
 }
 
-static int compare_or_update(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct job job = {.o = o, .err = &err};
+static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  struct job job = {.o = o, .arena = &w->arena, .err = &w->err};
   copse_status status;
   COPSE_TRY(read_table(&job));
   COPSE_TRY(measure(&job));
   COPSE_TRY(compare_all(&job));
   if (o->update) COPSE_TRY(update(&job));
-  if (o->json)
-    print_json(&job);
-  else
-    print_text(&job);
+  (o->json ? print_json : print_text)(&job);
+  if (o->update ? any_failed(&job) : failures(&job) > 0) w->exit = COPSE_EXIT_REFUTED;
 out:
   end_workers(&job);
   copse_text_free(&job.differences);
-  bool failed = o->update ? any_failed(&job) : failures(&job) > 0;
   copse_quality_table_free(&job.was);
   copse_quality_table_free(&job.now);
-  copse_arena_free(&job.arena);
-  if (status != COPSE_OK) return copse_cli_fail(&err);
-  return failed ? COPSE_EXIT_REFUTED : COPSE_EXIT_DONE;
+  return status;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -669,7 +664,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (o->read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch");
   if (copse_cli_is_stdout(o->table))
     return copse_cli_usage("quality", "--table must be a file, not '-'");
-  return compare_or_update(o);
+  return copse_cli_do(compare_or_update, o);
 }
 
 static int take_collective(void *options, const char *command, char *value) {

@@ -190,12 +190,11 @@ static int fail(const struct copse_cli_work *w) {
 int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),
                  void *options) {
   struct copse_cli_work w = {.err = COPSE_ERR_INIT};
-  int exit = COPSE_EXIT_DONE;
   copse_status status = command(options, &w);
   copse_cli_progress_end(&w.bar);
   if (status == COPSE_REFUTED && w.refuted)
     printf("{\"%s\": false, \"reason\": %s}\n", w.refuted, copse_cli_quoted(w.err.text));
-  if (status != COPSE_OK) exit = fail(&w);
+  int exit = status == COPSE_OK ? w.exit : fail(&w);
   copse_predictions_free(w.columns, w.n_columns);
   copse_arrangement_free(w.arrangement);
   copse_schedule_free(w.schedule);

@@ -259,7 +259,7 @@ copse_status copse_planner_create(const struct copse_topology *topology,
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *r, &r, err));
   r->topology = topology;
-  COPSE_TRY(copse_two_tier_find(topology, &r->tier, err));
+  COPSE_TRY(copse_two_tier_find(topology, &r->arena, &r->tier, err));
   if (r->tier.found)
     COPSE_TRY(copse_online_create(&r->tier.model, options, &r->online, err));
   else if (offline)
@@ -279,7 +279,6 @@ void copse_planner_release(struct copse_planner *r) {
   if (!r) return;
   copse_online_free(r->online);
   copse_arena_free(&r->arena);
-  copse_two_tier_release(&r->tier);
   free(r);
 }
 

@@ -472,7 +472,7 @@ static bool look(struct search *s) {
 
 /* ---- the whole ---- */
 
-static copse_status allocate(struct search *s, struct copse_err *err) {
+static copse_status allocate(struct search *s, struct copse_arena *arena, struct copse_err *err) {
   size_t nodes = (size_t)s->t->n_nodes, links = (size_t)s->t->n_links;
   struct copse_two_tier *tier = s->tier;
   COPSE_DO(copse_online_link_units(s->t, &s->scratch, &s->units, &tier->model.scale, err));
@@ -483,29 +483,20 @@ static copse_status allocate(struct search *s, struct copse_err *err) {
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->outside, &s->outside, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->parent, &s->parent, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->queue, &s->queue, err));
-  COPSE_DO(
-      copse_arena_array(&tier->arena, (size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
   /* every way claims its links: together they have at most one node more per rank */
-  COPSE_DO(copse_arena_array(&tier->arena, links + (size_t)s->t->n_ranks, sizeof *tier->up,
-                             &tier->up, err));
-  return copse_arena_array(&tier->arena, (size_t)s->t->n_ranks + 1, sizeof *tier->up_start,
+  COPSE_DO(
+      copse_arena_array(arena, links + (size_t)s->t->n_ranks, sizeof *tier->up, &tier->up, err));
+  return copse_arena_array(arena, (size_t)s->t->n_ranks + 1, sizeof *tier->up_start,
                            &tier->up_start, err);
 }
 
-copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_two_tier *tier,
-                                 struct copse_err *err) {
+copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_arena *arena,
+                                 struct copse_two_tier *tier, struct copse_err *err) {
   struct search s = {.t = topology, .tier = tier};
-  copse_status status;
   *tier = (struct copse_two_tier){0};
-  COPSE_TRY(allocate(&s, err));
-  tier->found = look(&s);
-out:
+  copse_status status = allocate(&s, arena, err);
+  if (status == COPSE_OK) tier->found = look(&s);
   copse_arena_free(&s.scratch);
-  if (status != COPSE_OK) copse_two_tier_release(tier);
   return status;
-}
-
-void copse_two_tier_release(struct copse_two_tier *tier) {
-  copse_arena_free(&tier->arena);
-  *tier = (struct copse_two_tier){0};
 }

@@ -70,7 +70,7 @@ extern const struct copse_notes copse_cli_notes;
 
 /* Progress on standard error: on a terminal, or when the user asks for it. */
 struct copse_cli_progress {
-  bool enabled, shown;
+  bool shown;
   double last;
 };
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked);

@@ -130,25 +130,24 @@ static bool list_entry(const struct copse_catalogue_entry *entry, bool json, boo
   return good;
 }
 
-static int list_catalogue(bool json) {
+static copse_status list_catalogue(void *options, struct copse_cli_work *w) {
+  bool json = ((const struct options *)options)->json;
   struct copse_catalogue catalogue = {0};
-  struct copse_err err = COPSE_ERR_INIT;
-  copse_status status;
-  COPSE_TRY(copse_catalogue_list(copse_cli_catalogue(), &catalogue, &err));
+  COPSE_DO(copse_catalogue_list(copse_cli_catalogue(), &catalogue, &w->err));
+  copse_status status = COPSE_OK;
   if (catalogue.n == 0) {
-    status = copse_fail(&err, COPSE_IO,
-                        "no catalogue beside this program; COPSE_TOPOLOGIES can "
-                        "name its folder");
-    goto out;
+    copse_catalogue_free(&catalogue);
+    return copse_fail(&w->err, COPSE_IO,
+                      "no catalogue beside this program; COPSE_TOPOLOGIES can name its folder");
   }
   printf(json ? "{\"topologies\": [" : "%-24s %5s  %s\n", "name", "ranks", "what");
   for (int i = 0; i < catalogue.n; i++)
     if (!list_entry(&catalogue.entries[i], json, i == 0))
-      status = copse_fail(&err, COPSE_BAD_INPUT, "entries of the catalogue can't be read (above)");
+      status =
+          copse_fail(&w->err, COPSE_BAD_INPUT, "entries of the catalogue can't be read (above)");
   if (json) printf("]}\n");
-out:
   copse_catalogue_free(&catalogue);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status;
 }
 
 static int run(void *arguments, int n_left, char **left) {
@@ -156,7 +155,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (o->list) {
     if (n_left > 0 || o->output || o->draw || o->topology.synthetic)
       return copse_cli_usage("topo", "--list takes no topology and no output file");
-    return list_catalogue(o->json);
+    return copse_cli_do(list_catalogue, o);
   }
   int bad = copse_cli_take_topology(&o->topology, "topo", n_left, left);
   if (bad) return bad;

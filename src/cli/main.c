@@ -159,9 +159,9 @@ static void show_progress(void *ctx, const char *phase, int64_t done, int64_t to
 }
 
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked) {
-  *state = (struct copse_cli_progress){.enabled = asked || isatty(STDERR_FILENO),
-                                       .last = copse_clock_seconds()};
-  return (struct copse_progress){.report = state->enabled ? show_progress : NULL, .ctx = state};
+  *state = (struct copse_cli_progress){.last = copse_clock_seconds()};
+  bool shows = asked || isatty(STDERR_FILENO);
+  return (struct copse_progress){.report = shows ? show_progress : NULL, .ctx = state};
 }
 
 void copse_cli_progress_end(struct copse_cli_progress *state) {

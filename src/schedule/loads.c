@@ -159,11 +159,13 @@ copse_status copse_tree_switches(const struct copse_topology *topology,
                                  const struct copse_schedule_tree *trees, size_t n_trees,
                                  struct copse_q time, bool *copies, bool *adds, bool *counts,
                                  struct copse_err *err) {
-  struct copse_q *loads = NULL, with_copies;
-  int *stamps = NULL;
+  struct copse_q *loads, with_copies;
+  int *stamps;
+  struct copse_arena scratch = {0};
+  size_t n_links = (size_t)topology->n_links;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *stamps, &stamps, err));
+  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *loads, &loads, err));
+  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *stamps, &stamps, err));
   for (int i = 0; i < topology->n_links; i++) loads[i] = COPSE_Q_ZERO;
   for (size_t t = 0; t < n_trees; t++)
     COPSE_TRY(add_copies(topology, &trees[t], stamps, (int)t + 1, loads,
@@ -171,7 +173,6 @@ copse_status copse_tree_switches(const struct copse_topology *topology,
   COPSE_TRY(most_loaded(topology, loads, &with_copies, err));
   *counts = copse_q_cmp(with_copies, time) > 0;
 out:
-  free(loads);
-  free(stamps);
+  copse_arena_free(&scratch);
   return status;
 }

@@ -254,14 +254,15 @@ static int compare_flows(const void *a, const void *b) {
 
 copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *err) {
   struct expansion x = {.schedule = s, .err = err};
+  struct copse_arena scratch = {0};
   size_t nodes = (size_t)s->n_nodes;
-  copse_status status = COPSE_OK;
+  copse_status status;
   if (s->n_rotations == 0) return COPSE_OK;
   COPSE_TRY(check_size(s, err));
   x.n_trees = (size_t)s->n_trees;
   x.n_flows = (size_t)s->n_flows;
-  COPSE_TRY(copse_calloc(nodes, sizeof *x.power, &x.power, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *x.rank_of, &x.rank_of, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *x.power, &x.power, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *x.rank_of, &x.rank_of, err));
   for (int r = 0; r < s->n_ranks; r++) x.rank_of[s->rank_nodes[r]] = r;
   COPSE_TRY(turn(&x, &s->rotations[0], s->trees, s->flows));
   for (int i = 1; i < s->n_rotations; i++) COPSE_TRY(turn(&x, &s->rotations[i], x.trees, x.flows));
@@ -272,7 +273,6 @@ copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *e
   s->n_flows = (int)x.n_flows;
   s->n_rotations = 0;
 out:
-  free(x.power);
-  free(x.rank_of);
+  copse_arena_free(&scratch);
   return status;
 }

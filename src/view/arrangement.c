@@ -421,19 +421,15 @@ out:
   return status;
 }
 
-static void place_one(struct placing *p) {
-  put_part(p, 0, MARGIN + p->w->parts[0].width / 2, MARGIN + p->w->parts[0].height / 2, false);
-  p->width = p->w->parts[0].width;
-  p->height = p->w->parts[0].height;
-}
-
 static copse_status place(struct placing *p) {
   const struct copse_arrangement_work *w = p->w;
   size_t n = (size_t)w->topology->n_nodes;
   COPSE_DO(copse_arena_array(w->arena, n, sizeof *p->level, &p->level, w->err));
   COPSE_DO(copse_arena_array(w->arena, n, sizeof *p->row, &p->row, w->err));
   if (!w->framed) {
-    place_one(p);
+    p->width = w->parts[0].width;
+    p->height = w->parts[0].height;
+    put_part(p, 0, MARGIN + p->width / 2, MARGIN + p->height / 2, false);
     return COPSE_OK;
   }
   find_levels(p);
@@ -538,22 +534,17 @@ static copse_status make_frames(const struct copse_arrangement_work *w,
   return COPSE_OK;
 }
 
-static copse_status check_size(const struct copse_topology *t, struct copse_err *err) {
-  if (t->n_nodes > COPSE_ARRANGEMENT_MAX_NODES || t->n_links > COPSE_ARRANGEMENT_MAX_LINKS)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "%d nodes and %d links are too many for a picture: at most %d and %d",
-                      t->n_nodes, t->n_links, COPSE_ARRANGEMENT_MAX_NODES,
-                      COPSE_ARRANGEMENT_MAX_LINKS);
-  return COPSE_OK;
-}
-
 copse_status copse_arrangement_make(const struct copse_topology *t, struct copse_arrangement **out,
                                     struct copse_err *err) {
   struct copse_arrangement *arrangement = NULL;
   copse_status status;
   size_t n = (size_t)t->n_nodes;
   *out = NULL;
-  COPSE_TRY(check_size(t, err));
+  if (t->n_nodes > COPSE_ARRANGEMENT_MAX_NODES || t->n_links > COPSE_ARRANGEMENT_MAX_LINKS)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "%d nodes and %d links are too many for a picture: at most %d and %d",
+                      t->n_nodes, t->n_links, COPSE_ARRANGEMENT_MAX_NODES,
+                      COPSE_ARRANGEMENT_MAX_LINKS);
   COPSE_TRY(copse_calloc(1, sizeof *arrangement, &arrangement, err));
   struct copse_arrangement_work w = {.topology = t, .arena = &arrangement->arena, .err = err};
   struct placing p = {.w = &w};

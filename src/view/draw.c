@@ -113,9 +113,9 @@ static void add_link(struct copse_text *text, const struct copse_drawing *d, int
   int other = partner(d, i);
   bool two_ways = copse_topology_find_link(d->topology, l->dst, l->src) >= 0;
   double distance = other < 0 && two_ways ? APART : 0;
-  char name[16];
   if (other >= 0 && other < i) return;
-  copse_text_add(text, "<g class=\"%s\" data-links=\"%d", style_name(d->links[i].style, name), i);
+  copse_text_add(text, "<g class=\"%s\" data-links=\"%d",
+                 style_name(d->links[i].style, (char[16]){0}), i);
   if (other >= 0) copse_text_add(text, " %d", other);
   copse_text_add(text, "\"><title>");
   add_link_title(text, d, i, other >= 0 ? "\xe2\x87\x84" : "\xe2\x86\x92");
@@ -236,14 +236,13 @@ static void next_row(struct legend *l) {
 static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
   double need = LEGEND_SAMPLE + (double)copse_text_characters(e->text) * CHARACTER_WIDTH + 18;
   bool text_only = e->kind == COPSE_LEGEND_TEXT;
-  char name[16];
   if (text_only || l->x + need > l->width) next_row(l);
   double x = l->x - (text_only ? LEGEND_SAMPLE - 6 : 0), y = l->y;
   l->x += need;
   if (!l->text) return;
   if (e->kind == COPSE_LEGEND_LINK)
     copse_text_add(l->text, "<g class=\"%s\"><path class=\"line\" d=\"M%.1f,%.1f h30\"/></g>",
-                   style_name(e->style, name), x, y);
+                   style_name(e->style, (char[16]){0}), x, y);
   else if (e->kind == COPSE_LEGEND_GLOW)
     copse_text_add(l->text, "<path class=\"glow\" d=\"M%.1f,%.1f h30\"/>", x, y);
   else if (e->kind == COPSE_LEGEND_RING)

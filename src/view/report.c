@@ -156,7 +156,6 @@ static double round_step(double range) {
 }
 
 static void add_axes(const struct chart *c, const char *title) {
-  char name[16];
   if (c->logarithmic)
     for (double v = c->least; v <= c->most * 1.001; v *= 10) add_gridline(c, v);
   else
@@ -164,7 +163,7 @@ static void add_axes(const struct chart *c, const char *title) {
   for (int i = 0; i < COPSE_REPORT_SIZES; i++)
     copse_text_add(c->text,
                    "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-                   x_of(i), HEIGHT - BOTTOM + 18, size_name(i, name));
+                   x_of(i), HEIGHT - BOTTOM + 18, size_name(i, (char[16]){0}));
   copse_text_add(c->text,
                  "<text class=\"axis\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">message size "
                  "M</text><text class=\"axis\" x=\"%.1f\" y=\"13\">%s</text>\n",
@@ -174,7 +173,6 @@ static void add_axes(const struct chart *c, const char *title) {
 static void add_series(const struct chart *c, int algorithm) {
   const struct copse_report *r = c->report;
   const char *colour = colours[(size_t)algorithm % N_COLOURS];
-  char name[16];
   copse_text_add(c->text,
                  "<g class=\"series\" data-name=\"%s\"><path fill=\"none\" stroke=\"%s\" "
                  "stroke-width=\"%s\" d=\"",
@@ -188,7 +186,7 @@ static void add_series(const struct chart *c, int algorithm) {
                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\" fill=\"%s\"><title>%s, %s: %.5g us, "
                    "%.5g GB/s</title></circle>",
                    x_of(i), y_of(c, value_of(c, algorithm, i)), algorithm == 0 ? "4" : "3", colour,
-                   r->predictions[algorithm].name, size_name(i, name), r->us[algorithm][i],
+                   r->predictions[algorithm].name, size_name(i, (char[16]){0}), r->us[algorithm][i],
                    gbps(r, algorithm, i));
   copse_text_add(c->text, "</g>\n");
 }
@@ -437,10 +435,9 @@ static copse_status add_steps(struct copse_text *text, const struct copse_report
 /* ---- predictions --------------------------------------------------------------------------- */
 
 static void add_prediction_rows(struct copse_text *text, const struct copse_report *r) {
-  char name[16];
   for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
     double best = 0;
-    copse_text_add(text, "<tr><th>%s</th>", size_name(i, name));
+    copse_text_add(text, "<tr><th>%s</th>", size_name(i, (char[16]){0}));
     for (int a = 0; a < r->n_predictions; a++) {
       double us = r->us[a][i];
       if (!copse_prediction_exists(&r->predictions[a])) continue;

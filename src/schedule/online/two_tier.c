@@ -466,10 +466,6 @@ static bool find_cuts(struct search *s) {
   return true;
 }
 
-static bool look(struct search *s) {
-  return find_hosts(s) && check_no_mesh(s) && find_hubs(s) && find_ways(s) && find_cuts(s);
-}
-
 /* ---- the whole ---- */
 
 static copse_status allocate(struct search *s, struct copse_arena *arena, struct copse_err *err) {
@@ -496,7 +492,9 @@ copse_status copse_two_tier_find(const struct copse_topology *topology, struct c
   struct search s = {.t = topology, .tier = tier};
   *tier = (struct copse_two_tier){0};
   copse_status status = allocate(&s, arena, err);
-  if (status == COPSE_OK) tier->found = look(&s);
+  if (status == COPSE_OK)
+    tier->found =
+        find_hosts(&s) && check_no_mesh(&s) && find_hubs(&s) && find_ways(&s) && find_cuts(&s);
   copse_arena_free(&s.scratch);
   return status;
 }

@@ -41,6 +41,10 @@ int copse_cli_check(const char *command, const struct copse_cli_rule *rules, siz
 #define COPSE_CLI_CHECK(command, rules) \
   copse_cli_check(command, rules, sizeof(rules) / sizeof *(rules))
 
+/* What came of checking a result of this program's own: COPSE_INTERNAL where it is refuted. */
+copse_status copse_cli_own(copse_status checked, const char *what, const struct copse_err *why,
+                           struct copse_err *err) COPSE_CHECKED;
+
 /* A whole number in [min, max]; false for anything else. */
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out);
 

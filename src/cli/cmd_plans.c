@@ -73,7 +73,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   struct copse_lower_options options = *as;
   const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
   struct copse_proof_report report;
-  struct copse_err refuted = COPSE_ERR_INIT;
+  struct copse_err why = COPSE_ERR_INIT;
   struct copse_plan *plan = NULL;
   char *bytes = NULL;
   size_t size;
@@ -81,11 +81,8 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   options.min_bytes = (int64_t)range->min_bytes;
   options.max_bytes = (int64_t)range->max_bytes;
   COPSE_TRY(copse_lower_schedule(candidate->schedule, &options, &plan, j->err));
-  if ((status = copse_prove_plan(plan, name, &report, &refuted)) != COPSE_OK) {
-    status = copse_fail(j->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
-                        "a plan of ours fails its proof: %s", refuted.text);
-    goto out;
-  }
+  COPSE_TRY(copse_cli_own(copse_prove_plan(plan, name, &report, &why),
+                          "a plan of ours fails its proof", &why, j->err));
   COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
   COPSE_TRY(write_file(j, name, bytes, size));
   j->n_plans++;

@@ -660,28 +660,37 @@ static int refuse(const char *name, const char *value, const char *right) {
   return copse_cli_usage("run", "%s '%s' must be %s", name, value, right);
 }
 
-static int take_type(void *options, const char *command, char *value) {
-  struct options *o = options;
-  enum copse_type type;
-  bool all = strcmp(value, "all") == 0;
-  (void)command;
-  if (!all && !copse_type_from_name(value, &type))
-    return refuse("-d", value,
-                  "all, int8, uint8, int32, uint32, int64, uint64, half, float, double, "
-                  "bfloat16, f8e4m3 or f8e5m2");
-  for (int t = 0; t < COPSE_N_TYPES; t++) o->types[t] = all || t == (int)type;
+/* In the order of their enumerations; "all" after the last. */
+static const char *const types[] = {"int8",   "uint8",  "int32", "uint32", "int64",
+                                    "uint64", "half",   "float", "double", "bfloat16",
+                                    "f8e4m3", "f8e5m2", "all",   NULL};
+static const char *const redops[] = {"sum", "prod", "max", "min", "avg", "all", NULL};
+
+_Static_assert(sizeof types / sizeof *types == COPSE_N_TYPES + 2 &&
+                   sizeof redops / sizeof *redops == COPSE_N_REDOPS + 2,
+               "a word for each, \"all\" and NULL");
+
+/* set [n]: one of the words, or all. */
+static int take_word(const char *const *words, bool *set, int n, const char *name,
+                     const char *value, const char *right) {
+  int found = 0;
+  while (found <= n && strcmp(words[found], value) != 0) found++;
+  if (found > n) return refuse(name, value, right);
+  for (int i = 0; i < n; i++) set[i] = i == found || found == n;
   return COPSE_EXIT_DONE;
 }
 
-static int take_redop(void *options, const char *command, char *value) {
-  struct options *o = options;
-  enum copse_redop redop;
-  bool all = strcmp(value, "all") == 0;
+static int take_type(void *options, const char *command, char *value) {
   (void)command;
-  if (!all && !copse_redop_from_name(value, &redop))
-    return refuse("-o", value, "all, sum, prod, max, min or avg");
-  for (int r = 0; r < COPSE_N_REDOPS; r++) o->redops[r] = all || r == (int)redop;
-  return COPSE_EXIT_DONE;
+  return take_word(types, ((struct options *)options)->types, COPSE_N_TYPES, "-d", value,
+                   "all, int8, uint8, int32, uint32, int64, uint64, half, float, double, "
+                   "bfloat16, f8e4m3 or f8e5m2");
+}
+
+static int take_redop(void *options, const char *command, char *value) {
+  (void)command;
+  return take_word(redops, ((struct options *)options)->redops, COPSE_N_REDOPS, "-o", value,
+                   "all, sum, prod, max, min or avg");
 }
 
 static int take_backend(void *options, const char *command, char *value) {
@@ -708,11 +717,6 @@ static int take_timeout(void *options, const char *command, char *value) {
 #define SIZE_TO(member, least, most) TO(member), COPSE_OPTION_RANGE(least, most), .bytes = true
 #define COUNT_TO(member, least) \
   TO(member), COPSE_OPTION_RANGE(least, MAX_ITERS), .must = "an integer of at least " #least
-
-static const char *const types[] = {"int8",   "uint8",  "int32", "uint32", "int64",
-                                    "uint64", "half",   "float", "double", "bfloat16",
-                                    "f8e4m3", "f8e5m2", "all",   NULL};
-static const char *const redops[] = {"sum", "prod", "max", "min", "avg", "all", NULL};
 
 static const struct copse_option own[] = {
     {"--minbytes", 'b', "N", "smallest size (default 8); K, M, G: times 1024, ...",

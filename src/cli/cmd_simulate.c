@@ -112,15 +112,15 @@ static const char *parse_spec(char *text, struct overlap *s) {
   return NULL;
 }
 
-/* The total of degree 1, 0 where it isn't among the degrees. */
-static double total_undivided(const struct overlap *it) {
+/* Of a row over degree 1; NAN where that isn't among the degrees. */
+static double gain(const struct overlap *it, const struct copse_overlap_row *row) {
   for (int i = 0; i < it->problem.n_degrees; i++)
-    if (it->rows[i].degree == 1) return it->rows[i].total_us;
-  return 0;
+    if (it->rows[i].degree == 1 && it->rows[i].total_us > 0 && row->total_us > 0)
+      return it->rows[i].total_us / row->total_us;
+  return NAN;
 }
 
 static void print_overlap(const struct overlap *it, const struct copse_topology *t) {
-  double alone = total_undivided(it);
   printf("# copse simulate --overlap: %d ranks, topology %s; a model, not a measurement\n",
          t->n_ranks, t->name);
   printf("# %lld tokens of %lld bytes from each rank, %.10g at the busiest expert's; network: %s\n",
@@ -133,15 +133,14 @@ static void print_overlap(const struct overlap *it, const struct copse_topology 
     const struct copse_overlap_row *r = &it->rows[i];
     printf("  %6d  %12.2f  %12.2f  %12.2f  %12.2f  ", r->degree, r->degree * r->dispatch_us,
            r->degree * r->compute_us, r->degree * r->combine_us, r->total_us);
-    if (alone > 0 && r->total_us > 0)
-      printf("%8.3f%s\n", alone / r->total_us, i == it->best ? "  best" : "");
+    if (isfinite(gain(it, r)))
+      printf("%8.3f%s\n", gain(it, r), i == it->best ? "  best" : "");
     else
       printf("%8s%s\n", "-", i == it->best ? "  best" : "");
   }
 }
 
 static void print_overlap_json(const struct overlap *it, const struct copse_topology *t) {
-  double alone = total_undivided(it);
   printf(
       "{\"topology\": %s, \"nranks\": %d, \"tokens\": %lld, \"token_bytes\": %lld, \"network\": "
       "\"%s\", \"best_degree\": %d, \"rows\": [",
@@ -151,8 +150,7 @@ static void print_overlap_json(const struct overlap *it, const struct copse_topo
     const struct copse_overlap_row *r = &it->rows[i];
     const char *const keys[] = {"dispatch_us", "compute_us", "combine_us", "total_us", "gain"};
     const double values[] = {r->degree * r->dispatch_us, r->degree * r->compute_us,
-                             r->degree * r->combine_us, r->total_us,
-                             alone > 0 && r->total_us > 0 ? alone / r->total_us : NAN};
+                             r->degree * r->combine_us, r->total_us, gain(it, r)};
     printf("%s\n {\"degree\": %d", i > 0 ? "," : "", r->degree);
     for (int k = 0; k < 5; k++) printf(", \"%s\": %s", keys[k], COPSE_CLI_NUMBER(values[k]));
     printf("}");

@@ -302,28 +302,27 @@ static void print_json(const struct report *r) {
 
 /* The smaller side of the cut, by ranks: what a reader looks for on the machine. */
 static void print_cut(const struct copse_topology *t, const struct copse_schedule *s) {
-  char *inside = calloc((size_t)t->n_nodes, 1);
+  bool *inside = calloc((size_t)t->n_nodes, sizeof *inside);
   int ranks_inside = 0, shown = 0;
   if (!inside) return;
-  for (int i = 0; i < s->bound.n_cut; i++) inside[s->bound.cut[i]] = 1;
+  for (int i = 0; i < s->bound.n_cut; i++) inside[s->bound.cut[i]] = true;
   for (int r = 0; r < t->n_ranks; r++) ranks_inside += inside[t->rank_nodes[r]];
   bool show_inside = 2 * ranks_inside <= t->n_ranks;
-  int ranks = show_inside ? ranks_inside : t->n_ranks - ranks_inside;
   bool reduces = copse_collective_reduces(s->collective) && s->collective != COPSE_ALLREDUCE;
   struct copse_q through = COPSE_Q_ZERO;
   bool exact = true;
   for (int i = 0; i < t->n_links; i++) {
     const struct copse_link *l = &t->links[i];
-    bool crosses = reduces ? !inside[l->src] && inside[l->dst] : inside[l->src] && !inside[l->dst];
+    bool crosses = inside[l->src] != reduces && inside[l->dst] == reduces;
     if (crosses && copse_q_add(through, l->bandwidth, &through, NULL) != COPSE_OK) exact = false;
   }
   printf("bottleneck: the links %s", show_inside == reduces ? "into" : "out of");
   for (int r = 0; r < t->n_ranks; r++) {
-    if ((bool)inside[t->rank_nodes[r]] != show_inside) continue;
+    if (inside[t->rank_nodes[r]] != show_inside) continue;
     if (shown < 8) printf("%s%s", shown ? ", " : " ", t->nodes[t->rank_nodes[r]].id);
     shown++;
   }
-  if (shown > 8) printf(", ... (%d ranks)", ranks);
+  if (shown > 8) printf(", ... (%d ranks)", shown);
   if (exact) printf(": %.10g GB/s", copse_q_to_double(through));
   printf("\n");
   free(inside);

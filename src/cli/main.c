@@ -47,7 +47,7 @@ int copse_cli_fail(const struct copse_err *err) {
 
 int copse_cli_usage(const char *command, const char *fmt, ...) {
   char text[400];
-  struct copse_err err = COPSE_ERR_INIT; /* for its care with what does not print */
+  struct copse_err err = COPSE_ERR_INIT; /* copse_fail replaces what does not print */
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
@@ -60,6 +60,13 @@ int copse_cli_check(const char *command, const struct copse_cli_rule *rules, siz
   for (size_t i = 0; i < n; i++)
     if (rules[i].broken) return copse_cli_usage(command, "%s", rules[i].text);
   return COPSE_EXIT_DONE;
+}
+
+copse_status copse_cli_own(copse_status checked, const char *what, const struct copse_err *why,
+                           struct copse_err *err) {
+  if (checked == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, checked == COPSE_REFUTED ? COPSE_INTERNAL : checked, "%s: %s", what,
+                    why->text);
 }
 
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out) {
@@ -280,7 +287,7 @@ static int run_command(int argc, char **argv) {
     copse_command_print_help(commands[i]);
     return COPSE_EXIT_DONE;
   }
-  struct copse_err err = COPSE_ERR_INIT; /* for its care with what does not print */
+  struct copse_err err = COPSE_ERR_INIT; /* copse_fail replaces what does not print */
   (void)copse_fail(&err, COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
   return copse_cli_fail(&err);
 }

@@ -128,11 +128,9 @@ struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology
 static copse_status self_check(const struct copse_schedule *schedule,
                                const struct copse_topology *topology, struct copse_err *err) {
   struct copse_verify_report report;
-  struct copse_err local = COPSE_ERR_INIT;
-  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
-  if (status == COPSE_OK) return COPSE_OK;
-  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
-                    "the computed schedule fails verification: %s", local.text);
+  struct copse_err why = COPSE_ERR_INIT;
+  return copse_cli_own(copse_verify_schedule(schedule, topology, "schedule", &report, &why),
+                       "the computed schedule fails verification", &why, err);
 }
 
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,

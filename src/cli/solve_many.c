@@ -459,12 +459,10 @@ static copse_status load_groups(struct job *j) {
 /* Schedules that their own verifier refuses must never reach a file. */
 static copse_status check_groups(struct job *j) {
   struct copse_verify_groups_report report;
-  struct copse_err local = COPSE_ERR_INIT;
-  copse_status status =
-      copse_verify_groups(j->groups, j->work->topology, "schedules", &report, &local);
-  if (status == COPSE_OK) return COPSE_OK;
-  return copse_fail(j->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
-                    "the computed schedules fail verification: %s", local.text);
+  struct copse_err why = COPSE_ERR_INIT;
+  return copse_cli_own(
+      copse_verify_groups(j->groups, j->work->topology, "schedules", &report, &why),
+      "the computed schedules fail verification", &why, j->err);
 }
 
 static copse_status name_files(struct job *j) {

@@ -249,7 +249,7 @@ const char *const *copse_cli_catalogue(void) {
   char *slash = strrchr(program, '/');
   if (slash) *slash = '\0';
   for (size_t i = 0, k = 0; i < N_BESIDE; i++) {
-    /* what merely lies near an installed program is none of ours */
+    /* topologies/ beside an installed program is not the catalogue */
     if (i > 0 && !strstr(program, "/build")) continue;
     snprintf(paths[i], sizeof paths[i], "%s/%s", program, beside[i]);
     if (access(paths[i], F_OK) == 0) found[k++] = paths[i];

@@ -368,11 +368,10 @@ static const char *load_about(const struct copse_schedule *s) {
 static copse_status add_cut(struct copse_text *text, const struct copse_report *r, const int *cut,
                             int n_cut, const char *of, struct copse_err *err) {
   const struct copse_topology *t = r->topology;
-  bool *inside = NULL;
+  bool *inside;
   int n = 0, shown = 0;
-  copse_status status = COPSE_OK;
   if (n_cut == 0) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, err));
+  COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, err));
   for (int i = 0; i < n_cut; i++) inside[cut[i]] = true;
   for (int i = 0; i < t->n_ranks; i++) n += inside[t->rank_nodes[i]];
   bool side = 2 * n <= t->n_ranks;
@@ -384,9 +383,8 @@ static copse_status add_cut(struct copse_text *text, const struct copse_report *
   }
   copse_text_add(text, "%s (%d of %d ranks).</p>\n", shown > MAX_CUT_RANKS ? ", ..." : "", shown,
                  t->n_ranks);
-out:
   free(inside);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_load(struct copse_text *text, const struct copse_report *r,
@@ -394,16 +392,13 @@ static copse_status add_load(struct copse_text *text, const struct copse_report 
   const struct copse_bound *bound = &r->schedule->bound;
   begin_section(text, "load", "Load and cut", load_about(r->schedule));
   begin_picture(text);
-  copse_status status =
-      copse_schedule_draw_load(r->schedule, r->topology, r->arrangement, true, text, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_schedule_draw_load(r->schedule, r->topology, r->arrangement, true, text, err));
   copse_text_add(text, "</div>\n");
   bool two = bound->kind == COPSE_BOUND_PHASES;
-  COPSE_TRY(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
-  COPSE_TRY(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
+  COPSE_DO(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
+  COPSE_DO(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
   copse_text_add(text, "</section>\n");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_steps(struct copse_text *text, const struct copse_report *r,

@@ -101,33 +101,32 @@ static int flows_height(const struct copse_schedule *schedule) {
 }
 
 /* The highest tree; -1 when memory ran out. */
-static int trees_height(const struct copse_schedule *schedule, double *mean) {
+static int trees_height(const struct copse_schedule *schedule, double *mean_height) {
   int height = 0;
-  double whole = 0;
+  double weighed_mean_height = 0, whole = 0;
   int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
-  *mean = 0;
   if (!depth) return -1;
   for (int i = 0; i < schedule->n_trees; i++) {
     int h = tree_height(&schedule->trees[i], depth);
-    double weight = copse_q_to_double(schedule->trees[i].weight);
-    *mean += weight * h;
-    whole += weight;
+    weighed_mean_height += copse_q_to_double(schedule->trees[i].weight) * h;
+    whole += copse_q_to_double(schedule->trees[i].weight);
     if (h > height) height = h;
   }
-  if (whole > 0) *mean /= whole;
+  *mean_height = whole > 0 ? weighed_mean_height / whole : 0;
   free(depth);
   return height;
 }
 
 int copse_schedule_height(const struct copse_schedule *schedule) {
-  double ignored;
+  double mean_height;
   return schedule->collective == COPSE_ALLTOALL ? flows_height(schedule)
-                                                : trees_height(schedule, &ignored);
+                                                : trees_height(schedule, &mean_height);
 }
 
 double copse_schedule_mean_height(const struct copse_schedule *schedule) {
-  double mean;
-  return trees_height(schedule, &mean) < 0 ? -1 : mean;
+  double mean_height = -1;
+  (void)trees_height(schedule, &mean_height);
+  return mean_height;
 }
 
 double copse_schedule_algbw(const struct copse_schedule *schedule) {

@@ -1,7 +1,6 @@
 /* copse check FILE: the symbolic proof of a plan, native or foreign. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"

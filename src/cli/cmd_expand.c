@@ -1,7 +1,5 @@
 /* copse expand SCHEDULE -o FILE: the compact form of a schedule, written out. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "cli/cli.h"

@@ -1,6 +1,5 @@
 /* copse lower SCHEDULE --to FORMAT -o FILE: a plan, or a program for another executor. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"

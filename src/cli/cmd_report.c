@@ -1,7 +1,5 @@
 /* copse report TOPO -c COLLECTIVE -o FILE.html: schedule, proof and predictions on one page. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/options.h"

@@ -1,9 +1,7 @@
 /* copse topo FILE: reads any topology input, checks it, prints a summary. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"

@@ -3,7 +3,6 @@
 #include "cli/solve_args.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"

@@ -5,7 +5,6 @@
 #include "schedule/adapt.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "topology/modify.h"

@@ -4,9 +4,7 @@
 #include "schedule/demand.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
 

@@ -5,7 +5,6 @@
 #include "schedule/loads.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct summing {
   const struct copse_topology *topology;

@@ -2,7 +2,6 @@
  * Pictures of a schedule on its topology: the load of the links with the bound, and one tree, or
  * all that one rank sends, hop by hop.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

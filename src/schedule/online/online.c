@@ -2,7 +2,6 @@
  * Alltoallv planned at run time: two-tier fabrics by solver/online, any other topology by the paths
  * of an offline alltoall schedule, whose weights share out the bytes at hand.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,7 +11,6 @@
  * Everything is looked up in the graph; names only tell hosts.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"

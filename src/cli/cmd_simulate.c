@@ -454,6 +454,8 @@ static copse_status load_schedule(struct job *job) {
   struct copse_cli_work *w = job->work;
   COPSE_DO(copse_schedule_parse(copse_file_label(job->o->schedule), w->data, w->size, &w->schedule,
                                 job->err));
+  free(w->data); /* long: not beside the simulation */
+  w->data = NULL;
   job->what = (struct copse_foreign){w->schedule->collective, w->schedule->root,
                                      w->schedule->time_per_GB, NULL};
   return COPSE_OK;

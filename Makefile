@@ -148,11 +148,11 @@ $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) -MMD -MP -c $< -o $@
 
-# The report's style and script are files of their own, made into C strings.
-$(OBJ)/report_assets.c: src/view/report.css src/view/report.js
+# Styles of pictures and of the report, and its script, are files of their own, made into C strings.
+$(OBJ)/report_assets.c: src/view/draw.css src/view/report.css src/view/report.js
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q){ echo '#include "view/report.h"'; for f in $^; do \
+	$(Q){ printf '#include "view/%s.h"\n' draw report; for f in $^; do \
 	  echo "const char copse_$$(basename $$f | tr . _)[] ="; \
 	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo ';'; done; } >$@
 $(OBJ)/report_assets.o: $(OBJ)/report_assets.c $(OBJ)/.flags

@@ -271,6 +271,23 @@ copse_status copse_json_get_int(const struct copse_json *json, const cJSON *obje
   return copse_json_int(json, item, object, what, min, max, out, err);
 }
 
+copse_status copse_json_expect_format(const struct copse_json *json, const char *format,
+                                      struct copse_err *err) {
+  const char *found;
+  COPSE_DO(copse_json_get_string(json, json->root, "format", &found, err));
+  if (strcmp(found, format) == 0) return COPSE_OK;
+  return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
+                       "unknown \"format\"; this version reads %s", format);
+}
+
+copse_status copse_json_get_index(const struct copse_json *json, const cJSON *object,
+                                  const char *key, int n, int *out, struct copse_err *err) {
+  int64_t index = 0;
+  copse_status status = copse_json_get_int(json, object, key, 0, n - 1, &index, err);
+  if (status == COPSE_OK) *out = (int)index;
+  return status;
+}
+
 copse_status copse_json_get_count_or(const struct copse_json *json, const cJSON *object,
                                      const char *key, int most, int *out, struct copse_err *err) {
   int64_t n = 0;

@@ -62,10 +62,17 @@ copse_status copse_json_get_array(const struct copse_json *json, const cJSON *ob
 copse_status copse_json_get_bool_or(const struct copse_json *json, const cJSON *object,
                                     const char *key, bool fallback, bool *out,
                                     struct copse_err *err) COPSE_CHECKED;
+/* The member "format" must be this one. */
+copse_status copse_json_expect_format(const struct copse_json *json, const char *format,
+                                      struct copse_err *err) COPSE_CHECKED;
 /* An integer in [min, max]. */
 copse_status copse_json_get_int(const struct copse_json *json, const cJSON *object, const char *key,
                                 int64_t min, int64_t max, int64_t *out,
                                 struct copse_err *err) COPSE_CHECKED;
+/* The same from 0 to n - 1. */
+copse_status copse_json_get_index(const struct copse_json *json, const cJSON *object,
+                                  const char *key, int n, int *out,
+                                  struct copse_err *err) COPSE_CHECKED;
 /* The same from 1 to `most`, if it is there; else *out stays. */
 copse_status copse_json_get_count_or(const struct copse_json *json, const cJSON *object,
                                      const char *key, int most, int *out,

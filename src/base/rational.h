@@ -59,6 +59,8 @@ double copse_q_to_double(struct copse_q q);
 /* "3/65", or "7" when the denominator is 1. Needs 44 bytes. */
 #define COPSE_Q_TEXT 44
 const char *copse_q_text(struct copse_q q, char buffer[COPSE_Q_TEXT]);
+/* The same for printf; lasts as long as the block it stands in. */
+#define COPSE_Q_STRING(q) copse_q_text((q), (char[COPSE_Q_TEXT]){0})
 
 /*
  * Parses a JSON-style decimal ("25", "0.5", "-1.25e3"): its digits are exact. Whole

@@ -12,29 +12,6 @@ const char *copse_type_name(enum copse_type type) { return type_names[type]; }
 
 const char *copse_redop_name(enum copse_redop redop) { return redop_names[redop]; }
 
-static bool find_name(const char *name, const char *const names[], int n, int *out) {
-  for (int i = 0; i < n; i++)
-    if (strcmp(names[i], name) == 0) {
-      *out = i;
-      return true;
-    }
-  return false;
-}
-
-bool copse_type_from_name(const char *name, enum copse_type *out) {
-  int i;
-  if (!find_name(name, type_names, COPSE_N_TYPES, &i)) return false;
-  *out = (enum copse_type)i;
-  return true;
-}
-
-bool copse_redop_from_name(const char *name, enum copse_redop *out) {
-  int i;
-  if (!find_name(name, redop_names, COPSE_N_REDOPS, &i)) return false;
-  *out = (enum copse_redop)i;
-  return true;
-}
-
 static const struct {
   const char *name;
   bool broadcasts, aggregates, rooted, many_inputs, many_outputs;

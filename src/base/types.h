@@ -38,9 +38,6 @@ extern "C" {
 #endif
 const char *copse_type_name(enum copse_type type);
 const char *copse_redop_name(enum copse_redop redop);
-/* False, and *out as it was, where no type or reduction has this name. */
-bool copse_type_from_name(const char *name, enum copse_type *out);
-bool copse_redop_from_name(const char *name, enum copse_redop *out);
 
 /* How many there are: values from outside are checked against it. */
 #define COPSE_N_COLLECTIVES (COPSE_ALLTOALL + 1)

@@ -1,5 +1,6 @@
 /*
- * What the commands share: exit statuses, one-line messages, notes, progress, texts, numbers, folders.
+ * What the commands share: exit statuses, one-line messages, notes, progress, texts, numbers,
+ * folders.
  */
 #ifndef COPSE_CLI_CLI_H
 #define COPSE_CLI_CLI_H
@@ -10,6 +11,7 @@
 #include "base/types.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "predict/baseline.h"
 #include "solver/network/network.h"
 #include "topology/topology.h"
 
@@ -25,16 +27,23 @@ enum copse_exit {
 /* Prints "copse: TEXT" to standard error; returns the exit status for err's code. */
 int copse_cli_fail(const struct copse_err *err);
 
-/* The same; what can't be done with a file, and comes from too deep inside to name it, gets
- * `label`, the file, as its place. */
-int copse_cli_fail_in(const char *label, const struct copse_err *err);
-
-/* Standard output under --json where a proof failed: {"KEY": false, "reason": TEXT}. */
-void copse_cli_print_refuted(const char *key, const struct copse_err *err);
-
 /* Prints "copse: COMMAND: TEXT (see 'copse COMMAND --help')"; returns COPSE_EXIT_USAGE. */
 int copse_cli_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Options that don't go together, and what is said of them. */
+struct copse_cli_rule {
+  bool broken;
+  const char *text;
+};
+/* 0, or after the first broken rule of [n] has been said COPSE_EXIT_USAGE. */
+int copse_cli_check(const char *command, const struct copse_cli_rule *rules, size_t n);
+#define COPSE_CLI_CHECK(command, rules) \
+  copse_cli_check(command, rules, sizeof(rules) / sizeof *(rules))
+
+/* What came of checking a result of this program's own: COPSE_INTERNAL where it is refuted. */
+copse_status copse_cli_own(copse_status checked, const char *what, const struct copse_err *why,
+                           struct copse_err *err) COPSE_CHECKED;
 
 /* A whole number in [min, max]; false for anything else. */
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out);
@@ -43,16 +52,13 @@ bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *ou
  * else and beyond `most`. */
 bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
 
-/* Prints what was added and frees it; COPSE_NOMEM, and nothing, where an addition failed. */
-copse_status copse_cli_print(struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
-
-/* Adds `before` as it is, then `value` as a JSON string. */
-void copse_cli_add_string(struct copse_text *text, const char *before, const char *value);
+/* The text as a JSON string, for printf; lasts as long as the program. Where memory runs out the
+ * program ends with that error. */
+const char *copse_cli_quoted(const char *text);
 
 /* Texts for printf that last as long as the block they stand in: a number as JSON has it (null if
- * it isn't finite), an exact fraction, a truth value. */
+ * it isn't finite), a truth value. Fractions: COPSE_Q_STRING. */
 #define COPSE_CLI_NUMBER(v) copse_cli_number((v), (char[32]){0})
-#define COPSE_CLI_FRACTION(q) copse_q_text((q), (char[COPSE_Q_TEXT]){0})
 #define COPSE_CLI_BOOL(b) ((b) ? "true" : "false")
 const char *copse_cli_number(double v, char buffer[32]);
 
@@ -65,15 +71,43 @@ extern const char *const copse_cli_collectives[]; /* their names, for completion
 
 /* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */
 extern const struct copse_notes copse_cli_notes;
-void copse_cli_print_notes(void);
 
 /* Progress on standard error: on a terminal, or when the user asks for it. */
 struct copse_cli_progress {
-  bool enabled, shown;
+  bool shown;
   double last;
 };
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked);
+/* Before results are printed, and, however it went, at the end; again does nothing. */
 void copse_cli_progress_end(struct copse_cli_progress *state);
+
+/* What a command has in hand. All of it is released when the command has ended, however it ended.
+ */
+struct copse_cli_work {
+  struct copse_cli_progress bar; /* first: what progress functions get */
+  struct copse_progress progress;
+  struct copse_topology *topology, *whole;
+  struct copse_schedule *schedule;
+  struct copse_arrangement *arrangement;
+  struct copse_plan *plan;
+  struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
+  int n_columns;
+  int64_t *demand;
+  char *data, *made; /* [size], [made_size] a file that was read, and one that is to be written */
+  size_t size, made_size;
+  struct copse_text text;
+  struct copse_arena arena;
+  struct copse_err err;
+  int exit; /* of a command that has done its work: COPSE_EXIT_DONE, or what it sets */
+  /* what is said after a failure: */
+  const char *place;  /* the file that can't be worked with, where the text does not name it */
+  const char *solved; /* a topology: of an overflow, which comes from deep inside, the place */
+  const char
+      *refuted; /* under --json where a proof failed also {"REFUTED": false, "reason": ...} */
+};
+/* Does it; the exit status, after what was wrong has been said. */
+int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),
+                 void *options);
 
 /* ---- folders that a command writes a set of files into ---- */
 
@@ -82,7 +116,5 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) CO
 /* Whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;
-/* Removes the file again, if it is there. */
-void copse_cli_remove_in(const char *folder, const char *name);
 
 #endif

@@ -1,7 +1,6 @@
 /* copse check FILE: the symbolic proof of a plan, native or foreign. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -36,17 +35,12 @@ static char first_character(const char *data, size_t size) {
   return i < size ? data[i] : '\0';
 }
 
-static copse_status check_plan(const char *label, const char *data, size_t size, bool json,
-                               struct copse_err *err) {
-  struct copse_plan *plan = NULL;
+static copse_status check_plan(const char *label, bool json, struct copse_cli_work *w) {
   struct copse_proof_report report;
-  copse_status status;
-  COPSE_TRY(copse_plan_decode(label, data, size, &plan, err));
-  COPSE_TRY(copse_prove_plan(plan, label, &report, err));
-  print_report(plan, &report, json);
-out:
-  copse_plan_free(plan);
-  return status;
+  COPSE_DO(copse_plan_decode(label, w->data, w->size, &w->plan, &w->err));
+  COPSE_DO(copse_prove_plan(w->plan, label, &report, &w->err));
+  print_report(w->plan, &report, json);
+  return COPSE_OK;
 }
 
 static void print_msccl(const struct copse_check_msccl_report *r, bool json) {
@@ -71,10 +65,9 @@ static void print_msccl(const struct copse_check_msccl_report *r, bool json) {
       r->on_rccl ? "MSCCL, its NCCL executor and RCCL" : "MSCCL and its NCCL executor, not RCCL");
 }
 
-static copse_status check_msccl(const char *label, const char *data, size_t size, bool json,
-                                struct copse_err *err) {
+static copse_status check_msccl(const char *label, bool json, struct copse_cli_work *w) {
   struct copse_check_msccl_report report;
-  COPSE_DO(copse_check_msccl(label, data, size, &report, err));
+  COPSE_DO(copse_check_msccl(label, w->data, w->size, &report, &w->err));
   if (report.missing)
     copse_note(
         &copse_cli_notes,
@@ -84,10 +77,9 @@ static copse_status check_msccl(const char *label, const char *data, size_t size
   return COPSE_OK;
 }
 
-static copse_status check_mscclpp(const char *label, const char *data, size_t size, bool json,
-                                  struct copse_err *err) {
+static copse_status check_mscclpp(const char *label, bool json, struct copse_cli_work *w) {
   struct copse_check_mscclpp_report r;
-  COPSE_DO(copse_check_mscclpp(label, data, size, &r, err));
+  COPSE_DO(copse_check_mscclpp(label, w->data, w->size, &r, &w->err));
   const char *name = copse_collective_name(r.collective);
   if (json)
     printf(
@@ -105,27 +97,26 @@ static copse_status check_mscclpp(const char *label, const char *data, size_t si
 }
 
 struct options {
+  const char *file;
   bool json;
 };
 
-static int run(void *arguments, int n_left, char **left) {
-  const struct options *o = arguments;
-  struct copse_err err = COPSE_ERR_INIT;
-  char *data = NULL;
-  size_t size;
-  copse_status status;
-  if (n_left != 1) return copse_cli_usage("check", "give one file");
-  const char *label = copse_file_label(left[0]);
-  COPSE_TRY(copse_file_read(left[0], &data, &size, &err));
-  switch (first_character(data, size)) {
-    case '<': status = check_msccl(label, data, size, o->json, &err); break;
-    case '{': status = check_mscclpp(label, data, size, o->json, &err); break;
-    default: status = check_plan(label, data, size, o->json, &err);
+static copse_status check(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  const char *label = copse_file_label(o->file);
+  w->refuted = o->json ? "proved" : NULL;
+  COPSE_DO(copse_file_read(o->file, &w->data, &w->size, &w->err));
+  switch (first_character(w->data, w->size)) {
+    case '<': return check_msccl(label, o->json, w);
+    case '{': return check_mscclpp(label, o->json, w);
+    default: return check_plan(label, o->json, w);
   }
-out:
-  if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("proved", &err);
-  free(data);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+}
+
+static int run(void *options, int n_left, char **left) {
+  if (n_left != 1) return copse_cli_usage("check", "give one file");
+  ((struct options *)options)->file = left[0];
+  return copse_cli_do(check, options);
 }
 
 static const struct copse_option own[] = {

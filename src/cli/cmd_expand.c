@@ -1,7 +1,5 @@
 /* copse expand SCHEDULE -o FILE: the compact form of a schedule, written out. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "cli/cli.h"
@@ -9,40 +7,36 @@
 #include "schedule/schedule.h"
 
 struct options {
-  const char *output;
+  const char *input, *output;
   bool json;
 };
 
-static int expand(const struct options *o, const char *input) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_schedule *schedule = NULL;
-  char *text = NULL;
-  size_t size;
-  copse_status status;
-  COPSE_TRY(copse_schedule_load(input, &schedule, &err));
-  long long listed = schedule->n_trees + schedule->n_flows;
-  COPSE_TRY(copse_schedule_expand(schedule, &err));
-  COPSE_TRY(copse_schedule_to_json(schedule, &text, &size, &err));
-  COPSE_TRY(copse_file_write(o->output, text, size, &err));
+static copse_status expand(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  w->place = copse_file_label(o->input);
+  COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
+  struct copse_schedule *s = w->schedule;
+  long long listed = s->n_trees + s->n_flows;
+  COPSE_DO(copse_schedule_expand(s, &w->err));
+  COPSE_DO(copse_schedule_to_json(s, &w->made, &w->made_size, &w->err));
+  COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
   if (o->json)
-    printf("{\"listed\": %lld, \"trees\": %d, \"flows\": %d, \"bytes\": %zu}\n", listed,
-           schedule->n_trees, schedule->n_flows, size);
+    printf("{\"listed\": %lld, \"trees\": %d, \"flows\": %d, \"bytes\": %zu}\n", listed, s->n_trees,
+           s->n_flows, w->made_size);
   else if (!copse_cli_is_stdout(o->output))
     printf("%lld %s of base ranks became %d, %zu bytes\n", listed,
-           schedule->n_flows > 0 ? "flows" : "trees", schedule->n_trees + schedule->n_flows, size);
-out:
-  free(text);
-  copse_schedule_free(schedule);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail_in(copse_file_label(input), &err);
+           s->n_flows > 0 ? "flows" : "trees", s->n_trees + s->n_flows, w->made_size);
+  return COPSE_OK;
 }
 
 static int run(void *arguments, int n_left, char **left) {
-  const struct options *o = arguments;
+  struct options *o = arguments;
   if (n_left != 1) return copse_cli_usage("expand", "give one schedule file");
   if (!o->output) return copse_cli_usage("expand", "say where to write it with -o");
   if (o->json && copse_cli_is_stdout(o->output))
     return copse_cli_usage("expand", "of --json and -o - only one can have standard output");
-  return expand(o, left[0]);
+  o->input = left[0];
+  return copse_cli_do(expand, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)

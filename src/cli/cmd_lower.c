@@ -1,6 +1,5 @@
 /* copse lower SCHEDULE --to FORMAT -o FILE: a plan, or a program for another executor. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -29,71 +28,53 @@ static uint32_t most_workers(const struct copse_plan *plan) {
   return most;
 }
 
-/* What has been made, as --json has it; the rest of the object follows. */
-static void begin_json(struct copse_text *said, const char *format, copse_collective collective,
-                       const char *topology, int n_ranks) {
-  copse_text_add(said, "{\"format\": \"%s\", \"collective\": \"%s\", \"topology\": ", format,
-                 copse_collective_name(collective));
-  copse_text_add_json_string(said, topology);
-  copse_text_add(said, ", \"nranks\": %d", n_ranks);
+/* What has been made; the rest of the line, or of the JSON object, follows. */
+static void begin_said(const struct options *o, struct copse_cli_work *w) {
+  const struct copse_schedule *s = w->schedule;
+  const char *collective = copse_collective_name(s->collective);
+  if (o->json)
+    copse_text_add(&w->text,
+                   "{\"format\": \"%s\", \"collective\": \"%s\", \"topology\": %s, \"nranks\": %d",
+                   o->to, collective, copse_cli_quoted(s->topology_name), s->n_ranks);
+  else
+    copse_text_add(&w->text, "%s of %s: %d ranks", collective, s->topology_name, s->n_ranks);
 }
 
-static void say_plan(const struct options *o, const struct copse_plan *plan, size_t size,
-                     struct copse_text *said) {
-  const struct copse_plan_header *h = &plan->header;
-  copse_collective collective = (copse_collective)h->collective;
-  if (!o->json) {
-    copse_text_add(said,
-                   "%s of %s: %u ranks, %u workers each, %u operations, %u channels, %zu bytes\n",
-                   copse_collective_name(collective), plan->name, h->n_ranks, most_workers(plan),
-                   h->n_ops, h->n_channels, size);
-    return;
-  }
-  begin_json(said, "plan", collective, plan->name, (int)h->n_ranks);
-  copse_text_add(said, ", \"workers\": %u, \"operations\": %u, \"channels\": %u, \"bytes\": %zu}\n",
-                 most_workers(plan), h->n_ops, h->n_channels, size);
-}
-
-static copse_status to_plan(const struct options *o, const struct copse_schedule *schedule,
-                            char **bytes, size_t *size, struct copse_text *said,
-                            struct copse_err *err) {
+static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   struct copse_lower_options options = o->lower;
-  struct copse_plan *plan = NULL;
-  copse_status status;
   options.min_bytes = o->msccl.min_bytes;
   options.max_bytes = o->msccl.max_bytes;
   if (options.instances == 0) options.instances = COPSE_LOWER_AUTO;
-  COPSE_TRY(copse_lower_schedule(schedule, &options, &plan, err));
+  COPSE_DO(copse_lower_schedule(w->schedule, &options, &w->plan, &w->err));
   if (o->text)
-    COPSE_TRY(copse_plan_to_text(plan, bytes, size, err));
+    COPSE_DO(copse_plan_to_text(w->plan, &w->made, &w->made_size, &w->err));
   else
-    COPSE_TRY(copse_plan_encode(plan, bytes, size, err));
-  say_plan(o, plan, *size, said);
-out:
-  copse_plan_free(plan);
-  return status;
+    COPSE_DO(copse_plan_encode(w->plan, &w->made, &w->made_size, &w->err));
+  const struct copse_plan_header *h = &w->plan->header;
+  copse_text_add(&w->text,
+                 o->json
+                     ? ", \"workers\": %u, \"operations\": %u, \"channels\": %u, \"bytes\": %zu}\n"
+                     : ", %u workers each, %u operations, %u channels, %zu bytes\n",
+                 most_workers(w->plan), h->n_ops, h->n_channels, w->made_size);
+  return COPSE_OK;
 }
 
-static copse_status to_msccl(const struct options *o, const struct copse_schedule *schedule,
-                             char **bytes, size_t *size, struct copse_text *said,
-                             struct copse_err *err) {
+static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) {
   struct copse_msccl_options options = o->msccl;
   struct copse_msccl_summary sum;
   options.max_blocks = o->lower.max_workers;
   options.instances = o->lower.instances;
-  COPSE_DO(copse_lower_msccl(schedule, &options, bytes, size, &sum, err));
+  COPSE_DO(copse_lower_msccl(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err));
   if (o->json) {
-    begin_json(said, "msccl", schedule->collective, schedule->topology_name, schedule->n_ranks);
-    copse_text_add(said,
+    copse_text_add(&w->text,
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
                    "\"elements_multiple\": %d, \"bytes\": %zu}\n",
-                   sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, *size);
+                   sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, w->made_size);
   } else {
-    copse_text_add(said,
-                   "%s of %s: %d ranks, up to %d thread blocks each, %d channels, %d chunks "
+    copse_text_add(&w->text,
+                   ", up to %d thread blocks each, %d channels, %d chunks "
                    "(%d of scratch), %zu bytes\n",
-                   copse_collective_name(schedule->collective), schedule->topology_name,
-                   schedule->n_ranks, sum.blocks, sum.channels, sum.chunks, sum.scratch, *size);
+                   sum.blocks, sum.channels, sum.chunks, sum.scratch, w->made_size);
   }
   if (sum.multiple & (sum.multiple - 1))
     copse_note(&copse_cli_notes,
@@ -104,9 +85,7 @@ static copse_status to_msccl(const struct options *o, const struct copse_schedul
   return COPSE_OK;
 }
 
-static copse_status to_mscclpp(const struct options *o, const struct copse_schedule *schedule,
-                               char **bytes, size_t *size, struct copse_text *said,
-                               struct copse_err *err) {
+static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w) {
   struct copse_mscclpp_options options = {
       .out_of_place = o->msccl.layout == COPSE_MSCCL_OUT_OF_PLACE,
       .max_blocks = o->lower.max_workers,
@@ -117,53 +96,45 @@ static copse_status to_mscclpp(const struct options *o, const struct copse_sched
       .min_bytes = o->msccl.min_bytes,
       .max_bytes = o->msccl.max_bytes};
   struct copse_mscclpp_summary sum;
-  COPSE_DO(copse_lower_mscclpp(schedule, &options, bytes, size, &sum, err));
+  COPSE_DO(copse_lower_mscclpp(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err));
   if (o->json) {
-    begin_json(said, "mscclpp", schedule->collective, schedule->topology_name, schedule->n_ranks);
-    copse_text_add(said,
+    copse_text_add(&w->text,
                    ", \"hosts\": %d, \"thread_blocks\": %d, \"operations\": %d, \"chunks\": %d, "
                    "\"scratch\": %d, \"bytes_multiple\": %lld, \"bytes\": %zu}\n",
                    sum.hosts, sum.blocks, sum.ops, sum.chunks, sum.scratch, (long long)sum.multiple,
-                   *size);
+                   w->made_size);
     return COPSE_OK;
   }
-  copse_text_add(said,
-                 "%s of %s: %d ranks on %d host%s, %d thread blocks each, at most %d operations, "
+  copse_text_add(&w->text,
+                 " on %d host%s, %d thread blocks each, at most %d operations, "
                  "%d chunks (%d of scratch), %zu bytes\n",
-                 copse_collective_name(schedule->collective), schedule->topology_name,
-                 schedule->n_ranks, sum.hosts, sum.hosts == 1 ? "" : "s", sum.blocks, sum.ops,
-                 sum.chunks, sum.scratch, *size);
+                 sum.hosts, sum.hosts == 1 ? "" : "s", sum.blocks, sum.ops, sum.chunks, sum.scratch,
+                 w->made_size);
   copse_note(&copse_cli_notes,
              "the executor takes this plan only for messages that are multiples of %lld bytes",
              (long long)sum.multiple);
   return COPSE_OK;
 }
 
-static int lower(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_schedule *schedule = NULL;
-  struct copse_text said = {0};
-  char *bytes = NULL;
-  size_t size;
-  copse_status status;
-  COPSE_TRY(copse_schedule_load(o->input, &schedule, &err));
+static copse_status lower(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  w->place = copse_file_label(o->input);
+  COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
+  const struct copse_schedule *s = w->schedule;
   /* a compact schedule is written out, as long as the plan stays of a size to run */
-  if (schedule->n_trees > 0 || copse_schedule_images(schedule) * schedule->n_flows <= 1 << 18)
-    COPSE_TRY(copse_schedule_expand(schedule, &err));
+  if (s->n_trees > 0 || copse_schedule_images(s) * s->n_flows <= 1 << 18)
+    COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+  begin_said(o, w);
   if (strcmp(o->to, "msccl") == 0)
-    COPSE_TRY(to_msccl(o, schedule, &bytes, &size, &said, &err));
+    COPSE_DO(to_msccl(o, w));
   else if (strcmp(o->to, "mscclpp") == 0)
-    COPSE_TRY(to_mscclpp(o, schedule, &bytes, &size, &said, &err));
+    COPSE_DO(to_mscclpp(o, w));
   else
-    COPSE_TRY(to_plan(o, schedule, &bytes, &size, &said, &err));
-  COPSE_TRY(copse_text_status(&said, &err));
-  COPSE_TRY(copse_file_write(o->output, bytes, size, &err));
-  if (strcmp(o->output, "-") != 0) fputs(said.data, stdout);
-out:
-  free(bytes);
-  copse_text_free(&said);
-  copse_schedule_free(schedule);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail_in(copse_file_label(o->input), &err);
+    COPSE_DO(to_plan(o, w));
+  COPSE_DO(copse_text_status(&w->text, &w->err));
+  COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+  if (!copse_cli_is_stdout(o->output)) fputs(w->text.data, stdout);
+  return COPSE_OK;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -176,24 +147,21 @@ static int check(const struct options *o) {
   if (!plan && !msccl && !mscclpp)
     return copse_cli_usage("lower", "unknown format '%.40s'; plan, msccl and mscclpp are there",
                            o->to);
-  if (o->for_plan && !plan)
-    return copse_cli_usage("lower",
-                           "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, "
-                           "--low-latency and --one-hop are for --to plan");
-  if (o->lower.one_hop && !o->lower.low_latency)
-    return copse_cli_usage("lower", "--one-hop is for --low-latency");
-  if (o->for_msccl && !msccl)
-    return copse_cli_usage("lower", "--executor, --channels and --protocol are for --to msccl");
-  if (o->for_mscclpp && !mscclpp)
-    return copse_cli_usage("lower", "--ranks-per-host and --pipeline are for --to mscclpp");
-  if ((o->for_foreign || o->layout) && plan)
-    return copse_cli_usage("lower", "--chunks and --layout are for --to msccl and --to mscclpp");
-  if (mscclpp && o->layout && o->msccl.layout == COPSE_MSCCL_BOTH)
-    return copse_cli_usage("lower", "an MSCCL++ plan has one --layout, in-place or out-of-place");
-  if (!o->output) return copse_cli_usage("lower", "name the output with -o");
-  if (o->json && strcmp(o->output, "-") == 0)
-    return copse_cli_usage("lower", "of --json and -o - only one can have standard output");
-  return COPSE_EXIT_DONE;
+  const struct copse_cli_rule rules[] = {
+      {o->for_plan && !plan,
+       "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, --low-latency and --one-hop are "
+       "for --to plan"},
+      {o->lower.one_hop && !o->lower.low_latency, "--one-hop is for --low-latency"},
+      {o->for_msccl && !msccl, "--executor, --channels and --protocol are for --to msccl"},
+      {o->for_mscclpp && !mscclpp, "--ranks-per-host and --pipeline are for --to mscclpp"},
+      {(o->for_foreign || o->layout) && plan,
+       "--chunks and --layout are for --to msccl and --to mscclpp"},
+      {mscclpp && o->layout && o->msccl.layout == COPSE_MSCCL_BOTH,
+       "an MSCCL++ plan has one --layout, in-place or out-of-place"},
+      {!o->output, "name the output with -o"},
+      {o->json && copse_cli_is_stdout(o->output),
+       "of --json and -o - only one can have standard output"}};
+  return COPSE_CLI_CHECK("lower", rules);
 }
 
 static int run(void *arguments, int n_left, char **left) {
@@ -201,7 +169,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (n_left != 1) return copse_cli_usage("lower", "give one schedule file");
   o->input = left[0];
   int bad = check(o);
-  return bad ? bad : lower(o);
+  return bad ? bad : copse_cli_do(lower, o);
 }
 
 static int take_instances(void *options, const char *command, char *value) {

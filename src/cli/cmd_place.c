@@ -3,7 +3,6 @@
  * such traces.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -50,93 +49,65 @@ static void print_report(const struct copse_place_report *r, const struct copse_
     printf("gap at most %.2f %%%s\n", 100 * gap(r), p->out_of_time ? "; out of time" : "");
 }
 
-static copse_status print_json(const struct copse_place_report *r, const struct copse_topology *t,
-                               struct copse_err *err) {
+static void print_json(const struct copse_place_report *r, const struct copse_topology *t) {
   static const char *const keys[] = {"default_time_us", "time_us", "bound_us", "gain", "gap"};
   const double values[] = {r->default_us, r->time_us, r->bound_us, gain(r), gap(r)};
   const struct copse_placement *p = &r->placement;
-  struct copse_text text = {0};
-  copse_cli_add_string(&text, "{\"topology\": ", t->name);
-  copse_text_add(&text,
-                 ", \"nranks\": %d, \"experts\": %d, \"capacity\": %d, \"steps\": %d, "
-                 "\"tokens\": %lld, \"cuts\": %d",
-                 r->n_ranks, r->n_experts, r->capacity, r->n_steps, (long long)r->tokens,
-                 r->n_cuts);
-  for (int i = 0; i < 5; i++)
-    copse_text_add(&text, ", \"%s\": %s", keys[i], COPSE_CLI_NUMBER(values[i]));
-  copse_text_add(&text, ", \"optimal\": %s, \"proof\": \"%s\", \"out_of_time\": %s, \"rank_of\": [",
-                 COPSE_CLI_BOOL(is_exact(r)), copse_place_proof_name(p->proof),
-                 COPSE_CLI_BOOL(p->out_of_time));
-  for (int e = 0; e < r->n_experts; e++)
-    copse_text_add(&text, "%s%d", e > 0 ? ", " : "", p->rank_of[e]);
-  copse_text_add(&text, "], \"evaluations\": %lld, \"rounds\": %d, \"nodes\": %lld}\n",
-                 (long long)p->evaluations, p->rounds, (long long)p->nodes);
-  return copse_cli_print(&text, err);
+  printf(
+      "{\"topology\": %s, \"nranks\": %d, \"experts\": %d, \"capacity\": %d, \"steps\": %d, "
+      "\"tokens\": %lld, \"cuts\": %d",
+      copse_cli_quoted(t->name), r->n_ranks, r->n_experts, r->capacity, r->n_steps,
+      (long long)r->tokens, r->n_cuts);
+  for (int i = 0; i < 5; i++) printf(", \"%s\": %s", keys[i], COPSE_CLI_NUMBER(values[i]));
+  printf(", \"optimal\": %s, \"proof\": \"%s\", \"out_of_time\": %s, \"rank_of\": [",
+         COPSE_CLI_BOOL(is_exact(r)), copse_place_proof_name(p->proof),
+         COPSE_CLI_BOOL(p->out_of_time));
+  for (int e = 0; e < r->n_experts; e++) printf("%s%d", e > 0 ? ", " : "", p->rank_of[e]);
+  printf("], \"evaluations\": %lld, \"rounds\": %d, \"nodes\": %lld}\n", (long long)p->evaluations,
+         p->rounds, (long long)p->nodes);
 }
 
 /* ---- the two jobs ---------------------------------------------------------------------------- */
 
-static copse_status place(const struct options *o, struct copse_topology *topology,
-                          struct copse_place_report *report, struct copse_err *err) {
-  struct copse_trace trace = {0};
-  struct copse_cli_progress state;
-  struct copse_progress progress = copse_cli_progress_start(&state, o->progress);
+static copse_status place(const struct options *o, struct copse_cli_work *w,
+                          struct copse_trace *trace, struct copse_place_report *report) {
   struct copse_place_options options = o->place;
-  char *text = NULL;
-  size_t size;
-  copse_status status;
-  options.progress = &progress;
-  COPSE_TRY(copse_trace_load(o->trace, topology->n_ranks, o->experts, &trace, err));
-  status = copse_place_experts(topology, &trace, &options, report, err);
-  copse_cli_progress_end(&state);
-  if (status != COPSE_OK) goto out;
+  w->progress = copse_cli_progress_start(&w->bar, o->progress);
+  options.progress = &w->progress;
+  COPSE_DO(copse_file_read(o->trace, &w->data, &w->size, &w->err));
+  COPSE_DO(copse_trace_parse(copse_file_label(o->trace), w->data, w->size, w->topology->n_ranks,
+                             o->experts, trace, &w->err));
+  COPSE_DO(copse_place_experts(w->topology, trace, &options, report, &w->err));
+  copse_cli_progress_end(&w->bar);
   if (o->output) {
-    COPSE_TRY(copse_place_report_to_json(report, topology, &text, &size, err));
-    COPSE_TRY(copse_file_write(o->output, text, size, err));
+    COPSE_DO(copse_place_report_to_json(report, w->topology, &w->made, &w->made_size, &w->err));
+    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
   }
-  if (o->json)
-    COPSE_TRY(print_json(report, topology, err));
-  else if (!o->output || strcmp(o->output, "-") != 0)
-    print_report(report, topology);
-out:
-  free(text);
-  copse_trace_free(&trace);
-  return status;
+  if (o->json || !copse_cli_is_stdout(o->output))
+    (o->json ? print_json : print_report)(report, w->topology);
+  return COPSE_OK;
 }
 
-static copse_status generate(const struct options *o, const struct copse_topology *topology,
-                             struct copse_err *err) {
+static copse_status generate(const struct options *o, struct copse_cli_work *w,
+                             struct copse_trace *trace) {
   struct copse_trace_spec spec = o->spec;
-  struct copse_trace trace = {0};
-  char *text = NULL;
-  size_t size;
-  copse_status status;
   spec.n_experts = o->experts;
-  spec.n_ranks = topology ? topology->n_ranks : o->ranks;
-  COPSE_TRY(copse_trace_generate(&spec, &trace, err));
-  COPSE_TRY(copse_trace_to_json(&trace, &text, &size, err));
-  status = copse_file_write(o->output ? o->output : "-", text, size, err);
-out:
-  free(text);
-  copse_trace_free(&trace);
-  return status;
+  spec.n_ranks = w->topology ? w->topology->n_ranks : o->ranks;
+  COPSE_DO(copse_trace_generate(&spec, trace, &w->err));
+  COPSE_DO(copse_trace_to_json(trace, &w->made, &w->made_size, &w->err));
+  return copse_file_write(o->output ? o->output : "-", w->made, w->made_size, &w->err);
 }
 
-static int do_job(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
+static copse_status do_job(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
   struct copse_place_report report = {0};
-  copse_status status = COPSE_OK;
+  struct copse_trace trace = {0};
   if (copse_cli_has_topology(&o->topology))
-    COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  if (o->generate)
-    COPSE_TRY(generate(o, topology, &err));
-  else
-    COPSE_TRY(place(o, topology, &report, &err));
-out:
+    COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  copse_status status = o->generate ? generate(o, w, &trace) : place(o, w, &trace, &report);
   copse_place_report_free(&report);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  copse_trace_free(&trace);
+  return status;
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -169,7 +140,7 @@ static int run(void *arguments, int n_left, char **left) {
   (void)left;
   if (o->spec.top_k == 0) o->spec.top_k = o->experts == 1 ? 1 : 2; /* a lone expert takes all */
   int exit = check_options(o, n_left);
-  return exit != 0 ? exit : do_job(o);
+  return exit != 0 ? exit : copse_cli_do(do_job, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)

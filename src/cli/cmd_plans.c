@@ -30,6 +30,7 @@ struct options {
 
 struct job {
   const struct options *o;
+  struct copse_cli_work *work;
   struct copse_topology *topology;
   struct copse_candidates candidates; /* of the collective at hand */
   struct copse_text index;            /* all plans so far */
@@ -59,7 +60,8 @@ static copse_status write_file(struct job *j, const char *name, const void *data
 static void remove_written(struct job *j) {
   for (char *name = j->written.data, *end; name && (end = strchr(name, '\n')); name = end + 1) {
     *end = '\0';
-    copse_cli_remove_in(j->o->output, name);
+    const char *path = copse_arena_printf(&j->work->arena, "%s/%s", j->o->output, name);
+    if (path) remove(path);
   }
 }
 
@@ -71,7 +73,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   struct copse_lower_options options = *as;
   const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
   struct copse_proof_report report;
-  struct copse_err refuted = COPSE_ERR_INIT;
+  struct copse_err why = COPSE_ERR_INIT;
   struct copse_plan *plan = NULL;
   char *bytes = NULL;
   size_t size;
@@ -79,11 +81,8 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   options.min_bytes = (int64_t)range->min_bytes;
   options.max_bytes = (int64_t)range->max_bytes;
   COPSE_TRY(copse_lower_schedule(candidate->schedule, &options, &plan, j->err));
-  if ((status = copse_prove_plan(plan, name, &report, &refuted)) != COPSE_OK) {
-    status = copse_fail(j->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
-                        "a plan of ours fails its proof: %s", refuted.text);
-    goto out;
-  }
+  COPSE_TRY(copse_cli_own(copse_prove_plan(plan, name, &report, &why),
+                          "a plan of ours fails its proof", &why, j->err));
   COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
   COPSE_TRY(write_file(j, name, bytes, size));
   j->n_plans++;
@@ -105,15 +104,20 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
 
 /* ---- the table and the index -------------------------------------------------------------- */
 
+static const char *most_of(const struct copse_candidate_range *range, const char *any,
+                           char text[24]) {
+  if (range->max_bytes >= INT64_MAX) return any;
+  snprintf(text, 24, "%" PRIu64, range->max_bytes);
+  return text;
+}
+
 static void add_to_table(struct job *j, const struct made *made, const double *us) {
   const struct copse_candidate_range *range = made->range;
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const char *collective = copse_collective_name(it->schedule->collective);
-  char to[24] = "any";
-  if (range->max_bytes < INT64_MAX) snprintf(to, sizeof to, "%" PRIu64, range->max_bytes);
   copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12.6g\n", collective,
-                 range->min_bytes, to, it->name, copse_schedule_height(it->schedule),
-                 us[range->candidate], us[0]);
+                 range->min_bytes, most_of(range, "any", (char[24]){0}), it->name,
+                 copse_schedule_height(it->schedule), us[range->candidate], us[0]);
   if (made->one_hop_bytes)
     copse_text_add(&j->table, "%-14s %12" PRIu64 " %12" PRIu64 "  in one hop, by packets\n", "",
                    range->min_bytes, made->one_hop_bytes);
@@ -127,13 +131,12 @@ static void add_to_index(struct job *j, const struct made *made) {
   copse_text_add(&j->index, "%s\n  {\"collective\": \"%s\", ", j->index.size ? "," : "",
                  collective);
   if (copse_collective_rooted(s->collective)) copse_text_add(&j->index, "\"root\": %d, ", s->root);
-  copse_text_add(&j->index, "\"min_bytes\": %" PRIu64 ", \"max_bytes\": ", range->min_bytes);
-  if (range->max_bytes < INT64_MAX)
-    copse_text_add(&j->index, "%" PRIu64, range->max_bytes);
-  else
-    copse_text_add(&j->index, "null");
-  copse_text_add(&j->index, ",\n   \"plan\": \"%s-%d.plan\", \"schedule\": \"%s-%d.json\",",
-                 collective, made->number, collective, made->number);
+  copse_text_add(&j->index,
+                 "\"min_bytes\": %" PRIu64
+                 ", \"max_bytes\": %s,\n"
+                 "   \"plan\": \"%s-%d.plan\", \"schedule\": \"%s-%d.json\",",
+                 range->min_bytes, most_of(range, "null", (char[24]){0}), collective, made->number,
+                 collective, made->number);
   if (made->packets_bytes)
     copse_text_add(&j->index,
                    "\n   \"low_latency_plan\": \"%s-%d.low-latency.plan\", "
@@ -144,36 +147,15 @@ static void add_to_index(struct job *j, const struct made *made) {
                    "\n   \"one_hop_plan\": \"%s-%d.one-hop.plan\", "
                    "\"one_hop_max_bytes\": %" PRIu64 ",",
                    collective, made->number, made->one_hop_bytes);
-  copse_cli_add_string(&j->index, "\n   \"chosen\": ", it->name);
-  copse_text_add(&j->index, ", \"time_per_GB\": \"%s\", \"max_height\": %d",
-                 COPSE_CLI_FRACTION(s->time_per_GB), copse_schedule_height(s));
+  copse_text_add(&j->index, "\n   \"chosen\": %s, \"time_per_GB\": \"%s\", \"max_height\": %d",
+                 copse_cli_quoted(it->name), COPSE_Q_STRING(s->time_per_GB),
+                 copse_schedule_height(s));
   if (s->n_trees > 0)
     copse_text_add(&j->index, ", \"mean_height\": %.6g", copse_schedule_mean_height(s));
   copse_text_add(&j->index, "}");
 }
 
 /* ---- allreduces in one hop ---------------------------------------------------------------- */
-
-/* A plan's predicted time at each of sizes [n]. */
-static copse_status predict_plan(const struct copse_topology *topology,
-                                 const struct copse_plan *plan, const uint64_t *sizes, int n,
-                                 double *us, struct copse_err *err) {
-  struct copse_sim_dag dag = {0};
-  struct copse_foreign what = {0};
-  struct copse_sim_options options = copse_sim_defaults;
-  copse_status status;
-  COPSE_TRY(copse_sim_dag_of_plan("plan", plan, topology, &dag, &what, err));
-  copse_sim_options_of_plan(&plan->header, &options);
-  for (int i = 0; i < n; i++) {
-    struct copse_sim_result result;
-    COPSE_TRY(copse_simulate(topology, &dag, &options, (double)sizes[i], &result, NULL, err));
-    us[i] = result.us;
-  }
-out:
-  free(what.demand);
-  copse_sim_dag_free(&dag);
-  return status;
-}
 
 /*
  * *reach: the largest power of two, from `smallest` (a power of two) to packets->max_bytes, up to
@@ -186,27 +168,34 @@ static copse_status find_one_hop_reach(const struct copse_topology *topology,
                                        const struct copse_lower_options *packets, uint64_t smallest,
                                        uint64_t *reach, struct copse_err *err) {
   struct copse_lower_options one_hop = *packets;
+  struct copse_sim_options options[2] = {copse_sim_defaults, copse_sim_defaults};
+  struct copse_prediction columns[2] = {{0}};
+  struct copse_plan *plans[2] = {NULL, NULL}; /* of one hop, of packets */
   struct copse_err why = COPSE_ERR_INIT;
-  struct copse_plan *one = NULL, *two = NULL;
   uint64_t sizes[64], most = (uint64_t)packets->max_bytes;
-  double one_us[64], two_us[64];
+  double us[2][64];
   int n = 0;
   copse_status status;
   *reach = 0;
   one_hop.one_hop = true;
   one_hop.instances = 0; /* the ones given are a tree's */
-  status = copse_lower_schedule(schedule, &one_hop, &one, &why);
+  status = copse_lower_schedule(schedule, &one_hop, &plans[0], &why);
   if (status == COPSE_UNSUPPORTED) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
   for (uint64_t size = smallest; size <= most && n < 63; size *= 2) sizes[n++] = size;
   if (n == 0 || sizes[n - 1] < most) sizes[n++] = most;
-  COPSE_TRY(copse_lower_schedule(schedule, packets, &two, err));
-  COPSE_TRY(predict_plan(topology, one, sizes, n, one_us, err));
-  COPSE_TRY(predict_plan(topology, two, sizes, n, two_us, err));
-  for (int i = 0; i < n && one_us[i] < two_us[i]; i++) *reach = sizes[i];
+  COPSE_TRY(copse_lower_schedule(schedule, packets, &plans[1], err));
+  for (int i = 0; i < 2; i++) {
+    struct copse_foreign what = {0}; /* an allreduce: without a demand */
+    COPSE_TRY(copse_sim_dag_of_plan("plan", plans[i], topology, &columns[i].dag, &what, err));
+    copse_sim_options_of_plan(&plans[i]->header, &options[i]);
+    COPSE_TRY(copse_cli_predict(topology, &columns[i], 1, &options[i], NULL, sizes, n, us[i], err));
+  }
+  for (int i = 0; i < n && us[0][i] < us[1][i]; i++) *reach = sizes[i];
 out:
-  copse_plan_free(one);
-  copse_plan_free(two);
+  copse_predictions_free(columns, 2);
+  copse_plan_free(plans[0]);
+  copse_plan_free(plans[1]);
   return status;
 }
 
@@ -300,58 +289,56 @@ static copse_status refuse_old_plans(struct job *j) {
 }
 
 static copse_status finish(struct job *j) {
-  struct copse_text text = {0};
-  copse_status status;
-  copse_cli_add_string(&text, "{\"format\": \"copse-plans/1\", \"topology\": ", j->topology->name);
-  copse_text_add(&text, ", \"nranks\": %d,\n \"ranges\": [%s\n ]}\n", j->topology->n_ranks,
+  struct copse_text *text = &j->work->text;
+  copse_text_add(text,
+                 "{\"format\": \"copse-plans/1\", \"topology\": %s, \"nranks\": %d,\n"
+                 " \"ranges\": [%s\n ]}\n",
+                 copse_cli_quoted(j->topology->name), j->topology->n_ranks,
                  j->index.data ? j->index.data : "");
-  COPSE_TRY(copse_text_status(&j->index, j->err));
-  COPSE_TRY(copse_text_status(&text, j->err));
-  COPSE_TRY(write_file(j, "index.json", text.data, text.size));
+  COPSE_DO(copse_text_status(&j->index, j->err));
+  COPSE_DO(copse_text_status(text, j->err));
+  COPSE_DO(write_file(j, "index.json", text->data, text->size));
   if (j->o->json) {
-    fputs(text.data, stdout);
+    fputs(text->data, stdout);
   } else {
-    COPSE_TRY(copse_text_status(&j->table, j->err));
+    COPSE_DO(copse_text_status(&j->table, j->err));
     printf("%-14s %12s %12s  %-12s %7s %12s %12s\n%s%d plans for %s in %s, all proved\n",
            "collective", "from bytes", "to", "schedule", "height", "us there", "optimal",
            j->table.data, j->n_plans, j->topology->name, j->o->output);
   }
-out:
-  copse_text_free(&text);
-  return status;
+  return COPSE_OK;
 }
 
-static int make_plans(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_cli_progress bar;
-  struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
-  struct job j = {.o = o, .err = &err};
-  copse_status status;
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &j.topology, &err));
-  COPSE_TRY(copse_cli_make_folder(o->output, &err));
-  COPSE_TRY(refuse_old_plans(&j));
+static copse_status make_all(struct job *j) {
+  COPSE_DO(refuse_old_plans(j));
   for (int c = 0; c <= COPSE_ALLTOALL; c++)
-    if (o->wanted[c]) COPSE_TRY(make_collective(&j, (copse_collective)c, &progress));
-  copse_cli_progress_end(&bar);
-  status = finish(&j);
-out:
-  if (status != COPSE_OK) copse_cli_progress_end(&bar);
+    if (j->o->wanted[c]) COPSE_DO(make_collective(j, (copse_collective)c, &j->work->progress));
+  copse_cli_progress_end(&j->work->bar);
+  return finish(j);
+}
+
+static copse_status make_plans(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  struct job j = {.o = o, .work = w, .err = &w->err};
+  w->progress = copse_cli_progress_start(&w->bar, o->progress);
+  w->place = copse_cli_topology_label(&o->topology);
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  COPSE_DO(copse_cli_make_folder(o->output, &w->err));
+  j.topology = w->topology;
+  copse_status status = make_all(&j);
   if (status != COPSE_OK) remove_written(&j);
   copse_text_free(&j.written);
   copse_text_free(&j.index);
   copse_text_free(&j.table);
-  copse_topology_free(j.topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE
-                            : copse_cli_fail_in(copse_cli_topology_label(&o->topology), &err);
+  return status;
 }
 
 /* ---- options ----------------------------------------------------------------------------- */
 
 static int check(struct options *o, int n_left, char *const *left) {
   bool any = false;
-  if (n_left != (o->topology.synthetic ? 0 : 1))
-    return copse_cli_usage("plans", "give one topology: a file, a name or --synthetic");
-  o->topology.path = o->topology.synthetic ? NULL : left[0];
+  int bad = copse_cli_take_topology(&o->topology, "plans", n_left, left);
+  if (bad) return bad;
   if (!o->output) return copse_cli_usage("plans", "name the folder with -o");
   if (o->root >= 0 && !o->wanted[COPSE_BROADCAST] && !o->wanted[COPSE_REDUCE])
     return copse_cli_usage("plans", "--root is for broadcast and reduce");
@@ -364,7 +351,7 @@ static int check(struct options *o, int n_left, char *const *left) {
 
 static int run(void *arguments, int n_left, char **left) {
   int bad = check(arguments, n_left, left);
-  return bad ? bad : make_plans(arguments);
+  return bad ? bad : copse_cli_do(make_plans, arguments);
 }
 
 static int take_collective(void *options, const char *command, char *value) {

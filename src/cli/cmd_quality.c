@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,11 +24,50 @@
 #include "cli/solve_args.h"
 #include "predict/simulate.h"
 
-struct limits {
+struct options {
+  char *const *inputs;
+  int n_inputs;
+  const char *table;
+  struct copse_cli_topology read;
   bool collectives[COPSE_N_COLLECTIVES]; /* which to solve */
   int max_ranks;                         /* larger topologies are skipped */
   int seconds;                           /* of a processor, for each topology and collective */
   int jobs;                              /* at the same time */
+  bool update, quiet, json, some_collectives;
+};
+
+/* From harmless to bad: everything from NEW on fails the check. */
+enum verdict {
+  SAME,
+  UNCOMPARED, /* skipped, or out of time without a row to compare with */
+  GAIN,       /* something better, nothing worse */
+  NEW,        /* not in the table, so not watched */
+  GONE,       /* in the table, but there is no such topology any more */
+  CHANGED,    /* the topology is another one */
+  LOSS
+};
+static const char *const verdicts[] = {"same", "not compared", "better", "new",
+                                       "gone", "changed",      "LOSS"};
+
+/* A topology and collective that a process is at work on. */
+struct worker {
+  pid_t pid; /* 0: this place is free */
+  int from;  /* the end of a pipe to read the result from */
+  struct copse_quality_row row;
+};
+
+struct job {
+  const struct options *o;
+  struct worker *workers; /* [o->jobs] */
+  int n_running;
+  struct copse_quality_table was, now;
+  bool has_table, whole; /* whole: all files of the folders, all collectives */
+  int n_files;
+  int counts[LOSS + 1];
+  enum verdict *verdicts; /* [now.n_rows] */
+  struct copse_text differences;
+  struct copse_arena *arena;
+  struct copse_err *err;
 };
 
 /* How many times the limit of processor time a process may take by the clock. */
@@ -37,28 +75,18 @@ struct limits {
 
 /* ---- one measurement, in a process of its own ---------------------------------------------- */
 
-static int count_paths(const struct copse_schedule *s) {
-  int n = 0;
-  for (int f = 0; f < s->n_flows; f++) n += s->flows[f].n_paths;
-  return n;
-}
-
 static copse_status predict(const struct copse_topology *topology, struct copse_schedule *schedule,
                             struct copse_quality_result *result, struct copse_err *err) {
-  struct copse_sim_dag dag = {0};
+  struct copse_prediction column = {0};
   copse_status status;
   COPSE_TRY(copse_schedule_expand(schedule, err));
   result->trees =
-      schedule->collective == COPSE_ALLTOALL ? count_paths(schedule) : schedule->n_trees;
-  COPSE_TRY(copse_sim_dag_of_schedule(schedule, topology, &dag, err));
-  for (int i = 0; i < COPSE_QUALITY_SIZES; i++) {
-    struct copse_sim_result simulated;
-    COPSE_TRY(copse_simulate(topology, &dag, &copse_sim_defaults, (double)copse_quality_sizes[i],
-                             &simulated, NULL, err));
-    result->us[i] = simulated.us;
-  }
+      schedule->collective == COPSE_ALLTOALL ? copse_schedule_paths(schedule) : schedule->n_trees;
+  COPSE_TRY(copse_sim_dag_of_schedule(schedule, topology, &column.dag, err));
+  status = copse_cli_predict(topology, &column, 1, NULL, NULL, copse_quality_sizes,
+                             COPSE_QUALITY_SIZES, result->us, err);
 out:
-  copse_sim_dag_free(&dag);
+  copse_sim_dag_free(&column.dag);
   return status;
 }
 
@@ -101,120 +129,45 @@ out:
 
 /* ---- the processes ------------------------------------------------------------------------- */
 
-struct worker {
-  pid_t pid; /* 0: this place is free */
-  int from;  /* the end of a pipe to read the result from */
-  double deadline;
-  char *topology;
-  struct copse_quality_row row;
-};
-
-struct pool {
-  struct limits limits;
-  struct worker *workers; /* [limits.jobs] */
-  struct pollfd *polled;  /* [limits.jobs] */
-};
-
-static void end_worker(struct worker *w, int *status) {
-  kill(w->pid, SIGKILL); /* without effect on one that has left */
-  while (waitpid(w->pid, status, 0) < 0 && errno == EINTR) continue;
-  close(w->from);
-  *w = (struct worker){0};
-}
-
-static void free_pool(struct pool *pool) {
-  int ignored;
-  if (!pool) return;
-  for (int i = 0; pool->workers && i < pool->limits.jobs; i++)
-    if (pool->workers[i].pid > 0) {
-      free(pool->workers[i].topology);
-      end_worker(&pool->workers[i], &ignored);
-    }
-  free(pool->workers);
-  free(pool->polled);
-  free(pool);
-}
-
-static copse_status new_pool(const struct limits *limits, struct pool **out,
-                             struct copse_err *err) {
-  struct pool *pool = NULL;
-  size_t n = (size_t)limits->jobs;
-  copse_status status;
-  COPSE_TRY(copse_calloc(1, sizeof *pool, &pool, err));
-  pool->limits = *limits;
-  COPSE_TRY(copse_calloc(n, sizeof *pool->workers, &pool->workers, err));
-  COPSE_TRY(copse_calloc(n, sizeof *pool->polled, &pool->polled, err));
-  *out = pool;
-  pool = NULL;
-out:
-  free_pool(pool);
-  return status;
-}
-
-/* The row of a worker that has spoken, left or run out of time. */
-static copse_status collect(const struct pool *pool, struct worker *w,
-                            struct copse_quality_table *table, struct copse_err *err) {
-  struct copse_quality_row row = w->row;
-  struct copse_quality_result received;
-  bool late = copse_clock_seconds() >= w->deadline;
-  char *name = w->topology;
-  int left = 0;
-  struct pollfd ready = {.fd = w->from, .events = POLLIN};
-  /* a pipe hands so few bytes on whole */
-  ssize_t n = poll(&ready, 1, 0) > 0 ? read(w->from, &received, sizeof received) : -1;
-  end_worker(w, &left);
-  row.topology = name;
+/* The row of a process that has ended, as waitpid says in `how`. */
+static copse_status collect(struct job *job, struct worker *w, int how) {
+  struct copse_quality_result *result = &w->row.result, received;
+  int ended_by = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+  ssize_t n = read(w->from, &received, sizeof received); /* a pipe hands so few bytes on whole */
   if (n == (ssize_t)sizeof received) {
-    row.result = received;
-  } else if ((WIFSIGNALED(left) && WTERMSIG(left) == SIGXCPU) || (late && n < 0)) {
-    row.result.outcome = COPSE_QUALITY_TIMEOUT;
-    snprintf(row.result.reason, sizeof row.result.reason, "no schedule within %d s",
-             pool->limits.seconds);
+    *result = received;
+  } else if (ended_by == SIGXCPU || ended_by == SIGALRM) {
+    result->outcome = COPSE_QUALITY_TIMEOUT;
+    snprintf(result->reason, sizeof result->reason, "no schedule within %d s", job->o->seconds);
   } else {
-    row.result.outcome = COPSE_QUALITY_FAILED;
-    snprintf(row.result.reason, sizeof row.result.reason,
-             "the solving process ended without a result");
+    result->outcome = COPSE_QUALITY_FAILED;
+    snprintf(result->reason, sizeof result->reason, "the solving process ended without a result");
   }
-  copse_status status = copse_quality_table_add(table, &row, err);
-  free(name);
-  return status;
+  close(w->from);
+  w->pid = 0;
+  job->n_running--;
+  return copse_quality_table_add(&job->now, &w->row, job->err);
 }
 
-/* Waits for one result, or for one to run out of time. */
-static copse_status collect_one(struct pool *pool, struct copse_quality_table *table,
-                                struct copse_err *err) {
+/* Waits until a process ends. Others than the workers may be children of this process as well. */
+static copse_status collect_one(struct job *job) {
   for (;;) {
-    double now = copse_clock_seconds(), next = now + 3600;
-    for (int i = 0; i < pool->limits.jobs; i++) {
-      struct worker *w = &pool->workers[i];
-      pool->polled[i] = (struct pollfd){.fd = w->pid > 0 ? w->from : -1, .events = POLLIN};
-      if (w->pid > 0 && w->deadline < next) next = w->deadline;
-    }
-    int wait_ms = next > now ? (int)(1000 * (next - now)) + 1 : 0;
-    int n = poll(pool->polled, (nfds_t)pool->limits.jobs, wait_ms);
-    if (n < 0 && errno != EINTR)
-      return copse_fail(err, COPSE_IO, "cannot wait for a process: %s", strerror(errno));
-    now = copse_clock_seconds();
-    for (int i = 0; i < pool->limits.jobs; i++) {
-      struct worker *w = &pool->workers[i];
-      if (w->pid > 0 && ((n > 0 && pool->polled[i].revents) || now >= w->deadline))
-        return collect(pool, w, table, err);
-    }
+    int how = 0;
+    pid_t pid = waitpid(-1, &how, 0);
+    if (pid < 0 && errno != EINTR)
+      return copse_fail(job->err, COPSE_IO, "cannot wait for a process: %s", strerror(errno));
+    for (int i = 0; i < job->o->jobs && pid > 0; i++)
+      if (job->workers[i].pid == pid) return collect(job, &job->workers[i], how);
   }
 }
 
-static int running(const struct pool *pool) {
-  int n = 0;
-  for (int i = 0; i < pool->limits.jobs; i++) n += pool->workers[i].pid > 0;
-  return n;
-}
-
-static copse_status finish_pool(struct pool *pool, struct copse_quality_table *table,
-                                struct copse_err *err) {
-  while (running(pool) > 0) {
-    COPSE_DO(collect_one(pool, table, err));
+static void end_workers(struct job *job) {
+  for (int i = 0; job->workers && i < job->o->jobs; i++) {
+    if (job->workers[i].pid == 0) continue;
+    kill(job->workers[i].pid, SIGKILL);
+    while (waitpid(job->workers[i].pid, NULL, 0) < 0 && errno == EINTR) continue;
+    close(job->workers[i].from);
   }
-  return COPSE_OK;
 }
 
 /* In the child: measures, hands the result on, and leaves without the parent's exit handlers.
@@ -224,6 +177,7 @@ static void work(int to, const struct copse_topology *topology, const char *labe
   struct copse_quality_result result;
   struct rlimit limit = {(rlim_t)seconds, (rlim_t)seconds + 1};
   setrlimit(RLIMIT_CPU, &limit);
+  alarm(CLOCK_LIMIT * (unsigned)seconds);
   memset(&result, 0, sizeof result); /* padding too, for it goes through a pipe */
   result.bound = result.achieved = COPSE_Q_ZERO;
   solve_and_predict(topology, label, collective, &result);
@@ -231,109 +185,80 @@ static void work(int to, const struct copse_topology *topology, const char *labe
   _exit(n == (ssize_t)sizeof result ? 0 : 1);
 }
 
-static copse_status start(struct pool *pool, const struct copse_topology *topology,
-                          const char *label, const struct copse_quality_row *row,
-                          struct copse_err *err) {
-  struct worker *w = pool->workers;
+/* In a place that is free. */
+static copse_status start(struct job *job, const struct copse_topology *topology, const char *label,
+                          const struct copse_quality_row *row) {
+  struct worker *w = job->workers;
   int ends[2];
   while (w->pid > 0) w++;
-  char *name = strdup(row->topology);
-  if (!name) return copse_fail_nomem(err);
-  if (pipe(ends) != 0) {
-    free(name);
-    return copse_fail(err, COPSE_IO, "cannot make a pipe: %s", strerror(errno));
-  }
+  if (pipe(ends) != 0)
+    return copse_fail(job->err, COPSE_IO, "cannot make a pipe: %s", strerror(errno));
   fflush(NULL);
   pid_t pid = fork();
   if (pid == 0) {
     close(ends[0]);
-    work(ends[1], topology, label, (copse_collective)row->collective, pool->limits.seconds);
+    work(ends[1], topology, label, (copse_collective)row->collective, job->o->seconds);
   }
   close(ends[1]);
   if (pid < 0) {
     close(ends[0]);
-    free(name);
-    return copse_fail(err, COPSE_IO, "cannot start a process: %s", strerror(errno));
+    return copse_fail(job->err, COPSE_IO, "cannot start a process: %s", strerror(errno));
   }
-  *w = (struct worker){
-      .pid = pid,
-      .from = ends[0],
-      .deadline = copse_clock_seconds() + CLOCK_LIMIT * (double)pool->limits.seconds,
-      .topology = name,
-      .row = *row};
+  *w = (struct worker){.pid = pid, .from = ends[0], .row = *row};
+  job->n_running++;
   return COPSE_OK;
 }
 
 /* ---- a file -------------------------------------------------------------------------------- */
 
-static copse_status add_unreadable(const char *name, const char *reason,
-                                   struct copse_quality_table *table, struct copse_err *err) {
+static copse_status add_unreadable(struct job *job, const char *name, const char *reason) {
   struct copse_quality_row row = {.topology = name, .collective = COPSE_QUALITY_NO_COLLECTIVE};
   row.result.outcome = COPSE_QUALITY_UNREADABLE;
   snprintf(row.result.reason, sizeof row.result.reason, "%.250s", reason);
-  return copse_quality_table_add(table, &row, err);
+  return copse_quality_table_add(&job->now, &row, job->err);
 }
 
-static copse_status add_collective(struct pool *pool, const struct copse_topology *topology,
-                                   const char *label, struct copse_quality_row *row,
-                                   struct copse_quality_table *table, struct copse_err *err) {
-  if (topology->n_ranks > pool->limits.max_ranks) {
+static copse_status add_collective(struct job *job, const struct copse_topology *topology,
+                                   const char *label, struct copse_quality_row *row) {
+  if (topology->n_ranks > job->o->max_ranks) {
     row->result.outcome = COPSE_QUALITY_SKIPPED;
     snprintf(row->result.reason, sizeof row->result.reason, "%d ranks, more than --max-ranks %d",
-             topology->n_ranks, pool->limits.max_ranks);
-    return copse_quality_table_add(table, row, err);
+             topology->n_ranks, job->o->max_ranks);
+    return copse_quality_table_add(&job->now, row, job->err);
   }
-  while (running(pool) == pool->limits.jobs) COPSE_DO(collect_one(pool, table, err));
-  return start(pool, topology, label, row, err);
+  while (job->n_running == job->o->jobs) COPSE_DO(collect_one(job));
+  return start(job, topology, label, row);
 }
 
 /*
- * Reads the file (as `read` says, whose path doesn't matter) and starts to solve each collective,
- * waiting for a free place. Rows are added to `table` under `name` as results come in; a file that
- * can't be read is a row too. Whatever happens in the solving process (out of memory, a crash, too
- * long) is a row. Errors are COPSE_NOMEM and COPSE_IO of this process.
+ * Reads the file and starts to solve each collective, waiting for a free place. Rows are added to
+ * the table under `name` as results come in; a file that can't be read is a row too. Whatever
+ * happens in the solving process (out of memory, a crash, too long) is a row. Errors are
+ * COPSE_NOMEM and COPSE_IO of this process.
  */
-static copse_status add_topology(struct pool *pool, const char *path, const char *name,
-                                 const struct copse_cli_topology *read,
-                                 struct copse_quality_table *table, struct copse_err *err) {
-  struct copse_cli_topology file = *read;
+static copse_status add_file(struct job *job, const char *path, const char *file_name) {
+  struct copse_cli_topology file = job->o->read;
   struct copse_err refused = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
+  struct copse_topology *topology = NULL, *healthy = NULL; /* no faults: NULL */
+  const char *name;
   char sha256[COPSE_SHA256_HEX];
+  job->n_files++;
   file.path = path;
-  copse_status status = copse_cli_load_topology(&file, &topology, &refused);
-  if (status == COPSE_NOMEM) return copse_fail_nomem(err);
-  if (status != COPSE_OK) return add_unreadable(name, refused.text, table, err);
-  COPSE_TRY(copse_topology_sha256(topology, sha256, err));
+  COPSE_DO(copse_arena_text(job->arena, file_name, &name, job->err));
+  copse_status status = copse_cli_load_topology(&file, &topology, &healthy, &refused);
+  if (status == COPSE_NOMEM) return copse_fail_nomem(job->err);
+  if (status != COPSE_OK) return add_unreadable(job, name, refused.text);
+  COPSE_TRY(copse_topology_sha256(topology, sha256, job->err));
   for (int c = 0; c < COPSE_N_COLLECTIVES; c++) {
     struct copse_quality_row row = {.topology = name, .collective = c, .ranks = topology->n_ranks};
-    if (!pool->limits.collectives[c]) continue;
+    if (!job->o->collectives[c]) continue;
     memcpy(row.sha256, sha256, COPSE_QUALITY_SHA - 1);
-    COPSE_TRY(add_collective(pool, topology, path, &row, table, err));
+    COPSE_TRY(add_collective(job, topology, path, &row));
   }
 out:
   copse_topology_free(topology);
   return status;
 }
-
-struct options {
-  char *const *inputs;
-  int n_inputs;
-  const char *table;
-  struct copse_cli_topology read;
-  struct limits limits;
-  bool update, quiet, json, some_collectives;
-};
-
-struct job {
-  const struct options *o;
-  struct copse_quality_table was, now;
-  bool has_table, whole; /* whole: all files of the folders, all collectives */
-  int n_files;
-  int counts[COPSE_QUALITY_LOSS + 1];
-  struct copse_text differences, json;
-  struct copse_err *err;
-};
 
 /* ---- the files -------------------------------------------------------------------------- */
 
@@ -346,17 +271,11 @@ static int is_wanted(const struct dirent *entry) {
   return entry->d_name[0] != '.' && has_topology_suffix(entry->d_name);
 }
 
-static copse_status add_file(struct job *job, struct pool *pool, const char *path,
-                             const char *name) {
-  job->n_files++;
-  return add_topology(pool, path, name, &job->o->read, &job->now, job->err);
-}
-
 static int by_name(const struct dirent **a, const struct dirent **b) {
   return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static copse_status add_folder(struct job *job, struct pool *pool, const char *path) {
+static copse_status add_folder(struct job *job, const char *path) {
   struct dirent **entries = NULL;
   copse_status status = COPSE_OK;
   int n = scandir(path, &entries, is_wanted, by_name);
@@ -364,50 +283,37 @@ static copse_status add_folder(struct job *job, struct pool *pool, const char *p
   if (n == 0)
     status = copse_fail(job->err, COPSE_BAD_INPUT, "%s: no *.json or *.xml file in it", path);
   for (int i = 0; i < n; i++) {
-    struct copse_text file = {0};
-    copse_text_add(&file, "%s/%s", path, entries[i]->d_name);
-    if (status == COPSE_OK) status = copse_text_status(&file, job->err);
-    if (status == COPSE_OK) status = add_file(job, pool, file.data, entries[i]->d_name);
-    copse_text_free(&file);
+    const char *file = copse_arena_printf(job->arena, "%s/%s", path, entries[i]->d_name);
+    if (status == COPSE_OK)
+      status = file ? add_file(job, file, entries[i]->d_name) : copse_fail_nomem(job->err);
     free(entries[i]);
   }
   free(entries);
   return status;
 }
 
-static copse_status add_input(struct job *job, struct pool *pool, const char *path) {
+static copse_status add_input(struct job *job, const char *path) {
   struct stat st;
   if (stat(path, &st) != 0)
     return copse_fail(job->err, COPSE_IO, "%s: no such file or folder of topologies", path);
-  if (S_ISDIR(st.st_mode)) return add_folder(job, pool, path);
+  if (S_ISDIR(st.st_mode)) return add_folder(job, path);
   const char *slash = strrchr(path, '/');
   job->whole = false;
-  return add_file(job, pool, path, slash ? slash + 1 : path);
-}
-
-static copse_status refuse_doubles(const struct job *job) {
-  for (size_t i = 1; i < job->now.n_rows; i++)
-    if (copse_quality_row_order(&job->now.rows[i - 1], &job->now.rows[i]) == 0)
-      return copse_fail(job->err, COPSE_INVALID,
-                        "two files are named %s, and the table goes by the name",
-                        job->now.rows[i].topology);
-  return COPSE_OK;
+  return add_file(job, path, slash ? slash + 1 : path);
 }
 
 static copse_status measure(struct job *job) {
   const struct options *o = job->o;
-  struct pool *pool = NULL;
-  copse_status status;
   job->whole = !o->some_collectives;
-  COPSE_TRY(new_pool(&o->limits, &pool, job->err));
-  for (int i = 0; i < o->n_inputs; i++) COPSE_TRY(add_input(job, pool, o->inputs[i]));
-  if (o->n_inputs == 0) COPSE_TRY(add_input(job, pool, "topologies"));
-  COPSE_TRY(finish_pool(pool, &job->now, job->err));
-  copse_quality_table_sort(&job->now);
-  status = refuse_doubles(job);
-out:
-  free_pool(pool);
-  return status;
+  COPSE_DO(copse_arena_array(job->arena, (size_t)o->jobs, sizeof *job->workers, &job->workers,
+                             job->err));
+  for (int i = 0; i < o->n_inputs; i++) COPSE_DO(add_input(job, o->inputs[i]));
+  if (o->n_inputs == 0) COPSE_DO(add_input(job, "topologies"));
+  while (job->n_running > 0) COPSE_DO(collect_one(job));
+  const struct copse_quality_row *twice = copse_quality_table_sort(&job->now);
+  if (!twice) return COPSE_OK;
+  return copse_fail(job->err, COPSE_INVALID,
+                    "two files are named %s, and the table goes by the name", twice->topology);
 }
 
 /* ---- the report ---------------------------------------------------------------------------- */
@@ -438,8 +344,8 @@ static void print_row(const struct copse_quality_row *row) {
     return;
   }
   if (r->k > 0) snprintf(k, sizeof k, "%" PRId64, r->k);
-  printf("%-16s %-16s %10.5g %5s %6d %6d %8.3f", COPSE_CLI_FRACTION(r->bound),
-         COPSE_CLI_FRACTION(r->achieved),
+  printf("%-16s %-16s %10.5g %5s %6d %6d %8.3f", COPSE_Q_STRING(r->bound),
+         COPSE_Q_STRING(r->achieved),
          r->achieved.num > 0 ? 1 / copse_q_to_double(r->achieved) : 0.0, k, r->trees, r->height,
          r->seconds);
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
@@ -460,38 +366,151 @@ static void print_rows(const struct copse_quality_table *table) {
     if (i == 0 || !is_said(&table->rows[i], &table->rows[i - 1])) print_row(&table->rows[i]);
 }
 
-static void add_json_row(struct copse_text *text, const struct copse_quality_row *row,
-                         enum copse_quality_verdict verdict, bool first) {
+static void print_json_row(const struct copse_quality_row *row, enum verdict verdict, bool first) {
   const struct copse_quality_result *r = &row->result;
-  copse_text_add(text, "%s\n {\"topology\": ", first ? "" : ",");
-  copse_text_add_json_string(text, row->topology);
-  copse_text_add(text, ", \"collective\": \"%s\", \"ranks\": %d, \"outcome\": \"%s\"",
-                 collective_of(row), row->ranks, copse_quality_outcome_name(r->outcome));
-  copse_text_add(text, ", \"verdict\": \"%s\"", copse_quality_verdict_name(verdict));
+  printf(
+      "%s\n {\"topology\": %s, \"collective\": \"%s\", \"ranks\": %d, "
+      "\"outcome\": \"%s\", \"verdict\": \"%s\"",
+      first ? "" : ",", copse_cli_quoted(row->topology), collective_of(row), row->ranks,
+      copse_quality_outcome_name(r->outcome), verdicts[verdict]);
   if (r->outcome == COPSE_QUALITY_OK) {
-    copse_text_add(text, ", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\", \"k\": ",
-                   COPSE_CLI_FRACTION(r->bound), COPSE_CLI_FRACTION(r->achieved));
-    copse_text_add(text, r->k > 0 ? "%" PRId64 : "null", r->k);
-    copse_text_add(text, ", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees,
-                   r->height, COPSE_CLI_NUMBER(r->seconds));
+    printf(", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\", \"k\": ",
+           COPSE_Q_STRING(r->bound), COPSE_Q_STRING(r->achieved));
+    printf(r->k > 0 ? "%" PRId64 : "null", r->k);
+    printf(", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees, r->height,
+           COPSE_CLI_NUMBER(r->seconds));
     for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
-      copse_text_add(text, "%s\"%" PRIu64 "\": %s", i > 0 ? ", " : ", \"predicted_us\": {",
-                     copse_quality_sizes[i], COPSE_CLI_NUMBER(r->us[i]));
-    copse_text_add(text, "}");
+      printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : ", \"predicted_us\": {",
+             copse_quality_sizes[i], COPSE_CLI_NUMBER(r->us[i]));
+    printf("}");
   } else if (r->reason[0]) {
-    copse_cli_add_string(text, ", \"reason\": ", r->reason);
+    printf(", \"reason\": %s", copse_cli_quoted(r->reason));
   }
-  copse_text_add(text, "}");
+  printf("}");
 }
 
-/* ---- comparing ----------------------------------------------------------------------------- */
+/* ---- comparing a row with the table's ------------------------------------------------------- */
+
+/* Relative; predictions are doubles that the table has six digits of. */
+#define SAME_PREDICTION 1e-4
+/* Linear programmes may end in another vertex with another library. */
+#define SAME_ALLTOALL 1e-6
+
+struct comparison {
+  struct copse_text *text;
+  bool worse, better;
+};
+
+static void note(struct comparison *c, bool worse, const char *what, const char *was,
+                 const char *now, const char *remark) {
+  *(worse ? &c->worse : &c->better) = true;
+  copse_text_add(c->text, "        %-8s %s %s -> %s%s\n", worse ? "worse" : "better", what, was,
+                 now, remark);
+}
+
+/* -1, 0, 1 as memcmp; `slack` relative. */
+static int order_of(double now, double was, double slack) {
+  if (now > was * (1 + slack)) return 1;
+  return now < was * (1 - slack) ? -1 : 0;
+}
+
+static void compare_time(struct comparison *c, const char *what, struct copse_q now,
+                         struct copse_q was, double slack, bool less_is_worse) {
+  char remark[48] = "";
+  double x = copse_q_to_double(now), y = copse_q_to_double(was);
+  int difference = slack > 0 ? order_of(x, y, slack) : copse_q_cmp(now, was);
+  if (difference == 0) return;
+  if (y > 0) snprintf(remark, sizeof remark, " s/GB (%+.4g %%)", 100 * (x / y - 1));
+  note(c, less_is_worse ? difference < 0 : difference > 0, what, COPSE_Q_STRING(was),
+       COPSE_Q_STRING(now), remark);
+}
+
+static void compare_count(struct comparison *c, const char *what, int64_t now, int64_t was) {
+  char a[24], b[24];
+  if (now == was) return;
+  snprintf(a, sizeof a, "%" PRId64, was);
+  snprintf(b, sizeof b, "%" PRId64, now);
+  note(c, now > was, what, a, b, "");
+}
+
+static void compare_prediction(struct comparison *c, const char *size, double now, double was) {
+  char what[32], a[32], b[32], remark[48];
+  int difference = order_of(now, was, SAME_PREDICTION);
+  if (difference == 0) return;
+  snprintf(what, sizeof what, "time at %s", size);
+  snprintf(a, sizeof a, "%.6g", was);
+  snprintf(b, sizeof b, "%.6g", now);
+  snprintf(remark, sizeof remark, " us (%+.3g %%)", was > 0 ? 100 * (now / was - 1) : 0.0);
+  note(c, difference > 0, what, a, b, remark);
+}
+
+static void compare_schedules(struct comparison *c, const struct copse_quality_row *now,
+                              const struct copse_quality_row *was) {
+  const struct copse_quality_result *n = &now->result, *w = &was->result;
+  double slack = now->collective == COPSE_ALLTOALL ? SAME_ALLTOALL : 0;
+  compare_time(c, "achieved", n->achieved, w->achieved, slack, false);
+  compare_time(c, "bound", n->bound, w->bound, slack, true);
+  compare_count(c, "k", n->k, w->k);
+  compare_count(c, now->collective == COPSE_ALLTOALL ? "paths" : "trees", n->trees, w->trees);
+  compare_count(c, "height", n->height, w->height);
+  for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
+    compare_prediction(c, copse_quality_size_names[i], n->us[i], w->us[i]);
+}
+
+/* A schedule is better than none, any other outcome than that copse broke. */
+static int rank_of(enum copse_quality_outcome outcome) {
+  if (outcome == COPSE_QUALITY_OK) return 0;
+  return outcome == COPSE_QUALITY_TIMEOUT || outcome == COPSE_QUALITY_FAILED ? 2 : 1;
+}
+
+static void compare_outcomes(struct comparison *c, const struct copse_quality_row *now,
+                             const struct copse_quality_row *was) {
+  enum copse_quality_outcome n = now->result.outcome, w = was->result.outcome;
+  char remark[sizeof now->result.reason + 4] = "";
+  if (now->result.reason[0]) snprintf(remark, sizeof remark, ": %s", now->result.reason);
+  note(c, rank_of(n) >= rank_of(w), "outcome", copse_quality_outcome_name(w),
+       copse_quality_outcome_name(n), remark);
+}
+
+/*
+ * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
+ * height, a longer predicted time, or no schedule where there was one; the other way round it is a
+ * gain. was: NULL where the table has none. `text` gets a line for each difference, " achieved
+ * 3/1040 -> ...".
+ */
+static enum verdict compare_row(const struct copse_quality_row *now,
+                                const struct copse_quality_row *was, struct copse_text *text) {
+  struct comparison c = {.text = text};
+  enum copse_quality_outcome outcome = now->result.outcome;
+  if (outcome == COPSE_QUALITY_SKIPPED || (outcome == COPSE_QUALITY_TIMEOUT && !was)) {
+    copse_text_add(text, "        %s\n", now->result.reason);
+    return UNCOMPARED;
+  }
+  if (outcome == COPSE_QUALITY_FAILED) {
+    copse_text_add(text, "        failed: %s\n", now->result.reason);
+    return LOSS;
+  }
+  if (!was) return NEW;
+  if (outcome != was->result.outcome)
+    compare_outcomes(&c, now, was);
+  else if (outcome == COPSE_QUALITY_OK)
+    compare_schedules(&c, now, was);
+  if (strcmp(now->sha256, was->sha256) != 0) {
+    copse_text_add(text, "        another topology than when the table was written\n");
+    return CHANGED;
+  }
+  if (c.worse) return LOSS;
+  return c.better ? GAIN : SAME;
+}
+
+/* ---- comparing all --------------------------------------------------------------------------- */
 
 static void add_difference(struct job *job, const struct copse_quality_row *row,
-                           enum copse_quality_verdict verdict, const char *text) {
+                           enum verdict verdict, const char *text) {
   job->counts[verdict]++;
-  if (verdict == COPSE_QUALITY_SAME || verdict == COPSE_QUALITY_UNCOMPARED) return;
-  copse_text_add(&job->differences, "%-7s %s %s\n%s", copse_quality_verdict_name(verdict),
-                 row->topology, collective_of(row), text ? text : "");
+  if (verdict == SAME || verdict == UNCOMPARED) return;
+  copse_text_add(&job->differences, "%-7s %s %s\n%s", verdicts[verdict], row->topology,
+                 collective_of(row), text ? text : "");
 }
 
 /* Whether this run should have met the row, had its topology still been there. */
@@ -500,23 +519,22 @@ static bool was_in_reach(const struct job *job, const struct copse_quality_row *
 }
 
 static copse_status compare_all(struct job *job) {
+  COPSE_DO(copse_arena_array(job->arena, job->now.n_rows, sizeof *job->verdicts, &job->verdicts,
+                             job->err));
   for (size_t i = 0; i < job->now.n_rows; i++) {
     const struct copse_quality_row *row = &job->now.rows[i];
     struct copse_text text = {0};
     const struct copse_quality_row *was =
         job->has_table ? copse_quality_table_find(&job->was, row) : NULL;
-    enum copse_quality_verdict verdict = copse_quality_compare(row, was, &text);
+    enum verdict verdict = compare_row(row, was, &text);
     if (text.failed) job->differences.failed = true;
-    if (!job->o->update || verdict == COPSE_QUALITY_LOSS)
-      add_difference(job, row, verdict, text.data);
-    add_json_row(&job->json, row, verdict, i == 0);
+    if (!job->o->update || verdict == LOSS) add_difference(job, row, verdict, text.data);
+    job->verdicts[i] = verdict;
     copse_text_free(&text);
   }
   for (size_t i = 0; i < job->was.n_rows && !job->o->update; i++)
-    if (was_in_reach(job, &job->was.rows[i]))
-      add_difference(job, &job->was.rows[i], COPSE_QUALITY_GONE, NULL);
-  COPSE_DO(copse_text_status(&job->differences, job->err));
-  return copse_text_status(&job->json, job->err);
+    if (was_in_reach(job, &job->was.rows[i])) add_difference(job, &job->was.rows[i], GONE, NULL);
+  return copse_text_status(&job->differences, job->err);
 }
 
 /* ---- updating ------------------------------------------------------------------------------ */
@@ -540,7 +558,7 @@ static copse_status update(struct job *job) {
     if (now && strcmp(now->sha256, old->sha256) != 0) continue;
     COPSE_TRY(copse_quality_table_add(&table, old, job->err));
   }
-  copse_quality_table_sort(&table);
+  (void)copse_quality_table_sort(&table);
   copse_quality_table_write(&table, &text);
   COPSE_TRY(copse_text_status(&text, job->err));
   status = copse_file_write(job->o->table, text.data, text.size, job->err);
@@ -571,7 +589,7 @@ out:
 
 static int failures(const struct job *job) {
   int n = 0;
-  for (int v = COPSE_QUALITY_NEW; v <= COPSE_QUALITY_LOSS; v++) n += job->counts[v];
+  for (int v = NEW; v <= LOSS; v++) n += job->counts[v];
   return n;
 }
 
@@ -587,10 +605,9 @@ static void print_text(const struct job *job) {
   printf(
       "%s: %d files, %zu results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
       "%d not compared\n",
-      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[COPSE_QUALITY_SAME],
-      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
-      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
-  if (failures(job) > 0 || n[COPSE_QUALITY_GAIN] > 0)
+      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[SAME], n[GAIN], n[LOSS],
+      n[CHANGED], n[NEW], n[GONE], n[UNCOMPARED]);
+  if (failures(job) > 0 || n[GAIN] > 0)
     printf("to take these results as the new measure: copse quality ... --table %s --update\n",
            o->table);
 }
@@ -598,12 +615,13 @@ static void print_text(const struct job *job) {
 static void print_json(const struct job *job) {
   printf(
       "{\"ok\": %s, \"files\": %d, \"losses\": %d, \"changed\": %d, \"new\": %d, \"gone\": %d, "
-      "\"better\": %d, \"same\": %d, \"not_compared\": %d, \"rows\": [%s\n]}\n",
-      failures(job) > 0 ? "false" : "true", job->n_files, job->counts[COPSE_QUALITY_LOSS],
-      job->counts[COPSE_QUALITY_CHANGED], job->counts[COPSE_QUALITY_NEW],
-      job->counts[COPSE_QUALITY_GONE], job->counts[COPSE_QUALITY_GAIN],
-      job->counts[COPSE_QUALITY_SAME], job->counts[COPSE_QUALITY_UNCOMPARED],
-      job->json.data ? job->json.data : "");
+      "\"better\": %d, \"same\": %d, \"not_compared\": %d, \"rows\": [",
+      failures(job) > 0 ? "false" : "true", job->n_files, job->counts[LOSS], job->counts[CHANGED],
+      job->counts[NEW], job->counts[GONE], job->counts[GAIN], job->counts[SAME],
+      job->counts[UNCOMPARED]);
+  for (size_t i = 0; i < job->now.n_rows; i++)
+    print_json_row(&job->now.rows[i], job->verdicts[i], i == 0);
+  printf("\n]}\n");
 }
 
 static bool any_failed(const struct job *job) {
@@ -612,26 +630,22 @@ static bool any_failed(const struct job *job) {
   return false;
 }
 
-static int compare_or_update(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct job job = {.o = o, .err = &err};
+static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  struct job job = {.o = o, .arena = &w->arena, .err = &w->err};
   copse_status status;
   COPSE_TRY(read_table(&job));
   COPSE_TRY(measure(&job));
   COPSE_TRY(compare_all(&job));
   if (o->update) COPSE_TRY(update(&job));
-  if (o->json)
-    print_json(&job);
-  else
-    print_text(&job);
+  (o->json ? print_json : print_text)(&job);
+  if (o->update ? any_failed(&job) : failures(&job) > 0) w->exit = COPSE_EXIT_REFUTED;
 out:
+  end_workers(&job);
   copse_text_free(&job.differences);
-  copse_text_free(&job.json);
-  bool failed = o->update ? any_failed(&job) : failures(&job) > 0;
   copse_quality_table_free(&job.was);
   copse_quality_table_free(&job.now);
-  if (status != COPSE_OK) return copse_cli_fail(&err);
-  return failed ? COPSE_EXIT_REFUTED : COPSE_EXIT_DONE;
+  return status;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -645,20 +659,19 @@ static int run(void *arguments, int n_left, char **left) {
   struct options *o = arguments;
   o->inputs = left;
   o->n_inputs = n_left;
-  if (o->limits.jobs == 0) o->limits.jobs = processors();
-  for (int c = 0; c < COPSE_N_COLLECTIVES && !o->some_collectives; c++)
-    o->limits.collectives[c] = true;
+  if (o->jobs == 0) o->jobs = processors();
+  for (int c = 0; c < COPSE_N_COLLECTIVES && !o->some_collectives; c++) o->collectives[c] = true;
   if (o->read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch");
   if (copse_cli_is_stdout(o->table))
     return copse_cli_usage("quality", "--table must be a file, not '-'");
-  return compare_or_update(o);
+  return copse_cli_do(compare_or_update, o);
 }
 
 static int take_collective(void *options, const char *command, char *value) {
   struct options *o = options;
   copse_collective collective;
   int exit = copse_cli_take_collective(command, value, &collective);
-  if (exit == COPSE_EXIT_DONE) o->some_collectives = o->limits.collectives[collective] = true;
+  if (exit == COPSE_EXIT_DONE) o->some_collectives = o->collectives[collective] = true;
   return exit;
 }
 
@@ -672,18 +685,18 @@ static const struct copse_option own[] = {
     {"--collective", 'c', "C", "only this one; may be given several times",
      .words = copse_cli_collectives, .take = take_collective},
     {"--max-ranks", 'n', "N", "skip topologies of more ranks, and say so (default 128)",
-     TO(limits.max_ranks), COPSE_OPTION_RANGE(1, INT32_MAX)},
+     TO(max_ranks), COPSE_OPTION_RANGE(1, INT32_MAX)},
     {"--time-limit", 'T', "S", "of processor time, for each topology and collective (default 60 s)",
-     TO(limits.seconds), COPSE_OPTION_RANGE(1, 86400)},
-    {"--jobs", 'J', "N", "so many at the same time (default: one per processor)", TO(limits.jobs),
+     TO(seconds), COPSE_OPTION_RANGE(1, 86400)},
+    {"--jobs", 'J', "N", "so many at the same time (default: one per processor)", TO(jobs),
      COPSE_OPTION_RANGE(1, 1024)},
     {"--quiet", 'q', NULL, "only what differs", TO(quiet)},
     {"--json", 'j', NULL, "one JSON object", TO(json)},
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.table = "schedules/quality.txt",
-                                                .limits = {.max_ranks = 128, .seconds = 60}};
+  *(struct options *)options =
+      (struct options){.table = "schedules/quality.txt", .max_ranks = 128, .seconds = 60};
 }
 
 static const char usage[] =

@@ -1,13 +1,10 @@
 /* copse report TOPO -c COLLECTIVE -o FILE.html: schedule, proof and predictions on one page. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "view/report.h"
 #include "cli/solve_args.h"
-#include "schedule/demand.h"
 
 struct options {
   struct copse_cli_solve what;
@@ -15,80 +12,40 @@ struct options {
   bool progress, json;
 };
 
-struct job {
-  struct copse_topology *topology;
-  struct copse_arrangement *arrangement;
-  struct copse_schedule *schedule;
-  int64_t *demand;
-  struct copse_report report;
-  struct copse_text page;
-};
-
-static copse_status predict(struct copse_report *r, struct copse_err *err) {
-  COPSE_DO(copse_predict(r->schedule, r->topology, true, r->predictions, &r->n_predictions, err));
-  for (int a = 0; a < r->n_predictions; a++)
-    for (int i = 0; i < COPSE_REPORT_SIZES && copse_prediction_exists(&r->predictions[a]); i++) {
-      struct copse_sim_result result;
-      COPSE_DO(copse_simulate(r->topology, &r->predictions[a].dag, &copse_sim_defaults,
-                              (double)copse_report_size(i), &result, NULL, err));
-      r->us[a][i] = result.us;
-    }
-  return COPSE_OK;
+static void print_done(const struct options *o, const struct copse_cli_work *w) {
+  const char *collective = copse_collective_name(w->schedule->collective);
+  if (o->json)
+    printf("{\"collective\": \"%s\", \"topology\": %s, \"output\": %s, \"bytes\": %zu}\n",
+           collective, copse_cli_quoted(w->topology->name), copse_cli_quoted(o->output),
+           w->text.size);
+  else
+    printf("%s of %s: %s, %zu KiB\n", collective, w->topology->name, o->output,
+           (w->text.size + 1023) / 1024);
 }
 
-static copse_status make(struct options *o, struct job *job, struct copse_err *err) {
+static copse_status write_report(void *options, struct copse_cli_work *w) {
+  struct options *o = options;
+  uint64_t sizes[COPSE_REPORT_SIZES];
   struct copse_solve_seconds seconds;
-  struct copse_solve_options *solve = &o->what.solve;
-  COPSE_DO(copse_cli_load_topology(&o->what.topology, &job->topology, err));
-  if (o->what.demand)
-    COPSE_DO(copse_demand_load(o->what.demand, job->topology->n_ranks, &job->demand, err));
-  solve->label = copse_cli_topology_label(&o->what.topology);
-  solve->demand = job->demand;
-  solve->notes = &copse_cli_notes;
-  COPSE_DO(copse_arrangement_make(job->topology, &job->arrangement, err));
-  COPSE_DO(copse_cli_solve_checked(job->topology, solve, o->what.has_tolerance, &job->schedule,
-                                   &seconds, NULL, err));
-  COPSE_DO(copse_schedule_expand(job->schedule, err));
-  job->report.topology = job->topology;
-  job->report.schedule = job->schedule;
-  job->report.arrangement = job->arrangement;
-  COPSE_DO(predict(&job->report, err));
-  COPSE_DO(copse_report_page(&job->report, &job->page, err));
-  return copse_file_write(o->output, job->page.data, job->page.size, err);
-}
-
-static copse_status print_done(const struct options *o, const struct job *job,
-                               struct copse_err *err) {
-  struct copse_text text = {0};
-  const char *collective = copse_collective_name(job->schedule->collective);
-  if (!o->json) {
-    printf("%s of %s: %s, %zu KiB\n", collective, job->topology->name, o->output,
-           (job->page.size + 1023) / 1024);
-    return COPSE_OK;
-  }
-  copse_text_add(&text, "{\"collective\": \"%s\", \"topology\": ", collective);
-  copse_text_add_json_string(&text, job->topology->name);
-  copse_cli_add_string(&text, ", \"output\": ", o->output);
-  copse_text_add(&text, ", \"bytes\": %zu}\n", job->page.size);
-  return copse_cli_print(&text, err);
-}
-
-static int write_report(struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_cli_progress bar;
-  struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
-  struct job job = {0};
-  o->what.solve.progress = &progress;
-  copse_status status = make(o, &job, &err);
-  copse_cli_progress_end(&bar);
-  if (status == COPSE_OK && strcmp(o->output, "-") != 0) status = print_done(o, &job, &err);
-  copse_predictions_free(job.report.predictions, job.report.n_predictions);
-  copse_text_free(&job.page);
-  free(job.demand);
-  copse_arrangement_free(job.arrangement);
-  copse_schedule_free(job.schedule);
-  copse_topology_free(job.topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
+  COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
+  COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
+  COPSE_DO(copse_cli_solve_checked(w->topology, &o->what.solve, o->what.has_tolerance, &w->schedule,
+                                   &seconds, NULL, &w->err));
+  COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+  COPSE_DO(copse_predict(w->schedule, w->topology, true, w->columns, &w->n_columns, &w->err));
+  struct copse_report report = {.topology = w->topology,
+                                .schedule = w->schedule,
+                                .arrangement = w->arrangement,
+                                .predictions = w->columns,
+                                .n_predictions = w->n_columns};
+  for (int i = 0; i < COPSE_REPORT_SIZES; i++) sizes[i] = copse_report_size(i);
+  COPSE_DO(copse_cli_predict(w->topology, w->columns, w->n_columns, NULL, NULL, sizes,
+                             COPSE_REPORT_SIZES, report.us[0], &w->err));
+  COPSE_DO(copse_report_page(&report, &w->text, &w->err));
+  COPSE_DO(copse_file_write(o->output, w->text.data, w->text.size, &w->err));
+  copse_cli_progress_end(&w->bar);
+  if (!copse_cli_is_stdout(o->output)) print_done(o, w);
+  return COPSE_OK;
 }
 
 static int run(void *arguments, int n_left, char **left) {
@@ -98,7 +55,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (!o->output) return copse_cli_usage("report", "name the page with -o");
   if (o->json && copse_cli_is_stdout(o->output))
     return copse_cli_usage("report", "of --json and -o - only one can have standard output");
-  return write_report(o);
+  return copse_cli_do(write_report, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)

@@ -3,6 +3,7 @@
  * row as nccl-tests does: warm up, time, then check on fresh data.
  */
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,6 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/run_table.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/executor.h"
 #include "runtime/interpreter/expected.h"
@@ -31,15 +31,44 @@
 
 static const char *const backend_names[] = {"cpu", "threads", "cuda", "mpi", NULL};
 
-const char *copse_run_backend_name(enum copse_backend backend) { return backend_names[backend]; }
+struct options {
+  const char *plan; /* path or "-" */
+  uint64_t min_bytes, max_bytes;
+  uint64_t step_bytes; /* 0: by the factor */
+  int64_t step_factor;
+  uint32_t iters, warmup_iters, checks;
+  const char *min_given, *max_given, *step_given, *factor_given; /* options, or NULL */
+  bool types[COPSE_N_TYPES];
+  bool redops[COPSE_N_REDOPS];
+  enum copse_backend backend;
+  bool out_of_place, in_place;
+  bool json, trace;
+  double timeout;      /* seconds without progress; 0: the backend's own */
+  uint64_t max_memory; /* bytes; 0: what the machine has available */
+};
+
+/* One half of a row. */
+struct result {
+  bool was_run; /* else the half is N/A: asked so, or alltoall in place */
+  double us;    /* per launch */
+  uint64_t wrong;
+};
+
+struct row {
+  uint64_t size;  /* bytes of the whole message */
+  uint64_t count; /* elements: of a block, as in the library call */
+  enum copse_type type;
+  enum copse_redop redop;
+  struct result out_of_place, in_place;
+};
 
 /* Seconds, also where none were given: for backends whose ranks are processes. */
-static double timeout_of(const struct copse_run_options *options) {
+static double timeout_of(const struct options *options) {
   return options->timeout > 0 ? options->timeout : DEFAULT_JOB_TIMEOUT;
 }
 
 /* The size after `size`; beyond max_bytes when there is none. */
-static uint64_t next_size(const struct copse_run_options *options, uint64_t size) {
+static uint64_t next_size(const struct options *options, uint64_t size) {
   if (options->step_bytes) return size + options->step_bytes;
   if (size == 0) return DEFAULT_MIN_BYTES;
   return size > MAX_BYTES / (uint64_t)options->step_factor ? UINT64_MAX
@@ -75,9 +104,9 @@ static uint64_t available_memory(void) {
 }
 
 /* Inputs, outputs and scratch for messages of `bytes`, with the type that takes most. */
-static copse_status needed_memory(const struct copse_run_options *options,
-                                  const struct copse_plan *plan, uint32_t ranks_here,
-                                  uint64_t bytes, uint64_t *needed, struct copse_err *err) {
+static copse_status needed_memory(const struct options *options, const struct copse_plan *plan,
+                                  uint32_t ranks_here, uint64_t bytes, uint64_t *needed,
+                                  struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   uint64_t block = copse_plan_block_bytes(plan, bytes), most = 0;
   for (int t = 0; t < COPSE_N_TYPES; t++) {
@@ -96,9 +125,8 @@ static double gib(uint64_t bytes) { return (double)bytes / (1 << 30); }
 
 /* COPSE_NOMEM, naming a size that fits, where the largest size would need more memory
  * than --max-memory or than the machine has available. Before anything is allocated. */
-static copse_status check_memory(const struct copse_run_options *options,
-                                 const struct copse_plan *plan, uint32_t ranks_here,
-                                 struct copse_err *err) {
+static copse_status check_memory(const struct options *options, const struct copse_plan *plan,
+                                 uint32_t ranks_here, struct copse_err *err) {
   uint64_t limit = options->max_memory ? options->max_memory : available_memory(), needed;
   copse_status status = needed_memory(options, plan, ranks_here, options->max_bytes, &needed, err);
   if (status != COPSE_OK || needed <= limit) return status;
@@ -207,9 +235,8 @@ static copse_status agree(const struct job *job, copse_status mine, const struct
 }
 
 /* A half of a row over all ranks: the longest time, all wrong elements. */
-static copse_status combine(const struct job *job, struct copse_run_result *result,
-                            struct copse_err *err) {
-  struct copse_run_result *all;
+static copse_status combine(const struct job *job, struct result *result, struct copse_err *err) {
+  struct result *all;
   if (!job->transport) return COPSE_OK;
   uint32_t n = copse_transport_size(job->transport);
   copse_status status = copse_calloc(n, sizeof *all, &all, err);
@@ -227,7 +254,7 @@ static copse_status combine(const struct job *job, struct copse_run_result *resu
 
 /* All have come here. */
 static copse_status meet(const struct job *job, struct copse_err *err) {
-  struct copse_run_result nothing = {0};
+  struct result nothing = {0};
   return combine(job, &nothing, err);
 }
 
@@ -243,19 +270,169 @@ static uint32_t ranks_here(const struct job *job, uint32_t n_ranks) {
 
 /* All that a row needs. */
 struct bench {
-  const struct copse_run_options *options;
+  const struct options *options;
   const struct copse_plan *plan;
   struct copse_exec *exec;
   struct copse_buffers buffers;
-  struct copse_run_report *report; /* NULL: another process prints */
   struct job job;
-  uint64_t wrong; /* elements so far */
   uint64_t seed;  /* other data in every check */
+  bool prints;    /* else another process does */
+  uint64_t wrong; /* elements so far */
+  double busbw_sum;
+  uint64_t n_busbw, n_rows;
+  struct copse_text json;
 };
 
+/* ---- nccl-tests' table, or JSON ----------------------------------------------------------- */
+
+/* GB/s with GB = 1e9; a launch that took no measurable time has none. */
+static double algbw(const struct row *row, const struct result *result) {
+  return result->us > 0 ? (double)row->size / 1e3 / result->us : 0;
+}
+
+/* nccl-tests' factors from algorithm to bus bandwidth. */
+static double bus_factor(const struct copse_plan_header *h) {
+  double n = h->n_ranks;
+  switch ((copse_collective)h->collective) {
+    case COPSE_ALLREDUCE: return 2 * (n - 1) / n;
+    case COPSE_BROADCAST:
+    case COPSE_REDUCE: return 1;
+    default: return (n - 1) / n;
+  }
+}
+
+static const char *redop_name(const struct bench *bench, enum copse_redop redop) {
+  bool reduces = copse_collective_reduces((copse_collective)bench->plan->header.collective);
+  return reduces ? copse_redop_name(redop) : "none";
+}
+
+static void begin_report(struct bench *bench) {
+  const struct copse_plan_header *h = &bench->plan->header;
+  const struct options *o = bench->options;
+  if (o->json) {
+    copse_text_add(&bench->json,
+                   "{\"collective\": \"%s\", \"nranks\": %u, \"topology\": %s, "
+                   "\"backend\": \"%s\", \"workers\": %u, \"results\": [",
+                   copse_collective_name((copse_collective)h->collective), h->n_ranks,
+                   copse_cli_quoted(bench->plan->name), backend_names[o->backend], h->n_workers);
+    return;
+  }
+  printf("# copse run: %s, %u ranks, %u workers, topology ",
+         copse_collective_name((copse_collective)h->collective), h->n_ranks, h->n_workers);
+  for (const char *p = bench->plan->name; *p; p++) putchar((unsigned char)*p < ' ' ? '?' : *p);
+  printf(", backend %s\n", backend_names[o->backend]);
+  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64
+         "(%s) warmup iters: %u iters: %u validation: %u\n#\n",
+         o->min_bytes, o->max_bytes, o->step_bytes ? o->step_bytes : (uint64_t)o->step_factor,
+         o->step_bytes ? "bytes" : "factor", o->warmup_iters, o->iters, o->checks);
+  printf("# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place\n", "",
+         "", "", "", "");
+  printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "size", "count",
+         "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw",
+         "#wrong");
+  printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "(B)",
+         "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+  fflush(stdout);
+}
+
+/* As many decimals, up to two, as the width has room for. */
+static const char *fit(double value, int width, char text[32]) {
+  for (int decimals = 2; decimals >= 0; decimals--)
+    if (snprintf(text, 32, "%*.*f", width, decimals, value) <= width) return text;
+  snprintf(text, 32, width >= 7 ? "%*.1e" : "%*.0e", width, value);
+  return text;
+}
+
+static void print_result(const struct bench *bench, const struct row *row,
+                         const struct result *result) {
+  char us[32], alg[32], bus[32];
+  if (!result->was_run) {
+    printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+    return;
+  }
+  double bandwidth = algbw(row, result);
+  printf("  %7s  %6s  %6s", fit(result->us, 7, us), fit(bandwidth, 6, alg),
+         fit(bandwidth * bus_factor(&bench->plan->header), 6, bus));
+  if (bench->options->checks > 0)
+    printf("  %6g", (double)result->wrong);
+  else
+    printf("  %6s", "N/A");
+}
+
+static void print_row(const struct bench *bench, const struct row *row) {
+  printf("%12" PRIu64 "  %12" PRIu64 "  %8s  %6s  %6d", row->size, row->count,
+         copse_type_name(row->type), redop_name(bench, row->redop), bench->plan->header.root);
+  print_result(bench, row, &row->out_of_place);
+  print_result(bench, row, &row->in_place);
+  printf("\n");
+  fflush(stdout); /* rows are watched, and kept when a later one fails */
+}
+
+static void add_json_result(struct bench *bench, const char *key, const struct row *row,
+                            const struct result *result) {
+  struct copse_text *json = &bench->json;
+  if (!result->was_run) {
+    copse_text_add(json, ", \"%s\": null", key);
+    return;
+  }
+  double bandwidth = algbw(row, result);
+  copse_text_add(json, ", \"%s\": {\"time_us\": %s, \"algbw_GBps\": %s, \"busbw_GBps\": %s", key,
+                 COPSE_CLI_NUMBER(result->us), COPSE_CLI_NUMBER(bandwidth),
+                 COPSE_CLI_NUMBER(bandwidth * bus_factor(&bench->plan->header)));
+  if (bench->options->checks > 0)
+    copse_text_add(json, ", \"wrong\": %" PRIu64 "}", result->wrong);
+  else
+    copse_text_add(json, ", \"wrong\": null}");
+}
+
+static void add_json_row(struct bench *bench, const struct row *row) {
+  struct copse_text *json = &bench->json;
+  copse_text_add(json,
+                 "%s\n  {\"size\": %" PRIu64 ", \"count\": %" PRIu64
+                 ", \"type\": \"%s\", \"redop\": \"%s\", \"root\": %d",
+                 bench->n_rows++ > 0 ? "," : "", row->size, row->count, copse_type_name(row->type),
+                 redop_name(bench, row->redop), bench->plan->header.root);
+  add_json_result(bench, "out_of_place", row, &row->out_of_place);
+  add_json_result(bench, "in_place", row, &row->in_place);
+  copse_text_add(json, "}");
+}
+
+static void add_row(struct bench *bench, const struct row *row) {
+  const struct result *halves[] = {&row->out_of_place, &row->in_place};
+  for (int i = 0; i < 2; i++) {
+    if (!halves[i]->was_run) continue;
+    bench->wrong += halves[i]->wrong;
+    bench->busbw_sum += algbw(row, halves[i]) * bus_factor(&bench->plan->header);
+    bench->n_busbw++;
+  }
+  if (!bench->prints) return;
+  if (bench->options->json)
+    add_json_row(bench, row);
+  else
+    print_row(bench, row);
+}
+
+static copse_status end_report(struct bench *bench, struct copse_err *err) {
+  double busbw = bench->n_busbw ? bench->busbw_sum / (double)bench->n_busbw : 0;
+  if (bench->options->json) {
+    copse_text_add(&bench->json, "],\n \"out_of_bounds\": %" PRIu64 ", \"avg_busbw_GBps\": %s}\n",
+                   bench->wrong, COPSE_CLI_NUMBER(busbw));
+    COPSE_DO(copse_text_status(&bench->json, err));
+    fputs(bench->json.data, stdout);
+  } else {
+    printf("# Out of bounds values : %" PRIu64 " %s\n# Avg bus bandwidth    : %g\n#\n",
+           bench->wrong, bench->wrong ? "FAILED" : "OK", busbw);
+  }
+  if (fflush(stdout) != 0 || ferror(stdout))
+    return copse_fail(err, COPSE_IO, "cannot write to standard output");
+  return COPSE_OK;
+}
+
+/* ---- measuring ---------------------------------------------------------------------------- */
+
 /* Where somebody watches but doesn't see the rows come. */
-static void show_progress(const struct bench *bench, const struct copse_run_row *row) {
-  if (!bench->report) return;
+static void show_progress(const struct bench *bench, const struct row *row) {
+  if (!bench->prints) return;
   bool rows_are_seen = !bench->options->json && isatty(STDOUT_FILENO);
   if (isatty(STDERR_FILENO) && !rows_are_seen)
     fprintf(stderr, "\rcopse run: %llu bytes, %s %s \033[K", (unsigned long long)row->size,
@@ -263,12 +440,12 @@ static void show_progress(const struct bench *bench, const struct copse_run_row 
 }
 
 static void end_progress(const struct bench *bench) {
-  if (!bench->report) return;
+  if (!bench->prints) return;
   if (isatty(STDERR_FILENO) && (bench->options->json || !isatty(STDOUT_FILENO)))
     fprintf(stderr, "\r\033[K");
 }
 
-static void fill(struct bench *bench, const struct copse_run_row *row, bool in_place) {
+static void fill(struct bench *bench, const struct row *row, bool in_place) {
   const struct copse_plan_header *h = &bench->plan->header;
   const struct copse_data data = {.collective = (copse_collective)h->collective,
                                   .n_ranks = h->n_ranks,
@@ -290,15 +467,15 @@ static copse_status launch(struct bench *bench, const struct copse_launch *it, u
   return status == COPSE_OK ? copse_exec_finish(bench->exec, err) : status;
 }
 
-static struct copse_launch launch_of(const struct bench *bench, const struct copse_run_row *row) {
+static struct copse_launch launch_of(const struct bench *bench, const struct row *row) {
   return (struct copse_launch){
       row->count, row->type, row->redop, bench->buffers.inputs, bench->buffers.outputs, NULL};
 }
 
 /* One half of a row: warm up, time, then check on fresh data. */
-static copse_status measure(struct bench *bench, const struct copse_run_row *row, bool in_place,
-                            struct copse_run_result *result, struct copse_err *err) {
-  const struct copse_run_options *o = bench->options;
+static copse_status measure(struct bench *bench, const struct row *row, bool in_place,
+                            struct result *result, struct copse_err *err) {
+  const struct options *o = bench->options;
   fill(bench, row, in_place);
   struct copse_launch it = launch_of(bench, row);
   COPSE_DO(copse_exec_load(bench->exec, &it, err));
@@ -320,21 +497,20 @@ static copse_status measure(struct bench *bench, const struct copse_run_row *row
 static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type type,
                             enum copse_redop redop, struct copse_err *err) {
   copse_collective collective = (copse_collective)bench->plan->header.collective;
-  struct copse_run_row row = {.type = type, .redop = redop};
+  struct row row = {.type = type, .redop = redop};
   row.count = copse_plan_block_bytes(bench->plan, bytes) / copse_type_bytes(type);
   row.size = copse_plan_message_bytes(bench->plan, row.count * copse_type_bytes(type));
   show_progress(bench, &row);
   if (bench->options->out_of_place) COPSE_DO(measure(bench, &row, false, &row.out_of_place, err));
   if (bench->options->in_place && copse_buffers_has_in_place(collective))
     COPSE_DO(measure(bench, &row, true, &row.in_place, err));
-  bench->wrong += row.out_of_place.wrong + row.in_place.wrong;
-  if (bench->report) copse_run_report_add(bench->report, &row);
+  add_row(bench, &row);
   return COPSE_OK;
 }
 
 /* As nccl-tests does: all sizes for a type and an operation, then the next. */
 static copse_status run_all(struct bench *bench, struct copse_err *err) {
-  const struct copse_run_options *o = bench->options;
+  const struct options *o = bench->options;
   bool reduces = copse_collective_reduces((copse_collective)bench->plan->header.collective);
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < (reduces ? COPSE_N_REDOPS : 1); redop++) {
@@ -347,7 +523,7 @@ static copse_status run_all(struct bench *bench, struct copse_err *err) {
 }
 
 /* A low-latency plan's packets hold messages up to a limit. */
-static void fit_range(struct copse_run_options *options, const struct copse_plan *plan) {
+static void fit_range(struct options *options, const struct copse_plan *plan) {
   const struct copse_plan_header *h = &plan->header;
   bool limited = h->protocol == COPSE_PROTOCOL_LOW_LATENCY && !options->max_given;
   if (limited && options->max_bytes > h->max_bytes && options->min_bytes <= h->max_bytes)
@@ -396,8 +572,7 @@ static copse_status new_exec(struct bench *bench, struct copse_err *err) {
 }
 
 /* What may fail at one rank of a job alone. */
-static copse_status prepare(struct bench *bench, struct copse_run_options *options,
-                            struct copse_err *err) {
+static copse_status prepare(struct bench *bench, struct options *options, struct copse_err *err) {
   const struct copse_plan *plan = bench->plan;
   const struct job *job = &bench->job;
   uint32_t n = plan->header.n_ranks, first = job->transport ? job->rank : 0;
@@ -415,13 +590,13 @@ static copse_status prepare(struct bench *bench, struct copse_run_options *optio
   COPSE_TRY(copse_buffers_new_some(n, first, job->transport ? 1 : n,
                                    plan->header.input_blocks * block,
                                    plan->header.output_blocks * block, &bench->buffers, err));
-  if (first == 0) COPSE_TRY(copse_run_report_new(options, plan, &bench->report, err));
+  bench->prints = first == 0;
+  if (bench->prints) begin_report(bench);
 out:
   return status;
 }
 
-static copse_status run_bench(struct copse_run_options *options, uint64_t *wrong,
-                              struct copse_err *err) {
+static copse_status run_bench(struct options *options, uint64_t *wrong, struct copse_err *err) {
   struct bench bench = {.options = options};
   struct copse_plan *plan = NULL;
   copse_status status;
@@ -434,15 +609,15 @@ static copse_status run_bench(struct copse_run_options *options, uint64_t *wrong
   COPSE_TRY(run_all(&bench, err));
   end_progress(&bench);
   *wrong = bench.wrong;
-  if (bench.report) COPSE_TRY(copse_run_report_end(bench.report, wrong, err));
+  if (bench.prints) COPSE_TRY(end_report(&bench, err));
 out:
   if (status != COPSE_OK) end_progress(&bench);
   if (status == COPSE_REFUTED && options->json && (!bench.job.transport || bench.job.rank == 0))
-    copse_cli_print_refuted("finished", err);
+    printf("{\"finished\": false, \"reason\": %s}\n", copse_cli_quoted(err->text));
   if (status != COPSE_OK) fail_job(&bench.job, err);
   copse_exec_free(bench.exec);
   leave_job(&bench.job); /* before the rest: messages may still be on their way to it */
-  copse_run_report_free(bench.report);
+  copse_text_free(&bench.json);
   copse_buffers_free(&bench.buffers);
   copse_plan_free(plan);
   return status;
@@ -451,7 +626,7 @@ out:
 /* ---- options --------------------------------------------------------------------------------- */
 
 /* Options that exclude each other, and defaults that depend on others. */
-static int settle(struct copse_run_options *o) {
+static int settle(struct options *o) {
   if (o->step_given && o->factor_given) return copse_cli_usage("run", "give -i or -f, not both");
   if (!o->max_given && o->min_bytes > o->max_bytes) o->max_bytes = o->min_bytes;
   if (!o->min_given && o->min_bytes > o->max_bytes) o->min_bytes = o->max_bytes;
@@ -465,7 +640,7 @@ static int settle(struct copse_run_options *o) {
 }
 
 static int run(void *arguments, int n_left, char **left) {
-  struct copse_run_options *options = arguments;
+  struct options *options = arguments;
   struct copse_err err = COPSE_ERR_INIT;
   uint64_t wrong = 0;
   int exit = settle(options);
@@ -485,32 +660,41 @@ static int refuse(const char *name, const char *value, const char *right) {
   return copse_cli_usage("run", "%s '%s' must be %s", name, value, right);
 }
 
-static int take_type(void *options, const char *command, char *value) {
-  struct copse_run_options *o = options;
-  enum copse_type type;
-  bool all = strcmp(value, "all") == 0;
-  (void)command;
-  if (!all && !copse_type_from_name(value, &type))
-    return refuse("-d", value,
-                  "all, int8, uint8, int32, uint32, int64, uint64, half, float, double, "
-                  "bfloat16, f8e4m3 or f8e5m2");
-  for (int t = 0; t < COPSE_N_TYPES; t++) o->types[t] = all || t == (int)type;
+/* In the order of their enumerations; "all" after the last. */
+static const char *const types[] = {"int8",   "uint8",  "int32", "uint32", "int64",
+                                    "uint64", "half",   "float", "double", "bfloat16",
+                                    "f8e4m3", "f8e5m2", "all",   NULL};
+static const char *const redops[] = {"sum", "prod", "max", "min", "avg", "all", NULL};
+
+_Static_assert(sizeof types / sizeof *types == COPSE_N_TYPES + 2 &&
+                   sizeof redops / sizeof *redops == COPSE_N_REDOPS + 2,
+               "a word for each, \"all\" and NULL");
+
+/* set [n]: one of the words, or all. */
+static int take_word(const char *const *words, bool *set, int n, const char *name,
+                     const char *value, const char *right) {
+  int found = 0;
+  while (found <= n && strcmp(words[found], value) != 0) found++;
+  if (found > n) return refuse(name, value, right);
+  for (int i = 0; i < n; i++) set[i] = i == found || found == n;
   return COPSE_EXIT_DONE;
+}
+
+static int take_type(void *options, const char *command, char *value) {
+  (void)command;
+  return take_word(types, ((struct options *)options)->types, COPSE_N_TYPES, "-d", value,
+                   "all, int8, uint8, int32, uint32, int64, uint64, half, float, double, "
+                   "bfloat16, f8e4m3 or f8e5m2");
 }
 
 static int take_redop(void *options, const char *command, char *value) {
-  struct copse_run_options *o = options;
-  enum copse_redop redop;
-  bool all = strcmp(value, "all") == 0;
   (void)command;
-  if (!all && !copse_redop_from_name(value, &redop))
-    return refuse("-o", value, "all, sum, prod, max, min or avg");
-  for (int r = 0; r < COPSE_N_REDOPS; r++) o->redops[r] = all || r == (int)redop;
-  return COPSE_EXIT_DONE;
+  return take_word(redops, ((struct options *)options)->redops, COPSE_N_REDOPS, "-o", value,
+                   "all, sum, prod, max, min or avg");
 }
 
 static int take_backend(void *options, const char *command, char *value) {
-  struct copse_run_options *o = options;
+  struct options *o = options;
   for (int b = 0; backend_names[b]; b++)
     if (strcmp(value, backend_names[b]) == 0) {
       o->backend = (enum copse_backend)b;
@@ -520,7 +704,7 @@ static int take_backend(void *options, const char *command, char *value) {
 }
 
 static int take_timeout(void *options, const char *command, char *value) {
-  double *timeout = &((struct copse_run_options *)options)->timeout;
+  double *timeout = &((struct options *)options)->timeout;
   char *end;
   (void)command;
   *timeout = strtod(value, &end);
@@ -528,16 +712,11 @@ static int take_timeout(void *options, const char *command, char *value) {
   return refuse("--timeout", value, "seconds, from 0.1 to 1000000");
 }
 
-#define TO(member) COPSE_OPTION_TO(struct copse_run_options, member)
-#define MARK(member) COPSE_OPTION_MARK(struct copse_run_options, member)
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+#define MARK(member) COPSE_OPTION_MARK(struct options, member)
 #define SIZE_TO(member, least, most) TO(member), COPSE_OPTION_RANGE(least, most), .bytes = true
 #define COUNT_TO(member, least) \
   TO(member), COPSE_OPTION_RANGE(least, MAX_ITERS), .must = "an integer of at least " #least
-
-static const char *const types[] = {"int8",   "uint8",  "int32", "uint32", "int64",
-                                    "uint64", "half",   "float", "double", "bfloat16",
-                                    "f8e4m3", "f8e5m2", "all",   NULL};
-static const char *const redops[] = {"sum", "prod", "max", "min", "avg", "all", NULL};
 
 static const struct copse_option own[] = {
     {"--minbytes", 'b', "N", "smallest size (default 8); K, M, G: times 1024, ...",
@@ -581,14 +760,14 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct copse_run_options *)options = (struct copse_run_options){.min_bytes = DEFAULT_MIN_BYTES,
-                                                                    .max_bytes = DEFAULT_MAX_BYTES,
-                                                                    .step_factor = 2,
-                                                                    .iters = 5,
-                                                                    .warmup_iters = 1,
-                                                                    .checks = 1,
-                                                                    .types = {[COPSE_FLOAT] = true},
-                                                                    .redops = {[COPSE_SUM] = true}};
+  *(struct options *)options = (struct options){.min_bytes = DEFAULT_MIN_BYTES,
+                                                .max_bytes = DEFAULT_MAX_BYTES,
+                                                .step_factor = 2,
+                                                .iters = 5,
+                                                .warmup_iters = 1,
+                                                .checks = 1,
+                                                .types = {[COPSE_FLOAT] = true},
+                                                .redops = {[COPSE_SUM] = true}};
 }
 
 static const char sizes[] =
@@ -607,6 +786,6 @@ const struct copse_command copse_cmd_run = {
         "\nexample: copse run -b 1K -e 16M -f 4 -d half -o avg --backend threads allreduce.plan\n",
     .quotes_values = true,
     .sections = {{.column = 25, .options = own, .after = sizes}},
-    .size = sizeof(struct copse_run_options),
+    .size = sizeof(struct options),
     .begin = begin,
     .run = run};

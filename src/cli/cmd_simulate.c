@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/topology_args.h"
+#include "cli/solve_args.h"
 #include "predict/baseline.h"
 #include "predict/overlap.h"
 #include "predict/simulate.h"
@@ -25,16 +25,11 @@
 
 #define MAX_DEGREES 64
 
-struct spec {
+struct overlap {
   int64_t tokens, token_bytes;
   const char *compute;
-  int degrees[MAX_DEGREES], n_degrees;
+  int degrees[MAX_DEGREES];
   bool degrees_given;
-  enum copse_overlap_network network;
-};
-
-struct overlap {
-  struct spec spec;
   struct copse_overlap_problem problem;
   struct copse_sim_dag dispatch, combine;
   struct copse_compute_point *points;
@@ -57,21 +52,22 @@ static bool parse_affine(const char *text, struct copse_compute *out) {
   return true;
 }
 
-static bool parse_degrees(char *text, struct spec *s) {
+static bool parse_degrees(char *text, struct overlap *s) {
   char *rest = NULL;
-  s->n_degrees = 0;
+  s->problem.n_degrees = 0;
   s->degrees_given = true;
   for (char *d = strtok_r(text, ":", &rest); d; d = strtok_r(NULL, ":", &rest)) {
     int64_t v;
-    if (s->n_degrees == MAX_DEGREES || !copse_cli_parse_int(d, 1, COPSE_OVERLAP_MAX_DEGREE, &v))
+    if (s->problem.n_degrees == MAX_DEGREES ||
+        !copse_cli_parse_int(d, 1, COPSE_OVERLAP_MAX_DEGREE, &v))
       return false;
-    s->degrees[s->n_degrees++] = (int)v;
+    s->degrees[s->problem.n_degrees++] = (int)v;
   }
-  return s->n_degrees > 0;
+  return s->problem.n_degrees > 0;
 }
 
 /* One key=value. What is wrong with it, or NULL. */
-static const char *parse_pair(char *pair, struct spec *s) {
+static const char *parse_pair(char *pair, struct overlap *s) {
   char *value = strchr(pair, '=');
   if (!value) return "--overlap takes key=value pairs, such as tokens=4096,compute=20:0.05";
   *value++ = '\0';
@@ -92,17 +88,16 @@ static const char *parse_pair(char *pair, struct spec *s) {
     return *value ? NULL : "--overlap: compute must be ALPHA:BETA or a file";
   }
   if (strcmp(pair, "network") == 0) {
-    s->network = strcmp(value, "shared") == 0 ? COPSE_OVERLAP_SHARED : COPSE_OVERLAP_ONE;
-    return s->network == COPSE_OVERLAP_SHARED || strcmp(value, "one") == 0
+    s->problem.network = strcmp(value, "shared") == 0 ? COPSE_OVERLAP_SHARED : COPSE_OVERLAP_ONE;
+    return s->problem.network == COPSE_OVERLAP_SHARED || strcmp(value, "one") == 0
                ? NULL
                : "--overlap: network must be one or shared";
   }
   return "--overlap knows tokens, token-bytes, compute, degrees and network";
 }
 
-static const char *parse_spec(char *text, struct spec *s) {
+static const char *parse_spec(char *text, struct overlap *s) {
   char *rest = NULL;
-  *s = (struct spec){.token_bytes = 8192, .degrees = {1, 2, 4, 8, 16}, .n_degrees = 5};
   for (char *pair = strtok_r(text, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
     const char *wrong = parse_pair(pair, s);
     if (wrong) return wrong;
@@ -110,27 +105,27 @@ static const char *parse_spec(char *text, struct spec *s) {
   if (s->tokens == 0) return "--overlap: say how many tokens a rank sends, tokens=N";
   if (!s->compute) return "--overlap: say how long experts compute, compute=ALPHA:BETA or a file";
   if (!s->degrees_given) /* of our own choice leave out what can't be */
-    while (s->n_degrees > 1 && s->degrees[s->n_degrees - 1] > s->tokens) s->n_degrees--;
-  for (int i = 0; i < s->n_degrees; i++)
+    while (s->problem.n_degrees > 1 && s->degrees[s->problem.n_degrees - 1] > s->tokens)
+      s->problem.n_degrees--;
+  for (int i = 0; i < s->problem.n_degrees; i++)
     if (s->degrees[i] > s->tokens) return "--overlap: a degree is larger than the tokens";
   return NULL;
 }
 
-/* The total of degree 1, 0 where it isn't among the degrees. */
-static double total_undivided(const struct overlap *it) {
+/* Of a row over degree 1; NAN where that isn't among the degrees. */
+static double gain(const struct overlap *it, const struct copse_overlap_row *row) {
   for (int i = 0; i < it->problem.n_degrees; i++)
-    if (it->rows[i].degree == 1) return it->rows[i].total_us;
-  return 0;
+    if (it->rows[i].degree == 1 && it->rows[i].total_us > 0 && row->total_us > 0)
+      return it->rows[i].total_us / row->total_us;
+  return NAN;
 }
 
 static void print_overlap(const struct overlap *it, const struct copse_topology *t) {
-  const struct spec *s = &it->spec;
-  double alone = total_undivided(it);
   printf("# copse simulate --overlap: %d ranks, topology %s; a model, not a measurement\n",
          t->n_ranks, t->name);
   printf("# %lld tokens of %lld bytes from each rank, %.10g at the busiest expert's; network: %s\n",
-         (long long)s->tokens, (long long)s->token_bytes, it->problem.tokens,
-         s->network == COPSE_OVERLAP_ONE ? "one all-to-all at a time" : "shared");
+         (long long)it->tokens, (long long)it->token_bytes, it->problem.tokens,
+         it->problem.network == COPSE_OVERLAP_ONE ? "one all-to-all at a time" : "shared");
   printf("#\n# %6s  %12s  %12s  %12s  %12s  %8s\n", "degree", "dispatch", "compute", "combine",
          "total", "gain");
   printf("# %6s  %12s  %12s  %12s  %12s  %8s\n", "", "(us)", "(us)", "(us)", "(us)", "");
@@ -138,46 +133,38 @@ static void print_overlap(const struct overlap *it, const struct copse_topology 
     const struct copse_overlap_row *r = &it->rows[i];
     printf("  %6d  %12.2f  %12.2f  %12.2f  %12.2f  ", r->degree, r->degree * r->dispatch_us,
            r->degree * r->compute_us, r->degree * r->combine_us, r->total_us);
-    if (alone > 0 && r->total_us > 0)
-      printf("%8.3f%s\n", alone / r->total_us, i == it->best ? "  best" : "");
+    if (isfinite(gain(it, r)))
+      printf("%8.3f%s\n", gain(it, r), i == it->best ? "  best" : "");
     else
       printf("%8s%s\n", "-", i == it->best ? "  best" : "");
   }
 }
 
-static copse_status print_overlap_json(const struct overlap *it, const struct copse_topology *t,
-                                       struct copse_err *err) {
-  struct copse_text text = {0};
-  double alone = total_undivided(it);
-  copse_cli_add_string(&text, "{\"topology\": ", t->name);
-  copse_text_add(&text,
-                 ", \"nranks\": %d, \"tokens\": %lld, \"token_bytes\": %lld, \"network\": "
-                 "\"%s\", \"best_degree\": %d, \"rows\": [",
-                 t->n_ranks, (long long)it->spec.tokens, (long long)it->spec.token_bytes,
-                 it->spec.network == COPSE_OVERLAP_ONE ? "one" : "shared",
-                 it->rows[it->best].degree);
+static void print_overlap_json(const struct overlap *it, const struct copse_topology *t) {
+  printf(
+      "{\"topology\": %s, \"nranks\": %d, \"tokens\": %lld, \"token_bytes\": %lld, \"network\": "
+      "\"%s\", \"best_degree\": %d, \"rows\": [",
+      copse_cli_quoted(t->name), t->n_ranks, (long long)it->tokens, (long long)it->token_bytes,
+      it->problem.network == COPSE_OVERLAP_ONE ? "one" : "shared", it->rows[it->best].degree);
   for (int i = 0; i < it->problem.n_degrees; i++) {
     const struct copse_overlap_row *r = &it->rows[i];
     const char *const keys[] = {"dispatch_us", "compute_us", "combine_us", "total_us", "gain"};
     const double values[] = {r->degree * r->dispatch_us, r->degree * r->compute_us,
-                             r->degree * r->combine_us, r->total_us,
-                             alone > 0 && r->total_us > 0 ? alone / r->total_us : NAN};
-    copse_text_add(&text, "%s\n {\"degree\": %d", i > 0 ? "," : "", r->degree);
-    for (int k = 0; k < 5; k++)
-      copse_text_add(&text, ", \"%s\": %s", keys[k], COPSE_CLI_NUMBER(values[k]));
-    copse_text_add(&text, "}");
+                             r->degree * r->combine_us, r->total_us, gain(it, r)};
+    printf("%s\n {\"degree\": %d", i > 0 ? "," : "", r->degree);
+    for (int k = 0; k < 5; k++) printf(", \"%s\": %s", keys[k], COPSE_CLI_NUMBER(values[k]));
+    printf("}");
   }
-  copse_text_add(&text, "\n]}\n");
-  return copse_cli_print(&text, err);
+  printf("\n]}\n");
 }
 
 static copse_status load_compute(struct overlap *it, struct copse_err *err) {
   char *data = NULL;
   size_t size;
   copse_status status = COPSE_OK;
-  if (parse_affine(it->spec.compute, &it->problem.compute)) return COPSE_OK;
-  COPSE_TRY(copse_file_read(it->spec.compute, &data, &size, err));
-  status = copse_compute_parse(copse_file_label(it->spec.compute), data, size, &it->problem.compute,
+  if (parse_affine(it->compute, &it->problem.compute)) return COPSE_OK;
+  COPSE_TRY(copse_file_read(it->compute, &data, &size, err));
+  status = copse_compute_parse(copse_file_label(it->compute), data, size, &it->problem.compute,
                                &it->points, err);
 out:
   free(data);
@@ -197,43 +184,32 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
   it->problem.topology = topology;
   it->problem.dispatch = &it->dispatch;
   it->problem.combine = schedule->demand ? &it->combine : NULL;
-  it->problem.bytes = (double)it->spec.tokens * (double)it->spec.token_bytes;
-  it->problem.tokens = (double)it->spec.tokens * share;
-  it->problem.network = it->spec.network;
-  it->problem.degrees = it->spec.degrees;
-  it->problem.n_degrees = it->spec.n_degrees;
+  it->problem.bytes = (double)it->tokens * (double)it->token_bytes;
+  it->problem.tokens = (double)it->tokens * share;
+  it->problem.degrees = it->degrees;
   return copse_overlap_choose(&it->problem, it->rows, &it->best, err);
 }
 
 /*
  * Prints the table (or, with json, one object) for an alltoall schedule that has been loaded for
- * this topology; a compact one is expanded in place. spec is the value of --overlap:
+ * its topology; a compact one is expanded in place. spec is the value of --overlap:
  * "tokens=N,token-bytes=B,compute=FILE|ALPHA:BETA[,degrees=1:2:4][,network=one|shared]".
- * Returns an exit status; what was wrong has been said.
  */
-static int simulate_overlap(const char *spec, struct copse_schedule *schedule,
-                            const struct copse_topology *topology,
-                            const struct copse_sim_options *sim, bool json) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct overlap it = {.problem = {.sim = sim}};
-  char *text = strdup(spec);
-  if (!text) {
-    copse_fail_nomem(&err);
-    return copse_cli_fail(&err);
-  }
-  const char *wrong = parse_spec(text, &it.spec);
-  if (wrong) {
-    free(text);
-    return copse_cli_usage("simulate", "%s", wrong);
-  }
-  copse_status status = choose_degree(&it, schedule, topology, &err);
-  if (status == COPSE_OK && json) status = print_overlap_json(&it, topology, &err);
-  if (status == COPSE_OK && !json) print_overlap(&it, topology);
+static copse_status simulate_overlap(const char *spec, struct copse_cli_work *w,
+                                     const struct copse_sim_options *sim, bool json) {
+  struct overlap it = {
+      .token_bytes = 8192, .degrees = {1, 2, 4, 8, 16}, .problem = {.sim = sim, .n_degrees = 5}};
+  char *text = copse_arena_strdup(&w->arena, spec);
+  if (!text) return copse_fail_nomem(&w->err);
+  const char *wrong = parse_spec(text, &it);
+  if (wrong)
+    return copse_fail(&w->err, COPSE_INVALID, "simulate: %s (see 'copse simulate --help')", wrong);
+  copse_status status = choose_degree(&it, w->schedule, w->topology, &w->err);
+  if (status == COPSE_OK) (json ? print_overlap_json : print_overlap)(&it, w->topology);
   copse_sim_dag_free(&it.dispatch);
   copse_sim_dag_free(&it.combine);
   free(it.points);
-  free(text);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status;
 }
 
 /* ---- a schedule or plan and what it is compared with ------------------------------------- */
@@ -250,20 +226,15 @@ struct options {
 
 struct job {
   const struct options *o;
-  struct copse_topology *topology;
-  struct copse_schedule *schedule; /* NULL: a plan */
-  struct copse_foreign what;       /* of either: what it does */
-  struct copse_sim_options own;    /* of the first column: a native plan has chunks of its own */
-  struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
-  int n_columns;
-  struct copse_text text; /* the JSON object, written when it is whole */
-  int overlap_status;     /* exit status of --overlap, which prints for itself */
+  struct copse_cli_work *work;  /* its schedule: NULL for a plan */
+  struct copse_foreign what;    /* of either: what it does */
+  struct copse_sim_options own; /* of the first column: a native plan has chunks of its own */
   struct copse_err *err;
 };
 
 static copse_status check_ranks(const struct job *job) {
-  const struct copse_schedule *s = job->schedule;
-  const struct copse_topology *t = job->topology;
+  const struct copse_schedule *s = job->work->schedule;
+  const struct copse_topology *t = job->work->topology;
   if (s->n_ranks != t->n_ranks)
     return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
                          "the schedule has %d ranks, the topology %d", s->n_ranks, t->n_ranks);
@@ -279,7 +250,7 @@ static copse_status check_ranks(const struct job *job) {
  * unnoticed. */
 static copse_status note_other_topology(const struct job *job, const char *made_for) {
   char sha256[COPSE_SHA256_HEX];
-  copse_status status = copse_topology_sha256(job->topology, sha256, job->err);
+  copse_status status = copse_topology_sha256(job->work->topology, sha256, job->err);
   if (status == COPSE_OK && strcmp(sha256, made_for) != 0)
     copse_note(
         &copse_cli_notes,
@@ -290,52 +261,54 @@ static copse_status note_other_topology(const struct job *job, const char *made_
 
 /* ---- the table ------------------------------------------------------------------------- */
 
-static void print_cell(const char *what) { printf("  %18s", what); }
+/* Above each column that exists its name, or `what`. */
+static void print_cells(const struct copse_cli_work *w, const char *what) {
+  for (int i = 0; i < w->n_columns; i++)
+    if (copse_prediction_exists(&w->columns[i])) printf("  %18s", what ? what : w->columns[i].name);
+}
 
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
-         copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
+         copse_collective_name(job->what.collective), job->work->topology->n_ranks,
+         job->work->topology->name);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64 "(factor) alpha: %g us",
          o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
   if (o->sim.fifo != copse_sim_defaults.fifo) printf(" fifo: %d", o->sim.fifo);
   if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
   if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
   printf("; a model, not a measurement\n");
-  for (int i = 0; i < job->n_columns; i++) {
-    char rate[COPSE_RATE_TEXT];
-    const struct copse_prediction *c = &job->columns[i];
+  for (int i = 0; i < job->work->n_columns; i++) {
+    const struct copse_prediction *c = &job->work->columns[i];
     if (copse_prediction_exists(c))
-      printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_CLI_FRACTION(c->time_per_GB),
-             copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
+      printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_Q_STRING(c->time_per_GB),
+             COPSE_RATE(c->time_per_GB, 10), c->time_per_GB.num ? " at most" : "");
     else
       printf("# %-10s not applicable: %s\n", c->name, c->why.text);
   }
   printf("#\n# %12s", "size");
-  for (int i = 0; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i])) print_cell(job->columns[i].name);
-  printf("  %7.7s to\n# %12s", job->columns[0].name, "");
-  for (int i = 0; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i])) print_cell("time      algbw");
+  print_cells(job->work, NULL);
+  printf("  %7.7s to\n# %12s", job->work->columns[0].name, "");
+  print_cells(job->work, "time      algbw");
   printf("  %10s\n# %12s", "the best", "(B)");
-  for (int i = 0; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i])) print_cell("(us)     (GB/s)");
+  print_cells(job->work, "(us)     (GB/s)");
   printf("  %10s\n", "other");
 }
 
 /* The shortest time of the baselines, 0 if there is none. */
 static double best_other(const struct job *job, const double *us) {
   double best = 0;
-  for (int i = 1; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i]) && (best == 0 || us[i] < best)) best = us[i];
+  for (int i = 1; i < job->work->n_columns; i++)
+    if (copse_prediction_exists(&job->work->columns[i]) && (best == 0 || us[i] < best))
+      best = us[i];
   return best;
 }
 
 static void print_row(const struct job *job, uint64_t size, const double *us) {
   double best = best_other(job, us);
   printf("  %12" PRIu64, size);
-  for (int i = 0; i < job->n_columns; i++)
-    if (copse_prediction_exists(&job->columns[i]))
+  for (int i = 0; i < job->work->n_columns; i++)
+    if (copse_prediction_exists(&job->work->columns[i]))
       printf("  %10.*f %7.2f", us[i] < 1e5 ? 2 : 0, us[i],
              us[i] > 0 ? 1e-3 * (double)size / us[i] : 0.0);
   if (best > 0)
@@ -346,44 +319,39 @@ static void print_row(const struct job *job, uint64_t size, const double *us) {
 
 /* ---- JSON ------------------------------------------------------------------------------ */
 
-static void add_json_head(struct job *job) {
+static void print_json_head(const struct job *job) {
   const struct copse_sim_options *sim = &job->o->sim;
-  struct copse_text *text = &job->text;
-  copse_text_add(text, "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": ",
-                 copse_collective_name(job->what.collective), job->topology->n_ranks);
-  copse_text_add_json_string(text, job->topology->name);
-  copse_text_add(text, ", \"alpha_us\": %s, \"fifo\": %d, \"duplex\": %s",
-                 COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo, COPSE_CLI_NUMBER(sim->duplex));
+  printf(
+      "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": %s, \"alpha_us\": %s, \"fifo\": %d, "
+      "\"duplex\": %s",
+      copse_collective_name(job->what.collective), job->work->topology->n_ranks,
+      copse_cli_quoted(job->work->topology->name), COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo,
+      COPSE_CLI_NUMBER(sim->duplex));
   if (sim->reduce_us_per_byte > 0)
-    copse_text_add(text, ", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
-  copse_text_add(text, ", \"algorithms\": [");
-  for (int i = 0; i < job->n_columns; i++) {
-    const struct copse_prediction *c = &job->columns[i];
-    copse_text_add(text, "%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
-    if (copse_prediction_exists(c)) {
-      copse_text_add(text, "\"time_per_GB\": \"%s\"}", COPSE_CLI_FRACTION(c->time_per_GB));
-    } else {
-      copse_cli_add_string(text, "\"not_applicable\": ", c->why.text);
-      copse_text_add(text, "}");
-    }
+    printf(", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
+  printf(", \"algorithms\": [");
+  for (int i = 0; i < job->work->n_columns; i++) {
+    const struct copse_prediction *c = &job->work->columns[i];
+    printf("%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
+    if (copse_prediction_exists(c))
+      printf("\"time_per_GB\": \"%s\"}", COPSE_Q_STRING(c->time_per_GB));
+    else
+      printf("\"not_applicable\": %s}", copse_cli_quoted(c->why.text));
   }
-  copse_text_add(text, "], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
+  printf("], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
 }
 
-static void add_json_row(struct job *job, uint64_t size, const double *us, bool first) {
-  struct copse_text *text = &job->text;
+static void print_json_row(const struct job *job, uint64_t size, const double *us, bool first) {
   double best = best_other(job, us);
   bool comma = false;
-  copse_text_add(text, "%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
-  for (int i = 0; i < job->n_columns; i++) {
-    if (!copse_prediction_exists(&job->columns[i])) continue;
-    copse_text_add(text, "%s\"%s\": {\"time\": %s, \"algbw\": %s}", comma ? ", " : "",
-                   job->columns[i].name, COPSE_CLI_NUMBER(us[i]),
-                   COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
+  printf("%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
+  for (int i = 0; i < job->work->n_columns; i++) {
+    if (!copse_prediction_exists(&job->work->columns[i])) continue;
+    printf("%s\"%s\": {\"time\": %s, \"algbw\": %s}", comma ? ", " : "", job->work->columns[i].name,
+           COPSE_CLI_NUMBER(us[i]), COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
     comma = true;
   }
-  copse_text_add(text, "}, \"to_best_other\": %s}",
-                 COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN));
+  printf("}, \"to_best_other\": %s}", COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN));
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -398,32 +366,27 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   return n;
 }
 
-/* Every size of a column after the other: they have much in common. */
 static copse_status run_sizes(struct job *job) {
-  struct copse_sim_question *questions = NULL;
   uint64_t sizes[64];
-  int n_sizes = list_sizes(job->o, sizes), n = 0;
+  double *all = NULL;
+  int n_sizes = list_sizes(job->o, sizes);
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)job->n_columns * (size_t)n_sizes, sizeof *questions, &questions,
-                         job->err));
-  for (int c = 0; c < job->n_columns; c++)
-    for (int i = 0; i < n_sizes && copse_prediction_exists(&job->columns[c]); i++)
-      questions[n++] = (struct copse_sim_question){.dag = &job->columns[c].dag,
-                                                   .options = c == 0 ? &job->own : &job->o->sim,
-                                                   .unit_bytes = (double)sizes[i]};
-  COPSE_TRY(copse_simulate_all(job->topology, questions, n, job->err));
+  COPSE_TRY(
+      copse_calloc((size_t)job->work->n_columns * (size_t)n_sizes, sizeof *all, &all, job->err));
+  COPSE_TRY(copse_cli_predict(job->work->topology, job->work->columns, job->work->n_columns,
+                              &job->own, &job->o->sim, sizes, n_sizes, all, job->err));
+  if (job->o->json) print_json_head(job);
   for (int i = 0; i < n_sizes; i++) {
     double us[COPSE_MAX_PREDICTIONS] = {0};
-    for (int c = 0, column = 0; c < job->n_columns; c++)
-      if (copse_prediction_exists(&job->columns[c]))
-        us[c] = questions[column++ * n_sizes + i].result.us;
+    for (int c = 0; c < job->work->n_columns; c++) us[c] = all[c * n_sizes + i];
     if (job->o->json)
-      add_json_row(job, sizes[i], us, i == 0);
+      print_json_row(job, sizes[i], us, i == 0);
     else
       print_row(job, sizes[i], us);
   }
+  if (job->o->json) printf("\n]}\n");
 out:
-  free(questions);
+  free(all);
   return status;
 }
 
@@ -450,122 +413,93 @@ static void take_chunks(struct job *job, const struct copse_plan_header *header)
   job->own.pipeline_chunks = given.pipeline_chunks;
 }
 
-static copse_status add_plan(struct job *job, const char *data, size_t size) {
+static copse_status add_plan(struct job *job) {
+  struct copse_cli_work *w = job->work;
   const char *label = copse_file_label(job->o->schedule);
-  struct copse_plan *plan = NULL;
   char sha256[COPSE_SHA256_HEX];
-  copse_status status;
-  COPSE_TRY(copse_plan_decode(label, data, size, &plan, job->err));
-  COPSE_TRY(copse_sim_dag_of_plan(label, plan, job->topology, &job->columns[0].dag, &job->what,
-                                  job->err));
-  take_chunks(job, &plan->header);
-  for (size_t i = 0; i < sizeof plan->header.topology_sha256; i++)
-    snprintf(sha256 + 2 * i, 3, "%02x", plan->header.topology_sha256[i]);
-  COPSE_TRY(note_other_topology(job, sha256));
-  if (job->o->min_bytes < plan->header.min_bytes || job->o->max_bytes > plan->header.max_bytes)
+  COPSE_DO(copse_plan_decode(label, w->data, w->size, &w->plan, job->err));
+  const struct copse_plan_header *header = &w->plan->header;
+  COPSE_DO(
+      copse_sim_dag_of_plan(label, w->plan, w->topology, &w->columns[0].dag, &job->what, job->err));
+  take_chunks(job, header);
+  for (size_t i = 0; i < sizeof header->topology_sha256; i++)
+    snprintf(sha256 + 2 * i, 3, "%02x", header->topology_sha256[i]);
+  COPSE_DO(note_other_topology(job, sha256));
+  if (job->o->min_bytes < header->min_bytes || job->o->max_bytes > header->max_bytes)
     copse_note(&copse_cli_notes,
                "%s is for messages of %" PRIu64 " to %" PRIu64
-               " bytes; predictions of others are "
-               "of what it would do",
-               label, plan->header.min_bytes, plan->header.max_bytes);
-out:
-  copse_plan_free(plan);
-  return status;
+               " bytes; predictions of others are of what it would do",
+               label, header->min_bytes, header->max_bytes);
+  return COPSE_OK;
 }
 
-static copse_status add_any_plan(struct job *job, enum kind kind, const char *data, size_t size) {
-  struct copse_prediction *c = &job->columns[job->n_columns++];
+static copse_status add_any_plan(struct job *job, enum kind kind) {
+  struct copse_cli_work *w = job->work;
+  struct copse_prediction *c = &w->columns[w->n_columns++];
   const char *label = copse_file_label(job->o->schedule);
   c->name = kind_names[kind];
   if (job->o->overlap)
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "--overlap needs a schedule, not a plan");
   if (kind == KIND_PLAN)
-    COPSE_DO(add_plan(job, data, size));
-  else if (kind == KIND_MSCCL)
-    COPSE_DO(
-        copse_sim_dag_of_msccl(label, data, size, job->topology, &c->dag, &job->what, job->err));
+    COPSE_DO(add_plan(job));
   else
-    COPSE_DO(
-        copse_sim_dag_of_mscclpp(label, data, size, job->topology, &c->dag, &job->what, job->err));
+    COPSE_DO((kind == KIND_MSCCL ? copse_sim_dag_of_msccl : copse_sim_dag_of_mscclpp)(
+        label, w->data, w->size, w->topology, &c->dag, &job->what, job->err));
   c->time_per_GB = job->what.time_per_GB;
   return COPSE_OK;
 }
 
-static copse_status load_schedule(struct job *job, const char *data, size_t size) {
-  const char *label = copse_file_label(job->o->schedule);
-  copse_status status = copse_schedule_parse(label, data, size, &job->schedule, job->err);
-  if (status == COPSE_OK)
-    job->what = (struct copse_foreign){job->schedule->collective, job->schedule->root,
-                                       job->schedule->time_per_GB, NULL};
-  return status;
+static copse_status load_schedule(struct job *job) {
+  struct copse_cli_work *w = job->work;
+  COPSE_DO(copse_schedule_parse(copse_file_label(job->o->schedule), w->data, w->size, &w->schedule,
+                                job->err));
+  free(w->data); /* long: not beside the simulation */
+  w->data = NULL;
+  job->what = (struct copse_foreign){w->schedule->collective, w->schedule->root,
+                                     w->schedule->time_per_GB, NULL};
+  return COPSE_OK;
 }
 
 /* The first column, of whatever the file is. */
 static copse_status add_first(struct job *job) {
   const struct options *o = job->o;
-  char *data = NULL;
-  size_t size;
-  copse_status status;
-  COPSE_TRY(copse_file_read(o->schedule, &data, &size, job->err));
-  enum kind kind = kind_of(data, size);
-  if (kind == KIND_SCHEDULE) COPSE_TRY(load_schedule(job, data, size));
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &job->topology, job->err));
-  if (kind != KIND_SCHEDULE) {
-    COPSE_TRY(add_any_plan(job, kind, data, size));
-    goto out;
-  }
-  COPSE_TRY(copse_schedule_choose_ranks(job->schedule, &job->topology, job->err));
-  COPSE_TRY(check_ranks(job));
-  COPSE_TRY(note_other_topology(job, job->schedule->topology_sha256));
-  if (o->overlap) goto out;
-  COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
-  COPSE_TRY(
-      copse_predict(job->schedule, job->topology, false, job->columns, &job->n_columns, job->err));
-out:
-  free(data);
-  return status;
+  struct copse_cli_work *w = job->work;
+  COPSE_DO(copse_file_read(o->schedule, &w->data, &w->size, job->err));
+  enum kind kind = kind_of(w->data, w->size);
+  if (kind == KIND_SCHEDULE) COPSE_DO(load_schedule(job));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, job->err));
+  if (kind != KIND_SCHEDULE) return add_any_plan(job, kind);
+  COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, job->err));
+  COPSE_DO(check_ranks(job));
+  COPSE_DO(note_other_topology(job, w->schedule->topology_sha256));
+  if (o->overlap) return COPSE_OK;
+  COPSE_DO(copse_schedule_expand(w->schedule, job->err));
+  return copse_predict(w->schedule, w->topology, false, w->columns, &w->n_columns, job->err);
 }
 
 static copse_status simulate(struct job *job) {
   const struct options *o = job->o;
-  copse_status status;
-  COPSE_TRY(add_first(job));
-  if (o->overlap) {
-    job->overlap_status =
-        simulate_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
-    goto out;
-  }
+  COPSE_DO(add_first(job));
+  if (o->overlap) return simulate_overlap(o->overlap, job->work, &o->sim, o->json);
   const struct copse_baseline_options like = {
       .collective = job->what.collective,
       .root = job->what.root,
-      .demand = job->schedule ? job->schedule->demand : job->what.demand,
-      .like = job->schedule};
+      .demand = job->work->schedule ? job->work->schedule->demand : job->what.demand,
+      .like = job->work->schedule};
   if (!o->no_baselines)
-    COPSE_TRY(
-        copse_predict_baselines(&like, job->topology, job->columns, &job->n_columns, job->err));
-  if (o->json)
-    add_json_head(job);
-  else
-    print_head(job);
-  COPSE_TRY(run_sizes(job));
-  if (!o->json) goto out;
-  copse_text_add(&job->text, "\n]}\n");
-  status = copse_cli_print(&job->text, job->err);
-out:
-  return status;
+    COPSE_DO(copse_predict_baselines(&like, job->work->topology, job->work->columns,
+                                     &job->work->n_columns, job->err));
+  if (!o->json) print_head(job);
+  return run_sizes(job);
 }
 
-static int predict(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct job job = {.o = o, .own = o->sim, .err = &err};
+static copse_status predict(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  struct job job = {.o = o, .own = o->sim, .work = w, .err = &w->err};
   copse_status status = simulate(&job);
-  copse_predictions_free(job.columns, job.n_columns);
-  copse_text_free(&job.text);
   free(job.what.demand);
-  copse_schedule_free(job.schedule);
-  copse_topology_free(job.topology);
-  return status == COPSE_OK ? job.overlap_status : copse_cli_fail(&err);
+  return status;
 }
 
 /* ---- options --------------------------------------------------------------------------- */
@@ -582,7 +516,7 @@ static int run(void *arguments, int n_left, char **left) {
                            "--overlap prints no table of sizes: leave out -b, -e, -f and "
                            "--no-baselines");
   o->schedule = left[0];
-  return predict(o);
+  return copse_cli_do(predict, o);
 }
 
 static int take_chunk(void *options, const char *command, char *value) {

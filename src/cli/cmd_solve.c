@@ -1,7 +1,7 @@
 /*
  * copse solve TOPO -c COLLECTIVE -o SCHEDULE: the exact optimum and a schedule that reaches it, and
- * what is said of it: the bound, the healthy fabric, predictions. Tables of many schedules are in
- * solve_many.c, groups in solve_groups.c.
+ * what is said of it: the bound, the healthy fabric, predictions. Many schedules at once are in
+ * solve_many.c.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,11 +10,9 @@
 
 #include "base/clock.h"
 #include "cli/solve_args.h"
-#include "cli/solve_groups.h"
 #include "cli/solve_many.h"
 #include "predict/candidates.h"
 #include "predict/baseline.h"
-#include "schedule/demand.h"
 #include "view/draw_schedule.h"
 
 /* ---- --objective: the schedule that is fastest at one message size ------------------------- */
@@ -31,17 +29,6 @@ struct objective {
 #define LATENCY_BYTES 1024
 /* As far as `copse simulate` goes. */
 #define MOST_BYTES ((uint64_t)1 << 48)
-
-/* "throughput", "latency" (1 KiB) or a size; false for anything else. */
-static bool parse_objective(const char *text, struct objective *out) {
-  *out = (struct objective){0};
-  if (strcmp(text, "throughput") == 0) return true;
-  if (strcmp(text, "latency") == 0) {
-    out->bytes = LATENCY_BYTES;
-    return true;
-  }
-  return copse_cli_parse_size(text, MOST_BYTES, &out->bytes) && out->bytes > 0;
-}
 
 /* The candidate of predict/candidates.h that is fastest, of equally fast ones the first; the caller
  * releases *out. */
@@ -77,17 +64,14 @@ static void print_objective(const struct objective *objective) {
   printf("\n");
 }
 
-static void add_objective(struct copse_text *text, const struct objective *objective) {
+static void print_objective_json(const struct objective *objective) {
   if (objective->n == 0) return;
-  copse_text_add(text,
-                 ",\n \"objective\": {\"bytes\": %" PRIu64 ", \"chosen\": ", objective->bytes);
-  copse_text_add_json_string(text, objective->names[objective->chosen]);
-  copse_text_add(text, ", \"predicted_us\": {");
-  for (int i = 0; i < objective->n; i++) {
-    copse_cli_add_string(text, i > 0 ? ", " : "", objective->names[i]);
-    copse_text_add(text, ": %s", COPSE_CLI_NUMBER(objective->us[i]));
-  }
-  copse_text_add(text, "}}");
+  printf(",\n \"objective\": {\"bytes\": %" PRIu64 ", \"chosen\": %s, \"predicted_us\": {",
+         objective->bytes, copse_cli_quoted(objective->names[objective->chosen]));
+  for (int i = 0; i < objective->n; i++)
+    printf("%s%s: %s", i > 0 ? ", " : "", copse_cli_quoted(objective->names[i]),
+           COPSE_CLI_NUMBER(objective->us[i]));
+  printf("}}");
 }
 
 /* ---- what is lost to broken parts: the same on the healthy fabric --------------------------- */
@@ -105,6 +89,19 @@ struct healthy {
 static bool bound_is_time(const struct copse_solve_options *o, bool has_tolerance) {
   return o->bound_only || (o->collective != COPSE_ALLREDUCE && o->collective != COPSE_ALLTOALL &&
                            o->k == 0 && !has_tolerance);
+}
+
+/* After a failure of the healthy fabric that leaves what was asked for as good as it is; else NULL.
+ */
+static const char *why_not_comparable(copse_status status) {
+  switch (status) {
+    case COPSE_INFEASIBLE: return "a rank can't be reached there either";
+    /* such as a relay that is balanced only without what is down */
+    case COPSE_BAD_INPUT: return "no such schedule can be made there";
+    case COPSE_NOMEM: return "there is too little memory for it";
+    case COPSE_OVERFLOW: return "its numbers don't fit into 64 bits";
+    default: return NULL;
+  }
 }
 
 /*
@@ -133,19 +130,8 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
   }
   status =
       copse_cli_solve_checked(healthy, &like, has_tolerance, &schedule, &ignored, NULL, &local);
-  if (status == COPSE_INFEASIBLE) {
-    out->why = "a rank can't be reached there either";
-    return COPSE_OK;
-  }
-  if (status == COPSE_BAD_INPUT) { /* such as a relay that is balanced only without what is down */
-    out->why = "no such schedule can be made there";
-    return COPSE_OK;
-  }
-  if (status == COPSE_OVERFLOW || status == COPSE_NOMEM) { /* what was asked for is there */
-    out->why = status == COPSE_NOMEM ? "there is too little memory for it"
-                                     : "its numbers don't fit into 64 bits";
-    return COPSE_OK;
-  }
+  out->why = why_not_comparable(status);
+  if (out->why) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(err, status, "the healthy fabric: %s", local.text);
   out->time_per_GB = schedule->time_per_GB;
   out->known = schedule->time_per_GB.num > 0; /* a single rank: nothing moves */
@@ -158,93 +144,64 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
 static void print_healthy(const struct healthy *h) {
   if (h->known)
     printf("healthy: %s s/GB, %.10g GB/s on %d ranks; what is left takes %.4g times as long\n",
-           COPSE_CLI_FRACTION(h->time_per_GB), 1 / copse_q_to_double(h->time_per_GB), h->n_ranks,
+           COPSE_Q_STRING(h->time_per_GB), 1 / copse_q_to_double(h->time_per_GB), h->n_ranks,
            h->slowdown);
   else if (h->why)
     printf("healthy: no comparison: %s\n", h->why);
 }
 
-static void add_healthy(struct copse_text *text, const struct healthy *h) {
+static void print_healthy_json(const struct healthy *h) {
   if (!h->known && !h->why) return;
-  copse_text_add(text, ",\n \"healthy\": {\"nranks\": %d", h->n_ranks);
-  if (h->known) {
-    copse_text_add(text, ", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"slowdown\": %s",
-                   COPSE_CLI_FRACTION(h->time_per_GB),
-                   COPSE_CLI_NUMBER(1 / copse_q_to_double(h->time_per_GB)),
-                   COPSE_CLI_NUMBER(h->slowdown));
-  } else {
-    copse_cli_add_string(text, ", \"not_comparable\": ", h->why);
-  }
-  copse_text_add(text, "}");
+  printf(",\n \"healthy\": {\"nranks\": %d", h->n_ranks);
+  if (h->known)
+    printf(", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"slowdown\": %s}",
+           COPSE_Q_STRING(h->time_per_GB), COPSE_CLI_NUMBER(1 / copse_q_to_double(h->time_per_GB)),
+           COPSE_CLI_NUMBER(h->slowdown));
+  else
+    printf(", \"not_comparable\": %s}", copse_cli_quoted(h->why));
+}
+
+/*
+ * A number of trees is for equal shares of an allreduce: a note where unequal ones are faster.
+ * Solves twice more.
+ */
+static copse_status note_equal_shares(const struct copse_topology *topology,
+                                      const struct copse_solve_options *options,
+                                      struct copse_err *err) {
+  struct copse_solve_options like = *options;
+  struct copse_schedule *made = NULL, *equal = NULL;
+  struct copse_solve_seconds ignored;
+  struct copse_q best;
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status;
+  if (options->collective != COPSE_ALLREDUCE || options->k == 0 || options->equal_shares ||
+      options->bound_only)
+    return COPSE_OK;
+  COPSE_TRY(copse_solve_best_time(topology, options, &best, &made, &why));
+  like.k = 0;
+  like.equal_shares = true;
+  like.bound_only = made == NULL;
+  COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, &why));
+  if (copse_q_cmp(best, equal->time_per_GB) < 0)
+    copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
+               options->label, COPSE_Q_STRING(best));
+out:
+  copse_schedule_free(made);
+  copse_schedule_free(equal);
+  if (status == COPSE_OK) return COPSE_OK;
+  if (status != COPSE_OVERFLOW && status != COPSE_NOMEM)
+    return copse_fail(err, status, "%s", why.text);
+  copse_note(options->notes, "%s: what unequal shares would take is not known: %s", options->label,
+             why.text); /* --k may be there because of just that */
+  return COPSE_OK;
 }
 
 /* ---- --predict: times by message size, beside today's algorithms ---------------------------- */
 
 #define N_SIZES 4 /* 64 KiB, 1 MiB, 64 MiB, 1 GiB */
 
-struct prediction {
-  int n; /* 0: nothing was asked for */
-  struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
-  double us[COPSE_MAX_PREDICTIONS][N_SIZES];
-};
-
-static const double sizes[N_SIZES] = {65536, 1048576, 67108864, 1073741824};
+static const uint64_t sizes[N_SIZES] = {65536, 1048576, 67108864, 1073741824};
 static const char *const size_names[N_SIZES] = {"64 KiB", "1 MiB", "64 MiB", "1 GiB"};
-
-/* Of an expanded schedule and all baselines of its collective. */
-static copse_status predict(const struct copse_schedule *schedule,
-                            const struct copse_topology *topology, struct prediction *out,
-                            struct copse_err *err) {
-  struct copse_sim_question questions[COPSE_MAX_PREDICTIONS * N_SIZES];
-  int n = 0;
-  COPSE_DO(copse_predict(schedule, topology, true, out->columns, &out->n, err));
-  for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
-      questions[n++] =
-          (struct copse_sim_question){.dag = &out->columns[c].dag, .unit_bytes = sizes[i]};
-  COPSE_DO(copse_simulate_all(topology, questions, n, err));
-  n = 0;
-  for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
-      out->us[c][i] = questions[n++].result.us;
-  return COPSE_OK;
-}
-
-static void free_prediction(struct prediction *prediction) {
-  copse_predictions_free(prediction->columns, prediction->n);
-}
-
-static void print_prediction(const struct prediction *prediction) {
-  if (prediction->n == 0) return;
-  printf("predicted us");
-  for (int c = 0; c < prediction->n; c++)
-    if (copse_prediction_exists(&prediction->columns[c]))
-      printf("%14s", prediction->columns[c].name);
-  printf("\n");
-  for (int i = 0; i < N_SIZES; i++) {
-    printf("%12s", size_names[i]);
-    for (int c = 0; c < prediction->n; c++)
-      if (copse_prediction_exists(&prediction->columns[c]))
-        printf("%14.*f", prediction->us[c][i] < 1e5 ? 2 : 0, prediction->us[c][i]);
-    printf("\n");
-  }
-}
-
-static void add_prediction(struct copse_text *text, const struct prediction *prediction) {
-  bool first = true;
-  if (prediction->n == 0) return;
-  copse_text_add(text, ",\n \"predicted_us\": {");
-  for (int c = 0; c < prediction->n; c++) {
-    if (!copse_prediction_exists(&prediction->columns[c])) continue;
-    copse_text_add(text, "%s\n  \"%s\": {", first ? "" : ",", prediction->columns[c].name);
-    first = false;
-    for (int i = 0; i < N_SIZES; i++)
-      copse_text_add(text, "%s\"%.0f\": %s", i > 0 ? ", " : "", sizes[i],
-                     COPSE_CLI_NUMBER(prediction->us[c][i]));
-    copse_text_add(text, "}");
-  }
-  copse_text_add(text, "}");
-}
 
 /* ---- the report ----------------------------------------------------------------------------- */
 
@@ -257,96 +214,115 @@ struct report {
   const struct copse_topology *topology;
   const struct copse_schedule *schedule; /* as it is written: a compact one is not expanded */
   struct healthy healthy;
-  struct prediction prediction;
+  const struct copse_prediction *columns; /* [n_columns] of --predict */
+  int n_columns;
+  double us[COPSE_MAX_PREDICTIONS][N_SIZES];
   const struct objective *objective;
   bool bound_only;
   struct seconds seconds;
 };
 
-static void add_cut(struct copse_text *text, const struct copse_schedule *s, const int *cut,
-                    int n) {
-  copse_text_add(text, "[");
-  for (int i = 0; i < n; i++) copse_cli_add_string(text, i > 0 ? ", " : "", s->nodes[cut[i]]);
-  copse_text_add(text, "]");
+static void print_prediction(const struct report *r) {
+  if (r->n_columns == 0) return;
+  printf("predicted us");
+  for (int c = 0; c < r->n_columns; c++)
+    if (copse_prediction_exists(&r->columns[c])) printf("%14s", r->columns[c].name);
+  printf("\n");
+  for (int i = 0; i < N_SIZES; i++) {
+    printf("%12s", size_names[i]);
+    for (int c = 0; c < r->n_columns; c++)
+      if (copse_prediction_exists(&r->columns[c]))
+        printf("%14.*f", r->us[c][i] < 1e5 ? 2 : 0, r->us[c][i]);
+    printf("\n");
+  }
+}
+
+static void print_prediction_json(const struct report *r) {
+  bool first = true;
+  if (r->n_columns == 0) return;
+  printf(",\n \"predicted_us\": {");
+  for (int c = 0; c < r->n_columns; c++) {
+    if (!copse_prediction_exists(&r->columns[c])) continue;
+    printf("%s\n  \"%s\": {", first ? "" : ",", r->columns[c].name);
+    first = false;
+    for (int i = 0; i < N_SIZES; i++)
+      printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : "", sizes[i], COPSE_CLI_NUMBER(r->us[c][i]));
+    printf("}");
+  }
+  printf("}");
+}
+
+static void print_cut_json(const char *key, const struct copse_schedule *s, const int *cut, int n) {
+  printf("\"%s\": [", key);
+  for (int i = 0; i < n; i++) printf("%s%s", i > 0 ? ", " : "", copse_cli_quoted(s->nodes[cut[i]]));
+  printf("]");
 }
 
 static const char *const bound_kinds[] = {"cut", "phases", "lengths", "forests"};
 
-static int count_paths(const struct copse_schedule *s) {
-  int n = 0;
-  for (int f = 0; f < s->n_flows; f++) n += s->flows[f].n_paths;
-  return n;
-}
-
-static copse_status print_json(const struct report *r, struct copse_err *err) {
+static void print_json(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
   const struct seconds *sec = &r->seconds;
-  struct copse_text text = {0};
-  copse_text_add(&text, "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
-                 copse_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
-  copse_text_add(&text,
-                 " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"bound_time_per_GB\": \"%s\", "
-                 "\"bound_kind\": \"%s\",\n",
-                 COPSE_CLI_FRACTION(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
-                 COPSE_CLI_FRACTION(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
+  printf("{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
+         copse_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
+  printf(
+      " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"bound_time_per_GB\": \"%s\", "
+      "\"bound_kind\": \"%s\",\n",
+      COPSE_Q_STRING(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
+      COPSE_Q_STRING(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
   if (r->bound_only)
-    copse_text_add(&text, " \"k\": null, \"trees\": null, \"max_height\": null,\n");
+    printf(" \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
-    copse_text_add(&text,
-                   " \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64
-                   ", \"paths\": %d, "
-                   "\"max_height\": %d,\n",
-                   s->n_flows, copse_schedule_images(s), count_paths(s), copse_schedule_height(s));
+    printf(" \"k\": null, \"trees\": null, \"flows\": %d, \"images\": %" PRId64
+           ", \"paths\": %d, "
+           "\"max_height\": %d,\n",
+           s->n_flows, copse_schedule_images(s), copse_schedule_paths(s), copse_schedule_height(s));
   else
-    copse_text_add(&text,
-                   " \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
-                   ", \"max_height\": %d, \"mean_height\": %.6g,\n",
-                   s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s),
-                   copse_schedule_mean_height(s));
-  if (sec->solve.orbits > 0) copse_text_add(&text, " \"orbits\": %d,\n", sec->solve.orbits);
-  copse_text_add(&text, " \"cut\": ");
-  add_cut(&text, s, s->bound.cut, s->bound.n_cut);
+    printf(" \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
+           ", \"max_height\": %d, \"mean_height\": %.6g,\n",
+           s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s),
+           copse_schedule_mean_height(s));
+  if (sec->solve.orbits > 0) printf(" \"orbits\": %d,\n", sec->solve.orbits);
+  printf(" ");
+  print_cut_json("cut", s, s->bound.cut, s->bound.n_cut);
   if (s->bound.kind == COPSE_BOUND_PHASES) {
-    copse_text_add(&text, ",\n \"reduce_cut\": ");
-    add_cut(&text, s, s->bound.reduce_cut, s->bound.n_reduce_cut);
+    printf(",\n ");
+    print_cut_json("reduce_cut", s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
-  add_healthy(&text, &r->healthy);
-  add_objective(&text, r->objective);
-  add_prediction(&text, &r->prediction);
-  copse_text_add(
-      &text,
+  print_healthy_json(&r->healthy);
+  print_objective_json(r->objective);
+  print_prediction_json(r);
+  printf(
       ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
       "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
       sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->write,
       sec->total, copse_peak_mib());
-  return copse_cli_print(&text, err);
 }
 
 /* The smaller side of the cut, by ranks: what a reader looks for on the machine. */
 static void print_cut(const struct copse_topology *t, const struct copse_schedule *s) {
-  char *inside = calloc((size_t)t->n_nodes, 1);
+  bool *inside = calloc((size_t)t->n_nodes, sizeof *inside);
   int ranks_inside = 0, shown = 0;
   if (!inside) return;
-  for (int i = 0; i < s->bound.n_cut; i++) inside[s->bound.cut[i]] = 1;
+  for (int i = 0; i < s->bound.n_cut; i++) inside[s->bound.cut[i]] = true;
   for (int r = 0; r < t->n_ranks; r++) ranks_inside += inside[t->rank_nodes[r]];
   bool show_inside = 2 * ranks_inside <= t->n_ranks;
-  int ranks = show_inside ? ranks_inside : t->n_ranks - ranks_inside;
   bool reduces = copse_collective_reduces(s->collective) && s->collective != COPSE_ALLREDUCE;
   struct copse_q through = COPSE_Q_ZERO;
   bool exact = true;
   for (int i = 0; i < t->n_links; i++) {
     const struct copse_link *l = &t->links[i];
-    bool crosses = reduces ? !inside[l->src] && inside[l->dst] : inside[l->src] && !inside[l->dst];
+    bool crosses = inside[l->src] != reduces && inside[l->dst] == reduces;
     if (crosses && copse_q_add(through, l->bandwidth, &through, NULL) != COPSE_OK) exact = false;
   }
   printf("bottleneck: the links %s", show_inside == reduces ? "into" : "out of");
   for (int r = 0; r < t->n_ranks; r++) {
-    if ((bool)inside[t->rank_nodes[r]] != show_inside) continue;
+    if (inside[t->rank_nodes[r]] != show_inside) continue;
     if (shown < 8) printf("%s%s", shown ? ", " : " ", t->nodes[t->rank_nodes[r]].id);
     shown++;
   }
-  if (shown > 8) printf(", ... (%d ranks)", ranks);
+  if (shown > 8) printf(", ... (%d ranks)", shown);
   if (exact) printf(": %.10g GB/s", copse_q_to_double(through));
   printf("\n");
   free(inside);
@@ -371,9 +347,8 @@ static void print_busy_lengths(const struct copse_topology *t, const struct cops
 
 /* How good it is, and by which bound. */
 static void print_standing(const struct copse_schedule *s, bool bound_only) {
-  char bound[COPSE_Q_TEXT];
   bool equal = copse_q_eq(s->time_per_GB, s->bound.time_per_GB);
-  copse_q_text(s->bound.time_per_GB, bound);
+  const char *bound = COPSE_Q_STRING(s->bound.time_per_GB);
   if (s->bound.kind == COPSE_BOUND_PHASES && equal)
     printf("reduce_scatter and allgather, equal shares, each at its bound%s\n",
            bound_only ? "; overlapped they may be faster" : "");
@@ -397,7 +372,8 @@ static void print_flows(const struct report *r) {
   print_busy_lengths(r->topology, s);
   if (!r->bound_only)
     printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
-           s->n_rotations > 0 ? " of base ranks" : "", count_paths(s), copse_schedule_height(s));
+           s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_paths(s),
+           copse_schedule_height(s));
   if (!r->bound_only && s->n_rotations > 0)
     printf("the others are their images under a rotation of order %d\n", s->rotations[0].order);
   printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
@@ -433,9 +409,8 @@ static void print_trees(const struct report *r) {
 static void print_text(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
-  char rate[COPSE_RATE_TEXT];
   printf("%s of %s: %s s/GB, %s\n", copse_collective_name(s->collective), t->name,
-         COPSE_CLI_FRACTION(s->time_per_GB), copse_rate_text(s->time_per_GB, 10, rate));
+         COPSE_Q_STRING(s->time_per_GB), COPSE_RATE(s->time_per_GB, 10));
   if (t->n_ranks == 1) {
     printf("a single rank: nothing moves\n");
   } else {
@@ -447,7 +422,7 @@ static void print_text(const struct report *r) {
       print_trees(r);
   }
   print_objective(r->objective);
-  print_prediction(&r->prediction);
+  print_prediction(r);
 }
 
 /* ---- one schedule --------------------------------------------------------------------------- */
@@ -460,16 +435,10 @@ struct options {
   bool json, progress, pareto, predict, stages;
 };
 
-/* Who looks on while the solver works. */
-struct watcher {
-  struct copse_cli_progress bar; /* first: what a progress function gets */
-  const struct copse_topology *topology;
-};
-
 /* Links by their source, a line each: "gpu0 -> gpu1 1, gpu2 1". */
 static void print_stage(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links,
                         int n) {
-  const struct copse_topology *t = ((const struct watcher *)ctx)->topology;
+  const struct copse_topology *t = ((const struct copse_cli_work *)ctx)->topology;
   printf("%s, %lld tree%s per root:\n", graph, (long long)k, k == 1 ? "" : "s");
   for (int v = 0; v < t->n_nodes; v++) {
     const char *before = " -> ";
@@ -484,187 +453,144 @@ static void print_stage(void *ctx, const char *graph, int64_t k, const struct co
 }
 
 /* Expands a compact schedule. */
-static copse_status draw(const struct options *o, const struct copse_topology *topology,
-                         const struct copse_arrangement *arrangement,
-                         struct copse_schedule *schedule, struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_status status;
-  COPSE_TRY(copse_schedule_expand(schedule, err));
+static copse_status draw(const struct options *o, struct copse_cli_work *w) {
+  COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   if (o->tree >= 0)
-    COPSE_TRY(
-        copse_schedule_draw_part(schedule, topology, arrangement, o->tree, false, &text, err));
+    COPSE_DO(copse_schedule_draw_part(w->schedule, w->topology, w->arrangement, o->tree, false,
+                                      &w->text, &w->err));
   else
-    COPSE_TRY(copse_schedule_draw_load(schedule, topology, arrangement, false, &text, err));
-  status = copse_file_write(o->draw, text.data, text.size, err);
-out:
-  copse_text_free(&text);
-  return status;
+    COPSE_DO(copse_schedule_draw_load(w->schedule, w->topology, w->arrangement, false, &w->text,
+                                      &w->err));
+  return copse_file_write(o->draw, w->text.data, w->text.size, &w->err);
 }
 
 /* Solves, and writes what was found. The schedule stays as it was written. */
-static copse_status solve_and_write(struct options *o, const struct copse_topology *topology,
-                                    struct copse_schedule **out, struct seconds *sec,
-                                    struct copse_err *err) {
+static copse_status solve_and_write(struct options *o, struct seconds *sec,
+                                    struct copse_cli_work *w) {
   const struct copse_solve_options *solve = &o->what.solve;
-  char *text = NULL;
-  size_t size;
-  copse_status status;
   if (o->objective.bytes > 0)
-    COPSE_TRY(solve_objective(topology, solve, &o->objective, out, &sec->solve, err));
+    COPSE_DO(
+        solve_objective(w->topology, solve, &o->objective, &w->schedule, &sec->solve, &w->err));
   else
-    COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, out, &sec->solve,
-                                      &sec->verify, err));
-  COPSE_TRY(copse_cli_note_equal_shares(topology, solve, err));
+    COPSE_DO(copse_cli_solve_checked(w->topology, solve, o->what.has_tolerance, &w->schedule,
+                                     &sec->solve, &sec->verify, &w->err));
+  COPSE_DO(note_equal_shares(w->topology, solve, &w->err));
   double mark = copse_clock_seconds();
   if (o->output) {
-    COPSE_TRY(copse_schedule_to_json(*out, &text, &size, err));
-    COPSE_TRY(copse_file_write(o->output, text, size, err));
+    COPSE_DO(copse_schedule_to_json(w->schedule, &w->made, &w->made_size, &w->err));
+    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+    free(w->made);
+    w->made = NULL;
   }
   sec->write = copse_clock_seconds() - mark;
-  if (solve->compact && (*out)->n_rotations == 0)
+  if (solve->compact && w->schedule->n_rotations == 0)
     copse_note(&copse_cli_notes,
                "no trees of base ranks were found that reach the optimum under the symmetries of "
                "%s; all trees are listed",
                solve->label);
-out:
-  free(text);
-  return status;
-}
-
-static copse_status print_report(const struct options *o, const struct report *report,
-                                 struct copse_err *err) {
-  if (o->json) return print_json(report, err);
-  if (!copse_cli_is_stdout(o->output) && !copse_cli_is_stdout(o->draw)) print_text(report);
   return COPSE_OK;
 }
 
-static int solve_one(struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL, *whole = NULL;
-  struct copse_schedule *schedule = NULL;
-  struct copse_arrangement *arrangement = NULL;
-  struct copse_solve_options *solve = &o->what.solve;
+static copse_status solve_one(void *options, struct copse_cli_work *w) {
+  struct options *o = options;
+  const struct copse_solve_options *solve = &o->what.solve;
   struct report report = {.objective = &o->objective, .bound_only = solve->bound_only};
-  struct watcher watcher;
-  struct copse_progress progress = copse_cli_progress_start(&watcher.bar, o->progress);
-  int64_t *demand = NULL;
-  copse_status status;
   double start = copse_clock_seconds(), mark;
-  solve->label = copse_cli_topology_label(&o->what.topology);
-  solve->progress = &progress;
-  solve->notes = &copse_cli_notes;
-  COPSE_TRY(copse_cli_load_topologies(&o->what.topology, &topology, &whole, &err));
-  watcher.topology = topology;
-  if (o->stages) progress.stage = print_stage;
-  if (o->what.demand)
-    COPSE_TRY(copse_demand_load(o->what.demand, topology->n_ranks, &demand, &err));
-  solve->demand = demand;
+  COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
+  if (o->stages) w->progress.stage = print_stage;
   mark = copse_clock_seconds();
   report.seconds.read = mark - start;
-  if (o->draw) COPSE_TRY(copse_arrangement_make(topology, &arrangement, &err));
+  if (o->draw) COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
   start += copse_clock_seconds() - mark; /* a picture is no part of solving */
-  COPSE_TRY(solve_and_write(o, topology, &schedule, &report.seconds, &err));
+  COPSE_DO(solve_and_write(o, &report.seconds, w));
   report.seconds.total = copse_clock_seconds() - start;
-  if (whole)
-    COPSE_TRY(compare_healthy(whole, topology, solve, o->what.has_tolerance, schedule->time_per_GB,
-                              &report.healthy, &err));
-  copse_cli_progress_end(&watcher.bar);
-  struct copse_schedule as_written = *schedule; /* for the report: its lists are not expanded */
-  report.topology = topology;
+  if (w->whole)
+    COPSE_DO(compare_healthy(w->whole, w->topology, solve, o->what.has_tolerance,
+                             w->schedule->time_per_GB, &report.healthy, &w->err));
+  copse_cli_progress_end(&w->bar);
+  struct copse_schedule as_written = *w->schedule; /* for the report: its lists are not expanded */
+  report.topology = w->topology;
   report.schedule = &as_written;
   if (o->predict) {
-    COPSE_TRY(copse_schedule_expand(schedule, &err));
-    COPSE_TRY(predict(schedule, topology, &report.prediction, &err));
+    COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+    COPSE_DO(copse_predict(w->schedule, w->topology, true, w->columns, &w->n_columns, &w->err));
+    COPSE_DO(copse_cli_predict(w->topology, w->columns, w->n_columns, NULL, NULL, sizes, N_SIZES,
+                               report.us[0], &w->err));
   }
-  if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
-  status = print_report(o, &report, &err);
-out:
-  free_prediction(&report.prediction);
-  if (status != COPSE_OK) copse_cli_progress_end(&watcher.bar);
-  free(demand);
-  copse_arrangement_free(arrangement);
-  copse_schedule_free(schedule);
-  copse_topology_free(topology);
-  copse_topology_free(whole);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(&o->what, &err);
+  report.columns = w->columns;
+  report.n_columns = w->n_columns;
+  if (o->draw) COPSE_DO(draw(o, w));
+  if (o->json)
+    print_json(&report);
+  else if (!copse_cli_is_stdout(o->output) && !copse_cli_is_stdout(o->draw))
+    print_text(&report);
+  return COPSE_OK;
 }
 
 /* ---- options -------------------------------------------------------------------------------- */
 
 static int check_failures(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
-  if (o->draw || o->pareto || o->predict || o->objective.bytes > 0 ||
-      copse_cli_is_stdout(o->output))
-    return copse_cli_usage("solve",
-                           "--each-failure makes many schedules: leave out --draw, --objective, "
-                           "--predict and --pareto, and give a folder to -o");
-  if (strcmp(o->each_failure, "gpu") == 0 &&
-      (what->topology.ranks || what->demand || what->solve.root >= 0))
-    return copse_cli_usage("solve",
-                           "the failure of a gpu moves ranks: leave out --ranks, --demand and "
-                           "--root");
-  return COPSE_EXIT_DONE;
+  const struct copse_cli_rule rules[] = {
+      {o->draw || o->pareto || o->predict || o->objective.bytes > 0 ||
+           copse_cli_is_stdout(o->output),
+       "--each-failure makes many schedules: leave out --draw, --objective, --predict and "
+       "--pareto, and give a folder to -o"},
+      {strcmp(o->each_failure, "gpu") == 0 &&
+           (what->topology.ranks || what->demand || what->solve.root >= 0),
+       "the failure of a gpu moves ranks: leave out --ranks, --demand and --root"}};
+  return COPSE_CLI_CHECK("solve", rules);
 }
 
 static int check_groups(const struct options *o) {
   const struct copse_cli_solve *what = &o->what;
   const struct copse_solve_options *solve = &what->solve;
-  bool other = o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand ||
-               o->predict || o->objective.bytes > 0;
-  if (other || copse_cli_is_stdout(o->output) || what->has_tolerance || solve->k > 0 ||
-      solve->no_forward || solve->in_network || solve->compact)
-    return copse_cli_usage("solve",
-                           "--groups makes a schedule for each: leave out --ranks, --k, "
-                           "--tolerance, --demand, --no-forward, --in-network, --compact, --draw, "
-                           "--objective, --predict, --pareto and --each-failure, and give a "
-                           "folder to -o");
-  if (what->solve.bound_only && o->output)
-    return copse_cli_usage("solve", "--bound-only makes no schedules: leave out -o");
-  return COPSE_EXIT_DONE;
+  const struct copse_cli_rule rules[] = {
+      {o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand ||
+           o->predict || o->objective.bytes > 0 || copse_cli_is_stdout(o->output) ||
+           what->has_tolerance || solve->k > 0 || solve->no_forward || solve->in_network ||
+           solve->compact,
+       "--groups makes a schedule for each: leave out --ranks, --k, --tolerance, --demand, "
+       "--no-forward, --in-network, --compact, --draw, --objective, --predict, --pareto and "
+       "--each-failure, and give a folder to -o"},
+      {solve->bound_only && o->output, "--bound-only makes no schedules: leave out -o"}};
+  return COPSE_CLI_CHECK("solve", rules);
 }
 
 static int check(const struct options *o) {
-  if (o->stages &&
-      (o->groups || o->each_failure || o->pareto || o->objective.bytes > 0 || o->json ||
-       o->what.solve.collective == COPSE_ALLTOALL || o->what.solve.bound_only ||
-       copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw)))
-    return copse_cli_usage(
-        "solve",
-        "--stages prints the graphs that one schedule's trees come from: leave out "
-        "alltoall, --groups, --each-failure, --pareto, --objective, --bound-only, "
-        "--json, -o - and --draw -");
+  const struct copse_solve_options *solve = &o->what.solve;
+  bool alltoall = solve->collective == COPSE_ALLTOALL, objective = o->objective.bytes > 0;
+  bool to_stdout = copse_cli_is_stdout(o->output), draw_stdout = copse_cli_is_stdout(o->draw);
+  const struct copse_cli_rule stages[] = {
+      {o->stages && (o->groups || o->each_failure || o->pareto || objective || o->json ||
+                     alltoall || solve->bound_only || to_stdout || draw_stdout),
+       "--stages prints the graphs that one schedule's trees come from: leave out alltoall, "
+       "--groups, --each-failure, --pareto, --objective, --bound-only, --json, -o - and --draw -"}};
+  const struct copse_cli_rule rules[] = {
+      {o->pareto &&
+           (alltoall || o->what.has_tolerance || solve->bound_only || o->output || o->draw),
+       "--pareto makes a table about trees: leave out alltoall, --tolerance, --bound-only, -o and "
+       "--draw"},
+      {o->pareto && (solve->in_network || solve->compact),
+       "--pareto counts the trees of each rank, and no switch copies for them: leave out "
+       "--in-network and --compact"},
+      {solve->bound_only && (o->output || o->draw || o->predict || solve->k > 0),
+       "--bound-only makes no schedule: leave out -o, --draw, --predict and --k"},
+      {o->pareto && (o->predict || objective),
+       "--predict and --objective are for one schedule: leave out --pareto"},
+      {objective && (alltoall || solve->bound_only),
+       "--objective chooses among trees: leave out alltoall and --bound-only"},
+      {objective && solve->compact, "--objective lists all trees: leave out --compact"},
+      {(objective || o->predict) && solve->in_network,
+       "--objective and --predict are for trees that no switch copies for, as plans have them: "
+       "leave out --in-network"},
+      {o->tree >= 0 && !o->draw, "--tree is for --draw"},
+      {o->json + to_stdout + draw_stdout > 1,
+       "of --json, -o - and --draw - only one can have standard output"}};
+  int bad = COPSE_CLI_CHECK("solve", stages);
+  if (bad) return bad;
   if (o->groups) return check_groups(o);
-  if (o->each_failure) return check_failures(o);
-  if (o->pareto && (o->what.solve.collective == COPSE_ALLTOALL || o->what.has_tolerance ||
-                    o->what.solve.bound_only || o->output || o->draw))
-    return copse_cli_usage("solve",
-                           "--pareto makes a table about trees: leave out alltoall, --tolerance, "
-                           "--bound-only, -o and --draw");
-  if (o->pareto && (o->what.solve.in_network || o->what.solve.compact))
-    return copse_cli_usage("solve",
-                           "--pareto counts the trees of each rank, and no switch copies for them: "
-                           "leave out --in-network and --compact");
-  if (o->what.solve.bound_only && (o->output || o->draw || o->predict || o->what.solve.k > 0))
-    return copse_cli_usage(
-        "solve", "--bound-only makes no schedule: leave out -o, --draw, --predict and --k");
-  if (o->pareto && (o->predict || o->objective.bytes > 0))
-    return copse_cli_usage("solve",
-                           "--predict and --objective are for one schedule: leave out --pareto");
-  if (o->objective.bytes > 0 &&
-      (o->what.solve.collective == COPSE_ALLTOALL || o->what.solve.bound_only))
-    return copse_cli_usage("solve",
-                           "--objective chooses among trees: leave out alltoall and --bound-only");
-  if (o->objective.bytes > 0 && o->what.solve.compact)
-    return copse_cli_usage("solve", "--objective lists all trees: leave out --compact");
-  if ((o->objective.bytes > 0 || o->predict) && o->what.solve.in_network)
-    return copse_cli_usage("solve",
-                           "--objective and --predict are for trees that no switch copies for, as "
-                           "plans have them: leave out --in-network");
-  if (o->tree >= 0 && !o->draw) return copse_cli_usage("solve", "--tree is for --draw");
-  if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
-    return copse_cli_usage("solve",
-                           "of --json, -o - and --draw - only one can have standard output");
-  return COPSE_EXIT_DONE;
+  return o->each_failure ? check_failures(o) : COPSE_CLI_CHECK("solve", rules);
 }
 
 static int run(void *arguments, int n_left, char **left) {
@@ -672,14 +598,18 @@ static int run(void *arguments, int n_left, char **left) {
   int bad = copse_cli_solve_check(&o->what, "solve", n_left, left);
   if (!bad) bad = check(o);
   if (bad) return bad;
-  const struct copse_cli_many many = {o->output, o->json, o->progress};
-  if (o->each_failure) return copse_cli_solve_failures(&o->what, o->each_failure, &many);
-  if (o->groups) return copse_cli_solve_groups(&o->what, o->groups, &many);
-  return o->pareto ? copse_cli_solve_pareto(&o->what, &many) : solve_one(o);
+  struct copse_cli_many many = {&o->what,  o->each_failure, o->groups,
+                                o->output, o->json,         o->progress};
+  return o->each_failure || o->groups || o->pareto ? copse_cli_solve_many(&many)
+                                                   : copse_cli_do(solve_one, o);
 }
 
+/* "throughput", "latency" (1 KiB) or a size. */
 static int take_objective(void *options, const char *command, char *value) {
-  if (parse_objective(value, &((struct options *)options)->objective)) return COPSE_EXIT_DONE;
+  uint64_t *bytes = &((struct options *)options)->objective.bytes;
+  *bytes = strcmp(value, "latency") == 0 ? LATENCY_BYTES : 0;
+  if (*bytes > 0 || strcmp(value, "throughput") == 0) return COPSE_EXIT_DONE;
+  if (copse_cli_parse_size(value, MOST_BYTES, bytes) && *bytes > 0) return COPSE_EXIT_DONE;
   return copse_cli_usage(command, "--objective must be throughput, latency or a size such as 64K");
 }
 

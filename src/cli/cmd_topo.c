@@ -1,9 +1,7 @@
 /* copse topo FILE: reads any topology input, checks it, prints a summary. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
@@ -43,16 +41,12 @@ static double total_bandwidth(const struct copse_topology *t, const struct summa
   return sum;
 }
 
-static copse_status print_json(const struct copse_topology *t, const struct summary *s,
-                               struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_cli_add_string(&text, "{\"name\": ", t->name);
-  copse_text_add(
-      &text,
-      ", \"ranks\": %d, \"nodes\": %d, \"links\": %d, \"bandwidth_GBps\": %s, \"eulerian\": %s}\n",
-      t->n_ranks, t->n_nodes, t->n_links, COPSE_CLI_NUMBER(total_bandwidth(t, s)),
-      COPSE_CLI_BOOL(s->unbalanced < 0));
-  return copse_cli_print(&text, err);
+static void print_json(const struct copse_topology *t, const struct summary *s) {
+  printf(
+      "{\"name\": %s, \"ranks\": %d, \"nodes\": %d, \"links\": %d, \"bandwidth_GBps\": %s, "
+      "\"eulerian\": %s}\n",
+      copse_cli_quoted(t->name), t->n_ranks, t->n_nodes, t->n_links,
+      COPSE_CLI_NUMBER(total_bandwidth(t, s)), COPSE_CLI_BOOL(s->unbalanced < 0));
 }
 
 /* "8 gpu, 1 nvswitch, ...", types in order of appearance. Files may name types of their own: of
@@ -89,99 +83,69 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
     printf("relays: balanced (as much in as out)\n");
   else
     printf("relays: '%s' takes in %s GB/s and lets out %s GB/s, so no trees can be packed\n",
-           t->nodes[s->unbalanced].id, COPSE_CLI_FRACTION(s->in), COPSE_CLI_FRACTION(s->out));
+           t->nodes[s->unbalanced].id, COPSE_Q_STRING(s->in), COPSE_Q_STRING(s->out));
 }
 
-static copse_status draw(const struct copse_topology *t, const char *path, struct copse_err *err) {
-  struct copse_arrangement *arrangement = NULL;
-  struct copse_text text = {0};
-  copse_status status;
-  COPSE_TRY(copse_arrangement_make(t, &arrangement, err));
-  COPSE_TRY(copse_topology_draw(t, arrangement, false, &text, err));
-  status = copse_file_write(path, text.data, text.size, err);
-out:
-  copse_text_free(&text);
-  copse_arrangement_free(arrangement);
-  return status;
-}
-
-static int show(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
+static copse_status show(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
   struct summary summary;
-  char *text = NULL;
-  size_t size;
-  copse_status status;
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  COPSE_TRY(summarise(topology, &summary, &err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  COPSE_DO(summarise(w->topology, &summary, &w->err));
   if (o->output) {
-    COPSE_TRY(copse_topology_to_json(topology, &text, &size, &err));
-    COPSE_TRY(copse_file_write(o->output, text, size, &err));
+    COPSE_DO(copse_topology_to_json(w->topology, &w->made, &w->made_size, &w->err));
+    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
   }
-  if (o->draw) COPSE_TRY(draw(topology, o->draw, &err));
-  if (copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw))
-    goto out; /* that is the output */
-  if (o->json)
-    status = print_json(topology, &summary, &err);
-  else
-    print_text(topology, &summary);
-out:
-  free(text);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  if (o->draw) {
+    COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
+    COPSE_DO(copse_topology_draw(w->topology, w->arrangement, false, &w->text, &w->err));
+    COPSE_DO(copse_file_write(o->draw, w->text.data, w->text.size, &w->err));
+  }
+  if (!copse_cli_is_stdout(o->output) && !copse_cli_is_stdout(o->draw))
+    (o->json ? print_json : print_text)(w->topology, &summary);
+  return COPSE_OK;
 }
 
 /* ---- the catalogue ---------------------------------------------------------------------- */
 
 /* An entry that can't be read is said to be so, and the others are listed. */
-static bool add_entry(struct copse_text *text, const struct copse_catalogue_entry *entry, bool json,
-                      bool first) {
+static bool list_entry(const struct copse_catalogue_entry *entry, bool json, bool first) {
   const struct copse_topology_options options = {.catalogue = copse_cli_catalogue()};
   struct copse_topology *t = NULL;
   struct copse_err err = COPSE_ERR_INIT;
   bool good = copse_topology_load(entry->path, &options, &t, &err) == COPSE_OK;
   const char *about = good ? t->description : err.text;
+  if (!about) about = "";
   if (json) {
-    copse_text_add(text, "%s\n  {\"name\": ", first ? "" : ",");
-    copse_text_add_json_string(text, entry->name);
-    copse_cli_add_string(text, ", \"file\": ", entry->path);
-    if (good) copse_text_add(text, ", \"ranks\": %d", t->n_ranks);
-    copse_text_add(text, ", \"%s\": ", good ? "description" : "error");
-    copse_text_add_json_string(text, about ? about : "");
-    copse_cli_add_string(text, ", \"source\": ", good && t->source ? t->source : "");
-    copse_text_add(text, "}");
+    printf("%s\n  {\"name\": %s, \"file\": %s", first ? "" : ",", copse_cli_quoted(entry->name),
+           copse_cli_quoted(entry->path));
+    if (good) printf(", \"ranks\": %d", t->n_ranks);
+    printf(", \"%s\": %s, \"source\": %s}", good ? "description" : "error", copse_cli_quoted(about),
+           copse_cli_quoted(good && t->source ? t->source : ""));
   } else {
-    copse_text_add(text, "%-24s %5d  %s\n", entry->name, good ? t->n_ranks : 0, about ? about : "");
+    printf("%-24s %5d  %s\n", entry->name, good ? t->n_ranks : 0, about);
   }
   copse_topology_free(t);
   return good;
 }
 
-static int list_catalogue(bool json) {
+static copse_status list_catalogue(void *options, struct copse_cli_work *w) {
+  bool json = ((const struct options *)options)->json;
   struct copse_catalogue catalogue = {0};
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_text text = {0};
-  copse_status status;
-  COPSE_TRY(copse_catalogue_list(copse_cli_catalogue(), &catalogue, &err));
+  COPSE_DO(copse_catalogue_list(copse_cli_catalogue(), &catalogue, &w->err));
+  copse_status status = COPSE_OK;
   if (catalogue.n == 0) {
-    status = copse_fail(&err, COPSE_IO,
-                        "no catalogue beside this program; COPSE_TOPOLOGIES can "
-                        "name its folder");
-    goto out;
+    copse_catalogue_free(&catalogue);
+    return copse_fail(&w->err, COPSE_IO,
+                      "no catalogue beside this program; COPSE_TOPOLOGIES can name its folder");
   }
-  copse_text_add(&text, json ? "{\"topologies\": [" : "%-24s %5s  %s\n", "name", "ranks", "what");
+  printf(json ? "{\"topologies\": [" : "%-24s %5s  %s\n", "name", "ranks", "what");
   for (int i = 0; i < catalogue.n; i++)
-    if (!add_entry(&text, &catalogue.entries[i], json, i == 0))
-      status = copse_fail(&err, COPSE_BAD_INPUT, "entries of the catalogue can't be read (above)");
-  if (json) copse_text_add(&text, "]}\n");
-  if (text.failed)
-    status = copse_text_status(&text, &err);
-  else
-    fputs(text.data, stdout);
-out:
-  copse_text_free(&text);
+    if (!list_entry(&catalogue.entries[i], json, i == 0))
+      status =
+          copse_fail(&w->err, COPSE_BAD_INPUT, "entries of the catalogue can't be read (above)");
+  if (json) printf("]}\n");
   copse_catalogue_free(&catalogue);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status;
 }
 
 static int run(void *arguments, int n_left, char **left) {
@@ -189,15 +153,14 @@ static int run(void *arguments, int n_left, char **left) {
   if (o->list) {
     if (n_left > 0 || o->output || o->draw || o->topology.synthetic)
       return copse_cli_usage("topo", "--list takes no topology and no output file");
-    return list_catalogue(o->json);
+    return copse_cli_do(list_catalogue, o);
   }
-  if (n_left != (o->topology.synthetic ? 0 : 1))
-    return copse_cli_usage("topo", "give one topology: a file, a name or --synthetic");
-  o->topology.path = left[0];
+  int bad = copse_cli_take_topology(&o->topology, "topo", n_left, left);
+  if (bad) return bad;
   if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");
-  return show(o);
+  return copse_cli_do(show, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)

@@ -33,17 +33,15 @@ static void print_ranks(const struct copse_topology *t, int n_gpus) {
 
 static void print_report(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
                          const struct copse_verify_report *r) {
-  char rate[COPSE_RATE_TEXT];
   bool flows = s->collective == COPSE_ALLTOALL;
   printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
          (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
   print_ranks(t, n_gpus);
-  printf("time %s s/GB (%s), ", COPSE_CLI_FRACTION(r->time_per_GB),
-         copse_rate_text(s->time_per_GB, 10, rate));
+  printf("time %s s/GB (%s), ", COPSE_Q_STRING(r->time_per_GB), COPSE_RATE(s->time_per_GB, 10));
   if (s->bound.kind == COPSE_BOUND_PHASES)
-    printf("reduce_scatter and allgather in turn at least %s s/GB: ", COPSE_CLI_FRACTION(r->bound));
+    printf("reduce_scatter and allgather in turn at least %s s/GB: ", COPSE_Q_STRING(r->bound));
   else
-    printf("bound %s s/GB: ", COPSE_CLI_FRACTION(r->bound));
+    printf("bound %s s/GB: ", COPSE_Q_STRING(r->bound));
   if (r->optimal)
     printf("optimal\n");
   else if (r->phases_optimal)
@@ -71,39 +69,34 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
       "%ld}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus,
       s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
-      COPSE_CLI_FRACTION(r->time_per_GB), COPSE_CLI_FRACTION(r->bound), COPSE_CLI_BOOL(r->optimal),
+      COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound), COPSE_CLI_BOOL(r->optimal),
       COPSE_CLI_BOOL(r->phases_optimal), COPSE_CLI_BOOL(r->forests_optimal),
       COPSE_CLI_BOOL(r->same_topology), copse_peak_mib());
 }
 
-/* With --json also a refutation is exactly one object on standard output. */
-static int verify(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
-  struct copse_schedule *schedule = NULL;
+/* What was checked, a schedule or an index, is of another topology, or says nothing of it. */
+static void note_other(const struct options *o, const char *or_none) {
+  copse_note(&copse_cli_notes,
+             "%s was made for another topology than %s%s; it is checked against the one given",
+             copse_file_label(o->schedule), copse_cli_topology_label(&o->topology), or_none);
+}
+
+static copse_status verify(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
   struct copse_verify_report report;
-  int n_gpus;
-  copse_status status;
-  COPSE_TRY(copse_schedule_load_claim(o->schedule, &schedule, &err));
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  n_gpus = topology->n_ranks;
-  COPSE_TRY(copse_schedule_choose_ranks(schedule, &topology, &err));
-  COPSE_TRY(
-      copse_verify_schedule(schedule, topology, copse_file_label(o->schedule), &report, &err));
-  if (!report.same_topology)
-    copse_note(&copse_cli_notes,
-               "%s was made for another topology than %s, or names none; it is "
-               "checked against the one given",
-               copse_file_label(o->schedule), copse_cli_topology_label(&o->topology));
+  w->refuted = o->json ? "verified" : NULL;
+  COPSE_DO(copse_schedule_load_claim(o->schedule, &w->schedule, &w->err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  int n_gpus = w->topology->n_ranks;
+  COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, &w->err));
+  COPSE_DO(copse_verify_schedule(w->schedule, w->topology, copse_file_label(o->schedule), &report,
+                                 &w->err));
+  if (!report.same_topology) note_other(o, ", or names none");
   if (o->json)
-    print_json(schedule, n_gpus, &report);
+    print_json(w->schedule, n_gpus, &report);
   else
-    print_report(schedule, topology, n_gpus, &report);
-out:
-  if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
-  copse_schedule_free(schedule);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+    print_report(w->schedule, w->topology, n_gpus, &report);
+  return COPSE_OK;
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
@@ -132,8 +125,8 @@ static void print_groups(const struct copse_groups *groups, const struct copse_t
   printf("%d groups of %s: verified, %" PRId64 " trees and %" PRId64 " flows\n", groups->n, t->name,
          trees, flows);
   printf("all at the same time %s s/GB (%.10g GB/s each), bound %s s/GB: ",
-         COPSE_CLI_FRACTION(r->time_per_GB), 1 / copse_q_to_double(r->time_per_GB),
-         COPSE_CLI_FRACTION(r->bound));
+         COPSE_Q_STRING(r->time_per_GB), 1 / copse_q_to_double(r->time_per_GB),
+         COPSE_Q_STRING(r->bound));
   if (r->optimal)
     printf("optimal among all trees and flows of these groups that run together\n");
   else
@@ -148,33 +141,28 @@ static void print_groups_json(const struct copse_groups *groups,
   printf(
       "{\"verified\": true, \"groups\": %d, \"time_per_GB\": \"%s\", \"bound_time_per_GB\": "
       "\"%s\", \"groups_optimal\": %s, \"same_topology\": %s}\n",
-      groups->n, COPSE_CLI_FRACTION(r->time_per_GB), COPSE_CLI_FRACTION(r->bound),
+      groups->n, COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound),
       COPSE_CLI_BOOL(r->optimal), COPSE_CLI_BOOL(r->same_topology));
 }
 
-static int verify_groups(const struct options *o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_groups *groups = NULL;
-  struct copse_topology *topology = NULL;
+static copse_status verify_groups(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
   struct copse_verify_groups_report report;
-  const char *label = copse_file_label(o->schedule);
+  struct copse_groups *groups = NULL;
   copse_status status;
-  COPSE_TRY(copse_groups_load(o->schedule, &groups, &err));
-  COPSE_TRY(copse_cli_load_topology(&o->topology, &topology, &err));
-  COPSE_TRY(copse_verify_groups(groups, topology, label, &report, &err));
-  if (!report.same_topology)
-    copse_note(&copse_cli_notes,
-               "%s was made for another topology than %s; it is checked against the one given",
-               label, copse_cli_topology_label(&o->topology));
+  w->refuted = o->json ? "verified" : NULL;
+  COPSE_TRY(copse_groups_load(o->schedule, &groups, &w->err));
+  COPSE_TRY(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  COPSE_TRY(
+      copse_verify_groups(groups, w->topology, copse_file_label(o->schedule), &report, &w->err));
+  if (!report.same_topology) note_other(o, "");
   if (o->json)
     print_groups_json(groups, &report);
   else
-    print_groups(groups, topology, &report);
+    print_groups(groups, w->topology, &report);
 out:
-  if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
   copse_groups_release(groups);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_fail(&err);
+  return status;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -185,7 +173,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (!copse_cli_has_topology(&o->topology))
     return copse_cli_usage("verify", "name the topology with -t or --synthetic");
   o->schedule = left[0];
-  return is_groups(o->schedule) ? verify_groups(o) : verify(o);
+  return copse_cli_do(is_groups(o->schedule) ? verify_groups : verify, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)

@@ -16,6 +16,9 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "runtime/plan/plan.h"
+#include "schedule/schedule.h"
+#include "view/arrangement.h"
 
 static int exit_of(copse_status status) {
   switch (status) {
@@ -42,31 +45,28 @@ int copse_cli_fail(const struct copse_err *err) {
   return exit_of(err->status);
 }
 
-int copse_cli_fail_in(const char *label, const struct copse_err *err) {
-  struct copse_err placed = COPSE_ERR_INIT;
-  bool about_it = err->status == COPSE_UNSUPPORTED || err->status == COPSE_OVERFLOW;
-  if (!about_it || strncmp(err->text, label, strlen(label)) == 0) return copse_cli_fail(err);
-  (void)copse_fail_at(&placed, err->status, label, 0, "%s", err->text);
-  return copse_cli_fail(&placed);
-}
-
-void copse_cli_print_refuted(const char *key, const struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_text_add(&text, "{\"%s\": false, \"reason\": ", key);
-  copse_text_add_json_string(&text, err->text);
-  copse_text_add(&text, "}\n");
-  (void)!copse_cli_print(&text, &(struct copse_err)COPSE_ERR_INIT);
-}
-
 int copse_cli_usage(const char *command, const char *fmt, ...) {
   char text[400];
-  struct copse_err err = COPSE_ERR_INIT; /* for its care with what does not print */
+  struct copse_err err = COPSE_ERR_INIT; /* copse_fail replaces what does not print */
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
   (void)copse_fail(&err, COPSE_INVALID, "%s: %s (see 'copse %s --help')", command, text, command);
   return copse_cli_fail(&err);
+}
+
+int copse_cli_check(const char *command, const struct copse_cli_rule *rules, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (rules[i].broken) return copse_cli_usage(command, "%s", rules[i].text);
+  return COPSE_EXIT_DONE;
+}
+
+copse_status copse_cli_own(copse_status checked, const char *what, const struct copse_err *why,
+                           struct copse_err *err) {
+  if (checked == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, checked == COPSE_REFUTED ? COPSE_INTERNAL : checked, "%s: %s", what,
+                    why->text);
 }
 
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out) {
@@ -99,16 +99,19 @@ bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out) {
   return true;
 }
 
-copse_status copse_cli_print(struct copse_text *text, struct copse_err *err) {
-  copse_status status = copse_text_status(text, err);
-  if (status == COPSE_OK && text->data) fwrite(text->data, 1, text->size, stdout);
-  copse_text_free(text);
-  return status;
-}
+/* What copse_cli_quoted has made. */
+static struct {
+  struct copse_arena arena;
+  bool failed;
+} quoted;
 
-void copse_cli_add_string(struct copse_text *text, const char *before, const char *value) {
-  copse_text_add(text, "%s", before);
-  copse_text_add_json_string(text, value);
+const char *copse_cli_quoted(const char *text) {
+  struct copse_text made = {0};
+  copse_text_add_json_string(&made, text);
+  const char *kept = made.failed ? NULL : copse_arena_strdup(&quoted.arena, made.data);
+  copse_text_free(&made);
+  quoted.failed = quoted.failed || !kept;
+  return kept ? kept : "null";
 }
 
 const char *copse_cli_number(double v, char buffer[32]) {
@@ -143,7 +146,7 @@ static void keep_note(void *ctx, const char *text) {
 
 const struct copse_notes copse_cli_notes = {keep_note, NULL};
 
-void copse_cli_print_notes(void) {
+static void print_notes(void) {
   for (int i = 0; i < n_notes && i < MAX_NOTES; i++) {
     if (notes[i]) fprintf(stderr, "copse: note: %s\n", notes[i]);
     free(notes[i]);
@@ -163,13 +166,54 @@ static void show_progress(void *ctx, const char *phase, int64_t done, int64_t to
 }
 
 struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked) {
-  *state = (struct copse_cli_progress){.enabled = asked || isatty(STDERR_FILENO),
-                                       .last = copse_clock_seconds()};
-  return (struct copse_progress){.report = state->enabled ? show_progress : NULL, .ctx = state};
+  *state = (struct copse_cli_progress){.last = copse_clock_seconds()};
+  bool shows = asked || isatty(STDERR_FILENO);
+  return (struct copse_progress){.report = shows ? show_progress : NULL, .ctx = state};
 }
 
 void copse_cli_progress_end(struct copse_cli_progress *state) {
   if (state->shown) fprintf(stderr, "\r              \r");
+  state->shown = false;
+}
+
+/* ---- what a command has in hand -------------------------------------------------------------- */
+
+/* Where a failure comes from too deep inside to name what it is about. */
+static int fail(const struct copse_cli_work *w) {
+  const struct copse_err *err = &w->err;
+  struct copse_err placed = COPSE_ERR_INIT;
+  bool overflow = err->status == COPSE_OVERFLOW;
+  bool named = !w->place || strncmp(err->text, w->place, strlen(w->place)) == 0;
+  if (!named && (overflow || err->status == COPSE_UNSUPPORTED)) {
+    (void)copse_fail_at(&placed, err->status, w->place, 0, "%s", err->text);
+  } else if (w->solved && overflow) {
+    bool advises = strstr(err->text, "fewer digits") || strstr(err->text, "tolerance");
+    (void)copse_fail_at(&placed, err->status, w->solved, 0, "%s%s", err->text,
+                        advises ? "" : "; bandwidths and demands of fewer digits would fit");
+  }
+  return copse_cli_fail(placed.status == COPSE_OK ? err : &placed);
+}
+
+int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),
+                 void *options) {
+  struct copse_cli_work w = {.err = COPSE_ERR_INIT};
+  copse_status status = command(options, &w);
+  copse_cli_progress_end(&w.bar);
+  if (status == COPSE_REFUTED && w.refuted)
+    printf("{\"%s\": false, \"reason\": %s}\n", w.refuted, copse_cli_quoted(w.err.text));
+  int exit = status == COPSE_OK ? w.exit : fail(&w);
+  copse_predictions_free(w.columns, w.n_columns);
+  copse_arrangement_free(w.arrangement);
+  copse_schedule_free(w.schedule);
+  copse_topology_free(w.topology);
+  copse_topology_free(w.whole);
+  copse_plan_free(w.plan);
+  copse_text_free(&w.text);
+  copse_arena_free(&w.arena);
+  free(w.demand);
+  free(w.data);
+  free(w.made);
+  return exit;
 }
 
 /* ---- folders of files ---------------------------------------------------------------------- */
@@ -180,13 +224,6 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) {
   int why = errno;
   if (why == EEXIST && stat(folder, &about) == 0 && S_ISDIR(about.st_mode)) return COPSE_OK;
   return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be made a folder: %s", strerror(why));
-}
-
-void copse_cli_remove_in(const char *folder, const char *name) {
-  struct copse_text path = {0};
-  copse_text_add(&path, "%s/%s", folder, name);
-  if (!path.failed) remove(path.data);
-  copse_text_free(&path);
 }
 
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
@@ -250,7 +287,7 @@ static int run_command(int argc, char **argv) {
     copse_command_print_help(commands[i]);
     return COPSE_EXIT_DONE;
   }
-  struct copse_err err = COPSE_ERR_INIT; /* for its care with what does not print */
+  struct copse_err err = COPSE_ERR_INIT; /* copse_fail replaces what does not print */
   (void)copse_fail(&err, COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
   return copse_cli_fail(&err);
 }
@@ -261,11 +298,17 @@ int main(int argc, char **argv) {
     return COPSE_EXIT_USAGE;
   }
   int status = run_command(argc, argv);
+  copse_arena_free(&quoted.arena);
+  if (quoted.failed && status <= COPSE_EXIT_REFUTED) {
+    struct copse_err err = COPSE_ERR_INIT;
+    copse_fail_nomem(&err);
+    return copse_cli_fail(&err);
+  }
   bool lost = fflush(stdout) != 0 || ferror(stdout);
   if (lost && status <= COPSE_EXIT_REFUTED) { /* else a line has been printed already */
     fprintf(stderr, "copse: <stdout>: cannot write\n");
     return COPSE_EXIT_INTERNAL;
   }
-  if (status <= COPSE_EXIT_REFUTED) copse_cli_print_notes();
+  if (status <= COPSE_EXIT_REFUTED) print_notes();
   return status;
 }

@@ -134,39 +134,32 @@ static int find_row(const struct rows *rows, int option) {
   return i;
 }
 
-/* False where there is nothing to run: *exit is the status then. */
-static bool parse(const struct copse_command *command, int argc, char **argv, char *options,
-                  int *exit) {
+static int parse_and_run(const struct copse_command *command, int argc, char **argv,
+                         char *options) {
   const struct rows rows = rows_of(command);
   struct option longs[MOST_ROWS + 2];
   char shorts[2 * MOST_ROWS + 3];
   make_getopt_tables(&rows, longs, shorts);
   opterr = 0;
   for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
-    *exit = COPSE_EXIT_DONE;
+    if (c == '?' || c == ':') return refuse_unknown(command->name, argv, c);
     if (c == 'h') {
       copse_command_print_help(command);
-      return false;
-    }
-    if (c == '?' || c == ':') {
-      *exit = refuse_unknown(command->name, argv, c);
-      return false;
+      return COPSE_EXIT_DONE;
     }
     int i = find_row(&rows, c);
-    *exit = take(command, rows.list[i], options + rows.at[i], optarg);
-    if (*exit != COPSE_EXIT_DONE) return false;
+    int exit = take(command, rows.list[i], options + rows.at[i], optarg);
+    if (exit != COPSE_EXIT_DONE) return exit;
   }
-  return true;
+  return command->run(options, argc - optind, argv + optind);
 }
 
 int copse_command_run(const struct copse_command *command, int argc, char **argv) {
   struct copse_err err = COPSE_ERR_INIT;
   char *options;
-  int exit;
   if (copse_calloc(1, command->size, &options, &err) != COPSE_OK) return copse_cli_fail(&err);
   if (command->begin) command->begin(options);
-  if (parse(command, argc, argv, options, &exit))
-    exit = command->run(options, argc - optind, argv + optind);
+  int exit = parse_and_run(command, argc, argv, options);
   free(options);
   return exit;
 }

@@ -75,9 +75,9 @@ copse_status copse_quality_table_add(struct copse_quality_table *table,
                                      const struct copse_quality_row *row,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* By topology and collective. */
-int copse_quality_row_order(const struct copse_quality_row *a, const struct copse_quality_row *b);
-void copse_quality_table_sort(struct copse_quality_table *table);
+/* By topology and collective. The first of two rows of the same, which stand side by side then; or
+ * NULL. */
+const struct copse_quality_row *copse_quality_table_sort(struct copse_quality_table *table);
 
 /* In a sorted table; NULL if there is none. O(log rows). */
 const struct copse_quality_row *copse_quality_table_find(const struct copse_quality_table *table,
@@ -94,30 +94,5 @@ copse_status copse_quality_table_parse(const char *label, char *data, size_t siz
 
 /* Appends the table as a file has it, rows as they stand. Reading it back gives the same. */
 void copse_quality_table_write(const struct copse_quality_table *table, struct copse_text *text);
-
-/* ---- comparing with an earlier table ---- */
-
-/* From harmless to bad: everything from COPSE_QUALITY_NEW on fails the check. */
-enum copse_quality_verdict {
-  COPSE_QUALITY_SAME,
-  COPSE_QUALITY_UNCOMPARED, /* skipped, or out of time without a row to compare with */
-  COPSE_QUALITY_GAIN,       /* something better, nothing worse */
-  COPSE_QUALITY_NEW,        /* not in the table, so not watched */
-  COPSE_QUALITY_GONE,       /* in the table, but there is no such topology any more */
-  COPSE_QUALITY_CHANGED,    /* the topology is another one */
-  COPSE_QUALITY_LOSS
-};
-const char *copse_quality_verdict_name(enum copse_quality_verdict verdict);
-
-/*
- * Compares a row with the table's (NULL: it has none). A loss is a longer achieved time, a lower
- * bound (less is proved), more trees, a larger k or height, a longer predicted time, or no
- * schedule where there was one; the other way round it is a gain. Exact, but for predictions
- * and an alltoall's times, which come from floating point: those count from 1e-4 and 1e-6 on.
- * `text` gets a line for each difference, "        achieved  3/1040 -> ...".
- */
-enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row *now,
-                                                 const struct copse_quality_row *was,
-                                                 struct copse_text *text);
 
 #endif

@@ -3,9 +3,10 @@
 #include "cli/solve_args.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
+#include "schedule/demand.h"
 #include "verify/verify.h"
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -65,61 +66,51 @@ const struct copse_option copse_cli_solve_options[] = {
 int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_left,
                           char *const *left) {
   copse_collective collective = a->solve.collective;
-  if (n_left != (a->topology.synthetic ? 0 : 1))
-    return copse_cli_usage(command, "give one topology: a file, a name or --synthetic");
-  a->topology.path = a->topology.synthetic ? NULL : left[0];
+  int bad = copse_cli_take_topology(&a->topology, command, n_left, left);
+  if (bad) return bad;
   if (!a->has_collective) return copse_cli_usage(command, "name a collective with -c");
   if (copse_collective_rooted(collective) && a->solve.root < 0)
     return copse_cli_usage(command, "%s needs --root", copse_collective_name(collective));
-  if (!copse_collective_rooted(collective) && a->solve.root >= 0)
-    return copse_cli_usage(command, "--root is for broadcast and reduce");
-  if (collective != COPSE_ALLTOALL && (a->demand || a->solve.no_forward))
-    return copse_cli_usage(command, "--demand and --no-forward are for alltoall");
-  if (a->solve.compact && (collective == COPSE_ALLTOALL || a->solve.root >= 0))
-    return copse_cli_usage(command, "--compact is for allgather, reduce_scatter and allreduce");
-  if (a->solve.compact && (a->solve.no_symmetry || a->solve.bound_only))
-    return copse_cli_usage(command,
-                           "--compact needs symmetries and trees: leave out "
-                           "--no-symmetry and --bound-only");
-  if (a->solve.compact && a->solve.in_network)
-    return copse_cli_usage(command,
-                           "--compact is for trees through plain switches: leave out --in-network");
-  if (collective != COPSE_ALLREDUCE && a->solve.equal_shares)
-    return copse_cli_usage(command, "--equal-shares is for allreduce");
-  if (collective != COPSE_ALLREDUCE && a->solve.in_network)
-    return copse_cli_usage(command,
-                           "--in-network is for allreduce; collectives of one phase are no faster "
-                           "with it");
-  if (a->solve.in_network && (a->has_tolerance || a->solve.k > 0))
-    return copse_cli_usage(command, "--in-network is exact: leave out --k and --tolerance");
-  if (a->has_tolerance && a->solve.k > 0)
-    return copse_cli_usage(command, "--k and --tolerance both choose the number of trees");
-  if (collective == COPSE_ALLTOALL && a->solve.k > 0)
-    return copse_cli_usage(command, "--k is for trees; an alltoall has flows");
-  return COPSE_EXIT_DONE;
+  const struct copse_solve_options *o = &a->solve;
+  bool alltoall = collective == COPSE_ALLTOALL, allreduce = collective == COPSE_ALLREDUCE;
+  const struct copse_cli_rule rules[] = {
+      {!copse_collective_rooted(collective) && o->root >= 0, "--root is for broadcast and reduce"},
+      {!alltoall && (a->demand || o->no_forward), "--demand and --no-forward are for alltoall"},
+      {o->compact && (alltoall || o->root >= 0),
+       "--compact is for allgather, reduce_scatter and allreduce"},
+      {o->compact && (o->no_symmetry || o->bound_only),
+       "--compact needs symmetries and trees: leave out --no-symmetry and --bound-only"},
+      {o->compact && o->in_network,
+       "--compact is for trees through plain switches: leave out --in-network"},
+      {!allreduce && o->equal_shares, "--equal-shares is for allreduce"},
+      {!allreduce && o->in_network,
+       "--in-network is for allreduce; collectives of one phase are no faster with it"},
+      {o->in_network && (a->has_tolerance || o->k > 0),
+       "--in-network is exact: leave out --k and --tolerance"},
+      {a->has_tolerance && o->k > 0, "--k and --tolerance both choose the number of trees"},
+      {alltoall && o->k > 0, "--k is for trees; an alltoall has flows"}};
+  return COPSE_CLI_CHECK(command, rules);
 }
 
-copse_status copse_cli_write_schedule(const char *folder, const char *name,
-                                      const struct copse_schedule *schedule,
-                                      struct copse_err *err) {
-  char *text;
-  size_t size;
-  copse_status status = copse_schedule_to_json(schedule, &text, &size, err);
-  if (status != COPSE_OK) return status;
-  status = copse_cli_write_in(folder, name, text, size, err);
-  free(text);
-  return status;
+copse_status copse_cli_load_demand(const struct copse_cli_solve *a,
+                                   struct copse_solve_options *options, struct copse_cli_work *w) {
+  if (!a->demand) return COPSE_OK;
+  COPSE_DO(copse_file_read(a->demand, &w->data, &w->size, &w->err));
+  COPSE_DO(copse_demand_parse(copse_file_label(a->demand), w->data, w->size, w->topology->n_ranks,
+                              &w->demand, &w->err));
+  options->demand = w->demand;
+  return COPSE_OK;
 }
 
-int copse_cli_solve_fail(const struct copse_cli_solve *a, const struct copse_err *err) {
-  struct copse_err placed = COPSE_ERR_INIT;
-  if (err->status != COPSE_OVERFLOW) return copse_cli_fail(err);
-  (void)copse_fail_at(&placed, err->status, copse_cli_topology_label(&a->topology), 0, "%s%s",
-                      err->text,
-                      strstr(err->text, "fewer digits") || strstr(err->text, "tolerance")
-                          ? ""
-                          : "; bandwidths and demands of fewer digits would fit");
-  return copse_cli_fail(&placed);
+copse_status copse_cli_begin_solve(struct copse_cli_solve *a, bool progress,
+                                   struct copse_cli_work *w) {
+  struct copse_solve_options *solve = &a->solve;
+  w->progress = copse_cli_progress_start(&w->bar, progress);
+  w->solved = solve->label = copse_cli_topology_label(&a->topology);
+  solve->progress = &w->progress;
+  solve->notes = &copse_cli_notes;
+  COPSE_DO(copse_cli_load_topology(&a->topology, &w->topology, &w->whole, &w->err));
+  return copse_cli_load_demand(a, solve, w);
 }
 
 /* ---- solving -------------------------------------------------------------------------------- */
@@ -136,42 +127,9 @@ struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology
 static copse_status self_check(const struct copse_schedule *schedule,
                                const struct copse_topology *topology, struct copse_err *err) {
   struct copse_verify_report report;
-  struct copse_err local = COPSE_ERR_INIT;
-  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &local);
-  if (status == COPSE_OK) return COPSE_OK;
-  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
-                    "the computed schedule fails verification: %s", local.text);
-}
-
-copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
-                                         const struct copse_solve_options *options,
-                                         struct copse_err *err) {
-  struct copse_solve_options like = *options;
-  struct copse_schedule *made = NULL, *equal = NULL;
-  struct copse_solve_seconds ignored;
-  struct copse_q best;
   struct copse_err why = COPSE_ERR_INIT;
-  copse_status status;
-  if (options->collective != COPSE_ALLREDUCE || options->k == 0 || options->equal_shares ||
-      options->bound_only)
-    return COPSE_OK;
-  COPSE_TRY(copse_solve_best_time(topology, options, &best, &made, &why));
-  like.k = 0;
-  like.equal_shares = true;
-  like.bound_only = made == NULL;
-  COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, &why));
-  if (copse_q_cmp(best, equal->time_per_GB) < 0)
-    copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
-               options->label, COPSE_CLI_FRACTION(best));
-out:
-  copse_schedule_free(made);
-  copse_schedule_free(equal);
-  if (status == COPSE_OK) return COPSE_OK;
-  if (status != COPSE_OVERFLOW && status != COPSE_NOMEM)
-    return copse_fail(err, status, "%s", why.text);
-  copse_note(options->notes, "%s: what unequal shares would take is not known: %s", options->label,
-             why.text); /* --k may be there because of just that */
-  return COPSE_OK;
+  return copse_cli_own(copse_verify_schedule(schedule, topology, "schedule", &report, &why),
+                       "the computed schedule fails verification", &why, err);
 }
 
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,
@@ -180,18 +138,38 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      struct copse_solve_seconds *seconds, double *verify_seconds,
                                      struct copse_err *err) {
   struct copse_solve_options chosen = *options;
-  struct copse_schedule *schedule = NULL;
-  copse_status status;
   *out = NULL;
   if (!has_tolerance && chosen.collective == COPSE_ALLTOALL)
     chosen.tolerance = copse_cli_default_tolerance(topology);
-  COPSE_TRY(copse_solve_schedule(topology, &chosen, &schedule, seconds, err));
+  COPSE_DO(copse_solve_schedule(topology, &chosen, out, seconds, err));
   double mark = copse_clock_seconds();
-  if (!chosen.bound_only) COPSE_TRY(self_check(schedule, topology, err));
+  copse_status status = chosen.bound_only ? COPSE_OK : self_check(*out, topology, err);
   if (verify_seconds) *verify_seconds = copse_clock_seconds() - mark;
-  *out = schedule;
-  schedule = NULL;
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_schedule_free(*out);
+  *out = NULL;
+  return status;
+}
+
+copse_status copse_cli_predict(const struct copse_topology *topology,
+                               const struct copse_prediction *columns, int n,
+                               const struct copse_sim_options *own,
+                               const struct copse_sim_options *others, const uint64_t *sizes,
+                               int n_sizes, double *us, struct copse_err *err) {
+  struct copse_sim_question *questions = NULL;
+  int asked = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)n * (size_t)n_sizes, sizeof *questions, &questions, err));
+  for (int c = 0; c < n; c++)
+    for (int i = 0; i < n_sizes && copse_prediction_exists(&columns[c]); i++)
+      questions[asked++] = (struct copse_sim_question){
+          .dag = &columns[c].dag, .options = c == 0 ? own : others, .unit_bytes = (double)sizes[i]};
+  COPSE_TRY(copse_simulate_all(topology, questions, asked, err));
+  asked = 0;
+  for (int c = 0; c < n; c++)
+    for (int i = 0; i < n_sizes && copse_prediction_exists(&columns[c]); i++)
+      us[c * n_sizes + i] = questions[asked++].result.us;
 out:
-  copse_schedule_free(schedule);
+  free(questions);
   return status;
 }

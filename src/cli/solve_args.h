@@ -4,6 +4,7 @@
 #define COPSE_CLI_SOLVE_ARGS_H
 
 #include "cli/topology_args.h"
+#include "predict/baseline.h"
 #include "schedule/solve/solve.h"
 
 struct copse_cli_solve {
@@ -30,13 +31,15 @@ extern const struct copse_option copse_cli_solve_options[];
 int copse_cli_solve_check(struct copse_cli_solve *args, const char *command, int n_left,
                           char *const *left);
 
-/* A schedule as a file of a folder; COPSE_IO as copse_cli_write_in. */
-copse_status copse_cli_write_schedule(const char *folder, const char *name,
-                                      const struct copse_schedule *schedule,
-                                      struct copse_err *err) COPSE_CHECKED;
+/* The file of --demand, if there is one, to work->demand and the options of solving. */
+copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
+                                   struct copse_solve_options *options,
+                                   struct copse_cli_work *work) COPSE_CHECKED;
 
-/* copse_cli_fail; an overflow, which comes from deep inside, gets the topology as its place. */
-int copse_cli_solve_fail(const struct copse_cli_solve *args, const struct copse_err *err);
+/* Starts progress and reads topology and demand into `work`: w->whole is the topology before
+ * faults, if there are any. */
+copse_status copse_cli_begin_solve(struct copse_cli_solve *args, bool progress,
+                                   struct copse_cli_work *work) COPSE_CHECKED;
 
 /* How near its bound an alltoall must come where nobody says: 0 is exact. */
 struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology);
@@ -53,11 +56,13 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      struct copse_err *err) COPSE_CHECKED;
 
 /*
- * A number of trees is for equal shares of an allreduce: a note where unequal ones are faster.
- * Solves twice more, so once for a command, not for each of many schedules.
+ * us[c * n_sizes + i]: the predicted time of column c of n at sizes[i], as it was where the column
+ * does not exist. own: options of the first column, others: of the rest; NULL: the defaults.
  */
-copse_status copse_cli_note_equal_shares(const struct copse_topology *topology,
-                                         const struct copse_solve_options *options,
-                                         struct copse_err *err) COPSE_CHECKED;
+copse_status copse_cli_predict(const struct copse_topology *topology,
+                               const struct copse_prediction *columns, int n,
+                               const struct copse_sim_options *own,
+                               const struct copse_sim_options *others, const uint64_t *sizes,
+                               int n_sizes, double *us, struct copse_err *err) COPSE_CHECKED;
 
 #endif

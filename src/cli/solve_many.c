@@ -1,7 +1,8 @@
 /*
  * Many schedules of one topology, each solved and verified by itself: --pareto one for each number
- * of trees, --each-failure one for each node that may fail. A failure that a symmetry of the fabric
- * takes to another is solved once; the other's schedule is the image of the first.
+ * of trees, --each-failure one for each node that may fail; and --groups, those of groups of ranks
+ * that share the fabric at the same time, verified together. A failure that a symmetry of the
+ * fabric takes to another is solved once; the other's schedule is the image of the first.
  */
 #include "cli/solve_many.h"
 
@@ -12,139 +13,11 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "schedule/demand.h"
 #include "schedule/adapt.h"
+#include "schedule/solve/solve.h"
 #include "topology/symmetry/symmetry.h"
+#include "verify/groups.h"
 #include "verify/verify.h"
-
-/* ---- --pareto: how good schedules of few trees are ------------------------------------------ */
-
-#define PARETO_MOST 64 /* trees per root, without --k */
-
-struct row {
-  int64_t k;
-  struct copse_q time_per_GB;
-  int trees, height;
-  bool best; /* faster than with any fewer trees */
-};
-
-struct curve {
-  const struct copse_topology *topology;
-  struct copse_solve_options options;
-  struct copse_q bound;
-  int64_t exact_k;
-  struct row *rows;
-  int n;
-};
-
-static copse_status add_row(struct curve *c, int64_t k, struct copse_err *err) {
-  struct copse_schedule *schedule = NULL;
-  struct copse_solve_seconds ignored;
-  struct row *row = &c->rows[c->n];
-  copse_status status;
-  c->options.k = k;
-  COPSE_TRY(
-      copse_cli_solve_checked(c->topology, &c->options, false, &schedule, &ignored, NULL, err));
-  *row = (struct row){schedule->k, schedule->time_per_GB, schedule->n_trees,
-                      copse_schedule_height(schedule), true};
-  if (k == 0) {
-    c->bound = schedule->bound.time_per_GB;
-    c->exact_k = schedule->k;
-  } else {
-    c->n++;
-  }
-out:
-  copse_schedule_free(schedule);
-  return status;
-}
-
-static copse_status trace(struct curve *c, int64_t most, const struct copse_progress *progress,
-                          struct copse_err *err) {
-  struct row exact;
-  COPSE_DO(copse_calloc((size_t)most + 1, sizeof *c->rows, &c->rows, err));
-  COPSE_DO(add_row(c, 0, err));
-  exact = c->rows[0];
-  for (int64_t k = 1; k < exact.k && k <= most; k++) {
-    COPSE_DO(add_row(c, k, err));
-    copse_progress_report(progress, "k", k, exact.k < most ? exact.k : most);
-  }
-  c->rows[c->n++] = exact;
-  for (int i = 1; i < c->n; i++)
-    for (int j = 0; j < i && c->rows[i].best; j++)
-      c->rows[i].best = copse_q_cmp(c->rows[i].time_per_GB, c->rows[j].time_per_GB) < 0;
-  return COPSE_OK;
-}
-
-/* Over the bound, as a part of it. */
-static double above(const struct curve *c, const struct row *row) {
-  return copse_q_to_double(row->time_per_GB) / copse_q_to_double(c->bound) - 1;
-}
-
-static void print_curve(const struct curve *c) {
-  printf("%s of %s: bound %s s/GB, %.10g GB/s; the exact optimum is built with k = %" PRId64 "\n",
-         copse_collective_name(c->options.collective), c->topology->name,
-         COPSE_CLI_FRACTION(c->bound), 1 / copse_q_to_double(c->bound), c->exact_k);
-  printf("%8s %22s %14s %10s %8s %7s\n", "k", "s/GB", "GB/s", "above", "trees", "height");
-  for (int i = 0; i < c->n; i++) {
-    const struct row *row = &c->rows[i];
-    printf("%8" PRId64 " %22s %14.10g %8.3f %% %8d %7d%s\n", row->k,
-           COPSE_CLI_FRACTION(row->time_per_GB), 1 / copse_q_to_double(row->time_per_GB),
-           100 * above(c, row), row->trees, row->height, row->best ? "" : "  (fewer do as well)");
-  }
-}
-
-static copse_status print_curve_json(const struct curve *c, struct copse_err *err) {
-  struct copse_text text = {0};
-  copse_text_add(&text,
-                 "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
-                 " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
-                 copse_collective_name(c->options.collective), c->topology->n_ranks,
-                 c->topology->n_nodes, c->topology->n_links, COPSE_CLI_FRACTION(c->bound),
-                 c->exact_k);
-  for (int i = 0; i < c->n; i++) {
-    const struct row *row = &c->rows[i];
-    copse_text_add(&text,
-                   "%s\n  {\"k\": %" PRId64
-                   ", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
-                   "\"above_bound\": %s, \"trees\": %d, \"max_height\": %d, \"pareto\": %s}",
-                   i > 0 ? "," : "", row->k, COPSE_CLI_FRACTION(row->time_per_GB),
-                   COPSE_CLI_NUMBER(1 / copse_q_to_double(row->time_per_GB)),
-                   COPSE_CLI_NUMBER(above(c, row)), row->trees, row->height,
-                   COPSE_CLI_BOOL(row->best));
-  }
-  copse_text_add(&text, "\n ]}\n");
-  return copse_cli_print(&text, err);
-}
-
-int copse_cli_solve_pareto(struct copse_cli_solve *args, const struct copse_cli_many *how) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL;
-  struct copse_cli_progress bar;
-  struct copse_progress progress = copse_cli_progress_start(&bar, how->progress);
-  struct curve c = {.options = args->solve};
-  copse_status status;
-  c.options.label = copse_cli_topology_label(&args->topology);
-  COPSE_TRY(copse_cli_load_topology(&args->topology, &topology, &err));
-  c.topology = topology;
-  if (topology->n_ranks == 1) {
-    status = copse_fail(&err, COPSE_INVALID, "%s has a single rank: nothing moves, and no trees",
-                        c.options.label);
-    goto out;
-  }
-  COPSE_TRY(trace(&c, args->solve.k > 0 ? args->solve.k : PARETO_MOST, &progress, &err));
-  copse_cli_progress_end(&bar);
-  if (how->json)
-    status = print_curve_json(&c, &err);
-  else
-    print_curve(&c);
-out:
-  if (status != COPSE_OK) copse_cli_progress_end(&bar);
-  free(c.rows);
-  copse_topology_free(topology);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(args, &err);
-}
-
-/* ---- --each-failure ------------------------------------------------------------------------- */
 
 /* One failure, or none: what came of it. */
 struct outcome {
@@ -153,62 +26,176 @@ struct outcome {
   struct copse_q time_per_GB, bound;
   struct copse_err why;
   char sha256[COPSE_SHA256_HEX];
-  char *file; /* its name in the folder, or NULL */
+  const char *file; /* its name in the folder, or NULL */
+};
+
+/* A number of trees, and what is reached with it. */
+struct row {
+  int64_t k;
+  struct copse_q time_per_GB;
+  int trees, height;
+  bool best; /* faster than with any fewer trees */
 };
 
 struct job {
-  const struct copse_cli_solve *args;
-  const char *type; /* of the nodes that fail, one at a time: "nic" */
+  struct copse_cli_solve *args;
   const struct copse_cli_many *how;
   struct copse_solve_options options;
-  struct copse_topology *whole, *base; /* as the file has it; with the arguments' changes */
-  struct copse_symmetry alike;         /* of base; none where schedules have no image */
-  struct outcome healthy, *outcomes;   /* [n_nodes of base] */
-  int n;                               /* failures */
-  int64_t *demand;
+  struct copse_cli_work *work; /* its topology: with the arguments' changes */
+  double start;
   struct copse_err *err;
+  /* --pareto */
+  struct copse_q bound;
+  int64_t exact_k;
+  struct row *rows;
+  int n_rows;
+  /* --each-failure */
+  struct copse_symmetry alike;       /* of base; none where schedules have no image */
+  const char **ids;                  /* [n_nodes of base] the image that is being made */
+  struct outcome healthy, *outcomes; /* [n_nodes of base] */
+  int n_failures, n_done;
+  /* --groups */
+  struct copse_group *list;
+  int n_groups;
+  struct copse_groups *groups;
+  struct copse_solve_seconds seconds;
+  double total;
 };
 
+static double rate(struct copse_q time) { return 1 / copse_q_to_double(time); }
+
+static copse_status solve(struct job *j, const struct copse_topology *topology, bool has_tolerance,
+                          struct copse_schedule **out, struct copse_err *err) {
+  struct copse_solve_seconds ignored;
+  return copse_cli_solve_checked(topology, &j->options, has_tolerance, out, &ignored, NULL, err);
+}
+
+static copse_status write_schedule(struct job *j, const char *name,
+                                   const struct copse_schedule *schedule) {
+  char *text;
+  size_t size;
+  COPSE_DO(copse_schedule_to_json(schedule, &text, &size, j->err));
+  copse_status status = copse_cli_write_in(j->how->folder, name, text, size, j->err);
+  free(text);
+  return status;
+}
+
+/* ---- --pareto: how good schedules of few trees are ------------------------------------------ */
+
+#define PARETO_MOST 64 /* trees per root, without --k */
+
+static copse_status add_row(struct job *j, int64_t k) {
+  struct copse_schedule *schedule = NULL;
+  j->options.k = k;
+  COPSE_DO(solve(j, j->work->topology, false, &schedule, j->err));
+  j->rows[j->n_rows] = (struct row){schedule->k, schedule->time_per_GB, schedule->n_trees,
+                                    copse_schedule_height(schedule), true};
+  if (k == 0) {
+    j->bound = schedule->bound.time_per_GB;
+    j->exact_k = schedule->k;
+  } else {
+    j->n_rows++;
+  }
+  copse_schedule_free(schedule);
+  return COPSE_OK;
+}
+
+static copse_status trace(struct job *j, int64_t most) {
+  struct row exact;
+  COPSE_DO(copse_arena_array(&j->work->arena, (size_t)most + 1, sizeof *j->rows, &j->rows, j->err));
+  COPSE_DO(add_row(j, 0));
+  exact = j->rows[0];
+  for (int64_t k = 1; k < exact.k && k <= most; k++) {
+    COPSE_DO(add_row(j, k));
+    copse_progress_report(&j->work->progress, "k", k, exact.k < most ? exact.k : most);
+  }
+  j->rows[j->n_rows++] = exact;
+  for (int i = 1; i < j->n_rows; i++)
+    for (int before = 0; before < i && j->rows[i].best; before++)
+      j->rows[i].best = copse_q_cmp(j->rows[i].time_per_GB, j->rows[before].time_per_GB) < 0;
+  return COPSE_OK;
+}
+
+/* Over the bound, as a part of it. */
+static double above(const struct job *j, const struct row *row) {
+  return copse_q_to_double(row->time_per_GB) / copse_q_to_double(j->bound) - 1;
+}
+
+static void print_curve(const struct job *j) {
+  printf("%s of %s: bound %s s/GB, %.10g GB/s; the exact optimum is built with k = %" PRId64 "\n",
+         copse_collective_name(j->options.collective), j->work->topology->name,
+         COPSE_Q_STRING(j->bound), rate(j->bound), j->exact_k);
+  printf("%8s %22s %14s %10s %8s %7s\n", "k", "s/GB", "GB/s", "above", "trees", "height");
+  for (int i = 0; i < j->n_rows; i++) {
+    const struct row *row = &j->rows[i];
+    printf("%8" PRId64 " %22s %14.10g %8.3f %% %8d %7d%s\n", row->k,
+           COPSE_Q_STRING(row->time_per_GB), rate(row->time_per_GB), 100 * above(j, row),
+           row->trees, row->height, row->best ? "" : "  (fewer do as well)");
+  }
+}
+
+static void print_curve_json(const struct job *j) {
+  printf(
+      "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
+      " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
+      copse_collective_name(j->options.collective), j->work->topology->n_ranks,
+      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_Q_STRING(j->bound), j->exact_k);
+  for (int i = 0; i < j->n_rows; i++) {
+    const struct row *row = &j->rows[i];
+    printf("%s\n  {\"k\": %" PRId64
+           ", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
+           "\"above_bound\": %s, \"trees\": %d, \"max_height\": %d, \"pareto\": %s}",
+           i > 0 ? "," : "", row->k, COPSE_Q_STRING(row->time_per_GB),
+           COPSE_CLI_NUMBER(rate(row->time_per_GB)), COPSE_CLI_NUMBER(above(j, row)), row->trees,
+           row->height, COPSE_CLI_BOOL(row->best));
+  }
+  printf("\n ]}\n");
+}
+
+static copse_status solve_pareto(struct job *j) {
+  COPSE_DO(
+      copse_cli_load_topology(&j->args->topology, &j->work->topology, &j->work->whole, j->err));
+  if (j->work->topology->n_ranks == 1)
+    return copse_fail(j->err, COPSE_INVALID, "%s has a single rank: nothing moves, and no trees",
+                      j->options.label);
+  COPSE_DO(trace(j, j->options.k > 0 ? j->options.k : PARETO_MOST));
+  copse_cli_progress_end(&j->work->bar);
+  (j->how->json ? print_curve_json : print_curve)(j);
+  return COPSE_OK;
+}
+
+/* ---- --each-failure ------------------------------------------------------------------------- */
+
 static bool fails(const struct job *j, int node) {
-  return strcmp(j->base->nodes[node].type, j->type) == 0;
+  return strcmp(j->work->topology->nodes[node].type, j->how->each_failure) == 0;
 }
 
 /* files */
 
 /* "down-h0.nic3.json"; characters that trouble shells are replaced, and the node's number keeps
- * such names apart. */
-static copse_status name_file(struct job *j, int node, struct copse_text *name) {
+ * such names apart. NULL when memory ran out. */
+static const char *name_file(struct job *j, int node) {
   static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-  const char *id = j->base->nodes[node].id;
-  bool plain = strspn(id, good) == strlen(id);
-  copse_text_add(name, "down-");
-  for (const char *p = id; *p; p++) copse_text_append(name, strchr(good, *p) ? p : "_", 1);
-  if (!plain) copse_text_add(name, "~%d", node);
-  copse_text_add(name, ".json");
-  return copse_text_status(name, j->err);
+  const char *id = j->work->topology->nodes[node].id;
+  char *name = copse_arena_printf(&j->work->arena, "down-%s.json", id);
+  if (!name || strspn(name, good) == strlen(name)) return name;
+  name = copse_arena_printf(&j->work->arena, "down-%s~%d.json", id, node);
+  for (char *p = name; p && p < name + strlen("down-") + strlen(id); p++)
+    if (!strchr(good, *p)) *p = '_';
+  return name;
 }
 
 /* node < 0: the healthy fabric. */
 static copse_status keep(struct job *j, int node, const struct copse_schedule *schedule) {
   struct outcome *o = node < 0 ? &j->healthy : &j->outcomes[node];
-  struct copse_text name = {0};
-  copse_status status = COPSE_OK;
   o->done = o->solved = true;
   o->time_per_GB = schedule->time_per_GB;
   o->bound = schedule->bound.time_per_GB;
   memcpy(o->sha256, schedule->topology_sha256, sizeof o->sha256);
   if (!j->how->folder || j->options.bound_only) return COPSE_OK;
-  if (node < 0)
-    copse_text_add(&name, "healthy.json");
-  else
-    COPSE_TRY(name_file(j, node, &name));
-  COPSE_TRY(copse_text_status(&name, j->err));
-  COPSE_TRY(copse_cli_write_schedule(j->how->folder, name.data, schedule, j->err));
-  o->file = name.data;
-  name.data = NULL;
-out:
-  copse_text_free(&name);
-  return status;
+  o->file = node < 0 ? "healthy.json" : name_file(j, node);
+  if (!o->file) return copse_fail_nomem(j->err);
+  return write_schedule(j, o->file, schedule);
 }
 
 /* solving */
@@ -219,15 +206,8 @@ static copse_status break_one(const struct job *j, int node, struct copse_topolo
   struct copse_fault faults[COPSE_CLI_MAX_FAULTS + 1];
   int n = topology->n_faults;
   memcpy(faults, topology->faults, (size_t)n * sizeof *faults);
-  faults[n] = (struct copse_fault){j->base->nodes[node].id, COPSE_Q_ZERO};
-  return copse_cli_change_topology(topology, j->whole, faults, n + 1, out, j->err);
-}
-
-static copse_status solve(struct job *j, const struct copse_topology *topology,
-                          struct copse_schedule **out, struct copse_err *err) {
-  struct copse_solve_seconds ignored;
-  return copse_cli_solve_checked(topology, &j->options, j->args->has_tolerance, out, &ignored, NULL,
-                                 err);
+  faults[n] = (struct copse_fault){j->work->topology->nodes[node].id, COPSE_Q_ZERO};
+  return copse_cli_change_topology(topology, j->work->whole, faults, n + 1, out, j->err);
 }
 
 /* A schedule for one failure, as `image` makes it one for the failure of node `to`; verified like
@@ -236,19 +216,17 @@ static copse_status turn(struct job *j, int to, const int *image, const struct c
                          struct copse_schedule **out) {
   struct copse_topology *topology = NULL;
   struct copse_verify_report report;
-  const char **ids = NULL;
   copse_status status;
   *out = NULL;
   COPSE_TRY(break_one(j, to, &topology));
-  COPSE_TRY(copse_calloc((size_t)from->n_nodes, sizeof *ids, &ids, j->err));
   for (int v = 0; v < from->n_nodes; v++)
-    ids[v] = j->base->nodes[image[copse_topology_find(j->base, from->nodes[v])]].id;
-  COPSE_TRY(copse_schedule_image(from, ids, topology, out, j->err));
+    j->ids[v] =
+        j->work->topology->nodes[image[copse_topology_find(j->work->topology, from->nodes[v])]].id;
+  COPSE_TRY(copse_schedule_image(from, j->ids, topology, out, j->err));
   if (j->options.bound_only) goto out;
   status = copse_verify_schedule(*out, topology, "schedule", &report, j->err);
   if (status == COPSE_REFUTED) j->err->status = status = COPSE_INTERNAL;
 out:
-  free(ids);
   copse_topology_free(topology);
   if (status != COPSE_OK) {
     copse_schedule_free(*out);
@@ -258,11 +236,10 @@ out:
 }
 
 /* All failures that automorphisms take that of `node` to. */
-static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *schedule,
-                               const struct copse_progress *progress, int *done) {
+static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *schedule) {
   struct copse_orbit orbit = {0};
   copse_status status;
-  COPSE_TRY(copse_orbit_find(&j->alike, j->base->n_nodes, node, &orbit, j->err));
+  COPSE_TRY(copse_orbit_find(&j->alike, j->work->topology->n_nodes, node, &orbit, j->err));
   if (orbit.n > 1) COPSE_TRY(copse_schedule_expand(schedule, j->err));
   for (int i = 1; i < orbit.n; i++) {
     int to = orbit.members[i];
@@ -273,15 +250,14 @@ static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *s
     copse_schedule_free(image);
     COPSE_TRY(status);
     j->outcomes[to].like = node;
-    copse_progress_report(progress, "failures", ++*done, j->n);
+    copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
   }
 out:
   copse_orbit_free(&orbit);
   return status;
 }
 
-static copse_status solve_failure(struct job *j, int node, const struct copse_progress *progress,
-                                  int *done) {
+static copse_status solve_failure(struct job *j, int node) {
   struct copse_topology *left = NULL;
   struct copse_schedule *schedule = NULL;
   struct copse_err why = COPSE_ERR_INIT;
@@ -290,20 +266,21 @@ static copse_status solve_failure(struct job *j, int node, const struct copse_pr
   o->done = true;
   o->like = -1;
   COPSE_TRY(break_one(j, node, &left));
-  status = solve(j, left, &schedule, &why);
+  status = solve(j, left, j->args->has_tolerance, &schedule, &why);
   if (status == COPSE_INFEASIBLE) {
     o->why = why;
     status = copse_topology_sha256(left, o->sha256, j->err);
-    copse_progress_report(progress, "failures", ++*done, j->n);
+    copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
     goto out;
   }
   if (status != COPSE_OK) {
-    status = copse_fail(j->err, status, "without '%.80s': %s", j->base->nodes[node].id, why.text);
+    status = copse_fail(j->err, status, "without '%.80s': %s", j->work->topology->nodes[node].id,
+                        why.text);
     goto out;
   }
   COPSE_TRY(keep(j, node, schedule));
-  copse_progress_report(progress, "failures", ++*done, j->n);
-  if (j->alike.n + j->alike.n_others > 0) COPSE_TRY(fill_orbit(j, node, schedule, progress, done));
+  copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
+  if (j->alike.n + j->alike.n_others > 0) COPSE_TRY(fill_orbit(j, node, schedule));
 out:
   copse_schedule_free(schedule);
   copse_topology_free(left);
@@ -311,11 +288,9 @@ out:
 }
 
 static copse_status solve_healthy(struct job *j) {
-  struct copse_schedule *schedule = NULL;
-  copse_status status;
-  COPSE_TRY(solve(j, j->base, &schedule, j->err));
-  status = keep(j, -1, schedule);
-out:
+  struct copse_schedule *schedule;
+  COPSE_DO(solve(j, j->work->topology, j->args->has_tolerance, &schedule, j->err));
+  copse_status status = keep(j, -1, schedule);
   copse_schedule_free(schedule);
   return status;
 }
@@ -328,40 +303,38 @@ static double slowdown(const struct job *j, const struct outcome *o) {
 
 static void add_outcome(const struct outcome *o, struct copse_text *text) {
   copse_text_add(text, "\"topology_sha256\": \"%s\"", o->sha256);
-  if (o->file) {
-    copse_cli_add_string(text, ", \"file\": ", o->file);
-  }
+  if (o->file) copse_text_add(text, ", \"file\": %s", copse_cli_quoted(o->file));
   if (o->solved) {
     copse_text_add(text,
                    ", \"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"algbw_GBps\": %s",
-                   COPSE_CLI_FRACTION(o->time_per_GB), COPSE_CLI_FRACTION(o->bound),
-                   COPSE_CLI_NUMBER(1 / copse_q_to_double(o->time_per_GB)));
+                   COPSE_Q_STRING(o->time_per_GB), COPSE_Q_STRING(o->bound),
+                   COPSE_CLI_NUMBER(rate(o->time_per_GB)));
   } else {
-    copse_cli_add_string(text, ", \"no_solution\": ", o->why.text);
+    copse_text_add(text, ", \"no_solution\": %s", copse_cli_quoted(o->why.text));
   }
 }
 
 static void add_index(const struct job *j, struct copse_text *text) {
   bool first = true;
-  copse_text_add(text, "{\"format\": \"copse-failures/1\", \"collective\": \"%s\", \"topology\": ",
-                 copse_collective_name(j->options.collective));
-  copse_text_add_json_string(text, j->base->name);
-  copse_text_add(text, ", \"nranks\": %d,\n \"healthy\": {", j->base->n_ranks);
+  copse_text_add(text,
+                 "{\"format\": \"copse-failures/1\", \"collective\": \"%s\", \"topology\": %s, "
+                 "\"nranks\": %d,\n \"healthy\": {",
+                 copse_collective_name(j->options.collective),
+                 copse_cli_quoted(j->work->topology->name), j->work->topology->n_ranks);
   add_outcome(&j->healthy, text);
-  copse_cli_add_string(text, "},\n \"type\": ", j->type);
-  copse_text_add(text, ", \"failures\": [");
-  for (int v = 0; v < j->base->n_nodes; v++) {
+  copse_text_add(text, "},\n \"type\": %s, \"failures\": [",
+                 copse_cli_quoted(j->how->each_failure));
+  for (int v = 0; v < j->work->topology->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
     if (!o->done) continue;
-    copse_text_add(text, "%s\n  {\"down\": ", first ? "" : ",");
+    copse_text_add(text, "%s\n  {\"down\": %s, ", first ? "" : ",",
+                   copse_cli_quoted(j->work->topology->nodes[v].id));
     first = false;
-    copse_text_add_json_string(text, j->base->nodes[v].id);
-    copse_text_add(text, ", ");
     add_outcome(o, text);
     if (o->solved) copse_text_add(text, ", \"slowdown\": %s", COPSE_CLI_NUMBER(slowdown(j, o)));
-    if (o->like >= 0) {
-      copse_cli_add_string(text, ", \"image_of\": ", j->base->nodes[o->like].id);
-    }
+    if (o->like >= 0)
+      copse_text_add(text, ", \"image_of\": %s",
+                     copse_cli_quoted(j->work->topology->nodes[o->like].id));
     copse_text_add(text, "}");
   }
   copse_text_add(text, "\n ]}\n");
@@ -369,49 +342,47 @@ static void add_index(const struct job *j, struct copse_text *text) {
 
 /* A single rank that is left has nothing to send. */
 static void print_solved(const struct job *j, const struct outcome *o) {
-  printf("%18s ", COPSE_CLI_FRACTION(o->time_per_GB));
+  printf("%18s ", COPSE_Q_STRING(o->time_per_GB));
   if (o->time_per_GB.num > 0)
-    printf("%14.10g %10.4f\n", 1 / copse_q_to_double(o->time_per_GB), slowdown(j, o));
+    printf("%14.10g %10.4f\n", rate(o->time_per_GB), slowdown(j, o));
   else
     printf("%14s %10s\n", "-", "-");
 }
 
-static void print_table(const struct job *j, double seconds) {
+static void print_table(const struct job *j) {
   int solved = 0;
   printf("%s of %s: %s s/GB, %.10g GB/s when healthy\n",
-         copse_collective_name(j->options.collective), j->base->name,
-         COPSE_CLI_FRACTION(j->healthy.time_per_GB), 1 / copse_q_to_double(j->healthy.time_per_GB));
+         copse_collective_name(j->options.collective), j->work->topology->name,
+         COPSE_Q_STRING(j->healthy.time_per_GB), rate(j->healthy.time_per_GB));
   printf("%-24s %18s %14s %10s\n", "without", "s/GB", "GB/s", "slowdown");
-  for (int v = 0; v < j->base->n_nodes; v++) {
+  for (int v = 0; v < j->work->topology->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
     if (!o->done) continue;
     solved += o->like < 0;
-    printf("%-24s ", j->base->nodes[v].id);
+    printf("%-24s ", j->work->topology->nodes[v].id);
     if (o->solved)
       print_solved(j, o);
     else
       printf("no solution: %s\n", o->why.text);
   }
-  printf("%d failures, %.3f seconds", j->n, seconds);
-  if (solved < j->n)
+  printf("%d failures, %.3f seconds", j->n_failures, copse_clock_seconds() - j->start);
+  if (solved < j->n_failures)
     printf("; %d solved, the others are their images under symmetries of the fabric", solved);
   printf("\n");
 }
 
-static copse_status write_report(struct job *j, double seconds) {
-  struct copse_text index = {0};
-  copse_status status;
-  add_index(j, &index);
-  COPSE_TRY(copse_text_status(&index, j->err));
+static copse_status write_report(struct job *j) {
+  struct copse_text *index = &j->work->text;
+  add_index(j, index);
+  COPSE_DO(copse_text_status(index, j->err));
   if (j->how->folder)
-    COPSE_TRY(copse_cli_write_in(j->how->folder, "index.json", index.data, index.size, j->err));
+    COPSE_DO(copse_cli_write_in(j->how->folder, "index.json", index->data, index->size, j->err));
+  copse_cli_progress_end(&j->work->bar);
   if (j->how->json)
-    fputs(index.data, stdout);
+    fputs(index->data, stdout);
   else
-    print_table(j, seconds);
-out:
-  copse_text_free(&index);
-  return status;
+    print_table(j);
+  return COPSE_OK;
 }
 
 /* all of it */
@@ -419,63 +390,204 @@ out:
 /* The rotation of hosts that the nodes' names tell, and whatever else is found. */
 static copse_status find_alike(struct job *j) {
   struct copse_permutation rotation;
-  COPSE_DO(copse_topology_symmetry(j->base, &j->alike, j->err));
-  COPSE_DO(copse_topology_host_rotation(j->base, &j->alike.arena, &rotation, j->err));
+  COPSE_DO(copse_topology_symmetry(j->work->topology, &j->alike, j->err));
+  COPSE_DO(copse_topology_host_rotation(j->work->topology, &j->alike.arena, &rotation, j->err));
   if (!rotation.image) return COPSE_OK;
-  return copse_symmetry_add(&j->alike, rotation, j->base->n_nodes, 0, j->err);
+  return copse_symmetry_add(&j->alike, rotation, j->work->topology->n_nodes, 0, j->err);
 }
 
-static copse_status load(struct job *j) {
+static copse_status load_failures(struct job *j) {
   const struct copse_cli_topology *topology = &j->args->topology;
-  copse_status status;
-  COPSE_TRY(copse_cli_load_whole(topology, &j->whole, j->err));
-  COPSE_TRY(copse_cli_change_topology(topology, j->whole, topology->faults, topology->n_faults,
-                                      &j->base, j->err));
-  if (j->args->demand)
-    COPSE_TRY(copse_demand_load(j->args->demand, j->base->n_ranks, &j->demand, j->err));
-  j->options.demand = j->demand;
-  COPSE_TRY(copse_calloc((size_t)j->base->n_nodes, sizeof *j->outcomes, &j->outcomes, j->err));
-  for (int v = 0; v < j->base->n_nodes; v++) j->n += fails(j, v);
-  if (j->n == 0)
-    status = copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
-                           "no node of type \"%.40s\" that could fail", j->type);
-  else if (j->base->n_ranks == 1)
-    status = copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
-                           "a single rank: nothing moves, whatever fails");
-  else if (j->options.root < 0 && !j->demand && !j->options.no_symmetry)
-    status = find_alike(j);
-out:
+  COPSE_DO(copse_cli_load_whole(topology, &j->work->whole, j->err));
+  COPSE_DO(copse_cli_change_topology(topology, j->work->whole, topology->faults, topology->n_faults,
+                                     &j->work->topology, j->err));
+  COPSE_DO(copse_cli_load_demand(j->args, &j->options, j->work));
+  size_t n = (size_t)j->work->topology->n_nodes;
+  COPSE_DO(copse_arena_array(&j->work->arena, n, sizeof *j->outcomes, &j->outcomes, j->err));
+  COPSE_DO(copse_arena_array(&j->work->arena, n, sizeof *j->ids, &j->ids, j->err));
+  for (int v = 0; v < j->work->topology->n_nodes; v++) j->n_failures += fails(j, v);
+  if (j->n_failures == 0)
+    return copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
+                         "no node of type \"%.40s\" that could fail", j->how->each_failure);
+  if (j->work->topology->n_ranks == 1)
+    return copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,
+                         "a single rank: nothing moves, whatever fails");
+  bool images = j->options.root < 0 && !j->work->demand && !j->options.no_symmetry;
+  return images ? find_alike(j) : COPSE_OK;
+}
+
+static copse_status solve_failures(struct job *j) {
+  COPSE_DO(load_failures(j));
+  if (j->how->folder) COPSE_DO(copse_cli_make_folder(j->how->folder, j->err));
+  COPSE_DO(solve_healthy(j));
+  for (int v = 0; v < j->work->topology->n_nodes; v++)
+    if (fails(j, v) && !j->outcomes[v].done) COPSE_DO(solve_failure(j, v));
+  return write_report(j);
+}
+
+/* ---- --groups -------------------------------------------------------------------------------- */
+
+/* Ranks were listed in `whole`; some of it may be broken. */
+static copse_status move_list(struct job *j) {
+  for (int g = 0; g < j->n_groups; g++)
+    for (int r = 0; r < j->list[g].n; r++) {
+      const char *id = j->work->whole->nodes[j->list[g].nodes[r]].id;
+      j->list[g].nodes[r] = copse_topology_find(j->work->topology, id);
+      if (j->list[g].nodes[r] < 0)
+        return copse_fail_at(j->err, COPSE_BAD_INPUT, j->how->groups, j->list[g].line,
+                             "'%.80s' can't be down and in a group", id);
+    }
+  return COPSE_OK;
+}
+
+static copse_status load_groups(struct job *j) {
+  struct copse_cli_topology *args = &j->args->topology;
+  struct copse_cli_work *w = j->work;
+  args->has_groups = true;
+  COPSE_DO(copse_cli_load_whole(args, &w->whole, j->err));
+  COPSE_DO(copse_file_read(j->how->groups, &w->data, &w->size, j->err));
+  COPSE_DO(copse_group_list_parse(copse_file_label(j->how->groups), w->data, w->size, w->whole,
+                                  j->options.collective, j->options.root, &j->list, &j->n_groups,
+                                  j->err));
+  COPSE_DO(copse_cli_change_topology(args, w->whole, args->faults, args->n_faults, &w->topology,
+                                     j->err));
+  return move_list(j);
+}
+
+/* Schedules that their own verifier refuses must never reach a file. */
+static copse_status check_groups(struct job *j) {
+  struct copse_verify_groups_report report;
+  struct copse_err why = COPSE_ERR_INIT;
+  return copse_cli_own(
+      copse_verify_groups(j->groups, j->work->topology, "schedules", &report, &why),
+      "the computed schedules fail verification", &why, j->err);
+}
+
+static copse_status name_files(struct job *j) {
+  for (int g = 0; g < j->n_groups; g++) {
+    const char *name = copse_arena_printf(&j->groups->arena, "group-%d.json", g);
+    if (!name) return copse_fail_nomem(j->err);
+    j->groups->members[g].file = name;
+  }
+  return COPSE_OK;
+}
+
+static copse_status write_groups(struct job *j) {
+  struct copse_cli_work *w = j->work;
+  COPSE_DO(copse_cli_make_folder(j->how->folder, j->err));
+  for (int g = 0; g < j->n_groups; g++) {
+    const struct copse_groups_member *it = &j->groups->members[g];
+    COPSE_DO(write_schedule(j, it->file, it->schedule));
+  }
+  COPSE_DO(copse_groups_to_json(j->groups, &w->made, &w->made_size, j->err));
+  return copse_cli_write_in(j->how->folder, "index.json", w->made, w->made_size, j->err);
+}
+
+static double group_slowdown(const struct job *j, int g) {
+  return copse_q_to_double(j->groups->time_per_GB) /
+         copse_q_to_double(j->groups->members[g].schedule->bound.time_per_GB);
+}
+
+static void print_groups(const struct job *j) {
+  printf("%d groups of %s at the same time: %s s/GB, %.10g GB/s each\n", j->n_groups,
+         j->work->topology->name, COPSE_Q_STRING(j->groups->time_per_GB),
+         rate(j->groups->time_per_GB));
+  if (copse_q_eq(j->groups->time_per_GB, j->groups->bound_time_per_GB))
+    printf("optimal among all trees and flows of these groups that run together\n");
+  else
+    printf("at most %.3g %% above the optimum of trees and flows that run together\n",
+           100 * (copse_q_to_double(j->groups->time_per_GB) /
+                      copse_q_to_double(j->groups->bound_time_per_GB) -
+                  1));
+  printf("%5s %-14s %5s %14s %10s %6s %6s %7s\n", "group", "collective", "ranks", "alone GB/s",
+         "slowdown", "k", "trees", "height");
+  for (int g = 0; g < j->n_groups; g++) {
+    const struct copse_schedule *s = j->groups->members[g].schedule;
+    printf("%5d %-14s %5d %14.10g %10.4f ", g, copse_collective_name(s->collective), s->n_ranks,
+           rate(s->bound.time_per_GB), group_slowdown(j, g));
+    if (j->options.bound_only)
+      printf("%6s %6s %7s\n", "-", "-", "-");
+    else if (s->collective == COPSE_ALLTOALL)
+      printf("%6s %6d %7d\n", "-", s->n_flows, copse_schedule_height(s));
+    else
+      printf("%6" PRId64 " %6d %7d\n", s->k, s->n_trees, copse_schedule_height(s));
+  }
+  printf("seconds: optimum %.3f, split %.3f, pack %.3f, total %.3f\n", j->seconds.optimum,
+         j->seconds.split, j->seconds.pack, j->total);
+}
+
+static void print_group_json(const struct job *j, int g) {
+  const struct copse_groups_member *member = &j->groups->members[g];
+  const struct copse_schedule *s = member->schedule;
+  printf("%s\n  {\"collective\": \"%s\", \"nranks\": %d, ", g > 0 ? "," : "",
+         copse_collective_name(s->collective), s->n_ranks);
+  if (j->how->folder) printf("\"file\": \"%s\", ", member->file);
+  if (!j->options.bound_only)
+    printf("\"k\": %" PRId64 ", \"trees\": %d, \"flows\": %d, \"max_height\": %d, ", s->k,
+           s->n_trees, s->n_flows, copse_schedule_height(s));
+  printf("\"alone_bound_time_per_GB\": \"%s\", \"slowdown\": %s}",
+         COPSE_Q_STRING(s->bound.time_per_GB), COPSE_CLI_NUMBER(group_slowdown(j, g)));
+}
+
+static void print_groups_json(const struct job *j) {
+  struct copse_q time = j->groups->time_per_GB, bound = j->groups->bound_time_per_GB;
+  printf(
+      "{\"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
+      "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
+      "\"groups_optimal\": %s,\n \"groups\": [",
+      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_Q_STRING(time),
+      COPSE_CLI_NUMBER(rate(time)), COPSE_Q_STRING(bound), COPSE_CLI_BOOL(copse_q_eq(time, bound)));
+  for (int g = 0; g < j->n_groups; g++) print_group_json(j, g);
+  printf(
+      "\n ],\n \"seconds\": {\"optimum\": %.6f, \"split\": %.6f, \"pack\": %.6f, "
+      "\"total\": %.6f}}\n",
+      j->seconds.optimum, j->seconds.split, j->seconds.pack, j->total);
+}
+
+static copse_status solve_groups(struct job *j) {
+  const struct copse_cli_topology *topology = &j->args->topology;
+  struct copse_solve_groups_options options = {.exclude = topology->exclude_others,
+                                               .bound_only = j->options.bound_only,
+                                               .no_symmetry = j->options.no_symmetry,
+                                               .label = j->options.label,
+                                               .groups_label = copse_file_label(j->how->groups),
+                                               .progress = &j->work->progress};
+  COPSE_DO(load_groups(j));
+  if (!topology->has_others)
+    copse_note(&copse_cli_notes,
+               "GPUs forward for groups that they are not in, as switches do; --others exclude "
+               "leaves them out");
+  COPSE_DO(copse_solve_groups(j->work->topology, j->list, j->n_groups, &options, &j->groups,
+                              &j->seconds, j->err));
+  COPSE_DO(name_files(j));
+  if (!j->options.bound_only) COPSE_DO(check_groups(j));
+  if (j->how->folder) COPSE_DO(write_groups(j));
+  j->total = copse_clock_seconds() - j->start;
+  copse_cli_progress_end(&j->work->bar);
+  (j->how->json ? print_groups_json : print_groups)(j);
+  return COPSE_OK;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------
+ */
+
+static copse_status solve_many(void *options, struct copse_cli_work *w) {
+  struct copse_cli_many *how = options;
+  struct job j = {.args = how->args,
+                  .how = how,
+                  .options = how->args->solve,
+                  .start = copse_clock_seconds(),
+                  .work = w,
+                  .err = &w->err};
+  w->progress = copse_cli_progress_start(&w->bar, how->progress);
+  w->solved = j.options.label = copse_cli_topology_label(&how->args->topology);
+  copse_status status = how->each_failure ? solve_failures(&j)
+                        : how->groups     ? solve_groups(&j)
+                                          : solve_pareto(&j);
+  copse_groups_release(j.groups);
+  copse_group_list_free(j.list, j.n_groups);
+  copse_symmetry_free(&j.alike);
   return status;
 }
 
-static copse_status run(struct job *j, const struct copse_progress *progress) {
-  double start = copse_clock_seconds();
-  int done = 0;
-  COPSE_DO(load(j));
-  if (j->how->folder) COPSE_DO(copse_cli_make_folder(j->how->folder, j->err));
-  COPSE_DO(solve_healthy(j));
-  for (int v = 0; v < j->base->n_nodes; v++) {
-    if (!fails(j, v)) continue;
-    if (!j->outcomes[v].done) COPSE_DO(solve_failure(j, v, progress, &done));
-  }
-  return write_report(j, copse_clock_seconds() - start);
-}
-
-int copse_cli_solve_failures(struct copse_cli_solve *args, const char *type,
-                             const struct copse_cli_many *how) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_cli_progress bar;
-  struct copse_progress progress = copse_cli_progress_start(&bar, how->progress);
-  struct job j = {.args = args, .type = type, .how = how, .options = args->solve, .err = &err};
-  j.options.label = copse_cli_topology_label(&args->topology);
-  copse_status status = run(&j, &progress);
-  copse_cli_progress_end(&bar);
-  for (int v = 0; j.outcomes && v < j.base->n_nodes; v++) free(j.outcomes[v].file);
-  free(j.healthy.file);
-  free(j.outcomes);
-  copse_symmetry_free(&j.alike);
-  free(j.demand);
-  copse_topology_free(j.whole);
-  copse_topology_free(j.base);
-  return status == COPSE_OK ? COPSE_EXIT_DONE : copse_cli_solve_fail(args, &err);
-}
+int copse_cli_solve_many(struct copse_cli_many *how) { return copse_cli_do(solve_many, how); }

@@ -1,30 +1,31 @@
-/* copse solve --pareto and --each-failure: many schedules of one topology. */
+/* copse solve --pareto, --each-failure and --groups: many schedules of one topology. */
 #ifndef COPSE_CLI_SOLVE_MANY_H
 #define COPSE_CLI_SOLVE_MANY_H
 
 #include "cli/solve_args.h"
 
 struct copse_cli_many {
-  const char *folder; /* where the schedules and index.json go; NULL: only the report */
+  struct copse_cli_solve *args;
+  const char *each_failure; /* a type of nodes, or NULL */
+  const char *groups;       /* a list of groups (schedule/groups.h), or NULL */
+  const char *folder;       /* where schedules and index.json go; NULL: only the report */
   bool json, progress;
 };
 
 /*
- * Solves and verifies for every k from 1 to what the exact optimum needs, or to the k of the
- * arguments (0: 64) and for the exact one; prints a table, or one JSON object.
- * Returns the exit status.
- */
-int copse_cli_solve_pareto(struct copse_cli_solve *args, const struct copse_cli_many *how);
-
-/*
- * Solves and verifies the healthy topology (the arguments' faults applied) and what is left after
- * the failure of each node of a type. Where a symmetry of the fabric, which is proved, takes one
+ * Solves, verifies, and prints a table or one JSON object; index.json is written last. The exit
+ * status. Without each_failure and groups, --pareto: every k from 1 to what the exact optimum
+ * needs, or to the k of the arguments (0: 64), and the exact one.
+ *
+ * each_failure: the healthy topology (the arguments' faults applied) and what is left after the
+ * failure of each node of the type. Where a symmetry of the fabric, which is proved, takes one
  * failure to another, the second schedule is the image of the first, verified like every other; not
  * where there is a root or a demand, which it would move, nor with --no-symmetry. A failure that
- * leaves a rank out of reach is an answer, and stands in the table. index.json is written last.
- * Returns the exit status.
+ * leaves a rank out of reach is an answer, and stands in the table.
+ *
+ * groups: the index carries the joint time and its proof. Ranks are those of the topology before
+ * anything broke.
  */
-int copse_cli_solve_failures(struct copse_cli_solve *args, const char *type,
-                             const struct copse_cli_many *how);
+int copse_cli_solve_many(struct copse_cli_many *how);
 
 #endif

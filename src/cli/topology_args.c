@@ -126,6 +126,14 @@ bool copse_cli_has_topology(const struct copse_cli_topology *args) {
   return args->path || args->synthetic;
 }
 
+int copse_cli_take_topology(struct copse_cli_topology *args, const char *command, int n_left,
+                            char *const *left) {
+  if (n_left != (args->synthetic ? 0 : 1))
+    return copse_cli_usage(command, "give one topology: a file, a name or --synthetic");
+  args->path = args->synthetic ? NULL : left[0];
+  return COPSE_EXIT_DONE;
+}
+
 const char *copse_cli_topology_label(const struct copse_cli_topology *args) {
   return args->synthetic ? args->synthetic : copse_file_label(args->path);
 }
@@ -191,42 +199,28 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
   return status;
 }
 
-copse_status copse_cli_load_topologies(const struct copse_cli_topology *args,
-                                       struct copse_topology **out, struct copse_topology **healthy,
-                                       struct copse_err *err) {
+copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
+                                     struct copse_topology **out, struct copse_topology **healthy,
+                                     struct copse_err *err) {
   struct copse_topology *whole = NULL;
   copse_status status;
   *out = *healthy = NULL;
   COPSE_TRY(copse_cli_load_whole(args, &whole, err));
-  if (args->n_faults == 0 && !args->ranks) {
-    *out = whole;
-    return COPSE_OK;
-  }
-  COPSE_TRY(copse_cli_change_topology(args, whole, args->faults, args->n_faults, out, err));
+  bool changed = args->n_faults > 0 || args->ranks;
+  if (changed)
+    COPSE_TRY(copse_cli_change_topology(args, whole, args->faults, args->n_faults, out, err));
   if (args->ranks && !args->has_others && (*out)->n_ranks < whole->n_ranks)
     copse_note(&copse_cli_notes,
                "the GPUs that are no ranks forward as switches do; --others exclude leaves them "
                "out");
   if (args->n_faults > 0 && args->ranks)
     COPSE_TRY(copse_cli_change_topology(args, whole, NULL, 0, healthy, err));
-  if (args->n_faults > 0 && !args->ranks) {
-    *healthy = whole;
+  if (!changed || !args->ranks) { /* it is one of the two itself */
+    *(changed ? healthy : out) = whole;
     whole = NULL;
   }
 out:
   copse_topology_free(whole);
-  if (status != COPSE_OK) {
-    copse_topology_free(*out);
-    *out = NULL;
-  }
-  return status;
-}
-
-copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
-                                     struct copse_topology **out, struct copse_err *err) {
-  struct copse_topology *healthy = NULL;
-  copse_status status = copse_cli_load_topologies(args, out, &healthy, err);
-  copse_topology_free(healthy);
   return status;
 }
 
@@ -255,7 +249,7 @@ const char *const *copse_cli_catalogue(void) {
   char *slash = strrchr(program, '/');
   if (slash) *slash = '\0';
   for (size_t i = 0, k = 0; i < N_BESIDE; i++) {
-    /* what merely lies near an installed program is none of ours */
+    /* topologies/ beside an installed program is not the catalogue */
     if (i > 0 && !strstr(program, "/build")) continue;
     snprintf(paths[i], sizeof paths[i], "%s/%s", program, beside[i]);
     if (access(paths[i], F_OK) == 0) found[k++] = paths[i];

@@ -42,21 +42,22 @@ bool copse_cli_parse_part(const char *text, struct copse_q *out);
 /* Whether a topology is given, as a path or a line; both is COPSE_INVALID. */
 bool copse_cli_has_topology(const struct copse_cli_topology *args);
 
+/* Takes it from the arguments left, where it stands alone: 0, or the exit status after what was
+ * wrong has been said. */
+int copse_cli_take_topology(struct copse_cli_topology *args, const char *command, int n_left,
+                            char *const *left);
+
 /* As messages name it. */
 const char *copse_cli_topology_label(const struct copse_cli_topology *args);
 
 /*
  * Reads it, breaks what is down, then chooses the ranks, whose numbers are those before anything
- * broke. Notes go to copse_cli_notes. The caller releases *out.
+ * broke; with faults also *healthy, the topology before they are applied (same choice of ranks),
+ * else NULL. Notes go to copse_cli_notes. The caller releases both, whatever the outcome.
  */
 copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
-                                     struct copse_topology **out,
+                                     struct copse_topology **out, struct copse_topology **healthy,
                                      struct copse_err *err) COPSE_CHECKED;
-/* The same, and with faults given the topology before they are applied (same choice of ranks) as
- * *healthy, else NULL. */
-copse_status copse_cli_load_topologies(const struct copse_cli_topology *args,
-                                       struct copse_topology **out, struct copse_topology **healthy,
-                                       struct copse_err *err) COPSE_CHECKED;
 
 /* The two steps of it: as the file has it; and the choice of ranks from `whole` after these faults
  * (the arguments' own are not looked at). The caller releases *out. */

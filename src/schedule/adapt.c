@@ -5,7 +5,6 @@
 #include "schedule/adapt.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "topology/modify.h"
@@ -35,26 +34,21 @@ out:
 
 struct mapping {
   const struct copse_schedule *from;
-  struct copse_schedule *to;
-  int *rank; /* [n_ranks] the image of each */
+  struct copse_schedule *to; /* its arena has what is not as in `from` */
+  int *rank;                 /* [n_ranks] the image of each */
   struct copse_err *err;
 };
-
-/* A copy in the arena of the image; node numbers stay, their names change. */
-static void *keep(struct mapping *m, const void *items, int n, size_t size) {
-  void *copy = copse_arena_alloc(&m->to->arena, n > 0 ? (size_t)n : 1, size);
-  if (copy && n > 0) memcpy(copy, items, (size_t)n * size);
-  return copy;
-}
 
 static copse_status map_nodes(struct mapping *m, const char *const *ids,
                               const struct copse_topology *target) {
   const struct copse_schedule *s = m->from;
-  const char **nodes = copse_arena_alloc(&m->to->arena, (size_t)s->n_nodes, sizeof *nodes);
-  int *rank_nodes = copse_arena_alloc(&m->to->arena, (size_t)s->n_ranks, sizeof *rank_nodes);
-  if (!nodes || !rank_nodes) return copse_fail_nomem(m->err);
+  const char **nodes;
+  int *rank_nodes;
+  COPSE_DO(copse_arena_array(&m->to->arena, (size_t)s->n_nodes, sizeof *nodes, &nodes, m->err));
+  COPSE_DO(copse_arena_array(&m->to->arena, (size_t)s->n_ranks, sizeof *rank_nodes, &rank_nodes,
+                             m->err));
   for (int v = 0; v < s->n_nodes; v++)
-    if (!(nodes[v] = copse_arena_strdup(&m->to->arena, ids[v]))) return copse_fail_nomem(m->err);
+    COPSE_DO(copse_arena_text(&m->to->arena, ids[v], &nodes[v], m->err));
   for (int r = 0; r < s->n_ranks; r++) {
     int node = copse_topology_find(target, ids[s->rank_nodes[r]]);
     if (node < 0 || target->nodes[node].rank < 0 || target->nodes[node].rank >= s->n_ranks)
@@ -68,63 +62,37 @@ static copse_status map_nodes(struct mapping *m, const char *const *ids,
   return COPSE_OK;
 }
 
-static copse_status map_edges(struct mapping *m, struct copse_schedule_tree *tree) {
-  struct copse_schedule_edge *edges = keep(m, tree->edges, tree->n_edges, sizeof *edges);
-  if (!edges) return copse_fail_nomem(m->err);
-  for (int e = 0; e < tree->n_edges; e++) {
-    edges[e].src = m->rank[edges[e].src];
-    edges[e].dst = m->rank[edges[e].dst];
-    edges[e].path = keep(m, edges[e].path, edges[e].n_path, sizeof *edges[e].path);
-    if (!edges[e].path) return copse_fail_nomem(m->err);
-  }
-  tree->root = m->rank[tree->root];
-  tree->edges = edges;
-  return COPSE_OK;
-}
-
-static copse_status map_paths(struct mapping *m, struct copse_schedule_flow *flow) {
-  struct copse_schedule_path *paths = keep(m, flow->paths, flow->n_paths, sizeof *paths);
-  if (!paths) return copse_fail_nomem(m->err);
-  for (int p = 0; p < flow->n_paths; p++) {
-    paths[p].nodes = keep(m, paths[p].nodes, paths[p].n_nodes, sizeof *paths[p].nodes);
-    if (!paths[p].nodes) return copse_fail_nomem(m->err);
-  }
-  flow->src = m->rank[flow->src];
-  flow->dst = m->rank[flow->dst];
-  flow->paths = paths;
-  return COPSE_OK;
-}
-
-static copse_status map_cuts(struct mapping *m) {
-  const struct copse_bound *from = &m->from->bound;
-  struct copse_bound *to = &m->to->bound;
-  struct copse_schedule_cut *cuts = keep(m, from->cuts, from->n_cuts, sizeof *cuts);
-  if (!cuts) return copse_fail_nomem(m->err);
-  for (int c = 0; c < from->n_cuts; c++)
-    if (!(cuts[c].nodes = keep(m, cuts[c].nodes, cuts[c].n_nodes, sizeof *cuts[c].nodes)))
-      return copse_fail_nomem(m->err);
-  to->cuts = cuts;
-  to->potentials = keep(m, from->potentials, from->n_potentials, sizeof *to->potentials);
-  return to->potentials ? COPSE_OK : copse_fail_nomem(m->err);
-}
-
-static copse_status map_all(struct mapping *m) {
+static copse_status map_trees(struct mapping *m) {
   const struct copse_schedule *s = m->from;
-  struct copse_bound *bound = &m->to->bound;
-  struct copse_schedule_tree *trees = keep(m, s->trees, s->n_trees, sizeof *trees);
-  struct copse_schedule_flow *flows = keep(m, s->flows, s->n_flows, sizeof *flows);
-  bound->cut = keep(m, s->bound.cut, s->bound.n_cut, sizeof *bound->cut);
-  bound->reduce_cut = keep(m, s->bound.reduce_cut, s->bound.n_reduce_cut, sizeof *bound->cut);
-  bound->lengths = keep(m, s->bound.lengths, s->bound.n_lengths, sizeof *bound->lengths);
-  m->to->copying = keep(m, s->copying, s->n_copying, sizeof *s->copying);
-  m->to->adding = keep(m, s->adding, s->n_adding, sizeof *s->adding);
-  if (!m->to->copying || !m->to->adding) return copse_fail_nomem(m->err);
-  if (!trees || !flows || !bound->cut || !bound->reduce_cut || !bound->lengths)
-    return copse_fail_nomem(m->err);
-  COPSE_DO(map_cuts(m));
-  for (int t = 0; t < s->n_trees; t++) COPSE_DO(map_edges(m, &trees[t]));
-  for (int f = 0; f < s->n_flows; f++) COPSE_DO(map_paths(m, &flows[f]));
+  struct copse_schedule_tree *trees;
+  COPSE_DO(copse_arena_array(&m->to->arena, (size_t)s->n_trees, sizeof *trees, &trees, m->err));
+  for (int t = 0; t < s->n_trees; t++) {
+    const struct copse_schedule_tree *tree = &s->trees[t];
+    struct copse_schedule_edge *edges;
+    COPSE_DO(
+        copse_arena_array(&m->to->arena, (size_t)tree->n_edges, sizeof *edges, &edges, m->err));
+    for (int e = 0; e < tree->n_edges; e++) {
+      edges[e] = tree->edges[e];
+      edges[e].src = m->rank[edges[e].src];
+      edges[e].dst = m->rank[edges[e].dst];
+    }
+    trees[t] = *tree;
+    trees[t].root = m->rank[tree->root];
+    trees[t].edges = edges;
+  }
   m->to->trees = trees;
+  return COPSE_OK;
+}
+
+static copse_status map_flows(struct mapping *m) {
+  const struct copse_schedule *s = m->from;
+  struct copse_schedule_flow *flows;
+  COPSE_DO(copse_arena_array(&m->to->arena, (size_t)s->n_flows, sizeof *flows, &flows, m->err));
+  for (int f = 0; f < s->n_flows; f++) {
+    flows[f] = s->flows[f];
+    flows[f].src = m->rank[flows[f].src];
+    flows[f].dst = m->rank[flows[f].dst];
+  }
   m->to->flows = flows;
   return COPSE_OK;
 }
@@ -141,21 +109,18 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
                       "only a schedule without root and demand, expanded, has an image");
   COPSE_TRY(copse_topology_sha256(target, sha256, err));
   COPSE_TRY(copse_calloc(1, sizeof *m.to, &m.to, err));
-  COPSE_TRY(copse_calloc((size_t)schedule->n_ranks, sizeof *m.rank, &m.rank, err));
   *m.to = *schedule;
   m.to->arena = (struct copse_arena){NULL};
-  m.to->topology_name = copse_arena_strdup(&m.to->arena, target->name);
-  m.to->topology_sha256 = copse_arena_strdup(&m.to->arena, sha256);
-  if (!m.to->topology_name || !m.to->topology_sha256) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(
+      copse_arena_array(&m.to->arena, (size_t)schedule->n_ranks, sizeof *m.rank, &m.rank, err));
+  COPSE_TRY(copse_arena_text(&m.to->arena, target->name, &m.to->topology_name, err));
+  COPSE_TRY(copse_arena_text(&m.to->arena, sha256, &m.to->topology_sha256, err));
   COPSE_TRY(map_nodes(&m, ids, target));
-  COPSE_TRY(map_all(&m));
+  COPSE_TRY(map_trees(&m));
+  COPSE_TRY(map_flows(&m));
   *out = m.to;
   m.to = NULL;
 out:
   copse_schedule_free(m.to);
-  free(m.rank);
   return status;
 }

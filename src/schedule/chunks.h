@@ -1,5 +1,5 @@
-/* How messages are cut where nothing else is asked for: by plans, and by the simulator that predicts
- * them. */
+/* How messages are cut where nothing else is asked for: by plans, and by the simulator that
+ * predicts them. */
 #ifndef COPSE_SCHEDULE_CHUNKS_H
 #define COPSE_SCHEDULE_CHUNKS_H
 

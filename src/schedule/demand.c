@@ -4,9 +4,7 @@
 #include "schedule/demand.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -29,15 +27,11 @@ static copse_status read_row(const struct copse_json *json, const cJSON *row, co
 static copse_status read_matrix(const struct copse_json *json, int n_ranks, int64_t *bytes,
                                 struct copse_err *err) {
   static const char *const keys[] = {"format", "bytes", "comment", NULL};
-  const char *format;
   const cJSON *rows;
   int n = 0;
   bool any = false;
   COPSE_DO(copse_json_expect_object(json, json->root, NULL, "a demand", keys, err));
-  COPSE_DO(copse_json_get_string(json, json->root, "format", &format, err));
-  if (strcmp(format, "copse-demand/1") != 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
-                         "unknown \"format\"; this version reads copse-demand/1");
+  COPSE_DO(copse_json_expect_format(json, "copse-demand/1", err));
   COPSE_DO(copse_json_get_array(json, json->root, "bytes", &rows, err));
   if (cJSON_GetArraySize(rows) != n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
@@ -65,19 +59,6 @@ out:
     free(*bytes);
     *bytes = NULL;
   }
-  return status;
-}
-
-copse_status copse_demand_load(const char *path, int n_ranks, int64_t **bytes,
-                               struct copse_err *err) {
-  char *data = NULL;
-  size_t size;
-  copse_status status;
-  *bytes = NULL;
-  COPSE_TRY(copse_file_read(path, &data, &size, err));
-  status = copse_demand_parse(copse_file_label(path), data, size, n_ranks, bytes, err);
-out:
-  free(data);
   return status;
 }
 

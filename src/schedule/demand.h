@@ -15,8 +15,6 @@
  * in M as NCCL counts it. The caller frees *bytes. COPSE_BAD_INPUT for a matrix that is not
  * square or of another size, negative, fractional or too large entries, and all zero.
  */
-copse_status copse_demand_load(const char *path, int n_ranks, int64_t **bytes,
-                               struct copse_err *err) COPSE_CHECKED;
 copse_status copse_demand_parse(const char *label, const char *data, size_t size, int n_ranks,
                                 int64_t **bytes, struct copse_err *err) COPSE_CHECKED;
 

@@ -18,17 +18,11 @@ void copse_groups_release(struct copse_groups *groups) {
   if (!groups) return;
   for (int g = 0; groups->members && g < groups->n; g++)
     copse_schedule_free(groups->members[g].schedule);
-  free(groups->members);
   copse_arena_free(&groups->arena);
   free(groups);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
-
-static void add_rational(struct copse_text *text, const char *key, struct copse_q q) {
-  char buffer[COPSE_Q_TEXT];
-  copse_text_add(text, "\"%s\": \"%s\"", key, copse_q_text(q, buffer));
-}
 
 static void add_ids(struct copse_text *text, const char *key, const char *const *ids, int n) {
   copse_text_add(text, "\"%s\": [", key);
@@ -59,9 +53,8 @@ static void add_symmetry(struct copse_text *text, const struct copse_groups *gro
 }
 
 static void add_bound(struct copse_text *text, const struct copse_groups *groups) {
-  copse_text_add(text, " \"bound\": {");
-  add_rational(text, "time_per_GB", groups->bound_time_per_GB);
-  copse_text_add(text, ",\n  \"cuts\": [");
+  copse_text_add(text, " \"bound\": {\"time_per_GB\": \"%s\",\n  \"cuts\": [",
+                 COPSE_Q_STRING(groups->bound_time_per_GB));
   for (int c = 0; c < groups->n_cuts; c++) {
     const struct copse_groups_cut *cut = &groups->cuts[c];
     copse_text_add(text, "%s\n   {\"group\": %d, ", c > 0 ? "," : "", cut->group);
@@ -69,8 +62,7 @@ static void add_bound(struct copse_text *text, const struct copse_groups *groups
       copse_text_add(text, "\"sink\": %d, ", cut->sink);
     else
       copse_text_add(text, "\"phase\": \"%s\", ", phase_name(cut->phase));
-    add_rational(text, "weight", cut->weight);
-    copse_text_add(text, ", ");
+    copse_text_add(text, "\"weight\": \"%s\", ", COPSE_Q_STRING(cut->weight));
     add_ids(text, "cut", cut->nodes, cut->n_nodes);
     copse_text_add(text, "}");
   }
@@ -80,9 +72,7 @@ static void add_bound(struct copse_text *text, const struct copse_groups *groups
     copse_text_add(text, "%s\n   {\"group\": %d, \"phase\": \"%s\", \"node\": ", i > 0 ? "," : "",
                    p->group, phase_name(p->phase));
     copse_text_add_json_string(text, p->node);
-    copse_text_add(text, ", ");
-    add_rational(text, "value", p->value);
-    copse_text_add(text, "}");
+    copse_text_add(text, ", \"value\": \"%s\"}", COPSE_Q_STRING(p->value));
   }
   copse_text_add(text, "]");
   if (groups->n_generators > 0) add_symmetry(text, groups);
@@ -94,9 +84,8 @@ copse_status copse_groups_to_json(const struct copse_groups *groups, char **out,
   struct copse_text text = {0};
   copse_text_add(&text, "{\"format\": \"" FORMAT "\",\n \"topology\": {\"name\": ");
   copse_text_add_json_string(&text, groups->topology_name);
-  copse_text_add(&text, ", \"sha256\": \"%s\"},\n ", groups->topology_sha256);
-  add_rational(&text, "time_per_GB", groups->time_per_GB);
-  copse_text_add(&text, ",\n");
+  copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"time_per_GB\": \"%s\",\n",
+                 groups->topology_sha256, COPSE_Q_STRING(groups->time_per_GB));
   add_bound(&text, groups);
   copse_text_add(&text, " \"groups\": [");
   for (int g = 0; g < groups->n; g++) {
@@ -126,31 +115,31 @@ static copse_status refuse(const struct reader *r, const cJSON *item, const cJSO
                        what);
 }
 
-static void *take(const struct reader *r, const cJSON *array, size_t size) {
-  int n = cJSON_GetArraySize(array);
-  return copse_arena_alloc(&r->groups->arena, n > 0 ? (size_t)n : 1, size);
+/* The member `key`, an array, and zeroed memory for its items at *out_pointer. */
+static copse_status take_list(const struct reader *r, const cJSON *object, const char *key,
+                              size_t size, const cJSON **array, void *out_pointer) {
+  COPSE_DO(copse_json_get_array(&r->json, object, key, array, r->err));
+  return copse_arena_array(&r->groups->arena, (size_t)cJSON_GetArraySize(*array), size, out_pointer,
+                           r->err);
 }
 
 static copse_status copy_string(const struct reader *r, const cJSON *object, const char *key,
                                 const char **out) {
   const char *value;
   COPSE_DO(copse_json_get_string(&r->json, object, key, &value, r->err));
-  *out = copse_arena_strdup(&r->groups->arena, value);
-  return *out ? COPSE_OK : copse_fail_nomem(r->err);
+  return copse_arena_text(&r->groups->arena, value, out, r->err);
 }
 
 static copse_status read_ids(const struct reader *r, const cJSON *object, const char *key,
                              const char *const **out, int *n) {
   const cJSON *array;
   const char **ids;
-  COPSE_DO(copse_json_get_array(&r->json, object, key, &array, r->err));
-  if (!(ids = take(r, array, sizeof *ids))) return copse_fail_nomem(r->err);
+  COPSE_DO(take_list(r, object, key, sizeof *ids, &array, &ids));
   *n = 0;
   COPSE_JSON_EACH (item, array) {
     if (!copse_json_is_string(item))
       return refuse(r, item, object, "\"cut\" and \"ranks\" must be arrays of node ids");
-    if (!(ids[(*n)++] = copse_arena_strdup(&r->groups->arena, item->valuestring)))
-      return copse_fail_nomem(r->err);
+    COPSE_DO(copse_arena_text(&r->groups->arena, item->valuestring, &ids[(*n)++], r->err));
   }
   *out = ids;
   return COPSE_OK;
@@ -158,11 +147,7 @@ static copse_status read_ids(const struct reader *r, const cJSON *object, const 
 
 /* The groups are known by then. */
 static copse_status read_group(const struct reader *r, const cJSON *item, int *group) {
-  int64_t number;
-  copse_status status =
-      copse_json_get_int(&r->json, item, "group", 0, r->groups->n - 1, &number, r->err);
-  if (status == COPSE_OK) *group = (int)number;
-  return status;
+  return copse_json_get_index(&r->json, item, "group", r->groups->n, group, r->err);
 }
 
 static copse_status read_phase(const struct reader *r, const cJSON *item, enum copse_phase *phase) {
@@ -178,21 +163,16 @@ static copse_status read_phase(const struct reader *r, const cJSON *item, enum c
 static copse_status read_phase_or_sink(const struct reader *r, const cJSON *item,
                                        struct copse_groups_cut *cut) {
   const struct copse_groups_member *member = &r->groups->members[cut->group];
-  int64_t sink;
   cut->sink = -1;
   if (member->collective != COPSE_ALLTOALL) return read_phase(r, item, &cut->phase);
-  copse_status status =
-      copse_json_get_int(&r->json, item, "sink", 0, member->n_ranks - 1, &sink, r->err);
-  if (status == COPSE_OK) cut->sink = (int)sink;
-  return status;
+  return copse_json_get_index(&r->json, item, "sink", member->n_ranks, &cut->sink, r->err);
 }
 
 static copse_status read_cuts(const struct reader *r, const cJSON *bound) {
   static const char *const keys[] = {"group", "phase", "sink", "weight", "cut", NULL};
   const cJSON *array;
   struct copse_groups_cut *cuts;
-  COPSE_DO(copse_json_get_array(&r->json, bound, "cuts", &array, r->err));
-  if (!(cuts = take(r, array, sizeof *cuts))) return copse_fail_nomem(r->err);
+  COPSE_DO(take_list(r, bound, "cuts", sizeof *cuts, &array, &cuts));
   COPSE_JSON_EACH (item, array) {
     struct copse_groups_cut *cut = &cuts[r->groups->n_cuts++];
     COPSE_DO(copse_json_expect_object(&r->json, item, bound, "a cut", keys, r->err));
@@ -209,8 +189,7 @@ static copse_status read_potentials(const struct reader *r, const cJSON *bound) 
   static const char *const keys[] = {"group", "phase", "node", "value", NULL};
   const cJSON *array;
   struct copse_groups_potential *potentials;
-  COPSE_DO(copse_json_get_array(&r->json, bound, "potentials", &array, r->err));
-  if (!(potentials = take(r, array, sizeof *potentials))) return copse_fail_nomem(r->err);
+  COPSE_DO(take_list(r, bound, "potentials", sizeof *potentials, &array, &potentials));
   COPSE_JSON_EACH (item, array) {
     struct copse_groups_potential *p = &potentials[r->groups->n_potentials++];
     COPSE_DO(copse_json_expect_object(&r->json, item, bound, "a potential", keys, r->err));
@@ -229,8 +208,7 @@ static copse_status read_generator(const struct reader *r, const cJSON *item, co
   const cJSON *array;
   int *groups, n;
   COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a generator", keys, r->err));
-  COPSE_DO(copse_json_get_array(&r->json, item, "groups", &array, r->err));
-  if (!(groups = take(r, array, sizeof *groups))) return copse_fail_nomem(r->err);
+  COPSE_DO(take_list(r, item, "groups", sizeof *groups, &array, &groups));
   n = 0;
   COPSE_JSON_EACH (number, array) {
     int64_t group;
@@ -255,8 +233,7 @@ static copse_status read_symmetry(const struct reader *r, const cJSON *bound) {
   COPSE_DO(copse_json_expect_object(&r->json, symmetry, bound, "\"symmetry\"", keys, r->err));
   COPSE_DO(
       read_ids(r, symmetry, "nodes", &r->groups->symmetry_nodes, &r->groups->n_symmetry_nodes));
-  COPSE_DO(copse_json_get_array(&r->json, symmetry, "generators", &array, r->err));
-  if (!(generators = take(r, array, sizeof *generators))) return copse_fail_nomem(r->err);
+  COPSE_DO(take_list(r, symmetry, "generators", sizeof *generators, &array, &generators));
   r->groups->generators = generators;
   COPSE_JSON_EACH (item, array)
     COPSE_DO(read_generator(r, item, symmetry, &generators[r->groups->n_generators++]));
@@ -286,12 +263,11 @@ out:
 
 static copse_status read_members(const struct reader *r) {
   const cJSON *array;
-  COPSE_DO(copse_json_get_array(&r->json, r->json.root, "groups", &array, r->err));
-  int n = cJSON_GetArraySize(array);
-  if (n == 0) return refuse(r, array, r->json.root, "\"groups\" is empty");
-  COPSE_DO(copse_calloc((size_t)n, sizeof *r->groups->members, &r->groups->members, r->err));
-  r->groups->n = n;
-  n = 0;
+  int n = 0;
+  COPSE_DO(take_list(r, r->json.root, "groups", sizeof *r->groups->members, &array,
+                     &r->groups->members));
+  r->groups->n = cJSON_GetArraySize(array);
+  if (r->groups->n == 0) return refuse(r, array, r->json.root, "\"groups\" is empty");
   COPSE_JSON_EACH (item, array)
     COPSE_DO(read_member(r, item, r->json.root, &r->groups->members[n++]));
   return COPSE_OK;

@@ -33,9 +33,8 @@ struct copse_group {
  */
 copse_status copse_group_list_parse(const char *file, const char *data, size_t size,
                                     const struct copse_topology *topology,
-                                    copse_collective collective, int root,
-                                    struct copse_group **out, int *n,
-                                    struct copse_err *err) COPSE_CHECKED;
+                                    copse_collective collective, int root, struct copse_group **out,
+                                    int *n, struct copse_err *err) COPSE_CHECKED;
 void copse_group_list_free(struct copse_group *groups, int n);
 
 /* A node set S of the bound below, for a phase of a group. */
@@ -82,9 +81,9 @@ struct copse_groups_member {
  *
  * where a group's due is the least weight of its cuts of both phases around one of its ranks for
  * an allreduce, else the mean weight around its roots. For a tree of root v crosses each cut that
- * holds v and misses a rank (the flow to a rank each cut that misses it), and what trees load relays
- * with is balanced, but at or beside switches that copy or add, where there are no potentials. The
- * maximum is over phases that may use the link at all.
+ * holds v and misses a rank (the flow to a rank each cut that misses it), and what trees load
+ * relays with is balanced, but at or beside switches that copy or add, where there are no
+ * potentials. The maximum is over phases that may use the link at all.
  *
  * With symmetries, each cut and potential stands for the mean over its images: Y_q(e), p_q and the
  * weight around a rank become the means over what the generators, one after the other in any order,
@@ -97,8 +96,8 @@ struct copse_groups {
   int n_cuts, n_potentials;
   const struct copse_groups_cut *cuts;
   const struct copse_groups_potential *potentials;
-  int n_symmetry_nodes, n_generators;       /* 0: no symmetries */
-  const char *const *symmetry_nodes;        /* [n_symmetry_nodes] ids, all of the topology's */
+  int n_symmetry_nodes, n_generators; /* 0: no symmetries */
+  const char *const *symmetry_nodes;  /* [n_symmetry_nodes] ids, all of the topology's */
   const struct copse_groups_generator *generators; /* [n_generators] */
   int n;
   struct copse_groups_member *members; /* [n] */

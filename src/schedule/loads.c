@@ -5,7 +5,6 @@
 #include "schedule/loads.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct summing {
   const struct copse_topology *topology;
@@ -59,35 +58,41 @@ static void count_path(struct summing *s, const int *nodes, int n,
   }
 }
 
-copse_status copse_tree_loads(const struct copse_topology *topology,
-                              const struct copse_schedule_tree *trees, size_t n_trees,
-                              struct copse_q *loads, struct copse_err *err) {
-  struct summing s = {.topology = topology, .weight = COPSE_Q_ZERO, .loads = loads, .err = err};
-  copse_status status;
-  COPSE_TRY(start_summing(&s));
-  for (size_t t = 0; t < n_trees; t++) {
-    COPSE_TRY(set_weight(&s, trees[t].weight));
-    for (int e = 0; e < trees[t].n_edges; e++)
-      count_path(&s, trees[t].edges[e].path, trees[t].edges[e].n_path, &trees[t], (int)t + 1);
+/* All images of what was counted. */
+static copse_status add_images(struct summing *s, const struct copse_schedule *schedule) {
+  const struct copse_topology *t = s->topology;
+  int *image = NULL;
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *image, &image, s->err));
+  for (int i = 0; i < schedule->n_rotations; i++) {
+    const struct copse_permutation *rotation = &schedule->rotations[i];
+    for (int e = 0; e < t->n_links; e++)
+      image[e] = copse_topology_find_link(t, rotation->image[t->links[e].src],
+                                          rotation->image[t->links[e].dst]);
+    COPSE_DO(copse_sum_cycles(rotation->order, image, t->n_links, s->loads, s->err));
   }
-  status = add_counted(&s);
-out:
-  copse_arena_free(&s.scratch);
-  return status;
+  return COPSE_OK;
 }
 
-copse_status copse_flow_loads(const struct copse_topology *topology,
-                              const struct copse_schedule_flow *flows, int n_flows,
-                              struct copse_q *loads, struct copse_err *err) {
+copse_status copse_schedule_loads(const struct copse_topology *topology,
+                                  const struct copse_schedule *schedule, struct copse_q *loads,
+                                  struct copse_err *err) {
   struct summing s = {.topology = topology, .weight = COPSE_Q_ZERO, .loads = loads, .err = err};
   copse_status status;
   COPSE_TRY(start_summing(&s));
-  for (int f = 0; f < n_flows; f++)
-    for (int p = 0; p < flows[f].n_paths; p++) {
-      COPSE_TRY(set_weight(&s, flows[f].paths[p].weight));
-      count_path(&s, flows[f].paths[p].nodes, flows[f].paths[p].n_nodes, NULL, 0);
+  for (int t = 0; t < schedule->n_trees; t++) {
+    const struct copse_schedule_tree *tree = &schedule->trees[t];
+    COPSE_TRY(set_weight(&s, tree->weight));
+    for (int e = 0; e < tree->n_edges; e++)
+      count_path(&s, tree->edges[e].path, tree->edges[e].n_path, tree, t + 1);
+  }
+  for (int f = 0; f < schedule->n_flows; f++)
+    for (int p = 0; p < schedule->flows[f].n_paths; p++) {
+      const struct copse_schedule_path *path = &schedule->flows[f].paths[p];
+      COPSE_TRY(set_weight(&s, path->weight));
+      count_path(&s, path->nodes, path->n_nodes, NULL, 0);
     }
-  status = add_counted(&s);
+  COPSE_TRY(add_counted(&s));
+  status = add_images(&s, schedule);
 out:
   copse_arena_free(&s.scratch);
   return status;
@@ -104,17 +109,31 @@ static copse_status most_loaded(const struct copse_topology *topology, const str
   return COPSE_OK;
 }
 
-copse_status copse_tree_time(const struct copse_topology *topology,
-                             const struct copse_schedule_tree *trees, size_t n_trees,
-                             struct copse_q *time, struct copse_err *err) {
+copse_status copse_loads_time(const struct copse_topology *topology,
+                              const struct copse_schedule *schedule, struct copse_q *time,
+                              struct copse_err *err) {
   struct copse_q *loads = NULL;
   copse_status status;
   COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_tree_loads(topology, trees, n_trees, loads, err));
+  COPSE_TRY(copse_schedule_loads(topology, schedule, loads, err));
   status = most_loaded(topology, loads, time, err);
 out:
   free(loads);
   return status;
+}
+
+copse_status copse_tree_time(const struct copse_topology *topology,
+                             const struct copse_schedule_tree *trees, size_t n_trees,
+                             struct copse_q *time, struct copse_err *err) {
+  const struct copse_schedule all = {.trees = trees, .n_trees = (int)n_trees};
+  return copse_loads_time(topology, &all, time, err);
+}
+
+copse_status copse_flow_time(const struct copse_topology *topology,
+                             const struct copse_schedule_flow *flows, int n_flows,
+                             struct copse_q *time, struct copse_err *err) {
+  const struct copse_schedule all = {.flows = flows, .n_flows = n_flows};
+  return copse_loads_time(topology, &all, time, err);
 }
 
 /* Every copy, and the switches for which count_path would have left some out. */
@@ -139,11 +158,13 @@ copse_status copse_tree_switches(const struct copse_topology *topology,
                                  const struct copse_schedule_tree *trees, size_t n_trees,
                                  struct copse_q time, bool *copies, bool *adds, bool *counts,
                                  struct copse_err *err) {
-  struct copse_q *loads = NULL, with_copies;
-  int *stamps = NULL;
+  struct copse_q *loads, with_copies;
+  int *stamps;
+  struct copse_arena scratch = {0};
+  size_t n_links = (size_t)topology->n_links;
   copse_status status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *stamps, &stamps, err));
+  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *loads, &loads, err));
+  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *stamps, &stamps, err));
   for (int i = 0; i < topology->n_links; i++) loads[i] = COPSE_Q_ZERO;
   for (size_t t = 0; t < n_trees; t++)
     COPSE_TRY(add_copies(topology, &trees[t], stamps, (int)t + 1, loads,
@@ -151,54 +172,6 @@ copse_status copse_tree_switches(const struct copse_topology *topology,
   COPSE_TRY(most_loaded(topology, loads, &with_copies, err));
   *counts = copse_q_cmp(with_copies, time) > 0;
 out:
-  free(loads);
-  free(stamps);
-  return status;
-}
-
-copse_status copse_flow_time(const struct copse_topology *topology,
-                             const struct copse_schedule_flow *flows, int n_flows,
-                             struct copse_q *time, struct copse_err *err) {
-  struct copse_q *loads = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_flow_loads(topology, flows, n_flows, loads, err));
-  status = most_loaded(topology, loads, time, err);
-out:
-  free(loads);
-  return status;
-}
-
-static copse_status spread_all(const struct copse_topology *topology,
-                               const struct copse_schedule *schedule, struct copse_q *loads,
-                               struct copse_err *err) {
-  int *image = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *image, &image, err));
-  for (int i = 0; i < schedule->n_rotations; i++) {
-    const struct copse_permutation *rotation = &schedule->rotations[i];
-    for (int e = 0; e < topology->n_links; e++) {
-      const struct copse_link *link = &topology->links[e];
-      image[e] = copse_topology_find_link(topology, rotation->image[link->src],
-                                          rotation->image[link->dst]);
-    }
-    COPSE_TRY(copse_sum_cycles(rotation->order, image, topology->n_links, loads, err));
-  }
-out:
-  free(image);
-  return status;
-}
-
-copse_status copse_template_time(const struct copse_topology *topology,
-                                 const struct copse_schedule *schedule, struct copse_q *time,
-                                 struct copse_err *err) {
-  struct copse_q *loads = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_tree_loads(topology, schedule->trees, (size_t)schedule->n_trees, loads, err));
-  COPSE_TRY(spread_all(topology, schedule, loads, err));
-  status = most_loaded(topology, loads, time, err);
-out:
-  free(loads);
+  copse_arena_free(&scratch);
   return status;
 }

@@ -9,23 +9,23 @@
 #include "schedule/schedule.h"
 #include "topology/topology.h"
 
-/* Sets loads[n_links]. COPSE_OVERFLOW, COPSE_NOMEM. */
-copse_status copse_tree_loads(const struct copse_topology *topology,
-                              const struct copse_schedule_tree *trees, size_t n_trees,
-                              struct copse_q *loads, struct copse_err *err) COPSE_CHECKED;
-copse_status copse_flow_loads(const struct copse_topology *topology,
-                              const struct copse_schedule_flow *flows, int n_flows,
-                              struct copse_q *loads, struct copse_err *err) COPSE_CHECKED;
-
-/* time_per_GB: the largest load over bandwidth. */
+/* Sets loads[n_links]: of all trees and flows, the images in a compact schedule too, whose
+ * rotations are known to be automorphisms. COPSE_OVERFLOW, COPSE_NOMEM. */
+copse_status copse_schedule_loads(const struct copse_topology *topology,
+                                  const struct copse_schedule *schedule, struct copse_q *loads,
+                                  struct copse_err *err) COPSE_CHECKED;
+/* time_per_GB: the largest of them over bandwidth. */
+copse_status copse_loads_time(const struct copse_topology *topology,
+                              const struct copse_schedule *schedule, struct copse_q *time,
+                              struct copse_err *err) COPSE_CHECKED;
+/* The same of trees or flows that are no schedule yet. */
 copse_status copse_tree_time(const struct copse_topology *topology,
                              const struct copse_schedule_tree *trees, size_t n_trees,
                              struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
-/* The same for all images of a compact schedule's trees, which is in the topology's numbers, and
- * whose rotations are known to be automorphisms. */
-copse_status copse_template_time(const struct copse_topology *topology,
-                                 const struct copse_schedule *schedule, struct copse_q *time,
-                                 struct copse_err *err) COPSE_CHECKED;
+copse_status copse_flow_time(const struct copse_topology *topology,
+                             const struct copse_schedule_flow *flows, int n_flows,
+                             struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
+
 /*
  * *counts: with a copy for each that a switch sends on to, the time would be longer than `time`.
  * copies, adds [n_nodes]: the switches into (out of) which some tree crosses a link several times,
@@ -35,8 +35,5 @@ copse_status copse_tree_switches(const struct copse_topology *topology,
                                  const struct copse_schedule_tree *trees, size_t n_trees,
                                  struct copse_q time, bool *copies, bool *adds, bool *counts,
                                  struct copse_err *err) COPSE_CHECKED;
-copse_status copse_flow_time(const struct copse_topology *topology,
-                             const struct copse_schedule_flow *flows, int n_flows,
-                             struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
 
 #endif

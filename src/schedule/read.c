@@ -20,8 +20,9 @@ struct reader {
   size_t n_nodes, nodes_capacity;
   struct copse_index_map index; /* of nodes by id */
   char *seen;                   /* [n_ranks] per tree */
-  size_t n_rotation_nodes;      /* nodes that the rotation maps, 0 without one */
-  copse_status untrue; /* for what is well formed and wrong: COPSE_BAD_INPUT or COPSE_REFUTED */
+  struct copse_arena scratch;
+  size_t n_rotation_nodes; /* nodes that the rotation maps, 0 without one */
+  copse_status untrue;     /* for what is well formed and wrong: COPSE_BAD_INPUT or COPSE_REFUTED */
   struct copse_err *err;
 };
 
@@ -52,18 +53,15 @@ static int known(const struct reader *r, const char *id) {
 static copse_status intern(struct reader *r, const char *id, int *index) {
   *index = known(r, id);
   if (*index >= 0) return COPSE_OK;
-  char *copy = copse_arena_strdup(&r->schedule->arena, id);
-  if (!copy) return copse_fail_nomem(r->err);
   COPSE_DO(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + 1, sizeof *r->nodes, r->err));
   COPSE_DO(copse_index_map_add(&r->index, copse_key_text(id), (int)r->n_nodes, r->err));
   *index = (int)r->n_nodes;
-  r->nodes[r->n_nodes++] = copy;
-  return COPSE_OK;
+  return copse_arena_text(&r->schedule->arena, id, &r->nodes[r->n_nodes++], r->err);
 }
 
-/* Zeroed memory of the schedule, NULL when it ran out. */
-static void *take(struct reader *r, size_t n, size_t size) {
-  return copse_arena_alloc(&r->schedule->arena, n ? n : 1, size);
+/* Zeroed memory of the schedule, at *out_pointer. */
+static copse_status take(struct reader *r, size_t n, size_t size, void *out_pointer) {
+  return copse_arena_array(&r->schedule->arena, n, size, out_pointer, r->err);
 }
 
 /* The member `key`: an array of node ids. `what` is the complaint about anything else. */
@@ -73,8 +71,7 @@ static copse_status read_nodes_or(struct reader *r, const cJSON *object, const c
   int *nodes = NULL;
   *n = 0;
   if (!array || !copse_json_is_array(array)) return refuse(r, array, object, what);
-  nodes = take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(r->err);
+  COPSE_DO(take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes, &nodes));
   COPSE_JSON_EACH (item, array) {
     if (!copse_json_is_string(item)) return refuse(r, item, object, what);
     COPSE_DO(intern(r, item->valuestring, &nodes[(*n)++]));
@@ -94,21 +91,20 @@ static copse_status read_nodes(struct reader *r, const cJSON *object, const char
 static copse_status take_list(struct reader *r, const cJSON *object, const char *key, size_t size,
                               const cJSON **array, void *out_pointer) {
   COPSE_DO(copse_json_get_array(&r->json, object, key, array, r->err));
-  return copse_arena_array(&r->schedule->arena, (size_t)cJSON_GetArraySize(*array), size,
-                           out_pointer, r->err);
+  return take(r, (size_t)cJSON_GetArraySize(*array), size, out_pointer);
 }
 
 /* One permutation: every node of the file has an image, and is one once. */
 static copse_status read_images(struct reader *r, const cJSON *item, const int *nodes, int n_from,
                                 struct copse_permutation *out) {
   const int *images;
-  int n_to;
+  int *image, n_to;
+  char *hit;
   int64_t order;
   COPSE_DO(copse_json_get_int(&r->json, item, "order", 2, 1 << 22, &order, r->err));
   COPSE_DO(read_nodes(r, item, "images", &images, &n_to));
-  int *image = take(r, r->n_nodes, sizeof *image);
-  char *hit = take(r, r->n_nodes, 1);
-  if (!image || !hit) return copse_fail_nomem(r->err);
+  COPSE_DO(take(r, r->n_nodes, sizeof *image, &image));
+  COPSE_DO(take(r, r->n_nodes, 1, &hit));
   for (size_t v = 0; v < r->n_nodes; v++) image[v] = -1;
   bool good = n_from == n_to && (size_t)n_from == r->n_nodes;
   for (int i = 0; i < n_from && good; i++) {
@@ -128,10 +124,10 @@ static copse_status read_images(struct reader *r, const cJSON *item, const int *
 static copse_status read_rotation(struct reader *r, const cJSON *item) {
   static const char *const keys[] = {"order", "nodes", "images", NULL};
   struct copse_schedule *s = r->schedule;
-  struct copse_permutation *rotation = take(r, 1, sizeof *rotation);
+  struct copse_permutation *rotation;
   const int *nodes;
   int n;
-  if (!rotation) return copse_fail_nomem(r->err);
+  COPSE_DO(take(r, 1, sizeof *rotation, &rotation));
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", keys, r->err));
   COPSE_DO(read_nodes(r, item, "nodes", &nodes, &n));
   COPSE_DO(read_images(r, item, nodes, n, rotation));
@@ -144,6 +140,7 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
   static const char *const keys[] = {"nodes", "generators", NULL};
   static const char *const generator_keys[] = {"order", "images", NULL};
   struct copse_schedule *s = r->schedule;
+  struct copse_permutation *out;
   const cJSON *generators;
   const int *nodes;
   int n;
@@ -153,8 +150,7 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
   int count = cJSON_GetArraySize(generators);
   if (count < 1 || count > COPSE_SCHEDULE_MAX_ROTATIONS)
     return refuse(r, generators, item, "\"generators\" must have 1 to 32 entries");
-  struct copse_permutation *out = take(r, (size_t)count, sizeof *out);
-  if (!out) return copse_fail_nomem(r->err);
+  COPSE_DO(take(r, (size_t)count, sizeof *out, &out));
   COPSE_JSON_EACH (generator, generators) {
     COPSE_DO(
         copse_json_expect_object(&r->json, generator, item, "a generator", generator_keys, r->err));
@@ -167,12 +163,10 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
 /* shares [n_ranks] of the trees listed become those of all images. */
 static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
-  struct copse_arena scratch = {0};
   int *rank_of, *image;
   bool good = true;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, r->n_nodes, sizeof *rank_of, &rank_of, r->err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)s->n_ranks, sizeof *image, &image, r->err));
+  COPSE_DO(copse_arena_array(&r->scratch, r->n_nodes, sizeof *rank_of, &rank_of, r->err));
+  COPSE_DO(copse_arena_array(&r->scratch, (size_t)s->n_ranks, sizeof *image, &image, r->err));
   for (size_t v = 0; v < r->n_nodes; v++) rank_of[v] = -1;
   for (int i = 0; i < s->n_ranks; i++) rank_of[s->rank_nodes[i]] = i;
   for (int i = 0; i < s->n_rotations && good; i++) {
@@ -183,20 +177,17 @@ static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
     good = good &&
            copse_sum_cycles(s->rotations[i].order, image, s->n_ranks, shares, NULL) == COPSE_OK;
   }
-  if (!good)
-    status = refute(r, r->json.root, NULL,
-                    "\"symmetry\" must take ranks to ranks, each generator's order "
-                    "times without effect");
-out:
-  copse_arena_free(&scratch);
-  return status;
+  if (good) return COPSE_OK;
+  return refute(r, r->json.root, NULL,
+                "\"symmetry\" must take ranks to ranks, each generator's order "
+                "times without effect");
 }
 
 /* "src>dst"; ids may hold '>' themselves, so every one of them is tried. */
 static copse_status split_key(struct reader *r, const cJSON *item, const cJSON *parent,
                               struct copse_schedule_length *out) {
-  char *copy = take(r, strlen(item->string) + 1, 1);
-  if (!copy) return copse_fail_nomem(r->err);
+  char *copy;
+  COPSE_DO(take(r, strlen(item->string) + 1, 1, &copy));
   strcpy(copy, item->string);
   char *first = strchr(copy, '>'), *at = first;
   for (; at; at = strchr(at + 1, '>')) {
@@ -223,9 +214,8 @@ static copse_status read_lengths(struct reader *r, const cJSON *bound) {
   const cJSON *object = copse_json_get(bound, "lengths");
   if (!copse_json_is_object(object))
     return refuse(r, object, bound, "\"lengths\" must be an object");
-  struct copse_schedule_length *lengths =
-      take(r, (size_t)cJSON_GetArraySize(object), sizeof *lengths);
-  if (!lengths) return copse_fail_nomem(r->err);
+  struct copse_schedule_length *lengths;
+  COPSE_DO(take(r, (size_t)cJSON_GetArraySize(object), sizeof *lengths, &lengths));
   COPSE_JSON_EACH (item, object) {
     struct copse_schedule_length *l = &lengths[b->n_lengths++];
     COPSE_DO(split_key(r, item, object, l));
@@ -237,34 +227,35 @@ static copse_status read_lengths(struct reader *r, const cJSON *bound) {
   return COPSE_OK;
 }
 
+static copse_status check_ends(struct reader *r, const cJSON *item, const int *path, int n, int src,
+                               int dst) {
+  const int *rank_nodes = r->schedule->rank_nodes;
+  if (n >= 2 && path[0] == rank_nodes[src] && path[n - 1] == rank_nodes[dst]) return COPSE_OK;
+  return refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
+}
+
 static copse_status read_path(struct reader *r, const cJSON *item, const cJSON *parent,
                               const struct copse_schedule_flow *flow,
                               struct copse_schedule_path *path) {
   static const char *const keys[] = {"path", "weight", NULL};
-  const struct copse_schedule *s = r->schedule;
   COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a path", keys, r->err));
   COPSE_DO(read_nodes(r, item, "path", &path->nodes, &path->n_nodes));
   COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &path->weight, r->err));
   if (path->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
-  if (path->n_nodes < 2 || path->nodes[0] != s->rank_nodes[flow->src] ||
-      path->nodes[path->n_nodes - 1] != s->rank_nodes[flow->dst])
-    return refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
-  return COPSE_OK;
+  return check_ends(r, item, path->nodes, path->n_nodes, flow->src, flow->dst);
 }
 
 static copse_status read_flow(struct reader *r, const cJSON *item,
                               struct copse_schedule_flow *flow) {
   static const char *const keys[] = {"src", "dst", "paths", NULL};
-  int64_t src, dst;
   struct copse_schedule_path *out;
   const cJSON *paths;
+  int n = r->schedule->n_ranks;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a flow", keys, r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "src", 0, r->schedule->n_ranks - 1, &src, r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "dst", 0, r->schedule->n_ranks - 1, &dst, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "src", n, &flow->src, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "dst", n, &flow->dst, r->err));
   COPSE_DO(take_list(r, item, "paths", sizeof *out, &paths, &out));
-  if (src == dst) return refuse(r, item, NULL, "a flow from a rank to itself");
-  flow->src = (int)src;
-  flow->dst = (int)dst;
+  if (flow->src == flow->dst) return refuse(r, item, NULL, "a flow from a rank to itself");
   COPSE_JSON_EACH (path, paths) COPSE_DO(read_path(r, path, item, flow, &out[flow->n_paths++]));
   flow->paths = out;
   return COPSE_OK;
@@ -275,8 +266,8 @@ static copse_status read_demand(struct reader *r, const cJSON *rows) {
   size_t at = 0;
   if (!copse_json_is_array(rows) || cJSON_GetArraySize(rows) != n)
     return refuse(r, rows, r->json.root, "\"demand\" must have a row per rank");
-  int64_t *bytes = take(r, (size_t)n * (size_t)n, sizeof *bytes);
-  if (!bytes) return copse_fail_nomem(r->err);
+  int64_t *bytes;
+  COPSE_DO(take(r, (size_t)n * (size_t)n, sizeof *bytes, &bytes));
   COPSE_JSON_EACH (row, rows) {
     if (!copse_json_is_array(row) || cJSON_GetArraySize(row) != n)
       return refuse(r, row, r->json.root, "a row of \"demand\" must have a number per rank");
@@ -353,7 +344,7 @@ static copse_status read_ranks(struct reader *r) {
   if (s->n_ranks == 0) return refuse(r, r->json.root, NULL, "\"ranks\" is empty");
   if ((size_t)s->n_ranks != r->n_nodes)
     return refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
-  return copse_calloc((size_t)s->n_ranks, 1, &r->seen, r->err);
+  return copse_arena_array(&r->scratch, (size_t)s->n_ranks, 1, &r->seen, r->err);
 }
 
 /* Optional: "exclude" or "relay". */
@@ -392,10 +383,8 @@ static copse_status read_topology(struct reader *r) {
   COPSE_DO(copse_json_get_string(&r->json, topology, "name", &name, r->err));
   if (copse_json_get(topology, "sha256"))
     COPSE_DO(copse_json_get_string(&r->json, topology, "sha256", &sha256, r->err));
-  s->topology_name = copse_arena_strdup(&s->arena, name);
-  s->topology_sha256 = copse_arena_strdup(&s->arena, sha256);
-  if (!s->topology_name || !s->topology_sha256) return copse_fail_nomem(r->err);
-  return COPSE_OK;
+  COPSE_DO(copse_arena_text(&s->arena, name, &s->topology_name, r->err));
+  return copse_arena_text(&s->arena, sha256, &s->topology_sha256, r->err);
 }
 
 static copse_status read_bound(struct reader *r) {
@@ -431,17 +420,11 @@ static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *
                               struct copse_schedule_edge *edge) {
   static const char *const keys[] = {"src", "dst", "path", NULL};
   const struct copse_schedule *s = r->schedule;
-  int64_t src, dst;
   COPSE_DO(copse_json_expect_object(&r->json, item, parent, "an edge", keys, r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "src", 0, s->n_ranks - 1, &src, r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "dst", 0, s->n_ranks - 1, &dst, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "src", s->n_ranks, &edge->src, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "dst", s->n_ranks, &edge->dst, r->err));
   COPSE_DO(read_nodes(r, item, "path", &edge->path, &edge->n_path));
-  edge->src = (int)src;
-  edge->dst = (int)dst;
-  if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[src] ||
-      edge->path[edge->n_path - 1] != s->rank_nodes[dst])
-    return refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
-  return COPSE_OK;
+  return check_ends(r, item, edge->path, edge->n_path, edge->src, edge->dst);
 }
 
 /*
@@ -487,13 +470,11 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
                               struct copse_schedule_tree *tree) {
   static const char *const keys[] = {"root", "phase", "weight", "edges", NULL};
   const struct copse_schedule *s = r->schedule;
-  int64_t root;
   const char *phase;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a tree", keys, r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "root", 0, s->n_ranks - 1, &root, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "root", s->n_ranks, &tree->root, r->err));
   COPSE_DO(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &tree->weight, r->err));
-  tree->root = (int)root;
   if (strcmp(phase, "broadcast") == 0 && copse_collective_broadcasts(s->collective))
     tree->phase = COPSE_PHASE_BROADCAST;
   else if (strcmp(phase, "reduce") == 0 && copse_collective_reduces(s->collective))
@@ -504,7 +485,7 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
   return read_edges(r, item, tree);
 }
 
-/* The share of each root in a phase, added up over its trees. */
+/* shares [n_ranks]: of each root in a phase, added up over all its trees. */
 static copse_status add_shares(struct reader *r, enum copse_phase phase, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   for (int i = 0; i < s->n_ranks; i++) shares[i] = COPSE_Q_ZERO;
@@ -515,7 +496,7 @@ static copse_status add_shares(struct reader *r, enum copse_phase phase, struct 
     if (status != COPSE_OK)
       return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
   }
-  return COPSE_OK;
+  return s->n_rotations > 0 ? spread_shares(r, shares) : COPSE_OK;
 }
 
 static copse_status check_phase_shares(struct reader *r, const struct copse_q *shares) {
@@ -538,24 +519,17 @@ static copse_status check_phase_shares(struct reader *r, const struct copse_q *s
 static copse_status check_shares(struct reader *r) {
   const struct copse_schedule *s = r->schedule;
   size_t n = (size_t)s->n_ranks;
-  copse_status status;
-  struct copse_q *shares = NULL;
+  struct copse_q *shares;
   bool broadcasts = copse_collective_broadcasts(s->collective);
   bool aggregates = copse_collective_reduces(s->collective);
-  COPSE_TRY(copse_calloc(2 * n, sizeof *shares, &shares, r->err));
-  COPSE_TRY(add_shares(r, COPSE_PHASE_BROADCAST, shares));
-  COPSE_TRY(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
-  if (s->n_rotations > 0) {
-    COPSE_TRY(spread_shares(r, shares));
-    COPSE_TRY(spread_shares(r, shares + n));
-  }
-  if (broadcasts) COPSE_TRY(check_phase_shares(r, shares));
-  if (aggregates) COPSE_TRY(check_phase_shares(r, shares + n));
+  COPSE_DO(copse_arena_array(&r->scratch, 2 * n, sizeof *shares, &shares, r->err));
+  COPSE_DO(add_shares(r, COPSE_PHASE_BROADCAST, shares));
+  COPSE_DO(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
+  if (broadcasts) COPSE_DO(check_phase_shares(r, shares));
+  if (aggregates) COPSE_DO(check_phase_shares(r, shares + n));
   if (broadcasts && aggregates && memcmp(shares, shares + n, n * sizeof *shares) != 0)
-    status = refute(r, r->json.root, NULL, "a root's shares differ between the two phases");
-out:
-  free(shares);
-  return status;
+    return refute(r, r->json.root, NULL, "a root's shares differ between the two phases");
+  return COPSE_OK;
 }
 
 static copse_status read_trees(struct reader *r) {
@@ -594,11 +568,7 @@ static copse_status read_root(struct reader *r) {
   if (!holder && first && copse_json_is_array(first)) holder = copse_json_first(first);
   if (!holder || !copse_json_is_object(holder))
     return refuse(r, r->json.root, NULL, "\"root\" is missing");
-  int64_t root;
-  copse_status status =
-      copse_json_get_int(&r->json, holder, "root", 0, s->n_ranks - 1, &root, r->err);
-  if (status == COPSE_OK) s->root = (int)root;
-  return status;
+  return copse_json_get_index(&r->json, holder, "root", s->n_ranks, &s->root, r->err);
 }
 
 /* "k" says that every tree of a phase carries a multiple of 1/(roots * k). */
@@ -638,14 +608,11 @@ static copse_status read_document(struct reader *r) {
       "flows",  "demand",     "forward",  "rotation", "others",      NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
-  const char *format;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
   bool flows = name && copse_json_is_string(name) && strcmp(name->valuestring, "alltoall") == 0;
   COPSE_DO(copse_json_expect_object(&r->json, root, NULL, "a schedule",
                                     flows ? flow_keys : tree_keys, r->err));
-  COPSE_DO(copse_json_get_string(&r->json, root, "format", &format, r->err));
-  if (strcmp(format, "copse-schedule/1") != 0)
-    return refuse(r, root, NULL, "unknown \"format\"; this version reads copse-schedule/1");
+  COPSE_DO(copse_json_expect_format(&r->json, "copse-schedule/1", r->err));
   COPSE_DO(read_collective(r));
   COPSE_DO(read_ranks(r));
   COPSE_DO(read_others(r));
@@ -665,8 +632,8 @@ static copse_status read_document(struct reader *r) {
     return refuse(r, root, NULL,
                   "\"rotation\" or \"symmetry\" must map every node of the schedule");
   COPSE_DO(check_k(r));
-  const char **nodes = take(r, r->n_nodes, sizeof *nodes);
-  if (!nodes) return copse_fail_nomem(r->err);
+  const char **nodes;
+  COPSE_DO(take(r, r->n_nodes, sizeof *nodes, &nodes));
   memcpy(nodes, r->nodes, r->n_nodes * sizeof *nodes);
   s->nodes = nodes;
   s->n_nodes = (int)r->n_nodes;
@@ -688,7 +655,7 @@ out:
   copse_json_free(&r.json);
   free(r.nodes);
   copse_index_map_free(&r.index);
-  free(r.seen);
+  copse_arena_free(&r.scratch);
   return status;
 }
 

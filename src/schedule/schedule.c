@@ -72,6 +72,12 @@ out:
   return status;
 }
 
+int copse_schedule_paths(const struct copse_schedule *schedule) {
+  int n = 0;
+  for (int f = 0; f < schedule->n_flows; f++) n += schedule->flows[f].n_paths;
+  return n;
+}
+
 /* Ranks that a path visits after its first. */
 static int path_hops(const struct copse_schedule_path *path, const char *is_rank) {
   int hops = 0;
@@ -94,30 +100,33 @@ static int flows_height(const struct copse_schedule *schedule) {
   return height;
 }
 
-int copse_schedule_height(const struct copse_schedule *schedule) {
+/* The highest tree; -1 when memory ran out. */
+static int trees_height(const struct copse_schedule *schedule, double *mean_height) {
   int height = 0;
-  if (schedule->collective == COPSE_ALLTOALL) return flows_height(schedule);
+  double weighed_mean_height = 0, whole = 0;
   int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
   if (!depth) return -1;
   for (int i = 0; i < schedule->n_trees; i++) {
     int h = tree_height(&schedule->trees[i], depth);
+    weighed_mean_height += copse_q_to_double(schedule->trees[i].weight) * h;
+    whole += copse_q_to_double(schedule->trees[i].weight);
     if (h > height) height = h;
   }
+  *mean_height = whole > 0 ? weighed_mean_height / whole : 0;
   free(depth);
   return height;
 }
 
+int copse_schedule_height(const struct copse_schedule *schedule) {
+  double mean_height;
+  return schedule->collective == COPSE_ALLTOALL ? flows_height(schedule)
+                                                : trees_height(schedule, &mean_height);
+}
+
 double copse_schedule_mean_height(const struct copse_schedule *schedule) {
-  double mean_height = 0, whole = 0;
-  int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
-  if (!depth) return -1;
-  for (int i = 0; i < schedule->n_trees; i++) {
-    const struct copse_schedule_tree *tree = &schedule->trees[i];
-    mean_height += copse_q_to_double(tree->weight) * tree_height(tree, depth);
-    whole += copse_q_to_double(tree->weight);
-  }
-  free(depth);
-  return whole > 0 ? mean_height / whole : 0;
+  double mean_height = -1;
+  (void)trees_height(schedule, &mean_height);
+  return mean_height;
 }
 
 double copse_schedule_algbw(const struct copse_schedule *schedule) {
@@ -153,10 +162,12 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule) {
   return images;
 }
 
-static const int *map_nodes(struct expansion *x, const int *nodes, int n) {
-  int *to = copse_arena_alloc(&x->schedule->arena, (size_t)n, sizeof *to);
-  for (int i = 0; to && i < n; i++) to[i] = x->power[nodes[i]];
-  return to;
+static copse_status map_nodes(struct expansion *x, const int *nodes, int n, const int **out) {
+  int *to;
+  COPSE_DO(copse_arena_array(&x->schedule->arena, (size_t)n, sizeof *to, &to, x->err));
+  for (int i = 0; i < n; i++) to[i] = x->power[nodes[i]];
+  *out = to;
+  return COPSE_OK;
 }
 
 static int map_rank(const struct expansion *x, int rank) {
@@ -165,14 +176,12 @@ static int map_rank(const struct expansion *x, int rank) {
 
 /* The image of a flow: the nodes of its paths mapped, the weights the same. */
 static copse_status map_flow(struct expansion *x, const struct copse_schedule_flow *from) {
-  struct copse_schedule_path *paths =
-      copse_arena_alloc(&x->schedule->arena, (size_t)from->n_paths, sizeof *paths);
-  if (!paths) return copse_fail_nomem(x->err);
+  struct copse_schedule_path *paths;
+  COPSE_DO(
+      copse_arena_array(&x->schedule->arena, (size_t)from->n_paths, sizeof *paths, &paths, x->err));
   for (int p = 0; p < from->n_paths; p++) {
-    const struct copse_schedule_path *path = &from->paths[p];
-    const int *nodes = map_nodes(x, path->nodes, path->n_nodes);
-    if (!nodes) return copse_fail_nomem(x->err);
-    paths[p] = (struct copse_schedule_path){nodes, path->n_nodes, path->weight};
+    paths[p] = from->paths[p];
+    COPSE_DO(map_nodes(x, paths[p].nodes, paths[p].n_nodes, &paths[p].nodes));
   }
   x->flows[x->n_flows++] = (struct copse_schedule_flow){
       map_rank(x, from->src), map_rank(x, from->dst), from->n_paths, paths};
@@ -180,20 +189,18 @@ static copse_status map_flow(struct expansion *x, const struct copse_schedule_fl
 }
 
 static copse_status map_tree(struct expansion *x, const struct copse_schedule_tree *from) {
-  struct copse_schedule_edge *edges =
-      copse_arena_alloc(&x->schedule->arena, (size_t)from->n_edges, sizeof *edges);
-  if (!edges) return copse_fail_nomem(x->err);
+  struct copse_schedule_edge *edges;
+  COPSE_DO(
+      copse_arena_array(&x->schedule->arena, (size_t)from->n_edges, sizeof *edges, &edges, x->err));
   for (int e = 0; e < from->n_edges; e++) {
     const struct copse_schedule_edge *edge = &from->edges[e];
-    const int *path = map_nodes(x, edge->path, edge->n_path);
-    if (!path) return copse_fail_nomem(x->err);
-    edges[e] = (struct copse_schedule_edge){map_rank(x, edge->src), map_rank(x, edge->dst), path,
-                                            edge->n_path};
+    edges[e] = (struct copse_schedule_edge){
+        .src = map_rank(x, edge->src), .dst = map_rank(x, edge->dst), .n_path = edge->n_path};
+    COPSE_DO(map_nodes(x, edge->path, edge->n_path, &edges[e].path));
   }
-  struct copse_schedule_tree *to = &x->trees[x->n_trees++];
-  *to = *from;
-  to->root = map_rank(x, from->root);
-  to->edges = edges;
+  x->trees[x->n_trees] = *from;
+  x->trees[x->n_trees].root = map_rank(x, from->root);
+  x->trees[x->n_trees++].edges = edges;
   return COPSE_OK;
 }
 
@@ -225,9 +232,8 @@ static copse_status turn(struct expansion *x, const struct copse_permutation *ro
                          const struct copse_schedule_flow *flows) {
   struct copse_schedule *s = x->schedule;
   size_t n_trees = x->n_trees, n_flows = x->n_flows, order = (size_t)rotation->order;
-  x->trees = copse_arena_alloc(&s->arena, n_trees * order + 1, sizeof *trees);
-  x->flows = copse_arena_alloc(&s->arena, n_flows * order + 1, sizeof *flows);
-  if (!x->trees || !x->flows) return copse_fail_nomem(x->err);
+  COPSE_DO(copse_arena_array(&s->arena, n_trees * order, sizeof *trees, &x->trees, x->err));
+  COPSE_DO(copse_arena_array(&s->arena, n_flows * order, sizeof *flows, &x->flows, x->err));
   if (n_trees > 0) memcpy(x->trees, trees, n_trees * sizeof *trees);
   if (n_flows > 0) memcpy(x->flows, flows, n_flows * sizeof *flows);
   for (int v = 0; v < s->n_nodes; v++) x->power[v] = v;
@@ -247,14 +253,15 @@ static int compare_flows(const void *a, const void *b) {
 
 copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *err) {
   struct expansion x = {.schedule = s, .err = err};
+  struct copse_arena scratch = {0};
   size_t nodes = (size_t)s->n_nodes;
-  copse_status status = COPSE_OK;
+  copse_status status;
   if (s->n_rotations == 0) return COPSE_OK;
   COPSE_TRY(check_size(s, err));
   x.n_trees = (size_t)s->n_trees;
   x.n_flows = (size_t)s->n_flows;
-  COPSE_TRY(copse_calloc(nodes, sizeof *x.power, &x.power, err));
-  COPSE_TRY(copse_calloc(nodes, sizeof *x.rank_of, &x.rank_of, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *x.power, &x.power, err));
+  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *x.rank_of, &x.rank_of, err));
   for (int r = 0; r < s->n_ranks; r++) x.rank_of[s->rank_nodes[r]] = r;
   COPSE_TRY(turn(&x, &s->rotations[0], s->trees, s->flows));
   for (int i = 1; i < s->n_rotations; i++) COPSE_TRY(turn(&x, &s->rotations[i], x.trees, x.flows));
@@ -265,7 +272,6 @@ copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *e
   s->n_flows = (int)x.n_flows;
   s->n_rotations = 0;
 out:
-  free(x.power);
-  free(x.rank_of);
+  copse_arena_free(&scratch);
   return status;
 }

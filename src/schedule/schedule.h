@@ -152,8 +152,9 @@ struct copse_schedule {
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
 
 /*
- * values [n] become those under all powers of a permutation: each cycle's sum, so often as the powers
- * go around it. COPSE_INVALID where a cycle's length does not divide the order; COPSE_OVERFLOW.
+ * values [n] become those under all powers of a permutation: each cycle's sum, so often as the
+ * powers go around it. COPSE_INVALID where a cycle's length does not divide the order;
+ * COPSE_OVERFLOW.
  */
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) COPSE_CHECKED;
@@ -170,6 +171,9 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule);
 copse_status copse_schedule_expand(struct copse_schedule *schedule,
                                    struct copse_err *err) COPSE_CHECKED;
 
+/* The paths of all flows that are listed. */
+int copse_schedule_paths(const struct copse_schedule *schedule);
+
 /* Longest way in hops between ranks: from a root over all trees, or over all flows' paths. */
 int copse_schedule_height(const struct copse_schedule *schedule);
 
@@ -181,6 +185,8 @@ double copse_schedule_algbw(const struct copse_schedule *schedule);
 /* That of a time in words, such as "403.1496063 GB/s" with 10 digits; "nothing to send" for 0. */
 #define COPSE_RATE_TEXT 40
 const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[COPSE_RATE_TEXT]);
+/* The same for printf; lasts as long as the block it stands in. */
+#define COPSE_RATE(time, digits) copse_rate_text((time), (digits), (char[COPSE_RATE_TEXT]){0})
 
 /* Schedule JSON, "copse-schedule/1". The caller frees *text. */
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,

@@ -7,19 +7,19 @@
 #include "base/types.h"
 #include "schedule/schedule.h"
 
-static void add_rational(struct copse_text *text, struct copse_q q) {
-  char buffer[COPSE_Q_TEXT];
-  copse_text_add(text, "\"%s\"", copse_q_text(q, buffer));
-}
-
+/* Their ids; nodes NULL: the first n of all. */
 static void add_nodes(struct copse_text *text, const struct copse_schedule *schedule,
                       const int *nodes, int n) {
   copse_text_add(text, "[");
   for (int i = 0; i < n; i++) {
     if (i > 0) copse_text_add(text, ",");
-    copse_text_add_json_string(text, schedule->nodes[nodes[i]]);
+    copse_text_add_json_string(text, schedule->nodes[nodes ? nodes[i] : i]);
   }
   copse_text_add(text, "]");
+}
+
+static const char *phase_name(enum copse_phase phase) {
+  return phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast";
 }
 
 /* "src>dst": length, integers as numbers. */
@@ -37,7 +37,7 @@ static void add_lengths(struct copse_text *text, const struct copse_schedule *sc
     if (l->length.den == 1)
       copse_text_add(text, "%" PRId64, l->length.num);
     else
-      add_rational(text, l->length);
+      copse_text_add(text, "\"%s\"", COPSE_Q_STRING(l->length));
     copse_text_free(&key);
   }
   copse_text_add(text, "}");
@@ -49,10 +49,9 @@ static void add_cuts(struct copse_text *text, const struct copse_schedule *sched
   copse_text_add(text, ", \"kind\": \"forests\",\n  \"cuts\": [");
   for (int i = 0; i < bound->n_cuts; i++) {
     const struct copse_schedule_cut *cut = &bound->cuts[i];
-    copse_text_add(text, "%s\n   {\"phase\": \"%s\", \"weight\": ", i > 0 ? "," : "",
-                   cut->phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast");
-    add_rational(text, cut->weight);
-    copse_text_add(text, ", \"cut\": ");
+    copse_text_add(text,
+                   "%s\n   {\"phase\": \"%s\", \"weight\": \"%s\", \"cut\": ", i > 0 ? "," : "",
+                   phase_name(cut->phase), COPSE_Q_STRING(cut->weight));
     add_nodes(text, schedule, cut->nodes, cut->n_nodes);
     copse_text_add(text, "}");
   }
@@ -60,17 +59,14 @@ static void add_cuts(struct copse_text *text, const struct copse_schedule *sched
   for (int i = 0; i < bound->n_potentials; i++) {
     copse_text_add(text, "%s\n   {\"node\": ", i > 0 ? "," : "");
     copse_text_add_json_string(text, schedule->nodes[bound->potentials[i].node]);
-    copse_text_add(text, ", \"value\": ");
-    add_rational(text, bound->potentials[i].value);
-    copse_text_add(text, "}");
+    copse_text_add(text, ", \"value\": \"%s\"}", COPSE_Q_STRING(bound->potentials[i].value));
   }
   copse_text_add(text, "]");
 }
 
 static void add_bound(struct copse_text *text, const struct copse_schedule *schedule) {
   const struct copse_bound *bound = &schedule->bound;
-  copse_text_add(text, " \"bound\": {\"time_per_GB\": ");
-  add_rational(text, bound->time_per_GB);
+  copse_text_add(text, " \"bound\": {\"time_per_GB\": \"%s\"", COPSE_Q_STRING(bound->time_per_GB));
   if (bound->kind != COPSE_BOUND_LENGTHS &&
       (bound->kind != COPSE_BOUND_FORESTS || bound->n_cut > 0)) {
     copse_text_add(text, ", \"cut\": ");
@@ -87,10 +83,8 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
 
 static void add_tree(struct copse_text *text, const struct copse_schedule *schedule,
                      const struct copse_schedule_tree *tree) {
-  copse_text_add(text, "  {\"root\": %d, \"phase\": \"%s\", \"weight\": ", tree->root,
-                 tree->phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast");
-  add_rational(text, tree->weight);
-  copse_text_add(text, ", \"edges\": [");
+  copse_text_add(text, "  {\"root\": %d, \"phase\": \"%s\", \"weight\": \"%s\", \"edges\": [",
+                 tree->root, phase_name(tree->phase), COPSE_Q_STRING(tree->weight));
   for (int i = 0; i < tree->n_edges; i++) {
     const struct copse_schedule_edge *edge = &tree->edges[i];
     copse_text_add(text, "%s\n   {\"src\": %d, \"dst\": %d, \"path\": ", i > 0 ? "," : "",
@@ -107,9 +101,7 @@ static void add_flow(struct copse_text *text, const struct copse_schedule *sched
   for (int i = 0; i < flow->n_paths; i++) {
     copse_text_add(text, "%s\n   {\"path\": ", i > 0 ? "," : "");
     add_nodes(text, schedule, flow->paths[i].nodes, flow->paths[i].n_nodes);
-    copse_text_add(text, ", \"weight\": ");
-    add_rational(text, flow->paths[i].weight);
-    copse_text_add(text, "}");
+    copse_text_add(text, ", \"weight\": \"%s\"}", COPSE_Q_STRING(flow->paths[i].weight));
   }
   copse_text_add(text, "]}");
 }
@@ -127,28 +119,19 @@ static void add_demand(struct copse_text *text, const struct copse_schedule *sch
   copse_text_add(text, "],\n");
 }
 
-static void add_all_nodes(struct copse_text *text, const struct copse_schedule *schedule) {
-  copse_text_add(text, "\"nodes\": [");
-  for (int v = 0; v < schedule->n_nodes; v++) {
-    if (v > 0) copse_text_add(text, ",");
-    copse_text_add_json_string(text, schedule->nodes[v]);
-  }
-  copse_text_add(text, "]");
-}
-
 /* The compact form's permutation: a list of nodes and the list of their images. */
 static void add_rotation(struct copse_text *text, const struct copse_schedule *schedule) {
   const struct copse_permutation *rotation = &schedule->rotations[0];
-  copse_text_add(text, " \"rotation\": {\"order\": %d,\n  ", rotation->order);
-  add_all_nodes(text, schedule);
+  copse_text_add(text, " \"rotation\": {\"order\": %d,\n  \"nodes\": ", rotation->order);
+  add_nodes(text, schedule, NULL, schedule->n_nodes);
   copse_text_add(text, ",\n  \"images\": ");
   add_nodes(text, schedule, rotation->image, schedule->n_nodes);
   copse_text_add(text, "},\n");
 }
 
 static void add_symmetry(struct copse_text *text, const struct copse_schedule *schedule) {
-  copse_text_add(text, " \"symmetry\": {");
-  add_all_nodes(text, schedule);
+  copse_text_add(text, " \"symmetry\": {\"nodes\": ");
+  add_nodes(text, schedule, NULL, schedule->n_nodes);
   copse_text_add(text, ",\n  \"generators\": [");
   for (int i = 0; i < schedule->n_rotations; i++) {
     copse_text_add(text, "%s\n   {\"order\": %d, \"images\": ", i > 0 ? "," : "",
@@ -203,9 +186,8 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   if (schedule->n_copying + schedule->n_adding > 0) add_switches(&text, schedule);
   if (schedule->collective != COPSE_ALLTOALL)
     copse_text_add(&text, ", \"k\": %" PRId64, schedule->k);
-  copse_text_add(&text, ",\n \"time_per_GB\": ");
-  add_rational(&text, schedule->time_per_GB);
-  copse_text_add(&text, ", \"algbw_GBps\": ");
+  copse_text_add(&text, ",\n \"time_per_GB\": \"%s\", \"algbw_GBps\": ",
+                 COPSE_Q_STRING(schedule->time_per_GB));
   copse_text_add_json_number(&text, copse_schedule_algbw(schedule));
   copse_text_add(&text, ",\n");
   add_bound(&text, schedule);

@@ -44,9 +44,9 @@ void copse_arrangement_graph_node(struct copse_text *text, int i, double width, 
 
 struct parser {
   char *at;
-  int graph;
-  double height; /* of the graph, to turn y around */
-  const struct copse_arrangement_reader *reader;
+  struct copse_layout *layouts, *now; /* NULL: before the first */
+  int n, n_read;
+  struct copse_arena *arena;
   struct copse_err *err;
 };
 
@@ -70,60 +70,80 @@ static bool next_int(struct parser *p, int *out) {
 }
 
 static copse_status read_graph(struct parser *p) {
-  double scale, width, height;
-  if (!next_number(p, &scale) || !next_number(p, &width) || !next_number(p, &height))
+  double scale;
+  if (p->n_read == p->n) return copse_fail(p->err, COPSE_IO, "dot: one graph too many");
+  struct copse_layout *l = p->now = &p->layouts[p->n_read++];
+  if (!next_number(p, &scale) || !next_number(p, &l->width) || !next_number(p, &l->height))
     return unexpected(p, "a graph without a size");
-  p->height = height;
-  return p->reader->graph(p->reader->ctx, ++p->graph, width * PIXELS_PER_INCH,
-                          height * PIXELS_PER_INCH);
+  l->width *= PIXELS_PER_INCH;
+  l->height *= PIXELS_PER_INCH;
+  return COPSE_OK;
+}
+
+/* From inches, and upwards. */
+static bool next_point(struct parser *p, struct copse_point *out) {
+  if (!next_number(p, &out->x) || !next_number(p, &out->y)) return false;
+  out->x *= PIXELS_PER_INCH;
+  out->y = p->now->height - out->y * PIXELS_PER_INCH;
+  return true;
+}
+
+static bool is_name(const struct parser *p, int node) {
+  return node >= 0 && node < p->now->n_nodes;
 }
 
 static copse_status read_node(struct parser *p) {
+  struct copse_point at;
   int node;
-  double x, y;
-  if (p->graph < 0 || !next_int(p, &node) || !next_number(p, &x) || !next_number(p, &y))
+  if (!p->now || !next_int(p, &node) || !next_point(p, &at))
     return unexpected(p, "a node without a place");
-  return p->reader->node(p->reader->ctx, p->graph, node, x * PIXELS_PER_INCH,
-                         (p->height - y) * PIXELS_PER_INCH);
+  if (!is_name(p, node)) return copse_fail(p->err, COPSE_IO, "dot: a node that was not asked for");
+  p->now->nodes[node] = at;
+  return COPSE_OK;
 }
 
 static copse_status read_edge(struct parser *p) {
-  struct copse_point points[MAX_POINTS];
+  struct copse_layout *l = p->now;
+  struct copse_point *points;
   int from, to, n;
-  if (p->graph < 0 || !next_int(p, &from) || !next_int(p, &to) || !next_int(p, &n) || n < 4 ||
+  if (!l || !next_int(p, &from) || !next_int(p, &to) || !next_int(p, &n) || n < 4 ||
       n > MAX_POINTS || n % 3 != 1)
     return unexpected(p, "an edge without a curve");
-  for (int i = 0; i < n; i++) {
-    if (!next_number(p, &points[i].x) || !next_number(p, &points[i].y))
-      return unexpected(p, "a curve that ends early");
-    points[i].x *= PIXELS_PER_INCH;
-    points[i].y = (p->height - points[i].y) * PIXELS_PER_INCH;
-  }
-  return p->reader->edge(p->reader->ctx, p->graph, from, to, points, n);
+  if (!is_name(p, from) || !is_name(p, to))
+    return copse_fail(p->err, COPSE_IO, "dot: an edge that was not asked for");
+  COPSE_DO(copse_arena_array(p->arena, (size_t)n, sizeof *points, &points, p->err));
+  for (int i = 0; i < n; i++)
+    if (!next_point(p, &points[i])) return unexpected(p, "a curve that ends early");
+  COPSE_DO(copse_grow(&l->edges, &l->edges_capacity, l->n_edges + 1, sizeof *l->edges, p->err));
+  l->edges[l->n_edges++] = (struct copse_layout_edge){from, to, {n, points}};
+  return COPSE_OK;
 }
 
-static copse_status read_plain(char *data, const struct copse_arrangement_reader *reader,
-                               struct copse_err *err) {
-  struct parser p = {.graph = -1, .reader = reader, .err = err};
+static copse_status read_plain(struct parser *p, char *data) {
   char *rest = NULL;
+  for (int i = 0; i < p->n; i++) {
+    struct copse_layout *l = &p->layouts[i];
+    COPSE_DO(copse_arena_array(p->arena, (size_t)l->n_nodes, sizeof *l->nodes, &l->nodes, p->err));
+    for (int v = 0; v < l->n_nodes; v++) l->nodes[v].x = NAN;
+  }
   for (char *line = strtok_r(data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-    p.at = line + strcspn(line, " ");
+    p->at = line + strcspn(line, " ");
     if (strncmp(line, "graph ", 6) == 0)
-      COPSE_DO(read_graph(&p));
+      COPSE_DO(read_graph(p));
     else if (strncmp(line, "node ", 5) == 0)
-      COPSE_DO(read_node(&p));
+      COPSE_DO(read_node(p));
     else if (strncmp(line, "edge ", 5) == 0)
-      COPSE_DO(read_edge(&p));
+      COPSE_DO(read_edge(p));
   }
   return COPSE_OK;
 }
 
-copse_status copse_arrangement_run(const struct copse_text *graphs,
-                                   const struct copse_arrangement_reader *reader,
-                                   struct copse_err *err) {
+copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse_layout *layouts,
+                                   int n, struct copse_arena *arena, struct copse_err *err) {
   static char name[] = "dot", format[] = "-Tplain";
   char *const argv[] = {name, format, NULL};
   struct copse_err why = COPSE_ERR_INIT;
+  struct parser p = {.layouts = layouts, .n = n, .arena = arena, .err = err};
   char *out = NULL;
   size_t size;
   copse_status status =
@@ -134,7 +154,7 @@ copse_status copse_arrangement_run(const struct copse_text *graphs,
                       "Ubuntu: apt-get install graphviz)",
                       why.text);
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
-  status = read_plain(out, reader, err);
+  status = read_plain(&p, out);
   free(out);
   return status;
 }
@@ -336,8 +356,9 @@ static void widen_for_rows(struct placing *p, int n_rows) {
 
 static copse_status place_around_fabric(struct placing *p) {
   struct copse_arrangement_work *w = p->w;
-  struct seat *seats = copse_arena_alloc(w->arena, (size_t)w->topology->n_nodes, sizeof *seats);
-  if (!seats) return copse_fail_nomem(w->err);
+  struct seat *seats;
+  COPSE_DO(
+      copse_arena_array(w->arena, (size_t)w->topology->n_nodes, sizeof *seats, &seats, w->err));
   choose_columns(p);
   choose_rows(p);
   int n_rows = count_rows(p);
@@ -350,44 +371,30 @@ static copse_status place_around_fabric(struct placing *p) {
   return COPSE_OK;
 }
 
-/* ---- hosts joined directly: Graphviz places them as boxes --------------------------------------
- */
+/* ---- hosts joined directly: Graphviz places them as boxes --------------------------------- */
 
-static copse_status take_graph(void *ctx, int graph, double width, double height) {
-  struct placing *p = ctx;
-  p->width = width;
-  p->height = height;
-  (void)graph;
-  return COPSE_OK;
-}
-
-/* Boxes 0 .. n_parts - 1 are hosts, n_parts + v is node v of the fabric. */
-static copse_status take_node(void *ctx, int graph, int node, double x, double y) {
-  struct placing *p = ctx;
+/* Boxes 0 .. n_parts - 1 are hosts, n_parts + v is node v of the fabric. Links are drawn from node
+ * to node. */
+static void take_places(struct placing *p, const struct copse_layout *layout) {
   struct copse_arrangement_work *w = p->w;
-  int v = node - w->n_parts;
-  (void)graph;
-  if (node < 0 || v >= w->topology->n_nodes)
-    return copse_fail(w->err, COPSE_IO, "dot: a node that was not asked for");
-  if (v < 0) {
-    put_part(p, node, MARGIN + x, MARGIN + y + TITLE / 2, false);
-  } else {
-    w->nodes[v].x = MARGIN + x;
-    w->nodes[v].y = MARGIN + y;
+  p->width = layout->width;
+  p->height = layout->height;
+  for (int i = 0; i < layout->n_nodes; i++) {
+    double x = MARGIN + layout->nodes[i].x, y = MARGIN + layout->nodes[i].y;
+    if (isnan(x)) continue;
+    if (i < w->n_parts) {
+      put_part(p, i, x, y + TITLE / 2, false);
+    } else {
+      w->nodes[i - w->n_parts].x = x;
+      w->nodes[i - w->n_parts].y = y;
+    }
   }
-  return COPSE_OK;
-}
-
-static copse_status take_edge(void *ctx, int graph, int from, int to,
-                              const struct copse_point *points, int n) {
-  (void)ctx, (void)graph, (void)from, (void)to, (void)points, (void)n;
-  return COPSE_OK; /* drawn from node to node */
 }
 
 static copse_status place_by_graphviz(struct placing *p) {
   struct copse_arrangement_work *w = p->w;
   const struct copse_topology *t = w->topology;
-  const struct copse_arrangement_reader reader = {p, take_graph, take_node, take_edge};
+  struct copse_layout layout = {.n_nodes = w->n_parts + t->n_nodes};
   struct copse_text text = {0};
   copse_status status;
   copse_arrangement_graph_begin(&text, COPSE_SHAPE_SPRINGS, 0);
@@ -406,34 +413,32 @@ static copse_status place_by_graphviz(struct placing *p) {
   }
   copse_text_add(&text, "}\n");
   COPSE_TRY(copse_text_status(&text, w->err));
-  status = copse_arrangement_run(&text, &reader, w->err);
+  COPSE_TRY(copse_arrangement_run(&text, &layout, 1, w->arena, w->err));
+  take_places(p, &layout);
 out:
   copse_text_free(&text);
+  free(layout.edges);
   return status;
-}
-
-static copse_status place_one(struct placing *p) {
-  put_part(p, 0, MARGIN + p->w->parts[0].width / 2, MARGIN + p->w->parts[0].height / 2, false);
-  p->width = p->w->parts[0].width;
-  p->height = p->w->parts[0].height;
-  return COPSE_OK;
 }
 
 static copse_status place(struct placing *p) {
   const struct copse_arrangement_work *w = p->w;
   size_t n = (size_t)w->topology->n_nodes;
-  p->level = copse_arena_alloc(w->arena, n, sizeof *p->level);
-  p->row = copse_arena_alloc(w->arena, n, sizeof *p->row);
-  if (!p->level || !p->row) return copse_fail_nomem(w->err);
-  if (!w->framed) return place_one(p);
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p->level, &p->level, w->err));
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p->row, &p->row, w->err));
+  if (!w->framed) {
+    p->width = w->parts[0].width;
+    p->height = w->parts[0].height;
+    put_part(p, 0, MARGIN + p->width / 2, MARGIN + p->height / 2, false);
+    return COPSE_OK;
+  }
   find_levels(p);
   measure_cells(p);
   return p->n_levels >= 1 && p->n_levels <= MAX_LEVELS ? place_around_fabric(p)
                                                        : place_by_graphviz(p);
 }
 
-/* ---- links between hosts -----------------------------------------------------------------------
- */
+/* ---- links between hosts ------------------------------------------------------------------ */
 
 /* Where on a wide box a link to something at x ends: spread as what it is joined to. */
 static double port(const struct copse_arrangement_box *box, double x, double width) {
@@ -469,22 +474,17 @@ static copse_status route_links(struct copse_arrangement_work *w, double width) 
   for (int i = 0; i < t->n_links; i++) {
     if (w->curves[i].n_points > 0) continue;
     int src = t->links[i].src, dst = t->links[i].dst;
-    struct copse_point *points = copse_arena_alloc(w->arena, 4, sizeof *points);
-    if (!points) return copse_fail_nomem(w->err);
-    if (src < dst) {
-      route(&w->nodes[src], &w->nodes[dst], width, points);
-    } else { /* the same curve, turned around */
-      struct copse_point turned[4];
-      route(&w->nodes[dst], &w->nodes[src], width, turned);
-      for (int j = 0; j < 4; j++) points[j] = turned[3 - j];
-    }
+    struct copse_point *points, there[4];
+    COPSE_DO(copse_arena_array(w->arena, 4, sizeof *points, &points, w->err));
+    /* of the two directions one has the curve of the other, turned around */
+    route(&w->nodes[src < dst ? src : dst], &w->nodes[src < dst ? dst : src], width, there);
+    for (int j = 0; j < 4; j++) points[j] = there[src < dst ? j : 3 - j];
     w->curves[i] = (struct copse_arrangement_curve){4, points};
   }
   return COPSE_OK;
 }
 
-/* ---- all together ------------------------------------------------------------------------------
- */
+/* ---- all together ------------------------------------------------------------------------- */
 
 /* What is inside of a host: boxes, and the arcs over them. */
 struct extent {
@@ -518,9 +518,8 @@ static struct extent find_extent(const struct copse_arrangement_work *w, int g) 
 static copse_status make_frames(const struct copse_arrangement_work *w,
                                 struct copse_arrangement *arrangement) {
   if (!w->framed) return COPSE_OK;
-  struct copse_arrangement_group *groups =
-      copse_arena_alloc(w->arena, (size_t)w->n_parts, sizeof *groups);
-  if (!groups) return copse_fail_nomem(w->err);
+  struct copse_arrangement_group *groups;
+  COPSE_DO(copse_arena_array(w->arena, (size_t)w->n_parts, sizeof *groups, &groups, w->err));
   for (int g = 0; g < w->n_parts; g++) {
     struct extent e = find_extent(w, g);
     e.top -= TITLE;
@@ -535,38 +534,25 @@ static copse_status make_frames(const struct copse_arrangement_work *w,
   return COPSE_OK;
 }
 
-static copse_status check_size(const struct copse_topology *t, struct copse_err *err) {
-  if (t->n_nodes > COPSE_ARRANGEMENT_MAX_NODES || t->n_links > COPSE_ARRANGEMENT_MAX_LINKS)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "%d nodes and %d links are too many for a picture: at most %d and %d",
-                      t->n_nodes, t->n_links, COPSE_ARRANGEMENT_MAX_NODES,
-                      COPSE_ARRANGEMENT_MAX_LINKS);
-  return COPSE_OK;
-}
-
 copse_status copse_arrangement_make(const struct copse_topology *t, struct copse_arrangement **out,
                                     struct copse_err *err) {
   struct copse_arrangement *arrangement = NULL;
   copse_status status;
   size_t n = (size_t)t->n_nodes;
   *out = NULL;
-  COPSE_TRY(check_size(t, err));
+  if (t->n_nodes > COPSE_ARRANGEMENT_MAX_NODES || t->n_links > COPSE_ARRANGEMENT_MAX_LINKS)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "%d nodes and %d links are too many for a picture: at most %d and %d",
+                      t->n_nodes, t->n_links, COPSE_ARRANGEMENT_MAX_NODES,
+                      COPSE_ARRANGEMENT_MAX_LINKS);
   COPSE_TRY(copse_calloc(1, sizeof *arrangement, &arrangement, err));
-  struct copse_arrangement_work w = {
-      .topology = t,
-      .arena = &arrangement->arena,
-      .nodes = copse_arena_alloc(&arrangement->arena, n, sizeof *w.nodes),
-      .labels = copse_arena_alloc(&arrangement->arena, n, sizeof *w.labels),
-      .curves = copse_arena_alloc(&arrangement->arena, (size_t)t->n_links, sizeof *w.curves),
-      .group_of = copse_arena_alloc(&arrangement->arena, n, sizeof *w.group_of),
-      .local = copse_arena_alloc(&arrangement->arena, n, sizeof *w.local),
-      .err = err};
+  struct copse_arrangement_work w = {.topology = t, .arena = &arrangement->arena, .err = err};
   struct placing p = {.w = &w};
-  if (!w.nodes || !w.labels || !w.curves || !w.group_of || !w.local) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
-  COPSE_TRY(copse_arrangement_find_parts(&w));
+  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.nodes, &w.nodes, err));
+  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.labels, &w.labels, err));
+  COPSE_TRY(copse_arena_array(w.arena, (size_t)t->n_links, sizeof *w.curves, &w.curves, err));
+  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.group_of, &w.group_of, err));
+  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.local, &w.local, err));
   COPSE_TRY(copse_arrangement_parts(&w));
   COPSE_TRY(place(&p));
   COPSE_TRY(route_links(&w, p.width));

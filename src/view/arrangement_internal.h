@@ -30,10 +30,8 @@ struct copse_arrangement_work {
   struct copse_err *err;
 };
 
-/* Sets group_of, parts and labels; sizes of nodes. */
-copse_status copse_arrangement_find_parts(struct copse_arrangement_work *work) COPSE_CHECKED;
-
-/* Lays each part out: boxes, size, and the curves of links inside of it, all relative to it. */
+/* Sets group_of, parts and labels, and sizes of nodes; then lays each part out: boxes, size, and
+ * the curves of links inside of it, all relative to it. */
 copse_status copse_arrangement_parts(struct copse_arrangement_work *work) COPSE_CHECKED;
 
 /* A graph of boxes, node i being named i, and how Graphviz is to lay it out: in rows, in a
@@ -49,19 +47,26 @@ void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangeme
                                    int ring);
 void copse_arrangement_graph_node(struct copse_text *text, int i, double width, double height);
 
-/*
- * Runs Graphviz over graphs in one text; calls node (centre, y downwards) and edge (points of a
- * Bezier curve) for each. COPSE_IO for output that isn't what was asked for.
- */
-struct copse_arrangement_reader {
-  void *ctx;
-  copse_status (*graph)(void *ctx, int graph, double width, double height);
-  copse_status (*node)(void *ctx, int graph, int node, double x, double y);
-  copse_status (*edge)(void *ctx, int graph, int from, int to, const struct copse_point *points,
-                       int n_points);
+/* What Graphviz makes of a graph: its size, centres of boxes by name (y downwards), and Bezier
+ * curves from box to box. */
+struct copse_layout_edge {
+  int from, to;
+  struct copse_arrangement_curve curve;
 };
-copse_status copse_arrangement_run(const struct copse_text *graphs,
-                                   const struct copse_arrangement_reader *reader,
+struct copse_layout {
+  double width, height;
+  int n_nodes;               /* set by the caller: names are 0 .. n_nodes - 1 */
+  struct copse_point *nodes; /* [n_nodes] NAN for a name that the graph lacks */
+  struct copse_layout_edge *edges;
+  size_t n_edges, edges_capacity;
+};
+
+/*
+ * Runs Graphviz over graphs [n] in one text. COPSE_IO for output that isn't what was asked for.
+ * `arena` has the points; the caller frees each layout's edges, whatever the outcome.
+ */
+copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse_layout *layouts,
+                                   int n, struct copse_arena *arena,
                                    struct copse_err *err) COPSE_CHECKED;
 
 #endif

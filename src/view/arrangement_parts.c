@@ -3,9 +3,10 @@
  * and the inside of each part, by Graphviz; hosts that are alike are laid out once.
  */
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "view/arrangement_internal.h"
 
 /* ---- labels -------------------------------------------------------------------------------- */
@@ -31,9 +32,7 @@ static const char *short_label(struct copse_arena *arena, const char *id, bool i
   size_t n = copse_text_characters(text);
   if (n <= LABEL_CHARACTERS) return copse_arena_strdup(arena, text);
   for (; n > LABEL_CHARACTERS - 1; text++) n -= ((unsigned char)text[1] & 0xc0) != 0x80;
-  char *label = copse_arena_alloc(arena, strlen(text) + 4, 1);
-  if (label) sprintf(label, "\xe2\x80\xa6%s", text); /* an ellipsis */
-  return label;
+  return copse_arena_printf(arena, "\xe2\x80\xa6%s", text); /* an ellipsis */
 }
 
 static struct copse_arrangement_box size_of(const struct copse_node *node, const char *label) {
@@ -91,26 +90,16 @@ static int groups_by_name(struct copse_arrangement_work *w) {
 
 static bool is_fabric(const struct copse_node *node) { return strcmp(node->type, "switch") == 0; }
 
-/* What hangs together without the network's switches; a repeated sweep is enough for pictures. */
-static void spread(struct copse_arrangement_work *w) {
-  const struct copse_topology *t = w->topology;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (int i = 0; i < t->n_links; i++) {
-      int *a = &w->group_of[t->links[i].src], *b = &w->group_of[t->links[i].dst];
-      if (*a < 0 || *b < 0 || *a == *b) continue;
-      *(*a < *b ? b : a) = *a < *b ? *a : *b;
-      changed = true;
-    }
-  }
-}
-
 /* By links: components without the switches, of at least two ranks each. */
 static int groups_by_links(struct copse_arrangement_work *w) {
   const struct copse_topology *t = w->topology;
-  int n = 0;
-  for (int v = 0; v < t->n_nodes; v++) w->group_of[v] = is_fabric(&t->nodes[v]) ? -1 : v;
-  spread(w);
+  int n = 0, *parent = w->local;
+  copse_sets_init(parent, t->n_nodes);
+  for (int i = 0; i < t->n_links; i++)
+    if (!is_fabric(&t->nodes[t->links[i].src]) && !is_fabric(&t->nodes[t->links[i].dst]))
+      (void)copse_sets_unite(parent, t->links[i].src, t->links[i].dst);
+  for (int v = 0; v < t->n_nodes; v++)
+    w->group_of[v] = is_fabric(&t->nodes[v]) ? -1 : copse_sets_find(parent, v);
   for (int v = 0; v < t->n_nodes; v++) w->local[v] = 0; /* ranks of the component named v */
   for (int r = 0; r < t->n_ranks; r++) w->local[w->group_of[t->rank_nodes[r]]]++;
   for (int v = 0; v < t->n_nodes; v++) {
@@ -122,24 +111,21 @@ static int groups_by_links(struct copse_arrangement_work *w) {
   return n >= 2 ? n : 0;
 }
 
+/* NULL when memory ran out. */
 static const char *part_name(struct copse_arrangement_work *w, int v, int g, bool by_name) {
   const char *id = w->topology->nodes[v].id;
-  char *name = copse_arena_alloc(w->arena, strlen(id) + 24, 1);
-  if (!name) return NULL;
-  if (by_name)
-    memcpy(name, id, prefix_length(id) - 1);
-  else
-    sprintf(name, "host %d", g);
-  return name;
+  return by_name ? copse_arena_printf(w->arena, "%.*s", (int)prefix_length(id) - 1, id)
+                 : copse_arena_printf(w->arena, "host %d", g);
 }
 
 static copse_status make_parts(struct copse_arrangement_work *w, bool by_name) {
   const struct copse_topology *t = w->topology;
-  w->parts = copse_arena_alloc(w->arena, (size_t)w->n_parts, sizeof *w->parts);
-  int *members = copse_arena_alloc(w->arena, (size_t)t->n_nodes, sizeof *members);
-  struct copse_arrangement_box *boxes =
-      copse_arena_alloc(w->arena, (size_t)t->n_nodes, sizeof *boxes);
-  if (!w->parts || !members || !boxes) return copse_fail_nomem(w->err);
+  size_t n = (size_t)t->n_nodes;
+  struct copse_arrangement_box *boxes;
+  int *members;
+  COPSE_DO(copse_arena_array(w->arena, (size_t)w->n_parts, sizeof *w->parts, &w->parts, w->err));
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *members, &members, w->err));
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *boxes, &boxes, w->err));
   for (int v = 0; v < t->n_nodes; v++)
     if (w->group_of[v] >= 0) w->local[v] = w->parts[w->group_of[v]].n_members++;
   for (int g = 0, from = 0; g < w->n_parts; from += w->parts[g++].n_members) {
@@ -157,7 +143,7 @@ static copse_status make_parts(struct copse_arrangement_work *w, bool by_name) {
   return COPSE_OK;
 }
 
-copse_status copse_arrangement_find_parts(struct copse_arrangement_work *w) {
+static copse_status find_parts(struct copse_arrangement_work *w) {
   bool by_name = true;
   w->n_parts = groups_by_name(w);
   if (w->n_parts == 0) {
@@ -178,7 +164,8 @@ struct parts {
   int *graph_of; /* [n_parts] which graph shows it */
   int *part_of;  /* [n_graphs] the part that it was made from */
   int n_graphs;
-  struct copse_text *texts; /* [n_parts] */
+  struct copse_text *texts;     /* [n_parts] */
+  struct copse_layout *layouts; /* [n_graphs] */
 };
 
 static bool inside(const struct copse_arrangement_work *w, const struct copse_link *l, int g) {
@@ -288,54 +275,33 @@ static copse_status describe(struct parts *p, int g, int *layer) {
 
 /* ---- what comes back ----------------------------------------------------------------------- */
 
-static copse_status take_graph(void *ctx, int graph, double width, double height) {
-  struct parts *p = ctx;
-  if (graph >= p->n_graphs) return copse_fail(p->w->err, COPSE_IO, "dot: one graph too many");
-  for (int g = 0; g < p->w->n_parts; g++) {
-    if (p->graph_of[g] != graph) continue;
-    p->w->parts[g].width = width;
-    p->w->parts[g].height = height;
-  }
-  return COPSE_OK;
-}
-
-static copse_status take_node(void *ctx, int graph, int node, double x, double y) {
-  struct parts *p = ctx;
-  struct copse_arrangement_work *w = p->w;
-  for (int g = 0; g < w->n_parts; g++) {
-    struct copse_arrangement_part *part = &w->parts[g];
-    if (p->graph_of[g] != graph) continue;
-    if (node < 0 || node >= part->n_members)
-      return copse_fail(w->err, COPSE_IO, "dot: a node that was not asked for");
-    part->boxes[node] = w->nodes[part->members[node]];
-    part->boxes[node].x = x;
-    part->boxes[node].y = y;
-  }
-  return COPSE_OK;
-}
-
 static copse_status take_curve(struct copse_arrangement_work *w, int link,
-                               const struct copse_point *points, int n, bool turned) {
+                               const struct copse_arrangement_curve *curve, bool turned) {
+  struct copse_point *copy;
+  int n = curve->n_points;
   if (link < 0) return COPSE_OK; /* one direction only */
-  struct copse_point *copy = copse_arena_alloc(w->arena, (size_t)n, sizeof *copy);
-  if (!copy) return copse_fail_nomem(w->err);
-  for (int i = 0; i < n; i++) copy[i] = points[turned ? n - 1 - i : i];
+  COPSE_DO(copse_arena_array(w->arena, (size_t)n, sizeof *copy, &copy, w->err));
+  for (int i = 0; i < n; i++) copy[i] = curve->points[turned ? n - 1 - i : i];
   w->curves[link] = (struct copse_arrangement_curve){n, copy};
   return COPSE_OK;
 }
 
-static copse_status take_edge(void *ctx, int graph, int from, int to,
-                              const struct copse_point *points, int n) {
-  struct parts *p = ctx;
-  struct copse_arrangement_work *w = p->w;
-  for (int g = 0; g < w->n_parts; g++) {
-    const struct copse_arrangement_part *part = &w->parts[g];
-    if (p->graph_of[g] != graph) continue;
-    if (from < 0 || from >= part->n_members || to < 0 || to >= part->n_members)
-      return copse_fail(w->err, COPSE_IO, "dot: an edge that was not asked for");
-    int a = part->members[from], b = part->members[to];
-    COPSE_DO(take_curve(w, copse_topology_find_link(w->topology, a, b), points, n, false));
-    COPSE_DO(take_curve(w, copse_topology_find_link(w->topology, b, a), points, n, true));
+static copse_status take_layout(struct copse_arrangement_work *w, int g,
+                                const struct copse_layout *layout) {
+  struct copse_arrangement_part *part = &w->parts[g];
+  part->width = layout->width;
+  part->height = layout->height;
+  for (int i = 0; i < part->n_members; i++) {
+    if (isnan(layout->nodes[i].x)) return copse_fail(w->err, COPSE_IO, "dot: a node has no place");
+    part->boxes[i] = w->nodes[part->members[i]];
+    part->boxes[i].x = layout->nodes[i].x;
+    part->boxes[i].y = layout->nodes[i].y;
+  }
+  for (size_t i = 0; i < layout->n_edges; i++) {
+    const struct copse_layout_edge *e = &layout->edges[i];
+    int a = part->members[e->from], b = part->members[e->to];
+    COPSE_DO(take_curve(w, copse_topology_find_link(w->topology, a, b), &e->curve, false));
+    COPSE_DO(take_curve(w, copse_topology_find_link(w->topology, b, a), &e->curve, true));
   }
   return COPSE_OK;
 }
@@ -357,8 +323,8 @@ static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
     if (!is_arc(w, i, g)) continue;
     const struct copse_arrangement_box *a = &part->boxes[w->local[t->links[i].src]];
     const struct copse_arrangement_box *b = &part->boxes[w->local[t->links[i].dst]];
-    struct copse_point *p = copse_arena_alloc(w->arena, 4, sizeof *p);
-    if (!p) return copse_fail_nomem(w->err);
+    struct copse_point *p;
+    COPSE_DO(copse_arena_array(w->arena, 4, sizeof *p, &p, w->err));
     double ya = a->y - a->height / 2, yb = b->y - b->height / 2, up = arc_height(a->x, b->x);
     /* ends apart from each other, towards where they go */
     double side = b->x > a->x ? 1 : -1, apart = fmin(0.3 * a->width, 0.04 * fabs(b->x - a->x));
@@ -387,33 +353,36 @@ static void share(struct parts *p, struct copse_text *all) {
       same++;
     p->graph_of[g] = same;
     if (same < p->n_graphs) continue;
+    p->layouts[same].n_nodes = p->w->parts[g].n_members;
     p->part_of[p->n_graphs++] = g;
     copse_text_append(all, p->texts[g].data, p->texts[g].size);
   }
 }
 
 copse_status copse_arrangement_parts(struct copse_arrangement_work *w) {
-  size_t n = (size_t)w->n_parts;
   struct copse_text all = {0};
-  struct parts p = {.w = w,
-                    .graph_of = copse_arena_alloc(w->arena, n, sizeof(int)),
-                    .part_of = copse_arena_alloc(w->arena, n, sizeof(int)),
-                    .texts = copse_arena_alloc(w->arena, n, sizeof(struct copse_text))};
-  int *layer = copse_arena_alloc(w->arena, (size_t)w->topology->n_nodes, sizeof *layer);
-  const struct copse_arrangement_reader reader = {&p, take_graph, take_node, take_edge};
+  struct parts p = {.w = w};
+  int *layer;
   copse_status status;
-  if (!p.graph_of || !p.part_of || !p.texts || !layer) return copse_fail_nomem(w->err);
+  COPSE_DO(find_parts(w));
+  size_t n = (size_t)w->n_parts;
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.graph_of, &p.graph_of, w->err));
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.part_of, &p.part_of, w->err));
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.texts, &p.texts, w->err));
+  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.layouts, &p.layouts, w->err));
+  COPSE_DO(
+      copse_arena_array(w->arena, (size_t)w->topology->n_nodes, sizeof *layer, &layer, w->err));
   for (int g = 0; g < w->n_parts; g++) COPSE_TRY(describe(&p, g, layer));
   share(&p, &all);
   COPSE_TRY(copse_text_status(&all, w->err));
-  COPSE_TRY(copse_arrangement_run(&all, &reader, w->err));
-  for (int g = 0; g < w->n_parts; g++)
-    for (int i = 0; i < w->parts[g].n_members; i++)
-      if (w->parts[g].boxes[i].width <= 0)
-        status = copse_fail(w->err, COPSE_IO, "dot: a node has no place");
-  for (int g = 0; g < w->n_parts && status == COPSE_OK; g++) status = add_arcs(w, g);
+  COPSE_TRY(copse_arrangement_run(&all, p.layouts, p.n_graphs, w->arena, w->err));
+  for (int g = 0; g < w->n_parts; g++) COPSE_TRY(take_layout(w, g, &p.layouts[p.graph_of[g]]));
+  for (int g = 0; g < w->n_parts; g++) COPSE_TRY(add_arcs(w, g));
 out:
-  for (int g = 0; g < w->n_parts; g++) copse_text_free(&p.texts[g]);
+  for (int g = 0; g < w->n_parts; g++) {
+    copse_text_free(&p.texts[g]);
+    free(p.layouts[g].edges);
+  }
   copse_text_free(&all);
   return status;
 }

@@ -9,55 +9,6 @@
 
 #include "view/draw.h"
 
-const char copse_draw_css[] =
-    ".cp text{font-family:'DejaVu Sans','Segoe UI',Helvetica,Arial,sans-serif;fill:#1e293b}\n"
-    ".cp .title{font-size:17px;font-weight:600}\n"
-    ".cp .subtitle,.cp .legend{font-size:12px;fill:#475569}\n"
-    ".cp .label{font-size:11px;text-anchor:middle}.cp .big{font-size:14px}\n"
-    ".cp .rank{font-size:10px;text-anchor:middle;fill:#475569}\n"
-    ".cp .host{fill:#f8fafc;stroke:#cbd5e1;stroke-width:1.2}\n"
-    ".cp .hostname{font-size:12px;font-weight:600;fill:#475569;stroke:#f8fafc;stroke-width:4;"
-    "paint-order:stroke}\n"
-    ".cp .box{stroke-width:1.4;fill:#fff;stroke:#64748b}\n"
-    ".cp .gpu .box{fill:#dbeafe;stroke:#2563eb}\n"
-    ".cp .nvswitch .box{fill:#dcfce7;stroke:#15803d}\n"
-    ".cp .switch .box{fill:#fef3c7;stroke:#b45309}\n"
-    ".cp .nic .box{fill:#f3e8ff;stroke:#9333ea}\n"
-    ".cp .pcie .box{fill:#f1f5f9;stroke:#64748b}\n"
-    ".cp .cpu .box{fill:#e2e8f0;stroke:#334155}\n"
-    ".cp .net .box{fill:#fdf4ff;stroke:#c026d3;stroke-dasharray:3 2}\n"
-    ".cp .clever .box{stroke-width:3}\n"
-    ".cp .solid .box{fill:#1d4ed8;stroke:#1e3a8a}.cp .solid text{fill:#fff}\n"
-    ".cp .ring{fill:none;stroke:#be185d;stroke-width:2.4;stroke-dasharray:5 3}\n"
-    ".cp .line{fill:none;stroke:#94a3b8;stroke-width:1.2}\n"
-    ".cp .head{stroke:none;fill:#94a3b8}\n"
-    ".cp .glow{fill:none;stroke:#f472b6;stroke-width:11;stroke-opacity:.55}\n"
-    ".cp .faint .line{stroke:#e2e8f0;stroke-width:1}.cp .faint .head{fill:none}\n"
-    ".cp .b0 .line{stroke:#1e3a8a;stroke-width:4}.cp .b0 .head{fill:#1e3a8a}\n"
-    ".cp .b1 .line{stroke:#0f766e;stroke-width:3.2}.cp .b1 .head{fill:#0f766e}\n"
-    ".cp .b2 .line{stroke:#7c3aed;stroke-width:2.5}.cp .b2 .head{fill:#7c3aed}\n"
-    ".cp .b3 .line{stroke:#b45309;stroke-width:1.9}.cp .b3 .head{fill:#b45309}\n"
-    ".cp .b4 .line{stroke:#0284c7;stroke-width:1.4}.cp .b4 .head{fill:#0284c7}\n"
-    ".cp .b5 .line{stroke:#64748b;stroke-width:1}.cp .b5 .head{fill:#64748b}\n"
-    ".cp .u0 .line{stroke:#e2e8f0;stroke-width:1}.cp .u0 .head{fill:#e2e8f0}\n"
-    ".cp .u1 .line{stroke:#bfdbfe;stroke-width:1.6}.cp .u1 .head{fill:#bfdbfe}\n"
-    ".cp .u2 .line{stroke:#60a5fa;stroke-width:1.8}.cp .u2 .head{fill:#60a5fa}\n"
-    ".cp .u3 .line{stroke:#fbbf24;stroke-width:2}.cp .u3 .head{fill:#fbbf24}\n"
-    ".cp .u4 .line{stroke:#f97316;stroke-width:2.2}.cp .u4 .head{fill:#f97316}\n"
-    ".cp .u5 .line{stroke:#dc2626;stroke-width:2.8}.cp .u5 .head{fill:#dc2626}\n"
-    ".cp .h0 .line{stroke:#dc2626;stroke-width:2.8}.cp .h0 .head{fill:#dc2626}\n"
-    ".cp .h1 .line{stroke:#f59e0b;stroke-width:2.8}.cp .h1 .head{fill:#f59e0b}\n"
-    ".cp .h2 .line{stroke:#16a34a;stroke-width:2.8}.cp .h2 .head{fill:#16a34a}\n"
-    ".cp .h3 .line{stroke:#0891b2;stroke-width:2.8}.cp .h3 .head{fill:#0891b2}\n"
-    ".cp .h4 .line{stroke:#4f46e5;stroke-width:2.8}.cp .h4 .head{fill:#4f46e5}\n"
-    ".cp .h5 .line{stroke:#c026d3;stroke-width:2.8}.cp .h5 .head{fill:#c026d3}\n"
-    ".cp .h6 .line{stroke:#78350f;stroke-width:2.8}.cp .h6 .head{fill:#78350f}\n"
-    ".cp .h7 .line{stroke:#475569;stroke-width:2.8}.cp .h7 .head{fill:#475569}\n"
-    ".cp.dense .line{stroke-width:1.5}.cp.dense .b0 .line{stroke-width:2.4}\n"
-    ".cp.dense [class^=h] .line{stroke-width:2.4}\n"
-    ".cp.dense .faint .line,.cp.dense .u0 .line,.cp.dense .b5 .line{stroke-width:.7}\n"
-    ".cp.dense .glow{stroke-width:8}\n";
-
 #define HEADER 58.0
 #define LEGEND_ROW 22.0
 #define CHARACTER_WIDTH 6.9 /* of the legend's font */
@@ -71,8 +22,7 @@ const char copse_draw_css[] =
 
 const char *copse_draw_quantity(struct copse_q q, const char *unit,
                                 char text[COPSE_DRAW_QUANTITY]) {
-  char exact[COPSE_Q_TEXT];
-  copse_q_text(q, exact);
+  const char *exact = COPSE_Q_STRING(q);
   if (q.den == 1)
     snprintf(text, COPSE_DRAW_QUANTITY, "%s %s", exact, unit);
   else
@@ -133,13 +83,11 @@ static void add_head(struct copse_text *text, const struct copse_arrangement_cur
 static void add_link_title(struct copse_text *text, const struct copse_drawing *d, int i,
                            const char *arrow) {
   const struct copse_link *l = &d->topology->links[i];
-  char quantity[COPSE_DRAW_QUANTITY];
   copse_text_add_xml(text, d->topology->nodes[l->src].id);
   copse_text_add(text, " %s ", arrow);
   copse_text_add_xml(text, d->topology->nodes[l->dst].id);
-  copse_text_add(text, ": %s", copse_draw_quantity(l->bandwidth, "GB/s", quantity));
-  if (l->latency.num > 0)
-    copse_text_add(text, ", %s", copse_draw_quantity(l->latency, "us", quantity));
+  copse_text_add(text, ": %s", COPSE_QUANTITY(l->bandwidth, "GB/s"));
+  if (l->latency.num > 0) copse_text_add(text, ", %s", COPSE_QUANTITY(l->latency, "us"));
   if (d->links[i].note) {
     copse_text_add(text, "\n");
     copse_text_add_xml(text, d->links[i].note);
@@ -165,9 +113,9 @@ static void add_link(struct copse_text *text, const struct copse_drawing *d, int
   int other = partner(d, i);
   bool two_ways = copse_topology_find_link(d->topology, l->dst, l->src) >= 0;
   double distance = other < 0 && two_ways ? APART : 0;
-  char name[16];
   if (other >= 0 && other < i) return;
-  copse_text_add(text, "<g class=\"%s\" data-links=\"%d", style_name(d->links[i].style, name), i);
+  copse_text_add(text, "<g class=\"%s\" data-links=\"%d",
+                 style_name(d->links[i].style, (char[16]){0}), i);
   if (other >= 0) copse_text_add(text, " %d", other);
   copse_text_add(text, "\"><title>");
   add_link_title(text, d, i, other >= 0 ? "\xe2\x87\x84" : "\xe2\x86\x92");
@@ -212,6 +160,13 @@ static bool fits_large(const char *label, double width) {
   return (double)copse_text_characters(label) * LARGE_WIDTH + 8 <= width;
 }
 
+static void add_text(struct copse_text *text, const char *css, int digits, double x, double y,
+                     const char *what) {
+  copse_text_add(text, "<text class=\"%s\" x=\"%.*f\" y=\"%.*f\">", css, digits, x, digits, y);
+  copse_text_add_xml(text, what);
+  copse_text_add(text, "</text>");
+}
+
 static void add_box(struct copse_text *text, const char *css, double x, double y, double width,
                     double height, double round) {
   copse_text_add(text,
@@ -238,11 +193,8 @@ static void add_node(struct copse_text *text, const struct copse_drawing *d, int
   if (d->nodes && d->nodes[v].ring)
     add_box(text, "ring", b->x, b->y, b->width + 8, b->height + 8, pill ? b->height / 2 + 4 : 8);
   add_box(text, "box", b->x, b->y, b->width, b->height, pill ? b->height / 2 : rank ? 6 : 2);
-  copse_text_add(text, "<text class=\"label%s\" x=\"%.1f\" y=\"%.1f\">",
-                 fits_large(d->arrangement->labels[v], b->width) ? " big" : "", b->x,
-                 b->y + (rank ? -1 : 4.5));
-  copse_text_add_xml(text, d->arrangement->labels[v]);
-  copse_text_add(text, "</text>");
+  add_text(text, fits_large(d->arrangement->labels[v], b->width) ? "label big" : "label", 1, b->x,
+           b->y + (rank ? -1 : 4.5), d->arrangement->labels[v]);
   if (rank)
     copse_text_add(text, "<text class=\"rank\" x=\"%.1f\" y=\"%.1f\">rank %d</text>", b->x,
                    b->y + 12, node->rank);
@@ -261,11 +213,9 @@ static void add_hosts(struct copse_text *text, const struct copse_drawing *d) {
 static void add_host_names(struct copse_text *text, const struct copse_drawing *d) {
   for (int g = 0; g < d->arrangement->n_groups; g++) {
     const struct copse_arrangement_group *group = &d->arrangement->groups[g];
-    copse_text_add(text, "<text class=\"hostname\" x=\"%.1f\" y=\"%.1f\">",
-                   group->box.x - group->box.width / 2 + 10,
-                   group->box.y - group->box.height / 2 + 18);
-    copse_text_add_xml(text, group->name);
-    copse_text_add(text, "</text>\n");
+    add_text(text, "hostname", 1, group->box.x - group->box.width / 2 + 10,
+             group->box.y - group->box.height / 2 + 18, group->name);
+    copse_text_add(text, "\n");
   }
 }
 
@@ -276,53 +226,35 @@ struct legend {
   double width, x, y;
 };
 
-/* A place for an entry with so many characters of text; on the next row if need be. */
-static void take_place(struct legend *l, const char *what, double *x, double *y) {
-  double need = LEGEND_SAMPLE + (double)copse_text_characters(what) * CHARACTER_WIDTH + 18;
-  if (l->x > 0 && l->x + need > l->width) {
-    l->x = 0;
-    l->y += LEGEND_ROW;
-  }
-  *x = l->x;
-  *y = l->y;
-  l->x += need;
+static void next_row(struct legend *l) {
+  if (l->x == 0) return;
+  l->x = 0;
+  l->y += LEGEND_ROW;
 }
 
-static void add_legend_text(struct legend *l, const char *what, double x, double y) {
-  copse_text_add(l->text, "<text class=\"legend\" x=\"%.1f\" y=\"%.1f\">", x + LEGEND_SAMPLE - 6,
-                 y + 4);
-  copse_text_add_xml(l->text, what);
-  copse_text_add(l->text, "</text>\n");
-}
-
+/* The sample of an entry, and its text; on the next row where there is no room. */
 static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
-  double x, y;
-  char name[16];
-  if (e->kind == COPSE_LEGEND_TEXT && l->x > 0) { /* on a row of its own */
-    l->x = 0;
-    l->y += LEGEND_ROW;
-  }
-  take_place(l, e->text, &x, &y);
-  if (e->kind == COPSE_LEGEND_TEXT) x -= LEGEND_SAMPLE - 6;
+  double need = LEGEND_SAMPLE + (double)copse_text_characters(e->text) * CHARACTER_WIDTH + 18;
+  bool text_only = e->kind == COPSE_LEGEND_TEXT;
+  if (text_only || l->x + need > l->width) next_row(l);
+  double x = l->x - (text_only ? LEGEND_SAMPLE - 6 : 0), y = l->y;
+  l->x += need;
   if (!l->text) return;
   if (e->kind == COPSE_LEGEND_LINK)
     copse_text_add(l->text, "<g class=\"%s\"><path class=\"line\" d=\"M%.1f,%.1f h30\"/></g>",
-                   style_name(e->style, name), x, y);
+                   style_name(e->style, (char[16]){0}), x, y);
   else if (e->kind == COPSE_LEGEND_GLOW)
     copse_text_add(l->text, "<path class=\"glow\" d=\"M%.1f,%.1f h30\"/>", x, y);
   else if (e->kind == COPSE_LEGEND_RING)
     add_box(l->text, "ring", x + 15, y, 28, 14, 5);
-  add_legend_text(l, e->text, x, y);
-}
-
-static void add_type_entry(struct legend *l, int type) {
-  double x, y;
-  take_place(l, type_texts[type], &x, &y);
-  if (!l->text) return;
-  copse_text_add(l->text, "<g class=\"%s\">", types[type]);
-  add_box(l->text, "box", x + 15, y, 28, 14, strstr(types[type], "switch") ? 7 : 3);
-  copse_text_add(l->text, "</g>");
-  add_legend_text(l, type_texts[type], x, y);
+  if (e->kind == COPSE_LEGEND_TYPE) {
+    const char *type = types[e->style];
+    copse_text_add(l->text, "<g class=\"%s\">", type);
+    add_box(l->text, "box", x + 15, y, 28, 14, strstr(type, "switch") ? 7 : 3);
+    copse_text_add(l->text, "</g>");
+  }
+  add_text(l->text, "legend", 1, x + LEGEND_SAMPLE - 6, y + 4, e->text);
+  copse_text_add(l->text, "\n");
 }
 
 /* Node types, then the entries from a new row on; returns the height. */
@@ -334,23 +266,13 @@ static double add_legend(const struct copse_drawing *d, struct copse_text *text,
     if (type >= 0) seen[type] = true;
   }
   for (int i = 0; i < N_TYPES; i++)
-    if (seen[i]) add_type_entry(&l, i);
-  if (d->n_legend > 0 && l.x > 0) {
-    l.x = 0;
-    l.y += LEGEND_ROW;
-  }
+    if (seen[i]) add_entry(&l, &(struct copse_legend_entry){COPSE_LEGEND_TYPE, i, type_texts[i]});
+  if (d->n_legend > 0) next_row(&l);
   for (int i = 0; i < d->n_legend; i++) add_entry(&l, &d->legend[i]);
   return l.y + LEGEND_ROW;
 }
 
 /* ---- all together -------------------------------------------------------------------------- */
-
-static void add_text(struct copse_text *text, const char *css, double x, double y,
-                     const char *what) {
-  copse_text_add(text, "<text class=\"%s\" x=\"%.0f\" y=\"%.0f\">", css, x, y);
-  copse_text_add_xml(text, what);
-  copse_text_add(text, "</text>\n");
-}
 
 void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *text) {
   const double margin = 24;
@@ -370,9 +292,10 @@ void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *
                  "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
                  "<g transform=\"scale(%.3f)\">\n",
                  scale);
-  add_text(text, "title", margin, 30, d->title);
-  add_text(text, "subtitle", margin, 50, d->subtitle);
-  copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f)\">\n",
+  add_text(text, "title", 0, margin, 30, d->title);
+  copse_text_add(text, "\n");
+  add_text(text, "subtitle", 0, margin, 50, d->subtitle);
+  copse_text_add(text, "\n</g>\n<g transform=\"translate(%.1f,%.1f)\">\n",
                  (width - d->arrangement->width) / 2, scale * HEADER);
   add_hosts(text, d);
   add_links(text, d);
@@ -419,18 +342,12 @@ static int find_bands(const struct copse_topology *t, struct copse_q *values,
   return n;
 }
 
-static char *band_text(struct copse_arena *arena, const struct band *band) {
-  char least[COPSE_DRAW_QUANTITY], most[COPSE_DRAW_QUANTITY];
-  size_t size = 2 * COPSE_DRAW_QUANTITY + 48;
-  char *text = copse_arena_alloc(arena, size, 1);
-  if (!text) return NULL;
-  copse_draw_quantity(band->least, "GB/s", least);
-  copse_draw_quantity(band->most, "GB/s", most);
-  if (copse_q_eq(band->least, band->most))
-    snprintf(text, size, "%s \xc3\x97 %d", most, band->n);
-  else
-    snprintf(text, size, "%s to %s \xc3\x97 %d", least, most, band->n);
-  return text;
+/* NULL when memory ran out. */
+static const char *band_text(struct copse_arena *arena, const struct band *band) {
+  bool one = copse_q_eq(band->least, band->most);
+  return copse_arena_printf(arena, "%s%s%s \xc3\x97 %d",
+                            one ? "" : COPSE_QUANTITY(band->least, "GB/s"), one ? "" : " to ",
+                            COPSE_QUANTITY(band->most, "GB/s"), band->n);
 }
 
 copse_status copse_topology_draw(const struct copse_topology *t,
@@ -439,17 +356,17 @@ copse_status copse_topology_draw(const struct copse_topology *t,
   struct copse_arena arena = {0};
   struct band bands[COPSE_LINK_BANDS];
   struct copse_legend_entry legend[COPSE_LINK_BANDS + 1];
+  struct copse_q *values;
+  struct copse_link_mark *marks;
   char subtitle[128];
-  copse_status status = COPSE_OK;
-  size_t n_links = (size_t)t->n_links;
-  struct copse_q *values = copse_arena_alloc(&arena, n_links, sizeof *values);
-  struct copse_link_mark *marks = copse_arena_alloc(&arena, n_links, sizeof *marks);
-  if (!values || !marks) goto nomem;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&arena, (size_t)t->n_links, sizeof *values, &values, err));
+  COPSE_TRY(copse_arena_array(&arena, (size_t)t->n_links, sizeof *marks, &marks, err));
   int n = find_bands(t, values, bands, marks);
   for (int b = 0; b < n; b++) {
-    char *entry = band_text(&arena, &bands[b]);
-    if (!entry) goto nomem;
-    legend[b] = (struct copse_legend_entry){COPSE_LEGEND_LINK, COPSE_LINK_BAND + b, entry};
+    legend[b] = (struct copse_legend_entry){COPSE_LEGEND_LINK, COPSE_LINK_BAND + b,
+                                            band_text(&arena, &bands[b])};
+    if (!legend[b].text) COPSE_TRY(copse_fail_nomem(err));
   }
   if (n > 0)
     legend[n] = (struct copse_legend_entry){
@@ -465,9 +382,6 @@ copse_status copse_topology_draw(const struct copse_topology *t,
                                   .n_legend = n > 0 ? n + 1 : 0};
   copse_draw(&drawing, inlined, text);
   status = copse_text_status(text, err);
-  goto out;
-nomem:
-  status = copse_fail_nomem(err);
 out:
   copse_arena_free(&arena);
   return status;

@@ -38,7 +38,13 @@ struct copse_node_mark {
 };
 
 struct copse_legend_entry {
-  enum { COPSE_LEGEND_LINK, COPSE_LEGEND_GLOW, COPSE_LEGEND_RING, COPSE_LEGEND_TEXT } kind;
+  enum {
+    COPSE_LEGEND_LINK,
+    COPSE_LEGEND_GLOW,
+    COPSE_LEGEND_RING,
+    COPSE_LEGEND_TEXT, /* on a row of its own */
+    COPSE_LEGEND_TYPE  /* of nodes: those of a picture come by themselves */
+  } kind;
   int style; /* of a COPSE_LEGEND_LINK */
   const char *text;
 };
@@ -54,7 +60,8 @@ struct copse_drawing {
   int n_legend;
 };
 
-/* What pictures need of CSS; each picture has it in itself unless it is inlined in a page. */
+/* draw.css, made into a string by the Makefile; each picture has it in itself unless it is inlined
+ * in a page. */
 extern const char copse_draw_css[];
 
 /* Appends one <svg> element; `inlined`: as part of a page that has copse_draw_css. */
@@ -71,5 +78,7 @@ copse_status copse_topology_draw(const struct copse_topology *topology,
 /* "625/2 GB/s (312.5)": exact, with the decimal beside where it differs. */
 #define COPSE_DRAW_QUANTITY (COPSE_Q_TEXT + 40)
 const char *copse_draw_quantity(struct copse_q q, const char *unit, char text[COPSE_DRAW_QUANTITY]);
+/* The same for printf; lasts as long as the block it stands in. */
+#define COPSE_QUANTITY(q, unit) copse_draw_quantity((q), (unit), (char[COPSE_DRAW_QUANTITY]){0})
 
 #endif

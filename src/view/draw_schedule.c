@@ -2,8 +2,6 @@
  * Pictures of a schedule on its topology: the load of the links with the bound, and one tree, or
  * all that one rank sends, hop by hop.
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,12 +20,14 @@ struct picture {
   struct copse_legend_entry legend[LEGEND_ENTRIES];
   int n_legend;
   bool failed; /* memory ran out */
+  /* of a part: its hops, how many have each colour, and how many cross each link */
+  struct copse_schedule_hops hops;
+  int counts[COPSE_LINK_HOPS], *uses; /* [n_links] */
   struct copse_arena arena;
   struct copse_err *err;
 };
 
-/* ---- what all pictures share -------------------------------------------------------------------
- */
+/* ---- what all pictures share -------------------------------------------------------------- */
 
 /* Makes the marks, and checks that the schedule's nodes are the topology's. */
 static copse_status start_picture(struct picture *p) {
@@ -36,36 +36,26 @@ static copse_status start_picture(struct picture *p) {
   bool same = s->n_nodes == t->n_nodes && s->n_ranks == t->n_ranks && s->n_rotations == 0;
   for (int v = 0; same && v < t->n_nodes; v++) same = strcmp(s->nodes[v], t->nodes[v].id) == 0;
   if (!same) return copse_fail(p->err, COPSE_INVALID, "the schedule is not of this topology");
-  p->links = copse_arena_alloc(&p->arena, (size_t)t->n_links, sizeof *p->links);
-  p->nodes = copse_arena_alloc(&p->arena, (size_t)t->n_nodes, sizeof *p->nodes);
-  return p->links && p->nodes ? COPSE_OK : copse_fail_nomem(p->err);
+  COPSE_DO(copse_arena_array(&p->arena, (size_t)t->n_links, sizeof *p->links, &p->links, p->err));
+  return copse_arena_array(&p->arena, (size_t)t->n_nodes, sizeof *p->nodes, &p->nodes, p->err);
 }
 
 /* A text in the arena; "" when memory ran out, which finish_picture reports. */
-static __attribute__((format(printf, 2, 3))) const char *picture_text(struct picture *p,
-                                                                      const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  int n = vsnprintf(NULL, 0, fmt, ap);
-  va_end(ap);
-  char *text = n < 0 ? NULL : copse_arena_alloc(&p->arena, (size_t)n + 1, 1);
-  if (!text) {
-    p->failed = true;
-    return "";
-  }
-  va_start(ap, fmt);
-  vsnprintf(text, (size_t)n + 1, fmt, ap);
-  va_end(ap);
-  return text;
+#define picture_text(p, ...) keep_text((p), copse_arena_printf(&(p)->arena, __VA_ARGS__))
+static const char *keep_text(struct picture *p, const char *text) {
+  if (!text) p->failed = true;
+  return text ? text : "";
+}
+
+static void free_picture(struct picture *p) {
+  copse_schedule_hops_free(&p->hops);
+  copse_arena_free(&p->arena);
 }
 
 static void explain(struct picture *p, int kind, int style, const char *text) {
   if (p->n_legend == LEGEND_ENTRIES) return;
-  struct copse_legend_entry *entry = &p->legend[p->n_legend++];
-  memset(entry, 0, sizeof *entry);
-  entry->kind = kind;
-  entry->style = style;
-  entry->text = text;
+  p->legend[p->n_legend++] =
+      (struct copse_legend_entry){.kind = kind, .style = style, .text = text};
 }
 
 static copse_status finish_picture(struct picture *p, const struct copse_arrangement *arrangement,
@@ -84,8 +74,7 @@ static copse_status finish_picture(struct picture *p, const struct copse_arrange
   return copse_text_status(text, p->err);
 }
 
-/* ---- loads -------------------------------------------------------------------------------------
- */
+/* ---- loads -------------------------------------------------------------------------------- */
 
 static const struct {
   int percent; /* more than this of the time */
@@ -113,16 +102,14 @@ static copse_status level_of(const struct picture *p, struct copse_q seconds, in
 static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
   int counts[COPSE_LINK_LOADS] = {0};
   for (int i = 0; i < p->topology->n_links; i++) {
-    char load[COPSE_DRAW_QUANTITY], time[COPSE_DRAW_QUANTITY];
     struct copse_q seconds;
     int level;
     COPSE_DO(copse_q_div(loads[i], p->topology->links[i].bandwidth, &seconds, p->err));
     COPSE_DO(level_of(p, seconds, &level));
     counts[level]++;
     p->links[i].style = COPSE_LINK_LOAD + level;
-    p->links[i].note =
-        picture_text(p, "load %s, takes %s", copse_draw_quantity(loads[i], "of M", load),
-                     copse_draw_quantity(seconds, "s/GB", time));
+    p->links[i].note = picture_text(p, "load %s, takes %s", COPSE_QUANTITY(loads[i], "of M"),
+                                    COPSE_QUANTITY(seconds, "s/GB"));
   }
   for (int level = COPSE_LINK_LOADS - 1; level >= 0; level--)
     if (counts[level] > 0)
@@ -131,12 +118,11 @@ static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
   return COPSE_OK;
 }
 
-/* ---- the bound ---------------------------------------------------------------------------------
- */
+/* ---- the bound ---------------------------------------------------------------------------- */
 
 static copse_status mark_inside(struct picture *p, const int *cut, int n, bool **inside) {
-  *inside = copse_arena_alloc(&p->arena, (size_t)p->topology->n_nodes, sizeof **inside);
-  if (!*inside) return copse_fail_nomem(p->err);
+  COPSE_DO(
+      copse_arena_array(&p->arena, (size_t)p->topology->n_nodes, sizeof **inside, inside, p->err));
   for (int i = 0; i < n; i++) (*inside)[cut[i]] = true;
   return COPSE_OK;
 }
@@ -145,7 +131,6 @@ static copse_status mark_inside(struct picture *p, const int *cut, int n, bool *
 static void glow(struct picture *p, const bool *inside, bool entering) {
   const struct copse_topology *t = p->topology;
   struct copse_q through = COPSE_Q_ZERO;
-  char text[COPSE_DRAW_QUANTITY];
   bool exact = true;
   int n = 0;
   for (int i = 0; i < t->n_links; i++) {
@@ -160,7 +145,7 @@ static void glow(struct picture *p, const bool *inside, bool entering) {
                        p->schedule->collective == COPSE_ALLREDUCE
                            ? entering ? " of the reduction" : " of the broadcast"
                            : "",
-                       exact ? copse_draw_quantity(through, "GB/s", text) : "", n));
+                       exact ? COPSE_QUANTITY(through, "GB/s") : "", n));
 }
 
 static copse_status mark_cut(struct picture *p) {
@@ -203,13 +188,11 @@ static void mark_lengths(struct picture *p) {
 
 static void describe_load(struct picture *p) {
   const struct copse_schedule *s = p->schedule;
-  char time[COPSE_DRAW_QUANTITY], bound[COPSE_DRAW_QUANTITY], rate[COPSE_RATE_TEXT];
   p->title = picture_text(p, "%s of %s: load of the links", copse_collective_name(s->collective),
                           p->topology->name);
   p->subtitle = picture_text(
-      p, "%s, %s; bound %s: %s", copse_draw_quantity(s->time_per_GB, "s/GB", time),
-      copse_rate_text(s->time_per_GB, 6, rate),
-      copse_draw_quantity(s->bound.time_per_GB, "s/GB", bound),
+      p, "%s, %s; bound %s: %s", COPSE_QUANTITY(s->time_per_GB, "s/GB"),
+      COPSE_RATE(s->time_per_GB, 6), COPSE_QUANTITY(s->bound.time_per_GB, "s/GB"),
       copse_q_eq(s->time_per_GB, s->bound.time_per_GB)
           ? s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal"
             : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"
@@ -222,17 +205,11 @@ copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
                                       const struct copse_arrangement *arrangement, bool inlined,
                                       struct copse_text *text, struct copse_err *err) {
   struct picture p = {.schedule = schedule, .topology = topology, .err = err};
+  struct copse_q *loads;
   copse_status status;
   COPSE_TRY(start_picture(&p));
-  struct copse_q *loads = copse_arena_alloc(&p.arena, (size_t)topology->n_links, sizeof *loads);
-  if (!loads) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
-  if (schedule->collective == COPSE_ALLTOALL)
-    COPSE_TRY(copse_flow_loads(topology, schedule->flows, schedule->n_flows, loads, err));
-  else
-    COPSE_TRY(copse_tree_loads(topology, schedule->trees, (size_t)schedule->n_trees, loads, err));
+  COPSE_TRY(copse_arena_array(&p.arena, (size_t)topology->n_links, sizeof *loads, &loads, err));
+  COPSE_TRY(copse_schedule_loads(topology, schedule, loads, err));
   COPSE_TRY(mark_loads(&p, loads));
   if (schedule->bound.kind == COPSE_BOUND_LENGTHS)
     mark_lengths(&p);
@@ -241,7 +218,7 @@ copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
   describe_load(&p);
   status = finish_picture(&p, arrangement, inlined, text);
 out:
-  copse_arena_free(&p.arena);
+  free_picture(&p);
   return status;
 }
 
@@ -251,83 +228,81 @@ int copse_schedule_parts(const struct copse_schedule *s) {
 
 /* ---- the hops of a part ---------------------------------------------------------------------- */
 
+static copse_status add_hop(struct copse_schedule_hops *hops, struct copse_schedule_hop hop,
+                            struct copse_err *err) {
+  COPSE_DO(copse_grow(&hops->list, &hops->capacity, hops->n + 1, sizeof *hops->list, err));
+  hops->list[hops->n++] = hop;
+  return COPSE_OK;
+}
+
 /* A broadcast hop waits for the one that reached its source, a reduce hop for all into it: both
  * have been seen before, and `ready` has the last step into each rank. */
-static copse_status walk_tree(const struct copse_schedule *s,
-                              const struct copse_schedule_tree *tree,
-                              copse_status (*hop)(void *, const struct copse_schedule_hop *),
-                              void *ctx, struct copse_err *err) {
-  int *ready = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)s->n_ranks, sizeof *ready, &ready, err));
+static copse_status find_tree_hops(const struct copse_schedule *s,
+                                   const struct copse_schedule_tree *tree,
+                                   struct copse_schedule_hops *hops, struct copse_err *err) {
+  int *ready = hops->scratch;
+  memset(ready, 0, (size_t)s->n_ranks * sizeof *ready);
   for (int i = 0; i < tree->n_edges; i++) {
     const struct copse_schedule_edge *e = &tree->edges[i];
-    struct copse_schedule_hop now = {e->src, e->dst, ready[e->src] + 1, e->path, e->n_path};
-    if (ready[e->dst] < now.step) ready[e->dst] = now.step;
-    COPSE_TRY(hop(ctx, &now));
+    int step = ready[e->src] + 1;
+    if (ready[e->dst] < step) ready[e->dst] = step;
+    COPSE_DO(
+        add_hop(hops, (struct copse_schedule_hop){e->src, e->dst, step, e->path, e->n_path}, err));
   }
-out:
-  free(ready);
-  return status;
+  return COPSE_OK;
 }
 
 /* A path is cut at the ranks that it goes through. */
-static copse_status walk_path(const int *rank_of, const struct copse_schedule_path *path,
-                              copse_status (*hop)(void *, const struct copse_schedule_hop *),
-                              void *ctx) {
+static copse_status find_path_hops(const struct copse_schedule_path *path,
+                                   struct copse_schedule_hops *hops, struct copse_err *err) {
+  const int *rank_of = hops->scratch;
   int from = 0, step = 0;
   for (int i = 1; i < path->n_nodes; i++) {
     if (rank_of[path->nodes[i]] < 0) continue;
-    struct copse_schedule_hop now = {rank_of[path->nodes[from]], rank_of[path->nodes[i]], ++step,
-                                     path->nodes + from, i - from + 1};
-    COPSE_DO(hop(ctx, &now));
+    COPSE_DO(
+        add_hop(hops,
+                (struct copse_schedule_hop){rank_of[path->nodes[from]], rank_of[path->nodes[i]],
+                                            ++step, path->nodes + from, i - from + 1},
+                err));
     from = i;
   }
   return COPSE_OK;
 }
 
-copse_status copse_schedule_walk(const struct copse_schedule *s, int part,
-                                 copse_status (*hop)(void *, const struct copse_schedule_hop *),
-                                 void *ctx, struct copse_err *err) {
-  int *rank_of = NULL;
-  copse_status status;
+copse_status copse_schedule_hops_find(const struct copse_schedule *s, int part,
+                                      struct copse_schedule_hops *hops, struct copse_err *err) {
   if (part < 0 || part >= copse_schedule_parts(s))
     return copse_fail(err, COPSE_INVALID, "there is no %s %d: they are from 0 to %d",
                       s->collective == COPSE_ALLTOALL ? "rank" : "tree", part,
                       copse_schedule_parts(s) - 1);
-  if (s->collective != COPSE_ALLTOALL) return walk_tree(s, &s->trees[part], hop, ctx, err);
-  COPSE_TRY(copse_calloc((size_t)s->n_nodes, sizeof *rank_of, &rank_of, err));
-  for (int v = 0; v < s->n_nodes; v++) rank_of[v] = -1;
-  for (int r = 0; r < s->n_ranks; r++) rank_of[s->rank_nodes[r]] = r;
+  hops->n = 0;
+  if (!hops->scratch)
+    COPSE_DO(copse_calloc((size_t)s->n_nodes, sizeof *hops->scratch, &hops->scratch, err));
+  if (s->collective != COPSE_ALLTOALL) return find_tree_hops(s, &s->trees[part], hops, err);
+  for (int v = 0; v < s->n_nodes; v++) hops->scratch[v] = -1;
+  for (int r = 0; r < s->n_ranks; r++) hops->scratch[s->rank_nodes[r]] = r;
   for (int f = 0; f < s->n_flows; f++)
     for (int i = 0; s->flows[f].src == part && i < s->flows[f].n_paths; i++)
-      COPSE_TRY(walk_path(rank_of, &s->flows[f].paths[i], hop, ctx));
-out:
-  free(rank_of);
-  return status;
+      COPSE_DO(find_path_hops(&s->flows[f].paths[i], hops, err));
+  return COPSE_OK;
+}
+
+void copse_schedule_hops_free(struct copse_schedule_hops *hops) {
+  free(hops->list);
+  free(hops->scratch);
 }
 
 /* ---- the picture ----------------------------------------------------------------------------- */
 
-struct marking {
-  struct picture *picture;
-  int *uses; /* [n_links] hops of the part that cross it */
-  int counts[COPSE_LINK_HOPS + 1];
-  int last; /* step */
-};
-
-static copse_status mark_hop(void *ctx, const struct copse_schedule_hop *hop) {
-  struct marking *m = ctx;
-  struct picture *p = m->picture;
+static copse_status mark_hop(struct picture *p, const struct copse_schedule_hop *hop) {
   int colour = hop->step <= COPSE_LINK_HOPS ? hop->step - 1 : COPSE_LINK_HOPS - 1;
-  m->counts[colour]++;
-  if (hop->step > m->last) m->last = hop->step;
+  p->counts[colour]++;
   for (int i = 0; i + 1 < hop->n_path; i++) {
     int link = copse_topology_find_link(p->topology, hop->path[i], hop->path[i + 1]);
     if (link < 0) return copse_fail(p->err, COPSE_INVALID, "a hop over a link that there isn't");
-    if (m->uses[link]++ == 0) p->links[link].style = COPSE_LINK_HOP + colour;
-    if (m->uses[link] > 1)
-      p->links[link].note = picture_text(p, "%d hops over it", m->uses[link]);
+    if (p->uses[link]++ == 0) p->links[link].style = COPSE_LINK_HOP + colour;
+    if (p->uses[link] > 1)
+      p->links[link].note = picture_text(p, "%d hops over it", p->uses[link]);
     else
       p->links[link].note =
           picture_text(p, "step %d: rank %d to rank %d", hop->step, hop->src, hop->dst);
@@ -337,7 +312,6 @@ static copse_status mark_hop(void *ctx, const struct copse_schedule_hop *hop) {
 
 static void describe_part(struct picture *p, int part) {
   const struct copse_schedule *s = p->schedule;
-  char weight[COPSE_DRAW_QUANTITY];
   const char *collective = copse_collective_name(s->collective);
   if (s->collective == COPSE_ALLTOALL) {
     p->title = picture_text(p, "%s of %s: what rank %d sends", collective, p->topology->name, part);
@@ -352,18 +326,44 @@ static void describe_part(struct picture *p, int part) {
                    tree->phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast", part, s->n_trees);
   p->subtitle =
       picture_text(p, "%s rank %d, carries %s", tree->phase == COPSE_PHASE_REDUCE ? "to" : "from",
-                   tree->root, copse_draw_quantity(tree->weight, "of M", weight));
+                   tree->root, COPSE_QUANTITY(tree->weight, "of M"));
 }
 
-static copse_status start_part(struct marking *m, int part) {
-  struct picture *p = m->picture;
+static copse_status start_part(struct picture *p, int part) {
   COPSE_DO(start_picture(p));
-  m->uses = copse_arena_alloc(&p->arena, (size_t)p->topology->n_links, sizeof *m->uses);
-  if (!m->uses) return copse_fail_nomem(p->err);
-  return copse_schedule_walk(p->schedule, part, mark_hop, m, p->err);
+  COPSE_DO(copse_arena_array(&p->arena, (size_t)p->topology->n_links, sizeof *p->uses, &p->uses,
+                             p->err));
+  COPSE_DO(copse_schedule_hops_find(p->schedule, part, &p->hops, p->err));
+  for (size_t i = 0; i < p->hops.n; i++) COPSE_DO(mark_hop(p, &p->hops.list[i]));
+  describe_part(p, part);
+  return COPSE_OK;
 }
 
 static const char *last_colour(int i) { return i + 1 == COPSE_LINK_HOPS ? " and later" : ""; }
+
+/* The legend of one part counts its hops. */
+static void explain_steps(struct picture *p) {
+  for (int i = 0; i < COPSE_LINK_HOPS && p->counts[i] > 0; i++)
+    explain(p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
+            picture_text(p, "step %d%s \xc3\x97 %d", i + 1, last_colour(i), p->counts[i]));
+}
+
+/* That of all parts has the steps of the longest. */
+static copse_status explain_all(struct picture *p) {
+  int last = 0;
+  for (int part = 0; part < copse_schedule_parts(p->schedule); part++) {
+    COPSE_DO(copse_schedule_hops_find(p->schedule, part, &p->hops, p->err));
+    for (size_t i = 0; i < p->hops.n; i++)
+      if (p->hops.list[i].step > last) last = p->hops.list[i].step;
+  }
+  p->title = picture_text(p, "%s of %s, step by step",
+                          copse_collective_name(p->schedule->collective), p->topology->name);
+  p->subtitle = "a colour is a step from rank to rank; dark blue: the root";
+  for (int i = 0; i < COPSE_LINK_HOPS && i < last; i++)
+    explain(p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
+            picture_text(p, "step %d%s", i + 1, last_colour(i)));
+  return COPSE_OK;
+}
 
 copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
@@ -371,45 +371,14 @@ copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       bool inlined, struct copse_text *text,
                                       struct copse_err *err) {
   struct picture p = {.schedule = schedule, .topology = topology, .err = err};
-  struct marking m = {.picture = &p};
   copse_status status;
-  COPSE_TRY(start_part(&m, part));
-  describe_part(&p, part);
-  for (int i = 0; i < COPSE_LINK_HOPS && i < m.last; i++)
-    explain(&p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
-            picture_text(&p, "step %d%s \xc3\x97 %d", i + 1, last_colour(i), m.counts[i]));
+  COPSE_TRY(start_part(&p, part < 0 ? 0 : part));
+  if (part < 0)
+    COPSE_TRY(explain_all(&p));
+  else
+    explain_steps(&p);
   status = finish_picture(&p, arrangement, inlined, text);
 out:
-  copse_arena_free(&p.arena);
-  return status;
-}
-
-static copse_status find_last(void *ctx, const struct copse_schedule_hop *hop) {
-  int *last = ctx;
-  if (hop->step > *last) *last = hop->step;
-  return COPSE_OK;
-}
-
-copse_status copse_schedule_draw_stepper(const struct copse_schedule *schedule,
-                                         const struct copse_topology *topology,
-                                         const struct copse_arrangement *arrangement,
-                                         struct copse_text *text, struct copse_err *err) {
-  struct picture p = {.schedule = schedule, .topology = topology, .err = err};
-  struct marking m = {.picture = &p};
-  copse_status status;
-  int last = 0;
-  COPSE_TRY(start_part(&m, 0));
-  for (int part = 0; part < copse_schedule_parts(schedule); part++)
-    COPSE_TRY(copse_schedule_walk(schedule, part, find_last, &last, err));
-  describe_part(&p, 0);
-  p.title = picture_text(&p, "%s of %s, step by step", copse_collective_name(schedule->collective),
-                         topology->name);
-  p.subtitle = "a colour is a step from rank to rank; dark blue: the root";
-  for (int i = 0; i < COPSE_LINK_HOPS && i < last; i++)
-    explain(&p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
-            picture_text(&p, "step %d%s", i + 1, last_colour(i)));
-  status = finish_picture(&p, arrangement, true, text);
-out:
-  copse_arena_free(&p.arena);
+  free_picture(&p);
   return status;
 }

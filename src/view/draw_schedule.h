@@ -22,14 +22,19 @@ struct copse_schedule_hop {
   int n_path;
 };
 
-/*
- * Calls `hop` for each hop of a part, in order. The schedule must be expanded. COPSE_NOMEM, and
- * what `hop` returns.
- */
-copse_status copse_schedule_walk(const struct copse_schedule *schedule, int part,
-                                 copse_status (*hop)(void *ctx,
-                                                     const struct copse_schedule_hop *hop),
-                                 void *ctx, struct copse_err *err) COPSE_CHECKED;
+/* Zero-initialise; free with copse_schedule_hops_free. */
+struct copse_schedule_hops {
+  struct copse_schedule_hop *list; /* [n] in order; paths are the schedule's */
+  size_t n, capacity;
+  int *scratch; /* [n_nodes or n_ranks] */
+};
+
+/* The hops of a part, in place of what was there; the schedule must be expanded. COPSE_INVALID
+ * where there is no such part. */
+copse_status copse_schedule_hops_find(const struct copse_schedule *schedule, int part,
+                                      struct copse_schedule_hops *hops,
+                                      struct copse_err *err) COPSE_CHECKED;
+void copse_schedule_hops_free(struct copse_schedule_hops *hops);
 
 /* For the pictures the schedule's node numbers must be the topology's, as those of a schedule that
  * was solved on it (else COPSE_INVALID), and a compact one must have been expanded. */
@@ -44,19 +49,12 @@ copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
                                       const struct copse_arrangement *arrangement, bool inlined,
                                       struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
 
-/* A part's hops by colour. COPSE_INVALID where there is no such part. */
+/* A part's hops by colour. COPSE_INVALID where there is no such part. Part -1: part 0 as the first
+ * of many that a page's script will show; title and legend are for all of them. */
 copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
                                       const struct copse_arrangement *arrangement, int part,
                                       bool inlined, struct copse_text *text,
                                       struct copse_err *err) COPSE_CHECKED;
-
-/* The same of part 0 as the first of many that a page's script will show: title and legend are
- * for all of them. */
-copse_status copse_schedule_draw_stepper(const struct copse_schedule *schedule,
-                                         const struct copse_topology *topology,
-                                         const struct copse_arrangement *arrangement,
-                                         struct copse_text *text,
-                                         struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -34,37 +34,29 @@ static void add_string(struct copse_text *text, const char *s) {
   copse_text_free(&json);
 }
 
-struct writer {
-  const struct copse_report *report;
-  struct copse_text *text;
-  bool first;
-};
-
-/* [src, dst, step, [links]] */
-static copse_status add_hop(void *ctx, const struct copse_schedule_hop *hop) {
-  struct writer *w = ctx;
-  copse_text_add(w->text, "%s[%d,%d,%d,[", w->first ? "" : ",", hop->src, hop->dst, hop->step);
-  for (int i = 0; i + 1 < hop->n_path; i++)
-    copse_text_add(w->text, "%s%d", i > 0 ? "," : "",
-                   copse_topology_find_link(w->report->topology, hop->path[i], hop->path[i + 1]));
-  copse_text_add(w->text, "]]");
-  w->first = false;
-  return COPSE_OK;
-}
-
-static void add_part_head(struct writer *w, int part) {
-  const struct copse_schedule *s = w->report->schedule;
-  char weight[COPSE_DRAW_QUANTITY];
+/* {"name": ..., "root": rank, "hops": [[src, dst, step, [links]], ...]} */
+static void add_part(const struct copse_report *r, int part, const struct copse_schedule_hops *hops,
+                     struct copse_text *text) {
+  const struct copse_schedule *s = r->schedule;
   if (s->collective == COPSE_ALLTOALL) {
-    copse_text_add(w->text, "{\"name\":\"all that rank %d sends\",\"root\":%d,\"hops\":[", part,
-                   part);
-    return;
+    copse_text_add(text, "{\"name\":\"all that rank %d sends\",\"root\":%d", part, part);
+  } else {
+    const struct copse_schedule_tree *tree = &s->trees[part];
+    bool reduce = tree->phase == COPSE_PHASE_REDUCE;
+    copse_text_add(text, "{\"name\":\"tree %d: %s %s rank %d, %s\",\"root\":%d", part,
+                   reduce ? "reduce" : "broadcast", reduce ? "to" : "from", tree->root,
+                   COPSE_QUANTITY(tree->weight, "of M"), tree->root);
   }
-  const struct copse_schedule_tree *tree = &s->trees[part];
-  bool reduce = tree->phase == COPSE_PHASE_REDUCE;
-  copse_text_add(w->text, "{\"name\":\"tree %d: %s %s rank %d, %s\",\"root\":%d,\"hops\":[", part,
-                 reduce ? "reduce" : "broadcast", reduce ? "to" : "from", tree->root,
-                 copse_draw_quantity(tree->weight, "of M", weight), tree->root);
+  copse_text_add(text, ",\"hops\":[");
+  for (size_t h = 0; h < hops->n; h++) {
+    const struct copse_schedule_hop *hop = &hops->list[h];
+    copse_text_add(text, "%s[%d,%d,%d,[", h > 0 ? "," : "", hop->src, hop->dst, hop->step);
+    for (int i = 0; i + 1 < hop->n_path; i++)
+      copse_text_add(text, "%s%d", i > 0 ? "," : "",
+                     copse_topology_find_link(r->topology, hop->path[i], hop->path[i + 1]));
+    copse_text_add(text, "]]");
+  }
+  copse_text_add(text, "]}");
 }
 
 uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
@@ -78,8 +70,9 @@ static const char *size_name(int i, char text[16]) {
 /* What the script steps through, as JSON that is safe inside <script>. */
 static copse_status add_data(const struct copse_report *r, struct copse_text *text,
                              struct copse_err *err) {
-  struct writer w = {.report = r, .text = text};
   const struct copse_topology *t = r->topology;
+  struct copse_schedule_hops hops = {0};
+  copse_status status;
   copse_text_add(text, "{\"nodes\":[");
   for (int v = 0; v < t->n_nodes; v++) {
     if (v > 0) copse_text_add(text, ",");
@@ -92,14 +85,15 @@ static copse_status add_data(const struct copse_report *r, struct copse_text *te
     copse_text_add(text, "%s[%d,%d]", i ? "," : "", t->links[i].src, t->links[i].dst);
   copse_text_add(text, "],\"parts\":[");
   for (int part = 0; part < copse_schedule_parts(r->schedule); part++) {
+    COPSE_TRY(copse_schedule_hops_find(r->schedule, part, &hops, err));
     copse_text_add(text, part > 0 ? ",\n" : "\n");
-    add_part_head(&w, part);
-    w.first = true;
-    COPSE_DO(copse_schedule_walk(r->schedule, part, add_hop, &w, err));
-    copse_text_add(text, "]}");
+    add_part(r, part, &hops, text);
   }
   copse_text_add(text, "]}");
-  return copse_text_status(text, err);
+  status = copse_text_status(text, err);
+out:
+  copse_schedule_hops_free(&hops);
+  return status;
 }
 
 /* ---- charts: bandwidth, linear; time, logarithmic ---- */
@@ -162,7 +156,6 @@ static double round_step(double range) {
 }
 
 static void add_axes(const struct chart *c, const char *title) {
-  char name[16];
   if (c->logarithmic)
     for (double v = c->least; v <= c->most * 1.001; v *= 10) add_gridline(c, v);
   else
@@ -170,7 +163,7 @@ static void add_axes(const struct chart *c, const char *title) {
   for (int i = 0; i < COPSE_REPORT_SIZES; i++)
     copse_text_add(c->text,
                    "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-                   x_of(i), HEIGHT - BOTTOM + 18, size_name(i, name));
+                   x_of(i), HEIGHT - BOTTOM + 18, size_name(i, (char[16]){0}));
   copse_text_add(c->text,
                  "<text class=\"axis\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">message size "
                  "M</text><text class=\"axis\" x=\"%.1f\" y=\"13\">%s</text>\n",
@@ -180,7 +173,6 @@ static void add_axes(const struct chart *c, const char *title) {
 static void add_series(const struct chart *c, int algorithm) {
   const struct copse_report *r = c->report;
   const char *colour = colours[(size_t)algorithm % N_COLOURS];
-  char name[16];
   copse_text_add(c->text,
                  "<g class=\"series\" data-name=\"%s\"><path fill=\"none\" stroke=\"%s\" "
                  "stroke-width=\"%s\" d=\"",
@@ -194,7 +186,7 @@ static void add_series(const struct chart *c, int algorithm) {
                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\" fill=\"%s\"><title>%s, %s: %.5g us, "
                    "%.5g GB/s</title></circle>",
                    x_of(i), y_of(c, value_of(c, algorithm, i)), algorithm == 0 ? "4" : "3", colour,
-                   r->predictions[algorithm].name, size_name(i, name), r->us[algorithm][i],
+                   r->predictions[algorithm].name, size_name(i, (char[16]){0}), r->us[algorithm][i],
                    gbps(r, algorithm, i));
   copse_text_add(c->text, "</g>\n");
 }
@@ -266,8 +258,7 @@ static void add_time_chart(const struct copse_report *r, struct copse_text *text
 
 /* "3/1040 s/GB" with the decimal in small print beside it. */
 static void add_exact(struct copse_text *text, struct copse_q q, const char *unit) {
-  char exact[COPSE_Q_TEXT];
-  copse_text_add(text, "<span class=\"exact\">%s</span> %s", copse_q_text(q, exact), unit);
+  copse_text_add(text, "<span class=\"exact\">%s</span> %s", COPSE_Q_STRING(q), unit);
   if (q.den != 1) copse_text_add(text, " <small>= %.6g</small>", copse_q_to_double(q));
 }
 
@@ -377,11 +368,10 @@ static const char *load_about(const struct copse_schedule *s) {
 static copse_status add_cut(struct copse_text *text, const struct copse_report *r, const int *cut,
                             int n_cut, const char *of, struct copse_err *err) {
   const struct copse_topology *t = r->topology;
-  bool *inside = NULL;
+  bool *inside;
   int n = 0, shown = 0;
-  copse_status status = COPSE_OK;
   if (n_cut == 0) return COPSE_OK;
-  COPSE_TRY(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, err));
+  COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, err));
   for (int i = 0; i < n_cut; i++) inside[cut[i]] = true;
   for (int i = 0; i < t->n_ranks; i++) n += inside[t->rank_nodes[i]];
   bool side = 2 * n <= t->n_ranks;
@@ -393,9 +383,8 @@ static copse_status add_cut(struct copse_text *text, const struct copse_report *
   }
   copse_text_add(text, "%s (%d of %d ranks).</p>\n", shown > MAX_CUT_RANKS ? ", ..." : "", shown,
                  t->n_ranks);
-out:
   free(inside);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_load(struct copse_text *text, const struct copse_report *r,
@@ -403,16 +392,13 @@ static copse_status add_load(struct copse_text *text, const struct copse_report 
   const struct copse_bound *bound = &r->schedule->bound;
   begin_section(text, "load", "Load and cut", load_about(r->schedule));
   begin_picture(text);
-  copse_status status =
-      copse_schedule_draw_load(r->schedule, r->topology, r->arrangement, true, text, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_schedule_draw_load(r->schedule, r->topology, r->arrangement, true, text, err));
   copse_text_add(text, "</div>\n");
   bool two = bound->kind == COPSE_BOUND_PHASES;
-  COPSE_TRY(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
-  COPSE_TRY(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
+  COPSE_DO(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
+  COPSE_DO(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
   copse_text_add(text, "</section>\n");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_steps(struct copse_text *text, const struct copse_report *r,
@@ -432,7 +418,7 @@ static copse_status add_steps(struct copse_text *text, const struct copse_report
                  "<button type=\"button\" id=\"play\">play</button></div>\n"
                  "<div id=\"stepper\">");
   begin_picture(text);
-  status = copse_schedule_draw_stepper(r->schedule, r->topology, r->arrangement, text, err);
+  status = copse_schedule_draw_part(r->schedule, r->topology, r->arrangement, -1, true, text, err);
   copse_text_add(text,
                  "</div></div>\n<noscript><p>Only the first is shown: stepping needs "
                  "JavaScript.</p></noscript>\n<details><summary>its hops</summary><table "
@@ -444,10 +430,9 @@ static copse_status add_steps(struct copse_text *text, const struct copse_report
 /* ---- predictions --------------------------------------------------------------------------- */
 
 static void add_prediction_rows(struct copse_text *text, const struct copse_report *r) {
-  char name[16];
   for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
     double best = 0;
-    copse_text_add(text, "<tr><th>%s</th>", size_name(i, name));
+    copse_text_add(text, "<tr><th>%s</th>", size_name(i, (char[16]){0}));
     for (int a = 0; a < r->n_predictions; a++) {
       double us = r->us[a][i];
       if (!copse_prediction_exists(&r->predictions[a])) continue;
@@ -519,11 +504,7 @@ static int busiest_first(const void *a, const void *b) {
 
 static copse_status find_rows(const struct copse_report *r, struct copse_q *loads,
                               struct link_row *rows, struct copse_err *err) {
-  const struct copse_schedule *s = r->schedule;
-  if (s->collective == COPSE_ALLTOALL)
-    COPSE_DO(copse_flow_loads(r->topology, s->flows, s->n_flows, loads, err));
-  else
-    COPSE_DO(copse_tree_loads(r->topology, s->trees, (size_t)s->n_trees, loads, err));
+  COPSE_DO(copse_schedule_loads(r->topology, r->schedule, loads, err));
   for (int i = 0; i < r->topology->n_links; i++) {
     rows[i] = (struct link_row){.link = i, .load = loads[i]};
     COPSE_DO(copse_q_div(loads[i], r->topology->links[i].bandwidth, &rows[i].seconds, err));
@@ -556,13 +537,11 @@ static copse_status add_links(struct copse_text *text, const struct copse_report
                               struct copse_err *err) {
   struct copse_arena arena = {0};
   size_t n = (size_t)r->topology->n_links;
-  struct copse_q *loads = copse_arena_alloc(&arena, n, sizeof *loads);
-  struct link_row *rows = copse_arena_alloc(&arena, n, sizeof *rows);
+  struct copse_q *loads;
+  struct link_row *rows;
   copse_status status;
-  if (!loads || !rows) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(copse_arena_array(&arena, n, sizeof *loads, &loads, err));
+  COPSE_TRY(copse_arena_array(&arena, n, sizeof *rows, &rows, err));
   COPSE_TRY(find_rows(r, loads, rows, err));
   begin_section(
       text, "links", "All links, the busiest first",

@@ -21,7 +21,7 @@ struct copse_report {
   const struct copse_topology *topology;
   const struct copse_schedule *schedule; /* expanded, solved on this topology */
   const struct copse_arrangement *arrangement;
-  struct copse_prediction predictions[COPSE_MAX_PREDICTIONS];
+  const struct copse_prediction *predictions; /* [n_predictions] */
   int n_predictions;
   double us[COPSE_MAX_PREDICTIONS][COPSE_REPORT_SIZES];
 };

@@ -301,18 +301,6 @@ START_TEST(numbers_names_and_sizes_are_those_of_nccl) {
 }
 END_TEST
 
-START_TEST(a_name_is_found_again) {
-  enum copse_type type;
-  enum copse_redop redop;
-  for (int i = 0; i < COPSE_N_TYPES; i++)
-    ck_assert(copse_type_from_name(copse_type_name((enum copse_type)i), &type) && (int)type == i);
-  for (int i = 0; i < COPSE_N_REDOPS; i++)
-    ck_assert(copse_redop_from_name(copse_redop_name((enum copse_redop)i), &redop) &&
-              (int)redop == i);
-  ck_assert(!copse_type_from_name("all", &type) && !copse_redop_from_name("", &redop));
-}
-END_TEST
-
 /* ---- MOVE ----------------------------------------------------------------------------------- */
 
 /* An operand's plain memory. */
@@ -480,7 +468,6 @@ int main(void) {
   tcase_add_test(tc, integer_averages_truncate_towards_zero);
   tcase_add_test(tc, min_and_max_prefer_the_number_and_the_first_zero);
   tcase_add_test(tc, numbers_names_and_sizes_are_those_of_nccl);
-  tcase_add_test(tc, a_name_is_found_again);
   tcase_add_test(tc, small_floats_accumulate_in_float_and_round_once);
   tcase_add_test(tc, fp8_saturates_where_it_is_stored);
   tcase_add_test(tc, sources_are_folded_in_the_order_given);

@@ -80,8 +80,9 @@ START_TEST(rails_and_flat_fabrics_are_two_tiers) {
     for (int g = 2; g <= 5; g++) {
       struct copse_topology *t = cluster(3, g, flat, WHOLE);
       struct copse_two_tier tier;
+      struct copse_arena arena = {0};
       struct copse_err err = COPSE_ERR_INIT;
-      ASSERT_OK(copse_two_tier_find(t, &tier, &err), &err);
+      ASSERT_OK(copse_two_tier_find(t, &arena, &tier, &err), &err);
       ck_assert_msg(tier.found, "%s", tier.why_not);
       ck_assert(tier.flat == (flat == 1));
       ck_assert(tier.model.hosts == 3 && tier.model.ranks_per_host == g);
@@ -90,7 +91,7 @@ START_TEST(rails_and_flat_fabrics_are_two_tiers) {
       ck_assert_int_eq(2 * tier.model.rank_out, 665 * tier.model.scale); /* 300 + 65/2 */
       ck_assert_int_eq(tier.model.host_in, 25 * g * tier.model.scale);
       ck_assert_int_eq(tier.up_start[3 * g], 3 * 3 * g); /* gpu, nic, rail */
-      copse_two_tier_release(&tier);
+      copse_arena_free(&arena);
       copse_topology_free(t);
     }
 }
@@ -99,12 +100,13 @@ END_TEST
 START_TEST(a_nic_may_be_narrower_inside_than_outside) {
   struct copse_topology *t = cluster(2, 4, false, NARROW_PCIE);
   struct copse_two_tier tier;
+  struct copse_arena arena = {0};
   struct copse_err err = COPSE_ERR_INIT;
-  ASSERT_OK(copse_two_tier_find(t, &tier, &err), &err);
+  ASSERT_OK(copse_two_tier_find(t, &arena, &tier, &err), &err);
   ck_assert_msg(tier.found, "%s", tier.why_not);
   ck_assert_int_eq(tier.model.nic, 24 * tier.model.scale);
   ck_assert_int_eq(tier.model.host_out, 4 * 24 * tier.model.scale);
-  copse_two_tier_release(&tier);
+  copse_arena_free(&arena);
   copse_topology_free(t);
 }
 END_TEST
@@ -123,15 +125,16 @@ START_TEST(other_shapes_are_not) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct copse_topology *t = cluster(2, 4, false, cases[i].damage);
     struct copse_two_tier tier;
+    struct copse_arena arena = {0};
     struct copse_planner *planner;
     struct copse_err err = COPSE_ERR_INIT;
-    ASSERT_OK(copse_two_tier_find(t, &tier, &err), &err);
+    ASSERT_OK(copse_two_tier_find(t, &arena, &tier, &err), &err);
     ck_assert(!tier.found);
     ck_assert_msg(strstr(tier.why_not, cases[i].why), "%s: %s", cases[i].why, tier.why_not);
     ASSERT_FAILS(copse_planner_create(t, NULL, NULL, &planner, &err), COPSE_UNSUPPORTED, &err,
                  cases[i].why);
     ck_assert_ptr_null(planner);
-    copse_two_tier_release(&tier);
+    copse_arena_free(&arena);
     copse_topology_free(t);
   }
 }
@@ -149,11 +152,12 @@ START_TEST(reference_topologies_are_recognised) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct copse_topology *t;
     struct copse_two_tier tier;
+    struct copse_arena arena = {0};
     struct copse_err err = COPSE_ERR_INIT;
     ASSERT_OK(copse_topology_load(copse_test_data(cases[i].name), NULL, &t, &err), &err);
-    ASSERT_OK(copse_two_tier_find(t, &tier, &err), &err);
+    ASSERT_OK(copse_two_tier_find(t, &arena, &tier, &err), &err);
     ck_assert_msg(tier.found == cases[i].found, "%s: %s", cases[i].name, tier.why_not);
-    copse_two_tier_release(&tier);
+    copse_arena_free(&arena);
     copse_topology_free(t);
   }
 }

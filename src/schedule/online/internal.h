@@ -13,15 +13,10 @@ copse_status copse_online_link_units(const struct copse_topology *topology,
                                      struct copse_arena *arena, int64_t **units, int64_t *scale,
                                      struct copse_err *err) COPSE_CHECKED;
 
-struct copse_planner {
-  const struct copse_topology *topology;
-  struct copse_two_tier tier;
-  struct copse_online *online;   /* one of these two */
-  struct copse_rescale *rescale; /* online.c */
-  struct copse_arena arena;      /* of `rescale` and all that it has */
-};
-
-copse_status copse_online_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,
+/* copse_planner_add_to_sim of two tiers. */
+copse_status copse_online_add_to_sim(const struct copse_topology *topology,
+                                     const struct copse_two_tier *tier, struct copse_online *online,
+                                     struct copse_sim_dag *dag,
                                      struct copse_err *err) COPSE_CHECKED;
 
 #endif

@@ -2,7 +2,6 @@
  * Alltoallv planned at run time: two-tier fabrics by solver/online, any other topology by the paths
  * of an offline alltoall schedule, whose weights share out the bytes at hand.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,19 +22,23 @@ struct pair {
   int64_t weight; /* of all its ways; at most 2^62 */
 };
 
-/* A set of nodes, and what leaves it at most; `bandwidth` 0: nothing can. */
+/* Sets of nodes, by what they are: a node is in at most one of each kind. */
+enum { HOSTS, BOUND, RANKS, N_KINDS };
+
+/* What leaves, or enters, a set: at most, for a second; and of the plan. */
 struct cut {
   enum copse_online_limit limit;
   int index;
-  int64_t bandwidth;
-  const bool *inside; /* [ranks] */
-  bool entering;      /* bytes that enter the set */
+  int64_t bandwidth; /* 0: nothing can */
+  int64_t bytes;
 };
 
-struct copse_rescale {
+struct copse_planner {
   const struct copse_topology *topology;
-  int n;
-  int64_t *units, scale; /* of the links' bandwidth */
+  struct copse_two_tier tier;
+  struct copse_online *online; /* of two tiers; else NULL, and all below is of offline paths */
+  int n;                       /* ranks */
+  int64_t *units, scale;       /* of the links' bandwidth */
   int n_pairs;
   struct pair *pairs;
   int *pair_of; /* [n * n] or -1 */
@@ -43,26 +46,25 @@ struct copse_rescale {
   int *nodes, *links;
   int *touch_start, *touches; /* [n + 1] ways on which each rank sends or receives, ascending */
   int *pair_of_way;
-  int n_cuts;
-  struct cut *cuts;
+  int *set_of[N_KINDS]; /* [nodes] -1: none */
+  int first_cut[N_KINDS + 1];
+  struct cut *cuts;     /* of each set two: leaving, entering */
   const int64_t *bytes; /* the caller's; NULL: no plan */
   int64_t *load;        /* [links] */
-  int64_t *out, *in;    /* [n] bytes to and from others */
   int busiest;          /* link, -1: none */
   struct copse_online_bound bound;
-  struct copse_arena *arena; /* the planner's */
+  struct copse_arena arena;
 };
 
-static int64_t count(const struct copse_rescale *r, int src, int dst) {
+static int64_t count(const struct copse_planner *r, int src, int dst) {
   return r->bytes[(size_t)src * (size_t)r->n + (size_t)dst];
 }
 
-/* ---- creation: paths --------------------------------------------------------------------------
- */
+/* ---- creation: paths ---------------------------------------------------------------------- */
 
 /* Whole numbers in the proportion of a flow's weights: exact where they have a common
  * denominator that fits, else within 2^-40. */
-static void set_weights(struct copse_rescale *r, struct pair *pair,
+static void set_weights(struct copse_planner *r, struct pair *pair,
                         const struct copse_schedule_flow *flow) {
   int64_t common = 1, sum = 0;
   bool exact = true;
@@ -83,7 +85,7 @@ static void set_weights(struct copse_rescale *r, struct pair *pair,
   }
 }
 
-static copse_status add_way(struct copse_rescale *r, const struct copse_schedule *offline,
+static copse_status add_way(struct copse_planner *r, const struct copse_schedule *offline,
                             const struct copse_schedule_path *path, struct way *way,
                             struct copse_err *err) {
   for (int k = 0; k < path->n_nodes; k++) {
@@ -103,7 +105,7 @@ static copse_status add_way(struct copse_rescale *r, const struct copse_schedule
   return COPSE_OK;
 }
 
-static copse_status add_flows(struct copse_rescale *r, const struct copse_schedule *offline,
+static copse_status add_flows(struct copse_planner *r, const struct copse_schedule *offline,
                               struct copse_err *err) {
   int way = 0, node = 0, link = 0;
   for (int f = 0; f < offline->n_flows; f++) {
@@ -129,7 +131,7 @@ static copse_status add_flows(struct copse_rescale *r, const struct copse_schedu
 }
 
 /* Which ways pass through which ranks. */
-static void index_touches(struct copse_rescale *r, int n_ways, bool fill) {
+static void index_touches(struct copse_planner *r, int n_ways, bool fill) {
   for (int w = 0; w < n_ways; w++)
     for (int k = 0; k < r->ways[w].n_nodes; k++) {
       int rank = r->topology->nodes[r->nodes[r->ways[w].first_node + k]].rank;
@@ -141,21 +143,22 @@ static void index_touches(struct copse_rescale *r, int n_ways, bool fill) {
     }
 }
 
-static copse_status take_paths(struct copse_rescale *r, const struct copse_schedule *offline,
+static copse_status take_paths(struct copse_planner *r, const struct copse_schedule *offline,
                                struct copse_err *err) {
   size_t n = (size_t)r->n, ways = 0, nodes = 0;
   for (int f = 0; f < offline->n_flows; f++)
     for (int p = 0; p < offline->flows[f].n_paths; p++, ways++)
       nodes += (size_t)offline->flows[f].paths[p].n_nodes;
   r->n_pairs = offline->n_flows;
-  COPSE_DO(copse_arena_array(r->arena, (size_t)offline->n_flows, sizeof *r->pairs, &r->pairs, err));
-  COPSE_DO(copse_arena_array(r->arena, n * n, sizeof *r->pair_of, &r->pair_of, err));
-  COPSE_DO(copse_arena_array(r->arena, ways, sizeof *r->ways, &r->ways, err));
-  COPSE_DO(copse_arena_array(r->arena, ways, sizeof *r->pair_of_way, &r->pair_of_way, err));
-  COPSE_DO(copse_arena_array(r->arena, nodes, sizeof *r->nodes, &r->nodes, err));
-  COPSE_DO(copse_arena_array(r->arena, nodes, sizeof *r->links, &r->links, err));
-  COPSE_DO(copse_arena_array(r->arena, nodes, sizeof *r->touches, &r->touches, err));
-  COPSE_DO(copse_arena_array(r->arena, n + 2, sizeof *r->touch_start, &r->touch_start, err));
+  COPSE_DO(
+      copse_arena_array(&r->arena, (size_t)offline->n_flows, sizeof *r->pairs, &r->pairs, err));
+  COPSE_DO(copse_arena_array(&r->arena, n * n, sizeof *r->pair_of, &r->pair_of, err));
+  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->ways, &r->ways, err));
+  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->pair_of_way, &r->pair_of_way, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->nodes, &r->nodes, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->links, &r->links, err));
+  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->touches, &r->touches, err));
+  COPSE_DO(copse_arena_array(&r->arena, n + 2, sizeof *r->touch_start, &r->touch_start, err));
   memset(r->pair_of, 0xff, n * n * sizeof *r->pair_of);
   COPSE_DO(add_flows(r, offline, err));
   r->touch_start++; /* while it is filled, entry i is where rank i goes on */
@@ -169,65 +172,52 @@ static copse_status take_paths(struct copse_rescale *r, const struct copse_sched
 /* ---- creation: cuts ---------------------------------------------------------------------------
  */
 
-/* What leaves the node set at most. */
-static int64_t cut_bandwidth(const struct copse_rescale *r, const bool *nodes, bool entering) {
-  int64_t sum = 0;
-  for (int e = 0; e < r->topology->n_links; e++) {
-    bool from = nodes[r->topology->links[e].src], to = nodes[r->topology->links[e].dst];
-    if (entering ? to && !from : from && !to) sum += r->units[e];
+/* Adds what goes from one node to another to the cuts that it crosses. */
+static void cross(struct copse_planner *r, int from, int to, int64_t bandwidth, int64_t bytes) {
+  for (int kind = 0; kind < N_KINDS; kind++) {
+    int sets[2] = {r->set_of[kind][from], r->set_of[kind][to]};
+    for (int entering = 0; entering < 2 && sets[0] != sets[1]; entering++) {
+      if (sets[entering] < 0) continue;
+      struct cut *cut = &r->cuts[r->first_cut[kind] + 2 * sets[entering] + entering];
+      cut->bandwidth += bandwidth;
+      cut->bytes += bytes;
+    }
   }
-  return sum;
 }
 
-static copse_status add_cut(struct copse_rescale *r, enum copse_online_limit limit, int index,
-                            const bool *nodes, struct copse_err *err) {
-  bool *inside = NULL, entering = limit == COPSE_ONLINE_HOST_IN;
-  COPSE_DO(copse_arena_array(r->arena, (size_t)r->n, sizeof *inside, &inside, err));
-  for (int i = 0; i < r->n; i++) inside[i] = nodes[r->topology->rank_nodes[i]];
-  r->cuts[r->n_cuts++] =
-      (struct cut){limit, index, cut_bandwidth(r, nodes, entering), inside, entering};
-  return COPSE_OK;
-}
-
-/* Hosts, where ids name them, and the set of the offline bound. Single ranks need no set. */
-static copse_status take_cuts(struct copse_rescale *r, const struct copse_schedule *offline,
+/* Hosts, where ids name them, the set of the offline bound, and single ranks. */
+static copse_status take_cuts(struct copse_planner *r, const struct copse_schedule *offline,
                               struct copse_err *err) {
+  static const enum copse_online_limit limits[N_KINDS][2] = {
+      [HOSTS] = {COPSE_ONLINE_HOST_OUT, COPSE_ONLINE_HOST_IN},
+      [BOUND] = {COPSE_ONLINE_CUT, COPSE_ONLINE_CUT},
+      [RANKS] = {COPSE_ONLINE_RANK_OUT, COPSE_ONLINE_RANK_IN}};
   const struct copse_topology *t = r->topology;
-  bool *nodes = NULL;
-  int hosts = 0;
+  int n_sets[N_KINDS] = {[BOUND] = 1, [RANKS] = r->n};
+  for (int kind = 0; kind < N_KINDS; kind++)
+    COPSE_DO(copse_arena_array(&r->arena, (size_t)t->n_nodes, sizeof *r->set_of[kind],
+                               &r->set_of[kind], err));
   for (int v = 0; v < t->n_nodes; v++) {
-    int h = copse_online_host_of(t->nodes[v].id);
-    if (h >= hosts && h < t->n_nodes) hosts = h + 1;
+    int host = copse_online_host_of(t->nodes[v].id);
+    r->set_of[HOSTS][v] = host < t->n_nodes ? host : -1;
+    if (r->set_of[HOSTS][v] >= n_sets[HOSTS]) n_sets[HOSTS] = host + 1;
+    r->set_of[BOUND][v] = -1;
+    r->set_of[RANKS][v] = t->nodes[v].rank;
   }
-  COPSE_DO(copse_arena_array(r->arena, (size_t)(2 * (r->n + hosts) + 1), sizeof *r->cuts, &r->cuts,
-                             err));
-  COPSE_DO(copse_arena_array(r->arena, (size_t)t->n_nodes, sizeof *nodes, &nodes, err));
-  for (int h = 0; h < hosts; h++) {
-    for (int v = 0; v < t->n_nodes; v++) nodes[v] = copse_online_host_of(t->nodes[v].id) == h;
-    COPSE_DO(add_cut(r, COPSE_ONLINE_HOST_OUT, h, nodes, err));
-    COPSE_DO(add_cut(r, COPSE_ONLINE_HOST_IN, h, nodes, err));
-  }
-  memset(nodes, 0, (size_t)t->n_nodes * sizeof *nodes);
-  for (int i = 0; i < offline->bound.n_cut; i++) {
+  for (int i = 0; i < offline->bound.n_cut && offline->bound.kind == COPSE_BOUND_CUT; i++) {
     int v = copse_topology_find(t, offline->nodes[offline->bound.cut[i]]);
-    if (v >= 0) nodes[v] = true;
+    if (v >= 0) r->set_of[BOUND][v] = 0;
   }
-  if (offline->bound.kind == COPSE_BOUND_CUT && offline->bound.n_cut > 0)
-    COPSE_DO(add_cut(r, COPSE_ONLINE_CUT, 0, nodes, err));
+  for (int kind = 0; kind < N_KINDS; kind++)
+    r->first_cut[kind + 1] = r->first_cut[kind] + 2 * n_sets[kind];
+  COPSE_DO(
+      copse_arena_array(&r->arena, (size_t)r->first_cut[N_KINDS], sizeof *r->cuts, &r->cuts, err));
+  for (int kind = 0; kind < N_KINDS; kind++)
+    for (int i = 0; i < 2 * n_sets[kind]; i++)
+      r->cuts[r->first_cut[kind] + i] = (struct cut){.limit = limits[kind][i % 2], .index = i / 2};
+  for (int e = 0; e < t->n_links; e++) cross(r, t->links[e].src, t->links[e].dst, r->units[e], 0);
+  r->cuts[r->first_cut[BOUND] + 1].bandwidth = 0; /* its bound is of what leaves the set */
   return COPSE_OK;
-}
-
-static void take_rank_cuts(struct copse_rescale *r) {
-  for (int i = 0; i < 2 * r->n; i++)
-    r->cuts[r->n_cuts + i] =
-        (struct cut){.limit = i % 2 ? COPSE_ONLINE_RANK_IN : COPSE_ONLINE_RANK_OUT, .index = i / 2};
-  for (int e = 0; e < r->topology->n_links; e++) {
-    int src = r->topology->nodes[r->topology->links[e].src].rank;
-    int dst = r->topology->nodes[r->topology->links[e].dst].rank;
-    if (src >= 0) r->cuts[r->n_cuts + 2 * src].bandwidth += r->units[e];
-    if (dst >= 0) r->cuts[r->n_cuts + 2 * dst + 1].bandwidth += r->units[e];
-  }
-  r->n_cuts += 2 * r->n;
 }
 
 static copse_status check_offline(const struct copse_topology *topology,
@@ -240,32 +230,65 @@ static copse_status check_offline(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-static copse_status rescale_create(struct copse_planner *planner,
-                                   const struct copse_schedule *offline, struct copse_err *err) {
-  const struct copse_topology *topology = planner->topology;
-  struct copse_rescale *r = NULL;
-  COPSE_DO(check_offline(topology, offline, err));
-  COPSE_DO(copse_arena_array(&planner->arena, 1, sizeof *r, &r, err));
-  r->topology = topology;
-  r->arena = &planner->arena;
-  r->n = topology->n_ranks;
+/* Before the first plan and after one that failed. */
+static void forget_plan(struct copse_planner *r) {
+  r->bytes = NULL;
   r->busiest = -1;
   r->bound = (struct copse_online_bound){.index = -1, .bandwidth = 1};
-  COPSE_DO(copse_online_link_units(topology, r->arena, &r->units, &r->scale, err));
-  COPSE_DO(copse_arena_array(r->arena, (size_t)topology->n_links, sizeof *r->load, &r->load, err));
-  COPSE_DO(copse_arena_array(r->arena, (size_t)r->n, sizeof *r->out, &r->out, err));
-  COPSE_DO(copse_arena_array(r->arena, (size_t)r->n, sizeof *r->in, &r->in, err));
+}
+
+static copse_status take_offline(struct copse_planner *r, const struct copse_schedule *offline,
+                                 struct copse_err *err) {
+  const struct copse_topology *t = r->topology;
+  COPSE_DO(check_offline(t, offline, err));
+  r->n = t->n_ranks;
+  forget_plan(r);
+  COPSE_DO(copse_online_link_units(t, &r->arena, &r->units, &r->scale, err));
+  COPSE_DO(copse_arena_array(&r->arena, (size_t)t->n_links, sizeof *r->load, &r->load, err));
   COPSE_DO(take_paths(r, offline, err));
-  COPSE_DO(take_cuts(r, offline, err));
-  take_rank_cuts(r);
-  planner->rescale = r;
-  return COPSE_OK;
+  return take_cuts(r, offline, err);
+}
+
+copse_status copse_planner_create(const struct copse_topology *topology,
+                                  const struct copse_schedule *offline,
+                                  const struct copse_online_options *options,
+                                  struct copse_planner **out, struct copse_err *err) {
+  struct copse_planner *r = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *r, &r, err));
+  r->topology = topology;
+  COPSE_TRY(copse_two_tier_find(topology, &r->arena, &r->tier, err));
+  if (r->tier.found)
+    COPSE_TRY(copse_online_create(&r->tier.model, options, &r->online, err));
+  else if (offline)
+    COPSE_TRY(take_offline(r, offline, err));
+  else
+    COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED,
+                         "not hosts of two tiers (%s): an alltoall schedule is needed to plan from",
+                         r->tier.why_not));
+  *out = r;
+  r = NULL;
+out:
+  copse_planner_release(r);
+  return status;
+}
+
+void copse_planner_release(struct copse_planner *r) {
+  if (!r) return;
+  copse_online_free(r->online);
+  copse_arena_free(&r->arena);
+  free(r);
+}
+
+struct copse_online *copse_planner_two_tier(struct copse_planner *r) {
+  return r->online;
 }
 
 /* ---- planning ---- */
 
 /* Bytes offset..end of a pair's that take way w. */
-static void share(const struct copse_rescale *r, int w, int64_t *offset, int64_t *end) {
+static void share(const struct copse_planner *r, int w, int64_t *offset, int64_t *end) {
   const struct pair *pair = &r->pairs[r->pair_of_way[w]];
   int64_t bytes = count(r, pair->src, pair->dst);
   bool last = w + 1 == pair->first_way + pair->n_ways;
@@ -274,10 +297,9 @@ static void share(const struct copse_rescale *r, int w, int64_t *offset, int64_t
   *end = (int64_t)((__int128)bytes * after / pair->weight);
 }
 
-static copse_status read_counts(struct copse_rescale *r, struct copse_err *err) {
+static copse_status read_counts(struct copse_planner *r, struct copse_err *err) {
   int64_t most = ((int64_t)1 << 62) / ((int64_t)r->n * r->n);
-  memset(r->out, 0, (size_t)r->n * sizeof *r->out);
-  memset(r->in, 0, (size_t)r->n * sizeof *r->in);
+  for (int c = 0; c < r->first_cut[N_KINDS]; c++) r->cuts[c].bytes = 0;
   for (int i = 0; i < r->n; i++)
     for (int j = 0; j < r->n; j++) {
       int64_t v = count(r, i, j);
@@ -286,13 +308,12 @@ static copse_status read_counts(struct copse_rescale *r, struct copse_err *err) 
       if (r->pair_of[(size_t)i * (size_t)r->n + (size_t)j] < 0)
         return copse_fail(err, COPSE_INFEASIBLE,
                           "the offline schedule has no path from rank %d to rank %d", i, j);
-      r->out[i] += v;
-      r->in[j] += v;
+      cross(r, r->topology->rank_nodes[i], r->topology->rank_nodes[j], 0, v);
     }
   return COPSE_OK;
 }
 
-static void add_loads(struct copse_rescale *r) {
+static void add_loads(struct copse_planner *r) {
   memset(r->load, 0, (size_t)r->topology->n_links * sizeof *r->load);
   for (int f = 0; f < r->n_pairs; f++)
     for (int p = 0; p < r->pairs[f].n_ways; p++) {
@@ -302,40 +323,28 @@ static void add_loads(struct copse_rescale *r) {
       for (int k = 0; k + 1 < way->n_nodes; k++)
         r->load[r->links[way->first_link + k]] += end - offset;
     }
-  r->busiest = -1;
   for (int e = 0; e < r->topology->n_links; e++)
     if (r->load[e] > 0 && (r->busiest < 0 || (__int128)r->load[e] * r->units[r->busiest] >
                                                  (__int128)r->load[r->busiest] * r->units[e]))
       r->busiest = e;
 }
 
-static int64_t crossing(const struct copse_rescale *r, const struct cut *cut) {
-  int64_t sum = 0;
-  if (cut->limit == COPSE_ONLINE_RANK_OUT) return r->out[cut->index];
-  if (cut->limit == COPSE_ONLINE_RANK_IN) return r->in[cut->index];
-  for (int i = 0; i < r->n; i++)
-    for (int j = 0; j < r->n && cut->inside[i] != cut->entering; j++)
-      if (cut->inside[j] == cut->entering) sum += count(r, i, j);
-  return sum;
-}
-
-static void find_bound(struct copse_rescale *r) {
-  r->bound = (struct copse_online_bound){.index = -1, .bandwidth = 1};
-  for (int c = 0; c < r->n_cuts; c++) {
+static void find_bound(struct copse_planner *r) {
+  for (int c = 0; c < r->first_cut[N_KINDS]; c++) {
     const struct cut *cut = &r->cuts[c];
     if (cut->bandwidth > 0)
-      copse_online_raise_bound(&r->bound, cut->limit, cut->index, crossing(r, cut), cut->bandwidth);
+      copse_online_raise_bound(&r->bound, cut->limit, cut->index, cut->bytes, cut->bandwidth);
   }
 }
 
-static copse_status rescale_plan(struct copse_rescale *r, const int64_t *bytes,
-                                 struct copse_err *err) {
+copse_status copse_planner_plan(struct copse_planner *r, const int64_t *bytes,
+                                struct copse_err *err) {
+  if (r->online) return copse_online_plan(r->online, bytes, err);
+  forget_plan(r);
   r->bytes = bytes;
   copse_status status = read_counts(r, err);
   if (status != COPSE_OK) {
     r->bytes = NULL;
-    r->busiest = -1;
-    r->bound = (struct copse_online_bound){.index = -1, .bandwidth = 1};
     return status;
   }
   add_loads(r);
@@ -344,8 +353,27 @@ static copse_status rescale_plan(struct copse_rescale *r, const int64_t *bytes,
 }
 
 /* Bytes over a bandwidth in the planner's units. */
-static double seconds_of(const struct copse_rescale *r, int64_t bytes, int64_t bandwidth) {
+static double seconds_of(const struct copse_planner *r, int64_t bytes, int64_t bandwidth) {
   return (double)bytes / 1e9 / ((double)bandwidth / (double)r->scale);
+}
+
+void copse_planner_bound(const struct copse_planner *r, struct copse_online_bound *bound) {
+  if (r->online) {
+    copse_online_bound(r->online, bound);
+    return;
+  }
+  *bound = r->bound;
+  bound->seconds = seconds_of(r, bound->bytes, bound->bandwidth);
+}
+
+double copse_planner_busiest_seconds(const struct copse_planner *r) {
+  if (!r->online)
+    return r->busiest < 0 ? 0 : seconds_of(r, r->load[r->busiest], r->units[r->busiest]);
+  const struct copse_online_model *m = &r->tier.model;
+  int64_t bound, bytes;
+  copse_online_inter(r->online, &bound, &bytes);
+  double seconds_per_byte = (double)m->scale / 1e9 / (double)m->nic / (double)m->ranks_per_host;
+  return (double)bytes * seconds_per_byte;
 }
 
 /* ---- transfers ---- */
@@ -361,7 +389,7 @@ static void put(struct list *list, const struct copse_online_transfer *transfer)
 }
 
 /* The hops of one way that `rank` has a part in. */
-static void put_hops(const struct copse_rescale *r, int w, int rank, int which, struct list *list) {
+static void put_hops(const struct copse_planner *r, int w, int rank, int which, struct list *list) {
   const struct way *way = &r->ways[w];
   const struct pair *pair = &r->pairs[r->pair_of_way[w]];
   int64_t offset, end;
@@ -387,9 +415,10 @@ static void put_hops(const struct copse_rescale *r, int w, int rank, int which, 
   }
 }
 
-static copse_status rescale_transfers(struct copse_rescale *r, int rank, int which,
-                                      struct copse_online_transfer *out, int64_t capacity,
-                                      int64_t *n, struct copse_err *err) {
+copse_status copse_planner_transfers(struct copse_planner *r, int rank, int which,
+                                     struct copse_online_transfer *out, int64_t capacity,
+                                     int64_t *n, struct copse_err *err) {
+  if (r->online) return copse_online_transfers(r->online, rank, which, out, capacity, n, err);
   struct list list = {.out = out, .capacity = capacity};
   *n = 0;
   if (rank < 0 || rank >= r->n)
@@ -410,8 +439,9 @@ static copse_status rescale_transfers(struct copse_rescale *r, int rank, int whi
   return COPSE_OK;
 }
 
-static copse_status rescale_add_to_sim(struct copse_rescale *r, struct copse_sim_dag *dag,
-                                       struct copse_err *err) {
+copse_status copse_planner_add_to_sim(struct copse_planner *r, struct copse_sim_dag *dag,
+                                      struct copse_err *err) {
+  if (r->online) return copse_online_add_to_sim(r->topology, &r->tier, r->online, dag, err);
   for (int f = 0; r->bytes && f < r->n_pairs; f++)
     for (int p = 0; p < r->pairs[f].n_ways; p++) {
       const struct way *way = &r->ways[r->pairs[f].first_way + p];
@@ -424,80 +454,4 @@ static copse_status rescale_add_to_sim(struct copse_rescale *r, struct copse_sim
                                       &transfer, NULL, err));
     }
   return COPSE_OK;
-}
-
-copse_status copse_planner_create(const struct copse_topology *topology,
-                                  const struct copse_schedule *offline,
-                                  const struct copse_online_options *options,
-                                  struct copse_planner **out, struct copse_err *err) {
-  struct copse_planner *p = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *p, &p, err));
-  p->topology = topology;
-  COPSE_TRY(copse_two_tier_find(topology, &p->tier, err));
-  if (p->tier.found)
-    COPSE_TRY(copse_online_create(&p->tier.model, options, &p->online, err));
-  else if (offline)
-    COPSE_TRY(rescale_create(p, offline, err));
-  else
-    COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED,
-                         "not hosts of two tiers (%s): an alltoall schedule is needed to plan from",
-                         p->tier.why_not));
-  *out = p;
-  p = NULL;
-out:
-  copse_planner_release(p);
-  return status;
-}
-
-void copse_planner_release(struct copse_planner *p) {
-  if (!p) return;
-  copse_online_free(p->online);
-  copse_arena_free(&p->arena);
-  copse_two_tier_release(&p->tier);
-  free(p);
-}
-
-struct copse_online *copse_planner_two_tier(struct copse_planner *p) {
-  return p->online;
-}
-
-copse_status copse_planner_plan(struct copse_planner *p, const int64_t *bytes,
-                                struct copse_err *err) {
-  return p->online ? copse_online_plan(p->online, bytes, err)
-                   : rescale_plan(p->rescale, bytes, err);
-}
-
-void copse_planner_bound(const struct copse_planner *p, struct copse_online_bound *bound) {
-  if (p->online) {
-    copse_online_bound(p->online, bound);
-    return;
-  }
-  *bound = p->rescale->bound;
-  bound->seconds = seconds_of(p->rescale, bound->bytes, bound->bandwidth);
-}
-
-double copse_planner_busiest_seconds(const struct copse_planner *p) {
-  const struct copse_rescale *r = p->rescale;
-  if (!p->online)
-    return r->busiest < 0 ? 0 : seconds_of(r, r->load[r->busiest], r->units[r->busiest]);
-  const struct copse_online_model *m = &p->tier.model;
-  int64_t bound, bytes;
-  copse_online_inter(p->online, &bound, &bytes);
-  double seconds_per_byte = (double)m->scale / 1e9 / (double)m->nic / (double)m->ranks_per_host;
-  return (double)bytes * seconds_per_byte;
-}
-
-copse_status copse_planner_transfers(struct copse_planner *p, int rank, int which,
-                                     struct copse_online_transfer *out, int64_t capacity,
-                                     int64_t *n, struct copse_err *err) {
-  return p->online ? copse_online_transfers(p->online, rank, which, out, capacity, n, err)
-                   : rescale_transfers(p->rescale, rank, which, out, capacity, n, err);
-}
-
-copse_status copse_planner_add_to_sim(struct copse_planner *p, struct copse_sim_dag *dag,
-                                      struct copse_err *err) {
-  return p->online ? copse_online_add_to_sim(p, dag, err)
-                   : rescale_add_to_sim(p->rescale, dag, err);
 }

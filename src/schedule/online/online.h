@@ -4,7 +4,7 @@
  *
  *   question                                       function
  *   --------------------------------------------   ------------------------------------
- *   is this two tiers, and of which figures?       copse_two_tier_find, _release
+ *   is this two tiers, and of which figures?       copse_two_tier_find
  *   make a planner for a topology                  copse_planner_create, _release
  *   plan a demand                                  copse_planner_plan
  *   how fast can any schedule be? how fast is it?  copse_planner_bound, _busiest
@@ -38,13 +38,11 @@ struct copse_two_tier {
   int *hub;      /* [hosts] node of each host's switch; -1 with one rank per host */
   int *up;       /* nodes of the ways out, rank first, switch of the fabric last */
   int *up_start; /* [ranks + 1] into `up`; empty ways with one host */
-  struct copse_arena arena;
 };
 
-/* COPSE_OK whether found or not; COPSE_NOMEM, COPSE_OVERFLOW. */
-copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_two_tier *tier,
-                                 struct copse_err *err) COPSE_CHECKED;
-void copse_two_tier_release(struct copse_two_tier *tier);
+/* In the arena; COPSE_OK whether found or not; COPSE_NOMEM, COPSE_OVERFLOW. */
+copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_arena *arena,
+                                 struct copse_two_tier *tier, struct copse_err *err) COPSE_CHECKED;
 
 struct copse_planner;
 

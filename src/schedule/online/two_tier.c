@@ -11,7 +11,6 @@
  * Everything is looked up in the graph; names only tell hosts.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"
@@ -30,19 +29,16 @@ struct history {
   int64_t bytes[HISTORY];
 };
 
-/* Bytes of each step, [steps * ranks * g] by the sender and the receiver's index. */
-struct loads {
-  int n, g;
-  int64_t *balance, *local, *scatter;
-  int64_t *inter; /* [steps * ranks] by the sender */
-  int *inter_to;  /* [steps * ranks] */
-};
-
 struct sim {
-  struct copse_planner *p;
+  const struct copse_topology *topology;
+  const struct copse_two_tier *tier;
   struct copse_sim_dag *dag;
   struct copse_err *err;
-  struct loads loads;
+  int n, g; /* ranks, in all and of a host */
+  /* bytes of each step, [steps * ranks * g] by the sender and the receiver's index */
+  int64_t *balance, *local, *scatter;
+  int64_t *inter;                  /* [steps * ranks] by the sender */
+  int *inter_to;                   /* [steps * ranks] */
   struct history *sent, *received; /* [ranks] INTER */
   int *balanced; /* [ranks * g] BALANCE of the step by receiver, then sender; -1 */
   int *handed;   /* [ranks * g] last BALANCE by sender, then receiver; -1 */
@@ -53,27 +49,27 @@ struct sim {
 };
 
 static void collect(void *ctx, const struct copse_online_piece *p) {
-  struct loads *l = ctx;
-  size_t at = (size_t)p->step * (size_t)l->n, g = (size_t)l->g;
+  struct sim *s = ctx;
+  size_t at = (size_t)p->step * (size_t)s->n, g = (size_t)s->g;
   if (p->via_src < 0) {
     if (p->origin != p->final)
-      l->local[(at + (size_t)p->origin) * g + (size_t)(p->final % l->g)] += p->bytes;
+      s->local[(at + (size_t)p->origin) * g + (size_t)(p->final % s->g)] += p->bytes;
     return;
   }
   if (p->origin != p->via_src)
-    l->balance[(at + (size_t)p->origin) * g + (size_t)(p->via_src % l->g)] += p->bytes;
-  l->inter[at + (size_t)p->via_src] += p->bytes;
-  l->inter_to[at + (size_t)p->via_src] = p->via_dst;
+    s->balance[(at + (size_t)p->origin) * g + (size_t)(p->via_src % s->g)] += p->bytes;
+  s->inter[at + (size_t)p->via_src] += p->bytes;
+  s->inter_to[at + (size_t)p->via_src] = p->via_dst;
   if (p->final != p->via_dst)
-    l->scatter[(at + (size_t)p->via_dst) * g + (size_t)(p->final % l->g)] += p->bytes;
+    s->scatter[(at + (size_t)p->via_dst) * g + (size_t)(p->final % s->g)] += p->bytes;
 }
 
 /* ---- single transfers ---------------------------------------------------------------------- */
 
 static copse_status add_inside(struct sim *s, int from, int to, int64_t bytes, const int *after,
                                int n_after, int *id) {
-  const struct copse_topology *t = s->p->topology;
-  int nodes[3] = {t->rank_nodes[from], s->p->tier.hub[from / s->loads.g], t->rank_nodes[to]};
+  const struct copse_topology *t = s->topology;
+  int nodes[3] = {t->rank_nodes[from], s->tier->hub[from / s->g], t->rank_nodes[to]};
   struct copse_sim_transfer transfer = {.amount = (double)bytes /* for simulated seconds */};
   int list[2], n = 0;
   for (int i = 0; i < n_after; i++)
@@ -86,17 +82,16 @@ static copse_status add_inside(struct sim *s, int from, int to, int64_t bytes, c
 /* Up the sender's way, down the receiver's; both end at the same switch. */
 static copse_status add_between(struct sim *s, int from, int to, int64_t bytes, const int *after,
                                 int n_after, int *id) {
-  const struct copse_two_tier *tier = &s->p->tier;
+  const struct copse_two_tier *tier = s->tier;
   struct copse_sim_transfer transfer = {
       .amount = (double)bytes /* for simulated seconds */, .after = after, .n_after = n_after};
   int n = 0;
   for (int k = tier->up_start[from]; k < tier->up_start[from + 1]; k++) s->path[n++] = tier->up[k];
   for (int k = tier->up_start[to + 1] - 2; k >= tier->up_start[to]; k--) s->path[n++] = tier->up[k];
-  return copse_sim_dag_add_path(s->dag, s->p->topology, s->path, n, &transfer, id, s->err);
+  return copse_sim_dag_add_path(s->dag, s->topology, s->path, n, &transfer, id, s->err);
 }
 
-/* ---- what must be over first ------------------------------------------------------------------
- */
+/* ---- what must be over first -------------------------------------------------------------- */
 
 static void remember(struct history *h, int id, int64_t bytes) {
   h->id[h->n % HISTORY] = id;
@@ -113,17 +108,16 @@ static int must_be_over(const struct history *h) {
   return h->n > HISTORY ? h->id[h->n % HISTORY] : -1;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------
- */
+/* ---- one step ----------------------------------------------------------------------------- */
 
 /* BALANCE waits for the sender's last one to the same rank and for its NIC to be two steps
  * behind at most; LOCAL likewise keeps step with the NIC. */
 static copse_status add_balance(struct sim *s, int step) {
-  size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
+  size_t n = (size_t)s->n, g = (size_t)s->g;
   for (size_t i = 0; i < n * g; i++) s->balanced[i] = -1;
   for (size_t r = 0; r < n; r++)
     for (size_t j = 0; j < g; j++) {
-      int64_t bytes = s->loads.balance[((size_t)step * n + r) * g + j];
+      int64_t bytes = s->balance[((size_t)step * n + r) * g + j];
       size_t to = r / g * g + j;
       const int after[] = {s->handed[r * g + j], must_be_over(&s->sent[to])};
       if (bytes == 0) continue;
@@ -134,12 +128,12 @@ static copse_status add_balance(struct sim *s, int step) {
 }
 
 static copse_status add_inter(struct sim *s, int step) {
-  size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
+  size_t n = (size_t)s->n, g = (size_t)s->g;
   for (size_t r = 0; r < n; r++) s->entered[r] = s->left[r] = -1;
   for (size_t r = 0; r < n; r++) {
     int after[COPSE_ONLINE_MAX_LOCAL + 2], n_after = 0;
-    int64_t bytes = s->loads.inter[(size_t)step * n + r];
-    int to = s->loads.inter_to[(size_t)step * n + r];
+    int64_t bytes = s->inter[(size_t)step * n + r];
+    int to = s->inter_to[(size_t)step * n + r];
     if (bytes == 0) continue;
     for (size_t i = 0; i < g; i++)
       if (s->balanced[r * g + i] >= 0) after[n_after++] = s->balanced[r * g + i];
@@ -154,60 +148,62 @@ static copse_status add_inter(struct sim *s, int step) {
 }
 
 static copse_status add_scatter(struct sim *s, int step) {
-  size_t n = (size_t)s->loads.n, g = (size_t)s->loads.g;
+  size_t n = (size_t)s->n, g = (size_t)s->g;
   for (size_t r = 0; r < n; r++)
     for (size_t j = 0; j < g; j++) {
       size_t at = ((size_t)step * n + r) * g + j;
       int to = (int)(r / g * g + j), before = must_be_over(&s->sent[r]);
-      if (s->loads.scatter[at] > 0)
-        COPSE_DO(add_inside(s, (int)r, to, s->loads.scatter[at], &s->entered[r], 1, NULL));
-      if (s->loads.local[at] > 0)
-        COPSE_DO(add_inside(s, (int)r, to, s->loads.local[at], &before, 1, NULL));
+      if (s->scatter[at] > 0)
+        COPSE_DO(add_inside(s, (int)r, to, s->scatter[at], &s->entered[r], 1, NULL));
+      if (s->local[at] > 0) COPSE_DO(add_inside(s, (int)r, to, s->local[at], &before, 1, NULL));
     }
   return COPSE_OK;
 }
 
 static void end_step(struct sim *s, int step) {
-  size_t n = (size_t)s->loads.n;
+  size_t n = (size_t)s->n;
   for (size_t r = 0; r < n; r++) {
     size_t at = (size_t)step * n + r;
     if (s->left[r] < 0) continue;
-    remember(&s->sent[r], s->left[r], s->loads.inter[at]);
-    remember(&s->received[s->loads.inter_to[at]], s->left[r], s->loads.inter[at]);
+    remember(&s->sent[r], s->left[r], s->inter[at]);
+    remember(&s->received[s->inter_to[at]], s->left[r], s->inter[at]);
   }
 }
 
 /* ---- the whole ---- */
 
-static copse_status allocate_loads(struct sim *s, struct copse_err *err) {
-  struct loads *l = &s->loads;
-  l->n = s->p->topology->n_ranks;
-  l->g = s->p->tier.model.ranks_per_host;
-  size_t n = (size_t)l->n, g = (size_t)l->g, steps = (size_t)copse_online_steps(s->p->online);
-  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->balance, &l->balance, err));
-  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->local, &l->local, err));
-  COPSE_DO(copse_arena_array(&s->scratch, steps * n * g, sizeof *l->scatter, &l->scatter, err));
-  COPSE_DO(copse_arena_array(&s->scratch, steps * n, sizeof *l->inter, &l->inter, err));
-  COPSE_DO(copse_arena_array(&s->scratch, steps * n, sizeof *l->inter_to, &l->inter_to, err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->sent, &s->sent, err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->received, &s->received, err));
-  COPSE_DO(copse_arena_array(&s->scratch, n * g, sizeof *s->balanced, &s->balanced, err));
-  COPSE_DO(copse_arena_array(&s->scratch, n * g, sizeof *s->handed, &s->handed, err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->entered, &s->entered, err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->left, &s->left, err));
-  COPSE_DO(copse_arena_array(&s->scratch, 2 * (size_t)s->p->topology->n_nodes, sizeof *s->path,
-                             &s->path, err));
+static copse_status allocate_sim(struct sim *s, size_t steps) {
+  size_t n = (size_t)s->n, g = (size_t)s->g;
+  struct copse_arena *a = &s->scratch;
+  COPSE_DO(copse_arena_array(a, steps * n * g, sizeof *s->balance, &s->balance, s->err));
+  COPSE_DO(copse_arena_array(a, steps * n * g, sizeof *s->local, &s->local, s->err));
+  COPSE_DO(copse_arena_array(a, steps * n * g, sizeof *s->scatter, &s->scatter, s->err));
+  COPSE_DO(copse_arena_array(a, steps * n, sizeof *s->inter, &s->inter, s->err));
+  COPSE_DO(copse_arena_array(a, steps * n, sizeof *s->inter_to, &s->inter_to, s->err));
+  COPSE_DO(copse_arena_array(a, n, sizeof *s->sent, &s->sent, s->err));
+  COPSE_DO(copse_arena_array(a, n, sizeof *s->received, &s->received, s->err));
+  COPSE_DO(copse_arena_array(a, n * g, sizeof *s->balanced, &s->balanced, s->err));
+  COPSE_DO(copse_arena_array(a, n * g, sizeof *s->handed, &s->handed, s->err));
+  COPSE_DO(copse_arena_array(a, n, sizeof *s->entered, &s->entered, s->err));
+  COPSE_DO(copse_arena_array(a, n, sizeof *s->left, &s->left, s->err));
   memset(s->handed, 0xff, n * g * sizeof *s->handed);
-  return COPSE_OK;
+  return copse_arena_array(a, 2 * (size_t)s->topology->n_nodes, sizeof *s->path, &s->path, s->err);
 }
 
-copse_status copse_online_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,
-                                     struct copse_err *err) {
-  struct sim s = {.p = planner, .dag = dag, .err = err};
+copse_status copse_online_add_to_sim(const struct copse_topology *topology,
+                                     const struct copse_two_tier *tier, struct copse_online *online,
+                                     struct copse_sim_dag *dag, struct copse_err *err) {
+  struct sim s = {.topology = topology,
+                  .tier = tier,
+                  .dag = dag,
+                  .err = err,
+                  .n = topology->n_ranks,
+                  .g = tier->model.ranks_per_host};
+  int steps = copse_online_steps(online);
   copse_status status;
-  COPSE_TRY(allocate_loads(&s, err));
-  copse_online_walk(planner->online, -1, collect, &s.loads);
-  for (int step = 0; step < copse_online_steps(planner->online); step++) {
+  COPSE_TRY(allocate_sim(&s, (size_t)steps));
+  copse_online_walk(online, -1, collect, &s);
+  for (int step = 0; step < steps; step++) {
     COPSE_TRY(add_balance(&s, step));
     COPSE_TRY(add_inter(&s, step));
     COPSE_TRY(add_scatter(&s, step));
@@ -415,8 +411,7 @@ static bool find_ways(struct search *s) {
   return true;
 }
 
-/* ---- cuts ---------------------------------------------------------------------------------------
- */
+/* ---- cuts --------------------------------------------------------------------------------- */
 
 /* Puts the relays of a rank's way that come after its narrowest link outside of the cut. */
 static void leave_out(struct search *s, int rank) {
@@ -470,13 +465,9 @@ static bool find_cuts(struct search *s) {
   return true;
 }
 
-static bool look(struct search *s) {
-  return find_hosts(s) && check_no_mesh(s) && find_hubs(s) && find_ways(s) && find_cuts(s);
-}
-
 /* ---- the whole ---- */
 
-static copse_status allocate(struct search *s, struct copse_err *err) {
+static copse_status allocate(struct search *s, struct copse_arena *arena, struct copse_err *err) {
   size_t nodes = (size_t)s->t->n_nodes, links = (size_t)s->t->n_links;
   struct copse_two_tier *tier = s->tier;
   COPSE_DO(copse_online_link_units(s->t, &s->scratch, &s->units, &tier->model.scale, err));
@@ -487,29 +478,22 @@ static copse_status allocate(struct search *s, struct copse_err *err) {
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->outside, &s->outside, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->parent, &s->parent, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->queue, &s->queue, err));
-  COPSE_DO(
-      copse_arena_array(&tier->arena, (size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
   /* every way claims its links: together they have at most one node more per rank */
-  COPSE_DO(copse_arena_array(&tier->arena, links + (size_t)s->t->n_ranks, sizeof *tier->up,
-                             &tier->up, err));
-  return copse_arena_array(&tier->arena, (size_t)s->t->n_ranks + 1, sizeof *tier->up_start,
+  COPSE_DO(
+      copse_arena_array(arena, links + (size_t)s->t->n_ranks, sizeof *tier->up, &tier->up, err));
+  return copse_arena_array(arena, (size_t)s->t->n_ranks + 1, sizeof *tier->up_start,
                            &tier->up_start, err);
 }
 
-copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_two_tier *tier,
-                                 struct copse_err *err) {
+copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_arena *arena,
+                                 struct copse_two_tier *tier, struct copse_err *err) {
   struct search s = {.t = topology, .tier = tier};
-  copse_status status;
   *tier = (struct copse_two_tier){0};
-  COPSE_TRY(allocate(&s, err));
-  tier->found = look(&s);
-out:
+  copse_status status = allocate(&s, arena, err);
+  if (status == COPSE_OK)
+    tier->found =
+        find_hosts(&s) && check_no_mesh(&s) && find_hubs(&s) && find_ways(&s) && find_cuts(&s);
   copse_arena_free(&s.scratch);
-  if (status != COPSE_OK) copse_two_tier_release(tier);
   return status;
-}
-
-void copse_two_tier_release(struct copse_two_tier *tier) {
-  copse_arena_free(&tier->arena);
-  *tier = (struct copse_two_tier){0};
 }

@@ -15,12 +15,11 @@
 #define ROUNDED_COST ((int64_t)1 << 30)
 #define MAX_TIME ((int64_t)1 << 58)
 
-/* Sets of ranks under construction; a set is a sorted list in `members`. */
+/* What sets are found with. */
 struct sets {
   const struct copse_topology *t;
-  size_t *first; /* [n + 1] into members */
-  size_t n, capacity, members_capacity;
-  int *members;
+  struct copse_place_cuts *cuts; /* sets found so far: `groups` grows, members are in its arena */
+  size_t capacity;
   int *depth;  /* [n_ranks] sets that a rank is in */
   int *parent; /* [n_nodes] disjoint sets */
   int *stamps; /* [n_nodes] */
@@ -31,10 +30,10 @@ struct sets {
 
 /* ---- which sets ---------------------------------------------------------------------------- */
 
-static bool is_known(const struct sets *s, const int *members, size_t n) {
-  for (size_t i = 0; i < s->n; i++)
-    if (s->first[i + 1] - s->first[i] == n &&
-        memcmp(s->members + s->first[i], members, n * sizeof *members) == 0)
+static bool is_known(const struct copse_place_cuts *cuts, const int *members, int n) {
+  for (int i = 0; i < cuts->n_cuts; i++)
+    if (cuts->groups[i].n_members == n &&
+        memcmp(cuts->groups[i].members, members, (size_t)n * sizeof *members) == 0)
       return true;
   return false;
 }
@@ -44,19 +43,21 @@ static bool is_known(const struct sets *s, const int *members, size_t n) {
  * ones. A rank that is in enough sets already takes no more.
  */
 static copse_status add_set(struct sets *s, const int *label, int which) {
-  size_t at = s->n > 0 ? s->first[s->n] : 0, n = 0;
-  COPSE_DO(copse_grow(&s->members, &s->members_capacity, at + (size_t)s->t->n_ranks,
-                      sizeof *s->members, s->err));
+  struct copse_place_cuts *cuts = s->cuts;
+  int *members, n = 0;
   for (int r = 0; r < s->t->n_ranks; r++) {
-    if (label[r] != which) continue;
-    if (s->depth[r] >= COPSE_PLACE_MAX_DEPTH) return COPSE_OK;
-    s->members[at + n++] = r;
+    if (label[r] == which && s->depth[r] >= COPSE_PLACE_MAX_DEPTH) return COPSE_OK;
+    n += label[r] == which;
   }
-  if (n == 0 || n == (size_t)s->t->n_ranks || is_known(s, s->members + at, n)) return COPSE_OK;
-  COPSE_DO(copse_grow(&s->first, &s->capacity, s->n + 2, sizeof *s->first, s->err));
-  s->first[0] = 0;
-  s->first[++s->n] = at + n;
-  for (size_t i = 0; i < n; i++) s->depth[s->members[at + i]]++;
+  if (n == 0 || n == s->t->n_ranks) return COPSE_OK;
+  COPSE_DO(copse_arena_array(&cuts->arena, (size_t)n, sizeof *members, &members, s->err));
+  for (int r = 0, at = 0; r < s->t->n_ranks; r++)
+    if (label[r] == which) members[at++] = r;
+  if (is_known(cuts, members, n)) return COPSE_OK;
+  COPSE_DO(copse_grow(&cuts->groups, &s->capacity, (size_t)cuts->n_cuts + 1, sizeof *cuts->groups,
+                      s->err));
+  cuts->groups[cuts->n_cuts++] = (struct copse_place_group){.members = members, .n_members = n};
+  for (int i = 0; i < n; i++) s->depth[members[i]]++;
   return COPSE_OK;
 }
 
@@ -150,46 +151,48 @@ static copse_status find_sets(struct sets *s) {
 /* ---- how much goes over them ----------------------------------------------------------------- */
 
 struct meter {
-  const struct sets *sets;
+  const struct copse_topology *t;
+  struct copse_err *err;
   struct copse_instance instance;
   struct copse_flow *flow;
   int64_t all; /* the sum of all capacities: more than any flow */
 };
 
 /* Joins the set's ranks to `source` and the others to `sink`, or (amount < 0) undoes it. */
-static copse_status join(struct meter *m, size_t set, bool leaving, int64_t amount) {
-  const struct copse_topology *t = m->sets->t;
-  const int *members = m->sets->members + m->sets->first[set];
-  size_t n = m->sets->first[set + 1] - m->sets->first[set], next = 0;
+static copse_status join(struct meter *m, const struct copse_place_group *set, bool leaving,
+                         int64_t amount) {
+  const struct copse_topology *t = m->t;
+  int next = 0;
   int ends[2] = {t->n_nodes, t->n_nodes + 1};
   for (int r = 0; r < t->n_ranks; r++) {
-    bool inside = next < n && members[next] == r;
+    bool inside = next < set->n_members && set->members[next] == r;
     next += inside;
     if (inside == leaving)
-      COPSE_DO(copse_flow_change(m->flow, ends[0], t->rank_nodes[r], amount, m->sets->err));
+      COPSE_DO(copse_flow_change(m->flow, ends[0], t->rank_nodes[r], amount, m->err));
     else
-      COPSE_DO(copse_flow_change(m->flow, t->rank_nodes[r], ends[1], amount, m->sets->err));
+      COPSE_DO(copse_flow_change(m->flow, t->rank_nodes[r], ends[1], amount, m->err));
   }
   return COPSE_OK;
 }
 
-static copse_status measure(struct meter *m, size_t set, bool leaving, struct copse_q *bandwidth) {
-  const struct copse_topology *t = m->sets->t;
+static copse_status measure(struct meter *m, const struct copse_place_group *set, bool leaving,
+                            struct copse_q *bandwidth) {
+  const struct copse_topology *t = m->t;
   int64_t value;
   COPSE_DO(join(m, set, leaving, m->all));
   value = copse_flow_max(m->flow, t->n_nodes, t->n_nodes + 1, m->all);
   COPSE_DO(join(m, set, leaving, -m->all));
   if (value == 0)
-    return copse_fail(m->sets->err, COPSE_INFEASIBLE,
+    return copse_fail(m->err, COPSE_INFEASIBLE,
                       leaving ? "rank '%s' can't reach the ranks outside of its group"
                               : "rank '%s' can't be reached from outside of its group",
-                      t->nodes[t->rank_nodes[m->sets->members[m->sets->first[set]]]].id);
-  return copse_q_make(value, m->instance.scale, bandwidth, m->sets->err);
+                      t->nodes[t->rank_nodes[set->members[0]]].id);
+  return copse_q_make(value, m->instance.scale, bandwidth, m->err);
 }
 
 static copse_status meter_new(struct meter *m) {
-  const struct copse_topology *t = m->sets->t;
-  struct copse_err *err = m->sets->err;
+  const struct copse_topology *t = m->t;
+  struct copse_err *err = m->err;
   COPSE_DO(copse_instance_scale(t, &m->instance, err));
   COPSE_DO(copse_flow_new(t->n_nodes + 2, &m->flow, err));
   for (int i = 0; i < t->n_links; i++) {
@@ -203,13 +206,17 @@ static copse_status meter_new(struct meter *m) {
   return COPSE_OK;
 }
 
-static copse_status measure_all(struct sets *s, struct copse_place_cuts *out) {
-  struct meter m = {.sets = s};
+static copse_status measure_all(const struct copse_topology *t, struct copse_place_cuts *out,
+                                struct copse_err *err) {
+  struct meter m = {.t = t, .err = err};
+  size_t n = (size_t)out->n_cuts;
   copse_status status;
+  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->out, &out->out, err));
+  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->in, &out->in, err));
   COPSE_TRY(meter_new(&m));
   for (int i = 0; i < out->n_cuts; i++) {
-    COPSE_TRY(measure(&m, (size_t)i, true, &out->out[i]));
-    COPSE_TRY(measure(&m, (size_t)i, false, &out->in[i]));
+    COPSE_TRY(measure(&m, &out->groups[i], true, &out->out[i]));
+    COPSE_TRY(measure(&m, &out->groups[i], false, &out->in[i]));
   }
 out:
   copse_flow_free(m.flow);
@@ -266,48 +273,28 @@ static copse_status rounded_costs(struct copse_place_cuts *c, int64_t tokens, do
   return COPSE_OK;
 }
 
-/* ---- all together ------------------------------------------------------------------------------
- */
-
-static copse_status take_sets(const struct sets *s, struct copse_place_cuts *out) {
-  size_t n = s->n;
-  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->groups, &out->groups, s->err));
-  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->out, &out->out, s->err));
-  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->in, &out->in, s->err));
-  COPSE_DO(copse_arena_array(&out->arena, n > 0 ? s->first[n] : 0, sizeof *out->members,
-                             &out->members, s->err));
-  for (size_t i = 0; i < n; i++) {
-    size_t at = s->first[i], size = s->first[i + 1] - at;
-    memcpy(out->members + at, s->members + at, size * sizeof *s->members);
-    out->groups[i] =
-        (struct copse_place_group){.members = out->members + at, .n_members = (int)size};
-  }
-  out->n_cuts = (int)n;
-  return COPSE_OK;
-}
+/* ---- all together ---------------------------------------------------------------------------- */
 
 copse_status copse_place_cuts_find(const struct copse_topology *topology, int64_t tokens,
                                    struct copse_place_cuts *out, double *unit_us,
                                    struct copse_err *err) {
-  struct sets s = {.t = topology, .err = err};
+  struct sets s = {.t = topology, .cuts = out, .err = err};
   copse_status status;
   *out = (struct copse_place_cuts){0};
   *unit_us = 1;
   COPSE_TRY(find_sets(&s));
-  COPSE_TRY(take_sets(&s, out));
-  COPSE_TRY(measure_all(&s, out));
+  COPSE_TRY(measure_all(topology, out, err));
   if (tokens < 1) tokens = 1;
   if (out->n_cuts > 0 && !exact_costs(out, tokens, unit_us))
     COPSE_TRY(rounded_costs(out, tokens, unit_us, err));
 out:
-  free(s.first);
-  free(s.members);
   copse_arena_free(&s.scratch);
   if (status != COPSE_OK) copse_place_cuts_free(out);
   return status;
 }
 
 void copse_place_cuts_free(struct copse_place_cuts *cuts) {
+  free(cuts->groups);
   copse_arena_free(&cuts->arena);
   *cuts = (struct copse_place_cuts){0};
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -107,12 +106,9 @@ static copse_status read_steps(struct reader *r, const cJSON *steps) {
 
 static copse_status read_trace(struct reader *r, int n_ranks, int n_experts) {
   static const char *const keys[] = {"format", "token_bytes", "experts", "steps", "comment", NULL};
-  const char *format;
   const cJSON *steps;
   COPSE_DO(copse_json_expect_object(&r->json, r->json.root, NULL, "a trace", keys, r->err));
-  COPSE_DO(copse_json_get_string(&r->json, r->json.root, "format", &format, r->err));
-  if (strcmp(format, "copse-trace/1") != 0)
-    return refuse(r, r->json.root, "unknown \"format\"; this version reads copse-trace/1");
+  COPSE_DO(copse_json_expect_format(&r->json, "copse-trace/1", r->err));
   COPSE_DO(copse_json_get_int(&r->json, r->json.root, "token_bytes", 1, MAX_TOKENS,
                               &r->trace->token_bytes, r->err));
   COPSE_DO(copse_json_get_array(&r->json, r->json.root, "steps", &steps, r->err));
@@ -130,19 +126,6 @@ copse_status copse_trace_parse(const char *label, const char *data, size_t size,
 out:
   copse_json_free(&r.json);
   if (status != COPSE_OK) copse_trace_free(out);
-  return status;
-}
-
-copse_status copse_trace_load(const char *path, int n_ranks, int n_experts, struct copse_trace *out,
-                              struct copse_err *err) {
-  char *data = NULL;
-  size_t size;
-  copse_status status;
-  *out = (struct copse_trace){0};
-  COPSE_TRY(copse_file_read(path, &data, &size, err));
-  status = copse_trace_parse(copse_file_label(path), data, size, n_ranks, n_experts, out, err);
-out:
-  free(data);
   return status;
 }
 
@@ -360,12 +343,10 @@ void copse_place_report_free(struct copse_place_report *report) {
 }
 
 const char *copse_place_proof_name(enum copse_place_proof proof) {
-  switch (proof) {
-    case COPSE_PLACE_GAP: return "none";
-    case COPSE_PLACE_CERTIFIED: return "certificate";
-    case COPSE_PLACE_ILP: return "branch and cut";
-  }
-  return "none";
+  static const char *const names[] = {[COPSE_PLACE_GAP] = "none",
+                                      [COPSE_PLACE_CERTIFIED] = "certificate",
+                                      [COPSE_PLACE_ILP] = "branch and cut"};
+  return names[proof];
 }
 
 static void add_number(struct copse_text *text, const char *key, double v) {

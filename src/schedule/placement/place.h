@@ -4,7 +4,7 @@
  *
  *   question                                        function
  *   ---------------------------------------------   -----------------------------------
- *   read, write, make up a trace                    copse_trace_load, _to_json, _generate
+ *   read, write, make up a trace                    copse_trace_parse, _to_json, _generate
  *   which cuts limit an all-to-all here?            copse_place_cuts_find
  *   which expert on which rank?                     copse_place_experts
  *   the answer as a file                            copse_place_report_to_json
@@ -41,13 +41,11 @@ struct copse_trace {
  * n_ranks, n_experts: what the trace must have, 0 for whatever it has. The caller frees *out
  * with copse_trace_free. COPSE_BAD_INPUT with the line for rows or steps of other sizes, entries
  * that are negative, fractional or too large, unknown keys, no step, no token at all, and
- * more than COPSE_PLACE_MAX_COUNTS entries; COPSE_IO; COPSE_NOMEM.
+ * more than COPSE_PLACE_MAX_COUNTS entries; COPSE_NOMEM.
  */
 copse_status copse_trace_parse(const char *label, const char *data, size_t size, int n_ranks,
                                int n_experts, struct copse_trace *out,
                                struct copse_err *err) COPSE_CHECKED;
-copse_status copse_trace_load(const char *path, int n_ranks, int n_experts, struct copse_trace *out,
-                              struct copse_err *err) COPSE_CHECKED;
 void copse_trace_free(struct copse_trace *trace);
 
 /* The caller frees *text. */
@@ -82,9 +80,8 @@ copse_status copse_trace_generate(const struct copse_trace_spec *spec, struct co
  */
 struct copse_place_cuts {
   int n_cuts;
-  struct copse_place_group *groups; /* [n_cuts] costs in units; members in `members` */
+  struct copse_place_group *groups; /* [n_cuts] costs in units */
   struct copse_q *out, *in;         /* [n_cuts] GB/s */
-  int *members;
   struct copse_arena arena;
 };
 /*

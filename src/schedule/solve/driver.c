@@ -323,7 +323,7 @@ static copse_status set_rotations(struct solving *b) {
                                     &rotations[g], b->err));
   schedule->rotations = rotations;
   schedule->n_rotations = from->n;
-  return copse_template_time(b->topology, schedule, &schedule->time_per_GB, b->err);
+  return copse_loads_time(b->topology, schedule, &schedule->time_per_GB, b->err);
 }
 
 /* T/M at the optimum: 1 / (W x), with x in units of the instance's scale. */

@@ -21,8 +21,6 @@ copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse
                       "this format has no root, so a %s is not lowered to it (--to plan does it)",
                       copse_collective_name(schedule->collective));
   w->blocks = schedule->collective == COPSE_ALLREDUCE ? 1 : schedule->n_ranks;
-  if (schedule->collective != COPSE_ALLTOALL)
-    return copse_units_make(schedule, instances, &w->units, err);
   if (schedule->demand)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "an alltoall by demand has blocks of different sizes, which only a native "
@@ -30,12 +28,11 @@ copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "a compact schedule must be expanded before it is lowered");
-  return copse_chains_make(schedule, instances, true, &w->chains, err);
+  return copse_units_make(&w->arena, schedule, instances, true, &w->units, err);
 }
 
 void copse_chunks_free(struct copse_whole_chunks *w) {
-  copse_units_free(&w->units);
-  copse_chains_free(&w->chains);
+  copse_arena_free(&w->arena);
   free(w->runs);
 }
 
@@ -44,8 +41,6 @@ copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, in
   *block = 1;
   for (int i = 0; i < w->units.n_units && *block <= most; i++)
     COPSE_DO(copse_lcm(*block, w->units.units[i].hi.den, block, err));
-  for (int i = 0; i < w->chains.n_chains && *block <= most; i++)
-    COPSE_DO(copse_lcm(*block, w->chains.chains[i].hi.den, block, err));
   return COPSE_OK;
 }
 
@@ -54,31 +49,19 @@ static int chunk_at(const struct copse_whole_chunks *w, struct copse_q at) {
   return (int)((twice + at.den) / (2 * (__int128)at.den));
 }
 
-/* The chunks of [lo, hi) of a block. */
-static copse_status add_runs(struct copse_whole_chunks *w, struct copse_chunk_run run,
-                             struct copse_q lo, struct copse_q hi, struct copse_err *err) {
-  int end = chunk_at(w, hi);
-  for (run.offset = chunk_at(w, lo); run.offset < end; run.offset += run.count) {
-    int stop = (run.offset / w->stretch + 1) * w->stretch;
-    run.count = (stop < end ? stop : end) - run.offset;
-    COPSE_DO(copse_grow(&w->runs, &w->runs_capacity, w->n_runs + 1, sizeof *w->runs, err));
-    w->runs[w->n_runs++] = run;
-  }
-  return COPSE_OK;
-}
-
 copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, struct copse_err *err) {
   w->block = block;
   w->chunks = block * w->blocks;
   w->n_runs = 0;
-  for (int i = 0; i < w->units.n_units; i++) {
-    const struct copse_unit *u = &w->units.units[i];
-    struct copse_chunk_run run = {.block = u->block, .unit = u};
-    COPSE_DO(add_runs(w, run, u->lo, u->hi, err));
-  }
-  for (int i = 0; i < w->chains.n_chains; i++) {
-    const struct copse_chain *c = &w->chains.chains[i];
-    COPSE_DO(add_runs(w, (struct copse_chunk_run){.chain = c}, c->lo, c->hi, err));
+  for (int u = 0; u < w->units.n_units; u++) {
+    struct copse_chunk_run run = {.unit = &w->units.units[u]};
+    int end = chunk_at(w, run.unit->hi);
+    for (run.offset = chunk_at(w, run.unit->lo); run.offset < end; run.offset += run.count) {
+      int stop = (run.offset / w->stretch + 1) * w->stretch;
+      run.count = (stop < end ? stop : end) - run.offset;
+      COPSE_DO(copse_grow(&w->runs, &w->runs_capacity, w->n_runs + 1, sizeof *w->runs, err));
+      w->runs[w->n_runs++] = run;
+    }
   }
   return COPSE_OK;
 }

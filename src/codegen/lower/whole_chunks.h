@@ -8,11 +8,10 @@
 #include "base/text.h"
 #include "codegen/lower/work.h"
 
-/* Consecutive chunks of one block with what carries them. */
+/* Consecutive chunks of one block with what moves them. */
 struct copse_chunk_run {
-  int block, offset, count; /* offset: within the block */
   const struct copse_unit *unit;
-  const struct copse_chain *chain; /* one of the two */
+  int offset, count; /* offset: within the block */
 };
 
 struct copse_whole_chunks {
@@ -22,12 +21,12 @@ struct copse_whole_chunks {
   int block;   /* chunks of a block; 0: not cut yet */
   int chunks;  /* blocks * block */
   struct copse_units units;
-  struct copse_chains chains;
   struct copse_chunk_run *runs;
   size_t n_runs, runs_capacity;
+  struct copse_arena arena; /* of the units */
 };
 
-/* Units or chains of the schedule; not yet in chunks. COPSE_UNSUPPORTED: rooted, by demand. */
+/* Units of the schedule; not yet in chunks. COPSE_UNSUPPORTED: rooted, by demand. */
 copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse_schedule *schedule,
                                 int instances, int stretch, struct copse_err *err) COPSE_CHECKED;
 void copse_chunks_free(struct copse_whole_chunks *w);

@@ -1,7 +1,7 @@
 /*
  * Lowering to MSCCL++. Operations are one-sided: a block writes to a peer and signals.
  *
- * Order, and why nothing deadlocks. Units (chains) are dealt to blocks, the same on every rank, and
+ * Order, and why nothing deadlocks. Units are dealt to blocks, the same on every rank, and
  * every block does its parts in one order over all ranks: all reductions, then all broadcasts; in
  * an alltoall all first hops, then all second ones. Two blocks of one number share one channel, and
  * since both ends keep that order, what is signalled first is what is waited for first:
@@ -49,7 +49,7 @@ struct job {
 
 /* In place a plan names one buffer only, the one at the same distance on every rank. */
 static struct copse_pp_place input(const struct job *j, const struct copse_chunk_run *s, int rank) {
-  int whole = s->block * j->cut.block + s->offset;
+  int whole = s->unit->block * j->cut.block + s->offset;
   bool gathers = j->schedule->collective == COPSE_ALLGATHER;
   if (j->schedule->collective == COPSE_REDUCE_SCATTER || (!gathers && j->options.out_of_place))
     return (struct copse_pp_place){rank, 'i', whole};
@@ -59,7 +59,7 @@ static struct copse_pp_place input(const struct job *j, const struct copse_chunk
 
 static struct copse_pp_place output(const struct job *j, const struct copse_chunk_run *s,
                                     int rank) {
-  int whole = s->block * j->cut.block + s->offset;
+  int whole = s->unit->block * j->cut.block + s->offset;
   if (j->schedule->collective != COPSE_REDUCE_SCATTER)
     return (struct copse_pp_place){rank, 'o', whole};
   if (j->options.out_of_place) return (struct copse_pp_place){rank, 'o', s->offset};
@@ -208,40 +208,41 @@ static void emit_trees(struct job *j) {
       }
 }
 
-/* ---- chains ---------------------------------------------------------------------------- */
+/* ---- paths ----------------------------------------------------------------------------- */
 
-/* The chain's stop `hop`: wait for the piece, which is at *at, and pass it on. */
-static void chain_at(struct job *j, size_t i, int hop, struct copse_pp_place *at) {
+/* The path's stop `hop`: wait for the piece, which is at *at, and pass it on. */
+static void path_at(struct job *j, size_t i, int hop, struct copse_pp_place *at) {
   const struct copse_chunk_run *s = &j->cut.runs[i];
-  const struct copse_chain *c = s->chain;
-  int rank = c->ranks[hop], last = c->ranks[c->n - 1], block = j->block[i];
+  const int *path = s->unit->path, n = s->unit->n_path;
+  int rank = path[hop], last = path[n - 1], block = j->block[i];
   struct copse_pp_place in = {rank, 'i', last * j->cut.block + s->offset};
-  struct copse_pp_place out = {last, 'o', c->ranks[0] * j->cut.block + s->offset};
+  struct copse_pp_place out = {last, 'o', path[0] * j->cut.block + s->offset};
   struct copse_pp_place next = out;
   if (hop > 0) {
-    copse_pp_sync(&j->p, rank, block, "wait", &c->ranks[hop - 1], 1);
+    copse_pp_sync(&j->p, rank, block, "wait", &path[hop - 1], 1);
     in = *at;
   }
-  if (c->n == 1) copse_pp_data(&j->p, rank, block, "copy", &in, 1, &out, 1, s->count);
-  if (hop == c->n - 1) return;
+  if (n == 1) copse_pp_data(&j->p, rank, block, "copy", &in, 1, &out, 1, s->count);
+  if (hop == n - 1) return;
   if (hop > 0) copse_pp_meet(&j->p, rank, block);
-  if (hop + 2 < c->n) next = copse_pp_scratch(&j->p, c->ranks[hop + 1], s->count);
+  if (hop + 2 < n) next = copse_pp_scratch(&j->p, path[hop + 1], s->count);
   *at = next;
   if (hop > 0 && !copse_pp_same_host(&j->p, rank, next.rank)) stage(j, rank, block, &in, s->count);
   put(j, rank, block, in, &next, 1, s->count);
 }
 
 /* First what ranks send themselves, then what they forward at the first stop, and so on. */
-static void emit_chains(struct job *j) {
+static void emit_paths(struct job *j) {
   bool more = true;
   for (int hop = 0; more; hop++) {
     more = false;
     for (size_t i = 0; i < j->cut.n_runs; i++) {
-      if (hop >= j->cut.runs[i].chain->n) continue;
+      const struct copse_unit *unit = j->cut.runs[i].unit;
+      if (hop >= unit->n_path) continue;
       more = true;
-      int rank = j->cut.runs[i].chain->ranks[hop];
+      int rank = unit->path[hop];
       start_run(j, rank, i);
-      chain_at(j, i, hop, &j->places[i]);
+      path_at(j, i, hop, &j->places[i]);
       end_run(j, rank, i);
     }
   }
@@ -250,17 +251,14 @@ static void emit_chains(struct job *j) {
 /* ---- blocks ---------------------------------------------------------------------------- */
 
 static void deal(struct job *j, int n_blocks) {
-  int n = j->schedule->n_ranks;
   for (size_t i = 0; i < j->cut.n_runs; i++) {
-    const struct copse_chunk_run *s = &j->cut.runs[i];
-    const struct copse_chain *c = s->chain;
-    j->block[i] = c ? copse_chain_distance(c, n) % n_blocks : (int)(i % (size_t)n_blocks);
-    if (s->unit) {
-      link_tree(j, j->block[i], s->unit->reduce);
-      link_tree(j, j->block[i], s->unit->broadcast);
-    }
-    for (int h = 0; c && h + 1 < c->n; h++)
-      copse_pp_link(&j->p, j->block[i], c->ranks[h], c->ranks[h + 1]);
+    const struct copse_unit *u = j->cut.runs[i].unit;
+    int turn = u->path ? copse_path_distance(u, j->schedule->n_ranks) : (int)i;
+    j->block[i] = turn % n_blocks;
+    link_tree(j, j->block[i], u->reduce);
+    link_tree(j, j->block[i], u->broadcast);
+    for (int hop = 0; hop + 1 < u->n_path; hop++)
+      copse_pp_link(&j->p, j->block[i], u->path[hop], u->path[hop + 1]);
   }
 }
 
@@ -308,7 +306,7 @@ static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) 
   COPSE_DO(copse_pp_start(&j->p, j->schedule->n_ranks, n_blocks, j->host, j->err));
   deal(j, n_blocks);
   greet(j, n_blocks);
-  (j->schedule->collective == COPSE_ALLTOALL ? emit_chains : emit_trees)(j);
+  (j->schedule->collective == COPSE_ALLTOALL ? emit_paths : emit_trees)(j);
   COPSE_DO(copse_pp_status(&j->p));
   *misfit = find_misfit(j, n_blocks);
   return COPSE_OK;
@@ -422,7 +420,7 @@ static copse_status cut(struct job *j) {
   COPSE_DO(copse_arena_array(&j->arena, n_runs, sizeof *j->block, &j->block, j->err));
   COPSE_DO(copse_arena_array(&j->arena, n_runs, sizeof *j->slot, &j->slot, j->err));
   for (size_t i = 0; i < n_runs; i++)
-    if (j->cut.runs[i].unit && j->cut.runs[i].unit->reduce)
+    if (j->cut.runs[i].unit->reduce)
       COPSE_DO(copse_arena_array(&j->arena, n_ranks, sizeof(int), &j->slot[i], j->err));
   return copse_arena_array(&j->arena, (n_runs > n_ranks ? n_runs : n_ranks) + 1, sizeof *j->places,
                            &j->places, j->err);

@@ -795,6 +795,6 @@ out:
   for (int s = 0; w.released && s < w.file.n_semaphores; s++) free(w.released[s].v);
   free(w.needs.v);
   builder_free(&w.sim);
-  copse_pj_free(&w.file);
+  copse_arena_free(&w.file.arena);
   return status;
 }

@@ -348,9 +348,7 @@ static copse_status make_cells(struct run *r, bool in_place) {
                               .label = f->label,
                               .name = name_action,
                               .ctx = r};
-  COPSE_DO(copse_cells_new(&of, &r->cells, r->err));
-  r->threads = copse_cells_threads(r->cells);
-  return COPSE_OK;
+  return copse_cells_new(&r->arena, &of, &r->cells, &r->threads, r->err);
 }
 
 static void free_run(struct run *r) {

@@ -7,68 +7,60 @@
 
 #include "dropin/calls.h"
 #include "dropin/comms.h"
-#include "dropin/exports.h"
 #include "dropin/real.h"
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  struct copse_nccl_call call = {
-      COPSE_NCCL_ALL_REDUCE, send, recv, count, type, op, -1, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(&(struct copse_nccl_call){COPSE_NCCL_ALL_REDUCE, send, recv, count,
+                                                      type, op, -1, comm, stream});
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
-  struct copse_nccl_call call = {
-      COPSE_NCCL_ALL_GATHER, send, recv, count, type, 0, -1, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(&(struct copse_nccl_call){COPSE_NCCL_ALL_GATHER, send, recv, count,
+                                                      type, 0, -1, comm, stream});
 }
 
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  struct copse_nccl_call call = {
-      COPSE_NCCL_REDUCE_SCATTER, send, recv, count, type, op, -1, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(&(struct copse_nccl_call){COPSE_NCCL_REDUCE_SCATTER, send, recv, count,
+                                                      type, op, -1, comm, stream});
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream) {
-  struct copse_nccl_call call = {
-      COPSE_NCCL_BROADCAST, send, recv, count, type, 0, root, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(&(struct copse_nccl_call){COPSE_NCCL_BROADCAST, send, recv, count, type,
+                                                      0, root, comm, stream});
 }
 
 ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream) {
-  struct copse_nccl_call call = {
-      COPSE_NCCL_BCAST, buffer, buffer, count, type, 0, root, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(&(struct copse_nccl_call){COPSE_NCCL_BCAST, buffer, buffer, count, type,
+                                                      0, root, comm, stream});
 }
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  struct copse_nccl_call call = {
-      COPSE_NCCL_REDUCE, send, recv, count, type, op, root, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(&(struct copse_nccl_call){COPSE_NCCL_REDUCE, send, recv, count, type,
+                                                      op, root, comm, stream});
 }
 
 ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
                           ncclComm_t comm, cudaStream_t stream) {
-  struct copse_nccl_call call = {
-      COPSE_NCCL_ALL_TO_ALL, send, recv, count, type, 0, -1, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(&(struct copse_nccl_call){COPSE_NCCL_ALL_TO_ALL, send, recv, count,
+                                                      type, 0, -1, comm, stream});
 }
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  struct copse_nccl_call call = {COPSE_NCCL_SEND, send, NULL, count, type, 0, peer, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(
+      &(struct copse_nccl_call){COPSE_NCCL_SEND, send, NULL, count, type, 0, peer, comm, stream});
 }
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  struct copse_nccl_call call = {COPSE_NCCL_RECV, NULL, recv, count, type, 0, peer, comm, stream};
-  return copse_nccl_call_do(&call);
+  return copse_nccl_call_do(
+      &(struct copse_nccl_call){COPSE_NCCL_RECV, NULL, recv, count, type, 0, peer, comm, stream});
 }
 
 /* ---- beginning --------------------------------------------------------------------------- */
@@ -162,8 +154,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) { return end(comm, copse_nccl_rea
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end(comm, copse_nccl_real_CommDestroy); }
 
 /*
- * copse's kernels may wait behind NCCL's on a stream: both get the request to end before either is waited for.
- * Once aborted, copse's communicator needs NCCL's no more.
+ * copse's kernels may wait behind NCCL's on a stream: both get the request to end before either is
+ * waited for. Once aborted, copse's communicator needs NCCL's no more.
  */
 ncclResult_t ncclCommAbort(ncclComm_t nccl) {
   struct copse_nccl_comm *comm = copse_nccl_forget(nccl);

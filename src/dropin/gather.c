@@ -16,15 +16,13 @@
 #include "base/memory.h"
 #include "dropin/real.h"
 
-/* Zero-initialise; free with nccl_scratch_free. */
-struct copse_nccl_scratch {
+/* Zero-initialise; free with scratch_free. */
+struct scratch {
   int device;
   void *context;
   cudaStream_t stream; /* own, not ordered with the default stream */
   void *memory;
 };
-
-static void nccl_scratch_free(struct copse_nccl_scratch *scratch);
 
 /* As in cuda.h: CUresult and the capture mode are int-sized enums, CUdevice an int,
  * CUdeviceptr 64 bits, handles are pointers. */
@@ -81,13 +79,24 @@ static copse_status check_cuda(int result, const char *call, struct copse_err *e
 }
 #define CU_TRY(name, args) COPSE_TRY(check_cuda(cu.name args, #name, err))
 
+static void scratch_free(struct scratch *scratch) {
+  if (!scratch->context) return;
+  if (cu.cuCtxPushCurrent_v2(scratch->context) == 0) {
+    if (scratch->memory) (void)cu.cuMemFree_v2((uint64_t)(uintptr_t)scratch->memory);
+    if (scratch->stream) (void)cu.cuStreamDestroy_v2(scratch->stream);
+    (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
+  }
+  (void)cu.cuDevicePrimaryCtxRelease_v2(scratch->device);
+  *scratch = (struct scratch){0};
+}
+
 /* `bytes` of memory of the device, its first n_mine filled with `mine`. COPSE_DEVICE. */
-static copse_status nccl_scratch_new(struct copse_nccl_scratch *scratch, int device, size_t bytes,
-                                     const void *mine, size_t n_mine, struct copse_err *err) {
+static copse_status scratch_new(struct scratch *scratch, int device, size_t bytes, const void *mine,
+                                size_t n_mine, struct copse_err *err) {
   copse_status status = COPSE_OK;
   bool pushed = false;
   uint64_t memory = 0;
-  *scratch = (struct copse_nccl_scratch){0};
+  *scratch = (struct scratch){0};
   COPSE_TRY(need_driver(err));
   CU_TRY(cuDeviceGet, (&scratch->device, device));
   CU_TRY(cuDevicePrimaryCtxRetain, (&scratch->context, scratch->device));
@@ -100,13 +109,13 @@ static copse_status nccl_scratch_new(struct copse_nccl_scratch *scratch, int dev
   CU_TRY(cuStreamSynchronize, (scratch->stream)); /* `mine` is the caller's again */
 out:
   if (pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
-  if (status != COPSE_OK) nccl_scratch_free(scratch);
+  if (status != COPSE_OK) scratch_free(scratch);
   return status;
 }
 
 /* Waits for what is on the stream and copies [offset, offset + bytes). */
-static copse_status nccl_scratch_read(struct copse_nccl_scratch *scratch, size_t offset, void *out,
-                                      size_t bytes, struct copse_err *err) {
+static copse_status scratch_read(struct scratch *scratch, size_t offset, void *out, size_t bytes,
+                                 struct copse_err *err) {
   copse_status status = COPSE_OK;
   bool pushed = false;
   CU_TRY(cuCtxPushCurrent_v2, (scratch->context));
@@ -117,17 +126,6 @@ static copse_status nccl_scratch_read(struct copse_nccl_scratch *scratch, size_t
 out:
   if (pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
   return status;
-}
-
-static void nccl_scratch_free(struct copse_nccl_scratch *scratch) {
-  if (!scratch->context) return;
-  if (cu.cuCtxPushCurrent_v2(scratch->context) == 0) {
-    if (scratch->memory) (void)cu.cuMemFree_v2((uint64_t)(uintptr_t)scratch->memory);
-    if (scratch->stream) (void)cu.cuStreamDestroy_v2(scratch->stream);
-    (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
-  }
-  (void)cu.cuDevicePrimaryCtxRelease_v2(scratch->device);
-  *scratch = (struct copse_nccl_scratch){0};
 }
 
 int copse_nccl_capture_mode(int mode) {
@@ -144,8 +142,8 @@ static copse_status check(ncclResult_t result, const char *call, struct copse_er
 }
 
 /* The send buffer lies before the receive buffer. */
-static copse_status launch(const struct copse_nccl_gather *items,
-                           struct copse_nccl_scratch *scratch, size_t n, struct copse_err *err) {
+static copse_status launch(const struct copse_nccl_gather *items, struct scratch *scratch, size_t n,
+                           struct copse_err *err) {
   copse_status status = COPSE_OK;
   COPSE_TRY(check(copse_nccl_real_GroupStart(), "ncclGroupStart", err));
   for (size_t i = 0; i < n; i++) {
@@ -163,19 +161,19 @@ out:
 copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items, size_t n,
                                    struct copse_err *err) {
   copse_status status = COPSE_OK;
-  struct copse_nccl_scratch *scratch = NULL;
+  struct scratch *scratch = NULL;
   COPSE_TRY(copse_calloc(n, sizeof *scratch, &scratch, err));
   for (size_t i = 0; i < n; i++) {
     const struct copse_nccl_gather *it = &items[i];
-    COPSE_TRY(nccl_scratch_new(&scratch[i], it->device, ((size_t)it->n_ranks + 1) * it->bytes,
-                               it->mine, it->bytes, err));
+    COPSE_TRY(scratch_new(&scratch[i], it->device, ((size_t)it->n_ranks + 1) * it->bytes, it->mine,
+                          it->bytes, err));
   }
   COPSE_TRY(launch(items, scratch, n, err));
   for (size_t i = 0; i < n; i++)
-    COPSE_TRY(nccl_scratch_read(&scratch[i], items[i].bytes, items[i].all,
-                                (size_t)items[i].n_ranks * items[i].bytes, err));
+    COPSE_TRY(scratch_read(&scratch[i], items[i].bytes, items[i].all,
+                           (size_t)items[i].n_ranks * items[i].bytes, err));
 out:
-  for (size_t i = 0; scratch && i < n; i++) nccl_scratch_free(&scratch[i]);
+  for (size_t i = 0; scratch && i < n; i++) scratch_free(&scratch[i]);
   free(scratch);
   return status;
 }

@@ -2,10 +2,6 @@
  * The blocking all-gather by which ranks agree: over the NCCL communicator, before the caller can
  * use it.
  */
-/*
- * The few calls of the CUDA driver (libcuda.so.1, loaded when first needed) by which ranks
- * exchange records over NCCL: a stream and some device memory.
- */
 #ifndef COPSE_DROPIN_GATHER_H
 #define COPSE_DROPIN_GATHER_H
 

@@ -26,6 +26,12 @@
 #include "dropin/comms.h"
 #include "dropin/gather.h"
 #include "dropin/real.h"
+/*
+ * What the public API doesn't give. The number of ranks of a plan in a file, before there is a
+ * communicator that could load it (here), and what a plan is called in the log (comms.c): the API
+ * keeps plans opaque, as their format changes. Where the backend finds this NCCL's functions: only
+ * a library that has NCCL's names itself needs to say so.
+ */
 #include "runtime/backend/nccl_source.h"
 #include "runtime/plan/plan_abi.h"
 
@@ -55,41 +61,37 @@ static bool is_for(const char *bytes, size_t size, int n_ranks) {
   return header.n_ranks == (uint32_t)n_ranks;
 }
 
-static copse_status add_plan(struct copse_nccl_record *mine, const char *folder, const char *name,
-                             int n_ranks, struct copse_text *sums, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct copse_text path = {0};
-  char *bytes = NULL;
-  size_t size = 0;
-  copse_text_add(&path, "%s/%s", folder, name);
-  COPSE_TRY(copse_text_status(&path, err));
-  COPSE_TRY(copse_file_read(path.data, &bytes, &size, err));
+static copse_status add_plan(struct copse_nccl_record *mine, const char *path, int n_ranks,
+                             struct copse_text *sums, struct copse_err *err) {
+  char hex[COPSE_SHA256_HEX], *bytes;
+  size_t size;
+  COPSE_DO(copse_file_read(path, &bytes, &size, err));
   if (is_for(bytes, size, n_ranks)) mine->n_plans++;
-  char hex[COPSE_SHA256_HEX];
   copse_sha256_hex(bytes, size, hex);
-  copse_text_add(sums, "%s  %s\n", hex, name);
-out:
+  copse_text_add(sums, "%s  %s\n", hex, strrchr(path, '/') + 1);
   free(bytes);
-  copse_text_free(&path);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status look_into(struct copse_nccl_record *mine, const char *folder, int n_ranks,
                               struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct copse_text sums = {0};
+  struct copse_arena paths = {0};
   struct dirent **entries = NULL;
   int n = scandir(folder, &entries, is_plan, by_name);
   if (n < 0) return copse_fail(err, COPSE_IO, "%s: %s", folder, strerror(errno));
   copse_text_add(&sums, "%s", "plans\n");
-  for (int i = 0; i < n; i++)
-    COPSE_TRY(add_plan(mine, folder, entries[i]->d_name, n_ranks, &sums, err));
-  COPSE_TRY(copse_text_status(&sums, err));
-  copse_sha256(sums.data, sums.size, mine->folder);
-out:
+  for (int i = 0; i < n && status == COPSE_OK; i++) {
+    const char *path = copse_arena_printf(&paths, "%s/%s", folder, entries[i]->d_name);
+    status = path ? add_plan(mine, path, n_ranks, &sums, err) : copse_fail_nomem(err);
+  }
+  if (status == COPSE_OK) status = copse_text_status(&sums, err);
+  if (status == COPSE_OK) copse_sha256(sums.data, sums.size, mine->folder);
   for (int i = 0; i < n; i++) free(entries[i]);
   free(entries);
   copse_text_free(&sums);
+  copse_arena_free(&paths);
   return status;
 }
 
@@ -203,8 +205,9 @@ enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_
 struct in_process {
   struct in_process *next;
   uint64_t number;
-  copse_comm **comms; /* [n_ranks] */
+  copse_comm **comms; /* [n_ranks], none after an error */
   int n_plans, n_taken;
+  struct copse_arena arena;
   struct copse_err err; /* why there are none, the same for all ranks */
 };
 
@@ -217,42 +220,35 @@ static copse_status last_error(copse_status status, struct copse_err *err) {
 
 static copse_status make_comms(struct in_process *it, const struct copse_nccl_record *all,
                                int n_ranks, const char *folder, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  int *devices = NULL;
-  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof *devices, &devices, err));
+  copse_status status;
+  int *devices;
+  size_t n = (size_t)n_ranks;
+  COPSE_TRY(copse_arena_array(&it->arena, n, sizeof(copse_comm *), &it->comms, err));
+  COPSE_TRY(copse_arena_array(&it->arena, n, sizeof *devices, &devices, err));
   for (int r = 0; r < n_ranks; r++) devices[r] = all[r].device;
   COPSE_TRY(last_error(copse_comm_init_all(it->comms, n_ranks, devices), err));
   COPSE_TRY(last_error(copse_comm_load_plans(it->comms[0], folder, &it->n_plans), err));
 out:
-  free(devices);
-  for (int r = 0; status != COPSE_OK && r < n_ranks; r++) {
+  for (int r = 0; status != COPSE_OK && it->comms && r < n_ranks; r++)
     (void)copse_comm_destroy(it->comms[r]);
-    it->comms[r] = NULL;
-  }
   return status;
 }
 
 static copse_status add(const struct copse_nccl_record *all, int n_ranks, const char *folder,
                         struct in_process **out, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct in_process *it = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
-  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof(copse_comm *), &it->comms, err));
-  it->number = all[0].number;
-  (void)make_comms(it, all, n_ranks, folder, &it->err);
-  it->next = waiting;
-  waiting = it;
-  *out = it;
-out:
-  if (status != COPSE_OK) free(it);
-  return status;
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  (*out)->number = all[0].number;
+  (void)make_comms(*out, all, n_ranks, folder, &(*out)->err);
+  (*out)->next = waiting;
+  waiting = *out;
+  return COPSE_OK;
 }
 
 static void remove_taken(struct in_process *it) {
   struct in_process **at = &waiting;
   while (*at != it) at = &(*at)->next;
   *at = it->next;
-  free(it->comms);
+  copse_arena_free(&it->arena);
   free(it);
 }
 
@@ -302,27 +298,18 @@ static void pass(struct newcomer *it, const char *why) {
   snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", why);
 }
 
-static void free_newcomers(struct newcomer *fresh, size_t n) {
-  for (size_t i = 0; fresh && i < n; i++) {
-    free(fresh[i].comm); /* not taken over by the registry */
-    free(fresh[i].all);
-    free(fresh[i].outcomes);
-  }
-  free(fresh);
-}
-
 /* Who is it? Left with comm NULL where NCCL doesn't say. It can't be asked while a non-blocking
  * communicator is in the making. */
-static copse_status identify(struct newcomer *it, ncclComm_t nccl, bool blocking,
-                             struct copse_err *err) {
+static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncclComm_t nccl,
+                             bool blocking, struct copse_err *err) {
   int n_ranks = 1, rank = -1, device = -1;
   if (blocking && (copse_nccl_real_CommCount(nccl, &n_ranks) != ncclSuccess ||
                    copse_nccl_real_CommUserRank(nccl, &rank) != ncclSuccess ||
                    copse_nccl_real_CommCuDevice(nccl, &device) != ncclSuccess))
     return COPSE_OK;
   COPSE_DO(copse_calloc(1, sizeof *it->comm, &it->comm, err));
-  COPSE_DO(copse_calloc((size_t)n_ranks, sizeof *it->all, &it->all, err));
-  COPSE_DO(copse_calloc((size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n_ranks, sizeof *it->all, &it->all, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
   it->comm->nccl = nccl;
   it->comm->n_ranks = n_ranks;
   it->comm->rank = rank;
@@ -339,9 +326,9 @@ static copse_status identify(struct newcomer *it, ncclComm_t nccl, bool blocking
 /* Gathers what `mine` and `all` select, of those that are not passed yet. */
 static copse_status gather(struct newcomer *fresh, size_t n, bool outcomes, struct copse_err *err) {
   copse_status status = COPSE_OK;
-  struct copse_nccl_gather *items = NULL;
+  struct copse_nccl_gather *items;
   size_t n_items = 0;
-  COPSE_TRY(copse_calloc(n, sizeof *items, &items, err));
+  COPSE_DO(copse_calloc(n, sizeof *items, &items, err));
   for (size_t i = 0; i < n; i++) {
     struct newcomer *it = &fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
@@ -354,8 +341,7 @@ static copse_status gather(struct newcomer *fresh, size_t n, bool outcomes, stru
         .bytes = outcomes ? sizeof it->outcome : sizeof it->mine,
     };
   }
-  if (n_items > 0) COPSE_TRY(copse_nccl_gather_all(items, n_items, err));
-out:
+  if (n_items > 0) status = copse_nccl_gather_all(items, n_items, err);
   free(items);
   return status;
 }
@@ -507,17 +493,18 @@ static void register_all(struct newcomer *fresh, size_t n) {
 }
 
 void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
-  copse_status status = COPSE_OK;
+  copse_status status;
   struct copse_err err = COPSE_ERR_INIT;
+  struct copse_arena scratch = {0};
   struct newcomer *fresh = NULL;
   size_t n_new = 0;
   const char *folder = getenv("COPSE_PLAN_DIR");
   int mode = copse_nccl_capture_mode(COPSE_NCCL_CAPTURE_RELAXED);
   copse_nccl_enter();
-  COPSE_TRY(copse_calloc(n, sizeof *fresh, &fresh, &err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *fresh, &fresh, &err));
   for (size_t i = 0; i < n; i++) {
     if (!*made[i].where) continue;
-    COPSE_TRY(identify(&fresh[n_new], *made[i].where, made[i].blocking, &err));
+    COPSE_TRY(identify(&scratch, &fresh[n_new], *made[i].where, made[i].blocking, &err));
     if (fresh[n_new].comm) n_new++;
   }
   judge(fresh, n_new, folder);
@@ -525,7 +512,8 @@ void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
   register_all(fresh, n_new);
 out:
   if (status != COPSE_OK) copse_debug(COPSE_DEBUG_WARN, -1, "%s", err.text);
-  free_newcomers(fresh, n);
+  for (size_t i = 0; fresh && i < n; i++) free(fresh[i].comm); /* not taken over by the registry */
+  copse_arena_free(&scratch);
   copse_nccl_leave();
   (void)copse_nccl_capture_mode(mode);
 }

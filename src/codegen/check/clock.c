@@ -22,8 +22,8 @@
  *   short; the one piece of a block that never is, is its last (hi = 1). An alltoall by demand,
  *   whose blocks may be empty, has no plan of packets, nor does one take counts of pairs at launch.
  * - In an allreduce, allgather, reduce_scatter and alltoall every rank that sends to another is
- *   notified of it anyway. In a broadcast and a reduce nobody answers: there receivers *greet*,
- * with a real signal that they have entered, and senders wait for it (lower/packets.c).
+ *   notified of it anyway. In a broadcast and a reduce nobody answers: there receivers *greet* with
+ *   a real signal that they have entered, and senders wait for it (lower/packets.c).
  * - A launch without elements sends nothing, so it is no launch: it has no number.
  *
  * The numbers start again after 2^32 launches, half a day of small ones. A short message leaves a
@@ -32,118 +32,126 @@
  */
 #include "codegen/check/clock.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"
 #include "base/memory.h"
 
-/* Clocks on their way: a queue of snapshots, each as long as the component. */
+/* A worker's clock on its way, as long as the component. */
+struct snapshot {
+  struct snapshot *next;
+  uint32_t clock[];
+};
+
+struct worker {
+  int component;          /* its least worker (copse_sets_find) */
+  uint32_t local;         /* index within the component */
+  uint32_t size;          /* of the component, at its least worker */
+  struct snapshot *spare; /* there too: to be used again */
+  uint32_t *now;
+};
+
 struct queue {
-  uint32_t **clocks;
-  size_t head, n, capacity;
+  struct snapshot *first, *last;
+  uint32_t n;
 };
 
 struct copse_clocks {
   const struct copse_plan *plan;
-  int *component;       /* [n_workers] its least worker (copse_sets_find) */
-  uint32_t *local;      /* [n_workers] index within the component */
-  uint32_t *size;       /* [n_workers] of the component, at its root */
-  uint32_t **now;       /* [n_workers] */
-  struct queue *queues; /* [n_channels] */
+  struct worker *workers; /* [n_workers] */
+  struct queue *queues;   /* [n_channels] */
+  struct copse_arena *arena;
 };
 
-static void find_components(struct copse_clocks *c) {
+static copse_status find_components(struct copse_clocks *c, struct copse_err *err) {
   const struct copse_plan *plan = c->plan;
-  copse_sets_init(c->component, (int)plan->header.n_workers);
+  int *sets, n = (int)plan->header.n_workers;
+  COPSE_DO(copse_arena_array(c->arena, (size_t)n, sizeof *sets, &sets, err));
+  copse_sets_init(sets, n);
   for (uint32_t i = 0; i < plan->header.n_channels; i++)
-    copse_sets_unite(c->component, (int)plan->channels[i].src_worker,
-                     (int)plan->channels[i].dst_worker);
-  for (uint32_t w = 0; w < plan->header.n_workers; w++) {
-    c->component[w] = copse_sets_find(c->component, (int)w);
-    c->local[w] = c->size[c->component[w]]++;
+    copse_sets_unite(sets, (int)plan->channels[i].src_worker, (int)plan->channels[i].dst_worker);
+  for (int w = 0; w < n; w++) {
+    c->workers[w].component = copse_sets_find(sets, w);
+    c->workers[w].local = c->workers[c->workers[w].component].size++;
   }
+  return COPSE_OK;
 }
 
-static uint32_t length(const struct copse_clocks *c, uint32_t worker) {
-  return c->size[c->component[worker]];
+static struct worker *component_of(const struct copse_clocks *c, uint32_t worker) {
+  return &c->workers[c->workers[worker].component];
 }
 
 copse_status copse_clocks_new(struct copse_arena *arena, const struct copse_plan *plan,
                               struct copse_clocks **out, struct copse_err *err) {
-  size_t workers = plan->header.n_workers;
+  const struct copse_plan_header *h = &plan->header;
   struct copse_clocks *c;
   COPSE_DO(copse_arena_array(arena, 1, sizeof *c, &c, err));
   c->plan = plan;
-  COPSE_DO(copse_arena_array(arena, workers, sizeof(int), &c->component, err));
-  COPSE_DO(copse_arena_array(arena, workers, sizeof(uint32_t), &c->local, err));
-  COPSE_DO(copse_arena_array(arena, workers, sizeof(uint32_t), &c->size, err));
-  COPSE_DO(copse_arena_array(arena, workers, sizeof(uint32_t *), &c->now, err));
-  COPSE_DO(copse_arena_array(arena, plan->header.n_channels, sizeof *c->queues, &c->queues, err));
-  find_components(c);
-  for (uint32_t w = 0; w < workers; w++)
-    COPSE_DO(copse_arena_array(arena, length(c, w), sizeof(uint32_t), &c->now[w], err));
+  c->arena = arena;
+  COPSE_DO(copse_arena_array(arena, h->n_workers, sizeof *c->workers, &c->workers, err));
+  COPSE_DO(copse_arena_array(arena, h->n_channels, sizeof *c->queues, &c->queues, err));
+  COPSE_DO(find_components(c, err));
+  for (uint32_t w = 0; w < h->n_workers; w++)
+    COPSE_DO(copse_arena_array(arena, component_of(c, w)->size, sizeof(uint32_t),
+                               &c->workers[w].now, err));
   *out = c;
   return COPSE_OK;
 }
 
-static void clear_queue(struct queue *q) {
-  for (size_t i = q->head; i < q->head + q->n; i++) free(q->clocks[i]);
-  q->head = q->n = 0;
-}
-
-void copse_clocks_free(struct copse_clocks *c) {
-  for (uint32_t i = 0; c && i < c->plan->header.n_channels; i++) {
-    clear_queue(&c->queues[i]);
-    free(c->queues[i].clocks);
-  }
+/* Takes the oldest one in at the other end of the channel; it may be used again at once. */
+static const uint32_t *take(struct copse_clocks *c, uint32_t channel) {
+  struct worker *component = component_of(c, c->plan->channels[channel].dst_worker);
+  struct queue *q = &c->queues[channel];
+  struct snapshot *taken = q->first;
+  q->first = taken->next;
+  q->n--;
+  taken->next = component->spare;
+  component->spare = taken;
+  return taken->clock;
 }
 
 void copse_clocks_reset(struct copse_clocks *c) {
   for (uint32_t w = 0; w < c->plan->header.n_workers; w++)
-    memset(c->now[w], 0, length(c, w) * sizeof(uint32_t));
-  for (uint32_t i = 0; i < c->plan->header.n_channels; i++) clear_queue(&c->queues[i]);
+    memset(c->workers[w].now, 0, component_of(c, w)->size * sizeof(uint32_t));
+  for (uint32_t i = 0; i < c->plan->header.n_channels; i++)
+    while (c->queues[i].n > 0) take(c, i);
 }
 
 struct copse_event copse_clocks_tick(struct copse_clocks *c, uint32_t worker) {
-  return (struct copse_event){worker, ++c->now[worker][c->local[worker]]};
+  return (struct copse_event){worker, ++c->workers[worker].now[c->workers[worker].local]};
 }
 
 copse_status copse_clocks_signal(struct copse_clocks *c, uint32_t channel, struct copse_err *err) {
   uint32_t src = c->plan->channels[channel].src_worker;
+  struct worker *component = component_of(c, src);
+  size_t bytes = component->size * sizeof(uint32_t);
   struct queue *q = &c->queues[channel];
-  uint32_t *snapshot;
-  if (q->n == 0) q->head = 0;
-  COPSE_DO(copse_grow(&q->clocks, &q->capacity, q->head + q->n + 1, sizeof *q->clocks, err));
-  COPSE_DO(copse_calloc(length(c, src), sizeof *snapshot, &snapshot, err));
-  memcpy(snapshot, c->now[src], length(c, src) * sizeof *snapshot);
-  q->clocks[q->head + q->n++] = snapshot;
+  struct snapshot *s = component->spare;
+  if (s)
+    component->spare = s->next;
+  else
+    COPSE_DO(copse_arena_array(c->arena, 1, sizeof *s + bytes, &s, err));
+  memcpy(s->clock, c->workers[src].now, bytes);
+  *(q->n++ > 0 ? &q->last->next : &q->first) = s;
+  q->last = s;
   return COPSE_OK;
 }
 
 uint32_t copse_clocks_pending(const struct copse_clocks *c, uint32_t channel) {
-  return (uint32_t)c->queues[channel].n;
+  return c->queues[channel].n;
 }
 
-void copse_clocks_wait(struct copse_clocks *c, uint32_t channel) {
-  uint32_t dst = c->plan->channels[channel].dst_worker, n = length(c, dst), *now = c->now[dst];
-  struct queue *q = &c->queues[channel];
-  uint32_t *snapshot = q->clocks[q->head++];
-  q->n--;
-  for (uint32_t i = 0; i < n; i++) now[i] = snapshot[i] > now[i] ? snapshot[i] : now[i];
-  free(snapshot);
-}
-
-void copse_clocks_drop(struct copse_clocks *c, uint32_t channel) {
-  struct queue *q = &c->queues[channel];
-  free(q->clocks[q->head++]);
-  q->n--;
+void copse_clocks_wait(struct copse_clocks *c, uint32_t channel, bool learns) {
+  uint32_t dst = c->plan->channels[channel].dst_worker, n = component_of(c, dst)->size;
+  uint32_t *now = c->workers[dst].now;
+  const uint32_t *theirs = take(c, channel);
+  for (uint32_t i = 0; i < n && learns; i++) now[i] = theirs[i] > now[i] ? theirs[i] : now[i];
 }
 
 bool copse_clocks_before(const struct copse_clocks *c, struct copse_event event, uint32_t worker) {
   if (event.time == 0 || event.worker == worker) return true;
-  return c->component[event.worker] == c->component[worker] &&
-         c->now[worker][c->local[event.worker]] >= event.time;
+  const struct worker *of = &c->workers[event.worker], *by = &c->workers[worker];
+  return of->component == by->component && by->now[of->local] >= event.time;
 }
 
 bool copse_clocks_entered(const struct copse_clocks *c, uint32_t worker, uint32_t rank) {

@@ -19,22 +19,20 @@ struct copse_event {
 
 struct copse_clocks;
 
-/* In the arena; borrows the plan. Memory: workers times the workers of their connected component.
- * copse_clocks_free releases the signals on their way; NULL does nothing. */
+/* In the arena, as are the signals on their way; borrows the plan. Memory: workers times the
+ * workers of their connected component. */
 copse_status copse_clocks_new(struct copse_arena *arena, const struct copse_plan *plan,
                               struct copse_clocks **out, struct copse_err *err) COPSE_CHECKED;
-void copse_clocks_free(struct copse_clocks *clocks);
 void copse_clocks_reset(struct copse_clocks *clocks);
 
 /* The worker does its next operation. */
 struct copse_event copse_clocks_tick(struct copse_clocks *clocks, uint32_t worker);
 
-/* Sends the worker's clock along a channel; takes the oldest one in at the other end. */
+/* Sends the worker's clock along a channel; takes the oldest one in at the other end, which
+ * `learns` from it or not. */
 copse_status copse_clocks_signal(struct copse_clocks *clocks, uint32_t channel,
                                  struct copse_err *err) COPSE_CHECKED;
-void copse_clocks_wait(struct copse_clocks *clocks, uint32_t channel);
-/* Takes the oldest one in and learns nothing from it. */
-void copse_clocks_drop(struct copse_clocks *clocks, uint32_t channel);
+void copse_clocks_wait(struct copse_clocks *clocks, uint32_t channel, bool learns);
 /* Signals that are not waited for yet. */
 uint32_t copse_clocks_pending(const struct copse_clocks *clocks, uint32_t channel);
 

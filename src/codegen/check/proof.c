@@ -13,17 +13,17 @@
  *   left; no output is written twice; no slot is overwritten unread or never read.
  * - Packets need no order between write and read, but must be sent once a launch, read, and
  *   announced: the reader has waited for a signal, marked IN_DATA or not, that came after the
- *   write. A second set of clocks, in which marked signals count, decides that; marked signals
- * order nothing else. Whoever writes packets is notified of their reader in the same launch, so
- * that two launches later they are free again (clock.c).
+ *   write. A second set of clocks, in which marked signals count, decides that; in the first set
+ *   marked signals order nothing. Whoever writes packets is notified of their reader in the same
+ *   launch, so that two launches later they are free again (clock.c).
  *
  * Why chunk counts 1, 2, f + 1 and 2 f + 1 stand for all (f: the depth of FIFOs). An operation runs
  * or not by the chunk number c of n only through c = 0, c >= f, c + f < n and c + 1 = n. Chunk c
- * touches cells of chunk c and slot c mod f alone. A wait for
- * the signal of a later chunk is refused, so a ring of waits, which never goes back to an earlier
- * chunk, stays within one chunk. 2 f + 1 chunks hold every combination of these four conditions. A
- * plan of packets has one chunk, and what holds for it follows from program order and from who
- * sends what to whom: one execution decides for all.
+ * touches cells of chunk c and slot c mod f alone. Waiting for the signal of a later chunk is
+ * refused, so a ring of waits, which never goes back to an earlier chunk, stays within one chunk.
+ * 2 f + 1 chunks hold every combination of these four conditions. A plan of packets has one chunk,
+ * and what holds for it follows from program order and from who sends what to whom: one execution
+ * decides for all.
  */
 #include "codegen/check/proof.h"
 
@@ -92,8 +92,8 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
     cell->reader = now;
     return COPSE_OK;
   }
-  struct copse_reads *more = copse_arena_alloc(&p->memory.reads, 1, sizeof *more);
-  if (!more) return copse_fail_nomem(p->err);
+  struct copse_reads *more;
+  COPSE_DO(copse_arena_array(&p->memory.launch, 1, sizeof *more, &more, p->err));
   more->reader = now;
   more->next = cell->more;
   cell->more = more;
@@ -216,11 +216,9 @@ static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel
 
 static void do_wait(struct proof *p, uint32_t worker, const struct copse_plan_op *op) {
   tick(p, worker);
-  if (p->announced) copse_clocks_wait(p->announced, op->channel);
-  if (op->flags & COPSE_SYNC_IN_DATA) /* announces packets, and orders nothing */
-    copse_clocks_drop(p->clocks, op->channel);
-  else
-    copse_clocks_wait(p->clocks, op->channel);
+  if (p->announced) copse_clocks_wait(p->announced, op->channel, true);
+  /* a signal that announces packets orders nothing */
+  copse_clocks_wait(p->clocks, op->channel, !(op->flags & COPSE_SYNC_IN_DATA));
 }
 
 /* Does the worker's operation; *blocked if it waits for a signal that is not there yet. */
@@ -303,24 +301,21 @@ static copse_status check_settled(struct proof *p, const struct copse_cell *cell
 
 static copse_status check_all_settled(struct proof *p) {
   const struct copse_plan_header *h = &p->plan->header;
-  copse_status status = COPSE_OK;
-  for (uint32_t i = 0; i < p->memory.n_places && status == COPSE_OK; i++)
-    for (uint32_t c = 0; c < p->chunks && status == COPSE_OK; c++)
-      status =
-          check_settled(p, &p->memory.cells[(size_t)i * p->chunks + c], p->memory.places[i].rank);
-  for (uint32_t r = 0; r < h->n_regions && status == COPSE_OK; r++) {
-    for (uint32_t s = 0; s < h->fifo && status == COPSE_OK; s++) {
-      const struct copse_cell *cell = &p->memory.slots[(size_t)r * h->fifo + s];
-      bool packets = p->plan->regions[r].kind == COPSE_REGION_PACKETS;
-      if (!packets) status = check_settled(p, cell, p->plan->regions[r].rank);
-      if (status == COPSE_OK && cell->writes > 0 && cell->reader.time == 0)
-        status =
-            copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                          "%s[%u] of rank %u is written and never read (%u chunks)",
-                          packets ? "packets" : "scratch", r, p->plan->regions[r].rank, p->chunks);
-    }
+  for (uint32_t i = 0; i < p->memory.n_places; i++)
+    for (uint32_t c = 0; c < p->chunks; c++)
+      COPSE_DO(
+          check_settled(p, &p->memory.cells[(size_t)i * p->chunks + c], p->memory.places[i].rank));
+  for (size_t i = 0; i < (size_t)h->n_regions * h->fifo; i++) {
+    const struct copse_cell *cell = &p->memory.slots[i];
+    const struct copse_plan_region *region = &p->plan->regions[i / h->fifo];
+    bool packets = region->kind == COPSE_REGION_PACKETS;
+    if (!packets) COPSE_DO(check_settled(p, cell, region->rank));
+    if (cell->writes > 0 && cell->reader.time == 0)
+      return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                           "%s[%zu] of rank %u is written and never read (%u chunks)",
+                           packets ? "packets" : "scratch", i / h->fifo, region->rank, p->chunks);
   }
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether the collective promises data block `block` at `rank`. */
@@ -400,9 +395,8 @@ static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_
 /* Every promised block, piece by piece: the pieces in use anywhere tile the block. */
 static copse_status check_result(struct proof *p) {
   uint32_t blocks = copse_memory_blocks(p->plan), next = 0;
-  uint64_t *keys = NULL;
-  copse_status status = copse_calloc(p->memory.n_places, sizeof *keys, &keys, p->err);
-  if (status != COPSE_OK) return status;
+  uint64_t *keys;
+  COPSE_DO(copse_arena_array(&p->memory.launch, p->memory.n_places, sizeof *keys, &keys, p->err));
   for (uint32_t i = 0; i < p->memory.n_places; i++)
     keys[i] = (uint64_t)p->memory.places[i].block << 32 | p->memory.places[i].piece;
   qsort(keys, p->memory.n_places, sizeof *keys, compare_keys);
@@ -412,14 +406,11 @@ static copse_status check_result(struct proof *p) {
     if (block > next) next = next_block(p->plan, next, block);
     if (block > next) break; /* block `next` is missing */
     next = block + 1;
-    COPSE_TRY(check_piece_result(p, block, (uint32_t)keys[i]));
+    COPSE_DO(check_piece_result(p, block, (uint32_t)keys[i]));
   }
-  if (status == COPSE_OK) next = next_block(p->plan, next, blocks);
-  if (status == COPSE_OK && next < blocks)
-    status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "block %u is never moved", next);
-out:
-  free(keys);
-  return status;
+  next = next_block(p->plan, next, blocks);
+  if (next == blocks) return COPSE_OK;
+  return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "block %u is never moved", next);
 }
 
 static copse_status refuse_ahead(const struct proof *p, uint32_t c, uint32_t chunk) {
@@ -440,10 +431,9 @@ static copse_status refuse_ahead(const struct proof *p, uint32_t c, uint32_t chu
  */
 static copse_status check_reach(struct proof *p) {
   const struct copse_plan *plan = p->plan;
-  struct copse_arena scratch = {0};
+  size_t n = plan->header.n_channels;
   int64_t *ahead;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, plan->header.n_channels, sizeof *ahead, &ahead, p->err));
+  COPSE_DO(copse_arena_array(&p->memory.launch, n, sizeof *ahead, &ahead, p->err));
   for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
     for (uint32_t i = 0; i < plan->header.n_ops; i++) {
       const struct copse_plan_op *op = &plan->ops[i];
@@ -453,11 +443,9 @@ static copse_status check_reach(struct proof *p) {
       ahead[op->channel] += op->kind == COPSE_OP_SIGNAL ? 1 : -1;
     }
     for (uint32_t c = 0; c < plan->header.n_channels; c++)
-      if (ahead[c] < 0) COPSE_TRY(refuse_ahead(p, c, chunk));
+      if (ahead[c] < 0) return refuse_ahead(p, c, chunk);
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status prove_run(struct proof *p, uint32_t chunks) {
@@ -501,21 +489,20 @@ out:
 
 /* Executors that look at packets skip the signals and waits that packets make superfluous: both
  * ends of a channel or none. */
-static copse_status check_channels(const struct proof *p) {
-  uint8_t *seen = NULL;
-  copse_status status = copse_calloc(p->plan->header.n_channels, 1, &seen, p->err);
-  for (uint32_t i = 0; i < p->plan->header.n_ops && status == COPSE_OK; i++) {
+static copse_status check_channels(struct proof *p) {
+  uint8_t *seen;
+  COPSE_DO(copse_arena_array(&p->arena, p->plan->header.n_channels, 1, &seen, p->err));
+  for (uint32_t i = 0; i < p->plan->header.n_ops; i++) {
     const struct copse_plan_op *op = &p->plan->ops[i];
     if (op->kind == COPSE_OP_MOVE) continue;
     seen[op->channel] |= op->flags & COPSE_SYNC_IN_DATA ? 2 : 1;
     if (seen[op->channel] == (1 | 2))
-      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                             "op %u: channel %u belongs to packets in one operation and not in "
-                             "another: who looks at packets skips the one and not the other",
-                             i, op->channel);
+      return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                           "op %u: channel %u belongs to packets in one operation and not in "
+                           "another: who looks at packets skips the one and not the other",
+                           i, op->channel);
   }
-  free(seen);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
@@ -540,8 +527,6 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   report->operations = p.executed;
 out:
   copse_multisets_free(p.sets);
-  copse_clocks_free(p.clocks);
-  copse_clocks_free(p.announced);
   copse_arena_free(arena);
   return status;
 }

@@ -10,8 +10,13 @@
 
 #include "base/index_map.h"
 #include "base/memory.h"
-#include "codegen/check/clock.h"
 #include "codegen/check/multisets.h"
+#include "runtime/plan/plan.h"
+
+/* An operation of a worker: its `time`-th, from 1; time 0 is no operation. */
+struct copse_event {
+  uint32_t worker, time;
+};
 
 /*
  * What a cell holds: the sum over a multiset of ranks of their inputs at (block, piece,

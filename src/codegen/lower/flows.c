@@ -10,7 +10,7 @@
  * A piece is put into the next rank's slots, or at the last hop straight into the receiver's
  * output, with the handshakes and credits of trees.c. In the low-latency protocol it goes in
  * packets, also at the last hop, from where the receiver copies them; nobody asks then, because
- * every rank is notified of every other in every alltoall (check/clock.h).
+ * every rank is notified of every other in every alltoall (check/proof.c).
  *
  * Order, and why nothing deadlocks. For each chunk a worker does first what it sends itself, then
  * what it forwards at the first stop, and so on, and last what it waits for, at the end of a path
@@ -195,7 +195,8 @@ static void add_place(struct lowering *l, int u, int hop) {
   else if (hop == unit->n_path - 1 && !l->b->options.low_latency)
     add_output(l, unit);
   else
-    copse_build_operand(l->b, unit->path[hop], copse_build_region_buffer(l->b),
+    copse_build_operand(l->b, unit->path[hop],
+                        l->b->options.low_latency ? COPSE_BUFFER_PACKETS : COPSE_BUFFER_SCRATCH,
                         l->passages[u].stops[hop].region);
 }
 

@@ -30,7 +30,7 @@
  * and the executor on one thread goes by them. An executor that looks at packets skips them, and so
  * must find both ends of a channel marked or neither (check/proof.c).
  *
- * Who may overwrite packets, and why a broadcast and a reduce greet: check/clock.h.
+ * Who may overwrite packets, and why a broadcast and a reduce greet: check/proof.c.
  */
 #include <stdlib.h>
 

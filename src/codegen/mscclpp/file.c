@@ -2,9 +2,9 @@
 #include "codegen/mscclpp/file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/index_map.h"
 #include "base/json.h"
 
 enum { MAX_RANKS = 4096, MAX_CHUNKS = 1 << 20, MAX_LISTED = 16, MAX_BARRIERS = 16 };
@@ -119,23 +119,25 @@ static const cJSON *get_array_or(struct reader *r, const cJSON *object, const ch
   return copse_json_get(object, key) ? get_array(r, object, key) : NULL;
 }
 
+/* The index of a member's value among n names; the last after a defect. */
+static int get_word(struct reader *r, const cJSON *object, const char *key,
+                    const char *const *names, int n, const char *all) {
+  const char *text = get_string(r, object, key);
+  for (int i = 0; i < n; i++)
+    if (strcmp(text, names[i]) == 0) return i;
+  FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL), "\"%s\": \"%.20s\" must be %s", key, text,
+       all);
+  return n - 1;
+}
+
 static enum copse_pj_channel get_channel(struct reader *r, const cJSON *object, const char *key) {
   static const char *const names[] = {"memory", "port", "switch", "none"};
-  const char *text = get_string(r, object, key);
-  for (int i = 0; i < 4; i++)
-    if (strcmp(text, names[i]) == 0) return (enum copse_pj_channel)i;
-  FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL),
-       "\"%s\": \"%.20s\" must be memory, port, switch or none", key, text);
-  return COPSE_PJ_NONE;
+  return (enum copse_pj_channel)get_word(r, object, key, names, 4, "memory, port, switch or none");
 }
 
 static int get_letter(struct reader *r, const cJSON *object, const char *key) {
-  const char *text = get_string(r, object, key);
-  const char *letters = "ios", *at = strlen(text) == 1 ? strchr(letters, text[0]) : NULL;
-  if (at) return (int)(at - letters);
-  FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL), "\"%s\": \"%.20s\" must be i, o or s",
-       key, text);
-  return 0;
+  static const char *const names[] = {"i", "o", "s"};
+  return get_word(r, object, key, names, COPSE_N_LETTERS, "i, o or s");
 }
 
 /* A number that names one of n things of the op's block. Whether it does. */
@@ -189,39 +191,25 @@ static void read_semaphores(struct reader *r, const cJSON *gpu, int rank) {
   r->tables[rank].n_semaphores = f->n_semaphores - r->tables[rank].first_semaphore;
 }
 
-static int compare_ends(const void *a, const void *b, void *ctx) {
-  const struct copse_pj_end *ends = ctx, *x = &ends[*(const int *)a], *y = &ends[*(const int *)b];
-  int xl = x->rank < x->peer ? x->rank : x->peer, yl = y->rank < y->peer ? y->rank : y->peer;
-  if (xl != yl) return xl - yl;
-  if (x->rank + x->peer != y->rank + y->peer) return x->rank + x->peer - y->rank - y->peer;
-  if (x->type != y->type) return (int)x->type - (int)y->type;
-  if (x->rank != y->rank) return x->rank - y->rank;
-  return *(const int *)a - *(const int *)b;
-}
-
 /* The k-th channel of a type from A to B is the k-th from B to A. */
 static void pair_ends(struct reader *r) {
   struct copse_pj_file *f = r->file;
-  int *order = NULL, n = f->n_ends;
-  COPSE_KEEP(r, copse_arena_array(&r->scratch, (size_t)n, sizeof *order, &order, r->err));
-  if (r->status != COPSE_OK) return;
-  for (int i = 0; i < n; i++) order[i] = i;
-  qsort_r(order, (size_t)n, sizeof *order, compare_ends, f->ends);
-  for (int from = 0, middle, to; from < n; from = to) { /* [from, middle): A to B, rest: B to A */
-    const struct copse_pj_end *a = &f->ends[order[from]];
-    for (middle = from; middle < n; middle++) {
-      const struct copse_pj_end *e = &f->ends[order[middle]];
-      if (e->rank != a->rank || e->peer != a->peer || e->type != a->type) break;
-    }
-    for (to = middle; to < n; to++) {
-      const struct copse_pj_end *e = &f->ends[order[to]];
-      if (e->rank != a->peer || e->peer != a->rank || e->type != a->type) break;
-    }
-    for (int k = 0; from + k < middle && middle + k < to; k++) {
-      f->ends[order[from + k]].partner = order[middle + k];
-      f->ends[order[middle + k]].partner = order[from + k];
-    }
+  struct copse_index_map alone = {0};
+  for (int i = 0; i < f->n_ends; i++) {
+    struct copse_pj_end *e = &f->ends[i];
+    int type = (int)e->type, other;
+    size_t cursor = 0;
+    if (e->rank == e->peer) continue;
+    do other = copse_index_map_next(&alone, copse_key_pair(e->peer, 2 * e->rank + type), &cursor);
+    while (other >= 0 && f->ends[other].partner >= 0);
+    e->partner = other;
+    if (other >= 0)
+      f->ends[other].partner = i;
+    else
+      COPSE_KEEP(
+          r, copse_index_map_add(&alone, copse_key_pair(e->rank, 2 * e->peer + type), i, r->err));
   }
+  copse_index_map_free(&alone);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------- */

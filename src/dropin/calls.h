@@ -40,12 +40,9 @@ struct copse_nccl_call {
   cudaStream_t stream;
 };
 
-/* What every entry point does: decides, counts and logs, then serves, holds or passes it. */
-ncclResult_t copse_nccl_call_do(const struct copse_nccl_call *call);
+/* Whether the calling thread has a group open. */
 bool copse_nccl_in_group(void);
 
-/* Communicators that NCCL makes: now, or where a group is open, at its end. */
-void copse_nccl_group_made(ncclComm_t *where, bool blocking);
 /*
  * Whether calls[0 .. n-1], sends and receives of one rank on one communicator of n_ranks, are a
  * number of all-to-alls: to and from every rank, itself included, equally often; the i-th send

@@ -146,7 +146,6 @@ static copse_status cut_into(void *lowering, int instances, struct copse_deal_ou
   COPSE_DO(make_roles(l, err));
   COPSE_DO(make_workers(l, &outcome->balance, err));
   outcome->roles = (int64_t)l->n_roles;
-  outcome->per_worker = (double)l->n_roles / ((double)l->n_ranks * l->b->options.max_workers);
   return COPSE_OK;
 }
 
@@ -264,7 +263,8 @@ copse_status copse_lower_flows(struct copse_plan_build *b) {
   int levels = 0;
   copse_status status;
   COPSE_TRY(make_extents(&l));
-  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, b->err));
+  int64_t n_workers = (int64_t)l.n_ranks * b->options.max_workers;
+  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
   for (int u = 0; u < l.units.n_units; u++) {
     const struct copse_unit *unit = &l.units.units[u];
     if (unit->n_path - 1 > levels) levels = unit->n_path - 1;

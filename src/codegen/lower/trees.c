@@ -242,7 +242,6 @@ static copse_status cut_into(void *lowering, int instances, struct copse_deal_ou
   COPSE_DO(make_parts(l, err));
   COPSE_DO(make_workers(l, &outcome->balance, err));
   outcome->roles = (int64_t)l->units.n_units * l->n_ranks;
-  outcome->per_worker = (double)l->units.n_units / l->b->options.max_workers;
   return COPSE_OK;
 }
 
@@ -474,7 +473,8 @@ copse_status copse_lower_trees(struct copse_plan_build *b) {
   struct lowering l = {
       .b = b, .n_ranks = s->n_ranks, .handshake = s->collective != COPSE_ALLREDUCE};
   copse_status status;
-  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, b->err));
+  int64_t n_workers = (int64_t)l.n_ranks * b->options.max_workers;
+  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
   size_t n = (size_t)l.units.n_units * (size_t)l.n_ranks;
   COPSE_TRY(copse_arena_array(&l.arena, n, sizeof *l.region, &l.region, b->err));
   copse_build_levels(b, count_levels(&l));

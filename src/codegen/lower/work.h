@@ -8,6 +8,7 @@
 #define COPSE_CODEGEN_LOWER_WORK_H
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "schedule/schedule.h"
 
 /* ---- units ---------------------------------------------------------------------------- */
@@ -93,8 +94,7 @@ copse_status copse_units_spread(const struct copse_units *units, int most, int *
 
 /* How well a cut into so many instances can be dealt. */
 struct copse_deal_outcome {
-  double balance;    /* the busiest rank's work over what its workers could do in the same time */
-  double per_worker; /* roles */
+  double balance; /* the busiest rank's work over what its workers could do in the same time */
   int64_t roles;
 };
 
@@ -103,10 +103,47 @@ typedef copse_status (*copse_deal_cut)(void *lowering, int instances,
                                        struct copse_deal_outcome *outcome, struct copse_err *err);
 
 /*
- * Cuts into `instances`; COPSE_LOWER_AUTO: into the fewest with which all workers have about as
- * much to do, or into the best of those tried if none keeps them all busy.
+ * Cuts into `instances`; COPSE_LOWER_AUTO: into the fewest with which all workers, so many in all,
+ * have about as much to do, or into the best of those tried if none keeps them all busy.
  */
 copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instances,
-                                  struct copse_err *err) COPSE_CHECKED;
+                                  int64_t n_workers, struct copse_err *err) COPSE_CHECKED;
+
+/* ---- whole chunks: for executors that cut every message into a fixed number of them --------- */
+
+/* Consecutive chunks of one block with what moves them. */
+struct copse_chunk_run {
+  const struct copse_unit *unit;
+  int offset, count; /* offset: within the block */
+};
+
+struct copse_whole_chunks {
+  const struct copse_schedule *schedule;
+  int stretch; /* no run crosses a multiple of so many chunks of its block */
+  int blocks;  /* of the message: one per rank, or 1 for an allreduce */
+  int block;   /* chunks of a block; 0: not cut yet */
+  int chunks;  /* blocks * block */
+  struct copse_units units;
+  struct copse_chunk_run *runs;
+  size_t n_runs, runs_capacity;
+  struct copse_arena arena; /* of the units */
+};
+
+/* Units of the schedule; not yet in chunks. COPSE_UNSUPPORTED: rooted, by demand. */
+copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse_schedule *schedule,
+                                int instances, int stretch, struct copse_err *err) COPSE_CHECKED;
+void copse_chunks_free(struct copse_whole_chunks *w);
+
+/* The fewest chunks of a block on which every boundary falls; more than `most` may be less
+ * than that. */
+copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, int64_t *block,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/* Blocks of `block` chunks; a boundary within a chunk goes to the nearest. */
+copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/* The topology's name in letters that no format reads as its own; other programs key by it. */
+void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text *text);
 
 #endif

@@ -27,7 +27,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/types.h"
-#include "codegen/lower/whole_chunks.h"
+#include "codegen/lower/work.h"
 
 /* What the executor takes. */
 enum {

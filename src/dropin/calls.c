@@ -119,7 +119,7 @@ static ncclResult_t run_real(const struct copse_nccl_call *c) {
   return ncclInternalError;
 }
 
-/* The real NCCL's function. */
+/* Passes the call to the real NCCL. */
 static ncclResult_t run_nccl(const struct copse_nccl_call *call) {
   copse_nccl_enter();
   ncclResult_t result = run_real(call);
@@ -146,7 +146,7 @@ static copse_status run_copse(const struct copse_nccl_call *c, copse_comm *comm)
   }
 }
 
-/* copse's; not for sends and receives. The text of a failure is kept for ncclGetLastError. */
+/* Runs a collective with copse. The text of a failure is kept for ncclGetLastError. */
 static ncclResult_t run_served(const struct copse_nccl_call *call, copse_comm *comm) {
   copse_nccl_enter();
   copse_status status = run_copse(call, comm);

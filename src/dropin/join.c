@@ -504,8 +504,8 @@ static void pass(struct newcomer *it, const char *why) {
   snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", why);
 }
 
-/* Who is it? Left with comm NULL where NCCL doesn't say. It can't be asked while a non-blocking
- * communicator is in the making. */
+/* Asks NCCL for its ranks and device; comm stays NULL where NCCL doesn't say. It can't be asked
+ * while a non-blocking communicator is in the making. */
 static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncclComm_t nccl,
                              bool blocking, struct copse_err *err) {
   int n_ranks = 1, rank = -1, device = -1;

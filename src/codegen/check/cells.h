@@ -114,7 +114,7 @@ copse_status copse_cells_add(struct copse_cells *cells, struct copse_action acti
 
 /*
  * COPSE_REFUTED where something done to a rank's memory may still go on when the rank leaves:
- * rank r's last word is thread first_end + r. Reads by threads from `exempt` on don't
+ * thread first_end + r is the end of rank r. Reads by threads from `exempt` on don't
  * count; see below.
  */
 copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, int exempt,

@@ -352,7 +352,7 @@ static struct slices slices_of(const struct launch *r, int block, const struct c
   const struct state *s = &r->states[block];
   bool rounds = s->loop >= 0;
   int parts = rounds ? s->rounds : op->parts, part = rounds ? s->round : op->part;
-  int64_t n = (int64_t)size * r->slices; /* no more than the buffer has; times a part, maybe */
+  int64_t n = (int64_t)size * r->slices; /* 64 bits: they are multiplied by a part */
   return (struct slices){(int)(n * part / parts), (int)(n * (part + 1) / parts)};
 }
 

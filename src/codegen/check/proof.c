@@ -130,18 +130,30 @@ static struct copse_event tick_clock(struct clocks *c, uint32_t worker) {
   return (struct copse_event){worker, ++c->workers[worker].now[c->workers[worker].local]};
 }
 
+/* Many at a time: an arena keeps no room for others beside large ones. */
+static copse_status add_spares(struct clocks *c, struct worker *component, struct copse_err *err) {
+  enum { MANY = 16 };
+  size_t length = (component->size + 1) / 2 * 2; /* for the alignment of the next */
+  size_t bytes = sizeof(struct snapshot) + length * sizeof(uint32_t);
+  char *all;
+  COPSE_DO(copse_arena_array(c->arena, MANY, bytes, &all, err));
+  for (int i = 0; i < MANY; i++, all += bytes) {
+    struct snapshot *s = (struct snapshot *)(void *)all;
+    s->next = component->spare;
+    component->spare = s;
+  }
+  return COPSE_OK;
+}
+
 /* Sends the worker's clock along a channel. */
 static copse_status send_clock(struct clocks *c, uint32_t channel, struct copse_err *err) {
   uint32_t src = c->plan->channels[channel].src_worker;
   struct worker *component = component_of(c, src);
-  size_t bytes = component->size * sizeof(uint32_t);
   struct queue *q = &c->queues[channel];
+  if (!component->spare) COPSE_DO(add_spares(c, component, err));
   struct snapshot *s = component->spare;
-  if (s)
-    component->spare = s->next;
-  else
-    COPSE_DO(copse_arena_array(c->arena, 1, sizeof *s + bytes, &s, err));
-  memcpy(s->clock, c->workers[src].now, bytes);
+  component->spare = s->next;
+  memcpy(s->clock, c->workers[src].now, component->size * sizeof(uint32_t));
   *(q->n++ > 0 ? &q->last->next : &q->first) = s;
   q->last = s;
   return COPSE_OK;
@@ -218,13 +230,11 @@ struct notified {
   uint32_t *writer;  /* [n_regions] worker whose rank must be notified of the reader, or NOBODY */
 };
 
-/* NULL in *out for a plan without packets; the functions below take it and do nothing. */
+/* A plan without packets has NULL, with which the functions below do nothing. */
 static copse_status new_notified(struct copse_arena *arena, const struct copse_plan *plan,
                                  struct notified **out, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct notified *notified;
-  *out = NULL;
-  if (h->protocol != COPSE_PROTOCOL_LOW_LATENCY) return COPSE_OK;
   COPSE_DO(copse_arena_array(arena, 1, sizeof *notified, &notified, err));
   notified->plan = plan;
   notified->n_words = (h->n_ranks + 63) / 64;
@@ -481,13 +491,6 @@ static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel
   return send_clock(p->clocks, channel, p->err);
 }
 
-static void do_wait(struct proof *p, uint32_t worker, const struct copse_plan_op *op) {
-  tick(p, worker);
-  if (p->announced) receive_clock(p->announced, op->channel, true);
-  /* a signal that announces packets orders nothing */
-  receive_clock(p->clocks, op->channel, !(op->flags & COPSE_SYNC_IN_DATA));
-}
-
 /* Does the worker's operation; *blocked if it waits for a signal that is not there yet. */
 static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   uint32_t index = p->plan->workers[worker].first_op + p->cursors[worker].op;
@@ -503,7 +506,10 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
     p->executed--;
     return COPSE_OK;
   }
-  do_wait(p, worker, op);
+  tick(p, worker);
+  if (p->announced) receive_clock(p->announced, op->channel, true);
+  /* a signal that announces packets orders nothing */
+  receive_clock(p->clocks, op->channel, !(op->flags & COPSE_SYNC_IN_DATA));
   return COPSE_OK;
 }
 
@@ -568,10 +574,8 @@ static copse_status check_settled(struct proof *p, const struct copse_cell *cell
 
 static copse_status check_all_settled(struct proof *p) {
   const struct copse_plan_header *h = &p->plan->header;
-  for (uint32_t i = 0; i < p->memory.n_places; i++)
-    for (uint32_t c = 0; c < p->chunks; c++)
-      COPSE_DO(
-          check_settled(p, &p->memory.cells[(size_t)i * p->chunks + c], p->memory.places[i].rank));
+  for (size_t i = 0; i < (size_t)p->memory.n_places * p->chunks; i++)
+    COPSE_DO(check_settled(p, &p->memory.cells[i], p->memory.places[i / p->chunks].rank));
   for (size_t i = 0; i < (size_t)h->n_regions * h->fifo; i++) {
     const struct copse_cell *cell = &p->memory.slots[i];
     const struct copse_plan_region *region = &p->plan->regions[i / h->fifo];
@@ -612,8 +616,8 @@ static copse_status check_cell_result(struct proof *p, uint32_t rank, uint32_t b
   bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
   const struct copse_content *v =
       place == COPSE_NO_PLACE ? NULL : &p->memory.cells[(size_t)place * p->chunks + c].content;
-  bool there = v && v->set >= 0;
-  bool same = there && v->block == block && v->piece == piece && v->chunk == c;
+  bool there = v && v->set >= 0,
+       same = there && v->block == block && v->piece == piece && v->chunk == c;
   if (same && v->set == expected && v->scaled == reduces) return COPSE_OK;
   char what[300];
   if (!there)
@@ -631,8 +635,8 @@ static copse_status check_cell_result(struct proof *p, uint32_t rank, uint32_t b
 }
 
 static int compare_keys(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return (x > y) - (x < y);
+  const uint64_t *x = a, *y = b;
+  return (*x > *y) - (*x < *y);
 }
 
 /* One (block, piece) pair at every rank that is promised the block. */
@@ -648,14 +652,10 @@ static copse_status check_piece_result(struct proof *p, uint32_t block, uint32_t
   return COPSE_OK;
 }
 
-/* A block of an alltoall by demand that has no elements: nothing is promised. */
-static bool is_empty_block(const struct copse_plan *plan, uint32_t block) {
-  return plan->header.n_extents > 0 && plan->extents[block].num == 0;
-}
-
-/* The first block that has to be moved from `from` on; `end` if none before it. */
+/* The first block that has to be moved from `from` on; `end` if none before it. An alltoall by
+ * demand has blocks without elements, of which nothing is promised. */
 static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_t end) {
-  while (from < end && is_empty_block(plan, from)) from++;
+  while (from < end && plan->header.n_extents > 0 && plan->extents[from].num == 0) from++;
   return from;
 }
 
@@ -782,9 +782,10 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   COPSE_TRY(check_channels(&p));
   COPSE_TRY(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
   COPSE_TRY(new_clocks(arena, plan, &p.clocks, err));
-  if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
+  if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) {
     COPSE_TRY(new_clocks(arena, plan, &p.announced, err));
-  COPSE_TRY(new_notified(arena, plan, &p.notified, err));
+    COPSE_TRY(new_notified(arena, plan, &p.notified, err));
+  }
   COPSE_TRY(copse_arena_array(arena, n, sizeof *p.cursors, &p.cursors, err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof *p.ready, &p.ready, err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof *p.waiting, &p.waiting, err));

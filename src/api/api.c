@@ -14,6 +14,11 @@
 #include "topology/topology.h"
 #include "verify/verify.h"
 
+/* The end of every function here: an error is kept for copse_last_error. */
+static copse_status done(copse_status status, const struct copse_err *err) {
+  return status == COPSE_OK ? COPSE_OK : copse_publish_error(err);
+}
+
 static copse_status reject(const char *what) {
   struct copse_err err = COPSE_ERR_INIT;
   (void)copse_fail(&err, COPSE_INVALID, "%s", what);
@@ -37,8 +42,7 @@ copse_status copse_topology_read(const char *path, const char *links, copse_topo
     options.links = COPSE_LINKS_ALL;
   else if (links && strcmp(links, "default") != 0)
     return reject("links must be nvlink, all or default");
-  copse_status status = copse_topology_load(path, &options, out, &err);
-  return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
+  return done(copse_topology_load(path, &options, out, &err), &err);
 }
 
 int copse_topology_ranks(const copse_topology *topology) { return topology->n_ranks; }
@@ -53,15 +57,13 @@ copse_status copse_solve(const copse_topology *topology, copse_collective collec
     return reject("no such collective");
   struct copse_solve_options options = {
       .collective = collective, .root = root, .k = k, .label = topology->name};
-  copse_status status = copse_solve_schedule(topology, &options, out, &seconds, &err);
-  return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
+  return done(copse_solve_schedule(topology, &options, out, &seconds, &err), &err);
 }
 
 copse_status copse_schedule_read(const char *path, copse_schedule **out) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!path || !out) return missing(path ? "out" : "path");
-  copse_status status = copse_schedule_load(path, out, &err);
-  return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
+  return done(copse_schedule_load(path, out, &err), &err);
 }
 
 /* The tail of both writers: the file, then the buffer's end. */
@@ -69,7 +71,7 @@ static copse_status write_and_free(copse_status status, char *bytes, size_t size
                                    struct copse_err *err) {
   if (status == COPSE_OK) status = copse_file_write(path, bytes, size, err);
   free(bytes);
-  return status == COPSE_OK ? COPSE_OK : copse_publish_error(err);
+  return done(status, err);
 }
 
 copse_status copse_schedule_write(const copse_schedule *schedule, const char *path) {
@@ -102,15 +104,13 @@ copse_status copse_lower(const copse_schedule *schedule, int max_workers, copse_
   struct copse_lower_options options = {.max_workers = max_workers, .instances = COPSE_LOWER_AUTO};
   struct copse_err err = COPSE_ERR_INIT;
   if (!schedule || !out) return missing(schedule ? "out" : "schedule");
-  copse_status status = copse_lower_schedule(schedule, &options, out, &err);
-  return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
+  return done(copse_lower_schedule(schedule, &options, out, &err), &err);
 }
 
 copse_status copse_plan_load(const char *path, copse_plan **out) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!path || !out) return missing(path ? "out" : "path");
-  copse_status status = copse_plan_open(path, out, &err);
-  return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
+  return done(copse_plan_open(path, out, &err), &err);
 }
 
 copse_status copse_plan_write(const copse_plan *plan, const char *path) {
@@ -126,8 +126,7 @@ copse_status copse_plan_check(const copse_plan *plan) {
   struct copse_proof_report report;
   struct copse_err err = COPSE_ERR_INIT;
   if (!plan) return missing("plan");
-  copse_status status = copse_prove_plan(plan, "plan", &report, &err);
-  return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
+  return done(copse_prove_plan(plan, "plan", &report, &err), &err);
 }
 
 struct copse_alltoallv {
@@ -142,7 +141,7 @@ copse_status copse_alltoallv_create(const copse_topology *topology, const copse_
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_alltoallv *a = NULL;
   copse_status status;
-  if (!topology || !out) return reject(topology ? "out is NULL" : "topology is NULL");
+  if (!topology || !out) return missing(topology ? "out" : "topology");
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *a, &a, &err));
   a->n_ranks = topology->n_ranks;
@@ -156,9 +155,8 @@ out:
 
 copse_status copse_alltoallv_plan(copse_alltoallv *planner, const int64_t *bytes) {
   struct copse_err err = COPSE_ERR_INIT;
-  if (!planner || !bytes) return reject(planner ? "bytes is NULL" : "planner is NULL");
-  copse_status status = copse_planner_plan(planner->planner, bytes, &err);
-  return status == COPSE_OK ? COPSE_OK : copse_publish_error(&err);
+  if (!planner || !bytes) return missing(planner ? "bytes" : "planner");
+  return done(copse_planner_plan(planner->planner, bytes, &err), &err);
 }
 
 void copse_alltoallv_bound(const copse_alltoallv *planner, double *bound_seconds,

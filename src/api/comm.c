@@ -104,8 +104,8 @@ copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int 
   const struct copse_gpu_support *gpus;
   copse_status status = need_gpus(&gpus, &err);
   if (status != COPSE_OK) return done(rank, status, &err);
-  const struct copse_comm_shape shape = {
-      (uint32_t)n_ranks, (uint32_t)rank, 1, &device, bootstrap, NULL};
+  const struct copse_comm_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1,
+                                         &device,           bootstrap,      NULL};
   return done(rank, copse_local_new(&shape, gpus->backend, NULL, comm, &err), &err);
 }
 
@@ -120,8 +120,8 @@ copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
   if (!nccl_comm) return missing(NULL, "nccl_comm");
   COPSE_TRY(need_gpus(&gpus, &err));
   COPSE_TRY(gpus->nccl_bootstrap_new(nccl_comm, &n_ranks, &rank, &device, &bootstrap, &err));
-  const struct copse_comm_shape shape = {
-      (uint32_t)n_ranks, (uint32_t)rank, 1, &device, &bootstrap, NULL};
+  const struct copse_comm_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1,
+                                         &device,           &bootstrap,     NULL};
   status = copse_local_new(&shape, gpus->backend, gpus->nccl_bootstrap_free, comm, &err);
   if (status != COPSE_OK) gpus->nccl_bootstrap_free(&bootstrap);
 out:
@@ -271,16 +271,14 @@ static copse_status run_call(copse_comm *comm, const struct copse_call *call) {
 
 copse_status copse_all_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                               copse_redop op, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_ALLREDUCE, -1,       count, type,   op,
-                                  sendbuff,        recvbuff, NULL,  stream, NULL};
-  return run_call(comm, &call);
+  return run_call(comm, &(struct copse_call){COPSE_ALLREDUCE, -1, count, type, op, sendbuff,
+                                             recvbuff, NULL, stream, NULL});
 }
 
 copse_status copse_all_gather(const void *sendbuff, void *recvbuff, size_t sendcount,
                               copse_type type, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_ALLGATHER, -1,       sendcount, type,   COPSE_SUM,
-                                  sendbuff,        recvbuff, NULL,      stream, NULL};
-  return run_call(comm, &call);
+  return run_call(comm, &(struct copse_call){COPSE_ALLGATHER, -1, sendcount, type, COPSE_SUM,
+                                             sendbuff, recvbuff, NULL, stream, NULL});
 }
 
 copse_status copse_reduce_scatter(const void *sendbuff, void *recvbuff, size_t recvcount,
@@ -293,23 +291,20 @@ copse_status copse_reduce_scatter(const void *sendbuff, void *recvbuff, size_t r
 
 copse_status copse_broadcast(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                              int root, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_BROADCAST, root,     count, type,   COPSE_SUM,
-                                  sendbuff,        recvbuff, NULL,  stream, NULL};
-  return run_call(comm, &call);
+  return run_call(comm, &(struct copse_call){COPSE_BROADCAST, root, count, type, COPSE_SUM,
+                                             sendbuff, recvbuff, NULL, stream, NULL});
 }
 
 copse_status copse_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                           copse_redop op, int root, copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_REDUCE, root,     count, type,   op,
-                                  sendbuff,     recvbuff, NULL,  stream, NULL};
-  return run_call(comm, &call);
+  return run_call(comm, &(struct copse_call){COPSE_REDUCE, root, count, type, op, sendbuff,
+                                             recvbuff, NULL, stream, NULL});
 }
 
 copse_status copse_all_to_all(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
                               copse_comm *comm, copse_stream stream) {
-  const struct copse_call call = {COPSE_ALLTOALL, -1,       count, type,   COPSE_SUM,
-                                  sendbuff,       recvbuff, NULL,  stream, NULL};
-  return run_call(comm, &call);
+  return run_call(comm, &(struct copse_call){COPSE_ALLTOALL, -1, count, type, COPSE_SUM, sendbuff,
+                                             recvbuff, NULL, stream, NULL});
 }
 
 copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t count,

@@ -1,11 +1,14 @@
 /*
- * Where an NCCL call is answered: copse_nccl_call_do decides from what all ranks have alike, counts
- * the call, and serves it with copse, holds it until the group's end, or passes it to the real
- * NCCL.
+ * NCCL's functions that the drop-in looks at (real.c has those that are only passed on):
+ * collectives, send and receive; groups; how communicators begin and end, and what they report when
+ * they break.
  *
- *   ncclAllReduce (api.c) -> copse_nccl_call_do -> decide -> serve: copse_all_reduce
- *                                                         -> hold:  ncclGroupEnd, then as serve
- *                                                         -> pass:  the real ncclAllReduce
+ * Where an NCCL call is answered: answer_call decides from what all ranks have alike, counts the
+ * call, and serves it with copse, holds it until the group's end, or passes it to the real NCCL.
+ *
+ *   ncclAllReduce -> answer_call -> decide -> serve: copse_all_reduce
+ *                                          -> hold:  ncclGroupEnd, then as serve
+ *                                          -> pass:  the real ncclAllReduce
  */
 #include "dropin/calls.h"
 
@@ -16,7 +19,6 @@
 #include "base/memory.h"
 #include "base/types.h"
 #include "dropin/comms.h"
-#include "dropin/exports.h"
 #include "dropin/real.h"
 
 /* The calls sorted by round, by direction (send, receive) and by peer. */
@@ -61,12 +63,13 @@ static bool is_uniform(const struct copse_nccl_call **round, size_t n_ranks) {
 copse_status copse_nccl_find_exchanges(const struct copse_nccl_call *calls, size_t n, int n_ranks,
                                        struct copse_nccl_call *all_to_alls, size_t *n_found,
                                        struct copse_err *err) {
-  copse_status status = COPSE_OK;
+  copse_status status;
+  struct copse_arena scratch = {0};
   struct grid grid = {.n_ranks = (size_t)n_ranks, .n_rounds = n / (2 * (size_t)n_ranks)};
   *n_found = 0;
   if (n == 0 || n % (2 * grid.n_ranks) != 0) return COPSE_OK;
-  COPSE_TRY(copse_calloc(n, sizeof *grid.calls, &grid.calls, err));
-  COPSE_TRY(copse_calloc(2 * grid.n_ranks, sizeof *grid.n_seen, &grid.n_seen, err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *grid.calls, &grid.calls, err));
+  COPSE_TRY(copse_arena_array(&scratch, 2 * grid.n_ranks, sizeof *grid.n_seen, &grid.n_seen, err));
   bool all = sort_calls(&grid, calls, n);
   for (size_t i = 0; all && i < grid.n_rounds; i++) {
     const struct copse_nccl_call **round = &grid.calls[i * 2 * grid.n_ranks];
@@ -78,27 +81,14 @@ copse_status copse_nccl_find_exchanges(const struct copse_nccl_call *calls, size
   }
   if (all) *n_found = grid.n_rounds;
 out:
-  free(grid.calls);
-  free(grid.n_seen);
+  copse_arena_free(&scratch);
   return status;
 }
 
-static copse_status group_hold(const struct copse_nccl_call *call, struct copse_nccl_comm *comm);
-
 /* One of the six collectives, or COPSE_NCCL_SEND_RECV. */
-static int nccl_call_kind(const struct copse_nccl_call *call) {
-  switch (call->function) {
-    case COPSE_NCCL_ALL_REDUCE: return COPSE_ALLREDUCE;
-    case COPSE_NCCL_ALL_GATHER: return COPSE_ALLGATHER;
-    case COPSE_NCCL_REDUCE_SCATTER: return COPSE_REDUCE_SCATTER;
-    case COPSE_NCCL_BROADCAST:
-    case COPSE_NCCL_BCAST: return COPSE_BROADCAST;
-    case COPSE_NCCL_REDUCE: return COPSE_REDUCE;
-    case COPSE_NCCL_ALL_TO_ALL: return COPSE_ALLTOALL;
-    case COPSE_NCCL_SEND:
-    case COPSE_NCCL_RECV: break;
-  }
-  return COPSE_NCCL_SEND_RECV;
+static int kind_of(const struct copse_nccl_call *call) {
+  if (call->function == COPSE_NCCL_BCAST) return COPSE_BROADCAST;
+  return call->function <= COPSE_NCCL_ALL_TO_ALL ? (int)call->function : COPSE_NCCL_SEND_RECV;
 }
 
 static ncclResult_t run_real(const struct copse_nccl_call *c) {
@@ -129,8 +119,8 @@ static ncclResult_t run_real(const struct copse_nccl_call *c) {
   return ncclInternalError;
 }
 
-/* The real NCCL's function. */
-static ncclResult_t nccl_call_real(const struct copse_nccl_call *call) {
+/* Passes the call to the real NCCL. */
+static ncclResult_t run_nccl(const struct copse_nccl_call *call) {
   copse_nccl_enter();
   ncclResult_t result = run_real(call);
   copse_nccl_leave();
@@ -140,7 +130,7 @@ static ncclResult_t nccl_call_real(const struct copse_nccl_call *call) {
 static copse_status run_copse(const struct copse_nccl_call *c, copse_comm *comm) {
   copse_type type = (copse_type)c->type;
   copse_redop op = (copse_redop)c->op;
-  switch (nccl_call_kind(c)) {
+  switch (kind_of(c)) {
     case COPSE_ALLREDUCE:
       return copse_all_reduce(c->send, c->recv, c->count, type, op, comm, c->stream);
     case COPSE_ALLGATHER:
@@ -156,68 +146,12 @@ static copse_status run_copse(const struct copse_nccl_call *c, copse_comm *comm)
   }
 }
 
-/* copse's; not for sends and receives. The text of a failure is kept for ncclGetLastError. */
-static ncclResult_t nccl_call_copse(const struct copse_nccl_call *call, copse_comm *comm) {
+/* Runs a collective with copse. The text of a failure is kept for ncclGetLastError. */
+static ncclResult_t run_served(const struct copse_nccl_call *call, copse_comm *comm) {
   copse_nccl_enter();
   copse_status status = run_copse(call, comm);
   copse_nccl_leave();
   return copse_nccl_failed(status);
-}
-
-static bool reduces(enum copse_nccl_function function) {
-  return function == COPSE_NCCL_ALL_REDUCE || function == COPSE_NCCL_REDUCE_SCATTER ||
-         function == COPSE_NCCL_REDUCE;
-}
-
-/*
- * Looks only at what is the same on all ranks of the communicator, so that all decide alike. The
- * exceptions: an all-to-all in place is wrong on all ranks or none of a sane program; sends and
- * receives are looked at only where the user has promised that they are alike
- * (COPSE_NCCL_ALLTOALL).
- */
-static enum copse_nccl_reason decide(const struct copse_nccl_comm *comm,
-                                     const struct copse_nccl_call *call, const copse_plan **plan) {
-  bool pair = nccl_call_kind(call) == COPSE_NCCL_SEND_RECV;
-  if (!comm->copse) return COPSE_NCCL_NO_COPSE;
-  if (pair && !comm->exchanges) return COPSE_NCCL_NOT_PROMISED;
-  if (pair && !copse_nccl_in_group()) return COPSE_NCCL_ALONE;
-  if (call->type >= COPSE_N_TYPES) return COPSE_NCCL_OTHER_TYPE;
-  if (pair) return COPSE_NCCL_SERVE; /* perhaps: the end of the group decides */
-  if (call->count == 0) return COPSE_NCCL_EMPTY;
-  if (reduces(call->function) && call->op >= COPSE_N_REDOPS) return COPSE_NCCL_OTHER_REDOP;
-  if (call->function == COPSE_NCCL_ALL_TO_ALL && call->send == call->recv)
-    return COPSE_NCCL_IN_PLACE;
-  int kind = nccl_call_kind(call);
-  bool rooted = kind == COPSE_BROADCAST || kind == COPSE_REDUCE;
-  copse_status status =
-      copse_comm_find_plan(comm->copse, (copse_collective)kind, rooted ? call->root : -1,
-                           call->count, (copse_type)call->type, plan);
-  if (status != COPSE_OK || !*plan) return COPSE_NCCL_NO_PLAN;
-  return COPSE_NCCL_SERVE;
-}
-
-ncclResult_t copse_nccl_call_do(const struct copse_nccl_call *call) {
-  struct copse_nccl_comm *comm = copse_nccl_is_inside() ? NULL : copse_nccl_acquire(call->nccl);
-  if (!comm) return nccl_call_real(call);
-  ncclResult_t result;
-  int kind = nccl_call_kind(call);
-  const copse_plan *plan = NULL;
-  enum copse_nccl_reason reason = decide(comm, call, &plan);
-  if (reason != COPSE_NCCL_SERVE) {
-    copse_nccl_tally_passed(comm, kind, reason, call->count, call->type);
-    result = nccl_call_real(call);
-  } else {
-    if (kind != COPSE_NCCL_SEND_RECV) copse_nccl_tally_served(comm, kind, plan);
-    if (copse_nccl_in_group()) {
-      copse_status status = group_hold(call, comm);
-      if (status == COPSE_OK) return ncclSuccess; /* the group holds comm now */
-      result = copse_nccl_result(status);
-    } else {
-      result = nccl_call_copse(call, comm->copse);
-    }
-  }
-  (void)copse_nccl_release(comm);
-  return result;
 }
 
 struct held {
@@ -237,20 +171,127 @@ static _Thread_local struct group open_group;
 
 bool copse_nccl_in_group(void) { return open_group.depth > 0; }
 
-static copse_status add(struct group *group, const struct copse_nccl_call *call,
-                        struct copse_nccl_comm *comm) {
+/* Keeps a call for the end of the group; takes over the caller's use of comm if it succeeds. */
+static copse_status hold(struct group *group, const struct copse_nccl_call *call,
+                         struct copse_nccl_comm *comm) {
   copse_status status =
       copse_grow(&group->held, &group->held_capacity, group->n_held + 1, sizeof *group->held, NULL);
   if (status == COPSE_OK) group->held[group->n_held++] = (struct held){*call, comm};
   return status;
 }
 
-/* Keeps a call for the end of the group; takes over the caller's use of comm if it succeeds. */
-static copse_status group_hold(const struct copse_nccl_call *call, struct copse_nccl_comm *comm) {
-  return add(&open_group, call, comm);
+/*
+ * Looks only at what is the same on all ranks of the communicator, so that all decide alike. The
+ * exceptions: an all-to-all in place is wrong on all ranks or none of a sane program; sends and
+ * receives are looked at only where the user has promised that they are alike
+ * (COPSE_NCCL_ALLTOALL).
+ */
+static enum copse_nccl_reason decide(const struct copse_nccl_comm *comm,
+                                     const struct copse_nccl_call *call, const copse_plan **plan) {
+  int kind = kind_of(call);
+  copse_collective collective = (copse_collective)kind; /* unless it is a pair */
+  bool pair = kind == COPSE_NCCL_SEND_RECV;
+  if (!comm->copse) return COPSE_NCCL_NO_COPSE;
+  if (pair && !comm->exchanges) return COPSE_NCCL_NOT_PROMISED;
+  if (pair && !copse_nccl_in_group()) return COPSE_NCCL_ALONE;
+  if (call->type >= COPSE_N_TYPES) return COPSE_NCCL_OTHER_TYPE;
+  if (pair) return COPSE_NCCL_SERVE; /* perhaps: the end of the group decides */
+  if (call->count == 0) return COPSE_NCCL_EMPTY;
+  if (copse_collective_reduces(collective) && call->op >= COPSE_N_REDOPS)
+    return COPSE_NCCL_OTHER_REDOP;
+  if (kind == COPSE_ALLTOALL && call->send == call->recv) return COPSE_NCCL_IN_PLACE;
+  copse_status status = copse_comm_find_plan(comm->copse, collective,
+                                             copse_collective_rooted(collective) ? call->root : -1,
+                                             call->count, (copse_type)call->type, plan);
+  if (status != COPSE_OK || !*plan) return COPSE_NCCL_NO_PLAN;
+  return COPSE_NCCL_SERVE;
 }
 
-void copse_nccl_group_made(ncclComm_t *where, bool blocking) {
+/* Decides, counts and logs, then serves, holds or passes it. */
+static ncclResult_t answer_call(const struct copse_nccl_call *call) {
+  struct copse_nccl_comm *comm = copse_nccl_is_inside() ? NULL : copse_nccl_acquire(call->nccl);
+  if (!comm) return run_nccl(call);
+  ncclResult_t result;
+  int kind = kind_of(call);
+  const copse_plan *plan = NULL;
+  enum copse_nccl_reason reason = decide(comm, call, &plan);
+  if (reason != COPSE_NCCL_SERVE) {
+    copse_nccl_tally_passed(comm, kind, reason, call->count, call->type);
+    result = run_nccl(call);
+  } else {
+    if (kind != COPSE_NCCL_SEND_RECV) copse_nccl_tally_served(comm, kind, plan);
+    if (copse_nccl_in_group()) {
+      copse_status status = hold(&open_group, call, comm);
+      if (status == COPSE_OK) return ncclSuccess; /* the group holds comm now */
+      result = copse_nccl_result(status);
+    } else {
+      result = run_served(call, comm->copse);
+    }
+  }
+  (void)copse_nccl_release(comm);
+  return result;
+}
+
+/* ---- collectives, send and receive --------------------------------------------------------- */
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_ALL_REDUCE, send, recv, count, type, op,
+                                               -1, comm, stream});
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_ALL_GATHER, send, recv, count, type, 0,
+                                               -1, comm, stream});
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_REDUCE_SCATTER, send, recv, count, type,
+                                               op, -1, comm, stream});
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_BROADCAST, send, recv, count, type, 0,
+                                               root, comm, stream});
+}
+
+ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_BCAST, buffer, buffer, count, type, 0,
+                                               root, comm, stream});
+}
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_REDUCE, send, recv, count, type, op, root,
+                                               comm, stream});
+}
+
+ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_ALL_TO_ALL, send, recv, count, type, 0,
+                                               -1, comm, stream});
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(
+      &(struct copse_nccl_call){COPSE_NCCL_SEND, send, NULL, count, type, 0, peer, comm, stream});
+}
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return answer_call(
+      &(struct copse_nccl_call){COPSE_NCCL_RECV, NULL, recv, count, type, 0, peer, comm, stream});
+}
+
+/* ---- groups ------------------------------------------------------------------------------- */
+
+/* Communicators that NCCL makes: now, or where a group is open, at its end. */
+static void group_made(ncclComm_t *where, bool blocking) {
   struct group *group = &open_group;
   struct copse_nccl_made made = {where, blocking};
   if (copse_nccl_is_inside()) return;
@@ -271,7 +312,7 @@ static void free_group(struct group *group) {
 /* ---- sends and receives ------------------------------------------------------------------ */
 
 static bool is_open_pair(const struct held *it) {
-  return it->comm && nccl_call_kind(&it->call) == COPSE_NCCL_SEND_RECV;
+  return it->comm && kind_of(&it->call) == COPSE_NCCL_SEND_RECV;
 }
 
 /* calls[0 .. n-1] are a communicator's. Why they are not all served, or COPSE_NCCL_SERVE. */
@@ -295,36 +336,21 @@ static ncclResult_t pass_all(struct copse_nccl_comm *comm, const struct copse_nc
   ncclResult_t result = ncclSuccess;
   for (size_t i = 0; i < n; i++) {
     copse_nccl_tally_passed(comm, COPSE_NCCL_SEND_RECV, reason, calls[i].count, calls[i].type);
-    ncclResult_t sent = nccl_call_real(&calls[i]);
+    ncclResult_t sent = run_nccl(&calls[i]);
     if (result == ncclSuccess) result = sent;
   }
   return result;
 }
 
-/* Room for what the sends and receives of one communicator may be, [n] each. */
-struct room {
-  struct copse_nccl_call *calls, *found;
-  const copse_plan **plans;
-};
-
-static ncclResult_t settle(struct group *group, struct copse_nccl_comm *comm, struct room *room,
-                           size_t n) {
-  size_t n_found = 0;
-  enum copse_nccl_reason reason =
-      find_all_to_alls(comm, room->calls, n, room->found, room->plans, &n_found);
-  if (reason != COPSE_NCCL_SERVE) return pass_all(comm, room->calls, n, reason);
-  for (size_t i = 0; i < n_found; i++) {
-    copse_nccl_tally_served(comm, COPSE_ALLTOALL, room->plans[i]);
-    if (add(group, &room->found[i], comm) != COPSE_OK) return ncclSystemError;
-    copse_nccl_use(comm);
-  }
-  return ncclSuccess;
-}
-
-/* What of the group belongs to the same communicator as its i-th call, moved to calls. */
-static size_t take_pairs(struct group *group, size_t i, struct copse_nccl_call *calls) {
-  const struct copse_nccl_comm *comm = group->held[i].comm;
-  size_t n = 0;
+/* The sends and receives of one communicator, that of the group's i-th call: all-to-alls that are
+ * held in their place, or NCCL's. */
+static ncclResult_t settle(struct group *group, size_t i, struct copse_arena *scratch) {
+  struct copse_nccl_comm *comm = group->held[i].comm;
+  size_t most = group->n_held - i, n = 0, n_found = 0;
+  struct copse_nccl_call *calls = copse_arena_alloc(scratch, most, sizeof *calls);
+  struct copse_nccl_call *found = copse_arena_alloc(scratch, most, sizeof *found);
+  const copse_plan **plans = copse_arena_alloc(scratch, most, sizeof *plans);
+  if (!calls || !found || !plans) return ncclSystemError;
   for (size_t k = i; k < group->n_held; k++) {
     struct held *it = &group->held[k];
     if (it->comm != comm || !is_open_pair(it)) continue;
@@ -332,28 +358,28 @@ static size_t take_pairs(struct group *group, size_t i, struct copse_nccl_call *
     if (k != i) (void)copse_nccl_release(it->comm);
     it->comm = NULL;
   }
-  return n;
+  ncclResult_t result = ncclSuccess;
+  enum copse_nccl_reason reason = find_all_to_alls(comm, calls, n, found, plans, &n_found);
+  if (reason != COPSE_NCCL_SERVE) result = pass_all(comm, calls, n, reason);
+  for (size_t k = 0; k < n_found && reason == COPSE_NCCL_SERVE && result == ncclSuccess; k++) {
+    copse_nccl_tally_served(comm, COPSE_ALLTOALL, plans[k]);
+    if (hold(group, &found[k], comm) == COPSE_OK)
+      copse_nccl_use(comm);
+    else
+      result = ncclSystemError;
+  }
+  (void)copse_nccl_release(comm);
+  return result;
 }
 
 static ncclResult_t settle_pairs(struct group *group) {
   ncclResult_t result = ncclSuccess;
-  size_t n = group->n_held, i = 0; /* settling adds all-to-alls behind them */
-  struct room room = {NULL, NULL, NULL};
-  while (i < n && !is_open_pair(&group->held[i])) i++;
-  if (i == n) return result;
-  if (copse_calloc(n, sizeof *room.calls, &room.calls, NULL) != COPSE_OK ||
-      copse_calloc(n, sizeof *room.found, &room.found, NULL) != COPSE_OK ||
-      copse_calloc(n, sizeof *room.plans, &room.plans, NULL) != COPSE_OK)
-    result = ncclSystemError;
-  for (; i < n && result == ncclSuccess; i++) {
-    struct copse_nccl_comm *comm = group->held[i].comm;
-    if (!is_open_pair(&group->held[i])) continue;
-    result = settle(group, comm, &room, take_pairs(group, i, room.calls));
-    (void)copse_nccl_release(comm);
+  size_t n = group->n_held; /* settling adds all-to-alls behind them */
+  for (size_t i = 0; i < n && result == ncclSuccess; i++) {
+    struct copse_arena scratch = {0};
+    if (is_open_pair(&group->held[i])) result = settle(group, i, &scratch);
+    copse_arena_free(&scratch);
   }
-  free(room.calls);
-  free(room.found);
-  free(room.plans);
   return result;
 }
 
@@ -368,7 +394,7 @@ static ncclResult_t serve(const struct group *group) {
   for (size_t i = 0; i < group->n_held; i++) {
     const struct held *it = &group->held[i];
     if (!it->comm) continue;
-    ncclResult_t called = nccl_call_copse(&it->call, it->comm->copse);
+    ncclResult_t called = run_served(&it->call, it->comm->copse);
     if (result == ncclSuccess) result = called;
   }
   ncclResult_t ended = copse_nccl_failed(copse_group_end());
@@ -413,4 +439,128 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
     free_group(&group);
   }
   return copse_nccl_real_GroupSimulateEnd(info);
+}
+
+/* ---- beginning --------------------------------------------------------------------------- */
+
+/* NCCL's default is to block; a split without a config does as its parent. NCCL_COMM_BLOCKING, 0 or
+ * 1, overrules all of that. */
+static bool blocks(bool by_call) {
+  const char *text = getenv("NCCL_COMM_BLOCKING");
+  if (!text || !*text) return by_call;
+  char *end;
+  long value = strtol(text, &end, 0);
+  return *end || value < 0 || value > 1 ? by_call : value == 1;
+}
+
+static bool wants_blocking(const ncclConfig_t *config) {
+  return blocks(!config || config->blocking != 0);
+}
+
+/* result: the real function's. */
+static ncclResult_t made(ncclResult_t result, ncclComm_t *where, bool blocking) {
+  if (result == ncclSuccess || result == ncclInProgress)
+    group_made(where, blocking && result == ncclSuccess);
+  return result;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank) {
+  return made(copse_nccl_real_CommInitRank(comm, n_ranks, id, rank), comm, blocks(true));
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config) {
+  return made(copse_nccl_real_CommInitRankConfig(comm, n_ranks, id, rank, config), comm,
+              wants_blocking(config));
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int n_ranks, int rank, int n_ids,
+                                      ncclUniqueId *ids, ncclConfig_t *config) {
+  return made(copse_nccl_real_CommInitRankScalable(comm, n_ranks, rank, n_ids, ids, config), comm,
+              wants_blocking(config));
+}
+
+/* Grouped, so that all ranks of this thread are made known at once. */
+ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n_devices, const int *devices) {
+  ncclResult_t result = copse_nccl_real_CommInitAll(comms, n_devices, devices);
+  if (result != ncclSuccess) return result;
+  result = ncclGroupStart();
+  if (result != ncclSuccess) return result;
+  for (int i = 0; i < n_devices; i++) group_made(&comms[i], blocks(true));
+  return ncclGroupEnd();
+}
+
+static bool child_blocks(ncclComm_t parent, const ncclConfig_t *config) {
+  if (config) return wants_blocking(config);
+  struct copse_nccl_comm *comm = copse_nccl_acquire(parent);
+  bool parent_blocks = !comm || comm->blocking;
+  (void)copse_nccl_release(comm);
+  return blocks(parent_blocks);
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *child,
+                           ncclConfig_t *config) {
+  return made(copse_nccl_real_CommSplit(comm, color, key, child, config), child,
+              child_blocks(comm, config));
+}
+
+static void abort_copse(ncclComm_t nccl) {
+  struct copse_nccl_comm *comm = copse_nccl_acquire(nccl);
+  if (comm && comm->copse) (void)copse_comm_abort(comm->copse);
+  (void)copse_nccl_release(comm);
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *without, int n_without, ncclComm_t *child,
+                            ncclConfig_t *config, int flags) {
+  if (flags & COPSE_NCCL_SHRINK_ABORT) abort_copse(comm);
+  return made(copse_nccl_real_CommShrink(comm, without, n_without, child, config, flags), child,
+              child_blocks(comm, config));
+}
+
+/* ---- end ---------------------------------------------------------------------------------- */
+
+/* copse's communicator ends first: NCCL's is its bootstrap. */
+static ncclResult_t end(ncclComm_t nccl, ncclResult_t (*real)(ncclComm_t)) {
+  ncclResult_t ours = copse_nccl_failed(copse_nccl_release(copse_nccl_forget(nccl)));
+  ncclResult_t result = real(nccl);
+  return result == ncclSuccess ? ours : result;
+}
+
+/* No collectives may follow. */
+ncclResult_t ncclCommFinalize(ncclComm_t comm) { return end(comm, copse_nccl_real_CommFinalize); }
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end(comm, copse_nccl_real_CommDestroy); }
+
+/*
+ * copse's kernels may wait behind NCCL's on a stream: both get the request to end before either is
+ * waited for. Once aborted, copse's communicator needs NCCL's no more.
+ */
+ncclResult_t ncclCommAbort(ncclComm_t nccl) {
+  struct copse_nccl_comm *comm = copse_nccl_forget(nccl);
+  if (comm && comm->copse) (void)copse_comm_abort(comm->copse);
+  ncclResult_t result = copse_nccl_real_CommAbort(nccl);
+  copse_nccl_release_aside(comm);
+  return result;
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  abort_copse(comm);
+  return copse_nccl_real_CommRevoke(comm, flags);
+}
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t nccl, ncclResult_t *async) {
+  ncclResult_t result = copse_nccl_real_CommGetAsyncError(nccl, async);
+  if (result != ncclSuccess || *async != ncclSuccess || copse_nccl_is_inside()) return result;
+  struct copse_nccl_comm *comm = copse_nccl_acquire(nccl);
+  copse_status broken = COPSE_OK;
+  if (comm && comm->copse && copse_comm_get_async_error(comm->copse, &broken) == COPSE_OK)
+    *async = copse_nccl_failed(broken);
+  (void)copse_nccl_release(comm);
+  return result;
+}
+
+const char *ncclGetLastError(ncclComm_t comm) {
+  return copse_nccl_last_error(copse_nccl_real_GetLastError(comm));
 }

@@ -15,14 +15,15 @@
 #include "copse/comm.h"
 #include "dropin/comms.h"
 
+/* The collectives have copse's numbers. */
 enum copse_nccl_function {
-  COPSE_NCCL_ALL_REDUCE,
-  COPSE_NCCL_ALL_GATHER,
-  COPSE_NCCL_REDUCE_SCATTER,
-  COPSE_NCCL_BROADCAST,
+  COPSE_NCCL_ALL_REDUCE = COPSE_ALLREDUCE,
+  COPSE_NCCL_ALL_GATHER = COPSE_ALLGATHER,
+  COPSE_NCCL_REDUCE_SCATTER = COPSE_REDUCE_SCATTER,
+  COPSE_NCCL_BROADCAST = COPSE_BROADCAST,
+  COPSE_NCCL_REDUCE = COPSE_REDUCE,
+  COPSE_NCCL_ALL_TO_ALL = COPSE_ALLTOALL,
   COPSE_NCCL_BCAST,
-  COPSE_NCCL_REDUCE,
-  COPSE_NCCL_ALL_TO_ALL,
   COPSE_NCCL_SEND,
   COPSE_NCCL_RECV
 };
@@ -39,12 +40,9 @@ struct copse_nccl_call {
   cudaStream_t stream;
 };
 
-/* What every entry point does: decides, counts and logs, then serves, holds or passes it. */
-ncclResult_t copse_nccl_call_do(const struct copse_nccl_call *call);
+/* Whether the calling thread has a group open. */
 bool copse_nccl_in_group(void);
 
-/* Communicators that NCCL makes: now, or where a group is open, at its end. */
-void copse_nccl_group_made(ncclComm_t *where, bool blocking);
 /*
  * Whether calls[0 .. n-1], sends and receives of one rank on one communicator of n_ranks, are a
  * number of all-to-alls: to and from every rank, itself included, equally often; the i-th send

@@ -24,21 +24,17 @@ static const char *const kind_names[COPSE_NCCL_N_KINDS] = {
     [COPSE_NCCL_SEND_RECV] = "Send/Recv",
 };
 
-static const char *reason_text(const struct copse_nccl_comm *comm, enum copse_nccl_reason reason) {
-  switch (reason) {
-    case COPSE_NCCL_NO_COPSE: return comm->why_not;
-    case COPSE_NCCL_EMPTY: return "no elements";
-    case COPSE_NCCL_OTHER_TYPE: return "an unknown type";
-    case COPSE_NCCL_OTHER_REDOP: return "an operation of ncclRedOpCreatePreMulSum";
-    case COPSE_NCCL_IN_PLACE: return "in place";
-    case COPSE_NCCL_NO_PLAN: return "no plan for this size (and root)";
-    case COPSE_NCCL_NOT_PROMISED: return "COPSE_NCCL_ALLTOALL=1 is not set";
-    case COPSE_NCCL_ALONE: return "not in a group";
-    case COPSE_NCCL_NO_EXCHANGE: return "the group is no all-to-all of even blocks";
-    case COPSE_NCCL_SERVE: break;
-  }
-  return "";
-}
+/* COPSE_NCCL_NO_COPSE: comm->why_not. */
+static const char *const reasons[] = {
+    [COPSE_NCCL_EMPTY] = "no elements",
+    [COPSE_NCCL_OTHER_TYPE] = "an unknown type",
+    [COPSE_NCCL_OTHER_REDOP] = "an operation of ncclRedOpCreatePreMulSum",
+    [COPSE_NCCL_IN_PLACE] = "in place",
+    [COPSE_NCCL_NO_PLAN] = "no plan for this size (and root)",
+    [COPSE_NCCL_NOT_PROMISED] = "COPSE_NCCL_ALLTOALL=1 is not set",
+    [COPSE_NCCL_ALONE] = "not in a group",
+    [COPSE_NCCL_NO_EXCHANGE] = "the group is no all-to-all of even blocks",
+};
 
 void copse_nccl_tally_served(struct copse_nccl_comm *comm, int kind, const copse_plan *plan) {
   struct copse_nccl_tally *tally = &comm->tally[kind];
@@ -62,7 +58,8 @@ void copse_nccl_tally_passed(struct copse_nccl_comm *comm, int kind, enum copse_
   if (tally->reasons_said & 1u << reason) return;
   tally->reasons_said |= 1u << reason;
   copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL %s: passed to NCCL, count %zu of type %u: %s",
-              kind_names[kind], count, type, reason_text(comm, reason));
+              kind_names[kind], count, type,
+              reason == COPSE_NCCL_NO_COPSE ? comm->why_not : reasons[reason]);
 }
 
 /* The sums so far, at INFO. */

@@ -3,7 +3,7 @@
  *
  *   X(type of the result, result where the real NCCL lacks it, name, parameters, arguments)
  *
- * COPSE_NCCL_SERVED: those that the drop-in looks at (src/runtime/nccl/api_*.c).
+ * COPSE_NCCL_SERVED: those that the drop-in looks at (calls.c).
  * COPSE_NCCL_FORWARDED, COPSE_NCCL_DEVICE_API: those that it hands on as they are.
  *
  * Each has a twin named pncclXxx, NCCL's profiling interface, which always means the real NCCL.

@@ -2,11 +2,16 @@
  * A new NCCL communicator: its ranks exchange records, conclude alike whether its calls are served
  * (a pure function of all records), and open copse's communicator of the same ranks. Where all
  * ranks live in this process, one thread opens it for all and the other ranks' threads take theirs.
+ *
+ * Ranks exchange records by ncclAllGather over a few bytes of device memory, before the caller can
+ * use the communicator. A handful of calls of the CUDA driver provide the memory and a stream
+ * (libcuda.so.1 is loaded when first needed, so that the drop-in links without CUDA).
  */
 #include "dropin/join.h"
 
 #include <assert.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -24,8 +29,13 @@
 #include "copse/comm.h"
 #include "dropin/calls.h"
 #include "dropin/comms.h"
-#include "dropin/gather.h"
 #include "dropin/real.h"
+/*
+ * What the public API doesn't give. The number of ranks of a plan in a file, before there is a
+ * communicator that could load it (here), and what a plan is called in the log (comms.c): the API
+ * keeps plans opaque, as their format changes. Where the backend finds this NCCL's functions: only
+ * a library that has NCCL's names itself needs to say so.
+ */
 #include "runtime/backend/nccl_source.h"
 #include "runtime/plan/plan_abi.h"
 
@@ -55,41 +65,37 @@ static bool is_for(const char *bytes, size_t size, int n_ranks) {
   return header.n_ranks == (uint32_t)n_ranks;
 }
 
-static copse_status add_plan(struct copse_nccl_record *mine, const char *folder, const char *name,
-                             int n_ranks, struct copse_text *sums, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct copse_text path = {0};
-  char *bytes = NULL;
-  size_t size = 0;
-  copse_text_add(&path, "%s/%s", folder, name);
-  COPSE_TRY(copse_text_status(&path, err));
-  COPSE_TRY(copse_file_read(path.data, &bytes, &size, err));
+static copse_status add_plan(struct copse_nccl_record *mine, const char *path, int n_ranks,
+                             struct copse_text *sums, struct copse_err *err) {
+  char hex[COPSE_SHA256_HEX], *bytes;
+  size_t size;
+  COPSE_DO(copse_file_read(path, &bytes, &size, err));
   if (is_for(bytes, size, n_ranks)) mine->n_plans++;
-  char hex[COPSE_SHA256_HEX];
   copse_sha256_hex(bytes, size, hex);
-  copse_text_add(sums, "%s  %s\n", hex, name);
-out:
+  copse_text_add(sums, "%s  %s\n", hex, strrchr(path, '/') + 1);
   free(bytes);
-  copse_text_free(&path);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status look_into(struct copse_nccl_record *mine, const char *folder, int n_ranks,
                               struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct copse_text sums = {0};
+  struct copse_arena paths = {0};
   struct dirent **entries = NULL;
   int n = scandir(folder, &entries, is_plan, by_name);
   if (n < 0) return copse_fail(err, COPSE_IO, "%s: %s", folder, strerror(errno));
   copse_text_add(&sums, "%s", "plans\n");
-  for (int i = 0; i < n; i++)
-    COPSE_TRY(add_plan(mine, folder, entries[i]->d_name, n_ranks, &sums, err));
-  COPSE_TRY(copse_text_status(&sums, err));
-  copse_sha256(sums.data, sums.size, mine->folder);
-out:
+  for (int i = 0; i < n && status == COPSE_OK; i++) {
+    const char *path = copse_arena_printf(&paths, "%s/%s", folder, entries[i]->d_name);
+    status = path ? add_plan(mine, path, n_ranks, &sums, err) : copse_fail_nomem(err);
+  }
+  if (status == COPSE_OK) status = copse_text_status(&sums, err);
+  if (status == COPSE_OK) copse_sha256(sums.data, sums.size, mine->folder);
   for (int i = 0; i < n; i++) free(entries[i]);
   free(entries);
   copse_text_free(&sums);
+  copse_arena_free(&paths);
   return status;
 }
 
@@ -203,8 +209,9 @@ enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_
 struct in_process {
   struct in_process *next;
   uint64_t number;
-  copse_comm **comms; /* [n_ranks] */
+  copse_comm **comms; /* [n_ranks], none after an error */
   int n_plans, n_taken;
+  struct copse_arena arena;
   struct copse_err err; /* why there are none, the same for all ranks */
 };
 
@@ -217,42 +224,35 @@ static copse_status last_error(copse_status status, struct copse_err *err) {
 
 static copse_status make_comms(struct in_process *it, const struct copse_nccl_record *all,
                                int n_ranks, const char *folder, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  int *devices = NULL;
-  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof *devices, &devices, err));
+  copse_status status;
+  int *devices;
+  size_t n = (size_t)n_ranks;
+  COPSE_TRY(copse_arena_array(&it->arena, n, sizeof(copse_comm *), &it->comms, err));
+  COPSE_TRY(copse_arena_array(&it->arena, n, sizeof *devices, &devices, err));
   for (int r = 0; r < n_ranks; r++) devices[r] = all[r].device;
   COPSE_TRY(last_error(copse_comm_init_all(it->comms, n_ranks, devices), err));
   COPSE_TRY(last_error(copse_comm_load_plans(it->comms[0], folder, &it->n_plans), err));
 out:
-  free(devices);
-  for (int r = 0; status != COPSE_OK && r < n_ranks; r++) {
+  for (int r = 0; status != COPSE_OK && it->comms && r < n_ranks; r++)
     (void)copse_comm_destroy(it->comms[r]);
-    it->comms[r] = NULL;
-  }
   return status;
 }
 
 static copse_status add(const struct copse_nccl_record *all, int n_ranks, const char *folder,
                         struct in_process **out, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct in_process *it = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
-  COPSE_TRY(copse_calloc((size_t)n_ranks, sizeof(copse_comm *), &it->comms, err));
-  it->number = all[0].number;
-  (void)make_comms(it, all, n_ranks, folder, &it->err);
-  it->next = waiting;
-  waiting = it;
-  *out = it;
-out:
-  if (status != COPSE_OK) free(it);
-  return status;
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  (*out)->number = all[0].number;
+  (void)make_comms(*out, all, n_ranks, folder, &(*out)->err);
+  (*out)->next = waiting;
+  waiting = *out;
+  return COPSE_OK;
 }
 
 static void remove_taken(struct in_process *it) {
   struct in_process **at = &waiting;
   while (*at != it) at = &(*at)->next;
   *at = it->next;
-  free(it->comms);
+  copse_arena_free(&it->arena);
   free(it);
 }
 
@@ -282,6 +282,208 @@ out:
   return status;
 }
 
+/* ---- the all-gather ----------------------------------------------------------------------- */
+
+/* Zero-initialise; free with scratch_free. */
+struct scratch {
+  int device;
+  void *context;
+  cudaStream_t stream; /* own, not ordered with the default stream */
+  void *memory;
+};
+
+/* As in cuda.h: CUresult and the capture mode are int-sized enums, CUdevice an int,
+ * CUdeviceptr 64 bits, handles are pointers. */
+#define DRIVER_FUNCTIONS(X)                                                              \
+  X(cuInit, (unsigned flags))                                                            \
+  X(cuDeviceGet, (int *device, int ordinal))                                             \
+  X(cuDevicePrimaryCtxRetain, (void **context, int device))                              \
+  X(cuDevicePrimaryCtxRelease_v2, (int device))                                          \
+  X(cuCtxPushCurrent_v2, (void *context))                                                \
+  X(cuCtxPopCurrent_v2, (void **context))                                                \
+  X(cuStreamCreate, (cudaStream_t * stream, unsigned flags))                             \
+  X(cuStreamSynchronize, (cudaStream_t stream))                                          \
+  X(cuStreamDestroy_v2, (cudaStream_t stream))                                           \
+  X(cuMemAlloc_v2, (uint64_t * memory, size_t bytes))                                    \
+  X(cuMemFree_v2, (uint64_t memory))                                                     \
+  X(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, cudaStream_t s)) \
+  X(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, cudaStream_t s))       \
+  X(cuThreadExchangeStreamCaptureMode, (int *mode))                                      \
+  X(cuGetErrorString, (int result, const char **text))
+
+#define STREAM_NON_BLOCKING 1u
+
+#define DECLARE(name, params) int(*name) params;
+static struct { DRIVER_FUNCTIONS(DECLARE) } cu;
+#undef DECLARE
+
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+static char missing[256]; /* why `cu` is not complete, or "" */
+
+static void load(void) {
+  void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (!library) {
+    snprintf(missing, sizeof missing, "%s", dlerror());
+    return;
+  }
+#define LOOK_UP(name, params)                     \
+  cu.name = (int(*) params)dlsym(library, #name); \
+  if (!cu.name) snprintf(missing, sizeof missing, "libcuda.so.1 has no %s", #name);
+  DRIVER_FUNCTIONS(LOOK_UP)
+#undef LOOK_UP
+  if (!*missing && cu.cuInit(0) != 0) strcpy(missing, "cuInit failed");
+}
+
+static copse_status need_driver(struct copse_err *err) {
+  (void)pthread_once(&driver_once, load);
+  return *missing ? copse_fail(err, COPSE_DEVICE, "the CUDA driver: %s", missing) : COPSE_OK;
+}
+
+static copse_status check_cuda(int result, const char *call, struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  const char *text = NULL;
+  (void)cu.cuGetErrorString(result, &text);
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, text ? text : "an unknown error");
+}
+#define CU_TRY(name, args) COPSE_TRY(check_cuda(cu.name args, #name, err))
+
+static void scratch_free(struct scratch *scratch) {
+  if (!scratch->context) return;
+  if (cu.cuCtxPushCurrent_v2(scratch->context) == 0) {
+    if (scratch->memory) (void)cu.cuMemFree_v2((uint64_t)(uintptr_t)scratch->memory);
+    if (scratch->stream) (void)cu.cuStreamDestroy_v2(scratch->stream);
+    (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
+  }
+  (void)cu.cuDevicePrimaryCtxRelease_v2(scratch->device);
+  *scratch = (struct scratch){0};
+}
+
+/* `bytes` of memory of the device, its first n_mine filled with `mine`. COPSE_DEVICE. */
+static copse_status scratch_new(struct scratch *scratch, int device, size_t bytes, const void *mine,
+                                size_t n_mine, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  bool pushed = false;
+  uint64_t memory = 0;
+  *scratch = (struct scratch){0};
+  COPSE_TRY(need_driver(err));
+  CU_TRY(cuDeviceGet, (&scratch->device, device));
+  CU_TRY(cuDevicePrimaryCtxRetain, (&scratch->context, scratch->device));
+  CU_TRY(cuCtxPushCurrent_v2, (scratch->context));
+  pushed = true;
+  CU_TRY(cuStreamCreate, (&scratch->stream, STREAM_NON_BLOCKING));
+  CU_TRY(cuMemAlloc_v2, (&memory, bytes));
+  scratch->memory = (void *)(uintptr_t)memory;
+  CU_TRY(cuMemcpyHtoDAsync_v2, (memory, mine, n_mine, scratch->stream));
+  CU_TRY(cuStreamSynchronize, (scratch->stream)); /* `mine` is the caller's again */
+out:
+  if (pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
+  if (status != COPSE_OK) scratch_free(scratch);
+  return status;
+}
+
+/* Waits for what is on the stream and copies [offset, offset + bytes). */
+static copse_status scratch_read(struct scratch *scratch, size_t offset, void *out, size_t bytes,
+                                 struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  bool pushed = false;
+  CU_TRY(cuCtxPushCurrent_v2, (scratch->context));
+  pushed = true;
+  CU_TRY(cuMemcpyDtoHAsync_v2,
+         (out, (uint64_t)(uintptr_t)scratch->memory + offset, bytes, scratch->stream));
+  CU_TRY(cuStreamSynchronize, (scratch->stream));
+out:
+  if (pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
+  return status;
+}
+
+/* Some other thread may be capturing a graph; what this thread calls shall not end that.
+ * Returns what to give to the next call, which undoes it. */
+static int capture_mode(int mode) {
+  (void)pthread_once(&driver_once, load);
+  if (!*missing) (void)cu.cuThreadExchangeStreamCaptureMode(&mode);
+  return mode;
+}
+
+#define CAPTURE_RELAXED 2
+#define NCCL_INT8 0u
+
+struct gather {
+  ncclComm_t comm;
+  int device, n_ranks;
+  const void *mine; /* [bytes] */
+  void *all;        /* [n_ranks * bytes] */
+  size_t bytes;
+};
+
+static copse_status check(ncclResult_t result, const char *call, struct copse_err *err) {
+  if (result == ncclSuccess) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, copse_nccl_real_GetErrorString(result));
+}
+
+/* The send buffer lies before the receive buffer. */
+static copse_status launch(const struct gather *items, struct scratch *scratch, size_t n,
+                           struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  COPSE_TRY(check(copse_nccl_real_GroupStart(), "ncclGroupStart", err));
+  for (size_t i = 0; i < n; i++) {
+    char *memory = scratch[i].memory;
+    ncclResult_t result = copse_nccl_real_AllGather(memory, memory + items[i].bytes, items[i].bytes,
+                                                    NCCL_INT8, items[i].comm, scratch[i].stream);
+    if (status == COPSE_OK) status = check(result, "ncclAllGather", err);
+  }
+  ncclResult_t result = copse_nccl_real_GroupEnd(); /* also after a failure: it was started */
+  if (status == COPSE_OK) status = check(result, "ncclGroupEnd", err);
+out:
+  return status;
+}
+
+/*
+ * All of them at once, so that one thread can be several ranks of a communicator, and ranks may
+ * name communicators in different orders. Not inside a group. COPSE_DEVICE, COPSE_NOMEM; then
+ * what is in `all` is undefined.
+ */
+static copse_status gather_all(const struct gather *items, size_t n, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  struct scratch *scratch = NULL;
+  COPSE_TRY(copse_calloc(n, sizeof *scratch, &scratch, err));
+  for (size_t i = 0; i < n; i++) {
+    const struct gather *it = &items[i];
+    COPSE_TRY(scratch_new(&scratch[i], it->device, ((size_t)it->n_ranks + 1) * it->bytes, it->mine,
+                          it->bytes, err));
+  }
+  COPSE_TRY(launch(items, scratch, n, err));
+  for (size_t i = 0; i < n; i++)
+    COPSE_TRY(scratch_read(&scratch[i], items[i].bytes, items[i].all,
+                           (size_t)items[i].n_ranks * items[i].bytes, err));
+out:
+  for (size_t i = 0; scratch && i < n; i++) scratch_free(&scratch[i]);
+  free(scratch);
+  return status;
+}
+
+struct apart {
+  const struct gather *item;
+  struct copse_err *err;
+  copse_status status;
+};
+
+static void *run_apart(void *context) {
+  struct apart *it = context;
+  it->status = gather_all(it->item, 1, it->err);
+  return NULL;
+}
+
+/* One of them, on a thread of its own: the calling thread's NCCL group stays what it is. */
+static copse_status gather_apart(const struct gather *item, struct copse_err *err) {
+  struct apart apart = {item, err, COPSE_OK};
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, run_apart, &apart) != 0) return copse_fail_nomem(err);
+  pthread_join(thread, NULL);
+  return apart.status;
+}
+
+/* ---- new communicators -------------------------------------------------------------------- */
+
 #define FOREVER_SECONDS 1e9 /* 30 years */
 
 /* How making copse's communicator went at a rank. Sent between ranks as it is. */
@@ -302,27 +504,18 @@ static void pass(struct newcomer *it, const char *why) {
   snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", why);
 }
 
-static void free_newcomers(struct newcomer *fresh, size_t n) {
-  for (size_t i = 0; fresh && i < n; i++) {
-    free(fresh[i].comm); /* not taken over by the registry */
-    free(fresh[i].all);
-    free(fresh[i].outcomes);
-  }
-  free(fresh);
-}
-
-/* Who is it? Left with comm NULL where NCCL doesn't say. It can't be asked while a non-blocking
- * communicator is in the making. */
-static copse_status identify(struct newcomer *it, ncclComm_t nccl, bool blocking,
-                             struct copse_err *err) {
+/* Asks NCCL for its ranks and device; comm stays NULL where NCCL doesn't say. It can't be asked
+ * while a non-blocking communicator is in the making. */
+static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncclComm_t nccl,
+                             bool blocking, struct copse_err *err) {
   int n_ranks = 1, rank = -1, device = -1;
   if (blocking && (copse_nccl_real_CommCount(nccl, &n_ranks) != ncclSuccess ||
                    copse_nccl_real_CommUserRank(nccl, &rank) != ncclSuccess ||
                    copse_nccl_real_CommCuDevice(nccl, &device) != ncclSuccess))
     return COPSE_OK;
   COPSE_DO(copse_calloc(1, sizeof *it->comm, &it->comm, err));
-  COPSE_DO(copse_calloc((size_t)n_ranks, sizeof *it->all, &it->all, err));
-  COPSE_DO(copse_calloc((size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n_ranks, sizeof *it->all, &it->all, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
   it->comm->nccl = nccl;
   it->comm->n_ranks = n_ranks;
   it->comm->rank = rank;
@@ -337,15 +530,16 @@ static copse_status identify(struct newcomer *it, ncclComm_t nccl, bool blocking
 }
 
 /* Gathers what `mine` and `all` select, of those that are not passed yet. */
-static copse_status gather(struct newcomer *fresh, size_t n, bool outcomes, struct copse_err *err) {
+static copse_status gather_from(struct newcomer *fresh, size_t n, bool outcomes,
+                                struct copse_err *err) {
   copse_status status = COPSE_OK;
-  struct copse_nccl_gather *items = NULL;
+  struct gather *items;
   size_t n_items = 0;
-  COPSE_TRY(copse_calloc(n, sizeof *items, &items, err));
+  COPSE_DO(copse_calloc(n, sizeof *items, &items, err));
   for (size_t i = 0; i < n; i++) {
     struct newcomer *it = &fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
-    items[n_items++] = (struct copse_nccl_gather){
+    items[n_items++] = (struct gather){
         .comm = it->comm->nccl,
         .device = it->comm->device,
         .n_ranks = it->comm->n_ranks,
@@ -354,8 +548,7 @@ static copse_status gather(struct newcomer *fresh, size_t n, bool outcomes, stru
         .bytes = outcomes ? sizeof it->outcome : sizeof it->mine,
     };
   }
-  if (n_items > 0) COPSE_TRY(copse_nccl_gather_all(items, n_items, err));
-out:
+  if (n_items > 0) status = gather_all(items, n_items, err);
   free(items);
   return status;
 }
@@ -370,7 +563,7 @@ static void judge(struct newcomer *fresh, size_t n, const char *folder) {
     if (reading.status != COPSE_OK)
       copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_PLAN_DIR: %s", reading.text);
   }
-  copse_status status = gather(fresh, n, false, &err);
+  copse_status status = gather_from(fresh, n, false, &err);
   for (size_t i = 0; i < n; i++) {
     struct newcomer *it = &fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
@@ -389,9 +582,9 @@ static void judge(struct newcomer *fresh, size_t n, const char *folder) {
 static copse_status all_gather(void *context, const void *mine, void *all, size_t bytes) {
   const struct copse_nccl_comm *comm = context;
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_nccl_gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
-  copse_status status = copse_nccl_in_group() ? copse_nccl_gather_apart(&item, &err)
-                                              : copse_nccl_gather_all(&item, 1, &err);
+  struct gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
+  copse_status status =
+      copse_nccl_in_group() ? gather_apart(&item, &err) : gather_all(&item, 1, &err);
   return status == COPSE_OK ? status : copse_publish_error(&err);
 }
 
@@ -486,7 +679,7 @@ static void open_all(struct newcomer *fresh, size_t n, const char *folder) {
       snprintf(fresh[i].comm->why_not, sizeof fresh[i].comm->why_not, "%s", err.text);
   }
   struct copse_err err = COPSE_ERR_INIT;
-  copse_status gathered = gather(fresh, n, true, &err);
+  copse_status gathered = gather_from(fresh, n, true, &err);
   for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++)
     conclude(&fresh[i], gathered, &err);
 }
@@ -507,17 +700,18 @@ static void register_all(struct newcomer *fresh, size_t n) {
 }
 
 void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
-  copse_status status = COPSE_OK;
+  copse_status status;
   struct copse_err err = COPSE_ERR_INIT;
+  struct copse_arena scratch = {0};
   struct newcomer *fresh = NULL;
   size_t n_new = 0;
   const char *folder = getenv("COPSE_PLAN_DIR");
-  int mode = copse_nccl_capture_mode(COPSE_NCCL_CAPTURE_RELAXED);
+  int mode = capture_mode(CAPTURE_RELAXED);
   copse_nccl_enter();
-  COPSE_TRY(copse_calloc(n, sizeof *fresh, &fresh, &err));
+  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *fresh, &fresh, &err));
   for (size_t i = 0; i < n; i++) {
     if (!*made[i].where) continue;
-    COPSE_TRY(identify(&fresh[n_new], *made[i].where, made[i].blocking, &err));
+    COPSE_TRY(identify(&scratch, &fresh[n_new], *made[i].where, made[i].blocking, &err));
     if (fresh[n_new].comm) n_new++;
   }
   judge(fresh, n_new, folder);
@@ -525,7 +719,8 @@ void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
   register_all(fresh, n_new);
 out:
   if (status != COPSE_OK) copse_debug(COPSE_DEBUG_WARN, -1, "%s", err.text);
-  free_newcomers(fresh, n);
+  for (size_t i = 0; fresh && i < n; i++) free(fresh[i].comm); /* not taken over by the registry */
+  copse_arena_free(&scratch);
   copse_nccl_leave();
-  (void)copse_nccl_capture_mode(mode);
+  (void)capture_mode(mode);
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "dropin/exports.h"
 #include "dropin/real.h"
 
 static _Thread_local int inside;

@@ -1,5 +1,5 @@
 /*
- * The real NCCL behind the drop-in.
+ * The drop-in's functions under NCCL's names, and the real NCCL behind them.
  */
 #ifndef COPSE_DROPIN_REAL_H
 #define COPSE_DROPIN_REAL_H
@@ -17,8 +17,14 @@
  */
 void *copse_nccl_find(const char *name, void *_Atomic *cache);
 
-/* copse_nccl_real_AllReduce(...) and so on: the real function, or the table's result without. */
-#define COPSE_NCCL_DECLARE(type, missing, name, params, args) type copse_nccl_real_##name params;
+#define COPSE_NCCL_EXPORT __attribute__((visibility("default")))
+
+/* What is exported; and copse_nccl_real_AllReduce(...) and so on: the real function, or the table's
+ * result without. */
+#define COPSE_NCCL_DECLARE(type, missing, name, params, args) \
+  COPSE_NCCL_EXPORT type nccl##name params;                   \
+  COPSE_NCCL_EXPORT type pnccl##name params;                  \
+  type copse_nccl_real_##name params;
 COPSE_NCCL_SERVED(COPSE_NCCL_DECLARE)
 COPSE_NCCL_FORWARDED(COPSE_NCCL_DECLARE)
 COPSE_NCCL_DEVICE_API(COPSE_NCCL_DECLARE)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "codegen/msccl/operations.h"
+#include "codegen/msccl/file.h"
 #include "codegen/mscclpp/file.h"
 #include "predict/route.h"
 #include "runtime/plan/plan_math.h"
@@ -378,7 +378,7 @@ static copse_status push(struct nodes *list, int node, struct copse_err *err) {
 /* ---- MSCCL ---- */
 
 struct msccl {
-  struct copse_mx_operations program;
+  struct copse_mx_file file;
   struct builder sim;
   struct nodes *arrivals; /* [connections] */
   int **done;             /* [tb][op] the transfer or join that ends it */
@@ -387,7 +387,7 @@ struct msccl {
   struct copse_err *err;
 };
 
-static bool can_start(const struct msccl *w, const struct copse_mx_run_tb *tb,
+static bool can_start(const struct msccl *w, const struct copse_mx_tb *tb,
                       const struct copse_mx_run_op *op) {
   for (int i = 0; i < op->n_waits; i++)
     if (w->next[op->waits[i].tb] <= op->waits[i].op) return false;
@@ -398,7 +398,7 @@ static bool can_start(const struct msccl *w, const struct copse_mx_run_tb *tb,
 
 /* One step: it joins what it waits for, and what it sends goes on from there. */
 static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run_op *op) {
-  const struct copse_mx_run_tb *tb = &w->program.tbs[t];
+  const struct copse_mx_tb *tb = &w->file.tbs[t];
   const struct copse_mx_type *type = &copse_mx_types[op->step->op];
   int n = 0, *done = &w->done[t][w->next[t]], arrival;
   if (w->next[t] > 0) w->streams[n++] = done[-1];
@@ -409,7 +409,7 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
   }
   struct copse_sim_transfer join = {.streams = w->streams,
                                     .n_streams = n,
-                                    .amount = (double)op->step->count / w->program.file->chunks,
+                                    .amount = (double)op->step->count / w->file.chunks,
                                     .reduces = type->adds,
                                     .adder = tb->gpu};
   COPSE_DO(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
@@ -422,7 +422,7 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
     struct nodes *out = &w->arrivals[tb->out];
     struct copse_sim_transfer sent = {
         .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first};
-    COPSE_DO(builder_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
+    COPSE_DO(builder_move(&w->sim, tb->gpu, tb->send, op->step->count, &sent, &arrival));
     COPSE_DO(push(out, arrival, w->err));
   }
   w->next[t]++;
@@ -430,7 +430,7 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
 }
 
 static copse_status run_blocks(struct msccl *w) {
-  const struct copse_mx_operations *p = &w->program;
+  const struct copse_mx_file *p = &w->file;
   bool progress = true;
   while (progress) {
     progress = false;
@@ -442,8 +442,7 @@ static copse_status run_blocks(struct msccl *w) {
   }
   for (int t = 0; t < p->n_tbs; t++)
     if (w->next[t] < p->tbs[t].n_ops)
-      return copse_fail_at(w->err, COPSE_REFUTED, p->file->label,
-                           p->tbs[t].ops[w->next[t]].step->line,
+      return copse_fail_at(w->err, COPSE_REFUTED, p->label, p->tbs[t].ops[w->next[t]].step->line,
                            "gpu %d tb %d step %d waits forever; 'copse check' says more",
                            p->tbs[t].gpu, p->tbs[t].id, p->tbs[t].ops[w->next[t]].first);
   return COPSE_OK;
@@ -451,7 +450,7 @@ static copse_status run_blocks(struct msccl *w) {
 
 static copse_status start_msccl(struct msccl *w) {
   struct copse_arena *arena = &w->sim.scratch;
-  const struct copse_mx_operations *p = &w->program;
+  const struct copse_mx_file *p = &w->file;
   COPSE_DO(copse_arena_array(arena, (size_t)p->n_connections, sizeof *w->arrivals, &w->arrivals,
                              w->err));
   COPSE_DO(copse_arena_array(arena, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
@@ -468,21 +467,19 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
                                     struct copse_sim_dag *dag, struct copse_foreign *foreign,
                                     struct copse_err *err) {
   struct msccl w = {.err = err};
-  struct copse_mx_file file;
-  copse_status status = copse_mx_parse(label, data, size, &file, err);
+  copse_status status = copse_mx_parse(label, data, size, &w.file, err);
   if (status != COPSE_OK) return status;
-  foreign->collective = file.collective;
-  foreign->root = copse_collective_rooted(file.collective) ? 0 : -1;
-  COPSE_TRY(builder_start(&w.sim, label, file.n_ranks, file.chunks, topology, dag, err));
-  COPSE_TRY(copse_mx_operations_make(&file, &w.program, err));
+  foreign->collective = w.file.collective;
+  foreign->root = copse_collective_rooted(w.file.collective) ? 0 : -1;
+  COPSE_TRY(builder_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, dag, err));
+  COPSE_TRY(copse_mx_fold(&w.file, err));
   COPSE_TRY(start_msccl(&w));
   COPSE_TRY(run_blocks(&w));
   COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
 out:
-  for (int i = 0; w.arrivals && i < w.program.n_connections; i++) free(w.arrivals[i].v);
+  for (int i = 0; w.arrivals && i < w.file.n_connections; i++) free(w.arrivals[i].v);
   builder_free(&w.sim);
-  copse_mx_operations_free(&w.program);
-  copse_mx_free(&file);
+  copse_arena_free(&w.file.arena);
   return status;
 }
 
@@ -795,6 +792,6 @@ out:
   for (int s = 0; w.released && s < w.file.n_semaphores; s++) free(w.released[s].v);
   free(w.needs.v);
   builder_free(&w.sim);
-  copse_pj_free(&w.file);
+  copse_arena_free(&w.file.arena);
   return status;
 }

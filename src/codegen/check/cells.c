@@ -22,6 +22,7 @@
 /* ---- histories ---------------------------------------------------------------------------- */
 
 struct copse_history {
+  struct copse_history *next, **at; /* all of the threads'; at: what points to this one */
   int refs;
   int n;
   struct copse_action last[]; /* [n] by thread: the latest known action of each */
@@ -36,6 +37,7 @@ struct thread {
 struct copse_threads {
   int n, n_groups;
   struct thread *threads;
+  struct copse_history *histories;
 };
 
 struct copse_action copse_threads_act(struct copse_threads *t, int thread) {
@@ -52,30 +54,34 @@ uint32_t copse_threads_time(const struct copse_threads *t, int thread) {
   return t->threads[thread].time;
 }
 
-static copse_status new_history(int n, struct copse_history **out, struct copse_err *err) {
-  copse_status status = copse_calloc(1, sizeof **out + (size_t)n * sizeof *(*out)->last, out, err);
-  if (status == COPSE_OK) (*out)->refs = 1;
-  return status;
+static copse_status new_history(struct copse_threads *t, int n, struct copse_history **out,
+                                struct copse_err *err) {
+  struct copse_history *h;
+  COPSE_DO(copse_calloc(1, sizeof *h + (size_t)n * sizeof *h->last, &h, err));
+  h->refs = 1;
+  h->next = t->histories;
+  h->at = &t->histories;
+  if (h->next) h->next->at = &h->next;
+  *out = t->histories = h;
+  return COPSE_OK;
 }
 
 void copse_history_drop(struct copse_history *h) {
-  if (h && --h->refs == 0) free(h);
+  if (!h || --h->refs > 0) return;
+  *h->at = h->next;
+  if (h->next) h->next->at = h->at;
+  free(h);
 }
 
-copse_status copse_history_of(struct copse_action action, struct copse_history **out,
-                              struct copse_err *err) {
-  copse_status status = new_history(1, out, err);
-  if (status == COPSE_OK) (*out)->last[(*out)->n++] = action;
-  return status;
-}
-
-/* The union, the later action of each thread. */
-static copse_status merge(const struct copse_history *a, const struct copse_history *b,
-                          struct copse_history **out, struct copse_err *err) {
+/* The thread knows both: of each thread the later action. */
+static copse_status merge(struct copse_threads *t, struct thread *me, const struct copse_history *b,
+                          struct copse_err *err) {
+  const struct copse_history *a = me->known;
+  struct copse_history *both;
   int i = 0, j = 0;
-  COPSE_DO(new_history(a->n + b->n, out, err));
+  COPSE_DO(new_history(t, a->n + b->n, &both, err));
   while (i < a->n || j < b->n) {
-    struct copse_action *next = &(*out)->last[(*out)->n++];
+    struct copse_action *next = &both->last[both->n++];
     if (j == b->n || (i < a->n && a->last[i].thread < b->last[j].thread)) {
       *next = a->last[i++];
     } else if (i == a->n || b->last[j].thread < a->last[i].thread) {
@@ -85,28 +91,9 @@ static copse_status merge(const struct copse_history *a, const struct copse_hist
       i++, j++;
     }
   }
+  copse_history_drop(me->known);
+  me->known = both;
   return COPSE_OK;
-}
-
-copse_status copse_history_take(struct copse_threads *t, int thread, struct copse_history **out,
-                                struct copse_err *err) {
-  struct copse_history *own = NULL, *all = NULL;
-  struct thread *me = &t->threads[thread];
-  copse_status status;
-  COPSE_TRY(copse_history_of((struct copse_action){thread, me->met}, &own, err));
-  if (me->known) {
-    COPSE_TRY(merge(me->known, own, &all, err));
-    copse_history_drop(me->known);
-    me->known = all;
-  } else {
-    me->known = own;
-    own = NULL;
-  }
-  me->known->refs++;
-  *out = me->known;
-out:
-  copse_history_drop(own);
-  return status;
 }
 
 /* Whether `a` holds all that `b` holds. */
@@ -123,16 +110,31 @@ static bool covers(const struct copse_history *a, const struct copse_history *b)
 copse_status copse_history_learn(struct copse_threads *t, int thread, struct copse_history *history,
                                  struct copse_err *err) {
   struct thread *me = &t->threads[thread];
-  struct copse_history *all;
   if (!me->known) {
     me->known = history;
     history->refs++;
     return COPSE_OK;
   }
   if (me->known == history || covers(me->known, history)) return COPSE_OK;
-  COPSE_DO(merge(me->known, history, &all, err));
-  copse_history_drop(me->known);
-  me->known = all;
+  return merge(t, me, history, err);
+}
+
+copse_status copse_history_learn_action(struct copse_threads *t, int thread,
+                                        struct copse_action action, struct copse_err *err) {
+  struct copse_history *h;
+  COPSE_DO(new_history(t, 1, &h, err));
+  h->last[h->n++] = action;
+  copse_status status = copse_history_learn(t, thread, h, err);
+  copse_history_drop(h);
+  return status;
+}
+
+copse_status copse_history_take(struct copse_threads *t, int thread, struct copse_history **out,
+                                struct copse_err *err) {
+  struct thread *me = &t->threads[thread];
+  COPSE_DO(copse_history_learn_action(t, thread, (struct copse_action){thread, me->met}, err));
+  me->known->refs++;
+  *out = me->known;
   return COPSE_OK;
 }
 
@@ -157,18 +159,21 @@ bool copse_threads_before(const struct copse_threads *t, struct copse_action act
 
 #define MAX_CELLS ((int64_t)1 << 25)
 
+struct read {
+  struct copse_action action;
+  struct read *next;
+};
+
 struct cell {
   struct copse_value value;
-  struct copse_action written; /* last; time 0: never */
-  struct copse_action *reads;  /* [n_reads] since then, the last of each thread */
-  int n_reads;
-  size_t capacity;
-  size_t n_late; /* reads of the launch before: late->reads[first_late ..] */
-  size_t first_late;
+  struct copse_action written;        /* last; time 0: never */
+  struct read *reads;                 /* since then, the last of each thread */
+  const struct copse_late_read *late; /* the first of the launch before */
 };
 
 /* A read that goes on when its rank has left. */
 struct copse_late_read {
+  struct copse_late_read *next; /* of the same cell, or a later one */
   size_t cell;
   char step[64];
   bool *known; /* [n_ranks] whether the rank knew of the read when it left */
@@ -183,9 +188,9 @@ struct copse_cells {
   struct cell *cells;
   size_t n_cells;
   size_t *first; /* [n_ranks * COPSE_N_LETTERS] */
-  const struct copse_late_reads *late;
   int first_entry;
-  struct copse_arena arena;
+  struct read *spare; /* to be used again */
+  struct copse_arena *arena;
 };
 
 static const char letters[] = "ios";
@@ -218,7 +223,7 @@ bool copse_cells_same(const struct copse_cells *c, struct copse_cell_at a, struc
 
 static copse_status place_buffers(struct copse_cells *c, struct copse_err *err) {
   int64_t n = 0;
-  COPSE_DO(copse_arena_array(&c->arena, (size_t)c->of.n_ranks * COPSE_N_LETTERS, sizeof *c->first,
+  COPSE_DO(copse_arena_array(c->arena, (size_t)c->of.n_ranks * COPSE_N_LETTERS, sizeof *c->first,
                              &c->first, err));
   for (int r = 0; r < c->of.n_ranks; r++)
     for (int l = 0; l < COPSE_N_LETTERS; l++) {
@@ -231,7 +236,7 @@ static copse_status place_buffers(struct copse_cells *c, struct copse_err *err) 
                          "checker follows",
                          (long long)n, (long long)MAX_CELLS);
   c->n_cells = (size_t)n;
-  return copse_arena_array(&c->arena, c->n_cells, sizeof *c->cells, &c->cells, err);
+  return copse_arena_array(c->arena, c->n_cells, sizeof *c->cells, &c->cells, err);
 }
 
 static void fill_inputs(struct copse_cells *c) {
@@ -245,44 +250,38 @@ static void fill_inputs(struct copse_cells *c) {
   }
 }
 
-copse_status copse_cells_new(const struct copse_cells_of *of, struct copse_cells **out,
+copse_status copse_cells_new(struct copse_arena *arena, const struct copse_cells_of *of,
+                             struct copse_cells **out, struct copse_threads **threads,
                              struct copse_err *err) {
-  struct copse_cells *c = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *c, &c, err));
+  struct copse_cells *c;
+  COPSE_DO(copse_arena_array(arena, 1, sizeof *c, &c, err));
+  *out = c;
+  *threads = &c->threads;
+  c->arena = arena;
   c->of = *of;
   if (c->of.slices == 0) c->of.slices = 1;
   c->threads.n = of->n_threads;
   c->threads.n_groups = of->n_groups;
-  COPSE_TRY(copse_arena_array(&c->arena, (size_t)of->n_threads, sizeof *c->threads.threads,
-                              &c->threads.threads, err));
-  COPSE_TRY(copse_multisets_new(of->n_ranks, &c->sets, err));
-  COPSE_TRY(copse_arena_array(&c->arena, (size_t)of->n_ranks, sizeof(int), &c->singles, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)of->n_threads, sizeof *c->threads.threads,
+                             &c->threads.threads, err));
+  COPSE_DO(copse_multisets_new(of->n_ranks, &c->sets, err));
+  COPSE_DO(copse_arena_array(arena, (size_t)of->n_ranks, sizeof(int), &c->singles, err));
   for (int r = 0; r < of->n_ranks; r++)
-    COPSE_TRY(copse_multisets_single(c->sets, r, &c->singles[r], err));
-  COPSE_TRY(copse_multisets_everyone(c->sets, &c->everyone, err));
-  COPSE_TRY(place_buffers(c, err));
+    COPSE_DO(copse_multisets_single(c->sets, r, &c->singles[r], err));
+  COPSE_DO(copse_multisets_everyone(c->sets, &c->everyone, err));
+  COPSE_DO(place_buffers(c, err));
   fill_inputs(c);
-  *out = c;
   return COPSE_OK;
-out:
-  copse_cells_free(c);
-  return status;
 }
 
 void copse_cells_free(struct copse_cells *c) {
   if (!c) return;
-  for (size_t i = 0; c->cells && i < c->n_cells; i++) free(c->cells[i].reads);
-  for (int t = 0; c->threads.threads && t < c->threads.n; t++)
-    copse_history_drop(c->threads.threads[t].known);
+  while (c->threads.histories) {
+    struct copse_history *next = c->threads.histories->next;
+    free(c->threads.histories);
+    c->threads.histories = next;
+  }
   copse_multisets_free(c->sets);
-  copse_arena_free(&c->arena);
-  free(c);
-}
-
-struct copse_threads *copse_cells_threads(struct copse_cells *c) {
-  return &c->threads;
 }
 
 /* ---- accesses ------------------------------------------------------------------------- */
@@ -298,6 +297,14 @@ static copse_status refute_race(struct copse_cells *c, struct copse_action now, 
                        does, letters[at.letter], at.offset / c->of.slices, at.rank, there, did);
 }
 
+static copse_status new_read(struct copse_cells *c, struct read **out, struct copse_err *err) {
+  if (!c->spare) return copse_arena_array(c->arena, 1, sizeof **out, out, err);
+  *out = c->spare;
+  c->spare = c->spare->next;
+  (*out)->next = NULL;
+  return COPSE_OK;
+}
+
 copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
                               struct copse_cell_at at, struct copse_value *value,
                               struct copse_err *err) {
@@ -306,14 +313,10 @@ copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
     return refute_race(c, action, "reads", at, cell->written, "writes", err);
   *value = cell->value;
   if (value->set == COPSE_SET_UNDEFINED && value->fault.time == 0) value->fault = action;
-  for (int i = 0; i < cell->n_reads; i++)
-    if (cell->reads[i].thread == action.thread) {
-      cell->reads[i] = action;
-      return COPSE_OK;
-    }
-  COPSE_DO(copse_grow(&cell->reads, &cell->capacity, (size_t)cell->n_reads + 1, sizeof *cell->reads,
-                      err));
-  cell->reads[cell->n_reads++] = action;
+  struct read **mine = &cell->reads;
+  while (*mine && (*mine)->action.thread != action.thread) mine = &(*mine)->next;
+  if (!*mine) COPSE_DO(new_read(c, mine, err));
+  (*mine)->action = action;
   return COPSE_OK;
 }
 
@@ -321,8 +324,8 @@ copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
 static copse_status check_late(struct copse_cells *c, const struct cell *cell,
                                struct copse_action action, struct copse_cell_at at,
                                struct copse_err *err) {
-  for (size_t i = cell->first_late; i < cell->first_late + cell->n_late; i++) {
-    const struct copse_late_read *late = &c->late->reads[i];
+  const struct copse_late_read *late = cell->late;
+  for (; late && late->cell == cell->late->cell; late = late->next) {
     bool safe = false;
     for (int q = 0; q < c->of.n_ranks && !safe; q++) {
       struct copse_action entry = {c->first_entry + q, 1};
@@ -345,11 +348,14 @@ copse_status copse_cells_write(struct copse_cells *c, struct copse_action action
   struct cell *cell = &c->cells[index_of(c, at)];
   if (!copse_threads_before(&c->threads, cell->written, action.thread))
     return refute_race(c, action, "writes", at, cell->written, "writes too", err);
-  for (int i = 0; i < cell->n_reads; i++)
-    if (!copse_threads_before(&c->threads, cell->reads[i], action.thread))
-      return refute_race(c, action, "writes", at, cell->reads[i], "reads", err);
-  if (cell->n_late > 0 && cell->written.time == 0) COPSE_DO(check_late(c, cell, action, at, err));
-  cell->n_reads = 0;
+  struct read **end = &cell->reads;
+  for (; *end; end = &(*end)->next)
+    if (!copse_threads_before(&c->threads, (*end)->action, action.thread))
+      return refute_race(c, action, "writes", at, (*end)->action, "reads", err);
+  if (cell->late && cell->written.time == 0) COPSE_DO(check_late(c, cell, action, at, err));
+  *end = c->spare;
+  c->spare = cell->reads;
+  cell->reads = NULL;
   cell->written = action;
   cell->value = value;
   return COPSE_OK;
@@ -380,10 +386,10 @@ copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int ex
         const struct cell *cell = &c->cells[index_of(c, at)];
         struct copse_action late = {0, 0};
         if (!copse_threads_before(&c->threads, cell->written, first_end + r)) late = cell->written;
-        for (int i = 0; i < cell->n_reads; i++)
-          if (cell->reads[i].thread < exempt &&
-              !copse_threads_before(&c->threads, cell->reads[i], first_end + r))
-            late = cell->reads[i];
+        for (const struct read *i = cell->reads; i; i = i->next)
+          if (i->action.thread < exempt &&
+              !copse_threads_before(&c->threads, i->action, first_end + r))
+            late = i->action;
         if (late.time == 0) continue;
         char step[64];
         long line = c->of.name(c->of.ctx, late, step);
@@ -399,38 +405,30 @@ copse_status copse_cells_check_left(struct copse_cells *c, int first_end, int ex
 
 copse_status copse_late_reads_take(const struct copse_cells *c, int first, int first_end,
                                    struct copse_late_reads *out, struct copse_err *err) {
+  struct copse_late_read **end = &out->first, *late;
   size_t n_ranks = (size_t)c->of.n_ranks;
-  for (size_t i = 0; i < c->n_cells; i++)
-    for (int k = 0; k < c->cells[i].n_reads; k++) {
-      struct copse_action action = c->cells[i].reads[k];
-      if (action.thread < first || action.thread >= first_end) continue;
-      if (c->cells[i].written.time == 0) continue; /* nor will it be in the next launch */
-      struct copse_late_read *late;
-      COPSE_DO(copse_grow(&out->reads, &out->capacity, out->n + 1, sizeof *late, err));
-      late = &out->reads[out->n];
+  for (size_t i = 0; i < c->n_cells; i++) {
+    if (c->cells[i].written.time == 0) continue; /* nor will it be in the next launch */
+    for (const struct read *k = c->cells[i].reads; k; k = k->next) {
+      if (k->action.thread < first || k->action.thread >= first_end) continue;
+      COPSE_DO(copse_arena_array(&out->arena, 1, sizeof *late, &late, err));
       late->cell = i;
-      c->of.name(c->of.ctx, action, late->step);
+      c->of.name(c->of.ctx, k->action, late->step);
       COPSE_DO(copse_arena_array(&out->arena, n_ranks, sizeof(bool), &late->known, err));
       for (size_t q = 0; q < n_ranks; q++)
-        late->known[q] = copse_threads_before(&c->threads, action, first_end + (int)q);
-      out->n++;
+        late->known[q] = copse_threads_before(&c->threads, k->action, first_end + (int)q);
+      *end = late;
+      end = &late->next;
     }
+  }
   return COPSE_OK;
-}
-
-void copse_late_reads_free(struct copse_late_reads *late) {
-  free(late->reads);
-  copse_arena_free(&late->arena);
 }
 
 void copse_cells_guard(struct copse_cells *c, const struct copse_late_reads *late,
                        int first_entry) {
-  c->late = late;
   c->first_entry = first_entry;
-  for (size_t i = 0; late && i < late->n; i++) {
-    struct cell *cell = &c->cells[late->reads[i].cell];
-    if (cell->n_late++ == 0) cell->first_late = i;
-  }
+  for (const struct copse_late_read *i = late ? late->first : NULL; i; i = i->next)
+    if (!c->cells[i->cell].late) c->cells[i->cell].late = i;
 }
 
 /* ---- the result ----------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ struct copse_action {
   uint32_t time;
 };
 
-struct copse_history; /* a snapshot; owned by whoever took it */
+struct copse_history; /* a snapshot; owned by the threads, and freed with them at the latest */
 /* Threads are made with the cells that they use (copse_cells_new). The first n_groups are groups
  * whose members are ordered only where they meet: what one does is before its next actions, and
  * part of its history, once they have met. */
@@ -33,17 +33,17 @@ uint32_t copse_threads_time(const struct copse_threads *threads, int thread);
 /* A group's members meet. */
 void copse_threads_meet(struct copse_threads *threads, int thread);
 
-/* What the thread has done and knows by now. Release it with copse_history_drop. */
+/* What the thread has done and knows by now; kept until copse_history_drop or the threads' end. */
 copse_status copse_history_take(struct copse_threads *threads, int thread,
                                 struct copse_history **out, struct copse_err *err) COPSE_CHECKED;
-/* One action alone. */
-copse_status copse_history_of(struct copse_action action, struct copse_history **out,
-                              struct copse_err *err) COPSE_CHECKED;
 void copse_history_drop(struct copse_history *history);
-/* The thread learns all that the history holds. */
+/* The thread learns all that the history holds, or of one action alone. */
 copse_status copse_history_learn(struct copse_threads *threads, int thread,
                                  struct copse_history *history,
                                  struct copse_err *err) COPSE_CHECKED;
+copse_status copse_history_learn_action(struct copse_threads *threads, int thread,
+                                        struct copse_action action,
+                                        struct copse_err *err) COPSE_CHECKED;
 
 /* Whether the action came before what the thread does now. */
 bool copse_threads_before(const struct copse_threads *threads, struct copse_action action,
@@ -79,11 +79,12 @@ struct copse_cells_of {
   const void *ctx;
 };
 
-/* The cells as the collective finds them. COPSE_UNSUPPORTED beyond 2^25 cells. */
-copse_status copse_cells_new(const struct copse_cells_of *of, struct copse_cells **out,
+/* The cells as the collective finds them, in the arena. COPSE_UNSUPPORTED beyond 2^25 cells. Ends
+ * with copse_cells_free, also after a failure. */
+copse_status copse_cells_new(struct copse_arena *arena, const struct copse_cells_of *of,
+                             struct copse_cells **out, struct copse_threads **threads,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_cells_free(struct copse_cells *cells);
-struct copse_threads *copse_cells_threads(struct copse_cells *cells);
 
 /* How many chunks the buffer has at the rank. */
 int copse_cells_size(const struct copse_cells *cells, int rank, enum copse_buffer_letter letter);
@@ -113,7 +114,7 @@ copse_status copse_cells_add(struct copse_cells *cells, struct copse_action acti
 
 /*
  * COPSE_REFUTED where something done to a rank's memory may still go on when the rank leaves:
- * rank r's last word is thread first_end + r. Reads by threads from `exempt` on don't
+ * thread first_end + r is the end of rank r. Reads by threads from `exempt` on don't
  * count; see below.
  */
 copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, int exempt,
@@ -125,15 +126,13 @@ copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, in
  * the read. Take the reads of threads [first, first_end) when all is done; a second run of the
  * same program, on cells that guard them, refutes a writer that need not know.
  */
-struct copse_late_reads {        /* zero-initialise */
-  struct copse_late_read *reads; /* [n] by cell */
-  size_t n, capacity;
+struct copse_late_reads {        /* zero-initialise; ends with its arena */
+  struct copse_late_read *first; /* by cell; NULL: none */
   struct copse_arena arena;
 };
 copse_status copse_late_reads_take(const struct copse_cells *cells, int first, int first_end,
                                    struct copse_late_reads *out,
                                    struct copse_err *err) COPSE_CHECKED;
-void copse_late_reads_free(struct copse_late_reads *late);
 /* Thread first_entry + r stands for the entry of rank r. `late` is borrowed; NULL: none. */
 void copse_cells_guard(struct copse_cells *cells, const struct copse_late_reads *late,
                        int first_entry);

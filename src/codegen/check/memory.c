@@ -95,8 +95,6 @@ static copse_status place_of(struct copse_memory *m, const struct copse_plan_ope
   int found = find_place(m, &place);
   if (found < 0) {
     found = (int)m->n_places;
-    COPSE_DO(copse_grow(&m->places, &m->places_capacity, (size_t)m->n_places + 1, sizeof *m->places,
-                        err));
     COPSE_DO(copse_index_map_add(&m->by_place, key_of(&place), found, err));
     m->places[m->n_places++] = place;
   }
@@ -147,11 +145,11 @@ static int compare_rows(const void *a, const void *b) {
 /* Within a block pieces must be the same or apart, and leave no gap from 0 to 1. */
 static copse_status check_tiling(const struct copse_memory *m, const char *label,
                                  struct copse_err *err) {
-  struct row *rows = NULL;
+  struct row *rows;
   uint32_t n = m->n_places;
   const char *defect = NULL;
-  copse_status status = copse_calloc(n, sizeof *rows, &rows, err);
-  if (status != COPSE_OK) return status;
+  copse_status status = COPSE_OK;
+  COPSE_DO(copse_calloc(n, sizeof *rows, &rows, err));
   for (uint32_t i = 0; i < n; i++)
     rows[i] = (struct row){m->places[i].block, &m->plan->pieces[m->places[i].piece]};
   qsort(rows, n, sizeof *rows, compare_rows);
@@ -178,32 +176,26 @@ static copse_status check_tiling(const struct copse_memory *m, const char *label
 
 copse_status copse_memory_map(struct copse_memory *m, const struct copse_plan *plan, bool in_place,
                               const char *label, struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
   size_t n = 0;
-  copse_status status;
   *m = (struct copse_memory){.plan = plan, .in_place = in_place};
-  COPSE_TRY(classify_pieces(m, err));
-  COPSE_TRY(copse_arena_array(&m->tables, plan->header.n_ops, sizeof(uint32_t), &m->op_first, err));
-  for (uint32_t op = 0; op < plan->header.n_ops; op++) {
+  COPSE_DO(classify_pieces(m, err));
+  COPSE_DO(copse_arena_array(&m->tables, h->n_ops, sizeof(uint32_t), &m->op_first, err));
+  for (uint32_t op = 0; op < h->n_ops; op++) {
     m->op_first[op] = (uint32_t)n;
     n += (size_t)plan->ops[op].n_src + plan->ops[op].n_dst; /* of a SIGNAL or WAIT: none */
   }
-  COPSE_TRY(copse_arena_array(&m->tables, n, sizeof(uint32_t), &m->op_places, err));
-  for (uint32_t op = 0; op < plan->header.n_ops; op++)
-    COPSE_TRY(map_op(m, op, m->op_places + m->op_first[op], label, err));
-  status = check_tiling(m, label, err);
-out:
-  if (status != COPSE_OK) copse_memory_free(m);
-  return status;
+  COPSE_DO(copse_arena_array(&m->tables, n, sizeof(uint32_t), &m->op_places, err));
+  COPSE_DO(copse_arena_array(&m->tables, n, sizeof *m->places, &m->places, err));
+  for (uint32_t op = 0; op < h->n_ops; op++)
+    COPSE_DO(map_op(m, op, m->op_places + m->op_first[op], label, err));
+  return check_tiling(m, label, err);
 }
 
 void copse_memory_free(struct copse_memory *m) {
-  free(m->places);
   copse_index_map_free(&m->by_place);
-  free(m->cells);
-  free(m->slots);
   copse_arena_free(&m->tables);
-  copse_arena_free(&m->reads);
-  *m = (struct copse_memory){0};
+  copse_arena_free(&m->launch);
 }
 
 /* An input holds its rank's own contribution; so does, in place, the output it shares. */
@@ -218,13 +210,11 @@ static bool starts_with_input(const struct copse_memory *m, const struct copse_p
 copse_status copse_memory_start(struct copse_memory *m, uint32_t chunks,
                                 struct copse_multisets *sets, struct copse_err *err) {
   size_t slots = (size_t)m->plan->header.n_regions * m->plan->header.fifo;
-  free(m->cells);
-  free(m->slots);
-  m->cells = m->slots = NULL;
-  copse_arena_free(&m->reads);
+  size_t cells = (size_t)m->n_places * chunks;
+  copse_arena_free(&m->launch);
   m->chunks = chunks;
-  COPSE_DO(copse_calloc((size_t)m->n_places * chunks, sizeof *m->cells, &m->cells, err));
-  COPSE_DO(copse_calloc(slots, sizeof *m->slots, &m->slots, err));
+  COPSE_DO(copse_arena_array(&m->launch, cells, sizeof *m->cells, &m->cells, err));
+  COPSE_DO(copse_arena_array(&m->launch, slots, sizeof *m->slots, &m->slots, err));
   for (size_t i = 0; i < slots; i++) m->slots[i].content.set = -1;
   for (uint32_t p = 0; p < m->n_places; p++) {
     const struct copse_place *place = &m->places[p];

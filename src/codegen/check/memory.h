@@ -10,8 +10,13 @@
 
 #include "base/index_map.h"
 #include "base/memory.h"
-#include "codegen/check/clock.h"
 #include "codegen/check/multisets.h"
+#include "runtime/plan/plan.h"
+
+/* An operation of a worker: its `time`-th, from 1; time 0 is no operation. */
+struct copse_event {
+  uint32_t worker, time;
+};
 
 /*
  * What a cell holds: the sum over a multiset of ranks of their inputs at (block, piece,
@@ -45,7 +50,6 @@ struct copse_memory {
   uint32_t *piece_class; /* [n_pieces] equal pieces share the smallest index */
   uint32_t n_places;
   struct copse_place *places;
-  size_t places_capacity;
   struct copse_index_map by_place;
   uint32_t *op_places; /* places of each MOVE's operands, in order */
   uint32_t *op_first;  /* [n_ops] into op_places */
@@ -54,7 +58,7 @@ struct copse_memory {
   struct copse_cell *cells;  /* of place p: from p * chunks on */
   struct copse_cell *slots;  /* of region r: from r * fifo on */
   struct copse_arena tables; /* what copse_memory_map makes */
-  struct copse_arena reads;  /* of one launch */
+  struct copse_arena launch; /* cells, slots and further reads of one launch */
 };
 
 #define COPSE_NO_PLACE UINT32_MAX
@@ -62,7 +66,8 @@ struct copse_memory {
 /*
  * Maps every operand to its place. COPSE_REFUTED for a plan whose pieces overlap in part within a
  * block, and for operands that the collective does not have (a broadcast's input away from
- * the root, a reduce's output away from it). O(operands + places log places).
+ * the root, a reduce's output away from it). Ends with copse_memory_free, also after a failure.
+ * O(operands + places log places).
  */
 copse_status copse_memory_map(struct copse_memory *memory, const struct copse_plan *plan,
                               bool in_place, const char *label,

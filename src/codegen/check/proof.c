@@ -9,21 +9,21 @@
  *   never depends on the interleaving (G. Kahn 1974), and one greedy execution decides.
  * - Balance. Every signal is waited for: one left over would satisfy the next launch's wait.
  * - No race. Any two accesses to the same cell of which one writes are ordered by program order and
- *   signals (vector clocks, clock.h). No peer writes before a rank has entered or after it may have
+ *   signals (vector clocks). No peer writes before a rank has entered or after it may have
  *   left; no output is written twice; no slot is overwritten unread or never read.
  * - Packets need no order between write and read, but must be sent once a launch, read, and
  *   announced: the reader has waited for a signal, marked IN_DATA or not, that came after the
- *   write. A second set of clocks, in which marked signals count, decides that; marked signals
- * order nothing else. Whoever writes packets is notified of their reader in the same launch, so
- * that two launches later they are free again (clock.c).
+ *   write. A second set of clocks, in which marked signals count, decides that; in the first set
+ *   marked signals order nothing. Whoever writes packets is notified of their reader in the same
+ *   launch, so that two launches later they are free again (see "notified").
  *
  * Why chunk counts 1, 2, f + 1 and 2 f + 1 stand for all (f: the depth of FIFOs). An operation runs
  * or not by the chunk number c of n only through c = 0, c >= f, c + f < n and c + 1 = n. Chunk c
- * touches cells of chunk c and slot c mod f alone. A wait for
- * the signal of a later chunk is refused, so a ring of waits, which never goes back to an earlier
- * chunk, stays within one chunk. 2 f + 1 chunks hold every combination of these four conditions. A
- * plan of packets has one chunk, and what holds for it follows from program order and from who
- * sends what to whom: one execution decides for all.
+ * touches cells of chunk c and slot c mod f alone. Waiting for the signal of a later chunk is
+ * refused, so a ring of waits, which never goes back to an earlier chunk, stays within one chunk.
+ * 2 f + 1 chunks hold every combination of these four conditions. A plan of packets has one chunk,
+ * and what holds for it follows from program order and from who sends what to whom: one execution
+ * decides for all.
  */
 #include "codegen/check/proof.h"
 
@@ -31,9 +31,291 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/check/clock.h"
+#include "base/graph.h"
 #include "codegen/check/memory.h"
 #include "runtime/plan/plan_math.h"
+
+/* ---- clocks: what the workers know of each other in one launch ----------------------------- */
+
+/*
+ * Vector clocks (L. Lamport 1978, C. J. Fidge and F. Mattern 1988). Every worker has a clock: for
+ * each worker the number of its operations known to be done. A signal carries the clock of its
+ * sender, and a wait takes the later of both, entry by entry. Workers that no chain of channels
+ * joins are never ordered, so a clock only spans one connected component.
+ */
+
+/* A worker's clock on its way, as long as the component. */
+struct snapshot {
+  struct snapshot *next;
+  uint32_t clock[];
+};
+
+struct worker {
+  int component;          /* its least worker (copse_sets_find) */
+  uint32_t local;         /* index within the component */
+  uint32_t size;          /* of the component, at its least worker */
+  struct snapshot *spare; /* there too: to be used again */
+  uint32_t *now;
+};
+
+struct queue {
+  struct snapshot *first, *last;
+  uint32_t n;
+};
+
+struct clocks {
+  const struct copse_plan *plan;
+  struct worker *workers; /* [n_workers] */
+  struct queue *queues;   /* [n_channels] */
+  struct copse_arena *arena;
+};
+
+static copse_status find_components(struct clocks *c, struct copse_err *err) {
+  const struct copse_plan *plan = c->plan;
+  int *sets, n = (int)plan->header.n_workers;
+  COPSE_DO(copse_arena_array(c->arena, (size_t)n, sizeof *sets, &sets, err));
+  copse_sets_init(sets, n);
+  for (uint32_t i = 0; i < plan->header.n_channels; i++)
+    copse_sets_unite(sets, (int)plan->channels[i].src_worker, (int)plan->channels[i].dst_worker);
+  for (int w = 0; w < n; w++) {
+    c->workers[w].component = copse_sets_find(sets, w);
+    c->workers[w].local = c->workers[c->workers[w].component].size++;
+  }
+  return COPSE_OK;
+}
+
+static struct worker *component_of(const struct clocks *c, uint32_t worker) {
+  return &c->workers[c->workers[worker].component];
+}
+
+/* Memory: workers times the workers of their connected component. */
+static copse_status new_clocks(struct copse_arena *arena, const struct copse_plan *plan,
+                               struct clocks **out, struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
+  struct clocks *c;
+  COPSE_DO(copse_arena_array(arena, 1, sizeof *c, &c, err));
+  c->plan = plan;
+  c->arena = arena;
+  COPSE_DO(copse_arena_array(arena, h->n_workers, sizeof *c->workers, &c->workers, err));
+  COPSE_DO(copse_arena_array(arena, h->n_channels, sizeof *c->queues, &c->queues, err));
+  COPSE_DO(find_components(c, err));
+  for (uint32_t w = 0; w < h->n_workers; w++)
+    COPSE_DO(copse_arena_array(arena, component_of(c, w)->size, sizeof(uint32_t),
+                               &c->workers[w].now, err));
+  *out = c;
+  return COPSE_OK;
+}
+
+/* Takes the oldest one in at the other end of the channel; it may be used again at once. */
+static const uint32_t *take(struct clocks *c, uint32_t channel) {
+  struct worker *component = component_of(c, c->plan->channels[channel].dst_worker);
+  struct queue *q = &c->queues[channel];
+  struct snapshot *taken = q->first;
+  q->first = taken->next;
+  q->n--;
+  taken->next = component->spare;
+  component->spare = taken;
+  return taken->clock;
+}
+
+static void reset_clocks(struct clocks *c) {
+  for (uint32_t w = 0; w < c->plan->header.n_workers; w++)
+    memset(c->workers[w].now, 0, component_of(c, w)->size * sizeof(uint32_t));
+  for (uint32_t i = 0; i < c->plan->header.n_channels; i++)
+    while (c->queues[i].n > 0) take(c, i);
+}
+
+/* The worker does its next operation. */
+static struct copse_event tick_clock(struct clocks *c, uint32_t worker) {
+  return (struct copse_event){worker, ++c->workers[worker].now[c->workers[worker].local]};
+}
+
+/* Many at a time: an arena keeps no room for others beside large ones. */
+static copse_status add_spares(struct clocks *c, struct worker *component, struct copse_err *err) {
+  enum { MANY = 16 };
+  size_t length = (component->size + 1) / 2 * 2; /* for the alignment of the next */
+  size_t bytes = sizeof(struct snapshot) + length * sizeof(uint32_t);
+  char *all;
+  COPSE_DO(copse_arena_array(c->arena, MANY, bytes, &all, err));
+  for (int i = 0; i < MANY; i++, all += bytes) {
+    struct snapshot *s = (struct snapshot *)(void *)all;
+    s->next = component->spare;
+    component->spare = s;
+  }
+  return COPSE_OK;
+}
+
+/* Sends the worker's clock along a channel. */
+static copse_status send_clock(struct clocks *c, uint32_t channel, struct copse_err *err) {
+  uint32_t src = c->plan->channels[channel].src_worker;
+  struct worker *component = component_of(c, src);
+  struct queue *q = &c->queues[channel];
+  if (!component->spare) COPSE_DO(add_spares(c, component, err));
+  struct snapshot *s = component->spare;
+  component->spare = s->next;
+  memcpy(s->clock, c->workers[src].now, component->size * sizeof(uint32_t));
+  *(q->n++ > 0 ? &q->last->next : &q->first) = s;
+  q->last = s;
+  return COPSE_OK;
+}
+
+/* Signals that are not waited for yet. */
+static uint32_t n_pending(const struct clocks *c, uint32_t channel) { return c->queues[channel].n; }
+
+/* Takes the oldest one in at the other end, which `learns` from it or not. */
+static void receive_clock(struct clocks *c, uint32_t channel, bool learns) {
+  uint32_t dst = c->plan->channels[channel].dst_worker, n = component_of(c, dst)->size;
+  uint32_t *now = c->workers[dst].now;
+  const uint32_t *theirs = take(c, channel);
+  for (uint32_t i = 0; i < n && learns; i++) now[i] = theirs[i] > now[i] ? theirs[i] : now[i];
+}
+
+/* Whether the event came before what `worker` does now. */
+static bool is_before(const struct clocks *c, struct copse_event event, uint32_t worker) {
+  if (event.time == 0 || event.worker == worker) return true;
+  const struct worker *of = &c->workers[event.worker], *by = &c->workers[worker];
+  return of->component == by->component && by->now[of->local] >= event.time;
+}
+
+/* Whether the worker knows that the rank has entered this launch. */
+static bool knows_entered(const struct clocks *c, uint32_t worker, uint32_t rank) {
+  const struct copse_plan_rank *r = &c->plan->ranks[rank];
+  for (uint32_t w = r->first_worker; w < r->first_worker + r->n_workers; w++)
+    if (is_before(c, (struct copse_event){w, 1}, worker)) return true;
+  return false;
+}
+
+/* Whether some worker of the rank knows of the event by now. */
+static bool is_known_at(const struct clocks *c, struct copse_event event, uint32_t rank) {
+  const struct copse_plan_rank *r = &c->plan->ranks[rank];
+  for (uint32_t w = r->first_worker; w < r->first_worker + r->n_workers; w++)
+    if (is_before(c, event, w)) return true;
+  return false;
+}
+
+/* ---- notified: which ranks each worker knows by packets to have entered ------------------- */
+
+/*
+ * Why two copies of packets are enough. A region of packets exists twice, for even and
+ * odd launches, at a distance that no size changes. No signal says that packets were read. So
+ * whoever writes in launch e + 2 must know that the reader has left launch e. It knows if in launch
+ * e + 1 its rank was notified, over any chain of packets, that the reader had entered that one:
+ *
+ *   launch      e          e + 1                  e + 2
+ *   writer   packets --+   ... is notified -+---> writes the copy of launch e again
+ *                      |                    |
+ *   reader      reads <+   enters e + 1 ----+     (so it has left e)
+ *
+ * Or the writer knows by a real signal that the reader has entered launch e + 2. Three things
+ * follow:
+ * - Only packets that are sent in *every* launch notify. A piece may be empty where a message is
+ *   short; the one piece of a block that never is, is its last (hi = 1). An alltoall by demand,
+ *   whose blocks may be empty, has no plan of packets, nor does one take counts of pairs at launch.
+ * - In an allreduce, allgather, reduce_scatter and alltoall every rank that sends to another is
+ *   notified of it anyway. In a broadcast and a reduce nobody answers: there receivers *greet* with
+ *   a real signal that they have entered, and senders wait for it (lower/packets.c).
+ * - A launch without elements sends nothing, so it is no launch: it has no number.
+ *
+ * The numbers start again after 2^32 launches, half a day of small ones. A short message leaves a
+ * longer one's packets as they are, whose flags would then pass for new: a rank clears the copies
+ * of launches 2^32 - 2 and 2^32 - 1 when it has left them (copse_epoch_is_last).
+ */
+#define NOBODY UINT32_MAX
+
+struct notified {
+  const struct copse_plan *plan;
+  size_t n_words;    /* of a set of ranks */
+  uint64_t *workers; /* [n_workers][n_words] ranks that each is notified of */
+  uint64_t *packets; /* [n_regions][n_words] the ranks that a region's packets name */
+  uint32_t *writer;  /* [n_regions] worker whose rank must be notified of the reader, or NOBODY */
+};
+
+/* A plan without packets has NULL, with which the functions below do nothing. */
+static copse_status new_notified(struct copse_arena *arena, const struct copse_plan *plan,
+                                 struct notified **out, struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
+  struct notified *notified;
+  COPSE_DO(copse_arena_array(arena, 1, sizeof *notified, &notified, err));
+  notified->plan = plan;
+  notified->n_words = (h->n_ranks + 63) / 64;
+  size_t bytes = notified->n_words * sizeof(uint64_t);
+  COPSE_DO(copse_arena_array(arena, h->n_workers, bytes, &notified->workers, err));
+  COPSE_DO(copse_arena_array(arena, h->n_regions, bytes, &notified->packets, err));
+  COPSE_DO(copse_arena_array(arena, h->n_regions, sizeof(uint32_t), &notified->writer, err));
+  *out = notified;
+  return COPSE_OK;
+}
+
+static uint64_t *of_worker(const struct notified *notified, uint32_t w) {
+  return notified->workers + (size_t)w * notified->n_words;
+}
+
+static uint64_t *of_region(const struct notified *notified, uint32_t r) {
+  return notified->packets + (size_t)r * notified->n_words;
+}
+
+static bool has(const uint64_t *set, uint32_t rank) { return set[rank / 64] >> (rank % 64) & 1; }
+
+static void reset_notified(struct notified *notified) {
+  if (!notified) return;
+  const struct copse_plan_header *h = &notified->plan->header;
+  memset(notified->workers, 0, h->n_workers * notified->n_words * sizeof(uint64_t));
+  memset(notified->packets, 0, h->n_regions * notified->n_words * sizeof(uint64_t));
+  for (uint32_t w = 0; w < h->n_workers; w++) {
+    uint32_t rank = notified->plan->workers[w].rank;
+    of_worker(notified, w)[rank / 64] |= (uint64_t)1 << (rank % 64);
+  }
+  for (uint32_t r = 0; r < h->n_regions; r++) notified->writer[r] = NOBODY;
+}
+
+/* The worker writes a region's packets; `entered`: it knows by signals that the region's rank
+ * has entered this launch, and needs no more. */
+static void note_packets_sent(struct notified *notified, uint32_t worker, uint32_t region,
+                              bool entered) {
+  if (!notified) return;
+  memcpy(of_region(notified, region), of_worker(notified, worker),
+         notified->n_words * sizeof(uint64_t));
+  if (!entered) notified->writer[region] = worker;
+}
+
+static void note_packets_read(struct notified *notified, uint32_t worker, uint32_t region) {
+  if (!notified) return;
+  const struct copse_plan_piece *piece =
+      &notified->plan->pieces[notified->plan->regions[region].piece];
+  bool never_empty = piece->hi_num == piece->hi_den && piece->lo_num < piece->lo_den;
+  if (!never_empty) return;
+  for (size_t i = 0; i < notified->n_words; i++)
+    of_worker(notified, worker)[i] |= of_region(notified, region)[i];
+}
+
+/* A rank's workers leave a launch together. */
+static bool rank_is_notified(const struct notified *notified, uint32_t rank, uint32_t of) {
+  const struct copse_plan_rank *r = &notified->plan->ranks[rank];
+  for (uint32_t w = r->first_worker; w < r->first_worker + r->n_workers; w++)
+    if (has(of_worker(notified, w), of)) return true;
+  return false;
+}
+
+/* COPSE_REFUTED, naming a writer whose rank need not have been notified of its reader. At the end
+ * of a launch. */
+static copse_status check_notified(const struct notified *notified, const char *label,
+                                   struct copse_err *err) {
+  if (!notified) return COPSE_OK;
+  for (uint32_t r = 0; r < notified->plan->header.n_regions; r++) {
+    if (notified->writer[r] == NOBODY) continue;
+    uint32_t from = notified->plan->workers[notified->writer[r]].rank;
+    uint32_t to = notified->plan->regions[r].rank;
+    if (!rank_is_notified(notified, from, to))
+      return copse_fail_at(
+          err, COPSE_REFUTED, label, 0,
+          "rank %u sends packets[%u] to rank %u and need not be notified of it in return: "
+          "two launches later it may overwrite them unread",
+          from, r, to);
+  }
+  return COPSE_OK;
+}
+
+/* ---- the proof ------------------------------------------------------------------------------- */
 
 struct copse_reads {
   struct copse_event reader;
@@ -45,9 +327,9 @@ struct proof {
   const char *label;
   struct copse_arena arena;
   struct copse_multisets *sets;
-  struct copse_clocks *clocks;
-  struct copse_clocks *announced; /* packets' signals count as well; NULL without packets */
-  struct copse_notified *notified;
+  struct clocks *clocks;
+  struct clocks *announced; /* packets' signals count as well; NULL without packets */
+  struct notified *notified;
   struct copse_memory memory;
   uint32_t chunks;
   struct copse_cursor *cursors; /* [n_workers] */
@@ -68,23 +350,18 @@ static copse_status refute(struct proof *p, uint32_t worker, const char *what) {
       p->cursors[worker].chunk, p->chunks, p->memory.in_place ? ", in place" : "", what);
 }
 
-/* "input[0] of rank 3" */
-static const char *operand_text(const struct copse_plan_operand *o, char buffer[80]) {
-  static const char *const names[] = {"input", "output", "scratch", "packets"};
-  snprintf(buffer, 80, "%s[%u] of rank %u", names[o->buffer], o->index, o->rank);
-  return buffer;
-}
-
+/* The operand is "input[0] of rank 3". */
 static copse_status refute_operand(struct proof *p, uint32_t worker,
                                    const struct copse_plan_operand *o, const char *what) {
-  char name[80], text[200];
-  snprintf(text, sizeof text, "%s %s", operand_text(o, name), what);
+  static const char *const names[] = {"input", "output", "scratch", "packets"};
+  char text[200];
+  snprintf(text, sizeof text, "%s[%u] of rank %u %s", names[o->buffer], o->index, o->rank, what);
   return refute(p, worker, text);
 }
 
 static struct copse_event tick(struct proof *p, uint32_t worker) {
-  if (p->announced) copse_clocks_tick(p->announced, worker);
-  return copse_clocks_tick(p->clocks, worker);
+  if (p->announced) tick_clock(p->announced, worker);
+  return tick_clock(p->clocks, worker);
 }
 
 static copse_status add_read(struct proof *p, struct copse_cell *cell, struct copse_event now) {
@@ -92,8 +369,8 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
     cell->reader = now;
     return COPSE_OK;
   }
-  struct copse_reads *more = copse_arena_alloc(&p->memory.reads, 1, sizeof *more);
-  if (!more) return copse_fail_nomem(p->err);
+  struct copse_reads *more;
+  COPSE_DO(copse_arena_array(&p->memory.launch, 1, sizeof *more, &more, p->err));
   more->reader = now;
   more->next = cell->more;
   cell->more = more;
@@ -105,9 +382,9 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
 static copse_status read_packets(struct proof *p, uint32_t worker,
                                  const struct copse_plan_operand *o,
                                  const struct copse_cell *cell) {
-  if (!copse_clocks_before(p->announced, cell->writer, worker))
+  if (!is_before(p->announced, cell->writer, worker))
     return refute_operand(p, worker, o, "is read before a signal tells that it was sent");
-  copse_notified_read(p->notified, worker, o->index);
+  note_packets_read(p->notified, worker, o->index);
   return COPSE_OK;
 }
 
@@ -119,7 +396,7 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
   if (v->set < 0) return refute_operand(p, worker, o, "is read before anything is written");
   if (o->buffer == COPSE_BUFFER_PACKETS)
     COPSE_DO(read_packets(p, worker, o, cell));
-  else if (!copse_clocks_before(p->clocks, cell->writer, worker))
+  else if (!is_before(p->clocks, cell->writer, worker))
     return refute_operand(p, worker, o, "is read while it may still be written: a race");
   if (v->chunk != p->cursors[worker].chunk)
     return refute_operand(p, worker, o, "holds another chunk");
@@ -144,8 +421,8 @@ static copse_status write_packets(struct proof *p, uint32_t worker, struct copse
                                   const struct copse_content *value) {
   if (cell->writes > 0) return refute_operand(p, worker, o, "is sent twice in a launch");
   bool entered =
-      o->rank == p->plan->workers[worker].rank || copse_clocks_entered(p->clocks, worker, o->rank);
-  copse_notified_write(p->notified, worker, o->index, entered);
+      o->rank == p->plan->workers[worker].rank || knows_entered(p->clocks, worker, o->rank);
+  note_packets_sent(p->notified, worker, o->index, entered);
   write_cell(cell, now, value);
   return COPSE_OK;
 }
@@ -154,13 +431,13 @@ static copse_status write_packets(struct proof *p, uint32_t worker, struct copse
 static copse_status write_destination(struct proof *p, uint32_t worker, struct copse_event now,
                                       const struct copse_plan_operand *o, struct copse_cell *cell,
                                       const struct copse_content *value) {
-  bool ordered = copse_clocks_before(p->clocks, cell->writer, worker) &&
-                 copse_clocks_before(p->clocks, cell->reader, worker);
+  bool ordered =
+      is_before(p->clocks, cell->writer, worker) && is_before(p->clocks, cell->reader, worker);
   for (const struct copse_reads *r = cell->more; r && ordered; r = r->next)
-    ordered = copse_clocks_before(p->clocks, r->reader, worker);
+    ordered = is_before(p->clocks, r->reader, worker);
   if (!ordered)
     return refute_operand(p, worker, o, "is written while it may still be used: a race");
-  if (o->rank != p->plan->workers[worker].rank && !copse_clocks_entered(p->clocks, worker, o->rank))
+  if (o->rank != p->plan->workers[worker].rank && !knows_entered(p->clocks, worker, o->rank))
     return refute_operand(p, worker, o, "is written before its rank has entered the call");
   if (o->buffer == COPSE_BUFFER_SCRATCH) {
     if (cell->writes > 0 && cell->reader.time == 0)
@@ -210,17 +487,8 @@ static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel
     p->waiting[receiver] = false;
     p->ready[p->n_ready++] = receiver;
   }
-  if (p->announced) COPSE_DO(copse_clocks_signal(p->announced, channel, p->err));
-  return copse_clocks_signal(p->clocks, channel, p->err);
-}
-
-static void do_wait(struct proof *p, uint32_t worker, const struct copse_plan_op *op) {
-  tick(p, worker);
-  if (p->announced) copse_clocks_wait(p->announced, op->channel);
-  if (op->flags & COPSE_SYNC_IN_DATA) /* announces packets, and orders nothing */
-    copse_clocks_drop(p->clocks, op->channel);
-  else
-    copse_clocks_wait(p->clocks, op->channel);
+  if (p->announced) COPSE_DO(send_clock(p->announced, channel, p->err));
+  return send_clock(p->clocks, channel, p->err);
 }
 
 /* Does the worker's operation; *blocked if it waits for a signal that is not there yet. */
@@ -233,12 +501,15 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   p->executed++;
   if (op->kind == COPSE_OP_MOVE) return do_move(p, worker, index);
   if (op->kind == COPSE_OP_SIGNAL) return do_signal(p, worker, op->channel);
-  if (!copse_clocks_pending(p->clocks, op->channel)) {
+  if (!n_pending(p->clocks, op->channel)) {
     *blocked = true;
     p->executed--;
     return COPSE_OK;
   }
-  do_wait(p, worker, op);
+  tick(p, worker);
+  if (p->announced) receive_clock(p->announced, op->channel, true);
+  /* a signal that announces packets orders nothing */
+  receive_clock(p->clocks, op->channel, !(op->flags & COPSE_SYNC_IN_DATA));
   return COPSE_OK;
 }
 
@@ -281,7 +552,7 @@ static copse_status refute_deadlock(struct proof *p) {
 static copse_status check_balance(struct proof *p) {
   for (uint32_t i = 0; i < p->plan->header.n_channels; i++) {
     const struct copse_plan_channel *ch = &p->plan->channels[i];
-    uint32_t left = copse_clocks_pending(p->clocks, i);
+    uint32_t left = n_pending(p->clocks, i);
     if (left > 0)
       return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                            "channel %u from rank %u to rank %u: %u signals that nobody waits for "
@@ -295,7 +566,7 @@ static copse_status check_balance(struct proof *p) {
 /* What a peer wrote must have been announced before the rank's own workers were through. */
 static copse_status check_settled(struct proof *p, const struct copse_cell *cell, uint32_t rank) {
   if (cell->writer.time == 0 || p->plan->workers[cell->writer.worker].rank == rank) return COPSE_OK;
-  if (copse_clocks_known_at(p->clocks, cell->writer, rank)) return COPSE_OK;
+  if (is_known_at(p->clocks, cell->writer, rank)) return COPSE_OK;
   return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                        "rank %u may leave the call while rank %u still writes to it (%u chunks)",
                        rank, p->plan->workers[cell->writer.worker].rank, p->chunks);
@@ -303,24 +574,19 @@ static copse_status check_settled(struct proof *p, const struct copse_cell *cell
 
 static copse_status check_all_settled(struct proof *p) {
   const struct copse_plan_header *h = &p->plan->header;
-  copse_status status = COPSE_OK;
-  for (uint32_t i = 0; i < p->memory.n_places && status == COPSE_OK; i++)
-    for (uint32_t c = 0; c < p->chunks && status == COPSE_OK; c++)
-      status =
-          check_settled(p, &p->memory.cells[(size_t)i * p->chunks + c], p->memory.places[i].rank);
-  for (uint32_t r = 0; r < h->n_regions && status == COPSE_OK; r++) {
-    for (uint32_t s = 0; s < h->fifo && status == COPSE_OK; s++) {
-      const struct copse_cell *cell = &p->memory.slots[(size_t)r * h->fifo + s];
-      bool packets = p->plan->regions[r].kind == COPSE_REGION_PACKETS;
-      if (!packets) status = check_settled(p, cell, p->plan->regions[r].rank);
-      if (status == COPSE_OK && cell->writes > 0 && cell->reader.time == 0)
-        status =
-            copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                          "%s[%u] of rank %u is written and never read (%u chunks)",
-                          packets ? "packets" : "scratch", r, p->plan->regions[r].rank, p->chunks);
-    }
+  for (size_t i = 0; i < (size_t)p->memory.n_places * p->chunks; i++)
+    COPSE_DO(check_settled(p, &p->memory.cells[i], p->memory.places[i / p->chunks].rank));
+  for (size_t i = 0; i < (size_t)h->n_regions * h->fifo; i++) {
+    const struct copse_cell *cell = &p->memory.slots[i];
+    const struct copse_plan_region *region = &p->plan->regions[i / h->fifo];
+    bool packets = region->kind == COPSE_REGION_PACKETS;
+    if (!packets) COPSE_DO(check_settled(p, cell, region->rank));
+    if (cell->writes > 0 && cell->reader.time == 0)
+      return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                           "%s[%zu] of rank %u is written and never read (%u chunks)",
+                           packets ? "packets" : "scratch", i / h->fifo, region->rank, p->chunks);
   }
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether the collective promises data block `block` at `rank`. */
@@ -350,8 +616,8 @@ static copse_status check_cell_result(struct proof *p, uint32_t rank, uint32_t b
   bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
   const struct copse_content *v =
       place == COPSE_NO_PLACE ? NULL : &p->memory.cells[(size_t)place * p->chunks + c].content;
-  bool there = v && v->set >= 0;
-  bool same = there && v->block == block && v->piece == piece && v->chunk == c;
+  bool there = v && v->set >= 0,
+       same = there && v->block == block && v->piece == piece && v->chunk == c;
   if (same && v->set == expected && v->scaled == reduces) return COPSE_OK;
   char what[300];
   if (!there)
@@ -369,8 +635,8 @@ static copse_status check_cell_result(struct proof *p, uint32_t rank, uint32_t b
 }
 
 static int compare_keys(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return (x > y) - (x < y);
+  const uint64_t *x = a, *y = b;
+  return (*x > *y) - (*x < *y);
 }
 
 /* One (block, piece) pair at every rank that is promised the block. */
@@ -386,23 +652,18 @@ static copse_status check_piece_result(struct proof *p, uint32_t block, uint32_t
   return COPSE_OK;
 }
 
-/* A block of an alltoall by demand that has no elements: nothing is promised. */
-static bool is_empty_block(const struct copse_plan *plan, uint32_t block) {
-  return plan->header.n_extents > 0 && plan->extents[block].num == 0;
-}
-
-/* The first block that has to be moved from `from` on; `end` if none before it. */
+/* The first block that has to be moved from `from` on; `end` if none before it. An alltoall by
+ * demand has blocks without elements, of which nothing is promised. */
 static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_t end) {
-  while (from < end && is_empty_block(plan, from)) from++;
+  while (from < end && plan->header.n_extents > 0 && plan->extents[from].num == 0) from++;
   return from;
 }
 
 /* Every promised block, piece by piece: the pieces in use anywhere tile the block. */
 static copse_status check_result(struct proof *p) {
   uint32_t blocks = copse_memory_blocks(p->plan), next = 0;
-  uint64_t *keys = NULL;
-  copse_status status = copse_calloc(p->memory.n_places, sizeof *keys, &keys, p->err);
-  if (status != COPSE_OK) return status;
+  uint64_t *keys;
+  COPSE_DO(copse_arena_array(&p->memory.launch, p->memory.n_places, sizeof *keys, &keys, p->err));
   for (uint32_t i = 0; i < p->memory.n_places; i++)
     keys[i] = (uint64_t)p->memory.places[i].block << 32 | p->memory.places[i].piece;
   qsort(keys, p->memory.n_places, sizeof *keys, compare_keys);
@@ -412,14 +673,11 @@ static copse_status check_result(struct proof *p) {
     if (block > next) next = next_block(p->plan, next, block);
     if (block > next) break; /* block `next` is missing */
     next = block + 1;
-    COPSE_TRY(check_piece_result(p, block, (uint32_t)keys[i]));
+    COPSE_DO(check_piece_result(p, block, (uint32_t)keys[i]));
   }
-  if (status == COPSE_OK) next = next_block(p->plan, next, blocks);
-  if (status == COPSE_OK && next < blocks)
-    status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "block %u is never moved", next);
-out:
-  free(keys);
-  return status;
+  next = next_block(p->plan, next, blocks);
+  if (next == blocks) return COPSE_OK;
+  return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0, "block %u is never moved", next);
 }
 
 static copse_status refuse_ahead(const struct proof *p, uint32_t c, uint32_t chunk) {
@@ -440,10 +698,9 @@ static copse_status refuse_ahead(const struct proof *p, uint32_t c, uint32_t chu
  */
 static copse_status check_reach(struct proof *p) {
   const struct copse_plan *plan = p->plan;
-  struct copse_arena scratch = {0};
+  size_t n = plan->header.n_channels;
   int64_t *ahead;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, plan->header.n_channels, sizeof *ahead, &ahead, p->err));
+  COPSE_DO(copse_arena_array(&p->memory.launch, n, sizeof *ahead, &ahead, p->err));
   for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
     for (uint32_t i = 0; i < plan->header.n_ops; i++) {
       const struct copse_plan_op *op = &plan->ops[i];
@@ -453,19 +710,17 @@ static copse_status check_reach(struct proof *p) {
       ahead[op->channel] += op->kind == COPSE_OP_SIGNAL ? 1 : -1;
     }
     for (uint32_t c = 0; c < plan->header.n_channels; c++)
-      if (ahead[c] < 0) COPSE_TRY(refuse_ahead(p, c, chunk));
+      if (ahead[c] < 0) return refuse_ahead(p, c, chunk);
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status prove_run(struct proof *p, uint32_t chunks) {
   uint32_t n = p->plan->header.n_workers;
   p->chunks = chunks;
-  copse_clocks_reset(p->clocks);
-  if (p->announced) copse_clocks_reset(p->announced);
-  copse_notified_reset(p->notified);
+  reset_clocks(p->clocks);
+  if (p->announced) reset_clocks(p->announced);
+  reset_notified(p->notified);
   COPSE_DO(copse_memory_start(&p->memory, chunks, p->sets, p->err));
   memset(p->cursors, 0, n * sizeof *p->cursors);
   memset(p->waiting, 0, n * sizeof *p->waiting);
@@ -478,7 +733,7 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
   COPSE_DO(check_balance(p));
   COPSE_DO(check_all_settled(p));
   COPSE_DO(check_result(p));
-  return copse_notified_check(p->notified, p->label, p->err);
+  return check_notified(p->notified, p->label, p->err);
 }
 
 static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
@@ -501,21 +756,20 @@ out:
 
 /* Executors that look at packets skip the signals and waits that packets make superfluous: both
  * ends of a channel or none. */
-static copse_status check_channels(const struct proof *p) {
-  uint8_t *seen = NULL;
-  copse_status status = copse_calloc(p->plan->header.n_channels, 1, &seen, p->err);
-  for (uint32_t i = 0; i < p->plan->header.n_ops && status == COPSE_OK; i++) {
+static copse_status check_channels(struct proof *p) {
+  uint8_t *seen;
+  COPSE_DO(copse_arena_array(&p->arena, p->plan->header.n_channels, 1, &seen, p->err));
+  for (uint32_t i = 0; i < p->plan->header.n_ops; i++) {
     const struct copse_plan_op *op = &p->plan->ops[i];
     if (op->kind == COPSE_OP_MOVE) continue;
     seen[op->channel] |= op->flags & COPSE_SYNC_IN_DATA ? 2 : 1;
     if (seen[op->channel] == (1 | 2))
-      status = copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                             "op %u: channel %u belongs to packets in one operation and not in "
-                             "another: who looks at packets skips the one and not the other",
-                             i, op->channel);
+      return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                           "op %u: channel %u belongs to packets in one operation and not in "
+                           "another: who looks at packets skips the one and not the other",
+                           i, op->channel);
   }
-  free(seen);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
@@ -527,10 +781,11 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   *report = (struct copse_proof_report){0};
   COPSE_TRY(check_channels(&p));
   COPSE_TRY(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
-  COPSE_TRY(copse_clocks_new(arena, plan, &p.clocks, err));
-  if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
-    COPSE_TRY(copse_clocks_new(arena, plan, &p.announced, err));
-  COPSE_TRY(copse_notified_new(arena, plan, &p.notified, err));
+  COPSE_TRY(new_clocks(arena, plan, &p.clocks, err));
+  if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) {
+    COPSE_TRY(new_clocks(arena, plan, &p.announced, err));
+    COPSE_TRY(new_notified(arena, plan, &p.notified, err));
+  }
   COPSE_TRY(copse_arena_array(arena, n, sizeof *p.cursors, &p.cursors, err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof *p.ready, &p.ready, err));
   COPSE_TRY(copse_arena_array(arena, n, sizeof *p.waiting, &p.waiting, err));
@@ -540,8 +795,6 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   report->operations = p.executed;
 out:
   copse_multisets_free(p.sets);
-  copse_clocks_free(p.clocks);
-  copse_clocks_free(p.announced);
   copse_arena_free(arena);
   return status;
 }

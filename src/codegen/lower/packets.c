@@ -30,7 +30,7 @@
  * and the executor on one thread goes by them. An executor that looks at packets skips them, and so
  * must find both ends of a channel marked or neither (check/proof.c).
  *
- * Who may overwrite packets, and why a broadcast and a reduce greet: check/clock.h.
+ * Who may overwrite packets, and why a broadcast and a reduce greet: check/proof.c.
  */
 #include <stdlib.h>
 
@@ -206,7 +206,7 @@ copse_status copse_lower_packets(struct copse_plan_build *b) {
                        .greets = copse_collective_rooted(b->schedule->collective)};
   struct copse_arena scratch = {0};
   copse_status status;
-  COPSE_TRY(copse_units_make(b->schedule, b->options.instances, &l.units, b->err));
+  COPSE_TRY(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
   COPSE_TRY(check_degrees(&l));
   size_t n = (size_t)l.units.n_units;
   COPSE_TRY(copse_arena_array(&scratch, n * (size_t)l.n_ranks, sizeof *l.links, &l.links, b->err));
@@ -219,7 +219,6 @@ copse_status copse_lower_packets(struct copse_plan_build *b) {
   for (int rank = 0; rank < l.n_ranks; rank++)
     for (int w = 0; w < l.n_workers; w++) add_tree_worker(&l, rank, w);
 out:
-  copse_units_free(&l.units);
   copse_arena_free(&scratch);
   return status;
 }

@@ -93,10 +93,6 @@ uint32_t copse_build_region(struct copse_plan_build *b, int rank, int piece) {
   return b->header.n_regions - 1;
 }
 
-uint32_t copse_build_region_buffer(const struct copse_plan_build *b) {
-  return b->options.low_latency ? COPSE_BUFFER_PACKETS : COPSE_BUFFER_SCRATCH;
-}
-
 uint32_t copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi,
                            uint32_t pair) {
   ADD(b, pieces,
@@ -119,16 +115,12 @@ void copse_build_wait(struct copse_plan_build *b, enum copse_plan_when when, uin
   add_sync(b, COPSE_OP_WAIT, (uint8_t)when, 0, channel);
 }
 
-static uint8_t data_flags(const struct copse_plan_build *b) {
-  return b->options.low_latency ? COPSE_SYNC_IN_DATA : 0;
-}
-
 void copse_build_data_signal(struct copse_plan_build *b, uint32_t channel) {
-  add_sync(b, COPSE_OP_SIGNAL, COPSE_WHEN_ALWAYS, data_flags(b), channel);
+  add_sync(b, COPSE_OP_SIGNAL, COPSE_WHEN_ALWAYS, COPSE_SYNC_IN_DATA, channel);
 }
 
 void copse_build_data_wait(struct copse_plan_build *b, uint32_t channel) {
-  add_sync(b, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS, data_flags(b), channel);
+  add_sync(b, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS, COPSE_SYNC_IN_DATA, channel);
 }
 
 void copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer, uint32_t index) {

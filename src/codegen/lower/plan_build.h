@@ -53,12 +53,10 @@ uint32_t copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct
 
 void copse_build_signal(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
 void copse_build_wait(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
-/* For every chunk of data: in a low-latency plan the packets themselves show that they came. */
+/* For every chunk of data in a low-latency plan: the packets themselves show that they came. */
 void copse_build_data_signal(struct copse_plan_build *b, uint32_t channel);
 void copse_build_data_wait(struct copse_plan_build *b, uint32_t channel);
 
-/* The buffer that regions are: slots or packets. */
-uint32_t copse_build_region_buffer(const struct copse_plan_build *b);
 void copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer, uint32_t index);
 /* A block of an input or output; the one block where the buffer has but one. */
 void copse_build_block(struct copse_plan_build *b, int rank, uint32_t buffer, int block);

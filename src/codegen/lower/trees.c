@@ -63,6 +63,7 @@ struct lowering {
   int n_ranks;
   struct copse_units units;
   struct part *parts[N_PHASES]; /* [n_units] */
+  struct copse_role *roles;     /* room for those of one rank */
   int *first_worker;            /* [n_ranks + 1] */
   uint32_t *region;             /* [n_units * n_ranks] where a child's partial sums arrive */
   bool handshake;               /* broadcasts wait until the peers have entered */
@@ -93,7 +94,7 @@ static double role_cost(const struct lowering *l, int phase, int u, int rank) {
   if (phase == REDUCE || rank == unit->root) operands++; /* or the root's own copy */
   if (sends_on) operands += copse_tree_children(unit->broadcast, rank);
   if (only_waits(l, phase, u, rank)) operands = COPSE_POLICY_WAIT;
-  return operands * copse_width(unit->lo, unit->hi);
+  return operands * copse_width(unit);
 }
 
 /* Levels of one tree: a broadcast's from the root down, a reduction's from the leaves up. */
@@ -148,20 +149,35 @@ static int count_levels(const struct lowering *l) {
 
 /* ---- workers --------------------------------------------------------------------------- */
 
+/* A rank's roles in a phase, by unit. Returns how many. */
+static size_t list_roles(const struct lowering *l, int phase, int rank, struct copse_role *roles) {
+  size_t n = 0;
+  for (int u = 0; u < l->units.n_units; u++)
+    if (has_role(l, phase, u, rank))
+      roles[n++] =
+          (struct copse_role){.cost = role_cost(l, phase, u, rank),
+                              .worker = l->parts[phase][u].worker[rank],
+                              .phase = phase,
+                              .level = l->parts[phase][u].level[rank],
+                              .turn = (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
+                              .unit = u};
+  return n;
+}
+
 /* What the busiest rank has to do in a phase. */
 struct effort {
   double cost;
   int movers, waiters; /* roles that move data, and roles that don't */
 };
 
-static struct effort phase_effort(const struct lowering *l, int phase) {
+static struct effort phase_effort(const struct lowering *l, int phase, struct copse_role *roles) {
   struct effort most = {0, 0, 0};
   for (int rank = 0; rank < l->n_ranks; rank++) {
     struct effort it = {0, 0, 0};
-    for (int u = 0; u < l->units.n_units; u++) {
-      if (!has_role(l, phase, u, rank)) continue;
-      *(only_waits(l, phase, u, rank) ? &it.waiters : &it.movers) += 1;
-      it.cost += role_cost(l, phase, u, rank);
+    size_t n = list_roles(l, phase, rank, roles);
+    for (size_t i = 0; i < n; i++) {
+      *(only_waits(l, phase, roles[i].unit, rank) ? &it.waiters : &it.movers) += 1;
+      it.cost += roles[i].cost;
     }
     if (it.cost > most.cost) most.cost = it.cost;
     if (it.movers > most.movers) most.movers = it.movers;
@@ -190,65 +206,42 @@ static void split_workers(const struct effort effort[N_PHASES], int most, int fi
   first[BROADCAST] = count[REDUCE];
 }
 
-static copse_status deal_phase(struct lowering *l, int phase, int rank, int first, int count,
-                               struct copse_deal_role *roles, double *most, struct copse_err *err) {
-  size_t n = 0;
-  for (int u = 0; u < l->units.n_units; u++)
-    if (has_role(l, phase, u, rank))
-      roles[n++] = (struct copse_deal_role){.cost = role_cost(l, phase, u, rank), .key = u};
-  COPSE_DO(copse_deal(roles, n, count, most, err));
-  for (size_t i = 0; i < n; i++)
-    l->parts[phase][roles[i].key].worker[rank] = first + roles[i].worker;
-  return COPSE_OK;
-}
-
-/* Those of a rank: of the first phase all have something to do, of the second maybe fewer. */
-static int count_workers(const struct lowering *l, int rank) {
-  int n = 0;
-  for (int p = 0; p < N_PHASES; p++)
-    for (int u = 0; u < l->units.n_units; u++)
-      if (has_role(l, p, u, rank) && l->parts[p][u].worker[rank] >= n)
-        n = l->parts[p][u].worker[rank] + 1;
-  return n;
-}
-
 /* *balance: the busiest rank's work over what its workers could do in the time of the busiest. */
 static copse_status make_workers(struct lowering *l, double *balance, struct copse_err *err) {
   int first[N_PHASES], count[N_PHASES], max_workers = l->b->options.max_workers;
   struct effort effort[N_PHASES];
-  struct copse_deal_role *roles;
-  double most = 0, cost = 0;
-  COPSE_DO(copse_arena_array(&l->arena, (size_t)l->units.n_units, sizeof *roles, &roles, err));
+  double most = 0;
+  COPSE_DO(copse_arena_array(&l->arena, (size_t)l->units.n_units * N_PHASES, sizeof *l->roles,
+                             &l->roles, err));
   COPSE_DO(
       copse_arena_array(&l->arena, (size_t)l->n_ranks + 1, sizeof(int), &l->first_worker, err));
-  for (int p = 0; p < N_PHASES; p++) effort[p] = phase_effort(l, p);
+  for (int p = 0; p < N_PHASES; p++) effort[p] = phase_effort(l, p, l->roles);
   split_workers(effort, max_workers, first, count);
-  for (int p = 0; p < N_PHASES; p++) {
-    for (int rank = 0; rank < l->n_ranks && count[p] > 0; rank++)
-      COPSE_DO(deal_phase(l, p, rank, first[p], count[p], roles, &most, err));
-    cost += effort[p].cost;
+  for (int rank = 0; rank < l->n_ranks; rank++) {
+    int n_workers = 0; /* of the first phase all have something to do, of the second maybe fewer */
+    for (int p = 0; p < N_PHASES; p++) {
+      size_t n = list_roles(l, p, rank, l->roles);
+      COPSE_DO(copse_roles_deal(l->roles, n, first[p], count[p], &most, err));
+      for (size_t i = 0; i < n; i++) {
+        l->parts[p][l->roles[i].unit].worker[rank] = l->roles[i].worker;
+        if (l->roles[i].worker >= n_workers) n_workers = l->roles[i].worker + 1;
+      }
+    }
+    l->first_worker[rank + 1] = l->first_worker[rank] + n_workers;
   }
-  for (int rank = 0; rank < l->n_ranks; rank++)
-    l->first_worker[rank + 1] = l->first_worker[rank] + count_workers(l, rank);
-  *balance = most > 0 ? cost / (most * max_workers) : 1;
+  *balance = most > 0 ? (effort[REDUCE].cost + effort[BROADCAST].cost) / (most * max_workers) : 1;
   return COPSE_OK;
-}
-
-static void free_cut(struct lowering *l) {
-  copse_units_free(&l->units);
-  copse_arena_free(&l->arena);
 }
 
 /* Cuts every tree into so many instances and deals the roles. O(units * ranks * workers). */
 static copse_status cut_into(void *lowering, int instances, struct copse_deal_outcome *outcome,
                              struct copse_err *err) {
   struct lowering *l = lowering;
-  free_cut(l);
-  COPSE_DO(copse_units_make(l->b->schedule, instances, &l->units, err));
+  copse_arena_free(&l->arena);
+  COPSE_DO(copse_units_make(&l->arena, l->b->schedule, instances, false, &l->units, err));
   COPSE_DO(make_parts(l, err));
   COPSE_DO(make_workers(l, &outcome->balance, err));
   outcome->roles = (int64_t)l->units.n_units * l->n_ranks;
-  outcome->per_worker = (double)l->units.n_units / l->b->options.max_workers;
   return COPSE_OK;
 }
 
@@ -455,36 +448,7 @@ static void add_entered(struct lowering *l, int phase, int u, int rank) {
 
 /* ---- a worker's list --------------------------------------------------------------------- */
 
-/* What a worker does for one unit in one phase, and when among the rest. */
-struct role {
-  int worker, phase, level, turn, unit;
-};
-
-static int compare_roles(const void *a, const void *b) {
-  const struct role *x = a, *y = b;
-  if (x->worker != y->worker) return x->worker - y->worker;
-  if (x->phase != y->phase) return x->phase - y->phase;
-  if (x->level != y->level) return x->level - y->level;
-  if (x->turn != y->turn) return x->turn - y->turn;
-  return x->unit - y->unit;
-}
-
-static size_t list_roles(const struct lowering *l, int rank, struct role *roles) {
-  size_t n = 0;
-  for (int p = 0; p < N_PHASES; p++)
-    for (int u = 0; u < l->units.n_units; u++)
-      if (has_role(l, p, u, rank))
-        roles[n++] =
-            (struct role){.worker = l->parts[p][u].worker[rank],
-                          .phase = p,
-                          .level = l->parts[p][u].level[rank],
-                          .turn = (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
-                          .unit = u};
-  qsort(roles, n, sizeof *roles, compare_roles);
-  return n;
-}
-
-static void add_worker(struct lowering *l, int rank, const struct role *roles, size_t n) {
+static void add_worker(struct lowering *l, int rank, const struct copse_role *roles, size_t n) {
   uint32_t first_op = l->b->header.n_ops;
   for (size_t i = 0; i < n; i++) add_entered(l, roles[i].phase, roles[i].unit, rank);
   for (size_t i = 0; i < n; i++)
@@ -492,12 +456,14 @@ static void add_worker(struct lowering *l, int rank, const struct role *roles, s
   copse_build_worker(l->b, rank, first_op);
 }
 
-static void make_ops(struct lowering *l, struct role *roles) {
+static void make_ops(struct lowering *l) {
   for (int rank = 0; rank < l->n_ranks; rank++) {
-    size_t n = list_roles(l, rank, roles), end;
-    for (size_t i = 0; i < n; i = end) {
-      for (end = i; end < n && roles[end].worker == roles[i].worker;) end++;
-      add_worker(l, rank, roles + i, end - i);
+    size_t n = list_roles(l, REDUCE, rank, l->roles), of_worker;
+    n += list_roles(l, BROADCAST, rank, l->roles + n);
+    copse_roles_sort(l->roles, n);
+    for (size_t i = 0; i < n; i += of_worker) {
+      of_worker = copse_roles_of_worker(l->roles + i, n - i);
+      add_worker(l, rank, l->roles + i, of_worker);
     }
   }
 }
@@ -506,20 +472,18 @@ copse_status copse_lower_trees(struct copse_plan_build *b) {
   const struct copse_schedule *s = b->schedule;
   struct lowering l = {
       .b = b, .n_ranks = s->n_ranks, .handshake = s->collective != COPSE_ALLREDUCE};
-  struct role *roles;
   copse_status status;
-  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, b->err));
-  size_t n = (size_t)l.units.n_units;
-  COPSE_TRY(
-      copse_arena_array(&l.arena, n * (size_t)l.n_ranks, sizeof *l.region, &l.region, b->err));
-  COPSE_TRY(copse_arena_array(&l.arena, n * N_PHASES, sizeof *roles, &roles, b->err));
+  int64_t n_workers = (int64_t)l.n_ranks * b->options.max_workers;
+  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
+  size_t n = (size_t)l.units.n_units * (size_t)l.n_ranks;
+  COPSE_TRY(copse_arena_array(&l.arena, n, sizeof *l.region, &l.region, b->err));
   copse_build_levels(b, count_levels(&l));
   make_channels(&l);
   make_regions(&l);
   for (int u = 0; u < l.units.n_units; u++)
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
-  make_ops(&l, roles);
+  make_ops(&l);
 out:
-  free_cut(&l);
+  copse_arena_free(&l.arena);
   return status;
 }

@@ -17,37 +17,23 @@
  */
 #include "codegen/lower/work.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"
+#include "base/types.h"
 #include "codegen/lower/options.h"
 #include "codegen/lower/policy.h"
 #include "schedule/demand.h"
 
-/* Parts of what has so large a part of the widest one's width. */
-static int instances_of(int instances, double part_of_widest) {
-  if (instances > 0) return instances;
-  int n = (int)(-instances * part_of_widest + 0.5);
-  return n > 1 ? n : 1;
-}
-
-/* The end of part i of n of [lo, hi). */
-static copse_status part_end(struct copse_q lo, struct copse_q hi, int i, int n,
-                             struct copse_q *end, struct copse_err *err) {
-  COPSE_DO(copse_q_sub(hi, lo, end, err));
-  COPSE_DO(copse_q_mul(*end, (struct copse_q){i, n}, end, err));
-  return copse_q_add(lo, *end, end, err);
-}
-
-/* ---- units ---------------------------------------------------------------------------- */
+/* ---- trees ---------------------------------------------------------------------------- */
 
 struct maker {
+  struct copse_arena *arena;
   const struct copse_schedule *schedule;
-  struct copse_units *out;
+  struct copse_units *out;              /* room for all whole units */
   const struct copse_unit_tree **trees; /* [schedule->n_trees] */
-  int instances;
-  double widest;
   struct copse_err *err;
 };
 
@@ -55,7 +41,7 @@ struct maker {
 static copse_status index_tree(struct maker *m, const struct copse_schedule_tree *tree,
                                const struct copse_unit_tree **out) {
   int n = m->schedule->n_ranks;
-  struct copse_arena *arena = &m->out->arena;
+  struct copse_arena *arena = m->arena;
   bool reduce = tree->phase == COPSE_PHASE_REDUCE;
   struct copse_unit_tree *t;
   struct copse_adjacency by_parent = {NULL, NULL};
@@ -73,23 +59,6 @@ static copse_status index_tree(struct maker *m, const struct copse_schedule_tree
     t->parent[t->children[i]] = reduce ? e->dst : e->src;
   }
   *out = t;
-  return COPSE_OK;
-}
-
-/* The unit's piece in equal parts. */
-static copse_status add_unit(struct maker *m, const struct copse_unit *unit) {
-  struct copse_units *out = m->out;
-  double width = copse_width(unit->lo, unit->hi);
-  int n = instances_of(m->instances, m->widest > 0 ? width / m->widest : 1);
-  struct copse_unit part = *unit;
-  COPSE_DO(copse_grow(&out->units, &out->capacity, (size_t)out->n_units + (size_t)n,
-                      sizeof *out->units, m->err));
-  for (int i = 1; i <= n; i++) {
-    part.hi = unit->hi;
-    if (i < n) COPSE_DO(part_end(unit->lo, unit->hi, i, n, &part.hi, m->err));
-    out->units[out->n_units++] = part;
-    part.lo = part.hi;
-  }
   return COPSE_OK;
 }
 
@@ -136,7 +105,7 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
                               .broadcast = broadcasts ? m->trees[b.tree] : NULL};
     bool to_reduce = !broadcasts || (reduces && copse_q_cmp(r.end, b.end) <= 0);
     *at = unit.hi = to_reduce ? r.end : b.end;
-    COPSE_DO(add_unit(m, &unit));
+    m->out->units[m->out->n_units++] = unit;
     if (reduces && copse_q_eq(r.end, *at)) COPSE_DO(advance(m, root, &r));
     if (broadcasts && copse_q_eq(b.end, *at)) COPSE_DO(advance(m, root, &b));
   }
@@ -154,236 +123,228 @@ static copse_status refuse_in_network(const struct copse_schedule *s, struct cop
                     s->n_copying > 0 ? "copy" : "add");
 }
 
-static copse_status make_units(const struct copse_schedule *schedule, int instances, double widest,
-                               struct copse_units *out, struct copse_err *err) {
-  struct maker m = {
-      .schedule = schedule, .out = out, .instances = instances, .widest = widest, .err = err};
+/* Every unit ends with a tree, so there are no more of them. */
+static copse_status make_tree_units(struct maker *m) {
+  const struct copse_schedule *s = m->schedule;
+  size_t n_trees = (size_t)s->n_trees;
   bool reduces = false, broadcasts = false;
   struct copse_q at = COPSE_Q_ZERO;
-  copse_status status;
-  *out = (struct copse_units){0};
-  COPSE_TRY(refuse_in_network(schedule, err));
-  COPSE_TRY(
-      copse_arena_array(&out->arena, (size_t)schedule->n_trees, sizeof *m.trees, &m.trees, err));
-  for (int t = 0; t < schedule->n_trees; t++) {
-    COPSE_TRY(index_tree(&m, &schedule->trees[t], &m.trees[t]));
-    *(schedule->trees[t].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;
+  COPSE_DO(refuse_in_network(s, m->err));
+  COPSE_DO(copse_arena_array(m->arena, n_trees, sizeof *m->trees, &m->trees, m->err));
+  COPSE_DO(copse_arena_array(m->arena, n_trees, sizeof *m->out->units, &m->out->units, m->err));
+  for (int t = 0; t < s->n_trees; t++) {
+    COPSE_DO(index_tree(m, &s->trees[t], &m->trees[t]));
+    *(s->trees[t].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;
   }
-  for (int root = 0; root < schedule->n_ranks; root++) {
-    if (block_per_root(schedule)) at = COPSE_Q_ZERO;
-    COPSE_TRY(cut_root(&m, root, reduces, broadcasts, &at));
+  for (int root = 0; root < s->n_ranks; root++) {
+    if (block_per_root(s)) at = COPSE_Q_ZERO;
+    COPSE_DO(cut_root(m, root, reduces, broadcasts, &at));
   }
-out:
-  if (status != COPSE_OK) copse_units_free(out);
-  return status;
+  return COPSE_OK;
 }
 
-copse_status copse_units_make(const struct copse_schedule *schedule, int instances,
-                              struct copse_units *out, struct copse_err *err) {
-  double widest = 0;
-  if (instances < 0) {
-    COPSE_DO(make_units(schedule, 1, 0, out, err));
-    for (int u = 0; u < out->n_units; u++) {
-      double width = copse_width(out->units[u].lo, out->units[u].hi);
-      if (width > widest) widest = width;
-    }
-    copse_units_free(out);
-  }
-  return make_units(schedule, instances, widest, out, err);
-}
+/* ---- paths ---------------------------------------------------------------------------- */
 
-void copse_units_free(struct copse_units *units) {
-  free(units->units);
-  copse_arena_free(&units->arena);
-  *units = (struct copse_units){0};
-}
-
-/* ---- chains --------------------------------------------------------------------------- */
-
-static copse_status add_chain(struct copse_chains *out, const struct copse_chain *chain,
-                              struct copse_err *err) {
-  copse_status status =
-      copse_grow(&out->chains, &out->capacity, (size_t)out->n_chains + 1, sizeof *out->chains, err);
-  if (status == COPSE_OK) out->chains[out->n_chains++] = *chain;
-  return status;
-}
-
-static bool same_ranks(const struct copse_chain *a, const struct copse_chain *b) {
-  return a->n == b->n && memcmp(a->ranks, b->ranks, (size_t)a->n * sizeof *a->ranks) == 0;
+static bool same_path(const struct copse_unit *a, const struct copse_unit *b) {
+  return a->n_path == b->n_path &&
+         memcmp(a->path, b->path, (size_t)a->n_path * sizeof *a->path) == 0;
 }
 
 /*
- * The chains of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
+ * The units of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
  * of what the pair sends, side by side.
  */
-static copse_status add_flow(const struct copse_schedule_flow *flow, struct copse_q share,
-                             const int *rank_of, struct copse_chains *out, struct copse_err *err) {
+static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow,
+                             struct copse_q share, const int *rank_of) {
   struct copse_q at = COPSE_Q_ZERO;
-  int first = out->n_chains;
+  struct copse_unit *units = m->out->units + m->out->n_units;
+  int n = 0;
   for (int p = 0; p < flow->n_paths; p++) { /* widths first, in hi */
     const struct copse_schedule_path *path = &flow->paths[p];
-    struct copse_chain chain = {.n = 0};
-    int *ranks, i = first;
-    COPSE_DO(copse_arena_array(&out->arena, (size_t)path->n_nodes, sizeof *ranks, &ranks, err));
+    struct copse_unit unit = {.root = flow->src};
+    int *ranks, i = 0;
+    COPSE_DO(copse_arena_array(m->arena, (size_t)path->n_nodes, sizeof *ranks, &ranks, m->err));
     for (int k = 0; k < path->n_nodes; k++)
-      if (rank_of[path->nodes[k]] >= 0) ranks[chain.n++] = rank_of[path->nodes[k]];
-    chain.ranks = ranks;
-    COPSE_DO(copse_q_div(path->weight, share, &chain.hi, err));
-    while (i < out->n_chains && !same_ranks(&out->chains[i], &chain)) i++;
-    if (i < out->n_chains)
-      COPSE_DO(copse_q_add(out->chains[i].hi, chain.hi, &out->chains[i].hi, err));
+      if (rank_of[path->nodes[k]] >= 0) ranks[unit.n_path++] = rank_of[path->nodes[k]];
+    unit.path = ranks;
+    COPSE_DO(copse_q_div(path->weight, share, &unit.hi, m->err));
+    while (i < n && !same_path(&units[i], &unit)) i++;
+    if (i < n)
+      COPSE_DO(copse_q_add(units[i].hi, unit.hi, &units[i].hi, m->err));
     else
-      COPSE_DO(add_chain(out, &chain, err));
+      units[n++] = unit;
   }
-  for (int i = first; i < out->n_chains; i++) {
-    out->chains[i].lo = at;
-    COPSE_DO(copse_q_add(at, out->chains[i].hi, &at, err));
-    out->chains[i].hi = at;
+  for (int i = 0; i < n; i++) {
+    units[i].lo = at;
+    COPSE_DO(copse_q_add(at, units[i].hi, &at, m->err));
+    units[i].hi = at;
   }
+  m->out->n_units += n;
   return COPSE_OK;
 }
 
-/* By distance from sender to receiver, then by sender: at any moment the ranks send to
- * different ranks, so none is flooded. */
-static int compare_chains(const void *a, const void *b, void *n_ranks) {
-  const struct copse_chain *x = a, *y = b;
+static int compare_paths(const void *a, const void *b, void *n_ranks) {
+  const struct copse_unit *x = a, *y = b;
   int n = *(int *)n_ranks;
-  int dx = copse_chain_distance(x, n), dy = copse_chain_distance(y, n);
+  int dx = copse_path_distance(x, n), dy = copse_path_distance(y, n);
   if (dx != dy) return dx - dy;
-  if (x->ranks[0] != y->ranks[0]) return x->ranks[0] - y->ranks[0];
+  if (x->path[0] != y->path[0]) return x->path[0] - y->path[0];
   return copse_q_cmp(x->lo, y->lo);
 }
 
-/* Whole chains, sorted. */
-static copse_status make_chains(const struct copse_schedule *s, struct copse_chains *out,
-                                struct copse_err *err) {
+static copse_status make_path_units(struct maker *m) {
+  const struct copse_schedule *s = m->schedule;
   struct copse_q share;
-  int64_t m = 0;
+  int64_t total = 0;
   int *rank_of, n = s->n_ranks;
-  if (s->demand) COPSE_DO(copse_demand_total(s->demand, s->n_ranks, &m, err));
-  COPSE_DO(copse_arena_array(&out->arena, (size_t)s->n_nodes, sizeof(int), &rank_of, err));
+  size_t most = (size_t)n;
+  if (s->demand) COPSE_DO(copse_demand_total(s->demand, n, &total, m->err));
+  for (int f = 0; f < s->n_flows; f++) most += (size_t)s->flows[f].n_paths;
+  COPSE_DO(copse_arena_array(m->arena, most, sizeof *m->out->units, &m->out->units, m->err));
+  COPSE_DO(copse_arena_array(m->arena, (size_t)s->n_nodes, sizeof(int), &rank_of, m->err));
   for (int v = 0; v < s->n_nodes; v++) rank_of[v] = -1;
-  for (int r = 0; r < s->n_ranks; r++) rank_of[s->rank_nodes[r]] = r;
-  for (int r = 0; r < s->n_ranks; r++) { /* a rank's block for itself is a chain of one */
-    const int *own = &rank_of[s->rank_nodes[r]];
-    struct copse_chain chain = {.n = 1, .ranks = own, .lo = COPSE_Q_ZERO, .hi = COPSE_Q_ONE};
-    if (s->demand && s->demand[(size_t)r * (size_t)n + (size_t)r] == 0) continue;
-    COPSE_DO(add_chain(out, &chain, err));
-  }
+  for (int r = 0; r < n; r++) rank_of[s->rank_nodes[r]] = r;
+  for (int r = 0; r < n; r++) /* a rank's block for itself has a path of one */
+    if (!s->demand || s->demand[(size_t)r * (size_t)n + (size_t)r] != 0)
+      m->out->units[m->out->n_units++] = (struct copse_unit){.root = r,
+                                                             .lo = COPSE_Q_ZERO,
+                                                             .hi = COPSE_Q_ONE,
+                                                             .path = &rank_of[s->rank_nodes[r]],
+                                                             .n_path = 1};
   for (int f = 0; f < s->n_flows; f++) {
     const struct copse_schedule_flow *flow = &s->flows[f];
     if (flow->n_paths == 0) continue; /* of a pair that sends nothing */
-    COPSE_DO(copse_demand_share(s->demand, s->n_ranks, m, flow->src, flow->dst, &share, err));
-    COPSE_DO(add_flow(flow, share, rank_of, out, err));
+    COPSE_DO(copse_demand_share(s->demand, n, total, flow->src, flow->dst, &share, m->err));
+    COPSE_DO(add_flow(m, flow, share, rank_of));
   }
-  if (out->n_chains > 0)
-    qsort_r(out->chains, (size_t)out->n_chains, sizeof *out->chains, compare_chains,
-            (void *)(uintptr_t)&s->n_ranks);
+  if (m->out->n_units > 0)
+    qsort_r(m->out->units, (size_t)m->out->n_units, sizeof *m->out->units, compare_paths, &n);
   return COPSE_OK;
 }
 
-/* Every chain's piece in equal parts; see copse_units_make. */
-static copse_status cut_chains(int instances, bool own_whole, struct copse_chains *out,
-                               struct copse_err *err) {
-  struct copse_chain *whole = out->chains;
-  int n = out->n_chains;
+/* ---- parts ---------------------------------------------------------------------------- */
+
+static int count_parts(const struct copse_unit *unit, int instances, bool own_whole,
+                       double widest) {
+  if (own_whole && unit->n_path == 1) return 1;
+  if (instances > 0) return instances;
+  int n = (int)(-instances * (widest > 0 ? copse_width(unit) / widest : 1) + 0.5);
+  return n > 1 ? n : 1;
+}
+
+/* The end of part i of n. */
+static copse_status part_end(const struct copse_unit *unit, int i, int n, struct copse_q *end,
+                             struct copse_err *err) {
+  *end = unit->hi;
+  if (i == n) return COPSE_OK;
+  COPSE_DO(copse_q_sub(unit->hi, unit->lo, end, err));
+  COPSE_DO(copse_q_mul(*end, (struct copse_q){i, n}, end, err));
+  return copse_q_add(unit->lo, *end, end, err);
+}
+
+static copse_status cut_units(struct maker *m, int instances, bool own_whole) {
+  const struct copse_units whole = *m->out;
+  size_t n_parts = 0;
   double widest = 0;
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < n; i++)
-    if (copse_width(whole[i].lo, whole[i].hi) > widest)
-      widest = copse_width(whole[i].lo, whole[i].hi);
-  out->chains = NULL;
-  out->n_chains = 0;
-  out->capacity = 0;
-  for (int i = 0; i < n; i++) {
-    struct copse_chain part = whole[i];
-    int parts = instances_of(instances, copse_width(part.lo, part.hi) / widest);
-    if (own_whole && part.n == 1) parts = 1;
-    for (int k = 1; k <= parts; k++) {
-      COPSE_TRY(part_end(whole[i].lo, whole[i].hi, k, parts, &part.hi, err));
-      COPSE_TRY(add_chain(out, &part, err));
+  for (int u = 0; u < whole.n_units; u++)
+    if (copse_width(&whole.units[u]) > widest) widest = copse_width(&whole.units[u]);
+  for (int u = 0; u < whole.n_units; u++)
+    n_parts += (size_t)count_parts(&whole.units[u], instances, own_whole, widest);
+  *m->out = (struct copse_units){0};
+  COPSE_DO(copse_arena_array(m->arena, n_parts, sizeof *whole.units, &m->out->units, m->err));
+  for (int u = 0; u < whole.n_units; u++) {
+    struct copse_unit part = whole.units[u];
+    int n = count_parts(&whole.units[u], instances, own_whole, widest);
+    for (int i = 1; i <= n; i++) {
+      COPSE_DO(part_end(&whole.units[u], i, n, &part.hi, m->err));
+      m->out->units[m->out->n_units++] = part;
       part.lo = part.hi;
     }
   }
-out:
-  free(whole);
-  return status;
+  return COPSE_OK;
 }
 
-copse_status copse_chains_make(const struct copse_schedule *schedule, int instances, bool own_whole,
-                               struct copse_chains *out, struct copse_err *err) {
-  copse_status status;
-  *out = (struct copse_chains){0};
-  COPSE_TRY(make_chains(schedule, out, err));
-  if (instances != 1) COPSE_TRY(cut_chains(instances, own_whole, out, err));
-out:
-  if (status != COPSE_OK) copse_chains_free(out);
-  return status;
-}
-
-void copse_chains_free(struct copse_chains *chains) {
-  free(chains->chains);
-  copse_arena_free(&chains->arena);
-  *chains = (struct copse_chains){0};
+copse_status copse_units_make(struct copse_arena *arena, const struct copse_schedule *schedule,
+                              int instances, bool own_whole, struct copse_units *out,
+                              struct copse_err *err) {
+  struct maker m = {.arena = arena, .schedule = schedule, .out = out, .err = err};
+  *out = (struct copse_units){0};
+  COPSE_DO((schedule->collective == COPSE_ALLTOALL ? make_path_units : make_tree_units)(&m));
+  return instances == 1 ? COPSE_OK : cut_units(&m, instances, own_whole);
 }
 
 /* ---- dealing -------------------------------------------------------------------------- */
 
-static int larger_first(const void *a, const void *b) {
-  const struct copse_deal_role *x = a, *y = b;
-  if (x->cost != y->cost) return x->cost < y->cost ? 1 : -1;
-  return x->key < y->key ? -1 : x->key > y->key;
+static int compare_roles(const void *a, const void *b) {
+  const struct copse_role *x = a, *y = b;
+  if (x->rank != y->rank) return x->rank - y->rank;
+  if (x->worker != y->worker) return x->worker - y->worker;
+  if (x->phase != y->phase) return x->phase - y->phase;
+  if (x->level != y->level) return x->level - y->level;
+  if (x->turn != y->turn) return x->turn - y->turn;
+  return x->unit - y->unit;
 }
 
-copse_status copse_deal(struct copse_deal_role *roles, size_t n, int n_workers, double *most,
-                        struct copse_err *err) {
-  double *load = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n_workers, sizeof *load, &load, err));
+void copse_roles_sort(struct copse_role *roles, size_t n) {
+  if (n > 0) qsort(roles, n, sizeof *roles, compare_roles);
+}
+
+size_t copse_roles_of_worker(const struct copse_role *roles, size_t n) {
+  size_t i = 0;
+  while (i < n && roles[i].rank == roles[0].rank && roles[i].worker == roles[0].worker) i++;
+  return i;
+}
+
+static int larger_first(const void *a, const void *b) {
+  const struct copse_role *x = a, *y = b;
+  if (x->cost != y->cost) return x->cost < y->cost ? 1 : -1;
+  return x->phase != y->phase ? x->phase - y->phase : x->unit - y->unit;
+}
+
+copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
+                              double *most, struct copse_err *err) {
+  double *load;
+  COPSE_DO(copse_calloc((size_t)n_workers, sizeof *load, &load, err));
   if (n > 0) qsort(roles, n, sizeof *roles, larger_first);
   for (size_t i = 0; i < n; i++) {
     int best = 0;
     for (int w = 1; w < n_workers; w++)
       if (load[w] < load[best]) best = w;
-    roles[i].worker = best;
+    roles[i].worker = first + best;
     load[best] += roles[i].cost;
     if (load[best] > *most) *most = load[best];
   }
-out:
   free(load);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_units_spread(const struct copse_units *units, int most, int *worker_of,
                                 int *n_workers, struct copse_err *err) {
-  size_t n = (size_t)units->n_units;
-  struct copse_deal_role *roles = NULL;
+  struct copse_role *roles;
   double load = 0;
-  copse_status status;
   *n_workers = units->n_units < most ? units->n_units : most;
-  COPSE_TRY(copse_calloc(n, sizeof *roles, &roles, err));
+  COPSE_DO(copse_calloc((size_t)units->n_units, sizeof *roles, &roles, err));
   for (int u = 0; u < units->n_units; u++)
-    roles[u] = (struct copse_deal_role){.cost = copse_width(units->units[u].lo, units->units[u].hi),
-                                        .key = u};
-  COPSE_TRY(copse_deal(roles, n, *n_workers, &load, err));
-  for (size_t i = 0; i < n; i++) worker_of[roles[i].key] = roles[i].worker;
-out:
+    roles[u] = (struct copse_role){.cost = copse_width(&units->units[u]), .unit = u};
+  copse_status status = copse_roles_deal(roles, (size_t)units->n_units, 0, *n_workers, &load, err);
+  for (int i = 0; i < units->n_units; i++) worker_of[roles[i].unit] = roles[i].worker;
   free(roles);
   return status;
 }
 
-static bool is_enough(const struct copse_deal_outcome *it) {
+static bool is_enough(const struct copse_deal_outcome *it, int64_t n_workers) {
+  bool many = (double)it->roles / (double)n_workers >= COPSE_POLICY_MANY_ROLES;
   return it->balance >= COPSE_POLICY_ENOUGH_BALANCE || it->roles > COPSE_POLICY_ENOUGH_ROLES ||
-         (it->per_worker >= COPSE_POLICY_MANY_ROLES && it->balance >= COPSE_POLICY_FAIR_BALANCE);
+         (many && it->balance >= COPSE_POLICY_FAIR_BALANCE);
 }
 
 copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instances,
-                                  struct copse_err *err) {
-  struct copse_deal_outcome it = {0, 0, 0};
+                                  int64_t n_workers, struct copse_err *err) {
+  struct copse_deal_outcome it = {0, 0};
   double best_balance = 0;
   int best = 1, tried = 0;
   if (instances != COPSE_LOWER_AUTO) return cut(lowering, instances, &it, err);
-  for (int i = 1; i <= COPSE_LOWER_MOST_INSTANCES && !is_enough(&it); i++) {
+  for (int i = 1; i <= COPSE_LOWER_MOST_INSTANCES && !is_enough(&it, n_workers); i++) {
     COPSE_DO(cut(lowering, -i, &it, err));
     tried = i;
     if (it.balance > best_balance * COPSE_POLICY_BETTER_BALANCE) {
@@ -393,4 +354,73 @@ copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instan
   }
   if (tried != best) COPSE_DO(cut(lowering, -best, &it, err));
   return COPSE_OK;
+}
+
+/* ---- whole chunks --------------------------------------------------------------------- */
+
+/*
+ * MSCCL and MSCCL++ cut a message into C equal chunks once and for all,
+ * so shares become whole chunks: C is the least number on which every boundary of the schedule
+ * falls, or what --chunks says, with boundaries rounded to the nearest chunk. The executors serve
+ * only sizes that C divides: a C with odd factors (k = 3) shuts out powers of two, and `copse
+ * lower` says so.
+ */
+copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse_schedule *schedule,
+                                int instances, int stretch, struct copse_err *err) {
+  *w = (struct copse_whole_chunks){.schedule = schedule, .stretch = stretch};
+  if (copse_collective_rooted(schedule->collective))
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "this format has no root, so a %s is not lowered to it (--to plan does it)",
+                      copse_collective_name(schedule->collective));
+  w->blocks = schedule->collective == COPSE_ALLREDUCE ? 1 : schedule->n_ranks;
+  if (schedule->demand)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "an alltoall by demand has blocks of different sizes, which only a native "
+                      "plan (--to plan) can move");
+  if (schedule->n_rotations > 0)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "a compact schedule must be expanded before it is lowered");
+  return copse_units_make(&w->arena, schedule, instances, true, &w->units, err);
+}
+
+void copse_chunks_free(struct copse_whole_chunks *w) {
+  copse_arena_free(&w->arena);
+  free(w->runs);
+}
+
+copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, int64_t *block,
+                                struct copse_err *err) {
+  *block = 1;
+  for (int i = 0; i < w->units.n_units && *block <= most; i++)
+    COPSE_DO(copse_lcm(*block, w->units.units[i].hi.den, block, err));
+  return COPSE_OK;
+}
+
+static int chunk_at(const struct copse_whole_chunks *w, struct copse_q at) {
+  __int128 twice = 2 * (__int128)at.num * w->block;
+  return (int)((twice + at.den) / (2 * (__int128)at.den));
+}
+
+copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, struct copse_err *err) {
+  w->block = block;
+  w->chunks = block * w->blocks;
+  w->n_runs = 0;
+  for (int u = 0; u < w->units.n_units; u++) {
+    struct copse_chunk_run run = {.unit = &w->units.units[u]};
+    int end = chunk_at(w, run.unit->hi);
+    for (run.offset = chunk_at(w, run.unit->lo); run.offset < end; run.offset += run.count) {
+      int stop = (run.offset / w->stretch + 1) * w->stretch;
+      run.count = (stop < end ? stop : end) - run.offset;
+      COPSE_DO(copse_grow(&w->runs, &w->runs_capacity, w->n_runs + 1, sizeof *w->runs, err));
+      w->runs[w->n_runs++] = run;
+    }
+  }
+  return COPSE_OK;
+}
+
+void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text *text) {
+  const char *name = w->schedule->topology_name;
+  for (int i = 0; i < 100 && name[i]; i++)
+    copse_text_add(text, "%c",
+                   isalnum((unsigned char)name[i]) || strchr("_.-", name[i]) ? name[i] : '_');
 }

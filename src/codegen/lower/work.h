@@ -1,13 +1,14 @@
 /*
  * Inside src/codegen: what there is to do and who does it. A unit is one piece of one block with
- * the tree that reduces it and the tree that broadcasts it (either may be missing). A chain is one
- * piece of one pair's block of an alltoall with the ranks along which it travels. What one rank
- * does for a unit or a chain is a role, and roles are dealt to workers by what they move.
+ * what moves it: the tree that reduces it and the tree that broadcasts it (either may be missing),
+ * or in an alltoall the path from its sender to its receiver. What one rank does for a unit is a
+ * role, and roles are dealt to workers by what they move.
  */
 #ifndef COPSE_CODEGEN_LOWER_WORK_H
 #define COPSE_CODEGEN_LOWER_WORK_H
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "schedule/schedule.h"
 
 /* ---- units ---------------------------------------------------------------------------- */
@@ -24,77 +25,67 @@ static inline int copse_tree_children(const struct copse_unit_tree *tree, int ra
 }
 
 struct copse_unit {
+  struct copse_q lo, hi; /* of the block */
   int root;
   int block; /* of the buffer that has one block per rank, else 0 */
-  struct copse_q lo, hi;
   const struct copse_unit_tree *reduce, *broadcast; /* NULL: no such phase */
+  const int *path; /* [n_path] of an alltoall's pair, from sender to receiver */
+  int n_path;      /* 1: a rank's own block */
 };
 
+/* In the order of root and position in the block; an alltoall's by distance from sender to
+ * receiver, then by sender: at any moment the ranks send to different ranks. */
 struct copse_units {
   int n_units;
-  struct copse_unit *units; /* by root, then by position in the block */
-  size_t capacity;
-  struct copse_arena arena;
+  struct copse_unit *units;
 };
 
 /*
  * Cuts every root's share along the trees' weights. An allreduce gets the common
- * refinement of both phases' cuts, so that every unit has one tree of each. Each unit is then cut
- * into `instances` equal parts; if that is below 0, the widest into -instances, the others into so
- * many fewer that parts are about as wide. COPSE_UNSUPPORTED for a schedule whose switches copy or
- * add, COPSE_OVERFLOW, COPSE_NOMEM. O(trees * ranks + units).
+ * refinement of both phases' cuts, so that every unit has one tree of each. An alltoall has the
+ * own blocks and a unit for each path of a pair; paths that differ only in relays are one, and
+ * pairs whose demand is 0 have none. Each unit is then cut into `instances` equal parts; if that is
+ * below 0, the widest into -instances, the others into so many fewer that parts are about as wide;
+ * with `own_whole` a rank's own block stays whole. In the arena. COPSE_UNSUPPORTED for a schedule
+ * whose switches copy or add, COPSE_OVERFLOW, COPSE_NOMEM. O(trees * ranks + units log units +
+ * length of all paths).
  */
-copse_status copse_units_make(const struct copse_schedule *schedule, int instances,
-                              struct copse_units *out, struct copse_err *err) COPSE_CHECKED;
-void copse_units_free(struct copse_units *units);
-
-/* ---- chains --------------------------------------------------------------------------- */
-
-struct copse_chain {
-  int n;
-  const int *ranks;      /* [n], from sender to receiver; n = 1: a rank's own block */
-  struct copse_q lo, hi; /* of the pair's block */
-};
-
-struct copse_chains {
-  int n_chains;
-  struct copse_chain *chains; /* by distance from sender to receiver, then by sender */
-  size_t capacity;
-  struct copse_arena arena;
-};
-
-/*
- * All chains of an alltoall, own blocks included, each cut into parts as in copse_units_make; with
- * `own_whole` not a rank's own block. Paths that differ only in relays are one chain. Pairs whose
- * demand is 0 have none. COPSE_OVERFLOW, COPSE_NOMEM. O(chains log chains + length of all paths).
- */
-copse_status copse_chains_make(const struct copse_schedule *schedule, int instances, bool own_whole,
-                               struct copse_chains *out, struct copse_err *err) COPSE_CHECKED;
-void copse_chains_free(struct copse_chains *chains);
+copse_status copse_units_make(struct copse_arena *arena, const struct copse_schedule *schedule,
+                              int instances, bool own_whole, struct copse_units *out,
+                              struct copse_err *err) COPSE_CHECKED;
 
 /* From the sender to the receiver, 0 .. n_ranks - 1. */
-static inline int copse_chain_distance(const struct copse_chain *c, int n_ranks) {
-  return (c->ranks[c->n - 1] - c->ranks[0] + n_ranks) % n_ranks;
+static inline int copse_path_distance(const struct copse_unit *unit, int n_ranks) {
+  return (unit->path[unit->n_path - 1] - unit->path[0] + n_ranks) % n_ranks;
 }
 
-static inline double copse_width(struct copse_q lo, struct copse_q hi) {
-  return copse_q_to_double(hi) - copse_q_to_double(lo);
+static inline double copse_width(const struct copse_unit *unit) {
+  return copse_q_to_double(unit->hi) - copse_q_to_double(unit->lo);
 }
 
 /* ---- dealing -------------------------------------------------------------------------- */
 
-struct copse_deal_role {
-  double cost; /* the data that it moves; COPSE_POLICY_WAIT times that if it only waits */
-  int key;     /* the caller's name for it; roles that cost the same are dealt in its order */
-  int worker;  /* the answer, from 0 */
+/* What one rank does for a unit in a phase, and when among the rest. */
+struct copse_role {
+  double cost;      /* the data that it moves; COPSE_POLICY_WAIT times that if it only waits */
+  int rank, worker; /* of the rank's, from 0 */
+  int phase;        /* in an alltoall the hop */
+  int level, turn, unit;
 };
 
+/* Puts roles in the order in which they run: by rank, worker, phase, level, turn and unit. */
+void copse_roles_sort(struct copse_role *roles, size_t n);
+
+/* How many of the roles, in that order, are the first one's worker's. */
+size_t copse_roles_of_worker(const struct copse_role *roles, size_t n);
+
 /*
- * Largest first to the least loaded worker (Graham 1969). Sorts the roles. *most: raised to
- * the largest load of a worker. O(n log n + n n_workers).
+ * Deals to workers [first, first + n_workers), the largest first to the least loaded (Graham 1969),
+ * of equal ones by phase and unit. Sorts the roles. *most: raised to the largest load of a worker.
+ * O(n log n + n n_workers).
  */
-copse_status copse_deal(struct copse_deal_role *roles, size_t n, int n_workers, double *most,
-                        struct copse_err *err) COPSE_CHECKED;
+copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
+                              double *most, struct copse_err *err) COPSE_CHECKED;
 
 /* Deals units to at most `most` workers, the same on every rank: worker_of[u], and how many are
  * used. */
@@ -103,8 +94,7 @@ copse_status copse_units_spread(const struct copse_units *units, int most, int *
 
 /* How well a cut into so many instances can be dealt. */
 struct copse_deal_outcome {
-  double balance;    /* the busiest rank's work over what its workers could do in the same time */
-  double per_worker; /* roles */
+  double balance; /* the busiest rank's work over what its workers could do in the same time */
   int64_t roles;
 };
 
@@ -113,10 +103,47 @@ typedef copse_status (*copse_deal_cut)(void *lowering, int instances,
                                        struct copse_deal_outcome *outcome, struct copse_err *err);
 
 /*
- * Cuts into `instances`; COPSE_LOWER_AUTO: into the fewest with which all workers have about as
- * much to do, or into the best of those tried if none keeps them all busy.
+ * Cuts into `instances`; COPSE_LOWER_AUTO: into the fewest with which all workers, so many in all,
+ * have about as much to do, or into the best of those tried if none keeps them all busy.
  */
 copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instances,
-                                  struct copse_err *err) COPSE_CHECKED;
+                                  int64_t n_workers, struct copse_err *err) COPSE_CHECKED;
+
+/* ---- whole chunks: for executors that cut every message into a fixed number of them --------- */
+
+/* Consecutive chunks of one block with what moves them. */
+struct copse_chunk_run {
+  const struct copse_unit *unit;
+  int offset, count; /* offset: within the block */
+};
+
+struct copse_whole_chunks {
+  const struct copse_schedule *schedule;
+  int stretch; /* no run crosses a multiple of so many chunks of its block */
+  int blocks;  /* of the message: one per rank, or 1 for an allreduce */
+  int block;   /* chunks of a block; 0: not cut yet */
+  int chunks;  /* blocks * block */
+  struct copse_units units;
+  struct copse_chunk_run *runs;
+  size_t n_runs, runs_capacity;
+  struct copse_arena arena; /* of the units */
+};
+
+/* Units of the schedule; not yet in chunks. COPSE_UNSUPPORTED: rooted, by demand. */
+copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse_schedule *schedule,
+                                int instances, int stretch, struct copse_err *err) COPSE_CHECKED;
+void copse_chunks_free(struct copse_whole_chunks *w);
+
+/* The fewest chunks of a block on which every boundary falls; more than `most` may be less
+ * than that. */
+copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, int64_t *block,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/* Blocks of `block` chunks; a boundary within a chunk goes to the nearest. */
+copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/* The topology's name in letters that no format reads as its own; other programs key by it. */
+void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text *text);
 
 #endif

@@ -23,32 +23,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "codegen/msccl/operations.h"
-
-/* A group of chunks on its way, with what its sender knew. */
-struct item {
-  struct copse_history *history;
-  struct copse_value values[]; /* [count of the group] */
-};
+#include "codegen/msccl/file.h"
 
 enum { MAX_ROOM = 8 };
 
+/* A connection: groups of chunks on their way. */
 struct queue {
-  struct item *items[MAX_ROOM];
+  struct item {
+    struct copse_history *history; /* what the sender knew */
+    struct copse_value *values;    /* [group] */
+  } items[MAX_ROOM];
   int first, n;
 };
 
+/* One operation of a thread block. */
+struct progress {
+  uint32_t started_at;             /* time before its first action */
+  struct copse_history *published; /* what its waiters learn, while any are left */
+  int waiters;                     /* still to come */
+};
+
 struct state {
-  int op;                           /* the next one */
-  int moved;                        /* chunks of it that are done */
-  bool started;                     /* its waits are over */
-  uint32_t *started_at;             /* [n_ops] time before its first action */
-  struct copse_history **published; /* [n_ops] what its waiters learn, while any are left */
-  int *waiters;                     /* [n_ops] still to come */
+  int op;               /* the next one */
+  int moved;            /* chunks of it that are done */
+  bool started;         /* its waits are over */
+  struct progress *ops; /* [n_ops] */
 };
 
 struct run {
-  const struct copse_mx_operations *p;
+  const struct copse_mx_file *f;
   struct copse_cells *cells;
   struct copse_threads *threads; /* the cells' */
   struct state *states;
@@ -62,21 +65,20 @@ struct run {
 
 static long name_action(const void *ctx, struct copse_action action, char text[64]) {
   const struct run *r = ctx;
-  const struct copse_mx_run_tb *tb = &r->p->tbs[action.thread];
+  const struct copse_mx_tb *tb = &r->f->tbs[action.thread];
   int op = 0;
   while (op + 1 < tb->n_ops && op < r->states[action.thread].op &&
-         r->states[action.thread].started_at[op + 1] < action.time)
+         r->states[action.thread].ops[op + 1].started_at < action.time)
     op++;
   snprintf(text, 64, "gpu %d tb %d step %d", tb->gpu, tb->id, tb->ops[op].first);
   return tb->ops[op].step->line;
 }
 
 /* How many chunks of a step go in one slot, for the largest messages that the file is for. */
-static int group_of(const struct copse_mx_operations *p) {
+static int group_of(const struct copse_mx_file *f) {
   static const int64_t slots_rccl[] = {2097152, 16384, 50176};
   static const int64_t slots_nccl[] = {2097152, 32768, 576000};
-  const struct copse_mx_file *f = p->file;
-  int64_t slot = (p->on_rccl ? slots_rccl : slots_nccl)[f->protocol];
+  int64_t slot = (f->on_rccl ? slots_rccl : slots_nccl)[f->protocol];
   if (f->max_bytes == 0) return 1;
   int64_t chunk = (f->max_bytes - 1) / f->chunks + 1, group = slot / (chunk > 0 ? chunk : 1);
   return group < 1 ? 1 : group > 71 ? 71 : (int)group;
@@ -84,71 +86,49 @@ static int group_of(const struct copse_mx_operations *p) {
 
 /* ---- one step ------------------------------------------------------------------------- */
 
-static struct copse_cell_at cell_at(const struct copse_mx_run_tb *tb, struct copse_mx_place at,
+static struct copse_cell_at cell_at(const struct copse_mx_tb *tb, struct copse_mx_place at,
                                     int chunk) {
   return (struct copse_cell_at){tb->gpu, at.letter, at.offset + chunk};
 }
 
-static copse_status push(struct run *r, int tb, struct item *item) {
-  struct queue *q = &r->queues[r->p->tbs[tb].out];
-  COPSE_DO(copse_history_take(r->threads, tb, &item->history, r->err));
-  q->items[(q->first + q->n++) % MAX_ROOM] = item;
-  return COPSE_OK;
-}
-
-static struct item *pop(struct run *r, int tb) {
-  struct queue *q = &r->queues[r->p->tbs[tb].in];
-  struct item *item = q->items[q->first];
-  q->first = (q->first + 1) % MAX_ROOM;
-  q->n--;
-  return item;
-}
-
-static void free_item(struct item *item) {
-  if (!item) return;
-  copse_history_drop(item->history);
-  free(item);
-}
-
 /* Chunks [from, to) of a step with connections. */
 static copse_status move(struct run *r, int t, const struct copse_mx_step *s, int from, int to) {
-  const struct copse_mx_run_tb *tb = &r->p->tbs[t];
+  const struct copse_mx_tb *tb = &r->f->tbs[t];
   const struct copse_mx_type *type = &copse_mx_types[s->op];
   struct copse_action action = copse_threads_act(r->threads, t);
   struct item *in = NULL, *out = NULL;
-  copse_status status = COPSE_OK;
   if (type->receives) {
-    in = pop(r, t);
-    COPSE_TRY(copse_history_learn(r->threads, t, in->history, r->err));
+    struct queue *q = &r->queues[tb->in];
+    in = &q->items[q->first];
+    q->first = (q->first + 1) % r->room;
+    q->n--;
+    COPSE_DO(copse_history_learn(r->threads, t, in->history, r->err));
+    copse_history_drop(in->history);
   }
-  if (type->sends)
-    COPSE_TRY(
-        copse_calloc(1, sizeof *out + (size_t)(to - from) * sizeof *out->values, &out, r->err));
+  if (type->sends) {
+    struct queue *q = &r->queues[tb->out];
+    out = &q->items[(q->first + q->n++) % r->room];
+  }
   for (int j = from; j < to; j++) {
     struct copse_value v = {COPSE_SET_UNDEFINED, 0, {0, 0}}, own;
     if (in) v = in->values[j - from];
     if (type->reads_src) {
-      COPSE_TRY(copse_cells_read(r->cells, action, cell_at(tb, s->src, j), &own, r->err));
+      COPSE_DO(copse_cells_read(r->cells, action, cell_at(tb, s->src, j), &own, r->err));
       if (type->adds)
-        COPSE_TRY(copse_cells_add(r->cells, action, &v, own, r->err));
+        COPSE_DO(copse_cells_add(r->cells, action, &v, own, r->err));
       else
         v = own;
     }
     if (type->writes_dst)
-      COPSE_TRY(copse_cells_write(r->cells, action, cell_at(tb, s->dst, j), v, r->err));
+      COPSE_DO(copse_cells_write(r->cells, action, cell_at(tb, s->dst, j), v, r->err));
     if (out) out->values[j - from] = v;
   }
-  if (out) COPSE_TRY(push(r, t, out));
-  out = NULL;
-out:
-  free_item(in);
-  free_item(out);
-  return status;
+  return out ? copse_history_take(r->threads, t, &out->history, r->err) : COPSE_OK;
 }
 
 /* A local step: cpy, or `re` steps that run as one. */
 static copse_status compute(struct run *r, int t, const struct copse_mx_run_op *op) {
-  const struct copse_mx_run_tb *tb = &r->p->tbs[t];
+  const struct copse_mx_tb *tb = &r->f->tbs[t];
   struct copse_action action = copse_threads_act(r->threads, t);
   for (int j = 0; j < op->step->count; j++) {
     struct copse_cell_at dst = cell_at(tb, op->step->dst, j);
@@ -182,20 +162,19 @@ static copse_status start(struct run *r, int t, const struct copse_mx_run_op *op
   struct state *s = &r->states[t];
   for (int w = 0; w < op->n_waits; w++) {
     const struct copse_mx_wait *wait = &op->waits[w];
-    struct copse_history **h = &r->states[wait->tb].published[wait->op];
-    COPSE_DO(copse_history_learn(r->threads, t, *h, r->err));
-    if (--r->states[wait->tb].waiters[wait->op] > 0) continue;
-    copse_history_drop(*h);
-    *h = NULL;
+    struct progress *other = &r->states[wait->tb].ops[wait->op];
+    COPSE_DO(copse_history_learn(r->threads, t, other->published, r->err));
+    if (--other->waiters == 0) copse_history_drop(other->published);
   }
   s->started = true;
-  s->started_at[s->op] = copse_threads_time(r->threads, t);
+  s->ops[s->op].started_at = copse_threads_time(r->threads, t);
   return COPSE_OK;
 }
 
 static copse_status finish(struct run *r, int t, const struct copse_mx_run_op *op) {
   struct state *s = &r->states[t];
-  if (op->waiters > 0) COPSE_DO(copse_history_take(r->threads, t, &s->published[s->op], r->err));
+  if (op->waiters > 0)
+    COPSE_DO(copse_history_take(r->threads, t, &s->ops[s->op].published, r->err));
   s->op++;
   s->moved = 0;
   s->started = false;
@@ -204,7 +183,7 @@ static copse_status finish(struct run *r, int t, const struct copse_mx_run_op *o
 
 /* Whether the connections let the op's next group through. */
 static bool can_move(const struct run *r, int t, const struct copse_mx_run_op *op) {
-  const struct copse_mx_run_tb *tb = &r->p->tbs[t];
+  const struct copse_mx_tb *tb = &r->f->tbs[t];
   const struct copse_mx_type *type = &copse_mx_types[op->step->op];
   return (!type->receives || r->queues[tb->in].n > 0) &&
          (!type->sends || r->queues[tb->out].n < r->room);
@@ -212,7 +191,7 @@ static bool can_move(const struct run *r, int t, const struct copse_mx_run_op *o
 
 /* As far as the block gets; *progress if that is anywhere. */
 static copse_status advance(struct run *r, int t, bool *progress, uint64_t *actions) {
-  const struct copse_mx_run_tb *tb = &r->p->tbs[t];
+  const struct copse_mx_tb *tb = &r->f->tbs[t];
   struct state *s = &r->states[t];
   while (s->op < tb->n_ops) {
     const struct copse_mx_run_op *op = &tb->ops[s->op];
@@ -241,19 +220,19 @@ static copse_status advance(struct run *r, int t, bool *progress, uint64_t *acti
 
 /* What a stuck block waits for: the block that would have to move, and in words. */
 static int blocker(const struct run *r, int t, char *text, size_t size) {
-  const struct copse_mx_run_tb *tb = &r->p->tbs[t], *other;
+  const struct copse_mx_tb *tb = &r->f->tbs[t], *other;
   const struct state *s = &r->states[t];
   const struct copse_mx_run_op *op = &tb->ops[s->op];
   for (int w = 0; w < op->n_waits && !s->started; w++) {
     if (r->states[op->waits[w].tb].op > op->waits[w].op) continue;
-    other = &r->p->tbs[op->waits[w].tb];
+    other = &r->f->tbs[op->waits[w].tb];
     snprintf(text, size, "gpu %d tb %d step %d waits for step %d of tb %d", tb->gpu, tb->id,
              op->first, other->ops[op->waits[w].op].first, other->id);
     return op->waits[w].tb;
   }
   bool receives = copse_mx_types[op->step->op].receives && r->queues[tb->in].n == 0;
-  int next = receives ? r->p->connections[tb->in].sender : r->p->connections[tb->out].receiver;
-  other = &r->p->tbs[next];
+  int next = receives ? r->f->connections[tb->in].sender : r->f->connections[tb->out].receiver;
+  other = &r->f->tbs[next];
   snprintf(text, size,
            receives ? "gpu %d tb %d step %d waits for data from gpu %d tb %d"
                     : "gpu %d tb %d step %d waits for room to send to gpu %d tb %d",
@@ -265,82 +244,81 @@ static int blocker(const struct run *r, int t, char *text, size_t size) {
 static copse_status refute_deadlock(const struct run *r) {
   char first[100], second[100];
   int t = 0, length = 1, start;
-  while (r->states[t].op == r->p->tbs[t].n_ops) t++;
-  for (int i = 0; i < r->p->n_tbs; i++) t = blocker(r, t, first, sizeof first);
+  while (r->states[t].op == r->f->tbs[t].n_ops) t++;
+  for (int i = 0; i < r->f->n_tbs; i++) t = blocker(r, t, first, sizeof first);
   start = t;
   for (int u = blocker(r, t, first, sizeof first); u != start; length++)
     u = blocker(r, u, second, sizeof second);
   t = blocker(r, start, first, sizeof first);
   blocker(r, t, second, sizeof second);
-  const struct copse_mx_run_tb *tb = &r->p->tbs[start];
-  return copse_fail_at(
-      r->err, COPSE_REFUTED, r->p->file->label, tb->ops[r->states[start].op].step->line,
-      "a deadlock: %s, %s, and so on in a ring of %d waits", first, second, length);
+  const struct copse_mx_tb *tb = &r->f->tbs[start];
+  return copse_fail_at(r->err, COPSE_REFUTED, r->f->label, tb->ops[r->states[start].op].step->line,
+                       "a deadlock: %s, %s, and so on in a ring of %d waits", first, second,
+                       length);
 }
 
 /* ---- all together --------------------------------------------------------------------- */
 
-typedef copse_status check_op(const struct run *r, const struct copse_mx_run_tb *tb,
+typedef copse_status check_op(const struct run *r, const struct copse_mx_tb *tb,
                               const struct copse_mx_run_op *op);
 
 /* The caller's send buffer is not the program's to change, unless it is the output as well. */
-static copse_status check_input_kept(const struct run *r, const struct copse_mx_run_tb *tb,
+static copse_status check_input_kept(const struct run *r, const struct copse_mx_tb *tb,
                                      const struct copse_mx_run_op *op) {
   const struct copse_mx_step *s = op->step;
   const struct copse_mx_type *type = &copse_mx_types[s->op];
   if (!type->writes_dst || s->dst.letter != COPSE_LETTER_I || s->count == 0) return COPSE_OK;
-  return copse_fail_at(r->err, COPSE_REFUTED, r->p->file->label, s->line,
-                       "gpu %d tb %d step %d (%s) writes the caller's input i[%d], and the "
-                       "file serves calls out of place",
-                       tb->gpu, tb->id, op->first, type->name, s->dst.offset);
+  return copse_mx_refute(r->f, tb, op->first, r->err,
+                         "writes the caller's input i[%d], and the file serves calls out of place",
+                         s->dst.offset);
 }
 
 /* All threads of a block copy at once: ranges that overlap in part have no defined result. */
-static copse_status check_overlap(const struct run *r, const struct copse_mx_run_tb *tb,
+static copse_status check_overlap(const struct run *r, const struct copse_mx_tb *tb,
                                   const struct copse_mx_run_op *op) {
   const struct copse_mx_step *s = op->step;
   const struct copse_mx_type *type = &copse_mx_types[s->op];
   for (int d = 1; d < s->count && type->reads_src && type->writes_dst; d++)
     if (copse_cells_same(r->cells, cell_at(tb, s->src, 0), cell_at(tb, s->dst, d)) ||
         copse_cells_same(r->cells, cell_at(tb, s->src, d), cell_at(tb, s->dst, 0)))
-      return copse_fail_at(r->err, COPSE_REFUTED, r->p->file->label, s->line,
+      return copse_fail_at(r->err, COPSE_REFUTED, r->f->label, s->line,
                            "gpu %d tb %d step %d (%s): source and destination overlap in part",
                            tb->gpu, tb->id, op->first, type->name);
   return COPSE_OK;
 }
 
 static copse_status check_all(const struct run *r, check_op *check) {
-  for (int t = 0; t < r->p->n_tbs; t++)
-    for (int o = 0; o < r->p->tbs[t].n_ops; o++)
-      COPSE_DO(check(r, &r->p->tbs[t], &r->p->tbs[t].ops[o]));
+  for (int t = 0; t < r->f->n_tbs; t++)
+    for (int o = 0; o < r->f->tbs[t].n_ops; o++)
+      COPSE_DO(check(r, &r->f->tbs[t], &r->f->tbs[t].ops[o]));
   return COPSE_OK;
 }
 
 static copse_status make_states(struct run *r) {
-  const struct copse_mx_operations *p = r->p;
+  const struct copse_mx_file *f = r->f;
   struct copse_arena *arena = &r->arena;
-  size_t n = (size_t)p->n_tbs;
-  COPSE_DO(copse_arena_array(arena, n, sizeof *r->states, &r->states, r->err));
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)p->n_connections, sizeof *r->queues, &r->queues, r->err));
-  for (int t = 0; t < p->n_tbs; t++) {
+  size_t n_queues = (size_t)f->n_connections, group = (size_t)r->group;
+  COPSE_DO(copse_arena_array(arena, (size_t)f->n_tbs, sizeof *r->states, &r->states, r->err));
+  COPSE_DO(copse_arena_array(arena, n_queues, sizeof *r->queues, &r->queues, r->err));
+  for (size_t i = 0; i < n_queues * (size_t)r->room; i++) {
+    struct item *item = &r->queues[i / (size_t)r->room].items[i % (size_t)r->room];
+    COPSE_DO(copse_arena_array(arena, group, sizeof *item->values, &item->values, r->err));
+  }
+  for (int t = 0; t < f->n_tbs; t++) {
     struct state *s = &r->states[t];
-    size_t ops = (size_t)p->tbs[t].n_ops;
-    COPSE_DO(copse_arena_array(arena, ops, sizeof(uint32_t), &s->started_at, r->err));
-    COPSE_DO(copse_arena_array(arena, ops, sizeof *s->published, &s->published, r->err));
-    COPSE_DO(copse_arena_array(arena, ops, sizeof(int), &s->waiters, r->err));
-    for (int o = 0; o < p->tbs[t].n_ops; o++) s->waiters[o] = p->tbs[t].ops[o].waiters;
+    COPSE_DO(copse_arena_array(arena, (size_t)f->tbs[t].n_ops, sizeof *s->ops, &s->ops, r->err));
+    for (int o = 0; o < f->tbs[t].n_ops; o++) s->ops[o].waiters = f->tbs[t].ops[o].waiters;
   }
   return COPSE_OK;
 }
 
 static copse_status make_cells(struct run *r, bool in_place) {
-  const struct copse_mx_file *f = r->p->file;
+  const struct copse_mx_file *f = r->f;
   int *scratch;
   COPSE_DO(copse_arena_array(&r->arena, (size_t)f->n_ranks, sizeof *scratch, &scratch, r->err));
   for (int g = 0; g < f->n_ranks; g++) scratch[g] = f->gpus[g].declared[COPSE_LETTER_S];
   struct copse_cells_of of = {.n_ranks = f->n_ranks,
-                              .n_threads = r->p->n_tbs,
+                              .n_threads = r->f->n_tbs,
                               .collective = f->collective,
                               .block = f->block,
                               .in_place = in_place,
@@ -348,28 +326,15 @@ static copse_status make_cells(struct run *r, bool in_place) {
                               .label = f->label,
                               .name = name_action,
                               .ctx = r};
-  COPSE_DO(copse_cells_new(&of, &r->cells, r->err));
-  r->threads = copse_cells_threads(r->cells);
-  return COPSE_OK;
-}
-
-static void free_run(struct run *r) {
-  for (int i = 0; r->queues && i < r->p->n_connections; i++)
-    for (int j = 0; j < r->queues[i].n; j++)
-      free_item(r->queues[i].items[(r->queues[i].first + j) % MAX_ROOM]);
-  for (int t = 0; r->states && t < r->p->n_tbs; t++)
-    for (int o = 0; r->states[t].published && o < r->p->tbs[t].n_ops; o++)
-      copse_history_drop(r->states[t].published[o]);
-  copse_cells_free(r->cells);
-  copse_arena_free(&r->arena);
+  return copse_cells_new(&r->arena, &of, &r->cells, &r->threads, r->err);
 }
 
 /* One run, in place or not; `actions` grows by what was followed. */
-static copse_status run_once(const struct copse_mx_operations *program, bool in_place,
-                             uint64_t *actions, struct copse_err *err) {
-  struct run r = {.p = program,
-                  .room = program->file->protocol == COPSE_MX_SIMPLE ? 2 : MAX_ROOM,
-                  .group = group_of(program),
+static copse_status run_once(const struct copse_mx_file *f, bool in_place, uint64_t *actions,
+                             struct copse_err *err) {
+  struct run r = {.f = f,
+                  .room = f->protocol == COPSE_MX_SIMPLE ? 2 : MAX_ROOM,
+                  .group = group_of(f),
                   .err = err};
   bool progress = true;
   copse_status status;
@@ -379,20 +344,20 @@ static copse_status run_once(const struct copse_mx_operations *program, bool in_
   COPSE_TRY(check_all(&r, check_overlap));
   while (progress) {
     progress = false;
-    for (int t = 0; t < program->n_tbs; t++) COPSE_TRY(advance(&r, t, &progress, actions));
+    for (int t = 0; t < f->n_tbs; t++) COPSE_TRY(advance(&r, t, &progress, actions));
   }
-  for (int t = 0; t < program->n_tbs; t++)
-    if (r.states[t].op < program->tbs[t].n_ops) COPSE_TRY(refute_deadlock(&r));
+  for (int t = 0; t < f->n_tbs; t++)
+    if (r.states[t].op < f->tbs[t].n_ops) COPSE_TRY(refute_deadlock(&r));
   COPSE_TRY(copse_cells_check_result(r.cells, err));
 out:
-  free_run(&r);
+  copse_cells_free(r.cells);
+  copse_arena_free(&r.arena);
   return status;
 }
 
 copse_status copse_check_msccl(const char *label, const char *data, size_t size,
                                struct copse_check_msccl_report *report, struct copse_err *err) {
   struct copse_mx_file file;
-  struct copse_mx_operations program;
   copse_status status = copse_mx_parse(label, data, size, &file, err);
   if (status != COPSE_OK) return status;
   *report = (struct copse_check_msccl_report){.collective = file.collective,
@@ -407,14 +372,12 @@ copse_status copse_check_msccl(const char *label, const char *data, size_t size,
   snprintf(report->name, sizeof report->name, "%s", file.name);
   for (int g = 0; g < file.n_ranks; g++)
     for (int t = 0; t < file.gpus[g].n_tbs; t++) report->n_steps += file.gpus[g].tbs[t].n_steps;
-  COPSE_TRY(copse_mx_operations_make(&file, &program, err));
-  report->n_tbs = program.n_tbs;
-  report->on_rccl = program.on_rccl;
-  if (file.in_place) status = run_once(&program, true, &report->actions, err);
-  if (status == COPSE_OK && file.out_of_place)
-    status = run_once(&program, false, &report->actions, err);
-  copse_mx_operations_free(&program);
+  COPSE_TRY(copse_mx_fold(&file, err));
+  report->n_tbs = file.n_tbs;
+  report->on_rccl = file.on_rccl;
+  if (file.in_place) COPSE_TRY(run_once(&file, true, &report->actions, err));
+  if (file.out_of_place) COPSE_TRY(run_once(&file, false, &report->actions, err));
 out:
-  copse_mx_free(&file);
+  copse_arena_free(&file.arena);
   return status;
 }

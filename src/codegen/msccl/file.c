@@ -131,7 +131,7 @@ static void read_tb(struct reader *r, const xmlNode *e, struct copse_mx_gpu *gpu
          gpu->n_tbs, gpu->n_tbs - 1);
   if (r->status != COPSE_OK) return;
   struct copse_mx_tb *tb = &gpu->tbs[id];
-  tb->line = copse_xml_line(e);
+  *tb = (struct copse_mx_tb){.gpu = rank, .id = id, .line = copse_xml_line(e), .in = -1, .out = -1};
   tb->send = get_int(r, e, "send", -1, last);
   tb->recv = get_int(r, e, "recv", -1, last);
   tb->channel = get_int(r, e, "chan", 0, r->file->n_channels - 1);
@@ -280,8 +280,6 @@ copse_status copse_mx_parse(const char *label, const char *data, size_t size,
   status = r.status;
 out:
   copse_xml_free(&r.xml);
-  if (status != COPSE_OK) copse_mx_free(out);
+  if (status != COPSE_OK) copse_arena_free(&out->arena);
   return status;
 }
-
-void copse_mx_free(struct copse_mx_file *file) { copse_arena_free(&file->arena); }

@@ -1,6 +1,6 @@
 /*
- * Inside src/codegen only: an MSCCL XML file as its executors' parsers see it. It shares
- * nothing with what writes such files.
+ * Inside src/codegen and the simulator: an MSCCL XML file as its executors' parsers see it, and the
+ * operations that they run. It shares nothing with what writes such files.
  */
 #ifndef COPSE_CODEGEN_MSCCL_FILE_H
 #define COPSE_CODEGEN_MSCCL_FILE_H
@@ -45,11 +45,32 @@ struct copse_mx_step {
   long line;
 };
 
+/* Another thread block's operation that must have been published. */
+struct copse_mx_wait {
+  int tb, op; /* index into the file's tbs, of the op there */
+  int step;   /* the step that asks, for messages */
+};
+
+/* A real step with the waits of the nops before it, or several `re` that run as one. */
+struct copse_mx_run_op {
+  const struct copse_mx_step *step; /* [n_steps] consecutive */
+  int n_steps, first;               /* first: number of `step` in the file */
+  int number;                       /* what is published when it is done */
+  bool published;
+  struct copse_mx_wait *waits;
+  int n_waits;
+  int waiters; /* ops that wait for this one */
+};
+
 struct copse_mx_tb {
+  int gpu, id;
   int send, recv, channel; /* peers: -1 for none */
   struct copse_mx_step *steps;
   int n_steps;
   long line;
+  struct copse_mx_run_op *ops; /* these by copse_mx_fold */
+  int n_ops;
+  int in, out; /* connections, -1: none */
 };
 
 struct copse_mx_gpu {
@@ -57,6 +78,10 @@ struct copse_mx_gpu {
   struct copse_mx_tb *tbs;       /* [n_tbs] by id */
   int n_tbs;
   long line;
+};
+
+struct copse_mx_connection {
+  int sender, receiver; /* indices into the file's tbs */
 };
 
 enum copse_mx_protocol { COPSE_MX_SIMPLE, COPSE_MX_LL, COPSE_MX_LL128 };
@@ -73,15 +98,29 @@ struct copse_mx_file {
   const char *missing;          /* a required attribute that only older MSCCL went without */
   struct copse_mx_gpu *gpus;    /* [n_ranks] by id */
   long line;
+  struct copse_mx_tb *tbs; /* [n_tbs] of all gpus; this and what follows by copse_mx_fold */
+  int n_tbs;
+  struct copse_mx_connection *connections;
+  int n_connections;
+  bool on_rccl;
   struct copse_arena arena;
 };
 
 /*
  * Reads and checks what the executors' parsers check, and what they should: COPSE_BAD_INPUT for
- * a file that is no such XML, COPSE_REFUTED for numbers out of range of what they name.
+ * a file that is no such XML, COPSE_REFUTED for numbers out of range of what they name. The file
+ * ends with its arena.
  */
 copse_status copse_mx_parse(const char *label, const char *data, size_t size,
                             struct copse_mx_file *out, struct copse_err *err) COPSE_CHECKED;
-void copse_mx_free(struct copse_mx_file *file);
+
+/* Turns steps into operations: folds, fuses, resolves waits, pairs connections; COPSE_REFUTED for
+ * what can't be run. O(steps^2 of a block). */
+copse_status copse_mx_fold(struct copse_mx_file *file, struct copse_err *err) COPSE_CHECKED;
+
+/* COPSE_REFUTED: "gpu 3 tb 1 step 7 (rrc) ..." */
+copse_status copse_mx_refute(const struct copse_mx_file *file, const struct copse_mx_tb *tb,
+                             int step, struct copse_err *err, const char *what, ...)
+    __attribute__((format(printf, 5, 6)));
 
 #endif

@@ -10,30 +10,31 @@
  * Traps of the executors' parsers are refuted: a wait that is lost in fusion, a sixteenth fused
  * `re`, a number that shifts. Connections are queues that find both their ends here.
  */
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "codegen/msccl/operations.h"
+#include "codegen/msccl/file.h"
 
 enum { MAX_FUSED = 15, MAX_DEP_TB = 127, MAX_PER_CHANNEL = 32, MAX_RCCL_TBS = 64 };
 
-struct maker {
-  struct copse_mx_operations *p;
-  const struct copse_mx_file *file;
-  struct copse_err *err;
-};
-
-static copse_status refute(const struct maker *m, const struct copse_mx_run_tb *tb, int step,
-                           const char *what) {
-  return copse_fail_at(m->err, COPSE_REFUTED, m->file->label, tb->tb->steps[step].line,
+copse_status copse_mx_refute(const struct copse_mx_file *f, const struct copse_mx_tb *tb, int step,
+                             struct copse_err *err, const char *what, ...) {
+  char text[256];
+  va_list args;
+  va_start(args, what);
+  vsnprintf(text, sizeof text, what, args);
+  va_end(args);
+  return copse_fail_at(err, COPSE_REFUTED, f->label, tb->steps[step].line,
                        "gpu %d tb %d step %d (%s) %s", tb->gpu, tb->id, step,
-                       copse_mx_types[tb->tb->steps[step].op].name, what);
+                       copse_mx_types[tb->steps[step].op].name, text);
 }
 
 /* ---- one step on its own -------------------------------------------------------------- */
 
 /* The chunks that the buffer has; the collective decides, the file only for scratch. */
-static int size_of(const struct maker *m, int gpu, enum copse_buffer_letter letter) {
-  const struct copse_mx_file *f = m->file;
+static int size_of(const struct copse_mx_file *f, int gpu, enum copse_buffer_letter letter) {
   if (letter == COPSE_LETTER_S) return f->gpus[gpu].declared[letter];
   return f->block * (letter == COPSE_LETTER_I
                          ? copse_collective_inputs(f->collective, f->n_ranks)
@@ -41,40 +42,40 @@ static int size_of(const struct maker *m, int gpu, enum copse_buffer_letter lett
 }
 
 /* `rrc` is the one type whose offsets the parsers never look at. */
-static copse_status check_place(const struct maker *m, const struct copse_mx_run_tb *tb, int step,
-                                struct copse_mx_place at) {
+static copse_status check_place(const struct copse_mx_file *f, const struct copse_mx_tb *tb,
+                                int step, struct copse_mx_place at, struct copse_err *err) {
   static const char letters[] = "ios";
-  const struct copse_mx_step *s = &tb->tb->steps[step];
-  int size = size_of(m, tb->gpu, at.letter), declared = m->file->gpus[tb->gpu].declared[at.letter];
+  const struct copse_mx_step *s = &tb->steps[step];
+  int size = size_of(f, tb->gpu, at.letter), declared = f->gpus[tb->gpu].declared[at.letter];
   if (at.offset < 0 || at.offset + s->count > size)
-    return copse_fail_at(m->err, COPSE_REFUTED, m->file->label, s->line,
-                         "gpu %d tb %d step %d (%s) uses %c[%d] to %c[%d]; there are %d chunks",
-                         tb->gpu, tb->id, step, copse_mx_types[s->op].name, letters[at.letter],
-                         at.offset, letters[at.letter], at.offset + s->count - 1, size);
+    return copse_mx_refute(f, tb, step, err, "uses %c[%d] to %c[%d]; there are %d chunks",
+                           letters[at.letter], at.offset, letters[at.letter],
+                           at.offset + s->count - 1, size);
   if (s->op != COPSE_MX_RRC && at.offset >= declared)
-    return copse_fail_at(m->err, COPSE_REFUTED, m->file->label, s->line,
-                         "gpu %d tb %d step %d (%s) uses %c[%d], but %c_chunks=\"%d\": the "
-                         "executors refuse that",
-                         tb->gpu, tb->id, step, copse_mx_types[s->op].name, letters[at.letter],
-                         at.offset, letters[at.letter], declared);
+    return copse_mx_refute(f, tb, step, err,
+                           "uses %c[%d], but %c_chunks=\"%d\": the executors refuse that",
+                           letters[at.letter], at.offset, letters[at.letter], declared);
   return COPSE_OK;
 }
 
-static copse_status check_step(const struct maker *m, const struct copse_mx_run_tb *tb, int step) {
-  const struct copse_mx_step *s = &tb->tb->steps[step];
+static copse_status check_step(const struct copse_mx_file *f, const struct copse_mx_tb *tb,
+                               int step, struct copse_err *err) {
+  const struct copse_mx_step *s = &tb->steps[step];
   const struct copse_mx_type *t = &copse_mx_types[s->op];
-  if (s->dep_tb >= m->file->gpus[tb->gpu].n_tbs)
-    return refute(m, tb, step, "waits for a tb that its gpu does not have");
+  if (s->dep_tb >= f->gpus[tb->gpu].n_tbs)
+    return copse_mx_refute(f, tb, step, err, "waits for a tb that its gpu does not have");
   if (s->dep_tb > MAX_DEP_TB)
-    return refute(m, tb, step, "waits for a tb above 127, which the executors can't name");
+    return copse_mx_refute(f, tb, step, err,
+                           "waits for a tb above 127, which the executors can't name");
   if (s->dep_tb >= 0 && s->dep_step < 0)
-    return refute(m, tb, step, "waits for a tb, but for no step of it");
-  if (t->sends && tb->tb->send < 0) return refute(m, tb, step, "sends, but its tb has send=\"-1\"");
-  if (t->receives && tb->tb->recv < 0)
-    return refute(m, tb, step, "receives, but its tb has recv=\"-1\"");
+    return copse_mx_refute(f, tb, step, err, "waits for a tb, but for no step of it");
+  if (t->sends && tb->send < 0)
+    return copse_mx_refute(f, tb, step, err, "sends, but its tb has send=\"-1\"");
+  if (t->receives && tb->recv < 0)
+    return copse_mx_refute(f, tb, step, err, "receives, but its tb has recv=\"-1\"");
   if (s->count == 0) return COPSE_OK;
-  if (t->reads_src) COPSE_DO(check_place(m, tb, step, s->src));
-  if (t->writes_dst) COPSE_DO(check_place(m, tb, step, s->dst));
+  if (t->reads_src) COPSE_DO(check_place(f, tb, step, s->src, err));
+  if (t->writes_dst) COPSE_DO(check_place(f, tb, step, s->dst, err));
   return COPSE_OK;
 }
 
@@ -87,19 +88,21 @@ static bool fuses(const struct copse_mx_run_op *last, const struct copse_mx_step
          s->src.letter == step->src.letter;
 }
 
-static copse_status fuse(const struct maker *m, const struct copse_mx_run_tb *tb,
-                         struct copse_mx_run_op *op, int step, int n_pending) {
-  const struct copse_mx_step *s = &tb->tb->steps[step];
+static copse_status fuse(const struct copse_mx_file *f, const struct copse_mx_tb *tb,
+                         struct copse_mx_run_op *op, int step, int n_pending,
+                         struct copse_err *err) {
+  const struct copse_mx_step *s = &tb->steps[step];
   if (n_pending > 0)
-    return refute(m, tb, step,
-                  "runs as one with the re before: the wait of the nop between them "
-                  "is lost; give it a depid of its own");
+    return copse_mx_refute(f, tb, step, err,
+                           "runs as one with the re before: the wait of the nop between them "
+                           "is lost; give it a depid of its own");
   if (s->count != op->step->count)
-    return refute(m, tb, step, "runs as one with the re before, which has another cnt");
+    return copse_mx_refute(f, tb, step, err,
+                           "runs as one with the re before, which has another cnt");
   if (op->n_steps == MAX_FUSED)
-    return refute(m, tb, step,
-                  "is the 16th re in a row that the executors run as one; they have "
-                  "room for 15: publish one before, or give it a depid");
+    return copse_mx_refute(f, tb, step, err,
+                           "is the 16th re in a row that the executors run as one; they have "
+                           "room for 15: publish one before, or give it a depid");
   op->n_steps = step - op->first + 1;
   op->number++;
   op->published = s->published;
@@ -107,43 +110,42 @@ static copse_status fuse(const struct maker *m, const struct copse_mx_run_tb *tb
 }
 
 /* The waits of pending nops and of the step itself; tb and step for now, not yet an op. */
-static void take_waits(const struct copse_mx_run_tb *tb, struct copse_mx_run_op *op, int step,
+static void take_waits(const struct copse_mx_tb *tb, struct copse_mx_run_op *op, int step,
                        int n_pending) {
   for (int s = step; s >= 0 && (n_pending > 0 || s == step); s--) {
-    const struct copse_mx_step *from = &tb->tb->steps[s];
+    const struct copse_mx_step *from = &tb->steps[s];
     if (from->dep_tb < 0) continue;
     op->waits[op->n_waits++] = (struct copse_mx_wait){from->dep_tb, from->dep_step, s};
     n_pending -= s < step;
   }
 }
 
-static copse_status fold(struct maker *m, struct copse_mx_run_tb *tb) {
-  const struct copse_mx_tb *from = tb->tb;
+static copse_status fold(struct copse_mx_file *f, struct copse_mx_tb *tb, struct copse_err *err) {
   int n_pending = 0, done = 0;
-  COPSE_DO(
-      copse_arena_array(&m->p->arena, (size_t)from->n_steps, sizeof *tb->ops, &tb->ops, m->err));
-  for (int s = 0; s < from->n_steps; s++) {
-    const struct copse_mx_step *step = &from->steps[s];
+  COPSE_DO(copse_arena_array(&f->arena, (size_t)tb->n_steps, sizeof *tb->ops, &tb->ops, err));
+  for (int s = 0; s < tb->n_steps; s++) {
+    const struct copse_mx_step *step = &tb->steps[s];
     struct copse_mx_run_op *last = tb->n_ops > 0 ? &tb->ops[tb->n_ops - 1] : NULL;
-    COPSE_DO(check_step(m, tb, s));
-    if (!copse_mx_types[step->op].on_rccl) m->p->on_rccl = false;
+    COPSE_DO(check_step(f, tb, s, err));
+    if (!copse_mx_types[step->op].on_rccl) f->on_rccl = false;
     if (step->op == COPSE_MX_NOP) {
       n_pending += step->dep_tb >= 0;
       continue;
     }
     if (last && fuses(last, step)) {
-      COPSE_DO(fuse(m, tb, last, s, n_pending));
+      COPSE_DO(fuse(f, tb, last, s, n_pending, err));
       done++;
       continue;
     }
     if (n_pending > 0 && step->dep_tb < 0)
-      return refute(m, tb, s, "needs a depid of its own, for the nops before it have one");
+      return copse_mx_refute(f, tb, s, err,
+                             "needs a depid of its own, for the nops before it have one");
     struct copse_mx_run_op *op = &tb->ops[tb->n_ops++];
     done += n_pending + 1;
     *op = (struct copse_mx_run_op){
         .step = step, .n_steps = 1, .first = s, .number = done - 1, .published = step->published};
-    COPSE_DO(copse_arena_array(&m->p->arena, (size_t)n_pending + 1, sizeof *op->waits, &op->waits,
-                               m->err));
+    COPSE_DO(
+        copse_arena_array(&f->arena, (size_t)n_pending + 1, sizeof *op->waits, &op->waits, err));
     take_waits(tb, op, s, n_pending);
     n_pending = 0;
   }
@@ -151,22 +153,23 @@ static copse_status fold(struct maker *m, struct copse_mx_run_tb *tb) {
 }
 
 /* A wait ends with the first published operation whose number is at least the one it names. */
-static copse_status resolve_waits(struct maker *m, int tb_index) {
-  struct copse_mx_run_tb *tb = &m->p->tbs[tb_index];
+static copse_status resolve_waits(struct copse_mx_file *f, int tb_index, struct copse_err *err) {
+  struct copse_mx_tb *tb = &f->tbs[tb_index];
   for (int o = 0; o < tb->n_ops; o++)
     for (int w = 0; w < tb->ops[o].n_waits; w++) {
       struct copse_mx_wait *wait = &tb->ops[o].waits[w];
-      int target = m->p->first_tb[tb->gpu] + wait->tb, i = 0;
-      struct copse_mx_run_tb *other = &m->p->tbs[target];
+      int target = (int)(f->gpus[tb->gpu].tbs - f->tbs) + wait->tb, i = 0;
+      struct copse_mx_tb *other = &f->tbs[target];
       while (i < other->n_ops && (!other->ops[i].published || other->ops[i].number < wait->op)) i++;
       if (i == other->n_ops)
         return copse_fail_at(
-            m->err, COPSE_REFUTED, m->file->label, tb->tb->steps[wait->step].line,
+            err, COPSE_REFUTED, f->label, tb->steps[wait->step].line,
             "gpu %d tb %d step %d waits for step %d of tb %d, but neither that nor "
             "a later one there is published (hasdep=\"1\"): it waits forever",
             tb->gpu, tb->id, wait->step, wait->op, other->id);
       if (target == tb_index && i >= o)
-        return refute(m, tb, wait->step, "waits for itself or a later step of its own tb");
+        return copse_mx_refute(f, tb, wait->step, err,
+                               "waits for itself or a later step of its own tb");
       wait->tb = target;
       wait->op = i;
       other->ops[i].waiters++;
@@ -193,7 +196,7 @@ static int compare_ends(const void *a, const void *b) {
 }
 
 /* The tb's first op that sends (receives), or n_ops. */
-static int next_op(const struct copse_mx_run_tb *tb, int from, bool sends) {
+static int next_op(const struct copse_mx_tb *tb, int from, bool sends) {
   while (from < tb->n_ops) {
     const struct copse_mx_type *t = &copse_mx_types[tb->ops[from].step->op];
     if (sends ? t->sends : t->receives) break;
@@ -202,36 +205,36 @@ static int next_op(const struct copse_mx_run_tb *tb, int from, bool sends) {
   return from;
 }
 
-static copse_status collect_ends(struct maker *m, bool sends, struct copse_arena *scratch,
-                                 struct end **ends, int *n) {
-  COPSE_DO(copse_arena_array(scratch, (size_t)m->p->n_tbs, sizeof **ends, ends, m->err));
+static copse_status collect_ends(struct copse_mx_file *f, bool sends, struct copse_arena *scratch,
+                                 struct end **ends, int *n, struct copse_err *err) {
+  COPSE_DO(copse_arena_array(scratch, (size_t)f->n_tbs, sizeof **ends, ends, err));
   *n = 0;
-  for (int i = 0; i < m->p->n_tbs; i++) {
-    const struct copse_mx_run_tb *tb = &m->p->tbs[i];
+  for (int i = 0; i < f->n_tbs; i++) {
+    const struct copse_mx_tb *tb = &f->tbs[i];
     if (next_op(tb, 0, sends) == tb->n_ops) continue;
-    (*ends)[(*n)++] = sends ? (struct end){tb->gpu, tb->tb->send, tb->tb->channel, i}
-                            : (struct end){tb->tb->recv, tb->gpu, tb->tb->channel, i};
+    (*ends)[(*n)++] = sends ? (struct end){tb->gpu, tb->send, tb->channel, i}
+                            : (struct end){tb->recv, tb->gpu, tb->channel, i};
   }
   qsort(*ends, (size_t)*n, sizeof **ends, compare_ends);
   for (int i = 1; i < *n; i++) {
-    const struct copse_mx_run_tb *a = &m->p->tbs[(*ends)[i - 1].tb], *b = &m->p->tbs[(*ends)[i].tb];
+    const struct copse_mx_tb *a = &f->tbs[(*ends)[i - 1].tb], *b = &f->tbs[(*ends)[i].tb];
     if (compare_keys(&(*ends)[i - 1], &(*ends)[i]) == 0)
-      return copse_fail_at(m->err, COPSE_REFUTED, m->file->label, b->tb->line,
+      return copse_fail_at(err, COPSE_REFUTED, f->label, b->line,
                            "gpu %d: tb %d and tb %d both %s gpu %d on channel %d; one may", b->gpu,
                            a->id, b->id, sends ? "send to" : "receive from",
-                           sends ? b->tb->send : b->tb->recv, b->tb->channel);
+                           sends ? b->send : b->recv, b->channel);
   }
   return COPSE_OK;
 }
 
 /* A connection is a queue: the k-th send is for the k-th receive. */
-static copse_status check_pairs(const struct maker *m, const struct copse_mx_run_tb *s,
-                                const struct copse_mx_run_tb *r) {
+static copse_status check_pairs(const struct copse_mx_file *f, const struct copse_mx_tb *s,
+                                const struct copse_mx_tb *r, struct copse_err *err) {
   int i = next_op(s, 0, true), j = next_op(r, 0, false);
   for (; i < s->n_ops && j < r->n_ops; i = next_op(s, i + 1, true), j = next_op(r, j + 1, false)) {
     const struct copse_mx_run_op *a = &s->ops[i], *b = &r->ops[j];
     if (a->step->count != b->step->count)
-      return copse_fail_at(m->err, COPSE_REFUTED, m->file->label, b->step->line,
+      return copse_fail_at(err, COPSE_REFUTED, f->label, b->step->line,
                            "gpu %d tb %d step %d receives %d chunks of the %d that gpu %d tb %d "
                            "step %d sends",
                            r->gpu, r->id, b->first, b->step->count, a->step->count, s->gpu, s->id,
@@ -239,21 +242,22 @@ static copse_status check_pairs(const struct maker *m, const struct copse_mx_run
   }
   if (i < s->n_ops)
     return copse_fail_at(
-        m->err, COPSE_REFUTED, m->file->label, s->ops[i].step->line,
+        err, COPSE_REFUTED, f->label, s->ops[i].step->line,
         "gpu %d tb %d step %d sends on channel %d what gpu %d tb %d never receives", s->gpu, s->id,
-        s->ops[i].first, s->tb->channel, r->gpu, r->id);
+        s->ops[i].first, s->channel, r->gpu, r->id);
   if (j < r->n_ops)
-    return copse_fail_at(m->err, COPSE_REFUTED, m->file->label, r->ops[j].step->line,
+    return copse_fail_at(err, COPSE_REFUTED, f->label, r->ops[j].step->line,
                          "gpu %d tb %d step %d waits forever on channel %d: gpu %d tb %d has sent "
                          "all it sends",
-                         r->gpu, r->id, r->ops[j].first, r->tb->channel, s->gpu, s->id);
+                         r->gpu, r->id, r->ops[j].first, r->channel, s->gpu, s->id);
   return COPSE_OK;
 }
 
-static copse_status refute_lone(const struct maker *m, const struct end *e, bool sends) {
-  const struct copse_mx_run_tb *tb = &m->p->tbs[e->tb];
+static copse_status refute_lone(const struct copse_mx_file *f, const struct end *e, bool sends,
+                                struct copse_err *err) {
+  const struct copse_mx_tb *tb = &f->tbs[e->tb];
   const struct copse_mx_run_op *op = &tb->ops[next_op(tb, 0, sends)];
-  return copse_fail_at(m->err, COPSE_REFUTED, m->file->label, op->step->line,
+  return copse_fail_at(err, COPSE_REFUTED, f->label, op->step->line,
                        sends ? "gpu %d tb %d step %d sends to gpu %d on channel %d, where no tb "
                                "receives from it"
                              : "gpu %d tb %d step %d receives from gpu %d on channel %d, where no "
@@ -261,23 +265,22 @@ static copse_status refute_lone(const struct maker *m, const struct end *e, bool
                        tb->gpu, tb->id, op->first, sends ? e->dst : e->src, e->channel);
 }
 
-static copse_status connect(struct maker *m) {
-  struct copse_mx_operations *p = m->p;
+static copse_status connect(struct copse_mx_file *f, struct copse_err *err) {
   struct end *senders, *receivers;
   struct copse_arena scratch = {0};
   int n = 0, n_receivers = 0;
   copse_status status;
-  COPSE_TRY(collect_ends(m, true, &scratch, &senders, &n));
-  COPSE_TRY(collect_ends(m, false, &scratch, &receivers, &n_receivers));
-  COPSE_TRY(
-      copse_arena_array(&p->arena, (size_t)n, sizeof *p->connections, &p->connections, m->err));
+  COPSE_TRY(collect_ends(f, true, &scratch, &senders, &n, err));
+  COPSE_TRY(collect_ends(f, false, &scratch, &receivers, &n_receivers, err));
+  COPSE_TRY(copse_arena_array(&f->arena, (size_t)n, sizeof *f->connections, &f->connections, err));
   for (int i = 0; i < n || i < n_receivers; i++) {
     int order = i == n ? 1 : i == n_receivers ? -1 : compare_keys(&senders[i], &receivers[i]);
-    if (order != 0) COPSE_TRY(refute_lone(m, order < 0 ? &senders[i] : &receivers[i], order < 0));
-    struct copse_mx_run_tb *s = &p->tbs[senders[i].tb], *r = &p->tbs[receivers[i].tb];
-    COPSE_TRY(check_pairs(m, s, r));
-    s->out = r->in = p->n_connections;
-    p->connections[p->n_connections++] =
+    if (order != 0)
+      COPSE_TRY(refute_lone(f, order < 0 ? &senders[i] : &receivers[i], order < 0, err));
+    struct copse_mx_tb *s = &f->tbs[senders[i].tb], *r = &f->tbs[receivers[i].tb];
+    COPSE_TRY(check_pairs(f, s, r, err));
+    s->out = r->in = f->n_connections;
+    f->connections[f->n_connections++] =
         (struct copse_mx_connection){senders[i].tb, receivers[i].tb};
   }
 out:
@@ -286,15 +289,15 @@ out:
 }
 
 /* The executors keep at most 32 peers of a channel and direction. */
-static copse_status check_channels(const struct maker *m) {
-  for (int g = 0; g < m->file->n_ranks; g++) {
-    const struct copse_mx_gpu *gpu = &m->file->gpus[g];
+static copse_status check_channels(const struct copse_mx_file *f, struct copse_err *err) {
+  for (int g = 0; g < f->n_ranks; g++) {
+    const struct copse_mx_gpu *gpu = &f->gpus[g];
     int count[2][128] = {{0}};
     for (int t = 0; t < gpu->n_tbs; t++)
       for (int d = 0; d < 2; d++)
         if ((d == 0 ? gpu->tbs[t].send : gpu->tbs[t].recv) >= 0 &&
             ++count[d][gpu->tbs[t].channel] > MAX_PER_CHANNEL)
-          return copse_fail_at(m->err, COPSE_REFUTED, m->file->label, gpu->tbs[t].line,
+          return copse_fail_at(err, COPSE_REFUTED, f->label, gpu->tbs[t].line,
                                "gpu %d tb %d is the 33rd on channel %d that %s; the executors take "
                                "32",
                                g, t, gpu->tbs[t].channel, d == 0 ? "sends" : "receives");
@@ -304,34 +307,26 @@ static copse_status check_channels(const struct maker *m) {
 
 /* ---- all together --------------------------------------------------------------------- */
 
-copse_status copse_mx_operations_make(const struct copse_mx_file *file,
-                                      struct copse_mx_operations *out, struct copse_err *err) {
-  struct maker m = {out, file, err};
-  copse_status status;
-  *out = (struct copse_mx_operations){.file = file, .on_rccl = true};
-  COPSE_TRY(
-      copse_arena_array(&out->arena, (size_t)file->n_ranks + 1, sizeof(int), &out->first_tb, err));
-  for (int g = 0; g < file->n_ranks; g++) {
-    out->first_tb[g + 1] = out->first_tb[g] + file->gpus[g].n_tbs;
-    if (file->gpus[g].n_tbs > MAX_RCCL_TBS) out->on_rccl = false;
+/* All tbs side by side, by gpu. */
+static copse_status list_tbs(struct copse_mx_file *f, struct copse_err *err) {
+  for (int g = 0; g < f->n_ranks; g++) f->n_tbs += f->gpus[g].n_tbs;
+  COPSE_DO(copse_arena_array(&f->arena, (size_t)f->n_tbs, sizeof *f->tbs, &f->tbs, err));
+  struct copse_mx_tb *at = f->tbs;
+  for (int g = 0; g < f->n_ranks; g++) {
+    struct copse_mx_gpu *gpu = &f->gpus[g];
+    memcpy(at, gpu->tbs, (size_t)gpu->n_tbs * sizeof *at);
+    gpu->tbs = at;
+    at += gpu->n_tbs;
+    if (gpu->n_tbs > MAX_RCCL_TBS) f->on_rccl = false;
   }
-  out->n_tbs = out->first_tb[file->n_ranks];
-  COPSE_TRY(copse_arena_array(&out->arena, (size_t)out->n_tbs, sizeof *out->tbs, &out->tbs, err));
-  for (int g = 0; g < file->n_ranks; g++)
-    for (int t = 0; t < file->gpus[g].n_tbs; t++) {
-      struct copse_mx_run_tb *tb = &out->tbs[out->first_tb[g] + t];
-      *tb = (struct copse_mx_run_tb){
-          .gpu = g, .id = t, .tb = &file->gpus[g].tbs[t], .in = -1, .out = -1};
-      COPSE_TRY(fold(&m, tb));
-    }
-  COPSE_TRY(check_channels(&m));
-  for (int t = 0; t < out->n_tbs; t++) COPSE_TRY(resolve_waits(&m, t));
-  COPSE_TRY(connect(&m));
-out:
-  if (status != COPSE_OK) copse_mx_operations_free(out);
-  return status;
+  return COPSE_OK;
 }
 
-void copse_mx_operations_free(struct copse_mx_operations *operations) {
-  copse_arena_free(&operations->arena);
+copse_status copse_mx_fold(struct copse_mx_file *f, struct copse_err *err) {
+  f->on_rccl = true;
+  COPSE_DO(list_tbs(f, err));
+  for (int t = 0; t < f->n_tbs; t++) COPSE_DO(fold(f, &f->tbs[t], err));
+  COPSE_DO(check_channels(f, err));
+  for (int t = 0; t < f->n_tbs; t++) COPSE_DO(resolve_waits(f, t, err));
+  return connect(f, err);
 }

@@ -1,5 +1,5 @@
 /*
- * An MSCCL program while it grows: thread blocks, channels and steps, and trees and chains as such
+ * An MSCCL program while it grows: thread blocks, channels and steps, and trees and paths as such
  * steps, in one global order. program.h says why no program made so can deadlock.
  *
  * Two styles. `any` uses what RCCL has kernels for (s, r, cpy, re, nop): a rank receives in one
@@ -465,7 +465,7 @@ static void emit_trees(struct walk *w) {
   if (cut->schedule->collective == COPSE_ALLGATHER) copy_own(w, stretches, own);
   for (size_t i = 0; i < cut->n_runs && p->status == COPSE_OK; i++) {
     const struct copse_chunk_run *run = w->run = &cut->runs[i];
-    int whole = run->block * cut->block + run->offset, root = run->unit->root;
+    int whole = run->unit->block * cut->block + run->offset, root = run->unit->root;
     bool scatters = cut->schedule->collective == COPSE_REDUCE_SCATTER;
     struct copse_msccl_ref have = own[root * stretches + run->offset / COPSE_MSCCL_MAX_COUNT];
     w->in = (struct copse_msccl_place){'i', whole};
@@ -480,48 +480,48 @@ out:
   copse_arena_free(&scratch);
 }
 
-/* ---- chains: from the sender's input over scratch to the output -------------------------- */
+/* ---- paths: from the sender's input over scratch to the output --------------------------- */
 
-/* The place of the run at the chain's stop `i`. */
+/* The place of the run at the path's stop `i`. */
 static struct copse_msccl_place place(const struct walk *w, int i) {
-  const struct copse_chain *c = w->run->chain;
-  int first = c->ranks[0], last = c->ranks[c->n - 1], block = w->cut->block;
-  if (i == c->n - 1) return (struct copse_msccl_place){'o', first * block + w->run->offset};
+  const struct copse_unit *u = w->run->unit;
+  int first = u->path[0], last = u->path[u->n_path - 1], block = w->cut->block;
+  if (i == u->n_path - 1) return (struct copse_msccl_place){'o', first * block + w->run->offset};
   if (i == 0) return (struct copse_msccl_place){'i', last * block + w->run->offset};
-  return scratch(w->p, c->ranks[i], w->run->count);
+  return scratch(w->p, u->path[i], w->run->count);
 }
 
-/* The chain's stop i takes the run and, if one block can, sends it on in the same step: *sent. */
+/* The path's stop i takes the run and, if one block can, sends it on in the same step: *sent. */
 static struct copse_msccl_ref take(const struct walk *w, int i, struct copse_msccl_place at,
                                    int channel, int next, bool *sent) {
-  const struct copse_chain *c = w->run->chain;
-  int rank = c->ranks[i], from = c->ranks[i - 1], block = -1;
-  if (w->style.fused && i + 1 < c->n && next == channel)
-    block = block_of_both(w->p, rank, c->ranks[i + 1], from, channel);
+  const struct copse_unit *u = w->run->unit;
+  int rank = u->path[i], from = u->path[i - 1], block = -1;
+  if (w->style.fused && i + 1 < u->n_path && next == channel)
+    block = block_of_both(w->p, rank, u->path[i + 1], from, channel);
   *sent = block >= 0;
   if (*sent) return add(w, block, COPSE_MSCCL_RCS, at, at, NULL, 0);
   return receive(w, rank, from, channel, at);
 }
 
-static void emit_chain(const struct walk *w) {
-  const struct copse_chain *c = w->run->chain;
+static void emit_path(const struct walk *w) {
+  const int *path = w->run->unit->path, n = w->run->unit->n_path;
   struct copse_msccl_place at = place(w, 0);
   struct copse_msccl_ref have = NO_REF;
   int channel = -1;
-  if (c->n == 1) {
+  if (n == 1) {
     struct copse_msccl_place own = {'i', at.offset};
-    int block = block_for(w->p, c->ranks[0], -1, -1, 0);
+    int block = block_for(w->p, path[0], -1, -1, 0);
     add(w, block, COPSE_MSCCL_CPY, own, at, NULL, 0);
     return;
   }
-  for (int i = 0; i < c->n && w->p->status == COPSE_OK; i++) {
-    bool sent = false, last = i + 1 == c->n;
-    int next = last ? -1 : channel_for(w, c->ranks[i], c->ranks[i + 1], channel);
+  for (int i = 0; i < n && w->p->status == COPSE_OK; i++) {
+    bool sent = false, last = i + 1 == n;
+    int next = last ? -1 : channel_for(w, path[i], path[i + 1], channel);
     if (i > 0) {
       at = place(w, i);
       have = take(w, i, at, channel, next, &sent);
     }
-    if (!last && !sent) send(w, c->ranks[i], c->ranks[i + 1], next, at, have);
+    if (!last && !sent) send(w, path[i], path[i + 1], next, at, have);
     channel = next;
   }
 }
@@ -535,6 +535,6 @@ void copse_msccl_emit(const struct copse_whole_chunks *cut, struct copse_msccl_s
   }
   for (size_t i = 0; i < cut->n_runs && p->status == COPSE_OK; i++) {
     w.run = &cut->runs[i];
-    emit_chain(&w);
+    emit_path(&w);
   }
 }

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "codegen/lower/whole_chunks.h"
+#include "codegen/lower/work.h"
 
 /* What the executors take; formats of both, the smaller where they differ. */
 enum {

@@ -2,12 +2,12 @@
 #include "codegen/mscclpp/file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/index_map.h"
 #include "base/json.h"
 
-enum { MAX_RANKS = 4096, MAX_CHUNKS = 1 << 20, MAX_OPS = 64, MAX_LISTED = 16, MAX_BARRIERS = 16 };
+enum { MAX_RANKS = 4096, MAX_CHUNKS = 1 << 20, MAX_LISTED = 16, MAX_BARRIERS = 16 };
 
 static const struct copse_pj_type types[] = {
     {.name = "nop", .kind = COPSE_PJ_NOP},
@@ -41,23 +41,17 @@ static const struct copse_pj_type types[] = {
     {.name = "glres", .kind = COPSE_PJ_MULTIMEM},
 };
 
-/* A list of numbers that grows in the reader's scratch arena. */
-struct ints {
-  int *v;
-  int n, capacity;
-};
-
 /* What one rank declares, and one block of it lists. */
 struct rank_tables {
-  struct ints ends[2]; /* flat channels by type: index into the file's ends */
-  struct ints remote_rank, remote_letter;
+  struct copse_pj_ints ends[2]; /* flat channels by type: index into the file's ends */
+  struct copse_pj_ints remote_rank, remote_letter;
   const cJSON *switches; /* the first switch channel declaration's array, or NULL */
   int first_semaphore, n_semaphores;
 };
 
 struct block_lists {
-  struct ints channels[3]; /* of memory and port: ends; of switches: flat numbers */
-  struct ints remotes[2];  /* numbers of the rank's remote buffers */
+  struct copse_pj_ints channels[3]; /* of memory and port: ends; of switches: flat numbers */
+  struct copse_pj_ints remotes[2];  /* numbers of the rank's remote buffers */
 };
 
 /* The first defect is kept in `status`; after it all reads give harmless values. */
@@ -65,8 +59,7 @@ struct reader {
   struct copse_json json;
   struct copse_pj_file *file;
   struct rank_tables *tables; /* [n_ranks] */
-  size_t ends_capacity, semaphores_capacity, blocks_capacity;
-  int rank, tb, op; /* being read */
+  int rank, tb, op;           /* being read */
   struct copse_arena scratch;
   copse_status status;
   struct copse_err *err;
@@ -76,16 +69,21 @@ struct reader {
 #define FAIL(r, kind, line, ...) \
   COPSE_KEEP(r, copse_fail_at((r)->err, (kind), (r)->json.file, (line), __VA_ARGS__))
 
-static void add_int(struct reader *r, struct ints *list, int v) {
+copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
+                               struct copse_err *err) {
   if (list->n == list->capacity) {
-    int capacity = list->capacity ? 2 * list->capacity : 8, *grown = NULL;
-    COPSE_KEEP(r, copse_arena_array(&r->scratch, (size_t)capacity, sizeof *grown, &grown, r->err));
-    if (r->status != COPSE_OK) return;
+    int capacity = list->capacity ? 2 * list->capacity : 8, *grown;
+    COPSE_DO(copse_arena_array(arena, (size_t)capacity, sizeof *grown, &grown, err));
     if (list->n > 0) memcpy(grown, list->v, (size_t)list->n * sizeof *grown);
     list->v = grown;
     list->capacity = capacity;
   }
   list->v[list->n++] = v;
+  return COPSE_OK;
+}
+
+static void add_int(struct reader *r, struct copse_pj_ints *list, int v) {
+  COPSE_KEEP(r, copse_pj_ints_add(&r->scratch, list, v, r->err));
 }
 
 /* Members of an object: a number in [min, max], min after a defect; a text, "" after one; an array,
@@ -121,23 +119,25 @@ static const cJSON *get_array_or(struct reader *r, const cJSON *object, const ch
   return copse_json_get(object, key) ? get_array(r, object, key) : NULL;
 }
 
+/* The index of a member's value among n names; the last after a defect. */
+static int get_word(struct reader *r, const cJSON *object, const char *key,
+                    const char *const *names, int n, const char *all) {
+  const char *text = get_string(r, object, key);
+  for (int i = 0; i < n; i++)
+    if (strcmp(text, names[i]) == 0) return i;
+  FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL), "\"%s\": \"%.20s\" must be %s", key, text,
+       all);
+  return n - 1;
+}
+
 static enum copse_pj_channel get_channel(struct reader *r, const cJSON *object, const char *key) {
   static const char *const names[] = {"memory", "port", "switch", "none"};
-  const char *text = get_string(r, object, key);
-  for (int i = 0; i < 4; i++)
-    if (strcmp(text, names[i]) == 0) return (enum copse_pj_channel)i;
-  FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL),
-       "\"%s\": \"%.20s\" must be memory, port, switch or none", key, text);
-  return COPSE_PJ_NONE;
+  return (enum copse_pj_channel)get_word(r, object, key, names, 4, "memory, port, switch or none");
 }
 
 static int get_letter(struct reader *r, const cJSON *object, const char *key) {
-  const char *text = get_string(r, object, key);
-  const char *letters = "ios", *at = strlen(text) == 1 ? strchr(letters, text[0]) : NULL;
-  if (at) return (int)(at - letters);
-  FAIL(r, COPSE_BAD_INPUT, copse_json_line(object, NULL), "\"%s\": \"%.20s\" must be i, o or s",
-       key, text);
-  return 0;
+  static const char *const names[] = {"i", "o", "s"};
+  return get_word(r, object, key, names, COPSE_N_LETTERS, "i, o or s");
 }
 
 /* A number that names one of n things of the op's block. Whether it does. */
@@ -152,9 +152,6 @@ static bool check_id(struct reader *r, long line, const char *key, int id, int n
 
 static void add_end(struct reader *r, int rank, int peer, enum copse_pj_channel type) {
   struct copse_pj_file *f = r->file;
-  COPSE_KEEP(
-      r, copse_grow(&f->ends, &r->ends_capacity, (size_t)f->n_ends + 1, sizeof *f->ends, r->err));
-  if (r->status != COPSE_OK) return;
   add_int(r, &r->tables[rank].ends[type], f->n_ends);
   f->ends[f->n_ends++] = (struct copse_pj_end){rank, peer, -1, type};
 }
@@ -189,55 +186,37 @@ static void read_semaphores(struct reader *r, const cJSON *gpu, int rank) {
   struct copse_pj_file *f = r->file;
   r->tables[rank].first_semaphore = f->n_semaphores;
   const cJSON *semaphores = get_array_or(r, gpu, "semaphores");
-  COPSE_JSON_EACH (s, semaphores) {
-    COPSE_KEEP(r, copse_grow(&f->semaphores, &r->semaphores_capacity, (size_t)f->n_semaphores + 1,
-                             sizeof(int), r->err));
-    if (r->status != COPSE_OK) return;
+  COPSE_JSON_EACH (s, semaphores)
     f->semaphores[f->n_semaphores++] = get_int(r, s, "init_value", 0, 1 << 20);
-  }
   r->tables[rank].n_semaphores = f->n_semaphores - r->tables[rank].first_semaphore;
-}
-
-static int compare_ends(const void *a, const void *b, void *ctx) {
-  const struct copse_pj_end *ends = ctx, *x = &ends[*(const int *)a], *y = &ends[*(const int *)b];
-  int xl = x->rank < x->peer ? x->rank : x->peer, yl = y->rank < y->peer ? y->rank : y->peer;
-  if (xl != yl) return xl - yl;
-  if (x->rank + x->peer != y->rank + y->peer) return x->rank + x->peer - y->rank - y->peer;
-  if (x->type != y->type) return (int)x->type - (int)y->type;
-  if (x->rank != y->rank) return x->rank - y->rank;
-  return *(const int *)a - *(const int *)b;
 }
 
 /* The k-th channel of a type from A to B is the k-th from B to A. */
 static void pair_ends(struct reader *r) {
   struct copse_pj_file *f = r->file;
-  int *order = NULL, n = f->n_ends;
-  COPSE_KEEP(r, copse_arena_array(&r->scratch, (size_t)n, sizeof *order, &order, r->err));
-  if (r->status != COPSE_OK) return;
-  for (int i = 0; i < n; i++) order[i] = i;
-  qsort_r(order, (size_t)n, sizeof *order, compare_ends, f->ends);
-  for (int from = 0, middle, to; from < n; from = to) { /* [from, middle): A to B, rest: B to A */
-    const struct copse_pj_end *a = &f->ends[order[from]];
-    for (middle = from; middle < n; middle++) {
-      const struct copse_pj_end *e = &f->ends[order[middle]];
-      if (e->rank != a->rank || e->peer != a->peer || e->type != a->type) break;
-    }
-    for (to = middle; to < n; to++) {
-      const struct copse_pj_end *e = &f->ends[order[to]];
-      if (e->rank != a->peer || e->peer != a->rank || e->type != a->type) break;
-    }
-    for (int k = 0; from + k < middle && middle + k < to; k++) {
-      f->ends[order[from + k]].partner = order[middle + k];
-      f->ends[order[middle + k]].partner = order[from + k];
-    }
+  struct copse_index_map alone = {0};
+  for (int i = 0; i < f->n_ends; i++) {
+    struct copse_pj_end *e = &f->ends[i];
+    int type = (int)e->type, other;
+    size_t cursor = 0;
+    if (e->rank == e->peer) continue;
+    do other = copse_index_map_next(&alone, copse_key_pair(e->peer, 2 * e->rank + type), &cursor);
+    while (other >= 0 && f->ends[other].partner >= 0);
+    e->partner = other;
+    if (other >= 0)
+      f->ends[other].partner = i;
+    else
+      COPSE_KEEP(
+          r, copse_index_map_add(&alone, copse_key_pair(e->rank, 2 * e->peer + type), i, r->err));
   }
+  copse_index_map_free(&alone);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
 /* Numbers of a block's own list, turned into what `table` has there. */
 static void read_list(struct reader *r, const cJSON *entry, const char *key,
-                      const struct ints *table, int n, struct ints *out) {
+                      const struct copse_pj_ints *table, int n, struct copse_pj_ints *out) {
   const cJSON *ids = get_array(r, entry, key);
   COPSE_JSON_EACH (i, ids) {
     int id = item_int(r, i, entry, key, 0, n - 1);
@@ -277,7 +256,7 @@ static void read_block_lists(struct reader *r, const cJSON *tb, struct block_lis
 static void read_switch(struct reader *r, const cJSON *entry, const struct block_lists *lists,
                         struct copse_pj_place *out) {
   const cJSON *declared = r->tables[r->rank].switches;
-  const struct ints *ids = &lists->channels[COPSE_PJ_SWITCH];
+  const struct copse_pj_ints *ids = &lists->channels[COPSE_PJ_SWITCH];
   int id = get_int(r, entry, "switch_channel_id", 0, MAX_CHUNKS), *members = NULL;
   if (!check_id(r, copse_json_line(entry, NULL), "switch_channel_id", id, ids->n)) return;
   out->rank = -1;
@@ -309,7 +288,7 @@ static void read_place(struct reader *r, const cJSON *entry, const struct copse_
            "an op with a buffer_id needs \"channel_type\" memory or port");
       return;
     }
-    const struct ints *remotes = &lists->remotes[op->channel];
+    const struct copse_pj_ints *remotes = &lists->remotes[op->channel];
     int id = get_int(r, entry, "buffer_id", 0, MAX_CHUNKS);
     if (!check_id(r, op->line, "buffer_id", id, remotes->n)) return;
     out->rank = t->remote_rank.v[remotes->v[id]];
@@ -336,7 +315,7 @@ static int read_places(struct reader *r, const cJSON *object, const char *key,
 
 /* Up to `max` numbers below n: what `list` has there, or counted from `base` on. */
 static void read_ids(struct reader *r, const cJSON *object, const char *key, int max,
-                     const struct ints *list, int base, int n, struct copse_pj_op *op) {
+                     const struct copse_pj_ints *list, int base, int n, struct copse_pj_op *op) {
   const cJSON *ids = get_array_or(r, object, key);
   COPSE_JSON_EACH (i, ids) {
     if (op->n_ends == max)
@@ -394,15 +373,17 @@ static void read_pipeline(struct reader *r, const cJSON *object, const struct bl
   op->unit_chunks = get_int(r, context, "num_chunks", 1, MAX_CHUNKS);
   read_ops(r, get_array(r, object, "ops"), lists, block, true);
   op->n_inner = block->n_ops - first;
+  int64_t bytes = (op->unit + op->unit_chunks - 1) / op->unit_chunks;
+  if (r->file->unit_bytes == 0 || bytes < r->file->unit_bytes) r->file->unit_bytes = bytes;
 }
 
 static void read_ops(struct reader *r, const cJSON *list, const struct block_lists *lists,
                      struct copse_pj_block *block, bool inner) {
   COPSE_JSON_EACH (o, list) {
-    if (block->n_ops == MAX_OPS)
+    if (block->n_ops == COPSE_PJ_MAX_OPS)
       FAIL(r, COPSE_REFUTED, copse_json_line(o, list),
            "gpu %d tb %d has more than %d operations, which the executor refuses", block->rank,
-           block->id, MAX_OPS);
+           block->id, COPSE_PJ_MAX_OPS);
     if (r->status != COPSE_OK) return;
     r->op = block->n_ops;
     struct copse_pj_op *op = &block->ops[block->n_ops++];
@@ -416,26 +397,20 @@ static void read_block(struct reader *r, const cJSON *tb, int rank, int position
   struct copse_pj_file *f = r->file;
   struct block_lists lists = {0};
   int id = get_int(r, tb, "id", 0, 1023);
-  copse_status status;
   if (id != position)
     FAIL(r, COPSE_REFUTED, copse_json_line(tb, NULL),
          "gpu %d: the threadblock at place %d has id %d", rank, position, id);
-  COPSE_TRY(r->status);
-  COPSE_TRY(copse_grow(&f->blocks, &r->blocks_capacity, (size_t)f->n_blocks + 1, sizeof *f->blocks,
-                       r->err));
   struct copse_pj_block *block = &f->blocks[f->n_blocks++];
   *block = (struct copse_pj_block){.rank = rank, .id = id};
   r->rank = rank;
   r->tb = id;
   read_block_lists(r, tb, &lists);
   const cJSON *ops = get_array(r, tb, "ops");
-  COPSE_TRY(r->status);
-  COPSE_TRY(copse_arena_array(&f->arena, MAX_OPS, sizeof *block->ops, &block->ops, r->err));
+  COPSE_KEEP(
+      r, copse_arena_array(&f->arena, COPSE_PJ_MAX_OPS, sizeof *block->ops, &block->ops, r->err));
+  if (r->status != COPSE_OK) return;
   read_ops(r, ops, &lists, block, false);
   f->n_ops += block->n_ops;
-  status = r->status;
-out:
-  r->status = status;
 }
 
 /* ---- the plan -------------------------------------------------------------------------- */
@@ -474,6 +449,25 @@ static void read_sizes(struct reader *r, const cJSON *gpu, int rank) {
          rank, in, out, copse_collective_name(f->collective), f->n_ranks);
 }
 
+/* Room for what all ranks have. */
+static copse_status make_room(struct reader *r, const cJSON *gpus) {
+  struct copse_pj_file *f = r->file;
+  size_t n = (size_t)f->n_ranks, n_blocks = 0, n_ends = 0, n_semaphores = 0;
+  COPSE_JSON_EACH (g, gpus) {
+    const cJSON *channels = copse_json_get(g, "channels");
+    n_blocks += (size_t)cJSON_GetArraySize(copse_json_get(g, "threadblocks"));
+    n_semaphores += (size_t)cJSON_GetArraySize(copse_json_get(g, "semaphores"));
+    COPSE_JSON_EACH (c, channels)
+      n_ends += (size_t)cJSON_GetArraySize(copse_json_get(c, "connected_to"));
+  }
+  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *r->tables, &r->tables, r->err));
+  COPSE_DO(copse_arena_array(&f->arena, n, sizeof(int), &f->scratch, r->err));
+  COPSE_DO(copse_arena_array(&f->arena, n + 1, sizeof(int), &f->first_block, r->err));
+  COPSE_DO(copse_arena_array(&f->arena, n_blocks, sizeof *f->blocks, &f->blocks, r->err));
+  COPSE_DO(copse_arena_array(&f->arena, n_ends, sizeof *f->ends, &f->ends, r->err));
+  return copse_arena_array(&f->arena, n_semaphores, sizeof(int), &f->semaphores, r->err);
+}
+
 static void read_gpus(struct reader *r, const cJSON *gpus) {
   struct copse_pj_file *f = r->file;
   int rank = 0;
@@ -504,31 +498,25 @@ static void read_gpus(struct reader *r, const cJSON *gpus) {
 static copse_status read_plan(struct reader *r) {
   struct copse_pj_file *f = r->file;
   const cJSON *root = r->json.root;
-  copse_status status;
   if (!copse_json_is_object(root) || !copse_json_get(root, "gpus"))
     FAIL(r, COPSE_BAD_INPUT, 0, "no MSCCL++ plan: it has no \"gpus\"");
   snprintf(f->name, sizeof f->name, "%s", get_string(r, root, "name"));
   read_collective(r);
   f->low_latency = strcmp(get_string(r, root, "protocol"), "LL") == 0;
   if (!copse_json_get(root, "inplace")) FAIL(r, COPSE_BAD_INPUT, 0, "no \"inplace\"");
-  COPSE_TRY(r->status);
-  COPSE_TRY(copse_json_get_bool_or(&r->json, root, "inplace", false, &f->in_place, r->err));
-  COPSE_TRY(copse_json_get_bool_or(&r->json, root, "use_double_scratch_buffer", false,
-                                   &f->double_scratch, r->err));
+  COPSE_DO(r->status);
+  COPSE_DO(copse_json_get_bool_or(&r->json, root, "inplace", false, &f->in_place, r->err));
+  COPSE_DO(copse_json_get_bool_or(&r->json, root, "use_double_scratch_buffer", false,
+                                  &f->double_scratch, r->err));
   const cJSON *gpus = get_array(r, root, "gpus");
-  COPSE_TRY(r->status);
+  COPSE_DO(r->status);
   f->n_ranks = cJSON_GetArraySize(gpus);
   if (f->n_ranks < 1 || f->n_ranks > MAX_RANKS)
     return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, 0, "\"gpus\" must have 1 to %d",
                          MAX_RANKS);
-  size_t n = (size_t)f->n_ranks;
-  COPSE_TRY(copse_arena_array(&r->scratch, n, sizeof *r->tables, &r->tables, r->err));
-  COPSE_TRY(copse_arena_array(&f->arena, n, sizeof(int), &f->scratch, r->err));
-  COPSE_TRY(copse_arena_array(&f->arena, n + 1, sizeof(int), &f->first_block, r->err));
+  COPSE_DO(make_room(r, gpus));
   read_gpus(r, gpus);
-  status = r->status;
-out:
-  return status;
+  return r->status;
 }
 
 copse_status copse_pj_parse(const char *label, const char *data, size_t size,
@@ -541,14 +529,6 @@ copse_status copse_pj_parse(const char *label, const char *data, size_t size,
 out:
   copse_arena_free(&r.scratch);
   copse_json_free(&r.json);
-  if (status != COPSE_OK) copse_pj_free(out);
+  if (status != COPSE_OK) copse_arena_free(&out->arena);
   return status;
-}
-
-void copse_pj_free(struct copse_pj_file *file) {
-  free(file->blocks);
-  free(file->ends);
-  free(file->semaphores);
-  copse_arena_free(&file->arena);
-  *file = (struct copse_pj_file){0};
 }

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "codegen/check/cells.h"
 
-enum { COPSE_PJ_MAX_IDS = 16, COPSE_PJ_MAX_PLACES = 10 };
+enum { COPSE_PJ_MAX_IDS = 16, COPSE_PJ_MAX_PLACES = 10, COPSE_PJ_MAX_OPS = 64 };
 
 enum copse_pj_kind {
   COPSE_PJ_NOP,
@@ -77,8 +77,9 @@ struct copse_pj_file {
   copse_collective collective;
   bool in_place, low_latency, double_scratch;
   int n_ranks, chunks, block;
-  int64_t min_bytes, max_bytes;
-  int *scratch;               /* [n_ranks] */
+  int64_t
+      unit_bytes; /* the smallest chunk of which some pipeline's unit is a whole; 0: no pipelines */
+  int *scratch;   /* [n_ranks] */
   int n_blocks, *first_block; /* [n_ranks + 1] */
   struct copse_pj_block *blocks;
   int n_ends;
@@ -88,12 +89,20 @@ struct copse_pj_file {
   struct copse_arena arena;
 };
 
+/* A list of numbers that grows in an arena. */
+struct copse_pj_ints {
+  int *v;
+  int n, capacity;
+};
+copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
+                               struct copse_err *err) COPSE_CHECKED;
+
 /*
  * COPSE_BAD_INPUT for what is no such plan, COPSE_REFUTED for what the executor can't run or that
- * names what isn't there, COPSE_UNSUPPORTED for collectives without a known result.
+ * names what isn't there, COPSE_UNSUPPORTED for collectives without a known result. The plan ends
+ * with its arena.
  */
 copse_status copse_pj_parse(const char *label, const char *data, size_t size,
                             struct copse_pj_file *out, struct copse_err *err) COPSE_CHECKED;
-void copse_pj_free(struct copse_pj_file *file);
 
 #endif

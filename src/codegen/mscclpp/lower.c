@@ -1,7 +1,7 @@
 /*
  * Lowering to MSCCL++. Operations are one-sided: a block writes to a peer and signals.
  *
- * Order, and why nothing deadlocks. Units (chains) are dealt to blocks, the same on every rank, and
+ * Order, and why nothing deadlocks. Units are dealt to blocks, the same on every rank, and
  * every block does its parts in one order over all ranks: all reductions, then all broadcasts; in
  * an alltoall all first hops, then all second ones. Two blocks of one number share one channel, and
  * since both ends keep that order, what is signalled first is what is waited for first:
@@ -24,46 +24,230 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/types.h"
 #include "base/memory.h"
-#include "codegen/lower/whole_chunks.h"
-#include "codegen/mscclpp/plan.h"
+#include "base/text.h"
+#include "base/types.h"
+#include "codegen/lower/work.h"
 
-enum { MAX_CHUNKS = 32767 };
+/* What the executor takes. */
+enum {
+  MAX_CHUNKS = 32767,
+  MAX_OPS = 64,
+  MAX_IDS = 8,      /* channels of an op, remote places of an op */
+  MAX_SOURCES = 10, /* of an op */
+  MAX_LISTED = 16   /* of a block: channels of a type, remote buffers of a type */
+};
+
+/* Channels to ranks of the same host, and to others. */
+enum { NEAR, FAR, N_TYPES };
+static const char *const channel_types[] = {"memory", "port"};
+
+/* Chunks of a rank's memory: 'i', 'o' or 's'. */
+struct place {
+  int rank;
+  char buffer;
+  int index;
+};
+
+struct block {
+  struct job *job;
+  int rank;
+  struct peers {
+    int *ranks; /* [n] one channel each */
+    int n;
+    size_t capacity;
+  } peers[N_TYPES];
+  struct remote { /* a peer's buffer that the block addresses */
+    int peer;
+    char buffer;
+  } * remotes;
+  int n_remotes;
+  size_t remotes_capacity;
+  struct copse_text ops;
+  int n_ops;
+  bool met;        /* the last op was a nop: all threads have met since any data op */
+  bool listed;     /* the list at hand, of the block or of a pipeline, has an op */
+  int loop_chunks; /* of a pipeline that starts with the next op, 0: none does */
+  bool in_loop;
+};
 
 struct job {
   const struct copse_schedule *schedule;
   struct copse_mscclpp_options options;
   struct copse_whole_chunks cut;
-  struct copse_pp_plan p;
   int *host; /* [n_ranks] */
   int n_hosts;
-  int *block; /* [cut.n_runs] */
+  int n_blocks;         /* of each rank */
+  struct block *blocks; /* [n_ranks * n_blocks] */
+  int *scratch;         /* [n_ranks] chunks taken */
+  int *block;           /* [cut.n_runs] */
   int **slot; /* [cut.n_runs][n_ranks] reduce: chunk of scratch for what the rank sends up */
-  struct copse_pp_place *places; /* [max(n_ranks, n_runs) + 1] for one operation at a time */
+  struct place *places; /* [max(n_ranks, n_runs) + 1] for one operation at a time */
   struct copse_arena arena;
+  copse_status status; /* of the first failure of a block; what is added after it is lost */
   struct copse_err *err;
 };
+
+static struct block *block_of(const struct job *j, int rank, int block) {
+  return &j->blocks[rank * j->n_blocks + block];
+}
+
+static int type_of(const struct block *b, int peer) {
+  return b->job->host[b->rank] == b->job->host[peer] ? NEAR : FAR;
+}
+
+static struct place take_scratch(struct job *j, int rank, int count) {
+  struct place at = {rank, 's', j->scratch[rank]};
+  j->scratch[rank] += count;
+  return at;
+}
+
+/* ---- channels and remote buffers ------------------------------------------------------- */
+
+/* The number of the peer's channel among the block's of its type; their number if it has none. */
+static int channel_id(const struct block *b, int peer) {
+  const struct peers *peers = &b->peers[type_of(b, peer)];
+  int id = 0;
+  while (id < peers->n && peers->ranks[id] != peer) id++;
+  return id;
+}
+
+static void add_peer(struct block *b, int peer) {
+  struct peers *peers = &b->peers[type_of(b, peer)];
+  if (channel_id(b, peer) < peers->n) return;
+  COPSE_KEEP(b->job, copse_grow(&peers->ranks, &peers->capacity, (size_t)peers->n + 1,
+                                sizeof *peers->ranks, b->job->err));
+  if (b->job->status == COPSE_OK) peers->ranks[peers->n++] = peer;
+}
+
+/* Ranks x and y have a channel in their blocks of that number. */
+static void link_ranks(struct job *j, int block, int x, int y) {
+  add_peer(block_of(j, x, block), y);
+  add_peer(block_of(j, y, block), x);
+}
+
+/* The number of a peer's buffer among the block's of its channel's type. */
+static int remote_id(struct block *b, struct place at) {
+  int id = 0;
+  for (int i = 0; i < b->n_remotes; i++) {
+    if (b->remotes[i].peer == at.rank && b->remotes[i].buffer == at.buffer) return id;
+    id += type_of(b, b->remotes[i].peer) == type_of(b, at.rank);
+  }
+  COPSE_KEEP(b->job, copse_grow(&b->remotes, &b->remotes_capacity, (size_t)b->n_remotes + 1,
+                                sizeof *b->remotes, b->job->err));
+  if (b->job->status == COPSE_OK) b->remotes[b->n_remotes++] = (struct remote){at.rank, at.buffer};
+  return id;
+}
+
+/* ---- operations of a block ------------------------------------------------------------- */
+
+/* A pipeline starts with its first op: one without any would be none. */
+static struct copse_text *start_op(struct block *b, const char *name) {
+  if (b->loop_chunks > 0) {
+    copse_text_add(&b->ops,
+                   "%s\n        {\"name\": \"pipeline\", \"iter_context\": {\"unit_size\": %" PRId64
+                   ", \"num_chunks\": %d}, \"ops\": [",
+                   b->listed ? "," : "", b->job->options.pipeline_bytes, b->loop_chunks);
+    b->n_ops++;
+    b->loop_chunks = 0;
+    b->listed = false;
+    b->in_loop = true;
+  }
+  copse_text_add(&b->ops, "%s\n        {\"name\": \"%s\"", b->listed ? "," : "", name);
+  b->n_ops++;
+  b->listed = true;
+  b->met = false;
+  return &b->ops;
+}
+
+/* What is added for `count` chunks until the end runs once for every piece, if there are pieces. */
+static void start_run(struct block *b, int count) {
+  if (b->job->options.pipeline_bytes > 0) b->loop_chunks = count;
+}
+
+static void end_run(struct block *b) {
+  if (b->in_loop) copse_text_add(&b->ops, "]}");
+  if (b->in_loop) b->listed = true;
+  b->in_loop = false;
+  b->loop_chunks = 0;
+}
+
+/* A nop, where none is yet. */
+static void meet(struct block *b) {
+  if (b->met || b->n_ops == 0) return;
+  copse_text_add(start_op(b, "nop"), "}");
+  b->met = true;
+}
+
+static void add_ids(const struct block *b, const int *peers, int n, struct copse_text *text) {
+  copse_text_add(text, ", \"channel_ids\": [");
+  for (int i = 0; i < n; i++)
+    copse_text_add(text, "%s%d", i > 0 ? ", " : "", channel_id(b, peers[i]));
+  copse_text_add(text, "]");
+}
+
+/* signal, wait, rlxsignal or rlxwait with peers, by the type of their channels. */
+static void sync_with(struct block *b, const char *name, const int *peers, int n_peers) {
+  for (int type = 0; type < N_TYPES; type++) {
+    int some[MAX_IDS], n = 0;
+    for (int i = 0; i < n_peers; i++) {
+      if (type_of(b, peers[i]) == type) some[n++] = peers[i];
+      if (n == 0 || (n < MAX_IDS && i + 1 < n_peers)) continue;
+      struct copse_text *text = start_op(b, name);
+      copse_text_add(text, ", \"channel_type\": \"%s\"", channel_types[type]);
+      add_ids(b, some, n, text);
+      copse_text_add(text, "}");
+      n = 0;
+    }
+  }
+}
+
+static void add_places(struct block *b, const char *key, const struct place *at, int n, int count) {
+  copse_text_add(&b->ops, ", \"%s\": [", key);
+  for (int i = 0; i < n; i++) {
+    copse_text_add(&b->ops, "%s{", i > 0 ? ", " : "");
+    if (at[i].rank == b->rank)
+      copse_text_add(&b->ops, "\"type\": \"%c\"", at[i].buffer);
+    else
+      copse_text_add(&b->ops, "\"buffer_id\": %d", remote_id(b, at[i]));
+    copse_text_add(&b->ops, ", \"index\": %d, \"size\": %d}", at[i].index, count);
+  }
+  copse_text_add(&b->ops, "]");
+}
+
+/* copy, put, pws or re of `count` chunks; destinations at peers are of one type. */
+static void add_data(struct block *b, const char *name, const struct place *src, int n_src,
+                     const struct place *dst, int n_dst, int count) {
+  struct copse_text *text = start_op(b, name);
+  int peers[MAX_IDS], n = 0;
+  for (int i = 0; i < n_dst; i++)
+    if (dst[i].rank != b->rank) peers[n++] = dst[i].rank;
+  int type = n > 0 ? type_of(b, peers[0]) : NEAR;
+  if (n > 0) copse_text_add(text, ", \"channel_type\": \"%s\"", channel_types[type]);
+  if (type == FAR) add_ids(b, peers, n, text);
+  if (name[0] == 'r') copse_text_add(text, ", \"reduce_op\": \"sum\"");
+  add_places(b, "src_buff", src, n_src, count);
+  add_places(b, "dst_buff", dst, n_dst, count);
+  copse_text_add(text, "}");
+}
 
 /* ---- places ---------------------------------------------------------------------------- */
 
 /* In place a plan names one buffer only, the one at the same distance on every rank. */
-static struct copse_pp_place input(const struct job *j, const struct copse_chunk_run *s, int rank) {
-  int whole = s->block * j->cut.block + s->offset;
+static struct place input(const struct job *j, const struct copse_chunk_run *s, int rank) {
+  int whole = s->unit->block * j->cut.block + s->offset;
   bool gathers = j->schedule->collective == COPSE_ALLGATHER;
   if (j->schedule->collective == COPSE_REDUCE_SCATTER || (!gathers && j->options.out_of_place))
-    return (struct copse_pp_place){rank, 'i', whole};
-  if (gathers && j->options.out_of_place) return (struct copse_pp_place){rank, 'i', s->offset};
-  return (struct copse_pp_place){rank, 'o', whole};
+    return (struct place){rank, 'i', whole};
+  if (gathers && j->options.out_of_place) return (struct place){rank, 'i', s->offset};
+  return (struct place){rank, 'o', whole};
 }
 
-static struct copse_pp_place output(const struct job *j, const struct copse_chunk_run *s,
-                                    int rank) {
-  int whole = s->block * j->cut.block + s->offset;
-  if (j->schedule->collective != COPSE_REDUCE_SCATTER)
-    return (struct copse_pp_place){rank, 'o', whole};
-  if (j->options.out_of_place) return (struct copse_pp_place){rank, 'o', s->offset};
-  return (struct copse_pp_place){rank, 'i', whole};
+static struct place output(const struct job *j, const struct copse_chunk_run *s, int rank) {
+  int whole = s->unit->block * j->cut.block + s->offset;
+  if (j->schedule->collective != COPSE_REDUCE_SCATTER) return (struct place){rank, 'o', whole};
+  if (j->options.out_of_place) return (struct place){rank, 'o', s->offset};
+  return (struct place){rank, 'i', whole};
 }
 
 /* ---- moving data ----------------------------------------------------------------------- */
@@ -73,10 +257,10 @@ static struct copse_pp_place output(const struct job *j, const struct copse_chun
  * these won't do; and they may still read when the rank has left. Only its own block writes to
  * this place, in the next launch after the receiver's greeting, and so not too early.
  */
-static void stage(struct job *j, int rank, int block, struct copse_pp_place *at, int count) {
-  struct copse_pp_place staged = copse_pp_scratch(&j->p, rank, count);
-  copse_pp_data(&j->p, rank, block, "copy", at, 1, &staged, 1, count);
-  copse_pp_meet(&j->p, rank, block);
+static void stage(struct block *b, struct place *at, int count) {
+  struct place staged = take_scratch(b->job, b->rank, count);
+  add_data(b, "copy", at, 1, &staged, 1, count);
+  meet(b);
   *at = staged;
 }
 
@@ -84,101 +268,92 @@ static void stage(struct job *j, int rank, int block, struct copse_pp_place *at,
  * One place of a rank to the same run at peers, and the signal that it is there. What is in
  * scratch must be fit for ports (stage).
  */
-static void put(struct job *j, int rank, int block, struct copse_pp_place src,
-                const struct copse_pp_place *dst, int n_dst, int count) {
-  struct copse_pp_place from[COPSE_PP_MAX_IDS], to[COPSE_PP_MAX_IDS], staged = src;
-  int peers[COPSE_PP_MAX_IDS], n;
-  for (int far = 0; far < 2; far++) {
+static void put(struct block *b, struct place src, const struct place *dst, int n_dst, int count) {
+  struct place from[MAX_IDS], to[MAX_IDS], staged = src;
+  int peers[MAX_IDS], n;
+  for (int type = 0; type < N_TYPES; type++) {
+    bool far = type == FAR;
     n = 0;
     for (int i = 0; i < n_dst; i++) {
-      if (copse_pp_same_host(&j->p, rank, dst[i].rank) == !far) {
-        if (far && staged.buffer != 's') stage(j, rank, block, &staged, count);
+      if (type_of(b, dst[i].rank) == type) {
+        if (far && staged.buffer != 's') stage(b, &staged, count);
         peers[n] = dst[i].rank;
         from[n] = far ? staged : src;
         to[n++] = dst[i];
       }
-      if (n == 0 || (n < COPSE_PP_MAX_IDS && i + 1 < n_dst)) continue;
-      copse_pp_data(&j->p, rank, block, far ? "pws" : "put", from, n, to, n, count);
+      if (n == 0 || (n < MAX_IDS && i + 1 < n_dst)) continue;
+      add_data(b, far ? "pws" : "put", from, n, to, n, count);
       if (!far) {
-        copse_pp_meet(&j->p, rank, block);
-        copse_pp_sync(&j->p, rank, block, "signal", peers, n);
+        meet(b);
+        sync_with(b, "signal", peers, n);
       }
       n = 0;
     }
   }
 }
 
-static void wait_for(struct job *j, int rank, int block, const int *peers, int n) {
+static void wait_for(struct block *b, const int *peers, int n) {
   if (n == 0) return;
-  copse_pp_sync(&j->p, rank, block, "wait", peers, n);
-  copse_pp_meet(&j->p, rank, block);
+  sync_with(b, "wait", peers, n);
+  meet(b);
 }
 
 /* dst = the sum of `n` places of the rank's own, as many at a time as an op takes. */
-static void sum(struct job *j, int rank, int block, struct copse_pp_place *src, int n,
-                struct copse_pp_place dst, int count) {
+static void sum(struct block *b, struct place *src, int n, struct place dst, int count) {
   for (int done = 0; done < n;) {
     int first = done > 0 ? done - 1 : 0, left = n - first;
-    int take = left < COPSE_PP_MAX_SOURCES ? left : COPSE_PP_MAX_SOURCES;
+    int take = left < MAX_SOURCES ? left : MAX_SOURCES;
     if (done > 0) {
       src[first] = dst; /* what is summed so far */
-      copse_pp_meet(&j->p, rank, block);
+      meet(b);
     }
-    copse_pp_data(&j->p, rank, block, "re", src + first, take, &dst, 1, count);
+    add_data(b, "re", src + first, take, &dst, 1, count);
     done = first + take;
   }
-  copse_pp_meet(&j->p, rank, block);
-}
-
-/* What a block does with a run, whole or piece by piece; ends with end_run. */
-static void start_run(struct job *j, int rank, size_t i) {
-  if (j->options.pipeline_bytes > 0)
-    copse_pp_loop(&j->p, rank, j->block[i], j->options.pipeline_bytes, j->cut.runs[i].count);
-}
-
-static void end_run(struct job *j, int rank, size_t i) {
-  copse_pp_end_loop(&j->p, rank, j->block[i]);
+  meet(b);
 }
 
 /* ---- trees ----------------------------------------------------------------------------- */
 
 /* A rank's part of a reduction: its children's sums and its own, up or, at the root, out. */
-static void reduce_at(struct job *j, size_t i, int rank) {
+static void reduce_at(struct block *b, size_t i) {
+  struct job *j = b->job;
+  int rank = b->rank;
   const struct copse_chunk_run *s = &j->cut.runs[i];
   const struct copse_unit_tree *t = s->unit->reduce;
   const int *children = t->children + t->first_child[rank];
-  int n = copse_tree_children(t, rank), parent = t->parent[rank], block = j->block[i];
-  struct copse_pp_place acc = output(j, s, rank), *src = j->places;
+  int n = copse_tree_children(t, rank), parent = t->parent[rank];
+  struct place acc = output(j, s, rank), *src = j->places;
   src[0] = input(j, s, rank);
-  for (int c = 0; c < n; c++)
-    src[c + 1] = (struct copse_pp_place){rank, 's', j->slot[i][children[c]]};
-  wait_for(j, rank, block, children, n);
+  for (int c = 0; c < n; c++) src[c + 1] = (struct place){rank, 's', j->slot[i][children[c]]};
+  wait_for(b, children, n);
   if (parent >= 0 && n == 0) acc = src[0];
   if (parent >= 0 && n > 0) /* a child's next sum must not overtake a port that reads this one */
-    acc =
-        copse_pp_same_host(&j->p, rank, parent) ? src[1] : copse_pp_scratch(&j->p, rank, s->count);
-  if (n > 0) sum(j, rank, block, src, n + 1, acc, s->count);
+    acc = type_of(b, parent) == NEAR ? src[1] : take_scratch(j, rank, s->count);
+  if (n > 0) sum(b, src, n + 1, acc, s->count);
   if (n == 0 && parent < 0 && j->options.out_of_place)
-    copse_pp_data(&j->p, rank, block, "copy", src, 1, &acc, 1, s->count);
+    add_data(b, "copy", src, 1, &acc, 1, s->count);
   if (parent < 0) return;
-  struct copse_pp_place up = {parent, 's', j->slot[i][rank]};
-  put(j, rank, block, acc, &up, 1, s->count);
+  struct place up = {parent, 's', j->slot[i][rank]};
+  put(b, acc, &up, 1, s->count);
 }
 
-static void broadcast_at(struct job *j, size_t i, int rank) {
+static void broadcast_at(struct block *b, size_t i) {
+  const struct job *j = b->job;
+  int rank = b->rank;
   const struct copse_chunk_run *s = &j->cut.runs[i];
   const struct copse_unit_tree *t = s->unit->broadcast;
-  int first = t->first_child[rank], n = copse_tree_children(t, rank), block = j->block[i];
+  int first = t->first_child[rank], n = copse_tree_children(t, rank);
   bool own = t->parent[rank] < 0 && !s->unit->reduce && j->options.out_of_place;
-  struct copse_pp_place out = output(j, s, rank), src = own ? input(j, s, rank) : out;
-  struct copse_pp_place *dst = j->places;
+  struct place out = output(j, s, rank), src = own ? input(j, s, rank) : out;
+  struct place *dst = j->places;
   for (int c = 0; c < n; c++) dst[c] = output(j, s, t->children[first + c]);
   if (t->parent[rank] >= 0) {
-    copse_pp_sync(&j->p, rank, block, "wait", &t->parent[rank], 1);
-    if (n > 0) copse_pp_meet(&j->p, rank, block);
+    sync_with(b, "wait", &t->parent[rank], 1);
+    if (n > 0) meet(b);
   }
-  put(j, rank, block, src, dst, n, s->count);
-  if (own) copse_pp_data(&j->p, rank, block, "copy", &src, 1, &out, 1, s->count);
+  put(b, src, dst, n, s->count);
+  if (own) add_data(b, "copy", &src, 1, &out, 1, s->count);
 }
 
 /* Where a rank's sum goes at its parent. */
@@ -187,13 +362,13 @@ static void place_slots(struct job *j) {
     const struct copse_unit_tree *t = j->cut.runs[i].unit->reduce;
     for (int r = 0; t && r < j->schedule->n_ranks; r++)
       if (t->parent[r] >= 0)
-        j->slot[i][r] = copse_pp_scratch(&j->p, t->parent[r], j->cut.runs[i].count).index;
+        j->slot[i][r] = take_scratch(j, t->parent[r], j->cut.runs[i].count).index;
   }
 }
 
 static void link_tree(struct job *j, int block, const struct copse_unit_tree *t) {
   for (int r = 0; t && r < j->schedule->n_ranks; r++)
-    if (t->parent[r] >= 0) copse_pp_link(&j->p, block, r, t->parent[r]);
+    if (t->parent[r] >= 0) link_ranks(j, block, r, t->parent[r]);
 }
 
 static void emit_trees(struct job *j) {
@@ -201,79 +376,74 @@ static void emit_trees(struct job *j) {
   for (int phase = 0; phase < 2; phase++)
     for (size_t i = 0; i < j->cut.n_runs; i++)
       for (int r = 0; r < j->schedule->n_ranks; r++) {
-        start_run(j, r, i);
-        if (phase == 0 && j->cut.runs[i].unit->reduce) reduce_at(j, i, r);
-        if (phase == 1 && j->cut.runs[i].unit->broadcast) broadcast_at(j, i, r);
-        end_run(j, r, i);
+        struct block *b = block_of(j, r, j->block[i]);
+        start_run(b, j->cut.runs[i].count);
+        if (phase == 0 && j->cut.runs[i].unit->reduce) reduce_at(b, i);
+        if (phase == 1 && j->cut.runs[i].unit->broadcast) broadcast_at(b, i);
+        end_run(b);
       }
 }
 
-/* ---- chains ---------------------------------------------------------------------------- */
+/* ---- paths ----------------------------------------------------------------------------- */
 
-/* The chain's stop `hop`: wait for the piece, which is at *at, and pass it on. */
-static void chain_at(struct job *j, size_t i, int hop, struct copse_pp_place *at) {
-  const struct copse_chunk_run *s = &j->cut.runs[i];
-  const struct copse_chain *c = s->chain;
-  int rank = c->ranks[hop], last = c->ranks[c->n - 1], block = j->block[i];
-  struct copse_pp_place in = {rank, 'i', last * j->cut.block + s->offset};
-  struct copse_pp_place out = {last, 'o', c->ranks[0] * j->cut.block + s->offset};
-  struct copse_pp_place next = out;
+/* The path's stop `hop`: wait for the piece, which is at *at, and pass it on. */
+static void path_at(struct block *b, const struct copse_chunk_run *s, int hop, struct place *at) {
+  const int *path = s->unit->path, n = s->unit->n_path;
+  int last = path[n - 1], block = b->job->cut.block;
+  struct place in = {b->rank, 'i', last * block + s->offset};
+  struct place out = {last, 'o', path[0] * block + s->offset};
+  struct place next = out;
   if (hop > 0) {
-    copse_pp_sync(&j->p, rank, block, "wait", &c->ranks[hop - 1], 1);
+    sync_with(b, "wait", &path[hop - 1], 1);
     in = *at;
   }
-  if (c->n == 1) copse_pp_data(&j->p, rank, block, "copy", &in, 1, &out, 1, s->count);
-  if (hop == c->n - 1) return;
-  if (hop > 0) copse_pp_meet(&j->p, rank, block);
-  if (hop + 2 < c->n) next = copse_pp_scratch(&j->p, c->ranks[hop + 1], s->count);
+  if (n == 1) add_data(b, "copy", &in, 1, &out, 1, s->count);
+  if (hop == n - 1) return;
+  if (hop > 0) meet(b);
+  if (hop + 2 < n) next = take_scratch(b->job, path[hop + 1], s->count);
   *at = next;
-  if (hop > 0 && !copse_pp_same_host(&j->p, rank, next.rank)) stage(j, rank, block, &in, s->count);
-  put(j, rank, block, in, &next, 1, s->count);
+  if (hop > 0 && type_of(b, next.rank) == FAR) stage(b, &in, s->count);
+  put(b, in, &next, 1, s->count);
 }
 
 /* First what ranks send themselves, then what they forward at the first stop, and so on. */
-static void emit_chains(struct job *j) {
+static void emit_paths(struct job *j) {
   bool more = true;
   for (int hop = 0; more; hop++) {
     more = false;
     for (size_t i = 0; i < j->cut.n_runs; i++) {
-      if (hop >= j->cut.runs[i].chain->n) continue;
+      const struct copse_chunk_run *run = &j->cut.runs[i];
+      if (hop >= run->unit->n_path) continue;
       more = true;
-      int rank = j->cut.runs[i].chain->ranks[hop];
-      start_run(j, rank, i);
-      chain_at(j, i, hop, &j->places[i]);
-      end_run(j, rank, i);
+      struct block *b = block_of(j, run->unit->path[hop], j->block[i]);
+      start_run(b, run->count);
+      path_at(b, run, hop, &j->places[i]);
+      end_run(b);
     }
   }
 }
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-static void deal(struct job *j, int n_blocks) {
-  int n = j->schedule->n_ranks;
+static void deal(struct job *j) {
   for (size_t i = 0; i < j->cut.n_runs; i++) {
-    const struct copse_chunk_run *s = &j->cut.runs[i];
-    const struct copse_chain *c = s->chain;
-    j->block[i] = c ? copse_chain_distance(c, n) % n_blocks : (int)(i % (size_t)n_blocks);
-    if (s->unit) {
-      link_tree(j, j->block[i], s->unit->reduce);
-      link_tree(j, j->block[i], s->unit->broadcast);
-    }
-    for (int h = 0; c && h + 1 < c->n; h++)
-      copse_pp_link(&j->p, j->block[i], c->ranks[h], c->ranks[h + 1]);
+    const struct copse_unit *u = j->cut.runs[i].unit;
+    int turn = u->path ? copse_path_distance(u, j->schedule->n_ranks) : (int)i;
+    j->block[i] = turn % j->n_blocks;
+    link_tree(j, j->block[i], u->reduce);
+    link_tree(j, j->block[i], u->broadcast);
+    for (int hop = 0; hop + 1 < u->n_path; hop++)
+      link_ranks(j, j->block[i], u->path[hop], u->path[hop + 1]);
   }
 }
 
 /* Before anything is written to a peer, it has entered the launch. */
-static void greet(struct job *j, int n_blocks) {
-  for (int b = 0; b < j->schedule->n_ranks * n_blocks; b++) {
-    const struct copse_pp_block *block = &j->p.blocks[b];
-    int rank = b / n_blocks;
-    if (block->n_peers == 0) continue;
-    copse_pp_sync(&j->p, rank, b % n_blocks, "rlxsignal", block->peers, block->n_peers);
-    copse_pp_sync(&j->p, rank, b % n_blocks, "rlxwait", block->peers, block->n_peers);
-    copse_pp_meet(&j->p, rank, b % n_blocks);
-  }
+static void greet(struct block *b) {
+  static const char *const names[] = {"rlxsignal", "rlxwait"};
+  for (int i = 0; i < 2; i++)
+    for (int type = 0; type < N_TYPES; type++)
+      sync_with(b, names[i], b->peers[type].ranks, b->peers[type].n);
+  meet(b);
 }
 
 /* Why a plan does not fit: what a block needs and may have; NULL if it fits. */
@@ -282,36 +452,49 @@ struct misfit {
   int rank, need, limit;
 };
 
-static struct misfit find_misfit(const struct job *j, int n_blocks) {
-  for (int b = 0; b < j->schedule->n_ranks * n_blocks; b++) {
-    const struct copse_pp_block *block = &j->p.blocks[b];
-    int near[2] = {0, 0}, far[2] = {0, 0}, rank = b / n_blocks;
-    for (int i = 0; i < block->n_peers; i++)
-      ++*(copse_pp_same_host(&j->p, rank, block->peers[i]) ? &near[0] : &far[0]);
-    for (int i = 0; i < block->n_remotes; i++)
-      ++*(copse_pp_same_host(&j->p, rank, block->remotes[i].peer) ? &near[1] : &far[1]);
-    if (block->n_ops > COPSE_PP_MAX_OPS)
-      return (struct misfit){"operations in a block", rank, block->n_ops, COPSE_PP_MAX_OPS};
-    for (int k = 0; k < 2; k++) {
-      int most = near[k] > far[k] ? near[k] : far[k];
-      if (most > COPSE_PP_MAX_CHANNELS)
-        return (struct misfit){k ? "remote buffers in a block" : "channels in a block", rank, most,
-                               COPSE_PP_MAX_CHANNELS};
-    }
+static struct misfit find_misfit(const struct job *j) {
+  for (int i = 0; i < j->schedule->n_ranks * j->n_blocks; i++) {
+    const struct block *b = &j->blocks[i];
+    int n_remotes[N_TYPES] = {0, 0};
+    for (int k = 0; k < b->n_remotes; k++) n_remotes[type_of(b, b->remotes[k].peer)]++;
+    int channels = b->peers[b->peers[NEAR].n > b->peers[FAR].n ? NEAR : FAR].n;
+    int remotes = n_remotes[n_remotes[NEAR] > n_remotes[FAR] ? NEAR : FAR];
+    if (b->n_ops > MAX_OPS)
+      return (struct misfit){"operations in a block", b->rank, b->n_ops, MAX_OPS};
+    if (channels > MAX_LISTED)
+      return (struct misfit){"channels in a block", b->rank, channels, MAX_LISTED};
+    if (remotes > MAX_LISTED)
+      return (struct misfit){"remote buffers in a block", b->rank, remotes, MAX_LISTED};
   }
   return (struct misfit){NULL, 0, 0, 0};
 }
 
+static void free_blocks(struct job *j) {
+  for (int i = 0; j->blocks && i < j->schedule->n_ranks * j->n_blocks; i++) {
+    for (int type = 0; type < N_TYPES; type++) free(j->blocks[i].peers[type].ranks);
+    free(j->blocks[i].remotes);
+    copse_text_free(&j->blocks[i].ops);
+  }
+  free(j->blocks);
+  j->blocks = NULL;
+}
+
 /* One attempt, which the job keeps. */
 static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) {
-  copse_pp_free(&j->p);
-  COPSE_DO(copse_pp_start(&j->p, j->schedule->n_ranks, n_blocks, j->host, j->err));
-  deal(j, n_blocks);
-  greet(j, n_blocks);
-  (j->schedule->collective == COPSE_ALLTOALL ? emit_chains : emit_trees)(j);
-  COPSE_DO(copse_pp_status(&j->p));
-  *misfit = find_misfit(j, n_blocks);
-  return COPSE_OK;
+  size_t n = (size_t)j->schedule->n_ranks;
+  free_blocks(j);
+  j->n_blocks = n_blocks;
+  COPSE_DO(copse_calloc(n * (size_t)n_blocks, sizeof *j->blocks, &j->blocks, j->err));
+  COPSE_DO(copse_arena_array(&j->arena, n, sizeof *j->scratch, &j->scratch, j->err));
+  for (int i = 0; i < (int)n * n_blocks; i++)
+    j->blocks[i] = (struct block){.job = j, .rank = i / n_blocks};
+  deal(j);
+  for (int i = 0; i < (int)n * n_blocks; i++) greet(&j->blocks[i]);
+  (j->schedule->collective == COPSE_ALLTOALL ? emit_paths : emit_trees)(j);
+  for (int i = 0; i < (int)n * n_blocks; i++)
+    COPSE_KEEP(j, copse_text_status(&j->blocks[i].ops, j->err));
+  *misfit = find_misfit(j);
+  return j->status;
 }
 
 static copse_status say_misfit(struct job *j, const struct misfit *m, int tried) {
@@ -370,7 +553,7 @@ static copse_status bound_bytes(struct job *j, struct copse_mscclpp_summary *sum
   struct copse_mscclpp_options *o = &j->options;
   int most = j->cut.chunks;
   for (int r = 0; r < j->schedule->n_ranks; r++)
-    if (j->p.scratch[r] > most) most = j->p.scratch[r];
+    if (j->scratch[r] > most) most = j->scratch[r];
   int64_t chunk = (((int64_t)1 << 32) - 1) / most / 16 * 16, largest = chunk * j->cut.chunks;
   summary->multiple = (int64_t)16 * j->cut.chunks;
   if (o->pipeline_bytes > 0) { /* at most 65535 rounds of the longest run */
@@ -422,10 +605,95 @@ static copse_status cut(struct job *j) {
   COPSE_DO(copse_arena_array(&j->arena, n_runs, sizeof *j->block, &j->block, j->err));
   COPSE_DO(copse_arena_array(&j->arena, n_runs, sizeof *j->slot, &j->slot, j->err));
   for (size_t i = 0; i < n_runs; i++)
-    if (j->cut.runs[i].unit && j->cut.runs[i].unit->reduce)
+    if (j->cut.runs[i].unit->reduce)
       COPSE_DO(copse_arena_array(&j->arena, n_ranks, sizeof(int), &j->slot[i], j->err));
   return copse_arena_array(&j->arena, (n_runs > n_ranks ? n_runs : n_ranks) + 1, sizeof *j->places,
                            &j->places, j->err);
+}
+
+/* ---- text ------------------------------------------------------------------------------ */
+
+/* Numbers in groups by type: {"KEY": "memory", "LIST": [0, 1]}, ... */
+struct groups {
+  struct copse_text *text;
+  const char *key, *list;
+  int type; /* of the group at hand */
+  bool any;
+};
+
+static void add_to_group(struct groups *g, int type, int number) {
+  if (g->any && g->type == type)
+    copse_text_add(g->text, ", %d", number);
+  else
+    copse_text_add(g->text, "%s{\"%s\": \"%s\", \"%s\": [%d", g->any ? "]}, " : "", g->key,
+                   channel_types[type], g->list, number);
+  g->type = type;
+  g->any = true;
+}
+
+static void end_groups(const struct groups *g) { copse_text_add(g->text, g->any ? "]}]" : "]"); }
+
+/* Peers by type, over all blocks: the rank's channels, numbered in this order. */
+static void write_channels(const struct job *j, int rank, struct copse_text *text) {
+  struct groups groups = {.text = text, .key = "channel_type", .list = "connected_to"};
+  copse_text_add(text, "    \"channels\": [");
+  for (int type = 0; type < N_TYPES; type++)
+    for (int n = 0; n < j->n_blocks; n++) {
+      const struct peers *peers = &block_of(j, rank, n)->peers[type];
+      for (int i = 0; i < peers->n; i++) add_to_group(&groups, type, peers->ranks[i]);
+    }
+  end_groups(&groups);
+  copse_text_add(text, ",\n");
+}
+
+static void write_remotes(const struct job *j, int rank, struct copse_text *text) {
+  bool first = true;
+  copse_text_add(text, "    \"remote_buffers\": [");
+  for (int n = 0; n < j->n_blocks; n++) {
+    const struct block *b = block_of(j, rank, n);
+    for (int i = 0; i < b->n_remotes; i++) {
+      const struct remote *r = &b->remotes[i];
+      copse_text_add(text, "%s{\"rank\": %d, \"type\": \"%c\", \"access_channel_types\": [\"%s\"]}",
+                     first ? "" : ", ", r->peer, r->buffer, channel_types[type_of(b, r->peer)]);
+      first = false;
+    }
+  }
+  copse_text_add(text, "],\n");
+}
+
+/* A block's channels and remote buffers: their numbers among the rank's, of which earlier blocks
+ * have `channels` and `remotes`, which grow. */
+static void write_lists(const struct block *b, int channels[N_TYPES], int *remotes,
+                        struct copse_text *text) {
+  struct groups ids = {.text = text, .key = "channel_type", .list = "channel_ids"};
+  struct groups refs = {.text = text, .key = "access_channel_type", .list = "remote_buffer_ids"};
+  copse_text_add(text, "\"channels\": [");
+  for (int type = 0; type < N_TYPES; type++)
+    for (int i = 0; i < b->peers[type].n; i++) add_to_group(&ids, type, channels[type]++);
+  end_groups(&ids);
+  copse_text_add(text, ", \"remote_buffer_refs\": [");
+  for (int type = 0; type < N_TYPES; type++)
+    for (int i = 0; i < b->n_remotes; i++)
+      if (type_of(b, b->remotes[i].peer) == type) add_to_group(&refs, type, *remotes + i);
+  end_groups(&refs);
+  *remotes += b->n_remotes;
+}
+
+/* The members "channels", "remote_buffers" and "threadblocks" of a rank. */
+static void write_rank(const struct job *j, int rank, struct copse_text *text) {
+  int channels[N_TYPES] = {0, 0}, remotes = 0;
+  write_channels(j, rank, text);
+  write_remotes(j, rank, text);
+  copse_text_add(text, "    \"threadblocks\": [");
+  for (int n = 0; n < j->n_blocks; n++) {
+    const struct block *b = block_of(j, rank, n);
+    copse_text_add(text, "%s\n     {\"id\": %d, ", n > 0 ? "," : "", n);
+    write_lists(b, channels, &remotes, text);
+    copse_text_add(text, ", \"ops\": [");
+    if (b->n_ops > 0) copse_text_append(text, b->ops.data, b->ops.size);
+    copse_text_add(text, "]}");
+  }
+  copse_text_add(text, "]");
 }
 
 /* Contexts are kept by name: two different plans must not share one. */
@@ -438,7 +706,7 @@ static void write_plan(const struct job *j, struct copse_text *text) {
   copse_text_add(text, "{\"name\": \"copse_");
   copse_chunks_add_name(&j->cut, text);
   copse_text_add(text, "_%s_%s_%d_%d_%" PRId64 "_%" PRId64 "\",\n", coll,
-                 j->options.out_of_place ? "out" : "in", j->cut.chunks, j->p.n_blocks,
+                 j->options.out_of_place ? "out" : "in", j->cut.chunks, j->n_blocks,
                  j->options.pipeline_bytes, j->options.max_bytes);
   copse_text_add(text,
                  " \"collective\": \"%s\", \"protocol\": \"Simple\", \"inplace\": %s,\n"
@@ -452,8 +720,8 @@ static void write_plan(const struct job *j, struct copse_text *text) {
     copse_text_add(text,
                    "%s\n   {\"id\": %d, \"input_chunks\": %d, \"output_chunks\": %d, "
                    "\"scratch_chunks\": %d,\n",
-                   r > 0 ? "," : "", r, in, out, j->p.scratch[r]);
-    copse_pp_write_rank(&j->p, r, text);
+                   r > 0 ? "," : "", r, in, out, j->scratch[r]);
+    write_rank(j, r, text);
     copse_text_add(text, "}");
   }
   copse_text_add(text, "\n ]}\n");
@@ -475,9 +743,9 @@ static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
   summary->chunks = j->cut.chunks;
   summary->hosts = j->n_hosts;
   for (int r = 0; r < j->schedule->n_ranks; r++)
-    if (j->p.scratch[r] > summary->scratch) summary->scratch = j->p.scratch[r];
+    if (j->scratch[r] > summary->scratch) summary->scratch = j->scratch[r];
   for (int b = 0; b < j->schedule->n_ranks * n_blocks; b++)
-    if (j->p.blocks[b].n_ops > summary->ops) summary->ops = j->p.blocks[b].n_ops;
+    if (j->blocks[b].n_ops > summary->ops) summary->ops = j->blocks[b].n_ops;
   return COPSE_OK;
 }
 
@@ -493,7 +761,7 @@ copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
   write_plan(&j, &out);
   COPSE_TRY(copse_text_take(&out, text, size, err));
 out:
-  copse_pp_free(&j.p);
+  free_blocks(&j);
   copse_chunks_free(&j.cut);
   copse_arena_free(&j.arena);
   copse_text_free(&out);

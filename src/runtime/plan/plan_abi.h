@@ -38,7 +38,7 @@
  *   signal: it looks until the flag is the present launch's. The SIGNAL and WAIT that belong
  *   to packets stay in the plan, marked IN_DATA: they prove that nobody waits in vain, and
  *   executors that look at flags skip them. A packet region has two copies, used by even and
- *   odd launches (codegen/check/clock.c says why two are enough).
+ *   odd launches (codegen/check/proof.c says why two are enough).
  */
 #ifndef COPSE_RUNTIME_PLAN_PLAN_ABI_H
 #define COPSE_RUNTIME_PLAN_PLAN_ABI_H

@@ -218,7 +218,7 @@ START_TEST(numbers_that_start_again_find_no_old_packets) {
     for (int s = 0; s < 2; s++)
       for (uint32_t w = 0; w < plan->header.n_workers; w++) {
         uint32_t epoch = UINT32_MAX - back;
-        CUDA_OK(cudaMemcpy(p->devices[s].lanes[0].epochs + w, &epoch, 4, cudaMemcpyHostToDevice));
+        CUDA_OK(cudaMemcpy(p->devices[s].plan.epochs + w, &epoch, 4, cudaMemcpyHostToDevice));
       }
     for (uint32_t i = 0; i < back; i++) ck_assert_uint_eq(device_case_run(&d, small_one), 0);
     for (uint32_t r = 0; r < 4; r++) { /* after the last two launches nothing is left */
@@ -589,7 +589,7 @@ START_TEST(packets_that_never_come_are_a_timeout_in_any_launch) {
     repeated_fill(&r, 1);
     const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)r.d.prepared;
     const uint32_t epochs[2] = {UINT32_MAX - back, UINT32_MAX - back};
-    CUDA_OK(cudaMemcpy(p->devices[0].lanes[0].epochs, epochs, sizeof epochs, cudaMemcpyHostToDevice));
+    CUDA_OK(cudaMemcpy(p->devices[0].plan.epochs, epochs, sizeof epochs, cudaMemcpyHostToDevice));
     copse_cuda_backend.set_timeout(r.d.backend, 0.2);
     COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
     ck_assert_int_eq(copse_cuda_backend.finish(r.d.backend, &err), COPSE_TIMEOUT);

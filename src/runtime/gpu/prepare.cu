@@ -36,11 +36,13 @@ static uint32_t blocks_on(const struct copse_cuda *cuda, const struct copse_plan
   return n;
 }
 
-copse_status copse_cuda_room(const struct copse_plan *plan, int device, uint32_t n_multiprocessors,
-                             uint32_t n_threads, uint32_t *room, struct copse_err *err) {
+/* How many blocks of n_threads threads fit on a device at once, for the plan's kernel that takes
+ * most. */
+static copse_status count_room(const struct copse_plan *plan, const struct copse_cuda_device *at,
+                               uint32_t n_threads, uint32_t *room, struct copse_err *err) {
   bool reduces = copse_collective_reduces((copse_collective)plan->header.collective);
   int fewest = -1;
-  copse_on_device here(device);
+  copse_on_device here(at->ordinal);
   for (int type = 0; type < COPSE_N_TYPES; type++) {
     copse_kernel kernel = copse_kernel_of((copse_type)type, reduces);
     int blocks = 0;
@@ -48,7 +50,7 @@ copse_status copse_cuda_room(const struct copse_plan *plan, int device, uint32_t
                                                              copse_kernel_shared_bytes()));
     if (fewest < 0 || blocks < fewest) fewest = blocks;
   }
-  *room = (uint32_t)fewest * n_multiprocessors;
+  *room = (uint32_t)fewest * at->n_multiprocessors;
   return COPSE_OK;
 }
 
@@ -60,8 +62,7 @@ static copse_status choose_threads(const struct copse_cuda *cuda, const struct c
   it->n_blocks = blocks_on(cuda, plan, device);
   it->n_threads = copse_cuda_threads;
   for (;;) {
-    COPSE_CHECK(
-        copse_cuda_room(plan, at->ordinal, at->n_multiprocessors, it->n_threads, &room, err));
+    COPSE_CHECK(count_room(plan, at, it->n_threads, &room, err));
     if (it->n_blocks <= room) return COPSE_OK;
     if (it->n_threads / 2 < COPSE_CUDA_LEAST_THREADS) break;
     it->n_threads /= 2;
@@ -96,14 +97,14 @@ static T *put(struct writer *w, const T *records, uint64_t n) {
 struct parts {
   struct copse_channel_place *channels; /* [n_channels] */
   struct copse_block_work *works;       /* [n_blocks] */
-  struct copse_rank_segment *segments;  /* [n_lanes * n_ranks] */
+  struct copse_rank_segment *segments;  /* [n_ranks] */
 };
 
 static void put_all(struct writer *w, const struct copse_cuda_plan *p, const struct parts *parts,
                     struct copse_plan_on_device *on) {
   const struct copse_plan *plan = p->plan;
   const struct copse_plan_header *h = &plan->header;
-  struct copse_device_plan *d = &on->lanes[0];
+  struct copse_device_plan *d = &on->plan;
   d->ops = put(w, plan->ops, h->n_ops);
   d->operands = put(w, plan->operands, h->n_operands);
   d->pieces = put(w, plan->pieces, h->n_pieces);
@@ -113,13 +114,9 @@ static void put_all(struct writer *w, const struct copse_cuda_plan *p, const str
   d->channels = put(w, parts->channels, h->n_channels);
   d->works = put(w, parts->works, on->n_blocks);
   d->epochs = put(w, (const uint32_t *)NULL, h->n_workers);
-  for (uint32_t lane = 0; lane < p->n_lanes; lane++) {
-    struct copse_device_plan *it = &on->lanes[lane];
-    *it = *d;
-    it->segments = put(w, parts->segments + (size_t)lane * h->n_ranks, h->n_ranks);
-    it->sent = put(w, (const uint64_t *)NULL, h->n_channels);
-    it->taken = put(w, (const uint64_t *)NULL, h->n_channels);
-  }
+  d->segments = put(w, parts->segments, h->n_ranks);
+  d->sent = put(w, (const uint64_t *)NULL, h->n_channels);
+  d->taken = put(w, (const uint64_t *)NULL, h->n_channels);
 }
 
 static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t worker) {
@@ -139,16 +136,14 @@ static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t w
   return work;
 }
 
-/* Where every rank's memory lies in its segment, lane by lane. */
+/* Where every rank's memory lies in its segment. */
 static void find_segments(const struct copse_cuda_plan *p, struct copse_rank_segment *segments) {
-  const uint32_t n_ranks = p->plan->header.n_ranks;
-  for (uint32_t i = 0; i < p->n_lanes * n_ranks; i++) {
-    unsigned char *segment = p->segments[i % n_ranks];
+  for (uint32_t r = 0; r < p->plan->header.n_ranks; r++) {
+    unsigned char *segment = p->segments[r];
     if (!segment) continue; /* of another host */
-    segment += copse_lane_offset(&p->segment, i / n_ranks);
-    segments[i].signals = (uint64_t *)segment;
-    segments[i].scratch = segment + p->segment.signals_bytes;
-    segments[i].packets = segments[i].scratch + p->segment.slots_bytes;
+    segments[r].signals = (uint64_t *)segment;
+    segments[r].scratch = segment + p->segment.signals_bytes;
+    segments[r].packets = segments[r].scratch + p->segment.slots_bytes;
   }
 }
 
@@ -161,8 +156,8 @@ static copse_status make_parts(const struct copse_cuda *cuda, const struct copse
   COPSE_CHECK(
       copse_arena_array(scratch, h->n_channels, sizeof *parts->channels, &parts->channels, err));
   COPSE_CHECK(copse_arena_array(scratch, h->n_workers, sizeof *parts->works, &parts->works, err));
-  COPSE_CHECK(copse_arena_array(scratch, (size_t)p->n_lanes * h->n_ranks, sizeof *parts->segments,
-                                &parts->segments, err));
+  COPSE_CHECK(
+      copse_arena_array(scratch, h->n_ranks, sizeof *parts->segments, &parts->segments, err));
   COPSE_CHECK(copse_arena_array(scratch, h->n_ranks, sizeof *counters, &counters, err));
   for (uint32_t c = 0; c < h->n_channels; c++) {
     uint32_t rank = plan->workers[plan->channels[c].dst_worker].rank;
@@ -192,26 +187,27 @@ static copse_status make_tables(struct copse_cuda *cuda, struct copse_cuda_plan 
   return copse_cuda_upload(on->tables, filling.host, filling.used, err);
 }
 
+static uint64_t segment_bytes(const struct copse_segment_layout *it) {
+  return it->signals_bytes + it->slots_bytes + 2 * it->packets_copy + it->words_bytes;
+}
+
 static copse_status make_device(struct copse_cuda *cuda, struct copse_cuda_plan *p, uint32_t device,
                                 struct copse_err *err) {
   struct copse_arena scratch = {NULL};
   const uint32_t own = cuda->first_local;
   copse_status status = make_tables(cuda, p, device, &scratch, err);
   copse_arena_free(&scratch);
-  for (uint32_t lane = 0; lane < p->n_lanes; lane++) {
-    struct copse_device_plan *d = &p->devices[device].lanes[lane];
-    d->control = cuda->control;
-    d->packets_copy = p->segment.packets_copy;
-    d->n_ranks = p->plan->header.n_ranks;
-    d->fifo = p->plan->header.fifo;
-    d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
-    d->system = cuda->n_devices > 1 || cuda->many_processes;
-    d->number = p->number;
-    if (!p->split) continue;
-    d->own_word = own;
-    d->words = (uint32_t *)(p->segments[own] + copse_lane_offset(&p->segment, lane + 1) -
-                            p->segment.words_bytes);
-  }
+  struct copse_device_plan *d = &p->devices[device].plan;
+  d->control = cuda->control;
+  d->packets_copy = p->segment.packets_copy;
+  d->n_ranks = p->plan->header.n_ranks;
+  d->fifo = p->plan->header.fifo;
+  d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  d->system = cuda->n_devices > 1 || cuda->many_processes;
+  d->number = p->number;
+  if (!p->split) return status;
+  d->own_word = own;
+  d->words = (uint32_t *)(p->segments[own] + segment_bytes(&p->segment) - p->segment.words_bytes);
   return status;
 }
 
@@ -264,7 +260,7 @@ static copse_status make_shared(struct copse_cuda *cuda, uint64_t bytes, unsigne
 
 static copse_status make_memory(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                                 struct copse_err *err) {
-  uint64_t bytes = copse_lane_offset(&p->segment, p->n_lanes);
+  const uint64_t bytes = segment_bytes(&p->segment);
   uint32_t first = cuda->first_local;
   p->is_shared = cuda->many_processes;
   if (cuda->many_processes) {
@@ -309,7 +305,7 @@ static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
   lay_out_segment(p);
   for (uint32_t d = 0; d < cuda->n_devices; d++)
     COPSE_CHECK(choose_threads(cuda, p->plan, d, &p->devices[d], err));
-  return copse_internode_count_lanes(cuda, p, &p->n_lanes, err);
+  return COPSE_OK;
 }
 
 static copse_status make_devices(struct copse_cuda *cuda, struct copse_cuda_plan *p,
@@ -322,7 +318,6 @@ static copse_status prepare(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                             struct copse_err *err) {
   COPSE_CHECK(copse_internode_find_hosts(cuda, err));
   COPSE_CHECK(copse_cuda_agree(cuda, make_own(cuda, p, err), err));
-  COPSE_CHECK(copse_cuda_least(cuda, p->n_lanes, &p->n_lanes, err));
   COPSE_CHECK(make_memory(cuda, p, err));
   return copse_cuda_agree(cuda, make_devices(cuda, p, err), err);
 }

@@ -42,17 +42,6 @@ copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct
   return COPSE_OK;
 }
 
-copse_status copse_cuda_least(struct copse_cuda *cuda, uint32_t mine, uint32_t *least,
-                              struct copse_err *err) {
-  uint32_t all[COPSE_CUDA_MAX_RANKS];
-  *least = mine;
-  if (!cuda->many_processes) return COPSE_OK;
-  COPSE_CHECK(copse_cuda_gather(cuda, &mine, all, sizeof mine, err));
-  for (uint32_t r = 0; r < cuda->n_ranks; r++)
-    if (all[r] < *least) *least = all[r];
-  return COPSE_OK;
-}
-
 /* ---- opening ----------------------------------------------------------------------------- */
 
 /* What a rank sends the others about its memory. */
@@ -216,7 +205,8 @@ copse_status copse_cuda_leave_open(struct copse_cuda *cuda, struct copse_err *er
   struct copse_err why_not = COPSE_ERR_INIT;
   struct copse_peer_barrier *barrier = NULL;
   struct name mine, all[COPSE_CUDA_MAX_RANKS];
-  uint32_t first = 0, everywhere = 0;
+  uint8_t all_have[COPSE_CUDA_MAX_RANKS];
+  uint32_t first = 0;
   if (!cuda->many_processes || cuda->peer_barrier) return COPSE_OK;
   while (cuda->host_of[first] != cuda->host_of[cuda->first_local]) first++;
   const bool creates = first == cuda->first_local;
@@ -227,9 +217,10 @@ copse_status copse_cuda_leave_open(struct copse_cuda *cuda, struct copse_err *er
   all[first].text[COPSE_PEER_BARRIER_NAME - 1] = '\0';
   if (status == COPSE_OK && !creates)
     made = copse_peer_barrier_open(all[first].text, &barrier, &why_not);
-  if (status == COPSE_OK) status = copse_cuda_least(cuda, made == COPSE_OK, &everywhere, err);
+  const uint8_t has = made == COPSE_OK;
+  if (status == COPSE_OK) status = copse_cuda_gather(cuda, &has, all_have, sizeof has, err);
   if (mine.text[0]) copse_peer_barrier_unlink(mine.text);
-  if (status == COPSE_OK && everywhere)
+  if (status == COPSE_OK && !memchr(all_have, 0, cuda->n_ranks))
     cuda->peer_barrier = barrier;
   else
     copse_peer_barrier_free(barrier);

@@ -76,14 +76,8 @@ static copse_status upload(struct copse_cuda *cuda, struct copse_cuda_rounds *it
   it->memory = (unsigned char *)memory;
   it->cursors = (struct copse_cursor *)memory;
   it->items = (struct copse_unpack_item *)(it->memory + cursors);
-  if (cursors > 0)
-    COPSE_CUDA(cudaMemcpyAsync(memory, r->cursors, cursors, cudaMemcpyHostToDevice,
-                               cuda->internode->upload));
-  if (n_items > 0)
-    COPSE_CUDA(cudaMemcpyAsync(it->items, items, n_items * sizeof *items, cudaMemcpyHostToDevice,
-                               cuda->internode->upload));
-  COPSE_CUDA(cudaStreamSynchronize(cuda->internode->upload));
-  return COPSE_OK;
+  if (cursors > 0) COPSE_CHECK(copse_cuda_upload(memory, r->cursors, cursors, err));
+  return n_items > 0 ? copse_cuda_upload(it->items, items, n_items * sizeof *items, err) : COPSE_OK;
 }
 
 static copse_status make_one(struct copse_cuda *cuda, const struct copse_cuda_plan *p,
@@ -159,14 +153,13 @@ struct transfer {
   struct copse_view view;
 };
 
-static void view_lane(struct transfer *t, uint32_t lane) {
+static void make_view(struct transfer *t) {
   const struct copse_cuda_plan *p = t->plan;
   const struct copse_launch_args *args = t->args;
   const uint32_t own = t->cuda->first_local;
   memset(t->memory, 0, sizeof t->memory);
   t->memory[own].output = args->buffers[own].output;
-  t->memory[own].scratch =
-      p->segments[own] + copse_lane_offset(&p->segment, lane) + p->segment.signals_bytes;
+  t->memory[own].scratch = p->segments[own] + p->segment.signals_bytes;
   memset(&t->view, 0, sizeof t->view);
   t->view.pieces = p->plan->pieces;
   t->view.extents = p->plan->header.n_extents > 0 ? p->plan->extents : NULL;
@@ -235,16 +228,15 @@ static copse_status move_group(const struct transfer *t, const struct copse_mess
 }
 
 /* Copies out what this round has brought to inboxes. */
-static copse_status unpack(const struct transfer *t, const struct copse_lane_round *at,
-                           struct copse_err *err) {
+static copse_status unpack(const struct transfer *t, const struct copse_cuda_rounds *it,
+                           uint32_t round, struct copse_err *err) {
   const struct copse_launch_args *args = t->args;
   const struct copse_rank_memory *own = &t->memory[t->cuda->first_local];
-  const uint32_t first = at->it->first_item[at->round];
-  const uint32_t n = at->it->first_item[at->round + 1] - first;
+  const uint32_t first = it->first_item[round], n = it->first_item[round + 1] - first;
   if (n == 0) return COPSE_OK;
-  struct copse_unpack_args unpacking = {at->it->items + first, args->plan.pieces, args->plan.places,
-                                        args->pair_counts,     args->pair_first,  own->scratch,
-                                        own->output,           args->shape,       t->view.n_ranks};
+  struct copse_unpack_args unpacking = {it->items + first, args->plan.pieces, args->plan.places,
+                                        args->pair_counts, args->pair_first,  own->scratch,
+                                        own->output,       args->shape,       t->view.n_ranks};
   void *arguments[] = {&unpacking};
   copse_on_device here(t->cuda->devices[0].ordinal);
   COPSE_CUDA(cudaLaunchKernel(COPSE_KERNEL_ADDRESS(copse_unpack_kernel()), dim3(n),
@@ -253,23 +245,23 @@ static copse_status unpack(const struct transfer *t, const struct copse_lane_rou
 }
 
 copse_status copse_internode_exchange(struct copse_cuda *cuda, const struct copse_cuda_plan *p,
-                                      const struct copse_lane_round *at,
+                                      const struct copse_cuda_rounds *it, uint32_t round,
                                       const struct copse_launch_args *args, cudaStream_t stream,
                                       struct copse_err *err) {
-  const struct copse_rounds *rounds = at->it->rounds;
-  const size_t first = rounds->first_message[at->round];
+  const struct copse_rounds *rounds = it->rounds;
+  const size_t first = rounds->first_message[round];
   struct transfer t;
   bool goes_on = false;
   t.cuda = cuda;
   t.plan = p;
   t.args = args;
   t.stream = stream;
-  view_lane(&t, at->lane);
+  make_view(&t);
   COPSE_CHECK(copse_watch_begin(cuda, err));
   copse_status status = move_group(&t, rounds->messages + first,
-                                   rounds->first_message[at->round + 1] - first, &goes_on, err);
+                                   rounds->first_message[round + 1] - first, &goes_on, err);
   copse_watch_end(cuda);
   if (status == COPSE_OK && goes_on) status = copse_watch_await(cuda, p, stream, err);
-  if (status == COPSE_OK && moves_slots(args)) status = unpack(&t, at, err);
+  if (status == COPSE_OK && moves_slots(args)) status = unpack(&t, it, round, err);
   return status;
 }

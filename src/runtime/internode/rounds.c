@@ -463,10 +463,9 @@ bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round) {
                           n * sizeof *rounds->cursors) == 0;
 }
 
-void copse_rounds_shape(struct copse_shape *shape, uint32_t n_parts) {
-  uint32_t n = (shape->n_chunks + n_parts - 1) / n_parts, unit = 1;
-  while (n > 8 * unit) unit *= 2;
-  shape->n_chunks = (n + unit - 1) / unit * unit;
-  shape->of_chunks = n_parts * shape->n_chunks;
-  shape->chunk_base = shape->count / shape->of_chunks + 1;
+void copse_rounds_shape(struct copse_shape *shape) {
+  uint32_t unit = 1;
+  while (shape->n_chunks > 8 * unit) unit *= 2;
+  shape->n_chunks = (shape->n_chunks + unit - 1) / unit * unit;
+  shape->chunk_base = shape->count / shape->n_chunks + 1;
 }

@@ -317,42 +317,31 @@ static copse_status grow_packets(struct copse_interpreter *exec, struct copse_er
   return COPSE_OK;
 }
 
-copse_status copse_launch_check(const struct copse_plan *plan, const struct copse_launch *launch,
-                                struct copse_err *err) {
-  const struct copse_plan_header *h = &plan->header;
-  if ((unsigned)launch->type >= COPSE_N_TYPES || (unsigned)launch->redop >= COPSE_N_REDOPS)
-    return copse_fail(err, COPSE_INVALID, "unknown element type or reduction");
-  if (launch->pair_counts && (h->collective != COPSE_ALLTOALL || h->n_extents > 0 ||
-                              h->protocol != COPSE_PROTOCOL_BANDWIDTH))
-    return copse_fail(err, COPSE_INVALID, "counts of pairs, and a plan that takes none");
-  return COPSE_OK;
-}
-
-static copse_status prepare(struct copse_interpreter *exec, const struct copse_launch *launch,
+static copse_status prepare(struct copse_interpreter *exec, const struct copse_call *calls,
                             struct copse_err *err) {
   const struct copse_plan *plan = exec->plan;
   struct copse_view *view = &exec->view;
   if (exec->broken)
     return copse_fail(err, COPSE_INVALID, "an earlier launch of this executor failed");
-  COPSE_DO(copse_launch_check(plan, launch, err));
   *view = (struct copse_view){.ops = plan->ops,
                               .operands = plan->operands,
                               .pieces = plan->pieces,
                               .extents = plan->header.n_extents > 0 ? plan->extents : NULL,
                               .places = exec->layout.places,
                               .ranks = exec->memory,
-                              .pair_counts = launch->pair_counts,
+                              .pair_counts = calls->pair_counts,
                               .n_ranks = plan->header.n_ranks,
-                              .type = launch->type,
-                              .redop = launch->redop};
-  COPSE_DO(copse_layout_shape(&exec->layout, launch->count, copse_type_bytes(launch->type),
+                              .type = calls->type,
+                              .redop = calls->redop};
+  COPSE_DO(copse_layout_shape(&exec->layout, calls->count, copse_type_bytes(calls->type),
                               &view->shape, err));
   COPSE_DO(grow_scratch(exec, err));
   COPSE_DO(grow_packets(exec, err));
   view->packets_copy = exec->packets_capacity;
   for (uint32_t r = 0; r < view->n_ranks; r++) {
-    exec->memory[r].input = launch->inputs[r];
-    exec->memory[r].output = launch->outputs[r];
+    if (!copse_exec_is_here(exec, r)) continue;
+    exec->memory[r].input = (unsigned char *)(uintptr_t)calls->send; /* plans don't write it */
+    exec->memory[r].output = calls++->recv;
   }
   /* Nothing is combined, hence nothing averaged either. */
   if (!copse_collective_reduces((copse_collective)plan->header.collective)) view->redop = COPSE_SUM;
@@ -368,11 +357,11 @@ static void clear_packets(struct copse_interpreter *exec) {
       memset(exec->memory[r].packets + (exec->epoch & 1) * bytes, 0, (size_t)bytes);
 }
 
-copse_status copse_interpreter_run(struct copse_interpreter *exec,
-                                   const struct copse_launch *launch, struct copse_err *err) {
-  COPSE_DO(prepare(exec, launch, err));
+copse_status copse_interpreter_run(struct copse_interpreter *exec, const struct copse_call *calls,
+                                   struct copse_err *err) {
+  COPSE_DO(prepare(exec, calls, err));
   /* A launch without elements has no number: no rank would know of another's. */
-  if (launch->count == 0) return COPSE_OK;
+  if (calls->count == 0) return COPSE_OK;
   exec->epoch = copse_next_epoch(exec->epoch);
   exec->broken = true;
   COPSE_DO(exec->engine->run(exec, err));

@@ -1,7 +1,7 @@
 /*
  * A plan's execution on CPUs: its state, and the interpreter of one worker. An engine runs the
- * workers: all in one thread (cpu/cooperative.c), a thread each (cpu/threads.c), or those of one
- * rank with the others behind a transport (transport/engine.c). Engines differ in who runs the
+ * workers: all in one thread (cpu/backend.c), a thread each (cpu/threads.c), or those of one rank
+ * with the others behind a transport (transport/engine.c). Engines differ in who runs the
  * workers and in what waiting means; what an operation does is the same for all.
  */
 #ifndef COPSE_RUNTIME_INTERPRETER_INTERPRETER_H
@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "runtime/backend/backend.h"
 #include "runtime/interpreter/view.h"
 #include "runtime/plan/layout.h"
 
@@ -47,6 +48,7 @@ struct copse_engine {
 };
 
 struct copse_interpreter {
+  struct copse_interpreter *next; /* of the backend's */
   const struct copse_plan *plan;
   const struct copse_engine *engine;
   void *own;     /* the engine's */
@@ -75,17 +77,12 @@ copse_status copse_interpreter_new(const struct copse_plan *plan, const struct c
 void copse_interpreter_free(struct copse_interpreter *exec);
 
 /*
- * Runs one launch to its end. COPSE_INVALID for a launch that the plan does not take, and after a
- * launch that failed; COPSE_REFUTED on a deadlock (the text says who waits for whom), on a channel
- * left unbalanced, and where an engine that watches sees nothing move for stall_seconds.
+ * Runs one launch to its end; calls[i] is that of the i-th rank here. COPSE_INVALID after a launch
+ * that failed; COPSE_REFUTED on a deadlock (the text says who waits for whom), on a channel left
+ * unbalanced, and where an engine that watches sees nothing move for stall_seconds.
  */
-copse_status copse_interpreter_run(struct copse_interpreter *exec,
-                                   const struct copse_launch *launch,
+copse_status copse_interpreter_run(struct copse_interpreter *exec, const struct copse_call *calls,
                                    struct copse_err *err) COPSE_CHECKED;
-
-/* COPSE_INVALID where the plan doesn't take such a launch. */
-copse_status copse_launch_check(const struct copse_plan *plan, const struct copse_launch *launch,
-                                struct copse_err *err) COPSE_CHECKED;
 
 /* Whether the rank's memory and workers are in this process. */
 static inline bool copse_exec_is_here(const struct copse_interpreter *exec, uint32_t rank) {

@@ -26,10 +26,9 @@
 
 struct copse_transport;
 
-/* One rank on the CPU, the others behind the transport: the engine's context, and the context of
- * the bootstrap that the backend is created with. */
+/* One rank here, the others behind the transport, which is the engine's context and that of the
+ * bootstrap. */
 extern const struct copse_engine copse_transport_engine;
-extern const struct copse_backend_ops copse_transport_backend;
 
 #define COPSE_TRANSPORT_NOBODY UINT32_MAX
 /* Tags below are the transport's own. */

@@ -143,12 +143,9 @@ static copse_status create(const struct copse_comm_shape *shape, void **out,
 
 /* Notifies all ranks where preparing failed at one. */
 static copse_status agree(const struct cpu *cpu, copse_status mine, struct copse_err *err) {
-  struct copse_err why = COPSE_ERR_INIT;
   uint32_t status = (uint32_t)mine, *all;
-  if (copse_calloc(cpu->n_ranks, sizeof *all, &all, err) != COPSE_OK) {
-    (void)copse_fail(&why, COPSE_NOMEM, "rank %u: out of memory", cpu->first_local);
-    return copse_transport_fail(cpu->transport, &why);
-  }
+  if (copse_calloc(cpu->n_ranks, sizeof *all, &all, err) != COPSE_OK)
+    return copse_transport_out_of_memory(cpu->transport);
   if (copse_transport_all_gather(cpu->transport, &status, all, sizeof status) != COPSE_OK)
     mine = copse_transport_status(cpu->transport, err);
   for (uint32_t r = 0; mine == COPSE_OK && r < cpu->n_ranks; r++)

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "runtime/interpreter/interpreter.h"
-#include "runtime/transport/transport.h"
+#include "runtime/transport/internal.h"
 
 /* All messages with one tag from one rank. */
 struct stream {
@@ -35,13 +35,13 @@ struct source {
 };
 
 struct endpoint {
+  struct copse_arena memory; /* of all arrays */
   struct copse_transport *transport;
   uint8_t digest[COPSE_TRANSPORT_DIGEST_BYTES]; /* of the plan */
   struct source *sources;                       /* [n_ranks] */
   uint32_t *operand_tags;                       /* [n_operands] of destinations elsewhere */
   uint32_t *channel_tags;                       /* [n_channels] of channels that end elsewhere */
   struct copse_payload *stage;                  /* of the MOVE that is being done */
-  struct copse_transport_reader reader;
 };
 
 static struct endpoint *endpoint_of(const struct copse_interpreter *exec) { return exec->own; }
@@ -91,31 +91,26 @@ static void number_all(struct numbering *it) {
 
 static copse_status make_streams(struct copse_interpreter *exec, struct copse_err *err) {
   struct endpoint *end = exec->own;
-  uint32_t n = exec->plan->header.n_ranks;
+  const uint32_t n = exec->plan->header.n_ranks;
+  const uint32_t n_tags = end->transport->wire.most_tag - COPSE_TRANSPORT_FIRST_TAG;
   struct numbering it = {.exec = exec};
-  copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *it.n_from, &it.n_from, err));
-  COPSE_TRY(copse_calloc(n, sizeof *it.n_to, &it.n_to, err));
+  COPSE_DO(copse_arena_array(&end->memory, n, sizeof *it.n_from, &it.n_from, err));
+  COPSE_DO(copse_arena_array(&end->memory, n, sizeof *it.n_to, &it.n_to, err));
   number_all(&it);
   for (uint32_t r = 0; r < n; r++) {
     struct source *source = &end->sources[r];
     uint32_t most = it.n_from[r] > it.n_to[r] ? it.n_from[r] : it.n_to[r];
-    if (most > copse_transport_most_tag(end->transport) - COPSE_TRANSPORT_FIRST_TAG) {
-      status = copse_fail(err, COPSE_UNSUPPORTED,
-                          "the plan has %u transfers between ranks %u and %u; the transport can "
-                          "tell %u apart",
-                          most, exec->rank, r,
-                          copse_transport_most_tag(end->transport) - COPSE_TRANSPORT_FIRST_TAG);
-      goto out;
-    }
+    if (most > n_tags)
+      return copse_fail(err, COPSE_UNSUPPORTED,
+                        "the plan has %u transfers between ranks %u and %u; the transport can "
+                        "tell %u apart",
+                        most, exec->rank, r, n_tags);
     source->n = it.n_from[r];
-    COPSE_TRY(copse_calloc(source->n, sizeof *source->streams, &source->streams, err));
+    COPSE_DO(
+        copse_arena_array(&end->memory, source->n, sizeof *source->streams, &source->streams, err));
   }
   number_all(&it);
-out:
-  free(it.n_from);
-  free(it.n_to);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- what comes in ----------------------------------------------------------------------------
@@ -139,9 +134,8 @@ static struct copse_span next_chunk(const struct copse_view *view, struct stream
   return chunk;
 }
 
-static copse_status place(void *context, uint32_t from, unsigned tag, size_t n, void **bytes,
-                          struct copse_err *err) {
-  struct copse_interpreter *exec = context;
+copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, unsigned tag,
+                                size_t n, void **bytes, struct copse_err *err) {
   const struct source *source = &endpoint_of(exec)->sources[from];
   const struct copse_view *view = &exec->view;
   uint32_t s = tag - COPSE_TRANSPORT_FIRST_TAG;
@@ -182,8 +176,7 @@ static void unpack(const struct copse_interpreter *exec, struct stream *stream) 
   stream->packed = NULL;
 }
 
-static void arrived(void *context, uint32_t from, unsigned tag) {
-  struct copse_interpreter *exec = context;
+void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigned tag) {
   struct stream *stream =
       &endpoint_of(exec)->sources[from].streams[tag - COPSE_TRANSPORT_FIRST_TAG];
   if (!stream->op)
@@ -198,7 +191,7 @@ static void arrived(void *context, uint32_t from, unsigned tag) {
 static unsigned char *stage(const struct copse_interpreter *exec, size_t bytes) {
   struct endpoint *end = exec->own;
   end->stage = copse_transport_new_payload(end->transport, bytes);
-  return end->stage ? copse_payload_bytes(end->stage) : NULL;
+  return end->stage ? end->stage->bytes : NULL;
 }
 
 static void send(const struct copse_interpreter *exec, const struct copse_plan_op *op) {
@@ -248,8 +241,14 @@ static bool stands_at(const struct copse_interpreter *exec, uint32_t w, uint32_t
   return true;
 }
 
-static uint32_t waits_for(void *context, char *text, size_t size) {
-  const struct copse_interpreter *exec = context;
+/* The rank that the oldest unfinished message is for, or COPSE_TRANSPORT_NOBODY. */
+static uint32_t sends_to(const struct copse_transport *transport) {
+  for (uint32_t r = 0; r < transport->n; r++)
+    if (transport->peers[r].sent) return r;
+  return COPSE_TRANSPORT_NOBODY;
+}
+
+uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text, size_t size) {
   const struct copse_plan *plan = exec->plan;
   const struct copse_plan_rank *rank = &plan->ranks[exec->rank];
   for (uint32_t i = 0; i < rank->n_workers; i++) {
@@ -263,7 +262,7 @@ static uint32_t waits_for(void *context, char *text, size_t size) {
                exec->workers[w].chunk);
     return from;
   }
-  uint32_t to = copse_transport_sends_to(endpoint_of(exec)->transport);
+  uint32_t to = sends_to(endpoint_of(exec)->transport);
   if (text && to != COPSE_TRANSPORT_NOBODY)
     snprintf(text, size, "rank %u can't send to rank %u", exec->rank, to);
   else if (text)
@@ -291,7 +290,7 @@ static copse_status begin(struct copse_interpreter *exec, struct copse_err *err)
   memcpy(call.plan, end->digest, sizeof call.plan);
   for (uint32_t r = 0; r < view->n_ranks; r++)
     for (uint32_t s = 0; s < end->sources[r].n; s++) end->sources[r].streams[s].chunk = 0;
-  return copse_transport_begin(end->transport, &call, &end->reader, err);
+  return copse_transport_begin(end->transport, &call, exec, err);
 }
 
 static copse_status run_workers(struct copse_interpreter *exec, struct copse_err *err) {
@@ -299,7 +298,7 @@ static copse_status run_workers(struct copse_interpreter *exec, struct copse_err
   struct copse_transport *transport = endpoint_of(exec)->transport;
   uint32_t left = rank->n_workers;
   copse_status status = COPSE_OK;
-  while (status == COPSE_OK && (left > 0 || !copse_transport_is_sent(transport))) {
+  while (status == COPSE_OK && (left > 0 || transport->n_outgoing > 0)) {
     bool moved = false, finished;
     for (uint32_t w = rank->first_worker; w < rank->first_worker + rank->n_workers; w++) {
       if (exec->workers[w].finished) continue;
@@ -330,38 +329,33 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   struct endpoint *it;
   char *bytes = NULL;
   size_t size;
-  copse_status status;
-  if (h->n_ranks != copse_transport_size(transport))
+  if (h->n_ranks != transport->n)
     return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and there are %u processes",
-                      h->n_ranks, copse_transport_size(transport));
-  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
+                      h->n_ranks, transport->n);
+  COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
   exec->own = it;
   exec->one_rank = true;
-  exec->rank = copse_transport_rank(transport);
+  exec->rank = transport->me;
   exec->layout.flat = false; /* a chunk is a message, which wires want short */
   it->transport = transport;
-  it->reader = (struct copse_transport_reader){exec, place, arrived, waits_for};
-  COPSE_TRY(copse_plan_encode(exec->plan, &bytes, &size, err));
+  COPSE_DO(copse_plan_encode(exec->plan, &bytes, &size, err));
   memcpy(it->digest, bytes + size - sizeof it->digest, sizeof it->digest);
-  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *it->sources, &it->sources, err));
-  COPSE_TRY(copse_calloc(h->n_operands, sizeof *it->operand_tags, &it->operand_tags, err));
-  COPSE_TRY(copse_calloc(h->n_channels, sizeof *it->channel_tags, &it->channel_tags, err));
-  COPSE_TRY(make_streams(exec, err));
-out:
   free(bytes);
-  return status;
+  struct copse_arena *memory = &it->memory;
+  COPSE_DO(copse_arena_array(memory, h->n_ranks, sizeof *it->sources, &it->sources, err));
+  COPSE_DO(
+      copse_arena_array(memory, h->n_operands, sizeof *it->operand_tags, &it->operand_tags, err));
+  COPSE_DO(
+      copse_arena_array(memory, h->n_channels, sizeof *it->channel_tags, &it->channel_tags, err));
+  return make_streams(exec, err);
 }
 
 static void close_engine(struct copse_interpreter *exec) {
   struct endpoint *it = exec->own;
-  for (uint32_t r = 0; it->sources && r < exec->plan->header.n_ranks; r++) {
+  for (uint32_t r = 0; it->sources && r < exec->plan->header.n_ranks; r++)
     for (uint32_t s = 0; it->sources[r].streams && s < it->sources[r].n; s++)
       free(it->sources[r].streams[s].packed);
-    free(it->sources[r].streams);
-  }
-  free(it->sources);
-  free(it->operand_tags);
-  free(it->channel_tags);
+  copse_arena_free(&it->memory);
   free(it);
 }
 
@@ -380,8 +374,8 @@ void copse_transport_shape(struct copse_transport *transport, copse_bootstrap *b
                            struct copse_comm_shape *shape) {
   static const int cpu = COPSE_DEVICE_CPU;
   *bootstrap = (copse_bootstrap){copse_transport_all_gather, transport};
-  *shape = (struct copse_comm_shape){.n_ranks = copse_transport_size(transport),
-                                     .first_local = copse_transport_rank(transport),
+  *shape = (struct copse_comm_shape){.n_ranks = transport->n,
+                                     .first_local = transport->me,
                                      .n_local = 1,
                                      .devices = &cpu,
                                      .bootstrap = bootstrap,

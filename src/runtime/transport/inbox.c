@@ -33,10 +33,6 @@ void copse_transport_free_messages(struct copse_messages *messages) {
   while (messages->head) free_message(pop(messages));
 }
 
-static void refuse(struct copse_transport *transport, const struct copse_err *why) {
-  (void)copse_transport_fail(transport, why);
-}
-
 /* ---- taking messages from the wire -------------------------------------------------------- */
 
 static bool start(struct copse_transport *transport, uint32_t from, struct copse_message *it,
@@ -66,11 +62,10 @@ static void sort_in(struct copse_transport *transport, uint32_t from, struct cop
     return;
   }
   push(&peer->control, it);
-  struct copse_err why = COPSE_ERR_INIT;
   if (it->n > MOST_OWN_BYTES) {
-    (void)copse_fail(&why, COPSE_REFUTED, "rank %u sends what copse %s doesn't know", from,
-                     COPSE_VERSION_STRING);
-    refuse(transport, &why);
+    (void)copse_transport_refuse(transport, COPSE_REFUTED,
+                                 "rank %u sends what copse %s doesn't know", from,
+                                 COPSE_VERSION_STRING);
     return;
   }
   it->own = malloc(it->n ? it->n : 1);
@@ -142,6 +137,23 @@ static bool take_own(struct copse_transport *transport, uint32_t from, struct co
   return false;
 }
 
+bool copse_transport_take_part(struct copse_transport *transport, uint32_t from, void *part,
+                               size_t bytes) {
+  struct copse_messages *gathered = &transport->peers[from].gathered;
+  if (!gathered->head) return false;
+  struct copse_message *it = pop(gathered);
+  if (it->n == bytes)
+    memcpy(part, it->own, bytes);
+  else
+    (void)copse_transport_refuse(
+        transport, COPSE_REFUTED,
+        "rank %u agrees on something else than rank %u (%zu bytes, not %zu): another version, or "
+        "other calls",
+        from, transport->me, it->n, bytes);
+  free_message(it);
+  return true;
+}
+
 /* ---- launches --------------------------------------------------------------------------------
  * A peer's messages are started as soon as it is known where they go, and count in the order in
  * which they were sent. */
@@ -155,39 +167,36 @@ static const char *redop_name(uint32_t redop) {
 
 void copse_transport_compare_calls(struct copse_transport *transport, uint32_t from) {
   const struct copse_transport_call *mine = &transport->call, *other = &transport->peers[from].call;
-  struct copse_err why = COPSE_ERR_INIT;
+  const char *what = memcmp(mine->plan, other->plan, sizeof mine->plan) != 0 ? "run different plans"
+                     : mine->pair_counts != other->pair_counts ? "have different pair_counts"
+                                                               : NULL;
   if (memcmp(mine, other, sizeof *mine) == 0) return;
-  if (memcmp(mine->plan, other->plan, sizeof mine->plan) != 0)
-    (void)copse_fail(&why, COPSE_REFUTED, "rank %u and rank %u run different plans", transport->me,
-                     from);
-  else if (mine->pair_counts != other->pair_counts)
-    (void)copse_fail(&why, COPSE_REFUTED, "rank %u and rank %u have different pair_counts",
-                     transport->me, from);
+  if (what)
+    (void)copse_transport_refuse(transport, COPSE_REFUTED, "rank %u and rank %u %s", transport->me,
+                                 from, what);
   else
-    (void)copse_fail(&why, COPSE_REFUTED,
-                     "rank %u calls with %llu elements of %s, %s, and rank %u with %llu of %s, %s",
-                     transport->me, (unsigned long long)mine->count, type_name(mine->type),
-                     redop_name(mine->redop), from, (unsigned long long)other->count,
-                     type_name(other->type), redop_name(other->redop));
-  refuse(transport, &why);
+    (void)copse_transport_refuse(
+        transport, COPSE_REFUTED,
+        "rank %u calls with %llu elements of %s, %s, and rank %u with %llu of %s, %s",
+        transport->me, (unsigned long long)mine->count, type_name(mine->type),
+        redop_name(mine->redop), from, (unsigned long long)other->count, type_name(other->type),
+        redop_name(other->redop));
 }
 
 void copse_transport_refuse_late(struct copse_transport *transport, uint32_t from) {
-  struct copse_err why = COPSE_ERR_INIT;
-  (void)copse_fail(&why, COPSE_REFUTED,
-                   "rank %u sends in launch %llu to rank %u, which has left it: the plan is wrong",
-                   from, (unsigned long long)transport->peers[from].call.launch, transport->me);
-  refuse(transport, &why);
+  (void)copse_transport_refuse(
+      transport, COPSE_REFUTED,
+      "rank %u sends in launch %llu to rank %u, which has left it: the plan is wrong", from,
+      (unsigned long long)transport->peers[from].call.launch, transport->me);
 }
 
 static bool start_begin(struct copse_transport *transport, uint32_t from,
                         struct copse_message *it) {
   struct copse_peer *peer = &transport->peers[from];
   if (it->n == sizeof peer->next_call) return start(transport, from, it, &peer->next_call);
-  struct copse_err why = COPSE_ERR_INIT;
-  (void)copse_fail(&why, COPSE_REFUTED, "rank %u announces a launch in %zu bytes, must be %zu",
-                   from, it->n, sizeof peer->next_call);
-  refuse(transport, &why);
+  (void)copse_transport_refuse(transport, COPSE_REFUTED,
+                               "rank %u announces a launch in %zu bytes, must be %zu", from, it->n,
+                               sizeof peer->next_call);
   return false;
 }
 
@@ -197,14 +206,13 @@ static bool start_part(struct copse_transport *transport, uint32_t from, struct 
   struct copse_err why = COPSE_ERR_INIT;
   void *bytes = NULL;
   if (launch > transport->call.launch) return false;
-  if (!transport->reader || launch < transport->call.launch) {
+  if (!transport->running || launch < transport->call.launch) {
     copse_transport_refuse_late(transport, from);
     return false;
   }
-  if (transport->reader->place(transport->reader->context, from, it->tag, it->n, &bytes, &why) ==
-      COPSE_OK)
+  if (copse_engine_place(transport->running, from, it->tag, it->n, &bytes, &why) == COPSE_OK)
     return start(transport, from, it, bytes);
-  refuse(transport, &why);
+  (void)copse_transport_fail(transport, &why);
   return false;
 }
 
@@ -229,10 +237,10 @@ static bool end_launches(struct copse_transport *transport, uint32_t from) {
     struct copse_message *it = pop(&peer->launches);
     moved = true;
     if (it->tag != COPSE_TRANSPORT_BEGIN) {
-      transport->reader->arrived(transport->reader->context, from, it->tag);
+      copse_engine_arrived(transport->running, from, it->tag);
     } else {
       peer->call = peer->next_call;
-      if (transport->reader && peer->call.launch == transport->call.launch)
+      if (transport->running && peer->call.launch == transport->call.launch)
         copse_transport_compare_calls(transport, from);
       start_launches(transport, from);
     }

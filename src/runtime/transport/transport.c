@@ -12,6 +12,7 @@
  * and none moves, the launch is reported as a standstill. The first reason is sent to all ranks.
  */
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,10 +94,9 @@ out:
 }
 
 static void refuse_aborted(struct copse_transport *transport) {
-  struct copse_err why = COPSE_ERR_INIT;
   if (transport->broken.status != COPSE_OK || !atomic_load(&transport->aborted)) return;
-  (void)copse_fail(&why, COPSE_ABORTED, "copse_comm_abort was called on rank %u", transport->me);
-  (void)copse_transport_fail(transport, &why);
+  (void)copse_transport_refuse(transport, COPSE_ABORTED, "copse_comm_abort was called on rank %u",
+                               transport->me);
 }
 
 /* After a failure the wire may still write to what has been started, and read what goes out: that
@@ -120,11 +120,7 @@ void copse_transport_free(struct copse_transport *transport) {
   free(transport);
 }
 
-uint32_t copse_transport_rank(const struct copse_transport *transport) { return transport->me; }
 uint32_t copse_transport_size(const struct copse_transport *transport) { return transport->n; }
-unsigned copse_transport_most_tag(const struct copse_transport *transport) {
-  return transport->wire.most_tag;
-}
 void copse_transport_set_timeout(struct copse_transport *transport, double seconds) {
   transport->timeout = seconds;
 }
@@ -139,18 +135,26 @@ copse_status copse_transport_break(struct copse_transport *transport, const stru
   return transport->broken.status;
 }
 
-copse_status copse_transport_wire_failed(struct copse_transport *transport, const char *what,
-                                         uint32_t rank, copse_status status) {
+copse_status copse_transport_refuse(struct copse_transport *transport, copse_status status,
+                                    const char *fmt, ...) {
   struct copse_err why = COPSE_ERR_INIT;
-  (void)copse_fail(&why, status, "rank %u, %s rank %u: %s", transport->me, what, rank,
-                   transport->wire.why(transport->wire.context));
+  char text[2 * sizeof why.text]; /* copse_fail marks what it cuts off */
+  va_list list;
+  va_start(list, fmt);
+  (void)vsnprintf(text, sizeof text, fmt, list);
+  va_end(list);
+  (void)copse_fail(&why, status, "%s", text);
   return copse_transport_fail(transport, &why);
 }
 
+copse_status copse_transport_wire_failed(struct copse_transport *transport, const char *what,
+                                         uint32_t rank, copse_status status) {
+  return copse_transport_refuse(transport, status, "rank %u, %s rank %u: %s", transport->me, what,
+                                rank, transport->wire.why(transport->wire.context));
+}
+
 copse_status copse_transport_out_of_memory(struct copse_transport *transport) {
-  struct copse_err why = COPSE_ERR_INIT;
-  (void)copse_fail(&why, COPSE_NOMEM, "rank %u: out of memory", transport->me);
-  return copse_transport_fail(transport, &why);
+  return copse_transport_refuse(transport, COPSE_NOMEM, "rank %u: out of memory", transport->me);
 }
 
 copse_status copse_transport_status(const struct copse_transport *transport,
@@ -209,8 +213,6 @@ struct copse_payload *copse_transport_new_payload(struct copse_transport *transp
     return NULL;
   return new_payload(transport, n);
 }
-
-unsigned char *copse_payload_bytes(struct copse_payload *payload) { return payload->bytes; }
 
 void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload) {
   if (--payload->refs > 0) return;
@@ -295,27 +297,16 @@ bool copse_transport_push_out(struct copse_transport *transport) {
   return moved;
 }
 
-bool copse_transport_is_sent(const struct copse_transport *transport) {
-  return transport->n_outgoing == 0;
-}
-
-uint32_t copse_transport_sends_to(const struct copse_transport *transport) {
-  for (uint32_t r = 0; r < transport->n; r++)
-    if (transport->peers[r].sent) return r;
-  return COPSE_TRANSPORT_NOBODY;
-}
-
 /* ---- launches ------------------------------------------------------------------------------- */
 
 copse_status copse_transport_begin(struct copse_transport *transport,
                                    const struct copse_transport_call *call,
-                                   const struct copse_transport_reader *reader,
-                                   struct copse_err *err) {
+                                   struct copse_interpreter *running, struct copse_err *err) {
   uint64_t number = transport->call.launch + 1;
   if (transport->broken.status != COPSE_OK) return copse_transport_status(transport, err);
   transport->call = *call;
   transport->call.launch = number;
-  transport->reader = reader;
+  transport->running = running;
   copse_transport_watch(transport, true);
   for (uint32_t r = 0; r < transport->n; r++)
     if (transport->peers[r].call.launch == number) copse_transport_compare_calls(transport, r);
@@ -323,7 +314,7 @@ copse_status copse_transport_begin(struct copse_transport *transport,
 }
 
 copse_status copse_transport_end(struct copse_transport *transport, struct copse_err *err) {
-  transport->reader = NULL;
+  transport->running = NULL;
   for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
     const struct copse_message *it = transport->peers[r].launches.head;
     if (it && it->started && it->tag != COPSE_TRANSPORT_BEGIN)
@@ -341,28 +332,6 @@ copse_status copse_transport_step(struct copse_transport *transport, bool moved,
   return copse_transport_status(transport, err);
 }
 
-/* The first part of a rank, if it has come. */
-static bool take_part(struct copse_transport *transport, uint32_t r, void *part, size_t bytes) {
-  struct copse_messages *gathered = &transport->peers[r].gathered;
-  struct copse_message *it = gathered->head;
-  if (!it) return false;
-  gathered->head = it->next;
-  if (!gathered->head) gathered->tail = &gathered->head;
-  if (it->n == bytes) {
-    memcpy(part, it->own, bytes);
-  } else {
-    struct copse_err why = COPSE_ERR_INIT;
-    (void)copse_fail(&why, COPSE_REFUTED,
-                     "rank %u agrees on something else than rank %u (%zu bytes, not %zu): another "
-                     "version, or other calls",
-                     r, transport->me, it->n, bytes);
-    (void)copse_transport_fail(transport, &why);
-  }
-  free(it->own);
-  free(it);
-  return true;
-}
-
 copse_status copse_transport_all_gather(void *context, const void *mine, void *all, size_t bytes) {
   struct copse_transport *transport = context;
   if (transport->broken.status != COPSE_OK) return transport->broken.status;
@@ -375,11 +344,11 @@ copse_status copse_transport_all_gather(void *context, const void *mine, void *a
     if (r == transport->me) continue;
     transport->gather_waits_for = r;
     while (transport->broken.status == COPSE_OK &&
-           !take_part(transport, r, (char *)all + r * bytes, bytes))
+           !copse_transport_take_part(transport, r, (char *)all + r * bytes, bytes))
       (void)!copse_transport_step(transport, false, NULL);
   }
   transport->gather_waits_for = COPSE_TRANSPORT_NOBODY;
-  while (transport->broken.status == COPSE_OK && !copse_transport_is_sent(transport))
+  while (transport->broken.status == COPSE_OK && transport->n_outgoing > 0)
     (void)!copse_transport_step(transport, false, NULL);
   return transport->broken.status;
 }
@@ -407,8 +376,7 @@ static void rest(struct copse_transport *transport) {
 
 uint32_t copse_transport_waits_for(const struct copse_transport *transport, char *text,
                                    size_t size) {
-  if (transport->reader)
-    return transport->reader->waits_for(transport->reader->context, text, size);
+  if (transport->running) return copse_engine_waits_for(transport->running, text, size);
   if (text)
     snprintf(text, size, "rank %u waits for rank %u to come", transport->me,
              transport->gather_waits_for);
@@ -416,7 +384,7 @@ uint32_t copse_transport_waits_for(const struct copse_transport *transport, char
 }
 
 void copse_transport_take_pong(struct copse_transport *transport, uint32_t from,
-                                const struct copse_transport_pong *pong) {
+                               const struct copse_transport_pong *pong) {
   struct copse_peer *peer = &transport->peers[from];
   if (pong->moves != peer->pong.moves) peer->moved = copse_clock_seconds();
   peer->pong = *pong;
@@ -442,26 +410,22 @@ static void add_others(const struct copse_transport *transport, uint32_t rank, d
 
 static void blame_silent(struct copse_transport *transport, uint32_t rank, double now,
                          double recent) {
-  struct copse_err why = COPSE_ERR_INIT;
   double last = transport->peers[rank].last_message;
   char since[64] = "no message has ever come from it", others[80];
   if (last > 0) snprintf(since, sizeof since, "last message %.1f s ago", now - last);
   add_others(transport, rank, recent, others, sizeof others);
-  (void)copse_fail(&why, COPSE_TIMEOUT,
-                   "rank %u does not answer (%s; the time limit is %.3g s): dead, stopped, or not "
-                   "in the same call%s",
-                   rank, since, transport->timeout, others);
-  (void)copse_transport_fail(transport, &why);
+  (void)copse_transport_refuse(transport, COPSE_TIMEOUT,
+                               "rank %u does not answer (%s; the time limit is %.3g s): dead, "
+                               "stopped, or not in the same call%s",
+                               rank, since, transport->timeout, others);
 }
 
 static void blame_standstill(struct copse_transport *transport) {
-  struct copse_err why = COPSE_ERR_INIT;
   char text[200] = "";
   (void)copse_transport_waits_for(transport, text, sizeof text);
-  (void)copse_fail(&why, COPSE_REFUTED,
-                   "standstill: all ranks answer and none has moved for %.3g s; %s",
-                   transport->timeout, text);
-  (void)copse_transport_fail(transport, &why);
+  (void)copse_transport_refuse(transport, COPSE_REFUTED,
+                               "standstill: all ranks answer and none has moved for %.3g s; %s",
+                               transport->timeout, text);
 }
 
 /* The rank that has been silent for longest, if since before `recent`; else COPSE_TRANSPORT_NOBODY.

@@ -77,12 +77,13 @@ struct copse_cuda_plan {
   uint32_t number;
   struct copse_layout layout;
   struct copse_segment_layout segment; /* the maximum over all ranks, equal at all ranks */
-  unsigned char **segments;            /* [n_ranks] as this process addresses them */
-  unsigned char **staging; /* [n_ranks] buffers for outputs that peers write, likewise */
-  void **opened;           /* [2 * n_ranks] IPC mappings of segments, then of staging; or NULL */
-  bool is_shared;          /* other processes may have opened this one's memory */
-  bool puts;               /* peers write a rank's output */
-  struct copse_plan_on_device *devices; /* [cuda->n_devices] */
+  /* By ranks, as this process addresses them: their segments, and buffers for outputs that peers
+   * write; and IPC mappings of both. */
+  unsigned char *segments[COPSE_CUDA_MAX_RANKS], *staging[COPSE_CUDA_MAX_RANKS];
+  void *opened[COPSE_CUDA_MAX_RANKS], *opened_staging[COPSE_CUDA_MAX_RANKS];
+  bool is_shared; /* other processes may have opened this one's memory */
+  bool puts;      /* peers write a rank's output */
+  struct copse_plan_on_device devices[COPSE_CUDA_MAX_DEVICES];
 };
 
 /* A buffer that its owner registered, and how this process addresses every rank's. */
@@ -90,8 +91,8 @@ struct copse_cuda_buffer {
   struct copse_cuda_buffer *next;
   unsigned char *start; /* of this process's rank */
   size_t bytes;
-  unsigned char **mapped; /* [n_ranks] */
-  void **opened;          /* [n_ranks] IPC mappings to close, or NULL */
+  unsigned char *mapped[COPSE_CUDA_MAX_RANKS];
+  void *opened[COPSE_CUDA_MAX_RANKS]; /* IPC mappings to close, or NULL */
 };
 
 struct copse_cuda {
@@ -172,8 +173,8 @@ copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct
  */
 copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsigned char **mapped,
                               void **opened, struct copse_err *err);
-/* Closes and clears n mappings; takes NULL. */
-void copse_cuda_unshare(struct copse_cuda *cuda, void **opened, uint32_t n);
+/* Closes and clears all ranks' mappings. */
+void copse_cuda_unshare(struct copse_cuda *cuda, void **opened);
 copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buffer, size_t bytes,
                                    void **handle, struct copse_err *err);
 copse_status copse_cuda_remove_buffer(void *backend, uint32_t local_rank, void *handle,

@@ -230,11 +230,11 @@ static void lay_out_segment(struct copse_cuda_plan *p) {
 /* Zeroed memory of a local rank, on its device. */
 static copse_status allocate(struct copse_cuda *cuda, uint32_t rank, uint64_t bytes,
                              unsigned char **out, struct copse_err *err) {
-  copse_on_device here(cuda->devices[cuda->device_of[rank - cuda->first_local]].ordinal);
+  const uint32_t device = cuda->device_of[rank - cuda->first_local];
   void *memory = NULL;
-  COPSE_CUDA(cudaMalloc(&memory, bytes ? bytes : ALIGN));
+  copse_status status = copse_cuda_allocate(cuda->devices[device].ordinal, bytes, &memory, err);
   *out = (unsigned char *)memory;
-  return copse_cuda_upload(memory, NULL, bytes ? bytes : ALIGN, err);
+  return status;
 }
 
 /* Whether some worker writes another rank's output. */
@@ -267,25 +267,25 @@ static copse_status make_memory(struct copse_cuda *cuda, struct copse_cuda_plan 
     COPSE_CHECK(make_shared(cuda, bytes, p->segments, p->opened, err));
     if (!p->puts) return COPSE_OK;
     return make_shared(cuda, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
-                       p->opened + cuda->n_ranks, err);
+                       p->opened_staging, err);
   }
   for (uint32_t i = 0; i < cuda->n_local; i++)
     COPSE_CHECK(allocate(cuda, first + i, bytes, &p->segments[first + i], err));
   return COPSE_OK;
 }
 
+static void close_shared(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
+  copse_cuda_unshare(cuda, p->opened);
+  copse_cuda_unshare(cuda, p->opened_staging);
+}
+
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
   if (!p) return;
-  copse_cuda_unshare(cuda, p->opened, 2 * cuda->n_ranks);
-  for (uint32_t i = 0; p->segments && i < cuda->n_local; i++)
-    (void)cudaFree(p->segments[cuda->first_local + i]);
-  if (p->staging) (void)cudaFree(p->staging[cuda->first_local]);
-  for (uint32_t d = 0; p->devices && d < cuda->n_devices; d++) (void)cudaFree(p->devices[d].tables);
+  close_shared(cuda, p);
+  for (uint32_t i = 0; i < cuda->n_local; i++) (void)cudaFree(p->segments[cuda->first_local + i]);
+  (void)cudaFree(p->staging[cuda->first_local]);
+  for (uint32_t d = 0; d < cuda->n_devices; d++) (void)cudaFree(p->devices[d].tables);
   copse_internode_plan_free(p);
-  free(p->segments);
-  free(p->staging);
-  free(p->opened);
-  free(p->devices);
   copse_layout_free(&p->layout);
   free(p);
 }
@@ -297,10 +297,6 @@ static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
   COPSE_CHECK(copse_internode_split(cuda, p, err));
   COPSE_CHECK(copse_layout_new(p->plan, &p->layout, err));
   if (p->split) p->layout.flat = false; /* data for other hosts stay until they are sent */
-  COPSE_CHECK(copse_calloc(cuda->n_ranks, sizeof *p->segments, &p->segments, err));
-  COPSE_CHECK(copse_calloc(cuda->n_ranks, sizeof *p->staging, &p->staging, err));
-  COPSE_CHECK(copse_calloc(2 * cuda->n_ranks, sizeof *p->opened, &p->opened, err));
-  COPSE_CHECK(copse_calloc(cuda->n_devices, sizeof *p->devices, &p->devices, err));
   p->puts = plan_puts(p->plan);
   lay_out_segment(p);
   for (uint32_t d = 0; d < cuda->n_devices; d++)
@@ -322,15 +318,6 @@ static copse_status prepare(struct copse_cuda *cuda, struct copse_cuda_plan *p,
   return copse_cuda_agree(cuda, make_devices(cuda, p, err), err);
 }
 
-/* Peers close what they opened before its owner frees it. None is missing here, since all have
- * failed. */
-static void close_shared(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
-  struct copse_err ignored = COPSE_ERR_INIT;
-  if (!p->is_shared) return;
-  copse_cuda_unshare(cuda, p->opened, 2 * cuda->n_ranks);
-  (void)copse_cuda_agree(cuda, COPSE_OK, &ignored);
-}
-
 copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, void **prepared,
                                 struct copse_err *err) {
   struct copse_cuda *cuda = (struct copse_cuda *)backend;
@@ -342,7 +329,12 @@ copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, vo
   p->number = cuda->n_plans++;
   copse_status status = prepare(cuda, p, err);
   if (status != COPSE_OK) {
-    close_shared(cuda, p);
+    if (p->is_shared) {
+      /* peers close what they opened before its owner frees it; all have failed, so all come */
+      struct copse_err ignored = COPSE_ERR_INIT;
+      close_shared(cuda, p);
+      (void)copse_cuda_agree(cuda, COPSE_OK, &ignored);
+    }
     copse_cuda_plan_free(cuda, p);
     return status;
   }

@@ -108,11 +108,11 @@ copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsi
   return share(cuda, &offer, mine, mapped, opened, err);
 }
 
-void copse_cuda_unshare(struct copse_cuda *cuda, void **opened, uint32_t n) {
+void copse_cuda_unshare(struct copse_cuda *cuda, void **opened) {
   copse_on_device here(cuda->devices[0].ordinal); /* that opened them */
-  for (uint32_t i = 0; opened && i < n; i++) {
-    if (opened[i]) (void)cudaIpcCloseMemHandle(opened[i]);
-    opened[i] = NULL;
+  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
+    if (opened[r]) (void)cudaIpcCloseMemHandle(opened[r]);
+    opened[r] = NULL;
   }
 }
 
@@ -132,20 +132,9 @@ static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
   return COPSE_OK;
 }
 
-static copse_status new_buffer(const struct copse_cuda *cuda, void *buffer, size_t bytes,
-                               struct copse_cuda_buffer **out, struct copse_err *err) {
-  COPSE_CHECK(copse_calloc(1, sizeof **out, out, err));
-  (*out)->start = (unsigned char *)buffer;
-  (*out)->bytes = bytes;
-  COPSE_CHECK(copse_calloc(cuda->n_ranks, sizeof *(*out)->mapped, &(*out)->mapped, err));
-  return copse_calloc(cuda->n_ranks, sizeof *(*out)->opened, &(*out)->opened, err);
-}
-
 static void free_buffer(struct copse_cuda *cuda, struct copse_cuda_buffer *b) {
   if (!b) return;
-  copse_cuda_unshare(cuda, b->opened, cuda->n_ranks);
-  free(b->mapped);
-  free(b->opened);
+  copse_cuda_unshare(cuda, b->opened);
   free(b);
 }
 
@@ -159,10 +148,12 @@ copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buf
   if (!cuda->many_processes) return COPSE_OK; /* peers of this process reach everything */
   memset(&offer, 0, sizeof offer);
   offer.bytes = bytes;
-  copse_status status = copse_cuda_agree(cuda, new_buffer(cuda, buffer, bytes, &b, err), err);
+  copse_status status = copse_cuda_agree(cuda, copse_calloc(1, sizeof *b, &b, err), err);
   if (status == COPSE_OK) status = copse_internode_find_hosts(cuda, err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
+    b->start = (unsigned char *)buffer;
+    b->bytes = bytes;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)
       snprintf(offer.why, sizeof offer.why, "%.99s", why.text);
     /* registered at all ranks or at none: who writes an output must know where it is */
@@ -285,10 +276,12 @@ static void keep(struct copse_cuda *cuda) {
 /* ---- leaving ------------------------------------------------------------------------------- */
 
 static void close_all(struct copse_cuda *cuda) {
-  for (struct copse_cuda_plan *p = cuda->plans; p; p = p->next)
-    copse_cuda_unshare(cuda, p->opened, 2 * cuda->n_ranks);
+  for (struct copse_cuda_plan *p = cuda->plans; p; p = p->next) {
+    copse_cuda_unshare(cuda, p->opened);
+    copse_cuda_unshare(cuda, p->opened_staging);
+  }
   for (struct copse_cuda_buffer *b = cuda->buffers; b; b = b->next)
-    copse_cuda_unshare(cuda, b->opened, cuda->n_ranks);
+    copse_cuda_unshare(cuda, b->opened);
 }
 
 static bool wait_for_all(const struct copse_peer_barrier *barrier, double seconds) {

@@ -104,37 +104,6 @@ struct copse_transport {
   double last_asked; /* when others were asked how they are */
 };
 
-/* Keeps the reason and notifies nobody. Returns the first one's status. */
-copse_status copse_transport_break(struct copse_transport *transport, const struct copse_err *why);
-/* After one of the wire's functions has failed; `what` is "sending to" and the like. */
-copse_status copse_transport_wire_failed(struct copse_transport *transport, const char *what,
-                                         uint32_t rank, copse_status status);
-/* copse_transport_fail with a text. */
-copse_status copse_transport_refuse(struct copse_transport *transport, copse_status status,
-                                    const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-/* Sends a message of the transport's own. */
-void copse_transport_send_own(struct copse_transport *transport, uint32_t to, unsigned tag,
-                              const void *bytes, size_t n);
-/* Whether something got on. Errors are in transport->broken. */
-bool copse_transport_push_out(struct copse_transport *transport);
-bool copse_transport_take_in(struct copse_transport *transport);
-/* Compares with the call that the peer has announced. */
-void copse_transport_compare_calls(struct copse_transport *transport, uint32_t from);
-/* A peer that sends to a rank which has left the launch. */
-void copse_transport_refuse_late(struct copse_transport *transport, uint32_t from);
-void copse_transport_free_messages(struct copse_messages *messages);
-/* The first part of a rank for an all_gather, if it has come. */
-bool copse_transport_take_part(struct copse_transport *transport, uint32_t from, void *part,
-                               size_t bytes);
-
-/* Keeping time: after every step. */
-void copse_transport_watch(struct copse_transport *transport, bool moved);
-void copse_transport_take_pong(struct copse_transport *transport, uint32_t from,
-                               const struct copse_transport_pong *pong);
-uint32_t copse_transport_waits_for(const struct copse_transport *transport, char *text,
-                                   size_t size);
-
 /* ---- a launch --------------------------------------------------------------------------- */
 
 copse_status copse_transport_begin(struct copse_transport *transport,

@@ -41,16 +41,14 @@ struct copse_local_ranks {
   uint32_t n_handles;
   const struct copse_backend_ops *ops;
   void *backend;
-  struct copse_plan_table plans;
-  /* Read from files; freed after the backend, which may hold more plans than the table. */
-  struct copse_plan **owned;
-  size_t n_owned, owned_capacity;
+  struct copse_plans plans;
   struct copse_registration *registrations;
 };
 
 /*
  * comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
- * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this fails.
+ * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this
+ * fails.
  */
 copse_status copse_local_new(const struct copse_comm_shape *shape,
                              const struct copse_backend_ops *ops,

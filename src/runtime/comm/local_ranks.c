@@ -180,9 +180,8 @@ out:
   return status;
 }
 
-/* Takes NULL and what is half made. The handles belong to the callers. */
+/* Takes what is half made. The handles belong to the callers. */
 static void free_local_ranks(struct copse_local_ranks *local) {
-  if (!local) return;
   while (local->registrations) {
     struct copse_registration *next = local->registrations->next;
     free(local->registrations);
@@ -191,7 +190,7 @@ static void free_local_ranks(struct copse_local_ranks *local) {
   if (local->backend) local->ops->destroy(local->backend);
   copse_plans_free(&local->plans);
   copse_gather_destroy(&local->gather);
-  if (local->has_backend_lock) pthread_mutex_destroy(&local->backend_lock);
+  pthread_mutex_destroy(&local->backend_lock);
   if (local->free_bootstrap) local->free_bootstrap(&local->bootstrap);
   free(local->devices);
   free(local);
@@ -235,17 +234,13 @@ copse_status copse_local_new(const struct copse_comm_shape *shape,
                              struct copse_err *err) {
   struct copse_local_ranks *local = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc(1, sizeof *local, &local, err));
+  COPSE_DO(copse_calloc(1, sizeof *local, &local, err));
   local->ops = ops;
-  COPSE_TRY(copy_shape(local, shape, err));
   local->gather.launch = local_launch;
   local->gather.context = local;
+  pthread_mutex_init(&local->backend_lock, NULL);
   COPSE_TRY(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));
-  local->has_backend_lock = pthread_mutex_init(&local->backend_lock, NULL) == 0;
-  if (!local->has_backend_lock) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(copy_shape(local, shape, err));
   status = ops->create(&local->shape, &local->backend, err);
   COPSE_TRY(copse_agree(&local->shape, status, NULL, 0, err));
   ops->set_timeout(local->backend, local->gather.timeout_seconds);

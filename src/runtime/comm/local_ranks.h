@@ -37,7 +37,6 @@ struct copse_local_ranks {
   struct copse_gather gather;
 
   pthread_mutex_t backend_lock; /* of all below */
-  bool has_backend_lock;
   uint32_t n_handles;
   const struct copse_backend_ops *ops;
   void *backend;

@@ -1,14 +1,5 @@
 /*
- * Ranks on several hosts: which is where, and the rounds of a launch (rounds.h) in a stream.
- *
- *   stream   kernel 0   messages 0   kernel 1   messages 1   ...
- *
- * Why nothing deadlocks. All ranks have the same order, and of one rank everything is in one
- * stream. So a kernel and messages, which are a kernel of NCCL's, never run at once on a GPU, and
- * neither waits for multiprocessors that the other one holds. A round's kernel waits for what is
- * before it in its stream, and within the round for the kernel of its host's other ranks. Messages
- * wait for what is before them, and for the same messages at other ranks. Nothing waits for what
- * comes later in this order, so the first that is not done at all ranks can always go on.
+ * Ranks on several hosts: which is where, and the streams that NCCL can use.
  */
 #include <unistd.h>
 
@@ -112,26 +103,4 @@ copse_status copse_internode_find_stream(struct copse_cuda *cuda, cudaStream_t *
   }
   *stream = in->own[i];
   return COPSE_OK;
-}
-
-/* ---- launching ------------------------------------------------------------------------------- */
-
-copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_plan *p,
-                                    cudaStream_t stream, struct copse_launch_args *args,
-                                    struct copse_err *err) {
-  const struct copse_cuda_rounds *it;
-  copse_rounds_shape(&args->shape);
-  COPSE_CHECK(copse_internode_find_rounds(cuda, p, args->shape.n_chunks, &it, err));
-  const struct copse_rounds *rounds = it->rounds;
-  COPSE_CHECK(copse_watch_mark(cuda, p, stream, err));
-  for (uint32_t round = 0; round < rounds->n_rounds; round++) {
-    args->from = it->cursors + (size_t)round * rounds->n_workers;
-    args->to = args->from + rounds->n_workers;
-    args->ends = copse_rounds_ends(rounds, round);
-    if (copse_rounds_moves(rounds, round))
-      COPSE_CHECK(copse_cuda_launch_kernel(cuda, p, 0, stream, args, err));
-    if (rounds->first_message[round] < rounds->first_message[round + 1])
-      COPSE_CHECK(copse_internode_exchange(cuda, p, it, round, args, stream, err));
-  }
-  return copse_watch_mark(cuda, NULL, stream, err);
 }

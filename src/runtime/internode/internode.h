@@ -3,8 +3,8 @@
  * calls is declared in runtime/gpu/cuda_backend.h.
  *
  *   rounds.c           how a plan is split and cut into rounds, and why it stays right
- *   hosts.cu           which rank is on which host; the rounds of a launch
- *   messages.cu        a round's cursors on the GPU, and its messages over NCCL
+ *   hosts.cu           which rank is on which host; streams that NCCL can use
+ *   messages.cu        the rounds of a launch: cursors on the GPU, messages over NCCL
  *   watch.cu           messages that never come
  *   nccl_bootstrap.cu  NCCL's functions, found at run time
  */
@@ -38,20 +38,6 @@ struct copse_cuda_rounds {
   struct copse_unpack_item *items;
   uint32_t *first_item; /* [n_rounds + 1] on the host; NULL where there are no inboxes */
 };
-
-/* ---- messages.cu ------------------------------------------------------------------------ */
-
-/* The rounds of a split plan for so many chunks, cut at the first call. May be called while some
- * stream is captured. */
-copse_status copse_internode_find_rounds(struct copse_cuda *cuda, struct copse_cuda_plan *plan,
-                                         uint32_t n_chunks, const struct copse_cuda_rounds **out,
-                                         struct copse_err *err);
-/* Enqueues a round's messages from and to this process's rank, and then the copies out of inboxes
- * where there are counts of pairs. args: those of the round's kernel. */
-copse_status copse_internode_exchange(struct copse_cuda *cuda, const struct copse_cuda_plan *plan,
-                                      const struct copse_cuda_rounds *it, uint32_t round,
-                                      const struct copse_launch_args *args, cudaStream_t stream,
-                                      struct copse_err *err);
 
 /* ---- watch.cu --------------------------------------------------------------------------- */
 

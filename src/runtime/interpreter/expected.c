@@ -178,9 +178,11 @@ static int64_t sum_term(const struct pattern *p, uint64_t bits) {
   return (int64_t)below(bits, 2 * (uint64_t)p->bound + 1) - p->bound;
 }
 
-/* A float's contribution to a product: its sign, and its power of two if active. */
-static bool prod_sign(uint64_t bits) { return bits >> 63; }
-static int prod_power(uint64_t bits) { return (int)(bits % 3) - 1; }
+/* The size of a float's contribution to a product, if its rank is active. */
+static double prod_factor(uint64_t bits) {
+  static const double factors[3] = {0.5, 1, 2};
+  return factors[bits % 3];
+}
 
 /* A float for min and max: so few significant bits that it is exact in the type. */
 static double extreme_value(enum copse_type type, uint64_t bits) {
@@ -189,29 +191,23 @@ static double extreme_value(enum copse_type type, uint64_t bits) {
   return (double)((int64_t)(bits >> 8) % (2 * most) - (most - 1)) * scale[bits & 7];
 }
 
-static double power_of_two(int e) {
-  double v = 1;
-  for (; e > 0; e--) v *= 2;
-  for (; e < 0; e++) v /= 2;
-  return v;
+/* What a rank contributes to a float's reduction, from its random bits. */
+static inline double contribution(const struct copse_data *data, const struct pattern *p,
+                                  uint64_t hash, uint32_t rank, uint64_t bits) {
+  if (p->rule == RULE_EXTREME) return extreme_value(data->type, bits);
+  const bool active = is_active(data, p, hash, rank);
+  if (p->rule == RULE_TERM) return active ? (double)sum_term(p, bits) : 0;
+  const double factor = active ? prod_factor(bits) : 1;
+  return bits >> 63 ? -factor : factor;
 }
 
 /* The bits of `rank`'s input at an element whose hash is given. */
 static inline uint64_t input_bits(const struct copse_data *data, const struct pattern *p,
                                   uint64_t hash, uint32_t rank) {
-  uint64_t bits = rank_bits(hash, rank);
-  double v;
-  switch (p->rule) {
-    case RULE_BITS: return bits;
-    case RULE_ODD: return bits | 1;
-    case RULE_TERM: v = is_active(data, p, hash, rank) ? (double)sum_term(p, bits) : 0; break;
-    case RULE_FACTOR:
-      v = power_of_two(is_active(data, p, hash, rank) ? prod_power(bits) : 0);
-      if (prod_sign(bits)) v = -v;
-      break;
-    default: v = extreme_value(data->type, bits); break;
-  }
-  return float_bits(data->type, v);
+  const uint64_t bits = rank_bits(hash, rank);
+  if (p->rule == RULE_BITS) return bits;
+  if (p->rule == RULE_ODD) return bits | 1;
+  return float_bits(data->type, contribution(data, p, hash, rank, bits));
 }
 
 void copse_data_input(const struct copse_data *data, uint32_t rank, uint64_t first, uint64_t n,
@@ -224,42 +220,25 @@ void copse_data_input(const struct copse_data *data, uint32_t rank, uint64_t fir
 
 /* ---- the reductions ------------------------------------------------------------------- */
 
-static uint64_t reduced_float_sum(const struct copse_data *data, const struct pattern *p,
-                                  uint64_t hash) {
-  int64_t sum = 0;
-  uint32_t rank = first_active(data, p, hash);
-  for (uint32_t k = 0; k < p->active; k++) {
-    sum += sum_term(p, rank_bits(hash, rank));
+/* Floats: in double, exact at every step. */
+static uint64_t reduced_float(const struct copse_data *data, const struct pattern *p,
+                              uint64_t hash) {
+  const bool sums = p->rule == RULE_TERM;
+  uint32_t rank = sums ? first_active(data, p, hash) : 0;
+  double total = contribution(data, p, hash, rank, rank_bits(hash, rank));
+  for (uint32_t k = 1; k < (sums ? p->active : data->n_ranks); k++) {
     if (++rank == data->n_ranks) rank = 0;
+    const double v = contribution(data, p, hash, rank, rank_bits(hash, rank));
+    if (sums)
+      total += v;
+    else if (p->rule == RULE_FACTOR)
+      total *= v;
+    else if (data->redop == COPSE_MIN ? v < total : v > total)
+      total = v;
   }
-  double v = (double)sum;
-  if (data->redop != COPSE_AVG) return float_bits(data->type, v);
-  if (data->type == COPSE_DOUBLE) return float_bits(data->type, v / data->n_ranks);
-  return float_bits(data->type, (float)v / (float)data->n_ranks);
-}
-
-static uint64_t reduced_float_prod(const struct copse_data *data, const struct pattern *p,
-                                   uint64_t hash) {
-  bool negative = false;
-  int power = 0;
-  for (uint32_t rank = 0; rank < data->n_ranks; rank++)
-    negative ^= prod_sign(rank_bits(hash, rank));
-  uint32_t rank = first_active(data, p, hash);
-  for (uint32_t k = 0; k < p->active; k++) {
-    power += prod_power(rank_bits(hash, rank));
-    if (++rank == data->n_ranks) rank = 0;
-  }
-  double v = power_of_two(power);
-  return float_bits(data->type, negative ? -v : v);
-}
-
-static uint64_t reduced_float_extreme(const struct copse_data *data, uint64_t hash) {
-  double best = extreme_value(data->type, rank_bits(hash, 0));
-  for (uint32_t rank = 1; rank < data->n_ranks; rank++) {
-    double v = extreme_value(data->type, rank_bits(hash, rank));
-    if (data->redop == COPSE_MIN ? v < best : v > best) best = v;
-  }
-  return float_bits(data->type, best);
+  if (data->redop != COPSE_AVG) return float_bits(data->type, total);
+  if (data->type == COPSE_DOUBLE) return float_bits(data->type, total / data->n_ranks);
+  return float_bits(data->type, (float)total / (float)data->n_ranks);
 }
 
 /* Integers: in 64 bits modulo 2^64, of which the type keeps the lower ones. */
@@ -288,12 +267,8 @@ static uint64_t reduced_integer(const struct copse_data *data, uint64_t hash) {
 
 static inline uint64_t reduced_bits(const struct copse_data *data, const struct pattern *p,
                                     uint64_t hash) {
-  switch (p->rule) {
-    case RULE_TERM: return reduced_float_sum(data, p, hash);
-    case RULE_FACTOR: return reduced_float_prod(data, p, hash);
-    case RULE_EXTREME: return reduced_float_extreme(data, hash);
-    default: return reduced_integer(data, hash);
-  }
+  return p->rule == RULE_BITS || p->rule == RULE_ODD ? reduced_integer(data, hash)
+                                                     : reduced_float(data, p, hash);
 }
 
 /* ---- outputs -------------------------------------------------------------------------- */

@@ -196,7 +196,7 @@ copse_status copse_comm_user_rank(const copse_comm *comm, int *rank) {
 
 copse_status copse_comm_device(const copse_comm *comm, int *device) {
   if (!comm || !device) return missing(comm, comm ? "device" : "comm");
-  *device = comm->local->devices[comm->rank - comm->local->shape.first_local];
+  *device = comm->local->shape.devices[comm->rank - comm->local->shape.first_local];
   return COPSE_OK;
 }
 

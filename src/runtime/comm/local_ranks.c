@@ -180,7 +180,7 @@ out:
   return status;
 }
 
-/* Takes what is half made. The handles belong to the callers. */
+/* Takes what is half made. */
 static void free_local_ranks(struct copse_local_ranks *local) {
   while (local->registrations) {
     struct copse_registration *next = local->registrations->next;
@@ -192,16 +192,17 @@ static void free_local_ranks(struct copse_local_ranks *local) {
   copse_gather_destroy(&local->gather);
   pthread_mutex_destroy(&local->backend_lock);
   if (local->free_bootstrap) local->free_bootstrap(&local->bootstrap);
-  free(local->devices);
+  copse_arena_free(&local->memory);
   free(local);
 }
 
 static copse_status copy_shape(struct copse_local_ranks *local,
                                const struct copse_comm_shape *shape, struct copse_err *err) {
+  int *devices;
   local->shape = *shape;
-  COPSE_DO(copse_calloc(shape->n_local, sizeof *local->devices, &local->devices, err));
-  memcpy(local->devices, shape->devices, shape->n_local * sizeof *local->devices);
-  local->shape.devices = local->devices;
+  COPSE_DO(copse_arena_array(&local->memory, shape->n_local, sizeof *devices, &devices, err));
+  memcpy(devices, shape->devices, shape->n_local * sizeof *devices);
+  local->shape.devices = devices;
   if (shape->bootstrap) {
     local->bootstrap = *shape->bootstrap;
     local->shape.bootstrap = &local->bootstrap;
@@ -209,23 +210,17 @@ static copse_status copy_shape(struct copse_local_ranks *local,
   return COPSE_OK;
 }
 
-static copse_status new_handles(struct copse_local_ranks *local, struct copse_comm **comms,
-                                struct copse_err *err) {
-  uint32_t n = local->shape.n_local;
-  copse_status status;
-  memset(comms, 0, n * sizeof *comms);
+static copse_status make_handles(struct copse_local_ranks *local, struct copse_comm **comms,
+                                 struct copse_err *err) {
+  struct copse_comm *handles;
+  const uint32_t n = local->shape.n_local;
+  COPSE_DO(copse_arena_array(&local->memory, n, sizeof *handles, &handles, err));
   for (uint32_t i = 0; i < n; i++) {
-    COPSE_TRY(copse_calloc(1, sizeof *comms[i], &comms[i], err));
-    *comms[i] = (struct copse_comm){local, local->shape.first_local + i};
+    handles[i] = (struct copse_comm){local, local->shape.first_local + i};
+    comms[i] = &handles[i];
   }
   local->n_handles = n;
   return COPSE_OK;
-out:
-  for (uint32_t i = 0; i < n; i++) {
-    free(comms[i]);
-    comms[i] = NULL;
-  }
-  return status;
 }
 
 copse_status copse_local_new(const struct copse_comm_shape *shape,
@@ -244,7 +239,7 @@ copse_status copse_local_new(const struct copse_comm_shape *shape,
   status = ops->create(&local->shape, &local->backend, err);
   COPSE_TRY(copse_agree(&local->shape, status, NULL, 0, err));
   ops->set_timeout(local->backend, local->gather.timeout_seconds);
-  COPSE_TRY(new_handles(local, comms, err));
+  COPSE_TRY(make_handles(local, comms, err));
   local->free_bootstrap = free_bootstrap;
   copse_debug(COPSE_DEBUG_INFO, (int)shape->first_local, "communicator %p: %u of %u ranks here",
               (void *)local, shape->n_local, shape->n_ranks);
@@ -252,20 +247,6 @@ copse_status copse_local_new(const struct copse_comm_shape *shape,
 out:
   free_local_ranks(local);
   return status;
-}
-
-/* Of the rank; the backend frees what it made of them at its end. */
-static void drop_registrations(struct copse_local_ranks *local, uint32_t rank) {
-  struct copse_registration **at = &local->registrations;
-  while (*at) {
-    struct copse_registration *it = *at;
-    if (it->rank != rank) {
-      at = &it->next;
-      continue;
-    }
-    *at = it->next;
-    free(it);
-  }
 }
 
 copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err) {
@@ -277,12 +258,10 @@ copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err) {
   /* the reason has been reported; nothing enqueued may keep this waiting */
   if (broken) local->ops->abort(local->backend);
   copse_status status = local->ops->finish(local->backend, broken ? NULL : err);
-  drop_registrations(local, rank);
   bool last = --local->n_handles == 0;
   pthread_mutex_unlock(&local->backend_lock);
   copse_debug(COPSE_DEBUG_INFO, (int)rank, "communicator %p: rank ends%s", (void *)local,
               last ? ", the last one here" : "");
-  free(comm);
   if (last) free_local_ranks(local);
   return broken ? COPSE_OK : status;
 }

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "base/memory.h"
 #include "runtime/backend/backend.h"
 #include "runtime/comm/gather.h"
 #include "runtime/comm/plans.h"
@@ -31,7 +32,7 @@ struct copse_registration {
 
 struct copse_local_ranks {
   struct copse_comm_shape shape; /* devices and bootstrap are its own */
-  int *devices;
+  struct copse_arena memory;     /* of devices and handles */
   copse_bootstrap bootstrap;
   void (*free_bootstrap)(copse_bootstrap *); /* NULL: the caller's */
   struct copse_gather gather;

@@ -247,14 +247,10 @@ static void configure(const char *what, int n_ranks) {
 }
 
 /* As the drop-in does it: a bootstrap of its own, and a source that knows NCCL. */
-static struct stand_in_comm *source_comm;
-
 static void *find_here(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
-static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out) {
-  if (bootstrap->all_gather != meeting_all_gather) return false;
-  *out = {source_comm, find_here};
-  return true;
+static copse_nccl_find_type source_of(const copse_bootstrap *bootstrap) {
+  return bootstrap->all_gather == meeting_all_gather ? find_here : NULL;
 }
 
 static void make_bootstrap(struct stand_in_comm *nccl, const char *what, copse_bootstrap *out) {
@@ -265,7 +261,6 @@ static void make_bootstrap(struct stand_in_comm *nccl, const char *what, copse_b
     return;
   }
   *out = {meeting_all_gather, nccl->meeting};
-  source_comm = nccl;
   struct copse_nccl_links links; /* nobody knows the bootstrap yet */
   DEVICE_ASSERT(copse_nccl_links_of(out, &links, &err) == COPSE_UNSUPPORTED &&
                     strstr(err.text, "joined by NCCL only"),

@@ -36,7 +36,7 @@ struct copse_comm_shape {
   uint32_t first_local, n_local;    /* the ranks of this process */
   const int *devices;               /* [n_local] */
   const copse_bootstrap *bootstrap; /* NULL where all ranks are local */
-  /* Why the bootstrap failed, by its context; NULL: nobody knows. */
+  /* Why the bootstrap failed, by its context; NULL: it can't say. */
   copse_status (*bootstrap_error)(void *context, struct copse_err *err);
   const struct copse_engine *engine; /* of CPUs; NULL: one thread steps all workers in turn */
 };

@@ -206,7 +206,7 @@ static copse_status launch(void *context, void *prepared, const struct copse_cal
   COPSE_DO(check_pair_counts(cpu, calls, err));
   copse_status status = copse_interpreter_run(prepared, calls, &why);
   if (status == COPSE_OK) return COPSE_OK;
-  /* others may be in the midst of it */
+  /* other ranks may be running it */
   if (cpu->transport) (void)copse_transport_fail(cpu->transport, &why);
   return copse_fail(err, status, "%s", why.text);
 }

@@ -36,7 +36,7 @@ struct thread {
   pthread_cond_t wake;
   alignas(COPSE_CACHE_LINE) _Atomic uint32_t sleeping; /* 1 from before it looks a last time */
   _Atomic uint32_t finished;
-  _Atomic uint64_t steps; /* signals, waits and looks passed: the watchdog's sign of life */
+  _Atomic uint64_t steps; /* signals, waits and looks passed: the watchdog compares them */
 };
 
 struct team {
@@ -104,7 +104,7 @@ static void wake_waiter(struct copse_interpreter *exec, uint32_t channel) {
   if (atomic_fetch_or_explicit(&waiter->sleeping, 0, memory_order_acq_rel)) wake(waiter);
 }
 
-/* A sign of life for the watchdog. */
+/* Shows the watchdog that the worker moves. */
 static void count_step(struct thread *self) {
   uint64_t steps = atomic_load_explicit(&self->steps, memory_order_relaxed);
   atomic_store_explicit(&self->steps, steps + 1, memory_order_relaxed);
@@ -277,7 +277,7 @@ static bool wait_for_all(struct copse_interpreter *exec) {
   return false;
 }
 
-/* Calls everybody back; called with the lock held. */
+/* Makes all threads return; called with the lock held. */
 static void give_up(struct copse_interpreter *exec) {
   struct team *team = exec->own;
   atomic_store_explicit(&team->leave, true, memory_order_relaxed);

@@ -14,7 +14,7 @@
  *
  * The first warp waits and signals for the block. A __syncthreads makes what it has waited for
  * visible to the other threads, and makes their stores visible before a signal. The block meets
- * only where data changes hands, and so also learns there that one of its threads has timed out.
+ * only where data changes hands, and so also finds there that one of its threads has timed out.
  *
  * A thread that waits for too long, or sees that the host wants kernels to leave, writes down where
  * it was (copse_keep_waiting) and the block leaves. The communicator is broken then.

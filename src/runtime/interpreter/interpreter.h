@@ -64,7 +64,7 @@ struct copse_interpreter {
   uint64_t packets_capacity;           /* bytes of one of a rank's two copies */
   struct copse_exec_worker *workers;   /* [n_workers] */
   struct copse_exec_channel *channels; /* [n_channels] persist from launch to launch */
-  /* Called after each operation that a worker has done; NULL: nobody looks on. */
+  /* Called after each operation that a worker has done; or NULL. */
   void (*trace)(const void *context, uint32_t worker, const struct copse_plan_op *op,
                 uint32_t chunk);
   const void *trace_context;
@@ -97,7 +97,7 @@ enum copse_exec_step {
   COPSE_STEP_FINISHED,
   COPSE_STEP_WAITS,
   COPSE_STEP_SIGNALLED,
-  COPSE_STEP_LOOKS /* packets are missing; nobody tells when they come */
+  COPSE_STEP_LOOKS /* packets are missing, and no signal says when they come */
 };
 
 /*

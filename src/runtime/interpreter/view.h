@@ -130,7 +130,7 @@ COPSE_HD static inline struct copse_place copse_view_operand(
 /*
  * Launches are numbered from 1; 0 flags no packet. Even and odd ones take turns. A launch of no
  * elements sends no packets and has no number: in the launch between two that use the same copy
- * everybody must hear of everybody.
+ * a chain of packets must lead from every rank to every other one.
  */
 COPSE_HD static inline uint32_t copse_next_epoch(uint32_t epoch) {
   return epoch == UINT32_MAX ? 2 : epoch + 1;

@@ -159,7 +159,7 @@ static copse_status run(int device, enum copse_moe_step step, const struct copse
 }
 
 /* ---- counts of pairs on their way to the host, which sizes messages between hosts by them -----
- * Kernels use their own copy, since page-locked memory is far away from a GPU. */
+ * Kernels use their own copy, since a GPU reads page-locked memory slowly. */
 
 static void free_counts(int device, struct copse_moe_counts *counts) {
   copse_on_device here(device);

@@ -215,7 +215,7 @@ static void send_signal(struct copse_interpreter *exec, uint32_t c) {
 /* ---- running
  * -------------------------------------------------------------------------------------- */
 
-/* Whether it got on. */
+/* Whether it has moved. */
 static bool run_worker(struct copse_interpreter *exec, uint32_t w, bool *finished) {
   struct copse_exec_worker before = exec->workers[w];
   enum copse_exec_step step = COPSE_STEP_SIGNALLED;

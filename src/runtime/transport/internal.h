@@ -22,7 +22,7 @@ struct copse_transport_call {
 
 /* Messages of the transport itself. All but BEGIN overtake those of launches. */
 enum copse_transport_tag {
-  COPSE_TRANSPORT_PING,   /* are you there? */
+  COPSE_TRANSPORT_PING,   /* answered by a PONG */
   COPSE_TRANSPORT_PONG,   /* struct copse_transport_pong */
   COPSE_TRANSPORT_ABORT,  /* struct copse_transport_reason */
   COPSE_TRANSPORT_GATHER, /* one rank's part of an all_gather */
@@ -30,7 +30,7 @@ enum copse_transport_tag {
 };
 
 struct copse_transport_pong {
-  uint64_t moves; /* grows whenever the rank gets on */
+  uint64_t moves; /* grows with every step in which the rank moves */
   uint32_t waits_for;
   uint32_t launch; /* its last, modulo 2^32 */
 };
@@ -80,7 +80,7 @@ struct copse_peer {
   struct copse_transport_call next_call;   /* being received */
   uint64_t announced;                      /* the launch that it was notified of */
   double last_message;                     /* when something came from it */
-  double moved;                            /* when it was known to have got on */
+  double moved;                            /* when it was last known to have moved */
   struct copse_transport_pong pong;        /* its last */
 };
 
@@ -101,7 +101,7 @@ struct copse_transport {
   uint64_t moves;
   uint32_t idle;     /* steps since the last */
   double last_move;  /* when */
-  double last_asked; /* when others were asked how they are */
+  double last_asked; /* when others were sent a PING */
 };
 
 /* ---- a launch --------------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ void copse_transport_send(struct copse_transport *transport, uint32_t to, unsign
                           struct copse_payload *payload);
 /* Who made it is done with it. */
 void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload);
-/* Progress. `moved`: whether the caller has got on since the last step. */
+/* Progress. `moved`: whether the caller has moved since the last step. */
 copse_status copse_transport_step(struct copse_transport *transport, bool moved,
                                   struct copse_err *err) COPSE_CHECKED;
 

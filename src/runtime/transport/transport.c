@@ -2,8 +2,8 @@
  * The transport of ranks that share no memory: messages that go out and come in, launches, the
  * all_gather of plans and rows, and the watch over ranks that do not answer.
  *
- * A rank that has stood still for an eighth of the timeout asks all others (ping, pong). At the
- * timeout it follows who waits for whom:
+ * A rank that has stood still for an eighth of the timeout sends all others a ping, which they
+ * answer by a pong. At the timeout it follows who waits for whom:
  *
  *   rank 0 --waits for--> rank 3 --waits for--> rank 5     (no pong for 3/4 of the timeout)
  *                                                          rank 5 is named as the failed one
@@ -36,7 +36,7 @@
 
 /* ---- its end ------------------------------------------------------------------------------ */
 
-/* Keeps the reason and notifies nobody. Returns the first one's status. */
+/* Keeps the reason without telling other ranks. Returns the first one's status. */
 static copse_status keep_reason(struct copse_transport *transport, const struct copse_err *why) {
   if (transport->broken.status == COPSE_OK) transport->broken = *why;
   return transport->broken.status;
@@ -170,7 +170,7 @@ static bool pop_sent(struct copse_transport *transport, struct copse_peer *peer)
   return counts;
 }
 
-/* Whether something got on. Errors are in transport->broken. */
+/* Whether a message was sent. Errors are in transport->broken. */
 static bool push_out(struct copse_transport *transport) {
   bool moved = false;
   for (uint32_t r = 0; r < transport->n && transport->n_outgoing > 0; r++) {
@@ -263,8 +263,8 @@ static void add_others(const struct copse_transport *transport, uint32_t rank, d
   }
 }
 
-static void blame_silent(struct copse_transport *transport, uint32_t rank, double now,
-                         double recent) {
+static void report_silent(struct copse_transport *transport, uint32_t rank, double now,
+                          double recent) {
   double last = transport->peers[rank].last_message;
   char since[64] = "no message has ever come from it", others[80];
   if (last > 0) snprintf(since, sizeof since, "last message %.1f s ago", now - last);
@@ -275,7 +275,7 @@ static void blame_silent(struct copse_transport *transport, uint32_t rank, doubl
                rank, since, transport->timeout, others);
 }
 
-static void blame_standstill(struct copse_transport *transport) {
+static void report_standstill(struct copse_transport *transport) {
   char text[200] = "";
   (void)waits_for(transport, text, sizeof text);
   (void)refuse(transport, COPSE_REFUTED,
@@ -296,7 +296,7 @@ static uint32_t find_silent(const struct copse_transport *transport, double rece
   return found;
 }
 
-/* Whether one gets on that may still send to this rank: it has not left for a later launch. */
+/* Whether a rank moves that may still send to this one: it has not left for a later launch. */
 static bool any_moves(const struct copse_transport *transport, double recent) {
   for (uint32_t r = 0; r < transport->n; r++) {
     const struct copse_peer *peer = &transport->peers[r];
@@ -308,7 +308,7 @@ static bool any_moves(const struct copse_transport *transport, double recent) {
 
 /*
  * From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
- * where one still moves there is hope. A rank's workers may wait for several others, of which it
+ * where one still moves the wait goes on. A rank's workers may wait for several others, of which it
  * tells one: where the way leads nowhere, what all ranks do decides.
  */
 static void judge(struct copse_transport *transport, double now) {
@@ -317,7 +317,7 @@ static void judge(struct copse_transport *transport, double now) {
   for (uint32_t i = 0; i < transport->n && rank < transport->n && rank != transport->me; i++) {
     const struct copse_peer *peer = &transport->peers[rank];
     if (peer->last_message < recent) {
-      blame_silent(transport, rank, now, recent);
+      report_silent(transport, rank, now, recent);
       return;
     }
     if (peer->moved > recent) {
@@ -328,11 +328,11 @@ static void judge(struct copse_transport *transport, double now) {
   }
   rank = find_silent(transport, recent);
   if (rank != COPSE_TRANSPORT_NOBODY)
-    blame_silent(transport, rank, now, recent);
+    report_silent(transport, rank, now, recent);
   else if (any_moves(transport, recent))
     transport->last_move = recent;
   else
-    blame_standstill(transport);
+    report_standstill(transport);
 }
 
 /* After every step. */

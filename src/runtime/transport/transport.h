@@ -6,7 +6,7 @@
  *   who differs    Whoever sends to a rank in a launch first says what launch it is in: number,
  *                  plan, call. The receiver holds what belongs to a later one and refuses what
  *                  belongs to another call.
- *   who is gone    A rank that has stood still for a while asks all others how they are. After the
+ *   who is gone    A rank that has stood still for a while sends all others a ping. After the
  *                  time limit it follows who waits for whom to a rank that doesn't answer, and
  *                  names it; where all answer and none moves, it's a standstill.
  *   who knows      All ranks are notified of the first reason; every rank ends with it.

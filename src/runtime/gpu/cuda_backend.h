@@ -139,6 +139,10 @@ copse_status copse_cuda_find_driver(const char *name, void **function, struct co
 
 copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, void **prepared,
                                 struct copse_err *err);
+/* How many blocks of n_threads threads fit on a device at once, for the plan's kernel that takes
+ * most. */
+copse_status copse_cuda_room(const struct copse_plan *plan, const struct copse_cuda_device *device,
+                             uint32_t n_threads, uint32_t *room, struct copse_err *err);
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *plan);
 
 /* ---- launch.cu -------------------------------------------------------------------------- */

@@ -36,10 +36,8 @@ static uint32_t blocks_on(const struct copse_cuda *cuda, const struct copse_plan
   return n;
 }
 
-/* How many blocks of n_threads threads fit on a device at once, for the plan's kernel that takes
- * most. */
-static copse_status count_room(const struct copse_plan *plan, const struct copse_cuda_device *at,
-                               uint32_t n_threads, uint32_t *room, struct copse_err *err) {
+copse_status copse_cuda_room(const struct copse_plan *plan, const struct copse_cuda_device *at,
+                             uint32_t n_threads, uint32_t *room, struct copse_err *err) {
   bool reduces = copse_collective_reduces((copse_collective)plan->header.collective);
   int fewest = -1;
   copse_on_device here(at->ordinal);
@@ -62,7 +60,7 @@ static copse_status choose_threads(const struct copse_cuda *cuda, const struct c
   it->n_blocks = blocks_on(cuda, plan, device);
   it->n_threads = copse_cuda_threads;
   for (;;) {
-    COPSE_CHECK(count_room(plan, at, it->n_threads, &room, err));
+    COPSE_CHECK(copse_cuda_room(plan, at, it->n_threads, &room, err));
     if (it->n_blocks <= room) return COPSE_OK;
     if (it->n_threads / 2 < COPSE_CUDA_LEAST_THREADS) break;
     it->n_threads /= 2;

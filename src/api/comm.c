@@ -104,8 +104,8 @@ copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int 
   const struct copse_gpu_support *gpus;
   copse_status status = need_gpus(&gpus, &err);
   if (status != COPSE_OK) return done(rank, status, &err);
-  const struct copse_comm_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1,
-                                         &device,           bootstrap,      NULL};
+  const struct copse_comm_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1,   &device,
+                                         bootstrap,         NULL,           NULL};
   return done(rank, copse_local_new(&shape, gpus->backend, NULL, comm, &err), &err);
 }
 
@@ -120,8 +120,8 @@ copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) {
   if (!nccl_comm) return missing(NULL, "nccl_comm");
   COPSE_TRY(need_gpus(&gpus, &err));
   COPSE_TRY(gpus->nccl_bootstrap_new(nccl_comm, &n_ranks, &rank, &device, &bootstrap, &err));
-  const struct copse_comm_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1,
-                                         &device,           &bootstrap,     NULL};
+  const struct copse_comm_shape shape = {(uint32_t)n_ranks, (uint32_t)rank, 1,   &device,
+                                         &bootstrap,        NULL,           NULL};
   status = copse_local_new(&shape, gpus->backend, gpus->nccl_bootstrap_free, comm, &err);
   if (status != COPSE_OK) gpus->nccl_bootstrap_free(&bootstrap);
 out:
@@ -148,7 +148,7 @@ copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
                 &err);
   COPSE_TRY(copse_transport_new(wire, timeout_seconds, &transport, &err));
   copse_transport_shape(transport, &bootstrap, &shape);
-  status = copse_local_new(&shape, &copse_transport_backend, free_transport, comm, &err);
+  status = copse_local_new(&shape, &copse_cpu_backend, free_transport, comm, &err);
   if (status != COPSE_OK) copse_transport_free(transport);
   if (status == COPSE_OK && timeout_seconds > 0)
     copse_local_set_timeout((*comm)->local, timeout_seconds);
@@ -196,7 +196,7 @@ copse_status copse_comm_user_rank(const copse_comm *comm, int *rank) {
 
 copse_status copse_comm_device(const copse_comm *comm, int *device) {
   if (!comm || !device) return missing(comm, comm ? "device" : "comm");
-  *device = comm->local->devices[comm->rank - comm->local->shape.first_local];
+  *device = comm->local->shape.devices[comm->rank - comm->local->shape.first_local];
   return COPSE_OK;
 }
 

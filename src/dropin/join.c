@@ -595,11 +595,8 @@ static void *find_real(const char *name) {
   return copse_nccl_find(name, &found);
 }
 
-static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out) {
-  if (bootstrap->all_gather != all_gather) return false;
-  const struct copse_nccl_comm *comm = bootstrap->context;
-  *out = (struct copse_nccl_source){comm->nccl, find_real};
-  return true;
+static copse_nccl_find_type source_of(const copse_bootstrap *bootstrap) {
+  return bootstrap->all_gather == all_gather ? find_real : NULL;
 }
 
 /*

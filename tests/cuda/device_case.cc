@@ -38,7 +38,7 @@ void device_plan_open(struct device_plan *d, const struct copse_plan *plan, int 
     else
       d->streams[r] = d->streams[d->devices[r]];
   }
-  const struct copse_comm_shape shape = {n, 0, n, d->devices, NULL, NULL};
+  const struct copse_comm_shape shape = {n, 0, n, d->devices, NULL, NULL, NULL};
   COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &d->backend, &err), &err);
   copse_cuda_backend.set_timeout(d->backend, 60);
   COPSE_SUCCEEDS(copse_cuda_backend.prepare(d->backend, plan, &d->prepared, &err), &err);

@@ -36,7 +36,7 @@ void process_meet(struct process *p, const copse_bootstrap *bootstrap) {
   struct copse_err err = COPSE_ERR_INIT;
   uint32_t n = (uint32_t)p->meeting.n, rank = (uint32_t)p->meeting.rank;
   const int device = 0;
-  const struct copse_comm_shape shape = {n, rank, 1, &device, bootstrap, NULL};
+  const struct copse_comm_shape shape = {n, rank, 1, &device, bootstrap, NULL, NULL};
   copse_cuda_leave_seconds = 60; /* nothing is kept, and so nothing leaks */
   COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &p->backend, &err), &err);
 }

@@ -28,7 +28,6 @@ struct group {
   struct meeting *meeting;
   cudaStream_t stream;
   std::vector<message> messages;
-  int kernels; /* launched before it, where it waits for one more */
   /* as a kernel: */
   std::mutex lock;
   std::condition_variable changed;
@@ -39,8 +38,7 @@ struct group {
 static std::vector<group *> all_groups;
 static group *open_group;
 static unsigned n_blocks;
-static bool waits, is_second;
-static int n_waited, n_alive, n_aborted, reported;
+static int n_alive, n_aborted, reported;
 static bool aborts_are_held, ends_are_held, connections_are_held, readiness_is_held; /* atomically */
 static bool always_blocks;
 static int version = 22809;
@@ -51,8 +49,6 @@ static uint64_t n_sent, n_sent_data;
 uint64_t stand_in_sent(void) { return n_sent; }
 uint64_t stand_in_sent_data(void) { return n_sent_data; }
 
-void stand_in_wait_for_kernels(void) { waits = true; }
-int stand_in_waited(void) { return __atomic_load_n(&n_waited, __ATOMIC_RELAXED); }
 void stand_in_take_blocks(unsigned blocks) { n_blocks = blocks; }
 
 void stand_in_meet(struct meeting *meeting) { who_meets = meeting; }
@@ -119,21 +115,9 @@ static double seconds_now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void wait_for_kernel(const group *g) {
-  double since = seconds_now();
-  unsigned us = FIRST_NAP_US;
-  while (copse_emulated_kernels_begun() <= g->kernels) {
-    nap(&us);
-    DEVICE_ASSERT(seconds_now() - since < 60, "rank %d: no kernel beside the messages",
-                  g->meeting->rank);
-  }
-  __atomic_fetch_add(&n_waited, 1, __ATOMIC_RELAXED);
-}
-
 /* All at once, but between two ranks one way one after the other. */
 static void move_group(void *data) {
   group *g = (group *)data;
-  if (g->kernels > 0) wait_for_kernel(g);
   double since = seconds_now();
   usleep((unsigned)(getpid() * 7919 + (int)g->messages.size() * 104729) % 300);
   for (message &it : g->messages) {
@@ -314,14 +298,6 @@ NCCL int ncclRecv(void *to, size_t count, int type, int peer, void *comm, cudaSt
   return add_message(false, to, count, type, peer, comm, stream);
 }
 
-/* Whether the group is to wait, and for which kernel. */
-static void choose_wait(group *g) {
-  bool sends = false;
-  for (const message &it : g->messages) sends = sends || it.sends;
-  if (waits && sends && !is_second) g->kernels = copse_emulated_kernels_launched();
-  is_second = !is_second;
-}
-
 static int enqueue(group *g) {
   if (n_blocks == 0)
     return cudaLaunchHostFunc(g->stream, move_group, g) == cudaSuccess ? 0 : 1;
@@ -357,7 +333,6 @@ NCCL int ncclGroupEnd(void) {
   open_group = NULL;
   all_groups.push_back(g);
   if (!g->comm) return 0; /* empty */
-  choose_wait(g);
   stand_in_comm *comm = g->comm;
   if (comm->blocks) return said_slowly(connect_and_enqueue(g));
   if (comm->goes_on.joinable()) comm->goes_on.join();

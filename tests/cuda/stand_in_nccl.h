@@ -44,15 +44,6 @@ void stand_in_be_slow(void);
 /* From now on communicators report this failure. */
 void stand_in_report(int failure);
 
-/*
- * All messages that follow move in two parts. Where the first part's send something, which a kernel
- * has just written, they wait until the second part's kernel has begun. Without overlap nothing
- * ever moves again.
- */
-void stand_in_wait_for_kernels(void);
-/* How many groups have waited so. */
-int stand_in_waited(void);
-
 /* Messages take so many blocks, each of a whole multiprocessor, instead of no room at all. */
 void stand_in_take_blocks(unsigned blocks);
 

@@ -218,7 +218,7 @@ START_TEST(numbers_that_start_again_find_no_old_packets) {
     for (int s = 0; s < 2; s++)
       for (uint32_t w = 0; w < plan->header.n_workers; w++) {
         uint32_t epoch = UINT32_MAX - back;
-        CUDA_OK(cudaMemcpy(p->devices[s].lanes[0].epochs + w, &epoch, 4, cudaMemcpyHostToDevice));
+        CUDA_OK(cudaMemcpy(p->devices[s].plan.epochs + w, &epoch, 4, cudaMemcpyHostToDevice));
       }
     for (uint32_t i = 0; i < back; i++) ck_assert_uint_eq(device_case_run(&d, small_one), 0);
     for (uint32_t r = 0; r < 4; r++) { /* after the last two launches nothing is left */
@@ -451,7 +451,7 @@ START_TEST(a_capture_elsewhere_is_left_alone) {
   cudaStream_t captured = new_stream(cudaStreamDefault);
   repeated_open(&r, plan, 1, ONE_STREAM, 500);
   repeated_fill(&r, 7);
-  const struct copse_comm_shape shape = {3, 0, 3, r.d.devices, NULL, NULL};
+  const struct copse_comm_shape shape = {3, 0, 3, r.d.devices, NULL, NULL, NULL};
   for (cudaStreamCaptureMode mode : modes) {
     struct device_plan another = r.d;
     cudaGraph_t graph;
@@ -589,7 +589,7 @@ START_TEST(packets_that_never_come_are_a_timeout_in_any_launch) {
     repeated_fill(&r, 1);
     const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)r.d.prepared;
     const uint32_t epochs[2] = {UINT32_MAX - back, UINT32_MAX - back};
-    CUDA_OK(cudaMemcpy(p->devices[0].lanes[0].epochs, epochs, sizeof epochs, cudaMemcpyHostToDevice));
+    CUDA_OK(cudaMemcpy(p->devices[0].plan.epochs, epochs, sizeof epochs, cudaMemcpyHostToDevice));
     copse_cuda_backend.set_timeout(r.d.backend, 0.2);
     COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
     ck_assert_int_eq(copse_cuda_backend.finish(r.d.backend, &err), COPSE_TIMEOUT);
@@ -637,7 +637,7 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   struct copse_plan *plan = pb_tree_plan(COPSE_ALLREDUCE, 3, -1, many);
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 0, 0};
-  const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL};
+  const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL, NULL};
   void *backend, *prepared;
   unsigned room = 0, workers = 0;
   COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
@@ -662,7 +662,7 @@ END_TEST
 START_TEST(devices_that_are_not_there_are_refused) {
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 3};
-  const struct copse_comm_shape shape = {2, 0, 2, devices, NULL, NULL};
+  const struct copse_comm_shape shape = {2, 0, 2, devices, NULL, NULL, NULL};
   void *backend;
   ck_assert_int_eq(copse_cuda_backend.create(&shape, &backend, &err), COPSE_INVALID);
   ck_assert_str_eq(err.text, "no GPU 3, there are 3");
@@ -674,7 +674,7 @@ END_TEST
 static copse_status whole_life(const struct copse_plan *plan) {
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 1, 1};
-  const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL};
+  const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL, NULL};
   struct copse_call calls[3];
   void *backend, *prepared;
   copse_status status = copse_cuda_backend.create(&shape, &backend, &err);

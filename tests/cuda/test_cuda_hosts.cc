@@ -77,10 +77,8 @@ static void hear_of_failure(struct process *p, unsigned char *buffer) {
                 copse_status_string(status), err.text);
 }
 
-/* Modes in which messages take room on the GPU, as a kernel of NCCL's does. */
-static bool takes_room(const char *what) {
-  return strcmp(what, "crowded") == 0 || strcmp(what, "tight") == 0;
-}
+/* Messages take the whole GPU, as a kernel of NCCL's may. */
+static bool takes_room(const char *what) { return strcmp(what, "crowded") == 0; }
 
 /* On the thread's own stream, whose handle means another one to a thread of NCCL's. */
 static void check_own_stream(struct process *p, unsigned char *buffer) {
@@ -171,13 +169,13 @@ static void end_alone(struct process *p) {
 
 static void check_calls(struct process *p, const char *what, unsigned char *buffer) {
   const uint64_t counts[] = {1, 100, 1023, p->meeting.n > 4 ? 2000u : 3000u};
-  const bool graphs = strcmp(what, "graphs") == 0, beside = strcmp(what, "beside") == 0;
+  const bool graphs = strcmp(what, "graphs") == 0;
   if (takes_room(what)) { /* slow: a thread for each of NCCL's blocks, in every round */
     const struct process_call call = {300, 4, false, 0};
     process_check(p, &call, buffer, room);
     return;
   }
-  for (uint64_t i = beside ? 4 : 0; i < 8; i++) {
+  for (uint64_t i = 0; i < 8; i++) {
     const struct process_call call = {counts[i / 2], i, !graphs && i % 2 == 1, graphs ? 3 : 0};
     process_check(p, &call, buffer, room);
   }
@@ -196,7 +194,6 @@ static void check_uneven(struct process *p, const char *what, unsigned char *buf
   DEVICE_ASSERT(!hosts || 3 * (sent[2] - sent[1]) < 2 * (sent[1] - sent[0]),
                 "%llu bytes for blocks in part, %llu for whole ones",
                 (unsigned long long)(sent[2] - sent[1]), (unsigned long long)(sent[1] - sent[0]));
-  if (strcmp(what, "beside") == 0) return; /* which needs messages in parts */
   const struct process_uneven small = {3, graph_launches, false};
   process_check_uneven(p, &small, buffer, room);
 }
@@ -237,45 +234,23 @@ static bool has_wide_blocks(const char *what, int n_ranks) {
                           takes_room(what));
 }
 
-/* Beside the plan's blocks (three or so to a multiprocessor) there is room for NCCL's, or not. */
 static void configure(const char *what, int n_ranks) {
   copse_emulated_config config = copse_emulated_defaults();
-  config.multiprocessors = strcmp(what, "tight") == 0 ? 64 : 68;
+  config.multiprocessors = 64;
   copse_emulated_configure(&config);
   copse_cuda_threads = has_wide_blocks(what, n_ranks) ? 3 : 1;
   copse_cuda_staging_bytes = 1024;
-  copse_cuda_lanes_bytes = 150; /* some messages move whole, some in parts of a chunk and more */
   if (takes_room(what)) stand_in_take_blocks(64);
   if (strcmp(what, "slow") == 0) stand_in_be_slow();
   if (strcmp(what, "slow") == 0 || strcmp(what, "blocks") == 0) stand_in_always_block();
   if (strcmp(what, "old") == 0) stand_in_set_version(22605);
-  if (strcmp(what, "beside") != 0) return;
-  copse_cuda_lanes_bytes = 0;
-  copse_cuda_staging_bytes = 1 << 20; /* parts would be too short for chunks */
-  stand_in_wait_for_kernels();
-}
-
-/* waited: groups of messages so, before this collective's. */
-static void check_lanes(const struct process *p, copse_collective collective, const char *what,
-                        int waited) {
-  const struct copse_cuda_plan *plan = (const struct copse_cuda_plan *)p->prepared;
-  const uint32_t expected = !plan->split || strcmp(what, "tight") == 0 ? 1 : COPSE_CUDA_LANES;
-  DEVICE_ASSERT(plan->n_lanes == expected, "%u lanes, not %u", plan->n_lanes, expected);
-  if (strcmp(what, "beside") != 0 || copse_collective_rooted(collective)) return;
-  waited = stand_in_waited() - waited;
-  DEVICE_ASSERT(waited >= 4, "rank %d: %d times a kernel has begun beside messages",
-                p->meeting.rank, waited);
 }
 
 /* As the drop-in does it: a bootstrap of its own, and a source that knows NCCL. */
-static struct stand_in_comm *source_comm;
-
 static void *find_here(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
-static bool source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out) {
-  if (bootstrap->all_gather != meeting_all_gather) return false;
-  *out = {source_comm, find_here};
-  return true;
+static copse_nccl_find_type source_of(const copse_bootstrap *bootstrap) {
+  return bootstrap->all_gather == meeting_all_gather ? find_here : NULL;
 }
 
 static void make_bootstrap(struct stand_in_comm *nccl, const char *what, copse_bootstrap *out) {
@@ -286,7 +261,6 @@ static void make_bootstrap(struct stand_in_comm *nccl, const char *what, copse_b
     return;
   }
   *out = {meeting_all_gather, nccl->meeting};
-  source_comm = nccl;
   struct copse_nccl_links links; /* nobody knows the bootstrap yet */
   DEVICE_ASSERT(copse_nccl_links_of(out, &links, &err) == COPSE_UNSUPPORTED &&
                     strstr(err.text, "joined by NCCL only"),
@@ -298,7 +272,6 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   struct process p;
   copse_bootstrap bootstrap;
   struct copse_err err = COPSE_ERR_INIT;
-  const int waited = stand_in_waited();
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
   struct stand_in_comm comm(&p.meeting);
@@ -320,7 +293,6 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   check_calls(&p, what, buffer);
   if (strcmp(what, "graphs") == 0) check_open_captures(&p, buffer);
   if (strcmp(what, "staged") == 0 && p.meeting.n == 3) check_own_stream(&p, buffer);
-  check_lanes(&p, collective, what, waited);
   if (collective == COPSE_ALLTOALL && !takes_room(what)) check_uneven(&p, what, buffer);
   if (strcmp(what, "dies") == 0) outlive(&p, buffer);
   if (strcmp(what, "misses") == 0) miss(&p, buffer);
@@ -416,11 +388,7 @@ START_TEST(three_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "001122", "registere
 END_TEST
 START_TEST(four_hosts_of_two) { run_hosts(ALL_COLLECTIVES, "00112233", "staged"); }
 END_TEST
-START_TEST(kernels_run_beside_messages) { run_hosts(some_collectives(), "0011", "beside"); }
-END_TEST
-START_TEST(kernels_have_room_beside_messages) { run_hosts((copse_collective)_i, "0011", "crowded"); }
-END_TEST
-START_TEST(without_room_they_take_turns) { run_hosts((copse_collective)_i, "0011", "tight"); }
+START_TEST(kernels_and_messages_take_turns) { run_hosts((copse_collective)_i, "0011", "crowded"); }
 END_TEST
 START_TEST(communicators_need_not_block) { run_hosts(some_collectives(), "0011", "slow"); }
 END_TEST
@@ -466,9 +434,7 @@ int main(int argc, char **argv) {
   }
   Suite *suite = suite_create("cuda/hosts");
   TCase *tc = tcase_create("hosts");
-  TCase *lanes = tcase_create("lanes");
   tcase_set_timeout(tc, 150);
-  tcase_set_timeout(lanes, 150);
   tcase_add_test(tc, two_hosts_of_two);
   tcase_add_test(tc, one_rank_and_three);
   tcase_add_test(tc, three_hosts_and_ranks_in_no_order);
@@ -480,9 +446,7 @@ int main(int argc, char **argv) {
     tcase_add_test(tc, two_hosts_of_four);
     tcase_add_test(tc, four_hosts_of_two);
   }
-  tcase_add_test(lanes, kernels_run_beside_messages);
-  tcase_add_loop_test(lanes, kernels_have_room_beside_messages, 0, COPSE_TEST_UP_TO(3, 1));
-  tcase_add_loop_test(lanes, without_room_they_take_turns, COPSE_TEST_UP_TO(0, 2), 3);
+  tcase_add_loop_test(tc, kernels_and_messages_take_turns, COPSE_TEST_UP_TO(0, 2), 3);
   tcase_add_test(tc, communicators_need_not_block);
   tcase_add_test(tc, communicators_may_block);
   tcase_add_test(tc, older_ones_are_not_asked_to_go_on);
@@ -497,6 +461,5 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, what_nccl_knows_ends_the_wait);
   tcase_add_test(tc, anothers_bootstrap_may_name_its_nccl);
   suite_add_tcase(suite, tc);
-  suite_add_tcase(suite, lanes);
   return copse_test_run(suite);
 }

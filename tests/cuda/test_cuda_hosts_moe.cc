@@ -349,7 +349,6 @@ static void run_rank(struct meeting meeting, const char *mode) {
   copse_emulated_configure(&config);
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
-  copse_cuda_lanes_bytes = 150;
   copse_cuda_leave_seconds = 60;
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
   if (strstr(mode, "messages"))

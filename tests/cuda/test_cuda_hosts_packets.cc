@@ -44,7 +44,7 @@ static void check_numbers(struct process *p, unsigned char *buffer) {
   const struct copse_cuda_plan *plan = (const struct copse_cuda_plan *)p->prepared;
   const uint32_t rank = (uint32_t)p->meeting.rank;
   const struct copse_plan_rank *own = &p->plan->ranks[rank];
-  uint32_t *epochs = plan->devices[0].lanes[0].epochs + own->first_worker;
+  uint32_t *epochs = plan->devices[0].plan.epochs + own->first_worker;
   const uint64_t bytes = own->n_workers * sizeof *epochs;
   uint32_t *host = (uint32_t *)malloc(bytes);
   CUDA_OK(cudaMemcpy(host, epochs, bytes, cudaMemcpyDeviceToHost));
@@ -96,7 +96,6 @@ static void configure(int n_ranks) {
   copse_emulated_configure(&config);
   copse_cuda_threads = n_ranks > 4 ? 1 : 3; /* the CPU's time goes into the blocks' barriers */
   copse_cuda_staging_bytes = 1024;
-  copse_cuda_lanes_bytes = 150;
   copse_cuda_leave_seconds = 60;
 }
 
@@ -148,8 +147,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   process_start(&p, plan, &bootstrap);
   const struct copse_cuda_plan *prepared = (const struct copse_cuda_plan *)p.prepared;
   const bool one_host = strstr(what, "one-host") != NULL;
-  DEVICE_ASSERT(!prepared->split == one_host, "%u lanes", prepared->n_lanes);
-  DEVICE_ASSERT(prepared->n_lanes <= 1, "%u lanes", prepared->n_lanes);
+  DEVICE_ASSERT(!prepared->split == one_host, "%s", prepared->split ? "split" : "not split");
   unsigned char *memory;
   CUDA_OK(cudaMalloc((void **)&memory, 2 * room + 512));
   unsigned char *buffer = memory + 256;

@@ -39,9 +39,4 @@ int copse_emulated_calls(void);
  * it, as its owner said; the kernels of the emulation don't ask. */
 void copse_emulated_grant(const void *memory, bool pool, int n_devices);
 
-/* How many kernels have been launched or captured, and how many have begun: each that was launched
- * once, a captured one with every launch of its graph. */
-int copse_emulated_kernels_launched(void);
-int copse_emulated_kernels_begun(void);
-
 #endif

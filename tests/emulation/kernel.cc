@@ -203,8 +203,6 @@ void run_block(RunningBlock *block) {
   delete block;
 }
 
-std::atomic<int> n_launched, n_begun;
-
 /* Starts the blocks from `first` on that have room. False where the system has no threads. */
 bool start_blocks(const std::shared_ptr<Run> &run, size_t *first) {
   const Launch &l = *run->launch;
@@ -224,7 +222,6 @@ bool start_blocks(const std::shared_ptr<Run> &run, size_t *first) {
 void run_kernel(const LaunchPtr &launch) {
   auto run = std::make_shared<Run>(launch);
   for (size_t next = 0; next < launch->n_blocks;) {
-    bool is_first = next == 0;
     if (!start_blocks(run, &next)) {
       misuse(cudaErrorLaunchOutOfResources, "the system has no threads for %zu blocks of %d",
              launch->n_blocks, launch->n_threads);
@@ -232,7 +229,6 @@ void run_kernel(const LaunchPtr &launch) {
       if (next < launch->n_blocks) run->finish(launch->n_blocks - next);
       break;
     }
-    if (is_first) n_begun++;
   }
   run->done.wait();
 }
@@ -285,7 +281,6 @@ cudaError_t launch_kernel(const Request &r) {
   launch->is_cooperative = r.is_cooperative;
   launch->n_blocks = (size_t)r.grid.x * r.grid.y * r.grid.z;
   launch->n_threads = (int)(r.block.x * r.block.y * r.block.z);
-  n_launched++;
   return submit(stream, [launch = LaunchPtr(launch)] { run_kernel(launch); });
 }
 
@@ -352,9 +347,6 @@ void reset_residency() {
 }  // namespace copse_emulation
 
 using namespace copse_emulation;
-
-int copse_emulated_kernels_launched(void) { return n_launched; }
-int copse_emulated_kernels_begun(void) { return n_begun; }
 
 void copse_emulated_register(const void *function, const copse_emulated_signature *signature) {
   std::lock_guard<std::mutex> hold(kernels().lock);

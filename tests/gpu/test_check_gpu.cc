@@ -449,12 +449,12 @@ static void check_numbers(const struct copse_plan *small) {
   const uint32_t n = small->header.n_workers;
   uint32_t *numbers = (uint32_t *)calloc(n, sizeof *numbers);
   for (uint32_t i = 0; i < n; i++) numbers[i] = UINT32_MAX - 4;
-  CUDA_OK(cudaMemcpy(p->devices[0].lanes[0].epochs, numbers, n * sizeof *numbers,
+  CUDA_OK(cudaMemcpy(p->devices[0].plan.epochs, numbers, n * sizeof *numbers,
                      cudaMemcpyHostToDevice));
   for (uint64_t i = 0; i < 8; i++)
     expect(device_case_run(&d, case_of(COPSE_INT32, COPSE_SUM, i % 3 ? 17 : 4001, false)) == 0, &d,
            case_of(COPSE_INT32, COPSE_SUM, i % 3 ? 17 : 4001, false), "wrong elements");
-  CUDA_OK(cudaMemcpy(numbers, p->devices[0].lanes[0].epochs, n * sizeof *numbers,
+  CUDA_OK(cudaMemcpy(numbers, p->devices[0].plan.epochs, n * sizeof *numbers,
                      cudaMemcpyDeviceToHost));
   /* only packets have numbers that are cleared for, but every plan counts */
   for (uint32_t i = 0; i < n; i++)

@@ -143,7 +143,7 @@ static void open_log(int rank) {
   close(log);
 }
 
-/* Room for two lanes of the plans, and for all blocks of the plans. */
+/* Room for all blocks of the plans. */
 void job_begin(struct job *job, struct meeting meeting, const char *mode) {
   copse_emulated_config config = copse_emulated_defaults();
   bool seen[10] = {};
@@ -163,7 +163,6 @@ void job_begin(struct job *job, struct meeting meeting, const char *mode) {
   copse_emulated_configure(&config);
   copse_cuda_threads = job->n > 4 ? 1 : 2;
   copse_cuda_staging_bytes = 2048;
-  copse_cuda_lanes_bytes = 1024;
   copse_cuda_leave_seconds = 60; /* nothing is kept, and so nothing leaks */
   job->device = job->rank % 2;
   JOB_CUDA(cudaSetDevice(job->device));

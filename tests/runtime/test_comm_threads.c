@@ -351,7 +351,7 @@ static const int gpus[N] = {0, 0, 0, 0};
 /* All ranks in this process on the fake backend, with plans. */
 static void fake_job(struct comm_job *job) {
   struct copse_err err = COPSE_ERR_INIT;
-  const struct copse_comm_shape shape = {N, 0, N, gpus, NULL, NULL};
+  const struct copse_comm_shape shape = {.n_ranks = N, .n_local = N, .devices = gpus};
   memset(job, 0, sizeof *job);
   job->n = N;
   ASSERT_OK(copse_local_new(&shape, &fake_backend, NULL, job->comms, &err), &err);
@@ -463,7 +463,7 @@ static void end_bootstrap(copse_bootstrap *bootstrap) {
 
 static copse_status try_process(struct rank *rank, copse_comm **comm, struct copse_err *err) {
   const copse_bootstrap bootstrap = {gather_over_board, &rank->r};
-  const struct copse_comm_shape shape = {N, (uint32_t)rank->r, 1, gpus, &bootstrap, NULL};
+  const struct copse_comm_shape shape = {N, (uint32_t)rank->r, 1, gpus, &bootstrap, NULL, NULL};
   return copse_local_new(&shape, &fake_backend, end_bootstrap, comm, err);
 }
 

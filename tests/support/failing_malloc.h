@@ -6,6 +6,7 @@
 #ifndef COPSE_TESTS_SUPPORT_FAILING_MALLOC_H
 #define COPSE_TESTS_SUPPORT_FAILING_MALLOC_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -28,7 +29,12 @@ extern void __libc_free(void *);
 /* Seen by the libraries too, whatever the build's default visibility. */
 #define EVERYWHERE __attribute__((visibility("default")))
 
-static bool fails(void) { return until_failure >= 0 && until_failure-- == 0; }
+/* errno as malloc(3) has it: the C library's own functions look at it. */
+static bool fails(void) {
+  const bool it = until_failure >= 0 && until_failure-- == 0;
+  if (it) errno = ENOMEM;
+  return it;
+}
 
 static void *counted(void *p) {
   live += p != NULL;

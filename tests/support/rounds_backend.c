@@ -41,7 +41,6 @@ struct simulation {
   struct copse_cursor *at; /* [n_workers] */
   uint64_t *signals, *waits;
   struct queue *queues; /* [n_ranks * n_ranks] */
-  uint32_t n_parts;
   uint64_t random;
 };
 
@@ -310,7 +309,7 @@ static void make_view(struct simulation *m) {
   ASSERT_OK(copse_layout_shape(&m->layout, it.count, (uint32_t)copse_type_bytes(it.type),
                                &m->view.shape, &err),
             &err);
-  copse_rounds_shape(&m->view.shape, m->n_parts);
+  copse_rounds_shape(&m->view.shape);
   ASSERT_OK(copse_rounds_new(m->split, m->view.shape.n_chunks, COPSE_ALL_RANKS, &m->rounds, &err),
             &err);
   for (uint32_t r = 0; r < plan->header.n_ranks; r++) {
@@ -339,13 +338,8 @@ uint64_t rounds_backend_run(const struct copse_plan *plan, const struct rounds_c
   m.launches = calloc(it->n_launches, sizeof *m.launches);
   make_buffers(&m, &m.live, 0);
   for (uint32_t l = 0; l < it->n_launches; l++) make_buffers(&m, &m.launches[l], l);
-  m.n_parts = h->protocol == COPSE_PROTOCOL_LOW_LATENCY ? 1 : 1 + draw(&m, 2);
   make_view(&m);
-  for (uint32_t part = 0; part < m.n_parts; part++) {
-    m.view.shape.first_chunk = part * m.view.shape.n_chunks;
-    for (uint32_t r = 0; r < h->n_ranks; r++) m.ranks[r].launch = 0;
-    run(&m);
-  }
+  run(&m);
   for (uint32_t l = 0; l < it->n_launches; l++) {
     wrong += copse_buffers_count_wrong(&m.launches[l]);
     copse_buffers_free(&m.launches[l]);

@@ -2,9 +2,9 @@
  * Plans in rounds on the CPU, all ranks in one process and one thread, as adversely as hosts
  * joined by messages can be: each rank's rounds, messages and launches follow each other as in a
  * stream of its own, ranks and workers move in random order, some hardly ever, and the memory of
- * a rank is scribbled on before it enters a launch and after it has left. Messages move whole or in
- * two parts, one after the other. Packets have two copies and are looked for, as on a GPU. With
- * counts of pairs messages are whole slots, and inboxes are emptied when they have come.
+ * a rank is scribbled on before it enters a launch and after it has left. Packets have two copies and
+ * are looked for, as on a GPU. With counts of pairs messages are whole slots, and inboxes are
+ * emptied when they have come.
  */
 #ifndef COPSE_TESTS_ROUNDS_BACKEND_H
 #define COPSE_TESTS_ROUNDS_BACKEND_H

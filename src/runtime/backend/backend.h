@@ -1,8 +1,7 @@
 /*
  * The interface of backends: what runs plans. Communicators (comm/local_ranks.c) and executors
  * (comm/executor.c) bring calls together, pick the plan and give both to a backend. Backends are
- * cpu/backend.c (one thread, or a thread for each worker), transport/backend.c (a process for each
- * rank) and gpu/ (CUDA).
+ * cpu/backend.c (CPUs, with an engine) and gpu/ (CUDA).
  */
 #ifndef COPSE_RUNTIME_BACKEND_BACKEND_H
 #define COPSE_RUNTIME_BACKEND_BACKEND_H
@@ -29,23 +28,26 @@ struct copse_call {
   const uint64_t *host_counts;
 };
 
+struct copse_engine; /* runtime/interpreter/interpreter.h */
+
 /* Who is in a communicator. */
 struct copse_comm_shape {
   uint32_t n_ranks;
-  uint32_t first_local, n_local; /* the ranks of this process */
-  const int *devices;            /* [n_local] */
+  uint32_t first_local, n_local;    /* the ranks of this process */
+  const int *devices;               /* [n_local] */
   const copse_bootstrap *bootstrap; /* NULL where all ranks are local */
-  /* Why the bootstrap failed, by its context; NULL: nobody knows. */
+  /* Why the bootstrap failed, by its context; NULL: it can't say. */
   copse_status (*bootstrap_error)(void *context, struct copse_err *err);
+  const struct copse_engine *engine; /* of CPUs; NULL: one thread steps all workers in turn */
 };
 
 /*
- * All functions are called with the communicator's backend_lock held, but for abort, which any thread
- * may call at any time. `backend` is what create made, `prepared` what prepare made.
+ * All functions are called with the communicator's backend_lock held, but for abort, which any
+ * thread may call at any time. `backend` is what create made, `prepared` what prepare made.
  */
 struct copse_backend_ops {
   copse_status (*create)(const struct copse_comm_shape *shape, void **backend,
-                              struct copse_err *err);
+                         struct copse_err *err);
   void (*destroy)(void *backend); /* after finish; frees what is prepared */
 
   /* Makes a plan ready to run: memory, counters, co-residency. Collective across processes: it

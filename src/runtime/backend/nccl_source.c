@@ -4,11 +4,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-static _Atomic(copse_nccl_source_of_type) source_of;
+static _Atomic(copse_nccl_source_type) source_of;
 
-void copse_nccl_source_set(copse_nccl_source_of_type of) { atomic_store(&source_of, of); }
+void copse_nccl_source_set(copse_nccl_source_type source) { atomic_store(&source_of, source); }
 
-bool copse_nccl_source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out) {
-  copse_nccl_source_of_type of = atomic_load(&source_of);
-  return of != NULL && of(bootstrap, out);
+copse_nccl_find_type copse_nccl_source_of(const copse_bootstrap *bootstrap) {
+  copse_nccl_source_type source = atomic_load(&source_of);
+  return source ? source(bootstrap) : NULL;
 }

@@ -6,21 +6,15 @@
 #ifndef COPSE_RUNTIME_BACKEND_NCCL_SOURCE_H
 #define COPSE_RUNTIME_BACKEND_NCCL_SOURCE_H
 
-#include <stdbool.h>
-
 #include "copse/comm.h"
 
-struct copse_nccl_source {
-  void *comm;                      /* an ncclComm_t of the same ranks */
-  void *(*find)(const char *name); /* a function of its NCCL, or NULL */
-};
+/* A function of NCCL by its name, or NULL. */
+typedef void *(*copse_nccl_find_type)(const char *name);
 
-/* Fills *out; false where the bootstrap isn't the source's. */
-typedef bool (*copse_nccl_source_of_type)(const copse_bootstrap *bootstrap,
-                                          struct copse_nccl_source *out);
+/* Looks in the bootstrap's NCCL; NULL where the bootstrap isn't the source's, or none is set. */
+typedef copse_nccl_find_type (*copse_nccl_source_type)(const copse_bootstrap *bootstrap);
+copse_nccl_find_type copse_nccl_source_of(const copse_bootstrap *bootstrap);
 /* May be called by any thread; the last call counts. */
-void copse_nccl_source_set(copse_nccl_source_of_type of);
-/* False where no source is set, or the bootstrap isn't the source's. */
-bool copse_nccl_source_of(const copse_bootstrap *bootstrap, struct copse_nccl_source *out);
+void copse_nccl_source_set(copse_nccl_source_type source);
 
 #endif

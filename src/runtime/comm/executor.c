@@ -86,17 +86,15 @@ static copse_status new_on_gpus(const struct copse_plan *plan, struct copse_exec
 
 copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
                             struct copse_exec **out, struct copse_err *err) {
-  const struct copse_comm_shape shape = {.n_ranks = plan->header.n_ranks,
-                                         .n_local = plan->header.n_ranks};
+  const struct copse_comm_shape shape = {
+      .n_ranks = plan->header.n_ranks,
+      .n_local = plan->header.n_ranks,
+      .engine = backend == COPSE_BACKEND_THREADS ? &copse_threads_engine : NULL};
   *out = NULL;
-  switch (backend) {
-    case COPSE_BACKEND_MPI:
-      return copse_fail(err, COPSE_INVALID, "the mpi backend needs the processes of a job");
-    case COPSE_BACKEND_CUDA: return new_on_gpus(plan, out, err);
-    case COPSE_BACKEND_THREADS:
-      return new_exec(plan, &copse_threads_backend, &shape, NULL, out, err);
-    default: return new_exec(plan, &copse_cpu_backend, &shape, NULL, out, err);
-  }
+  if (backend == COPSE_BACKEND_MPI)
+    return copse_fail(err, COPSE_INVALID, "the mpi backend needs the processes of a job");
+  if (backend == COPSE_BACKEND_CUDA) return new_on_gpus(plan, out, err);
+  return new_exec(plan, &copse_cpu_backend, &shape, NULL, out, err);
 }
 
 copse_status copse_exec_new_transport(const struct copse_plan *plan,
@@ -105,7 +103,7 @@ copse_status copse_exec_new_transport(const struct copse_plan *plan,
   copse_bootstrap bootstrap;
   struct copse_comm_shape shape;
   copse_transport_shape(transport, &bootstrap, &shape);
-  return new_exec(plan, &copse_transport_backend, &shape, NULL, out, err);
+  return new_exec(plan, &copse_cpu_backend, &shape, NULL, out, err);
 }
 
 void copse_exec_free(struct copse_exec *exec) {
@@ -125,7 +123,7 @@ void copse_exec_free(struct copse_exec *exec) {
 }
 
 struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec) {
-  return exec->gpu ? NULL : ((struct copse_host_plan *)exec->prepared)->exec;
+  return exec->gpu ? NULL : exec->prepared;
 }
 
 void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {
@@ -205,16 +203,27 @@ static copse_status store_gpu(struct copse_exec *exec, const struct copse_launch
 
 /* ---- launches ---------------------------------------------------------------------------- */
 
+static copse_status check_launch(const struct copse_plan *plan, const struct copse_launch *launch,
+                                 struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
+  if ((unsigned)launch->type >= COPSE_N_TYPES || (unsigned)launch->redop >= COPSE_N_REDOPS)
+    return copse_fail(err, COPSE_INVALID, "unknown element type or reduction");
+  if (launch->pair_counts && (h->collective != COPSE_ALLTOALL || h->n_extents > 0 ||
+                              h->protocol != COPSE_PROTOCOL_BANDWIDTH))
+    return copse_fail(err, COPSE_INVALID, "counts of pairs, and a plan that takes none");
+  return COPSE_OK;
+}
+
 copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
                              struct copse_err *err) {
-  copse_status status = copse_launch_check(exec->plan, launch, err);
+  copse_status status = check_launch(exec->plan, launch, err);
   return status == COPSE_OK && exec->gpu ? load_gpu(exec, launch, err) : status;
 }
 
 copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
                               struct copse_err *err) {
   const struct copse_plan_header *h = &exec->plan->header;
-  copse_status status = copse_launch_check(exec->plan, launch, err);
+  copse_status status = check_launch(exec->plan, launch, err);
   if (status != COPSE_OK || (exec->gpu && launch->count == 0)) return status;
   for (uint32_t i = 0; i < exec->n_local; i++) {
     uint32_t r = exec->first_local + i;

@@ -7,8 +7,22 @@
 
 #include "base/err.h"
 #include "base/types.h"
-#include "runtime/interpreter/view.h"
 #include "runtime/plan/plan.h"
+
+/* One collective call on all ranks. */
+struct copse_launch {
+  uint64_t count; /* elements of a block: NCCL's sendcount (allgather), recvcount
+                     (reduce_scatter), count (allreduce, broadcast, reduce) */
+  enum copse_type type;
+  enum copse_redop redop;
+  void *const *inputs;         /* [n_ranks] header.input_blocks * count elements each */
+  void *const *outputs;        /* [n_ranks] header.output_blocks * count elements each. In place
+                                  as in NCCL: output == input, for allgather input == output +
+                                  rank * count, for reduce_scatter output == input + rank * count */
+  const uint64_t *pair_counts; /* alltoall: NULL, or [n_ranks * n_ranks]: of the block from rank i
+                                  to rank j only the first pair_counts[i * n_ranks + j] <= count
+                                  elements are sent. Not for plans with extents or packets */
+};
 
 enum copse_backend {
   COPSE_BACKEND_CPU,     /* one thread steps all workers in turn; reports a deadlock */

@@ -18,34 +18,26 @@
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
 
-static copse_status init_locks(struct copse_gather *gather, struct copse_err *err) {
-  pthread_condattr_t monotonic;
-  gather->has_lock = pthread_mutex_init(&gather->lock, NULL) == 0;
-  if (pthread_condattr_init(&monotonic) == 0) {
-    gather->has_changed = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0 &&
-                          pthread_cond_init(&gather->changed, &monotonic) == 0;
-    pthread_condattr_destroy(&monotonic);
-  }
-  return gather->has_lock && gather->has_changed ? COPSE_OK : copse_fail_nomem(err);
-}
-
 copse_status copse_gather_init(struct copse_gather *gather, uint32_t first_rank, uint32_t n,
                                struct copse_err *err) {
+  pthread_condattr_t monotonic;
   gather->first_rank = first_rank;
   gather->n = n;
   gather->timeout_seconds = DEFAULT_TIMEOUT_SECONDS;
-  COPSE_DO(init_locks(gather, err));
+  pthread_mutex_init(&gather->lock, NULL);
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&gather->changed, &monotonic);
+  pthread_condattr_destroy(&monotonic);
   COPSE_DO(copse_calloc(n, sizeof *gather->queues, &gather->queues, err));
-  COPSE_DO(copse_calloc(n, sizeof *gather->round, &gather->round, err));
   return copse_calloc(n, sizeof *gather->calls, &gather->calls, err);
 }
 
 void copse_gather_destroy(struct copse_gather *gather) {
   free(gather->queues);
-  free(gather->round);
   free(gather->calls);
-  if (gather->has_changed) pthread_cond_destroy(&gather->changed);
-  if (gather->has_lock) pthread_mutex_destroy(&gather->lock);
+  pthread_cond_destroy(&gather->changed);
+  pthread_mutex_destroy(&gather->lock);
 }
 
 /* ---- with the lock held ------------------------------------------------------------------ */
@@ -91,8 +83,8 @@ static void run_round(struct copse_gather *gather) {
   struct copse_err err = COPSE_ERR_INIT;
   bool breaks = false;
   for (uint32_t r = 0; r < gather->n; r++) {
-    gather->round[r] = pop(gather, r);
-    gather->calls[r] = gather->round[r]->call;
+    gather->queues[r].runs = pop(gather, r);
+    gather->calls[r] = gather->queues[r].runs->call;
   }
   gather->running = true;
   pthread_mutex_unlock(&gather->lock);
@@ -105,7 +97,7 @@ static void run_round(struct copse_gather *gather) {
   if (breaks) break_locked(gather, &err);
   /* an abort while it ran: what it did is unknown to its callers' peers */
   const struct copse_err *result = gather->broken.status != COPSE_OK ? &gather->broken : &err;
-  for (uint32_t r = 0; r < gather->n; r++) end(gather->round[r], result);
+  for (uint32_t r = 0; r < gather->n; r++) end(gather->queues[r].runs, result);
   pthread_cond_broadcast(&gather->changed);
 }
 

@@ -33,17 +33,16 @@ struct copse_pending {
 
 struct copse_gather_queue {
   struct copse_pending *head, *tail;
+  struct copse_pending *runs; /* in the round that runs */
 };
 
 struct copse_gather {
-  pthread_mutex_t lock;   /* of all below; never held during a launch */
-  pthread_cond_t changed; /* on CLOCK_MONOTONIC */
-  bool has_lock, has_changed;
+  pthread_mutex_t lock;              /* of all below; never held during a launch */
+  pthread_cond_t changed;            /* on CLOCK_MONOTONIC */
   uint32_t first_rank, n;            /* the ranks of this process */
   uint32_t n_waiting;                /* queues that are not empty */
   struct copse_gather_queue *queues; /* [n] */
-  struct copse_pending **round;      /* [n] that runs */
-  struct copse_call *calls;          /* [n] of it */
+  struct copse_call *calls;          /* [n] of the round that runs */
   bool running;
   uint64_t n_rounds;
   double timeout_seconds;

@@ -59,28 +59,19 @@ copse_status copse_local_deregister(struct copse_comm *comm, void *handle, struc
   return status;
 }
 
-/* The backend's own part; all or none enter the table. */
+/* The backend's own part; all or none become entries. */
 static copse_status prepare_all(struct copse_local_ranks *local,
-                                const struct copse_plan *const *plans, size_t n,
+                                const struct copse_plan *const *added, size_t n,
                                 struct copse_err *err) {
-  struct copse_plan_table *table = &local->plans;
-  size_t end = table->n;
-  COPSE_DO(copse_grow(&table->entries, &table->capacity, end + n, sizeof *table->entries, err));
+  struct copse_plans *plans = &local->plans;
+  size_t end = plans->n;
+  COPSE_DO(copse_grow(&plans->entries, &plans->capacity, end + n, sizeof *plans->entries, err));
   for (size_t i = 0; i < n; i++, end++) {
-    struct copse_plan_entry *entry = &table->entries[end];
-    entry->plan = plans[i];
-    COPSE_DO(local->ops->prepare(local->backend, plans[i], &entry->prepared, err));
+    struct copse_plan_entry *entry = &plans->entries[end];
+    entry->plan = added[i];
+    COPSE_DO(local->ops->prepare(local->backend, added[i], &entry->prepared, err));
   }
-  table->n = end;
-  return COPSE_OK;
-}
-
-static copse_status check_all(const struct copse_local_ranks *local,
-                              const struct copse_plan *const *plans, size_t n,
-                              struct copse_err *err) {
-  for (size_t i = 0; i < n; i++) {
-    COPSE_DO(copse_plan_check_servable(plans[i], local->shape.n_ranks, err));
-  }
+  plans->n = end;
   return COPSE_OK;
 }
 
@@ -88,7 +79,8 @@ static copse_status check_all(const struct copse_local_ranks *local,
 static copse_status add_all(struct copse_local_ranks *local, copse_status mine,
                             const struct copse_plan *const *plans, size_t n,
                             struct copse_err *err) {
-  if (mine == COPSE_OK) mine = check_all(local, plans, n, err);
+  for (size_t i = 0; i < n && mine == COPSE_OK; i++)
+    mine = copse_plan_check_servable(plans[i], local->shape.n_ranks, err);
   COPSE_DO(copse_agree(&local->shape, mine, plans, n, err));
   return prepare_all(local, plans, n, err);
 }
@@ -102,31 +94,18 @@ copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct 
   return status;
 }
 
-/* Takes over the plans, whether or not they enter the table: the backend may hold some of them. */
-static copse_status own_all(struct copse_local_ranks *local, struct copse_plan_list *list,
-                            struct copse_err *err) {
-  COPSE_DO(copse_grow(&local->owned, &local->owned_capacity, local->n_owned + list->n,
-                      sizeof *local->owned, err));
-  for (size_t i = 0; i < list->n; i++) local->owned[local->n_owned++] = list->plans[i];
-  list->n = 0;
-  return COPSE_OK;
-}
-
 copse_status copse_local_load_plans(struct copse_local_ranks *local, const char *folder,
                                     uint32_t *n_loaded, struct copse_err *err) {
-  struct copse_plan_list list = {NULL, 0, 0};
+  struct copse_plans *plans = &local->plans;
   *n_loaded = 0;
   copse_status mine = copse_gather_broken(&local->gather, err);
-  if (mine == COPSE_OK) mine = copse_folder_read_plans(folder, local->shape.n_ranks, &list, err);
   pthread_mutex_lock(&local->backend_lock);
-  size_t first = local->n_owned, n = list.n;
-  if (mine == COPSE_OK) mine = own_all(local, &list, err);
-  if (mine != COPSE_OK) n = 0;
-  const struct copse_plan *const *plans =
-      n ? (const struct copse_plan *const *)local->owned + first : NULL;
-  copse_status status = add_all(local, mine, plans, n, err);
+  const size_t first = plans->n_read;
+  if (mine == COPSE_OK) mine = copse_plans_read(plans, folder, local->shape.n_ranks, err);
+  const size_t n = plans->n_read - first;
+  copse_status status = add_all(
+      local, mine, n ? (const struct copse_plan *const *)plans->read + first : NULL, n, err);
   pthread_mutex_unlock(&local->backend_lock);
-  copse_plan_list_free(&list);
   if (status != COPSE_OK) return status;
   *n_loaded = (uint32_t)n;
   copse_debug(n ? COPSE_DEBUG_INFO : COPSE_DEBUG_WARN, (int)local->shape.first_local,
@@ -134,46 +113,31 @@ copse_status copse_local_load_plans(struct copse_local_ranks *local, const char 
   return COPSE_OK;
 }
 
-static copse_status find(struct copse_local_ranks *local, const struct copse_call *call,
-                         const struct copse_plan_entry **entry, size_t *n_fitting, uint64_t *bytes,
-                         struct copse_err *err) {
-  *entry = NULL;
-  COPSE_DO(copse_message_bytes(call->collective, local->shape.n_ranks, call->count, call->type,
-                               bytes, err));
-  const struct copse_plan_want want = {.collective = call->collective,
-                                       .root = call->root,
-                                       .uneven = call->pair_counts != NULL,
-                                       .message_bytes = *bytes};
-  *entry = copse_plan_table_find(&local->plans, &want, n_fitting);
-  return COPSE_OK;
-}
-
 copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct copse_call *call,
                                    const struct copse_plan **plan, struct copse_err *err) {
-  const struct copse_plan_entry *entry;
-  size_t n_fitting;
-  uint64_t bytes;
+  struct copse_plan_choice choice;
   pthread_mutex_lock(&local->backend_lock);
-  copse_status status = find(local, call, &entry, &n_fitting, &bytes, err);
-  *plan = entry ? entry->plan : NULL;
+  copse_status status = copse_plans_find(&local->plans, local->shape.n_ranks, call, &choice, err);
+  *plan = choice.entry ? choice.entry->plan : NULL;
   pthread_mutex_unlock(&local->backend_lock);
   return status;
 }
 
 static void trace(const struct copse_local_ranks *local, const struct copse_call *call,
-                  uint64_t bytes, const struct copse_plan_entry *entry, size_t n_fitting) {
+                  const struct copse_plan_choice *choice) {
   if (!copse_debug_wants(COPSE_DEBUG_TRACE)) return;
-  const struct copse_plan_header *h = &entry->plan->header;
+  const struct copse_plan_header *h = &choice->entry->plan->header;
   char text[COPSE_CALL_TEXT];
   copse_call_describe(call, text);
   copse_debug(COPSE_DEBUG_TRACE, (int)local->shape.first_local,
               "%s, %llu bytes over %u ranks: plan %zu of %zu (%s, %s, messages of %llu to %llu "
               "bytes), %s",
-              text, (unsigned long long)bytes, local->shape.n_ranks,
-              (size_t)(entry - local->plans.entries) + 1, local->plans.n, entry->plan->name,
+              text, (unsigned long long)choice->message_bytes, local->shape.n_ranks,
+              (size_t)(choice->entry - local->plans.entries) + 1, local->plans.n,
+              choice->entry->plan->name,
               h->protocol == COPSE_PROTOCOL_LOW_LATENCY ? "low latency" : "bandwidth",
               (unsigned long long)h->min_bytes, (unsigned long long)h->max_bytes,
-              n_fitting == 1 ? "the only one for it" : "the narrowest range that holds it");
+              choice->n_fitting == 1 ? "the only one for it" : "the narrowest range that holds it");
 }
 
 static copse_status lacks_plan(const struct copse_local_ranks *local, const struct copse_call *call,
@@ -197,19 +161,17 @@ static bool is_breaking(const struct copse_local_ranks *local, copse_status stat
 static copse_status local_launch(void *context, const struct copse_call *calls, bool *breaks,
                                  struct copse_err *err) {
   struct copse_local_ranks *local = context;
-  const struct copse_plan_entry *entry;
-  size_t n_fitting;
-  uint64_t bytes;
+  struct copse_plan_choice choice;
   copse_status status;
   pthread_mutex_lock(&local->backend_lock);
   COPSE_TRY(local->ops->poll(local->backend, err));
-  COPSE_TRY(find(local, &calls[0], &entry, &n_fitting, &bytes, err));
-  if (!entry) {
-    status = lacks_plan(local, &calls[0], bytes, err);
+  COPSE_TRY(copse_plans_find(&local->plans, local->shape.n_ranks, &calls[0], &choice, err));
+  if (!choice.entry) {
+    status = lacks_plan(local, &calls[0], choice.message_bytes, err);
     goto out;
   }
-  trace(local, &calls[0], bytes, entry, n_fitting);
-  status = local->ops->launch(local->backend, entry->prepared, calls, err);
+  trace(local, &calls[0], &choice);
+  status = local->ops->launch(local->backend, choice.entry->prepared, calls, err);
 out:
   *breaks = is_breaking(local, status);
   /* what a failed launch has started on some GPUs would wait for the rest */
@@ -218,31 +180,29 @@ out:
   return status;
 }
 
-/* Takes NULL and what is half made. The handles belong to the callers. */
+/* Takes what is half made. */
 static void free_local_ranks(struct copse_local_ranks *local) {
-  if (!local) return;
   while (local->registrations) {
     struct copse_registration *next = local->registrations->next;
     free(local->registrations);
     local->registrations = next;
   }
   if (local->backend) local->ops->destroy(local->backend);
-  for (size_t i = 0; i < local->n_owned; i++) copse_plan_free(local->owned[i]);
-  free(local->owned);
-  free(local->plans.entries);
+  copse_plans_free(&local->plans);
   copse_gather_destroy(&local->gather);
-  if (local->has_backend_lock) pthread_mutex_destroy(&local->backend_lock);
+  pthread_mutex_destroy(&local->backend_lock);
   if (local->free_bootstrap) local->free_bootstrap(&local->bootstrap);
-  free(local->devices);
+  copse_arena_free(&local->memory);
   free(local);
 }
 
 static copse_status copy_shape(struct copse_local_ranks *local,
                                const struct copse_comm_shape *shape, struct copse_err *err) {
+  int *devices;
   local->shape = *shape;
-  COPSE_DO(copse_calloc(shape->n_local, sizeof *local->devices, &local->devices, err));
-  memcpy(local->devices, shape->devices, shape->n_local * sizeof *local->devices);
-  local->shape.devices = local->devices;
+  COPSE_DO(copse_arena_array(&local->memory, shape->n_local, sizeof *devices, &devices, err));
+  memcpy(devices, shape->devices, shape->n_local * sizeof *devices);
+  local->shape.devices = devices;
   if (shape->bootstrap) {
     local->bootstrap = *shape->bootstrap;
     local->shape.bootstrap = &local->bootstrap;
@@ -250,23 +210,17 @@ static copse_status copy_shape(struct copse_local_ranks *local,
   return COPSE_OK;
 }
 
-static copse_status new_handles(struct copse_local_ranks *local, struct copse_comm **comms,
-                                struct copse_err *err) {
-  uint32_t n = local->shape.n_local;
-  copse_status status;
-  memset(comms, 0, n * sizeof *comms);
+static copse_status make_handles(struct copse_local_ranks *local, struct copse_comm **comms,
+                                 struct copse_err *err) {
+  struct copse_comm *handles;
+  const uint32_t n = local->shape.n_local;
+  COPSE_DO(copse_arena_array(&local->memory, n, sizeof *handles, &handles, err));
   for (uint32_t i = 0; i < n; i++) {
-    COPSE_TRY(copse_calloc(1, sizeof *comms[i], &comms[i], err));
-    *comms[i] = (struct copse_comm){local, local->shape.first_local + i};
+    handles[i] = (struct copse_comm){local, local->shape.first_local + i};
+    comms[i] = &handles[i];
   }
   local->n_handles = n;
   return COPSE_OK;
-out:
-  for (uint32_t i = 0; i < n; i++) {
-    free(comms[i]);
-    comms[i] = NULL;
-  }
-  return status;
 }
 
 copse_status copse_local_new(const struct copse_comm_shape *shape,
@@ -275,21 +229,17 @@ copse_status copse_local_new(const struct copse_comm_shape *shape,
                              struct copse_err *err) {
   struct copse_local_ranks *local = NULL;
   copse_status status;
-  COPSE_TRY(copse_calloc(1, sizeof *local, &local, err));
+  COPSE_DO(copse_calloc(1, sizeof *local, &local, err));
   local->ops = ops;
-  COPSE_TRY(copy_shape(local, shape, err));
   local->gather.launch = local_launch;
   local->gather.context = local;
+  pthread_mutex_init(&local->backend_lock, NULL);
   COPSE_TRY(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));
-  local->has_backend_lock = pthread_mutex_init(&local->backend_lock, NULL) == 0;
-  if (!local->has_backend_lock) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  COPSE_TRY(copy_shape(local, shape, err));
   status = ops->create(&local->shape, &local->backend, err);
   COPSE_TRY(copse_agree(&local->shape, status, NULL, 0, err));
   ops->set_timeout(local->backend, local->gather.timeout_seconds);
-  COPSE_TRY(new_handles(local, comms, err));
+  COPSE_TRY(make_handles(local, comms, err));
   local->free_bootstrap = free_bootstrap;
   copse_debug(COPSE_DEBUG_INFO, (int)shape->first_local, "communicator %p: %u of %u ranks here",
               (void *)local, shape->n_local, shape->n_ranks);
@@ -297,20 +247,6 @@ copse_status copse_local_new(const struct copse_comm_shape *shape,
 out:
   free_local_ranks(local);
   return status;
-}
-
-/* Of the rank; the backend frees what it made of them at its end. */
-static void drop_registrations(struct copse_local_ranks *local, uint32_t rank) {
-  struct copse_registration **at = &local->registrations;
-  while (*at) {
-    struct copse_registration *it = *at;
-    if (it->rank != rank) {
-      at = &it->next;
-      continue;
-    }
-    *at = it->next;
-    free(it);
-  }
 }
 
 copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err) {
@@ -322,12 +258,10 @@ copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err) {
   /* the reason has been reported; nothing enqueued may keep this waiting */
   if (broken) local->ops->abort(local->backend);
   copse_status status = local->ops->finish(local->backend, broken ? NULL : err);
-  drop_registrations(local, rank);
   bool last = --local->n_handles == 0;
   pthread_mutex_unlock(&local->backend_lock);
   copse_debug(COPSE_DEBUG_INFO, (int)rank, "communicator %p: rank ends%s", (void *)local,
               last ? ", the last one here" : "");
-  free(comm);
   if (last) free_local_ranks(local);
   return broken ? COPSE_OK : status;
 }

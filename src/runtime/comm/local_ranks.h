@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "base/memory.h"
 #include "runtime/backend/backend.h"
 #include "runtime/comm/gather.h"
 #include "runtime/comm/plans.h"
@@ -31,26 +32,23 @@ struct copse_registration {
 
 struct copse_local_ranks {
   struct copse_comm_shape shape; /* devices and bootstrap are its own */
-  int *devices;
+  struct copse_arena memory;     /* of devices and handles */
   copse_bootstrap bootstrap;
   void (*free_bootstrap)(copse_bootstrap *); /* NULL: the caller's */
   struct copse_gather gather;
 
   pthread_mutex_t backend_lock; /* of all below */
-  bool has_backend_lock;
   uint32_t n_handles;
   const struct copse_backend_ops *ops;
   void *backend;
-  struct copse_plan_table plans;
-  /* Read from files; freed after the backend, which may hold more plans than the table. */
-  struct copse_plan **owned;
-  size_t n_owned, owned_capacity;
+  struct copse_plans plans;
   struct copse_registration *registrations;
 };
 
 /*
  * comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
- * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this fails.
+ * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this
+ * fails.
  */
 copse_status copse_local_new(const struct copse_comm_shape *shape,
                              const struct copse_backend_ops *ops,

@@ -5,7 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdbool.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,56 +18,15 @@
 
 #define SUFFIX ".plan"
 
-static bool is_plan_file(const char *name) {
+static int is_plan_file(const struct dirent *entry) {
+  const char *name = entry->d_name;
   size_t n = strlen(name), suffix = sizeof SUFFIX - 1;
   return name[0] != '.' && n > suffix && strcmp(name + n - suffix, SUFFIX) == 0;
 }
 
 /* The same order on every host, whatever its locale. */
-static int compare_names(const void *a, const void *b) {
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-struct names {
-  char **at;
-  size_t n, capacity;
-};
-
-static void free_names(struct names *names) {
-  for (size_t i = 0; i < names->n; i++) free(names->at[i]);
-  free(names->at);
-}
-
-static copse_status join(const char *folder, const char *name, char **out, struct copse_err *err) {
-  size_t bytes = strlen(folder) + strlen(name) + 2;
-  copse_status status = copse_calloc(bytes, 1, out, err);
-  if (status == COPSE_OK) snprintf(*out, bytes, "%s/%s", folder, name);
-  return status;
-}
-
-/* Paths of the plan files, sorted. */
-static copse_status list_files(const char *folder, struct names *names, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  DIR *dir = opendir(folder);
-  if (!dir)
-    return copse_fail(err, COPSE_IO, "%s: cannot open the folder of plans: %s", folder,
-                      strerror(errno));
-  for (;;) {
-    errno = 0;
-    const struct dirent *it = readdir(dir);
-    if (!it) break;
-    if (!is_plan_file(it->d_name)) continue;
-    COPSE_TRY(copse_grow(&names->at, &names->capacity, names->n + 1, sizeof *names->at, err));
-    COPSE_TRY(join(folder, it->d_name, &names->at[names->n], err));
-    names->n++;
-  }
-  if (errno != 0)
-    status = copse_fail(err, COPSE_IO, "%s: cannot read the folder of plans: %s", folder,
-                        strerror(errno));
-  if (names->n > 0) qsort(names->at, names->n, sizeof *names->at, compare_names);
-out:
-  closedir(dir);
-  return status;
+static int by_name(const struct dirent **a, const struct dirent **b) {
+  return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 /* Whether a communicator of so many ranks has a use for it. */
@@ -84,43 +43,55 @@ static bool is_wanted(const struct copse_plan *plan, const char *path, uint32_t 
   return true;
 }
 
-static copse_status read_plan(const char *path, uint32_t n_ranks, struct copse_plan_list *list,
-                              struct copse_err *err) {
+static copse_status read_plan(struct copse_plans *plans, const char *folder, const char *name,
+                              uint32_t n_ranks, struct copse_err *err) {
+  char path[PATH_MAX];
   struct copse_plan *plan;
   struct stat st;
+  if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+    return copse_fail(err, COPSE_IO, "%s: %s", folder, strerror(ENAMETOOLONG));
   /* to open a pipe would wait for somebody to write into it */
   if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
     return copse_fail(err, COPSE_IO, "%s: is no regular file, plans must be", path);
-  copse_status status =
-      copse_grow(&list->plans, &list->capacity, list->n + 1, sizeof *list->plans, err);
-  if (status == COPSE_OK) status = copse_plan_open(path, &plan, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(
+      copse_grow(&plans->read, &plans->read_capacity, plans->n_read + 1, sizeof *plans->read, err));
+  COPSE_DO(copse_plan_open(path, &plan, err));
   if (is_wanted(plan, path, n_ranks))
-    list->plans[list->n++] = plan;
+    plans->read[plans->n_read++] = plan;
   else
     copse_plan_free(plan);
   return COPSE_OK;
 }
 
-copse_status copse_folder_read_plans(const char *folder, uint32_t n_ranks,
-                                     struct copse_plan_list *list, struct copse_err *err) {
-  struct names names = {NULL, 0, 0};
-  copse_status status;
-  memset(list, 0, sizeof *list);
-  if (!folder || !*folder)
-    return copse_fail(err, COPSE_INVALID, "no folder of plans is given and COPSE_PLAN_DIR not set");
-  COPSE_TRY(list_files(folder, &names, err));
-  for (size_t i = 0; i < names.n; i++) COPSE_TRY(read_plan(names.at[i], n_ranks, list, err));
-out:
-  free_names(&names);
-  if (status != COPSE_OK) copse_plan_list_free(list);
-  return status;
+static void drop_from(struct copse_plans *plans, size_t first) {
+  while (plans->n_read > first) copse_plan_free(plans->read[--plans->n_read]);
 }
 
-void copse_plan_list_free(struct copse_plan_list *list) {
-  for (size_t i = 0; i < list->n; i++) copse_plan_free(list->plans[i]);
-  free(list->plans);
-  memset(list, 0, sizeof *list);
+void copse_plans_free(struct copse_plans *plans) {
+  drop_from(plans, 0);
+  free(plans->read);
+  free(plans->entries);
+}
+
+copse_status copse_plans_read(struct copse_plans *plans, const char *folder, uint32_t n_ranks,
+                              struct copse_err *err) {
+  struct dirent **entries;
+  const size_t first = plans->n_read;
+  copse_status status = COPSE_OK;
+  if (!folder || !*folder)
+    return copse_fail(err, COPSE_INVALID, "no folder of plans is given and COPSE_PLAN_DIR not set");
+  int n = scandir(folder, &entries, is_plan_file, by_name);
+  if (n < 0 && errno == ENOMEM) return copse_fail_nomem(err);
+  if (n < 0)
+    return copse_fail(err, COPSE_IO, "%s: cannot open the folder of plans: %s", folder,
+                      strerror(errno));
+  for (int i = 0; i < n; i++) {
+    if (status == COPSE_OK) status = read_plan(plans, folder, entries[i]->d_name, n_ranks, err);
+    free(entries[i]);
+  }
+  free(entries);
+  if (status != COPSE_OK) drop_from(plans, first);
+  return status;
 }
 
 copse_status copse_message_bytes(copse_collective collective, uint32_t n_ranks, uint64_t count,
@@ -136,31 +107,30 @@ copse_status copse_message_bytes(copse_collective collective, uint32_t n_ranks, 
   return COPSE_OK;
 }
 
-static bool fits(const struct copse_plan_header *h, const struct copse_plan_want *want) {
-  if (h->collective != (uint32_t)want->collective) return false;
-  if (copse_collective_rooted(want->collective) && h->root != want->root) return false;
-  if (want->uneven && h->protocol != COPSE_PROTOCOL_BANDWIDTH) return false;
-  return h->min_bytes <= want->message_bytes && want->message_bytes <= h->max_bytes;
+static bool fits(const struct copse_plan_header *h, const struct copse_call *call,
+                 uint64_t message_bytes) {
+  if (h->collective != (uint32_t)call->collective) return false;
+  if (copse_collective_rooted(call->collective) && h->root != call->root) return false;
+  if (call->pair_counts && h->protocol != COPSE_PROTOCOL_BANDWIDTH) return false;
+  return h->min_bytes <= message_bytes && message_bytes <= h->max_bytes;
 }
 
-const struct copse_plan_entry *copse_plan_table_find(const struct copse_plan_table *table,
-                                                     const struct copse_plan_want *want,
-                                                     size_t *n_fitting) {
-  const struct copse_plan_entry *best = NULL;
+copse_status copse_plans_find(const struct copse_plans *plans, uint32_t n_ranks,
+                              const struct copse_call *call, struct copse_plan_choice *choice,
+                              struct copse_err *err) {
   uint64_t narrowest = 0;
-  size_t n = 0;
-  for (size_t i = 0; i < table->n; i++) {
-    const struct copse_plan_header *h = &table->entries[i].plan->header;
-    if (!fits(h, want)) continue;
+  *choice = (struct copse_plan_choice){NULL, 0, 0};
+  COPSE_DO(copse_message_bytes(call->collective, n_ranks, call->count, call->type,
+                               &choice->message_bytes, err));
+  for (size_t i = 0; i < plans->n; i++) {
+    const struct copse_plan_header *h = &plans->entries[i].plan->header;
+    if (!fits(h, call, choice->message_bytes)) continue;
     uint64_t width = h->max_bytes - h->min_bytes;
-    if (!best || width < narrowest) {
-      best = &table->entries[i];
-      narrowest = width;
-    }
-    n++;
+    if (choice->n_fitting++ > 0 && width >= narrowest) continue;
+    choice->entry = &plans->entries[i];
+    narrowest = width;
   }
-  if (n_fitting) *n_fitting = n;
-  return best;
+  return COPSE_OK;
 }
 
 /* The first operand in a buffer that a caller may leave NULL, or NULL. */

@@ -1,37 +1,39 @@
 /*
- * Inside src/runtime: the plans of a communicator, and which one a call runs.
- */
-/*
- * Inside src/runtime: plan files of a folder.
+ * Inside src/runtime: the plans of a communicator, read from a folder or given, and which one a
+ * call runs.
  */
 #ifndef COPSE_RUNTIME_COMM_PLANS_H
 #define COPSE_RUNTIME_COMM_PLANS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
-#include "runtime/plan/plan.h"
+#include "runtime/backend/backend.h"
 
 struct copse_plan_entry {
   const struct copse_plan *plan;
   void *prepared; /* the backend's */
 };
 
-/* Zero-initialise to start. In the order in which plans were added. */
-struct copse_plan_table {
-  struct copse_plan_entry *entries;
+/* Zero-initialise to start. */
+struct copse_plans {
+  struct copse_plan_entry *entries; /* in the order in which plans were added */
   size_t n, capacity;
+  /* Those from files, to be freed after the backend, which may hold some that aren't entries. */
+  struct copse_plan **read;
+  size_t n_read, read_capacity;
 };
 
-/* What a plan is chosen by. */
-struct copse_plan_want {
-  copse_collective collective;
-  int root;               /* broadcast, reduce; else not looked at */
-  bool uneven;            /* all_to_all_v */
-  uint64_t message_bytes; /* of the whole message, see copse_message_bytes */
-};
+void copse_plans_free(struct copse_plans *plans);
+
+/*
+ * Reads every *.plan of the folder (as a shell would list them: no hidden ones) for n_ranks, in
+ * byte order of name; plans for other numbers of ranks and alltoalls by demand are passed over.
+ * COPSE_INVALID for no folder (NULL or ""), COPSE_IO, or what is wrong with a file; then none is
+ * kept.
+ */
+copse_status copse_plans_read(struct copse_plans *plans, const char *folder, uint32_t n_ranks,
+                              struct copse_err *err) COPSE_CHECKED;
 
 /*
  * The size of a message as nccl-tests counts it: of the larger of a rank's buffers. `count`
@@ -41,16 +43,21 @@ copse_status copse_message_bytes(copse_collective collective, uint32_t n_ranks, 
                                  copse_type type, uint64_t *bytes,
                                  struct copse_err *err) COPSE_CHECKED;
 
+struct copse_plan_choice {
+  const struct copse_plan_entry *entry; /* NULL: none fits */
+  size_t n_fitting;                     /* to choose from */
+  uint64_t message_bytes;
+};
+
 /*
- * The best entry, or NULL: of those for the collective and root whose range holds the size, the
+ * The best entry: of those for the collective and root whose range holds the message's size, the
  * one with the narrowest range, then the one added first. Uneven all-to-alls are not served
  * by the low-latency protocol, whose packets are laid out for full blocks.
- * *n_fitting (may be NULL): how many there were to choose from.
  * Complexity: linear in the number of plans, of which a job has a few dozen.
  */
-const struct copse_plan_entry *copse_plan_table_find(const struct copse_plan_table *table,
-                                                     const struct copse_plan_want *want,
-                                                     size_t *n_fitting);
+copse_status copse_plans_find(const struct copse_plans *plans, uint32_t n_ranks,
+                              const struct copse_call *call, struct copse_plan_choice *choice,
+                              struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Whether a communicator can serve calls with the plan at all. COPSE_INVALID for another number
@@ -61,22 +68,5 @@ const struct copse_plan_entry *copse_plan_table_find(const struct copse_plan_tab
  */
 copse_status copse_plan_check_servable(const struct copse_plan *plan, uint32_t n_ranks,
                                        struct copse_err *err) COPSE_CHECKED;
-/* Plans that somebody must free. */
-struct copse_plan_list {
-  struct copse_plan **plans;
-  size_t n, capacity;
-};
-
-/*
- * Every *.plan of the folder (as a shell would list them: no hidden ones) for n_ranks, in byte
- * order of name; plans for other numbers of ranks and alltoalls by demand are passed over.
- * COPSE_INVALID for no folder (NULL or ""), COPSE_IO, or what is wrong with a file; then the list
- * is empty.
- */
-copse_status copse_folder_read_plans(const char *folder, uint32_t n_ranks,
-                                     struct copse_plan_list *list,
-                                     struct copse_err *err) COPSE_CHECKED;
-/* Frees the plans too. */
-void copse_plan_list_free(struct copse_plan_list *list);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "runtime/cpu/cpu.h"
+#include "runtime/transport/transport.h"
 
 /* Not a channel: the worker waits for none. */
 #define NO_CHANNEL UINT32_MAX
@@ -96,179 +97,145 @@ static copse_status run(struct copse_interpreter *exec, struct copse_err *err) {
   return COPSE_OK;
 }
 
-const struct copse_engine copse_cooperative_engine = {
+static const struct copse_engine cooperative_engine = {
     .open = open_engine, .close = close_engine, .run = run};
 
-/* ---- what all backends on CPUs share --------------------------------------------------------- */
+/* ---- the backend ----------------------------------------------------------------------------- */
 
-copse_status copse_host_init(struct copse_host *host, const struct copse_comm_shape *shape,
-                             const struct copse_engine *engine, struct copse_err *err) {
-  host->engine = engine;
-  host->n_ranks = shape->n_ranks;
-  host->first_local = shape->first_local;
-  host->n_local = shape->n_local;
-  COPSE_DO(copse_calloc(host->n_ranks, sizeof *host->inputs, &host->inputs, err));
-  return copse_calloc(host->n_ranks, sizeof *host->outputs, &host->outputs, err);
-}
+struct cpu {
+  uint32_t n_ranks, first_local, n_local;
+  const struct copse_engine *engine;
+  struct copse_transport *transport; /* to the other ranks; the communicator ends it. NULL: none */
+  struct copse_interpreter *plans;
+  double stall_seconds; /* 0: the interpreter's default */
+};
 
-void copse_host_free_plan(struct copse_host_plan *plan) {
-  if (!plan) return;
-  copse_interpreter_free(plan->exec);
-  free(plan);
-}
-
-void copse_host_free(struct copse_host *host, bool with_interpreters) {
-  while (host->plans) {
-    struct copse_host_plan *next = host->plans->next;
-    if (with_interpreters)
-      copse_host_free_plan(host->plans);
-    else
-      free(host->plans);
-    host->plans = next;
-  }
-  free(host->inputs);
-  free(host->outputs);
-}
-
-copse_status copse_host_new_plan(const struct copse_host *host, const struct copse_plan *plan,
-                                 void *context, struct copse_host_plan **out,
-                                 struct copse_err *err) {
-  copse_status status = copse_calloc(1, sizeof **out, out, err);
-  if (status != COPSE_OK) return status;
-  status = copse_interpreter_new(plan, host->engine, context, &(*out)->exec, err);
-  if (status == COPSE_OK) {
-    if (host->stall_seconds > 0) (*out)->exec->stall_seconds = host->stall_seconds;
-    return COPSE_OK;
-  }
-  free(*out);
-  *out = NULL;
-  return status;
-}
-
-void copse_host_keep(struct copse_host *host, struct copse_host_plan *plan) {
-  plan->next = host->plans;
-  host->plans = plan;
-}
-
-copse_status copse_host_launch(struct copse_host *host, struct copse_host_plan *plan,
-                               const struct copse_call *calls, struct copse_err *err) {
-  for (uint32_t i = 0; i < host->n_local; i++) { /* plans don't write inputs */
-    host->inputs[host->first_local + i] = (void *)(uintptr_t)calls[i].send;
-    host->outputs[host->first_local + i] = calls[i].recv;
-  }
-  const struct copse_launch launch = {.count = calls[0].count,
-                                      .type = calls[0].type,
-                                      .redop = calls[0].redop,
-                                      .inputs = host->inputs,
-                                      .outputs = host->outputs,
-                                      .pair_counts = calls[0].pair_counts};
-  return copse_interpreter_run(plan->exec, &launch, err);
-}
-
-copse_status copse_host_check_pair_counts(const struct copse_host *host, uint32_t rank,
-                                          const struct copse_call *call, struct copse_err *err) {
-  uint64_t n = host->n_ranks;
-  for (uint64_t pair = 0; call->pair_counts && pair < n * n; pair++)
-    if (call->pair_counts[pair] > call->count)
-      return copse_fail(err, COPSE_INVALID,
-                        "rank %u: pair_counts has %llu elements from rank %u to rank %u, a block "
-                        "has %llu",
-                        rank, (unsigned long long)call->pair_counts[pair], (unsigned)(pair / n),
-                        (unsigned)(pair % n), (unsigned long long)call->count);
-  return COPSE_OK;
-}
-
-/* ---- all ranks in this process ----------------------------------------------------------------
- */
-
+/* Of a broken transport, messages may still be on their way into an interpreter's memory: it
+ * stays. */
 static void destroy(void *context) {
-  struct copse_host *host = context;
-  if (!host) return;
-  copse_host_free(host, true);
-  free(host);
+  struct cpu *cpu = context;
+  if (!cpu) return;
+  const bool stay = cpu->transport && copse_transport_status(cpu->transport, NULL) != COPSE_OK;
+  while (cpu->plans && !stay) {
+    struct copse_interpreter *next = cpu->plans->next;
+    copse_interpreter_free(cpu->plans);
+    cpu->plans = next;
+  }
+  free(cpu);
 }
 
-static copse_status create(const struct copse_comm_shape *shape, const struct copse_engine *engine,
-                           void **out, struct copse_err *err) {
-  struct copse_host *host = NULL;
-  copse_status status;
+static copse_status create(const struct copse_comm_shape *shape, void **out,
+                           struct copse_err *err) {
+  const bool transports = shape->engine == &copse_transport_engine;
+  struct cpu *cpu = NULL;
   *out = NULL;
-  if (shape->n_local != shape->n_ranks)
+  if (!transports && shape->n_local != shape->n_ranks)
     return copse_fail(err, COPSE_UNSUPPORTED, "ranks on the CPU must all be in one process");
-  COPSE_TRY(copse_calloc(1, sizeof *host, &host, err));
-  COPSE_TRY(copse_host_init(host, shape, engine, err));
-  *out = host;
+  COPSE_DO(copse_calloc(1, sizeof *cpu, &cpu, err));
+  *cpu = (struct cpu){.n_ranks = shape->n_ranks,
+                      .first_local = shape->first_local,
+                      .n_local = shape->n_local,
+                      .engine = shape->engine ? shape->engine : &cooperative_engine,
+                      .transport = transports ? shape->bootstrap->context : NULL};
+  *out = cpu;
   return COPSE_OK;
-out:
-  destroy(host);
-  return status;
 }
 
-static copse_status create_cooperative(const struct copse_comm_shape *shape, void **out,
-                                       struct copse_err *err) {
-  return create(shape, &copse_cooperative_engine, out, err);
+/* Notifies all ranks where preparing failed at one. */
+static copse_status agree(const struct cpu *cpu, copse_status mine, struct copse_err *err) {
+  uint32_t status = (uint32_t)mine, *all;
+  if (copse_calloc(cpu->n_ranks, sizeof *all, &all, err) != COPSE_OK)
+    return copse_transport_out_of_memory(cpu->transport);
+  if (copse_transport_all_gather(cpu->transport, &status, all, sizeof status) != COPSE_OK)
+    mine = copse_transport_status(cpu->transport, err);
+  for (uint32_t r = 0; mine == COPSE_OK && r < cpu->n_ranks; r++)
+    if (all[r] != COPSE_OK)
+      mine = copse_fail(err, COPSE_REFUTED, "the plan can't be used: rank %u: %s", r,
+                        copse_status_string((copse_status)all[r]));
+  free(all);
+  return mine;
 }
 
-static copse_status create_threads(const struct copse_comm_shape *shape, void **out,
-                                   struct copse_err *err) {
-  return create(shape, &copse_threads_engine, out, err);
-}
-
-static copse_status prepare(void *host, const struct copse_plan *plan, void **out,
+static copse_status prepare(void *context, const struct copse_plan *plan, void **out,
                             struct copse_err *err) {
-  struct copse_host_plan *prepared;
+  struct cpu *cpu = context;
+  struct copse_interpreter *prepared = NULL;
   *out = NULL;
-  COPSE_DO(copse_host_new_plan(host, plan, NULL, &prepared, err));
-  copse_host_keep(host, prepared);
-  *out = prepared;
+  copse_status status = copse_interpreter_new(plan, cpu->engine, cpu->transport, &prepared, err);
+  if (cpu->transport) status = agree(cpu, status, err);
+  if (status != COPSE_OK) {
+    copse_interpreter_free(prepared);
+    return status;
+  }
+  if (cpu->stall_seconds > 0) prepared->stall_seconds = cpu->stall_seconds;
+  prepared->next = cpu->plans;
+  *out = cpu->plans = prepared;
   return COPSE_OK;
 }
 
-/* The ranks' matrices must be the same. */
-static copse_status check_pair_counts(const struct copse_host *host, const struct copse_call *calls,
+/* Counts are no larger than blocks, and the matrices of the ranks here the same. The transport
+ * compares those of others. */
+static copse_status check_pair_counts(const struct cpu *cpu, const struct copse_call *calls,
                                       struct copse_err *err) {
-  const uint32_t n = host->n_ranks;
-  const uint64_t *first = calls[0].pair_counts;
-  for (uint32_t r = 0; first && r < n; r++) {
-    COPSE_DO(copse_host_check_pair_counts(host, r, &calls[r], err));
-    for (uint64_t pair = 0; calls[r].pair_counts != first && pair < (uint64_t)n * n; pair++)
-      if (calls[r].pair_counts[pair] != first[pair])
+  const uint64_t n = cpu->n_ranks, *first = calls[0].pair_counts;
+  for (uint32_t i = 0; first && i < cpu->n_local; i++) {
+    const uint64_t *counts = calls[i].pair_counts;
+    for (uint64_t pair = 0; pair < n * n; pair++)
+      if (counts[pair] > calls[i].count)
+        return copse_fail(err, COPSE_INVALID,
+                          "rank %u: pair_counts has %llu elements from rank %u to rank %u, a block "
+                          "has %llu",
+                          cpu->first_local + i, (unsigned long long)counts[pair],
+                          (unsigned)(pair / n), (unsigned)(pair % n),
+                          (unsigned long long)calls[i].count);
+    for (uint64_t pair = 0; counts != first && pair < n * n; pair++)
+      if (counts[pair] != first[pair])
         return copse_fail(err, COPSE_INVALID,
                           "pair_counts from rank %u to rank %u is %llu at rank 0 and %llu at rank "
                           "%u; it must be the same matrix everywhere",
                           (unsigned)(pair / n), (unsigned)(pair % n),
-                          (unsigned long long)first[pair],
-                          (unsigned long long)calls[r].pair_counts[pair], r);
+                          (unsigned long long)first[pair], (unsigned long long)counts[pair], i);
   }
   return COPSE_OK;
 }
 
-static copse_status launch(void *host, void *prepared, const struct copse_call *calls,
+static copse_status launch(void *context, void *prepared, const struct copse_call *calls,
                            struct copse_err *err) {
-  copse_status status = check_pair_counts(host, calls, err);
-  return status == COPSE_OK ? copse_host_launch(host, prepared, calls, err) : status;
+  struct cpu *cpu = context;
+  struct copse_err why = COPSE_ERR_INIT;
+  COPSE_DO(check_pair_counts(cpu, calls, err));
+  copse_status status = copse_interpreter_run(prepared, calls, &why);
+  if (status == COPSE_OK) return COPSE_OK;
+  /* other ranks may be running it */
+  if (cpu->transport) (void)copse_transport_fail(cpu->transport, &why);
+  return copse_fail(err, status, "%s", why.text);
 }
 
 /* A launch has ended when it returns. */
-static copse_status finish(void *host, struct copse_err *err) {
-  (void)host, (void)err;
+static copse_status finish(void *cpu, struct copse_err *err) {
+  (void)cpu, (void)err;
   return COPSE_OK;
 }
-static copse_status poll(void *host, struct copse_err *err) {
-  (void)host, (void)err;
-  return COPSE_OK;
-}
-static void abort_backend(void *host) { (void)host; }
 
-/* Only the threads engine watches the clock: the cooperative one sees a deadlock at once. */
+static copse_status poll(void *context, struct copse_err *err) {
+  struct cpu *cpu = context;
+  return cpu->transport ? copse_transport_status(cpu->transport, err) : COPSE_OK;
+}
+
+static void abort_backend(void *context) {
+  struct cpu *cpu = context;
+  if (cpu->transport) copse_transport_abort(cpu->transport);
+}
+
+/* The cooperative engine doesn't watch the clock: it sees a deadlock at once. */
 static void set_timeout(void *context, double seconds) {
-  struct copse_host *host = context;
-  host->stall_seconds = seconds;
-  for (struct copse_host_plan *it = host->plans; it; it = it->next)
-    it->exec->stall_seconds = seconds;
+  struct cpu *cpu = context;
+  cpu->stall_seconds = seconds;
+  for (struct copse_interpreter *it = cpu->plans; it; it = it->next) it->stall_seconds = seconds;
+  if (cpu->transport) copse_transport_set_timeout(cpu->transport, seconds);
 }
 
-const struct copse_backend_ops copse_cpu_backend = {.create = create_cooperative,
+const struct copse_backend_ops copse_cpu_backend = {.create = create,
                                                     .destroy = destroy,
                                                     .prepare = prepare,
                                                     .launch = launch,
@@ -276,11 +243,3 @@ const struct copse_backend_ops copse_cpu_backend = {.create = create_cooperative
                                                     .poll = poll,
                                                     .abort = abort_backend,
                                                     .set_timeout = set_timeout};
-const struct copse_backend_ops copse_threads_backend = {.create = create_threads,
-                                                        .destroy = destroy,
-                                                        .prepare = prepare,
-                                                        .launch = launch,
-                                                        .finish = finish,
-                                                        .poll = poll,
-                                                        .abort = abort_backend,
-                                                        .set_timeout = set_timeout};

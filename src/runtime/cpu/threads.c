@@ -36,7 +36,7 @@ struct thread {
   pthread_cond_t wake;
   alignas(COPSE_CACHE_LINE) _Atomic uint32_t sleeping; /* 1 from before it looks a last time */
   _Atomic uint32_t finished;
-  _Atomic uint64_t steps; /* signals, waits and looks passed: the watchdog's sign of life */
+  _Atomic uint64_t steps; /* signals, waits and looks passed: the watchdog compares them */
 };
 
 struct team {
@@ -104,7 +104,7 @@ static void wake_waiter(struct copse_interpreter *exec, uint32_t channel) {
   if (atomic_fetch_or_explicit(&waiter->sleeping, 0, memory_order_acq_rel)) wake(waiter);
 }
 
-/* A sign of life for the watchdog. */
+/* Shows the watchdog that the worker moves. */
 static void count_step(struct thread *self) {
   uint64_t steps = atomic_load_explicit(&self->steps, memory_order_relaxed);
   atomic_store_explicit(&self->steps, steps + 1, memory_order_relaxed);
@@ -206,9 +206,8 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
                                 struct copse_err *err) {
   uint32_t n = exec->plan->header.n_workers;
   struct team *team = NULL;
-  copse_status status;
   (void)context;
-  COPSE_TRY(copse_calloc(1, sizeof *team, &team, err));
+  COPSE_DO(copse_calloc(1, sizeof *team, &team, err));
   exec->own = team;
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
@@ -218,15 +217,8 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   pthread_cond_init(&team->done, &monotonic);
   pthread_condattr_destroy(&monotonic);
   team->spins = (long)n <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 20;
-  team->threads = aligned_alloc(COPSE_CACHE_LINE, (n ? n : 1) * sizeof *team->threads);
-  if (!team->threads) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
-  memset(team->threads, 0, (n ? n : 1) * sizeof *team->threads);
-  COPSE_TRY(start_threads(exec, err));
-out:
-  return status;
+  COPSE_DO(copse_calloc_lines(n, sizeof *team->threads, &team->threads, err));
+  return start_threads(exec, err);
 }
 
 static void close_engine(struct copse_interpreter *exec) {
@@ -248,13 +240,6 @@ static void close_engine(struct copse_interpreter *exec) {
 }
 
 /* ---- one launch ---------------------------------------------------------------------- */
-
-static struct timespec time_of(double seconds) {
-  struct timespec t;
-  t.tv_sec = (time_t)seconds;
-  t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
-  return t;
-}
 
 /* Whether some worker computes or has moved since the last look (*steps is the sum then).
  * One that is in the middle of a long MOVE doesn't sleep, and so counts as alive. */
@@ -283,7 +268,7 @@ static bool wait_for_all(struct copse_interpreter *exec) {
   double alive_at = copse_clock_seconds();
   uint64_t steps = UINT64_MAX;
   while (team->running > 0) {
-    struct timespec until = time_of(copse_clock_seconds() + slice);
+    struct timespec until = copse_clock_at(copse_clock_seconds() + slice);
     if (pthread_cond_timedwait(&team->done, &team->lock, &until) != ETIMEDOUT) continue;
     double now = copse_clock_seconds();
     if (is_alive(exec, &steps)) alive_at = now;
@@ -292,7 +277,7 @@ static bool wait_for_all(struct copse_interpreter *exec) {
   return false;
 }
 
-/* Calls everybody back; called with the lock held. */
+/* Makes all threads return; called with the lock held. */
 static void give_up(struct copse_interpreter *exec) {
   struct team *team = exec->own;
   atomic_store_explicit(&team->leave, true, memory_order_relaxed);

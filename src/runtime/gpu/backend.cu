@@ -4,7 +4,7 @@
  */
 #include "runtime/gpu/cuda_backend.h"
 
-/* ---- uploads -------------------------------------------------------------------------------
+/* ---- memory -------------------------------------------------------------------------------
  * By a stream of their own. The default stream may not be used while a stream that waits for it is
  * captured. Waiting for the whole device is never permitted while a stream of it is captured, and
  * else waits for other work (CUDA C++ Programming Guide, "Prohibited and Unhandled Operations" of
@@ -27,6 +27,25 @@ copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct 
   copse_status status = set(to, from, bytes, stream, err);
   (void)cudaStreamDestroy(stream);
   return status;
+}
+
+copse_status copse_cuda_allocate(int device, size_t bytes, void **out, struct copse_err *err) {
+  copse_on_device here(device);
+  copse_beside_captures permitted;
+  if (bytes == 0) bytes = 1;
+  *out = NULL;
+  COPSE_CUDA(cudaMalloc(out, bytes));
+  copse_status status = copse_cuda_upload(*out, NULL, bytes, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_cuda_release(device, *out);
+  *out = NULL;
+  return status;
+}
+
+void copse_cuda_release(int device, void *memory) {
+  copse_on_device here(device);
+  copse_beside_captures permitted;
+  (void)cudaFree(memory);
 }
 
 /* ---- reach ---------------------------------------------------------------------------------
@@ -381,17 +400,6 @@ static int device_count(void) {
   return 0;
 }
 
-static copse_status allocate(int device, size_t bytes, void **out, struct copse_err *err) {
-  copse_on_device here(device);
-  COPSE_CUDA(cudaMalloc(out, bytes ? bytes : 1));
-  return COPSE_OK;
-}
-
-static void release(int device, void *memory) {
-  copse_on_device here(device);
-  (void)cudaFree(memory);
-}
-
 static copse_status copy(int device, void *to, const void *from, size_t bytes,
                          struct copse_err *err) {
   copse_on_device here(device);
@@ -400,7 +408,7 @@ static copse_status copy(int device, void *to, const void *from, size_t bytes,
 }
 
 static const struct copse_gpu_support support = {
-    &copse_cuda_backend,       &copse_moe_cuda, device_count, copse_nccl_bootstrap_new,
-    copse_nccl_bootstrap_free, allocate,        release,      copy};
+    &copse_cuda_backend,       &copse_moe_cuda,     device_count,       copse_nccl_bootstrap_new,
+    copse_nccl_bootstrap_free, copse_cuda_allocate, copse_cuda_release, copy};
 
 extern "C" const struct copse_gpu_support *copse_gpu(void) { return &support; }

@@ -9,9 +9,9 @@
  * share a device are resident together. Kernels on different devices run at the same time.
  *
  *      process                          a rank's memory for a plan (`segments`), shared by IPC
- *   +------------------------+          +--------------------- lane 0 ---+- lane 1 -+
- *   | device 0: kernel, with |  reads,  | counters | slots | packets x 2 |   ...    |
- *   |   workers of rank 0, 1 |  writes  +-----------------------------------------+
+ *   +------------------------+          +------------------------------------------------+
+ *   | device 0: kernel, with |  reads,  | counters | slots | packets x 2 | status words |
+ *   |   workers of rank 0, 1 |  writes  +------------------------------------------------+
  *   | device 1: kernel ...   | -------> of every rank of the host
  *   +------------------------+
  */
@@ -49,32 +49,19 @@ struct copse_cuda_device {
   bool untracked; /* eager.done doesn't cover all launches: graphs, a call that failed */
 };
 
-/*
- * Over several hosts a large message moves in two parts, so that one part is between hosts while
- * the kernel moves the other. Each part uses its own lane: counters, slots and status words.
- */
-#define COPSE_CUDA_LANES 2u
-
 /* A plan on one device. */
 struct copse_plan_on_device {
-  unsigned char *tables; /* device memory behind all pointers in lanes[], but for the segments */
-  struct copse_device_plan lanes[COPSE_CUDA_LANES];
+  unsigned char *tables; /* device memory behind all pointers in `plan`, but for the segments */
+  struct copse_device_plan plan;
   uint32_t n_blocks, n_threads; /* of each launch */
 };
 
-/* Sizes within a rank's memory segment for a plan: lane after lane, each signals, slots, two copies
- * of packets, status words, in this order. */
+/* Sizes within a rank's memory segment for a plan: signals, slots, two copies of packets, status
+ * words, in this order. */
 struct copse_segment_layout {
   uint64_t signals_bytes, slots_bytes, packets_copy;
   uint64_t words_bytes; /* 0 where all ranks share a host */
 };
-
-/* Bytes from the start of a segment to a lane. */
-static inline uint64_t copse_lane_offset(const struct copse_segment_layout *segment,
-                                         uint32_t lane) {
-  return lane * (segment->signals_bytes + segment->slots_bytes + 2 * segment->packets_copy +
-                 segment->words_bytes);
-}
 
 struct copse_split;       /* ../internode/rounds.h */
 struct copse_cuda_rounds; /* ../internode/internode.h */
@@ -88,15 +75,15 @@ struct copse_cuda_plan {
   struct copse_cuda_rounds *rounds; /* cut so far; kept until the free, since graphs may use them */
   struct copse_cuda_plan *next;
   uint32_t number;
-  uint32_t n_lanes; /* equal at all ranks */
   struct copse_layout layout;
   struct copse_segment_layout segment; /* the maximum over all ranks, equal at all ranks */
-  unsigned char **segments;            /* [n_ranks] as this process addresses them */
-  unsigned char **staging; /* [n_ranks] buffers for outputs that peers write, likewise */
-  void **opened;           /* [2 * n_ranks] IPC mappings of segments, then of staging; or NULL */
-  bool is_shared;          /* other processes may have opened this one's memory */
-  bool puts;               /* peers write a rank's output */
-  struct copse_plan_on_device *devices; /* [cuda->n_devices] */
+  /* By ranks, as this process addresses them: their segments, and buffers for outputs that peers
+   * write; and IPC mappings of both. */
+  unsigned char *segments[COPSE_CUDA_MAX_RANKS], *staging[COPSE_CUDA_MAX_RANKS];
+  void *opened[COPSE_CUDA_MAX_RANKS], *opened_staging[COPSE_CUDA_MAX_RANKS];
+  bool is_shared; /* other processes may have opened this one's memory */
+  bool puts;      /* peers write a rank's output */
+  struct copse_plan_on_device devices[COPSE_CUDA_MAX_DEVICES];
 };
 
 /* A buffer that its owner registered, and how this process addresses every rank's. */
@@ -104,8 +91,8 @@ struct copse_cuda_buffer {
   struct copse_cuda_buffer *next;
   unsigned char *start; /* of this process's rank */
   size_t bytes;
-  unsigned char **mapped; /* [n_ranks] */
-  void **opened;          /* [n_ranks] IPC mappings to close, or NULL */
+  unsigned char *mapped[COPSE_CUDA_MAX_RANKS];
+  void *opened[COPSE_CUDA_MAX_RANKS]; /* IPC mappings to close, or NULL */
 };
 
 struct copse_cuda {
@@ -152,9 +139,9 @@ copse_status copse_cuda_find_driver(const char *name, void **function, struct co
 
 copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, void **prepared,
                                 struct copse_err *err);
-/* How many blocks of n_threads threads fit on n_multiprocessors at once, for the plan's kernel
- * that takes most. */
-copse_status copse_cuda_room(const struct copse_plan *plan, int device, uint32_t n_multiprocessors,
+/* How many blocks of n_threads threads fit on a device at once, for the plan's kernel that takes
+ * most. */
+copse_status copse_cuda_room(const struct copse_plan *plan, const struct copse_cuda_device *device,
                              uint32_t n_threads, uint32_t *room, struct copse_err *err);
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *plan);
 
@@ -168,7 +155,7 @@ extern uint64_t copse_cuda_staging_bytes;
 
 copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
                                struct copse_err *err);
-/* Enqueues the kernel of a device; args->plan is one of that device's lanes. */
+/* Enqueues the kernel of a device. */
 copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
                                       const struct copse_cuda_plan *plan, uint32_t device,
                                       cudaStream_t stream, struct copse_launch_args *args,
@@ -184,17 +171,14 @@ copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, 
  * does. Collective across processes. Without other processes: its own.
  */
 copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
-/* The minimum of all processes' numbers. Collective. */
-copse_status copse_cuda_least(struct copse_cuda *cuda, uint32_t mine, uint32_t *least,
-                              struct copse_err *err);
 /*
  * Maps every rank's memory into this process: mapped[r] is the address of rank r's, `mine` for the
  * local rank. Collective across processes.
  */
 copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsigned char **mapped,
                               void **opened, struct copse_err *err);
-/* Closes and clears n mappings; takes NULL. */
-void copse_cuda_unshare(struct copse_cuda *cuda, void **opened, uint32_t n);
+/* Closes and clears all ranks' mappings. */
+void copse_cuda_unshare(struct copse_cuda *cuda, void **opened);
 copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buffer, size_t bytes,
                                    void **handle, struct copse_err *err);
 copse_status copse_cuda_remove_buffer(void *backend, uint32_t local_rank, void *handle,
@@ -222,16 +206,15 @@ void copse_internode_close(struct copse_cuda *cuda); /* after copse_internode_fi
 /* Splits a plan where there are several hosts (rounds.h): sets plan->split, crosses and plan. */
 copse_status copse_internode_split(const struct copse_cuda *cuda, struct copse_cuda_plan *plan,
                                    struct copse_err *err);
-/* How many lanes a plan may have at this rank, once n_blocks and n_threads are known. */
-copse_status copse_internode_count_lanes(const struct copse_cuda *cuda,
-                                         const struct copse_cuda_plan *plan, uint32_t *n_lanes,
-                                         struct copse_err *err);
 /* Cuts a split plan for numbers of chunks that show whether it can run at all. */
 copse_status copse_internode_try_rounds(struct copse_cuda *cuda, struct copse_cuda_plan *plan,
                                         struct copse_err *err);
 void copse_internode_plan_free(struct copse_cuda_plan *plan);
-/* Enqueues the rounds of a split plan. args->shape has as few chunks as the plan wants; this cuts
- * the message into parts. */
+/* Replaces the thread's own stream, whose handle means another one to a thread of NCCL's, by one
+ * of the backend's that can follow it. */
+copse_status copse_internode_find_stream(struct copse_cuda *cuda, cudaStream_t *stream,
+                                         struct copse_err *err);
+/* Enqueues the rounds of a split plan. */
 copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_plan *plan,
                                     cudaStream_t stream, struct copse_launch_args *args,
                                     struct copse_err *err);

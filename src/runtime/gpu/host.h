@@ -101,6 +101,11 @@ static inline struct copse_capture copse_capture_of(cudaStream_t stream) {
  */
 copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct copse_err *err);
 
+/* Zeroed memory of a device, and its end (takes NULL). backend.cu. Also while streams are captured.
+ */
+copse_status copse_cuda_allocate(int device, size_t bytes, void **out, struct copse_err *err);
+void copse_cuda_release(int device, void *memory);
+
 /* Pauses a thread that polls; poll counts from 0. Most waits take microseconds, so the first 200
  * polls only yield. */
 static inline void copse_poll_pause(uint32_t poll) {

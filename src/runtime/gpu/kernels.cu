@@ -14,7 +14,7 @@
  *
  * The first warp waits and signals for the block. A __syncthreads makes what it has waited for
  * visible to the other threads, and makes their stores visible before a signal. The block meets
- * only where data changes hands, and so also learns there that one of its threads has timed out.
+ * only where data changes hands, and so also finds there that one of its threads has timed out.
  *
  * A thread that waits for too long, or sees that the host wants kernels to leave, writes down where
  * it was (copse_keep_waiting) and the block leaves. The communicator is broken then.
@@ -105,7 +105,7 @@ __device__ static inline void thread_enter(const struct copse_launch_args &args,
     self->epoch = copse_next_epoch(self->epoch);
   self->left = self->waited = self->wrote = false;
   self->based = self->work.n_operands <= LOADED_OPERANDS;
-  self->kept = self->based && args.shape.of_chunks == 1 && self->work.n_ops <= LOADED_OPS;
+  self->kept = self->based && args.shape.n_chunks == 1 && self->work.n_ops <= LOADED_OPS;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) leave_with(plan, self, r);

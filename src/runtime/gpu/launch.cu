@@ -125,7 +125,8 @@ static void fill_buffers(const struct copse_cuda *cuda, const struct copse_cuda_
  * value. */
 static copse_status unstage_pairs(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
                                   const struct copse_call *call, const struct part *part,
-                                  uint32_t element_bytes, struct copse_err *err) {
+                                  uint32_t element_bytes, cudaStream_t stream,
+                                  struct copse_err *err) {
   struct copse_unstage_args args = {p->staging[cuda->first_local],
                                     (unsigned char *)call->recv,
                                     call->pair_counts,
@@ -137,22 +138,21 @@ static copse_status unstage_pairs(const struct copse_cuda *cuda, const struct co
                                     element_bytes};
   void *arguments[] = {&args};
   COPSE_CUDA(cudaLaunchKernel(COPSE_KERNEL_ADDRESS(copse_unstage_kernel()), dim3(cuda->n_ranks),
-                              dim3(copse_cuda_threads), arguments, 0, (cudaStream_t)call->stream));
+                              dim3(copse_cuda_threads), arguments, 0, stream));
   return COPSE_OK;
 }
 
 /* Copies the staging buffer, if it was used, to the caller's output: of each block this part. */
 static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
                             const struct copse_call *call, const struct part *part,
-                            uint32_t element_bytes, struct copse_err *err) {
+                            uint32_t element_bytes, cudaStream_t stream, struct copse_err *err) {
   if (part->staged && call->pair_counts)
-    return unstage_pairs(cuda, p, call, part, element_bytes, err);
+    return unstage_pairs(cuda, p, call, part, element_bytes, stream, err);
   unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
   if (!part->staged || !to) return COPSE_OK;
   const unsigned char *from = p->staging[cuda->first_local];
   const uint64_t row = part->count * element_bytes, pitch = part->whole * element_bytes;
   const uint32_t n = p->plan->header.output_blocks;
-  const cudaStream_t stream = (cudaStream_t)call->stream;
   if (n > 1 && pitch <= cuda->devices[0].max_pitch) {
     COPSE_CUDA(cudaMemcpy2DAsync(to, pitch, from, row, row, n, cudaMemcpyDeviceToDevice, stream));
     return COPSE_OK;
@@ -234,13 +234,14 @@ static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan 
   for (uint32_t d = 0; d < cuda->n_devices; d++) {
     cudaStream_t stream = stream_of_device(cuda, d, calls);
     copse_on_device here(cuda->devices[d].ordinal);
+    if (p->split) COPSE_CHECK(copse_internode_find_stream(cuda, &stream, err));
     struct copse_last_launch *last;
     copse_status status = join_streams(cuda, d, calls, stream, &last, err);
-    args.plan = p->devices[d].lanes[0];
+    args.plan = p->devices[d].plan;
     if (status == COPSE_OK)
       status = p->split ? copse_internode_launch(cuda, p, stream, &args, err)
                         : copse_cuda_launch_kernel(cuda, p, d, stream, &args, err);
-    if (status == COPSE_OK) status = unstage(cuda, p, &calls[0], part, element_bytes, err);
+    if (status == COPSE_OK) status = unstage(cuda, p, &calls[0], part, element_bytes, stream, err);
     if (status == COPSE_OK) status = split_streams(cuda, d, calls, stream, last, err);
     if (status == COPSE_OK) continue;
     cuda->devices[d].untracked = true;

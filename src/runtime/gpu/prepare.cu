@@ -36,11 +36,11 @@ static uint32_t blocks_on(const struct copse_cuda *cuda, const struct copse_plan
   return n;
 }
 
-copse_status copse_cuda_room(const struct copse_plan *plan, int device, uint32_t n_multiprocessors,
+copse_status copse_cuda_room(const struct copse_plan *plan, const struct copse_cuda_device *at,
                              uint32_t n_threads, uint32_t *room, struct copse_err *err) {
   bool reduces = copse_collective_reduces((copse_collective)plan->header.collective);
   int fewest = -1;
-  copse_on_device here(device);
+  copse_on_device here(at->ordinal);
   for (int type = 0; type < COPSE_N_TYPES; type++) {
     copse_kernel kernel = copse_kernel_of((copse_type)type, reduces);
     int blocks = 0;
@@ -48,7 +48,7 @@ copse_status copse_cuda_room(const struct copse_plan *plan, int device, uint32_t
                                                              copse_kernel_shared_bytes()));
     if (fewest < 0 || blocks < fewest) fewest = blocks;
   }
-  *room = (uint32_t)fewest * n_multiprocessors;
+  *room = (uint32_t)fewest * at->n_multiprocessors;
   return COPSE_OK;
 }
 
@@ -60,8 +60,7 @@ static copse_status choose_threads(const struct copse_cuda *cuda, const struct c
   it->n_blocks = blocks_on(cuda, plan, device);
   it->n_threads = copse_cuda_threads;
   for (;;) {
-    COPSE_CHECK(
-        copse_cuda_room(plan, at->ordinal, at->n_multiprocessors, it->n_threads, &room, err));
+    COPSE_CHECK(copse_cuda_room(plan, at, it->n_threads, &room, err));
     if (it->n_blocks <= room) return COPSE_OK;
     if (it->n_threads / 2 < COPSE_CUDA_LEAST_THREADS) break;
     it->n_threads /= 2;
@@ -96,14 +95,14 @@ static T *put(struct writer *w, const T *records, uint64_t n) {
 struct parts {
   struct copse_channel_place *channels; /* [n_channels] */
   struct copse_block_work *works;       /* [n_blocks] */
-  struct copse_rank_segment *segments;  /* [n_lanes * n_ranks] */
+  struct copse_rank_segment *segments;  /* [n_ranks] */
 };
 
 static void put_all(struct writer *w, const struct copse_cuda_plan *p, const struct parts *parts,
                     struct copse_plan_on_device *on) {
   const struct copse_plan *plan = p->plan;
   const struct copse_plan_header *h = &plan->header;
-  struct copse_device_plan *d = &on->lanes[0];
+  struct copse_device_plan *d = &on->plan;
   d->ops = put(w, plan->ops, h->n_ops);
   d->operands = put(w, plan->operands, h->n_operands);
   d->pieces = put(w, plan->pieces, h->n_pieces);
@@ -113,13 +112,9 @@ static void put_all(struct writer *w, const struct copse_cuda_plan *p, const str
   d->channels = put(w, parts->channels, h->n_channels);
   d->works = put(w, parts->works, on->n_blocks);
   d->epochs = put(w, (const uint32_t *)NULL, h->n_workers);
-  for (uint32_t lane = 0; lane < p->n_lanes; lane++) {
-    struct copse_device_plan *it = &on->lanes[lane];
-    *it = *d;
-    it->segments = put(w, parts->segments + (size_t)lane * h->n_ranks, h->n_ranks);
-    it->sent = put(w, (const uint64_t *)NULL, h->n_channels);
-    it->taken = put(w, (const uint64_t *)NULL, h->n_channels);
-  }
+  d->segments = put(w, parts->segments, h->n_ranks);
+  d->sent = put(w, (const uint64_t *)NULL, h->n_channels);
+  d->taken = put(w, (const uint64_t *)NULL, h->n_channels);
 }
 
 static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t worker) {
@@ -139,16 +134,14 @@ static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t w
   return work;
 }
 
-/* Where every rank's memory lies in its segment, lane by lane. */
+/* Where every rank's memory lies in its segment. */
 static void find_segments(const struct copse_cuda_plan *p, struct copse_rank_segment *segments) {
-  const uint32_t n_ranks = p->plan->header.n_ranks;
-  for (uint32_t i = 0; i < p->n_lanes * n_ranks; i++) {
-    unsigned char *segment = p->segments[i % n_ranks];
+  for (uint32_t r = 0; r < p->plan->header.n_ranks; r++) {
+    unsigned char *segment = p->segments[r];
     if (!segment) continue; /* of another host */
-    segment += copse_lane_offset(&p->segment, i / n_ranks);
-    segments[i].signals = (uint64_t *)segment;
-    segments[i].scratch = segment + p->segment.signals_bytes;
-    segments[i].packets = segments[i].scratch + p->segment.slots_bytes;
+    segments[r].signals = (uint64_t *)segment;
+    segments[r].scratch = segment + p->segment.signals_bytes;
+    segments[r].packets = segments[r].scratch + p->segment.slots_bytes;
   }
 }
 
@@ -161,8 +154,8 @@ static copse_status make_parts(const struct copse_cuda *cuda, const struct copse
   COPSE_CHECK(
       copse_arena_array(scratch, h->n_channels, sizeof *parts->channels, &parts->channels, err));
   COPSE_CHECK(copse_arena_array(scratch, h->n_workers, sizeof *parts->works, &parts->works, err));
-  COPSE_CHECK(copse_arena_array(scratch, (size_t)p->n_lanes * h->n_ranks, sizeof *parts->segments,
-                                &parts->segments, err));
+  COPSE_CHECK(
+      copse_arena_array(scratch, h->n_ranks, sizeof *parts->segments, &parts->segments, err));
   COPSE_CHECK(copse_arena_array(scratch, h->n_ranks, sizeof *counters, &counters, err));
   for (uint32_t c = 0; c < h->n_channels; c++) {
     uint32_t rank = plan->workers[plan->channels[c].dst_worker].rank;
@@ -192,26 +185,27 @@ static copse_status make_tables(struct copse_cuda *cuda, struct copse_cuda_plan 
   return copse_cuda_upload(on->tables, filling.host, filling.used, err);
 }
 
+static uint64_t segment_bytes(const struct copse_segment_layout *it) {
+  return it->signals_bytes + it->slots_bytes + 2 * it->packets_copy + it->words_bytes;
+}
+
 static copse_status make_device(struct copse_cuda *cuda, struct copse_cuda_plan *p, uint32_t device,
                                 struct copse_err *err) {
   struct copse_arena scratch = {NULL};
   const uint32_t own = cuda->first_local;
   copse_status status = make_tables(cuda, p, device, &scratch, err);
   copse_arena_free(&scratch);
-  for (uint32_t lane = 0; lane < p->n_lanes; lane++) {
-    struct copse_device_plan *d = &p->devices[device].lanes[lane];
-    d->control = cuda->control;
-    d->packets_copy = p->segment.packets_copy;
-    d->n_ranks = p->plan->header.n_ranks;
-    d->fifo = p->plan->header.fifo;
-    d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
-    d->system = cuda->n_devices > 1 || cuda->many_processes;
-    d->number = p->number;
-    if (!p->split) continue;
-    d->own_word = own;
-    d->words = (uint32_t *)(p->segments[own] + copse_lane_offset(&p->segment, lane + 1) -
-                            p->segment.words_bytes);
-  }
+  struct copse_device_plan *d = &p->devices[device].plan;
+  d->control = cuda->control;
+  d->packets_copy = p->segment.packets_copy;
+  d->n_ranks = p->plan->header.n_ranks;
+  d->fifo = p->plan->header.fifo;
+  d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  d->system = cuda->n_devices > 1 || cuda->many_processes;
+  d->number = p->number;
+  if (!p->split) return status;
+  d->own_word = own;
+  d->words = (uint32_t *)(p->segments[own] + segment_bytes(&p->segment) - p->segment.words_bytes);
   return status;
 }
 
@@ -234,11 +228,11 @@ static void lay_out_segment(struct copse_cuda_plan *p) {
 /* Zeroed memory of a local rank, on its device. */
 static copse_status allocate(struct copse_cuda *cuda, uint32_t rank, uint64_t bytes,
                              unsigned char **out, struct copse_err *err) {
-  copse_on_device here(cuda->devices[cuda->device_of[rank - cuda->first_local]].ordinal);
+  const uint32_t device = cuda->device_of[rank - cuda->first_local];
   void *memory = NULL;
-  COPSE_CUDA(cudaMalloc(&memory, bytes ? bytes : ALIGN));
+  copse_status status = copse_cuda_allocate(cuda->devices[device].ordinal, bytes, &memory, err);
   *out = (unsigned char *)memory;
-  return copse_cuda_upload(memory, NULL, bytes ? bytes : ALIGN, err);
+  return status;
 }
 
 /* Whether some worker writes another rank's output. */
@@ -264,32 +258,32 @@ static copse_status make_shared(struct copse_cuda *cuda, uint64_t bytes, unsigne
 
 static copse_status make_memory(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                                 struct copse_err *err) {
-  uint64_t bytes = copse_lane_offset(&p->segment, p->n_lanes);
+  const uint64_t bytes = segment_bytes(&p->segment);
   uint32_t first = cuda->first_local;
   p->is_shared = cuda->many_processes;
   if (cuda->many_processes) {
     COPSE_CHECK(make_shared(cuda, bytes, p->segments, p->opened, err));
     if (!p->puts) return COPSE_OK;
     return make_shared(cuda, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
-                       p->opened + cuda->n_ranks, err);
+                       p->opened_staging, err);
   }
   for (uint32_t i = 0; i < cuda->n_local; i++)
     COPSE_CHECK(allocate(cuda, first + i, bytes, &p->segments[first + i], err));
   return COPSE_OK;
 }
 
+static void close_shared(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
+  copse_cuda_unshare(cuda, p->opened);
+  copse_cuda_unshare(cuda, p->opened_staging);
+}
+
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
   if (!p) return;
-  copse_cuda_unshare(cuda, p->opened, 2 * cuda->n_ranks);
-  for (uint32_t i = 0; p->segments && i < cuda->n_local; i++)
-    (void)cudaFree(p->segments[cuda->first_local + i]);
-  if (p->staging) (void)cudaFree(p->staging[cuda->first_local]);
-  for (uint32_t d = 0; p->devices && d < cuda->n_devices; d++) (void)cudaFree(p->devices[d].tables);
+  close_shared(cuda, p);
+  for (uint32_t i = 0; i < cuda->n_local; i++) (void)cudaFree(p->segments[cuda->first_local + i]);
+  (void)cudaFree(p->staging[cuda->first_local]);
+  for (uint32_t d = 0; d < cuda->n_devices; d++) (void)cudaFree(p->devices[d].tables);
   copse_internode_plan_free(p);
-  free(p->segments);
-  free(p->staging);
-  free(p->opened);
-  free(p->devices);
   copse_layout_free(&p->layout);
   free(p);
 }
@@ -301,15 +295,11 @@ static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
   COPSE_CHECK(copse_internode_split(cuda, p, err));
   COPSE_CHECK(copse_layout_new(p->plan, &p->layout, err));
   if (p->split) p->layout.flat = false; /* data for other hosts stay until they are sent */
-  COPSE_CHECK(copse_calloc(cuda->n_ranks, sizeof *p->segments, &p->segments, err));
-  COPSE_CHECK(copse_calloc(cuda->n_ranks, sizeof *p->staging, &p->staging, err));
-  COPSE_CHECK(copse_calloc(2 * cuda->n_ranks, sizeof *p->opened, &p->opened, err));
-  COPSE_CHECK(copse_calloc(cuda->n_devices, sizeof *p->devices, &p->devices, err));
   p->puts = plan_puts(p->plan);
   lay_out_segment(p);
   for (uint32_t d = 0; d < cuda->n_devices; d++)
     COPSE_CHECK(choose_threads(cuda, p->plan, d, &p->devices[d], err));
-  return copse_internode_count_lanes(cuda, p, &p->n_lanes, err);
+  return COPSE_OK;
 }
 
 static copse_status make_devices(struct copse_cuda *cuda, struct copse_cuda_plan *p,
@@ -322,18 +312,8 @@ static copse_status prepare(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                             struct copse_err *err) {
   COPSE_CHECK(copse_internode_find_hosts(cuda, err));
   COPSE_CHECK(copse_cuda_agree(cuda, make_own(cuda, p, err), err));
-  COPSE_CHECK(copse_cuda_least(cuda, p->n_lanes, &p->n_lanes, err));
   COPSE_CHECK(make_memory(cuda, p, err));
   return copse_cuda_agree(cuda, make_devices(cuda, p, err), err);
-}
-
-/* Peers close what they opened before its owner frees it. None is missing here, since all have
- * failed. */
-static void close_shared(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
-  struct copse_err ignored = COPSE_ERR_INIT;
-  if (!p->is_shared) return;
-  copse_cuda_unshare(cuda, p->opened, 2 * cuda->n_ranks);
-  (void)copse_cuda_agree(cuda, COPSE_OK, &ignored);
 }
 
 copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, void **prepared,
@@ -347,7 +327,12 @@ copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, vo
   p->number = cuda->n_plans++;
   copse_status status = prepare(cuda, p, err);
   if (status != COPSE_OK) {
-    close_shared(cuda, p);
+    if (p->is_shared) {
+      /* peers close what they opened before its owner frees it; all have failed, so all come */
+      struct copse_err ignored = COPSE_ERR_INIT;
+      close_shared(cuda, p);
+      (void)copse_cuda_agree(cuda, COPSE_OK, &ignored);
+    }
     copse_cuda_plan_free(cuda, p);
     return status;
   }

@@ -42,17 +42,6 @@ copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct
   return COPSE_OK;
 }
 
-copse_status copse_cuda_least(struct copse_cuda *cuda, uint32_t mine, uint32_t *least,
-                              struct copse_err *err) {
-  uint32_t all[COPSE_CUDA_MAX_RANKS];
-  *least = mine;
-  if (!cuda->many_processes) return COPSE_OK;
-  COPSE_CHECK(copse_cuda_gather(cuda, &mine, all, sizeof mine, err));
-  for (uint32_t r = 0; r < cuda->n_ranks; r++)
-    if (all[r] < *least) *least = all[r];
-  return COPSE_OK;
-}
-
 /* ---- opening ----------------------------------------------------------------------------- */
 
 /* What a rank sends the others about its memory. */
@@ -119,11 +108,11 @@ copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsi
   return share(cuda, &offer, mine, mapped, opened, err);
 }
 
-void copse_cuda_unshare(struct copse_cuda *cuda, void **opened, uint32_t n) {
+void copse_cuda_unshare(struct copse_cuda *cuda, void **opened) {
   copse_on_device here(cuda->devices[0].ordinal); /* that opened them */
-  for (uint32_t i = 0; opened && i < n; i++) {
-    if (opened[i]) (void)cudaIpcCloseMemHandle(opened[i]);
-    opened[i] = NULL;
+  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
+    if (opened[r]) (void)cudaIpcCloseMemHandle(opened[r]);
+    opened[r] = NULL;
   }
 }
 
@@ -143,20 +132,9 @@ static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
   return COPSE_OK;
 }
 
-static copse_status new_buffer(const struct copse_cuda *cuda, void *buffer, size_t bytes,
-                               struct copse_cuda_buffer **out, struct copse_err *err) {
-  COPSE_CHECK(copse_calloc(1, sizeof **out, out, err));
-  (*out)->start = (unsigned char *)buffer;
-  (*out)->bytes = bytes;
-  COPSE_CHECK(copse_calloc(cuda->n_ranks, sizeof *(*out)->mapped, &(*out)->mapped, err));
-  return copse_calloc(cuda->n_ranks, sizeof *(*out)->opened, &(*out)->opened, err);
-}
-
 static void free_buffer(struct copse_cuda *cuda, struct copse_cuda_buffer *b) {
   if (!b) return;
-  copse_cuda_unshare(cuda, b->opened, cuda->n_ranks);
-  free(b->mapped);
-  free(b->opened);
+  copse_cuda_unshare(cuda, b->opened);
   free(b);
 }
 
@@ -170,10 +148,12 @@ copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buf
   if (!cuda->many_processes) return COPSE_OK; /* peers of this process reach everything */
   memset(&offer, 0, sizeof offer);
   offer.bytes = bytes;
-  copse_status status = copse_cuda_agree(cuda, new_buffer(cuda, buffer, bytes, &b, err), err);
+  copse_status status = copse_cuda_agree(cuda, copse_calloc(1, sizeof *b, &b, err), err);
   if (status == COPSE_OK) status = copse_internode_find_hosts(cuda, err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
+    b->start = (unsigned char *)buffer;
+    b->bytes = bytes;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)
       snprintf(offer.why, sizeof offer.why, "%.99s", why.text);
     /* registered at all ranks or at none: who writes an output must know where it is */
@@ -216,7 +196,8 @@ copse_status copse_cuda_leave_open(struct copse_cuda *cuda, struct copse_err *er
   struct copse_err why_not = COPSE_ERR_INIT;
   struct copse_peer_barrier *barrier = NULL;
   struct name mine, all[COPSE_CUDA_MAX_RANKS];
-  uint32_t first = 0, everywhere = 0;
+  uint8_t all_have[COPSE_CUDA_MAX_RANKS];
+  uint32_t first = 0;
   if (!cuda->many_processes || cuda->peer_barrier) return COPSE_OK;
   while (cuda->host_of[first] != cuda->host_of[cuda->first_local]) first++;
   const bool creates = first == cuda->first_local;
@@ -227,9 +208,10 @@ copse_status copse_cuda_leave_open(struct copse_cuda *cuda, struct copse_err *er
   all[first].text[COPSE_PEER_BARRIER_NAME - 1] = '\0';
   if (status == COPSE_OK && !creates)
     made = copse_peer_barrier_open(all[first].text, &barrier, &why_not);
-  if (status == COPSE_OK) status = copse_cuda_least(cuda, made == COPSE_OK, &everywhere, err);
+  const uint8_t has = made == COPSE_OK;
+  if (status == COPSE_OK) status = copse_cuda_gather(cuda, &has, all_have, sizeof has, err);
   if (mine.text[0]) copse_peer_barrier_unlink(mine.text);
-  if (status == COPSE_OK && everywhere)
+  if (status == COPSE_OK && !memchr(all_have, 0, cuda->n_ranks))
     cuda->peer_barrier = barrier;
   else
     copse_peer_barrier_free(barrier);
@@ -294,10 +276,12 @@ static void keep(struct copse_cuda *cuda) {
 /* ---- leaving ------------------------------------------------------------------------------- */
 
 static void close_all(struct copse_cuda *cuda) {
-  for (struct copse_cuda_plan *p = cuda->plans; p; p = p->next)
-    copse_cuda_unshare(cuda, p->opened, 2 * cuda->n_ranks);
+  for (struct copse_cuda_plan *p = cuda->plans; p; p = p->next) {
+    copse_cuda_unshare(cuda, p->opened);
+    copse_cuda_unshare(cuda, p->opened_staging);
+  }
   for (struct copse_cuda_buffer *b = cuda->buffers; b; b = b->next)
-    copse_cuda_unshare(cuda, b->opened, cuda->n_ranks);
+    copse_cuda_unshare(cuda, b->opened);
 }
 
 static bool wait_for_all(const struct copse_peer_barrier *barrier, double seconds) {

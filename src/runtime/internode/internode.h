@@ -2,10 +2,11 @@
  * Inside internode/: a communicator whose ranks are on several hosts. What the rest of the backend
  * calls is declared in runtime/gpu/cuda_backend.h.
  *
- *   rounds.c   how a plan is split and cut into rounds, and why it stays right
- *   lanes.cu   which rank is on which host; rounds enqueued, two parts of a message beside each
- * other messages.cu        a round's cursors on the GPU, and its messages over NCCL watch.cu
- * messages that never come nccl_bootstrap.cu  NCCL's functions, found at run time
+ *   rounds.c           how a plan is split and cut into rounds, and why it stays right
+ *   hosts.cu           which rank is on which host; streams that NCCL can use
+ *   messages.cu        the rounds of a launch: cursors on the GPU, messages over NCCL
+ *   watch.cu           messages that never come
+ *   nccl_bootstrap.cu  NCCL's functions, found at run time
  */
 #ifndef COPSE_RUNTIME_INTERNODE_INTERNODE_H
 #define COPSE_RUNTIME_INTERNODE_INTERNODE_H
@@ -17,22 +18,14 @@ extern "C" {
 #include "runtime/internode/rounds.h"
 }
 
-/* A stream of the backend's own, beside the caller's, for messages between hosts. */
-struct copse_side_stream {
-  struct copse_side_stream *next;
-  cudaStream_t stream;
-};
-
 struct copse_watch; /* watch.cu */
 
 /* The part of copse_cuda that there is where ranks are on several hosts. */
 struct copse_internode {
   struct copse_nccl_links links;
   struct copse_watch *watch;
-  cudaStream_t upload;             /* for cursors; used for nothing else */
-  struct copse_side_stream *sides; /* one, and more while graphs are captured */
-  /* Order the caller's stream and a side stream: a round's kernel is done, its messages are. */
-  cudaEvent_t computed, arrived[COPSE_CUDA_LANES];
+  cudaStream_t *own; /* [n_own] in place of callers' that NCCL can't use */
+  size_t n_own, own_capacity;
 };
 
 /* The rounds of a plan for one number of chunks: on the device their cursors, and what of an
@@ -45,33 +38,6 @@ struct copse_cuda_rounds {
   struct copse_unpack_item *items;
   uint32_t *first_item; /* [n_rounds + 1] on the host; NULL where there are no inboxes */
 };
-
-static inline bool copse_round_has_messages(const struct copse_cuda_rounds *it, uint32_t round) {
-  return it->rounds->first_message[round] < it->rounds->first_message[round + 1];
-}
-
-/* A round of the part of a message that is in a lane. */
-struct copse_lane_round {
-  const struct copse_cuda_rounds *it;
-  uint32_t round, lane;
-};
-
-/* lanes.cu. Messages between hosts from so many bytes on move in parts. Tests make it small. */
-extern uint64_t copse_cuda_lanes_bytes;
-
-/* ---- messages.cu ------------------------------------------------------------------------ */
-
-/* The rounds of a split plan for so many chunks, cut at the first call. May be called while some
- * stream is captured. */
-copse_status copse_internode_find_rounds(struct copse_cuda *cuda, struct copse_cuda_plan *plan,
-                                         uint32_t n_chunks, const struct copse_cuda_rounds **out,
-                                         struct copse_err *err);
-/* Enqueues a round's messages from and to this process's rank, and then the copies out of inboxes
- * where there are counts of pairs. args: those of the round's kernel. */
-copse_status copse_internode_exchange(struct copse_cuda *cuda, const struct copse_cuda_plan *plan,
-                                      const struct copse_lane_round *at,
-                                      const struct copse_launch_args *args, cudaStream_t stream,
-                                      struct copse_err *err);
 
 /* ---- watch.cu --------------------------------------------------------------------------- */
 

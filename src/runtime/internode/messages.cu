@@ -1,6 +1,6 @@
 /*
- * Plans over several hosts: their cursors on the GPU, and the messages between rounds, by NCCL's
- * send and receive.
+ * Plans over several hosts: the rounds of a launch, their cursors on the GPU, and the messages
+ * between rounds, by NCCL's send and receive.
  *
  * In a round every worker runs from one cursor to another. Then what was written for other hosts
  * goes there, out of the outboxes at this rank. No kernel waits for another host: the order of a
@@ -12,6 +12,13 @@
  *   kernel, round r: writes outboxes, word           kernel, round r
  *   ncclGroup { send outbox, send word }  ------->   ncclGroup { recv slot, recv word }
  *   kernel, round r + 1                              kernel, round r + 1: leaves if a word is 1
+ *
+ * Why nothing deadlocks. All ranks have the same order, and of one rank everything is in one
+ * stream. So a kernel and messages, which are a kernel of NCCL's, never run at once on a GPU, and
+ * neither waits for multiprocessors that the other one holds. A round's kernel waits for what is
+ * before it in its stream, and within the round for the kernel of its host's other ranks. Messages
+ * wait for what is before them, and for the same messages at other ranks. Nothing waits for what
+ * comes later in this order, so the first that is not done at all ranks can always go on.
  *
  * A plan is cut, and its cursors uploaded, once per number of chunks, of which there are few
  * (copse_rounds_shape).
@@ -76,14 +83,8 @@ static copse_status upload(struct copse_cuda *cuda, struct copse_cuda_rounds *it
   it->memory = (unsigned char *)memory;
   it->cursors = (struct copse_cursor *)memory;
   it->items = (struct copse_unpack_item *)(it->memory + cursors);
-  if (cursors > 0)
-    COPSE_CUDA(cudaMemcpyAsync(memory, r->cursors, cursors, cudaMemcpyHostToDevice,
-                               cuda->internode->upload));
-  if (n_items > 0)
-    COPSE_CUDA(cudaMemcpyAsync(it->items, items, n_items * sizeof *items, cudaMemcpyHostToDevice,
-                               cuda->internode->upload));
-  COPSE_CUDA(cudaStreamSynchronize(cuda->internode->upload));
-  return COPSE_OK;
+  if (cursors > 0) COPSE_CHECK(copse_cuda_upload(memory, r->cursors, cursors, err));
+  return n_items > 0 ? copse_cuda_upload(it->items, items, n_items * sizeof *items, err) : COPSE_OK;
 }
 
 static copse_status make_one(struct copse_cuda *cuda, const struct copse_cuda_plan *p,
@@ -114,9 +115,11 @@ void copse_internode_plan_free(struct copse_cuda_plan *p) {
   copse_split_free(p->split);
 }
 
-copse_status copse_internode_find_rounds(struct copse_cuda *cuda, struct copse_cuda_plan *p,
-                                         uint32_t n_chunks, const struct copse_cuda_rounds **out,
-                                         struct copse_err *err) {
+/* The rounds of a split plan for so many chunks, cut at the first call. May be called while some
+ * stream is captured. */
+static copse_status find_rounds(struct copse_cuda *cuda, struct copse_cuda_plan *p,
+                                uint32_t n_chunks, const struct copse_cuda_rounds **out,
+                                struct copse_err *err) {
   struct copse_cuda_rounds *it = NULL;
   for (it = p->rounds; it; it = it->next)
     if (it->rounds->n_chunks == n_chunks) {
@@ -142,8 +145,8 @@ copse_status copse_internode_try_rounds(struct copse_cuda *cuda, struct copse_cu
   const uint32_t fifo = p->plan->header.fifo, chunks[] = {1, fifo + 1, 2 * fifo + 1};
   const struct copse_cuda_rounds *rounds;
   if (p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
-    return copse_internode_find_rounds(cuda, p, 1, &rounds, err);
-  for (uint32_t n : chunks) COPSE_CHECK(copse_internode_find_rounds(cuda, p, n, &rounds, err));
+    return find_rounds(cuda, p, 1, &rounds, err);
+  for (uint32_t n : chunks) COPSE_CHECK(find_rounds(cuda, p, n, &rounds, err));
   return COPSE_OK;
 }
 
@@ -159,14 +162,13 @@ struct transfer {
   struct copse_view view;
 };
 
-static void view_lane(struct transfer *t, uint32_t lane) {
+static void make_view(struct transfer *t) {
   const struct copse_cuda_plan *p = t->plan;
   const struct copse_launch_args *args = t->args;
   const uint32_t own = t->cuda->first_local;
   memset(t->memory, 0, sizeof t->memory);
   t->memory[own].output = args->buffers[own].output;
-  t->memory[own].scratch =
-      p->segments[own] + copse_lane_offset(&p->segment, lane) + p->segment.signals_bytes;
+  t->memory[own].scratch = p->segments[own] + p->segment.signals_bytes;
   memset(&t->view, 0, sizeof t->view);
   t->view.pieces = p->plan->pieces;
   t->view.extents = p->plan->header.n_extents > 0 ? p->plan->extents : NULL;
@@ -235,16 +237,15 @@ static copse_status move_group(const struct transfer *t, const struct copse_mess
 }
 
 /* Copies out what this round has brought to inboxes. */
-static copse_status unpack(const struct transfer *t, const struct copse_lane_round *at,
-                           struct copse_err *err) {
+static copse_status unpack(const struct transfer *t, const struct copse_cuda_rounds *it,
+                           uint32_t round, struct copse_err *err) {
   const struct copse_launch_args *args = t->args;
   const struct copse_rank_memory *own = &t->memory[t->cuda->first_local];
-  const uint32_t first = at->it->first_item[at->round];
-  const uint32_t n = at->it->first_item[at->round + 1] - first;
+  const uint32_t first = it->first_item[round], n = it->first_item[round + 1] - first;
   if (n == 0) return COPSE_OK;
-  struct copse_unpack_args unpacking = {at->it->items + first, args->plan.pieces, args->plan.places,
-                                        args->pair_counts,     args->pair_first,  own->scratch,
-                                        own->output,           args->shape,       t->view.n_ranks};
+  struct copse_unpack_args unpacking = {it->items + first, args->plan.pieces, args->plan.places,
+                                        args->pair_counts, args->pair_first,  own->scratch,
+                                        own->output,       args->shape,       t->view.n_ranks};
   void *arguments[] = {&unpacking};
   copse_on_device here(t->cuda->devices[0].ordinal);
   COPSE_CUDA(cudaLaunchKernel(COPSE_KERNEL_ADDRESS(copse_unpack_kernel()), dim3(n),
@@ -252,24 +253,48 @@ static copse_status unpack(const struct transfer *t, const struct copse_lane_rou
   return COPSE_OK;
 }
 
-copse_status copse_internode_exchange(struct copse_cuda *cuda, const struct copse_cuda_plan *p,
-                                      const struct copse_lane_round *at,
-                                      const struct copse_launch_args *args, cudaStream_t stream,
-                                      struct copse_err *err) {
-  const struct copse_rounds *rounds = at->it->rounds;
-  const size_t first = rounds->first_message[at->round];
+/* Enqueues a round's messages from and to this process's rank, and then the copies out of inboxes
+ * where there are counts of pairs. args: those of the round's kernel. */
+static copse_status exchange(struct copse_cuda *cuda, const struct copse_cuda_plan *p,
+                             const struct copse_cuda_rounds *it, uint32_t round,
+                             const struct copse_launch_args *args, cudaStream_t stream,
+                             struct copse_err *err) {
+  const struct copse_rounds *rounds = it->rounds;
+  const size_t first = rounds->first_message[round];
   struct transfer t;
   bool goes_on = false;
   t.cuda = cuda;
   t.plan = p;
   t.args = args;
   t.stream = stream;
-  view_lane(&t, at->lane);
+  make_view(&t);
   COPSE_CHECK(copse_watch_begin(cuda, err));
   copse_status status = move_group(&t, rounds->messages + first,
-                                   rounds->first_message[at->round + 1] - first, &goes_on, err);
+                                   rounds->first_message[round + 1] - first, &goes_on, err);
   copse_watch_end(cuda);
   if (status == COPSE_OK && goes_on) status = copse_watch_await(cuda, p, stream, err);
-  if (status == COPSE_OK && moves_slots(args)) status = unpack(&t, at, err);
+  if (status == COPSE_OK && moves_slots(args)) status = unpack(&t, it, round, err);
   return status;
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_plan *p,
+                                    cudaStream_t stream, struct copse_launch_args *args,
+                                    struct copse_err *err) {
+  const struct copse_cuda_rounds *it;
+  copse_rounds_shape(&args->shape);
+  COPSE_CHECK(find_rounds(cuda, p, args->shape.n_chunks, &it, err));
+  const struct copse_rounds *rounds = it->rounds;
+  COPSE_CHECK(copse_watch_mark(cuda, p, stream, err));
+  for (uint32_t round = 0; round < rounds->n_rounds; round++) {
+    args->from = it->cursors + (size_t)round * rounds->n_workers;
+    args->to = args->from + rounds->n_workers;
+    args->ends = copse_rounds_ends(rounds, round);
+    if (copse_rounds_moves(rounds, round))
+      COPSE_CHECK(copse_cuda_launch_kernel(cuda, p, 0, stream, args, err));
+    if (rounds->first_message[round] < rounds->first_message[round + 1])
+      COPSE_CHECK(exchange(cuda, p, it, round, args, stream, err));
+  }
+  return copse_watch_mark(cuda, NULL, stream, err);
 }

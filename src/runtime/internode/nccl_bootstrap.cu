@@ -21,8 +21,8 @@ extern "C" {
 
 /* Where functions are found. */
 struct finder {
-  void *(*source)(const char *name); /* a source's (nccl_source.h), or NULL: by dlsym in ... */
-  void *library;                     /* ... what dlopen gave, or NULL: the process's own symbols */
+  copse_nccl_find_type source; /* nccl_source.h, or NULL: by dlsym in ... */
+  void *library;               /* ... what dlopen gave, or NULL: the process's own symbols */
 };
 
 static bool find(const struct finder *finder, const char *name, void *function) {
@@ -179,14 +179,11 @@ static bool has_groups_of_their_own(const struct finder *finder) {
 
 copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_nccl_links *out,
                                  struct copse_err *err) {
-  struct finder finder = {NULL, NULL};
-  struct copse_nccl_source source;
+  struct finder finder = {copse_nccl_source_of(bootstrap), NULL};
   memset(out, 0, sizeof *out);
   if (bootstrap->all_gather == all_gather)
     finder = ((const struct context *)bootstrap->context)->finder;
-  else if (copse_nccl_source_of(bootstrap, &source))
-    finder.source = source.find;
-  else
+  else if (!finder.source)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "ranks on several hosts are joined by NCCL only: copse_comm_init_nccl");
   if (!find(&finder, "ncclGetErrorString", &out->error_string) ||

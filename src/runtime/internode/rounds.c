@@ -399,28 +399,25 @@ static copse_status run_round(struct cut *cut) {
   return begin_round(cut);
 }
 
-static copse_status make_cut(struct cut *cut) {
+static copse_status make_cut(struct cut *cut, struct copse_arena *s) {
   const struct copse_plan_header *h = &cut->split->local.header;
   const size_t n_workers = h->n_workers, n_channels = h->n_channels, n_ops = h->n_ops;
-  struct copse_arena s = {0};
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&s, n_workers, sizeof *cut->at, &cut->at, cut->err));
-  COPSE_TRY(copse_arena_array(&s, n_workers, sizeof *cut->waits_on, &cut->waits_on, cut->err));
-  COPSE_TRY(copse_arena_array(&s, n_workers, sizeof *cut->ready, &cut->ready, cut->err));
-  COPSE_TRY(copse_arena_array(&s, n_channels, sizeof *cut->counters, &cut->counters, cut->err));
-  COPSE_TRY(copse_arena_array(&s, n_channels, sizeof *cut->signalled, &cut->signalled, cut->err));
-  COPSE_TRY(copse_arena_array(&s, n_ops, sizeof *cut->boxed, &cut->boxed, cut->err));
-  COPSE_TRY(copse_arena_array(&s, n_ops, sizeof *cut->boxed_in, &cut->boxed_in, cut->err));
-  COPSE_TRY(begin_round(cut));
-  while (cut->n_done < h->n_workers) COPSE_TRY(run_round(cut));
-out:
-  copse_arena_free(&s);
-  return status;
+  COPSE_DO(copse_arena_array(s, n_workers, sizeof *cut->at, &cut->at, cut->err));
+  COPSE_DO(copse_arena_array(s, n_workers, sizeof *cut->waits_on, &cut->waits_on, cut->err));
+  COPSE_DO(copse_arena_array(s, n_workers, sizeof *cut->ready, &cut->ready, cut->err));
+  COPSE_DO(copse_arena_array(s, n_channels, sizeof *cut->counters, &cut->counters, cut->err));
+  COPSE_DO(copse_arena_array(s, n_channels, sizeof *cut->signalled, &cut->signalled, cut->err));
+  COPSE_DO(copse_arena_array(s, n_ops, sizeof *cut->boxed, &cut->boxed, cut->err));
+  COPSE_DO(copse_arena_array(s, n_ops, sizeof *cut->boxed_in, &cut->boxed_in, cut->err));
+  COPSE_DO(begin_round(cut));
+  while (cut->n_done < h->n_workers) COPSE_DO(run_round(cut));
+  return COPSE_OK;
 }
 
 copse_status copse_rounds_new(const struct copse_split *split, uint32_t n_chunks, uint32_t rank,
                               struct copse_rounds **out, struct copse_err *err) {
   const struct copse_plan *plan = &split->local;
+  struct copse_arena scratch = {0};
   struct cut cut = {.split = split, .n_chunks = n_chunks, .rank = rank, .err = err};
   *out = NULL;
   if ((uint64_t)plan->header.n_ops * n_chunks > MOST_STEPS)
@@ -435,7 +432,8 @@ copse_status copse_rounds_new(const struct copse_split *split, uint32_t n_chunks
     cut.rounds->first_worker = plan->ranks[rank].first_worker;
     cut.rounds->n_workers = plan->ranks[rank].n_workers;
   }
-  status = make_cut(&cut);
+  status = make_cut(&cut, &scratch);
+  copse_arena_free(&scratch);
   if (status == COPSE_OK)
     *out = cut.rounds;
   else
@@ -463,10 +461,9 @@ bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round) {
                           n * sizeof *rounds->cursors) == 0;
 }
 
-void copse_rounds_shape(struct copse_shape *shape, uint32_t n_parts) {
-  uint32_t n = (shape->n_chunks + n_parts - 1) / n_parts, unit = 1;
-  while (n > 8 * unit) unit *= 2;
-  shape->n_chunks = (n + unit - 1) / unit * unit;
-  shape->of_chunks = n_parts * shape->n_chunks;
-  shape->chunk_base = shape->count / shape->of_chunks + 1;
+void copse_rounds_shape(struct copse_shape *shape) {
+  uint32_t unit = 1;
+  while (shape->n_chunks > 8 * unit) unit *= 2;
+  shape->n_chunks = (shape->n_chunks + unit - 1) / unit * unit;
+  shape->chunk_base = shape->count / shape->n_chunks + 1;
 }

@@ -76,12 +76,8 @@ void copse_rounds_free(struct copse_rounds *rounds);
 bool copse_rounds_moves(const struct copse_rounds *rounds, uint32_t round);
 bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round);
 
-/*
- * Changes a message's shape to that of the first of n_parts parts, each a launch of its own with an
- * equal number of every piece's chunks. The next part's first_chunk is n_chunks more. The number of
- * chunks is rounded up to three significant binary digits, so that plans are cut for few different
- * numbers. Results don't depend on it.
- */
-void copse_rounds_shape(struct copse_shape *shape, uint32_t n_parts);
+/* Rounds the number of chunks up to three significant binary digits, so that plans are cut for few
+ * different numbers. Results don't depend on it. */
+void copse_rounds_shape(struct copse_shape *shape);
 
 #endif

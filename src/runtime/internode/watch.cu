@@ -14,8 +14,8 @@
  *   kernels are leaving for another reason            -->  likewise, after a shorter time
  *
  * The limit is doubled because within a kernel each wait has the whole limit, and a kernel that
- * times out knows better which rank it waited for. Kernels that leave still send their status
- * words, so the abort comes LAST_WORDS_SECONDS later at most.
+ * times out names the rank that it waited for. Kernels that leave still send their status
+ * words, so the abort comes STATUS_WORD_SECONDS later at most.
  *
  * Calls of NCCL may hang too: where they first connect to a rank that is gone, or where so many
  * launches wait behind a message that never comes that no more fit into the GPU's queue. So the
@@ -38,7 +38,7 @@ extern "C" {
 #include "copse/copse.h"
 }
 
-#define LAST_WORDS_SECONDS 5.0
+#define STATUS_WORD_SECONDS 5.0
 #define MOST_POLL_SECONDS 0.5
 
 struct copse_watch {
@@ -83,7 +83,7 @@ static struct snapshot take_snapshot(const struct copse_cuda *cuda) {
 static double limit_of(const struct copse_cuda *cuda, uint32_t leave) {
   double limit = (double)__atomic_load_n(&cuda->limit_ns, __ATOMIC_RELAXED) * 1e-9;
   if (leave == COPSE_LEAVE_NOT) return 2 * limit;
-  return limit < LAST_WORDS_SECONDS ? limit : LAST_WORDS_SECONDS;
+  return limit < STATUS_WORD_SECONDS ? limit : STATUS_WORD_SECONDS;
 }
 
 /* NCCL's own error; 0 where there is none, or while some thread is in a call of NCCL. */

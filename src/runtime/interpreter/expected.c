@@ -116,19 +116,38 @@ static uint64_t zero_extend(uint64_t bits, int bytes) {
 
 /* ---- one rank's contribution -------------------------------------------------------- */
 
+/* What a rank's element is made from its random bits. */
+enum rule {
+  RULE_BITS,   /* they themselves */
+  RULE_ODD,    /* integers of a product */
+  RULE_TERM,   /* floats of a sum */
+  RULE_FACTOR, /* floats of a product */
+  RULE_EXTREME /* floats of a minimum or maximum */
+};
+
 /*
  * Only `active` of the ranks contribute to an element's sum (or powers of two to its
  * product): those from a starting point on that differs from element to element.
  */
 struct pattern {
+  enum rule rule;
+  bool reduces;
   uint32_t active;
   int64_t bound; /* sum: magnitudes; active * bound <= exact */
 };
 
 #define PROD_ACTIVE 8u /* 2^-8 .. 2^8: within every type's range (e4m3: 2^-9 .. 448) */
 
+static enum rule rule_of(const struct copse_data *data) {
+  if (!copse_collective_reduces(data->collective)) return RULE_BITS;
+  bool is_float = types[data->type].kind == KIND_FLOAT;
+  if (data->redop == COPSE_PROD) return is_float ? RULE_FACTOR : RULE_ODD;
+  if (!is_float) return RULE_BITS;
+  return data->redop == COPSE_MIN || data->redop == COPSE_MAX ? RULE_EXTREME : RULE_TERM;
+}
+
 static struct pattern pattern_of(const struct copse_data *data) {
-  struct pattern p = {data->n_ranks, 0};
+  struct pattern p = {rule_of(data), copse_collective_reduces(data->collective), data->n_ranks, 0};
   int64_t exact = types[data->type].exact;
   if (data->redop == COPSE_PROD) {
     if (p.active > PROD_ACTIVE) p.active = PROD_ACTIVE;
@@ -159,9 +178,11 @@ static int64_t sum_term(const struct pattern *p, uint64_t bits) {
   return (int64_t)below(bits, 2 * (uint64_t)p->bound + 1) - p->bound;
 }
 
-/* A float's contribution to a product: its sign, and its power of two if active. */
-static bool prod_sign(uint64_t bits) { return bits >> 63; }
-static int prod_power(uint64_t bits) { return (int)(bits % 3) - 1; }
+/* The size of a float's contribution to a product, if its rank is active. */
+static double prod_factor(uint64_t bits) {
+  static const double factors[3] = {0.5, 1, 2};
+  return factors[bits % 3];
+}
 
 /* A float for min and max: so few significant bits that it is exact in the type. */
 static double extreme_value(enum copse_type type, uint64_t bits) {
@@ -170,78 +191,54 @@ static double extreme_value(enum copse_type type, uint64_t bits) {
   return (double)((int64_t)(bits >> 8) % (2 * most) - (most - 1)) * scale[bits & 7];
 }
 
-static double power_of_two(int e) {
-  double v = 1;
-  for (; e > 0; e--) v *= 2;
-  for (; e < 0; e++) v /= 2;
-  return v;
+/* What a rank contributes to a float's reduction, from its random bits. */
+static inline double contribution(const struct copse_data *data, const struct pattern *p,
+                                  uint64_t hash, uint32_t rank, uint64_t bits) {
+  if (p->rule == RULE_EXTREME) return extreme_value(data->type, bits);
+  const bool active = is_active(data, p, hash, rank);
+  if (p->rule == RULE_TERM) return active ? (double)sum_term(p, bits) : 0;
+  const double factor = active ? prod_factor(bits) : 1;
+  return bits >> 63 ? -factor : factor;
 }
 
 /* The bits of `rank`'s input at an element whose hash is given. */
-static uint64_t input_bits(const struct copse_data *data, const struct pattern *p, uint64_t hash,
-                           uint32_t rank) {
-  uint64_t bits = rank_bits(hash, rank);
-  if (!copse_collective_reduces(data->collective)) return bits;
-  if (types[data->type].kind != KIND_FLOAT) return data->redop == COPSE_PROD ? bits | 1 : bits;
-  double v;
-  switch (data->redop) {
-    case COPSE_PROD:
-      v = power_of_two(is_active(data, p, hash, rank) ? prod_power(bits) : 0);
-      if (prod_sign(bits)) v = -v;
-      break;
-    case COPSE_MIN:
-    case COPSE_MAX: v = extreme_value(data->type, bits); break;
-    default: v = is_active(data, p, hash, rank) ? (double)sum_term(p, bits) : 0; break;
-  }
-  return float_bits(data->type, v);
+static inline uint64_t input_bits(const struct copse_data *data, const struct pattern *p,
+                                  uint64_t hash, uint32_t rank) {
+  const uint64_t bits = rank_bits(hash, rank);
+  if (p->rule == RULE_BITS) return bits;
+  if (p->rule == RULE_ODD) return bits | 1;
+  return float_bits(data->type, contribution(data, p, hash, rank, bits));
 }
 
 void copse_data_input(const struct copse_data *data, uint32_t rank, uint64_t first, uint64_t n,
                       void *out) {
-  struct pattern p = pattern_of(data);
-  int bytes = types[data->type].bytes;
+  const struct pattern p = pattern_of(data);
+  const int bytes = types[data->type].bytes;
   for (uint64_t i = 0; i < n; i++)
     put(out, i, bytes, input_bits(data, &p, element_bits(data, first + i), rank));
 }
 
 /* ---- the reductions ------------------------------------------------------------------- */
 
-static uint64_t reduced_float_sum(const struct copse_data *data, const struct pattern *p,
-                                  uint64_t hash) {
-  int64_t sum = 0;
-  uint32_t rank = first_active(data, p, hash);
-  for (uint32_t k = 0; k < p->active; k++) {
-    sum += sum_term(p, rank_bits(hash, rank));
+/* Floats: in double, exact at every step. */
+static uint64_t reduced_float(const struct copse_data *data, const struct pattern *p,
+                              uint64_t hash) {
+  const bool sums = p->rule == RULE_TERM;
+  uint32_t rank = sums ? first_active(data, p, hash) : 0;
+  double total = contribution(data, p, hash, rank, rank_bits(hash, rank));
+  for (uint32_t k = 1; k < (sums ? p->active : data->n_ranks); k++) {
     if (++rank == data->n_ranks) rank = 0;
+    const double v = contribution(data, p, hash, rank, rank_bits(hash, rank));
+    if (sums)
+      total += v;
+    else if (p->rule == RULE_FACTOR)
+      total *= v;
+    else if (data->redop == COPSE_MIN ? v < total : v > total)
+      total = v;
   }
-  double v = (double)sum;
-  if (data->redop != COPSE_AVG) return float_bits(data->type, v);
-  if (data->type == COPSE_DOUBLE) return float_bits(data->type, v / data->n_ranks);
-  return float_bits(data->type, (float)v / (float)data->n_ranks);
-}
-
-static uint64_t reduced_float_prod(const struct copse_data *data, const struct pattern *p,
-                                   uint64_t hash) {
-  bool negative = false;
-  int power = 0;
-  for (uint32_t rank = 0; rank < data->n_ranks; rank++)
-    negative ^= prod_sign(rank_bits(hash, rank));
-  uint32_t rank = first_active(data, p, hash);
-  for (uint32_t k = 0; k < p->active; k++) {
-    power += prod_power(rank_bits(hash, rank));
-    if (++rank == data->n_ranks) rank = 0;
-  }
-  double v = power_of_two(power);
-  return float_bits(data->type, negative ? -v : v);
-}
-
-static uint64_t reduced_float_extreme(const struct copse_data *data, uint64_t hash) {
-  double best = extreme_value(data->type, rank_bits(hash, 0));
-  for (uint32_t rank = 1; rank < data->n_ranks; rank++) {
-    double v = extreme_value(data->type, rank_bits(hash, rank));
-    if (data->redop == COPSE_MIN ? v < best : v > best) best = v;
-  }
-  return float_bits(data->type, best);
+  if (data->redop != COPSE_AVG) return float_bits(data->type, total);
+  if (data->type == COPSE_DOUBLE) return float_bits(data->type, total / data->n_ranks);
+  return float_bits(data->type, (float)total / (float)data->n_ranks);
 }
 
 /* Integers: in 64 bits modulo 2^64, of which the type keeps the lower ones. */
@@ -268,16 +265,10 @@ static uint64_t reduced_integer(const struct copse_data *data, uint64_t hash) {
   return (uint64_t)(sign_extend(total, type->bytes) / (int64_t)data->n_ranks);
 }
 
-static uint64_t reduced_bits(const struct copse_data *data, const struct pattern *p,
-                             uint64_t element) {
-  uint64_t hash = element_bits(data, element);
-  if (types[data->type].kind != KIND_FLOAT) return reduced_integer(data, hash);
-  switch (data->redop) {
-    case COPSE_PROD: return reduced_float_prod(data, p, hash);
-    case COPSE_MIN:
-    case COPSE_MAX: return reduced_float_extreme(data, hash);
-    default: return reduced_float_sum(data, p, hash);
-  }
+static inline uint64_t reduced_bits(const struct copse_data *data, const struct pattern *p,
+                                    uint64_t hash) {
+  return p->rule == RULE_BITS || p->rule == RULE_ODD ? reduced_integer(data, hash)
+                                                     : reduced_float(data, p, hash);
 }
 
 /* ---- outputs -------------------------------------------------------------------------- */
@@ -291,40 +282,30 @@ static bool data_is_common(const struct copse_data *data) {
   return data->collective != COPSE_REDUCE_SCATTER && data->collective != COPSE_ALLTOALL;
 }
 
-/* Element i of the output is element *from of rank *source's input, or the reduction of
- * all ranks' elements *from. */
-static void origin(const struct copse_data *data, uint32_t rank, uint64_t i, uint32_t *source,
-                   uint64_t *from) {
-  uint64_t block = i / data->count, within = i % data->count;
-  *source = 0;
-  *from = i;
-  switch (data->collective) {
-    case COPSE_ALLGATHER:
-      *source = (uint32_t)block;
-      *from = within;
-      break;
-    case COPSE_ALLTOALL:
-      *source = (uint32_t)block;
-      *from = rank * data->count + within;
-      break;
-    case COPSE_REDUCE_SCATTER: *from = rank * data->count + within; break;
-    case COPSE_BROADCAST: *source = (uint32_t)data->root; break;
-    default: break;
-  }
+/* Element `within` of a block of the output is element *from of rank *source's input, or the
+ * reduction of all ranks' elements *from; so are those that follow in the block. */
+static void origin(const struct copse_data *data, uint32_t rank, uint64_t block, uint64_t within,
+                   uint32_t *source, uint64_t *from) {
+  *source = data->collective == COPSE_BROADCAST ? (uint32_t)data->root : (uint32_t)block;
+  *from = within;
+  if (data->collective == COPSE_ALLTOALL || data->collective == COPSE_REDUCE_SCATTER)
+    *from = rank * data->count + within;
 }
 
 void copse_data_output(const struct copse_data *data, uint32_t rank, uint64_t first, uint64_t n,
                        void *out) {
-  struct pattern p = pattern_of(data);
-  int bytes = types[data->type].bytes;
-  for (uint64_t i = 0; i < n; i++) {
+  const struct pattern p = pattern_of(data);
+  const int bytes = types[data->type].bytes;
+  for (uint64_t i = 0, end; i < n; i = end) {
     uint32_t source;
-    uint64_t from;
-    origin(data, rank, first + i, &source, &from);
-    put(out, i, bytes,
-        copse_collective_reduces(data->collective)
-            ? reduced_bits(data, &p, from)
-            : input_bits(data, &p, element_bits(data, from), source));
+    uint64_t from, within = (first + i) % data->count;
+    origin(data, rank, (first + i) / data->count, within, &source, &from);
+    end = n - i < data->count - within ? n : i + data->count - within;
+    for (uint64_t k = i; k < end; k++, from++) {
+      uint64_t hash = element_bits(data, from);
+      put(out, k, bytes,
+          p.reduces ? reduced_bits(data, &p, hash) : input_bits(data, &p, hash, source));
+    }
   }
 }
 

@@ -4,6 +4,7 @@
  */
 #include "runtime/interpreter/interpreter.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,12 +126,25 @@ enum copse_exec_step copse_exec_advance(struct copse_interpreter *exec, uint32_t
 /* As many links of a chain as fit a line that people read. */
 #define MAX_LINKS 5
 
+struct line {
+  char text[480];
+  size_t used;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct line *line, const char *fmt, ...) {
+  const size_t room = sizeof line->text - line->used;
+  va_list list;
+  va_start(list, fmt);
+  int n = vsnprintf(line->text + line->used, room, fmt, list);
+  va_end(list);
+  line->used += n < (int)room ? (size_t)n : room - 1;
+}
+
 /* "rank 3 worker 1": the worker's number within its rank. */
-static void add_worker(const struct copse_interpreter *exec, uint32_t w, char *text, size_t size) {
+static void add_worker(struct line *line, const struct copse_interpreter *exec, uint32_t w) {
   const struct copse_plan *plan = exec->plan;
-  uint32_t rank = plan->workers[w].rank;
-  size_t used = strlen(text);
-  snprintf(text + used, size - used, "rank %u worker %u", rank, w - plan->ranks[rank].first_worker);
+  const uint32_t rank = plan->workers[w].rank;
+  add(line, "rank %u worker %u", rank, w - plan->ranks[rank].first_worker);
 }
 
 /*
@@ -186,28 +200,25 @@ static uint32_t chain_length(const struct copse_interpreter *exec, uint32_t star
 
 copse_status copse_exec_report_standstill(const struct copse_interpreter *exec, const char *what,
                                           struct copse_err *err) {
-  char text[480];
+  struct line line = {.used = 0};
   uint32_t start = find_start(exec), w = start;
   uint32_t length = chain_length(exec, start);
-  snprintf(text, sizeof text, "%s: ", what);
-  add_worker(exec, w, text, sizeof text);
+  add(&line, "%s: ", what);
+  add_worker(&line, exec, w);
   for (uint32_t i = 0; i < length; i++) {
     uint32_t next = waits_for(exec, w);
     if (i < MAX_LINKS || i + 1 == length) {
-      size_t used = strlen(text);
-      snprintf(text + used, sizeof text - used, "%s waits for ", i ? ", which" : "");
-      add_worker(exec, next, text, sizeof text);
-      used = strlen(text);
-      snprintf(text + used, sizeof text - used, " (channel %u, chunk %u)",
-               copse_exec_waited_channel(exec, w), exec->workers[w].chunk);
+      add(&line, "%s waits for ", i ? ", which" : "");
+      add_worker(&line, exec, next);
+      add(&line, " (channel %u, chunk %u)", copse_exec_waited_channel(exec, w),
+          exec->workers[w].chunk);
     } else if (i == MAX_LINKS) {
-      size_t used = strlen(text);
-      snprintf(text + used, sizeof text - used, ", and so on over %u more", length - MAX_LINKS - 1);
+      add(&line, ", and so on over %u more", length - MAX_LINKS - 1);
     }
     w = next;
   }
   const char *end = exec->workers[w].finished ? ", which has finished" : "";
-  return copse_fail(err, COPSE_REFUTED, "%s%s", text, end);
+  return copse_fail(err, COPSE_REFUTED, "%s%s", line.text, end);
 }
 
 static copse_status check_balance(const struct copse_interpreter *exec, struct copse_err *err) {
@@ -215,12 +226,13 @@ static copse_status check_balance(const struct copse_interpreter *exec, struct c
     const struct copse_exec_channel *channel = &exec->channels[c];
     uint64_t signals = atomic_load_explicit(&channel->signals, memory_order_acquire);
     if (signals == channel->waits) continue;
-    char from[64] = "", to[64] = "";
-    add_worker(exec, exec->plan->channels[c].src_worker, from, sizeof from);
-    add_worker(exec, exec->plan->channels[c].dst_worker, to, sizeof to);
-    return copse_fail(err, COPSE_REFUTED,
-                      "channel %u from %s to %s is unbalanced: %llu more signals than waits", c,
-                      from, to, (unsigned long long)(signals - channel->waits));
+    struct line line = {.used = 0};
+    add(&line, "channel %u from ", c);
+    add_worker(&line, exec, exec->plan->channels[c].src_worker);
+    add(&line, " to ");
+    add_worker(&line, exec, exec->plan->channels[c].dst_worker);
+    return copse_fail(err, COPSE_REFUTED, "%s is unbalanced: %llu more signals than waits",
+                      line.text, (unsigned long long)(signals - channel->waits));
   }
   return COPSE_OK;
 }
@@ -229,11 +241,10 @@ static copse_status check_balance(const struct copse_interpreter *exec, struct c
 
 #define DEFAULT_STALL_SECONDS 20.0
 
-/* Like copse_calloc, aligned to cache lines, which calloc doesn't promise. */
-static copse_status calloc_lines(size_t n, size_t size, void *out_pointer, struct copse_err *err) {
+copse_status copse_calloc_lines(size_t n, size_t size, void *out_pointer, struct copse_err *err) {
   size_t bytes;
   if (__builtin_mul_overflow(n ? n : 1, size, &bytes)) return copse_fail_nomem(err);
-  void *p = aligned_alloc(COPSE_CACHE_LINE, bytes); /* size: a multiple of the line */
+  void *p = aligned_alloc(COPSE_CACHE_LINE, bytes);
   if (!p) return copse_fail_nomem(err);
   memset(p, 0, bytes);
   *(void **)out_pointer = p;
@@ -254,8 +265,8 @@ copse_status copse_interpreter_new(const struct copse_plan *plan, const struct c
   COPSE_TRY(copse_layout_new(plan, &exec->layout, err));
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->memory, &exec->memory, err));
   COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->scratch_capacity, &exec->scratch_capacity, err));
-  COPSE_TRY(calloc_lines(h->n_workers, sizeof *exec->workers, &exec->workers, err));
-  COPSE_TRY(calloc_lines(h->n_channels, sizeof *exec->channels, &exec->channels, err));
+  COPSE_TRY(copse_calloc_lines(h->n_workers, sizeof *exec->workers, &exec->workers, err));
+  COPSE_TRY(copse_calloc_lines(h->n_channels, sizeof *exec->channels, &exec->channels, err));
   COPSE_TRY(engine->open(exec, context, err));
   *out = exec;
   return COPSE_OK;
@@ -317,42 +328,31 @@ static copse_status grow_packets(struct copse_interpreter *exec, struct copse_er
   return COPSE_OK;
 }
 
-copse_status copse_launch_check(const struct copse_plan *plan, const struct copse_launch *launch,
-                                struct copse_err *err) {
-  const struct copse_plan_header *h = &plan->header;
-  if ((unsigned)launch->type >= COPSE_N_TYPES || (unsigned)launch->redop >= COPSE_N_REDOPS)
-    return copse_fail(err, COPSE_INVALID, "unknown element type or reduction");
-  if (launch->pair_counts && (h->collective != COPSE_ALLTOALL || h->n_extents > 0 ||
-                              h->protocol != COPSE_PROTOCOL_BANDWIDTH))
-    return copse_fail(err, COPSE_INVALID, "counts of pairs, and a plan that takes none");
-  return COPSE_OK;
-}
-
-static copse_status prepare(struct copse_interpreter *exec, const struct copse_launch *launch,
+static copse_status prepare(struct copse_interpreter *exec, const struct copse_call *calls,
                             struct copse_err *err) {
   const struct copse_plan *plan = exec->plan;
   struct copse_view *view = &exec->view;
   if (exec->broken)
     return copse_fail(err, COPSE_INVALID, "an earlier launch of this executor failed");
-  COPSE_DO(copse_launch_check(plan, launch, err));
   *view = (struct copse_view){.ops = plan->ops,
                               .operands = plan->operands,
                               .pieces = plan->pieces,
                               .extents = plan->header.n_extents > 0 ? plan->extents : NULL,
                               .places = exec->layout.places,
                               .ranks = exec->memory,
-                              .pair_counts = launch->pair_counts,
+                              .pair_counts = calls->pair_counts,
                               .n_ranks = plan->header.n_ranks,
-                              .type = launch->type,
-                              .redop = launch->redop};
-  COPSE_DO(copse_layout_shape(&exec->layout, launch->count, copse_type_bytes(launch->type),
+                              .type = calls->type,
+                              .redop = calls->redop};
+  COPSE_DO(copse_layout_shape(&exec->layout, calls->count, copse_type_bytes(calls->type),
                               &view->shape, err));
   COPSE_DO(grow_scratch(exec, err));
   COPSE_DO(grow_packets(exec, err));
   view->packets_copy = exec->packets_capacity;
   for (uint32_t r = 0; r < view->n_ranks; r++) {
-    exec->memory[r].input = launch->inputs[r];
-    exec->memory[r].output = launch->outputs[r];
+    if (!copse_exec_is_here(exec, r)) continue;
+    exec->memory[r].input = (unsigned char *)(uintptr_t)calls->send; /* plans don't write it */
+    exec->memory[r].output = calls++->recv;
   }
   /* Nothing is combined, hence nothing averaged either. */
   if (!copse_collective_reduces((copse_collective)plan->header.collective)) view->redop = COPSE_SUM;
@@ -368,11 +368,11 @@ static void clear_packets(struct copse_interpreter *exec) {
       memset(exec->memory[r].packets + (exec->epoch & 1) * bytes, 0, (size_t)bytes);
 }
 
-copse_status copse_interpreter_run(struct copse_interpreter *exec,
-                                   const struct copse_launch *launch, struct copse_err *err) {
-  COPSE_DO(prepare(exec, launch, err));
+copse_status copse_interpreter_run(struct copse_interpreter *exec, const struct copse_call *calls,
+                                   struct copse_err *err) {
+  COPSE_DO(prepare(exec, calls, err));
   /* A launch without elements has no number: no rank would know of another's. */
-  if (launch->count == 0) return COPSE_OK;
+  if (calls->count == 0) return COPSE_OK;
   exec->epoch = copse_next_epoch(exec->epoch);
   exec->broken = true;
   COPSE_DO(exec->engine->run(exec, err));

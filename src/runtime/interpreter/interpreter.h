@@ -1,7 +1,7 @@
 /*
  * A plan's execution on CPUs: its state, and the interpreter of one worker. An engine runs the
- * workers: all in one thread (cpu/cooperative.c), a thread each (cpu/threads.c), or those of one
- * rank with the others behind a transport (transport/engine.c). Engines differ in who runs the
+ * workers: all in one thread (cpu/backend.c), a thread each (cpu/threads.c), or those of one rank
+ * with the others behind a transport (transport/engine.c). Engines differ in who runs the
  * workers and in what waiting means; what an operation does is the same for all.
  */
 #ifndef COPSE_RUNTIME_INTERPRETER_INTERPRETER_H
@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "runtime/backend/backend.h"
 #include "runtime/interpreter/view.h"
 #include "runtime/plan/layout.h"
 
@@ -47,6 +48,7 @@ struct copse_engine {
 };
 
 struct copse_interpreter {
+  struct copse_interpreter *next; /* of the backend's */
   const struct copse_plan *plan;
   const struct copse_engine *engine;
   void *own;     /* the engine's */
@@ -62,11 +64,15 @@ struct copse_interpreter {
   uint64_t packets_capacity;           /* bytes of one of a rank's two copies */
   struct copse_exec_worker *workers;   /* [n_workers] */
   struct copse_exec_channel *channels; /* [n_channels] persist from launch to launch */
-  /* Called after each operation that a worker has done; NULL: nobody looks on. */
+  /* Called after each operation that a worker has done; or NULL. */
   void (*trace)(const void *context, uint32_t worker, const struct copse_plan_op *op,
                 uint32_t chunk);
   const void *trace_context;
 };
+
+/* As copse_calloc, aligned to cache lines; `size` is a multiple of them. */
+copse_status copse_calloc_lines(size_t n, size_t size, void *out_pointer,
+                                struct copse_err *err) COPSE_CHECKED;
 
 /* The plan is borrowed until the free. COPSE_NOMEM, or what the engine's open returns. */
 copse_status copse_interpreter_new(const struct copse_plan *plan, const struct copse_engine *engine,
@@ -75,17 +81,12 @@ copse_status copse_interpreter_new(const struct copse_plan *plan, const struct c
 void copse_interpreter_free(struct copse_interpreter *exec);
 
 /*
- * Runs one launch to its end. COPSE_INVALID for a launch that the plan does not take, and after a
- * launch that failed; COPSE_REFUTED on a deadlock (the text says who waits for whom), on a channel
- * left unbalanced, and where an engine that watches sees nothing move for stall_seconds.
+ * Runs one launch to its end; calls[i] is that of the i-th rank here. COPSE_INVALID after a launch
+ * that failed; COPSE_REFUTED on a deadlock (the text says who waits for whom), on a channel left
+ * unbalanced, and where an engine that watches sees nothing move for stall_seconds.
  */
-copse_status copse_interpreter_run(struct copse_interpreter *exec,
-                                   const struct copse_launch *launch,
+copse_status copse_interpreter_run(struct copse_interpreter *exec, const struct copse_call *calls,
                                    struct copse_err *err) COPSE_CHECKED;
-
-/* COPSE_INVALID where the plan doesn't take such a launch. */
-copse_status copse_launch_check(const struct copse_plan *plan, const struct copse_launch *launch,
-                                struct copse_err *err) COPSE_CHECKED;
 
 /* Whether the rank's memory and workers are in this process. */
 static inline bool copse_exec_is_here(const struct copse_interpreter *exec, uint32_t rank) {
@@ -96,7 +97,7 @@ enum copse_exec_step {
   COPSE_STEP_FINISHED,
   COPSE_STEP_WAITS,
   COPSE_STEP_SIGNALLED,
-  COPSE_STEP_LOOKS /* packets are missing; nobody tells when they come */
+  COPSE_STEP_LOOKS /* packets are missing, and no signal says when they come */
 };
 
 /*

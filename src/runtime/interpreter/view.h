@@ -11,21 +11,6 @@
 #include "runtime/plan/plan_abi.h"
 #include "runtime/plan/plan_math.h"
 
-/* One collective call on all ranks. */
-struct copse_launch {
-  uint64_t count; /* elements of a block: NCCL's sendcount (allgather), recvcount
-                     (reduce_scatter), count (allreduce, broadcast, reduce) */
-  enum copse_type type;
-  enum copse_redop redop;
-  void *const *inputs;         /* [n_ranks] header.input_blocks * count elements each */
-  void *const *outputs;        /* [n_ranks] header.output_blocks * count elements each. In place
-                                  as in NCCL: output == input, for allgather input == output +
-                                  rank * count, for reduce_scatter output == input + rank * count */
-  const uint64_t *pair_counts; /* alltoall: NULL, or [n_ranks * n_ranks]: of the block from rank i
-                                  to rank j only the first pair_counts[i * n_ranks + j] <= count
-                                  elements are sent. Not for plans with extents or packets */
-};
-
 /* A rank's memory as the backend that holds this view addresses it. */
 struct copse_rank_memory {
   unsigned char *input, *output;
@@ -145,7 +130,7 @@ COPSE_HD static inline struct copse_place copse_view_operand(
 /*
  * Launches are numbered from 1; 0 flags no packet. Even and odd ones take turns. A launch of no
  * elements sends no packets and has no number: in the launch between two that use the same copy
- * everybody must hear of everybody.
+ * a chain of packets must lead from every rank to every other one.
  */
 COPSE_HD static inline uint32_t copse_next_epoch(uint32_t epoch) {
   return epoch == UINT32_MAX ? 2 : epoch + 1;

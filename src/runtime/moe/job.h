@@ -101,7 +101,7 @@ struct copse_moe_counts_ops {
 /* A backend that steps run on. */
 struct copse_moe_ops {
   /* Zeroed, aligned to 256 bytes. */
-  copse_status (*take)(int device, uint64_t bytes, void **memory, struct copse_err *err);
+  copse_status (*take)(int device, size_t bytes, void **memory, struct copse_err *err);
   void (*give_back)(int device, void *memory); /* takes NULL */
   /* Runs (CPU) or enqueues (GPU). */
   copse_status (*run)(int device, enum copse_moe_step step, const struct copse_moe_job *job,

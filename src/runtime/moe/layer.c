@@ -143,7 +143,7 @@ copse_status copse_moe_furnish(struct copse_moe_job *job, const struct copse_moe
   struct carver carver = {NULL, 0};
   *memory = NULL;
   carve_job(&carver, job, config);
-  COPSE_DO(ops->take(device, carver.used, memory, err));
+  COPSE_DO(ops->take(device, (size_t)carver.used, memory, err));
   carver = (struct carver){*memory, 0};
   carve_job(&carver, job, config);
   return COPSE_OK;
@@ -160,12 +160,12 @@ void copse_moe_set_row(struct copse_moe_job *job, const struct copse_moe_row *ro
 
 /* ---- the steps on the CPU ------------------------------------------------------------------ */
 
-static copse_status take(int device, uint64_t bytes, void **memory, struct copse_err *err) {
+static copse_status take(int device, size_t bytes, void **memory, struct copse_err *err) {
   (void)device;
   *memory = NULL;
   if (bytes > SIZE_MAX / 2) return copse_fail_nomem(err);
   /* C11 wants a multiple of the alignment, and memory must not be NULL */
-  size_t size = ((size_t)bytes + 256) / 256 * 256;
+  size_t size = (bytes + 256) / 256 * 256;
   *memory = aligned_alloc(256, size);
   if (!*memory) return copse_fail_nomem(err);
   memset(*memory, 0, size);

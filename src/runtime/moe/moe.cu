@@ -158,28 +158,8 @@ static copse_status run(int device, enum copse_moe_step step, const struct copse
   return copse_fail(err, COPSE_INTERNAL, "no such step of a layer: %d", (int)step);
 }
 
-/* ---- memory ------------------------------------------------------------------------------ */
-
-static void give_back(int device, void *memory) {
-  copse_on_device here(device);
-  copse_beside_captures permitted;
-  (void)cudaFree(memory);
-}
-
-static copse_status take(int device, uint64_t bytes, void **memory, struct copse_err *err) {
-  copse_on_device here(device);
-  copse_beside_captures permitted;
-  *memory = NULL;
-  COPSE_CUDA(cudaMalloc(memory, (size_t)bytes));
-  copse_status status = copse_cuda_upload(*memory, NULL, (size_t)bytes, err);
-  if (status == COPSE_OK) return COPSE_OK;
-  give_back(device, *memory);
-  *memory = NULL;
-  return status;
-}
-
 /* ---- counts of pairs on their way to the host, which sizes messages between hosts by them -----
- * Kernels use their own copy, since page-locked memory is far away from a GPU. */
+ * Kernels use their own copy, since a GPU reads page-locked memory slowly. */
 
 static void free_counts(int device, struct copse_moe_counts *counts) {
   copse_on_device here(device);
@@ -244,4 +224,5 @@ static bool is_captured(int device, copse_stream stream) {
 static const struct copse_moe_counts_ops counts_ops = {take_counts, free_counts, fetch_counts,
                                                        wait_for_counts, is_captured};
 
-extern "C" const struct copse_moe_ops copse_moe_cuda = {take, give_back, run, &counts_ops};
+extern "C" const struct copse_moe_ops copse_moe_cuda = {copse_cuda_allocate, copse_cuda_release,
+                                                        run, &counts_ops};

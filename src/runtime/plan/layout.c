@@ -139,9 +139,7 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
     return copse_fail(err, COPSE_INVALID,
                       "%llu elements a block need more than 2^30 chunks of %llu bytes",
                       (unsigned long long)count, (unsigned long long)h->chunk_bytes);
-  shape->first_chunk = 0;
-  shape->of_chunks = shape->n_chunks;
-  shape->chunk_base = count / shape->of_chunks + 1;
+  shape->chunk_base = count / shape->n_chunks + 1;
   shape->fifo = h->fifo;
   double total = 0;
   for (uint32_t r = 0; r < h->n_ranks; r++)

@@ -389,36 +389,30 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
   return COPSE_OK;
 }
 
-/* The checks that come before any use of a count. */
-static copse_status check_frame(const char *label, const char *bytes, size_t size,
-                                struct copse_plan *plan, struct copse_err *err) {
+/* The checks that come before any use of a count. check->plan is `plan`, whose header this fills.
+ */
+static copse_status check_frame(const struct checker *check, const char *bytes, size_t size,
+                                struct copse_plan *plan) {
   struct copse_plan_header *header = &plan->header;
   size_t smallest = sizeof *header + COPSE_SHA256_BYTES;
   size_t seen = size < sizeof magic ? size : sizeof magic;
-  if (size == 0) return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "is empty, not a plan");
+  if (size == 0) return BAD(check, "is empty, not a plan");
   if (memcmp(bytes, magic, seen) != 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
-                         "is not a copse plan (a plan starts with COPSEPLN)");
-  if (size < smallest)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "the plan is cut off: %zu bytes", size);
+    return BAD(check, "is not a copse plan (a plan starts with COPSEPLN)");
+  if (size < smallest) return BAD(check, "the plan is cut off: %zu bytes", size);
   copy_records(&header_table, 1, header, bytes);
   if (header->version != COPSE_PLAN_VERSION)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
-                         "a plan of version %u; this copse reads version %u", header->version,
-                         COPSE_PLAN_VERSION);
+    return BAD(check, "a plan of version %u; this copse reads version %u", header->version,
+               COPSE_PLAN_VERSION);
   if (header->header_bytes != sizeof *header)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0, "a header of %u bytes, must be %zu",
-                         header->header_bytes, sizeof *header);
+    return BAD(check, "a header of %u bytes, must be %zu", header->header_bytes, sizeof *header);
   if (header->file_bytes != size || file_bytes(plan) != size)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
-                         "the plan has %zu bytes, its header says %llu and its tables make %llu",
-                         size, (unsigned long long)header->file_bytes,
-                         (unsigned long long)file_bytes(plan));
+    return BAD(check, "the plan has %zu bytes, its header says %llu and its tables make %llu", size,
+               (unsigned long long)header->file_bytes, (unsigned long long)file_bytes(plan));
   uint8_t digest[COPSE_SHA256_BYTES];
   copse_sha256(bytes, size - sizeof digest, digest);
   if (memcmp(digest, bytes + size - sizeof digest, sizeof digest) != 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
-                         "the plan's checksum is wrong: the file is damaged");
+    return BAD(check, "the plan's checksum is wrong: the file is damaged");
   return COPSE_OK;
 }
 
@@ -454,7 +448,8 @@ copse_status copse_plan_decode(const char *label, const char *bytes, size_t size
   copse_status status;
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *owned, &owned, err));
-  COPSE_TRY(check_frame(label, bytes, size, &owned->plan, err));
+  const struct checker check = {&owned->plan, label, err};
+  COPSE_TRY(check_frame(&check, bytes, size, &owned->plan));
   COPSE_TRY(copy_tables(owned, bytes, err));
   COPSE_TRY(copse_plan_validate(&owned->plan, label, err));
   *out = &owned->plan;

@@ -78,22 +78,20 @@ struct copse_region_place {
 };
 
 struct copse_shape {
-  uint64_t count;      /* elements of a block */
+  uint64_t count;                       /* elements of a block */
   uint64_t input_stride, output_stride; /* elements from one block to the next: count, but for a
                                            part of a larger message */
-  uint64_t chunk_base; /* count / of_chunks + 1 */
+  uint64_t chunk_base;                  /* count / n_chunks + 1 */
   uint32_t element_bytes;
-  uint32_t unit; /* elements that cuts are multiples of: copse_align_bytes */
-  /* Every piece is cut into of_chunks; the launch has n_chunks of them, from the first on. All,
-   * where a message isn't moved part by part. */
-  uint32_t n_chunks, first_chunk, of_chunks;
+  uint32_t unit;     /* elements that cuts are multiples of: copse_align_bytes */
+  uint32_t n_chunks; /* that every piece is cut into */
   uint32_t fifo;
 };
 
 /* The part of a piece that is chunk c of the launch. */
 COPSE_HD static inline struct copse_span copse_shape_chunk(const struct copse_shape *shape,
                                                            struct copse_span piece, uint32_t c) {
-  return copse_chunk_span(piece, shape->first_chunk + c, shape->of_chunks, shape->unit);
+  return copse_chunk_span(piece, c, shape->n_chunks, shape->unit);
 }
 
 /* floor(a * share), for a share in 1/2^32. */

@@ -1,4 +1,4 @@
-/* What the transport's files share. */
+/* What the transport and the engine over it share. */
 #ifndef COPSE_RUNTIME_TRANSPORT_INTERNAL_H
 #define COPSE_RUNTIME_TRANSPORT_INTERNAL_H
 
@@ -6,9 +6,23 @@
 
 #include "runtime/transport/transport.h"
 
+#define COPSE_TRANSPORT_NOBODY UINT32_MAX
+/* Tags below are the transport's own. */
+#define COPSE_TRANSPORT_FIRST_TAG 8u
+#define COPSE_TRANSPORT_DIGEST_BYTES 32
+
+/* What must be the same at all who take part in a launch. Compared as bytes: no holes. */
+struct copse_transport_call {
+  uint64_t launch; /* the transport's */
+  uint8_t plan[COPSE_TRANSPORT_DIGEST_BYTES];
+  uint64_t count;
+  uint32_t type, redop;
+  uint64_t pair_counts; /* a digest of them; 0: full blocks */
+};
+
 /* Messages of the transport itself. All but BEGIN overtake those of launches. */
 enum copse_transport_tag {
-  COPSE_TRANSPORT_PING,   /* are you there? */
+  COPSE_TRANSPORT_PING,   /* answered by a PONG */
   COPSE_TRANSPORT_PONG,   /* struct copse_transport_pong */
   COPSE_TRANSPORT_ABORT,  /* struct copse_transport_reason */
   COPSE_TRANSPORT_GATHER, /* one rank's part of an all_gather */
@@ -16,7 +30,7 @@ enum copse_transport_tag {
 };
 
 struct copse_transport_pong {
-  uint64_t moves; /* grows whenever the rank gets on */
+  uint64_t moves; /* grows with every step in which the rank moves */
   uint32_t waits_for;
   uint32_t launch; /* its last, modulo 2^32 */
 };
@@ -41,6 +55,7 @@ struct copse_messages {
   struct copse_message *head, **tail;
 };
 
+/* Bytes on their way to one or more ranks. */
 struct copse_payload {
   uint32_t refs;
   size_t n, capacity;
@@ -64,8 +79,8 @@ struct copse_peer {
   struct copse_transport_call call;        /* of the launch that it is in, as last announced */
   struct copse_transport_call next_call;   /* being received */
   uint64_t announced;                      /* the launch that it was notified of */
-  double last_message;                            /* when something came from it */
-  double moved;                            /* when it was known to have got on */
+  double last_message;                     /* when something came from it */
+  double moved;                            /* when it was last known to have moved */
   struct copse_transport_pong pong;        /* its last */
 };
 
@@ -76,8 +91,8 @@ struct copse_transport {
   uint32_t n_outgoing;
   size_t bytes_outgoing;
   struct copse_payload *free_payloads;
-  struct copse_transport_call call;            /* of the last launch */
-  const struct copse_transport_reader *reader; /* of the present one, or NULL */
+  struct copse_transport_call call;  /* of the last launch */
+  struct copse_interpreter *running; /* the present one's, or NULL */
   uint32_t gather_waits_for;
   double timeout;
   _Atomic bool aborted;
@@ -86,33 +101,38 @@ struct copse_transport {
   uint64_t moves;
   uint32_t idle;     /* steps since the last */
   double last_move;  /* when */
-  double last_asked; /* when others were asked how they are */
+  double last_asked; /* when others were sent a PING */
 };
 
-/* Keeps the reason and notifies nobody. Returns the first one's status. */
-copse_status copse_transport_break(struct copse_transport *transport, const struct copse_err *why);
-/* After one of the wire's functions has failed; `what` is "sending to" and the like. */
-copse_status copse_transport_wire_failed(struct copse_transport *transport, const char *what,
-                                         uint32_t rank, copse_status status);
-copse_status copse_transport_out_of_memory(struct copse_transport *transport);
+/* ---- a launch --------------------------------------------------------------------------- */
 
-/* Sends a message of the transport's own. */
-void copse_transport_send_own(struct copse_transport *transport, uint32_t to, unsigned tag,
-                              const void *bytes, size_t n);
-/* Whether something got on. Errors are in transport->broken. */
-bool copse_transport_push_out(struct copse_transport *transport);
-bool copse_transport_take_in(struct copse_transport *transport);
-/* Compares with the call that the peer has announced. */
-void copse_transport_compare_calls(struct copse_transport *transport, uint32_t from);
-/* A peer that sends to a rank which has left the launch. */
-void copse_transport_refuse_late(struct copse_transport *transport, uint32_t from);
-void copse_transport_free_messages(struct copse_messages *messages);
+copse_status copse_transport_begin(struct copse_transport *transport,
+                                   const struct copse_transport_call *call,
+                                   struct copse_interpreter *running,
+                                   struct copse_err *err) COPSE_CHECKED;
+/* When nothing is left to do or to send, or after an error. COPSE_REFUTED where somebody is still
+ * sending. */
+copse_status copse_transport_end(struct copse_transport *transport, struct copse_err *err);
 
-/* Keeping time: after every step. */
-void copse_transport_watch(struct copse_transport *transport, bool moved);
-void copse_transport_take_pong(struct copse_transport *transport, uint32_t from,
-                                const struct copse_transport_pong *pong);
-uint32_t copse_transport_waits_for(const struct copse_transport *transport, char *text,
-                                   size_t size);
+/* NULL: so much is on its way that it should wait, or the transport is broken. */
+struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n);
+void copse_transport_send(struct copse_transport *transport, uint32_t to, unsigned tag,
+                          struct copse_payload *payload);
+/* Who made it is done with it. */
+void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload);
+/* Progress. `moved`: whether the caller has moved since the last step. */
+copse_status copse_transport_step(struct copse_transport *transport, bool moved,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/* ---- engine.c, called by the transport ---------------------------------------------------- */
+
+/* Memory for a message's n bytes. */
+copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, unsigned tag,
+                                size_t n, void **bytes, struct copse_err *err);
+/* The message is there, and so is all that its sender sent before. */
+void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigned tag);
+/* The rank that this one waits for, or COPSE_TRANSPORT_NOBODY; where and why, if text isn't NULL.
+ */
+uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text, size_t size);
 
 #endif

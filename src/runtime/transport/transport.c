@@ -1,9 +1,9 @@
 /*
- * The transport of ranks that share no memory: its life, messages that go out, launches, the
+ * The transport of ranks that share no memory: messages that go out and come in, launches, the
  * all_gather of plans and rows, and the watch over ranks that do not answer.
  *
- * A rank that has stood still for an eighth of the timeout asks all others (ping, pong). At the
- * timeout it follows who waits for whom:
+ * A rank that has stood still for an eighth of the timeout sends all others a ping, which they
+ * answer by a pong. At the timeout it follows who waits for whom:
  *
  *   rank 0 --waits for--> rank 3 --waits for--> rank 5     (no pong for 3/4 of the timeout)
  *                                                          rank 5 is named as the failed one
@@ -12,6 +12,7 @@
  * and none moves, the launch is reported as a standstill. The first reason is sent to all ranks.
  */
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/types.h"
 #include "runtime/transport/internal.h"
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
@@ -27,6 +29,641 @@
 #define MOST_OUTGOING_BYTES ((size_t)64 << 20)
 /* How long a broken transport tries to notify the others. */
 #define NOTIFY_SECONDS 0.5
+/* Of a message of the transport's own; more is nothing that copse has sent. */
+#define MOST_OWN_BYTES ((size_t)1 << 24)
+/* Looked at in one step, so that others get their turn. */
+#define MOST_AT_ONCE 64
+
+/* ---- its end ------------------------------------------------------------------------------ */
+
+/* Keeps the reason without telling other ranks. Returns the first one's status. */
+static copse_status keep_reason(struct copse_transport *transport, const struct copse_err *why) {
+  if (transport->broken.status == COPSE_OK) transport->broken = *why;
+  return transport->broken.status;
+}
+
+/* copse_transport_fail with a text. */
+__attribute__((format(printf, 3, 4))) static copse_status refuse(struct copse_transport *transport,
+                                                                 copse_status status,
+                                                                 const char *fmt, ...) {
+  struct copse_err why = COPSE_ERR_INIT;
+  char text[2 * sizeof why.text]; /* copse_fail marks what it cuts off */
+  va_list list;
+  va_start(list, fmt);
+  (void)vsnprintf(text, sizeof text, fmt, list);
+  va_end(list);
+  (void)copse_fail(&why, status, "%s", text);
+  return copse_transport_fail(transport, &why);
+}
+
+/* After one of the wire's functions has failed; `what` is "sending to" and the like. */
+static copse_status wire_failed(struct copse_transport *transport, const char *what, uint32_t rank,
+                                copse_status status) {
+  return refuse(transport, status, "rank %u, %s rank %u: %s", transport->me, what, rank,
+                transport->wire.why(transport->wire.context));
+}
+
+copse_status copse_transport_out_of_memory(struct copse_transport *transport) {
+  return refuse(transport, COPSE_NOMEM, "rank %u: out of memory", transport->me);
+}
+
+copse_status copse_transport_status(const struct copse_transport *transport,
+                                    struct copse_err *err) {
+  if (transport->broken.status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, transport->broken.status, "%s", transport->broken.text);
+}
+
+/* ---- what goes out -------------------------------------------------------------------------- */
+
+/* A free one that is large enough; allocating costs page faults, each time. */
+static struct copse_payload *find_payload(struct copse_transport *transport, size_t n) {
+  for (struct copse_payload **at = &transport->free_payloads; *at; at = &(*at)->next) {
+    struct copse_payload *it = *at;
+    if (it->capacity < n || it->capacity / 4 > n + 4096) continue;
+    *at = it->next;
+    return it;
+  }
+  struct copse_payload *payload = malloc(sizeof *payload + n);
+  if (payload) payload->capacity = n;
+  return payload;
+}
+
+static struct copse_payload *new_payload(struct copse_transport *transport, size_t n) {
+  struct copse_payload *payload = find_payload(transport, n);
+  if (!payload) {
+    (void)copse_transport_out_of_memory(transport);
+    return NULL;
+  }
+  payload->refs = 1;
+  payload->n = n;
+  transport->bytes_outgoing += n;
+  return payload;
+}
+
+struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n) {
+  if (transport->bytes_outgoing > 0 && transport->bytes_outgoing + n > MOST_OUTGOING_BYTES)
+    return NULL;
+  return new_payload(transport, n);
+}
+
+void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload) {
+  if (--payload->refs > 0) return;
+  transport->bytes_outgoing -= payload->n;
+  payload->next = transport->free_payloads;
+  transport->free_payloads = payload;
+}
+
+static void post(struct copse_transport *transport, uint32_t to, unsigned tag,
+                 struct copse_payload *payload) {
+  struct copse_peer *peer = &transport->peers[to];
+  struct copse_outgoing *it = calloc(1, sizeof *it);
+  if (!it) {
+    (void)copse_transport_out_of_memory(transport);
+    return;
+  }
+  copse_status status = transport->wire.send(transport->wire.context, (int)to, tag, payload->bytes,
+                                             payload->n, &it->request);
+  if (status != COPSE_OK) {
+    free(it);
+    (void)wire_failed(transport, "sending to", to, status);
+    return;
+  }
+  it->counts = tag >= COPSE_TRANSPORT_GATHER;
+  it->payload = payload;
+  payload->refs++;
+  *peer->sent_end = it;
+  peer->sent_end = &it->next;
+  transport->n_outgoing++;
+}
+
+/* Sends a message of the transport's own. */
+static void send_own(struct copse_transport *transport, uint32_t to, unsigned tag,
+                     const void *bytes, size_t n) {
+  struct copse_payload *payload = new_payload(transport, n);
+  if (!payload) return;
+  if (n > 0) memcpy(payload->bytes, bytes, n);
+  post(transport, to, tag, payload);
+  copse_transport_drop(transport, payload);
+}
+
+void copse_transport_send(struct copse_transport *transport, uint32_t to, unsigned tag,
+                          struct copse_payload *payload) {
+  struct copse_peer *peer = &transport->peers[to];
+  if (peer->announced != transport->call.launch) {
+    send_own(transport, to, COPSE_TRANSPORT_BEGIN, &transport->call, sizeof transport->call);
+    peer->announced = transport->call.launch;
+  }
+  if (payload)
+    post(transport, to, tag, payload);
+  else
+    send_own(transport, to, tag, NULL, 0);
+}
+
+static bool pop_sent(struct copse_transport *transport, struct copse_peer *peer) {
+  struct copse_outgoing *it = peer->sent;
+  bool counts = it->counts;
+  peer->sent = it->next;
+  if (!peer->sent) peer->sent_end = &peer->sent;
+  transport->n_outgoing--;
+  copse_transport_drop(transport, it->payload);
+  free(it);
+  return counts;
+}
+
+/* Whether a message was sent. Errors are in transport->broken. */
+static bool push_out(struct copse_transport *transport) {
+  bool moved = false;
+  for (uint32_t r = 0; r < transport->n && transport->n_outgoing > 0; r++) {
+    struct copse_peer *peer = &transport->peers[r];
+    while (peer->sent) {
+      int done = 0;
+      copse_status status =
+          transport->wire.test(transport->wire.context, peer->sent->request, &done);
+      if (status == COPSE_OK && !done) break;
+      moved = pop_sent(transport, peer) || moved; /* also after an error the request is gone */
+      if (status != COPSE_OK) {
+        (void)wire_failed(transport, "sending to", r, status);
+        return moved;
+      }
+    }
+  }
+  return moved;
+}
+
+/* Marks the transport as broken first, so that a failure while the others are notified does not
+ * enter here again. */
+copse_status copse_transport_fail(struct copse_transport *transport, const struct copse_err *why) {
+  if (transport->broken.status != COPSE_OK) return transport->broken.status;
+  struct copse_transport_reason reason;
+  memset(&reason, 0, sizeof reason);
+  reason.status = (uint32_t)why->status;
+  snprintf(reason.text, sizeof reason.text, "%s", why->text);
+  copse_status status = keep_reason(transport, why);
+  for (uint32_t r = 0; r < transport->n; r++)
+    if (r != transport->me) send_own(transport, r, COPSE_TRANSPORT_ABORT, &reason, sizeof reason);
+  for (double end = copse_clock_seconds() + NOTIFY_SECONDS;
+       transport->n_outgoing > 0 && copse_clock_seconds() < end;)
+    (void)push_out(transport);
+  return status;
+}
+
+/* ---- keeping time --------------------------------------------------------------------------- */
+
+/* Steps without progress before a process gives its core away, and before it sleeps: many may
+ * share a core. */
+#define SPINS 64u
+#define YIELDS 4096u
+#define NAP_NANOSECONDS 50000
+/* Looking at the clock takes longer than a step. */
+#define STEPS_A_LOOK 32u
+/* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
+ * and for how long one that is asked must be silent to be at fault. Many ranks may share a core, so
+ * that a living one takes its time. */
+#define ASK_AFTER 0.125
+#define SILENT_FOR 0.75
+
+static void rest(struct copse_transport *transport) {
+  static const struct timespec nap = {0, NAP_NANOSECONDS};
+  if (transport->idle > YIELDS)
+    nanosleep(&nap, NULL);
+  else if (transport->idle > SPINS)
+    sched_yield();
+}
+
+static uint32_t waits_for(const struct copse_transport *transport, char *text, size_t size) {
+  if (transport->running) return copse_engine_waits_for(transport->running, text, size);
+  if (text)
+    snprintf(text, size, "rank %u waits for rank %u to come", transport->me,
+             transport->gather_waits_for);
+  return transport->gather_waits_for;
+}
+
+static void take_pong(struct copse_transport *transport, uint32_t from,
+                      const struct copse_transport_pong *pong) {
+  struct copse_peer *peer = &transport->peers[from];
+  if (pong->moves != peer->pong.moves) peer->moved = copse_clock_seconds();
+  peer->pong = *pong;
+}
+
+static void ask_all(struct copse_transport *transport, double now) {
+  transport->last_asked = now;
+  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++)
+    if (r != transport->me) send_own(transport, r, COPSE_TRANSPORT_PING, NULL, 0);
+}
+
+/* "; nor does rank 3" and so on: the one that a rank waits for may itself hang over a dead one. */
+static void add_others(const struct copse_transport *transport, uint32_t rank, double recent,
+                       char *text, size_t size) {
+  uint32_t n = 0;
+  size_t used = 0;
+  text[0] = '\0';
+  for (uint32_t r = 0; r < transport->n && used + 20 < size; r++) {
+    if (r == transport->me || r == rank || transport->peers[r].last_message >= recent) continue;
+    used += (size_t)snprintf(text + used, size - used, n++ ? ", %u" : "; nor does rank %u", r);
+  }
+}
+
+static void report_silent(struct copse_transport *transport, uint32_t rank, double now,
+                          double recent) {
+  double last = transport->peers[rank].last_message;
+  char since[64] = "no message has ever come from it", others[80];
+  if (last > 0) snprintf(since, sizeof since, "last message %.1f s ago", now - last);
+  add_others(transport, rank, recent, others, sizeof others);
+  (void)refuse(transport, COPSE_TIMEOUT,
+               "rank %u does not answer (%s; the time limit is %.3g s): dead, "
+               "stopped, or not in the same call%s",
+               rank, since, transport->timeout, others);
+}
+
+static void report_standstill(struct copse_transport *transport) {
+  char text[200] = "";
+  (void)waits_for(transport, text, sizeof text);
+  (void)refuse(transport, COPSE_REFUTED,
+               "standstill: all ranks answer and none has moved for %.3g s; %s", transport->timeout,
+               text);
+}
+
+/* The rank that has been silent for longest, if since before `recent`; else COPSE_TRANSPORT_NOBODY.
+ */
+static uint32_t find_silent(const struct copse_transport *transport, double recent) {
+  uint32_t found = COPSE_TRANSPORT_NOBODY;
+  for (uint32_t r = 0; r < transport->n; r++) {
+    if (r == transport->me || transport->peers[r].last_message >= recent) continue;
+    if (found == COPSE_TRANSPORT_NOBODY ||
+        transport->peers[r].last_message < transport->peers[found].last_message)
+      found = r;
+  }
+  return found;
+}
+
+/* Whether a rank moves that may still send to this one: it has not left for a later launch. */
+static bool any_moves(const struct copse_transport *transport, double recent) {
+  for (uint32_t r = 0; r < transport->n; r++) {
+    const struct copse_peer *peer = &transport->peers[r];
+    bool is_later = (int32_t)(peer->pong.launch - (uint32_t)transport->call.launch) > 0;
+    if (r != transport->me && !is_later && peer->moved > recent) return true;
+  }
+  return false;
+}
+
+/*
+ * From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
+ * where one still moves the wait goes on. A rank's workers may wait for several others, of which it
+ * tells one: where the way leads nowhere, what all ranks do decides.
+ */
+static void judge(struct copse_transport *transport, double now) {
+  uint32_t rank = waits_for(transport, NULL, 0);
+  double recent = now - SILENT_FOR * transport->timeout;
+  for (uint32_t i = 0; i < transport->n && rank < transport->n && rank != transport->me; i++) {
+    const struct copse_peer *peer = &transport->peers[rank];
+    if (peer->last_message < recent) {
+      report_silent(transport, rank, now, recent);
+      return;
+    }
+    if (peer->moved > recent) {
+      transport->last_move = recent;
+      return;
+    }
+    rank = peer->pong.waits_for;
+  }
+  rank = find_silent(transport, recent);
+  if (rank != COPSE_TRANSPORT_NOBODY)
+    report_silent(transport, rank, now, recent);
+  else if (any_moves(transport, recent))
+    transport->last_move = recent;
+  else
+    report_standstill(transport);
+}
+
+/* After every step. */
+static void watch(struct copse_transport *transport, bool moved) {
+  if (moved) {
+    transport->idle = 0;
+    transport->moves++;
+    return;
+  }
+  if (transport->idle == 0) transport->last_move = copse_clock_seconds();
+  transport->idle++;
+  rest(transport);
+  if (transport->idle % STEPS_A_LOOK != 0) return;
+  double now = copse_clock_seconds(), quiet = now - transport->last_move;
+  if (quiet >= transport->timeout)
+    judge(transport, now);
+  else if (quiet >= ASK_AFTER * transport->timeout &&
+           now - transport->last_asked >= ASK_AFTER * transport->timeout)
+    ask_all(transport, now);
+}
+
+/* ---- what comes in ------------------------------------------------------------------------- */
+
+static void push(struct copse_messages *messages, struct copse_message *it) {
+  it->next = NULL;
+  *messages->tail = it;
+  messages->tail = &it->next;
+}
+
+static struct copse_message *pop(struct copse_messages *messages) {
+  struct copse_message *it = messages->head;
+  messages->head = it->next;
+  if (!messages->head) messages->tail = &messages->head;
+  return it;
+}
+
+static void free_message(struct copse_message *it) {
+  free(it->own);
+  free(it);
+}
+
+static void free_messages(struct copse_messages *messages) {
+  while (messages->head) free_message(pop(messages));
+}
+
+/* ---- taking messages from the wire -------------------------------------------------------- */
+
+static bool start(struct copse_transport *transport, uint32_t from, struct copse_message *it,
+                  void *bytes) {
+  copse_status status =
+      transport->wire.receive(transport->wire.context, it->message, bytes, it->n, &it->request);
+  it->started = true;
+  if (status == COPSE_OK) return true;
+  (void)wire_failed(transport, "receiving from", from, status);
+  return false;
+}
+
+/* Whether it is there; only asked of the oldest of its queue. */
+static bool is_there(struct copse_transport *transport, uint32_t from, struct copse_message *it) {
+  int done = 0;
+  if (!it->started || transport->broken.status != COPSE_OK) return false;
+  copse_status status = transport->wire.test(transport->wire.context, it->request, &done);
+  if (status != COPSE_OK) (void)wire_failed(transport, "receiving from", from, status);
+  return status == COPSE_OK && done;
+}
+
+static void sort_in(struct copse_transport *transport, uint32_t from, struct copse_message *it) {
+  struct copse_peer *peer = &transport->peers[from];
+  if (it->tag >= COPSE_TRANSPORT_BEGIN) {
+    push(&peer->launches, it);
+    return;
+  }
+  push(&peer->control, it);
+  if (it->n > MOST_OWN_BYTES) {
+    (void)refuse(transport, COPSE_REFUTED, "rank %u sends what copse %s doesn't know", from,
+                 COPSE_VERSION_STRING);
+    return;
+  }
+  it->own = malloc(it->n ? it->n : 1);
+  if (it->own)
+    (void)start(transport, from, it, it->own);
+  else
+    (void)copse_transport_out_of_memory(transport);
+}
+
+static void collect(struct copse_transport *transport) {
+  for (int i = 0; i < MOST_AT_ONCE && transport->broken.status == COPSE_OK; i++) {
+    int from = -1;
+    struct copse_message seen = {.message = NULL};
+    copse_status status =
+        transport->wire.next(transport->wire.context, &from, &seen.tag, &seen.n, &seen.message);
+    if (status != COPSE_OK) {
+      (void)wire_failed(transport, "looking for messages at", transport->me, status);
+      return;
+    }
+    if (!seen.message) return;
+    struct copse_message *it = malloc(sizeof *it);
+    if (!it) {
+      (void)copse_transport_out_of_memory(transport);
+      return;
+    }
+    *it = seen;
+    transport->peers[from].last_message = copse_clock_seconds();
+    sort_in(transport, (uint32_t)from, it);
+  }
+}
+
+/* ---- the transport's own ------------------------------------------------------------------------
+ */
+
+static void take_reason(struct copse_transport *transport, uint32_t from,
+                        const struct copse_message *it) {
+  struct copse_transport_reason reason;
+  struct copse_err why = COPSE_ERR_INIT;
+  memset(&reason, 0, sizeof reason);
+  memcpy(&reason, it->own, it->n < sizeof reason ? it->n : sizeof reason);
+  reason.text[sizeof reason.text - 1] = '\0';
+  bool known = reason.status > COPSE_OK && reason.status <= COPSE_ABORTED;
+  (void)copse_fail(&why, known ? (copse_status)reason.status : COPSE_INTERNAL,
+                   "%s (reported by rank %u)", reason.text, from);
+  (void)keep_reason(transport, &why);
+}
+
+/* Whether it is progress. */
+static bool take_own(struct copse_transport *transport, uint32_t from, struct copse_message *it) {
+  struct copse_transport_pong pong;
+  if (it->tag == COPSE_TRANSPORT_GATHER) {
+    push(&transport->peers[from].gathered, it);
+    return true;
+  }
+  if (it->tag == COPSE_TRANSPORT_PING) {
+    memset(&pong, 0, sizeof pong);
+    pong.moves = transport->moves;
+    pong.waits_for = waits_for(transport, NULL, 0);
+    pong.launch = (uint32_t)transport->call.launch;
+    send_own(transport, from, COPSE_TRANSPORT_PONG, &pong, sizeof pong);
+  } else if (it->tag == COPSE_TRANSPORT_PONG && it->n == sizeof pong) {
+    memcpy(&pong, it->own, sizeof pong);
+    take_pong(transport, from, &pong);
+  } else if (it->tag == COPSE_TRANSPORT_ABORT) {
+    take_reason(transport, from, it);
+  }
+  free_message(it);
+  return false;
+}
+
+/* ---- messages of launches
+ * -------------------------------------------------------------------------------- A peer's
+ * messages are started as soon as it is known where they go, and count in the order in which they
+ * were sent. */
+
+static const char *type_name(uint32_t type) {
+  return type < COPSE_N_TYPES ? copse_type_name((enum copse_type)type) : "?";
+}
+static const char *redop_name(uint32_t redop) {
+  return redop < COPSE_N_REDOPS ? copse_redop_name((enum copse_redop)redop) : "?";
+}
+
+/* Compares with the call that the peer has announced. */
+static void compare_calls(struct copse_transport *transport, uint32_t from) {
+  const struct copse_transport_call *mine = &transport->call, *other = &transport->peers[from].call;
+  const char *what = memcmp(mine->plan, other->plan, sizeof mine->plan) != 0 ? "run different plans"
+                     : mine->pair_counts != other->pair_counts ? "have different pair_counts"
+                                                               : NULL;
+  if (memcmp(mine, other, sizeof *mine) == 0) return;
+  if (what)
+    (void)refuse(transport, COPSE_REFUTED, "rank %u and rank %u %s", transport->me, from, what);
+  else
+    (void)refuse(transport, COPSE_REFUTED,
+                 "rank %u calls with %llu elements of %s, %s, and rank %u with %llu of %s, %s",
+                 transport->me, (unsigned long long)mine->count, type_name(mine->type),
+                 redop_name(mine->redop), from, (unsigned long long)other->count,
+                 type_name(other->type), redop_name(other->redop));
+}
+
+/* A peer that sends to a rank which has left the launch. */
+static void refuse_late(struct copse_transport *transport, uint32_t from) {
+  (void)refuse(transport, COPSE_REFUTED,
+               "rank %u sends in launch %llu to rank %u, which has left it: the plan is wrong",
+               from, (unsigned long long)transport->peers[from].call.launch, transport->me);
+}
+
+static bool start_begin(struct copse_transport *transport, uint32_t from,
+                        struct copse_message *it) {
+  struct copse_peer *peer = &transport->peers[from];
+  if (it->n == sizeof peer->next_call) return start(transport, from, it, &peer->next_call);
+  (void)refuse(transport, COPSE_REFUTED, "rank %u announces a launch in %zu bytes, must be %zu",
+               from, it->n, sizeof peer->next_call);
+  return false;
+}
+
+/* False where it must wait for this rank's own launch. */
+static bool start_part(struct copse_transport *transport, uint32_t from, struct copse_message *it) {
+  uint64_t launch = transport->peers[from].call.launch;
+  struct copse_err why = COPSE_ERR_INIT;
+  void *bytes = NULL;
+  if (launch > transport->call.launch) return false;
+  if (!transport->running || launch < transport->call.launch) {
+    refuse_late(transport, from);
+    return false;
+  }
+  if (copse_engine_place(transport->running, from, it->tag, it->n, &bytes, &why) == COPSE_OK)
+    return start(transport, from, it, bytes);
+  (void)copse_transport_fail(transport, &why);
+  return false;
+}
+
+static void start_launches(struct copse_transport *transport, uint32_t from) {
+  struct copse_message *it = transport->peers[from].launches.head;
+  for (; it; it = it->next) {
+    bool begins = it->tag == COPSE_TRANSPORT_BEGIN;
+    /* what it announces is known when it is there and has been taken from the queue */
+    if (begins && it != transport->peers[from].launches.head) return;
+    if (!it->started &&
+        !(begins ? start_begin(transport, from, it) : start_part(transport, from, it)))
+      return;
+    if (begins) return;
+  }
+}
+
+/* Whether anything has come. */
+static bool end_launches(struct copse_transport *transport, uint32_t from) {
+  struct copse_peer *peer = &transport->peers[from];
+  bool moved = false;
+  while (peer->launches.head && is_there(transport, from, peer->launches.head)) {
+    struct copse_message *it = pop(&peer->launches);
+    moved = true;
+    if (it->tag != COPSE_TRANSPORT_BEGIN) {
+      copse_engine_arrived(transport->running, from, it->tag);
+    } else {
+      peer->call = peer->next_call;
+      if (transport->running && peer->call.launch == transport->call.launch)
+        compare_calls(transport, from);
+      start_launches(transport, from);
+    }
+    free_message(it);
+  }
+  return moved;
+}
+
+static bool take_in(struct copse_transport *transport) {
+  bool moved = false;
+  collect(transport);
+  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
+    struct copse_peer *peer = &transport->peers[r];
+    while (peer->control.head && is_there(transport, r, peer->control.head))
+      moved = take_own(transport, r, pop(&peer->control)) || moved;
+    if (!peer->launches.head || transport->broken.status != COPSE_OK) continue;
+    start_launches(transport, r);
+    moved = end_launches(transport, r) || moved;
+  }
+  return moved;
+}
+
+/* ---- launches ------------------------------------------------------------------------------- */
+
+copse_status copse_transport_begin(struct copse_transport *transport,
+                                   const struct copse_transport_call *call,
+                                   struct copse_interpreter *running, struct copse_err *err) {
+  uint64_t number = transport->call.launch + 1;
+  if (transport->broken.status != COPSE_OK) return copse_transport_status(transport, err);
+  transport->call = *call;
+  transport->call.launch = number;
+  transport->running = running;
+  watch(transport, true);
+  for (uint32_t r = 0; r < transport->n; r++)
+    if (transport->peers[r].call.launch == number) compare_calls(transport, r);
+  return copse_transport_status(transport, err);
+}
+
+copse_status copse_transport_end(struct copse_transport *transport, struct copse_err *err) {
+  transport->running = NULL;
+  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
+    const struct copse_message *it = transport->peers[r].launches.head;
+    if (it && it->started && it->tag != COPSE_TRANSPORT_BEGIN) refuse_late(transport, r);
+  }
+  return copse_transport_status(transport, err);
+}
+
+static void refuse_aborted(struct copse_transport *transport) {
+  if (transport->broken.status != COPSE_OK || !atomic_load(&transport->aborted)) return;
+  (void)refuse(transport, COPSE_ABORTED, "copse_comm_abort was called on rank %u", transport->me);
+}
+
+copse_status copse_transport_step(struct copse_transport *transport, bool moved,
+                                  struct copse_err *err) {
+  refuse_aborted(transport);
+  if (transport->broken.status == COPSE_OK) moved = take_in(transport) || moved;
+  if (transport->broken.status == COPSE_OK) moved = push_out(transport) || moved;
+  if (transport->broken.status == COPSE_OK) watch(transport, moved);
+  return copse_transport_status(transport, err);
+}
+
+/* ---- the all_gather ------------------------------------------------------------------------ */
+
+/* The first part of a rank, if it has come. */
+static bool take_part(struct copse_transport *transport, uint32_t from, void *part, size_t bytes) {
+  struct copse_messages *gathered = &transport->peers[from].gathered;
+  if (!gathered->head) return false;
+  struct copse_message *it = pop(gathered);
+  if (it->n == bytes)
+    memcpy(part, it->own, bytes);
+  else
+    (void)refuse(
+        transport, COPSE_REFUTED,
+        "rank %u agrees on something else than rank %u (%zu bytes, not %zu): another version, or "
+        "other calls",
+        from, transport->me, it->n, bytes);
+  free_message(it);
+  return true;
+}
+
+copse_status copse_transport_all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  struct copse_transport *transport = context;
+  if (transport->broken.status != COPSE_OK) return transport->broken.status;
+  memcpy((char *)all + transport->me * bytes, mine, bytes);
+  watch(transport, true);
+  for (uint32_t i = 1; i < transport->n && transport->broken.status == COPSE_OK; i++)
+    send_own(transport, (transport->me + i) % transport->n, COPSE_TRANSPORT_GATHER, mine, bytes);
+  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
+    if (r == transport->me) continue;
+    transport->gather_waits_for = r;
+    while (transport->broken.status == COPSE_OK &&
+           !take_part(transport, r, (char *)all + r * bytes, bytes))
+      (void)!copse_transport_step(transport, false, NULL);
+  }
+  transport->gather_waits_for = COPSE_TRANSPORT_NOBODY;
+  while (transport->broken.status == COPSE_OK && transport->n_outgoing > 0)
+    (void)!copse_transport_step(transport, false, NULL);
+  return transport->broken.status;
+}
 
 /* ---- life -------------------------------------------------------------------------------- */
 
@@ -92,13 +729,6 @@ out:
   return status;
 }
 
-static void refuse_aborted(struct copse_transport *transport) {
-  struct copse_err why = COPSE_ERR_INIT;
-  if (transport->broken.status != COPSE_OK || !atomic_load(&transport->aborted)) return;
-  (void)copse_fail(&why, COPSE_ABORTED, "copse_comm_abort was called on rank %u", transport->me);
-  (void)copse_transport_fail(transport, &why);
-}
-
 /* After a failure the wire may still write to what has been started, and read what goes out: that
  * memory, a few pages, is left to it. */
 void copse_transport_free(struct copse_transport *transport) {
@@ -107,9 +737,9 @@ void copse_transport_free(struct copse_transport *transport) {
   bool orderly = transport->broken.status == COPSE_OK && transport->n_outgoing == 0;
   transport->wire.end(transport->wire.context, orderly);
   for (uint32_t r = 0; orderly && transport->peers && r < transport->n; r++) {
-    copse_transport_free_messages(&transport->peers[r].launches);
-    copse_transport_free_messages(&transport->peers[r].control);
-    copse_transport_free_messages(&transport->peers[r].gathered);
+    free_messages(&transport->peers[r].launches);
+    free_messages(&transport->peers[r].control);
+    free_messages(&transport->peers[r].gathered);
   }
   if (orderly) free(transport->peers);
   while (transport->free_payloads) {
@@ -120,416 +750,10 @@ void copse_transport_free(struct copse_transport *transport) {
   free(transport);
 }
 
-uint32_t copse_transport_rank(const struct copse_transport *transport) { return transport->me; }
 uint32_t copse_transport_size(const struct copse_transport *transport) { return transport->n; }
-unsigned copse_transport_most_tag(const struct copse_transport *transport) {
-  return transport->wire.most_tag;
-}
 void copse_transport_set_timeout(struct copse_transport *transport, double seconds) {
   transport->timeout = seconds;
 }
 void copse_transport_abort(struct copse_transport *transport) {
   atomic_store(&transport->aborted, true);
-}
-
-/* ---- its end ------------------------------------------------------------------------------ */
-
-copse_status copse_transport_break(struct copse_transport *transport, const struct copse_err *why) {
-  if (transport->broken.status == COPSE_OK) transport->broken = *why;
-  return transport->broken.status;
-}
-
-copse_status copse_transport_wire_failed(struct copse_transport *transport, const char *what,
-                                         uint32_t rank, copse_status status) {
-  struct copse_err why = COPSE_ERR_INIT;
-  (void)copse_fail(&why, status, "rank %u, %s rank %u: %s", transport->me, what, rank,
-                   transport->wire.why(transport->wire.context));
-  return copse_transport_fail(transport, &why);
-}
-
-copse_status copse_transport_out_of_memory(struct copse_transport *transport) {
-  struct copse_err why = COPSE_ERR_INIT;
-  (void)copse_fail(&why, COPSE_NOMEM, "rank %u: out of memory", transport->me);
-  return copse_transport_fail(transport, &why);
-}
-
-copse_status copse_transport_status(const struct copse_transport *transport,
-                                    struct copse_err *err) {
-  if (transport->broken.status == COPSE_OK) return COPSE_OK;
-  return copse_fail(err, transport->broken.status, "%s", transport->broken.text);
-}
-
-/* Marks the transport as broken first, so that a failure while the others are notified does not
- * enter here again. */
-copse_status copse_transport_fail(struct copse_transport *transport, const struct copse_err *why) {
-  if (transport->broken.status != COPSE_OK) return transport->broken.status;
-  struct copse_transport_reason reason;
-  memset(&reason, 0, sizeof reason);
-  reason.status = (uint32_t)why->status;
-  snprintf(reason.text, sizeof reason.text, "%s", why->text);
-  copse_status status = copse_transport_break(transport, why);
-  for (uint32_t r = 0; r < transport->n; r++)
-    if (r != transport->me)
-      copse_transport_send_own(transport, r, COPSE_TRANSPORT_ABORT, &reason, sizeof reason);
-  for (double end = copse_clock_seconds() + NOTIFY_SECONDS;
-       transport->n_outgoing > 0 && copse_clock_seconds() < end;)
-    (void)copse_transport_push_out(transport);
-  return status;
-}
-
-/* ---- what goes out -------------------------------------------------------------------------- */
-
-/* A free one that is large enough; allocating costs page faults, each time. */
-static struct copse_payload *find_payload(struct copse_transport *transport, size_t n) {
-  for (struct copse_payload **at = &transport->free_payloads; *at; at = &(*at)->next) {
-    struct copse_payload *it = *at;
-    if (it->capacity < n || it->capacity / 4 > n + 4096) continue;
-    *at = it->next;
-    return it;
-  }
-  struct copse_payload *payload = malloc(sizeof *payload + n);
-  if (payload) payload->capacity = n;
-  return payload;
-}
-
-static struct copse_payload *new_payload(struct copse_transport *transport, size_t n) {
-  struct copse_payload *payload = find_payload(transport, n);
-  if (!payload) {
-    (void)copse_transport_out_of_memory(transport);
-    return NULL;
-  }
-  payload->refs = 1;
-  payload->n = n;
-  transport->bytes_outgoing += n;
-  return payload;
-}
-
-struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n) {
-  if (transport->bytes_outgoing > 0 && transport->bytes_outgoing + n > MOST_OUTGOING_BYTES)
-    return NULL;
-  return new_payload(transport, n);
-}
-
-unsigned char *copse_payload_bytes(struct copse_payload *payload) { return payload->bytes; }
-
-void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload) {
-  if (--payload->refs > 0) return;
-  transport->bytes_outgoing -= payload->n;
-  payload->next = transport->free_payloads;
-  transport->free_payloads = payload;
-}
-
-static void post(struct copse_transport *transport, uint32_t to, unsigned tag,
-                 struct copse_payload *payload) {
-  struct copse_peer *peer = &transport->peers[to];
-  struct copse_outgoing *it = calloc(1, sizeof *it);
-  if (!it) {
-    (void)copse_transport_out_of_memory(transport);
-    return;
-  }
-  copse_status status = transport->wire.send(transport->wire.context, (int)to, tag, payload->bytes,
-                                             payload->n, &it->request);
-  if (status != COPSE_OK) {
-    free(it);
-    (void)copse_transport_wire_failed(transport, "sending to", to, status);
-    return;
-  }
-  it->counts = tag >= COPSE_TRANSPORT_GATHER;
-  it->payload = payload;
-  payload->refs++;
-  *peer->sent_end = it;
-  peer->sent_end = &it->next;
-  transport->n_outgoing++;
-}
-
-void copse_transport_send_own(struct copse_transport *transport, uint32_t to, unsigned tag,
-                              const void *bytes, size_t n) {
-  struct copse_payload *payload = new_payload(transport, n);
-  if (!payload) return;
-  if (n > 0) memcpy(payload->bytes, bytes, n);
-  post(transport, to, tag, payload);
-  copse_transport_drop(transport, payload);
-}
-
-void copse_transport_send(struct copse_transport *transport, uint32_t to, unsigned tag,
-                          struct copse_payload *payload) {
-  struct copse_peer *peer = &transport->peers[to];
-  if (peer->announced != transport->call.launch) {
-    copse_transport_send_own(transport, to, COPSE_TRANSPORT_BEGIN, &transport->call,
-                             sizeof transport->call);
-    peer->announced = transport->call.launch;
-  }
-  if (payload)
-    post(transport, to, tag, payload);
-  else
-    copse_transport_send_own(transport, to, tag, NULL, 0);
-}
-
-static bool pop_sent(struct copse_transport *transport, struct copse_peer *peer) {
-  struct copse_outgoing *it = peer->sent;
-  bool counts = it->counts;
-  peer->sent = it->next;
-  if (!peer->sent) peer->sent_end = &peer->sent;
-  transport->n_outgoing--;
-  copse_transport_drop(transport, it->payload);
-  free(it);
-  return counts;
-}
-
-bool copse_transport_push_out(struct copse_transport *transport) {
-  bool moved = false;
-  for (uint32_t r = 0; r < transport->n && transport->n_outgoing > 0; r++) {
-    struct copse_peer *peer = &transport->peers[r];
-    while (peer->sent) {
-      int done = 0;
-      copse_status status =
-          transport->wire.test(transport->wire.context, peer->sent->request, &done);
-      if (status == COPSE_OK && !done) break;
-      moved = pop_sent(transport, peer) || moved; /* also after an error the request is gone */
-      if (status != COPSE_OK) {
-        (void)copse_transport_wire_failed(transport, "sending to", r, status);
-        return moved;
-      }
-    }
-  }
-  return moved;
-}
-
-bool copse_transport_is_sent(const struct copse_transport *transport) {
-  return transport->n_outgoing == 0;
-}
-
-uint32_t copse_transport_sends_to(const struct copse_transport *transport) {
-  for (uint32_t r = 0; r < transport->n; r++)
-    if (transport->peers[r].sent) return r;
-  return COPSE_TRANSPORT_NOBODY;
-}
-
-/* ---- launches ------------------------------------------------------------------------------- */
-
-copse_status copse_transport_begin(struct copse_transport *transport,
-                                   const struct copse_transport_call *call,
-                                   const struct copse_transport_reader *reader,
-                                   struct copse_err *err) {
-  uint64_t number = transport->call.launch + 1;
-  if (transport->broken.status != COPSE_OK) return copse_transport_status(transport, err);
-  transport->call = *call;
-  transport->call.launch = number;
-  transport->reader = reader;
-  copse_transport_watch(transport, true);
-  for (uint32_t r = 0; r < transport->n; r++)
-    if (transport->peers[r].call.launch == number) copse_transport_compare_calls(transport, r);
-  return copse_transport_status(transport, err);
-}
-
-copse_status copse_transport_end(struct copse_transport *transport, struct copse_err *err) {
-  transport->reader = NULL;
-  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
-    const struct copse_message *it = transport->peers[r].launches.head;
-    if (it && it->started && it->tag != COPSE_TRANSPORT_BEGIN)
-      copse_transport_refuse_late(transport, r);
-  }
-  return copse_transport_status(transport, err);
-}
-
-copse_status copse_transport_step(struct copse_transport *transport, bool moved,
-                                  struct copse_err *err) {
-  refuse_aborted(transport);
-  if (transport->broken.status == COPSE_OK) moved = copse_transport_take_in(transport) || moved;
-  if (transport->broken.status == COPSE_OK) moved = copse_transport_push_out(transport) || moved;
-  if (transport->broken.status == COPSE_OK) copse_transport_watch(transport, moved);
-  return copse_transport_status(transport, err);
-}
-
-/* The first part of a rank, if it has come. */
-static bool take_part(struct copse_transport *transport, uint32_t r, void *part, size_t bytes) {
-  struct copse_messages *gathered = &transport->peers[r].gathered;
-  struct copse_message *it = gathered->head;
-  if (!it) return false;
-  gathered->head = it->next;
-  if (!gathered->head) gathered->tail = &gathered->head;
-  if (it->n == bytes) {
-    memcpy(part, it->own, bytes);
-  } else {
-    struct copse_err why = COPSE_ERR_INIT;
-    (void)copse_fail(&why, COPSE_REFUTED,
-                     "rank %u agrees on something else than rank %u (%zu bytes, not %zu): another "
-                     "version, or other calls",
-                     r, transport->me, it->n, bytes);
-    (void)copse_transport_fail(transport, &why);
-  }
-  free(it->own);
-  free(it);
-  return true;
-}
-
-copse_status copse_transport_all_gather(void *context, const void *mine, void *all, size_t bytes) {
-  struct copse_transport *transport = context;
-  if (transport->broken.status != COPSE_OK) return transport->broken.status;
-  memcpy((char *)all + transport->me * bytes, mine, bytes);
-  copse_transport_watch(transport, true);
-  for (uint32_t i = 1; i < transport->n && transport->broken.status == COPSE_OK; i++)
-    copse_transport_send_own(transport, (transport->me + i) % transport->n, COPSE_TRANSPORT_GATHER,
-                             mine, bytes);
-  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
-    if (r == transport->me) continue;
-    transport->gather_waits_for = r;
-    while (transport->broken.status == COPSE_OK &&
-           !take_part(transport, r, (char *)all + r * bytes, bytes))
-      (void)!copse_transport_step(transport, false, NULL);
-  }
-  transport->gather_waits_for = COPSE_TRANSPORT_NOBODY;
-  while (transport->broken.status == COPSE_OK && !copse_transport_is_sent(transport))
-    (void)!copse_transport_step(transport, false, NULL);
-  return transport->broken.status;
-}
-
-/* Steps without progress before a process gives its core away, and before it sleeps: many may
- * share a core. */
-#define SPINS 64u
-#define YIELDS 4096u
-#define NAP_NANOSECONDS 50000
-/* Looking at the clock takes longer than a step. */
-#define STEPS_A_LOOK 32u
-/* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
- * and for how long one that is asked must be silent to be at fault. Many ranks may share a core, so
- * that a living one takes its time. */
-#define ASK_AFTER 0.125
-#define SILENT_FOR 0.75
-
-static void rest(struct copse_transport *transport) {
-  static const struct timespec nap = {0, NAP_NANOSECONDS};
-  if (transport->idle > YIELDS)
-    nanosleep(&nap, NULL);
-  else if (transport->idle > SPINS)
-    sched_yield();
-}
-
-uint32_t copse_transport_waits_for(const struct copse_transport *transport, char *text,
-                                   size_t size) {
-  if (transport->reader)
-    return transport->reader->waits_for(transport->reader->context, text, size);
-  if (text)
-    snprintf(text, size, "rank %u waits for rank %u to come", transport->me,
-             transport->gather_waits_for);
-  return transport->gather_waits_for;
-}
-
-void copse_transport_take_pong(struct copse_transport *transport, uint32_t from,
-                                const struct copse_transport_pong *pong) {
-  struct copse_peer *peer = &transport->peers[from];
-  if (pong->moves != peer->pong.moves) peer->moved = copse_clock_seconds();
-  peer->pong = *pong;
-}
-
-static void ask_all(struct copse_transport *transport, double now) {
-  transport->last_asked = now;
-  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++)
-    if (r != transport->me) copse_transport_send_own(transport, r, COPSE_TRANSPORT_PING, NULL, 0);
-}
-
-/* "; nor does rank 3" and so on: the one that a rank waits for may itself hang over a dead one. */
-static void add_others(const struct copse_transport *transport, uint32_t rank, double recent,
-                       char *text, size_t size) {
-  uint32_t n = 0;
-  size_t used = 0;
-  text[0] = '\0';
-  for (uint32_t r = 0; r < transport->n && used + 20 < size; r++) {
-    if (r == transport->me || r == rank || transport->peers[r].last_message >= recent) continue;
-    used += (size_t)snprintf(text + used, size - used, n++ ? ", %u" : "; nor does rank %u", r);
-  }
-}
-
-static void blame_silent(struct copse_transport *transport, uint32_t rank, double now,
-                         double recent) {
-  struct copse_err why = COPSE_ERR_INIT;
-  double last = transport->peers[rank].last_message;
-  char since[64] = "no message has ever come from it", others[80];
-  if (last > 0) snprintf(since, sizeof since, "last message %.1f s ago", now - last);
-  add_others(transport, rank, recent, others, sizeof others);
-  (void)copse_fail(&why, COPSE_TIMEOUT,
-                   "rank %u does not answer (%s; the time limit is %.3g s): dead, stopped, or not "
-                   "in the same call%s",
-                   rank, since, transport->timeout, others);
-  (void)copse_transport_fail(transport, &why);
-}
-
-static void blame_standstill(struct copse_transport *transport) {
-  struct copse_err why = COPSE_ERR_INIT;
-  char text[200] = "";
-  (void)copse_transport_waits_for(transport, text, sizeof text);
-  (void)copse_fail(&why, COPSE_REFUTED,
-                   "standstill: all ranks answer and none has moved for %.3g s; %s",
-                   transport->timeout, text);
-  (void)copse_transport_fail(transport, &why);
-}
-
-/* The rank that has been silent for longest, if since before `recent`; else COPSE_TRANSPORT_NOBODY.
- */
-static uint32_t find_silent(const struct copse_transport *transport, double recent) {
-  uint32_t found = COPSE_TRANSPORT_NOBODY;
-  for (uint32_t r = 0; r < transport->n; r++) {
-    if (r == transport->me || transport->peers[r].last_message >= recent) continue;
-    if (found == COPSE_TRANSPORT_NOBODY ||
-        transport->peers[r].last_message < transport->peers[found].last_message)
-      found = r;
-  }
-  return found;
-}
-
-/* Whether one gets on that may still send to this rank: it has not left for a later launch. */
-static bool any_moves(const struct copse_transport *transport, double recent) {
-  for (uint32_t r = 0; r < transport->n; r++) {
-    const struct copse_peer *peer = &transport->peers[r];
-    bool is_later = (int32_t)(peer->pong.launch - (uint32_t)transport->call.launch) > 0;
-    if (r != transport->me && !is_later && peer->moved > recent) return true;
-  }
-  return false;
-}
-
-/*
- * From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
- * where one still moves there is hope. A rank's workers may wait for several others, of which it
- * tells one: where the way leads nowhere, what all ranks do decides.
- */
-static void judge(struct copse_transport *transport, double now) {
-  uint32_t rank = copse_transport_waits_for(transport, NULL, 0);
-  double recent = now - SILENT_FOR * transport->timeout;
-  for (uint32_t i = 0; i < transport->n && rank < transport->n && rank != transport->me; i++) {
-    const struct copse_peer *peer = &transport->peers[rank];
-    if (peer->last_message < recent) {
-      blame_silent(transport, rank, now, recent);
-      return;
-    }
-    if (peer->moved > recent) {
-      transport->last_move = recent;
-      return;
-    }
-    rank = peer->pong.waits_for;
-  }
-  rank = find_silent(transport, recent);
-  if (rank != COPSE_TRANSPORT_NOBODY)
-    blame_silent(transport, rank, now, recent);
-  else if (any_moves(transport, recent))
-    transport->last_move = recent;
-  else
-    blame_standstill(transport);
-}
-
-void copse_transport_watch(struct copse_transport *transport, bool moved) {
-  if (moved) {
-    transport->idle = 0;
-    transport->moves++;
-    return;
-  }
-  if (transport->idle == 0) transport->last_move = copse_clock_seconds();
-  transport->idle++;
-  rest(transport);
-  if (transport->idle % STEPS_A_LOOK != 0) return;
-  double now = copse_clock_seconds(), quiet = now - transport->last_move;
-  if (quiet >= transport->timeout)
-    judge(transport, now);
-  else if (quiet >= ASK_AFTER * transport->timeout &&
-           now - transport->last_asked >= ASK_AFTER * transport->timeout)
-    ask_all(transport, now);
 }

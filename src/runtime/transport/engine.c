@@ -1,5 +1,5 @@
 /*
- * The backend over a transport: this process runs the workers of its rank. A MOVE to another rank
+ * The engine over a transport: this process runs the workers of its rank. A MOVE to another rank
  * is a message per destination, a SIGNAL to another rank's worker an empty one; messages of two
  * ranks keep their order, so a signal never overtakes the data that it releases. Nothing blocks:
  * data that comes in goes to its place whatever the workers wait for.
@@ -8,9 +8,6 @@
  * ranks, what goes from one to the other in the plan's order. Which chunk: the next one that isn't
  * empty. Packets travel as plain data and become packets where they arrive; since their readers
  * look at them, signals IN_DATA aren't sent.
- *
- * As a backend: one rank here, the others behind the transport. Plans are prepared collectively: if
- * memory runs out at one rank, all refuse the plan.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,9 +16,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "runtime/cpu/cpu.h"
 #include "runtime/interpreter/interpreter.h"
-#include "runtime/transport/transport.h"
+#include "runtime/transport/internal.h"
 
 /* All messages with one tag from one rank. */
 struct stream {
@@ -39,13 +35,13 @@ struct source {
 };
 
 struct endpoint {
+  struct copse_arena memory; /* of all arrays */
   struct copse_transport *transport;
   uint8_t digest[COPSE_TRANSPORT_DIGEST_BYTES]; /* of the plan */
   struct source *sources;                       /* [n_ranks] */
   uint32_t *operand_tags;                       /* [n_operands] of destinations elsewhere */
   uint32_t *channel_tags;                       /* [n_channels] of channels that end elsewhere */
   struct copse_payload *stage;                  /* of the MOVE that is being done */
-  struct copse_transport_reader reader;
 };
 
 static struct endpoint *endpoint_of(const struct copse_interpreter *exec) { return exec->own; }
@@ -95,31 +91,26 @@ static void number_all(struct numbering *it) {
 
 static copse_status make_streams(struct copse_interpreter *exec, struct copse_err *err) {
   struct endpoint *end = exec->own;
-  uint32_t n = exec->plan->header.n_ranks;
+  const uint32_t n = exec->plan->header.n_ranks;
+  const uint32_t n_tags = end->transport->wire.most_tag - COPSE_TRANSPORT_FIRST_TAG;
   struct numbering it = {.exec = exec};
-  copse_status status;
-  COPSE_TRY(copse_calloc(n, sizeof *it.n_from, &it.n_from, err));
-  COPSE_TRY(copse_calloc(n, sizeof *it.n_to, &it.n_to, err));
+  COPSE_DO(copse_arena_array(&end->memory, n, sizeof *it.n_from, &it.n_from, err));
+  COPSE_DO(copse_arena_array(&end->memory, n, sizeof *it.n_to, &it.n_to, err));
   number_all(&it);
   for (uint32_t r = 0; r < n; r++) {
     struct source *source = &end->sources[r];
     uint32_t most = it.n_from[r] > it.n_to[r] ? it.n_from[r] : it.n_to[r];
-    if (most > copse_transport_most_tag(end->transport) - COPSE_TRANSPORT_FIRST_TAG) {
-      status = copse_fail(err, COPSE_UNSUPPORTED,
-                          "the plan has %u transfers between ranks %u and %u; the transport can "
-                          "tell %u apart",
-                          most, exec->rank, r,
-                          copse_transport_most_tag(end->transport) - COPSE_TRANSPORT_FIRST_TAG);
-      goto out;
-    }
+    if (most > n_tags)
+      return copse_fail(err, COPSE_UNSUPPORTED,
+                        "the plan has %u transfers between ranks %u and %u; the transport can "
+                        "tell %u apart",
+                        most, exec->rank, r, n_tags);
     source->n = it.n_from[r];
-    COPSE_TRY(copse_calloc(source->n, sizeof *source->streams, &source->streams, err));
+    COPSE_DO(
+        copse_arena_array(&end->memory, source->n, sizeof *source->streams, &source->streams, err));
   }
   number_all(&it);
-out:
-  free(it.n_from);
-  free(it.n_to);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- what comes in ----------------------------------------------------------------------------
@@ -143,9 +134,8 @@ static struct copse_span next_chunk(const struct copse_view *view, struct stream
   return chunk;
 }
 
-static copse_status place(void *context, uint32_t from, unsigned tag, size_t n, void **bytes,
-                          struct copse_err *err) {
-  struct copse_interpreter *exec = context;
+copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, unsigned tag,
+                                size_t n, void **bytes, struct copse_err *err) {
   const struct source *source = &endpoint_of(exec)->sources[from];
   const struct copse_view *view = &exec->view;
   uint32_t s = tag - COPSE_TRANSPORT_FIRST_TAG;
@@ -186,8 +176,7 @@ static void unpack(const struct copse_interpreter *exec, struct stream *stream) 
   stream->packed = NULL;
 }
 
-static void arrived(void *context, uint32_t from, unsigned tag) {
-  struct copse_interpreter *exec = context;
+void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigned tag) {
   struct stream *stream =
       &endpoint_of(exec)->sources[from].streams[tag - COPSE_TRANSPORT_FIRST_TAG];
   if (!stream->op)
@@ -202,7 +191,7 @@ static void arrived(void *context, uint32_t from, unsigned tag) {
 static unsigned char *stage(const struct copse_interpreter *exec, size_t bytes) {
   struct endpoint *end = exec->own;
   end->stage = copse_transport_new_payload(end->transport, bytes);
-  return end->stage ? copse_payload_bytes(end->stage) : NULL;
+  return end->stage ? end->stage->bytes : NULL;
 }
 
 static void send(const struct copse_interpreter *exec, const struct copse_plan_op *op) {
@@ -226,7 +215,7 @@ static void send_signal(struct copse_interpreter *exec, uint32_t c) {
 /* ---- running
  * -------------------------------------------------------------------------------------- */
 
-/* Whether it got on. */
+/* Whether it has moved. */
 static bool run_worker(struct copse_interpreter *exec, uint32_t w, bool *finished) {
   struct copse_exec_worker before = exec->workers[w];
   enum copse_exec_step step = COPSE_STEP_SIGNALLED;
@@ -252,8 +241,14 @@ static bool stands_at(const struct copse_interpreter *exec, uint32_t w, uint32_t
   return true;
 }
 
-static uint32_t waits_for(void *context, char *text, size_t size) {
-  const struct copse_interpreter *exec = context;
+/* The rank that the oldest unfinished message is for, or COPSE_TRANSPORT_NOBODY. */
+static uint32_t sends_to(const struct copse_transport *transport) {
+  for (uint32_t r = 0; r < transport->n; r++)
+    if (transport->peers[r].sent) return r;
+  return COPSE_TRANSPORT_NOBODY;
+}
+
+uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text, size_t size) {
   const struct copse_plan *plan = exec->plan;
   const struct copse_plan_rank *rank = &plan->ranks[exec->rank];
   for (uint32_t i = 0; i < rank->n_workers; i++) {
@@ -267,7 +262,7 @@ static uint32_t waits_for(void *context, char *text, size_t size) {
                exec->workers[w].chunk);
     return from;
   }
-  uint32_t to = copse_transport_sends_to(endpoint_of(exec)->transport);
+  uint32_t to = sends_to(endpoint_of(exec)->transport);
   if (text && to != COPSE_TRANSPORT_NOBODY)
     snprintf(text, size, "rank %u can't send to rank %u", exec->rank, to);
   else if (text)
@@ -295,7 +290,7 @@ static copse_status begin(struct copse_interpreter *exec, struct copse_err *err)
   memcpy(call.plan, end->digest, sizeof call.plan);
   for (uint32_t r = 0; r < view->n_ranks; r++)
     for (uint32_t s = 0; s < end->sources[r].n; s++) end->sources[r].streams[s].chunk = 0;
-  return copse_transport_begin(end->transport, &call, &end->reader, err);
+  return copse_transport_begin(end->transport, &call, exec, err);
 }
 
 static copse_status run_workers(struct copse_interpreter *exec, struct copse_err *err) {
@@ -303,7 +298,7 @@ static copse_status run_workers(struct copse_interpreter *exec, struct copse_err
   struct copse_transport *transport = endpoint_of(exec)->transport;
   uint32_t left = rank->n_workers;
   copse_status status = COPSE_OK;
-  while (status == COPSE_OK && (left > 0 || !copse_transport_is_sent(transport))) {
+  while (status == COPSE_OK && (left > 0 || transport->n_outgoing > 0)) {
     bool moved = false, finished;
     for (uint32_t w = rank->first_worker; w < rank->first_worker + rank->n_workers; w++) {
       if (exec->workers[w].finished) continue;
@@ -334,38 +329,33 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   struct endpoint *it;
   char *bytes = NULL;
   size_t size;
-  copse_status status;
-  if (h->n_ranks != copse_transport_size(transport))
+  if (h->n_ranks != transport->n)
     return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and there are %u processes",
-                      h->n_ranks, copse_transport_size(transport));
-  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
+                      h->n_ranks, transport->n);
+  COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
   exec->own = it;
   exec->one_rank = true;
-  exec->rank = copse_transport_rank(transport);
+  exec->rank = transport->me;
   exec->layout.flat = false; /* a chunk is a message, which wires want short */
   it->transport = transport;
-  it->reader = (struct copse_transport_reader){exec, place, arrived, waits_for};
-  COPSE_TRY(copse_plan_encode(exec->plan, &bytes, &size, err));
+  COPSE_DO(copse_plan_encode(exec->plan, &bytes, &size, err));
   memcpy(it->digest, bytes + size - sizeof it->digest, sizeof it->digest);
-  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *it->sources, &it->sources, err));
-  COPSE_TRY(copse_calloc(h->n_operands, sizeof *it->operand_tags, &it->operand_tags, err));
-  COPSE_TRY(copse_calloc(h->n_channels, sizeof *it->channel_tags, &it->channel_tags, err));
-  COPSE_TRY(make_streams(exec, err));
-out:
   free(bytes);
-  return status;
+  struct copse_arena *memory = &it->memory;
+  COPSE_DO(copse_arena_array(memory, h->n_ranks, sizeof *it->sources, &it->sources, err));
+  COPSE_DO(
+      copse_arena_array(memory, h->n_operands, sizeof *it->operand_tags, &it->operand_tags, err));
+  COPSE_DO(
+      copse_arena_array(memory, h->n_channels, sizeof *it->channel_tags, &it->channel_tags, err));
+  return make_streams(exec, err);
 }
 
 static void close_engine(struct copse_interpreter *exec) {
   struct endpoint *it = exec->own;
-  for (uint32_t r = 0; it->sources && r < exec->plan->header.n_ranks; r++) {
+  for (uint32_t r = 0; it->sources && r < exec->plan->header.n_ranks; r++)
     for (uint32_t s = 0; it->sources[r].streams && s < it->sources[r].n; s++)
       free(it->sources[r].streams[s].packed);
-    free(it->sources[r].streams);
-  }
-  free(it->sources);
-  free(it->operand_tags);
-  free(it->channel_tags);
+  copse_arena_free(&it->memory);
   free(it);
 }
 
@@ -376,111 +366,6 @@ const struct copse_engine copse_transport_engine = {.looks_at_packets = true,
                                                     .stage = stage,
                                                     .send = send};
 
-struct transport_backend {
-  struct copse_transport *transport; /* the communicator's, which ends it */
-  struct copse_host host;
-};
-
-/* Of a broken transport, messages may still be on their way into an executor's memory: it stays. */
-static void destroy(void *context) {
-  struct transport_backend *backend = context;
-  if (!backend) return;
-  copse_host_free(&backend->host, copse_transport_status(backend->transport, NULL) == COPSE_OK);
-  free(backend);
-}
-
-static copse_status create(const struct copse_comm_shape *shape, void **out,
-                           struct copse_err *err) {
-  struct transport_backend *backend = NULL;
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *backend, &backend, err));
-  backend->transport = shape->bootstrap->context;
-  COPSE_TRY(copse_host_init(&backend->host, shape, &copse_transport_engine, err));
-  *out = backend;
-  return COPSE_OK;
-out:
-  destroy(backend);
-  return status;
-}
-
-/* Notifies all ranks where preparing failed at one. */
-static copse_status agree(struct transport_backend *backend, copse_status mine,
-                          struct copse_err *err) {
-  struct copse_err why = COPSE_ERR_INIT;
-  uint32_t status = (uint32_t)mine, *all;
-  if (copse_calloc(backend->host.n_ranks, sizeof *all, &all, err) != COPSE_OK) {
-    (void)copse_fail(&why, COPSE_NOMEM, "rank %u: out of memory", backend->host.first_local);
-    return copse_transport_fail(backend->transport, &why);
-  }
-  if (copse_transport_all_gather(backend->transport, &status, all, sizeof status) != COPSE_OK)
-    mine = copse_transport_status(backend->transport, err);
-  for (uint32_t r = 0; mine == COPSE_OK && r < backend->host.n_ranks; r++)
-    if (all[r] != COPSE_OK)
-      mine = copse_fail(err, COPSE_REFUTED, "the plan can't be used: rank %u: %s", r,
-                        copse_status_string((copse_status)all[r]));
-  free(all);
-  return mine;
-}
-
-static copse_status prepare(void *context, const struct copse_plan *plan, void **out,
-                            struct copse_err *err) {
-  struct transport_backend *backend = context;
-  struct copse_host_plan *prepared = NULL;
-  *out = NULL;
-  copse_status status =
-      copse_host_new_plan(&backend->host, plan, backend->transport, &prepared, err);
-  status = agree(backend, status, err);
-  if (status != COPSE_OK) {
-    copse_host_free_plan(prepared);
-    return status;
-  }
-  copse_host_keep(&backend->host, prepared);
-  *out = prepared;
-  return COPSE_OK;
-}
-
-/* The transport compares the matrices of the ranks. */
-static copse_status launch(void *context, void *prepared, const struct copse_call *call,
-                           struct copse_err *err) {
-  struct transport_backend *backend = context;
-  struct copse_err why = COPSE_ERR_INIT;
-  copse_status status =
-      copse_host_check_pair_counts(&backend->host, backend->host.first_local, call, err);
-  if (status != COPSE_OK) return status;
-  status = copse_host_launch(&backend->host, prepared, call, &why);
-  if (status == COPSE_OK) return COPSE_OK;
-  (void)copse_transport_fail(backend->transport, &why); /* others may be in the midst of it */
-  return copse_fail(err, status, "%s", why.text);
-}
-
-/* A launch has ended when it returns. */
-static copse_status finish(void *backend, struct copse_err *err) {
-  (void)backend, (void)err;
-  return COPSE_OK;
-}
-
-static copse_status poll(void *backend, struct copse_err *err) {
-  return copse_transport_status(((struct transport_backend *)backend)->transport, err);
-}
-
-static void abort_backend(void *backend) {
-  copse_transport_abort(((struct transport_backend *)backend)->transport);
-}
-
-static void set_timeout(void *backend, double seconds) {
-  copse_transport_set_timeout(((struct transport_backend *)backend)->transport, seconds);
-}
-
-const struct copse_backend_ops copse_transport_backend = {.create = create,
-                                                          .destroy = destroy,
-                                                          .prepare = prepare,
-                                                          .launch = launch,
-                                                          .finish = finish,
-                                                          .poll = poll,
-                                                          .abort = abort_backend,
-                                                          .set_timeout = set_timeout};
-
 static copse_status why(void *transport, struct copse_err *err) {
   return copse_transport_status(transport, err);
 }
@@ -489,10 +374,11 @@ void copse_transport_shape(struct copse_transport *transport, copse_bootstrap *b
                            struct copse_comm_shape *shape) {
   static const int cpu = COPSE_DEVICE_CPU;
   *bootstrap = (copse_bootstrap){copse_transport_all_gather, transport};
-  *shape = (struct copse_comm_shape){.n_ranks = copse_transport_size(transport),
-                                     .first_local = copse_transport_rank(transport),
+  *shape = (struct copse_comm_shape){.n_ranks = transport->n,
+                                     .first_local = transport->me,
                                      .n_local = 1,
                                      .devices = &cpu,
                                      .bootstrap = bootstrap,
-                                     .bootstrap_error = why};
+                                     .bootstrap_error = why,
+                                     .engine = &copse_transport_engine};
 }

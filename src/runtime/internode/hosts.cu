@@ -1,0 +1,106 @@
+/*
+ * Ranks on several hosts: which is where, and the streams that NCCL can use.
+ */
+#include <unistd.h>
+
+#include "runtime/internode/internode.h"
+
+extern "C" {
+#include "base/file.h"
+}
+
+/* ---- hosts --------------------------------------------------------------------------------- */
+
+uint64_t copse_cuda_host = 0;
+
+/* A number for this host from its name and the boot id of its kernel: hosts may share a name, and
+ * containers of one host a boot id. */
+static uint64_t number_of_host(void) {
+  char text[256] = "";
+  uint8_t digest[COPSE_SHA256_BYTES];
+  uint64_t number;
+  if (copse_cuda_host) return copse_cuda_host;
+  if (gethostname(text, sizeof text - 65) != 0) text[0] = '\0';
+  text[sizeof text - 66] = '\0';
+  size_t used = strlen(text) + 1;
+  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+  if (file) {
+    if (fgets(text + used, 64, file)) used += strlen(text + used);
+    fclose(file);
+  }
+  copse_sha256(text, used, digest);
+  memcpy(&number, digest, sizeof number);
+  return number;
+}
+
+/* Numbers the hosts from 0 in the order of their first ranks. */
+static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts,
+                                 struct copse_err *err) {
+  uint64_t own = number_of_host(), all[COPSE_CUDA_MAX_RANKS];
+  *n_hosts = 1;
+  if (!cuda->many_processes) return COPSE_OK;
+  COPSE_CHECK(copse_cuda_gather(cuda, &own, all, sizeof own, err));
+  *n_hosts = 0;
+  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
+    uint32_t first = 0;
+    while (all[first] != all[r]) first++;
+    cuda->host_of[r] = first < r ? cuda->host_of[first] : (*n_hosts)++;
+  }
+  return COPSE_OK;
+}
+
+static copse_status make_internode(struct copse_cuda *cuda, struct copse_err *err) {
+  COPSE_CHECK(copse_calloc(1, sizeof *cuda->internode, &cuda->internode, err));
+  return copse_nccl_links_of(&cuda->bootstrap, &cuda->internode->links, err);
+}
+
+void copse_internode_close(struct copse_cuda *cuda) {
+  struct copse_internode *in = cuda->internode;
+  if (!in) return;
+  copse_watch_close(cuda);
+  for (size_t i = 0; i < in->n_own; i++) (void)cudaStreamDestroy(in->own[i]);
+  free(in->own);
+  free(in);
+  cuda->internode = NULL;
+}
+
+copse_status copse_internode_find_hosts(struct copse_cuda *cuda, struct copse_err *err) {
+  uint32_t n_hosts = 0;
+  if (cuda->n_hosts > 0) return COPSE_OK;
+  COPSE_CHECK(number_hosts(cuda, &n_hosts, err));
+  COPSE_CHECK(copse_cuda_leave_open(cuda, err));
+  if (n_hosts > 1) {
+    copse_internode_close(cuda); /* of an attempt that failed */
+    COPSE_CHECK(copse_cuda_agree(cuda, make_internode(cuda, err), err));
+    COPSE_CHECK(copse_watch_open(cuda, err));
+  }
+  cuda->n_hosts = n_hosts;
+  return COPSE_OK;
+}
+
+/* ---- the stream ------------------------------------------------------------------------------ */
+
+/* Whether a stream of the backend's can follow the caller's. One that has followed into a capture
+ * stays in it until the capture ends, and must not be used for anything else. */
+static bool can_follow(cudaStream_t own, const struct copse_capture *capture) {
+  const struct copse_capture it = copse_capture_of(own);
+  return it.status == cudaStreamCaptureStatusNone ||
+         (it.status == capture->status && it.id == capture->id);
+}
+
+copse_status copse_internode_find_stream(struct copse_cuda *cuda, cudaStream_t *stream,
+                                         struct copse_err *err) {
+  struct copse_internode *in = cuda->internode;
+  if (*stream != cudaStreamPerThread) return COPSE_OK;
+  const struct copse_capture capture = copse_capture_of(*stream);
+  size_t i = 0;
+  while (i < in->n_own && !can_follow(in->own[i], &capture)) i++;
+  if (i == in->n_own) {
+    copse_beside_captures permitted;
+    COPSE_CHECK(copse_grow(&in->own, &in->own_capacity, i + 1, sizeof *in->own, err));
+    COPSE_CUDA(cudaStreamCreateWithFlags(&in->own[i], cudaStreamNonBlocking));
+    in->n_own++;
+  }
+  *stream = in->own[i];
+  return COPSE_OK;
+}

@@ -25,12 +25,14 @@ struct options {
   bool wanted[COPSE_ALLTOALL + 1];
   int root; /* -1: not given */
   struct copse_lower_options lower;
+  struct copse_cli_costs costs;
   bool no_low_latency, json, progress;
 };
 
 struct job {
   const struct options *o;
   struct copse_topology *topology;
+  struct copse_predict_options predicted;
   struct copse_candidates candidates; /* of the collective at hand */
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
@@ -156,22 +158,19 @@ static void add_to_index(struct job *j, const struct made *made) {
 
 /* A plan's predicted time at each of sizes [n]. */
 static copse_status predict_plan(const struct copse_topology *topology,
-                                 const struct copse_plan *plan, const uint64_t *sizes, int n,
-                                 double *us, struct copse_err *err) {
-  struct copse_sim_dag dag = {0};
-  struct copse_foreign what = {0};
-  struct copse_sim_options options = copse_sim_defaults;
+                                 const struct copse_plan *plan,
+                                 const struct copse_predict_options *options, const uint64_t *sizes,
+                                 int n, double *us, struct copse_err *err) {
+  struct copse_prediction it;
+  struct copse_foreign what;
+  double bytes[64];
   copse_status status;
-  COPSE_TRY(copse_sim_dag_of_plan("plan", plan, topology, &dag, &what, err));
-  copse_sim_options_of_plan(&plan->header, &options);
-  for (int i = 0; i < n; i++) {
-    struct copse_sim_result result;
-    COPSE_TRY(copse_simulate(topology, &dag, &options, (double)sizes[i], &result, NULL, err));
-    us[i] = result.us;
-  }
+  for (int i = 0; i < n; i++) bytes[i] = (double)sizes[i];
+  COPSE_TRY(copse_predict_plan("plan", topology, plan, options, &it, &what, err));
+  COPSE_TRY(copse_predictions_time(topology, &it, 1, bytes, n, false, us, err));
 out:
   free(what.demand);
-  copse_sim_dag_free(&dag);
+  copse_predictions_free(&it, 1);
   return status;
 }
 
@@ -183,6 +182,7 @@ out:
  */
 static copse_status find_one_hop_reach(const struct copse_topology *topology,
                                        const struct copse_schedule *schedule,
+                                       const struct copse_predict_options *options,
                                        const struct copse_lower_options *packets, uint64_t smallest,
                                        uint64_t *reach, struct copse_err *err) {
   struct copse_lower_options one_hop = *packets;
@@ -201,8 +201,8 @@ static copse_status find_one_hop_reach(const struct copse_topology *topology,
   for (uint64_t size = smallest; size <= most && n < 63; size *= 2) sizes[n++] = size;
   if (n == 0 || sizes[n - 1] < most) sizes[n++] = most;
   COPSE_TRY(copse_lower_schedule(schedule, packets, &two, err));
-  COPSE_TRY(predict_plan(topology, one, sizes, n, one_us, err));
-  COPSE_TRY(predict_plan(topology, two, sizes, n, two_us, err));
+  COPSE_TRY(predict_plan(topology, one, options, sizes, n, one_us, err));
+  COPSE_TRY(predict_plan(topology, two, options, sizes, n, two_us, err));
   for (int i = 0; i < n && one_us[i] < two_us[i]; i++) *reach = sizes[i];
 out:
   copse_plan_free(one);
@@ -226,7 +226,7 @@ static copse_status make_packets(struct job *j, struct made *made) {
   if (sizes.max_bytes > LARGEST_PACKETS) sizes.max_bytes = LARGEST_PACKETS;
   options.max_bytes = (int64_t)sizes.max_bytes;
   if (sizes.min_bytes == 0)
-    COPSE_DO(find_one_hop_reach(j->topology, schedule, &options, SMALLEST, &made->one_hop_bytes,
+    COPSE_DO(find_one_hop_reach(j->topology, schedule, &j->candidates.options, &options, SMALLEST, &made->one_hop_bytes,
                                 j->err));
   if (made->one_hop_bytes < sizes.max_bytes) {
     made->packets_bytes = sizes.max_bytes;
@@ -275,7 +275,7 @@ static copse_status make_collective(struct job *j, copse_collective collective,
   int n;
   copse_status status;
   if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
-  COPSE_TRY(copse_candidates_make(j->topology, &options, &j->candidates, &ignored, j->err));
+  COPSE_TRY(copse_candidates_make(j->topology, &options, &j->predicted, &j->candidates, &ignored, j->err));
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
 out:
@@ -325,8 +325,10 @@ static int make_plans(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
-  struct job j = {.o = o, .err = &err};
+  struct job j = {.o = o, .predicted = copse_predict_defaults, .err = &err};
   copse_status status;
+  j.predicted.lower = o->lower;
+  COPSE_TRY(copse_cli_costs(&o->topology, &o->costs, &j.predicted, &err));
   COPSE_TRY(copse_cli_load_topology(&o->topology, &j.topology, &err));
   COPSE_TRY(copse_cli_make_folder(o->output, &err));
   COPSE_TRY(refuse_old_plans(&j));
@@ -410,7 +412,8 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.root = -1, .lower.instances = COPSE_LOWER_AUTO};
+  *(struct options *)options = (struct options){
+      .root = -1, .lower.instances = COPSE_LOWER_AUTO, .costs = COPSE_CLI_COSTS_INIT};
 }
 
 static const char usage[] =
@@ -429,6 +432,7 @@ const struct copse_command copse_cmd_plans = {
     .example = "\nexample: copse plans a100-x2 -c allreduce -o plans\n",
     .takes_topology = true,
     .sections = {{.column = 27, .options = own},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),

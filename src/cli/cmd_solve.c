@@ -13,7 +13,6 @@
 #include "cli/solve_groups.h"
 #include "cli/solve_many.h"
 #include "predict/candidates.h"
-#include "predict/baseline.h"
 #include "schedule/demand.h"
 #include "view/draw_schedule.h"
 
@@ -47,6 +46,7 @@ static bool parse_objective(const char *text, struct objective *out) {
  * releases *out. */
 static copse_status solve_objective(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
+                                    const struct copse_predict_options *predict,
                                     struct objective *objective, struct copse_schedule **out,
                                     struct copse_solve_seconds *seconds, struct copse_err *err) {
   struct copse_candidates candidates = {0};
@@ -54,7 +54,7 @@ static copse_status solve_objective(const struct copse_topology *topology,
   double us[1][COPSE_MAX_CANDIDATES];
   copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_candidates_make(topology, options, &candidates, seconds, err));
+  COPSE_TRY(copse_candidates_make(topology, options, predict, &candidates, seconds, err));
   COPSE_TRY(copse_candidates_time(&candidates, &bytes, 1, false, us, err));
   objective->chosen = copse_candidates_best(&candidates, us[0]);
   objective->n = candidates.n;
@@ -193,21 +193,12 @@ static const char *const size_names[N_SIZES] = {"64 KiB", "1 MiB", "64 MiB", "1 
 
 /* Of an expanded schedule and all baselines of its collective. */
 static copse_status predict(const struct copse_schedule *schedule,
-                            const struct copse_topology *topology, struct prediction *out,
+                            const struct copse_topology *topology,
+                            const struct copse_predict_options *options, struct prediction *out,
                             struct copse_err *err) {
-  struct copse_sim_question questions[COPSE_MAX_PREDICTIONS * N_SIZES];
-  int n = 0;
-  COPSE_DO(copse_predict(schedule, topology, true, out->columns, &out->n, err));
-  for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
-      questions[n++] =
-          (struct copse_sim_question){.dag = &out->columns[c].dag, .unit_bytes = sizes[i]};
-  COPSE_DO(copse_simulate_all(topology, questions, n, err));
-  n = 0;
-  for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
-      out->us[c][i] = questions[n++].result.us;
-  return COPSE_OK;
+  COPSE_DO(copse_predict_all(topology, schedule, options, out->columns, &out->n, err));
+  return copse_predictions_time(topology, out->columns, out->n, sizes, N_SIZES, false, &out->us[0][0],
+                                err);
 }
 
 static void free_prediction(struct prediction *prediction) {
@@ -456,6 +447,8 @@ struct options {
   struct copse_cli_solve what;
   const char *output, *draw, *each_failure, *groups;
   struct objective objective;
+  struct copse_cli_costs costs;
+  struct copse_predict_options predicted; /* by the costs and the profile */
   int tree; /* to draw; -1: the loads */
   bool json, progress, pareto, predict, stages;
 };
@@ -510,7 +503,7 @@ static copse_status solve_and_write(struct options *o, const struct copse_topolo
   size_t size;
   copse_status status;
   if (o->objective.bytes > 0)
-    COPSE_TRY(solve_objective(topology, solve, &o->objective, out, &sec->solve, err));
+    COPSE_TRY(solve_objective(topology, solve, &o->predicted, &o->objective, out, &sec->solve, err));
   else
     COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, out, &sec->solve,
                                       &sec->verify, err));
@@ -554,6 +547,8 @@ static int solve_one(struct options *o) {
   solve->progress = &progress;
   solve->notes = &copse_cli_notes;
   COPSE_TRY(copse_cli_load_topologies(&o->what.topology, &topology, &whole, &err));
+  o->predicted = copse_predict_defaults;
+  COPSE_TRY(copse_cli_costs(&o->what.topology, &o->costs, &o->predicted, &err));
   watcher.topology = topology;
   if (o->stages) progress.stage = print_stage;
   if (o->what.demand)
@@ -574,7 +569,7 @@ static int solve_one(struct options *o) {
   report.schedule = &as_written;
   if (o->predict) {
     COPSE_TRY(copse_schedule_expand(schedule, &err));
-    COPSE_TRY(predict(schedule, topology, &report.prediction, &err));
+    COPSE_TRY(predict(schedule, topology, &o->predicted, &report.prediction, &err));
   }
   if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   status = print_report(o, &report, &err);
@@ -722,7 +717,8 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.what = COPSE_CLI_SOLVE_INIT, .tree = -1};
+  *(struct options *)options = (struct options){
+      .what = COPSE_CLI_SOLVE_INIT, .costs = COPSE_CLI_COSTS_INIT, .tree = -1};
 }
 
 const struct copse_command copse_cmd_solve = {
@@ -737,6 +733,7 @@ const struct copse_command copse_cmd_solve = {
     .takes_topology = true,
     .sections = {COPSE_CLI_SOLVE_SECTION(struct options, what),
                  {.column = 22, .options = own},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},
     .size = sizeof(struct options),

@@ -5,13 +5,12 @@
 #ifndef COPSE_PREDICT_CANDIDATES_H
 #define COPSE_PREDICT_CANDIDATES_H
 
-#include "predict/simulate.h"
+#include "predict/predict.h"
 #include "schedule/solve/solve.h"
 
 struct copse_candidate {
   char name[24];                   /* "optimal", "k=2", "ring", ... */
   struct copse_schedule *schedule; /* expanded */
-  struct copse_sim_dag dag;        /* of the schedule, as its plan will run it */
 };
 
 #define COPSE_MAX_CANDIDATES 16
@@ -20,6 +19,9 @@ struct copse_candidates {
   const struct copse_topology *topology; /* borrowed */
   int n;
   struct copse_candidate list[COPSE_MAX_CANDIDATES];
+  struct copse_prediction predictions[COPSE_MAX_CANDIDATES]; /* of each, by `options` */
+  struct copse_predict_options options; /* with routes of the list's own */
+  struct copse_routes routes;
 };
 
 /*
@@ -28,11 +30,13 @@ struct copse_candidates {
  * shares that with equal ones; ring, double binary tree and direct exchange. All are verified;
  * a kind that doesn't apply to the topology, or isn't exact in 64 bits, is left out. An alltoall
  * has the first alone. `seconds` are the first one's.
+ * Times are predicted as `predict` says; NULL: the defaults.
  * As copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification. Free with
  * copse_candidates_free in every case.
  */
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
+                                   const struct copse_predict_options *predict,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;

@@ -228,14 +228,10 @@ static void frame_free(struct frame *frame) {
   *frame = (struct frame){0};
 }
 
-const struct copse_sim_options copse_sim_defaults = {.alpha_us = ALPHA_US,
-                                                     .duplex = 1,
-                                                     .min_chunk_bytes = COPSE_MIN_CHUNK_BYTES,
-                                                     .max_chunk_bytes = COPSE_CHUNK_BYTES,
-                                                     .fifo = COPSE_FIFO,
-                                                     .max_steps = MAX_STEPS};
+const struct copse_sim_options copse_sim_defaults = COPSE_SIM_DEFAULTS(0);
 
-/* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
+/* A chunk asks for its worker (hop 0), for link `hop` - 1 of its transfer, or, beyond the last link,
+ * arrives. */
 struct event {
   double time;
   int place, chunk, hop;
@@ -256,6 +252,7 @@ struct sim {
   double *arrival_us; /* may be NULL */
   int *under_way;     /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
   double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
+  double *worker_free_us; /* [n_ranks][n_workers] when a worker has sent what it had to */
   struct copse_sim_result *result;
   struct copse_arena scratch;
   struct copse_err *err;
@@ -377,7 +374,7 @@ static copse_status issue(struct sim *s, int place, double now) {
     double *slot = slot_of(s, p, place, p->issued);
     if (slot && *slot > start) start = *slot;
     if (slot) *slot = -1;
-    COPSE_DO(push(s, start, place, p->issued, 0));
+    COPSE_DO(push(s, start, place, p->issued, s->worker_free_us && p->n_links > 0 ? 0 : 1));
     p->issued++;
     if (p->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
     if (s->fifo > 0) COPSE_DO(free_slots(s, p, now));
@@ -412,6 +409,26 @@ static inline void note_end(struct sim *s, struct flight *p, double now) {
   p->arrived++;
 }
 
+/* ---- workers ----------------------------------------------------------------------------- */
+
+/* A worker sends one chunk after the other, and takes a time for each. */
+static copse_status send(struct sim *s, const struct event *e) {
+  const struct flight *p = &s->flights[e->place];
+  double us = s->options->message_us;
+  int from, to;
+  const int *copies = copse_sim_copies(s->frame->dag, p->transfer);
+  find_ends(s, p, &from, &to);
+  /* what a switch copies was sent once */
+  if (from < 0 || (copies && copies[0] >= 0 &&
+                   s->copies[(size_t)copies[0] * (size_t)s->max_chunks + (size_t)e->chunk] >= 0))
+    return push(s, e->time, e->place, e->chunk, 1);
+  size_t worker = (size_t)from * (size_t)s->frame->dag->n_workers +
+                  (size_t)s->frame->dag->items[p->transfer].worker;
+  double *free_us = &s->worker_free_us[worker], start = *free_us > e->time ? *free_us : e->time;
+  *free_us = start + us;
+  return push(s, start, e->place, e->chunk, 1);
+}
+
 /* ---- links ----------------------------------------------------------------------------- */
 
 /* When the chunk starts on its link; a further user of the same copy takes none of its time. */
@@ -420,8 +437,8 @@ static inline double take_link(struct sim *s, const struct event *e, const struc
   double *copy = NULL;
   if (s->copies) {
     const int *copies = copse_sim_copies(s->frame->dag, p->transfer);
-    if (copies && copies[e->hop] >= 0)
-      copy = &s->copies[(size_t)copies[e->hop] * (size_t)s->max_chunks + (size_t)e->chunk];
+    if (copies && copies[e->hop - 1] >= 0)
+      copy = &s->copies[(size_t)copies[e->hop - 1] * (size_t)s->max_chunks + (size_t)e->chunk];
     if (copy && *copy >= 0) return e->time > *copy ? e->time : *copy;
   }
   double start = e->time > wire->free_us ? e->time : wire->free_us;
@@ -447,10 +464,10 @@ static double add_up(struct sim *s, const struct flight *p, double now) {
 /* The chunk goes on to its next link, or to its end. */
 static inline copse_status send_on(struct sim *s, const struct event *e, struct flight *p,
                                    double bytes, double start) {
-  const int *links = links_of(s, p) + e->hop;
+  const int *links = links_of(s, p) + e->hop - 1;
   const struct wire *wire = &s->wires[links[0]];
   double taken = bytes * wire->us_per_byte, next;
-  if (e->hop + 1 < p->n_links) {
+  if (e->hop < p->n_links) {
     /* On a faster link the tail must not overtake itself: it starts as much later. */
     double lag = taken - bytes * s->wires[links[1]].us_per_byte;
     next = start + wire->latency_us + (lag > 0 ? lag : 0);
@@ -466,16 +483,16 @@ static inline copse_status send_on(struct sim *s, const struct event *e, struct 
 
 static copse_status serve(struct sim *s, const struct event *e) {
   struct flight *p = &s->flights[e->place];
-  struct wire *wire = &s->wires[links_of(s, p)[e->hop]];
+  struct wire *wire = &s->wires[links_of(s, p)[e->hop - 1]];
   const int *against = count_of(s, p, true);
   double bytes = p->chunk_bytes * (against && *against > 0 ? s->options->duplex : 1);
   double taken = bytes * wire->us_per_byte;
   double start = take_link(s, e, p, wire, taken);
   COPSE_DO(send_on(s, e, p, bytes, start));
-  if (e->hop == 0) {
+  if (e->hop == 1) {
     p->free_us = start + taken;
     COPSE_DO(issue(s, e->place, e->time));
-  } else if (s->left_us && e->hop + 1 == p->n_links) {
+  } else if (s->left_us && e->hop == p->n_links) {
     *slot_of(s, p, e->place, e->chunk) = start + taken;
     COPSE_DO(issue(s, e->place, e->time));
   }
@@ -484,9 +501,9 @@ static copse_status serve(struct sim *s, const struct event *e) {
 
 /* What moves nothing arrives at once, but for what it adds. */
 static copse_status serve_here(struct sim *s, const struct event *e) {
-  double then = e->hop == 0 ? add_up(s, &s->flights[e->place], e->time) : e->time;
+  double then = e->hop == 1 ? add_up(s, &s->flights[e->place], e->time) : e->time;
   if (then == e->time) return arrive(s, e->place, then);
-  return push(s, then, e->place, e->chunk, 1);
+  return push(s, then, e->place, e->chunk, 2);
 }
 
 static copse_status run(struct sim *s) {
@@ -497,9 +514,11 @@ static copse_status run(struct sim *s) {
   while (!copse_sim_queue_is_empty(s->queue)) {
     struct event e;
     COPSE_DO(pop(s, &e));
-    if (s->flights[e.place].n_links == 0)
+    if (e.hop == 0)
+      COPSE_DO(send(s, &e));
+    else if (s->flights[e.place].n_links == 0)
       COPSE_DO(serve_here(s, &e));
-    else if (e.hop < s->flights[e.place].n_links)
+    else if (e.hop <= s->flights[e.place].n_links)
       COPSE_DO(serve(s, &e));
     else
       COPSE_DO(arrive(s, e.place, e.time));
@@ -579,7 +598,10 @@ static copse_status set_up(struct sim *s, struct kept *kept, double unit_bytes) 
   if (s->options->duplex > 1)
     COPSE_DO(
         copse_arena_array(&s->scratch, ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
-  for (s->hop_bits = 1; s->hop_bits < 31 && f->longest >> s->hop_bits > 0;) s->hop_bits++;
+  for (s->hop_bits = 2; s->hop_bits < 31 && (f->longest + 1) >> s->hop_bits > 0;) s->hop_bits++;
+  if (s->options->message_us > 0)
+    COPSE_DO(copse_arena_array(&s->scratch, ranks * (size_t)f->dag->n_workers,
+                               sizeof *s->worker_free_us, &s->worker_free_us, s->err));
   cut_into_chunks(s, unit_bytes);
   COPSE_DO(make_slots(s));
   size_t n = (size_t)f->dag->n_copies * (size_t)s->max_chunks;
@@ -602,7 +624,8 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
   *result = (struct copse_sim_result){.busiest_link = -1};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
       s.options->pipeline_chunks < 0 || s.options->fifo < 0 ||
-      s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
+      s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) ||
+      !(s.options->message_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, kept, unit_bytes));

@@ -37,6 +37,9 @@ static copse_status check(const struct copse_sim_dag *dag, const struct copse_si
   if (!all_before(t->after, t->n_after, dag->n_transfers) ||
       !all_before(t->streams, t->n_streams, dag->n_transfers))
     return copse_fail(err, COPSE_INVALID, "a transfer waits for one that was not added before it");
+  if (t->worker < 0 || t->worker >= COPSE_SIM_MAX_WORKERS)
+    return copse_fail(err, COPSE_INVALID, "a transfer's worker must be from 0 to %d",
+                      COPSE_SIM_MAX_WORKERS - 1);
   if (!(t->amount >= 0) || !isfinite(t->amount) || !(t->delay_us >= 0) || !isfinite(t->delay_us))
     return copse_fail(err, COPSE_INVALID, "a transfer's amount and delay must be 0 or more");
   if (dag->n_transfers == INT_MAX)
@@ -64,6 +67,7 @@ copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim
                                                          .n_streams = t->n_streams,
                                                          .order = t->order,
                                                          .adder = t->adder,
+                                                         .worker = t->worker,
                                                          .reduces = t->reduces,
                                                          .amount = t->amount,
                                                          .delay_us = t->delay_us};
@@ -73,6 +77,7 @@ copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim
   append(dag, t->streams, t->n_streams);
   for (int i = 0; i < n_copies; i++)
     if (t->copies[i] >= dag->n_copies) dag->n_copies = t->copies[i] + 1;
+  if (t->worker >= dag->n_workers) dag->n_workers = t->worker + 1;
   if (id) *id = dag->n_transfers;
   dag->n_transfers++;
   return COPSE_OK;

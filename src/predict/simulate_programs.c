@@ -13,14 +13,16 @@
 #include "base/memory.h"
 #include "codegen/msccl/operations.h"
 #include "codegen/mscclpp/file.h"
-#include "predict/route.h"
+#include "predict/policy.h"
 #include "runtime/plan/plan_math.h"
 
 /* Routes and loads while transfers are added. */
 struct builder {
   const struct copse_topology *topology;
-  struct copse_routes routes;
+  const struct copse_routes *routes;
+  struct copse_routes own; /* where none are given */
   struct copse_sim_dag *dag;
+  int64_t *carried;           /* [pairs * ways] chunks */
   int64_t chunks;             /* of the message */
   int64_t *load;              /* [links] chunks */
   struct copse_arena scratch; /* ends with builder_free */
@@ -28,50 +30,73 @@ struct builder {
 };
 
 static copse_status builder_start(struct builder *sim, const char *label, int n_ranks, int chunks,
-                                  const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                  const struct copse_topology *topology,
+                                  const struct copse_routes *routes, struct copse_sim_dag *dag,
                                   struct copse_err *err) {
-  struct copse_hosts hosts = {0};
+  size_t n = (size_t)n_ranks;
   copse_status status;
-  *sim = (struct builder){.topology = topology, .dag = dag, .chunks = chunks, .err = err};
+  *sim = (struct builder){
+      .topology = topology, .routes = routes, .dag = dag, .chunks = chunks, .err = err};
   if (n_ranks != topology->n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
                          "the file is for %d ranks, the topology has %d", n_ranks,
                          topology->n_ranks);
-  COPSE_TRY(copse_hosts_find(topology, &hosts, err));
-  COPSE_TRY(copse_routes_find(topology, &hosts, &sim->routes, err));
+  if (!routes) {
+    COPSE_TRY(copse_plan_routes_find(topology, &sim->own, err));
+    sim->routes = &sim->own;
+  }
+  COPSE_TRY(copse_arena_array(&sim->scratch, n * n * (size_t)sim->routes->ways,
+                              sizeof *sim->carried, &sim->carried, err));
   COPSE_TRY(copse_arena_array(&sim->scratch, (size_t)topology->n_links, sizeof *sim->load,
                               &sim->load, err));
 out:
-  copse_hosts_free(&hosts);
   return status;
 }
 
 static void builder_free(struct builder *sim) {
-  copse_routes_free(&sim->routes);
+  copse_routes_free(&sim->own);
   copse_arena_free(&sim->scratch);
 }
 
-/* Adds `count` chunks from one rank to another, over the pair's route. */
+/* Adds `count` chunks from one rank to another, over that of the pair's routes which has carried
+ * least. */
 static copse_status builder_move(struct builder *sim, int src, int dst, int64_t count,
                                  const struct copse_sim_transfer *transfer, int *arrival) {
   const struct copse_topology *t = sim->topology;
-  int n;
-  const int *nodes = copse_route(&sim->routes, src, dst, &n);
+  int n, ways = sim->routes->ways, best = 0;
+  int64_t *carried = sim->carried + ((int64_t)src * t->n_ranks + dst) * ways;
+  for (int way = 1; way < ways; way++)
+    if (carried[way] < carried[best]) best = way;
+  carried[best] += count;
+  const int *nodes = copse_route_way(sim->routes, src, dst, best, &n);
   for (int i = 0; i + 1 < n; i++)
     sim->load[copse_topology_find_link(t, nodes[i], nodes[i + 1])] += count;
   return copse_sim_dag_add_path(sim->dag, t, nodes, n, transfer, arrival, sim->err);
 }
 
 /* The busiest link's share of M over its bandwidth. */
-static copse_status builder_time(const struct builder *sim, struct copse_q *time) {
+static copse_status builder_time(const struct builder *sim, struct copse_foreign *foreign) {
+  struct copse_q *time = &foreign->time_per_GB;
   *time = COPSE_Q_ZERO;
   for (int l = 0; l < sim->topology->n_links; l++) {
     struct copse_q share, t;
     COPSE_DO(copse_q_make(sim->load[l], sim->chunks, &share, sim->err));
     COPSE_DO(copse_q_div(share, sim->topology->links[l].bandwidth, &t, sim->err));
-    if (copse_q_cmp(t, *time) > 0) *time = t;
+    if (copse_q_cmp(t, *time) <= 0) continue;
+    *time = t;
+    foreign->worst_link = l;
   }
   return COPSE_OK;
+}
+
+copse_status copse_plan_routes_find(const struct copse_topology *topology,
+                                    struct copse_routes *routes, struct copse_err *err) {
+  struct copse_hosts hosts = {0};
+  copse_status status = copse_hosts_find(topology, &hosts, err);
+  if (status == COPSE_OK)
+    status = copse_routes_find(topology, &hosts, ROUTE_WAYS, true, routes, err);
+  copse_hosts_free(&hosts);
+  return status;
 }
 
 /* ---- native plans ---- */
@@ -235,16 +260,21 @@ static void note_written(struct native *w, const struct copse_plan_operand *at, 
 }
 
 static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t op,
-                                               uint32_t first_op, int64_t parts) {
+                                               const struct copse_plan_worker *list,
+                                               int64_t parts) {
+  uint32_t worker = (uint32_t)(list - w->plan->workers);
   return (struct copse_sim_transfer){.streams = w->needs,
                                      .n_streams = w->n_needs,
                                      .amount = (double)parts / (double)w->sim.chunks,
-                                     .order = (int)(op - first_op)};
+                                     .order = (int)(op - list->first_op),
+                                     .worker =
+                                         (int)(worker - w->plan->ranks[list->rank].first_worker)};
 }
 
 /* What the own rank keeps, is there when all sources are: one node for all of them. */
-static copse_status join_needs(struct native *w, uint32_t op, uint32_t first_op) {
-  struct copse_sim_transfer t = plan_transfer(w, op, first_op, w->amount[w->plan->ops[op].piece]);
+static copse_status join_needs(struct native *w, uint32_t op,
+                               const struct copse_plan_worker *list) {
+  struct copse_sim_transfer t = plan_transfer(w, op, list, w->amount[w->plan->ops[op].piece]);
   copse_status status;
   if (w->n_needs < 2) return COPSE_OK;
   status = copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
@@ -252,7 +282,8 @@ static copse_status join_needs(struct native *w, uint32_t op, uint32_t first_op)
   return status;
 }
 
-static copse_status do_move(struct native *w, uint32_t rank, uint32_t i, uint32_t first_op) {
+static copse_status do_move(struct native *w, const struct copse_plan_worker *list, uint32_t i) {
+  uint32_t rank = list->rank;
   const struct copse_plan_op *op = &w->plan->ops[i];
   const struct copse_plan_operand *at = &w->plan->operands[op->operand], *dst = at + op->n_src;
   bool keeps = false;
@@ -262,11 +293,11 @@ static copse_status do_move(struct native *w, uint32_t rank, uint32_t i, uint32_
       return copse_fail_at(w->err, COPSE_REFUTED, w->label, 0,
                            "operation %u reads what none has written; 'copse check' says more", i);
   for (uint32_t k = 0; k < op->n_dst; k++) keeps = keeps || dst[k].rank == rank;
-  if (keeps) COPSE_DO(join_needs(w, i, first_op));
+  if (keeps) COPSE_DO(join_needs(w, i, list));
   for (uint32_t k = 0; k < op->n_dst; k++) {
     int arrival = w->n_needs > 0 ? w->needs[0] : -1;
     int64_t parts = w->amount[op->piece] * (dst[k].buffer == COPSE_BUFFER_PACKETS ? 2 : 1);
-    struct copse_sim_transfer t = plan_transfer(w, i, first_op, parts);
+    struct copse_sim_transfer t = plan_transfer(w, i, list, parts);
     t.reduces = is_region(&dst[k]) && w->summed[dst[k].index];
     if (dst[k].rank != rank)
       COPSE_DO(builder_move(&w->sim, (int)rank, (int)dst[k].rank, parts, &t, &arrival));
@@ -294,7 +325,7 @@ static copse_status run_worker(struct native *w, uint32_t worker) {
       w->raised[op->channel]++;
       wake(w, w->plan->channels[op->channel].dst_worker);
     }
-    if (op->kind == COPSE_OP_MOVE) COPSE_DO(do_move(w, list->rank, i, list->first_op));
+    if (op->kind == COPSE_OP_MOVE) COPSE_DO(do_move(w, list, i));
   }
   return COPSE_OK;
 }
@@ -344,19 +375,21 @@ void copse_sim_options_of_plan(const struct copse_plan_header *h,
 }
 
 copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,
-                                   const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                   const struct copse_topology *topology,
+                                   const struct copse_routes *routes, struct copse_sim_dag *dag,
                                    struct copse_foreign *foreign, struct copse_err *err) {
   struct native w = {.plan = plan, .label = label, .err = err};
   int64_t most = 0;
   copse_status status;
   foreign->collective = (copse_collective)plan->header.collective;
   foreign->root = plan->header.root;
-  COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, dag, err));
+  COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, routes, dag,
+                          err));
   if (plan->header.n_extents > 0) COPSE_TRY(demand_of(&w, &foreign->demand, &most));
   COPSE_TRY(find_amounts(&w, foreign->demand, most));
   COPSE_TRY(start_native(&w));
   COPSE_TRY(run_all(&w));
-  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
+  COPSE_TRY(builder_time(&w.sim, foreign));
 out:
   builder_free(&w.sim);
   return status;
@@ -421,7 +454,8 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
   if (type->sends) {
     struct nodes *out = &w->arrivals[tb->out];
     struct copse_sim_transfer sent = {
-        .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first};
+        .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first,
+        .worker = tb->id % COPSE_SIM_MAX_WORKERS};
     COPSE_DO(builder_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
     COPSE_DO(push(out, arrival, w->err));
   }
@@ -473,11 +507,11 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
   if (status != COPSE_OK) return status;
   foreign->collective = file.collective;
   foreign->root = copse_collective_rooted(file.collective) ? 0 : -1;
-  COPSE_TRY(builder_start(&w.sim, label, file.n_ranks, file.chunks, topology, dag, err));
+  COPSE_TRY(builder_start(&w.sim, label, file.n_ranks, file.chunks, topology, NULL, dag, err));
   COPSE_TRY(copse_mx_operations_make(&file, &w.program, err));
   COPSE_TRY(start_msccl(&w));
   COPSE_TRY(run_blocks(&w));
-  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
+  COPSE_TRY(builder_time(&w.sim, foreign));
 out:
   for (int i = 0; w.arrivals && i < w.program.n_connections; i++) free(w.arrivals[i].v);
   builder_free(&w.sim);
@@ -516,7 +550,8 @@ static struct copse_sim_transfer transfer(const struct mscclpp *w, int block, do
                                      .streams = w->needs.v,
                                      .n_streams = streams ? n : 0,
                                      .amount = amount,
-                                     .order = w->next[block]};
+                                     .order = w->next[block],
+                                     .worker = w->file.blocks[block].id % COPSE_SIM_MAX_WORKERS};
 }
 
 static copse_status join(struct mscclpp *w, int block, double amount, bool adds) {
@@ -786,10 +821,10 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
   if (status != COPSE_OK) return status;
   foreign->collective = w.file.collective;
   foreign->root = -1;
-  COPSE_TRY(builder_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, dag, err));
+  COPSE_TRY(builder_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, NULL, dag, err));
   COPSE_TRY(start_mscclpp(&w));
   COPSE_TRY(run_plan(&w));
-  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
+  COPSE_TRY(builder_time(&w.sim, foreign));
 out:
   for (int e = 0; w.signals && e < w.file.n_ends; e++) free(w.signals[e].v);
   for (int s = 0; w.released && s < w.file.n_semaphores; s++) free(w.released[s].v);

@@ -1,24 +1,32 @@
 /*
  * Transfers of plans, native and foreign, for the simulator: what a plan's steps move over which
- * links, and after what. Plans name ranks, not links: every pair takes its shortest route, as
- * baselines do.
+ * links, and after what. Plans name ranks, not links: every pair takes its route of fewest links, of
+ * these the widest, over relays alone where it can. Where several are equally short and wide, each
+ * of a pair's messages takes the one that has carried least: as channels take different NICs.
  */
 #ifndef COPSE_PREDICT_SIMULATE_PROGRAMS_H
 #define COPSE_PREDICT_SIMULATE_PROGRAMS_H
 
 #include "runtime/plan/plan.h"
+#include "predict/route.h"
 #include "predict/simulate.h"
+
+/* What a plan's messages go over, for all plans on the topology. */
+copse_status copse_plan_routes_find(const struct copse_topology *topology,
+                                    struct copse_routes *routes,
+                                    struct copse_err *err) COPSE_CHECKED;
 
 struct copse_foreign {
   copse_collective collective;
   int root;                   /* broadcast and reduce: unknown, 0; else -1 */
   struct copse_q time_per_GB; /* of the busiest link: at best */
+  int worst_link;             /* that link; 0 where nothing moves */
   int64_t *demand; /* native plans of an alltoall by demand: [n_ranks * n_ranks] in some unit, for
                       the caller to free; else NULL */
 };
 
 /*
- * The transfers of a native plan in amounts of M, which the simulator cuts into chunks (give it the
+ * The transfers of a native plan over `routes` (NULL: found for the call) in amounts of M, which the simulator cuts into chunks (give it the
  * header's chunk_bytes, min_chunk_bytes and pipeline_chunks; one chunk for the low-latency
  * protocol). A MOVE streams from those that brought its sources; packets take twice their bytes.
  * Handshakes and credits cost nothing, nor is there an end to workers: with routes as in the
@@ -27,7 +35,8 @@ struct copse_foreign {
  * COPSE_INFEASIBLE for ranks that nothing joins, COPSE_OVERFLOW for shares beyond 64 bits.
  */
 copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,
-                                   const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                   const struct copse_topology *topology,
+                                   const struct copse_routes *routes, struct copse_sim_dag *dag,
                                    struct copse_foreign *foreign,
                                    struct copse_err *err) COPSE_CHECKED;
 

@@ -189,7 +189,7 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
     return copse_fail(err, COPSE_INVALID, "--overlap is for the schedule of an alltoall");
   COPSE_DO(load_compute(it, err));
   COPSE_DO(copse_schedule_expand(schedule, err));
-  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, &it->dispatch, err));
+  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, true, &it->dispatch, err));
   if (schedule->demand) COPSE_DO(copse_overlap_add_combine(schedule, topology, &it->combine, err));
   COPSE_DO(copse_overlap_busiest_share(schedule, &share, err));
   it->problem.topology = topology;

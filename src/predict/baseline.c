@@ -351,7 +351,7 @@ static copse_status make_trees(struct copse_baseline_work *w) {
   s->trees = trees;
   s->n_trees = (int)w->n_trees;
   COPSE_DO(copse_tree_time(w->topology, trees, w->n_trees, &s->time_per_GB, w->err));
-  return w->dag ? copse_sim_dag_of_schedule(s, w->topology, w->dag, w->err) : COPSE_OK;
+  return w->dag ? copse_sim_dag_of_schedule(s, w->topology, false, w->dag, w->err) : COPSE_OK;
 }
 
 /* ---- all together ---------------------------------------------------------------------- */

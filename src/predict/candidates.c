@@ -152,17 +152,21 @@ out:
   return status;
 }
 
-static double least_time(const struct copse_candidates *candidates, const double *us) {
-  double least = us[0];
-  for (int i = 1; i < candidates->n; i++)
-    if (us[i] < least) least = us[i];
-  return least;
+static int hops(const struct copse_candidates *candidates, int i) {
+  const struct copse_schedule *s = candidates->list[i].schedule;
+  return s ? copse_schedule_height(s) : 0;
 }
 
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
-  double least = least_time(candidates, us);
-  int best = 0;
-  while (us[best] > least * (1 + SAME_TIME)) best++;
+  double least = us[0];
+  int best = -1;
+  for (int i = 1; i < candidates->n; i++)
+    if (us[i] < least) least = us[i];
+  for (int i = 0; i < candidates->n; i++) {
+    int more = best >= 0 ? hops(candidates, i) - hops(candidates, best) : -1;
+    if (us[i] > least * (1 + MODEL_ERROR) || more > 0) continue;
+    if (more < 0 || us[i] * (1 + SAME_TIME) < us[best]) best = i;
+  }
   return best;
 }
 
@@ -172,7 +176,11 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
   *n_close = 0;
   for (int i = 0; i < candidates->n; i++) {
     int n = 0;
-    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + CLOSE_TIME)) n++;
+    for (; n < n_sizes; n++) {
+      int at = copse_candidates_best(candidates, us[n]);
+      if (us[n][i] > us[n][at] * (1 + CLOSE_TIME) || hops(candidates, i) > hops(candidates, at))
+        break;
+    }
     if (n <= *n_close) continue;
     best = i;
     *n_close = n;

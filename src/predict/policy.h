@@ -43,12 +43,18 @@
 #define SAME_TIME 1e-9
 #define CLOSE_TIME 0.01
 
+/* By how much a schedule must be faster to be worth more hops: the model's own error where it was
+ * compared with measurements at large messages (README.md, "Across processes": allgathers of MPI's
+ * algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
+#define MODEL_ERROR 0.03
+
 /* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest. */
 #define ROUTE_PASSES 4
 
 /* Equally good routes that a pair's messages of a plan are spread over: hosts of today have up to four
  * NICs for a GPU. */
 #define ROUTE_WAYS 4
+#define SPREAD_PASSES 2
 
 /* Steps of the search for a ring where neighbours by number have no link; then the ring is in rank
  * order, whatever its links. */

@@ -92,7 +92,7 @@ copse_status copse_predict_schedule(const struct copse_topology *topology,
     *out = (struct copse_prediction){.sim = o->sim, .runs_per_GB = schedule->time_per_GB};
     copse_predict_cut(o, &out->sim);
     snprintf(out->instead, sizeof out->instead, "%s", why.text);
-    status = copse_sim_dag_of_schedule(schedule, topology, &out->dag, &why);
+    status = copse_sim_dag_of_schedule(schedule, topology, !o->links, &out->dag, &why);
   }
   out->name = "copse";
   out->time_per_GB = schedule->time_per_GB;

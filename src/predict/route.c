@@ -256,6 +256,7 @@ static copse_status set_ways(struct search *s, int src, int dst, struct copse_ro
                              struct copse_err *err) {
   size_t pair = ((size_t)src * (size_t)r->n_ranks + (size_t)dst) * (size_t)r->ways;
   bool had = r->length[pair] > 0, only;
+  if (had && r->ways > 1 && r->first[pair] == r->first[pair + 1]) return COPSE_OK;
   COPSE_DO(set_route(s, src, dst, 0, r, &only, err));
   for (int way = 1; way < r->ways && !only; way++) {
     bool ignored;
@@ -300,12 +301,58 @@ copse_status copse_routes_find(const struct copse_topology *topology,
   COPSE_TRY(search_start(&s, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->first, &routes->first, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->length, &routes->length, err));
-  for (int pass = 0; pass < ROUTE_PASSES; pass++)
+  for (int pass = 0; pass < (ways > 1 ? SPREAD_PASSES : ROUTE_PASSES); pass++)
     for (int src = 0; src < topology->n_ranks; src++) COPSE_TRY(route_from(&s, src, relays, routes, err));
 out:
   copse_arena_free(&s.scratch);
   if (status != COPSE_OK) copse_routes_free(routes);
   return status;
+}
+
+copse_status copse_plan_routes_find(const struct copse_topology *topology,
+                                    struct copse_routes *routes, struct copse_err *err) {
+  struct copse_hosts hosts = {0};
+  copse_status status = copse_hosts_find(topology, &hosts, err);
+  if (status == COPSE_OK)
+    status = copse_routes_find(topology, &hosts, ROUTE_WAYS, true, routes, err);
+  copse_hosts_free(&hosts);
+  return status;
+}
+
+/* What a way's busiest link would have carried, over its bandwidth, and all its links. */
+struct way_load {
+  double most, sum;
+};
+
+static struct way_load load_with(const struct copse_topology *t, const int64_t *load,
+                                 const int *nodes, int n, int64_t amount) {
+  struct way_load with = {0, 0};
+  for (int i = 0; i + 1 < n; i++) {
+    int link = copse_topology_find_link(t, nodes[i], nodes[i + 1]);
+    double it = (double)(load[link] + amount) / copse_q_to_double(t->links[link].bandwidth);
+    if (it > with.most) with.most = it;
+    with.sum += it;
+  }
+  return with;
+}
+
+const int *copse_route_take(const struct copse_topology *topology,
+                            const struct copse_routes *routes, int src, int dst, int64_t amount,
+                            int64_t *load, int *n) {
+  struct way_load least = {0, 0};
+  const int *nodes = copse_route(routes, src, dst, n), *first = nodes;
+  for (int way = 1; way < routes->ways; way++) {
+    const int *other = copse_route_way(routes, src, dst, way, n);
+    if (other == first) break; /* there is no other */
+    if (way == 1) least = load_with(topology, load, first, *n, amount);
+    struct way_load with = load_with(topology, load, other, *n, amount);
+    if (with.most > least.most || (with.most == least.most && with.sum >= least.sum)) continue;
+    least = with;
+    nodes = other;
+  }
+  for (int i = 0; i + 1 < *n; i++)
+    load[copse_topology_find_link(topology, nodes[i], nodes[i + 1])] += amount;
+  return nodes;
 }
 
 void copse_routes_free(struct copse_routes *routes) {

@@ -39,6 +39,10 @@ struct copse_routes {
 copse_status copse_routes_find(const struct copse_topology *topology,
                                const struct copse_hosts *hosts, int ways, bool relays,
                                struct copse_routes *routes, struct copse_err *err) COPSE_CHECKED;
+/* Those that a plan's messages take: in several ways, over relays. */
+copse_status copse_plan_routes_find(const struct copse_topology *topology,
+                                    struct copse_routes *routes,
+                                    struct copse_err *err) COPSE_CHECKED;
 void copse_routes_free(struct copse_routes *routes);
 
 /* A route's nodes, both ends included; *n of them. */
@@ -49,6 +53,11 @@ static inline const int *copse_route_way(const struct copse_routes *routes, int 
   *n = routes->length[pair];
   return routes->nodes + routes->first[pair];
 }
+/* That of the pair's ways whose busiest link has least to carry, of equal ones that with least on all
+ * its links, when `amount` is added to load [n_links], which it then is. */
+const int *copse_route_take(const struct copse_topology *topology,
+                            const struct copse_routes *routes, int src, int dst, int64_t amount,
+                            int64_t *load, int *n);
 static inline const int *copse_route(const struct copse_routes *routes, int src, int dst, int *n) {
   return copse_route_way(routes, src, dst, 0, n);
 }

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/types.h"
+#include "codegen/lower/policy.h"
 
 void copse_sim_dag_free(struct copse_sim_dag *dag) {
   free(dag->items);
@@ -131,6 +132,7 @@ struct maker {
   int *links, *copies, *path; /* [topology->n_nodes + schedule's longest path] scratch */
   int *copy_of, *stamps;      /* [topology->n_links] the copy of this tree, the tree's stamp */
   int stamp;
+  bool turns;
   struct copse_arena scratch;
   struct copse_err *err;
 };
@@ -181,6 +183,10 @@ static copse_status add_edge(struct maker *m, const struct copse_schedule_tree *
                                         .copies = m->copies,
                                         .reduces = tree->phase == COPSE_PHASE_REDUCE,
                                         .amount = copse_q_to_double(amount)};
+  if (m->turns) {
+    transfer.order = (tree->root - edge->src + m->schedule->n_ranks) % m->schedule->n_ranks;
+    transfer.worker = (int)(tree - m->schedule->trees) % COPSE_POLICY_WORKERS;
+  }
   COPSE_DO(map_path(m, edge->path, edge->n_path));
   for (int i = 0; i + 1 < edge->n_path; i++) {
     m->links[i] = copse_topology_find_link(m->topology, m->path[i], m->path[i + 1]);
@@ -290,6 +296,7 @@ static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_sim_transfer transfer = {.amount = copse_q_to_double(path->weight),
                                           .order = (flow->dst - flow->src + n_ranks) % n_ranks};
+    if (m->turns) transfer.worker = transfer.order % COPSE_POLICY_WORKERS;
     COPSE_DO(map_path(m, path->nodes, path->n_nodes));
     COPSE_DO(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,
                                     m->err));
@@ -318,9 +325,9 @@ static copse_status set_up(struct maker *m) {
 }
 
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
-                                       const struct copse_topology *topology,
+                                       const struct copse_topology *topology, bool turns,
                                        struct copse_sim_dag *dag, struct copse_err *err) {
-  struct maker m = {.schedule = schedule, .topology = topology, .dag = dag, .err = err};
+  struct maker m = {.schedule = schedule, .topology = topology, .turns = turns, .dag = dag, .err = err};
   copse_status status;
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");

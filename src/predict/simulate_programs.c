@@ -13,7 +13,6 @@
 #include "base/memory.h"
 #include "codegen/msccl/operations.h"
 #include "codegen/mscclpp/file.h"
-#include "predict/policy.h"
 #include "runtime/plan/plan_math.h"
 
 /* Routes and loads while transfers are added. */
@@ -22,7 +21,6 @@ struct builder {
   const struct copse_routes *routes;
   struct copse_routes own; /* where none are given */
   struct copse_sim_dag *dag;
-  int64_t *carried;           /* [pairs * ways] chunks */
   int64_t chunks;             /* of the message */
   int64_t *load;              /* [links] chunks */
   struct copse_arena scratch; /* ends with builder_free */
@@ -33,7 +31,6 @@ static copse_status builder_start(struct builder *sim, const char *label, int n_
                                   const struct copse_topology *topology,
                                   const struct copse_routes *routes, struct copse_sim_dag *dag,
                                   struct copse_err *err) {
-  size_t n = (size_t)n_ranks;
   copse_status status;
   *sim = (struct builder){
       .topology = topology, .routes = routes, .dag = dag, .chunks = chunks, .err = err};
@@ -45,8 +42,6 @@ static copse_status builder_start(struct builder *sim, const char *label, int n_
     COPSE_TRY(copse_plan_routes_find(topology, &sim->own, err));
     sim->routes = &sim->own;
   }
-  COPSE_TRY(copse_arena_array(&sim->scratch, n * n * (size_t)sim->routes->ways,
-                              sizeof *sim->carried, &sim->carried, err));
   COPSE_TRY(copse_arena_array(&sim->scratch, (size_t)topology->n_links, sizeof *sim->load,
                               &sim->load, err));
 out:
@@ -58,20 +53,12 @@ static void builder_free(struct builder *sim) {
   copse_arena_free(&sim->scratch);
 }
 
-/* Adds `count` chunks from one rank to another, over that of the pair's routes which has carried
- * least. */
+/* Adds `count` chunks from one rank to another, over a route of the pair. */
 static copse_status builder_move(struct builder *sim, int src, int dst, int64_t count,
                                  const struct copse_sim_transfer *transfer, int *arrival) {
-  const struct copse_topology *t = sim->topology;
-  int n, ways = sim->routes->ways, best = 0;
-  int64_t *carried = sim->carried + ((int64_t)src * t->n_ranks + dst) * ways;
-  for (int way = 1; way < ways; way++)
-    if (carried[way] < carried[best]) best = way;
-  carried[best] += count;
-  const int *nodes = copse_route_way(sim->routes, src, dst, best, &n);
-  for (int i = 0; i + 1 < n; i++)
-    sim->load[copse_topology_find_link(t, nodes[i], nodes[i + 1])] += count;
-  return copse_sim_dag_add_path(sim->dag, t, nodes, n, transfer, arrival, sim->err);
+  int n;
+  const int *nodes = copse_route_take(sim->topology, sim->routes, src, dst, count, sim->load, &n);
+  return copse_sim_dag_add_path(sim->dag, sim->topology, nodes, n, transfer, arrival, sim->err);
 }
 
 /* The busiest link's share of M over its bandwidth. */
@@ -87,16 +74,6 @@ static copse_status builder_time(const struct builder *sim, struct copse_foreign
     foreign->worst_link = l;
   }
   return COPSE_OK;
-}
-
-copse_status copse_plan_routes_find(const struct copse_topology *topology,
-                                    struct copse_routes *routes, struct copse_err *err) {
-  struct copse_hosts hosts = {0};
-  copse_status status = copse_hosts_find(topology, &hosts, err);
-  if (status == COPSE_OK)
-    status = copse_routes_find(topology, &hosts, ROUTE_WAYS, true, routes, err);
-  copse_hosts_free(&hosts);
-  return status;
 }
 
 /* ---- native plans ---- */

@@ -2,7 +2,7 @@
  * Transfers of plans, native and foreign, for the simulator: what a plan's steps move over which
  * links, and after what. Plans name ranks, not links: every pair takes its route of fewest links, of
  * these the widest, over relays alone where it can. Where several are equally short and wide, each
- * of a pair's messages takes the one that has carried least: as channels take different NICs.
+ * message takes the one whose busiest link has least to carry: as channels take different NICs.
  */
 #ifndef COPSE_PREDICT_SIMULATE_PROGRAMS_H
 #define COPSE_PREDICT_SIMULATE_PROGRAMS_H
@@ -10,11 +10,6 @@
 #include "runtime/plan/plan.h"
 #include "predict/route.h"
 #include "predict/simulate.h"
-
-/* What a plan's messages go over, for all plans on the topology. */
-copse_status copse_plan_routes_find(const struct copse_topology *topology,
-                                    struct copse_routes *routes,
-                                    struct copse_err *err) COPSE_CHECKED;
 
 struct copse_foreign {
   copse_collective collective;

@@ -56,7 +56,7 @@ static void compare(const struct copse_topology *t, const struct copse_schedule 
   struct copse_q expected;
   double busiest, as_scheduled;
   ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, NULL, &dag, &foreign, &err), &err);
-  ASSERT_OK(copse_sim_dag_of_schedule(s, t, &of_schedule, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &of_schedule, &err), &err);
   ck_assert_int_eq(foreign.collective, s->collective);
   ck_assert_int_eq(foreign.root, s->root);
   ASSERT_OK(copse_q_mul(s->time_per_GB, (struct copse_q){factor, 1}, &expected, &err), &err);

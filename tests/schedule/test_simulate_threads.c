@@ -147,7 +147,7 @@ START_TEST(schedules_and_baselines_take_as_long_to_the_last_bit) {
     like.root = copse_collective_rooted(collective) ? 0 : -1;
     struct copse_schedule *s = copse_test_solve_as(
         t, (struct copse_solve_options){.collective = collective, .root = like.root});
-    ASSERT_OK(copse_sim_dag_of_schedule(s, t, &dag, &err), &err);
+    ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &dag, &err), &err);
     compare_sizes(&state, t, &dag);
     copse_sim_dag_free(&dag);
     copse_schedule_free(s);

@@ -295,8 +295,7 @@ static copse_status note_other_topology(const struct job *job, const char *made_
 static void print_cell(const char *what) { printf("  %18s", what); }
 
 static void print_column(const struct job *job, const struct copse_prediction *c) {
-  char rate[COPSE_RATE_TEXT];
-  double detour = copse_prediction_detour(c);
+  char rate[COPSE_RATE_TEXT], text[COPSE_DETOUR_TEXT];
   if (!copse_prediction_exists(c)) {
     printf("# %-10s not applicable: %s\n", c->name, c->why.text);
     return;
@@ -304,13 +303,7 @@ static void print_column(const struct job *job, const struct copse_prediction *c
   printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_CLI_FRACTION(c->time_per_GB),
          copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
   if (c->instead[0]) printf("# %-10s predicted without a plan: %s\n", "", c->instead);
-  if (detour > 1) {
-    const struct copse_link *l = &job->topology->links[c->worst_link];
-    printf("# %-10s as a plan %s s/GB: ranks send over the fabric's own routes, which load %s -> %s "
-           "%.3g times as much\n",
-           "", COPSE_CLI_FRACTION(c->runs_per_GB), job->topology->nodes[l->src].id,
-           job->topology->nodes[l->dst].id, detour);
-  }
+  if (copse_prediction_detour(c, job->topology, text)) printf("# %-10s %s\n", "", text);
 }
 
 static void print_head(const struct job *job) {
@@ -622,7 +615,7 @@ static const struct copse_option own[] = {
      "of pure links, their latency and bandwidth",
      TO(model), .words = models},
     {"--chunk", 0, "N",
-     "bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
+     "bytes of a chunk, all of them (default: as plans are cut, 32K to\n"
      "512K, see 'copse lower --chunk'; a plan as it says itself)",
      .take = take_chunk},
     {"--fifo", 0, "N",

@@ -67,9 +67,11 @@ static inline bool copse_prediction_exists(const struct copse_prediction *p) {
   return p->why.status == COPSE_OK;
 }
 
-/* How many times as long the busiest link takes over the routes of the plan's messages as over the
- * schedule's paths; 1 where the difference is below 1 %. */
-double copse_prediction_detour(const struct copse_prediction *p);
+/* Whether the busiest link takes longer over the routes of the plan's messages than over the
+ * schedule's paths, by 1 % or more; then `text` has which link, and how much longer. */
+#define COPSE_DETOUR_TEXT 512
+bool copse_prediction_detour(const struct copse_prediction *p, const struct copse_topology *topology,
+                             char text[COPSE_DETOUR_TEXT]);
 
 /* As copse_predict, to be timed later. */
 copse_status copse_predict_schedule(const struct copse_topology *topology,

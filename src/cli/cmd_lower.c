@@ -9,6 +9,7 @@
 #include "codegen/msccl/lower.h"
 #include "codegen/mscclpp/lower.h"
 #include "cli/topology_args.h"
+#include "schedule/adapt.h"
 
 #define BYTES "a number of bytes, such as 1000, 64K or 1G"
 
@@ -58,20 +59,23 @@ static void say_plan(const struct options *o, const struct copse_plan *plan, siz
                  most_workers(plan), h->n_ops, h->n_channels, size);
 }
 
-/* The topology that is named, or that the schedule names, where that is its own; NULL: another. */
+/* The topology that is named, or that the schedule names, with its ranks; NULL: it isn't known. */
 static copse_status load_topology(const struct options *o, const struct copse_schedule *schedule,
                                   struct copse_topology **out, struct copse_err *err) {
   bool line = !o->topology && strchr(schedule->topology_name, ':');
-  const struct copse_cli_topology named = {
-      .path = o->topology ? o->topology : line ? NULL : schedule->topology_name,
-      .synthetic = line ? schedule->topology_name : NULL};
+  const struct copse_cli_topology named = {.path = o->topology ? o->topology
+                                                   : line      ? NULL
+                                                               : schedule->topology_name,
+                                           .synthetic = line ? schedule->topology_name : NULL};
   struct copse_err unknown = COPSE_ERR_INIT;
   char sha256[COPSE_SHA256_HEX];
-  if (o->topology) return copse_cli_load_topology(&named, out, err);
-  if (schedule->n_ranks > MOST_RANKS) return COPSE_OK;
+  if (!o->topology && schedule->n_ranks > MOST_RANKS) return COPSE_OK;
   copse_status status = copse_cli_load_topology(&named, out, &unknown);
+  if (status == COPSE_OK) status = copse_schedule_choose_ranks(schedule, out, &unknown);
   if (status == COPSE_OK) status = copse_topology_sha256(*out, sha256, &unknown);
-  if (status == COPSE_OK && strcmp(sha256, schedule->topology_sha256) == 0) return COPSE_OK;
+  if (status != COPSE_OK && o->topology) return copse_fail(err, status, "%s", unknown.text);
+  bool same = status == COPSE_OK && strcmp(sha256, schedule->topology_sha256) == 0;
+  if (o->topology || (same && (*out)->n_ranks == schedule->n_ranks)) return COPSE_OK;
   copse_topology_free(*out);
   *out = NULL;
   return COPSE_OK;

@@ -7,6 +7,11 @@
 
 #include "schedule/chunks.h"
 
+/* What a hop of packets costs of one of chunks and signals: NCCL's tables for NVLink have 0.6 us (LL) and
+ * 3.4 us (Simple) a step of a ring (src/graph/tuning.cc, hwLat), an H200 some 2 and 8 us (an allreduce
+ * of 1 KiB with 2 ranks, tests/gpu/results/2026-11-20-h200.txt). */
+#define PACKET_HOP 0.25
+
 /* Software cost of a hop from rank to rank, in us: put, signal, wait. A round default, not measured;
  * `copse simulate --alpha` takes a measured one. */
 #define ALPHA_US 2

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "codegen/msccl/operations.h"
 #include "codegen/mscclpp/file.h"
+#include "predict/policy.h"
 #include "runtime/plan/plan_math.h"
 
 /* Routes and loads while transfers are added. */
@@ -349,6 +350,9 @@ void copse_sim_options_of_plan(const struct copse_plan_header *h,
   options->max_chunk_bytes = packets ? 1e18 : (double)h->chunk_bytes;
   options->min_chunk_bytes = packets ? 1e18 : (double)h->min_chunk_bytes;
   options->pipeline_chunks = packets ? 1 : (int)h->pipeline_chunks;
+  if (!packets) return;
+  options->alpha_us *= PACKET_HOP;
+  if (options->message_us > options->alpha_us) options->message_us = options->alpha_us;
 }
 
 copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,

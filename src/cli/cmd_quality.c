@@ -68,7 +68,8 @@ static enum copse_quality_outcome outcome_of(copse_status status) {
 
 static void solve_and_predict(const struct copse_topology *topology, const char *label,
                               copse_collective collective,
-                              const struct copse_predict_options *predicted, struct copse_quality_result *result) {
+                              const struct copse_predict_options *predicted,
+                              struct copse_quality_result *result) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *schedule = NULL;
   struct copse_solve_seconds seconds;

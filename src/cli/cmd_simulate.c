@@ -417,8 +417,8 @@ static copse_status run_sizes(struct job *job) {
   double bytes[64], row[COPSE_MAX_PREDICTIONS];
   double all[COPSE_MAX_PREDICTIONS * 64];
   for (int i = 0; i < n_sizes; i++) bytes[i] = (double)sizes[i];
-  COPSE_DO(copse_predictions_time(job->topology, job->columns, job->n_columns, bytes, n_sizes, false,
-                                  all, job->err));
+  COPSE_DO(copse_predictions_time(job->topology, job->columns, job->n_columns, bytes, n_sizes,
+                                  false, all, job->err));
   for (int i = 0; i < n_sizes; i++) {
     for (int c = 0; c < job->n_columns; c++) row[c] = all[c * n_sizes + i];
     if (job->o->json)
@@ -649,10 +649,12 @@ static const char usage[] =
     "and direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff "
     "(FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
-    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha, each message a part\n"
+    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha, each message a "
+    "part\n"
     "of that at the worker that sends it. Incast, memory and, without --reduce, arithmetic cost\n"
     "nothing. The file, or -, is what 'copse solve' wrote, what 'copse lower' wrote, or MSCCL XML\n"
-    "or an MSCCL++ plan of any origin. A schedule is predicted as the plan that it lowers to, where\n"
+    "or an MSCCL++ plan of any origin. A schedule is predicted as the plan that it lowers to, "
+    "where\n"
     "each pair of ranks has its shortest route; of one that can't be a plan, or is too large for\n"
     "that, its own transfers are, and the table says why.\n\n";
 static const char sizes[] =

@@ -197,16 +197,21 @@ static copse_status predict(const struct copse_schedule *schedule,
                             const struct copse_predict_options *options, struct prediction *out,
                             struct copse_err *err) {
   COPSE_DO(copse_predict_all(topology, schedule, options, out->columns, &out->n, err));
-  return copse_predictions_time(topology, out->columns, out->n, sizes, N_SIZES, false, &out->us[0][0],
-                                err);
+  return copse_predictions_time(topology, out->columns, out->n, sizes, N_SIZES, false,
+                                &out->us[0][0], err);
 }
 
 static void free_prediction(struct prediction *prediction) {
   copse_predictions_free(prediction->columns, prediction->n);
 }
 
-static void print_prediction(const struct prediction *prediction) {
+static void print_prediction(const struct prediction *prediction,
+                             const struct copse_topology *topology) {
+  const struct copse_prediction *own = prediction->columns;
+  char detour[COPSE_DETOUR_TEXT];
   if (prediction->n == 0) return;
+  if (own->instead[0]) printf("predicted without a plan: %s\n", own->instead);
+  if (copse_prediction_detour(own, topology, detour)) printf("%s\n", detour);
   printf("predicted us");
   for (int c = 0; c < prediction->n; c++)
     if (copse_prediction_exists(&prediction->columns[c]))
@@ -438,7 +443,7 @@ static void print_text(const struct report *r) {
       print_trees(r);
   }
   print_objective(r->objective);
-  print_prediction(&r->prediction);
+  print_prediction(&r->prediction, t);
 }
 
 /* ---- one schedule --------------------------------------------------------------------------- */
@@ -449,7 +454,7 @@ struct options {
   struct objective objective;
   struct copse_cli_costs costs;
   struct copse_predict_options predicted; /* by the costs and the profile */
-  int tree; /* to draw; -1: the loads */
+  int tree;                               /* to draw; -1: the loads */
   bool json, progress, pareto, predict, stages;
 };
 
@@ -503,7 +508,8 @@ static copse_status solve_and_write(struct options *o, const struct copse_topolo
   size_t size;
   copse_status status;
   if (o->objective.bytes > 0)
-    COPSE_TRY(solve_objective(topology, solve, &o->predicted, &o->objective, out, &sec->solve, err));
+    COPSE_TRY(
+        solve_objective(topology, solve, &o->predicted, &o->objective, out, &sec->solve, err));
   else
     COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, out, &sec->solve,
                                       &sec->verify, err));
@@ -717,8 +723,8 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){
-      .what = COPSE_CLI_SOLVE_INIT, .costs = COPSE_CLI_COSTS_INIT, .tree = -1};
+  *(struct options *)options =
+      (struct options){.what = COPSE_CLI_SOLVE_INIT, .costs = COPSE_CLI_COSTS_INIT, .tree = -1};
 }
 
 const struct copse_command copse_cmd_solve = {

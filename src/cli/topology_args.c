@@ -150,8 +150,8 @@ const struct copse_option copse_cli_costs_options[] = {
     {0}};
 
 copse_status copse_cli_costs(const struct copse_cli_topology *args,
-                             const struct copse_cli_costs *costs,
-                             struct copse_predict_options *out, struct copse_err *err) {
+                             const struct copse_cli_costs *costs, struct copse_predict_options *out,
+                             struct copse_err *err) {
   const struct copse_q none = {-1, 1};
   struct copse_profile *profile = NULL;
   struct copse_sim_options *sim = &out->sim;

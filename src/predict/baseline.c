@@ -1,6 +1,7 @@
 /*
- * Baselines: makes one by kind, as a schedule that verifies and as transfers, with a bound. The bound is that of a
- * given schedule where it binds the baseline too, else the best cut around one rank or host.
+ * Baselines: makes one by kind, as a schedule that verifies and as transfers, with a bound. The
+ * bound is that of a given schedule where it binds the baseline too, else the best cut around one
+ * rank or host.
  */
 #include "predict/baseline.h"
 

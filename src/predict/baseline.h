@@ -71,11 +71,11 @@ void copse_baseline_shared_free(struct copse_baseline_shared *shared);
 
 struct copse_baseline_options {
   copse_collective collective;
-  int root;                          /* broadcast, reduce; else -1 */
-  const int64_t *demand;             /* alltoall: [n_ranks * n_ranks] bytes; NULL: uniform */
-  const struct copse_schedule *like; /* may be NULL: a schedule of the same collective, root
-                                        and demand on this topology, whose bound is taken over
-                                        where it binds the baseline too */
+  int root;                             /* broadcast, reduce; else -1 */
+  const int64_t *demand;                /* alltoall: [n_ranks * n_ranks] bytes; NULL: uniform */
+  const struct copse_schedule *like;    /* may be NULL: a schedule of the same collective, root
+                                           and demand on this topology, whose bound is taken over
+                                           where it binds the baseline too */
   struct copse_baseline_shared *shared; /* may be NULL: of this topology alone */
 };
 

@@ -41,8 +41,8 @@ static copse_status add(struct copse_candidates *c, const char *name,
   COPSE_TRY(status);
   snprintf(it->name, sizeof it->name, "%s", name);
   COPSE_TRY(copse_schedule_expand(schedule, err));
-  COPSE_TRY(copse_predict_schedule(c->topology, schedule, &c->options, &c->predictions[c->n - 1],
-                                   err));
+  COPSE_TRY(
+      copse_predict_schedule(c->topology, schedule, &c->options, &c->predictions[c->n - 1], err));
 out:
   return status;
 }
@@ -114,10 +114,7 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
   copse_status status;
   *out = (struct copse_candidates){.topology = topology,
                                    .options = predict ? *predict : copse_predict_defaults};
-  if (!out->options.routes) {
-    COPSE_TRY(copse_plan_routes_find(topology, &out->routes, err));
-    out->options.routes = &out->routes;
-  }
+  COPSE_TRY(copse_predict_routes(topology, &out->routes, &out->options, err));
   COPSE_TRY(copse_solve_schedule(topology, options, &schedule, seconds, err));
   if (options->k > 0 || options->tolerance.num > 0)
     snprintf(name, sizeof name, "k=%" PRId64, schedule->k);

@@ -20,7 +20,7 @@ struct copse_candidates {
   int n;
   struct copse_candidate list[COPSE_MAX_CANDIDATES];
   struct copse_prediction predictions[COPSE_MAX_CANDIDATES]; /* of each, by `options` */
-  struct copse_predict_options options; /* with routes of the list's own */
+  struct copse_predict_options options;                      /* with routes of the list's own */
   struct copse_routes routes;
 };
 
@@ -49,13 +49,13 @@ copse_status copse_candidates_time(const struct copse_candidates *candidates, co
                                    struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The one of times [n] to take: of those within MODEL_ERROR (policy.h) of the fastest the fastest one
- * with fewest hops, of those within SAME_TIME of each other the list's first.
+ * The one of times [n] to take: of those within MODEL_ERROR (policy.h) of the fastest the fastest
+ * one with fewest hops, of those within SAME_TIME of each other the list's first.
  */
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
 
-/* The one that is within CLOSE_TIME of the best (as above), with no more hops, for the most sizes from the first on, of
- * equals the list's first; *n_close: for how many, at least 1. */
+/* The one that is within CLOSE_TIME of the best (as above), with no more hops, for the most sizes
+ * from the first on, of equals the list's first; *n_close: for how many, at least 1. */
 int copse_candidates_lasting(const struct copse_candidates *candidates,
                              double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
 
@@ -71,7 +71,8 @@ struct copse_candidate_range {
  * Cuts all message sizes at powers of two from `smallest` to `largest` (powers of two themselves,
  * smallest < largest) so that each range has a candidate that is the best there or within
  * CLOSE_TIME of it, in as few ranges as there can be: a range more is a plan more to load, and
- * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
+ * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have
+ * different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

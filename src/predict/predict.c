@@ -1,7 +1,7 @@
 /*
- * Predictions of schedules, plans and baselines: lowers a schedule in memory, has its plan's messages
- * laid on routes, and asks the simulator. What can't be a plan is simulated as the schedule's own
- * transfers, with the reason.
+ * Predictions of schedules, plans and baselines: lowers a schedule in memory, has its plan's
+ * messages laid on routes, and asks the simulator. What can't be a plan is simulated as the
+ * schedule's own transfers, with the reason.
  */
 #include "predict/predict.h"
 
@@ -12,8 +12,8 @@
 #include "codegen/lower/lower.h"
 #include "predict/policy.h"
 
-const struct copse_predict_options copse_predict_defaults = {
-    .sim = COPSE_SIM_DEFAULTS(MESSAGE_US), .fifo = -1};
+const struct copse_predict_options copse_predict_defaults = {.sim = COPSE_SIM_DEFAULTS(MESSAGE_US),
+                                                             .fifo = -1};
 
 void copse_predict_alpha(struct copse_predict_options *options, double alpha_us) {
   options->sim.alpha_us = alpha_us;
@@ -44,9 +44,21 @@ copse_status copse_predict_plan(const char *label, const struct copse_topology *
   return COPSE_OK;
 }
 
+static bool has_too_many_pairs(int64_t n_ranks) { return n_ranks * n_ranks > MOST_LOWERED; }
+
+copse_status copse_predict_routes(const struct copse_topology *topology,
+                                  struct copse_routes *routes,
+                                  struct copse_predict_options *options, struct copse_err *err) {
+  if (options->routes || has_too_many_pairs(topology->n_ranks)) return COPSE_OK;
+  COPSE_DO(copse_plan_routes_find(topology, routes, err));
+  options->routes = routes;
+  return COPSE_OK;
+}
+
 /* Whether a plan of it is more than a prediction is worth. */
 static bool is_too_large(const struct copse_schedule *s) {
   int64_t n = s->n_flows;
+  if (has_too_many_pairs(s->n_ranks)) return true;
   for (int t = 0; t < s->n_trees; t++) n += s->trees[t].n_edges;
   return n > MOST_LOWERED;
 }
@@ -62,7 +74,8 @@ static copse_status as_plan(const struct copse_topology *topology,
   copse_status status;
   if (is_too_large(schedule))
     return copse_fail(why, COPSE_UNSUPPORTED,
-                      "its trees have more than %d edges, too many to lower for a prediction",
+                      "more than %d edges of trees, or pairs of ranks, are too many to lower for a "
+                      "prediction",
                       MOST_LOWERED);
   if (lower.instances == 0 && !lower.low_latency) lower.instances = COPSE_LOWER_AUTO;
   COPSE_TRY(copse_lower_schedule(schedule, &lower, &plan, why));
@@ -111,17 +124,18 @@ copse_status copse_predict(const struct copse_topology *topology,
   return status;
 }
 
-bool copse_prediction_detour(const struct copse_prediction *p, const struct copse_topology *topology,
-                             char text[COPSE_DETOUR_TEXT]) {
+bool copse_prediction_detour(const struct copse_prediction *p,
+                             const struct copse_topology *topology, char text[COPSE_DETOUR_TEXT]) {
   double says = copse_q_to_double(p->time_per_GB), runs = copse_q_to_double(p->runs_per_GB);
   const struct copse_link *l = &topology->links[p->worst_link];
   char fraction[COPSE_Q_TEXT];
   if (!copse_prediction_exists(p) || says <= 0 || runs <= says * (1 + CLOSE_TIME)) return false;
-  snprintf(text, COPSE_DETOUR_TEXT,
-           "as a plan it takes %s s/GB at least, %.3g times as long: ranks send over the fabric's own "
-           "routes, not the schedule's paths, and load %.80s -> %.80s most",
-           copse_q_text(p->runs_per_GB, fraction), runs / says, topology->nodes[l->src].id,
-           topology->nodes[l->dst].id);
+  snprintf(
+      text, COPSE_DETOUR_TEXT,
+      "as a plan it takes %s s/GB at least, %.3g times as long: ranks send over the fabric's own "
+      "routes, not the schedule's paths, and load %.80s -> %.80s most",
+      copse_q_text(p->runs_per_GB, fraction), runs / says, topology->nodes[l->src].id,
+      topology->nodes[l->dst].id);
   return true;
 }
 
@@ -134,8 +148,7 @@ static copse_status make_baseline(const struct copse_baseline_options *like,
   struct copse_schedule *schedule = NULL;
   bool steps = like->collective == COPSE_ALLTOALL;
   copse_status status;
-  COPSE_TRY(
-      copse_baseline_make(topology, kind, like, &schedule, steps ? &p->dag : NULL, why));
+  COPSE_TRY(copse_baseline_make(topology, kind, like, &schedule, steps ? &p->dag : NULL, why));
   if (!steps) {
     COPSE_TRY(copse_predict_schedule(topology, schedule, options, p, why));
   } else {
@@ -159,10 +172,8 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
   struct copse_routes routes = {0};
   copse_status status = COPSE_OK;
   if (!like->shared) shared_like.shared = &shared;
-  if (!o.routes && like->collective != COPSE_ALLTOALL) {
-    COPSE_TRY(copse_plan_routes_find(topology, &routes, err));
-    o.routes = &routes;
-  }
+  if (like->collective != COPSE_ALLTOALL)
+    COPSE_TRY(copse_predict_routes(topology, &routes, &o, err));
   for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
     struct copse_prediction *p = &predictions[*n];
     struct copse_err why = COPSE_ERR_INIT;

@@ -6,8 +6,8 @@
  * A schedule is predicted as the plan that it lowers to: its workers, parts of trees, chunks, slots
  * and order of sends, each message over the fabric's own route between the two ranks
  * (simulate_programs.h), which need not be the schedule's path. Where there is no such plan, or it
- * would be too large to be made for a prediction, the schedule's own transfers are simulated, and the
- * prediction says why. With `links` they are in any case: the model of pure links.
+ * would be too large to be made for a prediction, the schedule's own transfers are simulated, and
+ * the prediction says why. With `links` they are in any case: the model of pure links.
  */
 #ifndef COPSE_PREDICT_PREDICT_H
 #define COPSE_PREDICT_PREDICT_H
@@ -18,13 +18,12 @@
 #include "predict/simulate_programs.h"
 
 struct copse_predict_options {
-  struct copse_sim_options sim; /* costs; chunks and slots are those of what has no plan */
-  struct copse_lower_options lower; /* of the plan; all 0: as 'copse lower' makes it */
-  const struct copse_routes *routes; /* copse_plan_routes_find of the topology, for many predictions
-                                        on it; NULL: found each time */
-  double chunk_bytes; /* > 0: chunks of so many bytes, whatever the plan says */
-  int fifo;           /* >= 0: so many slots, whatever the plan says; -1: its own */
-  bool links;         /* no plan: the schedule's transfers over its own paths, in its own order */
+  struct copse_sim_options sim;      /* costs; chunks and slots are those of what has no plan */
+  struct copse_lower_options lower;  /* of the plan; all 0: as 'copse lower' makes it */
+  const struct copse_routes *routes; /* of the topology; NULL: found for each prediction */
+  double chunk_bytes;                /* > 0: chunks of so many bytes, whatever the plan says */
+  int fifo;                          /* >= 0: so many slots, whatever the plan says; -1: its own */
+  bool links; /* no plan: the schedule's transfers over its own paths, in its own order */
 };
 
 /* alpha_us 2 and message_us 0.18 (policy.h), plans as 'copse lower' makes them. For pure links:
@@ -33,6 +32,13 @@ extern const struct copse_predict_options copse_predict_defaults;
 
 /* Sets alpha_us, of which message_us is a part: 0 is both. */
 void copse_predict_alpha(struct copse_predict_options *options, double alpha_us);
+
+/* Finds the routes for many predictions on a topology, where plans are made for them; `routes`,
+ * which the caller frees, are then the options'. */
+copse_status copse_predict_routes(const struct copse_topology *topology,
+                                  struct copse_routes *routes,
+                                  struct copse_predict_options *options,
+                                  struct copse_err *err) COPSE_CHECKED;
 
 /*
  * The predicted time of an expanded schedule for messages of bytes [n]: us [n]. options NULL: the
@@ -70,8 +76,8 @@ static inline bool copse_prediction_exists(const struct copse_prediction *p) {
 /* Whether the busiest link takes longer over the routes of the plan's messages than over the
  * schedule's paths, by 1 % or more; then `text` has which link, and how much longer. */
 #define COPSE_DETOUR_TEXT 512
-bool copse_prediction_detour(const struct copse_prediction *p, const struct copse_topology *topology,
-                             char text[COPSE_DETOUR_TEXT]);
+bool copse_prediction_detour(const struct copse_prediction *p,
+                             const struct copse_topology *topology, char text[COPSE_DETOUR_TEXT]);
 
 /* As copse_predict, to be timed later. */
 copse_status copse_predict_schedule(const struct copse_topology *topology,
@@ -85,8 +91,9 @@ copse_status copse_predict_plan(const char *label, const struct copse_topology *
                                 const struct copse_predict_options *options,
                                 struct copse_prediction *out, struct copse_foreign *what,
                                 struct copse_err *err) COPSE_CHECKED;
-/* Appends every baseline of like->collective to the *n that are there, those that don't apply to the
- * topology with the reason: those of trees as plans, those of an alltoall in steps of their own. */
+/* Appends every baseline of like->collective to the *n that are there, those that don't apply to
+ * the topology with the reason: those of trees as plans, those of an alltoall in steps of their
+ * own. */
 copse_status copse_predict_baselines(const struct copse_baseline_options *like,
                                      const struct copse_topology *topology,
                                      const struct copse_predict_options *options,
@@ -99,8 +106,8 @@ copse_status copse_predict_all(const struct copse_topology *topology,
                                struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* Times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0 for one that
- * isn't there. With `quick` in chunks enough to tell them apart, an eighth of the work. */
+/* Times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0 for one
+ * that isn't there. With `quick` in chunks enough to tell them apart, an eighth of the work. */
 copse_status copse_predictions_time(const struct copse_topology *topology,
                                     const struct copse_prediction *predictions, int n,
                                     const double *bytes, int n_sizes, bool quick, double *us,

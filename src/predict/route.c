@@ -222,8 +222,7 @@ static copse_status set_route(struct search *s, int src, int dst, int way, struc
                               bool *only, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   int v = t->rank_nodes[dst];
-  size_t pair =
-      ((size_t)src * (size_t)r->n_ranks + (size_t)dst) * (size_t)r->ways + (size_t)way;
+  size_t pair = ((size_t)src * (size_t)r->n_ranks + (size_t)dst) * (size_t)r->ways + (size_t)way;
   if (s->distance[v] < 0)
     return copse_fail(err, COPSE_INFEASIBLE, "rank %d (%s) can't be reached from rank %d (%s)", dst,
                       t->nodes[v].id, src, t->nodes[t->rank_nodes[src]].id);
@@ -302,7 +301,8 @@ copse_status copse_routes_find(const struct copse_topology *topology,
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->first, &routes->first, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->length, &routes->length, err));
   for (int pass = 0; pass < (ways > 1 ? SPREAD_PASSES : ROUTE_PASSES); pass++)
-    for (int src = 0; src < topology->n_ranks; src++) COPSE_TRY(route_from(&s, src, relays, routes, err));
+    for (int src = 0; src < topology->n_ranks; src++)
+      COPSE_TRY(route_from(&s, src, relays, routes, err));
 out:
   copse_arena_free(&s.scratch);
   if (status != COPSE_OK) copse_routes_free(routes);

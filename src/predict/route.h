@@ -22,9 +22,9 @@ copse_status copse_hosts_find(const struct copse_topology *topology, struct cops
 void copse_hosts_free(struct copse_hosts *hosts);
 
 /*
- * Routes of ordered pairs of ranks, as topology nodes; see baseline.h for which. `ways` of each pair,
- * each for an equal part of its data: equal ones where there is one route that is shortest and
- * widest, else spread over such.
+ * Routes of ordered pairs of ranks, as topology nodes; see baseline.h for which. `ways` of each
+ * pair, each for an equal part of its data: equal ones where there is one route that is shortest
+ * and widest, else spread over such.
  */
 struct copse_routes {
   int n_ranks, ways;
@@ -48,13 +48,13 @@ void copse_routes_free(struct copse_routes *routes);
 /* A route's nodes, both ends included; *n of them. */
 static inline const int *copse_route_way(const struct copse_routes *routes, int src, int dst,
                                          int way, int *n) {
-  size_t pair = ((size_t)src * (size_t)routes->n_ranks + (size_t)dst) * (size_t)routes->ways +
-                (size_t)way;
+  size_t pair =
+      ((size_t)src * (size_t)routes->n_ranks + (size_t)dst) * (size_t)routes->ways + (size_t)way;
   *n = routes->length[pair];
   return routes->nodes + routes->first[pair];
 }
-/* That of the pair's ways whose busiest link has least to carry, of equal ones that with least on all
- * its links, when `amount` is added to load [n_links], which it then is. */
+/* That of the pair's ways whose busiest link has least to carry, of equal ones that with least on
+ * all its links, when `amount` is added to load [n_links], which it then is. */
 const int *copse_route_take(const struct copse_topology *topology,
                             const struct copse_routes *routes, int src, int dst, int64_t amount,
                             int64_t *load, int *n);

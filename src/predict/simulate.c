@@ -230,8 +230,8 @@ static void frame_free(struct frame *frame) {
 
 const struct copse_sim_options copse_sim_defaults = COPSE_SIM_DEFAULTS(0);
 
-/* A chunk asks for its worker (hop 0), for link `hop` - 1 of its transfer, or, beyond the last link,
- * arrives. */
+/* A chunk asks for its worker (hop 0), for link `hop` - 1 of its transfer, or, beyond the last
+ * link, arrives. */
 struct event {
   double time;
   int place, chunk, hop;
@@ -251,7 +251,7 @@ struct sim {
   int hop_bits;       /* of an event's key: place, chunk, hop, from the highest on */
   double *arrival_us; /* may be NULL */
   int *under_way;     /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
-  double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
+  double *adder_free_us;  /* [n_ranks] when a rank has added what came so far */
   double *worker_free_us; /* [n_ranks][n_workers] when a worker has sent what it had to */
   struct copse_sim_result *result;
   struct copse_arena scratch;

@@ -25,8 +25,8 @@
  * when all that it adds is there. (Among transfers of which some only come `after` others, or are
  * empty, that could stand still, and is left out.)
  *
- * With `message_us` a worker of a rank (`worker` of a transfer) sends one chunk after the other: the
- * next one asks for its first link so much later. One message alone takes no longer for it.
+ * With `message_us` a worker of a rank (`worker` of a transfer) sends one chunk after the other:
+ * the next one asks for its first link so much later. One message alone takes no longer for it.
  *
  * With `duplex` D > 1 a chunk takes its links D times as long while there is also something on its
  * way from where it goes to where it comes from: transports whose connections of two ranks don't
@@ -77,8 +77,8 @@ struct copse_sim_options {
                                 (never below 1 per transfer); bounds the simulator's own time */
 };
 
-/* Pure links with 2 us for a hop (no message_us), full duplex, chunks and slots as plans have them, 4
- * million steps. */
+/* Pure links with 2 us for a hop (no message_us), full duplex, chunks and slots as plans have them,
+ * 4 million steps. */
 extern const struct copse_sim_options copse_sim_defaults;
 
 struct copse_sim_result {

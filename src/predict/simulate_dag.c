@@ -327,7 +327,8 @@ static copse_status set_up(struct maker *m) {
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        const struct copse_topology *topology, bool turns,
                                        struct copse_sim_dag *dag, struct copse_err *err) {
-  struct maker m = {.schedule = schedule, .topology = topology, .turns = turns, .dag = dag, .err = err};
+  struct maker m = {
+      .schedule = schedule, .topology = topology, .turns = turns, .dag = dag, .err = err};
   copse_status status;
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");

@@ -74,8 +74,9 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
  * starts with the pieces that its reduction has finished. Each path of a flow runs on its own.
  * Paths that share a link into a multicast switch or out of an aggregation switch take it
  * once per tree. COPSE_INVALID for a path or rank that the topology lacks, and for a compact
- * schedule: copse_schedule_expand it first. With `turns` as plans have it, where that matters at one
- * moment: each rank serves its right-hand neighbour's trees first, and trees have different workers.
+ * schedule: copse_schedule_expand it first. With `turns` as plans have it, where that matters at
+ * one moment: each rank serves its right-hand neighbour's trees first, and trees have different
+ * workers.
  */
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        const struct copse_topology *topology, bool turns,

@@ -241,12 +241,12 @@ static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t 
                                                const struct copse_plan_worker *list,
                                                int64_t parts) {
   uint32_t worker = (uint32_t)(list - w->plan->workers);
-  return (struct copse_sim_transfer){.streams = w->needs,
-                                     .n_streams = w->n_needs,
-                                     .amount = (double)parts / (double)w->sim.chunks,
-                                     .order = (int)(op - list->first_op),
-                                     .worker =
-                                         (int)(worker - w->plan->ranks[list->rank].first_worker)};
+  return (struct copse_sim_transfer){
+      .streams = w->needs,
+      .n_streams = w->n_needs,
+      .amount = (double)parts / (double)w->sim.chunks,
+      .order = (int)(op - list->first_op),
+      .worker = (int)(worker - w->plan->ranks[list->rank].first_worker)};
 }
 
 /* What the own rank keeps, is there when all sources are: one node for all of them. */
@@ -364,8 +364,7 @@ copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *p
   copse_status status;
   foreign->collective = (copse_collective)plan->header.collective;
   foreign->root = plan->header.root;
-  COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, routes, dag,
-                          err));
+  COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, routes, dag, err));
   if (plan->header.n_extents > 0) COPSE_TRY(demand_of(&w, &foreign->demand, &most));
   COPSE_TRY(find_amounts(&w, foreign->demand, most));
   COPSE_TRY(start_native(&w));
@@ -434,9 +433,11 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
   }
   if (type->sends) {
     struct nodes *out = &w->arrivals[tb->out];
-    struct copse_sim_transfer sent = {
-        .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first,
-        .worker = tb->id % COPSE_SIM_MAX_WORKERS};
+    struct copse_sim_transfer sent = {.streams = done,
+                                      .n_streams = 1,
+                                      .amount = join.amount,
+                                      .order = op->first,
+                                      .worker = tb->id % COPSE_SIM_MAX_WORKERS};
     COPSE_DO(builder_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
     COPSE_DO(push(out, arrival, w->err));
   }

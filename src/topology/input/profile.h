@@ -14,9 +14,9 @@
  * what is left out matches everything. A rule holds for both directions unless "duplex" is
  * false. It sets the bandwidth, or scales it, and may set the latency.
  *
- * costs are what predictions count beside links (predict/simulate.h): a hop's software cost from rank
- * to rank, what of it keeps the sender busy with each message, at what rate a rank adds, and what both
- * ways at once take over one.
+ * costs are what predictions count beside links (predict/simulate.h): a hop's software cost from
+ * rank to rank, what of it keeps the sender busy with each message, at what rate a rank adds, and
+ * what both ways at once take over one.
  */
 #ifndef COPSE_TOPOLOGY_INPUT_PROFILE_H
 #define COPSE_TOPOLOGY_INPUT_PROFILE_H

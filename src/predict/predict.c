@@ -28,6 +28,19 @@ void copse_predict_cut(const struct copse_predict_options *o, struct copse_sim_o
   if (o->chunk_bytes > 0) sim->pipeline_chunks = 0;
 }
 
+/* How a native plan cuts its messages, and its slots: one chunk, which nothing holds back, and a
+ * hop that costs less, with the low-latency protocol. */
+static void cut_as_plan(const struct copse_plan_header *h, struct copse_sim_options *options) {
+  bool packets = h->protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  options->fifo = packets ? 0 : (int)h->fifo;
+  options->max_chunk_bytes = packets ? 1e18 : (double)h->chunk_bytes;
+  options->min_chunk_bytes = packets ? 1e18 : (double)h->min_chunk_bytes;
+  options->pipeline_chunks = packets ? 1 : (int)h->pipeline_chunks;
+  if (!packets) return;
+  options->alpha_us *= PACKET_HOP;
+  if (options->message_us > options->alpha_us) options->message_us = options->alpha_us;
+}
+
 copse_status copse_predict_plan(const char *label, const struct copse_topology *topology,
                                 const struct copse_plan *plan,
                                 const struct copse_predict_options *options,
@@ -37,7 +50,7 @@ copse_status copse_predict_plan(const char *label, const struct copse_topology *
   *out = (struct copse_prediction){.name = "plan", .sim = o->sim};
   *what = (struct copse_foreign){0};
   COPSE_DO(copse_sim_dag_of_plan(label, plan, topology, o->routes, &out->dag, what, err));
-  copse_sim_options_of_plan(&plan->header, &out->sim);
+  cut_as_plan(&plan->header, &out->sim);
   copse_predict_cut(o, &out->sim);
   out->time_per_GB = out->runs_per_GB = what->time_per_GB;
   out->worst_link = what->worst_link;

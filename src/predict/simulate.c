@@ -70,14 +70,6 @@ static inline int place_of(const struct frame *frame, int transfer) {
   return frame->places ? frame->places[transfer] : transfer;
 }
 
-/* Memory of a run, kept for the next one: large blocks fresh from the system cost more than what
- * is done with them. Zero-initialise to start. */
-struct kept {
-  struct flight *flights;
-  size_t n_flights;
-  struct copse_sim_queue queue; /* empty between runs */
-};
-
 /* ---- places ------------------------------------------------------------------------------ */
 
 struct ordered {
@@ -563,16 +555,10 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   }
 }
 
-static copse_status take_flights(struct sim *s, struct kept *kept) {
+static copse_status copy_flights(struct sim *s) {
   size_t n = (size_t)s->frame->dag->n_transfers + 1, size = sizeof *s->flights;
-  if (kept->n_flights < n) {
-    free(kept->flights);
-    kept->n_flights = 0;
-    kept->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
-    if (!kept->flights) return copse_fail_nomem(s->err);
-    kept->n_flights = n;
-  }
-  s->flights = kept->flights;
+  s->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
+  if (!s->flights) return copse_fail_nomem(s->err);
   memcpy(s->flights, s->frame->flights, n * size);
   return COPSE_OK;
 }
@@ -587,12 +573,12 @@ static copse_status make_slots(struct sim *s) {
                            s->err);
 }
 
-static copse_status set_up(struct sim *s, struct kept *kept, double unit_bytes) {
+static copse_status set_up(struct sim *s, double unit_bytes) {
   const struct frame *f = s->frame;
   size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->wires, &s->wires, s->err));
   memcpy(s->wires, f->wires, links * sizeof *s->wires);
-  COPSE_DO(take_flights(s, kept));
+  COPSE_DO(copy_flights(s));
   COPSE_DO(
       copse_arena_array(&s->scratch, ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
   if (s->options->duplex > 1)
@@ -612,10 +598,11 @@ static copse_status set_up(struct sim *s, struct kept *kept, double unit_bytes) 
 
 /* As copse_simulate, of which this is the inside; `frame` is only read. */
 static copse_status frame_run(const struct frame *frame, const struct copse_sim_options *options,
-                              double unit_bytes, struct kept *kept, struct copse_sim_result *result,
+                              double unit_bytes, struct copse_sim_result *result,
                               double *arrival_us, struct copse_err *err) {
+  struct copse_sim_queue queue = {0};
   struct sim s = {.frame = frame,
-                  .queue = &kept->queue,
+                  .queue = &queue,
                   .options = options ? options : &copse_sim_defaults,
                   .arrival_us = arrival_us,
                   .result = result,
@@ -628,7 +615,7 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
       !(s.options->message_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
-  COPSE_TRY(set_up(&s, kept, unit_bytes));
+  COPSE_TRY(set_up(&s, unit_bytes));
   COPSE_TRY(run(&s));
   for (int i = 0; i < frame->topology->n_links; i++) {
     if (s.wires[i].taken_us <= result->busiest_us) continue;
@@ -637,14 +624,9 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
   }
 out:
   copse_arena_free(&s.scratch);
-  copse_sim_queue_reset(&kept->queue);
+  copse_sim_queue_free(&queue);
+  free(s.flights);
   return status;
-}
-
-static void kept_free(struct kept *kept) {
-  free(kept->flights);
-  copse_sim_queue_free(&kept->queue);
-  *kept = (struct kept){0};
 }
 
 copse_status copse_simulate(const struct copse_topology *topology, const struct copse_sim_dag *dag,
@@ -652,13 +634,11 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
                             struct copse_sim_result *result, double *arrival_us,
                             struct copse_err *err) {
   struct frame frame;
-  struct kept kept = {0};
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
   COPSE_TRY(frame_make(topology, dag, &frame, err));
-  status = frame_run(&frame, options, unit_bytes, &kept, result, arrival_us, err);
+  status = frame_run(&frame, options, unit_bytes, result, arrival_us, err);
 out:
-  kept_free(&kept);
   frame_free(&frame);
   return status;
 }
@@ -667,69 +647,24 @@ out:
 
 int copse_simulate_threads = 0;
 
-/* Questions about the same transfers, one after the other. */
-struct group {
-  pthread_mutex_t mutex;
-  struct frame frame;
-  bool made;
-  int left; /* questions without an answer; the last one frees the frame */
-};
-
 struct all {
   const struct copse_topology *topology;
   struct copse_sim_question *questions;
-  struct group *groups;
-  int *group_of; /* [n questions] */
-  pthread_mutex_t mutex;
-  struct kept *idle; /* [n_idle] not in use; room for one each question */
-  int n_idle;
+  struct frame *frames;  /* [n_frames] one for questions about the same transfers */
+  int *frame_of, *first; /* [n questions], [n_frames] */
+  int n_frames;
 };
 
-static copse_status need_frame(struct all *all, int i, struct copse_err *err) {
-  struct group *g = &all->groups[all->group_of[i]];
-  copse_status status = COPSE_OK;
-  pthread_mutex_lock(&g->mutex);
-  if (!g->made) {
-    status = frame_make(all->topology, all->questions[i].dag, &g->frame, err);
-    g->made = status == COPSE_OK;
-    if (!g->made) frame_free(&g->frame);
-  }
-  pthread_mutex_unlock(&g->mutex);
-  return status;
-}
-
-static void leave_frame(struct group *g) {
-  pthread_mutex_lock(&g->mutex);
-  if (--g->left == 0) frame_free(&g->frame);
-  pthread_mutex_unlock(&g->mutex);
-}
-
-static struct kept take_kept(struct all *all) {
-  struct kept kept = {0};
-  pthread_mutex_lock(&all->mutex);
-  if (all->n_idle > 0) kept = all->idle[--all->n_idle];
-  pthread_mutex_unlock(&all->mutex);
-  return kept;
-}
-
-static void give_back(struct all *all, struct kept kept) {
-  pthread_mutex_lock(&all->mutex);
-  all->idle[all->n_idle++] = kept;
-  pthread_mutex_unlock(&all->mutex);
+static copse_status make_one(void *arg, int i, struct copse_err *err) {
+  const struct all *all = arg;
+  return frame_make(all->topology, all->questions[all->first[i]].dag, &all->frames[i], err);
 }
 
 static copse_status answer(void *arg, int i, struct copse_err *err) {
-  struct all *all = arg;
+  const struct all *all = arg;
   struct copse_sim_question *q = &all->questions[i];
-  struct group *g = &all->groups[all->group_of[i]];
-  copse_status status;
-  COPSE_TRY(need_frame(all, i, err));
-  struct kept kept = take_kept(all);
-  status = frame_run(&g->frame, q->options, q->unit_bytes, &kept, &q->result, NULL, err);
-  give_back(all, kept);
-out:
-  leave_frame(g);
-  return status;
+  return frame_run(&all->frames[all->frame_of[i]], q->options, q->unit_bytes, &q->result, NULL,
+                   err);
 }
 
 static int count_threads(const struct copse_sim_question *questions, int n) {
@@ -744,26 +679,19 @@ copse_status copse_simulate_all(const struct copse_topology *topology,
                                 struct copse_err *err) {
   struct all all = {.topology = topology, .questions = questions};
   struct copse_arena scratch = {0};
-  int n_groups = 0;
+  int threads = count_threads(questions, n);
   copse_status status;
-  pthread_mutex_init(&all.mutex, NULL);
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.groups, &all.groups, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.group_of, &all.group_of, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.idle, &all.idle, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.frames, &all.frames, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.frame_of, &all.frame_of, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.first, &all.first, err));
   for (int i = 0; i < n; i++) {
-    bool new = i == 0 || questions[i].dag != questions[i - 1].dag;
-    if (new) pthread_mutex_init(&all.groups[n_groups++].mutex, NULL);
-    all.group_of[i] = n_groups - 1;
-    all.groups[n_groups - 1].left++;
+    if (i == 0 || questions[i].dag != questions[i - 1].dag) all.first[all.n_frames++] = i;
+    all.frame_of[i] = all.n_frames - 1;
   }
-  status = copse_parallel(n, count_threads(questions, n), answer, &all, err);
+  COPSE_TRY(copse_parallel(all.n_frames, threads, make_one, &all, err));
+  status = copse_parallel(n, threads, answer, &all, err);
 out:
-  for (int i = 0; i < n_groups; i++) {
-    frame_free(&all.groups[i].frame);
-    pthread_mutex_destroy(&all.groups[i].mutex);
-  }
-  for (int i = 0; i < all.n_idle; i++) kept_free(&all.idle[i]);
-  pthread_mutex_destroy(&all.mutex);
+  for (int i = 0; i < all.n_frames; i++) frame_free(&all.frames[i]);
   copse_arena_free(&scratch);
   return status;
 }

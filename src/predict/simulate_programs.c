@@ -13,7 +13,6 @@
 #include "base/memory.h"
 #include "codegen/msccl/operations.h"
 #include "codegen/mscclpp/file.h"
-#include "predict/policy.h"
 #include "runtime/plan/plan_math.h"
 
 /* Routes and loads while transfers are added. */
@@ -76,6 +75,10 @@ static copse_status builder_time(const struct builder *sim, struct copse_foreign
   }
   return COPSE_OK;
 }
+
+/* Memory until builder_free for n and one more. */
+#define TAKE(n, array) \
+  COPSE_DO(copse_arena_array(arena, (size_t)(n) + 1, sizeof *(array), &(array), w->err))
 
 /* ---- native plans ---- */
 
@@ -328,31 +331,14 @@ static copse_status run_all(struct native *w) {
 static copse_status start_native(struct native *w) {
   struct copse_arena *arena = &w->sim.scratch;
   const struct copse_plan_header *h = &w->plan->header;
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->region, &w->region, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->region_filled,
-                             &w->region_filled, w->err));
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->summed, &w->summed, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->next, &w->next, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->ready, &w->ready, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->is_ready, &w->is_ready,
-                             w->err));
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)h->n_channels + 1, sizeof *w->raised, &w->raised, w->err));
+  TAKE(h->n_regions, w->region);
+  TAKE(h->n_regions, w->region_filled);
+  TAKE(h->n_regions, w->summed);
+  TAKE(h->n_workers, w->next);
+  TAKE(h->n_workers, w->ready);
+  TAKE(h->n_workers, w->is_ready);
+  TAKE(h->n_channels, w->raised);
   return list_cells(w);
-}
-
-void copse_sim_options_of_plan(const struct copse_plan_header *h,
-                               struct copse_sim_options *options) {
-  bool packets = h->protocol == COPSE_PROTOCOL_LOW_LATENCY;
-  options->fifo = packets ? 0 : (int)h->fifo;
-  options->max_chunk_bytes = packets ? 1e18 : (double)h->chunk_bytes;
-  options->min_chunk_bytes = packets ? 1e18 : (double)h->min_chunk_bytes;
-  options->pipeline_chunks = packets ? 1 : (int)h->pipeline_chunks;
-  if (!packets) return;
-  options->alpha_us *= PACKET_HOP;
-  if (options->message_us > options->alpha_us) options->message_us = options->alpha_us;
 }
 
 copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,
@@ -468,12 +454,10 @@ static copse_status run_blocks(struct msccl *w) {
 static copse_status start_msccl(struct msccl *w) {
   struct copse_arena *arena = &w->sim.scratch;
   const struct copse_mx_operations *p = &w->program;
-  COPSE_DO(copse_arena_array(arena, (size_t)p->n_connections, sizeof *w->arrivals, &w->arrivals,
-                             w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
-  COPSE_DO(copse_arena_array(arena, 64 + 2, sizeof *w->streams, &w->streams,
-                             w->err)); /* steps of a block */
+  TAKE(p->n_connections, w->arrivals);
+  TAKE(p->n_tbs, w->done);
+  TAKE(p->n_tbs, w->next);
+  TAKE(64 + 2, w->streams); /* steps of a block */
   for (int t = 0; t < p->n_tbs; t++)
     COPSE_DO(copse_arena_array(arena, (size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t], w->err));
   return COPSE_OK;
@@ -775,15 +759,14 @@ static copse_status start_mscclpp(struct mscclpp *w) {
   struct copse_arena *arena = &w->sim.scratch;
   const struct copse_pj_file *f = &w->file;
   size_t n = (size_t)f->n_blocks;
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->next, w->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->last, w->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->stream_end, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof *w->signals, &w->signals, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)f->n_semaphores, sizeof *w->released, &w->released, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_semaphores, sizeof(int), &w->acquired, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ranks, sizeof *w->packets, &w->packets, w->err));
+  TAKE(n, w->next);
+  TAKE(n, w->last);
+  TAKE(n, w->stream_end);
+  TAKE(f->n_ends, w->signals);
+  TAKE(f->n_ends, w->port_last);
+  TAKE(f->n_semaphores, w->released);
+  TAKE(f->n_semaphores, w->acquired);
+  TAKE(f->n_ranks, w->packets);
   for (int b = 0; b < f->n_blocks; b++) w->last[b] = -1;
   for (int e = 0; e < f->n_ends; e++) w->port_last[e] = -1;
   for (int r = 0; r < f->n_ranks; r++) {

@@ -37,11 +37,6 @@ copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *p
                                    struct copse_foreign *foreign,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* How a native plan cuts its messages, and its slots: one chunk, which nothing holds back, and a
- * hop that costs less, with the low-latency protocol. The rest of the options stays. */
-void copse_sim_options_of_plan(const struct copse_plan_header *header,
-                               struct copse_sim_options *options);
-
 /*
  * The transfers of an MSCCL algorithm (XML) in amounts of M. Every step streams: part of a message
  * goes on as soon as it has come, as the executors do with their slots; a block takes its

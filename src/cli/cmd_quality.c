@@ -393,8 +393,11 @@ static copse_status measure(struct job *job) {
   const struct options *o = job->o;
   struct pool *pool = NULL;
   copse_status status;
+  struct limits limits = o->limits;
   job->whole = !o->some_collectives;
-  COPSE_TRY(new_pool(&o->limits, &pool, job->err));
+  COPSE_TRY(copse_cli_costs(&o->read, &(struct copse_cli_costs)COPSE_CLI_COSTS_INIT,
+                            &limits.predict, job->err));
+  COPSE_TRY(new_pool(&limits, &pool, job->err));
   for (int i = 0; i < o->n_inputs; i++) COPSE_TRY(add_input(job, pool, o->inputs[i]));
   if (o->n_inputs == 0) COPSE_TRY(add_input(job, pool, "topologies"));
   COPSE_TRY(finish_pool(pool, &job->now, job->err));
@@ -677,8 +680,9 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.table = "schedules/quality.txt",
-                                                .limits = {.max_ranks = 128, .seconds = 60}};
+  *(struct options *)options = (struct options){
+      .table = "schedules/quality.txt",
+      .limits = {.max_ranks = 128, .seconds = 60, .predict = copse_predict_defaults}};
 }
 
 static const char usage[] =

@@ -257,11 +257,9 @@ static copse_status join_needs(struct native *w, uint32_t op,
                                const struct copse_plan_worker *list) {
   struct copse_sim_transfer t =
       plan_transfer(w, op, list, list->rank, w->amount[w->plan->ops[op].piece]);
-  copse_status status;
   if (w->n_needs < 2) return COPSE_OK;
-  status = copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
   w->n_needs = 1;
-  return status;
+  return copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
 }
 
 static copse_status do_move(struct native *w, const struct copse_plan_worker *list, uint32_t i) {

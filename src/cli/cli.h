@@ -11,7 +11,7 @@
 #include "base/types.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "predict/baseline.h"
+#include "predict/predict.h"
 #include "solver/network/network.h"
 #include "topology/topology.h"
 

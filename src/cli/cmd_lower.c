@@ -1,5 +1,6 @@
 /* copse lower SCHEDULE --to FORMAT -o FILE: a plan, or a program for another executor. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -7,11 +8,13 @@
 #include "codegen/lower/lower.h"
 #include "codegen/msccl/lower.h"
 #include "codegen/mscclpp/lower.h"
+#include "cli/topology_args.h"
+#include "schedule/adapt.h"
 
 #define BYTES "a number of bytes, such as 1000, 64K or 1G"
 
 struct options {
-  const char *input, *output, *to;
+  const char *input, *output, *to, *topology;
   struct copse_lower_options lower;
   struct copse_msccl_options msccl; /* mscclpp takes what it has of these */
   int ranks_per_host;
@@ -20,6 +23,9 @@ struct options {
   /* an option that only this format has, or both foreign ones; NULL: none was given */
   const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *layout;
 };
+
+/* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
+#define MOST_RANKS 128
 
 static uint32_t most_workers(const struct copse_plan *plan) {
   uint32_t most = 0;
@@ -40,6 +46,45 @@ static void begin_said(const struct options *o, struct copse_cli_work *w) {
     copse_text_add(&w->text, "%s of %s: %d ranks", collective, s->topology_name, s->n_ranks);
 }
 
+/* The topology that is named, or that the schedule names, with its ranks; NULL: it isn't known. */
+static copse_status load_topology(const struct options *o, struct copse_cli_work *w) {
+  const struct copse_schedule *s = w->schedule;
+  bool line = !o->topology && strchr(s->topology_name, ':');
+  const struct copse_cli_topology named = {.path = o->topology ? o->topology
+                                                   : line      ? NULL
+                                                               : s->topology_name,
+                                           .synthetic = line ? s->topology_name : NULL};
+  struct copse_err unknown = COPSE_ERR_INIT;
+  char sha256[COPSE_SHA256_HEX];
+  if (!o->topology && s->n_ranks > MOST_RANKS) return COPSE_OK;
+  copse_status status = copse_cli_load_topology(&named, &w->topology, &w->whole, &unknown);
+  if (status == COPSE_OK) status = copse_schedule_choose_ranks(s, &w->topology, &unknown);
+  if (status == COPSE_OK) status = copse_topology_sha256(w->topology, sha256, &unknown);
+  if (status != COPSE_OK && o->topology) return copse_fail(&w->err, status, "%s", unknown.text);
+  bool same = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
+  if (o->topology || (same && w->topology->n_ranks == s->n_ranks)) return COPSE_OK;
+  copse_topology_free(w->topology);
+  w->topology = NULL;
+  return COPSE_OK;
+}
+
+/* A plan names ranks, not links: what the fabric's own routes make of it. */
+static copse_status note_detour(const struct options *o, struct copse_cli_work *w) {
+  struct copse_prediction *it = &w->columns[0];
+  struct copse_foreign what = {0};
+  char text[COPSE_DETOUR_TEXT];
+  COPSE_DO(load_topology(o, w));
+  if (!w->topology) return COPSE_OK;
+  w->n_columns = 1;
+  copse_status status = copse_predict_plan(copse_file_label(o->output), w->topology, w->plan, NULL,
+                                           it, &what, &w->err);
+  free(what.demand);
+  if (status != COPSE_OK) return status;
+  it->time_per_GB = w->schedule->time_per_GB;
+  if (copse_prediction_detour(it, w->topology, text)) copse_note(&copse_cli_notes, "%s", text);
+  return COPSE_OK;
+}
+
 static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   struct copse_lower_options options = o->lower;
   options.min_bytes = o->msccl.min_bytes;
@@ -50,6 +95,7 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
     COPSE_DO(copse_plan_to_text(w->plan, &w->made, &w->made_size, &w->err));
   else
     COPSE_DO(copse_plan_encode(w->plan, &w->made, &w->made_size, &w->err));
+  if (!options.low_latency) COPSE_DO(note_detour(o, w));
   const struct copse_plan_header *h = &w->plan->header;
   copse_text_add(&w->text,
                  o->json
@@ -149,8 +195,8 @@ static int check(const struct options *o) {
                            o->to);
   const struct copse_cli_rule rules[] = {
       {o->for_plan && !plan,
-       "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, --low-latency and --one-hop are "
-       "for --to plan"},
+       "--topology, --text, --fifo, --chunk, --min-chunk, --pipeline-chunks, --low-latency and "
+       "--one-hop are for --to plan"},
       {o->lower.one_hop && !o->lower.low_latency, "--one-hop is for --low-latency"},
       {o->for_msccl && !msccl, "--executor, --channels and --protocol are for --to msccl"},
       {o->for_mscclpp && !mscclpp, "--ranks-per-host and --pipeline are for --to mscclpp"},
@@ -242,14 +288,19 @@ static const struct copse_option common[] = {
     {0}};
 
 static const struct copse_option of_plan[] = {
+    {"--topology", 0, "TOPO",
+     "say whether the fabric's own routes, which a plan's messages take, load\n"
+     "links more than the schedule's paths; default: the one that the\n"
+     "schedule names, if it is in the catalogue",
+     TO(topology), MARK(for_plan)},
     {"--text", 0, NULL, "JSON for people instead of the binary file", TO(text), MARK(for_plan)},
     {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
      COPSE_OPTION_RANGE(1, 64), MARK(for_plan)},
     {"--chunk", 'C', "BYTES", "largest chunk; default 524288", MARK(for_plan), .take = take_chunk},
-    {"--min-chunk", 0, "BYTES", "smallest chunk for the sake of pipelining; default 131072",
+    {"--min-chunk", 0, "BYTES", "smallest chunk for the sake of pipelining; default 32768",
      MARK(for_plan), .take = take_min_chunk},
     {"--pipeline-chunks", 0, "N",
-     "chunks to aim for on shorter messages; default 4 for each hop after\n"
+     "chunks to aim for on shorter messages; default 8 for each hop after\n"
      "the first",
      TO(lower.pipeline_chunks), COPSE_OPTION_RANGE(1, 1 << 20), MARK(for_plan)},
     {"--low-latency", 'L', NULL,

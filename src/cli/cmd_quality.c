@@ -22,7 +22,7 @@
 #include "cli/options.h"
 #include "cli/quality_table.h"
 #include "cli/solve_args.h"
-#include "predict/simulate.h"
+#include "predict/predict.h"
 
 struct options {
   char *const *inputs;
@@ -58,6 +58,7 @@ struct worker {
 
 struct job {
   const struct options *o;
+  struct copse_predict_options predict; /* by the profile */
   struct worker *workers; /* [o->jobs] */
   int n_running;
   struct copse_quality_table was, now;
@@ -76,18 +77,14 @@ struct job {
 /* ---- one measurement, in a process of its own ---------------------------------------------- */
 
 static copse_status predict(const struct copse_topology *topology, struct copse_schedule *schedule,
+                            const struct copse_predict_options *options,
                             struct copse_quality_result *result, struct copse_err *err) {
-  struct copse_prediction column = {0};
-  copse_status status;
-  COPSE_TRY(copse_schedule_expand(schedule, err));
+  double bytes[COPSE_QUALITY_SIZES];
+  for (int i = 0; i < COPSE_QUALITY_SIZES; i++) bytes[i] = (double)copse_quality_sizes[i];
+  COPSE_DO(copse_schedule_expand(schedule, err));
   result->trees =
       schedule->collective == COPSE_ALLTOALL ? copse_schedule_paths(schedule) : schedule->n_trees;
-  COPSE_TRY(copse_sim_dag_of_schedule(schedule, topology, &column.dag, err));
-  status = copse_cli_predict(topology, &column, 1, NULL, NULL, copse_quality_sizes,
-                             COPSE_QUALITY_SIZES, result->us, err);
-out:
-  copse_sim_dag_free(&column.dag);
-  return status;
+  return copse_predict(topology, schedule, options, bytes, COPSE_QUALITY_SIZES, result->us, err);
 }
 
 static enum copse_quality_outcome outcome_of(copse_status status) {
@@ -102,7 +99,9 @@ static enum copse_quality_outcome outcome_of(copse_status status) {
 }
 
 static void solve_and_predict(const struct copse_topology *topology, const char *label,
-                              copse_collective collective, struct copse_quality_result *result) {
+                              copse_collective collective,
+                              const struct copse_predict_options *predicted,
+                              struct copse_quality_result *result) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *schedule = NULL;
   struct copse_solve_seconds seconds;
@@ -120,7 +119,7 @@ static void solve_and_predict(const struct copse_topology *topology, const char 
   result->achieved = schedule->time_per_GB;
   result->k = schedule->k;
   result->height = copse_schedule_height(schedule);
-  COPSE_TRY(predict(topology, schedule, result, &err));
+  COPSE_TRY(predict(topology, schedule, predicted, result, &err));
 out:
   result->outcome = outcome_of(status);
   if (status != COPSE_OK) snprintf(result->reason, sizeof result->reason, "%.250s", err.text);
@@ -173,14 +172,15 @@ static void end_workers(struct job *job) {
 /* In the child: measures, hands the result on, and leaves without the parent's exit handlers.
  * The limit is on processor time, so that a busy machine makes no difference. */
 static void work(int to, const struct copse_topology *topology, const char *label,
-                 copse_collective collective, int seconds) {
+                 copse_collective collective, const struct job *job) {
   struct copse_quality_result result;
+  int seconds = job->o->seconds;
   struct rlimit limit = {(rlim_t)seconds, (rlim_t)seconds + 1};
   setrlimit(RLIMIT_CPU, &limit);
   alarm(CLOCK_LIMIT * (unsigned)seconds);
   memset(&result, 0, sizeof result); /* padding too, for it goes through a pipe */
   result.bound = result.achieved = COPSE_Q_ZERO;
-  solve_and_predict(topology, label, collective, &result);
+  solve_and_predict(topology, label, collective, &job->predict, &result);
   ssize_t n = write(to, &result, sizeof result);
   _exit(n == (ssize_t)sizeof result ? 0 : 1);
 }
@@ -197,7 +197,7 @@ static copse_status start(struct job *job, const struct copse_topology *topology
   pid_t pid = fork();
   if (pid == 0) {
     close(ends[0]);
-    work(ends[1], topology, label, (copse_collective)row->collective, job->o->seconds);
+    work(ends[1], topology, label, (copse_collective)row->collective, job);
   }
   close(ends[1]);
   if (pid < 0) {
@@ -305,6 +305,9 @@ static copse_status add_input(struct job *job, const char *path) {
 static copse_status measure(struct job *job) {
   const struct options *o = job->o;
   job->whole = !o->some_collectives;
+  job->predict = copse_predict_defaults;
+  COPSE_DO(copse_cli_costs(&o->read, &(struct copse_cli_costs)COPSE_CLI_COSTS_INIT, &job->predict,
+                           job->err));
   COPSE_DO(copse_arena_array(job->arena, (size_t)o->jobs, sizeof *job->workers, &job->workers,
                              job->err));
   for (int i = 0; i < o->n_inputs; i++) COPSE_DO(add_input(job, o->inputs[i]));

@@ -9,6 +9,7 @@
 struct options {
   struct copse_cli_solve what;
   const char *output;
+  struct copse_cli_costs costs;
   bool progress, json;
 };
 
@@ -25,22 +26,25 @@ static void print_done(const struct options *o, const struct copse_cli_work *w) 
 
 static copse_status write_report(void *options, struct copse_cli_work *w) {
   struct options *o = options;
-  uint64_t sizes[COPSE_REPORT_SIZES];
+  struct copse_predict_options predict = copse_predict_defaults;
+  double sizes[COPSE_REPORT_SIZES];
   struct copse_solve_seconds seconds;
+  COPSE_DO(copse_cli_costs(&o->what.topology, &o->costs, &predict, &w->err));
   COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
   COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
   COPSE_DO(copse_cli_solve_checked(w->topology, &o->what.solve, o->what.has_tolerance, &w->schedule,
                                    &seconds, NULL, &w->err));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
-  COPSE_DO(copse_predict(w->schedule, w->topology, true, w->columns, &w->n_columns, &w->err));
+  COPSE_DO(copse_predict_all(w->topology, w->schedule, &predict, w->columns, &w->n_columns,
+                             &w->err));
   struct copse_report report = {.topology = w->topology,
                                 .schedule = w->schedule,
                                 .arrangement = w->arrangement,
                                 .predictions = w->columns,
                                 .n_predictions = w->n_columns};
-  for (int i = 0; i < COPSE_REPORT_SIZES; i++) sizes[i] = copse_report_size(i);
-  COPSE_DO(copse_cli_predict(w->topology, w->columns, w->n_columns, NULL, NULL, sizes,
-                             COPSE_REPORT_SIZES, report.us[0], &w->err));
+  for (int i = 0; i < COPSE_REPORT_SIZES; i++) sizes[i] = (double)copse_report_size(i);
+  COPSE_DO(copse_predictions_time(w->topology, w->columns, w->n_columns, sizes, COPSE_REPORT_SIZES,
+                                  false, report.us[0], &w->err));
   COPSE_DO(copse_report_page(&report, &w->text, &w->err));
   COPSE_DO(copse_file_write(o->output, w->text.data, w->text.size, &w->err));
   copse_cli_progress_end(&w->bar);
@@ -67,7 +71,8 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.what = COPSE_CLI_SOLVE_INIT};
+  *(struct options *)options =
+      (struct options){.what = COPSE_CLI_SOLVE_INIT, .costs = COPSE_CLI_COSTS_INIT};
 }
 
 const struct copse_command copse_cmd_report = {
@@ -84,6 +89,7 @@ const struct copse_command copse_cmd_report = {
     .sections = {{.column = 22, .options = output},
                  COPSE_CLI_SOLVE_SECTION(struct options, what),
                  {.column = 22, .options = own},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},
     .size = sizeof(struct options),

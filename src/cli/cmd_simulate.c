@@ -12,11 +12,9 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/solve_args.h"
-#include "predict/baseline.h"
+#include "cli/topology_args.h"
 #include "predict/overlap.h"
-#include "predict/simulate.h"
-#include "predict/simulate_programs.h"
+#include "predict/predict.h"
 #include "schedule/adapt.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
@@ -178,7 +176,7 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
     return copse_fail(err, COPSE_INVALID, "--overlap is for the schedule of an alltoall");
   COPSE_DO(load_compute(it, err));
   COPSE_DO(copse_schedule_expand(schedule, err));
-  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, &it->dispatch, err));
+  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, true, &it->dispatch, err));
   if (schedule->demand) COPSE_DO(copse_overlap_add_combine(schedule, topology, &it->combine, err));
   COPSE_DO(copse_overlap_busiest_share(schedule, &share, err));
   it->problem.topology = topology;
@@ -219,16 +217,20 @@ struct options {
   struct copse_cli_topology topology;
   uint64_t min_bytes, max_bytes;
   int64_t factor;
-  struct copse_sim_options sim;
+  struct copse_cli_costs costs;
+  struct copse_predict_options predict;
+  int model; /* of models[] */
   bool no_baselines, json;
-  const char *chunk, *fifo, *of_table; /* options given; of_table: one that says what it has */
+  const char *of_table; /* an option given that says what the table has */
 };
+
+enum { MODEL_PLAN, MODEL_LINKS };
+static const char *const models[] = {"plan", "links", NULL};
 
 struct job {
   const struct options *o;
-  struct copse_cli_work *work;  /* its schedule: NULL for a plan */
-  struct copse_foreign what;    /* of either: what it does */
-  struct copse_sim_options own; /* of the first column: a native plan has chunks of its own */
+  struct copse_cli_work *work; /* its schedule: NULL for a plan */
+  struct copse_foreign what;   /* of either: what it does */
   struct copse_err *err;
 };
 
@@ -267,25 +269,32 @@ static void print_cells(const struct copse_cli_work *w, const char *what) {
     if (copse_prediction_exists(&w->columns[i])) printf("  %18s", what ? what : w->columns[i].name);
 }
 
+static void print_column(const struct job *job, const struct copse_prediction *c) {
+  char text[COPSE_DETOUR_TEXT];
+  if (!copse_prediction_exists(c)) {
+    printf("# %-10s not applicable: %s\n", c->name, c->why.text);
+    return;
+  }
+  printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_Q_STRING(c->time_per_GB),
+         COPSE_RATE(c->time_per_GB, 10), c->time_per_GB.num ? " at most" : "");
+  if (c->instead[0]) printf("# %-10s predicted without a plan: %s\n", "", c->instead);
+  if (copse_prediction_detour(c, job->work->topology, text)) printf("# %-10s %s\n", "", text);
+}
+
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
+  const struct copse_sim_options *sim = &o->predict.sim;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
          copse_collective_name(job->what.collective), job->work->topology->n_ranks,
          job->work->topology->name);
-  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64 "(factor) alpha: %g us",
-         o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
-  if (o->sim.fifo != copse_sim_defaults.fifo) printf(" fifo: %d", o->sim.fifo);
-  if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
-  if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
+  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64
+         "(factor) alpha: %g us message: %g us",
+         o->min_bytes, o->max_bytes, o->factor, sim->alpha_us, sim->message_us);
+  if (o->predict.fifo >= 0) printf(" fifo: %d", o->predict.fifo);
+  if (sim->duplex > 1) printf(" duplex: %g", sim->duplex);
+  if (sim->reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / sim->reduce_us_per_byte);
   printf("; a model, not a measurement\n");
-  for (int i = 0; i < job->work->n_columns; i++) {
-    const struct copse_prediction *c = &job->work->columns[i];
-    if (copse_prediction_exists(c))
-      printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_Q_STRING(c->time_per_GB),
-             COPSE_RATE(c->time_per_GB, 10), c->time_per_GB.num ? " at most" : "");
-    else
-      printf("# %-10s not applicable: %s\n", c->name, c->why.text);
-  }
+  for (int i = 0; i < job->work->n_columns; i++) print_column(job, &job->work->columns[i]);
   printf("#\n# %12s", "size");
   print_cells(job->work, NULL);
   printf("  %7.7s to\n# %12s", job->work->columns[0].name, "");
@@ -320,12 +329,13 @@ static void print_row(const struct job *job, uint64_t size, const double *us) {
 /* ---- JSON ------------------------------------------------------------------------------ */
 
 static void print_json_head(const struct job *job) {
-  const struct copse_sim_options *sim = &job->o->sim;
+  const struct copse_sim_options *sim = &job->o->predict.sim;
   printf(
-      "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": %s, \"alpha_us\": %s, \"fifo\": %d, "
-      "\"duplex\": %s",
+      "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": %s, \"alpha_us\": %s, "
+      "\"message_us\": %s, \"fifo\": %d, \"duplex\": %s",
       copse_collective_name(job->what.collective), job->work->topology->n_ranks,
-      copse_cli_quoted(job->work->topology->name), COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo,
+      copse_cli_quoted(job->work->topology->name), COPSE_CLI_NUMBER(sim->alpha_us),
+      COPSE_CLI_NUMBER(sim->message_us), job->work->columns[0].sim.fifo,
       COPSE_CLI_NUMBER(sim->duplex));
   if (sim->reduce_us_per_byte > 0)
     printf(", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
@@ -334,9 +344,13 @@ static void print_json_head(const struct job *job) {
     const struct copse_prediction *c = &job->work->columns[i];
     printf("%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
     if (copse_prediction_exists(c))
-      printf("\"time_per_GB\": \"%s\"}", COPSE_Q_STRING(c->time_per_GB));
+      printf("\"time_per_GB\": \"%s\"", COPSE_Q_STRING(c->time_per_GB));
     else
-      printf("\"not_applicable\": %s}", copse_cli_quoted(c->why.text));
+      printf("\"not_applicable\": %s", copse_cli_quoted(c->why.text));
+    if (c->runs_per_GB.num > 0)
+      printf(", \"runs_per_GB\": \"%s\"", COPSE_Q_STRING(c->runs_per_GB));
+    if (c->instead[0]) printf(", \"without_plan\": %s", copse_cli_quoted(c->instead));
+    printf("}");
   }
   printf("], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
 }
@@ -368,26 +382,21 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
 
 static copse_status run_sizes(struct job *job) {
   uint64_t sizes[64];
-  double *all = NULL;
-  int n_sizes = list_sizes(job->o, sizes);
-  copse_status status;
-  COPSE_TRY(
-      copse_calloc((size_t)job->work->n_columns * (size_t)n_sizes, sizeof *all, &all, job->err));
-  COPSE_TRY(copse_cli_predict(job->work->topology, job->work->columns, job->work->n_columns,
-                              &job->own, &job->o->sim, sizes, n_sizes, all, job->err));
+  double bytes[64], row[COPSE_MAX_PREDICTIONS], all[COPSE_MAX_PREDICTIONS * 64];
+  int n_sizes = list_sizes(job->o, sizes), n = job->work->n_columns;
+  for (int i = 0; i < n_sizes; i++) bytes[i] = (double)sizes[i];
+  COPSE_DO(copse_predictions_time(job->work->topology, job->work->columns, n, bytes, n_sizes, false,
+                                  all, job->err));
   if (job->o->json) print_json_head(job);
   for (int i = 0; i < n_sizes; i++) {
-    double us[COPSE_MAX_PREDICTIONS] = {0};
-    for (int c = 0; c < job->work->n_columns; c++) us[c] = all[c * n_sizes + i];
+    for (int c = 0; c < n; c++) row[c] = all[c * n_sizes + i];
     if (job->o->json)
-      print_json_row(job, sizes[i], us, i == 0);
+      print_json_row(job, sizes[i], row, i == 0);
     else
-      print_row(job, sizes[i], us);
+      print_row(job, sizes[i], row);
   }
   if (job->o->json) printf("\n]}\n");
-out:
-  free(all);
-  return status;
+  return COPSE_OK;
 }
 
 /* What a file is: a native plan says so in its first bytes, MSCCL is XML and so starts with a tag,
@@ -402,26 +411,14 @@ static enum kind kind_of(const char *data, size_t size) {
   return strstr(data, "\"threadblocks\"") ? KIND_MSCCLPP : KIND_SCHEDULE;
 }
 
-/* Cut as it will run, if nothing else was asked for. */
-static void take_chunks(struct job *job, const struct copse_plan_header *header) {
-  struct copse_sim_options given = job->own;
-  copse_sim_options_of_plan(header, &job->own);
-  if (job->o->fifo) job->own.fifo = given.fifo;
-  if (!job->o->chunk) return;
-  job->own.max_chunk_bytes = given.max_chunk_bytes;
-  job->own.min_chunk_bytes = given.min_chunk_bytes;
-  job->own.pipeline_chunks = given.pipeline_chunks;
-}
-
 static copse_status add_plan(struct job *job) {
   struct copse_cli_work *w = job->work;
   const char *label = copse_file_label(job->o->schedule);
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_plan_decode(label, w->data, w->size, &w->plan, job->err));
   const struct copse_plan_header *header = &w->plan->header;
-  COPSE_DO(
-      copse_sim_dag_of_plan(label, w->plan, w->topology, &w->columns[0].dag, &job->what, job->err));
-  take_chunks(job, header);
+  COPSE_DO(copse_predict_plan(label, w->topology, w->plan, &job->o->predict, &w->columns[0],
+                              &job->what, job->err));
   for (size_t i = 0; i < sizeof header->topology_sha256; i++)
     snprintf(sha256 + 2 * i, 3, "%02x", header->topology_sha256[i]);
   COPSE_DO(note_other_topology(job, sha256));
@@ -436,17 +433,17 @@ static copse_status add_plan(struct job *job) {
 static copse_status add_any_plan(struct job *job, enum kind kind) {
   struct copse_cli_work *w = job->work;
   struct copse_prediction *c = &w->columns[w->n_columns++];
+  const struct copse_predict_options *o = &job->o->predict;
   const char *label = copse_file_label(job->o->schedule);
-  c->name = kind_names[kind];
   if (job->o->overlap)
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "--overlap needs a schedule, not a plan");
-  if (kind == KIND_PLAN)
-    COPSE_DO(add_plan(job));
-  else
-    COPSE_DO((kind == KIND_MSCCL ? copse_sim_dag_of_msccl : copse_sim_dag_of_mscclpp)(
-        label, w->data, w->size, w->topology, &c->dag, &job->what, job->err));
-  c->time_per_GB = job->what.time_per_GB;
+  if (kind == KIND_PLAN) return add_plan(job);
+  *c = (struct copse_prediction){.name = kind_names[kind], .sim = o->sim};
+  copse_predict_cut(o, &c->sim);
+  COPSE_DO((kind == KIND_MSCCL ? copse_sim_dag_of_msccl : copse_sim_dag_of_mscclpp)(
+      label, w->data, w->size, w->topology, &c->dag, &job->what, job->err));
+  c->time_per_GB = c->runs_per_GB = job->what.time_per_GB;
   return COPSE_OK;
 }
 
@@ -456,8 +453,8 @@ static copse_status load_schedule(struct job *job) {
                                 job->err));
   free(w->data); /* long: not beside the simulation */
   w->data = NULL;
-  job->what = (struct copse_foreign){w->schedule->collective, w->schedule->root,
-                                     w->schedule->time_per_GB, NULL};
+  job->what = (struct copse_foreign){.collective = w->schedule->collective,
+                                     .root = w->schedule->root};
   return COPSE_OK;
 }
 
@@ -475,28 +472,37 @@ static copse_status add_first(struct job *job) {
   COPSE_DO(note_other_topology(job, w->schedule->topology_sha256));
   if (o->overlap) return COPSE_OK;
   COPSE_DO(copse_schedule_expand(w->schedule, job->err));
-  return copse_predict(w->schedule, w->topology, false, w->columns, &w->n_columns, job->err);
+  return copse_predict_schedule(w->topology, w->schedule, &o->predict, &w->columns[w->n_columns++],
+                                job->err);
 }
 
 static copse_status simulate(struct job *job) {
   const struct options *o = job->o;
   COPSE_DO(add_first(job));
-  if (o->overlap) return simulate_overlap(o->overlap, job->work, &o->sim, o->json);
+  if (o->overlap) return simulate_overlap(o->overlap, job->work, &o->predict.sim, o->json);
   const struct copse_baseline_options like = {
       .collective = job->what.collective,
       .root = job->what.root,
       .demand = job->work->schedule ? job->work->schedule->demand : job->what.demand,
       .like = job->work->schedule};
   if (!o->no_baselines)
-    COPSE_DO(copse_predict_baselines(&like, job->work->topology, job->work->columns,
+    COPSE_DO(copse_predict_baselines(&like, job->work->topology, &o->predict, job->work->columns,
                                      &job->work->n_columns, job->err));
   if (!o->json) print_head(job);
   return run_sizes(job);
 }
 
+/* Nothing beside links where only they are asked for, unless it is given. */
+static copse_status take_costs(struct options *o, struct copse_err *err) {
+  o->predict.links = o->model == MODEL_LINKS;
+  if (o->predict.links && o->costs.message_us < 0) o->costs.message_us = 0;
+  return copse_cli_costs(&o->topology, &o->costs, &o->predict, err);
+}
+
 static copse_status predict(void *options, struct copse_cli_work *w) {
-  const struct options *o = options;
-  struct job job = {.o = o, .own = o->sim, .work = w, .err = &w->err};
+  struct options *o = options;
+  struct job job = {.o = o, .work = w, .err = &w->err};
+  COPSE_DO(take_costs(o, &w->err));
   copse_status status = simulate(&job);
   free(job.what.demand);
   return status;
@@ -520,19 +526,10 @@ static int run(void *arguments, int n_left, char **left) {
 }
 
 static int take_chunk(void *options, const char *command, char *value) {
-  struct copse_sim_options *sim = &((struct options *)options)->sim;
   uint64_t bytes;
   if (!copse_cli_parse_size(value, MAX_BYTES, &bytes) || bytes == 0)
     return copse_cli_usage(command, "--chunk must be a number of bytes, such as 64K");
-  sim->min_chunk_bytes = sim->max_chunk_bytes = (double)bytes;
-  return COPSE_EXIT_DONE;
-}
-
-static int take_reduce(void *options, const char *command, char *value) {
-  struct copse_q rate;
-  if (copse_q_parse_decimal(value, &rate, NULL) != COPSE_OK || rate.num <= 0)
-    return copse_cli_usage(command, "--reduce must be GB/s, more than 0");
-  ((struct options *)options)->sim.reduce_us_per_byte = 1e-3 / copse_q_to_double(rate);
+  ((struct options *)options)->predict.chunk_bytes = (double)bytes;
   return COPSE_EXIT_DONE;
 }
 
@@ -550,25 +547,23 @@ static const struct copse_option own[] = {
     {"--stepfactor", 'f', "F", "next size = size * F (default 4)", TO(factor),
      COPSE_OPTION_RANGE(2, INT32_MAX), .must = "an integer of at least 2", .spelled = "-f",
      MARK(of_table)},
-    {"--alpha", 'a', "US", "software cost of a hop from rank to rank (default 2 us)",
-     TO(sim.alpha_us), COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
+    {"--model", 0, "plan",
+     "a schedule as the plan that 'copse lower' makes of it (default): its\n"
+     "workers, chunks and order, each message on the fabric's own route; or",
+     TO(model), .words = models},
+    {"--model", 0, "links",
+     "as nothing but its own transfers over its own paths: with -a 0 a model\n"
+     "of pure links, their latency and bandwidth",
+     TO(model), .words = models},
     {"--chunk", 0, "N",
-     "bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
+     "bytes of a chunk, all of them (default: as plans are cut, 32K to\n"
      "512K, see 'copse lower --chunk'; a plan as it says itself)",
-     MARK(chunk), .take = take_chunk},
+     .take = take_chunk},
     {"--fifo", 0, "N",
      "chunks of a transfer that may be on their way over links, as slots of\n"
      "a plan's buffers (default 4, a plan's own; 0: any number)",
-     TO(sim.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO), .must = "an integer from 0 to 1024",
-     MARK(fifo)},
-    {"--duplex", 0, "D",
-     "what goes both ways between two ranks at once takes D times as long\n"
-     "as one way alone (default 1; measure it, see 'make bench-mpi')",
-     TO(sim.duplex), COPSE_OPTION_RANGE(1, INT64_MAX), .must = "a number from 1, such as 1.9"},
-    {"--reduce", 0, "GBPS",
-     "at which a rank adds what comes in, one byte after the other\n"
-     "(default: free)",
-     .take = take_reduce},
+     TO(predict.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO),
+     .must = "an integer from 0 to 1024"},
     {"--no-baselines", 0, NULL, "the schedule alone", TO(no_baselines), MARK(of_table)},
     {"--json", 'j', NULL, "one JSON object instead of the table", TO(json)},
     {0}};
@@ -582,8 +577,11 @@ static const struct copse_option of_overlap[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){
-      .min_bytes = 1024, .max_bytes = (uint64_t)10 << 30, .factor = 4, .sim = copse_sim_defaults};
+  *(struct options *)options = (struct options){.min_bytes = 1024,
+                                                .max_bytes = (uint64_t)10 << 30,
+                                                .factor = 4,
+                                                .costs = COPSE_CLI_COSTS_INIT,
+                                                .predict = copse_predict_defaults};
 }
 
 static const char usage[] =
@@ -592,10 +590,14 @@ static const char usage[] =
     "and direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff "
     "(FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
-    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
-    "and, without --reduce, arithmetic cost nothing. The file, or -, is what 'copse solve' wrote,\n"
-    "what 'copse lower' wrote, or MSCCL XML or an MSCCL++ plan of any origin. A plan's ranks are\n"
-    "the topology's, each pair on its shortest route, where a schedule says the way.\n\n";
+    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha, each message a "
+    "part\n"
+    "of that at the worker that sends it. Incast, memory and, without --reduce, arithmetic cost\n"
+    "nothing. The file, or -, is what 'copse solve' wrote, what 'copse lower' wrote, or MSCCL XML\n"
+    "or an MSCCL++ plan of any origin. A schedule is predicted as the plan that it lowers to, "
+    "where\n"
+    "each pair of ranks has its shortest route; of one that can't be a plan, or is too large for\n"
+    "that, its own transfers are, and the table says why.\n\n";
 static const char sizes[] =
     "\nThe size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
     "(with a demand, the rank that sends most). algbw is M / time.\n\n";
@@ -619,6 +621,7 @@ const struct copse_command copse_cmd_simulate = {
     .example = example,
     .sections = {{.column = 25, .options = own, .after = sizes},
                  {.column = 25, .options = of_overlap, .after = overlap_keys},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),

@@ -12,7 +12,6 @@
 #include "cli/solve_args.h"
 #include "cli/solve_many.h"
 #include "predict/candidates.h"
-#include "predict/baseline.h"
 #include "view/draw_schedule.h"
 
 /* ---- --objective: the schedule that is fastest at one message size ------------------------- */
@@ -34,6 +33,7 @@ struct objective {
  * releases *out. */
 static copse_status solve_objective(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
+                                    const struct copse_predict_options *predict,
                                     struct objective *objective, struct copse_schedule **out,
                                     struct copse_solve_seconds *seconds, struct copse_err *err) {
   struct copse_candidates candidates = {0};
@@ -41,7 +41,7 @@ static copse_status solve_objective(const struct copse_topology *topology,
   double us[1][COPSE_MAX_CANDIDATES];
   copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_candidates_make(topology, options, &candidates, seconds, err));
+  COPSE_TRY(copse_candidates_make(topology, options, predict, &candidates, seconds, err));
   COPSE_TRY(copse_candidates_time(&candidates, &bytes, 1, false, us, err));
   objective->chosen = copse_candidates_best(&candidates, us[0]);
   objective->n = candidates.n;
@@ -200,7 +200,7 @@ out:
 
 #define N_SIZES 4 /* 64 KiB, 1 MiB, 64 MiB, 1 GiB */
 
-static const uint64_t sizes[N_SIZES] = {65536, 1048576, 67108864, 1073741824};
+static const double sizes[N_SIZES] = {65536, 1048576, 67108864, 1073741824};
 static const char *const size_names[N_SIZES] = {"64 KiB", "1 MiB", "64 MiB", "1 GiB"};
 
 /* ---- the report ----------------------------------------------------------------------------- */
@@ -223,7 +223,11 @@ struct report {
 };
 
 static void print_prediction(const struct report *r) {
+  const struct copse_prediction *own = r->columns;
+  char detour[COPSE_DETOUR_TEXT];
   if (r->n_columns == 0) return;
+  if (own->instead[0]) printf("predicted without a plan: %s\n", own->instead);
+  if (copse_prediction_detour(own, r->topology, detour)) printf("%s\n", detour);
   printf("predicted us");
   for (int c = 0; c < r->n_columns; c++)
     if (copse_prediction_exists(&r->columns[c])) printf("%14s", r->columns[c].name);
@@ -246,7 +250,7 @@ static void print_prediction_json(const struct report *r) {
     printf("%s\n  \"%s\": {", first ? "" : ",", r->columns[c].name);
     first = false;
     for (int i = 0; i < N_SIZES; i++)
-      printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : "", sizes[i], COPSE_CLI_NUMBER(r->us[c][i]));
+      printf("%s\"%.0f\": %s", i > 0 ? ", " : "", sizes[i], COPSE_CLI_NUMBER(r->us[c][i]));
     printf("}");
   }
   printf("}");
@@ -431,7 +435,9 @@ struct options {
   struct copse_cli_solve what;
   const char *output, *draw, *each_failure, *groups;
   struct objective objective;
-  int tree; /* to draw; -1: the loads */
+  struct copse_cli_costs costs;
+  struct copse_predict_options predicted; /* by the costs and the profile */
+  int tree;                               /* to draw; -1: the loads */
   bool json, progress, pareto, predict, stages;
 };
 
@@ -469,8 +475,8 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
                                     struct copse_cli_work *w) {
   const struct copse_solve_options *solve = &o->what.solve;
   if (o->objective.bytes > 0)
-    COPSE_DO(
-        solve_objective(w->topology, solve, &o->objective, &w->schedule, &sec->solve, &w->err));
+    COPSE_DO(solve_objective(w->topology, solve, &o->predicted, &o->objective, &w->schedule,
+                             &sec->solve, &w->err));
   else
     COPSE_DO(copse_cli_solve_checked(w->topology, solve, o->what.has_tolerance, &w->schedule,
                                      &sec->solve, &sec->verify, &w->err));
@@ -497,6 +503,8 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   struct report report = {.objective = &o->objective, .bound_only = solve->bound_only};
   double start = copse_clock_seconds(), mark;
   COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
+  o->predicted = copse_predict_defaults;
+  COPSE_DO(copse_cli_costs(&o->what.topology, &o->costs, &o->predicted, &w->err));
   if (o->stages) w->progress.stage = print_stage;
   mark = copse_clock_seconds();
   report.seconds.read = mark - start;
@@ -513,9 +521,10 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   report.schedule = &as_written;
   if (o->predict) {
     COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
-    COPSE_DO(copse_predict(w->schedule, w->topology, true, w->columns, &w->n_columns, &w->err));
-    COPSE_DO(copse_cli_predict(w->topology, w->columns, w->n_columns, NULL, NULL, sizes, N_SIZES,
-                               report.us[0], &w->err));
+    COPSE_DO(copse_predict_all(w->topology, w->schedule, &o->predicted, w->columns, &w->n_columns,
+                               &w->err));
+    COPSE_DO(copse_predictions_time(w->topology, w->columns, w->n_columns, sizes, N_SIZES, false,
+                                    report.us[0], &w->err));
   }
   report.columns = w->columns;
   report.n_columns = w->n_columns;
@@ -652,7 +661,8 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.what = COPSE_CLI_SOLVE_INIT, .tree = -1};
+  *(struct options *)options =
+      (struct options){.what = COPSE_CLI_SOLVE_INIT, .costs = COPSE_CLI_COSTS_INIT, .tree = -1};
 }
 
 const struct copse_command copse_cmd_solve = {
@@ -667,6 +677,7 @@ const struct copse_command copse_cmd_solve = {
     .takes_topology = true,
     .sections = {COPSE_CLI_SOLVE_SECTION(struct options, what),
                  {.column = 22, .options = own},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},
     .size = sizeof(struct options),

@@ -4,7 +4,6 @@
 #define COPSE_CLI_SOLVE_ARGS_H
 
 #include "cli/topology_args.h"
-#include "predict/baseline.h"
 #include "schedule/solve/solve.h"
 
 struct copse_cli_solve {
@@ -54,15 +53,5 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      struct copse_schedule **out,
                                      struct copse_solve_seconds *seconds, double *verify_seconds,
                                      struct copse_err *err) COPSE_CHECKED;
-
-/*
- * us[c * n_sizes + i]: the predicted time of column c of n at sizes[i], as it was where the column
- * does not exist. own: options of the first column, others: of the rest; NULL: the defaults.
- */
-copse_status copse_cli_predict(const struct copse_topology *topology,
-                               const struct copse_prediction *columns, int n,
-                               const struct copse_sim_options *own,
-                               const struct copse_sim_options *others, const uint64_t *sizes,
-                               int n_sizes, double *us, struct copse_err *err) COPSE_CHECKED;
 
 #endif

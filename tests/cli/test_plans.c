@@ -55,7 +55,7 @@ START_TEST(an_objective_chooses_the_fastest_at_its_size) {
     ck_assert_int_ge(cJSON_GetArraySize(us), 4);
     for (const cJSON *it = us->child; it; it = it->next)
       if (it->valuedouble < least) least = it->valuedouble;
-    ck_assert(chosen <= (1 + 1e-8) * least);
+    ck_assert(chosen <= (1.03 + 1e-8) * least); /* what more hops must gain */
     cJSON_Delete(json);
     ck_assert_int_eq(run("@ verify %%/s.json " FABRIC), 0);
   }
@@ -187,7 +187,10 @@ static void check_choice(copse_comm *comm, const cJSON *ranges, size_t count) {
     const cJSON *one_hop = cJSON_GetObjectItem(range, "one_hop_max_bytes");
     ck_assert((double)plan->header.min_bytes == number_of(range, "min_bytes"));
     ck_assert_int_eq(one_hop && bytes <= one_hop->valuedouble, in_one_hop(plan));
-    ck_assert_int_eq(plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY, bytes <= 262144);
+    const cJSON *packets = cJSON_GetObjectItem(range, "low_latency_max_bytes");
+    ck_assert_int_eq(
+        plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY,
+        (one_hop && bytes <= one_hop->valuedouble) || (packets && bytes <= packets->valuedouble));
     return;
   }
   ck_abort_msg("no range for %.0f bytes", bytes);
@@ -246,19 +249,19 @@ START_TEST(plans_are_what_lower_makes_of_their_schedules) {
   static const char *const parts[] = {"auto", "3"};
   for (int p = 0; p < 2; p++) {
     const char *asked = p == 0 ? "" : "-I 3"; /* auto is the default */
-    ck_assert_int_eq(run("@ plans " FABRIC " -c allreduce %s -o %%/parts-%s --json", asked, parts[p]),
-                     0);
+    ck_assert_int_eq(
+        run("@ plans " FABRIC " -c allreduce %s -o %%/parts-%s --json", asked, parts[p]), 0);
     cJSON *json = parsed();
     const cJSON *range;
     cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
       const cJSON *max = cJSON_GetObjectItem(range, "max_bytes");
       char most[64] = "";
       if (!cJSON_IsNull(max)) snprintf(most, sizeof most, "--max-bytes %.0f", max->valuedouble);
-      ck_assert_int_eq(run("@ lower %%/parts-%s/%s --to plan --instances %s --min-bytes %.0f %s -o "
-                           "%%/x.plan",
-                           parts[p], text_of(range, "schedule"), parts[p],
-                           number_of(range, "min_bytes"), most),
-                       0);
+      ck_assert_int_eq(
+          run("@ lower %%/parts-%s/%s --to plan --instances %s --min-bytes %.0f %s -o "
+              "%%/x.plan",
+              parts[p], text_of(range, "schedule"), parts[p], number_of(range, "min_bytes"), most),
+          0);
       ck_assert_int_eq(run("cmp %%/x.plan %%/parts-%s/%s", parts[p], text_of(range, "plan")), 0);
     }
     cJSON_Delete(json);

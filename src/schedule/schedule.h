@@ -111,6 +111,39 @@ struct copse_bound {
   int n_potentials;
 };
 
+/*
+ * What no schedule beats for a message of some bytes, latencies counted (docs/theory.md, "Every
+ * size"): a link e takes its latency, and alpha where it leads to a rank. `times` p of nodes, from 0
+ * to T = us, are a cut that moves: what is sent before p(v) comes too late at v to count. With
+ * `reversed` all links are taken turned around, and who sends receives. Every statement is an
+ * equation between a sum over links, of what can cross in T, and the bytes that must.
+ *
+ * COPSE_BOUND_AT_CUT: sum of b_e max(0, p[dst] - p[src] - latency_e) is what must go from ranks of
+ * time 0 to ranks of time T.
+ * COPSE_BOUND_AT_VOLUME: bytes that must come into ranks from others, or into parts of the nodes;
+ * p is 0 (of a broadcast what data take from the root) where a part's links leave and T where they
+ * enter, and stands for relays outside of them.
+ * COPSE_BOUND_AT_LENGTHS: an alltoall; sum of l_e b_e max(0, T - latency_e - before_e - after_e) is
+ * the sum of demand(i,j) * dist_l(i,j); before_e and after_e: the least latency from a rank to the
+ * link and from it to a rank.
+ */
+enum copse_bound_at_kind { COPSE_BOUND_AT_CUT, COPSE_BOUND_AT_VOLUME, COPSE_BOUND_AT_LENGTHS };
+
+struct copse_bound_at {
+  int64_t bytes; /* M */
+  struct copse_q alpha_us;
+  struct copse_q us; /* T */
+  enum copse_bound_at_kind kind;
+  bool reversed;
+  int rank; /* the one that it is about: what comes to it (with `reversed`, leaves it); -1: several */
+  const struct copse_schedule_potential *times; /* of nodes before us; all others have us */
+  int n_times;
+  const struct copse_schedule_length *lengths; /* COPSE_BOUND_AT_LENGTHS only */
+  int n_lengths;
+  const struct copse_schedule_cut *parts; /* COPSE_BOUND_AT_VOLUME: their nodes; none: each rank */
+  int n_parts;
+};
+
 #define COPSE_SCHEDULE_MAX_ROTATIONS 32
 
 struct copse_schedule {
@@ -126,6 +159,7 @@ struct copse_schedule {
                                  unequal shares only the unit 1/(N k); 0 if not stated */
   struct copse_q time_per_GB; /* seconds per GB; 0 for a single rank */
   struct copse_bound bound;
+  const struct copse_bound_at *bound_at; /* for the size it was made for; NULL: none is stated */
   int n_trees;
   const struct copse_schedule_tree *trees;
   int n_flows; /* alltoall: instead of trees; pairs without demand have none */

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/types.h"
 #include "schedule/demand.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/symmetry.h"
-#include "solver/network/cuts.h"
 #include "solver/network/quickest.h"
 #include "solver/network/shortest.h"
 
@@ -28,6 +28,20 @@ struct side {
   struct copse_shortest *shortest;
 };
 
+/* Nodes that come to a part's name, and leave by that name + n_nodes; relays outside are one. */
+struct volume {
+  const int *part; /* [n_nodes] its name, -1: in none; NULL in a bound: every rank is one */
+  struct copse_quickest_link *links;
+  struct copse_quickest *quickest;
+  struct copse_quickest_end *from, *to; /* [n_ranks] */
+  int n_from, n_to;
+};
+
+struct keyed {
+  int64_t key;
+  int link;
+};
+
 struct copse_bounds {
   const struct copse_topology *topology;
   copse_collective collective;
@@ -36,11 +50,17 @@ struct copse_bounds {
   int64_t capacity_scale, delay_scale; /* of GB/s and us */
   int64_t *delay;                      /* [n_links] */
   struct side sides[2];                /* 1: turned around */
-  struct copse_cuts nested;
-  int *asked, n_asked;        /* nodes of the ranks that stand for all */
-  int64_t *demand, m;         /* alltoall; NULL: even */
-  int64_t *length;            /* [n_links] alltoall: of the schedule's bound; NULL: none */
-  struct copse_q length_time; /* s/GB that they prove without latencies */
+  int *levels[2 * COPSE_BOUND_LEVELS]; /* [n_nodes] parts by name: hosts, boards, pods */
+  int n_levels;
+  struct volume volumes[1 + 2 * COPSE_BOUND_LEVELS]; /* the first: of ranks */
+  int n_volumes;
+  int *asked, n_asked;         /* nodes of the ranks that stand for all */
+  int64_t *demand, m;          /* alltoall; NULL: even */
+  int64_t *length;             /* [n_links] alltoall: of the schedule's bound; NULL: none */
+  struct copse_q length_time;  /* s/GB that they prove without latencies */
+  int64_t *weight, length_sum; /* [n_links] length times capacity, and the sum */
+  struct keyed *windows; /* [n_windows] links that count, by the latency before, on and after */
+  int n_windows;
   struct copse_arena arena;
 };
 
@@ -93,6 +113,151 @@ static copse_status make_side(struct copse_bounds *b, bool reversed, struct cops
   return copse_shortest_new(&side->network, &side->shortest, err);
 }
 
+static int by_key(const void *x, const void *y) {
+  const struct keyed *a = x, *b = y;
+  return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : a->link - b->link;
+}
+
+static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark) {
+  int n = 0;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int part = set[t->rank_nodes[r]];
+    n += seen[part] != mark;
+    seen[part] = mark;
+  }
+  return n;
+}
+
+/* Parts that links faster (or of less latency) than each bandwidth (latency) join, where they are
+ * more than one and fewer than the ranks. */
+static copse_status find_levels(struct copse_bounds *b, bool by_latency, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  struct copse_arena scratch = {0};
+  int *parent, *seen, before = t->n_ranks;
+  struct keyed *keyed;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_links, sizeof *keyed, &keyed, err));
+  for (int e = 0; e < t->n_links; e++)
+    keyed[e] = (struct keyed){by_latency ? b->delay[e] : -b->sides[0].links[e].capacity, e};
+  qsort(keyed, (size_t)t->n_links, sizeof *keyed, by_key);
+  copse_sets_init(parent, t->n_nodes);
+  for (int e = 0, levels = 0; e < t->n_links && levels < COPSE_BOUND_LEVELS && before > 1;) {
+    int64_t key = keyed[e].key;
+    for (; e < t->n_links && keyed[e].key == key; e++)
+      copse_sets_unite(parent, t->links[keyed[e].link].src, t->links[keyed[e].link].dst);
+    int *set;
+    COPSE_TRY(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
+    for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(parent, v);
+    int parts = count_parts(t, set, seen, e);
+    if (parts > 1 && parts < before) {
+      b->levels[b->n_levels++] = set;
+      levels++;
+    }
+    before = parts;
+  }
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+/* The least delay from any of `from` [n_nodes flags] to each node (Bellman 1958, Ford, Moore);
+ * INT64_MAX: no way. */
+static copse_status find_nearest(struct copse_bounds *b, bool reversed, const bool *from,
+                                 int64_t **out, struct copse_err *err) {
+  const struct side *side = &b->sides[reversed];
+  bool changed = true;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)side->network.n_nodes, sizeof **out, out, err));
+  for (int v = 0; v < side->network.n_nodes; v++) (*out)[v] = from[v] ? 0 : INT64_MAX;
+  while (changed) {
+    changed = false;
+    for (int e = 0; e < side->network.n_links; e++) {
+      int64_t at = (*out)[side->links[e].src];
+      if (at == INT64_MAX || at + b->delay[e] >= (*out)[side->links[e].dst]) continue;
+      (*out)[side->links[e].dst] = at + b->delay[e];
+      changed = true;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* Whether what comes to a rank comes over a link for it alone, and what a rank needs is a message.
+ */
+static bool counts_messages(const struct copse_bounds *b) {
+  bool copies = false, adds = false;
+  for (int v = 0; v < b->topology->n_nodes; v++) {
+    copies = copies || b->topology->nodes[v].multicast;
+    adds = adds || b->topology->nodes[v].aggregation;
+  }
+  return (b->collective == COPSE_BROADCAST && !copies) ||
+         (b->collective == COPSE_REDUCE && !adds) ||
+         (b->collective == COPSE_ALLREDUCE && !copies && !adds);
+}
+
+/* The parts' ends: when data are there, of a broadcast not before they can come from the root. */
+static copse_status make_ends(struct copse_bounds *b, const int64_t *release, struct volume *v,
+                              struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  size_t n = (size_t)t->n_ranks;
+  int root = b->root < 0 ? -1 : v->part[t->rank_nodes[b->root]];
+  int64_t *first;
+  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *v->from, &v->from, err));
+  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *v->to, &v->to, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *first, &first, err));
+  for (int u = 0; u < t->n_nodes; u++) first[u] = INT64_MAX;
+  for (int u = 0; u < t->n_nodes; u++)
+    if (v->part[u] >= 0 && release[u] < first[v->part[u]]) first[v->part[u]] = release[u];
+  for (int u = 0; u < t->n_nodes; u++) {
+    if (v->part[u] != u || first[u] == INT64_MAX) continue;
+    v->from[v->n_from++] = (struct copse_quickest_end){t->n_nodes + u, first[u]};
+    if (u != root) v->to[v->n_to++] = (struct copse_quickest_end){u, 0};
+  }
+  return COPSE_OK;
+}
+
+/* Parts of a level that have ranks (NULL: the ranks), named by their least node. */
+static copse_status make_volume(struct copse_bounds *b, const int *level, const int64_t *release,
+                                struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  bool reversed = b->collective == COPSE_REDUCE;
+  struct volume *v = &b->volumes[b->n_volumes++];
+  int *part, n = 0;
+  bool *has_rank;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *part, &part, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *has_rank, &has_rank, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *v->links, &v->links, err));
+  for (int r = 0; r < t->n_ranks; r++)
+    has_rank[level ? level[t->rank_nodes[r]] : t->rank_nodes[r]] = true;
+  for (int u = 0; u < t->n_nodes; u++) {
+    int name = level ? level[u] : u;
+    part[u] = has_rank[name] ? name : -1;
+  }
+  v->part = part;
+  for (int e = 0; e < t->n_links; e++) {
+    struct copse_quickest_link l = b->sides[reversed].links[e];
+    if (part[l.src] >= 0 && part[l.src] == part[l.dst]) continue;
+    if (part[l.src] >= 0) l.src = t->n_nodes + part[l.src];
+    if (part[l.dst] >= 0) l.dst = part[l.dst];
+    v->links[n++] = l;
+  }
+  COPSE_DO(make_ends(b, release, v, err));
+  return copse_quickest_new(2 * t->n_nodes, v->links, n, &v->quickest, err);
+}
+
+static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  bool *from;
+  int64_t *release;
+  if (!counts_messages(b)) return COPSE_OK;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *from, &from, err));
+  for (int r = 0; r < t->n_ranks; r++) from[t->rank_nodes[r]] = b->root < 0 || r == b->root;
+  COPSE_DO(find_nearest(b, b->collective == COPSE_REDUCE, from, &release, err));
+  COPSE_DO(make_volume(b, NULL, release, err));
+  for (int l = 0; l < b->n_levels; l++) COPSE_DO(make_volume(b, b->levels[l], release, err));
+  return COPSE_OK;
+}
+
 /* Ranks of which one stands for those like it; of few all, so that latencies, which symmetries may
  * change, are not missed. */
 static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) {
@@ -123,7 +288,7 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
     memcpy(b->demand, s->demand, n * n * sizeof *b->demand);
     COPSE_DO(copse_demand_total(s->demand, t->n_ranks, &b->m, err));
   }
-  if (s->bound.kind != COPSE_BOUND_LENGTHS || s->no_forward) return COPSE_OK;
+  if (s->bound.kind != COPSE_BOUND_LENGTHS) return COPSE_OK;
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->length, &b->length, err));
   for (int i = 0; i < s->bound.n_lengths; i++)
     COPSE_DO(copse_lcm(scale, s->bound.lengths[i].length.den, &scale, err));
@@ -140,6 +305,33 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
       return copse_fail(err, COPSE_OVERFLOW, "the lengths need more than 63 bits");
   }
   b->length_time = s->bound.time_per_GB;
+  return COPSE_OK;
+}
+
+/* What lengths weigh, and when a link can be of use. Lengths that leave 64 bits are done without.
+ */
+static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  bool *from;
+  int64_t *before, *after;
+  if (!b->length) return COPSE_OK;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *from, &from, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->weight, &b->weight, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->windows, &b->windows, err));
+  for (int r = 0; r < t->n_ranks; r++) from[t->rank_nodes[r]] = true;
+  COPSE_DO(find_nearest(b, false, from, &before, err));
+  COPSE_DO(find_nearest(b, true, from, &after, err));
+  bool fits = true;
+  for (int e = 0; e < t->n_links; e++) {
+    if (b->length[e] == 0) continue;
+    int64_t opens = before[t->links[e].src], closes = after[t->links[e].dst];
+    fits = fits && opens < COPSE_DELAY_MAX && closes < COPSE_DELAY_MAX &&
+           !copse_mul_overflows(b->length[e], b->sides[0].links[e].capacity, &b->weight[e]) &&
+           !copse_add_overflows(b->length_sum, b->weight[e], &b->length_sum);
+    if (fits) b->windows[b->n_windows++] = (struct keyed){opens + b->delay[e] + closes, e};
+  }
+  qsort(b->windows, (size_t)b->n_windows, sizeof *b->windows, by_key);
+  if (!fits || b->length_sum == 0) b->length = NULL;
   return COPSE_OK;
 }
 
@@ -160,13 +352,11 @@ copse_status copse_bounds_new(const struct copse_topology *topology, copse_colle
   COPSE_TRY(set_scales(b, err));
   COPSE_TRY(make_side(b, false, err));
   COPSE_TRY(make_side(b, true, err));
-  int64_t *capacities;
-  COPSE_TRY(copse_arena_array(&b->arena, (size_t)topology->n_links, sizeof *capacities, &capacities,
-                              err));
-  for (int e = 0; e < topology->n_links; e++) capacities[e] = b->sides[0].net_links[e].capacity;
-  COPSE_TRY(copse_cuts_nested(&b->sides[0].network, capacities, -1, INT64_MAX, &b->nested, err));
+  for (int by = 0; by < 2; by++) COPSE_TRY(find_levels(b, by == 1, err));
+  COPSE_TRY(make_volumes(b, err));
   COPSE_TRY(choose_asked(b, err));
   if (schedule && collective == COPSE_ALLTOALL) COPSE_TRY(copy_schedule(b, schedule, err));
+  COPSE_TRY(make_windows(b, err));
   *out = b;
   return COPSE_OK;
 out:
@@ -176,20 +366,20 @@ out:
 
 void copse_bounds_free(struct copse_bounds *b) {
   if (!b) return;
+  for (int i = 0; i < b->n_volumes; i++) copse_quickest_free(b->volumes[i].quickest);
   for (int i = 0; i < 2; i++) {
     copse_quickest_free(b->sides[i].quickest);
     copse_shortest_free(b->sides[i].shortest);
   }
-  copse_cuts_free(&b->nested);
   copse_arena_free(&b->arena);
   free(b);
 }
 
-/* ---- one size
- * ---------------------------------------------------------------------------------------- */
+/* ---- one size -------------------------------------------------------------------------------- */
 
 struct asking {
   struct copse_bounds *b;
+  const struct volume *volume; /* of the best */
   int64_t bytes;
   struct copse_q time;                  /* of the best so far, in units of delay */
   struct copse_q *times, *fresh;        /* [n_nodes] of the best and of the run at hand */
@@ -286,7 +476,6 @@ static void find_distances(struct asking *a, bool reversed, int node, int64_t *d
  * host, the pod. */
 static copse_status ask_sink(struct asking *a, bool reversed, int node) {
   const struct copse_topology *t = a->b->topology;
-  const struct copse_cuts *nested = &a->b->nested;
   int64_t *distance, *sorted;
   int n = 0;
   size_t ranks = (size_t)t->n_ranks;
@@ -303,10 +492,11 @@ static copse_status ask_sink(struct asking *a, bool reversed, int node) {
   int balls = n < COPSE_BOUND_BALLS ? n : COPSE_BOUND_BALLS;
   for (int i = 1; i < balls; i++)
     COPSE_DO(ask_ball(a, reversed, distance, sorted[n - 1 - (int64_t)(balls - 1 - i) * n / balls]));
-  for (int c = 0; c < nested->of[node].n; c++) {
+  for (int l = 0; l < a->b->n_levels; l++) {
+    const int *part = a->b->levels[l];
     a->n_from = 0;
     for (int r = 0; r < t->n_ranks; r++)
-      if (!copse_cuts_hold(nested, nested->of[node].cuts[c], t->rank_nodes[r]))
+      if (part[t->rank_nodes[r]] != part[node])
         a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
     COPSE_DO(ask_gather(a, reversed));
   }
@@ -364,38 +554,104 @@ static copse_status ask_source(struct asking *a, bool reversed, int node, int mo
   return COPSE_OK;
 }
 
-/* What goes from the ranks outside of a set into it, all pairs' of an alltoall. */
-static copse_status ask_sets(struct asking *a, bool reversed) {
+/* What goes from the ranks outside of a part into it, all pairs' of an alltoall. */
+static copse_status ask_part(struct asking *a, bool reversed, const int *part, int name) {
   const struct copse_topology *t = a->b->topology;
   int n = t->n_ranks;
-  for (int c = 0; c < a->b->nested.n; c++) {
-    int64_t count, of = n;
-    a->n_from = a->n_to = 0;
-    for (int r = 0; r < n; r++) {
-      struct copse_quickest_end end = {t->rank_nodes[r], 0};
-      if (copse_cuts_hold(&a->b->nested, c, end.node))
-        a->to[a->n_to++] = end;
-      else
-        a->from[a->n_from++] = end;
-    }
-    count = (int64_t)a->n_from * a->n_to;
-    if (a->b->demand) {
-      count = 0;
-      of = a->b->m;
-      for (int i = 0; i < a->n_from; i++)
-        for (int j = 0; j < a->n_to; j++) {
-          int src = t->nodes[a->from[i].node].rank, dst = t->nodes[a->to[j].node].rank;
-          count += a->b->demand[reversed ? dst * n + src : src * n + dst];
-        }
-    }
-    COPSE_DO(ask(a, reversed, -1, count, of));
+  a->n_from = a->n_to = 0;
+  for (int r = 0; r < n; r++) {
+    struct copse_quickest_end end = {t->rank_nodes[r], 0};
+    if (part[end.node] == name)
+      a->to[a->n_to++] = end;
+    else
+      a->from[a->n_from++] = end;
   }
+  int64_t count = (int64_t)a->n_from * a->n_to, of = n;
+  if (a->b->demand) {
+    count = 0;
+    of = a->b->m;
+    for (int i = 0; i < a->n_from; i++)
+      for (int j = 0; j < a->n_to; j++) {
+        int src = t->nodes[a->from[i].node].rank, dst = t->nodes[a->to[j].node].rank;
+        count += a->b->demand[reversed ? dst * n + src : src * n + dst];
+      }
+  }
+  return ask(a, reversed, -1, count, of);
+}
+
+/* Those of ranks that are asked for, each once. */
+static copse_status ask_parts(struct asking *a, bool reversed) {
+  const struct copse_bounds *b = a->b;
+  for (int l = 0; l < b->n_levels; l++)
+    for (int i = 0; i < b->n_asked; i++) {
+      int name = b->levels[l][b->asked[i]];
+      bool before = false;
+      for (int j = 0; j < i && !before; j++) before = b->levels[l][b->asked[j]] == name;
+      if (!before) COPSE_DO(ask_part(a, reversed, b->levels[l], name));
+    }
+  return COPSE_OK;
+}
+
+/* What must come into parts: of an allreduce twice as many messages as parts but one (see
+ * docs/theory.md), else one each. */
+static copse_status ask_volume(struct asking *a, const struct volume *v) {
+  struct copse_bound_at about = {
+      .kind = COPSE_BOUND_AT_VOLUME, .reversed = a->b->collective == COPSE_REDUCE, .rank = -1};
+  int64_t messages = v->n_from - 1;
+  struct copse_q amount, time;
+  if (a->b->collective == COPSE_ALLREDUCE) messages *= 2;
+  copse_status status = get_amount(a, messages, 1, &amount, NULL);
+  if (status == COPSE_OK)
+    status = copse_quickest_run(v->quickest, v->from, v->n_from, v->to, v->n_to, amount, &a->time,
+                                &time, a->fresh, NULL);
+  if (status == COPSE_OVERFLOW) a->overflow = true;
+  if (status != COPSE_OK || time.num == 0) return status == COPSE_NOMEM ? status : COPSE_OK;
+  keep(a, time, about);
+  a->volume = v;
+  return COPSE_OK;
+}
+
+/* The least T with sum of weight_e max(0, T - delay_e) = time * sum of weight_e: windows are in
+ * order of their delays. */
+static copse_status fill_windows(const struct copse_bounds *b, struct copse_q time,
+                                 struct copse_q *out) {
+  struct copse_q above = COPSE_Q_ZERO, part;
+  int64_t below = 0;
+  COPSE_DO(copse_q_mul(time, (struct copse_q){b->length_sum, 1}, &above, NULL));
+  for (int i = 0; i < b->n_windows; i++) {
+    const struct keyed *w = &b->windows[i];
+    COPSE_DO(copse_q_mul((struct copse_q){b->weight[w->link], 1}, (struct copse_q){w->key, 1},
+                         &part, NULL));
+    COPSE_DO(copse_q_add(above, part, &above, NULL));
+    below += b->weight[w->link]; /* at most length_sum */
+    COPSE_DO(copse_q_div(above, (struct copse_q){below, 1}, out, NULL));
+    if (i + 1 < b->n_windows && copse_q_cmp(*out, (struct copse_q){b->windows[i + 1].key, 1}) <= 0)
+      break;
+  }
+  return COPSE_OK;
+}
+
+static copse_status ask_lengths(struct asking *a) {
+  struct copse_bounds *b = a->b;
+  struct copse_bound_at about = {.kind = COPSE_BOUND_AT_LENGTHS, .rank = -1};
+  struct copse_q time;
+  if (!b->length) return COPSE_OK;
+  copse_status status = copse_q_mul(b->length_time, (struct copse_q){a->bytes, 1}, &time, NULL);
+  if (status == COPSE_OK)
+    status = copse_q_mul(time, (struct copse_q){b->delay_scale, 1000}, &time, NULL);
+  if (status == COPSE_OK) status = fill_windows(b, time, &time);
+  if (status != COPSE_OK)
+    a->overflow = true;
+  else if (copse_q_cmp(time, a->time) > 0)
+    keep(a, time, about);
   return COPSE_OK;
 }
 
 static copse_status ask_all(struct asking *a) {
   struct copse_bounds *b = a->b;
   copse_collective c = b->collective;
+  for (int i = 0; i < b->n_volumes; i++) COPSE_DO(ask_volume(a, &b->volumes[i]));
+  COPSE_DO(ask_lengths(a));
   bool out = c == COPSE_ALLTOALL || c == COPSE_REDUCE_SCATTER,
        in = c == COPSE_ALLTOALL || c == COPSE_ALLGATHER;
   if (copse_collective_rooted(c))
@@ -409,14 +665,51 @@ static copse_status ask_all(struct asking *a) {
     COPSE_DO(ask_source(a, true, b->asked[i], most));
   }
   if (c == COPSE_ALLTOALL) {
-    COPSE_DO(ask_sets(a, false));
-    COPSE_DO(ask_sets(a, true));
+    COPSE_DO(ask_parts(a, false));
+    COPSE_DO(ask_parts(a, true));
   }
   return COPSE_OK;
 }
 
-/* ---- the answer
- * ----------------------------------------------------------------------------------- */
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+/* Parts with more than a rank; none where every rank is one. */
+static copse_status write_parts(const struct asking *a, struct copse_arena *arena,
+                                struct copse_bound_at *out) {
+  const struct volume *v = a->volume;
+  int n = a->b->topology->n_nodes, *place, *nodes;
+  struct copse_schedule_cut *parts;
+  if (v == &a->b->volumes[0]) return COPSE_OK;
+  COPSE_DO(copse_arena_array(arena, (size_t)v->n_from, sizeof *parts, &parts, a->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *place, &place, a->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *nodes, &nodes, a->err));
+  for (int u = 0; u < n; u++) {
+    if (v->part[u] == u) place[u] = out->n_parts++;
+    if (v->part[u] >= 0) parts[place[v->part[u]]].n_nodes++;
+  }
+  for (int i = 0, *next = nodes; i < out->n_parts; next += parts[i++].n_nodes) {
+    parts[i].nodes = next;
+    int *at = next;
+    for (int u = 0; u < n; u++)
+      if (v->part[u] >= 0 && place[v->part[u]] == i) *at++ = u;
+  }
+  out->parts = parts;
+  return COPSE_OK;
+}
+
+/* The links that count, in topology's numbers. */
+static copse_status write_lengths(const struct asking *a, struct copse_arena *arena,
+                                  struct copse_bound_at *out) {
+  const struct copse_topology *t = a->b->topology;
+  struct copse_schedule_length *lengths;
+  COPSE_DO(copse_arena_array(arena, (size_t)t->n_links, sizeof *lengths, &lengths, a->err));
+  for (int e = 0; e < t->n_links; e++)
+    if (a->b->length[e] > 0)
+      lengths[out->n_lengths++] =
+          (struct copse_schedule_length){t->links[e].src, t->links[e].dst, {a->b->length[e], 1}};
+  out->lengths = lengths;
+  return COPSE_OK;
+}
 
 /* Times of nodes in us, of those before the end. */
 static copse_status write_times(const struct asking *a, struct copse_arena *arena,
@@ -425,8 +718,9 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
   struct copse_schedule_potential *times;
   struct copse_q scale = {a->b->delay_scale, 1};
   COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *times, &times, a->err));
+  bool volume = a->best.kind == COPSE_BOUND_AT_VOLUME;
   for (int v = 0; v < n_nodes; v++) {
-    if (copse_q_eq(a->times[v], a->time)) continue;
+    if (copse_q_eq(a->times[v], a->time) || (volume && a->volume->part[v] >= 0)) continue;
     times[out->n_times].node = v;
     COPSE_DO(copse_q_div(a->times[v], scale, &times[out->n_times++].value, a->err));
   }
@@ -442,8 +736,8 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   *out = (struct copse_bound_at){
       .bytes = bytes, .alpha_us = b->alpha_us, .us = COPSE_Q_ZERO, .rank = -1};
   if (n_ranks == 1 || bytes == 0) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&a.arena, n_nodes, sizeof *a.times, &a.times, err));
-  COPSE_TRY(copse_arena_array(&a.arena, n_nodes, sizeof *a.fresh, &a.fresh, err));
+  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_nodes, sizeof *a.times, &a.times, err));
+  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_nodes, sizeof *a.fresh, &a.fresh, err));
   COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.from, &a.from, err));
   COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.to, &a.to, err));
   COPSE_TRY(ask_all(&a));
@@ -455,7 +749,9 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   out->reversed = a.best.reversed;
   out->rank = a.best.rank;
   COPSE_TRY(copse_q_div(a.time, (struct copse_q){b->delay_scale, 1}, &out->us, err));
-  status = write_times(&a, arena, out);
+  if (out->kind == COPSE_BOUND_AT_VOLUME) COPSE_TRY(write_parts(&a, arena, out));
+  status = out->kind == COPSE_BOUND_AT_LENGTHS ? write_lengths(&a, arena, out)
+                                               : write_times(&a, arena, out);
 out:
   copse_arena_free(&a.arena);
   return status;

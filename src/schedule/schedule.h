@@ -62,6 +62,13 @@ struct copse_schedule_cut {
   int n_nodes;
 };
 
+/* Nodes of one time; or those that count as one, us 0. */
+struct copse_schedule_part {
+  struct copse_q us;
+  const int *nodes; /* [n_nodes] indices into the schedule's nodes */
+  int n_nodes;
+};
+
 /* A relay's potential in that certificate, any sign; of all others it is 0. */
 struct copse_schedule_potential {
   int node; /* index into the schedule's nodes */
@@ -123,9 +130,9 @@ struct copse_bound {
  * COPSE_BOUND_AT_VOLUME: bytes that must come into ranks from others, or into parts of the nodes;
  * p is 0 (of a broadcast what data take from the root) where a part's links leave and T where they
  * enter, and stands for relays outside of them.
- * COPSE_BOUND_AT_LENGTHS: an alltoall; sum of l_e b_e max(0, T - latency_e - before_e - after_e) is
- * the sum of demand(i,j) * dist_l(i,j); before_e and after_e: the least latency from a rank to the
- * link and from it to a rank.
+ * COPSE_BOUND_AT_LENGTHS: an alltoall, by the lengths l of its COPSE_BOUND_LENGTHS; sum of
+ * l_e b_e max(0, T - latency_e - before_e - after_e) is the sum of demand(i,j) * dist_l(i,j);
+ * before_e and after_e: the least latency from a rank to the link and from it to a rank.
  */
 enum copse_bound_at_kind { COPSE_BOUND_AT_CUT, COPSE_BOUND_AT_VOLUME, COPSE_BOUND_AT_LENGTHS };
 
@@ -135,12 +142,10 @@ struct copse_bound_at {
   struct copse_q us; /* T */
   enum copse_bound_at_kind kind;
   bool reversed;
-  int rank; /* the one that it is about: what comes to it (with `reversed`, leaves it); -1: several */
-  const struct copse_schedule_potential *times; /* of nodes before us; all others have us */
+  int rank; /* COPSE_BOUND_AT_CUT: the one that it all goes to (with `reversed`, leaves); -1: none */
+  const struct copse_schedule_part *times; /* of nodes before us; all others have us */
   int n_times;
-  const struct copse_schedule_length *lengths; /* COPSE_BOUND_AT_LENGTHS only */
-  int n_lengths;
-  const struct copse_schedule_cut *parts; /* COPSE_BOUND_AT_VOLUME: their nodes; none: each rank */
+  const struct copse_schedule_part *parts; /* COPSE_BOUND_AT_VOLUME; none: each rank is one */
   int n_parts;
 };
 

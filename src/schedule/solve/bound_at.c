@@ -678,7 +678,7 @@ static copse_status write_parts(const struct asking *a, struct copse_arena *aren
                                 struct copse_bound_at *out) {
   const struct volume *v = a->volume;
   int n = a->b->topology->n_nodes, *place, *nodes;
-  struct copse_schedule_cut *parts;
+  struct copse_schedule_part *parts;
   if (v == &a->b->volumes[0]) return COPSE_OK;
   COPSE_DO(copse_arena_array(arena, (size_t)v->n_from, sizeof *parts, &parts, a->err));
   COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *place, &place, a->err));
@@ -697,32 +697,41 @@ static copse_status write_parts(const struct asking *a, struct copse_arena *aren
   return COPSE_OK;
 }
 
-/* The links that count, in topology's numbers. */
-static copse_status write_lengths(const struct asking *a, struct copse_arena *arena,
-                                  struct copse_bound_at *out) {
-  const struct copse_topology *t = a->b->topology;
-  struct copse_schedule_length *lengths;
-  COPSE_DO(copse_arena_array(arena, (size_t)t->n_links, sizeof *lengths, &lengths, a->err));
-  for (int e = 0; e < t->n_links; e++)
-    if (a->b->length[e] > 0)
-      lengths[out->n_lengths++] =
-          (struct copse_schedule_length){t->links[e].src, t->links[e].dst, {a->b->length[e], 1}};
-  out->lengths = lengths;
-  return COPSE_OK;
+struct timed {
+  struct copse_q time;
+  int node;
+};
+
+static int by_time(const void *x, const void *y) {
+  const struct timed *a = x, *b = y;
+  int order = copse_q_cmp(a->time, b->time);
+  return order ? order : a->node - b->node;
 }
 
-/* Times of nodes in us, of those before the end. */
+/* Nodes by their times in us, those before the end. */
 static copse_status write_times(const struct asking *a, struct copse_arena *arena,
                                 struct copse_bound_at *out) {
-  int n_nodes = a->b->topology->n_nodes;
-  struct copse_schedule_potential *times;
-  struct copse_q scale = {a->b->delay_scale, 1};
-  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *times, &times, a->err));
+  int n_nodes = a->b->topology->n_nodes, n = 0, *nodes;
   bool volume = a->best.kind == COPSE_BOUND_AT_VOLUME;
-  for (int v = 0; v < n_nodes; v++) {
-    if (copse_q_eq(a->times[v], a->time) || (volume && a->volume->part[v] >= 0)) continue;
-    times[out->n_times].node = v;
-    COPSE_DO(copse_q_div(a->times[v], scale, &times[out->n_times++].value, a->err));
+  struct timed *sorted;
+  struct copse_schedule_part *times;
+  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *sorted, &sorted, a->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *times, &times, a->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *nodes, &nodes, a->err));
+  for (int v = 0; v < n_nodes; v++)
+    if (!copse_q_eq(a->times[v], a->time) && !(volume && a->volume->part[v] >= 0))
+      sorted[n++] = (struct timed){a->times[v], v};
+  qsort(sorted, (size_t)n, sizeof *sorted, by_time);
+  for (int i = 0; i < n; i++) {
+    struct copse_schedule_part *part = &times[out->n_times - 1];
+    if (i == 0 || !copse_q_eq(sorted[i].time, sorted[i - 1].time)) {
+      part = &times[out->n_times++];
+      part->nodes = &nodes[i];
+      COPSE_DO(
+          copse_q_div(sorted[i].time, (struct copse_q){a->b->delay_scale, 1}, &part->us, a->err));
+    }
+    nodes[i] = sorted[i].node;
+    part->n_nodes++;
   }
   out->times = times;
   return COPSE_OK;
@@ -750,8 +759,7 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   out->rank = a.best.rank;
   COPSE_TRY(copse_q_div(a.time, (struct copse_q){b->delay_scale, 1}, &out->us, err));
   if (out->kind == COPSE_BOUND_AT_VOLUME) COPSE_TRY(write_parts(&a, arena, out));
-  status = out->kind == COPSE_BOUND_AT_LENGTHS ? write_lengths(&a, arena, out)
-                                               : write_times(&a, arena, out);
+  if (out->kind != COPSE_BOUND_AT_LENGTHS) status = write_times(&a, arena, out);
 out:
   copse_arena_free(&a.arena);
   return status;

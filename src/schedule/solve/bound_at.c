@@ -16,6 +16,7 @@
 #include "schedule/solve/instance.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/symmetry.h"
+#include "solver/network/flow.h"
 #include "solver/network/quickest.h"
 #include "solver/network/shortest.h"
 
@@ -26,6 +27,7 @@ struct side {
   struct copse_quickest_link *links;
   struct copse_quickest *quickest;
   struct copse_shortest *shortest;
+  int64_t *nearest; /* [n_nodes] least delay from a rank, INT64_MAX: none */
 };
 
 /* Nodes that come to a part's name, and leave by that name + n_nodes; relays outside are one. */
@@ -162,14 +164,17 @@ out:
   return status;
 }
 
-/* The least delay from any of `from` [n_nodes flags] to each node (Bellman 1958, Ford, Moore);
- * INT64_MAX: no way. */
-static copse_status find_nearest(struct copse_bounds *b, bool reversed, const bool *from,
-                                 int64_t **out, struct copse_err *err) {
+/* The least delay from the root (-1: any rank) to each node (Bellman 1958, Ford, Moore); INT64_MAX:
+ * no way. */
+static copse_status find_nearest(struct copse_bounds *b, bool reversed, int root, int64_t **out,
+                                 struct copse_err *err) {
   const struct side *side = &b->sides[reversed];
   bool changed = true;
   COPSE_DO(copse_arena_array(&b->arena, (size_t)side->network.n_nodes, sizeof **out, out, err));
-  for (int v = 0; v < side->network.n_nodes; v++) (*out)[v] = from[v] ? 0 : INT64_MAX;
+  for (int v = 0; v < side->network.n_nodes; v++) {
+    int rank = b->topology->nodes[v].rank;
+    (*out)[v] = rank >= 0 && (root < 0 || rank == root) ? 0 : INT64_MAX;
+  }
   while (changed) {
     changed = false;
     for (int e = 0; e < side->network.n_links; e++) {
@@ -246,13 +251,9 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
 }
 
 static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  bool *from;
   int64_t *release;
   if (!counts_messages(b)) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *from, &from, err));
-  for (int r = 0; r < t->n_ranks; r++) from[t->rank_nodes[r]] = b->root < 0 || r == b->root;
-  COPSE_DO(find_nearest(b, b->collective == COPSE_REDUCE, from, &release, err));
+  COPSE_DO(find_nearest(b, b->collective == COPSE_REDUCE, b->root, &release, err));
   COPSE_DO(make_volume(b, NULL, release, err));
   for (int l = 0; l < b->n_levels; l++) COPSE_DO(make_volume(b, b->levels[l], release, err));
   return COPSE_OK;
@@ -312,15 +313,10 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
  */
 static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
-  bool *from;
-  int64_t *before, *after;
+  const int64_t *before = b->sides[0].nearest, *after = b->sides[1].nearest;
   if (!b->length) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *from, &from, err));
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->weight, &b->weight, err));
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->windows, &b->windows, err));
-  for (int r = 0; r < t->n_ranks; r++) from[t->rank_nodes[r]] = true;
-  COPSE_DO(find_nearest(b, false, from, &before, err));
-  COPSE_DO(find_nearest(b, true, from, &after, err));
   bool fits = true;
   for (int e = 0; e < t->n_links; e++) {
     if (b->length[e] == 0) continue;
@@ -352,6 +348,7 @@ copse_status copse_bounds_new(const struct copse_topology *topology, copse_colle
   COPSE_TRY(set_scales(b, err));
   COPSE_TRY(make_side(b, false, err));
   COPSE_TRY(make_side(b, true, err));
+  for (int i = 0; i < 2; i++) COPSE_TRY(find_nearest(b, i == 1, -1, &b->sides[i].nearest, err));
   for (int by = 0; by < 2; by++) COPSE_TRY(find_levels(b, by == 1, err));
   COPSE_TRY(make_volumes(b, err));
   COPSE_TRY(choose_asked(b, err));
@@ -386,6 +383,9 @@ struct asking {
   struct copse_bound_at best;           /* its kind and what it is about */
   struct copse_quickest_end *from, *to; /* [n_ranks] of the run at hand */
   int n_from, n_to;
+  int64_t *distance;    /* [2 n_ranks] scratch */
+  struct copse_q floor; /* what an answer must exceed */
+  bool *sends;          /* [n_ranks] the senders of the last one that did */
   bool overflow;
   struct copse_arena arena;
   struct copse_err *err;
@@ -396,7 +396,7 @@ static void keep(struct asking *a, struct copse_q time, struct copse_bound_at ab
   struct copse_q *times = a->times;
   a->times = a->fresh;
   a->fresh = times;
-  a->time = time;
+  a->time = a->floor = time;
   a->best = about;
 }
 
@@ -420,47 +420,42 @@ static copse_status ask(struct asking *a, bool reversed, int rank, int64_t count
   copse_status status = get_amount(a, count, of, &amount, NULL);
   if (status == COPSE_OK)
     status = copse_quickest_run(a->b->sides[reversed].quickest, a->from, a->n_from, a->to, a->n_to,
-                                amount, &a->time, &time, a->fresh, NULL);
+                                amount, &a->floor, &time, a->fresh, NULL);
   if (status == COPSE_OVERFLOW) {
     a->overflow = true;
     return COPSE_OK;
   }
   if (status == COPSE_INFEASIBLE)
     return copse_fail(a->err, status, "rank %d and another can't reach each other", rank);
-  if (status == COPSE_OK && time.num > 0) keep(a, time, about);
-  return status;
+  if (status != COPSE_OK || time.num == 0) return status;
+  a->floor = time;
+  for (int r = 0; r < a->b->topology->n_ranks; r++) a->sends[r] = false;
+  for (int i = 0; i < a->n_from; i++) a->sends[a->b->topology->nodes[a->from[i].node].rank] = true;
+  if (copse_q_cmp(time, a->time) > 0) keep(a, time, about);
+  return COPSE_OK;
+}
+
+/* What a rank has for the one node in `to`: M / N, or its part of the demand. */
+static int64_t sender_count(const struct asking *a, bool reversed, int rank) {
+  const struct copse_topology *t = a->b->topology;
+  int64_t sink = t->nodes[a->to[0].node].rank, n = t->n_ranks;
+  if (rank == sink) return 0;
+  if (!a->b->demand) return 1;
+  return a->b->demand[reversed ? sink * n + rank : rank * n + sink];
 }
 
 /* What must come from the senders in `from` to the one node in `to`. */
 static copse_status ask_gather(struct asking *a, bool reversed) {
   const struct copse_topology *t = a->b->topology;
-  int sink = t->nodes[a->to[0].node].rank, n = t->n_ranks;
-  int64_t count = a->n_from, of = n;
-  if (a->b->demand) {
-    count = 0;
-    of = a->b->m;
-    for (int i = 0; i < a->n_from; i++) {
-      int r = t->nodes[a->from[i].node].rank;
-      count += reversed ? a->b->demand[sink * n + r] : a->b->demand[r * n + sink];
-    }
-  }
-  return ask(a, reversed, sink, count, of);
+  int64_t count = 0;
+  for (int i = 0; i < a->n_from; i++)
+    count += sender_count(a, reversed, t->nodes[a->from[i].node].rank);
+  return ask(a, reversed, t->nodes[a->to[0].node].rank, count, a->b->demand ? a->b->m : t->n_ranks);
 }
 
 static int compare_distances(const void *x, const void *y) {
   int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
   return (a > b) - (a < b);
-}
-
-/* All ranks at least so far from the one in `to`. */
-static copse_status ask_ball(struct asking *a, bool reversed, const int64_t *distance,
-                             int64_t from) {
-  const struct copse_topology *t = a->b->topology;
-  a->n_from = 0;
-  for (int r = 0; r < t->n_ranks; r++)
-    if (t->rank_nodes[r] != a->to[0].node && distance[r] >= from)
-      a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
-  return ask_gather(a, reversed);
 }
 
 /* Ranks' distances to a node (with `reversed`, from it), -1 where there is no way. */
@@ -472,34 +467,126 @@ static void find_distances(struct asking *a, bool reversed, int node, int64_t *d
     distance[r] = copse_shortest_length(shortest, t->rank_nodes[r]);
 }
 
-/* Every rank has something for this one: from all, from those that are far, and from outside of the
- * host, the pod. */
-static copse_status ask_sink(struct asking *a, bool reversed, int node) {
+/* Senders at least so far away, from the furthest inwards. */
+static copse_status ask_balls(struct asking *a, bool reversed) {
   const struct copse_topology *t = a->b->topology;
-  int64_t *distance, *sorted;
+  int64_t *distance = a->distance, *sorted = distance + t->n_ranks;
   int n = 0;
-  size_t ranks = (size_t)t->n_ranks;
-  COPSE_DO(copse_arena_array(&a->arena, ranks, sizeof *distance, &distance, a->err));
-  COPSE_DO(copse_arena_array(&a->arena, ranks, sizeof *sorted, &sorted, a->err));
-  find_distances(a, reversed, node, distance);
-  memcpy(sorted, distance, ranks * sizeof *sorted);
-  qsort(sorted, ranks, sizeof *sorted, compare_distances);
-  for (size_t i = 0; i < ranks; i++)
+  find_distances(a, reversed, a->to[0].node, distance);
+  memcpy(sorted, distance, (size_t)t->n_ranks * sizeof *sorted);
+  qsort(sorted, (size_t)t->n_ranks, sizeof *sorted, compare_distances);
+  for (int i = 0; i < t->n_ranks; i++)
     if (i == 0 || sorted[i] != sorted[n - 1]) sorted[n++] = sorted[i];
-  a->to[0] = (struct copse_quickest_end){node, 0};
-  a->n_to = 1;
-  COPSE_DO(ask_ball(a, reversed, distance, 0));
   int balls = n < COPSE_BOUND_BALLS ? n : COPSE_BOUND_BALLS;
-  for (int i = 1; i < balls; i++)
-    COPSE_DO(ask_ball(a, reversed, distance, sorted[n - 1 - (int64_t)(balls - 1 - i) * n / balls]));
-  for (int l = 0; l < a->b->n_levels; l++) {
-    const int *part = a->b->levels[l];
+  for (int i = 0; i < balls; i++) {
+    int64_t from = sorted[n - 1 - (int64_t)i * n / balls];
     a->n_from = 0;
     for (int r = 0; r < t->n_ranks; r++)
-      if (part[t->rank_nodes[r]] != part[node])
+      if (t->rank_nodes[r] != a->to[0].node && distance[r] >= from)
         a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
     COPSE_DO(ask_gather(a, reversed));
   }
+  return COPSE_OK;
+}
+
+__extension__ typedef __int128 wide;
+
+/* What can go through in parts of `unit`, at most `most` of them, in 50 bits of which `most` takes
+ * all. */
+static int64_t in_parts(wide amount, wide unit, int64_t most, int shift) {
+  if (amount <= 0) return 0;
+  if (amount / unit >= most) return most << shift;
+  return (int64_t)((amount << shift) / unit);
+}
+
+/*
+ * Senders that can't get all through in the time of the best so far become `from`: each link
+ * carries what it can between the time when something may first be there and the last at which it
+ * is of use, and a minimum cut says who is short of that. *found: there are such.
+ */
+static copse_status find_short(struct asking *a, bool reversed, bool *found) {
+  const struct copse_bounds *b = a->b;
+  const struct side *side = &b->sides[reversed];
+  const struct copse_topology *t = b->topology;
+  int sink = a->to[0].node, n = t->n_nodes, shift = 0;
+  struct copse_q one;
+  struct copse_flow *flow = NULL;
+  int64_t total = 0;
+  copse_status status;
+  *found = false;
+  copse_shortest_run(b->sides[!reversed].shortest, sink, b->delay, NULL);
+  COPSE_DO(get_amount(a, 1, b->demand ? b->m : t->n_ranks, &one, a->err));
+  for (int r = 0; r < t->n_ranks; r++) total += sender_count(a, reversed, r);
+  if (total == 0) return COPSE_OK;
+  while (total << (shift + 1) < (int64_t)1 << 50) shift++;
+  COPSE_TRY(copse_flow_new(n + 1, &flow, a->err));
+  for (int r = 0; r < t->n_ranks; r++)
+    if (sender_count(a, reversed, r) > 0)
+      COPSE_TRY(copse_flow_change(flow, n, t->rank_nodes[r], sender_count(a, reversed, r) << shift,
+                                  a->err));
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_quickest_link *l = &side->links[e];
+    int64_t left = copse_shortest_length(b->sides[!reversed].shortest, l->dst),
+            opens = side->nearest[l->src];
+    wide open = a->floor.num - (wide)(opens + l->delay + left) * a->floor.den, room;
+    if (left < 0 || opens == INT64_MAX || open <= 0 ||
+        __builtin_mul_overflow(open * l->capacity, (wide)one.den, &room))
+      continue;
+    COPSE_TRY(copse_flow_change(
+        flow, l->src, l->dst, in_parts(room, (wide)a->floor.den * one.num, total, shift), a->err));
+  }
+  if (copse_flow_max(flow, n, sink, total << shift) == total << shift) goto out;
+  a->n_from = 0;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (t->rank_nodes[r] != sink && copse_flow_on_source_side(flow, t->rank_nodes[r]))
+      a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+  *found = a->n_from > 0;
+out:
+  copse_flow_free(flow);
+  return status;
+}
+
+/* The best senders so far with one more or one less, as long as that is better. */
+static copse_status polish(struct asking *a, bool reversed) {
+  const struct copse_topology *t = a->b->topology;
+  for (int i = 0, since = 0; since < t->n_ranks; i = (i + 1) % t->n_ranks, since++) {
+    struct copse_q before = a->floor;
+    a->n_from = 0;
+    for (int r = 0; r < t->n_ranks; r++)
+      if (t->rank_nodes[r] != a->to[0].node && (r == i ? !a->sends[r] : a->sends[r]))
+        a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+    if (a->n_from > 0) COPSE_DO(ask_gather(a, reversed));
+    if (!copse_q_eq(before, a->floor)) since = 0;
+  }
+  return COPSE_OK;
+}
+
+/*
+ * Every rank has something for this one: what all of them take together, then those that are far,
+ * those that are short. Of few ranks the best set for each is looked for, of more those alone that
+ * improve on the others'.
+ */
+static copse_status ask_sink(struct asking *a, bool reversed, int node) {
+  const struct copse_topology *t = a->b->topology;
+  bool few = t->n_ranks <= COPSE_BOUND_ALL_RANKS;
+  if (few) a->floor = COPSE_Q_ZERO;
+  a->to[0] = (struct copse_quickest_end){node, 0};
+  a->n_from = 0;
+  a->n_to = 1;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (t->rank_nodes[r] != node)
+      a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+  COPSE_DO(ask_gather(a, reversed));
+  COPSE_DO(ask_balls(a, reversed));
+  for (int i = 0; i < COPSE_BOUND_STEPS; i++) {
+    struct copse_q before = a->floor;
+    bool found;
+    COPSE_DO(find_short(a, reversed, &found));
+    if (found) COPSE_DO(ask_gather(a, reversed));
+    if (copse_q_eq(before, a->floor)) break;
+  }
+  if (few) COPSE_DO(polish(a, reversed));
+  a->floor = a->time;
   return COPSE_OK;
 }
 
@@ -739,7 +826,7 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
 
 copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse_arena *arena,
                              struct copse_bound_at *out, struct copse_err *err) {
-  struct asking a = {.b = b, .bytes = bytes, .time = COPSE_Q_ZERO, .err = err};
+  struct asking a = {.b = b, .bytes = bytes, .time = COPSE_Q_ZERO, .floor = COPSE_Q_ZERO, .err = err};
   size_t n_nodes = (size_t)b->topology->n_nodes, n_ranks = (size_t)b->topology->n_ranks;
   copse_status status;
   *out = (struct copse_bound_at){
@@ -749,6 +836,8 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   COPSE_TRY(copse_arena_array(&a.arena, 2 * n_nodes, sizeof *a.fresh, &a.fresh, err));
   COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.from, &a.from, err));
   COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.to, &a.to, err));
+  COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.sends, &a.sends, err));
+  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_ranks, sizeof *a.distance, &a.distance, err));
   COPSE_TRY(ask_all(&a));
   if (a.time.num == 0) {
     status = copse_fail(err, COPSE_OVERFLOW, "no bound fits into 64 bits");

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/graph.h"
 #include "base/memory.h"
 #include "base/types.h"
 #include "schedule/demand.h"
@@ -19,16 +18,6 @@
 #include "solver/network/flow.h"
 #include "solver/network/quickest.h"
 #include "solver/network/shortest.h"
-
-/* The topology, or the same turned around. */
-struct side {
-  struct copse_network network;
-  struct copse_net_link *net_links;
-  struct copse_quickest_link *links;
-  struct copse_quickest *quickest;
-  struct copse_shortest *shortest;
-  int64_t *nearest; /* [n_nodes] least delay from a rank, INT64_MAX: none */
-};
 
 /* Nodes that come to a part's name, and leave by that name + n_nodes; relays outside are one. */
 struct volume {
@@ -49,11 +38,8 @@ struct copse_bounds {
   copse_collective collective;
   int root;
   struct copse_q alpha_us;
-  int64_t capacity_scale, delay_scale; /* of GB/s and us */
-  int64_t *delay;                      /* [n_links] */
-  struct side sides[2];                /* 1: turned around */
-  int *levels[2 * COPSE_BOUND_LEVELS]; /* [n_nodes] parts by name: hosts, boards, pods */
-  int n_levels;
+  struct copse_timed_instance sides[2]; /* 1: turned around */
+  int **levels, n_levels;               /* [n_nodes] parts by name: hosts, boards, pods */
   struct volume volumes[1 + 2 * COPSE_BOUND_LEVELS]; /* the first: of ranks */
   int n_volumes;
   int *asked, n_asked;         /* nodes of the ranks that stand for all */
@@ -69,122 +55,9 @@ struct copse_bounds {
 /* ---- what is the same for all sizes -------------------------------------------------------------
  */
 
-static copse_status set_scales(struct copse_bounds *b, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  b->capacity_scale = 1;
-  b->delay_scale = b->alpha_us.den;
-  for (int e = 0; e < t->n_links; e++) {
-    COPSE_DO(copse_lcm(b->capacity_scale, t->links[e].bandwidth.den, &b->capacity_scale, err));
-    COPSE_DO(copse_lcm(b->delay_scale, t->links[e].latency.den, &b->delay_scale, err));
-  }
-  for (int e = 0; e < t->n_links; e++) {
-    struct copse_q us = t->links[e].latency;
-    if (t->nodes[t->links[e].dst].rank >= 0) COPSE_DO(copse_q_add(us, b->alpha_us, &us, err));
-    if (copse_mul_overflows(us.num, b->delay_scale / us.den, &b->delay[e]) ||
-        b->delay[e] > COPSE_LENGTH_MAX)
-      return copse_fail(err, COPSE_OVERFLOW,
-                        "the latencies need more than 36 bits once brought to a common "
-                        "denominator; use fewer digits");
-  }
-  return COPSE_OK;
-}
-
-static copse_status make_side(struct copse_bounds *b, bool reversed, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  struct side *side = &b->sides[reversed];
-  size_t n = (size_t)t->n_links;
-  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *side->net_links, &side->net_links, err));
-  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *side->links, &side->links, err));
-  for (int e = 0; e < t->n_links; e++) {
-    const struct copse_link *l = &t->links[e];
-    int src = reversed ? l->dst : l->src, dst = reversed ? l->src : l->dst;
-    int64_t capacity;
-    if (copse_mul_overflows(l->bandwidth.num, b->capacity_scale / l->bandwidth.den, &capacity))
-      return copse_fail(err, COPSE_OVERFLOW,
-                        "the bandwidths need more than 63 bits once brought to a common "
-                        "denominator; use fewer digits");
-    side->net_links[e] = (struct copse_net_link){src, dst, capacity};
-    side->links[e] = (struct copse_quickest_link){src, dst, capacity, b->delay[e]};
-  }
-  side->network = (struct copse_network){.n_nodes = t->n_nodes,
-                                         .n_links = t->n_links,
-                                         .n_terminals = t->n_ranks,
-                                         .links = side->net_links,
-                                         .terminals = t->rank_nodes};
-  COPSE_DO(copse_quickest_new(t->n_nodes, side->links, t->n_links, &side->quickest, err));
-  return copse_shortest_new(&side->network, &side->shortest, err);
-}
-
 static int by_key(const void *x, const void *y) {
   const struct keyed *a = x, *b = y;
   return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : a->link - b->link;
-}
-
-static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark) {
-  int n = 0;
-  for (int r = 0; r < t->n_ranks; r++) {
-    int part = set[t->rank_nodes[r]];
-    n += seen[part] != mark;
-    seen[part] = mark;
-  }
-  return n;
-}
-
-/* Parts that links faster (or of less latency) than each bandwidth (latency) join, where they are
- * more than one and fewer than the ranks. */
-static copse_status find_levels(struct copse_bounds *b, bool by_latency, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  struct copse_arena scratch = {0};
-  int *parent, *seen, before = t->n_ranks;
-  struct keyed *keyed;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_links, sizeof *keyed, &keyed, err));
-  for (int e = 0; e < t->n_links; e++)
-    keyed[e] = (struct keyed){by_latency ? b->delay[e] : -b->sides[0].links[e].capacity, e};
-  qsort(keyed, (size_t)t->n_links, sizeof *keyed, by_key);
-  copse_sets_init(parent, t->n_nodes);
-  for (int e = 0, levels = 0; e < t->n_links && levels < COPSE_BOUND_LEVELS && before > 1;) {
-    int64_t key = keyed[e].key;
-    for (; e < t->n_links && keyed[e].key == key; e++)
-      copse_sets_unite(parent, t->links[keyed[e].link].src, t->links[keyed[e].link].dst);
-    int *set;
-    COPSE_TRY(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
-    for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(parent, v);
-    int parts = count_parts(t, set, seen, e);
-    if (parts > 1 && parts < before) {
-      b->levels[b->n_levels++] = set;
-      levels++;
-    }
-    before = parts;
-  }
-out:
-  copse_arena_free(&scratch);
-  return status;
-}
-
-/* The least delay from the root (-1: any rank) to each node (Bellman 1958, Ford, Moore); INT64_MAX:
- * no way. */
-static copse_status find_nearest(struct copse_bounds *b, bool reversed, int root, int64_t **out,
-                                 struct copse_err *err) {
-  const struct side *side = &b->sides[reversed];
-  bool changed = true;
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)side->network.n_nodes, sizeof **out, out, err));
-  for (int v = 0; v < side->network.n_nodes; v++) {
-    int rank = b->topology->nodes[v].rank;
-    (*out)[v] = rank >= 0 && (root < 0 || rank == root) ? 0 : INT64_MAX;
-  }
-  while (changed) {
-    changed = false;
-    for (int e = 0; e < side->network.n_links; e++) {
-      int64_t at = (*out)[side->links[e].src];
-      if (at == INT64_MAX || at + b->delay[e] >= (*out)[side->links[e].dst]) continue;
-      (*out)[side->links[e].dst] = at + b->delay[e];
-      changed = true;
-    }
-  }
-  return COPSE_OK;
 }
 
 /* Whether what comes to a rank comes over a link for it alone, and what a rank needs is a message.
@@ -253,7 +126,7 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
 static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
   int64_t *release;
   if (!counts_messages(b)) return COPSE_OK;
-  COPSE_DO(find_nearest(b, b->collective == COPSE_REDUCE, b->root, &release, err));
+  COPSE_DO(copse_timed_nearest(&b->sides[b->collective == COPSE_REDUCE], b->root, &release, err));
   COPSE_DO(make_volume(b, NULL, release, err));
   for (int l = 0; l < b->n_levels; l++) COPSE_DO(make_volume(b, b->levels[l], release, err));
   return COPSE_OK;
@@ -324,7 +197,7 @@ static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) 
     fits = fits && opens < COPSE_DELAY_MAX && closes < COPSE_DELAY_MAX &&
            !copse_mul_overflows(b->length[e], b->sides[0].links[e].capacity, &b->weight[e]) &&
            !copse_add_overflows(b->length_sum, b->weight[e], &b->length_sum);
-    if (fits) b->windows[b->n_windows++] = (struct keyed){opens + b->delay[e] + closes, e};
+    if (fits) b->windows[b->n_windows++] = (struct keyed){opens + b->sides[0].delay[e] + closes, e};
   }
   qsort(b->windows, (size_t)b->n_windows, sizeof *b->windows, by_key);
   if (!fits || b->length_sum == 0) b->length = NULL;
@@ -343,13 +216,9 @@ copse_status copse_bounds_new(const struct copse_topology *topology, copse_colle
   b->collective = collective;
   b->root = root;
   b->alpha_us = alpha_us;
-  COPSE_TRY(
-      copse_arena_array(&b->arena, (size_t)topology->n_links, sizeof *b->delay, &b->delay, err));
-  COPSE_TRY(set_scales(b, err));
-  COPSE_TRY(make_side(b, false, err));
-  COPSE_TRY(make_side(b, true, err));
-  for (int i = 0; i < 2; i++) COPSE_TRY(find_nearest(b, i == 1, -1, &b->sides[i].nearest, err));
-  for (int by = 0; by < 2; by++) COPSE_TRY(find_levels(b, by == 1, err));
+  for (int i = 0; i < 2; i++)
+    COPSE_TRY(copse_timed_instance_make(topology, alpha_us, i == 1, &b->sides[i], err));
+  COPSE_TRY(copse_timed_parts(&b->sides[0], COPSE_BOUND_LEVELS, &b->levels, &b->n_levels, err));
   COPSE_TRY(make_volumes(b, err));
   COPSE_TRY(choose_asked(b, err));
   if (schedule && collective == COPSE_ALLTOALL) COPSE_TRY(copy_schedule(b, schedule, err));
@@ -364,10 +233,7 @@ out:
 void copse_bounds_free(struct copse_bounds *b) {
   if (!b) return;
   for (int i = 0; i < b->n_volumes; i++) copse_quickest_free(b->volumes[i].quickest);
-  for (int i = 0; i < 2; i++) {
-    copse_quickest_free(b->sides[i].quickest);
-    copse_shortest_free(b->sides[i].shortest);
-  }
+  for (int i = 0; i < 2; i++) copse_timed_instance_free(&b->sides[i]);
   copse_arena_free(&b->arena);
   free(b);
 }
@@ -407,8 +273,8 @@ static copse_status get_amount(const struct asking *a, int64_t count, int64_t of
   COPSE_DO(copse_q_make(a->bytes, 1000, out, err));
   COPSE_DO(copse_q_make(count, of, &part, err));
   COPSE_DO(copse_q_mul(*out, part, out, err));
-  COPSE_DO(copse_q_mul(*out, (struct copse_q){a->b->capacity_scale, 1}, out, err));
-  return copse_q_mul(*out, (struct copse_q){a->b->delay_scale, 1}, out, err);
+  COPSE_DO(copse_q_mul(*out, (struct copse_q){a->b->sides[0].instance.scale, 1}, out, err));
+  return copse_q_mul(*out, (struct copse_q){a->b->sides[0].delay_scale, 1}, out, err);
 }
 
 /* From the ranks of `from` to those of `to`, count / of M must go. What leaves 64 bits is left out.
@@ -462,7 +328,7 @@ static int compare_distances(const void *x, const void *y) {
 static void find_distances(struct asking *a, bool reversed, int node, int64_t *distance) {
   const struct copse_topology *t = a->b->topology;
   struct copse_shortest *shortest = a->b->sides[!reversed].shortest;
-  copse_shortest_run(shortest, node, a->b->delay, NULL);
+  copse_shortest_run(shortest, node, a->b->sides[0].delay, NULL);
   for (int r = 0; r < t->n_ranks; r++)
     distance[r] = copse_shortest_length(shortest, t->rank_nodes[r]);
 }
@@ -506,7 +372,7 @@ static int64_t in_parts(wide amount, wide unit, int64_t most, int shift) {
  */
 static copse_status find_short(struct asking *a, bool reversed, bool *found) {
   const struct copse_bounds *b = a->b;
-  const struct side *side = &b->sides[reversed];
+  const struct copse_timed_instance *side = &b->sides[reversed];
   const struct copse_topology *t = b->topology;
   int sink = a->to[0].node, n = t->n_nodes, shift = 0;
   struct copse_q one;
@@ -514,7 +380,7 @@ static copse_status find_short(struct asking *a, bool reversed, bool *found) {
   int64_t total = 0;
   copse_status status;
   *found = false;
-  copse_shortest_run(b->sides[!reversed].shortest, sink, b->delay, NULL);
+  copse_shortest_run(b->sides[!reversed].shortest, sink, b->sides[0].delay, NULL);
   COPSE_DO(get_amount(a, 1, b->demand ? b->m : t->n_ranks, &one, a->err));
   for (int r = 0; r < t->n_ranks; r++) total += sender_count(a, reversed, r);
   if (total == 0) return COPSE_OK;
@@ -612,7 +478,7 @@ static int narrower(const void *x, const void *y) {
  * little leads to. */
 static copse_status ask_source(struct asking *a, bool reversed, int node, int most) {
   const struct copse_topology *t = a->b->topology;
-  const struct side *side = &a->b->sides[reversed];
+  const struct copse_timed_instance *side = &a->b->sides[reversed];
   struct partner *partners;
   int64_t *distance, *width;
   int n = 0;
@@ -725,7 +591,7 @@ static copse_status ask_lengths(struct asking *a) {
   if (!b->length) return COPSE_OK;
   copse_status status = copse_q_mul(b->length_time, (struct copse_q){a->bytes, 1}, &time, NULL);
   if (status == COPSE_OK)
-    status = copse_q_mul(time, (struct copse_q){b->delay_scale, 1000}, &time, NULL);
+    status = copse_q_mul(time, (struct copse_q){b->sides[0].delay_scale, 1000}, &time, NULL);
   if (status == COPSE_OK) status = fill_windows(b, time, &time);
   if (status != COPSE_OK)
     a->overflow = true;
@@ -814,8 +680,8 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
     if (i == 0 || !copse_q_eq(sorted[i].time, sorted[i - 1].time)) {
       part = &times[out->n_times++];
       part->nodes = &nodes[i];
-      COPSE_DO(
-          copse_q_div(sorted[i].time, (struct copse_q){a->b->delay_scale, 1}, &part->us, a->err));
+      COPSE_DO(copse_q_div(sorted[i].time, (struct copse_q){a->b->sides[0].delay_scale, 1},
+                           &part->us, a->err));
     }
     nodes[i] = sorted[i].node;
     part->n_nodes++;
@@ -826,7 +692,8 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
 
 copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse_arena *arena,
                              struct copse_bound_at *out, struct copse_err *err) {
-  struct asking a = {.b = b, .bytes = bytes, .time = COPSE_Q_ZERO, .floor = COPSE_Q_ZERO, .err = err};
+  struct asking a = {
+      .b = b, .bytes = bytes, .time = COPSE_Q_ZERO, .floor = COPSE_Q_ZERO, .err = err};
   size_t n_nodes = (size_t)b->topology->n_nodes, n_ranks = (size_t)b->topology->n_ranks;
   copse_status status;
   *out = (struct copse_bound_at){
@@ -846,7 +713,7 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   out->kind = a.best.kind;
   out->reversed = a.best.reversed;
   out->rank = a.best.rank;
-  COPSE_TRY(copse_q_div(a.time, (struct copse_q){b->delay_scale, 1}, &out->us, err));
+  COPSE_TRY(copse_q_div(a.time, (struct copse_q){b->sides[0].delay_scale, 1}, &out->us, err));
   if (out->kind == COPSE_BOUND_AT_VOLUME) COPSE_TRY(write_parts(&a, arena, out));
   if (out->kind != COPSE_BOUND_AT_LENGTHS) status = write_times(&a, arena, out);
 out:

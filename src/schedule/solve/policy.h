@@ -29,7 +29,8 @@
 /* A tolerance: more trees than this per root are as good as the exact number, and slow to try. */
 #define COPSE_TRIED_K 4096
 
-/* All-to-all: up to this many ranks all flows are listed; beyond, a known rotation keeps them few. */
+/* All-to-all: up to this many ranks all flows are listed; beyond, a known rotation keeps them few.
+ */
 #define COPSE_LISTED_FLOWS_RANKS 128
 /* Of a group's all-to-all an exact bound is often out of reach with more ranks; it is reported, not
  * built on. */

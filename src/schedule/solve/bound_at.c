@@ -22,7 +22,8 @@
 /* Nodes that come to a part's name, and leave by that name + n_nodes; relays outside are one. */
 struct volume {
   const int *part; /* [n_nodes] its name, -1: in none; NULL in a bound: every rank is one */
-  struct copse_quickest_link *links;
+  struct copse_quickest_link *links; /* [n_links] between different parts and relays */
+  int n_links;
   struct copse_quickest *quickest;
   struct copse_quickest_end *from, *to; /* [n_ranks] */
   int n_from, n_to;
@@ -100,7 +101,7 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
   const struct copse_topology *t = b->topology;
   bool reversed = b->collective == COPSE_REDUCE;
   struct volume *v = &b->volumes[b->n_volumes++];
-  int *part, n = 0;
+  int *part;
   bool *has_rank;
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *part, &part, err));
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *has_rank, &has_rank, err));
@@ -117,10 +118,10 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
     if (part[l.src] >= 0 && part[l.src] == part[l.dst]) continue;
     if (part[l.src] >= 0) l.src = t->n_nodes + part[l.src];
     if (part[l.dst] >= 0) l.dst = part[l.dst];
-    v->links[n++] = l;
+    v->links[v->n_links++] = l;
   }
   COPSE_DO(make_ends(b, release, v, err));
-  return copse_quickest_new(2 * t->n_nodes, v->links, n, &v->quickest, err);
+  return copse_quickest_new(2 * t->n_nodes, v->links, v->n_links, &v->quickest, err);
 }
 
 static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
@@ -157,12 +158,15 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
   const struct copse_topology *t = b->topology;
   size_t n = (size_t)t->n_ranks;
   int64_t scale = 1;
+  char sha256[COPSE_SHA256_HEX];
   if (s->demand) {
     COPSE_DO(copse_arena_array(&b->arena, n * n, sizeof *b->demand, &b->demand, err));
     memcpy(b->demand, s->demand, n * n * sizeof *b->demand);
     COPSE_DO(copse_demand_total(s->demand, t->n_ranks, &b->m, err));
   }
-  if (s->bound.kind != COPSE_BOUND_LENGTHS) return COPSE_OK;
+  COPSE_DO(copse_topology_sha256(t, sha256, err));
+  if (s->bound.kind != COPSE_BOUND_LENGTHS || strcmp(sha256, s->topology_sha256) != 0)
+    return COPSE_OK; /* what lengths prove is told by the bound of this very topology */
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->length, &b->length, err));
   for (int i = 0; i < s->bound.n_lengths; i++)
     COPSE_DO(copse_lcm(scale, s->bound.lengths[i].length.den, &scale, err));
@@ -545,23 +549,48 @@ static copse_status ask_parts(struct asking *a, bool reversed) {
   return COPSE_OK;
 }
 
-/* What must come into parts: of an allreduce twice as many messages as parts but one (see
- * docs/theory.md), else one each. */
-static copse_status ask_volume(struct asking *a, const struct volume *v) {
+/* A message to a part and on to another takes at least twice this: out of a part and into one. */
+static int64_t least_delay(const struct asking *a, const struct volume *v) {
+  int64_t leaving = COPSE_DELAY_MAX, entering = COPSE_DELAY_MAX, direct = COPSE_DELAY_MAX;
+  int n_nodes = a->b->topology->n_nodes;
+  for (int e = 0; e < v->n_links; e++) {
+    const struct copse_quickest_link *l = &v->links[e];
+    bool from = l->src >= n_nodes, to = v->part[l->dst] >= 0;
+    if (from) *(to ? &direct : &leaving) = copse_smaller(to ? direct : leaving, l->delay);
+    if (!from && to) entering = copse_smaller(entering, l->delay);
+  }
+  return copse_smaller(direct, leaving + entering);
+}
+
+/* `messages` of M must come into parts, unless it takes longer than `limit`. */
+static copse_status ask_messages(struct asking *a, const struct volume *v, int64_t messages,
+                                 struct copse_q limit) {
   struct copse_bound_at about = {
       .kind = COPSE_BOUND_AT_VOLUME, .reversed = a->b->collective == COPSE_REDUCE, .rank = -1};
-  int64_t messages = v->n_from - 1;
   struct copse_q amount, time;
-  if (a->b->collective == COPSE_ALLREDUCE) messages *= 2;
+  if (copse_q_cmp(limit, a->time) <= 0) return COPSE_OK;
   copse_status status = get_amount(a, messages, 1, &amount, NULL);
   if (status == COPSE_OK)
     status = copse_quickest_run(v->quickest, v->from, v->n_from, v->to, v->n_to, amount, &a->time,
                                 &time, a->fresh, NULL);
   if (status == COPSE_OVERFLOW) a->overflow = true;
   if (status != COPSE_OK || time.num == 0) return status == COPSE_NOMEM ? status : COPSE_OK;
+  if (copse_q_cmp(time, limit) > 0) time = limit;
+  for (int u = 0; u < a->b->topology->n_nodes; u++)
+    if (copse_q_cmp(a->fresh[u], limit) > 0) a->fresh[u] = limit;
   keep(a, time, about);
   a->volume = v;
   return COPSE_OK;
+}
+
+/* What must come into parts (docs/theory.md): of an allreduce a message from every part to each, or
+ * if there is time to go on from there, twice as many as parts but one; else one each. */
+static copse_status ask_volume(struct asking *a, const struct volume *v) {
+  const struct copse_q any = {COPSE_DELAY_MAX, 1};
+  int64_t k = v->n_from;
+  if (a->b->collective != COPSE_ALLREDUCE) return ask_messages(a, v, k - 1, any);
+  COPSE_DO(ask_messages(a, v, 2 * (k - 1), any));
+  return ask_messages(a, v, k * (k - 1), (struct copse_q){2 * least_delay(a, v), 1});
 }
 
 /* The least T with sum of weight_e max(0, T - delay_e) = time * sum of weight_e: windows are in

@@ -382,6 +382,27 @@ START_TEST(never_above_simulated_times) {
 }
 END_TEST
 
+START_TEST(commands_show_it) {
+  ck_assert_int_eq(
+      copse_test_command(
+          "@ solve --synthetic switch:4@100 -c allgather --objective 64K -o %%/o.json"),
+      0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above the bound of"));
+  ck_assert_int_eq(copse_test_command("@ verify %%/o.json --synthetic switch:4@100"), 0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "no schedule takes less than"));
+  ck_assert_int_eq(copse_test_command("@ simulate %%/o.json --synthetic switch:4@100"), 0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above the"));
+  ck_assert_int_eq(copse_test_command("@ plans --synthetic switch:4@100 -c allgather -o %%/plans"),
+                   0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above bound"));
+  ck_assert_int_eq(
+      copse_test_command("@ report --synthetic switch:4@100 -c allgather -o %%/r.html"), 0);
+  char *page = copse_test_read("r.html");
+  ck_assert_ptr_nonnull(strstr(page, "the bound</th>"));
+  free(page);
+}
+END_TEST
+
 /* ---- others' results
  * ------------------------------------------------------------------------------------- */
 
@@ -420,8 +441,8 @@ static void check_row(const struct row *row) {
   snprintf(path, sizeof path, PEERS "%s", row->topology);
   ASSERT_OK(copse_topology_load(path, NULL, &t, &err), &err);
   ASSERT_OK(copse_bounds_predict(t, &question, &row->bytes, 1, &us, &err), &err);
-  /* lengths of an alltoall are found within 1 % here */
-  double loss = question.collective == COPSE_ALLTOALL ? 0.01 : 1e-6;
+  /* lengths of an alltoall are found within 5 % here */
+  double loss = question.collective == COPSE_ALLTOALL ? 0.05 : 1e-6;
   ck_assert_msg(us >= row->lower * (1 - loss) && us <= row->best * (1 + 1e-6) &&
                     us <= row->reference * (1 + 1e-6),
                 "%s %s of %g bytes: %g us, between %g and %g, %g", row->topology, row->collective,
@@ -500,6 +521,7 @@ int main(void) {
   tcase_add_loop_test(bounds, below_linear_programmes, 0, COPSE_TEST_UP_TO(60, 6));
   tcase_add_loop_test(bounds, proofs_hold_and_damage_is_refused, 0, COPSE_TEST_UP_TO(60, 6));
   tcase_add_loop_test(bounds, never_above_simulated_times, 0, COPSE_TEST_UP_TO(30, 3));
+  tcase_add_test(bounds, commands_show_it);
   tcase_add_test(bounds, others_results);
   suite_add_tcase(suite, bounds);
   return copse_test_run(suite);

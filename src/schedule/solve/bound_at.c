@@ -133,21 +133,55 @@ static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) 
   return COPSE_OK;
 }
 
+struct candidate {
+  int node;
+  int64_t width; /* of links at it */
+};
+
+static int by_width(const void *x, const void *y) {
+  const struct candidate *a = x, *b = y;
+  return a->width != b->width ? (a->width > b->width) - (a->width < b->width) : a->node - b->node;
+}
+
+/* Capacities of the links at each node, as far as they fit. */
+static void add_widths(const struct copse_bounds *b, int64_t *width) {
+  for (int e = 0; e < b->topology->n_links; e++) {
+    const struct copse_quickest_link *l = &b->sides[0].links[e];
+    if (copse_add_overflows(width[l->src], l->capacity, &width[l->src])) width[l->src] = INT64_MAX;
+    if (copse_add_overflows(width[l->dst], l->capacity, &width[l->dst])) width[l->dst] = INT64_MAX;
+  }
+}
+
 /* Ranks of which one stands for those like it; of few all, so that latencies, which symmetries may
- * change, are not missed. */
+ * change, are not missed; of too many half the narrowest, half at even distances. */
 static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
   struct copse_solve_symmetry symmetry = {0};
-  copse_status status = COPSE_OK;
+  struct candidate *candidates;
+  struct copse_arena scratch = {0};
+  int64_t *width;
+  int most = t->n_ranks <= COPSE_SYMMETRY_RANKS ? COPSE_BOUND_RANKS : COPSE_BOUND_RANKS_OF_MANY;
+  copse_status status;
   COPSE_TRY(copse_arena_array(&b->arena, (size_t)t->n_ranks, sizeof *b->asked, &b->asked, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_ranks, sizeof *candidates, &candidates, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *width, &width, err));
   if (t->n_ranks > COPSE_BOUND_ALL_RANKS && t->n_ranks <= COPSE_SYMMETRY_RANKS)
     COPSE_TRY(copse_solve_symmetry_find(t, &symmetry, err));
-  int n = symmetry.n_sinks > 0 ? symmetry.n_sinks : t->n_ranks;
+  add_widths(b, width);
   const int *from = symmetry.n_sinks > 0 ? symmetry.sinks : t->rank_nodes;
-  int most = t->n_ranks <= COPSE_BOUND_ALL_RANKS ? n : COPSE_BOUND_RANKS;
+  int n = symmetry.n_sinks > 0 ? symmetry.n_sinks : t->n_ranks;
+  for (int i = 0; i < n; i++) candidates[i] = (struct candidate){from[i], width[from[i]]};
+  qsort(candidates, (size_t)n, sizeof *candidates, by_width);
   b->n_asked = n < most ? n : most;
-  for (int i = 0; i < b->n_asked; i++) b->asked[i] = from[(int64_t)i * n / b->n_asked];
+  int narrow = n <= most ? n : most / 2;
+  for (int i = 0; i < b->n_asked; i++) {
+    int place = i;
+    if (i >= narrow)
+      place = narrow + (int)((int64_t)(i - narrow) * (n - narrow) / (b->n_asked - narrow));
+    b->asked[i] = candidates[place].node;
+  }
 out:
+  copse_arena_free(&scratch);
   copse_solve_symmetry_free(&symmetry);
   return status;
 }

@@ -42,9 +42,9 @@
 
 /* Bounds for a size: up to ALL_RANKS each is asked for, with single senders added and dropped; of
  * more, one of each kind, at most RANKS (beyond COPSE_SYMMETRY_RANKS so many of them all); how many
- * partners of a rank, of how many distances the ranks beyond, how often those that are short, and by
- * how many bandwidths and latencies parts are told apart. Each question is a minimum-cost flow: 32
- * ranks take 0.05 s, 1,024 of which no two are alike 1.2 s. */
+ * partners of a rank, of how many distances the ranks beyond, how often those that are short, and
+ * by how many bandwidths and latencies parts are told apart. Each question is a minimum-cost flow:
+ * 32 ranks take 0.05 s, 1,024 of which no two are alike 1.2 s. */
 #define COPSE_BOUND_ALL_RANKS 32
 #define COPSE_BOUND_RANKS 64
 #define COPSE_BOUND_RANKS_OF_MANY 8

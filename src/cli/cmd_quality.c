@@ -59,7 +59,7 @@ struct worker {
 struct job {
   const struct options *o;
   struct copse_predict_options predict; /* by the profile */
-  struct worker *workers; /* [o->jobs] */
+  struct worker *workers;               /* [o->jobs] */
   int n_running;
   struct copse_quality_table was, now;
   bool has_table, whole; /* whole: all files of the folders, all collectives */

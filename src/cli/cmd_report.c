@@ -3,6 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "predict/candidates.h"
 #include "view/report.h"
 #include "cli/solve_args.h"
 
@@ -35,8 +36,8 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_cli_solve_checked(w->topology, &o->what.solve, o->what.has_tolerance, &w->schedule,
                                    &seconds, NULL, &w->err));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
-  COPSE_DO(copse_predict_all(w->topology, w->schedule, &predict, w->columns, &w->n_columns,
-                             &w->err));
+  COPSE_DO(
+      copse_predict_all(w->topology, w->schedule, &predict, w->columns, &w->n_columns, &w->err));
   struct copse_report report = {.topology = w->topology,
                                 .schedule = w->schedule,
                                 .arrangement = w->arrangement,
@@ -45,6 +46,10 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
   for (int i = 0; i < COPSE_REPORT_SIZES; i++) sizes[i] = (double)copse_report_size(i);
   COPSE_DO(copse_predictions_time(w->topology, w->columns, w->n_columns, sizes, COPSE_REPORT_SIZES,
                                   false, report.us[0], &w->err));
+  const struct copse_bounds_question question = {w->schedule->collective, w->schedule->root,
+                                                 w->schedule, predict.sim.alpha_us};
+  COPSE_DO(copse_bounds_predict(w->topology, &question, sizes, COPSE_REPORT_SIZES, report.bound_us,
+                                &w->err));
   COPSE_DO(copse_report_page(&report, &w->text, &w->err));
   COPSE_DO(copse_file_write(o->output, w->text.data, w->text.size, &w->err));
   copse_cli_progress_end(&w->bar);

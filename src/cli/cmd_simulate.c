@@ -13,6 +13,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
+#include "predict/candidates.h"
 #include "predict/overlap.h"
 #include "predict/predict.h"
 #include "schedule/adapt.h"
@@ -297,11 +298,11 @@ static void print_head(const struct job *job) {
   for (int i = 0; i < job->work->n_columns; i++) print_column(job, &job->work->columns[i]);
   printf("#\n# %12s", "size");
   print_cells(job->work, NULL);
-  printf("  %7.7s to\n# %12s", job->work->columns[0].name, "");
+  printf("  %7.7s to  %10.10s\n# %12s", job->work->columns[0].name, job->work->columns[0].name, "");
   print_cells(job->work, "time      algbw");
-  printf("  %10s\n# %12s", "the best", "(B)");
+  printf("  %10s  %10s\n# %12s", "the best", "above the", "(B)");
   print_cells(job->work, "(us)     (GB/s)");
-  printf("  %10s\n", "other");
+  printf("  %10s  %10s\n", "other", "bound");
 }
 
 /* The shortest time of the baselines, 0 if there is none. */
@@ -313,17 +314,19 @@ static double best_other(const struct job *job, const double *us) {
   return best;
 }
 
-static void print_row(const struct job *job, uint64_t size, const double *us) {
+static void print_row(const struct job *job, uint64_t size, const double *us, double bound_us) {
   double best = best_other(job, us);
+  char gap[COPSE_GAP_TEXT];
   printf("  %12" PRIu64, size);
   for (int i = 0; i < job->work->n_columns; i++)
     if (copse_prediction_exists(&job->work->columns[i]))
       printf("  %10.*f %7.2f", us[i] < 1e5 ? 2 : 0, us[i],
              us[i] > 0 ? 1e-3 * (double)size / us[i] : 0.0);
   if (best > 0)
-    printf("  %10.3f\n", us[0] / best);
+    printf("  %10.3f", us[0] / best);
   else
-    printf("  %10s\n", "-");
+    printf("  %10s", "-");
+  printf("  %10s\n", copse_gap_text(us[0], bound_us, gap));
 }
 
 /* ---- JSON ------------------------------------------------------------------------------ */
@@ -347,15 +350,15 @@ static void print_json_head(const struct job *job) {
       printf("\"time_per_GB\": \"%s\"", COPSE_Q_STRING(c->time_per_GB));
     else
       printf("\"not_applicable\": %s", copse_cli_quoted(c->why.text));
-    if (c->runs_per_GB.num > 0)
-      printf(", \"runs_per_GB\": \"%s\"", COPSE_Q_STRING(c->runs_per_GB));
+    if (c->runs_per_GB.num > 0) printf(", \"runs_per_GB\": \"%s\"", COPSE_Q_STRING(c->runs_per_GB));
     if (c->instead[0]) printf(", \"without_plan\": %s", copse_cli_quoted(c->instead));
     printf("}");
   }
   printf("], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
 }
 
-static void print_json_row(const struct job *job, uint64_t size, const double *us, bool first) {
+static void print_json_row(const struct job *job, uint64_t size, const double *us, double bound_us,
+                           bool first) {
   double best = best_other(job, us);
   bool comma = false;
   printf("%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
@@ -365,7 +368,9 @@ static void print_json_row(const struct job *job, uint64_t size, const double *u
            COPSE_CLI_NUMBER(us[i]), COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
     comma = true;
   }
-  printf("}, \"to_best_other\": %s}", COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN));
+  printf("}, \"to_best_other\": %s, \"bound_us\": %s}",
+         COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN),
+         COPSE_CLI_NUMBER(bound_us > 0 ? bound_us : NAN));
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -380,20 +385,31 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   return n;
 }
 
+/* None where a plan doesn't tell its root. */
+static copse_status find_bounds(struct job *job, const double *bytes, int n, double *us) {
+  const struct copse_schedule *s = job->work->schedule;
+  const struct copse_bounds_question question = {job->what.collective, job->what.root, s,
+                                                 job->o->predict.sim.alpha_us};
+  for (int i = 0; i < n; i++) us[i] = 0;
+  if (!s && (copse_collective_rooted(job->what.collective) || job->what.demand)) return COPSE_OK;
+  return copse_bounds_predict(job->work->topology, &question, bytes, n, us, job->err);
+}
+
 static copse_status run_sizes(struct job *job) {
   uint64_t sizes[64];
-  double bytes[64], row[COPSE_MAX_PREDICTIONS], all[COPSE_MAX_PREDICTIONS * 64];
+  double bytes[64], bound_us[64], row[COPSE_MAX_PREDICTIONS], all[COPSE_MAX_PREDICTIONS * 64];
   int n_sizes = list_sizes(job->o, sizes), n = job->work->n_columns;
   for (int i = 0; i < n_sizes; i++) bytes[i] = (double)sizes[i];
+  COPSE_DO(find_bounds(job, bytes, n_sizes, bound_us));
   COPSE_DO(copse_predictions_time(job->work->topology, job->work->columns, n, bytes, n_sizes, false,
                                   all, job->err));
   if (job->o->json) print_json_head(job);
   for (int i = 0; i < n_sizes; i++) {
     for (int c = 0; c < n; c++) row[c] = all[c * n_sizes + i];
     if (job->o->json)
-      print_json_row(job, sizes[i], row, i == 0);
+      print_json_row(job, sizes[i], row, bound_us[i], i == 0);
     else
-      print_row(job, sizes[i], row);
+      print_row(job, sizes[i], row, bound_us[i]);
   }
   if (job->o->json) printf("\n]}\n");
   return COPSE_OK;
@@ -453,8 +469,8 @@ static copse_status load_schedule(struct job *job) {
                                 job->err));
   free(w->data); /* long: not beside the simulation */
   w->data = NULL;
-  job->what = (struct copse_foreign){.collective = w->schedule->collective,
-                                     .root = w->schedule->root};
+  job->what =
+      (struct copse_foreign){.collective = w->schedule->collective, .root = w->schedule->root};
   return COPSE_OK;
 }
 

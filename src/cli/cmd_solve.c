@@ -55,6 +55,22 @@ out:
   return status;
 }
 
+/* How far from what nothing beats at that size, and what proves it. */
+static void print_gap(const struct copse_schedule *s, const struct copse_topology *t, double us) {
+  const struct copse_bound_at *at = s->bound_at;
+  char gap[COPSE_GAP_TEXT];
+  double bound = copse_q_to_double(at->us);
+  printf("%s above the bound of %.6g us at %" PRId64 " bytes", copse_gap_text(us, bound, gap),
+         bound, at->bytes);
+  if (at->kind == COPSE_BOUND_AT_CUT && at->rank >= 0)
+    printf(": what must go %s %s\n", at->reversed ? "out of" : "into",
+           t->nodes[t->rank_nodes[at->rank]].id);
+  else
+    printf(": %s\n", at->kind == COPSE_BOUND_AT_LENGTHS  ? "how far all bytes must go"
+                     : at->kind == COPSE_BOUND_AT_VOLUME ? "how many messages there must be"
+                                                         : "what must cross from part to part");
+}
+
 static void print_objective(const struct objective *objective) {
   if (objective->n == 0) return;
   printf("fastest of %d at %" PRIu64 " bytes: %s, predicted %.6g us", objective->n,
@@ -296,6 +312,9 @@ static void print_json(const struct report *r) {
   }
   print_healthy_json(&r->healthy);
   print_objective_json(r->objective);
+  if (s->bound_at)
+    printf(",\n \"bound_at\": {\"bytes\": %" PRId64 ", \"us\": \"%s\"}", s->bound_at->bytes,
+           COPSE_Q_STRING(s->bound_at->us));
   print_prediction_json(r);
   printf(
       ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
@@ -426,6 +445,7 @@ static void print_text(const struct report *r) {
       print_trees(r);
   }
   print_objective(r->objective);
+  if (s->bound_at) print_gap(s, t, r->objective->us[r->objective->chosen]);
   print_prediction(r);
 }
 
@@ -480,6 +500,9 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
   else
     COPSE_DO(copse_cli_solve_checked(w->topology, solve, o->what.has_tolerance, &w->schedule,
                                      &sec->solve, &sec->verify, &w->err));
+  if (o->objective.bytes > 0)
+    COPSE_DO(copse_bound_state(w->topology, w->schedule, (double)o->objective.bytes,
+                               o->predicted.sim.alpha_us, &w->err));
   COPSE_DO(note_equal_shares(w->topology, solve, &w->err));
   double mark = copse_clock_seconds();
   if (o->output) {

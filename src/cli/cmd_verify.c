@@ -3,6 +3,7 @@
  * or of the index of groups that run at the same time.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,13 +66,15 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
       "\"flows\": %" PRId64
       ", "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s, \"peak_MiB\": "
-      "%ld}\n",
+      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s, \"bound_at_us\": "
+      "%s, "
+      "\"peak_MiB\": %ld}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus,
       s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
       COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound), COPSE_CLI_BOOL(r->optimal),
       COPSE_CLI_BOOL(r->phases_optimal), COPSE_CLI_BOOL(r->forests_optimal),
-      COPSE_CLI_BOOL(r->same_topology), copse_peak_mib());
+      COPSE_CLI_BOOL(r->same_topology),
+      COPSE_CLI_NUMBER(s->bound_at ? copse_q_to_double(s->bound_at->us) : NAN), copse_peak_mib());
 }
 
 /* What was checked, a schedule or an index, is of another topology, or says nothing of it. */
@@ -96,6 +99,10 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
     print_json(w->schedule, n_gpus, &report);
   else
     print_report(w->schedule, w->topology, n_gpus, &report);
+  const struct copse_bound_at *at = w->schedule->bound_at;
+  if (!o->json && at)
+    printf("at %" PRId64 " bytes and %.10g us a hop no schedule takes less than %.10g us\n",
+           at->bytes, copse_q_to_double(at->alpha_us), copse_q_to_double(at->us));
   return COPSE_OK;
 }
 

@@ -81,6 +81,32 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
   copse_text_add(text, "},\n");
 }
 
+static void add_parts(struct copse_text *text, const struct copse_schedule *schedule,
+                      const char *key, const struct copse_schedule_part *parts, int n, bool timed) {
+  for (int i = 0; i < n; i++) {
+    if (i == 0) copse_text_add(text, ",\n  \"%s\": [", key);
+    copse_text_add(text, "%s\n   {", i > 0 ? "," : "");
+    if (timed) copse_text_add(text, "\"us\": \"%s\", ", COPSE_Q_STRING(parts[i].us));
+    copse_text_add(text, "\"nodes\": ");
+    add_nodes(text, schedule, parts[i].nodes, parts[i].n_nodes);
+    copse_text_add(text, i + 1 < n ? "}" : "}]");
+  }
+}
+
+static void add_bound_at(struct copse_text *text, const struct copse_schedule *schedule) {
+  static const char *const kinds[] = {"cut", "volume", "lengths"};
+  const struct copse_bound_at *at = schedule->bound_at;
+  copse_text_add(text,
+                 " \"bound_at\": {\"bytes\": %" PRId64
+                 ", \"alpha_us\": \"%s\", \"us\": \"%s\", \"kind\": \"%s\"",
+                 at->bytes, COPSE_Q_STRING(at->alpha_us), COPSE_Q_STRING(at->us), kinds[at->kind]);
+  if (at->rank >= 0) copse_text_add(text, ", \"rank\": %d", at->rank);
+  if (at->reversed) copse_text_add(text, ", \"reversed\": true");
+  add_parts(text, schedule, "parts", at->parts, at->n_parts, false);
+  add_parts(text, schedule, "times", at->times, at->n_times, true);
+  copse_text_add(text, "},\n");
+}
+
 static void add_tree(struct copse_text *text, const struct copse_schedule *schedule,
                      const struct copse_schedule_tree *tree) {
   copse_text_add(text, "  {\"root\": %d, \"phase\": \"%s\", \"weight\": \"%s\", \"edges\": [",
@@ -191,6 +217,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   copse_text_add_json_number(&text, copse_schedule_algbw(schedule));
   copse_text_add(&text, ",\n");
   add_bound(&text, schedule);
+  if (schedule->bound_at) add_bound_at(&text, schedule);
   if (schedule->collective == COPSE_ALLTOALL)
     add_flows(&text, schedule);
   else

@@ -114,6 +114,12 @@ copse_status copse_verify_flows(struct copse_verify_checker *c) COPSE_CHECKED;
  */
 copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound) COPSE_CHECKED;
 
+/*
+ * The bound for a size, which the schedule has, after its other bound: COPSE_REFUTED where the
+ * times of nodes don't add up to what must move.
+ */
+copse_status copse_verify_bound_at(struct copse_verify_checker *c) COPSE_CHECKED;
+
 /* ---- compact schedules: flows.c ---- */
 
 /* How a map of nodes is no automorphism. */

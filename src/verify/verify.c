@@ -461,7 +461,8 @@ static copse_status check(struct copse_verify_checker *c, struct copse_verify_re
   COPSE_DO(flows ? copse_verify_flows(c) : check_all_shares(c));
   COPSE_DO(copse_verify_spread(c, c->symmetry.links, t->n_links, c->loads));
   COPSE_DO(check_time(c, report));
-  return check_bound(c, report);
+  COPSE_DO(check_bound(c, report));
+  return s->bound_at ? copse_verify_bound_at(c) : COPSE_OK;
 }
 
 copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,

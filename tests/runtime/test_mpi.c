@@ -214,13 +214,14 @@ END_TEST
 /* `sh %/act OUTPUT RANK ACTION COMMAND`: that rank does it when the job has begun, as its output
  * shows. */
 static void write_act(void) {
-  copse_test_write("act",
-                   "output=$1 rank=$2 action=$3; shift 3\n"
-                   "[ \"$OMPI_COMM_WORLD_RANK\" = \"$rank\" ] && {\n"
-                   "  for i in $(seq 1000); do grep -q 'copse run' $output && break; sleep 0.1; done\n"
-                   "  sleep 1; eval \"$action\"\n"
-                   "} &\n"
-                   "exec \"$@\"\n");
+  copse_test_write(
+      "act",
+      "output=$1 rank=$2 action=$3; shift 3\n"
+      "[ \"$OMPI_COMM_WORLD_RANK\" = \"$rank\" ] && {\n"
+      "  for i in $(seq 1000); do grep -q 'copse run' $output && break; sleep 0.1; done\n"
+      "  sleep 1; eval \"$action\"\n"
+      "} &\n"
+      "exec \"$@\"\n");
 }
 
 /* `before` --timeout N `after`. A machine may be so busy that the start alone takes longer than
@@ -238,8 +239,9 @@ START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
   write_act();
   double start = seconds();
   int limit = run_with_limit(3,
-                             MPIRUN "--enable-recovery -n 4 sh %/act %/.out 2 'kill -9 $$' @ run "
-                                    "--backend mpi -b 64K -e 64K -n 100000000",
+                             MPIRUN
+                             "--enable-recovery -n 4 sh %/act %/.out 2 'kill -9 $$' @ run "
+                             "--backend mpi -b 64K -e 64K -n 100000000",
                              "%/trees/allreduce.plan");
   double took = seconds() - start;
   for (int r = 0; r < 4; r++) {
@@ -269,8 +271,7 @@ START_TEST(a_call_of_mpi_that_does_not_return_is_left) {
   int limit = run_with_limit(2, before, "%/trees/allreduce.plan");
   snprintf(line, sizeof line,
            "copse: rank 1: MPI has not returned for %d s from a call that doesn't wait: %s",
-           limit * 3 / 2,
-           "another process has died, maybe the one silent for longest, rank ");
+           limit * 3 / 2, "another process has died, maybe the one silent for longest, rank ");
   ck_assert_msg(count_of(copse_test_result.err, line) == 1, "no '%s' in %s", line,
                 copse_test_result.err);
   const char *silent = _i ? "does not answer" : "rank 1 does not answer";

@@ -136,10 +136,10 @@ START_TEST(what_goes_both_ways_at_once_may_take_longer) {
 }
 END_TEST
 
-/* 10 chunks to c, 1 us on a's link and 10 on c's; 10 to d, 1 us on both. Without slots they take turns
- * on a's link, and what is for d waits for what is only queued for c: 20 us. With 2 slots c's third
- * chunk comes after 10 us, when 2 of c's and 8 of d's have left a; then one each, and d's last. c's
- * link is busy all the time in any case. */
+/* 10 chunks to c, 1 us on a's link and 10 on c's; 10 to d, 1 us on both. Without slots they take
+ * turns on a's link, and what is for d waits for what is only queued for c: 20 us. With 2 slots c's
+ * third chunk comes after 10 us, when 2 of c's and 8 of d's have left a; then one each, and d's
+ * last. c's link is busy all the time in any case. */
 START_TEST(what_is_held_up_leaves_the_links_before_to_others) {
   static const char narrow[] =
       NODES "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[" LINK("a", "s", "10", "0") "," LINK(
@@ -163,8 +163,8 @@ START_TEST(what_is_held_up_leaves_the_links_before_to_others) {
 END_TEST
 
 /* b adds what a and c send and passes the sum on to d: 10 chunks each, 1 us on a link, from c 10.
- * With 2 slots at b, a's third chunk waits until b passes the first one on, at 10 us and alpha; until
- * then a's link is d's, which has its 10 chunks after 12. Without slots they take turns. */
+ * With 2 slots at b, a's third chunk waits until b passes the first one on, at 10 us and alpha;
+ * until then a's link is d's, which has its 10 chunks after 12. Without slots they take turns. */
 START_TEST(a_reduction_does_not_run_ahead_of_its_sum) {
   static const char slow[] =
       NODES "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[" LINK("a", "s", "10", "0") "," LINK(

@@ -42,7 +42,7 @@ struct sim {
   const struct copse_topology *topology;
   int *under_way; /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
   double *worker_free_us; /* [n_ranks][n_workers] when a worker may send again */
-  double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
+  double *adder_free_us;  /* [n_ranks] when a rank has added what came so far */
   struct copse_sim_result *result;
   struct copse_err *err;
 };
@@ -156,7 +156,8 @@ static copse_status issue(struct sim *s, int t, double now) {
     }
     double start = p->free_us > now ? p->free_us : now, slot = slot_us(s, t, p->issued);
     if (slot > start) start = slot;
-    COPSE_TRY(push(s, (struct event){start, item->order, t, p->issued, item->n_links > 0 ? -1 : 0}));
+    COPSE_TRY(
+        push(s, (struct event){start, item->order, t, p->issued, item->n_links > 0 ? -1 : 0}));
     p->issued++;
     if (item->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
     for (int i = 0; i < item->n_streams; i++)     /* those may have waited for this */
@@ -192,7 +193,8 @@ static copse_status send(struct sim *s, struct event e) {
   bool copied = copies && copies[0] >= 0 &&
                 s->copies[(size_t)copies[0] * (size_t)s->max_chunks + (size_t)e.chunk] >= 0;
   if (from >= 0 && !copied) {
-    double *free_us = &s->worker_free_us[from * s->dag->n_workers + s->dag->items[e.transfer].worker];
+    double *free_us =
+        &s->worker_free_us[from * s->dag->n_workers + s->dag->items[e.transfer].worker];
     if (*free_us > e.time) e.time = *free_us;
     *free_us = e.time + s->options->message_us;
   }

@@ -357,8 +357,8 @@ static copse_status solve_all(struct job *j) {
     return refuse_outcome(j, &j->joint);
   }
   COPSE_DO(copy_names(j));
-  COPSE_DO(copse_arena_array(&j->result->arena, n, sizeof *j->result->members,
-                             &j->result->members, j->err));
+  COPSE_DO(copse_arena_array(&j->result->arena, n, sizeof *j->result->members, &j->result->members,
+                             j->err));
   j->result->n = j->n;
   COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->chosen, &j->chosen, j->err));
   COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->joint_groups, &j->joint_groups, j->err));

@@ -47,7 +47,7 @@ struct made {
   const struct copse_candidate_range *range;
   int number;                            /* of the range, in names of files */
   uint64_t packets_bytes, one_hop_bytes; /* the largest message of each */
-  double us;                             /* of the plan that the smallest message takes */
+  double us, alpha_us;                   /* of the plan that the smallest message takes */
 };
 
 /* ---- files ------------------------------------------------------------------------------- */
@@ -162,11 +162,11 @@ static void add_to_index(struct job *j, const struct made *made) {
 
 /* ---- packets and one hop ------------------------------------------------------------------ */
 
-/* A plan's predicted time at each of sizes [n]. */
+/* A plan's predicted time at each of sizes [n], and its cost of a hop. */
 static copse_status predict_plan(const struct copse_topology *topology,
                                  const struct copse_plan *plan,
                                  const struct copse_predict_options *options, const uint64_t *sizes,
-                                 int n, double *us, struct copse_err *err) {
+                                 int n, double *us, double *alpha_us, struct copse_err *err) {
   struct copse_prediction it;
   struct copse_foreign what;
   double bytes[64];
@@ -174,6 +174,7 @@ static copse_status predict_plan(const struct copse_topology *topology,
   for (int i = 0; i < n; i++) bytes[i] = (double)sizes[i];
   COPSE_TRY(copse_predict_plan("plan", topology, plan, options, &it, &what, err));
   COPSE_TRY(copse_predictions_time(topology, &it, 1, bytes, n, false, us, err));
+  *alpha_us = it.sim.alpha_us;
 out:
   free(what.demand);
   copse_predictions_free(&it, 1);
@@ -188,11 +189,11 @@ out:
 static copse_status find_reach(const struct job *j, const struct copse_schedule *schedule,
                                const struct copse_lower_options *one,
                                const struct copse_lower_options *other, uint64_t least,
-                               uint64_t most, uint64_t *reach, double *us_there) {
+                               uint64_t most, uint64_t *reach, struct made *made) {
   const struct copse_lower_options *as[] = {one, other};
   struct copse_err why = COPSE_ERR_INIT;
   uint64_t sizes[64];
-  double us[2][64];
+  double us[2][64], alpha_us[2];
   int n = 0;
   copse_status status = COPSE_OK;
   *reach = 0;
@@ -203,12 +204,15 @@ static copse_status find_reach(const struct job *j, const struct copse_schedule 
     status = copse_lower_schedule(schedule, as[i], &plan, &why);
     if (status == COPSE_UNSUPPORTED && i == 0) return COPSE_OK;
     if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
-    status = predict_plan(j->topology, plan, &j->candidates.options, sizes, n, us[i], j->err);
+    status = predict_plan(j->topology, plan, &j->candidates.options, sizes, n, us[i], &alpha_us[i],
+                          j->err);
     copse_plan_free(plan);
     if (status != COPSE_OK) return status;
   }
   for (int i = 0; i < n && us[0][i] < us[1][i]; i++) *reach = sizes[i];
-  if (*reach) *us_there = us[0][0];
+  if (*reach == 0) return COPSE_OK;
+  made->us = us[0][0];
+  made->alpha_us = alpha_us[0];
   return COPSE_OK;
 }
 
@@ -232,12 +236,11 @@ static copse_status make_packets(struct job *j, struct made *made) {
   one_hop = packets;
   one_hop.one_hop = true;
   one_hop.instances = 0; /* the ones given are a tree's */
-  COPSE_DO(
-      find_reach(j, schedule, &packets, &chunks, least, most, &made->packets_bytes, &made->us));
+  COPSE_DO(find_reach(j, schedule, &packets, &chunks, least, most, &made->packets_bytes, made));
   if (sizes.min_bytes == 0)
     COPSE_DO(find_reach(j, schedule, &one_hop, made->packets_bytes ? &packets : &chunks, least,
                         made->packets_bytes ? made->packets_bytes : most, &made->one_hop_bytes,
-                        &made->us));
+                        made));
   if (made->one_hop_bytes >= made->packets_bytes) made->packets_bytes = 0;
   if (made->packets_bytes) {
     sizes.max_bytes = made->packets_bytes;
@@ -256,11 +259,9 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
                                int number) {
   const struct copse_schedule *schedule = j->candidates.list[range->candidate].schedule;
   const char *collective = copse_collective_name(schedule->collective);
-  struct made made = {.range = range, .number = number};
+  struct made made = {.range = range, .number = number, .alpha_us = j->predicted.sim.alpha_us};
   double us[1][COPSE_MAX_CANDIDATES],
       bytes = (double)(range->min_bytes ? range->min_bytes : SMALLEST), bound_us;
-  const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
-                                                 j->predicted.sim.alpha_us};
   char name[64];
   snprintf(name, sizeof name, "%s-%d.json", collective, number);
   COPSE_DO(write_schedule(j, schedule, name));
@@ -269,6 +270,8 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   COPSE_DO(write_plan(j, range, &j->o->lower, name));
   COPSE_DO(copse_candidates_time(&j->candidates, &bytes, 1, true, us, j->err));
   if (!made.packets_bytes && !made.one_hop_bytes) made.us = us[0][range->candidate];
+  const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
+                                                 made.alpha_us};
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
   add_to_table(j, &made, us[0][0], bound_us);
   add_to_index(j, &made);

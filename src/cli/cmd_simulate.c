@@ -385,11 +385,11 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   return n;
 }
 
-/* None where a plan doesn't tell its root. */
+/* By what a hop costs the first column, packets less. None where a plan doesn't tell its root. */
 static copse_status find_bounds(struct job *job, const double *bytes, int n, double *us) {
   const struct copse_schedule *s = job->work->schedule;
   const struct copse_bounds_question question = {job->what.collective, job->what.root, s,
-                                                 job->o->predict.sim.alpha_us};
+                                                 job->work->columns[0].sim.alpha_us};
   for (int i = 0; i < n; i++) us[i] = 0;
   if (!s && (copse_collective_rooted(job->what.collective) || job->what.demand)) return COPSE_OK;
   return copse_bounds_predict(job->work->topology, &question, bytes, n, us, job->err);

@@ -17,6 +17,7 @@
 #include "predict/overlap.h"
 #include "predict/simulate.h"
 #include "predict/simulate_programs.h"
+#include "predict/sizes.h"
 #include "schedule/adapt.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
@@ -439,15 +440,14 @@ static enum kind kind_of(const char *data, size_t size) {
   return strstr(data, "\"threadblocks\"") ? KIND_MSCCLPP : KIND_SCHEDULE;
 }
 
-/* Cut as it will run, if nothing else was asked for. */
-static void take_chunks(struct job *job, const struct copse_plan_header *header) {
-  struct copse_sim_options given = job->own;
-  copse_sim_options_of_plan(header, &job->own);
-  if (job->o->fifo) job->own.fifo = given.fifo;
+/* Cut as it will run, but for what else was asked for. */
+static void give_back(struct job *job) {
+  const struct copse_sim_options *given = &job->o->sim;
+  if (job->o->fifo) job->own.fifo = given->fifo;
   if (!job->o->chunk) return;
-  job->own.max_chunk_bytes = given.max_chunk_bytes;
-  job->own.min_chunk_bytes = given.min_chunk_bytes;
-  job->own.pipeline_chunks = given.pipeline_chunks;
+  job->own.max_chunk_bytes = given->max_chunk_bytes;
+  job->own.min_chunk_bytes = given->min_chunk_bytes;
+  job->own.pipeline_chunks = given->pipeline_chunks;
 }
 
 static copse_status add_plan(struct job *job, const char *data, size_t size) {
@@ -458,7 +458,8 @@ static copse_status add_plan(struct job *job, const char *data, size_t size) {
   COPSE_TRY(copse_plan_decode(label, data, size, &plan, job->err));
   COPSE_TRY(copse_sim_dag_of_plan(label, plan, job->topology, &job->columns[0].dag, &job->what,
                                   job->err));
-  take_chunks(job, &plan->header);
+  copse_sim_options_of_plan(&plan->header, &job->own);
+  give_back(job);
   for (size_t i = 0; i < sizeof plan->header.topology_sha256; i++)
     snprintf(sha256 + 2 * i, 3, "%02x", plan->header.topology_sha256[i]);
   COPSE_TRY(note_other_topology(job, sha256));
@@ -520,6 +521,8 @@ static copse_status add_first(struct job *job) {
   COPSE_TRY(note_other_topology(job, job->schedule->topology_sha256));
   if (o->overlap) goto out;
   COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
+  copse_sim_options_of_schedule(job->schedule, &job->own);
+  give_back(job);
   COPSE_TRY(
       copse_predict(job->schedule, job->topology, false, job->columns, &job->n_columns, job->err));
 out:

@@ -12,7 +12,7 @@
 #include "cli/solve_args.h"
 #include "cli/solve_groups.h"
 #include "cli/solve_many.h"
-#include "predict/candidates.h"
+#include "predict/sizes.h"
 #include "predict/baseline.h"
 #include "schedule/demand.h"
 #include "view/draw_schedule.h"
@@ -21,10 +21,8 @@
 
 struct objective {
   uint64_t bytes; /* 0: throughput, the optimum itself */
-  /* what came of it; none where bytes is 0 */
-  int n, chosen;
-  char names[COPSE_MAX_CANDIDATES][sizeof((struct copse_candidate *)0)->name];
-  double us[COPSE_MAX_CANDIDATES];
+  double alpha_us;
+  struct copse_size_answer found; /* where bytes is not 0; its schedule is the caller's */
 };
 
 /* What a message is that only latency matters to. */
@@ -34,7 +32,7 @@ struct objective {
 
 /* "throughput", "latency" (1 KiB) or a size; false for anything else. */
 static bool parse_objective(const char *text, struct objective *out) {
-  *out = (struct objective){0};
+  out->bytes = 0;
   if (strcmp(text, "throughput") == 0) return true;
   if (strcmp(text, "latency") == 0) {
     out->bytes = LATENCY_BYTES;
@@ -43,51 +41,39 @@ static bool parse_objective(const char *text, struct objective *out) {
   return copse_cli_parse_size(text, MOST_BYTES, &out->bytes) && out->bytes > 0;
 }
 
-/* The candidate of predict/candidates.h that is fastest, of equally fast ones the first; the caller
- * releases *out. */
+/* A few seconds are what somebody waits for who asks for one size. */
+#define OBJECTIVE_SECONDS 8
+
 static copse_status solve_objective(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
                                     struct objective *objective, struct copse_schedule **out,
                                     struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct copse_candidates candidates = {0};
-  double bytes = (double)objective->bytes;
-  double us[1][COPSE_MAX_CANDIDATES];
-  copse_status status;
-  *out = NULL;
-  COPSE_TRY(copse_candidates_make(topology, options, &candidates, seconds, err));
-  COPSE_TRY(copse_candidates_time(&candidates, &bytes, 1, false, us, err));
-  objective->chosen = copse_candidates_best(&candidates, us[0]);
-  objective->n = candidates.n;
-  memcpy(objective->us, us[0], sizeof objective->us);
-  for (int i = 0; i < candidates.n; i++)
-    memcpy(objective->names[i], candidates.list[i].name, sizeof objective->names[i]);
-  *out = candidates.list[objective->chosen].schedule;
-  candidates.list[objective->chosen].schedule = NULL;
-out:
-  copse_candidates_free(&candidates);
+  const struct copse_size_question question = {.solve = options,
+                                               .bytes = (double)objective->bytes,
+                                               .alpha_us = objective->alpha_us,
+                                               .seconds = OBJECTIVE_SECONDS};
+  copse_status status = copse_solve_for_size(topology, &question, &objective->found, seconds, err);
+  *out = objective->found.schedule;
   return status;
 }
 
 static void print_objective(const struct objective *objective) {
-  if (objective->n == 0) return;
-  printf("fastest of %d at %" PRIu64 " bytes: %s, predicted %.6g us", objective->n,
-         objective->bytes, objective->names[objective->chosen], objective->us[objective->chosen]);
-  for (int i = 0; i < objective->n; i++)
-    if (i != objective->chosen) printf(", %s %.6g", objective->names[i], objective->us[i]);
-  printf("\n");
+  const struct copse_size_answer *found = &objective->found;
+  if (objective->bytes == 0) return;
+  printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunks, predicted %.6g us", found->n_tried,
+         objective->bytes, found->name, found->chunks, found->us);
+  printf("; without --objective %.6g us\n", found->first_us);
 }
 
 static void add_objective(struct copse_text *text, const struct objective *objective) {
-  if (objective->n == 0) return;
-  copse_text_add(text,
-                 ",\n \"objective\": {\"bytes\": %" PRIu64 ", \"chosen\": ", objective->bytes);
-  copse_text_add_json_string(text, objective->names[objective->chosen]);
-  copse_text_add(text, ", \"predicted_us\": {");
-  for (int i = 0; i < objective->n; i++) {
-    copse_cli_add_string(text, i > 0 ? ", " : "", objective->names[i]);
-    copse_text_add(text, ": %s", COPSE_CLI_NUMBER(objective->us[i]));
-  }
-  copse_text_add(text, "}}");
+  const struct copse_size_answer *found = &objective->found;
+  if (objective->bytes == 0) return;
+  copse_text_add(text, ",\n \"objective\": {\"bytes\": %" PRIu64 ", \"alpha_us\": %s, \"chosen\": ",
+                 objective->bytes, COPSE_CLI_NUMBER(objective->alpha_us));
+  copse_text_add_json_string(text, found->name);
+  copse_text_add(text, ", \"chunks\": %d, \"tried\": %d, \"predicted_us\": %s", found->chunks,
+                 found->n_tried, COPSE_CLI_NUMBER(found->us));
+  copse_text_add(text, ", \"without_us\": %s}", COPSE_CLI_NUMBER(found->first_us));
 }
 
 /* ---- what is lost to broken parts: the same on the healthy fabric --------------------------- */
@@ -650,10 +636,8 @@ static int check(const struct options *o) {
   if (o->pareto && (o->predict || o->objective.bytes > 0))
     return copse_cli_usage("solve",
                            "--predict and --objective are for one schedule: leave out --pareto");
-  if (o->objective.bytes > 0 &&
-      (o->what.solve.collective == COPSE_ALLTOALL || o->what.solve.bound_only))
-    return copse_cli_usage("solve",
-                           "--objective chooses among trees: leave out alltoall and --bound-only");
+  if (o->objective.bytes > 0 && o->what.solve.bound_only)
+    return copse_cli_usage("solve", "--objective chooses among schedules: leave out --bound-only");
   if (o->objective.bytes > 0 && o->what.solve.compact)
     return copse_cli_usage("solve", "--objective lists all trees: leave out --compact");
   if ((o->objective.bytes > 0 || o->predict) && o->what.solve.in_network)
@@ -700,10 +684,13 @@ static const struct copse_option own[] = {
      "a line; with -o FOLDER group-0.json ..., index.json",
      TO(groups)},
     {"--objective", 0, "O",
-     "throughput (the default), latency or a message size such as 64K: what\n"
-     "is fastest there by 'copse simulate' among the optimum, the best of 1,\n"
-     "2, 4 and 8 trees per root, ring, double binary tree and direct exchange",
+     "throughput (the default), latency or a message size such as 64K: the\n"
+     "fastest schedule there by 'copse simulate' that a search of some\n"
+     "seconds finds; the file says in how many chunks",
      .words = objectives, .take = take_objective},
+    {"--alpha", 'a', "US",
+     "with --objective: software cost of a hop from rank to rank (default 2 us)",
+     TO(objective.alpha_us), COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
     {"--predict", 0, NULL,
      "also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
      "ring, double binary tree and direct exchange (see 'copse simulate')",
@@ -723,6 +710,7 @@ static const struct copse_option own[] = {
 
 static void begin(void *options) {
   *(struct options *)options = (struct options){.what = COPSE_CLI_SOLVE_INIT, .tree = -1};
+  ((struct options *)options)->objective.alpha_us = copse_sim_defaults.alpha_us;
 }
 
 const struct copse_command copse_cmd_solve = {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/types.h"
+#include "schedule/chunks.h"
 #include "schedule/schedule.h"
 
 void copse_schedule_free(struct copse_schedule *schedule) {
@@ -145,6 +146,17 @@ struct expansion {
 
 /* Nobody has the memory for more at the sizes of today; and it is better said than tried. */
 #define MOST_BYTES ((int64_t)8 << 30)
+
+int64_t copse_schedule_chunk_bytes(const struct copse_schedule *s) {
+  double largest = 0;
+  for (int t = 0; t < s->n_trees; t++)
+    largest = fmax(largest, copse_q_to_double(s->trees[t].weight));
+  for (int f = 0; f < s->n_flows; f++)
+    for (int p = 0; p < s->flows[f].n_paths; p++)
+      largest = fmax(largest, copse_q_to_double(s->flows[f].paths[p].weight));
+  largest = ceil(largest * (double)s->objective.bytes / s->objective.chunks) + 32; /* alignment */
+  return largest > (double)COPSE_CHUNK_BYTES ? (int64_t)largest : COPSE_CHUNK_BYTES;
+}
 
 int64_t copse_schedule_images(const struct copse_schedule *schedule) {
   int64_t images = 1;

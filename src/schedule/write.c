@@ -85,6 +85,14 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
   copse_text_add(text, "},\n");
 }
 
+static void add_objective(struct copse_text *text, const struct copse_schedule_objective *o) {
+  if (o->bytes == 0) return;
+  copse_text_add(text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": ",
+                 o->bytes, o->chunks);
+  add_rational(text, o->alpha_us);
+  copse_text_add(text, "},\n");
+}
+
 static void add_tree(struct copse_text *text, const struct copse_schedule *schedule,
                      const struct copse_schedule_tree *tree) {
   copse_text_add(text, "  {\"root\": %d, \"phase\": \"%s\", \"weight\": ", tree->root,
@@ -208,6 +216,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   copse_text_add(&text, ", \"algbw_GBps\": ");
   copse_text_add_json_number(&text, copse_schedule_algbw(schedule));
   copse_text_add(&text, ",\n");
+  add_objective(&text, &schedule->objective);
   add_bound(&text, schedule);
   if (schedule->collective == COPSE_ALLTOALL)
     add_flows(&text, schedule);

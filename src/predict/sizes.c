@@ -1,0 +1,379 @@
+/*
+ * The search for the schedule of one message size.
+ */
+#include "predict/sizes.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/types.h"
+#include "predict/baseline.h"
+#include "predict/policy.h"
+#include "schedule/chunks.h"
+#include "schedule/loads.h"
+#include "verify/verify.h"
+
+/* One way to run: trees (in the arena of `of`) or flows, and the number of chunks. */
+struct variant {
+  struct copse_schedule *of;
+  const struct copse_schedule_tree *trees;
+  int n_trees;
+  int chunks; /* 0: as by default */
+  double us;
+  char name[48];
+};
+
+struct search {
+  const struct copse_topology *topology;
+  const struct copse_size_question *question;
+  struct copse_schedule **bases; /* [n_bases] verified */
+  size_t n_bases, bases_capacity;
+  struct variant best;
+  double first_us, end; /* of the first; the clock's time to stop at */
+  int n_tried;
+  struct copse_arena scratch;
+  struct copse_err *err;
+};
+
+static bool has_time(const struct search *s) { return copse_clock_seconds() < s->end; }
+
+static bool reduces(const struct search *s) {
+  return copse_collective_reduces(s->question->solve->collective);
+}
+
+/* ---- chunks --------------------------------------------------------------------------------- */
+
+/* A plan has at most so many slots. */
+#define MOST_SLOTS 64
+/* No chunk is smaller: plans cut at multiples of it. */
+#define LEAST_CHUNK_BYTES 16
+
+void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
+                                   struct copse_sim_options *options) {
+  const struct copse_schedule_objective *o = &schedule->objective;
+  if (o->bytes == 0) return;
+  options->pipeline_chunks = o->chunks;
+  options->min_chunk_bytes = LEAST_CHUNK_BYTES;
+  options->max_chunk_bytes = (double)copse_schedule_chunk_bytes(schedule);
+  options->fifo = o->chunks <= MOST_SLOTS || !copse_collective_reduces(schedule->collective)
+                      ? 0
+                      : MOST_SLOTS;
+}
+
+static double largest_transfer(const struct variant *v) {
+  double largest = 0;
+  for (int t = 0; t < v->n_trees; t++)
+    largest = fmax(largest, copse_q_to_double(v->trees[t].weight));
+  for (int f = 0; f < v->of->n_flows; f++)
+    for (int p = 0; p < v->of->flows[f].n_paths; p++)
+      largest = fmax(largest, copse_q_to_double(v->of->flows[f].paths[p].weight));
+  return largest;
+}
+
+static copse_status time_in_chunks(struct search *s, const struct copse_sim_dag *dag,
+                                   struct variant *v, int chunks) {
+  struct copse_sim_options options = copse_sim_defaults;
+  struct copse_sim_result result;
+  options.alpha_us = s->question->alpha_us;
+  if (chunks > 0) {
+    options.pipeline_chunks = chunks;
+    options.min_chunk_bytes = 1e-3;
+    options.max_chunk_bytes = 1e18;
+    options.fifo = chunks <= MOST_SLOTS || !reduces(s) ? 0 : MOST_SLOTS;
+  }
+  COPSE_DO(copse_simulate(s->topology, dag, &options, s->question->bytes, &result, NULL, s->err));
+  s->n_tried++;
+  if (chunks > 0 && result.us < v->us) {
+    v->us = result.us;
+    v->chunks = chunks;
+  }
+  if (chunks == 0) s->first_us = result.us;
+  return COPSE_OK;
+}
+
+/* Tries numbers of chunks, and takes the variant if it is the fastest so far. */
+static copse_status consider(struct search *s, struct variant *v) {
+  struct copse_sim_dag dag = {0};
+  const struct copse_schedule_tree *trees = v->of->trees;
+  int n_trees = v->of->n_trees;
+  double largest = largest_transfer(v) * s->question->bytes;
+  copse_status status;
+  v->us = INFINITY;
+  v->of->trees = v->trees;
+  v->of->n_trees = v->n_trees;
+  COPSE_TRY(copse_sim_dag_of_schedule(v->of, s->topology, &dag, s->err));
+  if (s->n_tried == 0) COPSE_TRY(time_in_chunks(s, &dag, v, 0));
+  int64_t room = MAX_STEPS / (int64_t)(dag.n_ints + 1);
+  int most = (int)fmax(1, fmin(fmin(512, largest / LEAST_CHUNK_BYTES), (double)room));
+  for (int c = 1; c <= most; c *= 2) {
+    COPSE_TRY(time_in_chunks(s, &dag, v, c));
+    if (c > 8 * v->chunks || !has_time(s)) break;
+  }
+  int around = v->chunks;
+  if (v->us < 1.05 * s->best.us && has_time(s)) {
+    if (around * 3 / 4 * 4 == around * 3) COPSE_TRY(time_in_chunks(s, &dag, v, around * 3 / 4));
+    if (around * 3 / 2 <= most && around % 2 == 0)
+      COPSE_TRY(time_in_chunks(s, &dag, v, around * 3 / 2));
+    if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &dag, v, 3));
+  }
+  if (v->us < s->best.us) s->best = *v;
+  if (getenv("SIZES_DEBUG")) fprintf(stderr, "  %-32s %10.4f us  %d chunks, %d trees %.2f\n", v->name, v->us, v->chunks, v->n_trees, copse_clock_seconds());
+out:
+  v->of->trees = trees;
+  v->of->n_trees = n_trees;
+  copse_sim_dag_free(&dag);
+  return status;
+}
+
+/* ---- orders --------------------------------------------------------------------------------- */
+
+struct placed {
+  const struct copse_schedule_tree *tree;
+  double reach; /* latency from the root to the farthest rank */
+  int copy, number;
+};
+
+static int far_first(const void *a, const void *b) {
+  const struct placed *x = a, *y = b;
+  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
+  if (x->copy != y->copy) return x->copy - y->copy;
+  return x->number - y->number;
+}
+
+struct reach {
+  double us;
+  int edge;
+};
+
+static int by_reach(const void *a, const void *b) {
+  const struct reach *x = a, *y = b;
+  if (x->us != y->us) return x->us > y->us ? -1 : 1;
+  return x->edge - y->edge;
+}
+
+static double edge_latency(const struct search *s, const struct copse_schedule_edge *edge) {
+  double us = s->question->alpha_us;
+  for (int i = 0; i + 1 < edge->n_path; i++) {
+    int link = copse_topology_find_link(s->topology, edge->path[i], edge->path[i + 1]);
+    us += copse_q_to_double(s->topology->links[link].latency);
+  }
+  return us;
+}
+
+/*
+ * The same tree, its edges in an order in which those with the most latency beyond come first.
+ * A broadcast's parents still come before their children: beyond the parent there is more.
+ */
+static copse_status sort_edges(struct search *s, struct copse_schedule *of,
+                               const struct copse_schedule_tree *from,
+                               struct copse_schedule_tree *to, double *reach) {
+  int n = from->n_edges;
+  bool reduce = from->phase == COPSE_PHASE_REDUCE;
+  struct copse_schedule_edge *edges;
+  struct reach *list;
+  double *beyond; /* [n_ranks] latency from here to the farthest below */
+  COPSE_DO(copse_arena_array(&of->arena, (size_t)n + 1, sizeof *edges, &edges, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)n + 1, sizeof *list, &list, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)n + 1, sizeof *beyond, &beyond, s->err));
+  for (int i = 0; i < n; i++) { /* children before their parents */
+    int e = reduce ? i : n - 1 - i;
+    const struct copse_schedule_edge *edge = &from->edges[e];
+    int child = reduce ? edge->src : edge->dst, parent = reduce ? edge->dst : edge->src;
+    list[e] = (struct reach){beyond[child] + edge_latency(s, edge), e};
+    if (list[e].us > beyond[parent]) beyond[parent] = list[e].us;
+  }
+  *reach = beyond[from->root];
+  /* ties: as listed, where a parent is before its child unless links cost nothing */
+  qsort(list, (size_t)n, sizeof *list, by_reach);
+  *to = *from;
+  to->edges = edges;
+  for (int i = 0; i < n; i++) edges[i] = from->edges[list[i].edge];
+  for (int i = 0; i < n && reduce; i++) edges[i] = from->edges[list[n - 1 - i].edge];
+  return COPSE_OK;
+}
+
+/* Every tree in `copies` equal parts, those of the farthest reach first. */
+static copse_status far_trees_first(struct search *s, const struct variant *from, int copies,
+                                    struct variant *to) {
+  struct copse_schedule *of = from->of;
+  size_t n = (size_t)from->n_trees, all = n * (size_t)copies;
+  struct copse_schedule_tree *sorted, *trees;
+  struct placed *list;
+  *to = *from;
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *sorted, &sorted, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, all, sizeof *list, &list, s->err));
+  COPSE_DO(copse_arena_array(&of->arena, all, sizeof *trees, &trees, s->err));
+  for (size_t t = 0; t < n; t++) {
+    double reach;
+    COPSE_DO(sort_edges(s, of, &from->trees[t], &sorted[t], &reach));
+    COPSE_DO(copse_q_div(sorted[t].weight, (struct copse_q){copies, 1}, &sorted[t].weight, s->err));
+    for (int c = 0; c < copies; c++)
+      list[t * (size_t)copies + (size_t)c] = (struct placed){&sorted[t], reach, c, (int)t};
+  }
+  qsort(list, all, sizeof *list, far_first);
+  for (size_t i = 0; i < all; i++) trees[i] = *list[i].tree;
+  to->trees = trees;
+  to->n_trees = (int)all;
+  snprintf(to->name, sizeof to->name, "%.24s, far first%s", from->name, copies > 1 ? " x" : "");
+  if (copies > 1) snprintf(to->name + strlen(to->name), 8, "%d", copies);
+  return COPSE_OK;
+}
+
+/* A forest in several orders and cuts. */
+static copse_status consider_all(struct search *s, struct variant *v) {
+  COPSE_DO(consider(s, v));
+  if (v->of->collective == COPSE_ALLTOALL) return COPSE_OK;
+  for (int copies = 1; copies <= 16; copies *= 2) {
+    struct variant sorted;
+    if (!has_time(s)) break;
+    if ((int64_t)v->n_trees * copies * (s->topology->n_ranks - 1) > MAX_STEPS / 16) break;
+    COPSE_DO(far_trees_first(s, v, copies, &sorted));
+    COPSE_DO(consider(s, &sorted));
+    if (sorted.us > 1.2 * s->best.us) break;
+  }
+  return COPSE_OK;
+}
+
+/* ---- forests -------------------------------------------------------------------------------- */
+
+static copse_status check(struct search *s, const struct copse_schedule *schedule,
+                          const char *name) {
+  struct copse_verify_report report;
+  struct copse_err local = COPSE_ERR_INIT;
+  copse_status status =
+      copse_verify_schedule(schedule, s->topology, "schedule", &report, &local);
+  if (status == COPSE_OK || (status == COPSE_OVERFLOW && s->n_bases > 0)) return status;
+  return copse_fail(s->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                    "the %s schedule fails verification: %s", name, local.text);
+}
+
+/* Takes the schedule. */
+static copse_status add_base(struct search *s, struct copse_schedule *schedule, const char *name) {
+  struct variant v = {.of = schedule};
+  copse_status status = copse_grow(&s->bases, &s->bases_capacity, s->n_bases + 1,
+                                   sizeof(struct copse_schedule *), s->err);
+  if (status == COPSE_OK) {
+    schedule->others_excluded = s->topology->others_excluded;
+    status = check(s, schedule, name);
+  }
+  if (status != COPSE_OK) copse_schedule_free(schedule);
+  if (status == COPSE_OVERFLOW && s->n_bases > 0) return COPSE_OK;
+  COPSE_DO(status);
+  s->bases[s->n_bases++] = schedule;
+  COPSE_DO(copse_schedule_expand(schedule, s->err));
+  v.trees = schedule->trees;
+  v.n_trees = schedule->n_trees;
+  snprintf(v.name, sizeof v.name, "%s", name);
+  return consider_all(s, &v);
+}
+
+static copse_status add_solved(struct search *s, const struct copse_solve_options *options,
+                               const char *name, struct copse_solve_seconds *seconds) {
+  struct copse_schedule *schedule;
+  COPSE_DO(copse_solve_schedule(s->topology, options, &schedule, seconds, s->err));
+  return add_base(s, schedule, name);
+}
+
+static copse_status add_fewer(struct search *s) {
+  static const int few[] = {1, 2, 3, 4, 6, 8, 12, 16};
+  struct copse_solve_options fewer = *s->question->solve;
+  int64_t exact = s->bases[0]->k;
+  struct copse_solve_seconds ignored;
+  fewer.tolerance = COPSE_Q_ZERO;
+  for (size_t i = 0; i < sizeof few / sizeof *few && few[i] < exact && has_time(s); i++) {
+    char name[24];
+    fewer.k = few[i];
+    snprintf(name, sizeof name, "k=%d", few[i]);
+    COPSE_DO(add_solved(s, &fewer, name, &ignored));
+  }
+  return COPSE_OK;
+}
+
+static copse_status add_baselines(struct search *s) {
+  const struct copse_solve_options *o = s->question->solve;
+  struct copse_baseline_shared shared = {0};
+  const struct copse_baseline_options like = {.collective = o->collective,
+                                              .root = o->root,
+                                              .demand = o->demand,
+                                              .like = s->bases[0],
+                                              .shared = &shared};
+  copse_status status = COPSE_OK;
+  for (int kind = 0; kind < COPSE_N_BASELINES && has_time(s); kind++) {
+    struct copse_err why = COPSE_ERR_INIT;
+    struct copse_schedule *schedule;
+    if (!copse_baseline_exists((enum copse_baseline)kind, o->collective)) continue;
+    status =
+        copse_baseline_make(s->topology, (enum copse_baseline)kind, &like, &schedule, NULL, &why);
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
+    if (status != COPSE_OK) COPSE_TRY(copse_fail(s->err, status, "%s", why.text));
+    COPSE_TRY(add_base(s, schedule, copse_baseline_name((enum copse_baseline)kind)));
+  }
+  status = COPSE_OK;
+out:
+  copse_baseline_shared_free(&shared);
+  return status;
+}
+
+static copse_status gather(struct search *s, struct copse_solve_seconds *seconds) {
+  const struct copse_solve_options *o = s->question->solve;
+  struct copse_solve_options equal = *o;
+  struct copse_solve_seconds ignored;
+  char name[24] = "optimal";
+  COPSE_DO(add_solved(s, o, name, seconds));
+  if (s->topology->n_ranks == 1) return COPSE_OK;
+  equal.equal_shares = true;
+  if (o->collective == COPSE_ALLREDUCE && !o->equal_shares)
+    COPSE_DO(add_solved(s, &equal, "equal shares", &ignored));
+  if (o->collective != COPSE_ALLTOALL) COPSE_DO(add_fewer(s));
+  return add_baselines(s);
+}
+
+/* ---- all together --------------------------------------------------------------------------- */
+
+/* The winner as the schedule that it is a variant of. */
+static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
+  struct variant *best = &s->best;
+  struct copse_schedule *schedule = best->of;
+  schedule->trees = best->trees;
+  schedule->n_trees = best->n_trees;
+  if (best->n_trees > 0) schedule->k = copse_schedule_unit_k(schedule);
+  schedule->objective.bytes = (int64_t)s->question->bytes;
+  schedule->objective.chunks = best->chunks;
+  COPSE_DO(copse_q_make((int64_t)llround(s->question->alpha_us * 1e6), 1000000,
+                        &schedule->objective.alpha_us, s->err));
+  COPSE_DO(check(s, schedule, best->name));
+  for (size_t i = 0; i < s->n_bases; i++)
+    if (s->bases[i] == schedule) s->bases[i] = NULL;
+  answer->schedule = schedule;
+  answer->chunks = best->chunks;
+  answer->us = best->us;
+  answer->first_us = s->first_us;
+  answer->n_tried = s->n_tried;
+  memcpy(answer->name, best->name, sizeof answer->name);
+  return COPSE_OK;
+}
+
+copse_status copse_solve_for_size(const struct copse_topology *topology,
+                                  const struct copse_size_question *question,
+                                  struct copse_size_answer *answer,
+                                  struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct search s = {.topology = topology,
+                     .question = question,
+                     .best = {.us = INFINITY},
+                     .end = copse_clock_seconds() + question->seconds,
+                     .err = err};
+  copse_status status;
+  *answer = (struct copse_size_answer){0};
+  COPSE_TRY(gather(&s, seconds));
+  status = hand_over(&s, answer);
+out:
+  for (size_t i = 0; i < s.n_bases; i++) copse_schedule_free(s.bases[i]);
+  free(s.bases);
+  copse_arena_free(&s.scratch);
+  return status;
+}

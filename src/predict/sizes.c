@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/types.h"
 #include "predict/baseline.h"
+#include "predict/exchange.h"
 #include "predict/policy.h"
 #include "schedule/chunks.h"
 #include "schedule/loads.h"
@@ -333,6 +334,43 @@ static copse_status gather(struct search *s, struct copse_solve_seconds *seconds
   return add_baselines(s);
 }
 
+/* ---- exchange ------------------------------------------------------------------------------- */
+
+static copse_status add_exchanged(struct search *s, int k, int pieces, double seconds) {
+  struct copse_solve_options options = *s->question->solve;
+  struct copse_symmetry symmetry = {0};
+  struct copse_solve_seconds ignored;
+  struct copse_schedule *schedule;
+  struct variant v = {0};
+  double us;
+  copse_status status;
+  options.k = k;
+  COPSE_TRY(copse_solve_schedule(s->topology, &options, &schedule, &ignored, s->err));
+  COPSE_TRY(copse_grow(&s->bases, &s->bases_capacity, s->n_bases + 1, sizeof schedule, s->err));
+  s->bases[s->n_bases++] = schedule;
+  if (options.root < 0) COPSE_TRY(copse_topology_symmetry(s->topology, &symmetry, s->err));
+  const struct copse_exchange x = {.topology = s->topology,
+                                   .schedule = schedule,
+                                   .symmetry = options.root < 0 ? &symmetry : NULL,
+                                   .bytes = s->question->bytes,
+                                   .alpha_us = s->question->alpha_us,
+                                   .pieces = pieces,
+                                   .most_transfers = 200000,
+                                   .end = copse_clock_seconds() + seconds};
+  COPSE_TRY(copse_exchange_edges(&x, &schedule->arena, &v.trees, &v.n_trees, &us, s->err));
+  schedule->trees = v.trees;
+  schedule->n_trees = v.n_trees;
+  schedule->k = copse_schedule_unit_k(schedule);
+  COPSE_TRY(copse_tree_time(s->topology, v.trees, (size_t)v.n_trees, &schedule->time_per_GB, s->err));
+  v.of = schedule;
+  snprintf(v.name, sizeof v.name, "k=%d, exchanged", k);
+  COPSE_TRY(consider(s, &v));
+  if (getenv("SIZES_DEBUG")) fprintf(stderr, "   exchange said %.4f\n", us);
+out:
+  copse_symmetry_free(&symmetry);
+  return status;
+}
+
 /* ---- all together --------------------------------------------------------------------------- */
 
 /* The winner as the schedule that it is a variant of. */
@@ -369,7 +407,14 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .err = err};
   copse_status status;
   *answer = (struct copse_size_answer){0};
+  if (getenv("SIZES_QUICK")) s.end = 0;
   COPSE_TRY(gather(&s, seconds));
+  if (getenv("EXCHANGE")) {
+    const char *e = getenv("EXCHANGE");
+    int k, c; double sec;
+    sscanf(e, "%d,%d,%lf", &k, &c, &sec);
+    COPSE_TRY(add_exchanged(&s, k, c, sec));
+  }
   status = hand_over(&s, answer);
 out:
   for (size_t i = 0; i < s.n_bases; i++) copse_schedule_free(s.bases[i]);

@@ -1,0 +1,708 @@
+/*
+ * Local exchange of tree edges. A forest's trees go whole, as one chunk each, so a schedule is
+ * nothing but trees in an order; a transfer that is late, or one that it had to wait for, gets
+ * another parent, and what the simulation says decides. Where the forest is the image of a part of
+ * its trees under symmetries, a move is made in all images at once.
+ *
+ *   base tree b, image g          transfer ((b G + g) n + place), place in breadth-first order:
+ *   places 0 (root) .. n - 1      children of a place follow each other
+ *
+ * Rules of transfers and ties as in simulate.h; without slots, duplex and sums that take time.
+ */
+#include "predict/exchange.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/graph.h"
+#include "base/index_map.h"
+#include "predict/event_queue.h"
+
+/* A way from rank to rank. */
+struct hop {
+  int from, to; /* ranks */
+  int first, n; /* into hop_links */
+  double latency_us; /* alpha included */
+};
+
+/* A tree by places; place 0 is the root. */
+struct tree {
+  int root;
+  struct copse_q weight;
+  double bytes;
+  int *parent; /* [n_ranks] hop into a rank (of a reduction out of it), -1 at the root */
+  /* by place, made from the above: */
+  int *rank, *up, *first_child, *n_children, *place_of;
+};
+
+/* What came of a run. */
+struct run {
+  double f;  /* what is to be least */
+  double us; /* when the last transfer arrived */
+  double *arrival; /* [n_transfers] */
+  double *asked;   /* [n_transfers] */
+  int *blocker;    /* [n_transfers] what it waited for, -1 */
+  int *late;       /* [n_late] transfers after `soft` */
+  int n_late;
+};
+
+struct search {
+  const struct copse_exchange *x;
+  const struct copse_topology *topology;
+  bool reduce;
+  int n, n_images, n_trees; /* ranks, images, base trees */
+  struct tree *trees;
+  struct hop *hops;
+  size_t n_hops, hops_capacity;
+  int *hop_links, *hop_nodes;
+  size_t n_hop_links, hop_links_capacity, hop_nodes_capacity;
+  struct copse_index_map hop_index;
+  int *between;          /* [n * n] a hop from rank to rank, -1 */
+  int *image;            /* [n_images * n_nodes] */
+  int *hop_image;        /* [n_images * n_hops] */
+  double *us_per_byte, *latency_us; /* [n_links] */
+  /* of a run */
+  double *free_us;   /* [n_links] */
+  int *last_user;    /* [n_links] */
+  int *missing;      /* [n_transfers] reductions: children that haven't come */
+  double soft;       /* lateness counts from here */
+  struct run now, next; /* of the trees as they are, and of a trial */
+  struct tree *best;    /* [n_trees] the fastest so far */
+  double least;         /* its time */
+  struct copse_sim_queue queue;
+  uint64_t random;
+  struct copse_arena arena;
+  struct copse_err *err;
+};
+
+static uint32_t draw(struct search *s, uint32_t below) {
+  s->random = s->random * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)((s->random >> 33) % below);
+}
+
+static int n_transfers(const struct search *s) { return s->n_trees * s->n_images * s->n; }
+
+/* ---- hops ------------------------------------------------------------------------------------ */
+
+static copse_status find_hop(struct search *s, const int *nodes, int n, int *out) {
+  const struct copse_topology *t = s->topology;
+  uint64_t key = 1469598103934665603u;
+  size_t cursor = 0;
+  int at;
+  for (int i = 0; i < n; i++) key = (key ^ (uint64_t)nodes[i]) * 1099511628211u;
+  while ((at = copse_index_map_next(&s->hop_index, key, &cursor)) >= 0) {
+    struct hop *h = &s->hops[at];
+    if (h->n == n - 1 && memcmp(s->hop_nodes + h->first, nodes, (size_t)n * sizeof *nodes) == 0)
+      break;
+  }
+  if (at >= 0) {
+    *out = at;
+    return COPSE_OK;
+  }
+  struct hop hop = {.from = t->nodes[nodes[0]].rank,
+                    .to = t->nodes[nodes[n - 1]].rank,
+                    .first = (int)s->n_hop_links,
+                    .n = n - 1,
+                    .latency_us = s->x->alpha_us};
+  size_t need = s->n_hop_links + (size_t)n;
+  COPSE_DO(copse_grow(&s->hop_links, &s->hop_links_capacity, need, sizeof(int), s->err));
+  COPSE_DO(copse_grow(&s->hop_nodes, &s->hop_nodes_capacity, need, sizeof(int), s->err));
+  for (int i = 0; i < n; i++) {
+    s->hop_nodes[hop.first + i] = nodes[i];
+    if (i + 1 == n) break;
+    int link = copse_topology_find_link(t, nodes[i], nodes[i + 1]);
+    if (link < 0) return copse_fail(s->err, COPSE_INTERNAL, "a path without a link");
+    s->hop_links[hop.first + i] = link;
+    hop.latency_us += s->latency_us[link];
+  }
+  s->n_hop_links = need;
+  COPSE_DO(copse_grow(&s->hops, &s->hops_capacity, s->n_hops + 1, sizeof hop, s->err));
+  COPSE_DO(copse_index_map_add(&s->hop_index, key, (int)s->n_hops, s->err));
+  s->hops[*out = (int)s->n_hops++] = hop;
+  return COPSE_OK;
+}
+
+/* From every rank to those that it reaches over relays alone, over the fewest links (breadth first,
+ * links in their order). */
+static copse_status find_neighbours(struct search *s) {
+  const struct copse_topology *t = s->topology;
+  struct copse_adjacency out;
+  int *before, *queue, *path;
+  size_t n = (size_t)t->n_nodes;
+  COPSE_DO(copse_adjacency_by(&s->arena, t->n_nodes, t->n_links, &t->links->src, sizeof *t->links,
+                              &out, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *before, &before, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *queue, &queue, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *path, &path, s->err));
+  for (int r = 0; r < s->n; r++) {
+    int head = 0, tail = 0, start = t->rank_nodes[r];
+    for (size_t v = 0; v < n; v++) before[v] = -1;
+    before[start] = start;
+    queue[tail++] = start;
+    while (head < tail) {
+      int v = queue[head++], length = 0;
+      if (v != start && t->nodes[v].rank >= 0) {
+        for (int w = v; w != start; w = before[w]) path[length++] = w;
+        path[length++] = start;
+        for (int i = 0; i < length / 2; i++) {
+          int w = path[i];
+          path[i] = path[length - 1 - i];
+          path[length - 1 - i] = w;
+        }
+        int *hop = &s->between[r * s->n + t->nodes[v].rank];
+        if (*hop < 0) COPSE_DO(find_hop(s, path, length, hop));
+        continue;
+      }
+      for (int i = out.first[v]; i < out.first[v + 1]; i++) {
+        int w = t->links[out.item[i]].dst;
+        if (before[w] >= 0) continue;
+        before[w] = v;
+        queue[tail++] = w;
+      }
+    }
+  }
+  return COPSE_OK;
+}
+
+/* ---- trees by places -------------------------------------------------------------------------- */
+
+struct child {
+  double reach;
+  int rank;
+};
+
+static int farther(const void *a, const void *b) {
+  const struct child *x = a, *y = b;
+  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
+  return x->rank - y->rank;
+}
+
+static int end_above(const struct search *s, int hop) {
+  return s->reduce ? s->hops[hop].to : s->hops[hop].from;
+}
+
+/* Places from parents: breadth first, of the children of one place those first with the most latency
+ * below. False where the parents have a ring. */
+static bool place(const struct search *s, struct tree *t) {
+  int n = s->n, first[1024], next[1024], filled = 1;
+  double reach[1024];
+  struct child list[1024];
+  for (int v = 0; v < n; v++) first[v] = -1;
+  for (int v = 0; v < n; v++) {
+    if (v == t->root) continue;
+    int above = end_above(s, t->parent[v]);
+    next[v] = first[above];
+    first[above] = v;
+  }
+  t->rank[0] = t->root;
+  t->up[0] = -1;
+  for (int i = 0; i < filled; i++) /* any breadth-first order, for the reaches */
+    for (int v = first[t->rank[i]]; v >= 0; v = next[v]) t->rank[filled++] = v;
+  if (filled < n) return false;
+  for (int v = 0; v < n; v++) reach[v] = 0;
+  for (int i = n - 1; i > 0; i--) {
+    int v = t->rank[i], above = end_above(s, t->parent[v]);
+    reach[v] += s->hops[t->parent[v]].latency_us;
+    if (reach[v] > reach[above]) reach[above] = reach[v];
+  }
+  filled = 1;
+  for (int i = 0; i < n; i++) {
+    int m = 0;
+    for (int v = first[t->rank[i]]; v >= 0; v = next[v]) list[m++] = (struct child){reach[v], v};
+    if (m > 1) qsort(list, (size_t)m, sizeof *list, farther);
+    t->first_child[i] = filled;
+    t->n_children[i] = m;
+    t->place_of[t->rank[i]] = i;
+    for (int c = 0; c < m; c++) {
+      t->up[filled] = i;
+      t->rank[filled++] = list[c].rank;
+    }
+  }
+  return true;
+}
+
+/* ---- a run ------------------------------------------------------------------------------------ */
+
+static inline int tree_of(const struct search *s, int transfer) {
+  return transfer / s->n / s->n_images;
+}
+static inline int image_of(const struct search *s, int transfer) {
+  return transfer / s->n % s->n_images;
+}
+
+/* Transfers' numbers, and so their turns, are places; of a reduction from the last place on. */
+static inline copse_status ask(struct search *s, int transfer, double now) {
+  struct run *run = &s->next;
+  int place = transfer % s->n, number = s->reduce ? transfer - place + s->n - 1 - place : transfer;
+  run->asked[transfer] = now;
+  return copse_sim_queue_push(&s->queue, now, (uint64_t)number << 8, s->err);
+}
+
+static copse_status arrived(struct search *s, const struct tree *t, int transfer, double now) {
+  int place = transfer % s->n, base = transfer - place;
+  if (!s->reduce) {
+    for (int c = 0; c < t->n_children[place]; c++)
+      COPSE_DO(ask(s, base + t->first_child[place] + c, now));
+    return COPSE_OK;
+  }
+  int up = t->up[place];
+  if (--s->missing[base + up] == 0 && up > 0) return ask(s, base + up, now);
+  return COPSE_OK;
+}
+
+static inline bool ends(const struct search *s, const struct tree *t, int place) {
+  return s->reduce ? t->up[place] == 0 && false : t->n_children[place] == 0;
+}
+
+static copse_status serve(struct search *s, const struct tree *t, int transfer, int i, double now,
+                          uint64_t key) {
+  struct run *run = &s->next;
+  int place = transfer % s->n;
+  const struct hop *hop =
+      &s->hops[s->hop_image[(size_t)image_of(s, transfer) * s->n_hops +
+                            (size_t)t->parent[t->rank[place]]]];
+  int link = s->hop_links[hop->first + i];
+  double taken = t->bytes * s->us_per_byte[link], start = now;
+  if (i == 0) run->blocker[transfer] = -1;
+  if (s->free_us[link] > now) {
+    start = s->free_us[link];
+    run->blocker[transfer] = s->last_user[link];
+  }
+  s->free_us[link] = start + taken;
+  s->last_user[link] = transfer;
+  if (i + 1 < hop->n) {
+    double lag = taken - t->bytes * s->us_per_byte[s->hop_links[hop->first + i + 1]];
+    return copse_sim_queue_push(&s->queue, start + s->latency_us[link] + (lag > 0 ? lag : 0),
+                                key + 1, s->err);
+  }
+  double then = start + taken + s->latency_us[link] + s->x->alpha_us;
+  run->arrival[transfer] = then;
+  if (then > run->us) run->us = then;
+  if (then > s->soft) {
+    run->f += (then - s->soft) * (then - s->soft);
+    run->late[run->n_late++] = transfer;
+  }
+  if (ends(s, t, place)) return COPSE_OK;
+  return copse_sim_queue_push(&s->queue, then, key + (uint64_t)(255 - i), s->err);
+}
+
+/* Stops, with an f of infinity, where it exceeds `most`. */
+static copse_status simulate(struct search *s, double most) {
+  struct run *run = &s->next;
+  int total = n_transfers(s), n = s->n;
+  copse_sim_queue_reset(&s->queue);
+  run->f = run->us = 0;
+  run->n_late = 0;
+  for (int l = 0; l < s->topology->n_links; l++) s->free_us[l] = 0;
+  for (int base = 0; base < total; base += n) {
+    const struct tree *t = &s->trees[tree_of(s, base)];
+    if (!s->reduce) {
+      for (int c = 0; c < t->n_children[0]; c++) COPSE_DO(ask(s, base + t->first_child[0] + c, 0));
+      continue;
+    }
+    for (int i = n - 1; i >= 0; i--) {
+      s->missing[base + i] = t->n_children[i];
+      if (t->n_children[i] == 0 && i > 0) COPSE_DO(ask(s, base + i, 0));
+    }
+  }
+  while (!copse_sim_queue_is_empty(&s->queue)) {
+    struct copse_sim_event e;
+    COPSE_DO(copse_sim_queue_pop(&s->queue, &e, s->err));
+    int number = (int)(e.key >> 8), i = (int)(e.key & 255), place = number % n;
+    int transfer = s->reduce ? number - place + n - 1 - place : number;
+    const struct tree *t = &s->trees[tree_of(s, transfer)];
+    double now = copse_sim_event_us(&e);
+    if (i == 255)
+      COPSE_DO(arrived(s, t, transfer, now));
+    else
+      COPSE_DO(serve(s, t, transfer, i, now, e.key));
+    if (run->f > most) {
+      run->f = INFINITY;
+      return COPSE_OK;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* ---- moves ------------------------------------------------------------------------------------ */
+
+struct move {
+  int tree, rank; /* rank < 0: trees `tree` and `other` change places */
+  int other;
+  int parent; /* the hop that was */
+};
+
+static bool is_below(const struct tree *t, int rank, int above) {
+  for (int p = t->place_of[rank]; p >= 0; p = t->up[p])
+    if (t->rank[p] == above) return true;
+  return false;
+}
+
+/* Another parent for a rank: of some drawn, the one that it would come from first, as things stand. */
+static bool choose_parent(struct search *s, int transfer, struct move *m, int *hop) {
+  int b = tree_of(s, transfer), base = transfer - transfer % s->n;
+  const struct tree *t = &s->trees[b];
+  int rank = t->rank[transfer % s->n];
+  double best = INFINITY;
+  *hop = -1;
+  for (int i = 0; i < s->n; i++) {
+    int h = s->between[s->reduce ? rank * s->n + i : i * s->n + rank];
+    if (h < 0 || h == t->parent[rank] || draw(s, 3) == 0 || is_below(t, i, rank)) continue;
+    int p = t->place_of[i];
+    double then = p == 0 || s->reduce ? 0 : s->now.arrival[base + p];
+    then += s->hops[h].latency_us * (1 + 0.3 * draw(s, 4));
+    if (s->reduce) then -= p == 0 ? 1e9 : s->now.asked[base + p];
+    if (then >= best) continue;
+    best = then;
+    *hop = h;
+  }
+  *m = (struct move){.tree = b, .rank = rank, .parent = t->parent[rank]};
+  return *hop >= 0;
+}
+
+/* A transfer to move: some late one, one above it, or what one of these waited for. */
+static int choose_transfer(struct search *s) {
+  int t = s->now.late[draw(s, (uint32_t)s->now.n_late)];
+  for (int steps = (int)draw(s, 8); steps > 0; steps--) {
+    const struct tree *tree = &s->trees[tree_of(s, t)];
+    int place = t % s->n;
+    if (s->now.blocker[t] >= 0 && draw(s, 2) == 0) {
+      t = s->now.blocker[t];
+      continue;
+    }
+    int next = s->reduce ? (tree->n_children[place] > 0
+                                ? tree->first_child[place] + (int)draw(s, (uint32_t)tree->n_children[place])
+                                : 0)
+                         : tree->up[place];
+    if (next <= 0) break;
+    t += next - place;
+  }
+  return t;
+}
+
+static bool apply(struct search *s, const struct move *m, int hop) {
+  if (m->rank < 0) {
+    struct tree t = s->trees[m->tree];
+    s->trees[m->tree] = s->trees[m->other];
+    s->trees[m->other] = t;
+    return true;
+  }
+  s->trees[m->tree].parent[m->rank] = hop;
+  return place(s, &s->trees[m->tree]);
+}
+
+static bool choose(struct search *s, struct move *m, int *hop) {
+  int t = choose_transfer(s);
+  if (s->n_trees > 1 && draw(s, 10) == 0) {
+    int other = s->now.blocker[t] >= 0 ? tree_of(s, s->now.blocker[t]) : (int)draw(s, (uint32_t)s->n_trees);
+    *m = (struct move){.tree = tree_of(s, t), .rank = -1, .other = other};
+    return m->other != m->tree;
+  }
+  return choose_parent(s, t, m, hop);
+}
+
+/* ---- setting up ------------------------------------------------------------------------------- */
+
+static copse_status new_tree(struct search *s, struct tree *t) {
+  int **lists[] = {&t->parent, &t->rank, &t->up, &t->first_child, &t->n_children, &t->place_of};
+  for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+    COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n, sizeof(int), lists[l], s->err));
+  return COPSE_OK;
+}
+
+static copse_status copy_tree(struct search *s, const struct tree *from, struct tree *to) {
+  *to = *from;
+  COPSE_DO(new_tree(s, to));
+  memcpy(to->parent, from->parent, (size_t)s->n * sizeof(int));
+  return place(s, to) ? COPSE_OK : copse_fail(s->err, COPSE_INTERNAL, "a tree with a ring");
+}
+
+/* Whether a rank's trees are those that others' are images of. */
+static bool is_base(const struct search *s, int rank) {
+  const struct copse_topology *t = s->topology;
+  for (int g = 1; g < s->n_images; g++) {
+    int node = s->image[(size_t)g * (size_t)t->n_nodes + (size_t)t->rank_nodes[rank]];
+    if (t->nodes[node].rank < rank) return false;
+  }
+  return true;
+}
+
+static copse_status copy_trees(struct search *s) {
+  const struct copse_schedule *from = s->x->schedule;
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)from->n_trees, sizeof *s->trees, &s->trees, s->err));
+  for (int i = 0; i < from->n_trees; i++) {
+    const struct copse_schedule_tree *tree = &from->trees[i];
+    struct tree *t = &s->trees[s->n_trees];
+    if (!is_base(s, tree->root)) continue;
+    *t = (struct tree){.root = tree->root, .weight = tree->weight};
+    s->n_trees++;
+    COPSE_DO(new_tree(s, t));
+    for (int e = 0; e < tree->n_edges; e++) {
+      const struct copse_schedule_edge *edge = &tree->edges[e];
+      int *hop = &s->between[edge->src * s->n + edge->dst], found;
+      COPSE_DO(find_hop(s, edge->path, edge->n_path, &found));
+      if (*hop < 0) *hop = found;
+      t->parent[s->reduce ? edge->src : edge->dst] = found;
+    }
+    t->parent[t->root] = -1;
+  }
+  return COPSE_OK;
+}
+
+/* Memory for runs of so many trees. */
+static copse_status make_runs(struct search *s) {
+  size_t n = (size_t)n_transfers(s);
+  struct run *runs[] = {&s->now, &s->next};
+  for (int i = 0; i < 2; i++) {
+    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(double), &runs[i]->arrival, s->err));
+    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(double), &runs[i]->asked, s->err));
+    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &runs[i]->blocker, s->err));
+    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &runs[i]->late, s->err));
+  }
+  return copse_arena_array(&s->arena, n, sizeof(int), &s->missing, s->err);
+}
+
+/* Every tree in so many equal ones, which may go apart. */
+static copse_status cut(struct search *s, int copies) {
+  const struct tree *from = s->trees;
+  int n = s->n_trees;
+  s->n_trees *= copies;
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_trees, sizeof *s->trees, &s->trees, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_trees, sizeof *s->best, &s->best, s->err));
+  for (int i = 0; i < n * copies; i++) {
+    struct tree *t = &s->trees[i];
+    COPSE_DO(copy_tree(s, &from[i % n], t));
+    COPSE_DO(copse_q_div(t->weight, (struct copse_q){copies, 1}, &t->weight, s->err));
+    t->bytes = copse_q_to_double(t->weight) * s->x->bytes;
+    COPSE_DO(copy_tree(s, t, &s->best[i]));
+  }
+  return make_runs(s);
+}
+
+/* All products of the generators. */
+static copse_status find_images(struct search *s) {
+  const struct copse_symmetry *symmetry = s->x->symmetry;
+  size_t nodes = (size_t)s->topology->n_nodes, have = 1;
+  s->n_images = symmetry ? symmetry->n_products : 1;
+  COPSE_DO(copse_arena_array(&s->arena, nodes * (size_t)s->n_images, sizeof *s->image, &s->image,
+                             s->err));
+  for (size_t v = 0; v < nodes; v++) s->image[v] = (int)v;
+  for (int r = 0; symmetry && r < symmetry->n; r++) {
+    size_t before = have;
+    for (int power = 1; power < symmetry->generators[r].order; power++)
+      for (size_t i = 0; i < before; i++, have++)
+        for (size_t v = 0; v < nodes; v++)
+          s->image[have * nodes + v] =
+              symmetry->generators[r].image[s->image[(have - before) * nodes + v]];
+  }
+  return COPSE_OK;
+}
+
+/* The images of all hops; new hops come along, whose images are others that are there. */
+static copse_status map_hops(struct search *s) {
+  size_t nodes = (size_t)s->topology->n_nodes;
+  int path[64];
+  for (size_t h = 0; h < s->n_hops; h++)
+    for (int g = 0; g < s->n_images; g++) {
+      int n = s->hops[h].n + 1, found;
+      if (n > 64) return copse_fail(s->err, COPSE_UNSUPPORTED, "a path of more than 64 nodes");
+      for (int i = 0; i < n; i++)
+        path[i] = s->image[(size_t)g * nodes + (size_t)s->hop_nodes[s->hops[h].first + i]];
+      COPSE_DO(find_hop(s, path, n, &found));
+    }
+  COPSE_DO(copse_arena_array(&s->arena, s->n_hops * (size_t)s->n_images, sizeof *s->hop_image,
+                             &s->hop_image, s->err));
+  size_t n_hops = s->n_hops;
+  for (size_t h = 0; h < n_hops; h++)
+    for (int g = 0; g < s->n_images; g++) {
+      int n = s->hops[h].n + 1;
+      for (int i = 0; i < n; i++)
+        path[i] = s->image[(size_t)g * nodes + (size_t)s->hop_nodes[s->hops[h].first + i]];
+      COPSE_DO(find_hop(s, path, n, &s->hop_image[(size_t)g * n_hops + h]));
+    }
+  return COPSE_OK;
+}
+
+static copse_status set_up(struct search *s) {
+  const struct copse_topology *t = s->topology;
+  size_t links = (size_t)t->n_links, pairs = (size_t)s->n * (size_t)s->n;
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->us_per_byte, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->latency_us, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->free_us, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(int), &s->last_user, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, pairs, sizeof(int), &s->between, s->err));
+  for (size_t i = 0; i < pairs; i++) s->between[i] = -1;
+  for (size_t l = 0; l < links; l++) {
+    s->us_per_byte[l] = 1e-3 / copse_q_to_double(t->links[l].bandwidth);
+    s->latency_us[l] = copse_q_to_double(t->links[l].latency);
+  }
+  COPSE_DO(find_images(s));
+  COPSE_DO(copy_trees(s));
+  COPSE_DO(find_neighbours(s));
+  COPSE_DO(map_hops(s));
+  return COPSE_OK;
+}
+
+/* ---- the result ------------------------------------------------------------------------------- */
+
+static copse_status take_trees(const struct search *s, struct copse_arena *arena,
+                               const struct copse_schedule_tree **out, int *n_out) {
+  size_t all = (size_t)s->n_trees * (size_t)s->n_images, at = 0, nodes = (size_t)s->topology->n_nodes;
+  struct copse_schedule_tree *trees;
+  COPSE_DO(copse_arena_array(arena, all, sizeof *trees, &trees, s->err));
+  for (int b = 0; b < s->n_trees; b++)
+    for (int g = 0; g < s->n_images; g++) {
+      const struct tree *t = &s->best[b];
+      struct copse_schedule_edge *edges;
+      int root = s->image[(size_t)g * nodes + (size_t)s->topology->rank_nodes[t->root]];
+      COPSE_DO(copse_arena_array(arena, (size_t)s->n, sizeof *edges, &edges, s->err));
+      for (int p = 1; p < s->n; p++) {
+        int from = s->hop_image[(size_t)g * s->n_hops + (size_t)t->parent[t->rank[p]]], *path;
+        const struct hop *hop = &s->hops[from];
+        COPSE_DO(copse_arena_array(arena, (size_t)hop->n + 1, sizeof *path, &path, s->err));
+        memcpy(path, s->hop_nodes + hop->first, ((size_t)hop->n + 1) * sizeof *path);
+        edges[s->reduce ? s->n - 1 - p : p - 1] =
+            (struct copse_schedule_edge){hop->from, hop->to, path, hop->n + 1};
+      }
+      trees[at++] = (struct copse_schedule_tree){.root = s->topology->nodes[root].rank,
+                                                 .phase = s->reduce ? COPSE_PHASE_REDUCE
+                                                                    : COPSE_PHASE_BROADCAST,
+                                                 .weight = t->weight,
+                                                 .n_edges = s->n - 1,
+                                                 .edges = edges};
+    }
+  *out = trees;
+  *n_out = (int)all;
+  return COPSE_OK;
+}
+
+static double mean_taken(const struct search *s) {
+  double bytes = 0, pace = 0;
+  for (int b = 0; b < s->n_trees; b++) bytes += s->trees[b].bytes / s->n_trees;
+  for (int l = 0; l < s->topology->n_links; l++) pace += s->us_per_byte[l] / s->topology->n_links;
+  return bytes * pace;
+}
+
+static void take_run(struct search *s) {
+  struct run t = s->now;
+  s->now = s->next;
+  s->next = t;
+}
+
+/* What is late, where lateness has come to count from another moment on. */
+static void count_late(struct search *s) {
+  s->now.f = 0;
+  s->now.n_late = 0;
+  for (int t = 0; t < n_transfers(s); t++) {
+    double by = t % s->n == 0 ? 0 : s->now.arrival[t] - s->soft;
+    if (by <= 0) continue;
+    s->now.f += by * by;
+    s->now.late[s->now.n_late++] = t;
+  }
+}
+
+static void keep_best(struct search *s) {
+  s->least = s->now.us;
+  for (int b = 0; b < s->n_trees; b++) {
+    int *parent = s->best[b].parent;
+    memcpy(parent, s->trees[b].parent, (size_t)s->n * sizeof *parent);
+    struct tree *best = &s->best[b];
+    best->root = s->trees[b].root;
+    best->weight = s->trees[b].weight;
+    best->bytes = s->trees[b].bytes;
+    (void)place(s, best);
+  }
+}
+
+/* From the best, until the time is over or nothing has come of many trials. */
+static copse_status improve(struct search *s, double end) {
+  double window = 4 * mean_taken(s), begin = copse_clock_seconds();
+  int64_t tried = 0, last = 0, patience = 2000 + 30 * (int64_t)s->n_trees * s->n;
+  double heat = 0.1;
+  s->soft = INFINITY;
+  COPSE_DO(simulate(s, INFINITY));
+  take_run(s);
+  double first = s->now.us;
+  if (!(s->now.us > s->least)) keep_best(s);
+  s->soft = s->now.us - window;
+  count_late(s);
+  while (s->least > s->x->enough_us * 1.0000001 && tried - last < patience) {
+    struct move m;
+    int hop = -1;
+    if (tried % 16 == 0) {
+      double t = copse_clock_seconds();
+      if (t > end) break;
+      heat = 0.1 * (end - t) / (end - begin);
+    }
+    tried++;
+    if (!choose(s, &m, &hop)) continue;
+    bool good = apply(s, &m, hop);
+    if (good) COPSE_DO(simulate(s, s->now.f * (1 + heat)));
+    if (good && s->next.f <= s->now.f * (1 + heat)) {
+      take_run(s);
+      if (s->now.us >= s->least * (1 - 1e-9)) continue;
+      keep_best(s);
+      last = tried;
+      s->soft = s->least - window;
+      count_late(s);
+    } else {
+      (void)apply(s, &m, m.parent);
+    }
+  }
+  if (getenv("SIZES_DEBUG"))
+    fprintf(stderr, "    exchange: %d trees x %d images: %.4f -> %.4f, %ld tried, last %ld, %.2fs\n", s->n_trees,
+            s->n_images, first, s->least, (long)tried, (long)last, copse_clock_seconds()-begin);
+  return COPSE_OK;
+}
+
+static copse_status improve_levels(struct search *s) {
+  int roots = 0, copies;
+  for (int r = 0; r < s->n; r++) roots += is_base(s, r);
+  if (s->x->schedule->root >= 0) roots = 1;
+  copies = (s->x->pieces * roots + s->n_trees - 1) / s->n_trees;
+  s->least = INFINITY;
+  for (copies = copies < 1 ? 1 : copies;; copies = 2) {
+    double t = copse_clock_seconds(), least = s->least;
+    struct tree *before = s->best;
+    int n_before = s->n_trees;
+    COPSE_DO(cut(s, copies));
+    bool more = n_transfers(s) * 2 <= s->x->most_transfers;
+    COPSE_DO(improve(s, more ? t + (s->x->end - t) / 3 : s->x->end));
+    if (s->least >= least) {
+      s->best = before;
+      s->n_trees = n_before;
+      break;
+    }
+    if (!more || copse_clock_seconds() >= s->x->end || s->least <= s->x->enough_us * 1.0000001) break;
+    s->trees = s->best;
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_arena *arena,
+                                  const struct copse_schedule_tree **trees, int *n, double *us,
+                                  struct copse_err *err) {
+  struct search s = {.x = x,
+                     .topology = x->topology,
+                     .reduce = x->schedule->n_trees > 0 &&
+                               x->schedule->trees[0].phase == COPSE_PHASE_REDUCE,
+                     .n = x->topology->n_ranks,
+                     .random = 1,
+                     .err = err};
+  copse_status status;
+  COPSE_TRY(set_up(&s));
+  COPSE_TRY(improve_levels(&s));
+  *us = s.least;
+  status = take_trees(&s, arena, trees, n);
+out:
+  free(s.hops);
+  free(s.hop_links);
+  free(s.hop_nodes);
+  copse_index_map_free(&s.hop_index);
+  copse_sim_queue_free(&s.queue);
+  copse_arena_free(&s.arena);
+  return status;
+}

@@ -11,8 +11,9 @@
 struct copse_exchange {
   const struct copse_topology *topology;
   const struct copse_symmetry *symmetry; /* what all ranks' trees are kept alike under; may be NULL */
-  const struct copse_schedule *schedule; /* to begin with: of one phase, expanded, in the topology's
-                                            numbers; of like roots the first one's trees count */
+  const struct copse_schedule_tree *trees; /* [n_trees] to begin with: of one phase, in the topology's
+                                              numbers; of like roots the first one's count */
+  int n_trees, root; /* root: of all, or -1 */
   double bytes, alpha_us;
   int pieces;         /* trees of a root to begin with, at least: trees are cut to be so many */
   int most_transfers; /* of all trees; twice as many pieces are tried while they are not more */

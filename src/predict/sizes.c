@@ -29,6 +29,10 @@ struct variant {
   char name[48];
 };
 
+#define MOST_STARTS 3
+/* Of a schedule made by exchange: as many edges in its file, and operations in its plan. */
+#define MOST_TRANSFERS (1 << 16)
+
 struct search {
   const struct copse_topology *topology;
   const struct copse_size_question *question;
@@ -37,6 +41,9 @@ struct search {
   struct variant best;
   double first_us, end; /* of the first; the clock's time to stop at */
   int n_tried;
+  struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
+  int n_starts;
+  struct copse_symmetry symmetry;
   struct copse_arena scratch;
   struct copse_err *err;
 };
@@ -253,6 +260,11 @@ static copse_status check(struct search *s, const struct copse_schedule *schedul
                     "the %s schedule fails verification: %s", name, local.text);
 }
 
+/* The forests that exchange begins with: the optimum, the one of the fewest trees, the flattest. */
+static bool is_start(const char *name) {
+  return strcmp(name, "optimal") == 0 || strcmp(name, "k=1") == 0 || strcmp(name, "direct") == 0;
+}
+
 /* Takes the schedule. */
 static copse_status add_base(struct search *s, struct copse_schedule *schedule, const char *name) {
   struct variant v = {.of = schedule};
@@ -270,6 +282,7 @@ static copse_status add_base(struct search *s, struct copse_schedule *schedule, 
   v.trees = schedule->trees;
   v.n_trees = schedule->n_trees;
   snprintf(v.name, sizeof v.name, "%s", name);
+  if (s->n_starts < MOST_STARTS && is_start(name)) s->starts[s->n_starts++] = v;
   return consider_all(s, &v);
 }
 
@@ -336,42 +349,56 @@ static copse_status gather(struct search *s, struct copse_solve_seconds *seconds
 
 /* ---- exchange ------------------------------------------------------------------------------- */
 
-static copse_status add_exchanged(struct search *s, int k, int pieces, double seconds) {
-  struct copse_solve_options options = *s->question->solve;
-  struct copse_symmetry symmetry = {0};
-  struct copse_solve_seconds ignored;
-  struct copse_schedule *schedule;
-  struct variant v = {0};
+/* Improves the variant's forest until `end`, as a schedule of its own. */
+static copse_status exchange(struct search *s, struct variant *from, int pieces, int most,
+                             double end) {
+  const struct copse_solve_options *o = s->question->solve;
+  struct copse_exchange x = {.topology = s->topology,
+                             .symmetry = o->root < 0 ? &s->symmetry : NULL,
+                             .root = o->root,
+                             .trees = from->trees,
+                             .n_trees = from->n_trees,
+                             .bytes = s->question->bytes,
+                             .alpha_us = s->question->alpha_us,
+                             .pieces = pieces,
+                             .most_transfers = most,
+                             .end = end};
+  struct variant v = *from;
   double us;
-  copse_status status;
-  options.k = k;
-  COPSE_TRY(copse_solve_schedule(s->topology, &options, &schedule, &ignored, s->err));
-  COPSE_TRY(copse_grow(&s->bases, &s->bases_capacity, s->n_bases + 1, sizeof schedule, s->err));
-  s->bases[s->n_bases++] = schedule;
-  if (options.root < 0) COPSE_TRY(copse_topology_symmetry(s->topology, &symmetry, s->err));
-  const struct copse_exchange x = {.topology = s->topology,
-                                   .schedule = schedule,
-                                   .symmetry = options.root < 0 ? &symmetry : NULL,
-                                   .bytes = s->question->bytes,
-                                   .alpha_us = s->question->alpha_us,
-                                   .pieces = pieces,
-                                   .most_transfers = 200000,
-                                   .end = copse_clock_seconds() + seconds};
-  COPSE_TRY(copse_exchange_edges(&x, &schedule->arena, &v.trees, &v.n_trees, &us, s->err));
-  schedule->trees = v.trees;
-  schedule->n_trees = v.n_trees;
-  schedule->k = copse_schedule_unit_k(schedule);
-  COPSE_TRY(copse_tree_time(s->topology, v.trees, (size_t)v.n_trees, &schedule->time_per_GB, s->err));
-  v.of = schedule;
-  snprintf(v.name, sizeof v.name, "k=%d, exchanged", k);
-  COPSE_TRY(consider(s, &v));
-  if (getenv("SIZES_DEBUG")) fprintf(stderr, "   exchange said %.4f\n", us);
-out:
-  copse_symmetry_free(&symmetry);
-  return status;
+  COPSE_DO(copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, s->err));
+  if (!strstr(v.name, "exchanged")) snprintf(v.name, sizeof v.name, "%.32s, exchanged", from->name);
+  COPSE_DO(consider(s, &v));
+  if (v.us < from->us || from->chunks == 0) *from = v;
+  return COPSE_OK;
+}
+
+/* The fastest forest, and others that may have more to gain, for a while each; then the one that came
+ * out best. */
+static copse_status exchange_best(struct search *s) {
+  struct variant starts[MOST_STARTS + 1] = {s->best};
+  double now = copse_clock_seconds(), left = s->end - now;
+  int n = 1, best = 0;
+  for (int i = 0; i < s->n_starts; i++)
+    if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
+  for (int i = 0; i < n; i++) {
+    starts[i].us = INFINITY;
+    COPSE_DO(exchange(s, &starts[i], 2, MOST_TRANSFERS / 4, now + left * 0.6 * (i + 1) / n));
+    if (starts[i].us < starts[best].us) best = i;
+  }
+  if (!has_time(s)) return COPSE_OK;
+  return exchange(s, &starts[best], 1, MOST_TRANSFERS, s->end);
 }
 
 /* ---- all together --------------------------------------------------------------------------- */
+
+/* Exchange is for forests of one phase; a pair of forests would have to fit. */
+static bool exchanges(const struct search *s) {
+  copse_collective c = s->question->solve->collective;
+  return s->topology->n_ranks > 2 && c != COPSE_ALLREDUCE && c != COPSE_ALLTOALL;
+}
+
+/* Of the time. */
+#define EXCHANGE_PART 0.7
 
 /* The winner as the schedule that it is a variant of. */
 static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
@@ -379,7 +406,11 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   struct copse_schedule *schedule = best->of;
   schedule->trees = best->trees;
   schedule->n_trees = best->n_trees;
-  if (best->n_trees > 0) schedule->k = copse_schedule_unit_k(schedule);
+  if (best->n_trees > 0) {
+    schedule->k = copse_schedule_unit_k(schedule);
+    COPSE_DO(copse_tree_time(s->topology, best->trees, (size_t)best->n_trees,
+                             &schedule->time_per_GB, s->err));
+  }
   schedule->objective.bytes = (int64_t)s->question->bytes;
   schedule->objective.chunks = best->chunks;
   COPSE_DO(copse_q_make((int64_t)llround(s->question->alpha_us * 1e6), 1000000,
@@ -403,22 +434,21 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
   struct search s = {.topology = topology,
                      .question = question,
                      .best = {.us = INFINITY},
-                     .end = copse_clock_seconds() + question->seconds,
+                     .end = copse_clock_seconds() + question->seconds * (1 - EXCHANGE_PART),
                      .err = err};
   copse_status status;
   *answer = (struct copse_size_answer){0};
-  if (getenv("SIZES_QUICK")) s.end = 0;
   COPSE_TRY(gather(&s, seconds));
-  if (getenv("EXCHANGE")) {
-    const char *e = getenv("EXCHANGE");
-    int k, c; double sec;
-    sscanf(e, "%d,%d,%lf", &k, &c, &sec);
-    COPSE_TRY(add_exchanged(&s, k, c, sec));
+  if (exchanges(&s)) {
+    COPSE_TRY(copse_topology_symmetry(topology, &s.symmetry, err));
+    s.end += question->seconds * EXCHANGE_PART;
+    COPSE_TRY(exchange_best(&s));
   }
   status = hand_over(&s, answer);
 out:
   for (size_t i = 0; i < s.n_bases; i++) copse_schedule_free(s.bases[i]);
   free(s.bases);
+  copse_symmetry_free(&s.symmetry);
   copse_arena_free(&s.scratch);
   return status;
 }

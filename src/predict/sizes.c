@@ -17,6 +17,7 @@
 #include "predict/policy.h"
 #include "schedule/chunks.h"
 #include "schedule/loads.h"
+#include "topology/modify.h"
 #include "verify/verify.h"
 
 /* One way to run: trees (in the arena of `of`) or flows, and the number of chunks. */
@@ -44,6 +45,7 @@ struct search {
   struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
   int n_starts;
   struct copse_symmetry symmetry;
+  struct copse_topology *balanced; /* NULL: the topology is */
   struct copse_arena scratch;
   struct copse_err *err;
 };
@@ -286,10 +288,51 @@ static copse_status add_base(struct search *s, struct copse_schedule *schedule, 
   return consider_all(s, &v);
 }
 
+/* A schedule for the balanced topology as one of the real one: its trees, and the bound of a direct
+ * exchange. */
+static copse_status adopt(struct search *s, struct copse_schedule *schedule) {
+  const struct copse_solve_options *o = s->question->solve;
+  const struct copse_baseline_options like = {.collective = o->collective, .root = o->root};
+  struct copse_schedule *direct = NULL;
+  struct copse_arena *arena = &schedule->arena;
+  int *cut;
+  copse_status status;
+  COPSE_TRY(copse_baseline_make(s->topology, COPSE_BASELINE_DIRECT, &like, &direct, NULL, s->err));
+  COPSE_TRY(copse_schedule_expand(schedule, s->err));
+  COPSE_TRY(copse_arena_text(arena, direct->topology_sha256, &schedule->topology_sha256, s->err));
+  COPSE_TRY(copse_arena_array(arena, (size_t)direct->bound.n_cut, sizeof *cut, &cut, s->err));
+  memcpy(cut, direct->bound.cut, (size_t)direct->bound.n_cut * sizeof *cut);
+  schedule->bound = direct->bound;
+  schedule->bound.cut = cut;
+  status = copse_tree_time(s->topology, schedule->trees, (size_t)schedule->n_trees,
+                           &schedule->time_per_GB, s->err);
+out:
+  copse_schedule_free(direct);
+  return status;
+}
+
+/* Solves; where relays are out of balance, with links narrowed. */
+static copse_status solve(struct search *s, const struct copse_solve_options *options,
+                          struct copse_schedule **out, struct copse_solve_seconds *seconds) {
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status;
+  if (!s->balanced) {
+    status = copse_solve_schedule(s->topology, options, out, seconds, &why);
+    if (status == COPSE_OK) return COPSE_OK;
+    if (status != COPSE_BAD_INPUT || options->collective == COPSE_ALLTOALL ||
+        copse_topology_balance(s->topology, &s->balanced, &why) != COPSE_OK)
+      return copse_fail(s->err, status, "%s", why.text);
+  }
+  COPSE_DO(copse_solve_schedule(s->balanced, options, out, seconds, s->err));
+  status = adopt(s, *out);
+  if (status != COPSE_OK) copse_schedule_free(*out);
+  return status;
+}
+
 static copse_status add_solved(struct search *s, const struct copse_solve_options *options,
                                const char *name, struct copse_solve_seconds *seconds) {
   struct copse_schedule *schedule;
-  COPSE_DO(copse_solve_schedule(s->topology, options, &schedule, seconds, s->err));
+  COPSE_DO(solve(s, options, &schedule, seconds));
   return add_base(s, schedule, name);
 }
 
@@ -449,6 +492,7 @@ out:
   for (size_t i = 0; i < s.n_bases; i++) copse_schedule_free(s.bases[i]);
   free(s.bases);
   copse_symmetry_free(&s.symmetry);
+  copse_topology_free(s.balanced);
   copse_arena_free(&s.scratch);
   return status;
 }

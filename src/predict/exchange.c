@@ -29,6 +29,8 @@
 /* A level that gained less than this part is the last. */
 #define LEVEL_GAIN 0.001
 
+#define MOST_RANKS 1024
+
 /* A way from rank to rank. */
 struct hop {
   int from, to; /* ranks */
@@ -39,6 +41,7 @@ struct hop {
 /* A tree by places; place 0 is the root. */
 struct tree {
   int root;
+  bool reduce;
   struct copse_q weight;
   double bytes;
   int *parent; /* [n_ranks] hop into a rank (of a reduction out of it), -1 at the root */
@@ -60,9 +63,11 @@ struct run {
 struct search {
   const struct copse_exchange *x;
   const struct copse_topology *topology;
-  bool reduce;
   int n, n_images, n_trees; /* ranks, images, base trees */
+  int n_pieces;             /* allreduce: tree b < n_pieces reduces what b + n_pieces broadcasts */
   struct tree *trees;
+  int *number;  /* [n_trees * n_images] of each tree among all, in the order of their transfers */
+  int *tree_at; /* the other way round */
   struct hop *hops;
   size_t n_hops, hops_capacity;
   int *hop_links, *hop_nodes;
@@ -191,20 +196,20 @@ static int farther(const void *a, const void *b) {
   return x->rank - y->rank;
 }
 
-static int end_above(const struct search *s, int hop) {
-  return s->reduce ? s->hops[hop].to : s->hops[hop].from;
+static int end_above(const struct search *s, const struct tree *t, int hop) {
+  return t->reduce ? s->hops[hop].to : s->hops[hop].from;
 }
 
 /* Places from parents: breadth first, of the children of one place those first with the most latency
  * below. False where the parents have a ring. */
 static bool place(const struct search *s, struct tree *t) {
-  int n = s->n, first[1024], next[1024], filled = 1;
-  double reach[1024];
-  struct child list[1024];
+  int n = s->n, first[MOST_RANKS], next[MOST_RANKS], filled = 1;
+  double reach[MOST_RANKS];
+  struct child list[MOST_RANKS];
   for (int v = 0; v < n; v++) first[v] = -1;
   for (int v = 0; v < n; v++) {
     if (v == t->root) continue;
-    int above = end_above(s, t->parent[v]);
+    int above = end_above(s, t, t->parent[v]);
     next[v] = first[above];
     first[above] = v;
   }
@@ -215,7 +220,7 @@ static bool place(const struct search *s, struct tree *t) {
   if (filled < n) return false;
   for (int v = 0; v < n; v++) reach[v] = 0;
   for (int i = n - 1; i > 0; i--) {
-    int v = t->rank[i], above = end_above(s, t->parent[v]);
+    int v = t->rank[i], above = end_above(s, t, t->parent[v]);
     reach[v] += s->hops[t->parent[v]].latency_us;
     if (reach[v] > reach[above]) reach[above] = reach[v];
   }
@@ -244,28 +249,52 @@ static inline int image_of(const struct search *s, int transfer) {
   return transfer / s->n % s->n_images;
 }
 
-/* Transfers' numbers, and so their turns, are places; of a reduction from the last place on. */
-static inline copse_status ask(struct search *s, int transfer, double now) {
-  struct run *run = &s->next;
-  int place = transfer % s->n, number = s->reduce ? transfer - place + s->n - 1 - place : transfer;
-  run->asked[transfer] = now;
-  return copse_sim_queue_push(&s->queue, now, (uint64_t)number << 8, s->err);
+static int image_of_rank(const struct search *s, int g, int rank) {
+  const struct copse_topology *t = s->topology;
+  return t->nodes[s->image[(size_t)g * (size_t)t->n_nodes + (size_t)t->rank_nodes[rank]]].rank;
+}
+
+/* Trees in the order that they stand in; of an allreduce root by root, as simulate_dag.h lists them,
+ * each that reduces before the one that goes on from it. */
+static void number_trees(struct search *s) {
+  int all = s->n_trees * s->n_images, at = 0;
+  for (int r = 0; r < s->n && s->n_pieces > 0; r++)
+    for (int b = 0; b < s->n_pieces; b++)
+      for (int g = 0; g < s->n_images; g++) {
+        if (image_of_rank(s, g, s->trees[b].root) != r) continue;
+        s->number[b * s->n_images + g] = at++;
+        s->number[(b + s->n_pieces) * s->n_images + g] = at++;
+      }
+  for (int f = 0; f < all; f++) {
+    if (s->n_pieces == 0) s->number[f] = f;
+    s->tree_at[s->number[f]] = f;
+  }
+}
+
+/* Transfers' turns go by their trees' numbers, then by places; of a reduction from the last place
+ * on. */
+static inline copse_status ask(struct search *s, const struct tree *t, int transfer, double now) {
+  int place = transfer % s->n, turn = t->reduce ? s->n - 1 - place : place;
+  s->next.asked[transfer] = now;
+  uint64_t number = (uint64_t)s->number[transfer / s->n] * (uint64_t)s->n + (uint64_t)turn;
+  return copse_sim_queue_push(&s->queue, now, number << 8, s->err);
+}
+
+static copse_status ask_children(struct search *s, const struct tree *t, int base, int place,
+                                 double now) {
+  for (int c = 0; c < t->n_children[place]; c++)
+    COPSE_DO(ask(s, t, base + t->first_child[place] + c, now));
+  return COPSE_OK;
 }
 
 static copse_status arrived(struct search *s, const struct tree *t, int transfer, double now) {
   int place = transfer % s->n, base = transfer - place;
-  if (!s->reduce) {
-    for (int c = 0; c < t->n_children[place]; c++)
-      COPSE_DO(ask(s, base + t->first_child[place] + c, now));
-    return COPSE_OK;
-  }
+  if (!t->reduce) return ask_children(s, t, base, place, now);
   int up = t->up[place];
-  if (--s->missing[base + up] == 0 && up > 0) return ask(s, base + up, now);
-  return COPSE_OK;
-}
-
-static inline bool ends(const struct search *s, const struct tree *t, int place) {
-  return s->reduce ? t->up[place] == 0 && false : t->n_children[place] == 0;
+  if (--s->missing[base + up] > 0) return COPSE_OK;
+  if (up > 0) return ask(s, t, base + up, now);
+  if (s->n_pieces == 0) return COPSE_OK;
+  return ask_children(s, t + s->n_pieces, base + s->n_pieces * s->n_images * s->n, 0, now);
 }
 
 static copse_status serve(struct search *s, const struct tree *t, int transfer, int i, double now,
@@ -278,7 +307,10 @@ static copse_status serve(struct search *s, const struct tree *t, int transfer, 
   int link = s->hop_links[hop->first + i];
   double taken = t->bytes * s->us_per_byte[link], start = now;
   if (i == 0) run->blocker[transfer] = -1;
-  double *copied = s->copying[link] < 0
+  const struct copse_node *nodes = s->topology->nodes;
+  const struct copse_link *l = &s->topology->links[link];
+  double *copied = s->copying[link] < 0 ||
+                           !(t->reduce ? nodes[l->src].aggregation : nodes[l->dst].multicast)
                        ? NULL
                        : &s->copied[(size_t)(transfer / s->n) * (size_t)s->n_copying +
                                     (size_t)s->copying[link]];
@@ -306,7 +338,7 @@ static copse_status serve(struct search *s, const struct tree *t, int transfer, 
     run->f += (then - s->soft) * (then - s->soft);
     run->late[run->n_late++] = transfer;
   }
-  if (ends(s, t, place)) return COPSE_OK;
+  if (!t->reduce && t->n_children[place] == 0) return COPSE_OK;
   return copse_sim_queue_push(&s->queue, then, key + (uint64_t)(255 - i), s->err);
 }
 
@@ -321,21 +353,20 @@ static copse_status simulate(struct search *s, double most) {
   for (int i = 0; i < s->n_trees * s->n_images * s->n_copying; i++) s->copied[i] = -1;
   for (int base = 0; base < total; base += n) {
     const struct tree *t = &s->trees[tree_of(s, base)];
-    if (!s->reduce) {
-      for (int c = 0; c < t->n_children[0]; c++) COPSE_DO(ask(s, base + t->first_child[0] + c, 0));
-      continue;
-    }
+    if (!t->reduce && s->n_pieces == 0) COPSE_DO(ask_children(s, t, base, 0, 0));
+    if (!t->reduce) continue;
     for (int i = n - 1; i >= 0; i--) {
       s->missing[base + i] = t->n_children[i];
-      if (t->n_children[i] == 0 && i > 0) COPSE_DO(ask(s, base + i, 0));
+      if (t->n_children[i] == 0 && i > 0) COPSE_DO(ask(s, t, base + i, 0));
     }
   }
   while (!copse_sim_queue_is_empty(&s->queue)) {
     struct copse_sim_event e;
     COPSE_DO(copse_sim_queue_pop(&s->queue, &e, s->err));
-    int number = (int)(e.key >> 8), i = (int)(e.key & 255), place = number % n;
-    int transfer = s->reduce ? number - place + n - 1 - place : number;
-    const struct tree *t = &s->trees[tree_of(s, transfer)];
+    int number = (int)(e.key >> 8), i = (int)(e.key & 255), turn = number % n;
+    int base = s->tree_at[number / n] * n;
+    const struct tree *t = &s->trees[tree_of(s, base)];
+    int transfer = base + (t->reduce ? n - 1 - turn : turn);
     double now = copse_sim_event_us(&e);
     if (i == 255)
       COPSE_DO(arrived(s, t, transfer, now));
@@ -371,12 +402,12 @@ static bool choose_parent(struct search *s, int transfer, struct move *m, int *h
   double best = INFINITY;
   *hop = -1;
   for (int i = 0; i < s->n; i++) {
-    int h = s->between[s->reduce ? rank * s->n + i : i * s->n + rank];
+    int h = s->between[t->reduce ? rank * s->n + i : i * s->n + rank];
     if (h < 0 || h == t->parent[rank] || draw(s, 3) == 0 || is_below(t, i, rank)) continue;
     int p = t->place_of[i];
-    double then = p == 0 || s->reduce ? 0 : s->now.arrival[base + p];
+    double then = p == 0 || t->reduce ? 0 : s->now.arrival[base + p];
     then += s->hops[h].latency_us * (1 + 0.3 * draw(s, 4));
-    if (s->reduce) then -= p == 0 ? 1e9 : s->now.asked[base + p];
+    if (t->reduce) then -= p == 0 ? 1e9 : s->now.asked[base + p];
     if (then >= best) continue;
     best = then;
     *hop = h;
@@ -395,21 +426,30 @@ static int choose_transfer(struct search *s) {
       t = s->now.blocker[t];
       continue;
     }
-    int next = s->reduce ? (tree->n_children[place] > 0
-                                ? tree->first_child[place] + (int)draw(s, (uint32_t)tree->n_children[place])
-                                : 0)
-                         : tree->up[place];
-    if (next <= 0) break;
-    t += next - place;
+    if (!tree->reduce && tree->up[place] > 0) {
+      t += tree->up[place] - place;
+      continue;
+    }
+    if (!tree->reduce && s->n_pieces == 0) break;
+    if (!tree->reduce) { /* from the broadcast's root to the reduction's */
+      tree -= s->n_pieces;
+      t -= s->n_pieces * s->n_images * s->n + place;
+      place = 0;
+    }
+    if (tree->n_children[place] == 0) break;
+    t += tree->first_child[place] + (int)draw(s, (uint32_t)tree->n_children[place]) - place;
   }
   return t;
 }
 
 static bool apply(struct search *s, const struct move *m, int hop) {
   if (m->rank < 0) {
-    struct tree t = s->trees[m->tree];
-    s->trees[m->tree] = s->trees[m->other];
-    s->trees[m->other] = t;
+    for (int at = 0; at < s->n_trees; at += s->n_pieces > 0 ? s->n_pieces : s->n_trees) {
+      struct tree t = s->trees[m->tree + at];
+      s->trees[m->tree + at] = s->trees[m->other + at];
+      s->trees[m->other + at] = t;
+    }
+    number_trees(s);
     return true;
   }
   s->trees[m->tree].parent[m->rank] = hop;
@@ -420,7 +460,8 @@ static bool choose(struct search *s, struct move *m, int *hop) {
   int t = choose_transfer(s);
   if (s->n_trees > 1 && draw(s, 10) == 0) {
     int other = s->now.blocker[t] >= 0 ? tree_of(s, s->now.blocker[t]) : (int)draw(s, (uint32_t)s->n_trees);
-    *m = (struct move){.tree = tree_of(s, t), .rank = -1, .other = other};
+    int pieces = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
+    *m = (struct move){.tree = tree_of(s, t) % pieces, .rank = -1, .other = other % pieces};
     return m->other != m->tree;
   }
   return choose_parent(s, t, m, hop);
@@ -444,33 +485,81 @@ static copse_status copy_tree(struct search *s, const struct tree *from, struct 
 
 /* Whether a rank's trees are those that others' are images of. */
 static bool is_base(const struct search *s, int rank) {
-  const struct copse_topology *t = s->topology;
-  for (int g = 1; g < s->n_images; g++) {
-    int node = s->image[(size_t)g * (size_t)t->n_nodes + (size_t)t->rank_nodes[rank]];
-    if (t->nodes[node].rank < rank) return false;
-  }
+  for (int g = 1; g < s->n_images; g++)
+    if (image_of_rank(s, g, rank) < rank) return false;
   return true;
 }
 
-static copse_status copy_trees(struct search *s) {
-  const struct copse_exchange *from = s->x;
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)from->n_trees, sizeof *s->trees, &s->trees, s->err));
-  for (int i = 0; i < from->n_trees; i++) {
-    const struct copse_schedule_tree *tree = &from->trees[i];
-    struct tree *t = &s->trees[s->n_trees];
-    if (!is_base(s, tree->root)) continue;
-    *t = (struct tree){.root = tree->root, .weight = tree->weight};
-    s->n_trees++;
-    COPSE_DO(new_tree(s, t));
-    for (int e = 0; e < tree->n_edges; e++) {
-      const struct copse_schedule_edge *edge = &tree->edges[e];
-      int *hop = &s->between[edge->src * s->n + edge->dst], found;
-      COPSE_DO(find_hop(s, edge->path, edge->n_path, &found));
-      if (*hop < 0) *hop = found;
-      t->parent[s->reduce ? edge->src : edge->dst] = found;
-    }
-    t->parent[t->root] = -1;
+static copse_status add_tree(struct search *s, const struct copse_schedule_tree *from,
+                             struct copse_q weight, struct tree *t) {
+  *t = (struct tree){
+      .root = from->root, .reduce = from->phase == COPSE_PHASE_REDUCE, .weight = weight};
+  COPSE_DO(new_tree(s, t));
+  for (int e = 0; e < from->n_edges; e++) {
+    const struct copse_schedule_edge *edge = &from->edges[e];
+    int *hop = &s->between[edge->src * s->n + edge->dst], found;
+    COPSE_DO(find_hop(s, edge->path, edge->n_path, &found));
+    if (*hop < 0) *hop = found;
+    t->parent[t->reduce ? edge->src : edge->dst] = found;
   }
+  t->parent[t->root] = -1;
+  return COPSE_OK;
+}
+
+/* The next tree of a root and phase from i on; n_trees if there is none. */
+static int next_tree(const struct copse_exchange *x, int i, int root, enum copse_phase phase) {
+  while (i < x->n_trees && (x->trees[i].root != root || x->trees[i].phase != phase)) i++;
+  return i;
+}
+
+/* An allreduce's root: what its trees of both phases, laid end to end, have in common. */
+static copse_status add_pieces(struct search *s, int root, struct tree *reduce,
+                               struct tree *broadcast, int *n) {
+  const struct copse_exchange *x = s->x;
+  int at[2] = {next_tree(x, 0, root, COPSE_PHASE_REDUCE),
+               next_tree(x, 0, root, COPSE_PHASE_BROADCAST)};
+  struct copse_q left[2];
+  for (int i = 0; i < 2 && at[i] < x->n_trees; i++) left[i] = x->trees[at[i]].weight;
+  while (at[0] < x->n_trees && at[1] < x->n_trees) {
+    struct copse_q piece = copse_q_cmp(left[0], left[1]) < 0 ? left[0] : left[1];
+    COPSE_DO(add_tree(s, &x->trees[at[0]], piece, &reduce[*n]));
+    COPSE_DO(add_tree(s, &x->trees[at[1]], piece, &broadcast[*n]));
+    ++*n;
+    for (int i = 0; i < 2; i++) {
+      COPSE_DO(copse_q_sub(left[i], piece, &left[i], s->err));
+      if (left[i].num > 0) continue;
+      at[i] = next_tree(x, at[i] + 1, root, x->trees[at[i]].phase);
+      if (at[i] < x->n_trees) left[i] = x->trees[at[i]].weight;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* The trees of base roots. Those of a phase weigh 1 with all images, or there are no such images. */
+static copse_status copy_trees(struct search *s) {
+  const struct copse_exchange *x = s->x;
+  struct copse_q sum = COPSE_Q_ZERO, image = {1, s->n_images};
+  struct tree *broadcast;
+  bool reduces = false, broadcasts = false;
+  size_t all = 2 * (size_t)x->n_trees;
+  int n = 0;
+  for (int i = 0; i < x->n_trees; i++)
+    *(x->trees[i].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;
+  COPSE_DO(copse_arena_array(&s->arena, 2 * all, sizeof *s->trees, &s->trees, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, all, sizeof *broadcast, &broadcast, s->err));
+  for (int r = 0; r < s->n && reduces && broadcasts; r++)
+    if (is_base(s, r)) COPSE_DO(add_pieces(s, r, s->trees, broadcast, &n));
+  for (int i = 0; i < x->n_trees && !(reduces && broadcasts); i++)
+    if (is_base(s, x->trees[i].root))
+      COPSE_DO(add_tree(s, &x->trees[i], x->trees[i].weight, &s->trees[n++]));
+  s->n_trees = n;
+  for (int i = 0; i < n; i++) COPSE_DO(copse_q_add(sum, s->trees[i].weight, &sum, s->err));
+  if (!copse_q_eq(sum, image))
+    return copse_fail(s->err, COPSE_UNSUPPORTED, "shares that are not alike");
+  if (!reduces || !broadcasts) return COPSE_OK;
+  memcpy(s->trees + n, broadcast, (size_t)n * sizeof *broadcast);
+  s->n_pieces = n;
+  s->n_trees = 2 * n;
   return COPSE_OK;
 }
 
@@ -484,6 +573,9 @@ static copse_status make_runs(struct search *s) {
     COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &runs[i]->blocker, s->err));
     COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &runs[i]->late, s->err));
   }
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->number, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->tree_at, s->err));
+  number_trees(s);
   COPSE_DO(copse_arena_array(&s->arena, n / (size_t)s->n * (size_t)s->n_copying, sizeof(double),
                              &s->copied, s->err));
   return copse_arena_array(&s->arena, n, sizeof(int), &s->missing, s->err);
@@ -496,13 +588,15 @@ static copse_status cut(struct search *s, int copies) {
   s->n_trees *= copies;
   COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_trees, sizeof *s->trees, &s->trees, s->err));
   COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_trees, sizeof *s->best, &s->best, s->err));
+  int pieces = s->n_pieces > 0 ? s->n_pieces : n; /* copies of all of these follow each other */
   for (int i = 0; i < n * copies; i++) {
     struct tree *t = &s->trees[i];
-    COPSE_DO(copy_tree(s, &from[i % n], t));
+    COPSE_DO(copy_tree(s, &from[i / (pieces * copies) * pieces + i % pieces], t));
     COPSE_DO(copse_q_div(t->weight, (struct copse_q){copies, 1}, &t->weight, s->err));
     t->bytes = copse_q_to_double(t->weight) * s->x->bytes;
     COPSE_DO(copy_tree(s, t, &s->best[i]));
   }
+  s->n_pieces *= copies;
   return make_runs(s);
 }
 
@@ -563,8 +657,7 @@ static copse_status set_up(struct search *s) {
   for (size_t l = 0; l < links; l++) {
     s->us_per_byte[l] = 1e-3 / copse_q_to_double(t->links[l].bandwidth);
     s->latency_us[l] = copse_q_to_double(t->links[l].latency);
-    bool once = s->reduce ? t->nodes[t->links[l].src].aggregation
-                          : t->nodes[t->links[l].dst].multicast;
+    bool once = t->nodes[t->links[l].src].aggregation || t->nodes[t->links[l].dst].multicast;
     s->copying[l] = once ? s->n_copying++ : -1;
   }
   COPSE_DO(find_images(s));
@@ -592,11 +685,11 @@ static copse_status take_trees(const struct search *s, struct copse_arena *arena
         const struct hop *hop = &s->hops[from];
         COPSE_DO(copse_arena_array(arena, (size_t)hop->n + 1, sizeof *path, &path, s->err));
         memcpy(path, s->hop_nodes + hop->first, ((size_t)hop->n + 1) * sizeof *path);
-        edges[s->reduce ? s->n - 1 - p : p - 1] =
+        edges[t->reduce ? s->n - 1 - p : p - 1] =
             (struct copse_schedule_edge){hop->from, hop->to, path, hop->n + 1};
       }
       trees[at++] = (struct copse_schedule_tree){.root = s->topology->nodes[root].rank,
-                                                 .phase = s->reduce ? COPSE_PHASE_REDUCE
+                                                 .phase = t->reduce ? COPSE_PHASE_REDUCE
                                                                     : COPSE_PHASE_BROADCAST,
                                                  .weight = t->weight,
                                                  .n_edges = s->n - 1,
@@ -692,18 +785,19 @@ static copse_status improve_levels(struct search *s) {
   int roots = 0, copies;
   for (int r = 0; r < s->n; r++) roots += is_base(s, r);
   if (s->x->root >= 0) roots = 1;
-  copies = (s->x->pieces * roots + s->n_trees - 1) / s->n_trees;
+  copies = (s->x->pieces * roots + s->n_trees - 1) / (s->n_pieces > 0 ? s->n_pieces : s->n_trees);
   s->least = INFINITY;
   for (copies = copies < 1 ? 1 : copies;; copies = 2) {
     double t = copse_clock_seconds(), least = s->least;
     struct tree *before = s->best;
-    int n_before = s->n_trees;
+    int n_before = s->n_trees, pieces_before = s->n_pieces;
     COPSE_DO(cut(s, copies));
     bool more = n_transfers(s) * 2 <= s->x->most_transfers;
     COPSE_DO(improve(s, more ? t + (s->x->end - t) / 3 : s->x->end));
     if (s->least >= least) {
       s->best = before;
       s->n_trees = n_before;
+      s->n_pieces = pieces_before;
       break;
     }
     if (!more || s->least > least * (1 - LEVEL_GAIN) || copse_clock_seconds() >= s->x->end || s->least <= s->x->enough_us * 1.0000001) break;
@@ -717,11 +811,12 @@ copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_a
                                   struct copse_err *err) {
   struct search s = {.x = x,
                      .topology = x->topology,
-                     .reduce = x->trees[0].phase == COPSE_PHASE_REDUCE,
                      .n = x->topology->n_ranks,
                      .random = 1,
                      .err = err};
   copse_status status;
+  if (s.n > MOST_RANKS)
+    COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED, "exchange is for at most %d ranks", MOST_RANKS));
   COPSE_TRY(set_up(&s));
   COPSE_TRY(improve_levels(&s));
   *us = s.least;

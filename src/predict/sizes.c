@@ -106,6 +106,12 @@ static copse_status time_in_chunks(struct search *s, const struct copse_sim_dag 
   return COPSE_OK;
 }
 
+/* A doubling of trees, and so of a plan, must gain so much. */
+#define DOUBLING_GAIN 0.0003
+static double score(const struct variant *v) {
+  return v->us * (1 + DOUBLING_GAIN * log2(v->n_trees + 1));
+}
+
 /* Tries numbers of chunks, and takes the variant if it is the fastest so far. */
 static copse_status consider(struct search *s, struct variant *v) {
   struct copse_sim_dag dag = {0};
@@ -131,7 +137,7 @@ static copse_status consider(struct search *s, struct variant *v) {
       COPSE_TRY(time_in_chunks(s, &dag, v, around * 3 / 2));
     if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &dag, v, 3));
   }
-  if (v->us < s->best.us) s->best = *v;
+  if (score(v) < score(&s->best)) s->best = *v;
   if (getenv("SIZES_DEBUG")) fprintf(stderr, "  %-32s %10.4f us  %d chunks, %d trees %.2f\n", v->name, v->us, v->chunks, v->n_trees, copse_clock_seconds());
 out:
   v->of->trees = trees;
@@ -234,13 +240,18 @@ static copse_status far_trees_first(struct search *s, const struct variant *from
   return COPSE_OK;
 }
 
+/* Of the time: for one forest, and for exchanges of those that came out best. */
+#define FOREST_PART 0.06
+#define EXCHANGE_PART 0.7
+
 /* A forest in several orders and cuts. */
 static copse_status consider_all(struct search *s, struct variant *v) {
+  double end = copse_clock_seconds() + s->question->seconds * FOREST_PART;
   COPSE_DO(consider(s, v));
   if (v->of->collective == COPSE_ALLTOALL) return COPSE_OK;
   for (int copies = 1; copies <= 16; copies *= 2) {
     struct variant sorted;
-    if (!has_time(s)) break;
+    if (!has_time(s) || copse_clock_seconds() > end) break;
     if ((int64_t)v->n_trees * copies * (s->topology->n_ranks - 1) > MAX_STEPS / 16) break;
     COPSE_DO(far_trees_first(s, v, copies, &sorted));
     COPSE_DO(consider(s, &sorted));
@@ -336,13 +347,13 @@ static copse_status add_solved(struct search *s, const struct copse_solve_option
   return add_base(s, schedule, name);
 }
 
-static copse_status add_fewer(struct search *s) {
+static copse_status add_fewer(struct search *s, size_t from, size_t to) {
   static const int few[] = {1, 2, 3, 4, 6, 8, 12, 16};
   struct copse_solve_options fewer = *s->question->solve;
   int64_t exact = s->bases[0]->k;
   struct copse_solve_seconds ignored;
   fewer.tolerance = COPSE_Q_ZERO;
-  for (size_t i = 0; i < sizeof few / sizeof *few && few[i] < exact && has_time(s); i++) {
+  for (size_t i = from; i < to && few[i] < exact && has_time(s); i++) {
     char name[24];
     fewer.k = few[i];
     snprintf(name, sizeof name, "k=%d", few[i]);
@@ -386,8 +397,10 @@ static copse_status gather(struct search *s, struct copse_solve_seconds *seconds
   equal.equal_shares = true;
   if (o->collective == COPSE_ALLREDUCE && !o->equal_shares)
     COPSE_DO(add_solved(s, &equal, "equal shares", &ignored));
-  if (o->collective != COPSE_ALLTOALL) COPSE_DO(add_fewer(s));
-  return add_baselines(s);
+  if (o->collective == COPSE_ALLTOALL) return add_baselines(s);
+  COPSE_DO(add_fewer(s, 0, 1));
+  COPSE_DO(add_baselines(s));
+  return add_fewer(s, 1, 8);
 }
 
 /* ---- exchange ------------------------------------------------------------------------------- */
@@ -408,7 +421,16 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .end = end};
   struct variant v = *from;
   double us;
-  COPSE_DO(copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, s->err));
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status =
+      copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &why);
+  if (status == COPSE_UNSUPPORTED && x.symmetry) { /* shares are not alike */
+    x.symmetry = NULL;
+    why = (struct copse_err)COPSE_ERR_INIT;
+    status = copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &why);
+  }
+  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(s->err, status, "%s", why.text);
   if (!strstr(v.name, "exchanged")) snprintf(v.name, sizeof v.name, "%.32s, exchanged", from->name);
   COPSE_DO(consider(s, &v));
   if (v.us < from->us || from->chunks == 0) *from = v;
@@ -421,6 +443,8 @@ static copse_status exchange_best(struct search *s) {
   struct variant starts[MOST_STARTS + 1] = {s->best};
   double now = copse_clock_seconds(), left = s->end - now;
   int n = 1, best = 0;
+  starts[0].trees = s->best.of->trees; /* before they were cut */
+  starts[0].n_trees = s->best.of->n_trees;
   for (int i = 0; i < s->n_starts; i++)
     if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
   for (int i = 0; i < n; i++) {
@@ -434,14 +458,9 @@ static copse_status exchange_best(struct search *s) {
 
 /* ---- all together --------------------------------------------------------------------------- */
 
-/* Exchange is for forests of one phase; a pair of forests would have to fit. */
 static bool exchanges(const struct search *s) {
-  copse_collective c = s->question->solve->collective;
-  return s->topology->n_ranks > 2 && c != COPSE_ALLREDUCE && c != COPSE_ALLTOALL;
+  return s->topology->n_ranks > 2 && s->question->solve->collective != COPSE_ALLTOALL;
 }
-
-/* Of the time. */
-#define EXCHANGE_PART 0.7
 
 /* The winner as the schedule that it is a variant of. */
 static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {

@@ -212,3 +212,9 @@ copse_status copse_q_parse_fraction(const char *text, struct copse_q *out, struc
   if (den == 0) return copse_fail(err, COPSE_BAD_INPUT, "'%.40s' divides by zero", text);
   return reduce(num, den, out, err);
 }
+
+copse_status copse_q_from_double(double value, struct copse_q *out, struct copse_err *err) {
+  char text[32];
+  snprintf(text, sizeof text, "%.9g", value);
+  return copse_q_parse_decimal(text, out, err);
+}

@@ -55,6 +55,11 @@ static inline bool copse_q_eq(struct copse_q a, struct copse_q b) {
 /* For reports only. */
 double copse_q_to_double(struct copse_q q);
 
+/* The decimal that a program was given and keeps as a double: to 9 digits. COPSE_BAD_INPUT for NaN
+ * and infinities, COPSE_OVERFLOW. */
+copse_status copse_q_from_double(double value, struct copse_q *out,
+                                 struct copse_err *err) COPSE_CHECKED;
+
 /* "3/65", or "7" when the denominator is 1. Needs 44 bytes. */
 #define COPSE_Q_TEXT 44
 const char *copse_q_text(struct copse_q q, char buffer[COPSE_Q_TEXT]);

@@ -105,15 +105,16 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
 
 /* ---- the table and the index -------------------------------------------------------------- */
 
-static void add_to_table(struct job *j, const struct made *made, const double *us) {
+static void add_to_table(struct job *j, const struct made *made, const double *us,
+                         double bound_us) {
   const struct copse_candidate_range *range = made->range;
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const char *collective = copse_collective_name(it->schedule->collective);
-  char to[24] = "any";
+  char to[24] = "any", gap[COPSE_GAP_TEXT];
   if (range->max_bytes < INT64_MAX) snprintf(to, sizeof to, "%" PRIu64, range->max_bytes);
-  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12.6g\n", collective,
+  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12s %12.6g\n", collective,
                  range->min_bytes, to, it->name, copse_schedule_height(it->schedule),
-                 us[range->candidate], us[0]);
+                 us[range->candidate], copse_gap_text(us[range->candidate], bound_us, gap), us[0]);
   if (made->one_hop_bytes)
     copse_text_add(&j->table, "%-14s %12" PRIu64 " %12" PRIu64 "  in one hop, by packets\n", "",
                    range->min_bytes, made->one_hop_bytes);
@@ -249,7 +250,9 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   const char *collective = copse_collective_name(schedule->collective);
   struct made made = {.range = range, .number = number};
   double us[1][COPSE_MAX_CANDIDATES],
-      bytes = (double)(range->min_bytes ? range->min_bytes : SMALLEST);
+      bytes = (double)(range->min_bytes ? range->min_bytes : SMALLEST), bound_us;
+  const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
+                                                 copse_sim_defaults.alpha_us};
   char name[64];
   snprintf(name, sizeof name, "%s-%d.json", collective, number);
   COPSE_DO(write_schedule(j, schedule, name));
@@ -257,7 +260,8 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   snprintf(name, sizeof name, "%s-%d.plan", collective, number);
   COPSE_DO(write_plan(j, range, &j->o->lower, name));
   COPSE_DO(copse_candidates_time(&j->candidates, &bytes, 1, true, us, j->err));
-  add_to_table(j, &made, us[0]);
+  COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
+  add_to_table(j, &made, us[0], bound_us);
   add_to_index(j, &made);
   return COPSE_OK;
 }
@@ -312,9 +316,9 @@ static copse_status finish(struct job *j) {
     fputs(text.data, stdout);
   } else {
     COPSE_TRY(copse_text_status(&j->table, j->err));
-    printf("%-14s %12s %12s  %-12s %7s %12s %12s\n%s%d plans for %s in %s, all proved\n",
-           "collective", "from bytes", "to", "schedule", "height", "us there", "optimal",
-           j->table.data, j->n_plans, j->topology->name, j->o->output);
+    printf("%-14s %12s %12s  %-12s %7s %12s %12s %12s\n%s%d plans for %s in %s, all proved\n",
+           "collective", "from bytes", "to", "schedule", "height", "us there", "above bound",
+           "optimal", j->table.data, j->n_plans, j->topology->name, j->o->output);
   }
 out:
   copse_text_free(&text);

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "predict/candidates.h"
 #include "view/report.h"
 #include "cli/solve_args.h"
 #include "schedule/demand.h"
@@ -33,7 +34,11 @@ static copse_status predict(struct copse_report *r, struct copse_err *err) {
                               (double)copse_report_size(i), &result, NULL, err));
       r->us[a][i] = result.us;
     }
-  return COPSE_OK;
+  const struct copse_bounds_question question = {r->schedule->collective, r->schedule->root,
+                                                 r->schedule, copse_sim_defaults.alpha_us};
+  double sizes[COPSE_REPORT_SIZES];
+  for (int i = 0; i < COPSE_REPORT_SIZES; i++) sizes[i] = (double)copse_report_size(i);
+  return copse_bounds_predict(r->topology, &question, sizes, COPSE_REPORT_SIZES, r->bound_us, err);
 }
 
 static copse_status make(struct options *o, struct job *job, struct copse_err *err) {

@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "predict/baseline.h"
+#include "predict/candidates.h"
 #include "predict/overlap.h"
 #include "predict/simulate.h"
 #include "predict/simulate_programs.h"
@@ -315,13 +316,13 @@ static void print_head(const struct job *job) {
   printf("#\n# %12s", "size");
   for (int i = 0; i < job->n_columns; i++)
     if (copse_prediction_exists(&job->columns[i])) print_cell(job->columns[i].name);
-  printf("  %7.7s to\n# %12s", job->columns[0].name, "");
+  printf("  %7.7s to  %10.10s\n# %12s", job->columns[0].name, job->columns[0].name, "");
   for (int i = 0; i < job->n_columns; i++)
     if (copse_prediction_exists(&job->columns[i])) print_cell("time      algbw");
-  printf("  %10s\n# %12s", "the best", "(B)");
+  printf("  %10s  %10s\n# %12s", "the best", "above the", "(B)");
   for (int i = 0; i < job->n_columns; i++)
     if (copse_prediction_exists(&job->columns[i])) print_cell("(us)     (GB/s)");
-  printf("  %10s\n", "other");
+  printf("  %10s  %10s\n", "other", "bound");
 }
 
 /* The shortest time of the baselines, 0 if there is none. */
@@ -332,17 +333,19 @@ static double best_other(const struct job *job, const double *us) {
   return best;
 }
 
-static void print_row(const struct job *job, uint64_t size, const double *us) {
+static void print_row(const struct job *job, uint64_t size, const double *us, double bound_us) {
   double best = best_other(job, us);
+  char gap[COPSE_GAP_TEXT];
   printf("  %12" PRIu64, size);
   for (int i = 0; i < job->n_columns; i++)
     if (copse_prediction_exists(&job->columns[i]))
       printf("  %10.*f %7.2f", us[i] < 1e5 ? 2 : 0, us[i],
              us[i] > 0 ? 1e-3 * (double)size / us[i] : 0.0);
   if (best > 0)
-    printf("  %10.3f\n", us[0] / best);
+    printf("  %10.3f", us[0] / best);
   else
-    printf("  %10s\n", "-");
+    printf("  %10s", "-");
+  printf("  %10s\n", copse_gap_text(us[0], bound_us, gap));
 }
 
 /* ---- JSON ------------------------------------------------------------------------------ */
@@ -371,7 +374,8 @@ static void add_json_head(struct job *job) {
   copse_text_add(text, "], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
 }
 
-static void add_json_row(struct job *job, uint64_t size, const double *us, bool first) {
+static void add_json_row(struct job *job, uint64_t size, const double *us, double bound_us,
+                         bool first) {
   struct copse_text *text = &job->text;
   double best = best_other(job, us);
   bool comma = false;
@@ -383,8 +387,9 @@ static void add_json_row(struct job *job, uint64_t size, const double *us, bool 
                    COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
     comma = true;
   }
-  copse_text_add(text, "}, \"to_best_other\": %s}",
-                 COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN));
+  copse_text_add(text, "}, \"to_best_other\": %s, \"bound_us\": %s}",
+                 COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN),
+                 COPSE_CLI_NUMBER(bound_us > 0 ? bound_us : NAN));
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -399,12 +404,28 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   return n;
 }
 
+/* None where a plan doesn't tell its root. */
+static copse_status find_bounds(struct job *job, const uint64_t *sizes, int n, double *us) {
+  const struct copse_bounds_question question = {job->what.collective, job->what.root,
+                                                 job->schedule, job->o->sim.alpha_us};
+  double bytes[64];
+  for (int i = 0; i < n; i++) {
+    bytes[i] = (double)sizes[i];
+    us[i] = 0;
+  }
+  if (!job->schedule && (copse_collective_rooted(job->what.collective) || job->what.demand))
+    return COPSE_OK;
+  return copse_bounds_predict(job->topology, &question, bytes, n, us, job->err);
+}
+
 /* Every size of a column after the other: they have much in common. */
 static copse_status run_sizes(struct job *job) {
   struct copse_sim_question *questions = NULL;
   uint64_t sizes[64];
+  double bound_us[64];
   int n_sizes = list_sizes(job->o, sizes), n = 0;
   copse_status status;
+  COPSE_TRY(find_bounds(job, sizes, n_sizes, bound_us));
   COPSE_TRY(copse_calloc((size_t)job->n_columns * (size_t)n_sizes, sizeof *questions, &questions,
                          job->err));
   for (int c = 0; c < job->n_columns; c++)
@@ -419,9 +440,9 @@ static copse_status run_sizes(struct job *job) {
       if (copse_prediction_exists(&job->columns[c]))
         us[c] = questions[column++ * n_sizes + i].result.us;
     if (job->o->json)
-      add_json_row(job, sizes[i], us, i == 0);
+      add_json_row(job, sizes[i], us, bound_us[i], i == 0);
     else
-      print_row(job, sizes[i], us);
+      print_row(job, sizes[i], us, bound_us[i]);
   }
 out:
   free(questions);

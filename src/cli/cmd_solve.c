@@ -12,6 +12,7 @@
 #include "cli/solve_args.h"
 #include "cli/solve_groups.h"
 #include "cli/solve_many.h"
+#include "predict/candidates.h"
 #include "predict/sizes.h"
 #include "predict/baseline.h"
 #include "schedule/demand.h"
@@ -55,6 +56,22 @@ static copse_status solve_objective(const struct copse_topology *topology,
   copse_status status = copse_solve_for_size(topology, &question, &objective->found, seconds, err);
   *out = objective->found.schedule;
   return status;
+}
+
+/* How far from what nothing beats at that size, and what proves it. */
+static void print_gap(const struct copse_schedule *s, const struct copse_topology *t, double us) {
+  const struct copse_bound_at *at = s->bound_at;
+  char gap[COPSE_GAP_TEXT];
+  double bound = copse_q_to_double(at->us);
+  printf("%s above the bound of %.6g us at %" PRId64 " bytes", copse_gap_text(us, bound, gap),
+         bound, at->bytes);
+  if (at->kind == COPSE_BOUND_AT_CUT && at->rank >= 0)
+    printf(": what must go %s %s\n", at->reversed ? "out of" : "into",
+           t->nodes[t->rank_nodes[at->rank]].id);
+  else
+    printf(": %s\n", at->kind == COPSE_BOUND_AT_LENGTHS  ? "how far all bytes must go"
+                     : at->kind == COPSE_BOUND_AT_VOLUME ? "how many messages there must be"
+                                                         : "what must cross from part to part");
 }
 
 static void print_objective(const struct objective *objective) {
@@ -299,6 +316,9 @@ static copse_status print_json(const struct report *r, struct copse_err *err) {
   }
   add_healthy(&text, &r->healthy);
   add_objective(&text, r->objective);
+  if (s->bound_at)
+    copse_text_add(&text, ",\n \"bound_at\": {\"bytes\": %" PRId64 ", \"us\": \"%s\"}",
+                   s->bound_at->bytes, COPSE_CLI_FRACTION(s->bound_at->us));
   add_prediction(&text, &r->prediction);
   copse_text_add(
       &text,
@@ -433,6 +453,7 @@ static void print_text(const struct report *r) {
       print_trees(r);
   }
   print_objective(r->objective);
+  if (s->bound_at) print_gap(s, t, r->objective->found.us);
   print_prediction(&r->prediction);
 }
 
@@ -500,6 +521,9 @@ static copse_status solve_and_write(struct options *o, const struct copse_topolo
   else
     COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, out, &sec->solve,
                                       &sec->verify, err));
+  if (o->objective.bytes > 0)
+    COPSE_TRY(copse_bound_state(topology, *out, (double)o->objective.bytes,
+                                o->objective.alpha_us, err));
   COPSE_TRY(copse_cli_note_equal_shares(topology, solve, err));
   double mark = copse_clock_seconds();
   if (o->output) {

@@ -3,6 +3,7 @@
  * or of the index of groups that run at the same time.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,13 +68,15 @@ static void print_json(const struct copse_schedule *s, int n_gpus,
       "\"flows\": %" PRId64
       ", "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s, \"peak_MiB\": "
-      "%ld}\n",
+      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s, \"bound_at_us\": "
+      "%s, "
+      "\"peak_MiB\": %ld}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus,
       s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
       COPSE_CLI_FRACTION(r->time_per_GB), COPSE_CLI_FRACTION(r->bound), COPSE_CLI_BOOL(r->optimal),
       COPSE_CLI_BOOL(r->phases_optimal), COPSE_CLI_BOOL(r->forests_optimal),
-      COPSE_CLI_BOOL(r->same_topology), copse_peak_mib());
+      COPSE_CLI_BOOL(r->same_topology),
+      COPSE_CLI_NUMBER(s->bound_at ? copse_q_to_double(s->bound_at->us) : NAN), copse_peak_mib());
 }
 
 /* With --json also a refutation is exactly one object on standard output. */
@@ -99,6 +102,10 @@ static int verify(const struct options *o) {
     print_json(schedule, n_gpus, &report);
   else
     print_report(schedule, topology, n_gpus, &report);
+  if (!o->json && schedule->bound_at)
+    printf("at %" PRId64 " bytes and %.10g us a hop no schedule takes less than %.10g us\n",
+           schedule->bound_at->bytes, copse_q_to_double(schedule->bound_at->alpha_us),
+           copse_q_to_double(schedule->bound_at->us));
 out:
   if (o->json && status == COPSE_REFUTED) copse_cli_print_refuted("verified", &err);
   copse_schedule_free(schedule);

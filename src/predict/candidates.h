@@ -64,11 +64,37 @@ struct copse_candidate_range {
  * Cuts all message sizes at powers of two from `smallest` to `largest` (powers of two themselves,
  * smallest < largest) so that each range has a candidate that is the fastest there or within
  * CLOSE_TIME of it, in as few ranges as there can be: a range more is a plan more to load, and
- * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
+ * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have
+ * different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) COPSE_CHECKED;
+
+/* Which bounds are asked for: root as in a schedule; schedule (may be NULL) as for
+ * copse_bounds_new. */
+struct copse_bounds_question {
+  copse_collective collective;
+  int root;
+  const struct copse_schedule *schedule;
+  double alpha_us;
+};
+
+/* What nothing beats (schedule/solve/bound_at.h) for messages of so many bytes [n]: us [n], 0 where
+ * none is known that fits into 64 bits. Of an alltoall without a schedule the lengths are found. */
+copse_status copse_bounds_predict(const struct copse_topology *topology,
+                                  const struct copse_bounds_question *question, const double *bytes,
+                                  int n, double *us, struct copse_err *err) COPSE_CHECKED;
+
+/* Writes the bound for that many bytes into the schedule, with its proof; none where none is known
+ * that fits into 64 bits. */
+copse_status copse_bound_state(const struct copse_topology *topology,
+                               struct copse_schedule *schedule, double bytes, double alpha_us,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/* "3.1 %", by how much a time is above its bound; "-" without one. */
+#define COPSE_GAP_TEXT 24
+const char *copse_gap_text(double us, double bound_us, char buffer[COPSE_GAP_TEXT]);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/types.h"
 #include "predict/baseline.h"
+#include "predict/candidates.h"
 #include "predict/exchange.h"
 #include "predict/policy.h"
 #include "schedule/chunks.h"
@@ -41,6 +42,7 @@ struct search {
   size_t n_bases, bases_capacity;
   struct variant best;
   double first_us, end; /* of the first; the clock's time to stop at */
+  double bound_us;      /* no schedule is faster; 0: none is known */
   int n_tried;
   struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
   int n_starts;
@@ -50,7 +52,13 @@ struct search {
   struct copse_err *err;
 };
 
-static bool has_time(const struct search *s) { return copse_clock_seconds() < s->end; }
+/* As close to the bound nothing more is looked for. */
+#define ENOUGH 0.0005
+
+/* Whether there is reason, and time, to look for a better one. */
+static bool has_time(const struct search *s) {
+  return s->best.us > s->bound_us * (1 + ENOUGH) && copse_clock_seconds() < s->end;
+}
 
 static bool reduces(const struct search *s) {
   return copse_collective_reduces(s->question->solve->collective);
@@ -416,6 +424,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .n_trees = from->n_trees,
                              .bytes = s->question->bytes,
                              .alpha_us = s->question->alpha_us,
+                             .enough_us = s->bound_us * (1 + ENOUGH),
                              .pieces = pieces,
                              .most_transfers = most,
                              .end = end};
@@ -447,7 +456,7 @@ static copse_status exchange_best(struct search *s) {
   starts[0].n_trees = s->best.of->n_trees;
   for (int i = 0; i < s->n_starts; i++)
     if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < n && has_time(s); i++) {
     starts[i].us = INFINITY;
     COPSE_DO(exchange(s, &starts[i], 2, MOST_TRANSFERS / 4, now + left * 0.6 * (i + 1) / n));
     if (starts[i].us < starts[best].us) best = i;
@@ -483,6 +492,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   answer->schedule = schedule;
   answer->chunks = best->chunks;
   answer->us = best->us;
+  answer->bound_us = s->bound_us;
   answer->first_us = s->first_us;
   answer->n_tried = s->n_tried;
   memcpy(answer->name, best->name, sizeof answer->name);
@@ -500,6 +510,9 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .err = err};
   copse_status status;
   *answer = (struct copse_size_answer){0};
+  const struct copse_bounds_question bounds = {
+      question->solve->collective, question->solve->root, NULL, question->alpha_us};
+  COPSE_TRY(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));
   COPSE_TRY(gather(&s, seconds));
   if (exchanges(&s)) {
     COPSE_TRY(copse_topology_symmetry(topology, &s.symmetry, err));

@@ -21,6 +21,7 @@ struct copse_size_answer {
   char name[48];                   /* of the candidate that it comes from: "k=4, far first" */
   int chunks;
   double us;
+  double bound_us; /* no schedule is faster; 0: none is known */
   double first_us; /* of the schedule that the solver makes without a size, cut as by default */
   int n_tried;
 };

@@ -427,6 +427,55 @@ static copse_status read_bound(struct reader *r) {
   return read_nodes(r, bound, "reduce_cut", &b->reduce_cut, &b->n_reduce_cut);
 }
 
+/* The member `key`, if it is there: sets of nodes, with their times if those are `timed`. */
+static copse_status read_parts(struct reader *r, const cJSON *item, const char *key, bool timed,
+                               const struct copse_schedule_part **out, int *n) {
+  static const char *const keys[] = {"us", "nodes", NULL};
+  struct copse_schedule_part *parts;
+  const cJSON *array;
+  if (!copse_json_get(item, key)) return COPSE_OK;
+  COPSE_DO(take_list(r, item, key, sizeof *parts, &array, &parts));
+  COPSE_JSON_EACH (one, array) {
+    struct copse_schedule_part *part = &parts[(*n)++];
+    COPSE_DO(copse_json_expect_object(&r->json, one, item, key, keys + !timed, r->err));
+    if (timed) COPSE_DO(copse_json_get_rational(&r->json, one, "us", &part->us, r->err));
+    COPSE_DO(read_nodes(r, one, "nodes", &part->nodes, &part->n_nodes));
+  }
+  *out = parts;
+  return COPSE_OK;
+}
+
+static copse_status read_bound_at(struct reader *r, const cJSON *item) {
+  static const char *const keys[] = {"bytes",    "alpha_us", "us",    "kind", "rank",
+                                     "reversed", "parts",    "times", NULL};
+  static const char *const kinds[] = {"cut", "volume", "lengths"};
+  struct copse_bound_at *at = take(r, 1, sizeof *at);
+  const char *kind;
+  int64_t rank;
+  if (!at) return copse_fail_nomem(r->err);
+  *at = (struct copse_bound_at){.kind = 0, .rank = -1};
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"bound_at\"", keys, r->err));
+  COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &at->bytes, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, item, "alpha_us", &at->alpha_us, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, item, "us", &at->us, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, item, "kind", &kind, r->err));
+  while (at->kind < 3 && strcmp(kind, kinds[at->kind]) != 0) at->kind++;
+  if (at->kind == 3)
+    return refuse(r, item, NULL, "\"kind\" must be \"cut\", \"volume\" or \"lengths\"");
+  if (at->alpha_us.num < 0 || at->us.num <= 0)
+    return refuse(r, item, NULL, "\"us\" must be positive, \"alpha_us\" not negative");
+  COPSE_DO(copse_json_get_bool_or(&r->json, item, "reversed", false, &at->reversed, r->err));
+  if (copse_json_get(item, "rank")) {
+    COPSE_DO(
+        copse_json_get_int(&r->json, item, "rank", 0, r->schedule->n_ranks - 1, &rank, r->err));
+    at->rank = (int)rank;
+  }
+  COPSE_DO(read_parts(r, item, "parts", false, &at->parts, &at->n_parts));
+  COPSE_DO(read_parts(r, item, "times", true, &at->times, &at->n_times));
+  r->schedule->bound_at = at;
+  return COPSE_OK;
+}
+
 static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *parent,
                               struct copse_schedule_edge *edge) {
   static const char *const keys[] = {"src", "dst", "path", NULL};
@@ -646,13 +695,13 @@ static copse_status read_objective(struct reader *r) {
 }
 
 static copse_status read_document(struct reader *r) {
-  static const char *const tree_keys[] = {
-      "format",     "collective", "root",  "topology", "ranks",    "k",          "time_per_GB",
-      "algbw_GBps", "bound",      "trees", "others",   "symmetry", "in_network",
-      "objective",  NULL};
+  static const char *const tree_keys[] = {"format",     "collective", "root",        "topology",
+                                          "ranks",      "k",          "time_per_GB", "algbw_GBps",
+                                          "bound",      "trees",      "others",      "symmetry",
+                                          "in_network", "bound_at",   "objective",   NULL};
   static const char *const flow_keys[] = {
       "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
-      "flows",  "demand",     "forward",  "rotation", "others",      "objective",  NULL};
+      "flows",  "demand",     "forward",  "rotation", "others",      "bound_at",   "objective",  NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const char *format;
@@ -678,6 +727,8 @@ static copse_status read_document(struct reader *r) {
     COPSE_DO(read_flows(r));
   else
     COPSE_DO(read_trees(r));
+  if (copse_json_get(root, "bound_at"))
+    COPSE_DO(read_bound_at(r, copse_json_get(root, "bound_at")));
   COPSE_DO(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
   if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
     return refuse(r, root, NULL,

@@ -62,6 +62,13 @@ struct copse_schedule_cut {
   int n_nodes;
 };
 
+/* Nodes of one time; or those that count as one, us 0. */
+struct copse_schedule_part {
+  struct copse_q us;
+  const int *nodes; /* [n_nodes] indices into the schedule's nodes */
+  int n_nodes;
+};
+
 /* A relay's potential in that certificate, any sign; of all others it is 0. */
 struct copse_schedule_potential {
   int node; /* index into the schedule's nodes */
@@ -111,6 +118,37 @@ struct copse_bound {
   int n_potentials;
 };
 
+/*
+ * What no schedule beats for a message of some bytes, latencies counted (docs/theory.md, "Every
+ * size"): a link e takes its latency, and alpha where it leads to a rank. `times` p of nodes, from 0
+ * to T = us, are a cut that moves: what is sent before p(v) comes too late at v to count. With
+ * `reversed` all links are taken turned around, and who sends receives. Every statement is an
+ * equation between a sum over links, of what can cross in T, and the bytes that must.
+ *
+ * COPSE_BOUND_AT_CUT: sum of b_e max(0, p[dst] - p[src] - latency_e) is what must go from ranks of
+ * time 0 to ranks of time T.
+ * COPSE_BOUND_AT_VOLUME: bytes that must come into ranks from others, or into parts of the nodes;
+ * p is 0 (of a broadcast what data take from the root) where a part's links leave and T where they
+ * enter, and stands for relays outside of them.
+ * COPSE_BOUND_AT_LENGTHS: an alltoall, by the lengths l of its COPSE_BOUND_LENGTHS; sum of
+ * l_e b_e max(0, T - latency_e - before_e - after_e) is the sum of demand(i,j) * dist_l(i,j);
+ * before_e and after_e: the least latency from a rank to the link and from it to a rank.
+ */
+enum copse_bound_at_kind { COPSE_BOUND_AT_CUT, COPSE_BOUND_AT_VOLUME, COPSE_BOUND_AT_LENGTHS };
+
+struct copse_bound_at {
+  int64_t bytes; /* M */
+  struct copse_q alpha_us;
+  struct copse_q us; /* T */
+  enum copse_bound_at_kind kind;
+  bool reversed;
+  int rank; /* COPSE_BOUND_AT_CUT: the one that it all goes to (with `reversed`, leaves); -1: none */
+  const struct copse_schedule_part *times; /* of nodes before us; all others have us */
+  int n_times;
+  const struct copse_schedule_part *parts; /* COPSE_BOUND_AT_VOLUME; none: each rank is one */
+  int n_parts;
+};
+
 #define COPSE_SCHEDULE_MAX_ROTATIONS 32
 #define COPSE_SCHEDULE_MAX_CHUNKS 4096
 
@@ -138,6 +176,8 @@ struct copse_schedule {
                                  unequal shares only the unit 1/(N k); 0 if not stated */
   struct copse_q time_per_GB; /* seconds per GB; 0 for a single rank */
   struct copse_bound bound;
+  const struct copse_bound_at *bound_at; /* for the size it was made for; NULL: none is stated */
+
   struct copse_schedule_objective objective;
   int n_trees;
   const struct copse_schedule_tree *trees;

@@ -93,6 +93,37 @@ static void add_objective(struct copse_text *text, const struct copse_schedule_o
   copse_text_add(text, "},\n");
 }
 
+static void add_parts(struct copse_text *text, const struct copse_schedule *schedule,
+                      const char *key, const struct copse_schedule_part *parts, int n, bool timed) {
+  for (int i = 0; i < n; i++) {
+    if (i == 0) copse_text_add(text, ",\n  \"%s\": [", key);
+    copse_text_add(text, "%s\n   {", i > 0 ? "," : "");
+    if (timed) {
+      copse_text_add(text, "\"us\": ");
+      add_rational(text, parts[i].us);
+      copse_text_add(text, ", ");
+    }
+    copse_text_add(text, "\"nodes\": ");
+    add_nodes(text, schedule, parts[i].nodes, parts[i].n_nodes);
+    copse_text_add(text, i + 1 < n ? "}" : "}]");
+  }
+}
+
+static void add_bound_at(struct copse_text *text, const struct copse_schedule *schedule) {
+  static const char *const kinds[] = {"cut", "volume", "lengths"};
+  const struct copse_bound_at *at = schedule->bound_at;
+  copse_text_add(text, " \"bound_at\": {\"bytes\": %" PRId64 ", \"alpha_us\": ", at->bytes);
+  add_rational(text, at->alpha_us);
+  copse_text_add(text, ", \"us\": ");
+  add_rational(text, at->us);
+  copse_text_add(text, ", \"kind\": \"%s\"", kinds[at->kind]);
+  if (at->rank >= 0) copse_text_add(text, ", \"rank\": %d", at->rank);
+  if (at->reversed) copse_text_add(text, ", \"reversed\": true");
+  add_parts(text, schedule, "parts", at->parts, at->n_parts, false);
+  add_parts(text, schedule, "times", at->times, at->n_times, true);
+  copse_text_add(text, "},\n");
+}
+
 static void add_tree(struct copse_text *text, const struct copse_schedule *schedule,
                      const struct copse_schedule_tree *tree) {
   copse_text_add(text, "  {\"root\": %d, \"phase\": \"%s\", \"weight\": ", tree->root,
@@ -218,6 +249,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   copse_text_add(&text, ",\n");
   add_objective(&text, &schedule->objective);
   add_bound(&text, schedule);
+  if (schedule->bound_at) add_bound_at(&text, schedule);
   if (schedule->collective == COPSE_ALLTOALL)
     add_flows(&text, schedule);
   else

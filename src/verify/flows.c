@@ -3,7 +3,7 @@
  * topology, flows that must carry the demand, and the bound by duality of linear programming: for
  * any link lengths l >= 0, T/M >= sum over pairs of share * distance_l / sum over links of
  * bandwidth * l. (The Japanese theorem: Onaga and Kakusho 1971, Iri 1971, for multicommodity
- * flows.)
+ * flows.) And bounds for a size, by flows over time (Ford and Fulkerson 1958).
  */
 #include "verify/internal.h"
 
@@ -498,5 +498,275 @@ copse_status copse_verify_flow_bound(const struct copse_schedule *schedule,
   else
     status = cut_bound(&c, bound);
   release(&c);
+  return status;
+}
+
+/* ---- the bound for a size: flows over time --------------------------------------------------- */
+
+/*
+ * Adds the equation of a struct copse_bound_at up again, in rationals. Why it bounds:
+ * docs/theory.md, "Every size".
+ */
+struct at_checker {
+  const struct copse_schedule *schedule;
+  const struct copse_topology *topology;
+  const struct copse_bound_at *at;
+  const int *node_of;
+  const char *label;
+  char *seen;             /* [n_nodes] has a time */
+  char *sends, *receives; /* [n_ranks] */
+  int *part;              /* [n_nodes] -1: none */
+  mpq_t *time, *latency;  /* [n_nodes]; [n_links] with alpha */
+  mpq_t *opens, *after;   /* [n_nodes] least latency from where data are, and to a rank; -1 */
+  mpq_t us, sum, due, term, width; /* due: in parts of M */
+  struct copse_arena scratch;
+  struct copse_err *err;
+};
+
+static int at_src(const struct at_checker *c, int e) {
+  return c->at->reversed ? c->topology->links[e].dst : c->topology->links[e].src;
+}
+static int at_dst(const struct at_checker *c, int e) {
+  return c->at->reversed ? c->topology->links[e].src : c->topology->links[e].dst;
+}
+
+static copse_status at_node(struct at_checker *c, int listed, int *node) {
+  *node = c->node_of[listed];
+  if (*node < 0)
+    return refute(c, "\"bound_at\" names '%s', which the topology lacks",
+                  c->schedule->nodes[listed]);
+  if (c->seen[*node]++)
+    return refute(c, "\"bound_at\" names '%s' twice", c->schedule->nodes[listed]);
+  return COPSE_OK;
+}
+
+static copse_status at_times(struct at_checker *c) {
+  for (int v = 0; v < c->topology->n_nodes; v++) mpq_set(c->time[v], c->us);
+  for (int i = 0; i < c->at->n_times; i++)
+    for (int j = 0; j < c->at->times[i].n_nodes; j++) {
+      int node;
+      COPSE_DO(at_node(c, c->at->times[i].nodes[j], &node));
+      set_q(c->time[node], c->at->times[i].us);
+      if (mpq_sgn(c->time[node]) < 0 || mpq_cmp(c->time[node], c->us) > 0)
+        return refute(c, "\"bound_at\": the time of '%s' is not between 0 and the bound",
+                      c->topology->nodes[node].id);
+    }
+  return COPSE_OK;
+}
+
+/* Adds width * max(0, closes - opens - latency). */
+static void at_add(struct at_checker *c, int e, const mpq_t opens, const mpq_t closes) {
+  mpq_sub(c->term, closes, opens);
+  mpq_sub(c->term, c->term, c->latency[e]);
+  if (mpq_sgn(c->term) <= 0) return;
+  mpq_mul(c->term, c->term, c->width);
+  mpq_add(c->sum, c->sum, c->term);
+}
+
+/* An alltoall's demand from those that send to those that receive, over M. */
+static copse_status at_demand(struct at_checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  struct checker demand = {.schedule = s, .label = c->label, .err = c->err};
+  COPSE_DO(demand_unit(&demand, mpq_denref(c->due)));
+  mpz_set_ui(mpq_numref(c->due), 0);
+  for (int i = 0; i < s->n_ranks; i++)
+    for (int j = 0; j < s->n_ranks; j++)
+      if (c->sends[i] && c->receives[j])
+        mpz_add_ui(mpq_numref(c->due), mpq_numref(c->due), (unsigned long)demand_of(s, i, j));
+  mpq_canonicalize(c->due);
+  return COPSE_OK;
+}
+
+/* What must go from ranks of time 0 to those of the end. */
+static copse_status at_due(struct at_checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  unsigned long n = (unsigned long)s->n_ranks, n_send = 0, n_receive = 0;
+  for (int r = 0; r < s->n_ranks; r++) {
+    const mpq_t *time = &c->time[c->topology->rank_nodes[r]];
+    bool first = mpq_sgn(*time) == 0, last = mpq_equal(*time, c->us) != 0;
+    n_send += (unsigned long)(c->sends[r] = c->at->reversed ? last : first);
+    n_receive += (unsigned long)(c->receives[r] = c->at->reversed ? first : last);
+    if (r == c->at->rank && !last)
+      return refute(c, "\"bound_at\" is not about rank %d, as it says", r);
+  }
+  bool moves = n_send > 0 && n_receive > 0;
+  if (s->collective == COPSE_BROADCAST) moves = moves && c->sends[s->root];
+  if (s->collective == COPSE_REDUCE) moves = moves && c->receives[s->root];
+  if (!moves) return refute(c, "\"bound_at\": nothing must go from time 0 to the end");
+  if (s->collective == COPSE_ALLTOALL) return at_demand(c);
+  mpq_set_ui(c->due, 1, 1);
+  if (s->collective == COPSE_ALLGATHER) mpq_set_ui(c->due, n_send, n);
+  if (s->collective == COPSE_REDUCE_SCATTER) mpq_set_ui(c->due, n_receive, n);
+  mpq_canonicalize(c->due);
+  return COPSE_OK;
+}
+
+static copse_status at_cut(struct at_checker *c) {
+  COPSE_DO(at_times(c));
+  for (int e = 0; e < c->topology->n_links; e++) {
+    set_q(c->width, c->topology->links[e].bandwidth);
+    at_add(c, e, c->time[at_src(c, e)], c->time[at_dst(c, e)]);
+  }
+  return at_due(c);
+}
+
+/* Least latencies from ranks, or the root, to each node; `back`: from each node to them. */
+static void at_distances(struct at_checker *c, bool back, mpq_t *least) {
+  bool changed = true;
+  for (int v = 0; v < c->topology->n_nodes; v++) {
+    int rank = c->topology->nodes[v].rank;
+    mpq_set_si(least[v], rank >= 0 && (c->schedule->root < 0 || rank == c->schedule->root) ? 0 : -1,
+               1);
+  }
+  while (changed) {
+    changed = false;
+    for (int e = 0; e < c->topology->n_links; e++) {
+      int from = back ? at_dst(c, e) : at_src(c, e), to = back ? at_src(c, e) : at_dst(c, e);
+      if (mpq_sgn(least[from]) < 0) continue;
+      mpq_add(c->term, least[from], c->latency[e]);
+      if (mpq_sgn(least[to]) >= 0 && mpq_cmp(c->term, least[to]) >= 0) continue;
+      mpq_set(least[to], c->term);
+      changed = true;
+    }
+  }
+}
+
+/* Every part has a rank, every rank is in one part. *first: when data may be in each. */
+static copse_status at_parts(struct at_checker *c, int n, mpq_t *first) {
+  const struct copse_topology *t = c->topology;
+  for (int v = 0; v < t->n_nodes; v++) c->part[v] = c->at->n_parts > 0 ? -1 : t->nodes[v].rank;
+  for (int i = 0; i < c->at->n_parts; i++) {
+    bool has_rank = false;
+    for (int j = 0; j < c->at->parts[i].n_nodes; j++) {
+      int node;
+      COPSE_DO(at_node(c, c->at->parts[i].nodes[j], &node));
+      c->part[node] = i;
+      has_rank = has_rank || t->nodes[node].rank >= 0;
+    }
+    if (!has_rank) return refute(c, "\"bound_at\": part %d has no rank", i);
+  }
+  for (int r = 0; r < t->n_ranks; r++)
+    if (c->part[t->rank_nodes[r]] < 0) return refute(c, "\"bound_at\": rank %d is in no part", r);
+  for (int i = 0; i < n; i++) mpq_set_si(first[i], -1, 1);
+  for (int v = 0; v < t->n_nodes; v++) {
+    int part = c->part[v];
+    c->seen[v] = part >= 0; /* what is in a part has no time of its own */
+    if (part < 0 || mpq_sgn(c->opens[v]) < 0) continue;
+    if (mpq_sgn(first[part]) < 0 || mpq_cmp(c->opens[v], first[part]) < 0)
+      mpq_set(first[part], c->opens[v]);
+  }
+  return COPSE_OK;
+}
+
+/* Messages into parts count where no link carries one for several. */
+static copse_status at_may_count(struct at_checker *c) {
+  copse_collective collective = c->schedule->collective;
+  bool reduce = collective == COPSE_REDUCE, all = collective == COPSE_ALLREDUCE;
+  if ((!reduce && !all && collective != COPSE_BROADCAST) || reduce != c->at->reversed)
+    return refute(c, "\"bound_at\": messages into parts bound no such collective");
+  for (int v = 0; v < c->topology->n_nodes; v++)
+    if ((c->topology->nodes[v].multicast && !reduce) ||
+        (c->topology->nodes[v].aggregation && (reduce || all)))
+      return refute(c, "\"bound_at\": '%s' makes one message of several", c->topology->nodes[v].id);
+  return COPSE_OK;
+}
+
+static copse_status at_volume(struct at_checker *c) {
+  const struct copse_topology *t = c->topology;
+  int n = c->at->n_parts > 0 ? c->at->n_parts : t->n_ranks;
+  bool all = c->schedule->collective == COPSE_ALLREDUCE;
+  mpq_t *first = copse_verify_rationals(n);
+  copse_status status = first ? at_may_count(c) : copse_fail_nomem(c->err);
+  if (status == COPSE_OK) at_distances(c, false, c->opens);
+  if (status == COPSE_OK) status = at_parts(c, n, first);
+  if (status == COPSE_OK) status = at_times(c);
+  int root = c->schedule->root < 0 ? -1 : c->part[t->rank_nodes[c->schedule->root]];
+  for (int e = 0; e < t->n_links && status == COPSE_OK; e++) {
+    int src = at_src(c, e), dst = at_dst(c, e), from = c->part[src], to = c->part[dst];
+    if (from >= 0 && (from == to || mpq_sgn(first[from]) < 0)) continue;
+    if (to >= 0 && to == root) continue;
+    set_q(c->width, t->links[e].bandwidth);
+    at_add(c, e, from >= 0 ? first[from] : c->time[src], to >= 0 ? c->us : c->time[dst]);
+  }
+  mpq_set_si(c->due, (all ? 2L : 1L) * (n - 1), 1);
+  copse_verify_rationals_free(first, n);
+  return status;
+}
+
+/* The lengths of the schedule's own bound, which has been checked. */
+static copse_status at_lengths(struct at_checker *c) {
+  const struct copse_bound *b = &c->schedule->bound;
+  if (b->kind != COPSE_BOUND_LENGTHS || c->at->reversed)
+    return refute(c, "\"bound_at\" is by lengths, and the bound has none");
+  at_distances(c, false, c->opens);
+  at_distances(c, true, c->after);
+  mpq_set_ui(c->due, 0, 1);
+  for (int i = 0; i < b->n_lengths; i++) {
+    const struct copse_schedule_length *l = &b->lengths[i];
+    int src = c->node_of[l->src], dst = c->node_of[l->dst];
+    int e = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    if (e < 0 || mpq_sgn(c->opens[src]) < 0 || mpq_sgn(c->after[dst]) < 0)
+      return refute(c, "\"bound_at\": a length is of no link that is of use");
+    set_q(c->width, l->length);
+    set_q(c->term, c->topology->links[e].bandwidth);
+    mpq_mul(c->width, c->width, c->term);
+    mpq_add(c->due, c->due, c->width);
+    mpq_sub(c->time[dst], c->us, c->after[dst]);
+    at_add(c, e, c->opens[src], c->time[dst]);
+  }
+  set_q(c->term, b->time_per_GB);
+  mpq_mul(c->due, c->due, c->term);
+  return COPSE_OK;
+}
+
+static copse_status at_prepare(struct at_checker *c) {
+  const struct copse_topology *t = c->topology;
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_nodes, 1, &c->seen, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_ranks, 1, &c->sends, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_ranks, 1, &c->receives, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof(int), &c->part, c->err));
+  c->time = copse_verify_rationals(t->n_nodes);
+  c->latency = copse_verify_rationals(t->n_links);
+  c->opens = copse_verify_rationals(t->n_nodes);
+  c->after = copse_verify_rationals(t->n_nodes);
+  if (!c->time || !c->latency || !c->opens || !c->after) return copse_fail_nomem(c->err);
+  for (int e = 0; e < t->n_links; e++) {
+    set_q(c->latency[e], t->links[e].latency);
+    set_q(c->term, c->at->alpha_us);
+    if (t->nodes[t->links[e].dst].rank >= 0) mpq_add(c->latency[e], c->latency[e], c->term);
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_verify_bound_at(const struct copse_schedule *schedule,
+                                   const struct copse_topology *topology, const int *node_of,
+                                   const char *label, struct copse_err *err) {
+  struct at_checker c = {.schedule = schedule,
+                         .topology = topology,
+                         .at = schedule->bound_at,
+                         .node_of = node_of,
+                         .label = label,
+                         .err = err};
+  copse_status status;
+  mpq_inits(c.us, c.sum, c.due, c.term, c.width, NULL);
+  set_q(c.us, c.at->us);
+  COPSE_TRY(at_prepare(&c));
+  if (c.at->kind == COPSE_BOUND_AT_CUT)
+    COPSE_TRY(at_cut(&c));
+  else
+    COPSE_TRY(c.at->kind == COPSE_BOUND_AT_VOLUME ? at_volume(&c) : at_lengths(&c));
+  mpq_set_si(c.term, c.at->bytes, 1000); /* GB/s are 1000 bytes per us */
+  mpq_canonicalize(c.term);
+  mpq_mul(c.due, c.due, c.term);
+  if (mpq_sgn(c.due) <= 0 || !mpq_equal(c.sum, c.due))
+    status = refute(&c, "\"bound_at\": in the time that it states %s can cross than must",
+                    mpq_cmp(c.sum, c.due) > 0 ? "more" : "less");
+out:
+  mpq_clears(c.us, c.sum, c.due, c.term, c.width, NULL);
+  copse_verify_rationals_free(c.time, topology->n_nodes);
+  copse_verify_rationals_free(c.latency, topology->n_links);
+  copse_verify_rationals_free(c.opens, topology->n_nodes);
+  copse_verify_rationals_free(c.after, topology->n_nodes);
+  copse_arena_free(&c.scratch);
   return status;
 }

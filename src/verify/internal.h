@@ -35,8 +35,8 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
                                          struct copse_verify_report *report, mpq_t *loads,
                                          struct copse_err *err) COPSE_CHECKED;
 
-/* The largest load over bandwidth of loads [n_links], and the first link that has it; nodes -1 where
- * nothing moves. */
+/* The largest load over bandwidth of loads [n_links], and the first link that has it; nodes -1
+ * where nothing moves. */
 struct copse_verify_busiest {
   int src, dst, links; /* nodes; how many links are that loaded */
 };
@@ -74,6 +74,14 @@ copse_status copse_verify_flow_bound(const struct copse_schedule *schedule,
                                      const struct copse_topology *topology, const int *node_of,
                                      const char *label, mpq_t bound,
                                      struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The bound for a size, which the schedule has, after its other bound: COPSE_REFUTED where the
+ * times of nodes don't add up to what must move.
+ */
+copse_status copse_verify_bound_at(const struct copse_schedule *schedule,
+                                   const struct copse_topology *topology, const int *node_of,
+                                   const char *label, struct copse_err *err) COPSE_CHECKED;
 
 /* ---- compact schedules: flows.c ---- */
 

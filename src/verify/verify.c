@@ -535,6 +535,8 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
       copse_verify_spread(&c.symmetry, c.symmetry.links, topology->n_links, c.loads, label, err));
   COPSE_TRY(check_time(&c, report));
   COPSE_TRY(check_bound(&c, report));
+  if (schedule->bound_at)
+    COPSE_TRY(copse_verify_bound_at(schedule, topology, c.node_of, label, err));
 out:
   copse_arena_free(&c.scratch);
   copse_verify_symmetry_free(&c.symmetry);

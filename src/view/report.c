@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/types.h"
+#include "predict/candidates.h"
 #include "schedule/loads.h"
 #include "view/draw_schedule.h"
 #include "view/report.h"
@@ -444,7 +445,7 @@ static copse_status add_steps(struct copse_text *text, const struct copse_report
 /* ---- predictions --------------------------------------------------------------------------- */
 
 static void add_prediction_rows(struct copse_text *text, const struct copse_report *r) {
-  char name[16];
+  char name[16], gap[COPSE_GAP_TEXT];
   for (int i = 0; i < COPSE_REPORT_SIZES; i++) {
     double best = 0;
     copse_text_add(text, "<tr><th>%s</th>", size_name(i, name));
@@ -456,9 +457,10 @@ static void add_prediction_rows(struct copse_text *text, const struct copse_repo
                      us > 0 ? 1e-3 * (double)copse_report_size(i) / us : 0.0);
     }
     if (best > 0)
-      copse_text_add(text, "<td>%.3f</td></tr>\n", r->us[0][i] / best);
+      copse_text_add(text, "<td>%.3f</td>", r->us[0][i] / best);
     else
-      copse_text_add(text, "<td>-</td></tr>\n");
+      copse_text_add(text, "<td>-</td>");
+    copse_text_add(text, "<td>%s</td></tr>\n", copse_gap_text(r->us[0][i], r->bound_us[i], gap));
   }
 }
 
@@ -467,11 +469,11 @@ static void add_prediction_table(struct copse_text *text, const struct copse_rep
   for (int a = 0; a < r->n_predictions; a++)
     if (copse_prediction_exists(&r->predictions[a]))
       copse_text_add(text, "<th colspan=\"2\">%s</th>", r->predictions[a].name);
-  copse_text_add(text, "<th>copse to</th></tr>\n<tr><th>(B)</th>");
+  copse_text_add(text, "<th>copse to</th><th>above</th></tr>\n<tr><th>(B)</th>");
   for (int a = 0; a < r->n_predictions; a++)
     if (copse_prediction_exists(&r->predictions[a]))
       copse_text_add(text, "<th>us</th><th>GB/s</th>");
-  copse_text_add(text, "<th>best other</th></tr></thead><tbody>\n");
+  copse_text_add(text, "<th>best other</th><th>the bound</th></tr></thead><tbody>\n");
   add_prediction_rows(text, r);
   copse_text_add(text, "</tbody></table>\n");
 }

@@ -24,6 +24,7 @@ struct copse_report {
   struct copse_prediction predictions[COPSE_MAX_PREDICTIONS];
   int n_predictions;
   double us[COPSE_MAX_PREDICTIONS][COPSE_REPORT_SIZES];
+  double bound_us[COPSE_REPORT_SIZES]; /* what no schedule beats; 0: not known */
 };
 
 /* Appends the whole page. COPSE_NOMEM, COPSE_OVERFLOW. */

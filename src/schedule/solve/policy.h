@@ -39,4 +39,13 @@
  * method takes hours. */
 #define COPSE_GROUPS_COLUMNS 100000
 
+/* Bounds for a size: up to this many ranks each is asked for; of more, one of each kind, at most
+ * this many; how many partners of a rank, of how many distances the ranks beyond, and by how many
+ * bandwidths and latencies parts are told apart. Each question is a minimum-cost flow. */
+#define COPSE_BOUND_ALL_RANKS 32
+#define COPSE_BOUND_RANKS 16
+#define COPSE_BOUND_PARTNERS 64
+#define COPSE_BOUND_BALLS 24
+#define COPSE_BOUND_LEVELS 8
+
 #endif

@@ -1,0 +1,777 @@
+/*
+ * Bounds for every size (docs/theory.md, "Every size"): quickest flows from sets of ranks to others
+ * (L. Ford, D. Fulkerson 1958; solver/network/quickest.h), what must come into every rank or part,
+ * and an alltoall's lengths within the time in which a link can be of use. Which sets are asked for
+ * is a heuristic; each answer is a proof.
+ */
+#include "schedule/solve/bound_at.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/graph.h"
+#include "base/memory.h"
+#include "base/types.h"
+#include "schedule/demand.h"
+#include "schedule/solve/instance.h"
+#include "schedule/solve/policy.h"
+#include "schedule/solve/symmetry.h"
+#include "solver/network/quickest.h"
+#include "solver/network/shortest.h"
+
+/* The topology, or the same turned around. */
+struct side {
+  struct copse_network network;
+  struct copse_net_link *net_links;
+  struct copse_quickest_link *links;
+  struct copse_quickest *quickest;
+  struct copse_shortest *shortest;
+};
+
+/* Nodes that come to a part's name, and leave by that name + n_nodes; relays outside are one. */
+struct volume {
+  const int *part; /* [n_nodes] its name, -1: in none; NULL in a bound: every rank is one */
+  struct copse_quickest_link *links;
+  struct copse_quickest *quickest;
+  struct copse_quickest_end *from, *to; /* [n_ranks] */
+  int n_from, n_to;
+};
+
+struct keyed {
+  int64_t key;
+  int link;
+};
+
+struct copse_bounds {
+  const struct copse_topology *topology;
+  copse_collective collective;
+  int root;
+  struct copse_q alpha_us;
+  int64_t capacity_scale, delay_scale; /* of GB/s and us */
+  int64_t *delay;                      /* [n_links] */
+  struct side sides[2];                /* 1: turned around */
+  int *levels[2 * COPSE_BOUND_LEVELS]; /* [n_nodes] parts by name: hosts, boards, pods */
+  int n_levels;
+  struct volume volumes[1 + 2 * COPSE_BOUND_LEVELS]; /* the first: of ranks */
+  int n_volumes;
+  int *asked, n_asked;         /* nodes of the ranks that stand for all */
+  int64_t *demand, m;          /* alltoall; NULL: even */
+  int64_t *length;             /* [n_links] alltoall: of the schedule's bound; NULL: none */
+  struct copse_q length_time;  /* s/GB that they prove without latencies */
+  int64_t *weight, length_sum; /* [n_links] length times capacity, and the sum */
+  struct keyed *windows; /* [n_windows] links that count, by the latency before, on and after */
+  int n_windows;
+  struct copse_arena arena;
+};
+
+/* ---- what is the same for all sizes -------------------------------------------------------------
+ */
+
+static copse_status set_scales(struct copse_bounds *b, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  b->capacity_scale = 1;
+  b->delay_scale = b->alpha_us.den;
+  for (int e = 0; e < t->n_links; e++) {
+    COPSE_DO(copse_lcm(b->capacity_scale, t->links[e].bandwidth.den, &b->capacity_scale, err));
+    COPSE_DO(copse_lcm(b->delay_scale, t->links[e].latency.den, &b->delay_scale, err));
+  }
+  for (int e = 0; e < t->n_links; e++) {
+    struct copse_q us = t->links[e].latency;
+    if (t->nodes[t->links[e].dst].rank >= 0) COPSE_DO(copse_q_add(us, b->alpha_us, &us, err));
+    if (copse_mul_overflows(us.num, b->delay_scale / us.den, &b->delay[e]) ||
+        b->delay[e] > COPSE_LENGTH_MAX)
+      return copse_fail(err, COPSE_OVERFLOW,
+                        "the latencies need more than 36 bits once brought to a common "
+                        "denominator; use fewer digits");
+  }
+  return COPSE_OK;
+}
+
+static copse_status make_side(struct copse_bounds *b, bool reversed, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  struct side *side = &b->sides[reversed];
+  size_t n = (size_t)t->n_links;
+  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *side->net_links, &side->net_links, err));
+  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *side->links, &side->links, err));
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *l = &t->links[e];
+    int src = reversed ? l->dst : l->src, dst = reversed ? l->src : l->dst;
+    int64_t capacity;
+    if (copse_mul_overflows(l->bandwidth.num, b->capacity_scale / l->bandwidth.den, &capacity))
+      return copse_fail(err, COPSE_OVERFLOW,
+                        "the bandwidths need more than 63 bits once brought to a common "
+                        "denominator; use fewer digits");
+    side->net_links[e] = (struct copse_net_link){src, dst, capacity};
+    side->links[e] = (struct copse_quickest_link){src, dst, capacity, b->delay[e]};
+  }
+  side->network = (struct copse_network){.n_nodes = t->n_nodes,
+                                         .n_links = t->n_links,
+                                         .n_terminals = t->n_ranks,
+                                         .links = side->net_links,
+                                         .terminals = t->rank_nodes};
+  COPSE_DO(copse_quickest_new(t->n_nodes, side->links, t->n_links, &side->quickest, err));
+  return copse_shortest_new(&side->network, &side->shortest, err);
+}
+
+static int by_key(const void *x, const void *y) {
+  const struct keyed *a = x, *b = y;
+  return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : a->link - b->link;
+}
+
+static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark) {
+  int n = 0;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int part = set[t->rank_nodes[r]];
+    n += seen[part] != mark;
+    seen[part] = mark;
+  }
+  return n;
+}
+
+/* Parts that links faster (or of less latency) than each bandwidth (latency) join, where they are
+ * more than one and fewer than the ranks. */
+static copse_status find_levels(struct copse_bounds *b, bool by_latency, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  struct copse_arena scratch = {0};
+  int *parent, *seen, before = t->n_ranks;
+  struct keyed *keyed;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_links, sizeof *keyed, &keyed, err));
+  for (int e = 0; e < t->n_links; e++)
+    keyed[e] = (struct keyed){by_latency ? b->delay[e] : -b->sides[0].links[e].capacity, e};
+  qsort(keyed, (size_t)t->n_links, sizeof *keyed, by_key);
+  copse_sets_init(parent, t->n_nodes);
+  for (int e = 0, levels = 0; e < t->n_links && levels < COPSE_BOUND_LEVELS && before > 1;) {
+    int64_t key = keyed[e].key;
+    for (; e < t->n_links && keyed[e].key == key; e++)
+      copse_sets_unite(parent, t->links[keyed[e].link].src, t->links[keyed[e].link].dst);
+    int *set;
+    COPSE_TRY(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
+    for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(parent, v);
+    int parts = count_parts(t, set, seen, e);
+    if (parts > 1 && parts < before) {
+      b->levels[b->n_levels++] = set;
+      levels++;
+    }
+    before = parts;
+  }
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+/* The least delay from any of `from` [n_nodes flags] to each node (Bellman 1958, Ford, Moore);
+ * INT64_MAX: no way. */
+static copse_status find_nearest(struct copse_bounds *b, bool reversed, const bool *from,
+                                 int64_t **out, struct copse_err *err) {
+  const struct side *side = &b->sides[reversed];
+  bool changed = true;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)side->network.n_nodes, sizeof **out, out, err));
+  for (int v = 0; v < side->network.n_nodes; v++) (*out)[v] = from[v] ? 0 : INT64_MAX;
+  while (changed) {
+    changed = false;
+    for (int e = 0; e < side->network.n_links; e++) {
+      int64_t at = (*out)[side->links[e].src];
+      if (at == INT64_MAX || at + b->delay[e] >= (*out)[side->links[e].dst]) continue;
+      (*out)[side->links[e].dst] = at + b->delay[e];
+      changed = true;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* Whether what comes to a rank comes over a link for it alone, and what a rank needs is a message.
+ */
+static bool counts_messages(const struct copse_bounds *b) {
+  bool copies = false, adds = false;
+  for (int v = 0; v < b->topology->n_nodes; v++) {
+    copies = copies || b->topology->nodes[v].multicast;
+    adds = adds || b->topology->nodes[v].aggregation;
+  }
+  return (b->collective == COPSE_BROADCAST && !copies) ||
+         (b->collective == COPSE_REDUCE && !adds) ||
+         (b->collective == COPSE_ALLREDUCE && !copies && !adds);
+}
+
+/* The parts' ends: when data are there, of a broadcast not before they can come from the root. */
+static copse_status make_ends(struct copse_bounds *b, const int64_t *release, struct volume *v,
+                              struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  size_t n = (size_t)t->n_ranks;
+  int root = b->root < 0 ? -1 : v->part[t->rank_nodes[b->root]];
+  int64_t *first;
+  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *v->from, &v->from, err));
+  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *v->to, &v->to, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *first, &first, err));
+  for (int u = 0; u < t->n_nodes; u++) first[u] = INT64_MAX;
+  for (int u = 0; u < t->n_nodes; u++)
+    if (v->part[u] >= 0 && release[u] < first[v->part[u]]) first[v->part[u]] = release[u];
+  for (int u = 0; u < t->n_nodes; u++) {
+    if (v->part[u] != u || first[u] == INT64_MAX) continue;
+    v->from[v->n_from++] = (struct copse_quickest_end){t->n_nodes + u, first[u]};
+    if (u != root) v->to[v->n_to++] = (struct copse_quickest_end){u, 0};
+  }
+  return COPSE_OK;
+}
+
+/* Parts of a level that have ranks (NULL: the ranks), named by their least node. */
+static copse_status make_volume(struct copse_bounds *b, const int *level, const int64_t *release,
+                                struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  bool reversed = b->collective == COPSE_REDUCE;
+  struct volume *v = &b->volumes[b->n_volumes++];
+  int *part, n = 0;
+  bool *has_rank;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *part, &part, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *has_rank, &has_rank, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *v->links, &v->links, err));
+  for (int r = 0; r < t->n_ranks; r++)
+    has_rank[level ? level[t->rank_nodes[r]] : t->rank_nodes[r]] = true;
+  for (int u = 0; u < t->n_nodes; u++) {
+    int name = level ? level[u] : u;
+    part[u] = has_rank[name] ? name : -1;
+  }
+  v->part = part;
+  for (int e = 0; e < t->n_links; e++) {
+    struct copse_quickest_link l = b->sides[reversed].links[e];
+    if (part[l.src] >= 0 && part[l.src] == part[l.dst]) continue;
+    if (part[l.src] >= 0) l.src = t->n_nodes + part[l.src];
+    if (part[l.dst] >= 0) l.dst = part[l.dst];
+    v->links[n++] = l;
+  }
+  COPSE_DO(make_ends(b, release, v, err));
+  return copse_quickest_new(2 * t->n_nodes, v->links, n, &v->quickest, err);
+}
+
+static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  bool *from;
+  int64_t *release;
+  if (!counts_messages(b)) return COPSE_OK;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *from, &from, err));
+  for (int r = 0; r < t->n_ranks; r++) from[t->rank_nodes[r]] = b->root < 0 || r == b->root;
+  COPSE_DO(find_nearest(b, b->collective == COPSE_REDUCE, from, &release, err));
+  COPSE_DO(make_volume(b, NULL, release, err));
+  for (int l = 0; l < b->n_levels; l++) COPSE_DO(make_volume(b, b->levels[l], release, err));
+  return COPSE_OK;
+}
+
+/* Ranks of which one stands for those like it; of few all, so that latencies, which symmetries may
+ * change, are not missed. */
+static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  struct copse_solve_symmetry symmetry = {0};
+  copse_status status = COPSE_OK;
+  COPSE_TRY(copse_arena_array(&b->arena, (size_t)t->n_ranks, sizeof *b->asked, &b->asked, err));
+  if (t->n_ranks > COPSE_BOUND_ALL_RANKS && t->n_ranks <= COPSE_SYMMETRY_RANKS)
+    COPSE_TRY(copse_solve_symmetry_find(t, &symmetry, err));
+  int n = symmetry.n_sinks > 0 ? symmetry.n_sinks : t->n_ranks;
+  const int *from = symmetry.n_sinks > 0 ? symmetry.sinks : t->rank_nodes;
+  int most = t->n_ranks <= COPSE_BOUND_ALL_RANKS ? n : COPSE_BOUND_RANKS;
+  b->n_asked = n < most ? n : most;
+  for (int i = 0; i < b->n_asked; i++) b->asked[i] = from[(int64_t)i * n / b->n_asked];
+out:
+  copse_solve_symmetry_free(&symmetry);
+  return status;
+}
+
+/* An alltoall's demand, and the lengths of its bound on the topology's links. */
+static copse_status copy_schedule(struct copse_bounds *b, const struct copse_schedule *s,
+                                  struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  size_t n = (size_t)t->n_ranks;
+  int64_t scale = 1;
+  if (s->demand) {
+    COPSE_DO(copse_arena_array(&b->arena, n * n, sizeof *b->demand, &b->demand, err));
+    memcpy(b->demand, s->demand, n * n * sizeof *b->demand);
+    COPSE_DO(copse_demand_total(s->demand, t->n_ranks, &b->m, err));
+  }
+  if (s->bound.kind != COPSE_BOUND_LENGTHS) return COPSE_OK;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->length, &b->length, err));
+  for (int i = 0; i < s->bound.n_lengths; i++)
+    COPSE_DO(copse_lcm(scale, s->bound.lengths[i].length.den, &scale, err));
+  for (int i = 0; i < s->bound.n_lengths; i++) {
+    const struct copse_schedule_length *l = &s->bound.lengths[i];
+    int src = copse_topology_find(t, s->nodes[l->src]),
+        dst = copse_topology_find(t, s->nodes[l->dst]);
+    int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(t, src, dst);
+    if (link < 0) { /* of another topology */
+      b->length = NULL;
+      return COPSE_OK;
+    }
+    if (copse_mul_overflows(l->length.num, scale / l->length.den, &b->length[link]))
+      return copse_fail(err, COPSE_OVERFLOW, "the lengths need more than 63 bits");
+  }
+  b->length_time = s->bound.time_per_GB;
+  return COPSE_OK;
+}
+
+/* What lengths weigh, and when a link can be of use. Lengths that leave 64 bits are done without.
+ */
+static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  bool *from;
+  int64_t *before, *after;
+  if (!b->length) return COPSE_OK;
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *from, &from, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->weight, &b->weight, err));
+  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->windows, &b->windows, err));
+  for (int r = 0; r < t->n_ranks; r++) from[t->rank_nodes[r]] = true;
+  COPSE_DO(find_nearest(b, false, from, &before, err));
+  COPSE_DO(find_nearest(b, true, from, &after, err));
+  bool fits = true;
+  for (int e = 0; e < t->n_links; e++) {
+    if (b->length[e] == 0) continue;
+    int64_t opens = before[t->links[e].src], closes = after[t->links[e].dst];
+    fits = fits && opens < COPSE_DELAY_MAX && closes < COPSE_DELAY_MAX &&
+           !copse_mul_overflows(b->length[e], b->sides[0].links[e].capacity, &b->weight[e]) &&
+           !copse_add_overflows(b->length_sum, b->weight[e], &b->length_sum);
+    if (fits) b->windows[b->n_windows++] = (struct keyed){opens + b->delay[e] + closes, e};
+  }
+  qsort(b->windows, (size_t)b->n_windows, sizeof *b->windows, by_key);
+  if (!fits || b->length_sum == 0) b->length = NULL;
+  return COPSE_OK;
+}
+
+copse_status copse_bounds_new(const struct copse_topology *topology, copse_collective collective,
+                              int root, struct copse_q alpha_us,
+                              const struct copse_schedule *schedule, struct copse_bounds **out,
+                              struct copse_err *err) {
+  struct copse_bounds *b = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *b, &b, err));
+  b->topology = topology;
+  b->collective = collective;
+  b->root = root;
+  b->alpha_us = alpha_us;
+  COPSE_TRY(
+      copse_arena_array(&b->arena, (size_t)topology->n_links, sizeof *b->delay, &b->delay, err));
+  COPSE_TRY(set_scales(b, err));
+  COPSE_TRY(make_side(b, false, err));
+  COPSE_TRY(make_side(b, true, err));
+  for (int by = 0; by < 2; by++) COPSE_TRY(find_levels(b, by == 1, err));
+  COPSE_TRY(make_volumes(b, err));
+  COPSE_TRY(choose_asked(b, err));
+  if (schedule && collective == COPSE_ALLTOALL) COPSE_TRY(copy_schedule(b, schedule, err));
+  COPSE_TRY(make_windows(b, err));
+  *out = b;
+  return COPSE_OK;
+out:
+  copse_bounds_free(b);
+  return status;
+}
+
+void copse_bounds_free(struct copse_bounds *b) {
+  if (!b) return;
+  for (int i = 0; i < b->n_volumes; i++) copse_quickest_free(b->volumes[i].quickest);
+  for (int i = 0; i < 2; i++) {
+    copse_quickest_free(b->sides[i].quickest);
+    copse_shortest_free(b->sides[i].shortest);
+  }
+  copse_arena_free(&b->arena);
+  free(b);
+}
+
+/* ---- one size -------------------------------------------------------------------------------- */
+
+struct asking {
+  struct copse_bounds *b;
+  const struct volume *volume; /* of the best */
+  int64_t bytes;
+  struct copse_q time;                  /* of the best so far, in units of delay */
+  struct copse_q *times, *fresh;        /* [n_nodes] of the best and of the run at hand */
+  struct copse_bound_at best;           /* its kind and what it is about */
+  struct copse_quickest_end *from, *to; /* [n_ranks] of the run at hand */
+  int n_from, n_to;
+  bool overflow;
+  struct copse_arena arena;
+  struct copse_err *err;
+};
+
+/* The best becomes what a run found. */
+static void keep(struct asking *a, struct copse_q time, struct copse_bound_at about) {
+  struct copse_q *times = a->times;
+  a->times = a->fresh;
+  a->fresh = times;
+  a->time = time;
+  a->best = about;
+}
+
+/* `count` / `of` of M in units of capacity and delay. */
+static copse_status get_amount(const struct asking *a, int64_t count, int64_t of,
+                               struct copse_q *out, struct copse_err *err) {
+  struct copse_q part;
+  COPSE_DO(copse_q_make(a->bytes, 1000, out, err));
+  COPSE_DO(copse_q_make(count, of, &part, err));
+  COPSE_DO(copse_q_mul(*out, part, out, err));
+  COPSE_DO(copse_q_mul(*out, (struct copse_q){a->b->capacity_scale, 1}, out, err));
+  return copse_q_mul(*out, (struct copse_q){a->b->delay_scale, 1}, out, err);
+}
+
+/* From the ranks of `from` to those of `to`, count / of M must go. What leaves 64 bits is left out.
+ */
+static copse_status ask(struct asking *a, bool reversed, int rank, int64_t count, int64_t of) {
+  struct copse_bound_at about = {.kind = COPSE_BOUND_AT_CUT, .reversed = reversed, .rank = rank};
+  struct copse_q amount, time;
+  if (count == 0) return COPSE_OK;
+  copse_status status = get_amount(a, count, of, &amount, NULL);
+  if (status == COPSE_OK)
+    status = copse_quickest_run(a->b->sides[reversed].quickest, a->from, a->n_from, a->to, a->n_to,
+                                amount, &a->time, &time, a->fresh, NULL);
+  if (status == COPSE_OVERFLOW) {
+    a->overflow = true;
+    return COPSE_OK;
+  }
+  if (status == COPSE_INFEASIBLE)
+    return copse_fail(a->err, status, "rank %d and another can't reach each other", rank);
+  if (status == COPSE_OK && time.num > 0) keep(a, time, about);
+  return status;
+}
+
+/* What must come from the senders in `from` to the one node in `to`. */
+static copse_status ask_gather(struct asking *a, bool reversed) {
+  const struct copse_topology *t = a->b->topology;
+  int sink = t->nodes[a->to[0].node].rank, n = t->n_ranks;
+  int64_t count = a->n_from, of = n;
+  if (a->b->demand) {
+    count = 0;
+    of = a->b->m;
+    for (int i = 0; i < a->n_from; i++) {
+      int r = t->nodes[a->from[i].node].rank;
+      count += reversed ? a->b->demand[sink * n + r] : a->b->demand[r * n + sink];
+    }
+  }
+  return ask(a, reversed, sink, count, of);
+}
+
+static int compare_distances(const void *x, const void *y) {
+  int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+  return (a > b) - (a < b);
+}
+
+/* All ranks at least so far from the one in `to`. */
+static copse_status ask_ball(struct asking *a, bool reversed, const int64_t *distance,
+                             int64_t from) {
+  const struct copse_topology *t = a->b->topology;
+  a->n_from = 0;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (t->rank_nodes[r] != a->to[0].node && distance[r] >= from)
+      a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+  return ask_gather(a, reversed);
+}
+
+/* Ranks' distances to a node (with `reversed`, from it), -1 where there is no way. */
+static void find_distances(struct asking *a, bool reversed, int node, int64_t *distance) {
+  const struct copse_topology *t = a->b->topology;
+  struct copse_shortest *shortest = a->b->sides[!reversed].shortest;
+  copse_shortest_run(shortest, node, a->b->delay, NULL);
+  for (int r = 0; r < t->n_ranks; r++)
+    distance[r] = copse_shortest_length(shortest, t->rank_nodes[r]);
+}
+
+/* Every rank has something for this one: from all, from those that are far, and from outside of the
+ * host, the pod. */
+static copse_status ask_sink(struct asking *a, bool reversed, int node) {
+  const struct copse_topology *t = a->b->topology;
+  int64_t *distance, *sorted;
+  int n = 0;
+  size_t ranks = (size_t)t->n_ranks;
+  COPSE_DO(copse_arena_array(&a->arena, ranks, sizeof *distance, &distance, a->err));
+  COPSE_DO(copse_arena_array(&a->arena, ranks, sizeof *sorted, &sorted, a->err));
+  find_distances(a, reversed, node, distance);
+  memcpy(sorted, distance, ranks * sizeof *sorted);
+  qsort(sorted, ranks, sizeof *sorted, compare_distances);
+  for (size_t i = 0; i < ranks; i++)
+    if (i == 0 || sorted[i] != sorted[n - 1]) sorted[n++] = sorted[i];
+  a->to[0] = (struct copse_quickest_end){node, 0};
+  a->n_to = 1;
+  COPSE_DO(ask_ball(a, reversed, distance, 0));
+  int balls = n < COPSE_BOUND_BALLS ? n : COPSE_BOUND_BALLS;
+  for (int i = 1; i < balls; i++)
+    COPSE_DO(ask_ball(a, reversed, distance, sorted[n - 1 - (int64_t)(balls - 1 - i) * n / balls]));
+  for (int l = 0; l < a->b->n_levels; l++) {
+    const int *part = a->b->levels[l];
+    a->n_from = 0;
+    for (int r = 0; r < t->n_ranks; r++)
+      if (part[t->rank_nodes[r]] != part[node])
+        a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+    COPSE_DO(ask_gather(a, reversed));
+  }
+  return COPSE_OK;
+}
+
+struct partner {
+  int node;
+  int64_t distance, width; /* from the one asked for; of links */
+};
+
+static int farther(const void *x, const void *y) {
+  const struct partner *a = x, *b = y;
+  if (a->distance != b->distance) return a->distance > b->distance ? -1 : 1;
+  return a->width != b->width ? (a->width > b->width) - (a->width < b->width) : a->node - b->node;
+}
+
+static int narrower(const void *x, const void *y) {
+  const struct partner *a = x, *b = y;
+  if (a->width != b->width) return (a->width > b->width) - (a->width < b->width);
+  return a->distance != b->distance ? (a->distance < b->distance) - (a->distance > b->distance)
+                                    : a->node - b->node;
+}
+
+/* All of M must go from one rank to each of the others: to those that are far, and to those that
+ * little leads to. */
+static copse_status ask_source(struct asking *a, bool reversed, int node, int most) {
+  const struct copse_topology *t = a->b->topology;
+  const struct side *side = &a->b->sides[reversed];
+  struct partner *partners;
+  int64_t *distance, *width;
+  int n = 0;
+  COPSE_DO(copse_arena_array(&a->arena, (size_t)t->n_ranks, sizeof *partners, &partners, a->err));
+  COPSE_DO(copse_arena_array(&a->arena, (size_t)t->n_ranks, sizeof *distance, &distance, a->err));
+  COPSE_DO(copse_arena_array(&a->arena, (size_t)t->n_nodes, sizeof *width, &width, a->err));
+  find_distances(a, !reversed, node, distance);
+  for (int e = 0; e < t->n_links; e++)
+    if (copse_add_overflows(width[side->links[e].dst], side->links[e].capacity,
+                            &width[side->links[e].dst]))
+      width[side->links[e].dst] = INT64_MAX;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (t->rank_nodes[r] != node)
+      partners[n++] = (struct partner){t->rank_nodes[r], distance[r], width[t->rank_nodes[r]]};
+  a->from[0] = (struct copse_quickest_end){node, 0};
+  a->n_from = a->n_to = 1;
+  qsort(partners, (size_t)n, sizeof *partners, narrower);
+  for (int way = 0; way < 2; way++) {
+    for (int i = 0; i < n && i < most; i++) {
+      a->to[0] = (struct copse_quickest_end){partners[i].node, 0};
+      COPSE_DO(ask(a, reversed, t->nodes[partners[i].node].rank, 1, 1));
+    }
+    if (n <= most) return COPSE_OK;
+    qsort(partners, (size_t)n, sizeof *partners, farther);
+  }
+  return COPSE_OK;
+}
+
+/* What goes from the ranks outside of a part into it, all pairs' of an alltoall. */
+static copse_status ask_part(struct asking *a, bool reversed, const int *part, int name) {
+  const struct copse_topology *t = a->b->topology;
+  int n = t->n_ranks;
+  a->n_from = a->n_to = 0;
+  for (int r = 0; r < n; r++) {
+    struct copse_quickest_end end = {t->rank_nodes[r], 0};
+    if (part[end.node] == name)
+      a->to[a->n_to++] = end;
+    else
+      a->from[a->n_from++] = end;
+  }
+  int64_t count = (int64_t)a->n_from * a->n_to, of = n;
+  if (a->b->demand) {
+    count = 0;
+    of = a->b->m;
+    for (int i = 0; i < a->n_from; i++)
+      for (int j = 0; j < a->n_to; j++) {
+        int src = t->nodes[a->from[i].node].rank, dst = t->nodes[a->to[j].node].rank;
+        count += a->b->demand[reversed ? dst * n + src : src * n + dst];
+      }
+  }
+  return ask(a, reversed, -1, count, of);
+}
+
+/* Those of ranks that are asked for, each once. */
+static copse_status ask_parts(struct asking *a, bool reversed) {
+  const struct copse_bounds *b = a->b;
+  for (int l = 0; l < b->n_levels; l++)
+    for (int i = 0; i < b->n_asked; i++) {
+      int name = b->levels[l][b->asked[i]];
+      bool before = false;
+      for (int j = 0; j < i && !before; j++) before = b->levels[l][b->asked[j]] == name;
+      if (!before) COPSE_DO(ask_part(a, reversed, b->levels[l], name));
+    }
+  return COPSE_OK;
+}
+
+/* What must come into parts: of an allreduce twice as many messages as parts but one (see
+ * docs/theory.md), else one each. */
+static copse_status ask_volume(struct asking *a, const struct volume *v) {
+  struct copse_bound_at about = {
+      .kind = COPSE_BOUND_AT_VOLUME, .reversed = a->b->collective == COPSE_REDUCE, .rank = -1};
+  int64_t messages = v->n_from - 1;
+  struct copse_q amount, time;
+  if (a->b->collective == COPSE_ALLREDUCE) messages *= 2;
+  copse_status status = get_amount(a, messages, 1, &amount, NULL);
+  if (status == COPSE_OK)
+    status = copse_quickest_run(v->quickest, v->from, v->n_from, v->to, v->n_to, amount, &a->time,
+                                &time, a->fresh, NULL);
+  if (status == COPSE_OVERFLOW) a->overflow = true;
+  if (status != COPSE_OK || time.num == 0) return status == COPSE_NOMEM ? status : COPSE_OK;
+  keep(a, time, about);
+  a->volume = v;
+  return COPSE_OK;
+}
+
+/* The least T with sum of weight_e max(0, T - delay_e) = time * sum of weight_e: windows are in
+ * order of their delays. */
+static copse_status fill_windows(const struct copse_bounds *b, struct copse_q time,
+                                 struct copse_q *out) {
+  struct copse_q above = COPSE_Q_ZERO, part;
+  int64_t below = 0;
+  COPSE_DO(copse_q_mul(time, (struct copse_q){b->length_sum, 1}, &above, NULL));
+  for (int i = 0; i < b->n_windows; i++) {
+    const struct keyed *w = &b->windows[i];
+    COPSE_DO(copse_q_mul((struct copse_q){b->weight[w->link], 1}, (struct copse_q){w->key, 1},
+                         &part, NULL));
+    COPSE_DO(copse_q_add(above, part, &above, NULL));
+    below += b->weight[w->link]; /* at most length_sum */
+    COPSE_DO(copse_q_div(above, (struct copse_q){below, 1}, out, NULL));
+    if (i + 1 < b->n_windows && copse_q_cmp(*out, (struct copse_q){b->windows[i + 1].key, 1}) <= 0)
+      break;
+  }
+  return COPSE_OK;
+}
+
+static copse_status ask_lengths(struct asking *a) {
+  struct copse_bounds *b = a->b;
+  struct copse_bound_at about = {.kind = COPSE_BOUND_AT_LENGTHS, .rank = -1};
+  struct copse_q time;
+  if (!b->length) return COPSE_OK;
+  copse_status status = copse_q_mul(b->length_time, (struct copse_q){a->bytes, 1}, &time, NULL);
+  if (status == COPSE_OK)
+    status = copse_q_mul(time, (struct copse_q){b->delay_scale, 1000}, &time, NULL);
+  if (status == COPSE_OK) status = fill_windows(b, time, &time);
+  if (status != COPSE_OK)
+    a->overflow = true;
+  else if (copse_q_cmp(time, a->time) > 0)
+    keep(a, time, about);
+  return COPSE_OK;
+}
+
+static copse_status ask_all(struct asking *a) {
+  struct copse_bounds *b = a->b;
+  copse_collective c = b->collective;
+  for (int i = 0; i < b->n_volumes; i++) COPSE_DO(ask_volume(a, &b->volumes[i]));
+  COPSE_DO(ask_lengths(a));
+  bool out = c == COPSE_ALLTOALL || c == COPSE_REDUCE_SCATTER,
+       in = c == COPSE_ALLTOALL || c == COPSE_ALLGATHER;
+  if (copse_collective_rooted(c))
+    return ask_source(a, c == COPSE_REDUCE, b->topology->rank_nodes[b->root], COPSE_BOUND_PARTNERS);
+  for (int i = 0; i < b->n_asked; i++) {
+    if (in) COPSE_DO(ask_sink(a, false, b->asked[i]));
+    if (out) COPSE_DO(ask_sink(a, true, b->asked[i]));
+    if (c != COPSE_ALLREDUCE) continue;
+    int most = 1 + COPSE_BOUND_PARTNERS / b->n_asked;
+    COPSE_DO(ask_source(a, false, b->asked[i], most));
+    COPSE_DO(ask_source(a, true, b->asked[i], most));
+  }
+  if (c == COPSE_ALLTOALL) {
+    COPSE_DO(ask_parts(a, false));
+    COPSE_DO(ask_parts(a, true));
+  }
+  return COPSE_OK;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+/* Parts with more than a rank; none where every rank is one. */
+static copse_status write_parts(const struct asking *a, struct copse_arena *arena,
+                                struct copse_bound_at *out) {
+  const struct volume *v = a->volume;
+  int n = a->b->topology->n_nodes, *place, *nodes;
+  struct copse_schedule_part *parts;
+  if (v == &a->b->volumes[0]) return COPSE_OK;
+  COPSE_DO(copse_arena_array(arena, (size_t)v->n_from, sizeof *parts, &parts, a->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *place, &place, a->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *nodes, &nodes, a->err));
+  for (int u = 0; u < n; u++) {
+    if (v->part[u] == u) place[u] = out->n_parts++;
+    if (v->part[u] >= 0) parts[place[v->part[u]]].n_nodes++;
+  }
+  for (int i = 0, *next = nodes; i < out->n_parts; next += parts[i++].n_nodes) {
+    parts[i].nodes = next;
+    int *at = next;
+    for (int u = 0; u < n; u++)
+      if (v->part[u] >= 0 && place[v->part[u]] == i) *at++ = u;
+  }
+  out->parts = parts;
+  return COPSE_OK;
+}
+
+struct timed {
+  struct copse_q time;
+  int node;
+};
+
+static int by_time(const void *x, const void *y) {
+  const struct timed *a = x, *b = y;
+  int order = copse_q_cmp(a->time, b->time);
+  return order ? order : a->node - b->node;
+}
+
+/* Nodes by their times in us, those before the end. */
+static copse_status write_times(const struct asking *a, struct copse_arena *arena,
+                                struct copse_bound_at *out) {
+  int n_nodes = a->b->topology->n_nodes, n = 0, *nodes;
+  bool volume = a->best.kind == COPSE_BOUND_AT_VOLUME;
+  struct timed *sorted;
+  struct copse_schedule_part *times;
+  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *sorted, &sorted, a->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *times, &times, a->err));
+  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *nodes, &nodes, a->err));
+  for (int v = 0; v < n_nodes; v++)
+    if (!copse_q_eq(a->times[v], a->time) && !(volume && a->volume->part[v] >= 0))
+      sorted[n++] = (struct timed){a->times[v], v};
+  qsort(sorted, (size_t)n, sizeof *sorted, by_time);
+  for (int i = 0; i < n; i++) {
+    struct copse_schedule_part *part = &times[out->n_times - 1];
+    if (i == 0 || !copse_q_eq(sorted[i].time, sorted[i - 1].time)) {
+      part = &times[out->n_times++];
+      part->nodes = &nodes[i];
+      COPSE_DO(
+          copse_q_div(sorted[i].time, (struct copse_q){a->b->delay_scale, 1}, &part->us, a->err));
+    }
+    nodes[i] = sorted[i].node;
+    part->n_nodes++;
+  }
+  out->times = times;
+  return COPSE_OK;
+}
+
+copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse_arena *arena,
+                             struct copse_bound_at *out, struct copse_err *err) {
+  struct asking a = {.b = b, .bytes = bytes, .time = COPSE_Q_ZERO, .err = err};
+  size_t n_nodes = (size_t)b->topology->n_nodes, n_ranks = (size_t)b->topology->n_ranks;
+  copse_status status;
+  *out = (struct copse_bound_at){
+      .bytes = bytes, .alpha_us = b->alpha_us, .us = COPSE_Q_ZERO, .rank = -1};
+  if (n_ranks == 1 || bytes == 0) return COPSE_OK;
+  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_nodes, sizeof *a.times, &a.times, err));
+  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_nodes, sizeof *a.fresh, &a.fresh, err));
+  COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.from, &a.from, err));
+  COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.to, &a.to, err));
+  COPSE_TRY(ask_all(&a));
+  if (a.time.num == 0) {
+    status = copse_fail(err, COPSE_OVERFLOW, "no bound fits into 64 bits");
+    goto out;
+  }
+  out->kind = a.best.kind;
+  out->reversed = a.best.reversed;
+  out->rank = a.best.rank;
+  COPSE_TRY(copse_q_div(a.time, (struct copse_q){b->delay_scale, 1}, &out->us, err));
+  if (out->kind == COPSE_BOUND_AT_VOLUME) COPSE_TRY(write_parts(&a, arena, out));
+  if (out->kind != COPSE_BOUND_AT_LENGTHS) status = write_times(&a, arena, out);
+out:
+  copse_arena_free(&a.arena);
+  return status;
+}
+
+copse_status copse_bound_at(const struct copse_topology *topology, copse_collective collective,
+                            int root, int64_t bytes, struct copse_q alpha_us,
+                            struct copse_arena *arena, struct copse_bound_at *out,
+                            struct copse_err *err) {
+  struct copse_bounds *bounds = NULL;
+  copse_status status = copse_bounds_new(topology, collective, root, alpha_us, NULL, &bounds, err);
+  if (status == COPSE_OK) status = copse_bounds_at(bounds, bytes, arena, out, err);
+  copse_bounds_free(bounds);
+  return status;
+}

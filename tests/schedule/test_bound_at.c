@@ -1,0 +1,497 @@
+/*
+ * Bounds for every size: below what can be done (linear programmes over a network with a copy for
+ * each moment, simulated schedules, others' results), proved in the file, refused when damaged.
+ */
+#include "schedule/solve/bound_at.h"
+
+#include <cJSON.h>
+#include <glpk.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "base/types.h"
+#include "predict/candidates.h"
+#include "support/command.h"
+#include "support/fabric.h"
+#include "support/support.h"
+#include "verify/verify.h"
+
+/* ---- fabrics with latencies --------------------------------------------------------------------
+ */
+
+/* A ring of ranks, some over a relay, with chords; whole bandwidths, latencies in 1/`parts` us. */
+static char *random_fabric(uint64_t *state, int max_ranks, int parts) {
+  struct copse_text text = {0};
+  int n = copse_test_random_int(state, 2, max_ranks), relays = copse_test_random_int(state, 0, 2);
+  bool taken[16][16] = {{false}};
+  copse_text_add(&text, "{\"format\": \"copse-topology/1\", \"name\": \"random\", \"nodes\": [");
+  for (int v = 0; v < n + relays; v++)
+    copse_text_add(&text, "%s{\"id\": \"%c%d\", \"type\": \"%s\"}", v ? ", " : "",
+                   v < n ? 'g' : 'w', v, v < n ? "gpu" : "switch");
+  copse_text_add(&text, "], \"links\": [");
+  int chords = copse_test_random_int(state, 0, n), first = 1;
+  for (int i = 0; i < n + chords + 2 * relays; i++) {
+    int u = i < n ? i : copse_test_random_int(state, 0, n - 1);
+    int v = i < n ? (i + 1) % n : copse_test_random_int(state, 0, n - 1);
+    if (i >= n + chords) v = n + (i - n - chords) / 2;
+    if (u == v || taken[u][v] || taken[v][u]) continue;
+    taken[u][v] = true;
+    copse_text_add(&text,
+                   "%s{\"src\": \"%c%d\", \"dst\": \"%c%d\", \"bandwidth\": %d, \"latency\": "
+                   "\"%d/%d\"}",
+                   first ? "" : ", ", 'g', u, v < n ? 'g' : 'w', v,
+                   copse_test_random_int(state, 1, 4), copse_test_random_int(state, 0, 3), parts);
+    first = 0;
+  }
+  copse_text_add(&text, "]}");
+  return text.data;
+}
+
+static struct copse_bound_at bound_of(const struct copse_topology *t, copse_collective collective,
+                                      int64_t bytes, struct copse_q alpha,
+                                      struct copse_arena *arena) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_bound_at at;
+  ASSERT_OK(copse_bound_at(t, collective, copse_collective_rooted(collective) ? 0 : -1, bytes,
+                           alpha, arena, &at, &err),
+            &err);
+  return at;
+}
+
+/* ---- linear programmes over moments
+ * ---------------------------------------------------------------- */
+
+/*
+ * Everything that any schedule of copies and paths does within `moments` us, latencies whole: of
+ * each origin, on each link at each moment, an amount; what goes to each rank of it is a flow
+ * within that amount. An alltoall has an origin for each pair.
+ */
+struct programme {
+  const struct copse_topology *t;
+  int moments, alpha, n, at, capacity;
+  int *rows, *columns;
+  double *values;
+  glp_prob *lp;
+};
+
+static void put(struct programme *p, int row, int column, double value) {
+  if (++p->n >= p->capacity) {
+    p->capacity = 2 * p->n + 1024;
+    p->rows = realloc(p->rows, (size_t)p->capacity * sizeof *p->rows);
+    p->columns = realloc(p->columns, (size_t)p->capacity * sizeof *p->columns);
+    p->values = realloc(p->values, (size_t)p->capacity * sizeof *p->values);
+  }
+  p->rows[p->n] = row;
+  p->columns[p->n] = column;
+  p->values[p->n] = value;
+}
+
+static int delay_of(const struct programme *p, int e) {
+  const struct copse_link *l = &p->t->links[e];
+  return (int)(l->latency.num / l->latency.den) + (p->t->nodes[l->dst].rank >= 0 ? p->alpha : 0);
+}
+
+/* Columns of a flow: link e at moment m is first + e * moments + m, then what waits at nodes.
+ * `share` times the objective goes from `src` to `dst`. */
+static int add_flow(struct programme *p, int src, int dst, double share) {
+  const struct copse_topology *t = p->t;
+  int k = p->moments, first = glp_add_cols(p->lp, (t->n_links + t->n_nodes) * k);
+  int row = glp_add_rows(p->lp, t->n_nodes * (k + 1));
+  for (int c = 0; c < (t->n_links + t->n_nodes) * k; c++)
+    glp_set_col_bnds(p->lp, first + c, GLP_LO, 0, 0);
+  for (int i = 0; i < t->n_nodes * (k + 1); i++) glp_set_row_bnds(p->lp, row + i, GLP_FX, 0, 0);
+  for (int e = 0; e < t->n_links; e++)
+    for (int m = 0; m < k; m++) {
+      int column = first + e * k + m, there = m + delay_of(p, e);
+      if (there >= k) {
+        glp_set_col_bnds(p->lp, column, GLP_FX, 0, 0);
+        continue;
+      }
+      put(p, row + t->links[e].src * (k + 1) + m, column, -1);
+      put(p, row + t->links[e].dst * (k + 1) + there, column, 1);
+    }
+  for (int v = 0; v < t->n_nodes; v++)
+    for (int m = 0; m < k; m++) {
+      put(p, row + v * (k + 1) + m, first + (t->n_links + v) * k + m, -1);
+      put(p, row + v * (k + 1) + m + 1, first + (t->n_links + v) * k + m, 1);
+    }
+  put(p, row + src * (k + 1), 1, share);
+  put(p, row + dst * (k + 1) + k, 1, -share);
+  return first;
+}
+
+/* The most, in times what must go, that can within so many us. */
+static double most_within(const struct copse_topology *t, copse_collective collective, double bytes,
+                          int alpha, int moments) {
+  struct programme p = {.t = t, .moments = moments, .alpha = alpha, .lp = glp_create_prob()};
+  int k = moments;
+  glp_smcp how;
+  glp_term_out(GLP_OFF);
+  glp_set_obj_dir(p.lp, GLP_MAX);
+  glp_add_cols(p.lp, 1);
+  glp_set_col_bnds(p.lp, 1, GLP_DB, 0, 2);
+  glp_set_obj_coef(p.lp, 1, 1);
+  int room = glp_add_rows(p.lp, t->n_links * k);
+  for (int e = 0; e < t->n_links; e++)
+    for (int m = 0; m < k; m++)
+      glp_set_row_bnds(p.lp, room + e * k + m, GLP_UP, 0,
+                       1000 * copse_q_to_double(t->links[e].bandwidth));
+  for (int s = 0; s < t->n_ranks && (s == 0 || collective != COPSE_BROADCAST); s++) {
+    double share = collective == COPSE_BROADCAST ? bytes : bytes / t->n_ranks;
+    int carried = 0;
+    if (collective != COPSE_ALLTOALL) {
+      carried = glp_add_cols(p.lp, t->n_links * k);
+      for (int c = 0; c < t->n_links * k; c++) {
+        glp_set_col_bnds(p.lp, carried + c, GLP_LO, 0, 0);
+        put(&p, room + c, carried + c, 1);
+      }
+    }
+    for (int d = 0; d < t->n_ranks; d++) {
+      if (d == s) continue;
+      int flow = add_flow(&p, t->rank_nodes[s], t->rank_nodes[d], share), within = 0;
+      if (carried) within = glp_add_rows(p.lp, t->n_links * k);
+      for (int c = 0; c < t->n_links * k; c++) {
+        put(&p, carried ? within + c : room + c, flow + c, 1);
+        if (!carried) continue;
+        put(&p, within + c, carried + c, -1);
+        glp_set_row_bnds(p.lp, within + c, GLP_UP, 0, 0);
+      }
+    }
+  }
+  glp_load_matrix(p.lp, p.n, p.rows, p.columns, p.values);
+  glp_init_smcp(&how);
+  how.presolve = GLP_ON;
+  ck_assert_int_eq(glp_simplex(p.lp, &how), 0);
+  double most = glp_get_status(p.lp) == GLP_OPT ? glp_get_obj_val(p.lp) : 0;
+  glp_delete_prob(p.lp);
+  glp_free_env();
+  free(p.rows);
+  free(p.columns);
+  free(p.values);
+  return most;
+}
+
+/* No schedule of copies and paths is done before the bound, and some in the moment after it,
+ * mostly. */
+START_TEST(below_linear_programmes) {
+  static const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_ALLTOALL, COPSE_BROADCAST};
+  uint64_t state = (uint64_t)_i + 77;
+  struct copse_arena arena = {0};
+  char *json = random_fabric(&state, 4, 1);
+  struct copse_topology *t = copse_test_topology(json);
+  copse_collective collective = collectives[_i % 3];
+  int alpha = copse_test_random_int(&state, 0, 1);
+  int64_t bytes = 500 * copse_test_random_int(&state, 1, 24);
+  struct copse_bound_at at = bound_of(t, collective, bytes, (struct copse_q){alpha, 1}, &arena);
+  int before = (int)(at.us.num / at.us.den) - (at.us.num % at.us.den == 0);
+  for (int k = before; k >= 1 && k >= before - 1 && k <= 12; k--)
+    ck_assert_msg(most_within(t, collective, (double)bytes, alpha, k) < 1 - 1e-7,
+                  "%s: done in %d us, bound %g us", json, k, copse_q_to_double(at.us));
+  copse_arena_free(&arena);
+  copse_topology_free(t);
+  free(json);
+}
+END_TEST
+
+/* ---- the proof in a file
+ * ----------------------------------------------------------------------------- */
+
+static struct copse_schedule *with_bound(const struct copse_topology *t,
+                                         copse_collective collective, double bytes, double alpha) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *s = copse_test_solve_as(
+      t, (struct copse_solve_options){.collective = collective,
+                                      .root = copse_collective_rooted(collective) ? 0 : -1,
+                                      .label = "t"});
+  ASSERT_OK(copse_bound_state(t, s, bytes, alpha, &err), &err);
+  return s;
+}
+
+/* What somebody gets who verifies the text. */
+static copse_status verdict_of(const char *text, const struct copse_topology *t,
+                               struct copse_err *err) {
+  struct copse_verify_report report;
+  struct copse_schedule *back = NULL;
+  *err = (struct copse_err)COPSE_ERR_INIT;
+  copse_status status = copse_schedule_parse("s.json", text, strlen(text), &back, err);
+  if (status == COPSE_OK) status = copse_verify_schedule(back, t, "s.json", &report, err);
+  copse_schedule_free(back);
+  return status;
+}
+
+static char *text_of(const struct copse_schedule *s) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text = NULL;
+  size_t size;
+  ASSERT_OK(copse_schedule_to_json(s, &text, &size, &err), &err);
+  return text;
+}
+
+/* Other bytes, a longer time, another kind are refused. */
+static void check_damage(const char *text, const struct copse_topology *t) {
+  struct copse_err err;
+  for (int i = 0; i < 3; i++) {
+    cJSON *file = cJSON_Parse(text), *at = cJSON_GetObjectItem(file, "bound_at");
+    struct copse_q us;
+    char longer[COPSE_Q_TEXT];
+    ck_assert_int_eq(copse_q_parse_fraction(cJSON_GetObjectItem(at, "us")->valuestring, &us, NULL),
+                     COPSE_OK);
+    us.num++;
+    if (i == 0)
+      cJSON_ReplaceItemInObject(
+          at, "bytes", cJSON_CreateNumber(1 + cJSON_GetObjectItem(at, "bytes")->valuedouble));
+    if (i == 1) cJSON_ReplaceItemInObject(at, "us", cJSON_CreateString(copse_q_text(us, longer)));
+    if (i == 2) cJSON_ReplaceItemInObject(at, "kind", cJSON_CreateString("other"));
+    char *damaged = cJSON_Print(file);
+    copse_status status = verdict_of(damaged, t, &err);
+    ck_assert_msg(status == COPSE_REFUTED || status == COPSE_BAD_INPUT, "damage %d: %s", i,
+                  damaged);
+    cJSON_Delete(file);
+    free(damaged);
+  }
+}
+
+/* sum of b max(0, p(dst) - p(src) - latency) of a cut, by the file alone, in floating point. */
+static double add_up(const cJSON *at, const struct copse_topology *t) {
+  struct copse_q us, alpha;
+  double *p = calloc((size_t)t->n_nodes, sizeof *p), sum = 0;
+  bool reversed = cJSON_IsTrue(cJSON_GetObjectItem(at, "reversed"));
+  ck_assert_int_eq(copse_q_parse_fraction(cJSON_GetObjectItem(at, "us")->valuestring, &us, NULL),
+                   COPSE_OK);
+  ck_assert_int_eq(
+      copse_q_parse_fraction(cJSON_GetObjectItem(at, "alpha_us")->valuestring, &alpha, NULL),
+      COPSE_OK);
+  for (int v = 0; v < t->n_nodes; v++) p[v] = copse_q_to_double(us);
+  const cJSON *one, *id;
+  cJSON_ArrayForEach(one, cJSON_GetObjectItem(at, "times")) {
+    struct copse_q time;
+    ck_assert_int_eq(
+        copse_q_parse_fraction(cJSON_GetObjectItem(one, "us")->valuestring, &time, NULL), COPSE_OK);
+    cJSON_ArrayForEach(id, cJSON_GetObjectItem(one, "nodes"))
+        p[copse_topology_find(t, id->valuestring)] = copse_q_to_double(time);
+  }
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *l = &t->links[e];
+    double open = (p[l->dst] - p[l->src]) * (reversed ? -1 : 1) - copse_q_to_double(l->latency);
+    if (t->nodes[l->dst].rank >= 0) open -= copse_q_to_double(alpha);
+    if (open > 0) sum += 1000 * copse_q_to_double(l->bandwidth) * open;
+  }
+  free(p);
+  return sum;
+}
+
+/* A node's time changed: refused, unless the sum is none the less what it was. */
+static void check_other_times(const char *text, const struct copse_topology *t, uint64_t *state) {
+  cJSON *file = cJSON_Parse(text), *at = cJSON_GetObjectItem(file, "bound_at");
+  cJSON *times = cJSON_GetObjectItem(at, "times");
+  struct copse_err err;
+  if (strcmp(cJSON_GetObjectItem(at, "kind")->valuestring, "cut") == 0) {
+    double before = add_up(at, t);
+    cJSON *one =
+        cJSON_GetArrayItem(times, copse_test_random_int(state, 0, cJSON_GetArraySize(times) - 1));
+    cJSON *nodes = cJSON_GetObjectItem(one, "nodes");
+    cJSON_DeleteItemFromArray(nodes,
+                              copse_test_random_int(state, 0, cJSON_GetArraySize(nodes) - 1));
+    char *damaged = cJSON_Print(file);
+    copse_status status = verdict_of(damaged, t, &err);
+    double after = add_up(at, t);
+    if (after > before * (1 + 1e-9)) ck_assert_int_eq(status, COPSE_REFUTED);
+    free(damaged);
+  }
+  cJSON_Delete(file);
+}
+
+START_TEST(proofs_hold_and_damage_is_refused) {
+  static const double sizes[] = {1, 1000, 65536, 16777216};
+  static const double alphas[] = {0, 0.5, 2};
+  uint64_t state = (uint64_t)_i + 5;
+  struct copse_err err;
+  char *json = random_fabric(&state, 6, 2);
+  struct copse_topology *t = copse_test_topology(json);
+  for (int c = 0; c <= COPSE_ALLTOALL; c++) {
+    struct copse_schedule *s =
+        with_bound(t, (copse_collective)c, sizes[copse_test_random_int(&state, 0, 3)],
+                   alphas[copse_test_random_int(&state, 0, 2)]);
+    ck_assert_ptr_nonnull(s->bound_at);
+    char *text = text_of(s);
+    copse_status status = verdict_of(text, t, &err);
+    ck_assert_msg(status == COPSE_OK, "%s: %s\n%s", copse_collective_name((copse_collective)c),
+                  err.text, text);
+    check_damage(text, t);
+    check_other_times(text, t, &state);
+    free(text);
+    copse_schedule_free(s);
+  }
+  copse_topology_free(t);
+  free(json);
+}
+END_TEST
+
+/* ---- what is simulated
+ * --------------------------------------------------------------------------------- */
+
+/* No predicted time is below, of schedules, rings, trees and direct exchanges. */
+static void check_simulated(void) {
+  cJSON *file = cJSON_Parse(copse_test_result.out);
+  const cJSON *row, *algorithm;
+  ck_assert_msg(file != NULL, "%s%s", copse_test_result.out, copse_test_result.err);
+  cJSON_ArrayForEach(row, cJSON_GetObjectItem(file, "rows")) {
+    const cJSON *bound = cJSON_GetObjectItem(row, "bound_us");
+    ck_assert(cJSON_IsNumber(bound));
+    cJSON_ArrayForEach(algorithm, cJSON_GetObjectItem(row, "times")) {
+      double us = cJSON_GetObjectItem(algorithm, "time")->valuedouble;
+      ck_assert_msg(us >= bound->valuedouble * (1 - 1e-9), "%s of %g bytes: %g us, bound %g us",
+                    algorithm->string, cJSON_GetObjectItem(row, "size")->valuedouble, us,
+                    bound->valuedouble);
+    }
+  }
+  cJSON_Delete(file);
+}
+
+START_TEST(never_above_simulated_times) {
+  static const char *const alphas[] = {"0", "0.7", "2"};
+  uint64_t state = (uint64_t)_i + 900;
+  char *json = random_fabric(&state, 6, 2);
+  copse_test_write("t.json", json);
+  for (int c = 0; c <= COPSE_ALLTOALL; c++) {
+    const char *name = copse_collective_name((copse_collective)c);
+    ck_assert_int_eq(
+        copse_test_command("@ solve %%/t.json -c %s%s -o %%/s.json", name,
+                           copse_collective_rooted((copse_collective)c) ? " --root 0" : ""),
+        0);
+    ck_assert_int_eq(
+        copse_test_command("@ simulate %%/s.json -t %%/t.json -b 1 -e 16M -f 16 -j -a %s",
+                           alphas[_i % 3]),
+        0);
+    check_simulated();
+  }
+  free(json);
+}
+END_TEST
+
+/* ---- others' results
+ * ------------------------------------------------------------------------------------- */
+
+#define PEERS "../shared/peers/"
+
+struct row {
+  char topology[64], collective[32], root[16];
+  double bytes, lower, best, reference;
+};
+
+/* The columns by their names in the first line. */
+static void read_row(char *line, char *const *names, int n, struct row *row) {
+  *row = (struct row){.best = 1e300, .reference = 1e300};
+  for (int i = 0; i < n; i++) {
+    const char *cell = strsep(&line, "\t");
+    if (!cell || !*cell) continue;
+    if (strcmp(names[i], "topology") == 0)
+      snprintf(row->topology, sizeof row->topology, "%s", cell);
+    if (strcmp(names[i], "collective") == 0)
+      snprintf(row->collective, sizeof row->collective, "%s", cell);
+    if (strcmp(names[i], "root") == 0) snprintf(row->root, sizeof row->root, "%s", cell);
+    if (strcmp(names[i], "M_bytes") == 0) row->bytes = strtod(cell, NULL);
+    if (strcmp(names[i], "lower_bound_us") == 0) row->lower = strtod(cell, NULL);
+    if (strcmp(names[i], "copse_best_us") == 0) row->best = strtod(cell, NULL);
+    if (strcmp(names[i], "reference_us") == 0) row->reference = strtod(cell, NULL);
+  }
+}
+
+static void check_row(const struct row *row) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  struct copse_bounds_question question = {.root = row->root[0] ? atoi(row->root) : -1};
+  char path[128];
+  double us;
+  ck_assert(copse_collective_from_name(row->collective, &question.collective));
+  snprintf(path, sizeof path, PEERS "%s", row->topology);
+  ASSERT_OK(copse_topology_load(path, NULL, &t, &err), &err);
+  ASSERT_OK(copse_bounds_predict(t, &question, &row->bytes, 1, &us, &err), &err);
+  /* lengths of an alltoall are found within 1 % here */
+  double loss = question.collective == COPSE_ALLTOALL ? 0.01 : 1e-6;
+  ck_assert_msg(us >= row->lower * (1 - loss) && us <= row->best * (1 + 1e-6) &&
+                    us <= row->reference * (1 + 1e-6),
+                "%s %s of %g bytes: %g us, between %g and %g, %g", row->topology, row->collective,
+                row->bytes, us, row->lower, row->best, row->reference);
+  copse_topology_free(t);
+}
+
+START_TEST(others_results) {
+  if (access(PEERS "table.tsv", R_OK) != 0) COPSE_SKIP("no " PEERS "table.tsv");
+  FILE *file = fopen(PEERS "table.tsv", "r");
+  char line[4096], head[4096], *names[64], *rest = head;
+  int n = 0, rows = 0;
+  ck_assert(fgets(head, sizeof head, file) != NULL);
+  head[strcspn(head, "\n")] = '\0';
+  while (n < 64 && (names[n] = strsep(&rest, "\t")) != NULL) n++;
+  while (fgets(line, sizeof line, file)) {
+    struct row row;
+    line[strcspn(line, "\n")] = '\0';
+    read_row(line, names, n, &row);
+    check_row(&row);
+    rows++;
+  }
+  ck_assert_int_ge(rows, 171);
+  fclose(file);
+}
+END_TEST
+
+/* ---- by hand
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* Four ranks on a switch: 1 us to it, 1 us from it, 10 GB/s = 10,000 bytes per us. */
+START_TEST(four_on_a_switch) {
+  struct copse_topology *t = copse_test_topology(
+      "{\"format\": \"copse-topology/1\", \"name\": \"four\", \"nodes\": [{\"id\": \"a\", "
+      "\"type\": "
+      "\"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"c\", \"type\": \"gpu\"}, {\"id\": "
+      "\"d\", \"type\": \"gpu\"}, {\"id\": \"s\", \"type\": \"switch\"}], \"links\": ["
+      "{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 10, \"latency\": 1}, {\"src\": \"b\", "
+      "\"dst\": \"s\", \"bandwidth\": 10, \"latency\": 1}, {\"src\": \"c\", \"dst\": \"s\", "
+      "\"bandwidth\": 10, \"latency\": 1}, {\"src\": \"d\", \"dst\": \"s\", \"bandwidth\": 10, "
+      "\"latency\": 1}]}");
+  static const struct {
+    copse_collective collective;
+    int64_t bytes;
+    struct copse_q us;
+  } cases[] = {
+      {COPSE_ALLGATHER, 40000, {11, 2}},      /* 30,000 bytes into each, 2.5 us */
+      {COPSE_REDUCE_SCATTER, 40000, {11, 2}}, /* out of each */
+      {COPSE_ALLTOALL, 40000, {11, 2}},
+      {COPSE_ALLREDUCE, 40000, {17, 2}}, /* 6 messages, 240,000 bytes into four */
+      {COPSE_REDUCE,
+       120000,
+       {97, 6}}, /* 360,000 in all; the root alone takes for the last 2.5 us */
+      {COPSE_BROADCAST, 120000, {97, 6}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct copse_arena arena = {0};
+    struct copse_bound_at at =
+        bound_of(t, cases[i].collective, cases[i].bytes, (struct copse_q){1, 2}, &arena);
+    ck_assert_msg(copse_q_eq(at.us, cases[i].us), "%s: %lld/%lld us",
+                  copse_collective_name(cases[i].collective), (long long)at.us.num,
+                  (long long)at.us.den);
+    copse_arena_free(&arena);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
+int main(void) {
+  copse_test_folder();
+  Suite *suite = suite_create("bound_at");
+  TCase *bounds = tcase_create("bounds");
+  tcase_set_timeout(bounds, 120);
+  tcase_add_test(bounds, four_on_a_switch);
+  tcase_add_loop_test(bounds, below_linear_programmes, 0, COPSE_TEST_UP_TO(60, 6));
+  tcase_add_loop_test(bounds, proofs_hold_and_damage_is_refused, 0, COPSE_TEST_UP_TO(60, 6));
+  tcase_add_loop_test(bounds, never_above_simulated_times, 0, COPSE_TEST_UP_TO(30, 3));
+  tcase_add_test(bounds, others_results);
+  suite_add_tcase(suite, bounds);
+  return copse_test_run(suite);
+}

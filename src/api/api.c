@@ -9,6 +9,7 @@
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "predict/overlap.h"
+#include "predict/predict.h"
 #include "schedule/online/online.h"
 #include "schedule/solve/solve.h"
 #include "topology/topology.h"
@@ -214,11 +215,12 @@ static copse_status predict(const copse_topology *topology, const copse_schedule
   copse_status status;
   if (alltoall->collective != COPSE_ALLTOALL || alltoall->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "the schedule must be an alltoall's, and not compact");
-  COPSE_TRY(copse_sim_dag_of_schedule(alltoall, topology, &dispatch, err));
+  COPSE_TRY(copse_sim_dag_of_schedule(alltoall, topology, true, &dispatch, err));
   if (alltoall->demand) COPSE_TRY(copse_overlap_add_combine(alltoall, topology, &combine, err));
   COPSE_TRY(copse_overlap_busiest_share(alltoall, &share, err));
   struct copse_overlap_problem problem = {
       .topology = topology,
+      .sim = &copse_predict_defaults.sim,
       .dispatch = &dispatch,
       .combine = alltoall->demand ? &combine : NULL,
       .bytes = layer->bytes,

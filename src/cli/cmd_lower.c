@@ -8,11 +8,13 @@
 #include "codegen/lower/lower.h"
 #include "codegen/msccl/lower.h"
 #include "codegen/mscclpp/lower.h"
+#include "cli/topology_args.h"
+#include "schedule/adapt.h"
 
 #define BYTES "a number of bytes, such as 1000, 64K or 1G"
 
 struct options {
-  const char *input, *output, *to;
+  const char *input, *output, *to, *topology;
   struct copse_lower_options lower;
   struct copse_msccl_options msccl; /* mscclpp takes what it has of these */
   int ranks_per_host;
@@ -21,6 +23,9 @@ struct options {
   /* an option that only this format has, or both foreign ones; NULL: none was given */
   const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *layout;
 };
+
+/* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
+#define MOST_RANKS 128
 
 static uint32_t most_workers(const struct copse_plan *plan) {
   uint32_t most = 0;
@@ -54,6 +59,48 @@ static void say_plan(const struct options *o, const struct copse_plan *plan, siz
                  most_workers(plan), h->n_ops, h->n_channels, size);
 }
 
+/* The topology that is named, or that the schedule names, with its ranks; NULL: it isn't known. */
+static copse_status load_topology(const struct options *o, const struct copse_schedule *schedule,
+                                  struct copse_topology **out, struct copse_err *err) {
+  bool line = !o->topology && strchr(schedule->topology_name, ':');
+  const struct copse_cli_topology named = {.path = o->topology ? o->topology
+                                                   : line      ? NULL
+                                                               : schedule->topology_name,
+                                           .synthetic = line ? schedule->topology_name : NULL};
+  struct copse_err unknown = COPSE_ERR_INIT;
+  char sha256[COPSE_SHA256_HEX];
+  if (!o->topology && schedule->n_ranks > MOST_RANKS) return COPSE_OK;
+  copse_status status = copse_cli_load_topology(&named, out, &unknown);
+  if (status == COPSE_OK) status = copse_schedule_choose_ranks(schedule, out, &unknown);
+  if (status == COPSE_OK) status = copse_topology_sha256(*out, sha256, &unknown);
+  if (status != COPSE_OK && o->topology) return copse_fail(err, status, "%s", unknown.text);
+  bool same = status == COPSE_OK && strcmp(sha256, schedule->topology_sha256) == 0;
+  if (o->topology || (same && (*out)->n_ranks == schedule->n_ranks)) return COPSE_OK;
+  copse_topology_free(*out);
+  *out = NULL;
+  return COPSE_OK;
+}
+
+/* A plan names ranks, not links: what the fabric's own routes make of it. */
+static copse_status note_detour(const struct options *o, const struct copse_schedule *schedule,
+                                const struct copse_plan *plan, struct copse_err *err) {
+  struct copse_topology *topology = NULL;
+  struct copse_prediction it = {0};
+  struct copse_foreign what = {0};
+  char text[COPSE_DETOUR_TEXT];
+  copse_status status;
+  COPSE_TRY(load_topology(o, schedule, &topology, err));
+  if (!topology) goto out;
+  COPSE_TRY(copse_predict_plan(copse_file_label(o->output), topology, plan, NULL, &it, &what, err));
+  it.time_per_GB = schedule->time_per_GB;
+  if (copse_prediction_detour(&it, topology, text)) copse_note(&copse_cli_notes, "%s", text);
+out:
+  free(what.demand);
+  copse_predictions_free(&it, 1);
+  copse_topology_free(topology);
+  return status;
+}
+
 static copse_status to_plan(const struct options *o, const struct copse_schedule *schedule,
                             char **bytes, size_t *size, struct copse_text *said,
                             struct copse_err *err) {
@@ -62,12 +109,14 @@ static copse_status to_plan(const struct options *o, const struct copse_schedule
   copse_status status;
   options.min_bytes = o->msccl.min_bytes;
   options.max_bytes = o->msccl.max_bytes;
-  if (options.instances == 0) options.instances = COPSE_LOWER_AUTO;
+  if (options.instances == 0 && schedule->objective.bytes == 0)
+    options.instances = COPSE_LOWER_AUTO;
   COPSE_TRY(copse_lower_schedule(schedule, &options, &plan, err));
   if (o->text)
     COPSE_TRY(copse_plan_to_text(plan, bytes, size, err));
   else
     COPSE_TRY(copse_plan_encode(plan, bytes, size, err));
+  if (!options.low_latency) COPSE_TRY(note_detour(o, schedule, plan, err));
   say_plan(o, plan, *size, said);
 out:
   copse_plan_free(plan);
@@ -178,7 +227,7 @@ static int check(const struct options *o) {
                            o->to);
   if (o->for_plan && !plan)
     return copse_cli_usage("lower",
-                           "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, "
+                           "--topology, --text, --fifo, --chunk, --min-chunk, --pipeline-chunks, "
                            "--low-latency and --one-hop are for --to plan");
   if (o->lower.one_hop && !o->lower.low_latency)
     return copse_cli_usage("lower", "--one-hop is for --low-latency");
@@ -274,14 +323,19 @@ static const struct copse_option common[] = {
     {0}};
 
 static const struct copse_option of_plan[] = {
+    {"--topology", 0, "TOPO",
+     "say whether the fabric's own routes, which a plan's messages take, load\n"
+     "links more than the schedule's paths; default: the one that the\n"
+     "schedule names, if it is in the catalogue",
+     TO(topology), MARK(for_plan)},
     {"--text", 0, NULL, "JSON for people instead of the binary file", TO(text), MARK(for_plan)},
     {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
      COPSE_OPTION_RANGE(1, 64), MARK(for_plan)},
     {"--chunk", 'C', "BYTES", "largest chunk; default 524288", MARK(for_plan), .take = take_chunk},
-    {"--min-chunk", 0, "BYTES", "smallest chunk for the sake of pipelining; default 131072",
+    {"--min-chunk", 0, "BYTES", "smallest chunk for the sake of pipelining; default 32768",
      MARK(for_plan), .take = take_min_chunk},
     {"--pipeline-chunks", 0, "N",
-     "chunks to aim for on shorter messages; default 4 for each hop after\n"
+     "chunks to aim for on shorter messages; default 8 for each hop after\n"
      "the first",
      TO(lower.pipeline_chunks), COPSE_OPTION_RANGE(1, 1 << 20), MARK(for_plan)},
     {"--low-latency", 'L', NULL,

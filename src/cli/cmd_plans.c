@@ -25,12 +25,14 @@ struct options {
   bool wanted[COPSE_ALLTOALL + 1];
   int root; /* -1: not given */
   struct copse_lower_options lower;
+  struct copse_cli_costs costs;
   bool no_low_latency, json, progress;
 };
 
 struct job {
   const struct options *o;
   struct copse_topology *topology;
+  struct copse_predict_options predicted;
   struct copse_candidates candidates; /* of the collective at hand */
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
@@ -153,93 +155,91 @@ static void add_to_index(struct job *j, const struct made *made) {
   copse_text_add(&j->index, "}");
 }
 
-/* ---- allreduces in one hop ---------------------------------------------------------------- */
+/* ---- packets and one hop ------------------------------------------------------------------ */
 
 /* A plan's predicted time at each of sizes [n]. */
 static copse_status predict_plan(const struct copse_topology *topology,
-                                 const struct copse_plan *plan, const uint64_t *sizes, int n,
-                                 double *us, struct copse_err *err) {
-  struct copse_sim_dag dag = {0};
-  struct copse_foreign what = {0};
-  struct copse_sim_options options = copse_sim_defaults;
+                                 const struct copse_plan *plan,
+                                 const struct copse_predict_options *options, const uint64_t *sizes,
+                                 int n, double *us, struct copse_err *err) {
+  struct copse_prediction it;
+  struct copse_foreign what;
+  double bytes[64];
   copse_status status;
-  COPSE_TRY(copse_sim_dag_of_plan("plan", plan, topology, &dag, &what, err));
-  copse_sim_options_of_plan(&plan->header, &options);
-  for (int i = 0; i < n; i++) {
-    struct copse_sim_result result;
-    COPSE_TRY(copse_simulate(topology, &dag, &options, (double)sizes[i], &result, NULL, err));
-    us[i] = result.us;
-  }
+  for (int i = 0; i < n; i++) bytes[i] = (double)sizes[i];
+  COPSE_TRY(copse_predict_plan("plan", topology, plan, options, &it, &what, err));
+  COPSE_TRY(copse_predictions_time(topology, &it, 1, bytes, n, false, us, err));
 out:
   free(what.demand);
-  copse_sim_dag_free(&dag);
+  copse_predictions_free(&it, 1);
   return status;
 }
 
 /*
- * *reach: the largest power of two, from `smallest` (a power of two) to packets->max_bytes, up to
- * which one hop is predicted to be faster than `packets`, the options of a low-latency plan of the
- * same schedule; packets->max_bytes itself where that goes for all sizes. 0: there is none, or the
- * schedule can't have such a plan. Predictions are the simulator's, of both plans as they are.
+ * *reach: the largest power of two (or `most` itself) of the sizes from `least` to `most` up to
+ * which the schedule's plan by `one` is predicted to be faster than that by `other`, both as they
+ * are; 0: there is none, or the schedule can't have such a plan.
  */
-static copse_status find_one_hop_reach(const struct copse_topology *topology,
-                                       const struct copse_schedule *schedule,
-                                       const struct copse_lower_options *packets, uint64_t smallest,
-                                       uint64_t *reach, struct copse_err *err) {
-  struct copse_lower_options one_hop = *packets;
+static copse_status find_reach(const struct job *j, const struct copse_schedule *schedule,
+                               const struct copse_lower_options *one,
+                               const struct copse_lower_options *other, uint64_t least,
+                               uint64_t most, uint64_t *reach) {
+  const struct copse_lower_options *as[] = {one, other};
   struct copse_err why = COPSE_ERR_INIT;
-  struct copse_plan *one = NULL, *two = NULL;
-  uint64_t sizes[64], most = (uint64_t)packets->max_bytes;
-  double one_us[64], two_us[64];
+  uint64_t sizes[64];
+  double us[2][64];
   int n = 0;
-  copse_status status;
+  copse_status status = COPSE_OK;
   *reach = 0;
-  one_hop.one_hop = true;
-  one_hop.instances = 0; /* the ones given are a tree's */
-  status = copse_lower_schedule(schedule, &one_hop, &one, &why);
-  if (status == COPSE_UNSUPPORTED) return COPSE_OK;
-  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
-  for (uint64_t size = smallest; size <= most && n < 63; size *= 2) sizes[n++] = size;
+  for (uint64_t size = least; size <= most && n < 63; size *= 2) sizes[n++] = size;
   if (n == 0 || sizes[n - 1] < most) sizes[n++] = most;
-  COPSE_TRY(copse_lower_schedule(schedule, packets, &two, err));
-  COPSE_TRY(predict_plan(topology, one, sizes, n, one_us, err));
-  COPSE_TRY(predict_plan(topology, two, sizes, n, two_us, err));
-  for (int i = 0; i < n && one_us[i] < two_us[i]; i++) *reach = sizes[i];
-out:
-  copse_plan_free(one);
-  copse_plan_free(two);
-  return status;
+  for (int i = 0; i < 2; i++) {
+    struct copse_plan *plan;
+    status = copse_lower_schedule(schedule, as[i], &plan, &why);
+    if (status == COPSE_UNSUPPORTED && i == 0) return COPSE_OK;
+    if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
+    status = predict_plan(j->topology, plan, &j->candidates.options, sizes, n, us[i], j->err);
+    copse_plan_free(plan);
+    if (status != COPSE_OK) return status;
+  }
+  for (int i = 0; i < n && us[0][i] < us[1][i]; i++) *reach = sizes[i];
+  return COPSE_OK;
 }
 
 /* ---- all of them ------------------------------------------------------------------------- */
 
 /*
- * Plans of packets for the smaller sizes of a range: of its trees, and below those, where it pays,
- * of one hop. The narrowest range wins, and of equal ones the first by name: that of packets.
+ * Plans of packets for the smaller sizes of a range: of its trees, where they are predicted to be
+ * faster than chunks, and below those, where it pays, of one hop. The narrowest range wins, and of
+ * equal ones the first by name: that of packets.
  */
 static copse_status make_packets(struct job *j, struct made *made) {
   const struct copse_schedule *schedule = j->candidates.list[made->range->candidate].schedule;
   const char *collective = copse_collective_name(schedule->collective);
   struct copse_candidate_range sizes = *made->range;
-  struct copse_lower_options options = j->o->lower;
+  struct copse_lower_options chunks = j->o->lower, packets = chunks, one_hop;
+  uint64_t least = sizes.min_bytes > 0 ? sizes.min_bytes : SMALLEST, most = sizes.max_bytes;
   char name[64];
-  options.low_latency = true;
-  if (sizes.max_bytes > LARGEST_PACKETS) sizes.max_bytes = LARGEST_PACKETS;
-  options.max_bytes = (int64_t)sizes.max_bytes;
+  if (most > LARGEST_PACKETS) most = LARGEST_PACKETS;
+  packets.low_latency = true;
+  packets.max_bytes = (int64_t)most;
+  one_hop = packets;
+  one_hop.one_hop = true;
+  one_hop.instances = 0; /* the ones given are a tree's */
+  COPSE_DO(find_reach(j, schedule, &packets, &chunks, least, most, &made->packets_bytes));
   if (sizes.min_bytes == 0)
-    COPSE_DO(find_one_hop_reach(j->topology, schedule, &options, SMALLEST, &made->one_hop_bytes,
-                                j->err));
-  if (made->one_hop_bytes < sizes.max_bytes) {
-    made->packets_bytes = sizes.max_bytes;
+    COPSE_DO(find_reach(j, schedule, &one_hop, made->packets_bytes ? &packets : &chunks, least,
+                        made->packets_bytes ? made->packets_bytes : most, &made->one_hop_bytes));
+  if (made->one_hop_bytes >= made->packets_bytes) made->packets_bytes = 0;
+  if (made->packets_bytes) {
+    sizes.max_bytes = made->packets_bytes;
     snprintf(name, sizeof name, "%s-%d.low-latency.plan", collective, made->number);
-    COPSE_DO(write_plan(j, &sizes, &options, name));
+    COPSE_DO(write_plan(j, &sizes, &packets, name));
   }
   if (made->one_hop_bytes) {
-    options.one_hop = true;
-    options.instances = 0;
     sizes.max_bytes = made->one_hop_bytes;
     snprintf(name, sizeof name, "%s-%d.one-hop.plan", collective, made->number);
-    COPSE_DO(write_plan(j, &sizes, &options, name));
+    COPSE_DO(write_plan(j, &sizes, &one_hop, name));
   }
   return COPSE_OK;
 }
@@ -279,7 +279,8 @@ static copse_status make_collective(struct job *j, copse_collective collective,
   int n;
   copse_status status;
   if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
-  COPSE_TRY(copse_candidates_make(j->topology, &options, &j->candidates, &ignored, j->err));
+  COPSE_TRY(copse_candidates_make(j->topology, &options, &j->predicted, &j->candidates, &ignored,
+                                  j->err));
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
 out:
@@ -329,8 +330,10 @@ static int make_plans(const struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_cli_progress bar;
   struct copse_progress progress = copse_cli_progress_start(&bar, o->progress);
-  struct job j = {.o = o, .err = &err};
+  struct job j = {.o = o, .predicted = copse_predict_defaults, .err = &err};
   copse_status status;
+  j.predicted.lower = o->lower;
+  COPSE_TRY(copse_cli_costs(&o->topology, &o->costs, &j.predicted, &err));
   COPSE_TRY(copse_cli_load_topology(&o->topology, &j.topology, &err));
   COPSE_TRY(copse_cli_make_folder(o->output, &err));
   COPSE_TRY(refuse_old_plans(&j));
@@ -414,7 +417,8 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.root = -1, .lower.instances = COPSE_LOWER_AUTO};
+  *(struct options *)options = (struct options){
+      .root = -1, .lower.instances = COPSE_LOWER_AUTO, .costs = COPSE_CLI_COSTS_INIT};
 }
 
 static const char usage[] =
@@ -433,6 +437,7 @@ const struct copse_command copse_cmd_plans = {
     .example = "\nexample: copse plans a100-x2 -c allreduce -o plans\n",
     .takes_topology = true,
     .sections = {{.column = 27, .options = own},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),

@@ -23,13 +23,14 @@
 #include "cli/options.h"
 #include "cli/quality_table.h"
 #include "cli/solve_args.h"
-#include "predict/simulate.h"
+#include "predict/predict.h"
 
 struct limits {
   bool collectives[COPSE_N_COLLECTIVES]; /* which to solve */
   int max_ranks;                         /* larger topologies are skipped */
   int seconds;                           /* of a processor, for each topology and collective */
   int jobs;                              /* at the same time */
+  struct copse_predict_options predict;
 };
 
 /* How many times the limit of processor time a process may take by the clock. */
@@ -44,22 +45,14 @@ static int count_paths(const struct copse_schedule *s) {
 }
 
 static copse_status predict(const struct copse_topology *topology, struct copse_schedule *schedule,
+                            const struct copse_predict_options *options,
                             struct copse_quality_result *result, struct copse_err *err) {
-  struct copse_sim_dag dag = {0};
-  copse_status status;
-  COPSE_TRY(copse_schedule_expand(schedule, err));
+  double bytes[COPSE_QUALITY_SIZES];
+  for (int i = 0; i < COPSE_QUALITY_SIZES; i++) bytes[i] = (double)copse_quality_sizes[i];
+  COPSE_DO(copse_schedule_expand(schedule, err));
   result->trees =
       schedule->collective == COPSE_ALLTOALL ? count_paths(schedule) : schedule->n_trees;
-  COPSE_TRY(copse_sim_dag_of_schedule(schedule, topology, &dag, err));
-  for (int i = 0; i < COPSE_QUALITY_SIZES; i++) {
-    struct copse_sim_result simulated;
-    COPSE_TRY(copse_simulate(topology, &dag, &copse_sim_defaults, (double)copse_quality_sizes[i],
-                             &simulated, NULL, err));
-    result->us[i] = simulated.us;
-  }
-out:
-  copse_sim_dag_free(&dag);
-  return status;
+  return copse_predict(topology, schedule, options, bytes, COPSE_QUALITY_SIZES, result->us, err);
 }
 
 static enum copse_quality_outcome outcome_of(copse_status status) {
@@ -74,7 +67,9 @@ static enum copse_quality_outcome outcome_of(copse_status status) {
 }
 
 static void solve_and_predict(const struct copse_topology *topology, const char *label,
-                              copse_collective collective, struct copse_quality_result *result) {
+                              copse_collective collective,
+                              const struct copse_predict_options *predicted,
+                              struct copse_quality_result *result) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *schedule = NULL;
   struct copse_solve_seconds seconds;
@@ -92,7 +87,7 @@ static void solve_and_predict(const struct copse_topology *topology, const char 
   result->achieved = schedule->time_per_GB;
   result->k = schedule->k;
   result->height = copse_schedule_height(schedule);
-  COPSE_TRY(predict(topology, schedule, result, &err));
+  COPSE_TRY(predict(topology, schedule, predicted, result, &err));
 out:
   result->outcome = outcome_of(status);
   if (status != COPSE_OK) snprintf(result->reason, sizeof result->reason, "%.250s", err.text);
@@ -220,13 +215,13 @@ static copse_status finish_pool(struct pool *pool, struct copse_quality_table *t
 /* In the child: measures, hands the result on, and leaves without the parent's exit handlers.
  * The limit is on processor time, so that a busy machine makes no difference. */
 static void work(int to, const struct copse_topology *topology, const char *label,
-                 copse_collective collective, int seconds) {
+                 copse_collective collective, const struct limits *limits) {
   struct copse_quality_result result;
-  struct rlimit limit = {(rlim_t)seconds, (rlim_t)seconds + 1};
+  struct rlimit limit = {(rlim_t)limits->seconds, (rlim_t)limits->seconds + 1};
   setrlimit(RLIMIT_CPU, &limit);
   memset(&result, 0, sizeof result); /* padding too, for it goes through a pipe */
   result.bound = result.achieved = COPSE_Q_ZERO;
-  solve_and_predict(topology, label, collective, &result);
+  solve_and_predict(topology, label, collective, &limits->predict, &result);
   ssize_t n = write(to, &result, sizeof result);
   _exit(n == (ssize_t)sizeof result ? 0 : 1);
 }
@@ -247,7 +242,7 @@ static copse_status start(struct pool *pool, const struct copse_topology *topolo
   pid_t pid = fork();
   if (pid == 0) {
     close(ends[0]);
-    work(ends[1], topology, label, (copse_collective)row->collective, pool->limits.seconds);
+    work(ends[1], topology, label, (copse_collective)row->collective, &pool->limits);
   }
   close(ends[1]);
   if (pid < 0) {
@@ -398,8 +393,11 @@ static copse_status measure(struct job *job) {
   const struct options *o = job->o;
   struct pool *pool = NULL;
   copse_status status;
+  struct limits limits = o->limits;
   job->whole = !o->some_collectives;
-  COPSE_TRY(new_pool(&o->limits, &pool, job->err));
+  COPSE_TRY(copse_cli_costs(&o->read, &(struct copse_cli_costs)COPSE_CLI_COSTS_INIT,
+                            &limits.predict, job->err));
+  COPSE_TRY(new_pool(&limits, &pool, job->err));
   for (int i = 0; i < o->n_inputs; i++) COPSE_TRY(add_input(job, pool, o->inputs[i]));
   if (o->n_inputs == 0) COPSE_TRY(add_input(job, pool, "topologies"));
   COPSE_TRY(finish_pool(pool, &job->now, job->err));
@@ -682,8 +680,9 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.table = "schedules/quality.txt",
-                                                .limits = {.max_ranks = 128, .seconds = 60}};
+  *(struct options *)options = (struct options){
+      .table = "schedules/quality.txt",
+      .limits = {.max_ranks = 128, .seconds = 60, .predict = copse_predict_defaults}};
 }
 
 static const char usage[] =

@@ -13,6 +13,7 @@
 struct options {
   struct copse_cli_solve what;
   const char *output;
+  struct copse_cli_costs costs;
   bool progress, json;
 };
 
@@ -25,19 +26,18 @@ struct job {
   struct copse_text page;
 };
 
-static copse_status predict(struct copse_report *r, struct copse_err *err) {
-  COPSE_DO(copse_predict(r->schedule, r->topology, true, r->predictions, &r->n_predictions, err));
-  for (int a = 0; a < r->n_predictions; a++)
-    for (int i = 0; i < COPSE_REPORT_SIZES && copse_prediction_exists(&r->predictions[a]); i++) {
-      struct copse_sim_result result;
-      COPSE_DO(copse_simulate(r->topology, &r->predictions[a].dag, &copse_sim_defaults,
-                              (double)copse_report_size(i), &result, NULL, err));
-      r->us[a][i] = result.us;
-    }
-  const struct copse_bounds_question question = {r->schedule->collective, r->schedule->root,
-                                                 r->schedule, copse_sim_defaults.alpha_us};
+static copse_status predict(const struct options *o, struct copse_report *r,
+                            struct copse_err *err) {
+  struct copse_predict_options options = copse_predict_defaults;
   double sizes[COPSE_REPORT_SIZES];
   for (int i = 0; i < COPSE_REPORT_SIZES; i++) sizes[i] = (double)copse_report_size(i);
+  COPSE_DO(copse_cli_costs(&o->what.topology, &o->costs, &options, err));
+  COPSE_DO(copse_predict_all(r->topology, r->schedule, &options, r->predictions, &r->n_predictions,
+                             err));
+  COPSE_DO(copse_predictions_time(r->topology, r->predictions, r->n_predictions, sizes,
+                                  COPSE_REPORT_SIZES, false, &r->us[0][0], err));
+  const struct copse_bounds_question question = {r->schedule->collective, r->schedule->root,
+                                                 r->schedule, options.sim.alpha_us};
   return copse_bounds_predict(r->topology, &question, sizes, COPSE_REPORT_SIZES, r->bound_us, err);
 }
 
@@ -57,7 +57,7 @@ static copse_status make(struct options *o, struct job *job, struct copse_err *e
   job->report.topology = job->topology;
   job->report.schedule = job->schedule;
   job->report.arrangement = job->arrangement;
-  COPSE_DO(predict(&job->report, err));
+  COPSE_DO(predict(o, &job->report, err));
   COPSE_DO(copse_report_page(&job->report, &job->page, err));
   return copse_file_write(o->output, job->page.data, job->page.size, err);
 }
@@ -115,7 +115,8 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.what = COPSE_CLI_SOLVE_INIT};
+  *(struct options *)options =
+      (struct options){.what = COPSE_CLI_SOLVE_INIT, .costs = COPSE_CLI_COSTS_INIT};
 }
 
 const struct copse_command copse_cmd_report = {
@@ -132,6 +133,7 @@ const struct copse_command copse_cmd_report = {
     .sections = {{.column = 22, .options = output},
                  COPSE_CLI_SOLVE_SECTION(struct options, what),
                  {.column = 22, .options = own},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},
     .size = sizeof(struct options),

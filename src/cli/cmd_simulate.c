@@ -13,12 +13,9 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
-#include "predict/baseline.h"
 #include "predict/candidates.h"
 #include "predict/overlap.h"
-#include "predict/simulate.h"
-#include "predict/simulate_programs.h"
-#include "predict/sizes.h"
+#include "predict/predict.h"
 #include "schedule/adapt.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
@@ -193,7 +190,7 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
     return copse_fail(err, COPSE_INVALID, "--overlap is for the schedule of an alltoall");
   COPSE_DO(load_compute(it, err));
   COPSE_DO(copse_schedule_expand(schedule, err));
-  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, &it->dispatch, err));
+  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, true, &it->dispatch, err));
   if (schedule->demand) COPSE_DO(copse_overlap_add_combine(schedule, topology, &it->combine, err));
   COPSE_DO(copse_overlap_busiest_share(schedule, &share, err));
   it->problem.topology = topology;
@@ -245,17 +242,21 @@ struct options {
   struct copse_cli_topology topology;
   uint64_t min_bytes, max_bytes;
   int64_t factor;
-  struct copse_sim_options sim;
+  struct copse_cli_costs costs;
+  struct copse_predict_options predict;
+  int model; /* of models[] */
   bool no_baselines, json;
-  const char *chunk, *fifo, *of_table; /* options given; of_table: one that says what it has */
+  const char *of_table; /* an option given that says what the table has */
 };
+
+enum { MODEL_PLAN, MODEL_LINKS };
+static const char *const models[] = {"plan", "links", NULL};
 
 struct job {
   const struct options *o;
   struct copse_topology *topology;
   struct copse_schedule *schedule; /* NULL: a plan */
   struct copse_foreign what;       /* of either: what it does */
-  struct copse_sim_options own;    /* of the first column: a native plan has chunks of its own */
   struct copse_prediction columns[COPSE_MAX_PREDICTIONS];
   int n_columns;
   struct copse_text text; /* the JSON object, written when it is whole */
@@ -294,25 +295,31 @@ static copse_status note_other_topology(const struct job *job, const char *made_
 
 static void print_cell(const char *what) { printf("  %18s", what); }
 
+static void print_column(const struct job *job, const struct copse_prediction *c) {
+  char rate[COPSE_RATE_TEXT], text[COPSE_DETOUR_TEXT];
+  if (!copse_prediction_exists(c)) {
+    printf("# %-10s not applicable: %s\n", c->name, c->why.text);
+    return;
+  }
+  printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_CLI_FRACTION(c->time_per_GB),
+         copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
+  if (c->instead[0]) printf("# %-10s predicted without a plan: %s\n", "", c->instead);
+  if (copse_prediction_detour(c, job->topology, text)) printf("# %-10s %s\n", "", text);
+}
+
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
+  const struct copse_sim_options *sim = &o->predict.sim;
   printf("# copse simulate: %s, %d ranks, topology %s\n",
          copse_collective_name(job->what.collective), job->topology->n_ranks, job->topology->name);
-  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64 "(factor) alpha: %g us",
-         o->min_bytes, o->max_bytes, o->factor, o->sim.alpha_us);
-  if (o->sim.fifo != copse_sim_defaults.fifo) printf(" fifo: %d", o->sim.fifo);
-  if (o->sim.duplex > 1) printf(" duplex: %g", o->sim.duplex);
-  if (o->sim.reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / o->sim.reduce_us_per_byte);
+  printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64
+         "(factor) alpha: %g us message: %g us",
+         o->min_bytes, o->max_bytes, o->factor, sim->alpha_us, sim->message_us);
+  if (o->predict.fifo >= 0) printf(" fifo: %d", o->predict.fifo);
+  if (sim->duplex > 1) printf(" duplex: %g", sim->duplex);
+  if (sim->reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / sim->reduce_us_per_byte);
   printf("; a model, not a measurement\n");
-  for (int i = 0; i < job->n_columns; i++) {
-    char rate[COPSE_RATE_TEXT];
-    const struct copse_prediction *c = &job->columns[i];
-    if (copse_prediction_exists(c))
-      printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_CLI_FRACTION(c->time_per_GB),
-             copse_rate_text(c->time_per_GB, 10, rate), c->time_per_GB.num ? " at most" : "");
-    else
-      printf("# %-10s not applicable: %s\n", c->name, c->why.text);
-  }
+  for (int i = 0; i < job->n_columns; i++) print_column(job, &job->columns[i]);
   printf("#\n# %12s", "size");
   for (int i = 0; i < job->n_columns; i++)
     if (copse_prediction_exists(&job->columns[i])) print_cell(job->columns[i].name);
@@ -351,13 +358,14 @@ static void print_row(const struct job *job, uint64_t size, const double *us, do
 /* ---- JSON ------------------------------------------------------------------------------ */
 
 static void add_json_head(struct job *job) {
-  const struct copse_sim_options *sim = &job->o->sim;
+  const struct copse_sim_options *sim = &job->o->predict.sim;
   struct copse_text *text = &job->text;
   copse_text_add(text, "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": ",
                  copse_collective_name(job->what.collective), job->topology->n_ranks);
   copse_text_add_json_string(text, job->topology->name);
-  copse_text_add(text, ", \"alpha_us\": %s, \"fifo\": %d, \"duplex\": %s",
-                 COPSE_CLI_NUMBER(sim->alpha_us), sim->fifo, COPSE_CLI_NUMBER(sim->duplex));
+  copse_text_add(text, ", \"alpha_us\": %s, \"message_us\": %s, \"fifo\": %d, \"duplex\": %s",
+                 COPSE_CLI_NUMBER(sim->alpha_us), COPSE_CLI_NUMBER(sim->message_us),
+                 job->columns[0].sim.fifo, COPSE_CLI_NUMBER(sim->duplex));
   if (sim->reduce_us_per_byte > 0)
     copse_text_add(text, ", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
   copse_text_add(text, ", \"algorithms\": [");
@@ -365,7 +373,11 @@ static void add_json_head(struct job *job) {
     const struct copse_prediction *c = &job->columns[i];
     copse_text_add(text, "%s{\"name\": \"%s\", ", i > 0 ? ", " : "", c->name);
     if (copse_prediction_exists(c)) {
-      copse_text_add(text, "\"time_per_GB\": \"%s\"}", COPSE_CLI_FRACTION(c->time_per_GB));
+      copse_text_add(text, "\"time_per_GB\": \"%s\"", COPSE_CLI_FRACTION(c->time_per_GB));
+      if (c->runs_per_GB.num > 0)
+        copse_text_add(text, ", \"runs_per_GB\": \"%s\"", COPSE_CLI_FRACTION(c->runs_per_GB));
+      if (c->instead[0]) copse_cli_add_string(text, ", \"without_plan\": ", c->instead);
+      copse_text_add(text, "}");
     } else {
       copse_cli_add_string(text, "\"not_applicable\": ", c->why.text);
       copse_text_add(text, "}");
@@ -407,7 +419,7 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
 /* None where a plan doesn't tell its root. */
 static copse_status find_bounds(struct job *job, const uint64_t *sizes, int n, double *us) {
   const struct copse_bounds_question question = {job->what.collective, job->what.root,
-                                                 job->schedule, job->o->sim.alpha_us};
+                                                 job->schedule, job->o->predict.sim.alpha_us};
   double bytes[64];
   for (int i = 0; i < n; i++) {
     bytes[i] = (double)sizes[i];
@@ -418,35 +430,23 @@ static copse_status find_bounds(struct job *job, const uint64_t *sizes, int n, d
   return copse_bounds_predict(job->topology, &question, bytes, n, us, job->err);
 }
 
-/* Every size of a column after the other: they have much in common. */
 static copse_status run_sizes(struct job *job) {
-  struct copse_sim_question *questions = NULL;
   uint64_t sizes[64];
-  double bound_us[64];
-  int n_sizes = list_sizes(job->o, sizes), n = 0;
-  copse_status status;
-  COPSE_TRY(find_bounds(job, sizes, n_sizes, bound_us));
-  COPSE_TRY(copse_calloc((size_t)job->n_columns * (size_t)n_sizes, sizeof *questions, &questions,
-                         job->err));
-  for (int c = 0; c < job->n_columns; c++)
-    for (int i = 0; i < n_sizes && copse_prediction_exists(&job->columns[c]); i++)
-      questions[n++] = (struct copse_sim_question){.dag = &job->columns[c].dag,
-                                                   .options = c == 0 ? &job->own : &job->o->sim,
-                                                   .unit_bytes = (double)sizes[i]};
-  COPSE_TRY(copse_simulate_all(job->topology, questions, n, job->err));
+  int n_sizes = list_sizes(job->o, sizes);
+  double bytes[64], row[COPSE_MAX_PREDICTIONS], bound_us[64];
+  double all[COPSE_MAX_PREDICTIONS * 64];
+  for (int i = 0; i < n_sizes; i++) bytes[i] = (double)sizes[i];
+  COPSE_DO(find_bounds(job, sizes, n_sizes, bound_us));
+  COPSE_DO(copse_predictions_time(job->topology, job->columns, job->n_columns, bytes, n_sizes,
+                                  false, all, job->err));
   for (int i = 0; i < n_sizes; i++) {
-    double us[COPSE_MAX_PREDICTIONS] = {0};
-    for (int c = 0, column = 0; c < job->n_columns; c++)
-      if (copse_prediction_exists(&job->columns[c]))
-        us[c] = questions[column++ * n_sizes + i].result.us;
+    for (int c = 0; c < job->n_columns; c++) row[c] = all[c * n_sizes + i];
     if (job->o->json)
-      add_json_row(job, sizes[i], us, bound_us[i], i == 0);
+      add_json_row(job, sizes[i], row, bound_us[i], i == 0);
     else
-      print_row(job, sizes[i], us, bound_us[i]);
+      print_row(job, sizes[i], row, bound_us[i]);
   }
-out:
-  free(questions);
-  return status;
+  return COPSE_OK;
 }
 
 /* What a file is: a native plan says so in its first bytes, MSCCL is XML and so starts with a tag,
@@ -461,26 +461,14 @@ static enum kind kind_of(const char *data, size_t size) {
   return strstr(data, "\"threadblocks\"") ? KIND_MSCCLPP : KIND_SCHEDULE;
 }
 
-/* Cut as it will run, but for what else was asked for. */
-static void give_back(struct job *job) {
-  const struct copse_sim_options *given = &job->o->sim;
-  if (job->o->fifo) job->own.fifo = given->fifo;
-  if (!job->o->chunk) return;
-  job->own.max_chunk_bytes = given->max_chunk_bytes;
-  job->own.min_chunk_bytes = given->min_chunk_bytes;
-  job->own.pipeline_chunks = given->pipeline_chunks;
-}
-
 static copse_status add_plan(struct job *job, const char *data, size_t size) {
   const char *label = copse_file_label(job->o->schedule);
   struct copse_plan *plan = NULL;
   char sha256[COPSE_SHA256_HEX];
   copse_status status;
   COPSE_TRY(copse_plan_decode(label, data, size, &plan, job->err));
-  COPSE_TRY(copse_sim_dag_of_plan(label, plan, job->topology, &job->columns[0].dag, &job->what,
-                                  job->err));
-  copse_sim_options_of_plan(&plan->header, &job->own);
-  give_back(job);
+  COPSE_TRY(copse_predict_plan(label, job->topology, plan, &job->o->predict, &job->columns[0],
+                               &job->what, job->err));
   for (size_t i = 0; i < sizeof plan->header.topology_sha256; i++)
     snprintf(sha256 + 2 * i, 3, "%02x", plan->header.topology_sha256[i]);
   COPSE_TRY(note_other_topology(job, sha256));
@@ -497,20 +485,21 @@ out:
 
 static copse_status add_any_plan(struct job *job, enum kind kind, const char *data, size_t size) {
   struct copse_prediction *c = &job->columns[job->n_columns++];
+  const struct copse_predict_options *o = &job->o->predict;
   const char *label = copse_file_label(job->o->schedule);
-  c->name = kind_names[kind];
   if (job->o->overlap)
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "--overlap needs a schedule, not a plan");
-  if (kind == KIND_PLAN)
-    COPSE_DO(add_plan(job, data, size));
-  else if (kind == KIND_MSCCL)
+  if (kind == KIND_PLAN) return add_plan(job, data, size);
+  *c = (struct copse_prediction){.name = kind_names[kind], .sim = o->sim};
+  copse_predict_cut(o, &c->sim);
+  if (kind == KIND_MSCCL)
     COPSE_DO(
         copse_sim_dag_of_msccl(label, data, size, job->topology, &c->dag, &job->what, job->err));
   else
     COPSE_DO(
         copse_sim_dag_of_mscclpp(label, data, size, job->topology, &c->dag, &job->what, job->err));
-  c->time_per_GB = job->what.time_per_GB;
+  c->time_per_GB = c->runs_per_GB = job->what.time_per_GB;
   return COPSE_OK;
 }
 
@@ -518,8 +507,8 @@ static copse_status load_schedule(struct job *job, const char *data, size_t size
   const char *label = copse_file_label(job->o->schedule);
   copse_status status = copse_schedule_parse(label, data, size, &job->schedule, job->err);
   if (status == COPSE_OK)
-    job->what = (struct copse_foreign){job->schedule->collective, job->schedule->root,
-                                       job->schedule->time_per_GB, NULL};
+    job->what = (struct copse_foreign){.collective = job->schedule->collective,
+                                       .root = job->schedule->root};
   return status;
 }
 
@@ -542,10 +531,8 @@ static copse_status add_first(struct job *job) {
   COPSE_TRY(note_other_topology(job, job->schedule->topology_sha256));
   if (o->overlap) goto out;
   COPSE_TRY(copse_schedule_expand(job->schedule, job->err));
-  copse_sim_options_of_schedule(job->schedule, &job->own);
-  give_back(job);
-  COPSE_TRY(
-      copse_predict(job->schedule, job->topology, false, job->columns, &job->n_columns, job->err));
+  COPSE_TRY(copse_predict_schedule(job->topology, job->schedule, &o->predict,
+                                   &job->columns[job->n_columns++], job->err));
 out:
   free(data);
   return status;
@@ -557,7 +544,7 @@ static copse_status simulate(struct job *job) {
   COPSE_TRY(add_first(job));
   if (o->overlap) {
     job->overlap_status =
-        simulate_overlap(o->overlap, job->schedule, job->topology, &o->sim, o->json);
+        simulate_overlap(o->overlap, job->schedule, job->topology, &o->predict.sim, o->json);
     goto out;
   }
   const struct copse_baseline_options like = {
@@ -566,8 +553,8 @@ static copse_status simulate(struct job *job) {
       .demand = job->schedule ? job->schedule->demand : job->what.demand,
       .like = job->schedule};
   if (!o->no_baselines)
-    COPSE_TRY(
-        copse_predict_baselines(&like, job->topology, job->columns, &job->n_columns, job->err));
+    COPSE_TRY(copse_predict_baselines(&like, job->topology, &o->predict, job->columns,
+                                      &job->n_columns, job->err));
   if (o->json)
     add_json_head(job);
   else
@@ -580,10 +567,18 @@ out:
   return status;
 }
 
-static int predict(const struct options *o) {
+/* Nothing beside links where only they are asked for, unless it is given. */
+static copse_status take_costs(struct options *o, struct copse_err *err) {
+  o->predict.links = o->model == MODEL_LINKS;
+  if (o->predict.links && o->costs.message_us < 0) o->costs.message_us = 0;
+  return copse_cli_costs(&o->topology, &o->costs, &o->predict, err);
+}
+
+static int predict(struct options *o) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct job job = {.o = o, .own = o->sim, .err = &err};
-  copse_status status = simulate(&job);
+  struct job job = {.o = o, .err = &err};
+  copse_status status = take_costs(o, &err);
+  if (status == COPSE_OK) status = simulate(&job);
   copse_predictions_free(job.columns, job.n_columns);
   copse_text_free(&job.text);
   free(job.what.demand);
@@ -610,19 +605,10 @@ static int run(void *arguments, int n_left, char **left) {
 }
 
 static int take_chunk(void *options, const char *command, char *value) {
-  struct copse_sim_options *sim = &((struct options *)options)->sim;
   uint64_t bytes;
   if (!copse_cli_parse_size(value, MAX_BYTES, &bytes) || bytes == 0)
     return copse_cli_usage(command, "--chunk must be a number of bytes, such as 64K");
-  sim->min_chunk_bytes = sim->max_chunk_bytes = (double)bytes;
-  return COPSE_EXIT_DONE;
-}
-
-static int take_reduce(void *options, const char *command, char *value) {
-  struct copse_q rate;
-  if (copse_q_parse_decimal(value, &rate, NULL) != COPSE_OK || rate.num <= 0)
-    return copse_cli_usage(command, "--reduce must be GB/s, more than 0");
-  ((struct options *)options)->sim.reduce_us_per_byte = 1e-3 / copse_q_to_double(rate);
+  ((struct options *)options)->predict.chunk_bytes = (double)bytes;
   return COPSE_EXIT_DONE;
 }
 
@@ -640,25 +626,23 @@ static const struct copse_option own[] = {
     {"--stepfactor", 'f', "F", "next size = size * F (default 4)", TO(factor),
      COPSE_OPTION_RANGE(2, INT32_MAX), .must = "an integer of at least 2", .spelled = "-f",
      MARK(of_table)},
-    {"--alpha", 'a', "US", "software cost of a hop from rank to rank (default 2 us)",
-     TO(sim.alpha_us), COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
+    {"--model", 0, "plan",
+     "a schedule as the plan that 'copse lower' makes of it (default): its\n"
+     "workers, chunks and order, each message on the fabric's own route; or",
+     TO(model), .words = models},
+    {"--model", 0, "links",
+     "as nothing but its own transfers over its own paths: with -a 0 a model\n"
+     "of pure links, their latency and bandwidth",
+     TO(model), .words = models},
     {"--chunk", 0, "N",
-     "bytes of a chunk, all of them (default: as plans are cut, 128K to\n"
+     "bytes of a chunk, all of them (default: as plans are cut, 32K to\n"
      "512K, see 'copse lower --chunk'; a plan as it says itself)",
-     MARK(chunk), .take = take_chunk},
+     .take = take_chunk},
     {"--fifo", 0, "N",
      "chunks of a transfer that may be on their way over links, as slots of\n"
      "a plan's buffers (default 4, a plan's own; 0: any number)",
-     TO(sim.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO), .must = "an integer from 0 to 1024",
-     MARK(fifo)},
-    {"--duplex", 0, "D",
-     "what goes both ways between two ranks at once takes D times as long\n"
-     "as one way alone (default 1; measure it, see 'make bench-mpi')",
-     TO(sim.duplex), COPSE_OPTION_RANGE(1, INT64_MAX), .must = "a number from 1, such as 1.9"},
-    {"--reduce", 0, "GBPS",
-     "at which a rank adds what comes in, one byte after the other\n"
-     "(default: free)",
-     .take = take_reduce},
+     TO(predict.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO),
+     .must = "an integer from 0 to 1024"},
     {"--no-baselines", 0, NULL, "the schedule alone", TO(no_baselines), MARK(of_table)},
     {"--json", 'j', NULL, "one JSON object instead of the table", TO(json)},
     {0}};
@@ -672,8 +656,11 @@ static const struct copse_option of_overlap[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){
-      .min_bytes = 1024, .max_bytes = (uint64_t)10 << 30, .factor = 4, .sim = copse_sim_defaults};
+  *(struct options *)options = (struct options){.min_bytes = 1024,
+                                                .max_bytes = (uint64_t)10 << 30,
+                                                .factor = 4,
+                                                .costs = COPSE_CLI_COSTS_INIT,
+                                                .predict = copse_predict_defaults};
 }
 
 static const char usage[] =
@@ -682,10 +669,14 @@ static const char usage[] =
     "and direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff "
     "(FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
-    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha. Incast, memory\n"
-    "and, without --reduce, arithmetic cost nothing. The file, or -, is what 'copse solve' wrote,\n"
-    "what 'copse lower' wrote, or MSCCL XML or an MSCCL++ plan of any origin. A plan's ranks are\n"
-    "the topology's, each pair on its shortest route, where a schedule says the way.\n\n";
+    "costs its latency and bytes / bandwidth, each hop from rank to rank alpha, each message a "
+    "part\n"
+    "of that at the worker that sends it. Incast, memory and, without --reduce, arithmetic cost\n"
+    "nothing. The file, or -, is what 'copse solve' wrote, what 'copse lower' wrote, or MSCCL XML\n"
+    "or an MSCCL++ plan of any origin. A schedule is predicted as the plan that it lowers to, "
+    "where\n"
+    "each pair of ranks has its shortest route; of one that can't be a plan, or is too large for\n"
+    "that, its own transfers are, and the table says why.\n\n";
 static const char sizes[] =
     "\nThe size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
     "(with a demand, the rank that sends most). algbw is M / time.\n\n";
@@ -709,6 +700,7 @@ const struct copse_command copse_cmd_simulate = {
     .example = example,
     .sections = {{.column = 25, .options = own, .after = sizes},
                  {.column = 25, .options = of_overlap, .after = overlap_keys},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),

@@ -14,7 +14,6 @@
 #include "cli/solve_many.h"
 #include "predict/candidates.h"
 #include "predict/sizes.h"
-#include "predict/baseline.h"
 #include "schedule/demand.h"
 #include "view/draw_schedule.h"
 
@@ -22,7 +21,6 @@
 
 struct objective {
   uint64_t bytes; /* 0: throughput, the optimum itself */
-  double alpha_us;
   struct copse_size_answer found; /* where bytes is not 0; its schedule is the caller's */
 };
 
@@ -47,11 +45,12 @@ static bool parse_objective(const char *text, struct objective *out) {
 
 static copse_status solve_objective(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
+                                    const struct copse_predict_options *predict,
                                     struct objective *objective, struct copse_schedule **out,
                                     struct copse_solve_seconds *seconds, struct copse_err *err) {
   const struct copse_size_question question = {.solve = options,
+                                               .predict = predict,
                                                .bytes = (double)objective->bytes,
-                                               .alpha_us = objective->alpha_us,
                                                .seconds = OBJECTIVE_SECONDS};
   copse_status status = copse_solve_for_size(topology, &question, &objective->found, seconds, err);
   *out = objective->found.schedule;
@@ -85,8 +84,8 @@ static void print_objective(const struct objective *objective) {
 static void add_objective(struct copse_text *text, const struct objective *objective) {
   const struct copse_size_answer *found = &objective->found;
   if (objective->bytes == 0) return;
-  copse_text_add(text, ",\n \"objective\": {\"bytes\": %" PRIu64 ", \"alpha_us\": %s, \"chosen\": ",
-                 objective->bytes, COPSE_CLI_NUMBER(objective->alpha_us));
+  copse_text_add(text, ",\n \"objective\": {\"bytes\": %" PRIu64 ", \"chosen\": ",
+                 objective->bytes);
   copse_text_add_json_string(text, found->name);
   copse_text_add(text, ", \"chunks\": %d, \"tried\": %d, \"predicted_us\": %s", found->chunks,
                  found->n_tried, COPSE_CLI_NUMBER(found->us));
@@ -196,29 +195,25 @@ static const char *const size_names[N_SIZES] = {"64 KiB", "1 MiB", "64 MiB", "1 
 
 /* Of an expanded schedule and all baselines of its collective. */
 static copse_status predict(const struct copse_schedule *schedule,
-                            const struct copse_topology *topology, struct prediction *out,
+                            const struct copse_topology *topology,
+                            const struct copse_predict_options *options, struct prediction *out,
                             struct copse_err *err) {
-  struct copse_sim_question questions[COPSE_MAX_PREDICTIONS * N_SIZES];
-  int n = 0;
-  COPSE_DO(copse_predict(schedule, topology, true, out->columns, &out->n, err));
-  for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
-      questions[n++] =
-          (struct copse_sim_question){.dag = &out->columns[c].dag, .unit_bytes = sizes[i]};
-  COPSE_DO(copse_simulate_all(topology, questions, n, err));
-  n = 0;
-  for (int c = 0; c < out->n; c++)
-    for (int i = 0; i < N_SIZES && copse_prediction_exists(&out->columns[c]); i++)
-      out->us[c][i] = questions[n++].result.us;
-  return COPSE_OK;
+  COPSE_DO(copse_predict_all(topology, schedule, options, out->columns, &out->n, err));
+  return copse_predictions_time(topology, out->columns, out->n, sizes, N_SIZES, false,
+                                &out->us[0][0], err);
 }
 
 static void free_prediction(struct prediction *prediction) {
   copse_predictions_free(prediction->columns, prediction->n);
 }
 
-static void print_prediction(const struct prediction *prediction) {
+static void print_prediction(const struct prediction *prediction,
+                             const struct copse_topology *topology) {
+  const struct copse_prediction *own = prediction->columns;
+  char detour[COPSE_DETOUR_TEXT];
   if (prediction->n == 0) return;
+  if (own->instead[0]) printf("predicted without a plan: %s\n", own->instead);
+  if (copse_prediction_detour(own, topology, detour)) printf("%s\n", detour);
   printf("predicted us");
   for (int c = 0; c < prediction->n; c++)
     if (copse_prediction_exists(&prediction->columns[c]))
@@ -454,7 +449,7 @@ static void print_text(const struct report *r) {
   }
   print_objective(r->objective);
   if (s->bound_at) print_gap(s, t, r->objective->found.us);
-  print_prediction(&r->prediction);
+  print_prediction(&r->prediction, t);
 }
 
 /* ---- one schedule --------------------------------------------------------------------------- */
@@ -463,7 +458,9 @@ struct options {
   struct copse_cli_solve what;
   const char *output, *draw, *each_failure, *groups;
   struct objective objective;
-  int tree; /* to draw; -1: the loads */
+  struct copse_cli_costs costs;
+  struct copse_predict_options predicted; /* by the costs and the profile */
+  int tree;                               /* to draw; -1: the loads */
   bool json, progress, pareto, predict, stages;
 };
 
@@ -517,13 +514,14 @@ static copse_status solve_and_write(struct options *o, const struct copse_topolo
   size_t size;
   copse_status status;
   if (o->objective.bytes > 0)
-    COPSE_TRY(solve_objective(topology, solve, &o->objective, out, &sec->solve, err));
+    COPSE_TRY(
+        solve_objective(topology, solve, &o->predicted, &o->objective, out, &sec->solve, err));
   else
     COPSE_TRY(copse_cli_solve_checked(topology, solve, o->what.has_tolerance, out, &sec->solve,
                                       &sec->verify, err));
   if (o->objective.bytes > 0)
     COPSE_TRY(copse_bound_state(topology, *out, (double)o->objective.bytes,
-                                o->objective.alpha_us, err));
+                                o->predicted.sim.alpha_us, err));
   COPSE_TRY(copse_cli_note_equal_shares(topology, solve, err));
   double mark = copse_clock_seconds();
   if (o->output) {
@@ -564,6 +562,8 @@ static int solve_one(struct options *o) {
   solve->progress = &progress;
   solve->notes = &copse_cli_notes;
   COPSE_TRY(copse_cli_load_topologies(&o->what.topology, &topology, &whole, &err));
+  o->predicted = copse_predict_defaults;
+  COPSE_TRY(copse_cli_costs(&o->what.topology, &o->costs, &o->predicted, &err));
   watcher.topology = topology;
   if (o->stages) progress.stage = print_stage;
   if (o->what.demand)
@@ -584,7 +584,7 @@ static int solve_one(struct options *o) {
   report.schedule = &as_written;
   if (o->predict) {
     COPSE_TRY(copse_schedule_expand(schedule, &err));
-    COPSE_TRY(predict(schedule, topology, &report.prediction, &err));
+    COPSE_TRY(predict(schedule, topology, &o->predicted, &report.prediction, &err));
   }
   if (o->draw) COPSE_TRY(draw(o, topology, arrangement, schedule, &err));
   status = print_report(o, &report, &err);
@@ -712,9 +712,6 @@ static const struct copse_option own[] = {
      "fastest schedule there by 'copse simulate' that a search of some\n"
      "seconds finds; the file says in how many chunks",
      .words = objectives, .take = take_objective},
-    {"--alpha", 'a', "US",
-     "with --objective: software cost of a hop from rank to rank (default 2 us)",
-     TO(objective.alpha_us), COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
     {"--predict", 0, NULL,
      "also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
      "ring, double binary tree and direct exchange (see 'copse simulate')",
@@ -733,8 +730,8 @@ static const struct copse_option own[] = {
     {0}};
 
 static void begin(void *options) {
-  *(struct options *)options = (struct options){.what = COPSE_CLI_SOLVE_INIT, .tree = -1};
-  ((struct options *)options)->objective.alpha_us = copse_sim_defaults.alpha_us;
+  *(struct options *)options =
+      (struct options){.what = COPSE_CLI_SOLVE_INIT, .costs = COPSE_CLI_COSTS_INIT, .tree = -1};
 }
 
 const struct copse_command copse_cmd_solve = {
@@ -749,6 +746,7 @@ const struct copse_command copse_cmd_solve = {
     .takes_topology = true,
     .sections = {COPSE_CLI_SOLVE_SECTION(struct options, what),
                  {.column = 22, .options = own},
+                 COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},
     .size = sizeof(struct options),

@@ -120,6 +120,59 @@ const struct copse_option copse_cli_change_options[] = {
      .take = take_derate},
     {0}};
 
+#undef TO
+#define TO(member) COPSE_OPTION_TO(struct copse_cli_costs, member)
+static int take_reduce(void *options, const char *command, char *value) {
+  struct copse_q rate;
+  if (copse_q_parse_decimal(value, &rate, NULL) != COPSE_OK || rate.num <= 0)
+    return copse_cli_usage(command, "--reduce must be GB/s, more than 0");
+  ((struct copse_cli_costs *)options)->reduce_GBps = copse_q_to_double(rate);
+  return COPSE_EXIT_DONE;
+}
+
+const char copse_cli_costs_intro[] =
+    "\nBeside links (--profile may have all of them, as \"costs\"):\n";
+const struct copse_option copse_cli_costs_options[] = {
+    {"--alpha", 'a', "US", "software cost of a hop from rank to rank (default 2 us)", TO(alpha_us),
+     COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
+    {"--message", 0, "US",
+     "what of that keeps the sending worker busy with each message, and\n"
+     "so the next one waiting (default 0.18 us, at most alpha)",
+     TO(message_us), COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
+    {"--reduce", 0, "GBPS",
+     "at which a rank adds what comes in, one byte after the other\n"
+     "(default: free)",
+     .take = take_reduce},
+    {"--duplex", 0, "D",
+     "what goes both ways between two ranks at once takes D times as long\n"
+     "as one way alone (default 1; measure it, see 'make bench-mpi')",
+     TO(duplex), COPSE_OPTION_RANGE(1, INT64_MAX), .must = "a number from 1, such as 1.9"},
+    {0}};
+
+copse_status copse_cli_costs(const struct copse_cli_topology *args,
+                             const struct copse_cli_costs *costs, struct copse_predict_options *out,
+                             struct copse_err *err) {
+  const struct copse_q none = {-1, 1};
+  struct copse_profile *profile = NULL;
+  struct copse_sim_options *sim = &out->sim;
+  const double given[] = {costs->alpha_us, costs->message_us, costs->reduce_GBps, costs->duplex};
+  double to[COPSE_N_COSTS] = {sim->alpha_us, sim->message_us, -1, -1};
+  copse_status status = COPSE_OK;
+  if (args->profile) COPSE_TRY(copse_profile_load(args->profile, &profile, err));
+  for (int i = 0; i < COPSE_N_COSTS; i++) {
+    struct copse_q cost = profile ? copse_profile_cost(profile, (enum copse_cost)i) : none;
+    if (cost.num >= 0) to[i] = copse_q_to_double(cost);
+    if (given[i] >= 0) to[i] = given[i];
+  }
+  sim->message_us = to[COPSE_COST_MESSAGE];
+  copse_predict_alpha(out, to[COPSE_COST_HOP]);
+  if (to[COPSE_COST_REDUCE] > 0) sim->reduce_us_per_byte = 1e-3 / to[COPSE_COST_REDUCE];
+  if (to[COPSE_COST_DUPLEX] > 0) sim->duplex = to[COPSE_COST_DUPLEX];
+out:
+  copse_profile_free(profile);
+  return status;
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 bool copse_cli_has_topology(const struct copse_cli_topology *args) {

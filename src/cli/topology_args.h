@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "topology/modify.h"
 #include "topology/input/profile.h"
+#include "predict/predict.h"
 
 #define COPSE_CLI_MAX_FAULTS 64
 
@@ -35,6 +36,25 @@ extern const char copse_cli_topology_intro[], copse_cli_change_intro[];
     .title = "Changes of the topology", .before = copse_cli_change_intro, .column = 26, \
     .options = copse_cli_change_options, .at = offsetof(struct_type, member)            \
   }
+
+/* What predictions count beside links. */
+struct copse_cli_costs {
+  double alpha_us, message_us, reduce_GBps, duplex; /* < 0: not given */
+};
+#define COPSE_CLI_COSTS_INIT \
+  { -1, -1, -1, -1 }
+extern const struct copse_option copse_cli_costs_options[];
+extern const char copse_cli_costs_intro[];
+#define COPSE_CLI_COSTS_SECTION(struct_type, member)                                \
+  {                                                                                 \
+    .title = "Costs of predictions", .before = copse_cli_costs_intro, .column = 26, \
+    .options = copse_cli_costs_options, .at = offsetof(struct_type, member)         \
+  }
+
+/* The defaults, over them the profile's, over them those given. */
+copse_status copse_cli_costs(const struct copse_cli_topology *args,
+                             const struct copse_cli_costs *costs, struct copse_predict_options *out,
+                             struct copse_err *err) COPSE_CHECKED;
 
 /* "1%", "0.5 %" or a fraction "0.01"; not negative. */
 bool copse_cli_parse_part(const char *text, struct copse_q *out);

@@ -1,7 +1,7 @@
 /*
- * Baselines: makes one by kind, as a schedule that verifies and as transfers, with a bound; and the
- * predictions of a schedule beside those of all baselines of its collective. The bound is that of a
- * given schedule where it binds the baseline too, else the best cut around one rank or host.
+ * Baselines: makes one by kind, as a schedule that verifies and as transfers, with a bound. The
+ * bound is that of a given schedule where it binds the baseline too, else the best cut around one
+ * rank or host.
  */
 #include "predict/baseline.h"
 
@@ -352,7 +352,7 @@ static copse_status make_trees(struct copse_baseline_work *w) {
   s->trees = trees;
   s->n_trees = (int)w->n_trees;
   COPSE_DO(copse_tree_time(w->topology, trees, w->n_trees, &s->time_per_GB, w->err));
-  return w->dag ? copse_sim_dag_of_schedule(s, w->topology, w->dag, w->err) : COPSE_OK;
+  return w->dag ? copse_sim_dag_of_schedule(s, w->topology, false, w->dag, w->err) : COPSE_OK;
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -394,7 +394,7 @@ static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind
   w->hosts = shared->hosts;
   COPSE_DO(check_hosts(w, kind));
   if (!shared->routes.first)
-    COPSE_DO(copse_routes_find(w->topology, &shared->hosts, &shared->routes, w->err));
+    COPSE_DO(copse_routes_find(w->topology, &shared->hosts, 1, false, &shared->routes, w->err));
   w->routes = shared->routes;
   w->arena = &w->schedule->arena;
   COPSE_DO(describe(w));
@@ -430,55 +430,4 @@ out:
   free(w.shipments);
   free(w.trees);
   return status;
-}
-
-static copse_status add_baseline(const struct copse_baseline_options *like,
-                                 const struct copse_topology *topology, enum copse_baseline kind,
-                                 struct copse_prediction *p, struct copse_err *err) {
-  struct copse_schedule *schedule = NULL;
-  p->name = copse_baseline_name(kind);
-  copse_status status = copse_baseline_make(topology, kind, like, &schedule, &p->dag, &p->why);
-  if (status == COPSE_OK) p->time_per_GB = schedule->time_per_GB;
-  copse_schedule_free(schedule);
-  if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW)
-    return COPSE_OK; /* said beside the others */
-  return copse_fail(err, status, "%s", p->why.text);
-}
-
-copse_status copse_predict_baselines(const struct copse_baseline_options *like,
-                                     const struct copse_topology *topology,
-                                     struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
-                                     int *n, struct copse_err *err) {
-  struct copse_baseline_shared shared = {0};
-  struct copse_baseline_options options = *like;
-  copse_status status = COPSE_OK;
-  if (!options.shared) options.shared = &shared;
-  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
-    if (!copse_baseline_exists((enum copse_baseline)kind, like->collective)) continue;
-    predictions[*n] = (struct copse_prediction){0};
-    COPSE_TRY(
-        add_baseline(&options, topology, (enum copse_baseline)kind, &predictions[(*n)++], err));
-  }
-out:
-  copse_baseline_shared_free(&shared);
-  return status;
-}
-
-copse_status copse_predict(const struct copse_schedule *schedule,
-                           const struct copse_topology *topology, bool baselines,
-                           struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
-                           struct copse_err *err) {
-  const struct copse_baseline_options like = {.collective = schedule->collective,
-                                              .root = schedule->root,
-                                              .demand = schedule->demand,
-                                              .like = schedule};
-  *n = 1;
-  predictions[0] = (struct copse_prediction){.name = "copse", .time_per_GB = schedule->time_per_GB};
-  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, &predictions[0].dag, err));
-  if (baselines) COPSE_DO(copse_predict_baselines(&like, topology, predictions, n, err));
-  return COPSE_OK;
-}
-
-void copse_predictions_free(struct copse_prediction *predictions, int n) {
-  for (int i = 0; i < n; i++) copse_sim_dag_free(&predictions[i].dag);
 }

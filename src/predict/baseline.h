@@ -33,8 +33,7 @@
  * birkhoff come through a node twice (a PCIe switch on the way to a neighbour and back), the
  * schedule's path, which may not, leaves out the loop; the transfers keep it. A host is a set of
  * ranks whose ids begin with the same "hN.", if all ranks have one; else there is one host. 2dh and
- * birkhoff need at least two hosts, of equally many ranks. The end of this header has the
- * predictions of a schedule beside those of its baselines.
+ * birkhoff need at least two hosts, of equally many ranks.
  */
 #ifndef COPSE_PREDICT_BASELINE_H
 #define COPSE_PREDICT_BASELINE_H
@@ -72,11 +71,11 @@ void copse_baseline_shared_free(struct copse_baseline_shared *shared);
 
 struct copse_baseline_options {
   copse_collective collective;
-  int root;                          /* broadcast, reduce; else -1 */
-  const int64_t *demand;             /* alltoall: [n_ranks * n_ranks] bytes; NULL: uniform */
-  const struct copse_schedule *like; /* may be NULL: a schedule of the same collective, root
-                                        and demand on this topology, whose bound is taken over
-                                        where it binds the baseline too */
+  int root;                             /* broadcast, reduce; else -1 */
+  const int64_t *demand;                /* alltoall: [n_ranks * n_ranks] bytes; NULL: uniform */
+  const struct copse_schedule *like;    /* may be NULL: a schedule of the same collective, root
+                                           and demand on this topology, whose bound is taken over
+                                           where it binds the baseline too */
   struct copse_baseline_shared *shared; /* may be NULL: of this topology alone */
 };
 
@@ -94,33 +93,5 @@ copse_status copse_baseline_make(const struct copse_topology *topology, enum cop
                                  const struct copse_baseline_options *options,
                                  struct copse_schedule **schedule, struct copse_sim_dag *dag,
                                  struct copse_err *err) COPSE_CHECKED;
-#define COPSE_MAX_PREDICTIONS (1 + COPSE_N_BASELINES)
-
-/* One algorithm; free its dag with copse_predictions_free. */
-struct copse_prediction {
-  const char *name;
-  struct copse_sim_dag dag;
-  struct copse_q time_per_GB;
-  struct copse_err why; /* status COPSE_OK: it is there; else why it isn't */
-};
-
-static inline bool copse_prediction_exists(const struct copse_prediction *p) {
-  return p->why.status == COPSE_OK;
-}
-
-/*
- * The schedule, which must be expanded, as "copse"; then, unless not wanted, every baseline of
- * its collective, those that don't apply to the topology with the reason.
- */
-copse_status copse_predict(const struct copse_schedule *schedule,
-                           const struct copse_topology *topology, bool baselines,
-                           struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
-                           struct copse_err *err) COPSE_CHECKED;
-/* The baselines alone, after the *n that are there; of like->collective and so on. */
-copse_status copse_predict_baselines(const struct copse_baseline_options *like,
-                                     const struct copse_topology *topology,
-                                     struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
-                                     int *n, struct copse_err *err) COPSE_CHECKED;
-void copse_predictions_free(struct copse_prediction *predictions, int n);
 
 #endif

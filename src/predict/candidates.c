@@ -42,7 +42,8 @@ static copse_status add(struct copse_candidates *c, const char *name,
   COPSE_TRY(status);
   snprintf(it->name, sizeof it->name, "%s", name);
   COPSE_TRY(copse_schedule_expand(schedule, err));
-  COPSE_TRY(copse_sim_dag_of_schedule(schedule, c->topology, &it->dag, err));
+  COPSE_TRY(
+      copse_predict_schedule(c->topology, schedule, &c->options, &c->predictions[c->n - 1], err));
 out:
   return status;
 }
@@ -106,12 +107,15 @@ out:
 
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
+                                   const struct copse_predict_options *predict,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
   struct copse_schedule *schedule;
   char name[24] = "optimal";
   copse_status status;
-  *out = (struct copse_candidates){.topology = topology};
+  *out = (struct copse_candidates){.topology = topology,
+                                   .options = predict ? *predict : copse_predict_defaults};
+  COPSE_TRY(copse_predict_routes(topology, &out->routes, &out->options, err));
   COPSE_TRY(copse_solve_schedule(topology, options, &schedule, seconds, err));
   if (options->k > 0 || options->tolerance.num > 0)
     snprintf(name, sizeof name, "k=%" PRId64, schedule->k);
@@ -126,45 +130,41 @@ out:
 }
 
 void copse_candidates_free(struct copse_candidates *candidates) {
-  for (int i = 0; i < candidates->n; i++) {
-    copse_schedule_free(candidates->list[i].schedule);
-    copse_sim_dag_free(&candidates->list[i].dag);
-  }
+  for (int i = 0; i < candidates->n; i++) copse_schedule_free(candidates->list[i].schedule);
+  copse_predictions_free(candidates->predictions, candidates->n);
+  copse_routes_free(&candidates->routes);
   candidates->n = 0;
 }
 
 copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
                                    int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) {
-  struct copse_sim_options options = copse_sim_defaults;
-  struct copse_sim_question *questions = NULL;
-  int n = 0;
+  double *all = NULL; /* [candidates][n_sizes] */
   copse_status status;
-  if (quick) options.max_steps /= QUICK_PART;
-  COPSE_TRY(
-      copse_calloc((size_t)candidates->n * (size_t)n_sizes, sizeof *questions, &questions, err));
-  for (int i = 0; i < candidates->n; i++)
-    for (int b = 0; b < n_sizes; b++)
-      questions[n++] = (struct copse_sim_question){
-          .dag = &candidates->list[i].dag, .options = &options, .unit_bytes = bytes[b]};
-  COPSE_TRY(copse_simulate_all(candidates->topology, questions, n, err));
-  for (int i = 0; i < n; i++) us[i % n_sizes][i / n_sizes] = questions[i].result.us;
+  COPSE_TRY(copse_calloc((size_t)candidates->n * (size_t)n_sizes, sizeof *all, &all, err));
+  COPSE_TRY(copse_predictions_time(candidates->topology, candidates->predictions, candidates->n,
+                                   bytes, n_sizes, quick, all, err));
+  for (int i = 0; i < candidates->n * n_sizes; i++) us[i % n_sizes][i / n_sizes] = all[i];
 out:
-  free(questions);
+  free(all);
   return status;
 }
 
-static double least_time(const struct copse_candidates *candidates, const double *us) {
-  double least = us[0];
-  for (int i = 1; i < candidates->n; i++)
-    if (us[i] < least) least = us[i];
-  return least;
+static int hops(const struct copse_candidates *candidates, int i) {
+  const struct copse_schedule *s = candidates->list[i].schedule;
+  return s ? copse_schedule_height(s) : 0;
 }
 
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
-  double least = least_time(candidates, us);
-  int best = 0;
-  while (us[best] > least * (1 + SAME_TIME)) best++;
+  double least = us[0];
+  int best = -1;
+  for (int i = 1; i < candidates->n; i++)
+    if (us[i] < least) least = us[i];
+  for (int i = 0; i < candidates->n; i++) {
+    int more = best >= 0 ? hops(candidates, i) - hops(candidates, best) : -1;
+    if (us[i] > least * (1 + MODEL_ERROR) || more > 0) continue;
+    if (more < 0 || us[i] * (1 + SAME_TIME) < us[best]) best = i;
+  }
   return best;
 }
 
@@ -174,7 +174,11 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
   *n_close = 0;
   for (int i = 0; i < candidates->n; i++) {
     int n = 0;
-    while (n < n_sizes && us[n][i] <= least_time(candidates, us[n]) * (1 + CLOSE_TIME)) n++;
+    for (; n < n_sizes; n++) {
+      int at = copse_candidates_best(candidates, us[n]);
+      if (us[n][i] > us[n][at] * (1 + CLOSE_TIME) || hops(candidates, i) > hops(candidates, at))
+        break;
+    }
     if (n <= *n_close) continue;
     best = i;
     *n_close = n;

@@ -260,7 +260,7 @@ copse_status copse_overlap_add_combine(const struct copse_schedule *s,
     return copse_fail(err, COPSE_INVALID, "only an alltoall has a combine");
   if (s->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded first");
-  if (!s->demand) return copse_sim_dag_of_schedule(s, t, dag, err);
+  if (!s->demand) return copse_sim_dag_of_schedule(s, t, true, dag, err);
   for (int f = 0; f < s->n_flows; f++)
     for (int p = 0; p < s->flows[f].n_paths; p++)
       if ((size_t)s->flows[f].paths[p].n_nodes > longest)

@@ -5,14 +5,43 @@
 #ifndef COPSE_PREDICT_POLICY_H
 #define COPSE_PREDICT_POLICY_H
 
-/* Software cost of a hop from rank to rank, in us: put, signal, wait. A round default, not measured;
- * `copse simulate --alpha` takes a measured one. */
+#include "schedule/chunks.h"
+
+/* What a hop of packets costs of one of chunks and signals: NCCL's tables for NVLink have 0.6 us
+ * (LL) and 3.4 us (Simple) a step of a ring (src/graph/tuning.cc, hwLat), an H200 some 2 and 8 us
+ * (an allreduce of 1 KiB with 2 ranks, tests/gpu/results/2026-11-20-h200.txt). */
+#define PACKET_HOP 0.25
+
+/* Software cost of a hop from rank to rank, in us: put, signal, wait. A round default, not
+ * measured; `copse simulate --alpha` takes a measured one. */
 #define ALPHA_US 2
+
+/*
+ * Of a hop's cost, what the worker that sends is busy for with each message, in us. From an
+ * allreduce of 1 KiB by packets on an H200 (tests/gpu/results/2026-11-20-h200.txt, in
+ * graphs): 12.21 us with 2 ranks and 16.49 with 8, where each rank sends and receives 12 messages
+ * more: 0.18 us for each.
+ */
+#define MESSAGE_US 0.18
 
 /* Chunks times links of a simulation: fewer chunks where it would be more, to bound the simulator's
  * own time. Predictions that only rank schedules (`quick`) do 1 / QUICK_PART of it. */
 #define MAX_STEPS 4000000
 #define QUICK_PART 8
+
+/* Of the simulator: the machine's costs but for a worker's with each message, plans' default cuts.
+ */
+#define COPSE_SIM_DEFAULTS(message)                                                 \
+  {                                                                                 \
+    .alpha_us = ALPHA_US, .message_us = (message), .duplex = 1,                     \
+    .min_chunk_bytes = COPSE_MIN_CHUNK_BYTES, .max_chunk_bytes = COPSE_CHUNK_BYTES, \
+    .fifo = COPSE_FIFO, .max_steps = MAX_STEPS                                      \
+  }
+
+/* Edges of a schedule's trees, or flows, and pairs of ranks up to which it is lowered to be
+ * predicted: a plan has some ten operations for each edge, 300 bytes and 1 us to make, and each
+ * pair needs routes. Up to 700 ranks with a tree for each. */
+#define MOST_LOWERED (1 << 19)
 
 /* Several simulations of fewer links than this are over before threads have started. */
 #define STEPS_FOR_THREADS 50000
@@ -22,8 +51,18 @@
 #define SAME_TIME 1e-9
 #define CLOSE_TIME 0.01
 
+/* By how much a schedule must be faster to be worth more hops: the model's own error where it was
+ * compared with measurements at large messages (README.md, "Across processes": allgathers of MPI's
+ * algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
+#define MODEL_ERROR 0.03
+
 /* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest. */
 #define ROUTE_PASSES 4
+
+/* Equally good routes that a pair's messages of a plan are spread over: hosts of today have up to
+ * four NICs for a GPU. */
+#define ROUTE_WAYS 4
+#define SPREAD_PASSES 2
 
 /* Steps of the search for a ring where neighbours by number have no link; then the ring is in rank
  * order, whatever its links. */

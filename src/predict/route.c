@@ -186,8 +186,9 @@ static double least_use(struct search *s, int v) {
   return way->use;
 }
 
-/* Ways from a rank to all nodes, or with host >= 0 to those of that host alone. */
-static void search_from(struct search *s, int rank, int host) {
+/* Ways from a rank to all nodes, or with host >= 0 to those of that host alone; with `relays` over
+ * relays alone. */
+static void search_from(struct search *s, int rank, int host, bool relays) {
   const struct copse_topology *t = s->topology;
   int source = t->rank_nodes[rank], n = 0;
   for (int v = 0; v < t->n_nodes; v++) s->distance[v] = -1;
@@ -197,6 +198,7 @@ static void search_from(struct search *s, int rank, int host) {
   for (int head = 0; head < n; head++) {
     int u = s->queue[head];
     if (head > 0) find_width(s, u);
+    if (head > 0 && relays && t->nodes[u].rank >= 0) continue;
     for (int i = s->out.first[u]; i < s->out.first[u + 1]; i++) {
       int v = t->links[s->out.item[i]].dst;
       if (s->distance[v] >= 0 || (host >= 0 && s->hosts->of_node[v] != host)) continue;
@@ -214,12 +216,13 @@ static void count_route(struct search *s, const int *nodes, int n, int sign) {
   }
 }
 
-/* The best route as things are; in a later pass instead of the one that the pair had. */
-static copse_status set_route(struct search *s, int src, int dst, struct copse_routes *r,
-                              struct copse_err *err) {
+/* The best route as things are; in a later pass instead of the one that the pair had. *only: there
+ * is no other. */
+static copse_status set_route(struct search *s, int src, int dst, int way, struct copse_routes *r,
+                              bool *only, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   int v = t->rank_nodes[dst];
-  size_t pair = (size_t)src * (size_t)r->n_ranks + (size_t)dst;
+  size_t pair = ((size_t)src * (size_t)r->n_ranks + (size_t)dst) * (size_t)r->ways + (size_t)way;
   if (s->distance[v] < 0)
     return copse_fail(err, COPSE_INFEASIBLE, "rank %d (%s) can't be reached from rank %d (%s)", dst,
                       t->nodes[v].id, src, t->nodes[t->rank_nodes[src]].id);
@@ -242,43 +245,114 @@ static copse_status set_route(struct search *s, int src, int dst, struct copse_r
   }
   nodes[0] = v;
   count_route(s, nodes, n, 1);
+  *only = true;
+  for (int i = 1; i < n; i++) *only = *only && s->n_best[nodes[i]] == 1;
   return COPSE_OK;
 }
 
-/* The routes of one source: first those that can stay inside its host, then the others. */
-static copse_status route_from(struct search *s, int src, struct copse_routes *r,
+/* All ways of a pair. Those that are one route are in the list once, and count as often. */
+static copse_status set_ways(struct search *s, int src, int dst, struct copse_routes *r,
+                             struct copse_err *err) {
+  size_t pair = ((size_t)src * (size_t)r->n_ranks + (size_t)dst) * (size_t)r->ways;
+  bool had = r->length[pair] > 0, only;
+  if (had && r->ways > 1 && r->first[pair] == r->first[pair + 1]) return COPSE_OK;
+  COPSE_DO(set_route(s, src, dst, 0, r, &only, err));
+  for (int way = 1; way < r->ways && !only; way++) {
+    bool ignored;
+    COPSE_DO(set_route(s, src, dst, way, r, &ignored, err));
+  }
+  for (int way = 1; way < r->ways && only && !had; way++) {
+    r->first[pair + (size_t)way] = r->first[pair];
+    r->length[pair + (size_t)way] = r->length[pair];
+    count_route(s, r->nodes + r->first[pair], r->length[pair], 1);
+  }
+  return COPSE_OK;
+}
+
+/* The routes of one source: first those that can stay inside its host, then the others; of each
+ * those that need no rank to forward before those that do, where that makes a difference. */
+static copse_status route_from(struct search *s, int src, bool relays, struct copse_routes *r,
                                struct copse_err *err) {
   const struct copse_topology *t = s->topology;
-  int host = s->hosts->of_rank[src];
+  int host = s->hosts->of_rank[src], left = t->n_ranks - 1;
   memset(s->done, 0, (size_t)t->n_ranks);
-  for (int outside = 0; outside < 2; outside++) {
-    search_from(s, src, outside ? -1 : host);
+  for (int pass = relays ? 0 : 2; pass < 4 && left > 0; pass++) {
+    bool outside = pass % 2 != 0;
+    search_from(s, src, outside ? -1 : host, pass < 2);
     for (int k = 1; k < t->n_ranks; k++) {
       int dst = (src + k) % t->n_ranks;
-      if (s->done[dst] || (!outside && s->distance[t->rank_nodes[dst]] < 0)) continue;
+      if (s->done[dst] || (pass < 3 && s->distance[t->rank_nodes[dst]] < 0)) continue;
       s->done[dst] = 1;
-      COPSE_DO(set_route(s, src, dst, r, err));
+      left--;
+      COPSE_DO(set_ways(s, src, dst, r, err));
     }
   }
   return COPSE_OK;
 }
 
 copse_status copse_routes_find(const struct copse_topology *topology,
-                               const struct copse_hosts *hosts, struct copse_routes *routes,
-                               struct copse_err *err) {
+                               const struct copse_hosts *hosts, int ways, bool relays,
+                               struct copse_routes *routes, struct copse_err *err) {
   struct search s = {.topology = topology, .hosts = hosts};
-  size_t pairs = (size_t)topology->n_ranks * (size_t)topology->n_ranks;
+  size_t pairs = (size_t)topology->n_ranks * (size_t)topology->n_ranks * (size_t)ways;
   copse_status status;
-  *routes = (struct copse_routes){.n_ranks = topology->n_ranks};
+  *routes = (struct copse_routes){.n_ranks = topology->n_ranks, .ways = ways};
   COPSE_TRY(search_start(&s, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->first, &routes->first, err));
   COPSE_TRY(copse_calloc(pairs, sizeof *routes->length, &routes->length, err));
-  for (int pass = 0; pass < ROUTE_PASSES; pass++)
-    for (int src = 0; src < topology->n_ranks; src++) COPSE_TRY(route_from(&s, src, routes, err));
+  for (int pass = 0; pass < (ways > 1 ? SPREAD_PASSES : ROUTE_PASSES); pass++)
+    for (int src = 0; src < topology->n_ranks; src++)
+      COPSE_TRY(route_from(&s, src, relays, routes, err));
 out:
   copse_arena_free(&s.scratch);
   if (status != COPSE_OK) copse_routes_free(routes);
   return status;
+}
+
+copse_status copse_plan_routes_find(const struct copse_topology *topology,
+                                    struct copse_routes *routes, struct copse_err *err) {
+  struct copse_hosts hosts = {0};
+  copse_status status = copse_hosts_find(topology, &hosts, err);
+  if (status == COPSE_OK)
+    status = copse_routes_find(topology, &hosts, ROUTE_WAYS, true, routes, err);
+  copse_hosts_free(&hosts);
+  return status;
+}
+
+/* What a way's busiest link would have carried, over its bandwidth, and all its links. */
+struct way_load {
+  double most, sum;
+};
+
+static struct way_load load_with(const struct copse_topology *t, const int64_t *load,
+                                 const int *nodes, int n, int64_t amount) {
+  struct way_load with = {0, 0};
+  for (int i = 0; i + 1 < n; i++) {
+    int link = copse_topology_find_link(t, nodes[i], nodes[i + 1]);
+    double it = (double)(load[link] + amount) / copse_q_to_double(t->links[link].bandwidth);
+    if (it > with.most) with.most = it;
+    with.sum += it;
+  }
+  return with;
+}
+
+const int *copse_route_take(const struct copse_topology *topology,
+                            const struct copse_routes *routes, int src, int dst, int64_t amount,
+                            int64_t *load, int *n) {
+  struct way_load least = {0, 0};
+  const int *nodes = copse_route(routes, src, dst, n), *first = nodes;
+  for (int way = 1; way < routes->ways; way++) {
+    const int *other = copse_route_way(routes, src, dst, way, n);
+    if (other == first) break; /* there is no other */
+    if (way == 1) least = load_with(topology, load, first, *n, amount);
+    struct way_load with = load_with(topology, load, other, *n, amount);
+    if (with.most > least.most || (with.most == least.most && with.sum >= least.sum)) continue;
+    least = with;
+    nodes = other;
+  }
+  for (int i = 0; i + 1 < *n; i++)
+    load[copse_topology_find_link(topology, nodes[i], nodes[i + 1])] += amount;
+  return nodes;
 }
 
 void copse_routes_free(struct copse_routes *routes) {

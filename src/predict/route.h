@@ -21,26 +21,45 @@ copse_status copse_hosts_find(const struct copse_topology *topology, struct cops
                               struct copse_err *err) COPSE_CHECKED;
 void copse_hosts_free(struct copse_hosts *hosts);
 
-/* One route per ordered pair of ranks, as topology nodes; see baseline.h for which. */
+/*
+ * Routes of ordered pairs of ranks, as topology nodes; see baseline.h for which. `ways` of each
+ * pair, each for an equal part of its data: equal ones where there is one route that is shortest
+ * and widest, else spread over such.
+ */
 struct copse_routes {
-  int n_ranks;
-  size_t *first; /* [n_ranks * n_ranks] into nodes */
-  int *length;   /* [n_ranks * n_ranks] nodes of the route, 0 on the diagonal */
+  int n_ranks, ways;
+  size_t *first; /* [n_ranks * n_ranks * ways] into nodes */
+  int *length;   /* [n_ranks * n_ranks * ways] nodes of the route, 0 on the diagonal */
   int *nodes;
   size_t n_nodes, nodes_capacity;
 };
 
-/* Finds the routes. COPSE_INFEASIBLE naming two ranks; COPSE_NOMEM. */
+/* Finds the routes, with `relays` over relays alone where that is possible, as hardware goes; else
+ * ranks on a route forward. COPSE_INFEASIBLE naming two ranks; COPSE_NOMEM. */
 copse_status copse_routes_find(const struct copse_topology *topology,
-                               const struct copse_hosts *hosts, struct copse_routes *routes,
-                               struct copse_err *err) COPSE_CHECKED;
+                               const struct copse_hosts *hosts, int ways, bool relays,
+                               struct copse_routes *routes, struct copse_err *err) COPSE_CHECKED;
+/* Those that a plan's messages take: in several ways, over relays. */
+copse_status copse_plan_routes_find(const struct copse_topology *topology,
+                                    struct copse_routes *routes,
+                                    struct copse_err *err) COPSE_CHECKED;
 void copse_routes_free(struct copse_routes *routes);
 
-/* The route's nodes, both ends included; *n of them. */
-static inline const int *copse_route(const struct copse_routes *routes, int src, int dst, int *n) {
-  size_t pair = (size_t)src * (size_t)routes->n_ranks + (size_t)dst;
+/* A route's nodes, both ends included; *n of them. */
+static inline const int *copse_route_way(const struct copse_routes *routes, int src, int dst,
+                                         int way, int *n) {
+  size_t pair =
+      ((size_t)src * (size_t)routes->n_ranks + (size_t)dst) * (size_t)routes->ways + (size_t)way;
   *n = routes->length[pair];
   return routes->nodes + routes->first[pair];
+}
+/* That of the pair's ways whose busiest link has least to carry, of equal ones that with least on
+ * all its links, when `amount` is added to load [n_links], which it then is. */
+const int *copse_route_take(const struct copse_topology *topology,
+                            const struct copse_routes *routes, int src, int dst, int64_t amount,
+                            int64_t *load, int *n);
+static inline const int *copse_route(const struct copse_routes *routes, int src, int dst, int *n) {
+  return copse_route_way(routes, src, dst, 0, n);
 }
 
 #endif

@@ -70,14 +70,6 @@ static inline int place_of(const struct frame *frame, int transfer) {
   return frame->places ? frame->places[transfer] : transfer;
 }
 
-/* Memory of a run, kept for the next one: large blocks fresh from the system cost more than what
- * is done with them. Zero-initialise to start. */
-struct kept {
-  struct flight *flights;
-  size_t n_flights;
-  struct copse_sim_queue queue; /* empty between runs */
-};
-
 /* ---- places ------------------------------------------------------------------------------ */
 
 struct ordered {
@@ -228,14 +220,10 @@ static void frame_free(struct frame *frame) {
   *frame = (struct frame){0};
 }
 
-const struct copse_sim_options copse_sim_defaults = {.alpha_us = ALPHA_US,
-                                                     .duplex = 1,
-                                                     .min_chunk_bytes = COPSE_MIN_CHUNK_BYTES,
-                                                     .max_chunk_bytes = COPSE_CHUNK_BYTES,
-                                                     .fifo = COPSE_FIFO,
-                                                     .max_steps = MAX_STEPS};
+const struct copse_sim_options copse_sim_defaults = COPSE_SIM_DEFAULTS(0);
 
-/* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
+/* A chunk asks for its worker (hop 0), for link `hop` - 1 of its transfer, or, beyond the last
+ * link, arrives. */
 struct event {
   double time;
   int place, chunk, hop;
@@ -255,7 +243,8 @@ struct sim {
   int hop_bits;       /* of an event's key: place, chunk, hop, from the highest on */
   double *arrival_us; /* may be NULL */
   int *under_way;     /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
-  double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
+  double *adder_free_us;  /* [n_ranks] when a rank has added what came so far */
+  double *worker_free_us; /* [n_ranks][n_workers] when a worker has sent what it had to */
   struct copse_sim_result *result;
   struct copse_arena scratch;
   struct copse_err *err;
@@ -377,7 +366,7 @@ static copse_status issue(struct sim *s, int place, double now) {
     double *slot = slot_of(s, p, place, p->issued);
     if (slot && *slot > start) start = *slot;
     if (slot) *slot = -1;
-    COPSE_DO(push(s, start, place, p->issued, 0));
+    COPSE_DO(push(s, start, place, p->issued, s->worker_free_us && p->n_links > 0 ? 0 : 1));
     p->issued++;
     if (p->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
     if (s->fifo > 0) COPSE_DO(free_slots(s, p, now));
@@ -412,6 +401,26 @@ static inline void note_end(struct sim *s, struct flight *p, double now) {
   p->arrived++;
 }
 
+/* ---- workers ----------------------------------------------------------------------------- */
+
+/* A worker sends one chunk after the other, and takes a time for each. */
+static copse_status send(struct sim *s, const struct event *e) {
+  const struct flight *p = &s->flights[e->place];
+  double us = s->options->message_us;
+  int from, to;
+  const int *copies = copse_sim_copies(s->frame->dag, p->transfer);
+  find_ends(s, p, &from, &to);
+  /* what a switch copies was sent once */
+  if (from < 0 || (copies && copies[0] >= 0 &&
+                   s->copies[(size_t)copies[0] * (size_t)s->max_chunks + (size_t)e->chunk] >= 0))
+    return push(s, e->time, e->place, e->chunk, 1);
+  size_t worker = (size_t)from * (size_t)s->frame->dag->n_workers +
+                  (size_t)s->frame->dag->items[p->transfer].worker;
+  double *free_us = &s->worker_free_us[worker], start = *free_us > e->time ? *free_us : e->time;
+  *free_us = start + us;
+  return push(s, start, e->place, e->chunk, 1);
+}
+
 /* ---- links ----------------------------------------------------------------------------- */
 
 /* When the chunk starts on its link; a further user of the same copy takes none of its time. */
@@ -420,8 +429,8 @@ static inline double take_link(struct sim *s, const struct event *e, const struc
   double *copy = NULL;
   if (s->copies) {
     const int *copies = copse_sim_copies(s->frame->dag, p->transfer);
-    if (copies && copies[e->hop] >= 0)
-      copy = &s->copies[(size_t)copies[e->hop] * (size_t)s->max_chunks + (size_t)e->chunk];
+    if (copies && copies[e->hop - 1] >= 0)
+      copy = &s->copies[(size_t)copies[e->hop - 1] * (size_t)s->max_chunks + (size_t)e->chunk];
     if (copy && *copy >= 0) return e->time > *copy ? e->time : *copy;
   }
   double start = e->time > wire->free_us ? e->time : wire->free_us;
@@ -447,10 +456,10 @@ static double add_up(struct sim *s, const struct flight *p, double now) {
 /* The chunk goes on to its next link, or to its end. */
 static inline copse_status send_on(struct sim *s, const struct event *e, struct flight *p,
                                    double bytes, double start) {
-  const int *links = links_of(s, p) + e->hop;
+  const int *links = links_of(s, p) + e->hop - 1;
   const struct wire *wire = &s->wires[links[0]];
   double taken = bytes * wire->us_per_byte, next;
-  if (e->hop + 1 < p->n_links) {
+  if (e->hop < p->n_links) {
     /* On a faster link the tail must not overtake itself: it starts as much later. */
     double lag = taken - bytes * s->wires[links[1]].us_per_byte;
     next = start + wire->latency_us + (lag > 0 ? lag : 0);
@@ -466,16 +475,16 @@ static inline copse_status send_on(struct sim *s, const struct event *e, struct 
 
 static copse_status serve(struct sim *s, const struct event *e) {
   struct flight *p = &s->flights[e->place];
-  struct wire *wire = &s->wires[links_of(s, p)[e->hop]];
+  struct wire *wire = &s->wires[links_of(s, p)[e->hop - 1]];
   const int *against = count_of(s, p, true);
   double bytes = p->chunk_bytes * (against && *against > 0 ? s->options->duplex : 1);
   double taken = bytes * wire->us_per_byte;
   double start = take_link(s, e, p, wire, taken);
   COPSE_DO(send_on(s, e, p, bytes, start));
-  if (e->hop == 0) {
+  if (e->hop == 1) {
     p->free_us = start + taken;
     COPSE_DO(issue(s, e->place, e->time));
-  } else if (s->left_us && e->hop + 1 == p->n_links) {
+  } else if (s->left_us && e->hop == p->n_links) {
     *slot_of(s, p, e->place, e->chunk) = start + taken;
     COPSE_DO(issue(s, e->place, e->time));
   }
@@ -484,9 +493,9 @@ static copse_status serve(struct sim *s, const struct event *e) {
 
 /* What moves nothing arrives at once, but for what it adds. */
 static copse_status serve_here(struct sim *s, const struct event *e) {
-  double then = e->hop == 0 ? add_up(s, &s->flights[e->place], e->time) : e->time;
+  double then = e->hop == 1 ? add_up(s, &s->flights[e->place], e->time) : e->time;
   if (then == e->time) return arrive(s, e->place, then);
-  return push(s, then, e->place, e->chunk, 1);
+  return push(s, then, e->place, e->chunk, 2);
 }
 
 static copse_status run(struct sim *s) {
@@ -497,9 +506,11 @@ static copse_status run(struct sim *s) {
   while (!copse_sim_queue_is_empty(s->queue)) {
     struct event e;
     COPSE_DO(pop(s, &e));
-    if (s->flights[e.place].n_links == 0)
+    if (e.hop == 0)
+      COPSE_DO(send(s, &e));
+    else if (s->flights[e.place].n_links == 0)
       COPSE_DO(serve_here(s, &e));
-    else if (e.hop < s->flights[e.place].n_links)
+    else if (e.hop <= s->flights[e.place].n_links)
       COPSE_DO(serve(s, &e));
     else
       COPSE_DO(arrive(s, e.place, e.time));
@@ -544,16 +555,10 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   }
 }
 
-static copse_status take_flights(struct sim *s, struct kept *kept) {
+static copse_status copy_flights(struct sim *s) {
   size_t n = (size_t)s->frame->dag->n_transfers + 1, size = sizeof *s->flights;
-  if (kept->n_flights < n) {
-    free(kept->flights);
-    kept->n_flights = 0;
-    kept->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
-    if (!kept->flights) return copse_fail_nomem(s->err);
-    kept->n_flights = n;
-  }
-  s->flights = kept->flights;
+  s->flights = n <= SIZE_MAX / size ? aligned_alloc(size, n * size) : NULL;
+  if (!s->flights) return copse_fail_nomem(s->err);
   memcpy(s->flights, s->frame->flights, n * size);
   return COPSE_OK;
 }
@@ -568,18 +573,21 @@ static copse_status make_slots(struct sim *s) {
                            s->err);
 }
 
-static copse_status set_up(struct sim *s, struct kept *kept, double unit_bytes) {
+static copse_status set_up(struct sim *s, double unit_bytes) {
   const struct frame *f = s->frame;
   size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->wires, &s->wires, s->err));
   memcpy(s->wires, f->wires, links * sizeof *s->wires);
-  COPSE_DO(take_flights(s, kept));
+  COPSE_DO(copy_flights(s));
   COPSE_DO(
       copse_arena_array(&s->scratch, ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
   if (s->options->duplex > 1)
     COPSE_DO(
         copse_arena_array(&s->scratch, ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
-  for (s->hop_bits = 1; s->hop_bits < 31 && f->longest >> s->hop_bits > 0;) s->hop_bits++;
+  for (s->hop_bits = 2; s->hop_bits < 31 && (f->longest + 1) >> s->hop_bits > 0;) s->hop_bits++;
+  if (s->options->message_us > 0)
+    COPSE_DO(copse_arena_array(&s->scratch, ranks * (size_t)f->dag->n_workers,
+                               sizeof *s->worker_free_us, &s->worker_free_us, s->err));
   cut_into_chunks(s, unit_bytes);
   COPSE_DO(make_slots(s));
   size_t n = (size_t)f->dag->n_copies * (size_t)s->max_chunks;
@@ -590,10 +598,11 @@ static copse_status set_up(struct sim *s, struct kept *kept, double unit_bytes) 
 
 /* As copse_simulate, of which this is the inside; `frame` is only read. */
 static copse_status frame_run(const struct frame *frame, const struct copse_sim_options *options,
-                              double unit_bytes, struct kept *kept, struct copse_sim_result *result,
+                              double unit_bytes, struct copse_sim_result *result,
                               double *arrival_us, struct copse_err *err) {
+  struct copse_sim_queue queue = {0};
   struct sim s = {.frame = frame,
-                  .queue = &kept->queue,
+                  .queue = &queue,
                   .options = options ? options : &copse_sim_defaults,
                   .arrival_us = arrival_us,
                   .result = result,
@@ -602,10 +611,11 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
   *result = (struct copse_sim_result){.busiest_link = -1};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
       s.options->pipeline_chunks < 0 || s.options->fifo < 0 ||
-      s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) || !(unit_bytes >= 0) ||
+      s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) ||
+      !(s.options->message_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
-  COPSE_TRY(set_up(&s, kept, unit_bytes));
+  COPSE_TRY(set_up(&s, unit_bytes));
   COPSE_TRY(run(&s));
   for (int i = 0; i < frame->topology->n_links; i++) {
     if (s.wires[i].taken_us <= result->busiest_us) continue;
@@ -614,14 +624,9 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
   }
 out:
   copse_arena_free(&s.scratch);
-  copse_sim_queue_reset(&kept->queue);
+  copse_sim_queue_free(&queue);
+  free(s.flights);
   return status;
-}
-
-static void kept_free(struct kept *kept) {
-  free(kept->flights);
-  copse_sim_queue_free(&kept->queue);
-  *kept = (struct kept){0};
 }
 
 copse_status copse_simulate(const struct copse_topology *topology, const struct copse_sim_dag *dag,
@@ -629,13 +634,11 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
                             struct copse_sim_result *result, double *arrival_us,
                             struct copse_err *err) {
   struct frame frame;
-  struct kept kept = {0};
   copse_status status;
   *result = (struct copse_sim_result){.busiest_link = -1};
   COPSE_TRY(frame_make(topology, dag, &frame, err));
-  status = frame_run(&frame, options, unit_bytes, &kept, result, arrival_us, err);
+  status = frame_run(&frame, options, unit_bytes, result, arrival_us, err);
 out:
-  kept_free(&kept);
   frame_free(&frame);
   return status;
 }
@@ -644,69 +647,24 @@ out:
 
 int copse_simulate_threads = 0;
 
-/* Questions about the same transfers, one after the other. */
-struct group {
-  pthread_mutex_t mutex;
-  struct frame frame;
-  bool made;
-  int left; /* questions without an answer; the last one frees the frame */
-};
-
 struct all {
   const struct copse_topology *topology;
   struct copse_sim_question *questions;
-  struct group *groups;
-  int *group_of; /* [n questions] */
-  pthread_mutex_t mutex;
-  struct kept *idle; /* [n_idle] not in use; room for one each question */
-  int n_idle;
+  struct frame *frames;  /* [n_frames] one for questions about the same transfers */
+  int *frame_of, *first; /* [n questions], [n_frames] */
+  int n_frames;
 };
 
-static copse_status need_frame(struct all *all, int i, struct copse_err *err) {
-  struct group *g = &all->groups[all->group_of[i]];
-  copse_status status = COPSE_OK;
-  pthread_mutex_lock(&g->mutex);
-  if (!g->made) {
-    status = frame_make(all->topology, all->questions[i].dag, &g->frame, err);
-    g->made = status == COPSE_OK;
-    if (!g->made) frame_free(&g->frame);
-  }
-  pthread_mutex_unlock(&g->mutex);
-  return status;
-}
-
-static void leave_frame(struct group *g) {
-  pthread_mutex_lock(&g->mutex);
-  if (--g->left == 0) frame_free(&g->frame);
-  pthread_mutex_unlock(&g->mutex);
-}
-
-static struct kept take_kept(struct all *all) {
-  struct kept kept = {0};
-  pthread_mutex_lock(&all->mutex);
-  if (all->n_idle > 0) kept = all->idle[--all->n_idle];
-  pthread_mutex_unlock(&all->mutex);
-  return kept;
-}
-
-static void give_back(struct all *all, struct kept kept) {
-  pthread_mutex_lock(&all->mutex);
-  all->idle[all->n_idle++] = kept;
-  pthread_mutex_unlock(&all->mutex);
+static copse_status make_one(void *arg, int i, struct copse_err *err) {
+  const struct all *all = arg;
+  return frame_make(all->topology, all->questions[all->first[i]].dag, &all->frames[i], err);
 }
 
 static copse_status answer(void *arg, int i, struct copse_err *err) {
-  struct all *all = arg;
+  const struct all *all = arg;
   struct copse_sim_question *q = &all->questions[i];
-  struct group *g = &all->groups[all->group_of[i]];
-  copse_status status;
-  COPSE_TRY(need_frame(all, i, err));
-  struct kept kept = take_kept(all);
-  status = frame_run(&g->frame, q->options, q->unit_bytes, &kept, &q->result, NULL, err);
-  give_back(all, kept);
-out:
-  leave_frame(g);
-  return status;
+  return frame_run(&all->frames[all->frame_of[i]], q->options, q->unit_bytes, &q->result, NULL,
+                   err);
 }
 
 static int count_threads(const struct copse_sim_question *questions, int n) {
@@ -721,26 +679,19 @@ copse_status copse_simulate_all(const struct copse_topology *topology,
                                 struct copse_err *err) {
   struct all all = {.topology = topology, .questions = questions};
   struct copse_arena scratch = {0};
-  int n_groups = 0;
+  int threads = count_threads(questions, n);
   copse_status status;
-  pthread_mutex_init(&all.mutex, NULL);
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.groups, &all.groups, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.group_of, &all.group_of, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.idle, &all.idle, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.frames, &all.frames, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.frame_of, &all.frame_of, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.first, &all.first, err));
   for (int i = 0; i < n; i++) {
-    bool new = i == 0 || questions[i].dag != questions[i - 1].dag;
-    if (new) pthread_mutex_init(&all.groups[n_groups++].mutex, NULL);
-    all.group_of[i] = n_groups - 1;
-    all.groups[n_groups - 1].left++;
+    if (i == 0 || questions[i].dag != questions[i - 1].dag) all.first[all.n_frames++] = i;
+    all.frame_of[i] = all.n_frames - 1;
   }
-  status = copse_parallel(n, count_threads(questions, n), answer, &all, err);
+  COPSE_TRY(copse_parallel(all.n_frames, threads, make_one, &all, err));
+  status = copse_parallel(n, threads, answer, &all, err);
 out:
-  for (int i = 0; i < n_groups; i++) {
-    frame_free(&all.groups[i].frame);
-    pthread_mutex_destroy(&all.groups[i].mutex);
-  }
-  for (int i = 0; i < all.n_idle; i++) kept_free(&all.idle[i]);
-  pthread_mutex_destroy(&all.mutex);
+  for (int i = 0; i < all.n_frames; i++) frame_free(&all.frames[i]);
   copse_arena_free(&scratch);
   return status;
 }

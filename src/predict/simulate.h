@@ -25,6 +25,9 @@
  * when all that it adds is there. (Among transfers of which some only come `after` others, or are
  * empty, that could stand still, and is left out.)
  *
+ * With `message_us` a worker of a rank (`worker` of a transfer) sends one chunk after the other:
+ * the next one asks for its first link so much later. One message alone takes no longer for it.
+ *
  * With `duplex` D > 1 a chunk takes its links D times as long while there is also something on its
  * way from where it goes to where it comes from: transports whose connections of two ranks don't
  * carry both directions at their full rate at once. D is what an exchange of two ranks takes over
@@ -36,7 +39,7 @@
  *
  * What is not modelled: bounded buffers of links (a chunk waits at a link without blocking those of
  * other transfers at the one before, and incast costs no more than the queue), routing other than
- * the given paths, memory, the number of workers.
+ * the given paths, memory, how fast a worker moves data.
  *
  * No time is ever below a link's bytes / bandwidth, so none below a valid bound.
  */
@@ -61,6 +64,7 @@
 
 struct copse_sim_options {
   double alpha_us;           /* software cost of one hop from rank to rank, >= 0 */
+  double message_us;         /* for how long a worker is busy with each chunk that it sends, >= 0 */
   double reduce_us_per_byte; /* >= 0 */
   double duplex;             /* see above: >= 1, or 0, which is 1 */
   double min_chunk_bytes;    /* > 0 */
@@ -73,7 +77,8 @@ struct copse_sim_options {
                                 (never below 1 per transfer); bounds the simulator's own time */
 };
 
-/* 2 us, full duplex, chunks and slots as plans have them, 4 million steps. */
+/* Pure links with 2 us for a hop (no message_us), full duplex, chunks and slots as plans have them,
+ * 4 million steps. */
 extern const struct copse_sim_options copse_sim_defaults;
 
 struct copse_sim_result {

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/types.h"
+#include "codegen/lower/policy.h"
 
 void copse_sim_dag_free(struct copse_sim_dag *dag) {
   free(dag->items);
@@ -37,6 +38,9 @@ static copse_status check(const struct copse_sim_dag *dag, const struct copse_si
   if (!all_before(t->after, t->n_after, dag->n_transfers) ||
       !all_before(t->streams, t->n_streams, dag->n_transfers))
     return copse_fail(err, COPSE_INVALID, "a transfer waits for one that was not added before it");
+  if (t->worker < 0 || t->worker >= COPSE_SIM_MAX_WORKERS)
+    return copse_fail(err, COPSE_INVALID, "a transfer's worker must be from 0 to %d",
+                      COPSE_SIM_MAX_WORKERS - 1);
   if (!(t->amount >= 0) || !isfinite(t->amount) || !(t->delay_us >= 0) || !isfinite(t->delay_us))
     return copse_fail(err, COPSE_INVALID, "a transfer's amount and delay must be 0 or more");
   if (dag->n_transfers == INT_MAX)
@@ -64,6 +68,7 @@ copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim
                                                          .n_streams = t->n_streams,
                                                          .order = t->order,
                                                          .adder = t->adder,
+                                                         .worker = t->worker,
                                                          .reduces = t->reduces,
                                                          .amount = t->amount,
                                                          .delay_us = t->delay_us};
@@ -73,6 +78,7 @@ copse_status copse_sim_dag_add(struct copse_sim_dag *dag, const struct copse_sim
   append(dag, t->streams, t->n_streams);
   for (int i = 0; i < n_copies; i++)
     if (t->copies[i] >= dag->n_copies) dag->n_copies = t->copies[i] + 1;
+  if (t->worker >= dag->n_workers) dag->n_workers = t->worker + 1;
   if (id) *id = dag->n_transfers;
   dag->n_transfers++;
   return COPSE_OK;
@@ -126,6 +132,7 @@ struct maker {
   int *links, *copies, *path; /* [topology->n_nodes + schedule's longest path] scratch */
   int *copy_of, *stamps;      /* [topology->n_links] the copy of this tree, the tree's stamp */
   int stamp;
+  bool turns;
   struct copse_arena scratch;
   struct copse_err *err;
 };
@@ -176,6 +183,10 @@ static copse_status add_edge(struct maker *m, const struct copse_schedule_tree *
                                         .copies = m->copies,
                                         .reduces = tree->phase == COPSE_PHASE_REDUCE,
                                         .amount = copse_q_to_double(amount)};
+  if (m->turns) {
+    transfer.order = (tree->root - edge->src + m->schedule->n_ranks) % m->schedule->n_ranks;
+    transfer.worker = (int)(tree - m->schedule->trees) % COPSE_POLICY_WORKERS;
+  }
   COPSE_DO(map_path(m, edge->path, edge->n_path));
   for (int i = 0; i + 1 < edge->n_path; i++) {
     m->links[i] = copse_topology_find_link(m->topology, m->path[i], m->path[i + 1]);
@@ -285,6 +296,7 @@ static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_sim_transfer transfer = {.amount = copse_q_to_double(path->weight),
                                           .order = (flow->dst - flow->src + n_ranks) % n_ranks};
+    if (m->turns) transfer.worker = transfer.order % COPSE_POLICY_WORKERS;
     COPSE_DO(map_path(m, path->nodes, path->n_nodes));
     COPSE_DO(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,
                                     m->err));
@@ -313,9 +325,10 @@ static copse_status set_up(struct maker *m) {
 }
 
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
-                                       const struct copse_topology *topology,
+                                       const struct copse_topology *topology, bool turns,
                                        struct copse_sim_dag *dag, struct copse_err *err) {
-  struct maker m = {.schedule = schedule, .topology = topology, .dag = dag, .err = err};
+  struct maker m = {
+      .schedule = schedule, .topology = topology, .turns = turns, .dag = dag, .err = err};
   copse_status status;
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");

@@ -12,6 +12,8 @@
 #include "schedule/schedule.h"
 #include "topology/topology.h"
 
+#define COPSE_SIM_MAX_WORKERS 4096
+
 /*
  * One transfer, as handed to copse_sim_dag_add, which copies all of it. `after` and `streams`
  * name transfers added before.
@@ -31,12 +33,14 @@ struct copse_sim_transfer {
   bool reduces;      /* its end adds it to what is there */
   int adder;         /* with `reduces` and no links: the rank that adds; else not used */
   int order;         /* among transfers that ask at the same moment, lowest first */
+  int worker;        /* >= 0: which of the workers of the rank where it starts sends it */
 };
 
 /* A set of transfers; zero-initialise to start, free with copse_sim_dag_free. */
 struct copse_sim_dag {
   int n_transfers;
   int n_copies;                 /* 1 + the largest number in `copies` */
+  int n_workers;                /* 1 + the largest `worker` */
   struct copse_sim_item *items; /* private */
   size_t items_capacity;
   int *ints; /* private: all lists of numbers */
@@ -70,10 +74,12 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
  * starts with the pieces that its reduction has finished. Each path of a flow runs on its own.
  * Paths that share a link into a multicast switch or out of an aggregation switch take it
  * once per tree. COPSE_INVALID for a path or rank that the topology lacks, and for a compact
- * schedule: copse_schedule_expand it first.
+ * schedule: copse_schedule_expand it first. With `turns` as plans have it, where that matters at
+ * one moment: each rank serves its right-hand neighbour's trees first, and trees have different
+ * workers.
  */
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
-                                       const struct copse_topology *topology,
+                                       const struct copse_topology *topology, bool turns,
                                        struct copse_sim_dag *dag,
                                        struct copse_err *err) COPSE_CHECKED;
 
@@ -83,7 +89,7 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
 struct copse_sim_item {
   size_t first;
   int n_links, n_copies, n_after, n_streams;
-  int order, adder;
+  int order, adder, worker;
   bool reduces;
   double amount, delay_us;
 };

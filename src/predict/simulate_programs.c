@@ -13,13 +13,13 @@
 #include "base/memory.h"
 #include "codegen/msccl/operations.h"
 #include "codegen/mscclpp/file.h"
-#include "predict/route.h"
 #include "runtime/plan/plan_math.h"
 
 /* Routes and loads while transfers are added. */
 struct builder {
   const struct copse_topology *topology;
-  struct copse_routes routes;
+  const struct copse_routes *routes;
+  struct copse_routes own; /* where none are given */
   struct copse_sim_dag *dag;
   int64_t chunks;             /* of the message */
   int64_t *load;              /* [links] chunks */
@@ -28,51 +28,57 @@ struct builder {
 };
 
 static copse_status builder_start(struct builder *sim, const char *label, int n_ranks, int chunks,
-                                  const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                  const struct copse_topology *topology,
+                                  const struct copse_routes *routes, struct copse_sim_dag *dag,
                                   struct copse_err *err) {
-  struct copse_hosts hosts = {0};
   copse_status status;
-  *sim = (struct builder){.topology = topology, .dag = dag, .chunks = chunks, .err = err};
+  *sim = (struct builder){
+      .topology = topology, .routes = routes, .dag = dag, .chunks = chunks, .err = err};
   if (n_ranks != topology->n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
                          "the file is for %d ranks, the topology has %d", n_ranks,
                          topology->n_ranks);
-  COPSE_TRY(copse_hosts_find(topology, &hosts, err));
-  COPSE_TRY(copse_routes_find(topology, &hosts, &sim->routes, err));
+  if (!routes) {
+    COPSE_TRY(copse_plan_routes_find(topology, &sim->own, err));
+    sim->routes = &sim->own;
+  }
   COPSE_TRY(copse_arena_array(&sim->scratch, (size_t)topology->n_links, sizeof *sim->load,
                               &sim->load, err));
 out:
-  copse_hosts_free(&hosts);
   return status;
 }
 
 static void builder_free(struct builder *sim) {
-  copse_routes_free(&sim->routes);
+  copse_routes_free(&sim->own);
   copse_arena_free(&sim->scratch);
 }
 
-/* Adds `count` chunks from one rank to another, over the pair's route. */
+/* Adds `count` chunks from one rank to another, over a route of the pair. */
 static copse_status builder_move(struct builder *sim, int src, int dst, int64_t count,
                                  const struct copse_sim_transfer *transfer, int *arrival) {
-  const struct copse_topology *t = sim->topology;
   int n;
-  const int *nodes = copse_route(&sim->routes, src, dst, &n);
-  for (int i = 0; i + 1 < n; i++)
-    sim->load[copse_topology_find_link(t, nodes[i], nodes[i + 1])] += count;
-  return copse_sim_dag_add_path(sim->dag, t, nodes, n, transfer, arrival, sim->err);
+  const int *nodes = copse_route_take(sim->topology, sim->routes, src, dst, count, sim->load, &n);
+  return copse_sim_dag_add_path(sim->dag, sim->topology, nodes, n, transfer, arrival, sim->err);
 }
 
 /* The busiest link's share of M over its bandwidth. */
-static copse_status builder_time(const struct builder *sim, struct copse_q *time) {
+static copse_status builder_time(const struct builder *sim, struct copse_foreign *foreign) {
+  struct copse_q *time = &foreign->time_per_GB;
   *time = COPSE_Q_ZERO;
   for (int l = 0; l < sim->topology->n_links; l++) {
     struct copse_q share, t;
     COPSE_DO(copse_q_make(sim->load[l], sim->chunks, &share, sim->err));
     COPSE_DO(copse_q_div(share, sim->topology->links[l].bandwidth, &t, sim->err));
-    if (copse_q_cmp(t, *time) > 0) *time = t;
+    if (copse_q_cmp(t, *time) <= 0) continue;
+    *time = t;
+    foreign->worst_link = l;
   }
   return COPSE_OK;
 }
+
+/* Memory until builder_free for n and one more. */
+#define TAKE(n, array) \
+  COPSE_DO(copse_arena_array(arena, (size_t)(n) + 1, sizeof *(array), &(array), w->err))
 
 /* ---- native plans ---- */
 
@@ -235,16 +241,21 @@ static void note_written(struct native *w, const struct copse_plan_operand *at, 
 }
 
 static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t op,
-                                               uint32_t first_op, int64_t parts) {
-  return (struct copse_sim_transfer){.streams = w->needs,
-                                     .n_streams = w->n_needs,
-                                     .amount = (double)parts / (double)w->sim.chunks,
-                                     .order = (int)(op - first_op)};
+                                               const struct copse_plan_worker *list,
+                                               int64_t parts) {
+  uint32_t worker = (uint32_t)(list - w->plan->workers);
+  return (struct copse_sim_transfer){
+      .streams = w->needs,
+      .n_streams = w->n_needs,
+      .amount = (double)parts / (double)w->sim.chunks,
+      .order = (int)(op - list->first_op),
+      .worker = (int)(worker - w->plan->ranks[list->rank].first_worker)};
 }
 
 /* What the own rank keeps, is there when all sources are: one node for all of them. */
-static copse_status join_needs(struct native *w, uint32_t op, uint32_t first_op) {
-  struct copse_sim_transfer t = plan_transfer(w, op, first_op, w->amount[w->plan->ops[op].piece]);
+static copse_status join_needs(struct native *w, uint32_t op,
+                               const struct copse_plan_worker *list) {
+  struct copse_sim_transfer t = plan_transfer(w, op, list, w->amount[w->plan->ops[op].piece]);
   copse_status status;
   if (w->n_needs < 2) return COPSE_OK;
   status = copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
@@ -252,7 +263,8 @@ static copse_status join_needs(struct native *w, uint32_t op, uint32_t first_op)
   return status;
 }
 
-static copse_status do_move(struct native *w, uint32_t rank, uint32_t i, uint32_t first_op) {
+static copse_status do_move(struct native *w, const struct copse_plan_worker *list, uint32_t i) {
+  uint32_t rank = list->rank;
   const struct copse_plan_op *op = &w->plan->ops[i];
   const struct copse_plan_operand *at = &w->plan->operands[op->operand], *dst = at + op->n_src;
   bool keeps = false;
@@ -262,11 +274,11 @@ static copse_status do_move(struct native *w, uint32_t rank, uint32_t i, uint32_
       return copse_fail_at(w->err, COPSE_REFUTED, w->label, 0,
                            "operation %u reads what none has written; 'copse check' says more", i);
   for (uint32_t k = 0; k < op->n_dst; k++) keeps = keeps || dst[k].rank == rank;
-  if (keeps) COPSE_DO(join_needs(w, i, first_op));
+  if (keeps) COPSE_DO(join_needs(w, i, list));
   for (uint32_t k = 0; k < op->n_dst; k++) {
     int arrival = w->n_needs > 0 ? w->needs[0] : -1;
     int64_t parts = w->amount[op->piece] * (dst[k].buffer == COPSE_BUFFER_PACKETS ? 2 : 1);
-    struct copse_sim_transfer t = plan_transfer(w, i, first_op, parts);
+    struct copse_sim_transfer t = plan_transfer(w, i, list, parts);
     t.reduces = is_region(&dst[k]) && w->summed[dst[k].index];
     if (dst[k].rank != rank)
       COPSE_DO(builder_move(&w->sim, (int)rank, (int)dst[k].rank, parts, &t, &arrival));
@@ -294,7 +306,7 @@ static copse_status run_worker(struct native *w, uint32_t worker) {
       w->raised[op->channel]++;
       wake(w, w->plan->channels[op->channel].dst_worker);
     }
-    if (op->kind == COPSE_OP_MOVE) COPSE_DO(do_move(w, list->rank, i, list->first_op));
+    if (op->kind == COPSE_OP_MOVE) COPSE_DO(do_move(w, list, i));
   }
   return COPSE_OK;
 }
@@ -319,44 +331,31 @@ static copse_status run_all(struct native *w) {
 static copse_status start_native(struct native *w) {
   struct copse_arena *arena = &w->sim.scratch;
   const struct copse_plan_header *h = &w->plan->header;
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->region, &w->region, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->region_filled,
-                             &w->region_filled, w->err));
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)h->n_regions + 1, sizeof *w->summed, &w->summed, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->next, &w->next, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->ready, &w->ready, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)h->n_workers + 1, sizeof *w->is_ready, &w->is_ready,
-                             w->err));
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)h->n_channels + 1, sizeof *w->raised, &w->raised, w->err));
+  TAKE(h->n_regions, w->region);
+  TAKE(h->n_regions, w->region_filled);
+  TAKE(h->n_regions, w->summed);
+  TAKE(h->n_workers, w->next);
+  TAKE(h->n_workers, w->ready);
+  TAKE(h->n_workers, w->is_ready);
+  TAKE(h->n_channels, w->raised);
   return list_cells(w);
 }
 
-void copse_sim_options_of_plan(const struct copse_plan_header *h,
-                               struct copse_sim_options *options) {
-  bool packets = h->protocol == COPSE_PROTOCOL_LOW_LATENCY;
-  options->fifo = packets ? 0 : (int)h->fifo;
-  options->max_chunk_bytes = packets ? 1e18 : (double)h->chunk_bytes;
-  options->min_chunk_bytes = packets ? 1e18 : (double)h->min_chunk_bytes;
-  options->pipeline_chunks = packets ? 1 : (int)h->pipeline_chunks;
-}
-
 copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,
-                                   const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                   const struct copse_topology *topology,
+                                   const struct copse_routes *routes, struct copse_sim_dag *dag,
                                    struct copse_foreign *foreign, struct copse_err *err) {
   struct native w = {.plan = plan, .label = label, .err = err};
   int64_t most = 0;
   copse_status status;
   foreign->collective = (copse_collective)plan->header.collective;
   foreign->root = plan->header.root;
-  COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, dag, err));
+  COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, routes, dag, err));
   if (plan->header.n_extents > 0) COPSE_TRY(demand_of(&w, &foreign->demand, &most));
   COPSE_TRY(find_amounts(&w, foreign->demand, most));
   COPSE_TRY(start_native(&w));
   COPSE_TRY(run_all(&w));
-  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
+  COPSE_TRY(builder_time(&w.sim, foreign));
 out:
   builder_free(&w.sim);
   return status;
@@ -420,8 +419,11 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
   }
   if (type->sends) {
     struct nodes *out = &w->arrivals[tb->out];
-    struct copse_sim_transfer sent = {
-        .streams = done, .n_streams = 1, .amount = join.amount, .order = op->first};
+    struct copse_sim_transfer sent = {.streams = done,
+                                      .n_streams = 1,
+                                      .amount = join.amount,
+                                      .order = op->first,
+                                      .worker = tb->id % COPSE_SIM_MAX_WORKERS};
     COPSE_DO(builder_move(&w->sim, tb->gpu, tb->tb->send, op->step->count, &sent, &arrival));
     COPSE_DO(push(out, arrival, w->err));
   }
@@ -452,12 +454,10 @@ static copse_status run_blocks(struct msccl *w) {
 static copse_status start_msccl(struct msccl *w) {
   struct copse_arena *arena = &w->sim.scratch;
   const struct copse_mx_operations *p = &w->program;
-  COPSE_DO(copse_arena_array(arena, (size_t)p->n_connections, sizeof *w->arrivals, &w->arrivals,
-                             w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)p->n_tbs, sizeof *w->done, &w->done, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)p->n_tbs, sizeof *w->next, &w->next, w->err));
-  COPSE_DO(copse_arena_array(arena, 64 + 2, sizeof *w->streams, &w->streams,
-                             w->err)); /* steps of a block */
+  TAKE(p->n_connections, w->arrivals);
+  TAKE(p->n_tbs, w->done);
+  TAKE(p->n_tbs, w->next);
+  TAKE(64 + 2, w->streams); /* steps of a block */
   for (int t = 0; t < p->n_tbs; t++)
     COPSE_DO(copse_arena_array(arena, (size_t)p->tbs[t].n_ops, sizeof(int), &w->done[t], w->err));
   return COPSE_OK;
@@ -473,11 +473,11 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
   if (status != COPSE_OK) return status;
   foreign->collective = file.collective;
   foreign->root = copse_collective_rooted(file.collective) ? 0 : -1;
-  COPSE_TRY(builder_start(&w.sim, label, file.n_ranks, file.chunks, topology, dag, err));
+  COPSE_TRY(builder_start(&w.sim, label, file.n_ranks, file.chunks, topology, NULL, dag, err));
   COPSE_TRY(copse_mx_operations_make(&file, &w.program, err));
   COPSE_TRY(start_msccl(&w));
   COPSE_TRY(run_blocks(&w));
-  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
+  COPSE_TRY(builder_time(&w.sim, foreign));
 out:
   for (int i = 0; w.arrivals && i < w.program.n_connections; i++) free(w.arrivals[i].v);
   builder_free(&w.sim);
@@ -516,7 +516,8 @@ static struct copse_sim_transfer transfer(const struct mscclpp *w, int block, do
                                      .streams = w->needs.v,
                                      .n_streams = streams ? n : 0,
                                      .amount = amount,
-                                     .order = w->next[block]};
+                                     .order = w->next[block],
+                                     .worker = w->file.blocks[block].id % COPSE_SIM_MAX_WORKERS};
 }
 
 static copse_status join(struct mscclpp *w, int block, double amount, bool adds) {
@@ -758,15 +759,14 @@ static copse_status start_mscclpp(struct mscclpp *w) {
   struct copse_arena *arena = &w->sim.scratch;
   const struct copse_pj_file *f = &w->file;
   size_t n = (size_t)f->n_blocks;
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->next, w->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->last, w->err));
-  COPSE_DO(copse_arena_array(arena, n, sizeof(int), &w->stream_end, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof *w->signals, &w->signals, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof(int), &w->port_last, w->err));
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)f->n_semaphores, sizeof *w->released, &w->released, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_semaphores, sizeof(int), &w->acquired, w->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ranks, sizeof *w->packets, &w->packets, w->err));
+  TAKE(n, w->next);
+  TAKE(n, w->last);
+  TAKE(n, w->stream_end);
+  TAKE(f->n_ends, w->signals);
+  TAKE(f->n_ends, w->port_last);
+  TAKE(f->n_semaphores, w->released);
+  TAKE(f->n_semaphores, w->acquired);
+  TAKE(f->n_ranks, w->packets);
   for (int b = 0; b < f->n_blocks; b++) w->last[b] = -1;
   for (int e = 0; e < f->n_ends; e++) w->port_last[e] = -1;
   for (int r = 0; r < f->n_ranks; r++) {
@@ -786,10 +786,10 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
   if (status != COPSE_OK) return status;
   foreign->collective = w.file.collective;
   foreign->root = -1;
-  COPSE_TRY(builder_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, dag, err));
+  COPSE_TRY(builder_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, NULL, dag, err));
   COPSE_TRY(start_mscclpp(&w));
   COPSE_TRY(run_plan(&w));
-  COPSE_TRY(builder_time(&w.sim, &foreign->time_per_GB));
+  COPSE_TRY(builder_time(&w.sim, foreign));
 out:
   for (int e = 0; w.signals && e < w.file.n_ends; e++) free(w.signals[e].v);
   for (int s = 0; w.released && s < w.file.n_semaphores; s++) free(w.released[s].v);

@@ -1,40 +1,41 @@
 /*
  * Transfers of plans, native and foreign, for the simulator: what a plan's steps move over which
- * links, and after what. Plans name ranks, not links: every pair takes its shortest route, as
- * baselines do.
+ * links, and after what. Plans name ranks, not links: every pair takes its route of fewest links,
+ * of these the widest, over relays alone where it can. Where several are equally short and wide,
+ * each message takes the one whose busiest link has least to carry: as channels take different
+ * NICs.
  */
 #ifndef COPSE_PREDICT_SIMULATE_PROGRAMS_H
 #define COPSE_PREDICT_SIMULATE_PROGRAMS_H
 
 #include "runtime/plan/plan.h"
+#include "predict/route.h"
 #include "predict/simulate.h"
 
 struct copse_foreign {
   copse_collective collective;
   int root;                   /* broadcast and reduce: unknown, 0; else -1 */
   struct copse_q time_per_GB; /* of the busiest link: at best */
+  int worst_link;             /* that link; 0 where nothing moves */
   int64_t *demand; /* native plans of an alltoall by demand: [n_ranks * n_ranks] in some unit, for
                       the caller to free; else NULL */
 };
 
 /*
- * The transfers of a native plan in amounts of M, which the simulator cuts into chunks (give it the
- * header's chunk_bytes, min_chunk_bytes and pipeline_chunks; one chunk for the low-latency
- * protocol). A MOVE streams from those that brought its sources; packets take twice their bytes.
- * Handshakes and credits cost nothing, nor is there an end to workers: with routes as in the
- * schedule that it was lowered from, it moves what that moves. The plan is not proved.
- * COPSE_REFUTED for one that can't be run, COPSE_BAD_INPUT where ranks and topology differ,
- * COPSE_INFEASIBLE for ranks that nothing joins, COPSE_OVERFLOW for shares beyond 64 bits.
+ * The transfers of a native plan over `routes` (NULL: found for the call) in amounts of M, which
+ * the simulator cuts into chunks (give it the header's chunk_bytes, min_chunk_bytes and
+ * pipeline_chunks; one chunk for the low-latency protocol). A MOVE streams from those that brought
+ * its sources; packets take twice their bytes. Handshakes and credits cost nothing, nor is there an
+ * end to workers: with routes as in the schedule that it was lowered from, it moves what that
+ * moves. The plan is not proved. COPSE_REFUTED for one that can't be run, COPSE_BAD_INPUT where
+ * ranks and topology differ, COPSE_INFEASIBLE for ranks that nothing joins, COPSE_OVERFLOW for
+ * shares beyond 64 bits.
  */
 copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *plan,
-                                   const struct copse_topology *topology, struct copse_sim_dag *dag,
+                                   const struct copse_topology *topology,
+                                   const struct copse_routes *routes, struct copse_sim_dag *dag,
                                    struct copse_foreign *foreign,
                                    struct copse_err *err) COPSE_CHECKED;
-
-/* How a native plan cuts its messages, and its slots: one chunk, which nothing holds back, with the
- * low-latency protocol. The rest of the options stays. */
-void copse_sim_options_of_plan(const struct copse_plan_header *header,
-                               struct copse_sim_options *options);
 
 /*
  * The transfers of an MSCCL algorithm (XML) in amounts of M. Every step streams: part of a message

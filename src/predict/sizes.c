@@ -38,6 +38,9 @@ struct variant {
 struct search {
   const struct copse_topology *topology;
   const struct copse_size_question *question;
+  struct copse_predict_options predict;
+  struct copse_routes routes;
+  struct copse_q alpha_us;
   struct copse_schedule **bases; /* [n_bases] verified */
   size_t n_bases, bases_capacity;
   struct variant best;
@@ -60,28 +63,7 @@ static bool has_time(const struct search *s) {
   return s->best.us > s->bound_us * (1 + ENOUGH) && copse_clock_seconds() < s->end;
 }
 
-static bool reduces(const struct search *s) {
-  return copse_collective_reduces(s->question->solve->collective);
-}
-
 /* ---- chunks --------------------------------------------------------------------------------- */
-
-/* A plan has at most so many slots. */
-#define MOST_SLOTS 64
-/* No chunk is smaller: plans cut at multiples of it. */
-#define LEAST_CHUNK_BYTES 16
-
-void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
-                                   struct copse_sim_options *options) {
-  const struct copse_schedule_objective *o = &schedule->objective;
-  if (o->bytes == 0) return;
-  options->pipeline_chunks = o->chunks;
-  options->min_chunk_bytes = LEAST_CHUNK_BYTES;
-  options->max_chunk_bytes = (double)copse_schedule_chunk_bytes(schedule);
-  options->fifo = o->chunks <= MOST_SLOTS || !copse_collective_reduces(schedule->collective)
-                      ? 0
-                      : MOST_SLOTS;
-}
 
 static double largest_transfer(const struct variant *v) {
   double largest = 0;
@@ -93,18 +75,24 @@ static double largest_transfer(const struct variant *v) {
   return largest;
 }
 
-static copse_status time_in_chunks(struct search *s, const struct copse_sim_dag *dag,
+/* As the schedule that it would be. */
+static void set_objective(const struct search *s, const struct variant *v, int chunks) {
+  struct copse_schedule *of = v->of;
+  of->trees = v->trees;
+  of->n_trees = v->n_trees;
+  of->objective.bytes = chunks > 0 ? (int64_t)s->question->bytes : 0;
+  of->objective.chunks = chunks;
+  of->objective.alpha_us = s->alpha_us;
+}
+
+static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
                                    struct variant *v, int chunks) {
-  struct copse_sim_options options = copse_sim_defaults;
+  struct copse_sim_options options = prediction->sim;
   struct copse_sim_result result;
-  options.alpha_us = s->question->alpha_us;
-  if (chunks > 0) {
-    options.pipeline_chunks = chunks;
-    options.min_chunk_bytes = 1e-3;
-    options.max_chunk_bytes = 1e18;
-    options.fifo = chunks <= MOST_SLOTS || !reduces(s) ? 0 : MOST_SLOTS;
-  }
-  COPSE_DO(copse_simulate(s->topology, dag, &options, s->question->bytes, &result, NULL, s->err));
+  set_objective(s, v, chunks);
+  if (chunks > 0) copse_sim_options_of_schedule(v->of, &options);
+  COPSE_DO(copse_simulate(s->topology, &prediction->dag, &options, s->question->bytes, &result,
+                          NULL, s->err));
   s->n_tried++;
   if (chunks > 0 && result.us < v->us) {
     v->us = result.us;
@@ -122,35 +110,40 @@ static double score(const struct variant *v) {
 
 /* Tries numbers of chunks, and takes the variant if it is the fastest so far. */
 static copse_status consider(struct search *s, struct variant *v) {
-  struct copse_sim_dag dag = {0};
+  struct copse_prediction prediction = {0};
   const struct copse_schedule_tree *trees = v->of->trees;
   int n_trees = v->of->n_trees;
   double largest = largest_transfer(v) * s->question->bytes;
   copse_status status;
   v->us = INFINITY;
-  v->of->trees = v->trees;
-  v->of->n_trees = v->n_trees;
-  COPSE_TRY(copse_sim_dag_of_schedule(v->of, s->topology, &dag, s->err));
-  if (s->n_tried == 0) COPSE_TRY(time_in_chunks(s, &dag, v, 0));
-  int64_t room = MAX_STEPS / (int64_t)(dag.n_ints + 1);
-  int most = (int)fmax(1, fmin(fmin(512, largest / LEAST_CHUNK_BYTES), (double)room));
+  v->chunks = 0;
+  set_objective(s, v, s->n_tried > 0); /* the first as it is without an objective */
+  COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
+  if (s->n_tried == 0) {
+    COPSE_TRY(time_in_chunks(s, &prediction, v, 0));
+    copse_predictions_free(&prediction, 1);
+    set_objective(s, v, 1);
+    COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
+  }
+  int64_t room = MAX_STEPS / (int64_t)(prediction.dag.n_ints + 1);
+  int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
   for (int c = 1; c <= most; c *= 2) {
-    COPSE_TRY(time_in_chunks(s, &dag, v, c));
+    COPSE_TRY(time_in_chunks(s, &prediction, v, c));
     if (c > 8 * v->chunks || !has_time(s)) break;
   }
   int around = v->chunks;
   if (v->us < 1.05 * s->best.us && has_time(s)) {
-    if (around * 3 / 4 * 4 == around * 3) COPSE_TRY(time_in_chunks(s, &dag, v, around * 3 / 4));
+    if (around * 3 / 4 * 4 == around * 3) COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 4));
     if (around * 3 / 2 <= most && around % 2 == 0)
-      COPSE_TRY(time_in_chunks(s, &dag, v, around * 3 / 2));
-    if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &dag, v, 3));
+      COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 2));
+    if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &prediction, v, 3));
   }
   if (score(v) < score(&s->best)) s->best = *v;
   if (getenv("SIZES_DEBUG")) fprintf(stderr, "  %-32s %10.4f us  %d chunks, %d trees %.2f\n", v->name, v->us, v->chunks, v->n_trees, copse_clock_seconds());
 out:
   v->of->trees = trees;
   v->of->n_trees = n_trees;
-  copse_sim_dag_free(&dag);
+  copse_predictions_free(&prediction, 1);
   return status;
 }
 
@@ -181,7 +174,7 @@ static int by_reach(const void *a, const void *b) {
 }
 
 static double edge_latency(const struct search *s, const struct copse_schedule_edge *edge) {
-  double us = s->question->alpha_us;
+  double us = s->predict.sim.alpha_us;
   for (int i = 0; i + 1 < edge->n_path; i++) {
     int link = copse_topology_find_link(s->topology, edge->path[i], edge->path[i + 1]);
     us += copse_q_to_double(s->topology->links[link].latency);
@@ -423,7 +416,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .trees = from->trees,
                              .n_trees = from->n_trees,
                              .bytes = s->question->bytes,
-                             .alpha_us = s->question->alpha_us,
+                             .alpha_us = s->predict.sim.alpha_us,
                              .enough_us = s->bound_us * (1 + ENOUGH),
                              .pieces = pieces,
                              .most_transfers = most,
@@ -482,10 +475,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
     COPSE_DO(copse_tree_time(s->topology, best->trees, (size_t)best->n_trees,
                              &schedule->time_per_GB, s->err));
   }
-  schedule->objective.bytes = (int64_t)s->question->bytes;
-  schedule->objective.chunks = best->chunks;
-  COPSE_DO(copse_q_make((int64_t)llround(s->question->alpha_us * 1e6), 1000000,
-                        &schedule->objective.alpha_us, s->err));
+  set_objective(s, best, best->chunks);
   COPSE_DO(check(s, schedule, best->name));
   for (size_t i = 0; i < s->n_bases; i++)
     if (s->bases[i] == schedule) s->bases[i] = NULL;
@@ -505,13 +495,19 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                                   struct copse_solve_seconds *seconds, struct copse_err *err) {
   struct search s = {.topology = topology,
                      .question = question,
+                     .predict = *question->predict,
                      .best = {.us = INFINITY},
                      .end = copse_clock_seconds() + question->seconds * (1 - EXCHANGE_PART),
                      .err = err};
   copse_status status;
   *answer = (struct copse_size_answer){0};
+  COPSE_TRY(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
+  if (!s.predict.routes) {
+    COPSE_TRY(copse_plan_routes_find(topology, &s.routes, err));
+    s.predict.routes = &s.routes;
+  }
   const struct copse_bounds_question bounds = {
-      question->solve->collective, question->solve->root, NULL, question->alpha_us};
+      question->solve->collective, question->solve->root, NULL, s.predict.sim.alpha_us};
   COPSE_TRY(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));
   COPSE_TRY(gather(&s, seconds));
   if (exchanges(&s)) {
@@ -525,6 +521,7 @@ out:
   free(s.bases);
   copse_symmetry_free(&s.symmetry);
   copse_topology_free(s.balanced);
+  copse_routes_free(&s.routes);
   copse_arena_free(&s.scratch);
   return status;
 }

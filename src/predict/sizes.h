@@ -6,14 +6,14 @@
 #ifndef COPSE_PREDICT_SIZES_H
 #define COPSE_PREDICT_SIZES_H
 
-#include "predict/simulate.h"
+#include "predict/predict.h"
 #include "schedule/solve/solve.h"
 
 struct copse_size_question {
   const struct copse_solve_options *solve; /* what for; its k and tolerance are the first candidate's */
-  double bytes;    /* M, as simulate.h has it */
-  double alpha_us; /* software cost of a hop */
-  double seconds;  /* stop starting on more candidates after so long */
+  const struct copse_predict_options *predict; /* the costs */
+  double bytes;   /* M, as simulate.h has it */
+  double seconds; /* stop starting on more candidates after so long */
 };
 
 struct copse_size_answer {
@@ -32,9 +32,5 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                                   struct copse_size_answer *answer,
                                   struct copse_solve_seconds *seconds,
                                   struct copse_err *err) COPSE_CHECKED;
-
-/* How the simulator cuts a schedule's transfers: as its objective says, where it has one. */
-void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
-                                   struct copse_sim_options *options);
 
 #endif

@@ -479,11 +479,16 @@ static void add_prediction_table(struct copse_text *text, const struct copse_rep
 }
 
 static void add_predictions(struct copse_text *text, const struct copse_report *r) {
-  begin_section(
-      text, "predictions", "Predicted bandwidth and time",
+  const struct copse_sim_options *sim = &r->predictions[0].sim;
+  char about[400], detour[COPSE_DETOUR_TEXT];
+  snprintf(
+      about, sizeof about,
       "A model, not a measurement: each link costs its latency and bytes / bandwidth with "
-      "a queue, each hop from rank to rank 2 us. Beside copse what today's libraries do, "
-      "on the same topology.");
+      "a queue, each hop from rank to rank %g us, of which %g us for each message at its sender. "
+      "Schedules are predicted as the plans that they lower to. Beside copse what today's "
+      "libraries do, on the same topology.",
+      sim->alpha_us, sim->message_us);
+  begin_section(text, "predictions", "Predicted bandwidth and time", about);
   copse_text_add(text, "<div class=\"charts\">\n");
   add_bandwidth_chart(r, text);
   add_time_chart(r, text);
@@ -495,6 +500,12 @@ static void add_predictions(struct copse_text *text, const struct copse_report *
       add_exact(text, p->time_per_GB, "s/GB");
       if (p->time_per_GB.num > 0)
         copse_text_add(text, ", %.6g GB/s at most", 1 / copse_q_to_double(p->time_per_GB));
+      if (p->instead[0]) copse_text_add(text, "; predicted without a plan: ");
+      copse_text_add_xml(text, p->instead);
+      if (copse_prediction_detour(p, r->topology, detour)) {
+        copse_text_add(text, "; ");
+        copse_text_add_xml(text, detour);
+      }
     } else {
       copse_text_add(text, "not applicable: ");
       copse_text_add_xml(text, p->why.text);

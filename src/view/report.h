@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/text.h"
-#include "predict/baseline.h"
+#include "predict/predict.h"
 #include "view/arrangement.h"
 
 extern const char copse_report_css[], copse_report_js[];

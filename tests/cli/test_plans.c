@@ -55,7 +55,7 @@ START_TEST(an_objective_chooses_the_fastest_at_its_size) {
     ck_assert_int_ge(cJSON_GetArraySize(us), 4);
     for (const cJSON *it = us->child; it; it = it->next)
       if (it->valuedouble < least) least = it->valuedouble;
-    ck_assert(chosen <= (1 + 1e-8) * least);
+    ck_assert(chosen <= (1.03 + 1e-8) * least); /* what more hops must gain */
     cJSON_Delete(json);
     ck_assert_int_eq(run("@ verify %%/s.json " FABRIC), 0);
   }
@@ -187,7 +187,10 @@ static void check_choice(copse_comm *comm, const cJSON *ranges, size_t count) {
     const cJSON *one_hop = cJSON_GetObjectItem(range, "one_hop_max_bytes");
     ck_assert((double)plan->header.min_bytes == number_of(range, "min_bytes"));
     ck_assert_int_eq(one_hop && bytes <= one_hop->valuedouble, in_one_hop(plan));
-    ck_assert_int_eq(plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY, bytes <= 262144);
+    const cJSON *packets = cJSON_GetObjectItem(range, "low_latency_max_bytes");
+    ck_assert_int_eq(plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY,
+                     (one_hop && bytes <= one_hop->valuedouble) ||
+                         (packets && bytes <= packets->valuedouble));
     return;
   }
   ck_abort_msg("no range for %.0f bytes", bytes);

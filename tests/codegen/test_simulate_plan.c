@@ -55,8 +55,8 @@ static void compare(const struct copse_topology *t, const struct copse_schedule 
   struct copse_foreign foreign = {0};
   struct copse_q expected;
   double busiest, as_scheduled;
-  ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, &dag, &foreign, &err), &err);
-  ASSERT_OK(copse_sim_dag_of_schedule(s, t, &of_schedule, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, NULL, &dag, &foreign, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &of_schedule, &err), &err);
   ck_assert_int_eq(foreign.collective, s->collective);
   ck_assert_int_eq(foreign.root, s->root);
   ASSERT_OK(copse_q_mul(s->time_per_GB, (struct copse_q){factor, 1}, &expected, &err), &err);
@@ -112,7 +112,7 @@ START_TEST(an_alltoall_by_demand_has_its_demand) {
   struct copse_sim_dag dag = {0};
   int64_t m;
   compare(t, s, plan, 1, "by demand");
-  ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, &dag, &foreign, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, NULL, &dag, &foreign, &err), &err);
   ASSERT_OK(copse_demand_total(foreign.demand, 4, &m, &err), &err);
   for (int i = 0; i < 16; i++) /* of 3,000 */
     ck_assert_int_eq(foreign.demand[i] * 3000, demand[i] * m);
@@ -138,7 +138,7 @@ START_TEST(what_cannot_run_is_refused) {
     if (plan->ops[i].kind == COPSE_OP_WAIT) continue;
     struct mutant m = mutant_of(plan);
     mutant_drop(&m, i);
-    copse_status status = copse_sim_dag_of_plan("f.plan", &m.plan, t, &dag, &foreign, &err);
+    copse_status status = copse_sim_dag_of_plan("f.plan", &m.plan, t, NULL, &dag, &foreign, &err);
     if (status != COPSE_OK) {
       ck_assert_int_eq(status, COPSE_REFUTED);
       ck_assert_ptr_nonnull(strstr(err.text, "f.plan: operation "));
@@ -153,7 +153,7 @@ START_TEST(what_cannot_run_is_refused) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_sim_dag dag = {0};
   struct copse_foreign foreign = {0};
-  ck_assert_int_eq(copse_sim_dag_of_plan("f.plan", plan, other, &dag, &foreign, &err),
+  ck_assert_int_eq(copse_sim_dag_of_plan("f.plan", plan, other, NULL, &dag, &foreign, &err),
                    COPSE_BAD_INPUT);
   ck_assert_ptr_nonnull(strstr(err.text, "for 4 ranks, the topology has 5"));
   copse_sim_dag_free(&dag);

@@ -230,7 +230,7 @@ START_TEST(the_combine_is_the_dispatch_the_other_way_round) {
   int best, degrees[] = {1};
   double share;
   sim.alpha_us = 0;
-  ASSERT_OK(copse_sim_dag_of_schedule(s, t, &there, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &there, &err), &err);
   ASSERT_OK(copse_overlap_add_combine(s, t, &back, &err), &err);
   ASSERT_OK(copse_overlap_busiest_share(s, &share, &err), &err);
   NEAR(share, 1);
@@ -279,7 +279,7 @@ START_TEST(degrees_pay_where_experts_compute_and_not_where_latency_rules) {
   struct copse_sim_dag dag = {0};
   struct copse_overlap_row rows[5];
   int degrees[] = {8, 1, 4, 2, 16};
-  ASSERT_OK(copse_sim_dag_of_schedule(s, t, &dag, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &dag, &err), &err);
   struct copse_overlap_problem p = {.topology = t,
                                     .dispatch = &dag,
                                     .bytes = 100e6,

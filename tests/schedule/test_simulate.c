@@ -356,7 +356,7 @@ START_TEST(a_multicast_switch_is_fed_once) {
       snprintf(json, sizeof json, text, able && !reduce ? "true" : "false",
                able && reduce ? "true" : "false");
       struct copse_topology *t = copse_test_sim_parse(json);
-      ASSERT_OK(copse_sim_dag_of_schedule(&schedule, t, &dag, &err), &err);
+      ASSERT_OK(copse_sim_dag_of_schedule(&schedule, t, false, &dag, &err), &err);
       ck_assert_double_eq_tol(simulate(t, &dag, 4, 1e6, NULL).us, able ? 102 : 202, TOL);
       copse_sim_dag_free(&dag);
       copse_topology_free(t);
@@ -370,7 +370,7 @@ END_TEST
 static struct copse_sim_dag dag_of(const struct copse_schedule *s, const struct copse_topology *t) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_sim_dag dag = {0};
-  ASSERT_OK(copse_sim_dag_of_schedule(s, t, &dag, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &dag, &err), &err);
   return dag;
 }
 
@@ -524,7 +524,7 @@ START_TEST(a_schedule_of_another_topology_is_refused) {
   struct copse_topology *t = copse_test_sim_parse(row);
   struct copse_schedule *s = copse_test_solve(copse_test_fabrics[1], COPSE_ALLGATHER, 0);
   struct copse_sim_dag dag = {0};
-  ASSERT_FAILS(copse_sim_dag_of_schedule(s, t, &dag, &err), COPSE_INVALID, &err, "topology");
+  ASSERT_FAILS(copse_sim_dag_of_schedule(s, t, false, &dag, &err), COPSE_INVALID, &err, "topology");
   copse_sim_dag_free(&dag);
   copse_schedule_free(s);
   copse_topology_free(t);

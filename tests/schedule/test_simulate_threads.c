@@ -39,6 +39,7 @@ static double compare(const struct copse_topology *t, const struct copse_sim_dag
 static struct copse_sim_options random_options(uint64_t *state) {
   struct copse_sim_options o = copse_sim_defaults;
   o.alpha_us = copse_test_random_int(state, 0, 3);
+  o.message_us = copse_test_random_int(state, 0, 2) * 0.7;
   o.duplex = copse_test_random_int(state, 0, 2) == 0 ? 1.5 : 1;
   o.reduce_us_per_byte = copse_test_random_int(state, 0, 2) == 0 ? 1e-4 : 0;
   o.min_chunk_bytes = 1 << copse_test_random_int(state, 0, 16);
@@ -88,6 +89,7 @@ static void add_random(uint64_t *state, const struct copse_topology *t, struct c
   x.n_streams = random_list(state, MOST_WAITS, dag->n_transfers, streams);
   if (copse_test_random_int(state, 0, 3) == 0) x.delay_us = copse_test_random_int(state, 0, 5);
   if (copse_test_random_int(state, 0, 3) == 0) x.order = copse_test_random_int(state, -2, 2);
+  x.worker = copse_test_random_int(state, 0, 2);
   if (copse_test_random_int(state, 0, 3) == 0) {
     for (int i = 0; i < x.n_links; i++) copies[i] = copse_test_random_int(state, -3, 6);
     x.copies = copies;
@@ -147,7 +149,7 @@ START_TEST(schedules_and_baselines_take_as_long_to_the_last_bit) {
     like.root = copse_collective_rooted(collective) ? 0 : -1;
     struct copse_schedule *s = copse_test_solve_as(
         t, (struct copse_solve_options){.collective = collective, .root = like.root});
-    ASSERT_OK(copse_sim_dag_of_schedule(s, t, &dag, &err), &err);
+    ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &dag, &err), &err);
     compare_sizes(&state, t, &dag);
     copse_sim_dag_free(&dag);
     copse_schedule_free(s);

@@ -6,7 +6,8 @@
 #include "base/memory.h"
 #include "predict/simulate_dag.h"
 
-/* A chunk asks for link `hop` of its transfer, or, beyond the last link, arrives. */
+/* A chunk asks for its worker (hop -1), for link `hop` of its transfer, or, beyond the last link,
+ * arrives. */
 struct event {
   double time;
   int order, transfer, chunk, hop;
@@ -40,6 +41,7 @@ struct sim {
   double *arrival_us; /* may be NULL */
   const struct copse_topology *topology;
   int *under_way; /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
+  double *worker_free_us; /* [n_ranks][n_workers] when a worker may send again */
   double *adder_free_us; /* [n_ranks] when a rank has added what came so far */
   struct copse_sim_result *result;
   struct copse_err *err;
@@ -154,7 +156,7 @@ static copse_status issue(struct sim *s, int t, double now) {
     }
     double start = p->free_us > now ? p->free_us : now, slot = slot_us(s, t, p->issued);
     if (slot > start) start = slot;
-    COPSE_TRY(push(s, (struct event){start, item->order, t, p->issued, 0}));
+    COPSE_TRY(push(s, (struct event){start, item->order, t, p->issued, item->n_links > 0 ? -1 : 0}));
     p->issued++;
     if (item->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
     for (int i = 0; i < item->n_streams; i++)     /* those may have waited for this */
@@ -178,6 +180,24 @@ static copse_status arrive(struct sim *s, int t, double now) {
   }
 out:
   return status;
+}
+
+/* ---- workers ----------------------------------------------------------------------------- */
+
+/* A rank's worker sends one chunk at a time; what a switch has copied already is not sent again. */
+static copse_status send(struct sim *s, struct event e) {
+  const int *copies = copse_sim_copies(s->dag, e.transfer);
+  int from, to;
+  find_ends(s, e.transfer, &from, &to);
+  bool copied = copies && copies[0] >= 0 &&
+                s->copies[(size_t)copies[0] * (size_t)s->max_chunks + (size_t)e.chunk] >= 0;
+  if (from >= 0 && !copied) {
+    double *free_us = &s->worker_free_us[from * s->dag->n_workers + s->dag->items[e.transfer].worker];
+    if (*free_us > e.time) e.time = *free_us;
+    *free_us = e.time + s->options->message_us;
+  }
+  e.hop = 0;
+  return push(s, e);
 }
 
 /* ---- links ----------------------------------------------------------------------------- */
@@ -242,7 +262,9 @@ static copse_status run(struct sim *s) {
     struct event e = pop(s);
     double then = e.time;
     if (dag->items[e.transfer].n_links == 0 && e.hop == 0) then = add_up(s, e.transfer, e.time);
-    if (e.hop < dag->items[e.transfer].n_links)
+    if (e.hop < 0)
+      COPSE_TRY(send(s, e));
+    else if (e.hop < dag->items[e.transfer].n_links)
       COPSE_TRY(serve(s, &e));
     else if (then > e.time)
       COPSE_TRY(push(s, (struct event){then, e.order, e.transfer, e.chunk, 1}));
@@ -274,13 +296,13 @@ static int chain_to(const struct copse_sim_dag *dag, int t, bool reduces) {
   return most + (dag->items[t].n_links > 0 ? 1 : 0);
 }
 
-/* Four times what the longest chains have in all, less one. */
+/* Eight times what the longest chains have in all, less one. */
 static int default_chunks(const struct copse_sim_dag *dag) {
   int most[2] = {0, 0};
   for (int t = 0; t < dag->n_transfers; t++)
     for (int r = 0; r < 2; r++)
       if (chain_to(dag, t, r == 1) > most[r]) most[r] = chain_to(dag, t, r == 1);
-  return most[0] + most[1] > 1 ? 4 * (most[0] + most[1]) - 4 : 1;
+  return most[0] + most[1] > 1 ? 8 * (most[0] + most[1]) - 8 : 1;
 }
 
 static void cut_into_chunks(struct sim *s, double unit_bytes) {
@@ -355,6 +377,8 @@ static copse_status set_up(struct sim *s, const struct copse_topology *topology,
                           copse_sim_links(dag, t)[i]);
   size_t ranks = (size_t)topology->n_ranks;
   COPSE_TRY(copse_calloc(ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
+  COPSE_TRY(copse_calloc(ranks * (size_t)(s->dag->n_workers + 1), sizeof *s->worker_free_us,
+                         &s->worker_free_us, s->err));
   if (s->options->duplex > 1) {
     COPSE_TRY(copse_calloc(ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
   }
@@ -405,6 +429,7 @@ out:
   free(s.copies);
   free(s.under_way);
   free(s.adder_free_us);
+  free(s.worker_free_us);
   free(s.heap);
   return status;
 }

@@ -168,13 +168,6 @@ copse_status copse_build_finish(struct copse_plan_build *b, struct copse_plan **
                             .channels = b->channels,
                             .extents = b->extents,
                             .name = b->schedule->topology_name};
-  char *bytes = NULL;
-  size_t size;
-  copse_status status;
-  COPSE_TRY(b->status);
-  COPSE_TRY(copse_plan_encode(&plan, &bytes, &size, b->err));
-  COPSE_TRY(copse_plan_decode("plan", bytes, size, out, b->err));
-out:
-  free(bytes);
-  return status;
+  if (b->status != COPSE_OK) return b->status;
+  return copse_plan_copy(&plan, out, b->err);
 }

@@ -355,22 +355,29 @@ static uint64_t file_bytes(const struct copse_plan *plan) {
   return bytes + plan->header.name_bytes;
 }
 
+/* Validates a plan and fills in what its header says of a file. */
+static copse_status check_and_head(const struct copse_plan *plan, struct copse_plan_header *header,
+                                   struct copse_err *err) {
+  COPSE_DO(copse_plan_validate(plan, "plan", err));
+  *header = plan->header;
+  memcpy(header->magic, magic, sizeof magic);
+  header->version = COPSE_PLAN_VERSION;
+  header->header_bytes = sizeof *header;
+  header->file_bytes = file_bytes(plan);
+  if (header->file_bytes > COPSE_FILE_MAX_BYTES)
+    return copse_fail(err, COPSE_UNSUPPORTED, "a plan of %llu bytes: larger than 1 GiB",
+                      (unsigned long long)header->file_bytes);
+  return COPSE_OK;
+}
+
 copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size_t *size,
                                struct copse_err *err) {
+  struct copse_plan_header header;
   char *out = NULL;
   *bytes = NULL;
   *size = 0;
-  COPSE_DO(copse_plan_validate(plan, "plan", err));
-  uint64_t total = file_bytes(plan);
-  if (total > COPSE_FILE_MAX_BYTES)
-    return copse_fail(err, COPSE_UNSUPPORTED, "a plan of %llu bytes: larger than 1 GiB",
-                      (unsigned long long)total);
-  COPSE_DO(copse_calloc((size_t)total, 1, &out, err));
-  struct copse_plan_header header = plan->header;
-  memcpy(header.magic, magic, sizeof magic);
-  header.version = COPSE_PLAN_VERSION;
-  header.header_bytes = sizeof header;
-  header.file_bytes = total;
+  COPSE_DO(check_and_head(plan, &header, err));
+  COPSE_DO(copse_calloc((size_t)header.file_bytes, 1, &out, err));
   char *at = out;
   copy_records(&header_table, 1, at, &header);
   at += sizeof header;
@@ -385,7 +392,7 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
   at += header.name_bytes;
   copse_sha256(out, (size_t)(at - out), (uint8_t *)at);
   *bytes = out;
-  *size = (size_t)total;
+  *size = (size_t)header.file_bytes;
   return COPSE_OK;
 }
 
@@ -428,20 +435,24 @@ struct owned_plan {
   struct copse_arena arena;
 };
 
-/* Copies the tables, which also aligns them. The sizes add up to the file's: checked. */
+/* Copies the tables of a file, which also aligns them, or of another plan. The sizes add up to the
+ * file's: checked. */
 static copse_status copy_tables(struct owned_plan *owned, const char *bytes,
-                                struct copse_err *err) {
+                                const struct copse_plan *from, struct copse_err *err) {
   struct copse_plan *plan = &owned->plan;
-  const char *at = bytes + sizeof plan->header;
+  const char *at = bytes ? bytes + sizeof plan->header : NULL;
   void *records;
   char *name;
   for (size_t t = 0; t < N_TABLES; t++) {
     size_t n = count_of(plan, &tables[t]), size = tables[t].record_bytes;
     COPSE_DO(copse_arena_array(&owned->arena, n, size, &records, err));
-    copy_records(&tables[t], n, records, at);
+    if (from) memcpy(&at, (const char *)from + tables[t].records, sizeof at);
+    if (from && n > 0) memcpy(records, at, n * size);
+    if (!from) copy_records(&tables[t], n, records, at);
     memcpy((char *)plan + tables[t].records, &records, sizeof records);
     at += n * size;
   }
+  if (from) at = from->name;
   COPSE_DO(copse_arena_array(&owned->arena, (size_t)plan->header.name_bytes + 1, 1, &name, err));
   memcpy(name, at, plan->header.name_bytes);
   plan->name = name;
@@ -455,8 +466,23 @@ copse_status copse_plan_decode(const char *label, const char *bytes, size_t size
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *owned, &owned, err));
   COPSE_TRY(check_frame(label, bytes, size, &owned->plan, err));
-  COPSE_TRY(copy_tables(owned, bytes, err));
+  COPSE_TRY(copy_tables(owned, bytes, NULL, err));
   COPSE_TRY(copse_plan_validate(&owned->plan, label, err));
+  *out = &owned->plan;
+  return COPSE_OK;
+out:
+  if (owned) copse_plan_free(&owned->plan);
+  return status;
+}
+
+copse_status copse_plan_copy(const struct copse_plan *plan, struct copse_plan **out,
+                             struct copse_err *err) {
+  struct owned_plan *owned = NULL;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(copse_calloc(1, sizeof *owned, &owned, err));
+  COPSE_TRY(check_and_head(plan, &owned->plan.header, err));
+  COPSE_TRY(copy_tables(owned, NULL, plan, err));
   *out = &owned->plan;
   return COPSE_OK;
 out:

@@ -47,6 +47,9 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
  */
 copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
                                struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
+/* The plan, made by hand, as one that owns its memory: validated, and what decode(encode) gives. */
+copse_status copse_plan_copy(const struct copse_plan *plan, struct copse_plan **out,
+                             struct copse_err *err) COPSE_CHECKED;
 copse_status copse_plan_open(const char *path, struct copse_plan **out,
                              struct copse_err *err) COPSE_CHECKED;
 

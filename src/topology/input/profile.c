@@ -18,6 +18,7 @@ struct rule {
 struct copse_profile {
   const char *file;
   struct copse_q rates[COPSE_N_RATES]; /* zero: not given */
+  struct copse_q costs[COPSE_N_COSTS]; /* num < 0: not given */
   struct rule *rules;
   size_t capacity;
   int n_rules;
@@ -29,6 +30,9 @@ struct copse_profile {
 
 static const char *const rate_names[COPSE_N_RATES + 1] = {"nvlink",    "xgmi", "pcie",
                                                           "inter_cpu", "net",  NULL};
+
+static const char *const cost_names[COPSE_N_COSTS + 1] = {"hop_us", "message_us", "reduce_GBps",
+                                                          "duplex", NULL};
 
 void copse_profile_free(struct copse_profile *profile) {
   if (!profile) return;
@@ -77,10 +81,26 @@ static copse_status read_rule(const struct copse_json *json, const cJSON *item, 
   return COPSE_OK;
 }
 
+static copse_status read_costs(const struct copse_json *json, struct copse_profile *profile,
+                               struct copse_err *err) {
+  const cJSON *costs = copse_json_get(json->root, "costs");
+  for (int i = 0; i < COPSE_N_COSTS; i++) profile->costs[i] = (struct copse_q){-1, 1};
+  if (!costs) return COPSE_OK;
+  COPSE_DO(copse_json_expect_object(json, costs, json->root, "\"costs\"", cost_names, err));
+  for (int i = 0; i < COPSE_N_COSTS; i++)
+    COPSE_DO(copse_json_get_amount_or(json, costs, cost_names[i], i == COPSE_COST_REDUCE,
+                                      &profile->costs[i], err));
+  if (profile->costs[COPSE_COST_DUPLEX].num >= 0 &&
+      copse_q_cmp(profile->costs[COPSE_COST_DUPLEX], COPSE_Q_ONE) < 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(costs, json->root),
+                         "\"duplex\" must be at least 1");
+  return COPSE_OK;
+}
+
 static copse_status read_parts(const struct copse_json *json, struct copse_profile *profile,
                                struct copse_err *err) {
   static const char *const keys[] = {"format", "name",  "description", "source",
-                                     "rates",  "links", NULL};
+                                     "rates",  "links", "costs",       NULL};
   const cJSON *root = json->root, *rates = NULL, *links = NULL;
   const char *format = NULL;
   COPSE_DO(copse_json_expect_object(json, root, NULL, "a profile", keys, err));
@@ -94,6 +114,7 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
     for (int i = 0; i < COPSE_N_RATES; i++)
       COPSE_DO(copse_json_get_amount_or(json, rates, rate_names[i], true, &profile->rates[i], err));
   }
+  COPSE_DO(read_costs(json, profile, err));
   if (copse_json_get(root, "links")) {
     COPSE_DO(copse_json_get_array(json, root, "links", &links, err));
     COPSE_JSON_EACH (item, links) COPSE_DO(read_rule(json, item, root, profile, err));
@@ -134,6 +155,10 @@ copse_status copse_profile_load(const char *path, struct copse_profile **out,
 struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,
                                   struct copse_q nominal) {
   return profile && profile->rates[rate].num > 0 ? profile->rates[rate] : nominal;
+}
+
+struct copse_q copse_profile_cost(const struct copse_profile *profile, enum copse_cost cost) {
+  return profile->costs[cost];
 }
 
 /* ---- rules ------------------------------------------------------------------------------ */

@@ -4,7 +4,8 @@
  *   {"format": "copse-profile/1", "source": "nvbandwidth and ib_write_bw, 2026-03-01",
  *    "rates": {"nvlink": 22.5, "net": 24.1},
  *    "links": [{"src": "h*.gpu*", "dst": "h*.nvswitch", "bandwidth": 270, "latency": 0.9},
- *              {"src_type": "nic", "dst_type": "switch", "scale": "0.95"}]}
+ *              {"src_type": "nic", "dst_type": "switch", "scale": "0.95"}],
+ *    "costs": {"hop_us": 2, "message_us": 0.18, "reduce_GBps": 400, "duplex": 1.6}}
  *
  * rates replace the constants by which XML and matrices are read: nvlink and xgmi of one link,
  * pcie of a device's or bridge's link, inter_cpu between two CPUs, net of a port. links are
@@ -12,6 +13,10 @@
  * dst are patterns of node ids as in file names (*, ?, [a-z]), src_type and dst_type types;
  * what is left out matches everything. A rule holds for both directions unless "duplex" is
  * false. It sets the bandwidth, or scales it, and may set the latency.
+ *
+ * costs are what predictions count beside links (predict/simulate.h): a hop's software cost from
+ * rank to rank, what of it keeps the sender busy with each message, at what rate a rank adds, and
+ * what both ways at once take over one.
  */
 #ifndef COPSE_TOPOLOGY_INPUT_PROFILE_H
 #define COPSE_TOPOLOGY_INPUT_PROFILE_H
@@ -29,6 +34,14 @@ enum copse_rate {
   COPSE_N_RATES
 };
 
+enum copse_cost {
+  COPSE_COST_HOP,
+  COPSE_COST_MESSAGE,
+  COPSE_COST_REDUCE,
+  COPSE_COST_DUPLEX,
+  COPSE_N_COSTS
+};
+
 /* The caller frees *out. COPSE_BAD_INPUT with file and line, COPSE_IO, COPSE_NOMEM. */
 copse_status copse_profile_load(const char *path, struct copse_profile **out,
                                 struct copse_err *err) COPSE_CHECKED;
@@ -39,6 +52,9 @@ void copse_profile_free(struct copse_profile *profile);
 /* The profile's number, or `nominal` where it has none. profile may be NULL. */
 struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,
                                   struct copse_q nominal);
+
+/* The profile's cost, num < 0 where it has none. */
+struct copse_q copse_profile_cost(const struct copse_profile *profile, enum copse_cost cost);
 
 /*
  * Puts the rules over a topology: *topology is replaced by its changed copy. A rule that

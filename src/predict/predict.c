@@ -1,0 +1,267 @@
+/*
+ * Predictions of schedules, plans and baselines: lowers a schedule in memory, has its plan's
+ * messages laid on routes, and asks the simulator. What can't be a plan is simulated as the
+ * schedule's own transfers, with the reason.
+ */
+#include "predict/predict.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "codegen/lower/lower.h"
+#include "predict/policy.h"
+
+const struct copse_predict_options copse_predict_defaults = {.sim = COPSE_SIM_DEFAULTS(MESSAGE_US),
+                                                             .fifo = -1};
+
+void copse_predict_alpha(struct copse_predict_options *options, double alpha_us) {
+  options->sim.alpha_us = alpha_us;
+  if (options->sim.message_us > alpha_us) options->sim.message_us = alpha_us;
+}
+
+void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
+                                   struct copse_sim_options *sim) {
+  const struct copse_schedule_objective *o = &schedule->objective;
+  if (o->bytes == 0) return;
+  sim->pipeline_chunks = o->chunks;
+  sim->min_chunk_bytes = COPSE_LEAST_CHUNK_BYTES;
+  sim->max_chunk_bytes = (double)copse_schedule_chunk_bytes(schedule);
+  sim->fifo = copse_objective_fifo(o->chunks);
+}
+
+/* ---- one --------------------------------------------------------------------------------- */
+
+void copse_predict_cut(const struct copse_predict_options *o, struct copse_sim_options *sim) {
+  if (o->fifo >= 0) sim->fifo = o->fifo;
+  if (o->chunk_bytes > 0) sim->min_chunk_bytes = sim->max_chunk_bytes = o->chunk_bytes;
+  if (o->chunk_bytes > 0) sim->pipeline_chunks = 0;
+}
+
+/* How a native plan cuts its messages, and its slots: one chunk, which nothing holds back, and a
+ * hop that costs less, with the low-latency protocol. */
+static void cut_as_plan(const struct copse_plan_header *h, struct copse_sim_options *options) {
+  bool packets = h->protocol == COPSE_PROTOCOL_LOW_LATENCY;
+  options->fifo = packets ? 0 : (int)h->fifo;
+  options->max_chunk_bytes = packets ? 1e18 : (double)h->chunk_bytes;
+  options->min_chunk_bytes = packets ? 1e18 : (double)h->min_chunk_bytes;
+  options->pipeline_chunks = packets ? 1 : (int)h->pipeline_chunks;
+  if (!packets) return;
+  options->alpha_us *= PACKET_HOP;
+  if (options->message_us > options->alpha_us) options->message_us = options->alpha_us;
+}
+
+copse_status copse_predict_plan(const char *label, const struct copse_topology *topology,
+                                const struct copse_plan *plan,
+                                const struct copse_predict_options *options,
+                                struct copse_prediction *out, struct copse_foreign *what,
+                                struct copse_err *err) {
+  const struct copse_predict_options *o = options ? options : &copse_predict_defaults;
+  *out = (struct copse_prediction){.name = "plan", .sim = o->sim};
+  *what = (struct copse_foreign){0};
+  COPSE_DO(copse_sim_dag_of_plan(label, plan, topology, o->routes, &out->dag, what, err));
+  cut_as_plan(&plan->header, &out->sim);
+  copse_predict_cut(o, &out->sim);
+  out->time_per_GB = out->runs_per_GB = what->time_per_GB;
+  out->worst_link = what->worst_link;
+  return COPSE_OK;
+}
+
+static bool has_too_many_pairs(int64_t n_ranks) { return n_ranks * n_ranks > MOST_LOWERED; }
+
+copse_status copse_predict_routes(const struct copse_topology *topology,
+                                  struct copse_routes *routes,
+                                  struct copse_predict_options *options, struct copse_err *err) {
+  if (options->routes || has_too_many_pairs(topology->n_ranks)) return COPSE_OK;
+  COPSE_DO(copse_plan_routes_find(topology, routes, err));
+  options->routes = routes;
+  return COPSE_OK;
+}
+
+/* Whether a plan of it is more than a prediction is worth. */
+static bool is_too_large(const struct copse_schedule *s) {
+  int64_t n = s->n_flows;
+  if (has_too_many_pairs(s->n_ranks)) return true;
+  for (int t = 0; t < s->n_trees; t++) n += s->trees[t].n_edges;
+  return n > MOST_LOWERED;
+}
+
+/* As its plan. COPSE_UNSUPPORTED and COPSE_OVERFLOW where that can't be, which is said in `why`. */
+static copse_status as_plan(const struct copse_topology *topology,
+                            const struct copse_schedule *schedule,
+                            const struct copse_predict_options *o, struct copse_prediction *out,
+                            struct copse_err *why) {
+  struct copse_lower_options lower = o->lower;
+  struct copse_foreign what = {0};
+  struct copse_plan *plan = NULL;
+  copse_status status;
+  if (is_too_large(schedule))
+    return copse_fail(why, COPSE_UNSUPPORTED,
+                      "more than %d edges of trees, or pairs of ranks, are too many to lower for a "
+                      "prediction",
+                      MOST_LOWERED);
+  if (lower.instances == 0 && !lower.low_latency && schedule->objective.bytes == 0)
+    lower.instances = COPSE_LOWER_AUTO;
+  COPSE_TRY(copse_lower_schedule(schedule, &lower, &plan, why));
+  status = copse_predict_plan("plan", topology, plan, o, out, &what, why);
+out:
+  free(what.demand);
+  copse_plan_free(plan);
+  return status;
+}
+
+copse_status copse_predict_schedule(const struct copse_topology *topology,
+                                    const struct copse_schedule *schedule,
+                                    const struct copse_predict_options *options,
+                                    struct copse_prediction *out, struct copse_err *err) {
+  const struct copse_predict_options *o = options ? options : &copse_predict_defaults;
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status = COPSE_UNSUPPORTED;
+  *out = (struct copse_prediction){0};
+  if (schedule->n_rotations > 0)
+    return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");
+  if (o->links)
+    copse_fail(&why, status, "as its own transfers, over its own paths");
+  else
+    status = as_plan(topology, schedule, o, out, &why);
+  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) {
+    copse_predictions_free(out, 1);
+    *out = (struct copse_prediction){.sim = o->sim, .runs_per_GB = schedule->time_per_GB};
+    copse_sim_options_of_schedule(schedule, &out->sim);
+    copse_predict_cut(o, &out->sim);
+    snprintf(out->instead, sizeof out->instead, "%s", why.text);
+    status = copse_sim_dag_of_schedule(schedule, topology, !o->links, &out->dag, &why);
+  }
+  out->name = "copse";
+  out->time_per_GB = schedule->time_per_GB;
+  return status == COPSE_OK ? COPSE_OK : copse_fail(err, status, "%s", why.text);
+}
+
+copse_status copse_predict(const struct copse_topology *topology,
+                           const struct copse_schedule *schedule,
+                           const struct copse_predict_options *options, const double *bytes, int n,
+                           double *us, struct copse_err *err) {
+  struct copse_prediction it;
+  copse_status status = copse_predict_schedule(topology, schedule, options, &it, err);
+  if (status == COPSE_OK)
+    status = copse_predictions_time(topology, &it, 1, bytes, n, false, us, err);
+  copse_predictions_free(&it, 1);
+  return status;
+}
+
+bool copse_prediction_detour(const struct copse_prediction *p,
+                             const struct copse_topology *topology, char text[COPSE_DETOUR_TEXT]) {
+  double says = copse_q_to_double(p->time_per_GB), runs = copse_q_to_double(p->runs_per_GB);
+  const struct copse_link *l = &topology->links[p->worst_link];
+  char fraction[COPSE_Q_TEXT];
+  if (!copse_prediction_exists(p) || says <= 0 || runs <= says * (1 + CLOSE_TIME)) return false;
+  snprintf(
+      text, COPSE_DETOUR_TEXT,
+      "as a plan it takes %s s/GB at least, %.3g times as long: ranks send over the fabric's own "
+      "routes, not the schedule's paths, and load %.80s -> %.80s most",
+      copse_q_text(p->runs_per_GB, fraction), runs / says, topology->nodes[l->src].id,
+      topology->nodes[l->dst].id);
+  return true;
+}
+
+/* ---- baselines --------------------------------------------------------------------------- */
+
+static copse_status make_baseline(const struct copse_baseline_options *like,
+                                  const struct copse_topology *topology, enum copse_baseline kind,
+                                  const struct copse_predict_options *options,
+                                  struct copse_prediction *p, struct copse_err *why) {
+  struct copse_schedule *schedule = NULL;
+  bool steps = like->collective == COPSE_ALLTOALL;
+  copse_status status;
+  COPSE_TRY(copse_baseline_make(topology, kind, like, &schedule, steps ? &p->dag : NULL, why));
+  if (!steps) {
+    COPSE_TRY(copse_predict_schedule(topology, schedule, options, p, why));
+  } else {
+    p->sim = options->sim;
+    copse_predict_cut(options, &p->sim);
+  }
+  p->time_per_GB = schedule->time_per_GB;
+out:
+  copse_schedule_free(schedule);
+  return status;
+}
+
+copse_status copse_predict_baselines(const struct copse_baseline_options *like,
+                                     const struct copse_topology *topology,
+                                     const struct copse_predict_options *options,
+                                     struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
+                                     int *n, struct copse_err *err) {
+  struct copse_predict_options o = options ? *options : copse_predict_defaults;
+  struct copse_baseline_options shared_like = *like;
+  struct copse_baseline_shared shared = {0};
+  struct copse_routes routes = {0};
+  copse_status status = COPSE_OK;
+  if (!like->shared) shared_like.shared = &shared;
+  if (like->collective != COPSE_ALLTOALL)
+    COPSE_TRY(copse_predict_routes(topology, &routes, &o, err));
+  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
+    struct copse_prediction *p = &predictions[*n];
+    struct copse_err why = COPSE_ERR_INIT;
+    if (!copse_baseline_exists((enum copse_baseline)kind, like->collective)) continue;
+    *p = (struct copse_prediction){0};
+    ++*n;
+    status = make_baseline(&shared_like, topology, (enum copse_baseline)kind, &o, p, &why);
+    p->name = copse_baseline_name((enum copse_baseline)kind);
+    p->why = why;
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) /* said beside the others */
+      status = COPSE_OK;
+    if (status != COPSE_OK) COPSE_TRY(copse_fail(err, status, "%s", why.text));
+  }
+out:
+  copse_routes_free(&routes);
+  copse_baseline_shared_free(&shared);
+  return status;
+}
+
+copse_status copse_predict_all(const struct copse_topology *topology,
+                               const struct copse_schedule *schedule,
+                               const struct copse_predict_options *options,
+                               struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
+                               struct copse_err *err) {
+  const struct copse_baseline_options like = {.collective = schedule->collective,
+                                              .root = schedule->root,
+                                              .demand = schedule->demand,
+                                              .like = schedule};
+  *n = 1;
+  COPSE_DO(copse_predict_schedule(topology, schedule, options, &predictions[0], err));
+  return copse_predict_baselines(&like, topology, options, predictions, n, err);
+}
+
+/* ---- times ------------------------------------------------------------------------------- */
+
+copse_status copse_predictions_time(const struct copse_topology *topology,
+                                    const struct copse_prediction *predictions, int n,
+                                    const double *bytes, int n_sizes, bool quick, double *us,
+                                    struct copse_err *err) {
+  struct copse_sim_question *questions = NULL;
+  struct copse_sim_options *options = NULL;
+  int asked = 0;
+  copse_status status;
+  COPSE_TRY(copse_calloc((size_t)n, sizeof *options, &options, err));
+  COPSE_TRY(copse_calloc((size_t)n * (size_t)n_sizes, sizeof *questions, &questions, err));
+  for (int i = 0; i < n; i++) {
+    options[i] = predictions[i].sim;
+    if (quick) options[i].max_steps /= QUICK_PART;
+    for (int b = 0; b < n_sizes && copse_prediction_exists(&predictions[i]); b++)
+      questions[asked++] = (struct copse_sim_question){
+          .dag = &predictions[i].dag, .options = &options[i], .unit_bytes = bytes[b]};
+  }
+  COPSE_TRY(copse_simulate_all(topology, questions, asked, err));
+  for (int i = n - 1; i >= 0; i--)
+    for (int b = n_sizes - 1; b >= 0; b--)
+      us[i * n_sizes + b] =
+          copse_prediction_exists(&predictions[i]) ? questions[--asked].result.us : 0;
+out:
+  free(questions);
+  free(options);
+  return status;
+}
+
+void copse_predictions_free(struct copse_prediction *predictions, int n) {
+  for (int i = 0; i < n; i++) copse_sim_dag_free(&predictions[i].dag);
+}

@@ -1,0 +1,121 @@
+/*
+ * Predicted times of schedules, plans and baselines, all by one model of costs.
+ *
+ *   schedule --lower--> plan --routes of its messages--> transfers --simulate.h--> us
+ *
+ * A schedule is predicted as the plan that it lowers to: its workers, parts of trees, chunks, slots
+ * and order of sends, each message over the fabric's own route between the two ranks
+ * (simulate_programs.h), which need not be the schedule's path. Where there is no such plan, or it
+ * would be too large to be made for a prediction, the schedule's own transfers are simulated, and
+ * the prediction says why. With `links` they are in any case: the model of pure links.
+ */
+#ifndef COPSE_PREDICT_PREDICT_H
+#define COPSE_PREDICT_PREDICT_H
+
+#include "codegen/lower/options.h"
+#include "predict/baseline.h"
+#include "predict/simulate.h"
+#include "predict/simulate_programs.h"
+
+struct copse_predict_options {
+  struct copse_sim_options sim;      /* costs; chunks and slots are those of what has no plan */
+  struct copse_lower_options lower;  /* of the plan; all 0: as 'copse lower' makes it */
+  const struct copse_routes *routes; /* of the topology; NULL: found for each prediction */
+  double chunk_bytes;                /* > 0: chunks of so many bytes, whatever the plan says */
+  int fifo;                          /* >= 0: so many slots, whatever the plan says; -1: its own */
+  bool links; /* no plan: the schedule's transfers over its own paths, in its own order */
+};
+
+/* alpha_us 2 and message_us 0.18 (policy.h), plans as 'copse lower' makes them. For pure links:
+ * `links`, and sim as copse_sim_defaults, which has no message_us. */
+extern const struct copse_predict_options copse_predict_defaults;
+
+/* Sets alpha_us, of which message_us is a part: 0 is both. */
+void copse_predict_alpha(struct copse_predict_options *options, double alpha_us);
+
+/* Finds the routes for many predictions on a topology, where plans are made for them; `routes`,
+ * which the caller frees, are then the options'. */
+copse_status copse_predict_routes(const struct copse_topology *topology,
+                                  struct copse_routes *routes,
+                                  struct copse_predict_options *options,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The predicted time of an expanded schedule for messages of bytes [n]: us [n]. options NULL: the
+ * defaults. COPSE_INVALID for a compact schedule or one of another topology, COPSE_NOMEM. The same
+ * input gives the same bits, on any number of threads.
+ */
+copse_status copse_predict(const struct copse_topology *topology,
+                           const struct copse_schedule *schedule,
+                           const struct copse_predict_options *options, const double *bytes, int n,
+                           double *us, struct copse_err *err) COPSE_CHECKED;
+
+/* As a schedule with an objective is cut; nothing for another. */
+void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
+                                   struct copse_sim_options *sim);
+
+/* Chunks and slots that are given, over the plan's. */
+void copse_predict_cut(const struct copse_predict_options *options, struct copse_sim_options *sim);
+
+/* ---- several of them, for tables ---- */
+
+#define COPSE_MAX_PREDICTIONS (1 + COPSE_N_BASELINES)
+
+/* One algorithm, ready to be timed; free with copse_predictions_free. */
+struct copse_prediction {
+  const char *name;
+  struct copse_sim_dag dag;
+  struct copse_sim_options sim;
+  struct copse_q time_per_GB; /* as the schedule says; of a plan as its routes have it */
+  struct copse_q runs_per_GB; /* over the routes that its messages take */
+  int worst_link;             /* the one that takes that long */
+  char instead[160];          /* "": predicted as a plan; else why it isn't */
+  struct copse_err why;       /* status COPSE_OK: it is there; else why it isn't */
+};
+
+static inline bool copse_prediction_exists(const struct copse_prediction *p) {
+  return p->why.status == COPSE_OK;
+}
+
+/* Whether the busiest link takes longer over the routes of the plan's messages than over the
+ * schedule's paths, by 1 % or more; then `text` has which link, and how much longer. */
+#define COPSE_DETOUR_TEXT 512
+bool copse_prediction_detour(const struct copse_prediction *p,
+                             const struct copse_topology *topology, char text[COPSE_DETOUR_TEXT]);
+
+/* As copse_predict, to be timed later. */
+copse_status copse_predict_schedule(const struct copse_topology *topology,
+                                    const struct copse_schedule *schedule,
+                                    const struct copse_predict_options *options,
+                                    struct copse_prediction *out,
+                                    struct copse_err *err) COPSE_CHECKED;
+/* A native plan; *what as copse_sim_dag_of_plan, whose errors these are. */
+copse_status copse_predict_plan(const char *label, const struct copse_topology *topology,
+                                const struct copse_plan *plan,
+                                const struct copse_predict_options *options,
+                                struct copse_prediction *out, struct copse_foreign *what,
+                                struct copse_err *err) COPSE_CHECKED;
+/* Appends every baseline of like->collective to the *n that are there, those that don't apply to
+ * the topology with the reason: those of trees as plans, those of an alltoall in steps of their
+ * own. */
+copse_status copse_predict_baselines(const struct copse_baseline_options *like,
+                                     const struct copse_topology *topology,
+                                     const struct copse_predict_options *options,
+                                     struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
+                                     int *n, struct copse_err *err) COPSE_CHECKED;
+/* The schedule as "copse" and all baselines of it. */
+copse_status copse_predict_all(const struct copse_topology *topology,
+                               const struct copse_schedule *schedule,
+                               const struct copse_predict_options *options,
+                               struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/* Times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0 for one
+ * that isn't there. With `quick` in chunks enough to tell them apart, an eighth of the work. */
+copse_status copse_predictions_time(const struct copse_topology *topology,
+                                    const struct copse_prediction *predictions, int n,
+                                    const double *bytes, int n_sizes, bool quick, double *us,
+                                    struct copse_err *err) COPSE_CHECKED;
+void copse_predictions_free(struct copse_prediction *predictions, int n);
+
+#endif

@@ -1,0 +1,244 @@
+/*
+ * Predictions: a schedule's are those of its plan, whatever file either comes from; a message costs
+ * its sender time; what has no plan says so; and the model of pure links agrees with a simulator
+ * that shares no code with copse (../shared/peers/alphabeta.py), where that is there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "codegen/lower/lower.h"
+#include "predict/predict.h"
+#include "support/command.h"
+#include "support/fabric.h"
+#include "support/random_topology.h"
+#include "support/support.h"
+
+/* ---- plan and schedule ------------------------------------------------------------------- */
+
+static const char *const files[] = {"tests/data/reference/a100-x1.json",
+                                    "tests/data/reference/a100-x2.json",
+                                    "tests/data/reference/a100-x4.json",
+                                    "tests/data/reference/a100-x2-degraded.json",
+                                    "tests/data/reference/dgx1-v100.json",
+                                    "tests/data/reference/full-8.json",
+                                    "tests/data/reference/h100-x2.json",
+                                    "tests/data/reference/hypercube-4.json",
+                                    "tests/data/reference/mi250-x1.json",
+                                    "tests/data/reference/mixed-a100-h100.json",
+                                    "tests/data/reference/random-1.json",
+                                    "tests/data/reference/random-2.json",
+                                    "tests/data/reference/ring-8.json",
+                                    "tests/data/reference/torus-4x4.json",
+                                    "topologies/dgx-h100.json",
+                                    "topologies/aws-p5-x2.json",
+                                    "topologies/pcie-8-2s.json",
+                                    "topologies/alps-node.json",
+                                    "topologies/mi100-8.json",
+                                    "topologies/perlmutter-node.json"};
+#define N_FILES ((int)(sizeof files / sizeof *files))
+#define N_TOPOLOGIES (N_FILES + 10)
+
+static struct copse_topology *topology_of(int i) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const struct copse_topology_options options = {0};
+  struct copse_topology *t;
+  uint64_t state = (uint64_t)i;
+  if (i >= N_FILES) return copse_test_random_topology(&state, &copse_test_random_small);
+  ASSERT_OK(copse_topology_load(files[i], &options, &t, &err), &err);
+  return t;
+}
+
+static const double sizes[] = {65536, 1048576, 16777216, 1073741824};
+#define N_SIZES ((int)(sizeof sizes / sizeof *sizes))
+
+/* From the bytes of a file, over routes found anew. */
+static void time_plan(const struct copse_topology *t, const struct copse_schedule *s, double *us,
+                      double *at_least) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan, *read;
+  struct copse_prediction it;
+  struct copse_foreign what;
+  char *bytes;
+  size_t n;
+  const struct copse_lower_options options = {.instances = COPSE_LOWER_AUTO};
+  ASSERT_OK(copse_lower_schedule(s, &options, &plan, &err), &err);
+  ASSERT_OK(copse_plan_encode(plan, &bytes, &n, &err), &err);
+  ASSERT_OK(copse_plan_decode("a.plan", bytes, n, &read, &err), &err);
+  ASSERT_OK(copse_predict_plan("a.plan", t, read, NULL, &it, &what, &err), &err);
+  ASSERT_OK(copse_predictions_time(t, &it, 1, sizes, N_SIZES, false, us, &err), &err);
+  *at_least = copse_q_to_double(it.runs_per_GB);
+  free(what.demand);
+  copse_predictions_free(&it, 1);
+  copse_plan_free(plan);
+  copse_plan_free(read);
+  free(bytes);
+}
+
+START_TEST(a_schedule_takes_as_long_as_its_plan) {
+  struct copse_topology *t = topology_of(_i);
+  for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_schedule *s, *read;
+    char *text;
+    size_t n;
+    double of_plan[N_SIZES], of_schedule[N_SIZES], at_least;
+    if (t->n_ranks < 2) break;
+    s = copse_test_solve_as(t, (struct copse_solve_options){
+                                   .collective = (copse_collective)c,
+                                   .root = copse_collective_rooted((copse_collective)c) ? 0 : -1,
+                                   .label = "t.json"});
+    ASSERT_OK(copse_schedule_to_json(s, &text, &n, &err), &err);
+    ASSERT_OK(copse_schedule_parse("s.json", text, n, &read, &err), &err);
+    time_plan(t, s, of_plan, &at_least);
+    ASSERT_OK(copse_predict(t, read, NULL, sizes, N_SIZES, of_schedule, &err), &err);
+    for (int i = 0; i < N_SIZES; i++) {
+      const char *name = copse_collective_name((copse_collective)c);
+      ck_assert_msg(of_plan[i] <= 1.02 * of_schedule[i] && of_schedule[i] <= 1.02 * of_plan[i],
+                    "%s %s, %g bytes: %g us as a schedule, %g as a plan", t->name, name, sizes[i],
+                    of_schedule[i], of_plan[i]);
+      ck_assert_msg(of_plan[i] >= at_least * sizes[i] * 1e-3 * (1 - 1e-9),
+                    "%s %s: below its busiest link", t->name, name);
+      ck_assert_msg(
+          of_plan[i] >= copse_q_to_double(s->bound.time_per_GB) * sizes[i] * 1e-3 * (1 - 1e-9),
+          "%s %s: below the bound", t->name, name);
+    }
+    free(text);
+    copse_schedule_free(read);
+    copse_schedule_free(s);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static double time_of(const struct copse_topology *t, const struct copse_schedule *s, double alpha,
+                      double bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_predict_options options = copse_predict_defaults;
+  double us;
+  copse_predict_alpha(&options, alpha);
+  ASSERT_OK(copse_predict(t, s, &options, &bytes, 1, &us, &err), &err);
+  return us;
+}
+
+/* A rank that sends to n others does so one after the other; pure links know nothing of that. */
+START_TEST(fan_out_costs_the_sender) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  char line[32];
+  int n = 1 << (_i + 1);
+  snprintf(line, sizeof line, "switch:%d@100", n);
+  ASSERT_OK(copse_topology_synthetic(line, &(struct copse_topology_options){0}, &t, &err), &err);
+  struct copse_schedule *s = copse_test_solve_as(
+      t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .root = -1, .label = line});
+  double message = copse_predict_defaults.sim.message_us, us = time_of(t, s, 2, n);
+  ck_assert_int_eq(copse_schedule_height(s), 1);
+  ck_assert_double_ge(us, 2 + message * (n - 2));
+  ck_assert_double_le(us, 2.1 + message * (n - 1));
+  ck_assert_double_le(time_of(t, s, 0, n), 0.1);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* ---- without a plan -------------------------------------------------------------------------- */
+
+START_TEST(what_has_no_plan_says_why) {
+  static const char json[] =
+      "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},"
+      "{\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"c\", \"type\": \"gpu\"},"
+      "{\"id\": \"s\", \"type\": \"switch\", \"multicast\": true, \"aggregation\": true}],"
+      "\"links\": [{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 100},"
+      "{\"src\": \"b\", \"dst\": \"s\", \"bandwidth\": 100},"
+      "{\"src\": \"c\", \"dst\": \"s\", \"bandwidth\": 100}]}";
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = copse_test_topology(json);
+  struct copse_predict_options links = {.sim = copse_sim_defaults, .fifo = -1, .links = true};
+  struct copse_prediction it;
+  double us[2], bytes = 3e6;
+  for (int in_network = 0; in_network < 2; in_network++) {
+    struct copse_schedule *s =
+        copse_test_solve_as(t, (struct copse_solve_options){.collective = COPSE_ALLREDUCE,
+                                                            .root = -1,
+                                                            .in_network = in_network != 0,
+                                                            .label = "t.json"});
+    ASSERT_OK(copse_predict_schedule(t, s, NULL, &it, &err), &err);
+    ASSERT_OK(copse_predictions_time(t, &it, 1, &bytes, 1, false, &us[in_network], &err), &err);
+    if (in_network)
+      ck_assert_msg(strstr(it.instead, "which plans can't ask of a switch") != NULL, "%s",
+                    it.instead);
+    else
+      ck_assert_str_eq(it.instead, "");
+    copse_predictions_free(&it, 1);
+    ASSERT_OK(copse_predict_schedule(t, s, &links, &it, &err), &err);
+    ck_assert_str_ne(it.instead, "");
+    ck_assert(copse_q_eq(it.runs_per_GB, s->time_per_GB));
+    copse_predictions_free(&it, 1);
+    copse_schedule_free(s);
+  }
+  ck_assert_double_lt(us[1], us[0]);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* ---- pure links ---------------------------------------------------------------------------- */
+
+#define PEERS "../shared/peers/"
+
+static const struct {
+  const char *topology, *collective;
+  int bytes, chunk, fifo;
+  double alpha;
+} checked[] = {{"ndv2x2-16", "allgather", 1000000, 8192, 0, 0},
+               {"dgx2x2", "allgather", 1000000, 1000, 4, 0.5},
+               {"sccl-dgx1", "broadcast", 262144, 2048, 0, 0},
+               {"sccl-dgx1", "allreduce", 1048576, 1000, 0, 0.7},
+               {"sccl-z52", "reduce", 1048576, 4096, 4, 0},
+               {"bfb-hamming3-4", "alltoall", 1048576, 2048, 0, 0},
+               {"tacos-mesh5x5", "reduce_scatter", 1048575, 4000, 0, 2}};
+
+START_TEST(pure_links_agree_with_an_independent_simulator) {
+  char topology[128];
+  const char *at;
+  if (access(PEERS "alphabeta.py", R_OK) != 0) COPSE_SKIP(PEERS "alphabeta.py is not there");
+  snprintf(topology, sizeof topology, PEERS "%s.json", checked[_i].topology);
+  bool rooted = checked[_i].collective[0] == 'b' || strcmp(checked[_i].collective, "reduce") == 0;
+  ck_assert_int_eq(copse_test_command("@ solve %s -c %s %s -o %%/s.json", topology,
+                                      checked[_i].collective, rooted ? "--root 0" : ""),
+                   0);
+  ck_assert_int_eq(
+      copse_test_command("python3 " PEERS "alphabeta.py %%/s.json %s %d --chunk %d --fifo %d "
+                         "--alpha %g",
+                         topology, checked[_i].bytes, checked[_i].chunk, checked[_i].fifo,
+                         checked[_i].alpha),
+      0);
+  double theirs = atof(copse_test_result.out);
+  ck_assert_int_eq(copse_test_command(
+                       "@ simulate %%/s.json -t %s --model links -b %d -e %d --chunk %d --fifo %d "
+                       "-a %g --no-baselines --json",
+                       topology, checked[_i].bytes, checked[_i].bytes, checked[_i].chunk,
+                       checked[_i].fifo, checked[_i].alpha),
+                   0);
+  at = strstr(copse_test_result.out, "{\"copse\": {\"time\": ");
+  ck_assert_ptr_nonnull(at);
+  ck_assert_double_eq_tol(atof(at + strlen("{\"copse\": {\"time\": ")), theirs,
+                          1e-8 * theirs + 1e-6);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("schedule/predict");
+  copse_test_folder();
+  TCase *tc = tcase_create("predict");
+  tcase_set_timeout(tc, 120);
+  tcase_add_loop_test(tc, a_schedule_takes_as_long_as_its_plan, 0, N_TOPOLOGIES);
+  tcase_add_loop_test(tc, fan_out_costs_the_sender, 0, 6);
+  tcase_add_test(tc, what_has_no_plan_says_why);
+  tcase_add_loop_test(tc, pure_links_agree_with_an_independent_simulator, 0,
+                      sizeof checked / sizeof *checked);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

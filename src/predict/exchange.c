@@ -80,9 +80,6 @@ struct search {
   /* of a run */
   double *free_us;   /* [n_links] */
   int *last_user;    /* [n_links] */
-  int *copying;      /* [n_links] number among links that carry a tree once, -1 */
-  int n_copying;
-  double *copied;    /* [n_trees * n_images * n_copying] when the tree's data took it, < 0: not yet */
   int *missing;      /* [n_transfers] reductions: children that haven't come */
   double soft;       /* lateness counts from here */
   struct run now, next; /* of the trees as they are, and of a trial */
@@ -307,25 +304,12 @@ static copse_status serve(struct search *s, const struct tree *t, int transfer, 
   int link = s->hop_links[hop->first + i];
   double taken = t->bytes * s->us_per_byte[link], start = now;
   if (i == 0) run->blocker[transfer] = -1;
-  const struct copse_node *nodes = s->topology->nodes;
-  const struct copse_link *l = &s->topology->links[link];
-  double *copied = s->copying[link] < 0 ||
-                           !(t->reduce ? nodes[l->src].aggregation : nodes[l->dst].multicast)
-                       ? NULL
-                       : &s->copied[(size_t)(transfer / s->n) * (size_t)s->n_copying +
-                                    (size_t)s->copying[link]];
-  bool once = copied && *copied >= 0; /* it goes with what took the link */
-  if (once) {
-    start = *copied > now ? *copied : now;
-  } else if (s->free_us[link] > now) {
+  if (s->free_us[link] > now) {
     start = s->free_us[link];
     run->blocker[transfer] = s->last_user[link];
   }
-  if (!once) {
-    s->free_us[link] = start + taken;
-    s->last_user[link] = transfer;
-    if (copied) *copied = start;
-  }
+  s->free_us[link] = start + taken;
+  s->last_user[link] = transfer;
   if (i + 1 < hop->n) {
     double lag = taken - t->bytes * s->us_per_byte[s->hop_links[hop->first + i + 1]];
     return copse_sim_queue_push(&s->queue, start + s->latency_us[link] + (lag > 0 ? lag : 0),
@@ -350,7 +334,6 @@ static copse_status simulate(struct search *s, double most) {
   run->f = run->us = 0;
   run->n_late = 0;
   for (int l = 0; l < s->topology->n_links; l++) s->free_us[l] = 0;
-  for (int i = 0; i < s->n_trees * s->n_images * s->n_copying; i++) s->copied[i] = -1;
   for (int base = 0; base < total; base += n) {
     const struct tree *t = &s->trees[tree_of(s, base)];
     if (!t->reduce && s->n_pieces == 0) COPSE_DO(ask_children(s, t, base, 0, 0));
@@ -576,8 +559,6 @@ static copse_status make_runs(struct search *s) {
   COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->number, s->err));
   COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->tree_at, s->err));
   number_trees(s);
-  COPSE_DO(copse_arena_array(&s->arena, n / (size_t)s->n * (size_t)s->n_copying, sizeof(double),
-                             &s->copied, s->err));
   return copse_arena_array(&s->arena, n, sizeof(int), &s->missing, s->err);
 }
 
@@ -651,14 +632,11 @@ static copse_status set_up(struct search *s) {
   COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->latency_us, s->err));
   COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->free_us, s->err));
   COPSE_DO(copse_arena_array(&s->arena, links, sizeof(int), &s->last_user, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(int), &s->copying, s->err));
   COPSE_DO(copse_arena_array(&s->arena, pairs, sizeof(int), &s->between, s->err));
   for (size_t i = 0; i < pairs; i++) s->between[i] = -1;
   for (size_t l = 0; l < links; l++) {
     s->us_per_byte[l] = 1e-3 / copse_q_to_double(t->links[l].bandwidth);
     s->latency_us[l] = copse_q_to_double(t->links[l].latency);
-    bool once = t->nodes[t->links[l].src].aggregation || t->nodes[t->links[l].dst].multicast;
-    s->copying[l] = once ? s->n_copying++ : -1;
   }
   COPSE_DO(find_images(s));
   COPSE_DO(copy_trees(s));

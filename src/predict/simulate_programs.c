@@ -14,6 +14,7 @@
 #include "codegen/msccl/operations.h"
 #include "codegen/mscclpp/file.h"
 #include "runtime/plan/plan_math.h"
+#include "schedule/chunks.h"
 
 /* Routes and loads while transfers are added. */
 struct builder {
@@ -244,11 +245,13 @@ static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t 
                                                const struct copse_plan_worker *list,
                                                int64_t parts) {
   uint32_t worker = (uint32_t)(list - w->plan->workers);
+  /* of a schedule for one size pieces are numbered in the order in which they take turns */
+  bool in_order = w->plan->header.min_chunk_bytes == COPSE_LEAST_CHUNK_BYTES;
   return (struct copse_sim_transfer){
       .streams = w->needs,
       .n_streams = w->n_needs,
       .amount = (double)parts / (double)w->sim.chunks,
-      .order = (int)(op - list->first_op),
+      .order = in_order ? (int)w->plan->ops[op].piece : (int)(op - list->first_op),
       .worker = (int)(worker - w->plan->ranks[list->rank].first_worker)};
 }
 

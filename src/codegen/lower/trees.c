@@ -478,7 +478,9 @@ static size_t list_roles(const struct lowering *l, int rank, struct role *roles)
             (struct role){.worker = l->parts[p][u].worker[rank],
                           .phase = p,
                           .level = l->parts[p][u].level[rank],
-                          .turn = (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
+                          .turn = l->units.in_order ? 0
+                                                    : (l->units.units[u].root - rank + l->n_ranks) %
+                                                          l->n_ranks,
                           .unit = u};
   qsort(roles, n, sizeof *roles, compare_roles);
   return n;

@@ -131,6 +131,7 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
   while ((reduces && r.tree < none) || (broadcasts && b.tree < none)) {
     struct copse_unit unit = {.root = root,
                               .block = block_per_root(m->schedule) ? root : 0,
+                              .tree = reduces ? r.tree : b.tree,
                               .lo = *at,
                               .reduce = reduces ? m->trees[r.tree] : NULL,
                               .broadcast = broadcasts ? m->trees[b.tree] : NULL};
@@ -141,6 +142,11 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
     if (broadcasts && copse_q_eq(b.end, *at)) COPSE_DO(advance(m, root, &b));
   }
   return COPSE_OK;
+}
+
+static int compare_units(const void *a, const void *b) {
+  const struct copse_unit *x = a, *y = b;
+  return x->tree != y->tree ? x->tree - y->tree : copse_q_cmp(x->lo, y->lo);
 }
 
 /* Every send of a plan goes to one receiver, and every sum is made at a rank. */
@@ -173,6 +179,9 @@ static copse_status make_units(const struct copse_schedule *schedule, int instan
     if (block_per_root(schedule)) at = COPSE_Q_ZERO;
     COPSE_TRY(cut_root(&m, root, reduces, broadcasts, &at));
   }
+  out->in_order = schedule->objective.bytes > 0;
+  if (out->in_order && !(reduces && broadcasts))
+    qsort(out->units, (size_t)out->n_units, sizeof *out->units, compare_units);
 out:
   if (status != COPSE_OK) copse_units_free(out);
   return status;

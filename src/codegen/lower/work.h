@@ -25,6 +25,7 @@ static inline int copse_tree_children(const struct copse_unit_tree *tree, int ra
 
 struct copse_unit {
   int root;
+  int tree; /* of the schedule: the one that reduces it, else the one that broadcasts it */
   int block; /* of the buffer that has one block per rank, else 0 */
   struct copse_q lo, hi;
   const struct copse_unit_tree *reduce, *broadcast; /* NULL: no such phase */
@@ -32,7 +33,9 @@ struct copse_unit {
 
 struct copse_units {
   int n_units;
-  struct copse_unit *units; /* by root, then by position in the block */
+  struct copse_unit *units; /* by root, then by position in the block; or as below */
+  bool in_order;            /* of a schedule for one size: in the order of its trees, in which they take
+                               turns; an allreduce's by root as ever, as its schedule is meant */
   size_t capacity;
   struct copse_arena arena;
 };

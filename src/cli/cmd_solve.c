@@ -40,8 +40,8 @@ static bool parse_objective(const char *text, struct objective *out) {
   return copse_cli_parse_size(text, MOST_BYTES, &out->bytes) && out->bytes > 0;
 }
 
-/* A few seconds are what somebody waits for who asks for one size. */
-#define OBJECTIVE_SECONDS 8
+/* Some seven seconds at most: what somebody waits for who asks for one size. */
+#define OBJECTIVE_WORK 1.5e8
 
 static copse_status solve_objective(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
@@ -51,7 +51,7 @@ static copse_status solve_objective(const struct copse_topology *topology,
   const struct copse_size_question question = {.solve = options,
                                                .predict = predict,
                                                .bytes = (double)objective->bytes,
-                                               .seconds = OBJECTIVE_SECONDS};
+                                               .work = OBJECTIVE_WORK};
   copse_status status = copse_solve_for_size(topology, &question, &objective->found, seconds, err);
   *out = objective->found.schedule;
   return status;

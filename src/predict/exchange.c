@@ -12,11 +12,9 @@
 #include "predict/exchange.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/graph.h"
 #include "base/index_map.h"
 #include "predict/event_queue.h"
@@ -26,6 +24,9 @@
  * topologies of two seconds each these are the best on average, by little. */
 #define LATE_PIECES 8
 #define HEAT 0.03
+/* An event here takes about so much of what a step takes there, where each has two events and more is
+ * counted. */
+#define STEPS_OF_EVENT 0.4
 /* A level that gained less than this part is the last. */
 #define LEVEL_GAIN 0.001
 
@@ -86,6 +87,7 @@ struct search {
   struct tree *best;    /* [n_trees] the fastest so far */
   double least;         /* its time */
   struct copse_sim_queue queue;
+  double work; /* done so far, in steps of the simulator */
   uint64_t random;
   struct copse_arena arena;
   struct copse_err *err;
@@ -345,6 +347,7 @@ static copse_status simulate(struct search *s, double most) {
   }
   while (!copse_sim_queue_is_empty(&s->queue)) {
     struct copse_sim_event e;
+    s->work += STEPS_OF_EVENT;
     COPSE_DO(copse_sim_queue_pop(&s->queue, &e, s->err));
     int number = (int)(e.key >> 8), i = (int)(e.key & 255), turn = number % n;
     int base = s->tree_at[number / n] * n;
@@ -718,25 +721,22 @@ static void keep_best(struct search *s) {
 
 /* From the best, until the time is over or nothing has come of many trials. */
 static copse_status improve(struct search *s, double end) {
-  double window = LATE_PIECES * mean_taken(s), begin = copse_clock_seconds();
+  double window = LATE_PIECES * mean_taken(s), begin = s->work;
   int64_t tried = 0, last = 0, patience = 2000 + 30 * (int64_t)s->n_trees * s->n;
   double heat = HEAT;
   s->soft = INFINITY;
   COPSE_DO(simulate(s, INFINITY));
   take_run(s);
-  double first = s->now.us;
   if (!(s->now.us > s->least)) keep_best(s);
   s->soft = s->now.us - window;
   count_late(s);
-  while (s->least > s->x->enough_us * 1.0000001 && tried - last < patience) {
+  while (s->least > s->x->enough_us && tried - last < patience) {
     struct move m;
     int hop = -1;
-    if (tried % 16 == 0) {
-      double t = copse_clock_seconds();
-      if (t > end) break;
-      heat = HEAT * (end - t) / (end - begin);
-    }
+    if (s->work >= end) break;
+    heat = HEAT * (end - s->work) / (end - begin);
     tried++;
+    s->work += STEPS_OF_EVENT * s->n; /* the tree's places */
     if (!choose(s, &m, &hop)) continue;
     bool good = apply(s, &m, hop);
     if (good) COPSE_DO(simulate(s, s->now.f * (1 + heat)));
@@ -753,9 +753,6 @@ static copse_status improve(struct search *s, double end) {
       (void)apply(s, &m, m.parent);
     }
   }
-  if (getenv("SIZES_DEBUG"))
-    fprintf(stderr, "    exchange: %d trees x %d images: %.4f -> %.4f, %ld tried, last %ld, %.2fs\n", s->n_trees,
-            s->n_images, first, s->least, (long)tried, (long)last, copse_clock_seconds()-begin);
   return COPSE_OK;
 }
 
@@ -766,19 +763,21 @@ static copse_status improve_levels(struct search *s) {
   copies = (s->x->pieces * roots + s->n_trees - 1) / (s->n_pieces > 0 ? s->n_pieces : s->n_trees);
   s->least = INFINITY;
   for (copies = copies < 1 ? 1 : copies;; copies = 2) {
-    double t = copse_clock_seconds(), least = s->least;
+    double least = s->least;
     struct tree *before = s->best;
     int n_before = s->n_trees, pieces_before = s->n_pieces;
     COPSE_DO(cut(s, copies));
     bool more = n_transfers(s) * 2 <= s->x->most_transfers;
-    COPSE_DO(improve(s, more ? t + (s->x->end - t) / 3 : s->x->end));
+    COPSE_DO(improve(s, more ? s->work + (s->x->work - s->work) / 3 : s->x->work));
     if (s->least >= least) {
       s->best = before;
       s->n_trees = n_before;
       s->n_pieces = pieces_before;
       break;
     }
-    if (!more || s->least > least * (1 - LEVEL_GAIN) || copse_clock_seconds() >= s->x->end || s->least <= s->x->enough_us * 1.0000001) break;
+    if (!more || s->least > least * (1 - LEVEL_GAIN) || s->work >= s->x->work ||
+        s->least <= s->x->enough_us)
+      break;
     s->trees = s->best;
   }
   return COPSE_OK;
@@ -786,7 +785,7 @@ static copse_status improve_levels(struct search *s) {
 
 copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_arena *arena,
                                   const struct copse_schedule_tree **trees, int *n, double *us,
-                                  struct copse_err *err) {
+                                  double *work, struct copse_err *err) {
   struct search s = {.x = x,
                      .topology = x->topology,
                      .n = x->topology->n_ranks,
@@ -800,6 +799,7 @@ copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_a
   *us = s.least;
   status = take_trees(&s, arena, trees, n);
 out:
+  *work += s.work;
   free(s.hops);
   free(s.hop_links);
   free(s.hop_nodes);

@@ -18,16 +18,16 @@ struct copse_exchange {
   int pieces;         /* trees of a root to begin with, at least: trees are cut to be so many */
   int most_transfers; /* of all trees; twice as many pieces are tried while they are not more */
   double enough_us;   /* no schedule is faster */
-  double end;         /* of copse_clock_seconds: stop then */
+  double work;        /* stop after so much, in steps of the simulator: chunks times links */
 };
 
 /*
  * *trees [*n], in `arena`: all trees, in order, and what the simulator says of them in one chunk.
- * Only floats choose; what comes out is a forest by construction. COPSE_UNSUPPORTED where that is
+ * What it took is added to *work. Only floats choose; what comes out is a forest by construction. COPSE_UNSUPPORTED where that is
  * not for the schedule.
  */
 copse_status copse_exchange_edges(const struct copse_exchange *exchange, struct copse_arena *arena,
                                   const struct copse_schedule_tree **trees, int *n, double *us,
-                                  struct copse_err *err) COPSE_CHECKED;
+                                  double *work, struct copse_err *err) COPSE_CHECKED;
 
 #endif

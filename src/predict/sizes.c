@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "base/types.h"
 #include "predict/baseline.h"
@@ -44,7 +43,8 @@ struct search {
   struct copse_schedule **bases; /* [n_bases] verified */
   size_t n_bases, bases_capacity;
   struct variant best;
-  double first_us, end; /* of the first; the clock's time to stop at */
+  double first_us;
+  double work, most_work; /* done, and to stop at: not by the clock, so that all machines find the same */
   double bound_us;      /* no schedule is faster; 0: none is known */
   int n_tried;
   struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
@@ -60,7 +60,7 @@ struct search {
 
 /* Whether there is reason, and time, to look for a better one. */
 static bool has_time(const struct search *s) {
-  return s->best.us > s->bound_us * (1 + ENOUGH) && copse_clock_seconds() < s->end;
+  return s->best.us > s->bound_us * (1 + ENOUGH) && s->work < s->most_work;
 }
 
 /* ---- chunks --------------------------------------------------------------------------------- */
@@ -94,6 +94,7 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   COPSE_DO(copse_simulate(s->topology, &prediction->dag, &options, s->question->bytes, &result,
                           NULL, s->err));
   s->n_tried++;
+  s->work += (double)prediction->dag.n_ints * (chunks > 0 ? chunks : 1);
   if (chunks > 0 && result.us < v->us) {
     v->us = result.us;
     v->chunks = chunks;
@@ -108,6 +109,9 @@ static double score(const struct variant *v) {
   return v->us * (1 + DOUBLING_GAIN * log2(v->n_trees + 1));
 }
 
+/* What a transfer takes from schedule to plan to simulation, in steps of that. */
+#define STEPS_OF_LOWERING 20
+
 /* Tries numbers of chunks, and takes the variant if it is the fastest so far. */
 static copse_status consider(struct search *s, struct variant *v) {
   struct copse_prediction prediction = {0};
@@ -119,6 +123,9 @@ static copse_status consider(struct search *s, struct variant *v) {
   v->chunks = 0;
   set_objective(s, v, s->n_tried > 0); /* the first as it is without an objective */
   COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
+  s->work += STEPS_OF_LOWERING * (double)prediction.dag.n_transfers;
+  copse_progress_report(s->question->solve->progress, "search", (int64_t)s->work,
+                        (int64_t)s->question->work);
   if (s->n_tried == 0) {
     COPSE_TRY(time_in_chunks(s, &prediction, v, 0));
     copse_predictions_free(&prediction, 1);
@@ -139,7 +146,6 @@ static copse_status consider(struct search *s, struct variant *v) {
     if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &prediction, v, 3));
   }
   if (score(v) < score(&s->best)) s->best = *v;
-  if (getenv("SIZES_DEBUG")) fprintf(stderr, "  %-32s %10.4f us  %d chunks, %d trees %.2f\n", v->name, v->us, v->chunks, v->n_trees, copse_clock_seconds());
 out:
   v->of->trees = trees;
   v->of->n_trees = n_trees;
@@ -244,15 +250,16 @@ static copse_status far_trees_first(struct search *s, const struct variant *from
 /* Of the time: for one forest, and for exchanges of those that came out best. */
 #define FOREST_PART 0.06
 #define EXCHANGE_PART 0.7
+#define STARTS_PART 0.6 /* of those, for all of them; the rest is for the best one */
 
 /* A forest in several orders and cuts. */
 static copse_status consider_all(struct search *s, struct variant *v) {
-  double end = copse_clock_seconds() + s->question->seconds * FOREST_PART;
+  double end = s->work + s->question->work * FOREST_PART;
   COPSE_DO(consider(s, v));
   if (v->of->collective == COPSE_ALLTOALL) return COPSE_OK;
   for (int copies = 1; copies <= 16; copies *= 2) {
     struct variant sorted;
-    if (!has_time(s) || copse_clock_seconds() > end) break;
+    if (!has_time(s) || s->work > end) break;
     if ((int64_t)v->n_trees * copies * (s->topology->n_ranks - 1) > MAX_STEPS / 16) break;
     COPSE_DO(far_trees_first(s, v, copies, &sorted));
     COPSE_DO(consider(s, &sorted));
@@ -406,9 +413,9 @@ static copse_status gather(struct search *s, struct copse_solve_seconds *seconds
 
 /* ---- exchange ------------------------------------------------------------------------------- */
 
-/* Improves the variant's forest until `end`, as a schedule of its own. */
+/* Improves the variant's forest for so much work, as a schedule of its own. */
 static copse_status exchange(struct search *s, struct variant *from, int pieces, int most,
-                             double end) {
+                             double work) {
   const struct copse_solve_options *o = s->question->solve;
   struct copse_exchange x = {.topology = s->topology,
                              .symmetry = o->root < 0 ? &s->symmetry : NULL,
@@ -420,16 +427,16 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .enough_us = s->bound_us * (1 + ENOUGH),
                              .pieces = pieces,
                              .most_transfers = most,
-                             .end = end};
+                             .work = work};
   struct variant v = *from;
   double us;
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status =
-      copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &why);
+      copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &s->work, &why);
   if (status == COPSE_UNSUPPORTED && x.symmetry) { /* shares are not alike */
     x.symmetry = NULL;
     why = (struct copse_err)COPSE_ERR_INIT;
-    status = copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &why);
+    status = copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &s->work, &why);
   }
   if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(s->err, status, "%s", why.text);
@@ -443,7 +450,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
  * out best. */
 static copse_status exchange_best(struct search *s) {
   struct variant starts[MOST_STARTS + 1] = {s->best};
-  double now = copse_clock_seconds(), left = s->end - now;
+  double left = s->most_work - s->work;
   int n = 1, best = 0;
   starts[0].trees = s->best.of->trees; /* before they were cut */
   starts[0].n_trees = s->best.of->n_trees;
@@ -451,11 +458,11 @@ static copse_status exchange_best(struct search *s) {
     if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
   for (int i = 0; i < n && has_time(s); i++) {
     starts[i].us = INFINITY;
-    COPSE_DO(exchange(s, &starts[i], 2, MOST_TRANSFERS / 4, now + left * 0.6 * (i + 1) / n));
+    COPSE_DO(exchange(s, &starts[i], 2, MOST_TRANSFERS / 4, left * STARTS_PART / n));
     if (starts[i].us < starts[best].us) best = i;
   }
   if (!has_time(s)) return COPSE_OK;
-  return exchange(s, &starts[best], 1, MOST_TRANSFERS, s->end);
+  return exchange(s, &starts[best], 1, MOST_TRANSFERS, s->most_work - s->work);
 }
 
 /* ---- all together --------------------------------------------------------------------------- */
@@ -497,7 +504,7 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .question = question,
                      .predict = *question->predict,
                      .best = {.us = INFINITY},
-                     .end = copse_clock_seconds() + question->seconds * (1 - EXCHANGE_PART),
+                     .most_work = question->work * (1 - EXCHANGE_PART),
                      .err = err};
   copse_status status;
   *answer = (struct copse_size_answer){0};
@@ -512,7 +519,7 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
   COPSE_TRY(gather(&s, seconds));
   if (exchanges(&s)) {
     COPSE_TRY(copse_topology_symmetry(topology, &s.symmetry, err));
-    s.end += question->seconds * EXCHANGE_PART;
+    s.most_work = question->work;
     COPSE_TRY(exchange_best(&s));
   }
   status = hand_over(&s, answer);

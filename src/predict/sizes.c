@@ -25,6 +25,7 @@ struct variant {
   struct copse_schedule *of;
   const struct copse_schedule_tree *trees;
   int n_trees;
+  const struct copse_schedule_flow *flows; /* as many as `of` has */
   int chunks; /* 0: as by default */
   double us;
   char name[48];
@@ -80,11 +81,13 @@ static void set_objective(const struct search *s, const struct variant *v, int c
   struct copse_schedule *of = v->of;
   of->trees = v->trees;
   of->n_trees = v->n_trees;
+  of->flows = v->flows;
   of->objective.bytes = chunks > 0 ? (int64_t)s->question->bytes : 0;
   of->objective.chunks = chunks;
   of->objective.alpha_us = s->alpha_us;
 }
 
+/* Chunks 0: as plans are cut by default. */
 static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
                                    struct variant *v, int chunks) {
   struct copse_sim_options options = prediction->sim;
@@ -95,11 +98,10 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
                           NULL, s->err));
   s->n_tried++;
   s->work += (double)prediction->dag.n_ints * (chunks > 0 ? chunks : 1);
-  if (chunks > 0 && result.us < v->us) {
-    v->us = result.us;
-    v->chunks = chunks;
-  }
   if (chunks == 0) s->first_us = result.us;
+  if (result.us >= v->us) return COPSE_OK;
+  v->us = result.us;
+  v->chunks = chunks;
   return COPSE_OK;
 }
 
@@ -116,6 +118,7 @@ static double score(const struct variant *v) {
 static copse_status consider(struct search *s, struct variant *v) {
   struct copse_prediction prediction = {0};
   const struct copse_schedule_tree *trees = v->of->trees;
+  const struct copse_schedule_flow *flows = v->of->flows;
   int n_trees = v->of->n_trees;
   double largest = largest_transfer(v) * s->question->bytes;
   copse_status status;
@@ -128,6 +131,7 @@ static copse_status consider(struct search *s, struct variant *v) {
                         (int64_t)s->question->work);
   if (s->n_tried == 0) {
     COPSE_TRY(time_in_chunks(s, &prediction, v, 0));
+    if (v->us < s->best.us) s->best = *v;
     copse_predictions_free(&prediction, 1);
     set_objective(s, v, 1);
     COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
@@ -136,10 +140,10 @@ static copse_status consider(struct search *s, struct variant *v) {
   int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
   for (int c = 1; c <= most; c *= 2) {
     COPSE_TRY(time_in_chunks(s, &prediction, v, c));
-    if (c > 8 * v->chunks || !has_time(s)) break;
+    if (c > 8 * (v->chunks + 1) || !has_time(s)) break;
   }
   int around = v->chunks;
-  if (v->us < 1.05 * s->best.us && has_time(s)) {
+  if (around > 0 && v->us < 1.05 * s->best.us && has_time(s)) {
     if (around * 3 / 4 * 4 == around * 3) COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 4));
     if (around * 3 / 2 <= most && around % 2 == 0)
       COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 2));
@@ -149,6 +153,7 @@ static copse_status consider(struct search *s, struct variant *v) {
 out:
   v->of->trees = trees;
   v->of->n_trees = n_trees;
+  v->of->flows = flows;
   copse_predictions_free(&prediction, 1);
   return status;
 }
@@ -179,11 +184,12 @@ static int by_reach(const void *a, const void *b) {
   return x->edge - y->edge;
 }
 
-static double edge_latency(const struct search *s, const struct copse_schedule_edge *edge) {
-  double us = s->predict.sim.alpha_us;
-  for (int i = 0; i + 1 < edge->n_path; i++) {
-    int link = copse_topology_find_link(s->topology, edge->path[i], edge->path[i + 1]);
+static double path_latency(const struct search *s, const int *nodes, int n) {
+  double us = 0;
+  for (int i = 0; i + 1 < n; i++) {
+    int link = copse_topology_find_link(s->topology, nodes[i], nodes[i + 1]);
     us += copse_q_to_double(s->topology->links[link].latency);
+    if (s->topology->nodes[nodes[i + 1]].rank >= 0) us += s->predict.sim.alpha_us;
   }
   return us;
 }
@@ -207,7 +213,7 @@ static copse_status sort_edges(struct search *s, struct copse_schedule *of,
     int e = reduce ? i : n - 1 - i;
     const struct copse_schedule_edge *edge = &from->edges[e];
     int child = reduce ? edge->src : edge->dst, parent = reduce ? edge->dst : edge->src;
-    list[e] = (struct reach){beyond[child] + edge_latency(s, edge), e};
+    list[e] = (struct reach){beyond[child] + path_latency(s, edge->path, edge->n_path), e};
     if (list[e].us > beyond[parent]) beyond[parent] = list[e].us;
   }
   *reach = beyond[from->root];
@@ -252,11 +258,54 @@ static copse_status far_trees_first(struct search *s, const struct variant *from
 #define EXCHANGE_PART 0.7
 #define STARTS_PART 0.6 /* of those, for all of them; the rest is for the best one */
 
+struct placed_flow {
+  struct copse_schedule_flow flow;
+  double reach;
+  int distance; /* from sender to receiver, by number */
+};
+
+static int by_distance(const void *a, const void *b) {
+  const struct placed_flow *x = a, *y = b;
+  return x->distance != y->distance ? x->distance - y->distance : x->flow.src - y->flow.src;
+}
+
+static int far_flows_first(const void *a, const void *b) {
+  const struct placed_flow *x = a, *y = b;
+  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
+  return by_distance(a, b);
+}
+
+/* Flows in another order: from one distance to the next, so that not all send to one, or those first
+ * that have farther to go. */
+static copse_status consider_flows(struct search *s, struct variant *v, bool far) {
+  struct copse_schedule *of = v->of;
+  struct copse_schedule_flow *flows;
+  struct placed_flow *list;
+  size_t n = (size_t)of->n_flows;
+  struct variant sorted = *v;
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *list, &list, s->err));
+  COPSE_DO(copse_arena_array(&of->arena, n, sizeof *flows, &flows, s->err));
+  for (size_t i = 0; i < n; i++) {
+    const struct copse_schedule_flow *f = &of->flows[i];
+    list[i] = (struct placed_flow){*f, 0, (f->dst - f->src + of->n_ranks) % of->n_ranks};
+    for (int p = 0; p < f->n_paths; p++)
+      list[i].reach = fmax(list[i].reach, path_latency(s, f->paths[p].nodes, f->paths[p].n_nodes));
+  }
+  if (n > 0) qsort(list, n, sizeof *list, far ? far_flows_first : by_distance);
+  for (size_t i = 0; i < n; i++) flows[i] = list[i].flow;
+  sorted.flows = flows;
+  snprintf(sorted.name, sizeof sorted.name, "%.32s%s", v->name, far ? ", far first" : "");
+  return consider(s, &sorted);
+}
+
 /* A forest in several orders and cuts. */
 static copse_status consider_all(struct search *s, struct variant *v) {
   double end = s->work + s->question->work * FOREST_PART;
+  if (v->of->collective == COPSE_ALLTOALL) {
+    COPSE_DO(consider_flows(s, v, false));
+    return consider_flows(s, v, true);
+  }
   COPSE_DO(consider(s, v));
-  if (v->of->collective == COPSE_ALLTOALL) return COPSE_OK;
   for (int copies = 1; copies <= 16; copies *= 2) {
     struct variant sorted;
     if (!has_time(s) || s->work > end) break;
@@ -302,6 +351,7 @@ static copse_status add_base(struct search *s, struct copse_schedule *schedule, 
   COPSE_DO(copse_schedule_expand(schedule, s->err));
   v.trees = schedule->trees;
   v.n_trees = schedule->n_trees;
+  v.flows = schedule->flows;
   snprintf(v.name, sizeof v.name, "%s", name);
   if (s->n_starts < MOST_STARTS && is_start(name)) s->starts[s->n_starts++] = v;
   return consider_all(s, &v);

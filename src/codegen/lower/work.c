@@ -285,7 +285,7 @@ static copse_status make_chains(const struct copse_schedule *s, struct copse_cha
     COPSE_DO(copse_demand_share(s->demand, s->n_ranks, m, flow->src, flow->dst, &share, err));
     COPSE_DO(add_flow(flow, share, rank_of, out, err));
   }
-  if (out->n_chains > 0)
+  if (out->n_chains > 0 && s->objective.bytes == 0) /* else they take turns as they are listed */
     qsort_r(out->chains, (size_t)out->n_chains, sizeof *out->chains, compare_chains,
             (void *)(uintptr_t)&s->n_ranks);
   return COPSE_OK;

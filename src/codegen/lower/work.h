@@ -61,7 +61,8 @@ struct copse_chain {
 
 struct copse_chains {
   int n_chains;
-  struct copse_chain *chains; /* by distance from sender to receiver, then by sender */
+  struct copse_chain *chains; /* by distance from sender to receiver, then by sender; of a schedule
+                                 for one size as its flows are listed, own blocks first */
   size_t capacity;
   struct copse_arena arena;
 };

@@ -26,7 +26,7 @@
 #define HEAT 0.03
 /* An event here takes about so much of what a step takes there, where each has two events and more is
  * counted. */
-#define STEPS_OF_EVENT 0.4
+#define STEPS_OF_EVENT 0.75
 /* A level that gained less than this part is the last. */
 #define LEVEL_GAIN 0.001
 
@@ -69,6 +69,7 @@ struct search {
   struct tree *trees;
   int *number;  /* [n_trees * n_images] of each tree among all, in the order of their transfers */
   int *tree_at; /* the other way round */
+  int *base_at, *image_at; /* [n_trees * n_images] of which base tree, under which image */
   struct hop *hops;
   size_t n_hops, hops_capacity;
   int *hop_links, *hop_nodes;
@@ -244,9 +245,6 @@ static bool place(const struct search *s, struct tree *t) {
 static inline int tree_of(const struct search *s, int transfer) {
   return transfer / s->n / s->n_images;
 }
-static inline int image_of(const struct search *s, int transfer) {
-  return transfer / s->n % s->n_images;
-}
 
 static int image_of_rank(const struct search *s, int g, int rank) {
   const struct copse_topology *t = s->topology;
@@ -270,40 +268,45 @@ static void number_trees(struct search *s) {
   }
 }
 
-/* Transfers' turns go by their trees' numbers, then by places; of a reduction from the last place
- * on. */
-static inline copse_status ask(struct search *s, const struct tree *t, int transfer, double now) {
-  int place = transfer % s->n, turn = t->reduce ? s->n - 1 - place : place;
-  s->next.asked[transfer] = now;
-  uint64_t number = (uint64_t)s->number[transfer / s->n] * (uint64_t)s->n + (uint64_t)turn;
-  return copse_sim_queue_push(&s->queue, now, number << 8, s->err);
+/* An event: the tree's number, the transfer's turn in it (its place, of a reduction from the last one
+ * on), the link of its hop or, when it has arrived, ARRIVED; what happens at one moment happens in
+ * this order. */
+#define TREE_BITS 20
+#define TURN_BITS 8
+#define ARRIVED 255
+
+static inline copse_status ask(struct search *s, const struct tree *t, int f, int place,
+                               double now) {
+  int turn = t->reduce ? s->n - 1 - place : place;
+  s->next.asked[f * s->n + place] = now;
+  uint64_t key = (uint64_t)s->number[f] << TREE_BITS | (uint64_t)turn << TURN_BITS;
+  return copse_sim_queue_push(&s->queue, now, key, s->err);
 }
 
-static copse_status ask_children(struct search *s, const struct tree *t, int base, int place,
+static copse_status ask_children(struct search *s, const struct tree *t, int f, int place,
                                  double now) {
   for (int c = 0; c < t->n_children[place]; c++)
-    COPSE_DO(ask(s, t, base + t->first_child[place] + c, now));
+    COPSE_DO(ask(s, t, f, t->first_child[place] + c, now));
   return COPSE_OK;
 }
 
-static copse_status arrived(struct search *s, const struct tree *t, int transfer, double now) {
-  int place = transfer % s->n, base = transfer - place;
-  if (!t->reduce) return ask_children(s, t, base, place, now);
+static copse_status arrived(struct search *s, const struct tree *t, int f, int place, double now) {
+  if (!t->reduce) return ask_children(s, t, f, place, now);
   int up = t->up[place];
-  if (--s->missing[base + up] > 0) return COPSE_OK;
-  if (up > 0) return ask(s, t, base + up, now);
+  if (--s->missing[f * s->n + up] > 0) return COPSE_OK;
+  if (up > 0) return ask(s, t, f, up, now);
   if (s->n_pieces == 0) return COPSE_OK;
-  return ask_children(s, t + s->n_pieces, base + s->n_pieces * s->n_images * s->n, 0, now);
+  return ask_children(s, t + s->n_pieces, f + s->n_pieces * s->n_images, 0, now);
 }
 
-static copse_status serve(struct search *s, const struct tree *t, int transfer, int i, double now,
-                          uint64_t key) {
+static copse_status serve(struct search *s, const struct tree *t, int f, int place, int i,
+                          double now, uint64_t key) {
   struct run *run = &s->next;
-  int place = transfer % s->n;
-  const struct hop *hop =
-      &s->hops[s->hop_image[(size_t)image_of(s, transfer) * s->n_hops +
-                            (size_t)t->parent[t->rank[place]]]];
-  int link = s->hop_links[hop->first + i];
+  int transfer = f * s->n + place;
+  const struct hop *hop = &s->hops[s->hop_image[(size_t)s->image_at[f] * s->n_hops +
+                                                (size_t)t->parent[t->rank[place]]]];
+  const int *links = s->hop_links + hop->first + i;
+  int link = links[0];
   double taken = t->bytes * s->us_per_byte[link], start = now;
   if (i == 0) run->blocker[transfer] = -1;
   if (s->free_us[link] > now) {
@@ -312,8 +315,8 @@ static copse_status serve(struct search *s, const struct tree *t, int transfer, 
   }
   s->free_us[link] = start + taken;
   s->last_user[link] = transfer;
-  if (i + 1 < hop->n) {
-    double lag = taken - t->bytes * s->us_per_byte[s->hop_links[hop->first + i + 1]];
+  if (i + 1 < hop->n) { /* on a faster link it starts as much later */
+    double lag = taken - t->bytes * s->us_per_byte[links[1]];
     return copse_sim_queue_push(&s->queue, start + s->latency_us[link] + (lag > 0 ? lag : 0),
                                 key + 1, s->err);
   }
@@ -325,43 +328,47 @@ static copse_status serve(struct search *s, const struct tree *t, int transfer, 
     run->late[run->n_late++] = transfer;
   }
   if (!t->reduce && t->n_children[place] == 0) return COPSE_OK;
-  return copse_sim_queue_push(&s->queue, then, key + (uint64_t)(255 - i), s->err);
+  return copse_sim_queue_push(&s->queue, then, key | ARRIVED, s->err);
+}
+
+/* Whoever waits for nobody asks. */
+static copse_status begin(struct search *s) {
+  for (int f = 0; f < s->n_trees * s->n_images; f++) {
+    const struct tree *t = &s->trees[s->base_at[f]];
+    int *missing = s->missing + f * s->n;
+    if (!t->reduce && s->n_pieces == 0) COPSE_DO(ask_children(s, t, f, 0, 0));
+    for (int i = s->n - 1; i >= 0 && t->reduce; i--) {
+      missing[i] = t->n_children[i];
+      if (missing[i] == 0 && i > 0) COPSE_DO(ask(s, t, f, i, 0));
+    }
+  }
+  return COPSE_OK;
 }
 
 /* Stops, with an f of infinity, where it exceeds `most`. */
 static copse_status simulate(struct search *s, double most) {
   struct run *run = &s->next;
-  int total = n_transfers(s), n = s->n;
   copse_sim_queue_reset(&s->queue);
   run->f = run->us = 0;
   run->n_late = 0;
   for (int l = 0; l < s->topology->n_links; l++) s->free_us[l] = 0;
-  for (int base = 0; base < total; base += n) {
-    const struct tree *t = &s->trees[tree_of(s, base)];
-    if (!t->reduce && s->n_pieces == 0) COPSE_DO(ask_children(s, t, base, 0, 0));
-    if (!t->reduce) continue;
-    for (int i = n - 1; i >= 0; i--) {
-      s->missing[base + i] = t->n_children[i];
-      if (t->n_children[i] == 0 && i > 0) COPSE_DO(ask(s, t, base + i, 0));
-    }
-  }
+  COPSE_DO(begin(s));
   while (!copse_sim_queue_is_empty(&s->queue)) {
     struct copse_sim_event e;
     s->work += STEPS_OF_EVENT;
     COPSE_DO(copse_sim_queue_pop(&s->queue, &e, s->err));
-    int number = (int)(e.key >> 8), i = (int)(e.key & 255), turn = number % n;
-    int base = s->tree_at[number / n] * n;
-    const struct tree *t = &s->trees[tree_of(s, base)];
-    int transfer = base + (t->reduce ? n - 1 - turn : turn);
+    int f = s->tree_at[e.key >> TREE_BITS], i = (int)(e.key & ARRIVED);
+    int turn = (int)(e.key >> TURN_BITS & ((1u << (TREE_BITS - TURN_BITS)) - 1));
+    const struct tree *t = &s->trees[s->base_at[f]];
+    int place = t->reduce ? s->n - 1 - turn : turn;
     double now = copse_sim_event_us(&e);
-    if (i == 255)
-      COPSE_DO(arrived(s, t, transfer, now));
+    if (i == ARRIVED)
+      COPSE_DO(arrived(s, t, f, place, now));
     else
-      COPSE_DO(serve(s, t, transfer, i, now, e.key));
-    if (run->f > most) {
-      run->f = INFINITY;
-      return COPSE_OK;
-    }
+      COPSE_DO(serve(s, t, f, place, i, now, e.key));
+    if (run->f <= most) continue;
+    run->f = INFINITY;
+    break;
   }
   return COPSE_OK;
 }
@@ -561,6 +568,12 @@ static copse_status make_runs(struct search *s) {
   }
   COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->number, s->err));
   COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->tree_at, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->base_at, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->image_at, s->err));
+  for (int f = 0; f < s->n_trees * s->n_images; f++) {
+    s->base_at[f] = f / s->n_images;
+    s->image_at[f] = f % s->n_images;
+  }
   number_trees(s);
   return copse_arena_array(&s->arena, n, sizeof(int), &s->missing, s->err);
 }

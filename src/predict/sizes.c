@@ -32,6 +32,7 @@ struct variant {
 };
 
 #define MOST_STARTS 3
+#define MOST_HEIGHT 64
 /* Of a schedule made by exchange: as many edges in its file, and operations in its plan. */
 #define MOST_TRANSFERS (1 << 16)
 
@@ -44,6 +45,7 @@ struct search {
   struct copse_schedule **bases; /* [n_bases] verified */
   size_t n_bases, bases_capacity;
   struct variant best;
+  struct variant by_height[MOST_HEIGHT + 1]; /* the best of each height, us infinite: none */
   double first_us;
   double work, most_work; /* done, and to stop at: not by the clock, so that all machines find the same */
   double bound_us;      /* no schedule is faster; 0: none is known */
@@ -111,6 +113,14 @@ static double score(const struct variant *v) {
   return v->us * (1 + DOUBLING_GAIN * log2(v->n_trees + 1));
 }
 
+/* While the schedule is the variant's, see set_objective. */
+static void keep(struct search *s, const struct variant *v) {
+  int height = copse_schedule_height(v->of);
+  struct variant *like = &s->by_height[height < MOST_HEIGHT ? height : MOST_HEIGHT];
+  if (score(v) < score(like)) *like = *v;
+  if (score(v) < score(&s->best)) s->best = *v;
+}
+
 /* What a transfer takes from schedule to plan to simulation, in steps of that. */
 #define STEPS_OF_LOWERING 20
 
@@ -131,7 +141,7 @@ static copse_status consider(struct search *s, struct variant *v) {
                         (int64_t)s->question->work);
   if (s->n_tried == 0) {
     COPSE_TRY(time_in_chunks(s, &prediction, v, 0));
-    if (v->us < s->best.us) s->best = *v;
+    keep(s, v);
     copse_predictions_free(&prediction, 1);
     set_objective(s, v, 1);
     COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
@@ -149,7 +159,7 @@ static copse_status consider(struct search *s, struct variant *v) {
       COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 2));
     if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &prediction, v, 3));
   }
-  if (score(v) < score(&s->best)) s->best = *v;
+  keep(s, v);
 out:
   v->of->trees = trees;
   v->of->n_trees = n_trees;
@@ -175,13 +185,13 @@ static int far_first(const void *a, const void *b) {
 
 struct reach {
   double us;
-  int edge;
+  int edge, turn; /* turn: of the same reach, parents first */
 };
 
 static int by_reach(const void *a, const void *b) {
   const struct reach *x = a, *y = b;
   if (x->us != y->us) return x->us > y->us ? -1 : 1;
-  return x->edge - y->edge;
+  return x->turn - y->turn;
 }
 
 static double path_latency(const struct search *s, const int *nodes, int n) {
@@ -213,11 +223,11 @@ static copse_status sort_edges(struct search *s, struct copse_schedule *of,
     int e = reduce ? i : n - 1 - i;
     const struct copse_schedule_edge *edge = &from->edges[e];
     int child = reduce ? edge->src : edge->dst, parent = reduce ? edge->dst : edge->src;
-    list[e] = (struct reach){beyond[child] + path_latency(s, edge->path, edge->n_path), e};
+    list[e] = (struct reach){beyond[child] + path_latency(s, edge->path, edge->n_path), e,
+                             reduce ? -e : e};
     if (list[e].us > beyond[parent]) beyond[parent] = list[e].us;
   }
   *reach = beyond[from->root];
-  /* ties: as listed, where a parent is before its child unless links cost nothing */
   qsort(list, (size_t)n, sizeof *list, by_reach);
   *to = *from;
   to->edges = edges;
@@ -524,6 +534,9 @@ static bool exchanges(const struct search *s) {
 /* The winner as the schedule that it is a variant of. */
 static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
   struct variant *best = &s->best;
+  /* where hops cost something, more of them must gain more than the model's error */
+  for (int h = 0; h <= MOST_HEIGHT && s->predict.sim.alpha_us > 0 && best == &s->best; h++)
+    if (s->by_height[h].us <= s->best.us * (1 + MODEL_ERROR)) best = &s->by_height[h];
   struct copse_schedule *schedule = best->of;
   schedule->trees = best->trees;
   schedule->n_trees = best->n_trees;
@@ -558,6 +571,7 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .err = err};
   copse_status status;
   *answer = (struct copse_size_answer){0};
+  for (int h = 0; h <= MOST_HEIGHT; h++) s.by_height[h].us = INFINITY;
   COPSE_TRY(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
   if (!s.predict.routes) {
     COPSE_TRY(copse_plan_routes_find(topology, &s.routes, err));

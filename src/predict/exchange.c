@@ -26,7 +26,7 @@
 #define HEAT 0.03
 /* An event here takes about so much of what a step takes there, where each has two events and more is
  * counted. */
-#define STEPS_OF_EVENT 0.75
+#define STEPS_OF_EVENT 0.6
 /* A level that gained less than this part is the last. */
 #define LEVEL_GAIN 0.001
 
@@ -802,7 +802,7 @@ copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_a
   struct search s = {.x = x,
                      .topology = x->topology,
                      .n = x->topology->n_ranks,
-                     .random = 1,
+                     .random = x->seed,
                      .err = err};
   copse_status status;
   if (s.n > MOST_RANKS)

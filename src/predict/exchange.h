@@ -18,6 +18,7 @@ struct copse_exchange {
   int pieces;         /* trees of a root to begin with, at least: trees are cut to be so many */
   int most_transfers; /* of all trees; twice as many pieces are tried while they are not more */
   double enough_us;   /* no schedule is faster */
+  uint64_t seed;      /* another one tries other moves */
   double work;        /* stop after so much, in steps of the simulator: chunks times links */
 };
 

@@ -33,6 +33,7 @@ struct variant {
 
 #define MOST_STARTS 3
 #define MOST_HEIGHT 64
+#define MOST_ROUNDS 64
 /* Of a schedule made by exchange: as many edges in its file, and operations in its plan. */
 #define MOST_TRANSFERS (1 << 16)
 
@@ -475,7 +476,7 @@ static copse_status gather(struct search *s, struct copse_solve_seconds *seconds
 
 /* Improves the variant's forest for so much work, as a schedule of its own. */
 static copse_status exchange(struct search *s, struct variant *from, int pieces, int most,
-                             double work) {
+                             double work, int seed) {
   const struct copse_solve_options *o = s->question->solve;
   struct copse_exchange x = {.topology = s->topology,
                              .symmetry = o->root < 0 ? &s->symmetry : NULL,
@@ -487,7 +488,8 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .enough_us = s->bound_us * (1 + ENOUGH),
                              .pieces = pieces,
                              .most_transfers = most,
-                             .work = work};
+                             .work = work,
+                             .seed = (uint64_t)seed + 1};
   struct variant v = *from;
   double us;
   struct copse_err why = COPSE_ERR_INIT;
@@ -506,23 +508,99 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   return COPSE_OK;
 }
 
-/* The fastest forest, and others that may have more to gain, for a while each; then the one that came
- * out best. */
-static copse_status exchange_best(struct search *s) {
-  struct variant starts[MOST_STARTS + 1] = {s->best};
+/* Trees of a mixture: of one root they are cut finer. */
+#define MOST_MIXED 1024
+
+/* The same tree in the arena, with a part of its weight. */
+static copse_status copy_tree(struct search *s, struct copse_arena *arena,
+                              const struct copse_schedule_tree *from, struct copse_q part,
+                              struct copse_schedule_tree *to) {
+  struct copse_schedule_edge *edges;
+  COPSE_DO(copse_arena_array(arena, (size_t)from->n_edges, sizeof *edges, &edges, s->err));
+  *to = *from;
+  to->edges = edges;
+  for (int e = 0; e < from->n_edges; e++) {
+    int *path;
+    edges[e] = from->edges[e];
+    COPSE_DO(copse_arena_array(arena, (size_t)edges[e].n_path, sizeof *path, &path, s->err));
+    memcpy(path, edges[e].path, (size_t)edges[e].n_path * sizeof *path);
+    edges[e].path = path;
+  }
+  return copse_q_mul(from->weight, part, &to->weight, s->err);
+}
+
+/* A part of the message by one forest, the rest by another: where one is high and carries much, the
+ * other flat, the high one goes first. The fastest mixture, us infinite if there is none. */
+static copse_status mix(struct search *s, const struct variant *one, const struct variant *other,
+                        struct variant *best) {
+  best->us = INFINITY;
+  for (int eighths = 1; eighths < 8 && has_time(s); eighths++) {
+    struct variant mixed = *one, sorted;
+    struct copse_schedule_tree *trees;
+    size_t n = (size_t)one->n_trees;
+    mixed.n_trees += other->n_trees;
+    COPSE_DO(copse_arena_array(&one->of->arena, (size_t)mixed.n_trees, sizeof *trees, &trees, s->err));
+    for (int t = 0; t < one->n_trees; t++)
+      COPSE_DO(copy_tree(s, &one->of->arena, &one->trees[t], (struct copse_q){eighths, 8}, &trees[t]));
+    for (int t = 0; t < other->n_trees; t++)
+      COPSE_DO(copy_tree(s, &one->of->arena, &other->trees[t], (struct copse_q){8 - eighths, 8},
+                         &trees[n + (size_t)t]));
+    mixed.trees = trees;
+    snprintf(mixed.name, sizeof mixed.name, "%.14s and %.14s", one->name, other->name);
+    for (int copies = 1; copies <= 64 && mixed.n_trees * copies <= MOST_MIXED; copies *= 4) {
+      COPSE_DO(far_trees_first(s, &mixed, copies, &sorted));
+      COPSE_DO(consider(s, &sorted));
+      if (sorted.us < best->us) *best = sorted;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* The starts, and mixtures of the first with the others. */
+static copse_status add_mixtures(struct search *s, struct variant *starts, int *n) {
+  int n_starts = *n;
+  for (int i = 1; i < n_starts && s->question->solve->collective != COPSE_ALLREDUCE; i++) {
+    double most = s->most_work;
+    s->most_work = s->work + (most - s->work) * FOREST_PART;
+    COPSE_DO(mix(s, &starts[0], &starts[i], &starts[*n]));
+    s->most_work = most;
+    if (starts[*n].us < 1.1 * s->best.us) ++*n;
+  }
+  return COPSE_OK;
+}
+
+/* All starts for a while each, then for as long the one that came out best. */
+static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
+                                   int round) {
   double left = s->most_work - s->work;
-  int n = 1, best = 0;
+  struct variant best = {.us = INFINITY};
+  for (int i = 0; i < n && has_time(s); i++) {
+    struct variant v = starts[i];
+    v.us = INFINITY;
+    COPSE_DO(exchange(s, &v, 2 << round % 3, MOST_TRANSFERS / 4, left * STARTS_PART / n, round));
+    if (v.us < best.us) best = v;
+  }
+  if (best.us == INFINITY || !has_time(s)) return COPSE_OK;
+  return exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round);
+}
+
+/* From the fastest forest, and others that may have more to gain; round by round with other moves,
+ * and in the end once more from what was best, until the work is done. */
+static copse_status exchange_best(struct search *s) {
+  struct variant starts[2 * MOST_STARTS + 1] = {s->best};
+  int n = 1;
   starts[0].trees = s->best.of->trees; /* before they were cut */
   starts[0].n_trees = s->best.of->n_trees;
   for (int i = 0; i < s->n_starts; i++)
     if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
-  for (int i = 0; i < n && has_time(s); i++) {
-    starts[i].us = INFINITY;
-    COPSE_DO(exchange(s, &starts[i], 2, MOST_TRANSFERS / 4, left * STARTS_PART / n));
-    if (starts[i].us < starts[best].us) best = i;
+  COPSE_DO(add_mixtures(s, starts, &n));
+  for (int round = 0; round < MOST_ROUNDS && has_time(s); round++) {
+    COPSE_DO(exchange_round(s, starts, n, round));
+    struct variant best = s->best;
+    if (round % 2 == 1 && has_time(s))
+      COPSE_DO(exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round));
   }
-  if (!has_time(s)) return COPSE_OK;
-  return exchange(s, &starts[best], 1, MOST_TRANSFERS, s->most_work - s->work);
+  return COPSE_OK;
 }
 
 /* ---- all together --------------------------------------------------------------------------- */

@@ -24,18 +24,20 @@
  * topologies of two seconds each these are the best on average, by little. */
 #define LATE_PIECES 8
 #define HEAT 0.03
-/* An event here takes about so much of what a step takes there, where each has two events and more is
- * counted. */
+/* An event here takes about so much of what a step takes there, where each has two events and more
+ * is counted. */
 #define STEPS_OF_EVENT 0.6
 /* A level that gained less than this part is the last. */
 #define LEVEL_GAIN 0.001
 
 #define MOST_RANKS 1024
+#define MOST_PATH 64
+#define MOST_IMAGES (1 << 24)
 
 /* A way from rank to rank. */
 struct hop {
-  int from, to; /* ranks */
-  int first, n; /* into hop_links */
+  int from, to;      /* ranks */
+  int first, n;      /* into hop_links */
   double latency_us; /* alpha included */
 };
 
@@ -50,15 +52,12 @@ struct tree {
   int *rank, *up, *first_child, *n_children, *place_of;
 };
 
-/* What came of a run. */
+/* What came of a run: when the last transfer arrived, and f, which is to be least. */
 struct run {
-  double f;  /* what is to be least */
-  double us; /* when the last transfer arrived */
-  double *arrival; /* [n_transfers] */
-  double *asked;   /* [n_transfers] */
-  int *blocker;    /* [n_transfers] what it waited for, -1 */
-  int *late;       /* [n_late] transfers after `soft` */
-  int n_late;
+  double f, us;
+  double *arrival, *asked; /* [n_transfers] */
+  int *blocker;            /* [n_transfers] what it waited for, -1 */
+  int *late, n_late;       /* transfers that arrived after `soft` */
 };
 
 struct search {
@@ -75,15 +74,15 @@ struct search {
   int *hop_links, *hop_nodes;
   size_t n_hop_links, hop_links_capacity, hop_nodes_capacity;
   struct copse_index_map hop_index;
-  int *between;          /* [n * n] a hop from rank to rank, -1 */
-  int *image;            /* [n_images * n_nodes] */
-  int *hop_image;        /* [n_images * n_hops] */
+  int *between;                     /* [n * n] a hop from rank to rank, -1 */
+  int *image;                       /* [n_images * n_nodes] */
+  int *hop_image;                   /* [n_images * n_hops] */
   double *us_per_byte, *latency_us; /* [n_links] */
   /* of a run */
-  double *free_us;   /* [n_links] */
-  int *last_user;    /* [n_links] */
-  int *missing;      /* [n_transfers] reductions: children that haven't come */
-  double soft;       /* lateness counts from here */
+  double *free_us;      /* [n_links] */
+  int *last_user;       /* [n_links] */
+  int *missing;         /* [n_transfers] reductions: children that haven't come */
+  double soft;          /* lateness counts from here */
   struct run now, next; /* of the trees as they are, and of a trial */
   struct tree *best;    /* [n_trees] the fastest so far */
   double least;         /* its time */
@@ -94,7 +93,7 @@ struct search {
   struct copse_err *err;
 };
 
-static uint32_t draw(struct search *s, uint32_t below) {
+static uint32_t draw(struct search *s, uint32_t below) { /* Knuth's MMIX */
   s->random = s->random * 6364136223846793005u + 1442695040888963407u;
   return (uint32_t)((s->random >> 33) % below);
 }
@@ -114,10 +113,7 @@ static copse_status find_hop(struct search *s, const int *nodes, int n, int *out
     if (h->n == n - 1 && memcmp(s->hop_nodes + h->first, nodes, (size_t)n * sizeof *nodes) == 0)
       break;
   }
-  if (at >= 0) {
-    *out = at;
-    return COPSE_OK;
-  }
+  if ((*out = at) >= 0) return COPSE_OK;
   struct hop hop = {.from = t->nodes[nodes[0]].rank,
                     .to = t->nodes[nodes[n - 1]].rank,
                     .first = (int)s->n_hop_links,
@@ -137,7 +133,7 @@ static copse_status find_hop(struct search *s, const int *nodes, int n, int *out
   s->n_hop_links = need;
   COPSE_DO(copse_grow(&s->hops, &s->hops_capacity, s->n_hops + 1, sizeof hop, s->err));
   COPSE_DO(copse_index_map_add(&s->hop_index, key, (int)s->n_hops, s->err));
-  s->hops[*out = (int)s->n_hops++] = hop;
+  s->hops[ *out = (int)s->n_hops++] = hop;
   return COPSE_OK;
 }
 
@@ -159,17 +155,12 @@ static copse_status find_neighbours(struct search *s) {
     before[start] = start;
     queue[tail++] = start;
     while (head < tail) {
-      int v = queue[head++], length = 0;
+      int v = queue[head++], at = t->n_nodes;
       if (v != start && t->nodes[v].rank >= 0) {
-        for (int w = v; w != start; w = before[w]) path[length++] = w;
-        path[length++] = start;
-        for (int i = 0; i < length / 2; i++) {
-          int w = path[i];
-          path[i] = path[length - 1 - i];
-          path[length - 1 - i] = w;
-        }
         int *hop = &s->between[r * s->n + t->nodes[v].rank];
-        if (*hop < 0) COPSE_DO(find_hop(s, path, length, hop));
+        for (int w = v; w != start; w = before[w]) path[--at] = w;
+        path[--at] = start;
+        if (*hop < 0) COPSE_DO(find_hop(s, path + at, t->n_nodes - at, hop));
         continue;
       }
       for (int i = out.first[v]; i < out.first[v + 1]; i++) {
@@ -183,7 +174,7 @@ static copse_status find_neighbours(struct search *s) {
   return COPSE_OK;
 }
 
-/* ---- trees by places -------------------------------------------------------------------------- */
+/* ---- trees by places ------------------------------------------------------------------------- */
 
 struct child {
   double reach;
@@ -200,8 +191,8 @@ static int end_above(const struct search *s, const struct tree *t, int hop) {
   return t->reduce ? s->hops[hop].to : s->hops[hop].from;
 }
 
-/* Places from parents: breadth first, of the children of one place those first with the most latency
- * below. False where the parents have a ring. */
+/* Places from parents: breadth first, of the children of one place those first with the most
+ * latency below. False where the parents have a ring. */
 static bool place(const struct search *s, struct tree *t) {
   int n = s->n, first[MOST_RANKS], next[MOST_RANKS], filled = 1;
   double reach[MOST_RANKS];
@@ -240,19 +231,17 @@ static bool place(const struct search *s, struct tree *t) {
   return true;
 }
 
-/* ---- a run ------------------------------------------------------------------------------------ */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
-static inline int tree_of(const struct search *s, int transfer) {
-  return transfer / s->n / s->n_images;
-}
+static int tree_of(const struct search *s, int transfer) { return transfer / s->n / s->n_images; }
 
 static int image_of_rank(const struct search *s, int g, int rank) {
   const struct copse_topology *t = s->topology;
   return t->nodes[s->image[(size_t)g * (size_t)t->n_nodes + (size_t)t->rank_nodes[rank]]].rank;
 }
 
-/* Trees in the order that they stand in; of an allreduce root by root, as simulate_dag.h lists them,
- * each that reduces before the one that goes on from it. */
+/* Trees in the order that they stand in; of an allreduce root by root, as simulate_dag.h lists
+ * them, each that reduces before the one that goes on from it. */
 static void number_trees(struct search *s) {
   int all = s->n_trees * s->n_images, at = 0;
   for (int r = 0; r < s->n && s->n_pieces > 0; r++)
@@ -268,9 +257,9 @@ static void number_trees(struct search *s) {
   }
 }
 
-/* An event: the tree's number, the transfer's turn in it (its place, of a reduction from the last one
- * on), the link of its hop or, when it has arrived, ARRIVED; what happens at one moment happens in
- * this order. */
+/* An event: the tree's number, the transfer's turn in it (its place, of a reduction from the last
+ * one on), the link of its hop or, when it has arrived, ARRIVED; what happens at one moment happens
+ * in this order. */
 #define TREE_BITS 20
 #define TURN_BITS 8
 #define ARRIVED 255
@@ -345,12 +334,11 @@ static copse_status begin(struct search *s) {
   return COPSE_OK;
 }
 
-/* Stops, with an f of infinity, where it exceeds `most`. */
+/* Stops where f exceeds `most`. */
 static copse_status simulate(struct search *s, double most) {
   struct run *run = &s->next;
   copse_sim_queue_reset(&s->queue);
-  run->f = run->us = 0;
-  run->n_late = 0;
+  run->f = run->us = run->n_late = 0;
   for (int l = 0; l < s->topology->n_links; l++) s->free_us[l] = 0;
   COPSE_DO(begin(s));
   while (!copse_sim_queue_is_empty(&s->queue)) {
@@ -358,7 +346,7 @@ static copse_status simulate(struct search *s, double most) {
     s->work += STEPS_OF_EVENT;
     COPSE_DO(copse_sim_queue_pop(&s->queue, &e, s->err));
     int f = s->tree_at[e.key >> TREE_BITS], i = (int)(e.key & ARRIVED);
-    int turn = (int)(e.key >> TURN_BITS & ((1u << (TREE_BITS - TURN_BITS)) - 1));
+    int turn = (int)(e.key % (1 << TREE_BITS) >> TURN_BITS);
     const struct tree *t = &s->trees[s->base_at[f]];
     int place = t->reduce ? s->n - 1 - turn : turn;
     double now = copse_sim_event_us(&e);
@@ -366,19 +354,16 @@ static copse_status simulate(struct search *s, double most) {
       COPSE_DO(arrived(s, t, f, place, now));
     else
       COPSE_DO(serve(s, t, f, place, i, now, e.key));
-    if (run->f <= most) continue;
-    run->f = INFINITY;
-    break;
+    if (run->f > most) break;
   }
   return COPSE_OK;
 }
 
-/* ---- moves ------------------------------------------------------------------------------------ */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 struct move {
-  int tree, rank; /* rank < 0: trees `tree` and `other` change places */
-  int other;
-  int parent; /* the hop that was */
+  int tree, rank, other; /* rank < 0: trees `tree` and `other` change places */
+  int parent;            /* the hop that was */
 };
 
 static bool is_below(const struct tree *t, int rank, int above) {
@@ -387,7 +372,7 @@ static bool is_below(const struct tree *t, int rank, int above) {
   return false;
 }
 
-/* Another parent for a rank: of some drawn, the one that it would come from first, as things stand. */
+/* Another parent for a rank: of some drawn, the one that it would come from first, it seems. */
 static bool choose_parent(struct search *s, int transfer, struct move *m, int *hop) {
   int b = tree_of(s, transfer), base = transfer - transfer % s->n;
   const struct tree *t = &s->trees[b];
@@ -437,7 +422,7 @@ static int choose_transfer(struct search *s) {
 
 static bool apply(struct search *s, const struct move *m, int hop) {
   if (m->rank < 0) {
-    for (int at = 0; at < s->n_trees; at += s->n_pieces > 0 ? s->n_pieces : s->n_trees) {
+    for (int at = 0; at<s->n_trees; at += s->n_pieces> 0 ? s->n_pieces : s->n_trees) {
       struct tree t = s->trees[m->tree + at];
       s->trees[m->tree + at] = s->trees[m->other + at];
       s->trees[m->other + at] = t;
@@ -452,7 +437,8 @@ static bool apply(struct search *s, const struct move *m, int hop) {
 static bool choose(struct search *s, struct move *m, int *hop) {
   int t = choose_transfer(s);
   if (s->n_trees > 1 && draw(s, 10) == 0) {
-    int other = s->now.blocker[t] >= 0 ? tree_of(s, s->now.blocker[t]) : (int)draw(s, (uint32_t)s->n_trees);
+    int other =
+        s->now.blocker[t] >= 0 ? tree_of(s, s->now.blocker[t]) : (int)draw(s, (uint32_t)s->n_trees);
     int pieces = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
     *m = (struct move){.tree = tree_of(s, t) % pieces, .rank = -1, .other = other % pieces};
     return m->other != m->tree;
@@ -460,7 +446,7 @@ static bool choose(struct search *s, struct move *m, int *hop) {
   return choose_parent(s, t, m, hop);
 }
 
-/* ---- setting up ------------------------------------------------------------------------------- */
+/* ---- setting up ------------------------------------------------------------------------------ */
 
 static copse_status new_tree(struct search *s, struct tree *t) {
   int **lists[] = {&t->parent, &t->rank, &t->up, &t->first_child, &t->n_children, &t->place_of};
@@ -528,18 +514,17 @@ static copse_status add_pieces(struct search *s, int root, struct tree *reduce,
   return COPSE_OK;
 }
 
-/* The trees of base roots. Those of a phase weigh 1 with all images, or there are no such images. */
+/* The trees of base roots. Those of a phase weigh 1 with all images, or that is refused. */
 static copse_status copy_trees(struct search *s) {
   const struct copse_exchange *x = s->x;
   struct copse_q sum = COPSE_Q_ZERO, image = {1, s->n_images};
   struct tree *broadcast;
   bool reduces = false, broadcasts = false;
-  size_t all = 2 * (size_t)x->n_trees;
-  int n = 0;
+  int n = 0, all = 2 * x->n_trees;
   for (int i = 0; i < x->n_trees; i++)
     *(x->trees[i].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;
-  COPSE_DO(copse_arena_array(&s->arena, 2 * all, sizeof *s->trees, &s->trees, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, all, sizeof *broadcast, &broadcast, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, 2 * (size_t)all, sizeof *s->trees, &s->trees, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)all, sizeof *broadcast, &broadcast, s->err));
   for (int r = 0; r < s->n && reduces && broadcasts; r++)
     if (is_base(s, r)) COPSE_DO(add_pieces(s, r, s->trees, broadcast, &n));
   for (int i = 0; i < x->n_trees && !(reduces && broadcasts); i++)
@@ -547,8 +532,7 @@ static copse_status copy_trees(struct search *s) {
       COPSE_DO(add_tree(s, &x->trees[i], x->trees[i].weight, &s->trees[n++]));
   s->n_trees = n;
   for (int i = 0; i < n; i++) COPSE_DO(copse_q_add(sum, s->trees[i].weight, &sum, s->err));
-  if (!copse_q_eq(sum, image))
-    return copse_fail(s->err, COPSE_UNSUPPORTED, "shares that are not alike");
+  if (!copse_q_eq(sum, image)) return copse_fail(s->err, COPSE_UNSUPPORTED, "unlike shares");
   if (!reduces || !broadcasts) return COPSE_OK;
   memcpy(s->trees + n, broadcast, (size_t)n * sizeof *broadcast);
   s->n_pieces = n;
@@ -616,28 +600,27 @@ static copse_status find_images(struct search *s) {
   return COPSE_OK;
 }
 
-/* The images of all hops; new hops come along, whose images are others that are there. */
+static copse_status image_of_hop(struct search *s, size_t h, int g, int *out) {
+  int path[MOST_PATH], n = s->hops[h].n + 1;
+  const int *image = s->image + (size_t)g * (size_t)s->topology->n_nodes;
+  if (n > MOST_PATH)
+    return copse_fail(s->err, COPSE_UNSUPPORTED, "a path of more than %d nodes", MOST_PATH);
+  for (int i = 0; i < n; i++) path[i] = image[s->hop_nodes[s->hops[h].first + i]];
+  return find_hop(s, path, n, out);
+}
+
+/* The images of all hops; those that come along have images that are there. */
 static copse_status map_hops(struct search *s) {
-  size_t nodes = (size_t)s->topology->n_nodes;
-  int path[64];
   for (size_t h = 0; h < s->n_hops; h++)
-    for (int g = 0; g < s->n_images; g++) {
-      int n = s->hops[h].n + 1, found;
-      if (n > 64) return copse_fail(s->err, COPSE_UNSUPPORTED, "a path of more than 64 nodes");
-      for (int i = 0; i < n; i++)
-        path[i] = s->image[(size_t)g * nodes + (size_t)s->hop_nodes[s->hops[h].first + i]];
-      COPSE_DO(find_hop(s, path, n, &found));
-    }
-  COPSE_DO(copse_arena_array(&s->arena, s->n_hops * (size_t)s->n_images, sizeof *s->hop_image,
+    for (int g = 0, found; g < s->n_images; g++) COPSE_DO(image_of_hop(s, h, g, &found));
+  size_t n = s->n_hops;
+  if (n * (size_t)s->n_images > MOST_IMAGES)
+    return copse_fail(s->err, COPSE_UNSUPPORTED, "too many ways under too many symmetries");
+  COPSE_DO(copse_arena_array(&s->arena, n * (size_t)s->n_images, sizeof *s->hop_image,
                              &s->hop_image, s->err));
-  size_t n_hops = s->n_hops;
-  for (size_t h = 0; h < n_hops; h++)
-    for (int g = 0; g < s->n_images; g++) {
-      int n = s->hops[h].n + 1;
-      for (int i = 0; i < n; i++)
-        path[i] = s->image[(size_t)g * nodes + (size_t)s->hop_nodes[s->hops[h].first + i]];
-      COPSE_DO(find_hop(s, path, n, &s->hop_image[(size_t)g * n_hops + h]));
-    }
+  for (size_t h = 0; h < n; h++)
+    for (int g = 0; g < s->n_images; g++)
+      COPSE_DO(image_of_hop(s, h, g, &s->hop_image[(size_t)g * n + h]));
   return COPSE_OK;
 }
 
@@ -661,11 +644,12 @@ static copse_status set_up(struct search *s) {
   return COPSE_OK;
 }
 
-/* ---- the result ------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 static copse_status take_trees(const struct search *s, struct copse_arena *arena,
                                const struct copse_schedule_tree **out, int *n_out) {
-  size_t all = (size_t)s->n_trees * (size_t)s->n_images, at = 0, nodes = (size_t)s->topology->n_nodes;
+  size_t all = (size_t)s->n_trees * (size_t)s->n_images, at = 0,
+         nodes = (size_t)s->topology->n_nodes;
   struct copse_schedule_tree *trees;
   COPSE_DO(copse_arena_array(arena, all, sizeof *trees, &trees, s->err));
   for (int b = 0; b < s->n_trees; b++)
@@ -682,12 +666,12 @@ static copse_status take_trees(const struct search *s, struct copse_arena *arena
         edges[t->reduce ? s->n - 1 - p : p - 1] =
             (struct copse_schedule_edge){hop->from, hop->to, path, hop->n + 1};
       }
-      trees[at++] = (struct copse_schedule_tree){.root = s->topology->nodes[root].rank,
-                                                 .phase = t->reduce ? COPSE_PHASE_REDUCE
-                                                                    : COPSE_PHASE_BROADCAST,
-                                                 .weight = t->weight,
-                                                 .n_edges = s->n - 1,
-                                                 .edges = edges};
+      trees[at++] = (struct copse_schedule_tree){
+          .root = s->topology->nodes[root].rank,
+          .phase = t->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
+          .weight = t->weight,
+          .n_edges = s->n - 1,
+          .edges = edges};
     }
   *out = trees;
   *n_out = (int)all;
@@ -702,9 +686,8 @@ static double mean_taken(const struct search *s) {
 }
 
 static void take_run(struct search *s) {
-  struct run t = s->now;
-  s->now = s->next;
-  s->next = t;
+  struct run before = s->now;
+  s->now = s->next, s->next = before;
 }
 
 /* What is late, where lateness has come to count from another moment on. */
@@ -722,12 +705,9 @@ static void count_late(struct search *s) {
 static void keep_best(struct search *s) {
   s->least = s->now.us;
   for (int b = 0; b < s->n_trees; b++) {
-    int *parent = s->best[b].parent;
-    memcpy(parent, s->trees[b].parent, (size_t)s->n * sizeof *parent);
-    struct tree *best = &s->best[b];
-    best->root = s->trees[b].root;
-    best->weight = s->trees[b].weight;
-    best->bytes = s->trees[b].bytes;
+    struct tree *best = &s->best[b], *t = &s->trees[b];
+    memcpy(best->parent, t->parent, (size_t)s->n * sizeof *t->parent);
+    best->root = t->root, best->weight = t->weight, best->bytes = t->bytes;
     (void)place(s, best);
   }
 }
@@ -753,18 +733,18 @@ static copse_status improve(struct search *s, double end) {
     if (!choose(s, &m, &hop)) continue;
     bool good = apply(s, &m, hop);
     if (good) COPSE_DO(simulate(s, s->now.f * (1 + heat)));
-    if (good && s->next.f <= s->now.f * (1 + heat)) {
-      take_run(s);
-      if (s->now.us < s->least * (1 - 1e-9)) {
-        keep_best(s);
-        last = tried;
-      }
-      if (s->now.us > s->soft + window / 2) continue;
-      s->soft = s->now.us - window;
-      count_late(s);
-    } else {
+    if (!good || s->next.f > s->now.f * (1 + heat)) {
       (void)apply(s, &m, m.parent);
+      continue;
     }
+    take_run(s);
+    if (s->now.us < s->least * (1 - 1e-9)) {
+      keep_best(s);
+      last = tried;
+    }
+    if (s->now.us > s->soft + window / 2) continue;
+    s->soft = s->now.us - window;
+    count_late(s);
   }
   return COPSE_OK;
 }
@@ -775,7 +755,7 @@ static copse_status improve_levels(struct search *s) {
   if (s->x->root >= 0) roots = 1;
   copies = (s->x->pieces * roots + s->n_trees - 1) / (s->n_pieces > 0 ? s->n_pieces : s->n_trees);
   s->least = INFINITY;
-  for (copies = copies < 1 ? 1 : copies;; copies = 2) {
+  for (;; copies = 2) {
     double least = s->least;
     struct tree *before = s->best;
     int n_before = s->n_trees, pieces_before = s->n_pieces;
@@ -799,11 +779,8 @@ static copse_status improve_levels(struct search *s) {
 copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_arena *arena,
                                   const struct copse_schedule_tree **trees, int *n, double *us,
                                   double *work, struct copse_err *err) {
-  struct search s = {.x = x,
-                     .topology = x->topology,
-                     .n = x->topology->n_ranks,
-                     .random = x->seed,
-                     .err = err};
+  struct search s = {
+      .x = x, .topology = x->topology, .n = x->topology->n_ranks, .random = x->seed, .err = err};
   copse_status status;
   if (s.n > MOST_RANKS)
     COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED, "exchange is for at most %d ranks", MOST_RANKS));

@@ -10,9 +10,11 @@
 
 struct copse_exchange {
   const struct copse_topology *topology;
-  const struct copse_symmetry *symmetry; /* what all ranks' trees are kept alike under; may be NULL */
-  const struct copse_schedule_tree *trees; /* [n_trees] to begin with: of one phase, in the topology's
-                                              numbers; of like roots the first one's count */
+  const struct copse_symmetry
+      *symmetry; /* what all ranks' trees are kept alike under; may be NULL */
+  const struct copse_schedule_tree
+      *trees;        /* [n_trees] to begin with: of one phase, in the topology's
+                        numbers; of like roots the first one's count */
   int n_trees, root; /* root: of all, or -1 */
   double bytes, alpha_us;
   int pieces;         /* trees of a root to begin with, at least: trees are cut to be so many */
@@ -24,8 +26,8 @@ struct copse_exchange {
 
 /*
  * *trees [*n], in `arena`: all trees, in order, and what the simulator says of them in one chunk.
- * What it took is added to *work. Only floats choose; what comes out is a forest by construction. COPSE_UNSUPPORTED where that is
- * not for the schedule.
+ * What it took is added to *work. Only floats choose; what comes out is a forest by construction.
+ * COPSE_UNSUPPORTED where that is not for the schedule.
  */
 copse_status copse_exchange_edges(const struct copse_exchange *exchange, struct copse_arena *arena,
                                   const struct copse_schedule_tree **trees, int *n, double *us,

@@ -244,15 +244,13 @@ static void note_written(struct native *w, const struct copse_plan_operand *at, 
 static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t op,
                                                const struct copse_plan_worker *list,
                                                int64_t parts) {
-  uint32_t worker = (uint32_t)(list - w->plan->workers);
-  /* of a schedule for one size pieces are numbered in the order in which they take turns */
-  bool in_order = w->plan->header.min_chunk_bytes == COPSE_LEAST_CHUNK_BYTES;
-  return (struct copse_sim_transfer){
-      .streams = w->needs,
-      .n_streams = w->n_needs,
-      .amount = (double)parts / (double)w->sim.chunks,
-      .order = in_order ? (int)w->plan->ops[op].piece : (int)(op - list->first_op),
-      .worker = (int)(worker - w->plan->ranks[list->rank].first_worker)};
+  int worker = (int)(list - w->plan->workers) - (int)w->plan->ranks[list->rank].first_worker;
+  bool in_order = w->plan->header.min_chunk_bytes == COPSE_LEAST_CHUNK_BYTES; /* lower.c */
+  return (struct copse_sim_transfer){.streams = w->needs, .n_streams = w->n_needs,
+                                     .amount = (double)parts / (double)w->sim.chunks,
+                                     .order = (int)(in_order ? w->plan->ops[op].piece
+                                                             : op - list->first_op),
+                                     .worker = worker};
 }
 
 /* What the own rank keeps, is there when all sources are: one node for all of them. */
@@ -291,9 +289,8 @@ static copse_status do_move(struct native *w, const struct copse_plan_worker *li
 }
 
 static void wake(struct native *w, uint32_t worker) {
-  if (w->is_ready[worker]) return;
+  if (!w->is_ready[worker]) w->ready[w->n_ready++] = worker;
   w->is_ready[worker] = true;
-  w->ready[w->n_ready++] = worker;
 }
 
 /* One worker, as far as its waits let it. */

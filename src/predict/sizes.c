@@ -26,12 +26,14 @@ struct variant {
   const struct copse_schedule_tree *trees;
   int n_trees;
   const struct copse_schedule_flow *flows; /* as many as `of` has */
-  int chunks; /* 0: as by default */
+  int chunks;                              /* 0: as by default */
   double us;
   char name[48];
 };
 
 #define MOST_STARTS 3
+/* Ranks beyond which a run takes so long that few moves are made. */
+#define MOST_EXCHANGED 144
 #define MOST_HEIGHT 64
 #define MOST_ROUNDS 64
 /* Of a schedule made by exchange: as many edges in its file, and operations in its plan. */
@@ -48,8 +50,9 @@ struct search {
   struct variant best;
   struct variant by_height[MOST_HEIGHT + 1]; /* the best of each height, us infinite: none */
   double first_us;
-  double work, most_work; /* done, and to stop at: not by the clock, so that all machines find the same */
-  double bound_us;      /* no schedule is faster; 0: none is known */
+  double work,
+      most_work;   /* done, and to stop at: not by the clock, so that all machines find the same */
+  double bound_us; /* no schedule is faster; 0: none is known */
   int n_tried;
   struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
   int n_starts;
@@ -155,7 +158,8 @@ static copse_status consider(struct search *s, struct variant *v) {
   }
   int around = v->chunks;
   if (around > 0 && v->us < 1.05 * s->best.us && has_time(s)) {
-    if (around * 3 / 4 * 4 == around * 3) COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 4));
+    if (around * 3 / 4 * 4 == around * 3)
+      COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 4));
     if (around * 3 / 2 <= most && around % 2 == 0)
       COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 2));
     if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &prediction, v, 3));
@@ -286,8 +290,8 @@ static int far_flows_first(const void *a, const void *b) {
   return by_distance(a, b);
 }
 
-/* Flows in another order: from one distance to the next, so that not all send to one, or those first
- * that have farther to go. */
+/* Flows in another order: from one distance to the next, so that not all send to one, or those
+ * first that have farther to go. */
 static copse_status consider_flows(struct search *s, struct variant *v, bool far) {
   struct copse_schedule *of = v->of;
   struct copse_schedule_flow *flows;
@@ -334,8 +338,7 @@ static copse_status check(struct search *s, const struct copse_schedule *schedul
                           const char *name) {
   struct copse_verify_report report;
   struct copse_err local = COPSE_ERR_INIT;
-  copse_status status =
-      copse_verify_schedule(schedule, s->topology, "schedule", &report, &local);
+  copse_status status = copse_verify_schedule(schedule, s->topology, "schedule", &report, &local);
   if (status == COPSE_OK || (status == COPSE_OVERFLOW && s->n_bases > 0)) return status;
   return copse_fail(s->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
                     "the %s schedule fails verification: %s", name, local.text);
@@ -539,9 +542,11 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
     struct copse_schedule_tree *trees;
     size_t n = (size_t)one->n_trees;
     mixed.n_trees += other->n_trees;
-    COPSE_DO(copse_arena_array(&one->of->arena, (size_t)mixed.n_trees, sizeof *trees, &trees, s->err));
+    COPSE_DO(
+        copse_arena_array(&one->of->arena, (size_t)mixed.n_trees, sizeof *trees, &trees, s->err));
     for (int t = 0; t < one->n_trees; t++)
-      COPSE_DO(copy_tree(s, &one->of->arena, &one->trees[t], (struct copse_q){eighths, 8}, &trees[t]));
+      COPSE_DO(
+          copy_tree(s, &one->of->arena, &one->trees[t], (struct copse_q){eighths, 8}, &trees[t]));
     for (int t = 0; t < other->n_trees; t++)
       COPSE_DO(copy_tree(s, &one->of->arena, &other->trees[t], (struct copse_q){8 - eighths, 8},
                          &trees[n + (size_t)t]));
@@ -606,7 +611,8 @@ static copse_status exchange_best(struct search *s) {
 /* ---- all together --------------------------------------------------------------------------- */
 
 static bool exchanges(const struct search *s) {
-  return s->topology->n_ranks > 2 && s->question->solve->collective != COPSE_ALLTOALL;
+  int n = s->topology->n_ranks;
+  return n > 2 && n <= MOST_EXCHANGED && s->question->solve->collective != COPSE_ALLTOALL;
 }
 
 /* The winner as the schedule that it is a variant of. */
@@ -650,13 +656,14 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
   copse_status status;
   *answer = (struct copse_size_answer){0};
   for (int h = 0; h <= MOST_HEIGHT; h++) s.by_height[h].us = INFINITY;
-  COPSE_TRY(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
+  COPSE_TRY(
+      copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
   if (!s.predict.routes) {
     COPSE_TRY(copse_plan_routes_find(topology, &s.routes, err));
     s.predict.routes = &s.routes;
   }
-  const struct copse_bounds_question bounds = {
-      question->solve->collective, question->solve->root, NULL, s.predict.sim.alpha_us};
+  const struct copse_bounds_question bounds = {question->solve->collective, question->solve->root,
+                                               NULL, s.predict.sim.alpha_us};
   COPSE_TRY(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));
   COPSE_TRY(gather(&s, seconds));
   if (exchanges(&s)) {

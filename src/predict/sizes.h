@@ -10,10 +10,12 @@
 #include "schedule/solve/solve.h"
 
 struct copse_size_question {
-  const struct copse_solve_options *solve; /* what for; its k and tolerance are the first candidate's */
+  const struct copse_solve_options
+      *solve; /* what for; its k and tolerance are the first candidate's */
   const struct copse_predict_options *predict; /* the costs */
-  double bytes;   /* M, as simulate.h has it */
-  double work;    /* to stop after, in steps of the simulator: chunks times links, 20 million a second */
+  double bytes;                                /* M, as simulate.h has it */
+  double
+      work; /* to stop after, in steps of the simulator: chunks times links, 20 million a second */
 };
 
 struct copse_size_answer {

@@ -1,5 +1,5 @@
-/* Schedules for one message size: on random and symmetric fabrics, beside the candidates that they are
- * chosen from, written and read, and beside a simulator that shares no code with copse
+/* Schedules for one message size: on random and symmetric fabrics, beside the candidates that they
+ * are chosen from, written and read, and beside a simulator that shares no code with copse
  * (../shared/peers/alphabeta.py), where that is there. */
 #include "predict/sizes.h"
 
@@ -62,9 +62,8 @@ static void check_answer(const struct copse_topology *t, const struct copse_size
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_verify_report report;
   struct copse_schedule *again;
-  const char *defect = answer->schedule->n_trees == 0
-                           ? NULL
-                           : copse_test_schedule_defect(answer->schedule, t);
+  const char *defect =
+      answer->schedule->n_trees == 0 ? NULL : copse_test_schedule_defect(answer->schedule, t);
   char *text;
   size_t size;
   ck_assert_msg(defect == NULL, "%s: %s", answer->name, defect);
@@ -109,8 +108,7 @@ START_TEST(what_is_found_is_right_and_no_slower_than_what_there_is) {
     if (seed % 4 < 2) copse_predict_alpha(&predict, 0);
     struct copse_size_answer answer = solve(t, &options, bytes, &predict);
     check_answer(t, &answer, bytes, &predict);
-    if (all[_i] != COPSE_ALLTOALL)
-      check_beside_candidates(t, &options, bytes, &predict, answer.us);
+    if (all[_i] != COPSE_ALLTOALL) check_beside_candidates(t, &options, bytes, &predict, answer.us);
     copse_schedule_free(answer.schedule);
     copse_topology_free(t);
   }

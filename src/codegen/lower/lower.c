@@ -44,7 +44,8 @@ static copse_status fill_low_latency(struct copse_lower_options *o, struct copse
   return COPSE_OK;
 }
 
-/* What a schedule for one size says of its chunks. */
+/* What a schedule for one size says of its chunks. The smallest chunk also tells the simulator that
+ * the plan's pieces are numbered in the order in which they take turns. */
 static void fill_objective(const struct copse_schedule *s, struct copse_lower_options *o) {
   if (s->objective.bytes == 0) return;
   if (o->fifo == 0) o->fifo = copse_objective_fifo(s->objective.chunks);

@@ -65,10 +65,9 @@ struct search {
 /* As close to the bound nothing more is looked for. */
 #define ENOUGH 0.0005
 
-/* Whether there is reason, and time, to look for a better one. */
-static bool has_time(const struct search *s) {
-  return s->best.us > s->bound_us * (1 + ENOUGH) && s->work < s->most_work;
-}
+/* Whether there is reason to look for a better one; and time. */
+static bool has_reason(const struct search *s) { return s->best.us > s->bound_us * (1 + ENOUGH); }
+static bool has_time(const struct search *s) { return has_reason(s) && s->work < s->most_work; }
 
 /* ---- chunks --------------------------------------------------------------------------------- */
 
@@ -111,6 +110,12 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   return COPSE_OK;
 }
 
+/* Of the work: for one forest, and for exchanges of those that came out best; of these for all of
+ * them, the rest being for the best one. */
+#define FOREST_PART 0.06
+#define EXCHANGE_PART 0.7
+#define STARTS_PART 0.6
+
 /* A doubling of trees, and so of a plan, must gain so much. */
 #define DOUBLING_GAIN 0.0003
 static double score(const struct variant *v) {
@@ -135,6 +140,7 @@ static copse_status consider(struct search *s, struct variant *v) {
   const struct copse_schedule_flow *flows = v->of->flows;
   int n_trees = v->of->n_trees;
   double largest = largest_transfer(v) * s->question->bytes;
+  double end = s->work + s->question->work * FOREST_PART;
   copse_status status;
   v->us = INFINITY;
   v->chunks = 0;
@@ -154,10 +160,10 @@ static copse_status consider(struct search *s, struct variant *v) {
   int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
   for (int c = 1; c <= most; c *= 2) {
     COPSE_TRY(time_in_chunks(s, &prediction, v, c));
-    if (c > 8 * (v->chunks + 1) || !has_time(s)) break;
+    if (c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end) break;
   }
   int around = v->chunks;
-  if (around > 0 && v->us < 1.05 * s->best.us && has_time(s)) {
+  if (around > 0 && v->us < 1.05 * s->best.us && has_time(s) && s->work < end) {
     if (around * 3 / 4 * 4 == around * 3)
       COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 4));
     if (around * 3 / 2 <= most && around % 2 == 0)
@@ -267,11 +273,6 @@ static copse_status far_trees_first(struct search *s, const struct variant *from
   if (copies > 1) snprintf(to->name + strlen(to->name), 8, "%d", copies);
   return COPSE_OK;
 }
-
-/* Of the time: for one forest, and for exchanges of those that came out best. */
-#define FOREST_PART 0.06
-#define EXCHANGE_PART 0.7
-#define STARTS_PART 0.6 /* of those, for all of them; the rest is for the best one */
 
 struct placed_flow {
   struct copse_schedule_flow flow;
@@ -425,8 +426,9 @@ static copse_status add_fewer(struct search *s, size_t from, size_t to) {
   int64_t exact = s->bases[0]->k;
   struct copse_solve_seconds ignored;
   fewer.tolerance = COPSE_Q_ZERO;
-  for (size_t i = from; i < to && few[i] < exact && has_time(s); i++) {
+  for (size_t i = from; i < to && few[i] < exact; i++) {
     char name[24];
+    if (i == 0 ? !has_reason(s) : !has_time(s)) break;
     fewer.k = few[i];
     snprintf(name, sizeof name, "k=%d", few[i]);
     COPSE_DO(add_solved(s, &fewer, name, &ignored));
@@ -443,10 +445,11 @@ static copse_status add_baselines(struct search *s) {
                                               .like = s->bases[0],
                                               .shared = &shared};
   copse_status status = COPSE_OK;
-  for (int kind = 0; kind < COPSE_N_BASELINES && has_time(s); kind++) {
+  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
     struct copse_err why = COPSE_ERR_INIT;
     struct copse_schedule *schedule;
     if (!copse_baseline_exists((enum copse_baseline)kind, o->collective)) continue;
+    if (kind == COPSE_BASELINE_DIRECT ? !has_reason(s) : !has_time(s)) continue;
     status =
         copse_baseline_make(s->topology, (enum copse_baseline)kind, &like, &schedule, NULL, &why);
     if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;

@@ -7,6 +7,7 @@
  *   base tree b, image g          transfer ((b G + g) n + place), place in breadth-first order:
  *   places 0 (root) .. n - 1      children of a place follow each other
  *
+ * Local search with a threshold that falls to 0 (Dueck and Scheuer, Threshold accepting, 1990).
  * Rules of transfers and ties as in simulate.h; without slots, duplex and sums that take time.
  */
 #include "predict/exchange.h"
@@ -82,10 +83,9 @@ struct search {
   double *free_us;      /* [n_links] */
   int *last_user;       /* [n_links] */
   int *missing;         /* [n_transfers] reductions: children that haven't come */
-  double soft;          /* lateness counts from here */
+  double soft, least;   /* lateness counts from here; the time of `best` */
   struct run now, next; /* of the trees as they are, and of a trial */
   struct tree *best;    /* [n_trees] the fastest so far */
-  double least;         /* its time */
   struct copse_sim_queue queue;
   double work; /* done so far, in steps of the simulator */
   uint64_t random;

@@ -1,5 +1,12 @@
 /*
- * The search for the schedule of one message size.
+ * The search for the schedule of one message size. Forests are made (solver, baselines), put in order
+ * and cut in several ways, mixed, and improved by exchange (exchange.h); the simulator times each as
+ * the plan that it would be, and the fastest is handed over.
+ *
+ *   solve, baselines --> forests --> orders, parts, chunks --> exchange, round by round --> the best
+ *
+ * Source of the orders: a list schedule goes by the longest way that is left (Hu, Parallel sequencing
+ * and assembly line problems, 1961).
  */
 #include "predict/sizes.h"
 

@@ -1,12 +1,13 @@
 /*
- * The search for the schedule of one message size. Forests are made (solver, baselines), put in order
- * and cut in several ways, mixed, and improved by exchange (exchange.h); the simulator times each as
- * the plan that it would be, and the fastest is handed over.
+ * The search for the schedule of one message size. Forests are made (solver, baselines), put in
+ * order and cut in several ways, mixed, and improved by exchange (exchange.h); the simulator times
+ * each as the plan that it would be, and the fastest is handed over.
  *
- *   solve, baselines --> forests --> orders, parts, chunks --> exchange, round by round --> the best
+ *   solve, baselines --> forests --> orders, parts, chunks --> exchange, round by round --> the
+ * best
  *
- * Source of the orders: a list schedule goes by the longest way that is left (Hu, Parallel sequencing
- * and assembly line problems, 1961).
+ * Source of the orders: a list schedule goes by the longest way that is left (Hu, Parallel
+ * sequencing and assembly line problems, 1961).
  */
 #include "predict/sizes.h"
 
@@ -83,8 +84,8 @@ static double largest_transfer(const struct variant *v) {
   for (int t = 0; t < v->n_trees; t++)
     largest = fmax(largest, copse_q_to_double(v->trees[t].weight));
   for (int f = 0; f < v->of->n_flows; f++)
-    for (int p = 0; p < v->of->flows[f].n_paths; p++)
-      largest = fmax(largest, copse_q_to_double(v->of->flows[f].paths[p].weight));
+    for (int p = 0; p < v->flows[f].n_paths; p++)
+      largest = fmax(largest, copse_q_to_double(v->flows[f].paths[p].weight));
   return largest;
 }
 
@@ -298,9 +299,25 @@ static int far_flows_first(const void *a, const void *b) {
   return by_distance(a, b);
 }
 
+/* Every path in so many equal parts, one after the other. */
+static copse_status cut_flow(struct search *s, struct copse_arena *arena, int copies,
+                             struct copse_schedule_flow *flow) {
+  struct copse_schedule_path *paths;
+  const struct copse_schedule_path *from = flow->paths;
+  COPSE_DO(copse_arena_array(arena, (size_t)flow->n_paths * (size_t)copies, sizeof *paths, &paths,
+                             s->err));
+  for (int p = 0; p < flow->n_paths * copies; p++) {
+    paths[p] = from[p / copies];
+    COPSE_DO(copse_q_div(paths[p].weight, (struct copse_q){copies, 1}, &paths[p].weight, s->err));
+  }
+  flow->paths = paths;
+  flow->n_paths *= copies;
+  return COPSE_OK;
+}
+
 /* Flows in another order: from one distance to the next, so that not all send to one, or those
- * first that have farther to go. */
-static copse_status consider_flows(struct search *s, struct variant *v, bool far) {
+ * first that have farther to go; and in several parts. */
+static copse_status consider_flows(struct search *s, struct variant *v, bool far, int copies) {
   struct copse_schedule *of = v->of;
   struct copse_schedule_flow *flows;
   struct placed_flow *list;
@@ -315,9 +332,13 @@ static copse_status consider_flows(struct search *s, struct variant *v, bool far
       list[i].reach = fmax(list[i].reach, path_latency(s, f->paths[p].nodes, f->paths[p].n_nodes));
   }
   if (n > 0) qsort(list, n, sizeof *list, far ? far_flows_first : by_distance);
-  for (size_t i = 0; i < n; i++) flows[i] = list[i].flow;
+  for (size_t i = 0; i < n; i++) {
+    flows[i] = list[i].flow;
+    COPSE_DO(cut_flow(s, &of->arena, copies, &flows[i]));
+  }
   sorted.flows = flows;
-  snprintf(sorted.name, sizeof sorted.name, "%.32s%s", v->name, far ? ", far first" : "");
+  snprintf(sorted.name, sizeof sorted.name, "%.24s%s", v->name, far ? ", far first" : "");
+  if (copies > 1) snprintf(sorted.name + strlen(sorted.name), 8, " x%d", copies);
   return consider(s, &sorted);
 }
 
@@ -325,8 +346,10 @@ static copse_status consider_flows(struct search *s, struct variant *v, bool far
 static copse_status consider_all(struct search *s, struct variant *v) {
   double end = s->work + s->question->work * FOREST_PART;
   if (v->of->collective == COPSE_ALLTOALL) {
-    COPSE_DO(consider_flows(s, v, false));
-    return consider_flows(s, v, true);
+    COPSE_DO(consider_flows(s, v, false, 1));
+    for (int copies = 1; copies <= 16 && has_time(s) && s->work < end; copies *= 2)
+      COPSE_DO(consider_flows(s, v, true, copies));
+    return COPSE_OK;
   }
   COPSE_DO(consider(s, v));
   for (int copies = 1; copies <= 16; copies *= 2) {

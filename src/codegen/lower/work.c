@@ -223,16 +223,17 @@ static bool same_ranks(const struct copse_chain *a, const struct copse_chain *b)
 
 /*
  * The chains of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
- * of what the pair sends, side by side.
+ * of what the pair sends, side by side. `apart`: equal paths stay different chains.
  */
-static copse_status add_flow(const struct copse_schedule_flow *flow, struct copse_q share,
-                             const int *rank_of, struct copse_chains *out, struct copse_err *err) {
+static copse_status add_flow(const struct copse_schedule_flow *flow, bool apart,
+                             struct copse_q share, const int *rank_of, struct copse_chains *out,
+                             struct copse_err *err) {
   struct copse_q at = COPSE_Q_ZERO;
   int first = out->n_chains;
   for (int p = 0; p < flow->n_paths; p++) { /* widths first, in hi */
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_chain chain = {.n = 0};
-    int *ranks, i = first;
+    int *ranks, i = apart ? out->n_chains : first;
     COPSE_DO(copse_arena_array(&out->arena, (size_t)path->n_nodes, sizeof *ranks, &ranks, err));
     for (int k = 0; k < path->n_nodes; k++)
       if (rank_of[path->nodes[k]] >= 0) ranks[chain.n++] = rank_of[path->nodes[k]];
@@ -283,7 +284,7 @@ static copse_status make_chains(const struct copse_schedule *s, struct copse_cha
     const struct copse_schedule_flow *flow = &s->flows[f];
     if (flow->n_paths == 0) continue; /* of a pair that sends nothing */
     COPSE_DO(copse_demand_share(s->demand, s->n_ranks, m, flow->src, flow->dst, &share, err));
-    COPSE_DO(add_flow(flow, share, rank_of, out, err));
+    COPSE_DO(add_flow(flow, s->objective.bytes > 0, share, rank_of, out, err));
   }
   if (out->n_chains > 0 && s->objective.bytes == 0) /* else they take turns as they are listed */
     qsort_r(out->chains, (size_t)out->n_chains, sizeof *out->chains, compare_chains,

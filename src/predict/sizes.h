@@ -14,8 +14,8 @@ struct copse_size_question {
       *solve; /* what for; its k and tolerance are the first candidate's */
   const struct copse_predict_options *predict; /* the costs */
   double bytes;                                /* M, as simulate.h has it */
-  double
-      work; /* to stop after, in steps of the simulator: chunks times links, 20 million a second */
+  double work; /* to stop after, in steps of the simulator: chunks times links, 15 million a second
+                  or more */
 };
 
 struct copse_size_answer {

@@ -277,8 +277,8 @@ static copse_status far_trees_first(struct search *s, const struct variant *from
   for (size_t i = 0; i < all; i++) trees[i] = *list[i].tree;
   to->trees = trees;
   to->n_trees = (int)all;
-  snprintf(to->name, sizeof to->name, "%.24s, far first%s", from->name, copies > 1 ? " x" : "");
-  if (copies > 1) snprintf(to->name + strlen(to->name), 8, "%d", copies);
+  snprintf(to->name, sizeof to->name, "%.20s, far first%s", from->name, copies > 1 ? " x" : "");
+  if (copies > 1) snprintf(to->name + strlen(to->name), 12, "%d", copies);
   return COPSE_OK;
 }
 
@@ -337,8 +337,8 @@ static copse_status consider_flows(struct search *s, struct variant *v, bool far
     COPSE_DO(cut_flow(s, &of->arena, copies, &flows[i]));
   }
   sorted.flows = flows;
-  snprintf(sorted.name, sizeof sorted.name, "%.24s%s", v->name, far ? ", far first" : "");
-  if (copies > 1) snprintf(sorted.name + strlen(sorted.name), 8, " x%d", copies);
+  snprintf(sorted.name, sizeof sorted.name, "%.20s%s", v->name, far ? ", far first" : "");
+  if (copies > 1) snprintf(sorted.name + strlen(sorted.name), 14, " x%d", copies);
   return consider(s, &sorted);
 }
 

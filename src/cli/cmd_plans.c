@@ -46,6 +46,7 @@ struct made {
   const struct copse_candidate_range *range;
   int number;                            /* of the range, in names of files */
   uint64_t packets_bytes, one_hop_bytes; /* the largest message of each */
+  double us;                             /* of the plan that the smallest message takes */
 };
 
 /* ---- files ------------------------------------------------------------------------------- */
@@ -115,8 +116,8 @@ static void add_to_table(struct job *j, const struct made *made, const double *u
   char to[24] = "any", gap[COPSE_GAP_TEXT];
   if (range->max_bytes < INT64_MAX) snprintf(to, sizeof to, "%" PRIu64, range->max_bytes);
   copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12s %12.6g\n", collective,
-                 range->min_bytes, to, it->name, copse_schedule_height(it->schedule),
-                 us[range->candidate], copse_gap_text(us[range->candidate], bound_us, gap), us[0]);
+                 range->min_bytes, to, it->name, copse_schedule_height(it->schedule), made->us,
+                 copse_gap_text(made->us, bound_us, gap), us[0]);
   if (made->one_hop_bytes)
     copse_text_add(&j->table, "%-14s %12" PRIu64 " %12" PRIu64 "  in one hop, by packets\n", "",
                    range->min_bytes, made->one_hop_bytes);
@@ -183,7 +184,7 @@ out:
 static copse_status find_reach(const struct job *j, const struct copse_schedule *schedule,
                                const struct copse_lower_options *one,
                                const struct copse_lower_options *other, uint64_t least,
-                               uint64_t most, uint64_t *reach) {
+                               uint64_t most, uint64_t *reach, double *us_there) {
   const struct copse_lower_options *as[] = {one, other};
   struct copse_err why = COPSE_ERR_INIT;
   uint64_t sizes[64];
@@ -203,6 +204,7 @@ static copse_status find_reach(const struct job *j, const struct copse_schedule 
     if (status != COPSE_OK) return status;
   }
   for (int i = 0; i < n && us[0][i] < us[1][i]; i++) *reach = sizes[i];
+  if (*reach) *us_there = us[0][0];
   return COPSE_OK;
 }
 
@@ -226,10 +228,12 @@ static copse_status make_packets(struct job *j, struct made *made) {
   one_hop = packets;
   one_hop.one_hop = true;
   one_hop.instances = 0; /* the ones given are a tree's */
-  COPSE_DO(find_reach(j, schedule, &packets, &chunks, least, most, &made->packets_bytes));
+  COPSE_DO(
+      find_reach(j, schedule, &packets, &chunks, least, most, &made->packets_bytes, &made->us));
   if (sizes.min_bytes == 0)
     COPSE_DO(find_reach(j, schedule, &one_hop, made->packets_bytes ? &packets : &chunks, least,
-                        made->packets_bytes ? made->packets_bytes : most, &made->one_hop_bytes));
+                        made->packets_bytes ? made->packets_bytes : most, &made->one_hop_bytes,
+                        &made->us));
   if (made->one_hop_bytes >= made->packets_bytes) made->packets_bytes = 0;
   if (made->packets_bytes) {
     sizes.max_bytes = made->packets_bytes;
@@ -261,6 +265,7 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   COPSE_DO(write_plan(j, range, &j->o->lower, name));
   COPSE_DO(copse_candidates_time(&j->candidates, &bytes, 1, true, us, j->err));
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
+  if (!made.packets_bytes && !made.one_hop_bytes) made.us = us[0][range->candidate];
   add_to_table(j, &made, us[0], bound_us);
   add_to_index(j, &made);
   return COPSE_OK;

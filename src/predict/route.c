@@ -5,7 +5,7 @@
  */
 #include "predict/route.h"
 
-#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,10 +84,11 @@ struct way {
 struct search {
   const struct copse_topology *topology;
   const struct copse_hosts *hosts;
-  int *width_of;                  /* [n_links] bandwidth as a place in the order of bandwidths */
+  double *width_of;               /* [n_links] bandwidth */
   double *more;                   /* [n_links] 1 / bandwidth, by which a route raises `used` */
   struct copse_adjacency out, in; /* links by source, by destination */
-  int *distance, *width;          /* [n_nodes] from the source: links, narrowest link */
+  int *distance;                  /* [n_nodes] from the source: links */
+  double *width;                  /* and the narrowest of them */
   int *best, *n_best; /* those of `in` that a widest shortest way to v may come over: best from
                          in.first[v] on, n_best[v] of them; of nodes that the search reached */
   int *queue;         /* [n_nodes] */
@@ -98,39 +99,15 @@ struct search {
   struct copse_arena scratch;
 };
 
-struct ordered_link {
-  struct copse_q bandwidth;
-  int link;
-};
-
-static int by_bandwidth(const void *a, const void *b) {
-  const struct ordered_link *x = a, *y = b;
-  int order = copse_q_cmp(x->bandwidth, y->bandwidth);
-  return order != 0 ? order : (x->link > y->link) - (x->link < y->link);
-}
-
-static copse_status order_widths(struct search *s, struct copse_err *err) {
-  const struct copse_topology *t = s->topology;
-  struct ordered_link *order = NULL;
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *order, &order, err));
-  for (int i = 0; i < t->n_links; i++) order[i] = (struct ordered_link){t->links[i].bandwidth, i};
-  qsort(order, (size_t)t->n_links, sizeof *order, by_bandwidth);
-  for (int i = 0, width = 0; i < t->n_links; i++) {
-    if (i > 0 && copse_q_cmp(order[i].bandwidth, order[i - 1].bandwidth) != 0) width++;
-    s->width_of[order[i].link] = width;
-  }
-  return COPSE_OK;
-}
-
 static copse_status search_start(struct search *s, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   size_t nodes = (size_t)t->n_nodes, links = (size_t)t->n_links;
-  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(int), &s->width_of, err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->width_of, err));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->more, err));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(int), &s->best, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->n_best, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->distance, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->width, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(double), &s->width, err));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->used, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->ways, &s->ways, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->queue, err));
@@ -139,13 +116,15 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
   COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, COPSE_KEYS(t->links, dst),
                               sizeof *t->links, &s->in, err));
   COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_ranks, 1, &s->done, err));
-  for (size_t i = 0; i < links; i++)
-    s->more[i] = 1 / copse_q_to_double(s->topology->links[i].bandwidth);
-  return order_widths(s, err);
+  for (size_t i = 0; i < links; i++) {
+    s->width_of[i] = copse_q_to_double(t->links[i].bandwidth);
+    s->more[i] = 1 / s->width_of[i];
+  }
+  return COPSE_OK;
 }
 
 /* The width of the way to v over this link, or -1 if that isn't a shortest way. */
-static int width_over(const struct search *s, int v, int link) {
+static double width_over(const struct search *s, int v, int link) {
   int u = s->topology->links[link].src;
   if (s->distance[u] < 0 || s->distance[u] + 1 != s->distance[v]) return -1;
   return s->width[u] < s->width_of[link] ? s->width[u] : s->width_of[link];
@@ -154,9 +133,10 @@ static int width_over(const struct search *s, int v, int link) {
 /* A prefix of a widest shortest way may be replaced by a wider shortest one: so one pass over
  * the nodes by distance finds the widths of all, and the links that such ways come over. */
 static void find_width(struct search *s, int v) {
-  int first = s->in.first[v], widest = -1, n = 0;
+  int first = s->in.first[v], n = 0;
+  double widest = -1;
   for (int i = first; i < s->in.first[v + 1]; i++) {
-    int width = width_over(s, v, s->in.item[i]);
+    double width = width_over(s, v, s->in.item[i]);
     if (width < 0 || width < widest) continue;
     if (width > widest) n = 0;
     widest = width;
@@ -193,7 +173,7 @@ static void search_from(struct search *s, int rank, int host, bool relays) {
   int source = t->rank_nodes[rank], n = 0;
   for (int v = 0; v < t->n_nodes; v++) s->distance[v] = -1;
   s->distance[source] = 0;
-  s->width[source] = INT_MAX;
+  s->width[source] = INFINITY;
   s->queue[n++] = source;
   for (int head = 0; head < n; head++) {
     int u = s->queue[head];

@@ -32,7 +32,6 @@ static copse_status builder_start(struct builder *sim, const char *label, int n_
                                   const struct copse_topology *topology,
                                   const struct copse_routes *routes, struct copse_sim_dag *dag,
                                   struct copse_err *err) {
-  copse_status status;
   *sim = (struct builder){
       .topology = topology, .routes = routes, .dag = dag, .chunks = chunks, .err = err};
   if (n_ranks != topology->n_ranks)
@@ -40,13 +39,12 @@ static copse_status builder_start(struct builder *sim, const char *label, int n_
                          "the file is for %d ranks, the topology has %d", n_ranks,
                          topology->n_ranks);
   if (!routes) {
-    COPSE_TRY(copse_plan_routes_find(topology, &sim->own, err));
+    COPSE_DO(copse_plan_routes_find(topology, &sim->own, err));
     sim->routes = &sim->own;
   }
-  COPSE_TRY(copse_arena_array(&sim->scratch, (size_t)topology->n_links, sizeof *sim->load,
-                              &sim->load, err));
-out:
-  return status;
+  COPSE_DO(copse_arena_array(&sim->scratch, (size_t)topology->n_links, sizeof *sim->load,
+                             &sim->load, err));
+  return COPSE_OK;
 }
 
 static void builder_free(struct builder *sim) {
@@ -241,27 +239,30 @@ static void note_written(struct native *w, const struct copse_plan_operand *at, 
   cell->written = true;
 }
 
+/* An op's transfer to a rank. At one moment a rank's workers serve its right-hand neighbour first;
+ * plans whose pieces are in an order (lower.c) keep that. */
 static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t op,
-                                               const struct copse_plan_worker *list,
+                                               const struct copse_plan_worker *list, uint32_t dst,
                                                int64_t parts) {
-  int worker = (int)(list - w->plan->workers) - (int)w->plan->ranks[list->rank].first_worker;
+  uint32_t worker = (uint32_t)(list - w->plan->workers), n = w->plan->header.n_ranks;
   bool in_order = w->plan->header.min_chunk_bytes == COPSE_LEAST_CHUNK_BYTES; /* lower.c */
-  return (struct copse_sim_transfer){.streams = w->needs, .n_streams = w->n_needs,
-                                     .amount = (double)parts / (double)w->sim.chunks,
-                                     .order = (int)(in_order ? w->plan->ops[op].piece
-                                                             : op - list->first_op),
-                                     .worker = worker};
+  return (struct copse_sim_transfer){
+      .streams = w->needs,
+      .n_streams = w->n_needs,
+      .amount = (double)parts / (double)w->sim.chunks,
+      .order = (int)(in_order ? w->plan->ops[op].piece
+                              : (op - list->first_op) * n + (dst + n - list->rank) % n),
+      .worker = (int)(worker - w->plan->ranks[list->rank].first_worker)};
 }
 
 /* What the own rank keeps, is there when all sources are: one node for all of them. */
 static copse_status join_needs(struct native *w, uint32_t op,
                                const struct copse_plan_worker *list) {
-  struct copse_sim_transfer t = plan_transfer(w, op, list, w->amount[w->plan->ops[op].piece]);
-  copse_status status;
+  struct copse_sim_transfer t =
+      plan_transfer(w, op, list, list->rank, w->amount[w->plan->ops[op].piece]);
   if (w->n_needs < 2) return COPSE_OK;
-  status = copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
   w->n_needs = 1;
-  return status;
+  return copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
 }
 
 static copse_status do_move(struct native *w, const struct copse_plan_worker *list, uint32_t i) {
@@ -279,7 +280,7 @@ static copse_status do_move(struct native *w, const struct copse_plan_worker *li
   for (uint32_t k = 0; k < op->n_dst; k++) {
     int arrival = w->n_needs > 0 ? w->needs[0] : -1;
     int64_t parts = w->amount[op->piece] * (dst[k].buffer == COPSE_BUFFER_PACKETS ? 2 : 1);
-    struct copse_sim_transfer t = plan_transfer(w, i, list, parts);
+    struct copse_sim_transfer t = plan_transfer(w, i, list, dst[k].rank, parts);
     t.reduces = is_region(&dst[k]) && w->summed[dst[k].index];
     if (dst[k].rank != rank)
       COPSE_DO(builder_move(&w->sim, (int)rank, (int)dst[k].rank, parts, &t, &arrival));

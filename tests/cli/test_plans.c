@@ -204,9 +204,9 @@ static void check_choice(copse_comm *comm, const cJSON *ranges, size_t count) {
     ck_assert((double)plan->header.min_bytes == number_of(range, "min_bytes"));
     ck_assert_int_eq(one_hop && bytes <= one_hop->valuedouble, in_one_hop(plan));
     const cJSON *packets = cJSON_GetObjectItem(range, "low_latency_max_bytes");
-    ck_assert_int_eq(plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY,
-                     (one_hop && bytes <= one_hop->valuedouble) ||
-                         (packets && bytes <= packets->valuedouble));
+    ck_assert_int_eq(
+        plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY,
+        (one_hop && bytes <= one_hop->valuedouble) || (packets && bytes <= packets->valuedouble));
     return;
   }
   ck_abort_msg("no range for %.0f bytes", bytes);
@@ -265,19 +265,19 @@ START_TEST(plans_are_what_lower_makes_of_their_schedules) {
   static const char *const parts[] = {"auto", "3"};
   for (int p = 0; p < 2; p++) {
     const char *asked = p == 0 ? "" : "-I 3"; /* auto is the default */
-    ck_assert_int_eq(run("@ plans " FABRIC " -c allreduce %s -o %%/parts-%s --json", asked, parts[p]),
-                     0);
+    ck_assert_int_eq(
+        run("@ plans " FABRIC " -c allreduce %s -o %%/parts-%s --json", asked, parts[p]), 0);
     cJSON *json = parsed();
     const cJSON *range;
     cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
       const cJSON *max = cJSON_GetObjectItem(range, "max_bytes");
       char most[64] = "";
       if (!cJSON_IsNull(max)) snprintf(most, sizeof most, "--max-bytes %.0f", max->valuedouble);
-      ck_assert_int_eq(run("@ lower %%/parts-%s/%s --to plan --instances %s --min-bytes %.0f %s -o "
-                           "%%/x.plan",
-                           parts[p], text_of(range, "schedule"), parts[p],
-                           number_of(range, "min_bytes"), most),
-                       0);
+      ck_assert_int_eq(
+          run("@ lower %%/parts-%s/%s --to plan --instances %s --min-bytes %.0f %s -o "
+              "%%/x.plan",
+              parts[p], text_of(range, "schedule"), parts[p], number_of(range, "min_bytes"), most),
+          0);
       ck_assert_int_eq(run("cmp %%/x.plan %%/parts-%s/%s", parts[p], text_of(range, "plan")), 0);
     }
     cJSON_Delete(json);

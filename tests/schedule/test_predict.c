@@ -144,6 +144,36 @@ START_TEST(fan_out_costs_the_sender) {
 }
 END_TEST
 
+static double simulated(const char *options) {
+  static const char key[] = "{\"copse\": {\"time\": ";
+  ck_assert_int_eq(copse_test_command("@ simulate %%/s.json -t %%/t.json -b 4 -e 4 --no-baselines "
+                                      "--json %s",
+                                      options),
+                   0);
+  const char *at = strstr(copse_test_result.out, key);
+  ck_assert_ptr_nonnull(at);
+  return atof(at + strlen(key));
+}
+
+/* Four ranks send to three each: a hop, and two messages before the last one. */
+START_TEST(costs_come_from_defaults_profile_and_options) {
+  copse_test_write("p.json",
+                   "{\"format\": \"copse-profile/1\", \"costs\": {\"hop_us\": 10, "
+                   "\"message_us\": 3}}");
+  ck_assert_int_eq(copse_test_command("@ topo --synthetic switch:4@100 -o %%/t.json && "
+                                      "@ solve %%/t.json -c allgather -o %%/s.json"),
+                   0);
+  ck_assert_double_eq_tol(simulated(""), 2 + 2 * 0.18, 0.01);
+  ck_assert_double_eq_tol(simulated("-a 7"), 7 + 2 * 0.18, 0.01);
+  ck_assert_double_eq_tol(simulated("--message 1"), 2 + 2 * 1, 0.01);
+  ck_assert_double_eq_tol(simulated("--message 5"), 2 + 2 * 2, 0.01); /* at most the hop's */
+  ck_assert_double_eq_tol(simulated("--profile %/p.json"), 10 + 2 * 3, 0.01);
+  ck_assert_double_eq_tol(simulated("--profile %/p.json -a 4"), 4 + 2 * 3, 0.01);
+  ck_assert_double_eq_tol(simulated("-a 0"), 0, 0.01);
+  ck_assert_double_eq_tol(simulated("--model links"), 2, 0.01);
+}
+END_TEST
+
 /* ---- without a plan -------------------------------------------------------------------------- */
 
 START_TEST(what_has_no_plan_says_why) {
@@ -236,6 +266,7 @@ int main(void) {
   tcase_set_timeout(tc, 120);
   tcase_add_loop_test(tc, a_schedule_takes_as_long_as_its_plan, 0, N_TOPOLOGIES);
   tcase_add_loop_test(tc, fan_out_costs_the_sender, 0, 6);
+  tcase_add_test(tc, costs_come_from_defaults_profile_and_options);
   tcase_add_test(tc, what_has_no_plan_says_why);
   tcase_add_loop_test(tc, pure_links_agree_with_an_independent_simulator, 0,
                       sizeof checked / sizeof *checked);

@@ -43,7 +43,8 @@ static const char ib[] =
     "[1]\t\"S-a\"[2]\t# \"one\" lid 7 4xNDR\nCa\t1 \"H-1\"\t# \"n1 mlx5_0\"\n"
     "[1](1)\t\"S-a\"[1]\t# lid 12 lmc 0 \"one\" lid 7 4xHDR\n";
 static const char profile_text[] =
-    "{\"format\": \"copse-profile/1\", \"rates\": {\"nvlink\": 2.5}, \"links\": ["
+    "{\"format\": \"copse-profile/1\", \"rates\": {\"nvlink\": 2.5}, \"costs\": {\"hop_us\": 3}, "
+    "\"links\": ["
     "{\"src\": \"g[0-9]*\", \"scale\": \"1/2\"}, {\"dst_type\": \"nic\", \"latency\": 3}]}";
 
 /* A few changes of kinds that parsers stumble over. The caller frees the text. */

@@ -125,7 +125,24 @@ static const struct {
     {PROFILE("\"links\": [{\"scale\": 2, \"bandwidth\": 3}]"), "both \"bandwidth\" and \"scale\""},
     {PROFILE("\"links\": [{\"scale\": -2}]"), "\"scale\" must be positive"},
     {PROFILE("\"links\": [{\"latency\": -2}]"), "\"latency\" must not be negative"},
+    {PROFILE("\"costs\": {\"alpha\": 2}"), "unknown key \"alpha\""},
+    {PROFILE("\"costs\": {\"hop_us\": -2}"), "\"hop_us\" must not be negative"},
+    {PROFILE("\"costs\": {\"reduce_GBps\": 0}"), "\"reduce_GBps\" must be positive"},
+    {PROFILE("\"costs\": {\"duplex\": 0.5}"), "\"duplex\" must be at least 1"},
 };
+
+START_TEST(costs_are_given_or_not) {
+  const char *text = PROFILE("\"costs\": {\"hop_us\": 0, \"message_us\": \"1/4\"}");
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_profile *profile = NULL;
+  ASSERT_OK(copse_profile_parse("p", text, strlen(text), &profile, &err), &err);
+  ck_assert_int_eq(copse_profile_cost(profile, COPSE_COST_HOP).num, 0);
+  ck_assert_int_eq(copse_profile_cost(profile, COPSE_COST_MESSAGE).den, 4);
+  ck_assert_int_lt(copse_profile_cost(profile, COPSE_COST_REDUCE).num, 0);
+  ck_assert_int_lt(copse_profile_cost(profile, COPSE_COST_DUPLEX).num, 0);
+  copse_profile_free(profile);
+}
+END_TEST
 
 START_TEST(bad_profiles_are_refused) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -145,6 +162,7 @@ int main(void) {
   tcase_add_test(all, the_last_rule_that_matches_counts);
   tcase_add_test(all, one_direction_can_be_meant);
   tcase_add_test(all, rules_are_for_the_whole_of_a_cluster);
+  tcase_add_test(all, costs_are_given_or_not);
   tcase_add_loop_test(all, bad_profiles_are_refused, 0, (int)(sizeof refusals / sizeof *refusals));
   suite_add_tcase(suite, all);
   return copse_test_run(suite);

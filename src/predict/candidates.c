@@ -236,7 +236,7 @@ copse_status copse_bounds_predict(const struct copse_topology *topology,
     struct copse_solve_options options = {.collective = COPSE_ALLTOALL,
                                           .root = -1,
                                           .bound_only = true,
-                                          .tolerance = {1, 100},
+                                          .tolerance = {1, LENGTHS_WITHIN},
                                           .label = topology->name};
     COPSE_TRY(copse_solve_schedule(topology, &options, &lengths, &ignored, err));
   }

@@ -120,8 +120,8 @@ struct copse_bound {
 
 /*
  * What no schedule beats for a message of some bytes, latencies counted (docs/theory.md, "Every
- * size"): a link e takes its latency, and alpha where it leads to a rank. `times` p of nodes, from 0
- * to T = us, are a cut that moves: what is sent before p(v) comes too late at v to count. With
+ * size"): a link e takes its latency, and alpha where it leads to a rank. `times` p of nodes, from
+ * 0 to T = us, are a cut that moves: what is sent before p(v) comes too late at v to count. With
  * `reversed` all links are taken turned around, and who sends receives. Every statement is an
  * equation between a sum over links, of what can cross in T, and the bytes that must.
  *
@@ -129,7 +129,8 @@ struct copse_bound {
  * time 0 to ranks of time T.
  * COPSE_BOUND_AT_VOLUME: bytes that must come into ranks from others, or into parts of the nodes;
  * p is 0 (of a broadcast what data take from the root) where a part's links leave and T where they
- * enter, and stands for relays outside of them.
+ * enter, and stands for relays outside of them. Of an allreduce among k parts 2 (k - 1) M, or k (k
+ * - 1) M where T is at most what two messages take one after the other; less, if it is just that.
  * COPSE_BOUND_AT_LENGTHS: an alltoall, by the lengths l of its COPSE_BOUND_LENGTHS; sum of
  * l_e b_e max(0, T - latency_e - before_e - after_e) is the sum of demand(i,j) * dist_l(i,j);
  * before_e and after_e: the least latency from a rank to the link and from it to a rank.
@@ -142,7 +143,8 @@ struct copse_bound_at {
   struct copse_q us; /* T */
   enum copse_bound_at_kind kind;
   bool reversed;
-  int rank; /* COPSE_BOUND_AT_CUT: the one that it all goes to (with `reversed`, leaves); -1: none */
+  int rank; /* COPSE_BOUND_AT_CUT: the one that it all goes to (with `reversed`, leaves); -1: none
+             */
   const struct copse_schedule_part *times; /* of nodes before us; all others have us */
   int n_times;
   const struct copse_schedule_part *parts; /* COPSE_BOUND_AT_VOLUME; none: each rank is one */
@@ -205,8 +207,9 @@ struct copse_schedule {
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
 
 /*
- * values [n] become those under all powers of a permutation: each cycle's sum, so often as the powers
- * go around it. COPSE_INVALID where a cycle's length does not divide the order; COPSE_OVERFLOW.
+ * values [n] become those under all powers of a permutation: each cycle's sum, so often as the
+ * powers go around it. COPSE_INVALID where a cycle's length does not divide the order;
+ * COPSE_OVERFLOW.
  */
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) COPSE_CHECKED;

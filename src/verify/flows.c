@@ -523,11 +523,9 @@ struct at_checker {
   struct copse_err *err;
 };
 
-static int at_src(const struct at_checker *c, int e) {
-  return c->at->reversed ? c->topology->links[e].dst : c->topology->links[e].src;
-}
-static int at_dst(const struct at_checker *c, int e) {
-  return c->at->reversed ? c->topology->links[e].src : c->topology->links[e].dst;
+static int at_end(const struct at_checker *c, int e, bool src) {
+  const struct copse_link *l = &c->topology->links[e];
+  return src != c->at->reversed ? l->src : l->dst;
 }
 
 static copse_status at_node(struct at_checker *c, int listed, int *node) {
@@ -605,7 +603,7 @@ static copse_status at_cut(struct at_checker *c) {
   COPSE_DO(at_times(c));
   for (int e = 0; e < c->topology->n_links; e++) {
     set_q(c->width, c->topology->links[e].bandwidth);
-    at_add(c, e, c->time[at_src(c, e)], c->time[at_dst(c, e)]);
+    at_add(c, e, c->time[at_end(c, e, true)], c->time[at_end(c, e, false)]);
   }
   return at_due(c);
 }
@@ -621,7 +619,7 @@ static void at_distances(struct at_checker *c, bool back, mpq_t *least) {
   while (changed) {
     changed = false;
     for (int e = 0; e < c->topology->n_links; e++) {
-      int from = back ? at_dst(c, e) : at_src(c, e), to = back ? at_src(c, e) : at_dst(c, e);
+      int from = at_end(c, e, !back), to = at_end(c, e, back);
       if (mpq_sgn(least[from]) < 0) continue;
       mpq_add(c->term, least[from], c->latency[e]);
       if (mpq_sgn(least[to]) >= 0 && mpq_cmp(c->term, least[to]) >= 0) continue;
@@ -671,6 +669,35 @@ static copse_status at_may_count(struct at_checker *c) {
   return COPSE_OK;
 }
 
+/*
+ * An allreduce in less than two messages one after the other takes one from every part to each:
+ * that is due where it is more, and the time not beyond. Two take at least twice the least latency
+ * out of a part and into one; for that time itself it need not be all of the bytes.
+ */
+static copse_status at_direct(struct at_checker *c, int n) {
+  mpq_t *least = copse_verify_rationals(4); /* out of a part, into one, both at once; scratch */
+  if (!least) return copse_fail_nomem(c->err);
+  for (int i = 0; i < 3; i++) mpq_set(least[i], c->us); /* beyond, nothing follows */
+  for (int e = 0; e < c->topology->n_links; e++) {
+    int from = c->part[at_end(c, e, true)], to = c->part[at_end(c, e, false)],
+        which = from < 0 ? 1 : 2 * (to >= 0);
+    if (from != to && mpq_cmp(c->latency[e], least[which]) < 0)
+      mpq_set(least[which], c->latency[e]);
+  }
+  mpq_add(least[0], least[0], least[1]);
+  if (mpq_cmp(least[2], least[0]) > 0) mpq_set(least[2], least[0]);
+  mpq_add(least[2], least[2], least[2]);
+  mpq_set_si(c->term, c->at->bytes, 1000);
+  mpq_canonicalize(c->term);
+  mpq_div(least[3], c->sum, c->term); /* what can cross in parts of M */
+  if (mpq_cmp(c->us, least[2]) <= 0 && mpq_cmp(least[3], c->due) > 0) {
+    mpq_set_si(c->due, (long)n * (n - 1), 1);
+    if (mpq_equal(c->us, least[2]) && mpq_cmp(least[3], c->due) < 0) mpq_set(c->due, least[3]);
+  }
+  copse_verify_rationals_free(least, 4);
+  return COPSE_OK;
+}
+
 static copse_status at_volume(struct at_checker *c) {
   const struct copse_topology *t = c->topology;
   int n = c->at->n_parts > 0 ? c->at->n_parts : t->n_ranks;
@@ -682,13 +709,14 @@ static copse_status at_volume(struct at_checker *c) {
   if (status == COPSE_OK) status = at_times(c);
   int root = c->schedule->root < 0 ? -1 : c->part[t->rank_nodes[c->schedule->root]];
   for (int e = 0; e < t->n_links && status == COPSE_OK; e++) {
-    int src = at_src(c, e), dst = at_dst(c, e), from = c->part[src], to = c->part[dst];
+    int src = at_end(c, e, true), dst = at_end(c, e, false), from = c->part[src], to = c->part[dst];
     if (from >= 0 && (from == to || mpq_sgn(first[from]) < 0)) continue;
     if (to >= 0 && to == root) continue;
     set_q(c->width, t->links[e].bandwidth);
     at_add(c, e, from >= 0 ? first[from] : c->time[src], to >= 0 ? c->us : c->time[dst]);
   }
   mpq_set_si(c->due, (all ? 2L : 1L) * (n - 1), 1);
+  if (all && status == COPSE_OK) status = at_direct(c, n);
   copse_verify_rationals_free(first, n);
   return status;
 }
@@ -722,8 +750,8 @@ static copse_status at_lengths(struct at_checker *c) {
 static copse_status at_prepare(struct at_checker *c) {
   const struct copse_topology *t = c->topology;
   COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_nodes, 1, &c->seen, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_ranks, 1, &c->sends, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_ranks, 1, &c->receives, c->err));
+  COPSE_DO(copse_arena_array(&c->scratch, 2 * (size_t)t->n_ranks, 1, &c->sends, c->err));
+  c->receives = c->sends + t->n_ranks;
   COPSE_DO(copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof(int), &c->part, c->err));
   c->time = copse_verify_rationals(t->n_nodes);
   c->latency = copse_verify_rationals(t->n_links);

@@ -16,6 +16,7 @@
 #include "base/types.h"
 #include "predict/candidates.h"
 #include "support/command.h"
+#include "solver/network/quickest.h"
 #include "support/fabric.h"
 #include "support/support.h"
 #include "verify/verify.h"
@@ -197,6 +198,56 @@ START_TEST(below_linear_programmes) {
 }
 END_TEST
 
+/* ---- all sets of senders ------------------------------------------------------------------- */
+
+/* The most that any set of senders proves for any rank of an allgather, in whole latencies. */
+static struct copse_q best_of_all_sets(const struct copse_topology *t, int64_t bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_quickest_link links[64];
+  struct copse_quickest *quickest = NULL;
+  struct copse_q best = COPSE_Q_ZERO;
+  ck_assert_int_le(t->n_links, 64);
+  for (int e = 0; e < t->n_links; e++)
+    links[e] = (struct copse_quickest_link){t->links[e].src, t->links[e].dst,
+                                            t->links[e].bandwidth.num, t->links[e].latency.num};
+  ASSERT_OK(copse_quickest_new(t->n_nodes, links, t->n_links, &quickest, &err), &err);
+  for (int sink = 0; sink < t->n_ranks; sink++)
+    for (int set = 1; set < 1 << t->n_ranks; set++) {
+      struct copse_quickest_end from[16], to = {t->rank_nodes[sink], 0};
+      struct copse_q amount, time;
+      int n = 0;
+      if (set >> sink & 1) continue;
+      for (int r = 0; r < t->n_ranks; r++)
+        if (set >> r & 1) from[n++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+      ASSERT_OK(copse_q_make(bytes * n, 1000 * (int64_t)t->n_ranks, &amount, &err), &err);
+      ASSERT_OK(copse_quickest_run(quickest, from, n, &to, 1, amount, &best, &time, NULL, &err),
+                &err);
+      if (time.num > 0) best = time;
+    }
+  copse_quickest_free(quickest);
+  return best;
+}
+
+/* What is found is never more, and here never less than nine tenths of it. */
+START_TEST(near_the_best_of_all_sets) {
+  static const int64_t sizes[] = {1000, 8000, 40000, 400000};
+  uint64_t state = (uint64_t)_i + 4000;
+  char *json = random_fabric(&state, 7, 1);
+  struct copse_topology *t = copse_test_topology(json);
+  for (int i = 0; i < 4; i++) {
+    struct copse_arena arena = {0};
+    struct copse_bound_at at = bound_of(t, COPSE_ALLGATHER, sizes[i], COPSE_Q_ZERO, &arena);
+    struct copse_q best = best_of_all_sets(t, sizes[i]);
+    ck_assert_int_le(copse_q_cmp(at.us, best), 0);
+    ck_assert_msg(copse_q_to_double(at.us) >= 0.9 * copse_q_to_double(best), "%s: %g of %g us",
+                  json, copse_q_to_double(at.us), copse_q_to_double(best));
+    copse_arena_free(&arena);
+  }
+  copse_topology_free(t);
+  free(json);
+}
+END_TEST
+
 /* ---- the proof in a file
  * ----------------------------------------------------------------------------- */
 
@@ -231,25 +282,34 @@ static char *text_of(const struct copse_schedule *s) {
   return text;
 }
 
+enum damage { BYTES, LONGER, KIND, N_DAMAGES };
+
+static void damage_bound(cJSON *at, enum damage damage) {
+  struct copse_q us;
+  char longer[COPSE_Q_TEXT];
+  ck_assert_int_eq(copse_q_parse_fraction(cJSON_GetObjectItem(at, "us")->valuestring, &us, NULL),
+                   COPSE_OK);
+  us.num++;
+  if (damage == BYTES)
+    cJSON_ReplaceItemInObject(
+        at, "bytes", cJSON_CreateNumber(1 + cJSON_GetObjectItem(at, "bytes")->valuedouble));
+  if (damage == LONGER)
+    cJSON_ReplaceItemInObject(at, "us", cJSON_CreateString(copse_q_text(us, longer)));
+  if (damage == KIND) cJSON_ReplaceItemInObject(at, "kind", cJSON_CreateString("other"));
+}
+
 /* Other bytes, a longer time, another kind are refused. */
 static void check_damage(const char *text, const struct copse_topology *t) {
   struct copse_err err;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < N_DAMAGES; i++) {
     cJSON *file = cJSON_Parse(text), *at = cJSON_GetObjectItem(file, "bound_at");
-    struct copse_q us;
-    char longer[COPSE_Q_TEXT];
-    ck_assert_int_eq(copse_q_parse_fraction(cJSON_GetObjectItem(at, "us")->valuestring, &us, NULL),
-                     COPSE_OK);
-    us.num++;
-    if (i == 0)
-      cJSON_ReplaceItemInObject(
-          at, "bytes", cJSON_CreateNumber(1 + cJSON_GetObjectItem(at, "bytes")->valuedouble));
-    if (i == 1) cJSON_ReplaceItemInObject(at, "us", cJSON_CreateString(copse_q_text(us, longer)));
-    if (i == 2) cJSON_ReplaceItemInObject(at, "kind", cJSON_CreateString("other"));
+    bool volume = strcmp(cJSON_GetObjectItem(at, "kind")->valuestring, "volume") == 0;
+    damage_bound(at, (enum damage)i);
     char *damaged = cJSON_Print(file);
     copse_status status = verdict_of(damaged, t, &err);
-    ck_assert_msg(status == COPSE_REFUTED || status == COPSE_BAD_INPUT, "damage %d: %s", i,
-                  damaged);
+    /* what two messages take bounds larger ones as well */
+    ck_assert_msg(status == COPSE_REFUTED || status == COPSE_BAD_INPUT || (i == BYTES && volume),
+                  "damage %d: %s", i, damaged);
     cJSON_Delete(file);
     free(damaged);
   }
@@ -373,6 +433,27 @@ START_TEST(never_above_simulated_times) {
 }
 END_TEST
 
+START_TEST(commands_show_it) {
+  ck_assert_int_eq(
+      copse_test_command(
+          "@ solve --synthetic switch:4@100 -c allgather --objective 64K -o %%/o.json"),
+      0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above the bound of"));
+  ck_assert_int_eq(copse_test_command("@ verify %%/o.json --synthetic switch:4@100"), 0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "no schedule takes less than"));
+  ck_assert_int_eq(copse_test_command("@ simulate %%/o.json --synthetic switch:4@100"), 0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above the"));
+  ck_assert_int_eq(copse_test_command("@ plans --synthetic switch:4@100 -c allgather -o %%/plans"),
+                   0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above bound"));
+  ck_assert_int_eq(
+      copse_test_command("@ report --synthetic switch:4@100 -c allgather -o %%/r.html"), 0);
+  char *page = copse_test_read("r.html");
+  ck_assert_ptr_nonnull(strstr(page, "the bound</th>"));
+  free(page);
+}
+END_TEST
+
 /* ---- others' results
  * ------------------------------------------------------------------------------------- */
 
@@ -411,8 +492,8 @@ static void check_row(const struct row *row) {
   snprintf(path, sizeof path, PEERS "%s", row->topology);
   ASSERT_OK(copse_topology_load(path, NULL, &t, &err), &err);
   ASSERT_OK(copse_bounds_predict(t, &question, &row->bytes, 1, &us, &err), &err);
-  /* lengths of an alltoall are found within 1 % here */
-  double loss = question.collective == COPSE_ALLTOALL ? 0.01 : 1e-6;
+  /* lengths of an alltoall are found within 5 % here */
+  double loss = question.collective == COPSE_ALLTOALL ? 0.05 : 1e-6;
   ck_assert_msg(us >= row->lower * (1 - loss) && us <= row->best * (1 + 1e-6) &&
                     us <= row->reference * (1 + 1e-6),
                 "%s %s of %g bytes: %g us, between %g and %g, %g", row->topology, row->collective,
@@ -489,8 +570,10 @@ int main(void) {
   tcase_set_timeout(bounds, 120);
   tcase_add_test(bounds, four_on_a_switch);
   tcase_add_loop_test(bounds, below_linear_programmes, 0, COPSE_TEST_UP_TO(60, 6));
+  tcase_add_loop_test(bounds, near_the_best_of_all_sets, 0, COPSE_TEST_UP_TO(100, 10));
   tcase_add_loop_test(bounds, proofs_hold_and_damage_is_refused, 0, COPSE_TEST_UP_TO(60, 6));
   tcase_add_loop_test(bounds, never_above_simulated_times, 0, COPSE_TEST_UP_TO(30, 3));
+  tcase_add_test(bounds, commands_show_it);
   tcase_add_test(bounds, others_results);
   suite_add_tcase(suite, bounds);
   return copse_test_run(suite);

@@ -9,29 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/graph.h"
 #include "base/memory.h"
 #include "base/types.h"
 #include "schedule/demand.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/symmetry.h"
+#include "solver/network/flow.h"
 #include "solver/network/quickest.h"
 #include "solver/network/shortest.h"
-
-/* The topology, or the same turned around. */
-struct side {
-  struct copse_network network;
-  struct copse_net_link *net_links;
-  struct copse_quickest_link *links;
-  struct copse_quickest *quickest;
-  struct copse_shortest *shortest;
-};
 
 /* Nodes that come to a part's name, and leave by that name + n_nodes; relays outside are one. */
 struct volume {
   const int *part; /* [n_nodes] its name, -1: in none; NULL in a bound: every rank is one */
-  struct copse_quickest_link *links;
+  struct copse_quickest_link *links; /* [n_links] between different parts and relays */
+  int n_links;
   struct copse_quickest *quickest;
   struct copse_quickest_end *from, *to; /* [n_ranks] */
   int n_from, n_to;
@@ -47,11 +39,8 @@ struct copse_bounds {
   copse_collective collective;
   int root;
   struct copse_q alpha_us;
-  int64_t capacity_scale, delay_scale; /* of GB/s and us */
-  int64_t *delay;                      /* [n_links] */
-  struct side sides[2];                /* 1: turned around */
-  int *levels[2 * COPSE_BOUND_LEVELS]; /* [n_nodes] parts by name: hosts, boards, pods */
-  int n_levels;
+  struct copse_timed_instance sides[2]; /* 1: turned around */
+  int **levels, n_levels;               /* [n_nodes] parts by name: hosts, boards, pods */
   struct volume volumes[1 + 2 * COPSE_BOUND_LEVELS]; /* the first: of ranks */
   int n_volumes;
   int *asked, n_asked;         /* nodes of the ranks that stand for all */
@@ -67,119 +56,9 @@ struct copse_bounds {
 /* ---- what is the same for all sizes -------------------------------------------------------------
  */
 
-static copse_status set_scales(struct copse_bounds *b, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  b->capacity_scale = 1;
-  b->delay_scale = b->alpha_us.den;
-  for (int e = 0; e < t->n_links; e++) {
-    COPSE_DO(copse_lcm(b->capacity_scale, t->links[e].bandwidth.den, &b->capacity_scale, err));
-    COPSE_DO(copse_lcm(b->delay_scale, t->links[e].latency.den, &b->delay_scale, err));
-  }
-  for (int e = 0; e < t->n_links; e++) {
-    struct copse_q us = t->links[e].latency;
-    if (t->nodes[t->links[e].dst].rank >= 0) COPSE_DO(copse_q_add(us, b->alpha_us, &us, err));
-    if (copse_mul_overflows(us.num, b->delay_scale / us.den, &b->delay[e]) ||
-        b->delay[e] > COPSE_LENGTH_MAX)
-      return copse_fail(err, COPSE_OVERFLOW,
-                        "the latencies need more than 36 bits once brought to a common "
-                        "denominator; use fewer digits");
-  }
-  return COPSE_OK;
-}
-
-static copse_status make_side(struct copse_bounds *b, bool reversed, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  struct side *side = &b->sides[reversed];
-  size_t n = (size_t)t->n_links;
-  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *side->net_links, &side->net_links, err));
-  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *side->links, &side->links, err));
-  for (int e = 0; e < t->n_links; e++) {
-    const struct copse_link *l = &t->links[e];
-    int src = reversed ? l->dst : l->src, dst = reversed ? l->src : l->dst;
-    int64_t capacity;
-    if (copse_mul_overflows(l->bandwidth.num, b->capacity_scale / l->bandwidth.den, &capacity))
-      return copse_fail(err, COPSE_OVERFLOW,
-                        "the bandwidths need more than 63 bits once brought to a common "
-                        "denominator; use fewer digits");
-    side->net_links[e] = (struct copse_net_link){src, dst, capacity};
-    side->links[e] = (struct copse_quickest_link){src, dst, capacity, b->delay[e]};
-  }
-  side->network = (struct copse_network){.n_nodes = t->n_nodes,
-                                         .n_links = t->n_links,
-                                         .n_terminals = t->n_ranks,
-                                         .links = side->net_links,
-                                         .terminals = t->rank_nodes};
-  COPSE_DO(copse_quickest_new(t->n_nodes, side->links, t->n_links, &side->quickest, err));
-  return copse_shortest_new(&side->network, &side->shortest, err);
-}
-
 static int by_key(const void *x, const void *y) {
   const struct keyed *a = x, *b = y;
   return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : a->link - b->link;
-}
-
-static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark) {
-  int n = 0;
-  for (int r = 0; r < t->n_ranks; r++) {
-    int part = set[t->rank_nodes[r]];
-    n += seen[part] != mark;
-    seen[part] = mark;
-  }
-  return n;
-}
-
-/* Parts that links faster (or of less latency) than each bandwidth (latency) join, where they are
- * more than one and fewer than the ranks. */
-static copse_status find_levels(struct copse_bounds *b, bool by_latency, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  struct copse_arena scratch = {0};
-  int *parent, *seen, before = t->n_ranks;
-  struct keyed *keyed;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_links, sizeof *keyed, &keyed, err));
-  for (int e = 0; e < t->n_links; e++)
-    keyed[e] = (struct keyed){by_latency ? b->delay[e] : -b->sides[0].links[e].capacity, e};
-  qsort(keyed, (size_t)t->n_links, sizeof *keyed, by_key);
-  copse_sets_init(parent, t->n_nodes);
-  for (int e = 0, levels = 0; e < t->n_links && levels < COPSE_BOUND_LEVELS && before > 1;) {
-    int64_t key = keyed[e].key;
-    for (; e < t->n_links && keyed[e].key == key; e++)
-      copse_sets_unite(parent, t->links[keyed[e].link].src, t->links[keyed[e].link].dst);
-    int *set;
-    COPSE_TRY(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
-    for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(parent, v);
-    int parts = count_parts(t, set, seen, e);
-    if (parts > 1 && parts < before) {
-      b->levels[b->n_levels++] = set;
-      levels++;
-    }
-    before = parts;
-  }
-out:
-  copse_arena_free(&scratch);
-  return status;
-}
-
-/* The least delay from any of `from` [n_nodes flags] to each node (Bellman 1958, Ford, Moore);
- * INT64_MAX: no way. */
-static copse_status find_nearest(struct copse_bounds *b, bool reversed, const bool *from,
-                                 int64_t **out, struct copse_err *err) {
-  const struct side *side = &b->sides[reversed];
-  bool changed = true;
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)side->network.n_nodes, sizeof **out, out, err));
-  for (int v = 0; v < side->network.n_nodes; v++) (*out)[v] = from[v] ? 0 : INT64_MAX;
-  while (changed) {
-    changed = false;
-    for (int e = 0; e < side->network.n_links; e++) {
-      int64_t at = (*out)[side->links[e].src];
-      if (at == INT64_MAX || at + b->delay[e] >= (*out)[side->links[e].dst]) continue;
-      (*out)[side->links[e].dst] = at + b->delay[e];
-      changed = true;
-    }
-  }
-  return COPSE_OK;
 }
 
 /* Whether what comes to a rank comes over a link for it alone, and what a rank needs is a message.
@@ -222,7 +101,7 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
   const struct copse_topology *t = b->topology;
   bool reversed = b->collective == COPSE_REDUCE;
   struct volume *v = &b->volumes[b->n_volumes++];
-  int *part, n = 0;
+  int *part;
   bool *has_rank;
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *part, &part, err));
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *has_rank, &has_rank, err));
@@ -239,40 +118,70 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
     if (part[l.src] >= 0 && part[l.src] == part[l.dst]) continue;
     if (part[l.src] >= 0) l.src = t->n_nodes + part[l.src];
     if (part[l.dst] >= 0) l.dst = part[l.dst];
-    v->links[n++] = l;
+    v->links[v->n_links++] = l;
   }
   COPSE_DO(make_ends(b, release, v, err));
-  return copse_quickest_new(2 * t->n_nodes, v->links, n, &v->quickest, err);
+  return copse_quickest_new(2 * t->n_nodes, v->links, v->n_links, &v->quickest, err);
 }
 
 static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  bool *from;
   int64_t *release;
   if (!counts_messages(b)) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *from, &from, err));
-  for (int r = 0; r < t->n_ranks; r++) from[t->rank_nodes[r]] = b->root < 0 || r == b->root;
-  COPSE_DO(find_nearest(b, b->collective == COPSE_REDUCE, from, &release, err));
+  COPSE_DO(copse_timed_nearest(&b->sides[b->collective == COPSE_REDUCE], b->root, &release, err));
   COPSE_DO(make_volume(b, NULL, release, err));
   for (int l = 0; l < b->n_levels; l++) COPSE_DO(make_volume(b, b->levels[l], release, err));
   return COPSE_OK;
 }
 
+struct candidate {
+  int node;
+  int64_t width; /* of links at it */
+};
+
+static int by_width(const void *x, const void *y) {
+  const struct candidate *a = x, *b = y;
+  return a->width != b->width ? (a->width > b->width) - (a->width < b->width) : a->node - b->node;
+}
+
+/* Capacities of the links at each node, as far as they fit. */
+static void add_widths(const struct copse_bounds *b, int64_t *width) {
+  for (int e = 0; e < b->topology->n_links; e++) {
+    const struct copse_quickest_link *l = &b->sides[0].links[e];
+    if (copse_add_overflows(width[l->src], l->capacity, &width[l->src])) width[l->src] = INT64_MAX;
+    if (copse_add_overflows(width[l->dst], l->capacity, &width[l->dst])) width[l->dst] = INT64_MAX;
+  }
+}
+
 /* Ranks of which one stands for those like it; of few all, so that latencies, which symmetries may
- * change, are not missed. */
+ * change, are not missed; of too many half the narrowest, half at even distances. */
 static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
   struct copse_solve_symmetry symmetry = {0};
-  copse_status status = COPSE_OK;
+  struct candidate *candidates;
+  struct copse_arena scratch = {0};
+  int64_t *width;
+  int most = t->n_ranks <= COPSE_SYMMETRY_RANKS ? COPSE_BOUND_RANKS : COPSE_BOUND_RANKS_OF_MANY;
+  copse_status status;
   COPSE_TRY(copse_arena_array(&b->arena, (size_t)t->n_ranks, sizeof *b->asked, &b->asked, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_ranks, sizeof *candidates, &candidates, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *width, &width, err));
   if (t->n_ranks > COPSE_BOUND_ALL_RANKS && t->n_ranks <= COPSE_SYMMETRY_RANKS)
     COPSE_TRY(copse_solve_symmetry_find(t, &symmetry, err));
-  int n = symmetry.n_sinks > 0 ? symmetry.n_sinks : t->n_ranks;
+  add_widths(b, width);
   const int *from = symmetry.n_sinks > 0 ? symmetry.sinks : t->rank_nodes;
-  int most = t->n_ranks <= COPSE_BOUND_ALL_RANKS ? n : COPSE_BOUND_RANKS;
+  int n = symmetry.n_sinks > 0 ? symmetry.n_sinks : t->n_ranks;
+  for (int i = 0; i < n; i++) candidates[i] = (struct candidate){from[i], width[from[i]]};
+  qsort(candidates, (size_t)n, sizeof *candidates, by_width);
   b->n_asked = n < most ? n : most;
-  for (int i = 0; i < b->n_asked; i++) b->asked[i] = from[(int64_t)i * n / b->n_asked];
+  int narrow = n <= most ? n : most / 2;
+  for (int i = 0; i < b->n_asked; i++) {
+    int place = i;
+    if (i >= narrow)
+      place = narrow + (int)((int64_t)(i - narrow) * (n - narrow) / (b->n_asked - narrow));
+    b->asked[i] = candidates[place].node;
+  }
 out:
+  copse_arena_free(&scratch);
   copse_solve_symmetry_free(&symmetry);
   return status;
 }
@@ -283,12 +192,15 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
   const struct copse_topology *t = b->topology;
   size_t n = (size_t)t->n_ranks;
   int64_t scale = 1;
+  char sha256[COPSE_SHA256_HEX];
   if (s->demand) {
     COPSE_DO(copse_arena_array(&b->arena, n * n, sizeof *b->demand, &b->demand, err));
     memcpy(b->demand, s->demand, n * n * sizeof *b->demand);
     COPSE_DO(copse_demand_total(s->demand, t->n_ranks, &b->m, err));
   }
-  if (s->bound.kind != COPSE_BOUND_LENGTHS) return COPSE_OK;
+  COPSE_DO(copse_topology_sha256(t, sha256, err));
+  if (s->bound.kind != COPSE_BOUND_LENGTHS || strcmp(sha256, s->topology_sha256) != 0)
+    return COPSE_OK; /* what lengths prove is told by the bound of this very topology */
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->length, &b->length, err));
   for (int i = 0; i < s->bound.n_lengths; i++)
     COPSE_DO(copse_lcm(scale, s->bound.lengths[i].length.den, &scale, err));
@@ -312,15 +224,10 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
  */
 static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
-  bool *from;
-  int64_t *before, *after;
+  const int64_t *before = b->sides[0].nearest, *after = b->sides[1].nearest;
   if (!b->length) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *from, &from, err));
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->weight, &b->weight, err));
   COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->windows, &b->windows, err));
-  for (int r = 0; r < t->n_ranks; r++) from[t->rank_nodes[r]] = true;
-  COPSE_DO(find_nearest(b, false, from, &before, err));
-  COPSE_DO(find_nearest(b, true, from, &after, err));
   bool fits = true;
   for (int e = 0; e < t->n_links; e++) {
     if (b->length[e] == 0) continue;
@@ -328,7 +235,7 @@ static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) 
     fits = fits && opens < COPSE_DELAY_MAX && closes < COPSE_DELAY_MAX &&
            !copse_mul_overflows(b->length[e], b->sides[0].links[e].capacity, &b->weight[e]) &&
            !copse_add_overflows(b->length_sum, b->weight[e], &b->length_sum);
-    if (fits) b->windows[b->n_windows++] = (struct keyed){opens + b->delay[e] + closes, e};
+    if (fits) b->windows[b->n_windows++] = (struct keyed){opens + b->sides[0].delay[e] + closes, e};
   }
   qsort(b->windows, (size_t)b->n_windows, sizeof *b->windows, by_key);
   if (!fits || b->length_sum == 0) b->length = NULL;
@@ -347,12 +254,9 @@ copse_status copse_bounds_new(const struct copse_topology *topology, copse_colle
   b->collective = collective;
   b->root = root;
   b->alpha_us = alpha_us;
-  COPSE_TRY(
-      copse_arena_array(&b->arena, (size_t)topology->n_links, sizeof *b->delay, &b->delay, err));
-  COPSE_TRY(set_scales(b, err));
-  COPSE_TRY(make_side(b, false, err));
-  COPSE_TRY(make_side(b, true, err));
-  for (int by = 0; by < 2; by++) COPSE_TRY(find_levels(b, by == 1, err));
+  for (int i = 0; i < 2; i++)
+    COPSE_TRY(copse_timed_instance_make(topology, alpha_us, i == 1, &b->sides[i], err));
+  COPSE_TRY(copse_timed_parts(&b->sides[0], COPSE_BOUND_LEVELS, &b->levels, &b->n_levels, err));
   COPSE_TRY(make_volumes(b, err));
   COPSE_TRY(choose_asked(b, err));
   if (schedule && collective == COPSE_ALLTOALL) COPSE_TRY(copy_schedule(b, schedule, err));
@@ -367,10 +271,7 @@ out:
 void copse_bounds_free(struct copse_bounds *b) {
   if (!b) return;
   for (int i = 0; i < b->n_volumes; i++) copse_quickest_free(b->volumes[i].quickest);
-  for (int i = 0; i < 2; i++) {
-    copse_quickest_free(b->sides[i].quickest);
-    copse_shortest_free(b->sides[i].shortest);
-  }
+  for (int i = 0; i < 2; i++) copse_timed_instance_free(&b->sides[i]);
   copse_arena_free(&b->arena);
   free(b);
 }
@@ -386,6 +287,9 @@ struct asking {
   struct copse_bound_at best;           /* its kind and what it is about */
   struct copse_quickest_end *from, *to; /* [n_ranks] of the run at hand */
   int n_from, n_to;
+  int64_t *distance;    /* [2 n_ranks] scratch */
+  struct copse_q floor; /* what an answer must exceed */
+  bool *sends;          /* [n_ranks] the senders of the last one that did */
   bool overflow;
   struct copse_arena arena;
   struct copse_err *err;
@@ -396,7 +300,7 @@ static void keep(struct asking *a, struct copse_q time, struct copse_bound_at ab
   struct copse_q *times = a->times;
   a->times = a->fresh;
   a->fresh = times;
-  a->time = time;
+  a->time = a->floor = time;
   a->best = about;
 }
 
@@ -407,8 +311,8 @@ static copse_status get_amount(const struct asking *a, int64_t count, int64_t of
   COPSE_DO(copse_q_make(a->bytes, 1000, out, err));
   COPSE_DO(copse_q_make(count, of, &part, err));
   COPSE_DO(copse_q_mul(*out, part, out, err));
-  COPSE_DO(copse_q_mul(*out, (struct copse_q){a->b->capacity_scale, 1}, out, err));
-  return copse_q_mul(*out, (struct copse_q){a->b->delay_scale, 1}, out, err);
+  COPSE_DO(copse_q_mul(*out, (struct copse_q){a->b->sides[0].instance.scale, 1}, out, err));
+  return copse_q_mul(*out, (struct copse_q){a->b->sides[0].delay_scale, 1}, out, err);
 }
 
 /* From the ranks of `from` to those of `to`, count / of M must go. What leaves 64 bits is left out.
@@ -420,31 +324,37 @@ static copse_status ask(struct asking *a, bool reversed, int rank, int64_t count
   copse_status status = get_amount(a, count, of, &amount, NULL);
   if (status == COPSE_OK)
     status = copse_quickest_run(a->b->sides[reversed].quickest, a->from, a->n_from, a->to, a->n_to,
-                                amount, &a->time, &time, a->fresh, NULL);
+                                amount, &a->floor, &time, a->fresh, NULL);
   if (status == COPSE_OVERFLOW) {
     a->overflow = true;
     return COPSE_OK;
   }
   if (status == COPSE_INFEASIBLE)
     return copse_fail(a->err, status, "rank %d and another can't reach each other", rank);
-  if (status == COPSE_OK && time.num > 0) keep(a, time, about);
-  return status;
+  if (status != COPSE_OK || time.num == 0) return status;
+  a->floor = time;
+  for (int r = 0; r < a->b->topology->n_ranks; r++) a->sends[r] = false;
+  for (int i = 0; i < a->n_from; i++) a->sends[a->b->topology->nodes[a->from[i].node].rank] = true;
+  if (copse_q_cmp(time, a->time) > 0) keep(a, time, about);
+  return COPSE_OK;
+}
+
+/* What a rank has for the one node in `to`: M / N, or its part of the demand. */
+static int64_t sender_count(const struct asking *a, bool reversed, int rank) {
+  const struct copse_topology *t = a->b->topology;
+  int64_t sink = t->nodes[a->to[0].node].rank, n = t->n_ranks;
+  if (rank == sink) return 0;
+  if (!a->b->demand) return 1;
+  return a->b->demand[reversed ? sink * n + rank : rank * n + sink];
 }
 
 /* What must come from the senders in `from` to the one node in `to`. */
 static copse_status ask_gather(struct asking *a, bool reversed) {
   const struct copse_topology *t = a->b->topology;
-  int sink = t->nodes[a->to[0].node].rank, n = t->n_ranks;
-  int64_t count = a->n_from, of = n;
-  if (a->b->demand) {
-    count = 0;
-    of = a->b->m;
-    for (int i = 0; i < a->n_from; i++) {
-      int r = t->nodes[a->from[i].node].rank;
-      count += reversed ? a->b->demand[sink * n + r] : a->b->demand[r * n + sink];
-    }
-  }
-  return ask(a, reversed, sink, count, of);
+  int64_t count = 0;
+  for (int i = 0; i < a->n_from; i++)
+    count += sender_count(a, reversed, t->nodes[a->from[i].node].rank);
+  return ask(a, reversed, t->nodes[a->to[0].node].rank, count, a->b->demand ? a->b->m : t->n_ranks);
 }
 
 static int compare_distances(const void *x, const void *y) {
@@ -452,54 +362,135 @@ static int compare_distances(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-/* All ranks at least so far from the one in `to`. */
-static copse_status ask_ball(struct asking *a, bool reversed, const int64_t *distance,
-                             int64_t from) {
-  const struct copse_topology *t = a->b->topology;
-  a->n_from = 0;
-  for (int r = 0; r < t->n_ranks; r++)
-    if (t->rank_nodes[r] != a->to[0].node && distance[r] >= from)
-      a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
-  return ask_gather(a, reversed);
-}
-
 /* Ranks' distances to a node (with `reversed`, from it), -1 where there is no way. */
 static void find_distances(struct asking *a, bool reversed, int node, int64_t *distance) {
   const struct copse_topology *t = a->b->topology;
   struct copse_shortest *shortest = a->b->sides[!reversed].shortest;
-  copse_shortest_run(shortest, node, a->b->delay, NULL);
+  copse_shortest_run(shortest, node, a->b->sides[0].delay, NULL);
   for (int r = 0; r < t->n_ranks; r++)
     distance[r] = copse_shortest_length(shortest, t->rank_nodes[r]);
 }
 
-/* Every rank has something for this one: from all, from those that are far, and from outside of the
- * host, the pod. */
-static copse_status ask_sink(struct asking *a, bool reversed, int node) {
+/* Senders at least so far away, from the furthest inwards. */
+static copse_status ask_balls(struct asking *a, bool reversed) {
   const struct copse_topology *t = a->b->topology;
-  int64_t *distance, *sorted;
+  int64_t *distance = a->distance, *sorted = distance + t->n_ranks;
   int n = 0;
-  size_t ranks = (size_t)t->n_ranks;
-  COPSE_DO(copse_arena_array(&a->arena, ranks, sizeof *distance, &distance, a->err));
-  COPSE_DO(copse_arena_array(&a->arena, ranks, sizeof *sorted, &sorted, a->err));
-  find_distances(a, reversed, node, distance);
-  memcpy(sorted, distance, ranks * sizeof *sorted);
-  qsort(sorted, ranks, sizeof *sorted, compare_distances);
-  for (size_t i = 0; i < ranks; i++)
+  find_distances(a, reversed, a->to[0].node, distance);
+  memcpy(sorted, distance, (size_t)t->n_ranks * sizeof *sorted);
+  qsort(sorted, (size_t)t->n_ranks, sizeof *sorted, compare_distances);
+  for (int i = 0; i < t->n_ranks; i++)
     if (i == 0 || sorted[i] != sorted[n - 1]) sorted[n++] = sorted[i];
-  a->to[0] = (struct copse_quickest_end){node, 0};
-  a->n_to = 1;
-  COPSE_DO(ask_ball(a, reversed, distance, 0));
   int balls = n < COPSE_BOUND_BALLS ? n : COPSE_BOUND_BALLS;
-  for (int i = 1; i < balls; i++)
-    COPSE_DO(ask_ball(a, reversed, distance, sorted[n - 1 - (int64_t)(balls - 1 - i) * n / balls]));
-  for (int l = 0; l < a->b->n_levels; l++) {
-    const int *part = a->b->levels[l];
+  for (int i = 0; i < balls; i++) {
+    int64_t from = sorted[n - 1 - (int64_t)i * n / balls];
     a->n_from = 0;
     for (int r = 0; r < t->n_ranks; r++)
-      if (part[t->rank_nodes[r]] != part[node])
+      if (t->rank_nodes[r] != a->to[0].node && distance[r] >= from)
         a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
     COPSE_DO(ask_gather(a, reversed));
   }
+  return COPSE_OK;
+}
+
+__extension__ typedef __int128 wide;
+
+/* What can go through in parts of `unit`, at most `most` of them, in 50 bits of which `most` takes
+ * all. */
+static int64_t in_parts(wide amount, wide unit, int64_t most, int shift) {
+  if (amount <= 0) return 0;
+  if (amount / unit >= most) return most << shift;
+  return (int64_t)((amount << shift) / unit);
+}
+
+/*
+ * Senders that can't get all through in the time of the best so far become `from`: each link
+ * carries what it can between the time when something may first be there and the last at which it
+ * is of use, and a minimum cut says who is short of that. *found: there are such.
+ */
+static copse_status find_short(struct asking *a, bool reversed, bool *found) {
+  const struct copse_bounds *b = a->b;
+  const struct copse_timed_instance *side = &b->sides[reversed];
+  const struct copse_topology *t = b->topology;
+  int sink = a->to[0].node, n = t->n_nodes, shift = 0;
+  struct copse_q one;
+  struct copse_flow *flow = NULL;
+  int64_t total = 0;
+  copse_status status;
+  *found = false;
+  copse_shortest_run(b->sides[!reversed].shortest, sink, b->sides[0].delay, NULL);
+  COPSE_DO(get_amount(a, 1, b->demand ? b->m : t->n_ranks, &one, a->err));
+  for (int r = 0; r < t->n_ranks; r++) total += sender_count(a, reversed, r);
+  if (total == 0) return COPSE_OK;
+  while (total << (shift + 1) < (int64_t)1 << 50) shift++;
+  COPSE_TRY(copse_flow_new(n + 1, &flow, a->err));
+  for (int r = 0; r < t->n_ranks; r++)
+    if (sender_count(a, reversed, r) > 0)
+      COPSE_TRY(copse_flow_change(flow, n, t->rank_nodes[r], sender_count(a, reversed, r) << shift,
+                                  a->err));
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_quickest_link *l = &side->links[e];
+    int64_t left = copse_shortest_length(b->sides[!reversed].shortest, l->dst),
+            opens = side->nearest[l->src];
+    wide open = a->floor.num - (wide)(opens + l->delay + left) * a->floor.den, room;
+    if (left < 0 || opens == INT64_MAX || open <= 0 ||
+        __builtin_mul_overflow(open * l->capacity, (wide)one.den, &room))
+      continue;
+    COPSE_TRY(copse_flow_change(
+        flow, l->src, l->dst, in_parts(room, (wide)a->floor.den * one.num, total, shift), a->err));
+  }
+  if (copse_flow_max(flow, n, sink, total << shift) == total << shift) goto out;
+  a->n_from = 0;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (t->rank_nodes[r] != sink && copse_flow_on_source_side(flow, t->rank_nodes[r]))
+      a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+  *found = a->n_from > 0;
+out:
+  copse_flow_free(flow);
+  return status;
+}
+
+/* The best senders so far with one more or one less, as long as that is better. */
+static copse_status polish(struct asking *a, bool reversed) {
+  const struct copse_topology *t = a->b->topology;
+  for (int i = 0, since = 0; since < t->n_ranks; i = (i + 1) % t->n_ranks, since++) {
+    struct copse_q before = a->floor;
+    a->n_from = 0;
+    for (int r = 0; r < t->n_ranks; r++)
+      if (t->rank_nodes[r] != a->to[0].node && (r == i ? !a->sends[r] : a->sends[r]))
+        a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+    if (a->n_from > 0) COPSE_DO(ask_gather(a, reversed));
+    if (!copse_q_eq(before, a->floor)) since = 0;
+  }
+  return COPSE_OK;
+}
+
+/*
+ * Every rank has something for this one: what all of them take together, then those that are far,
+ * those that are short. Of few ranks the best set for each is looked for, of more those alone that
+ * improve on the others'.
+ */
+static copse_status ask_sink(struct asking *a, bool reversed, int node) {
+  const struct copse_topology *t = a->b->topology;
+  bool few = t->n_ranks <= COPSE_BOUND_ALL_RANKS;
+  if (few) a->floor = COPSE_Q_ZERO;
+  a->to[0] = (struct copse_quickest_end){node, 0};
+  a->n_from = 0;
+  a->n_to = 1;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (t->rank_nodes[r] != node)
+      a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
+  COPSE_DO(ask_gather(a, reversed));
+  COPSE_DO(ask_balls(a, reversed));
+  for (int i = 0; i < COPSE_BOUND_STEPS; i++) {
+    struct copse_q before = a->floor;
+    bool found;
+    COPSE_DO(find_short(a, reversed, &found));
+    if (found) COPSE_DO(ask_gather(a, reversed));
+    if (copse_q_eq(before, a->floor)) break;
+  }
+  if (few) COPSE_DO(polish(a, reversed));
+  a->floor = a->time;
   return COPSE_OK;
 }
 
@@ -525,7 +516,7 @@ static int narrower(const void *x, const void *y) {
  * little leads to. */
 static copse_status ask_source(struct asking *a, bool reversed, int node, int most) {
   const struct copse_topology *t = a->b->topology;
-  const struct side *side = &a->b->sides[reversed];
+  const struct copse_timed_instance *side = &a->b->sides[reversed];
   struct partner *partners;
   int64_t *distance, *width;
   int n = 0;
@@ -592,23 +583,48 @@ static copse_status ask_parts(struct asking *a, bool reversed) {
   return COPSE_OK;
 }
 
-/* What must come into parts: of an allreduce twice as many messages as parts but one (see
- * docs/theory.md), else one each. */
-static copse_status ask_volume(struct asking *a, const struct volume *v) {
+/* A message to a part and on to another takes at least twice this: out of a part and into one. */
+static int64_t least_delay(const struct asking *a, const struct volume *v) {
+  int64_t leaving = COPSE_DELAY_MAX, entering = COPSE_DELAY_MAX, direct = COPSE_DELAY_MAX;
+  int n_nodes = a->b->topology->n_nodes;
+  for (int e = 0; e < v->n_links; e++) {
+    const struct copse_quickest_link *l = &v->links[e];
+    bool from = l->src >= n_nodes, to = v->part[l->dst] >= 0;
+    if (from) *(to ? &direct : &leaving) = copse_smaller(to ? direct : leaving, l->delay);
+    if (!from && to) entering = copse_smaller(entering, l->delay);
+  }
+  return copse_smaller(direct, leaving + entering);
+}
+
+/* `messages` of M must come into parts, unless it takes longer than `limit`. */
+static copse_status ask_messages(struct asking *a, const struct volume *v, int64_t messages,
+                                 struct copse_q limit) {
   struct copse_bound_at about = {
       .kind = COPSE_BOUND_AT_VOLUME, .reversed = a->b->collective == COPSE_REDUCE, .rank = -1};
-  int64_t messages = v->n_from - 1;
   struct copse_q amount, time;
-  if (a->b->collective == COPSE_ALLREDUCE) messages *= 2;
+  if (copse_q_cmp(limit, a->time) <= 0) return COPSE_OK;
   copse_status status = get_amount(a, messages, 1, &amount, NULL);
   if (status == COPSE_OK)
     status = copse_quickest_run(v->quickest, v->from, v->n_from, v->to, v->n_to, amount, &a->time,
                                 &time, a->fresh, NULL);
   if (status == COPSE_OVERFLOW) a->overflow = true;
   if (status != COPSE_OK || time.num == 0) return status == COPSE_NOMEM ? status : COPSE_OK;
+  if (copse_q_cmp(time, limit) > 0) time = limit;
+  for (int u = 0; u < a->b->topology->n_nodes; u++)
+    if (copse_q_cmp(a->fresh[u], limit) > 0) a->fresh[u] = limit;
   keep(a, time, about);
   a->volume = v;
   return COPSE_OK;
+}
+
+/* What must come into parts (docs/theory.md): of an allreduce a message from every part to each, or
+ * if there is time to go on from there, twice as many as parts but one; else one each. */
+static copse_status ask_volume(struct asking *a, const struct volume *v) {
+  const struct copse_q any = {COPSE_DELAY_MAX, 1};
+  int64_t k = v->n_from;
+  if (a->b->collective != COPSE_ALLREDUCE) return ask_messages(a, v, k - 1, any);
+  COPSE_DO(ask_messages(a, v, 2 * (k - 1), any));
+  return ask_messages(a, v, k * (k - 1), (struct copse_q){2 * least_delay(a, v), 1});
 }
 
 /* The least T with sum of weight_e max(0, T - delay_e) = time * sum of weight_e: windows are in
@@ -638,7 +654,7 @@ static copse_status ask_lengths(struct asking *a) {
   if (!b->length) return COPSE_OK;
   copse_status status = copse_q_mul(b->length_time, (struct copse_q){a->bytes, 1}, &time, NULL);
   if (status == COPSE_OK)
-    status = copse_q_mul(time, (struct copse_q){b->delay_scale, 1000}, &time, NULL);
+    status = copse_q_mul(time, (struct copse_q){b->sides[0].delay_scale, 1000}, &time, NULL);
   if (status == COPSE_OK) status = fill_windows(b, time, &time);
   if (status != COPSE_OK)
     a->overflow = true;
@@ -727,8 +743,8 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
     if (i == 0 || !copse_q_eq(sorted[i].time, sorted[i - 1].time)) {
       part = &times[out->n_times++];
       part->nodes = &nodes[i];
-      COPSE_DO(
-          copse_q_div(sorted[i].time, (struct copse_q){a->b->delay_scale, 1}, &part->us, a->err));
+      COPSE_DO(copse_q_div(sorted[i].time, (struct copse_q){a->b->sides[0].delay_scale, 1},
+                           &part->us, a->err));
     }
     nodes[i] = sorted[i].node;
     part->n_nodes++;
@@ -739,7 +755,8 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
 
 copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse_arena *arena,
                              struct copse_bound_at *out, struct copse_err *err) {
-  struct asking a = {.b = b, .bytes = bytes, .time = COPSE_Q_ZERO, .err = err};
+  struct asking a = {
+      .b = b, .bytes = bytes, .time = COPSE_Q_ZERO, .floor = COPSE_Q_ZERO, .err = err};
   size_t n_nodes = (size_t)b->topology->n_nodes, n_ranks = (size_t)b->topology->n_ranks;
   copse_status status;
   *out = (struct copse_bound_at){
@@ -749,6 +766,8 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   COPSE_TRY(copse_arena_array(&a.arena, 2 * n_nodes, sizeof *a.fresh, &a.fresh, err));
   COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.from, &a.from, err));
   COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.to, &a.to, err));
+  COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.sends, &a.sends, err));
+  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_ranks, sizeof *a.distance, &a.distance, err));
   COPSE_TRY(ask_all(&a));
   if (a.time.num == 0) {
     status = copse_fail(err, COPSE_OVERFLOW, "no bound fits into 64 bits");
@@ -757,7 +776,7 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   out->kind = a.best.kind;
   out->reversed = a.best.reversed;
   out->rank = a.best.rank;
-  COPSE_TRY(copse_q_div(a.time, (struct copse_q){b->delay_scale, 1}, &out->us, err));
+  COPSE_TRY(copse_q_div(a.time, (struct copse_q){b->sides[0].delay_scale, 1}, &out->us, err));
   if (out->kind == COPSE_BOUND_AT_VOLUME) COPSE_TRY(write_parts(&a, arena, out));
   if (out->kind != COPSE_BOUND_AT_LENGTHS) status = write_times(&a, arena, out);
 out:

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
 
 static copse_status refuse_unbalanced(const struct copse_topology *topology, const char *label,
@@ -78,6 +79,143 @@ void copse_instance_free(struct copse_instance *instance) {
   free(instance->links);
   free(instance->roots);
   *instance = (struct copse_instance){0};
+}
+
+/* ---- links that take time ------------------------------------------------------------------- */
+
+static copse_status set_delays(struct copse_timed_instance *out, struct copse_q alpha_us,
+                               struct copse_err *err) {
+  const struct copse_topology *t = out->topology;
+  out->delay_scale = alpha_us.den;
+  for (int e = 0; e < t->n_links; e++)
+    COPSE_DO(copse_lcm(out->delay_scale, t->links[e].latency.den, &out->delay_scale, err));
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_net_link *l = &out->instance.links[e];
+    struct copse_q us = t->links[e].latency;
+    if (t->nodes[t->links[e].dst].rank >= 0) COPSE_DO(copse_q_add(us, alpha_us, &us, err));
+    if (copse_mul_overflows(us.num, out->delay_scale / us.den, &out->delay[e]) ||
+        out->delay[e] > COPSE_LENGTH_MAX)
+      return copse_fail(err, COPSE_OVERFLOW,
+                        "the latencies need more than 36 bits once brought to a common "
+                        "denominator; use fewer digits");
+    out->links[e] = (struct copse_quickest_link){l->src, l->dst, l->capacity, out->delay[e]};
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_timed_instance_make(const struct copse_topology *topology,
+                                       struct copse_q alpha_us, bool reversed,
+                                       struct copse_timed_instance *out, struct copse_err *err) {
+  size_t n = (size_t)topology->n_links;
+  *out = (struct copse_timed_instance){.topology = topology};
+  COPSE_DO(make(topology, reversed, &out->instance, err));
+  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->links, &out->links, err));
+  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->delay, &out->delay, err));
+  COPSE_DO(set_delays(out, alpha_us, err));
+  COPSE_DO(
+      copse_quickest_new(topology->n_nodes, out->links, topology->n_links, &out->quickest, err));
+  COPSE_DO(copse_shortest_new(&out->instance.network, &out->shortest, err));
+  return copse_timed_nearest(out, -1, &out->nearest, err);
+}
+
+void copse_timed_instance_free(struct copse_timed_instance *instance) {
+  copse_quickest_free(instance->quickest);
+  copse_shortest_free(instance->shortest);
+  copse_instance_free(&instance->instance);
+  copse_arena_free(&instance->arena);
+}
+
+/* Bellman 1958, Ford 1956, Moore 1959. */
+copse_status copse_timed_nearest(struct copse_timed_instance *instance, int root, int64_t **out,
+                                 struct copse_err *err) {
+  const struct copse_topology *t = instance->topology;
+  int64_t *least;
+  bool changed = true;
+  COPSE_DO(copse_arena_array(&instance->arena, (size_t)t->n_nodes, sizeof *least, &least, err));
+  for (int v = 0; v < t->n_nodes; v++) {
+    int rank = t->nodes[v].rank;
+    least[v] = rank >= 0 && (root < 0 || rank == root) ? 0 : INT64_MAX;
+  }
+  while (changed) {
+    changed = false;
+    for (int e = 0; e < t->n_links; e++) {
+      const struct copse_quickest_link *l = &instance->links[e];
+      if (least[l->src] == INT64_MAX || least[l->src] + l->delay >= least[l->dst]) continue;
+      least[l->dst] = least[l->src] + l->delay;
+      changed = true;
+    }
+  }
+  *out = least;
+  return COPSE_OK;
+}
+
+struct keyed {
+  int64_t key;
+  int link;
+};
+
+static int by_key(const void *x, const void *y) {
+  const struct keyed *a = x, *b = y;
+  return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : a->link - b->link;
+}
+
+static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark) {
+  int n = 0;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int part = set[t->rank_nodes[r]];
+    n += seen[part] != mark;
+    seen[part] = mark;
+  }
+  return n;
+}
+
+/* Joins links by keys [n_links], the least first; lists each level of parts. */
+static copse_status list_levels(struct copse_timed_instance *instance, const struct keyed *keyed,
+                                int most, int **levels, int *n, struct copse_err *err) {
+  const struct copse_topology *t = instance->topology;
+  struct copse_arena scratch = {0};
+  int *parent, *seen, before = t->n_ranks;
+  copse_status status;
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
+  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
+  copse_sets_init(parent, t->n_nodes);
+  for (int e = 0, listed = 0; e < t->n_links && listed < most && before > 1;) {
+    int64_t key = keyed[e].key;
+    int *set;
+    for (; e < t->n_links && keyed[e].key == key; e++)
+      copse_sets_unite(parent, t->links[keyed[e].link].src, t->links[keyed[e].link].dst);
+    COPSE_TRY(copse_arena_array(&instance->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
+    for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(parent, v);
+    int parts = count_parts(t, set, seen, e);
+    if (parts > 1 && parts < before) {
+      levels[(*n)++] = set;
+      listed++;
+    }
+    before = parts;
+  }
+out:
+  copse_arena_free(&scratch);
+  return status;
+}
+
+copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
+                               int *n, struct copse_err *err) {
+  size_t n_links = (size_t)instance->topology->n_links;
+  struct keyed *keyed = NULL;
+  copse_status status;
+  *n = 0;
+  COPSE_TRY(copse_arena_array(&instance->arena, 2 * (size_t)most, sizeof **levels, levels, err));
+  COPSE_TRY(copse_calloc(n_links, sizeof *keyed, &keyed, err));
+  for (int by_delay = 0; by_delay < 2; by_delay++) {
+    for (size_t e = 0; e < n_links; e++)
+      keyed[e] =
+          (struct keyed){by_delay ? instance->delay[e] : -instance->links[e].capacity, (int)e};
+    qsort(keyed, n_links, sizeof *keyed, by_key);
+    COPSE_TRY(list_levels(instance, keyed, most, *levels, n, err));
+  }
+out:
+  free(keyed);
+  return status;
 }
 
 bool copse_instance_is_symmetric(const struct copse_topology *topology) {

@@ -4,7 +4,10 @@
 #ifndef COPSE_SCHEDULE_SOLVE_INSTANCE_H
 #define COPSE_SCHEDULE_SOLVE_INSTANCE_H
 
+#include "base/memory.h"
 #include "solver/network/network.h"
+#include "solver/network/quickest.h"
+#include "solver/network/shortest.h"
 #include "topology/topology.h"
 
 /*
@@ -30,6 +33,38 @@ copse_status copse_instance_make(const struct copse_topology *topology, const ch
 copse_status copse_instance_scale(const struct copse_topology *topology, struct copse_instance *out,
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_instance_free(struct copse_instance *instance);
+
+/* The same, or turned around, with links that take time. */
+struct copse_timed_instance {
+  const struct copse_topology *topology;
+  struct copse_instance instance;
+  int64_t delay_scale;               /* delay = (latency, and alpha into a rank) * delay_scale */
+  struct copse_quickest_link *links; /* [n_links] capacities are the instance's */
+  int64_t *delay;                    /* [n_links] the links' */
+  int64_t *nearest;                  /* [n_nodes] least delay from a rank, INT64_MAX: none */
+  struct copse_quickest *quickest;
+  struct copse_shortest *shortest;
+  struct copse_arena arena;
+};
+/* COPSE_OVERFLOW where bandwidths or latencies have no common denominator in 63 (36) bits. *out is
+ * to be freed also after a failure. */
+copse_status copse_timed_instance_make(const struct copse_topology *topology,
+                                       struct copse_q alpha_us, bool reversed,
+                                       struct copse_timed_instance *out,
+                                       struct copse_err *err) COPSE_CHECKED;
+void copse_timed_instance_free(struct copse_timed_instance *instance);
+
+/* The least delay from the root (-1: any rank) to each node, INT64_MAX: no way; in its arena. */
+copse_status copse_timed_nearest(struct copse_timed_instance *instance, int root, int64_t **out,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Parts of the nodes, each named by its least node: those that links as fast as each bandwidth
+ * join, and those that links of at most each delay do, `most` of either at most; where there are
+ * more than one part and fewer than before. levels [*n] of [n_nodes] are in its arena.
+ */
+copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
+                               int *n, struct copse_err *err) COPSE_CHECKED;
 
 /* Whether every link has an opposite of the same bandwidth, and switches' multicast and
  * aggregation go together: then the reversed problem is the same problem. */

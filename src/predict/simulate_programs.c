@@ -239,8 +239,7 @@ static void note_written(struct native *w, const struct copse_plan_operand *at, 
   cell->written = true;
 }
 
-/* An op's transfer to a rank. At one moment a rank's workers serve its right-hand neighbour first;
- * plans whose pieces are in an order (lower.c) keep that. */
+/* At one moment pieces in an order keep it; else a rank's right-hand neighbour is served first. */
 static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t op,
                                                const struct copse_plan_worker *list, uint32_t dst,
                                                int64_t parts) {

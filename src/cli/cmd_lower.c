@@ -89,7 +89,8 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   struct copse_lower_options options = o->lower;
   options.min_bytes = o->msccl.min_bytes;
   options.max_bytes = o->msccl.max_bytes;
-  if (options.instances == 0) options.instances = COPSE_LOWER_AUTO;
+  if (options.instances == 0 && w->schedule->objective.bytes == 0)
+    options.instances = COPSE_LOWER_AUTO;
   COPSE_DO(copse_lower_schedule(w->schedule, &options, &w->plan, &w->err));
   if (o->text)
     COPSE_DO(copse_plan_to_text(w->plan, &w->made, &w->made_size, &w->err));

@@ -15,6 +15,12 @@ void copse_sim_queue_free(struct copse_sim_queue *queue) {
   *queue = (struct copse_sim_queue){0};
 }
 
+void copse_sim_queue_reset(struct copse_sim_queue *queue) {
+  for (int i = 0; i < 64; i++) queue->later[i].n = 0;
+  queue->batch.n = queue->heap.n = queue->spare.n = queue->next = 0;
+  queue->now = queue->filled = 0;
+}
+
 copse_status copse_sim_events_grow(struct copse_sim_events *events, struct copse_err *err) {
   return copse_grow(&events->items, &events->capacity, events->n + 1, sizeof *events->items, err);
 }

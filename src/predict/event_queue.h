@@ -40,6 +40,8 @@ struct copse_sim_queue {
 };
 
 void copse_sim_queue_free(struct copse_sim_queue *queue);
+/* Back to time 0 and empty, whatever is in it; keeps its memory. */
+void copse_sim_queue_reset(struct copse_sim_queue *queue);
 
 static inline double copse_sim_event_us(const struct copse_sim_event *event) {
   double us;

@@ -20,6 +20,16 @@ void copse_predict_alpha(struct copse_predict_options *options, double alpha_us)
   if (options->sim.message_us > alpha_us) options->sim.message_us = alpha_us;
 }
 
+void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
+                                   struct copse_sim_options *sim) {
+  const struct copse_schedule_objective *o = &schedule->objective;
+  if (o->bytes == 0) return;
+  sim->pipeline_chunks = o->chunks;
+  sim->min_chunk_bytes = COPSE_LEAST_CHUNK_BYTES;
+  sim->max_chunk_bytes = (double)copse_schedule_chunk_bytes(schedule);
+  sim->fifo = copse_objective_fifo(o->chunks);
+}
+
 /* ---- one --------------------------------------------------------------------------------- */
 
 void copse_predict_cut(const struct copse_predict_options *o, struct copse_sim_options *sim) {
@@ -90,7 +100,8 @@ static copse_status as_plan(const struct copse_topology *topology,
                       "more than %d edges of trees, or pairs of ranks, are too many to lower for a "
                       "prediction",
                       MOST_LOWERED);
-  if (lower.instances == 0 && !lower.low_latency) lower.instances = COPSE_LOWER_AUTO;
+  if (lower.instances == 0 && !lower.low_latency && schedule->objective.bytes == 0)
+    lower.instances = COPSE_LOWER_AUTO;
   COPSE_TRY(copse_lower_schedule(schedule, &lower, &plan, why));
   status = copse_predict_plan("plan", topology, plan, o, out, &what, why);
 out:
@@ -116,6 +127,7 @@ copse_status copse_predict_schedule(const struct copse_topology *topology,
   if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) {
     copse_predictions_free(out, 1);
     *out = (struct copse_prediction){.sim = o->sim, .runs_per_GB = schedule->time_per_GB};
+    copse_sim_options_of_schedule(schedule, &out->sim);
     copse_predict_cut(o, &out->sim);
     snprintf(out->instead, sizeof out->instead, "%s", why.text);
     status = copse_sim_dag_of_schedule(schedule, topology, !o->links, &out->dag, &why);

@@ -50,6 +50,10 @@ copse_status copse_predict(const struct copse_topology *topology,
                            const struct copse_predict_options *options, const double *bytes, int n,
                            double *us, struct copse_err *err) COPSE_CHECKED;
 
+/* As a schedule with an objective is cut; nothing for another. */
+void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
+                                   struct copse_sim_options *sim);
+
 /* Chunks and slots that are given, over the plan's. */
 void copse_predict_cut(const struct copse_predict_options *options, struct copse_sim_options *sim);
 

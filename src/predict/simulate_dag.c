@@ -289,13 +289,15 @@ static copse_status add_trees(struct maker *m) {
 }
 
 /* Every path by itself; each rank serves its right-hand neighbour first, so that not all
- * begin with rank 0. */
+ * begin with rank 0. Those of a schedule for one size take turns as they are listed. */
 static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow) {
   int n_ranks = m->schedule->n_ranks;
   for (int p = 0; p < flow->n_paths; p++) {
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_sim_transfer transfer = {.amount = copse_q_to_double(path->weight),
-                                          .order = (flow->dst - flow->src + n_ranks) % n_ranks};
+                                          .order = m->schedule->objective.bytes > 0
+                                                       ? 0
+                                                       : (flow->dst - flow->src + n_ranks) % n_ranks};
     if (m->turns) transfer.worker = transfer.order % COPSE_POLICY_WORKERS;
     COPSE_DO(map_path(m, path->nodes, path->n_nodes));
     COPSE_DO(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,

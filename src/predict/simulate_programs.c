@@ -14,6 +14,7 @@
 #include "codegen/msccl/file.h"
 #include "codegen/mscclpp/file.h"
 #include "runtime/plan/plan_math.h"
+#include "schedule/chunks.h"
 
 /* Routes and loads while transfers are added. */
 struct builder {
@@ -238,17 +239,18 @@ static void note_written(struct native *w, const struct copse_plan_operand *at, 
   cell->written = true;
 }
 
-/* An op's transfer to a rank. At one moment a rank's workers serve its right-hand neighbour first.
- */
+/* At one moment pieces in an order keep it; else a rank's right-hand neighbour is served first. */
 static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t op,
                                                const struct copse_plan_worker *list, uint32_t dst,
                                                int64_t parts) {
   uint32_t worker = (uint32_t)(list - w->plan->workers), n = w->plan->header.n_ranks;
+  bool in_order = w->plan->header.min_chunk_bytes == COPSE_LEAST_CHUNK_BYTES; /* lower.c */
   return (struct copse_sim_transfer){
       .streams = w->needs,
       .n_streams = w->n_needs,
       .amount = (double)parts / (double)w->sim.chunks,
-      .order = (int)((op - list->first_op) * n + (dst + n - list->rank) % n),
+      .order = (int)(in_order ? w->plan->ops[op].piece
+                              : (op - list->first_op) * n + (dst + n - list->rank) % n),
       .worker = (int)(worker - w->plan->ranks[list->rank].first_worker)};
 }
 
@@ -287,9 +289,8 @@ static copse_status do_move(struct native *w, const struct copse_plan_worker *li
 }
 
 static void wake(struct native *w, uint32_t worker) {
-  if (w->is_ready[worker]) return;
+  if (!w->is_ready[worker]) w->ready[w->n_ready++] = worker;
   w->is_ready[worker] = true;
-  w->ready[w->n_ready++] = worker;
 }
 
 /* One worker, as far as its waits let it. */

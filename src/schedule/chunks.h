@@ -21,4 +21,15 @@
  */
 static inline int copse_pipeline_chunks(int levels) { return levels > 1 ? 8 * (levels - 1) : 1; }
 
+/* No chunk is smaller: plans cut at multiples of it. */
+#define COPSE_LEAST_CHUNK_BYTES 16
+/* The most slots of a plan. */
+#define COPSE_MOST_FIFO 64
+
+/* Slots of a schedule with an objective: for all of its chunks, as far as there can be so many, so
+ * that none waits for a slot. */
+static inline int copse_objective_fifo(int chunks) {
+  return chunks < COPSE_FIFO ? COPSE_FIFO : chunks < COPSE_MOST_FIFO ? chunks : COPSE_MOST_FIFO;
+}
+
 #endif

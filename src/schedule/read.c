@@ -648,14 +648,30 @@ static copse_status check_algbw(struct reader *r) {
   return COPSE_OK;
 }
 
+/* What it was made for, where it says so. */
+static copse_status read_objective(struct reader *r) {
+  static const char *const keys[] = {"bytes", "chunks", "alpha_us", NULL};
+  const cJSON *item = copse_json_get(r->json.root, "objective");
+  struct copse_schedule_objective *o = &r->schedule->objective;
+  int64_t chunks;
+  if (!item) return COPSE_OK;
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"objective\"", keys, r->err));
+  COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &o->bytes, r->err));
+  COPSE_DO(copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks,
+                              r->err));
+  o->chunks = (int)chunks;
+  o->alpha_us = COPSE_Q_ZERO;
+  return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
+}
+
 static copse_status read_document(struct reader *r) {
   static const char *const tree_keys[] = {"format",     "collective", "root",        "topology",
                                           "ranks",      "k",          "time_per_GB", "algbw_GBps",
                                           "bound",      "trees",      "others",      "symmetry",
-                                          "in_network", "bound_at",   NULL};
+                                          "in_network", "bound_at",   "objective",   NULL};
   static const char *const flow_keys[] = {
       "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
-      "flows",  "demand",     "forward",  "rotation", "others",      "bound_at",   NULL};
+      "flows",  "demand",     "forward",  "rotation", "others",      "bound_at",   "objective",  NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
@@ -673,6 +689,7 @@ static copse_status read_document(struct reader *r) {
   COPSE_DO(copse_json_get_rational(&r->json, root, "time_per_GB", &s->time_per_GB, r->err));
   COPSE_DO(check_algbw(r));
   COPSE_DO(read_switches(r));
+  COPSE_DO(read_objective(r));
   if (flows)
     COPSE_DO(read_flows(r));
   else

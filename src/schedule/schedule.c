@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/types.h"
+#include "schedule/chunks.h"
 #include "schedule/schedule.h"
 
 void copse_schedule_free(struct copse_schedule *schedule) {
@@ -154,6 +155,19 @@ struct expansion {
 
 /* Nobody has the memory for more at the sizes of today; and it is better said than tried. */
 #define MOST_BYTES ((int64_t)8 << 30)
+
+int64_t copse_schedule_chunk_bytes(const struct copse_schedule *s) {
+  struct copse_q most = COPSE_Q_ZERO;
+  for (int t = 0; t < s->n_trees; t++)
+    if (copse_q_cmp(s->trees[t].weight, most) > 0) most = s->trees[t].weight;
+  for (int f = 0; f < s->n_flows; f++)
+    for (int p = 0; p < s->flows[f].n_paths; p++)
+      if (copse_q_cmp(s->flows[f].paths[p].weight, most) > 0) most = s->flows[f].paths[p].weight;
+  /* up to a unit more for each end of a piece, which falls on a multiple of 16 bytes */
+  __int128 whole = (__int128)s->objective.bytes * most.num, part = (__int128)most.den;
+  int64_t bytes = (int64_t)(whole / (part * s->objective.chunks)) + 2 * COPSE_LEAST_CHUNK_BYTES;
+  return bytes > COPSE_CHUNK_BYTES ? bytes : COPSE_CHUNK_BYTES;
+}
 
 int64_t copse_schedule_images(const struct copse_schedule *schedule) {
   int64_t images = 1;

@@ -152,6 +152,18 @@ struct copse_bound_at {
 };
 
 #define COPSE_SCHEDULE_MAX_ROTATIONS 32
+#define COPSE_SCHEDULE_MAX_CHUNKS 4096
+
+/*
+ * The message that a schedule was made for: then the order of trees and of their edges counts (what
+ * asks for a link at the same moment takes it in that order), and every tree or path is cut into
+ * `chunks` at this size and up to where they exceed COPSE_CHUNK_BYTES.
+ */
+struct copse_schedule_objective {
+  int64_t bytes; /* M; 0: it is for long messages, cut as schedule/chunks.h says */
+  int chunks;
+  struct copse_q alpha_us; /* the software cost of a hop that was reckoned with */
+};
 
 struct copse_schedule {
   copse_collective collective;
@@ -167,6 +179,8 @@ struct copse_schedule {
   struct copse_q time_per_GB; /* seconds per GB; 0 for a single rank */
   struct copse_bound bound;
   const struct copse_bound_at *bound_at; /* for the size it was made for; NULL: none is stated */
+
+  struct copse_schedule_objective objective;
   int n_trees;
   const struct copse_schedule_tree *trees;
   int n_flows; /* alltoall: instead of trees; pairs without demand have none */
@@ -199,6 +213,10 @@ int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
  */
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) COPSE_CHECKED;
+
+/* The largest chunk of a schedule with an objective: COPSE_CHUNK_BYTES, or what its largest transfer
+ * is cut into at its size. */
+int64_t copse_schedule_chunk_bytes(const struct copse_schedule *schedule);
 
 /* How many images of a compact schedule's trees or flows there are, themselves included; 1 for
  * others. */

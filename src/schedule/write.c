@@ -81,6 +81,13 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
   copse_text_add(text, "},\n");
 }
 
+static void add_objective(struct copse_text *text, const struct copse_schedule_objective *o) {
+  if (o->bytes == 0) return;
+  copse_text_add(
+      text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": \"%s\"},\n",
+      o->bytes, o->chunks, COPSE_Q_STRING(o->alpha_us));
+}
+
 static void add_parts(struct copse_text *text, const struct copse_schedule *schedule,
                       const char *key, const struct copse_schedule_part *parts, int n, bool timed) {
   for (int i = 0; i < n; i++) {
@@ -216,6 +223,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
                  COPSE_Q_STRING(schedule->time_per_GB));
   copse_text_add_json_number(&text, copse_schedule_algbw(schedule));
   copse_text_add(&text, ",\n");
+  add_objective(&text, &schedule->objective);
   add_bound(&text, schedule);
   if (schedule->bound_at) add_bound_at(&text, schedule);
   if (schedule->collective == COPSE_ALLTOALL)

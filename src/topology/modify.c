@@ -240,3 +240,77 @@ out:
   copse_arena_free(&d.arena);
   return status;
 }
+
+/* ---- relays that are out of balance -------------------------------------------------------- */
+
+/* A relay's bandwidth in less that out. */
+static copse_status surplus_of(const struct copse_topology *t, const struct copse_q *bandwidth,
+                               int relay, struct copse_q *surplus, struct copse_err *err) {
+  *surplus = COPSE_Q_ZERO;
+  for (int i = 0; i < t->n_links; i++) {
+    if (t->links[i].dst == relay) COPSE_DO(copse_q_add(*surplus, bandwidth[i], surplus, err));
+    if (t->links[i].src == relay) COPSE_DO(copse_q_sub(*surplus, bandwidth[i], surplus, err));
+  }
+  return COPSE_OK;
+}
+
+/* The link that gives: the widest of those from or to ranks, else of all. */
+static int wide_link(const struct copse_topology *t, const struct copse_q *bandwidth, int relay,
+                     bool in) {
+  int best = -1;
+  bool best_rank = false;
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    if ((in ? l->dst : l->src) != relay) continue;
+    bool rank = t->nodes[in ? l->src : l->dst].rank >= 0;
+    if (best >= 0 && (rank != best_rank ? !rank : copse_q_cmp(bandwidth[i], bandwidth[best]) <= 0))
+      continue;
+    best = i;
+    best_rank = rank;
+  }
+  return best;
+}
+
+/* One pass over all relays; *changed: some link has given. */
+static copse_status balance_once(const struct copse_topology *t, struct copse_q *bandwidth,
+                                 bool *changed, struct copse_err *err) {
+  *changed = false;
+  for (int v = 0; v < t->n_nodes; v++) {
+    struct copse_q surplus, half;
+    if (t->nodes[v].rank >= 0) continue;
+    COPSE_DO(surplus_of(t, bandwidth, v, &surplus, err));
+    if (surplus.num == 0) continue;
+    int link = wide_link(t, bandwidth, v, surplus.num > 0);
+    if (link < 0) return copse_fail(err, COPSE_UNSUPPORTED, "a relay without a way in or out");
+    if (surplus.num < 0) COPSE_DO(copse_q_sub(COPSE_Q_ZERO, surplus, &surplus, err));
+    COPSE_DO(copse_q_div(bandwidth[link], (struct copse_q){2, 1}, &half, err));
+    if (copse_q_cmp(surplus, half) > 0) surplus = half;
+    COPSE_DO(copse_q_sub(bandwidth[link], surplus, &bandwidth[link], err));
+    *changed = true;
+  }
+  return COPSE_OK;
+}
+
+#define BALANCE_PASSES 64
+
+copse_status copse_topology_balance(const struct copse_topology *topology,
+                                    struct copse_topology **out, struct copse_err *err) {
+  struct draft d = {.err = err};
+  struct copse_q *bandwidth;
+  bool changed = true;
+  copse_status status;
+  *out = NULL;
+  COPSE_TRY(start(&d, topology));
+  COPSE_TRY(COPSE_ARRAY(&d.arena, (size_t)topology->n_links, bandwidth, err));
+  for (int i = 0; i < topology->n_links; i++) bandwidth[i] = topology->links[i].bandwidth;
+  for (int pass = 0; changed && pass < BALANCE_PASSES; pass++)
+    COPSE_TRY(balance_once(topology, bandwidth, &changed, err));
+  if (changed)
+    COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED, "its relays can't be balanced in a few steps"));
+  for (int i = 0; i < topology->n_links; i++) d.links[i].bandwidth = bandwidth[i];
+  d.view.chosen_from = NULL;
+  status = copse_topology_copy(&d.view, topology->name, out, err);
+out:
+  copse_arena_free(&d.arena);
+  return status;
+}

@@ -44,4 +44,14 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
                                          int n, bool exclude, struct copse_topology **out,
                                          struct copse_err *err) COPSE_CHECKED;
 
+/*
+ * The same with links narrowed until every relay takes in as much as it lets out, which trees need:
+ * what they need less than the whole topology they find here too. The widest link of the wider side
+ * gives, one to or from a rank before others. The caller releases *out. COPSE_UNSUPPORTED where that
+ * does not end soon; COPSE_OVERFLOW.
+ */
+copse_status copse_topology_balance(const struct copse_topology *topology,
+                                    struct copse_topology **out,
+                                    struct copse_err *err) COPSE_CHECKED;
+
 #endif

@@ -44,6 +44,16 @@ static copse_status fill_low_latency(struct copse_lower_options *o, struct copse
   return COPSE_OK;
 }
 
+/* What a schedule for one size says of its chunks. The smallest chunk also tells the simulator that
+ * the plan's pieces are numbered in the order in which they take turns. */
+static void fill_objective(const struct copse_schedule *s, struct copse_lower_options *o) {
+  if (s->objective.bytes == 0) return;
+  if (o->fifo == 0) o->fifo = copse_objective_fifo(s->objective.chunks);
+  if (o->chunk_bytes == 0) o->chunk_bytes = copse_schedule_chunk_bytes(s);
+  if (o->min_chunk_bytes == 0) o->min_chunk_bytes = COPSE_LEAST_CHUNK_BYTES;
+  if (o->pipeline_chunks == 0) o->pipeline_chunks = s->objective.chunks;
+}
+
 static copse_status fill_options(struct copse_lower_options *o, int least_workers,
                                  struct copse_err *err) {
   if (o->max_workers == 0) o->max_workers = COPSE_POLICY_WORKERS;
@@ -83,6 +93,7 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "an alltoall by demand has no low-latency plan: its blocks may be empty");
   /* both phases of an allreduce have workers of their own */
+  fill_objective(schedule, &o);
   COPSE_TRY(fill_options(&o, trees && schedule->collective == COPSE_ALLREDUCE ? 2 : 1, err));
   COPSE_TRY(copse_build_start(&b, schedule, &o, err));
   if (o.one_hop)

@@ -154,13 +154,13 @@ static size_t list_roles(const struct lowering *l, int phase, int rank, struct c
   size_t n = 0;
   for (int u = 0; u < l->units.n_units; u++)
     if (has_role(l, phase, u, rank))
-      roles[n++] =
-          (struct copse_role){.cost = role_cost(l, phase, u, rank),
-                              .worker = l->parts[phase][u].worker[rank],
-                              .phase = phase,
-                              .level = l->parts[phase][u].level[rank],
-                              .turn = (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
-                              .unit = u};
+      roles[n++] = (struct copse_role){
+          .cost = role_cost(l, phase, u, rank),
+          .worker = l->parts[phase][u].worker[rank],
+          .phase = phase,
+          .level = l->parts[phase][u].level[rank],
+          .turn = l->units.in_order ? 0 : (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
+          .unit = u};
   return n;
 }
 

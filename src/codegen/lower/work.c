@@ -100,6 +100,7 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
   while ((reduces && r.tree < none) || (broadcasts && b.tree < none)) {
     struct copse_unit unit = {.root = root,
                               .block = block_per_root(m->schedule) ? root : 0,
+                              .tree = reduces ? r.tree : b.tree,
                               .lo = *at,
                               .reduce = reduces ? m->trees[r.tree] : NULL,
                               .broadcast = broadcasts ? m->trees[b.tree] : NULL};
@@ -110,6 +111,11 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
     if (broadcasts && copse_q_eq(b.end, *at)) COPSE_DO(advance(m, root, &b));
   }
   return COPSE_OK;
+}
+
+static int compare_units(const void *a, const void *b) {
+  const struct copse_unit *x = a, *y = b;
+  return x->tree != y->tree ? x->tree - y->tree : copse_q_cmp(x->lo, y->lo);
 }
 
 /* Every send of a plan goes to one receiver, and every sum is made at a rank. */
@@ -140,6 +146,9 @@ static copse_status make_tree_units(struct maker *m) {
     if (block_per_root(s)) at = COPSE_Q_ZERO;
     COPSE_DO(cut_root(m, root, reduces, broadcasts, &at));
   }
+  m->out->in_order = s->objective.bytes > 0;
+  if (m->out->in_order && !(reduces && broadcasts))
+    qsort(m->out->units, (size_t)m->out->n_units, sizeof *m->out->units, compare_units);
   return COPSE_OK;
 }
 
@@ -152,9 +161,9 @@ static bool same_path(const struct copse_unit *a, const struct copse_unit *b) {
 
 /*
  * The units of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
- * of what the pair sends, side by side.
+ * of what the pair sends, side by side. `apart`: equal paths stay different units.
  */
-static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow,
+static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow, bool apart,
                              struct copse_q share, const int *rank_of) {
   struct copse_q at = COPSE_Q_ZERO;
   struct copse_unit *units = m->out->units + m->out->n_units;
@@ -162,7 +171,7 @@ static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *
   for (int p = 0; p < flow->n_paths; p++) { /* widths first, in hi */
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_unit unit = {.root = flow->src};
-    int *ranks, i = 0;
+    int *ranks, i = apart ? n : 0;
     COPSE_DO(copse_arena_array(m->arena, (size_t)path->n_nodes, sizeof *ranks, &ranks, m->err));
     for (int k = 0; k < path->n_nodes; k++)
       if (rank_of[path->nodes[k]] >= 0) ranks[unit.n_path++] = rank_of[path->nodes[k]];
@@ -215,9 +224,9 @@ static copse_status make_path_units(struct maker *m) {
     const struct copse_schedule_flow *flow = &s->flows[f];
     if (flow->n_paths == 0) continue; /* of a pair that sends nothing */
     COPSE_DO(copse_demand_share(s->demand, n, total, flow->src, flow->dst, &share, m->err));
-    COPSE_DO(add_flow(m, flow, share, rank_of));
+    COPSE_DO(add_flow(m, flow, s->objective.bytes > 0, share, rank_of));
   }
-  if (m->out->n_units > 0)
+  if (m->out->n_units > 0 && s->objective.bytes == 0) /* else they take turns as they are listed */
     qsort_r(m->out->units, (size_t)m->out->n_units, sizeof *m->out->units, compare_paths, &n);
   return COPSE_OK;
 }
@@ -250,7 +259,7 @@ static copse_status cut_units(struct maker *m, int instances, bool own_whole) {
     if (copse_width(&whole.units[u]) > widest) widest = copse_width(&whole.units[u]);
   for (int u = 0; u < whole.n_units; u++)
     n_parts += (size_t)count_parts(&whole.units[u], instances, own_whole, widest);
-  *m->out = (struct copse_units){0};
+  *m->out = (struct copse_units){.in_order = whole.in_order};
   COPSE_DO(copse_arena_array(m->arena, n_parts, sizeof *whole.units, &m->out->units, m->err));
   for (int u = 0; u < whole.n_units; u++) {
     struct copse_unit part = whole.units[u];

@@ -27,6 +27,7 @@ static inline int copse_tree_children(const struct copse_unit_tree *tree, int ra
 struct copse_unit {
   struct copse_q lo, hi; /* of the block */
   int root;
+  int tree; /* of the schedule: the one that reduces it, else the one that broadcasts it */
   int block; /* of the buffer that has one block per rank, else 0 */
   const struct copse_unit_tree *reduce, *broadcast; /* NULL: no such phase */
   const int *path; /* [n_path] of an alltoall's pair, from sender to receiver */
@@ -34,10 +35,12 @@ struct copse_unit {
 };
 
 /* In the order of root and position in the block; an alltoall's by distance from sender to
- * receiver, then by sender: at any moment the ranks send to different ranks. */
+ * receiver, then by sender: at any moment the ranks send to different ranks. Of a schedule for one
+ * size in the order of its trees (an allreduce's by root all the same) or flows. */
 struct copse_units {
   int n_units;
   struct copse_unit *units;
+  bool in_order; /* trees of a schedule for one size: they take turns as it lists them */
 };
 
 /*

@@ -1,0 +1,800 @@
+/*
+ * Local exchange of tree edges. A forest's trees go whole, as one chunk each, so a schedule is
+ * nothing but trees in an order; a transfer that is late, or one that it had to wait for, gets
+ * another parent, and what the simulation says decides. Where the forest is the image of a part of
+ * its trees under symmetries, a move is made in all images at once.
+ *
+ *   base tree b, image g          transfer ((b G + g) n + place), place in breadth-first order:
+ *   places 0 (root) .. n - 1      children of a place follow each other
+ *
+ * Local search with a threshold that falls to 0 (Dueck and Scheuer, Threshold accepting, 1990).
+ * Rules of transfers and ties as in simulate.h; without slots, duplex and sums that take time.
+ */
+#include "predict/exchange.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/graph.h"
+#include "base/index_map.h"
+#include "predict/event_queue.h"
+
+/* Lateness counts for the last so many times that a tree takes a link on average. A trial is taken
+ * that is worse by so much, in the beginning. Of a grid of 0, 0.03, 0.1 and 2, 4, 8, 16 on six
+ * topologies of two seconds each these are the best on average, by little. */
+#define LATE_PIECES 8
+#define HEAT 0.03
+/* What an event takes here, in steps there: of runs that fit a processor's cache, and of others. */
+#define STEPS_OF_EVENT(transfers) ((transfers) < 1 << 13 ? 0.6 : 1.1)
+/* A level that gained less than this part is the last. */
+#define LEVEL_GAIN 0.001
+
+#define MOST_RANKS 1024
+#define MOST_PATH 64
+#define MOST_IMAGES (1 << 24)
+
+/* A way from rank to rank. */
+struct hop {
+  int from, to;      /* ranks */
+  int first, n;      /* into hop_links */
+  double latency_us; /* alpha included */
+};
+
+/* A tree by places; place 0 is the root. */
+struct tree {
+  int root;
+  bool reduce;
+  struct copse_q weight;
+  double bytes;
+  int *parent; /* [n_ranks] hop into a rank (of a reduction out of it), -1 at the root */
+  /* by place, made from the above: */
+  int *rank, *up, *first_child, *n_children, *place_of;
+};
+
+/* What came of a run: when the last transfer arrived, and f, which is to be least. */
+struct run {
+  double f, us;
+  double *arrival, *asked; /* [n_transfers] */
+  int *blocker;            /* [n_transfers] what it waited for, -1 */
+  int *late, n_late;       /* transfers that arrived after `soft` */
+};
+
+struct search {
+  const struct copse_exchange *x;
+  const struct copse_topology *topology;
+  int n, n_images, n_trees; /* ranks, images, base trees */
+  int n_pieces;             /* allreduce: tree b < n_pieces reduces what b + n_pieces broadcasts */
+  struct tree *trees;
+  int *number;  /* [n_trees * n_images] of each tree among all, in the order of their transfers */
+  int *tree_at; /* the other way round */
+  int *base_at, *image_at; /* [n_trees * n_images] of which base tree, under which image */
+  struct hop *hops;
+  size_t n_hops, hops_capacity;
+  int *hop_links, *hop_nodes;
+  size_t n_hop_links, hop_links_capacity, hop_nodes_capacity;
+  struct copse_index_map hop_index;
+  int *between;                     /* [n * n] a hop from rank to rank, -1 */
+  int *image;                       /* [n_images * n_nodes] */
+  int *hop_image;                   /* [n_images * n_hops] */
+  double *us_per_byte, *latency_us; /* [n_links] */
+  /* of a run */
+  double *free_us;      /* [n_links] */
+  int *last_user;       /* [n_links] */
+  int *missing;         /* [n_transfers] reductions: children that haven't come */
+  double soft, least;   /* lateness counts from here; the time of `best` */
+  struct run now, next; /* of the trees as they are, and of a trial */
+  struct tree *best;    /* [n_trees] the fastest so far */
+  struct copse_sim_queue queue;
+  double work; /* done so far, in steps of the simulator */
+  uint64_t random;
+  struct copse_arena arena;
+  struct copse_err *err;
+};
+
+static uint32_t draw(struct search *s, uint32_t below) { /* Knuth's MMIX */
+  s->random = s->random * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)((s->random >> 33) % below);
+}
+
+static int n_transfers(const struct search *s) { return s->n_trees * s->n_images * s->n; }
+
+/* ---- hops ------------------------------------------------------------------------------------ */
+
+static copse_status find_hop(struct search *s, const int *nodes, int n, int *out) {
+  const struct copse_topology *t = s->topology;
+  uint64_t key = 1469598103934665603u;
+  size_t cursor = 0;
+  int at;
+  for (int i = 0; i < n; i++) key = (key ^ (uint64_t)nodes[i]) * 1099511628211u;
+  while ((at = copse_index_map_next(&s->hop_index, key, &cursor)) >= 0) {
+    struct hop *h = &s->hops[at];
+    if (h->n == n - 1 && memcmp(s->hop_nodes + h->first, nodes, (size_t)n * sizeof *nodes) == 0)
+      break;
+  }
+  if ((*out = at) >= 0) return COPSE_OK;
+  struct hop hop = {.from = t->nodes[nodes[0]].rank,
+                    .to = t->nodes[nodes[n - 1]].rank,
+                    .first = (int)s->n_hop_links,
+                    .n = n - 1,
+                    .latency_us = s->x->alpha_us};
+  size_t need = s->n_hop_links + (size_t)n;
+  COPSE_DO(copse_grow(&s->hop_links, &s->hop_links_capacity, need, sizeof(int), s->err));
+  COPSE_DO(copse_grow(&s->hop_nodes, &s->hop_nodes_capacity, need, sizeof(int), s->err));
+  for (int i = 0; i < n; i++) {
+    s->hop_nodes[hop.first + i] = nodes[i];
+    if (i + 1 == n) break;
+    int link = copse_topology_find_link(t, nodes[i], nodes[i + 1]);
+    if (link < 0) return copse_fail(s->err, COPSE_INTERNAL, "a path without a link");
+    s->hop_links[hop.first + i] = link;
+    hop.latency_us += s->latency_us[link];
+  }
+  s->n_hop_links = need;
+  COPSE_DO(copse_grow(&s->hops, &s->hops_capacity, s->n_hops + 1, sizeof hop, s->err));
+  COPSE_DO(copse_index_map_add(&s->hop_index, key, (int)s->n_hops, s->err));
+  s->hops[ *out = (int)s->n_hops++] = hop;
+  return COPSE_OK;
+}
+
+/* From every rank to those that it reaches over relays alone, over the fewest links (breadth first,
+ * links in their order). */
+static copse_status find_neighbours(struct search *s) {
+  const struct copse_topology *t = s->topology;
+  struct copse_adjacency out;
+  int *before, *queue, *path;
+  size_t n = (size_t)t->n_nodes;
+  COPSE_DO(copse_adjacency_by(&s->arena, t->n_nodes, t->n_links, &t->links->src, sizeof *t->links,
+                              &out, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *before, &before, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *queue, &queue, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *path, &path, s->err));
+  for (int r = 0; r < s->n; r++) {
+    int head = 0, tail = 0, start = t->rank_nodes[r];
+    for (size_t v = 0; v < n; v++) before[v] = -1;
+    before[start] = start;
+    queue[tail++] = start;
+    while (head < tail) {
+      int v = queue[head++], at = t->n_nodes;
+      if (v != start && t->nodes[v].rank >= 0) {
+        int *hop = &s->between[r * s->n + t->nodes[v].rank];
+        for (int w = v; w != start; w = before[w]) path[--at] = w;
+        path[--at] = start;
+        if (*hop < 0) COPSE_DO(find_hop(s, path + at, t->n_nodes - at, hop));
+        continue;
+      }
+      for (int i = out.first[v]; i < out.first[v + 1]; i++) {
+        int w = t->links[out.item[i]].dst;
+        if (before[w] >= 0) continue;
+        before[w] = v;
+        queue[tail++] = w;
+      }
+    }
+  }
+  return COPSE_OK;
+}
+
+/* ---- trees by places ------------------------------------------------------------------------- */
+
+struct child {
+  double reach;
+  int rank;
+};
+
+static int farther(const void *a, const void *b) {
+  const struct child *x = a, *y = b;
+  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
+  return x->rank - y->rank;
+}
+
+static int end_above(const struct search *s, const struct tree *t, int hop) {
+  return t->reduce ? s->hops[hop].to : s->hops[hop].from;
+}
+
+/* Places from parents: breadth first, of the children of one place those first with the most
+ * latency below. False where the parents have a ring. */
+static bool place(const struct search *s, struct tree *t) {
+  int n = s->n, first[MOST_RANKS], next[MOST_RANKS], filled = 1;
+  double reach[MOST_RANKS];
+  struct child list[MOST_RANKS];
+  for (int v = 0; v < n; v++) first[v] = -1;
+  for (int v = 0; v < n; v++) {
+    if (v == t->root) continue;
+    int above = end_above(s, t, t->parent[v]);
+    next[v] = first[above];
+    first[above] = v;
+  }
+  t->rank[0] = t->root;
+  t->up[0] = -1;
+  for (int i = 0; i < filled; i++) /* any breadth-first order, for the reaches */
+    for (int v = first[t->rank[i]]; v >= 0; v = next[v]) t->rank[filled++] = v;
+  if (filled < n) return false;
+  for (int v = 0; v < n; v++) reach[v] = 0;
+  for (int i = n - 1; i > 0; i--) {
+    int v = t->rank[i], above = end_above(s, t, t->parent[v]);
+    reach[v] += s->hops[t->parent[v]].latency_us;
+    if (reach[v] > reach[above]) reach[above] = reach[v];
+  }
+  filled = 1;
+  for (int i = 0; i < n; i++) {
+    int m = 0;
+    for (int v = first[t->rank[i]]; v >= 0; v = next[v]) list[m++] = (struct child){reach[v], v};
+    if (m > 1) qsort(list, (size_t)m, sizeof *list, farther);
+    t->first_child[i] = filled;
+    t->n_children[i] = m;
+    t->place_of[t->rank[i]] = i;
+    for (int c = 0; c < m; c++) {
+      t->up[filled] = i;
+      t->rank[filled++] = list[c].rank;
+    }
+  }
+  return true;
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static int tree_of(const struct search *s, int transfer) { return transfer / s->n / s->n_images; }
+
+static int image_of_rank(const struct search *s, int g, int rank) {
+  const struct copse_topology *t = s->topology;
+  return t->nodes[s->image[(size_t)g * (size_t)t->n_nodes + (size_t)t->rank_nodes[rank]]].rank;
+}
+
+/* Trees in the order that they stand in; of an allreduce root by root, as simulate_dag.h lists
+ * them, each that reduces before the one that goes on from it. */
+static void number_trees(struct search *s) {
+  int all = s->n_trees * s->n_images, at = 0;
+  for (int r = 0; r < s->n && s->n_pieces > 0; r++)
+    for (int b = 0; b < s->n_pieces; b++)
+      for (int g = 0; g < s->n_images; g++) {
+        if (image_of_rank(s, g, s->trees[b].root) != r) continue;
+        s->number[b * s->n_images + g] = at++;
+        s->number[(b + s->n_pieces) * s->n_images + g] = at++;
+      }
+  for (int f = 0; f < all; f++) {
+    if (s->n_pieces == 0) s->number[f] = f;
+    s->tree_at[s->number[f]] = f;
+  }
+}
+
+/* An event: the tree's number, the transfer's turn in it (its place, of a reduction from the last
+ * one on), the link of its hop or, when it has arrived, ARRIVED; what happens at one moment happens
+ * in this order. */
+#define TREE_BITS 20
+#define TURN_BITS 8
+#define ARRIVED 255
+
+static inline copse_status ask(struct search *s, const struct tree *t, int f, int place,
+                               double now) {
+  int turn = t->reduce ? s->n - 1 - place : place;
+  s->next.asked[f * s->n + place] = now;
+  uint64_t key = (uint64_t)s->number[f] << TREE_BITS | (uint64_t)turn << TURN_BITS;
+  return copse_sim_queue_push(&s->queue, now, key, s->err);
+}
+
+static copse_status ask_children(struct search *s, const struct tree *t, int f, int place,
+                                 double now) {
+  for (int c = 0; c < t->n_children[place]; c++)
+    COPSE_DO(ask(s, t, f, t->first_child[place] + c, now));
+  return COPSE_OK;
+}
+
+static copse_status arrived(struct search *s, const struct tree *t, int f, int place, double now) {
+  if (!t->reduce) return ask_children(s, t, f, place, now);
+  int up = t->up[place];
+  if (--s->missing[f * s->n + up] > 0) return COPSE_OK;
+  if (up > 0) return ask(s, t, f, up, now);
+  if (s->n_pieces == 0) return COPSE_OK;
+  return ask_children(s, t + s->n_pieces, f + s->n_pieces * s->n_images, 0, now);
+}
+
+static copse_status serve(struct search *s, const struct tree *t, int f, int place, int i,
+                          double now, uint64_t key) {
+  struct run *run = &s->next;
+  int transfer = f * s->n + place;
+  const struct hop *hop = &s->hops[s->hop_image[(size_t)s->image_at[f] * s->n_hops +
+                                                (size_t)t->parent[t->rank[place]]]];
+  const int *links = s->hop_links + hop->first + i;
+  int link = links[0];
+  double taken = t->bytes * s->us_per_byte[link], start = now;
+  if (i == 0) run->blocker[transfer] = -1;
+  if (s->free_us[link] > now) {
+    start = s->free_us[link];
+    run->blocker[transfer] = s->last_user[link];
+  }
+  s->free_us[link] = start + taken;
+  s->last_user[link] = transfer;
+  if (i + 1 < hop->n) { /* on a faster link it starts as much later */
+    double lag = taken - t->bytes * s->us_per_byte[links[1]];
+    return copse_sim_queue_push(&s->queue, start + s->latency_us[link] + (lag > 0 ? lag : 0),
+                                key + 1, s->err);
+  }
+  double then = start + taken + s->latency_us[link] + s->x->alpha_us;
+  run->arrival[transfer] = then;
+  if (then > run->us) run->us = then;
+  if (then > s->soft) {
+    run->f += (then - s->soft) * (then - s->soft);
+    run->late[run->n_late++] = transfer;
+  }
+  if (!t->reduce && t->n_children[place] == 0) return COPSE_OK;
+  return copse_sim_queue_push(&s->queue, then, key | ARRIVED, s->err);
+}
+
+/* Whoever waits for nobody asks. */
+static copse_status begin(struct search *s) {
+  for (int f = 0; f < s->n_trees * s->n_images; f++) {
+    const struct tree *t = &s->trees[s->base_at[f]];
+    int *missing = s->missing + f * s->n;
+    if (!t->reduce && s->n_pieces == 0) COPSE_DO(ask_children(s, t, f, 0, 0));
+    for (int i = s->n - 1; i >= 0 && t->reduce; i--) {
+      missing[i] = t->n_children[i];
+      if (missing[i] == 0 && i > 0) COPSE_DO(ask(s, t, f, i, 0));
+    }
+  }
+  return COPSE_OK;
+}
+
+/* Stops where f exceeds `most`. */
+static copse_status simulate(struct search *s, double most) {
+  struct run *run = &s->next;
+  copse_sim_queue_reset(&s->queue);
+  run->f = run->us = run->n_late = 0;
+  for (int l = 0; l < s->topology->n_links; l++) s->free_us[l] = 0;
+  COPSE_DO(begin(s));
+  double steps = STEPS_OF_EVENT(n_transfers(s));
+  while (!copse_sim_queue_is_empty(&s->queue)) {
+    struct copse_sim_event e;
+    s->work += steps;
+    COPSE_DO(copse_sim_queue_pop(&s->queue, &e, s->err));
+    int f = s->tree_at[e.key >> TREE_BITS], i = (int)(e.key & ARRIVED);
+    int turn = (int)(e.key % (1 << TREE_BITS) >> TURN_BITS);
+    const struct tree *t = &s->trees[s->base_at[f]];
+    int place = t->reduce ? s->n - 1 - turn : turn;
+    double now = copse_sim_event_us(&e);
+    if (i == ARRIVED)
+      COPSE_DO(arrived(s, t, f, place, now));
+    else
+      COPSE_DO(serve(s, t, f, place, i, now, e.key));
+    if (run->f > most) break;
+  }
+  return COPSE_OK;
+}
+
+/* ---- moves ----------------------------------------------------------------------------------- */
+
+struct move {
+  int tree, rank, other; /* rank < 0: trees `tree` and `other` change places */
+  int parent;            /* the hop that was */
+};
+
+static bool is_below(const struct tree *t, int rank, int above) {
+  for (int p = t->place_of[rank]; p >= 0; p = t->up[p])
+    if (t->rank[p] == above) return true;
+  return false;
+}
+
+/* Another parent for a rank: of some drawn, the one that it would come from first, it seems. */
+static bool choose_parent(struct search *s, int transfer, struct move *m, int *hop) {
+  int b = tree_of(s, transfer), base = transfer - transfer % s->n;
+  const struct tree *t = &s->trees[b];
+  int rank = t->rank[transfer % s->n];
+  double best = INFINITY;
+  *hop = -1;
+  for (int i = 0; i < s->n; i++) {
+    int h = s->between[t->reduce ? rank * s->n + i : i * s->n + rank];
+    if (h < 0 || h == t->parent[rank] || draw(s, 3) == 0 || is_below(t, i, rank)) continue;
+    int p = t->place_of[i];
+    double then = p == 0 || t->reduce ? 0 : s->now.arrival[base + p];
+    then += s->hops[h].latency_us * (1 + 0.3 * draw(s, 4));
+    if (t->reduce) then -= p == 0 ? 1e9 : s->now.asked[base + p];
+    if (then >= best) continue;
+    best = then;
+    *hop = h;
+  }
+  *m = (struct move){.tree = b, .rank = rank, .parent = t->parent[rank]};
+  return *hop >= 0;
+}
+
+/* A transfer to move: some late one, one above it, or what one of these waited for. */
+static int choose_transfer(struct search *s) {
+  int t = s->now.late[draw(s, (uint32_t)s->now.n_late)];
+  for (int steps = (int)draw(s, 8); steps > 0; steps--) {
+    const struct tree *tree = &s->trees[tree_of(s, t)];
+    int place = t % s->n;
+    if (s->now.blocker[t] >= 0 && draw(s, 2) == 0) {
+      t = s->now.blocker[t];
+      continue;
+    }
+    if (!tree->reduce && tree->up[place] > 0) {
+      t += tree->up[place] - place;
+      continue;
+    }
+    if (!tree->reduce && s->n_pieces == 0) break;
+    if (!tree->reduce) { /* from the broadcast's root to the reduction's */
+      tree -= s->n_pieces;
+      t -= s->n_pieces * s->n_images * s->n + place;
+      place = 0;
+    }
+    if (tree->n_children[place] == 0) break;
+    t += tree->first_child[place] + (int)draw(s, (uint32_t)tree->n_children[place]) - place;
+  }
+  return t;
+}
+
+static bool apply(struct search *s, const struct move *m, int hop) {
+  if (m->rank < 0) {
+    for (int at = 0; at<s->n_trees; at += s->n_pieces> 0 ? s->n_pieces : s->n_trees) {
+      struct tree t = s->trees[m->tree + at];
+      s->trees[m->tree + at] = s->trees[m->other + at];
+      s->trees[m->other + at] = t;
+    }
+    number_trees(s);
+    return true;
+  }
+  s->trees[m->tree].parent[m->rank] = hop;
+  return place(s, &s->trees[m->tree]);
+}
+
+static bool choose(struct search *s, struct move *m, int *hop) {
+  int t = choose_transfer(s);
+  if (s->n_trees > 1 && draw(s, 10) == 0) {
+    int other =
+        s->now.blocker[t] >= 0 ? tree_of(s, s->now.blocker[t]) : (int)draw(s, (uint32_t)s->n_trees);
+    int pieces = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
+    *m = (struct move){.tree = tree_of(s, t) % pieces, .rank = -1, .other = other % pieces};
+    return m->other != m->tree;
+  }
+  return choose_parent(s, t, m, hop);
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+static copse_status new_tree(struct search *s, struct tree *t) {
+  int **lists[] = {&t->parent, &t->rank, &t->up, &t->first_child, &t->n_children, &t->place_of};
+  for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+    COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n, sizeof(int), lists[l], s->err));
+  return COPSE_OK;
+}
+
+static copse_status copy_tree(struct search *s, const struct tree *from, struct tree *to) {
+  *to = *from;
+  COPSE_DO(new_tree(s, to));
+  memcpy(to->parent, from->parent, (size_t)s->n * sizeof(int));
+  return place(s, to) ? COPSE_OK : copse_fail(s->err, COPSE_INTERNAL, "a tree with a ring");
+}
+
+/* Whether a rank's trees are those that others' are images of. */
+static bool is_base(const struct search *s, int rank) {
+  for (int g = 1; g < s->n_images; g++)
+    if (image_of_rank(s, g, rank) < rank) return false;
+  return true;
+}
+
+static copse_status add_tree(struct search *s, const struct copse_schedule_tree *from,
+                             struct copse_q weight, struct tree *t) {
+  *t = (struct tree){
+      .root = from->root, .reduce = from->phase == COPSE_PHASE_REDUCE, .weight = weight};
+  COPSE_DO(new_tree(s, t));
+  for (int e = 0; e < from->n_edges; e++) {
+    const struct copse_schedule_edge *edge = &from->edges[e];
+    int *hop = &s->between[edge->src * s->n + edge->dst], found;
+    COPSE_DO(find_hop(s, edge->path, edge->n_path, &found));
+    if (*hop < 0) *hop = found;
+    t->parent[t->reduce ? edge->src : edge->dst] = found;
+  }
+  t->parent[t->root] = -1;
+  return COPSE_OK;
+}
+
+/* The next tree of a root and phase from i on; n_trees if there is none. */
+static int next_tree(const struct copse_exchange *x, int i, int root, enum copse_phase phase) {
+  while (i < x->n_trees && (x->trees[i].root != root || x->trees[i].phase != phase)) i++;
+  return i;
+}
+
+/* An allreduce's root: what its trees of both phases, laid end to end, have in common. */
+static copse_status add_pieces(struct search *s, int root, struct tree *reduce,
+                               struct tree *broadcast, int *n) {
+  const struct copse_exchange *x = s->x;
+  int at[2] = {next_tree(x, 0, root, COPSE_PHASE_REDUCE),
+               next_tree(x, 0, root, COPSE_PHASE_BROADCAST)};
+  struct copse_q left[2];
+  for (int i = 0; i < 2 && at[i] < x->n_trees; i++) left[i] = x->trees[at[i]].weight;
+  while (at[0] < x->n_trees && at[1] < x->n_trees) {
+    struct copse_q piece = copse_q_cmp(left[0], left[1]) < 0 ? left[0] : left[1];
+    COPSE_DO(add_tree(s, &x->trees[at[0]], piece, &reduce[*n]));
+    COPSE_DO(add_tree(s, &x->trees[at[1]], piece, &broadcast[*n]));
+    ++*n;
+    for (int i = 0; i < 2; i++) {
+      COPSE_DO(copse_q_sub(left[i], piece, &left[i], s->err));
+      if (left[i].num > 0) continue;
+      at[i] = next_tree(x, at[i] + 1, root, x->trees[at[i]].phase);
+      if (at[i] < x->n_trees) left[i] = x->trees[at[i]].weight;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* The trees of base roots. Those of a phase weigh 1 with all images, or that is refused. */
+static copse_status copy_trees(struct search *s) {
+  const struct copse_exchange *x = s->x;
+  struct copse_q sum = COPSE_Q_ZERO, image = {1, s->n_images};
+  struct tree *broadcast;
+  bool reduces = false, broadcasts = false;
+  int n = 0, all = 2 * x->n_trees;
+  for (int i = 0; i < x->n_trees; i++)
+    *(x->trees[i].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;
+  COPSE_DO(copse_arena_array(&s->arena, 2 * (size_t)all, sizeof *s->trees, &s->trees, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)all, sizeof *broadcast, &broadcast, s->err));
+  for (int r = 0; r < s->n && reduces && broadcasts; r++)
+    if (is_base(s, r)) COPSE_DO(add_pieces(s, r, s->trees, broadcast, &n));
+  for (int i = 0; i < x->n_trees && !(reduces && broadcasts); i++)
+    if (is_base(s, x->trees[i].root))
+      COPSE_DO(add_tree(s, &x->trees[i], x->trees[i].weight, &s->trees[n++]));
+  s->n_trees = n;
+  for (int i = 0; i < n; i++) COPSE_DO(copse_q_add(sum, s->trees[i].weight, &sum, s->err));
+  if (!copse_q_eq(sum, image)) return copse_fail(s->err, COPSE_UNSUPPORTED, "unlike shares");
+  if (!reduces || !broadcasts) return COPSE_OK;
+  memcpy(s->trees + n, broadcast, (size_t)n * sizeof *broadcast);
+  s->n_pieces = n;
+  s->n_trees = 2 * n;
+  return COPSE_OK;
+}
+
+/* Memory for runs of so many trees. */
+static copse_status make_runs(struct search *s) {
+  size_t n = (size_t)n_transfers(s);
+  struct run *runs[] = {&s->now, &s->next};
+  for (int i = 0; i < 2; i++) {
+    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(double), &runs[i]->arrival, s->err));
+    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(double), &runs[i]->asked, s->err));
+    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &runs[i]->blocker, s->err));
+    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &runs[i]->late, s->err));
+  }
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->number, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->tree_at, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->base_at, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->image_at, s->err));
+  for (int f = 0; f < s->n_trees * s->n_images; f++) {
+    s->base_at[f] = f / s->n_images;
+    s->image_at[f] = f % s->n_images;
+  }
+  number_trees(s);
+  return copse_arena_array(&s->arena, n, sizeof(int), &s->missing, s->err);
+}
+
+/* Every tree in so many equal ones, which may go apart. */
+static copse_status cut(struct search *s, int copies) {
+  const struct tree *from = s->trees;
+  int n = s->n_trees;
+  s->n_trees *= copies;
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_trees, sizeof *s->trees, &s->trees, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_trees, sizeof *s->best, &s->best, s->err));
+  int pieces = s->n_pieces > 0 ? s->n_pieces : n; /* copies of all of these follow each other */
+  for (int i = 0; i < n * copies; i++) {
+    struct tree *t = &s->trees[i];
+    COPSE_DO(copy_tree(s, &from[i / (pieces * copies) * pieces + i % pieces], t));
+    COPSE_DO(copse_q_div(t->weight, (struct copse_q){copies, 1}, &t->weight, s->err));
+    t->bytes = copse_q_to_double(t->weight) * s->x->bytes;
+    COPSE_DO(copy_tree(s, t, &s->best[i]));
+  }
+  s->n_pieces *= copies;
+  return make_runs(s);
+}
+
+/* All products of the generators. */
+static copse_status find_images(struct search *s) {
+  const struct copse_symmetry *symmetry = s->x->symmetry;
+  size_t nodes = (size_t)s->topology->n_nodes, have = 1;
+  s->n_images = symmetry ? symmetry->n_products : 1;
+  COPSE_DO(copse_arena_array(&s->arena, nodes * (size_t)s->n_images, sizeof *s->image, &s->image,
+                             s->err));
+  for (size_t v = 0; v < nodes; v++) s->image[v] = (int)v;
+  for (int r = 0; symmetry && r < symmetry->n; r++) {
+    size_t before = have;
+    for (int power = 1; power < symmetry->generators[r].order; power++)
+      for (size_t i = 0; i < before; i++, have++)
+        for (size_t v = 0; v < nodes; v++)
+          s->image[have * nodes + v] =
+              symmetry->generators[r].image[s->image[(have - before) * nodes + v]];
+  }
+  return COPSE_OK;
+}
+
+static copse_status image_of_hop(struct search *s, size_t h, int g, int *out) {
+  int path[MOST_PATH], n = s->hops[h].n + 1;
+  const int *image = s->image + (size_t)g * (size_t)s->topology->n_nodes;
+  if (n > MOST_PATH)
+    return copse_fail(s->err, COPSE_UNSUPPORTED, "a path of more than %d nodes", MOST_PATH);
+  for (int i = 0; i < n; i++) path[i] = image[s->hop_nodes[s->hops[h].first + i]];
+  return find_hop(s, path, n, out);
+}
+
+/* The images of all hops; those that come along have images that are there. */
+static copse_status map_hops(struct search *s) {
+  for (size_t h = 0; h < s->n_hops; h++)
+    for (int g = 0, found; g < s->n_images; g++) COPSE_DO(image_of_hop(s, h, g, &found));
+  size_t n = s->n_hops;
+  if (n * (size_t)s->n_images > MOST_IMAGES)
+    return copse_fail(s->err, COPSE_UNSUPPORTED, "too many ways under too many symmetries");
+  COPSE_DO(copse_arena_array(&s->arena, n * (size_t)s->n_images, sizeof *s->hop_image,
+                             &s->hop_image, s->err));
+  for (size_t h = 0; h < n; h++)
+    for (int g = 0; g < s->n_images; g++)
+      COPSE_DO(image_of_hop(s, h, g, &s->hop_image[(size_t)g * n + h]));
+  return COPSE_OK;
+}
+
+static copse_status set_up(struct search *s) {
+  const struct copse_topology *t = s->topology;
+  size_t links = (size_t)t->n_links, pairs = (size_t)s->n * (size_t)s->n;
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->us_per_byte, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->latency_us, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->free_us, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(int), &s->last_user, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, pairs, sizeof(int), &s->between, s->err));
+  for (size_t i = 0; i < pairs; i++) s->between[i] = -1;
+  for (size_t l = 0; l < links; l++) {
+    s->us_per_byte[l] = 1e-3 / copse_q_to_double(t->links[l].bandwidth);
+    s->latency_us[l] = copse_q_to_double(t->links[l].latency);
+  }
+  COPSE_DO(find_images(s));
+  COPSE_DO(copy_trees(s));
+  COPSE_DO(find_neighbours(s));
+  COPSE_DO(map_hops(s));
+  return COPSE_OK;
+}
+
+/* ---- the result ------------------------------------------------------------------------------ */
+
+static copse_status take_trees(const struct search *s, struct copse_arena *arena,
+                               const struct copse_schedule_tree **out, int *n_out) {
+  size_t all = (size_t)s->n_trees * (size_t)s->n_images, at = 0,
+         nodes = (size_t)s->topology->n_nodes;
+  struct copse_schedule_tree *trees;
+  COPSE_DO(copse_arena_array(arena, all, sizeof *trees, &trees, s->err));
+  for (int b = 0; b < s->n_trees; b++)
+    for (int g = 0; g < s->n_images; g++) {
+      const struct tree *t = &s->best[b];
+      struct copse_schedule_edge *edges;
+      int root = s->image[(size_t)g * nodes + (size_t)s->topology->rank_nodes[t->root]];
+      COPSE_DO(copse_arena_array(arena, (size_t)s->n, sizeof *edges, &edges, s->err));
+      for (int p = 1; p < s->n; p++) {
+        int from = s->hop_image[(size_t)g * s->n_hops + (size_t)t->parent[t->rank[p]]], *path;
+        const struct hop *hop = &s->hops[from];
+        COPSE_DO(copse_arena_array(arena, (size_t)hop->n + 1, sizeof *path, &path, s->err));
+        memcpy(path, s->hop_nodes + hop->first, ((size_t)hop->n + 1) * sizeof *path);
+        edges[t->reduce ? s->n - 1 - p : p - 1] =
+            (struct copse_schedule_edge){hop->from, hop->to, path, hop->n + 1};
+      }
+      trees[at++] = (struct copse_schedule_tree){
+          .root = s->topology->nodes[root].rank,
+          .phase = t->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
+          .weight = t->weight,
+          .n_edges = s->n - 1,
+          .edges = edges};
+    }
+  *out = trees;
+  *n_out = (int)all;
+  return COPSE_OK;
+}
+
+static double mean_taken(const struct search *s) {
+  double bytes = 0, pace = 0;
+  for (int b = 0; b < s->n_trees; b++) bytes += s->trees[b].bytes / s->n_trees;
+  for (int l = 0; l < s->topology->n_links; l++) pace += s->us_per_byte[l] / s->topology->n_links;
+  return bytes * pace;
+}
+
+static void take_run(struct search *s) {
+  struct run before = s->now;
+  s->now = s->next, s->next = before;
+}
+
+/* What is late, where lateness has come to count from another moment on. */
+static void count_late(struct search *s) {
+  s->now.f = 0;
+  s->now.n_late = 0;
+  for (int t = 0; t < n_transfers(s); t++) {
+    double by = t % s->n == 0 ? 0 : s->now.arrival[t] - s->soft;
+    if (by <= 0) continue;
+    s->now.f += by * by;
+    s->now.late[s->now.n_late++] = t;
+  }
+}
+
+static void keep_best(struct search *s) {
+  s->least = s->now.us;
+  for (int b = 0; b < s->n_trees; b++) {
+    struct tree *best = &s->best[b], *t = &s->trees[b];
+    memcpy(best->parent, t->parent, (size_t)s->n * sizeof *t->parent);
+    best->root = t->root, best->weight = t->weight, best->bytes = t->bytes;
+    (void)place(s, best);
+  }
+}
+
+/* From the best, until the time is over or nothing has come of many trials. */
+static copse_status improve(struct search *s, double end) {
+  double window = LATE_PIECES * mean_taken(s), begin = s->work;
+  int64_t tried = 0, last = 0, patience = 2000 + 30 * (int64_t)s->n_trees * s->n;
+  double heat = HEAT;
+  s->soft = INFINITY;
+  COPSE_DO(simulate(s, INFINITY));
+  take_run(s);
+  if (!(s->now.us > s->least)) keep_best(s);
+  s->soft = s->now.us - window;
+  count_late(s);
+  while (s->least > s->x->enough_us && tried - last < patience) {
+    struct move m;
+    int hop = -1;
+    if (s->work >= end) break;
+    heat = HEAT * (end - s->work) / (end - begin);
+    tried++;
+    s->work += s->n; /* the tree's places */
+    if (!choose(s, &m, &hop)) continue;
+    bool good = apply(s, &m, hop);
+    if (good) COPSE_DO(simulate(s, s->now.f * (1 + heat)));
+    if (!good || s->next.f > s->now.f * (1 + heat)) {
+      (void)apply(s, &m, m.parent);
+      continue;
+    }
+    take_run(s);
+    if (s->now.us < s->least * (1 - 1e-9)) {
+      keep_best(s);
+      last = tried;
+    }
+    if (s->now.us > s->soft + window / 2) continue;
+    s->soft = s->now.us - window;
+    count_late(s);
+  }
+  return COPSE_OK;
+}
+
+static copse_status improve_levels(struct search *s) {
+  int roots = 0, copies;
+  for (int r = 0; r < s->n; r++) roots += is_base(s, r);
+  if (s->x->root >= 0) roots = 1;
+  copies = (s->x->pieces * roots + s->n_trees - 1) / (s->n_pieces > 0 ? s->n_pieces : s->n_trees);
+  s->least = INFINITY;
+  for (;; copies = 2) {
+    double least = s->least;
+    struct tree *before = s->best;
+    int n_before = s->n_trees, pieces_before = s->n_pieces;
+    COPSE_DO(cut(s, copies));
+    bool more = n_transfers(s) * 2 <= s->x->most_transfers;
+    COPSE_DO(improve(s, more ? s->work + (s->x->work - s->work) / 3 : s->x->work));
+    if (s->least >= least) {
+      s->best = before;
+      s->n_trees = n_before;
+      s->n_pieces = pieces_before;
+      break;
+    }
+    if (!more || s->least > least * (1 - LEVEL_GAIN) || s->work >= s->x->work ||
+        s->least <= s->x->enough_us)
+      break;
+    s->trees = s->best;
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_arena *arena,
+                                  const struct copse_schedule_tree **trees, int *n, double *us,
+                                  double *work, struct copse_err *err) {
+  struct search s = {
+      .x = x, .topology = x->topology, .n = x->topology->n_ranks, .random = x->seed, .err = err};
+  copse_status status;
+  if (s.n > MOST_RANKS)
+    COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED, "exchange is for at most %d ranks", MOST_RANKS));
+  COPSE_TRY(set_up(&s));
+  COPSE_TRY(improve_levels(&s));
+  *us = s.least;
+  status = take_trees(&s, arena, trees, n);
+out:
+  *work += s.work;
+  free(s.hops);
+  free(s.hop_links);
+  free(s.hop_nodes);
+  copse_index_map_free(&s.hop_index);
+  copse_sim_queue_free(&s.queue);
+  copse_arena_free(&s.arena);
+  return status;
+}

@@ -1,0 +1,36 @@
+/*
+ * Local exchange: a forest whose trees each go as one chunk, improved edge by edge under the
+ * simulator's rules for one message size.
+ */
+#ifndef COPSE_PREDICT_EXCHANGE_H
+#define COPSE_PREDICT_EXCHANGE_H
+
+#include "schedule/schedule.h"
+#include "topology/symmetry/symmetry.h"
+
+struct copse_exchange {
+  const struct copse_topology *topology;
+  const struct copse_symmetry
+      *symmetry; /* what all ranks' trees are kept alike under; may be NULL */
+  const struct copse_schedule_tree
+      *trees;        /* [n_trees] to begin with: of one phase, in the topology's
+                        numbers; of like roots the first one's count */
+  int n_trees, root; /* root: of all, or -1 */
+  double bytes, alpha_us;
+  int pieces;         /* trees of a root to begin with, at least: trees are cut to be so many */
+  int most_transfers; /* of all trees; twice as many pieces are tried while they are not more */
+  double enough_us;   /* no schedule is faster */
+  uint64_t seed;      /* another one tries other moves */
+  double work;        /* stop after so much, in steps of the simulator: chunks times links */
+};
+
+/*
+ * *trees [*n], in `arena`: all trees, in order, and what the simulator says of them in one chunk.
+ * What it took is added to *work. Only floats choose; what comes out is a forest by construction.
+ * COPSE_UNSUPPORTED where that is not for the schedule.
+ */
+copse_status copse_exchange_edges(const struct copse_exchange *exchange, struct copse_arena *arena,
+                                  const struct copse_schedule_tree **trees, int *n, double *us,
+                                  double *work, struct copse_err *err) COPSE_CHECKED;
+
+#endif

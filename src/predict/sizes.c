@@ -1,0 +1,716 @@
+/*
+ * The search for the schedule of one message size. Forests are made (solver, baselines), put in
+ * order and cut in several ways, mixed, and improved by exchange (exchange.h); the simulator times
+ * each as the plan that it would be, and the fastest is handed over.
+ *
+ *   solve, baselines --> forests --> orders, parts, chunks --> exchange, round by round --> the
+ * best
+ *
+ * Source of the orders: a list schedule goes by the longest way that is left (Hu, Parallel
+ * sequencing and assembly line problems, 1961).
+ */
+#include "predict/sizes.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/types.h"
+#include "predict/baseline.h"
+#include "predict/candidates.h"
+#include "predict/exchange.h"
+#include "predict/policy.h"
+#include "schedule/chunks.h"
+#include "schedule/loads.h"
+#include "topology/modify.h"
+#include "verify/verify.h"
+
+/* One way to run: trees (in the arena of `of`) or flows, and the number of chunks. */
+struct variant {
+  struct copse_schedule *of;
+  const struct copse_schedule_tree *trees;
+  int n_trees;
+  const struct copse_schedule_flow *flows; /* as many as `of` has */
+  int chunks;                              /* 0: as by default */
+  double us;
+  char name[48];
+};
+
+#define MOST_STARTS 3
+/* Ranks beyond which a run takes so long that few moves are made. */
+#define MOST_EXCHANGED 144
+#define MOST_HEIGHT 64
+#define MOST_ROUNDS 64
+/* Of a schedule made by exchange: as many edges in its file, and operations in its plan. */
+#define MOST_TRANSFERS (1 << 16)
+
+struct search {
+  const struct copse_topology *topology;
+  const struct copse_size_question *question;
+  struct copse_predict_options predict;
+  struct copse_routes routes;
+  struct copse_q alpha_us;
+  struct copse_schedule **bases; /* [n_bases] verified */
+  size_t n_bases, bases_capacity;
+  struct variant best;
+  struct variant by_height[MOST_HEIGHT + 1]; /* the best of each height, us infinite: none */
+  double first_us;
+  double work,
+      most_work;   /* done, and to stop at: not by the clock, so that all machines find the same */
+  double bound_us; /* no schedule is faster; 0: none is known */
+  int n_tried;
+  struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
+  int n_starts;
+  struct copse_symmetry symmetry;
+  struct copse_topology *balanced; /* NULL: the topology is */
+  struct copse_arena scratch;
+  struct copse_err *err;
+};
+
+/* As close to the bound nothing more is looked for. */
+#define ENOUGH 0.0005
+
+/* Whether there is reason to look for a better one; and time. */
+static bool has_reason(const struct search *s) { return s->best.us > s->bound_us * (1 + ENOUGH); }
+static bool has_time(const struct search *s) { return has_reason(s) && s->work < s->most_work; }
+
+/* ---- chunks --------------------------------------------------------------------------------- */
+
+static double largest_transfer(const struct variant *v) {
+  double largest = 0;
+  for (int t = 0; t < v->n_trees; t++)
+    largest = fmax(largest, copse_q_to_double(v->trees[t].weight));
+  for (int f = 0; f < v->of->n_flows; f++)
+    for (int p = 0; p < v->flows[f].n_paths; p++)
+      largest = fmax(largest, copse_q_to_double(v->flows[f].paths[p].weight));
+  return largest;
+}
+
+/* As the schedule that it would be. */
+static void set_objective(const struct search *s, const struct variant *v, int chunks) {
+  struct copse_schedule *of = v->of;
+  of->trees = v->trees;
+  of->n_trees = v->n_trees;
+  of->flows = v->flows;
+  of->objective.bytes = chunks > 0 ? (int64_t)s->question->bytes : 0;
+  of->objective.chunks = chunks;
+  of->objective.alpha_us = s->alpha_us;
+}
+
+/* Chunks 0: as plans are cut by default. */
+static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
+                                   struct variant *v, int chunks) {
+  struct copse_sim_options options = prediction->sim;
+  struct copse_sim_result result;
+  set_objective(s, v, chunks);
+  if (chunks > 0) copse_sim_options_of_schedule(v->of, &options);
+  COPSE_DO(copse_simulate(s->topology, &prediction->dag, &options, s->question->bytes, &result,
+                          NULL, s->err));
+  s->n_tried++;
+  s->work += (double)prediction->dag.n_ints * (chunks > 0 ? chunks : 1);
+  if (chunks == 0) s->first_us = result.us;
+  if (result.us >= v->us) return COPSE_OK;
+  v->us = result.us;
+  v->chunks = chunks;
+  return COPSE_OK;
+}
+
+/* Of the work: for one forest, and for exchanges of those that came out best; of these for all of
+ * them, the rest being for the best one. */
+#define FOREST_PART 0.06
+#define EXCHANGE_PART 0.7
+#define STARTS_PART 0.6
+
+/* A doubling of trees, and so of a plan, must gain so much. */
+#define DOUBLING_GAIN 0.0003
+static double score(const struct variant *v) {
+  return v->us * (1 + DOUBLING_GAIN * log2(v->n_trees + 1));
+}
+
+/* While the schedule is the variant's, see set_objective. */
+static void keep(struct search *s, const struct variant *v) {
+  int height = copse_schedule_height(v->of);
+  struct variant *like = &s->by_height[height < MOST_HEIGHT ? height : MOST_HEIGHT];
+  if (score(v) < score(like)) *like = *v;
+  if (score(v) < score(&s->best)) s->best = *v;
+}
+
+/* What a transfer takes from schedule to plan to simulation, in steps of that. */
+#define STEPS_OF_LOWERING 20
+
+/* Tries numbers of chunks, and takes the variant if it is the fastest so far. */
+static copse_status consider(struct search *s, struct variant *v) {
+  struct copse_prediction prediction = {0};
+  const struct copse_schedule_tree *trees = v->of->trees;
+  const struct copse_schedule_flow *flows = v->of->flows;
+  int n_trees = v->of->n_trees;
+  double largest = largest_transfer(v) * s->question->bytes;
+  double end = s->work + s->question->work * FOREST_PART;
+  copse_status status;
+  v->us = INFINITY;
+  v->chunks = 0;
+  set_objective(s, v, s->n_tried > 0); /* the first as it is without an objective */
+  COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
+  s->work += STEPS_OF_LOWERING * (double)prediction.dag.n_transfers;
+  copse_progress_report(s->question->solve->progress, "search", (int64_t)s->work,
+                        (int64_t)s->question->work);
+  if (s->n_tried == 0) {
+    COPSE_TRY(time_in_chunks(s, &prediction, v, 0));
+    keep(s, v);
+    copse_predictions_free(&prediction, 1);
+    set_objective(s, v, 1);
+    COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
+  }
+  int64_t room = MAX_STEPS / (int64_t)(prediction.dag.n_ints + 1);
+  int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
+  for (int c = 1; c <= most; c *= 2) {
+    COPSE_TRY(time_in_chunks(s, &prediction, v, c));
+    if (c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end) break;
+  }
+  int around = v->chunks;
+  if (around > 0 && v->us < 1.05 * s->best.us && has_time(s) && s->work < end) {
+    if (around * 3 / 4 * 4 == around * 3)
+      COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 4));
+    if (around * 3 / 2 <= most && around % 2 == 0)
+      COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 2));
+    if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &prediction, v, 3));
+  }
+  keep(s, v);
+out:
+  v->of->trees = trees;
+  v->of->n_trees = n_trees;
+  v->of->flows = flows;
+  copse_predictions_free(&prediction, 1);
+  return status;
+}
+
+/* ---- orders --------------------------------------------------------------------------------- */
+
+struct placed {
+  const struct copse_schedule_tree *tree;
+  double reach; /* latency from the root to the farthest rank */
+  int copy, number;
+};
+
+static int far_first(const void *a, const void *b) {
+  const struct placed *x = a, *y = b;
+  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
+  if (x->copy != y->copy) return x->copy - y->copy;
+  return x->number - y->number;
+}
+
+struct reach {
+  double us;
+  int edge, turn; /* turn: of the same reach, parents first */
+};
+
+static int by_reach(const void *a, const void *b) {
+  const struct reach *x = a, *y = b;
+  if (x->us != y->us) return x->us > y->us ? -1 : 1;
+  return x->turn - y->turn;
+}
+
+static double path_latency(const struct search *s, const int *nodes, int n) {
+  double us = 0;
+  for (int i = 0; i + 1 < n; i++) {
+    int link = copse_topology_find_link(s->topology, nodes[i], nodes[i + 1]);
+    us += copse_q_to_double(s->topology->links[link].latency);
+    if (s->topology->nodes[nodes[i + 1]].rank >= 0) us += s->predict.sim.alpha_us;
+  }
+  return us;
+}
+
+/*
+ * The same tree, its edges in an order in which those with the most latency beyond come first.
+ * A broadcast's parents still come before their children: beyond the parent there is more.
+ */
+static copse_status sort_edges(struct search *s, struct copse_schedule *of,
+                               const struct copse_schedule_tree *from,
+                               struct copse_schedule_tree *to, double *reach) {
+  int n = from->n_edges;
+  bool reduce = from->phase == COPSE_PHASE_REDUCE;
+  struct copse_schedule_edge *edges;
+  struct reach *list;
+  double *beyond; /* [n_ranks] latency from here to the farthest below */
+  COPSE_DO(copse_arena_array(&of->arena, (size_t)n + 1, sizeof *edges, &edges, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)n + 1, sizeof *list, &list, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, (size_t)n + 1, sizeof *beyond, &beyond, s->err));
+  for (int i = 0; i < n; i++) { /* children before their parents */
+    int e = reduce ? i : n - 1 - i;
+    const struct copse_schedule_edge *edge = &from->edges[e];
+    int child = reduce ? edge->src : edge->dst, parent = reduce ? edge->dst : edge->src;
+    list[e] = (struct reach){beyond[child] + path_latency(s, edge->path, edge->n_path), e,
+                             reduce ? -e : e};
+    if (list[e].us > beyond[parent]) beyond[parent] = list[e].us;
+  }
+  *reach = beyond[from->root];
+  qsort(list, (size_t)n, sizeof *list, by_reach);
+  *to = *from;
+  to->edges = edges;
+  for (int i = 0; i < n; i++) edges[i] = from->edges[list[i].edge];
+  for (int i = 0; i < n && reduce; i++) edges[i] = from->edges[list[n - 1 - i].edge];
+  return COPSE_OK;
+}
+
+/* Every tree in `copies` equal parts, those of the farthest reach first. */
+static copse_status far_trees_first(struct search *s, const struct variant *from, int copies,
+                                    struct variant *to) {
+  struct copse_schedule *of = from->of;
+  size_t n = (size_t)from->n_trees, all = n * (size_t)copies;
+  struct copse_schedule_tree *sorted, *trees;
+  struct placed *list;
+  *to = *from;
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *sorted, &sorted, s->err));
+  COPSE_DO(copse_arena_array(&s->scratch, all, sizeof *list, &list, s->err));
+  COPSE_DO(copse_arena_array(&of->arena, all, sizeof *trees, &trees, s->err));
+  for (size_t t = 0; t < n; t++) {
+    double reach;
+    COPSE_DO(sort_edges(s, of, &from->trees[t], &sorted[t], &reach));
+    COPSE_DO(copse_q_div(sorted[t].weight, (struct copse_q){copies, 1}, &sorted[t].weight, s->err));
+    for (int c = 0; c < copies; c++)
+      list[t * (size_t)copies + (size_t)c] = (struct placed){&sorted[t], reach, c, (int)t};
+  }
+  qsort(list, all, sizeof *list, far_first);
+  for (size_t i = 0; i < all; i++) trees[i] = *list[i].tree;
+  to->trees = trees;
+  to->n_trees = (int)all;
+  snprintf(to->name, sizeof to->name, "%.20s, far first%s", from->name, copies > 1 ? " x" : "");
+  if (copies > 1) snprintf(to->name + strlen(to->name), 12, "%d", copies);
+  return COPSE_OK;
+}
+
+struct placed_flow {
+  struct copse_schedule_flow flow;
+  double reach;
+  int distance; /* from sender to receiver, by number */
+};
+
+static int by_distance(const void *a, const void *b) {
+  const struct placed_flow *x = a, *y = b;
+  return x->distance != y->distance ? x->distance - y->distance : x->flow.src - y->flow.src;
+}
+
+static int far_flows_first(const void *a, const void *b) {
+  const struct placed_flow *x = a, *y = b;
+  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
+  return by_distance(a, b);
+}
+
+/* Every path in so many equal parts, one after the other. */
+static copse_status cut_flow(struct search *s, struct copse_arena *arena, int copies,
+                             struct copse_schedule_flow *flow) {
+  struct copse_schedule_path *paths;
+  const struct copse_schedule_path *from = flow->paths;
+  COPSE_DO(copse_arena_array(arena, (size_t)flow->n_paths * (size_t)copies, sizeof *paths, &paths,
+                             s->err));
+  for (int p = 0; p < flow->n_paths * copies; p++) {
+    paths[p] = from[p / copies];
+    COPSE_DO(copse_q_div(paths[p].weight, (struct copse_q){copies, 1}, &paths[p].weight, s->err));
+  }
+  flow->paths = paths;
+  flow->n_paths *= copies;
+  return COPSE_OK;
+}
+
+/* Flows in another order: from one distance to the next, so that not all send to one, or those
+ * first that have farther to go; and in several parts. */
+static copse_status consider_flows(struct search *s, struct variant *v, bool far, int copies) {
+  struct copse_schedule *of = v->of;
+  struct copse_schedule_flow *flows;
+  struct placed_flow *list;
+  size_t n = (size_t)of->n_flows;
+  struct variant sorted = *v;
+  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *list, &list, s->err));
+  COPSE_DO(copse_arena_array(&of->arena, n, sizeof *flows, &flows, s->err));
+  for (size_t i = 0; i < n; i++) {
+    const struct copse_schedule_flow *f = &of->flows[i];
+    list[i] = (struct placed_flow){*f, 0, (f->dst - f->src + of->n_ranks) % of->n_ranks};
+    for (int p = 0; p < f->n_paths; p++)
+      list[i].reach = fmax(list[i].reach, path_latency(s, f->paths[p].nodes, f->paths[p].n_nodes));
+  }
+  if (n > 0) qsort(list, n, sizeof *list, far ? far_flows_first : by_distance);
+  for (size_t i = 0; i < n; i++) {
+    flows[i] = list[i].flow;
+    COPSE_DO(cut_flow(s, &of->arena, copies, &flows[i]));
+  }
+  sorted.flows = flows;
+  snprintf(sorted.name, sizeof sorted.name, "%.20s%s", v->name, far ? ", far first" : "");
+  if (copies > 1) snprintf(sorted.name + strlen(sorted.name), 14, " x%d", copies);
+  return consider(s, &sorted);
+}
+
+/* A forest in several orders and cuts. */
+static copse_status consider_all(struct search *s, struct variant *v) {
+  double end = s->work + s->question->work * FOREST_PART;
+  if (v->of->collective == COPSE_ALLTOALL) {
+    COPSE_DO(consider_flows(s, v, false, 1));
+    for (int copies = 1; copies <= 16 && has_time(s) && s->work < end; copies *= 2)
+      COPSE_DO(consider_flows(s, v, true, copies));
+    return COPSE_OK;
+  }
+  COPSE_DO(consider(s, v));
+  for (int copies = 1; copies <= 16; copies *= 2) {
+    struct variant sorted;
+    if (!has_time(s) || s->work > end) break;
+    if ((int64_t)v->n_trees * copies * (s->topology->n_ranks - 1) > MAX_STEPS / 16) break;
+    COPSE_DO(far_trees_first(s, v, copies, &sorted));
+    COPSE_DO(consider(s, &sorted));
+    if (sorted.us > 1.2 * s->best.us) break;
+  }
+  return COPSE_OK;
+}
+
+/* ---- forests -------------------------------------------------------------------------------- */
+
+static copse_status check(struct search *s, const struct copse_schedule *schedule,
+                          const char *name) {
+  struct copse_verify_report report;
+  struct copse_err local = COPSE_ERR_INIT;
+  copse_status status = copse_verify_schedule(schedule, s->topology, "schedule", &report, &local);
+  if (status == COPSE_OK || (status == COPSE_OVERFLOW && s->n_bases > 0)) return status;
+  return copse_fail(s->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                    "the %s schedule fails verification: %s", name, local.text);
+}
+
+/* The forests that exchange begins with: the optimum, the one of the fewest trees, the flattest. */
+static bool is_start(const char *name) {
+  return strcmp(name, "optimal") == 0 || strcmp(name, "k=1") == 0 || strcmp(name, "direct") == 0;
+}
+
+/* Takes the schedule. */
+static copse_status add_base(struct search *s, struct copse_schedule *schedule, const char *name) {
+  struct variant v = {.of = schedule};
+  copse_status status = copse_grow(&s->bases, &s->bases_capacity, s->n_bases + 1,
+                                   sizeof(struct copse_schedule *), s->err);
+  if (status == COPSE_OK) {
+    schedule->others_excluded = s->topology->others_excluded;
+    status = check(s, schedule, name);
+  }
+  if (status != COPSE_OK) copse_schedule_free(schedule);
+  if (status == COPSE_OVERFLOW && s->n_bases > 0) return COPSE_OK;
+  COPSE_DO(status);
+  s->bases[s->n_bases++] = schedule;
+  COPSE_DO(copse_schedule_expand(schedule, s->err));
+  v.trees = schedule->trees;
+  v.n_trees = schedule->n_trees;
+  v.flows = schedule->flows;
+  snprintf(v.name, sizeof v.name, "%s", name);
+  if (s->n_starts < MOST_STARTS && is_start(name)) s->starts[s->n_starts++] = v;
+  return consider_all(s, &v);
+}
+
+/* A schedule for the balanced topology as one of the real one: its trees, and the bound of a direct
+ * exchange. */
+static copse_status adopt(struct search *s, struct copse_schedule *schedule) {
+  const struct copse_solve_options *o = s->question->solve;
+  const struct copse_baseline_options like = {.collective = o->collective, .root = o->root};
+  struct copse_schedule *direct = NULL;
+  struct copse_arena *arena = &schedule->arena;
+  int *cut;
+  copse_status status;
+  COPSE_TRY(copse_baseline_make(s->topology, COPSE_BASELINE_DIRECT, &like, &direct, NULL, s->err));
+  COPSE_TRY(copse_schedule_expand(schedule, s->err));
+  COPSE_TRY(copse_arena_text(arena, direct->topology_sha256, &schedule->topology_sha256, s->err));
+  COPSE_TRY(copse_arena_array(arena, (size_t)direct->bound.n_cut, sizeof *cut, &cut, s->err));
+  memcpy(cut, direct->bound.cut, (size_t)direct->bound.n_cut * sizeof *cut);
+  schedule->bound = direct->bound;
+  schedule->bound.cut = cut;
+  status = copse_tree_time(s->topology, schedule->trees, (size_t)schedule->n_trees,
+                           &schedule->time_per_GB, s->err);
+out:
+  copse_schedule_free(direct);
+  return status;
+}
+
+/* Solves; where relays are out of balance, with links narrowed. */
+static copse_status solve(struct search *s, const struct copse_solve_options *options,
+                          struct copse_schedule **out, struct copse_solve_seconds *seconds) {
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status;
+  if (!s->balanced) {
+    status = copse_solve_schedule(s->topology, options, out, seconds, &why);
+    if (status == COPSE_OK) return COPSE_OK;
+    if (status != COPSE_BAD_INPUT || options->collective == COPSE_ALLTOALL ||
+        copse_topology_balance(s->topology, &s->balanced, &why) != COPSE_OK)
+      return copse_fail(s->err, status, "%s", why.text);
+  }
+  COPSE_DO(copse_solve_schedule(s->balanced, options, out, seconds, s->err));
+  status = adopt(s, *out);
+  if (status != COPSE_OK) copse_schedule_free(*out);
+  return status;
+}
+
+static copse_status add_solved(struct search *s, const struct copse_solve_options *options,
+                               const char *name, struct copse_solve_seconds *seconds) {
+  struct copse_schedule *schedule;
+  COPSE_DO(solve(s, options, &schedule, seconds));
+  return add_base(s, schedule, name);
+}
+
+static copse_status add_fewer(struct search *s, size_t from, size_t to) {
+  static const int few[] = {1, 2, 3, 4, 6, 8, 12, 16};
+  struct copse_solve_options fewer = *s->question->solve;
+  int64_t exact = s->bases[0]->k;
+  struct copse_solve_seconds ignored;
+  fewer.tolerance = COPSE_Q_ZERO;
+  for (size_t i = from; i < to && few[i] < exact; i++) {
+    char name[24];
+    if (i == 0 ? !has_reason(s) : !has_time(s)) break;
+    fewer.k = few[i];
+    snprintf(name, sizeof name, "k=%d", few[i]);
+    COPSE_DO(add_solved(s, &fewer, name, &ignored));
+  }
+  return COPSE_OK;
+}
+
+static copse_status add_baselines(struct search *s) {
+  const struct copse_solve_options *o = s->question->solve;
+  struct copse_baseline_shared shared = {0};
+  const struct copse_baseline_options like = {.collective = o->collective,
+                                              .root = o->root,
+                                              .demand = o->demand,
+                                              .like = s->bases[0],
+                                              .shared = &shared};
+  copse_status status = COPSE_OK;
+  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
+    struct copse_err why = COPSE_ERR_INIT;
+    struct copse_schedule *schedule;
+    if (!copse_baseline_exists((enum copse_baseline)kind, o->collective)) continue;
+    if (kind == COPSE_BASELINE_DIRECT ? !has_reason(s) : !has_time(s)) continue;
+    status =
+        copse_baseline_make(s->topology, (enum copse_baseline)kind, &like, &schedule, NULL, &why);
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
+    if (status != COPSE_OK) COPSE_TRY(copse_fail(s->err, status, "%s", why.text));
+    COPSE_TRY(add_base(s, schedule, copse_baseline_name((enum copse_baseline)kind)));
+  }
+  status = COPSE_OK;
+out:
+  copse_baseline_shared_free(&shared);
+  return status;
+}
+
+static copse_status gather(struct search *s, struct copse_solve_seconds *seconds) {
+  const struct copse_solve_options *o = s->question->solve;
+  struct copse_solve_options equal = *o;
+  struct copse_solve_seconds ignored;
+  char name[24] = "optimal";
+  COPSE_DO(add_solved(s, o, name, seconds));
+  if (s->topology->n_ranks == 1) return COPSE_OK;
+  equal.equal_shares = true;
+  if (o->collective == COPSE_ALLREDUCE && !o->equal_shares)
+    COPSE_DO(add_solved(s, &equal, "equal shares", &ignored));
+  if (o->collective == COPSE_ALLTOALL) return add_baselines(s);
+  COPSE_DO(add_fewer(s, 0, 1));
+  COPSE_DO(add_baselines(s));
+  return add_fewer(s, 1, 8);
+}
+
+/* ---- exchange ------------------------------------------------------------------------------- */
+
+/* Improves the variant's forest for so much work, as a schedule of its own. */
+static copse_status exchange(struct search *s, struct variant *from, int pieces, int most,
+                             double work, int seed) {
+  const struct copse_solve_options *o = s->question->solve;
+  struct copse_exchange x = {.topology = s->topology,
+                             .symmetry = o->root < 0 ? &s->symmetry : NULL,
+                             .root = o->root,
+                             .trees = from->trees,
+                             .n_trees = from->n_trees,
+                             .bytes = s->question->bytes,
+                             .alpha_us = s->predict.sim.alpha_us,
+                             .enough_us = s->bound_us * (1 + ENOUGH),
+                             .pieces = pieces,
+                             .most_transfers = most,
+                             .work = work,
+                             .seed = (uint64_t)seed + 1};
+  struct variant v = *from;
+  double us;
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status =
+      copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &s->work, &why);
+  if (status == COPSE_UNSUPPORTED && x.symmetry) { /* shares are not alike */
+    x.symmetry = NULL;
+    why = (struct copse_err)COPSE_ERR_INIT;
+    status = copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &s->work, &why);
+  }
+  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(s->err, status, "%s", why.text);
+  if (!strstr(v.name, "exchanged")) snprintf(v.name, sizeof v.name, "%.32s, exchanged", from->name);
+  COPSE_DO(consider(s, &v));
+  if (v.us < from->us || from->chunks == 0) *from = v;
+  return COPSE_OK;
+}
+
+/* Trees of a mixture: of one root they are cut finer. */
+#define MOST_MIXED 1024
+
+/* The same tree in the arena, with a part of its weight. */
+static copse_status copy_tree(struct search *s, struct copse_arena *arena,
+                              const struct copse_schedule_tree *from, struct copse_q part,
+                              struct copse_schedule_tree *to) {
+  struct copse_schedule_edge *edges;
+  COPSE_DO(copse_arena_array(arena, (size_t)from->n_edges, sizeof *edges, &edges, s->err));
+  *to = *from;
+  to->edges = edges;
+  for (int e = 0; e < from->n_edges; e++) {
+    int *path;
+    edges[e] = from->edges[e];
+    COPSE_DO(copse_arena_array(arena, (size_t)edges[e].n_path, sizeof *path, &path, s->err));
+    memcpy(path, edges[e].path, (size_t)edges[e].n_path * sizeof *path);
+    edges[e].path = path;
+  }
+  return copse_q_mul(from->weight, part, &to->weight, s->err);
+}
+
+/* A part of the message by one forest, the rest by another: where one is high and carries much, the
+ * other flat, the high one goes first. The fastest mixture, us infinite if there is none. */
+static copse_status mix(struct search *s, const struct variant *one, const struct variant *other,
+                        struct variant *best) {
+  best->us = INFINITY;
+  for (int eighths = 1; eighths < 8 && has_time(s); eighths++) {
+    struct variant mixed = *one, sorted;
+    struct copse_schedule_tree *trees;
+    size_t n = (size_t)one->n_trees;
+    mixed.n_trees += other->n_trees;
+    COPSE_DO(
+        copse_arena_array(&one->of->arena, (size_t)mixed.n_trees, sizeof *trees, &trees, s->err));
+    for (int t = 0; t < one->n_trees; t++)
+      COPSE_DO(
+          copy_tree(s, &one->of->arena, &one->trees[t], (struct copse_q){eighths, 8}, &trees[t]));
+    for (int t = 0; t < other->n_trees; t++)
+      COPSE_DO(copy_tree(s, &one->of->arena, &other->trees[t], (struct copse_q){8 - eighths, 8},
+                         &trees[n + (size_t)t]));
+    mixed.trees = trees;
+    snprintf(mixed.name, sizeof mixed.name, "%.14s and %.14s", one->name, other->name);
+    for (int copies = 1; copies <= 64 && mixed.n_trees * copies <= MOST_MIXED; copies *= 4) {
+      COPSE_DO(far_trees_first(s, &mixed, copies, &sorted));
+      COPSE_DO(consider(s, &sorted));
+      if (sorted.us < best->us) *best = sorted;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* The starts, and mixtures of the first with the others. */
+static copse_status add_mixtures(struct search *s, struct variant *starts, int *n) {
+  int n_starts = *n;
+  for (int i = 1; i < n_starts && s->question->solve->collective != COPSE_ALLREDUCE; i++) {
+    double most = s->most_work;
+    s->most_work = s->work + (most - s->work) * FOREST_PART;
+    COPSE_DO(mix(s, &starts[0], &starts[i], &starts[*n]));
+    s->most_work = most;
+    if (starts[*n].us < 1.1 * s->best.us) ++*n;
+  }
+  return COPSE_OK;
+}
+
+/* All starts for a while each, then for as long the one that came out best. */
+static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
+                                   int round) {
+  double left = s->most_work - s->work;
+  struct variant best = {.us = INFINITY};
+  for (int i = 0; i < n && has_time(s); i++) {
+    struct variant v = starts[i];
+    v.us = INFINITY;
+    COPSE_DO(exchange(s, &v, 2 << round % 3, MOST_TRANSFERS / 4, left * STARTS_PART / n, round));
+    if (v.us < best.us) best = v;
+  }
+  if (best.us == INFINITY || !has_time(s)) return COPSE_OK;
+  return exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round);
+}
+
+/* From the fastest forest, and others that may have more to gain; round by round with other moves,
+ * and in the end once more from what was best, until the work is done. */
+static copse_status exchange_best(struct search *s) {
+  struct variant starts[2 * MOST_STARTS + 1] = {s->best};
+  int n = 1;
+  starts[0].trees = s->best.of->trees; /* before they were cut */
+  starts[0].n_trees = s->best.of->n_trees;
+  for (int i = 0; i < s->n_starts; i++)
+    if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
+  COPSE_DO(add_mixtures(s, starts, &n));
+  for (int round = 0; round < MOST_ROUNDS && has_time(s); round++) {
+    COPSE_DO(exchange_round(s, starts, n, round));
+    struct variant best = s->best;
+    if (round % 2 == 1 && has_time(s))
+      COPSE_DO(exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round));
+  }
+  return COPSE_OK;
+}
+
+/* ---- all together --------------------------------------------------------------------------- */
+
+static bool exchanges(const struct search *s) {
+  int n = s->topology->n_ranks;
+  return n > 2 && n <= MOST_EXCHANGED && s->question->solve->collective != COPSE_ALLTOALL;
+}
+
+/* The winner as the schedule that it is a variant of. */
+static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
+  struct variant *best = &s->best;
+  /* where hops cost something, more of them must gain more than the model's error */
+  for (int h = 0; h <= MOST_HEIGHT && s->predict.sim.alpha_us > 0 && best == &s->best; h++)
+    if (s->by_height[h].us <= s->best.us * (1 + MODEL_ERROR)) best = &s->by_height[h];
+  struct copse_schedule *schedule = best->of;
+  schedule->trees = best->trees;
+  schedule->n_trees = best->n_trees;
+  if (best->n_trees > 0) {
+    schedule->k = copse_schedule_unit_k(schedule);
+    COPSE_DO(copse_tree_time(s->topology, best->trees, (size_t)best->n_trees,
+                             &schedule->time_per_GB, s->err));
+  }
+  set_objective(s, best, best->chunks);
+  COPSE_DO(check(s, schedule, best->name));
+  for (size_t i = 0; i < s->n_bases; i++)
+    if (s->bases[i] == schedule) s->bases[i] = NULL;
+  answer->schedule = schedule;
+  answer->chunks = best->chunks;
+  answer->us = best->us;
+  answer->bound_us = s->bound_us;
+  answer->first_us = s->first_us;
+  answer->n_tried = s->n_tried;
+  memcpy(answer->name, best->name, sizeof answer->name);
+  return COPSE_OK;
+}
+
+copse_status copse_solve_for_size(const struct copse_topology *topology,
+                                  const struct copse_size_question *question,
+                                  struct copse_size_answer *answer,
+                                  struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct search s = {.topology = topology,
+                     .question = question,
+                     .predict = *question->predict,
+                     .best = {.us = INFINITY},
+                     .most_work = question->work * (1 - EXCHANGE_PART),
+                     .err = err};
+  copse_status status;
+  *answer = (struct copse_size_answer){0};
+  for (int h = 0; h <= MOST_HEIGHT; h++) s.by_height[h].us = INFINITY;
+  COPSE_TRY(
+      copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
+  if (!s.predict.routes) {
+    COPSE_TRY(copse_plan_routes_find(topology, &s.routes, err));
+    s.predict.routes = &s.routes;
+  }
+  const struct copse_bounds_question bounds = {question->solve->collective, question->solve->root,
+                                               NULL, s.predict.sim.alpha_us};
+  COPSE_TRY(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));
+  COPSE_TRY(gather(&s, seconds));
+  if (exchanges(&s)) {
+    COPSE_TRY(copse_topology_symmetry(topology, &s.symmetry, err));
+    s.most_work = question->work;
+    COPSE_TRY(exchange_best(&s));
+  }
+  status = hand_over(&s, answer);
+out:
+  for (size_t i = 0; i < s.n_bases; i++) copse_schedule_free(s.bases[i]);
+  free(s.bases);
+  copse_symmetry_free(&s.symmetry);
+  copse_topology_free(s.balanced);
+  copse_routes_free(&s.routes);
+  copse_arena_free(&s.scratch);
+  return status;
+}

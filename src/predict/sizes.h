@@ -1,0 +1,38 @@
+/*
+ * The schedule for messages of one size: among the solver's forests of few and many trees, on the
+ * network as it is and as a short message sees it, and the baselines, each in several orders of its
+ * trees and numbers of chunks, the one that the simulator finds fastest.
+ */
+#ifndef COPSE_PREDICT_SIZES_H
+#define COPSE_PREDICT_SIZES_H
+
+#include "predict/predict.h"
+#include "schedule/solve/solve.h"
+
+struct copse_size_question {
+  const struct copse_solve_options
+      *solve; /* what for; its k and tolerance are the first candidate's */
+  const struct copse_predict_options *predict; /* the costs */
+  double bytes;                                /* M, as simulate.h has it */
+  double work; /* to stop after, in steps of the simulator: chunks times links, 15 million a second
+                  or more */
+};
+
+struct copse_size_answer {
+  struct copse_schedule *schedule; /* verified, its `objective` set; released by the caller */
+  char name[48];                   /* of the candidate that it comes from: "k=4, far first" */
+  int chunks;
+  double us;
+  double bound_us; /* no schedule is faster; 0: none is known */
+  double first_us; /* of the schedule that the solver makes without a size, cut as by default */
+  int n_tried;
+};
+
+/* As copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification. */
+copse_status copse_solve_for_size(const struct copse_topology *topology,
+                                  const struct copse_size_question *question,
+                                  struct copse_size_answer *answer,
+                                  struct copse_solve_seconds *seconds,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,225 @@
+/* Schedules for one message size: on random and symmetric fabrics, beside the candidates that they
+ * are chosen from, written and read, and beside a simulator that shares no code with copse
+ * (../shared/peers/alphabeta.py), where that is there. */
+#include "predict/sizes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "predict/candidates.h"
+#include "predict/exchange.h"
+#include "support/command.h"
+#include "support/oracle.h"
+#include "support/random.h"
+#include "support/random_topology.h"
+#include "support/support.h"
+#include "support/symmetric_topology.h"
+#include "verify/verify.h"
+
+#define WORK 1e6
+#define PEERS "../shared/peers/"
+
+static const copse_collective all[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_ALLREDUCE,
+                                       COPSE_BROADCAST, COPSE_REDUCE,         COPSE_ALLTOALL};
+static const double sizes[] = {1000, 65536, 1048576, 100000000};
+
+static struct copse_solve_options options_of(const struct copse_topology *t, copse_collective c,
+                                             uint64_t *state) {
+  bool rooted = c == COPSE_BROADCAST || c == COPSE_REDUCE;
+  return (struct copse_solve_options){
+      .collective = c,
+      .root = rooted ? copse_test_random_int(state, 0, t->n_ranks - 1) : -1,
+      .tolerance = COPSE_Q_ZERO,
+      .label = "random"};
+}
+
+static struct copse_size_answer solve(const struct copse_topology *t,
+                                      const struct copse_solve_options *options, double bytes,
+                                      const struct copse_predict_options *predict) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_size_answer answer;
+  const struct copse_size_question question = {options, predict, bytes, WORK};
+  ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
+  return answer;
+}
+
+static double predicted(const struct copse_topology *t, const struct copse_schedule *schedule,
+                        double bytes, const struct copse_predict_options *predict) {
+  struct copse_err err = COPSE_ERR_INIT;
+  double us;
+  ASSERT_OK(copse_predict(t, schedule, predict, &bytes, 1, &us, &err), &err);
+  return us;
+}
+
+/* A right schedule that takes what is said of it, also once it was written and read. */
+static void check_answer(const struct copse_topology *t, const struct copse_size_answer *answer,
+                         double bytes, const struct copse_predict_options *predict) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_schedule *again;
+  const char *defect =
+      answer->schedule->n_trees == 0 ? NULL : copse_test_schedule_defect(answer->schedule, t);
+  char *text;
+  size_t size;
+  ck_assert_msg(defect == NULL, "%s: %s", answer->name, defect);
+  ASSERT_OK(copse_verify_schedule(answer->schedule, t, "s.json", &report, &err), &err);
+  ck_assert_double_eq_tol(predicted(t, answer->schedule, bytes, predict), answer->us,
+                          1e-9 * answer->us);
+  ck_assert(answer->us >= answer->bound_us * (1 - 1e-9));
+  ck_assert(answer->us <= answer->first_us * (1 + 1e-9) * (predict->sim.alpha_us > 0 ? 1.03 : 1));
+  ASSERT_OK(copse_schedule_to_json(answer->schedule, &text, &size, &err), &err);
+  ASSERT_OK(copse_schedule_parse("s.json", text, size, &again, &err), &err);
+  ck_assert_double_eq_tol(predicted(t, again, bytes, predict), answer->us, 1e-9 * answer->us);
+  copse_schedule_free(again);
+  free(text);
+}
+
+/* Not slower than any candidate as it is cut by default, but for the model's error where hops cost
+ * something, and 2 % for numbers of chunks that are not tried. */
+static void check_beside_candidates(const struct copse_topology *t,
+                                    const struct copse_solve_options *options, double bytes,
+                                    const struct copse_predict_options *predict, double found) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_candidates c;
+  double us[1][COPSE_MAX_CANDIDATES], most = predict->sim.alpha_us > 0 ? 1.03 * 1.02 : 1.02;
+  ASSERT_OK(copse_candidates_make(t, options, predict, &c, &seconds, &err), &err);
+  ASSERT_OK(copse_candidates_time(&c, &bytes, 1, false, us, &err), &err);
+  for (int i = 0; i < c.n; i++)
+    ck_assert_msg(found <= most * us[0][i], "%s takes %g us at %g bytes, the one found %g",
+                  c.list[i].name, us[0][i], bytes, found);
+  copse_candidates_free(&c);
+}
+
+START_TEST(what_is_found_is_right_and_no_slower_than_what_there_is) {
+  static const struct copse_test_random_options shape = {3, 8, 5, true, true};
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(8u, 2u); seed++) {
+    uint64_t state = 7000 + 100 * (uint64_t)_i + seed;
+    struct copse_topology *t = seed % 2 ? copse_test_symmetric_topology(&state, 16)
+                                        : copse_test_random_topology(&state, &shape);
+    struct copse_solve_options options = options_of(t, all[_i], &state);
+    struct copse_predict_options predict = copse_predict_defaults;
+    double bytes = sizes[copse_test_random_int(&state, 0, 3)];
+    if (seed % 4 < 2) copse_predict_alpha(&predict, 0);
+    struct copse_size_answer answer = solve(t, &options, bytes, &predict);
+    check_answer(t, &answer, bytes, &predict);
+    if (all[_i] != COPSE_ALLTOALL) check_beside_candidates(t, &options, bytes, &predict, answer.us);
+    copse_schedule_free(answer.schedule);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* The bytes of the file, not only its time. */
+START_TEST(the_same_question_has_the_same_answer) {
+  uint64_t state = 31;
+  struct copse_topology *t = copse_test_symmetric_topology(&state, 16);
+  struct copse_solve_options options = options_of(t, COPSE_ALLGATHER, &state);
+  struct copse_predict_options predict = copse_predict_defaults;
+  struct copse_err err = COPSE_ERR_INIT;
+  char *texts[2];
+  size_t size[2];
+  copse_predict_alpha(&predict, 0);
+  for (int i = 0; i < 2; i++) {
+    struct copse_size_answer answer = solve(t, &options, 262144, &predict);
+    ASSERT_OK(copse_schedule_to_json(answer.schedule, &texts[i], &size[i], &err), &err);
+    copse_schedule_free(answer.schedule);
+  }
+  ck_assert_str_eq(texts[0], texts[1]);
+  free(texts[0]);
+  free(texts[1]);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* What exchange says of its trees is what the simulator says of them in one chunk, over their own
+ * paths; and they are a forest. */
+START_TEST(exchange_simulates_as_the_simulator_does) {
+  static const copse_collective of[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_ALLREDUCE,
+                                        COPSE_BROADCAST};
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(10u, 3u); seed++) {
+    uint64_t state = 400 * (uint64_t)(_i + 1) + seed;
+    struct copse_topology *t = copse_test_symmetric_topology(&state, 20);
+    struct copse_solve_options options = options_of(t, of[_i], &state);
+    struct copse_solve_seconds seconds;
+    struct copse_symmetry symmetry = {0};
+    struct copse_schedule *s;
+    struct copse_err err = COPSE_ERR_INIT;
+    double us, work = 0, bytes = 100000;
+    options.equal_shares = of[_i] == COPSE_ALLREDUCE;
+    ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+    ASSERT_OK(copse_schedule_expand(s, &err), &err);
+    if (options.root < 0) ASSERT_OK(copse_topology_symmetry(t, &symmetry, &err), &err);
+    const struct copse_exchange x = {.topology = t,
+                                     .symmetry = options.root < 0 ? &symmetry : NULL,
+                                     .trees = s->trees,
+                                     .n_trees = s->n_trees,
+                                     .root = options.root,
+                                     .bytes = bytes,
+                                     .alpha_us = 0.5,
+                                     .pieces = 2,
+                                     .most_transfers = 5000,
+                                     .work = 2e5};
+    ASSERT_OK(copse_exchange_edges(&x, &s->arena, &s->trees, &s->n_trees, &us, &work, &err), &err);
+    ck_assert(work > 0);
+    struct copse_predict_options predict = copse_predict_defaults;
+    predict.links = true;
+    predict.chunk_bytes = 1e12;
+    predict.sim = copse_sim_defaults;
+    predict.sim.alpha_us = 0.5;
+    ck_assert_double_eq_tol(predicted(t, s, bytes, &predict), us, 1e-9 * us);
+    const char *defect = copse_test_schedule_defect(s, t);
+    ck_assert_msg(defect == NULL || strstr(defect, "time"), "%s", defect);
+    copse_symmetry_free(&symmetry);
+    copse_schedule_free(s);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* The files of the folder in a simulator of others. */
+START_TEST(others_come_to_the_same_time) {
+  static const struct {
+    const char *topology, *collective, *bytes;
+  } cases[] = {{"bfb-cube4.json", "allgather", "16384"},
+               {"sccl-dgx1.json", "reduce_scatter", "262144"},
+               {"sccl-dgx1.json", "allreduce", "1048576"},
+               {"sccl-z52.json", "broadcast --root 0", "262144"},
+               {"ndv2x2-15.json", "allgather", "240000"}};
+  if (access(PEERS "alphabeta.py", R_OK) != 0) COPSE_SKIP("no " PEERS);
+  ck_assert_int_eq(copse_test_command("@ solve " PEERS "%s -c %s --objective %s -a 0 -o %%/s.json",
+                                      cases[_i].topology, cases[_i].collective, cases[_i].bytes),
+                   0);
+  const char *at = strstr(copse_test_result.out, "predicted ");
+  ck_assert_ptr_nonnull(at);
+  double us = strtod(at + strlen("predicted "), NULL);
+  char *text = copse_test_read("s.json");
+  at = strstr(text, "\"chunks\": ");
+  ck_assert_ptr_nonnull(at);
+  long chunks = strtol(at + strlen("\"chunks\": "), NULL, 10);
+  free(text);
+  ck_assert_int_eq(copse_test_command("python3 " PEERS "alphabeta.py %%/s.json " PEERS
+                                      "%s %s --chunks %ld --alpha 0",
+                                      cases[_i].topology, cases[_i].bytes, chunks),
+                   0);
+  ck_assert_double_eq_tol(strtod(copse_test_result.out, NULL), us, us * 1e-5);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("schedule/sizes");
+  TCase *tests = tcase_create("sizes");
+  copse_test_folder();
+  tcase_set_timeout(tests, 240);
+  tcase_add_loop_test(tests, what_is_found_is_right_and_no_slower_than_what_there_is, 0, 6);
+  tcase_add_test(tests, the_same_question_has_the_same_answer);
+  tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
+  tcase_add_loop_test(tests, others_come_to_the_same_time, 0, 5);
+  suite_add_tcase(suite, tests);
+  return copse_test_run(suite);
+}

@@ -23,8 +23,8 @@ struct draft {
 
 static copse_status start(struct draft *d, const struct copse_topology *from) {
   size_t nodes = (size_t)from->n_nodes, links = (size_t)from->n_links;
-  COPSE_DO(copse_arena_array(&d->arena, nodes, sizeof *d->nodes, &d->nodes, d->err));
-  COPSE_DO(copse_arena_array(&d->arena, links, sizeof *d->links, &d->links, d->err));
+  COPSE_DO(COPSE_ARRAY(&d->arena, nodes, d->nodes, d->err));
+  COPSE_DO(COPSE_ARRAY(&d->arena, links, d->links, d->err));
   memcpy(d->nodes, from->nodes, nodes * sizeof *d->nodes);
   if (links > 0) memcpy(d->links, from->links, links * sizeof *d->links);
   d->view = *from;
@@ -56,7 +56,7 @@ static copse_status break_link(struct draft *d, const struct copse_topology *t, 
                                const struct copse_fault *fault) {
   int src, dst;
   char *what;
-  COPSE_DO(copse_arena_array(&d->arena, strlen(fault->what) + 1, 1, &what, d->err));
+  COPSE_DO(COPSE_ARRAY(&d->arena, strlen(fault->what) + 1, what, d->err));
   if (!find_ends(t, strcpy(what, fault->what), &src, &dst))
     return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0,
                          "no node \"%.120s\", nor a link: a link is SRC>DST, two ids of nodes",
@@ -83,7 +83,7 @@ static copse_status break_part(struct draft *d, const struct copse_topology *t, 
 /* Ranks behind a GPU that is down move up. */
 static copse_status close_ranks(struct draft *d) {
   int lost = 0, *moved; /* [n_ranks] what a rank becomes */
-  COPSE_DO(copse_arena_array(&d->arena, (size_t)d->view.n_ranks, sizeof *moved, &moved, d->err));
+  COPSE_DO(COPSE_ARRAY(&d->arena, (size_t)d->view.n_ranks, moved, d->err));
   for (int r = 0; r < d->view.n_ranks; r++) {
     moved[r] = r - lost;
     lost += d->nodes[d->view.rank_nodes[r]].id == NULL;
@@ -107,7 +107,7 @@ static copse_status name_broken(struct draft *d, const struct copse_fault *given
   struct copse_q percent, hundred = {100, 1};
   struct copse_fault *faults;
   char text[COPSE_Q_TEXT];
-  COPSE_DO(copse_arena_array(&d->arena, (size_t)n, sizeof *faults, &faults, d->err));
+  COPSE_DO(COPSE_ARRAY(&d->arena, (size_t)n, faults, d->err));
   if (n > 0) memcpy(faults, given, (size_t)n * sizeof *faults);
   qsort(faults, (size_t)n, sizeof *faults, by_name);
   copse_text_add(name, "%s", d->view.name);

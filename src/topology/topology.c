@@ -89,21 +89,18 @@ static copse_status sum_bandwidths(const struct copse_topology *topology, struct
 copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,
                                             struct copse_q *in, struct copse_q *out,
                                             struct copse_err *err) {
-  struct copse_q *sums = NULL;
+  COPSE_AT_END(copse_free_at) struct copse_q *sums = NULL;
   size_t n = (size_t)topology->n_nodes;
-  copse_status status;
   *node = -1;
-  COPSE_TRY(copse_calloc(2 * n, sizeof *sums, &sums, err));
-  COPSE_TRY(sum_bandwidths(topology, sums, sums + n, err));
+  COPSE_DO(copse_calloc(2 * n, sizeof *sums, &sums, err));
+  COPSE_DO(sum_bandwidths(topology, sums, sums + n, err));
   for (size_t i = 0; i < n && *node < 0; i++) {
     if (topology->nodes[i].rank >= 0 || copse_q_eq(sums[i], sums[n + i])) continue;
     *node = (int)i;
     if (in) *in = sums[i];
     if (out) *out = sums[n + i];
   }
-out:
-  free(sums);
-  return status;
+  return COPSE_OK;
 }
 
 #define refuse(builder, line, ...) \
@@ -217,9 +214,8 @@ copse_status copse_builder_add_node(struct copse_topology_builder *builder, long
   struct box *box = builder->box;
   size_t n = (size_t)box->view.n_nodes;
   COPSE_DO(check_node(builder, line, node, err));
-  COPSE_DO(copse_grow(&box->nodes, &builder->node_capacity, n + 1, sizeof *box->nodes, err));
-  COPSE_DO(copse_grow(&builder->node_lines, &builder->line_capacity, n + 1,
-                      sizeof *builder->node_lines, err));
+  COPSE_DO(COPSE_GROW(box->nodes, builder->node_capacity, n + 1, err));
+  COPSE_DO(COPSE_GROW(builder->node_lines, builder->line_capacity, n + 1, err));
   struct copse_node copy = *node;
   copy.id = copse_arena_strdup(&box->arena, node->id);
   copy.type = copy_type(&box->arena, node->type);
@@ -280,7 +276,7 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
     return refuse(builder, line, "more than %d links, the most a topology can have",
                   COPSE_TOPOLOGY_MAX_LINKS);
   size_t n = (size_t)box->view.n_links;
-  COPSE_TRY(copse_grow(&box->links, &builder->link_capacity, n + 1, sizeof *box->links, err));
+  COPSE_TRY(COPSE_GROW(box->links, builder->link_capacity, n + 1, err));
   COPSE_TRY(copse_index_map_add(&builder->pairs, key, (int)n, err));
   box->links[n] = link;
   box->view.n_links++;
@@ -341,7 +337,7 @@ static copse_status number_ranks(struct copse_topology_builder *builder, struct 
   if (n_ranks == 0)
     return refuse(builder, 0, "no node of type \"gpu\"; a topology needs at least one rank");
   int *rank_nodes;
-  COPSE_DO(copse_arena_array(&box->arena, (size_t)n_ranks, sizeof *rank_nodes, &rank_nodes, err));
+  COPSE_DO(COPSE_ARRAY(&box->arena, (size_t)n_ranks, rank_nodes, err));
   box->view.n_ranks = n_ranks;
   box->view.rank_nodes = rank_nodes;
   if (stated == n_ranks) return rank_as_stated(builder, n_ranks, rank_nodes, err);
@@ -363,7 +359,7 @@ static copse_status sort_links(struct box *box, struct copse_err *err) {
   struct copse_link *links = n > 0 ? box->links : &none;
   COPSE_DO(copse_adjacency_by(&box->arena, box->view.n_nodes, n, COPSE_KEYS(links, src),
                               sizeof *links, &box->out, err));
-  COPSE_DO(copse_arena_array(&box->arena, (size_t)n, sizeof *box->dsts, &box->dsts, err));
+  COPSE_DO(COPSE_ARRAY(&box->arena, (size_t)n, box->dsts, err));
   for (int v = 0; v < box->view.n_nodes; v++) {
     int first = box->out.first[v], past = box->out.first[v + 1];
     qsort_r(box->out.item + first, (size_t)(past - first), sizeof(int), by_dst, links);

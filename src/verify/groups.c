@@ -27,8 +27,7 @@ struct means {
 static copse_status means_new(struct copse_arena *arena, int n, struct means *out,
                               struct copse_err *err) {
   *out = (struct means){.n = n};
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *out->parent, &out->parent, err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *out->value, &out->value, err));
+  COPSE_DO(COPSE_ARRAYS(arena, (size_t)n, int, err, &out->parent, &out->value));
   copse_sets_init(out->parent, n);
   return COPSE_OK;
 }
@@ -47,8 +46,7 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
                               struct copse_err *err) {
   int *value = &means->value[copse_sets_find(means->parent, place)];
   if (*value == 0) {
-    COPSE_DO(copse_grow(&means->values, &means->capacity, means->n_values + 1,
-                        sizeof *means->values, err));
+    COPSE_DO(COPSE_GROW(means->values, means->capacity, means->n_values + 1, err));
     mpq_init(means->values[means->n_values]);
     *value = (int)++means->n_values;
   }
@@ -61,7 +59,7 @@ static copse_status means_divide(struct copse_arena *arena, struct means *means,
                                  struct copse_err *err) {
   unsigned long *size;
   mpq_t q;
-  COPSE_DO(copse_arena_array(arena, means->n_values, sizeof *size, &size, err));
+  COPSE_DO(COPSE_ARRAY(arena, means->n_values, size, err));
   mpq_init(q);
   for (int i = 0; i < means->n; i++) {
     int value = means->value[copse_sets_find(means->parent, i)];
@@ -174,7 +172,7 @@ static void join_phase(struct checker *c, int from, int to, const int *image,
 
 static copse_status join_images(struct checker *c, int i, const int *image, const int *link_image) {
   char *hit = NULL;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, 1, &hit, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->groups->n, hit, c->err));
   for (int g = 0; g < c->groups->n; g++) {
     int h = c->groups->generators[i].groups[g];
     if (hit[h]++) return refute(c, "generator %d of the bound takes two groups to group %d", i, h);
@@ -190,9 +188,8 @@ static copse_status join_images(struct checker *c, int i, const int *image, cons
 
 static copse_status take_symmetries(struct checker *c) {
   int *image = NULL, *link_image = NULL;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *image, &image, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_links, sizeof *link_image, &link_image,
-                             c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_nodes, image, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_links, link_image, c->err));
   for (int i = 0; i < c->groups->n_generators; i++) {
     if (!is_symmetry(c, i, image, link_image))
       return refute(c, "generator %d of the bound is no symmetry of the topology", i);
@@ -376,10 +373,8 @@ static copse_status add_up(struct checker *c, struct copse_q *bound) {
 }
 
 static copse_status number_phases(struct checker *c) {
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_phase,
-                             c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_rank,
-                             c->err));
+  COPSE_DO(COPSE_ARRAYS(&c->scratch.arena, (size_t)c->groups->n, int, c->err, &c->first_phase,
+                        &c->first_rank));
   for (int g = 0; g < c->groups->n; g++) {
     c->first_phase[g] = c->n_phases;
     c->first_rank[g] = c->n_ranks;
@@ -396,11 +391,10 @@ static copse_status prepare(struct checker *c) {
   COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_links, &c->crossed, c->err));
   COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_nodes, &c->potential, c->err));
   COPSE_DO(means_new(&c->scratch.arena, c->n_ranks, &c->around, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)(c->n_phases * c->n_nodes), 1,
-                             &c->has_potential, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *c->member, &c->member,
-                             c->err));
-  return copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, 1, &c->inside, c->err);
+  COPSE_DO(
+      COPSE_ARRAY(&c->scratch.arena, (size_t)(c->n_phases * c->n_nodes), c->has_potential, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_nodes, c->member, c->err));
+  return COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_nodes, c->inside, c->err);
 }
 
 /* What the index's cuts and potentials prove. */

@@ -185,7 +185,7 @@ copse_status copse_verify_potential(const struct copse_topology *t, const char *
 copse_status copse_verify_rationals(struct copse_verify_scratch *scratch, int n, mpq_t **out,
                                     struct copse_err *err) {
   struct copse_verify_block *block;
-  COPSE_DO(copse_arena_array(&scratch->arena, 1, sizeof *block, &block, err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, 1, block, err));
   COPSE_DO(copse_arena_array(&scratch->arena, (size_t)n, sizeof **out, out, err));
   for (int i = 0; i < n; i++) mpq_init((*out)[i]);
   *block = (struct copse_verify_block){scratch->blocks, *out, n};
@@ -299,7 +299,7 @@ static copse_status cut_time(struct copse_verify_checker *c, const int *cut, int
   mpq_t *bandwidth;
   char *inside;
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &bandwidth, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->topology->n_nodes, 1, &inside, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->topology->n_nodes, inside, c->err));
   COPSE_DO(mark_bound_cut(c, cut, n, inside));
   if (s->n_ranks == 1) return COPSE_OK; /* nothing has to move */
   for (int r = 0; r < s->n_ranks; r++) held += inside[rank_nodes[r]];
@@ -397,7 +397,7 @@ static void add_up(const struct copse_verify_checker *c, const struct forest_bou
 static copse_status forests_time(struct copse_verify_checker *c, mpq_t time) {
   const struct copse_topology *t = c->topology;
   struct forest_bound f;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)t->n_nodes, 1, &f.inside, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)t->n_nodes, f.inside, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, t->n_links, &f.leaving, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, t->n_links, &f.entering, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, t->n_ranks, &f.around, c->err));
@@ -448,9 +448,9 @@ static copse_status check(struct copse_verify_checker *c, struct copse_verify_re
   struct copse_arena *arena = &c->scratch.arena;
   bool flows = s->collective == COPSE_ALLTOALL;
   char sha256[COPSE_SHA256_HEX];
-  COPSE_DO(copse_arena_array(arena, (size_t)s->n_nodes, sizeof(int), &c->node_of, c->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)t->n_links, sizeof(int), &c->last_tree, c->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)s->n_ranks, 1, &c->reached, c->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)s->n_nodes, c->node_of, c->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)t->n_links, c->last_tree, c->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)s->n_ranks, c->reached, c->err));
   COPSE_DO(copse_topology_sha256(t, sha256, c->err));
   report->same_topology = strcmp(sha256, s->topology_sha256) == 0;
   COPSE_DO(check_ranks(c));

@@ -206,19 +206,15 @@ static copse_status add_paths(struct build *b, int sink, const struct copse_gath
 
 static copse_status fill_sink(struct build *b, int sink) {
   const struct copse_topology *t = b->topology;
-  struct copse_gather_path *paths = NULL;
+  COPSE_AT_END(copse_free_at) struct copse_gather_path *paths = NULL;
   size_t n;
   int n_sources = 0;
-  copse_status status;
   for (int r = 0; r < t->n_ranks; r++)
     if (r != sink) b->sources[n_sources++] = t->rank_nodes[r];
-  COPSE_TRY(copse_gather_paths(&b->instance.network, b->part->exchange[sink], b->sources, n_sources,
-                               b->part->whole / t->n_ranks, t->rank_nodes[sink],
-                               &b->schedule->arena, &paths, &n, b->err));
-  status = add_paths(b, sink, paths, n);
-out:
-  free(paths);
-  return status;
+  COPSE_DO(copse_gather_paths(&b->instance.network, b->part->exchange[sink], b->sources, n_sources,
+                              b->part->whole / t->n_ranks, t->rank_nodes[sink], &b->schedule->arena,
+                              &paths, &n, b->err));
+  return add_paths(b, sink, paths, n);
 }
 
 static copse_status fill_exchange(struct build *b) {

@@ -80,8 +80,7 @@ static copse_status start_group(struct job *j, int g) {
                                             &j->result->members[g].schedule, j->seconds, &why);
   if (status != COPSE_OK) return fail_in_group(j, g, &why);
   if (j->options->exclude) {
-    COPSE_DO(copse_arena_array(&j->scratch, (size_t)j->topology->n_nodes, sizeof *closed, &closed,
-                               j->err));
+    COPSE_DO(COPSE_ARRAY(&j->scratch, (size_t)j->topology->n_nodes, closed, j->err));
     for (int v = 0; v < j->topology->n_nodes; v++) closed[v] = j->topology->nodes[v].rank >= 0;
     for (int r = 0; r < group->n; r++) closed[group->nodes[r]] = false;
   }
@@ -142,8 +141,7 @@ static bool is_good(const struct copse_joint *joint) {
 static copse_status find_unbalanced_bound(struct job *j) {
   bool *unbalanced;
   copse_status status;
-  COPSE_DO(copse_arena_array(&j->scratch, (size_t)j->topology->n_nodes, sizeof *unbalanced,
-                             &unbalanced, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, (size_t)j->topology->n_nodes, unbalanced, j->err));
   copse_mark_unbalanced(j->topology, unbalanced);
   for (int g = 0; g < j->n; g++) j->joint_groups[g].unbalanced = unbalanced;
   COPSE_TRY(run_joint(j, 0, &j->unbalanced));
@@ -186,7 +184,7 @@ static copse_status move_links(const struct job *j, int g, const int64_t *from,
   int64_t *moved;
   *out = NULL;
   if (!from) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)to->n_links, sizeof *moved, &moved, j->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)to->n_links, moved, j->err));
   for (int e = 0; e < t->n_links; e++) {
     if (from[e] == 0) continue;
     int link = copse_topology_find_link(to, copse_topology_find(to, t->nodes[t->links[e].src].id),
@@ -205,7 +203,7 @@ static copse_status move_part(const struct job *j, int g, struct copse_arena *ar
   COPSE_DO(move_links(j, g, from->broadcast, arena, &part->broadcast));
   COPSE_DO(move_links(j, g, from->reduce, arena, &part->reduce));
   if (!from->exchange) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)j->groups[g].n, sizeof *exchange, &exchange, j->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)j->groups[g].n, exchange, j->err));
   for (int r = 0; r < j->groups[g].n; r++)
     COPSE_DO(move_links(j, g, from->exchange[r], arena, &exchange[r]));
   part->exchange = exchange;
@@ -216,15 +214,12 @@ static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
   struct copse_solve_options options = options_of(j, g);
   struct copse_schedule *schedule;
   struct copse_joint_part part;
-  struct copse_arena scratch = {0};
-  copse_status status;
-  COPSE_TRY(move_part(j, g, &scratch, &part));
-  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(move_part(j, g, &scratch, &part));
+  COPSE_DO(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
   copse_schedule_free(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the proof ----------------------------------------------------------------------------- */
@@ -357,11 +352,10 @@ static copse_status solve_all(struct job *j) {
     return refuse_outcome(j, &j->joint);
   }
   COPSE_DO(copy_names(j));
-  COPSE_DO(copse_arena_array(&j->result->arena, n, sizeof *j->result->members,
-                             &j->result->members, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, n, j->result->members, j->err));
   j->result->n = j->n;
-  COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->chosen, &j->chosen, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->joint_groups, &j->joint_groups, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, n, j->chosen, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, n, j->joint_groups, j->err));
   for (int g = 0; g < j->n; g++) COPSE_DO(start_group(j, g));
   COPSE_DO(find_joint(j));
   COPSE_DO(copy_cuts(j));

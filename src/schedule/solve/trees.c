@@ -43,7 +43,7 @@ static copse_status convert_edges(struct conversion *c, const struct copse_fores
     int rank = before ? before->rank : edge->src, n_before = before ? before->n_path - 1 : 0;
     int *path, n = n_before + edge->n_path;
     struct copse_arena *arena = ends ? &c->schedule->arena : &c->scratch;
-    COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *path, &path, c->err));
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)n, path, c->err));
     for (int k = 0; k < n; k++)
       path[ends && reduce ? n - 1 - k : k] =
           k < n_before ? before->path[k] : edge->path[k - n_before];
@@ -67,9 +67,8 @@ static copse_status add_trees(struct conversion *c, const struct copse_forest *f
   struct copse_schedule *s = c->schedule;
   size_t before = (size_t)s->n_trees, n = before + (size_t)forest->n_trees;
   struct copse_schedule_tree *trees;
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof *c->reaches, &c->reaches, c->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *trees, &trees, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch, (size_t)t->n_nodes, c->reaches, c->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n, trees, c->err));
   if (before > 0) memcpy(trees, s->trees, before * sizeof *trees);
   s->trees = trees;
   for (int i = 0; i < forest->n_trees; i++) {
@@ -79,7 +78,7 @@ static copse_status add_trees(struct conversion *c, const struct copse_forest *f
     to->root = t->nodes[from->root].rank;
     to->phase = c->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
     to->n_edges = t->n_ranks - 1;
-    COPSE_DO(copse_arena_array(&s->arena, (size_t)to->n_edges, sizeof *edges, &edges, c->err));
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)to->n_edges, edges, c->err));
     COPSE_DO(convert_edges(c, from, edges));
     COPSE_DO(copse_q_mul(unit, (struct copse_q){from->multiplicity, 1}, &to->weight, c->err));
     to->edges = edges;
@@ -124,9 +123,9 @@ static copse_status make_network(const struct packing *p, const struct copse_joi
   struct copse_net_link *to;
   struct copse_net_root *roots;
   struct copse_err *err = p->err;
-  COPSE_DO(copse_arena_array(scratch, links, sizeof *to, &to, err));
-  COPSE_DO(copse_arena_array(scratch, (size_t)n_ranks, sizeof *roots, &roots, err));
-  COPSE_DO(copse_arena_array(scratch, all, sizeof *terminals, &terminals, err));
+  COPSE_DO(COPSE_ARRAY(scratch, links, to, err));
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)n_ranks, roots, err));
+  COPSE_DO(COPSE_ARRAY(scratch, all, terminals, err));
   memcpy(terminals, from->terminals, (size_t)n_ranks * sizeof *terminals);
   if (extra > 0) memcpy(terminals + n_ranks, group->extra[reduce], (size_t)extra * sizeof(int));
   *out = *from;
@@ -154,21 +153,17 @@ static copse_status pack_phase(struct packing *p, const struct copse_joint_part 
                                struct copse_q share) {
   struct copse_forest_options options = {
       .as_given = true, .progress = p->options->progress, .trust_from = p->options->trust_from};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_network network;
-  struct copse_forest forest = {0};
-  copse_status status;
-  COPSE_TRY(copse_q_div(share, (struct copse_q){part->whole, 1}, &share, p->err));
-  COPSE_TRY(make_network(p, part, group, reduce, &scratch, &network));
-  COPSE_TRY(copse_forest_solve(&network, &options, &forest, p->err));
-  COPSE_TRY(copse_add_trees(p->topology, &forest, network.n_terminals, reduce, share, p->schedule,
-                            p->err));
+  COPSE_AT_END(copse_forest_free) struct copse_forest forest = {0};
+  COPSE_DO(copse_q_div(share, (struct copse_q){part->whole, 1}, &share, p->err));
+  COPSE_DO(make_network(p, part, group, reduce, &scratch, &network));
+  COPSE_DO(copse_forest_solve(&network, &options, &forest, p->err));
+  COPSE_DO(copse_add_trees(p->topology, &forest, network.n_terminals, reduce, share, p->schedule,
+                           p->err));
   p->seconds->split += forest.seconds_split;
   p->seconds->pack += forest.seconds_pack;
-out:
-  copse_forest_free(&forest);
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status pack_parts(struct packing *p, const struct copse_joint_part *parts,

@@ -230,8 +230,7 @@ static copse_status read_names(struct reader *r, const cJSON *item, const char *
   if (naming.n != group->count)
     return refuse(r, group->line, "\"names\" are %d and \"%s\" is %d; they must agree", naming.n,
                   count_key, group->count);
-  COPSE_DO(
-      copse_arena_array(&r->arena, (size_t)naming.n, sizeof *naming.names, &naming.names, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)naming.n, naming.names, r->err));
   group->names = naming.names;
   return read_list(r, list, group->line, &naming);
 }
@@ -313,8 +312,8 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
   size_t kinds_of_hosts = 1;
   if (copse_json_is_array(hosts))
     COPSE_JSON_EACH (item, hosts) kinds_of_hosts++;
-  COPSE_DO(copse_arena_array(&r->arena, kinds_of_hosts, sizeof *r->groups, &r->groups, r->err));
-  COPSE_DO(copse_arena_array(&r->arena, kinds_of_hosts, sizeof *r->loaded, &r->loaded, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, kinds_of_hosts, r->groups, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, kinds_of_hosts, r->loaded, r->err));
   if (!copse_json_is_array(hosts)) {
     if (hosts || !copse_json_get(root, "names"))
       COPSE_DO(copse_json_get_int(r->json, root, "hosts", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));

@@ -87,8 +87,8 @@ static struct cell *cell(const struct matrix *m, int i, int j) {
 static copse_status make_matrix(struct reader *r, int n) {
   struct matrix *m = &r->matrix;
   size_t devices = (size_t)n;
-  COPSE_DO(copse_arena_array(&r->arena, devices, sizeof *m->devices, &m->devices, r->err));
-  COPSE_DO(copse_arena_array(&r->arena, devices * devices, sizeof *m->cells, &m->cells, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, devices, m->devices, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, devices * devices, m->cells, r->err));
   m->n = n;
   return COPSE_OK;
 }
@@ -203,7 +203,7 @@ static copse_status read_header(struct reader *r, int n_words) {
   for (int i = n; i < n_words; i++) r->numa |= strcmp(r->words[i], "NUMA") == 0;
   struct matrix *m = &r->matrix;
   COPSE_DO(make_matrix(r, n));
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)n, sizeof *r->columns, &r->columns, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)n, r->columns, r->err));
   for (m->n = 0; m->n < n; m->n++) {
     if (find_column(r, r->words[m->n]) >= 0)
       return refuse(r, "the column %.40s twice; each device has one", r->words[m->n]);
@@ -256,7 +256,7 @@ static copse_status read_legend(struct reader *r, int n_words) {
 
 static copse_status read_rows(struct reader *r) {
   bool *seen;
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->matrix.n, sizeof *seen, &seen, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)r->matrix.n, seen, r->err));
   for (char *line; (line = copse_lines_next(&r->lines));) {
     int n_words = copse_split_words(line, r->words, MAX_WORDS);
     int row = n_words > 1 ? find_column(r, r->words[0]) : -1;
@@ -511,7 +511,7 @@ static copse_status unite_by_affinity(struct build *b) {
   const struct matrix *m = b->m;
   size_t n = (size_t)m->n;
   bool *apart; /* [n * n] by the classes' first devices */
-  COPSE_DO(copse_arena_array(&b->graph.arena, n * n, sizeof *apart, &apart, b->err));
+  COPSE_DO(COPSE_ARRAY(&b->graph.arena, n * n, apart, b->err));
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < m->n; j++)
       if (cell(m, i, j)->near == NEAR_SYS)

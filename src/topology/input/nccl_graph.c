@@ -125,7 +125,7 @@ static copse_status check_ranks(const struct copse_nccl_graph *graph, const stru
 static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_err *err) {
   struct ranked *gpus;
   int n = 0, n_gpus = 0;
-  COPSE_DO(copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *gpus, &gpus, err));
+  COPSE_DO(COPSE_ARRAY(&graph->arena, (size_t)graph->n_nodes, gpus, err));
   for (int i = 0; i < graph->n_nodes; i++) {
     n_gpus += graph->nodes[i].kind == COPSE_NCCL_GPU;
     if (graph->nodes[i].rank >= 0) gpus[n++] = (struct ranked){graph->nodes[i].rank, i};
@@ -214,8 +214,8 @@ static copse_status find_joined_hosts(struct selection *s, struct copse_err *err
   const struct copse_nccl_graph *graph = s->graph;
   size_t n = (size_t)graph->n_hosts;
   int *gpus, *first;
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *gpus, &gpus, err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *first, &first, err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, n, gpus, err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, n, first, err));
   for (int v = graph->n_nodes - 1; v >= 0; v--) {
     if (graph->nodes[v].kind != COPSE_NCCL_GPU) continue;
     gpus[graph->nodes[v].host]++;
@@ -302,10 +302,9 @@ static copse_status select_default(struct selection *s, struct copse_err *err) {
       copse_adjacency_by(scratch, (int)n, m, COPSE_KEYS(links, src), sizeof *links, &s->out, err));
   COPSE_DO(
       copse_adjacency_by(scratch, (int)n, m, COPSE_KEYS(links, dst), sizeof *links, &s->in, err));
-  COPSE_DO(copse_arena_array(scratch, n, sizeof *s->distance, &s->distance, err));
-  COPSE_DO(copse_arena_array(scratch, n, sizeof(int), &s->queue.items, err));
-  COPSE_DO(copse_arena_array(scratch, n, sizeof *s->visited, &s->visited, err));
-  COPSE_DO(copse_arena_array(scratch, (size_t)graph->n_hosts, sizeof *s->joined, &s->joined, err));
+  COPSE_DO(COPSE_ARRAYS(scratch, n, int, err, &s->distance, &s->queue.items));
+  COPSE_DO(COPSE_ARRAY(scratch, n, s->visited, err));
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)graph->n_hosts, s->joined, err));
   COPSE_DO(find_joined_hosts(s, err));
   measure_distances(s);
   walk_from_nics(s);

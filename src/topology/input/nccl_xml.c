@@ -233,7 +233,7 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
   COPSE_DO(add_device(r, pci, COPSE_NCCL_GPU, at->host, &gpu.node));
   r->graph.nodes[gpu.node].rank = rank < 0 ? -1 : (int)rank;
   COPSE_DO(join_parent(r, pci, gpu.node, at->parent));
-  COPSE_DO(copse_grow(&r->gpus, &r->gpu_capacity, n + 1, sizeof *r->gpus, r->err));
+  COPSE_DO(COPSE_GROW(r->gpus, r->gpu_capacity, n + 1, r->err));
   r->gpus[r->n_gpus++] = gpu;
   return COPSE_OK;
 }
@@ -293,7 +293,7 @@ static copse_status find_hosts(struct reader *r, const xmlNode *root) {
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e)) {
     if (!copse_xml_is(e, "cpu") || find_host(r, host_hash(e)) >= 0) continue;
     int n = r->graph.n_hosts;
-    COPSE_DO(copse_grow(&r->hosts, &r->host_capacity, (size_t)n + 1, sizeof *r->hosts, r->err));
+    COPSE_DO(COPSE_GROW(r->hosts, r->host_capacity, (size_t)n + 1, r->err));
     r->hosts[n] = (struct host){.hash = host_hash(e), .nvswitch = -1, .first_cpu = -1};
     COPSE_DO(copse_index_map_add(&r->host_hashes, copse_key_text(host_hash(e)), n, r->err));
     r->graph.n_hosts++;
@@ -333,7 +333,7 @@ static copse_status add_cpu(struct reader *r, const xmlNode *element, struct cpu
     return refuse(r, element, "more than 1024 <cpu> in a host");
   snprintf(name, sizeof name, "%lld", (long long)cpu->numaid);
   COPSE_DO(add_node(r, element, COPSE_NCCL_CPU, host, name, &cpu->node));
-  COPSE_DO(copse_grow(&r->cpus, &r->cpu_capacity, n + 1, sizeof *r->cpus, r->err));
+  COPSE_DO(COPSE_GROW(r->cpus, r->cpu_capacity, n + 1, r->err));
   cpu->next = r->hosts[host].first_cpu;
   r->hosts[host].first_cpu = (int)n;
   r->hosts[host].n_cpus++;

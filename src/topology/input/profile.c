@@ -94,7 +94,7 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
     COPSE_DO(copse_json_get_array(json, root, "links", &links, err));
     size_t n = 0;
     COPSE_JSON_EACH (item, links) n++;
-    COPSE_DO(copse_arena_array(&profile->arena, n, sizeof *profile->rules, &profile->rules, err));
+    COPSE_DO(COPSE_ARRAY(&profile->arena, n, profile->rules, err));
     COPSE_JSON_EACH (item, links) COPSE_DO(read_rule(json, item, root, profile, err));
   }
   return COPSE_OK;
@@ -183,23 +183,20 @@ copse_status copse_profile_apply(const struct copse_profile *profile,
                                  struct copse_err *err) {
   struct copse_topology draft = **topology, *changed;
   size_t n_links = (size_t)draft.n_links, n_rules = (size_t)profile->n_rules;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_link *links;
   bool *used;
-  copse_status status;
   if (n_rules == 0) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&scratch, n_rules, sizeof *used, &used, err));
-  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *links, &links, err));
-  COPSE_TRY(change_links(profile, *topology, used, links, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_rules, used, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_links, links, err));
+  COPSE_DO(change_links(profile, *topology, used, links, err));
   draft.links = links;
-  COPSE_TRY(copse_topology_copy(&draft, profile->file, &changed, err));
+  COPSE_DO(copse_topology_copy(&draft, profile->file, &changed, err));
   for (int i = 0; i < profile->n_rules; i++)
     if (!used[i])
       copse_note(notes, "%s:%ld: the rule changes no link of %s", profile->file,
                  profile->rules[i].line, (*topology)->name);
   copse_topology_free(*topology);
   *topology = changed;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }

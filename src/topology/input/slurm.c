@@ -127,8 +127,8 @@ static copse_status intern(struct reader *r, const char *name, int *out) {
                               offsetof(struct copse_map_switch, id));
   if (*out >= 0) return COPSE_OK;
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one switch too many");
-  COPSE_DO(copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
-  COPSE_DO(copse_grow(&r->states, &r->state_capacity, n + 1, sizeof *r->states, r->err));
+  COPSE_DO(COPSE_GROW(map->switches, map->switch_capacity, n + 1, r->err));
+  COPSE_DO(COPSE_GROW(r->states, r->state_capacity, n + 1, r->err));
   map->switches[n] = (struct copse_map_switch){.line = r->line};
   COPSE_DO(copse_arena_text(&map->arena, name, &map->switches[n].id, r->err));
   r->states[n] = (struct state){false, false};
@@ -185,8 +185,7 @@ static copse_status check_tree(struct reader *r) {
   const struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_switches;
   int *above, *mark;
-  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *above, &above, r->err));
-  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *mark, &mark, r->err));
+  COPSE_DO(COPSE_ARRAYS(&r->scratch, n, int, r->err, &above, &mark));
   for (int i = 0; i < map->n_cables; i++) above[map->cables[i].a] = map->cables[i].b + 1;
   for (int i = 0; i < map->n_switches; i++) {
     r->line = map->switches[i].line;

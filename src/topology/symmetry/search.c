@@ -445,13 +445,8 @@ static copse_status find_others(struct searcher *s) {
 static copse_status prepare(struct searcher *s) {
   size_t n = (size_t)s->topology->n_nodes;
   COPSE_DO(copse_refinement_make(&s->refinement, s->topology, NULL, 0, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->image, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->orbit, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->joined, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->visited, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->seen, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->queue.items, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->distance, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->refinement.arena, n, int, s->err, &s->image, &s->orbit, &s->joined,
+                        &s->visited, &s->seen, &s->queue.items, &s->distance));
   copse_sets_init(s->orbit, (int)n);
   return COPSE_OK;
 }

@@ -123,11 +123,9 @@ static copse_status join_alike(struct finder *f, bool ranks) {
 static copse_status prepare(struct finder *f) {
   size_t nodes = (size_t)f->n_nodes, sets = (size_t)f->n_sets;
   COPSE_DO(copse_refinement_make(&f->refinement, f->topology, f->sets, f->n_sets, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->orbit, &f->orbit, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->mark, &f->mark, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->image, &f->image, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, sets, sizeof *f->groups, &f->groups, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, sets, sizeof *f->taken, &f->taken, f->err));
+  COPSE_DO(COPSE_ARRAYS(&f->refinement.arena, nodes, int, f->err, &f->orbit, &f->mark, &f->image));
+  COPSE_DO(COPSE_ARRAY(&f->refinement.arena, sets, f->groups, f->err));
+  COPSE_DO(COPSE_ARRAY(&f->refinement.arena, sets, f->taken, f->err));
   copse_sets_init(f->orbit, f->n_nodes);
   return COPSE_OK;
 }

@@ -266,8 +266,7 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
                                     struct copse_err *err) {
   struct box *box = builder->box;
   struct copse_link link = {src, dst, bandwidth, latency};
-  copse_status status = check_link(builder, line, &link, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(check_link(builder, line, &link, err));
   size_t cursor = 0;
   uint64_t key = copse_key_pair(src, dst);
   int twin = copse_index_map_next(&builder->pairs, key, &cursor);
@@ -276,12 +275,11 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
     return refuse(builder, line, "more than %d links, the most a topology can have",
                   COPSE_TOPOLOGY_MAX_LINKS);
   size_t n = (size_t)box->view.n_links;
-  COPSE_TRY(COPSE_GROW(box->links, builder->link_capacity, n + 1, err));
-  COPSE_TRY(copse_index_map_add(&builder->pairs, key, (int)n, err));
+  COPSE_DO(COPSE_GROW(box->links, builder->link_capacity, n + 1, err));
+  COPSE_DO(copse_index_map_add(&builder->pairs, key, (int)n, err));
   box->links[n] = link;
   box->view.n_links++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
@@ -402,22 +400,17 @@ static copse_status copy_parts(const struct copse_topology *from, int *number,
 
 copse_status copse_topology_copy(const struct copse_topology *from, const char *file,
                                  struct copse_topology **out, struct copse_err *err) {
-  struct copse_topology_builder *builder = NULL;
-  int *number = NULL; /* [n_nodes] in the copy, -1: left out */
-  copse_status status;
+  COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
+  COPSE_AT_END(copse_free_at) int *number = NULL; /* [n_nodes] in the copy, -1: left out */
   *out = NULL;
-  COPSE_TRY(copse_calloc((size_t)from->n_nodes, sizeof *number, &number, err));
-  COPSE_TRY(copse_builder_new(file, &builder, err));
-  COPSE_TRY(copse_builder_set_name(builder, from->name, err));
-  COPSE_TRY(copse_builder_set_about(builder, from->description, from->source, err));
+  COPSE_DO(copse_calloc((size_t)from->n_nodes, sizeof *number, &number, err));
+  COPSE_DO(copse_builder_new(file, &builder, err));
+  COPSE_DO(copse_builder_set_name(builder, from->name, err));
+  COPSE_DO(copse_builder_set_about(builder, from->description, from->source, err));
   struct box *box = builder->box;
   box->view.others_excluded = from->others_excluded;
   if (from->chosen_from)
-    COPSE_TRY(copse_arena_text(&box->arena, from->chosen_from, &box->view.chosen_from, err));
-  COPSE_TRY(copy_parts(from, number, builder, err));
-  status = copse_builder_finish(builder, out, err);
-out:
-  copse_builder_free(builder);
-  free(number);
-  return status;
+    COPSE_DO(copse_arena_text(&box->arena, from->chosen_from, &box->view.chosen_from, err));
+  COPSE_DO(copy_parts(from, number, builder, err));
+  return copse_builder_finish(builder, out, err);
 }

@@ -58,18 +58,15 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
 static copse_status means_divide(struct copse_arena *arena, struct means *means,
                                  struct copse_err *err) {
   unsigned long *size;
-  mpq_t q;
   COPSE_DO(COPSE_ARRAY(arena, means->n_values, size, err));
-  mpq_init(q);
   for (int i = 0; i < means->n; i++) {
     int value = means->value[copse_sets_find(means->parent, i)];
     if (value > 0) size[value - 1]++;
   }
   for (size_t i = 0; i < means->n_values; i++) {
-    mpq_set_ui(q, size[i], 1);
-    mpq_div(means->values[i], means->values[i], q);
+    mpz_mul_ui(mpq_denref(means->values[i]), mpq_denref(means->values[i]), size[i]);
+    mpq_canonicalize(means->values[i]);
   }
-  mpq_clear(q);
   return COPSE_OK;
 }
 
@@ -232,28 +229,24 @@ static copse_status check_sides(struct checker *c, int index) {
 static copse_status add_cut(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
   int place = number_of(c, cut->group, cut->phase, cut->sink) * c->n_links;
-  mpq_t weight;
-  copse_status status;
+  COPSE_AT_END(mpq_clear_at) mpq_t weight;
   mpq_init(weight);
   memset(c->inside, 0, (size_t)c->n_nodes);
   for (int i = 0; i < cut->n_nodes; i++)
-    COPSE_TRY(copse_verify_mark(c->label, index, cut->nodes[i],
-                                copse_topology_find(c->topology, cut->nodes[i]), c->inside,
-                                c->err));
-  COPSE_TRY(check_sides(c, index));
+    COPSE_DO(copse_verify_mark(c->label, index, cut->nodes[i],
+                               copse_topology_find(c->topology, cut->nodes[i]), c->inside, c->err));
+  COPSE_DO(check_sides(c, index));
   set_q(weight, cut->weight);
   for (int r = 0; r < schedule_of(c, cut->group)->n_ranks; r++)
     if (c->inside[find_rank(c, cut->group, r)])
-      COPSE_TRY(means_add(&c->around, c->first_rank[cut->group] + r, weight, c->err));
+      COPSE_DO(means_add(&c->around, c->first_rank[cut->group] + r, weight, c->err));
   for (int e = 0; e < c->n_links; e++) {
     const struct copse_link *link = &c->topology->links[e];
     bool src = c->inside[link->src], dst = c->inside[link->dst];
     if (cut->phase == COPSE_PHASE_REDUCE ? !src && dst : src && !dst)
-      COPSE_TRY(means_add(&c->crossed, place + e, weight, c->err));
+      COPSE_DO(means_add(&c->crossed, place + e, weight, c->err));
   }
-out:
-  mpq_clear(weight);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_potential(struct checker *c, int index) {
@@ -270,12 +263,10 @@ static copse_status add_potential(struct checker *c, int index) {
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);
-  mpq_t value;
+  COPSE_AT_END(mpq_clear_at) mpq_t value;
   mpq_init(value);
   set_q(value, p->value);
-  copse_status status = means_add(&c->potential, place, value, c->err);
-  mpq_clear(value);
-  return status;
+  return means_add(&c->potential, place, value, c->err);
 }
 
 /* ---- the sum ------------------------------------------------------------------------------- */
@@ -337,22 +328,22 @@ static void count_links(struct checker *c, int g, mpq_t *most) {
 
 /* The bound, or a little less of it where 64 bits are too few. */
 static copse_status take_bound(struct checker *c, const mpq_t from, struct copse_q *to) {
-  mpq_t q;
   if (mpz_fits_slong_p(mpq_numref(from)) && mpz_fits_slong_p(mpq_denref(from)))
     return copse_verify_get_q(from, c->label, to, c->err);
+  COPSE_AT_END(mpq_clear_at) mpq_t q;
   mpq_init(q);
   mpz_mul_2exp(mpq_numref(q), mpq_numref(from), BOUND_BITS);
   mpz_fdiv_q(mpq_numref(q), mpq_numref(q), mpq_denref(from));
   mpz_set_ui(mpq_denref(q), 1);
   mpz_mul_2exp(mpq_denref(q), mpq_denref(q), BOUND_BITS);
   mpq_canonicalize(q);
-  copse_status status = copse_verify_get_q(q, c->label, to, c->err);
-  mpq_clear(q);
-  return status;
+  return copse_verify_get_q(q, c->label, to, c->err);
 }
 
 static copse_status add_up(struct checker *c, struct copse_q *bound) {
-  mpq_t *most, *due, *sum, q;
+  mpq_t *most, *due, *sum;
+  COPSE_AT_END(mpq_clear_at) mpq_t q;
+  mpq_init(q);
   COPSE_DO(copse_verify_rationals(&c->scratch, c->n_links, &most, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &due, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &sum, c->err));
@@ -360,13 +351,11 @@ static copse_status add_up(struct checker *c, struct copse_q *bound) {
     add_due(c, g, *due);
     count_links(c, g, most);
   }
-  mpq_init(q);
   for (int e = 0; e < c->n_links; e++) {
     set_q(q, c->topology->links[e].bandwidth);
     mpq_mul(q, q, most[e]);
     mpq_add(*sum, *sum, q);
   }
-  mpq_clear(q);
   if (mpq_sgn(*sum) == 0) return refute(c, "nothing crosses the bound's cuts");
   mpq_div(*sum, *due, *sum);
   return take_bound(c, *sum, bound);
@@ -398,7 +387,7 @@ static copse_status prepare(struct checker *c) {
 }
 
 /* What the index's cuts and potentials prove. */
-static copse_status prove(struct checker *c, struct copse_q *bound) {
+static copse_status prove(struct checker *c, struct copse_verify_groups_report *report) {
   COPSE_DO(prepare(c));
   COPSE_DO(take_symmetries(c));
   for (int i = 0; i < c->groups->n_cuts; i++) COPSE_DO(add_cut(c, i));
@@ -406,7 +395,7 @@ static copse_status prove(struct checker *c, struct copse_q *bound) {
   COPSE_DO(means_divide(&c->scratch.arena, &c->crossed, c->err));
   COPSE_DO(means_divide(&c->scratch.arena, &c->potential, c->err));
   COPSE_DO(means_divide(&c->scratch.arena, &c->around, c->err));
-  return add_up(c, bound);
+  return add_up(c, &report->bound);
 }
 
 /* ---- schedules ----------------------------------------------------------------------------- */
@@ -443,22 +432,18 @@ static copse_status check_member(struct checker *c, int g) {
   const struct copse_groups_member *member = &c->groups->members[g];
   const struct copse_schedule *s = member->schedule;
   struct copse_verify_report report;
-  struct copse_verify_scratch scratch = {0};
-  struct copse_topology *chosen = NULL;
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *chosen = NULL;
+  COPSE_AT_END(copse_verify_scratch_free) struct copse_verify_scratch scratch = {0};
   int *nodes;
   mpq_t *loads;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch.arena, (size_t)s->n_ranks, sizeof *nodes, &nodes, c->err));
-  COPSE_TRY(compare_member(c, g, nodes));
-  COPSE_TRY(copse_topology_choose_ranks(c->topology, nodes, s->n_ranks, s->others_excluded, &chosen,
-                                        c->err));
-  COPSE_TRY(copse_verify_rationals(&scratch, chosen->n_links, &loads, c->err));
-  COPSE_TRY(copse_verify_schedule_loads(s, chosen, member->file, &report, loads, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch.arena, (size_t)s->n_ranks, nodes, c->err));
+  COPSE_DO(compare_member(c, g, nodes));
+  COPSE_DO(copse_topology_choose_ranks(c->topology, nodes, s->n_ranks, s->others_excluded, &chosen,
+                                       c->err));
+  COPSE_DO(copse_verify_rationals(&scratch, chosen->n_links, &loads, c->err));
+  COPSE_DO(copse_verify_schedule_loads(s, chosen, member->file, &report, loads, c->err));
   add_loads(c, chosen, loads);
-out:
-  copse_verify_scratch_free(&scratch);
-  copse_topology_free(chosen);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_members(struct checker *c, struct copse_verify_groups_report *report) {
@@ -484,14 +469,10 @@ static copse_status check(struct checker *c, struct copse_verify_groups_report *
     return refute(c, "time_per_GB is %s, the link most loaded by all groups gives %s",
                   copse_q_text(all->time_per_GB, claimed),
                   copse_q_text(report->time_per_GB, found));
-  COPSE_DO(prove(c, &report->bound));
+  COPSE_DO(prove(c, report));
   report->optimal = copse_q_eq(report->time_per_GB, report->bound);
   return copse_verify_compare_bound(c->label, all->bound_time_per_GB, report->bound,
                                     report->time_per_GB, c->err);
-}
-
-static copse_status find_bound(struct checker *c, struct copse_verify_groups_report *report) {
-  return prove(c, &report->bound);
 }
 
 static copse_status run(const struct copse_groups *groups, const struct copse_topology *topology,
@@ -532,7 +513,7 @@ copse_status copse_verify_groups_bound(const struct copse_groups *groups,
                                        const struct copse_topology *topology, const char *label,
                                        struct copse_q *bound, struct copse_err *err) {
   struct copse_verify_groups_report report;
-  copse_status status = run(groups, topology, label, find_bound, &report, err);
+  copse_status status = run(groups, topology, label, prove, &report, err);
   if (status == COPSE_OK) *bound = report.bound;
   return status;
 }

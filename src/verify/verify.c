@@ -79,28 +79,26 @@ static bool counted_once(struct copse_verify_checker *c, enum copse_phase phase,
 static copse_status walk_path(struct copse_verify_checker *c, int tree, int e) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_schedule_edge *edge = &s->trees[tree].edges[e];
-  mpq_t weight;
-  copse_status status = COPSE_OK;
+  COPSE_AT_END(mpq_clear_at) mpq_t weight;
   mpq_init(weight);
   set_q(weight, s->trees[tree].weight);
   if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[edge->src] ||
       edge->path[edge->n_path - 1] != s->rank_nodes[edge->dst])
-    status = refute(c, "tree %d, edge %d: the path doesn't lead from rank %d to rank %d", tree, e,
-                    edge->src, edge->dst);
-  for (int i = 0; status == COPSE_OK && i + 1 < edge->n_path; i++) {
+    return refute(c, "tree %d, edge %d: the path doesn't lead from rank %d to rank %d", tree, e,
+                  edge->src, edge->dst);
+  for (int i = 0; i + 1 < edge->n_path; i++) {
     int src = c->node_of[edge->path[i]], dst = c->node_of[edge->path[i + 1]];
     int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
     if (link < 0)
-      status = refute(c, "tree %d, edge %d: the topology has no link '%s' -> '%s'", tree, e,
-                      node_id(c, edge->path[i]), node_id(c, edge->path[i + 1]));
-    else if (i > 0 && c->topology->nodes[src].rank >= 0)
-      status = refute(c, "tree %d, edge %d: the path passes through rank %d ('%s'), not a relay",
-                      tree, e, c->topology->nodes[src].rank, node_id(c, edge->path[i]));
-    else if (!counted_once(c, s->trees[tree].phase, src, dst, link, tree))
+      return refute(c, "tree %d, edge %d: the topology has no link '%s' -> '%s'", tree, e,
+                    node_id(c, edge->path[i]), node_id(c, edge->path[i + 1]));
+    if (i > 0 && c->topology->nodes[src].rank >= 0)
+      return refute(c, "tree %d, edge %d: the path passes through rank %d ('%s'), not a relay",
+                    tree, e, c->topology->nodes[src].rank, node_id(c, edge->path[i]));
+    if (!counted_once(c, s->trees[tree].phase, src, dst, link, tree))
       mpq_add(c->loads[link], c->loads[link], weight);
   }
-  mpq_clear(weight);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_tree(struct copse_verify_checker *c, int t) {
@@ -129,30 +127,26 @@ static copse_status check_tree(struct copse_verify_checker *c, int t) {
 static copse_status check_shares(struct copse_verify_checker *c, enum copse_phase phase,
                                  mpq_t *shares) {
   const struct copse_schedule *s = c->schedule;
-  copse_status status;
-  mpq_t q, due;
-  mpq_inits(q, due, NULL);
+  COPSE_AT_END(mpq_clear_at) mpq_t sum, value;
+  mpq_inits(sum, value, NULL);
   for (int t = 0; t < s->n_trees; t++) {
     if (s->trees[t].phase != phase) continue;
-    set_q(q, s->trees[t].weight);
-    mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], q);
+    set_q(value, s->trees[t].weight);
+    mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], value);
   }
-  status = copse_verify_spread(c, c->symmetry.ranks, s->n_ranks, shares);
-  mpq_set_ui(q, 0, 1);
-  for (int r = 0; r < s->n_ranks && status == COPSE_OK; r++) {
-    mpq_add(q, q, shares[r]);
+  COPSE_DO(copse_verify_spread(c, c->symmetry.ranks, s->n_ranks, shares));
+  for (int r = 0; r < s->n_ranks; r++) {
+    mpq_add(sum, sum, shares[r]);
     if (s->collective == COPSE_ALLREDUCE) continue;
     if (copse_collective_rooted(s->collective))
-      mpq_set_ui(due, r == s->root, 1);
+      mpq_set_ui(value, r == s->root, 1);
     else
-      mpq_set_ui(due, 1, (unsigned long)s->n_ranks);
-    if (!mpq_equal(shares[r], due))
-      status = refute(c, "the weights of root %d don't add up to its share", r);
+      mpq_set_ui(value, 1, (unsigned long)s->n_ranks);
+    if (!mpq_equal(shares[r], value))
+      return refute(c, "the weights of root %d don't add up to its share", r);
   }
-  if (status == COPSE_OK && mpq_cmp_ui(q, 1, 1) != 0)
-    status = refute(c, "the weights of a phase don't add up to 1");
-  mpq_clears(q, due, NULL);
-  return status;
+  if (mpq_cmp_ui(sum, 1, 1) != 0) return refute(c, "the weights of a phase don't add up to 1");
+  return COPSE_OK;
 }
 
 copse_status copse_verify_mark(const char *label, int cut, const char *id, int node, char *inside,
@@ -479,11 +473,8 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
 copse_status copse_verify_schedule(const struct copse_schedule *schedule,
                                    const struct copse_topology *topology, const char *label,
                                    struct copse_verify_report *report, struct copse_err *err) {
-  struct copse_verify_scratch scratch = {0};
+  COPSE_AT_END(copse_verify_scratch_free) struct copse_verify_scratch scratch = {0};
   mpq_t *loads;
-  copse_status status = copse_verify_rationals(&scratch, topology->n_links, &loads, err);
-  if (status == COPSE_OK)
-    status = copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
-  copse_verify_scratch_free(&scratch);
-  return status;
+  COPSE_DO(copse_verify_rationals(&scratch, topology->n_links, &loads, err));
+  return copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
 }

@@ -64,11 +64,6 @@ static void release(struct solving *b) {
   copse_schedule_free(b->schedule);
 }
 
-/* n things of a size, in the schedule's arena. */
-static copse_status take(struct solving *b, int n, size_t size, void *out) {
-  return copse_arena_array(&b->schedule->arena, (size_t)n, size, out, b->err);
-}
-
 /* Of what topology, and whose ranks. */
 static copse_status describe(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
@@ -77,8 +72,8 @@ static copse_status describe(struct solving *b) {
   const char **ids;
   int *ranks;
   COPSE_DO(copse_topology_sha256(topology, sha256, b->err));
-  COPSE_DO(take(b, topology->n_nodes, sizeof *ids, &ids));
-  COPSE_DO(take(b, topology->n_ranks, sizeof *ranks, &ranks));
+  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)topology->n_nodes, ids, b->err));
+  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)topology->n_ranks, ranks, b->err));
   COPSE_DO(copse_arena_text(&schedule->arena, topology->name, &schedule->topology_name, b->err));
   COPSE_DO(copse_arena_text(&schedule->arena, sha256, &schedule->topology_sha256, b->err));
   for (int i = 0; i < topology->n_nodes; i++)
@@ -311,7 +306,7 @@ static copse_status set_rotations(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
   const struct copse_symmetry *from = &b->symmetry;
   struct copse_permutation *rotations;
-  COPSE_DO(take(b, from->n, sizeof *rotations, &rotations));
+  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)from->n, rotations, b->err));
   for (int g = 0; g < from->n; g++)
     COPSE_DO(copse_permutation_copy(&schedule->arena, from->generators[g], b->topology->n_nodes, 0,
                                     &rotations[g], b->err));
@@ -334,7 +329,7 @@ static copse_status phase_time(const struct phase *phase, struct copse_q *time,
 static copse_status phase_cut(struct solving *b, const struct phase *phase, const int **cut,
                               int *n) {
   int *nodes;
-  COPSE_DO(take(b, b->topology->n_nodes, sizeof *nodes, &nodes));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, (size_t)b->topology->n_nodes, nodes, b->err));
   *n = 0;
   for (int i = 0; i < b->topology->n_nodes; i++)
     if (phase->forest.optimum.in_cut[i]) nodes[(*n)++] = i;
@@ -464,10 +459,8 @@ static copse_status list_switches(struct solving *b) {
   struct copse_schedule *s = b->schedule;
   int *copying, *adding, n = b->topology->n_nodes;
   bool *copies, *adds, counts;
-  COPSE_DO(take(b, n, sizeof *copying, &copying));
-  COPSE_DO(take(b, n, sizeof *adding, &adding));
-  COPSE_DO(take(b, n, sizeof *copies, &copies));
-  COPSE_DO(take(b, n, sizeof *adds, &adds));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)n, int, b->err, &copying, &adding));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)n, bool, b->err, &copies, &adds));
   COPSE_DO(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
                                adds, &counts, b->err));
   for (int v = 0; v < n && counts; v++) {
@@ -556,19 +549,17 @@ copse_status copse_solve_best_time(const struct copse_topology *topology,
   struct copse_solve_options exact = *options;
   struct copse_schedule *best = NULL;
   struct copse_solve_seconds ignored;
-  copse_status status;
   *made = NULL;
   exact.k = 0;
   exact.tolerance = COPSE_Q_ZERO;
   exact.bound_only = !copse_has_clever_switch(topology);
-  COPSE_TRY(copse_solve_schedule(topology, &exact, &best, &ignored, err));
+  COPSE_DO(copse_solve_schedule(topology, &exact, &best, &ignored, err));
   *time = best->time_per_GB;
-  if (exact.bound_only) goto out;
-  *made = best;
-  best = NULL;
-out:
-  copse_schedule_free(best);
-  return status;
+  if (exact.bound_only)
+    copse_schedule_free(best);
+  else
+    *made = best;
+  return COPSE_OK;
 }
 
 /* A tolerance chooses among equal shares. Where unequal ones are so much faster that those are

@@ -35,11 +35,6 @@ struct job {
   struct copse_err *err;
 };
 
-/* n things of a size, in the result's arena. */
-static copse_status take(struct job *j, int n, size_t size, void *out) {
-  return copse_arena_array(&j->result->arena, (size_t)n, size, out, j->err);
-}
-
 static struct copse_solve_options options_of(const struct job *j, int g) {
   return (struct copse_solve_options){.collective = j->groups[g].collective,
                                       .root = j->groups[g].root,
@@ -58,7 +53,7 @@ static copse_status describe_group(struct job *j, int g) {
   const struct copse_group *group = &j->groups[g];
   struct copse_groups_member *member = &j->result->members[g];
   const char **ids;
-  COPSE_DO(take(j, group->n, sizeof *ids, &ids));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)group->n, ids, j->err));
   member->collective = group->collective;
   member->n_ranks = group->n;
   member->ranks = ids;
@@ -140,18 +135,16 @@ static bool is_good(const struct copse_joint *joint) {
  * loads are counted: no potentials there, and a bound that may be lower. */
 static copse_status find_unbalanced_bound(struct job *j) {
   bool *unbalanced;
-  copse_status status;
   COPSE_DO(COPSE_ARRAY(&j->scratch, (size_t)j->topology->n_nodes, unbalanced, j->err));
   copse_mark_unbalanced(j->topology, unbalanced);
   for (int g = 0; g < j->n; g++) j->joint_groups[g].unbalanced = unbalanced;
-  COPSE_TRY(run_joint(j, 0, &j->unbalanced));
-  if (!is_good(&j->unbalanced)) status = refuse_outcome(j, &j->unbalanced);
-  j->proof = &j->unbalanced;
-  j->inexact = true;
-out:
+  copse_status status = run_joint(j, 0, &j->unbalanced);
   for (int g = 0; g < j->n; g++)
     j->joint_groups[g].unbalanced = NULL; /* parts are to be balanced */
-  return status;
+  if (status != COPSE_OK) return status;
+  j->proof = &j->unbalanced;
+  j->inexact = true;
+  return is_good(j->proof) ? COPSE_OK : refuse_outcome(j, j->proof);
 }
 
 static copse_status find_joint(struct job *j) {
@@ -226,13 +219,13 @@ static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
 
 static copse_status copy_cuts(struct job *j) {
   struct copse_groups_cut *cuts;
-  COPSE_DO(take(j, j->proof->n_cuts, sizeof *cuts, &cuts));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)j->proof->n_cuts, cuts, j->err));
   j->result->cuts = cuts;
   for (int c = 0; c < j->proof->n_cuts; c++) {
     const struct copse_joint_cut *from = &j->proof->cuts[c];
     struct copse_groups_cut *to = &cuts[j->result->n_cuts++];
     const char **ids;
-    COPSE_DO(take(j, j->topology->n_nodes, sizeof *ids, &ids));
+    COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)j->topology->n_nodes, ids, j->err));
     to->group = from->group;
     to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
     to->sink = from->sink;
@@ -261,7 +254,7 @@ static int count_potentials(const struct job *j) {
 
 static copse_status copy_potentials(struct job *j) {
   struct copse_groups_potential *all;
-  COPSE_DO(take(j, count_potentials(j), sizeof *all, &all));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)count_potentials(j), all, j->err));
   j->result->potentials = all;
   for (int g = 0; g < j->n; g++)
     for (int reduce = 0; reduce < 2; reduce++) {
@@ -282,13 +275,13 @@ static copse_status copy_potentials(struct job *j) {
 static copse_status copy_symmetries(struct job *j) {
   int n_nodes = j->topology->n_nodes, n = j->symmetries.n_others;
   struct copse_groups_generator *generators;
-  COPSE_DO(take(j, n, sizeof *generators, &generators));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)n, generators, j->err));
   for (int i = 0; i < n; i++) {
     const struct copse_permutation *from = &j->symmetries.generators[i];
     const char **images;
     int *groups;
-    COPSE_DO(take(j, n_nodes, sizeof *images, &images));
-    COPSE_DO(take(j, j->n, sizeof *groups, &groups));
+    COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)n_nodes, images, j->err));
+    COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)j->n, groups, j->err));
     memcpy(groups, from->groups, (size_t)j->n * sizeof *groups);
     for (int v = 0; v < n_nodes; v++) images[v] = j->ids[from->image[v]];
     generators[i] = (struct copse_groups_generator){images, groups};
@@ -306,7 +299,7 @@ static copse_status copy_names(struct job *j) {
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_topology_sha256(j->topology, sha256, j->err));
   COPSE_DO(copse_arena_text(&r->arena, t->name, &r->topology_name, j->err));
-  COPSE_DO(take(j, t->n_nodes, sizeof *j->ids, &j->ids));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)t->n_nodes, j->ids, j->err));
   for (int v = 0; v < t->n_nodes; v++)
     COPSE_DO(copse_arena_text(&r->arena, t->nodes[v].id, &j->ids[v], j->err));
   return copse_arena_text(&r->arena, sha256, &r->topology_sha256, j->err);

@@ -213,14 +213,12 @@ static bool is_open(const struct copse_shares *shares) {
 
 /* By symmetries or without; COPSE_JOINT_TOO_LARGE where there are none. */
 static copse_status try(const struct copse_topology *topology, bool by_symmetries, struct job *j) {
-  struct copse_symmetry found = {0};
-  copse_status status;
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry found = {0};
   *j->out = (struct copse_shares){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
-  if (by_symmetries) COPSE_TRY(copse_fabric_symmetries(topology, &found, j->err));
+  if (by_symmetries) COPSE_DO(copse_fabric_symmetries(topology, &found, j->err));
   j->symmetries = by_symmetries ? &found : NULL;
-  status = by_symmetries && found.n_others == 0 ? COPSE_OK : find_shares(j);
-out:
-  copse_symmetry_free(&found);
+  if (by_symmetries && found.n_others == 0) return COPSE_OK;
+  copse_status status = find_shares(j);
   copse_index_map_free(&j->images);
   copse_arena_free(&j->scratch);
   return status;

@@ -200,19 +200,17 @@ static copse_status keep_symmetries(struct job *j, const struct copse_symmetry *
 
 static copse_status divide(struct job *j) {
   const struct copse_topology *t = j->topology;
-  struct copse_symmetry found = {0};
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry found = {0};
   struct copse_joint_options options = {
       .max_columns = COPSE_SWITCH_COLUMNS, .separate = true, .progress = j->options->progress};
   double start = copse_clock_seconds();
-  copse_status status;
   if (!j->options->no_symmetry && t->n_ranks <= COPSE_SYMMETRY_RANKS)
-    COPSE_TRY(copse_fabric_symmetries(t, &found, j->err));
-  COPSE_TRY(keep_symmetries(j, &found, &options));
-  status = copse_joint_find(&j->instance->network, j->ways, j->n_ways, &options, &j->joint, j->err);
+    COPSE_DO(copse_fabric_symmetries(t, &found, j->err));
+  COPSE_DO(keep_symmetries(j, &found, &options));
+  COPSE_DO(
+      copse_joint_find(&j->instance->network, j->ways, j->n_ways, &options, &j->joint, j->err));
   j->seconds->optimum += copse_clock_seconds() - start;
-out:
-  copse_symmetry_free(&found);
-  return status;
+  return COPSE_OK;
 }
 
 static void forget_ways(struct job *j) {
@@ -307,6 +305,5 @@ copse_status copse_bound_with_switches(const struct copse_topology *topology,
   if (proof.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, proof.rate, &time, NULL))
     return COPSE_OK;
   if (copse_q_cmp(time, schedule->bound.time_per_GB) <= 0) return COPSE_OK;
-  COPSE_DO(copse_shares_bound(topology, &proof, time, schedule, err));
-  return COPSE_OK;
+  return copse_shares_bound(topology, &proof, time, schedule, err);
 }

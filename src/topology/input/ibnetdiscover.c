@@ -177,7 +177,8 @@ static copse_status add_switches(struct reader *r) {
                      copse_index_map_next(&names, key, &cursor) < 0;
     if (free_name) COPSE_DO(copse_index_map_add(&names, key, i, r->err));
     COPSE_DO(COPSE_GROW(map->switches, map->switch_capacity, n + 1, r->err));
-    map->switches[n] = (struct copse_map_switch){free_name ? e->about : e->guid, e->line};
+    map->switches[n] =
+        (struct copse_map_switch){.id = free_name ? e->about : e->guid, .line = e->line};
     e->sw = map->n_switches++;
   }
   return COPSE_OK;

@@ -102,32 +102,25 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
 
 copse_status copse_profile_parse(const char *label, const char *data, size_t size,
                                  struct copse_profile **out, struct copse_err *err) {
-  struct copse_profile *profile = NULL;
-  struct copse_json json = {0};
-  copse_status status;
+  COPSE_AT_END(copse_json_free) struct copse_json json = {0};
   *out = NULL;
-  COPSE_TRY(copse_json_parse(label, data, size, &json, err));
-  COPSE_TRY(copse_calloc(1, sizeof *profile, &profile, err));
-  COPSE_TRY(copse_arena_text(&profile->arena, label, &profile->file, err));
-  COPSE_TRY(read_parts(&json, profile, err));
-  *out = profile;
-  profile = NULL;
-out:
-  copse_profile_free(profile);
-  copse_json_free(&json);
+  COPSE_DO(copse_json_parse(label, data, size, &json, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  copse_status status = copse_arena_text(&(*out)->arena, label, &(*out)->file, err);
+  if (status == COPSE_OK) status = read_parts(&json, *out, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_profile_free(*out);
+  *out = NULL;
   return status;
 }
 
 copse_status copse_profile_load(const char *path, struct copse_profile **out,
                                 struct copse_err *err) {
-  char *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size = 0;
   *out = NULL;
-  copse_status status = copse_file_read(path, &data, &size, err);
-  if (status == COPSE_OK)
-    status = copse_profile_parse(copse_file_label(path), data, size, out, err);
-  free(data);
-  return status;
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  return copse_profile_parse(copse_file_label(path), data, size, out, err);
 }
 
 struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,

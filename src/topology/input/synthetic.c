@@ -306,21 +306,18 @@ static copse_status add_host(const struct line *l, const struct cluster *c) {
 static copse_status build_cluster(const struct line *l) {
   struct cluster c = {.hosts = 1, .fabric = {.line = l->at, COPSE_FABRIC_DEFAULTS}};
   struct line host = *l;
-  struct copse_host_group group = {.bandwidth = COPSE_Q_ZERO, .line = l->at};
-  copse_status status;
-  host.builder = NULL;
-  COPSE_TRY(parse_cluster(l, &c));
+  COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *topology = NULL;
+  COPSE_DO(parse_cluster(l, &c));
   if (!c.has_fabric && c.hosts == 1) return add_host(l, &c);
-  COPSE_TRY(copse_builder_new(l->label, &host.builder, l->err));
-  COPSE_TRY(add_host(&host, &c));
-  COPSE_TRY(copse_builder_finish(host.builder, &group.host, l->err));
-  group.count = c.hosts;
+  COPSE_DO(copse_builder_new(l->label, &builder, l->err));
+  host.builder = builder;
+  COPSE_DO(add_host(&host, &c));
+  COPSE_DO(copse_builder_finish(builder, &topology, l->err));
+  struct copse_host_group group = {
+      .host = topology, .count = c.hosts, .bandwidth = COPSE_Q_ZERO, .line = l->at};
   c.fabric.bandwidth = c.nic_speed;
-  status = copse_compose(l->builder, l->label, &c.fabric, &group, 1, l->err);
-out:
-  copse_builder_free(host.builder);
-  copse_topology_free(group.host);
-  return status;
+  return copse_compose(l->builder, l->label, &c.fabric, &group, 1, l->err);
 }
 
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,

@@ -114,16 +114,14 @@ copse_status copse_topology_host_rotation(const struct copse_topology *topology,
 copse_status copse_topology_rotation(const struct copse_topology *topology,
                                      struct copse_arena *arena, struct copse_permutation *out,
                                      struct copse_err *err) {
-  struct copse_symmetry found = {.n_products = 1};
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry found = {.n_products = 1};
   struct copse_permutation longest = {.order = 1};
   COPSE_DO(copse_topology_host_rotation(topology, arena, out, err));
   if (out->order > 1) return COPSE_OK;
   COPSE_DO(copse_topology_symmetry(topology, &found, err));
   for (int g = 0; g < found.n; g++)
     if (found.generators[g].order > longest.order) longest = found.generators[g];
-  copse_status status = copse_permutation_copy(arena, longest, topology->n_nodes, 0, out, err);
-  copse_symmetry_free(&found);
-  return status;
+  return copse_permutation_copy(arena, longest, topology->n_nodes, 0, out, err);
 }
 
 /* ---- orbits -------------------------------------------------------------------------------- */

@@ -75,30 +75,28 @@ int copse_topology_find_link(const struct copse_topology *topology, int src, int
   return -1;
 }
 
-static copse_status sum_bandwidths(const struct copse_topology *topology, struct copse_q *in,
-                                   struct copse_q *out, struct copse_err *err) {
-  for (int i = 0; i < topology->n_nodes; i++) in[i] = out[i] = COPSE_Q_ZERO;
-  for (int i = 0; i < topology->n_links; i++) {
-    const struct copse_link *link = &topology->links[i];
-    COPSE_DO(copse_q_add(out[link->src], link->bandwidth, &out[link->src], err));
-    COPSE_DO(copse_q_add(in[link->dst], link->bandwidth, &in[link->dst], err));
-  }
-  return COPSE_OK;
-}
-
 copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,
                                             struct copse_q *in, struct copse_q *out,
                                             struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) struct copse_q *sums = NULL;
-  size_t n = (size_t)topology->n_nodes;
+  struct sums {
+    struct copse_q in, out;
+  };
+  COPSE_AT_END(copse_free_at) struct sums *sums = NULL;
+  int n = topology->n_nodes;
   *node = -1;
-  COPSE_DO(copse_calloc(2 * n, sizeof *sums, &sums, err));
-  COPSE_DO(sum_bandwidths(topology, sums, sums + n, err));
-  for (size_t i = 0; i < n && *node < 0; i++) {
-    if (topology->nodes[i].rank >= 0 || copse_q_eq(sums[i], sums[n + i])) continue;
-    *node = (int)i;
-    if (in) *in = sums[i];
-    if (out) *out = sums[n + i];
+  COPSE_DO(copse_calloc((size_t)n, sizeof *sums, &sums, err));
+  for (int i = 0; i < n; i++) sums[i] = (struct sums){COPSE_Q_ZERO, COPSE_Q_ZERO};
+  for (int i = 0; i < topology->n_links; i++) {
+    const struct copse_link *link = &topology->links[i];
+    struct copse_q *out_of = &sums[link->src].out, *into = &sums[link->dst].in;
+    COPSE_DO(copse_q_add(*out_of, link->bandwidth, out_of, err));
+    COPSE_DO(copse_q_add(*into, link->bandwidth, into, err));
+  }
+  for (int i = 0; i < n && *node < 0; i++) {
+    if (topology->nodes[i].rank >= 0 || copse_q_eq(sums[i].in, sums[i].out)) continue;
+    *node = i;
+    if (in) *in = sums[i].in;
+    if (out) *out = sums[i].out;
   }
   return COPSE_OK;
 }

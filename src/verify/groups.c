@@ -276,7 +276,7 @@ static void add_due(struct checker *c, int g, mpq_t sum) {
   const struct copse_schedule *s = schedule_of(c, g);
   bool free_shares = s->collective == COPSE_ALLREDUCE;
   int roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks;
-  mpq_t due, q;
+  COPSE_AT_END(mpq_clear_at) mpq_t due, q;
   mpq_inits(due, q, NULL);
   for (int r = 0; r < s->n_ranks; r++) {
     const mpq_t *around = means_get(&c->around, c->first_rank[g] + r);
@@ -291,7 +291,6 @@ static void add_due(struct checker *c, int g, mpq_t sum) {
   mpq_set_si(q, free_shares ? 1 : roots, 1);
   mpq_div(due, due, q);
   mpq_add(sum, sum, due);
-  mpq_clears(due, q, NULL);
 }
 
 /* Whether the group at hand may load the link at all. */
@@ -307,7 +306,7 @@ static bool is_open(const struct checker *c, const struct copse_schedule *s, int
 static void count_links(struct checker *c, int g, mpq_t *most) {
   const struct copse_schedule *s = schedule_of(c, g);
   int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;
-  mpq_t q;
+  COPSE_AT_END(mpq_clear_at) mpq_t q;
   mpq_init(q);
   mark_members(c, g);
   for (int phase = c->first_phase[g]; phase < end; phase++)
@@ -323,7 +322,6 @@ static void count_links(struct checker *c, int g, mpq_t *most) {
       if (dst) mpq_sub(q, q, *dst);
       if (mpq_cmp(q, most[e]) > 0) mpq_set(most[e], q);
     }
-  mpq_clear(q);
 }
 
 /* The bound, or a little less of it where 64 bits are too few. */

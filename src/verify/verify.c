@@ -211,7 +211,7 @@ static copse_status check_all_shares(struct copse_verify_checker *c) {
 copse_status copse_verify_most_loaded(const struct copse_topology *t, mpq_t *loads,
                                       const char *label, struct copse_q *time_per_GB,
                                       struct copse_verify_busiest *busiest, struct copse_err *err) {
-  mpq_t most, time, bandwidth;
+  COPSE_AT_END(mpq_clear_at) mpq_t most, time, bandwidth;
   mpq_inits(most, time, bandwidth, NULL);
   *busiest = (struct copse_verify_busiest){-1, -1, 0};
   for (int i = 0; i < t->n_links; i++) {
@@ -224,9 +224,7 @@ copse_status copse_verify_most_loaded(const struct copse_topology *t, mpq_t *loa
     mpq_set(most, time);
     *busiest = (struct copse_verify_busiest){t->links[i].src, t->links[i].dst, 1};
   }
-  copse_status status = copse_verify_get_q(most, label, time_per_GB, err);
-  mpq_clears(most, time, bandwidth, NULL);
-  return status;
+  return copse_verify_get_q(most, label, time_per_GB, err);
 }
 
 copse_status copse_verify_compare_bound(const char *label, struct copse_q claim,
@@ -259,7 +257,7 @@ static copse_status check_time(struct copse_verify_checker *c, struct copse_veri
 
 void copse_verify_cut_bandwidth(const struct copse_topology *t, const char *inside, bool entering,
                                 mpq_t sum) {
-  mpq_t bandwidth;
+  COPSE_AT_END(mpq_clear_at) mpq_t bandwidth;
   mpq_init(bandwidth);
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *link = &t->links[e];
@@ -268,7 +266,6 @@ void copse_verify_cut_bandwidth(const struct copse_topology *t, const char *insi
     set_q(bandwidth, link->bandwidth);
     mpq_add(sum, sum, bandwidth);
   }
-  mpq_clear(bandwidth);
 }
 
 static copse_status mark_bound_cut(struct copse_verify_checker *c, const int *cut, int n,
@@ -330,7 +327,7 @@ static copse_status add_cut(struct copse_verify_checker *c, struct forest_bound 
                                c->node_of[cut->nodes[i]], f->inside, c->err));
   if (cut->weight.num <= 0)
     return refute(c, "cut %d of the bound: its weight is not positive", index);
-  mpq_t weight;
+  COPSE_AT_END(mpq_clear_at) mpq_t weight;
   mpq_init(weight);
   set_q(weight, cut->weight);
   for (int r = 0; r < c->topology->n_ranks; r++) {
@@ -343,7 +340,6 @@ static copse_status add_cut(struct copse_verify_checker *c, struct forest_bound 
     if (cut->phase == COPSE_PHASE_REDUCE ? !src && dst : src && !dst)
       mpq_add(crossed[e], crossed[e], weight);
   }
-  mpq_clear(weight);
   if (ranks_inside == 0 || ranks_inside == c->topology->n_ranks)
     return refute(c, "cut %d of the bound separates nothing: it must hold a rank and miss one",
                   index);
@@ -367,7 +363,7 @@ static copse_status set_potentials(struct copse_verify_checker *c, struct forest
 
 /* sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])) */
 static void add_up(const struct copse_verify_checker *c, const struct forest_bound *f, mpq_t sum) {
-  mpq_t q, bandwidth;
+  COPSE_AT_END(mpq_clear_at) mpq_t q, bandwidth;
   mpq_inits(q, bandwidth, NULL);
   for (int e = 0; e < c->topology->n_links; e++) {
     const struct copse_link *link = &c->topology->links[e];
@@ -378,7 +374,6 @@ static void add_up(const struct copse_verify_checker *c, const struct forest_bou
     mpq_mul(q, q, bandwidth);
     mpq_add(sum, sum, q);
   }
-  mpq_clears(q, bandwidth, NULL);
 }
 
 /*

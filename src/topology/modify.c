@@ -194,19 +194,19 @@ copse_status copse_topology_parse_ranks(const struct copse_topology *topology, c
                                         struct copse_err *err) {
   struct list l = {.topology = topology, .label = label, .err = err};
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  COPSE_AT_END(copse_free_at) int *taken = NULL;
+  COPSE_AT_END(copse_free_at) int *chosen = NULL;
   char *rest, *item;
   *nodes = NULL;
   *n = 0;
   COPSE_DO(COPSE_ARRAY(&scratch, strlen(list) + 1, rest, err));
   strcpy(rest, list);
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)topology->n_nodes, l.taken, err));
-  COPSE_DO(copse_calloc((size_t)topology->n_ranks, sizeof *taken, &taken, err));
-  l.nodes = taken;
+  COPSE_DO(copse_calloc((size_t)topology->n_ranks, sizeof *chosen, &chosen, err));
+  l.nodes = chosen;
   while ((item = strsep(&rest, ","))) COPSE_DO(take_item(&l, item));
   *nodes = l.nodes;
   *n = l.n;
-  taken = NULL;
+  chosen = NULL;
   return COPSE_OK;
 }
 

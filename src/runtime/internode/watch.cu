@@ -149,7 +149,7 @@ static void *run_watch(void *context) {
 static copse_status start(struct copse_cuda *cuda, struct copse_err *err) {
   struct copse_watch *watch = NULL;
   pthread_condattr_t monotonic;
-  COPSE_CHECK(copse_calloc(1, sizeof *watch, &watch, err));
+  COPSE_DO(copse_calloc(1, sizeof *watch, &watch, err));
   pthread_mutex_init(&watch->lock, NULL);
   pthread_mutex_init(&watch->nccl, NULL);
   pthread_condattr_init(&monotonic);

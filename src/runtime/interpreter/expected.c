@@ -334,10 +334,9 @@ copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n
                                     .input_capacity = input_bytes,
                                     .output_capacity = output_bytes};
   struct copse_arena *arena = &buffers->arena;
-  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->input_memory, err));
-  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->output_memory, err));
-  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->inputs, err));
-  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->outputs, err));
+  COPSE_TRY(COPSE_ARRAYS(arena, n_ranks, unsigned char *, err, &buffers->input_memory,
+                         &buffers->output_memory));
+  COPSE_TRY(COPSE_ARRAYS(arena, n_ranks, void *, err, &buffers->inputs, &buffers->outputs));
   for (uint32_t r = first; r < buffers->end; r++) {
     COPSE_TRY(copse_arena_array(arena, input_bytes + guards, 1, &buffers->input_memory[r], err));
     COPSE_TRY(copse_arena_array(arena, output_bytes + guards, 1, &buffers->output_memory[r], err));

@@ -674,29 +674,23 @@ struct hello {
 };
 
 static copse_status greet(struct copse_transport *transport, struct copse_err *err) {
-  struct hello mine, *all = NULL;
-  copse_status status;
+  COPSE_AT_END(copse_free_at) struct hello *all = NULL;
+  struct hello mine;
   memset(&mine, 0, sizeof mine);
   strncpy(mine.version, COPSE_VERSION_STRING, sizeof mine.version - 1);
   mine.call_bytes = sizeof(struct copse_transport_call);
   mine.pong_bytes = sizeof(struct copse_transport_pong);
-  COPSE_TRY(copse_calloc(transport->n, sizeof *all, &all, err));
-  status = copse_transport_all_gather(transport, &mine, all, sizeof mine);
-  if (status != COPSE_OK) {
-    status = copse_transport_status(transport, err);
-    goto out;
-  }
+  COPSE_DO(copse_calloc(transport->n, sizeof *all, &all, err));
+  if (copse_transport_all_gather(transport, &mine, all, sizeof mine) != COPSE_OK)
+    return copse_transport_status(transport, err);
   for (uint32_t r = 0; r < transport->n; r++) {
     all[r].version[sizeof all[r].version - 1] = '\0';
     if (memcmp(&all[r], &mine, sizeof mine) == 0) continue;
-    status = copse_fail(err, COPSE_REFUTED,
-                        "rank %u runs copse %s and rank %u copse %s; must be the same", r,
-                        all[r].version, transport->me, mine.version);
-    goto out;
+    return copse_fail(err, COPSE_REFUTED,
+                      "rank %u runs copse %s and rank %u copse %s; must be the same", r,
+                      all[r].version, transport->me, mine.version);
   }
-out:
-  free(all);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_transport_new(const copse_wire *wire, double timeout_seconds,

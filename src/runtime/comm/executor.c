@@ -245,17 +245,12 @@ copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) {
   return exec->ops->finish(exec->backend, err);
 }
 
-copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch *launch,
-                              struct copse_err *err) {
-  return exec->gpu ? store_gpu(exec, launch, err) : COPSE_OK;
-}
-
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
                             struct copse_err *err) {
   COPSE_DO(copse_exec_load(exec, launch, err));
   COPSE_DO(copse_exec_start(exec, launch, err));
   COPSE_DO(copse_exec_finish(exec, err));
-  return copse_exec_store(exec, launch, err);
+  return exec->gpu ? store_gpu(exec, launch, err) : COPSE_OK;
 }
 
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,

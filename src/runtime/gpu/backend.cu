@@ -324,7 +324,8 @@ copse_status copse_cuda_check_left(const struct copse_cuda *cuda, struct copse_e
   }
 }
 
-copse_status copse_cuda_poll(void *backend, struct copse_err *err) {
+/* Also asks CUDA. */
+static copse_status poll_devices(void *backend, struct copse_err *err) {
   struct copse_cuda *cuda = (struct copse_cuda *)backend;
   COPSE_DO(copse_cuda_check_left(cuda, err));
   copse_beside_captures permitted;
@@ -360,7 +361,7 @@ static copse_status finish(void *backend, struct copse_err *err) {
     copse_status status = wait_for_device(&cuda->devices[i], first == COPSE_OK ? err : NULL);
     if (first == COPSE_OK) first = status;
   }
-  return first == COPSE_OK ? copse_cuda_poll(backend, err) : first;
+  return first == COPSE_OK ? poll_devices(backend, err) : first;
 }
 
 static void abort_all(void *backend) {
@@ -379,7 +380,7 @@ extern "C" const struct copse_backend_ops copse_cuda_backend = {new_backend,
                                                                 copse_cuda_prepare,
                                                                 copse_cuda_launch,
                                                                 finish,
-                                                                copse_cuda_poll,
+                                                                poll_devices,
                                                                 abort_all,
                                                                 set_timeout,
                                                                 copse_cuda_add_buffer,

@@ -41,18 +41,18 @@ struct copse_transport_reason {
 };
 
 /* A message that has come in. */
-struct copse_message {
+struct copse_incoming {
   unsigned tag;
   size_t n;
   void *message; /* the wire's, until it is being received */
   void *request; /* the wire's, until it is there */
   bool started;
   unsigned char *own; /* the transport's own messages: their bytes */
-  struct copse_message *next;
+  struct copse_incoming *next;
 };
 
 struct copse_messages {
-  struct copse_message *head, **tail;
+  struct copse_incoming *head, **tail;
 };
 
 /* Bytes on their way to one or more ranks. */

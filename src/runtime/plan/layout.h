@@ -22,15 +22,15 @@ struct copse_region_end {
 
 struct copse_layout {
   const struct copse_plan *plan;
-  uint64_t largest;                  /* of all pieces' shares of a block, in 1/2^32 */
-  bool flat; /* nothing is passed on, so that chunks would serve nothing: a launch is one */
+  uint64_t largest; /* of all pieces' shares of a block, in 1/2^32 */
+  bool flat;        /* nothing is passed on, so that chunks would serve nothing: a launch is one */
   struct copse_region_place *places; /* [n_regions] */
   struct copse_region_end *slots;    /* [n_ranks] */
   struct copse_region_end *packets;  /* [n_ranks] */
   struct copse_arena arena;
 };
 
-/* For `plan`, which is borrowed. */
+/* For `plan`, which is borrowed. Free it also after a failure. */
 copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout *layout,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_layout_free(struct copse_layout *layout);

@@ -156,20 +156,17 @@ copse_status copse_cli_predict(const struct copse_topology *topology,
                                const struct copse_sim_options *own,
                                const struct copse_sim_options *others, const uint64_t *sizes,
                                int n_sizes, double *us, struct copse_err *err) {
-  struct copse_sim_question *questions = NULL;
+  COPSE_AT_END(copse_free_at) struct copse_sim_question *questions = NULL;
   int asked = 0;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n * (size_t)n_sizes, sizeof *questions, &questions, err));
+  COPSE_DO(copse_calloc((size_t)n * (size_t)n_sizes, sizeof *questions, &questions, err));
   for (int c = 0; c < n; c++)
     for (int i = 0; i < n_sizes && copse_prediction_exists(&columns[c]); i++)
       questions[asked++] = (struct copse_sim_question){
           .dag = &columns[c].dag, .options = c == 0 ? own : others, .unit_bytes = (double)sizes[i]};
-  COPSE_TRY(copse_simulate_all(topology, questions, asked, err));
+  COPSE_DO(copse_simulate_all(topology, questions, asked, err));
   asked = 0;
   for (int c = 0; c < n; c++)
     for (int i = 0; i < n_sizes && copse_prediction_exists(&columns[c]); i++)
       us[c * n_sizes + i] = questions[asked++].result.us;
-out:
-  free(questions);
-  return status;
+  return COPSE_OK;
 }

@@ -174,7 +174,7 @@ static copse_status list_hops(copse_alltoallv *a, int rank, int which, copse_tra
   if (!a || !n || (!out && capacity > 0)) return reject("a NULL argument");
   if (rank < 0 || rank >= a->n_ranks || capacity < 0)
     return reject("rank or capacity out of range");
-  COPSE_TRY(copse_grow(&a->hops, &a->capacity, (size_t)capacity, sizeof *a->hops, &err));
+  COPSE_TRY(COPSE_GROW(a->hops, a->capacity, (size_t)capacity, &err));
   COPSE_TRY(copse_planner_transfers(a->planner, rank, which, a->hops, capacity, n, &err));
   for (int64_t i = 0; i < *n && i < capacity; i++) {
     const struct copse_online_transfer *h = &a->hops[i];

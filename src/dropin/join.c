@@ -514,8 +514,8 @@ static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncc
                    copse_nccl_real_CommCuDevice(nccl, &device) != ncclSuccess))
     return COPSE_OK;
   COPSE_DO(copse_calloc(1, sizeof *it->comm, &it->comm, err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n_ranks, sizeof *it->all, &it->all, err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n_ranks, it->all, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n_ranks, it->outcomes, err));
   it->comm->nccl = nccl;
   it->comm->n_ranks = n_ranks;
   it->comm->rank = rank;

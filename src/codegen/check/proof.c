@@ -73,7 +73,7 @@ struct clocks {
 static copse_status find_components(struct clocks *c, struct copse_err *err) {
   const struct copse_plan *plan = c->plan;
   int *sets, n = (int)plan->header.n_workers;
-  COPSE_DO(copse_arena_array(c->arena, (size_t)n, sizeof *sets, &sets, err));
+  COPSE_DO(COPSE_ARRAY(c->arena, (size_t)n, sets, err));
   copse_sets_init(sets, n);
   for (uint32_t i = 0; i < plan->header.n_channels; i++)
     copse_sets_unite(sets, (int)plan->channels[i].src_worker, (int)plan->channels[i].dst_worker);
@@ -93,15 +93,14 @@ static copse_status new_clocks(struct copse_arena *arena, const struct copse_pla
                                struct clocks **out, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct clocks *c;
-  COPSE_DO(copse_arena_array(arena, 1, sizeof *c, &c, err));
+  COPSE_DO(COPSE_ARRAY(arena, 1, c, err));
   c->plan = plan;
   c->arena = arena;
-  COPSE_DO(copse_arena_array(arena, h->n_workers, sizeof *c->workers, &c->workers, err));
-  COPSE_DO(copse_arena_array(arena, h->n_channels, sizeof *c->queues, &c->queues, err));
+  COPSE_DO(COPSE_ARRAY(arena, h->n_workers, c->workers, err));
+  COPSE_DO(COPSE_ARRAY(arena, h->n_channels, c->queues, err));
   COPSE_DO(find_components(c, err));
   for (uint32_t w = 0; w < h->n_workers; w++)
-    COPSE_DO(copse_arena_array(arena, component_of(c, w)->size, sizeof(uint32_t),
-                               &c->workers[w].now, err));
+    COPSE_DO(COPSE_ARRAY(arena, component_of(c, w)->size, c->workers[w].now, err));
   *out = c;
   return COPSE_OK;
 }
@@ -235,13 +234,13 @@ static copse_status new_notified(struct copse_arena *arena, const struct copse_p
                                  struct notified **out, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct notified *notified;
-  COPSE_DO(copse_arena_array(arena, 1, sizeof *notified, &notified, err));
+  COPSE_DO(COPSE_ARRAY(arena, 1, notified, err));
   notified->plan = plan;
   notified->n_words = (h->n_ranks + 63) / 64;
   size_t bytes = notified->n_words * sizeof(uint64_t);
   COPSE_DO(copse_arena_array(arena, h->n_workers, bytes, &notified->workers, err));
   COPSE_DO(copse_arena_array(arena, h->n_regions, bytes, &notified->packets, err));
-  COPSE_DO(copse_arena_array(arena, h->n_regions, sizeof(uint32_t), &notified->writer, err));
+  COPSE_DO(COPSE_ARRAY(arena, h->n_regions, notified->writer, err));
   *out = notified;
   return COPSE_OK;
 }
@@ -370,7 +369,7 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
     return COPSE_OK;
   }
   struct copse_reads *more;
-  COPSE_DO(copse_arena_array(&p->memory.launch, 1, sizeof *more, &more, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory.launch, 1, more, p->err));
   more->reader = now;
   more->next = cell->more;
   cell->more = more;
@@ -663,7 +662,7 @@ static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_
 static copse_status check_result(struct proof *p) {
   uint32_t blocks = copse_memory_blocks(p->plan), next = 0;
   uint64_t *keys;
-  COPSE_DO(copse_arena_array(&p->memory.launch, p->memory.n_places, sizeof *keys, &keys, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory.launch, p->memory.n_places, keys, p->err));
   for (uint32_t i = 0; i < p->memory.n_places; i++)
     keys[i] = (uint64_t)p->memory.places[i].block << 32 | p->memory.places[i].piece;
   qsort(keys, p->memory.n_places, sizeof *keys, compare_keys);
@@ -700,7 +699,7 @@ static copse_status check_reach(struct proof *p) {
   const struct copse_plan *plan = p->plan;
   size_t n = plan->header.n_channels;
   int64_t *ahead;
-  COPSE_DO(copse_arena_array(&p->memory.launch, n, sizeof *ahead, &ahead, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory.launch, n, ahead, p->err));
   for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
     for (uint32_t i = 0; i < plan->header.n_ops; i++) {
       const struct copse_plan_op *op = &plan->ops[i];
@@ -758,7 +757,7 @@ out:
  * ends of a channel or none. */
 static copse_status check_channels(struct proof *p) {
   uint8_t *seen;
-  COPSE_DO(copse_arena_array(&p->arena, p->plan->header.n_channels, 1, &seen, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->arena, p->plan->header.n_channels, seen, p->err));
   for (uint32_t i = 0; i < p->plan->header.n_ops; i++) {
     const struct copse_plan_op *op = &p->plan->ops[i];
     if (op->kind == COPSE_OP_MOVE) continue;

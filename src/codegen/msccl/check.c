@@ -298,15 +298,15 @@ static copse_status make_states(struct run *r) {
   const struct copse_mx_file *f = r->f;
   struct copse_arena *arena = &r->arena;
   size_t n_queues = (size_t)f->n_connections, group = (size_t)r->group;
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_tbs, sizeof *r->states, &r->states, r->err));
-  COPSE_DO(copse_arena_array(arena, n_queues, sizeof *r->queues, &r->queues, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)f->n_tbs, r->states, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, n_queues, r->queues, r->err));
   for (size_t i = 0; i < n_queues * (size_t)r->room; i++) {
     struct item *item = &r->queues[i / (size_t)r->room].items[i % (size_t)r->room];
-    COPSE_DO(copse_arena_array(arena, group, sizeof *item->values, &item->values, r->err));
+    COPSE_DO(COPSE_ARRAY(arena, group, item->values, r->err));
   }
   for (int t = 0; t < f->n_tbs; t++) {
     struct state *s = &r->states[t];
-    COPSE_DO(copse_arena_array(arena, (size_t)f->tbs[t].n_ops, sizeof *s->ops, &s->ops, r->err));
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)f->tbs[t].n_ops, s->ops, r->err));
     for (int o = 0; o < f->tbs[t].n_ops; o++) s->ops[o].waiters = f->tbs[t].ops[o].waiters;
   }
   return COPSE_OK;
@@ -315,7 +315,7 @@ static copse_status make_states(struct run *r) {
 static copse_status make_cells(struct run *r, bool in_place) {
   const struct copse_mx_file *f = r->f;
   int *scratch;
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)f->n_ranks, sizeof *scratch, &scratch, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)f->n_ranks, scratch, r->err));
   for (int g = 0; g < f->n_ranks; g++) scratch[g] = f->gpus[g].declared[COPSE_LETTER_S];
   struct copse_cells_of of = {.n_ranks = f->n_ranks,
                               .n_threads = r->f->n_tbs,

@@ -104,9 +104,8 @@ static int add_block(struct copse_msccl_program *p, int rank, int send, int recv
     p->status = COPSE_UNSUPPORTED;
     return -1;
   }
-  COPSE_TRY(
-      copse_grow(&p->blocks, &p->capacity, (size_t)p->n_blocks + 1, sizeof *p->blocks, p->err));
-  COPSE_TRY(copse_grow(&r->ids, &r->capacity, (size_t)r->n + 1, sizeof *r->ids, p->err));
+  COPSE_TRY(COPSE_GROW(p->blocks, p->capacity, (size_t)p->n_blocks + 1, p->err));
+  COPSE_TRY(COPSE_GROW(r->ids, r->capacity, (size_t)r->n + 1, p->err));
   p->blocks[p->n_blocks] = (struct copse_msccl_block){
       .rank = rank, .send = send, .recv = recv, .channel = channel, .id = r->n};
   r->ids[r->n++] = p->n_blocks;
@@ -170,7 +169,7 @@ static int block_of_both(struct copse_msccl_program *p, int rank, int send, int 
 
 static void append(struct copse_msccl_program *p, struct copse_msccl_block *b,
                    const struct copse_msccl_step *step) {
-  p->status = copse_grow(&b->steps, &b->capacity, (size_t)b->n_steps + 1, sizeof *b->steps, p->err);
+  p->status = COPSE_GROW(b->steps, b->capacity, (size_t)b->n_steps + 1, p->err);
   if (p->status == COPSE_OK) b->steps[b->n_steps++] = *step;
 }
 

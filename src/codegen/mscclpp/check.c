@@ -734,10 +734,10 @@ static copse_status make_states(struct launch *r) {
   const struct copse_pj_file *f = r->f;
   struct copse_arena *arena = &r->arena;
   size_t n_semaphores = (size_t)f->n_semaphores;
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_blocks, sizeof *r->states, &r->states, r->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof *r->ends, &r->ends, r->err));
-  COPSE_DO(copse_arena_array(arena, n_semaphores, sizeof *r->semaphores, &r->semaphores, r->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ranks, sizeof *r->packets, &r->packets, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)f->n_blocks, r->states, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)f->n_ends, r->ends, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, n_semaphores, r->semaphores, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)f->n_ranks, r->packets, r->err));
   for (int b = 0; b < f->n_blocks; b++) r->states[b].loop = -1;
   for (int s = 0; s < f->n_semaphores; s++) r->semaphores[s].value = f->semaphores[s];
   return COPSE_OK;

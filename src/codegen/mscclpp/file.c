@@ -73,7 +73,7 @@ copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *
                                struct copse_err *err) {
   if (list->n == list->capacity) {
     int capacity = list->capacity ? 2 * list->capacity : 8, *grown;
-    COPSE_DO(copse_arena_array(arena, (size_t)capacity, sizeof *grown, &grown, err));
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)capacity, grown, err));
     if (list->n > 0) memcpy(grown, list->v, (size_t)list->n * sizeof *grown);
     list->v = grown;
     list->capacity = capacity;
@@ -460,12 +460,12 @@ static copse_status make_room(struct reader *r, const cJSON *gpus) {
     COPSE_JSON_EACH (c, channels)
       n_ends += (size_t)cJSON_GetArraySize(copse_json_get(c, "connected_to"));
   }
-  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *r->tables, &r->tables, r->err));
-  COPSE_DO(copse_arena_array(&f->arena, n, sizeof(int), &f->scratch, r->err));
-  COPSE_DO(copse_arena_array(&f->arena, n + 1, sizeof(int), &f->first_block, r->err));
-  COPSE_DO(copse_arena_array(&f->arena, n_blocks, sizeof *f->blocks, &f->blocks, r->err));
-  COPSE_DO(copse_arena_array(&f->arena, n_ends, sizeof *f->ends, &f->ends, r->err));
-  return copse_arena_array(&f->arena, n_semaphores, sizeof(int), &f->semaphores, r->err);
+  COPSE_DO(COPSE_ARRAY(&r->scratch, n, r->tables, r->err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, n, f->scratch, r->err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, n + 1, f->first_block, r->err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, n_blocks, f->blocks, r->err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, n_ends, f->ends, r->err));
+  return COPSE_ARRAY(&f->arena, n_semaphores, f->semaphores, r->err);
 }
 
 static void read_gpus(struct reader *r, const cJSON *gpus) {

@@ -738,17 +738,15 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
 static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
   uint32_t f = p->plan->header.fifo;
   uint32_t counts[] = {1, 2, f + 1, 2 * f + 1};
-  copse_status status;
-  COPSE_TRY(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
+  COPSE_DO(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     if (i > 0 && counts[i] <= counts[i - 1]) continue;
     if (i > 0 && p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) break;
-    COPSE_TRY(prove_run(p, counts[i]));
+    COPSE_DO(prove_run(p, counts[i]));
     report->runs++;
   }
-out:
   copse_memory_free(&p->memory);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- channels ---------------------------------------------------------------------------- */
@@ -771,29 +769,31 @@ static copse_status check_channels(struct proof *p) {
   return COPSE_OK;
 }
 
+static void end_proof(struct proof *p) {
+  copse_memory_free(&p->memory);
+  copse_multisets_free(p->sets);
+  copse_arena_free(&p->arena);
+}
+
 copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
                               struct copse_proof_report *report, struct copse_err *err) {
-  struct proof p = {.plan = plan, .label = label, .err = err};
+  COPSE_AT_END(end_proof) struct proof p = {.plan = plan, .label = label, .err = err};
   struct copse_arena *arena = &p.arena;
   size_t n = plan->header.n_workers;
-  copse_status status;
   *report = (struct copse_proof_report){0};
-  COPSE_TRY(check_channels(&p));
-  COPSE_TRY(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
-  COPSE_TRY(new_clocks(arena, plan, &p.clocks, err));
+  COPSE_DO(check_channels(&p));
+  COPSE_DO(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
+  COPSE_DO(new_clocks(arena, plan, &p.clocks, err));
   if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) {
-    COPSE_TRY(new_clocks(arena, plan, &p.announced, err));
-    COPSE_TRY(new_notified(arena, plan, &p.notified, err));
+    COPSE_DO(new_clocks(arena, plan, &p.announced, err));
+    COPSE_DO(new_notified(arena, plan, &p.notified, err));
   }
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.cursors, &p.cursors, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.ready, &p.ready, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.waiting, &p.waiting, err));
-  COPSE_TRY(prove_mode(&p, false, report));
+  COPSE_DO(COPSE_ARRAY(arena, n, p.cursors, err));
+  COPSE_DO(COPSE_ARRAY(arena, n, p.ready, err));
+  COPSE_DO(COPSE_ARRAY(arena, n, p.waiting, err));
+  COPSE_DO(prove_mode(&p, false, report));
   /* NCCL has no alltoall in place: a block would be overwritten before it is sent */
-  if (plan->header.collective != COPSE_ALLTOALL) COPSE_TRY(prove_mode(&p, true, report));
+  if (plan->header.collective != COPSE_ALLTOALL) COPSE_DO(prove_mode(&p, true, report));
   report->operations = p.executed;
-out:
-  copse_multisets_free(p.sets);
-  copse_arena_free(arena);
-  return status;
+  return COPSE_OK;
 }

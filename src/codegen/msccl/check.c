@@ -329,30 +329,31 @@ static copse_status make_cells(struct run *r, bool in_place) {
   return copse_cells_new(&r->arena, &of, &r->cells, &r->threads, r->err);
 }
 
+static void end_run(struct run *r) {
+  copse_cells_free(r->cells);
+  copse_arena_free(&r->arena);
+}
+
 /* One run, in place or not; `actions` grows by what was followed. */
 static copse_status run_once(const struct copse_mx_file *f, bool in_place, uint64_t *actions,
                              struct copse_err *err) {
+  COPSE_AT_END(end_run)
   struct run r = {.f = f,
                   .room = f->protocol == COPSE_MX_SIMPLE ? 2 : MAX_ROOM,
                   .group = group_of(f),
                   .err = err};
   bool progress = true;
-  copse_status status;
-  COPSE_TRY(make_states(&r));
-  COPSE_TRY(make_cells(&r, in_place));
-  if (!in_place) COPSE_TRY(check_all(&r, check_input_kept));
-  COPSE_TRY(check_all(&r, check_overlap));
+  COPSE_DO(make_states(&r));
+  COPSE_DO(make_cells(&r, in_place));
+  if (!in_place) COPSE_DO(check_all(&r, check_input_kept));
+  COPSE_DO(check_all(&r, check_overlap));
   while (progress) {
     progress = false;
-    for (int t = 0; t < f->n_tbs; t++) COPSE_TRY(advance(&r, t, &progress, actions));
+    for (int t = 0; t < f->n_tbs; t++) COPSE_DO(advance(&r, t, &progress, actions));
   }
   for (int t = 0; t < f->n_tbs; t++)
-    if (r.states[t].op < f->tbs[t].n_ops) COPSE_TRY(refute_deadlock(&r));
-  COPSE_TRY(copse_cells_check_result(r.cells, err));
-out:
-  copse_cells_free(r.cells);
-  copse_arena_free(&r.arena);
-  return status;
+    if (r.states[t].op < f->tbs[t].n_ops) return refute_deadlock(&r);
+  return copse_cells_check_result(r.cells, err);
 }
 
 copse_status copse_check_msccl(const char *label, const char *data, size_t size,

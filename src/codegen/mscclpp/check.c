@@ -743,17 +743,21 @@ static copse_status make_states(struct launch *r) {
   return COPSE_OK;
 }
 
+static void end_launch(struct launch *r) {
+  copse_cells_free(r->cells);
+  copse_arena_free(&r->arena);
+}
+
 /* One launch. `rounds`: how often the shortest pipeline runs; others by their sizes. `before`:
  * reads that the one before may have left going on, `after`: its own. */
 static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_t *actions,
                            const struct copse_late_reads *before, struct copse_late_reads *after,
                            struct copse_err *err) {
-  struct launch r = {.f = file, .actions = actions, .err = err};
+  COPSE_AT_END(end_launch) struct launch r = {.f = file, .actions = actions, .err = err};
   bool progress = true;
-  copse_status status;
-  COPSE_TRY(make_states(&r));
-  COPSE_TRY(choose_slices(&r, rounds));
-  COPSE_TRY(make_cells(&r));
+  COPSE_DO(make_states(&r));
+  COPSE_DO(choose_slices(&r, rounds));
+  COPSE_DO(make_cells(&r));
   copse_cells_guard(r.cells, before, r.first_entry);
   enter(&r);
   while (progress && r.status == COPSE_OK) {
@@ -764,14 +768,11 @@ static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_
   for (int b = 0; b < file->n_blocks; b++)
     if (r.states[b].op < file->blocks[b].n_ops) refute(&r, b, "waits forever: a deadlock");
   leave(&r);
-  COPSE_TRY(r.status);
-  COPSE_TRY(copse_cells_check_result(r.cells, err));
-  COPSE_TRY(check_balance(&r));
-  if (after) status = copse_late_reads_take(r.cells, r.first_proxy, r.first_end, after, err);
-out:
-  copse_cells_free(r.cells);
-  copse_arena_free(&r.arena);
-  return status;
+  COPSE_DO(r.status);
+  COPSE_DO(copse_cells_check_result(r.cells, err));
+  COPSE_DO(check_balance(&r));
+  if (!after) return COPSE_OK;
+  return copse_late_reads_take(r.cells, r.first_proxy, r.first_end, after, err);
 }
 
 copse_status copse_check_mscclpp(const char *label, const char *data, size_t size,

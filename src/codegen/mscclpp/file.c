@@ -194,7 +194,7 @@ static void read_semaphores(struct reader *r, const cJSON *gpu, int rank) {
 /* The k-th channel of a type from A to B is the k-th from B to A. */
 static void pair_ends(struct reader *r) {
   struct copse_pj_file *f = r->file;
-  struct copse_index_map alone = {0};
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map alone = {0};
   for (int i = 0; i < f->n_ends; i++) {
     struct copse_pj_end *e = &f->ends[i];
     int type = (int)e->type, other;
@@ -209,7 +209,6 @@ static void pair_ends(struct reader *r) {
       COPSE_KEEP(
           r, copse_index_map_add(&alone, copse_key_pair(e->rank, 2 * e->peer + type), i, r->err));
   }
-  copse_index_map_free(&alone);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------- */

@@ -746,21 +746,20 @@ static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
   return COPSE_OK;
 }
 
+static void end_job(struct job *j) {
+  free_blocks(j);
+  copse_chunks_free(&j->cut);
+  copse_arena_free(&j->arena);
+}
+
 copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
                                  const struct copse_mscclpp_options *options, char **text,
                                  size_t *size, struct copse_mscclpp_summary *summary,
                                  struct copse_err *err) {
-  struct job j = {.schedule = schedule, .options = *options, .err = err};
-  struct copse_text out = {0};
-  copse_status status;
+  COPSE_AT_END(end_job) struct job j = {.schedule = schedule, .options = *options, .err = err};
+  COPSE_AT_END(copse_text_free) struct copse_text out = {0};
   *summary = (struct copse_mscclpp_summary){0};
-  COPSE_TRY(make(&j, summary));
+  COPSE_DO(make(&j, summary));
   write_plan(&j, &out);
-  COPSE_TRY(copse_text_take(&out, text, size, err));
-out:
-  free_blocks(&j);
-  copse_chunks_free(&j.cut);
-  copse_arena_free(&j.arena);
-  copse_text_free(&out);
-  return status;
+  return copse_text_take(&out, text, size, err);
 }

@@ -142,15 +142,14 @@ static int compare_rows(const void *a, const void *b) {
 /* Within a block pieces must be the same or apart, and leave no gap from 0 to 1. */
 static copse_status check_tiling(const struct copse_memory *m, const char *label,
                                  struct copse_err *err) {
-  struct row *rows;
+  COPSE_AT_END(copse_free_at) struct row *rows = NULL;
   uint32_t n = m->n_places;
   const char *defect = NULL;
-  copse_status status = COPSE_OK;
   COPSE_DO(copse_calloc(n, sizeof *rows, &rows, err));
   for (uint32_t i = 0; i < n; i++)
     rows[i] = (struct row){m->places[i].block, &m->plan->pieces[m->places[i].piece]};
   qsort(rows, n, sizeof *rows, compare_rows);
-  for (uint32_t i = 0, next; i < n && !defect; i = next) { /* rows [i, next) are the same */
+  for (uint32_t i = 0, next; i < n; i = next) { /* rows [i, next) are the same */
     const struct copse_plan_piece *p = rows[i].piece;
     bool first = i == 0 || rows[i - 1].block != rows[i].block;
     int64_t end_num = first ? 0 : rows[i - 1].piece->hi_num;
@@ -164,11 +163,10 @@ static copse_status check_tiling(const struct copse_memory *m, const char *label
     else if (order > 0 || (last && compare_fractions(p->hi_num, p->hi_den, 1, 1) != 0))
       defect = "leave a gap";
     if (defect)
-      status = copse_fail_at(err, COPSE_REFUTED, label, 0, "block %u: its pieces %s", rows[i].block,
-                             defect);
+      return copse_fail_at(err, COPSE_REFUTED, label, 0, "block %u: its pieces %s", rows[i].block,
+                           defect);
   }
-  free(rows);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_memory_map(struct copse_memory *m, const struct copse_plan *plan, bool in_place,

@@ -171,20 +171,19 @@ void copse_alltoallv_bound(const copse_alltoallv *planner, double *bound_seconds
 static copse_status list_hops(copse_alltoallv *a, int rank, int which, copse_transfer *out,
                               int64_t capacity, int64_t *n) {
   struct copse_err err = COPSE_ERR_INIT;
-  copse_status status;
   if (!a || !n || (!out && capacity > 0)) return reject("a NULL argument");
   if (rank < 0 || rank >= a->n_ranks || capacity < 0)
     return reject("rank or capacity out of range");
-  COPSE_TRY(copse_grow(&a->hops, &a->capacity, (size_t)capacity, sizeof *a->hops, &err));
-  COPSE_TRY(copse_planner_transfers(a->planner, rank, which, a->hops, capacity, n, &err));
+  copse_status status = COPSE_GROW(a->hops, a->capacity, (size_t)capacity, &err);
+  if (status == COPSE_OK)
+    status = copse_planner_transfers(a->planner, rank, which, a->hops, capacity, n, &err);
+  if (status != COPSE_OK) return copse_publish_error(&err);
   for (int64_t i = 0; i < *n && i < capacity; i++) {
     const struct copse_online_transfer *h = &a->hops[i];
     out[i] = (copse_transfer){h->from,       h->to,           h->piece.origin, h->piece.final,
                               h->piece.step, h->piece.offset, h->piece.bytes};
   }
   return COPSE_OK;
-out:
-  return copse_publish_error(&err);
 }
 
 copse_status copse_alltoallv_sends(copse_alltoallv *planner, int rank, copse_transfer *out,
@@ -208,14 +207,14 @@ static copse_status predict(const copse_topology *topology, const copse_schedule
                             const copse_moe_layer *layer, struct copse_overlap_row *rows, int *best,
                             struct copse_err *err) {
   static const int degrees[] = {1, 2, 4, 8, 16, 32, 64};
-  struct copse_sim_dag dispatch = {0}, combine = {0};
+  COPSE_AT_END(copse_sim_dag_free) struct copse_sim_dag dispatch = {0};
+  COPSE_AT_END(copse_sim_dag_free) struct copse_sim_dag combine = {0};
   double share;
-  copse_status status;
   if (alltoall->collective != COPSE_ALLTOALL || alltoall->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "the schedule must be an alltoall's, and not compact");
-  COPSE_TRY(copse_sim_dag_of_schedule(alltoall, topology, true, &dispatch, err));
-  if (alltoall->demand) COPSE_TRY(copse_overlap_add_combine(alltoall, topology, &combine, err));
-  COPSE_TRY(copse_overlap_busiest_share(alltoall, &share, err));
+  COPSE_DO(copse_sim_dag_of_schedule(alltoall, topology, true, &dispatch, err));
+  if (alltoall->demand) COPSE_DO(copse_overlap_add_combine(alltoall, topology, &combine, err));
+  COPSE_DO(copse_overlap_busiest_share(alltoall, &share, err));
   struct copse_overlap_problem problem = {
       .topology = topology,
       .sim = &copse_predict_defaults.sim,
@@ -227,11 +226,7 @@ static copse_status predict(const copse_topology *topology, const copse_schedule
       .network = COPSE_OVERLAP_ONE,
       .degrees = degrees,
       .n_degrees = (int)(sizeof degrees / sizeof *degrees)};
-  status = copse_overlap_choose(&problem, rows, best, err);
-out:
-  copse_sim_dag_free(&dispatch);
-  copse_sim_dag_free(&combine);
-  return status;
+  return copse_overlap_choose(&problem, rows, best, err);
 }
 
 copse_status copse_overlap_degree(const copse_topology *topology, const copse_schedule *alltoall,

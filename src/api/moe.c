@@ -311,23 +311,6 @@ static copse_status run_collective(copse_moe *const *moes, int n, rank_action co
 
 /* ---- a call of n ranks ---------------------------------------------------------------------- */
 
-static copse_status dispatch(copse_moe *const *moes, int n, struct copse_err *err) {
-  COPSE_DO(run_step(moes, n, COPSE_MOE_LOCATE, err));
-  COPSE_DO(run_collective(moes, n, gather_counts, err));
-  COPSE_DO(run_step(moes, n, COPSE_MOE_PLAN, err));
-  COPSE_DO(run_action(moes, n, fetch_counts, err));
-  COPSE_DO(run_step(moes, n, COPSE_MOE_PACK, err));
-  COPSE_DO(run_action(moes, n, wait_for_counts, err));
-  if (moes[0]->job.block_rows > 0) COPSE_DO(run_collective(moes, n, send_rows, err));
-  return run_step(moes, n, COPSE_MOE_UNPACK, err);
-}
-
-static copse_status combine(copse_moe *const *moes, int n, struct copse_err *err) {
-  COPSE_DO(run_step(moes, n, COPSE_MOE_COLLECT, err));
-  if (moes[0]->job.block_rows > 0) COPSE_DO(run_collective(moes, n, return_rows, err));
-  return run_step(moes, n, COPSE_MOE_REDUCE, err);
-}
-
 static bool same_configuration(const struct copse_moe *a, const struct copse_moe *b) {
   const struct copse_moe_row row_a = copse_moe_combined_row(&a->config);
   const struct copse_moe_row row_b = copse_moe_combined_row(&b->config);
@@ -360,6 +343,31 @@ static copse_status check_ranks(copse_moe *const *moes, const void *args, int n,
   return COPSE_OK;
 }
 
+static copse_status dispatch(copse_moe *const *moes, const copse_moe_dispatch_args *args, int n,
+                             struct copse_err *err) {
+  COPSE_DO(check_ranks(moes, args, n, err));
+  for (int i = 0; i < n; i++) COPSE_DO(begin_dispatch(moes[i], &args[i], err));
+  COPSE_DO(run_step(moes, n, COPSE_MOE_LOCATE, err));
+  COPSE_DO(run_collective(moes, n, gather_counts, err));
+  COPSE_DO(run_step(moes, n, COPSE_MOE_PLAN, err));
+  COPSE_DO(run_action(moes, n, fetch_counts, err));
+  COPSE_DO(run_step(moes, n, COPSE_MOE_PACK, err));
+  COPSE_DO(run_action(moes, n, wait_for_counts, err));
+  if (moes[0]->job.block_rows > 0) COPSE_DO(run_collective(moes, n, send_rows, err));
+  COPSE_DO(run_step(moes, n, COPSE_MOE_UNPACK, err));
+  for (int i = 0; i < n; i++) moes[i]->dispatched = true;
+  return COPSE_OK;
+}
+
+static copse_status combine(copse_moe *const *moes, const copse_moe_combine_args *args, int n,
+                            struct copse_err *err) {
+  COPSE_DO(check_ranks(moes, args, n, err));
+  for (int i = 0; i < n; i++) COPSE_DO(begin_combine(moes[i], &args[i], err));
+  COPSE_DO(run_step(moes, n, COPSE_MOE_COLLECT, err));
+  if (moes[0]->job.block_rows > 0) COPSE_DO(run_collective(moes, n, return_rows, err));
+  return run_step(moes, n, COPSE_MOE_REDUCE, err);
+}
+
 /* The communicator whose rank an error's log line names. */
 static const struct copse_comm *any_comm(copse_moe *const *moes, int n) {
   return moes && n > 0 && moes[0] ? moes[0]->comm : NULL;
@@ -368,25 +376,14 @@ static const struct copse_comm *any_comm(copse_moe *const *moes, int n) {
 copse_status copse_moe_dispatch_all(copse_moe *const *moes, const copse_moe_dispatch_args *args,
                                     int n) {
   struct copse_err err = COPSE_ERR_INIT;
-  copse_status status;
-  COPSE_TRY(check_ranks(moes, args, n, &err));
-  for (int i = 0; i < n; i++) COPSE_TRY(begin_dispatch(moes[i], &args[i], &err));
-  COPSE_TRY(dispatch(moes, n, &err));
-  for (int i = 0; i < n; i++) moes[i]->dispatched = true;
-  return COPSE_OK;
-out:
+  if (dispatch(moes, args, n, &err) == COPSE_OK) return COPSE_OK;
   return done(any_comm(moes, n), &err);
 }
 
 copse_status copse_moe_combine_all(copse_moe *const *moes, const copse_moe_combine_args *args,
                                    int n) {
   struct copse_err err = COPSE_ERR_INIT;
-  copse_status status;
-  COPSE_TRY(check_ranks(moes, args, n, &err));
-  for (int i = 0; i < n; i++) COPSE_TRY(begin_combine(moes[i], &args[i], &err));
-  COPSE_TRY(combine(moes, n, &err));
-  return COPSE_OK;
-out:
+  if (combine(moes, args, n, &err) == COPSE_OK) return COPSE_OK;
   return done(any_comm(moes, n), &err);
 }
 

@@ -15,6 +15,14 @@ struct timespec copse_clock_at(double seconds) {
   return t;
 }
 
+void copse_clock_condition(pthread_cond_t *condition) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+}
+
 long copse_peak_mib(void) {
   struct rusage usage;
   return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss / 1024 : -1;

@@ -102,15 +102,11 @@ static bool wait_a_while(struct detached *it, double seconds) {
 
 static struct detached *new_detached(void (*run)(void *), void *context) {
   struct detached *it = calloc(1, sizeof *it);
-  pthread_condattr_t monotonic;
   if (!it) return NULL;
   it->run = run;
   it->context = context;
   pthread_mutex_init(&it->lock, NULL);
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&it->over, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  copse_clock_condition(&it->over);
   return it;
 }
 

@@ -32,17 +32,12 @@ void copse_quality_table_free(struct copse_quality_table *table) {
 
 copse_status copse_quality_table_add(struct copse_quality_table *table,
                                      const struct copse_quality_row *row, struct copse_err *err) {
-  copse_status status;
-  COPSE_TRY(copse_grow(&table->rows, &table->capacity, table->n_rows + 1, sizeof *row, err));
-  char *name = copse_arena_strdup(&table->arena, row->topology);
-  if (!name) {
-    status = copse_fail_nomem(err);
-    goto out;
-  }
+  const char *name;
+  COPSE_DO(COPSE_GROW(table->rows, table->capacity, table->n_rows + 1, err));
+  COPSE_DO(copse_arena_text(&table->arena, row->topology, &name, err));
   table->rows[table->n_rows] = *row;
   table->rows[table->n_rows++].topology = name;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static int compare(const void *a, const void *b) {

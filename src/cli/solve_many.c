@@ -72,12 +72,10 @@ static copse_status solve(struct job *j, const struct copse_topology *topology, 
 
 static copse_status write_schedule(struct job *j, const char *name,
                                    const struct copse_schedule *schedule) {
-  char *text;
+  COPSE_AT_END(copse_free_at) char *text = NULL;
   size_t size;
   COPSE_DO(copse_schedule_to_json(schedule, &text, &size, j->err));
-  copse_status status = copse_cli_write_in(j->how->folder, name, text, size, j->err);
-  free(text);
-  return status;
+  return copse_cli_write_in(j->how->folder, name, text, size, j->err);
 }
 
 /* ---- --pareto: how good schedules of few trees are ------------------------------------------ */
@@ -102,7 +100,7 @@ static copse_status add_row(struct job *j, int64_t k) {
 
 static copse_status trace(struct job *j, int64_t most) {
   struct row exact;
-  COPSE_DO(copse_arena_array(&j->work->arena, (size_t)most + 1, sizeof *j->rows, &j->rows, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)most + 1, j->rows, j->err));
   COPSE_DO(add_row(j, 0));
   exact = j->rows[0];
   for (int64_t k = 1; k < exact.k && k <= most; k++) {
@@ -237,24 +235,21 @@ out:
 
 /* All failures that automorphisms take that of `node` to. */
 static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *schedule) {
-  struct copse_orbit orbit = {0};
-  copse_status status;
-  COPSE_TRY(copse_orbit_find(&j->alike, j->work->topology->n_nodes, node, &orbit, j->err));
-  if (orbit.n > 1) COPSE_TRY(copse_schedule_expand(schedule, j->err));
+  COPSE_AT_END(copse_orbit_free) struct copse_orbit orbit = {0};
+  COPSE_DO(copse_orbit_find(&j->alike, j->work->topology->n_nodes, node, &orbit, j->err));
+  if (orbit.n > 1) COPSE_DO(copse_schedule_expand(schedule, j->err));
   for (int i = 1; i < orbit.n; i++) {
     int to = orbit.members[i];
     struct copse_schedule *image;
     if (!fails(j, to) || j->outcomes[to].done) continue;
-    COPSE_TRY(turn(j, to, orbit.images[i], schedule, &image));
-    status = keep(j, to, image);
+    COPSE_DO(turn(j, to, orbit.images[i], schedule, &image));
+    copse_status status = keep(j, to, image);
     copse_schedule_free(image);
-    COPSE_TRY(status);
+    COPSE_DO(status);
     j->outcomes[to].like = node;
     copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
   }
-out:
-  copse_orbit_free(&orbit);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status solve_failure(struct job *j, int node) {
@@ -403,8 +398,8 @@ static copse_status load_failures(struct job *j) {
                                      &j->work->topology, j->err));
   COPSE_DO(copse_cli_load_demand(j->args, &j->options, j->work));
   size_t n = (size_t)j->work->topology->n_nodes;
-  COPSE_DO(copse_arena_array(&j->work->arena, n, sizeof *j->outcomes, &j->outcomes, j->err));
-  COPSE_DO(copse_arena_array(&j->work->arena, n, sizeof *j->ids, &j->ids, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, n, j->outcomes, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, n, j->ids, j->err));
   for (int v = 0; v < j->work->topology->n_nodes; v++) j->n_failures += fails(j, v);
   if (j->n_failures == 0)
     return copse_fail_at(j->err, COPSE_BAD_INPUT, j->options.label, 0,

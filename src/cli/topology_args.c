@@ -194,8 +194,7 @@ const char *copse_cli_topology_label(const struct copse_cli_topology *args) {
 copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
                                   struct copse_topology **out, struct copse_err *err) {
   struct copse_topology_options options = args->options;
-  struct copse_profile *profile = NULL;
-  copse_status status;
+  COPSE_AT_END(copse_profile_free_at) struct copse_profile *profile = NULL;
   *out = NULL;
   if (args->path && args->synthetic)
     return copse_fail(err, COPSE_INVALID, "both a topology file (%.80s) and --synthetic; give one",
@@ -203,15 +202,12 @@ copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
   if (args->has_others && !args->ranks && !args->has_groups)
     return copse_fail(err, COPSE_INVALID,
                       "--others is for --ranks, which says what the others are");
-  if (args->profile) COPSE_TRY(copse_profile_load(args->profile, &profile, err));
+  if (args->profile) COPSE_DO(copse_profile_load(args->profile, &profile, err));
   options.profile = profile;
   options.notes = &copse_cli_notes;
   options.catalogue = copse_cli_catalogue();
-  status = args->synthetic ? copse_topology_synthetic(args->synthetic, &options, out, err)
-                           : copse_topology_load(args->path, &options, out, err);
-out:
-  copse_profile_free(profile);
-  return status;
+  return args->synthetic ? copse_topology_synthetic(args->synthetic, &options, out, err)
+                         : copse_topology_load(args->path, &options, out, err);
 }
 
 /* Replaces *topology, which may lack some of them, by its choice of the ranks of `whole`. */
@@ -220,23 +216,20 @@ static copse_status choose_ranks(const struct copse_cli_topology *args,
                                  struct copse_topology **topology, struct copse_err *err) {
   const char *label = copse_cli_topology_label(args);
   struct copse_topology *chosen = NULL;
-  int *nodes = NULL, n;
-  copse_status status;
-  COPSE_TRY(copse_topology_parse_ranks(whole, label, args->ranks, &nodes, &n, err));
+  COPSE_AT_END(copse_free_at) int *nodes = NULL;
+  int n;
+  COPSE_DO(copse_topology_parse_ranks(whole, label, args->ranks, &nodes, &n, err));
   for (int r = 0; r < n; r++) {
     const char *id = whole->nodes[nodes[r]].id;
     nodes[r] = copse_topology_find(*topology, id);
-    if (nodes[r] >= 0) continue;
-    status = copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+    if (nodes[r] < 0)
+      return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
                            "'%.80s' can't be down and one of --ranks", id);
-    goto out;
   }
-  COPSE_TRY(copse_topology_choose_ranks(*topology, nodes, n, args->exclude_others, &chosen, err));
+  COPSE_DO(copse_topology_choose_ranks(*topology, nodes, n, args->exclude_others, &chosen, err));
   copse_topology_free(*topology);
   *topology = chosen;
-out:
-  free(nodes);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
@@ -255,26 +248,23 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
 copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
                                      struct copse_topology **out, struct copse_topology **healthy,
                                      struct copse_err *err) {
-  struct copse_topology *whole = NULL;
-  copse_status status;
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *whole = NULL;
   *out = *healthy = NULL;
-  COPSE_TRY(copse_cli_load_whole(args, &whole, err));
+  COPSE_DO(copse_cli_load_whole(args, &whole, err));
   bool changed = args->n_faults > 0 || args->ranks;
   if (changed)
-    COPSE_TRY(copse_cli_change_topology(args, whole, args->faults, args->n_faults, out, err));
+    COPSE_DO(copse_cli_change_topology(args, whole, args->faults, args->n_faults, out, err));
   if (args->ranks && !args->has_others && (*out)->n_ranks < whole->n_ranks)
     copse_note(&copse_cli_notes,
                "the GPUs that are no ranks forward as switches do; --others exclude leaves them "
                "out");
   if (args->n_faults > 0 && args->ranks)
-    COPSE_TRY(copse_cli_change_topology(args, whole, NULL, 0, healthy, err));
+    COPSE_DO(copse_cli_change_topology(args, whole, NULL, 0, healthy, err));
   if (!changed || !args->ranks) { /* it is one of the two itself */
     *(changed ? healthy : out) = whole;
     whole = NULL;
   }
-out:
-  copse_topology_free(whole);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- where the catalogue is -------------------------------------------------------------- */

@@ -63,13 +63,12 @@ static bool is_uniform(const struct copse_nccl_call **round, size_t n_ranks) {
 copse_status copse_nccl_find_exchanges(const struct copse_nccl_call *calls, size_t n, int n_ranks,
                                        struct copse_nccl_call *all_to_alls, size_t *n_found,
                                        struct copse_err *err) {
-  copse_status status;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct grid grid = {.n_ranks = (size_t)n_ranks, .n_rounds = n / (2 * (size_t)n_ranks)};
   *n_found = 0;
   if (n == 0 || n % (2 * grid.n_ranks) != 0) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *grid.calls, &grid.calls, err));
-  COPSE_TRY(copse_arena_array(&scratch, 2 * grid.n_ranks, sizeof *grid.n_seen, &grid.n_seen, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, grid.calls, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, 2 * grid.n_ranks, grid.n_seen, err));
   bool all = sort_calls(&grid, calls, n);
   for (size_t i = 0; all && i < grid.n_rounds; i++) {
     const struct copse_nccl_call **round = &grid.calls[i * 2 * grid.n_ranks];
@@ -80,9 +79,7 @@ copse_status copse_nccl_find_exchanges(const struct copse_nccl_call *calls, size
     all = all && all_to_alls[i].send != all_to_alls[i].recv;
   }
   if (all) *n_found = grid.n_rounds;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* One of the six collectives, or COPSE_NCCL_SEND_RECV. */
@@ -174,8 +171,7 @@ bool copse_nccl_in_group(void) { return open_group.depth > 0; }
 /* Keeps a call for the end of the group; takes over the caller's use of comm if it succeeds. */
 static copse_status hold(struct group *group, const struct copse_nccl_call *call,
                          struct copse_nccl_comm *comm) {
-  copse_status status =
-      copse_grow(&group->held, &group->held_capacity, group->n_held + 1, sizeof *group->held, NULL);
+  copse_status status = COPSE_GROW(group->held, group->held_capacity, group->n_held + 1, NULL);
   if (status == COPSE_OK) group->held[group->n_held++] = (struct held){*call, comm};
   return status;
 }
@@ -297,8 +293,7 @@ static void group_made(ncclComm_t *where, bool blocking) {
   if (copse_nccl_is_inside()) return;
   if (group->depth == 0) {
     copse_nccl_comms_made(&made, 1);
-  } else if (copse_grow(&group->made, &group->made_capacity, group->n_made + 1, sizeof *group->made,
-                        NULL) == COPSE_OK) {
+  } else if (COPSE_GROW(group->made, group->made_capacity, group->n_made + 1, NULL) == COPSE_OK) {
     group->made[group->n_made++] = made;
   }
 }

@@ -148,12 +148,10 @@ void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, 
 
 /* ---- all ranks --------------------------------------------------------------------------- */
 
+/* A later version may have others. */
 static const char *trouble_text(uint32_t trouble) {
-  switch (trouble) {
-    case COPSE_NCCL_NO_FOLDER: return "has no COPSE_PLAN_DIR";
-    case COPSE_NCCL_UNREADABLE: return "can't read its COPSE_PLAN_DIR";
-    default: return "has some trouble";
-  }
+  if (trouble == COPSE_NCCL_NO_FOLDER) return "has no COPSE_PLAN_DIR";
+  return trouble == COPSE_NCCL_UNREADABLE ? "can't read its COPSE_PLAN_DIR" : "has some trouble";
 }
 
 static bool same_process(const struct copse_nccl_record *a, const struct copse_nccl_record *b) {
@@ -345,7 +343,12 @@ static copse_status check_cuda(int result, const char *call, struct copse_err *e
   (void)cu.cuGetErrorString(result, &text);
   return copse_fail(err, COPSE_DEVICE, "%s: %s", call, text ? text : "an unknown error");
 }
-#define CU_TRY(name, args) COPSE_TRY(check_cuda(cu.name args, #name, err))
+#define CU_DO(name, args) COPSE_DO(check_cuda(cu.name args, #name, err))
+
+/* For COPSE_AT_END: ends what cuCtxPushCurrent has begun, if *pushed. */
+static void pop_at(const bool *pushed) {
+  if (*pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
+}
 
 static void scratch_free(struct scratch *scratch) {
   if (!scratch->context) return;
@@ -358,42 +361,35 @@ static void scratch_free(struct scratch *scratch) {
   *scratch = (struct scratch){0};
 }
 
-/* `bytes` of memory of the device, its first n_mine filled with `mine`. COPSE_DEVICE. */
+/* `bytes` of memory of the device, its first n_mine filled with `mine`. COPSE_DEVICE; then too the
+ * scratch is to be freed. */
 static copse_status scratch_new(struct scratch *scratch, int device, size_t bytes, const void *mine,
                                 size_t n_mine, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  bool pushed = false;
+  COPSE_AT_END(pop_at) bool pushed = false;
   uint64_t memory = 0;
-  *scratch = (struct scratch){0};
-  COPSE_TRY(need_driver(err));
-  CU_TRY(cuDeviceGet, (&scratch->device, device));
-  CU_TRY(cuDevicePrimaryCtxRetain, (&scratch->context, scratch->device));
-  CU_TRY(cuCtxPushCurrent_v2, (scratch->context));
+  COPSE_DO(need_driver(err));
+  CU_DO(cuDeviceGet, (&scratch->device, device));
+  CU_DO(cuDevicePrimaryCtxRetain, (&scratch->context, scratch->device));
+  CU_DO(cuCtxPushCurrent_v2, (scratch->context));
   pushed = true;
-  CU_TRY(cuStreamCreate, (&scratch->stream, STREAM_NON_BLOCKING));
-  CU_TRY(cuMemAlloc_v2, (&memory, bytes));
+  CU_DO(cuStreamCreate, (&scratch->stream, STREAM_NON_BLOCKING));
+  CU_DO(cuMemAlloc_v2, (&memory, bytes));
   scratch->memory = (void *)(uintptr_t)memory;
-  CU_TRY(cuMemcpyHtoDAsync_v2, (memory, mine, n_mine, scratch->stream));
-  CU_TRY(cuStreamSynchronize, (scratch->stream)); /* `mine` is the caller's again */
-out:
-  if (pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
-  if (status != COPSE_OK) scratch_free(scratch);
-  return status;
+  CU_DO(cuMemcpyHtoDAsync_v2, (memory, mine, n_mine, scratch->stream));
+  CU_DO(cuStreamSynchronize, (scratch->stream)); /* `mine` is the caller's again */
+  return COPSE_OK;
 }
 
 /* Waits for what is on the stream and copies [offset, offset + bytes). */
 static copse_status scratch_read(struct scratch *scratch, size_t offset, void *out, size_t bytes,
                                  struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  bool pushed = false;
-  CU_TRY(cuCtxPushCurrent_v2, (scratch->context));
+  COPSE_AT_END(pop_at) bool pushed = false;
+  CU_DO(cuCtxPushCurrent_v2, (scratch->context));
   pushed = true;
-  CU_TRY(cuMemcpyDtoHAsync_v2,
-         (out, (uint64_t)(uintptr_t)scratch->memory + offset, bytes, scratch->stream));
-  CU_TRY(cuStreamSynchronize, (scratch->stream));
-out:
-  if (pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
-  return status;
+  CU_DO(cuMemcpyDtoHAsync_v2,
+        (out, (uint64_t)(uintptr_t)scratch->memory + offset, bytes, scratch->stream));
+  CU_DO(cuStreamSynchronize, (scratch->stream));
+  return COPSE_OK;
 }
 
 /* Some other thread may be capturing a graph; what this thread calls shall not end that.
@@ -424,7 +420,7 @@ static copse_status check(ncclResult_t result, const char *call, struct copse_er
 static copse_status launch(const struct gather *items, struct scratch *scratch, size_t n,
                            struct copse_err *err) {
   copse_status status = COPSE_OK;
-  COPSE_TRY(check(copse_nccl_real_GroupStart(), "ncclGroupStart", err));
+  COPSE_DO(check(copse_nccl_real_GroupStart(), "ncclGroupStart", err));
   for (size_t i = 0; i < n; i++) {
     char *memory = scratch[i].memory;
     ncclResult_t result = copse_nccl_real_AllGather(memory, memory + items[i].bytes, items[i].bytes,
@@ -432,9 +428,7 @@ static copse_status launch(const struct gather *items, struct scratch *scratch, 
     if (status == COPSE_OK) status = check(result, "ncclAllGather", err);
   }
   ncclResult_t result = copse_nccl_real_GroupEnd(); /* also after a failure: it was started */
-  if (status == COPSE_OK) status = check(result, "ncclGroupEnd", err);
-out:
-  return status;
+  return status == COPSE_OK ? check(result, "ncclGroupEnd", err) : status;
 }
 
 /*
@@ -514,8 +508,8 @@ static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncc
                    copse_nccl_real_CommCuDevice(nccl, &device) != ncclSuccess))
     return COPSE_OK;
   COPSE_DO(copse_calloc(1, sizeof *it->comm, &it->comm, err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n_ranks, sizeof *it->all, &it->all, err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n_ranks, sizeof *it->outcomes, &it->outcomes, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n_ranks, it->all, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n_ranks, it->outcomes, err));
   it->comm->nccl = nccl;
   it->comm->n_ranks = n_ranks;
   it->comm->rank = rank;
@@ -532,8 +526,7 @@ static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncc
 /* Gathers what `mine` and `all` select, of those that are not passed yet. */
 static copse_status gather_from(struct newcomer *fresh, size_t n, bool outcomes,
                                 struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct gather *items;
+  COPSE_AT_END(copse_free_at) struct gather *items = NULL;
   size_t n_items = 0;
   COPSE_DO(copse_calloc(n, sizeof *items, &items, err));
   for (size_t i = 0; i < n; i++) {
@@ -548,9 +541,7 @@ static copse_status gather_from(struct newcomer *fresh, size_t n, bool outcomes,
         .bytes = outcomes ? sizeof it->outcome : sizeof it->mine,
     };
   }
-  if (n_items > 0) status = gather_all(items, n_items, err);
-  free(items);
-  return status;
+  return n_items > 0 ? gather_all(items, n_items, err) : COPSE_OK;
 }
 
 static void judge(struct newcomer *fresh, size_t n, const char *folder) {

@@ -66,32 +66,26 @@ void *copse_nccl_find(const char *name, void *_Atomic *cache) {
   return function;
 }
 
-#define DEFINE_REAL(type, missing, name, params, args)                              \
-  type copse_nccl_real_##name params {                                              \
+#define DEFINE(prefix, symbol, type, missing, name, params, args)                   \
+  type prefix##name params {                                                        \
     static void *_Atomic cache;                                                     \
-    type(*function) params = (type(*) params)copse_nccl_find("nccl" #name, &cache); \
+    type(*function) params = (type(*) params)copse_nccl_find(symbol #name, &cache); \
     if (!function) return missing;                                                  \
     return function args;                                                           \
   }
+#define DEFINE_REAL(...) DEFINE(copse_nccl_real_, "nccl", __VA_ARGS__)
+#define DEFINE_PROFILING(...) DEFINE(pnccl, "pnccl", __VA_ARGS__)
 COPSE_NCCL_SERVED(DEFINE_REAL)
 COPSE_NCCL_FORWARDED(DEFINE_REAL)
 COPSE_NCCL_DEVICE_API(DEFINE_REAL)
+COPSE_NCCL_SERVED(DEFINE_PROFILING)
+COPSE_NCCL_FORWARDED(DEFINE_PROFILING)
+COPSE_NCCL_DEVICE_API(DEFINE_PROFILING)
 
 #define FORWARD(type, missing, name, params, args) \
   type nccl##name params { return copse_nccl_real_##name args; }
 COPSE_NCCL_FORWARDED(FORWARD)
 COPSE_NCCL_DEVICE_API(FORWARD)
-
-#define FORWARD_PROFILING(type, missing, name, params, args)                         \
-  type pnccl##name params {                                                          \
-    static void *_Atomic cache;                                                      \
-    type(*function) params = (type(*) params)copse_nccl_find("pnccl" #name, &cache); \
-    if (!function) return missing;                                                   \
-    return function args;                                                            \
-  }
-COPSE_NCCL_SERVED(FORWARD_PROFILING)
-COPSE_NCCL_FORWARDED(FORWARD_PROFILING)
-COPSE_NCCL_DEVICE_API(FORWARD_PROFILING)
 
 /* Exported by NCCL without a twin. */
 COPSE_NCCL_EXPORT void ncclResetDebugInitInternal(void);

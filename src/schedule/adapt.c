@@ -14,22 +14,19 @@ copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
   const struct copse_topology *t = *topology;
   struct copse_topology *chosen = NULL;
   bool same = schedule->n_ranks == t->n_ranks, known = !t->chosen_from;
-  int *nodes = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)schedule->n_ranks, sizeof *nodes, &nodes, err));
+  COPSE_AT_END(copse_free_at) int *nodes = NULL;
+  COPSE_DO(copse_calloc((size_t)schedule->n_ranks, sizeof *nodes, &nodes, err));
   for (int r = 0; r < schedule->n_ranks && known; r++) {
     nodes[r] = copse_topology_find(t, schedule->nodes[schedule->rank_nodes[r]]);
     known = nodes[r] >= 0 && t->nodes[nodes[r]].rank >= 0;
     same = same && known && t->rank_nodes[r] == nodes[r];
   }
-  if (same || !known) goto out;
-  COPSE_TRY(copse_topology_choose_ranks(t, nodes, schedule->n_ranks, schedule->others_excluded,
-                                        &chosen, err));
+  if (same || !known) return COPSE_OK;
+  COPSE_DO(copse_topology_choose_ranks(t, nodes, schedule->n_ranks, schedule->others_excluded,
+                                       &chosen, err));
   copse_topology_free(*topology);
   *topology = chosen;
-out:
-  free(nodes);
-  return status;
+  return COPSE_OK;
 }
 
 struct mapping {
@@ -44,9 +41,8 @@ static copse_status map_nodes(struct mapping *m, const char *const *ids,
   const struct copse_schedule *s = m->from;
   const char **nodes;
   int *rank_nodes;
-  COPSE_DO(copse_arena_array(&m->to->arena, (size_t)s->n_nodes, sizeof *nodes, &nodes, m->err));
-  COPSE_DO(copse_arena_array(&m->to->arena, (size_t)s->n_ranks, sizeof *rank_nodes, &rank_nodes,
-                             m->err));
+  COPSE_DO(COPSE_ARRAY(&m->to->arena, (size_t)s->n_nodes, nodes, m->err));
+  COPSE_DO(COPSE_ARRAY(&m->to->arena, (size_t)s->n_ranks, rank_nodes, m->err));
   for (int v = 0; v < s->n_nodes; v++)
     COPSE_DO(copse_arena_text(&m->to->arena, ids[v], &nodes[v], m->err));
   for (int r = 0; r < s->n_ranks; r++) {
@@ -65,12 +61,11 @@ static copse_status map_nodes(struct mapping *m, const char *const *ids,
 static copse_status map_trees(struct mapping *m) {
   const struct copse_schedule *s = m->from;
   struct copse_schedule_tree *trees;
-  COPSE_DO(copse_arena_array(&m->to->arena, (size_t)s->n_trees, sizeof *trees, &trees, m->err));
+  COPSE_DO(COPSE_ARRAY(&m->to->arena, (size_t)s->n_trees, trees, m->err));
   for (int t = 0; t < s->n_trees; t++) {
     const struct copse_schedule_tree *tree = &s->trees[t];
     struct copse_schedule_edge *edges;
-    COPSE_DO(
-        copse_arena_array(&m->to->arena, (size_t)tree->n_edges, sizeof *edges, &edges, m->err));
+    COPSE_DO(COPSE_ARRAY(&m->to->arena, (size_t)tree->n_edges, edges, m->err));
     for (int e = 0; e < tree->n_edges; e++) {
       edges[e] = tree->edges[e];
       edges[e].src = m->rank[edges[e].src];
@@ -87,7 +82,7 @@ static copse_status map_trees(struct mapping *m) {
 static copse_status map_flows(struct mapping *m) {
   const struct copse_schedule *s = m->from;
   struct copse_schedule_flow *flows;
-  COPSE_DO(copse_arena_array(&m->to->arena, (size_t)s->n_flows, sizeof *flows, &flows, m->err));
+  COPSE_DO(COPSE_ARRAY(&m->to->arena, (size_t)s->n_flows, flows, m->err));
   for (int f = 0; f < s->n_flows; f++) {
     flows[f] = s->flows[f];
     flows[f].src = m->rank[flows[f].src];

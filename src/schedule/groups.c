@@ -244,21 +244,17 @@ static copse_status read_member(const struct reader *r, const cJSON *item, const
                                 struct copse_groups_member *member) {
   static const char *const keys[] = {"file", "collective", "ranks", NULL};
   const char *collective;
-  char *path = NULL;
-  copse_status status;
-  COPSE_TRY(copse_json_expect_object(&r->json, item, parent, "a group", keys, r->err));
-  COPSE_TRY(copy_string(r, item, "file", &member->file));
+  COPSE_AT_END(copse_free_at) char *path = NULL;
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a group", keys, r->err));
+  COPSE_DO(copy_string(r, item, "file", &member->file));
   if (strchr(member->file, '/') || !*member->file)
     return refuse(r, item, NULL, "\"file\" must be the name of a file beside this one");
-  COPSE_TRY(copse_json_get_string(&r->json, item, "collective", &collective, r->err));
+  COPSE_DO(copse_json_get_string(&r->json, item, "collective", &collective, r->err));
   if (!copse_collective_from_name(collective, &member->collective))
     return refuse(r, item, NULL, "\"collective\" is none that there is");
-  COPSE_TRY(read_ids(r, item, "ranks", &member->ranks, &member->n_ranks));
-  COPSE_TRY(copse_file_beside(r->path, member->file, &path, r->err));
-  COPSE_TRY(copse_schedule_load_claim(path, &member->schedule, r->err));
-out:
-  free(path);
-  return status;
+  COPSE_DO(read_ids(r, item, "ranks", &member->ranks, &member->n_ranks));
+  COPSE_DO(copse_file_beside(r->path, member->file, &path, r->err));
+  return copse_schedule_load_claim(path, &member->schedule, r->err);
 }
 
 static copse_status read_members(const struct reader *r) {
@@ -370,23 +366,17 @@ static copse_status read_collective(const struct list_reader *r, char *word,
 }
 
 static copse_status read_ranks(struct list_reader *r, const char *list, struct copse_group *group) {
-  struct copse_text place = {0};
-  copse_status status;
+  COPSE_AT_END(copse_text_free) struct copse_text place = {0};
   copse_text_add(&place, "%s:%ld", r->file, r->line);
-  COPSE_TRY(copse_text_status(&place, r->err));
-  COPSE_TRY(
+  COPSE_DO(copse_text_status(&place, r->err));
+  COPSE_DO(
       copse_topology_parse_ranks(r->topology, place.data, list, &group->nodes, &group->n, r->err));
-  if (group->n < 2) {
-    status = refuse_line(r, "a group of one rank sends nothing; leave the line out");
-  } else if (copse_collective_rooted(group->collective) &&
-             (group->root < 0 || group->root >= group->n)) {
-    status = copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line,
-                           "%s needs a root from 0 to %d, a place in the list of ranks",
-                           copse_collective_name(group->collective), group->n - 1);
-  }
-out:
-  copse_text_free(&place);
-  return status;
+  if (group->n < 2) return refuse_line(r, "a group of one rank sends nothing; leave the line out");
+  if (copse_collective_rooted(group->collective) && (group->root < 0 || group->root >= group->n))
+    return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line,
+                         "%s needs a root from 0 to %d, a place in the list of ranks",
+                         copse_collective_name(group->collective), group->n - 1);
+  return COPSE_OK;
 }
 
 static copse_status read_line(struct list_reader *r, char *line, copse_collective collective,
@@ -405,7 +395,7 @@ static copse_status read_line(struct list_reader *r, char *line, copse_collectiv
   if (n == 0) return COPSE_OK;
   if (n == 2) COPSE_TRY(read_collective(r, words[0], &group));
   COPSE_TRY(read_ranks(r, words[n - 1], &group));
-  COPSE_TRY(copse_grow(&r->groups, &r->capacity, r->n + 1, sizeof *r->groups, r->err));
+  COPSE_TRY(COPSE_GROW(r->groups, r->capacity, r->n + 1, r->err));
   r->groups[r->n++] = group;
   group.nodes = NULL;
 out:
@@ -418,14 +408,15 @@ copse_status copse_group_list_parse(const char *file, const char *data, size_t s
                                     copse_collective collective, int root, struct copse_group **out,
                                     int *n, struct copse_err *err) {
   struct list_reader r = {.file = file, .topology = topology, .err = err};
-  char *text = NULL, *rest, *line;
+  COPSE_AT_END(copse_free_at) char *text = NULL;
+  char *rest, *line;
   copse_status status;
   *out = NULL;
   *n = 0;
   if (memchr(data, '\0', size))
     return copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
                          "NUL bytes; a file of groups is text, a list of ranks a line");
-  COPSE_TRY(copse_calloc(size + 1, 1, &text, err));
+  COPSE_DO(copse_calloc(size + 1, 1, &text, err));
   memcpy(text, data, size);
   rest = text;
   while ((line = strsep(&rest, "\n"))) {
@@ -442,7 +433,6 @@ copse_status copse_group_list_parse(const char *file, const char *data, size_t s
   r.groups = NULL;
 out:
   copse_group_list_free(r.groups, (int)r.n);
-  free(text);
   return status;
 }
 

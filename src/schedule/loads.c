@@ -21,9 +21,8 @@ struct summing {
 static copse_status start_summing(struct summing *s) {
   size_t n = (size_t)s->topology->n_links;
   for (size_t i = 0; i < n; i++) s->loads[i] = COPSE_Q_ZERO;
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->counts, &s->counts, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *s->counted, &s->counted, s->err));
-  return copse_arena_array(&s->scratch, n, sizeof *s->stamps, &s->stamps, s->err);
+  COPSE_DO(COPSE_ARRAY(&s->scratch, n, s->counts, s->err));
+  return COPSE_ARRAYS(&s->scratch, n, int, s->err, &s->counted, &s->stamps);
 }
 
 static copse_status add_counted(struct summing *s) {
@@ -62,7 +61,7 @@ static void count_path(struct summing *s, const int *nodes, int n,
 static copse_status add_images(struct summing *s, const struct copse_schedule *schedule) {
   const struct copse_topology *t = s->topology;
   int *image = NULL;
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *image, &image, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)t->n_links, image, s->err));
   for (int i = 0; i < schedule->n_rotations; i++) {
     const struct copse_permutation *rotation = &schedule->rotations[i];
     for (int e = 0; e < t->n_links; e++)
@@ -112,14 +111,10 @@ static copse_status most_loaded(const struct copse_topology *topology, const str
 copse_status copse_loads_time(const struct copse_topology *topology,
                               const struct copse_schedule *schedule, struct copse_q *time,
                               struct copse_err *err) {
-  struct copse_q *loads = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_schedule_loads(topology, schedule, loads, err));
-  status = most_loaded(topology, loads, time, err);
-out:
-  free(loads);
-  return status;
+  COPSE_AT_END(copse_free_at) struct copse_q *loads = NULL;
+  COPSE_DO(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
+  COPSE_DO(copse_schedule_loads(topology, schedule, loads, err));
+  return most_loaded(topology, loads, time, err);
 }
 
 copse_status copse_tree_time(const struct copse_topology *topology,
@@ -160,18 +155,15 @@ copse_status copse_tree_switches(const struct copse_topology *topology,
                                  struct copse_err *err) {
   struct copse_q *loads, with_copies;
   int *stamps;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t n_links = (size_t)topology->n_links;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *stamps, &stamps, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_links, loads, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_links, stamps, err));
   for (int i = 0; i < topology->n_links; i++) loads[i] = COPSE_Q_ZERO;
   for (size_t t = 0; t < n_trees; t++)
-    COPSE_TRY(add_copies(topology, &trees[t], stamps, (int)t + 1, loads,
-                         trees[t].phase == COPSE_PHASE_BROADCAST ? copies : adds, err));
-  COPSE_TRY(most_loaded(topology, loads, &with_copies, err));
+    COPSE_DO(add_copies(topology, &trees[t], stamps, (int)t + 1, loads,
+                        trees[t].phase == COPSE_PHASE_BROADCAST ? copies : adds, err));
+  COPSE_DO(most_loaded(topology, loads, &with_copies, err));
   *counts = copse_q_cmp(with_copies, time) > 0;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }

@@ -45,32 +45,28 @@ int64_t copse_schedule_unit_k(const struct copse_schedule *schedule) {
 /* A place that is done is marked in `done`: its cycle's least place comes first. */
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) {
-  char *done = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n, 1, &done, err));
+  COPSE_AT_END(copse_free_at) char *done = NULL;
+  COPSE_DO(copse_calloc((size_t)n, 1, &done, err));
   for (int first = 0; first < n; first++) {
     struct copse_q sum = COPSE_Q_ZERO;
     int length = 0, at = first;
     if (done[first]) continue;
     do {
-      COPSE_TRY(copse_q_add(sum, values[at], &sum, err));
+      COPSE_DO(copse_q_add(sum, values[at], &sum, err));
       at = image[at];
       length++;
     } while (at != first);
     if (order % length != 0) {
-      status = copse_fail(err, COPSE_INVALID, "a cycle does not divide the order");
-      goto out;
+      return copse_fail(err, COPSE_INVALID, "a cycle does not divide the order");
     }
-    COPSE_TRY(copse_q_mul(sum, (struct copse_q){order / length, 1}, &sum, err));
+    COPSE_DO(copse_q_mul(sum, (struct copse_q){order / length, 1}, &sum, err));
     do {
       values[at] = sum;
       done[at] = 1;
       at = image[at];
     } while (at != first);
   }
-out:
-  free(done);
-  return status;
+  return COPSE_OK;
 }
 
 int copse_schedule_paths(const struct copse_schedule *schedule) {
@@ -178,7 +174,7 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule) {
 
 static copse_status map_nodes(struct expansion *x, const int *nodes, int n, const int **out) {
   int *to;
-  COPSE_DO(copse_arena_array(&x->schedule->arena, (size_t)n, sizeof *to, &to, x->err));
+  COPSE_DO(COPSE_ARRAY(&x->schedule->arena, (size_t)n, to, x->err));
   for (int i = 0; i < n; i++) to[i] = x->power[nodes[i]];
   *out = to;
   return COPSE_OK;
@@ -191,8 +187,7 @@ static int map_rank(const struct expansion *x, int rank) {
 /* The image of a flow: the nodes of its paths mapped, the weights the same. */
 static copse_status map_flow(struct expansion *x, const struct copse_schedule_flow *from) {
   struct copse_schedule_path *paths;
-  COPSE_DO(
-      copse_arena_array(&x->schedule->arena, (size_t)from->n_paths, sizeof *paths, &paths, x->err));
+  COPSE_DO(COPSE_ARRAY(&x->schedule->arena, (size_t)from->n_paths, paths, x->err));
   for (int p = 0; p < from->n_paths; p++) {
     paths[p] = from->paths[p];
     COPSE_DO(map_nodes(x, paths[p].nodes, paths[p].n_nodes, &paths[p].nodes));
@@ -204,8 +199,7 @@ static copse_status map_flow(struct expansion *x, const struct copse_schedule_fl
 
 static copse_status map_tree(struct expansion *x, const struct copse_schedule_tree *from) {
   struct copse_schedule_edge *edges;
-  COPSE_DO(
-      copse_arena_array(&x->schedule->arena, (size_t)from->n_edges, sizeof *edges, &edges, x->err));
+  COPSE_DO(COPSE_ARRAY(&x->schedule->arena, (size_t)from->n_edges, edges, x->err));
   for (int e = 0; e < from->n_edges; e++) {
     const struct copse_schedule_edge *edge = &from->edges[e];
     edges[e] = (struct copse_schedule_edge){
@@ -246,8 +240,8 @@ static copse_status turn(struct expansion *x, const struct copse_permutation *ro
                          const struct copse_schedule_flow *flows) {
   struct copse_schedule *s = x->schedule;
   size_t n_trees = x->n_trees, n_flows = x->n_flows, order = (size_t)rotation->order;
-  COPSE_DO(copse_arena_array(&s->arena, n_trees * order, sizeof *trees, &x->trees, x->err));
-  COPSE_DO(copse_arena_array(&s->arena, n_flows * order, sizeof *flows, &x->flows, x->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n_trees * order, x->trees, x->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n_flows * order, x->flows, x->err));
   if (n_trees > 0) memcpy(x->trees, trees, n_trees * sizeof *trees);
   if (n_flows > 0) memcpy(x->flows, flows, n_flows * sizeof *flows);
   for (int v = 0; v < s->n_nodes; v++) x->power[v] = v;
@@ -267,25 +261,21 @@ static int compare_flows(const void *a, const void *b) {
 
 copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *err) {
   struct expansion x = {.schedule = s, .err = err};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t nodes = (size_t)s->n_nodes;
-  copse_status status;
   if (s->n_rotations == 0) return COPSE_OK;
-  COPSE_TRY(check_size(s, err));
+  COPSE_DO(check_size(s, err));
   x.n_trees = (size_t)s->n_trees;
   x.n_flows = (size_t)s->n_flows;
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *x.power, &x.power, err));
-  COPSE_TRY(copse_arena_array(&scratch, nodes, sizeof *x.rank_of, &x.rank_of, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, err, &x.power, &x.rank_of));
   for (int r = 0; r < s->n_ranks; r++) x.rank_of[s->rank_nodes[r]] = r;
-  COPSE_TRY(turn(&x, &s->rotations[0], s->trees, s->flows));
-  for (int i = 1; i < s->n_rotations; i++) COPSE_TRY(turn(&x, &s->rotations[i], x.trees, x.flows));
+  COPSE_DO(turn(&x, &s->rotations[0], s->trees, s->flows));
+  for (int i = 1; i < s->n_rotations; i++) COPSE_DO(turn(&x, &s->rotations[i], x.trees, x.flows));
   qsort(x.flows, x.n_flows, sizeof *x.flows, compare_flows);
   s->trees = x.trees;
   s->flows = x.flows;
   s->n_trees = (int)x.n_trees;
   s->n_flows = (int)x.n_flows;
   s->n_rotations = 0;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }

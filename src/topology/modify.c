@@ -17,14 +17,14 @@ struct draft {
   struct copse_topology view; /* of these parts */
   struct copse_node *nodes;
   struct copse_link *links;
-  struct copse_arena arena;
+  struct copse_arena *arena;
   struct copse_err *err;
 };
 
 static copse_status start(struct draft *d, const struct copse_topology *from) {
   size_t nodes = (size_t)from->n_nodes, links = (size_t)from->n_links;
-  COPSE_DO(copse_arena_array(&d->arena, nodes, sizeof *d->nodes, &d->nodes, d->err));
-  COPSE_DO(copse_arena_array(&d->arena, links, sizeof *d->links, &d->links, d->err));
+  COPSE_DO(COPSE_ARRAY(d->arena, nodes, d->nodes, d->err));
+  COPSE_DO(COPSE_ARRAY(d->arena, links, d->links, d->err));
   memcpy(d->nodes, from->nodes, nodes * sizeof *d->nodes);
   if (links > 0) memcpy(d->links, from->links, links * sizeof *d->links);
   d->view = *from;
@@ -56,7 +56,7 @@ static copse_status break_link(struct draft *d, const struct copse_topology *t, 
                                const struct copse_fault *fault) {
   int src, dst;
   char *what;
-  COPSE_DO(copse_arena_array(&d->arena, strlen(fault->what) + 1, 1, &what, d->err));
+  COPSE_DO(COPSE_ARRAY(d->arena, strlen(fault->what) + 1, what, d->err));
   if (!find_ends(t, strcpy(what, fault->what), &src, &dst))
     return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0,
                          "no node \"%.120s\", nor a link: a link is SRC>DST, two ids of nodes",
@@ -83,7 +83,7 @@ static copse_status break_part(struct draft *d, const struct copse_topology *t, 
 /* Ranks behind a GPU that is down move up. */
 static copse_status close_ranks(struct draft *d) {
   int lost = 0, *moved; /* [n_ranks] what a rank becomes */
-  COPSE_DO(copse_arena_array(&d->arena, (size_t)d->view.n_ranks, sizeof *moved, &moved, d->err));
+  COPSE_DO(COPSE_ARRAY(d->arena, (size_t)d->view.n_ranks, moved, d->err));
   for (int r = 0; r < d->view.n_ranks; r++) {
     moved[r] = r - lost;
     lost += d->nodes[d->view.rank_nodes[r]].id == NULL;
@@ -107,7 +107,7 @@ static copse_status name_broken(struct draft *d, const struct copse_fault *given
   struct copse_q percent, hundred = {100, 1};
   struct copse_fault *faults;
   char text[COPSE_Q_TEXT];
-  COPSE_DO(copse_arena_array(&d->arena, (size_t)n, sizeof *faults, &faults, d->err));
+  COPSE_DO(COPSE_ARRAY(d->arena, (size_t)n, faults, d->err));
   if (n > 0) memcpy(faults, given, (size_t)n * sizeof *faults);
   qsort(faults, (size_t)n, sizeof *faults, by_name);
   copse_text_add(name, "%s", d->view.name);
@@ -126,21 +126,17 @@ static copse_status name_broken(struct draft *d, const struct copse_fault *given
 copse_status copse_topology_break(const struct copse_topology *topology, const char *label,
                                   const struct copse_fault *faults, int n_faults,
                                   struct copse_topology **out, struct copse_err *err) {
-  struct draft d = {.err = err};
-  struct copse_text name = {0};
-  copse_status status;
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text name = {0};
+  struct draft d = {.arena = &arena, .err = err};
   *out = NULL;
-  COPSE_TRY(start(&d, topology));
+  COPSE_DO(start(&d, topology));
   d.view.chosen_from = NULL;
   d.view.others_excluded = false;
-  for (int f = 0; f < n_faults; f++) COPSE_TRY(break_part(&d, topology, label, &faults[f]));
-  COPSE_TRY(close_ranks(&d));
-  COPSE_TRY(name_broken(&d, faults, n_faults, &name));
-  status = copse_topology_copy(&d.view, topology->name, out, err);
-out:
-  copse_text_free(&name);
-  copse_arena_free(&d.arena);
-  return status;
+  for (int f = 0; f < n_faults; f++) COPSE_DO(break_part(&d, topology, label, &faults[f]));
+  COPSE_DO(close_ranks(&d));
+  COPSE_DO(name_broken(&d, faults, n_faults, &name));
+  return copse_topology_copy(&d.view, topology->name, out, err);
 }
 
 /* ---- a choice of ranks ------------------------------------------------------------------- */
@@ -197,34 +193,32 @@ copse_status copse_topology_parse_ranks(const struct copse_topology *topology, c
                                         const char *list, int **nodes, int *n,
                                         struct copse_err *err) {
   struct list l = {.topology = topology, .label = label, .err = err};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_free_at) int *chosen = NULL;
   char *rest, *item;
-  copse_status status;
   *nodes = NULL;
   *n = 0;
-  COPSE_TRY(copse_arena_array(&scratch, strlen(list) + 1, 1, &rest, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, strlen(list) + 1, rest, err));
   strcpy(rest, list);
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)topology->n_nodes, sizeof *l.taken, &l.taken, err));
-  COPSE_TRY(copse_calloc((size_t)topology->n_ranks, sizeof *l.nodes, &l.nodes, err));
-  while ((item = strsep(&rest, ","))) COPSE_TRY(take_item(&l, item));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)topology->n_nodes, l.taken, err));
+  COPSE_DO(copse_calloc((size_t)topology->n_ranks, sizeof *chosen, &chosen, err));
+  l.nodes = chosen;
+  while ((item = strsep(&rest, ","))) COPSE_DO(take_item(&l, item));
   *nodes = l.nodes;
   *n = l.n;
-  l.nodes = NULL;
-out:
-  free(l.nodes);
-  copse_arena_free(&scratch);
-  return status;
+  chosen = NULL;
+  return COPSE_OK;
 }
 
 copse_status copse_topology_choose_ranks(const struct copse_topology *topology, const int *nodes,
                                          int n, bool exclude, struct copse_topology **out,
                                          struct copse_err *err) {
-  struct draft d = {.err = err};
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct draft d = {.arena = &arena, .err = err};
   char sha256[COPSE_SHA256_HEX];
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_topology_sha256(topology, sha256, err));
-  COPSE_TRY(start(&d, topology));
+  COPSE_DO(copse_topology_sha256(topology, sha256, err));
+  COPSE_DO(start(&d, topology));
   d.view.chosen_from = sha256;
   d.view.others_excluded = exclude && n < topology->n_ranks;
   for (int v = 0; v < topology->n_nodes; v++) d.nodes[v].rank = -1;
@@ -235,10 +229,7 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
     node->type = "relay";
     if (exclude) node->id = NULL;
   }
-  status = copse_topology_copy(&d.view, topology->name, out, err);
-out:
-  copse_arena_free(&d.arena);
-  return status;
+  return copse_topology_copy(&d.view, topology->name, out, err);
 }
 
 /* ---- relays that are out of balance -------------------------------------------------------- */
@@ -295,22 +286,19 @@ static copse_status balance_once(const struct copse_topology *t, struct copse_q 
 
 copse_status copse_topology_balance(const struct copse_topology *topology,
                                     struct copse_topology **out, struct copse_err *err) {
-  struct draft d = {.err = err};
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct draft d = {.arena = &arena, .err = err};
   struct copse_q *bandwidth;
   bool changed = true;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(start(&d, topology));
-  COPSE_TRY(COPSE_ARRAY(&d.arena, (size_t)topology->n_links, bandwidth, err));
+  COPSE_DO(start(&d, topology));
+  COPSE_DO(COPSE_ARRAY(d.arena, (size_t)topology->n_links, bandwidth, err));
   for (int i = 0; i < topology->n_links; i++) bandwidth[i] = topology->links[i].bandwidth;
   for (int pass = 0; changed && pass < BALANCE_PASSES; pass++)
-    COPSE_TRY(balance_once(topology, bandwidth, &changed, err));
+    COPSE_DO(balance_once(topology, bandwidth, &changed, err));
   if (changed)
-    COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED, "its relays can't be balanced in a few steps"));
+    return copse_fail(err, COPSE_UNSUPPORTED, "its relays can't be balanced in a few steps");
   for (int i = 0; i < topology->n_links; i++) d.links[i].bandwidth = bandwidth[i];
   d.view.chosen_from = NULL;
-  status = copse_topology_copy(&d.view, topology->name, out, err);
-out:
-  copse_arena_free(&d.arena);
-  return status;
+  return copse_topology_copy(&d.view, topology->name, out, err);
 }

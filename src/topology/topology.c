@@ -75,35 +75,30 @@ int copse_topology_find_link(const struct copse_topology *topology, int src, int
   return -1;
 }
 
-static copse_status sum_bandwidths(const struct copse_topology *topology, struct copse_q *in,
-                                   struct copse_q *out, struct copse_err *err) {
-  for (int i = 0; i < topology->n_nodes; i++) in[i] = out[i] = COPSE_Q_ZERO;
-  for (int i = 0; i < topology->n_links; i++) {
-    const struct copse_link *link = &topology->links[i];
-    COPSE_DO(copse_q_add(out[link->src], link->bandwidth, &out[link->src], err));
-    COPSE_DO(copse_q_add(in[link->dst], link->bandwidth, &in[link->dst], err));
-  }
-  return COPSE_OK;
-}
-
 copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,
                                             struct copse_q *in, struct copse_q *out,
                                             struct copse_err *err) {
-  struct copse_q *sums = NULL;
-  size_t n = (size_t)topology->n_nodes;
-  copse_status status;
+  struct sums {
+    struct copse_q in, out;
+  };
+  COPSE_AT_END(copse_free_at) struct sums *sums = NULL;
+  int n = topology->n_nodes;
   *node = -1;
-  COPSE_TRY(copse_calloc(2 * n, sizeof *sums, &sums, err));
-  COPSE_TRY(sum_bandwidths(topology, sums, sums + n, err));
-  for (size_t i = 0; i < n && *node < 0; i++) {
-    if (topology->nodes[i].rank >= 0 || copse_q_eq(sums[i], sums[n + i])) continue;
-    *node = (int)i;
-    if (in) *in = sums[i];
-    if (out) *out = sums[n + i];
+  COPSE_DO(copse_calloc((size_t)n, sizeof *sums, &sums, err));
+  for (int i = 0; i < n; i++) sums[i] = (struct sums){COPSE_Q_ZERO, COPSE_Q_ZERO};
+  for (int i = 0; i < topology->n_links; i++) {
+    const struct copse_link *link = &topology->links[i];
+    struct copse_q *out_of = &sums[link->src].out, *into = &sums[link->dst].in;
+    COPSE_DO(copse_q_add(*out_of, link->bandwidth, out_of, err));
+    COPSE_DO(copse_q_add(*into, link->bandwidth, into, err));
   }
-out:
-  free(sums);
-  return status;
+  for (int i = 0; i < n && *node < 0; i++) {
+    if (topology->nodes[i].rank >= 0 || copse_q_eq(sums[i].in, sums[i].out)) continue;
+    *node = i;
+    if (in) *in = sums[i].in;
+    if (out) *out = sums[i].out;
+  }
+  return COPSE_OK;
 }
 
 #define refuse(builder, line, ...) \
@@ -217,9 +212,8 @@ copse_status copse_builder_add_node(struct copse_topology_builder *builder, long
   struct box *box = builder->box;
   size_t n = (size_t)box->view.n_nodes;
   COPSE_DO(check_node(builder, line, node, err));
-  COPSE_DO(copse_grow(&box->nodes, &builder->node_capacity, n + 1, sizeof *box->nodes, err));
-  COPSE_DO(copse_grow(&builder->node_lines, &builder->line_capacity, n + 1,
-                      sizeof *builder->node_lines, err));
+  COPSE_DO(COPSE_GROW(box->nodes, builder->node_capacity, n + 1, err));
+  COPSE_DO(COPSE_GROW(builder->node_lines, builder->line_capacity, n + 1, err));
   struct copse_node copy = *node;
   copy.id = copse_arena_strdup(&box->arena, node->id);
   copy.type = copy_type(&box->arena, node->type);
@@ -270,8 +264,7 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
                                     struct copse_err *err) {
   struct box *box = builder->box;
   struct copse_link link = {src, dst, bandwidth, latency};
-  copse_status status = check_link(builder, line, &link, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(check_link(builder, line, &link, err));
   size_t cursor = 0;
   uint64_t key = copse_key_pair(src, dst);
   int twin = copse_index_map_next(&builder->pairs, key, &cursor);
@@ -280,12 +273,11 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
     return refuse(builder, line, "more than %d links, the most a topology can have",
                   COPSE_TOPOLOGY_MAX_LINKS);
   size_t n = (size_t)box->view.n_links;
-  COPSE_TRY(copse_grow(&box->links, &builder->link_capacity, n + 1, sizeof *box->links, err));
-  COPSE_TRY(copse_index_map_add(&builder->pairs, key, (int)n, err));
+  COPSE_DO(COPSE_GROW(box->links, builder->link_capacity, n + 1, err));
+  COPSE_DO(copse_index_map_add(&builder->pairs, key, (int)n, err));
   box->links[n] = link;
   box->view.n_links++;
-out:
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
@@ -341,7 +333,7 @@ static copse_status number_ranks(struct copse_topology_builder *builder, struct 
   if (n_ranks == 0)
     return refuse(builder, 0, "no node of type \"gpu\"; a topology needs at least one rank");
   int *rank_nodes;
-  COPSE_DO(copse_arena_array(&box->arena, (size_t)n_ranks, sizeof *rank_nodes, &rank_nodes, err));
+  COPSE_DO(COPSE_ARRAY(&box->arena, (size_t)n_ranks, rank_nodes, err));
   box->view.n_ranks = n_ranks;
   box->view.rank_nodes = rank_nodes;
   if (stated == n_ranks) return rank_as_stated(builder, n_ranks, rank_nodes, err);
@@ -363,7 +355,7 @@ static copse_status sort_links(struct box *box, struct copse_err *err) {
   struct copse_link *links = n > 0 ? box->links : &none;
   COPSE_DO(copse_adjacency_by(&box->arena, box->view.n_nodes, n, COPSE_KEYS(links, src),
                               sizeof *links, &box->out, err));
-  COPSE_DO(copse_arena_array(&box->arena, (size_t)n, sizeof *box->dsts, &box->dsts, err));
+  COPSE_DO(COPSE_ARRAY(&box->arena, (size_t)n, box->dsts, err));
   for (int v = 0; v < box->view.n_nodes; v++) {
     int first = box->out.first[v], past = box->out.first[v + 1];
     qsort_r(box->out.item + first, (size_t)(past - first), sizeof(int), by_dst, links);
@@ -406,22 +398,17 @@ static copse_status copy_parts(const struct copse_topology *from, int *number,
 
 copse_status copse_topology_copy(const struct copse_topology *from, const char *file,
                                  struct copse_topology **out, struct copse_err *err) {
-  struct copse_topology_builder *builder = NULL;
-  int *number = NULL; /* [n_nodes] in the copy, -1: left out */
-  copse_status status;
+  COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
+  COPSE_AT_END(copse_free_at) int *number = NULL; /* [n_nodes] in the copy, -1: left out */
   *out = NULL;
-  COPSE_TRY(copse_calloc((size_t)from->n_nodes, sizeof *number, &number, err));
-  COPSE_TRY(copse_builder_new(file, &builder, err));
-  COPSE_TRY(copse_builder_set_name(builder, from->name, err));
-  COPSE_TRY(copse_builder_set_about(builder, from->description, from->source, err));
+  COPSE_DO(copse_calloc((size_t)from->n_nodes, sizeof *number, &number, err));
+  COPSE_DO(copse_builder_new(file, &builder, err));
+  COPSE_DO(copse_builder_set_name(builder, from->name, err));
+  COPSE_DO(copse_builder_set_about(builder, from->description, from->source, err));
   struct box *box = builder->box;
   box->view.others_excluded = from->others_excluded;
   if (from->chosen_from)
-    COPSE_TRY(copse_arena_text(&box->arena, from->chosen_from, &box->view.chosen_from, err));
-  COPSE_TRY(copy_parts(from, number, builder, err));
-  status = copse_builder_finish(builder, out, err);
-out:
-  copse_builder_free(builder);
-  free(number);
-  return status;
+    COPSE_DO(copse_arena_text(&box->arena, from->chosen_from, &box->view.chosen_from, err));
+  COPSE_DO(copy_parts(from, number, builder, err));
+  return copse_builder_finish(builder, out, err);
 }

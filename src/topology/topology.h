@@ -166,6 +166,13 @@ struct copse_topology_builder;
 copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_builder_free(struct copse_topology_builder *builder);
+/* For COPSE_AT_END. */
+static inline void copse_builder_free_at(struct copse_topology_builder **builder) {
+  copse_builder_free(*builder);
+}
+static inline void copse_topology_free_at(struct copse_topology **topology) {
+  copse_topology_free(*topology);
+}
 
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
                                     struct copse_err *err) COPSE_CHECKED;

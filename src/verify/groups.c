@@ -27,8 +27,7 @@ struct means {
 static copse_status means_new(struct copse_arena *arena, int n, struct means *out,
                               struct copse_err *err) {
   *out = (struct means){.n = n};
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *out->parent, &out->parent, err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *out->value, &out->value, err));
+  COPSE_DO(COPSE_ARRAYS(arena, (size_t)n, int, err, &out->parent, &out->value));
   copse_sets_init(out->parent, n);
   return COPSE_OK;
 }
@@ -47,8 +46,7 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
                               struct copse_err *err) {
   int *value = &means->value[copse_sets_find(means->parent, place)];
   if (*value == 0) {
-    COPSE_DO(copse_grow(&means->values, &means->capacity, means->n_values + 1,
-                        sizeof *means->values, err));
+    COPSE_DO(COPSE_GROW(means->values, means->capacity, means->n_values + 1, err));
     mpq_init(means->values[means->n_values]);
     *value = (int)++means->n_values;
   }
@@ -60,18 +58,15 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
 static copse_status means_divide(struct copse_arena *arena, struct means *means,
                                  struct copse_err *err) {
   unsigned long *size;
-  mpq_t q;
-  COPSE_DO(copse_arena_array(arena, means->n_values, sizeof *size, &size, err));
-  mpq_init(q);
+  COPSE_DO(COPSE_ARRAY(arena, means->n_values, size, err));
   for (int i = 0; i < means->n; i++) {
     int value = means->value[copse_sets_find(means->parent, i)];
     if (value > 0) size[value - 1]++;
   }
   for (size_t i = 0; i < means->n_values; i++) {
-    mpq_set_ui(q, size[i], 1);
-    mpq_div(means->values[i], means->values[i], q);
+    mpz_mul_ui(mpq_denref(means->values[i]), mpq_denref(means->values[i]), size[i]);
+    mpq_canonicalize(means->values[i]);
   }
-  mpq_clear(q);
   return COPSE_OK;
 }
 
@@ -174,7 +169,7 @@ static void join_phase(struct checker *c, int from, int to, const int *image,
 
 static copse_status join_images(struct checker *c, int i, const int *image, const int *link_image) {
   char *hit = NULL;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, 1, &hit, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->groups->n, hit, c->err));
   for (int g = 0; g < c->groups->n; g++) {
     int h = c->groups->generators[i].groups[g];
     if (hit[h]++) return refute(c, "generator %d of the bound takes two groups to group %d", i, h);
@@ -190,9 +185,8 @@ static copse_status join_images(struct checker *c, int i, const int *image, cons
 
 static copse_status take_symmetries(struct checker *c) {
   int *image = NULL, *link_image = NULL;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *image, &image, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_links, sizeof *link_image, &link_image,
-                             c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_nodes, image, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_links, link_image, c->err));
   for (int i = 0; i < c->groups->n_generators; i++) {
     if (!is_symmetry(c, i, image, link_image))
       return refute(c, "generator %d of the bound is no symmetry of the topology", i);
@@ -235,28 +229,24 @@ static copse_status check_sides(struct checker *c, int index) {
 static copse_status add_cut(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
   int place = number_of(c, cut->group, cut->phase, cut->sink) * c->n_links;
-  mpq_t weight;
-  copse_status status;
+  COPSE_AT_END(mpq_clear_at) mpq_t weight;
   mpq_init(weight);
   memset(c->inside, 0, (size_t)c->n_nodes);
   for (int i = 0; i < cut->n_nodes; i++)
-    COPSE_TRY(copse_verify_mark(c->label, index, cut->nodes[i],
-                                copse_topology_find(c->topology, cut->nodes[i]), c->inside,
-                                c->err));
-  COPSE_TRY(check_sides(c, index));
+    COPSE_DO(copse_verify_mark(c->label, index, cut->nodes[i],
+                               copse_topology_find(c->topology, cut->nodes[i]), c->inside, c->err));
+  COPSE_DO(check_sides(c, index));
   set_q(weight, cut->weight);
   for (int r = 0; r < schedule_of(c, cut->group)->n_ranks; r++)
     if (c->inside[find_rank(c, cut->group, r)])
-      COPSE_TRY(means_add(&c->around, c->first_rank[cut->group] + r, weight, c->err));
+      COPSE_DO(means_add(&c->around, c->first_rank[cut->group] + r, weight, c->err));
   for (int e = 0; e < c->n_links; e++) {
     const struct copse_link *link = &c->topology->links[e];
     bool src = c->inside[link->src], dst = c->inside[link->dst];
     if (cut->phase == COPSE_PHASE_REDUCE ? !src && dst : src && !dst)
-      COPSE_TRY(means_add(&c->crossed, place + e, weight, c->err));
+      COPSE_DO(means_add(&c->crossed, place + e, weight, c->err));
   }
-out:
-  mpq_clear(weight);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_potential(struct checker *c, int index) {
@@ -273,12 +263,10 @@ static copse_status add_potential(struct checker *c, int index) {
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);
-  mpq_t value;
+  COPSE_AT_END(mpq_clear_at) mpq_t value;
   mpq_init(value);
   set_q(value, p->value);
-  copse_status status = means_add(&c->potential, place, value, c->err);
-  mpq_clear(value);
-  return status;
+  return means_add(&c->potential, place, value, c->err);
 }
 
 /* ---- the sum ------------------------------------------------------------------------------- */
@@ -288,7 +276,7 @@ static void add_due(struct checker *c, int g, mpq_t sum) {
   const struct copse_schedule *s = schedule_of(c, g);
   bool free_shares = s->collective == COPSE_ALLREDUCE;
   int roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks;
-  mpq_t due, q;
+  COPSE_AT_END(mpq_clear_at) mpq_t due, q;
   mpq_inits(due, q, NULL);
   for (int r = 0; r < s->n_ranks; r++) {
     const mpq_t *around = means_get(&c->around, c->first_rank[g] + r);
@@ -303,7 +291,6 @@ static void add_due(struct checker *c, int g, mpq_t sum) {
   mpq_set_si(q, free_shares ? 1 : roots, 1);
   mpq_div(due, due, q);
   mpq_add(sum, sum, due);
-  mpq_clears(due, q, NULL);
 }
 
 /* Whether the group at hand may load the link at all. */
@@ -319,7 +306,7 @@ static bool is_open(const struct checker *c, const struct copse_schedule *s, int
 static void count_links(struct checker *c, int g, mpq_t *most) {
   const struct copse_schedule *s = schedule_of(c, g);
   int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;
-  mpq_t q;
+  COPSE_AT_END(mpq_clear_at) mpq_t q;
   mpq_init(q);
   mark_members(c, g);
   for (int phase = c->first_phase[g]; phase < end; phase++)
@@ -335,27 +322,26 @@ static void count_links(struct checker *c, int g, mpq_t *most) {
       if (dst) mpq_sub(q, q, *dst);
       if (mpq_cmp(q, most[e]) > 0) mpq_set(most[e], q);
     }
-  mpq_clear(q);
 }
 
 /* The bound, or a little less of it where 64 bits are too few. */
 static copse_status take_bound(struct checker *c, const mpq_t from, struct copse_q *to) {
-  mpq_t q;
   if (mpz_fits_slong_p(mpq_numref(from)) && mpz_fits_slong_p(mpq_denref(from)))
     return copse_verify_get_q(from, c->label, to, c->err);
+  COPSE_AT_END(mpq_clear_at) mpq_t q;
   mpq_init(q);
   mpz_mul_2exp(mpq_numref(q), mpq_numref(from), BOUND_BITS);
   mpz_fdiv_q(mpq_numref(q), mpq_numref(q), mpq_denref(from));
   mpz_set_ui(mpq_denref(q), 1);
   mpz_mul_2exp(mpq_denref(q), mpq_denref(q), BOUND_BITS);
   mpq_canonicalize(q);
-  copse_status status = copse_verify_get_q(q, c->label, to, c->err);
-  mpq_clear(q);
-  return status;
+  return copse_verify_get_q(q, c->label, to, c->err);
 }
 
 static copse_status add_up(struct checker *c, struct copse_q *bound) {
-  mpq_t *most, *due, *sum, q;
+  mpq_t *most, *due, *sum;
+  COPSE_AT_END(mpq_clear_at) mpq_t q;
+  mpq_init(q);
   COPSE_DO(copse_verify_rationals(&c->scratch, c->n_links, &most, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &due, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &sum, c->err));
@@ -363,23 +349,19 @@ static copse_status add_up(struct checker *c, struct copse_q *bound) {
     add_due(c, g, *due);
     count_links(c, g, most);
   }
-  mpq_init(q);
   for (int e = 0; e < c->n_links; e++) {
     set_q(q, c->topology->links[e].bandwidth);
     mpq_mul(q, q, most[e]);
     mpq_add(*sum, *sum, q);
   }
-  mpq_clear(q);
   if (mpq_sgn(*sum) == 0) return refute(c, "nothing crosses the bound's cuts");
   mpq_div(*sum, *due, *sum);
   return take_bound(c, *sum, bound);
 }
 
 static copse_status number_phases(struct checker *c) {
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_phase,
-                             c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->groups->n, sizeof(int), &c->first_rank,
-                             c->err));
+  COPSE_DO(COPSE_ARRAYS(&c->scratch.arena, (size_t)c->groups->n, int, c->err, &c->first_phase,
+                        &c->first_rank));
   for (int g = 0; g < c->groups->n; g++) {
     c->first_phase[g] = c->n_phases;
     c->first_rank[g] = c->n_ranks;
@@ -396,15 +378,14 @@ static copse_status prepare(struct checker *c) {
   COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_links, &c->crossed, c->err));
   COPSE_DO(means_new(&c->scratch.arena, c->n_phases * c->n_nodes, &c->potential, c->err));
   COPSE_DO(means_new(&c->scratch.arena, c->n_ranks, &c->around, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)(c->n_phases * c->n_nodes), 1,
-                             &c->has_potential, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, sizeof *c->member, &c->member,
-                             c->err));
-  return copse_arena_array(&c->scratch.arena, (size_t)c->n_nodes, 1, &c->inside, c->err);
+  COPSE_DO(
+      COPSE_ARRAY(&c->scratch.arena, (size_t)(c->n_phases * c->n_nodes), c->has_potential, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_nodes, c->member, c->err));
+  return COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_nodes, c->inside, c->err);
 }
 
 /* What the index's cuts and potentials prove. */
-static copse_status prove(struct checker *c, struct copse_q *bound) {
+static copse_status prove(struct checker *c, struct copse_verify_groups_report *report) {
   COPSE_DO(prepare(c));
   COPSE_DO(take_symmetries(c));
   for (int i = 0; i < c->groups->n_cuts; i++) COPSE_DO(add_cut(c, i));
@@ -412,7 +393,7 @@ static copse_status prove(struct checker *c, struct copse_q *bound) {
   COPSE_DO(means_divide(&c->scratch.arena, &c->crossed, c->err));
   COPSE_DO(means_divide(&c->scratch.arena, &c->potential, c->err));
   COPSE_DO(means_divide(&c->scratch.arena, &c->around, c->err));
-  return add_up(c, bound);
+  return add_up(c, &report->bound);
 }
 
 /* ---- schedules ----------------------------------------------------------------------------- */
@@ -449,22 +430,18 @@ static copse_status check_member(struct checker *c, int g) {
   const struct copse_groups_member *member = &c->groups->members[g];
   const struct copse_schedule *s = member->schedule;
   struct copse_verify_report report;
-  struct copse_verify_scratch scratch = {0};
-  struct copse_topology *chosen = NULL;
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *chosen = NULL;
+  COPSE_AT_END(copse_verify_scratch_free) struct copse_verify_scratch scratch = {0};
   int *nodes;
   mpq_t *loads;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch.arena, (size_t)s->n_ranks, sizeof *nodes, &nodes, c->err));
-  COPSE_TRY(compare_member(c, g, nodes));
-  COPSE_TRY(copse_topology_choose_ranks(c->topology, nodes, s->n_ranks, s->others_excluded, &chosen,
-                                        c->err));
-  COPSE_TRY(copse_verify_rationals(&scratch, chosen->n_links, &loads, c->err));
-  COPSE_TRY(copse_verify_schedule_loads(s, chosen, member->file, &report, loads, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch.arena, (size_t)s->n_ranks, nodes, c->err));
+  COPSE_DO(compare_member(c, g, nodes));
+  COPSE_DO(copse_topology_choose_ranks(c->topology, nodes, s->n_ranks, s->others_excluded, &chosen,
+                                       c->err));
+  COPSE_DO(copse_verify_rationals(&scratch, chosen->n_links, &loads, c->err));
+  COPSE_DO(copse_verify_schedule_loads(s, chosen, member->file, &report, loads, c->err));
   add_loads(c, chosen, loads);
-out:
-  copse_verify_scratch_free(&scratch);
-  copse_topology_free(chosen);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_members(struct checker *c, struct copse_verify_groups_report *report) {
@@ -490,14 +467,10 @@ static copse_status check(struct checker *c, struct copse_verify_groups_report *
     return refute(c, "time_per_GB is %s, the link most loaded by all groups gives %s",
                   copse_q_text(all->time_per_GB, claimed),
                   copse_q_text(report->time_per_GB, found));
-  COPSE_DO(prove(c, &report->bound));
+  COPSE_DO(prove(c, report));
   report->optimal = copse_q_eq(report->time_per_GB, report->bound);
   return copse_verify_compare_bound(c->label, all->bound_time_per_GB, report->bound,
                                     report->time_per_GB, c->err);
-}
-
-static copse_status find_bound(struct checker *c, struct copse_verify_groups_report *report) {
-  return prove(c, &report->bound);
 }
 
 static copse_status run(const struct copse_groups *groups, const struct copse_topology *topology,
@@ -538,7 +511,7 @@ copse_status copse_verify_groups_bound(const struct copse_groups *groups,
                                        const struct copse_topology *topology, const char *label,
                                        struct copse_q *bound, struct copse_err *err) {
   struct copse_verify_groups_report report;
-  copse_status status = run(groups, topology, label, find_bound, &report, err);
+  copse_status status = run(groups, topology, label, prove, &report, err);
   if (status == COPSE_OK) *bound = report.bound;
   return status;
 }

@@ -55,6 +55,9 @@ copse_status copse_verify_refute(struct copse_err *err, const char *label, const
 /* The same for a checker c, whichever: it has a label and an err. */
 #define refute(c, ...) copse_verify_refute((c)->err, (c)->label, __VA_ARGS__)
 
+/* For COPSE_AT_END. */
+static inline void mpq_clear_at(mpq_t *q) { mpq_clear(*q); }
+
 /* `from` is in lowest terms, as every copse_q, and so is `to`. */
 static inline void set_q(mpq_t to, struct copse_q from) {
   mpz_set_si(mpq_numref(to), from.num);

@@ -79,28 +79,26 @@ static bool counted_once(struct copse_verify_checker *c, enum copse_phase phase,
 static copse_status walk_path(struct copse_verify_checker *c, int tree, int e) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_schedule_edge *edge = &s->trees[tree].edges[e];
-  mpq_t weight;
-  copse_status status = COPSE_OK;
+  COPSE_AT_END(mpq_clear_at) mpq_t weight;
   mpq_init(weight);
   set_q(weight, s->trees[tree].weight);
   if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[edge->src] ||
       edge->path[edge->n_path - 1] != s->rank_nodes[edge->dst])
-    status = refute(c, "tree %d, edge %d: the path doesn't lead from rank %d to rank %d", tree, e,
-                    edge->src, edge->dst);
-  for (int i = 0; status == COPSE_OK && i + 1 < edge->n_path; i++) {
+    return refute(c, "tree %d, edge %d: the path doesn't lead from rank %d to rank %d", tree, e,
+                  edge->src, edge->dst);
+  for (int i = 0; i + 1 < edge->n_path; i++) {
     int src = c->node_of[edge->path[i]], dst = c->node_of[edge->path[i + 1]];
     int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
     if (link < 0)
-      status = refute(c, "tree %d, edge %d: the topology has no link '%s' -> '%s'", tree, e,
-                      node_id(c, edge->path[i]), node_id(c, edge->path[i + 1]));
-    else if (i > 0 && c->topology->nodes[src].rank >= 0)
-      status = refute(c, "tree %d, edge %d: the path passes through rank %d ('%s'), not a relay",
-                      tree, e, c->topology->nodes[src].rank, node_id(c, edge->path[i]));
-    else if (!counted_once(c, s->trees[tree].phase, src, dst, link, tree))
+      return refute(c, "tree %d, edge %d: the topology has no link '%s' -> '%s'", tree, e,
+                    node_id(c, edge->path[i]), node_id(c, edge->path[i + 1]));
+    if (i > 0 && c->topology->nodes[src].rank >= 0)
+      return refute(c, "tree %d, edge %d: the path passes through rank %d ('%s'), not a relay",
+                    tree, e, c->topology->nodes[src].rank, node_id(c, edge->path[i]));
+    if (!counted_once(c, s->trees[tree].phase, src, dst, link, tree))
       mpq_add(c->loads[link], c->loads[link], weight);
   }
-  mpq_clear(weight);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status check_tree(struct copse_verify_checker *c, int t) {
@@ -129,30 +127,26 @@ static copse_status check_tree(struct copse_verify_checker *c, int t) {
 static copse_status check_shares(struct copse_verify_checker *c, enum copse_phase phase,
                                  mpq_t *shares) {
   const struct copse_schedule *s = c->schedule;
-  copse_status status;
-  mpq_t q, due;
-  mpq_inits(q, due, NULL);
+  COPSE_AT_END(mpq_clear_at) mpq_t sum, value;
+  mpq_inits(sum, value, NULL);
   for (int t = 0; t < s->n_trees; t++) {
     if (s->trees[t].phase != phase) continue;
-    set_q(q, s->trees[t].weight);
-    mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], q);
+    set_q(value, s->trees[t].weight);
+    mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], value);
   }
-  status = copse_verify_spread(c, c->symmetry.ranks, s->n_ranks, shares);
-  mpq_set_ui(q, 0, 1);
-  for (int r = 0; r < s->n_ranks && status == COPSE_OK; r++) {
-    mpq_add(q, q, shares[r]);
+  COPSE_DO(copse_verify_spread(c, c->symmetry.ranks, s->n_ranks, shares));
+  for (int r = 0; r < s->n_ranks; r++) {
+    mpq_add(sum, sum, shares[r]);
     if (s->collective == COPSE_ALLREDUCE) continue;
     if (copse_collective_rooted(s->collective))
-      mpq_set_ui(due, r == s->root, 1);
+      mpq_set_ui(value, r == s->root, 1);
     else
-      mpq_set_ui(due, 1, (unsigned long)s->n_ranks);
-    if (!mpq_equal(shares[r], due))
-      status = refute(c, "the weights of root %d don't add up to its share", r);
+      mpq_set_ui(value, 1, (unsigned long)s->n_ranks);
+    if (!mpq_equal(shares[r], value))
+      return refute(c, "the weights of root %d don't add up to its share", r);
   }
-  if (status == COPSE_OK && mpq_cmp_ui(q, 1, 1) != 0)
-    status = refute(c, "the weights of a phase don't add up to 1");
-  mpq_clears(q, due, NULL);
-  return status;
+  if (mpq_cmp_ui(sum, 1, 1) != 0) return refute(c, "the weights of a phase don't add up to 1");
+  return COPSE_OK;
 }
 
 copse_status copse_verify_mark(const char *label, int cut, const char *id, int node, char *inside,
@@ -185,7 +179,7 @@ copse_status copse_verify_potential(const struct copse_topology *t, const char *
 copse_status copse_verify_rationals(struct copse_verify_scratch *scratch, int n, mpq_t **out,
                                     struct copse_err *err) {
   struct copse_verify_block *block;
-  COPSE_DO(copse_arena_array(&scratch->arena, 1, sizeof *block, &block, err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, 1, block, err));
   COPSE_DO(copse_arena_array(&scratch->arena, (size_t)n, sizeof **out, out, err));
   for (int i = 0; i < n; i++) mpq_init((*out)[i]);
   *block = (struct copse_verify_block){scratch->blocks, *out, n};
@@ -217,7 +211,7 @@ static copse_status check_all_shares(struct copse_verify_checker *c) {
 copse_status copse_verify_most_loaded(const struct copse_topology *t, mpq_t *loads,
                                       const char *label, struct copse_q *time_per_GB,
                                       struct copse_verify_busiest *busiest, struct copse_err *err) {
-  mpq_t most, time, bandwidth;
+  COPSE_AT_END(mpq_clear_at) mpq_t most, time, bandwidth;
   mpq_inits(most, time, bandwidth, NULL);
   *busiest = (struct copse_verify_busiest){-1, -1, 0};
   for (int i = 0; i < t->n_links; i++) {
@@ -230,9 +224,7 @@ copse_status copse_verify_most_loaded(const struct copse_topology *t, mpq_t *loa
     mpq_set(most, time);
     *busiest = (struct copse_verify_busiest){t->links[i].src, t->links[i].dst, 1};
   }
-  copse_status status = copse_verify_get_q(most, label, time_per_GB, err);
-  mpq_clears(most, time, bandwidth, NULL);
-  return status;
+  return copse_verify_get_q(most, label, time_per_GB, err);
 }
 
 copse_status copse_verify_compare_bound(const char *label, struct copse_q claim,
@@ -265,7 +257,7 @@ static copse_status check_time(struct copse_verify_checker *c, struct copse_veri
 
 void copse_verify_cut_bandwidth(const struct copse_topology *t, const char *inside, bool entering,
                                 mpq_t sum) {
-  mpq_t bandwidth;
+  COPSE_AT_END(mpq_clear_at) mpq_t bandwidth;
   mpq_init(bandwidth);
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *link = &t->links[e];
@@ -274,7 +266,6 @@ void copse_verify_cut_bandwidth(const struct copse_topology *t, const char *insi
     set_q(bandwidth, link->bandwidth);
     mpq_add(sum, sum, bandwidth);
   }
-  mpq_clear(bandwidth);
 }
 
 static copse_status mark_bound_cut(struct copse_verify_checker *c, const int *cut, int n,
@@ -299,7 +290,7 @@ static copse_status cut_time(struct copse_verify_checker *c, const int *cut, int
   mpq_t *bandwidth;
   char *inside;
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &bandwidth, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)c->topology->n_nodes, 1, &inside, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->topology->n_nodes, inside, c->err));
   COPSE_DO(mark_bound_cut(c, cut, n, inside));
   if (s->n_ranks == 1) return COPSE_OK; /* nothing has to move */
   for (int r = 0; r < s->n_ranks; r++) held += inside[rank_nodes[r]];
@@ -336,7 +327,7 @@ static copse_status add_cut(struct copse_verify_checker *c, struct forest_bound 
                                c->node_of[cut->nodes[i]], f->inside, c->err));
   if (cut->weight.num <= 0)
     return refute(c, "cut %d of the bound: its weight is not positive", index);
-  mpq_t weight;
+  COPSE_AT_END(mpq_clear_at) mpq_t weight;
   mpq_init(weight);
   set_q(weight, cut->weight);
   for (int r = 0; r < c->topology->n_ranks; r++) {
@@ -349,7 +340,6 @@ static copse_status add_cut(struct copse_verify_checker *c, struct forest_bound 
     if (cut->phase == COPSE_PHASE_REDUCE ? !src && dst : src && !dst)
       mpq_add(crossed[e], crossed[e], weight);
   }
-  mpq_clear(weight);
   if (ranks_inside == 0 || ranks_inside == c->topology->n_ranks)
     return refute(c, "cut %d of the bound separates nothing: it must hold a rank and miss one",
                   index);
@@ -373,7 +363,7 @@ static copse_status set_potentials(struct copse_verify_checker *c, struct forest
 
 /* sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])) */
 static void add_up(const struct copse_verify_checker *c, const struct forest_bound *f, mpq_t sum) {
-  mpq_t q, bandwidth;
+  COPSE_AT_END(mpq_clear_at) mpq_t q, bandwidth;
   mpq_inits(q, bandwidth, NULL);
   for (int e = 0; e < c->topology->n_links; e++) {
     const struct copse_link *link = &c->topology->links[e];
@@ -384,7 +374,6 @@ static void add_up(const struct copse_verify_checker *c, const struct forest_bou
     mpq_mul(q, q, bandwidth);
     mpq_add(sum, sum, q);
   }
-  mpq_clears(q, bandwidth, NULL);
 }
 
 /*
@@ -397,7 +386,7 @@ static void add_up(const struct copse_verify_checker *c, const struct forest_bou
 static copse_status forests_time(struct copse_verify_checker *c, mpq_t time) {
   const struct copse_topology *t = c->topology;
   struct forest_bound f;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)t->n_nodes, 1, &f.inside, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)t->n_nodes, f.inside, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, t->n_links, &f.leaving, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, t->n_links, &f.entering, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, t->n_ranks, &f.around, c->err));
@@ -448,9 +437,9 @@ static copse_status check(struct copse_verify_checker *c, struct copse_verify_re
   struct copse_arena *arena = &c->scratch.arena;
   bool flows = s->collective == COPSE_ALLTOALL;
   char sha256[COPSE_SHA256_HEX];
-  COPSE_DO(copse_arena_array(arena, (size_t)s->n_nodes, sizeof(int), &c->node_of, c->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)t->n_links, sizeof(int), &c->last_tree, c->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)s->n_ranks, 1, &c->reached, c->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)s->n_nodes, c->node_of, c->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)t->n_links, c->last_tree, c->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)s->n_ranks, c->reached, c->err));
   COPSE_DO(copse_topology_sha256(t, sha256, c->err));
   report->same_topology = strcmp(sha256, s->topology_sha256) == 0;
   COPSE_DO(check_ranks(c));
@@ -480,11 +469,8 @@ copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
 copse_status copse_verify_schedule(const struct copse_schedule *schedule,
                                    const struct copse_topology *topology, const char *label,
                                    struct copse_verify_report *report, struct copse_err *err) {
-  struct copse_verify_scratch scratch = {0};
+  COPSE_AT_END(copse_verify_scratch_free) struct copse_verify_scratch scratch = {0};
   mpq_t *loads;
-  copse_status status = copse_verify_rationals(&scratch, topology->n_links, &loads, err);
-  if (status == COPSE_OK)
-    status = copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
-  copse_verify_scratch_free(&scratch);
-  return status;
+  COPSE_DO(copse_verify_rationals(&scratch, topology->n_links, &loads, err));
+  return copse_verify_schedule_loads(schedule, topology, label, report, loads, err);
 }

@@ -111,10 +111,10 @@ static copse_status read_edge(struct parser *p) {
     return unexpected(p, "an edge without a curve");
   if (!is_name(p, from) || !is_name(p, to))
     return copse_fail(p->err, COPSE_IO, "dot: an edge that was not asked for");
-  COPSE_DO(copse_arena_array(p->arena, (size_t)n, sizeof *points, &points, p->err));
+  COPSE_DO(COPSE_ARRAY(p->arena, (size_t)n, points, p->err));
   for (int i = 0; i < n; i++)
     if (!next_point(p, &points[i])) return unexpected(p, "a curve that ends early");
-  COPSE_DO(copse_grow(&l->edges, &l->edges_capacity, l->n_edges + 1, sizeof *l->edges, p->err));
+  COPSE_DO(COPSE_GROW(l->edges, l->edges_capacity, l->n_edges + 1, p->err));
   l->edges[l->n_edges++] = (struct copse_layout_edge){from, to, {n, points}};
   return COPSE_OK;
 }
@@ -123,7 +123,7 @@ static copse_status read_plain(struct parser *p, char *data) {
   char *rest = NULL;
   for (int i = 0; i < p->n; i++) {
     struct copse_layout *l = &p->layouts[i];
-    COPSE_DO(copse_arena_array(p->arena, (size_t)l->n_nodes, sizeof *l->nodes, &l->nodes, p->err));
+    COPSE_DO(COPSE_ARRAY(p->arena, (size_t)l->n_nodes, l->nodes, p->err));
     for (int v = 0; v < l->n_nodes; v++) l->nodes[v].x = NAN;
   }
   for (char *line = strtok_r(data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
@@ -357,8 +357,7 @@ static void widen_for_rows(struct placing *p, int n_rows) {
 static copse_status place_around_fabric(struct placing *p) {
   struct copse_arrangement_work *w = p->w;
   struct seat *seats;
-  COPSE_DO(
-      copse_arena_array(w->arena, (size_t)w->topology->n_nodes, sizeof *seats, &seats, w->err));
+  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)w->topology->n_nodes, seats, w->err));
   choose_columns(p);
   choose_rows(p);
   int n_rows = count_rows(p);
@@ -424,8 +423,7 @@ out:
 static copse_status place(struct placing *p) {
   const struct copse_arrangement_work *w = p->w;
   size_t n = (size_t)w->topology->n_nodes;
-  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p->level, &p->level, w->err));
-  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p->row, &p->row, w->err));
+  COPSE_DO(COPSE_ARRAYS(w->arena, n, int, w->err, &p->level, &p->row));
   if (!w->framed) {
     p->width = w->parts[0].width;
     p->height = w->parts[0].height;
@@ -475,7 +473,7 @@ static copse_status route_links(struct copse_arrangement_work *w, double width) 
     if (w->curves[i].n_points > 0) continue;
     int src = t->links[i].src, dst = t->links[i].dst;
     struct copse_point *points, there[4];
-    COPSE_DO(copse_arena_array(w->arena, 4, sizeof *points, &points, w->err));
+    COPSE_DO(COPSE_ARRAY(w->arena, 4, points, w->err));
     /* of the two directions one has the curve of the other, turned around */
     route(&w->nodes[src < dst ? src : dst], &w->nodes[src < dst ? dst : src], width, there);
     for (int j = 0; j < 4; j++) points[j] = there[src < dst ? j : 3 - j];
@@ -519,7 +517,7 @@ static copse_status make_frames(const struct copse_arrangement_work *w,
                                 struct copse_arrangement *arrangement) {
   if (!w->framed) return COPSE_OK;
   struct copse_arrangement_group *groups;
-  COPSE_DO(copse_arena_array(w->arena, (size_t)w->n_parts, sizeof *groups, &groups, w->err));
+  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)w->n_parts, groups, w->err));
   for (int g = 0; g < w->n_parts; g++) {
     struct extent e = find_extent(w, g);
     e.top -= TITLE;

@@ -123,9 +123,9 @@ static copse_status make_parts(struct copse_arrangement_work *w, bool by_name) {
   size_t n = (size_t)t->n_nodes;
   struct copse_arrangement_box *boxes;
   int *members;
-  COPSE_DO(copse_arena_array(w->arena, (size_t)w->n_parts, sizeof *w->parts, &w->parts, w->err));
-  COPSE_DO(copse_arena_array(w->arena, n, sizeof *members, &members, w->err));
-  COPSE_DO(copse_arena_array(w->arena, n, sizeof *boxes, &boxes, w->err));
+  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)w->n_parts, w->parts, w->err));
+  COPSE_DO(COPSE_ARRAY(w->arena, n, members, w->err));
+  COPSE_DO(COPSE_ARRAY(w->arena, n, boxes, w->err));
   for (int v = 0; v < t->n_nodes; v++)
     if (w->group_of[v] >= 0) w->local[v] = w->parts[w->group_of[v]].n_members++;
   for (int g = 0, from = 0; g < w->n_parts; from += w->parts[g++].n_members) {
@@ -280,7 +280,7 @@ static copse_status take_curve(struct copse_arrangement_work *w, int link,
   struct copse_point *copy;
   int n = curve->n_points;
   if (link < 0) return COPSE_OK; /* one direction only */
-  COPSE_DO(copse_arena_array(w->arena, (size_t)n, sizeof *copy, &copy, w->err));
+  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)n, copy, w->err));
   for (int i = 0; i < n; i++) copy[i] = curve->points[turned ? n - 1 - i : i];
   w->curves[link] = (struct copse_arrangement_curve){n, copy};
   return COPSE_OK;
@@ -324,7 +324,7 @@ static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
     const struct copse_arrangement_box *a = &part->boxes[w->local[t->links[i].src]];
     const struct copse_arrangement_box *b = &part->boxes[w->local[t->links[i].dst]];
     struct copse_point *p;
-    COPSE_DO(copse_arena_array(w->arena, 4, sizeof *p, &p, w->err));
+    COPSE_DO(COPSE_ARRAY(w->arena, 4, p, w->err));
     double ya = a->y - a->height / 2, yb = b->y - b->height / 2, up = arc_height(a->x, b->x);
     /* ends apart from each other, towards where they go */
     double side = b->x > a->x ? 1 : -1, apart = fmin(0.3 * a->width, 0.04 * fabs(b->x - a->x));
@@ -366,12 +366,10 @@ copse_status copse_arrangement_parts(struct copse_arrangement_work *w) {
   copse_status status;
   COPSE_DO(find_parts(w));
   size_t n = (size_t)w->n_parts;
-  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.graph_of, &p.graph_of, w->err));
-  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.part_of, &p.part_of, w->err));
-  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.texts, &p.texts, w->err));
-  COPSE_DO(copse_arena_array(w->arena, n, sizeof *p.layouts, &p.layouts, w->err));
-  COPSE_DO(
-      copse_arena_array(w->arena, (size_t)w->topology->n_nodes, sizeof *layer, &layer, w->err));
+  COPSE_DO(COPSE_ARRAYS(w->arena, n, int, w->err, &p.graph_of, &p.part_of));
+  COPSE_DO(COPSE_ARRAY(w->arena, n, p.texts, w->err));
+  COPSE_DO(COPSE_ARRAY(w->arena, n, p.layouts, w->err));
+  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)w->topology->n_nodes, layer, w->err));
   for (int g = 0; g < w->n_parts; g++) COPSE_TRY(describe(&p, g, layer));
   share(&p, &all);
   COPSE_TRY(copse_text_status(&all, w->err));

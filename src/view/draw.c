@@ -353,20 +353,19 @@ static const char *band_text(struct copse_arena *arena, const struct band *band)
 copse_status copse_topology_draw(const struct copse_topology *t,
                                  const struct copse_arrangement *arrangement, bool inlined,
                                  struct copse_text *text, struct copse_err *err) {
-  struct copse_arena arena = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   struct band bands[COPSE_LINK_BANDS];
   struct copse_legend_entry legend[COPSE_LINK_BANDS + 1];
   struct copse_q *values;
   struct copse_link_mark *marks;
   char subtitle[128];
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&arena, (size_t)t->n_links, sizeof *values, &values, err));
-  COPSE_TRY(copse_arena_array(&arena, (size_t)t->n_links, sizeof *marks, &marks, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)t->n_links, values, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)t->n_links, marks, err));
   int n = find_bands(t, values, bands, marks);
   for (int b = 0; b < n; b++) {
     legend[b] = (struct copse_legend_entry){COPSE_LEGEND_LINK, COPSE_LINK_BAND + b,
                                             band_text(&arena, &bands[b])};
-    if (!legend[b].text) COPSE_TRY(copse_fail_nomem(err));
+    if (!legend[b].text) COPSE_DO(copse_fail_nomem(err));
   }
   if (n > 0)
     legend[n] = (struct copse_legend_entry){
@@ -381,8 +380,5 @@ copse_status copse_topology_draw(const struct copse_topology *t,
                                   .legend = legend,
                                   .n_legend = n > 0 ? n + 1 : 0};
   copse_draw(&drawing, inlined, text);
-  status = copse_text_status(text, err);
-out:
-  copse_arena_free(&arena);
-  return status;
+  return copse_text_status(text, err);
 }

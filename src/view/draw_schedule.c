@@ -36,8 +36,8 @@ static copse_status start_picture(struct picture *p) {
   bool same = s->n_nodes == t->n_nodes && s->n_ranks == t->n_ranks && s->n_rotations == 0;
   for (int v = 0; same && v < t->n_nodes; v++) same = strcmp(s->nodes[v], t->nodes[v].id) == 0;
   if (!same) return copse_fail(p->err, COPSE_INVALID, "the schedule is not of this topology");
-  COPSE_DO(copse_arena_array(&p->arena, (size_t)t->n_links, sizeof *p->links, &p->links, p->err));
-  return copse_arena_array(&p->arena, (size_t)t->n_nodes, sizeof *p->nodes, &p->nodes, p->err);
+  COPSE_DO(COPSE_ARRAY(&p->arena, (size_t)t->n_links, p->links, p->err));
+  return COPSE_ARRAY(&p->arena, (size_t)t->n_nodes, p->nodes, p->err);
 }
 
 /* A text in the arena; "" when memory ran out, which finish_picture reports. */
@@ -204,22 +204,19 @@ copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
                                       const struct copse_arrangement *arrangement, bool inlined,
                                       struct copse_text *text, struct copse_err *err) {
+  COPSE_AT_END(free_picture)
   struct picture p = {.schedule = schedule, .topology = topology, .err = err};
   struct copse_q *loads;
-  copse_status status;
-  COPSE_TRY(start_picture(&p));
-  COPSE_TRY(copse_arena_array(&p.arena, (size_t)topology->n_links, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_schedule_loads(topology, schedule, loads, err));
-  COPSE_TRY(mark_loads(&p, loads));
+  COPSE_DO(start_picture(&p));
+  COPSE_DO(COPSE_ARRAY(&p.arena, (size_t)topology->n_links, loads, err));
+  COPSE_DO(copse_schedule_loads(topology, schedule, loads, err));
+  COPSE_DO(mark_loads(&p, loads));
   if (schedule->bound.kind == COPSE_BOUND_LENGTHS)
     mark_lengths(&p);
   else
-    COPSE_TRY(mark_cut(&p));
+    COPSE_DO(mark_cut(&p));
   describe_load(&p);
-  status = finish_picture(&p, arrangement, inlined, text);
-out:
-  free_picture(&p);
-  return status;
+  return finish_picture(&p, arrangement, inlined, text);
 }
 
 int copse_schedule_parts(const struct copse_schedule *s) {
@@ -230,7 +227,7 @@ int copse_schedule_parts(const struct copse_schedule *s) {
 
 static copse_status add_hop(struct copse_schedule_hops *hops, struct copse_schedule_hop hop,
                             struct copse_err *err) {
-  COPSE_DO(copse_grow(&hops->list, &hops->capacity, hops->n + 1, sizeof *hops->list, err));
+  COPSE_DO(COPSE_GROW(hops->list, hops->capacity, hops->n + 1, err));
   hops->list[hops->n++] = hop;
   return COPSE_OK;
 }
@@ -331,8 +328,7 @@ static void describe_part(struct picture *p, int part) {
 
 static copse_status start_part(struct picture *p, int part) {
   COPSE_DO(start_picture(p));
-  COPSE_DO(copse_arena_array(&p->arena, (size_t)p->topology->n_links, sizeof *p->uses, &p->uses,
-                             p->err));
+  COPSE_DO(COPSE_ARRAY(&p->arena, (size_t)p->topology->n_links, p->uses, p->err));
   COPSE_DO(copse_schedule_hops_find(p->schedule, part, &p->hops, p->err));
   for (size_t i = 0; i < p->hops.n; i++) COPSE_DO(mark_hop(p, &p->hops.list[i]));
   describe_part(p, part);
@@ -370,15 +366,12 @@ copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_arrangement *arrangement, int part,
                                       bool inlined, struct copse_text *text,
                                       struct copse_err *err) {
+  COPSE_AT_END(free_picture)
   struct picture p = {.schedule = schedule, .topology = topology, .err = err};
-  copse_status status;
-  COPSE_TRY(start_part(&p, part < 0 ? 0 : part));
+  COPSE_DO(start_part(&p, part < 0 ? 0 : part));
   if (part < 0)
-    COPSE_TRY(explain_all(&p));
+    COPSE_DO(explain_all(&p));
   else
     explain_steps(&p);
-  status = finish_picture(&p, arrangement, inlined, text);
-out:
-  free_picture(&p);
-  return status;
+  return finish_picture(&p, arrangement, inlined, text);
 }

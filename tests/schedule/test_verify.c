@@ -96,19 +96,26 @@ static void move_weight(struct mutant *m) { /* sums per root may stay right */
   ASSERT_OK(copse_q_add(b->weight, part, &b->weight, &err), &err);
 }
 static void change_root(struct mutant *m) { tree_of(m)->root = dice(m, 0, m->s->n_ranks - 1); }
-/* One tree as two of weights w + 1 and -1: sums and loads stay, the sign alone is wrong. */
-static void split_into_negative(struct mutant *m) {
+/* Another like a tree, of some weight. */
+static void add_like(struct mutant *m, struct copse_q weight) {
   int n = m->s->n_trees;
   struct copse_schedule_tree *trees = copse_arena_alloc(&m->s->arena, (size_t)n + 1, sizeof *trees);
-  struct copse_err err = COPSE_ERR_INIT;
   ck_assert_ptr_nonnull(trees);
   memcpy(trees, m->s->trees, (size_t)n * sizeof *trees);
   trees[n] = trees[m->tree];
-  trees[n].weight = (struct copse_q){-1, 1};
-  ASSERT_OK(copse_q_add(trees[m->tree].weight, COPSE_Q_ONE, &trees[m->tree].weight, &err), &err);
+  trees[n].weight = weight;
   m->s->trees = trees;
   m->s->n_trees++;
 }
+/* One tree as two of weights w + 1 and -1: sums and loads stay, the sign alone is wrong. */
+static void split_into_negative(struct mutant *m) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_q *weight;
+  add_like(m, (struct copse_q){-1, 1});
+  weight = &tree_of(m)->weight;
+  ASSERT_OK(copse_q_add(*weight, COPSE_Q_ONE, weight, &err), &err);
+}
+static void add_empty(struct mutant *m) { add_like(m, COPSE_Q_ZERO); }
 static void flip_phase(struct mutant *m) {
   struct copse_schedule_tree *tree = tree_of(m);
   tree->phase = tree->phase == COPSE_PHASE_REDUCE ? COPSE_PHASE_BROADCAST : COPSE_PHASE_REDUCE;
@@ -253,6 +260,7 @@ static const struct {
     DAMAGE(change_weight),
     DAMAGE(negate_weight),
     DAMAGE(move_weight),
+    DAMAGE(add_empty),
     DAMAGE(change_root),
     DAMAGE(flip_phase),
     DAMAGE(redirect_edge),

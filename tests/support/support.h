@@ -38,6 +38,11 @@ void copse_test_skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2
 #else
 #define COPSE_TEST_SANITIZED 0
 #endif
+#ifdef __SANITIZE_THREAD__
+#define COPSE_TEST_RACES 1 /* this build looks for slips between threads only */
+#else
+#define COPSE_TEST_RACES 0
+#endif
 int copse_test_one_in(void);
 #define COPSE_TEST_ONE_IN copse_test_one_in()
 

@@ -223,8 +223,7 @@ bool copse_cells_same(const struct copse_cells *c, struct copse_cell_at a, struc
 
 static copse_status place_buffers(struct copse_cells *c, struct copse_err *err) {
   int64_t n = 0;
-  COPSE_DO(copse_arena_array(c->arena, (size_t)c->of.n_ranks * COPSE_N_LETTERS, sizeof *c->first,
-                             &c->first, err));
+  COPSE_DO(COPSE_ARRAY(c->arena, (size_t)c->of.n_ranks * COPSE_N_LETTERS, c->first, err));
   for (int r = 0; r < c->of.n_ranks; r++)
     for (int l = 0; l < COPSE_N_LETTERS; l++) {
       c->first[r * COPSE_N_LETTERS + l] = (size_t)n;
@@ -236,7 +235,7 @@ static copse_status place_buffers(struct copse_cells *c, struct copse_err *err) 
                          "checker follows",
                          (long long)n, (long long)MAX_CELLS);
   c->n_cells = (size_t)n;
-  return copse_arena_array(c->arena, c->n_cells, sizeof *c->cells, &c->cells, err);
+  return COPSE_ARRAY(c->arena, c->n_cells, c->cells, err);
 }
 
 static void fill_inputs(struct copse_cells *c) {
@@ -254,7 +253,7 @@ copse_status copse_cells_new(struct copse_arena *arena, const struct copse_cells
                              struct copse_cells **out, struct copse_threads **threads,
                              struct copse_err *err) {
   struct copse_cells *c;
-  COPSE_DO(copse_arena_array(arena, 1, sizeof *c, &c, err));
+  COPSE_DO(COPSE_ARRAY(arena, 1, c, err));
   *out = c;
   *threads = &c->threads;
   c->arena = arena;
@@ -262,10 +261,9 @@ copse_status copse_cells_new(struct copse_arena *arena, const struct copse_cells
   if (c->of.slices == 0) c->of.slices = 1;
   c->threads.n = of->n_threads;
   c->threads.n_groups = of->n_groups;
-  COPSE_DO(copse_arena_array(arena, (size_t)of->n_threads, sizeof *c->threads.threads,
-                             &c->threads.threads, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)of->n_threads, c->threads.threads, err));
   COPSE_DO(copse_multisets_new(of->n_ranks, &c->sets, err));
-  COPSE_DO(copse_arena_array(arena, (size_t)of->n_ranks, sizeof(int), &c->singles, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)of->n_ranks, c->singles, err));
   for (int r = 0; r < of->n_ranks; r++)
     COPSE_DO(copse_multisets_single(c->sets, r, &c->singles[r], err));
   COPSE_DO(copse_multisets_everyone(c->sets, &c->everyone, err));
@@ -411,10 +409,10 @@ copse_status copse_late_reads_take(const struct copse_cells *c, int first, int f
     if (c->cells[i].written.time == 0) continue; /* nor will it be in the next launch */
     for (const struct read *k = c->cells[i].reads; k; k = k->next) {
       if (k->action.thread < first || k->action.thread >= first_end) continue;
-      COPSE_DO(copse_arena_array(&out->arena, 1, sizeof *late, &late, err));
+      COPSE_DO(COPSE_ARRAY(&out->arena, 1, late, err));
       late->cell = i;
       c->of.name(c->of.ctx, k->action, late->step);
-      COPSE_DO(copse_arena_array(&out->arena, n_ranks, sizeof(bool), &late->known, err));
+      COPSE_DO(COPSE_ARRAY(&out->arena, n_ranks, late->known, err));
       for (size_t q = 0; q < n_ranks; q++)
         late->known[q] = copse_threads_before(&c->threads, k->action, first_end + (int)q);
       *end = late;

@@ -35,9 +35,8 @@ static uint64_t hash_fraction(uint64_t h, int64_t num, int64_t den) {
 static copse_status classify_pieces(struct copse_memory *m, struct copse_err *err) {
   const struct copse_plan *plan = m->plan;
   uint32_t n = plan->header.n_pieces;
-  struct copse_index_map by_piece = {0};
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&m->tables, n, sizeof(uint32_t), &m->piece_class, err));
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map by_piece = {0};
+  COPSE_DO(COPSE_ARRAY(&m->tables, n, m->piece_class, err));
   for (uint32_t i = 0; i < n; i++) {
     const struct copse_plan_piece *p = &plan->pieces[i];
     uint64_t h = hash_fraction(hash_fraction(p->pair, p->lo_num, p->lo_den), p->hi_num, p->hi_den);
@@ -46,11 +45,9 @@ static copse_status classify_pieces(struct copse_memory *m, struct copse_err *er
     do same = copse_index_map_next(&by_piece, h, &cursor);
     while (same >= 0 && !same_piece(&plan->pieces[same], p));
     m->piece_class[i] = same < 0 ? i : (uint32_t)same;
-    if (same < 0) COPSE_TRY(copse_index_map_add(&by_piece, h, (int)i, err));
+    if (same < 0) COPSE_DO(copse_index_map_add(&by_piece, h, (int)i, err));
   }
-out:
-  copse_index_map_free(&by_piece);
-  return status;
+  return COPSE_OK;
 }
 
 /* The data block behind an operand: what an allgather's input is to its output. */
@@ -145,15 +142,14 @@ static int compare_rows(const void *a, const void *b) {
 /* Within a block pieces must be the same or apart, and leave no gap from 0 to 1. */
 static copse_status check_tiling(const struct copse_memory *m, const char *label,
                                  struct copse_err *err) {
-  struct row *rows;
+  COPSE_AT_END(copse_free_at) struct row *rows = NULL;
   uint32_t n = m->n_places;
   const char *defect = NULL;
-  copse_status status = COPSE_OK;
   COPSE_DO(copse_calloc(n, sizeof *rows, &rows, err));
   for (uint32_t i = 0; i < n; i++)
     rows[i] = (struct row){m->places[i].block, &m->plan->pieces[m->places[i].piece]};
   qsort(rows, n, sizeof *rows, compare_rows);
-  for (uint32_t i = 0, next; i < n && !defect; i = next) { /* rows [i, next) are the same */
+  for (uint32_t i = 0, next; i < n; i = next) { /* rows [i, next) are the same */
     const struct copse_plan_piece *p = rows[i].piece;
     bool first = i == 0 || rows[i - 1].block != rows[i].block;
     int64_t end_num = first ? 0 : rows[i - 1].piece->hi_num;
@@ -167,11 +163,10 @@ static copse_status check_tiling(const struct copse_memory *m, const char *label
     else if (order > 0 || (last && compare_fractions(p->hi_num, p->hi_den, 1, 1) != 0))
       defect = "leave a gap";
     if (defect)
-      status = copse_fail_at(err, COPSE_REFUTED, label, 0, "block %u: its pieces %s", rows[i].block,
-                             defect);
+      return copse_fail_at(err, COPSE_REFUTED, label, 0, "block %u: its pieces %s", rows[i].block,
+                           defect);
   }
-  free(rows);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_memory_map(struct copse_memory *m, const struct copse_plan *plan, bool in_place,
@@ -180,13 +175,13 @@ copse_status copse_memory_map(struct copse_memory *m, const struct copse_plan *p
   size_t n = 0;
   *m = (struct copse_memory){.plan = plan, .in_place = in_place};
   COPSE_DO(classify_pieces(m, err));
-  COPSE_DO(copse_arena_array(&m->tables, h->n_ops, sizeof(uint32_t), &m->op_first, err));
+  COPSE_DO(COPSE_ARRAY(&m->tables, h->n_ops, m->op_first, err));
   for (uint32_t op = 0; op < h->n_ops; op++) {
     m->op_first[op] = (uint32_t)n;
     n += (size_t)plan->ops[op].n_src + plan->ops[op].n_dst; /* of a SIGNAL or WAIT: none */
   }
-  COPSE_DO(copse_arena_array(&m->tables, n, sizeof(uint32_t), &m->op_places, err));
-  COPSE_DO(copse_arena_array(&m->tables, n, sizeof *m->places, &m->places, err));
+  COPSE_DO(COPSE_ARRAY(&m->tables, n, m->op_places, err));
+  COPSE_DO(COPSE_ARRAY(&m->tables, n, m->places, err));
   for (uint32_t op = 0; op < h->n_ops; op++)
     COPSE_DO(map_op(m, op, m->op_places + m->op_first[op], label, err));
   return check_tiling(m, label, err);
@@ -213,8 +208,8 @@ copse_status copse_memory_start(struct copse_memory *m, uint32_t chunks,
   size_t cells = (size_t)m->n_places * chunks;
   copse_arena_free(&m->launch);
   m->chunks = chunks;
-  COPSE_DO(copse_arena_array(&m->launch, cells, sizeof *m->cells, &m->cells, err));
-  COPSE_DO(copse_arena_array(&m->launch, slots, sizeof *m->slots, &m->slots, err));
+  COPSE_DO(COPSE_ARRAY(&m->launch, cells, m->cells, err));
+  COPSE_DO(COPSE_ARRAY(&m->launch, slots, m->slots, err));
   for (size_t i = 0; i < slots; i++) m->slots[i].content.set = -1;
   for (uint32_t p = 0; p < m->n_places; p++) {
     const struct copse_place *place = &m->places[p];

@@ -51,8 +51,8 @@ static copse_status intern(struct copse_multisets *sets, int *set, struct copse_
   for (size_t i = 0; i < n; i++) key = (key ^ sets->sum[i]) * 0x100000001b3u;
   while ((*set = copse_index_map_next(&sets->by_counts, key, &cursor)) >= 0)
     if (memcmp(sets->counts[*set], sets->sum, n) == 0) return COPSE_OK;
-  COPSE_DO(copse_grow(&sets->counts, &sets->capacity, sets->n + 1, sizeof *sets->counts, err));
-  COPSE_DO(copse_arena_array(&sets->arena, n, 1, &copy, err));
+  COPSE_DO(COPSE_GROW(sets->counts, sets->capacity, sets->n + 1, err));
+  COPSE_DO(COPSE_ARRAY(&sets->arena, n, copy, err));
   COPSE_DO(copse_index_map_add(&sets->by_counts, key, (int)sets->n, err));
   memcpy(copy, sets->sum, n);
   *set = (int)sets->n;

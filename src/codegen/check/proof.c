@@ -73,7 +73,7 @@ struct clocks {
 static copse_status find_components(struct clocks *c, struct copse_err *err) {
   const struct copse_plan *plan = c->plan;
   int *sets, n = (int)plan->header.n_workers;
-  COPSE_DO(copse_arena_array(c->arena, (size_t)n, sizeof *sets, &sets, err));
+  COPSE_DO(COPSE_ARRAY(c->arena, (size_t)n, sets, err));
   copse_sets_init(sets, n);
   for (uint32_t i = 0; i < plan->header.n_channels; i++)
     copse_sets_unite(sets, (int)plan->channels[i].src_worker, (int)plan->channels[i].dst_worker);
@@ -93,15 +93,14 @@ static copse_status new_clocks(struct copse_arena *arena, const struct copse_pla
                                struct clocks **out, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct clocks *c;
-  COPSE_DO(copse_arena_array(arena, 1, sizeof *c, &c, err));
+  COPSE_DO(COPSE_ARRAY(arena, 1, c, err));
   c->plan = plan;
   c->arena = arena;
-  COPSE_DO(copse_arena_array(arena, h->n_workers, sizeof *c->workers, &c->workers, err));
-  COPSE_DO(copse_arena_array(arena, h->n_channels, sizeof *c->queues, &c->queues, err));
+  COPSE_DO(COPSE_ARRAY(arena, h->n_workers, c->workers, err));
+  COPSE_DO(COPSE_ARRAY(arena, h->n_channels, c->queues, err));
   COPSE_DO(find_components(c, err));
   for (uint32_t w = 0; w < h->n_workers; w++)
-    COPSE_DO(copse_arena_array(arena, component_of(c, w)->size, sizeof(uint32_t),
-                               &c->workers[w].now, err));
+    COPSE_DO(COPSE_ARRAY(arena, component_of(c, w)->size, c->workers[w].now, err));
   *out = c;
   return COPSE_OK;
 }
@@ -235,13 +234,13 @@ static copse_status new_notified(struct copse_arena *arena, const struct copse_p
                                  struct notified **out, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct notified *notified;
-  COPSE_DO(copse_arena_array(arena, 1, sizeof *notified, &notified, err));
+  COPSE_DO(COPSE_ARRAY(arena, 1, notified, err));
   notified->plan = plan;
   notified->n_words = (h->n_ranks + 63) / 64;
   size_t bytes = notified->n_words * sizeof(uint64_t);
   COPSE_DO(copse_arena_array(arena, h->n_workers, bytes, &notified->workers, err));
   COPSE_DO(copse_arena_array(arena, h->n_regions, bytes, &notified->packets, err));
-  COPSE_DO(copse_arena_array(arena, h->n_regions, sizeof(uint32_t), &notified->writer, err));
+  COPSE_DO(COPSE_ARRAY(arena, h->n_regions, notified->writer, err));
   *out = notified;
   return COPSE_OK;
 }
@@ -370,7 +369,7 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
     return COPSE_OK;
   }
   struct copse_reads *more;
-  COPSE_DO(copse_arena_array(&p->memory.launch, 1, sizeof *more, &more, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory.launch, 1, more, p->err));
   more->reader = now;
   more->next = cell->more;
   cell->more = more;
@@ -663,7 +662,7 @@ static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_
 static copse_status check_result(struct proof *p) {
   uint32_t blocks = copse_memory_blocks(p->plan), next = 0;
   uint64_t *keys;
-  COPSE_DO(copse_arena_array(&p->memory.launch, p->memory.n_places, sizeof *keys, &keys, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory.launch, p->memory.n_places, keys, p->err));
   for (uint32_t i = 0; i < p->memory.n_places; i++)
     keys[i] = (uint64_t)p->memory.places[i].block << 32 | p->memory.places[i].piece;
   qsort(keys, p->memory.n_places, sizeof *keys, compare_keys);
@@ -700,7 +699,7 @@ static copse_status check_reach(struct proof *p) {
   const struct copse_plan *plan = p->plan;
   size_t n = plan->header.n_channels;
   int64_t *ahead;
-  COPSE_DO(copse_arena_array(&p->memory.launch, n, sizeof *ahead, &ahead, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory.launch, n, ahead, p->err));
   for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
     for (uint32_t i = 0; i < plan->header.n_ops; i++) {
       const struct copse_plan_op *op = &plan->ops[i];
@@ -739,17 +738,15 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
 static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
   uint32_t f = p->plan->header.fifo;
   uint32_t counts[] = {1, 2, f + 1, 2 * f + 1};
-  copse_status status;
-  COPSE_TRY(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
+  COPSE_DO(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     if (i > 0 && counts[i] <= counts[i - 1]) continue;
     if (i > 0 && p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) break;
-    COPSE_TRY(prove_run(p, counts[i]));
+    COPSE_DO(prove_run(p, counts[i]));
     report->runs++;
   }
-out:
   copse_memory_free(&p->memory);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- channels ---------------------------------------------------------------------------- */
@@ -758,7 +755,7 @@ out:
  * ends of a channel or none. */
 static copse_status check_channels(struct proof *p) {
   uint8_t *seen;
-  COPSE_DO(copse_arena_array(&p->arena, p->plan->header.n_channels, 1, &seen, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->arena, p->plan->header.n_channels, seen, p->err));
   for (uint32_t i = 0; i < p->plan->header.n_ops; i++) {
     const struct copse_plan_op *op = &p->plan->ops[i];
     if (op->kind == COPSE_OP_MOVE) continue;
@@ -772,29 +769,31 @@ static copse_status check_channels(struct proof *p) {
   return COPSE_OK;
 }
 
+static void end_proof(struct proof *p) {
+  copse_memory_free(&p->memory);
+  copse_multisets_free(p->sets);
+  copse_arena_free(&p->arena);
+}
+
 copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
                               struct copse_proof_report *report, struct copse_err *err) {
-  struct proof p = {.plan = plan, .label = label, .err = err};
+  COPSE_AT_END(end_proof) struct proof p = {.plan = plan, .label = label, .err = err};
   struct copse_arena *arena = &p.arena;
   size_t n = plan->header.n_workers;
-  copse_status status;
   *report = (struct copse_proof_report){0};
-  COPSE_TRY(check_channels(&p));
-  COPSE_TRY(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
-  COPSE_TRY(new_clocks(arena, plan, &p.clocks, err));
+  COPSE_DO(check_channels(&p));
+  COPSE_DO(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
+  COPSE_DO(new_clocks(arena, plan, &p.clocks, err));
   if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) {
-    COPSE_TRY(new_clocks(arena, plan, &p.announced, err));
-    COPSE_TRY(new_notified(arena, plan, &p.notified, err));
+    COPSE_DO(new_clocks(arena, plan, &p.announced, err));
+    COPSE_DO(new_notified(arena, plan, &p.notified, err));
   }
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.cursors, &p.cursors, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.ready, &p.ready, err));
-  COPSE_TRY(copse_arena_array(arena, n, sizeof *p.waiting, &p.waiting, err));
-  COPSE_TRY(prove_mode(&p, false, report));
+  COPSE_DO(COPSE_ARRAY(arena, n, p.cursors, err));
+  COPSE_DO(COPSE_ARRAY(arena, n, p.ready, err));
+  COPSE_DO(COPSE_ARRAY(arena, n, p.waiting, err));
+  COPSE_DO(prove_mode(&p, false, report));
   /* NCCL has no alltoall in place: a block would be overwritten before it is sent */
-  if (plan->header.collective != COPSE_ALLTOALL) COPSE_TRY(prove_mode(&p, true, report));
+  if (plan->header.collective != COPSE_ALLTOALL) COPSE_DO(prove_mode(&p, true, report));
   report->operations = p.executed;
-out:
-  copse_multisets_free(p.sets);
-  copse_arena_free(arena);
-  return status;
+  return COPSE_OK;
 }

@@ -298,15 +298,15 @@ static copse_status make_states(struct run *r) {
   const struct copse_mx_file *f = r->f;
   struct copse_arena *arena = &r->arena;
   size_t n_queues = (size_t)f->n_connections, group = (size_t)r->group;
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_tbs, sizeof *r->states, &r->states, r->err));
-  COPSE_DO(copse_arena_array(arena, n_queues, sizeof *r->queues, &r->queues, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)f->n_tbs, r->states, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, n_queues, r->queues, r->err));
   for (size_t i = 0; i < n_queues * (size_t)r->room; i++) {
     struct item *item = &r->queues[i / (size_t)r->room].items[i % (size_t)r->room];
-    COPSE_DO(copse_arena_array(arena, group, sizeof *item->values, &item->values, r->err));
+    COPSE_DO(COPSE_ARRAY(arena, group, item->values, r->err));
   }
   for (int t = 0; t < f->n_tbs; t++) {
     struct state *s = &r->states[t];
-    COPSE_DO(copse_arena_array(arena, (size_t)f->tbs[t].n_ops, sizeof *s->ops, &s->ops, r->err));
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)f->tbs[t].n_ops, s->ops, r->err));
     for (int o = 0; o < f->tbs[t].n_ops; o++) s->ops[o].waiters = f->tbs[t].ops[o].waiters;
   }
   return COPSE_OK;
@@ -315,7 +315,7 @@ static copse_status make_states(struct run *r) {
 static copse_status make_cells(struct run *r, bool in_place) {
   const struct copse_mx_file *f = r->f;
   int *scratch;
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)f->n_ranks, sizeof *scratch, &scratch, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)f->n_ranks, scratch, r->err));
   for (int g = 0; g < f->n_ranks; g++) scratch[g] = f->gpus[g].declared[COPSE_LETTER_S];
   struct copse_cells_of of = {.n_ranks = f->n_ranks,
                               .n_threads = r->f->n_tbs,
@@ -329,30 +329,31 @@ static copse_status make_cells(struct run *r, bool in_place) {
   return copse_cells_new(&r->arena, &of, &r->cells, &r->threads, r->err);
 }
 
+static void end_run(struct run *r) {
+  copse_cells_free(r->cells);
+  copse_arena_free(&r->arena);
+}
+
 /* One run, in place or not; `actions` grows by what was followed. */
 static copse_status run_once(const struct copse_mx_file *f, bool in_place, uint64_t *actions,
                              struct copse_err *err) {
+  COPSE_AT_END(end_run)
   struct run r = {.f = f,
                   .room = f->protocol == COPSE_MX_SIMPLE ? 2 : MAX_ROOM,
                   .group = group_of(f),
                   .err = err};
   bool progress = true;
-  copse_status status;
-  COPSE_TRY(make_states(&r));
-  COPSE_TRY(make_cells(&r, in_place));
-  if (!in_place) COPSE_TRY(check_all(&r, check_input_kept));
-  COPSE_TRY(check_all(&r, check_overlap));
+  COPSE_DO(make_states(&r));
+  COPSE_DO(make_cells(&r, in_place));
+  if (!in_place) COPSE_DO(check_all(&r, check_input_kept));
+  COPSE_DO(check_all(&r, check_overlap));
   while (progress) {
     progress = false;
-    for (int t = 0; t < f->n_tbs; t++) COPSE_TRY(advance(&r, t, &progress, actions));
+    for (int t = 0; t < f->n_tbs; t++) COPSE_DO(advance(&r, t, &progress, actions));
   }
   for (int t = 0; t < f->n_tbs; t++)
-    if (r.states[t].op < f->tbs[t].n_ops) COPSE_TRY(refute_deadlock(&r));
-  COPSE_TRY(copse_cells_check_result(r.cells, err));
-out:
-  copse_cells_free(r.cells);
-  copse_arena_free(&r.arena);
-  return status;
+    if (r.states[t].op < f->tbs[t].n_ops) return refute_deadlock(&r);
+  return copse_cells_check_result(r.cells, err);
 }
 
 copse_status copse_check_msccl(const char *label, const char *data, size_t size,

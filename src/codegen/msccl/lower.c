@@ -148,20 +148,19 @@ static copse_status try_blocks(struct job *job, int *least, struct copse_err *er
 static copse_status find_hint(struct job *job, int64_t k, char *hint, size_t size,
                               struct copse_err *err) {
   int n;
-  copse_status status;
   if (job->options.channels > 0 && job->cut.block > 0) {
-    status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &n, err);
+    copse_status status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &n, err);
     if (status == COPSE_OK) snprintf(hint, size, "--channels %d fits", n);
     if (status != COPSE_UNSUPPORTED) return status;
   }
   if (job->options.max_blocks < default_blocks(&job->options) && job->cut.block > 0) {
-    COPSE_TRY(try_blocks(job, &n, err));
+    COPSE_DO(try_blocks(job, &n, err));
     if (n > 0) {
       snprintf(hint, size, "--workers %d fits", n);
       return COPSE_OK;
     }
   }
-  COPSE_TRY(try_chunks(job, &n, err));
+  COPSE_DO(try_chunks(job, &n, err));
   if (job->options.instances > 1)
     snprintf(hint, size, "take fewer --instances than %d", job->options.instances);
   else if (job->schedule->k > 1 && n > 0)
@@ -175,8 +174,7 @@ static copse_status find_hint(struct job *job, int64_t k, char *hint, size_t siz
     snprintf(hint, size, "--chunks %d fits, which rounds the shares", n);
   else
     snprintf(hint, size, "only a native plan (--to plan) has no such limit");
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status say_misfit(struct job *job, const struct misfit *m, struct copse_err *err) {
@@ -317,29 +315,25 @@ static void summarize(const struct job *job, const struct copse_msccl_program *p
     if (p->blocks[b].n_steps > out->steps) out->steps = p->blocks[b].n_steps;
 }
 
+static void end_job(struct job *job) { copse_chunks_free(&job->cut); }
+
 copse_status copse_lower_msccl(const struct copse_schedule *schedule,
                                const struct copse_msccl_options *options, char **text, size_t *size,
                                struct copse_msccl_summary *summary, struct copse_err *err) {
-  struct job job = {.schedule = schedule, .options = *options};
-  struct copse_msccl_program p = {0};
-  struct copse_text out = {0};
+  COPSE_AT_END(end_job) struct job job = {.schedule = schedule, .options = *options};
+  COPSE_AT_END(copse_msccl_program_free) struct copse_msccl_program p = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text out = {0};
   struct misfit misfit;
   int channels;
-  copse_status status;
-  COPSE_TRY(check_options(&job, err));
-  COPSE_TRY(cut(&job, err));
-  COPSE_TRY(bound_bytes(&job, err));
+  COPSE_DO(check_options(&job, err));
+  COPSE_DO(cut(&job, err));
+  COPSE_DO(bound_bytes(&job, err));
   int most = job.options.channels ? job.options.channels : COPSE_MSCCL_MAX_CHANNELS;
-  status = search(&job, most, &p, &channels, &misfit, err);
-  if (status == COPSE_UNSUPPORTED) status = say_misfit(&job, &misfit, err);
-  if (status != COPSE_OK) goto out;
-  COPSE_TRY(copse_msccl_finish(&p));
+  copse_status status = search(&job, most, &p, &channels, &misfit, err);
+  if (status == COPSE_UNSUPPORTED) return say_misfit(&job, &misfit, err);
+  COPSE_DO(status);
+  COPSE_DO(copse_msccl_finish(&p));
   write_program(&job, &p, &out);
   summarize(&job, &p, summary);
-  COPSE_TRY(copse_text_take(&out, text, size, err));
-out:
-  copse_text_free(&out);
-  copse_msccl_program_free(&p);
-  copse_chunks_free(&job.cut);
-  return status;
+  return copse_text_take(&out, text, size, err);
 }

@@ -122,7 +122,7 @@ static void take_waits(const struct copse_mx_tb *tb, struct copse_mx_run_op *op,
 
 static copse_status fold(struct copse_mx_file *f, struct copse_mx_tb *tb, struct copse_err *err) {
   int n_pending = 0, done = 0;
-  COPSE_DO(copse_arena_array(&f->arena, (size_t)tb->n_steps, sizeof *tb->ops, &tb->ops, err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, (size_t)tb->n_steps, tb->ops, err));
   for (int s = 0; s < tb->n_steps; s++) {
     const struct copse_mx_step *step = &tb->steps[s];
     struct copse_mx_run_op *last = tb->n_ops > 0 ? &tb->ops[tb->n_ops - 1] : NULL;
@@ -144,8 +144,7 @@ static copse_status fold(struct copse_mx_file *f, struct copse_mx_tb *tb, struct
     done += n_pending + 1;
     *op = (struct copse_mx_run_op){
         .step = step, .n_steps = 1, .first = s, .number = done - 1, .published = step->published};
-    COPSE_DO(
-        copse_arena_array(&f->arena, (size_t)n_pending + 1, sizeof *op->waits, &op->waits, err));
+    COPSE_DO(COPSE_ARRAY(&f->arena, (size_t)n_pending + 1, op->waits, err));
     take_waits(tb, op, s, n_pending);
     n_pending = 0;
   }
@@ -267,25 +266,22 @@ static copse_status refute_lone(const struct copse_mx_file *f, const struct end 
 
 static copse_status connect(struct copse_mx_file *f, struct copse_err *err) {
   struct end *senders, *receivers;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int n = 0, n_receivers = 0;
-  copse_status status;
-  COPSE_TRY(collect_ends(f, true, &scratch, &senders, &n, err));
-  COPSE_TRY(collect_ends(f, false, &scratch, &receivers, &n_receivers, err));
-  COPSE_TRY(copse_arena_array(&f->arena, (size_t)n, sizeof *f->connections, &f->connections, err));
+  COPSE_DO(collect_ends(f, true, &scratch, &senders, &n, err));
+  COPSE_DO(collect_ends(f, false, &scratch, &receivers, &n_receivers, err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, (size_t)n, f->connections, err));
   for (int i = 0; i < n || i < n_receivers; i++) {
     int order = i == n ? 1 : i == n_receivers ? -1 : compare_keys(&senders[i], &receivers[i]);
     if (order != 0)
-      COPSE_TRY(refute_lone(f, order < 0 ? &senders[i] : &receivers[i], order < 0, err));
+      COPSE_DO(refute_lone(f, order < 0 ? &senders[i] : &receivers[i], order < 0, err));
     struct copse_mx_tb *s = &f->tbs[senders[i].tb], *r = &f->tbs[receivers[i].tb];
-    COPSE_TRY(check_pairs(f, s, r, err));
+    COPSE_DO(check_pairs(f, s, r, err));
     s->out = r->in = f->n_connections;
     f->connections[f->n_connections++] =
         (struct copse_mx_connection){senders[i].tb, receivers[i].tb};
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* The executors keep at most 32 peers of a channel and direction. */
@@ -310,7 +306,7 @@ static copse_status check_channels(const struct copse_mx_file *f, struct copse_e
 /* All tbs side by side, by gpu. */
 static copse_status list_tbs(struct copse_mx_file *f, struct copse_err *err) {
   for (int g = 0; g < f->n_ranks; g++) f->n_tbs += f->gpus[g].n_tbs;
-  COPSE_DO(copse_arena_array(&f->arena, (size_t)f->n_tbs, sizeof *f->tbs, &f->tbs, err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, (size_t)f->n_tbs, f->tbs, err));
   struct copse_mx_tb *at = f->tbs;
   for (int g = 0; g < f->n_ranks; g++) {
     struct copse_mx_gpu *gpu = &f->gpus[g];

@@ -98,22 +98,18 @@ static int least_loaded(struct copse_msccl_program *p, int src, int dst, int wis
 
 static int add_block(struct copse_msccl_program *p, int rank, int send, int recv, int channel) {
   struct rank_blocks *r = &p->ranks[rank];
-  copse_status status;
   if (r->n >= 2 * p->max_blocks) {
     p->crowded_rank = rank;
     p->status = COPSE_UNSUPPORTED;
     return -1;
   }
-  COPSE_TRY(
-      copse_grow(&p->blocks, &p->capacity, (size_t)p->n_blocks + 1, sizeof *p->blocks, p->err));
-  COPSE_TRY(copse_grow(&r->ids, &r->capacity, (size_t)r->n + 1, sizeof *r->ids, p->err));
+  COPSE_KEEP(p, COPSE_GROW(p->blocks, p->capacity, (size_t)p->n_blocks + 1, p->err));
+  COPSE_KEEP(p, COPSE_GROW(r->ids, r->capacity, (size_t)r->n + 1, p->err));
+  if (p->status != COPSE_OK) return -1;
   p->blocks[p->n_blocks] = (struct copse_msccl_block){
       .rank = rank, .send = send, .recv = recv, .channel = channel, .id = r->n};
   r->ids[r->n++] = p->n_blocks;
   return p->n_blocks++;
-out:
-  p->status = status;
-  return -1;
 }
 
 /* The rank's block whose send (or receive) peer on the channel is `peer`, or -1. */
@@ -170,7 +166,7 @@ static int block_of_both(struct copse_msccl_program *p, int rank, int send, int 
 
 static void append(struct copse_msccl_program *p, struct copse_msccl_block *b,
                    const struct copse_msccl_step *step) {
-  p->status = copse_grow(&b->steps, &b->capacity, (size_t)b->n_steps + 1, sizeof *b->steps, p->err);
+  p->status = COPSE_GROW(b->steps, b->capacity, (size_t)b->n_steps + 1, p->err);
   if (p->status == COPSE_OK) b->steps[b->n_steps++] = *step;
 }
 
@@ -455,12 +451,12 @@ static void emit_trees(struct walk *w) {
   struct copse_msccl_program *p = w->p;
   int stretches = (cut->block - 1) / COPSE_MSCCL_MAX_COUNT + 1, channels = p->end_channel;
   size_t n = (size_t)p->n_ranks, n_own = n * (size_t)stretches;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_msccl_ref *own;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, n_own, sizeof *own, &own, p->err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *w->parts, &w->parts, p->err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *w->refs, &w->refs, p->err));
+  COPSE_KEEP(p, COPSE_ARRAY(&scratch, n_own, own, p->err));
+  COPSE_KEEP(p, COPSE_ARRAY(&scratch, n, w->parts, p->err));
+  COPSE_KEEP(p, COPSE_ARRAY(&scratch, n, w->refs, p->err));
+  if (p->status != COPSE_OK) return;
   for (size_t i = 0; i < n_own; i++) own[i] = NO_REF;
   if (cut->schedule->collective == COPSE_ALLGATHER) copy_own(w, stretches, own);
   for (size_t i = 0; i < cut->n_runs && p->status == COPSE_OK; i++) {
@@ -475,9 +471,6 @@ static void emit_trees(struct walk *w) {
     choose_channels(w, channels, true);
     if (run->unit->broadcast) pass_down(w, root, run->unit->broadcast->first_child[root], have);
   }
-out:
-  if (p->status == COPSE_OK) p->status = status;
-  copse_arena_free(&scratch);
 }
 
 /* ---- paths: from the sender's input over scratch to the output --------------------------- */

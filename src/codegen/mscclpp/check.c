@@ -734,13 +734,18 @@ static copse_status make_states(struct launch *r) {
   const struct copse_pj_file *f = r->f;
   struct copse_arena *arena = &r->arena;
   size_t n_semaphores = (size_t)f->n_semaphores;
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_blocks, sizeof *r->states, &r->states, r->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ends, sizeof *r->ends, &r->ends, r->err));
-  COPSE_DO(copse_arena_array(arena, n_semaphores, sizeof *r->semaphores, &r->semaphores, r->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)f->n_ranks, sizeof *r->packets, &r->packets, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)f->n_blocks, r->states, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)f->n_ends, r->ends, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, n_semaphores, r->semaphores, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)f->n_ranks, r->packets, r->err));
   for (int b = 0; b < f->n_blocks; b++) r->states[b].loop = -1;
   for (int s = 0; s < f->n_semaphores; s++) r->semaphores[s].value = f->semaphores[s];
   return COPSE_OK;
+}
+
+static void end_launch(struct launch *r) {
+  copse_cells_free(r->cells);
+  copse_arena_free(&r->arena);
 }
 
 /* One launch. `rounds`: how often the shortest pipeline runs; others by their sizes. `before`:
@@ -748,12 +753,11 @@ static copse_status make_states(struct launch *r) {
 static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_t *actions,
                            const struct copse_late_reads *before, struct copse_late_reads *after,
                            struct copse_err *err) {
-  struct launch r = {.f = file, .actions = actions, .err = err};
+  COPSE_AT_END(end_launch) struct launch r = {.f = file, .actions = actions, .err = err};
   bool progress = true;
-  copse_status status;
-  COPSE_TRY(make_states(&r));
-  COPSE_TRY(choose_slices(&r, rounds));
-  COPSE_TRY(make_cells(&r));
+  COPSE_DO(make_states(&r));
+  COPSE_DO(choose_slices(&r, rounds));
+  COPSE_DO(make_cells(&r));
   copse_cells_guard(r.cells, before, r.first_entry);
   enter(&r);
   while (progress && r.status == COPSE_OK) {
@@ -764,14 +768,11 @@ static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_
   for (int b = 0; b < file->n_blocks; b++)
     if (r.states[b].op < file->blocks[b].n_ops) refute(&r, b, "waits forever: a deadlock");
   leave(&r);
-  COPSE_TRY(r.status);
-  COPSE_TRY(copse_cells_check_result(r.cells, err));
-  COPSE_TRY(check_balance(&r));
-  if (after) status = copse_late_reads_take(r.cells, r.first_proxy, r.first_end, after, err);
-out:
-  copse_cells_free(r.cells);
-  copse_arena_free(&r.arena);
-  return status;
+  COPSE_DO(r.status);
+  COPSE_DO(copse_cells_check_result(r.cells, err));
+  COPSE_DO(check_balance(&r));
+  if (!after) return COPSE_OK;
+  return copse_late_reads_take(r.cells, r.first_proxy, r.first_end, after, err);
 }
 
 copse_status copse_check_mscclpp(const char *label, const char *data, size_t size,

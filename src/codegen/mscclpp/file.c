@@ -73,7 +73,7 @@ copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *
                                struct copse_err *err) {
   if (list->n == list->capacity) {
     int capacity = list->capacity ? 2 * list->capacity : 8, *grown;
-    COPSE_DO(copse_arena_array(arena, (size_t)capacity, sizeof *grown, &grown, err));
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)capacity, grown, err));
     if (list->n > 0) memcpy(grown, list->v, (size_t)list->n * sizeof *grown);
     list->v = grown;
     list->capacity = capacity;
@@ -194,7 +194,7 @@ static void read_semaphores(struct reader *r, const cJSON *gpu, int rank) {
 /* The k-th channel of a type from A to B is the k-th from B to A. */
 static void pair_ends(struct reader *r) {
   struct copse_pj_file *f = r->file;
-  struct copse_index_map alone = {0};
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map alone = {0};
   for (int i = 0; i < f->n_ends; i++) {
     struct copse_pj_end *e = &f->ends[i];
     int type = (int)e->type, other;
@@ -209,7 +209,6 @@ static void pair_ends(struct reader *r) {
       COPSE_KEEP(
           r, copse_index_map_add(&alone, copse_key_pair(e->rank, 2 * e->peer + type), i, r->err));
   }
-  copse_index_map_free(&alone);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------- */
@@ -460,12 +459,12 @@ static copse_status make_room(struct reader *r, const cJSON *gpus) {
     COPSE_JSON_EACH (c, channels)
       n_ends += (size_t)cJSON_GetArraySize(copse_json_get(c, "connected_to"));
   }
-  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *r->tables, &r->tables, r->err));
-  COPSE_DO(copse_arena_array(&f->arena, n, sizeof(int), &f->scratch, r->err));
-  COPSE_DO(copse_arena_array(&f->arena, n + 1, sizeof(int), &f->first_block, r->err));
-  COPSE_DO(copse_arena_array(&f->arena, n_blocks, sizeof *f->blocks, &f->blocks, r->err));
-  COPSE_DO(copse_arena_array(&f->arena, n_ends, sizeof *f->ends, &f->ends, r->err));
-  return copse_arena_array(&f->arena, n_semaphores, sizeof(int), &f->semaphores, r->err);
+  COPSE_DO(COPSE_ARRAY(&r->scratch, n, r->tables, r->err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, n, f->scratch, r->err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, n + 1, f->first_block, r->err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, n_blocks, f->blocks, r->err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, n_ends, f->ends, r->err));
+  return COPSE_ARRAY(&f->arena, n_semaphores, f->semaphores, r->err);
 }
 
 static void read_gpus(struct reader *r, const cJSON *gpus) {

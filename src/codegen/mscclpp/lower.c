@@ -115,8 +115,7 @@ static int channel_id(const struct block *b, int peer) {
 static void add_peer(struct block *b, int peer) {
   struct peers *peers = &b->peers[type_of(b, peer)];
   if (channel_id(b, peer) < peers->n) return;
-  COPSE_KEEP(b->job, copse_grow(&peers->ranks, &peers->capacity, (size_t)peers->n + 1,
-                                sizeof *peers->ranks, b->job->err));
+  COPSE_KEEP(b->job, COPSE_GROW(peers->ranks, peers->capacity, (size_t)peers->n + 1, b->job->err));
   if (b->job->status == COPSE_OK) peers->ranks[peers->n++] = peer;
 }
 
@@ -133,8 +132,8 @@ static int remote_id(struct block *b, struct place at) {
     if (b->remotes[i].peer == at.rank && b->remotes[i].buffer == at.buffer) return id;
     id += type_of(b, b->remotes[i].peer) == type_of(b, at.rank);
   }
-  COPSE_KEEP(b->job, copse_grow(&b->remotes, &b->remotes_capacity, (size_t)b->n_remotes + 1,
-                                sizeof *b->remotes, b->job->err));
+  COPSE_KEEP(b->job,
+             COPSE_GROW(b->remotes, b->remotes_capacity, (size_t)b->n_remotes + 1, b->job->err));
   if (b->job->status == COPSE_OK) b->remotes[b->n_remotes++] = (struct remote){at.rank, at.buffer};
   return id;
 }
@@ -485,7 +484,7 @@ static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) 
   free_blocks(j);
   j->n_blocks = n_blocks;
   COPSE_DO(copse_calloc(n * (size_t)n_blocks, sizeof *j->blocks, &j->blocks, j->err));
-  COPSE_DO(copse_arena_array(&j->arena, n, sizeof *j->scratch, &j->scratch, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->arena, n, j->scratch, j->err));
   for (int i = 0; i < (int)n * n_blocks; i++)
     j->blocks[i] = (struct block){.job = j, .rank = i / n_blocks};
   deal(j);
@@ -525,7 +524,7 @@ static size_t host_length(const char *id) {
 /* Ranks whose ids have no host part are all on one. */
 static copse_status find_hosts(struct job *j) {
   const struct copse_schedule *s = j->schedule;
-  COPSE_DO(copse_arena_array(&j->arena, (size_t)s->n_ranks, sizeof *j->host, &j->host, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->arena, (size_t)s->n_ranks, j->host, j->err));
   for (int r = 0; r < s->n_ranks; r++) {
     const char *id = s->nodes[s->rank_nodes[r]];
     size_t length = host_length(id);
@@ -602,13 +601,11 @@ static copse_status cut(struct job *j) {
         j->schedule->k > 1 ? ", or solve again with --k 1" : "");
   COPSE_DO(copse_chunks_cut(&j->cut, (int)block, j->err));
   size_t n_runs = j->cut.n_runs, n_ranks = (size_t)j->schedule->n_ranks;
-  COPSE_DO(copse_arena_array(&j->arena, n_runs, sizeof *j->block, &j->block, j->err));
-  COPSE_DO(copse_arena_array(&j->arena, n_runs, sizeof *j->slot, &j->slot, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->arena, n_runs, j->block, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->arena, n_runs, j->slot, j->err));
   for (size_t i = 0; i < n_runs; i++)
-    if (j->cut.runs[i].unit->reduce)
-      COPSE_DO(copse_arena_array(&j->arena, n_ranks, sizeof(int), &j->slot[i], j->err));
-  return copse_arena_array(&j->arena, (n_runs > n_ranks ? n_runs : n_ranks) + 1, sizeof *j->places,
-                           &j->places, j->err);
+    if (j->cut.runs[i].unit->reduce) COPSE_DO(COPSE_ARRAY(&j->arena, n_ranks, j->slot[i], j->err));
+  return COPSE_ARRAY(&j->arena, (n_runs > n_ranks ? n_runs : n_ranks) + 1, j->places, j->err);
 }
 
 /* ---- text ------------------------------------------------------------------------------ */
@@ -749,21 +746,20 @@ static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
   return COPSE_OK;
 }
 
+static void end_job(struct job *j) {
+  free_blocks(j);
+  copse_chunks_free(&j->cut);
+  copse_arena_free(&j->arena);
+}
+
 copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
                                  const struct copse_mscclpp_options *options, char **text,
                                  size_t *size, struct copse_mscclpp_summary *summary,
                                  struct copse_err *err) {
-  struct job j = {.schedule = schedule, .options = *options, .err = err};
-  struct copse_text out = {0};
-  copse_status status;
+  COPSE_AT_END(end_job) struct job j = {.schedule = schedule, .options = *options, .err = err};
+  COPSE_AT_END(copse_text_free) struct copse_text out = {0};
   *summary = (struct copse_mscclpp_summary){0};
-  COPSE_TRY(make(&j, summary));
+  COPSE_DO(make(&j, summary));
   write_plan(&j, &out);
-  COPSE_TRY(copse_text_take(&out, text, size, err));
-out:
-  free_blocks(&j);
-  copse_chunks_free(&j.cut);
-  copse_arena_free(&j.arena);
-  copse_text_free(&out);
-  return status;
+  return copse_text_take(&out, text, size, err);
 }

@@ -4,7 +4,6 @@
  */
 #include "runtime/comm/agree.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -20,21 +19,12 @@ struct vote {
 
 static copse_status digest_plans(const struct copse_plan *const *plans, size_t n,
                                  uint8_t digest[COPSE_SHA256_BYTES], struct copse_err *err) {
-  uint8_t *checksums = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc(n, COPSE_SHA256_BYTES, &checksums, err));
-  for (size_t i = 0; i < n; i++) {
-    char *bytes;
-    size_t size;
-    COPSE_TRY(copse_plan_encode(plans[i], &bytes, &size, err));
-    memcpy(checksums + i * COPSE_SHA256_BYTES, bytes + size - COPSE_SHA256_BYTES,
-           COPSE_SHA256_BYTES);
-    free(bytes);
-  }
+  COPSE_AT_END(copse_free_at) uint8_t *checksums = NULL;
+  COPSE_DO(copse_calloc(n, COPSE_SHA256_BYTES, &checksums, err));
+  for (size_t i = 0; i < n; i++)
+    COPSE_DO(copse_plan_checksum(plans[i], checksums + i * COPSE_SHA256_BYTES, err));
   copse_sha256(checksums, n * COPSE_SHA256_BYTES, digest);
-out:
-  free(checksums);
-  return status;
+  return COPSE_OK;
 }
 
 static bool has_failed(const void *context, uint32_t r) {
@@ -67,22 +57,19 @@ static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct cop
 
 copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine,
                          const struct copse_plan *const *plans, size_t n, struct copse_err *err) {
-  struct vote vote, *votes = NULL;
-  copse_status status;
+  COPSE_AT_END(copse_free_at) struct vote *votes = NULL;
+  struct vote vote;
   if (!shape->bootstrap) return mine;
   memset(&vote, 0, sizeof vote);
   vote.n_plans = (uint32_t)n;
   if (mine == COPSE_OK) mine = digest_plans(plans, n, vote.digest, err);
   vote.status = (uint32_t)mine;
-  COPSE_TRY(copse_calloc(shape->n_ranks, sizeof *votes, &votes, err));
-  status = shape->bootstrap->all_gather(shape->bootstrap->context, &vote, votes, sizeof vote);
+  COPSE_DO(copse_calloc(shape->n_ranks, sizeof *votes, &votes, err));
+  const copse_status status =
+      shape->bootstrap->all_gather(shape->bootstrap->context, &vote, votes, sizeof vote);
   if (status != COPSE_OK) {
     if (shape->bootstrap_error) (void)shape->bootstrap_error(shape->bootstrap->context, err);
-    (void)copse_fail(err, status, "the bootstrap's all_gather failed");
-    goto out;
+    return copse_fail(err, status, "the bootstrap's all_gather failed");
   }
-  status = mine != COPSE_OK ? mine : judge(votes, shape->n_ranks, err);
-out:
-  free(votes);
-  return status;
+  return mine != COPSE_OK ? mine : judge(votes, shape->n_ranks, err);
 }

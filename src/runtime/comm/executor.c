@@ -70,18 +70,15 @@ static copse_status new_on_gpus(const struct copse_plan *plan, struct copse_exec
                                 struct copse_err *err) {
   uint32_t n = plan->header.n_ranks;
   const struct copse_gpu_support *gpu = copse_gpu();
-  int *devices;
+  COPSE_AT_END(copse_free_at) int *devices = NULL;
   if (!gpu)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "this copse was built without CUDA: backends cpu and threads");
   int n_devices = gpu->device_count();
-  copse_status status = copse_calloc(n, sizeof *devices, &devices, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc(n, sizeof *devices, &devices, err));
   for (uint32_t r = 0; r < n; r++) devices[r] = n_devices > 0 ? (int)(r % (uint32_t)n_devices) : 0;
   const struct copse_comm_shape shape = {.n_ranks = n, .n_local = n, .devices = devices};
-  status = new_exec(plan, gpu->backend, &shape, gpu, out, err);
-  free(devices);
-  return status;
+  return new_exec(plan, gpu->backend, &shape, gpu, out, err);
 }
 
 copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
@@ -248,31 +245,24 @@ copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) {
   return exec->ops->finish(exec->backend, err);
 }
 
-copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch *launch,
-                              struct copse_err *err) {
-  return exec->gpu ? store_gpu(exec, launch, err) : COPSE_OK;
-}
-
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
                             struct copse_err *err) {
   COPSE_DO(copse_exec_load(exec, launch, err));
   COPSE_DO(copse_exec_start(exec, launch, err));
   COPSE_DO(copse_exec_finish(exec, err));
-  return copse_exec_store(exec, launch, err);
+  return exec->gpu ? store_gpu(exec, launch, err) : COPSE_OK;
 }
 
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,
                                       enum copse_type type, uint64_t *bytes,
                                       struct copse_err *err) {
-  struct copse_layout layout;
+  COPSE_AT_END(copse_layout_free) struct copse_layout layout = {0};
   struct copse_shape shape;
   *bytes = 0;
-  copse_status status = copse_layout_new(plan, &layout, err);
-  if (status != COPSE_OK) return status;
-  status = copse_layout_shape(&layout, count, copse_type_bytes(type), &shape, err);
-  for (uint32_t r = 0; r < plan->header.n_ranks && status == COPSE_OK; r++)
+  COPSE_DO(copse_layout_new(plan, &layout, err));
+  COPSE_DO(copse_layout_shape(&layout, count, copse_type_bytes(type), &shape, err));
+  for (uint32_t r = 0; r < plan->header.n_ranks; r++)
     *bytes += copse_layout_slot_bytes(&layout, &shape, r) +
               2 * copse_layout_packet_bytes(&layout, &shape, r);
-  copse_layout_free(&layout);
-  return status;
+  return COPSE_OK;
 }

@@ -56,17 +56,15 @@ copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *
                             struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The same in steps, for timing. load and store copy inputs and outputs to where the executor
- * works and back (to and from a GPU; nothing on CPUs); start begins a launch on what is there,
- * and may return before its end, finish waits for all that were started.
+ * Its steps, for timing. load copies inputs and outputs to where the executor works (to a GPU;
+ * nothing on CPUs); start begins a launch on what is there, and may return before its end, finish
+ * waits for all that were started.
  */
 copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
                              struct copse_err *err) COPSE_CHECKED;
 copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
                               struct copse_err *err) COPSE_CHECKED;
 copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
-copse_status copse_exec_store(struct copse_exec *exec, const struct copse_launch *launch,
-                              struct copse_err *err) COPSE_CHECKED;
 void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds); /* default 20 */
 /* Bytes of scratch over all ranks that a launch of this size takes. */
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,

@@ -20,15 +20,11 @@
 
 copse_status copse_gather_init(struct copse_gather *gather, uint32_t first_rank, uint32_t n,
                                struct copse_err *err) {
-  pthread_condattr_t monotonic;
   gather->first_rank = first_rank;
   gather->n = n;
   gather->timeout_seconds = DEFAULT_TIMEOUT_SECONDS;
   pthread_mutex_init(&gather->lock, NULL);
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&gather->changed, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  copse_clock_condition(&gather->changed);
   COPSE_DO(copse_calloc(n, sizeof *gather->queues, &gather->queues, err));
   return copse_calloc(n, sizeof *gather->calls, &gather->calls, err);
 }

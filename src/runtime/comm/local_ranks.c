@@ -17,10 +17,10 @@ copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t 
                                   void **handle, struct copse_err *err) {
   struct copse_local_ranks *local = comm->local;
   struct copse_registration *it = NULL;
-  copse_status status;
+  copse_status status = COPSE_OK;
   *handle = NULL;
-  COPSE_TRY(copse_gather_broken(&local->gather, err));
-  COPSE_TRY(copse_calloc(1, sizeof *it, &it, err));
+  COPSE_DO(copse_gather_broken(&local->gather, err));
+  COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
   it->rank = comm->rank;
   pthread_mutex_lock(&local->backend_lock);
   if (local->ops->add_buffer)
@@ -32,9 +32,7 @@ copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t 
     *handle = it;
   }
   pthread_mutex_unlock(&local->backend_lock);
-  if (status == COPSE_OK) return COPSE_OK;
-out:
-  free(it);
+  if (status != COPSE_OK) free(it);
   return status;
 }
 
@@ -65,7 +63,7 @@ static copse_status prepare_all(struct copse_local_ranks *local,
                                 struct copse_err *err) {
   struct copse_plans *plans = &local->plans;
   size_t end = plans->n;
-  COPSE_DO(copse_grow(&plans->entries, &plans->capacity, end + n, sizeof *plans->entries, err));
+  COPSE_DO(COPSE_GROW(plans->entries, plans->capacity, end + n, err));
   for (size_t i = 0; i < n; i++, end++) {
     struct copse_plan_entry *entry = &plans->entries[end];
     entry->plan = added[i];
@@ -157,22 +155,23 @@ static bool is_breaking(const struct copse_local_ranks *local, copse_status stat
   return status != COPSE_OK && status != COPSE_INVALID && status != COPSE_UNSUPPORTED;
 }
 
-/* The gathering's launch: picks the plan and hands the round to the backend. */
+/* Picks the plan and hands the round to the backend. */
+static copse_status launch_locked(struct copse_local_ranks *local, const struct copse_call *calls,
+                                  struct copse_err *err) {
+  struct copse_plan_choice choice;
+  COPSE_DO(local->ops->poll(local->backend, err));
+  COPSE_DO(copse_plans_find(&local->plans, local->shape.n_ranks, &calls[0], &choice, err));
+  if (!choice.entry) return lacks_plan(local, &calls[0], choice.message_bytes, err);
+  trace(local, &calls[0], &choice);
+  return local->ops->launch(local->backend, choice.entry->prepared, calls, err);
+}
+
+/* The gathering's launch. */
 static copse_status local_launch(void *context, const struct copse_call *calls, bool *breaks,
                                  struct copse_err *err) {
   struct copse_local_ranks *local = context;
-  struct copse_plan_choice choice;
-  copse_status status;
   pthread_mutex_lock(&local->backend_lock);
-  COPSE_TRY(local->ops->poll(local->backend, err));
-  COPSE_TRY(copse_plans_find(&local->plans, local->shape.n_ranks, &calls[0], &choice, err));
-  if (!choice.entry) {
-    status = lacks_plan(local, &calls[0], choice.message_bytes, err);
-    goto out;
-  }
-  trace(local, &calls[0], &choice);
-  status = local->ops->launch(local->backend, choice.entry->prepared, calls, err);
-out:
+  const copse_status status = launch_locked(local, calls, err);
   *breaks = is_breaking(local, status);
   /* what a failed launch has started on some GPUs would wait for the rest */
   if (*breaks) local->ops->abort(local->backend);
@@ -200,7 +199,7 @@ static copse_status copy_shape(struct copse_local_ranks *local,
                                const struct copse_comm_shape *shape, struct copse_err *err) {
   int *devices;
   local->shape = *shape;
-  COPSE_DO(copse_arena_array(&local->memory, shape->n_local, sizeof *devices, &devices, err));
+  COPSE_DO(COPSE_ARRAY(&local->memory, shape->n_local, devices, err));
   memcpy(devices, shape->devices, shape->n_local * sizeof *devices);
   local->shape.devices = devices;
   if (shape->bootstrap) {
@@ -214,7 +213,7 @@ static copse_status make_handles(struct copse_local_ranks *local, struct copse_c
                                  struct copse_err *err) {
   struct copse_comm *handles;
   const uint32_t n = local->shape.n_local;
-  COPSE_DO(copse_arena_array(&local->memory, n, sizeof *handles, &handles, err));
+  COPSE_DO(COPSE_ARRAY(&local->memory, n, handles, err));
   for (uint32_t i = 0; i < n; i++) {
     handles[i] = (struct copse_comm){local, local->shape.first_local + i};
     comms[i] = &handles[i];

@@ -53,8 +53,7 @@ static copse_status read_plan(struct copse_plans *plans, const char *folder, con
   /* to open a pipe would wait for somebody to write into it */
   if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
     return copse_fail(err, COPSE_IO, "%s: is no regular file, plans must be", path);
-  COPSE_DO(
-      copse_grow(&plans->read, &plans->read_capacity, plans->n_read + 1, sizeof *plans->read, err));
+  COPSE_DO(COPSE_GROW(plans->read, plans->read_capacity, plans->n_read + 1, err));
   COPSE_DO(copse_plan_open(path, &plan, err));
   if (is_wanted(plan, path, n_ranks))
     plans->read[plans->n_read++] = plan;

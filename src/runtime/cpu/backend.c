@@ -143,7 +143,8 @@ static copse_status create(const struct copse_comm_shape *shape, void **out,
 
 /* Notifies all ranks where preparing failed at one. */
 static copse_status agree(const struct cpu *cpu, copse_status mine, struct copse_err *err) {
-  uint32_t status = (uint32_t)mine, *all;
+  COPSE_AT_END(copse_free_at) uint32_t *all = NULL;
+  const uint32_t status = (uint32_t)mine;
   if (copse_calloc(cpu->n_ranks, sizeof *all, &all, err) != COPSE_OK)
     return copse_transport_out_of_memory(cpu->transport);
   if (copse_transport_all_gather(cpu->transport, &status, all, sizeof status) != COPSE_OK)
@@ -152,7 +153,6 @@ static copse_status agree(const struct cpu *cpu, copse_status mine, struct copse
     if (all[r] != COPSE_OK)
       mine = copse_fail(err, COPSE_REFUTED, "the plan can't be used: rank %u: %s", r,
                         copse_status_string((copse_status)all[r]));
-  free(all);
   return mine;
 }
 

@@ -209,13 +209,9 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   (void)context;
   COPSE_DO(copse_calloc(1, sizeof *team, &team, err));
   exec->own = team;
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_mutex_init(&team->lock, NULL);
   pthread_cond_init(&team->start, NULL);
-  pthread_cond_init(&team->done, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  copse_clock_condition(&team->done);
   team->spins = (long)n <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 20;
   COPSE_DO(copse_calloc_lines(n, sizeof *team->threads, &team->threads, err));
   return start_threads(exec, err);

@@ -99,8 +99,7 @@ static copse_status find_grant(void *pool, uint64_t pointer, int device, bool *w
   void *function = NULL;
   unsigned long long flags = 0;
   int flags_of_pool = 0;
-  COPSE_CHECK(
-      copse_cuda_find_driver(pool ? "cuMemPoolGetAccess" : "cuMemGetAccess", &function, err));
+  COPSE_DO(copse_cuda_find_driver(pool ? "cuMemPoolGetAccess" : "cuMemGetAccess", &function, err));
   const int failed = pool ? ((pool_access)function)(&flags_of_pool, pool, &location)
                           : ((mapped_access)function)(&flags, &location, pointer);
   if (pool) flags = (unsigned long long)flags_of_pool;
@@ -111,7 +110,7 @@ static copse_status find_grant(void *pool, uint64_t pointer, int device, bool *w
 static copse_status check_device(const struct copse_cuda *cuda, uint32_t rank, void *pool,
                                  uint64_t pointer, int device, struct copse_err *err) {
   bool writes = false;
-  COPSE_CHECK(find_grant(pool, pointer, device, &writes, err));
+  COPSE_DO(find_grant(pool, pointer, device, &writes, err));
   if (writes) return COPSE_OK;
   return copse_fail(
       err, COPSE_INVALID,
@@ -128,7 +127,7 @@ copse_status copse_cuda_check_reach(struct copse_cuda *cuda, uint32_t rank, cons
   unsigned long long id = 0;
   if (!output) return COPSE_OK;
   if (!cuda->get_attribute)
-    COPSE_CHECK(copse_cuda_find_driver("cuPointerGetAttribute", &cuda->get_attribute, err));
+    COPSE_DO(copse_cuda_find_driver("cuPointerGetAttribute", &cuda->get_attribute, err));
   const pointer_attribute get = (pointer_attribute)cuda->get_attribute;
   if (get(&id, ATTRIBUTE_BUFFER_ID, pointer) != 0) id = 0;
   if (id != 0 && cuda->reached[rank] == id) return COPSE_OK;
@@ -136,7 +135,7 @@ copse_status copse_cuda_check_reach(struct copse_cuda *cuda, uint32_t rank, cons
     if (get(&pool, ATTRIBUTE_POOL, pointer) != 0) pool = NULL;
     for (uint32_t d = 0; d < cuda->n_devices; d++)
       if (d != cuda->device_of[rank])
-        COPSE_CHECK(check_device(cuda, rank, pool, pointer, cuda->devices[d].ordinal, err));
+        COPSE_DO(check_device(cuda, rank, pool, pointer, cuda->devices[d].ordinal, err));
   }
   cuda->reached[rank] = id;
   return COPSE_OK;
@@ -185,7 +184,7 @@ static copse_status enable_peers(struct copse_cuda *cuda, struct copse_err *err)
       if (error == cudaErrorPeerAccessAlreadyEnabled)
         (void)cudaGetLastError();
       else
-        COPSE_CHECK(copse_cuda_check(error, "cudaDeviceEnablePeerAccess", err));
+        COPSE_DO(copse_cuda_check(error, "cudaDeviceEnablePeerAccess", err));
     }
   return COPSE_OK;
 }
@@ -200,8 +199,8 @@ static copse_status fill(struct copse_cuda *cuda, const struct copse_comm_shape 
                       error == cudaSuccess ? "none is there" : cudaGetErrorString(error));
   }
   for (uint32_t i = 0; i < cuda->n_local; i++)
-    COPSE_CHECK(add_device(cuda, shape->devices[i], n_usable, &cuda->device_of[i], err));
-  COPSE_CHECK(enable_peers(cuda, err));
+    COPSE_DO(add_device(cuda, shape->devices[i], n_usable, &cuda->device_of[i], err));
+  COPSE_DO(enable_peers(cuda, err));
   void *control = NULL;
   COPSE_CUDA(
       cudaHostAlloc(&control, sizeof *cuda->control, cudaHostAllocMapped | cudaHostAllocPortable));
@@ -325,9 +324,10 @@ copse_status copse_cuda_check_left(const struct copse_cuda *cuda, struct copse_e
   }
 }
 
-copse_status copse_cuda_poll(void *backend, struct copse_err *err) {
+/* Also asks CUDA. */
+static copse_status poll_devices(void *backend, struct copse_err *err) {
   struct copse_cuda *cuda = (struct copse_cuda *)backend;
-  COPSE_CHECK(copse_cuda_check_left(cuda, err));
+  COPSE_DO(copse_cuda_check_left(cuda, err));
   copse_beside_captures permitted;
   for (uint32_t i = 0; i < cuda->n_devices; i++) {
     if (!cuda->devices[i].eager.launched) continue;
@@ -335,7 +335,7 @@ copse_status copse_cuda_poll(void *backend, struct copse_err *err) {
     if (error == cudaErrorNotReady)
       (void)cudaGetLastError();
     else
-      COPSE_CHECK(copse_cuda_check(error, "a collective", err));
+      COPSE_DO(copse_cuda_check(error, "a collective", err));
   }
   return COPSE_OK;
 }
@@ -361,7 +361,7 @@ static copse_status finish(void *backend, struct copse_err *err) {
     copse_status status = wait_for_device(&cuda->devices[i], first == COPSE_OK ? err : NULL);
     if (first == COPSE_OK) first = status;
   }
-  return first == COPSE_OK ? copse_cuda_poll(backend, err) : first;
+  return first == COPSE_OK ? poll_devices(backend, err) : first;
 }
 
 static void abort_all(void *backend) {
@@ -380,7 +380,7 @@ extern "C" const struct copse_backend_ops copse_cuda_backend = {new_backend,
                                                                 copse_cuda_prepare,
                                                                 copse_cuda_launch,
                                                                 finish,
-                                                                copse_cuda_poll,
+                                                                poll_devices,
                                                                 abort_all,
                                                                 set_timeout,
                                                                 copse_cuda_add_buffer,

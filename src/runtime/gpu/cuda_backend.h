@@ -120,11 +120,9 @@ struct copse_cuda {
 
 /* ---- backend.cu ------------------------------------------------------------------------- */
 
-/* Whether kernels are to leave before their end. check_left says why, or COPSE_OK; poll also asks
- * CUDA. */
+/* Whether kernels are to leave before their end. check_left says why, or COPSE_OK. */
 bool copse_cuda_is_broken(const struct copse_cuda *cuda);
 copse_status copse_cuda_check_left(const struct copse_cuda *cuda, struct copse_err *err);
-copse_status copse_cuda_poll(void *backend, struct copse_err *err);
 const struct copse_cuda_plan *copse_cuda_plan_number(const struct copse_cuda *cuda,
                                                      uint32_t number);
 

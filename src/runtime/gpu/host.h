@@ -32,16 +32,11 @@ static inline copse_status copse_cuda_check(cudaError_t error, const char *call,
                     cudaGetErrorName(error));
 }
 
-/* Return the error from the function that they stand in. For functions that clean up nothing. */
+/* COPSE_DO (base/err.h) for a call of CUDA. */
 #define COPSE_CUDA(call)                                             \
   do {                                                               \
     copse_status cuda_status = copse_cuda_check((call), #call, err); \
     if (cuda_status != COPSE_OK) return cuda_status;                 \
-  } while (0)
-#define COPSE_CHECK(call)                              \
-  do {                                                 \
-    copse_status check_status = (call);                \
-    if (check_status != COPSE_OK) return check_status; \
   } while (0)
 
 /* Makes a device current until the end of the scope. */

@@ -52,7 +52,7 @@ static copse_status join_streams(struct copse_cuda *cuda, uint32_t d,
     device->capture = capture;
     device->untracked = true;
   }
-  COPSE_CHECK(identity_of(stream, capture, &id, err));
+  COPSE_DO(identity_of(stream, capture, &id, err));
   if ((*last)->launched && (*last)->stream != id)
     COPSE_CUDA(cudaStreamWaitEvent(stream, (*last)->done, 0));
   (*last)->stream = id;
@@ -218,7 +218,7 @@ static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan 
   struct copse_launch_args args;
   uint32_t element_bytes = (uint32_t)copse_type_bytes(calls[0].type);
   memset(&args, 0, sizeof args);
-  COPSE_CHECK(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
+  COPSE_DO(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
   args.shape.input_stride = part->whole;
   args.shape.output_stride = part->staged ? part->count : part->whole;
   args.pair_counts = calls[0].pair_counts;
@@ -234,7 +234,7 @@ static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan 
   for (uint32_t d = 0; d < cuda->n_devices; d++) {
     cudaStream_t stream = stream_of_device(cuda, d, calls);
     copse_on_device here(cuda->devices[d].ordinal);
-    if (p->split) COPSE_CHECK(copse_internode_find_stream(cuda, &stream, err));
+    if (p->split) COPSE_DO(copse_internode_find_stream(cuda, &stream, err));
     struct copse_last_launch *last;
     copse_status status = join_streams(cuda, d, calls, stream, &last, err);
     args.plan = p->devices[d].plan;
@@ -256,10 +256,10 @@ copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse
   struct copse_cuda_plan *p = (struct copse_cuda_plan *)prepared;
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
   struct part part = {0, count, count, false, NULL, NULL};
-  COPSE_CHECK(copse_cuda_check_left(cuda, err));
+  COPSE_DO(copse_cuda_check_left(cuda, err));
   for (uint32_t i = 0; i < cuda->n_local && cuda->n_devices > 1 && p->puts; i++)
-    COPSE_CHECK(copse_cuda_check_reach(cuda, i, calls[i].recv, err));
-  COPSE_CHECK(find_counts(p, &calls[0], &part.host_counts, err));
+    COPSE_DO(copse_cuda_check_reach(cuda, i, calls[i].recv, err));
+  COPSE_DO(find_counts(p, &calls[0], &part.host_counts, err));
   /* nothing moves behind the longest block */
   if (part.host_counts) part.count = count = longest(part.host_counts, cuda->n_ranks, count);
   if (count == 0) return COPSE_OK; /* no packet would be sent: see copse_next_epoch */
@@ -274,7 +274,7 @@ copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse
   uint64_t most = copse_cuda_staging_bytes / bytes;
   for (part.first = 0; part.first < count; part.first += part.count) {
     part.count = count - part.first < most ? count - part.first : most;
-    COPSE_CHECK(launch_part(cuda, p, calls, &part, err));
+    COPSE_DO(launch_part(cuda, p, calls, &part, err));
   }
   return COPSE_OK;
 }

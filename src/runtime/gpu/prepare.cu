@@ -60,7 +60,7 @@ static copse_status choose_threads(const struct copse_cuda *cuda, const struct c
   it->n_blocks = blocks_on(cuda, plan, device);
   it->n_threads = copse_cuda_threads;
   for (;;) {
-    COPSE_CHECK(copse_cuda_room(plan, at, it->n_threads, &room, err));
+    COPSE_DO(copse_cuda_room(plan, at, it->n_threads, &room, err));
     if (it->n_blocks <= room) return COPSE_OK;
     if (it->n_threads / 2 < COPSE_CUDA_LEAST_THREADS) break;
     it->n_threads /= 2;
@@ -151,12 +151,10 @@ static copse_status make_parts(const struct copse_cuda *cuda, const struct copse
   const struct copse_plan *plan = p->plan;
   const struct copse_plan_header *h = &plan->header;
   uint32_t *counters = NULL, block = 0;
-  COPSE_CHECK(
-      copse_arena_array(scratch, h->n_channels, sizeof *parts->channels, &parts->channels, err));
-  COPSE_CHECK(copse_arena_array(scratch, h->n_workers, sizeof *parts->works, &parts->works, err));
-  COPSE_CHECK(
-      copse_arena_array(scratch, h->n_ranks, sizeof *parts->segments, &parts->segments, err));
-  COPSE_CHECK(copse_arena_array(scratch, h->n_ranks, sizeof *counters, &counters, err));
+  COPSE_DO(COPSE_ARRAY(scratch, h->n_channels, parts->channels, err));
+  COPSE_DO(COPSE_ARRAY(scratch, h->n_workers, parts->works, err));
+  COPSE_DO(COPSE_ARRAY(scratch, h->n_ranks, parts->segments, err));
+  COPSE_DO(COPSE_ARRAY(scratch, h->n_ranks, counters, err));
   for (uint32_t c = 0; c < h->n_channels; c++) {
     uint32_t rank = plan->workers[plan->channels[c].dst_worker].rank;
     parts->channels[c].rank = rank;
@@ -174,13 +172,13 @@ static copse_status make_tables(struct copse_cuda *cuda, struct copse_cuda_plan 
   struct parts parts = {NULL, NULL, NULL};
   struct writer measuring = {NULL, NULL, 0}, filling = {NULL, NULL, 0};
   void *tables = NULL;
-  COPSE_CHECK(make_parts(cuda, p, device, scratch, &parts, err));
+  COPSE_DO(make_parts(cuda, p, device, scratch, &parts, err));
   put_all(&measuring, p, &parts, on);
   copse_on_device here(cuda->devices[device].ordinal);
   COPSE_CUDA(cudaMalloc(&tables, measuring.used));
   on->tables = filling.device = (unsigned char *)tables;
   /* zeroed, since counters start at 0 */
-  COPSE_CHECK(copse_arena_array(scratch, measuring.used, 1, &filling.host, err));
+  COPSE_DO(COPSE_ARRAY(scratch, measuring.used, filling.host, err));
   put_all(&filling, p, &parts, on);
   return copse_cuda_upload(on->tables, filling.host, filling.used, err);
 }
@@ -252,7 +250,7 @@ static bool plan_puts(const struct copse_plan *plan) {
 static copse_status make_shared(struct copse_cuda *cuda, uint64_t bytes, unsigned char **addresses,
                                 void **opened, struct copse_err *err) {
   unsigned char **own = &addresses[cuda->first_local];
-  COPSE_CHECK(copse_cuda_agree(cuda, allocate(cuda, cuda->first_local, bytes, own, err), err));
+  COPSE_DO(copse_cuda_agree(cuda, allocate(cuda, cuda->first_local, bytes, own, err), err));
   return copse_cuda_agree(cuda, copse_cuda_share(cuda, *own, addresses, opened, err), err);
 }
 
@@ -262,13 +260,13 @@ static copse_status make_memory(struct copse_cuda *cuda, struct copse_cuda_plan 
   uint32_t first = cuda->first_local;
   p->is_shared = cuda->many_processes;
   if (cuda->many_processes) {
-    COPSE_CHECK(make_shared(cuda, bytes, p->segments, p->opened, err));
+    COPSE_DO(make_shared(cuda, bytes, p->segments, p->opened, err));
     if (!p->puts) return COPSE_OK;
     return make_shared(cuda, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
                        p->opened_staging, err);
   }
   for (uint32_t i = 0; i < cuda->n_local; i++)
-    COPSE_CHECK(allocate(cuda, first + i, bytes, &p->segments[first + i], err));
+    COPSE_DO(allocate(cuda, first + i, bytes, &p->segments[first + i], err));
   return COPSE_OK;
 }
 
@@ -292,27 +290,27 @@ void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
 
 static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                              struct copse_err *err) {
-  COPSE_CHECK(copse_internode_split(cuda, p, err));
-  COPSE_CHECK(copse_layout_new(p->plan, &p->layout, err));
+  COPSE_DO(copse_internode_split(cuda, p, err));
+  COPSE_DO(copse_layout_new(p->plan, &p->layout, err));
   if (p->split) p->layout.flat = false; /* data for other hosts stay until they are sent */
   p->puts = plan_puts(p->plan);
   lay_out_segment(p);
   for (uint32_t d = 0; d < cuda->n_devices; d++)
-    COPSE_CHECK(choose_threads(cuda, p->plan, d, &p->devices[d], err));
+    COPSE_DO(choose_threads(cuda, p->plan, d, &p->devices[d], err));
   return COPSE_OK;
 }
 
 static copse_status make_devices(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                                  struct copse_err *err) {
-  for (uint32_t d = 0; d < cuda->n_devices; d++) COPSE_CHECK(make_device(cuda, p, d, err));
+  for (uint32_t d = 0; d < cuda->n_devices; d++) COPSE_DO(make_device(cuda, p, d, err));
   return p->split ? copse_internode_try_rounds(cuda, p, err) : COPSE_OK;
 }
 
 static copse_status prepare(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                             struct copse_err *err) {
-  COPSE_CHECK(copse_internode_find_hosts(cuda, err));
-  COPSE_CHECK(copse_cuda_agree(cuda, make_own(cuda, p, err), err));
-  COPSE_CHECK(make_memory(cuda, p, err));
+  COPSE_DO(copse_internode_find_hosts(cuda, err));
+  COPSE_DO(copse_cuda_agree(cuda, make_own(cuda, p, err), err));
+  COPSE_DO(make_memory(cuda, p, err));
   return copse_cuda_agree(cuda, make_devices(cuda, p, err), err);
 }
 
@@ -322,7 +320,7 @@ copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, vo
   struct copse_cuda_plan *p = NULL;
   copse_beside_captures permitted;
   *prepared = NULL;
-  COPSE_CHECK(copse_calloc(1, sizeof *p, &p, err));
+  COPSE_DO(copse_calloc(1, sizeof *p, &p, err));
   p->plan = plan;
   p->number = cuda->n_plans++;
   copse_status status = prepare(cuda, p, err);

@@ -56,7 +56,7 @@ struct offer {
 /* Every rank sees whether all could offer, so that all fail or none does. */
 static copse_status exchange(const struct copse_cuda *cuda, const struct offer *mine,
                              struct offer *all, struct copse_err *err) {
-  COPSE_CHECK(copse_cuda_gather(cuda, mine, all, sizeof *mine, err));
+  COPSE_DO(copse_cuda_gather(cuda, mine, all, sizeof *mine, err));
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
     if (!all[r].ok)
       return copse_fail(err, COPSE_UNSUPPORTED, "rank %u can't share its memory: %.99s", r,
@@ -92,7 +92,7 @@ static copse_status share(struct copse_cuda *cuda, struct offer *mine, unsigned 
     mine->ok = 0;
     snprintf(mine->why, sizeof mine->why, "cudaIpcGetMemHandle: %s", cudaGetErrorString(error));
   }
-  COPSE_CHECK(exchange(cuda, mine, all, err));
+  COPSE_DO(exchange(cuda, mine, all, err));
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
     if (all[r].bytes != mine->bytes)
       return copse_fail(err, COPSE_INVALID, "rank %u gives %llu bytes where rank %u gives %llu", r,
@@ -125,7 +125,7 @@ static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
   void *symbol = NULL;
   uint64_t base = 0;
   size_t size = 0;
-  COPSE_CHECK(copse_cuda_find_driver("cuMemGetAddressRange", &symbol, err));
+  COPSE_DO(copse_cuda_find_driver("cuMemGetAddressRange", &symbol, err));
   if (((address_range)symbol)(&base, &size, (uint64_t)(uintptr_t)buffer) != 0)
     return copse_fail(err, COPSE_INVALID, "not memory that cudaMalloc gave");
   *offset = (uint64_t)(uintptr_t)buffer - base;

@@ -39,7 +39,7 @@ static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts,
   uint64_t own = number_of_host(), all[COPSE_CUDA_MAX_RANKS];
   *n_hosts = 1;
   if (!cuda->many_processes) return COPSE_OK;
-  COPSE_CHECK(copse_cuda_gather(cuda, &own, all, sizeof own, err));
+  COPSE_DO(copse_cuda_gather(cuda, &own, all, sizeof own, err));
   *n_hosts = 0;
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
     uint32_t first = 0;
@@ -50,7 +50,7 @@ static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts,
 }
 
 static copse_status make_internode(struct copse_cuda *cuda, struct copse_err *err) {
-  COPSE_CHECK(copse_calloc(1, sizeof *cuda->internode, &cuda->internode, err));
+  COPSE_DO(copse_calloc(1, sizeof *cuda->internode, &cuda->internode, err));
   return copse_nccl_links_of(&cuda->bootstrap, &cuda->internode->links, err);
 }
 
@@ -67,12 +67,12 @@ void copse_internode_close(struct copse_cuda *cuda) {
 copse_status copse_internode_find_hosts(struct copse_cuda *cuda, struct copse_err *err) {
   uint32_t n_hosts = 0;
   if (cuda->n_hosts > 0) return COPSE_OK;
-  COPSE_CHECK(number_hosts(cuda, &n_hosts, err));
-  COPSE_CHECK(copse_cuda_leave_open(cuda, err));
+  COPSE_DO(number_hosts(cuda, &n_hosts, err));
+  COPSE_DO(copse_cuda_leave_open(cuda, err));
   if (n_hosts > 1) {
     copse_internode_close(cuda); /* of an attempt that failed */
-    COPSE_CHECK(copse_cuda_agree(cuda, make_internode(cuda, err), err));
-    COPSE_CHECK(copse_watch_open(cuda, err));
+    COPSE_DO(copse_cuda_agree(cuda, make_internode(cuda, err), err));
+    COPSE_DO(copse_watch_open(cuda, err));
   }
   cuda->n_hosts = n_hosts;
   return COPSE_OK;
@@ -97,7 +97,7 @@ copse_status copse_internode_find_stream(struct copse_cuda *cuda, cudaStream_t *
   while (i < in->n_own && !can_follow(in->own[i], &capture)) i++;
   if (i == in->n_own) {
     copse_beside_captures permitted;
-    COPSE_CHECK(copse_grow(&in->own, &in->own_capacity, i + 1, sizeof *in->own, err));
+    COPSE_DO(COPSE_GROW(in->own, in->own_capacity, i + 1, err));
     COPSE_CUDA(cudaStreamCreateWithFlags(&in->own[i], cudaStreamNonBlocking));
     in->n_own++;
   }

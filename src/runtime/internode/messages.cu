@@ -35,7 +35,7 @@
 copse_status copse_internode_split(const struct copse_cuda *cuda, struct copse_cuda_plan *p,
                                    struct copse_err *err) {
   if (cuda->n_hosts < 2) return COPSE_OK;
-  COPSE_CHECK(copse_split_new(p->plan, cuda->host_of, &p->split, err));
+  COPSE_DO(copse_split_new(p->plan, cuda->host_of, &p->split, err));
   p->plan = &p->split->local;
   p->crosses = p->split->crosses;
   return COPSE_OK;
@@ -52,8 +52,8 @@ static copse_status list_items(const struct copse_cuda *cuda, const struct copse
   *items = NULL;
   *n = 0;
   if (!p->split->inboxes) return COPSE_OK;
-  COPSE_CHECK(copse_calloc((size_t)r->n_rounds + 1, sizeof *it->first_item, &it->first_item, err));
-  COPSE_CHECK(copse_calloc(n_messages, sizeof **items, items, err));
+  COPSE_DO(copse_calloc((size_t)r->n_rounds + 1, sizeof *it->first_item, &it->first_item, err));
+  COPSE_DO(copse_calloc(n_messages, sizeof **items, items, err));
   for (uint32_t round = 0; round < r->n_rounds; round++) {
     for (size_t i = r->first_message[round]; i < r->first_message[round + 1]; i++) {
       const struct copse_message *message = &r->messages[i];
@@ -83,7 +83,7 @@ static copse_status upload(struct copse_cuda *cuda, struct copse_cuda_rounds *it
   it->memory = (unsigned char *)memory;
   it->cursors = (struct copse_cursor *)memory;
   it->items = (struct copse_unpack_item *)(it->memory + cursors);
-  if (cursors > 0) COPSE_CHECK(copse_cuda_upload(memory, r->cursors, cursors, err));
+  if (cursors > 0) COPSE_DO(copse_cuda_upload(memory, r->cursors, cursors, err));
   return n_items > 0 ? copse_cuda_upload(it->items, items, n_items * sizeof *items, err) : COPSE_OK;
 }
 
@@ -92,7 +92,7 @@ static copse_status make_one(struct copse_cuda *cuda, const struct copse_cuda_pl
                              struct copse_err *err) {
   struct copse_unpack_item *items = NULL;
   uint32_t n_items = 0;
-  COPSE_CHECK(copse_rounds_new(p->split, n_chunks, cuda->first_local, &it->rounds, err));
+  COPSE_DO(copse_rounds_new(p->split, n_chunks, cuda->first_local, &it->rounds, err));
   copse_status status = list_items(cuda, p, it, &items, &n_items, err);
   if (status == COPSE_OK) status = upload(cuda, it, items, n_items, err);
   free(items);
@@ -126,7 +126,7 @@ static copse_status find_rounds(struct copse_cuda *cuda, struct copse_cuda_plan 
       *out = it;
       return COPSE_OK;
     }
-  COPSE_CHECK(copse_calloc(1, sizeof *it, &it, err));
+  COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
   copse_beside_captures permitted;
   copse_status status = make_one(cuda, p, n_chunks, it, err);
   if (status != COPSE_OK) {
@@ -146,7 +146,7 @@ copse_status copse_internode_try_rounds(struct copse_cuda *cuda, struct copse_cu
   const struct copse_cuda_rounds *rounds;
   if (p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
     return find_rounds(cuda, p, 1, &rounds, err);
-  for (uint32_t n : chunks) COPSE_CHECK(find_rounds(cuda, p, n, &rounds, err));
+  for (uint32_t n : chunks) COPSE_DO(find_rounds(cuda, p, n, &rounds, err));
   return COPSE_OK;
 }
 
@@ -227,7 +227,7 @@ static copse_status move_message(const struct transfer *t, const struct copse_me
 static copse_status move_group(const struct transfer *t, const struct copse_message *messages,
                                size_t n, bool *goes_on, struct copse_err *err) {
   const struct copse_nccl_links *nccl = &t->cuda->internode->links;
-  COPSE_CHECK(copse_nccl_check(nccl, nccl->group_start(), "ncclGroupStart", err));
+  COPSE_DO(copse_nccl_check(nccl, nccl->group_start(), "ncclGroupStart", err));
   copse_status status = COPSE_OK;
   for (size_t i = 0; i < n && status == COPSE_OK; i++) status = move_message(t, &messages[i], err);
   int result = nccl->group_end(); /* also after an error */
@@ -268,7 +268,7 @@ static copse_status exchange(struct copse_cuda *cuda, const struct copse_cuda_pl
   t.args = args;
   t.stream = stream;
   make_view(&t);
-  COPSE_CHECK(copse_watch_begin(cuda, err));
+  COPSE_DO(copse_watch_begin(cuda, err));
   copse_status status = move_group(&t, rounds->messages + first,
                                    rounds->first_message[round + 1] - first, &goes_on, err);
   copse_watch_end(cuda);
@@ -284,17 +284,17 @@ copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_p
                                     struct copse_err *err) {
   const struct copse_cuda_rounds *it;
   copse_rounds_shape(&args->shape);
-  COPSE_CHECK(find_rounds(cuda, p, args->shape.n_chunks, &it, err));
+  COPSE_DO(find_rounds(cuda, p, args->shape.n_chunks, &it, err));
   const struct copse_rounds *rounds = it->rounds;
-  COPSE_CHECK(copse_watch_mark(cuda, p, stream, err));
+  COPSE_DO(copse_watch_mark(cuda, p, stream, err));
   for (uint32_t round = 0; round < rounds->n_rounds; round++) {
     args->from = it->cursors + (size_t)round * rounds->n_workers;
     args->to = args->from + rounds->n_workers;
     args->ends = copse_rounds_ends(rounds, round);
     if (copse_rounds_moves(rounds, round))
-      COPSE_CHECK(copse_cuda_launch_kernel(cuda, p, 0, stream, args, err));
+      COPSE_DO(copse_cuda_launch_kernel(cuda, p, 0, stream, args, err));
     if (rounds->first_message[round] < rounds->first_message[round + 1])
-      COPSE_CHECK(exchange(cuda, p, it, round, args, stream, err));
+      COPSE_DO(exchange(cuda, p, it, round, args, stream, err));
   }
   return copse_watch_mark(cuda, NULL, stream, err);
 }

@@ -86,12 +86,12 @@ static copse_status gather(struct context *c, const void *mine, void *all, size_
                            struct copse_err *err) {
   copse_on_device here(c->device);
   copse_beside_captures permitted;
-  COPSE_CHECK(grow(c, bytes, err));
+  COPSE_DO(grow(c, bytes, err));
   unsigned char *all_ranks = c->memory + c->bytes;
   COPSE_CUDA(cudaMemcpyAsync(c->memory, mine, bytes, cudaMemcpyHostToDevice, c->stream));
   int result = c->all_gather(c->memory, all_ranks, bytes, COPSE_NCCL_UINT8, c->comm, c->stream);
   result = await(&c->nccl, c->comm, result, INFINITY, NULL);
-  COPSE_CHECK(copse_nccl_check(&c->nccl, result, "ncclAllGather", err));
+  COPSE_DO(copse_nccl_check(&c->nccl, result, "ncclAllGather", err));
   COPSE_CUDA(cudaMemcpyAsync(all, all_ranks, bytes * (size_t)c->n_ranks, cudaMemcpyDeviceToHost,
                              c->stream));
   COPSE_CUDA(cudaStreamSynchronize(c->stream));
@@ -115,7 +115,7 @@ static copse_status find_library(struct finder *finder, struct copse_err *err) {
 static copse_status open_context(struct context *c, int *rank, struct copse_err *err) {
   const struct finder *finder = &c->finder;
   int (*comm_count)(void *, int *), (*user_rank)(void *, int *), (*comm_device)(void *, int *);
-  COPSE_CHECK(find_library(&c->finder, err));
+  COPSE_DO(find_library(&c->finder, err));
   if (!find(finder, "ncclCommCount", &comm_count) ||
       !find(finder, "ncclCommUserRank", &user_rank) ||
       !find(finder, "ncclCommCuDevice", &comm_device) ||
@@ -125,10 +125,9 @@ static copse_status open_context(struct context *c, int *rank, struct copse_err 
     return copse_fail(err, COPSE_UNSUPPORTED, "the NCCL of this process lacks functions");
   }
   (void)find(finder, "ncclCommGetAsyncError", &c->nccl.async_error);
-  COPSE_CHECK(copse_nccl_check(&c->nccl, comm_count(c->comm, &c->n_ranks), "ncclCommCount", err));
-  COPSE_CHECK(copse_nccl_check(&c->nccl, user_rank(c->comm, rank), "ncclCommUserRank", err));
-  COPSE_CHECK(
-      copse_nccl_check(&c->nccl, comm_device(c->comm, &c->device), "ncclCommCuDevice", err));
+  COPSE_DO(copse_nccl_check(&c->nccl, comm_count(c->comm, &c->n_ranks), "ncclCommCount", err));
+  COPSE_DO(copse_nccl_check(&c->nccl, user_rank(c->comm, rank), "ncclCommUserRank", err));
+  COPSE_DO(copse_nccl_check(&c->nccl, comm_device(c->comm, &c->device), "ncclCommCuDevice", err));
   copse_on_device here(c->device);
   COPSE_CUDA(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
   return COPSE_OK;
@@ -143,7 +142,7 @@ static void free_context(struct context *c) {
 copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
                                       copse_bootstrap *out, struct copse_err *err) {
   struct context *c = NULL;
-  COPSE_CHECK(copse_calloc(1, sizeof *c, &c, err));
+  COPSE_DO(copse_calloc(1, sizeof *c, &c, err));
   c->comm = nccl_comm;
   copse_status status = open_context(c, rank, err);
   if (status != COPSE_OK) {
@@ -246,8 +245,8 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const struct 
   void *comm = NULL;
   memset(&mine, 0, sizeof mine);
   if (rank == 0) mine.result = links->get_unique_id(&mine.id);
-  COPSE_CHECK(copse_cuda_gather(cuda, &mine, all, sizeof mine, err));
-  COPSE_CHECK(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
+  COPSE_DO(copse_cuda_gather(cuda, &mine, all, sizeof mine, err));
+  COPSE_DO(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
   int result = init(links, &comm, cuda->n_ranks, &all[0].id, rank);
   const bool goes_on = result == COPSE_NCCL_IN_PROGRESS;
   result = await(links, comm, result, cuda->timeout_seconds, leave);

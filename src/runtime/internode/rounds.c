@@ -83,9 +83,9 @@ struct tables {
 static copse_status split_packets(const struct tables *t, const uint32_t *host_of,
                                   const struct copse_plan *plan, struct copse_err *err) {
   enum { FROM_HERE = 1, FROM_ELSEWHERE = 2 };
-  uint8_t *from = NULL;
-  copse_status status = copse_calloc(plan->header.n_regions, 1, &from, err);
-  for (uint32_t w = 0; w < plan->header.n_workers && status == COPSE_OK; w++)
+  COPSE_AT_END(copse_free_at) uint8_t *from = NULL;
+  COPSE_DO(copse_calloc(plan->header.n_regions, 1, &from, err));
+  for (uint32_t w = 0; w < plan->header.n_workers; w++)
     for (uint32_t i = 0; i < plan->workers[w].n_ops; i++) {
       const struct copse_plan_op *op = &plan->ops[plan->workers[w].first_op + i];
       for (uint32_t k = op->n_src; k < (uint32_t)op->n_src + op->n_dst; k++) {
@@ -95,15 +95,14 @@ static copse_status split_packets(const struct tables *t, const uint32_t *host_o
               host_of[dst->rank] == host_of[rank_of(plan, w)] ? FROM_HERE : FROM_ELSEWHERE;
       }
     }
-  for (uint32_t i = 0; i < plan->header.n_regions && status == COPSE_OK; i++) {
+  for (uint32_t i = 0; i < plan->header.n_regions; i++) {
     if (from[i] == (FROM_HERE | FROM_ELSEWHERE))
-      status = copse_fail(err, COPSE_UNSUPPORTED,
-                          "%s: packets[%u] of rank %u come from its own host and from another",
-                          plan->name, i, plan->regions[i].rank);
+      return copse_fail(err, COPSE_UNSUPPORTED,
+                        "%s: packets[%u] of rank %u come from its own host and from another",
+                        plan->name, i, plan->regions[i].rank);
     if (from[i] == FROM_ELSEWHERE) t->regions[i].kind = COPSE_REGION_SLOTS;
   }
-  free(from);
-  return status;
+  return COPSE_OK;
 }
 
 /* The operand with packets read as slots where its region has become one of slots. */
@@ -161,13 +160,12 @@ static copse_status fill_split(struct copse_split *split, const struct copse_pla
   const uint64_t n_regions = h->n_regions + crossing * (has_inboxes(plan) ? 2 : 1);
   if (n_operands >= COPSE_NO_OPERAND || n_regions > UINT32_MAX)
     return copse_fail(err, COPSE_UNSUPPORTED, "a plan too large for several hosts");
-  COPSE_DO(copse_arena_array(own, h->n_ops, sizeof *t.ops, &t.ops, err));
-  COPSE_DO(copse_arena_array(own, (size_t)n_operands, sizeof *t.operands, &t.operands, err));
-  COPSE_DO(copse_arena_array(own, (size_t)n_regions, sizeof *t.regions, &t.regions, err));
-  COPSE_DO(copse_arena_array(own, (size_t)n_operands, sizeof *t.operands, &split->lands, err));
-  if (has_inboxes(plan))
-    COPSE_DO(copse_arena_array(own, (size_t)n_operands, sizeof(uint32_t), &split->inboxes, err));
-  COPSE_DO(copse_arena_array(own, h->n_channels, sizeof(bool), &split->crosses, err));
+  COPSE_DO(COPSE_ARRAY(own, h->n_ops, t.ops, err));
+  COPSE_DO(COPSE_ARRAY(own, (size_t)n_operands, t.operands, err));
+  COPSE_DO(COPSE_ARRAY(own, (size_t)n_regions, t.regions, err));
+  COPSE_DO(COPSE_ARRAY(own, (size_t)n_operands, split->lands, err));
+  if (has_inboxes(plan)) COPSE_DO(COPSE_ARRAY(own, (size_t)n_operands, split->inboxes, err));
+  COPSE_DO(COPSE_ARRAY(own, h->n_channels, split->crosses, err));
   for (uint32_t c = 0; c < h->n_channels; c++)
     split->crosses[c] = host_of[rank_of(plan, plan->channels[c].src_worker)] !=
                         host_of[rank_of(plan, plan->channels[c].dst_worker)];
@@ -192,8 +190,8 @@ copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host
                              struct copse_split **out, struct copse_err *err) {
   struct copse_split *split = NULL;
   *out = NULL;
-  copse_status status = copse_calloc(1, sizeof *split, &split, err);
-  if (status == COPSE_OK) status = fill_split(split, plan, host_of, err);
+  COPSE_DO(copse_calloc(1, sizeof *split, &split, err));
+  copse_status status = fill_split(split, plan, host_of, err);
   if (status == COPSE_OK)
     *out = split;
   else
@@ -241,10 +239,9 @@ static copse_status add_message(struct cut *cut, const struct copse_message *mes
   struct copse_rounds *r = cut->rounds;
   if (cut->rank != COPSE_ALL_RANKS && cut->rank != message->src && cut->rank != message->dst)
     return COPSE_OK;
-  copse_status status = copse_grow(&r->messages, &cut->messages_capacity, cut->n_messages + 1,
-                                   sizeof *r->messages, cut->err);
-  if (status == COPSE_OK) r->messages[cut->n_messages++] = *message;
-  return status;
+  COPSE_DO(COPSE_GROW(r->messages, cut->messages_capacity, cut->n_messages + 1, cut->err));
+  r->messages[cut->n_messages++] = *message;
+  return COPSE_OK;
 }
 
 /* Adds the messages of a MOVE for this chunk. *room: false where its outboxes are full. */
@@ -369,10 +366,8 @@ static copse_status end_messages(struct cut *cut) {
 static copse_status begin_round(struct cut *cut) {
   struct copse_rounds *r = cut->rounds;
   size_t row = (size_t)r->n_rounds * r->n_workers;
-  COPSE_DO(copse_grow(&r->cursors, &cut->cursors_capacity, row + r->n_workers + 1,
-                      sizeof *r->cursors, cut->err));
-  COPSE_DO(copse_grow(&r->first_message, &cut->first_capacity, (size_t)r->n_rounds + 1,
-                      sizeof *r->first_message, cut->err));
+  COPSE_DO(COPSE_GROW(r->cursors, cut->cursors_capacity, row + r->n_workers + 1, cut->err));
+  COPSE_DO(COPSE_GROW(r->first_message, cut->first_capacity, (size_t)r->n_rounds + 1, cut->err));
   if (r->n_workers > 0)
     memcpy(&r->cursors[row], &cut->at[r->first_worker], r->n_workers * sizeof *r->cursors);
   r->first_message[r->n_rounds] = cut->n_messages;
@@ -402,13 +397,11 @@ static copse_status run_round(struct cut *cut) {
 static copse_status make_cut(struct cut *cut, struct copse_arena *s) {
   const struct copse_plan_header *h = &cut->split->local.header;
   const size_t n_workers = h->n_workers, n_channels = h->n_channels, n_ops = h->n_ops;
-  COPSE_DO(copse_arena_array(s, n_workers, sizeof *cut->at, &cut->at, cut->err));
-  COPSE_DO(copse_arena_array(s, n_workers, sizeof *cut->waits_on, &cut->waits_on, cut->err));
-  COPSE_DO(copse_arena_array(s, n_workers, sizeof *cut->ready, &cut->ready, cut->err));
-  COPSE_DO(copse_arena_array(s, n_channels, sizeof *cut->counters, &cut->counters, cut->err));
-  COPSE_DO(copse_arena_array(s, n_channels, sizeof *cut->signalled, &cut->signalled, cut->err));
-  COPSE_DO(copse_arena_array(s, n_ops, sizeof *cut->boxed, &cut->boxed, cut->err));
-  COPSE_DO(copse_arena_array(s, n_ops, sizeof *cut->boxed_in, &cut->boxed_in, cut->err));
+  COPSE_DO(COPSE_ARRAY(s, n_workers, cut->at, cut->err));
+  COPSE_DO(COPSE_ARRAYS(s, n_workers, uint32_t, cut->err, &cut->waits_on, &cut->ready));
+  COPSE_DO(COPSE_ARRAY(s, n_channels, cut->counters, cut->err));
+  COPSE_DO(COPSE_ARRAY(s, n_channels, cut->signalled, cut->err));
+  COPSE_DO(COPSE_ARRAYS(s, n_ops, uint32_t, cut->err, &cut->boxed, &cut->boxed_in));
   COPSE_DO(begin_round(cut));
   while (cut->n_done < h->n_workers) COPSE_DO(run_round(cut));
   return COPSE_OK;
@@ -417,23 +410,21 @@ static copse_status make_cut(struct cut *cut, struct copse_arena *s) {
 copse_status copse_rounds_new(const struct copse_split *split, uint32_t n_chunks, uint32_t rank,
                               struct copse_rounds **out, struct copse_err *err) {
   const struct copse_plan *plan = &split->local;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct cut cut = {.split = split, .n_chunks = n_chunks, .rank = rank, .err = err};
   *out = NULL;
   if ((uint64_t)plan->header.n_ops * n_chunks > MOST_STEPS)
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "%s: %u chunks are too many to cut into rounds; a larger --chunk helps",
                       plan->name, n_chunks);
-  copse_status status = copse_calloc(1, sizeof *cut.rounds, &cut.rounds, err);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(copse_calloc(1, sizeof *cut.rounds, &cut.rounds, err));
   cut.rounds->n_chunks = n_chunks;
   cut.rounds->n_workers = plan->header.n_workers;
   if (rank != COPSE_ALL_RANKS) {
     cut.rounds->first_worker = plan->ranks[rank].first_worker;
     cut.rounds->n_workers = plan->ranks[rank].n_workers;
   }
-  status = make_cut(&cut, &scratch);
-  copse_arena_free(&scratch);
+  copse_status status = make_cut(&cut, &scratch);
   if (status == COPSE_OK)
     *out = cut.rounds;
   else

@@ -148,14 +148,10 @@ static void *run_watch(void *context) {
 
 static copse_status start(struct copse_cuda *cuda, struct copse_err *err) {
   struct copse_watch *watch = NULL;
-  pthread_condattr_t monotonic;
-  COPSE_CHECK(copse_calloc(1, sizeof *watch, &watch, err));
+  COPSE_DO(copse_calloc(1, sizeof *watch, &watch, err));
   pthread_mutex_init(&watch->lock, NULL);
   pthread_mutex_init(&watch->nccl, NULL);
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&watch->changed, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  copse_clock_condition(&watch->changed);
   cuda->internode->watch = watch;
   watch->started = pthread_create(&watch->thread, NULL, run_watch, cuda) == 0;
   return watch->started ? COPSE_OK : copse_fail_nomem(err);

@@ -326,7 +326,6 @@ copse_status copse_buffers_new(uint32_t n_ranks, uint64_t input_bytes, uint64_t 
 copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n_here,
                                     uint64_t input_bytes, uint64_t output_bytes,
                                     struct copse_buffers *buffers, struct copse_err *err) {
-  copse_status status;
   const uint64_t guards = 2 * (uint64_t)COPSE_GUARD_BYTES;
   *buffers = (struct copse_buffers){.n_ranks = n_ranks,
                                     .first = first,
@@ -334,18 +333,14 @@ copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n
                                     .input_capacity = input_bytes,
                                     .output_capacity = output_bytes};
   struct copse_arena *arena = &buffers->arena;
-  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->input_memory, err));
-  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->output_memory, err));
-  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->inputs, err));
-  COPSE_TRY(copse_arena_array(arena, n_ranks, sizeof(void *), &buffers->outputs, err));
+  COPSE_DO(COPSE_ARRAYS(arena, n_ranks, unsigned char *, err, &buffers->input_memory,
+                        &buffers->output_memory));
+  COPSE_DO(COPSE_ARRAYS(arena, n_ranks, void *, err, &buffers->inputs, &buffers->outputs));
   for (uint32_t r = first; r < buffers->end; r++) {
-    COPSE_TRY(copse_arena_array(arena, input_bytes + guards, 1, &buffers->input_memory[r], err));
-    COPSE_TRY(copse_arena_array(arena, output_bytes + guards, 1, &buffers->output_memory[r], err));
+    COPSE_DO(COPSE_ARRAY(arena, input_bytes + guards, buffers->input_memory[r], err));
+    COPSE_DO(COPSE_ARRAY(arena, output_bytes + guards, buffers->output_memory[r], err));
   }
   return COPSE_OK;
-out:
-  copse_buffers_free(buffers);
-  return status;
 }
 
 void copse_buffers_free(struct copse_buffers *buffers) {

@@ -72,7 +72,7 @@ struct copse_buffers {
 /* Bytes that copse_buffers_new takes, the tables included. */
 uint64_t copse_buffers_bytes(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes);
 
-/* Room for inputs and outputs of up to so many bytes each. COPSE_NOMEM. */
+/* Room for inputs and outputs of up to so many bytes each. COPSE_NOMEM; free it also then. */
 copse_status copse_buffers_new(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes,
                                struct copse_buffers *buffers, struct copse_err *err) COPSE_CHECKED;
 

@@ -38,11 +38,10 @@ copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout
                               struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct copse_arena *arena = &layout->arena;
-  copse_status status;
   *layout = (struct copse_layout){.plan = plan, .flat = is_flat(plan)};
-  COPSE_TRY(copse_arena_array(arena, h->n_regions, sizeof *layout->places, &layout->places, err));
-  COPSE_TRY(copse_arena_array(arena, h->n_ranks, sizeof *layout->slots, &layout->slots, err));
-  COPSE_TRY(copse_arena_array(arena, h->n_ranks, sizeof *layout->packets, &layout->packets, err));
+  COPSE_DO(COPSE_ARRAY(arena, h->n_regions, layout->places, err));
+  COPSE_DO(COPSE_ARRAYS(arena, h->n_ranks, struct copse_region_end, err, &layout->slots,
+                        &layout->packets));
   for (uint32_t p = 0; p < h->n_pieces; p++) {
     uint64_t share = piece_share(plan, p);
     if (share > layout->largest) layout->largest = share;
@@ -56,9 +55,7 @@ copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout
     end->total += weight; /* below 2^32 regions of at most 2^32 + 1: no overflow */
     end->n++;
   }
-out:
-  if (status != COPSE_OK) copse_layout_free(layout);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_layout_free(struct copse_layout *layout) {

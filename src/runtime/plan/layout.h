@@ -30,7 +30,7 @@ struct copse_layout {
   struct copse_arena arena;
 };
 
-/* For `plan`, which is borrowed. */
+/* For `plan`, which is borrowed. Free it also after a failure. */
 copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout *layout,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_layout_free(struct copse_layout *layout);

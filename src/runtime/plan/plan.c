@@ -396,6 +396,15 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
   return COPSE_OK;
 }
 
+copse_status copse_plan_checksum(const struct copse_plan *plan, uint8_t digest[COPSE_SHA256_BYTES],
+                                 struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *bytes = NULL;
+  size_t size;
+  COPSE_DO(copse_plan_encode(plan, &bytes, &size, err));
+  memcpy(digest, bytes + size - COPSE_SHA256_BYTES, COPSE_SHA256_BYTES);
+  return COPSE_OK;
+}
+
 /* The checks that come before any use of a count. check->plan is `plan`, whose header this fills.
  */
 static copse_status check_frame(const struct checker *check, const char *bytes, size_t size,
@@ -447,7 +456,7 @@ static copse_status copy_tables(struct owned_plan *owned, const char *bytes,
     at += n * size;
   }
   if (from) at = from->name;
-  COPSE_DO(copse_arena_array(&owned->arena, (size_t)plan->header.name_bytes + 1, 1, &name, err));
+  COPSE_DO(COPSE_ARRAY(&owned->arena, (size_t)plan->header.name_bytes + 1, name, err));
   memcpy(name, at, plan->header.name_bytes);
   plan->name = name;
   return COPSE_OK;
@@ -486,13 +495,11 @@ out:
 }
 
 copse_status copse_plan_open(const char *path, struct copse_plan **out, struct copse_err *err) {
-  char *bytes = NULL;
+  COPSE_AT_END(copse_free_at) char *bytes = NULL;
   size_t size;
   *out = NULL;
-  copse_status status = copse_file_read(path, &bytes, &size, err);
-  if (status == COPSE_OK) status = copse_plan_decode(copse_file_label(path), bytes, size, out, err);
-  free(bytes);
-  return status;
+  COPSE_DO(copse_file_read(path, &bytes, &size, err));
+  return copse_plan_decode(copse_file_label(path), bytes, size, out, err);
 }
 
 /* The plan is the first member of its owner. */

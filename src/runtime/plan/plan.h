@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/types.h"
 #include "base/err.h"
+#include "base/file.h"
+#include "base/types.h"
 #include "runtime/plan/plan_abi.h"
 
 /* Immutable once decoded. `name` is NUL-terminated; header.name_bytes is its length. */
@@ -40,6 +41,9 @@ copse_status copse_plan_validate(const struct copse_plan *plan, const char *labe
 /* The plan's bytes with magic, sizes and checksum filled in; the caller frees *bytes. */
 copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size_t *size,
                                struct copse_err *err) COPSE_CHECKED;
+/* The checksum at the end of these bytes. */
+copse_status copse_plan_checksum(const struct copse_plan *plan, uint8_t digest[COPSE_SHA256_BYTES],
+                                 struct copse_err *err) COPSE_CHECKED;
 
 /*
  * The opposite: checks magic, version, sizes, checksum, then copse_plan_validate.

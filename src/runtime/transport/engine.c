@@ -37,11 +37,11 @@ struct source {
 struct endpoint {
   struct copse_arena memory; /* of all arrays */
   struct copse_transport *transport;
-  uint8_t digest[COPSE_TRANSPORT_DIGEST_BYTES]; /* of the plan */
-  struct source *sources;                       /* [n_ranks] */
-  uint32_t *operand_tags;                       /* [n_operands] of destinations elsewhere */
-  uint32_t *channel_tags;                       /* [n_channels] of channels that end elsewhere */
-  struct copse_payload *stage;                  /* of the MOVE that is being done */
+  uint8_t digest[COPSE_SHA256_BYTES]; /* of the plan */
+  struct source *sources;             /* [n_ranks] */
+  uint32_t *operand_tags;             /* [n_operands] of destinations elsewhere */
+  uint32_t *channel_tags;             /* [n_channels] of channels that end elsewhere */
+  struct copse_payload *stage;        /* of the MOVE that is being done */
 };
 
 static struct endpoint *endpoint_of(const struct copse_interpreter *exec) { return exec->own; }
@@ -94,8 +94,7 @@ static copse_status make_streams(struct copse_interpreter *exec, struct copse_er
   const uint32_t n = exec->plan->header.n_ranks;
   const uint32_t n_tags = end->transport->wire.most_tag - COPSE_TRANSPORT_FIRST_TAG;
   struct numbering it = {.exec = exec};
-  COPSE_DO(copse_arena_array(&end->memory, n, sizeof *it.n_from, &it.n_from, err));
-  COPSE_DO(copse_arena_array(&end->memory, n, sizeof *it.n_to, &it.n_to, err));
+  COPSE_DO(COPSE_ARRAYS(&end->memory, n, uint32_t, err, &it.n_from, &it.n_to));
   number_all(&it);
   for (uint32_t r = 0; r < n; r++) {
     struct source *source = &end->sources[r];
@@ -106,8 +105,7 @@ static copse_status make_streams(struct copse_interpreter *exec, struct copse_er
                         "tell %u apart",
                         most, exec->rank, r, n_tags);
     source->n = it.n_from[r];
-    COPSE_DO(
-        copse_arena_array(&end->memory, source->n, sizeof *source->streams, &source->streams, err));
+    COPSE_DO(COPSE_ARRAY(&end->memory, source->n, source->streams, err));
   }
   number_all(&it);
   return COPSE_OK;
@@ -327,8 +325,6 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   struct copse_transport *transport = context;
   const struct copse_plan_header *h = &exec->plan->header;
   struct endpoint *it;
-  char *bytes = NULL;
-  size_t size;
   if (h->n_ranks != transport->n)
     return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and there are %u processes",
                       h->n_ranks, transport->n);
@@ -338,15 +334,11 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   exec->rank = transport->me;
   exec->layout.flat = false; /* a chunk is a message, which wires want short */
   it->transport = transport;
-  COPSE_DO(copse_plan_encode(exec->plan, &bytes, &size, err));
-  memcpy(it->digest, bytes + size - sizeof it->digest, sizeof it->digest);
-  free(bytes);
+  COPSE_DO(copse_plan_checksum(exec->plan, it->digest, err));
   struct copse_arena *memory = &it->memory;
-  COPSE_DO(copse_arena_array(memory, h->n_ranks, sizeof *it->sources, &it->sources, err));
-  COPSE_DO(
-      copse_arena_array(memory, h->n_operands, sizeof *it->operand_tags, &it->operand_tags, err));
-  COPSE_DO(
-      copse_arena_array(memory, h->n_channels, sizeof *it->channel_tags, &it->channel_tags, err));
+  COPSE_DO(COPSE_ARRAY(memory, h->n_ranks, it->sources, err));
+  COPSE_DO(COPSE_ARRAY(memory, h->n_operands, it->operand_tags, err));
+  COPSE_DO(COPSE_ARRAY(memory, h->n_channels, it->channel_tags, err));
   return make_streams(exec, err);
 }
 

@@ -4,17 +4,17 @@
 
 #include <stdatomic.h>
 
+#include "base/file.h"
 #include "runtime/transport/transport.h"
 
 #define COPSE_TRANSPORT_NOBODY UINT32_MAX
 /* Tags below are the transport's own. */
 #define COPSE_TRANSPORT_FIRST_TAG 8u
-#define COPSE_TRANSPORT_DIGEST_BYTES 32
 
 /* What must be the same at all who take part in a launch. Compared as bytes: no holes. */
 struct copse_transport_call {
   uint64_t launch; /* the transport's */
-  uint8_t plan[COPSE_TRANSPORT_DIGEST_BYTES];
+  uint8_t plan[COPSE_SHA256_BYTES];
   uint64_t count;
   uint32_t type, redop;
   uint64_t pair_counts; /* a digest of them; 0: full blocks */
@@ -41,18 +41,18 @@ struct copse_transport_reason {
 };
 
 /* A message that has come in. */
-struct copse_message {
+struct copse_incoming {
   unsigned tag;
   size_t n;
   void *message; /* the wire's, until it is being received */
   void *request; /* the wire's, until it is there */
   bool started;
   unsigned char *own; /* the transport's own messages: their bytes */
-  struct copse_message *next;
+  struct copse_incoming *next;
 };
 
 struct copse_messages {
-  struct copse_message *head, **tail;
+  struct copse_incoming *head, **tail;
 };
 
 /* Bytes on their way to one or more ranks. */

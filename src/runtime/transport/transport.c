@@ -356,20 +356,20 @@ static void watch(struct copse_transport *transport, bool moved) {
 
 /* ---- what comes in ------------------------------------------------------------------------- */
 
-static void push(struct copse_messages *messages, struct copse_message *it) {
+static void push(struct copse_messages *messages, struct copse_incoming *it) {
   it->next = NULL;
   *messages->tail = it;
   messages->tail = &it->next;
 }
 
-static struct copse_message *pop(struct copse_messages *messages) {
-  struct copse_message *it = messages->head;
+static struct copse_incoming *pop(struct copse_messages *messages) {
+  struct copse_incoming *it = messages->head;
   messages->head = it->next;
   if (!messages->head) messages->tail = &messages->head;
   return it;
 }
 
-static void free_message(struct copse_message *it) {
+static void free_message(struct copse_incoming *it) {
   free(it->own);
   free(it);
 }
@@ -380,7 +380,7 @@ static void free_messages(struct copse_messages *messages) {
 
 /* ---- taking messages from the wire -------------------------------------------------------- */
 
-static bool start(struct copse_transport *transport, uint32_t from, struct copse_message *it,
+static bool start(struct copse_transport *transport, uint32_t from, struct copse_incoming *it,
                   void *bytes) {
   copse_status status =
       transport->wire.receive(transport->wire.context, it->message, bytes, it->n, &it->request);
@@ -391,7 +391,7 @@ static bool start(struct copse_transport *transport, uint32_t from, struct copse
 }
 
 /* Whether it is there; only asked of the oldest of its queue. */
-static bool is_there(struct copse_transport *transport, uint32_t from, struct copse_message *it) {
+static bool is_there(struct copse_transport *transport, uint32_t from, struct copse_incoming *it) {
   int done = 0;
   if (!it->started || transport->broken.status != COPSE_OK) return false;
   copse_status status = transport->wire.test(transport->wire.context, it->request, &done);
@@ -399,7 +399,7 @@ static bool is_there(struct copse_transport *transport, uint32_t from, struct co
   return status == COPSE_OK && done;
 }
 
-static void sort_in(struct copse_transport *transport, uint32_t from, struct copse_message *it) {
+static void sort_in(struct copse_transport *transport, uint32_t from, struct copse_incoming *it) {
   struct copse_peer *peer = &transport->peers[from];
   if (it->tag >= COPSE_TRANSPORT_BEGIN) {
     push(&peer->launches, it);
@@ -421,7 +421,7 @@ static void sort_in(struct copse_transport *transport, uint32_t from, struct cop
 static void collect(struct copse_transport *transport) {
   for (int i = 0; i < MOST_AT_ONCE && transport->broken.status == COPSE_OK; i++) {
     int from = -1;
-    struct copse_message seen = {.message = NULL};
+    struct copse_incoming seen = {.message = NULL};
     copse_status status =
         transport->wire.next(transport->wire.context, &from, &seen.tag, &seen.n, &seen.message);
     if (status != COPSE_OK) {
@@ -429,7 +429,7 @@ static void collect(struct copse_transport *transport) {
       return;
     }
     if (!seen.message) return;
-    struct copse_message *it = malloc(sizeof *it);
+    struct copse_incoming *it = malloc(sizeof *it);
     if (!it) {
       (void)copse_transport_out_of_memory(transport);
       return;
@@ -444,7 +444,7 @@ static void collect(struct copse_transport *transport) {
  */
 
 static void take_reason(struct copse_transport *transport, uint32_t from,
-                        const struct copse_message *it) {
+                        const struct copse_incoming *it) {
   struct copse_transport_reason reason;
   struct copse_err why = COPSE_ERR_INIT;
   memset(&reason, 0, sizeof reason);
@@ -457,7 +457,7 @@ static void take_reason(struct copse_transport *transport, uint32_t from,
 }
 
 /* Whether it is progress. */
-static bool take_own(struct copse_transport *transport, uint32_t from, struct copse_message *it) {
+static bool take_own(struct copse_transport *transport, uint32_t from, struct copse_incoming *it) {
   struct copse_transport_pong pong;
   if (it->tag == COPSE_TRANSPORT_GATHER) {
     push(&transport->peers[from].gathered, it);
@@ -516,7 +516,7 @@ static void refuse_late(struct copse_transport *transport, uint32_t from) {
 }
 
 static bool start_begin(struct copse_transport *transport, uint32_t from,
-                        struct copse_message *it) {
+                        struct copse_incoming *it) {
   struct copse_peer *peer = &transport->peers[from];
   if (it->n == sizeof peer->next_call) return start(transport, from, it, &peer->next_call);
   (void)refuse(transport, COPSE_REFUTED, "rank %u announces a launch in %zu bytes, must be %zu",
@@ -525,7 +525,8 @@ static bool start_begin(struct copse_transport *transport, uint32_t from,
 }
 
 /* False where it must wait for this rank's own launch. */
-static bool start_part(struct copse_transport *transport, uint32_t from, struct copse_message *it) {
+static bool start_part(struct copse_transport *transport, uint32_t from,
+                       struct copse_incoming *it) {
   uint64_t launch = transport->peers[from].call.launch;
   struct copse_err why = COPSE_ERR_INIT;
   void *bytes = NULL;
@@ -541,7 +542,7 @@ static bool start_part(struct copse_transport *transport, uint32_t from, struct 
 }
 
 static void start_launches(struct copse_transport *transport, uint32_t from) {
-  struct copse_message *it = transport->peers[from].launches.head;
+  struct copse_incoming *it = transport->peers[from].launches.head;
   for (; it; it = it->next) {
     bool begins = it->tag == COPSE_TRANSPORT_BEGIN;
     /* what it announces is known when it is there and has been taken from the queue */
@@ -558,7 +559,7 @@ static bool end_launches(struct copse_transport *transport, uint32_t from) {
   struct copse_peer *peer = &transport->peers[from];
   bool moved = false;
   while (peer->launches.head && is_there(transport, from, peer->launches.head)) {
-    struct copse_message *it = pop(&peer->launches);
+    struct copse_incoming *it = pop(&peer->launches);
     moved = true;
     if (it->tag != COPSE_TRANSPORT_BEGIN) {
       copse_engine_arrived(transport->running, from, it->tag);
@@ -606,7 +607,7 @@ copse_status copse_transport_begin(struct copse_transport *transport,
 copse_status copse_transport_end(struct copse_transport *transport, struct copse_err *err) {
   transport->running = NULL;
   for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
-    const struct copse_message *it = transport->peers[r].launches.head;
+    const struct copse_incoming *it = transport->peers[r].launches.head;
     if (it && it->started && it->tag != COPSE_TRANSPORT_BEGIN) refuse_late(transport, r);
   }
   return copse_transport_status(transport, err);
@@ -632,7 +633,7 @@ copse_status copse_transport_step(struct copse_transport *transport, bool moved,
 static bool take_part(struct copse_transport *transport, uint32_t from, void *part, size_t bytes) {
   struct copse_messages *gathered = &transport->peers[from].gathered;
   if (!gathered->head) return false;
-  struct copse_message *it = pop(gathered);
+  struct copse_incoming *it = pop(gathered);
   if (it->n == bytes)
     memcpy(part, it->own, bytes);
   else
@@ -674,29 +675,23 @@ struct hello {
 };
 
 static copse_status greet(struct copse_transport *transport, struct copse_err *err) {
-  struct hello mine, *all = NULL;
-  copse_status status;
+  COPSE_AT_END(copse_free_at) struct hello *all = NULL;
+  struct hello mine;
   memset(&mine, 0, sizeof mine);
   strncpy(mine.version, COPSE_VERSION_STRING, sizeof mine.version - 1);
   mine.call_bytes = sizeof(struct copse_transport_call);
   mine.pong_bytes = sizeof(struct copse_transport_pong);
-  COPSE_TRY(copse_calloc(transport->n, sizeof *all, &all, err));
-  status = copse_transport_all_gather(transport, &mine, all, sizeof mine);
-  if (status != COPSE_OK) {
-    status = copse_transport_status(transport, err);
-    goto out;
-  }
+  COPSE_DO(copse_calloc(transport->n, sizeof *all, &all, err));
+  if (copse_transport_all_gather(transport, &mine, all, sizeof mine) != COPSE_OK)
+    return copse_transport_status(transport, err);
   for (uint32_t r = 0; r < transport->n; r++) {
     all[r].version[sizeof all[r].version - 1] = '\0';
     if (memcmp(&all[r], &mine, sizeof mine) == 0) continue;
-    status = copse_fail(err, COPSE_REFUTED,
-                        "rank %u runs copse %s and rank %u copse %s; must be the same", r,
-                        all[r].version, transport->me, mine.version);
-    goto out;
+    return copse_fail(err, COPSE_REFUTED,
+                      "rank %u runs copse %s and rank %u copse %s; must be the same", r,
+                      all[r].version, transport->me, mine.version);
   }
-out:
-  free(all);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_transport_new(const copse_wire *wire, double timeout_seconds,

@@ -150,15 +150,12 @@ static copse_status take_paths(struct copse_planner *r, const struct copse_sched
     for (int p = 0; p < offline->flows[f].n_paths; p++, ways++)
       nodes += (size_t)offline->flows[f].paths[p].n_nodes;
   r->n_pairs = offline->n_flows;
-  COPSE_DO(
-      copse_arena_array(&r->arena, (size_t)offline->n_flows, sizeof *r->pairs, &r->pairs, err));
-  COPSE_DO(copse_arena_array(&r->arena, n * n, sizeof *r->pair_of, &r->pair_of, err));
-  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->ways, &r->ways, err));
-  COPSE_DO(copse_arena_array(&r->arena, ways, sizeof *r->pair_of_way, &r->pair_of_way, err));
-  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->nodes, &r->nodes, err));
-  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->links, &r->links, err));
-  COPSE_DO(copse_arena_array(&r->arena, nodes, sizeof *r->touches, &r->touches, err));
-  COPSE_DO(copse_arena_array(&r->arena, n + 2, sizeof *r->touch_start, &r->touch_start, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)offline->n_flows, r->pairs, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, n * n, r->pair_of, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, ways, r->ways, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, ways, r->pair_of_way, err));
+  COPSE_DO(COPSE_ARRAYS(&r->arena, nodes, int, err, &r->nodes, &r->links, &r->touches));
+  COPSE_DO(COPSE_ARRAY(&r->arena, n + 2, r->touch_start, err));
   memset(r->pair_of, 0xff, n * n * sizeof *r->pair_of);
   COPSE_DO(add_flows(r, offline, err));
   r->touch_start++; /* while it is filled, entry i is where rank i goes on */
@@ -195,8 +192,7 @@ static copse_status take_cuts(struct copse_planner *r, const struct copse_schedu
   const struct copse_topology *t = r->topology;
   int n_sets[N_KINDS] = {[BOUND] = 1, [RANKS] = r->n};
   for (int kind = 0; kind < N_KINDS; kind++)
-    COPSE_DO(copse_arena_array(&r->arena, (size_t)t->n_nodes, sizeof *r->set_of[kind],
-                               &r->set_of[kind], err));
+    COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)t->n_nodes, r->set_of[kind], err));
   for (int v = 0; v < t->n_nodes; v++) {
     int host = copse_online_host_of(t->nodes[v].id);
     r->set_of[HOSTS][v] = host < t->n_nodes ? host : -1;
@@ -210,8 +206,7 @@ static copse_status take_cuts(struct copse_planner *r, const struct copse_schedu
   }
   for (int kind = 0; kind < N_KINDS; kind++)
     r->first_cut[kind + 1] = r->first_cut[kind] + 2 * n_sets[kind];
-  COPSE_DO(
-      copse_arena_array(&r->arena, (size_t)r->first_cut[N_KINDS], sizeof *r->cuts, &r->cuts, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)r->first_cut[N_KINDS], r->cuts, err));
   for (int kind = 0; kind < N_KINDS; kind++)
     for (int i = 0; i < 2 * n_sets[kind]; i++)
       r->cuts[r->first_cut[kind] + i] = (struct cut){.limit = limits[kind][i % 2], .index = i / 2};
@@ -244,34 +239,33 @@ static copse_status take_offline(struct copse_planner *r, const struct copse_sch
   r->n = t->n_ranks;
   forget_plan(r);
   COPSE_DO(copse_online_link_units(t, &r->arena, &r->units, &r->scale, err));
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)t->n_links, sizeof *r->load, &r->load, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)t->n_links, r->load, err));
   COPSE_DO(take_paths(r, offline, err));
   return take_cuts(r, offline, err);
 }
+
+static void planner_release_at(struct copse_planner **planner) { copse_planner_release(*planner); }
 
 copse_status copse_planner_create(const struct copse_topology *topology,
                                   const struct copse_schedule *offline,
                                   const struct copse_online_options *options,
                                   struct copse_planner **out, struct copse_err *err) {
-  struct copse_planner *r = NULL;
-  copse_status status;
+  COPSE_AT_END(planner_release_at) struct copse_planner *r = NULL;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *r, &r, err));
+  COPSE_DO(copse_calloc(1, sizeof *r, &r, err));
   r->topology = topology;
-  COPSE_TRY(copse_two_tier_find(topology, &r->arena, &r->tier, err));
+  COPSE_DO(copse_two_tier_find(topology, &r->arena, &r->tier, err));
   if (r->tier.found)
-    COPSE_TRY(copse_online_create(&r->tier.model, options, &r->online, err));
+    COPSE_DO(copse_online_create(&r->tier.model, options, &r->online, err));
   else if (offline)
-    COPSE_TRY(take_offline(r, offline, err));
+    COPSE_DO(take_offline(r, offline, err));
   else
-    COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED,
-                         "not hosts of two tiers (%s): an alltoall schedule is needed to plan from",
-                         r->tier.why_not));
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "not hosts of two tiers (%s): an alltoall schedule is needed to plan from",
+                      r->tier.why_not);
   *out = r;
   r = NULL;
-out:
-  copse_planner_release(r);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_planner_release(struct copse_planner *r) {

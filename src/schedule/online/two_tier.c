@@ -175,19 +175,14 @@ static void end_step(struct sim *s, int step) {
 static copse_status allocate_sim(struct sim *s, size_t steps) {
   size_t n = (size_t)s->n, g = (size_t)s->g;
   struct copse_arena *a = &s->scratch;
-  COPSE_DO(copse_arena_array(a, steps * n * g, sizeof *s->balance, &s->balance, s->err));
-  COPSE_DO(copse_arena_array(a, steps * n * g, sizeof *s->local, &s->local, s->err));
-  COPSE_DO(copse_arena_array(a, steps * n * g, sizeof *s->scatter, &s->scatter, s->err));
-  COPSE_DO(copse_arena_array(a, steps * n, sizeof *s->inter, &s->inter, s->err));
-  COPSE_DO(copse_arena_array(a, steps * n, sizeof *s->inter_to, &s->inter_to, s->err));
-  COPSE_DO(copse_arena_array(a, n, sizeof *s->sent, &s->sent, s->err));
-  COPSE_DO(copse_arena_array(a, n, sizeof *s->received, &s->received, s->err));
-  COPSE_DO(copse_arena_array(a, n * g, sizeof *s->balanced, &s->balanced, s->err));
-  COPSE_DO(copse_arena_array(a, n * g, sizeof *s->handed, &s->handed, s->err));
-  COPSE_DO(copse_arena_array(a, n, sizeof *s->entered, &s->entered, s->err));
-  COPSE_DO(copse_arena_array(a, n, sizeof *s->left, &s->left, s->err));
+  COPSE_DO(COPSE_ARRAYS(a, steps * n * g, int64_t, s->err, &s->balance, &s->local, &s->scatter));
+  COPSE_DO(COPSE_ARRAY(a, steps * n, s->inter, s->err));
+  COPSE_DO(COPSE_ARRAY(a, steps * n, s->inter_to, s->err));
+  COPSE_DO(COPSE_ARRAYS(a, n, struct history, s->err, &s->sent, &s->received));
+  COPSE_DO(COPSE_ARRAYS(a, n * g, int, s->err, &s->balanced, &s->handed));
+  COPSE_DO(COPSE_ARRAYS(a, n, int, s->err, &s->entered, &s->left));
   memset(s->handed, 0xff, n * g * sizeof *s->handed);
-  return copse_arena_array(a, 2 * (size_t)s->topology->n_nodes, sizeof *s->path, &s->path, s->err);
+  return COPSE_ARRAY(a, 2 * (size_t)s->topology->n_nodes, s->path, s->err);
 }
 
 copse_status copse_online_add_to_sim(const struct copse_topology *topology,
@@ -473,17 +468,13 @@ static copse_status allocate(struct search *s, struct copse_arena *arena, struct
   COPSE_DO(copse_online_link_units(s->t, &s->scratch, &s->units, &tier->model.scale, err));
   COPSE_DO(copse_adjacency_by(&s->scratch, s->t->n_nodes, s->t->n_links,
                               COPSE_KEYS(s->t->links, src), sizeof *s->t->links, &s->out, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->host, &s->host, err));
-  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->claimed, &s->claimed, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->outside, &s->outside, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->parent, &s->parent, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->queue, &s->queue, err));
-  COPSE_DO(copse_arena_array(arena, (size_t)s->t->n_ranks, sizeof *tier->hub, &tier->hub, err));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, int, err, &s->host, &s->parent, &s->queue));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, links, s->claimed, err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, nodes, s->outside, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)s->t->n_ranks, tier->hub, err));
   /* every way claims its links: together they have at most one node more per rank */
-  COPSE_DO(
-      copse_arena_array(arena, links + (size_t)s->t->n_ranks, sizeof *tier->up, &tier->up, err));
-  return copse_arena_array(arena, (size_t)s->t->n_ranks + 1, sizeof *tier->up_start,
-                           &tier->up_start, err);
+  COPSE_DO(COPSE_ARRAY(arena, links + (size_t)s->t->n_ranks, tier->up, err));
+  return COPSE_ARRAY(arena, (size_t)s->t->n_ranks + 1, tier->up_start, err);
 }
 
 copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_arena *arena,

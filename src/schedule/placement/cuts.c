@@ -50,12 +50,11 @@ static copse_status add_set(struct sets *s, const int *label, int which) {
     n += label[r] == which;
   }
   if (n == 0 || n == s->t->n_ranks) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&cuts->arena, (size_t)n, sizeof *members, &members, s->err));
+  COPSE_DO(COPSE_ARRAY(&cuts->arena, (size_t)n, members, s->err));
   for (int r = 0, at = 0; r < s->t->n_ranks; r++)
     if (label[r] == which) members[at++] = r;
   if (is_known(cuts, members, n)) return COPSE_OK;
-  COPSE_DO(copse_grow(&cuts->groups, &s->capacity, (size_t)cuts->n_cuts + 1, sizeof *cuts->groups,
-                      s->err));
+  COPSE_DO(COPSE_GROW(cuts->groups, s->capacity, (size_t)cuts->n_cuts + 1, s->err));
   cuts->groups[cuts->n_cuts++] = (struct copse_place_group){.members = members, .n_members = n};
   for (int i = 0; i < n; i++) s->depth[members[i]]++;
   return COPSE_OK;
@@ -64,7 +63,7 @@ static copse_status add_set(struct sets *s, const int *label, int which) {
 /* Adds one set for each label that at least one rank carries first. */
 static copse_status add_labels(struct sets *s, const int *label) {
   char *seen = NULL;
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, 1, &seen, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->t->n_nodes, seen, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) {
     if (label[r] < 0 || seen[label[r]]) continue;
     seen[label[r]] = 1;
@@ -76,7 +75,7 @@ static copse_status add_labels(struct sets *s, const int *label) {
 /* A host's label is its first rank. */
 static copse_status add_hosts(struct sets *s) {
   int *label = NULL;
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->t->n_ranks, label, s->err));
   for (int r = 0, first = 0; r < s->t->n_ranks; r++) {
     const char *id = s->t->nodes[s->t->rank_nodes[r]].id;
     size_t n = copse_host_prefix(id, NULL);
@@ -116,8 +115,8 @@ static copse_status add_islands(struct sets *s) {
   const struct copse_topology *t = s->t;
   struct copse_link *links = NULL;
   int *label = NULL, islands = t->n_ranks;
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_links, sizeof *links, &links, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)t->n_links, links, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)t->n_ranks, label, s->err));
   if (t->n_links > 0) memcpy(links, t->links, (size_t)t->n_links * sizeof *links);
   qsort(links, (size_t)t->n_links, sizeof *links, by_bandwidth);
   copse_sets_init(s->parent, t->n_nodes);
@@ -134,14 +133,10 @@ static copse_status add_islands(struct sets *s) {
 
 static copse_status find_sets(struct sets *s) {
   int *label = NULL;
-  COPSE_DO(
-      copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *s->depth, &s->depth, s->err));
-  COPSE_DO(
-      copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, sizeof *s->parent, &s->parent, s->err));
-  COPSE_DO(
-      copse_arena_array(&s->scratch, (size_t)s->t->n_nodes, sizeof *s->stamps, &s->stamps, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->t->n_ranks, s->depth, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, (size_t)s->t->n_nodes, int, s->err, &s->parent, &s->stamps));
   s->stamp = 1;
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)s->t->n_ranks, sizeof *label, &label, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->t->n_ranks, label, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) label[r] = r;
   COPSE_DO(add_labels(s, label));
   COPSE_DO(add_hosts(s));

@@ -227,9 +227,8 @@ static void exchange_popular(struct maker *m, int i, int j) {
 static copse_status maker_new(struct maker *m, struct copse_err *err) {
   int n = m->spec->n_experts;
   m->state = m->spec->seed;
-  COPSE_DO(copse_arena_array(&m->scratch, (size_t)n + 1, sizeof *m->below, &m->below, err));
-  COPSE_DO(copse_arena_array(&m->scratch, (size_t)n, sizeof *m->popular, &m->popular, err));
-  COPSE_DO(copse_arena_array(&m->scratch, (size_t)n, sizeof *m->chosen, &m->chosen, err));
+  COPSE_DO(COPSE_ARRAY(&m->scratch, (size_t)n + 1, m->below, err));
+  COPSE_DO(COPSE_ARRAYS(&m->scratch, (size_t)n, int, err, &m->popular, &m->chosen));
   for (int i = 0; i < n; i++) {
     uint64_t weight = (uint64_t)(4294967296.0 * pow(i + 1, -m->spec->zipf));
     m->below[i + 1] = m->below[i] + (weight > 0 ? weight : 1);
@@ -300,10 +299,9 @@ copse_status copse_place_experts(const struct copse_topology *topology,
                                  const struct copse_trace *trace,
                                  const struct copse_place_options *options,
                                  struct copse_place_report *out, struct copse_err *err) {
-  struct copse_place_cuts cuts = {0};
+  COPSE_AT_END(copse_place_cuts_free) struct copse_place_cuts cuts = {0};
   double unit_us = 0;
   int least = (int)(((int64_t)trace->n_experts + trace->n_ranks - 1) / trace->n_ranks);
-  copse_status status;
   *out = (struct copse_place_report){.n_ranks = trace->n_ranks,
                                      .n_experts = trace->n_experts,
                                      .n_steps = trace->n_steps,
@@ -315,8 +313,8 @@ copse_status copse_place_experts(const struct copse_topology *topology,
     return copse_fail(err, COPSE_INVALID,
                       "%d experts on %d ranks need a capacity of at least %d, not %d",
                       trace->n_experts, trace->n_ranks, least, out->capacity);
-  COPSE_TRY(count_tokens(trace, &out->tokens, err));
-  COPSE_TRY(copse_place_cuts_find(topology, out->tokens, &cuts, &unit_us, err));
+  COPSE_DO(count_tokens(trace, &out->tokens, err));
+  COPSE_DO(copse_place_cuts_find(topology, out->tokens, &cuts, &unit_us, err));
   out->n_cuts = cuts.n_cuts;
   struct copse_place_problem problem = {.n_ranks = trace->n_ranks,
                                         .n_experts = trace->n_experts,
@@ -327,14 +325,12 @@ copse_status copse_place_experts(const struct copse_topology *topology,
                                         .groups = cuts.groups,
                                         .seconds = options->seconds,
                                         .progress = options->progress};
-  COPSE_TRY(copse_place_solve(&problem, &out->placement, err));
+  COPSE_DO(copse_place_solve(&problem, &out->placement, err));
   unit_us *= (double)trace->token_bytes;
   out->default_us = unit_us * (double)out->placement.default_time;
   out->time_us = unit_us * (double)out->placement.time;
   out->bound_us = unit_us * (double)out->placement.bound;
-out:
-  copse_place_cuts_free(&cuts);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_place_report_free(struct copse_place_report *report) {
@@ -358,11 +354,10 @@ static void add_number(struct copse_text *text, const char *key, double v) {
 copse_status copse_place_report_to_json(const struct copse_place_report *r,
                                         const struct copse_topology *topology, char **out,
                                         size_t *size, struct copse_err *err) {
-  struct copse_text text = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   char sha[COPSE_SHA256_HEX];
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_topology_sha256(topology, sha, err));
+  COPSE_DO(copse_topology_sha256(topology, sha, err));
   copse_text_add(&text, "{\"format\": \"copse-placement/1\",\n \"topology\": {\"name\": ");
   copse_text_add_json_string(&text, topology->name);
   copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"experts\": %d, \"capacity\": %d,\n", sha,
@@ -388,8 +383,5 @@ copse_status copse_place_report_to_json(const struct copse_place_report *r,
     copse_text_add(&text, "]");
   }
   copse_text_add(&text, "}}\n");
-  status = copse_text_take(&text, out, size, err);
-out:
-  copse_text_free(&text);
-  return status;
+  return copse_text_take(&text, out, size, err);
 }

@@ -31,11 +31,6 @@ struct build {
   struct copse_err *err;
 };
 
-/* n things of a size, in the schedule's arena. */
-static copse_status take(struct build *b, size_t n, size_t size, void *out) {
-  return copse_arena_array(&b->schedule->arena, n, size, out, b->err);
-}
-
 static copse_status solve_flow(struct build *b) {
   const struct copse_solve_options *o = b->options;
   struct copse_concurrent_problem problem = {.network = &b->instance.network,
@@ -62,7 +57,7 @@ static copse_status set_lengths(struct build *b) {
   int n = 0;
   for (int e = 0; e < t->n_links; e++) n += b->result.lengths[e] > 0;
   struct copse_schedule_length *lengths;
-  COPSE_DO(take(b, (size_t)n, sizeof *lengths, &lengths));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, (size_t)n, lengths, b->err));
   bound->kind = COPSE_BOUND_LENGTHS;
   bound->lengths = lengths;
   for (int e = 0; e < t->n_links; e++)
@@ -90,12 +85,12 @@ static copse_status set_flows(struct build *b) {
   const struct copse_concurrent *r = &b->result;
   int64_t whole = b->m * r->whole; /* the solver has seen to it that this product fits */
   struct copse_schedule_path *paths;
-  COPSE_DO(take(b, (size_t)r->n_paths, sizeof *paths, &paths));
-  COPSE_DO(take(b, (size_t)r->n_paths, sizeof *b->flows, &b->flows));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, (size_t)r->n_paths, paths, b->err));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, (size_t)r->n_paths, b->flows, b->err));
   for (int i = 0; i < r->n_paths; i++) {
     const struct copse_concurrent_path *p = &r->paths[i];
     int *nodes;
-    COPSE_DO(take(b, (size_t)p->n_nodes, sizeof *nodes, &nodes));
+    COPSE_DO(COPSE_ARRAY(&b->schedule->arena, (size_t)p->n_nodes, nodes, b->err));
     paths[i].nodes = memcpy(nodes, p->nodes, (size_t)p->n_nodes * sizeof *nodes);
     paths[i].n_nodes = p->n_nodes;
     COPSE_DO(add_path(b, p->source, p->sink, p->amount, whole, &paths[i]));
@@ -123,7 +118,7 @@ static copse_status set_demand(struct build *b) {
   b->m = b->topology->n_ranks;
   if (!b->options->demand) return COPSE_OK;
   int64_t *copy;
-  COPSE_DO(take(b, n, sizeof *copy, &copy));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, n, copy, b->err));
   memcpy(copy, b->options->demand, n * sizeof *copy);
   b->schedule->demand = copy;
   int64_t common = 0;
@@ -137,7 +132,7 @@ static copse_status set_demand(struct build *b) {
 static copse_status set_rotation(struct build *b) {
   struct copse_permutation *rotation;
   if (b->rotation.order == 1) return COPSE_OK;
-  COPSE_DO(take(b, 1, sizeof *rotation, &rotation));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, 1, rotation, b->err));
   *rotation = b->rotation;
   b->schedule->rotations = rotation;
   b->schedule->n_rotations = 1;
@@ -194,7 +189,7 @@ out:
 static copse_status add_paths(struct build *b, int sink, const struct copse_gather_path *from,
                               size_t n) {
   struct copse_schedule_path *paths;
-  COPSE_DO(take(b, n, sizeof *paths, &paths));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, n, paths, b->err));
   for (size_t i = 0; i < n; i++) {
     int src = b->topology->nodes[b->sources[from[i].source]].rank;
     paths[i].nodes = from[i].nodes;
@@ -206,26 +201,22 @@ static copse_status add_paths(struct build *b, int sink, const struct copse_gath
 
 static copse_status fill_sink(struct build *b, int sink) {
   const struct copse_topology *t = b->topology;
-  struct copse_gather_path *paths = NULL;
+  COPSE_AT_END(copse_free_at) struct copse_gather_path *paths = NULL;
   size_t n;
   int n_sources = 0;
-  copse_status status;
   for (int r = 0; r < t->n_ranks; r++)
     if (r != sink) b->sources[n_sources++] = t->rank_nodes[r];
-  COPSE_TRY(copse_gather_paths(&b->instance.network, b->part->exchange[sink], b->sources, n_sources,
-                               b->part->whole / t->n_ranks, t->rank_nodes[sink],
-                               &b->schedule->arena, &paths, &n, b->err));
-  status = add_paths(b, sink, paths, n);
-out:
-  free(paths);
-  return status;
+  COPSE_DO(copse_gather_paths(&b->instance.network, b->part->exchange[sink], b->sources, n_sources,
+                              b->part->whole / t->n_ranks, t->rank_nodes[sink], &b->schedule->arena,
+                              &paths, &n, b->err));
+  return add_paths(b, sink, paths, n);
 }
 
 static copse_status fill_exchange(struct build *b) {
   size_t n = (size_t)b->topology->n_ranks;
   COPSE_DO(copse_instance_scale(b->topology, &b->instance, b->err));
   COPSE_DO(copse_calloc(n, sizeof *b->sources, &b->sources, b->err));
-  COPSE_DO(take(b, n * n, sizeof *b->flows, &b->flows));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, n * n, b->flows, b->err));
   for (int r = 0; r < b->topology->n_ranks; r++) COPSE_DO(fill_sink(b, r));
   b->schedule->flows = b->flows;
   return copse_flow_time(b->topology, b->flows, b->schedule->n_flows, &b->schedule->time_per_GB,

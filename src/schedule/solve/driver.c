@@ -64,11 +64,6 @@ static void release(struct solving *b) {
   copse_schedule_free(b->schedule);
 }
 
-/* n things of a size, in the schedule's arena. */
-static copse_status take(struct solving *b, int n, size_t size, void *out) {
-  return copse_arena_array(&b->schedule->arena, (size_t)n, size, out, b->err);
-}
-
 /* Of what topology, and whose ranks. */
 static copse_status describe(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
@@ -77,8 +72,8 @@ static copse_status describe(struct solving *b) {
   const char **ids;
   int *ranks;
   COPSE_DO(copse_topology_sha256(topology, sha256, b->err));
-  COPSE_DO(take(b, topology->n_nodes, sizeof *ids, &ids));
-  COPSE_DO(take(b, topology->n_ranks, sizeof *ranks, &ranks));
+  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)topology->n_nodes, ids, b->err));
+  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)topology->n_ranks, ranks, b->err));
   COPSE_DO(copse_arena_text(&schedule->arena, topology->name, &schedule->topology_name, b->err));
   COPSE_DO(copse_arena_text(&schedule->arena, sha256, &schedule->topology_sha256, b->err));
   for (int i = 0; i < topology->n_nodes; i++)
@@ -150,8 +145,7 @@ static copse_status find_symmetry(struct solving *b) {
   size_t n = (size_t)t->n_ranks;
   int *orbit;
   COPSE_DO(copse_topology_symmetry(t, &b->symmetry, b->err));
-  COPSE_DO(copse_arena_array(&b->scratch, n, sizeof *orbit, &orbit, b->err));
-  COPSE_DO(copse_arena_array(&b->scratch, n, sizeof *b->sinks, &b->sinks, b->err));
+  COPSE_DO(COPSE_ARRAYS(&b->scratch, n, int, b->err, &orbit, &b->sinks));
   copse_sets_init(orbit, t->n_ranks);
   for (int g = 0; g < found->n + found->n_others; g++)
     for (int r = 0; r < t->n_ranks; r++)
@@ -214,31 +208,26 @@ static copse_status solve_used_phases(struct solving *b) {
 /* The smallest k whose best phase is within the options' tolerance; 0 (exact) if none is. */
 static copse_status smallest_k(const struct solving *b, bool reversed, int64_t *k) {
   const struct copse_solve_options *o = b->options;
-  struct copse_instance instance = {0};
-  struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
+  COPSE_AT_END(copse_instance_free) struct copse_instance instance = {0};
+  COPSE_AT_END(copse_optimum_free) struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
   struct copse_scale exact;
   struct copse_q limit, loss, u;
-  int64_t *capacities = NULL;
-  copse_status status;
+  COPSE_AT_END(copse_free_at) int64_t *capacities = NULL;
   *k = 0;
-  COPSE_TRY(copse_instance_make(b->topology, o->label, o->root, reversed, &instance, b->err));
-  COPSE_TRY(copse_calloc((size_t)b->topology->n_links, sizeof *capacities, &capacities, b->err));
-  COPSE_TRY(copse_optimum_find(&instance.network, o->progress, &optimum, b->err));
-  if (optimum.x.num == 0) goto out; /* the phase itself says who can't be reached */
-  COPSE_TRY(copse_optimum_scale(&instance.network, optimum.x, &exact, b->err));
-  COPSE_TRY(copse_q_add(COPSE_Q_ONE, o->tolerance, &limit, b->err));
+  COPSE_DO(copse_instance_make(b->topology, o->label, o->root, reversed, &instance, b->err));
+  COPSE_DO(copse_calloc((size_t)b->topology->n_links, sizeof *capacities, &capacities, b->err));
+  COPSE_DO(copse_optimum_find(&instance.network, o->progress, &optimum, b->err));
+  if (optimum.x.num == 0) return COPSE_OK; /* the phase itself says who can't be reached */
+  COPSE_DO(copse_optimum_scale(&instance.network, optimum.x, &exact, b->err));
+  COPSE_DO(copse_q_add(COPSE_Q_ONE, o->tolerance, &limit, b->err));
   for (int64_t tried = 1; tried < exact.k && tried <= COPSE_TRIED_K && *k == 0; tried++) {
-    COPSE_TRY(copse_optimum_fixed_k(&instance.network, optimum.x, tried, &u, capacities, b->err));
-    COPSE_TRY(copse_q_mul(u, optimum.x, &loss, b->err)); /* time over the optimum: U x / k */
-    COPSE_TRY(copse_q_div(loss, (struct copse_q){tried, 1}, &loss, b->err));
+    COPSE_DO(copse_optimum_fixed_k(&instance.network, optimum.x, tried, &u, capacities, b->err));
+    COPSE_DO(copse_q_mul(u, optimum.x, &loss, b->err)); /* time over the optimum: U x / k */
+    COPSE_DO(copse_q_div(loss, (struct copse_q){tried, 1}, &loss, b->err));
     if (copse_q_cmp(loss, limit) <= 0) *k = tried;
     copse_progress_report(o->progress, "k", tried, exact.k);
   }
-out:
-  free(capacities);
-  copse_optimum_free(&optimum);
-  copse_instance_free(&instance);
-  return status;
+  return COPSE_OK;
 }
 
 /* Whether every link has an opposite of the same bandwidth, and switches' multicast and
@@ -317,7 +306,7 @@ static copse_status set_rotations(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
   const struct copse_symmetry *from = &b->symmetry;
   struct copse_permutation *rotations;
-  COPSE_DO(take(b, from->n, sizeof *rotations, &rotations));
+  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)from->n, rotations, b->err));
   for (int g = 0; g < from->n; g++)
     COPSE_DO(copse_permutation_copy(&schedule->arena, from->generators[g], b->topology->n_nodes, 0,
                                     &rotations[g], b->err));
@@ -340,7 +329,7 @@ static copse_status phase_time(const struct phase *phase, struct copse_q *time,
 static copse_status phase_cut(struct solving *b, const struct phase *phase, const int **cut,
                               int *n) {
   int *nodes;
-  COPSE_DO(take(b, b->topology->n_nodes, sizeof *nodes, &nodes));
+  COPSE_DO(COPSE_ARRAY(&b->schedule->arena, (size_t)b->topology->n_nodes, nodes, b->err));
   *n = 0;
   for (int i = 0; i < b->topology->n_nodes; i++)
     if (phase->forest.optimum.in_cut[i]) nodes[(*n)++] = i;
@@ -352,32 +341,30 @@ static copse_status set_narrowest_bound(struct solving *b) {
   struct copse_bound *bound = &b->schedule->bound;
   struct copse_solve_seconds ignored = {0};
   struct copse_solve_options options = *b->options;
+  COPSE_AT_END(free_phases)
   struct solving narrow = {.topology = b->topology,
                            .options = &options,
                            .schedule = b->schedule,
                            .seconds = &ignored,
                            .err = b->err};
   struct copse_q out_of, into;
-  copse_status status;
   options.root = 0;
   options.bound_only = true;
-  COPSE_TRY(solve_phase(&narrow, false, &narrow.broadcast));
-  COPSE_TRY(solve_phase(&narrow, true, &narrow.reduce));
-  COPSE_TRY(phase_time(&narrow.broadcast, &out_of, b->err));
-  COPSE_TRY(phase_time(&narrow.reduce, &into, b->err));
+  COPSE_DO(solve_phase(&narrow, false, &narrow.broadcast));
+  COPSE_DO(solve_phase(&narrow, true, &narrow.reduce));
+  COPSE_DO(phase_time(&narrow.broadcast, &out_of, b->err));
+  COPSE_DO(phase_time(&narrow.reduce, &into, b->err));
   bound->kind = COPSE_BOUND_CUT;
   if (copse_q_cmp(out_of, into) >= 0) {
     bound->time_per_GB = out_of;
-    COPSE_TRY(phase_cut(&narrow, &narrow.broadcast, &bound->cut, &bound->n_cut));
+    COPSE_DO(phase_cut(&narrow, &narrow.broadcast, &bound->cut, &bound->n_cut));
   } else { /* what must enter S leaves the rest: turn S around */
     bound->time_per_GB = into;
     for (int i = 0; i < b->topology->n_nodes; i++)
       narrow.reduce.forest.optimum.in_cut[i] = !narrow.reduce.forest.optimum.in_cut[i];
-    COPSE_TRY(phase_cut(&narrow, &narrow.reduce, &bound->cut, &bound->n_cut));
+    COPSE_DO(phase_cut(&narrow, &narrow.reduce, &bound->cut, &bound->n_cut));
   }
-out:
-  free_phases(&narrow);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status set_bound(struct solving *b) {
@@ -405,48 +392,45 @@ static copse_status set_bound(struct solving *b) {
  */
 static copse_status try_free_shares(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
-  struct copse_shares shares = {0};
+  COPSE_AT_END(copse_shares_free) struct copse_shares shares = {0};
   struct copse_bound forests;
   struct copse_q time;
   char text[COPSE_Q_TEXT];
-  copse_status status;
   double start = copse_clock_seconds();
   bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
   bool marked = copse_has_clever_switch(b->topology);
   if (schedule->bound.kind == COPSE_BOUND_CUT && !open) return COPSE_OK;
   if (marked && b->options->bound_only) return COPSE_OK;
-  COPSE_TRY(copse_shares_find_time(b->topology, b->options, &b->broadcast.instance,
-                                   schedule->time_per_GB, marked || !open, &shares, &time, b->err));
+  COPSE_DO(copse_shares_find_time(b->topology, b->options, &b->broadcast.instance,
+                                  schedule->time_per_GB, marked || !open, &shares, &time, b->err));
   b->seconds->optimum += copse_clock_seconds() - start;
-  if (shares.outcome != COPSE_JOINT_PROVED) goto out;
+  if (shares.outcome != COPSE_JOINT_PROVED) return COPSE_OK;
   int order = copse_q_cmp(time, schedule->time_per_GB);
   if (order < 0 && !b->options->bound_only && b->topology->n_ranks > COPSE_FREE_SHARES_RANKS) {
     copse_note(b->options->notes,
                "%s: unequal shares would take %s s/GB, but their trees are made for at most %d "
                "ranks; these have equal shares",
                b->options->label, copse_q_text(time, text), COPSE_FREE_SHARES_RANKS);
-    goto out;
+    return COPSE_OK;
   }
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
   if (order < 0 && !b->options->bound_only)
-    COPSE_TRY(copse_solve_trees_in_parts(b->topology, b->options, &b->broadcast.instance,
-                                         shares.part, NULL, 1, shares.rate, schedule, b->seconds,
-                                         b->err));
+    COPSE_DO(copse_solve_trees_in_parts(b->topology, b->options, &b->broadcast.instance,
+                                        shares.part, NULL, 1, shares.rate, schedule, b->seconds,
+                                        b->err));
   if (marked) {
-    if (order < 0) COPSE_TRY(set_narrowest_bound(b));
-    goto out;
+    if (order < 0) COPSE_DO(set_narrowest_bound(b));
+    return COPSE_OK;
   }
-  COPSE_TRY(copse_shares_bound(b->topology, &shares, time, schedule, b->err));
+  COPSE_DO(copse_shares_bound(b->topology, &shares, time, schedule, b->err));
   forests = schedule->bound;
-  COPSE_TRY(set_narrowest_bound(b)); /* one that holds for any allreduce says more */
+  COPSE_DO(set_narrowest_bound(b)); /* one that holds for any allreduce says more */
   if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) {
     forests.cut = schedule->bound.cut;
     forests.n_cut = schedule->bound.n_cut;
     schedule->bound = forests;
   }
-out:
-  copse_shares_free(&shares);
-  return status;
+  return COPSE_OK;
 }
 
 /* One copy into switches that copy, one out of those that add, where that is faster. The bound is
@@ -475,10 +459,8 @@ static copse_status list_switches(struct solving *b) {
   struct copse_schedule *s = b->schedule;
   int *copying, *adding, n = b->topology->n_nodes;
   bool *copies, *adds, counts;
-  COPSE_DO(take(b, n, sizeof *copying, &copying));
-  COPSE_DO(take(b, n, sizeof *adding, &adding));
-  COPSE_DO(take(b, n, sizeof *copies, &copies));
-  COPSE_DO(take(b, n, sizeof *adds, &adds));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)n, int, b->err, &copying, &adding));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)n, bool, b->err, &copies, &adds));
   COPSE_DO(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
                                adds, &counts, b->err));
   for (int v = 0; v < n && counts; v++) {
@@ -524,19 +506,15 @@ static copse_status fill(struct solving *b) {
 
 /* The bound of the ranks with the fabric to themselves; then the trees of the part, if any. */
 static copse_status fill_part(struct solving *b, const struct copse_joint_part *part) {
-  struct copse_instance instance = {0};
-  copse_status status;
+  COPSE_AT_END(copse_instance_free) struct copse_instance instance = {0};
   COPSE_DO(solve_phases(b));
   COPSE_DO(set_bound(b));
   if (b->options->collective == COPSE_ALLREDUCE) COPSE_DO(set_narrowest_bound(b));
   b->schedule->time_per_GB = b->schedule->bound.time_per_GB;
   if (!part) return COPSE_OK;
-  COPSE_TRY(copse_instance_make(b->topology, b->options->label, -1, false, &instance, b->err));
-  status = copse_solve_trees_in_parts(b->topology, b->options, &instance, part, NULL, 1, part->rate,
-                                      b->schedule, b->seconds, b->err);
-out:
-  copse_instance_free(&instance);
-  return status;
+  COPSE_DO(copse_instance_make(b->topology, b->options->label, -1, false, &instance, b->err));
+  return copse_solve_trees_in_parts(b->topology, b->options, &instance, part, NULL, 1, part->rate,
+                                    b->schedule, b->seconds, b->err);
 }
 
 copse_status copse_solve_in_part(const struct copse_topology *topology,
@@ -546,17 +524,15 @@ copse_status copse_solve_in_part(const struct copse_topology *topology,
   if (options->collective == COPSE_ALLTOALL)
     return copse_solve_exchange_in_part(topology, options, part, out, seconds, err);
   struct copse_solve_options bound_only = *options;
+  COPSE_AT_END(release)
   struct solving b = {.topology = topology, .options = &bound_only, .seconds = seconds, .err = err};
-  copse_status status;
   *out = NULL;
   bound_only.bound_only = true;
-  COPSE_TRY(start(&b));
-  COPSE_TRY(fill_part(&b, part));
+  COPSE_DO(start(&b));
+  COPSE_DO(fill_part(&b, part));
   *out = b.schedule;
   b.schedule = NULL;
-out:
-  release(&b);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- together ------------------------------------------------------------------------------ */
@@ -573,19 +549,17 @@ copse_status copse_solve_best_time(const struct copse_topology *topology,
   struct copse_solve_options exact = *options;
   struct copse_schedule *best = NULL;
   struct copse_solve_seconds ignored;
-  copse_status status;
   *made = NULL;
   exact.k = 0;
   exact.tolerance = COPSE_Q_ZERO;
   exact.bound_only = !copse_has_clever_switch(topology);
-  COPSE_TRY(copse_solve_schedule(topology, &exact, &best, &ignored, err));
+  COPSE_DO(copse_solve_schedule(topology, &exact, &best, &ignored, err));
   *time = best->time_per_GB;
-  if (exact.bound_only) goto out;
-  *made = best;
-  best = NULL;
-out:
-  copse_schedule_free(best);
-  return status;
+  if (exact.bound_only)
+    copse_schedule_free(best);
+  else
+    *made = best;
+  return COPSE_OK;
 }
 
 /* A tolerance chooses among equal shares. Where unequal ones are so much faster that those are
@@ -615,21 +589,19 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule **out, struct copse_solve_seconds *seconds,
                                   struct copse_err *err) {
+  COPSE_AT_END(release)
   struct solving b = {.topology = topology, .options = options, .seconds = seconds, .err = err};
-  copse_status status;
   *out = NULL;
   *seconds = (struct copse_solve_seconds){0};
-  COPSE_TRY(start(&b));
+  COPSE_DO(start(&b));
   if (options->collective == COPSE_ALLTOALL) {
-    COPSE_TRY(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
+    COPSE_DO(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
   } else {
-    COPSE_TRY(solve_phases(&b));
-    COPSE_TRY(fill(&b));
-    COPSE_TRY(meet_tolerance(&b, options));
+    COPSE_DO(solve_phases(&b));
+    COPSE_DO(fill(&b));
+    COPSE_DO(meet_tolerance(&b, options));
   }
   *out = b.schedule;
   b.schedule = NULL;
-out:
-  release(&b);
-  return status;
+  return COPSE_OK;
 }

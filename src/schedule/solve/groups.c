@@ -35,11 +35,6 @@ struct job {
   struct copse_err *err;
 };
 
-/* n things of a size, in the result's arena. */
-static copse_status take(struct job *j, int n, size_t size, void *out) {
-  return copse_arena_array(&j->result->arena, (size_t)n, size, out, j->err);
-}
-
 static struct copse_solve_options options_of(const struct job *j, int g) {
   return (struct copse_solve_options){.collective = j->groups[g].collective,
                                       .root = j->groups[g].root,
@@ -58,7 +53,7 @@ static copse_status describe_group(struct job *j, int g) {
   const struct copse_group *group = &j->groups[g];
   struct copse_groups_member *member = &j->result->members[g];
   const char **ids;
-  COPSE_DO(take(j, group->n, sizeof *ids, &ids));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)group->n, ids, j->err));
   member->collective = group->collective;
   member->n_ranks = group->n;
   member->ranks = ids;
@@ -80,8 +75,7 @@ static copse_status start_group(struct job *j, int g) {
                                             &j->result->members[g].schedule, j->seconds, &why);
   if (status != COPSE_OK) return fail_in_group(j, g, &why);
   if (j->options->exclude) {
-    COPSE_DO(copse_arena_array(&j->scratch, (size_t)j->topology->n_nodes, sizeof *closed, &closed,
-                               j->err));
+    COPSE_DO(COPSE_ARRAY(&j->scratch, (size_t)j->topology->n_nodes, closed, j->err));
     for (int v = 0; v < j->topology->n_nodes; v++) closed[v] = j->topology->nodes[v].rank >= 0;
     for (int r = 0; r < group->n; r++) closed[group->nodes[r]] = false;
   }
@@ -141,19 +135,16 @@ static bool is_good(const struct copse_joint *joint) {
  * loads are counted: no potentials there, and a bound that may be lower. */
 static copse_status find_unbalanced_bound(struct job *j) {
   bool *unbalanced;
-  copse_status status;
-  COPSE_DO(copse_arena_array(&j->scratch, (size_t)j->topology->n_nodes, sizeof *unbalanced,
-                             &unbalanced, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, (size_t)j->topology->n_nodes, unbalanced, j->err));
   copse_mark_unbalanced(j->topology, unbalanced);
   for (int g = 0; g < j->n; g++) j->joint_groups[g].unbalanced = unbalanced;
-  COPSE_TRY(run_joint(j, 0, &j->unbalanced));
-  if (!is_good(&j->unbalanced)) status = refuse_outcome(j, &j->unbalanced);
-  j->proof = &j->unbalanced;
-  j->inexact = true;
-out:
+  copse_status status = run_joint(j, 0, &j->unbalanced);
   for (int g = 0; g < j->n; g++)
     j->joint_groups[g].unbalanced = NULL; /* parts are to be balanced */
-  return status;
+  if (status != COPSE_OK) return status;
+  j->proof = &j->unbalanced;
+  j->inexact = true;
+  return is_good(j->proof) ? COPSE_OK : refuse_outcome(j, j->proof);
 }
 
 static copse_status find_joint(struct job *j) {
@@ -186,7 +177,7 @@ static copse_status move_links(const struct job *j, int g, const int64_t *from,
   int64_t *moved;
   *out = NULL;
   if (!from) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)to->n_links, sizeof *moved, &moved, j->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)to->n_links, moved, j->err));
   for (int e = 0; e < t->n_links; e++) {
     if (from[e] == 0) continue;
     int link = copse_topology_find_link(to, copse_topology_find(to, t->nodes[t->links[e].src].id),
@@ -205,7 +196,7 @@ static copse_status move_part(const struct job *j, int g, struct copse_arena *ar
   COPSE_DO(move_links(j, g, from->broadcast, arena, &part->broadcast));
   COPSE_DO(move_links(j, g, from->reduce, arena, &part->reduce));
   if (!from->exchange) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)j->groups[g].n, sizeof *exchange, &exchange, j->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)j->groups[g].n, exchange, j->err));
   for (int r = 0; r < j->groups[g].n; r++)
     COPSE_DO(move_links(j, g, from->exchange[r], arena, &exchange[r]));
   part->exchange = exchange;
@@ -216,28 +207,25 @@ static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
   struct copse_solve_options options = options_of(j, g);
   struct copse_schedule *schedule;
   struct copse_joint_part part;
-  struct copse_arena scratch = {0};
-  copse_status status;
-  COPSE_TRY(move_part(j, g, &scratch, &part));
-  COPSE_TRY(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(move_part(j, g, &scratch, &part));
+  COPSE_DO(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
   copse_schedule_free(j->result->members[g].schedule);
   j->result->members[g].schedule = schedule;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the proof ----------------------------------------------------------------------------- */
 
 static copse_status copy_cuts(struct job *j) {
   struct copse_groups_cut *cuts;
-  COPSE_DO(take(j, j->proof->n_cuts, sizeof *cuts, &cuts));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)j->proof->n_cuts, cuts, j->err));
   j->result->cuts = cuts;
   for (int c = 0; c < j->proof->n_cuts; c++) {
     const struct copse_joint_cut *from = &j->proof->cuts[c];
     struct copse_groups_cut *to = &cuts[j->result->n_cuts++];
     const char **ids;
-    COPSE_DO(take(j, j->topology->n_nodes, sizeof *ids, &ids));
+    COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)j->topology->n_nodes, ids, j->err));
     to->group = from->group;
     to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
     to->sink = from->sink;
@@ -266,7 +254,7 @@ static int count_potentials(const struct job *j) {
 
 static copse_status copy_potentials(struct job *j) {
   struct copse_groups_potential *all;
-  COPSE_DO(take(j, count_potentials(j), sizeof *all, &all));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)count_potentials(j), all, j->err));
   j->result->potentials = all;
   for (int g = 0; g < j->n; g++)
     for (int reduce = 0; reduce < 2; reduce++) {
@@ -287,13 +275,13 @@ static copse_status copy_potentials(struct job *j) {
 static copse_status copy_symmetries(struct job *j) {
   int n_nodes = j->topology->n_nodes, n = j->symmetries.n_others;
   struct copse_groups_generator *generators;
-  COPSE_DO(take(j, n, sizeof *generators, &generators));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)n, generators, j->err));
   for (int i = 0; i < n; i++) {
     const struct copse_permutation *from = &j->symmetries.generators[i];
     const char **images;
     int *groups;
-    COPSE_DO(take(j, n_nodes, sizeof *images, &images));
-    COPSE_DO(take(j, j->n, sizeof *groups, &groups));
+    COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)n_nodes, images, j->err));
+    COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)j->n, groups, j->err));
     memcpy(groups, from->groups, (size_t)j->n * sizeof *groups);
     for (int v = 0; v < n_nodes; v++) images[v] = j->ids[from->image[v]];
     generators[i] = (struct copse_groups_generator){images, groups};
@@ -311,7 +299,7 @@ static copse_status copy_names(struct job *j) {
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_topology_sha256(j->topology, sha256, j->err));
   COPSE_DO(copse_arena_text(&r->arena, t->name, &r->topology_name, j->err));
-  COPSE_DO(take(j, t->n_nodes, sizeof *j->ids, &j->ids));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, (size_t)t->n_nodes, j->ids, j->err));
   for (int v = 0; v < t->n_nodes; v++)
     COPSE_DO(copse_arena_text(&r->arena, t->nodes[v].id, &j->ids[v], j->err));
   return copse_arena_text(&r->arena, sha256, &r->topology_sha256, j->err);
@@ -357,11 +345,10 @@ static copse_status solve_all(struct job *j) {
     return refuse_outcome(j, &j->joint);
   }
   COPSE_DO(copy_names(j));
-  COPSE_DO(copse_arena_array(&j->result->arena, n, sizeof *j->result->members, &j->result->members,
-                             j->err));
+  COPSE_DO(COPSE_ARRAY(&j->result->arena, n, j->result->members, j->err));
   j->result->n = j->n;
-  COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->chosen, &j->chosen, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *j->joint_groups, &j->joint_groups, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, n, j->chosen, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, n, j->joint_groups, j->err));
   for (int g = 0; g < j->n; g++) COPSE_DO(start_group(j, g));
   COPSE_DO(find_joint(j));
   COPSE_DO(copy_cuts(j));

@@ -41,8 +41,8 @@ static copse_status make(const struct copse_topology *topology, bool reversed,
                          struct copse_instance *out, struct copse_err *err) {
   size_t links = (size_t)topology->n_links, ranks = (size_t)topology->n_ranks;
   *out = (struct copse_instance){0};
-  COPSE_DO(copse_arena_array(&out->arena, links, sizeof *out->links, &out->links, err));
-  COPSE_DO(copse_arena_array(&out->arena, ranks, sizeof *out->roots, &out->roots, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, links, out->links, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, ranks, out->roots, err));
   COPSE_DO(scale_links(topology, reversed, out, err));
   out->network = (struct copse_network){
       .n_nodes = topology->n_nodes,
@@ -79,19 +79,15 @@ void copse_instance_free(struct copse_instance *instance) {
 copse_status copse_groups_symmetries(const struct copse_topology *topology,
                                      const struct copse_group *groups, int n,
                                      struct copse_symmetry *out, struct copse_err *err) {
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_node_set *sets;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *sets, &sets, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, sets, err));
   for (int g = 0; g < n; g++)
     sets[g] = (struct copse_node_set){.kind = (int)groups[g].collective,
                                       .root = groups[g].root,
                                       .n = groups[g].n,
                                       .nodes = groups[g].nodes};
-  status = copse_topology_set_symmetries(topology, sets, n, out, err);
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return copse_topology_set_symmetries(topology, sets, n, out, err);
 }
 
 copse_status copse_fabric_symmetries(const struct copse_topology *topology,

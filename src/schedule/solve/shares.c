@@ -77,7 +77,7 @@ static copse_status add_image(struct job *j, const struct copse_joint_cut *from,
     if (memcmp(j->out->cuts[c].inside, set, nodes) == 0) return COPSE_OK;
   j->fits = j->out->n_cuts < COPSE_SHARES_CUTS;
   if (!j->fits) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&j->out->arena, nodes, 1, &inside, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->out->arena, nodes, inside, j->err));
   image.inside = memcpy(inside, set, nodes);
   j->out->cuts[j->out->n_cuts] = image;
   return copse_index_map_add(&j->images, key, j->out->n_cuts++, j->err);
@@ -112,8 +112,7 @@ static copse_status set_potentials(struct job *j) {
   struct copse_q *to = j->out->potentials;
   size_t nodes = (size_t)j->network->n_nodes;
   int n_nodes = j->network->n_nodes, *orbit, *size;
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *orbit, &orbit, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *size, &size, j->err));
+  COPSE_DO(COPSE_ARRAYS(&j->scratch, nodes, int, j->err, &orbit, &size));
   copse_sets_init(orbit, n_nodes);
   for (int i = 0; i < n_symmetries(j); i++)
     for (int v = 0; v < n_nodes; v++) copse_sets_unite(orbit, v, symmetry(j, i)[v]);
@@ -159,9 +158,9 @@ static copse_status set_proof(struct job *j) {
   struct copse_shares *out = j->out;
   size_t nodes = (size_t)j->network->n_nodes;
   struct copse_arena *arena = &out->arena;
-  COPSE_DO(copse_arena_array(arena, nodes, sizeof *out->potentials, &out->potentials, j->err));
-  COPSE_DO(copse_arena_array(arena, COPSE_SHARES_CUTS, sizeof *out->cuts, &out->cuts, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *j->image, &j->image, j->err));
+  COPSE_DO(COPSE_ARRAY(arena, nodes, out->potentials, j->err));
+  COPSE_DO(COPSE_ARRAY(arena, COPSE_SHARES_CUTS, out->cuts, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, nodes, j->image, j->err));
   for (int c = 0; c < out->joint.n_cuts && j->fits; c++)
     COPSE_DO(add_images(j, &out->joint.cuts[c]));
   if (j->fits) COPSE_DO(set_potentials(j));
@@ -214,14 +213,12 @@ static bool is_open(const struct copse_shares *shares) {
 
 /* By symmetries or without; COPSE_JOINT_TOO_LARGE where there are none. */
 static copse_status try(const struct copse_topology *topology, bool by_symmetries, struct job *j) {
-  struct copse_symmetry found = {0};
-  copse_status status;
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry found = {0};
   *j->out = (struct copse_shares){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
-  if (by_symmetries) COPSE_TRY(copse_fabric_symmetries(topology, &found, j->err));
+  if (by_symmetries) COPSE_DO(copse_fabric_symmetries(topology, &found, j->err));
   j->symmetries = by_symmetries ? &found : NULL;
-  status = by_symmetries && found.n_others == 0 ? COPSE_OK : find_shares(j);
-out:
-  copse_symmetry_free(&found);
+  if (by_symmetries && found.n_others == 0) return COPSE_OK;
+  copse_status status = find_shares(j);
   copse_index_map_free(&j->images);
   copse_arena_free(&j->scratch);
   return status;
@@ -278,7 +275,7 @@ static copse_status copy_cut(const struct copse_topology *topology,
                              const struct copse_joint_cut *from, struct copse_arena *arena,
                              struct copse_schedule_cut *to, struct copse_err *err) {
   int *nodes;
-  COPSE_DO(copse_arena_array(arena, (size_t)topology->n_nodes, sizeof *nodes, &nodes, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)topology->n_nodes, nodes, err));
   to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
   to->weight = from->weight;
   to->nodes = nodes;
@@ -293,9 +290,8 @@ copse_status copse_shares_bound(const struct copse_topology *topology,
   struct copse_arena *arena = &schedule->arena;
   struct copse_schedule_cut *cuts;
   struct copse_schedule_potential *potentials;
-  COPSE_DO(copse_arena_array(arena, (size_t)shares->n_cuts, sizeof *cuts, &cuts, err));
-  COPSE_DO(
-      copse_arena_array(arena, (size_t)topology->n_nodes, sizeof *potentials, &potentials, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)shares->n_cuts, cuts, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)topology->n_nodes, potentials, err));
   schedule->bound = (struct copse_bound){
       .kind = COPSE_BOUND_FORESTS, .time_per_GB = time, .cuts = cuts, .potentials = potentials};
   for (int i = 0; i < shares->n_cuts; i++)

@@ -74,12 +74,9 @@ static copse_status find_switches(struct job *j) {
   const struct copse_topology *t = j->topology;
   size_t nodes = (size_t)t->n_nodes;
   int *one, *other;
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof(bool), &j->usable[0], j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof(bool), &j->usable[1], j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof(bool), &j->branches, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof(bool), &j->local, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *one, &one, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *other, &other, j->err));
+  COPSE_DO(COPSE_ARRAYS(&j->scratch, nodes, bool, j->err, &j->usable[0], &j->usable[1],
+                        &j->branches, &j->local));
+  COPSE_DO(COPSE_ARRAYS(&j->scratch, nodes, int, j->err, &one, &other));
   for (int v = 0; v < t->n_nodes; v++) {
     j->usable[0][v] = t->nodes[v].rank < 0 && t->nodes[v].multicast;
     j->usable[1][v] = t->nodes[v].rank < 0 && t->nodes[v].aggregation;
@@ -128,7 +125,7 @@ static copse_status add_way(struct job *j, const bool *copying, const bool *addi
                                     .root = -1};
   for (int i = 0; i < 2; i++) {
     int *nodes;
-    COPSE_DO(copse_arena_array(&j->scratch, (size_t)t->n_nodes, sizeof *nodes, &nodes, j->err));
+    COPSE_DO(COPSE_ARRAY(&j->scratch, (size_t)t->n_nodes, nodes, j->err));
     for (int v = 0; v < t->n_nodes; v++)
       if (wanted[i][v] && j->usable[i][v] && j->branches[v]) nodes[way->n_extra[i]++] = v;
     way->extra[i] = nodes;
@@ -162,9 +159,8 @@ static copse_status list_ways(struct job *j, bool all, bool *done) {
   size_t nodes = (size_t)j->topology->n_nodes;
   bool *copying, *adding;
   int *found, n = 0;
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *copying, &copying, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *adding, &adding, j->err));
-  COPSE_DO(copse_arena_array(&j->scratch, nodes, sizeof *found, &found, j->err));
+  COPSE_DO(COPSE_ARRAYS(&j->scratch, nodes, bool, j->err, &copying, &adding));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, nodes, found, j->err));
   for (int v = 0; v < j->topology->n_nodes; v++)
     if (j->branches[v] && (j->usable[0][v] || j->usable[1][v])) found[n++] = v;
   *done = all || n > COPSE_SWITCH_FEW;
@@ -185,9 +181,9 @@ static copse_status keep_symmetries(struct job *j, const struct copse_symmetry *
   struct copse_permutation *kept;
   size_t n = (size_t)found->n_others;
   int *groups;
-  COPSE_DO(copse_arena_array(&j->scratch, n, sizeof *kept, &kept, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, n, kept, j->err));
   options->symmetries = kept;
-  COPSE_DO(copse_arena_array(&j->scratch, n * COPSE_SWITCH_WAYS, sizeof *groups, &groups, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, n * COPSE_SWITCH_WAYS, groups, j->err));
   for (size_t i = 0; i < n; i++) {
     const int *image = found->generators[i].image;
     int *images = groups + (ptrdiff_t)options->n_symmetries * COPSE_SWITCH_WAYS;
@@ -204,19 +200,17 @@ static copse_status keep_symmetries(struct job *j, const struct copse_symmetry *
 
 static copse_status divide(struct job *j) {
   const struct copse_topology *t = j->topology;
-  struct copse_symmetry found = {0};
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry found = {0};
   struct copse_joint_options options = {
       .max_columns = COPSE_SWITCH_COLUMNS, .separate = true, .progress = j->options->progress};
   double start = copse_clock_seconds();
-  copse_status status;
   if (!j->options->no_symmetry && t->n_ranks <= COPSE_SYMMETRY_RANKS)
-    COPSE_TRY(copse_fabric_symmetries(t, &found, j->err));
-  COPSE_TRY(keep_symmetries(j, &found, &options));
-  status = copse_joint_find(&j->instance->network, j->ways, j->n_ways, &options, &j->joint, j->err);
+    COPSE_DO(copse_fabric_symmetries(t, &found, j->err));
+  COPSE_DO(keep_symmetries(j, &found, &options));
+  COPSE_DO(
+      copse_joint_find(&j->instance->network, j->ways, j->n_ways, &options, &j->joint, j->err));
   j->seconds->optimum += copse_clock_seconds() - start;
-out:
-  copse_symmetry_free(&found);
-  return status;
+  return COPSE_OK;
 }
 
 static void forget_ways(struct job *j) {
@@ -300,20 +294,16 @@ copse_status copse_bound_with_switches(const struct copse_topology *topology,
                                        const struct copse_instance *instance,
                                        struct copse_schedule *schedule,
                                        struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct copse_shares proof = {.outcome = COPSE_JOINT_UNPROVED};
+  COPSE_AT_END(copse_shares_free) struct copse_shares proof = {.outcome = COPSE_JOINT_UNPROVED};
   struct copse_q time, scale = {instance->scale, 1};
-  bool *unbalanced = NULL;
+  COPSE_AT_END(copse_free_at) bool *unbalanced = NULL;
   double start = copse_clock_seconds();
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, sizeof *unbalanced, &unbalanced, err));
+  COPSE_DO(copse_calloc((size_t)topology->n_nodes, sizeof *unbalanced, &unbalanced, err));
   copse_mark_unbalanced(topology, unbalanced);
-  COPSE_TRY(copse_shares_find(topology, options, instance, COPSE_Q_ZERO, unbalanced, &proof, err));
+  COPSE_DO(copse_shares_find(topology, options, instance, COPSE_Q_ZERO, unbalanced, &proof, err));
   seconds->optimum += copse_clock_seconds() - start;
-  if (proof.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, proof.rate, &time, NULL)) goto out;
-  if (copse_q_cmp(time, schedule->bound.time_per_GB) <= 0) goto out;
-  COPSE_TRY(copse_shares_bound(topology, &proof, time, schedule, err));
-out:
-  free(unbalanced);
-  copse_shares_free(&proof);
-  return status;
+  if (proof.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, proof.rate, &time, NULL))
+    return COPSE_OK;
+  if (copse_q_cmp(time, schedule->bound.time_per_GB) <= 0) return COPSE_OK;
+  return copse_shares_bound(topology, &proof, time, schedule, err);
 }

@@ -26,7 +26,7 @@ struct conversion {
   bool reduce;
   struct copse_schedule *schedule;
   struct reach *reaches; /* [n_nodes] of the tree at hand */
-  struct copse_arena scratch;
+  struct copse_arena *scratch;
   struct copse_err *err;
 };
 
@@ -42,8 +42,8 @@ static copse_status convert_edges(struct conversion *c, const struct copse_fores
     bool ends = nodes[edge->dst].rank >= 0;
     int rank = before ? before->rank : edge->src, n_before = before ? before->n_path - 1 : 0;
     int *path, n = n_before + edge->n_path;
-    struct copse_arena *arena = ends ? &c->schedule->arena : &c->scratch;
-    COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *path, &path, c->err));
+    struct copse_arena *arena = ends ? &c->schedule->arena : c->scratch;
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)n, path, c->err));
     for (int k = 0; k < n; k++)
       path[ends && reduce ? n - 1 - k : k] =
           k < n_before ? before->path[k] : edge->path[k - n_before];
@@ -61,15 +61,20 @@ static copse_status convert_edges(struct conversion *c, const struct copse_fores
   return COPSE_OK;
 }
 
-static copse_status add_trees(struct conversion *c, const struct copse_forest *forest,
-                              struct copse_q unit) {
-  const struct copse_topology *t = c->topology;
-  struct copse_schedule *s = c->schedule;
+copse_status copse_add_trees(const struct copse_topology *t, const struct copse_forest *forest,
+                             int n_terminals, bool reduce, struct copse_q unit,
+                             struct copse_schedule *s, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct conversion c = {.topology = t,
+                         .n_terminals = n_terminals,
+                         .reduce = reduce,
+                         .schedule = s,
+                         .scratch = &scratch,
+                         .err = err};
   size_t before = (size_t)s->n_trees, n = before + (size_t)forest->n_trees;
   struct copse_schedule_tree *trees;
-  COPSE_DO(
-      copse_arena_array(&c->scratch, (size_t)t->n_nodes, sizeof *c->reaches, &c->reaches, c->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *trees, &trees, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_nodes, c.reaches, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n, trees, err));
   if (before > 0) memcpy(trees, s->trees, before * sizeof *trees);
   s->trees = trees;
   for (int i = 0; i < forest->n_trees; i++) {
@@ -77,28 +82,14 @@ static copse_status add_trees(struct conversion *c, const struct copse_forest *f
     struct copse_schedule_tree *to = &trees[s->n_trees++];
     struct copse_schedule_edge *edges;
     to->root = t->nodes[from->root].rank;
-    to->phase = c->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+    to->phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
     to->n_edges = t->n_ranks - 1;
-    COPSE_DO(copse_arena_array(&s->arena, (size_t)to->n_edges, sizeof *edges, &edges, c->err));
-    COPSE_DO(convert_edges(c, from, edges));
-    COPSE_DO(copse_q_mul(unit, (struct copse_q){from->multiplicity, 1}, &to->weight, c->err));
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)to->n_edges, edges, err));
+    COPSE_DO(convert_edges(&c, from, edges));
+    COPSE_DO(copse_q_mul(unit, (struct copse_q){from->multiplicity, 1}, &to->weight, err));
     to->edges = edges;
   }
   return COPSE_OK;
-}
-
-copse_status copse_add_trees(const struct copse_topology *topology,
-                             const struct copse_forest *forest, int n_terminals, bool reduce,
-                             struct copse_q unit, struct copse_schedule *schedule,
-                             struct copse_err *err) {
-  struct conversion c = {.topology = topology,
-                         .n_terminals = n_terminals,
-                         .reduce = reduce,
-                         .schedule = schedule,
-                         .err = err};
-  copse_status status = add_trees(&c, forest, unit);
-  copse_arena_free(&c.scratch);
-  return status;
 }
 
 /* ---- parts --------------------------------------------------------------------------------- */
@@ -124,9 +115,9 @@ static copse_status make_network(const struct packing *p, const struct copse_joi
   struct copse_net_link *to;
   struct copse_net_root *roots;
   struct copse_err *err = p->err;
-  COPSE_DO(copse_arena_array(scratch, links, sizeof *to, &to, err));
-  COPSE_DO(copse_arena_array(scratch, (size_t)n_ranks, sizeof *roots, &roots, err));
-  COPSE_DO(copse_arena_array(scratch, all, sizeof *terminals, &terminals, err));
+  COPSE_DO(COPSE_ARRAY(scratch, links, to, err));
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)n_ranks, roots, err));
+  COPSE_DO(COPSE_ARRAY(scratch, all, terminals, err));
   memcpy(terminals, from->terminals, (size_t)n_ranks * sizeof *terminals);
   if (extra > 0) memcpy(terminals + n_ranks, group->extra[reduce], (size_t)extra * sizeof(int));
   *out = *from;
@@ -154,44 +145,34 @@ static copse_status pack_phase(struct packing *p, const struct copse_joint_part 
                                struct copse_q share) {
   struct copse_forest_options options = {
       .as_given = true, .progress = p->options->progress, .trust_from = p->options->trust_from};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_network network;
-  struct copse_forest forest = {0};
-  copse_status status;
-  COPSE_TRY(copse_q_div(share, (struct copse_q){part->whole, 1}, &share, p->err));
-  COPSE_TRY(make_network(p, part, group, reduce, &scratch, &network));
-  COPSE_TRY(copse_forest_solve(&network, &options, &forest, p->err));
-  COPSE_TRY(copse_add_trees(p->topology, &forest, network.n_terminals, reduce, share, p->schedule,
-                            p->err));
+  COPSE_AT_END(copse_forest_free) struct copse_forest forest = {0};
+  COPSE_DO(copse_q_div(share, (struct copse_q){part->whole, 1}, &share, p->err));
+  COPSE_DO(make_network(p, part, group, reduce, &scratch, &network));
+  COPSE_DO(copse_forest_solve(&network, &options, &forest, p->err));
+  COPSE_DO(copse_add_trees(p->topology, &forest, network.n_terminals, reduce, share, p->schedule,
+                           p->err));
   p->seconds->split += forest.seconds_split;
   p->seconds->pack += forest.seconds_pack;
-out:
-  copse_forest_free(&forest);
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
-static copse_status pack_parts(struct packing *p, const struct copse_joint_part *parts,
-                               const struct copse_joint_group *groups, int n, struct copse_q rate) {
-  struct copse_schedule *s = p->schedule;
+copse_status copse_solve_trees_in_parts(
+    const struct copse_topology *topology, const struct copse_solve_options *options,
+    const struct copse_instance *instance, const struct copse_joint_part *parts,
+    const struct copse_joint_group *groups, int n, struct copse_q rate, struct copse_schedule *s,
+    struct copse_solve_seconds *seconds, struct copse_err *err) {
+  struct packing p = {topology, options, instance, s, seconds, err};
   s->n_trees = 0;
   s->n_rotations = 0; /* roots of one orbit may have unequal shares */
   for (int reduce = 1; reduce >= 0; reduce--)
     for (int i = 0; i < n; i++) {
       struct copse_q share = COPSE_Q_ONE;
       if (parts[i].whole == 0 || !(reduce ? parts[i].reduce : parts[i].broadcast)) continue;
-      if (n > 1) COPSE_DO(copse_q_div(parts[i].rate, rate, &share, p->err));
-      COPSE_DO(pack_phase(p, &parts[i], groups ? &groups[i] : NULL, reduce, share));
+      if (n > 1) COPSE_DO(copse_q_div(parts[i].rate, rate, &share, err));
+      COPSE_DO(pack_phase(&p, &parts[i], groups ? &groups[i] : NULL, reduce, share));
     }
   s->k = copse_schedule_unit_k(s);
-  return copse_tree_time(p->topology, s->trees, (size_t)s->n_trees, &s->time_per_GB, p->err);
-}
-
-copse_status copse_solve_trees_in_parts(
-    const struct copse_topology *topology, const struct copse_solve_options *options,
-    const struct copse_instance *instance, const struct copse_joint_part *parts,
-    const struct copse_joint_group *groups, int n, struct copse_q rate,
-    struct copse_schedule *schedule, struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct packing p = {topology, options, instance, schedule, seconds, err};
-  return pack_parts(&p, parts, groups, n, rate);
+  return copse_tree_time(topology, s->trees, (size_t)s->n_trees, &s->time_per_GB, err);
 }

@@ -119,7 +119,7 @@ static copse_status measure(struct composer *c) {
   c->n_hosts = hosts > COPSE_TOPOLOGY_MAX_NODES ? COPSE_TOPOLOGY_MAX_NODES : (int)hosts;
   COPSE_DO(check_size(c, c->groups[0].line, nodes + 1, links + 2 * ports));
   c->n_hosts = (int)hosts;
-  return copse_arena_array(c->scratch, (size_t)ports, sizeof *c->ports, &c->ports, c->err);
+  return COPSE_ARRAY(c->scratch, (size_t)ports, c->ports, c->err);
 }
 
 static copse_status add_host_nodes(struct composer *c, const struct copse_host_group *group, int h,
@@ -127,23 +127,20 @@ static copse_status add_host_nodes(struct composer *c, const struct copse_host_g
   const struct copse_topology *host = group->host;
   const char *type = port_type(host);
   struct copse_q bandwidth = group->bandwidth.num ? group->bandwidth : c->fabric->bandwidth;
-  struct copse_text id = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text id = {0};
   int place = 0;
-  copse_status status = COPSE_OK;
   for (int i = 0; i < host->n_nodes; i++) {
     struct copse_node node = host->nodes[i];
     id.size = 0;
     copse_text_add(&id, "h%d.%s", h, node.id);
-    COPSE_TRY(copse_text_status(&id, c->err));
+    COPSE_DO(copse_text_status(&id, c->err));
     node.id = id.data;
     if (node.rank >= 0) node.rank += first_rank;
-    COPSE_TRY(copse_builder_add_node(c->builder, 0, &node, NULL, c->err));
+    COPSE_DO(copse_builder_add_node(c->builder, 0, &node, NULL, c->err));
     if (is_port(group, type, i))
       c->ports[c->n_ports++] = (struct port){first + i, h, place++, bandwidth, host->nodes[i].id};
   }
-out:
-  copse_text_free(&id);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status add_host_links(const struct composer *c, const struct copse_topology *host,
@@ -261,7 +258,7 @@ static copse_status add_clos(struct composer *c) {
   struct leaf *leaves;
   COPSE_DO(
       check_size(c, c->fabric->line, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
-  COPSE_DO(copse_arena_array(c->scratch, (size_t)n_leaves, sizeof *leaves, &leaves, c->err));
+  COPSE_DO(COPSE_ARRAY(c->scratch, (size_t)n_leaves, leaves, c->err));
   for (int64_t i = 0; i < n_leaves; i++) leaves[i] = (struct leaf){-1, COPSE_Q_ZERO};
   COPSE_DO(plug_leaves(c, leaves));
   return n_leaves > 1 ? join_spines(c, leaves, (int)n_leaves) : COPSE_OK;
@@ -491,9 +488,7 @@ static copse_status size_tree(const struct composer *c, struct copse_q *up) {
   int *parent, *waiting;
   size_t n = (size_t)map->n_switches;
   struct copse_q host;
-  COPSE_DO(copse_arena_array(c->scratch, n, sizeof *parent, &parent, err));
-  COPSE_DO(copse_arena_array(c->scratch, n, sizeof *waiting, &waiting, err));
-  COPSE_DO(copse_arena_array(c->scratch, n, sizeof(int), &queue.items, err));
+  COPSE_DO(COPSE_ARRAYS(c->scratch, n, int, err, &parent, &waiting, &queue.items));
   COPSE_DO(copse_q_mul(fabric->bandwidth, (struct copse_q){c->n_places, 1}, &host, err));
   for (size_t i = 0; i < n; i++) parent[i] = -1, up[i] = COPSE_Q_ZERO;
   for (int i = 0; i < map->n_cables; i++) {
@@ -519,7 +514,7 @@ static copse_status join_switches(const struct composer *c) {
   struct copse_q *up = NULL;
   bool sized = map->n_cables > 0 && map->cables[0].bandwidth.num > 0;
   if (!sized) {
-    COPSE_DO(copse_arena_array(c->scratch, (size_t)map->n_switches, sizeof *up, &up, c->err));
+    COPSE_DO(COPSE_ARRAY(c->scratch, (size_t)map->n_switches, up, c->err));
     COPSE_DO(size_tree(c, up));
   }
   for (int i = 0; i < map->n_cables; i++) {
@@ -533,8 +528,8 @@ static copse_status join_switches(const struct composer *c) {
 
 static copse_status add_map(struct composer *c) {
   size_t hosts = (size_t)c->n_hosts, rows = (size_t)c->map->n_ports;
-  COPSE_DO(copse_arena_array(c->scratch, hosts + 1, sizeof(int), &c->first_port, c->err));
-  COPSE_DO(copse_arena_array(c->scratch, rows, sizeof *c->taken, &c->taken, c->err));
+  COPSE_DO(COPSE_ARRAY(c->scratch, hosts + 1, c->first_port, c->err));
+  COPSE_DO(COPSE_ARRAY(c->scratch, rows, c->taken, c->err));
   for (int i = 0; i < c->n_ports; i++) c->first_port[c->ports[i].host + 1] = i + 1;
   for (int i = 0; i < c->map->n_switches; i++)
     COPSE_DO(add_switch(c, i == 0 ? &c->first_switch : NULL, "%s", c->map->switches[i].id));
@@ -551,7 +546,7 @@ copse_status copse_compose(struct copse_topology_builder *builder, const char *f
       [COPSE_FABRIC_FLAT] = add_flat,   [COPSE_FABRIC_RAILS] = add_rails,
       [COPSE_FABRIC_CLOS] = add_clos,   [COPSE_FABRIC_DRAGONFLY] = add_dragonfly,
       [COPSE_FABRIC_TORUS] = add_torus, [COPSE_FABRIC_MAP] = add_map};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct composer c = {.builder = builder,
                        .file = file,
                        .fabric = fabric,
@@ -560,11 +555,7 @@ copse_status copse_compose(struct copse_topology_builder *builder, const char *f
                        .groups = groups,
                        .n_groups = n_groups,
                        .err = err};
-  copse_status status;
-  COPSE_TRY(measure(&c));
-  COPSE_TRY(add_hosts(&c));
-  status = add_fabric[fabric->type](&c);
-out:
-  copse_arena_free(&scratch);
-  return status;
+  COPSE_DO(measure(&c));
+  COPSE_DO(add_hosts(&c));
+  return add_fabric[fabric->type](&c);
 }

@@ -102,6 +102,7 @@ struct copse_map_cable {
 struct copse_map_switch {
   const char *id; /* unique */
   long line;
+  bool defined, child; /* of Slurm's: has a line of its own; is below another */
 };
 
 struct copse_fabric_map {

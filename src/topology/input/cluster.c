@@ -18,7 +18,7 @@
 
 /* A file that several entries name is read once. */
 struct loaded {
-  char *path;
+  const char *path;
   struct copse_topology_options options;
   struct copse_topology *host;
 };
@@ -40,12 +40,14 @@ struct reader {
 
 /* ---- files that a document names ------------------------------------------------------------ */
 
-/* A path, relative to the document; "-" is a file of that name. The caller frees *out. */
-static copse_status read_path(const struct reader *r, const cJSON *object, const char *key,
-                              char **out) {
+/* A path, relative to the document; "-" is a file of that name. */
+static copse_status read_path(struct reader *r, const cJSON *object, const char *key,
+                              const char **out) {
+  COPSE_AT_END(copse_free_at) char *path = NULL;
   const char *name = NULL;
   COPSE_DO(copse_json_get_string(r->json, object, key, &name, r->err));
-  return copse_file_beside(r->json->file, strcmp(name, "-") == 0 ? "./-" : name, out, r->err);
+  COPSE_DO(copse_file_beside(r->json->file, strcmp(name, "-") == 0 ? "./-" : name, &path, r->err));
+  return copse_arena_text(&r->arena, path, out, r->err);
 }
 
 /* What came of reading the file that `key` names: where it can't be read, the error says first who
@@ -77,20 +79,17 @@ static copse_status read_dims(struct reader *r, const cJSON *item) {
 
 static copse_status read_map(struct reader *r, const cJSON *item, bool slurm) {
   struct copse_err why = COPSE_ERR_INIT;
-  char *path = NULL, *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
+  const char *path = NULL;
   size_t size = 0;
-  copse_status status;
-  COPSE_TRY(read_path(r, item, "file", &path));
-  status = copse_file_read(path, &data, &size, &why);
-  COPSE_TRY(check_read(r, item, "file", status, &why));
-  COPSE_TRY(slurm ? copse_read_slurm(path, data, size, r->in->options->notes, &r->map, r->err)
-                  : copse_read_ibnetdiscover(path, data, size, &r->map, r->err));
+  COPSE_DO(read_path(r, item, "file", &path));
+  copse_status status = copse_file_read(path, &data, &size, &why);
+  COPSE_DO(check_read(r, item, "file", status, &why));
+  COPSE_DO(slurm ? copse_read_slurm(path, data, size, r->in->options->notes, &r->map, r->err)
+                 : copse_read_ibnetdiscover(path, data, size, &r->map, r->err));
   copse_fabric_map_sort(&r->map);
   r->fabric.map = &r->map;
-out:
-  free(path);
-  free(data);
-  return status;
+  return COPSE_OK;
 }
 
 /* Kinds of fabrics, as the table of keys has them. */
@@ -230,8 +229,7 @@ static copse_status read_names(struct reader *r, const cJSON *item, const char *
   if (naming.n != group->count)
     return refuse(r, group->line, "\"names\" are %d and \"%s\" is %d; they must agree", naming.n,
                   count_key, group->count);
-  COPSE_DO(
-      copse_arena_array(&r->arena, (size_t)naming.n, sizeof *naming.names, &naming.names, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)naming.n, naming.names, r->err));
   group->names = naming.names;
   return read_list(r, list, group->line, &naming);
 }
@@ -263,22 +261,19 @@ static copse_status load_host(struct reader *r, const cJSON *item,
                               struct copse_topology **out) {
   struct loaded new = {NULL, *options, NULL};
   struct copse_err why = COPSE_ERR_INIT;
-  copse_status status;
-  COPSE_TRY(read_path(r, item, "host", &new.path));
+  COPSE_DO(read_path(r, item, "host", &new.path));
   for (int i = 0; i < r->n_loaded; i++) {
     if (strcmp(r->loaded[i].path, new.path) != 0) continue;
     if (!same_options(&r->loaded[i].options, options)) continue;
     *out = r->loaded[i].host;
-    goto out;
+    return COPSE_OK;
   }
-  status = copse_topology_load_at(new.path, options, r->in->depth + 1, &new.host, &why);
-  COPSE_TRY(check_read(r, item, "host", status, &why));
+  copse_status status =
+      copse_topology_load_at(new.path, options, r->in->depth + 1, &new.host, &why);
+  COPSE_DO(check_read(r, item, "host", status, &why));
   r->loaded[r->n_loaded++] = new;
   *out = new.host;
   return COPSE_OK;
-out:
-  free(new.path);
-  return status;
 }
 
 /* `item` is the root for equal hosts, else an entry of "hosts". */
@@ -313,8 +308,8 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
   size_t kinds_of_hosts = 1;
   if (copse_json_is_array(hosts))
     COPSE_JSON_EACH (item, hosts) kinds_of_hosts++;
-  COPSE_DO(copse_arena_array(&r->arena, kinds_of_hosts, sizeof *r->groups, &r->groups, r->err));
-  COPSE_DO(copse_arena_array(&r->arena, kinds_of_hosts, sizeof *r->loaded, &r->loaded, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, kinds_of_hosts, r->groups, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, kinds_of_hosts, r->loaded, r->err));
   if (!copse_json_is_array(hosts)) {
     if (hosts || !copse_json_get(root, "names"))
       COPSE_DO(copse_json_get_int(r->json, root, "hosts", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
@@ -347,14 +342,10 @@ static copse_status read_parts(struct reader *r, struct copse_topology_builder *
 copse_status copse_read_cluster(const struct copse_input *in, const struct copse_json *json,
                                 struct copse_topology_builder *builder, struct copse_err *err) {
   struct reader r = {.in = in, .json = json, .err = err};
-  copse_status status;
-  COPSE_TRY(read_parts(&r, builder));
-  status = copse_compose(builder, json->file, &r.fabric, r.groups, r.n_groups, err);
-out:
-  for (int i = 0; i < r.n_loaded; i++) {
-    copse_topology_free(r.loaded[i].host);
-    free(r.loaded[i].path);
-  }
+  copse_status status = read_parts(&r, builder);
+  if (status == COPSE_OK)
+    status = copse_compose(builder, json->file, &r.fabric, r.groups, r.n_groups, err);
+  for (int i = 0; i < r.n_loaded; i++) copse_topology_free(r.loaded[i].host);
   copse_fabric_map_free(&r.map);
   copse_arena_free(&r.arena);
   return status;

@@ -166,8 +166,7 @@ static int compare_cables(const void *x, const void *y) {
 
 /* "MF0;leaf1:MQM8700/U1" is called so if no switch before it was; else by its guid. */
 static copse_status add_switches(struct reader *r) {
-  struct copse_index_map names = {0};
-  copse_status status = COPSE_OK;
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map names = {0};
   for (int i = 0; i < r->n_elements; i++) {
     struct element *e = &r->elements[i];
     struct copse_fabric_map *map = r->map;
@@ -176,15 +175,13 @@ static copse_status add_switches(struct reader *r) {
     uint64_t key = e->about ? copse_key_text(e->about) : 0;
     bool free_name = e->about && e->about[0] && strlen(e->about) < 100 &&
                      copse_index_map_next(&names, key, &cursor) < 0;
-    if (free_name) COPSE_TRY(copse_index_map_add(&names, key, i, r->err));
-    COPSE_TRY(
-        copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
-    map->switches[n] = (struct copse_map_switch){free_name ? e->about : e->guid, e->line};
+    if (free_name) COPSE_DO(copse_index_map_add(&names, key, i, r->err));
+    COPSE_DO(COPSE_GROW(map->switches, map->switch_capacity, n + 1, r->err));
+    map->switches[n] =
+        (struct copse_map_switch){.id = free_name ? e->about : e->guid, .line = e->line};
     e->sw = map->n_switches++;
   }
-out:
-  copse_index_map_free(&names);
-  return status;
+  return COPSE_OK;
 }
 
 /* "node01 mlx5_0": the host, and its device. */

@@ -83,19 +83,22 @@ copse_status copse_read_about(const struct copse_json *json, struct copse_topolo
   return copse_builder_set_about(builder, description, source, err);
 }
 
-static copse_status read_topology(struct reader *r, const struct copse_notes *notes) {
+static copse_status read_topology(const struct copse_json *json,
+                                  struct copse_topology_builder *builder,
+                                  const struct copse_notes *notes, struct copse_err *err) {
   static const char *const keys[] = {"format",      "name",   "nodes", "links",
                                      "description", "source", NULL};
-  const cJSON *root = r->json->root, *nodes = NULL, *links = NULL;
-  COPSE_DO(copse_json_expect_object(r->json, root, NULL, "a topology", keys, r->err));
-  COPSE_DO(copse_read_about(r->json, r->builder, r->err));
-  COPSE_DO(copse_json_get_array(r->json, root, "nodes", &nodes, r->err));
-  COPSE_DO(copse_json_get_array(r->json, root, "links", &links, r->err));
-  COPSE_JSON_EACH (node, nodes) COPSE_DO(read_node(r, node, root));
-  COPSE_JSON_EACH (link, links) COPSE_DO(read_link(r, link, root));
-  if (r->ranks > 0 && r->ranks < r->gpus)
+  const cJSON *root = json->root, *nodes = NULL, *links = NULL;
+  struct reader r = {.json = json, .builder = builder, .err = err};
+  COPSE_DO(copse_json_expect_object(json, root, NULL, "a topology", keys, err));
+  COPSE_DO(copse_read_about(json, builder, err));
+  COPSE_DO(copse_json_get_array(json, root, "nodes", &nodes, err));
+  COPSE_DO(copse_json_get_array(json, root, "links", &links, err));
+  COPSE_JSON_EACH (node, nodes) COPSE_DO(read_node(&r, node, root));
+  COPSE_JSON_EACH (link, links) COPSE_DO(read_link(&r, link, root));
+  if (r.ranks > 0 && r.ranks < r.gpus)
     copse_note(notes, "%s: %d of %d gpus state no rank: all are numbered in order of appearance",
-               r->json->file, r->gpus - r->ranks, r->gpus);
+               json->file, r.gpus - r.ranks, r.gpus);
   return COPSE_OK;
 }
 
@@ -130,34 +133,27 @@ static copse_status refuse_format(const struct copse_json *json, const char *for
 
 copse_status copse_read_topology_json(const struct copse_input *in, struct copse_topology **out,
                                       struct copse_err *err) {
-  struct copse_json json;
-  struct reader r = {.json = &json, .err = err};
+  COPSE_AT_END(copse_json_free) struct copse_json json = {0};
+  COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
   const char *format = NULL;
   *out = NULL;
-  copse_status status;
-  COPSE_TRY(copse_json_parse(in->label, in->data, in->size, &json, err));
-  if (!copse_json_is_object(json.root)) {
-    status = copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
-                           "a topology must be a JSON object with \"format\"");
-    goto out;
-  }
-  COPSE_TRY(copse_json_get_string(&json, json.root, "format", &format, err));
+  COPSE_DO(copse_json_parse(in->label, in->data, in->size, &json, err));
+  if (!copse_json_is_object(json.root))
+    return copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
+                         "a topology must be a JSON object with \"format\"");
+  COPSE_DO(copse_json_get_string(&json, json.root, "format", &format, err));
   if (strcmp(format, "copse-cluster/1") != 0) /* whose hosts may use them */
     copse_note_unused_options(in, "topology JSON", 0);
-  COPSE_TRY(copse_builder_new(in->label, &r.builder, err));
+  COPSE_DO(copse_builder_new(in->label, &builder, err));
   if (strcmp(format, "copse-topology/1") == 0)
-    COPSE_TRY(read_topology(&r, in->options->notes));
+    COPSE_DO(read_topology(&json, builder, in->options->notes, err));
   else if (strcmp(format, "copse-cluster/1") == 0)
-    COPSE_TRY(copse_read_cluster(in, &json, r.builder, err));
+    COPSE_DO(copse_read_cluster(in, &json, builder, err));
   else if (strcmp(format, "copse-synthetic/1") == 0)
-    COPSE_TRY(read_synthetic(&json, r.builder, err));
+    COPSE_DO(read_synthetic(&json, builder, err));
   else
-    COPSE_TRY(refuse_format(&json, format, err));
-  status = copse_builder_finish(r.builder, out, err);
-out:
-  copse_builder_free(r.builder);
-  copse_json_free(&json);
-  return status;
+    return refuse_format(&json, format, err);
+  return copse_builder_finish(builder, out, err);
 }
 
 /* Decimals of up to this many places are written as numbers, other fractions as "p/q". */
@@ -254,14 +250,13 @@ copse_status copse_topology_to_json(const struct copse_topology *topology, char 
 
 copse_status copse_topology_sha256(const struct copse_topology *topology,
                                    char hex[COPSE_SHA256_HEX], struct copse_err *err) {
-  char *text = NULL;
+  COPSE_AT_END(copse_free_at) char *text = NULL;
   size_t size = 0;
   if (topology->chosen_from) {
     memcpy(hex, topology->chosen_from, COPSE_SHA256_HEX);
     return COPSE_OK;
   }
-  copse_status status = copse_topology_to_json(topology, &text, &size, err);
-  if (status == COPSE_OK) copse_sha256_hex(text, size, hex);
-  free(text);
-  return status;
+  COPSE_DO(copse_topology_to_json(topology, &text, &size, err));
+  copse_sha256_hex(text, size, hex);
+  return COPSE_OK;
 }

@@ -193,33 +193,25 @@ copse_status copse_topology_parse(const char *label, const char *data, size_t si
 
 copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
                                     int depth, struct copse_topology **out, struct copse_err *err) {
-  char *data = NULL, *file = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL, *file = NULL;
   size_t size = 0;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_catalogue_find(path, options->catalogue, &file, err));
-  COPSE_TRY(copse_file_read(file, &data, &size, err));
+  COPSE_DO(copse_catalogue_find(path, options->catalogue, &file, err));
+  COPSE_DO(copse_file_read(file, &data, &size, err));
   const struct copse_input in = {copse_file_label(file), data, size, options, depth};
-  status = parse(&in, out, err);
-out:
-  free(data);
-  free(file);
-  return status;
+  return parse(&in, out, err);
 }
 
 static copse_status make_synthetic(const char *spec, const struct copse_topology_options *options,
                                    struct copse_topology **out, struct copse_err *err) {
   const struct copse_input in = {.label = "--synthetic", .options = options};
-  struct copse_topology_builder *builder = NULL;
-  copse_status status;
-  COPSE_TRY(copse_builder_new(in.label, &builder, err));
-  COPSE_TRY(copse_builder_set_name(builder, spec, err));
-  COPSE_TRY(copse_build_synthetic(builder, in.label, 0, spec, err));
-  COPSE_TRY(copse_builder_finish(builder, out, err));
+  COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
+  COPSE_DO(copse_builder_new(in.label, &builder, err));
+  COPSE_DO(copse_builder_set_name(builder, spec, err));
+  COPSE_DO(copse_build_synthetic(builder, in.label, 0, spec, err));
+  COPSE_DO(copse_builder_finish(builder, out, err));
   copse_note_unused_options(&in, "a synthetic line", 0);
-out:
-  copse_builder_free(builder);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_topology_synthetic(const char *spec,

@@ -64,10 +64,10 @@ struct matrix {
 struct reader {
   const struct copse_input *in;
   struct copse_err *err;
-  struct copse_lines lines;
+  struct copse_lines *lines;
   char **words; /* [MAX_WORDS] */
   struct matrix matrix;
-  struct copse_arena arena;
+  struct copse_arena *arena;
   /* nvidia-smi */
   const char **columns; /* [n] names as the header has them */
   bool numa;            /* the header has a NUMA column */
@@ -78,7 +78,7 @@ struct reader {
 };
 
 #define refuse(r, ...) \
-  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->in->label, (r)->lines.line, __VA_ARGS__)
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->in->label, (r)->lines->line, __VA_ARGS__)
 
 static struct cell *cell(const struct matrix *m, int i, int j) {
   return &m->cells[(size_t)i * (size_t)m->n + (size_t)j];
@@ -87,8 +87,8 @@ static struct cell *cell(const struct matrix *m, int i, int j) {
 static copse_status make_matrix(struct reader *r, int n) {
   struct matrix *m = &r->matrix;
   size_t devices = (size_t)n;
-  COPSE_DO(copse_arena_array(&r->arena, devices, sizeof *m->devices, &m->devices, r->err));
-  COPSE_DO(copse_arena_array(&r->arena, devices * devices, sizeof *m->cells, &m->cells, r->err));
+  COPSE_DO(COPSE_ARRAY(r->arena, devices, m->devices, r->err));
+  COPSE_DO(COPSE_ARRAY(r->arena, devices * devices, m->cells, r->err));
   m->n = n;
   return COPSE_OK;
 }
@@ -164,17 +164,16 @@ static int count_columns(char **words, int n) {
 
 copse_status copse_find_nvidia_smi(const struct copse_input *in, bool *found,
                                    struct copse_err *err) {
-  struct copse_lines lines;
+  COPSE_AT_END(copse_lines_free) struct copse_lines lines = {0};
   char *words[2];
   *found = false;
   if (memchr(in->data, '\0', in->size)) return COPSE_OK; /* binary */
-  copse_status status = copse_lines_open("", in->data, in->size, &lines, err);
-  for (char *line; status == COPSE_OK && !*found && (line = copse_lines_next(&lines));) {
+  COPSE_DO(copse_lines_open("", in->data, in->size, &lines, err));
+  for (char *line; !*found && (line = copse_lines_next(&lines));) {
     int n = copse_split_words(line, words, 2);
     *found = is_header(words, n < 2 ? n : 2);
   }
-  copse_lines_free(&lines);
-  return status;
+  return COPSE_OK;
 }
 
 /* "gpu0"; of a NIC "nic@mlx5_0", or "nic0" until a legend says its name. */
@@ -183,10 +182,10 @@ static copse_status name_device(struct reader *r, int i, const char *word) {
   bool numbered = copse_numbered(word, "NIC") >= 0;
   device->gpu = copse_numbered(word, "GPU") >= 0;
   const char *prefix = device->gpu ? "gpu" : numbered ? "nic" : "nic@";
-  COPSE_DO(copse_arena_text(&r->arena, word, &r->columns[i], r->err));
+  COPSE_DO(copse_arena_text(r->arena, word, &r->columns[i], r->err));
   device->id =
-      copse_arena_printf(&r->arena, "%s%s", prefix, word + (device->gpu || numbered ? 3 : 0));
-  device->line = r->lines.line;
+      copse_arena_printf(r->arena, "%s%s", prefix, word + (device->gpu || numbered ? 3 : 0));
+  device->line = r->lines->line;
   return device->id ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
@@ -203,7 +202,7 @@ static copse_status read_header(struct reader *r, int n_words) {
   for (int i = n; i < n_words; i++) r->numa |= strcmp(r->words[i], "NUMA") == 0;
   struct matrix *m = &r->matrix;
   COPSE_DO(make_matrix(r, n));
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)n, sizeof *r->columns, &r->columns, r->err));
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n, r->columns, r->err));
   for (m->n = 0; m->n < n; m->n++) {
     if (find_column(r, r->words[m->n]) >= 0)
       return refuse(r, "the column %.40s twice; each device has one", r->words[m->n]);
@@ -218,7 +217,7 @@ static copse_status read_affinity(struct reader *r, int row, int n_words) {
   const char *text = at < n_words ? r->words[at] : NULL;
   if (r->numa && at + 1 < n_words && strcmp(r->words[at + 1], "N/A") != 0) text = r->words[at + 1];
   if (!text || strcmp(text, "N/A") == 0) return COPSE_OK;
-  return copse_arena_text(&r->arena, text, &r->matrix.devices[row].affinity, r->err);
+  return copse_arena_text(r->arena, text, &r->matrix.devices[row].affinity, r->err);
 }
 
 static copse_status read_row(struct reader *r, int row, int n_words) {
@@ -238,7 +237,7 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
     if (to->links > 0 && !(m->devices[row].gpu && m->devices[i].gpu))
       return refuse(r, "an NVLink to what is no GPU");
   }
-  m->devices[row].line = r->lines.line;
+  m->devices[row].line = r->lines->line;
   return m->devices[row].gpu ? read_affinity(r, row, n_words) : COPSE_OK;
 }
 
@@ -250,14 +249,14 @@ static copse_status read_legend(struct reader *r, int n_words) {
   r->words[0][n - 1] = '\0';
   int i = find_column(r, r->words[0]);
   if (i < 0) return COPSE_OK;
-  r->matrix.devices[i].id = copse_arena_printf(&r->arena, "nic@%s", r->words[1]);
+  r->matrix.devices[i].id = copse_arena_printf(r->arena, "nic@%s", r->words[1]);
   return r->matrix.devices[i].id ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
 static copse_status read_rows(struct reader *r) {
   bool *seen;
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->matrix.n, sizeof *seen, &seen, r->err));
-  for (char *line; (line = copse_lines_next(&r->lines));) {
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->matrix.n, seen, r->err));
+  for (char *line; (line = copse_lines_next(r->lines));) {
     int n_words = copse_split_words(line, r->words, MAX_WORDS);
     int row = n_words > 1 ? find_column(r, r->words[0]) : -1;
     if (row < 0) {
@@ -302,7 +301,7 @@ static const char *guess_nvidia(const struct matrix *m) {
 }
 
 static copse_status read_matrix(struct reader *r) {
-  for (char *line; (line = copse_lines_next(&r->lines));) {
+  for (char *line; (line = copse_lines_next(r->lines));) {
     int n = copse_split_words(line, r->words, MAX_WORDS);
     if (!is_header(r->words, n)) continue;
     COPSE_DO(read_header(r, n));
@@ -351,7 +350,7 @@ static copse_status read_table_header(struct reader *r, int n_words) {
   COPSE_DO(make_matrix(r, n_words));
   for (int i = 0; i < n_words; i++) {
     r->matrix.devices[i] = (struct device){
-        .id = copse_arena_printf(&r->arena, "gpu%d", i), .gpu = true, .line = r->lines.line};
+        .id = copse_arena_printf(r->arena, "gpu%d", i), .gpu = true, .line = r->lines->line};
     if (!r->matrix.devices[i].id) return copse_fail_nomem(r->err);
   }
   return COPSE_OK;
@@ -402,7 +401,7 @@ static copse_status read_numa(struct reader *r, const char *line) {
   size_t digits = strspn(line + 4, "0123456789");
   if (digits == 0 || digits > 4 || gpu >= r->matrix.n)
     return refuse(r, "the NUMA node of a GPU that the tables above lack");
-  char *text = copse_arena_strdup(&r->arena, at + strlen("Numa Node: "));
+  char *text = copse_arena_strdup(r->arena, at + strlen("Numa Node: "));
   if (!text) return copse_fail_nomem(r->err);
   text[strcspn(text, " \t")] = '\0';
   r->matrix.devices[gpu].affinity = strcmp(text, "-1") == 0 ? NULL : text;
@@ -410,7 +409,7 @@ static copse_status read_numa(struct reader *r, const char *line) {
 }
 
 static copse_status read_tables(struct reader *r) {
-  for (char *line; (line = copse_lines_next(&r->lines));) {
+  for (char *line; (line = copse_lines_next(r->lines));) {
     if (read_title(r, line)) continue;
     COPSE_DO(read_numa(r, line));
     if (r->table == TABLE_NONE) continue;
@@ -480,9 +479,9 @@ struct build {
   const struct matrix *m;
   const struct copse_matrix_rates *rates;
   struct copse_err *err;
-  struct copse_nccl_graph graph;
+  struct copse_nccl_graph *graph;
   int *pix, *pxb, *cpu, *hive; /* [n] the first device of each device's class */
-  int *node;                   /* [n] of a device */
+  int *node;                   /* [3 * n] of devices, outer bridges, inner bridges */
   int *above;                  /* [n] of a CPU's first device: the CPU's node */
 };
 
@@ -511,7 +510,7 @@ static copse_status unite_by_affinity(struct build *b) {
   const struct matrix *m = b->m;
   size_t n = (size_t)m->n;
   bool *apart; /* [n * n] by the classes' first devices */
-  COPSE_DO(copse_arena_array(&b->graph.arena, n * n, sizeof *apart, &apart, b->err));
+  COPSE_DO(COPSE_ARRAY(&b->graph->arena, n * n, apart, b->err));
   for (int i = 0; i < m->n; i++)
     for (int j = 0; j < m->n; j++)
       if (cell(m, i, j)->near == NEAR_SYS)
@@ -547,7 +546,7 @@ static void note_contradictions(struct build *b) {
       if (cell(m, i, j)->near == NEAR_SYS && b->cpu[i] == b->cpu[j] && pairs++ == 0)
         first = j, second = i;
   if (pairs > 0)
-    copse_nccl_note(&b->graph, m->devices[second].line,
+    copse_nccl_note(b->graph, m->devices[second].line,
                     "%s and %s (and %d pairs more) are said to be at different CPUs, and by other "
                     "devices at one; taken for one",
                     m->devices[first].id, m->devices[second].id, pairs - 1);
@@ -557,12 +556,12 @@ static void note_contradictions(struct build *b) {
 
 static copse_status add_node(struct build *b, enum copse_nccl_node_kind kind, const char *id,
                              long line, int *index) {
-  return copse_nccl_add_node(&b->graph, kind, 0, id, line, index, b->err);
+  return copse_nccl_add_node(b->graph, kind, 0, id, line, index, b->err);
 }
 
 static copse_status add_link(struct build *b, enum copse_nccl_link_kind kind, int src, int dst,
                              struct copse_q bandwidth) {
-  return copse_nccl_add_duplex(&b->graph, kind, src, dst, bandwidth, 0, b->err);
+  return copse_nccl_add_duplex(b->graph, kind, src, dst, bandwidth, 0, b->err);
 }
 
 static copse_status add_devices(struct build *b) {
@@ -669,30 +668,20 @@ static copse_status add_all(struct build *b) {
 
 static copse_status build(const struct reader *r, const struct copse_matrix_rates *rates,
                           struct copse_topology **out) {
-  struct build b = {.m = &r->matrix,
-                    .rates = rates,
-                    .err = r->err,
-                    .graph = {.file = r->in->label, .notes = r->in->options->notes, .n_hosts = 1}};
+  COPSE_AT_END(copse_nccl_graph_free)
+  struct copse_nccl_graph graph = {
+      .file = r->in->label, .notes = r->in->options->notes, .n_hosts = 1};
+  struct build b = {.m = &r->matrix, .rates = rates, .graph = &graph, .err = r->err};
   size_t n = (size_t)b.m->n;
-  int *ints;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&b.graph.arena, 8 * n, sizeof *ints, &ints, b.err));
-  b.pix = ints;
-  b.pxb = ints + n;
-  b.cpu = ints + 2 * n;
-  b.hive = ints + 3 * n;
-  b.above = ints + 4 * n;
-  b.node = ints + 5 * n; /* devices, outer bridges, inner bridges */
+  COPSE_DO(COPSE_ARRAYS(&graph.arena, n, int, b.err, &b.pix, &b.pxb, &b.cpu, &b.hive, &b.above));
+  COPSE_DO(COPSE_ARRAY(&graph.arena, 3 * n, b.node, b.err));
   classify(&b);
-  COPSE_TRY(unite_by_affinity(&b));
+  COPSE_DO(unite_by_affinity(&b));
   name_classes(&b);
   note_contradictions(&b);
-  COPSE_TRY(add_all(&b));
+  COPSE_DO(add_all(&b));
   copse_note_unused_options(r->in, "a matrix", COPSE_USES_LINKS | COPSE_USES_GPU);
-  status = copse_nccl_build(&b.graph, r->in->options->links, out, b.err);
-out:
-  copse_nccl_graph_free(&b.graph);
-  return status;
+  return copse_nccl_build(&graph, r->in->options->links, out, b.err);
 }
 
 /* ---- together ------------------------------------------------------------------------------- */
@@ -722,14 +711,11 @@ static copse_status read_amd(struct reader *r, struct copse_topology **out) {
 
 copse_status copse_read_matrix(const struct copse_input *in, bool amd, struct copse_topology **out,
                                struct copse_err *err) {
-  struct reader r = {.in = in, .err = err};
-  copse_status status;
+  COPSE_AT_END(copse_lines_free) struct copse_lines lines = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct reader r = {.in = in, .lines = &lines, .arena = &arena, .err = err};
   *out = NULL;
-  COPSE_TRY(copse_lines_open(in->label, in->data, in->size, &r.lines, err));
-  COPSE_TRY(copse_arena_array(&r.arena, MAX_WORDS, sizeof *r.words, &r.words, err));
-  status = amd ? read_amd(&r, out) : read_nvidia(&r, out);
-out:
-  copse_lines_free(&r.lines);
-  copse_arena_free(&r.arena);
-  return status;
+  COPSE_DO(copse_lines_open(in->label, in->data, in->size, &lines, err));
+  COPSE_DO(COPSE_ARRAY(&arena, MAX_WORDS, r.words, err));
+  return amd ? read_amd(&r, out) : read_nvidia(&r, out);
 }

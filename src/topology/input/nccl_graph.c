@@ -125,7 +125,7 @@ static copse_status check_ranks(const struct copse_nccl_graph *graph, const stru
 static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_err *err) {
   struct ranked *gpus;
   int n = 0, n_gpus = 0;
-  COPSE_DO(copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *gpus, &gpus, err));
+  COPSE_DO(COPSE_ARRAY(&graph->arena, (size_t)graph->n_nodes, gpus, err));
   for (int i = 0; i < graph->n_nodes; i++) {
     n_gpus += graph->nodes[i].kind == COPSE_NCCL_GPU;
     if (graph->nodes[i].rank >= 0) gpus[n++] = (struct ranked){graph->nodes[i].rank, i};
@@ -173,7 +173,7 @@ struct selection {
   struct copse_queue queue;
   bool *visited; /* [n_nodes] */
   bool *joined;  /* [n_hosts] NVLink connects the host's GPUs */
-  struct copse_arena scratch;
+  struct copse_arena *scratch;
 };
 
 static bool is_pcie(const struct copse_nccl_link *link) {
@@ -214,8 +214,7 @@ static copse_status find_joined_hosts(struct selection *s, struct copse_err *err
   const struct copse_nccl_graph *graph = s->graph;
   size_t n = (size_t)graph->n_hosts;
   int *gpus, *first;
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *gpus, &gpus, err));
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *first, &first, err));
+  COPSE_DO(COPSE_ARRAYS(s->scratch, n, int, err, &gpus, &first));
   for (int v = graph->n_nodes - 1; v >= 0; v--) {
     if (graph->nodes[v].kind != COPSE_NCCL_GPU) continue;
     gpus[graph->nodes[v].host]++;
@@ -291,21 +290,21 @@ static bool keeps_link(const struct selection *s, const struct copse_nccl_link *
 
 /* ---- the modes ---------------------------------------------------------------------- */
 
-static copse_status select_default(struct selection *s, struct copse_err *err) {
-  struct copse_nccl_graph *graph = s->graph;
+static copse_status select_default(struct copse_nccl_graph *graph, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct selection selection = {.graph = graph, .scratch = &arena}, *s = &selection;
   size_t n = (size_t)graph->n_nodes;
   static const struct copse_nccl_link none;
   const struct copse_nccl_link *links = graph->n_links ? graph->links : &none;
-  struct copse_arena *scratch = &s->scratch;
+  struct copse_arena *scratch = s->scratch;
   int m = graph->n_links;
   COPSE_DO(
       copse_adjacency_by(scratch, (int)n, m, COPSE_KEYS(links, src), sizeof *links, &s->out, err));
   COPSE_DO(
       copse_adjacency_by(scratch, (int)n, m, COPSE_KEYS(links, dst), sizeof *links, &s->in, err));
-  COPSE_DO(copse_arena_array(scratch, n, sizeof *s->distance, &s->distance, err));
-  COPSE_DO(copse_arena_array(scratch, n, sizeof(int), &s->queue.items, err));
-  COPSE_DO(copse_arena_array(scratch, n, sizeof *s->visited, &s->visited, err));
-  COPSE_DO(copse_arena_array(scratch, (size_t)graph->n_hosts, sizeof *s->joined, &s->joined, err));
+  COPSE_DO(COPSE_ARRAYS(scratch, n, int, err, &s->distance, &s->queue.items));
+  COPSE_DO(COPSE_ARRAY(scratch, n, s->visited, err));
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)graph->n_hosts, s->joined, err));
   COPSE_DO(find_joined_hosts(s, err));
   measure_distances(s);
   walk_from_nics(s);
@@ -327,35 +326,26 @@ static void keep_ends(struct copse_nccl_graph *graph) {
 
 static copse_status select_parts(struct copse_nccl_graph *graph, enum copse_link_mode mode,
                                  struct copse_err *err) {
-  struct selection s = {.graph = graph};
-  copse_status status = COPSE_OK;
-  if (mode == COPSE_LINKS_DEFAULT) COPSE_TRY(select_default(&s, err));
+  if (mode == COPSE_LINKS_DEFAULT) COPSE_DO(select_default(graph, err));
   for (int i = 0; mode != COPSE_LINKS_DEFAULT && i < graph->n_links; i++)
     graph->links[i].keep = mode == COPSE_LINKS_ALL || graph->links[i].kind == COPSE_NCCL_NVLINK;
   for (int v = 0; mode == COPSE_LINKS_ALL && v < graph->n_nodes; v++) graph->nodes[v].keep = true;
   keep_ends(graph);
-out:
-  copse_arena_free(&s.scratch);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_nccl_build(struct copse_nccl_graph *graph, enum copse_link_mode mode,
                               struct copse_topology **out, struct copse_err *err) {
-  struct copse_topology_builder *builder = NULL;
+  COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
   int *index_of;
-  copse_status status;
-  COPSE_TRY(select_parts(graph, mode, err));
-  COPSE_TRY(number_ranks(graph, err));
-  COPSE_TRY(copse_builder_new(graph->file, &builder, err));
-  COPSE_TRY(copse_builder_set_about(builder, graph->description, graph->source, err));
-  COPSE_TRY(
-      copse_arena_array(&graph->arena, (size_t)graph->n_nodes, sizeof *index_of, &index_of, err));
-  COPSE_TRY(add_kept(graph, index_of, builder, err));
+  COPSE_DO(select_parts(graph, mode, err));
+  COPSE_DO(number_ranks(graph, err));
+  COPSE_DO(copse_builder_new(graph->file, &builder, err));
+  COPSE_DO(copse_builder_set_about(builder, graph->description, graph->source, err));
+  COPSE_DO(COPSE_ARRAY(&graph->arena, (size_t)graph->n_nodes, index_of, err));
+  COPSE_DO(add_kept(graph, index_of, builder, err));
   if (graph->n_notes > MAX_NOTES)
     copse_note(graph->notes, "%s: and %d more remarks like these", graph->file,
                graph->n_notes - MAX_NOTES);
-  status = copse_builder_finish(builder, out, err);
-out:
-  copse_builder_free(builder);
-  return status;
+  return copse_builder_finish(builder, out, err);
 }

@@ -49,18 +49,18 @@ struct gpu_element {
 };
 
 struct reader {
-  struct copse_xml xml;
+  struct copse_xml *xml;
   struct copse_err *err;
-  struct copse_nccl_graph graph;
+  struct copse_nccl_graph *graph;
   const struct copse_topology_options *options;
   bool by_class; /* no gpu or nic elements (a cloud's image): PCI classes tell what devices are */
-  struct host *hosts;
+  struct host *hosts; /* in the graph's arena, as the CPUs */
   struct cpu_element *cpus;
   struct gpu_element *gpus;
-  size_t host_capacity, cpu_capacity, gpu_capacity;
+  size_t gpu_capacity;
   int n_cpus, n_gpus;
-  struct copse_index_map host_hashes;
-  struct copse_index_map devices; /* by bus id: nodes of GPUs and NICs */
+  struct copse_index_map *host_hashes;
+  struct copse_index_map *devices; /* by bus id: nodes of GPUs and NICs */
 };
 
 /* Links between all of a host's CPUs are many; no machine has as many NUMA nodes. */
@@ -72,7 +72,7 @@ struct place {
 };
 
 #define refuse(r, element, ...) \
-  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->xml.file, copse_xml_line(element), __VA_ARGS__)
+  copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->xml->file, copse_xml_line(element), __VA_ARGS__)
 
 /*
  * An element that isn't read here. One that is known, only elsewhere, is misplaced: to pass
@@ -85,7 +85,7 @@ static copse_status pass_over(struct reader *r, const xmlNode *element) {
     if (copse_xml_is(element, known[i]))
       return refuse(r, element, "<%s> inside of <%s>, where NCCL has none", known[i],
                     copse_xml_name(element->parent));
-  copse_nccl_note(&r->graph, copse_xml_line(element), "<%.40s> in <%.40s> is left out",
+  copse_nccl_note(r->graph, copse_xml_line(element), "<%.40s> in <%.40s> is left out",
                   copse_xml_name(element), copse_xml_name(element->parent));
   return COPSE_OK;
 }
@@ -114,7 +114,7 @@ static copse_status read_bus_id(struct reader *r, const xmlNode *pci, const char
   if (!raw) return refuse(r, pci, "a <pci> without busid");
   if (!parse_bus_id(raw, bus))
     return refuse(r, pci, "busid=\"%.40s\" is not a PCI bus id such as \"0000:c1:00.0\"", raw);
-  char *lower = copse_arena_strdup(&r->graph.arena, raw);
+  char *lower = copse_arena_strdup(&r->graph->arena, raw);
   if (!lower) return copse_fail_nomem(r->err);
   for (char *p = lower; *p; p++)
     if (*p >= 'A' && *p <= 'Z') *p = (char)(*p + 32);
@@ -128,10 +128,10 @@ static copse_status read_bus_id(struct reader *r, const xmlNode *pci, const char
 static copse_status add_node(struct reader *r, const xmlNode *element,
                              enum copse_nccl_node_kind kind, int host, const char *name,
                              int *index) {
-  const char *id = copse_arena_printf(&r->graph.arena, "%s%s%s%s", r->hosts[host].prefix,
+  const char *id = copse_arena_printf(&r->graph->arena, "%s%s%s%s", r->hosts[host].prefix,
                                       copse_nccl_type_name(kind), name[0] ? "@" : "", name);
   if (!id) return copse_fail_nomem(r->err);
-  return copse_nccl_add_node(&r->graph, kind, host, id, copse_xml_line(element), index, r->err);
+  return copse_nccl_add_node(r->graph, kind, host, id, copse_xml_line(element), index, r->err);
 }
 
 /* A GPU or NIC: another device of the same host with its bus id is an error. */
@@ -141,19 +141,19 @@ static copse_status add_device(struct reader *r, const xmlNode *pci, enum copse_
   uint64_t bus = 0;
   size_t cursor = 0;
   COPSE_DO(read_bus_id(r, pci, &text, &bus));
-  for (int twin; (twin = copse_index_map_next(&r->devices, bus, &cursor)) >= 0;)
-    if (r->graph.nodes[twin].host == host)
+  for (int twin; (twin = copse_index_map_next(r->devices, bus, &cursor)) >= 0;)
+    if (r->graph->nodes[twin].host == host)
       return refuse(r, pci, "bus id %.40s twice (first on line %ld); each device needs its own",
-                    text, r->graph.nodes[twin].line);
+                    text, r->graph->nodes[twin].line);
   COPSE_DO(add_node(r, pci, kind, host, text, index));
-  return copse_index_map_add(&r->devices, bus, *index, r->err);
+  return copse_index_map_add(r->devices, bus, *index, r->err);
 }
 
 static copse_status add_duplex(struct reader *r, const xmlNode *element,
                                enum copse_nccl_link_kind kind, int a, int b,
                                struct copse_q bandwidth) {
   long line = copse_xml_line(element);
-  return copse_nccl_add_duplex(&r->graph, kind, a, b, bandwidth, line, r->err);
+  return copse_nccl_add_duplex(r->graph, kind, a, b, bandwidth, line, r->err);
 }
 
 /* The profile's rate, or the nominal one. */
@@ -166,7 +166,7 @@ static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, 
   const struct copse_xml_int width = {"link_width", 0, 0, 1 << 20};
   struct copse_q bandwidth;
   int64_t lanes = 0;
-  COPSE_DO(copse_xml_get_int(&r->xml, pci, width, &lanes, NULL, r->err));
+  COPSE_DO(copse_xml_get_int(r->xml, pci, width, &lanes, NULL, r->err));
   COPSE_DO(copse_nccl_pci(lanes, copse_xml_attribute(pci, "link_speed"), &bandwidth, r->err));
   return add_duplex(r, pci, COPSE_NCCL_PCI, node, parent, rate(r, COPSE_RATE_PCIE, bandwidth));
 }
@@ -181,9 +181,9 @@ static copse_status read_net(struct reader *r, const xmlNode *net, int nic) {
   int port = -1;
   if (!name || !name[0]) name = copse_xml_attribute(net, "dev");
   if (!name || !name[0]) name = "unnamed";
-  COPSE_DO(copse_xml_get_int(&r->xml, net, speed, &mbps, NULL, r->err));
+  COPSE_DO(copse_xml_get_int(r->xml, net, speed, &mbps, NULL, r->err));
   COPSE_DO(copse_nccl_net(mbps, &bandwidth, r->err));
-  COPSE_DO(add_node(r, net, COPSE_NCCL_NET_PORT, r->graph.nodes[nic].host, name, &port));
+  COPSE_DO(add_node(r, net, COPSE_NCCL_NET_PORT, r->graph->nodes[nic].host, name, &port));
   COPSE_DO(add_duplex(r, net, COPSE_NCCL_NET, nic, port, rate(r, COPSE_RATE_NET, bandwidth)));
   for (const xmlNode *child = copse_xml_first(net); child; child = copse_xml_next(child))
     COPSE_DO(pass_over(r, child));
@@ -208,7 +208,7 @@ static copse_status read_pci_nic(struct reader *r, const xmlNode *pci, const str
 /* A virtual NIC, or one whose PCI device the host doesn't show. */
 static copse_status read_cpu_nic(struct reader *r, const xmlNode *element,
                                  const struct cpu_element *cpu) {
-  int host = r->graph.nodes[cpu->node].host, nic = -1;
+  int host = r->graph->nodes[cpu->node].host, nic = -1;
   char name[32];
   snprintf(name, sizeof name, "cpu%lld", (long long)cpu->numaid);
   COPSE_DO(add_node(r, element, COPSE_NCCL_NIC, host, name, &nic));
@@ -229,11 +229,11 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
       return refuse(r, e, "a second <gpu> in one <pci>; each GPU has a bus id of its own");
     if (e != element) COPSE_DO(pass_over(r, e));
   }
-  if (element) COPSE_DO(copse_xml_get_int(&r->xml, element, rank_attribute, &rank, NULL, r->err));
+  if (element) COPSE_DO(copse_xml_get_int(r->xml, element, rank_attribute, &rank, NULL, r->err));
   COPSE_DO(add_device(r, pci, COPSE_NCCL_GPU, at->host, &gpu.node));
-  r->graph.nodes[gpu.node].rank = rank < 0 ? -1 : (int)rank;
+  r->graph->nodes[gpu.node].rank = rank < 0 ? -1 : (int)rank;
   COPSE_DO(join_parent(r, pci, gpu.node, at->parent));
-  COPSE_DO(copse_grow(&r->gpus, &r->gpu_capacity, n + 1, sizeof *r->gpus, r->err));
+  COPSE_DO(COPSE_GROW(r->gpus, r->gpu_capacity, n + 1, r->err));
   r->gpus[r->n_gpus++] = gpu;
   return COPSE_OK;
 }
@@ -271,7 +271,7 @@ static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct 
   if (r->by_class && has_class(pci, "0x02")) return read_pci_nic(r, pci, at);
   if (copse_xml_child(pci, "pci")) return read_bridge(r, pci, at);
   const char *class = copse_xml_attribute(pci, "class");
-  copse_nccl_note(&r->graph, copse_xml_line(pci),
+  copse_nccl_note(r->graph, copse_xml_line(pci),
                   "a PCI device of class \"%.20s\" that is no GPU, NIC or bridge is left out",
                   class ? class : "");
   return COPSE_OK;
@@ -285,20 +285,24 @@ static const char *host_hash(const xmlNode *cpu) {
 }
 
 static int find_host(const struct reader *r, const char *hash) {
-  return copse_index_map_find(&r->host_hashes, hash, r->hosts, sizeof *r->hosts,
+  return copse_index_map_find(r->host_hashes, hash, r->hosts, sizeof *r->hosts,
                               offsetof(struct host, hash));
 }
 
 static copse_status find_hosts(struct reader *r, const xmlNode *root) {
+  size_t n_cpus = 0;
+  for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e))
+    n_cpus += copse_xml_is(e, "cpu");
+  COPSE_DO(COPSE_ARRAY(&r->graph->arena, n_cpus, r->hosts, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->graph->arena, n_cpus, r->cpus, r->err));
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e)) {
     if (!copse_xml_is(e, "cpu") || find_host(r, host_hash(e)) >= 0) continue;
-    int n = r->graph.n_hosts;
-    COPSE_DO(copse_grow(&r->hosts, &r->host_capacity, (size_t)n + 1, sizeof *r->hosts, r->err));
+    int n = r->graph->n_hosts;
     r->hosts[n] = (struct host){.hash = host_hash(e), .nvswitch = -1, .first_cpu = -1};
-    COPSE_DO(copse_index_map_add(&r->host_hashes, copse_key_text(host_hash(e)), n, r->err));
-    r->graph.n_hosts++;
+    COPSE_DO(copse_index_map_add(r->host_hashes, copse_key_text(host_hash(e)), n, r->err));
+    r->graph->n_hosts++;
   }
-  for (int h = 0; r->graph.n_hosts > 1 && h < r->graph.n_hosts; h++)
+  for (int h = 0; r->graph->n_hosts > 1 && h < r->graph->n_hosts; h++)
     snprintf(r->hosts[h].prefix, sizeof r->hosts[h].prefix, "h%d.", h);
   return COPSE_OK;
 }
@@ -309,23 +313,22 @@ static copse_status read_cpu_attributes(struct reader *r, const xmlNode *element
   const struct copse_xml_int family = {"familyid", -1, INT32_MIN, INT32_MAX};
   const struct copse_xml_int model = {"modelid", -1, INT32_MIN, INT32_MAX};
   bool present = false;
-  COPSE_DO(copse_xml_get_int(&r->xml, element, numaid, &cpu->numaid, &present, r->err));
+  COPSE_DO(copse_xml_get_int(r->xml, element, numaid, &cpu->numaid, &present, r->err));
   if (!present) return refuse(r, element, "a <cpu> without numaid");
   cpu->line = copse_xml_line(element);
   cpu->model.arch = copse_xml_attribute(element, "arch");
   cpu->model.vendor = copse_xml_attribute(element, "vendor");
-  COPSE_DO(copse_xml_get_int(&r->xml, element, family, &cpu->model.family, NULL, r->err));
-  return copse_xml_get_int(&r->xml, element, model, &cpu->model.model, NULL, r->err);
+  COPSE_DO(copse_xml_get_int(r->xml, element, family, &cpu->model.family, NULL, r->err));
+  return copse_xml_get_int(r->xml, element, model, &cpu->model.model, NULL, r->err);
 }
 
 /* Puts a CPU into its host's list, where each numaid occurs once. */
 static copse_status add_cpu(struct reader *r, const xmlNode *element, struct cpu_element *cpu,
                             int host) {
-  size_t n = (size_t)r->n_cpus;
   char name[32];
   for (int i = r->hosts[host].first_cpu; i >= 0; i = r->cpus[i].next)
     if (r->cpus[i].numaid == cpu->numaid)
-      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, cpu->line,
+      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml->file, cpu->line,
                            "numaid %lld twice in a host (first on line %ld); each <cpu> needs "
                            "its own",
                            (long long)cpu->numaid, r->cpus[i].line);
@@ -333,9 +336,8 @@ static copse_status add_cpu(struct reader *r, const xmlNode *element, struct cpu
     return refuse(r, element, "more than 1024 <cpu> in a host");
   snprintf(name, sizeof name, "%lld", (long long)cpu->numaid);
   COPSE_DO(add_node(r, element, COPSE_NCCL_CPU, host, name, &cpu->node));
-  COPSE_DO(copse_grow(&r->cpus, &r->cpu_capacity, n + 1, sizeof *r->cpus, r->err));
   cpu->next = r->hosts[host].first_cpu;
-  r->hosts[host].first_cpu = (int)n;
+  r->hosts[host].first_cpu = r->n_cpus;
   r->hosts[host].n_cpus++;
   r->cpus[r->n_cpus++] = *cpu;
   return COPSE_OK;
@@ -362,11 +364,11 @@ static copse_status read_cpu(struct reader *r, const xmlNode *element) {
 static copse_status join_cpus(struct reader *r) {
   for (int a = 0; a < r->n_cpus; a++) {
     const struct cpu_element *from = &r->cpus[a];
-    int host = r->graph.nodes[from->node].host;
+    int host = r->graph->nodes[from->node].host;
     struct copse_q bandwidth = rate(r, COPSE_RATE_INTER_CPU, copse_nccl_inter_cpu(&from->model));
     for (int b = r->hosts[host].first_cpu; b >= 0; b = r->cpus[b].next)
       if (a != b)
-        COPSE_DO(copse_nccl_add_link(&r->graph, COPSE_NCCL_SYS, from->node, r->cpus[b].node,
+        COPSE_DO(copse_nccl_add_link(r->graph, COPSE_NCCL_SYS, from->node, r->cpus[b].node,
                                      bandwidth, from->line, r->err));
   }
   return COPSE_OK;
@@ -380,8 +382,8 @@ static int find_target(const struct reader *r, const char *target, int host) {
   size_t cursor = 0;
   int other = -1;
   if (!parse_bus_id(target, &bus)) return -1;
-  for (int node; (node = copse_index_map_next(&r->devices, bus, &cursor)) >= 0;) {
-    const struct copse_nccl_node *device = &r->graph.nodes[node];
+  for (int node; (node = copse_index_map_next(r->devices, bus, &cursor)) >= 0;) {
+    const struct copse_nccl_node *device = &r->graph->nodes[node];
     if (device->kind != COPSE_NCCL_GPU) continue;
     if (device->host == host) return node;
     if (other < 0) other = node;
@@ -405,13 +407,13 @@ static copse_status read_link_bandwidth(struct reader *r, const xmlNode *element
   bool present = false;
   int64_t count = 0, sm = 0;
   struct copse_q one;
-  COPSE_DO(copse_xml_get_int(&r->xml, element, count_attribute, &count, &present, r->err));
+  COPSE_DO(copse_xml_get_int(r->xml, element, count_attribute, &count, &present, r->err));
   if (!present) return refuse(r, element, "a link without count");
   if (copse_xml_is(element, "xgmi")) {
     one = copse_nccl_xgmi(copse_xml_attribute(gpu, "gcn"));
     one = rate(r, COPSE_RATE_XGMI, one);
   } else {
-    COPSE_DO(copse_xml_get_int(&r->xml, gpu, sm_attribute, &sm, &present, r->err));
+    COPSE_DO(copse_xml_get_int(r->xml, gpu, sm_attribute, &sm, &present, r->err));
     if (!present)
       return refuse(r, gpu, "a <gpu> without sm, by which the bandwidth of its nvlinks goes");
     one = rate(r, COPSE_RATE_NVLINK, copse_nccl_nvlink(sm));
@@ -421,7 +423,7 @@ static copse_status read_link_bandwidth(struct reader *r, const xmlNode *element
 
 static copse_status read_nvlink(struct reader *r, const xmlNode *element,
                                 const struct gpu_element *gpu) {
-  int host = r->graph.nodes[gpu->node].host;
+  int host = r->graph->nodes[gpu->node].host;
   const char *target = copse_xml_attribute(element, "target");
   const char *tclass = copse_xml_attribute(element, "tclass");
   long line = copse_xml_line(element);
@@ -429,19 +431,18 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element,
   struct copse_q bandwidth;
   COPSE_DO(read_link_bandwidth(r, element, &bandwidth));
   if (to == gpu->node) { /* virtual machines of one NVLink domain report it */
-    copse_nccl_note(&r->graph, line, "a link from a GPU to itself is left out");
+    copse_nccl_note(r->graph, line, "a link from a GPU to itself is left out");
     return COPSE_OK;
   }
   r->hosts[host].has_links = true;
   if (to >= 0)
-    return copse_nccl_add_link(&r->graph, COPSE_NCCL_NVLINK, gpu->node, to, bandwidth, line,
-                               r->err);
+    return copse_nccl_add_link(r->graph, COPSE_NCCL_NVLINK, gpu->node, to, bandwidth, line, r->err);
   if (tclass && strcasecmp(tclass, "0x068000") == 0) {
     COPSE_DO(find_nvswitch(r, element, host, &to));
   } else if (tclass && strcasecmp(tclass, "0x068001") == 0) {
     to = gpu->cpu_node;
   } else {
-    copse_nccl_note(&r->graph, line, "a link to %.40s, which is no GPU of this file, is left out",
+    copse_nccl_note(r->graph, line, "a link to %.40s, which is no GPU of this file, is left out",
                     target ? target : "nothing");
     return COPSE_OK;
   }
@@ -456,8 +457,8 @@ static copse_status read_c2c(struct reader *r, const xmlNode *element,
   struct copse_q bandwidth;
   bool has_count = false, has_bw = false;
   int64_t count = 0, bw = 0;
-  COPSE_DO(copse_xml_get_int(&r->xml, element, count_attribute, &count, &has_count, r->err));
-  COPSE_DO(copse_xml_get_int(&r->xml, element, bw_attribute, &bw, &has_bw, r->err));
+  COPSE_DO(copse_xml_get_int(r->xml, element, count_attribute, &count, &has_count, r->err));
+  COPSE_DO(copse_xml_get_int(r->xml, element, bw_attribute, &bw, &has_bw, r->err));
   if (!has_count || !has_bw) return refuse(r, element, "a <c2c> without count and bw (MB/s)");
   COPSE_DO(copse_q_make(count * bw, 1000, &bandwidth, r->err));
   return add_duplex(r, element, COPSE_NCCL_PCI, gpu->node, gpu->cpu_node, bandwidth);
@@ -483,14 +484,14 @@ static copse_status add_switches(struct reader *r) {
   struct copse_q bandwidth = r->options->nvlink_switch;
   bool added = false;
   for (int i = 0; bandwidth.num > 0 && i < r->n_gpus; i++) {
-    int gpu = r->gpus[i].node, host = r->graph.nodes[gpu].host, to;
+    int gpu = r->gpus[i].node, host = r->graph->nodes[gpu].host, to;
     if (r->hosts[host].has_links) continue;
-    COPSE_DO(find_nvswitch(r, copse_xml_root(&r->xml), host, &to));
-    COPSE_DO(copse_nccl_add_duplex(&r->graph, COPSE_NCCL_NVLINK, gpu, to, bandwidth, 0, r->err));
+    COPSE_DO(find_nvswitch(r, copse_xml_root(r->xml), host, &to));
+    COPSE_DO(copse_nccl_add_duplex(r->graph, COPSE_NCCL_NVLINK, gpu, to, bandwidth, 0, r->err));
     added = true;
   }
   if (bandwidth.num <= 0 || added) return COPSE_OK;
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml.file, 0,
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml->file, 0,
                        "an NVLink switch was asked for, and the file has NVLinks of its own; "
                        "leave --nvlink-switch out");
 }
@@ -517,17 +518,17 @@ static bool names_devices(const xmlNode *element) {
 /* A file may say what it is in a comment before its root: "description: ..", "source: ..". */
 static copse_status read_remark(struct reader *r, const char *key, const char **out) {
   size_t n = 0;
-  const char *text = copse_xml_remark(&r->xml, key, &n);
+  const char *text = copse_xml_remark(r->xml, key, &n);
   if (!text) return COPSE_OK;
-  *out = copse_arena_printf(&r->graph.arena, "%.*s", (int)n, text);
+  *out = copse_arena_printf(&r->graph->arena, "%.*s", (int)n, text);
   return *out ? COPSE_OK : copse_fail_nomem(r->err);
 }
 
 static copse_status read_system(struct reader *r) {
-  const xmlNode *root = copse_xml_root(&r->xml);
+  const xmlNode *root = copse_xml_root(r->xml);
   COPSE_DO(check_root(r, root));
-  COPSE_DO(read_remark(r, "description", &r->graph.description));
-  COPSE_DO(read_remark(r, "source", &r->graph.source));
+  COPSE_DO(read_remark(r, "description", &r->graph->description));
+  COPSE_DO(read_remark(r, "source", &r->graph->source));
   r->by_class = !names_devices(root);
   COPSE_DO(find_hosts(r, root));
   for (const xmlNode *e = copse_xml_first(root); e; e = copse_xml_next(e))
@@ -541,21 +542,21 @@ static copse_status read_system(struct reader *r) {
 copse_status copse_read_nccl_xml(const struct copse_input *in, struct copse_topology **out,
                                  struct copse_err *err) {
   const struct copse_topology_options *options = in->options;
-  struct reader r = {
-      .err = err, .options = options, .graph = {.file = in->label, .notes = options->notes}};
-  copse_status status;
+  COPSE_AT_END(copse_xml_free) struct copse_xml xml = {0};
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map host_hashes = {0}, devices = {0};
+  COPSE_AT_END(copse_nccl_graph_free)
+  struct copse_nccl_graph graph = {.file = in->label, .notes = options->notes};
+  struct reader r = {.err = err,
+                     .options = options,
+                     .xml = &xml,
+                     .graph = &graph,
+                     .host_hashes = &host_hashes,
+                     .devices = &devices};
   *out = NULL;
-  COPSE_TRY(copse_xml_parse(in->label, in->data, in->size, &r.xml, err));
-  COPSE_TRY(read_system(&r));
-  copse_note_unused_options(in, "XML", COPSE_USES_LINKS | COPSE_USES_NVLINK_SWITCH);
-  status = copse_nccl_build(&r.graph, options->links, out, err);
-out:
-  copse_xml_free(&r.xml);
-  copse_nccl_graph_free(&r.graph);
-  copse_index_map_free(&r.host_hashes);
-  copse_index_map_free(&r.devices);
-  free(r.hosts);
-  free(r.cpus);
+  COPSE_DO(copse_xml_parse(in->label, in->data, in->size, &xml, err));
+  copse_status status = read_system(&r);
   free(r.gpus);
-  return status;
+  COPSE_DO(status);
+  copse_note_unused_options(in, "XML", COPSE_USES_LINKS | COPSE_USES_NVLINK_SWITCH);
+  return copse_nccl_build(&graph, options->links, out, err);
 }

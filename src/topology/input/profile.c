@@ -115,7 +115,7 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
     COPSE_DO(copse_json_get_array(json, root, "links", &links, err));
     size_t n = 0;
     COPSE_JSON_EACH (item, links) n++;
-    COPSE_DO(copse_arena_array(&profile->arena, n, sizeof *profile->rules, &profile->rules, err));
+    COPSE_DO(COPSE_ARRAY(&profile->arena, n, profile->rules, err));
     COPSE_JSON_EACH (item, links) COPSE_DO(read_rule(json, item, root, profile, err));
   }
   return COPSE_OK;
@@ -123,32 +123,25 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
 
 copse_status copse_profile_parse(const char *label, const char *data, size_t size,
                                  struct copse_profile **out, struct copse_err *err) {
-  struct copse_profile *profile = NULL;
-  struct copse_json json = {0};
-  copse_status status;
+  COPSE_AT_END(copse_json_free) struct copse_json json = {0};
   *out = NULL;
-  COPSE_TRY(copse_json_parse(label, data, size, &json, err));
-  COPSE_TRY(copse_calloc(1, sizeof *profile, &profile, err));
-  COPSE_TRY(copse_arena_text(&profile->arena, label, &profile->file, err));
-  COPSE_TRY(read_parts(&json, profile, err));
-  *out = profile;
-  profile = NULL;
-out:
-  copse_profile_free(profile);
-  copse_json_free(&json);
+  COPSE_DO(copse_json_parse(label, data, size, &json, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  copse_status status = copse_arena_text(&(*out)->arena, label, &(*out)->file, err);
+  if (status == COPSE_OK) status = read_parts(&json, *out, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_profile_free(*out);
+  *out = NULL;
   return status;
 }
 
 copse_status copse_profile_load(const char *path, struct copse_profile **out,
                                 struct copse_err *err) {
-  char *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size = 0;
   *out = NULL;
-  copse_status status = copse_file_read(path, &data, &size, err);
-  if (status == COPSE_OK)
-    status = copse_profile_parse(copse_file_label(path), data, size, out, err);
-  free(data);
-  return status;
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  return copse_profile_parse(copse_file_label(path), data, size, out, err);
 }
 
 struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,
@@ -208,23 +201,20 @@ copse_status copse_profile_apply(const struct copse_profile *profile,
                                  struct copse_err *err) {
   struct copse_topology draft = **topology, *changed;
   size_t n_links = (size_t)draft.n_links, n_rules = (size_t)profile->n_rules;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_link *links;
   bool *used;
-  copse_status status;
   if (n_rules == 0) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&scratch, n_rules, sizeof *used, &used, err));
-  COPSE_TRY(copse_arena_array(&scratch, n_links, sizeof *links, &links, err));
-  COPSE_TRY(change_links(profile, *topology, used, links, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_rules, used, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n_links, links, err));
+  COPSE_DO(change_links(profile, *topology, used, links, err));
   draft.links = links;
-  COPSE_TRY(copse_topology_copy(&draft, profile->file, &changed, err));
+  COPSE_DO(copse_topology_copy(&draft, profile->file, &changed, err));
   for (int i = 0; i < profile->n_rules; i++)
     if (!used[i])
       copse_note(notes, "%s:%ld: the rule changes no link of %s", profile->file,
                  profile->rules[i].line, (*topology)->name);
   copse_topology_free(*topology);
   *topology = changed;
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }

@@ -48,6 +48,10 @@ copse_status copse_profile_load(const char *path, struct copse_profile **out,
 copse_status copse_profile_parse(const char *label, const char *data, size_t size,
                                  struct copse_profile **out, struct copse_err *err) COPSE_CHECKED;
 void copse_profile_free(struct copse_profile *profile);
+/* For COPSE_AT_END. */
+static inline void copse_profile_free_at(struct copse_profile **profile) {
+  copse_profile_free(*profile);
+}
 
 /* The profile's number, or `nominal` where it has none. profile may be NULL. */
 struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,

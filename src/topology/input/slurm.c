@@ -103,16 +103,10 @@ struct reader {
   const char *file;
   struct copse_err *err;
   struct copse_fabric_map *map;
-  struct copse_index_map ids;
-  struct state {
-    bool defined; /* has a line of its own; others are only named by one */
-    bool child;   /* is below another */
-  } * states;     /* [n_switches] */
-  size_t state_capacity;
+  struct copse_index_map *ids;
   int current; /* the switch that the line defines */
   long line;
-  struct copse_lines lines;
-  struct copse_arena scratch;
+  struct copse_lines *lines;
 };
 
 static copse_status refuse(const struct reader *r, const char *name, const char *text) {
@@ -123,16 +117,14 @@ static copse_status refuse(const struct reader *r, const char *name, const char 
 static copse_status intern(struct reader *r, const char *name, int *out) {
   struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_switches;
-  *out = copse_index_map_find(&r->ids, name, map->switches, sizeof *map->switches,
+  *out = copse_index_map_find(r->ids, name, map->switches, sizeof *map->switches,
                               offsetof(struct copse_map_switch, id));
   if (*out >= 0) return COPSE_OK;
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse(r, name, "is one switch too many");
-  COPSE_DO(copse_grow(&map->switches, &map->switch_capacity, n + 1, sizeof *map->switches, r->err));
-  COPSE_DO(copse_grow(&r->states, &r->state_capacity, n + 1, sizeof *r->states, r->err));
+  COPSE_DO(COPSE_GROW(map->switches, map->switch_capacity, n + 1, r->err));
   map->switches[n] = (struct copse_map_switch){.line = r->line};
   COPSE_DO(copse_arena_text(&map->arena, name, &map->switches[n].id, r->err));
-  r->states[n] = (struct state){false, false};
-  COPSE_DO(copse_index_map_add(&r->ids, copse_key_text(name), (int)n, r->err));
+  COPSE_DO(copse_index_map_add(r->ids, copse_key_text(name), (int)n, r->err));
   *out = map->n_switches++;
   return COPSE_OK;
 }
@@ -151,9 +143,9 @@ static copse_status add_child(void *ctx, const char *name) {
   int child = -1;
   COPSE_DO(intern(r, name, &child));
   if (child == r->current) return refuse(r, name, "is a switch below itself");
-  if (r->states[child].child)
+  if (r->map->switches[child].child)
     return refuse(r, name, "is below two switches; the tree plugin has one above each");
-  r->states[child].child = true;
+  r->map->switches[child].child = true;
   struct copse_map_cable cable = {child, r->current, COPSE_Q_ZERO};
   return copse_fabric_map_add_cable(r->map, cable, r->err);
 }
@@ -175,8 +167,8 @@ static copse_status read_switch(struct reader *r, char **words, int n) {
   }
   if (!nodes == !switches) return refuse(r, words[0], "needs Nodes= or Switches=, one of them");
   COPSE_DO(intern(r, words[0] + 11, &r->current));
-  if (r->states[r->current].defined) return refuse(r, words[0], "twice");
-  r->states[r->current].defined = true;
+  if (r->map->switches[r->current].defined) return refuse(r, words[0], "twice");
+  r->map->switches[r->current].defined = true;
   return nodes ? read_list(r, nodes, add_host) : read_list(r, switches, add_child);
 }
 
@@ -184,13 +176,13 @@ static copse_status read_switch(struct reader *r, char **words, int n) {
 static copse_status check_tree(struct reader *r) {
   const struct copse_fabric_map *map = r->map;
   size_t n = (size_t)map->n_switches;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *above, *mark;
-  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *above, &above, r->err));
-  COPSE_DO(copse_arena_array(&r->scratch, n, sizeof *mark, &mark, r->err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, n, int, r->err, &above, &mark));
   for (int i = 0; i < map->n_cables; i++) above[map->cables[i].a] = map->cables[i].b + 1;
   for (int i = 0; i < map->n_switches; i++) {
     r->line = map->switches[i].line;
-    if (!r->states[i].defined)
+    if (!map->switches[i].defined)
       return refuse(r, map->switches[i].id, "is named and has no line SwitchName= of its own");
     int at = i;
     for (; at >= 0 && !mark[at]; at = above[at] - 1) mark[at] = i + 1;
@@ -203,10 +195,10 @@ static copse_status check_tree(struct reader *r) {
 /* Reads a line and those that continue it after a backslash. All of them are adjacent in the
  * text: blanks in place of their ends join them. */
 static char *next_line(struct reader *r) {
-  char *line = copse_lines_next(&r->lines), *tail = line;
-  r->line = r->lines.line;
+  char *line = copse_lines_next(r->lines), *tail = line;
+  r->line = r->lines->line;
   for (size_t n; tail && (n = strlen(tail)) > 0 && tail[n - 1] == '\\';) {
-    char *more = copse_lines_next(&r->lines);
+    char *more = copse_lines_next(r->lines);
     tail[n - 1] = ' ';
     for (char *p = tail + n; more && p < more; p++) *p = ' ';
     tail = more;
@@ -231,19 +223,15 @@ static copse_status read_lines(struct reader *r) {
 copse_status copse_read_slurm(const char *file, const char *data, size_t size,
                               const struct copse_notes *notes, struct copse_fabric_map *map,
                               struct copse_err *err) {
-  struct reader r = {.file = file, .err = err, .map = map};
-  copse_status status;
-  COPSE_TRY(copse_lines_open(file, data, size, &r.lines, err));
-  COPSE_TRY(read_lines(&r));
-  COPSE_TRY(check_tree(&r));
+  COPSE_AT_END(copse_lines_free) struct copse_lines lines = {0};
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map ids = {0};
+  struct reader r = {.file = file, .err = err, .map = map, .ids = &ids, .lines = &lines};
+  COPSE_DO(copse_lines_open(file, data, size, &lines, err));
+  COPSE_DO(read_lines(&r));
+  COPSE_DO(check_tree(&r));
   copse_note(notes,
              "%s: topology.conf has no speeds; a switch's way up carries what the file's hosts "
              "below it can send, divided by the oversubscription",
              file);
-out:
-  copse_lines_free(&r.lines);
-  copse_index_map_free(&r.ids);
-  copse_arena_free(&r.scratch);
-  free(r.states);
-  return status;
+  return COPSE_OK;
 }

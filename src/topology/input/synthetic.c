@@ -123,10 +123,6 @@ static copse_status add_numbered(const struct line *l, const char *type, int n, 
   return COPSE_OK;
 }
 
-static copse_status add_gpus(const struct line *l, int n) {
-  return add_numbered(l, "gpu", n, NULL);
-}
-
 static copse_status add_hub(const struct line *l, const char *name, int *index) {
   const struct copse_node hub = {.id = name, .type = name, .rank = -1};
   return copse_builder_add_node(l->builder, l->at, &hub, index, l->err);
@@ -137,21 +133,21 @@ static copse_status join(const struct line *l, int a, int b, struct copse_q band
 }
 
 static copse_status build_ring(const struct line *l, int n, struct copse_q bandwidth, bool closed) {
-  COPSE_DO(add_gpus(l, n));
+  COPSE_DO(add_numbered(l, "gpu", n, NULL));
   for (int i = 0; i + 1 < n; i++) COPSE_DO(join(l, i, i + 1, bandwidth));
   return closed && n > 1 ? join(l, n - 1, 0, bandwidth) : COPSE_OK;
 }
 
 static copse_status build_full(const struct line *l, int n, struct copse_q bandwidth) {
   COPSE_DO(check_links(l, (int64_t)n * (n - 1)));
-  COPSE_DO(add_gpus(l, n));
+  COPSE_DO(add_numbered(l, "gpu", n, NULL));
   for (int i = 0; i < n; i++)
     for (int j = i + 1; j < n; j++) COPSE_DO(join(l, i, j, bandwidth));
   return COPSE_OK;
 }
 
 static copse_status build_switch(const struct line *l, int n, struct copse_q bandwidth) {
-  COPSE_DO(add_gpus(l, n));
+  COPSE_DO(add_numbered(l, "gpu", n, NULL));
   COPSE_DO(add_hub(l, "switch", NULL));
   for (int i = 0; i < n; i++) COPSE_DO(join(l, i, n, bandwidth));
   return COPSE_OK;
@@ -160,7 +156,7 @@ static copse_status build_switch(const struct line *l, int n, struct copse_q ban
 static copse_status build_hypercube(const struct line *l, int d, struct copse_q bandwidth) {
   if (d > 22) return refuse(l, "too many nodes", "22 dimensions are the most");
   COPSE_DO(check_links(l, (int64_t)d << d));
-  COPSE_DO(add_gpus(l, 1 << d));
+  COPSE_DO(add_numbered(l, "gpu", 1 << d, NULL));
   for (int i = 0; i < 1 << d; i++)
     for (int bit = 0; bit < d; bit++)
       if (!(i >> bit & 1)) COPSE_DO(join(l, i, i | 1 << bit, bandwidth));
@@ -306,21 +302,18 @@ static copse_status add_host(const struct line *l, const struct cluster *c) {
 static copse_status build_cluster(const struct line *l) {
   struct cluster c = {.hosts = 1, .fabric = {.line = l->at, COPSE_FABRIC_DEFAULTS}};
   struct line host = *l;
-  struct copse_host_group group = {.bandwidth = COPSE_Q_ZERO, .line = l->at};
-  copse_status status;
-  host.builder = NULL;
-  COPSE_TRY(parse_cluster(l, &c));
+  COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *topology = NULL;
+  COPSE_DO(parse_cluster(l, &c));
   if (!c.has_fabric && c.hosts == 1) return add_host(l, &c);
-  COPSE_TRY(copse_builder_new(l->label, &host.builder, l->err));
-  COPSE_TRY(add_host(&host, &c));
-  COPSE_TRY(copse_builder_finish(host.builder, &group.host, l->err));
-  group.count = c.hosts;
+  COPSE_DO(copse_builder_new(l->label, &builder, l->err));
+  host.builder = builder;
+  COPSE_DO(add_host(&host, &c));
+  COPSE_DO(copse_builder_finish(builder, &topology, l->err));
+  struct copse_host_group group = {
+      .host = topology, .count = c.hosts, .bandwidth = COPSE_Q_ZERO, .line = l->at};
   c.fabric.bandwidth = c.nic_speed;
-  status = copse_compose(l->builder, l->label, &c.fabric, &group, 1, l->err);
-out:
-  copse_builder_free(host.builder);
-  copse_topology_free(group.host);
-  return status;
+  return copse_compose(l->builder, l->label, &c.fabric, &group, 1, l->err);
 }
 
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,

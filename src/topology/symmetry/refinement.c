@@ -31,7 +31,7 @@ static copse_status make_partition(struct copse_refinement *r, struct copse_part
                                    struct copse_err *err) {
   size_t size = 2 * (size_t)r->n;
   int *all;
-  COPSE_DO(copse_arena_array(&r->arena, 5 * size, sizeof *all, &all, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, 5 * size, all, err));
   *cells =
       (struct copse_partition){all, all + size, all + 2 * size, all + 3 * size, all + 4 * size};
   return COPSE_OK;
@@ -80,12 +80,12 @@ static void add_arcs(struct copse_refinement *r, int *next) {
 }
 
 static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err) {
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n + 2, sizeof(int), &r->first_arc, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)r->n + 2, r->first_arc, err));
   add_arcs(r, NULL);
   int *next = r->first_arc + 1; /* first_arc itself, once all are there */
   for (int v = 0; v < r->n; v++) next[v + 1] += next[v];
   int n_arcs = next[r->n];
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)n_arcs, sizeof *r->arcs, &r->arcs, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)n_arcs, r->arcs, err));
   add_arcs(r, next);
   for (int a = 0; a < n_arcs; a++) {
     int v = r->arcs[a].node;
@@ -107,14 +107,11 @@ copse_status copse_refinement_make(struct copse_refinement *r,
   COPSE_DO(list_arcs(r, err));
   COPSE_DO(make_partition(r, &r->cells, err));
   COPSE_DO(make_partition(r, &r->base, err));
-  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->queue, err));
-  COPSE_DO(copse_arena_array(&r->arena, size, 1, &r->queued, err));
-  COPSE_DO(copse_arena_array(&r->arena, size, sizeof *r->hits, &r->hits, err));
-  COPSE_DO(copse_arena_array(&r->arena, size, sizeof *r->sorted, &r->sorted, err));
-  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->hit_of, err));
-  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->hit_cells, err));
-  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->cell_hits, err));
-  COPSE_DO(copse_arena_array(&r->arena, size, sizeof(int), &r->cell_start, err));
+  COPSE_DO(COPSE_ARRAYS(&r->arena, size, int, err, &r->queue, &r->hit_of, &r->hit_cells,
+                        &r->cell_hits, &r->cell_start));
+  COPSE_DO(COPSE_ARRAY(&r->arena, size, r->queued, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, size, r->hits, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, size, r->sorted, err));
   for (size_t v = 0; v < size; v++) r->hit_of[v] = -1;
   return COPSE_OK;
 }
@@ -126,7 +123,7 @@ copse_status copse_refinement_commute(struct copse_refinement *r, const int *ima
   int *inverse;
   if (r->n_permutations == COPSE_REFINEMENT_PERMUTATIONS)
     return copse_fail(err, COPSE_INTERNAL, "more symmetries than are ever looked for");
-  COPSE_DO(copse_arena_array(&r->arena, (size_t)r->n, sizeof *inverse, &inverse, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)r->n, inverse, err));
   copse_permutation_invert(image, r->n, inverse);
   r->images[r->n_permutations] = image;
   r->inverses[r->n_permutations++] = inverse;

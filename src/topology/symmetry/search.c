@@ -39,7 +39,7 @@ enum closing { CLOSE_LATE, CLOSE_EARLY };
 struct searcher {
   const struct copse_topology *topology;
   struct copse_symmetry *out;
-  struct copse_refinement refinement;
+  struct copse_refinement *refinement;
   int *orbit;                    /* [n_nodes] under what was found so far: the first member */
   int *joined;                   /* [n_nodes] the same with the candidate */
   int *image;                    /* [n_nodes] the candidate; -1: open */
@@ -61,7 +61,7 @@ static bool is_rank(const struct searcher *s, int v) { return s->topology->nodes
 
 /* Work done so far, in links that refinement looks at. */
 static int64_t work_of(const struct searcher *s) {
-  return s->refinement.work + s->looks / LOOKS_PER_WORK;
+  return s->refinement->work + s->looks / LOOKS_PER_WORK;
 }
 
 static bool is_over(const struct searcher *s) { return work_of(s) > s->most_work; }
@@ -78,7 +78,7 @@ static void start_walk(struct searcher *s, int from) {
 
 /* Takes the next node of the queue and appends its neighbours that were not seen yet. */
 static void step_walk(struct searcher *s) {
-  const struct copse_refinement *r = &s->refinement;
+  const struct copse_refinement *r = s->refinement;
   int v = copse_queue_pop(&s->queue);
   for (int a = r->first_arc[v]; a < r->first_arc[v + 1]; a++) {
     int u = r->arcs[a].node;
@@ -112,13 +112,12 @@ static int visit_key(const struct searcher *s, int v) {
 
 /* Whether v may go to u, and the cycle has not been at u. */
 static bool is_open(const struct searcher *s, int v, int u) {
-  return copse_refinement_may_go(&s->refinement, v, u) &&
-         s->visited[visit_key(s, u)] != s->n_cycles;
+  return copse_refinement_may_go(s->refinement, v, u) && s->visited[visit_key(s, u)] != s->n_cycles;
 }
 
 /* The nearest open node after leaving out `skip` of them; -1: none. */
 static int find_nearest(struct searcher *s, int v, int skip) {
-  const struct copse_partition *cells = &s->refinement.cells;
+  const struct copse_partition *cells = &s->refinement->cells;
   int64_t until = s->looks + MOST_LOOKED_AT;
   int last = 0, cell = cells->cell[v];
   start_walk(s, v);
@@ -128,7 +127,7 @@ static int find_nearest(struct searcher *s, int v, int skip) {
       if (is_open(s, v, s->queue.items[last]) && skip-- == 0) return s->queue.items[last];
   }
   for (int i = cell; i < cell + cells->length[cell]; i++) {
-    int u = cells->elements[i] - s->refinement.n;
+    int u = cells->elements[i] - s->refinement->n;
     if (u >= 0 && s->seen[u] != s->n_walks && is_open(s, v, u) && skip-- == 0) return u;
   }
   return -1;
@@ -137,8 +136,8 @@ static int find_nearest(struct searcher *s, int v, int skip) {
 /* The image of v, which is the `length`-th node of the cycle from `start` on; -1: none. An order of
  * 0 is not fixed yet. */
 static int choose(struct searcher *s, int v, int start, int length, int order) {
-  int only = copse_refinement_image(&s->refinement, v);
-  bool may_close = copse_refinement_may_go(&s->refinement, v, start);
+  int only = copse_refinement_image(s->refinement, v);
+  bool may_close = copse_refinement_may_go(s->refinement, v, start);
   if (only >= 0) return only;
   if (!is_rank(s, v) && may_close && order % length == 0) return start;
   if (order == length) return may_close ? start : -1;
@@ -160,7 +159,7 @@ static bool follow_cycle(struct searcher *s, int start, int *order) {
     if ((*order > 0 && length == *order) || is_over(s)) return false;
     s->visited[visit_key(s, v)] = s->n_cycles;
     int to = choose(s, v, start, ++length, *order);
-    if (to < 0 || !copse_refinement_pair(&s->refinement, v, to)) return false;
+    if (to < 0 || !copse_refinement_pair(s->refinement, v, to)) return false;
     s->image[v] = to;
     v = to;
   } while (v != start);
@@ -191,10 +190,9 @@ static bool candidate_from(struct searcher *s, int from, int to, int *order) {
   const struct copse_topology *t = s->topology;
   *order = 0;
   s->chose = s->skipped = false;
-  copse_refinement_restore(&s->refinement);
+  copse_refinement_restore(s->refinement);
   memset(s->image, -1, (size_t)t->n_nodes * sizeof *s->image);
-  if (!copse_refinement_pair(&s->refinement, from, to) || !follow_from(s, from, order))
-    return false;
+  if (!copse_refinement_pair(s->refinement, from, to) || !follow_from(s, from, order)) return false;
   for (int r = 0; r < t->n_ranks; r++)
     if (!follow_from(s, t->rank_nodes[r], order)) return false;
   return follow_relays(s, order);
@@ -204,10 +202,10 @@ static bool candidate_from(struct searcher *s, int from, int to, int *order) {
  * steps. */
 static bool candidate_of_ranks(struct searcher *s, int order) {
   const struct copse_topology *t = s->topology;
-  copse_refinement_restore(&s->refinement);
+  copse_refinement_restore(s->refinement);
   for (int r = 0; r < t->n_ranks; r++) {
     int v = t->rank_nodes[r];
-    if (!copse_refinement_pair(&s->refinement, v, s->image[v]) || is_over(s)) return false;
+    if (!copse_refinement_pair(s->refinement, v, s->image[v]) || is_over(s)) return false;
   }
   return follow_relays(s, &order);
 }
@@ -233,8 +231,8 @@ static copse_status take(struct searcher *s, int order) {
 }
 
 static void start_again(struct searcher *s) {
-  copse_refinement_start(&s->refinement);
-  copse_refinement_keep(&s->refinement);
+  copse_refinement_start(s->refinement);
+  copse_refinement_keep(s->refinement);
 }
 
 /* ---- generators ----------------------------------------------------------------------------- */
@@ -243,7 +241,7 @@ static void start_again(struct searcher *s) {
  * all of an orbit. Others are left out in the first round, lest they keep such from being found. */
 static bool moves_evenly(struct searcher *s) {
   const struct copse_topology *t = s->topology;
-  const int *cell = s->refinement.base.cell;
+  const int *cell = s->refinement->base.cell;
   int step = t->n_ranks / SAMPLE + 1;
   if (!s->evenly) return true;
   int far = distance(s, s->first, s->image[s->first]);
@@ -299,7 +297,7 @@ static copse_status take_generator(struct searcher *s, int order, bool *good) {
   out->n++;
   out->n_others--;
   out->n_products *= order;
-  COPSE_DO(copse_refinement_commute(&s->refinement, out->generators[out->n - 1].image, s->err));
+  COPSE_DO(copse_refinement_commute(s->refinement, out->generators[out->n - 1].image, s->err));
   start_again(s);
   return COPSE_OK;
 }
@@ -313,7 +311,7 @@ static copse_status try_turn(struct searcher *s, int block, int step, bool *good
   memset(s->image, -1, (size_t)t->n_nodes * sizeof *s->image);
   for (int r = 0; r < t->n_ranks; r++) {
     int from = t->rank_nodes[r], to = t->rank_nodes[r - r % block + (r % block + step) % block];
-    if (s->refinement.base.cell[from] != s->refinement.base.cell[to]) return COPSE_OK;
+    if (s->refinement->base.cell[from] != s->refinement->base.cell[to]) return COPSE_OK;
     s->image[from] = to;
   }
   if (!candidate_of_ranks(s, block / step) || !moves_evenly(s)) return COPSE_OK;
@@ -372,15 +370,15 @@ static copse_status try_all_ways(struct searcher *s, int from, int to, try_funct
 /* One rank of every kind that `first` may go to, the nearest first; returns how many. A kind is
  * a cell of what leaves `first` in place: all of it is alike for a first image. */
 static int list_kinds(struct searcher *s, int *kinds) {
-  const struct copse_partition *cells = &s->refinement.cells;
+  const struct copse_partition *cells = &s->refinement->cells;
   int n_kinds = 0;
-  copse_refinement_restore(&s->refinement);
-  if (!copse_refinement_pair(&s->refinement, s->first, s->first)) return 0;
+  copse_refinement_restore(s->refinement);
+  if (!copse_refinement_pair(s->refinement, s->first, s->first)) return 0;
   int n = walk(s, s->first);
   s->n_cycles++;
   for (int i = 0; i < n && n_kinds < MOST_KINDS; i++) {
     int u = s->queue.items[i], kind = cells->elements[cells->cell[u]] % s->topology->n_nodes;
-    if (s->refinement.base.cell[u] != s->refinement.base.cell[s->first] ||
+    if (s->refinement->base.cell[u] != s->refinement->base.cell[s->first] ||
         s->orbit[u] == s->orbit[s->first] || s->visited[kind] == s->n_cycles)
       continue;
     s->visited[kind] = s->n_cycles;
@@ -415,7 +413,7 @@ static copse_status try_other(struct searcher *s, int from, int to, bool *found)
 
 /* Joins the orbit that rank v is the first of to one before it; *left counts failures down. */
 static copse_status join_to_others(struct searcher *s, int v, int *left) {
-  const struct copse_partition *base = &s->refinement.base;
+  const struct copse_partition *base = &s->refinement->base;
   const struct copse_node *nodes = s->topology->nodes;
   int cell = base->cell[v];
   bool found = false;
@@ -431,7 +429,7 @@ static copse_status join_to_others(struct searcher *s, int v, int *left) {
 static copse_status find_others(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   int left = MOST_FAILED;
-  copse_refinement_commute_with_none(&s->refinement);
+  copse_refinement_commute_with_none(s->refinement);
   start_again(s);
   s->free_cycles = true;
   for (int r = 0; r < t->n_ranks && left > 0 && s->out->n_others < MOST_OTHERS; r++)
@@ -444,14 +442,9 @@ static copse_status find_others(struct searcher *s) {
 
 static copse_status prepare(struct searcher *s) {
   size_t n = (size_t)s->topology->n_nodes;
-  COPSE_DO(copse_refinement_make(&s->refinement, s->topology, NULL, 0, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->image, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->orbit, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->joined, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->visited, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->seen, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->queue.items, s->err));
-  COPSE_DO(copse_arena_array(&s->refinement.arena, n, sizeof(int), &s->distance, s->err));
+  COPSE_DO(copse_refinement_make(s->refinement, s->topology, NULL, 0, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->refinement->arena, n, int, s->err, &s->image, &s->orbit, &s->joined,
+                        &s->visited, &s->seen, &s->queue.items, &s->distance));
   copse_sets_init(s->orbit, (int)n);
   return COPSE_OK;
 }
@@ -462,7 +455,7 @@ static int choose_first(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   int most = t->n_ranks + 1;
   for (int r = 0; r < t->n_ranks; r++) {
-    int v = t->rank_nodes[r], n = s->refinement.base.lefts[s->refinement.base.cell[v]];
+    int v = t->rank_nodes[r], n = s->refinement->base.lefts[s->refinement->base.cell[v]];
     if (n < most) s->first = v;
     if (n < most) most = n;
   }
@@ -487,13 +480,11 @@ static copse_status search(struct searcher *s) {
 
 copse_status copse_topology_symmetry(const struct copse_topology *topology,
                                      struct copse_symmetry *out, struct copse_err *err) {
-  struct searcher s = {.topology = topology, .out = out, .err = err};
-  copse_status status;
+  COPSE_AT_END(copse_refinement_free) struct copse_refinement refinement = {0};
+  struct searcher s = {.topology = topology, .out = out, .refinement = &refinement, .err = err};
   *out = (struct copse_symmetry){.n_products = 1};
-  COPSE_TRY(prepare(&s));
-  status = search(&s);
-out:
-  copse_refinement_free(&s.refinement);
+  copse_status status = prepare(&s);
+  if (status == COPSE_OK) status = search(&s);
   if (status != COPSE_OK) copse_symmetry_free(out);
   return status;
 }

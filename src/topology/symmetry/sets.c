@@ -18,7 +18,7 @@ struct finder {
   const struct copse_topology *topology;
   const struct copse_node_set *sets;
   int n_sets, n_nodes;
-  struct copse_refinement refinement;
+  struct copse_refinement *refinement;
   int *orbit;          /* [n_nodes] the least that a node is an image of */
   int *mark;           /* [n_nodes] 1 + the set that was last taken here */
   bool *taken;         /* [n_sets] */
@@ -33,11 +33,11 @@ struct finder {
 /* Of several that look alike: a rank to where the turn takes it or next to that, so that what comes
  * out turns much; a relay to the first. */
 static int choose(const struct finder *f, int from, int turn) {
-  const struct copse_partition *cells = &f->refinement.cells;
+  const struct copse_partition *cells = &f->refinement->cells;
   const struct copse_node *nodes = f->topology->nodes;
   int n_ranks = f->topology->n_ranks, cell = cells->cell[from], best = -1, least = 0;
   for (int i = cell; i < cell + cells->length[cell]; i++) {
-    int to = cells->elements[i] - f->refinement.n;
+    int to = cells->elements[i] - f->refinement->n;
     if (to < 0) continue;
     int off = nodes[from].rank < 0
                   ? to
@@ -51,21 +51,21 @@ static int choose(const struct finder *f, int from, int turn) {
 
 /* If more than one node may be its image, chooses one. */
 static bool settle(struct finder *f, int node, int turn) {
-  return copse_refinement_image(&f->refinement, node) >= 0 ||
-         copse_refinement_pair(&f->refinement, node, choose(f, node, turn));
+  return copse_refinement_image(f->refinement, node) >= 0 ||
+         copse_refinement_pair(f->refinement, node, choose(f, node, turn));
 }
 
 /* An image of all nodes that takes one to the other, if refinement finds one. */
 static bool match(struct finder *f, int from, int to, int *image) {
   const struct copse_topology *t = f->topology;
   int turn = t->nodes[to].rank - t->nodes[from].rank; /* 0 of relays */
-  copse_refinement_restore(&f->refinement);
-  if (!copse_refinement_pair(&f->refinement, from, to)) return false;
+  copse_refinement_restore(f->refinement);
+  if (!copse_refinement_pair(f->refinement, from, to)) return false;
   for (int r = 0; r < t->n_ranks; r++)
     if (!settle(f, t->rank_nodes[r], turn)) return false;
   for (int v = 0; v < f->n_nodes; v++)
     if (!settle(f, v, turn)) return false;
-  for (int v = 0; v < f->n_nodes; v++) image[v] = copse_refinement_image(&f->refinement, v);
+  for (int v = 0; v < f->n_nodes; v++) image[v] = copse_refinement_image(f->refinement, v);
   return true;
 }
 
@@ -110,7 +110,7 @@ static copse_status try_match(struct finder *f, int from, int to) {
 
 /* Ranks, or else relays, that look alike and are no images of each other yet. */
 static copse_status join_alike(struct finder *f, bool ranks) {
-  const int *cell = f->refinement.base.cell;
+  const int *cell = f->refinement->base.cell;
   for (int w = 0; w < f->n_nodes; w++)
     for (int v = 0; v < w && f->orbit[w] == w; v++) {
       if (f->n_tried >= MOST_TRIED || f->n_failed >= MOST_FAILED) return COPSE_OK;
@@ -122,40 +122,42 @@ static copse_status join_alike(struct finder *f, bool ranks) {
 
 static copse_status prepare(struct finder *f) {
   size_t nodes = (size_t)f->n_nodes, sets = (size_t)f->n_sets;
-  COPSE_DO(copse_refinement_make(&f->refinement, f->topology, f->sets, f->n_sets, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->orbit, &f->orbit, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->mark, &f->mark, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, nodes, sizeof *f->image, &f->image, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, sets, sizeof *f->groups, &f->groups, f->err));
-  COPSE_DO(copse_arena_array(&f->refinement.arena, sets, sizeof *f->taken, &f->taken, f->err));
+  COPSE_DO(copse_refinement_make(f->refinement, f->topology, f->sets, f->n_sets, f->err));
+  COPSE_DO(COPSE_ARRAYS(&f->refinement->arena, nodes, int, f->err, &f->orbit, &f->mark, &f->image));
+  COPSE_DO(COPSE_ARRAY(&f->refinement->arena, sets, f->groups, f->err));
+  COPSE_DO(COPSE_ARRAY(&f->refinement->arena, sets, f->taken, f->err));
   copse_sets_init(f->orbit, f->n_nodes);
   return COPSE_OK;
+}
+
+static copse_status search(struct finder *f) {
+  const struct copse_topology *t = f->topology;
+  COPSE_DO(prepare(f));
+  copse_refinement_start(f->refinement);
+  copse_refinement_keep(f->refinement);
+  COPSE_DO(join_alike(f, true));
+  /* with all ranks in their places, parallel switches */
+  copse_refinement_restore(f->refinement);
+  for (int r = 0; r < t->n_ranks; r++)
+    (void)copse_refinement_pair(f->refinement, t->rank_nodes[r], t->rank_nodes[r]);
+  copse_refinement_keep(f->refinement);
+  f->n_failed = 0;
+  return join_alike(f, false);
 }
 
 copse_status copse_topology_set_symmetries(const struct copse_topology *topology,
                                            const struct copse_node_set *sets, int n_sets,
                                            struct copse_symmetry *out, struct copse_err *err) {
-  struct finder f = {.topology = topology,
+  COPSE_AT_END(copse_refinement_free) struct copse_refinement refinement = {0};
+  struct finder f = {.refinement = &refinement,
+                     .topology = topology,
                      .sets = sets,
                      .n_sets = n_sets,
                      .n_nodes = topology->n_nodes,
                      .found = out,
                      .err = err};
-  copse_status status;
   *out = (struct copse_symmetry){.n_products = 1};
-  COPSE_TRY(prepare(&f));
-  copse_refinement_start(&f.refinement);
-  copse_refinement_keep(&f.refinement);
-  COPSE_TRY(join_alike(&f, true));
-  /* with all ranks in their places, parallel switches */
-  copse_refinement_restore(&f.refinement);
-  for (int r = 0; r < topology->n_ranks; r++)
-    (void)copse_refinement_pair(&f.refinement, topology->rank_nodes[r], topology->rank_nodes[r]);
-  copse_refinement_keep(&f.refinement);
-  f.n_failed = 0;
-  status = join_alike(&f, false);
-out:
-  copse_refinement_free(&f.refinement);
+  copse_status status = search(&f);
   if (status != COPSE_OK) copse_symmetry_free(out);
   return status;
 }

@@ -12,26 +12,23 @@
 
 copse_status copse_topology_is_automorphism(const struct copse_topology *topology, const int *image,
                                             bool *is, struct copse_err *err) {
-  char *hit = NULL;
-  copse_status status;
+  COPSE_AT_END(copse_free_at) char *hit = NULL;
   *is = false;
-  COPSE_TRY(copse_calloc((size_t)topology->n_nodes, 1, &hit, err));
+  COPSE_DO(copse_calloc((size_t)topology->n_nodes, 1, &hit, err));
   for (int v = 0; v < topology->n_nodes; v++) {
-    if (image[v] < 0 || image[v] >= topology->n_nodes || hit[image[v]]++) goto out;
+    if (image[v] < 0 || image[v] >= topology->n_nodes || hit[image[v]]++) return COPSE_OK;
     const struct copse_node *a = &topology->nodes[v], *b = &topology->nodes[image[v]];
     if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
         a->aggregation != b->aggregation)
-      goto out;
+      return COPSE_OK;
   }
   for (int e = 0; e < topology->n_links; e++) {
     const struct copse_link *link = &topology->links[e];
     int f = copse_topology_find_link(topology, image[link->src], image[link->dst]);
-    if (f < 0 || !copse_q_eq(topology->links[f].bandwidth, link->bandwidth)) goto out;
+    if (f < 0 || !copse_q_eq(topology->links[f].bandwidth, link->bandwidth)) return COPSE_OK;
   }
   *is = true; /* an injection of links into links of a finite graph is a bijection */
-out:
-  free(hit);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_symmetry_free(struct copse_symmetry *symmetry) {
@@ -45,7 +42,7 @@ static copse_status copy(struct copse_arena *arena, const int *from, int n, cons
   int *to;
   *out = NULL;
   if (!from) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *to, &to, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, to, err));
   *out = memcpy(to, from, (size_t)n * sizeof *to);
   return COPSE_OK;
 }
@@ -61,8 +58,7 @@ copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_perm
 copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
                                 int n_nodes, int n_groups, struct copse_err *err) {
   size_t n = (size_t)(symmetry->n + symmetry->n_others);
-  COPSE_DO(copse_grow(&symmetry->generators, &symmetry->capacity, n + 1,
-                      sizeof *symmetry->generators, err));
+  COPSE_DO(COPSE_GROW(symmetry->generators, symmetry->capacity, n + 1, err));
   COPSE_DO(copse_permutation_copy(&symmetry->arena, by, n_nodes, n_groups, &symmetry->generators[n],
                                   err));
   symmetry->n_others++;
@@ -104,7 +100,7 @@ copse_status copse_topology_host_rotation(const struct copse_topology *topology,
   bool good = n_hosts > 1;
   *out = (struct copse_permutation){.order = 1};
   if (!good) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)topology->n_nodes, sizeof *image, &image, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)topology->n_nodes, image, err));
   for (int v = 0; v < topology->n_nodes && good; v++) {
     image[v] = image_by_name(topology, v, n_hosts);
     good = image[v] >= 0;
@@ -118,16 +114,14 @@ copse_status copse_topology_host_rotation(const struct copse_topology *topology,
 copse_status copse_topology_rotation(const struct copse_topology *topology,
                                      struct copse_arena *arena, struct copse_permutation *out,
                                      struct copse_err *err) {
-  struct copse_symmetry found = {.n_products = 1};
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry found = {.n_products = 1};
   struct copse_permutation longest = {.order = 1};
   COPSE_DO(copse_topology_host_rotation(topology, arena, out, err));
   if (out->order > 1) return COPSE_OK;
   COPSE_DO(copse_topology_symmetry(topology, &found, err));
   for (int g = 0; g < found.n; g++)
     if (found.generators[g].order > longest.order) longest = found.generators[g];
-  copse_status status = copse_permutation_copy(arena, longest, topology->n_nodes, 0, out, err);
-  copse_symmetry_free(&found);
-  return status;
+  return copse_permutation_copy(arena, longest, topology->n_nodes, 0, out, err);
 }
 
 /* ---- orbits -------------------------------------------------------------------------------- */
@@ -137,10 +131,10 @@ copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes
   size_t n = (size_t)n_nodes;
   char *seen;
   *out = (struct copse_orbit){.n = 1};
-  COPSE_DO(copse_arena_array(&out->arena, n, 1, &seen, err));
-  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->members, &out->members, err));
-  COPSE_DO(copse_arena_array(&out->arena, n, sizeof *out->images, &out->images, err));
-  COPSE_DO(copse_arena_array(&out->arena, n, sizeof(int), &out->images[0], err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, n, seen, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, n, out->members, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, n, out->images, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, n, out->images[0], err));
   for (int v = 0; v < n_nodes; v++) out->images[0][v] = v;
   out->members[0] = node;
   seen[node] = 1;

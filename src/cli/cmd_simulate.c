@@ -616,7 +616,8 @@ static const char usage[] =
     "that, its own transfers are, and the table says why.\n\n";
 static const char sizes[] =
     "\nThe size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
-    "(with a demand, the rank that sends most). algbw is M / time.\n\n";
+    "(with a demand, the rank that sends most). algbw is M / time. The bound is what no schedule\n"
+    "beats at that size, with what a hop costs the first column.\n\n";
 static const char overlap_keys[] =
     "           tokens=N          that a rank sends (a token for k experts counts k times)\n"
     "           token-bytes=B     of one token (default 8192)\n"

@@ -27,9 +27,6 @@ struct objective {
 /* As far as `copse simulate` goes. */
 #define MOST_BYTES ((uint64_t)1 << 48)
 
-/* Nine seconds at most for 64 ranks: what somebody waits for who asks for one size. */
-#define OBJECTIVE_WORK 1.8e8
-
 static copse_status solve_objective(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
                                     const struct copse_predict_options *predict,
@@ -38,7 +35,7 @@ static copse_status solve_objective(const struct copse_topology *topology,
   const struct copse_size_question question = {.solve = options,
                                                .predict = predict,
                                                .bytes = (double)objective->bytes,
-                                               .work = OBJECTIVE_WORK};
+                                               .work = COPSE_SIZES_WORK};
   copse_status status = copse_solve_for_size(topology, &question, &objective->found, seconds, err);
   *out = objective->found.schedule;
   return status;

@@ -19,20 +19,7 @@
 #include "base/graph.h"
 #include "base/index_map.h"
 #include "predict/event_queue.h"
-
-/* Lateness counts for the last so many times that a tree takes a link on average. A trial is taken
- * that is worse by so much, in the beginning. Of a grid of 0, 0.03, 0.1 and 2, 4, 8, 16 on six
- * topologies of two seconds each these are the best on average, by little. */
-#define LATE_PIECES 8
-#define HEAT 0.03
-/* What an event takes here, in steps there: of runs that fit a processor's cache, and of others. */
-#define STEPS_OF_EVENT(transfers) ((transfers) < 1 << 13 ? 0.6 : 1.1)
-/* A level that gained less than this part is the last. */
-#define LEVEL_GAIN 0.001
-
-#define MOST_RANKS 1024
-#define MOST_PATH 64
-#define MOST_IMAGES (1 << 24)
+#include "predict/policy.h"
 
 /* A way from rank to rank. */
 struct hop {

@@ -52,7 +52,7 @@
 #define CLOSE_TIME 0.01
 
 /* By how much a schedule must be faster to be worth more hops: the model's own error where it was
- * compared with measurements at large messages (README.md, "Across processes": allgathers of MPI's
+ * compared with measurements at large messages (docs/measurements.md, "Between processes": allgathers of MPI's
  * algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
 #define MODEL_ERROR 0.03
 
@@ -75,5 +75,48 @@
  * many: to 1 in 100 an 8x8 torus takes 6 s, to 1 in 20 1.4 s, and the lengths are those of the
  * optimum. */
 #define LENGTHS_WITHIN 20
+
+/* ---- the search for one size (sizes.c, exchange.c) ---- */
+
+/* As close to the bound nothing more is looked for. */
+#define ENOUGH 0.0005
+
+/* Of the work: for one forest, and for exchanges of those that came out best; of these for all of
+ * them, the rest being for the best one, of MOST_STARTS and the best. Tried on the topologies of
+ * docs/measurements.md, "Finite sizes". */
+#define FOREST_PART 0.06
+#define EXCHANGE_PART 0.7
+#define STARTS_PART 0.6
+#define MOST_STARTS 3
+#define MOST_ROUNDS 64
+#define MOST_HEIGHT 64
+
+/* Ranks beyond which a run takes so long that few moves are made. */
+#define MOST_EXCHANGED 144
+/* Of a schedule made by exchange: as many edges in its file, and operations in its plan. */
+#define MOST_TRANSFERS (1 << 16)
+/* Trees of a mixture: of one root they are cut finer. */
+#define MOST_MIXED 1024
+
+/* A doubling of trees, and so of a plan, must gain so much. */
+#define DOUBLING_GAIN 0.0003
+
+/* What a transfer takes from schedule to plan to simulation, in steps of the simulator; and an
+ * event of the exchange: of runs that fit a processor's cache, and of others. */
+#define STEPS_OF_LOWERING 20
+#define STEPS_OF_EVENT(transfers) ((transfers) < 1 << 13 ? 0.6 : 1.1)
+
+/* Lateness counts for the last so many times that a tree takes a link on average. A trial is taken
+ * that is worse by so much, in the beginning. Of a grid of 0, 0.03, 0.1 and 2, 4, 8, 16 on six
+ * topologies of two seconds each these are the best on average, by little. */
+#define LATE_PIECES 8
+#define HEAT 0.03
+/* A level that gained less than this part is the last. */
+#define LEVEL_GAIN 0.001
+
+/* What the exchange keeps in tables: ranks, links of a path, images under symmetries. */
+#define MOST_RANKS 1024
+#define MOST_PATH 64
+#define MOST_IMAGES (1 << 24)
 
 #endif

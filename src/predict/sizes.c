@@ -39,14 +39,6 @@ struct variant {
   char name[48];
 };
 
-#define MOST_STARTS 3
-/* Ranks beyond which a run takes so long that few moves are made. */
-#define MOST_EXCHANGED 144
-#define MOST_HEIGHT 64
-#define MOST_ROUNDS 64
-/* Of a schedule made by exchange: as many edges in its file, and operations in its plan. */
-#define MOST_TRANSFERS (1 << 16)
-
 struct search {
   const struct copse_topology *topology;
   const struct copse_size_question *question;
@@ -69,9 +61,6 @@ struct search {
   struct copse_arena scratch;
   struct copse_err *err;
 };
-
-/* As close to the bound nothing more is looked for. */
-#define ENOUGH 0.0005
 
 /* Whether there is reason to look for a better one; and time. */
 static bool has_reason(const struct search *s) { return s->best.us > s->bound_us * (1 + ENOUGH); }
@@ -118,14 +107,6 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   return COPSE_OK;
 }
 
-/* Of the work: for one forest, and for exchanges of those that came out best; of these for all of
- * them, the rest being for the best one. */
-#define FOREST_PART 0.06
-#define EXCHANGE_PART 0.7
-#define STARTS_PART 0.6
-
-/* A doubling of trees, and so of a plan, must gain so much. */
-#define DOUBLING_GAIN 0.0003
 static double score(const struct variant *v) {
   return v->us * (1 + DOUBLING_GAIN * log2(v->n_trees + 1));
 }
@@ -137,9 +118,6 @@ static void keep(struct search *s, const struct variant *v) {
   if (score(v) < score(like)) *like = *v;
   if (score(v) < score(&s->best)) s->best = *v;
 }
-
-/* What a transfer takes from schedule to plan to simulation, in steps of that. */
-#define STEPS_OF_LOWERING 20
 
 /* Tries numbers of chunks, and takes the variant if it is the fastest so far. */
 static copse_status consider(struct search *s, struct variant *v) {
@@ -543,9 +521,6 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   if (v.us < from->us || from->chunks == 0) *from = v;
   return COPSE_OK;
 }
-
-/* Trees of a mixture: of one root they are cut finer. */
-#define MOST_MIXED 1024
 
 /* The same tree in the arena, with a part of its weight. */
 static copse_status copy_tree(struct search *s, struct copse_arena *arena,

@@ -9,6 +9,9 @@
 #include "predict/predict.h"
 #include "schedule/solve/solve.h"
 
+/* Work for a search that somebody waits for: nine seconds at most for 64 ranks. */
+#define COPSE_SIZES_WORK 1.8e8
+
 struct copse_size_question {
   const struct copse_solve_options
       *solve; /* what for; its k and tolerance are the first candidate's */

@@ -700,6 +700,10 @@ static copse_status whole_life(const struct copse_plan *plan) {
     (void)copse_cuda_backend.finish(backend, &err);
   }
   copse_cuda_backend.destroy(backend);
+  for (int d = 1; d >= 0; d--) { /* CUDA's cudaFree waits for all kernels, the emulation's doesn't */
+    CUDA_OK(cudaSetDevice(d));
+    CUDA_OK(cudaDeviceSynchronize());
+  }
   CUDA_OK(cudaFree(memory));
   return status;
 }

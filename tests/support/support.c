@@ -10,10 +10,6 @@
 
 int copse_test_run(Suite *suite) {
   SRunner *runner = srunner_create(suite);
-  /* A process for each test costs a sanitized build more than most tests: its memory is large to
-   * copy. Where one crashes, the sanitizer says where, and those after it do not run. */
-  if (COPSE_TEST_SANITIZED && !copse_test_all() && !getenv("CK_FORK"))
-    srunner_set_fork_status(runner, CK_NOFORK);
   srunner_run_all(runner, CK_NORMAL);
   int failed = srunner_ntests_failed(runner);
   int run = srunner_ntests_run(runner);

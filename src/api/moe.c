@@ -3,7 +3,6 @@
  * that a call consists of. runtime/moe/job.h draws their order, runtime/moe/steps.h is the steps.
  */
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -12,9 +12,10 @@
  *   INFO   communicators made and ended, plans loaded
  *   TRACE  each collective: the plan that runs, and why that one
  */
-#ifndef COPSE_BASE_ERR_H
-#define COPSE_BASE_ERR_H
+#pragma once
 
+/* With copse.h, which has <stddef.h> and <stdint.h>: the types that every other file may take for
+ * given. */
 #include <stdbool.h>
 
 #include "copse/copse.h"
@@ -81,5 +82,3 @@ bool copse_debug_wants(enum copse_debug_level level);
 /* rank < 0: no one rank's. One write per line, so that threads don't mix. Keeps errno. */
 void copse_debug(enum copse_debug_level level, int rank, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-
-#endif

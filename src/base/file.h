@@ -2,11 +2,7 @@
  * Whole files in and out. "-" is standard input or output. Output is written beside
  * its target and renamed, so that a reader never sees half a file.
  */
-#ifndef COPSE_BASE_FILE_H
-#define COPSE_BASE_FILE_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -37,5 +33,3 @@ copse_status copse_file_beside(const char *base, const char *name, char **out,
 void copse_sha256_hex(const void *data, size_t size, char hex[COPSE_SHA256_HEX]);
 #define COPSE_SHA256_BYTES 32
 void copse_sha256(const void *data, size_t size, uint8_t digest[COPSE_SHA256_BYTES]);
-
-#endif

@@ -3,10 +3,7 @@
  * permutations. Nodes, links and members are ints from 0 on. Arrays come from the caller's arena,
  * so that a function that returns frees all of its scratch memory at once.
  */
-#ifndef COPSE_BASE_GRAPH_H
-#define COPSE_BASE_GRAPH_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/memory.h"
 
@@ -69,5 +66,3 @@ struct copse_permutation {
 void copse_permutation_invert(const int *image, int n, int *inverse);
 /* out[i] = second[first[i]]; out may be first. */
 void copse_permutation_compose(const int *first, const int *second, int n, int *out);
-
-#endif

@@ -2,11 +2,7 @@
  * A hash map from 64-bit keys to indices. Text keys are
  * hashed by the caller, who compares the candidates; pairs of indices are keys as they are.
  */
-#ifndef COPSE_BASE_INDEX_MAP_H
-#define COPSE_BASE_INDEX_MAP_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -47,5 +43,3 @@ uint64_t copse_key_text(const char *text);
 static inline uint64_t copse_key_pair(int a, int b) {
   return ((uint64_t)(uint32_t)a << 32) | (uint32_t)b;
 }
-
-#endif

@@ -7,13 +7,9 @@
  * that hold line and digits, and gives every object a hidden first member with its
  * line. The pass keeps line breaks, so cJSON's own error position is the file's.
  */
-#ifndef COPSE_BASE_JSON_H
-#define COPSE_BASE_JSON_H
+#pragma once
 
 #include <cjson/cJSON.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/err.h"
 #include "base/rational.h"
@@ -101,5 +97,3 @@ copse_status copse_json_int(const struct copse_json *json, const cJSON *item, co
   for (const cJSON *item = (container) ? copse_json_first(container) : NULL; item; \
        item = item->next)
 const cJSON *copse_json_first(const cJSON *container);
-
-#endif

@@ -2,10 +2,7 @@
  * Memory: checked allocation, growable arrays, and an arena for objects that are freed
  * whole. No function aborts; every failure is COPSE_NOMEM.
  */
-#ifndef COPSE_BASE_MEMORY_H
-#define COPSE_BASE_MEMORY_H
-
-#include <stddef.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -56,5 +53,3 @@ char *copse_arena_strdup(struct copse_arena *arena, const char *text);
 copse_status copse_arena_text(struct copse_arena *arena, const char *text, const char **out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_arena_free(struct copse_arena *arena);
-
-#endif

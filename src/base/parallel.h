@@ -1,8 +1,5 @@
 /* Threads: independent tasks by several of them, and a call that its caller need not wait for. */
-#ifndef COPSE_BASE_PARALLEL_H
-#define COPSE_BASE_PARALLEL_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -27,5 +24,3 @@ copse_status copse_parallel(int n, int threads, copse_task *task, void *arg,
  * be had, run is called in the caller.
  */
 bool copse_run_detached(void (*run)(void *context), void *context, double seconds);
-
-#endif

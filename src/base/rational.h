@@ -3,11 +3,7 @@
  * in 128 bits, reduced, and range-checked: a result either is exact or is
  * COPSE_OVERFLOW, never silently wrong.
  */
-#ifndef COPSE_BASE_RATIONAL_H
-#define COPSE_BASE_RATIONAL_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -78,5 +74,3 @@ copse_status copse_q_parse_decimal(const char *text, struct copse_q *out,
 /* Parses "p/q" or "p", integers with an optional leading minus, q > 0. */
 copse_status copse_q_parse_fraction(const char *text, struct copse_q *out,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-
 void copse_text_add(struct copse_text *text, const char *fmt, ...) {
   if (text->failed) return;
   for (int attempt = 0; attempt < 2; attempt++) {

@@ -3,12 +3,7 @@
  * of the text that tools print, line by line and word by word, without the escape sequences of
  * terminals (nvidia-smi underlines its header).
  */
-#ifndef COPSE_BASE_TEXT_H
-#define COPSE_BASE_TEXT_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 #include "base/memory.h"
@@ -72,5 +67,3 @@ int copse_split_words(char *line, char **words, int max);
 
 /* "GPU12" with prefix "GPU" is 12; -1 for anything else, and from a million on. */
 int copse_numbered(const char *word, const char *prefix);
-
-#endif

@@ -2,8 +2,7 @@
  * Collectives, element types and reductions: sizes, kinds and names, which are those of nccl-tests
  * ("float", "half", "bfloat16", "int32", ..., "sum", "prod", ...).
  */
-#ifndef COPSE_BASE_TYPES_H
-#define COPSE_BASE_TYPES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,6 +58,4 @@ int copse_collective_outputs(copse_collective collective, int n_ranks);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

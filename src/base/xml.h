@@ -3,12 +3,9 @@
  * hence no entities of the file's own; nothing is fetched; nesting is bounded by libxml2. Comments,
  * processing instructions and text between elements are passed over.
  */
-#ifndef COPSE_BASE_XML_H
-#define COPSE_BASE_XML_H
+#pragma once
 
 #include <libxml/tree.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "base/err.h"
 
@@ -52,5 +49,3 @@ struct copse_xml_int {
 copse_status copse_xml_get_int(const struct copse_xml *xml, const xmlNode *element,
                                struct copse_xml_int wanted, int64_t *out, bool *present,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -3,8 +3,7 @@
  * since 2.4 and of those to come that keep its promises. The drop-in builds without CUDA and
  * without NCCL; tests/nccl/test_abi.c compares all this with the nccl.h at hand.
  */
-#ifndef COPSE_DROPIN_ABI_H
-#define COPSE_DROPIN_ABI_H
+#pragma once
 
 #include <stddef.h>
 
@@ -56,5 +55,3 @@ typedef struct ncclLLA2AHandle ncclLLA2AHandle_t;
 #endif
 
 #define COPSE_NCCL_SHRINK_ABORT 1 /* ncclCommShrink: end what runs on the parent first */
-
-#endif

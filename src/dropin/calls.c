@@ -12,13 +12,10 @@
  */
 #include "dropin/calls.h"
 
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "base/types.h"
-#include "dropin/comms.h"
 #include "dropin/real.h"
 
 /* The calls sorted by round, by direction (send, receive) and by peer. */

@@ -4,7 +4,6 @@
 #include "dropin/comms.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 

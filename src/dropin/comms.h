@@ -3,8 +3,7 @@
  * the same ranks or with the reason why it has none; what the log says of their calls (once for
  * each plan and each reason, and sums at the end); copse's errors in NCCL's words.
  */
-#ifndef COPSE_DROPIN_COMMS_H
-#define COPSE_DROPIN_COMMS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -98,5 +97,3 @@ ncclResult_t copse_nccl_failed(copse_status status);
  * until the thread's next call.
  */
 const char *copse_nccl_last_error(const char *of_nccl);
-
-#endif

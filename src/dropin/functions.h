@@ -8,10 +8,7 @@
  *
  * Each has a twin named pncclXxx, NCCL's profiling interface, which always means the real NCCL.
  */
-#ifndef COPSE_DROPIN_FUNCTIONS_H
-#define COPSE_DROPIN_FUNCTIONS_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "dropin/abi.h"
 
@@ -126,5 +123,3 @@
     (int n_blocks, int n_slots, ncclLLA2AHandle_t *handle, ncclDevResourceRequirements_t *needs), \
     (n_blocks, n_slots, handle, needs))
 /* clang-format on */
-
-#endif

@@ -2,11 +2,7 @@
  * What ranks tell each other when a communicator is made, and what all of them conclude from it.
  * Serving a call is a decision of all ranks or of none.
  */
-#ifndef COPSE_DROPIN_JOIN_H
-#define COPSE_DROPIN_JOIN_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -49,5 +45,3 @@ int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks);
  * Complexity: quadratic in the number of ranks. */
 enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_ranks, char *why,
                                      size_t n_why);
-
-#endif

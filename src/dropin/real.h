@@ -1,8 +1,7 @@
 /*
  * The drop-in's functions under NCCL's names, and the real NCCL behind them.
  */
-#ifndef COPSE_DROPIN_REAL_H
-#define COPSE_DROPIN_REAL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -37,5 +36,3 @@ COPSE_NCCL_DEVICE_API(COPSE_NCCL_DECLARE)
 void copse_nccl_enter(void);
 void copse_nccl_leave(void);
 bool copse_nccl_is_inside(void);
-
-#endif

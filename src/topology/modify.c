@@ -10,7 +10,6 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "topology/topology.h"
 
 /* A topology that is to be changed and copied. */
 struct draft {

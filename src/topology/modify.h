@@ -2,8 +2,7 @@
  * A topology with something changed: broken or slow parts, or fewer ranks. Each makes a new one;
  * the old stays as it is.
  */
-#ifndef COPSE_TOPOLOGY_MODIFY_H
-#define COPSE_TOPOLOGY_MODIFY_H
+#pragma once
 
 #include "topology/topology.h"
 
@@ -53,5 +52,3 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
 copse_status copse_topology_balance(const struct copse_topology *topology,
                                     struct copse_topology **out,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,11 +2,7 @@
  * The topology of a cluster: a directed graph of GPUs (the ranks) and relays, with an
  * exact bandwidth on every link. Immutable once made.
  */
-#ifndef COPSE_TOPOLOGY_TOPOLOGY_H
-#define COPSE_TOPOLOGY_TOPOLOGY_H
-
-#include <stdbool.h>
-#include <stddef.h>
+#pragma once
 
 #include "base/err.h"
 #include "base/file.h"
@@ -90,8 +86,7 @@ copse_status copse_topology_synthetic(const char *spec,
                                       struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* ---- the catalogue: topologies that can be named instead of a file ----------------------------
- */
+/* ---- the catalogue: topologies that can be named instead of a file -------------------- */
 
 /*
  * A name such as "dgx-a100" is the file dgx-a100.json, .xml or .txt in one of the catalogue's
@@ -116,8 +111,7 @@ copse_status copse_catalogue_list(const char *const *folders, struct copse_catal
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_catalogue_free(struct copse_catalogue *catalogue);
 
-/* ---- what is in a topology --------------------------------------------------------------------
- */
+/* ---- what is in a topology ------------------------------------------------------------ */
 
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);
@@ -220,5 +214,3 @@ copse_status copse_builder_finish(struct copse_topology_builder *builder,
  */
 copse_status copse_topology_copy(const struct copse_topology *from, const char *file,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

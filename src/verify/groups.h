@@ -2,10 +2,7 @@
  * The independent check of groups that share a fabric: every schedule by itself, and all of them
  * together.
  */
-#ifndef COPSE_VERIFY_GROUPS_H
-#define COPSE_VERIFY_GROUPS_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/err.h"
 #include "schedule/groups.h"
@@ -40,5 +37,3 @@ copse_status copse_verify_groups_time(const struct copse_groups *groups,
 copse_status copse_verify_groups_bound(const struct copse_groups *groups,
                                        const struct copse_topology *topology, const char *label,
                                        struct copse_q *bound, struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,6 +1,5 @@
 /* What the parts of copse_verify_schedule share. */
-#ifndef COPSE_VERIFY_INTERNAL_H
-#define COPSE_VERIFY_INTERNAL_H
+#pragma once
 
 #include <gmp.h>
 
@@ -150,5 +149,3 @@ copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) COPSE_CH
  */
 copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *images, int n,
                                  mpq_t *values) COPSE_CHECKED;
-
-#endif

@@ -8,7 +8,6 @@
 #include <gmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/types.h"

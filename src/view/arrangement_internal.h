@@ -1,8 +1,5 @@
 /* What the parts of the arrangement share. */
-#ifndef COPSE_VIEW_ARRANGEMENT_INTERNAL_H
-#define COPSE_VIEW_ARRANGEMENT_INTERNAL_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/text.h"
 #include "view/arrangement.h"
@@ -68,5 +65,3 @@ struct copse_layout {
 copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse_layout *layouts,
                                    int n, struct copse_arena *arena,
                                    struct copse_err *err) COPSE_CHECKED;
-
-#endif

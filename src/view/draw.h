@@ -8,8 +8,7 @@
  *   a picture of a topology, links by bandwidth       copse_topology_draw
  *   a picture with other marks on links and nodes     copse_draw
  */
-#ifndef COPSE_VIEW_DRAW_H
-#define COPSE_VIEW_DRAW_H
+#pragma once
 
 #include "base/text.h"
 #include "view/arrangement.h"
@@ -80,5 +79,3 @@ copse_status copse_topology_draw(const struct copse_topology *topology,
 const char *copse_draw_quantity(struct copse_q q, const char *unit, char text[COPSE_DRAW_QUANTITY]);
 /* The same for printf; lasts as long as the block it stands in. */
 #define COPSE_QUANTITY(q, unit) copse_draw_quantity((q), (unit), (char[COPSE_DRAW_QUANTITY]){0})
-
-#endif

@@ -2,8 +2,7 @@
  * Pictures of a schedule on its topology: which links are the bottleneck, and how one tree
  * runs.
  */
-#ifndef COPSE_VIEW_DRAW_SCHEDULE_H
-#define COPSE_VIEW_DRAW_SCHEDULE_H
+#pragma once
 
 #include "schedule/schedule.h"
 #include "view/draw.h"
@@ -56,5 +55,3 @@ copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_arrangement *arrangement, int part,
                                       bool inlined, struct copse_text *text,
                                       struct copse_err *err) COPSE_CHECKED;
-
-#endif

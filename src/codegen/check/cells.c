@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/memory.h"
 #include "codegen/check/multisets.h"
 
 /* ---- histories ---------------------------------------------------------------------------- */

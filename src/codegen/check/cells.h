@@ -3,11 +3,7 @@
  * instead of numbers. A cell is one chunk; it holds the multiset of ranks whose chunk of the same
  * position went into it. Every access is checked against all conflicting ones for an order.
  */
-#ifndef COPSE_CODEGEN_CHECK_CELLS_H
-#define COPSE_CODEGEN_CHECK_CELLS_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/types.h"
 #include "base/memory.h"
@@ -141,5 +137,3 @@ void copse_cells_guard(struct copse_cells *cells, const struct copse_late_reads 
  * or reduce may have any one root. */
 copse_status copse_cells_check_result(struct copse_cells *cells,
                                       struct copse_err *err) COPSE_CHECKED;
-
-#endif

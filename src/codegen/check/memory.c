@@ -6,7 +6,6 @@
 #include "codegen/check/memory.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/rational.h"
 

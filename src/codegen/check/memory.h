@@ -2,11 +2,7 @@
  * Inside codegen/check: the memory of a plan under proof. A place is one piece of one block at one
  * rank, or one scratch region; it has a cell per chunk, or per slot.
  */
-#ifndef COPSE_CODEGEN_CHECK_MEMORY_H
-#define COPSE_CODEGEN_CHECK_MEMORY_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/index_map.h"
 #include "base/memory.h"
@@ -88,5 +84,3 @@ uint32_t copse_memory_output(const struct copse_memory *memory, uint32_t rank, u
 /* The cell that operand `i` of MOVE `op` means for chunk c. */
 struct copse_cell *copse_memory_cell(struct copse_memory *memory, uint32_t op, uint32_t i,
                                      uint32_t c);
-
-#endif

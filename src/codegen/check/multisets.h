@@ -2,10 +2,7 @@
  * Inside src/codegen: multisets of contributing ranks, each kept once and named by a number from 0
  * on, so that values compare in one step.
  */
-#ifndef COPSE_CODEGEN_CHECK_MULTISETS_H
-#define COPSE_CODEGEN_CHECK_MULTISETS_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -30,5 +27,3 @@ bool copse_multisets_repeats(const struct copse_multisets *sets, int set);
 
 /* "ranks 0-3, 5 (2 times)", for messages; valid until the next call. */
 const char *copse_multisets_text(struct copse_multisets *sets, int set);
-
-#endif

@@ -21,7 +21,6 @@
  * By demand (an alltoallv known beforehand) blocks are as large as the largest pair's, and each has
  * an extent: the part of it that its pair sends.
  */
-#include <stdlib.h>
 
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/policy.h"

@@ -41,7 +41,6 @@
  * after that rank's input was read: in an allreduce because the result depends on it, in an
  * allgather because only the root reads that block.
  */
-#include <stdlib.h>
 
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/policy.h"

@@ -4,8 +4,7 @@
  * or in an alltoall the path from its sender to its receiver. What one rank does for a unit is a
  * role, and roles are dealt to workers by what they move.
  */
-#ifndef COPSE_CODEGEN_LOWER_WORK_H
-#define COPSE_CODEGEN_LOWER_WORK_H
+#pragma once
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -148,5 +147,3 @@ copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block,
 
 /* The topology's name in letters that no format reads as its own; other programs key by it. */
 void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text *text);
-
-#endif

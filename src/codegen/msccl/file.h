@@ -2,8 +2,7 @@
  * Inside src/codegen and the simulator: an MSCCL XML file as its executors' parsers see it, and the
  * operations that they run. It shares nothing with what writes such files.
  */
-#ifndef COPSE_CODEGEN_MSCCL_FILE_H
-#define COPSE_CODEGEN_MSCCL_FILE_H
+#pragma once
 
 #include "base/types.h"
 #include "base/memory.h"
@@ -122,5 +121,3 @@ copse_status copse_mx_fold(struct copse_mx_file *file, struct copse_err *err) CO
 copse_status copse_mx_refute(const struct copse_mx_file *file, const struct copse_mx_tb *tb,
                              int step, struct copse_err *err, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
-
-#endif

@@ -2,11 +2,7 @@
  * From a schedule to a program for MSCCL, its NCCL executor and RCCL: algorithm XML, which
  * check.h proves.
  */
-#ifndef COPSE_CODEGEN_MSCCL_LOWER_H
-#define COPSE_CODEGEN_MSCCL_LOWER_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 #include "schedule/schedule.h"
@@ -50,5 +46,3 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
                                const struct copse_msccl_options *options, char **text, size_t *size,
                                struct copse_msccl_summary *summary,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

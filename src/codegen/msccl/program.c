@@ -22,7 +22,6 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "base/types.h"
 
 #define NO_REF ((struct copse_msccl_ref){-1, -1})
 

@@ -2,8 +2,7 @@
  * Inside src/codegen only: an MSCCL++ execution plan as its loader sees it, all names resolved
  * to what they stand for. It shares nothing with what writes such files.
  */
-#ifndef COPSE_CODEGEN_MSCCLPP_FILE_H
-#define COPSE_CODEGEN_MSCCLPP_FILE_H
+#pragma once
 
 #include "base/types.h"
 #include "base/memory.h"
@@ -104,5 +103,3 @@ copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *
  */
 copse_status copse_pj_parse(const char *label, const char *data, size_t size,
                             struct copse_pj_file *out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

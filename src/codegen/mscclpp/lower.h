@@ -1,12 +1,7 @@
 /*
  * From a schedule to an MSCCL++ execution plan (JSON), which check.h proves.
  */
-#ifndef COPSE_CODEGEN_MSCCLPP_LOWER_H
-#define COPSE_CODEGEN_MSCCLPP_LOWER_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 #include "schedule/schedule.h"
@@ -37,5 +32,3 @@ copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
                                  const struct copse_mscclpp_options *options, char **text,
                                  size_t *size, struct copse_mscclpp_summary *summary,
                                  struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -3,10 +3,7 @@
  * (comm/executor.c) bring calls together, pick the plan and give both to a backend. Backends are
  * cpu/backend.c (CPUs, with an engine) and gpu/ (CUDA).
  */
-#ifndef COPSE_RUNTIME_BACKEND_BACKEND_H
-#define COPSE_RUNTIME_BACKEND_BACKEND_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/err.h"
 #include "copse/comm.h"
@@ -81,5 +78,3 @@ struct copse_backend_ops {
 
 /* The GPUs'; only in builds with CUDA, where copse_gpu() in gpu/gpu.h has it. */
 extern const struct copse_backend_ops copse_cuda_backend;
-
-#endif

@@ -4,9 +4,7 @@
  */
 #include "runtime/comm/call.h"
 
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "runtime/comm/plans.h"
 #include "base/types.h"

@@ -127,8 +127,7 @@ void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {
   exec->ops->set_timeout(exec->backend, seconds);
 }
 
-/* ---- memory of GPUs ---------------------------------------------------------------------------
- */
+/* ---- memory of GPUs ------------------------------------------------------------------- */
 
 static copse_status make_room(const struct copse_exec *exec, int device, uint64_t bytes,
                               unsigned char **memory, uint64_t *room, struct copse_err *err) {

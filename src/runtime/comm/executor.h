@@ -2,8 +2,7 @@
  * Executors: a plan run on the host's buffers by any backend, for `copse run` and for tests.
  * Scratch and counters persist from launch to launch in a copse_exec, as in a communicator.
  */
-#ifndef COPSE_RUNTIME_COMM_EXECUTOR_H
-#define COPSE_RUNTIME_COMM_EXECUTOR_H
+#pragma once
 
 #include "base/err.h"
 #include "base/types.h"
@@ -73,5 +72,3 @@ copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t co
 /* What runs the plan on CPUs, for tests that look at its state; NULL on GPUs. */
 struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec);
 void copse_exec_free(struct copse_exec *exec);
-
-#endif

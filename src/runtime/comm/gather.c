@@ -7,9 +7,7 @@
  */
 #include "runtime/comm/gather.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"

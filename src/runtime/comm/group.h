@@ -1,10 +1,7 @@
 /*
  * Inside src/runtime: calls of the calling thread between group start and end.
  */
-#ifndef COPSE_RUNTIME_COMM_GROUP_H
-#define COPSE_RUNTIME_COMM_GROUP_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "runtime/comm/local_ranks.h"
 
@@ -28,5 +25,3 @@ bool copse_group_is_open(void);
 
 /* Whether the thread's open group has calls on the communicator. */
 bool copse_group_holds(const struct copse_comm *comm);
-
-#endif

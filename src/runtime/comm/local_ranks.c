@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/call.h"
 #include "base/err.h"
-#include "runtime/comm/plans.h"
 
 copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,
                                   void **handle, struct copse_err *err) {

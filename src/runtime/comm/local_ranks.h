@@ -7,8 +7,7 @@
  * is held during launches and while plans are prepared. The gathering's own lock guards waiting
  * calls; it is held briefly, so that an abort or a query of the state never waits for a launch.
  */
-#ifndef COPSE_RUNTIME_COMM_LOCAL_RANKS_H
-#define COPSE_RUNTIME_COMM_LOCAL_RANKS_H
+#pragma once
 
 #include <pthread.h>
 
@@ -80,5 +79,3 @@ copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t 
                                   void **handle, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_local_deregister(struct copse_comm *comm, void *handle,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

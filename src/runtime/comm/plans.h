@@ -2,11 +2,7 @@
  * Inside src/runtime: the plans of a communicator, read from a folder or given, and which one a
  * call runs.
  */
-#ifndef COPSE_RUNTIME_COMM_PLANS_H
-#define COPSE_RUNTIME_COMM_PLANS_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "runtime/backend/backend.h"
 
@@ -68,5 +64,3 @@ copse_status copse_plans_find(const struct copse_plans *plans, uint32_t n_ranks,
  */
 copse_status copse_plan_check_servable(const struct copse_plan *plan, uint32_t n_ranks,
                                        struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -3,8 +3,7 @@
  * those of all ranks, a thread each, or this process those of its rank with the others behind a
  * transport.
  */
-#ifndef COPSE_RUNTIME_CPU_CPU_H
-#define COPSE_RUNTIME_CPU_CPU_H
+#pragma once
 
 #include "runtime/backend/backend.h"
 #include "runtime/interpreter/interpreter.h"
@@ -13,5 +12,3 @@ extern const struct copse_engine copse_threads_engine; /* a thread for each work
 
 /* What it prepares are interpreters. */
 extern const struct copse_backend_ops copse_cpu_backend;
-
-#endif

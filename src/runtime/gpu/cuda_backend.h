@@ -15,9 +15,9 @@
  *   | device 1: kernel ...   | -------> of every rank of the host
  *   +------------------------+
  */
-#ifndef COPSE_RUNTIME_GPU_CUDA_BACKEND_H
-#define COPSE_RUNTIME_GPU_CUDA_BACKEND_H
+#pragma once
 
+#include "base/types.h"
 #include "copse/comm.h"
 #include "runtime/gpu/host.h"
 #include "runtime/gpu/kernels.h"
@@ -25,7 +25,6 @@
 
 extern "C" {
 #include "runtime/backend/backend.h"
-#include "base/types.h"
 #include "runtime/plan/layout.h"
 #include "runtime/plan/plan.h"
 }
@@ -227,5 +226,3 @@ copse_status copse_internode_report(const struct copse_cuda *cuda, struct copse_
 copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
                                       copse_bootstrap *out, struct copse_err *err);
 void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap);
-
-#endif

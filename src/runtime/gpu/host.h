@@ -2,17 +2,10 @@
  * CUDA calls from host code: status codes for errors, the current device, stream captures, uploads.
  * For C++ sources only.
  */
-#ifndef COPSE_RUNTIME_GPU_HOST_H
-#define COPSE_RUNTIME_GPU_HOST_H
+#pragma once
 
 #include <cuda_runtime.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 extern "C" {
@@ -109,5 +102,3 @@ static inline void copse_poll_pause(uint32_t poll) {
   else
     usleep(50);
 }
-
-#endif

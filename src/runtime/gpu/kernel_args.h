@@ -2,8 +2,7 @@
  * What the host passes to kernels, and the control block that they share. Plain data; C++ and CUDA
  * C++. All counts are of elements unless they say bytes.
  */
-#ifndef COPSE_RUNTIME_GPU_KERNEL_ARGS_H
-#define COPSE_RUNTIME_GPU_KERNEL_ARGS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -124,5 +123,3 @@ struct copse_unstage_args {
   uint64_t first, count, whole;
   uint32_t n_ranks, rank, element_bytes;
 };
-
-#endif

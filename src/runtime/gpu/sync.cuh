@@ -12,8 +12,7 @@
  *
  * A packet needs no order: its flag and its data are one store of 8 bytes.
  */
-#ifndef COPSE_RUNTIME_GPU_SYNC_CUH
-#define COPSE_RUNTIME_GPU_SYNC_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -179,5 +178,3 @@ __device__ static inline bool copse_keep_waiting(const struct copse_timeout *tim
   }
   return false;
 }
-
-#endif

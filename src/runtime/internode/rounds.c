@@ -51,8 +51,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-
 /* ---- splitting ----------------------------------------------------------------------------- */
 
 static uint32_t rank_of(const struct copse_plan *plan, uint32_t worker) {

@@ -2,8 +2,7 @@
  * Plans over hosts that share no memory: split, and cut into rounds between which data change
  * hosts. How, and why the result is right: rounds.c.
  */
-#ifndef COPSE_RUNTIME_INTERNODE_ROUNDS_H
-#define COPSE_RUNTIME_INTERNODE_ROUNDS_H
+#pragma once
 
 #include "base/err.h"
 #include "base/memory.h"
@@ -79,5 +78,3 @@ bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round);
 /* Rounds the number of chunks up to three significant binary digits, so that plans are cut for few
  * different numbers. Results don't depend on it. */
 void copse_rounds_shape(struct copse_shape *shape);
-
-#endif

@@ -21,11 +21,7 @@
  * every promised element bit for bit, inputs that must be as they were, and guard zones
  * before and behind every buffer.
  */
-#ifndef COPSE_RUNTIME_INTERPRETER_EXPECTED_H
-#define COPSE_RUNTIME_INTERPRETER_EXPECTED_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/memory.h"
 #include "base/types.h"
@@ -97,5 +93,3 @@ void copse_buffers_fill(struct copse_buffers *buffers, const struct copse_data *
 /* After the collective: the number of wrong elements, an input element or a guard byte
  * that changed counted as one each. */
 uint64_t copse_buffers_count_wrong(const struct copse_buffers *buffers);
-
-#endif

@@ -4,13 +4,10 @@
  * with the others behind a transport (transport/engine.c). Engines differ in who runs the
  * workers and in what waiting means; what an operation does is the same for all.
  */
-#ifndef COPSE_RUNTIME_INTERPRETER_INTERPRETER_H
-#define COPSE_RUNTIME_INTERPRETER_INTERPRETER_H
+#pragma once
 
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "base/err.h"
 #include "runtime/backend/backend.h"
@@ -124,5 +121,3 @@ copse_status copse_exec_report_standstill(const struct copse_interpreter *exec, 
 
 /* The channel that an unfinished worker stands at, which waits at a WAIT or for packets. */
 uint32_t copse_exec_waited_channel(const struct copse_interpreter *exec, uint32_t w);
-
-#endif

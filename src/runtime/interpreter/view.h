@@ -3,8 +3,7 @@
  * executor, on the CPU and on the GPU, asks here. In the common subset of C11, C++17 and CUDA
  * C++; all inputs come from a validated plan.
  */
-#ifndef COPSE_RUNTIME_INTERPRETER_VIEW_H
-#define COPSE_RUNTIME_INTERPRETER_VIEW_H
+#pragma once
 
 #include "copse/types.h"
 #include "runtime/interpreter/element_move.h"
@@ -149,5 +148,3 @@ COPSE_HD static inline uint32_t copse_view_divisor(const struct copse_view *view
                                                    const struct copse_plan_op *op) {
   return view->redop == COPSE_AVG && (op->flags & COPSE_MOVE_FINAL) ? view->n_ranks : 1;
 }
-
-#endif

@@ -9,11 +9,7 @@
  *
  * Where messages must be exact the counts travel to the host while PACK runs.
  */
-#ifndef COPSE_RUNTIME_MOE_JOB_H
-#define COPSE_RUNTIME_MOE_JOB_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 #include "copse/moe.h"
@@ -132,5 +128,3 @@ copse_status copse_moe_furnish(struct copse_moe_job *job, const struct copse_moe
 /* Sets what a call moves: rows, and the unit to which both pointers and rows are aligned. */
 void copse_moe_set_row(struct copse_moe_job *job, const struct copse_moe_row *row,
                        const void *tokens, const void *rows);
-
-#endif

@@ -2,7 +2,6 @@
  * A Mixture-of-Experts layer's shape and memory on any backend, and its steps on the CPU, one
  * thread a rank.
  */
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,8 +6,7 @@
  * one block; between two that follow each other the block synchronises. Functions that take
  * a lane are called by all threads of a launch and need no order.
  */
-#ifndef COPSE_RUNTIME_MOE_STEPS_H
-#define COPSE_RUNTIME_MOE_STEPS_H
+#pragma once
 
 #include "runtime/moe/elements.h"
 
@@ -262,5 +261,3 @@ COPSE_HD static inline void copse_moe_reduce(const struct copse_moe_job *job,
   for (uint64_t token = at.first; token < job->n_tokens; token += at.step)
     copse_moe_reduce_row(job, token, at);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The entry of libcopse-mpi.so that `copse run` looks up by name: MPI for a process that does
  * nothing else with it. */
-#ifndef COPSE_RUNTIME_MPI_START_H
-#define COPSE_RUNTIME_MPI_START_H
+#pragma once
 
 #include "copse/wire.h"
 
@@ -12,5 +11,3 @@
  */
 COPSE_API copse_status copse_mpi_start(const char *version, double timeout_seconds,
                                        copse_wire *wire, char *text, size_t size) COPSE_CHECKED;
-
-#endif

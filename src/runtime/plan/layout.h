@@ -2,10 +2,7 @@
  * What an executor computes of a plan: once, where each region lies among those of its rank;
  * for each size, the shape of a launch and the memory it takes.
  */
-#ifndef COPSE_RUNTIME_PLAN_LAYOUT_H
-#define COPSE_RUNTIME_PLAN_LAYOUT_H
-
-#include <stdint.h>
+#pragma once
 
 #include "base/memory.h"
 #include "runtime/plan/plan.h"
@@ -55,5 +52,3 @@ uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint3
 /* Bytes of the whole message as nccl-tests counts them, and of a block of such a message. */
 uint64_t copse_plan_message_bytes(const struct copse_plan *plan, uint64_t block_bytes);
 uint64_t copse_plan_block_bytes(const struct copse_plan *plan, uint64_t message_bytes);
-
-#endif

@@ -10,12 +10,9 @@
  */
 #include "runtime/plan/plan.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/memory.h"
 
 /* ---- validation ---------------------------------------------------------------------------- */

@@ -1,15 +1,11 @@
 /*
  * Plans in memory: loading with full validation, writing, and what a launch needs.
  */
-#ifndef COPSE_RUNTIME_PLAN_PLAN_H
-#define COPSE_RUNTIME_PLAN_PLAN_H
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
+#include "base/types.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "base/types.h"
 #include "runtime/plan/plan_abi.h"
 
 /* Immutable once decoded. `name` is NUL-terminated; header.name_bytes is its length. */
@@ -56,5 +52,3 @@ copse_status copse_plan_copy(const struct copse_plan *plan, struct copse_plan **
                              struct copse_err *err) COPSE_CHECKED;
 copse_status copse_plan_open(const char *path, struct copse_plan **out,
                              struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -40,8 +40,7 @@
  *   executors that look at flags skip them. A packet region has two copies, used by even and
  *   odd launches (codegen/check/proof.c says why two are enough).
  */
-#ifndef COPSE_RUNTIME_PLAN_PLAN_ABI_H
-#define COPSE_RUNTIME_PLAN_PLAN_ABI_H
+#pragma once
 
 #include <stdint.h>
 
@@ -161,5 +160,3 @@ struct copse_plan_header {
   uint32_t protocol;   /* enum copse_plan_protocol */
   uint8_t topology_sha256[32];
 };
-
-#endif

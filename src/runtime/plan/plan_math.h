@@ -2,8 +2,7 @@
  * Where a chunk lies: the arithmetic that every executor shares, in the common subset
  * of C11, C++17 and CUDA C++. All inputs come from a validated plan.
  */
-#ifndef COPSE_RUNTIME_PLAN_PLAN_MATH_H
-#define COPSE_RUNTIME_PLAN_PLAN_MATH_H
+#pragma once
 
 #include "base/types.h"
 #include "runtime/plan/plan_abi.h"
@@ -161,5 +160,3 @@ COPSE_HD static inline int copse_op_runs(uint8_t when, uint32_t c, uint32_t n, u
     default: return 1;
   }
 }
-
-#endif

@@ -440,8 +440,7 @@ static void collect(struct copse_transport *transport) {
   }
 }
 
-/* ---- the transport's own ------------------------------------------------------------------------
- */
+/* ---- the transport's own -------------------------------------------------------------- */
 
 static void take_reason(struct copse_transport *transport, uint32_t from,
                         const struct copse_incoming *it) {
@@ -479,10 +478,9 @@ static bool take_own(struct copse_transport *transport, uint32_t from, struct co
   return false;
 }
 
-/* ---- messages of launches
- * -------------------------------------------------------------------------------- A peer's
- * messages are started as soon as it is known where they go, and count in the order in which they
- * were sent. */
+/* ---- messages of launches ------------------------------------------------------------ */
+/* A peer's messages are started as soon as it is known where they go, and count in the order in
+ * which they were sent. */
 
 static const char *type_name(uint32_t type) {
   return type < COPSE_N_TYPES ? copse_type_name((enum copse_type)type) : "?";

@@ -9,11 +9,7 @@
  *   which expert on which rank?                     copse_place_experts
  *   the answer as a file                            copse_place_report_to_json
  */
-#ifndef COPSE_SCHEDULE_PLACEMENT_PLACE_H
-#define COPSE_SCHEDULE_PLACEMENT_PLACE_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 #include "base/memory.h"
@@ -129,5 +125,3 @@ const char *copse_place_proof_name(enum copse_place_proof proof);
 copse_status copse_place_report_to_json(const struct copse_place_report *report,
                                         const struct copse_topology *topology, char **text,
                                         size_t *size, struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -3,8 +3,7 @@
  * writes the programme, proof.c turns its rational solution into integers and its multipliers into
  * cuts, rounded ones where its fractions are too fine.
  */
-#ifndef COPSE_SOLVER_JOINT_INTERNAL_H
-#define COPSE_SOLVER_JOINT_INTERNAL_H
+#pragma once
 
 #include "solver/joint/joint.h"
 #include "solver/lp/linear_programme.h"
@@ -125,5 +124,3 @@ void copse_joint_round_multipliers(mpq_t *multipliers, size_t n);
 /* The cuts and potentials, into *out, whose parts are there. */
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
                                struct copse_joint *out, bool *fits) COPSE_CHECKED;
-
-#endif

@@ -459,8 +459,7 @@ static copse_status search_in(const struct copse_network *network,
   out->columns = s.n_columns;
   if (!small) return COPSE_OK;
   set_inner(&s);
-  COPSE_DO(s.whole ? search_whole(&s, options, out) : search(&s, options->progress, out));
-  return COPSE_OK;
+  return s.whole ? search_whole(&s, options, out) : search(&s, options->progress, out);
 }
 
 /* ---- in what is left of the network ------------------------------------------------------- */

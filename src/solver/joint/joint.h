@@ -2,8 +2,7 @@
  * Several groups of terminals, each with a collective of its own, that share one network at the
  * same time: the largest rate that all of them have together.
  */
-#ifndef COPSE_SOLVER_JOINT_JOINT_H
-#define COPSE_SOLVER_JOINT_JOINT_H
+#pragma once
 
 #include "base/memory.h"
 #include "base/rational.h"
@@ -149,5 +148,3 @@ copse_status copse_joint_find(const struct copse_network *network,
                               const struct copse_joint_options *options, struct copse_joint *out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_joint_free(struct copse_joint *joint);
-
-#endif

@@ -8,7 +8,6 @@
  * Of whole links there are no rates, and one column for both phases, which its capacity bounds.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"

@@ -657,8 +657,7 @@ double copse_mixture_weight(const struct copse_mixture *m, size_t column) {
   return glp_get_col_prim(m->glp, (int)column + 2);
 }
 
-/* ---- columns of 0 or 1 ------------------------------------------------------------------------
- */
+/* ---- columns of 0 or 1 ---------------------------------------------------------------- */
 
 /* Branch and cut: the relaxation by the dual simplex method, Gomory and rounding cuts. */
 struct copse_integer {

@@ -3,13 +3,9 @@
  * with their last basis worked out in GMP rationals; such that grow by columns; such with columns of
  * 0 or 1.
  */
-#ifndef COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
-#define COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
+#pragma once
 
 #include <gmp.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/err.h"
 #include "base/rational.h"
@@ -108,8 +104,7 @@ double copse_mixture_price(const struct copse_mixture *mixture, int row);
 double copse_mixture_share_price(const struct copse_mixture *mixture, int kind);
 double copse_mixture_weight(const struct copse_mixture *mixture, size_t column);
 
-/* ---- columns of 0 or 1 ------------------------------------------------------------------------
- */
+/* ---- columns of 0 or 1 ---------------------------------------------------------------- */
 
 /*
  * Linear programmes of which some columns are 0 or 1: GLPK's branch and cut. In floating point:
@@ -142,5 +137,3 @@ void copse_integer_solve(struct copse_integer *integer, const double *start, dou
                          bool (*stop)(void *ctx, int64_t nodes), void *ctx,
                          struct copse_integer_result *result);
 bool copse_integer_is_one(const struct copse_integer *integer, int column);
-
-#endif

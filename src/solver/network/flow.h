@@ -2,11 +2,7 @@
  * Maximum flow on a graph whose capacities change between runs: the solver's one
  * oracle, asked thousands of times on the same graph.
  */
-#ifndef COPSE_SOLVER_NETWORK_FLOW_H
-#define COPSE_SOLVER_NETWORK_FLOW_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -79,5 +75,3 @@ void copse_flow_find_sides(struct copse_flow *flow, int t);
  * the minimum cut that is nearest to the sink.
  */
 bool copse_flow_on_source_side(const struct copse_flow *flow, int node);
-
-#endif

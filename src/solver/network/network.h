@@ -2,11 +2,7 @@
  * What the solver works on: a directed graph with integer capacities, nothing of GPUs.
  * Terminals must all receive every root's data; other nodes are relays that only forward.
  */
-#ifndef COPSE_SOLVER_NETWORK_NETWORK_H
-#define COPSE_SOLVER_NETWORK_NETWORK_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/graph.h"
 
@@ -97,5 +93,3 @@ static inline void copse_progress_report(const struct copse_progress *progress, 
                                          int64_t done, int64_t total) {
   if (progress && progress->report) progress->report(progress->ctx, phase, done, total);
 }
-
-#endif

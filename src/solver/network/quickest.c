@@ -86,8 +86,7 @@ static int64_t reduced(const struct copse_quickest *q, int arc) {
   return (arc & 1 ? -delay : delay) + q->potential[q->tail[arc]] - q->potential[head(q, arc)];
 }
 
-/* ---- shortest ways ----------------------------------------------------------------------------
- */
+/* ---- shortest ways -------------------------------------------------------------------- */
 
 static void place(struct copse_quickest *q, int at, int node) {
   q->heap[at] = node;
@@ -164,8 +163,7 @@ static bool find_distances(struct copse_quickest *q) {
   return sinks < INT64_MAX;
 }
 
-/* ---- flows along shortest ways ------------------------------------------------------------------
- */
+/* ---- flows along shortest ways -------------------------------------------------------- */
 
 static bool is_tight(const struct copse_quickest *q, int arc) {
   return q->residual[arc] > 0 && reduced(q, arc) == 0;
@@ -246,8 +244,7 @@ static copse_status saturate(struct copse_quickest *q, int64_t *flow, struct cop
   return COPSE_OK;
 }
 
-/* ---- the least time
- * ------------------------------------------------------------------------------ */
+/* ---- the least time ------------------------------------------------------------------- */
 
 static copse_status begin(struct copse_quickest *q, const struct copse_quickest_end *sources,
                           int n_sources, const struct copse_quickest_end *sinks, int n_sinks,

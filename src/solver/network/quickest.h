@@ -2,8 +2,7 @@
  * Quickest flows: links that take time. How long must a flow over time last until it has brought an
  * amount from sources to sinks, and which times of nodes prove it?
  */
-#ifndef COPSE_SOLVER_NETWORK_QUICKEST_H
-#define COPSE_SOLVER_NETWORK_QUICKEST_H
+#pragma once
 
 #include "base/err.h"
 #include "base/rational.h"
@@ -58,5 +57,3 @@ copse_status copse_quickest_run(struct copse_quickest *quickest,
 
 /* Of the last run's static flow: what leaves a node less what enters it. */
 int64_t copse_quickest_surplus(const struct copse_quickest *quickest, int node);
-
-#endif

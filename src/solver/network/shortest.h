@@ -1,8 +1,7 @@
 /*
  * Shortest ways from one node, exact in integers, fewest hops among equals.
  */
-#ifndef COPSE_SOLVER_NETWORK_SHORTEST_H
-#define COPSE_SOLVER_NETWORK_SHORTEST_H
+#pragma once
 
 #include "solver/network/network.h"
 
@@ -37,5 +36,3 @@ void copse_shortest_run(struct copse_shortest *shortest, int source, const int64
 
 /* Of the last run: the length of the way to a node, -1 where there is none. */
 int64_t copse_shortest_length(const struct copse_shortest *shortest, int node);
-
-#endif

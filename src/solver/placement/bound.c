@@ -17,7 +17,6 @@
  * the transport problem's dual prices, so it holds whatever the rounding was.
  */
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* The inside of expert placement: what model, search, bound and branch and cut share. */
-#ifndef COPSE_SOLVER_PLACEMENT_INTERNAL_H
-#define COPSE_SOLVER_PLACEMENT_INTERNAL_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -64,5 +63,3 @@ int copse_place_by_load(const void *a, const void *b);
  * enough. Either may find a better placement on its way. */
 copse_status copse_place_prove(struct copse_place_model *model, struct copse_placement *best,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -17,11 +17,7 @@
  *
  * Times are integers in units of one token times one cost. All comparisons are exact.
  */
-#ifndef COPSE_SOLVER_PLACEMENT_PLACE_H
-#define COPSE_SOLVER_PLACEMENT_PLACE_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/index_map.h"
 #include "solver/network/network.h"
@@ -90,5 +86,3 @@ copse_status copse_place_time(const struct copse_place_problem *problem, const i
  */
 copse_status copse_place_solve(const struct copse_place_problem *problem,
                                struct copse_placement *out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -11,10 +11,7 @@
  *   torus      hosts on routers, those in a grid that closes in every direction
  *   map        switches and cables as a fabric file has them
  */
-#ifndef COPSE_TOPOLOGY_FABRIC_FABRIC_H
-#define COPSE_TOPOLOGY_FABRIC_FABRIC_H
-
-#include <stddef.h>
+#pragma once
 
 #include "topology/topology.h"
 #include "base/memory.h"
@@ -138,5 +135,3 @@ copse_status copse_read_slurm(const char *file, const char *data, size_t size,
 copse_status copse_hostlist(const char *file, long line, const char *text, int limit,
                             copse_status (*each)(void *ctx, const char *name), void *ctx,
                             struct copse_err *err) COPSE_CHECKED;
-
-#endif

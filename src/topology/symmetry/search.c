@@ -7,7 +7,6 @@
  *   a pair a -> b is made, cells split           next: b's       (a cycle; its length is the
  *   .. until every node has one image                             candidate's order)
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "topology/symmetry/refinement.h"

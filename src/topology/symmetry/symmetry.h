@@ -3,8 +3,7 @@
  * schedules that list a part of their trees, for linear programmes with one column for what is
  * alike, and for failures whose schedules are images of each other.
  */
-#ifndef COPSE_TOPOLOGY_SYMMETRY_SYMMETRY_H
-#define COPSE_TOPOLOGY_SYMMETRY_SYMMETRY_H
+#pragma once
 
 #include "base/graph.h"
 #include "topology/topology.h"
@@ -116,5 +115,3 @@ struct copse_orbit {
 copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes, int node,
                               struct copse_orbit *out, struct copse_err *err) COPSE_CHECKED;
 void copse_orbit_free(struct copse_orbit *orbit);
-
-#endif

@@ -31,12 +31,12 @@ static int key_of(const int *key, size_t stride, int i) {
 copse_status copse_adjacency_by(struct copse_arena *arena, int n_keys, int n_items, const int *key,
                                 size_t stride, struct copse_adjacency *out, struct copse_err *err) {
   *out = (struct copse_adjacency){0};
-  COPSE_DO(copse_arena_array(arena, (size_t)n_keys + 2, sizeof *out->first, &out->first, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n_keys + 2, out->first, err));
   int *end = out->first + 1; /* of the items placed so far; one further on while they are counted */
   for (int i = 0; i < n_items; i++)
     if (key_of(key, stride, i) >= 0) end[key_of(key, stride, i) + 1]++;
   for (int v = 0; v < n_keys; v++) end[v + 1] += end[v];
-  COPSE_DO(copse_arena_array(arena, (size_t)end[n_keys], sizeof *out->item, &out->item, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)end[n_keys], out->item, err));
   for (int i = 0; i < n_items; i++)
     if (key_of(key, stride, i) >= 0) out->item[end[key_of(key, stride, i)]++] = i;
   return COPSE_OK;

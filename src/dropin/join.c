@@ -223,8 +223,8 @@ static copse_status make_comms(struct in_process *it, const struct copse_nccl_re
   copse_status status;
   int *devices;
   size_t n = (size_t)n_ranks;
-  COPSE_TRY(copse_arena_array(&it->arena, n, sizeof(copse_comm *), &it->comms, err));
-  COPSE_TRY(copse_arena_array(&it->arena, n, sizeof *devices, &devices, err));
+  COPSE_TRY(COPSE_ARRAY(&it->arena, n, it->comms, err));
+  COPSE_TRY(COPSE_ARRAY(&it->arena, n, devices, err));
   for (int r = 0; r < n_ranks; r++) devices[r] = all[r].device;
   COPSE_TRY(last_error(copse_comm_init_all(it->comms, n_ranks, devices), err));
   COPSE_TRY(last_error(copse_comm_load_plans(it->comms[0], folder, &it->n_plans), err));
@@ -694,7 +694,7 @@ void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
   const char *folder = getenv("COPSE_PLAN_DIR");
   int mode = capture_mode(CAPTURE_RELAXED);
   copse_nccl_enter();
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *fresh, &fresh, &err));
+  COPSE_TRY(COPSE_ARRAY(&scratch, n, fresh, &err));
   for (size_t i = 0; i < n; i++) {
     if (!*made[i].where) continue;
     COPSE_TRY(identify(&scratch, &fresh[n_new], *made[i].where, made[i].blocking, &err));

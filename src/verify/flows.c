@@ -62,10 +62,10 @@ copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) {
     return refute(c, "more than %d rotations", COPSE_SCHEDULE_MAX_ROTATIONS);
   for (int i = 0; i < c->schedule->n_rotations; i++) {
     char *hit;
-    COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, sizeof(int), &out->nodes[i], c->err));
-    COPSE_DO(copse_arena_array(&c->scratch.arena, links, sizeof(int), &out->links[i], c->err));
-    COPSE_DO(copse_arena_array(&c->scratch.arena, ranks, sizeof(int), &out->ranks[i], c->err));
-    COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, 1, &hit, c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, nodes, out->nodes[i], c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, links, out->links[i], c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, ranks, out->ranks[i], c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, nodes, hit, c->err));
     const int *image = out->nodes[i];
     COPSE_DO(map_nodes(c, c->schedule->rotations[i].image, out->nodes[i]));
     struct copse_verify_defect defect = copse_verify_automorphism(t, image, hit, out->links[i]);
@@ -107,7 +107,7 @@ copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *ima
                                  mpq_t *values) {
   for (int i = 0; i < c->symmetry.n; i++) {
     char *done;
-    COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)n, 1, &done, c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)n, done, c->err));
     COPSE_DO(spread_one(c, c->symmetry.orders[i], images[i], n, values, done));
   }
   return COPSE_OK;
@@ -216,8 +216,8 @@ copse_status copse_verify_flows(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   size_t n = (size_t)s->n_ranks, nodes = (size_t)c->topology->n_nodes;
   mpq_t *m, *q;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, sizeof(int), &c->visited, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, n * n, 1, &c->covered, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, nodes, c->visited, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n * n, c->covered, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, 2, &q, c->err));
   COPSE_DO(check_rotation(c));
   COPSE_DO(demand_unit(c, &m));
@@ -311,10 +311,10 @@ static copse_status add_source(struct copse_verify_checker *c, int source, const
 static copse_status make_space(struct copse_verify_checker *c, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)t->n_nodes, m = (size_t)t->n_links;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, m, sizeof(int64_t), &w->lengths, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, n, sizeof(int64_t), &w->distance, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, n + 1, sizeof(int), &w->queue, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, n, 1, &w->queued, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, m, w->lengths, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n, w->distance, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n + 1, w->queue, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n, w->queued, c->err));
   return copse_adjacency_by(&c->scratch.arena, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
                             sizeof *t->links, &w->out, c->err);
 }
@@ -363,7 +363,7 @@ static copse_status cut_bound(struct copse_verify_checker *c, mpq_t bound) {
   char *inside;
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &need, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, 1, &room, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)t->n_nodes, 1, &inside, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)t->n_nodes, inside, c->err));
   for (int i = 0; i < s->bound.n_cut; i++) {
     int node = c->node_of[s->bound.cut[i]];
     if (node < 0)
@@ -634,10 +634,10 @@ static copse_status at_lengths(struct at_checker *c) {
 static copse_status at_prepare(struct at_checker *c) {
   const struct copse_topology *t = c->topology;
   struct copse_verify_scratch *scratch = &c->all->scratch;
-  COPSE_DO(copse_arena_array(&scratch->arena, (size_t)t->n_nodes, 1, &c->seen, c->err));
-  COPSE_DO(copse_arena_array(&scratch->arena, 2 * (size_t)t->n_ranks, 1, &c->sends, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, (size_t)t->n_nodes, c->seen, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, 2 * (size_t)t->n_ranks, c->sends, c->err));
   c->receives = c->sends + t->n_ranks;
-  COPSE_DO(copse_arena_array(&scratch->arena, (size_t)t->n_nodes, sizeof(int), &c->part, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, (size_t)t->n_nodes, c->part, c->err));
   COPSE_DO(copse_verify_rationals(scratch, t->n_nodes, &c->time, c->err));
   COPSE_DO(copse_verify_rationals(scratch, t->n_links, &c->latency, c->err));
   COPSE_DO(copse_verify_rationals(scratch, t->n_nodes, &c->opens, c->err));

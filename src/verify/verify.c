@@ -179,7 +179,7 @@ copse_status copse_verify_rationals(struct copse_verify_scratch *scratch, int n,
                                     struct copse_err *err) {
   struct copse_verify_block *block;
   COPSE_DO(COPSE_ARRAY(&scratch->arena, 1, block, err));
-  COPSE_DO(copse_arena_array(&scratch->arena, (size_t)n, sizeof **out, out, err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, (size_t)n, *out, err));
   for (int i = 0; i < n; i++) mpq_init((*out)[i]);
   *block = (struct copse_verify_block){scratch->blocks, *out, n};
   scratch->blocks = block;

@@ -546,11 +546,11 @@ copse_status copse_arrangement_make(const struct copse_topology *t, struct copse
   COPSE_TRY(copse_calloc(1, sizeof *arrangement, &arrangement, err));
   struct copse_arrangement_work w = {.topology = t, .arena = &arrangement->arena, .err = err};
   struct placing p = {.w = &w};
-  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.nodes, &w.nodes, err));
-  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.labels, &w.labels, err));
-  COPSE_TRY(copse_arena_array(w.arena, (size_t)t->n_links, sizeof *w.curves, &w.curves, err));
-  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.group_of, &w.group_of, err));
-  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.local, &w.local, err));
+  COPSE_TRY(COPSE_ARRAY(w.arena, n, w.nodes, err));
+  COPSE_TRY(COPSE_ARRAY(w.arena, n, w.labels, err));
+  COPSE_TRY(COPSE_ARRAY(w.arena, (size_t)t->n_links, w.curves, err));
+  COPSE_TRY(COPSE_ARRAY(w.arena, n, w.group_of, err));
+  COPSE_TRY(COPSE_ARRAY(w.arena, n, w.local, err));
   COPSE_TRY(copse_arrangement_parts(&w));
   COPSE_TRY(place(&p));
   COPSE_TRY(route_links(&w, p.width));

@@ -554,8 +554,8 @@ static copse_status add_links(struct copse_text *text, const struct copse_report
   struct copse_q *loads;
   struct link_row *rows;
   copse_status status;
-  COPSE_TRY(copse_arena_array(&arena, n, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_arena_array(&arena, n, sizeof *rows, &rows, err));
+  COPSE_TRY(COPSE_ARRAY(&arena, n, loads, err));
+  COPSE_TRY(COPSE_ARRAY(&arena, n, rows, err));
   COPSE_TRY(find_rows(r, loads, rows, err));
   begin_section(
       text, "links", "All links, the busiest first",

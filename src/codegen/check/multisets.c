@@ -27,7 +27,7 @@ copse_status copse_multisets_new(int n_ranks, struct copse_multisets **out, stru
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *sets, &sets, err));
   sets->n_ranks = n_ranks;
-  COPSE_TRY(copse_arena_array(&sets->arena, (size_t)n_ranks, 1, &sets->sum, err));
+  COPSE_TRY(COPSE_ARRAY(&sets->arena, (size_t)n_ranks, sets->sum, err));
   *out = sets;
   return COPSE_OK;
 out:

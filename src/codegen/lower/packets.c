@@ -209,8 +209,8 @@ copse_status copse_lower_packets(struct copse_plan_build *b) {
   COPSE_TRY(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
   COPSE_TRY(check_degrees(&l));
   size_t n = (size_t)l.units.n_units;
-  COPSE_TRY(copse_arena_array(&scratch, n * (size_t)l.n_ranks, sizeof *l.links, &l.links, b->err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *l.worker, &l.worker, b->err));
+  COPSE_TRY(COPSE_ARRAY(&scratch, n * (size_t)l.n_ranks, l.links, b->err));
+  COPSE_TRY(COPSE_ARRAY(&scratch, n, l.worker, b->err));
   COPSE_TRY(copse_units_spread(&l.units, b->options.max_workers, l.worker, &l.n_workers, b->err));
   for (int u = 0; u < l.units.n_units; u++)
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);

@@ -46,8 +46,8 @@ static copse_status index_tree(struct maker *m, const struct copse_schedule_tree
   struct copse_unit_tree *t;
   struct copse_adjacency by_parent = {NULL, NULL};
   const int *parents = tree->n_edges == 0 ? NULL : reduce ? &tree->edges->dst : &tree->edges->src;
-  COPSE_DO(copse_arena_array(arena, 1, sizeof *t, &t, m->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof(int), &t->parent, m->err));
+  COPSE_DO(COPSE_ARRAY(arena, 1, t, m->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, t->parent, m->err));
   COPSE_DO(copse_adjacency_by(arena, n, tree->n_edges, parents, sizeof *tree->edges, &by_parent,
                               m->err));
   t->first_child = by_parent.first;
@@ -136,8 +136,8 @@ static copse_status make_tree_units(struct maker *m) {
   bool reduces = false, broadcasts = false;
   struct copse_q at = COPSE_Q_ZERO;
   COPSE_DO(refuse_in_network(s, m->err));
-  COPSE_DO(copse_arena_array(m->arena, n_trees, sizeof *m->trees, &m->trees, m->err));
-  COPSE_DO(copse_arena_array(m->arena, n_trees, sizeof *m->out->units, &m->out->units, m->err));
+  COPSE_DO(COPSE_ARRAY(m->arena, n_trees, m->trees, m->err));
+  COPSE_DO(COPSE_ARRAY(m->arena, n_trees, m->out->units, m->err));
   for (int t = 0; t < s->n_trees; t++) {
     COPSE_DO(index_tree(m, &s->trees[t], &m->trees[t]));
     *(s->trees[t].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;
@@ -172,7 +172,7 @@ static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_unit unit = {.root = flow->src};
     int *ranks, i = apart ? n : 0;
-    COPSE_DO(copse_arena_array(m->arena, (size_t)path->n_nodes, sizeof *ranks, &ranks, m->err));
+    COPSE_DO(COPSE_ARRAY(m->arena, (size_t)path->n_nodes, ranks, m->err));
     for (int k = 0; k < path->n_nodes; k++)
       if (rank_of[path->nodes[k]] >= 0) ranks[unit.n_path++] = rank_of[path->nodes[k]];
     unit.path = ranks;
@@ -209,8 +209,8 @@ static copse_status make_path_units(struct maker *m) {
   size_t most = (size_t)n;
   if (s->demand) COPSE_DO(copse_demand_total(s->demand, n, &total, m->err));
   for (int f = 0; f < s->n_flows; f++) most += (size_t)s->flows[f].n_paths;
-  COPSE_DO(copse_arena_array(m->arena, most, sizeof *m->out->units, &m->out->units, m->err));
-  COPSE_DO(copse_arena_array(m->arena, (size_t)s->n_nodes, sizeof(int), &rank_of, m->err));
+  COPSE_DO(COPSE_ARRAY(m->arena, most, m->out->units, m->err));
+  COPSE_DO(COPSE_ARRAY(m->arena, (size_t)s->n_nodes, rank_of, m->err));
   for (int v = 0; v < s->n_nodes; v++) rank_of[v] = -1;
   for (int r = 0; r < n; r++) rank_of[s->rank_nodes[r]] = r;
   for (int r = 0; r < n; r++) /* a rank's block for itself has a path of one */
@@ -420,7 +420,7 @@ copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, struct co
     for (run.offset = chunk_at(w, run.unit->lo); run.offset < end; run.offset += run.count) {
       int stop = (run.offset / w->stretch + 1) * w->stretch;
       run.count = (stop < end ? stop : end) - run.offset;
-      COPSE_DO(copse_grow(&w->runs, &w->runs_capacity, w->n_runs + 1, sizeof *w->runs, err));
+      COPSE_DO(COPSE_GROW(w->runs, w->runs_capacity, w->n_runs + 1, err));
       w->runs[w->n_runs++] = run;
     }
   }

@@ -169,7 +169,7 @@ static void append(struct histories *list, struct received *it) {
 /* What the thread knows by now, at the end of the list. */
 static void note(struct launch *r, struct histories *list, int thread) {
   struct received *it = NULL;
-  COPSE_KEEP(r, copse_arena_array(&r->arena, 1, sizeof *it, &it, r->err));
+  COPSE_KEEP(r, COPSE_ARRAY(&r->arena, 1, it, r->err));
   if (r->status != COPSE_OK) return;
   it->history = take(r, thread);
   append(list, it);

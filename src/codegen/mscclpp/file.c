@@ -263,8 +263,7 @@ static void read_switch(struct reader *r, const cJSON *entry, const struct block
   const cJSON *group = copse_json_first(copse_json_get(declared, "rank_groups"));
   for (int i = 0; i < ids->v[id]; i++) group = group->next;
   const cJSON *ranks = get_array(r, group, "ranks");
-  COPSE_KEEP(r, copse_arena_array(&r->file->arena, (size_t)cJSON_GetArraySize(ranks), sizeof(int),
-                                  &members, r->err));
+  COPSE_KEEP(r, COPSE_ARRAY(&r->file->arena, (size_t)cJSON_GetArraySize(ranks), members, r->err));
   if (r->status != COPSE_OK) return;
   out->members = members;
   COPSE_JSON_EACH (m, ranks)
@@ -405,8 +404,7 @@ static void read_block(struct reader *r, const cJSON *tb, int rank, int position
   r->tb = id;
   read_block_lists(r, tb, &lists);
   const cJSON *ops = get_array(r, tb, "ops");
-  COPSE_KEEP(
-      r, copse_arena_array(&f->arena, COPSE_PJ_MAX_OPS, sizeof *block->ops, &block->ops, r->err));
+  COPSE_KEEP(r, COPSE_ARRAY(&f->arena, COPSE_PJ_MAX_OPS, block->ops, r->err));
   if (r->status != COPSE_OK) return;
   read_ops(r, ops, &lists, block, false);
   f->n_ops += block->n_ops;

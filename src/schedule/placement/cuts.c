@@ -206,8 +206,8 @@ static copse_status measure_all(const struct copse_topology *t, struct copse_pla
   struct meter m = {.t = t, .err = err};
   size_t n = (size_t)out->n_cuts;
   copse_status status;
-  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->out, &out->out, err));
-  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->in, &out->in, err));
+  COPSE_TRY(COPSE_ARRAY(&out->arena, n, out->out, err));
+  COPSE_TRY(COPSE_ARRAY(&out->arena, n, out->in, err));
   COPSE_TRY(meter_new(&m));
   for (int i = 0; i < out->n_cuts; i++) {
     COPSE_TRY(measure(&m, &out->groups[i], true, &out->out[i]));

@@ -52,14 +52,13 @@ copse_status copse_quickest_new(int n_nodes, const struct copse_quickest_link *l
   q->n_nodes = n_nodes;
   q->n_links = n_links;
   q->links = links;
-  COPSE_TRY(copse_arena_array(arena, m, sizeof(int), &q->tail, err));
-  COPSE_TRY(copse_arena_array(arena, m, sizeof(int64_t), &q->residual, err));
+  COPSE_TRY(COPSE_ARRAY(arena, m, q->tail, err));
+  COPSE_TRY(COPSE_ARRAY(arena, m, q->residual, err));
   int64_t **const numbers[] = {&q->potential, &q->distance, &q->release, &q->due};
-  for (int i = 0; i < 4; i++)
-    COPSE_TRY(copse_arena_array(arena, n, sizeof(int64_t), numbers[i], err));
+  for (int i = 0; i < 4; i++) COPSE_TRY(COPSE_ARRAY(arena, n, *numbers[i], err));
   int **const places[] = {&q->heap,    &q->position,    &q->level,
                           &q->current, &q->queue.items, &q->path};
-  for (int i = 0; i < 6; i++) COPSE_TRY(copse_arena_array(arena, n, sizeof(int), places[i], err));
+  for (int i = 0; i < 6; i++) COPSE_TRY(COPSE_ARRAY(arena, n, *places[i], err));
   for (int i = 0; i < n_links; i++) {
     q->tail[2 * i] = links[i].src;
     q->tail[2 * i + 1] = links[i].dst;

@@ -143,7 +143,7 @@ copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes
       const int *step = symmetry->generators[g].image;
       int to = step[out->members[i]], **image = &out->images[out->n];
       if (seen[to]) continue;
-      COPSE_DO(copse_arena_array(&out->arena, n, sizeof(int), image, err));
+      COPSE_DO(COPSE_ARRAY(&out->arena, n, *image, err));
       copse_permutation_compose(out->images[i], step, n_nodes, *image);
       out->members[out->n++] = to;
       seen[to] = 1;

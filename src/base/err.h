@@ -28,11 +28,9 @@ struct copse_err {
 #define COPSE_ERR_INIT \
   { COPSE_OK, "" }
 
-/*
- * Sets `err` (if not NULL and not set yet) and returns `status`. The text is
+/* Sets `err` (if not NULL and not set yet) and returns `status`. The text is
  * "FILE:LINE: message"; file NULL or line <= 0 leave that part out. Bytes that do not
- * print (hostile names) become '?'; text that is too long ends in "...".
- */
+ * print (hostile names) become '?'; text that is too long ends in "...". */
 copse_status copse_fail(struct copse_err *err, copse_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 copse_status copse_fail_at(struct copse_err *err, copse_status status, const char *file, long line,
@@ -61,10 +59,8 @@ copse_status copse_fail_nomem(struct copse_err *err);
     if ((object)->status == COPSE_OK) (object)->status = (call); \
   } while (0)
 
-/*
- * Remarks that are no errors ("a link to a device that the file lacks is left out").
- * Readers report them here; a NULL sink drops them. The text is one line.
- */
+/* Remarks that are no errors ("a link to a device that the file lacks is left out").
+ * Readers report them here; a NULL sink drops them. The text is one line. */
 struct copse_notes {
   void (*note)(void *ctx, const char *text);
   void *ctx;

@@ -1,7 +1,5 @@
-/*
- * Whole files in and out. "-" is standard input or output. Output is written beside
- * its target and renamed, so that a reader never sees half a file.
- */
+/* Whole files in and out. "-" is standard input or output. Output is written beside
+ * its target and renamed, so that a reader never sees half a file. */
 #pragma once
 
 #include "base/err.h"
@@ -9,11 +7,9 @@
 /* Inputs beyond this are refused: no topology, schedule or plan comes near it. */
 #define COPSE_FILE_MAX_BYTES ((size_t)1 << 30)
 
-/*
- * Reads all of `path`. *data has a NUL after its *size bytes; the caller frees it.
+/* Reads all of `path`. *data has a NUL after its *size bytes; the caller frees it.
  * COPSE_IO where it can't be read (a folder, no such file), COPSE_BAD_INPUT beyond
- * COPSE_FILE_MAX_BYTES.
- */
+ * COPSE_FILE_MAX_BYTES. */
 copse_status copse_file_read(const char *path, char **data, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 

@@ -1,17 +1,13 @@
-/*
- * What graph algorithms share: disjoint sets, a queue of nodes, an index from nodes to links, and
+/* What graph algorithms share: disjoint sets, a queue of nodes, an index from nodes to links, and
  * permutations. Nodes, links and members are ints from 0 on. Arrays come from the caller's arena,
- * so that a function that returns frees all of its scratch memory at once.
- */
+ * so that a function that returns frees all of its scratch memory at once. */
 #pragma once
 
 #include "base/memory.h"
 
-/*
- * Disjoint sets over parent [n] (Tarjan and van Leeuwen 1984, path halving). The least member of a
+/* Disjoint sets over parent [n] (Tarjan and van Leeuwen 1984, path halving). The least member of a
  * set represents it, so results do not depend on the order of unions.
- * Complexity O(log n) amortised for each find and unite.
- */
+ * Complexity O(log n) amortised for each find and unite. */
 void copse_sets_init(int *parent, int n);
 int copse_sets_find(int *parent, int i);
 /* Returns whether a and b were in different sets. */
@@ -53,10 +49,8 @@ copse_status copse_adjacency_by(struct copse_arena *arena, int n_keys, int n_ite
                                 size_t stride, struct copse_adjacency *out,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/*
- * A permutation of a graph's nodes 0 to n - 1, and of groups of them that are listed beside it: a
- * symmetry, or the turn of hosts that a schedule is compact by.
- */
+/* A permutation of a graph's nodes 0 to n - 1, and of groups of them that are listed beside it: a
+ * symmetry, or the turn of hosts that a schedule is compact by. */
 struct copse_permutation {
   int order;         /* applied so often it changes nothing; 1: the identity; 0: not known */
   const int *image;  /* [n] where each node goes; may be NULL for the identity */

@@ -1,7 +1,5 @@
-/*
- * A hash map from 64-bit keys to indices. Text keys are
- * hashed by the caller, who compares the candidates; pairs of indices are keys as they are.
- */
+/* A hash map from 64-bit keys to indices. Text keys are
+ * hashed by the caller, who compares the candidates; pairs of indices are keys as they are. */
 #pragma once
 
 #include "base/err.h"
@@ -16,16 +14,12 @@ struct copse_index_map {
 copse_status copse_index_map_add(struct copse_index_map *map, uint64_t key, int index,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/*
- * The next index stored under `key`, or -1. *cursor starts at 0 and is moved on; the
- * order is that of addition.
- */
+/* The next index stored under `key`, or -1. *cursor starts at 0 and is moved on; the
+ * order is that of addition. */
 int copse_index_map_next(const struct copse_index_map *map, uint64_t key, size_t *cursor);
 
-/*
- * The item whose name is `text`, or -1, of a map with the key of each item's name: items of `size`
- * bytes, the name (a char *) at `offset` in each.
- */
+/* The item whose name is `text`, or -1, of a map with the key of each item's name: items of `size`
+ * bytes, the name (a char *) at `offset` in each. */
 int copse_index_map_find(const struct copse_index_map *map, const char *text, const void *items,
                          size_t size, size_t offset);
 

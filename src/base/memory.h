@@ -1,7 +1,5 @@
-/*
- * Memory: checked allocation, growable arrays, and an arena for objects that are freed
- * whole. No function aborts; every failure is COPSE_NOMEM.
- */
+/* Memory: checked allocation, growable arrays, and an arena for objects that are freed
+ * whole. No function aborts; every failure is COPSE_NOMEM. */
 #pragma once
 
 #include "base/err.h"
@@ -10,10 +8,8 @@
 copse_status copse_calloc(size_t n, size_t size, void *out_pointer,
                           struct copse_err *err) COPSE_CHECKED;
 
-/*
- * Makes room for `need` elements in the array at *array (a T **), doubling *capacity.
- * The array is malloc's: release it with free(). On failure nothing changes.
- */
+/* Makes room for `need` elements in the array at *array (a T **), doubling *capacity.
+ * The array is malloc's: release it with free(). On failure nothing changes. */
 copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
                         struct copse_err *err) COPSE_CHECKED;
 

@@ -1,7 +1,5 @@
-/*
- * Rationals of 64 bits. Products and sums are formed in 128 bits, reduced by Euclid's algorithm and
- * checked for range; decimals are read digit by digit, since a double would round them.
- */
+/* Rationals of 64 bits. Products and sums are formed in 128 bits, reduced by Euclid's algorithm and
+ * checked for range; decimals are read digit by digit, since a double would round them. */
 #include "base/rational.h"
 
 #include <inttypes.h>

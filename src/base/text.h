@@ -1,8 +1,6 @@
-/*
- * A growable text buffer that writers print into (failure is kept and reported once), and a reader
+/* A growable text buffer that writers print into (failure is kept and reported once), and a reader
  * of the text that tools print, line by line and word by word, without the escape sequences of
- * terminals (nvidia-smi underlines its header).
- */
+ * terminals (nvidia-smi underlines its header). */
 #pragma once
 
 #include "base/err.h"

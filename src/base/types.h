@@ -1,7 +1,5 @@
-/*
- * Collectives, element types and reductions: sizes, kinds and names, which are those of nccl-tests
- * ("float", "half", "bfloat16", "int32", ..., "sum", "prod", ...).
- */
+/* Collectives, element types and reductions: sizes, kinds and names, which are those of nccl-tests
+ * ("float", "half", "bfloat16", "int32", ..., "sum", "prod", ...). */
 #pragma once
 
 #include <stdbool.h>

@@ -1,7 +1,5 @@
-/*
- * copse run PLAN: executes a plan and compares every element with an independent reference, row by
- * row as nccl-tests does: warm up, time, then check on fresh data.
- */
+/* copse run PLAN: executes a plan and compares every element with an independent reference, row by
+ * row as nccl-tests does: warm up, time, then check on fresh data. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <limits.h>

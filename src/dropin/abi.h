@@ -1,8 +1,6 @@
-/*
- * NCCL's binary interface, as far as the drop-in touches it: the types of nccl.h, of every version
+/* NCCL's binary interface, as far as the drop-in touches it: the types of nccl.h, of every version
  * since 2.4 and of those to come that keep its promises. The drop-in builds without CUDA and
- * without NCCL; tests/nccl/test_abi.c compares all this with the nccl.h at hand.
- */
+ * without NCCL; tests/nccl/test_abi.c compares all this with the nccl.h at hand. */
 #pragma once
 
 #include <stddef.h>

@@ -1,6 +1,4 @@
-/*
- * The registry of NCCL's communicators, counts and log lines of their calls, and errors.
- */
+/* The registry of NCCL's communicators, counts and log lines of their calls, and errors. */
 #include "dropin/comms.h"
 
 #include <pthread.h>

@@ -252,10 +252,8 @@ static void remove_taken(struct in_process *it) {
   free(it);
 }
 
-/*
- * Rank `rank`'s communicator of the communicator that all[0].number names, with the plans of
- * `folder` loaded; each rank takes its own once. All ranks get the same status.
- */
+/* Rank `rank`'s communicator of the communicator that all[0].number names, with the plans of
+ * `folder` loaded; each rank takes its own once. All ranks get the same status. */
 static copse_status take_local(const struct copse_nccl_record *all, int n_ranks, int rank,
                                const char *folder, copse_comm **comm, int *n_plans,
                                struct copse_err *err) {
@@ -429,11 +427,9 @@ static copse_status launch(const struct gather *items, struct scratch *scratch, 
   return status == COPSE_OK ? check(result, "ncclGroupEnd", err) : status;
 }
 
-/*
- * All of them at once, so that one thread can be several ranks of a communicator, and ranks may
+/* All of them at once, so that one thread can be several ranks of a communicator, and ranks may
  * name communicators in different orders. Not inside a group. COPSE_DEVICE, COPSE_NOMEM; then
- * what is in `all` is undefined.
- */
+ * what is in `all` is undefined. */
 static copse_status gather_all(const struct gather *items, size_t n, struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct scratch *scratch = NULL;
@@ -588,11 +584,9 @@ static copse_nccl_find_type source_of(const copse_bootstrap *bootstrap) {
   return bootstrap->all_gather == all_gather ? find_real : NULL;
 }
 
-/*
- * Seconds. As with NCCL itself a rank that is late is waited for, however long: when it is too long
+/* Seconds. As with NCCL itself a rank that is late is waited for, however long: when it is too long
  * is for the job's watchdog to say, which aborts. A call that gives up lets the stream run on, over
- * results that aren't there.
- */
+ * results that aren't there. */
 static double time_limit(int rank) {
   const char *text = getenv("COPSE_TIMEOUT");
   char *end;

@@ -1,7 +1,5 @@
-/*
- * What ranks tell each other when a communicator is made, and what all of them conclude from it.
- * Serving a call is a decision of all ranks or of none.
- */
+/* What ranks tell each other when a communicator is made, and what all of them conclude from it.
+ * Serving a call is a decision of all ranks or of none. */
 #pragma once
 
 #include "base/err.h"
@@ -26,10 +24,8 @@ enum copse_nccl_trouble {
   COPSE_NCCL_UNREADABLE /* or can't be read */
 };
 
-/*
- * This rank's record for a communicator of n_ranks. folder: the value of COPSE_PLAN_DIR or NULL.
- * What can't be read becomes `trouble`, and *err says it.
- */
+/* This rank's record for a communicator of n_ranks. folder: the value of COPSE_PLAN_DIR or NULL.
+ * What can't be read becomes `trouble`, and *err says it. */
 void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, int n_ranks,
                             int device, struct copse_err *err);
 

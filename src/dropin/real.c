@@ -1,6 +1,4 @@
-/*
- * Finding the real NCCL, and the functions that are passed on to it as they are.
- */
+/* Finding the real NCCL, and the functions that are passed on to it as they are. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>

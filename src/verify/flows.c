@@ -388,10 +388,8 @@ copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound
 
 /* ---- the bound for a size: flows over time --------------------------------------------------- */
 
-/*
- * Adds the equation of a struct copse_bound_at up again, in rationals. Why it bounds:
- * docs/theory.md, "Every size".
- */
+/* Adds the equation of a struct copse_bound_at up again, in rationals. Why it bounds:
+ * docs/theory.md, "Every size". */
 struct at_checker {
   struct copse_verify_checker *all; /* of the schedule, with memory and rationals */
   const struct copse_schedule *schedule;
@@ -555,11 +553,9 @@ static copse_status at_may_count(struct at_checker *c) {
   return COPSE_OK;
 }
 
-/*
- * An allreduce in less than two messages one after the other takes one from every part to each:
+/* An allreduce in less than two messages one after the other takes one from every part to each:
  * that is due where it is more, and the time not beyond. Two take at least twice the least latency
- * out of a part and into one; for that time itself it need not be all of the bytes.
- */
+ * out of a part and into one; for that time itself it need not be all of the bytes. */
 static copse_status at_direct(struct at_checker *c, int n) {
   mpq_t *least; /* out of a part, into one, both at once; what can cross */
   COPSE_DO(copse_verify_rationals(&c->all->scratch, 4, &least, c->err));

@@ -1,7 +1,5 @@
-/*
- * The independent check of groups that share a fabric: every schedule by itself, and all of them
- * together.
- */
+/* The independent check of groups that share a fabric: every schedule by itself, and all of them
+ * together. */
 #pragma once
 
 #include "base/err.h"
@@ -16,11 +14,9 @@ struct copse_verify_groups_report {
   int busiest_src, busiest_dst; /* nodes of a most loaded link; -1 without links */
 };
 
-/*
- * COPSE_REFUTED with what is wrong. `topology` is the whole fabric, before any choice of ranks;
+/* COPSE_REFUTED with what is wrong. `topology` is the whole fabric, before any choice of ranks;
  * `label` names the index in messages, a group's own by the name of its file. Shares nothing with
- * src/solver.
- */
+ * src/solver. */
 copse_status copse_verify_groups(const struct copse_groups *groups,
                                  const struct copse_topology *topology, const char *label,
                                  struct copse_verify_groups_report *report,

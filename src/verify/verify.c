@@ -1,8 +1,6 @@
-/*
- * The independent check of a schedule: trees, paths, shares, loads, and the bound from its cut, its
+/* The independent check of a schedule: trees, paths, shares, loads, and the bound from its cut, its
  * cuts and potentials, or its phases, all in GMP rationals from the file and the topology alone. No
- * code is shared with what made the schedule.
- */
+ * code is shared with what made the schedule. */
 #include "verify/verify.h"
 
 #include <gmp.h>

@@ -1,7 +1,5 @@
-/*
- * The independent check of a schedule against a topology. It shares no code with the
- * solver: structure, loads and bound are worked out again, in GMP rationals.
- */
+/* The independent check of a schedule against a topology. It shares no code with the
+ * solver: structure, loads and bound are worked out again, in GMP rationals. */
 #pragma once
 
 #include "schedule/schedule.h"

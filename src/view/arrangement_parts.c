@@ -1,7 +1,5 @@
-/*
- * The parts of a picture: which nodes belong together (a host's, or all), their labels and sizes,
- * and the inside of each part, by Graphviz; hosts that are alike are laid out once.
- */
+/* The parts of a picture: which nodes belong together (a host's, or all), their labels and sizes,
+ * and the inside of each part, by Graphviz; hosts that are alike are laid out once. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,5 @@
-/*
- * Pictures of a schedule on its topology: the load of the links with the bound, and one tree, or
- * all that one rank sends, hop by hop.
- */
+/* Pictures of a schedule on its topology: the load of the links with the bound, and one tree, or
+ * all that one rank sends, hop by hop. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
-/*
- * The page of `copse report`: one file, nothing fetched from anywhere, well-formed as XML too.
- * Its style and script are report.css and report.js, made into strings by the Makefile.
- */
+/* The page of `copse report`: one file, nothing fetched from anywhere, well-formed as XML too.
+ * Its style and script are report.css and report.js, made into strings by the Makefile. */
 #pragma once
 
 #include "base/text.h"

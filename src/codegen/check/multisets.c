@@ -1,7 +1,5 @@
-/*
- * Multisets of ranks: how often each rank's input went into a value. All proofs compute with them
- * in place of numbers, so that no wrong sum passes for a right one.
- */
+/* Multisets of ranks: how often each rank's input went into a value. All proofs compute with them
+ * in place of numbers, so that no wrong sum passes for a right one. */
 #include "codegen/check/multisets.h"
 
 #include <stdio.h>

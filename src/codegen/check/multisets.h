@@ -1,7 +1,5 @@
-/*
- * Inside src/codegen: multisets of contributing ranks, each kept once and named by a number from 0
- * on, so that values compare in one step.
- */
+/* Inside src/codegen: multisets of contributing ranks, each kept once and named by a number from 0
+ * on, so that values compare in one step. */
 #pragma once
 
 #include "base/err.h"

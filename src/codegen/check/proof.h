@@ -1,7 +1,5 @@
-/*
- * The symbolic proof of a native plan. It executes the plan on names instead of numbers
- * and shares no code with code generation.
- */
+/* The symbolic proof of a native plan. It executes the plan on names instead of numbers
+ * and shares no code with code generation. */
 #pragma once
 
 #include "base/err.h"

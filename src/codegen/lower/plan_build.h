@@ -1,8 +1,6 @@
-/*
- * Inside codegen/lower: a plan's tables while they grow, and the lowerings that fill them.
+/* Inside codegen/lower: a plan's tables while they grow, and the lowerings that fill them.
  * Regions must come grouped by rank, operations by worker, workers by rank. The first failure is
- * kept in `status`: what is added after it is lost, and copse_build_finish reports it.
- */
+ * kept in `status`: what is added after it is lost, and copse_build_finish reports it. */
 #pragma once
 
 #include "base/memory.h"

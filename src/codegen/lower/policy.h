@@ -1,7 +1,5 @@
-/*
- * Every number that lowering to native plans chooses by, with its reason. The sizes of chunks and
- * the depth of FIFOs are in schedule/chunks.h, as schedules' predicted times depend on them too.
- */
+/* Every number that lowering to native plans chooses by, with its reason. The sizes of chunks and
+ * the depth of FIFOs are in schedule/chunks.h, as schedules' predicted times depend on them too. */
 #pragma once
 
 #include <stdint.h>

@@ -87,10 +87,8 @@ static copse_status advance(struct maker *m, int root, struct reach *r) {
   return copse_q_add(r->end, weight, &r->end, m->err);
 }
 
-/*
- * All units of one root, from position `*at` in its block on. With both phases, each step
- * goes to the nearer end of the two pieces at hand.
- */
+/* All units of one root, from position `*at` in its block on. With both phases, each step
+ * goes to the nearer end of the two pieces at hand. */
 static copse_status cut_root(struct maker *m, int root, bool reduces, bool broadcasts,
                              struct copse_q *at) {
   int none = m->schedule->n_trees;
@@ -159,10 +157,8 @@ static bool same_path(const struct copse_unit *a, const struct copse_unit *b) {
          memcmp(a->path, b->path, (size_t)a->n_path * sizeof *a->path) == 0;
 }
 
-/*
- * The units of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
- * of what the pair sends, side by side. `apart`: equal paths stay different units.
- */
+/* The units of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
+ * of what the pair sends, side by side. `apart`: equal paths stay different units. */
 static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow, bool apart,
                              struct copse_q share, const int *rank_of) {
   struct copse_q at = COPSE_Q_ZERO;

@@ -1,7 +1,5 @@
-/*
- * The symbolic proof of an MSCCL algorithm (XML of any origin). It shares no code with what
- * writes such files. check.c says how.
- */
+/* The symbolic proof of an MSCCL algorithm (XML of any origin). It shares no code with what
+ * writes such files. check.c says how. */
 #pragma once
 
 #include "base/err.h"

@@ -1,7 +1,5 @@
-/*
- * Inside src/codegen and the simulator: an MSCCL XML file as its executors' parsers see it, and the
- * operations that they run. It shares nothing with what writes such files.
- */
+/* Inside src/codegen and the simulator: an MSCCL XML file as its executors' parsers see it, and the
+ * operations that they run. It shares nothing with what writes such files. */
 #pragma once
 
 #include "base/types.h"
@@ -105,11 +103,9 @@ struct copse_mx_file {
   struct copse_arena arena;
 };
 
-/*
- * Reads and checks what the executors' parsers check, and what they should: COPSE_BAD_INPUT for
+/* Reads and checks what the executors' parsers check, and what they should: COPSE_BAD_INPUT for
  * a file that is no such XML, COPSE_REFUTED for numbers out of range of what they name. The file
- * ends with its arena.
- */
+ * ends with its arena. */
 copse_status copse_mx_parse(const char *label, const char *data, size_t size,
                             struct copse_mx_file *out, struct copse_err *err) COPSE_CHECKED;
 

@@ -67,11 +67,9 @@ static bool has_room(struct copse_msccl_program *p, int src, int dst, int channe
           connections(p, dst, channel, false) < COPSE_MSCCL_MAX_CONNECTIONS);
 }
 
-/*
- * The channel for `count` more chunks from src to dst: the least loaded, `wish` (-1: none)
+/* The channel for `count` more chunks from src to dst: the least loaded, `wish` (-1: none)
  * where it is among those, else the first. Channels whose blocks are all taken are passed
- * over; -1, a failure, if none is left.
- */
+ * over; -1, a failure, if none is left. */
 static int least_loaded(struct copse_msccl_program *p, int src, int dst, int wish, int count) {
   int best = -1;
   if (p->status != COPSE_OK) return -1;
@@ -181,11 +179,9 @@ static void publish(struct copse_msccl_program *p, struct copse_msccl_ref ref) {
   if (p->status == COPSE_OK) p->blocks[ref.block].steps[ref.step].awaited = true;
 }
 
-/*
- * Adds a step that starts after all of `after` (n_after refs; those of the same block and
+/* Adds a step that starts after all of `after` (n_after refs; those of the same block and
  * NO_REF and those waited for before cost nothing, others a nop each but the last).
- * NO_REF after a failure.
- */
+ * NO_REF after a failure. */
 static struct copse_msccl_ref add_step(struct copse_msccl_program *p, int block,
                                        const struct copse_msccl_step *step,
                                        const struct copse_msccl_ref *after, int n_after) {
@@ -266,10 +262,8 @@ static struct copse_msccl_ref receive(const struct walk *w, int rank, int peer, 
 
 static int send_up(const struct walk *w, int rank);
 
-/*
- * sum += every part, in groups that run as one operation; a group waits for all of its parts
- * at once. A published step ends a group. Returns the last step.
- */
+/* sum += every part, in groups that run as one operation; a group waits for all of its parts
+ * at once. A published step ends a group. Returns the last step. */
 static struct copse_msccl_ref add_up(const struct walk *w, int block, struct copse_msccl_place sum,
                                      const struct copse_msccl_place *parts,
                                      const struct copse_msccl_ref *after, int n) {
@@ -384,10 +378,8 @@ static struct copse_msccl_ref reduce(const struct walk *w) {
 
 static void pass_down(const struct walk *w, int rank, int first, struct copse_msccl_ref have);
 
-/*
- * `rank` takes the run from its parent and passes it on: to its first child in the same step
- * where the styles and the connections allow.
- */
+/* `rank` takes the run from its parent and passes it on: to its first child in the same step
+ * where the styles and the connections allow. */
 static void take_down(const struct walk *w, int rank, int parent, int channel) {
   const struct copse_unit_tree *t = w->run->unit->broadcast;
   int first = t->first_child[rank], next = -1, block = -1;

@@ -1,7 +1,5 @@
-/*
- * Inside src/codegen only: an MSCCL++ execution plan as its loader sees it, all names resolved
- * to what they stand for. It shares nothing with what writes such files.
- */
+/* Inside src/codegen only: an MSCCL++ execution plan as its loader sees it, all names resolved
+ * to what they stand for. It shares nothing with what writes such files. */
 #pragma once
 
 #include "base/types.h"
@@ -96,10 +94,8 @@ struct copse_pj_ints {
 copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
                                struct copse_err *err) COPSE_CHECKED;
 
-/*
- * COPSE_BAD_INPUT for what is no such plan, COPSE_REFUTED for what the executor can't run or that
+/* COPSE_BAD_INPUT for what is no such plan, COPSE_REFUTED for what the executor can't run or that
  * names what isn't there, COPSE_UNSUPPORTED for collectives without a known result. The plan ends
- * with its arena.
- */
+ * with its arena. */
 copse_status copse_pj_parse(const char *label, const char *data, size_t size,
                             struct copse_pj_file *out, struct copse_err *err) COPSE_CHECKED;

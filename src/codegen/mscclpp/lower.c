@@ -251,11 +251,9 @@ static struct place output(const struct job *j, const struct copse_chunk_run *s,
 
 /* ---- moving data ----------------------------------------------------------------------- */
 
-/*
- * A copy in scratch for a port to read. Ports read buffers from where their allocation starts, so
+/* A copy in scratch for a port to read. Ports read buffers from where their allocation starts, so
  * these won't do; and they may still read when the rank has left. Only its own block writes to
- * this place, in the next launch after the receiver's greeting, and so not too early.
- */
+ * this place, in the next launch after the receiver's greeting, and so not too early. */
 static void stage(struct block *b, struct place *at, int count) {
   struct place staged = take_scratch(b->job, b->rank, count);
   add_data(b, "copy", at, 1, &staged, 1, count);
@@ -263,10 +261,8 @@ static void stage(struct block *b, struct place *at, int count) {
   *at = staged;
 }
 
-/*
- * One place of a rank to the same run at peers, and the signal that it is there. What is in
- * scratch must be fit for ports (stage).
- */
+/* One place of a rank to the same run at peers, and the signal that it is there. What is in
+ * scratch must be fit for ports (stage). */
 static void put(struct block *b, struct place src, const struct place *dst, int n_dst, int count) {
   struct place from[MAX_IDS], to[MAX_IDS], staged = src;
   int peers[MAX_IDS], n;

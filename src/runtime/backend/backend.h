@@ -1,8 +1,6 @@
-/*
- * The interface of backends: what runs plans. Communicators (comm/local_ranks.c) and executors
+/* The interface of backends: what runs plans. Communicators (comm/local_ranks.c) and executors
  * (comm/executor.c) bring calls together, pick the plan and give both to a backend. Backends are
- * cpu/backend.c (CPUs, with an engine) and gpu/ (CUDA).
- */
+ * cpu/backend.c (CPUs, with an engine) and gpu/ (CUDA). */
 #pragma once
 
 #include "base/err.h"
@@ -38,10 +36,8 @@ struct copse_comm_shape {
   const struct copse_engine *engine; /* of CPUs; NULL: one thread steps all workers in turn */
 };
 
-/*
- * All functions are called with the communicator's backend_lock held, but for abort, which any
- * thread may call at any time. `backend` is what create made, `prepared` what prepare made.
- */
+/* All functions are called with the communicator's backend_lock held, but for abort, which any
+ * thread may call at any time. `backend` is what create made, `prepared` what prepare made. */
 struct copse_backend_ops {
   copse_status (*create)(const struct copse_comm_shape *shape, void **backend,
                          struct copse_err *err);

@@ -1,8 +1,6 @@
-/*
- * The NCCL behind a bootstrap that was made elsewhere, so that ranks on several hosts can send each
+/* The NCCL behind a bootstrap that was made elsewhere, so that ranks on several hosts can send each
  * other messages. The drop-in sets it: it has a bootstrap of its own, and a look-up of NCCL's
- * functions by name would find the drop-in itself.
- */
+ * functions by name would find the drop-in itself. */
 #pragma once
 
 #include "copse/comm.h"

@@ -1,6 +1,4 @@
-/*
- * Inside src/runtime: whether all processes of a communicator go on alike.
- */
+/* Inside src/runtime: whether all processes of a communicator go on alike. */
 #pragma once
 
 #include "runtime/backend/backend.h"

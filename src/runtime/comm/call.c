@@ -1,7 +1,5 @@
-/*
- * One rank's call of a collective: the checks of its arguments, its text in messages, and whether
- * the calls of several ranks are the same.
- */
+/* One rank's call of a collective: the checks of its arguments, its text in messages, and whether
+ * the calls of several ranks are the same. */
 #include "runtime/comm/call.h"
 
 #include <stdio.h>

@@ -1,6 +1,4 @@
-/*
- * Inside src/runtime: one rank's call of a collective, as arguments and in words.
- */
+/* Inside src/runtime: one rank's call of a collective, as arguments and in words. */
 #pragma once
 
 #include "runtime/backend/backend.h"

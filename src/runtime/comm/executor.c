@@ -1,8 +1,6 @@
-/*
- * Executors over backends. CPUs work on the caller's buffers. On GPUs inputs and outputs have
+/* Executors over backends. CPUs work on the caller's buffers. On GPUs inputs and outputs have
  * copies, so that launches can be timed without moving them; ranks take the GPUs that are there in
- * turn, and with one GPU all ranks are virtual ones of it.
- */
+ * turn, and with one GPU all ranks are virtual ones of it. */
 #include "runtime/comm/executor.h"
 
 #include <stdlib.h>

@@ -44,11 +44,9 @@ struct copse_local_ranks {
   struct copse_registration *registrations;
 };
 
-/*
- * comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
+/* comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
  * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this
- * fails.
- */
+ * fails. */
 copse_status copse_local_new(const struct copse_comm_shape *shape,
                              const struct copse_backend_ops *ops,
                              void (*free_bootstrap)(copse_bootstrap *), struct copse_comm **comms,

@@ -1,7 +1,5 @@
-/*
- * Inside src/runtime: the plans of a communicator, read from a folder or given, and which one a
- * call runs.
- */
+/* Inside src/runtime: the plans of a communicator, read from a folder or given, and which one a
+ * call runs. */
 #pragma once
 
 #include "runtime/backend/backend.h"
@@ -31,10 +29,8 @@ void copse_plans_free(struct copse_plans *plans);
 copse_status copse_plans_read(struct copse_plans *plans, const char *folder, uint32_t n_ranks,
                               struct copse_err *err) COPSE_CHECKED;
 
-/*
- * The size of a message as nccl-tests counts it: of the larger of a rank's buffers. `count`
- * elements are a block. COPSE_INVALID where buffers would be too large for any plan.
- */
+/* The size of a message as nccl-tests counts it: of the larger of a rank's buffers. `count`
+ * elements are a block. COPSE_INVALID where buffers would be too large for any plan. */
 copse_status copse_message_bytes(copse_collective collective, uint32_t n_ranks, uint64_t count,
                                  copse_type type, uint64_t *bytes,
                                  struct copse_err *err) COPSE_CHECKED;

@@ -1,8 +1,6 @@
-/*
- * CPUs as a backend. The engine of struct copse_comm_shape says who runs the workers: one thread
+/* CPUs as a backend. The engine of struct copse_comm_shape says who runs the workers: one thread
  * those of all ranks, a thread each, or this process those of its rank with the others behind a
- * transport.
- */
+ * transport. */
 #pragma once
 
 #include "runtime/backend/backend.h"

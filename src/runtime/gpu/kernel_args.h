@@ -1,7 +1,5 @@
-/*
- * What the host passes to kernels, and the control block that they share. Plain data; C++ and CUDA
- * C++. All counts are of elements unless they say bytes.
- */
+/* What the host passes to kernels, and the control block that they share. Plain data; C++ and CUDA
+ * C++. All counts are of elements unless they say bytes. */
 #pragma once
 
 #include <stdint.h>
@@ -21,11 +19,9 @@ enum copse_leave {
   COPSE_LEAVE_PEER = 4 /* and more: rank `leave - COPSE_LEAVE_PEER`, of another host, has left */
 };
 
-/*
- * In pinned host memory that the GPUs can address, one per communicator and process. The host sets
+/* In pinned host memory that the GPUs can address, one per communicator and process. The host sets
  * `leave` to end all kernels. A worker that has waited for too long claims the report, fills it in
- * and then sets `leave` too.
- */
+ * and then sets `leave` too. */
 struct copse_control {
   uint32_t leave; /* enum copse_leave */
   uint32_t claimed;

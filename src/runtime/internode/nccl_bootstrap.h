@@ -1,7 +1,5 @@
-/*
- * NCCL: a job's communicator as the bootstrap of a copse communicator (declared in
- * runtime/gpu/cuda_backend.h), and a communicator of copse's own for messages between hosts.
- */
+/* NCCL: a job's communicator as the bootstrap of a copse communicator (declared in
+ * runtime/gpu/cuda_backend.h), and a communicator of copse's own for messages between hosts. */
 #pragma once
 
 #include "copse/comm.h"

@@ -1,7 +1,5 @@
-/*
- * Plans over hosts that share no memory: split, and cut into rounds between which data change
- * hosts. How, and why the result is right: rounds.c.
- */
+/* Plans over hosts that share no memory: split, and cut into rounds between which data change
+ * hosts. How, and why the result is right: rounds.c. */
 #pragma once
 
 #include "base/err.h"
@@ -28,11 +26,9 @@ struct copse_split {
  */
 #define COPSE_NO_INBOX UINT32_MAX
 
-/*
- * host_of[r] is the number of rank r's host. The plan is borrowed. COPSE_UNSUPPORTED where a region
+/* host_of[r] is the number of rank r's host. The plan is borrowed. COPSE_UNSUPPORTED where a region
  * of packets is written both from its own host and from another; copse_prove_plan accepts no such
- * plan, since packets are sent once. O(operations + operands).
- */
+ * plan, since packets are sent once. O(operations + operands). */
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
                              struct copse_split **out, struct copse_err *err) COPSE_CHECKED;
 void copse_split_free(struct copse_split *split);

@@ -1,8 +1,6 @@
-/*
- * Tiles of elements on a CPU. A tile is a run that vectorises and
+/* Tiles of elements on a CPU. A tile is a run that vectorises and
  * stays in the first cache; plain operands are used where they lie, packets are unpacked
- * into the tile's own memory. One thread does a whole move.
- */
+ * into the tile's own memory. One thread does a whole move. */
 #pragma once
 
 #include <string.h>

@@ -1,8 +1,6 @@
-/*
- * Test data with exactly known results: values of every element as a function of seed, element and
+/* Test data with exactly known results: values of every element as a function of seed, element and
  * rank, chosen so that sums are exact in every order (as in nccl-tests' verifiable data), and
- * buffers that hold them.
- */
+ * buffers that hold them. */
 #include "runtime/interpreter/expected.h"
 
 #include <string.h>
@@ -54,10 +52,8 @@ static const struct type_info {
     [COPSE_FLOAT8_E5M2] = {KIND_FLOAT, 1, 1 << 3},
 };
 
-/*
- * The bits of v as a float with so many bits of exponent and mantissa, rounded to nearest
- * even. Works on the double's own bits; v is finite and within the type's range.
- */
+/* The bits of v as a float with so many bits of exponent and mantissa, rounded to nearest
+ * even. Works on the double's own bits; v is finite and within the type's range. */
 static uint64_t narrow_bits(double v, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   uint64_t bits;
@@ -125,10 +121,8 @@ enum rule {
   RULE_EXTREME /* floats of a minimum or maximum */
 };
 
-/*
- * Only `active` of the ranks contribute to an element's sum (or powers of two to its
- * product): those from a starting point on that differs from element to element.
- */
+/* Only `active` of the ranks contribute to an element's sum (or powers of two to its
+ * product): those from a starting point on that differs from element to element. */
 struct pattern {
   enum rule rule;
   bool reduces;

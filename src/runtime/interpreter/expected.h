@@ -82,11 +82,9 @@ void copse_buffers_free(struct copse_buffers *buffers);
 /* Whether the collective can work in place: all but alltoall. */
 bool copse_buffers_has_in_place(copse_collective collective);
 
-/*
- * Fills the inputs with `data` (which must fit), the outputs with a pattern that no right
+/* Fills the inputs with `data` (which must fit), the outputs with a pattern that no right
  * result has everywhere, the guards with another, and sets inputs and outputs. In place
- * as in NCCL: see struct copse_launch.
- */
+ * as in NCCL: see struct copse_launch. */
 void copse_buffers_fill(struct copse_buffers *buffers, const struct copse_data *data,
                         bool in_place);
 

@@ -39,11 +39,9 @@ COPSE_HD static inline void copse_moe_set_chosen(const struct copse_moe_job *job
       total < job->capacity ? total : job->capacity;
 }
 
-/*
- * A block locates the choices of one bin. Each thread has a run of positions. `sums` is
+/* A block locates the choices of one bin. Each thread has a run of positions. `sums` is
  * [top_k][n_threads], in the order of choices within an expert (k, then thread): first counts, then
- * how many choices come before.
- */
+ * how many choices come before. */
 COPSE_HD static inline uint32_t copse_moe_run_start(const struct copse_moe_job *job,
                                                     uint32_t thread, uint32_t n_threads) {
   return (uint32_t)((uint64_t)job->n_tokens * thread / n_threads);

@@ -1,7 +1,5 @@
-/*
- * What an executor computes of a plan: once, where each region lies among those of its rank;
- * for each size, the shape of a launch and the memory it takes.
- */
+/* What an executor computes of a plan: once, where each region lies among those of its rank;
+ * for each size, the shape of a launch and the memory it takes. */
 #pragma once
 
 #include "base/memory.h"
@@ -32,10 +30,8 @@ copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout
                               struct copse_err *err) COPSE_CHECKED;
 void copse_layout_free(struct copse_layout *layout);
 
-/*
- * The shape of a launch of `count` elements a block. COPSE_INVALID where buffers or all ranks'
- * scratch would exceed COPSE_BUFFER_MAX_BYTES, or a plan of packets isn't meant for so much.
- */
+/* The shape of a launch of `count` elements a block. COPSE_INVALID where buffers or all ranks'
+ * scratch would exceed COPSE_BUFFER_MAX_BYTES, or a plan of packets isn't meant for so much. */
 copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t count,
                                 uint32_t element_bytes, struct copse_shape *shape,
                                 struct copse_err *err) COPSE_CHECKED;

@@ -1,6 +1,4 @@
-/*
- * Plans in memory: loading with full validation, writing, and what a launch needs.
- */
+/* Plans in memory: loading with full validation, writing, and what a launch needs. */
 #pragma once
 
 #include "base/types.h"
@@ -41,10 +39,8 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
 copse_status copse_plan_checksum(const struct copse_plan *plan, uint8_t digest[COPSE_SHA256_BYTES],
                                  struct copse_err *err) COPSE_CHECKED;
 
-/*
- * The opposite: checks magic, version, sizes, checksum, then copse_plan_validate.
- * The plan owns its memory; free with copse_plan_free (not for plans built by hand).
- */
+/* The opposite: checks magic, version, sizes, checksum, then copse_plan_validate.
+ * The plan owns its memory; free with copse_plan_free (not for plans built by hand). */
 copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
                                struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 /* The plan, made by hand, as one that owns its memory: validated, and what decode(encode) gives. */

@@ -109,11 +109,9 @@ struct copse_plan_piece {
   uint32_t zero;
 };
 
-/*
- * An alltoall by demand: how much of the block from rank i to rank j there is, extent i *
+/* An alltoall by demand: how much of the block from rank i to rank j there is, extent i *
  * n_ranks + j, as a fraction of `count`: its first floor(count * num / den) elements. The
- * rest of the block is neither read nor written. (Counts given at launch do the same.)
- */
+ * rest of the block is neither read nor written. (Counts given at launch do the same.) */
 struct copse_plan_extent {
   int64_t num, den;
 };

@@ -306,11 +306,9 @@ static bool any_moves(const struct copse_transport *transport, double recent) {
   return false;
 }
 
-/*
- * From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
+/* From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
  * where one still moves the wait goes on. A rank's workers may wait for several others, of which it
- * tells one: where the way leads nowhere, what all ranks do decides.
- */
+ * tells one: where the way leads nowhere, what all ranks do decides. */
 static void judge(struct copse_transport *transport, double now) {
   uint32_t rank = waits_for(transport, NULL, 0);
   double recent = now - SILENT_FOR * transport->timeout;

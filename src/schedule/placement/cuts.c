@@ -38,10 +38,8 @@ static bool is_known(const struct copse_place_cuts *cuts, const int *members, in
   return false;
 }
 
-/*
- * Adds the ranks r with label[r] == which. Sets of all ranks bound nothing; so would empty
- * ones. A rank that is in enough sets already takes no more.
- */
+/* Adds the ranks r with label[r] == which. Sets of all ranks bound nothing; so would empty
+ * ones. A rank that is in enough sets already takes no more. */
 static copse_status add_set(struct sets *s, const int *label, int which) {
   struct copse_place_cuts *cuts = s->cuts;
   int *members, n = 0;

@@ -1,7 +1,5 @@
-/*
- * Expert placement on a topology: routing traces (read, written, made up), and the placement that
- * solver/placement finds for a trace over the topology's cuts.
- */
+/* Expert placement on a topology: routing traces (read, written, made up), and the placement that
+ * solver/placement finds for a trace over the topology's cuts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

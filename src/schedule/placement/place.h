@@ -105,11 +105,9 @@ struct copse_place_report {
   double default_us, time_us, bound_us;
 };
 
-/*
- * Finds a placement for a trace whose ranks are the topology's. The caller frees the report.
+/* Finds a placement for a trace whose ranks are the topology's. The caller frees the report.
  * Errors as copse_place_cuts_find and copse_place_solve; COPSE_INVALID for a capacity that is
- * too small.
- */
+ * too small. */
 copse_status copse_place_experts(const struct copse_topology *topology,
                                  const struct copse_trace *trace,
                                  const struct copse_place_options *options,

@@ -234,11 +234,9 @@ static double tree_cost(const struct search *s, const double *price) {
   return cost;
 }
 
-/*
- * Shortest-path trees under `price`; those whose cost under the master's own prices is
+/* Shortest-path trees under `price`; those whose cost under the master's own prices is
  * below their source's share price improve the master and are kept: so many. *bound: what these
- * prices prove about T.
- */
+ * prices prove about T. */
 static copse_status price_columns(struct search *s, const double *price, double *bound,
                                   int *improving, struct copse_concurrent *out) {
   double weight = 0, cost = 0;
@@ -273,11 +271,9 @@ static copse_status estimate_unit(struct search *s, const double *price,
 
 /* ---- the search ------------------------------------------------------------------- */
 
-/*
- * Rounds of master and pricing. Prices are smoothed towards the best ones so far
+/* Rounds of master and pricing. Prices are smoothed towards the best ones so far
  * (Wentges 1997), which damps their swings; where the smoothed ones find nothing, the
- * master's own decide.
- */
+ * master's own decide. */
 static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
   double tolerance = s->problem->tolerance.num > 0 ? copse_q_to_double(s->problem->tolerance) : 0;
   double last_time = INFINITY;
@@ -438,11 +434,9 @@ static int64_t to_integers(const struct search *s, const struct system *y, mpq_t
   return whole;
 }
 
-/*
- * Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
+/* Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
  * orbits that the master fills, at the given time. 0 where there are none that fit 48 bits; the
- * caller then rounds.
- */
+ * caller then rounds. */
 static copse_status exact_weights(const struct search *s, struct copse_q time, int64_t *weights,
                                   int64_t *whole) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -744,10 +738,8 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
   return COPSE_OK;
 }
 
-/*
- * Exact weights if they are seen or can be solved for; else amounts rounded down to the
- * finest grid whose fractions fit.
- */
+/* Exact weights if they are seen or can be solved for; else amounts rounded down to the
+ * finest grid whose fractions fit. */
 static copse_status round_paths(struct search *s, struct copse_concurrent *out) {
   int64_t *weights, whole;
   out->time = COPSE_Q_ZERO;

@@ -1,7 +1,5 @@
-/*
- * Maximum concurrent multi-commodity flow, for all-to-all: every source sends its demand
- * to every sink at once; how fast can all of it go?
- */
+/* Maximum concurrent multi-commodity flow, for all-to-all: every source sends its demand
+ * to every sink at once; how fast can all of it go? */
 #pragma once
 
 #include "base/memory.h"

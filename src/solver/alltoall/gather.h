@@ -1,6 +1,4 @@
-/*
- * What several sources send to one sink, as paths within given capacities.
- */
+/* What several sources send to one sink, as paths within given capacities. */
 #pragma once
 
 #include "base/memory.h"

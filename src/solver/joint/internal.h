@@ -1,8 +1,6 @@
-/*
- * Inside src/solver/joint only: one search for a joint optimum. joint.c runs its rounds, model.c
+/* Inside src/solver/joint only: one search for a joint optimum. joint.c runs its rounds, model.c
  * writes the programme, proof.c turns its rational solution into integers and its multipliers into
- * cuts, rounded ones where its fractions are too fine.
- */
+ * cuts, rounded ones where its fractions are too fine. */
 #pragma once
 
 #include "solver/joint/joint.h"

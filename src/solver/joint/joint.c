@@ -267,11 +267,9 @@ static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *
   return copse_joint_proof(s, trial->multipliers, out, fits);
 }
 
-/*
- * A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
+/* A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
  * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
- * the rate has not come down for so many rounds.
- */
+ * the rate has not come down for so many rounds. */
 static copse_status find_proof(struct copse_joint_search *s, int most_idle,
                                const struct copse_progress *progress, struct copse_joint *out,
                                bool *proved, bool *better) {
@@ -390,11 +388,9 @@ static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *
   return COPSE_OK;
 }
 
-/*
- * The corner of the optimal shares that the simplex method stops at has few roots with much each,
+/* The corner of the optimal shares that the simplex method stops at has few roots with much each,
  * so few trees that share every link, and high ones. As even shares as the optimum allows, by
- * powers of two of 1/n, make lower trees.
- */
+ * powers of two of 1/n, make lower trees. */
 static copse_status even_out(struct copse_joint_search *s, struct copse_joint *out) {
   struct copse_q limit;
   bool done = false;

@@ -1,8 +1,6 @@
-/*
- * From rationals to what is handed out: a solution of the programme becomes parts in whole numbers,
+/* From rationals to what is handed out: a solution of the programme becomes parts in whole numbers,
  * its multipliers cuts and potentials. Where the fractions leave 64 bits, both are rounded so that
- * they still hold.
- */
+ * they still hold. */
 #include <gmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -409,11 +407,9 @@ static copse_status add_row_cuts(struct proof *p) {
 
 /* ---- flows to one member ------------------------------------------------------------------- */
 
-/*
- * The multipliers of a flow's rows are distances to the sink, and a row's is that of all images
+/* The multipliers of a flow's rows are distances to the sink, and a row's is that of all images
  * together: here those of this phase, which also stands for all of its images. 0 at the sink and
- * where there is no row.
- */
+ * where there is no row. */
 static void set_distances(const struct proof *p, const struct copse_joint_phase *phase, int *images,
                           mpq_t *distance) {
   int n_nodes = p->s->network->n_nodes, roots = copse_joint_roots(p->s, phase->group);

@@ -1,6 +1,4 @@
-/*
- * A network without the relays that never bind, and the way back: smaller programmes.
- */
+/* A network without the relays that never bind, and the way back: smaller programmes. */
 #pragma once
 
 #include "base/memory.h"

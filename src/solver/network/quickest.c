@@ -146,11 +146,9 @@ static void forget_distances(struct copse_quickest *q) {
   }
 }
 
-/*
- * Makes potentials the distances from the sources, of nodes further than the sinks the sinks' (so
+/* Makes potentials the distances from the sources, of nodes further than the sinks the sinks' (so
  * arcs with a residual keep a length that is not negative), and of what can't be reached more than
- * COPSE_DELAY_MAX. false: no sink can be.
- */
+ * COPSE_DELAY_MAX. false: no sink can be. */
 static bool find_distances(struct copse_quickest *q) {
   forget_distances(q);
   for (int v = 0; v < q->n_nodes; v++)
@@ -316,11 +314,9 @@ int64_t copse_quickest_surplus(const struct copse_quickest *q, int node) {
   return surplus;
 }
 
-/*
- * The dual solution for time T, at most the next length: potentials for which every arc with a
+/* The dual solution for time T, at most the next length: potentials for which every arc with a
  * residual has a length that is not negative, the sinks' T too. That is the least of those at hand
- * and of T and the distance from the sinks, against the flow that comes to them.
- */
+ * and of T and the distance from the sinks, against the flow that comes to them. */
 static copse_status find_times(struct copse_quickest *q, struct copse_q time, struct copse_q *times,
                                struct copse_err *err) {
   forget_distances(q);

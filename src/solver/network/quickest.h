@@ -1,7 +1,5 @@
-/*
- * Quickest flows: links that take time. How long must a flow over time last until it has brought an
- * amount from sources to sinks, and which times of nodes prove it?
- */
+/* Quickest flows: links that take time. How long must a flow over time last until it has brought an
+ * amount from sources to sinks, and which times of nodes prove it? */
 #pragma once
 
 #include "base/err.h"

@@ -1,8 +1,6 @@
-/*
- * E. W. Dijkstra, "A note on two problems in connexion with graphs", Numerische Mathematik 1
+/* E. W. Dijkstra, "A note on two problems in connexion with graphs", Numerische Mathematik 1
  * (1959), on a binary heap. Hops live in the low bits of a distance, so that one comparison decides
- * both.
- */
+ * both. */
 #include "solver/network/shortest.h"
 
 /* Of a distance; a path has less than 2^12 links. */

@@ -1,6 +1,4 @@
-/*
- * Shortest ways from one node, exact in integers, fewest hops among equals.
- */
+/* Shortest ways from one node, exact in integers, fewest hops among equals. */
 #pragma once
 
 #include "solver/network/network.h"

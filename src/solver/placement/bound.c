@@ -37,10 +37,8 @@ struct implied {
   int64_t *least_in, *least_out; /* [n_experts] tokens, given the expert is in the group */
 };
 
-/*
- * least[e]: the smallest sum of `n` loads that has expert e's among them; returns the
- * smallest sum of `free` loads.
- */
+/* least[e]: the smallest sum of `n` loads that has expert e's among them; returns the
+ * smallest sum of `free` loads. */
 static int64_t least_sums(struct implied *w, size_t n, size_t free_n, int64_t *least) {
   size_t n_e = w->m->n_experts;
   qsort(w->sorted, n_e, sizeof *w->sorted, copse_place_by_load);
@@ -90,10 +88,8 @@ static void imply(struct implied *w, size_t g, size_t s) {
   }
 }
 
-/*
- * Lower bounds of the time of a step's all-to-all given where one expert is:
- * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The model's arena owns it.
- */
+/* Lower bounds of the time of a step's all-to-all given where one expert is:
+ * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The model's arena owns it. */
 static copse_status find_implied(struct copse_place_model *m, int64_t **implied,
                                  struct copse_err *err) {
   struct implied w = {.m = m};
@@ -115,10 +111,8 @@ static copse_status find_implied(struct copse_place_model *m, int64_t **implied,
 
 /* ---- assignment ----------------------------------------------------------------------------- */
 
-/*
- * The oracle: the cheapest assignment of experts to ranks, at most `capacity` each, by shortest
- * augmenting paths (Jonker and Volgenant 1987, with capacities).
- */
+/* The oracle: the cheapest assignment of experts to ranks, at most `capacity` each, by shortest
+ * augmenting paths (Jonker and Volgenant 1987, with capacities). */
 struct assign {
   int n_experts, n_ranks, capacity;
   int *rank_of;     /* [n_experts] */
@@ -208,10 +202,8 @@ static void assign_run(struct assign *a, const double *cost) {
 
 /* ---- ascent ---------------------------------------------------------------------------------- */
 
-/*
- * Rows of an all-to-all (kind, step), in this order: in of each group, out of each group, each
- * expert. Arrays over rows are [kind][s][n_rows].
- */
+/* Rows of an all-to-all (kind, step), in this order: in of each group, out of each group, each
+ * expert. Arrays over rows are [kind][s][n_rows]. */
 struct ascent {
   const struct copse_place_model *m;
   const int64_t *implied;

@@ -5,10 +5,8 @@
 #include "base/memory.h"
 #include "solver/placement/place.h"
 
-/*
- * The problem, rearranged. A kind is one of the two all-to-alls of a step; where every
- * group's costs are alike both ways the two take the same time, and one kind counts twice.
- */
+/* The problem, rearranged. A kind is one of the two all-to-alls of a step; where every
+ * group's costs are alike both ways the two take the same time, and one kind counts twice. */
 struct copse_place_model {
   const struct copse_place_problem *p;
   size_t n_steps, n_experts, n_ranks, n_groups; /* the problem's, as sizes */

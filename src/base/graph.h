@@ -1,4 +1,4 @@
-/* What graph algorithms share: disjoint sets, a queue of nodes, an index from nodes to links, and
+/* What graph algorithms share: disjoint sets, queues of nodes, an index from nodes to links, and
  * permutations. Nodes, links and members are ints from 0 on. Arrays come from the caller's arena,
  * so that a function that returns frees all of its scratch memory at once. */
 #pragma once
@@ -32,6 +32,23 @@ struct copse_adjacency {
   int *first; /* [n_keys + 1] */
   int *item;  /* [first[n_keys]] */
 };
+
+/* Nodes by distance, of equals the smaller one first: the binary heap of E. W. Dijkstra's algorithm
+ * (Numerische Mathematik 1, 1959). */
+struct copse_nearest {
+  int64_t *distance;    /* [n_nodes] INT64_MAX: not reached */
+  int *heap, *position; /* [n_nodes]; position -1: not in the heap */
+  int n_nodes, n;       /* n: in the heap; the nearest is heap[0] */
+};
+/* The arena owns the arrays. COPSE_NOMEM. */
+copse_status copse_nearest_prepare(struct copse_arena *arena, int n_nodes,
+                                   struct copse_nearest *out, struct copse_err *err) COPSE_CHECKED;
+/* No node is reached any more. */
+void copse_nearest_reset(struct copse_nearest *nearest);
+/* Whether the node is nearer than before; it then is in the heap. O(log n). */
+bool copse_nearest_offer(struct copse_nearest *nearest, int node, int64_t distance);
+/* Takes the nearest node out of a heap that is not empty. O(log n). */
+int copse_nearest_take(struct copse_nearest *nearest);
 
 /* The first key of an array of structs, which may be NULL where it is empty. */
 #define COPSE_KEYS(items, member) ((items) ? &(items)->member : NULL)

@@ -23,7 +23,7 @@ struct copse_quickest_end {
 
 struct copse_quickest;
 
-/* The links are borrowed. COPSE_NOMEM. The caller frees *out. */
+/* The links are borrowed. COPSE_NOMEM. The caller frees *out in every case. */
 copse_status copse_quickest_new(int n_nodes, const struct copse_quickest_link *links, int n_links,
                                 struct copse_quickest **out, struct copse_err *err) COPSE_CHECKED;
 void copse_quickest_free(struct copse_quickest *quickest);

@@ -9,9 +9,7 @@
 struct copse_shortest {
   const struct copse_network *network;
   struct copse_adjacency leaving; /* links by source */
-  int64_t *distance;              /* [n_nodes] INT64_MAX: not reached; hops in its low bits */
-  int *heap, *position;           /* [n_nodes] binary heap; position -1: not in it */
-  int n_heap;
+  struct copse_nearest nearest;   /* hops in the low bits of distances */
   /* of the last run: */
   int *via;   /* [n_nodes] the link by which a node is reached, -1 at the source and unreached */
   int *order; /* [n_order] the nodes that were reached, nearest first */

@@ -20,17 +20,10 @@ struct copse_multisets {
 };
 
 copse_status copse_multisets_new(int n_ranks, struct copse_multisets **out, struct copse_err *err) {
-  struct copse_multisets *sets = NULL;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *sets, &sets, err));
-  sets->n_ranks = n_ranks;
-  COPSE_TRY(COPSE_ARRAY(&sets->arena, (size_t)n_ranks, sets->sum, err));
-  *out = sets;
-  return COPSE_OK;
-out:
-  copse_multisets_free(sets);
-  return status;
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  (*out)->n_ranks = n_ranks;
+  return COPSE_ARRAY(&(*out)->arena, (size_t)n_ranks, (*out)->sum, err);
 }
 
 void copse_multisets_free(struct copse_multisets *sets) {

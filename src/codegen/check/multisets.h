@@ -6,6 +6,7 @@
 
 struct copse_multisets;
 
+/* The caller frees *out in every case. */
 copse_status copse_multisets_new(int n_ranks, struct copse_multisets **out,
                                  struct copse_err *err) COPSE_CHECKED;
 void copse_multisets_free(struct copse_multisets *sets);

@@ -255,13 +255,15 @@ static void make_ops(struct lowering *l) {
     }
 }
 
+static void end_lowering(struct lowering *l) { copse_arena_free(&l->arena); }
+
 copse_status copse_lower_flows(struct copse_plan_build *b) {
+  COPSE_AT_END(end_lowering)
   struct lowering l = {.b = b, .n_ranks = b->schedule->n_ranks};
   int levels = 0;
-  copse_status status;
-  COPSE_TRY(make_extents(&l));
+  COPSE_DO(make_extents(&l));
   int64_t n_workers = (int64_t)l.n_ranks * b->options.max_workers;
-  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
+  COPSE_DO(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
   for (int u = 0; u < l.units.n_units; u++) {
     const struct copse_unit *unit = &l.units.units[u];
     if (unit->n_path - 1 > levels) levels = unit->n_path - 1;
@@ -271,7 +273,5 @@ copse_status copse_lower_flows(struct copse_plan_build *b) {
   make_channels(&l);
   make_regions(&l);
   make_ops(&l);
-out:
-  copse_arena_free(&l.arena);
-  return status;
+  return COPSE_OK;
 }

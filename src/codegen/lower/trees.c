@@ -462,22 +462,22 @@ static void make_ops(struct lowering *l) {
   }
 }
 
+static void end_lowering(struct lowering *l) { copse_arena_free(&l->arena); }
+
 copse_status copse_lower_trees(struct copse_plan_build *b) {
   const struct copse_schedule *s = b->schedule;
+  COPSE_AT_END(end_lowering)
   struct lowering l = {
       .b = b, .n_ranks = s->n_ranks, .handshake = s->collective != COPSE_ALLREDUCE};
-  copse_status status;
   int64_t n_workers = (int64_t)l.n_ranks * b->options.max_workers;
-  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
+  COPSE_DO(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
   size_t n = (size_t)l.units.n_units * (size_t)l.n_ranks;
-  COPSE_TRY(COPSE_ARRAY(&l.arena, n, l.region, b->err));
+  COPSE_DO(COPSE_ARRAY(&l.arena, n, l.region, b->err));
   copse_build_levels(b, count_levels(&l));
   make_channels(&l);
   make_regions(&l);
   for (int u = 0; u < l.units.n_units; u++)
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
   make_ops(&l);
-out:
-  copse_arena_free(&l.arena);
-  return status;
+  return COPSE_OK;
 }

@@ -308,7 +308,7 @@ static int larger_first(const void *a, const void *b) {
 
 copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
                               double *most, struct copse_err *err) {
-  double *load;
+  COPSE_AT_END(copse_free_at) double *load = NULL;
   COPSE_DO(copse_calloc((size_t)n_workers, sizeof *load, &load, err));
   if (n > 0) qsort(roles, n, sizeof *roles, larger_first);
   for (size_t i = 0; i < n; i++) {
@@ -319,22 +319,20 @@ copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int
     load[best] += roles[i].cost;
     if (load[best] > *most) *most = load[best];
   }
-  free(load);
   return COPSE_OK;
 }
 
 copse_status copse_units_spread(const struct copse_units *units, int most, int *worker_of,
                                 int *n_workers, struct copse_err *err) {
-  struct copse_role *roles;
+  COPSE_AT_END(copse_free_at) struct copse_role *roles = NULL;
   double load = 0;
   *n_workers = units->n_units < most ? units->n_units : most;
   COPSE_DO(copse_calloc((size_t)units->n_units, sizeof *roles, &roles, err));
   for (int u = 0; u < units->n_units; u++)
     roles[u] = (struct copse_role){.cost = copse_width(&units->units[u]), .unit = u};
-  copse_status status = copse_roles_deal(roles, (size_t)units->n_units, 0, *n_workers, &load, err);
+  COPSE_DO(copse_roles_deal(roles, (size_t)units->n_units, 0, *n_workers, &load, err));
   for (int i = 0; i < units->n_units; i++) worker_of[roles[i].unit] = roles[i].worker;
-  free(roles);
-  return status;
+  return COPSE_OK;
 }
 
 static bool is_enough(const struct copse_deal_outcome *it, int64_t n_workers) {

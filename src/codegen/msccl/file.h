@@ -105,7 +105,7 @@ struct copse_mx_file {
 
 /* Reads and checks what the executors' parsers check, and what they should: COPSE_BAD_INPUT for
  * a file that is no such XML, COPSE_REFUTED for numbers out of range of what they name. The file
- * ends with its arena. */
+ * ends with its arena, also after a failure. */
 copse_status copse_mx_parse(const char *label, const char *data, size_t size,
                             struct copse_mx_file *out, struct copse_err *err) COPSE_CHECKED;
 

@@ -516,16 +516,15 @@ static copse_status read_plan(struct reader *r) {
   return r->status;
 }
 
+static void end_reader(struct reader *r) {
+  copse_arena_free(&r->scratch);
+  copse_json_free(&r->json);
+}
+
 copse_status copse_pj_parse(const char *label, const char *data, size_t size,
                             struct copse_pj_file *out, struct copse_err *err) {
-  struct reader r = {.file = out, .err = err};
-  copse_status status;
+  COPSE_AT_END(end_reader) struct reader r = {.file = out, .err = err};
   *out = (struct copse_pj_file){.label = label};
-  COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
-  COPSE_TRY(read_plan(&r));
-out:
-  copse_arena_free(&r.scratch);
-  copse_json_free(&r.json);
-  if (status != COPSE_OK) copse_arena_free(&out->arena);
-  return status;
+  COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
+  return read_plan(&r);
 }

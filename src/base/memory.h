@@ -39,7 +39,12 @@ copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size,
 /* The same for n elements of what `array`, a pointer, is to point to. */
 #define COPSE_ARRAY(arena, n, array, err) \
   copse_arena_array(arena, n, sizeof *(array), &(array), err)
-/* The same for several pointers to `type`, each given by its address: n elements each. */
+/* COPSE_GROW for an array of the arena; what it outgrows stays there until the end. */
+#define COPSE_GROW_IN(arena, array, capacity, need, err) \
+  copse_arena_grow(arena, &(array), &(capacity), need, sizeof *(array), err)
+copse_status copse_arena_grow(struct copse_arena *arena, void *array, size_t *capacity, size_t need,
+                              size_t size, struct copse_err *err) COPSE_CHECKED;
+/* As COPSE_ARRAY for several pointers to `type`, each given by its address: n elements each. */
 #define COPSE_ARRAYS(arena, n, type, err, ...) \
   copse_arena_arrays(arena, n, sizeof(type), (type **[]){__VA_ARGS__, NULL}, err)
 copse_status copse_arena_arrays(struct copse_arena *arena, size_t n, size_t size,

@@ -1,7 +1,18 @@
 /* Threads: independent tasks by several of them, and a call that its caller need not wait for. */
 #pragma once
 
-#include "base/err.h"
+#include <pthread.h>
+
+#include "base/memory.h"
+
+/* Holds the mutex from here to the end of the block. */
+#define COPSE_HOLD(mutex) \
+  COPSE_AT_END(copse_let_go_at) pthread_mutex_t *const held_ = copse_hold(mutex)
+static inline pthread_mutex_t *copse_hold(pthread_mutex_t *mutex) {
+  pthread_mutex_lock(mutex);
+  return mutex;
+}
+static inline void copse_let_go_at(pthread_mutex_t *const *mutex) { pthread_mutex_unlock(*mutex); }
 
 typedef copse_status copse_task(void *arg, int i, struct copse_err *err);
 

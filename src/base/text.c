@@ -114,6 +114,15 @@ void copse_text_free(struct copse_text *text) {
   *text = (struct copse_text){0};
 }
 
+void copse_line_add(struct copse_line *line, const char *fmt, ...) {
+  const size_t room = sizeof line->text - line->used;
+  va_list list;
+  va_start(list, fmt);
+  int n = vsnprintf(line->text + line->used, room, fmt, list);
+  va_end(list);
+  line->used += n < (int)room ? (size_t)n : room - 1;
+}
+
 char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...) {
   va_list ap, again;
   va_start(ap, fmt);

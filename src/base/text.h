@@ -34,6 +34,14 @@ copse_status copse_text_take(struct copse_text *text, char **out, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_text_free(struct copse_text *text);
 
+/* A line for people, which ends where its room does. Zero-initialise. */
+struct copse_line {
+  char text[480];
+  size_t used;
+};
+void copse_line_add(struct copse_line *line, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Formatted text in the arena's memory; NULL when memory ran out. */
 char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

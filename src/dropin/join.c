@@ -14,7 +14,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/memory.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "copse/comm.h"
 #include "dropin/calls.h"
@@ -260,10 +259,10 @@ static copse_status take_local(const struct copse_nccl_record *all, int n_ranks,
   copse_status status = COPSE_OK;
   *comm = NULL;
   *n_plans = 0;
-  pthread_mutex_lock(&lock);
+  COPSE_HOLD(&lock);
   struct in_process *it = waiting;
   while (it && it->number != all[0].number) it = it->next;
-  if (!it) COPSE_TRY(add(all, n_ranks, folder, &it, err));
+  if (!it) COPSE_DO(add(all, n_ranks, folder, &it, err));
   if (it->err.status != COPSE_OK) {
     status = copse_fail(err, it->err.status, "%s", it->err.text);
   } else {
@@ -271,8 +270,6 @@ static copse_status take_local(const struct copse_nccl_record *all, int n_ranks,
     *n_plans = it->n_plans;
   }
   if (++it->n_taken == n_ranks) remove_taken(it);
-out:
-  pthread_mutex_unlock(&lock);
   return status;
 }
 

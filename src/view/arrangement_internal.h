@@ -59,7 +59,7 @@ struct copse_layout {
 };
 
 /* Runs Graphviz over graphs [n] in one text. COPSE_IO for output that isn't what was asked for.
- * `arena` has the points; the caller frees each layout's edges, whatever the outcome. */
+ * `arena` has the points and edges. */
 copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse_layout *layouts,
                                    int n, struct copse_arena *arena,
                                    struct copse_err *err) COPSE_CHECKED;

@@ -386,10 +386,7 @@ copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse
   return copse_units_make(&w->arena, schedule, instances, true, &w->units, err);
 }
 
-void copse_chunks_free(struct copse_whole_chunks *w) {
-  copse_arena_free(&w->arena);
-  free(w->runs);
-}
+void copse_chunks_free(struct copse_whole_chunks *w) { copse_arena_free(&w->arena); }
 
 copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, int64_t *block,
                                 struct copse_err *err) {
@@ -414,7 +411,7 @@ copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, struct co
     for (run.offset = chunk_at(w, run.unit->lo); run.offset < end; run.offset += run.count) {
       int stop = (run.offset / w->stretch + 1) * w->stretch;
       run.count = (stop < end ? stop : end) - run.offset;
-      COPSE_DO(COPSE_GROW(w->runs, w->runs_capacity, w->n_runs + 1, err));
+      COPSE_DO(COPSE_GROW_IN(&w->arena, w->runs, w->runs_capacity, w->n_runs + 1, err));
       w->runs[w->n_runs++] = run;
     }
   }

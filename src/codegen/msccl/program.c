@@ -30,16 +30,12 @@ copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_rank
   size_t n = (size_t)n_ranks;
   *p = (struct copse_msccl_program){
       .n_ranks = n_ranks, .max_blocks = max_blocks, .crowded_rank = -1, .err = err};
-  COPSE_DO(copse_calloc(n, sizeof *p->ranks, &p->ranks, err));
-  return copse_calloc(n * n, COPSE_MSCCL_MAX_CHANNELS * sizeof *p->load, &p->load, err);
+  COPSE_DO(COPSE_ARRAY(&p->arena, n, p->ranks, err));
+  return COPSE_ARRAY(&p->arena, n * n * COPSE_MSCCL_MAX_CHANNELS, p->load, err);
 }
 
 void copse_msccl_program_free(struct copse_msccl_program *p) {
-  for (int b = 0; b < p->n_blocks; b++) free(p->blocks[b].steps);
-  for (int r = 0; p->ranks && r < p->n_ranks; r++) free(p->ranks[r].ids);
-  free(p->blocks);
-  free(p->ranks);
-  free(p->load);
+  copse_arena_free(&p->arena);
   *p = (struct copse_msccl_program){0};
 }
 
@@ -100,8 +96,8 @@ static int add_block(struct copse_msccl_program *p, int rank, int send, int recv
     p->status = COPSE_UNSUPPORTED;
     return -1;
   }
-  COPSE_KEEP(p, COPSE_GROW(p->blocks, p->capacity, (size_t)p->n_blocks + 1, p->err));
-  COPSE_KEEP(p, COPSE_GROW(r->ids, r->capacity, (size_t)r->n + 1, p->err));
+  COPSE_KEEP(p, COPSE_GROW_IN(&p->arena, p->blocks, p->capacity, (size_t)p->n_blocks + 1, p->err));
+  COPSE_KEEP(p, COPSE_GROW_IN(&p->arena, r->ids, r->capacity, (size_t)r->n + 1, p->err));
   if (p->status != COPSE_OK) return -1;
   p->blocks[p->n_blocks] = (struct copse_msccl_block){
       .rank = rank, .send = send, .recv = recv, .channel = channel, .id = r->n};
@@ -163,7 +159,7 @@ static int block_of_both(struct copse_msccl_program *p, int rank, int send, int 
 
 static void append(struct copse_msccl_program *p, struct copse_msccl_block *b,
                    const struct copse_msccl_step *step) {
-  p->status = COPSE_GROW(b->steps, b->capacity, (size_t)b->n_steps + 1, p->err);
+  p->status = COPSE_GROW_IN(&p->arena, b->steps, b->capacity, (size_t)b->n_steps + 1, p->err);
   if (p->status == COPSE_OK) b->steps[b->n_steps++] = *step;
 }
 

@@ -86,8 +86,9 @@ struct copse_msccl_program {
     int *ids; /* indices into blocks */
     int n;
     size_t capacity;
-    int scratch;       /* chunks taken */
-  } * ranks;           /* [n_ranks] */
+    int scratch; /* chunks taken */
+  } * ranks;     /* [n_ranks] */
+  struct copse_arena arena;
   int *load;           /* [n_ranks * n_ranks * COPSE_MSCCL_MAX_CHANNELS] chunks by connection */
   copse_status status; /* of the first failure; COPSE_UNSUPPORTED: a limit of the executors */
   struct copse_err *err;

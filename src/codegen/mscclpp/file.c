@@ -71,13 +71,7 @@ struct reader {
 
 copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
                                struct copse_err *err) {
-  if (list->n == list->capacity) {
-    int capacity = list->capacity ? 2 * list->capacity : 8, *grown;
-    COPSE_DO(COPSE_ARRAY(arena, (size_t)capacity, grown, err));
-    if (list->n > 0) memcpy(grown, list->v, (size_t)list->n * sizeof *grown);
-    list->v = grown;
-    list->capacity = capacity;
-  }
+  COPSE_DO(COPSE_GROW_IN(arena, list->v, list->capacity, (size_t)list->n + 1, err));
   list->v[list->n++] = v;
   return COPSE_OK;
 }

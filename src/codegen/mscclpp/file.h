@@ -88,8 +88,8 @@ struct copse_pj_file {
 
 /* A list of numbers that grows in an arena. */
 struct copse_pj_ints {
-  int *v;
-  int n, capacity;
+  int *v, n;
+  size_t capacity;
 };
 copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
                                struct copse_err *err) COPSE_CHECKED;

@@ -53,6 +53,7 @@ struct copse_rounds {
   struct copse_cursor *cursors;     /* [(n_rounds + 1) * n_workers] round r: row r to row r + 1 */
   size_t *first_message;            /* [n_rounds + 1] round r: [first[r], first[r + 1]) */
   struct copse_message *messages;   /* of a round, sorted by src, dst, operand, chunk */
+  struct copse_arena memory;        /* of all arrays */
 };
 
 #define COPSE_ALL_RANKS UINT32_MAX

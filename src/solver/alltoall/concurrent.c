@@ -64,7 +64,7 @@ struct search {
   double *share_price; /* [n_bases] */
   double *best_price;  /* [n_orbits] that gave best_bound */
   double best_bound;
-  struct copse_arena arena; /* of all arrays but that of the columns */
+  struct copse_arena arena; /* of all arrays */
   struct copse_err *err;
 };
 
@@ -139,7 +139,6 @@ static copse_status prepare(struct search *s) {
 
 static void release(struct search *s) {
   copse_mixture_free(s->master);
-  free(s->columns);
   copse_arena_free(&s->arena);
 }
 
@@ -205,7 +204,7 @@ static copse_status keep_tree(struct search *s, int base) {
   /* the first tree of each source is a solution by itself, should no master be solved */
   struct column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
-  COPSE_DO(COPSE_GROW(s->columns, s->columns_capacity, s->n_columns + 1, s->err));
+  COPSE_DO(COPSE_GROW_IN(&s->arena, s->columns, s->columns_capacity, s->n_columns + 1, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)column.n_loads, column.loads, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_nodes, column.via, s->err));
   memcpy(column.via, s->shortest.via, (size_t)network->n_nodes * sizeof *column.via);
@@ -609,7 +608,7 @@ static copse_status add_path(struct collector *k, size_t first,
     p->amount += path->amount;
     return COPSE_OK;
   }
-  COPSE_DO(COPSE_GROW(k->paths, k->capacity, k->n + 1, k->s->err));
+  COPSE_DO(COPSE_GROW_IN(&k->arena, k->paths, k->capacity, k->n + 1, k->s->err));
   int *copy;
   COPSE_DO(COPSE_ARRAY(&k->arena, (size_t)n, copy, k->s->err));
   memcpy(copy, k->s->nodes + at, (size_t)n * sizeof *copy);
@@ -684,17 +683,13 @@ static copse_status collect(struct collector *k, bool *good, struct copse_q *tim
   return COPSE_OK;
 }
 
-static void release_collector(struct collector *k) {
-  free(k->paths);
-  copse_arena_free(&k->arena);
-}
+static void release_collector(struct collector *k) { copse_arena_free(&k->arena); }
 
 /* Tries one denominator and keeps what it gives if that is the best so far. */
 static copse_status try_whole(struct search *s, int64_t whole, const int64_t *weights,
                               struct copse_concurrent *out) {
   int64_t before = out->whole;
   COPSE_AT_END(release_collector) struct collector k = {.s = s, .out = out, .weights = weights};
-  struct copse_concurrent_path *paths;
   struct copse_q time;
   bool good;
   out->whole = whole;
@@ -703,12 +698,10 @@ static copse_status try_whole(struct search *s, int64_t whole, const int64_t *we
     out->whole = before;
     return COPSE_OK;
   }
-  COPSE_DO(COPSE_ARRAY(&k.arena, k.n, paths, s->err));
-  memcpy(paths, k.paths, k.n * sizeof *paths);
   copse_arena_free(&out->arena);
   out->arena = k.arena;
   k.arena = (struct copse_arena){0};
-  out->paths = paths;
+  out->paths = k.paths;
   out->n_paths = (int)k.n;
   out->time = time;
   return COPSE_OK;

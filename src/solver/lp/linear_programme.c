@@ -57,7 +57,7 @@ struct copse_lp {
   bool prefers_dual;
   int *index; /* [n_columns + 1] for handing rows to GLPK */
   double *value;
-  struct copse_arena arena; /* the arrays above but `rows`, and the rows' terms */
+  struct copse_arena arena; /* the arrays above, and the rows' terms */
 };
 
 copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct copse_lp **out,
@@ -82,7 +82,6 @@ copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct
 void copse_lp_free(struct copse_lp *lp) {
   if (!lp) return;
   if (lp->glp) glp_delete_prob(lp->glp);
-  free(lp->rows);
   copse_arena_free(&lp->arena);
   free(lp);
 }
@@ -109,7 +108,7 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
                               int64_t right, bool exactly, struct copse_err *err) {
   struct row row = {.n = n, .right = right, .exactly = exactly};
   COPSE_DO(COPSE_ARRAY(&lp->arena, (size_t)n, row.terms, err));
-  COPSE_DO(COPSE_GROW(lp->rows, lp->rows_capacity, lp->n_rows + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&lp->arena, lp->rows, lp->rows_capacity, lp->n_rows + 1, err));
   memcpy(row.terms, terms, (size_t)n * sizeof *terms);
   lp->rows[lp->n_rows++] = row;
   for (int i = 0; i < n; i++) {
@@ -249,11 +248,8 @@ static copse_status prepare_equations(struct equations *e, struct copse_err *err
 }
 
 static void release_equations(struct equations *e) {
-  for (int i = 0; e->rows && i < e->n; i++) {
+  for (int i = 0; e->rows && i < e->n; i++)
     for (size_t k = 0; k < e->rows[i].n; k++) mpq_clear(e->rows[i].entries[k].value);
-    free(e->rows[i].entries);
-  }
-  for (int j = 0; e->columns && j < e->n; j++) free(e->columns[j].rows);
   copse_arena_free(&e->arena);
 }
 
@@ -262,8 +258,8 @@ static copse_status add_entry(struct equations *e, int row, int column, struct e
                               struct copse_err *err) {
   struct equation *r = &e->rows[row];
   struct column *c = &e->columns[column];
-  COPSE_DO(COPSE_GROW(r->entries, r->capacity, r->n + 1, err));
-  COPSE_DO(COPSE_GROW(c->rows, c->capacity, c->n + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&e->arena, r->entries, r->capacity, r->n + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&e->arena, c->rows, c->capacity, c->n + 1, err));
   c->rows[c->n++] = row;
   c->n_active++;
   *out = &r->entries[r->n++];

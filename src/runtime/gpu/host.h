@@ -4,6 +4,9 @@
 
 #include <cuda_runtime.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 extern "C" {

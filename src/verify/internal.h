@@ -1,10 +1,7 @@
 /* What the parts of copse_verify_schedule share. */
 #pragma once
 
-#include <gmp.h>
-
-#include "base/err.h"
-#include "base/rational.h"
+#include "base/exact.h"
 #include "verify/verify.h"
 
 /* The rotations of a schedule on the topology's own numbers. */
@@ -53,15 +50,6 @@ copse_status copse_verify_refute(struct copse_err *err, const char *label, const
 
 /* The same for a checker c, whichever: it has a label and an err. */
 #define refute(c, ...) copse_verify_refute((c)->err, (c)->label, __VA_ARGS__)
-
-/* For COPSE_AT_END. */
-static inline void mpq_clear_at(mpq_t *q) { mpq_clear(*q); }
-
-/* `from` is in lowest terms, as every copse_q, and so is `to`. */
-static inline void set_q(mpq_t to, struct copse_q from) {
-  mpz_set_si(mpq_numref(to), from.num);
-  mpz_set_si(mpq_denref(to), from.den);
-}
 
 /* Puts a node, -1 for one that the topology lacks, inside [n_nodes] of a bound's cut. Refuses it a
  * second time. */

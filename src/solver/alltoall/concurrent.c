@@ -363,8 +363,8 @@ static void subtract(struct system *y, int i, int pivot, int from, mpq_t factor,
 /* Gauss-Jordan. False if the equations contradict each other. */
 static bool eliminate(struct system *y, bool *used) {
   bool consistent = true;
-  mpq_t factor, t;
-  mpq_inits(factor, t, NULL);
+  COPSE_MPQ(factor);
+  COPSE_MPQ(t);
   for (int j = 0; j < y->n; j++) {
     int pivot = -1;
     for (int i = 0; i < y->rows && pivot < 0; i++)
@@ -382,14 +382,12 @@ static bool eliminate(struct system *y, bool *used) {
   }
   for (int i = 0; i < y->rows; i++)
     if (!used[i] && mpq_sgn(*at(y, i, y->n)) != 0) consistent = false;
-  mpq_clears(factor, t, NULL);
   return consistent;
 }
 
 /* The weights; free ones are put at a near fraction and the others follow. */
 static void back_substitute(const struct search *s, struct system *y, mpq_t *weight) {
-  mpq_t t;
-  mpq_init(t);
+  COPSE_MPQ(t);
   for (int j = 0; j < y->n; j++)
     if (y->pivot_row[j] < 0) {
       mpq_set_si(weight[j], lround(s->columns[y->column[j]].weight * 64), 64);
@@ -405,32 +403,25 @@ static void back_substitute(const struct search *s, struct system *y, mpq_t *wei
       mpq_sub(weight[j], weight[j], t);
     }
   }
-  mpq_clear(t);
 }
 
 /* Common denominator and integer weights, if they fit and none is negative. */
 static int64_t to_integers(const struct search *s, const struct system *y, mpq_t *weight,
                            int64_t *weights) {
-  mpz_t common, value;
-  int64_t whole = 0;
-  bool good = true;
-  mpz_init_set_ui(common, 1);
-  mpz_init(value);
-  for (int j = 0; j < y->n && good; j++) {
+  COPSE_MPZ(common);
+  COPSE_MPZ(value);
+  mpz_set_ui(common, 1);
+  for (int j = 0; j < y->n; j++) {
     mpz_lcm(common, common, mpq_denref(weight[j]));
-    good = mpq_sgn(weight[j]) >= 0 && mpz_sizeinbase(common, 2) < 48;
+    if (mpq_sgn(weight[j]) < 0 || mpz_sizeinbase(common, 2) >= 48) return 0;
   }
-  if (good) {
-    for (size_t c = 0; c < s->n_columns; c++) weights[c] = 0;
-    for (int j = 0; j < y->n; j++) {
-      mpz_divexact(value, common, mpq_denref(weight[j]));
-      mpz_mul(value, value, mpq_numref(weight[j]));
-      weights[y->column[j]] = mpz_get_si(value);
-    }
-    whole = mpz_get_si(common);
+  for (size_t c = 0; c < s->n_columns; c++) weights[c] = 0;
+  for (int j = 0; j < y->n; j++) {
+    mpz_divexact(value, common, mpq_denref(weight[j]));
+    mpz_mul(value, value, mpq_numref(weight[j]));
+    weights[y->column[j]] = mpz_get_si(value);
   }
-  mpz_clears(common, value, NULL);
-  return whole;
+  return mpz_get_si(common);
 }
 
 /* Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
@@ -472,17 +463,13 @@ typedef __int128 wide;
 
 /* a * b / (c * d) in lowest terms, if that fits 64 bits; all > 0. */
 static bool narrow(wide a, int64_t b, wide c, int64_t d, struct copse_q *out) {
-  mpq_t q;
-  mpq_init(q);
+  COPSE_MPQ(q);
   mpz_import(mpq_numref(q), 1, -1, sizeof a, 0, 0, &a);
   mpz_import(mpq_denref(q), 1, -1, sizeof c, 0, 0, &c);
   mpz_mul_si(mpq_numref(q), mpq_numref(q), b);
   mpz_mul_si(mpq_denref(q), mpq_denref(q), d);
   mpq_canonicalize(q);
-  bool fits = mpz_fits_slong_p(mpq_numref(q)) && mpz_fits_slong_p(mpq_denref(q));
-  if (fits) *out = (struct copse_q){mpz_get_si(mpq_numref(q)), mpz_get_si(mpq_denref(q))};
-  mpq_clear(q);
-  return fits;
+  return copse_mpq_get(q, out);
 }
 
 /* ---- the bound -------------------------------------------------------------------- */

@@ -231,17 +231,15 @@ static copse_status find_parts(struct copse_joint_search *s, bool open,
 }
 
 static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct copse_q rate) {
-  mpq_t sum, q;
-  mpq_inits(sum, q, NULL);
+  COPSE_MPQ(sum);
+  COPSE_MPQ(q);
   for (int g = 0; g < s->n_rates; g++) {
     mpq_set_ui(q, 0, 1);
     copse_joint_rate(s, g, solution, q);
     mpq_add(sum, sum, q);
   }
-  mpq_set_si(q, rate.num, (unsigned long)rate.den);
-  bool same = mpq_equal(sum, q);
-  mpq_clears(sum, q, NULL);
-  return same;
+  copse_mpq_set(q, rate);
+  return mpq_equal(sum, q);
 }
 
 static int64_t sum_rates(const struct copse_joint_search *s) {

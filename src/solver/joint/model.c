@@ -15,8 +15,6 @@
 #include "solver/policy.h"
 #include "solver/network/flow.h"
 
-/* ---- what is what ---------------------------------------------------------------------------- */
-
 /* ---- symmetries ---------------------------------------------------------------------------- */
 
 /* Disjoint sets (base/graph.h) of what they make one: the places of nodes and links in phases,

@@ -3,10 +3,7 @@
  * 0 or 1. */
 #pragma once
 
-#include <gmp.h>
-
-#include "base/err.h"
-#include "base/rational.h"
+#include "base/exact.h"
 
 /* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
 struct copse_lp;

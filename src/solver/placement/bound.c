@@ -277,10 +277,7 @@ static void look_at_placement(struct ascent *a, struct copse_placement *best) {
   const int *rank_of = a->assign.rank_of;
   int64_t time;
   copse_place_loads(m, rank_of, a->in, a->out, NULL, &time);
-  if (time < best->time) {
-    best->time = time;
-    memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
-  }
+  copse_place_take(m, rank_of, time, best);
   for (int kind = 0; kind < m->n_kinds; kind++)
     for (size_t s = 0; s < m->n_steps; s++) {
       double *v = row(a, a->values, kind, s);
@@ -565,10 +562,7 @@ static copse_status take(struct ilp *i, struct copse_placement *best, struct cop
   }
   /* refuses what isn't a placement, which rounding could only make of a broken solution */
   COPSE_DO(copse_place_time(m->p, rank_of, &time, NULL, err));
-  if (time < best->time) {
-    best->time = time;
-    memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
-  }
+  copse_place_take(m, rank_of, time, best);
   return COPSE_OK;
 }
 

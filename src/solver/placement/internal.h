@@ -1,6 +1,8 @@
 /* The inside of expert placement: what model, search, bound and branch and cut share. */
 #pragma once
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/memory.h"
 #include "solver/placement/place.h"
@@ -48,6 +50,14 @@ static inline const int64_t *copse_place_tokens(const struct copse_place_model *
  * step_times, if not NULL, gets [kind][s]. */
 void copse_place_loads(const struct copse_place_model *model, const int *rank_of, int64_t *in,
                        int64_t *out, int64_t *step_times, int64_t *time);
+
+/* Takes the placement over where its time is less. */
+static inline void copse_place_take(const struct copse_place_model *m, const int *rank_of,
+                                    int64_t time, struct copse_placement *best) {
+  if (time >= best->time) return;
+  best->time = time;
+  memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
+}
 
 /* An expert with tokens that speak for or against it. */
 struct copse_place_load {

@@ -527,10 +527,7 @@ static copse_status find(struct copse_place_model *m, struct copse_placement *ou
   COPSE_DO(improve(m, out->rank_of, &out->time, &out->evaluations, err));
   COPSE_DO(place_greedily(m, other, err));
   COPSE_DO(improve(m, other, &time, &out->evaluations, err));
-  if (time < out->time) {
-    memcpy(out->rank_of, other, m->n_experts * sizeof *other);
-    out->time = time;
-  }
+  copse_place_take(m, other, time, out);
   return COPSE_OK;
 }
 

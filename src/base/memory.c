@@ -84,6 +84,19 @@ copse_status copse_arena_arrays(struct copse_arena *arena, size_t n, size_t size
   return COPSE_OK;
 }
 
+copse_status copse_arena_grow(struct copse_arena *arena, void *array, size_t *capacity, size_t need,
+                              size_t size, struct copse_err *err) {
+  void *grown = NULL, **old = array;
+  size_t n = *capacity < 8 ? 8 : 2 * *capacity; /* of what is in memory: no overflow */
+  if (need <= *capacity) return COPSE_OK;
+  if (n < need) n = need;
+  COPSE_DO(copse_arena_array(arena, n, size, &grown, err));
+  if (*capacity > 0) memcpy(grown, *old, *capacity * size);
+  *old = grown;
+  *capacity = n;
+  return COPSE_OK;
+}
+
 char *copse_arena_strdup(struct copse_arena *arena, const char *text) {
   size_t bytes = strlen(text) + 1;
   char *copy = copse_arena_alloc(arena, bytes, 1);

@@ -32,8 +32,6 @@
  *
  * Who may overwrite packets, and why a broadcast and a reduce greet: check/proof.c.
  */
-#include <stdlib.h>
-
 #include "base/types.h"
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/work.h"
@@ -204,23 +202,20 @@ copse_status copse_lower_packets(struct copse_plan_build *b) {
   struct lowering l = {.b = b,
                        .n_ranks = b->schedule->n_ranks,
                        .greets = copse_collective_rooted(b->schedule->collective)};
-  struct copse_arena scratch = {0};
-  copse_status status;
-  COPSE_TRY(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
-  COPSE_TRY(check_degrees(&l));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
+  COPSE_DO(check_degrees(&l));
   size_t n = (size_t)l.units.n_units;
-  COPSE_TRY(copse_arena_array(&scratch, n * (size_t)l.n_ranks, sizeof *l.links, &l.links, b->err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *l.worker, &l.worker, b->err));
-  COPSE_TRY(copse_units_spread(&l.units, b->options.max_workers, l.worker, &l.n_workers, b->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n * (size_t)l.n_ranks, l.links, b->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, l.worker, b->err));
+  COPSE_DO(copse_units_spread(&l.units, b->options.max_workers, l.worker, &l.n_workers, b->err));
   for (int u = 0; u < l.units.n_units; u++)
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
   make_channels(&l);
   make_regions(&l);
   for (int rank = 0; rank < l.n_ranks; rank++)
     for (int w = 0; w < l.n_workers; w++) add_tree_worker(&l, rank, w);
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- in one hop -------------------------------------------------------------------------- */
@@ -242,23 +237,20 @@ static copse_status check_one_hop(const struct copse_schedule *s, struct copse_e
  */
 static copse_status check_pairs(const struct copse_schedule *s, struct copse_err *err) {
   size_t n = (size_t)s->n_ranks;
-  bool *joined = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc(n * n, sizeof *joined, &joined, err));
+  COPSE_AT_END(copse_free_at) bool *joined = NULL;
+  COPSE_DO(copse_calloc(n * n, sizeof *joined, &joined, err));
   for (int i = 0; i < s->n_trees; i++)
     for (int e = 0; e < s->trees[i].n_edges; e++) {
       const struct copse_schedule_edge *edge = &s->trees[i].edges[e];
       joined[(size_t)edge->src * n + (size_t)edge->dst] = true;
     }
-  for (size_t i = 0; i < n * n && status == COPSE_OK; i++)
+  for (size_t i = 0; i < n * n; i++)
     if (!joined[i] && i / n != i % n)
-      status = copse_fail(err, COPSE_UNSUPPORTED,
-                          "one hop needs each rank to send to every other, and in this schedule "
-                          "rank %zu never sends to rank %zu: lower without it",
-                          i / n, i % n);
-out:
-  free(joined);
-  return status;
+      return copse_fail(err, COPSE_UNSUPPORTED,
+                        "one hop needs each rank to send to every other, and in this schedule "
+                        "rank %zu never sends to rank %zu: lower without it",
+                        i / n, i % n);
+  return COPSE_OK;
 }
 
 /* From `src`, at `dst`, of part p of n_parts: the number of its region and of its channel, both

@@ -1,9 +1,6 @@
-/*
- * Every number that lowering to native plans chooses by, with its reason. The sizes of chunks and
- * the depth of FIFOs are in schedule/chunks.h, as schedules' predicted times depend on them too.
- */
-#ifndef COPSE_CODEGEN_LOWER_POLICY_H
-#define COPSE_CODEGEN_LOWER_POLICY_H
+/* Every number that lowering to native plans chooses by, with its reason. The sizes of chunks and
+ * the depth of FIFOs are in schedule/chunks.h, as schedules' predicted times depend on them too. */
+#pragma once
 
 #include <stdint.h>
 
@@ -35,5 +32,3 @@
 #define COPSE_POLICY_MANY_ROLES 8
 #define COPSE_POLICY_ENOUGH_ROLES (1 << 18)
 #define COPSE_POLICY_BETTER_BALANCE 1.01
-
-#endif

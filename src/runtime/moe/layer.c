@@ -1,8 +1,5 @@
-/*
- * A Mixture-of-Experts layer's shape and memory on any backend, and its steps on the CPU, one
- * thread a rank.
- */
-#include <stdbool.h>
+/* A Mixture-of-Experts layer's shape and memory on any backend, and its steps on the CPU, one
+ * thread a rank. */
 #include <stdlib.h>
 #include <string.h>
 

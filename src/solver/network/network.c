@@ -70,7 +70,7 @@ copse_status copse_nodes_orbits(const struct copse_network *network,
 
 copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
                                      bool **flags, struct copse_err *err) {
-  COPSE_DO(copse_arena_array(arena, (size_t)network->n_nodes, sizeof **flags, flags, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)network->n_nodes, *flags, err));
   for (int i = 0; i < network->n_terminals; i++) (*flags)[network->terminals[i]] = true;
   return COPSE_OK;
 }

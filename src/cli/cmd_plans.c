@@ -11,6 +11,7 @@
 #include "cli/topology_args.h"
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
+#include "predict/bounds.h"
 #include "predict/candidates.h"
 #include "predict/simulate_programs.h"
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "cli/solve_args.h"
 #include "cli/solve_many.h"
-#include "predict/candidates.h"
+#include "predict/bounds.h"
 #include "predict/sizes.h"
 #include "view/draw_schedule.h"
 
@@ -60,8 +60,8 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
 static void print_objective(const struct objective *objective) {
   const struct copse_size_answer *found = &objective->found;
   if (objective->bytes == 0) return;
-  printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunks, predicted %.6g us", found->n_tried,
-         objective->bytes, found->name, found->chunks, found->us);
+  printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunk%s, predicted %.6g us", found->n_tried,
+         objective->bytes, found->name, found->chunks, found->chunks == 1 ? "" : "s", found->us);
   printf("; without --objective %.6g us\n", found->first_us);
 }
 

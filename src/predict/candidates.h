@@ -25,14 +25,10 @@ struct copse_candidates {
 };
 
 /*
- * The schedule that `options` ask for comes first, as "optimal" (or with its k). Then, for trees:
- * the best ones of 1, 2, 4 and 8 trees per root where those are fewer; of an allreduce with unequal
- * shares that with equal ones; ring, double binary tree and direct exchange. All are verified;
- * a kind that doesn't apply to the topology, or isn't exact in 64 bits, is left out. An alltoall
- * has the first alone. `seconds` are the first one's.
- * Times are predicted as `predict` says; NULL: the defaults.
- * As copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification. Free with
- * copse_candidates_free in every case.
+ * The proposals of propose.h, of fewer trees those of 1, 2, 4 and 8, equal shares where they are
+ * slower in the long run; of an alltoall the first alone. Times are predicted as `predict` says;
+ * NULL: the defaults. Errors are those of copse_propose. Free with copse_candidates_free in every
+ * case.
  */
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
@@ -78,30 +74,5 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) COPSE_CHECKED;
-
-/* Which bounds are asked for: root as in a schedule; schedule (may be NULL) as for
- * copse_bounds_new. */
-struct copse_bounds_question {
-  copse_collective collective;
-  int root;
-  const struct copse_schedule *schedule;
-  double alpha_us;
-};
-
-/* What nothing beats (schedule/solve/bound_at.h) for messages of so many bytes [n]: us [n], 0 where
- * none is known that fits into 64 bits. Of an alltoall without a schedule the lengths are found. */
-copse_status copse_bounds_predict(const struct copse_topology *topology,
-                                  const struct copse_bounds_question *question, const double *bytes,
-                                  int n, double *us, struct copse_err *err) COPSE_CHECKED;
-
-/* Writes the bound for that many bytes into the schedule, with its proof; none where none is known
- * that fits into 64 bits. */
-copse_status copse_bound_state(const struct copse_topology *topology,
-                               struct copse_schedule *schedule, double bytes, double alpha_us,
-                               struct copse_err *err) COPSE_CHECKED;
-
-/* "3.1 %", by how much a time is above its bound; "-" without one. */
-#define COPSE_GAP_TEXT 24
-const char *copse_gap_text(double us, double bound_us, char buffer[COPSE_GAP_TEXT]);
 
 #endif

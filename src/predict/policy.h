@@ -52,8 +52,8 @@
 #define CLOSE_TIME 0.01
 
 /* By how much a schedule must be faster to be worth more hops: the model's own error where it was
- * compared with measurements at large messages (docs/measurements.md, "Between processes": allgathers of MPI's
- * algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
+ * compared with measurements at large messages (docs/measurements.md, "Between processes":
+ * allgathers of MPI's algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
 #define MODEL_ERROR 0.03
 
 /* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest. */

@@ -247,6 +247,10 @@ const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[
 /* The same for printf; lasts as long as the block it stands in. */
 #define COPSE_RATE(time, digits) copse_rate_text((time), (digits), (char[COPSE_RATE_TEXT]){0})
 
+static inline void copse_schedule_free_at(struct copse_schedule **schedule) {
+  copse_schedule_free(*schedule);
+}
+
 /* Schedule JSON, "copse-schedule/1". The caller frees *text. */
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,
                                     size_t *size, struct copse_err *err) COPSE_CHECKED;

@@ -364,6 +364,11 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
     printf("optimal among all reduce and broadcast forests with common shares, run together\n");
   else if (equal)
     printf("optimal: equal to the bound\n");
+  else if (copse_schedule_doubles(s))
+    printf(
+        "in stages, for short messages: every rank adds up all of them; no allreduce is faster "
+        "than %s s/GB\n",
+        bound);
   else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT)
     printf(
         "reduce_scatter and allgather load different links, so they are faster than in turn;\n"

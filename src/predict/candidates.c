@@ -9,7 +9,6 @@
 
 #include "base/memory.h"
 #include "predict/policy.h"
-#include "predict/propose.h"
 
 /* Of few trees those of powers of two. */
 static bool wants(void *context, const char *name, int n_trees) {
@@ -38,10 +37,11 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_predict_options *predict,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
-  const struct copse_proposer proposer = {topology, options, out, wants, take};
+  struct copse_proposer proposer = {topology, options, NULL, out, wants, take};
   *out = (struct copse_candidates){.topology = topology,
                                    .options = predict ? *predict : copse_predict_defaults};
   COPSE_DO(copse_predict_routes(topology, &out->routes, &out->options, err));
+  proposer.routes = out->options.routes;
   return copse_propose(&proposer, seconds, err);
 }
 
@@ -65,7 +65,7 @@ copse_status copse_candidates_time(const struct copse_candidates *candidates, co
 
 static int hops(const struct copse_candidates *candidates, int i) {
   const struct copse_schedule *s = candidates->list[i].schedule;
-  return s ? copse_schedule_height(s) : 0;
+  return s ? copse_proposal_hops(s) : 0;
 }
 
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {

@@ -6,14 +6,14 @@
 #define COPSE_PREDICT_CANDIDATES_H
 
 #include "predict/predict.h"
-#include "schedule/solve/solve.h"
+#include "predict/propose.h"
 
 struct copse_candidate {
-  char name[24];                   /* "optimal", "k=2", "ring", ... */
+  char name[COPSE_PROPOSAL_NAME];  /* "optimal", "k=2", "ring", ... */
   struct copse_schedule *schedule; /* expanded */
 };
 
-#define COPSE_MAX_CANDIDATES 16
+#define COPSE_MAX_CANDIDATES 32
 
 struct copse_candidates {
   const struct copse_topology *topology; /* borrowed */

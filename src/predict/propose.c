@@ -20,6 +20,11 @@ struct proposing {
 
 static void release(struct proposing *g) { copse_topology_free(g->balanced); }
 
+int copse_proposal_hops(const struct copse_schedule *schedule) {
+  bool twice = schedule->collective == COPSE_ALLREDUCE && !copse_schedule_doubles(schedule);
+  return copse_schedule_height(schedule) * (twice ? 2 : 1);
+}
+
 copse_status copse_proposal_check(const struct copse_topology *topology,
                                   const struct copse_schedule *schedule, const char *name,
                                   struct copse_err *err) {
@@ -133,6 +138,22 @@ static copse_status offer_baselines(struct proposing *g) {
   return COPSE_OK;
 }
 
+static copse_status offer_stages(struct proposing *g) {
+  const struct copse_proposer *p = g->p;
+  struct copse_doubling list[COPSE_MOST_DOUBLINGS];
+  char name[COPSE_DOUBLING_NAME];
+  int n;
+  if (p->solve->collective != COPSE_ALLREDUCE || !p->routes) return COPSE_OK;
+  COPSE_DO(copse_doublings_find(p->topology, p->routes, list, &n, g->err));
+  for (int i = 0; i < n; i++) {
+    struct copse_schedule *schedule;
+    if (!p->wants(p->context, copse_doubling_name(&list[i], name), 0)) continue;
+    COPSE_DO(copse_doubling_make(p->topology, p->routes, &list[i], &schedule, g->err));
+    COPSE_DO(offer(g, schedule, name));
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_seconds *seconds,
                            struct copse_err *err) {
   COPSE_AT_END(release) struct proposing g = {.p = p, .err = err};
@@ -148,5 +169,6 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
     COPSE_DO(offer_solved(&g, &equal, "equal shares", &ignored));
   if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_fewer(&g, 1, 1));
   COPSE_DO(offer_baselines(&g));
+  COPSE_DO(offer_stages(&g));
   return p->solve->collective == COPSE_ALLTOALL ? COPSE_OK : offer_fewer(&g, 2, INT32_MAX);
 }

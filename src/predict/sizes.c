@@ -50,6 +50,7 @@ struct search {
   double work, most_work;
   double bound_us; /* no schedule is faster; 0: none is known */
   int n_tried;
+  double trees_us;                    /* the best of trees that are no stages */
   struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
   int n_starts;
   struct copse_symmetry symmetry;
@@ -108,10 +109,11 @@ static double score(const struct variant *v) {
 
 /* While the schedule is the variant's, see set_objective. */
 static void keep(struct search *s, const struct variant *v) {
-  int height = copse_schedule_height(v->of);
+  int height = copse_proposal_hops(v->of);
   struct variant *like = &s->by_height[height < MOST_HEIGHT ? height : MOST_HEIGHT];
   if (score(v) < score(like)) *like = *v;
   if (score(v) < score(&s->best)) s->best = *v;
+  if (!copse_schedule_doubles(v->of) && v->us < s->trees_us) s->trees_us = v->us;
 }
 
 /* A schedule while it stands for variants of it. */
@@ -341,6 +343,7 @@ static copse_status consider_all(struct search *s, struct variant *v) {
     return COPSE_OK;
   }
   COPSE_DO(consider(s, v));
+  if (copse_schedule_doubles(v->of)) return COPSE_OK;
   for (int copies = 1; copies <= 16; copies *= 2) {
     struct variant sorted;
     if (!has_time(s) || s->work > end) break;
@@ -364,7 +367,7 @@ static bool wants(void *context, const char *name, int n_trees) {
   const struct search *s = context;
   (void)n_trees;
   if (strcmp(name, "equal shares") == 0) return true;
-  return is_start(s, name) ? has_reason(s) : has_time(s);
+  return is_start(s, name) || strncmp(name, "stages", 6) == 0 ? has_reason(s) : has_time(s);
 }
 
 static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
@@ -379,7 +382,8 @@ static copse_status take(void *context, struct copse_schedule *schedule, const c
   snprintf(v.name, sizeof v.name, "%s", name);
   if (s->n_starts < MOST_STARTS && is_start(s, name)) s->starts[s->n_starts++] = v;
   s->bases[s->n_bases++] = schedule;
-  return consider_all(s, &v);
+  double least_us = copse_q_to_double(schedule->time_per_GB) * s->question->bytes * 1e-3;
+  return least_us < s->best.us ? consider_all(s, &v) : COPSE_OK;
 }
 
 /* ---- exchange ------------------------------------------------------------------------------- */
@@ -496,7 +500,7 @@ static copse_status exchange_round(struct search *s, const struct variant *start
  * and in the end once more from what was best, until the work is done. */
 static copse_status exchange_best(struct search *s) {
   struct variant starts[2 * MOST_STARTS + 1] = {s->best};
-  int n = 1;
+  int n = !copse_schedule_doubles(s->best.of);
   starts[0].trees = s->best.of->trees; /* before they were cut */
   starts[0].n_trees = s->best.of->n_trees;
   for (int i = 0; i < s->n_starts; i++)
@@ -505,7 +509,7 @@ static copse_status exchange_best(struct search *s) {
   for (int round = 0; round < MOST_ROUNDS && has_time(s); round++) {
     COPSE_DO(exchange_round(s, starts, n, round));
     struct variant best = s->best;
-    if (round % 2 == 1 && has_time(s))
+    if (round % 2 == 1 && has_time(s) && !copse_schedule_doubles(best.of))
       COPSE_DO(exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round));
   }
   return COPSE_OK;
@@ -515,7 +519,8 @@ static copse_status exchange_best(struct search *s) {
 
 static bool exchanges(const struct search *s) {
   int n = s->topology->n_ranks;
-  return n > 2 && n <= MOST_EXCHANGED && s->question->solve->collective != COPSE_ALLTOALL;
+  return n > 2 && n <= MOST_EXCHANGED && s->question->solve->collective != COPSE_ALLTOALL &&
+         s->trees_us < s->best.us * EXCHANGE_REACH;
 }
 
 /* The winner as the schedule that it is a variant of. */
@@ -563,13 +568,15 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .question = question,
                      .predict = *question->predict,
                      .best = {.us = INFINITY},
+                     .trees_us = INFINITY,
                      .most_work = question->work * (1 - EXCHANGE_PART),
                      .err = err};
-  const struct copse_proposer proposer = {topology, question->solve, &s, wants, take};
+  struct copse_proposer proposer = {topology, question->solve, NULL, &s, wants, take};
   *answer = (struct copse_size_answer){0};
   for (int h = 0; h <= MOST_HEIGHT; h++) s.by_height[h].us = INFINITY;
   COPSE_DO(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
   COPSE_DO(copse_predict_routes(topology, &s.routes, &s.predict, err));
+  proposer.routes = s.predict.routes;
   const struct copse_bounds_question bounds = {question->solve->collective, question->solve->root,
                                                NULL, s.predict.sim.alpha_us};
   COPSE_DO(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));

@@ -483,7 +483,7 @@ static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *
 static copse_status check_tree(struct reader *r, const cJSON *item,
                                const struct copse_schedule_tree *tree) {
   memset(r->seen, 0, (size_t)r->schedule->n_ranks);
-  if (tree->n_edges != r->schedule->n_ranks - 1)
+  if (tree->stage == 0 && tree->n_edges != r->schedule->n_ranks - 1)
     return refute(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
   if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
   for (int i = 0; i < tree->n_edges; i++) {
@@ -515,9 +515,24 @@ static copse_status read_edges(struct reader *r, const cJSON *item,
   return check_tree(r, item, tree);
 }
 
+/* Of an allreduce in stages. */
+static copse_status read_stage(struct reader *r, const cJSON *item,
+                               struct copse_schedule_tree *tree) {
+  const struct copse_schedule *s = r->schedule;
+  int64_t stage;
+  if (!copse_json_get(item, "stage") && !copse_json_get(item, "piece")) return COPSE_OK;
+  if (s->collective != COPSE_ALLREDUCE || tree->phase != COPSE_PHASE_BROADCAST ||
+      s->n_rotations > 0)
+    return refuse(r, item, NULL,
+                  "\"stage\" is for the broadcast trees of an allreduce without \"symmetry\"");
+  COPSE_DO(copse_json_get_int(&r->json, item, "stage", 1, INT32_MAX, &stage, r->err));
+  tree->stage = (int)stage;
+  return copse_json_get_index(&r->json, item, "piece", INT32_MAX, &tree->piece, r->err);
+}
+
 static copse_status read_tree(struct reader *r, const cJSON *item,
                               struct copse_schedule_tree *tree) {
-  static const char *const keys[] = {"root", "phase", "weight", "edges", NULL};
+  static const char *const keys[] = {"root", "phase", "weight", "piece", "stage", "edges", NULL};
   const struct copse_schedule *s = r->schedule;
   const char *phase;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a tree", keys, r->err));
@@ -531,6 +546,7 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
   else
     return refuse(r, item, NULL, "\"phase\" must be one that the collective has");
   if (tree->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
+  COPSE_DO(read_stage(r, item, tree));
   return read_edges(r, item, tree);
 }
 
@@ -565,12 +581,45 @@ static copse_status check_phase_shares(struct reader *r, const struct copse_q *s
   return COPSE_OK;
 }
 
+/* The tree after another of the same schedule: of the same or the next piece and stage. */
+static bool follows(const struct copse_schedule_tree *tree,
+                    const struct copse_schedule_tree *before) {
+  if (tree->piece == before->piece + 1) return tree->stage == 1;
+  if (tree->piece != before->piece || !copse_q_eq(tree->weight, before->weight)) return false;
+  if (tree->stage == before->stage + 1) return true;
+  return tree->stage == before->stage && tree->root > before->root;
+}
+
+/* Stages: in order, and pieces that are all of M. */
+static copse_status check_stages(struct reader *r) {
+  const struct copse_schedule *s = r->schedule;
+  struct copse_q whole = s->trees[0].weight;
+  if (s->trees[0].piece != 0 || s->trees[0].stage != 1)
+    return refute(r, r->json.root, NULL, "trees in stages begin with piece 0, stage 1");
+  for (int t = 1; t < s->n_trees; t++) {
+    if (!follows(&s->trees[t], &s->trees[t - 1]))
+      return refute(r, r->json.root, NULL,
+                    "trees in stages come by piece, stage and root, those of a piece with one "
+                    "weight");
+    if (s->trees[t].piece > s->trees[t - 1].piece &&
+        copse_q_add(whole, s->trees[t].weight, &whole, NULL) != COPSE_OK)
+      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+  }
+  return copse_q_eq(whole, COPSE_Q_ONE)
+             ? COPSE_OK
+             : refute(r, r->json.root, NULL, "the weights of the pieces don't add up to 1");
+}
+
 static copse_status check_shares(struct reader *r) {
   const struct copse_schedule *s = r->schedule;
   size_t n = (size_t)s->n_ranks;
   struct copse_q *shares;
   bool broadcasts = copse_collective_broadcasts(s->collective);
   bool aggregates = copse_collective_reduces(s->collective);
+  if (copse_schedule_doubles(s)) return check_stages(r);
+  for (int t = 0; t < s->n_trees; t++)
+    if (s->trees[t].stage > 0)
+      return refute(r, r->json.root, NULL, "all trees have a \"stage\" or none has");
   COPSE_DO(copse_arena_array(&r->scratch, 2 * n, sizeof *shares, &shares, r->err));
   COPSE_DO(add_shares(r, COPSE_PHASE_BROADCAST, shares));
   COPSE_DO(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
@@ -657,8 +706,8 @@ static copse_status read_objective(struct reader *r) {
   if (!item) return COPSE_OK;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"objective\"", keys, r->err));
   COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &o->bytes, r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks,
-                              r->err));
+  COPSE_DO(
+      copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks, r->err));
   o->chunks = (int)chunks;
   o->alpha_us = COPSE_Q_ZERO;
   return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
@@ -670,8 +719,8 @@ static copse_status read_document(struct reader *r) {
                                           "bound",      "trees",      "others",      "symmetry",
                                           "in_network", "bound_at",   "objective",   NULL};
   static const char *const flow_keys[] = {
-      "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
-      "flows",  "demand",     "forward",  "rotation", "others",      "bound_at",   "objective",  NULL};
+      "format", "collective", "topology", "ranks",  "time_per_GB", "algbw_GBps", "bound", "flows",
+      "demand", "forward",    "rotation", "others", "bound_at",    "objective",  NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;

@@ -165,8 +165,8 @@ static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   int *rank_of, *image;
   bool good = true;
-  COPSE_DO(copse_arena_array(&r->scratch, r->n_nodes, sizeof *rank_of, &rank_of, r->err));
-  COPSE_DO(copse_arena_array(&r->scratch, (size_t)s->n_ranks, sizeof *image, &image, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->scratch, r->n_nodes, rank_of, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->scratch, (size_t)s->n_ranks, image, r->err));
   for (size_t v = 0; v < r->n_nodes; v++) rank_of[v] = -1;
   for (int i = 0; i < s->n_ranks; i++) rank_of[s->rank_nodes[i]] = i;
   for (int i = 0; i < s->n_rotations && good; i++) {
@@ -519,15 +519,14 @@ static copse_status read_edges(struct reader *r, const cJSON *item,
 static copse_status read_stage(struct reader *r, const cJSON *item,
                                struct copse_schedule_tree *tree) {
   const struct copse_schedule *s = r->schedule;
-  int64_t stage;
   if (!copse_json_get(item, "stage") && !copse_json_get(item, "piece")) return COPSE_OK;
-  if (s->collective != COPSE_ALLREDUCE || tree->phase != COPSE_PHASE_BROADCAST ||
-      s->n_rotations > 0)
-    return refuse(r, item, NULL,
-                  "\"stage\" is for the broadcast trees of an allreduce without \"symmetry\"");
-  COPSE_DO(copse_json_get_int(&r->json, item, "stage", 1, INT32_MAX, &stage, r->err));
-  tree->stage = (int)stage;
-  return copse_json_get_index(&r->json, item, "piece", INT32_MAX, &tree->piece, r->err);
+  COPSE_DO(copse_json_get_index(&r->json, item, "stage", INT32_MAX, &tree->stage, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "piece", INT32_MAX, &tree->piece, r->err));
+  if (s->collective == COPSE_ALLREDUCE && tree->phase == COPSE_PHASE_BROADCAST && tree->stage > 0 &&
+      s->n_rotations == 0 && copse_schedule_doubles(s))
+    return COPSE_OK;
+  return refuse(r, item, NULL,
+                "\"stage\", from 1, is for all trees of an allreduce, broadcasts without symmetry");
 }
 
 static copse_status read_tree(struct reader *r, const cJSON *item,
@@ -550,6 +549,11 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
   return read_edges(r, item, tree);
 }
 
+static copse_status add_weight(struct reader *r, struct copse_q weight, struct copse_q *sum) {
+  if (copse_q_add(*sum, weight, sum, NULL) == COPSE_OK) return COPSE_OK;
+  return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+}
+
 /* shares [n_ranks]: of each root in a phase, added up over all its trees. */
 static copse_status add_shares(struct reader *r, enum copse_phase phase, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
@@ -557,9 +561,7 @@ static copse_status add_shares(struct reader *r, enum copse_phase phase, struct 
   for (int i = 0; i < s->n_trees; i++) {
     const struct copse_schedule_tree *tree = &s->trees[i];
     if (tree->phase != phase) continue;
-    copse_status status = copse_q_add(shares[tree->root], tree->weight, &shares[tree->root], NULL);
-    if (status != COPSE_OK)
-      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+    COPSE_DO(add_weight(r, tree->weight, &shares[tree->root]));
   }
   return s->n_rotations > 0 ? spread_shares(r, shares) : COPSE_OK;
 }
@@ -573,41 +575,35 @@ static copse_status check_phase_shares(struct reader *r, const struct copse_q *s
                              : equal;
     if (s->collective != COPSE_ALLREDUCE && !copse_q_eq(shares[i], due))
       return refute(r, r->json.root, NULL, "the weights of a root don't add up to its share");
-    if (copse_q_add(whole, shares[i], &whole, NULL) != COPSE_OK)
-      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+    COPSE_DO(add_weight(r, shares[i], &whole));
   }
   if (!copse_q_eq(whole, COPSE_Q_ONE))
     return refute(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
   return COPSE_OK;
 }
 
-/* The tree after another of the same schedule: of the same or the next piece and stage. */
+/* Whether a tree of stages is of the same or the next piece, stage or root as the one before it. */
 static bool follows(const struct copse_schedule_tree *tree,
                     const struct copse_schedule_tree *before) {
-  if (tree->piece == before->piece + 1) return tree->stage == 1;
-  if (tree->piece != before->piece || !copse_q_eq(tree->weight, before->weight)) return false;
-  if (tree->stage == before->stage + 1) return true;
-  return tree->stage == before->stage && tree->root > before->root;
+  if (!before || tree->piece == before->piece + 1)
+    return tree->stage == 1 && (before || tree->piece == 0);
+  return tree->piece == before->piece && copse_q_eq(tree->weight, before->weight) &&
+         (tree->stage == before->stage ? tree->root > before->root
+                                       : tree->stage == before->stage + 1);
 }
 
 /* Stages: in order, and pieces that are all of M. */
 static copse_status check_stages(struct reader *r) {
-  const struct copse_schedule *s = r->schedule;
-  struct copse_q whole = s->trees[0].weight;
-  if (s->trees[0].piece != 0 || s->trees[0].stage != 1)
-    return refute(r, r->json.root, NULL, "trees in stages begin with piece 0, stage 1");
-  for (int t = 1; t < s->n_trees; t++) {
-    if (!follows(&s->trees[t], &s->trees[t - 1]))
+  const struct copse_schedule_tree *before = NULL, *trees = r->schedule->trees;
+  struct copse_q whole = COPSE_Q_ZERO;
+  for (int t = 0; t < r->schedule->n_trees; before = &trees[t++]) {
+    if (!follows(&trees[t], before))
       return refute(r, r->json.root, NULL,
-                    "trees in stages come by piece, stage and root, those of a piece with one "
-                    "weight");
-    if (s->trees[t].piece > s->trees[t - 1].piece &&
-        copse_q_add(whole, s->trees[t].weight, &whole, NULL) != COPSE_OK)
-      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+                    "trees in stages come by piece, stage and root, a piece's with one weight");
+    if (!before || before->piece < trees[t].piece) COPSE_DO(add_weight(r, trees[t].weight, &whole));
   }
-  return copse_q_eq(whole, COPSE_Q_ONE)
-             ? COPSE_OK
-             : refute(r, r->json.root, NULL, "the weights of the pieces don't add up to 1");
+  if (copse_q_eq(whole, COPSE_Q_ONE)) return COPSE_OK;
+  return refute(r, r->json.root, NULL, "the weights of the pieces don't add up to 1");
 }
 
 static copse_status check_shares(struct reader *r) {
@@ -617,10 +613,7 @@ static copse_status check_shares(struct reader *r) {
   bool broadcasts = copse_collective_broadcasts(s->collective);
   bool aggregates = copse_collective_reduces(s->collective);
   if (copse_schedule_doubles(s)) return check_stages(r);
-  for (int t = 0; t < s->n_trees; t++)
-    if (s->trees[t].stage > 0)
-      return refute(r, r->json.root, NULL, "all trees have a \"stage\" or none has");
-  COPSE_DO(copse_arena_array(&r->scratch, 2 * n, sizeof *shares, &shares, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->scratch, 2 * n, shares, r->err));
   COPSE_DO(add_shares(r, COPSE_PHASE_BROADCAST, shares));
   COPSE_DO(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
   if (broadcasts) COPSE_DO(check_phase_shares(r, shares));
@@ -637,8 +630,8 @@ static copse_status read_trees(struct reader *r) {
   if (copse_json_get(r->json.root, "symmetry"))
     COPSE_DO(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
   COPSE_DO(take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
-  COPSE_JSON_EACH (tree, trees) COPSE_DO(read_tree(r, tree, &out[s->n_trees++]));
   s->trees = out;
+  COPSE_JSON_EACH (tree, trees) COPSE_DO(read_tree(r, tree, &out[s->n_trees++]));
   return check_shares(r);
 }
 

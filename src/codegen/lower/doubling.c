@@ -21,6 +21,7 @@
  */
 #include "base/graph.h"
 #include "codegen/lower/plan_build.h"
+#include "codegen/lower/policy.h"
 
 /* One edge of a tree for one unit: data into a region of `dst`, and back that it may come. */
 struct hop {
@@ -92,6 +93,11 @@ static void add_hops(struct lowering *l, int unit, const struct copse_schedule_t
 static copse_status make_hops(struct lowering *l) {
   size_t n = 0, keys = (size_t)l->n_ranks * (size_t)l->n_units * (size_t)l->n_stages;
   int *level, tree = 0;
+  if (keys > COPSE_POLICY_MOST_STAGES ||
+      (size_t)l->n_trees * (size_t)l->n_parts * (size_t)l->n_ranks > COPSE_POLICY_MOST_STAGES)
+    return copse_fail(l->b->err, COPSE_UNSUPPORTED,
+                      "%d ranks with %d stages, in %d pieces and parts, are too many for a plan",
+                      l->n_ranks, l->n_stages, l->n_units);
   for (int t = 0; t < l->n_trees; t++) n += (size_t)l->trees[t].n_edges * (size_t)l->n_parts;
   COPSE_DO(COPSE_ARRAY(&l->arena, n, l->hops, l->b->err));
   COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, level, l->b->err));

@@ -1,35 +1,49 @@
 /*
- * Several schedules of one collective, timed by the simulator, and which is best for which message
- * sizes: as few ranges as there can be, each with a schedule close to the fastest.
+ * Several ways to run one collective, timed by the simulator, and which is best for which message
+ * sizes: as few ranges as there can be, each with a way close to the fastest.
  */
 #include "predict/candidates.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "predict/policy.h"
+#include "predict/sizes.h"
+
+/* ---- what there is --------------------------------------------------------------------------- */
 
 /* Of few trees those of powers of two. */
 static bool wants(void *context, const char *name, int n_trees) {
-  const struct copse_candidates *c = context;
-  (void)name;
-  return c->list[0].schedule->collective != COPSE_ALLTOALL && n_trees <= 8 &&
-         (n_trees & (n_trees - 1)) == 0;
+  (void)context, (void)name;
+  return n_trees <= 8 && (n_trees & (n_trees - 1)) == 0;
+}
+
+/* What the last of the list takes. */
+static copse_status predict_last(struct copse_candidates *c, struct copse_err *err) {
+  struct copse_predict_options options = c->options;
+  const struct copse_candidate *it = &c->list[c->n - 1];
+  options.lower = it->lower;
+  return copse_predict_schedule(c->topology, it->schedule, &options, &c->predictions[c->n - 1],
+                                err);
 }
 
 static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
                          struct copse_err *err) {
   struct copse_candidates *c = context;
   struct copse_candidate *it = &c->list[c->n];
-  if (strcmp(name, "equal shares") == 0 &&
-      copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB)) {
+  if (c->n == COPSE_MAX_CANDIDATES ||
+      (strcmp(name, "equal shares") == 0 &&
+       copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))) {
     copse_schedule_free(schedule);
     return COPSE_OK;
   }
-  *it = (struct copse_candidate){.schedule = schedule}; /* released with the list */
+  *it = (struct copse_candidate){.schedule = schedule, .owned = true, .lower = c->options.lower};
   snprintf(it->name, sizeof it->name, "%s", name);
-  return copse_predict_schedule(c->topology, schedule, &c->options, &c->predictions[c->n++], err);
+  c->n++;
+  return predict_last(c, err);
 }
 
 copse_status copse_candidates_make(const struct copse_topology *topology,
@@ -45,21 +59,113 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
   return copse_propose(&proposer, seconds, err);
 }
 
+copse_status copse_candidates_search(struct copse_candidates *c,
+                                     const struct copse_solve_options *options,
+                                     struct copse_err *err) {
+  static const uint64_t sizes[] = PLAN_SIZES;
+  struct copse_proposal from[COPSE_MAX_CANDIDATES];
+  int n_from = c->n;
+  if (c->topology->n_ranks == 1) return COPSE_OK;
+  for (int i = 0; i < n_from; i++) {
+    from[i].schedule = c->list[i].schedule;
+    snprintf(from[i].name, sizeof from[i].name, "%.39s", c->list[i].name);
+  }
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    const struct copse_size_question question = {.solve = options,
+                                                 .predict = &c->options,
+                                                 .bytes = (double)sizes[i],
+                                                 .work = PLAN_WORK(c->topology->n_ranks),
+                                                 .from = from,
+                                                 .n_from = n_from};
+    struct copse_size_answer answer;
+    struct copse_solve_seconds ignored;
+    char name[64];
+    COPSE_DO(copse_solve_for_size(c->topology, &question, &answer, &ignored, err));
+    const char *unit = sizes[i] < 1 << 20 ? "K" : "M";
+    snprintf(name, sizeof name, "%" PRIu64 "%s: %.40s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit,
+             answer.name);
+    COPSE_DO(take(c, answer.schedule, name, err));
+  }
+  return COPSE_OK;
+}
+
+/* The candidate once more, as packets; not if its schedule can't be. */
+static copse_status add_packets(struct copse_candidates *c, int of, uint64_t most, bool one_hop,
+                                struct copse_err *err) {
+  struct copse_candidate *it = &c->list[c->n];
+  struct copse_err why = COPSE_ERR_INIT;
+  if (c->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
+  *it = c->list[of];
+  it->owned = false;
+  it->most_bytes = most;
+  it->lower.low_latency = true;
+  it->lower.one_hop = one_hop;
+  it->lower.max_bytes = (int64_t)most;
+  if (one_hop) it->lower.instances = 0; /* the ones given are a tree's */
+  snprintf(it->name, sizeof it->name, one_hop ? "one hop, packets" : "%.50s, packets",
+           c->list[of].name);
+  c->n++;
+  copse_status status = predict_last(c, &why);
+  if (status == COPSE_OK && c->predictions[c->n - 1].instead[0] == '\0') return COPSE_OK;
+  copse_prediction_free(&c->predictions[--c->n]);
+  if (status == COPSE_OK || status == COPSE_UNSUPPORTED) return COPSE_OK;
+  return copse_fail(err, status, "%s", why.text);
+}
+
+copse_status copse_candidates_packets(struct copse_candidates *c, uint64_t most_bytes,
+                                      struct copse_err *err) {
+  int n = c->n;
+  if (c->topology->n_ranks == 1) return COPSE_OK;
+  for (int i = 0; i < n; i++) COPSE_DO(add_packets(c, i, most_bytes, false, err));
+  if (c->list[0].schedule->collective != COPSE_ALLREDUCE) return COPSE_OK;
+  for (int i = 0, before = c->n; i < n && c->n == before; i++)
+    COPSE_DO(add_packets(c, i, most_bytes, true, err));
+  return COPSE_OK;
+}
+
 void copse_candidates_free(struct copse_candidates *candidates) {
-  for (int i = 0; i < candidates->n; i++) copse_schedule_free(candidates->list[i].schedule);
+  for (int i = 0; i < candidates->n; i++)
+    if (candidates->list[i].owned) copse_schedule_free(candidates->list[i].schedule);
   copse_predictions_free(candidates->predictions, candidates->n);
   copse_routes_free(&candidates->routes);
   candidates->n = 0;
 }
 
-copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
+/* ---- which is best --------------------------------------------------------------------------- */
+
+/* Whether a candidate may be the best for so many bytes, where the first takes `first_us`. */
+static bool may_win(const struct copse_candidates *c, int i, double bytes, double first_us) {
+  double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
+  if (c->list[i].most_bytes > 0 && bytes > (double)c->list[i].most_bytes) return false;
+  return i == 0 || least <= first_us;
+}
+
+copse_status copse_candidates_time(const struct copse_candidates *c, const double *bytes,
                                    int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) double *all = NULL; /* [candidates][n_sizes] */
-  COPSE_DO(copse_calloc((size_t)candidates->n * (size_t)n_sizes, sizeof *all, &all, err));
-  COPSE_DO(copse_predictions_time(candidates->topology, candidates->predictions, candidates->n,
-                                  bytes, n_sizes, quick, all, err));
-  for (int i = 0; i < candidates->n * n_sizes; i++) us[i % n_sizes][i / n_sizes] = all[i];
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct copse_sim_question *questions;
+  struct copse_sim_options *options;
+  double *first; /* [n_sizes] */
+  int asked = 0;
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, first, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)c->n, options, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)c->n * (size_t)n_sizes, questions, err));
+  COPSE_DO(
+      copse_predictions_time(c->topology, c->predictions, 1, bytes, n_sizes, quick, first, err));
+  for (int i = 1; i < c->n; i++) {
+    options[i] = c->predictions[i].sim;
+    if (quick) options[i].max_steps /= QUICK_PART;
+    for (int b = 0; b < n_sizes; b++)
+      if (may_win(c, i, bytes[b], first[b]))
+        questions[asked++] = (struct copse_sim_question){
+            .dag = &c->predictions[i].dag, .options = &options[i], .unit_bytes = bytes[b]};
+  }
+  COPSE_DO(copse_simulate_all(c->topology, questions, asked, err));
+  for (int b = 0; b < n_sizes; b++) us[b][0] = first[b];
+  for (int i = c->n - 1; i > 0; i--)
+    for (int b = n_sizes - 1; b >= 0; b--)
+      us[b][i] = may_win(c, i, bytes[b], first[b]) ? questions[--asked].result.us : INFINITY;
   return COPSE_OK;
 }
 
@@ -110,10 +216,12 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
     bytes[n_sizes++] = (double)size;
   COPSE_DO(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
   for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
+    struct copse_candidate_range *range = &ranges[*n];
     int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
-    uint64_t size = (uint64_t)bytes[i];
-    if (*n > 0) ranges[*n - 1].max_bytes = size - 1;
-    ranges[*n] = (struct copse_candidate_range){*n == 0 ? 0 : size, INT64_MAX, best};
+    *range = (struct copse_candidate_range){i > 0 ? (uint64_t)bytes[i] : 0, INT64_MAX, best};
+    if (*n > 0 && candidates->list[range[-1].candidate].most_bytes > 0)
+      range->min_bytes = (uint64_t)bytes[i - 1] + 1;
+    if (*n > 0) range[-1].max_bytes = range->min_bytes - 1;
     ++*n;
   }
   return COPSE_OK;

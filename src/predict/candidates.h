@@ -1,6 +1,7 @@
 /*
- * Several schedules of one collective on one topology, and which of them the simulator likes best
- * for a message of some size: the best for 64 KiB is rarely the best for 1 GiB.
+ * Ways to run one collective on one topology, schedules and what they are lowered to, and which of
+ * them the simulator likes best for a message of some size: the best for 64 KiB is rarely the best
+ * for 1 GiB.
  */
 #ifndef COPSE_PREDICT_CANDIDATES_H
 #define COPSE_PREDICT_CANDIDATES_H
@@ -9,24 +10,27 @@
 #include "predict/propose.h"
 
 struct copse_candidate {
-  char name[COPSE_PROPOSAL_NAME];  /* "optimal", "k=2", "ring", ... */
+  char name[64];                   /* "optimal", "k=2", "ring", "k=2, packets", ... */
   struct copse_schedule *schedule; /* expanded */
+  bool owned;                      /* else another candidate's */
+  struct copse_lower_options lower;
+  uint64_t most_bytes; /* packets: for no larger messages; else 0 */
 };
 
-#define COPSE_MAX_CANDIDATES 32
+#define COPSE_MAX_CANDIDATES 64
 
 struct copse_candidates {
   const struct copse_topology *topology; /* borrowed */
   int n;
   struct copse_candidate list[COPSE_MAX_CANDIDATES];
-  struct copse_prediction predictions[COPSE_MAX_CANDIDATES]; /* of each, by `options` */
+  struct copse_prediction predictions[COPSE_MAX_CANDIDATES]; /* of each, by `options` and its own */
   struct copse_predict_options options;                      /* with routes of the list's own */
   struct copse_routes routes;
 };
 
 /*
  * The proposals of propose.h, of fewer trees those of 1, 2, 4 and 8, equal shares where they are
- * slower in the long run; of an alltoall the first alone. Times are predicted as `predict` says;
+ * slower in the long run. Times are predicted as `predict` says;
  * NULL: the defaults. Errors are those of copse_propose. Free with copse_candidates_free in every
  * case.
  */
@@ -36,10 +40,24 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;
+
+/* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, as "64K:
+ * k=4". */
+copse_status copse_candidates_search(struct copse_candidates *candidates,
+                                     const struct copse_solve_options *options,
+                                     struct copse_err *err) COPSE_CHECKED;
+
+/* Adds those that are there as packets, for messages of at most so many bytes, and an allreduce in
+ * one hop; what can't be packets is left out. */
+copse_status copse_candidates_packets(struct copse_candidates *candidates, uint64_t most_bytes,
+                                      struct copse_err *err) COPSE_CHECKED;
+
 void copse_candidates_free(struct copse_candidates *candidates);
 
 /* The predicted time of every candidate for messages of so many bytes, by several threads: us
- * [n_sizes]. With `quick`, in chunks enough to tell schedules apart and an eighth of the work. */
+ * [n_sizes]. With `quick`, in chunks enough to tell schedules apart and an eighth of the work.
+ * Infinite beyond a candidate's sizes, and for one whose busiest link alone takes longer than the
+ * first candidate, so that it is not simulated. */
 copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
                                    int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) COPSE_CHECKED;
@@ -68,7 +86,7 @@ struct copse_candidate_range {
  * smallest < largest) so that each range has a candidate that is the best there or within
  * CLOSE_TIME of it, in as few ranges as there can be: a range more is a plan more to load, and
  * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have
- * different candidates.
+ * different candidates. One of packets ends with the last size that it is close at.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

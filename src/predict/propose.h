@@ -10,6 +10,11 @@
 
 #define COPSE_PROPOSAL_NAME COPSE_DOUBLING_NAME
 
+struct copse_proposal {
+  char name[COPSE_PROPOSAL_NAME];
+  struct copse_schedule *schedule; /* verified, expanded */
+};
+
 /* Who chooses. */
 struct copse_proposer {
   const struct copse_topology *topology;

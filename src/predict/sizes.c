@@ -551,6 +551,19 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   return COPSE_OK;
 }
 
+/* Copies of schedules that are there: of what the search changes. */
+static copse_status take_all(struct search *s, const struct copse_proposal *from, int n) {
+  for (int i = 0; i < n; i++) {
+    struct copse_schedule *copy;
+    if (i > 0 && !wants(s, from[i].name, 0)) continue;
+    COPSE_DO(copse_calloc(1, sizeof *copy, &copy, s->err));
+    *copy = *from[i].schedule;
+    copy->arena = (struct copse_arena){NULL};
+    COPSE_DO(take(s, copy, from[i].name, s->err));
+  }
+  return COPSE_OK;
+}
+
 static void release(struct search *s) {
   for (size_t i = 0; i < s->n_bases; i++) copse_schedule_free(s->bases[i]);
   free(s->bases);
@@ -580,7 +593,8 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
   const struct copse_bounds_question bounds = {question->solve->collective, question->solve->root,
                                                NULL, s.predict.sim.alpha_us};
   COPSE_DO(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));
-  COPSE_DO(copse_propose(&proposer, seconds, err));
+  COPSE_DO(question->from ? take_all(&s, question->from, question->n_from)
+                          : copse_propose(&proposer, seconds, err));
   if (exchanges(&s)) {
     COPSE_DO(copse_topology_symmetry(topology, &s.symmetry, err));
     s.most_work = question->work;

@@ -13,7 +13,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
-#include "predict/candidates.h"
+#include "predict/bounds.h"
 #include "predict/overlap.h"
 #include "predict/predict.h"
 #include "schedule/adapt.h"

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "cli/solve_args.h"
 #include "cli/solve_many.h"
-#include "predict/candidates.h"
+#include "predict/bounds.h"
 #include "predict/sizes.h"
 #include "view/draw_schedule.h"
 
@@ -60,8 +60,8 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
 static void print_objective(const struct objective *objective) {
   const struct copse_size_answer *found = &objective->found;
   if (objective->bytes == 0) return;
-  printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunks, predicted %.6g us", found->n_tried,
-         objective->bytes, found->name, found->chunks, found->us);
+  printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunk%s, predicted %.6g us", found->n_tried,
+         objective->bytes, found->name, found->chunks, found->chunks == 1 ? "" : "s", found->us);
   printf("; without --objective %.6g us\n", found->first_us);
 }
 
@@ -364,6 +364,11 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
     printf("optimal among all reduce and broadcast forests with common shares, run together\n");
   else if (equal)
     printf("optimal: equal to the bound\n");
+  else if (copse_schedule_doubles(s))
+    printf(
+        "in stages, for short messages: every rank adds up all of them; no allreduce is faster "
+        "than %s s/GB\n",
+        bound);
   else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT)
     printf(
         "reduce_scatter and allgather load different links, so they are faster than in turn;\n"

@@ -61,10 +61,11 @@ struct search {
   int *hop_links, *hop_nodes;
   size_t n_hop_links, hop_links_capacity, hop_nodes_capacity;
   struct copse_index_map hop_index;
-  int *between;                     /* [n * n] a hop from rank to rank, -1 */
-  int *image;                       /* [n_images * n_nodes] */
-  int *hop_image;                   /* [n_images * n_hops] */
-  double *us_per_byte, *latency_us; /* [n_links] */
+  int *between;   /* [n * n] a hop from rank to rank, -1 */
+  int *image;     /* [n_images * n_nodes] */
+  int *hop_image; /* [n_images * n_hops] */
+  double *us_per_byte, *latency_us,
+      *held_us; /* [n_links] held: a link by a chunk, beside its bytes */
   /* of a run */
   double *free_us;      /* [n_links] */
   int *last_user;       /* [n_links] */
@@ -288,7 +289,7 @@ static copse_status serve(struct search *s, const struct tree *t, int f, int pla
     start = s->free_us[link];
     run->blocker[transfer] = s->last_user[link];
   }
-  s->free_us[link] = start + taken;
+  s->free_us[link] = start + taken + s->held_us[link];
   s->last_user[link] = transfer;
   if (i + 1 < hop->n) { /* on a faster link it starts as much later */
     double lag = taken - t->bytes * s->us_per_byte[links[1]];
@@ -616,6 +617,7 @@ static copse_status set_up(struct search *s) {
   size_t links = (size_t)t->n_links, pairs = (size_t)s->n * (size_t)s->n;
   COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->us_per_byte, s->err));
   COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->latency_us, s->err));
+  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->held_us, s->err));
   COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->free_us, s->err));
   COPSE_DO(copse_arena_array(&s->arena, links, sizeof(int), &s->last_user, s->err));
   COPSE_DO(copse_arena_array(&s->arena, pairs, sizeof(int), &s->between, s->err));
@@ -623,6 +625,9 @@ static copse_status set_up(struct search *s) {
   for (size_t l = 0; l < links; l++) {
     s->us_per_byte[l] = 1e-3 / copse_q_to_double(t->links[l].bandwidth);
     s->latency_us[l] = copse_q_to_double(t->links[l].latency);
+    if (!s->x->alpha_occupies) continue;
+    bool ends_hop = t->nodes[t->links[l].dst].rank >= 0;
+    s->held_us[l] = s->latency_us[l] + (ends_hop ? s->x->alpha_us : 0);
   }
   COPSE_DO(find_images(s));
   COPSE_DO(copy_trees(s));

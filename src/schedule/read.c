@@ -650,17 +650,19 @@ static copse_status check_algbw(struct reader *r) {
 
 /* What it was made for, where it says so. */
 static copse_status read_objective(struct reader *r) {
-  static const char *const keys[] = {"bytes", "chunks", "alpha_us", NULL};
+  static const char *const keys[] = {"bytes", "chunks", "alpha_us", "alpha_occupies", NULL};
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;
   int64_t chunks;
   if (!item) return COPSE_OK;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"objective\"", keys, r->err));
   COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &o->bytes, r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks,
-                              r->err));
+  COPSE_DO(
+      copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks, r->err));
   o->chunks = (int)chunks;
   o->alpha_us = COPSE_Q_ZERO;
+  COPSE_DO(
+      copse_json_get_bool_or(&r->json, item, "alpha_occupies", false, &o->alpha_occupies, r->err));
   return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
 }
 
@@ -670,8 +672,8 @@ static copse_status read_document(struct reader *r) {
                                           "bound",      "trees",      "others",      "symmetry",
                                           "in_network", "bound_at",   "objective",   NULL};
   static const char *const flow_keys[] = {
-      "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
-      "flows",  "demand",     "forward",  "rotation", "others",      "bound_at",   "objective",  NULL};
+      "format", "collective", "topology", "ranks",  "time_per_GB", "algbw_GBps", "bound", "flows",
+      "demand", "forward",    "rotation", "others", "bound_at",    "objective",  NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;

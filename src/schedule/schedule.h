@@ -163,6 +163,7 @@ struct copse_schedule_objective {
   int64_t bytes; /* M; 0: it is for long messages, cut as schedule/chunks.h says */
   int chunks;
   struct copse_q alpha_us; /* the software cost of a hop that was reckoned with */
+  bool alpha_occupies;     /* and latencies keep links busy (predict/simulate.h) */
 };
 
 struct copse_schedule {
@@ -214,8 +215,8 @@ int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* The largest chunk of a schedule with an objective: COPSE_CHUNK_BYTES, or what its largest transfer
- * is cut into at its size. */
+/* The largest chunk of a schedule with an objective: COPSE_CHUNK_BYTES, or what its largest
+ * transfer is cut into at its size. */
 int64_t copse_schedule_chunk_bytes(const struct copse_schedule *schedule);
 
 /* How many images of a compact schedule's trees or flows there are, themselves included; 1 for

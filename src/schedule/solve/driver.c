@@ -160,6 +160,7 @@ static copse_status solve_phase(struct solving *b, bool reversed, struct phase *
   const struct copse_solve_options *o = b->options;
   const struct copse_network_symmetry symmetry = {b->symmetry.n, b->symmetry.generators};
   struct copse_forest_options options = {.k = o->k,
+                                         .fewest = o->k == 0 || o->tolerance.num > 0,
                                          .bound_only = o->bound_only,
                                          .progress = o->progress,
                                          .trust_from = o->trust_from,

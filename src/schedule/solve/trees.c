@@ -143,8 +143,10 @@ static copse_status make_network(const struct packing *p, const struct copse_joi
 static copse_status pack_phase(struct packing *p, const struct copse_joint_part *part,
                                const struct copse_joint_group *group, bool reduce,
                                struct copse_q share) {
-  struct copse_forest_options options = {
-      .as_given = true, .progress = p->options->progress, .trust_from = p->options->trust_from};
+  struct copse_forest_options options = {.as_given = true,
+                                         .fewest = true,
+                                         .progress = p->options->progress,
+                                         .trust_from = p->options->trust_from};
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_network network;
   COPSE_AT_END(copse_forest_free) struct copse_forest forest = {0};

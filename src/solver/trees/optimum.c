@@ -214,6 +214,25 @@ static copse_status try_u(const struct copse_network *network, struct copse_q u,
   return copse_optimum_feasible(network, capacities, k, feasible, err);
 }
 
+int64_t copse_optimum_step(const struct copse_network *network,
+                           const struct copse_optimum *optimum) {
+  int64_t g = optimum->x.num;
+  for (int i = 0; i < network->n_links && g > 1; i++) {
+    const struct copse_net_link *link = &network->links[i];
+    if (optimum->in_cut[link->src] && !optimum->in_cut[link->dst]) g = copse_gcd(g, link->capacity);
+  }
+  return optimum->x.num / g;
+}
+
+copse_status copse_optimum_lossless(const struct copse_network *network, struct copse_q x,
+                                    int64_t k, int64_t *capacities, bool *lossless,
+                                    struct copse_err *err) {
+  struct copse_q u;
+  *lossless = false;
+  if (copse_q_div((struct copse_q){k, 1}, x, &u, NULL) != COPSE_OK) return COPSE_OK;
+  return try_u(network, u, k, capacities, lossless, err);
+}
+
 static int compare_int64(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
   return (x > y) - (x < y);

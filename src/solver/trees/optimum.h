@@ -56,15 +56,16 @@ copse_status copse_optimum_fixed_k(const struct copse_network *network, struct c
 
 /*
  * Numbers of trees per unit of root weight, fewer than copse_optimum_scale has, may reach the
- * optimum too, with capacities floor(k / x * b): those of which no link out of in_cut is rounded,
+ * optimum too (copse_optimum_round with k / x): those of which no link out of in_cut is rounded,
  * which are the multiples of a step, if the other links can spare what they lose.
  */
 int64_t copse_optimum_step(const struct copse_network *network,
                            const struct copse_optimum *optimum);
-/* Whether k does, as far as can be told in 63 bits; then capacities [n_links] are those. */
-copse_status copse_optimum_lossless(const struct copse_network *network, struct copse_q x,
-                                    int64_t k, int64_t *capacities, bool *lossless,
-                                    struct copse_err *err) COPSE_CHECKED;
+/* Capacities [n_links] floor(u * b), trimmed where relays lose their balance by it, and whether
+ * they carry k trees per unit of root weight. */
+copse_status copse_optimum_round(const struct copse_network *network, struct copse_q u, int64_t k,
+                                 int64_t *capacities, bool *carries,
+                                 struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Whether capacities [n_links] carry k trees per unit of root weight.

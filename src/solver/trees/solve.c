@@ -197,11 +197,12 @@ static copse_status try_fewer(struct copse_tree_problem *problem, struct copse_a
                        made < COPSE_FOREST_FEWER_MADE && work < COPSE_FOREST_FEWER_WORK;
        fewer.k *= 2, work += each) {
     COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = fewer.k};
-    bool lossless, packed;
+    struct copse_q u;
+    bool carries, packed;
     COPSE_DO(COPSE_ARRAY(scratch, (size_t)network->n_links, capacities, err));
-    COPSE_DO(
-        copse_optimum_lossless(network, forest->optimum.x, fewer.k, capacities, &lossless, err));
-    if (!lossless) continue;
+    if (copse_q_div((struct copse_q){fewer.k, 1}, forest->optimum.x, &u, NULL) != COPSE_OK) break;
+    COPSE_DO(copse_optimum_round(network, u, fewer.k, capacities, &carries, err));
+    if (!carries) continue;
     fewer.capacities = capacities;
     COPSE_DO(run_makers(&fewer, &other, &packed, err));
     made++;

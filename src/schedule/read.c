@@ -692,7 +692,7 @@ static copse_status check_algbw(struct reader *r) {
 
 /* What it was made for, where it says so. */
 static copse_status read_objective(struct reader *r) {
-  static const char *const keys[] = {"bytes", "chunks", "alpha_us", NULL};
+  static const char *const keys[] = {"bytes", "chunks", "alpha_us", "alpha_occupies", NULL};
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;
   int64_t chunks;
@@ -703,6 +703,8 @@ static copse_status read_objective(struct reader *r) {
       copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks, r->err));
   o->chunks = (int)chunks;
   o->alpha_us = COPSE_Q_ZERO;
+  COPSE_DO(
+      copse_json_get_bool_or(&r->json, item, "alpha_occupies", false, &o->alpha_occupies, r->err));
   return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
 }
 

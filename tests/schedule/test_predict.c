@@ -77,7 +77,9 @@ static void time_plan(const struct copse_topology *t, const struct copse_schedul
 }
 
 START_TEST(a_schedule_takes_as_long_as_its_plan) {
-  struct copse_topology *t = topology_of(_i);
+  struct copse_topology *t;
+  if (!COPSE_TEST_RESULTS && _i % 5 != 0) return;
+  t = topology_of(_i);
   for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_schedule *s, *read;

@@ -32,6 +32,9 @@ static inline uint64_t copse_scatter(uint64_t z) {
   return z ^ (z >> 31);
 }
 
+/* The same of one more step. */
+static inline uint64_t copse_mix(uint64_t z) { return copse_scatter(z + 0x9e3779b97f4a7c15u); }
+
 /* Keys. Equal texts have equal keys, different ones almost never; pairs never collide. */
 uint64_t copse_key_text(const char *text);
 static inline uint64_t copse_key_pair(int a, int b) {

@@ -8,6 +8,10 @@
 copse_status copse_calloc(size_t n, size_t size, void *out_pointer,
                           struct copse_err *err) COPSE_CHECKED;
 
+/* The same from an address that `alignment`, a power of two, divides. */
+copse_status copse_calloc_aligned(size_t alignment, size_t n, size_t size, void *out_pointer,
+                                  struct copse_err *err) COPSE_CHECKED;
+
 /* Makes room for `need` elements in the array at *array (a T **), doubling *capacity.
  * The array is malloc's: release it with free(). On failure nothing changes. */
 copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,

@@ -77,8 +77,8 @@ static copse_status add_plan(struct copse_nccl_record *mine, const char *path, i
 static copse_status look_into(struct copse_nccl_record *mine, const char *folder, int n_ranks,
                               struct copse_err *err) {
   copse_status status = COPSE_OK;
-  struct copse_text sums = {0};
-  struct copse_arena paths = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text sums = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena paths = {0};
   struct dirent **entries = NULL;
   int n = scandir(folder, &entries, is_plan, by_name);
   if (n < 0) return copse_fail(err, COPSE_IO, "%s: %s", folder, strerror(errno));
@@ -87,13 +87,12 @@ static copse_status look_into(struct copse_nccl_record *mine, const char *folder
     const char *path = copse_arena_printf(&paths, "%s/%s", folder, entries[i]->d_name);
     status = path ? add_plan(mine, path, n_ranks, &sums, err) : copse_fail_nomem(err);
   }
-  if (status == COPSE_OK) status = copse_text_status(&sums, err);
-  if (status == COPSE_OK) copse_sha256(sums.data, sums.size, mine->folder);
   for (int i = 0; i < n; i++) free(entries[i]);
   free(entries);
-  copse_text_free(&sums);
-  copse_arena_free(&paths);
-  return status;
+  COPSE_DO(status);
+  COPSE_DO(copse_text_status(&sums, err));
+  copse_sha256(sums.data, sums.size, mine->folder);
+  return COPSE_OK;
 }
 
 /* ---- this rank -------------------------------------------------------------------------- */

@@ -236,8 +236,7 @@ static copse_status integer_lengths(struct copse_verify_checker *c, int64_t *len
       return refute(c, "the bound's lengths have no common denominator in 64 bits");
   for (int i = 0; i < b->n_lengths; i++) {
     const struct copse_schedule_length *l = &b->lengths[i];
-    int src = c->node_of[l->src], dst = c->node_of[l->dst];
-    int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    int link = copse_topology_find_link(c->topology, c->node_of[l->src], c->node_of[l->dst]);
     int64_t value;
     if (link < 0)
       return refute(c, "the bound's lengths name '%s' -> '%s', which is no link",
@@ -602,7 +601,7 @@ static copse_status at_lengths(struct at_checker *c) {
   for (int i = 0; i < b->n_lengths; i++) {
     const struct copse_schedule_length *l = &b->lengths[i];
     int src = c->node_of[l->src], dst = c->node_of[l->dst];
-    int e = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    int e = copse_topology_find_link(c->topology, src, dst);
     if (e < 0 || mpq_sgn(c->opens[src]) < 0 || mpq_sgn(c->after[dst]) < 0)
       return refute(c, "\"bound_at\": a length is of no link that is of use");
     copse_mpq_set(c->width, l->length);

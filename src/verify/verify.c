@@ -80,7 +80,7 @@ static copse_status walk_path(struct copse_verify_checker *c, int tree, int e) {
                   edge->src, edge->dst);
   for (int i = 0; i + 1 < edge->n_path; i++) {
     int src = c->node_of[edge->path[i]], dst = c->node_of[edge->path[i + 1]];
-    int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    int link = copse_topology_find_link(c->topology, src, dst);
     if (link < 0)
       return refute(c, "tree %d, edge %d: the topology has no link '%s' -> '%s'", tree, e,
                     node_id(c, edge->path[i]), node_id(c, edge->path[i + 1]));

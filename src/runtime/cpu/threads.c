@@ -211,7 +211,7 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   pthread_cond_init(&team->start, NULL);
   copse_clock_condition(&team->done);
   team->spins = (long)n <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 20;
-  COPSE_DO(copse_calloc_lines(n, sizeof *team->threads, &team->threads, err));
+  COPSE_DO(copse_calloc_aligned(COPSE_CACHE_LINE, n, sizeof *team->threads, &team->threads, err));
   return start_threads(exec, err);
 }
 

@@ -10,14 +10,12 @@
 
 /* ---- random bits: a function of (seed, element, rank) --------------------------------- */
 
-static uint64_t mix(uint64_t z) { return copse_scatter(z + 0x9e3779b97f4a7c15u); }
-
 static uint64_t element_bits(const struct copse_data *data, uint64_t element) {
-  return mix(data->seed ^ mix(element));
+  return copse_mix(data->seed ^ copse_mix(element));
 }
 
 static uint64_t rank_bits(uint64_t element_hash, uint32_t rank) {
-  return mix(element_hash + rank * 0xd1342543de82ef95u);
+  return copse_mix(element_hash + rank * 0xd1342543de82ef95u);
 }
 
 /* 0..n-1, from the upper bits. */
@@ -153,7 +151,7 @@ static struct pattern pattern_of(const struct copse_data *data) {
 static uint32_t first_active(const struct copse_data *data, const struct pattern *p,
                              uint64_t element_hash) {
   if (p->active == data->n_ranks) return 0;
-  return (uint32_t)below(mix(~element_hash), data->n_ranks);
+  return (uint32_t)below(copse_mix(~element_hash), data->n_ranks);
 }
 
 static bool is_active(const struct copse_data *data, const struct pattern *p, uint64_t element_hash,

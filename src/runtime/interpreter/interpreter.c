@@ -219,16 +219,6 @@ static copse_status check_balance(const struct copse_interpreter *exec, struct c
 
 #define DEFAULT_STALL_SECONDS 20.0
 
-copse_status copse_calloc_lines(size_t n, size_t size, void *out_pointer, struct copse_err *err) {
-  size_t bytes;
-  if (__builtin_mul_overflow(n ? n : 1, size, &bytes)) return copse_fail_nomem(err);
-  void *p = aligned_alloc(COPSE_CACHE_LINE, bytes);
-  if (!p) return copse_fail_nomem(err);
-  memset(p, 0, bytes);
-  *(void **)out_pointer = p;
-  return COPSE_OK;
-}
-
 static void drop_interpreter(struct copse_interpreter **exec) { copse_interpreter_free(*exec); }
 
 copse_status copse_interpreter_new(const struct copse_plan *plan, const struct copse_engine *engine,
@@ -244,8 +234,10 @@ copse_status copse_interpreter_new(const struct copse_plan *plan, const struct c
   COPSE_DO(copse_layout_new(plan, &exec->layout, err));
   COPSE_DO(COPSE_ARRAY(&exec->layout.arena, h->n_ranks, exec->memory, err));
   COPSE_DO(COPSE_ARRAY(&exec->layout.arena, h->n_ranks, exec->scratch_capacity, err));
-  COPSE_DO(copse_calloc_lines(h->n_workers, sizeof *exec->workers, &exec->workers, err));
-  COPSE_DO(copse_calloc_lines(h->n_channels, sizeof *exec->channels, &exec->channels, err));
+  COPSE_DO(copse_calloc_aligned(COPSE_CACHE_LINE, h->n_workers, sizeof *exec->workers,
+                                &exec->workers, err));
+  COPSE_DO(copse_calloc_aligned(COPSE_CACHE_LINE, h->n_channels, sizeof *exec->channels,
+                                &exec->channels, err));
   COPSE_DO(engine->open(exec, context, err));
   *out = exec;
   exec = NULL;

@@ -67,10 +67,6 @@ struct copse_interpreter {
   const void *trace_context;
 };
 
-/* As copse_calloc, aligned to cache lines; `size` is a multiple of them. */
-copse_status copse_calloc_lines(size_t n, size_t size, void *out_pointer,
-                                struct copse_err *err) COPSE_CHECKED;
-
 /* The plan is borrowed until the free. COPSE_NOMEM, or what the engine's open returns. */
 copse_status copse_interpreter_new(const struct copse_plan *plan, const struct copse_engine *engine,
                                    void *context, struct copse_interpreter **out,

@@ -30,7 +30,6 @@ copse_status copse_topology_is_automorphism(const struct copse_topology *topolog
 }
 
 void copse_symmetry_free(struct copse_symmetry *symmetry) {
-  free(symmetry->generators);
   copse_arena_free(&symmetry->arena);
   *symmetry = (struct copse_symmetry){.n_products = 1};
 }
@@ -56,7 +55,7 @@ copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_perm
 copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
                                 int n_nodes, int n_groups, struct copse_err *err) {
   size_t n = (size_t)(symmetry->n + symmetry->n_others);
-  COPSE_DO(COPSE_GROW(symmetry->generators, symmetry->capacity, n + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&symmetry->arena, symmetry->generators, symmetry->capacity, n + 1, err));
   COPSE_DO(copse_permutation_copy(&symmetry->arena, by, n_nodes, n_groups, &symmetry->generators[n],
                                   err));
   symmetry->n_others++;

@@ -3,7 +3,6 @@
  * bound with its certificate. Checks all that needs no topology. Node ids become numbers in the
  * order in which the file names them; ranks come first.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -180,8 +180,8 @@ static copse_status check_stages(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   struct sums sums = {.n_words = ((size_t)s->n_ranks + 63) / 64};
   size_t words = (size_t)s->n_ranks * sums.n_words;
-  COPSE_AT_END(mpq_clear_at) mpq_t whole, weight;
-  mpq_inits(whole, weight, NULL);
+  COPSE_MPQ(whole);
+  COPSE_MPQ(weight);
   COPSE_DO(COPSE_ARRAYS(&c->scratch.arena, words, uint64_t, c->err, &sums.before, &sums.now));
   for (int t = 0; t < s->n_trees; t++) {
     const struct copse_schedule_tree *tree = &s->trees[t], *last = t > 0 ? tree - 1 : NULL;
@@ -198,7 +198,7 @@ static copse_status check_stages(struct copse_verify_checker *c) {
     if (begins || tree->stage > last->stage)
       memcpy(sums.before, sums.now, words * sizeof *sums.now);
     for (int e = 0; e < tree->n_edges; e++) COPSE_DO(add_sum(c, &sums, t, tree->edges[e].dst));
-    set_q(weight, tree->weight);
+    copse_mpq_set(weight, tree->weight);
     if (begins) mpq_add(whole, whole, weight);
   }
   COPSE_DO(check_sums(c, &sums, s->trees[s->n_trees - 1].piece));

@@ -43,7 +43,8 @@ static struct copse_size_answer solve(const struct copse_topology *t,
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_solve_seconds seconds;
   struct copse_size_answer answer;
-  const struct copse_size_question question = {options, predict, bytes, WORK};
+  const struct copse_size_question question = {
+      .solve = options, .predict = predict, .bytes = bytes, .work = WORK};
   ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
   return answer;
 }

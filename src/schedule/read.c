@@ -3,6 +3,7 @@
  * bound with its certificate. Checks all that needs no topology. Node ids become numbers in the
  * order in which the file names them; ranks come first.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -752,23 +753,24 @@ static copse_status read_document(struct reader *r) {
   return COPSE_OK;
 }
 
+static void release(struct reader *r) {
+  copse_schedule_free(r->schedule);
+  copse_json_free(&r->json);
+  free(r->nodes);
+  copse_index_map_free(&r->index);
+  copse_arena_free(&r->scratch);
+}
+
 static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,
                           struct copse_schedule **out, struct copse_err *err) {
-  struct reader r = {.untrue = untrue, .err = err};
-  copse_status status;
+  COPSE_AT_END(release) struct reader r = {.untrue = untrue, .err = err};
   *out = NULL;
-  COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
-  COPSE_TRY(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
-  COPSE_TRY(read_document(&r));
+  COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
+  COPSE_DO(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
+  COPSE_DO(read_document(&r));
   *out = r.schedule;
   r.schedule = NULL;
-out:
-  copse_schedule_free(r.schedule);
-  copse_json_free(&r.json);
-  free(r.nodes);
-  copse_index_map_free(&r.index);
-  copse_arena_free(&r.scratch);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
@@ -778,15 +780,11 @@ copse_status copse_schedule_parse(const char *label, const char *data, size_t si
 
 static copse_status load(const char *path, copse_status untrue, struct copse_schedule **out,
                          struct copse_err *err) {
-  char *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_file_read(path, &data, &size, err));
-  status = parse(copse_file_label(path), data, size, untrue, out, err);
-out:
-  free(data);
-  return status;
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  return parse(copse_file_label(path), data, size, untrue, out, err);
 }
 
 copse_status copse_schedule_load(const char *path, struct copse_schedule **out,

@@ -82,16 +82,15 @@ static copse_status add_edge(struct loader *l, int from, int to, int send, int r
 /* ---- rings and trees --------------------------------------------------------------------------
  */
 
-/* The share of a graph's channel in a ring, of a communicator's in trees: copies are alike. */
 static copse_status add_ring(struct loader *l, copse_collective collective, int root) {
   const struct copse_nccl_joined *j = &l->judge->joined;
-  int64_t n = j->n_ranks, channels = j->n_graph_channels;
+  int64_t n = j->n_ranks, channels = j->n_channels;
   struct copse_q amount = {1, channels};
   if (collective == COPSE_ALLREDUCE)
     COPSE_DO(copse_q_make(2 * (n - 1), n * channels, &amount, l->err));
   else if (!copse_collective_rooted(collective))
     COPSE_DO(copse_q_make(n - 1, n * channels, &amount, l->err));
-  for (int c = 0; c < j->n_graph_channels; c++)
+  for (int c = 0; c < j->n_channels; c++)
     for (int r = 0; r < j->n_ranks; r++) {
       const struct copse_nccl_seat *s = copse_nccl_seat_of(j, c, r);
       bool idle = (collective == COPSE_BROADCAST && s->next == root) ||
@@ -112,8 +111,8 @@ static int port_below(const struct copse_nccl_seat *s, int below) {
 
 static copse_status add_tree(struct loader *l) {
   const struct copse_nccl_joined *j = &l->judge->joined;
-  struct copse_q amount = {1, 2 * (int64_t)j->n_graph_channels};
-  for (int c = 0; c < 2 * j->n_graph_channels; c++)
+  struct copse_q amount = {1, j->n_channels};
+  for (int c = 0; c < j->n_channels; c++)
     for (int r = 0; r < j->n_ranks; r++) {
       const struct copse_nccl_seat *s = copse_nccl_seat_of(j, c, r);
       if (s->up < 0) continue;

@@ -345,6 +345,13 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
   return find_time(l, out);
 }
 
+/* NCCL goes by what its graphs state; where they state nothing, links have to do. */
+static bool is_preferred(const struct copse_nccl_verdict *a, const struct copse_nccl_verdict *b) {
+  if (a->stated_time.num > 0 && b->stated_time.num > 0)
+    return copse_q_cmp(a->stated_time, b->stated_time) < 0;
+  return copse_q_cmp(a->links_time, b->links_time) < 0;
+}
+
 copse_status copse_nccl_judge_best(struct copse_nccl_judge *judge, copse_collective collective,
                                    int root, bool in_network, struct copse_nccl_verdict *out,
                                    struct copse_err *err) {
@@ -355,8 +362,7 @@ copse_status copse_nccl_judge_best(struct copse_nccl_judge *judge, copse_collect
     if (!copse_nccl_judge_has(judge, algorithm, collective)) continue;
     if (!in_network && algorithm != COPSE_NCCL_RING && algorithm != COPSE_NCCL_TREE) continue;
     COPSE_DO(copse_nccl_judge(judge, algorithm, collective, root, &verdict, err));
-    if (found && copse_q_cmp(copse_nccl_verdict_time(&verdict), copse_nccl_verdict_time(out)) >= 0)
-      continue;
+    if (found && !is_preferred(&verdict, out)) continue;
     *out = verdict;
     found = true;
   }

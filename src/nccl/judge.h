@@ -63,8 +63,10 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
                               copse_collective collective, int root, struct copse_nccl_verdict *out,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* The best of ring, tree and, for `in_network`, NVLS and CollNet, by copse_nccl_verdict_time; of
- * equals the first. COPSE_INVALID for a collective that NCCL has none for (alltoall). */
+/* What NCCL runs long messages with: of ring, tree and, for `in_network`, NVLS and CollNet, the one
+ * that its graphs state to be fastest, of equals the first. (NCCL's model also has a factor for
+ * each protocol and generation.) COPSE_INVALID for a collective that NCCL has none for (alltoall).
+ */
 copse_status copse_nccl_judge_best(struct copse_nccl_judge *judge, copse_collective collective,
                                    int root, bool in_network, struct copse_nccl_verdict *out,
                                    struct copse_err *err) COPSE_CHECKED;

@@ -33,6 +33,8 @@ struct copse_nccl_node {
   int host;
   int rank;    /* as the file says, -1 if it doesn't */
   int repeats; /* how many more nodes wanted this id */
+  bool has_dev;
+  uint64_t dev; /* as a topology's nodes have it */
   long line;
   bool keep;
 };

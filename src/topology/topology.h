@@ -21,9 +21,10 @@ struct copse_node {
   bool multicast;   /* a switch that copies: one copy in, many out */
   bool aggregation; /* a switch that reduces: many in, one out */
   /* What NCCL calls it, where its XML says: (number of its system << 56) + NVML index of a gpu or
-   * index of a net. In no JSON. */
+   * index of a net. These three are in no JSON. */
   bool has_dev;
   uint64_t dev;
+  int sm; /* of a gpu: compute capability, 90 for 9.0; 0: not said */
 };
 
 /* One direction. Between two nodes there is at most one: parallel links are added up. */

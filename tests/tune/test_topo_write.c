@@ -4,7 +4,7 @@
  */
 #include <glob.h>
 
-#include "nccl/topo_write.h"
+#include "nccl/tune/topo_write.h"
 #include "topology/helpers.h"
 #include "tune/nccl_reader.h"
 

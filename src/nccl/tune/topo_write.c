@@ -11,7 +11,7 @@
  * written is read back by the reader of src/topology/input, and links that come out with another
  * bandwidth are told.
  */
-#include "nccl/topo_write.h"
+#include "nccl/tune/topo_write.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -22,6 +22,7 @@
 
 #include "base/graph.h"
 #include "base/text.h"
+#include "nccl/machine.h"
 #include "topology/input/nccl_bandwidth.h"
 
 #define MAX_ELEMENTS 256 /* of a host, since 2.21 */
@@ -44,10 +45,11 @@ struct part {
 struct writer {
   const struct copse_topology *t;
   const struct copse_nccl_topo_options *options;
-  struct copse_adjacency out; /* links by source */
-  int host;                   /* -1: no node names one */
-  struct part *parts;         /* [n_parts], those of nodes first */
-  int *part_of;               /* [n_nodes], -1: not in the file */
+  struct copse_nccl_machine machine; /* for NCCL's numbers */
+  struct copse_adjacency out;        /* links by source */
+  int host;                          /* -1: no node names one */
+  struct part *parts;                /* [n_parts], those of nodes first */
+  int *part_of;                      /* [n_nodes], -1: not in the file */
   int n_parts;
   int n_cpus, n_nics, n_ports, n_elements;
   int sm;       /* the newest of the GPUs: PCIe that is made up goes by it */
@@ -504,15 +506,19 @@ static int rank_in_host(const struct writer *w, int node) {
   return rank;
 }
 
-static int number_of(const struct writer *w, int node, int otherwise) {
-  const struct copse_node *n = &w->t->nodes[node];
-  return n->has_dev ? (int)(n->dev & 0xffffff) : otherwise;
+/* As graphs name it: the index of a GPU, of a port or of a NIC without ports. */
+static int dev_of(const struct writer *w, int node) {
+  int rank = w->t->nodes[node].rank;
+  if (rank >= 0) return (int)copse_nccl_dev_index(w->machine.devs[rank]);
+  for (int i = 0; i < w->machine.n_ports; i++)
+    if (w->machine.ports[i].node == node) return (int)copse_nccl_dev_index(w->machine.ports[i].dev);
+  return w->machine.n_ports + node; /* a NIC that no graph names */
 }
 
 static void write_gpu(struct writer *w, const struct part *gpu, int depth) {
   int rank = rank_in_host(w, gpu->node);
-  add_line(w, depth, "<gpu dev=\"%d\" sm=\"%d\" rank=\"%d\" gdr=\"1\">",
-           number_of(w, gpu->node, rank), gpu->sm, rank);
+  add_line(w, depth, "<gpu dev=\"%d\" sm=\"%d\" rank=\"%d\" gdr=\"1\">", dev_of(w, gpu->node),
+           gpu->sm, rank);
   write_nvlinks(w, gpu, depth + 1);
   add_line(w, depth, "</gpu>");
 }
@@ -554,11 +560,11 @@ static void write_nic(struct writer *w, int at, int depth) {
   for (int p = 0; p < w->n_parts; p++) {
     if (w->parts[p].kind != PORT || w->parts[p].parent != at) continue;
     name_port(w, &w->parts[p], name);
-    write_port(w, nic, name, number_of(w, w->parts[p].node, w->n_ports), w->parts[p].up, depth + 1);
+    write_port(w, nic, name, dev_of(w, w->parts[p].node), w->parts[p].up, depth + 1);
     any = true;
   }
   name_port(w, NULL, name);
-  if (!any) write_port(w, nic, name, w->n_ports, port_speed(w, nic), depth + 1);
+  if (!any) write_port(w, nic, name, dev_of(w, nic->node), port_speed(w, nic), depth + 1);
   add_line(w, depth, "</nic>");
 }
 
@@ -674,6 +680,7 @@ static copse_status prepare(struct writer *w) {
                               sizeof *t->links, &w->out, w->err));
   COPSE_DO(COPSE_ARRAYS(&w->arena, n, int, w->err, &w->part_of, &w->queue.items));
   COPSE_DO(COPSE_ARRAY(&w->arena, n + (size_t)t->n_ranks + 1, w->parts, w->err));
+  COPSE_DO(copse_nccl_machine_open(t, &w->machine, w->err));
   w->host = first_host(t);
   COPSE_DO(add_parts(w));
   if (w->n_parts > MAX_ELEMENTS)
@@ -702,6 +709,7 @@ copse_status copse_nccl_topo_write(const struct copse_topology *topology,
   }
   if (status == COPSE_OK) status = copse_text_take(&w.text, text, size, err);
   copse_text_free(&w.text);
+  copse_nccl_machine_free(&w.machine);
   copse_arena_free(&w.arena);
   return status;
 }

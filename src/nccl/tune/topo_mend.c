@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "base/xml.h"
-#include "nccl/topo_write.h"
+#include "nccl/tune/topo_write.h"
 
 #define MAX_ELEMENTS 256
 #define MAX_ATTRIBUTES 16

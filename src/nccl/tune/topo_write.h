@@ -2,8 +2,8 @@
  * Topology XML that NCCL reads (NCCL_TOPO_FILE) as it is meant: of a topology of ours, or of XML
  * that is there, with what NCCL would misread mended.
  */
-#ifndef COPSE_NCCL_TOPO_WRITE_H
-#define COPSE_NCCL_TOPO_WRITE_H
+#ifndef COPSE_NCCL_TUNE_TOPO_WRITE_H
+#define COPSE_NCCL_TUNE_TOPO_WRITE_H
 
 #include "base/err.h"
 #include "topology/topology.h"

@@ -91,7 +91,7 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
     if (!row->cut) return copse_fail_nomem(err);
   }
   if (!in->judge || t->n_ranks < 2) return COPSE_OK;
-  COPSE_DO(copse_nccl_judge_best(in->judge, bound->collective, 0, false, &v, err));
+  COPSE_DO(copse_nccl_judge_choice(in->judge, bound->collective, 0, &v, err));
   row->algorithm = v.algorithm;
   row->links = busbw(t, bound->collective, v.links_time);
   row->stated = busbw(t, bound->collective, v.stated_time);

@@ -10,10 +10,12 @@
 #include "nccl/judge.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/types.h"
+#include "nccl/model.h"
 
 const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm) {
   static const char *const names[COPSE_NCCL_GRAPHS] = {"Ring", "Tree", "CollNetChain", "NVLS",
@@ -345,28 +347,39 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
   return find_time(l, out);
 }
 
-/* NCCL goes by what its graphs state; where they state nothing, links have to do. */
-static bool is_preferred(const struct copse_nccl_verdict *a, const struct copse_nccl_verdict *b) {
-  if (a->stated_time.num > 0 && b->stated_time.num > 0)
-    return copse_q_cmp(a->stated_time, b->stated_time) < 0;
-  return copse_q_cmp(a->links_time, b->links_time) < 0;
+/* GB/s of an algorithm for a long allreduce as NCCL's model has it: without a stated speed or
+ * generation of GPUs as links have it; -1: the model lacks it. */
+static double modelled(const struct copse_nccl_judge *judge,
+                       const struct copse_nccl_verdict *verdict) {
+  const struct copse_topology *t = judge->machine->topology;
+  bool ring = verdict->algorithm == COPSE_NCCL_RING, tree = verdict->algorithm == COPSE_NCCL_TREE;
+  struct copse_nccl_model model = {.graphs = judge->graphs,
+                                   .nodes = judge->machine->n_hosts,
+                                   .ranks = t->n_ranks,
+                                   .sm = INT_MAX,
+                                   .channels = judge->joined.n_channels};
+  for (int r = 0; r < t->n_ranks; r++) {
+    int sm = t->nodes[t->rank_nodes[r]].sm;
+    if (sm < model.sm) model.sm = sm;
+  }
+  if (verdict->stated_time.num <= 0 || model.sm <= 0)
+    return verdict->links_time.num > 0 ? 1 / copse_q_to_double(verdict->links_time) : -1;
+  int algorithm = ring ? COPSE_TUNER_RING : tree ? COPSE_TUNER_TREE : COPSE_TUNER_COLLNET_CHAIN;
+  struct copse_nccl_cost cost =
+      copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, algorithm, COPSE_TUNER_SIMPLE);
+  return cost.GBps > 0 ? cost.GBps : -1;
 }
 
-copse_status copse_nccl_judge_best(struct copse_nccl_judge *judge, copse_collective collective,
-                                   int root, bool in_network, struct copse_nccl_verdict *out,
-                                   struct copse_err *err) {
-  bool found = false;
-  for (int a = 0; a < COPSE_NCCL_GRAPHS; a++) {
-    enum copse_nccl_graph_id algorithm = (enum copse_nccl_graph_id)a;
-    struct copse_nccl_verdict verdict;
-    if (!copse_nccl_judge_has(judge, algorithm, collective)) continue;
-    if (!in_network && algorithm != COPSE_NCCL_RING && algorithm != COPSE_NCCL_TREE) continue;
-    COPSE_DO(copse_nccl_judge(judge, algorithm, collective, root, &verdict, err));
-    if (found && !is_preferred(&verdict, out)) continue;
-    *out = verdict;
-    found = true;
-  }
-  if (found) return COPSE_OK;
-  return copse_fail(err, COPSE_INVALID, "%s: no graph that NCCL runs %s with", judge->label,
-                    copse_collective_name(collective));
+copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
+                                     int root, struct copse_nccl_verdict *out,
+                                     struct copse_err *err) {
+  struct copse_nccl_verdict tree;
+  bool has_tree = copse_nccl_judge_has(judge, COPSE_NCCL_TREE, collective);
+  if (!copse_nccl_judge_has(judge, COPSE_NCCL_RING, collective))
+    return copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, out, err);
+  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_RING, collective, root, out, err));
+  if (!has_tree) return COPSE_OK;
+  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, &tree, err));
+  if (modelled(judge, &tree) > modelled(judge, out)) *out = tree;
+  return COPSE_OK;
 }

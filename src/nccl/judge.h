@@ -63,13 +63,14 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
                               copse_collective collective, int root, struct copse_nccl_verdict *out,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* What NCCL runs long messages with: of ring, tree and, for `in_network`, NVLS and CollNet, the one
- * that its graphs state to be fastest, of equals the first. (NCCL's model also has a factor for
- * each protocol and generation.) COPSE_INVALID for a collective that NCCL has none for (alltoall).
+/*
+ * What NCCL runs long messages with: ring or tree, whichever its own model (model.h) has faster by
+ * the speeds that the graphs state; where they or the GPUs' generation are not known, by what links
+ * allow. Errors as above; COPSE_INVALID for an alltoall.
  */
-copse_status copse_nccl_judge_best(struct copse_nccl_judge *judge, copse_collective collective,
-                                   int root, bool in_network, struct copse_nccl_verdict *out,
-                                   struct copse_err *err) COPSE_CHECKED;
+copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
+                                     int root, struct copse_nccl_verdict *out,
+                                     struct copse_err *err) COPSE_CHECKED;
 
 /* "Ring", "Tree": as NCCL names an algorithm. */
 const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm);

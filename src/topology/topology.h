@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/file.h"
@@ -19,6 +20,11 @@ struct copse_node {
   int rank;         /* 0..n_ranks-1, or -1 for a relay */
   bool multicast;   /* a switch that copies: one copy in, many out */
   bool aggregation; /* a switch that reduces: many in, one out */
+  /* What NCCL calls it, where its XML says: (number of its system << 56) + NVML index of a gpu or
+   * index of a net. These three are in no JSON. */
+  bool has_dev;
+  uint64_t dev;
+  int sm; /* of a gpu: compute capability, 90 for 9.0; 0: not said */
 };
 
 /* One direction. Between two nodes there is at most one: parallel links are added up. */

@@ -152,7 +152,12 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
     const struct copse_nccl_node *from = &graph->nodes[i];
     if (!from->keep) continue;
     struct copse_node node = {
-        .id = from->id, .type = copse_nccl_type_name(from->kind), .rank = from->rank};
+        .id = from->id,
+        .type = copse_nccl_type_name(from->kind),
+        .rank = from->rank,
+        .has_dev = from->has_dev,
+        .dev = from->dev,
+        .sm = from->sm};
     COPSE_DO(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
   }
   for (int i = 0; i < graph->n_links; i++) {

@@ -33,6 +33,9 @@ struct copse_nccl_node {
   int host;
   int rank;    /* as the file says, -1 if it doesn't */
   int repeats; /* how many more nodes wanted this id */
+  bool has_dev;
+  uint64_t dev; /* as a topology's nodes have it, like sm */
+  int sm;
   long line;
   bool keep;
 };

@@ -171,6 +171,19 @@ static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, 
   return add_duplex(r, pci, COPSE_NCCL_PCI, node, parent, rate(r, COPSE_RATE_PCIE, bandwidth));
 }
 
+/* What NCCL knows a GPU or a port by: its number in its host's system, and the generation. A garbled
+ * attribute is none. */
+static void read_names(struct reader *r, const xmlNode *element, int node) {
+  const struct copse_xml_int dev = {"dev", -1, 0, INT32_MAX}, sm = {"sm", 0, 0, 1 << 20};
+  struct copse_nccl_node *to = &r->graph->nodes[node];
+  int64_t index = -1, generation = 0;
+  if (copse_xml_get_int(r->xml, element, sm, &generation, NULL, NULL) == COPSE_OK)
+    to->sm = (int)generation;
+  if (copse_xml_get_int(r->xml, element, dev, &index, NULL, NULL) != COPSE_OK || index < 0) return;
+  to->has_dev = true;
+  to->dev = (uint64_t)to->host << 56 | (uint64_t)index;
+}
+
 /* ---- NICs and their ports ----------------------------------------------------------- */
 
 static copse_status read_net(struct reader *r, const xmlNode *net, int nic) {
@@ -184,6 +197,7 @@ static copse_status read_net(struct reader *r, const xmlNode *net, int nic) {
   COPSE_DO(copse_xml_get_int(r->xml, net, speed, &mbps, NULL, r->err));
   COPSE_DO(copse_nccl_net(mbps, &bandwidth, r->err));
   COPSE_DO(add_node(r, net, COPSE_NCCL_NET_PORT, r->graph->nodes[nic].host, name, &port));
+  read_names(r, net, port);
   COPSE_DO(add_duplex(r, net, COPSE_NCCL_NET, nic, port, rate(r, COPSE_RATE_NET, bandwidth)));
   for (const xmlNode *child = copse_xml_first(net); child; child = copse_xml_next(child))
     COPSE_DO(pass_over(r, child));
@@ -232,6 +246,7 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
   if (element) COPSE_DO(copse_xml_get_int(r->xml, element, rank_attribute, &rank, NULL, r->err));
   COPSE_DO(add_device(r, pci, COPSE_NCCL_GPU, at->host, &gpu.node));
   r->graph->nodes[gpu.node].rank = rank < 0 ? -1 : (int)rank;
+  if (element) read_names(r, element, gpu.node);
   COPSE_DO(join_parent(r, pci, gpu.node, at->parent));
   COPSE_DO(COPSE_GROW(r->gpus, r->gpu_capacity, n + 1, r->err));
   r->gpus[r->n_gpus++] = gpu;

@@ -49,8 +49,8 @@ bool copse_scan_int(struct copse_scan *s, bool negative, int64_t *out) {
   bool minus = negative && p < s->end && *p == '-';
   const char *first = p += minus;
   int64_t value = 0;
-  while (p < s->end && *p >= '0' && *p <= '9' && p - first <= 18) value = value * 10 + (*p++ - '0');
-  if (p == first || p - first > 18) return false;
+  while (p < s->end && *p >= '0' && *p <= '9' && p - first < 18) value = value * 10 + (*p++ - '0');
+  if (p == first || (p < s->end && *p >= '0' && *p <= '9')) return false;
   *out = minus ? -value : value;
   s->at = p;
   return true;
@@ -76,9 +76,9 @@ bool copse_scan_hex(struct copse_scan *s, uint64_t *out) {
   copse_scan_literal(&rest, "0x");
   const char *first = rest.at;
   uint64_t value = 0;
-  while (rest.at < rest.end && hex_digit(*rest.at) >= 0 && rest.at - first <= 16)
+  while (rest.at < rest.end && hex_digit(*rest.at) >= 0 && rest.at - first < 16)
     value = value << 4 | (uint64_t)hex_digit(*rest.at++);
-  if (rest.at == first || rest.at - first > 16) return false;
+  if (rest.at == first || (rest.at < rest.end && hex_digit(*rest.at) >= 0)) return false;
   *out = value;
   *s = rest;
   return true;

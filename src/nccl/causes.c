@@ -220,8 +220,7 @@ static copse_status find_idle_nics(struct causes *c) {
       c->err);
 }
 
-/* ---- ways between hosts ------------------------------------------------------------------------
- */
+/* ---- ways between hosts ---------------------------------------------------------------------- */
 
 /* A GPU that uses a NIC across the CPU where it has a nearer one. */
 struct far {

@@ -13,7 +13,7 @@
 
 #define COLUMNS 100
 
-/* ---- text ---------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* A paragraph in lines of COLUMNS characters, the first behind `label`, all indented. */
 static void add_wrapped(struct copse_text *text, const char *label, int indent, const char *words) {

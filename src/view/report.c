@@ -17,6 +17,7 @@
 
 #include "base/types.h"
 #include "predict/candidates.h"
+#include "schedule/guess.h"
 #include "schedule/loads.h"
 #include "view/draw_schedule.h"
 #include "view/report.h"
@@ -394,6 +395,22 @@ static copse_status add_cut(struct copse_text *text, const struct copse_report *
   return COPSE_OK;
 }
 
+/* What the bound rests on that nobody has measured. */
+static copse_status add_guessed(struct copse_text *text, const struct copse_report *r,
+                                struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text lines = {0};
+  struct copse_guessed guessed;
+  COPSE_DO(copse_guessed_find(r->topology, r->schedule, &arena, &guessed, err));
+  if (guessed.n == 0) return COPSE_OK;
+  copse_guessed_text(r->topology, &guessed, "The bound rests on a guess: ", &lines);
+  COPSE_DO(copse_text_status(&lines, err));
+  copse_text_add(text, "<p class=\"guess\">");
+  copse_text_add_xml(text, lines.data);
+  copse_text_add(text, "</p>\n");
+  return COPSE_OK;
+}
+
 static copse_status add_load(struct copse_text *text, const struct copse_report *r,
                              struct copse_err *err) {
   const struct copse_bound *bound = &r->schedule->bound;
@@ -404,6 +421,7 @@ static copse_status add_load(struct copse_text *text, const struct copse_report 
   bool two = bound->kind == COPSE_BOUND_PHASES;
   COPSE_DO(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
   COPSE_DO(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
+  COPSE_DO(add_guessed(text, r, err));
   copse_text_add(text, "</section>\n");
   return COPSE_OK;
 }

@@ -434,7 +434,7 @@ static void begin(void *options) {
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
-    "trees, ring, double binary tree and direct exchange, finds by 'copse simulate' which is\n"
+    "trees, the best rings, double binary tree and direct exchange, finds by 'copse simulate' which is\n"
     "fastest where, and lowers, proves and writes those, each with the sizes that it is for. For\n"
     "the sake of few plans one that is predicted within 1 % of the fastest will do. The folder is\n"
     "what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"

@@ -194,6 +194,14 @@ out:
   return status;
 }
 
+copse_status copse_cli_load_nccl(const char *path, struct copse_nccl_graphs *graphs,
+                                 struct copse_predict_options *out, struct copse_err *err) {
+  if (!path) return COPSE_OK;
+  out->nccl = graphs;
+  out->nccl_label = copse_file_label(path);
+  return copse_nccl_graphs_load(path, &copse_cli_notes, graphs, err);
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 bool copse_cli_has_topology(const struct copse_cli_topology *args) {

@@ -182,7 +182,8 @@ void copse_tuner_table_free(struct copse_tuner_table *table) {
   *table = (struct copse_tuner_table){0};
 }
 
-void copse_tuner_table_print(const struct copse_tuner_table *table, struct copse_text *out) {
+void copse_tuner_table_print(const struct copse_tuner_table *table, int keep,
+                             struct copse_text *out) {
   copse_text_add(out, "#");
   for (int i = 0; i < N_COLUMNS; i++)
     copse_text_add(out, "%s%s", i > 0 ? "," : " ", column_names[i]);
@@ -192,7 +193,8 @@ void copse_tuner_table_print(const struct copse_tuner_table *table, struct copse
     copse_text_add(out, "%s,%" PRIu64 ",%" PRIu64 ",%s,%s,%d,%d,%d,%d,%d\n",
                    copse_tuner_collectives[r->collective], r->min_bytes, r->max_bytes,
                    copse_tuner_algorithms[r->algorithm], copse_tuner_protocols[r->protocol],
-                   r->channels, r->nodes, r->ranks, r->pipe_ops, r->registered);
+                   r->channels > 0 ? r->channels : keep, r->nodes, r->ranks, r->pipe_ops,
+                   r->registered);
   }
 }
 

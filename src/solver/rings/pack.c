@@ -54,18 +54,40 @@ static copse_status offer(struct packer *p, int n, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* The weights times n, rounded down, and the largest remainders up. */
+/* The part of the fullest row's bandwidth that is taken when p->total is added to by a ring. */
+static double fullness_with(struct packer *p, const struct copse_ring *ring) {
+  double most = 0;
+  memcpy(p->lengths, p->total, (size_t)p->instance->n_rows * sizeof *p->total);
+  copse_ring_add_load(p->instance, ring, p->lengths);
+  for (int r = 0; r < p->instance->n_rows; r++)
+    most = fmax(most, (double)p->lengths[r] / copse_q_to_double(p->instance->bandwidth[r]));
+  return most;
+}
+
+/* The weights times n, rounded down; then, by turns, the ring of the optimum that fills least, of
+ * such the one with the largest remainder. */
 static void round_weights(struct packer *p, int n) {
   const struct copse_ring_set *set = p->set;
   int sum = 0;
-  for (int c = 0; c < set->n_rings; c++)
+  memset(p->total, 0, (size_t)p->instance->n_rows * sizeof *p->total);
+  for (int c = 0; c < set->n_rings; c++) {
     sum += p->counts[c] = (int)floor(set->weights[c] * n + 1e-6);
-  while (sum < n) {
+    for (int i = 0; i < p->counts[c]; i++)
+      copse_ring_add_load(p->instance, &set->rings[c], p->total);
+  }
+  for (; sum < n; sum++) {
+    double least = INFINITY, remainder = 0;
     int best = 0;
-    for (int c = 1; c < set->n_rings; c++)
-      if (set->weights[c] * n - p->counts[c] > set->weights[best] * n - p->counts[best]) best = c;
+    for (int c = 0; c < set->n_rings; c++) {
+      double rest = set->weights[c] * n - p->counts[c];
+      double full = set->weights[c] > 0 ? fullness_with(p, &set->rings[c]) : INFINITY;
+      if (full > least || (full == least && rest <= remainder)) continue;
+      least = full;
+      remainder = rest;
+      best = c;
+    }
     p->counts[best]++;
-    sum++;
+    copse_ring_add_load(p->instance, &set->rings[best], p->total);
   }
 }
 

@@ -14,7 +14,10 @@
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"
 #include "nccl/audit.h"
+#include "nccl/from_log.h"
 #include "view/audit_page.h"
+
+#define MOST_TESTS 64
 
 struct options {
   struct copse_cli_topology topology;
@@ -26,8 +29,18 @@ struct options {
 
 /* What the files held. */
 struct inputs {
-  struct copse_nccl_graphs graphs;
-  const char *graphs_path; /* NULL: none */
+  struct copse_nccl_graphs graphs; /* of a dump, else of the log */
+  const char *graphs_path;         /* NULL: none */
+  struct copse_nccl_log log;
+  const char *log_path; /* the first; NULL: none */
+  const struct copse_log_comm *comm;
+  struct copse_tests tests[MOST_TESTS];
+  int n_tests, channels_differ;
+  struct copse_inspector inspector;
+  struct copse_ras ras;
+  struct copse_nvbandwidth nvbandwidth;
+  bool has_inspector, has_ras, has_nvbandwidth, has_judge;
+  int *place; /* [n_ranks] of the communicator on the machine */
   struct copse_nccl_machine machine;
   struct copse_nccl_judge judge;
   struct copse_schedule *schedules[COPSE_ALLTOALL]; /* without trees: bounds */
@@ -42,34 +55,86 @@ static void free_inputs(struct inputs *in) {
   copse_nccl_judge_close(&in->judge);
   copse_nccl_machine_free(&in->machine);
   copse_nccl_graphs_free(&in->graphs);
+  copse_nccl_log_free(&in->log);
+  for (int i = 0; i < in->n_tests; i++) copse_tests_free(&in->tests[i]);
+  copse_inspector_free(&in->inspector);
+  copse_ras_free(&in->ras);
+  copse_nvbandwidth_free(&in->nvbandwidth);
+  free(in->place);
   for (int i = 0; i < COPSE_ALLTOALL; i++) copse_schedule_free(in->schedules[i]);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* A text of one kind that only one may be of. */
+static copse_status take_once(bool *has, const char *path, unsigned kind, struct copse_err *err) {
+  if (*has)
+    return copse_fail(err, COPSE_INVALID, "%s: a second file with %s; give one", path,
+                      copse_nccl_kind_name(kind));
+  *has = true;
+  return COPSE_OK;
+}
+
+static copse_status take_graphs(struct inputs *in, const char *path, const char *data, size_t size,
+                                struct copse_err *err) {
+  bool has = in->graphs_path != NULL;
+  COPSE_DO(take_once(&has, path, COPSE_NCCL_IS_GRAPHS, err));
+  in->graphs_path = path;
+  return copse_nccl_graphs_parse(path, data, size, &copse_cli_notes, &in->graphs, err);
+}
+
+static copse_status take_tests(struct inputs *in, const char *path, const char *data, size_t size,
+                               struct copse_err *err) {
+  if (in->n_tests == MOST_TESTS)
+    return copse_fail(err, COPSE_INVALID, "%s: more than %d files of nccl-tests", path, MOST_TESTS);
+  struct copse_tests *t = &in->tests[in->n_tests++];
+  COPSE_DO(copse_tests_parse(path, data, size, t, err));
+  if (t->n_damaged > 0)
+    copse_note(&copse_cli_notes, "%s: %lld damaged lines of nccl-tests are passed over", path,
+               (long long)t->n_damaged);
+  return COPSE_OK;
+}
+
+/* What is none of all the others is a topology, or a name of the catalogue. */
+static copse_status take_topology(struct options *o, const char *path, struct copse_err *err) {
+  if (copse_cli_has_topology(&o->topology))
+    return copse_fail(err, COPSE_INVALID,
+                      "%s: after %s a second topology, or a file of a kind that audit doesn't know",
+                      path, copse_cli_topology_label(&o->topology));
+  o->topology.path = path;
+  return COPSE_OK;
+}
 
 static copse_status take_file(struct options *o, struct inputs *in, const char *path,
                               struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size = 0;
-  bool graphs = access(path, R_OK) == 0;
-  if (graphs) {
-    COPSE_DO(copse_file_read(path, &data, &size, err));
-    graphs = copse_nccl_is_graphs(data, size);
+  if (access(path, F_OK) != 0) return take_topology(o, path, err);
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  unsigned kinds = copse_nccl_detect(data, size);
+  if (kinds & COPSE_NCCL_IS_GRAPHS) return take_graphs(in, path, data, size, err);
+  if (kinds & COPSE_NCCL_IS_TOPOLOGY) return take_topology(o, path, err);
+  if (kinds & COPSE_NCCL_IS_PROFILE)
+    return copse_fail(err, COPSE_INVALID, "%s is a profile; give it by --profile", path);
+  if (kinds & COPSE_NCCL_IS_LOG) {
+    if (!in->log_path) COPSE_DO(copse_nccl_log_open(&in->log, err));
+    if (!in->log_path) in->log_path = path;
+    COPSE_DO(copse_nccl_log_add(&in->log, data, size, err));
   }
-  if (graphs && in->graphs_path)
-    return copse_fail(err, COPSE_INVALID, "%s and %s are both graphs of NCCL; give one",
-                      in->graphs_path, path);
-  if (graphs) {
-    in->graphs_path = path;
-    return copse_nccl_graphs_parse(path, data, size, &copse_cli_notes, &in->graphs, err);
+  if (kinds & COPSE_NCCL_IS_TESTS) COPSE_DO(take_tests(in, path, data, size, err));
+  if (kinds & COPSE_NCCL_IS_NVBANDWIDTH) {
+    COPSE_DO(take_once(&in->has_nvbandwidth, path, COPSE_NCCL_IS_NVBANDWIDTH, err));
+    COPSE_DO(copse_nvbandwidth_parse(path, data, size, &in->nvbandwidth, err));
   }
-  if (copse_cli_has_topology(&o->topology)) /* what is none of all the others is a topology */
-    return copse_fail(err, COPSE_INVALID,
-                      "%s and %s: give one topology; other files are a graph dump of NCCL",
-                      copse_cli_topology_label(&o->topology), path);
-  o->topology.path = path;
-  return COPSE_OK;
+  if (kinds & COPSE_NCCL_IS_RAS) {
+    COPSE_DO(take_once(&in->has_ras, path, COPSE_NCCL_IS_RAS, err));
+    COPSE_DO(copse_ras_parse(path, data, size, &in->ras, err));
+  }
+  if (kinds & COPSE_NCCL_IS_INSPECTOR) {
+    COPSE_DO(take_once(&in->has_inspector, path, COPSE_NCCL_IS_INSPECTOR, err));
+    COPSE_DO(copse_inspector_parse(path, data, size, &in->inspector, err));
+  }
+  return kinds ? COPSE_OK : take_topology(o, path, err);
 }
 
 /* Without a topology: what NCCL dumped, or what nvidia-smi says of this machine. */
@@ -95,14 +160,25 @@ static copse_status look_at_machine(struct options *o, struct copse_cli_work *w)
                               &w->err);
 }
 
-/* ---- hosts --------------------------------------------------------------------------------------
- */
+/* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* A graph with NICs is of several hosts, two for all that it says. */
-static int hosts_of(const struct options *o, const struct inputs *in) {
+/* Ranks that were at work, by the log, else by the tests; 0: not said. */
+static int ranks_at_work(const struct inputs *in) {
+  if (in->log_path && in->log.n_comms > 0) return in->log.comms[0].n_ranks;
+  for (int i = 0; i < in->n_tests; i++)
+    if (in->tests[i].n_ranks > 0) return in->tests[i].n_ranks;
+  return 0;
+}
+
+/* Hosts of the topology's kind; 0: as the topology has them. A graph with NICs is of several, two
+ * for all that it says. */
+static int hosts_of(const struct options *o, const struct inputs *in, int n_gpus) {
   const struct copse_nccl_graph_search *ring = copse_nccl_graph(&in->graphs, COPSE_NCCL_RING);
+  int ranks = ranks_at_work(in);
   if (o->hosts > 0) return o->hosts;
-  if (!ring || ring->channels[0].n_nets == 0 || in->machine.n_hosts > 1) return 0;
+  if (in->machine.n_hosts > 1) return 0;
+  if (ranks > n_gpus && ranks % n_gpus == 0) return ranks / n_gpus;
+  if (ranks > 0 || !ring || ring->channels[0].n_nets == 0) return 0;
   copse_note(&copse_cli_notes,
              "%s is a graph of several hosts, taken for two alike; --hosts says how many",
              in->graphs_path);
@@ -112,7 +188,7 @@ static int hosts_of(const struct options *o, const struct inputs *in) {
 static copse_status repeat_host(const struct options *o, struct inputs *in,
                                 struct copse_cli_work *w) {
   struct copse_topology *host = w->topology;
-  int hosts = hosts_of(o, in);
+  int hosts = hosts_of(o, in, host->n_ranks);
   if (hosts == 0 || hosts == in->machine.n_hosts) return COPSE_OK;
   if (in->machine.n_hosts > 1)
     return copse_fail(&w->err, COPSE_INVALID,
@@ -125,8 +201,47 @@ static copse_status repeat_host(const struct options *o, struct inputs *in,
   return copse_nccl_machine_open(w->topology, &in->machine, &w->err);
 }
 
-/* ---- bounds
- * --------------------------------------------------------------------------------------- */
+/* ---- graphs and rings ------------------------------------------------------------------------ */
+
+/* The log's communicator of these ranks, and graphs from it where there is no dump. */
+static copse_status read_log(struct inputs *in, const struct copse_topology *t,
+                             struct copse_err *err) {
+  bool by_bus;
+  if (!in->log_path || in->log.n_comms == 0) return COPSE_OK;
+  if (in->log.comms[0].n_ranks != t->n_ranks) {
+    copse_note(&copse_cli_notes, "%s: its largest communicator has %d ranks, the topology %d",
+               in->log_path, in->log.comms[0].n_ranks, t->n_ranks);
+    return COPSE_OK;
+  }
+  in->comm = &in->log.comms[0];
+  COPSE_DO(copse_calloc((size_t)t->n_ranks, sizeof *in->place, &in->place, err));
+  COPSE_DO(copse_nccl_place_ranks(in->comm, &in->machine, in->place, &by_bus, err));
+  if (!by_bus)
+    copse_note(&copse_cli_notes,
+               "%s: bus ids are not the topology's; its GPUs are taken by their NVML indices or in "
+               "order",
+               in->log_path);
+  if (in->graphs_path) return COPSE_OK;
+  COPSE_DO(copse_nccl_graphs_of_log(in->comm, &in->machine, in->place, &in->graphs, err));
+  if (copse_nccl_graph(&in->graphs, COPSE_NCCL_RING)) in->graphs_path = in->log_path;
+  return COPSE_OK;
+}
+
+static copse_status open_judge(struct inputs *in, const struct copse_topology *t,
+                               struct copse_err *err) {
+  COPSE_DO(read_log(in, t, err));
+  in->judge = (struct copse_nccl_judge){.machine = &in->machine, .label = in->log_path};
+  if (in->graphs_path)
+    COPSE_DO(copse_nccl_judge_open(in->graphs_path, &in->graphs, &in->machine, &in->judge, err));
+  in->has_judge = in->graphs_path != NULL;
+  if (!in->comm) return COPSE_OK;
+  bool used;
+  COPSE_DO(copse_nccl_judge_log(&in->judge, in->comm, in->place, &used, &in->channels_differ, err));
+  in->has_judge = in->has_judge || used;
+  return COPSE_OK;
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------- */
 
 static copse_status find_bounds(struct inputs *in, const struct options *o,
                                 struct copse_cli_work *w) {
@@ -152,8 +267,7 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
   return COPSE_OK;
 }
 
-/* ---- the command
- * ------------------------------------------------------------------------------------ */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static copse_status print(const struct options *o, const struct copse_audit *audit,
                           struct copse_cli_work *w) {
@@ -175,6 +289,8 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   COPSE_AT_END(free_inputs) struct inputs inputs = {0};
   struct inputs *in = &inputs;
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
+  if (in->log_path)
+    COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));
   if (copse_cli_has_topology(&o->topology))
     COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   else
@@ -183,18 +299,25 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_nccl_machine_open(w->topology, &in->machine, &w->err));
   COPSE_DO(repeat_host(o, in, w));
   COPSE_DO(find_bounds(in, o, w));
-  if (in->graphs_path)
-    COPSE_DO(
-        copse_nccl_judge_open(in->graphs_path, &in->graphs, &in->machine, &in->judge, &w->err));
+  COPSE_DO(open_judge(in, w->topology, &w->err));
   const char *path =
       copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology) : "TOPO";
-  const struct copse_audit_input input = {.topology_path = path,
-                                          .topology = w->topology,
-                                          .machine = &in->machine,
-                                          .judge = in->graphs_path ? &in->judge : NULL,
-                                          .bounds = in->bounds,
-                                          .n_bounds = in->n_bounds,
-                                          .repeated = in->repeated};
+  const struct copse_audit_input input = {
+      .topology_path = path,
+      .topology = w->topology,
+      .machine = &in->machine,
+      .judge = in->has_judge ? &in->judge : NULL,
+      .log = in->log_path ? &in->log : NULL,
+      .comm = in->comm,
+      .channels_differ = in->channels_differ,
+      .tests = in->tests,
+      .n_tests = in->n_tests,
+      .inspector = in->has_inspector ? &in->inspector : NULL,
+      .ras = in->has_ras ? &in->ras : NULL,
+      .nvbandwidth = in->has_nvbandwidth ? &in->nvbandwidth : NULL,
+      .bounds = in->bounds,
+      .n_bounds = in->n_bounds,
+      .repeated = in->repeated};
   COPSE_DO(copse_audit_make(&input, &in->audit, &w->err));
   return print(o, &in->audit, w);
 }
@@ -221,13 +344,16 @@ const struct copse_command copse_cmd_audit = {
     .does = "how far NCCL is from the best on a machine, and why",
     .usage =
         "usage: copse audit [FILE ...] [--hosts N] [--json] [-o FILE.html] [options]\n\n"
-        "Reads a topology (NCCL_TOPO_DUMP_FILE or any other input) and what NCCL chose on it\n"
-        "(NCCL_GRAPH_DUMP_FILE), in any order, and says what the fabric can do, what NCCL's\n"
-        "graphs can do, and what lies between: causes with their evidence and what mends them.\n"
-        "What is missing is named, with the command that makes it. Without a topology it looks\n"
-        "at this machine.\n\n",
+        "Reads a topology (NCCL_TOPO_DUMP_FILE or any other input) and, in any order, what there\n"
+        "is of: NCCL's choice (NCCL_GRAPH_DUMP_FILE), its logs (NCCL_DEBUG=INFO), what "
+        "nccl-tests,\n"
+        "nvbandwidth, NCCL's RAS service and Inspector print. Says what the fabric can do, what\n"
+        "NCCL's rings and trees can do, what was measured, and what lies between: causes with\n"
+        "their evidence and what mends them. What is missing is named, with the command that\n"
+        "makes it. Without a topology it looks at this machine.\n\n",
     .example =
         "\nexample: copse audit topo.xml graph.xml\n"
+        "         copse audit topo.xml graph.xml nccl.log all_reduce_perf.txt\n"
         "         copse audit topo.xml graph.xml --hosts 4 -o audit.html\n",
     .takes_topology = true,
     .sections = {{.column = 22, .options = own},

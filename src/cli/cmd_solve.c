@@ -290,9 +290,11 @@ static void print_json(const struct report *r) {
   printf("{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
          copse_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
   printf(
-      " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"bound_time_per_GB\": \"%s\", "
-      "\"bound_kind\": \"%s\",\n",
+      " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"busbw_GBps\": %s, "
+      "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
       COPSE_Q_STRING(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
+      COPSE_CLI_NUMBER(copse_schedule_algbw(s) *
+                       copse_collective_bus_factor(s->collective, s->n_ranks)),
       COPSE_Q_STRING(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
   if (r->bound_only)
     printf(" \"k\": null, \"trees\": null, \"max_height\": null,\n");

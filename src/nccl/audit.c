@@ -66,11 +66,49 @@ static const char *verdict_text(const struct copse_audit_input *in, struct copse
   bool inter = in->machine->n_hosts > 1;
   const char *busiest = v->link < 0 ? "none" : copse_audit_link_text(audit, in->topology, v->link);
   if (!busiest) return NULL;
+  if (v->stated_time.num <= 0)
+    return copse_arena_printf(&audit->arena,
+                              "%s, %d channels as the log has them; their links allow %.4g, the "
+                              "busiest is %s",
+                              copse_nccl_algorithm_name(v->algorithm), in->judge->joined.n_channels,
+                              row->links, busiest);
   return copse_arena_printf(
       &audit->arena, "%s, %d channel%s x %.4g GB/s %s; its links allow %.4g, the busiest is %s",
       copse_nccl_algorithm_name(v->algorithm), g->n_channels, g->n_channels == 1 ? "" : "s",
       copse_q_to_double(inter ? g->speed_inter : g->speed_intra),
       copse_nccl_path_name(inter ? g->type_inter : g->type_intra), row->links, busiest);
+}
+
+/* The fastest that was measured of a collective, by tests of these ranks and by Inspector. */
+static void find_measured(const struct copse_audit_input *in, struct copse_audit_row *row) {
+  for (int i = 0; i < in->n_tests; i++) {
+    const struct copse_tests *t = &in->tests[i];
+    for (int r = 0; r < t->n_rows; r++) {
+      const struct copse_tests_row *from = &t->rows[r];
+      const struct copse_tests_time *const times[] = {&from->out, &from->in};
+      copse_collective collective;
+      if (!copse_collective_from_name(from->collective, &collective) ||
+          collective != row->collective)
+        continue;
+      for (int k = 0; k < 2; k++) {
+        double busbw = times[k]->present ? copse_q_to_double(times[k]->busbw) : 0;
+        if (busbw <= 0 || row->measured >= busbw) continue;
+        row->measured = busbw;
+        row->bytes = from->bytes;
+      }
+    }
+  }
+  for (int i = 0; in->inspector && i < in->inspector->n_calls; i++) {
+    const struct copse_inspector_call *call = &in->inspector->calls[i];
+    double busbw = copse_q_to_double(call->busbw);
+    copse_collective collective;
+    if (!copse_collective_from_name(call->collective, &collective) ||
+        collective != row->collective || call->n_ranks != in->topology->n_ranks || busbw <= 0 ||
+        row->measured >= busbw)
+      continue;
+    row->measured = busbw;
+    row->bytes = call->bytes;
+  }
 }
 
 static copse_status fill_row(const struct copse_audit_input *in, struct copse_audit *audit,
@@ -90,6 +128,7 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
     row->cut = copse_audit_cut_text(audit, in->machine, bound->cut, bound->n_cut, reduces);
     if (!row->cut) return copse_fail_nomem(err);
   }
+  find_measured(in, row);
   if (!in->judge || t->n_ranks < 2) return COPSE_OK;
   COPSE_DO(copse_nccl_judge_choice(in->judge, bound->collective, 0, &v, err));
   row->algorithm = v.algorithm;
@@ -103,6 +142,9 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
 /* Sums in switches, which the bound leaves out: it is of data that GPUs add. */
 static copse_status add_in_network(const struct copse_audit_input *in, struct copse_audit *audit,
                                    struct copse_err *err) {
+  const struct copse_audit_row *row = &audit->rows[0]; /* of allreduce, if it is there */
+  bool is_above = audit->n_rows > 0 && row->measured > row->nccl;
+  const char *above = is_above ? "; what was measured is above the row's, so by this" : "";
   for (int a = COPSE_NCCL_COLLNET_CHAIN; a < COPSE_NCCL_GRAPHS; a++) {
     enum copse_nccl_graph_id algorithm = (enum copse_nccl_graph_id)a;
     struct copse_nccl_verdict v;
@@ -112,10 +154,10 @@ static copse_status add_in_network(const struct copse_audit_input *in, struct co
         audit,
         copse_arena_printf(&audit->arena,
                            "%s, which sums in switches (the bound is of sums by GPUs): %.4g GB/s "
-                           "stated, its links allow %.4g",
+                           "stated, its links allow %.4g%s",
                            copse_nccl_algorithm_name(algorithm),
                            busbw(in->topology, COPSE_ALLREDUCE, v.stated_time),
-                           busbw(in->topology, COPSE_ALLREDUCE, v.links_time)),
+                           busbw(in->topology, COPSE_ALLREDUCE, v.links_time), above),
         err));
   }
   return COPSE_OK;
@@ -129,14 +171,25 @@ static int by_share(const void *a, const void *b) {
 
 static copse_status add_gaps(const struct copse_audit_input *in, struct copse_audit *audit,
                              struct copse_err *err) {
+  bool measured = false;
+  for (int i = 0; i < audit->n_rows; i++) measured = measured || isfinite(audit->rows[i].measured);
   if (!in->judge)
     COPSE_DO(copse_audit_add_gap(
         audit, "what NCCL chose: no graph dump",
         "run the job with NCCL_GRAPH_DUMP_FILE=graph.xml, and give that file too", err));
-  return copse_audit_add_gap(
-      audit, "what it took: no measured times",
-      "run all_reduce_perf -b 1K -e 8G -f 2 of nccl-tests on the same ranks, and give its output",
-      err);
+  if (!measured)
+    COPSE_DO(copse_audit_add_gap(
+        audit, "what it took: no measured times of these ranks",
+        "run all_reduce_perf -b 1K -e 8G -f 2 of nccl-tests on them, and give its output", err));
+  if (!in->log)
+    COPSE_DO(copse_audit_add_gap(
+        audit, "what ran: transports, choices for each size, other groups",
+        "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,TUNING,NET, and give "
+        "its output",
+        err));
+  if (in->nvbandwidth) return COPSE_OK;
+  return copse_audit_add_gap(audit, "whether links have the speeds that the topology says",
+                             "run nvbandwidth -j, and give its output", err);
 }
 
 copse_status copse_audit_make(const struct copse_audit_input *in, struct copse_audit *out,
@@ -153,6 +206,7 @@ copse_status copse_audit_make(const struct copse_audit_input *in, struct copse_a
     COPSE_DO(fill_row(in, out, &in->bounds[i], &out->rows[out->n_rows++], err));
   if (in->judge && ranks > 1) COPSE_DO(add_in_network(in, out, err));
   if (in->judge) COPSE_DO(copse_audit_graph_causes(in, out, err));
+  COPSE_DO(copse_audit_measured_causes(in, out, err));
   COPSE_DO(add_gaps(in, out, err));
   if (out->n_findings > 0)
     qsort(out->findings, (size_t)out->n_findings, sizeof *out->findings, by_share);

@@ -6,7 +6,11 @@
 #ifndef COPSE_NCCL_AUDIT_H
 #define COPSE_NCCL_AUDIT_H
 
+#include "nccl/from_log.h"
 #include "nccl/judge.h"
+#include "nccl/log.h"
+#include "nccl/reports.h"
+#include "topology/input/nvbandwidth.h"
 
 /* What no schedule beats, as copse_solve_schedule proves it. */
 struct copse_audit_bound {
@@ -23,6 +27,14 @@ struct copse_audit_input {
   struct copse_nccl_judge *judge; /* NULL: no graph is known */
   const struct copse_audit_bound *bounds;
   int n_bounds;
+  const struct copse_nccl_log *log;  /* and what follows: NULL where there is none */
+  const struct copse_log_comm *comm; /* the log's one of these ranks */
+  int channels_differ;               /* whose rings in the log are not the graphs' */
+  const struct copse_tests *tests;   /* [n_tests] */
+  int n_tests;
+  const struct copse_inspector *inspector;
+  const struct copse_ras *ras;
+  const struct copse_nvbandwidth *nvbandwidth;
   bool repeated; /* the topology is of one host, repeated on a network without a bottleneck */
 };
 
@@ -30,6 +42,7 @@ struct copse_audit_input {
 struct copse_audit_row {
   copse_collective collective;
   double bound, nccl, measured;
+  int64_t bytes;                      /* of the message that was measured fastest */
   double links, stated;               /* what makes `nccl`: NAN where not known */
   enum copse_nccl_graph_id algorithm; /* of `nccl` */
   const char *cut;                    /* of `bound` in words, or NULL */
@@ -79,6 +92,11 @@ copse_status copse_audit_add_note(struct copse_audit *audit, const char *note,
 copse_status copse_audit_graph_causes(const struct copse_audit_input *input,
                                       struct copse_audit *audit,
                                       struct copse_err *err) COPSE_CHECKED;
+
+/* Those that logs and measurements show (causes_measured.c). */
+copse_status copse_audit_measured_causes(const struct copse_audit_input *input,
+                                         struct copse_audit *audit,
+                                         struct copse_err *err) COPSE_CHECKED;
 
 /* A link in words: "cpu@0 -> cpu@1 (link between sockets, 16 GB/s)". */
 const char *copse_audit_link_text(struct copse_audit *audit, const struct copse_topology *topology,

@@ -36,7 +36,7 @@ void copse_nccl_judge_close(struct copse_nccl_judge *judge) {
   *judge = (struct copse_nccl_judge){0};
 }
 
-/* ---- loads ---------------------------------------------------------------------------------- */
+/* ---- loads ----------------------------------------------------------------------------------- */
 
 struct loader {
   struct copse_nccl_judge *judge;
@@ -81,8 +81,7 @@ static copse_status add_edge(struct loader *l, int from, int to, int send, int r
   return add_way(l, in, nodes[to], amount);
 }
 
-/* ---- rings and trees --------------------------------------------------------------------------
- */
+/* ---- rings and trees ------------------------------------------------------------------------- */
 
 static copse_status add_ring(struct loader *l, copse_collective collective, int root) {
   const struct copse_nccl_joined *j = &l->judge->joined;
@@ -125,8 +124,7 @@ static copse_status add_tree(struct loader *l) {
   return COPSE_OK;
 }
 
-/* ---- sums in switches -------------------------------------------------------------------------
- */
+/* ---- sums in switches ------------------------------------------------------------------------ */
 
 /* The heads of a graph in one host, each once, with their NICs. */
 struct heads {
@@ -271,8 +269,7 @@ static copse_status add_in_network(struct loader *l, const struct copse_nccl_gra
   return COPSE_OK;
 }
 
-/* ---- verdicts ----------------------------------------------------------------------------------
- */
+/* ---- verdicts -------------------------------------------------------------------------------- */
 
 /* GB/s of one channel by NCCL's own model: a tree carries its data twice, and up to two hosts its
  * speed in the host counts; heads of NVLS are in trees too from three hosts on. */
@@ -347,12 +344,11 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
   return find_time(l, out);
 }
 
-/* GB/s of an algorithm for a long allreduce as NCCL's model has it: without a stated speed or
- * generation of GPUs as links have it; -1: the model lacks it. */
+/* GB/s of ring or tree for a long allreduce as NCCL's model has it; 0: no speeds are stated. */
 static double modelled(const struct copse_nccl_judge *judge,
                        const struct copse_nccl_verdict *verdict) {
   const struct copse_topology *t = judge->machine->topology;
-  bool ring = verdict->algorithm == COPSE_NCCL_RING, tree = verdict->algorithm == COPSE_NCCL_TREE;
+  int algorithm = verdict->algorithm == COPSE_NCCL_RING ? COPSE_TUNER_RING : COPSE_TUNER_TREE;
   struct copse_nccl_model model = {.graphs = judge->graphs,
                                    .nodes = judge->machine->n_hosts,
                                    .ranks = t->n_ranks,
@@ -362,12 +358,8 @@ static double modelled(const struct copse_nccl_judge *judge,
     int sm = t->nodes[t->rank_nodes[r]].sm;
     if (sm < model.sm) model.sm = sm;
   }
-  if (verdict->stated_time.num <= 0 || model.sm <= 0)
-    return verdict->links_time.num > 0 ? 1 / copse_q_to_double(verdict->links_time) : -1;
-  int algorithm = ring ? COPSE_TUNER_RING : tree ? COPSE_TUNER_TREE : COPSE_TUNER_COLLNET_CHAIN;
-  struct copse_nccl_cost cost =
-      copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, algorithm, COPSE_TUNER_SIMPLE);
-  return cost.GBps > 0 ? cost.GBps : -1;
+  if (verdict->stated_time.num <= 0) return 0;
+  return copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, algorithm, COPSE_TUNER_SIMPLE).GBps;
 }
 
 copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,

@@ -65,8 +65,8 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
 
 /*
  * What NCCL runs long messages with: ring or tree, whichever its own model (model.h) has faster by
- * the speeds that the graphs state; where they or the GPUs' generation are not known, by what links
- * allow. Errors as above; COPSE_INVALID for an alltoall.
+ * the speeds that the graphs state; where those are not known, the ring. Errors as above;
+ * COPSE_INVALID for an alltoall.
  */
 copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
                                      int root, struct copse_nccl_verdict *out,

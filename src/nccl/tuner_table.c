@@ -45,8 +45,7 @@ struct line {
   struct copse_err *err;
 };
 
-/* ---- fields ------------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 static copse_status read_word(const struct line *line, enum column column, const char *const *words,
                               int n_words, int *out) {
@@ -96,8 +95,7 @@ static copse_status read_number(const struct line *line, enum column column, uin
   return COPSE_OK;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static copse_status split_fields(struct line *line, char *text) {
   line->n = 0;
@@ -184,7 +182,8 @@ void copse_tuner_table_free(struct copse_tuner_table *table) {
   *table = (struct copse_tuner_table){0};
 }
 
-void copse_tuner_table_print(const struct copse_tuner_table *table, struct copse_text *out) {
+void copse_tuner_table_print(const struct copse_tuner_table *table, int keep,
+                             struct copse_text *out) {
   copse_text_add(out, "#");
   for (int i = 0; i < N_COLUMNS; i++)
     copse_text_add(out, "%s%s", i > 0 ? "," : " ", column_names[i]);
@@ -194,12 +193,12 @@ void copse_tuner_table_print(const struct copse_tuner_table *table, struct copse
     copse_text_add(out, "%s,%" PRIu64 ",%" PRIu64 ",%s,%s,%d,%d,%d,%d,%d\n",
                    copse_tuner_collectives[r->collective], r->min_bytes, r->max_bytes,
                    copse_tuner_algorithms[r->algorithm], copse_tuner_protocols[r->protocol],
-                   r->channels, r->nodes, r->ranks, r->pipe_ops, r->registered);
+                   r->channels > 0 ? r->channels : keep, r->nodes, r->ranks, r->pipe_ops,
+                   r->registered);
   }
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static bool fits(int of_rule, int of_call) {
   return of_rule == COPSE_TUNER_ANY || of_rule == of_call;

@@ -82,9 +82,11 @@ copse_status copse_tuner_table_add(struct copse_tuner_table *table,
                                    const struct copse_tuner_rule *rule,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The table as text, under a header that is a comment: all ten columns, channels 0 where NCCL is
- * to choose. Reading it back gives the same rules. */
-void copse_tuner_table_print(const struct copse_tuner_table *table, struct copse_text *out);
+/* The table as text, under a header that is a comment: all ten columns. `keep` stands where
+ * channels are NCCL's choice: 0, but -1 for RCCL, which refuses 0. Reading it back gives the same
+ * rules. */
+void copse_tuner_table_print(const struct copse_tuner_table *table, int keep,
+                             struct copse_text *out);
 
 /* What a call is, as a plugin is asked. COPSE_TUNER_ANY: the interface does not say. */
 struct copse_tuner_call {

@@ -277,14 +277,20 @@ static const char *standing(const struct copse_schedule *s) {
                                                 : "optimal: equal to the bound";
 }
 
+static double bus_factor(const struct copse_report *r) {
+  return copse_collective_bus_factor(r->schedule->collective, r->topology->n_ranks);
+}
+
 static void add_cards(struct copse_text *text, const struct copse_report *r) {
   const struct copse_schedule *s = r->schedule;
   const char *good = standing(s);
   copse_text_add(text, "<div class=\"cards\">\n");
   add_card(text, "Bandwidth");
   if (s->time_per_GB.num > 0)
-    copse_text_add(text, "<b>%.6g</b> GB/s <small>algbw, M / time</small></p></div>\n",
-                   copse_schedule_algbw(s));
+    copse_text_add(text,
+                   "<b>%.6g</b> GB/s <small>algbw, M / time</small><br/><b>%.6g</b> GB/s "
+                   "<small>busbw</small></p></div>\n",
+                   copse_schedule_algbw(s), copse_schedule_algbw(s) * bus_factor(r));
   else
     copse_text_add(text, "nothing to send</p></div>\n");
   add_card(text, "Time");
@@ -457,8 +463,9 @@ static void add_prediction_rows(struct copse_text *text, const struct copse_repo
       double us = r->us[a][i];
       if (!copse_prediction_exists(&r->predictions[a])) continue;
       if (a > 0 && (best == 0 || us < best)) best = us;
-      copse_text_add(text, "<td>%.5g</td><td>%.5g</td>", us,
-                     us > 0 ? 1e-3 * (double)copse_report_size(i) / us : 0.0);
+      double algbw = gbps(r, a, i);
+      copse_text_add(text, "<td>%.5g</td><td>%.5g</td><td>%.5g</td>", us, algbw,
+                     algbw * bus_factor(r));
     }
     if (best > 0)
       copse_text_add(text, "<td>%.3f</td>", r->us[0][i] / best);
@@ -472,11 +479,11 @@ static void add_prediction_table(struct copse_text *text, const struct copse_rep
   copse_text_add(text, "<table class=\"numbers\"><thead><tr><th>size</th>");
   for (int a = 0; a < r->n_predictions; a++)
     if (copse_prediction_exists(&r->predictions[a]))
-      copse_text_add(text, "<th colspan=\"2\">%s</th>", r->predictions[a].name);
+      copse_text_add(text, "<th colspan=\"3\">%s</th>", r->predictions[a].name);
   copse_text_add(text, "<th>copse to</th><th>above</th></tr>\n<tr><th>(B)</th>");
   for (int a = 0; a < r->n_predictions; a++)
     if (copse_prediction_exists(&r->predictions[a]))
-      copse_text_add(text, "<th>us</th><th>GB/s</th>");
+      copse_text_add(text, "<th>us</th><th>algbw</th><th>busbw</th>");
   copse_text_add(text, "<th>best other</th><th>the bound</th></tr></thead><tbody>\n");
   add_prediction_rows(text, r);
   copse_text_add(text, "</tbody></table>\n");

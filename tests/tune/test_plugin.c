@@ -443,7 +443,8 @@ START_TEST(what_is_printed_reads_back) {
   ASSERT_OK(copse_tuner_table_parse("t", table, strlen(table), &first, &err), &err);
   ck_assert_uint_eq(first.n, 6);
   ck_assert_int_eq(first.rules[2].channels, 0); /* -1 in the file */
-  copse_tuner_table_print(&first, &text);
+  copse_tuner_table_print(&first, -1, &text);
+  ck_assert_ptr_nonnull(strstr(text.data, "nvls,simple,-1,1,8,-1,-1"));
   ck_assert_int_eq(strncmp(text.data, table, (size_t)(strchr(table, '\n') - table)), 0);
   ASSERT_OK(copse_tuner_table_parse("t", text.data, text.size, &second, &err), &err);
   ck_assert_uint_eq(second.n, first.n);

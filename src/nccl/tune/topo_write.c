@@ -674,16 +674,20 @@ static int first_host(const struct copse_topology *t) {
   return least;
 }
 
-static copse_status prepare(struct writer *w) {
+static copse_status find_parts(struct writer *w) {
   const struct copse_topology *t = w->t;
   size_t n = (size_t)t->n_nodes;
   COPSE_DO(copse_adjacency_by(&w->arena, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
                               sizeof *t->links, &w->out, w->err));
   COPSE_DO(COPSE_ARRAYS(&w->arena, n, int, w->err, &w->part_of, &w->queue.items));
   COPSE_DO(COPSE_ARRAY(&w->arena, n + (size_t)t->n_ranks + 1, w->parts, w->err));
-  COPSE_DO(copse_nccl_machine_open(t, &w->machine, w->err));
   w->host = first_host(t);
-  COPSE_DO(add_parts(w));
+  return add_parts(w);
+}
+
+static copse_status prepare(struct writer *w) {
+  COPSE_DO(copse_nccl_machine_open(w->t, &w->machine, w->err));
+  COPSE_DO(find_parts(w));
   if (w->n_parts > MAX_ELEMENTS)
     return copse_fail(w->err, COPSE_UNSUPPORTED,
                       "%d nodes; NCCL reads at most %d elements of a host's topology", w->n_parts,
@@ -713,4 +717,17 @@ copse_status copse_nccl_topo_write(const struct copse_topology *topology,
   copse_nccl_machine_free(&w.machine);
   copse_arena_free(&w.arena);
   return status;
+}
+
+int copse_nccl_topo_sm(const struct copse_topology *topology) {
+  struct writer w = {.t = topology};
+  int least = 0;
+  for (int r = 0; r < topology->n_ranks; r++) {
+    int sm = topology->nodes[topology->rank_nodes[r]].sm;
+    least = r == 0 || sm < least ? sm : least;
+  }
+  if (least > 0) return least;
+  least = find_parts(&w) == COPSE_OK ? guess_sm(&w) : 80;
+  copse_arena_free(&w.arena);
+  return least;
 }

@@ -29,6 +29,9 @@ copse_status copse_nccl_topo_write(const struct copse_topology *topology,
                                    const struct copse_nccl_topo_options *options, char **text,
                                    size_t *size, struct copse_err *err) COPSE_CHECKED;
 
+/* The least compute capability of the GPUs: what the nodes say, else by their NVLinks, else 80. */
+int copse_nccl_topo_sm(const struct copse_topology *topology);
+
 /*
  * NCCL's or RCCL's topology XML as it stands, in NCCL's syntax (no comments, tabs, other encodings)
  * and with what it misreads mended, each with a remark: link speeds that are Gen3 to it, "aarch64",

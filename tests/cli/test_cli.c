@@ -771,7 +771,7 @@ START_TEST(names_and_synthetic_lines_stand_for_files) {
   cJSON *list = cJSON_Parse(result.out);
   ck_assert_int_ge(cJSON_GetArraySize(cJSON_GetObjectItem(list, "topologies")), 30);
   cJSON_Delete(list);
-  ck_assert_int_eq(run("@ topo elsewhere/dgx1-v100"), 0);
+  ck_assert_int_eq(run("@ topo dgx1-v100"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "dgx1-v100: 8 ranks"));
   ck_assert_int_eq(run("@ solve ring-8 -c allgather -o %%/s.json"), 0);
   ck_assert_int_eq(run("@ verify %%/s.json -t ring-8"), 0);

@@ -68,7 +68,7 @@ static void remark(struct reader *r, const xmlNode *element, const char *fmt, ..
   copse_note(r->notes, "%s:%ld: %s", r->xml->file, copse_xml_line(element), text);
 }
 
-/* ---- what NCCL's reader refuses ---------------------------------------------------------- */
+/* ---- what NCCL's reader refuses -------------------------------------------------------------- */
 
 /* Where a byte stands. */
 enum place { BETWEEN, TAG, VALUE };
@@ -128,7 +128,7 @@ static copse_status check_element(struct reader *r, const xmlNode *element) {
   return COPSE_OK;
 }
 
-/* ---- attributes --------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 static copse_status get_text(struct reader *r, const xmlNode *element, const char *name,
                              const char **out) {
@@ -197,7 +197,7 @@ static copse_status get_dev(struct reader *r, const xmlNode *element, uint64_t *
   return COPSE_OK;
 }
 
-/* ---- channels ------------------------------------------------------------------------------ */
+/* ---- channels -------------------------------------------------------------------------------- */
 
 static copse_status read_gpu(struct reader *r, const xmlNode *element,
                              struct copse_nccl_channel *channel, bool *has_rank) {

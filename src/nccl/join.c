@@ -14,7 +14,7 @@ void copse_nccl_joined_free(struct copse_nccl_joined *joined) {
   *joined = (struct copse_nccl_joined){0};
 }
 
-/* ---- trees of hosts ---------------------------------------------------------------------- */
+/* ---- trees of hosts -------------------------------------------------------------------------- */
 
 static struct copse_nccl_tree_place plain_tree(int n, int host) {
   struct copse_nccl_tree_place place = {-1, {-1, -1}, 0};
@@ -47,7 +47,7 @@ void copse_nccl_double_tree(int n, int host, struct copse_nccl_tree_place trees[
       in_second(n, p.up), {in_second(n, p.down[0]), in_second(n, p.down[1])}, p.child};
 }
 
-/* ---- lists of ranks ------------------------------------------------------------------------ */
+/* ---- lists of ranks -------------------------------------------------------------------------- */
 
 struct joiner {
   const char *label;
@@ -126,7 +126,7 @@ static copse_status port_of(const struct joiner *j, const struct lists *l, int c
                        c, l->graph->id == COPSE_NCCL_RING ? "ring" : "tree", net, host);
 }
 
-/* ---- rings ---------------------------------------------------------------------------------- */
+/* ---- rings ----------------------------------------------------------------------------------- */
 
 static copse_status join_ring(struct joiner *j, const struct lists *l, int channel) {
   int hosts = j->m->n_hosts, last = j->places - 1, c = channel % j->n;
@@ -144,7 +144,7 @@ static copse_status join_ring(struct joiner *j, const struct lists *l, int chann
   return COPSE_OK;
 }
 
-/* ---- trees ---------------------------------------------------------------------------------- */
+/* ---- trees ----------------------------------------------------------------------------------- */
 
 /* Which GPUs of a host's list link to the host above and to those below it. */
 struct tree_ports {
@@ -192,8 +192,7 @@ static copse_status join_tree(struct joiner *j, const struct lists *l, int chann
   return COPSE_OK;
 }
 
-/* ---- channels ---------------------------------------------------------------------------------
- */
+/* ---- channels -------------------------------------------------------------------------------- */
 
 /* From 2.25 on; sm_90 alone had it before. */
 static bool doubles_again(const struct joiner *j, const struct copse_nccl_graph_search *ring) {

@@ -10,10 +10,12 @@
 #include "nccl/judge.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/types.h"
+#include "nccl/model.h"
 
 const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm) {
   static const char *const names[COPSE_NCCL_GRAPHS] = {"Ring", "Tree", "CollNetChain", "NVLS",
@@ -34,7 +36,7 @@ void copse_nccl_judge_close(struct copse_nccl_judge *judge) {
   *judge = (struct copse_nccl_judge){0};
 }
 
-/* ---- loads ---------------------------------------------------------------------------------- */
+/* ---- loads ----------------------------------------------------------------------------------- */
 
 struct loader {
   struct copse_nccl_judge *judge;
@@ -79,8 +81,7 @@ static copse_status add_edge(struct loader *l, int from, int to, int send, int r
   return add_way(l, in, nodes[to], amount);
 }
 
-/* ---- rings and trees --------------------------------------------------------------------------
- */
+/* ---- rings and trees ------------------------------------------------------------------------- */
 
 static copse_status add_ring(struct loader *l, copse_collective collective, int root) {
   const struct copse_nccl_joined *j = &l->judge->joined;
@@ -123,8 +124,7 @@ static copse_status add_tree(struct loader *l) {
   return COPSE_OK;
 }
 
-/* ---- sums in switches -------------------------------------------------------------------------
- */
+/* ---- sums in switches ------------------------------------------------------------------------ */
 
 /* The heads of a graph in one host, each once, with their NICs. */
 struct heads {
@@ -269,8 +269,7 @@ static copse_status add_in_network(struct loader *l, const struct copse_nccl_gra
   return COPSE_OK;
 }
 
-/* ---- verdicts ----------------------------------------------------------------------------------
- */
+/* ---- verdicts -------------------------------------------------------------------------------- */
 
 /* GB/s of one channel by NCCL's own model: a tree carries its data twice, and up to two hosts its
  * speed in the host counts; heads of NVLS are in trees too from three hosts on. */
@@ -345,22 +344,34 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
   return find_time(l, out);
 }
 
-copse_status copse_nccl_judge_best(struct copse_nccl_judge *judge, copse_collective collective,
-                                   int root, bool in_network, struct copse_nccl_verdict *out,
-                                   struct copse_err *err) {
-  bool found = false;
-  for (int a = 0; a < COPSE_NCCL_GRAPHS; a++) {
-    enum copse_nccl_graph_id algorithm = (enum copse_nccl_graph_id)a;
-    struct copse_nccl_verdict verdict;
-    if (!copse_nccl_judge_has(judge, algorithm, collective)) continue;
-    if (!in_network && algorithm != COPSE_NCCL_RING && algorithm != COPSE_NCCL_TREE) continue;
-    COPSE_DO(copse_nccl_judge(judge, algorithm, collective, root, &verdict, err));
-    if (found && copse_q_cmp(copse_nccl_verdict_time(&verdict), copse_nccl_verdict_time(out)) >= 0)
-      continue;
-    *out = verdict;
-    found = true;
+/* GB/s of ring or tree for a long allreduce as NCCL's model has it; 0: no speeds are stated. */
+static double modelled(const struct copse_nccl_judge *judge,
+                       const struct copse_nccl_verdict *verdict) {
+  const struct copse_topology *t = judge->machine->topology;
+  int algorithm = verdict->algorithm == COPSE_NCCL_RING ? COPSE_TUNER_RING : COPSE_TUNER_TREE;
+  struct copse_nccl_model model = {.graphs = judge->graphs,
+                                   .nodes = judge->machine->n_hosts,
+                                   .ranks = t->n_ranks,
+                                   .sm = INT_MAX,
+                                   .channels = judge->joined.n_channels};
+  for (int r = 0; r < t->n_ranks; r++) {
+    int sm = t->nodes[t->rank_nodes[r]].sm;
+    if (sm < model.sm) model.sm = sm;
   }
-  if (found) return COPSE_OK;
-  return copse_fail(err, COPSE_INVALID, "%s: no graph that NCCL runs %s with", judge->label,
-                    copse_collective_name(collective));
+  if (verdict->stated_time.num <= 0) return 0;
+  return copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, algorithm, COPSE_TUNER_SIMPLE).GBps;
+}
+
+copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
+                                     int root, struct copse_nccl_verdict *out,
+                                     struct copse_err *err) {
+  struct copse_nccl_verdict tree;
+  bool has_tree = copse_nccl_judge_has(judge, COPSE_NCCL_TREE, collective);
+  if (!copse_nccl_judge_has(judge, COPSE_NCCL_RING, collective))
+    return copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, out, err);
+  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_RING, collective, root, out, err));
+  if (!has_tree) return COPSE_OK;
+  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, &tree, err));
+  if (modelled(judge, &tree) > modelled(judge, out)) *out = tree;
+  return COPSE_OK;
 }

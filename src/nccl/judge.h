@@ -63,11 +63,14 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
                               copse_collective collective, int root, struct copse_nccl_verdict *out,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* The best of ring, tree and, for `in_network`, NVLS and CollNet, by copse_nccl_verdict_time; of
- * equals the first. COPSE_INVALID for a collective that NCCL has none for (alltoall). */
-copse_status copse_nccl_judge_best(struct copse_nccl_judge *judge, copse_collective collective,
-                                   int root, bool in_network, struct copse_nccl_verdict *out,
-                                   struct copse_err *err) COPSE_CHECKED;
+/*
+ * What NCCL runs long messages with: ring or tree, whichever its own model (model.h) has faster by
+ * the speeds that the graphs state; where those are not known, the ring. Errors as above;
+ * COPSE_INVALID for an alltoall.
+ */
+copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
+                                     int root, struct copse_nccl_verdict *out,
+                                     struct copse_err *err) COPSE_CHECKED;
 
 /* "Ring", "Tree": as NCCL names an algorithm. */
 const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm);

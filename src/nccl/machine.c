@@ -33,7 +33,7 @@ static bool is_type(const struct copse_nccl_machine *m, int node, const char *ty
   return strcmp(m->topology->nodes[node].type, type) == 0;
 }
 
-/* ---- hosts ---------------------------------------------------------------------------------- */
+/* ---- hosts ----------------------------------------------------------------------------------- */
 
 /* The prefix's number, of a topology of several hosts; 0 for all in others; -1: the network's. */
 static int prefix_of(const struct copse_topology *t, int node, bool several) {
@@ -102,7 +102,7 @@ static copse_status find_hosts(struct copse_nccl_machine *m, struct copse_err *e
   return COPSE_OK;
 }
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Where NCCL's XML has not named all GPUs of a host, they count from 0. */
 static void name_gpus(struct copse_nccl_machine *m) {

@@ -94,8 +94,7 @@ static int steps(const struct copse_nccl_model *m, int collective) {
   return is_rooted(collective) ? m->ranks : m->ranks - 1;
 }
 
-/* ---- bandwidth
- * ----------------------------------------------------------------------------------- */
+/* ---- bandwidth ------------------------------------------------------------------------------- */
 
 /* LL: half of the bytes are flags, and the GPU's (on several nodes the CPU's) rate of stores. */
 static double ll_max(const struct copse_nccl_model *m) {
@@ -135,8 +134,7 @@ static double nvls_bw(const struct copse_nccl_model *m, int collective) {
   return fmin(bw * n / (n - 1), heads * copse_q_to_double(g->speed_inter) * n / (2 * (n - 1)));
 }
 
-/* ---- latency
- * ------------------------------------------------------------------------------------- */
+/* ---- latency --------------------------------------------------------------------------------- */
 
 static int link_kind(const struct copse_nccl_graph_search *g) {
   return g->type_intra <= COPSE_NCCL_PATH_NVL ? NVLINK : PCI;
@@ -172,8 +170,7 @@ static double tree_latency(const struct copse_nccl_model *m, int protocol) {
          ((m->ranks / m->nodes - 1) * hw_latencies[link_kind(g)][TREE][protocol] + depth * inter);
 }
 
-/* ---- both
- * ---------------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 struct copse_nccl_cost copse_nccl_model_cost(const struct copse_nccl_model *model, int collective,
                                              int algorithm, int protocol) {

@@ -45,8 +45,7 @@ struct line {
   struct copse_err *err;
 };
 
-/* ---- fields ------------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 static copse_status read_word(const struct line *line, enum column column, const char *const *words,
                               int n_words, int *out) {
@@ -96,8 +95,7 @@ static copse_status read_number(const struct line *line, enum column column, uin
   return COPSE_OK;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static copse_status split_fields(struct line *line, char *text) {
   line->n = 0;
@@ -200,8 +198,7 @@ void copse_tuner_table_print(const struct copse_tuner_table *table, int keep,
   }
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static bool fits(int of_rule, int of_call) {
   return of_rule == COPSE_TUNER_ANY || of_rule == of_call;

@@ -43,8 +43,7 @@ struct writer {
 /* Lists of all GPUs in the order of the data; of NVLS a channel has its head only. */
 static bool lists_gpus(int id) { return id != COPSE_NCCL_NVLS; }
 
-/* ---- checks ------------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -165,8 +164,7 @@ static copse_status check_graphs(struct writer *w, struct copse_arena *arena) {
   return check_elements(w);
 }
 
-/* ---- the text
- * ------------------------------------------------------------------------------------ */
+/* ---- the text -------------------------------------------------------------------------------- */
 
 /*
  * The word of a type that this version reads. A type without one is written as the next worse that

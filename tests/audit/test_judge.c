@@ -93,6 +93,11 @@ static void check_by_routes(struct opened *o) {
   int n = o->t->n_ranks;
   double *load = calloc((size_t)o->t->n_links, sizeof *load), worst = 0;
   ASSERT_OK(copse_hosts_find(o->t, &hosts, &err), &err);
+  if (hosts.n_hosts > 1) { /* trays of one domain: those routes stay inside of a tray */
+    copse_hosts_free(&hosts);
+    free(load);
+    return;
+  }
   ASSERT_OK(copse_routes_find(o->t, &hosts, 1, true, &routes, &err), &err);
   for (int c = 0; c < ring->n_channels; c++)
     for (int i = 0; i < n; i++) {
@@ -131,8 +136,7 @@ static int check_folder(const char *folder) {
     for (int hosts = 1; hosts <= 4; hosts *= 2) {
       struct opened o;
       char path[256];
-      if (strncmp(names[i], "gb200-mnnvl", 11) == 0 || strncmp(names[i], "gb200-nvl72", 11) == 0)
-        continue;
+      if (strncmp(names[i], "gb200-nvl72", 11) == 0 && hosts > 1) continue;
       if (!machine_file(folder, names[i], hosts, "graph.xml", path)) continue;
       open_machine(&o, folder, names[i], hosts);
       if (hosts == 1) check_by_routes(&o);
@@ -176,8 +180,7 @@ START_TEST(the_summary_is_met) {
       continue;
     snprintf(path, sizeof path, "%s/%s.topo.xml", SHARED_MACHINES, name);
     if (access(path, R_OK) != 0 || gpus * hosts < 2) continue;
-    if (strncmp(name, "gb200-mnnvl", 11) == 0 || strncmp(name, "gb200-nvl72", 11) == 0)
-      continue; /* a second of joining */
+    if (strncmp(name, "gb200-nvl72", 11) == 0 && hosts > 1) continue; /* a second of joining */
     struct opened o;
     open_machine(&o, SHARED_MACHINES, name, hosts);
     struct copse_nccl_verdict v = judge(&o, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0);
@@ -196,6 +199,33 @@ START_TEST(the_summary_is_met) {
 }
 END_TEST
 
+/* Ring or tree for 8 GiB, as NCCL 2.30.7's own code chose them. */
+START_TEST(the_choice_is_nccls) {
+  FILE *file = fopen(SHARED_MACHINES "/picks.tsv", "r");
+  if (!file) COPSE_SKIP("no %s/picks.tsv", SHARED_MACHINES);
+  char line[512], name[64], algorithm[32];
+  int hosts, checked = 0;
+  while (fgets(line, sizeof line, file)) {
+    char path[256];
+    struct copse_err err = COPSE_ERR_INIT;
+    struct opened o;
+    struct copse_nccl_verdict v;
+    if (sscanf(line, "%63s %d 8589934592 %31s", name, &hosts, algorithm) != 3) continue;
+    snprintf(path, sizeof path, "%s/%s.topo.xml", SHARED_MACHINES, name);
+    if (access(path, R_OK) != 0 || strncmp(algorithm, "NVLS", 4) == 0) continue;
+    open_machine(&o, SHARED_MACHINES, name, hosts);
+    ASSERT_OK(copse_nccl_judge_choice(&o.judge, COPSE_ALLREDUCE, 0, &v, &err), &err);
+    ck_assert_msg(strcmp(copse_nccl_algorithm_name(v.algorithm), algorithm) == 0,
+                  "%s of %d hosts: %s, not %s", name, hosts, copse_nccl_algorithm_name(v.algorithm),
+                  algorithm);
+    checked++;
+    close_machine(&o);
+  }
+  fclose(file);
+  ck_assert_int_ge(checked, 50);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("judge");
   TCase *by_hand = tcase_create("by hand"), *machines = tcase_create("machines");
@@ -205,6 +235,7 @@ int main(void) {
   tcase_add_test(machines, what_is_stated_fits_the_links);
   tcase_add_test(machines, all_that_is_stated_fits_the_links);
   tcase_add_test(machines, the_summary_is_met);
+  tcase_add_test(machines, the_choice_is_nccls);
   suite_add_tcase(suite, by_hand);
   suite_add_tcase(suite, machines);
   return copse_test_run(suite);

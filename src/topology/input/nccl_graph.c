@@ -151,13 +151,12 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
   for (int i = 0; i < graph->n_nodes; i++) {
     const struct copse_nccl_node *from = &graph->nodes[i];
     if (!from->keep) continue;
-    struct copse_node node = {
-        .id = from->id,
-        .type = copse_nccl_type_name(from->kind),
-        .rank = from->rank,
-        .has_dev = from->has_dev,
-        .dev = from->dev,
-        .sm = from->sm};
+    struct copse_node node = {.id = from->id,
+                              .type = copse_nccl_type_name(from->kind),
+                              .rank = from->rank,
+                              .has_dev = from->has_dev,
+                              .dev = from->dev,
+                              .sm = from->sm};
     COPSE_DO(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
   }
   for (int i = 0; i < graph->n_links; i++) {
@@ -188,6 +187,7 @@ static bool is_pcie(const struct copse_nccl_link *link) {
 /* ---- does NVLink join a host's GPUs? ------------------------------------------------ */
 
 static bool carries_nvlink(const struct copse_nccl_node *node, int host) {
+  if (node->host == COPSE_NCCL_ALL_HOSTS) return true;
   return node->host == host && (node->kind == COPSE_NCCL_GPU || node->kind == COPSE_NCCL_NVSWITCH);
 }
 
@@ -314,7 +314,8 @@ static copse_status select_default(struct copse_nccl_graph *graph, struct copse_
   measure_distances(s);
   walk_from_nics(s);
   for (int i = 0; i < graph->n_links; i++) graph->links[i].keep = keeps_link(s, &graph->links[i]);
-  for (int v = 0; v < graph->n_nodes; v++) graph->nodes[v].keep = !s->joined[graph->nodes[v].host];
+  for (int v = 0; v < graph->n_nodes; v++)
+    graph->nodes[v].keep = graph->nodes[v].host >= 0 && !s->joined[graph->nodes[v].host];
   return COPSE_OK;
 }
 

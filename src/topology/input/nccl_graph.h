@@ -27,12 +27,14 @@ enum copse_nccl_link_kind {
   COPSE_NCCL_NET
 };
 
+#define COPSE_NCCL_ALL_HOSTS (-1)
+
 struct copse_nccl_node {
   enum copse_nccl_node_kind kind;
   const char *id; /* unique */
-  int host;
-  int rank;    /* as the file says, -1 if it doesn't */
-  int repeats; /* how many more nodes wanted this id */
+  int host;       /* or COPSE_NCCL_ALL_HOSTS: the NVSwitch of a domain */
+  int rank;       /* as the file says, -1 if it doesn't */
+  int repeats;    /* how many more nodes wanted this id */
   bool has_dev;
   uint64_t dev; /* as a topology's nodes have it, like sm */
   int sm;

@@ -11,9 +11,11 @@
  *         <nic><net name speed/></nic>    a NIC and its ports
  *
  * A C2C link joins a GPU to its CPU beside PCIe and counts as PCIe for --links; NVLink to CPUs
- * (class 0x068001) counts as NVLink. Hosts have an NVSwitch each. Where GPUs are only known by
- * their class, or a host shows no NVLink, --nvlink-switch BW gives every GPU of it BW GB/s to a
- * switch. A GPU's link to itself and links to devices that the file lacks are left out with a note.
+ * (class 0x068001) counts as NVLink. All NVSwitches of a file are one: NCCL fuses the files of
+ * several hosts into one only where they are trays of one NVLink domain. Where GPUs are only known
+ * by their class, or a host shows no NVLink, --nvlink-switch BW gives every GPU of it BW GB/s to a
+ * switch of its host. A GPU's link to itself and links to devices that the file lacks are left out
+ * with a note.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@
 struct host {
   const char *hash;
   char prefix[16]; /* of node ids; empty in a file of one host */
-  int nvswitch;    /* node or -1 */
+  int nvswitch;    /* node that --nvlink-switch adds, or -1 */
   bool has_links;  /* NVLink or xGMI between its GPUs */
   int first_cpu, n_cpus;
 };
@@ -59,6 +61,7 @@ struct reader {
   struct gpu_element *gpus;
   size_t gpu_capacity;
   int n_cpus, n_gpus;
+  int nvswitch; /* of all hosts; node or -1 */
   struct copse_index_map *host_hashes;
   struct copse_index_map *devices; /* by bus id: nodes of GPUs and NICs */
 };
@@ -171,8 +174,8 @@ static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, 
   return add_duplex(r, pci, COPSE_NCCL_PCI, node, parent, rate(r, COPSE_RATE_PCIE, bandwidth));
 }
 
-/* What NCCL knows a GPU or a port by: its number in its host's system, and the generation. A garbled
- * attribute is none. */
+/* What NCCL knows a GPU or a port by: its number in its host's system, and the generation. A
+ * garbled attribute is none. */
 static void read_names(struct reader *r, const xmlNode *element, int node) {
   const struct copse_xml_int dev = {"dev", -1, 0, INT32_MAX}, sm = {"sm", 0, 0, 1 << 20};
   struct copse_nccl_node *to = &r->graph->nodes[node];
@@ -406,10 +409,13 @@ static int find_target(const struct reader *r, const char *target, int host) {
   return other;
 }
 
-static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int host, int *node) {
-  struct host *h = &r->hosts[host];
-  if (h->nvswitch < 0) COPSE_DO(add_node(r, element, COPSE_NCCL_NVSWITCH, host, "", &h->nvswitch));
-  *node = h->nvswitch;
+static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int *node) {
+  const char *id = copse_nccl_type_name(COPSE_NCCL_NVSWITCH);
+  int host = r->graph->n_hosts > 1 ? COPSE_NCCL_ALL_HOSTS : 0;
+  if (r->nvswitch < 0)
+    COPSE_DO(copse_nccl_add_node(r->graph, COPSE_NCCL_NVSWITCH, host, id, copse_xml_line(element),
+                                 &r->nvswitch, r->err));
+  *node = r->nvswitch;
   return COPSE_OK;
 }
 
@@ -453,7 +459,7 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element,
   if (to >= 0)
     return copse_nccl_add_link(r->graph, COPSE_NCCL_NVLINK, gpu->node, to, bandwidth, line, r->err);
   if (tclass && strcasecmp(tclass, "0x068000") == 0) {
-    COPSE_DO(find_nvswitch(r, element, host, &to));
+    COPSE_DO(find_nvswitch(r, element, &to));
   } else if (tclass && strcasecmp(tclass, "0x068001") == 0) {
     to = gpu->cpu_node;
   } else {
@@ -499,10 +505,13 @@ static copse_status add_switches(struct reader *r) {
   struct copse_q bandwidth = r->options->nvlink_switch;
   bool added = false;
   for (int i = 0; bandwidth.num > 0 && i < r->n_gpus; i++) {
-    int gpu = r->gpus[i].node, host = r->graph->nodes[gpu].host, to;
-    if (r->hosts[host].has_links) continue;
-    COPSE_DO(find_nvswitch(r, copse_xml_root(r->xml), host, &to));
-    COPSE_DO(copse_nccl_add_duplex(r->graph, COPSE_NCCL_NVLINK, gpu, to, bandwidth, 0, r->err));
+    int gpu = r->gpus[i].node, host = r->graph->nodes[gpu].host;
+    struct host *h = &r->hosts[host];
+    if (h->has_links) continue;
+    if (h->nvswitch < 0)
+      COPSE_DO(add_node(r, copse_xml_root(r->xml), COPSE_NCCL_NVSWITCH, host, "", &h->nvswitch));
+    COPSE_DO(
+        copse_nccl_add_duplex(r->graph, COPSE_NCCL_NVLINK, gpu, h->nvswitch, bandwidth, 0, r->err));
     added = true;
   }
   if (bandwidth.num <= 0 || added) return COPSE_OK;
@@ -565,6 +574,7 @@ copse_status copse_read_nccl_xml(const struct copse_input *in, struct copse_topo
                      .options = options,
                      .xml = &xml,
                      .graph = &graph,
+                     .nvswitch = -1,
                      .host_hashes = &host_hashes,
                      .devices = &devices};
   *out = NULL;

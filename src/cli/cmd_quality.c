@@ -328,13 +328,21 @@ static const char *collective_of(const struct copse_quality_row *row) {
 }
 
 static void print_head(void) {
-  printf("# %-26s %-14s %5s  %-16s %-16s %10s %5s %6s %6s %8s", "topology", "collective", "ranks",
-         "bound", "achieved", "algbw", "k", "trees", "height", "solve");
+  printf("# %-26s %-14s %5s  %-16s %-16s %10s %10s %5s %6s %6s %8s", "topology", "collective",
+         "ranks", "bound", "achieved", "algbw", "busbw", "k", "trees", "height", "solve");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) printf(" %8s", copse_quality_size_names[i]);
-  printf("\n# %-26s %-14s %5s  %-16s %-16s %10s %5s %6s %6s %8s", "", "", "", "(s/GB)", "(s/GB)",
-         "(GB/s)", "", "", "", "(s)");
+  printf("\n# %-26s %-14s %5s  %-16s %-16s %10s %10s %5s %6s %6s %8s", "", "", "", "(s/GB)",
+         "(s/GB)", "(GB/s)", "(GB/s)", "", "", "", "(s)");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) printf(" %8s", "(us)");
   printf("\n");
+}
+
+static double algbw_of(const struct copse_quality_row *row) {
+  return row->result.achieved.num > 0 ? 1 / copse_q_to_double(row->result.achieved) : 0;
+}
+
+static double busbw_of(const struct copse_quality_row *row) {
+  return algbw_of(row) * copse_collective_bus_factor((copse_collective)row->collective, row->ranks);
 }
 
 static void print_row(const struct copse_quality_row *row) {
@@ -347,9 +355,8 @@ static void print_row(const struct copse_quality_row *row) {
     return;
   }
   if (r->k > 0) snprintf(k, sizeof k, "%" PRId64, r->k);
-  printf("%-16s %-16s %10.5g %5s %6d %6d %8.3f", COPSE_Q_STRING(r->bound),
-         COPSE_Q_STRING(r->achieved),
-         r->achieved.num > 0 ? 1 / copse_q_to_double(r->achieved) : 0.0, k, r->trees, r->height,
+  printf("%-16s %-16s %10.5g %10.5g %5s %6d %6d %8.3f", COPSE_Q_STRING(r->bound),
+         COPSE_Q_STRING(r->achieved), algbw_of(row), busbw_of(row), k, r->trees, r->height,
          r->seconds);
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     printf(r->us[i] < 1e5 ? " %8.1f" : " %8.0f", r->us[i]);
@@ -377,8 +384,10 @@ static void print_json_row(const struct copse_quality_row *row, enum verdict ver
       first ? "" : ",", copse_cli_quoted(row->topology), collective_of(row), row->ranks,
       copse_quality_outcome_name(r->outcome), verdicts[verdict]);
   if (r->outcome == COPSE_QUALITY_OK) {
-    printf(", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\", \"k\": ",
-           COPSE_Q_STRING(r->bound), COPSE_Q_STRING(r->achieved));
+    printf(", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\"", COPSE_Q_STRING(r->bound),
+           COPSE_Q_STRING(r->achieved));
+    printf(", \"algbw_GBps\": %s, \"busbw_GBps\": %s, \"k\": ", COPSE_CLI_NUMBER(algbw_of(row)),
+           COPSE_CLI_NUMBER(busbw_of(row)));
     printf(r->k > 0 ? "%" PRId64 : "null", r->k);
     printf(", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees, r->height,
            COPSE_CLI_NUMBER(r->seconds));

@@ -127,6 +127,7 @@ static copse_status find_ring_limit(struct causes *c) {
   double gap = c->row->bound - c->ring_links, of_tree = NAN;
   int link = c->verdict.link;
   if (share_of(c, gap) < WORTH || link < 0) return COPSE_OK;
+  if (c->row->measured > c->ring_links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
   if (copse_nccl_judge_has(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE)) {
     COPSE_DO(copse_nccl_judge(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &tree, c->err));
     of_tree = busbw_of(c, tree.links_time);

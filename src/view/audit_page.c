@@ -42,7 +42,10 @@ static const char *figure(double v, char buffer[24]) {
 /* "57 %" of what stands before it; "" where one is missing. */
 static const char *percent(double v, double of, char buffer[24]) {
   if (!isfinite(v) || !(of > 0)) return "";
-  snprintf(buffer, 24, v < 0.0095 * of ? "%.2g %%" : "%.0f %%", 100 * v / of);
+  if (v > 10 * of)
+    snprintf(buffer, 24, "%.0f x", v / of);
+  else
+    snprintf(buffer, 24, v < 0.0095 * of ? "%.2g %%" : "%.0f %%", 100 * v / of);
   return buffer;
 }
 

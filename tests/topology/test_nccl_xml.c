@@ -417,7 +417,7 @@ START_TEST(comments_whitespace_and_attribute_order_change_nothing) {
   struct copse_topology *b = read_good(decorated, COPSE_LINKS_ALL);
   char *x = to_json(a), *y = to_json(b);
   ck_assert_str_eq(x, y);
-  ck_assert_str_eq(seen_notes, "");
+  ck_assert_ptr_null(strstr(seen_notes, "left out"));
   ck_assert_int_ge(copse_topology_find(a, "net@a&b"), 0);
   free(x);
   free(y);

@@ -76,7 +76,7 @@ copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, enum copse_nccl
 copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
                                  int src, int dst, struct copse_q bandwidth, long line,
                                  struct copse_err *err) {
-  struct copse_nccl_link link = {kind, src, dst, bandwidth, line, false};
+  struct copse_nccl_link link = {kind, src, dst, bandwidth, line, false, COPSE_GUESS_NONE};
   size_t n = (size_t)graph->n_links;
   if (graph->n_links >= COPSE_TOPOLOGY_MAX_LINKS)
     return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, line,
@@ -92,6 +92,10 @@ copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nc
                                    struct copse_err *err) {
   COPSE_DO(copse_nccl_add_link(graph, kind, a, b, bandwidth, line, err));
   return copse_nccl_add_link(graph, kind, b, a, bandwidth, line, err);
+}
+
+void copse_nccl_guess(struct copse_nccl_graph *graph, int n, enum copse_guess guess) {
+  for (int i = 0; i < n; i++) graph->links[graph->n_links - 1 - i].guess = guess;
 }
 
 /* ---- ranks and the topology --------------------------------------------------------- */
@@ -164,6 +168,7 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
     if (!link->keep) continue;
     COPSE_DO(copse_builder_add_link(builder, link->line, index_of[link->src], index_of[link->dst],
                                     link->bandwidth, COPSE_Q_ZERO, err));
+    copse_builder_set_guess(builder, index_of[link->src], index_of[link->dst], link->guess);
   }
   return COPSE_OK;
 }

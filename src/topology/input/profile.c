@@ -244,6 +244,7 @@ static copse_status put_measured(const struct copse_profile *profile,
     struct copse_q bandwidth = measured_bandwidth(&m, t, &links[i]);
     if (bandwidth.num <= 0) continue;
     links[i].bandwidth = bandwidth;
+    links[i].guess = COPSE_GUESS_NONE;
     n++;
   }
   copse_note(notes, "%s: nvbandwidth measured %d of the %d links of %s%s", profile->file, n,
@@ -281,6 +282,7 @@ static copse_status change(const struct rule *rule, struct copse_link *link,
                            struct copse_err *err) {
   if (rule->latency.num >= 0) link->latency = rule->latency;
   if (rule->bandwidth.num > 0) link->bandwidth = rule->bandwidth;
+  if (rule->bandwidth.num > 0 || rule->scale.num > 0) link->guess = COPSE_GUESS_NONE;
   if (rule->scale.num <= 0) return COPSE_OK;
   return copse_q_mul(link->bandwidth, rule->scale, &link->bandwidth, err);
 }

@@ -19,9 +19,11 @@ struct copse_nccl_record {
   uint32_t n_plans;   /* in the folder, for this number of ranks */
   uint32_t exchanges; /* COPSE_NCCL_ALLTOALL=1 */
   uint32_t zero[3];
-  uint8_t folder[32]; /* a checksum of the names and contents of its plans */
-  uint64_t host;      /* the same for all processes of a host; for the log */
-  uint8_t unused[32];
+  uint8_t folder[32];              /* a checksum of the names and contents of its plans */
+  uint64_t host;                   /* the same for all processes of a host; for the log */
+  uint64_t graph;                  /* a checksum of NCCL's graph file (graphs.h); 0: none */
+  uint32_t graph_gpus, graph_nets; /* GPUs of a host in it; whether it has NICs */
+  uint8_t unused[16];
 };
 
 enum copse_nccl_trouble {

@@ -8,8 +8,12 @@
 #ifndef COPSE_DROPIN_GRAPHS_H
 #define COPSE_DROPIN_GRAPHS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
 #include "dropin/abi.h"
-#include "dropin/join.h"
+#include "dropin/record.h"
 
 /* Notes in the record which graph COPSE_NCCL_GRAPHS is; a file that can't be used is none, and *err
  * says why. Without the variable nothing. */

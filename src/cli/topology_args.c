@@ -233,7 +233,7 @@ copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
                       "--others is for --ranks, which says what the others are");
   if (args->profile) COPSE_DO(copse_profile_load(args->profile, &profile, err));
   options.profile = profile;
-  options.notes = &copse_cli_notes;
+  if (!options.notes) options.notes = &copse_cli_notes;
   options.catalogue = copse_cli_catalogue();
   return args->synthetic ? copse_topology_synthetic(args->synthetic, &options, out, err)
                          : copse_topology_load(args->path, &options, out, err);

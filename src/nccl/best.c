@@ -293,8 +293,9 @@ static copse_status note_optimum(struct finder *f, int kind, int bound_kind, int
                                          .n = n,
                                          .speed = packing->speed,
                                          .bound = bound->GBps,
-                                         .bound_exact = bound->exact,
-                                         .least = bound->least};
+                                         .bound_exact = bound->exact};
+  COPSE_DO(
+      copse_q_div((struct copse_q){bound->least, 1}, proof->channels.unit, &optimum->least, err));
   COPSE_DO(copse_q_mul(packing->speed, (struct copse_q){n, 1}, &optimum->GBps, err));
   COPSE_DO(COPSE_ARRAY(&f->out->arena, (size_t)rows, optimum->lengths, err));
   for (int r = 0; r < rows; r++)

@@ -14,7 +14,7 @@ struct copse_nccl_best_options {
   int max_channels; /* of a graph; 0: COPSE_NCCL_MAX_CHANNELS */
 };
 
-/* A length on a row: "no channel is shorter than least" proves the bound. */
+/* A length on a row: that no channel is shorter than `least` proves the bound. */
 struct copse_nccl_length {
   struct copse_nccl_row row; /* ports by their place in the host */
   int64_t length;            /* > 0 */
@@ -29,7 +29,7 @@ struct copse_nccl_optimum {
   struct copse_q bound; /* no set of channels, of any number and unlike speeds, has more */
   bool bound_exact;     /* what it rests on was searched in full; else a relaxation, and a set of
                            channels as fast as that may not exist */
-  int64_t least;        /* length of the shortest channel, or of the relaxation */
+  struct copse_q least; /* length of the shortest channel, or of the relaxation */
   struct copse_nccl_length *lengths; /* [n_lengths] */
   int n_lengths;
 };

@@ -11,7 +11,7 @@
 
 /* Links of a host to other hosts in both trees, each for half a channel. */
 struct role {
-  int up, child[2];
+  int host, up, child[2];
 };
 
 /* A step on its way: amounts by row, not yet whole numbers. */
@@ -75,7 +75,7 @@ static copse_status find_roles(struct maker *m, struct copse_err *err) {
   COPSE_DO(COPSE_ARRAY(&m->scratch, (size_t)H, m->roles, err));
   m->n_roles = 0;
   for (int h = 0; h < H; h++) {
-    struct role role = {0};
+    struct role role = {.host = h};
     bool covered = false;
     int kept = 0;
     add_tree(&role, h, H);
@@ -133,7 +133,7 @@ static copse_status list_rows(struct maker *m, struct copse_err *err) {
   COPSE_DO(COPSE_ARRAY(&m->out->arena, all, m->out->rows, err));
   for (size_t i = 0; i < all; i++) {
     m->out->rows[i] = rows[i % (size_t)m->host_rows];
-    m->out->rows[i].role = (int)(i / (size_t)m->host_rows);
+    m->out->rows[i].host = m->roles[i / (size_t)m->host_rows].host;
   }
   m->out->instance.n_rows = (int)all;
   COPSE_DO(COPSE_ARRAY(&m->scratch, all, m->draft.amount, err));
@@ -321,7 +321,10 @@ static copse_status make(struct maker *m, struct copse_err *err) {
   bool several = out->n_hosts > 1, chain = is_chain(m);
   bool has_other = several && out->kind != COPSE_NCCL_CHAINS;
   COPSE_DO(find_roles(m, err));
-  if (!chain) m->n_roles = 1;
+  if (!chain) { /* all hosts are alike */
+    m->n_roles = 1;
+    m->roles[0] = (struct role){0};
+  }
   COPSE_DO(list_rows(m, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, moves, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, out->move_type, err));

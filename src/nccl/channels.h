@@ -27,7 +27,7 @@ struct copse_nccl_row {
   int link;     /* or -1: the cable of */
   int port;     /* this one, */
   bool outward; /* in this direction */
-  int role;     /* of the host in the trees; 0 for rings */
+  int host;     /* whose place in the trees it is; 0 for rings */
 };
 
 struct copse_nccl_channels {

@@ -307,9 +307,9 @@ START_TEST(rings_are_at_least_as_fast_as_nccl_s) {
   static const int hosts[] = {1, 2, 4};
   glob_t files = {0};
   if (glob(DATA "*.topo.xml", 0, NULL, &files) != 0) COPSE_SKIP("no " DATA);
-  for (size_t i = 0; i < files.gl_pathc; i++) {
+  for (size_t i = 0; i < files.gl_pathc; i += 3) { /* a sample: solver/rings has all */
     char name[80];
-    int n = hosts[i % 3];
+    int n = hosts[i / 3 % 3];
     sscanf(files.gl_pathv[i], DATA "%79[^.]", name);
     /* NVLink domains of several trays count as one host; a GPU alone has no ring */
     if (strstr(name, "mnnvl") || strstr(name, "nvl72") || strcmp(name, "h100-1gpu") == 0) continue;

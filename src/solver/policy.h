@@ -267,8 +267,10 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 
 /* ---- rings (rings/) -------------------------------------------------------------------------- */
 
-/* Rounds of column generation at most. Rounds of the machines of schedules/nccl.txt: up to 60. */
+/* Rounds of column generation at most, and where orders are not found by dynamic programming. Where
+ * they end it, the bound is that of the best round. */
 #define COPSE_RINGS_ROUNDS 400
+#define COPSE_RINGS_LONG_ROUNDS 40
 /* An order is worth a column if it is shorter than those there are by this part, as rounding of
  * GLPK goes. Not measured. */
 #define COPSE_RINGS_GAIN 1e-9
@@ -289,7 +291,7 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_RINGS_NOISE 4096
 #define COPSE_RINGS_NOISES 3
 #define COPSE_RINGS_REROUTES 400
-#define COPSE_RINGS_STEPS ((int64_t)1 << 29)
+#define COPSE_RINGS_STEPS ((int64_t)1 << 28)
 #define COPSE_RINGS_BISECTIONS 4
 
 #endif

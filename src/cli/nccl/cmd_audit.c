@@ -20,7 +20,6 @@
 #include "view/audit_page.h"
 
 #define MOST_TESTS 64
-#define MOST_REMARKS 8
 
 struct options {
   struct copse_cli_topology topology;
@@ -51,16 +50,12 @@ struct inputs {
   int n_bounds;
   struct copse_nccl_best best;
   bool has_best, repeated;
-  const char *remarks[MOST_REMARKS]; /* of the topology's reader, on what NCCL misreads */
-  int n_remarks;
-  struct copse_arena arena;
   struct copse_audit audit;
 };
 
 static void free_inputs(struct inputs *in) {
   copse_audit_free(&in->audit);
   copse_nccl_best_free(&in->best);
-  copse_arena_free(&in->arena);
   copse_nccl_judge_close(&in->judge);
   copse_nccl_machine_free(&in->machine);
   copse_nccl_graphs_free(&in->graphs);
@@ -144,18 +139,6 @@ static copse_status take_file(struct options *o, struct inputs *in, const char *
     COPSE_DO(copse_inspector_parse(path, data, size, &in->inspector, err));
   }
   return kinds ? COPSE_OK : take_topology(o, path, err);
-}
-
-/* Notes of the topology's reader: those on what NCCL misreads are findings. */
-static void take_remark(void *ctx, const char *text) {
-  struct inputs *in = ctx;
-  bool misread = strstr(text, "NCCL") && !strstr(text, "--nccl-version");
-  if (misread && in->n_remarks < MOST_REMARKS) {
-    const char *copy = copse_arena_strdup(&in->arena, text);
-    if (copy) in->remarks[in->n_remarks++] = copy;
-  } else {
-    copse_note(&copse_cli_notes, "%s", text);
-  }
 }
 
 /* Without a topology: what NCCL dumped, or what nvidia-smi says of this machine. */
@@ -293,10 +276,8 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
                                      NULL, &w->err));
     const struct copse_schedule *s = in->schedules[i];
     bool one = s->bound.kind == COPSE_BOUND_CUT || s->bound.kind == COPSE_BOUND_PHASES;
-    struct copse_guessed guessed;
-    COPSE_DO(copse_guessed_find(w->topology, s, &in->arena, &guessed, &w->err));
-    in->bounds[in->n_bounds++] = (struct copse_audit_bound){
-        order[i], s->time_per_GB, s->bound.cut, one ? s->bound.n_cut : 0, guessed.links, guessed.n};
+    in->bounds[in->n_bounds++] = (struct copse_audit_bound){order[i], s->time_per_GB, s->bound.cut,
+                                                            one ? s->bound.n_cut : 0};
   }
   return COPSE_OK;
 }
@@ -322,8 +303,6 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   COPSE_AT_END(free_inputs) struct inputs inputs = {0};
   struct inputs *in = &inputs;
-  const struct copse_notes notes = {take_remark, in};
-  o->topology.options.notes = &notes;
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
   if (in->log_path)
     COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));
@@ -353,8 +332,6 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
       .ras = in->has_ras ? &in->ras : NULL,
       .nvbandwidth = in->has_nvbandwidth ? &in->nvbandwidth : NULL,
       .best = in->has_best ? &in->best : NULL,
-      .remarks = in->remarks,
-      .n_remarks = in->n_remarks,
       .bounds = in->bounds,
       .n_bounds = in->n_bounds,
       .repeated = in->repeated};

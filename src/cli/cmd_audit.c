@@ -13,11 +13,14 @@
 #include "cli/options.h"
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"
-#include "nccl/audit.h"
+#include "nccl/audit/audit.h"
+#include "nccl/best.h"
 #include "nccl/from_log.h"
+#include "schedule/guess.h"
 #include "view/audit_page.h"
 
 #define MOST_TESTS 64
+#define MOST_REMARKS 8
 
 struct options {
   struct copse_cli_topology topology;
@@ -46,12 +49,18 @@ struct inputs {
   struct copse_schedule *schedules[COPSE_ALLTOALL]; /* without trees: bounds */
   struct copse_audit_bound bounds[COPSE_ALLTOALL];
   int n_bounds;
-  bool repeated;
+  struct copse_nccl_best best;
+  bool has_best, repeated;
+  const char *remarks[MOST_REMARKS]; /* of the topology's reader, on what NCCL misreads */
+  int n_remarks;
+  struct copse_arena arena;
   struct copse_audit audit;
 };
 
 static void free_inputs(struct inputs *in) {
   copse_audit_free(&in->audit);
+  copse_nccl_best_free(&in->best);
+  copse_arena_free(&in->arena);
   copse_nccl_judge_close(&in->judge);
   copse_nccl_machine_free(&in->machine);
   copse_nccl_graphs_free(&in->graphs);
@@ -137,6 +146,18 @@ static copse_status take_file(struct options *o, struct inputs *in, const char *
   return kinds ? COPSE_OK : take_topology(o, path, err);
 }
 
+/* Notes of the topology's reader: those on what NCCL misreads are findings. */
+static void take_remark(void *ctx, const char *text) {
+  struct inputs *in = ctx;
+  bool misread = strstr(text, "NCCL") && !strstr(text, "--nccl-version");
+  if (misread && in->n_remarks < MOST_REMARKS) {
+    const char *copy = copse_arena_strdup(&in->arena, text);
+    if (copy) in->remarks[in->n_remarks++] = copy;
+  } else {
+    copse_note(&copse_cli_notes, "%s", text);
+  }
+}
+
 /* Without a topology: what NCCL dumped, or what nvidia-smi says of this machine. */
 static copse_status look_at_machine(struct options *o, struct copse_cli_work *w) {
   char program[] = "nvidia-smi", topo[] = "topo", matrix[] = "-m";
@@ -149,7 +170,6 @@ static copse_status look_at_machine(struct options *o, struct copse_cli_work *w)
     o->topology.path = dump;
     return copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err);
   }
-  options.notes = &copse_cli_notes;
   if (copse_process_filter(argv, "", 0, 20, 1 << 20, &w->data, &w->size, NULL) != COPSE_OK)
     return copse_fail(
         &w->err, COPSE_INVALID,
@@ -199,6 +219,16 @@ static copse_status repeat_host(const struct options *o, struct inputs *in,
   copse_topology_free(host);
   in->repeated = true;
   return copse_nccl_machine_open(w->topology, &in->machine, &w->err);
+}
+
+/* What NCCL could run at best; where that can't be said, the audit does without. */
+static copse_status find_best(struct inputs *in, const struct copse_topology *t,
+                              struct copse_err *err) {
+  struct copse_err why = COPSE_ERR_INIT;
+  const struct copse_nccl_best_options options = {0};
+  copse_status status = copse_nccl_best_find(t, &options, &in->best, &why);
+  in->has_best = status == COPSE_OK;
+  return status == COPSE_NOMEM ? copse_fail_nomem(err) : COPSE_OK;
 }
 
 /* ---- graphs and rings ------------------------------------------------------------------------ */
@@ -261,8 +291,10 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
                                      NULL, &w->err));
     const struct copse_schedule *s = in->schedules[i];
     bool one = s->bound.kind == COPSE_BOUND_CUT || s->bound.kind == COPSE_BOUND_PHASES;
-    in->bounds[in->n_bounds++] = (struct copse_audit_bound){order[i], s->time_per_GB, s->bound.cut,
-                                                            one ? s->bound.n_cut : 0};
+    struct copse_guessed guessed;
+    COPSE_DO(copse_guessed_find(w->topology, s, &in->arena, &guessed, &w->err));
+    in->bounds[in->n_bounds++] = (struct copse_audit_bound){
+        order[i], s->time_per_GB, s->bound.cut, one ? s->bound.n_cut : 0, guessed.links, guessed.n};
   }
   return COPSE_OK;
 }
@@ -288,6 +320,8 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   COPSE_AT_END(free_inputs) struct inputs inputs = {0};
   struct inputs *in = &inputs;
+  const struct copse_notes notes = {take_remark, in};
+  o->topology.options.notes = &notes;
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
   if (in->log_path)
     COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));
@@ -300,6 +334,7 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   COPSE_DO(repeat_host(o, in, w));
   COPSE_DO(find_bounds(in, o, w));
   COPSE_DO(open_judge(in, w->topology, &w->err));
+  COPSE_DO(find_best(in, w->topology, &w->err));
   const char *path =
       copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology) : "TOPO";
   const struct copse_audit_input input = {
@@ -315,6 +350,9 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
       .inspector = in->has_inspector ? &in->inspector : NULL,
       .ras = in->has_ras ? &in->ras : NULL,
       .nvbandwidth = in->has_nvbandwidth ? &in->nvbandwidth : NULL,
+      .best = in->has_best ? &in->best : NULL,
+      .remarks = in->remarks,
+      .n_remarks = in->n_remarks,
       .bounds = in->bounds,
       .n_bounds = in->n_bounds,
       .repeated = in->repeated};

@@ -410,6 +410,8 @@ static void print_json_row(const struct copse_quality_row *row, enum verdict ver
 
 struct comparison {
   struct copse_text *text;
+  bool
+      another; /* topology: a longer bound is one that can do less, not one that is proved better */
   bool worse, better;
 };
 
@@ -461,7 +463,7 @@ static void compare_schedules(struct comparison *c, const struct copse_quality_r
   const struct copse_quality_result *n = &now->result, *w = &was->result;
   double slack = now->collective == COPSE_ALLTOALL ? SAME_ALLTOALL : 0;
   compare_time(c, "achieved", n->achieved, w->achieved, slack, false);
-  compare_time(c, "bound", n->bound, w->bound, slack, true);
+  compare_time(c, "bound", n->bound, w->bound, slack, !c->another);
   compare_count(c, "k", n->k, w->k);
   compare_count(c, now->collective == COPSE_ALLTOALL ? "paths" : "trees", n->trees, w->trees);
   compare_count(c, "height", n->height, w->height);
@@ -487,12 +489,13 @@ static void compare_outcomes(struct comparison *c, const struct copse_quality_ro
 /*
  * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
  * height, a longer predicted time, or no schedule where there was one; the other way round it is a
- * gain. was: NULL where the table has none. `text` gets a line for each difference, " achieved
- * 3/1040 -> ...".
+ * gain. Of another topology a longer bound is worse. was: NULL where the table has none. `text`
+ * gets a line for each difference, " achieved 3/1040 -> ...".
  */
 static enum verdict compare_row(const struct copse_quality_row *now,
                                 const struct copse_quality_row *was, struct copse_text *text) {
   struct comparison c = {.text = text};
+  c.another = was && strcmp(now->sha256, was->sha256) != 0;
   enum copse_quality_outcome outcome = now->result.outcome;
   if (outcome == COPSE_QUALITY_SKIPPED || (outcome == COPSE_QUALITY_TIMEOUT && !was)) {
     copse_text_add(text, "        %s\n", now->result.reason);
@@ -507,7 +510,7 @@ static enum verdict compare_row(const struct copse_quality_row *now,
     compare_outcomes(&c, now, was);
   else if (outcome == COPSE_QUALITY_OK)
     compare_schedules(&c, now, was);
-  if (strcmp(now->sha256, was->sha256) != 0) {
+  if (c.another) {
     copse_text_add(text, "        another topology than when the table was written\n");
     return CHANGED;
   }

@@ -220,6 +220,7 @@ struct options {
   int64_t factor;
   struct copse_cli_costs costs;
   struct copse_predict_options predict;
+  const char *nccl;
   int model; /* of models[] */
   bool no_baselines, json;
   const char *of_table; /* an option given that says what the table has */
@@ -526,7 +527,9 @@ static copse_status take_costs(struct options *o, struct copse_err *err) {
 static copse_status predict(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   struct job job = {.o = o, .work = w, .err = &w->err};
+  COPSE_AT_END(copse_nccl_graphs_free) struct copse_nccl_graphs graphs = {0};
   COPSE_DO(take_costs(o, &w->err));
+  COPSE_DO(copse_cli_load_nccl(o->nccl, &graphs, &o->predict, &w->err));
   copse_status status = simulate(&job);
   free(job.what.demand);
   return status;
@@ -588,6 +591,10 @@ static const struct copse_option own[] = {
      "a plan's buffers (default 4, a plan's own; 0: any number)",
      TO(predict.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO),
      .must = "an integer from 0 to 1024"},
+    {"--nccl", 0, "GRAPH",
+     "NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE) in place of the\n"
+     "best rings",
+     TO(nccl), MARK(of_table)},
     {"--no-baselines", 0, NULL, "the schedule alone", TO(no_baselines), MARK(of_table)},
     {"--json", 'j', NULL, "one JSON object instead of the table", TO(json)},
     {0}};
@@ -610,8 +617,9 @@ static void begin(void *options) {
 
 static const char usage[] =
     "usage: copse simulate SCHEDULE|PLAN -t TOPO [options]\n\n"
-    "Predicts the time of a schedule or plan over message sizes, beside ring, double binary tree\n"
-    "and direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff "
+    "Predicts the time of a schedule or plan over message sizes, beside the best rings that NCCL\n"
+    "could run, double binary tree and direct exchange, or for an alltoall pairwise, spread-out, "
+    "2dh (Tutel) and birkhoff "
     "(FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
     "costs its latency and bytes / bandwidth, each hop from rank to rank alpha, each message a "

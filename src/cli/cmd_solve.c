@@ -677,7 +677,7 @@ static const struct copse_option own[] = {
      .words = objectives, .take = take_objective},
     {"--predict", 0, NULL,
      "also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
-     "ring, double binary tree and direct exchange (see 'copse simulate')",
+     "best rings, double binary tree and direct exchange (see 'copse simulate')",
      TO(predict)},
     {"--stages", 0, NULL, "also the network and the split graph on the way to the trees",
      TO(stages)},

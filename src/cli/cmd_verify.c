@@ -86,16 +86,64 @@ static void note_other(const struct options *o, const char *or_none) {
              copse_file_label(o->schedule), copse_cli_topology_label(&o->topology), or_none);
 }
 
+/* An option with a value that a shell may take for something else. */
+static void add_option(struct copse_text *out, const char *option, const char *value) {
+  const char *quote = strpbrk(value, " >&;|*?'\"()") ? "'" : "";
+  copse_text_add(out, " %s %s%s%s", option, quote, value, quote);
+}
+
+/*
+ * The options that make the schedule's topology of the one that is given, where its name says that
+ * (modify.c): "a100-x2 without h0.nic3, with h1.nic0 at 50%" is a100-x2 with --down h0.nic3 and
+ * --derate h1.nic0=50%. Empty where the name is another.
+ */
+static void find_faults(const char *made_for, const char *given, struct copse_text *out) {
+  char value[512];
+  if (strncmp(made_for, given, strlen(given)) != 0) return;
+  for (const char *at = made_for + strlen(given);;) {
+    bool down = strncmp(at, " without ", 9) == 0;
+    if (!down && strncmp(at, " with ", 6) != 0) break;
+    const char *what = at + (down ? 9 : 6), *end = strstr(what, ", with"), *part;
+    if (!end) end = strstr(what, " and ");
+    if (!end) end = what + strlen(what);
+    part = down ? end : memmem(what, (size_t)(end - what), " at ", 4);
+    if (!part) break;
+    snprintf(value, sizeof value, "%.*s%s%.*s", (int)(part - what), what, down ? "" : "=",
+             down ? 0 : (int)(end - part) - 4, down ? "" : part + 4);
+    add_option(out, down ? "--down" : "--derate", value);
+    at = end + (*end == ',');
+    if (strncmp(at, " and ", 5) == 0) copse_text_add(out, "%s", at); /* " and 2 more faults" */
+  }
+}
+
+/* Adds to an error that the schedule is of the same topology with parts down, if it is. */
+static copse_status explain(struct copse_cli_work *w, copse_status status,
+                            const struct copse_err *why) {
+  COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
+  const struct copse_topology *given = w->topology;
+  if (w->schedule->topology_name) find_faults(w->schedule->topology_name, given->name, &faults);
+  if (faults.failed || faults.size == 0) return copse_fail(&w->err, status, "%s", why->text);
+  return copse_fail(&w->err, status, "%s; it was made for %.100s with parts down or slower: add%s",
+                    why->text, given->name, faults.data);
+}
+
+static copse_status check(const struct options *o, struct copse_cli_work *w,
+                          struct copse_verify_report *report, struct copse_err *err) {
+  COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, err));
+  return copse_verify_schedule(w->schedule, w->topology, copse_file_label(o->schedule), report,
+                               err);
+}
+
 static copse_status verify(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   struct copse_verify_report report;
+  struct copse_err why = COPSE_ERR_INIT;
   w->refuted = o->json ? "verified" : NULL;
   COPSE_DO(copse_schedule_load_claim(o->schedule, &w->schedule, &w->err));
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   int n_gpus = w->topology->n_ranks;
-  COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, &w->err));
-  COPSE_DO(copse_verify_schedule(w->schedule, w->topology, copse_file_label(o->schedule), &report,
-                                 &w->err));
+  copse_status status = check(o, w, &report, &why);
+  if (status != COPSE_OK) return explain(w, status, &why);
   if (!report.same_topology) note_other(o, ", or names none");
   if (o->json)
     print_json(w->schedule, n_gpus, &report);

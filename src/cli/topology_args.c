@@ -194,6 +194,14 @@ out:
   return status;
 }
 
+copse_status copse_cli_load_nccl(const char *path, struct copse_nccl_graphs *graphs,
+                                 struct copse_predict_options *out, struct copse_err *err) {
+  if (!path) return COPSE_OK;
+  out->nccl = graphs;
+  out->nccl_label = copse_file_label(path);
+  return copse_nccl_graphs_load(path, &copse_cli_notes, graphs, err);
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 bool copse_cli_has_topology(const struct copse_cli_topology *args) {
@@ -225,7 +233,7 @@ copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
                       "--others is for --ranks, which says what the others are");
   if (args->profile) COPSE_DO(copse_profile_load(args->profile, &profile, err));
   options.profile = profile;
-  options.notes = &copse_cli_notes;
+  if (!options.notes) options.notes = &copse_cli_notes;
   options.catalogue = copse_cli_catalogue();
   return args->synthetic ? copse_topology_synthetic(args->synthetic, &options, out, err)
                          : copse_topology_load(args->path, &options, out, err);

@@ -25,8 +25,8 @@ void copse_nccl_log_free(struct copse_nccl_log *log) {
   struct copse_log_list *lists[] = {&r->listed, &r->passes,   &r->trees,   &r->graphs,
                                     &r->hops,   &r->edges,    &r->tunings, &r->picks,
                                     &r->nics,   &r->settings, &r->warnings};
-  struct copse_index_map *maps[] = {&r->process_map, &r->thread_map, &r->pointer_map,
-                                    &r->name_map,    &r->said_map,   &r->nic_map};
+  struct copse_index_map *maps[] = {&r->process_map, &r->thread_map, &r->pointer_map, &r->name_map,
+                                    &r->said_map,    &r->nic_map,    &r->pid_map};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free_list(lists[i]);
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) copse_index_map_free(maps[i]);
   free(r->processes);
@@ -157,7 +157,12 @@ static uint64_t key_of(const char *host, int64_t pid) {
 }
 
 /* Bounds the time that hostile text costs. */
-#define MAX_TRIED 8192
+#define MAX_TRIED 512
+
+static int first_of_pid(const struct copse_log_reader *r, int64_t pid) {
+  size_t cursor = 0;
+  return copse_index_map_next(&r->pid_map, (uint64_t)pid, &cursor);
+}
 
 /* The rest of a line that another process's line was written into stands before its host's name:
  * a known process whose name this one ends with is the writer. */
@@ -166,23 +171,36 @@ static int find_process(const struct copse_log_reader *r, const char *host, int6
   size_t cursor = 0, n = strlen(host);
   for (int i; (i = copse_index_map_next(&r->process_map, key_of(host, pid), &cursor)) >= 0;)
     if (r->processes[i].pid == pid && strcmp(r->processes[i].host, host) == 0) return i;
-  for (int i = glued ? 0 : r->n_processes; i < r->n_processes && i < MAX_TRIED; i++) {
+  int i = glued ? first_of_pid(r, pid) : -1;
+  for (int tried = 0; i >= 0 && tried < MAX_TRIED; i = r->processes[i].same_pid, tried++) {
     size_t m = strlen(r->processes[i].host);
-    if (r->processes[i].pid == pid && m < n && strcmp(host + n - m, r->processes[i].host) == 0)
-      return i;
+    if (m < n && strcmp(host + n - m, r->processes[i].host) == 0) return i;
   }
   return -1;
 }
 
+/* Processes of one pid stand in a list, since a map is slow with many entries of one key. */
+static copse_status list_pid(struct copse_log_reader *r, int process, struct copse_err *err) {
+  int first = first_of_pid(r, r->processes[process].pid);
+  uint64_t pid = (uint64_t)r->processes[process].pid;
+  if (first < 0) return copse_index_map_add(&r->pid_map, pid, process, err);
+  r->processes[r->processes[first].last_same].same_pid = process;
+  r->processes[first].last_same = process;
+  return COPSE_OK;
+}
+
 static copse_status need_process(struct copse_log_reader *r, const struct mark *mark, bool glued,
                                  int *out, struct copse_err *err) {
-  struct copse_log_process process = {.pid = mark->pid, .first_member = -1, .last_member = -1};
+  struct copse_log_process process = {
+      .pid = mark->pid, .first_member = -1, .last_member = -1, .same_pid = -1};
   COPSE_DO(copse_log_name(r, &mark->host, &process.host, err));
   *out = find_process(r, process.host, mark->pid, glued);
   if (*out >= 0) return COPSE_OK;
   *out = r->n_processes;
   COPSE_DO(COPSE_GROW(r->processes, r->process_capacity, (size_t)*out + 1, err));
+  process.last_same = *out;
   r->processes[r->n_processes++] = process;
+  if (!glued) COPSE_DO(list_pid(r, *out, err));
   return copse_index_map_add(&r->process_map, key_of(process.host, process.pid), *out, err);
 }
 

@@ -20,7 +20,8 @@ struct copse_log_process {
   int64_t pid;
   const char *version; /* or NULL */
   int first_member, last_member, n_members;
-  bool has_starts; /* it prints "Init START": a thread is known before its first lines */
+  int same_pid, last_same; /* the next of this pid, or -1; of the first of a pid: the last */
+  bool has_starts;         /* it prints "Init START": a thread is known before its first lines */
 };
 
 struct copse_log_thread {
@@ -74,7 +75,7 @@ struct copse_log_reader {
   const char **names; /* each text once */
   size_t process_capacity, thread_capacity, member_capacity, pointer_capacity, name_capacity;
   int n_processes, n_threads, n_members, n_pointers, n_names;
-  struct copse_index_map process_map, thread_map, pointer_map, name_map, said_map, nic_map;
+  struct copse_index_map process_map, thread_map, pointer_map, name_map, said_map, nic_map, pid_map;
   struct copse_log_list listed, passes, trees, graphs, hops, edges, tunings, picks;
   struct copse_log_list nics, settings, warnings;
   const char *version; /* of a line without a prefix */

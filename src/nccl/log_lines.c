@@ -30,6 +30,13 @@ static bool read_channel(struct copse_scan *s, int *channel) {
   return copse_scan_index(s, channel) && *channel >= 0 && *channel < MAX_CHANNELS;
 }
 
+/* Nothing more, or what RCCL says behind many messages: " comm 0x.. nRanks 08 busId c1000". */
+static bool ends(const struct copse_scan *s) {
+  struct copse_scan rest = *s;
+  copse_scan_blanks(&rest);
+  return rest.at == rest.end || copse_scan_begins(&rest, "comm 0x");
+}
+
 /* ---- rings ----------------------------------------------------------------------------------- */
 
 /* "  0   3   2   1": NCCL leaves ranks out of a long list, and may end it in "...". */
@@ -61,7 +68,7 @@ static copse_status on_ring(struct line *l) {
   if (!read_channel(&l->s, &in.channel) || !copse_scan_literal(&l->s, " : ") ||
       !copse_scan_index(&l->s, &in.src) || !copse_scan_literal(&l->s, " -> ") ||
       !copse_scan_index(&l->s, &rank) || !copse_scan_literal(&l->s, " -> ") ||
-      !copse_scan_index(&l->s, &out.dst) || !copse_scan_is_empty(&l->s))
+      !copse_scan_index(&l->s, &out.dst) || !ends(&l->s))
     return cut(l);
   out.channel = in.channel;
   in.dst = out.src = rank;
@@ -101,7 +108,7 @@ static copse_status on_trees(struct line *l) {
   int member;
   COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
   while (read_tree(&l->s, &tree)) {
-    bool is_last = copse_scan_is_empty(&l->s);
+    bool is_last = ends(&l->s);
     if (is_last && l->size >= LONGEST_TREES && *l->s.at != ' ') break;
     COPSE_DO(copse_log_push(&l->r->trees, member, &tree, l->err));
     if (is_last) return COPSE_OK;
@@ -116,7 +123,7 @@ static copse_status on_tree(struct line *l) {
   if (!read_channel(&l->s, &tree.channel) || !copse_scan_literal(&l->s, " : ") ||
       !copse_scan_index(&l->s, &tree.up) || !copse_scan_literal(&l->s, " -> ") ||
       !copse_scan_index(&l->s, &tree.rank) || !copse_scan_literal(&l->s, " -> ") ||
-      !read_down(&l->s, tree.down) || !copse_scan_is_empty(&l->s))
+      !read_down(&l->s, tree.down) || !ends(&l->s))
     return cut(l);
   COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
   return copse_log_push(&l->r->trees, member, &tree, l->err);
@@ -233,7 +240,8 @@ static copse_status read_via(struct line *l, struct copse_log_edge *edge, bool *
               {"P2P/indirect", COPSE_VIA_INDIRECT},
               {"P2P", COPSE_VIA_P2P},
               {"SHM", COPSE_VIA_SHM}};
-  struct copse_scan *s = &l->s;
+  struct copse_scan *s = &l->s, comm = *s;
+  if (copse_scan_to(&comm, " comm 0x")) s->end = comm.at - strlen(" comm 0x");
   while (s->end > s->at && s->end[-1] == ' ') s->end--;
   *good = s->at < s->end;
   if (copse_scan_literal(s, "NET/") || copse_scan_literal(s, "COLLNET/")) {

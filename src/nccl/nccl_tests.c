@@ -293,6 +293,19 @@ static bool is_row(struct copse_scan s) {
   return copse_scan_word(&s, &word) && word.at[0] >= 'a' && word.at[0] <= 'z';
 }
 
+/* mpirun and srun may mark each line: "[1,0]<stdout>:", "0: ". */
+static void pass_launcher(struct copse_scan *s) {
+  struct copse_scan rest = *s;
+  int64_t number;
+  bool mpirun = copse_scan_literal(&rest, "[") && copse_scan_int(&rest, false, &number) &&
+                copse_scan_literal(&rest, ",") && copse_scan_int(&rest, false, &number) &&
+                copse_scan_literal(&rest, "]<std") && copse_scan_to(&rest, ">:");
+  if (!mpirun) rest = *s;
+  if (!mpirun) copse_scan_blanks(&rest);
+  if (mpirun || (copse_scan_int(&rest, false, &number) && copse_scan_literal(&rest, ": ")))
+    *s = rest;
+}
+
 /* ---- rccl-tests' CSV ------------------------------------------------------------------------- */
 
 static bool next_field(struct copse_scan *s, struct copse_scan *field) {
@@ -392,6 +405,7 @@ static copse_status parse_text(const char *data, size_t size, struct copse_tests
   struct copse_scan text = {data, data + size}, line;
   struct csv csv = {.n = 0};
   while (copse_scan_line(&text, &line)) {
+    pass_launcher(&line);
     struct copse_scan s = line;
     copse_scan_blanks(&s);
     if (copse_scan_begins(&s, "numCycle,")) {

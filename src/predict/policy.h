@@ -52,8 +52,8 @@
 #define CLOSE_TIME 0.01
 
 /* By how much a schedule must be faster to be worth more hops: the model's own error where it was
- * compared with measurements at large messages (docs/measurements.md, "Between processes": allgathers of MPI's
- * algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
+ * compared with measurements at large messages (docs/measurements.md, "Between processes":
+ * allgathers of MPI's algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
 #define MODEL_ERROR 0.03
 
 /* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest. */
@@ -63,10 +63,6 @@
  * four NICs for a GPU. */
 #define ROUTE_WAYS 4
 #define SPREAD_PASSES 2
-
-/* Steps of the search for a ring where neighbours by number have no link; then the ring is in rank
- * order, whatever its links. */
-#define RING_TRIES 200000
 
 /* Trees of a baseline with more edges are not tried: the simulator's time, and the reader's. */
 #define MOST_EDGES 2000000

@@ -118,11 +118,14 @@ copse_status copse_topology_synthetic(const char *spec,
 /*
  * A name such as "dgx-a100" is the file dgx-a100.json, .xml or .txt in one of the catalogue's
  * folders. A file of the name wins over it. The path to read for `path`: itself if it is a file,
- * "-" or no name of the catalogue, else the catalogue's file. What a name is, is what stands behind
- * the last slash: a cluster's host that doesn't lie beside its file is found too. folders may be
- * NULL. The caller frees *out.
+ * "-" or no name of the catalogue, else the catalogue's file. A path with a slash is no name.
+ * folders may be NULL. The caller frees *out.
  */
 copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/* The catalogue's file of that name alone, NULL where there is none. The caller frees *out. */
+copse_status copse_catalogue_path(const char *name, const char *const *folders, char **out,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /* Every entry, sorted; the caller frees it with copse_catalogue_free. */

@@ -4,7 +4,7 @@
 #define COPSE_VIEW_AUDIT_PAGE_H
 
 #include "base/text.h"
-#include "nccl/audit.h"
+#include "nccl/audit/audit.h"
 
 void copse_audit_to_text(const struct copse_audit *audit, struct copse_text *text);
 /* What docs/nccl.md says of it. */

@@ -289,6 +289,36 @@ START_TEST(damaged_logs_are_read) {
 }
 END_TEST
 
+/* RCCL names the communicator behind most messages; srun and torchrun mark lines. */
+START_TEST(rccl_and_other_launchers) {
+  static const char text[] =
+      "0: n:1:1 [0] NCCL INFO RCCL version 2.21.5+hip6.3 HEAD:0123456\n"
+      "[rank0]:n:1:1 [0] NCCL INFO comm 0xa rank 0 nranks 2 cudaDev 0 busId c1000 commId 0x5 "
+      "localSize 280 used 0 - Init START\n"
+      "1: n:2:2 [1] NCCL INFO comm 0xb rank 1 nranks 2 cudaDev 1 busId c6000 commId 0x5 - Init "
+      "START\n"
+      "0: n:1:1 [0] NCCL INFO Ring 00 : 1 -> 0 -> 1 comm 0xa nRanks 02 busId c1000\n"
+      "1: n:2:2 [1] NCCL INFO Ring 00 : 0 -> 1 -> 0 comm 0xb nRanks 02 busId c6000\n"
+      "0: n:1:1 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 [1] -1/-1/-1->0->1 comm 0xa nRanks 02 "
+      "busId c1000\n"
+      "0: n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC comm 0xa nRanks 02\n"
+      "0: n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/3/GDRDMA comm 0xa "
+      "nRanks 02\n";
+  struct copse_nccl_log log;
+  read_text(text, strlen(text), &log);
+  ck_assert_int_eq(log.n_comms, 1);
+  const struct copse_log_comm *c = &log.comms[0];
+  ck_assert_str_eq(c->version, "2.21.5+hip6.3");
+  ck_assert_int_eq(c->n_known, 2);
+  ck_assert_str_eq(ring_text(c, 0), "0 1");
+  ck_assert_str_eq(tree_text(c, 1, 0), "-1/-1/-1->0->1");
+  ck_assert_str_eq(c->edges[0].net, "P2P/IPC");
+  expect_edge(&c->edges[1], COPSE_VIA_NET, "IB", 3, -1, false, true);
+  ck_assert_int_eq(log.n_cut + log.n_foreign + log.n_unowned, 0);
+  copse_nccl_log_free(&log);
+}
+END_TEST
+
 START_TEST(numbers_beyond_all_limits) {
   static const char *const lines[] = {
       "h:1:1 [0] NCCL INFO comm 0xa rank 1 nranks 99999999999 cudaDev 0 busId 1 - Init START",
@@ -359,6 +389,7 @@ int main(void) {
   tcase_add_test(all, trees_that_nccl_cut_lose_the_last);
   tcase_add_loop_test(all, a_log_that_ends_anywhere, 0, 3);
   tcase_add_loop_test(all, damaged_logs_are_read, 0, 3);
+  tcase_add_test(all, rccl_and_other_launchers);
   tcase_add_test(all, numbers_beyond_all_limits);
   tcase_add_loop_test(all, shared_logs, 0, 2);
   suite_add_tcase(suite, all);

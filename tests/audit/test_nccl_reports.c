@@ -148,6 +148,34 @@ START_TEST(rccl_tests) {
 }
 END_TEST
 
+/* With -I (four columns behind each #wrong), -S 1 (a time stamp at the end), and launchers' marks.
+ */
+START_TEST(tables_with_more_columns) {
+  static const char head[] =
+      "#       size         count      type   redop    root     time   algbw   busbw  #wrong   "
+      "i_min "
+      "  i_max   i_p99   i_cv%     time   algbw   busbw  #wrong   i_min   i_max   i_p99   i_cv%\n";
+  static const char *const texts[] = {
+      "1024 256 float sum -1 14.25 0.07 0.08 0 13.1 15.2 15.1 2.5 13.86 0.09 0.10 4 1 2 3 4\n",
+      "  1024 256 float sum -1 14.25 0.07 0.08 0 1 2 3 4 13.86 0.09 0.10 4 1 2 3 4 2026-01-02 "
+      "03:04:05\n",
+      "[1,0]<stdout>: 1024 256 float sum -1 14.25 0.07 0.08 0 1 2 3 4 13.86 0.09 0.10 4 1 2 3 4\n",
+      "0:    1024 256 float sum -1 14.25 0.07 0.08 0 1 2 3 4 13.86 0.09 0.10 4 1 2 3 4\n"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    char text[1024];
+    struct copse_tests t;
+    struct copse_err err = COPSE_ERR_INIT;
+    snprintf(text, sizeof text, "%s%s", head, texts[i]);
+    ASSERT_OK(copse_tests_parse("t", text, strlen(text), &t, &err), &err);
+    ck_assert_int_eq(t.n_rows, 1);
+    expect_time(&t.rows[0].out, "57/4 us, 7/100, 2/25, 0");
+    expect_time(&t.rows[0].in, "693/50 us, 9/100, 1/10, 4");
+    ck_assert_int_eq(t.n_damaged, 0);
+    copse_tests_free(&t);
+  }
+}
+END_TEST
+
 static void read_nvbandwidth(const char *name, struct copse_nvbandwidth *out) {
   struct copse_err err = COPSE_ERR_INIT;
   size_t size = 0;
@@ -333,6 +361,7 @@ int main(void) {
   tcase_add_test(all, an_old_table_tells_its_collective_by_its_ratio);
   tcase_add_test(all, json_of_nccl_tests);
   tcase_add_test(all, rccl_tests);
+  tcase_add_test(all, tables_with_more_columns);
   tcase_add_test(all, nvbandwidth_arrows);
   tcase_add_test(all, ras_reports);
   tcase_add_test(all, inspector_calls_are_joined_over_ranks);

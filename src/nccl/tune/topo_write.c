@@ -361,8 +361,7 @@ static const struct generation {
                    {70, 6, 25},  {60, 4, 20},   {86, 4, 14.0625}};
 
 static double links_in(const struct copse_q bandwidth, const struct generation *g, bool nominal) {
-  double one =
-      nominal ? g->nominal : copse_q_to_double(copse_nccl_nvlink(g->sm, COPSE_NCCL_USUAL));
+  double one = nominal ? g->nominal : copse_q_to_double(copse_nccl_nvlink(g->sm, COPSE_NCCL_USUAL));
   return copse_q_to_double(bandwidth) / one;
 }
 

@@ -5,7 +5,7 @@
  *   judge (exact)      ----> rows: bus bandwidth, each as a share of the one before
  *   measurements       --/   causes.c: findings, in falling order of what they cost
  */
-#include "nccl/audit.h"
+#include "nccl/audit/audit.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -169,6 +169,39 @@ static int by_share(const void *a, const void *b) {
   return strcmp(x->what, y->what);
 }
 
+/* Links of the bound's cut whose speed is a guess, one for each kind of guess. */
+static copse_status add_guesses(const struct copse_audit_input *in, struct copse_audit *audit,
+                                struct copse_err *err) {
+  const struct copse_audit_bound *bound = in->n_bounds > 0 ? &in->bounds[0] : NULL;
+  for (int i = 0; bound && i < bound->n_guessed; i++) {
+    const struct copse_link *l = &in->topology->links[bound->guessed[i]];
+    bool said = false;
+    for (int k = 0; k < i; k++)
+      said = said || in->topology->links[bound->guessed[k]].guess == l->guess;
+    if (said) continue;
+    const char *link = copse_audit_link_text(audit, in->topology, bound->guessed[i]);
+    if (!link) return copse_fail_nomem(err);
+    COPSE_DO(copse_audit_add_gap(
+        audit,
+        copse_arena_printf(&audit->arena, "whether the bound holds: the speed of %s is %s", link,
+                           copse_guess_reason(l->guess)),
+        copse_guess_remedy(l->guess), err));
+  }
+  return COPSE_OK;
+}
+
+static copse_status add_remarks(const struct copse_audit_input *in, struct copse_audit *audit,
+                                struct copse_err *err) {
+  for (int i = 0; i < in->n_remarks; i++)
+    COPSE_DO(copse_audit_add(
+        audit, 0, "NCCL reads the topology file otherwise than it is meant", in->remarks[i],
+        copse_arena_printf(&audit->arena,
+                           "copse tune %s -o FOLDER --for nccl writes one that it reads as meant",
+                           in->topology_path),
+        err));
+  return COPSE_OK;
+}
+
 static copse_status add_gaps(const struct copse_audit_input *in, struct copse_audit *audit,
                              struct copse_err *err) {
   bool measured = false;
@@ -207,6 +240,8 @@ copse_status copse_audit_make(const struct copse_audit_input *in, struct copse_a
   if (in->judge && ranks > 1) COPSE_DO(add_in_network(in, out, err));
   if (in->judge) COPSE_DO(copse_audit_graph_causes(in, out, err));
   COPSE_DO(copse_audit_measured_causes(in, out, err));
+  COPSE_DO(add_remarks(in, out, err));
+  COPSE_DO(add_guesses(in, out, err));
   COPSE_DO(add_gaps(in, out, err));
   if (out->n_findings > 0)
     qsort(out->findings, (size_t)out->n_findings, sizeof *out->findings, by_share);

@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "base/types.h"
-#include "nccl/audit.h"
+#include "nccl/audit/audit.h"
 
 /* A gap below this is a step of speeds or a rounding, not worth a line. */
 #define WORTH 0.03
@@ -35,6 +35,13 @@ static double busbw_of(const struct causes *c, struct copse_q time) {
   if (time.num <= 0) return NAN;
   return copse_collective_bus_factor(COPSE_ALLREDUCE, c->in->topology->n_ranks) /
          copse_q_to_double(time);
+}
+
+/* What other rings could add, as far as that is known. */
+static double room(const struct causes *c) {
+  const struct copse_nccl_best *best = c->in->best;
+  double limit = best && best->ring.n > 0 ? copse_q_to_double(best->ring.GBps) : c->row->bound;
+  return fmax(limit - c->ring_links, 0);
 }
 
 static const char *tune_command(const struct causes *c) {
@@ -121,37 +128,89 @@ static copse_status find_stated_below(struct causes *c) {
 
 /* ---- what its links allow -------------------------------------------------------------------- */
 
-static copse_status find_ring_limit(struct causes *c) {
-  const struct copse_topology *t = c->in->topology;
-  struct copse_nccl_verdict tree;
-  double gap = c->row->bound - c->ring_links, of_tree = NAN;
-  int link = c->verdict.link;
-  if (share_of(c, gap) < WORTH || link < 0) return COPSE_OK;
-  if (c->row->measured > c->ring_links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
-  if (copse_nccl_judge_has(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE)) {
-    COPSE_DO(copse_nccl_judge(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &tree, c->err));
-    of_tree = busbw_of(c, tree.links_time);
+/* What lies between the ring's links and the bound: better rings, trees, or no rings at all. */
+struct reach {
+  double chain, chain_load; /* NCCL's own trees (NAN: it has none), what they put on the link */
+  double rings, rings_bound, chains; /* the best, as bus bandwidth; NAN where not known */
+};
+
+static copse_status find_reach(const struct causes *c, struct reach *r) {
+  const struct copse_nccl_best *best = c->in->best;
+  double factor = copse_collective_bus_factor(COPSE_ALLREDUCE, c->in->topology->n_ranks);
+  *r = (struct reach){NAN, NAN, NAN, NAN, NAN};
+  if (best && best->ring.n > 0) {
+    r->rings = copse_q_to_double(best->ring.GBps);
+    r->rings_bound = copse_q_to_double(best->ring.bound);
   }
-  const char *where = copse_audit_link_text(c->audit, t, link);
-  if (!where) return copse_fail_nomem(c->err);
-  const char *evidence =
+  if (best && best->chain.n > 0) r->chains = factor * copse_q_to_double(best->chain.GBps);
+  if (!copse_nccl_judge_has(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE)) return COPSE_OK;
+  struct copse_nccl_verdict tree;
+  COPSE_DO(copse_nccl_judge(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &tree, c->err));
+  r->chain = busbw_of(c, tree.links_time);
+  r->chain_load = copse_q_to_double(tree.load[c->verdict.link]);
+  return COPSE_OK;
+}
+
+static copse_status find_better_rings(struct causes *c, const struct reach *r) {
+  const struct copse_nccl_optimum *o = &c->in->best->ring;
+  return copse_audit_add(
+      c->audit, share_of(c, r->rings - c->ring_links), "there are better rings for these links",
       say(c,
-          "%s carries %.4g GB for each GB of the buffer, which takes it to %.4g GB/s of bus "
-          "bandwidth; the fabric's bound is %.4g",
-          where, copse_q_to_double(c->verdict.load[link]), c->ring_links, c->row->bound);
-  if (of_tree > c->ring_links * (1 + WORTH))
-    return copse_audit_add(
-        c->audit, share_of(c, gap), "rings are the wrong shape for these links; trees do better",
-        say(c, "%s; NCCL's own chains (graph 1) put %.4g GB on it, their links allow %.4g",
-            evidence ? evidence : "", copse_q_to_double(tree.load[link]), of_tree),
-        say(c,
-            "NCCL_ALGO=allreduce:tree for long messages, or the table that %s writes; measure "
-            "both",
-            tune_command(c)),
-        c->err);
-  return copse_audit_add(c->audit, share_of(c, gap),
-                         "the busiest link of the rings carries more than it must", evidence,
-                         say(c, "%s: the best rings for these links", tune_command(c)), c->err);
+          "the links of NCCL's rings allow %.4g GB/s, %s is the busiest; %d channels of %.4g GB/s "
+          "that fit them have %.4g, and no rings have more than %.4g",
+          c->ring_links, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link), o->n,
+          copse_q_to_double(o->speed), r->rings, r->rings_bound),
+      say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", tune_command(c)), c->err);
+}
+
+static copse_status find_better_trees(struct causes *c, const struct reach *r, const char *where,
+                                      double trees) {
+  const char *rings = isfinite(r->rings_bound)
+                          ? say(c, "; no rings have more than %.4g here (proved)", r->rings_bound)
+                          : "";
+  const char *own = r->chain > c->ring_links * (1 + WORTH)
+                        ? say(c,
+                              "NCCL's own chains (graph 1) put %.4g GB on it, and their links "
+                              "allow %.4g",
+                              r->chain_load, r->chain)
+                        : say(c, "the best chains for these links have %.4g", trees);
+  return copse_audit_add(
+      c->audit, share_of(c, trees - c->ring_links),
+      "rings are the wrong shape for these links; trees do better",
+      say(c, "%s carries %.4g GB for each GB of the buffer, which holds rings to %.4g GB/s; %s%s",
+          where, copse_q_to_double(c->verdict.load[c->verdict.link]), c->ring_links, own ? own : "",
+          rings ? rings : ""),
+      say(c,
+          "NCCL_ALGO=allreduce:tree for long messages, or the table that %s writes; measure both",
+          tune_command(c)),
+      c->err);
+}
+
+static copse_status find_ring_limit(struct causes *c) {
+  struct reach r;
+  int link = c->verdict.link;
+  bool ring = c->row->algorithm == COPSE_NCCL_RING;
+  if (link < 0 || share_of(c, c->row->bound - c->ring_links) < WORTH) return COPSE_OK;
+  if (c->row->measured > c->ring_links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
+  const char *where = copse_audit_link_text(c->audit, c->in->topology, link);
+  if (!where) return copse_fail_nomem(c->err);
+  COPSE_DO(find_reach(c, &r));
+  double trees = fmax(r.chain, r.chains), found = fmax(c->ring_links, fmax(r.rings, trees));
+  if (share_of(c, r.rings - c->ring_links) >= WORTH) COPSE_DO(find_better_rings(c, &r));
+  if (ring && trees > fmax(c->ring_links, r.rings) * (1 + WORTH))
+    COPSE_DO(find_better_trees(c, &r, where, trees));
+  if (share_of(c, c->row->bound - found) < WORTH || !isfinite(r.rings_bound)) return COPSE_OK;
+  return copse_audit_add(
+      c->audit, share_of(c, c->row->bound - found), "what no rings or chains of NCCL's can reach",
+      say(c,
+          "the best rings have %.4g GB/s (none more than %.4g, proved), the best chains %.4g; the "
+          "bound of all schedules is %.4g",
+          r.rings, r.rings_bound, r.chains, c->row->bound),
+      say(c,
+          "plans of copse (copse plans %s -o FOLDER, and the drop-in), whose trees are not held "
+          "to rings",
+          c->in->topology_path),
+      c->err);
 }
 
 /* ---- links that are left out ----------------------------------------------------------------- */
@@ -174,7 +233,7 @@ static copse_status find_idle_links(struct causes *c) {
     idle++;
     if (first < 0) first = i;
   }
-  double share = fmin(1 - carried / capacity, share_of(c, c->row->bound - c->ring_links));
+  double share = fmin(1 - carried / capacity, share_of(c, room(c)));
   if (n == 0 || !(share >= WORTH)) return COPSE_OK;
   const char *unused = idle > 0 ? say(c, "; %d of %d carry nothing, such as %s", idle, n,
                                       copse_audit_link_text(c->audit, t, first))
@@ -210,8 +269,8 @@ static copse_status find_idle_nics(struct causes *c) {
     if (first < 0) first = p;
     idle++;
   }
-  if (idle == 0) return COPSE_OK;
-  double gap = share_of(c, c->row->bound - c->ring_links);
+  double gap = share_of(c, room(c));
+  if (idle == 0 || gap < WORTH) return COPSE_OK;
   return copse_audit_add(
       c->audit, fmin((double)idle / m->n_ports, gap), "NICs without work",
       say(c, "%d of %d NICs carry nothing in NCCL's rings: %s%s", idle, m->n_ports,
@@ -278,7 +337,7 @@ static copse_status find_far_nics(struct causes *c) {
       COPSE_DO(look_at_end(c, r, s->send_port, true, &far));
       COPSE_DO(look_at_end(c, r, s->receive_port, false, &far));
     }
-  if (far.n == 0) return COPSE_OK;
+  if (far.n == 0 || share_of(c, room(c)) < WORTH) return COPSE_OK;
   double lost = fmax(c->ring_stated - c->ring_links, 0);
   const char *stated = lost > 0 ? say(c, "; NCCL states %.4g GB/s, the links allow %.4g",
                                       c->ring_stated, c->ring_links)
@@ -287,7 +346,7 @@ static copse_status find_far_nics(struct causes *c) {
                         ? "; channels 2k and 2k+1 exchange lists on odd hosts and are no mirrors"
                         : "";
   return copse_audit_add(
-      c->audit, share_of(c, lost > 0 ? lost : c->row->bound - c->ring_links),
+      c->audit, share_of(c, room(c)),
       "GPUs use NICs across the CPU, with a nearer one idle or taken",
       say(c, "%d of %d ends of links between hosts; %s uses %s (%s), beside it is %s (%s)%s%s",
           far.n, far.edges, t->nodes[t->rank_nodes[far.rank]].id, t->nodes[ports[far.port].node].id,

@@ -3,9 +3,10 @@
  * measured, and the causes of the gaps, each with its evidence and what mends it. Nothing without a
  * number.
  */
-#ifndef COPSE_NCCL_AUDIT_H
-#define COPSE_NCCL_AUDIT_H
+#ifndef COPSE_NCCL_AUDIT_AUDIT_H
+#define COPSE_NCCL_AUDIT_AUDIT_H
 
+#include "nccl/best.h"
 #include "nccl/from_log.h"
 #include "nccl/judge.h"
 #include "nccl/log.h"
@@ -18,13 +19,18 @@ struct copse_audit_bound {
   struct copse_q time; /* s/GB */
   const int *cut;      /* [n_cut] nodes of the topology; a collective without one cut: none */
   int n_cut;
+  const int *guessed; /* [n_guessed] links of the cut whose bandwidth nobody stated or measured */
+  int n_guessed;
 };
 
 struct copse_audit_input {
   const char *topology_path; /* as commands name it */
   const struct copse_topology *topology;
   struct copse_nccl_machine *machine;
-  struct copse_nccl_judge *judge; /* NULL: no graph is known */
+  struct copse_nccl_judge *judge;     /* NULL: no graph is known */
+  const struct copse_nccl_best *best; /* what NCCL could run at best here; NULL: not found */
+  const char *const *remarks; /* [n_remarks] of the topology's reader on what NCCL misreads */
+  int n_remarks;
   const struct copse_audit_bound *bounds;
   int n_bounds;
   const struct copse_nccl_log *log;  /* and what follows: NULL where there is none */

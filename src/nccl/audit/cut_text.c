@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "nccl/audit.h"
+#include "nccl/audit/audit.h"
 
 struct kind {
   const char *one, *many;

@@ -578,7 +578,8 @@ static const char usage[] =
     "its channels (graph.xml), the topology as it reads it (topo.xml), a table of algorithms by "
     "size\n"
     "with the plugin that reads it, the order of hosts where that matters, env.sh, which sets the\n"
-    "variables, and README: what each file is for, what to expect, how to undo it. The files are for\n"
+    "variables, and README: what each file is for, what to expect, how to undo it. The files are "
+    "for\n"
     "the NCCL of --nccl-version and later.\n\n";
 
 const struct copse_command copse_cmd_tune = {

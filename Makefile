@@ -1,7 +1,7 @@
 # copse: one Makefile, non-recursive. Quiet by default; V=1 shows the full commands.
 #
 #   make                build/copse, build/libcopse.so, build/libcopse.a, build/libcopse-nccl.so,
-#                       build/libcopse-mpi.so
+#                       build/libnccl-tuner-copse.so, build/libcopse-mpi.so
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
 #   make demo           the main job, end to end
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
@@ -91,9 +91,10 @@ endif
 OBJ := $(OUT)/obj
 
 # ---- what is built ------------------------------------------------------------------
-# Everything under src/ is in libcopse, but for the program and its pictures, the drop-in and MPI's file of its own.
-LIB_SRC  := $(filter-out src/cli/% src/view/% src/dropin/% src/runtime/mpi/%,$(wildcard src/*/*.c src/*/*/*.c))
-CLI_SRC  := $(wildcard src/cli/*.c src/view/*.c)
+# Everything under src/ is in libcopse, but for the program and its pictures, the drop-in, NCCL's tuner and MPI's file
+# of its own.
+LIB_SRC  := $(filter-out src/cli/% src/view/% src/dropin/% src/nccl/plugin/% src/runtime/mpi/%,$(wildcard src/*/*.c src/*/*/*.c))
+CLI_SRC  := $(wildcard src/cli/*.c src/cli/*/*.c src/view/*.c)
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_LIB := $(wildcard tests/support/*.c)
 CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/*/*.cu))
@@ -103,6 +104,7 @@ CUDA_HOST := $(if $(CUDA_SRC),$(shell grep -LE '__global__|__device__|cudaLaunch
 # CUDA's first: one of them takes longest, and would be alone at the end.
 LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu/gpu_none.c,$(LIB_SRC)),$(LIB_SRC)))
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/dropin/*.c))
+TUNER_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/nccl/plugin/*.c))
 MPI_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/mpi/*.c))
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
@@ -126,8 +128,8 @@ endif
 
 .SECONDARY: # no object is removed once its program is linked
 .PHONY: all tests check check-tests quality demo bench bench-mpi lint format install uninstall clean bootstrap
-all: $(OUT)/copse $(OUT)/copse.1 $(OUT)/copse.bash $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so $(OBJ)/.without-cuda \
-     $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi)
+all: $(OUT)/copse $(OUT)/copse.1 $(OUT)/copse.bash $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so \
+     $(OUT)/libnccl-tuner-copse.so $(OBJ)/.without-cuda $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi)
 
 # Says once that the GPU parts are left out.
 $(OBJ)/.without-cuda: $(OBJ)/.flags
@@ -188,6 +190,12 @@ $(OUT)/libcopse-nccl.so: $(NCCL_OBJ) $(OUT)/libcopse.a
 	  -Wl,--exclude-libs,ALL -Wl,--as-needed -o $@ $^ $(STATIC_MD) $(LIB_LIBS) $(NCCL_CUDA_LIBS) -ldl
 	$(Q)ln -sf libcopse-nccl.so $(OUT)/libcopse-nccl.so.$(SOMAJOR)
 
+# The tuner plugin for NCCL, by the name that NCCL_TUNER_PLUGIN=copse finds. Only NCCL's names are visible.
+$(OUT)/libnccl-tuner-copse.so: $(TUNER_OBJ) $(OUT)/libcopse.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,--no-undefined -Wl,--exclude-libs,ALL -Wl,--as-needed \
+	  -o $@ $^ $(STATIC_MD) $(LIB_LIBS) -ldl
+
 # MPI in a file of its own, so that nothing else needs it; it needs nothing of copse.
 $(MPI_OBJ): CPPFLAGS += $(MPI_CFLAGS)
 $(OUT)/libcopse-mpi.so: $(MPI_OBJ)
@@ -231,6 +239,8 @@ $(OUT)/tests/runtime/mpi/job: $(OBJ)/tests/runtime/mpi/job.o $(TEST_LIB_OBJ) $(O
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-rpath,'$$ORIGIN/../../..' -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(MPI_LIBS) $(CHECK_LIBS)
 $(OUT)/tests/runtime/test_mpi: | $(MPI_JOB) $(OUT)/copse
+
+$(OUT)/tests/tune/test_plugin: | $(OUT)/libnccl-tuner-copse.so
 
 # The drop-in in the test program itself, over the fake NCCL and driver beside it. DT_RPATH: also
 # what the sanitizers load for others is found there.
@@ -370,6 +380,7 @@ install: all
 	install -m 755 build/libcopse-nccl.so $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(VERSION)
 	ln -sf libcopse-nccl.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(SOMAJOR)
 	ln -sf libcopse-nccl.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so
+	install -m 755 build/libnccl-tuner-copse.so $(DESTDIR)$(PREFIX)/lib/
 ifneq ($(HAVE_MPI),)
 	install -m 755 build/libcopse-mpi.so $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.so.$(VERSION)
 	ln -sf libcopse-mpi.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.so.$(SOMAJOR)
@@ -383,7 +394,8 @@ endif
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(DESTDIR)$(PREFIX)/share/copse/topologies/
 uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/bin/copse $(DESTDIR)$(PREFIX)/include/copse \
-	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.* $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
+	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.* $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.* \
+	  $(DESTDIR)$(PREFIX)/lib/libnccl-tuner-copse.so $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
 	  $(DESTDIR)$(PREFIX)/share/man/man1/copse.1 $(DESTDIR)$(PREFIX)/share/copse \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/copse
 

@@ -102,6 +102,21 @@ static copse_status write_beside(const char *path, const void *data, size_t size
   return status;
 }
 
+/* Where a link leads that leads nowhere yet: the file is made there. NULL: it is no link. */
+static copse_status follow_link(const char *path, char **target, struct copse_err *err) {
+  char text[4096];
+  for (int links = 0; links < 40; links++) { /* as many as the kernel follows */
+    char *from = *target;
+    ssize_t n = readlink(from ? from : path, text, sizeof text - 1);
+    if (n <= 0) break;
+    text[n] = '\0';
+    copse_status status = copse_file_beside(from ? from : path, text, target, err);
+    free(from);
+    COPSE_DO(status);
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) {
   if (strcmp(path, "-") == 0) {
@@ -109,11 +124,11 @@ copse_status copse_file_write(const char *path, const void *data, size_t size,
       return cannot("write", "<stdout>", errno, err);
     return COPSE_OK;
   }
-  if (!is_special(path)) { /* behind a link: the file that it leads to */
-    char *target = realpath(path, NULL);
-    copse_status status = write_beside(target ? target : path, data, size, err);
-    free(target);
-    return status;
+  if (!is_special(path)) {
+    COPSE_AT_END(copse_free_at) char *target = realpath(path, NULL);
+    if (!target && errno == ELOOP) return cannot("write", path, ELOOP, err); /* it stays */
+    if (!target) COPSE_DO(follow_link(path, &target, err));
+    return write_beside(target ? target : path, data, size, err);
   }
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return cannot("write", path, errno, err);

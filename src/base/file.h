@@ -13,7 +13,8 @@
 copse_status copse_file_read(const char *path, char **data, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 
-/* Writes `size` bytes to `path`, whole or not at all. COPSE_IO; COPSE_NOMEM where the disk is full. */
+/* Writes `size` bytes to `path`, whole or not at all; behind a link, to where it leads. COPSE_IO,
+ * also for a loop of links; COPSE_NOMEM where the disk is full. */
 copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) COPSE_CHECKED;
 

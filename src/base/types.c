@@ -42,6 +42,12 @@ bool copse_collective_broadcasts(copse_collective collective) {
 }
 bool copse_collective_reduces(copse_collective collective) { return table[collective].aggregates; }
 bool copse_collective_rooted(copse_collective collective) { return table[collective].rooted; }
+double copse_collective_bus_factor(copse_collective collective, int n_ranks) {
+  double others = (double)(n_ranks - 1) / n_ranks;
+  if (collective == COPSE_ALLREDUCE) return 2 * others;
+  return copse_collective_rooted(collective) ? 1 : others;
+}
+
 int copse_collective_inputs(copse_collective collective, int n_ranks) {
   return table[collective].many_inputs ? n_ranks : 1;
 }

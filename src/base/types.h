@@ -50,6 +50,10 @@ bool copse_collective_reduces(copse_collective collective);
 /* Whether one rank is the root of everything. */
 bool copse_collective_rooted(copse_collective collective);
 
+/* busbw over algbw, as nccl-tests counts: 2(n-1)/n for allreduce, 1 for broadcast and reduce, else
+ * (n-1)/n. */
+double copse_collective_bus_factor(copse_collective collective, int n_ranks);
+
 /* Blocks of each rank's input and output: 1, or one per rank. */
 int copse_collective_inputs(copse_collective collective, int n_ranks);
 int copse_collective_outputs(copse_collective collective, int n_ranks);

@@ -1,9 +1,12 @@
 /* copse plans TOPO -o FOLDER: a set of plans that covers all message sizes. */
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -38,6 +41,8 @@ struct job {
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
   struct copse_text written; /* names of files, each on a line */
+  char *making; /* the folder that they are made in, beside or inside the one asked for */
+  bool exists;  /* that one does */
   int n_plans;
   struct copse_err *err;
 };
@@ -45,19 +50,94 @@ struct job {
 /* ---- files ------------------------------------------------------------------------------- */
 
 static copse_status write_file(struct job *j, const char *name, const void *data, size_t size) {
-  copse_status status = copse_cli_write_in(j->o->output, name, data, size, j->err);
-  if (status != COPSE_OK) return status; /* what was there before is not ours to remove */
+  COPSE_DO(copse_cli_write_in(j->making, name, data, size, j->err));
   copse_text_add(&j->written, "%s\n", name);
   return copse_text_status(&j->written, j->err);
 }
 
-/* A job would load some plans of a set without the others: a call that fails leaves none. */
-static void remove_written(struct job *j) {
-  for (char *name = j->written.data, *end; name && (end = strchr(name, '\n')); name = end + 1) {
-    *end = '\0';
-    const char *path = copse_arena_printf(&j->work->arena, "%s/%s", j->o->output, name);
+/* A plan left from another call could be narrower than the right one, and win. */
+static copse_status refuse_old_plans(struct job *j) {
+  DIR *dir = opendir(j->o->output);
+  bool found = false;
+  if (!dir) return copse_fail_at(j->err, COPSE_IO, j->o->output, 0, "cannot be opened");
+  for (const struct dirent *it; !found && (it = readdir(dir)) != NULL;) {
+    size_t n = strlen(it->d_name);
+    found = n > 5 && strcmp(it->d_name + n - 5, ".plan") == 0;
+  }
+  closedir(dir);
+  return found ? copse_fail_at(j->err, COPSE_INVALID, j->o->output, 0,
+                               "holds plans already, which a job would load as well: name another "
+                               "folder or remove them")
+               : COPSE_OK;
+}
+
+/*
+ * A job would load some plans of a set without the others. So they are made in another folder, and
+ * put in place at the end: FOLDER.making-XXXXXX beside a new one; a folder that exists may be a
+ * mount or the current one, and gets FOLDER/.making-XXXXXX, whose files are moved up.
+ */
+static copse_status begin_folder(struct job *j) {
+  const char *output = j->o->output;
+  size_t n = strlen(output);
+  mode_t mask = umask(0);
+  umask(mask);
+  while (n > 1 && output[n - 1] == '/') n--;
+  j->exists = access(output, F_OK) == 0;
+  if (j->exists) COPSE_DO(copse_cli_make_folder(output, j->err)); /* refuses what is none */
+  if (j->exists) COPSE_DO(refuse_old_plans(j));
+  j->making = copse_arena_printf(&j->work->arena, "%.*s%s.making-XXXXXX", (int)n, output,
+                                 j->exists ? "/" : "");
+  if (!j->making) return copse_fail_nomem(j->err);
+  char *made = mkdtemp(j->making);
+  if (made && chmod(made, 0777 & ~mask) == 0) return COPSE_OK;
+  if (!made) j->making = NULL;
+  return copse_fail_at(j->err, COPSE_IO, output, 0, "cannot be made a folder: %s", strerror(errno));
+}
+
+/* The path of a file in a folder, where names end in '\n'; NULL when memory ran out. */
+static const char *path_in(struct job *j, const char *folder, const char *name) {
+  return copse_arena_printf(&j->work->arena, "%s/%.*s", folder, (int)strcspn(name, "\n"), name);
+}
+
+/* Removes the files that were made, and their folder; a call that fails leaves none. */
+static void remove_made(struct job *j) {
+  for (const char *name = j->written.data; name && *name; name = strchr(name, '\n') + 1) {
+    const char *path = path_in(j, j->making, name);
     if (path) remove(path);
   }
+  if (j->making) rmdir(j->making);
+}
+
+static copse_status cannot_place(struct job *j) {
+  return copse_fail_at(j->err, COPSE_IO, j->o->output, 0, "cannot be put in place: %s",
+                       strerror(errno));
+}
+
+/* Moves all files up; if one can't be, those that were are removed. */
+static copse_status move_up(struct job *j) {
+  const char *name = j->written.data;
+  copse_status status = COPSE_OK;
+  while (status == COPSE_OK && *name) {
+    const char *from = path_in(j, j->making, name), *to = path_in(j, j->o->output, name);
+    if (!from || !to)
+      status = copse_fail_nomem(j->err);
+    else if (rename(from, to) != 0)
+      status = cannot_place(j);
+    else
+      name = strchr(name, '\n') + 1;
+  }
+  for (const char *it = j->written.data; status != COPSE_OK && it < name;
+       it = strchr(it, '\n') + 1) {
+    const char *to = path_in(j, j->o->output, it);
+    if (to) remove(to);
+  }
+  return status;
+}
+
+static copse_status put_in_place(struct job *j) {
+  if (!j->exists) return rename(j->making, j->o->output) == 0 ? COPSE_OK : cannot_place(j);
+  COPSE_DO(move_up(j));
+  return rmdir(j->making) == 0 ? COPSE_OK : cannot_place(j);
 }
 
 /* ---- one plan ---------------------------------------------------------------------------- */
@@ -187,22 +267,6 @@ out:
   return status;
 }
 
-/* A plan left from another call could be narrower than the right one, and win. */
-static copse_status refuse_old_plans(struct job *j) {
-  DIR *dir = opendir(j->o->output);
-  bool found = false;
-  if (!dir) return copse_fail_at(j->err, COPSE_IO, j->o->output, 0, "cannot be opened");
-  for (const struct dirent *it; !found && (it = readdir(dir)) != NULL;) {
-    size_t n = strlen(it->d_name);
-    found = n > 5 && strcmp(it->d_name + n - 5, ".plan") == 0;
-  }
-  closedir(dir);
-  return found ? copse_fail_at(j->err, COPSE_INVALID, j->o->output, 0,
-                               "holds plans already, which a job would load as well: name another "
-                               "folder or remove them")
-               : COPSE_OK;
-}
-
 static copse_status finish(struct job *j) {
   struct copse_text *text = &j->work->text;
   copse_text_add(text,
@@ -213,6 +277,7 @@ static copse_status finish(struct job *j) {
   COPSE_DO(copse_text_status(&j->index, j->err));
   COPSE_DO(copse_text_status(text, j->err));
   COPSE_DO(write_file(j, "index.json", text->data, text->size));
+  COPSE_DO(put_in_place(j));
   if (j->o->json) {
     fputs(text->data, stdout);
   } else {
@@ -225,7 +290,7 @@ static copse_status finish(struct job *j) {
 }
 
 static copse_status make_all(struct job *j) {
-  COPSE_DO(refuse_old_plans(j));
+  COPSE_DO(begin_folder(j));
   for (int c = 0; c <= COPSE_ALLTOALL; c++)
     if (j->o->wanted[c]) COPSE_DO(make_collective(j, (copse_collective)c, &j->work->progress));
   copse_cli_progress_end(&j->work->bar);
@@ -240,10 +305,9 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   w->progress = copse_cli_progress_start(&w->bar, o->progress);
   w->place = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
-  COPSE_DO(copse_cli_make_folder(o->output, &w->err));
   j.topology = w->topology;
   copse_status status = make_all(&j);
-  if (status != COPSE_OK) remove_written(&j);
+  if (status != COPSE_OK) remove_made(&j);
   copse_text_free(&j.written);
   copse_text_free(&j.index);
   copse_text_free(&j.table);
@@ -321,16 +385,13 @@ static void begin(void *options) {
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
-    "trees, ring, double binary tree and direct exchange, searches as 'copse solve --objective' "
-    "for\n"
-    "some sizes, finds by 'copse simulate' which is fastest where, in chunks or packets, and "
-    "lowers,\n"
-    "proves and writes those, each with the sizes that it is for. For the sake of few plans one\n"
-    "that is predicted within 1 % of the fastest will do, or 3 % with fewer hops. The folder is "
-    "what\n"
-    "COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its schedule, and "
-    "index.json\n"
-    "tells all.\n\n";
+    "trees, the best rings, double binary tree and direct exchange, searches as\n"
+    "'copse solve --objective' for some sizes, finds by 'copse simulate' which is fastest\n"
+    "where, in chunks or packets, and lowers, proves and writes those, each with the sizes that\n"
+    "it is for. For the sake of few plans one that is predicted within 1 % of the fastest will\n"
+    "do, or 3 % with fewer hops. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans\n"
+    "take; beside each plan is its schedule, and index.json tells all. It is made beside and\n"
+    "renamed at the end, so that a call that is interrupted leaves nothing that loads.\n\n";
 
 const struct copse_command copse_cmd_plans = {
     .name = "plans",

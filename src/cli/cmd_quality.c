@@ -354,15 +354,23 @@ static const char *collective_of(const struct copse_quality_row *row) {
 }
 
 static void print_head(bool sizes) {
-  printf("# %-26s %-14s %5s  %-16s %-16s %10s %5s %6s %6s %8s", "topology", "collective", "ranks",
-         "bound", "achieved", "algbw", "k", "trees", "height", "solve");
+  printf("# %-26s %-14s %5s  %-16s %-16s %10s %10s %5s %6s %6s %8s", "topology", "collective",
+         "ranks", "bound", "achieved", "algbw", "busbw", "k", "trees", "height", "solve");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) printf(" %8s", copse_quality_size_names[i]);
   for (int i = 0; i < COPSE_QUALITY_RATIOS && sizes; i++)
     printf(" %6s", copse_quality_ratio_names[i]);
-  printf("\n# %-26s %-14s %5s  %-16s %-16s %10s %5s %6s %6s %8s", "", "", "", "(s/GB)", "(s/GB)",
-         "(GB/s)", "", "", "", "(s)");
+  printf("\n# %-26s %-14s %5s  %-16s %-16s %10s %10s %5s %6s %6s %8s", "", "", "", "(s/GB)",
+         "(s/GB)", "(GB/s)", "(GB/s)", "", "", "", "(s)");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) printf(" %8s", "(us)");
   printf("\n");
+}
+
+static double algbw_of(const struct copse_quality_row *row) {
+  return row->result.achieved.num > 0 ? 1 / copse_q_to_double(row->result.achieved) : 0;
+}
+
+static double busbw_of(const struct copse_quality_row *row) {
+  return algbw_of(row) * copse_collective_bus_factor((copse_collective)row->collective, row->ranks);
 }
 
 static void print_row(const struct copse_quality_row *row, bool sizes) {
@@ -375,9 +383,8 @@ static void print_row(const struct copse_quality_row *row, bool sizes) {
     return;
   }
   if (r->k > 0) snprintf(k, sizeof k, "%" PRId64, r->k);
-  printf("%-16s %-16s %10.5g %5s %6d %6d %8.3f", COPSE_Q_STRING(r->bound),
-         COPSE_Q_STRING(r->achieved),
-         r->achieved.num > 0 ? 1 / copse_q_to_double(r->achieved) : 0.0, k, r->trees, r->height,
+  printf("%-16s %-16s %10.5g %10.5g %5s %6d %6d %8.3f", COPSE_Q_STRING(r->bound),
+         COPSE_Q_STRING(r->achieved), algbw_of(row), busbw_of(row), k, r->trees, r->height,
          r->seconds);
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     printf(r->us[i] < 1e5 ? " %8.1f" : " %8.0f", r->us[i]);
@@ -406,8 +413,10 @@ static void print_json_row(const struct copse_quality_row *row, enum verdict ver
       first ? "" : ",", copse_cli_quoted(row->topology), collective_of(row), row->ranks,
       copse_quality_outcome_name(r->outcome), verdicts[verdict]);
   if (r->outcome == COPSE_QUALITY_OK) {
-    printf(", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\", \"k\": ",
-           COPSE_Q_STRING(r->bound), COPSE_Q_STRING(r->achieved));
+    printf(", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\"", COPSE_Q_STRING(r->bound),
+           COPSE_Q_STRING(r->achieved));
+    printf(", \"algbw_GBps\": %s, \"busbw_GBps\": %s, \"k\": ", COPSE_CLI_NUMBER(algbw_of(row)),
+           COPSE_CLI_NUMBER(busbw_of(row)));
     printf(r->k > 0 ? "%" PRId64 : "null", r->k);
     printf(", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees, r->height,
            COPSE_CLI_NUMBER(r->seconds));
@@ -435,6 +444,8 @@ static void print_json_row(const struct copse_quality_row *row, enum verdict ver
 
 struct comparison {
   struct copse_text *text;
+  bool
+      another; /* topology: a longer bound is one that can do less, not one that is proved better */
   bool worse, better;
 };
 
@@ -497,7 +508,7 @@ static void compare_schedules(struct comparison *c, const struct copse_quality_r
   const struct copse_quality_result *n = &now->result, *w = &was->result;
   double slack = now->collective == COPSE_ALLTOALL ? SAME_ALLTOALL : 0;
   compare_time(c, "achieved", n->achieved, w->achieved, slack, false);
-  compare_time(c, "bound", n->bound, w->bound, slack, true);
+  compare_time(c, "bound", n->bound, w->bound, slack, !c->another);
   compare_count(c, "k", n->k, w->k);
   compare_count(c, now->collective == COPSE_ALLTOALL ? "paths" : "trees", n->trees, w->trees);
   compare_count(c, "height", n->height, w->height);
@@ -525,12 +536,13 @@ static void compare_outcomes(struct comparison *c, const struct copse_quality_ro
 /*
  * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
  * height, a longer predicted time, or no schedule where there was one; the other way round it is a
- * gain. was: NULL where the table has none. `text` gets a line for each difference, " achieved
- * 3/1040 -> ...".
+ * gain. Of another topology a longer bound is worse. was: NULL where the table has none. `text`
+ * gets a line for each difference, " achieved 3/1040 -> ...".
  */
 static enum verdict compare_row(const struct copse_quality_row *now,
                                 const struct copse_quality_row *was, struct copse_text *text) {
   struct comparison c = {.text = text};
+  c.another = was && strcmp(now->sha256, was->sha256) != 0;
   enum copse_quality_outcome outcome = now->result.outcome;
   if (outcome == COPSE_QUALITY_SKIPPED || (outcome == COPSE_QUALITY_TIMEOUT && !was)) {
     copse_text_add(text, "        %s\n", now->result.reason);
@@ -545,7 +557,7 @@ static enum verdict compare_row(const struct copse_quality_row *now,
     compare_outcomes(&c, now, was);
   else if (outcome == COPSE_QUALITY_OK)
     compare_schedules(&c, now, was);
-  if (strcmp(now->sha256, was->sha256) != 0) {
+  if (c.another) {
     copse_text_add(text, "        another topology than when the table was written\n");
     return CHANGED;
   }

@@ -9,7 +9,7 @@
 
 struct options {
   struct copse_cli_solve what;
-  const char *output;
+  const char *output, *nccl;
   struct copse_cli_costs costs;
   bool progress, json;
 };
@@ -30,7 +30,9 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
   struct copse_predict_options predict = copse_predict_defaults;
   double sizes[COPSE_REPORT_SIZES];
   struct copse_solve_seconds seconds;
+  COPSE_AT_END(copse_nccl_graphs_free) struct copse_nccl_graphs graphs = {0};
   COPSE_DO(copse_cli_costs(&o->what.topology, &o->costs, &predict, &w->err));
+  COPSE_DO(copse_cli_load_nccl(o->nccl, &graphs, &predict, &w->err));
   COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
   COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
   COPSE_DO(copse_cli_solve_checked(w->topology, &o->what.solve, o->what.has_tolerance, &w->schedule,
@@ -71,6 +73,10 @@ static int run(void *arguments, int n_left, char **left) {
 static const struct copse_option output[] = {
     {"--output", 'o', "FILE", "the page (- for standard output)", TO(output)}, {0}};
 static const struct copse_option own[] = {
+    {"--nccl", 0, "GRAPH",
+     "compare with NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE), not\n"
+     "with the best rings",
+     TO(nccl)},
     {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json)},
     COPSE_OPTION_PROGRESS(struct options),
     {0}};

@@ -284,15 +284,9 @@ static double algbw(const struct row *row, const struct result *result) {
   return result->us > 0 ? (double)row->size / 1e3 / result->us : 0;
 }
 
-/* nccl-tests' factors from algorithm to bus bandwidth. */
-static double bus_factor(const struct copse_plan_header *h) {
-  double n = h->n_ranks;
-  switch ((copse_collective)h->collective) {
-    case COPSE_ALLREDUCE: return 2 * (n - 1) / n;
-    case COPSE_BROADCAST:
-    case COPSE_REDUCE: return 1;
-    default: return (n - 1) / n;
-  }
+static double bus_factor(const struct copse_plan *plan) {
+  return copse_collective_bus_factor((copse_collective)plan->header.collective,
+                                     plan->header.n_ranks);
 }
 
 static const char *redop_name(const struct bench *bench, enum copse_redop redop) {
@@ -346,7 +340,7 @@ static void print_result(const struct bench *bench, const struct row *row,
   }
   double bandwidth = algbw(row, result);
   printf("  %7s  %6s  %6s", fit(result->us, 7, us), fit(bandwidth, 6, alg),
-         fit(bandwidth * bus_factor(&bench->plan->header), 6, bus));
+         fit(bandwidth * bus_factor(bench->plan), 6, bus));
   if (bench->options->checks > 0)
     printf("  %6g", (double)result->wrong);
   else
@@ -372,7 +366,7 @@ static void add_json_result(struct bench *bench, const char *key, const struct r
   double bandwidth = algbw(row, result);
   copse_text_add(json, ", \"%s\": {\"time_us\": %s, \"algbw_GBps\": %s, \"busbw_GBps\": %s", key,
                  COPSE_CLI_NUMBER(result->us), COPSE_CLI_NUMBER(bandwidth),
-                 COPSE_CLI_NUMBER(bandwidth * bus_factor(&bench->plan->header)));
+                 COPSE_CLI_NUMBER(bandwidth * bus_factor(bench->plan)));
   if (bench->options->checks > 0)
     copse_text_add(json, ", \"wrong\": %" PRIu64 "}", result->wrong);
   else
@@ -396,7 +390,7 @@ static void add_row(struct bench *bench, const struct row *row) {
   for (int i = 0; i < 2; i++) {
     if (!halves[i]->was_run) continue;
     bench->wrong += halves[i]->wrong;
-    bench->busbw_sum += algbw(row, halves[i]) * bus_factor(&bench->plan->header);
+    bench->busbw_sum += algbw(row, halves[i]) * bus_factor(bench->plan);
     bench->n_busbw++;
   }
   if (!bench->prints) return;

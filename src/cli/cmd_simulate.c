@@ -220,6 +220,7 @@ struct options {
   int64_t factor;
   struct copse_cli_costs costs;
   struct copse_predict_options predict;
+  const char *nccl;
   int model; /* of models[] */
   bool no_baselines, json;
   const char *of_table; /* an option given that says what the table has */
@@ -267,7 +268,7 @@ static copse_status note_other_topology(const struct job *job, const char *made_
 /* Above each column that exists its name, or `what`. */
 static void print_cells(const struct copse_cli_work *w, const char *what) {
   for (int i = 0; i < w->n_columns; i++)
-    if (copse_prediction_exists(&w->columns[i])) printf("  %18s", what ? what : w->columns[i].name);
+    if (copse_prediction_exists(&w->columns[i])) printf("  %26s", what ? what : w->columns[i].name);
 }
 
 static void print_column(const struct job *job, const struct copse_prediction *c) {
@@ -300,10 +301,17 @@ static void print_head(const struct job *job) {
   printf("#\n# %12s", "size");
   print_cells(job->work, NULL);
   printf("  %7.7s to  %10.10s\n# %12s", job->work->columns[0].name, job->work->columns[0].name, "");
-  print_cells(job->work, "time      algbw");
+  print_cells(job->work, "time    algbw    busbw");
   printf("  %10s  %10s\n# %12s", "the best", "above the", "(B)");
-  print_cells(job->work, "(us)     (GB/s)");
+  print_cells(job->work, "(us)   (GB/s)   (GB/s)");
   printf("  %10s  %10s\n", "other", "bound");
+}
+
+static double algbw(uint64_t size, double us) { return us > 0 ? 1e-3 * (double)size / us : 0; }
+
+static double busbw(const struct job *job, uint64_t size, double us) {
+  return algbw(size, us) *
+         copse_collective_bus_factor(job->what.collective, job->work->topology->n_ranks);
 }
 
 /* The shortest time of the baselines, 0 if there is none. */
@@ -321,8 +329,8 @@ static void print_row(const struct job *job, uint64_t size, const double *us, do
   printf("  %12" PRIu64, size);
   for (int i = 0; i < job->work->n_columns; i++)
     if (copse_prediction_exists(&job->work->columns[i]))
-      printf("  %10.*f %7.2f", us[i] < 1e5 ? 2 : 0, us[i],
-             us[i] > 0 ? 1e-3 * (double)size / us[i] : 0.0);
+      printf("  %10.*f %7.2f %7.2f", us[i] < 1e5 ? 2 : 0, us[i], algbw(size, us[i]),
+             busbw(job, size, us[i]));
   if (best > 0)
     printf("  %10.3f", us[0] / best);
   else
@@ -356,7 +364,7 @@ static void print_json_head(const struct job *job) {
     if (c->instead[0]) printf(", \"without_plan\": %s", copse_cli_quoted(c->instead));
     printf("}");
   }
-  printf("], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\"}, \"rows\": [");
+  printf("], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\", \"busbw\": \"GB/s\"}, \"rows\": [");
 }
 
 static void print_json_row(const struct job *job, uint64_t size, const double *us, double bound_us,
@@ -366,8 +374,9 @@ static void print_json_row(const struct job *job, uint64_t size, const double *u
   printf("%s\n {\"size\": %" PRIu64 ", \"times\": {", first ? "" : ",", size);
   for (int i = 0; i < job->work->n_columns; i++) {
     if (!copse_prediction_exists(&job->work->columns[i])) continue;
-    printf("%s\"%s\": {\"time\": %s, \"algbw\": %s}", comma ? ", " : "", job->work->columns[i].name,
-           COPSE_CLI_NUMBER(us[i]), COPSE_CLI_NUMBER(us[i] > 0 ? 1e-3 * (double)size / us[i] : 0));
+    printf("%s\"%s\": {\"time\": %s, \"algbw\": %s, \"busbw\": %s}", comma ? ", " : "",
+           job->work->columns[i].name, COPSE_CLI_NUMBER(us[i]),
+           COPSE_CLI_NUMBER(algbw(size, us[i])), COPSE_CLI_NUMBER(busbw(job, size, us[i])));
     comma = true;
   }
   printf("}, \"to_best_other\": %s, \"bound_us\": %s}",
@@ -520,7 +529,9 @@ static copse_status take_costs(struct options *o, struct copse_err *err) {
 static copse_status predict(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   struct job job = {.o = o, .work = w, .err = &w->err};
+  COPSE_AT_END(copse_nccl_graphs_free) struct copse_nccl_graphs graphs = {0};
   COPSE_DO(take_costs(o, &w->err));
+  COPSE_DO(copse_cli_load_nccl(o->nccl, &graphs, &o->predict, &w->err));
   copse_status status = simulate(&job);
   free(job.what.demand);
   return status;
@@ -582,6 +593,10 @@ static const struct copse_option own[] = {
      "a plan's buffers (default 4, a plan's own; 0: any number)",
      TO(predict.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO),
      .must = "an integer from 0 to 1024"},
+    {"--nccl", 0, "GRAPH",
+     "NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE) in place of the\n"
+     "best rings",
+     TO(nccl), MARK(of_table)},
     {"--no-baselines", 0, NULL, "the schedule alone", TO(no_baselines), MARK(of_table)},
     {"--json", 'j', NULL, "one JSON object instead of the table", TO(json)},
     {0}};
@@ -604,8 +619,9 @@ static void begin(void *options) {
 
 static const char usage[] =
     "usage: copse simulate SCHEDULE|PLAN -t TOPO [options]\n\n"
-    "Predicts the time of a schedule or plan over message sizes, beside ring, double binary tree\n"
-    "and direct exchange, or for an alltoall pairwise, spread-out, 2dh (Tutel) and birkhoff "
+    "Predicts the time of a schedule or plan over message sizes, beside the best rings that NCCL\n"
+    "could run, double binary tree and direct exchange, or for an alltoall pairwise, spread-out, "
+    "2dh (Tutel) and birkhoff "
     "(FAST),\n"
     "on the same topology and demand. An alpha-beta model with a queue at every link: each link\n"
     "costs its latency and bytes / bandwidth, each hop from rank to rank alpha, each message a "
@@ -618,8 +634,10 @@ static const char usage[] =
     "that, its own transfers are, and the table says why.\n\n";
 static const char sizes[] =
     "\nThe size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
-    "(with a demand, the rank that sends most). algbw is M / time. The bound is what no schedule\n"
-    "beats at that size, with what a hop costs the first column.\n\n";
+    "(with a demand, the rank that sends most). algbw is M / time, busbw that times what "
+    "nccl-tests\n"
+    "multiply by. The bound is what no schedule beats at that size, with what a hop costs the "
+    "first column.\n\n";
 static const char overlap_keys[] =
     "           tokens=N          that a rank sends (a token for k experts counts k times)\n"
     "           token-bytes=B     of one token (default 8192)\n"

@@ -13,6 +13,7 @@
 #include "cli/solve_many.h"
 #include "predict/bounds.h"
 #include "predict/sizes.h"
+#include "schedule/guess.h"
 #include "view/draw_schedule.h"
 
 /* ---- --objective: the schedule that is fastest at one message size ------------------------- */
@@ -221,7 +222,24 @@ struct report {
   const struct objective *objective;
   bool bound_only;
   struct seconds seconds;
+  struct copse_guessed guessed; /* links of the bound */
+  struct copse_arena arena;     /* those */
 };
+
+static void free_report(struct report *r) { copse_arena_free(&r->arena); }
+
+/* What the bound rests on that nobody has measured: lines, or JSON. */
+static void print_guessed(const struct report *r, bool json) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  if (r->guessed.n == 0) return;
+  if (json) {
+    copse_text_add(&text, ",\n \"guessed\": ");
+    copse_guessed_json(r->topology, &r->guessed, &text);
+  } else {
+    copse_guessed_text(r->topology, &r->guessed, "the bound rests on a guess: ", &text);
+  }
+  if (!text.failed) fputs(text.data, stdout);
+}
 
 static void print_prediction(const struct report *r) {
   const struct copse_prediction *own = r->columns;
@@ -272,9 +290,11 @@ static void print_json(const struct report *r) {
   printf("{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
          copse_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
   printf(
-      " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"bound_time_per_GB\": \"%s\", "
-      "\"bound_kind\": \"%s\",\n",
+      " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"busbw_GBps\": %s, "
+      "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
       COPSE_Q_STRING(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
+      COPSE_CLI_NUMBER(copse_schedule_algbw(s) *
+                       copse_collective_bus_factor(s->collective, s->n_ranks)),
       COPSE_Q_STRING(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
   if (r->bound_only)
     printf(" \"k\": null, \"trees\": null, \"max_height\": null,\n");
@@ -295,6 +315,7 @@ static void print_json(const struct report *r) {
     printf(",\n ");
     print_cut_json("reduce_cut", s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
+  print_guessed(r, true);
   print_healthy_json(&r->healthy);
   print_objective_json(r->objective);
   if (s->bound_at)
@@ -428,6 +449,7 @@ static void print_text(const struct report *r) {
     printf("a single rank: nothing moves\n");
   } else {
     print_standing(s, r->bound_only);
+    print_guessed(r, false);
     print_healthy(&r->healthy);
     if (s->collective == COPSE_ALLTOALL)
       print_flows(r);
@@ -513,6 +535,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
 static copse_status solve_one(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   const struct copse_solve_options *solve = &o->what.solve;
+  COPSE_AT_END(free_report)
   struct report report = {.objective = &o->objective, .bound_only = solve->bound_only};
   double start = copse_clock_seconds(), mark;
   COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
@@ -532,6 +555,7 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   struct copse_schedule as_written = *w->schedule; /* for the report: its lists are not expanded */
   report.topology = w->topology;
   report.schedule = &as_written;
+  COPSE_DO(copse_guessed_find(w->topology, &as_written, &report.arena, &report.guessed, &w->err));
   if (o->predict) {
     COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
     COPSE_DO(copse_predict_all(w->topology, w->schedule, &o->predicted, w->columns, &w->n_columns,
@@ -660,7 +684,7 @@ static const struct copse_option own[] = {
      .words = objectives, .take = take_objective},
     {"--predict", 0, NULL,
      "also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
-     "ring, double binary tree and direct exchange (see 'copse simulate')",
+     "best rings, double binary tree and direct exchange (see 'copse simulate')",
      TO(predict)},
     {"--stages", 0, NULL, "also the network and the split graph on the way to the trees",
      TO(stages)},

@@ -1,6 +1,6 @@
 /*
  * copse verify SCHEDULE -t TOPO: an exact check that shares no code with the solver, of a schedule
- * or of the index of groups that run at the same time.
+ * or of the index of groups that run at the same time, or of rings and chains.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -10,11 +10,13 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "schedule/adapt.h"
 #include "verify/groups.h"
+#include "verify/rings.h"
 #include "verify/verify.h"
 
 struct options {
@@ -84,16 +86,64 @@ static void note_other(const struct options *o, const char *or_none) {
              copse_file_label(o->schedule), copse_cli_topology_label(&o->topology), or_none);
 }
 
+/* An option with a value that a shell may take for something else. */
+static void add_option(struct copse_text *out, const char *option, const char *value) {
+  const char *quote = strpbrk(value, " >&;|*?'\"()") ? "'" : "";
+  copse_text_add(out, " %s %s%s%s", option, quote, value, quote);
+}
+
+/*
+ * The options that make the schedule's topology of the one that is given, where its name says that
+ * (modify.c): "a100-x2 without h0.nic3, with h1.nic0 at 50%" is a100-x2 with --down h0.nic3 and
+ * --derate h1.nic0=50%. Empty where the name is another.
+ */
+static void find_faults(const char *made_for, const char *given, struct copse_text *out) {
+  char value[512];
+  if (strncmp(made_for, given, strlen(given)) != 0) return;
+  for (const char *at = made_for + strlen(given);;) {
+    bool down = strncmp(at, " without ", 9) == 0;
+    if (!down && strncmp(at, " with ", 6) != 0) break;
+    const char *what = at + (down ? 9 : 6), *end = strstr(what, ", with"), *part;
+    if (!end) end = strstr(what, " and ");
+    if (!end) end = what + strlen(what);
+    part = down ? end : memmem(what, (size_t)(end - what), " at ", 4);
+    if (!part) break;
+    snprintf(value, sizeof value, "%.*s%s%.*s", (int)(part - what), what, down ? "" : "=",
+             down ? 0 : (int)(end - part) - 4, down ? "" : part + 4);
+    add_option(out, down ? "--down" : "--derate", value);
+    at = end + (*end == ',');
+    if (strncmp(at, " and ", 5) == 0) copse_text_add(out, "%s", at); /* " and 2 more faults" */
+  }
+}
+
+/* Adds to an error that the schedule is of the same topology with parts down, if it is. */
+static copse_status explain(struct copse_cli_work *w, copse_status status,
+                            const struct copse_err *why) {
+  COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
+  const struct copse_topology *given = w->topology;
+  if (w->schedule->topology_name) find_faults(w->schedule->topology_name, given->name, &faults);
+  if (faults.failed || faults.size == 0) return copse_fail(&w->err, status, "%s", why->text);
+  return copse_fail(&w->err, status, "%s; it was made for %.100s with parts down or slower: add%s",
+                    why->text, given->name, faults.data);
+}
+
+static copse_status check(const struct options *o, struct copse_cli_work *w,
+                          struct copse_verify_report *report, struct copse_err *err) {
+  COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, err));
+  return copse_verify_schedule(w->schedule, w->topology, copse_file_label(o->schedule), report,
+                               err);
+}
+
 static copse_status verify(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   struct copse_verify_report report;
+  struct copse_err why = COPSE_ERR_INIT;
   w->refuted = o->json ? "verified" : NULL;
   COPSE_DO(copse_schedule_load_claim(o->schedule, &w->schedule, &w->err));
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   int n_gpus = w->topology->n_ranks;
-  COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, &w->err));
-  COPSE_DO(copse_verify_schedule(w->schedule, w->topology, copse_file_label(o->schedule), &report,
-                                 &w->err));
+  copse_status status = check(o, w, &report, &why);
+  if (status != COPSE_OK) return explain(w, status, &why);
   if (!report.same_topology) note_other(o, ", or names none");
   if (o->json)
     print_json(w->schedule, n_gpus, &report);
@@ -108,17 +158,19 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
 
 /* ---- groups -------------------------------------------------------------------------------- */
 
-/* Whether a file is an index of groups. */
-static bool is_groups(const char *path) {
-  char *data = NULL;
+typedef copse_status verification(void *options, struct copse_cli_work *w);
+static verification verify, verify_groups, verify_rings;
+
+/* A file is a schedule, or an index of groups, or a certificate of rings. */
+static verification *kind_of(const char *path) {
+  COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size;
   struct stat st;
   /* what can be read only once is a schedule: an index has others beside it */
-  if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return false;
-  if (copse_file_read(path, &data, &size, NULL) != COPSE_OK) return false;
-  bool is = copse_groups_is_index(data, size);
-  free(data);
-  return is;
+  if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return verify;
+  if (copse_file_read(path, &data, &size, NULL) != COPSE_OK) return verify;
+  if (copse_verify_is_rings(data, size)) return verify_rings;
+  return copse_groups_is_index(data, size) ? verify_groups : verify;
 }
 
 static void print_groups(const struct copse_groups *groups, const struct copse_topology *t,
@@ -172,6 +224,49 @@ out:
   return status;
 }
 
+/* ---- rings and chains ---------------------------------------------------------------------- */
+
+static void print_rings_part(const char *what, const struct copse_verify_rings_part *p) {
+  printf("%s: %d channels of %s GB/s: %.10g GB/s, ", what, p->n, COPSE_Q_STRING(p->speed),
+         copse_q_to_double(p->GBps));
+  if (copse_q_eq(p->GBps, p->bound))
+    printf("and no set of %s has more", what);
+  else
+    printf("and no set of %s has more than %s", what, COPSE_Q_STRING(p->bound));
+  printf(" (by %s)\n", p->all_orders ? "all orders" : "assignments, which orders may not reach");
+}
+
+static void print_rings_json_part(const char *what, const struct copse_verify_rings_part *p) {
+  printf(
+      ", \"%s\": {\"channels\": %d, \"GBps\": \"%s\", \"bound_GBps\": \"%s\", \"optimal\": %s, "
+      "\"all_orders\": %s}",
+      what, p->n, COPSE_Q_STRING(p->GBps), COPSE_Q_STRING(p->bound),
+      COPSE_CLI_BOOL(copse_q_eq(p->GBps, p->bound)), COPSE_CLI_BOOL(p->all_orders));
+}
+
+static copse_status verify_rings(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  struct copse_verify_rings_report r;
+  w->refuted = o->json ? "verified" : NULL;
+  COPSE_DO(copse_file_read(o->schedule, &w->data, &w->size, &w->err));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  COPSE_DO(copse_verify_rings(copse_file_label(o->schedule), w->data, w->size, w->topology, &r,
+                              &w->err));
+  if (!r.same_topology) note_other(o, "");
+  if (o->json) {
+    printf("{\"verified\": true, \"hosts\": %d, \"gpus\": %d", r.n_hosts, r.n_gpus);
+    print_rings_json_part("rings", &r.rings);
+    print_rings_json_part("chains", &r.chains);
+    printf(", \"same_topology\": %s}\n", COPSE_CLI_BOOL(r.same_topology));
+    return COPSE_OK;
+  }
+  printf("rings and chains of %s: verified, %d host%s of %d GPUs\n", w->topology->name, r.n_hosts,
+         r.n_hosts > 1 ? "s" : "", r.n_gpus);
+  print_rings_part("rings", &r.rings);
+  print_rings_part("chains", &r.chains);
+  return COPSE_OK;
+}
+
 /* ---- options ------------------------------------------------------------------------------- */
 
 static int run(void *arguments, int n_left, char **left) {
@@ -180,7 +275,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (!copse_cli_has_topology(&o->topology))
     return copse_cli_usage("verify", "name the topology with -t or --synthetic");
   o->schedule = left[0];
-  return copse_cli_do(is_groups(o->schedule) ? verify_groups : verify, o);
+  return copse_cli_do(kind_of(o->schedule), o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
@@ -193,7 +288,8 @@ static const char usage[] =
     "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--json]\n\n"
     "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
     "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n"
-    "Of an index.json of 'copse solve --groups' all schedules, and what they load together.\n\n";
+    "Of an index.json of 'copse solve --groups' all schedules, and what they load together.\n"
+    "Of a certificate of 'copse rings' channels, loads and both bounds.\n\n";
 
 const struct copse_command copse_cmd_verify = {
     .name = "verify",

@@ -239,9 +239,9 @@ copse_status copse_cli_write_in(const char *folder, const char *name, const void
 /* ---- the program --------------------------------------------------------------------------- */
 
 static const struct copse_command *const commands[] = {
-    &copse_cmd_topo,  &copse_cmd_solve,  &copse_cmd_verify,  &copse_cmd_expand,
-    &copse_cmd_lower, &copse_cmd_plans,  &copse_cmd_check,   &copse_cmd_simulate,
-    &copse_cmd_place, &copse_cmd_report, &copse_cmd_quality, &copse_cmd_run,
+    &copse_cmd_topo,    &copse_cmd_solve, &copse_cmd_verify,   &copse_cmd_expand, &copse_cmd_lower,
+    &copse_cmd_plans,   &copse_cmd_check, &copse_cmd_simulate, &copse_cmd_place,  &copse_cmd_report,
+    &copse_cmd_quality, &copse_cmd_audit, &copse_cmd_rings,    &copse_cmd_tune,   &copse_cmd_run,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

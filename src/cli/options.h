@@ -100,6 +100,7 @@ void copse_commands_print_completion(const struct copse_command *const *commands
 /* The commands, each in its cmd_NAME.c. */
 extern const struct copse_command copse_cmd_topo, copse_cmd_solve, copse_cmd_verify,
     copse_cmd_expand, copse_cmd_lower, copse_cmd_plans, copse_cmd_check, copse_cmd_run,
-    copse_cmd_simulate, copse_cmd_place, copse_cmd_quality, copse_cmd_report;
+    copse_cmd_simulate, copse_cmd_place, copse_cmd_quality, copse_cmd_report, copse_cmd_audit,
+    copse_cmd_rings, copse_cmd_tune;
 
 #endif

@@ -3,6 +3,7 @@
 #include "cli/solve_args.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -21,8 +22,14 @@ static int take_collective(void *options, const char *command, char *value) {
 static int take_tolerance(void *options, const char *command, char *value) {
   struct copse_cli_solve *a = options;
   a->has_tolerance = copse_cli_parse_part(value, &a->solve.tolerance);
-  if (a->has_tolerance) return COPSE_EXIT_DONE;
-  return copse_cli_usage(command, "--tolerance must be a part such as 1%% or 0.01");
+  if (!a->has_tolerance)
+    return copse_cli_usage(command, "--tolerance must be a part such as 1%% or 0.01");
+  if (!strchr(value, '%') && copse_q_cmp(a->solve.tolerance, COPSE_Q_ONE) >= 0)
+    return copse_cli_usage(command,
+                           "--tolerance %.20s: a bare number is a part of 1 and must be below it, "
+                           "such as 0.01; for per cent write %.20s%%",
+                           value, value);
+  return COPSE_EXIT_DONE;
 }
 
 #define TO(member) COPSE_OPTION_TO(struct copse_cli_solve, member)
@@ -58,7 +65,8 @@ const struct copse_option copse_cli_solve_options[] = {
     {"--tolerance", 'e', "P%",
      "trees: the fewest per root within P per cent of the bound (0%, the\n"
      "default: the fewest at the optimum); alltoall: stop within P per cent\n"
-     "(default: as exact as 64-bit fractions allow, beyond 64 ranks 1%)",
+     "(default: as exact as 64-bit fractions allow, beyond 64 ranks 1%).\n"
+     "0.01 is 1%; bare numbers are below 1",
      .take = take_tolerance},
     {0},
 };

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 bool copse_cli_parse_part(const char *text, struct copse_q *out) {
   char number[64];
   size_t n = strcspn(text, " %");
@@ -39,6 +41,21 @@ static int take_nvlink_switch(void *options, const char *command, char *value) {
   if (copse_q_parse_decimal(value, bw, NULL) == COPSE_OK && bw->num > 0) return COPSE_EXIT_DONE;
   if (copse_q_parse_fraction(value, bw, NULL) == COPSE_OK && bw->num > 0) return COPSE_EXIT_DONE;
   return copse_cli_usage(command, "--nvlink-switch must be GB/s above 0, such as 240");
+}
+
+/* "2.31", "2.27.5": 22705. */
+static int take_nccl_version(void *options, const char *command, char *value) {
+  struct copse_cli_topology *args = options;
+  const char *at = value;
+  int64_t part[3] = {0, 0, 0};
+  bool good = copse_text_number(&at, 1, &part[0]) && part[0] == 2;
+  for (int i = 1; good && i < 3 && *at; i++)
+    good = *at++ == '.' && copse_text_number(&at, 2, &part[i]);
+  if (!good || *at || part[1] < 4)
+    return copse_cli_usage(command,
+                           "--nccl-version must be a version of NCCL such as 2.31 or 2.27.5");
+  args->options.nccl_version = (int)(part[0] * 10000 + part[1] * 100 + part[2]);
+  return COPSE_EXIT_DONE;
 }
 
 static int take_others(void *options, const char *command, char *value) {
@@ -99,8 +116,12 @@ const struct copse_option copse_cli_topology_options[] = {
      .take = take_nvlink_switch},
     {"--gpu", 0, "CLASS", "the GPUs of a matrix, which has no speeds: a100, h100, mi300x ..",
      TO(options.gpu)},
-    {"--profile", 0, "FILE", "measured bandwidths over nominal ones (copse-profile/1)",
+    {"--profile", 0, "FILE",
+     "measured bandwidths over nominal ones: copse-profile/1, or what\n"
+     "nvbandwidth prints",
      TO(profile)},
+    {"--nccl-version", 0, "V", "whose constants XML is read by, such as 2.31 (default 2.30.7)",
+     .take = take_nccl_version},
     {0}};
 
 const char copse_cli_change_intro[] =
@@ -178,6 +199,14 @@ out:
   return status;
 }
 
+copse_status copse_cli_load_nccl(const char *path, struct copse_nccl_graphs *graphs,
+                                 struct copse_predict_options *out, struct copse_err *err) {
+  if (!path) return COPSE_OK;
+  out->nccl = graphs;
+  out->nccl_label = copse_file_label(path);
+  return copse_nccl_graphs_load(path, &copse_cli_notes, graphs, err);
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 bool copse_cli_has_topology(const struct copse_cli_topology *args) {
@@ -209,7 +238,7 @@ copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
                       "--others is for --ranks, which says what the others are");
   if (args->profile) COPSE_DO(copse_profile_load(args->profile, &profile, err));
   options.profile = profile;
-  options.notes = &copse_cli_notes;
+  if (!options.notes) options.notes = &copse_cli_notes;
   options.catalogue = copse_cli_catalogue();
   return args->synthetic ? copse_topology_synthetic(args->synthetic, &options, out, err)
                          : copse_topology_load(args->path, &options, out, err);

@@ -57,6 +57,12 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
                              const struct copse_cli_costs *costs, struct copse_predict_options *out,
                              struct copse_err *err) COPSE_CHECKED;
 
+/* Reads a graph dump of NCCL, whose rings then are the baseline "nccl"; path NULL: nothing. The
+ * caller frees *graphs, which has to live as long as the options, whatever the outcome. */
+copse_status copse_cli_load_nccl(const char *path, struct copse_nccl_graphs *graphs,
+                                 struct copse_predict_options *out,
+                                 struct copse_err *err) COPSE_CHECKED;
+
 /* "1%", "0.5 %" or a fraction "0.01"; not negative. */
 bool copse_cli_parse_part(const char *text, struct copse_q *out);
 

@@ -26,6 +26,7 @@
 #include "copse/comm.h"
 #include "dropin/calls.h"
 #include "dropin/comms.h"
+#include "dropin/graphs.h"
 #include "dropin/real.h"
 /*
  * What the public API doesn't give. The number of ranks of a plan in a file, before there is a
@@ -478,9 +479,11 @@ struct outcome {
 /* A communicator on its way. */
 struct newcomer {
   struct copse_nccl_comm *comm;
+  ncclComm_t *where; /* the caller's handle */
   struct copse_nccl_record mine, *all;
   struct outcome outcome, *outcomes;
   enum copse_nccl_way way;
+  bool gathered; /* all of `all` is there */
 };
 
 static void pass(struct newcomer *it, const char *why) {
@@ -543,18 +546,67 @@ static void judge(struct newcomer *fresh, size_t n, const char *folder) {
     copse_nccl_record_fill(&it->mine, folder, it->comm->n_ranks, it->comm->device, &reading);
     if (reading.status != COPSE_OK)
       copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_PLAN_DIR: %s", reading.text);
+    reading = (struct copse_err)COPSE_ERR_INIT;
+    copse_nccl_graph_note(&it->mine, &reading);
+    if (reading.status != COPSE_OK)
+      copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_NCCL_GRAPHS: %s", reading.text);
   }
   copse_status status = gather_from(fresh, n, false, &err);
   for (size_t i = 0; i < n; i++) {
     struct newcomer *it = &fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
     char why[160] = "";
+    it->gathered = status == COPSE_OK;
     if (status == COPSE_OK)
       it->way = copse_nccl_judge(it->all, it->comm->n_ranks, why, sizeof why);
     else
       it->way = COPSE_NCCL_PASS;
     if (it->way == COPSE_NCCL_PASS) pass(it, status == COPSE_OK ? why : err.text);
     it->comm->exchanges = it->mine.exchanges != 0;
+  }
+}
+
+/* Ranks may make several communicators at once in different orders; here all have the same. */
+static int by_number(const void *a, const void *b) {
+  const struct newcomer *x = a, *y = b;
+  if (x->way == COPSE_NCCL_PASS || y->way == COPSE_NCCL_PASS)
+    return (x->way == COPSE_NCCL_PASS) - (y->way == COPSE_NCCL_PASS);
+  if (!x->gathered || !y->gathered) return 0;
+  return (x->all[0].number > y->all[0].number) - (x->all[0].number < y->all[0].number);
+}
+
+/* Makes it again with the graph file, at all ranks or at none. Collective. */
+static void remake(struct newcomer *it) {
+  struct copse_err err = COPSE_ERR_INIT;
+  ncclComm_t old = it->comm->nccl, anew = NULL;
+  ncclResult_t made = copse_nccl_graph_split(old, it->comm->rank, &anew);
+  it->outcome.status = made == ncclSuccess ? COPSE_OK : COPSE_DEVICE;
+  struct gather item = {old,          it->comm->device, it->comm->n_ranks,
+                        &it->outcome, it->outcomes,     sizeof it->outcome};
+  bool all = gather_all(&item, 1, &err) == COPSE_OK;
+  for (int r = 0; r < it->comm->n_ranks; r++) all = all && it->outcomes[r].status == COPSE_OK;
+  if (all) {
+    it->comm->nccl = *it->where = anew;
+    anew = old;
+  }
+  copse_debug(all ? COPSE_DEBUG_INFO : COPSE_DEBUG_WARN, it->comm->rank,
+              "NCCL communicator of %d ranks: %s the graph of COPSE_NCCL_GRAPHS", it->comm->n_ranks,
+              all ? "made again with" : "NCCL fails to make it with");
+  if (anew) (void)copse_nccl_real_CommDestroy(anew);
+}
+
+/* Those that the graph file fits, one after the other in an order that all ranks have. */
+static void remake_all(struct newcomer *fresh, size_t n) {
+  qsort(fresh, n, sizeof *fresh, by_number);
+  for (size_t i = 0; i < n; i++) {
+    char why[160] = "";
+    if (!fresh[i].gathered) continue;
+    if (copse_nccl_graph_fits(fresh[i].all, fresh[i].comm->n_ranks, why, sizeof why))
+      remake(&fresh[i]);
+    else if (*why)
+      copse_debug(COPSE_DEBUG_INFO, fresh[i].comm->rank,
+                  "NCCL communicator of %d ranks: the graph of COPSE_NCCL_GRAPHS is not for it, %s",
+                  fresh[i].comm->n_ranks, why);
   }
 }
 
@@ -613,14 +665,6 @@ static void close_copse(struct newcomer *it) {
   (void)copse_comm_abort(it->comm->copse); /* peers may not be there to end it with us */
   (void)copse_comm_destroy(it->comm->copse);
   it->comm->copse = NULL;
-}
-
-/* Ranks may make several communicators at once in different orders; here all have the same. */
-static int by_number(const void *a, const void *b) {
-  const struct newcomer *x = a, *y = b;
-  if (x->way == COPSE_NCCL_PASS || y->way == COPSE_NCCL_PASS)
-    return (x->way == COPSE_NCCL_PASS) - (y->way == COPSE_NCCL_PASS);
-  return (x->all[0].number > y->all[0].number) - (x->all[0].number < y->all[0].number);
 }
 
 static void conclude(struct newcomer *it, copse_status gathered, const struct copse_err *err) {
@@ -688,9 +732,11 @@ void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (!*made[i].where) continue;
     COPSE_TRY(identify(&scratch, &fresh[n_new], *made[i].where, made[i].blocking, &err));
+    fresh[n_new].where = made[i].where;
     if (fresh[n_new].comm) n_new++;
   }
   judge(fresh, n_new, folder);
+  remake_all(fresh, n_new);
   open_all(fresh, n_new, folder);
   register_all(fresh, n_new);
 out:

@@ -188,7 +188,7 @@ static const struct {
     [COPSE_BASELINE_SPREAD_OUT] = {"spread-out", copse_baseline_spread_out, true, false},
     [COPSE_BASELINE_2DH] = {"2dh", copse_baseline_2dh, true, true},
     [COPSE_BASELINE_BIRKHOFF] = {"birkhoff", copse_baseline_birkhoff, true, true},
-    [COPSE_BASELINE_RING] = {"ring", copse_baseline_ring, false, false},
+    [COPSE_BASELINE_RINGS] = {"best-rings", copse_baseline_rings, false, false},
     [COPSE_BASELINE_TREE] = {"tree", copse_baseline_tree, false, false},
     [COPSE_BASELINE_DIRECT] = {"direct", copse_baseline_direct, false, false},
 };

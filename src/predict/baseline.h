@@ -15,15 +15,14 @@
  *                receives from one (Birkhoff's decomposition of the host-to-host matrix),
  *                ranks of equal place to each other, and what arrives is handed on inside
  *                the host. For a uniform demand: hosts - 1 rotations
- *   ring         trees that are chains in rank order, or, where neighbours have no link or
- *                relay between them, in the order of a ring found by search, if it is faster
+ *   best-rings   chains around the best packing of rings that NCCL could run (nccl/best.h); with a
+ *                graph dump around NCCL's own, as it joins them over hosts: then it is "nccl"
  *   tree         double binary trees (Sanders, Speck, Träff 2009; NCCL): two trees with half
  *                the data each, inner ranks of one being leaves of the other, as far as the
  *                root allows; a collective with a root at every rank has such a pair for each.
- *                Rings and trees come in the fastest of three ways: once; rings in both
- *                directions with half the data each; and, where hosts are equally large, once
- *                for each place in a host with its part of the data (NCCL's channels), host by
- *                host, the order of the ranks inside turned on by one each time, so that every
+ *                They come in the faster of two ways: once; and, where hosts are equally large,
+ *                once for each place in a host with its part of the data (NCCL's channels), host
+ *                by host, the order of the ranks inside turned on by one each time, so that every
  *                NIC is used
  *   direct       every root to every rank over a shortest path (and back for a reduction)
  *
@@ -38,6 +37,7 @@
 #ifndef COPSE_PREDICT_BASELINE_H
 #define COPSE_PREDICT_BASELINE_H
 
+#include "nccl/graph.h"
 #include "predict/route.h"
 #include "predict/simulate.h"
 #include "schedule/schedule.h"
@@ -48,7 +48,7 @@ enum copse_baseline {
   COPSE_BASELINE_SPREAD_OUT,
   COPSE_BASELINE_2DH,
   COPSE_BASELINE_BIRKHOFF,
-  COPSE_BASELINE_RING,
+  COPSE_BASELINE_RINGS,
   COPSE_BASELINE_TREE,
   COPSE_BASELINE_DIRECT,
   COPSE_N_BASELINES
@@ -77,6 +77,11 @@ struct copse_baseline_options {
                                            and demand on this topology, whose bound is taken over
                                            where it binds the baseline too */
   struct copse_baseline_shared *shared; /* may be NULL: of this topology alone */
+  const struct copse_nccl_graphs *nccl; /* a graph dump for the topology's hosts; NULL: none */
+  const char *nccl_label;               /* its file, in messages */
+  bool pass_on;                         /* rings: GPUs between a GPU and its NIC pass on alone, as
+                                           NCCL's do; no tree, so the schedule does not verify.
+                                           Else they keep what comes by, which is faster */
 };
 
 /*

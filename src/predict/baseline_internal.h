@@ -48,9 +48,25 @@ copse_status copse_baseline_2dh(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) COPSE_CHECKED;
 
 /* Trees of the other ones, with weights, and edges in w->arena. */
-copse_status copse_baseline_ring(struct copse_baseline_work *w) COPSE_CHECKED;
+copse_status copse_baseline_rings(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_tree(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;
+
+/* Nodes from one rank to another, ranks between them too; n 0: as the fabric routes. */
+struct copse_baseline_way {
+  int *nodes, n;
+};
+
+struct copse_baseline_ring {
+  int *order;                      /* [n_ranks] */
+  struct copse_baseline_way *ways; /* [n_ranks] from order[i] to the next; NULL: none */
+};
+
+/* Appends chains once around a ring, one from each root (or to it), with equal parts of `weight`.
+ */
+copse_status copse_baseline_chains(struct copse_baseline_work *w,
+                                   const struct copse_baseline_ring *ring,
+                                   struct copse_q weight) COPSE_CHECKED;
 
 /* n_steps permutations: in step s, row i sends sent[s n + i] to column to[s n + i]. */
 struct copse_birkhoff {

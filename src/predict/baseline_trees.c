@@ -21,6 +21,7 @@
 /* A shape: which rank is to hang from which, parents first. */
 struct link_up {
   int parent, child;
+  const struct copse_baseline_way *way; /* of the data; NULL: the fabric's own route */
 };
 
 struct shape {
@@ -39,7 +40,7 @@ static copse_status start_shape(struct copse_baseline_work *w, struct shape *sha
 }
 
 static void add_link(struct shape *shape, int parent, int child) {
-  shape->links[shape->n++] = (struct link_up){parent, child};
+  shape->links[shape->n++] = (struct link_up){parent, child, NULL};
 }
 
 /* ---- from a shape to a tree over routes ------------------------------------------------ */
@@ -65,12 +66,17 @@ static copse_status add_edge(struct grower *g, const int *route, int n, int pare
 }
 
 /* Ranks on the way join the tree where they are met; the way starts at the last one in it. */
-static copse_status join(struct grower *g, int parent, int child) {
+static copse_status join(struct grower *g, const struct link_up *link) {
   const struct copse_topology *t = g->w->topology;
-  int n, start = 0;
+  int parent = link->parent, child = link->child, n, start = 0;
   const int *found =
       copse_route(&g->w->routes, g->reduce ? child : parent, g->reduce ? parent : child, &n);
+  if (link->way) {
+    found = link->way->nodes;
+    n = link->way->n;
+  }
   for (int i = 0; i < n; i++) g->route[i] = found[g->reduce ? n - 1 - i : i];
+  if (link->way && g->w->options->pass_on) return add_edge(g, g->route, n, parent, child);
   for (int i = 0; i < n; i++) {
     int rank = t->nodes[g->route[i]].rank;
     if (rank >= 0 && g->in_tree[rank]) start = i;
@@ -103,8 +109,7 @@ static copse_status grow_tree(struct copse_baseline_work *w, enum copse_phase ph
   memset(g.in_tree, 0, n);
   g.in_tree[root] = 1;
   for (int i = 0; i < shape->n; i++)
-    if (!g.in_tree[shape->links[i].child])
-      COPSE_DO(join(&g, shape->links[i].parent, shape->links[i].child));
+    if (!g.in_tree[shape->links[i].child]) COPSE_DO(join(&g, &shape->links[i]));
   if (g.reduce) reverse(g.edges, g.n_edges);
   COPSE_DO(copse_grow(&w->trees, &w->trees_capacity, w->n_trees + 1, sizeof *w->trees, w->err));
   w->trees[w->n_trees++] = (struct copse_schedule_tree){
@@ -127,190 +132,44 @@ static bool has_root(const struct copse_baseline_work *w, int rank) {
   return w->options->root < 0 || w->options->root == rank;
 }
 
-/* ---- ring ------------------------------------------------------------------------------ */
-
-/* Whether data gets from one rank to the other without a third. */
-static bool adjacent(const struct copse_baseline_work *w, int src, int dst) {
-  int n;
-  const int *route = copse_route(&w->routes, src, dst, &n);
-  for (int i = 1; i + 1 < n; i++)
-    if (w->topology->nodes[route[i]].rank >= 0) return false;
-  return n > 0;
-}
-
-static bool closes(const struct copse_baseline_work *w, const int *ring, int n) {
-  for (int i = 0; i < n; i++)
-    if (!adjacent(w, ring[i], ring[(i + 1) % n])) return false;
-  return true;
-}
-
-/* Depth first, lowest rank first: next[d] is the rank to try at depth d. */
-static bool search_ring(const struct copse_baseline_work *w, int *ring, int *next, char *used) {
-  int n = w->topology->n_ranks, depth = 1, tries = 0;
-  ring[0] = 0;
-  next[1] = 1;
-  used[0] = 1;
-  while (depth > 0 && tries++ < RING_TRIES) {
-    int rank = next[depth];
-    while (rank < n && (used[rank] || !adjacent(w, ring[depth - 1], rank))) rank++;
-    if (rank == n) { /* back */
-      if (--depth > 0) used[ring[depth]] = 0;
-      continue;
-    }
-    next[depth] = rank + 1;
-    ring[depth] = rank;
-    if (depth == n - 1) {
-      if (adjacent(w, rank, 0)) return true;
-      continue;
-    }
-    used[rank] = 1;
-    next[++depth] = 1;
-  }
-  return false;
-}
-
-static copse_status find_ring(struct copse_baseline_work *w, int *ring) {
-  int n = w->topology->n_ranks, *next = NULL;
-  char *used = NULL;
-  for (int i = 0; i < n; i++) ring[i] = i;
-  if (n < 3 || closes(w, ring, n)) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&w->scratch, (size_t)n + 1, sizeof *next, &next, w->err));
-  COPSE_DO(copse_arena_array(&w->scratch, (size_t)n, 1, &used, w->err));
-  if (!search_ring(w, ring, next, used))
-    for (int i = 0; i < n; i++) ring[i] = i;
-  return COPSE_OK;
-}
-
-/* ---- channels -------------------------------------------------------------------------- */
-
-/* How rings and trees are laid out. */
-struct layout {
-  const int *ring; /* [n_ranks] the order of channel 0 */
-  int channels;
-  bool both_ways;
-};
-
-/* What grows the trees of one channel in an order of the ranks. */
-typedef copse_status grow_fn(struct copse_baseline_work *w, const int *order, struct copse_q weight,
-                             struct shape *shape);
-
-/* Channel c: host by host, each host's ranks in the ring's order turned on by c; every other
- * host backwards, so that a rank hands over to its like. */
-static void order_channel(const struct copse_baseline_work *w, const struct layout *l, int c,
-                          int *order) {
-  int n = w->topology->n_ranks, places = w->hosts.first[1], filled = 0;
-  for (int h = 0; h < w->hosts.n_hosts && l->channels > 1; h++) {
-    int *start = order + filled, k = 0;
-    for (int i = 0; i < n; i++) {
-      if (w->hosts.of_rank[l->ring[i]] != h) continue;
-      int turned = (k++ - c + places) % places;
-      start[h % 2 == 0 ? turned : places - 1 - turned] = l->ring[i];
-    }
-    filled += places;
-  }
-  if (l->channels == 1) memcpy(order, l->ring, (size_t)n * sizeof *order);
-}
-
-static void turn_around(int *order, int n) {
-  for (int i = 0, j = n - 1; i < j; i++, j--) {
-    int rank = order[i];
-    order[i] = order[j];
-    order[j] = rank;
-  }
-}
-
-static copse_status lay_out(struct copse_baseline_work *w, const struct layout *l, grow_fn *grow) {
-  size_t n = (size_t)w->topology->n_ranks;
-  int ways = l->both_ways ? 2 : 1;
-  struct copse_q weight = {1, (int64_t)l->channels * ways};
-  struct shape shape = {0};
-  int *order = NULL;
-  w->n_trees = 0;
-  COPSE_DO(start_shape(w, &shape));
-  COPSE_DO(copse_arena_array(&w->scratch, n, sizeof *order, &order, w->err));
-  for (int c = 0; c < l->channels; c++) {
-    for (int way = 0; way < ways; way++) {
-      order_channel(w, l, c, order);
-      if (way == 1) turn_around(order, (int)n);
-      COPSE_DO(grow(w, order, weight, &shape));
-    }
-  }
-  return COPSE_OK;
-}
-
-/* Builds the layout in a place of its own and looks at the time. */
-static copse_status time_of(struct copse_baseline_work *w, const struct layout *l, grow_fn *grow,
-                            struct copse_q *time) {
-  struct copse_arena scratch = {0}, *arena = w->arena;
-  copse_status status;
-  w->arena = &scratch;
-  COPSE_TRY(lay_out(w, l, grow));
-  status = copse_tree_time(w->topology, w->trees, w->n_trees, time, w->err);
-out:
-  w->arena = arena;
-  copse_arena_free(&scratch);
-  return status;
-}
-
-/* What lay_out_best chooses from. */
-struct choice {
-  grow_fn *grow;
-  bool directed;        /* the two ways round differ */
-  int64_t trees;        /* per order and way */
-  const int *orders[2]; /* that found by search, and that of the ranks; may be the same */
-};
-
-/* Of all layouts the fastest, of equals the simplest. */
-static copse_status lay_out_best(struct copse_baseline_work *w, const struct choice *choice) {
-  int64_t n = w->topology->n_ranks;
-  int channels = w->hosts.n_hosts > 1 && w->hosts.even ? w->hosts.first[1] : 1;
-  struct layout best = {choice->orders[0], 1, false};
-  struct copse_q best_time, time;
-  COPSE_DO(time_of(w, &best, choice->grow, &best_time));
-  for (int way = 1; way < 8; way++) {
-    struct layout l = {choice->orders[way / 4], way / 2 % 2 == 0 ? 1 : channels, way % 2 == 1};
-    int64_t edges = choice->trees * n * l.channels * (l.both_ways ? 2 : 1);
-    bool again = way >= 4 && choice->orders[1] == choice->orders[0];
-    if (again || edges > MOST_EDGES || (l.both_ways && !choice->directed)) continue;
-    if (way / 2 % 2 == 1 && channels == 1) continue;
-    COPSE_DO(time_of(w, &l, choice->grow, &time));
-    if (copse_q_cmp(time, best_time) >= 0) continue;
-    best = l;
-    best_time = time;
-  }
-  return lay_out(w, &best, choice->grow);
-}
-
 static int64_t roots_of(const struct copse_baseline_work *w) {
   return w->options->root < 0 ? w->topology->n_ranks : 1;
 }
 
-/* ---- rings ----------------------------------------------------------------------------- */
+/* ---- rings ---------------------------------------------------------------------------- */
 
-static copse_status grow_chains(struct copse_baseline_work *w, const int *order,
-                                struct copse_q weight, struct shape *shape) {
+/* A ring's data go one way round: a chain from the root has it forwards, one to the root backwards.
+ */
+static copse_status grow_chain(struct copse_baseline_work *w,
+                               const struct copse_baseline_ring *ring, enum copse_phase phase,
+                               int start, struct copse_q weight, struct shape *shape) {
   int n = w->topology->n_ranks;
-  weight.den *= roots_of(w);
-  for (int start = 0; start < n; start++) {
-    if (!has_root(w, order[start])) continue;
-    shape->n = 0;
-    for (int i = 0; i + 1 < n; i++)
-      add_link(shape, order[(start + i) % n], order[(start + i + 1) % n]);
-    COPSE_DO(grow_phases(w, order[start], weight, shape));
+  shape->n = 0;
+  for (int i = 0; i + 1 < n; i++) {
+    bool reduce = phase == COPSE_PHASE_REDUCE;
+    int from = reduce ? (start - i - 1 + n) % n : (start + i) % n, to = (from + 1) % n;
+    const struct copse_baseline_way *way =
+        ring->ways && ring->ways[from].n ? &ring->ways[from] : NULL;
+    shape->links[shape->n++] =
+        (struct link_up){ring->order[reduce ? to : from], ring->order[reduce ? from : to], way};
   }
-  return COPSE_OK;
+  return grow_tree(w, phase, ring->order[start], weight, shape);
 }
 
-copse_status copse_baseline_ring(struct copse_baseline_work *w) {
-  int *ring = NULL, *ranks = NULL;
-  size_t n = (size_t)w->topology->n_ranks;
-  COPSE_DO(copse_arena_array(&w->scratch, n, sizeof *ring, &ring, w->err));
-  COPSE_DO(copse_arena_array(&w->scratch, n, sizeof *ranks, &ranks, w->err));
-  COPSE_DO(find_ring(w, ring));
-  for (size_t i = 0; i < n; i++) ranks[i] = (int)i;
-  bool same = memcmp(ring, ranks, n * sizeof *ring) == 0;
-  struct choice choice = {grow_chains, true, roots_of(w), {ring, same ? ring : ranks}};
-  return lay_out_best(w, &choice);
+copse_status copse_baseline_chains(struct copse_baseline_work *w,
+                                   const struct copse_baseline_ring *ring, struct copse_q weight) {
+  copse_collective collective = w->options->collective;
+  struct shape shape = {0};
+  COPSE_DO(start_shape(w, &shape));
+  COPSE_DO(copse_q_div(weight, (struct copse_q){roots_of(w), 1}, &weight, w->err));
+  for (int start = 0; start < w->topology->n_ranks; start++) {
+    if (!has_root(w, ring->order[start])) continue;
+    if (copse_collective_reduces(collective))
+      COPSE_DO(grow_chain(w, ring, COPSE_PHASE_REDUCE, start, weight, &shape));
+    if (copse_collective_broadcasts(collective))
+      COPSE_DO(grow_chain(w, ring, COPSE_PHASE_BROADCAST, start, weight, &shape));
+  }
+  return COPSE_OK;
 }
 
 /* ---- double binary trees --------------------------------------------------------------- */
@@ -364,13 +223,50 @@ static copse_status grow_binary(struct copse_baseline_work *w, const int *order,
   return COPSE_OK;
 }
 
-copse_status copse_baseline_tree(struct copse_baseline_work *w) {
+/* Channel c of several: host by host, each host's ranks turned on by c; every other host backwards,
+ * so that a rank hands over to its like. One channel: the ranks in order. */
+static void order_channel(const struct copse_baseline_work *w, int channels, int c, int *order) {
+  int places = w->hosts.first[1];
+  for (int r = 0; r < w->topology->n_ranks; r++) {
+    int h = w->hosts.of_rank[r], turned = (w->hosts.place[r] - c + places) % places;
+    int at = h * places + (h % 2 == 0 ? turned : places - 1 - turned);
+    order[channels == 1 ? r : at] = r;
+  }
+}
+
+static copse_status lay_out(struct copse_baseline_work *w, int channels, struct shape *shape) {
   int *order = NULL;
-  COPSE_DO(
-      copse_arena_array(&w->scratch, (size_t)w->topology->n_ranks, sizeof *order, &order, w->err));
-  for (int i = 0; i < w->topology->n_ranks; i++) order[i] = i;
-  struct choice choice = {grow_binary, false, 2 * roots_of(w), {order, order}};
-  return lay_out_best(w, &choice);
+  w->n_trees = 0;
+  COPSE_DO(COPSE_ARRAY(&w->scratch, (size_t)w->topology->n_ranks, order, w->err));
+  for (int c = 0; c < channels; c++) {
+    order_channel(w, channels, c, order);
+    COPSE_DO(grow_binary(w, order, (struct copse_q){1, channels}, shape));
+  }
+  return COPSE_OK;
+}
+
+/* Builds the layout in a place of its own and looks at the time. */
+static copse_status time_of(struct copse_baseline_work *w, int channels, struct shape *shape,
+                            struct copse_q *time) {
+  struct copse_arena scratch = {0}, *arena = w->arena;
+  w->arena = &scratch;
+  copse_status status = lay_out(w, channels, shape);
+  if (status == COPSE_OK) status = copse_tree_time(w->topology, w->trees, w->n_trees, time, w->err);
+  w->arena = arena;
+  copse_arena_free(&scratch);
+  return status;
+}
+
+copse_status copse_baseline_tree(struct copse_baseline_work *w) {
+  int channels = w->hosts.n_hosts > 1 && w->hosts.even ? w->hosts.first[1] : 1;
+  int64_t edges = 2 * roots_of(w) * w->topology->n_ranks * channels;
+  struct shape shape = {0};
+  struct copse_q once, turned;
+  COPSE_DO(start_shape(w, &shape));
+  if (channels == 1 || edges > MOST_EDGES) return lay_out(w, 1, &shape);
+  COPSE_DO(time_of(w, 1, &shape, &once));
+  COPSE_DO(time_of(w, channels, &shape, &turned));
+  return lay_out(w, copse_q_cmp(turned, once) < 0 ? channels : 1, &shape);
 }
 
 /* ---- direct ---------------------------------------------------------------------------- */

@@ -64,10 +64,6 @@
 #define ROUTE_WAYS 4
 #define SPREAD_PASSES 2
 
-/* Steps of the search for a ring where neighbours by number have no link; then the ring is in rank
- * order, whatever its links. */
-#define RING_TRIES 200000
-
 /* Trees of a baseline with more edges are not tried: the simulator's time, and the reader's. */
 #define MOST_EDGES 2000000
 

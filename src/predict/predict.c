@@ -170,9 +170,13 @@ static copse_status make_baseline(const struct copse_baseline_options *like,
                                   struct copse_prediction *p, struct copse_err *why) {
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *schedule = NULL;
   bool steps = like->collective == COPSE_ALLTOALL;
-  COPSE_DO(copse_baseline_make(topology, kind, like, &schedule, steps ? &p->dag : NULL, why));
+  struct copse_baseline_options own = *like;
+  struct copse_predict_options o = *options;
+  own.pass_on = true; /* what NCCL does is no plan of ours */
+  o.links = o.links || kind == COPSE_BASELINE_RINGS;
+  COPSE_DO(copse_baseline_make(topology, kind, &own, &schedule, steps ? &p->dag : NULL, why));
   if (!steps) {
-    COPSE_DO(copse_predict_schedule(topology, schedule, options, p, why));
+    COPSE_DO(copse_predict_schedule(topology, schedule, &o, p, why));
   } else {
     p->sim = options->sim;
     copse_predict_cut(options, &p->sim);
@@ -191,6 +195,8 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
   COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
   COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
   if (!like->shared) shared_like.shared = &shared;
+  shared_like.nccl = o.nccl;
+  shared_like.nccl_label = o.nccl_label;
   if (like->collective != COPSE_ALLTOALL)
     COPSE_DO(copse_predict_routes(topology, &routes, &o, err));
   for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
@@ -201,7 +207,9 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
     ++*n;
     copse_status status =
         make_baseline(&shared_like, topology, (enum copse_baseline)kind, &o, p, &why);
-    p->name = copse_baseline_name((enum copse_baseline)kind);
+    p->name = kind == COPSE_BASELINE_RINGS && o.nccl
+                  ? "nccl"
+                  : copse_baseline_name((enum copse_baseline)kind);
     p->why = why;
     if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue; /* said beside others */
     if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);

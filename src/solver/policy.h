@@ -275,4 +275,33 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* Steps that may be asked for. */
 #define COPSE_ONLINE_MAX_STEPS (1 << 16)
 
+/* ---- rings (rings/) -------------------------------------------------------------------------- */
+
+/* Rounds of column generation at most, and where orders are not found by dynamic programming. Where
+ * they end it, the bound is that of the best round. */
+#define COPSE_RINGS_ROUNDS 400
+#define COPSE_RINGS_LONG_ROUNDS 40
+/* An order is worth a column if it is shorter than those there are by this part, as rounding of
+ * GLPK goes. Not measured. */
+#define COPSE_RINGS_GAIN 1e-9
+/* Prices that are fractions with a denominator up to this are taken for such, which makes bounds
+ * equal to what is reached. Not measured. */
+#define COPSE_RINGS_DENOMINATOR 20000
+/* Improving a long order that is found without the dynamic programme: GPUs moved at once, and how
+ * often. Not measured. */
+#define COPSE_RINGS_SEGMENT 3
+#define COPSE_RINGS_MOVES 10000
+/* Packing channels by negotiated congestion: lengths of the bound's longest row, of a channel too
+ * many on a row, of each round with one, and the noise that decides between equal ones, tried so
+ * often, four times as much each time; searches for each number of channels; steps of searches for
+ * all; and speeds tried below the bound. Not measured beyond the machines of schedules/nccl.txt. */
+#define COPSE_RINGS_BASE_LENGTH 65536
+#define COPSE_RINGS_CROWDED 65536
+#define COPSE_RINGS_HISTORY 8192
+#define COPSE_RINGS_NOISE 4096
+#define COPSE_RINGS_NOISES 3
+#define COPSE_RINGS_REROUTES 400
+#define COPSE_RINGS_STEPS ((int64_t)1 << 28)
+#define COPSE_RINGS_BISECTIONS 4
+
 #endif

@@ -100,6 +100,28 @@ copse_status copse_topology_find_unbalanced(const struct copse_topology *topolog
   return COPSE_OK;
 }
 
+const char *copse_guess_reason(enum copse_guess guess) {
+  static const char *const reasons[] = {
+      [COPSE_GUESS_NONE] = "stated",
+      [COPSE_GUESS_SOCKETS] = "NCCL's constant for such CPUs",
+      [COPSE_GUESS_SPEED] = "PCIe Gen3, as the file names no speed that is known",
+      [COPSE_GUESS_PORT] = "10 Gb/s, as the file names no speed of the port",
+      [COPSE_GUESS_CLASS] = "the usual one of hosts with such GPUs"};
+  return reasons[guess];
+}
+
+const char *copse_guess_remedy(enum copse_guess guess) {
+  static const char *const remedies[] = {
+      [COPSE_GUESS_NONE] = "",
+      [COPSE_GUESS_SOCKETS] =
+          "sendrecv_perf of nccl-tests between GPUs of both sockets, all pairs at once; \"rates\": "
+          "{\"inter_cpu\": GB/s} of a --profile",
+      [COPSE_GUESS_SPEED] = "lspci -vv (LnkSta); link_speed in the file",
+      [COPSE_GUESS_PORT] = "ibstat or ethtool; speed=\"Mb/s\" in the file",
+      [COPSE_GUESS_CLASS] = "nvbandwidth; --profile with its output, or --gpu CLASS"};
+  return remedies[guess];
+}
+
 #define refuse(builder, line, ...) \
   copse_fail_at(err, COPSE_BAD_INPUT, (builder)->file, line, __VA_ARGS__)
 
@@ -262,7 +284,7 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
                                     int dst, struct copse_q bandwidth, struct copse_q latency,
                                     struct copse_err *err) {
   struct box *box = builder->box;
-  struct copse_link link = {src, dst, bandwidth, latency};
+  struct copse_link link = {src, dst, bandwidth, latency, COPSE_GUESS_NONE};
   COPSE_DO(check_link(builder, line, &link, err));
   size_t cursor = 0;
   uint64_t key = copse_key_pair(src, dst);
@@ -277,6 +299,14 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
   box->links[n] = link;
   box->view.n_links++;
   return COPSE_OK;
+}
+
+void copse_builder_set_guess(struct copse_topology_builder *builder, int src, int dst,
+                             enum copse_guess guess) {
+  size_t cursor = 0;
+  if (guess == COPSE_GUESS_NONE) return;
+  int link = copse_index_map_next(&builder->pairs, copse_key_pair(src, dst), &cursor);
+  if (link >= 0) builder->box->links[link].guess = guess;
 }
 
 copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
@@ -391,6 +421,7 @@ static copse_status copy_parts(const struct copse_topology *from, int *number,
     int src = number[l->src], dst = number[l->dst];
     if (l->bandwidth.num == 0 || src < 0 || dst < 0) continue;
     COPSE_DO(copse_builder_add_link(builder, 0, src, dst, l->bandwidth, l->latency, err));
+    copse_builder_set_guess(builder, src, dst, l->guess);
   }
   return COPSE_OK;
 }

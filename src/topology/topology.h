@@ -13,13 +13,32 @@ struct copse_node {
   int rank;         /* 0..n_ranks-1, or -1 for a relay */
   bool multicast;   /* a switch that copies: one copy in, many out */
   bool aggregation; /* a switch that reduces: many in, one out */
+  /* What NCCL calls it, where its XML says: (number of its system << 56) + NVML index of a gpu or
+   * index of a net. These three are in no JSON. */
+  bool has_dev;
+  uint64_t dev;
+  int sm; /* of a gpu: compute capability, 90 for 9.0; 0: not said */
 };
+
+/* What a bandwidth rests on where no file says it and nobody measured it. In no JSON. */
+enum copse_guess {
+  COPSE_GUESS_NONE,
+  COPSE_GUESS_SOCKETS, /* NCCL's constant for the kind of CPU */
+  COPSE_GUESS_SPEED,   /* PCIe Gen3, since the file names no speed that is known */
+  COPSE_GUESS_PORT,    /* 10 Gb/s, since the file names no speed */
+  COPSE_GUESS_CLASS    /* the usual host of such GPUs */
+};
+/* "NCCL's constant for .." */
+const char *copse_guess_reason(enum copse_guess guess);
+/* "nvbandwidth -t ..": what measures such a link, and where the number goes. */
+const char *copse_guess_remedy(enum copse_guess guess);
 
 /* One direction. Between two nodes there is at most one: parallel links are added up. */
 struct copse_link {
   int src, dst;             /* node indices */
   struct copse_q bandwidth; /* GB/s = 10^9 bytes per second, > 0 */
   struct copse_q latency;   /* microseconds, >= 0; the largest of the parallel links */
+  enum copse_guess guess;   /* of parallel links that of any */
 };
 
 struct copse_topology {
@@ -53,6 +72,8 @@ struct copse_topology_options {
   struct copse_q nvlink_switch;        /* for XML without NVLinks: GB/s of each GPU to a switch
                                           of its host; zero: none */
   const char *gpu;                     /* for matrices: the GPUs' class, such as "a100"; or NULL */
+  int nccl_version;                    /* whose constants XML and matrices are read by: 22705 is
+                                          2.27.5; 0: 2.30.7 */
   const struct copse_profile *profile; /* measured numbers over nominal ones; may be NULL */
   const char *const *catalogue;        /* folders, NULL-terminated, where a name that is no file
                                           is looked for; may be NULL */
@@ -89,11 +110,14 @@ copse_status copse_topology_synthetic(const char *spec,
 /*
  * A name such as "dgx-a100" is the file dgx-a100.json, .xml or .txt in one of the catalogue's
  * folders. A file of the name wins over it. The path to read for `path`: itself if it is a file,
- * "-" or no name of the catalogue, else the catalogue's file. What a name is, is what stands behind
- * the last slash: a cluster's host that doesn't lie beside its file is found too. folders may be
- * NULL. The caller frees *out.
+ * "-" or no name of the catalogue, else the catalogue's file. A path with a slash is no name.
+ * folders may be NULL. The caller frees *out.
  */
 copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/* The catalogue's file of that name alone, NULL where there is none. The caller frees *out. */
+copse_status copse_catalogue_path(const char *name, const char *const *folders, char **out,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /* Every entry, sorted; the caller frees it with copse_catalogue_free. */
@@ -182,7 +206,11 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
                                     int dst, struct copse_q bandwidth, struct copse_q latency,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* The same in both directions. */
+/* Says what the bandwidth of a link that was added rests on. */
+void copse_builder_set_guess(struct copse_topology_builder *builder, int src, int dst,
+                             enum copse_guess guess);
+
+/* A link in both directions. */
 copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
                                       int b, struct copse_q bandwidth, struct copse_q latency,
                                       struct copse_err *err) COPSE_CHECKED;

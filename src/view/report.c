@@ -17,6 +17,7 @@
 
 #include "base/types.h"
 #include "predict/bounds.h"
+#include "schedule/guess.h"
 #include "schedule/loads.h"
 #include "view/draw_schedule.h"
 #include "view/report.h"
@@ -272,14 +273,20 @@ static const char *standing(const struct copse_schedule *s) {
                                                 : "optimal: equal to the bound";
 }
 
+static double bus_factor(const struct copse_report *r) {
+  return copse_collective_bus_factor(r->schedule->collective, r->topology->n_ranks);
+}
+
 static void add_cards(struct copse_text *text, const struct copse_report *r) {
   const struct copse_schedule *s = r->schedule;
   const char *good = standing(s);
   copse_text_add(text, "<div class=\"cards\">\n");
   add_card(text, "Bandwidth");
   if (s->time_per_GB.num > 0)
-    copse_text_add(text, "<b>%.6g</b> GB/s <small>algbw, M / time</small></p></div>\n",
-                   copse_schedule_algbw(s));
+    copse_text_add(text,
+                   "<b>%.6g</b> GB/s <small>algbw, M / time</small><br/><b>%.6g</b> GB/s "
+                   "<small>busbw</small></p></div>\n",
+                   copse_schedule_algbw(s), copse_schedule_algbw(s) * bus_factor(r));
   else
     copse_text_add(text, "nothing to send</p></div>\n");
   add_card(text, "Time");
@@ -383,6 +390,22 @@ static copse_status add_cut(struct copse_text *text, const struct copse_report *
   return COPSE_OK;
 }
 
+/* What the bound rests on that nobody has measured. */
+static copse_status add_guessed(struct copse_text *text, const struct copse_report *r,
+                                struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text lines = {0};
+  struct copse_guessed guessed;
+  COPSE_DO(copse_guessed_find(r->topology, r->schedule, &arena, &guessed, err));
+  if (guessed.n == 0) return COPSE_OK;
+  copse_guessed_text(r->topology, &guessed, "The bound rests on a guess: ", &lines);
+  COPSE_DO(copse_text_status(&lines, err));
+  copse_text_add(text, "<p class=\"guess\">");
+  copse_text_add_xml(text, lines.data);
+  copse_text_add(text, "</p>\n");
+  return COPSE_OK;
+}
+
 static copse_status add_load(struct copse_text *text, const struct copse_report *r,
                              struct copse_err *err) {
   const struct copse_bound *bound = &r->schedule->bound;
@@ -393,6 +416,7 @@ static copse_status add_load(struct copse_text *text, const struct copse_report 
   bool two = bound->kind == COPSE_BOUND_PHASES;
   COPSE_DO(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
   COPSE_DO(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
+  COPSE_DO(add_guessed(text, r, err));
   copse_text_add(text, "</section>\n");
   return COPSE_OK;
 }
@@ -433,8 +457,9 @@ static void add_prediction_rows(struct copse_text *text, const struct copse_repo
       double us = r->us[a][i];
       if (!copse_prediction_exists(&r->predictions[a])) continue;
       if (a > 0 && (best == 0 || us < best)) best = us;
-      copse_text_add(text, "<td>%.5g</td><td>%.5g</td>", us,
-                     us > 0 ? 1e-3 * (double)copse_report_size(i) / us : 0.0);
+      double algbw = gbps(r, a, i);
+      copse_text_add(text, "<td>%.5g</td><td>%.5g</td><td>%.5g</td>", us, algbw,
+                     algbw * bus_factor(r));
     }
     if (best > 0)
       copse_text_add(text, "<td>%.3f</td>", r->us[0][i] / best);
@@ -448,11 +473,11 @@ static void add_prediction_table(struct copse_text *text, const struct copse_rep
   copse_text_add(text, "<table class=\"numbers\"><thead><tr><th>size</th>");
   for (int a = 0; a < r->n_predictions; a++)
     if (copse_prediction_exists(&r->predictions[a]))
-      copse_text_add(text, "<th colspan=\"2\">%s</th>", r->predictions[a].name);
+      copse_text_add(text, "<th colspan=\"3\">%s</th>", r->predictions[a].name);
   copse_text_add(text, "<th>copse to</th><th>above</th></tr>\n<tr><th>(B)</th>");
   for (int a = 0; a < r->n_predictions; a++)
     if (copse_prediction_exists(&r->predictions[a]))
-      copse_text_add(text, "<th>us</th><th>GB/s</th>");
+      copse_text_add(text, "<th>us</th><th>algbw</th><th>busbw</th>");
   copse_text_add(text, "<th>best other</th><th>the bound</th></tr></thead><tbody>\n");
   add_prediction_rows(text, r);
   copse_text_add(text, "</tbody></table>\n");

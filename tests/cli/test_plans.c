@@ -105,7 +105,7 @@ START_TEST(short_and_long_messages_get_different_schedules) {
 END_TEST
 
 START_TEST(predictions_stand_beside_todays_algorithms) {
-  static const char *const names[] = {"copse", "ring", "tree", "direct"};
+  static const char *const names[] = {"copse", "best-rings", "tree", "direct"};
   static const char *const sizes[] = {"65536", "1048576", "67108864", "1073741824"};
   ck_assert_int_eq(run("@ solve " FABRIC " -c allgather --predict --json"), 0);
   cJSON *json = parsed();
@@ -119,7 +119,7 @@ START_TEST(predictions_stand_beside_todays_algorithms) {
               1.01 * number_of(cJSON_GetObjectItem(us, names[n]), sizes[3]));
   cJSON_Delete(json);
   ck_assert_int_eq(run("@ solve " FABRIC " -c allgather --predict"), 0);
-  ck_assert_ptr_nonnull(strstr(result.out, "predicted us         copse          ring"));
+  ck_assert_ptr_nonnull(strstr(result.out, "predicted us         copse    best-rings"));
   ck_assert_ptr_nonnull(strstr(result.out, "on average"));
 }
 END_TEST

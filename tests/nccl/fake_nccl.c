@@ -353,9 +353,17 @@ FAKE ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) 
   return ncclSuccess;
 }
 
+static char graph_file[256];
+
+FAKE const char *fake_nccl_graph_file(void) { return graph_file; }
+
 FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made,
                                 ncclConfig_t *config) {
   (void)key, (void)config;
+  pthread_mutex_lock(&lock);
+  const char *path = getenv("NCCL_GRAPH_FILE");
+  snprintf(graph_file, sizeof graph_file, "%s", path ? path : "");
+  pthread_mutex_unlock(&lock);
   *made = NULL;
   return enqueue("CommSplit",
                  (struct op){.kind = SPLIT, .comm = comm, .root = color, .made = made});

@@ -26,6 +26,9 @@ FAKE int fake_nccl_calls(const char *name);
 /* All calls of the function fail with ncclInternalError from now on; NULL: none. */
 FAKE void fake_nccl_fail(const char *name);
 
+/* What NCCL_GRAPH_FILE was when ncclCommSplit was last called; "": not set, or never called. */
+FAKE const char *fake_nccl_graph_file(void);
+
 /* In libcuda.so.1; not linked: ask dlsym. */
 FAKE void fake_driver_run_out_of_memory(bool yes);
 FAKE int fake_driver_allocated(void);

@@ -20,13 +20,15 @@
 
 static _Thread_local const char *plan_folder; /* NULL: the process's; "": not set */
 static _Thread_local const char *exchanges;
-static _Thread_local int process; /* 0: the real one */
+static _Thread_local const char *graph_path; /* COPSE_NCCL_GRAPHS */
+static _Thread_local int process;            /* 0: the real one */
 
 char *__real_getenv(const char *name);
 char *__wrap_getenv(const char *name);
 char *__wrap_getenv(const char *name) {
   if (plan_folder && strcmp(name, "COPSE_PLAN_DIR") == 0)
     return *plan_folder ? (char *)(uintptr_t)plan_folder : NULL;
+  if (strcmp(name, "COPSE_NCCL_GRAPHS") == 0) return (char *)(uintptr_t)graph_path;
   if (exchanges && strcmp(name, "COPSE_NCCL_ALLTOALL") == 0) return (char *)(uintptr_t)exchanges;
   return __real_getenv(name);
 }
@@ -106,7 +108,7 @@ copse_status __wrap_copse_comm_destroy(copse_comm *comm) {
  */
 
 struct scene {
-  const char *folders[N], *exchanges[N];
+  const char *folders[N], *exchanges[N], *graphs[N];
   bool end_in_group;
   int processes[N];
   uint64_t hosts[N];
@@ -118,6 +120,7 @@ static void sum_once(struct nccl_rank *it) {
   float in = (float)it->rank + 1, out = 0;
   plan_folder = scene->folders[it->rank];
   exchanges = scene->exchanges[it->rank];
+  graph_path = scene->graphs[it->rank];
   process = scene->processes[it->rank];
   host = scene->hosts[it->rank];
   NCCL_OK(ncclCommInitRank(&it->comm, N, scene->id, it->rank));
@@ -239,6 +242,98 @@ START_TEST(a_rank_on_another_host_without_plans_makes_all_pass) {
 }
 END_TEST
 
+/* ---- NCCL's graph for the communicators that it fits
+ * --------------------------------------------- */
+
+#define NETS "<net dev=\"0\"/>"
+#define TWO_GPUS "<gpu dev=\"0x1\"/><gpu dev=\"0\"/>"
+#define GRAPH(parts)                                                      \
+  "<graphs version=\"1\"><graph id=\"0\" nchannels=\"1\"><channel>" parts \
+  "</channel></graph></graphs>"
+
+/* A file beside the plans, for all ranks of a scene of two hosts with two processes each. */
+static struct scene two_hosts(const char *name, const char *text) {
+  static char path[128];
+  struct scene scene = four_processes;
+  snprintf(path, sizeof path, "%s/%s", nccl_plan_folder(), name);
+  FILE *file = fopen(path, "w");
+  ck_assert(file && fputs(text, file) > 0 && fclose(file) == 0);
+  scene.hosts[2] = scene.hosts[3] = 5;
+  for (int r = 0; r < N; r++) scene.graphs[r] = path;
+  return scene;
+}
+
+static void assert_no_graph(const struct scene *scene, const char *reason) {
+  (void)scene;
+  ck_assert_int_eq(fake_nccl_calls("CommSplit"), 0);
+  ck_assert_int_eq(nccl_logged("the graph of COPSE_NCCL_GRAPHS is not for it", reason), N);
+}
+
+START_TEST(a_graph_that_fits_is_nccl_s_while_it_makes_the_communicator) {
+  struct scene scene = two_hosts("graph.xml", GRAPH(NETS TWO_GPUS NETS));
+  if (_i) scene.folders[0] = ""; /* also where no call is served */
+  run(&scene);
+  ck_assert_int_eq(fake_nccl_calls("CommSplit"), N);
+  ck_assert_str_eq(fake_nccl_graph_file(), scene.graphs[0]);
+  ck_assert_ptr_null(__real_getenv("NCCL_GRAPH_FILE"));
+  ck_assert_int_eq(nccl_logged("4 ranks: made again with the graph", ""), N);
+  ck_assert_int_eq(fake_nccl_calls("CommDestroy"), 2 * N);
+  ck_assert_int_eq(nccl_logged("NCCL AllReduce: served by", ""), _i ? 0 : N);
+}
+END_TEST
+
+START_TEST(a_graph_of_other_hosts_is_left_out) {
+  struct scene scene = two_hosts("graph.xml", GRAPH(NETS TWO_GPUS NETS));
+  scene.hosts[2] = 0;
+  run(&scene);
+  assert_no_graph(&scene, "it is for 2 GPUs of a host, the host of rank 0 has 3 ranks");
+}
+END_TEST
+
+START_TEST(a_graph_of_one_host_has_no_nics) {
+  struct scene scene = two_hosts("graph.xml", GRAPH(TWO_GPUS));
+  run(&scene);
+  assert_no_graph(&scene, "has no NICs");
+}
+END_TEST
+
+START_TEST(ranks_of_different_graphs_have_none) {
+  struct scene scene = two_hosts("graph.xml", GRAPH(NETS TWO_GPUS NETS));
+  scene.graphs[2] = NULL;
+  run(&scene);
+  assert_no_graph(&scene, "ranks 0 and 2 have different ones");
+}
+END_TEST
+
+START_TEST(ranks_of_one_process_have_none) {
+  struct scene scene = two_hosts("graph.xml", GRAPH(NETS TWO_GPUS NETS));
+  memset(scene.processes, 0, sizeof scene.processes);
+  run(&scene);
+  assert_no_graph(&scene, "shares its process");
+}
+END_TEST
+
+START_TEST(a_file_that_is_no_graph_is_none) {
+  static const char *const texts[] = {GRAPH("<gpu dev=\"0x1\"/><gpu dev=\"0x2\"/>"),
+                                      GRAPH("<gpu dev=\"0x1\"/><gpu dev=\"0x1\"/>"),
+                                      GRAPH("<gpu dev=\"0xffffffffffffffff\"/>"), "<channel>", "x"};
+  struct scene scene = two_hosts("graph.xml", texts[_i]);
+  run(&scene);
+  ck_assert_int_eq(fake_nccl_calls("CommSplit"), 0);
+  ck_assert_int_eq(nccl_logged("WARN", "no graph of the GPUs 0 to n - 1"), N);
+}
+END_TEST
+
+START_TEST(where_nccl_fails_with_it_the_communicator_stays) {
+  struct scene scene = two_hosts("graph.xml", GRAPH(NETS TWO_GPUS NETS));
+  fake_nccl_fail("CommSplit");
+  run(&scene);
+  ck_assert_int_eq(nccl_logged("WARN", "NCCL fails to make it with"), N);
+  ck_assert_int_eq(nccl_logged("NCCL AllReduce: served by", ""), N);
+  ck_assert_int_eq(fake_nccl_calls("CommDestroy"), N);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("nccl/agree");
   TCase *tc = tcase_create("agree");
@@ -254,5 +349,15 @@ int main(void) {
   tcase_add_test(tc, several_hosts_are_served);
   tcase_add_test(tc, a_rank_on_another_host_without_plans_makes_all_pass);
   suite_add_tcase(suite, tc);
+  TCase *graphs = tcase_create("graphs");
+  tcase_add_checked_fixture(graphs, nccl_setup, nccl_teardown);
+  tcase_add_loop_test(graphs, a_graph_that_fits_is_nccl_s_while_it_makes_the_communicator, 0, 2);
+  tcase_add_test(graphs, a_graph_of_other_hosts_is_left_out);
+  tcase_add_test(graphs, a_graph_of_one_host_has_no_nics);
+  tcase_add_test(graphs, ranks_of_different_graphs_have_none);
+  tcase_add_test(graphs, ranks_of_one_process_have_none);
+  tcase_add_loop_test(graphs, a_file_that_is_no_graph_is_none, 0, 5);
+  tcase_add_test(graphs, where_nccl_fails_with_it_the_communicator_stays);
+  suite_add_tcase(suite, graphs);
   return copse_test_run(suite);
 }

@@ -46,9 +46,10 @@ static const char *bandwidth(struct maker *m, char text[24]) {
 
 static void add_link(struct maker *m, int src, int dst, const char *rate, bool duplex) {
   char a[16], b[16];
-  copse_text_add(&m->links, "%s\n  {\"src\": \"%s\", \"dst\": \"%s\", \"bandwidth\": %s%s}",
+  copse_text_add(&m->links,
+                 "%s\n  {\"src\": \"%s\", \"dst\": \"%s\", \"bandwidth\": %s, \"duplex\": %s}",
                  m->links.size ? "," : "", id_of(m, src, a), id_of(m, dst, b), rate,
-                 duplex ? "" : ", \"duplex\": false");
+                 duplex ? "true" : "false");
 }
 
 static void duplex(struct maker *m, int src, int dst) {

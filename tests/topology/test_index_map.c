@@ -41,8 +41,8 @@ START_TEST(every_node_and_link_of_a_large_topology_is_found) {
     p += sprintf(p, "%s{\"id\":\"n%d\",\"type\":\"gpu\"}", i ? "," : "", i);
   p += sprintf(p, "],\"links\":[");
   for (int i = 0; i < NODES; i++)
-    p += sprintf(p, "%s{\"src\":\"n%d\",\"dst\":\"n%d\",\"bandwidth\":1}", i ? "," : "", i,
-                 (i * 7 + 1) % NODES == i ? (i + 1) % NODES : (i * 7 + 1) % NODES);
+    p += sprintf(p, "%s{\"src\":\"n%d\",\"dst\":\"n%d\",\"bandwidth\":1,\"duplex\":true}",
+                 i ? "," : "", i, (i * 7 + 1) % NODES == i ? (i + 1) % NODES : (i * 7 + 1) % NODES);
   sprintf(p, "]}");
   struct copse_topology *t = read_good(text, COPSE_LINKS_ALL);
   for (int i = 0; i < NODES; i++) ck_assert_int_eq(copse_topology_find(t, t->nodes[i].id), i);

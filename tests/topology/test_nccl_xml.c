@@ -276,10 +276,11 @@ START_TEST(hosts_are_told_apart_by_their_hash) {
                                                        B, "sm=\"80\"", "") "</cpu>"
   struct copse_topology *t = read_good(SYSTEM(HOST("0x1") HOST("0x2")), COPSE_LINKS_ALL);
   ck_assert_int_eq(t->n_ranks, 4);
-  ck_assert_int_eq(t->n_nodes, 10);
+  ck_assert_int_eq(t->n_nodes, 9);
   ck_assert_str_eq(bandwidth(t, "h1." ID_A, "h1." ID_B), "20");
   ck_assert_str_eq(bandwidth(t, "h1." ID_A, "h0." ID_B), "none");
-  ck_assert_str_eq(bandwidth(t, "h0." ID_A, "h0.nvswitch"), "20");
+  ck_assert_str_eq(bandwidth(t, "h0." ID_A, "nvswitch"), "20"); /* one for the NVLink domain */
+  ck_assert_str_eq(bandwidth(t, "nvswitch", "h1." ID_A), "20");
   ck_assert_str_eq(bandwidth(t, "h1.cpu@0", "h1.cpu@1"), "16");
   ck_assert_str_eq(bandwidth(t, "h0.cpu@0", "h1.cpu@1"), "none");
   copse_topology_free(t);
@@ -416,7 +417,7 @@ START_TEST(comments_whitespace_and_attribute_order_change_nothing) {
   struct copse_topology *b = read_good(decorated, COPSE_LINKS_ALL);
   char *x = to_json(a), *y = to_json(b);
   ck_assert_str_eq(x, y);
-  ck_assert_str_eq(seen_notes, "");
+  ck_assert_ptr_null(strstr(seen_notes, "left out"));
   ck_assert_int_ge(copse_topology_find(a, "net@a&b"), 0);
   free(x);
   free(y);

@@ -154,6 +154,39 @@ START_TEST(bad_profiles_are_refused) {
 }
 END_TEST
 
+/* Two GPUs on an NVSwitch and on PCIe; measured as in tests/data/nccl/nvbandwidth-2.txt. */
+#define GPU(bus)                                                                        \
+  "<pci busid=\"" bus                                                                   \
+  "\" class=\"0x0302\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu sm=\"90\">" \
+  "<nvlink target=\"0000:05:00.0\" count=\"18\" tclass=\"0x068000\"/></gpu></pci>"
+static const char switched[] =
+    "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">" GPU(
+        "0000:1b:00.0") GPU("0000:43:00.0") "</cpu></system>";
+
+START_TEST(nvbandwidth_is_a_profile) {
+  struct copse_err err = COPSE_ERR_INIT;
+  COPSE_AT_END(copse_free_at) char *text = NULL;
+  size_t size = 0;
+  ASSERT_OK(copse_file_read(copse_test_data("nccl/nvbandwidth-2.txt"), &text, &size, &err), &err);
+  struct copse_topology *t = read_with(text, switched);
+  /* from 0 to 1 392.5 ("read" has it at row 1), back 393.75: the less of both ways */
+  ck_assert_str_eq(bandwidth(t, "gpu@0000:1b:00.0", "nvswitch"), "785/2");
+  ck_assert_str_eq(bandwidth(t, "nvswitch", "gpu@0000:43:00.0"), "785/2");
+  ck_assert_str_eq(bandwidth(t, "gpu@0000:1b:00.0", "cpu@0"), "109/2");   /* 55.02 and 54.5 */
+  ck_assert_str_eq(bandwidth(t, "cpu@0", "gpu@0000:43:00.0"), "2749/50"); /* 54.98 and 55.25 */
+  ck_assert_ptr_nonnull(strstr(seen_notes, "nvbandwidth measured 8 of the 8 links of t"));
+  copse_topology_free(t);
+  t = read_with(text, XML); /* other bus ids */
+  ck_assert_str_eq(bandwidth(t, "gpu@0000:01:00.0", "gpu@0000:02:00.0"), "40");
+  ck_assert_ptr_nonnull(strstr(seen_notes, "measured 0 of the 12 links of t; GPUs go by bus id"));
+  copse_topology_free(t);
+  t = read_with(text, "GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n"); /* no bus ids: by number */
+  ck_assert_str_eq(bandwidth(t, "gpu0", "gpu1"), "785/2");
+  ck_assert_str_eq(bandwidth(t, "gpu1", "gpu0"), "1575/4");
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("topology/profile");
   TCase *all = tcase_create("profile");
@@ -164,6 +197,7 @@ int main(void) {
   tcase_add_test(all, rules_are_for_the_whole_of_a_cluster);
   tcase_add_test(all, costs_are_given_or_not);
   tcase_add_loop_test(all, bad_profiles_are_refused, 0, (int)(sizeof refusals / sizeof *refusals));
+  tcase_add_test(all, nvbandwidth_is_a_profile);
   suite_add_tcase(suite, all);
   return copse_test_run(suite);
 }

@@ -7,6 +7,7 @@
   "   {\"id\": \"s\", \"type\": \"switch\"}],\n"
 #define DOC(links) HEAD NODES " \"links\": [\n" links "]}"
 #define LINK(rest) "{\"src\": \"a\", \"dst\": \"b\"" rest "}"
+#define BACK(rest) "{\"src\": \"b\", \"dst\": \"a\"" rest "}"
 
 START_TEST(contract_example_is_read) {
   struct copse_topology *t = read_good(
@@ -45,6 +46,27 @@ START_TEST(parallel_links_add_up_exactly) {
   ck_assert_int_eq(t->links[0].latency.num, 7);
   ck_assert_int_eq(t->links[1].latency.num, 2);
   copse_topology_free(t);
+}
+END_TEST
+
+START_TEST(both_ways_may_be_listed_where_one_says_what_it_is) {
+  static const struct {
+    const char *text, *there, *back;
+  } cases[] = {
+      {DOC(LINK(", \"bandwidth\": 3, \"duplex\": false") "," BACK(
+           ", \"bandwidth\": 5, \"duplex\": false")),
+       "3", "5"},
+      {DOC(LINK(", \"bandwidth\": 3, \"duplex\": true") "," BACK(
+           ", \"bandwidth\": 5, \"duplex\": true")),
+       "8", "8"},
+      {DOC(LINK(", \"bandwidth\": 3") "," BACK(", \"bandwidth\": 5, \"duplex\": false")), "3", "8"},
+      {DOC(LINK(", \"bandwidth\": 3") "," LINK(", \"bandwidth\": 5")), "8", "8"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct copse_topology *t = read_good(cases[i].text, COPSE_LINKS_DEFAULT);
+    ck_assert_str_eq(bandwidth(t, "a", "b"), cases[i].there);
+    ck_assert_str_eq(bandwidth(t, "b", "a"), cases[i].back);
+    copse_topology_free(t);
+  }
 }
 END_TEST
 
@@ -170,6 +192,12 @@ static const struct {
           "{\"id\": \"s\", \"type\": \"nic\", \"rank\": 0}], \"links\": []}",
      "t:3: node \"s\" of type \"nic\" has a rank; only a gpu can"},
     {DOC(LINK("")), "t:5: \"bandwidth\" is missing"},
+    {DOC(LINK(", \"bandwidth\": 25") ",\n" BACK(", \"bandwidth\": 25")),
+     "t:6: \"b\" to \"a\" has a link, and so has the way back (line 5), and neither says "
+     "\"duplex\": give both \"duplex\": false for one direction each, or list the pair once"},
+    {DOC(BACK(", \"bandwidth\": 1, \"duplex\": true") ", " LINK(", \"bandwidth\": 1") ",\n" LINK(
+         ", \"bandwidth\": 2") ",\n" BACK(", \"bandwidth\": 25")),
+     "t:7: \"b\" to \"a\" has a link"},
     {DOC(LINK(", \"bandwidth\": 0")), "t:5: the bandwidth from \"a\" to \"b\" is 0"},
     {DOC(LINK(", \"bandwidth\": -3")), "is -3; it must be positive"},
     {DOC(LINK(", \"bandwidth\": NaN")), "t:5: "},
@@ -259,6 +287,7 @@ int main(void) {
   TCase *good = tcase_create("reading"), *bad = tcase_create("refusals");
   tcase_add_test(good, contract_example_is_read);
   tcase_add_test(good, parallel_links_add_up_exactly);
+  tcase_add_test(good, both_ways_may_be_listed_where_one_says_what_it_is);
   tcase_add_test(good, parallel_sum_beyond_64_bits_is_overflow);
   tcase_add_test(good, stated_ranks_are_used);
   tcase_add_test(good, partly_stated_ranks_give_way_to_appearance_with_a_note);

@@ -149,6 +149,7 @@ static copse_status add_host_links(const struct composer *c, const struct copse_
     const struct copse_link *link = &host->links[i];
     COPSE_DO(copse_builder_add_link(c->builder, 0, first + link->src, first + link->dst,
                                     link->bandwidth, link->latency, c->err));
+    copse_builder_set_guess(c->builder, first + link->src, first + link->dst, link->guess);
   }
   return COPSE_OK;
 }

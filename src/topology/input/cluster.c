@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "topology/fabric/fabric.h"
@@ -256,12 +257,22 @@ static bool same_options(const struct copse_topology_options *a,
   return same_gpu && a->links == b->links && copse_q_eq(a->nvlink_switch, b->nvlink_switch);
 }
 
+/* A host's file lies beside the document, or is one of the catalogue where it is a bare name. */
+static copse_status read_host_path(struct reader *r, const cJSON *item, const char **out) {
+  COPSE_AT_END(copse_free_at) char *entry = NULL;
+  COPSE_DO(read_path(r, item, "host", out));
+  if (access(*out, F_OK) == 0) return COPSE_OK;
+  const char *name = copse_json_get(item, "host")->valuestring;
+  COPSE_DO(copse_catalogue_path(name, r->in->options->catalogue, &entry, r->err));
+  return entry ? copse_arena_text(&r->arena, entry, out, r->err) : COPSE_OK;
+}
+
 static copse_status load_host(struct reader *r, const cJSON *item,
                               const struct copse_topology_options *options,
                               struct copse_topology **out) {
   struct loaded new = {NULL, *options, NULL};
   struct copse_err why = COPSE_ERR_INIT;
-  COPSE_DO(read_path(r, item, "host", &new.path));
+  COPSE_DO(read_host_path(r, item, &new.path));
   for (int i = 0; i < r->n_loaded; i++) {
     if (strcmp(r->loaded[i].path, new.path) != 0) continue;
     if (!same_options(&r->loaded[i].options, options)) continue;

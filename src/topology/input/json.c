@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/index_map.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "topology/input/readers.h"
@@ -19,7 +20,8 @@ struct reader {
   const struct copse_json *json;
   struct copse_topology_builder *builder;
   struct copse_err *err;
-  int gpus, ranks; /* how many gpus, and how many of them state a rank */
+  int gpus, ranks;                 /* how many gpus, and how many of them state a rank */
+  struct copse_index_map unstated; /* lines of links that don't say "duplex", by their ends */
 };
 
 static copse_status read_node(struct reader *r, const cJSON *item, const cJSON *parent) {
@@ -49,7 +51,29 @@ static copse_status read_end(const struct reader *r, const cJSON *item, const ch
                        "\"%s\" names \"%.80s\", which is no node's id", key, id);
 }
 
-static copse_status read_link(const struct reader *r, const cJSON *item, const cJSON *parent) {
+/*
+ * Refuses a link that doesn't say "duplex" where the way back is listed so too: it may be meant as
+ * one direction each, and would count twice.
+ */
+static copse_status check_way_back(struct reader *r, const cJSON *item, long line, int src,
+                                   int dst) {
+  size_t cursor = 0;
+  int first = copse_index_map_next(&r->unstated, copse_key_pair(dst, src), &cursor);
+  const char *a = copse_json_get(item, "src")->valuestring;
+  const char *b = copse_json_get(item, "dst")->valuestring;
+  if (first >= 0)
+    return copse_fail_at(
+        r->err, COPSE_BAD_INPUT, r->json->file, line,
+        "\"%.60s\" to \"%.60s\" has a link, and so has the way back (line %d), and "
+        "neither says \"duplex\": give both \"duplex\": false for one direction "
+        "each, or list the pair once for both directions",
+        a, b, first);
+  cursor = 0;
+  if (copse_index_map_next(&r->unstated, copse_key_pair(src, dst), &cursor) >= 0) return COPSE_OK;
+  return copse_index_map_add(&r->unstated, copse_key_pair(src, dst), (int)line, r->err);
+}
+
+static copse_status read_link(struct reader *r, const cJSON *item, const cJSON *parent) {
   static const char *const keys[] = {"src", "dst", "bandwidth", "latency", "duplex", NULL};
   const struct copse_json *json = r->json;
   struct copse_q bandwidth, latency = COPSE_Q_ZERO;
@@ -63,6 +87,7 @@ static copse_status read_link(const struct reader *r, const cJSON *item, const c
   if (copse_json_get(item, "latency"))
     COPSE_DO(copse_json_get_rational(json, item, "latency", &latency, r->err));
   COPSE_DO(copse_json_get_bool_or(json, item, "duplex", true, &duplex, r->err));
+  if (!copse_json_get(item, "duplex")) COPSE_DO(check_way_back(r, item, line, src, dst));
   return duplex ? copse_builder_add_duplex(r->builder, line, src, dst, bandwidth, latency, r->err)
                 : copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err);
 }
@@ -83,13 +108,15 @@ copse_status copse_read_about(const struct copse_json *json, struct copse_topolo
   return copse_builder_set_about(builder, description, source, err);
 }
 
+static void free_reader(struct reader *r) { copse_index_map_free(&r->unstated); }
+
 static copse_status read_topology(const struct copse_json *json,
                                   struct copse_topology_builder *builder,
                                   const struct copse_notes *notes, struct copse_err *err) {
   static const char *const keys[] = {"format",      "name",   "nodes", "links",
                                      "description", "source", NULL};
   const cJSON *root = json->root, *nodes = NULL, *links = NULL;
-  struct reader r = {.json = json, .builder = builder, .err = err};
+  COPSE_AT_END(free_reader) struct reader r = {.json = json, .builder = builder, .err = err};
   COPSE_DO(copse_json_expect_object(json, root, NULL, "a topology", keys, err));
   COPSE_DO(copse_read_about(json, builder, err));
   COPSE_DO(copse_json_get_array(json, root, "nodes", &nodes, err));

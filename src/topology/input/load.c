@@ -18,12 +18,11 @@
 static const char *const endings[] = {".json", ".xml", ".txt"};
 #define N_ENDINGS (sizeof endings / sizeof *endings)
 
-copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
+copse_status copse_catalogue_path(const char *name, const char *const *folders, char **out,
                                   struct copse_err *err) {
-  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-  bool is_file = strcmp(path, "-") == 0 || access(path, F_OK) == 0;
   *out = NULL;
-  for (; !is_file && name[0] && name[0] != '.' && folders && *folders; folders++)
+  if (!name[0] || name[0] == '.' || strchr(name, '/')) return COPSE_OK;
+  for (; folders && *folders; folders++)
     for (size_t i = 0; i < N_ENDINGS; i++) {
       if (asprintf(out, "%s/%s%s", *folders, name, endings[i]) < 0) {
         *out = NULL;
@@ -33,7 +32,15 @@ copse_status copse_catalogue_find(const char *path, const char *const *folders, 
       free(*out);
       *out = NULL;
     }
-  *out = strdup(path);
+  return COPSE_OK;
+}
+
+copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
+                                  struct copse_err *err) {
+  bool is_file = strcmp(path, "-") == 0 || access(path, F_OK) == 0;
+  *out = NULL;
+  if (!is_file) COPSE_DO(copse_catalogue_path(path, folders, out, err));
+  if (!*out) *out = strdup(path);
   return *out ? COPSE_OK : copse_fail_nomem(err);
 }
 

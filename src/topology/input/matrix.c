@@ -561,7 +561,9 @@ static copse_status add_node(struct build *b, enum copse_nccl_node_kind kind, co
 
 static copse_status add_link(struct build *b, enum copse_nccl_link_kind kind, int src, int dst,
                              struct copse_q bandwidth) {
-  return copse_nccl_add_duplex(b->graph, kind, src, dst, bandwidth, 0, b->err);
+  COPSE_DO(copse_nccl_add_duplex(b->graph, kind, src, dst, bandwidth, 0, b->err));
+  copse_nccl_guess(b->graph, 2, b->rates->guess[kind]);
+  return COPSE_OK;
 }
 
 static copse_status add_devices(struct build *b) {

@@ -9,9 +9,14 @@
 #include <string.h>
 #include <strings.h>
 
-struct copse_q copse_nccl_nvlink(int64_t sm) {
-  if (sm >= 100) return (struct copse_q){401, 10};
-  if (sm >= 90) return (struct copse_q){103, 5};
+int copse_nccl_version(const struct copse_topology_options *options) {
+  return options->nccl_version > 0 ? options->nccl_version : COPSE_NCCL_USUAL;
+}
+
+struct copse_q copse_nccl_nvlink(int64_t sm, int version) {
+  if (sm >= 100 && version >= 22705) return (struct copse_q){401, 10};
+  if (sm >= 100 && version >= 22500) return (struct copse_q){40, 1};
+  if (sm >= 90) return version >= 22000 ? (struct copse_q){103, 5} : (struct copse_q){20, 1};
   if (sm == 86) return (struct copse_q){12, 1};
   if (sm >= 70) return (struct copse_q){20, 1};
   if (sm >= 60) return (struct copse_q){18, 1};
@@ -58,6 +63,28 @@ static int64_t lane_rate(const char *link_speed) {
   return 60;
 }
 
+/* NCCL's own table: it looks for these at the beginning of the text. */
+static int64_t lane_rate_as_nccl(const char *link_speed) {
+  static const struct {
+    const char *text;
+    int64_t rate;
+  } known[] = {{"2.5 GT/s", 15},       {"5 GT/s", 30},          {"8 GT/s", 60},
+               {"16 GT/s", 120},       {"32 GT/s", 240},        {"5.0 GT/s PCIe", 30},
+               {"8.0 GT/s PCIe", 60},  {"16.0 GT/s PCIe", 120}, {"32.0 GT/s PCIe", 240},
+               {"64.0 GT/s PCIe", 480}};
+  for (size_t i = 0; link_speed && i < sizeof known / sizeof *known; i++)
+    if (strncmp(link_speed, known[i].text, strlen(known[i].text)) == 0) return known[i].rate;
+  return 60;
+}
+
+bool copse_nccl_reads_slower(const char *link_speed) {
+  return lane_rate_as_nccl(link_speed) < lane_rate(link_speed);
+}
+
+bool copse_nccl_knows_speed(const char *link_speed) {
+  return lane_rate(link_speed) != 60 || (link_speed && leading_thousandths(link_speed) == 8000);
+}
+
 copse_status copse_nccl_pci(int64_t width, const char *link_speed, struct copse_q *out,
                             struct copse_err *err) {
   return copse_q_make((width == 0 ? 16 : width) * lane_rate(link_speed), 80, out, err);
@@ -71,21 +98,32 @@ static bool starts_with(const char *text, const char *start) {
   return text && strncmp(text, start, strlen(start)) == 0;
 }
 
-static struct copse_q intel(const struct copse_nccl_cpu *cpu) {
+/* Sapphire Rapids and later have values of their own from 2.26 on, Granite Rapids and Sierra Forest
+ * (0xad to 0xaf) that of Emerald Rapids (0xcf) from 2.31 on. */
+static int64_t intel(const struct copse_nccl_cpu *cpu, int version) {
   int64_t model = cpu->family == 6 ? cpu->model : -1;
-  if (model >= 0xcf) return (struct copse_q){40, 1};
-  if (model >= 0x8f) return (struct copse_q){22, 1};
-  if (model >= 0x55) return (struct copse_q){10, 1};
-  return (struct copse_q){6, 1};
+  bool granite = model >= 0xad && model <= 0xaf;
+  if (model >= 0x55 && version < 22600) return 10;
+  if (model >= 0xcf || (granite && version >= 23100)) return 40;
+  return model >= 0x8f ? 22 : model >= 0x55 ? 10 : 6;
 }
 
-struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu) {
+/* All alike up to 2.30, whose `familyid` is base + (extended << 4): 175 for family 25, Zen 3 and 4
+ * (Milan, Genoa), 191 for 26, Zen 5 (Turin). From 2.31 on it may be either. */
+static struct copse_q amd(const struct copse_nccl_cpu *cpu, int version) {
+  bool zen3 = cpu->family == 175 || cpu->family == 25;
+  bool zen5 = cpu->family == 191 || cpu->family == 26;
+  if (version < 21900) return COPSE_NCCL_LOCAL;
+  return (struct copse_q){version < 23100 ? 16 : zen5 ? 32 : zen3 ? 24 : 16, 1};
+}
+
+struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu, int version) {
   if (starts_with(cpu->arch, "ppc64")) return (struct copse_q){32, 1};
   if (starts_with(cpu->arch, "arm64") || starts_with(cpu->arch, "aarch64"))
     return (struct copse_q){6, 1};
   if (cpu->arch && !starts_with(cpu->arch, "x86_64")) return COPSE_NCCL_LOCAL;
-  if (starts_with(cpu->vendor, "GenuineIntel")) return intel(cpu);
-  if (starts_with(cpu->vendor, "AuthenticAMD")) return (struct copse_q){16, 1};
+  if (starts_with(cpu->vendor, "GenuineIntel")) return (struct copse_q){intel(cpu, version), 1};
+  if (starts_with(cpu->vendor, "AuthenticAMD")) return amd(cpu, version);
   if (starts_with(cpu->vendor, "CentaurHauls") || starts_with(cpu->vendor, "  Shanghai  "))
     return (struct copse_q){cpu->family == 7 && cpu->model == 0x5b ? 9 : 6, 1};
   return COPSE_NCCL_LOCAL;
@@ -158,6 +196,23 @@ static void note_rates(const char *file, const struct copse_topology_options *op
              options->gpu ? "" : " (--gpu names the class, --profile gives measured numbers)");
 }
 
+/* A class that was named or a number that was given is no guess; which CPUs there are is not said.
+ */
+static void set_guesses(const struct copse_topology_options *options, bool own_links,
+                        struct copse_matrix_rates *out) {
+  const struct copse_q none = COPSE_Q_ZERO;
+  const struct copse_profile *profile = options->profile;
+  memset(out->guess, 0, sizeof out->guess);
+  if (copse_profile_rate(profile, COPSE_RATE_INTER_CPU, none).num == 0)
+    out->guess[COPSE_NCCL_SYS] = COPSE_GUESS_SOCKETS;
+  if (options->gpu) return;
+  if (copse_profile_rate(profile, COPSE_RATE_PCIE, none).num == 0)
+    out->guess[COPSE_NCCL_PCI] = COPSE_GUESS_CLASS;
+  if (!own_links && copse_profile_rate(profile, COPSE_RATE_NVLINK, none).num == 0 &&
+      copse_profile_rate(profile, COPSE_RATE_XGMI, none).num == 0)
+    out->guess[COPSE_NCCL_NVLINK] = COPSE_GUESS_CLASS;
+}
+
 copse_status copse_matrix_rates(const char *file, const struct copse_topology_options *options,
                                 bool amd, bool own_links, const char *guess,
                                 struct copse_matrix_rates *out, struct copse_err *err) {
@@ -169,11 +224,13 @@ copse_status copse_matrix_rates(const char *file, const struct copse_topology_op
                          "\"%.40s\" is no class of GPU for this file; known are %s", name,
                          gpu_class_names(amd));
   out->link = amd ? copse_profile_rate(profile, COPSE_RATE_XGMI, copse_nccl_xgmi(row->gcn))
-                  : copse_profile_rate(profile, COPSE_RATE_NVLINK, copse_nccl_nvlink(row->sm));
+                  : copse_profile_rate(profile, COPSE_RATE_NVLINK,
+                                       copse_nccl_nvlink(row->sm, copse_nccl_version(options)));
   out->pcie = copse_profile_rate(profile, COPSE_RATE_PCIE, (struct copse_q){row->pcie, 1});
   out->inter_cpu =
       copse_profile_rate(profile, COPSE_RATE_INTER_CPU, (struct copse_q){row->inter_cpu, 1});
   out->max_links = row->max_links;
+  set_guesses(options, own_links, out);
   note_rates(file, options, row, own_links, out);
   return COPSE_OK;
 }

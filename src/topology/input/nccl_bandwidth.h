@@ -1,7 +1,7 @@
 /*
  * Inside src/topology only: the bandwidths that NCCL and RCCL take links to have, as exact
- * rationals in GB/s. Source: NVIDIA/nccl src/graph/topo.h and topo.cc (2.20 and later, with
- * Blackwell's NVLink from 2.26), ROCm/rccl src/graph/topo.h. Connection matrices name kinds of
+ * rationals in GB/s. Source: NVIDIA/nccl src/graph/topo.h and topo.cc (2.18 to 2.31: where versions
+ * differ, --nccl-version says which), ROCm/rccl src/graph/topo.h. Connection matrices name kinds of
  * connections, not speeds: those go by the class of GPU and the same constants, or by a profile.
  */
 #ifndef COPSE_TOPOLOGY_INPUT_NCCL_BANDWIDTH_H
@@ -11,10 +11,16 @@
 #include <stdint.h>
 
 #include "base/rational.h"
+#include "topology/input/nccl_graph.h"
 #include "topology/input/profile.h"
 
+/* 2.30.7, whose constants count where no version is named. */
+#define COPSE_NCCL_USUAL 23007
+/* The version that the options name (22705 is 2.27.5), else the usual one. */
+int copse_nccl_version(const struct copse_topology_options *options);
+
 /* One NVLink of a GPU of this compute capability (80: sm_80). */
-struct copse_q copse_nccl_nvlink(int64_t sm);
+struct copse_q copse_nccl_nvlink(int64_t sm, int version);
 
 /* One xGMI link by gcn: "906", "910", "gfx90a", "gfx942:sramecc+"; NULL like an unknown one. */
 struct copse_q copse_nccl_xgmi(const char *gcn);
@@ -22,6 +28,12 @@ struct copse_q copse_nccl_xgmi(const char *gcn);
 /* A PCIe link: `width` lanes (0 means 16) of link_speed "16.0 GT/s PCIe" (NULL: unknown). */
 copse_status copse_nccl_pci(int64_t width, const char *link_speed, struct copse_q *out,
                             struct copse_err *err) COPSE_CHECKED;
+
+/* Whether NCCL takes such a speed for Gen3 although it is more: it knows "16 GT/s" and "16.0 GT/s
+ * PCIe", not "16.0 GT/s". */
+bool copse_nccl_reads_slower(const char *link_speed);
+/* Whether this is the speed of a generation; else Gen3 is assumed. */
+bool copse_nccl_knows_speed(const char *link_speed);
 
 /* A network port of `mbps` Mb/s; 0 and less (unknown) mean 10000. */
 copse_status copse_nccl_net(int64_t mbps, struct copse_q *out, struct copse_err *err) COPSE_CHECKED;
@@ -33,7 +45,7 @@ struct copse_nccl_cpu {
 };
 
 /* From this CPU (NUMA node) to another of its host. */
-struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu);
+struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu, int version);
 
 /* Between a NIC without a PCI device and its CPU: more than any link has. */
 #define COPSE_NCCL_LOCAL ((struct copse_q){5000, 1})
@@ -41,6 +53,7 @@ struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu);
 /* The speeds for one matrix, and a note of what was assumed. */
 struct copse_matrix_rates {
   struct copse_q link, pcie, inter_cpu;
+  enum copse_guess guess[COPSE_NCCL_LINK_KINDS]; /* by kind of link */
   int max_links;
 };
 

@@ -76,7 +76,7 @@ copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, enum copse_nccl
 copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
                                  int src, int dst, struct copse_q bandwidth, long line,
                                  struct copse_err *err) {
-  struct copse_nccl_link link = {kind, src, dst, bandwidth, line, false};
+  struct copse_nccl_link link = {kind, src, dst, bandwidth, line, false, COPSE_GUESS_NONE};
   size_t n = (size_t)graph->n_links;
   if (graph->n_links >= COPSE_TOPOLOGY_MAX_LINKS)
     return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, line,
@@ -92,6 +92,10 @@ copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nc
                                    struct copse_err *err) {
   COPSE_DO(copse_nccl_add_link(graph, kind, a, b, bandwidth, line, err));
   return copse_nccl_add_link(graph, kind, b, a, bandwidth, line, err);
+}
+
+void copse_nccl_guess(struct copse_nccl_graph *graph, int n, enum copse_guess guess) {
+  for (int i = 0; i < n; i++) graph->links[graph->n_links - 1 - i].guess = guess;
 }
 
 /* ---- ranks and the topology --------------------------------------------------------- */
@@ -151,8 +155,12 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
   for (int i = 0; i < graph->n_nodes; i++) {
     const struct copse_nccl_node *from = &graph->nodes[i];
     if (!from->keep) continue;
-    struct copse_node node = {
-        .id = from->id, .type = copse_nccl_type_name(from->kind), .rank = from->rank};
+    struct copse_node node = {.id = from->id,
+                              .type = copse_nccl_type_name(from->kind),
+                              .rank = from->rank,
+                              .has_dev = from->has_dev,
+                              .dev = from->dev,
+                              .sm = from->sm};
     COPSE_DO(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
   }
   for (int i = 0; i < graph->n_links; i++) {
@@ -160,6 +168,7 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
     if (!link->keep) continue;
     COPSE_DO(copse_builder_add_link(builder, link->line, index_of[link->src], index_of[link->dst],
                                     link->bandwidth, COPSE_Q_ZERO, err));
+    copse_builder_set_guess(builder, index_of[link->src], index_of[link->dst], link->guess);
   }
   return COPSE_OK;
 }
@@ -183,6 +192,7 @@ static bool is_pcie(const struct copse_nccl_link *link) {
 /* ---- does NVLink join a host's GPUs? ------------------------------------------------ */
 
 static bool carries_nvlink(const struct copse_nccl_node *node, int host) {
+  if (node->host == COPSE_NCCL_ALL_HOSTS) return true;
   return node->host == host && (node->kind == COPSE_NCCL_GPU || node->kind == COPSE_NCCL_NVSWITCH);
 }
 
@@ -309,7 +319,8 @@ static copse_status select_default(struct copse_nccl_graph *graph, struct copse_
   measure_distances(s);
   walk_from_nics(s);
   for (int i = 0; i < graph->n_links; i++) graph->links[i].keep = keeps_link(s, &graph->links[i]);
-  for (int v = 0; v < graph->n_nodes; v++) graph->nodes[v].keep = !s->joined[graph->nodes[v].host];
+  for (int v = 0; v < graph->n_nodes; v++)
+    graph->nodes[v].keep = graph->nodes[v].host >= 0 && !s->joined[graph->nodes[v].host];
   return COPSE_OK;
 }
 

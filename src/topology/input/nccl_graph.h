@@ -24,15 +24,21 @@ enum copse_nccl_link_kind {
   COPSE_NCCL_NVLINK, /* NVLink or xGMI */
   COPSE_NCCL_PCI,
   COPSE_NCCL_SYS, /* between CPUs */
-  COPSE_NCCL_NET
+  COPSE_NCCL_NET,
+  COPSE_NCCL_LINK_KINDS
 };
+
+#define COPSE_NCCL_ALL_HOSTS (-1)
 
 struct copse_nccl_node {
   enum copse_nccl_node_kind kind;
   const char *id; /* unique */
-  int host;
-  int rank;    /* as the file says, -1 if it doesn't */
-  int repeats; /* how many more nodes wanted this id */
+  int host;       /* or COPSE_NCCL_ALL_HOSTS: the NVSwitch of a domain */
+  int rank;       /* as the file says, -1 if it doesn't */
+  int repeats;    /* how many more nodes wanted this id */
+  bool has_dev;
+  uint64_t dev; /* as a topology's nodes have it, like sm */
+  int sm;
   long line;
   bool keep;
 };
@@ -43,6 +49,7 @@ struct copse_nccl_link {
   struct copse_q bandwidth;
   long line;
   bool keep;
+  enum copse_guess guess;
 };
 
 struct copse_nccl_graph {
@@ -75,6 +82,9 @@ copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, enum copse_nccl
 copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
                                    int a, int b, struct copse_q bandwidth, long line,
                                    struct copse_err *err) COPSE_CHECKED;
+
+/* Says of the last n links that were added what their bandwidth rests on. */
+void copse_nccl_guess(struct copse_nccl_graph *graph, int n, enum copse_guess guess);
 
 /* Notes a remark about a line; of very many, the first ones and their number. */
 void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt, ...)

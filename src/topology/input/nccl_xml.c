@@ -11,9 +11,11 @@
  *         <nic><net name speed/></nic>    a NIC and its ports
  *
  * A C2C link joins a GPU to its CPU beside PCIe and counts as PCIe for --links; NVLink to CPUs
- * (class 0x068001) counts as NVLink. Hosts have an NVSwitch each. Where GPUs are only known by
- * their class, or a host shows no NVLink, --nvlink-switch BW gives every GPU of it BW GB/s to a
- * switch. A GPU's link to itself and links to devices that the file lacks are left out with a note.
+ * (class 0x068001) counts as NVLink. All NVSwitches of a file are one: NCCL fuses the files of
+ * several hosts into one only where they are trays of one NVLink domain. Where GPUs are only known
+ * by their class, or a host shows no NVLink, --nvlink-switch BW gives every GPU of it BW GB/s to a
+ * switch of its host. A GPU's link to itself and links to devices that the file lacks are left out
+ * with a note.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@
 struct host {
   const char *hash;
   char prefix[16]; /* of node ids; empty in a file of one host */
-  int nvswitch;    /* node or -1 */
+  int nvswitch;    /* node that --nvlink-switch adds, or -1 */
   bool has_links;  /* NVLink or xGMI between its GPUs */
   int first_cpu, n_cpus;
 };
@@ -59,6 +61,12 @@ struct reader {
   struct gpu_element *gpus;
   size_t gpu_capacity;
   int n_cpus, n_gpus;
+  int nvswitch; /* of all hosts; node or -1 */
+  struct remark {
+    const xmlNode *first;
+    int n;
+  } slower, speedless,
+      portless; /* elements of which NCCL makes something else, or a guess is made */
   struct copse_index_map *host_hashes;
   struct copse_index_map *devices; /* by bus id: nodes of GPUs and NICs */
 };
@@ -161,14 +169,41 @@ static struct copse_q rate(const struct reader *r, enum copse_rate which, struct
   return copse_profile_rate(r->options->profile, which, nominal);
 }
 
+static bool is_given(const struct reader *r, enum copse_rate which) {
+  return rate(r, which, COPSE_Q_ZERO).num > 0;
+}
+
+static void remember(struct remark *remark, const xmlNode *element) {
+  if (remark->n++ == 0) remark->first = element;
+}
+
 /* Adds the PCIe link between a <pci> and its parent. */
 static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, int parent) {
   const struct copse_xml_int width = {"link_width", 0, 0, 1 << 20};
   struct copse_q bandwidth;
   int64_t lanes = 0;
+  const char *speed = copse_xml_attribute(pci, "link_speed");
   COPSE_DO(copse_xml_get_int(r->xml, pci, width, &lanes, NULL, r->err));
-  COPSE_DO(copse_nccl_pci(lanes, copse_xml_attribute(pci, "link_speed"), &bandwidth, r->err));
-  return add_duplex(r, pci, COPSE_NCCL_PCI, node, parent, rate(r, COPSE_RATE_PCIE, bandwidth));
+  COPSE_DO(copse_nccl_pci(lanes, speed, &bandwidth, r->err));
+  COPSE_DO(add_duplex(r, pci, COPSE_NCCL_PCI, node, parent, rate(r, COPSE_RATE_PCIE, bandwidth)));
+  if (copse_nccl_reads_slower(speed)) remember(&r->slower, pci);
+  if (copse_nccl_knows_speed(speed) || is_given(r, COPSE_RATE_PCIE)) return COPSE_OK;
+  copse_nccl_guess(r->graph, 2, COPSE_GUESS_SPEED);
+  remember(&r->speedless, pci);
+  return COPSE_OK;
+}
+
+/* What NCCL knows a GPU or a port by: its number in its host's system, and the generation. A
+ * garbled attribute is none. */
+static void read_names(struct reader *r, const xmlNode *element, int node) {
+  const struct copse_xml_int dev = {"dev", -1, 0, INT32_MAX}, sm = {"sm", 0, 0, 1 << 20};
+  struct copse_nccl_node *to = &r->graph->nodes[node];
+  int64_t index = -1, generation = 0;
+  if (copse_xml_get_int(r->xml, element, sm, &generation, NULL, NULL) == COPSE_OK)
+    to->sm = (int)generation;
+  if (copse_xml_get_int(r->xml, element, dev, &index, NULL, NULL) != COPSE_OK || index < 0) return;
+  to->has_dev = true;
+  to->dev = (uint64_t)to->host << 56 | (uint64_t)index;
 }
 
 /* ---- NICs and their ports ----------------------------------------------------------- */
@@ -184,7 +219,12 @@ static copse_status read_net(struct reader *r, const xmlNode *net, int nic) {
   COPSE_DO(copse_xml_get_int(r->xml, net, speed, &mbps, NULL, r->err));
   COPSE_DO(copse_nccl_net(mbps, &bandwidth, r->err));
   COPSE_DO(add_node(r, net, COPSE_NCCL_NET_PORT, r->graph->nodes[nic].host, name, &port));
+  read_names(r, net, port);
   COPSE_DO(add_duplex(r, net, COPSE_NCCL_NET, nic, port, rate(r, COPSE_RATE_NET, bandwidth)));
+  if (mbps <= 0 && !is_given(r, COPSE_RATE_NET)) {
+    copse_nccl_guess(r->graph, 2, COPSE_GUESS_PORT);
+    remember(&r->portless, net);
+  }
   for (const xmlNode *child = copse_xml_first(net); child; child = copse_xml_next(child))
     COPSE_DO(pass_over(r, child));
   return COPSE_OK;
@@ -232,6 +272,7 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
   if (element) COPSE_DO(copse_xml_get_int(r->xml, element, rank_attribute, &rank, NULL, r->err));
   COPSE_DO(add_device(r, pci, COPSE_NCCL_GPU, at->host, &gpu.node));
   r->graph->nodes[gpu.node].rank = rank < 0 ? -1 : (int)rank;
+  if (element) read_names(r, element, gpu.node);
   COPSE_DO(join_parent(r, pci, gpu.node, at->parent));
   COPSE_DO(COPSE_GROW(r->gpus, r->gpu_capacity, n + 1, r->err));
   r->gpus[r->n_gpus++] = gpu;
@@ -360,16 +401,45 @@ static copse_status read_cpu(struct reader *r, const xmlNode *element) {
   return COPSE_OK;
 }
 
+/* Where NCCL makes something else of a host's CPUs, in all versions or in some. */
+static void note_sockets(struct reader *r, const struct cpu_element *cpu, struct copse_q here) {
+  struct copse_q old = copse_nccl_inter_cpu(&cpu->model, COPSE_NCCL_USUAL);
+  struct copse_q new = copse_nccl_inter_cpu(&cpu->model, 23100);
+  const char *arch = cpu->model.arch, *vendor = cpu->model.vendor;
+  if (arch && strncmp(arch, "aarch64", 7) == 0)
+    copse_nccl_note(r->graph, cpu->line,
+                    "arch=\"aarch64\" is none that it knows: NCCL takes 5000 GB/s between CPUs "
+                    "where \"arm64\" has %s, as here",
+                    COPSE_Q_STRING(here));
+  else if (copse_q_eq(here, COPSE_NCCL_LOCAL))
+    copse_nccl_note(r->graph, cpu->line,
+                    "5000 GB/s between CPUs, as in NCCL: it has no number for arch=\"%.20s\", "
+                    "vendor=\"%.20s\"",
+                    arch ? arch : "", vendor ? vendor : "");
+  else if (!copse_q_eq(old, new) && r->options->nccl_version == 0)
+    copse_nccl_note(r->graph, cpu->line,
+                    "%s GB/s between such CPUs, as in NCCL up to 2.30; 2.31 has %s "
+                    "(--nccl-version 2.31)",
+                    COPSE_Q_STRING(old), COPSE_Q_STRING(new));
+}
+
 /* Every CPU to every other one of its host, each direction as its source's kind has it. */
 static copse_status join_cpus(struct reader *r) {
+  bool noted = false;
   for (int a = 0; a < r->n_cpus; a++) {
     const struct cpu_element *from = &r->cpus[a];
     int host = r->graph->nodes[from->node].host;
-    struct copse_q bandwidth = rate(r, COPSE_RATE_INTER_CPU, copse_nccl_inter_cpu(&from->model));
-    for (int b = r->hosts[host].first_cpu; b >= 0; b = r->cpus[b].next)
-      if (a != b)
-        COPSE_DO(copse_nccl_add_link(r->graph, COPSE_NCCL_SYS, from->node, r->cpus[b].node,
-                                     bandwidth, from->line, r->err));
+    struct copse_q nominal = copse_nccl_inter_cpu(&from->model, copse_nccl_version(r->options));
+    struct copse_q bandwidth = rate(r, COPSE_RATE_INTER_CPU, nominal);
+    bool given = is_given(r, COPSE_RATE_INTER_CPU);
+    for (int b = r->hosts[host].first_cpu; b >= 0; b = r->cpus[b].next) {
+      if (a == b) continue;
+      COPSE_DO(copse_nccl_add_link(r->graph, COPSE_NCCL_SYS, from->node, r->cpus[b].node, bandwidth,
+                                   from->line, r->err));
+      copse_nccl_guess(r->graph, 1, given ? COPSE_GUESS_NONE : COPSE_GUESS_SOCKETS);
+    }
+    if (r->hosts[host].n_cpus > 1 && !given && !noted) note_sockets(r, from, nominal);
+    noted |= r->hosts[host].n_cpus > 1;
   }
   return COPSE_OK;
 }
@@ -391,10 +461,13 @@ static int find_target(const struct reader *r, const char *target, int host) {
   return other;
 }
 
-static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int host, int *node) {
-  struct host *h = &r->hosts[host];
-  if (h->nvswitch < 0) COPSE_DO(add_node(r, element, COPSE_NCCL_NVSWITCH, host, "", &h->nvswitch));
-  *node = h->nvswitch;
+static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int *node) {
+  const char *id = copse_nccl_type_name(COPSE_NCCL_NVSWITCH);
+  int host = r->graph->n_hosts > 1 ? COPSE_NCCL_ALL_HOSTS : 0;
+  if (r->nvswitch < 0)
+    COPSE_DO(copse_nccl_add_node(r->graph, COPSE_NCCL_NVSWITCH, host, id, copse_xml_line(element),
+                                 &r->nvswitch, r->err));
+  *node = r->nvswitch;
   return COPSE_OK;
 }
 
@@ -416,7 +489,7 @@ static copse_status read_link_bandwidth(struct reader *r, const xmlNode *element
     COPSE_DO(copse_xml_get_int(r->xml, gpu, sm_attribute, &sm, &present, r->err));
     if (!present)
       return refuse(r, gpu, "a <gpu> without sm, by which the bandwidth of its nvlinks goes");
-    one = rate(r, COPSE_RATE_NVLINK, copse_nccl_nvlink(sm));
+    one = rate(r, COPSE_RATE_NVLINK, copse_nccl_nvlink(sm, copse_nccl_version(r->options)));
   }
   return copse_q_mul(one, (struct copse_q){count, 1}, out, r->err);
 }
@@ -438,7 +511,7 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element,
   if (to >= 0)
     return copse_nccl_add_link(r->graph, COPSE_NCCL_NVLINK, gpu->node, to, bandwidth, line, r->err);
   if (tclass && strcasecmp(tclass, "0x068000") == 0) {
-    COPSE_DO(find_nvswitch(r, element, host, &to));
+    COPSE_DO(find_nvswitch(r, element, &to));
   } else if (tclass && strcasecmp(tclass, "0x068001") == 0) {
     to = gpu->cpu_node;
   } else {
@@ -484,16 +557,36 @@ static copse_status add_switches(struct reader *r) {
   struct copse_q bandwidth = r->options->nvlink_switch;
   bool added = false;
   for (int i = 0; bandwidth.num > 0 && i < r->n_gpus; i++) {
-    int gpu = r->gpus[i].node, host = r->graph->nodes[gpu].host, to;
-    if (r->hosts[host].has_links) continue;
-    COPSE_DO(find_nvswitch(r, copse_xml_root(r->xml), host, &to));
-    COPSE_DO(copse_nccl_add_duplex(r->graph, COPSE_NCCL_NVLINK, gpu, to, bandwidth, 0, r->err));
+    int gpu = r->gpus[i].node, host = r->graph->nodes[gpu].host;
+    struct host *h = &r->hosts[host];
+    if (h->has_links) continue;
+    if (h->nvswitch < 0)
+      COPSE_DO(add_node(r, copse_xml_root(r->xml), COPSE_NCCL_NVSWITCH, host, "", &h->nvswitch));
+    COPSE_DO(
+        copse_nccl_add_duplex(r->graph, COPSE_NCCL_NVLINK, gpu, h->nvswitch, bandwidth, 0, r->err));
     added = true;
   }
   if (bandwidth.num <= 0 || added) return COPSE_OK;
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->xml->file, 0,
                        "an NVLink switch was asked for, and the file has NVLinks of its own; "
                        "leave --nvlink-switch out");
+}
+
+/* One remark of a kind for the file. */
+static void say(struct reader *r, const struct remark *remark, const char *key, const char *what) {
+  char more[40] = "";
+  const char *value = remark->n > 0 ? copse_xml_attribute(remark->first, key) : NULL;
+  if (remark->n == 0) return;
+  if (remark->n > 1) snprintf(more, sizeof more, " (and %d more)", remark->n - 1);
+  copse_nccl_note(r->graph, copse_xml_line(remark->first), "%s=\"%.30s\"%s: %s", key,
+                  value ? value : "", more, what);
+}
+
+static void say_remarks(struct reader *r) {
+  say(r, &r->slower, "link_speed",
+      "NCCL takes it for Gen3, half or less; it knows \"16 GT/s\" and \"16.0 GT/s PCIe\"");
+  say(r, &r->speedless, "link_speed", "no speed that is known; Gen3 is assumed, as in NCCL");
+  say(r, &r->portless, "speed", "a port of unknown speed; 10 Gb/s are assumed, as in NCCL");
 }
 
 /* ---- the file ----------------------------------------------------------------------- */
@@ -536,6 +629,7 @@ static copse_status read_system(struct reader *r) {
   if (r->n_gpus == 0) return refuse(r, root, "no GPU; a topology needs at least one rank");
   COPSE_DO(join_cpus(r));
   COPSE_DO(read_links(r));
+  say_remarks(r);
   return add_switches(r);
 }
 
@@ -550,6 +644,7 @@ copse_status copse_read_nccl_xml(const struct copse_input *in, struct copse_topo
                      .options = options,
                      .xml = &xml,
                      .graph = &graph,
+                     .nvswitch = -1,
                      .host_hashes = &host_hashes,
                      .devices = &devices};
   *out = NULL;

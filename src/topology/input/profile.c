@@ -1,4 +1,7 @@
-/* Bandwidth profiles (copse-profile/1): rates in place of constants, rules over finished links. */
+/*
+ * Bandwidth profiles (copse-profile/1): rates in place of constants, rules over finished links.
+ * What nvbandwidth prints is a profile too, of the links of GPUs.
+ */
 #include "topology/input/profile.h"
 
 #include <fnmatch.h>
@@ -6,6 +9,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
+#include "topology/input/nvbandwidth.h"
 #include "topology/input/readers.h"
 
 struct rule {
@@ -21,7 +26,8 @@ struct copse_profile {
   struct copse_q costs[COPSE_N_COSTS]; /* num < 0: not given */
   struct rule *rules;                  /* [n_rules] */
   int n_rules;
-  struct copse_arena arena; /* those, and texts */
+  struct copse_nvbandwidth measured; /* in place of all that; no tests: none */
+  struct copse_arena arena;          /* rules and texts */
 };
 
 /* Bounds the time, since every pattern is tried on every link. */
@@ -35,6 +41,7 @@ static const char *const cost_names[COPSE_N_COSTS + 1] = {"hop_us", "message_us"
 
 void copse_profile_free(struct copse_profile *profile) {
   if (!profile) return;
+  copse_nvbandwidth_free(&profile->measured);
   copse_arena_free(&profile->arena);
   free(profile);
 }
@@ -80,7 +87,6 @@ static copse_status read_rule(const struct copse_json *json, const cJSON *item, 
 static copse_status read_costs(const struct copse_json *json, struct copse_profile *profile,
                                struct copse_err *err) {
   const cJSON *costs = copse_json_get(json->root, "costs");
-  for (int i = 0; i < COPSE_N_COSTS; i++) profile->costs[i] = (struct copse_q){-1, 1};
   if (!costs) return COPSE_OK;
   COPSE_DO(copse_json_expect_object(json, costs, json->root, "\"costs\"", cost_names, err));
   for (int i = 0; i < COPSE_N_COSTS; i++)
@@ -121,14 +127,24 @@ static copse_status read_parts(const struct copse_json *json, struct copse_profi
   return COPSE_OK;
 }
 
+static copse_status read_json(const char *label, const char *data, size_t size,
+                              struct copse_profile *profile, struct copse_err *err) {
+  COPSE_AT_END(copse_json_free) struct copse_json json = {0};
+  COPSE_DO(copse_json_parse(label, data, size, &json, err));
+  return read_parts(&json, profile, err);
+}
+
 copse_status copse_profile_parse(const char *label, const char *data, size_t size,
                                  struct copse_profile **out, struct copse_err *err) {
-  COPSE_AT_END(copse_json_free) struct copse_json json = {0};
   *out = NULL;
-  COPSE_DO(copse_json_parse(label, data, size, &json, err));
   COPSE_DO(copse_calloc(1, sizeof **out, out, err));
-  copse_status status = copse_arena_text(&(*out)->arena, label, &(*out)->file, err);
-  if (status == COPSE_OK) status = read_parts(&json, *out, err);
+  struct copse_profile *profile = *out;
+  for (int i = 0; i < COPSE_N_COSTS; i++) profile->costs[i] = (struct copse_q){-1, 1};
+  copse_status status = copse_arena_text(&profile->arena, label, &profile->file, err);
+  if (status == COPSE_OK)
+    status = copse_nvbandwidth_is(data, size)
+                 ? copse_nvbandwidth_parse(label, data, size, &profile->measured, err)
+                 : read_json(label, data, size, profile, err);
   if (status == COPSE_OK) return COPSE_OK;
   copse_profile_free(*out);
   *out = NULL;
@@ -151,6 +167,93 @@ struct copse_q copse_profile_rate(const struct copse_profile *profile, enum cops
 
 struct copse_q copse_profile_cost(const struct copse_profile *profile, enum copse_cost cost) {
   return profile->costs[cost];
+}
+
+/* ---- what nvbandwidth measured ------------------------------------------------------------- */
+
+struct measured {
+  int n;
+  struct copse_q *pairs;           /* [n * n] from GPU to GPU */
+  struct copse_q *to_any, *to_cpu; /* [n] a GPU's best with another GPU, and with the host: the less
+                                      of both ways, so that switches take in what they give out */
+  int *device;                     /* [n_nodes] a GPU's number; -1: not measured */
+};
+
+static struct copse_q less(struct copse_q a, struct copse_q b) {
+  return copse_q_cmp(a, b) < 0 ? a : b;
+}
+
+/* "h1.gpu@0000:1b:00.0" by its bus id, "h1.gpu3" by its number. */
+static int find_device(const struct copse_nvbandwidth *report, const struct copse_node *node) {
+  const char *id = node->id + copse_host_prefix(node->id, NULL), *at = strchr(id, '@');
+  int number = copse_numbered(id, "gpu");
+  if (strcmp(node->type, "gpu") != 0) return -1;
+  for (int i = 0; at && i < report->n_devices; i++) {
+    const char *bus = report->devices[i].bus;
+    if (bus[0] && strncmp(at + 1, bus, strlen(bus)) == 0) return i;
+  }
+  return number < report->n_devices ? number : -1;
+}
+
+static copse_status measure(const struct copse_nvbandwidth *report, const struct copse_topology *t,
+                            struct copse_arena *scratch, struct measured *m,
+                            struct copse_err *err) {
+  size_t n = (size_t)report->n_devices;
+  struct copse_q *from_any, *from_cpu;
+  m->n = report->n_devices;
+  COPSE_DO(COPSE_ARRAY(scratch, n * n, m->pairs, err));
+  COPSE_DO(
+      COPSE_ARRAYS(scratch, n, struct copse_q, err, &m->to_any, &m->to_cpu, &from_any, &from_cpu));
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)t->n_nodes, m->device, err));
+  copse_nvbandwidth_pairs(report, m->pairs);
+  copse_nvbandwidth_hosts(report, from_cpu, m->to_cpu);
+  for (int i = 0; i < m->n; i++) {
+    m->to_any[i] = from_any[i] = (struct copse_q){-1, 1};
+    for (int j = 0; j < m->n; j++) {
+      struct copse_q out = m->pairs[i * m->n + j], in = m->pairs[j * m->n + i];
+      if (i != j && copse_q_cmp(out, m->to_any[i]) > 0) m->to_any[i] = out;
+      if (i != j && copse_q_cmp(in, from_any[i]) > 0) from_any[i] = in;
+    }
+    m->to_any[i] = less(m->to_any[i], from_any[i]);
+    m->to_cpu[i] = less(m->to_cpu[i], from_cpu[i]);
+  }
+  for (int v = 0; v < t->n_nodes; v++) m->device[v] = find_device(report, &t->nodes[v]);
+  return COPSE_OK;
+}
+
+/* A link's bandwidth as measured; num <= 0: it isn't. */
+static struct copse_q measured_bandwidth(const struct measured *m, const struct copse_topology *t,
+                                         const struct copse_link *link) {
+  int src = m->device[link->src], dst = m->device[link->dst];
+  int gpu = src >= 0 ? src : dst;
+  const char *other = t->nodes[src >= 0 ? link->dst : link->src].type;
+  if (src >= 0 && dst >= 0) return m->pairs[src * m->n + dst];
+  if (gpu >= 0 && strcmp(other, "nvswitch") == 0) return m->to_any[gpu];
+  if (gpu >= 0 && (strcmp(other, "pcie") == 0 || strcmp(other, "cpu") == 0)) return m->to_cpu[gpu];
+  return (struct copse_q){-1, 1};
+}
+
+static copse_status put_measured(const struct copse_profile *profile,
+                                 const struct copse_notes *notes, const struct copse_topology *t,
+                                 struct copse_link *links, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct measured m = {0};
+  int n = 0;
+  COPSE_DO(measure(&profile->measured, t, &scratch, &m, err));
+  for (int i = 0; i < t->n_links; i++) {
+    struct copse_q bandwidth = measured_bandwidth(&m, t, &links[i]);
+    if (bandwidth.num <= 0) continue;
+    links[i].bandwidth = bandwidth;
+    links[i].guess = COPSE_GUESS_NONE;
+    n++;
+  }
+  copse_note(notes, "%s: nvbandwidth measured %d of the %d links of %s%s", profile->file, n,
+             t->n_links, t->name,
+             n > 0 ? "" : "; GPUs go by bus id, and by number where the topology has no bus ids");
+  if (profile->measured.n_damaged > 0)
+    copse_note(notes, "%s: %d lines or matrices of nvbandwidth are cut or damaged, and left out",
+               profile->file, profile->measured.n_damaged);
+  return COPSE_OK;
 }
 
 /* ---- rules ------------------------------------------------------------------------------ */
@@ -179,6 +282,7 @@ static copse_status change(const struct rule *rule, struct copse_link *link,
                            struct copse_err *err) {
   if (rule->latency.num >= 0) link->latency = rule->latency;
   if (rule->bandwidth.num > 0) link->bandwidth = rule->bandwidth;
+  if (rule->bandwidth.num > 0 || rule->scale.num > 0) link->guess = COPSE_GUESS_NONE;
   if (rule->scale.num <= 0) return COPSE_OK;
   return copse_q_mul(link->bandwidth, rule->scale, &link->bandwidth, err);
 }
@@ -204,10 +308,11 @@ copse_status copse_profile_apply(const struct copse_profile *profile,
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_link *links;
   bool *used;
-  if (n_rules == 0) return COPSE_OK;
+  if (n_rules == 0 && profile->measured.n_tests == 0) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&scratch, n_rules, used, err));
   COPSE_DO(COPSE_ARRAY(&scratch, n_links, links, err));
   COPSE_DO(change_links(profile, *topology, used, links, err));
+  if (profile->measured.n_tests > 0) COPSE_DO(put_measured(profile, notes, *topology, links, err));
   draft.links = links;
   COPSE_DO(copse_topology_copy(&draft, profile->file, &changed, err));
   for (int i = 0; i < profile->n_rules; i++)

@@ -14,6 +14,11 @@
  * what is left out matches everything. A rule holds for both directions unless "duplex" is
  * false. It sets the bandwidth, or scales it, and may set the latency.
  *
+ * What nvbandwidth prints, as text or JSON, stands for a profile: a link from GPU to GPU gets what
+ * a copy between the two took; one to an NVSwitch the best of the GPU's copies, one to a PCIe
+ * switch or CPU those with the host, the less of both ways. GPUs are told by bus id, or by number.
+ * All hosts are taken for alike.
+ *
  * costs are what predictions count beside links (predict/simulate.h): a hop's software cost from
  * rank to rank, what of it keeps the sender busy with each message, at what rate a rank adds, and
  * what both ways at once take over one.

@@ -1,0 +1,404 @@
+/*
+ * copse audit [FILE ...]: files told apart by content, then what the fabric can do, what NCCL can,
+ * what was measured, and the causes of the gaps.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/process.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/solve_args.h"
+#include "cli/topology_args.h"
+#include "nccl/audit/audit.h"
+#include "nccl/best.h"
+#include "nccl/from_log.h"
+#include "schedule/guess.h"
+#include "view/audit_page.h"
+
+#define MOST_TESTS 64
+#define MOST_REMARKS 8
+
+struct options {
+  struct copse_cli_topology topology;
+  const char *output;
+  int hosts, n_files;
+  char **files;
+  bool json;
+};
+
+/* What the files held. */
+struct inputs {
+  struct copse_nccl_graphs graphs; /* of a dump, else of the log */
+  const char *graphs_path;         /* NULL: none */
+  struct copse_nccl_log log;
+  const char *log_path; /* the first; NULL: none */
+  const struct copse_log_comm *comm;
+  struct copse_tests tests[MOST_TESTS];
+  int n_tests, channels_differ;
+  struct copse_inspector inspector;
+  struct copse_ras ras;
+  struct copse_nvbandwidth nvbandwidth;
+  bool has_inspector, has_ras, has_nvbandwidth, has_judge;
+  int *place; /* [n_ranks] of the communicator on the machine */
+  struct copse_nccl_machine machine;
+  struct copse_nccl_judge judge;
+  struct copse_schedule *schedules[COPSE_ALLTOALL]; /* without trees: bounds */
+  struct copse_audit_bound bounds[COPSE_ALLTOALL];
+  int n_bounds;
+  struct copse_nccl_best best;
+  bool has_best, repeated;
+  struct copse_notes notes;          /* for readers; it keeps */
+  const char *remarks[MOST_REMARKS]; /* those on what NCCL misreads */
+  int n_remarks;
+  struct copse_arena arena;
+  struct copse_audit audit;
+};
+
+static void free_inputs(struct inputs *in) {
+  copse_audit_free(&in->audit);
+  copse_nccl_best_free(&in->best);
+  copse_arena_free(&in->arena);
+  copse_nccl_judge_close(&in->judge);
+  copse_nccl_machine_free(&in->machine);
+  copse_nccl_graphs_free(&in->graphs);
+  copse_nccl_log_free(&in->log);
+  for (int i = 0; i < in->n_tests; i++) copse_tests_free(&in->tests[i]);
+  copse_inspector_free(&in->inspector);
+  copse_ras_free(&in->ras);
+  copse_nvbandwidth_free(&in->nvbandwidth);
+  free(in->place);
+  for (int i = 0; i < COPSE_ALLTOALL; i++) copse_schedule_free(in->schedules[i]);
+}
+
+/* Notes of readers: those on what NCCL takes something for are findings, the others go on. */
+static void take_note(void *ctx, const char *text) {
+  struct inputs *in = ctx;
+  bool misread = strstr(text, "NCCL") && strstr(text, " takes ");
+  const char *copy =
+      misread && in->n_remarks < MOST_REMARKS ? copse_arena_strdup(&in->arena, text) : NULL;
+  if (copy)
+    in->remarks[in->n_remarks++] = copy;
+  else
+    copse_note(&copse_cli_notes, "%s", text);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* A text of one kind that only one may be of. */
+static copse_status take_once(bool *has, const char *path, unsigned kind, struct copse_err *err) {
+  if (*has)
+    return copse_fail(err, COPSE_INVALID, "%s: a second file with %s; give one", path,
+                      copse_nccl_kind_name(kind));
+  *has = true;
+  return COPSE_OK;
+}
+
+static copse_status take_graphs(struct inputs *in, const char *path, const char *data, size_t size,
+                                struct copse_err *err) {
+  bool has = in->graphs_path != NULL;
+  COPSE_DO(take_once(&has, path, COPSE_NCCL_IS_GRAPHS, err));
+  in->graphs_path = path;
+  return copse_nccl_graphs_parse(path, data, size, &in->notes, &in->graphs, err);
+}
+
+static copse_status take_tests(struct inputs *in, const char *path, const char *data, size_t size,
+                               struct copse_err *err) {
+  if (in->n_tests == MOST_TESTS)
+    return copse_fail(err, COPSE_INVALID, "%s: more than %d files of nccl-tests", path, MOST_TESTS);
+  struct copse_tests *t = &in->tests[in->n_tests++];
+  COPSE_DO(copse_tests_parse(path, data, size, t, err));
+  if (t->n_damaged > 0)
+    copse_note(&copse_cli_notes, "%s: %lld damaged lines of nccl-tests are passed over", path,
+               (long long)t->n_damaged);
+  return COPSE_OK;
+}
+
+/* What is none of all the others is a topology, or a name of the catalogue. */
+static copse_status take_topology(struct options *o, const char *path, struct copse_err *err) {
+  if (copse_cli_has_topology(&o->topology))
+    return copse_fail(err, COPSE_INVALID,
+                      "%s: after %s a second topology, or a file of a kind that audit doesn't know",
+                      path, copse_cli_topology_label(&o->topology));
+  o->topology.path = path;
+  return COPSE_OK;
+}
+
+static copse_status take_file(struct options *o, struct inputs *in, const char *path,
+                              struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *data = NULL;
+  size_t size = 0;
+  if (access(path, F_OK) != 0) return take_topology(o, path, err);
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  unsigned kinds = copse_nccl_detect(data, size);
+  if (kinds & COPSE_NCCL_IS_GRAPHS) return take_graphs(in, path, data, size, err);
+  if (kinds & COPSE_NCCL_IS_TOPOLOGY) return take_topology(o, path, err);
+  if (kinds & COPSE_NCCL_IS_PROFILE)
+    return copse_fail(err, COPSE_INVALID, "%s is a profile; give it by --profile", path);
+  if (kinds & COPSE_NCCL_IS_LOG) {
+    if (!in->log_path) COPSE_DO(copse_nccl_log_open(&in->log, err));
+    if (!in->log_path) in->log_path = path;
+    COPSE_DO(copse_nccl_log_add(&in->log, data, size, err));
+  }
+  if (kinds & COPSE_NCCL_IS_TESTS) COPSE_DO(take_tests(in, path, data, size, err));
+  if (kinds & COPSE_NCCL_IS_NVBANDWIDTH) {
+    COPSE_DO(take_once(&in->has_nvbandwidth, path, COPSE_NCCL_IS_NVBANDWIDTH, err));
+    COPSE_DO(copse_nvbandwidth_parse(path, data, size, &in->nvbandwidth, err));
+  }
+  if (kinds & COPSE_NCCL_IS_RAS) {
+    COPSE_DO(take_once(&in->has_ras, path, COPSE_NCCL_IS_RAS, err));
+    COPSE_DO(copse_ras_parse(path, data, size, &in->ras, err));
+  }
+  if (kinds & COPSE_NCCL_IS_INSPECTOR) {
+    COPSE_DO(take_once(&in->has_inspector, path, COPSE_NCCL_IS_INSPECTOR, err));
+    COPSE_DO(copse_inspector_parse(path, data, size, &in->inspector, err));
+  }
+  return kinds ? COPSE_OK : take_topology(o, path, err);
+}
+
+/* Without a topology: what NCCL dumped, or what nvidia-smi says of this machine. */
+static copse_status look_at_machine(struct options *o, struct copse_cli_work *w) {
+  char program[] = "nvidia-smi", topo[] = "topo", matrix[] = "-m";
+  char *argv[] = {program, topo, matrix, NULL};
+  const char *dump = getenv("NCCL_TOPO_DUMP_FILE");
+  struct copse_topology_options options = o->topology.options;
+  if (dump && access(dump, R_OK) == 0) {
+    copse_note(&copse_cli_notes, "no topology was given; %s is taken, as NCCL_TOPO_DUMP_FILE says",
+               dump);
+    o->topology.path = dump;
+    return copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err);
+  }
+  if (copse_process_filter(argv, "", 0, 20, 1 << 20, &w->data, &w->size, NULL) != COPSE_OK)
+    return copse_fail(
+        &w->err, COPSE_INVALID,
+        "no topology: give one (NCCL_TOPO_DUMP_FILE=topo.xml makes NCCL write it), or "
+        "run this where nvidia-smi topo -m works");
+  copse_note(&copse_cli_notes, "no topology was given; nvidia-smi topo -m was run for it");
+  return copse_topology_parse("nvidia-smi topo -m", w->data, w->size, &options, &w->topology,
+                              &w->err);
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+/* Ranks that were at work, by the log, else by the tests; 0: not said. */
+static int ranks_at_work(const struct inputs *in) {
+  if (in->log_path && in->log.n_comms > 0) return in->log.comms[0].n_ranks;
+  for (int i = 0; i < in->n_tests; i++)
+    if (in->tests[i].n_ranks > 0) return in->tests[i].n_ranks;
+  return 0;
+}
+
+/* Hosts of the topology's kind; 0: as the topology has them. A graph with NICs is of several, two
+ * for all that it says. */
+static int hosts_of(const struct options *o, const struct inputs *in, int n_gpus) {
+  const struct copse_nccl_graph_search *ring = copse_nccl_graph(&in->graphs, COPSE_NCCL_RING);
+  int ranks = ranks_at_work(in);
+  if (o->hosts > 0) return o->hosts;
+  if (in->machine.n_hosts > 1) return 0;
+  if (ranks > n_gpus && ranks % n_gpus == 0) return ranks / n_gpus;
+  if (ranks > 0 || !ring || ring->channels[0].n_nets == 0) return 0;
+  copse_note(&copse_cli_notes,
+             "%s is a graph of several hosts, taken for two alike; --hosts says how many",
+             in->graphs_path);
+  return 2;
+}
+
+static copse_status repeat_host(const struct options *o, struct inputs *in,
+                                struct copse_cli_work *w) {
+  struct copse_topology *host = w->topology;
+  int hosts = hosts_of(o, in, host->n_ranks);
+  if (hosts == 0 || hosts == in->machine.n_hosts) return COPSE_OK;
+  if (in->machine.n_hosts > 1)
+    return copse_fail(&w->err, COPSE_INVALID,
+                      "--hosts %d: the topology has %d hosts; give one of a single host", hosts,
+                      in->machine.n_hosts);
+  copse_nccl_machine_free(&in->machine);
+  struct copse_topology *all = NULL;
+  COPSE_DO(copse_nccl_repeat_host(host, hosts, &all, &w->err));
+  copse_topology_free(host);
+  w->topology = all;
+  in->repeated = true;
+  return copse_nccl_machine_open(w->topology, &in->machine, &w->err);
+}
+
+/* What NCCL could run at best; where that can't be said, the audit does without. */
+static copse_status find_best(struct inputs *in, const struct copse_topology *t,
+                              struct copse_err *err) {
+  struct copse_err why = COPSE_ERR_INIT;
+  const struct copse_nccl_best_options options = {0};
+  copse_status status = copse_nccl_best_find(t, &options, &in->best, &why);
+  in->has_best = status == COPSE_OK;
+  return status == COPSE_NOMEM ? copse_fail_nomem(err) : COPSE_OK;
+}
+
+/* ---- graphs and rings ------------------------------------------------------------------------ */
+
+/* The log's communicator of these ranks, and graphs from it where there is no dump. */
+static copse_status read_log(struct inputs *in, const struct copse_topology *t,
+                             struct copse_err *err) {
+  bool by_bus;
+  if (!in->log_path || in->log.n_comms == 0) return COPSE_OK;
+  if (in->log.comms[0].n_ranks != t->n_ranks) {
+    copse_note(&copse_cli_notes, "%s: its largest communicator has %d ranks, the topology %d",
+               in->log_path, in->log.comms[0].n_ranks, t->n_ranks);
+    return COPSE_OK;
+  }
+  in->comm = &in->log.comms[0];
+  COPSE_DO(copse_calloc((size_t)t->n_ranks, sizeof *in->place, &in->place, err));
+  COPSE_DO(copse_nccl_place_ranks(in->comm, &in->machine, in->place, &by_bus, err));
+  if (!by_bus)
+    copse_note(&copse_cli_notes,
+               "%s: bus ids are not the topology's; its GPUs are taken by their NVML indices or in "
+               "order",
+               in->log_path);
+  if (in->graphs_path) return COPSE_OK;
+  COPSE_DO(copse_nccl_graphs_of_log(in->comm, &in->machine, in->place, &in->graphs, err));
+  if (copse_nccl_graph(&in->graphs, COPSE_NCCL_RING)) in->graphs_path = in->log_path;
+  return COPSE_OK;
+}
+
+static copse_status open_judge(struct inputs *in, const struct copse_topology *t,
+                               struct copse_err *err) {
+  COPSE_DO(read_log(in, t, err));
+  in->judge = (struct copse_nccl_judge){.machine = &in->machine, .label = in->log_path};
+  if (in->graphs_path)
+    COPSE_DO(copse_nccl_judge_open(in->graphs_path, &in->graphs, &in->machine, &in->judge, err));
+  in->has_judge = in->graphs_path != NULL;
+  if (!in->comm) return COPSE_OK;
+  bool used;
+  COPSE_DO(copse_nccl_judge_log(&in->judge, in->comm, in->place, &used, &in->channels_differ, err));
+  in->has_judge = in->has_judge || used;
+  return COPSE_OK;
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------- */
+
+static copse_status find_bounds(struct inputs *in, const struct options *o,
+                                struct copse_cli_work *w) {
+  static const copse_collective order[COPSE_ALLTOALL] = {
+      COPSE_ALLREDUCE, COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_BROADCAST, COPSE_REDUCE};
+  const char *label =
+      copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology) : NULL;
+  for (int i = 0; i < COPSE_ALLTOALL; i++) {
+    bool rooted = copse_collective_rooted(order[i]);
+    struct copse_solve_seconds seconds;
+    struct copse_solve_options options = {.collective = order[i],
+                                          .root = rooted ? 0 : -1,
+                                          .bound_only = true,
+                                          .label = label,
+                                          .notes = &copse_cli_notes};
+    COPSE_DO(copse_cli_solve_checked(w->topology, &options, false, &in->schedules[i], &seconds,
+                                     NULL, &w->err));
+    const struct copse_schedule *s = in->schedules[i];
+    bool one = s->bound.kind == COPSE_BOUND_CUT || s->bound.kind == COPSE_BOUND_PHASES;
+    struct copse_guessed guessed;
+    COPSE_DO(copse_guessed_find(w->topology, s, &in->arena, &guessed, &w->err));
+    in->bounds[in->n_bounds++] = (struct copse_audit_bound){
+        order[i], s->time_per_GB, s->bound.cut, one ? s->bound.n_cut : 0, guessed.links, guessed.n};
+  }
+  return COPSE_OK;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static copse_status print(const struct options *o, const struct copse_audit *audit,
+                          struct copse_cli_work *w) {
+  if (o->output) {
+    copse_audit_to_page(audit, &w->text);
+    COPSE_DO(copse_text_status(&w->text, &w->err));
+    COPSE_DO(copse_file_write(o->output, w->text.data, w->text.size, &w->err));
+    if (copse_cli_is_stdout(o->output)) return COPSE_OK;
+    w->text.size = 0;
+  }
+  (o->json ? copse_audit_to_json : copse_audit_to_text)(audit, &w->text);
+  COPSE_DO(copse_text_status(&w->text, &w->err));
+  fwrite(w->text.data, 1, w->text.size, stdout);
+  return COPSE_OK;
+}
+
+static copse_status audit(void *options, struct copse_cli_work *w) {
+  struct options *o = options;
+  COPSE_AT_END(free_inputs) struct inputs inputs = {0};
+  struct inputs *in = &inputs;
+  in->notes = (struct copse_notes){take_note, in};
+  o->topology.options.notes = &in->notes;
+  for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
+  if (in->log_path)
+    COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));
+  if (copse_cli_has_topology(&o->topology))
+    COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  else
+    COPSE_DO(look_at_machine(o, w));
+  w->solved = w->topology->name;
+  COPSE_DO(copse_nccl_machine_open(w->topology, &in->machine, &w->err));
+  COPSE_DO(repeat_host(o, in, w));
+  COPSE_DO(find_bounds(in, o, w));
+  COPSE_DO(open_judge(in, w->topology, &w->err));
+  COPSE_DO(find_best(in, w->topology, &w->err));
+  const char *path =
+      copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology) : "TOPO";
+  const struct copse_audit_input input = {
+      .topology_path = path,
+      .topology = w->topology,
+      .machine = &in->machine,
+      .judge = in->has_judge ? &in->judge : NULL,
+      .log = in->log_path ? &in->log : NULL,
+      .comm = in->comm,
+      .channels_differ = in->channels_differ,
+      .tests = in->tests,
+      .n_tests = in->n_tests,
+      .inspector = in->has_inspector ? &in->inspector : NULL,
+      .ras = in->has_ras ? &in->ras : NULL,
+      .nvbandwidth = in->has_nvbandwidth ? &in->nvbandwidth : NULL,
+      .best = in->has_best ? &in->best : NULL,
+      .remarks = in->remarks,
+      .n_remarks = in->n_remarks,
+      .bounds = in->bounds,
+      .n_bounds = in->n_bounds,
+      .repeated = in->repeated};
+  COPSE_DO(copse_audit_make(&input, &in->audit, &w->err));
+  return print(o, &in->audit, w);
+}
+
+static int run(void *arguments, int n_left, char **left) {
+  struct options *o = arguments;
+  o->files = left;
+  o->n_files = n_left;
+  if (o->json && copse_cli_is_stdout(o->output))
+    return copse_cli_usage("audit", "of --json and -o - only one can have standard output");
+  return copse_cli_do(audit, o);
+}
+
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+static const struct copse_option own[] = {
+    {"--hosts", 0, "N", "hosts of this kind, on a network taken as no limit", TO(hosts),
+     COPSE_OPTION_RANGE(1, 65536)},
+    {"--output", 'o', "FILE", "the same as a page of HTML", TO(output)},
+    {"--json", 'j', NULL, "as one JSON object", TO(json)},
+    {0}};
+
+const struct copse_command copse_cmd_audit = {
+    .name = "audit",
+    .does = "how far NCCL is from the best on a machine, and why",
+    .usage =
+        "usage: copse audit [FILE ...] [--hosts N] [--json] [-o FILE.html] [options]\n\n"
+        "Reads a topology (NCCL_TOPO_DUMP_FILE or any other input) and, in any order, what there\n"
+        "is of: NCCL's choice (NCCL_GRAPH_DUMP_FILE), its logs (NCCL_DEBUG=INFO), what "
+        "nccl-tests,\n"
+        "nvbandwidth, NCCL's RAS service and Inspector print. Says what the fabric can do, what\n"
+        "NCCL's rings and trees can do, what was measured, and what lies between: causes with\n"
+        "their evidence and what mends them. What is missing is named, with the command that\n"
+        "makes it. Without a topology it looks at this machine.\n\n",
+    .example =
+        "\nexample: copse audit topo.xml graph.xml\n"
+        "         copse audit topo.xml graph.xml nccl.log all_reduce_perf.txt\n"
+        "         copse audit topo.xml graph.xml --hosts 4 -o audit.html\n",
+    .takes_topology = true,
+    .sections = {{.column = 22, .options = own},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+    .size = sizeof(struct options),
+    .run = run};

@@ -1,0 +1,150 @@
+/*
+ * copse rings TOPO: the best rings and chains that NCCL's channels can be, proved, beside what no
+ * schedule at all beats.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/solve_args.h"
+#include "cli/topology_args.h"
+#include "nccl/best.h"
+
+struct options {
+  struct copse_cli_topology topology;
+  const char *output;
+  int hosts, channels;
+  bool json;
+};
+
+/* Of an allreduce: bus bandwidth of so much algorithm bandwidth. */
+static double busbw(const struct copse_nccl_best *best, double algbw) {
+  int ranks = best->n_hosts * best->n_gpus;
+  return algbw * 2 * (ranks - 1) / ranks;
+}
+
+/* Algorithm bandwidth that no allreduce schedule exceeds. */
+static copse_status bound_all(const struct options *o, const struct copse_topology *topology,
+                              const struct copse_nccl_best *best, double *algbw,
+                              struct copse_err *err) {
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *repeated = NULL;
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *schedule = NULL;
+  const struct copse_solve_options options = {.collective = COPSE_ALLREDUCE,
+                                              .root = -1,
+                                              .bound_only = true,
+                                              .label = copse_cli_topology_label(&o->topology)};
+  if (o->hosts > 1) COPSE_DO(copse_nccl_repeat_host(topology, best->n_hosts, &repeated, err));
+  COPSE_DO(copse_cli_solve_checked(repeated ? repeated : topology, &options, false, &schedule,
+                                   &seconds, NULL, err));
+  *algbw = 1 / copse_q_to_double(schedule->time_per_GB);
+  copse_schedule_free(schedule);
+  return COPSE_OK;
+}
+
+/* "16 channels of 20 GB/s: 320 GB/s, the most that any rings have". */
+static void print_part(const char *what, const struct copse_nccl_optimum *p, double bus) {
+  double bound = copse_q_to_double(p->bound), reached = copse_q_to_double(p->GBps);
+  printf("%s: %d channels of %s GB/s: %.10g GB/s, busbw %.10g, ", what, p->n,
+         COPSE_Q_STRING(p->speed), reached, bus);
+  if (copse_q_eq(p->GBps, p->bound))
+    printf("and no set of %s has more\n", what);
+  else
+    printf("%.3g %% below %s, which no set of %s exceeds\n", 100 * (1 - reached / bound),
+           COPSE_Q_STRING(p->bound), what);
+}
+
+static void print_report(const struct copse_nccl_best *best, const struct copse_topology *t,
+                         double all) {
+  double rings = copse_q_to_double(best->ring.GBps);
+  double chains = busbw(best, copse_q_to_double(best->chain.GBps)), most = busbw(best, all);
+  printf("%s: %d host%s of %d GPUs, allreduce\n", t->name, best->n_hosts,
+         best->n_hosts > 1 ? "s" : "", best->n_gpus);
+  print_part("rings", &best->ring, rings);
+  print_part("chains", &best->chain, chains);
+  printf("all schedules: busbw %.10g at most; rings reach %.1f %% of it, chains %.1f %%\n", most,
+         100 * rings / most, 100 * chains / most);
+}
+
+static void print_json_part(const char *what, const struct copse_nccl_optimum *p, double factor) {
+  printf(" \"%s\": {\"channels\": %d, \"speed_GBps\": \"%s\", \"GBps\": \"%s\", ", what, p->n,
+         COPSE_Q_STRING(p->speed), COPSE_Q_STRING(p->GBps));
+  printf("\"bound_GBps\": \"%s\", \"optimal\": %s, \"busbw_GBps\": %s},\n",
+         COPSE_Q_STRING(p->bound), COPSE_CLI_BOOL(copse_q_eq(p->GBps, p->bound)),
+         COPSE_CLI_NUMBER(factor * copse_q_to_double(p->GBps)));
+}
+
+static void print_json(const struct copse_nccl_best *best, double all, double seconds) {
+  printf("{\"hosts\": %d, \"gpus\": %d, \"crossnic\": %d, \"pattern\": %d,\n", best->n_hosts,
+         best->n_gpus, best->graphs.graph[COPSE_NCCL_RING].crossnic,
+         best->graphs.graph[COPSE_NCCL_TREE].pattern);
+  print_json_part("rings", &best->ring, 1);
+  print_json_part("chains", &best->chain, busbw(best, 1));
+  printf(" \"bound_busbw_GBps\": %s, \"seconds\": %.6f}\n", COPSE_CLI_NUMBER(busbw(best, all)),
+         seconds);
+}
+
+static copse_status find(const struct options *o, struct copse_nccl_best *best,
+                         struct copse_cli_work *w) {
+  const struct copse_nccl_best_options options = {.hosts = o->hosts, .max_channels = o->channels};
+  double all, start = copse_clock_seconds();
+  w->solved = copse_cli_topology_label(&o->topology);
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  COPSE_DO(copse_nccl_best_find(w->topology, &options, best, &w->err));
+  double seconds = copse_clock_seconds() - start;
+  COPSE_DO(copse_nccl_best_to_json(best, w->topology, &w->made, &w->made_size, &w->err));
+  COPSE_DO(bound_all(o, w->topology, best, &all, &w->err));
+  if (o->output) COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+  if (o->json)
+    print_json(best, all, seconds);
+  else if (!copse_cli_is_stdout(o->output))
+    print_report(best, w->topology, all);
+  return COPSE_OK;
+}
+
+static copse_status rings(void *options, struct copse_cli_work *w) {
+  struct copse_nccl_best best = {0};
+  copse_status status = find(options, &best, w);
+  copse_nccl_best_free(&best);
+  return status;
+}
+
+static int run(void *arguments, int n_left, char **left) {
+  struct options *o = arguments;
+  int status = copse_cli_take_topology(&o->topology, "rings", n_left, left);
+  if (status) return status;
+  if (o->json && copse_cli_is_stdout(o->output))
+    return copse_cli_usage("rings", "of --json and -o - only one can have standard output");
+  return copse_cli_do(rings, o);
+}
+
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+static const struct copse_option own[] = {
+    {"--output", 'o', "FILE", "write channels and proof as a certificate, for 'copse verify'",
+     TO(output)},
+    {"--hosts", 0, "N", "so many hosts of a kind, on a network taken as no limit", TO(hosts),
+     COPSE_OPTION_RANGE(1, 65536)},
+    {"--channels", 0, "N", "at most so many channels (default 32: NCCL from 2.25 on)", TO(channels),
+     COPSE_OPTION_RANGE(1, COPSE_NCCL_MAX_CHANNELS)},
+    {"--json", 'j', NULL, "the report as one JSON object", TO(json)},
+    {0}};
+
+const struct copse_command copse_cmd_rings = {
+    .name = "rings",
+    .does = "the best rings and chains that NCCL can run, proved",
+    .usage =
+        "usage: copse rings TOPO [--hosts N] [-o FILE] [--json] [options]\n\n"
+        "Finds the sets of rings, and of chains for trees, that are fastest as NCCL runs them:\n"
+        "up to 32 channels of one speed; of several hosts each channel with its NICs. Proves\n"
+        "that none are faster, or says how much faster others may be, and what no schedule at\n"
+        "all beats. 'copse tune' writes them for NCCL.\n\n",
+    .example =
+        "\nexample: copse rings dgx1-v100 -o rings.json && copse verify rings.json -t dgx1-v100\n",
+    .takes_topology = true,
+    .sections = {{.column = 22, .options = own},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+    .size = sizeof(struct options),
+    .run = run};

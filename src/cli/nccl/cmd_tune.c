@@ -1,0 +1,594 @@
+/*
+ * copse tune TOPO -o FOLDER: the files with which an unmodified NCCL or RCCL runs the best rings
+ * and chains, and a table of algorithms. The folder is made beside and renamed.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/topology_args.h"
+#include "nccl/best.h"
+#include "nccl/judge.h"
+#include "nccl/tune/choose.h"
+#include "nccl/tune/order.h"
+#include "nccl/tune/texts.h"
+#include "nccl/tune/topo_write.h"
+
+#define PLUGIN "libnccl-tuner-copse.so"
+#define DEFAULT_VERSION 23007 /* of NCCL, as the topology's reader has it */
+/* Linux has room for 128 KiB in one variable. */
+#define MAX_VARIABLE 100000
+#define MAX_FIGURES 5
+
+struct options {
+  struct copse_cli_topology topology;
+  const char *output, *nccl;
+  int target; /* 0 nccl, 1 rccl */
+  int hosts;  /* 0: the topology's */
+};
+
+/* What the files are made from. */
+struct job {
+  const struct options *o;
+  struct copse_cli_work *work;
+  struct copse_topology *topology; /* all hosts; the work's */
+  struct copse_nccl_best best;
+  struct copse_nccl_graphs graphs; /* the best's, and NVLS; they own nothing */
+  struct copse_nccl_channel heads[COPSE_NCCL_MAX_CHANNELS];
+  struct copse_nccl_machine machine;
+  struct copse_nccl_judge judge;
+  struct copse_nccl_graphs theirs; /* NCCL's own */
+  struct copse_nccl_judge judge_theirs;
+  struct copse_nccl_model model;
+  struct copse_nccl_order order;
+  struct copse_tuner_table table;
+  struct copse_tune_figure figures[MAX_FIGURES];
+  struct copse_tune_facts facts;
+  struct copse_text rings, trees;
+  char folder[PATH_MAX], beside[PATH_MAX + 8]; /* "": none was made */
+  char *input;                                 /* XML that was given; or NULL */
+  size_t input_size;
+  struct copse_err *err;
+};
+
+/* Whose constants the topology is read by, and that is to read the files. */
+static long version_of(const struct job *j) {
+  int given = j->o->topology.options.nccl_version;
+  return given > 0 ? given : DEFAULT_VERSION;
+}
+
+/* ---- the folder
+ * ---------------------------------------------------------------------------------- */
+
+static const char *const file_names[] = {"env.sh",   "graph.xml", "topo.xml", "tuner.csv",
+                                         "hostfile", "README",    PLUGIN};
+enum { N_FILES = sizeof file_names / sizeof *file_names };
+
+static bool is_ours(const char *name) {
+  if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return true;
+  for (int i = 0; i < N_FILES; i++)
+    if (strcmp(name, file_names[i]) == 0) return true;
+  return false;
+}
+
+/* What is there is replaced as a whole, and so may hold nothing else. */
+static copse_status check_folder(const char *folder, struct copse_err *err) {
+  DIR *there = opendir(folder);
+  copse_status status = COPSE_OK;
+  if (!there && errno == ENOENT) return COPSE_OK;
+  if (!there) return copse_fail_at(err, COPSE_IO, folder, 0, "no folder: %s", strerror(errno));
+  for (struct dirent *entry; status == COPSE_OK && (entry = readdir(there));)
+    if (!is_ours(entry->d_name))
+      status = copse_fail_at(
+          err, COPSE_IO, folder, 0,
+          "holds %.80s, which is none of copse tune's files; give another folder", entry->d_name);
+  closedir(there);
+  return status;
+}
+
+static void remove_folder(const char *folder) {
+  char path[PATH_MAX + 64];
+  for (int i = 0; i < N_FILES; i++) {
+    snprintf(path, sizeof path, "%s/%s", folder, file_names[i]);
+    (void)unlink(path);
+  }
+  (void)rmdir(folder);
+}
+
+/* The folder itself may not be there yet: its parent must be. */
+static copse_status make_absolute(char folder[PATH_MAX], struct copse_err *err) {
+  char parent[PATH_MAX], real[PATH_MAX];
+  const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+  snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - folder) : 1, slash ? folder : ".");
+  if (realpath(folder, real)) {
+    snprintf(folder, PATH_MAX, "%s", real);
+    return COPSE_OK;
+  }
+  if (!realpath(*parent ? parent : "/", real) || strlen(real) + strlen(name) + 40 > PATH_MAX)
+    return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be made a folder: %s", strerror(errno));
+  size_t n = strlen(real);
+  memmove(folder + n + 1, name, strlen(name) + 1);
+  memcpy(folder, real, n);
+  folder[n] = '/';
+  return COPSE_OK;
+}
+
+static copse_status begin_folder(struct job *j) {
+  const char *output = j->o->output;
+  size_t n = strlen(output);
+  while (n > 1 && output[n - 1] == '/') n--;
+  if (n + 40 > sizeof j->folder) return copse_fail(j->err, COPSE_IO, "%.80s..: too long", output);
+  snprintf(j->folder, sizeof j->folder, "%.*s", (int)n, output);
+  COPSE_DO(make_absolute(j->folder, j->err));
+  COPSE_DO(check_folder(j->folder, j->err));
+  snprintf(j->beside, sizeof j->beside, "%s.XXXXXX", j->folder);
+  if (!mkdtemp(j->beside)) {
+    j->beside[0] = '\0';
+    return copse_fail_at(j->err, COPSE_IO, j->folder, 0, "cannot be made a folder: %s",
+                         strerror(errno));
+  }
+  mode_t mask = umask(0);
+  (void)umask(mask);
+  (void)chmod(j->beside, 0777 & ~mask);
+  return COPSE_OK;
+}
+
+/* Over an older one in one step; that goes then. */
+static copse_status end_folder(struct job *j) {
+  if (rename(j->beside, j->folder) == 0) {
+    j->beside[0] = '\0';
+    return COPSE_OK;
+  }
+  if (renameat2(AT_FDCWD, j->beside, AT_FDCWD, j->folder, RENAME_EXCHANGE) == 0) return COPSE_OK;
+  return copse_fail_at(j->err, COPSE_IO, j->folder, 0, "cannot be replaced: %s", strerror(errno));
+}
+
+static copse_status write_file(struct job *j, const char *name, const char *data, size_t size) {
+  return copse_cli_write_in(j->beside, name, data, size, j->err);
+}
+
+static copse_status write_text(struct job *j, const char *name, const struct copse_text *text) {
+  COPSE_DO(copse_text_status(text, j->err));
+  return write_file(j, name, text->data, text->size);
+}
+
+/* ---- the topology
+ * -------------------------------------------------------------------------------- */
+
+/* The file's text where it is XML: what is there is better than what the topology keeps of it. */
+static copse_status read_input(struct job *j) {
+  COPSE_AT_END(copse_free_at) char *path = NULL;
+  const char *given = j->o->topology.path;
+  if (!given || strcmp(given, "-") == 0) return COPSE_OK;
+  COPSE_DO(copse_catalogue_find(given, copse_cli_catalogue(), &path, j->err));
+  COPSE_DO(copse_file_read(path, &j->input, &j->input_size, j->err));
+  const char *text = j->input + strspn(j->input, " \t\r\n");
+  if (*text == '<') return COPSE_OK;
+  free(j->input);
+  j->input = NULL;
+  return COPSE_OK;
+}
+
+static copse_status load_topology(struct job *j) {
+  struct copse_topology *whole = NULL;
+  COPSE_DO(copse_cli_load_whole(&j->o->topology, &whole, j->err));
+  j->work->whole = whole;
+  j->topology = whole;
+  COPSE_DO(read_input(j));
+  if (j->o->hosts < 2) return COPSE_OK;
+  COPSE_DO(copse_nccl_machine_open(whole, &j->machine, j->err));
+  int hosts = j->machine.n_hosts;
+  copse_nccl_machine_free(&j->machine);
+  if (hosts > 1)
+    return copse_fail(j->err, COPSE_INVALID, "--hosts is for a topology of one host, and %s has %d",
+                      whole->name, hosts);
+  COPSE_DO(copse_nccl_repeat_host(whole, j->o->hosts, &j->work->topology, j->err));
+  j->topology = j->work->topology;
+  return COPSE_OK;
+}
+
+/* ---- graphs and what they reach
+ * ------------------------------------------------------------------ */
+
+static bool has_type(const struct copse_topology *t, const char *type) {
+  for (int v = 0; v < t->n_nodes; v++)
+    if (strcmp(t->nodes[v].type, type) == 0) return true;
+  return false;
+}
+
+/* On one NVSwitch of Hopper or later NCCL has NVLS, each GPU a head; its search stays NCCL's. */
+static void add_nvls(struct job *j) {
+  const struct copse_nccl_graph_search *ring = copse_nccl_graph(&j->graphs, COPSE_NCCL_RING);
+  int n = j->best.n_gpus < COPSE_NCCL_MAX_CHANNELS ? j->best.n_gpus : COPSE_NCCL_MAX_CHANNELS;
+  if (!ring || j->o->target == 1 || j->model.sm < 90 || n < 3 || !has_type(j->topology, "nvswitch"))
+    return;
+  j->graphs.present[COPSE_NCCL_NVLS] = true;
+  for (int c = 0; c < n; c++) {
+    j->heads[c] = ring->channels[0];
+    j->heads[c].devs = &ring->channels[0].devs[c];
+    j->heads[c].n_gpus = 1;
+  }
+  j->graphs.graph[COPSE_NCCL_NVLS] = *ring;
+  j->graphs.graph[COPSE_NCCL_NVLS].id = COPSE_NCCL_NVLS;
+  j->graphs.graph[COPSE_NCCL_NVLS].pattern = COPSE_NCCL_PATTERN_NVLS;
+  j->graphs.graph[COPSE_NCCL_NVLS].n_channels = n;
+  j->graphs.graph[COPSE_NCCL_NVLS].channels = j->heads;
+}
+
+/* busbw of an allreduce of algbw 1. */
+static double allreduce_factor(const struct job *j) {
+  double n = j->topology->n_ranks;
+  return 2 * (n - 1) / n;
+}
+
+static double factor_of(const struct job *j, copse_collective collective) {
+  double n = j->topology->n_ranks;
+  if (collective == COPSE_ALLREDUCE) return allreduce_factor(j);
+  return collective == COPSE_BROADCAST || collective == COPSE_REDUCE ? 1 : (n - 1) / n;
+}
+
+/* algbw in GB/s that the links allow an algorithm; 0: none. */
+static copse_status judge_links(struct job *j, enum copse_nccl_graph_id id,
+                                copse_collective collective, double *GBps) {
+  struct copse_nccl_verdict verdict;
+  *GBps = 0;
+  if (!copse_nccl_judge_has(&j->judge, id, collective)) return COPSE_OK;
+  COPSE_DO(copse_nccl_judge(&j->judge, id, collective, 0, &verdict, j->err));
+  if (verdict.links_time.num > 0) *GBps = 1 / copse_q_to_double(verdict.links_time);
+  return COPSE_OK;
+}
+
+static copse_status fill_model(struct job *j) {
+  double ring, tree, nvls;
+  COPSE_DO(judge_links(j, COPSE_NCCL_RING, COPSE_ALLREDUCE, &ring));
+  COPSE_DO(judge_links(j, COPSE_NCCL_TREE, COPSE_ALLREDUCE, &tree));
+  COPSE_DO(judge_links(j, COPSE_NCCL_NVLS, COPSE_ALLREDUCE, &nvls));
+  j->model.graphs = &j->graphs;
+  j->model.nodes = j->machine.n_hosts;
+  j->model.ranks = j->topology->n_ranks;
+  j->model.channels = j->judge.joined.n_channels;
+  j->model.amd = j->input && strstr(j->input, "AuthenticAMD");
+  j->model.links[COPSE_NCCL_RING] = ring * allreduce_factor(j);
+  j->model.links[COPSE_NCCL_TREE] = 2 * tree;
+  j->model.links[COPSE_NCCL_NVLS] = nvls;
+  j->facts.ring_busbw = ring * allreduce_factor(j);
+  j->facts.tree_busbw = tree * allreduce_factor(j);
+  return COPSE_OK;
+}
+
+/*
+ * States the speeds of channels as NCCL counts them: of rings what passes a GPU, of trees twice an
+ * allreduce's data, since NCCL takes half of a tree's bandwidth for each direction.
+ */
+static copse_status state_speed(struct job *j, enum copse_nccl_graph_id id) {
+  struct copse_nccl_graph_search *g = &j->graphs.graph[id];
+  int64_t n = j->topology->n_ranks;
+  struct copse_nccl_verdict verdict;
+  struct copse_q speed;
+  if (!copse_nccl_judge_has(&j->judge, id, COPSE_ALLREDUCE)) return COPSE_OK;
+  COPSE_DO(copse_nccl_judge(&j->judge, id, COPSE_ALLREDUCE, 0, &verdict, j->err));
+  if (verdict.links_time.num == 0) return COPSE_OK;
+  COPSE_DO(
+      copse_q_make(2 * (id == COPSE_NCCL_RING ? n - 1 : n), n * g->n_channels, &speed, j->err));
+  COPSE_DO(copse_q_div(speed, verdict.links_time, &speed, j->err));
+  g->speed_intra = g->speed_inter = speed;
+  /* Where a host's links to others are matters on several only; NCCL thinks less of pattern 3. */
+  if (id == COPSE_NCCL_TREE && j->machine.n_hosts == 1)
+    g->pattern = COPSE_NCCL_PATTERN_BALANCED_TREE;
+  return COPSE_OK;
+}
+
+static copse_status find_graphs(struct job *j) {
+  const struct copse_nccl_best_options options = {.max_channels = version_of(j) < 22500 ? 16 : 0};
+  COPSE_DO(copse_nccl_best_find(j->topology, &options, &j->best, j->err));
+  j->graphs = j->best.graphs;
+  j->model.sm = copse_nccl_topo_sm(j->topology);
+  add_nvls(j);
+  COPSE_DO(copse_nccl_machine_open(j->topology, &j->machine, j->err));
+  COPSE_DO(copse_nccl_judge_open("graph.xml", &j->graphs, &j->machine, &j->judge, j->err));
+  COPSE_DO(state_speed(j, COPSE_NCCL_RING));
+  COPSE_DO(state_speed(j, COPSE_NCCL_TREE));
+  if (!j->o->nccl) return COPSE_OK;
+  COPSE_DO(copse_nccl_graphs_load(j->o->nccl, &copse_cli_notes, &j->theirs, j->err));
+  return copse_nccl_judge_open(j->o->nccl, &j->theirs, &j->machine, &j->judge_theirs, j->err);
+}
+
+static copse_status judge_theirs(struct job *j, copse_collective collective,
+                                 struct copse_tune_figure *figure) {
+  struct copse_nccl_verdict verdict;
+  if (!j->o->nccl) return COPSE_OK;
+  COPSE_DO(copse_nccl_judge_choice(&j->judge_theirs, collective, 0, &verdict, j->err));
+  double time = copse_q_to_double(copse_nccl_verdict_time(&verdict));
+  if (time > 0) figure->theirs = factor_of(j, collective) / time;
+  figure->theirs_algorithm = copse_nccl_algorithm_name(verdict.algorithm);
+  return COPSE_OK;
+}
+
+/* The best of ring, tree and NVLS by links. */
+static copse_status add_figure(struct job *j, copse_collective collective) {
+  static const enum copse_nccl_graph_id ids[] = {COPSE_NCCL_RING, COPSE_NCCL_TREE, COPSE_NCCL_NVLS};
+  struct copse_tune_figure *figure = &j->figures[j->facts.n_figures++];
+  enum copse_nccl_graph_id best = COPSE_NCCL_RING;
+  double most = 0, GBps;
+  *figure = (struct copse_tune_figure){.collective = copse_collective_name(collective)};
+  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+    COPSE_DO(judge_links(j, ids[i], collective, &GBps));
+    if (GBps <= most) continue;
+    most = GBps;
+    best = ids[i];
+  }
+  figure->ours = most * factor_of(j, collective);
+  figure->algorithm = copse_nccl_algorithm_name(best);
+  if (best == COPSE_NCCL_TREE)
+    figure->bound = copse_q_to_double(j->best.chain.bound) * allreduce_factor(j);
+  else if (best == COPSE_NCCL_RING && j->best.ring.n > 0)
+    figure->bound = copse_q_to_double(j->best.ring.bound);
+  return judge_theirs(j, collective, figure);
+}
+
+/* ---- files
+ * --------------------------------------------------------------------------------------- */
+
+/* The oldest version for which the very same text is written. */
+static long oldest_reader(const struct job *j, const struct copse_nccl_graphs *graphs,
+                          const char *text) {
+  static const long steps[] = {21800, 22000, 22100, 22500, 22700, 22907}; /* write.c's */
+  for (size_t i = 0; i < sizeof steps / sizeof *steps && steps[i] < version_of(j); i++) {
+    COPSE_AT_END(copse_free_at) char *other = NULL;
+    size_t size;
+    if (copse_nccl_graphs_write(graphs, j->machine.n_hosts, steps[i], &other, &size, NULL) ==
+            COPSE_OK &&
+        strcmp(other, text) == 0)
+      return steps[i];
+  }
+  return version_of(j);
+}
+
+static copse_status write_graphs(struct job *j) {
+  COPSE_AT_END(copse_free_at) char *text = NULL;
+  struct copse_nccl_graphs searched = j->graphs;
+  size_t size;
+  searched.present[COPSE_NCCL_NVLS] = false; /* NCCL's own is as good */
+  COPSE_DO(
+      copse_nccl_graphs_write(&searched, j->machine.n_hosts, version_of(j), &text, &size, j->err));
+  j->facts.version = oldest_reader(j, &searched, text);
+  return j->o->target == 1 ? COPSE_OK : write_file(j, "graph.xml", text, size);
+}
+
+/* NCCL's version of the format is 1, RCCL's 2, and neither reads the other's. */
+static copse_status make_topo(struct job *j, char **text, size_t *size, struct copse_err *why) {
+  const struct copse_nccl_topo_options options = {.notes = &copse_cli_notes};
+  if (!j->input && j->o->target == 1)
+    return copse_fail(why, COPSE_UNSUPPORTED, "RCCL's form of a topology is from RCCL's own dump");
+  if (!j->input) return copse_nccl_topo_write(j->topology, &options, text, size, why);
+  COPSE_DO(copse_nccl_topo_mend(j->o->topology.path, j->input, j->input_size, &copse_cli_notes,
+                                text, size, why));
+  bool of_rccl = strstr(*text, "<system version=\"2\"") != NULL;
+  if (of_rccl == (j->o->target == 1)) return COPSE_OK;
+  return copse_fail(why, COPSE_UNSUPPORTED, "the file is %s, which %s refuses",
+                    of_rccl ? "RCCL's" : "NCCL's", of_rccl ? "NCCL" : "RCCL");
+}
+
+static copse_status write_topo(struct job *j) {
+  COPSE_AT_END(copse_free_at) char *text = NULL;
+  struct copse_err why = COPSE_ERR_INIT;
+  size_t size;
+  copse_status status = make_topo(j, &text, &size, &why);
+  if (status == COPSE_UNSUPPORTED) {
+    j->facts.no_topo = copse_arena_strdup(&j->work->arena, why.text);
+    return j->facts.no_topo ? COPSE_OK : copse_fail_nomem(j->err);
+  }
+  if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
+  j->facts.has_topo = true;
+  j->facts.topo_is_real = j->input != NULL;
+  return write_file(j, "topo.xml", text, size);
+}
+
+/* RCCL's latencies are its own: rules are for messages so large that links alone count. */
+#define RCCL_LARGE ((uint64_t)64 << 20)
+
+static copse_status add_rccl_rules(struct job *j) {
+  struct copse_tuner_rule rule = {.collective = COPSE_TUNER_ALLREDUCE,
+                                  .algorithm = COPSE_TUNER_TREE,
+                                  .protocol = COPSE_TUNER_SIMPLE,
+                                  .min_bytes = RCCL_LARGE,
+                                  .max_bytes = UINT64_MAX,
+                                  .nodes = j->machine.n_hosts,
+                                  .ranks = j->topology->n_ranks,
+                                  .pipe_ops = COPSE_TUNER_ANY,
+                                  .registered = COPSE_TUNER_ANY};
+  return copse_tuner_table_add(&j->table, &rule, j->err);
+}
+
+static copse_status write_table(struct job *j) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  bool rccl = j->o->target == 1;
+  if (copse_nccl_graph(&j->graphs, COPSE_NCCL_NVLS) && j->machine.n_hosts > 1)
+    j->facts.no_table =
+        "NVLS trees over several hosts, which NCCL may choose here, are not in the model";
+  if (rccl && j->facts.tree_busbw <= j->facts.ring_busbw)
+    j->facts.no_table = "rings are the best for large messages, as RCCL takes them anyway";
+  if (j->facts.no_table) return COPSE_OK;
+  COPSE_DO(rccl ? add_rccl_rules(j)
+                : copse_nccl_choose_rules(&j->model, COPSE_TUNER_ALLREDUCE, &j->table, j->err));
+  copse_tuner_table_print(&j->table, rccl ? -1 : 0, &text);
+  j->facts.has_table = true;
+  return write_text(j, "tuner.csv", &text);
+}
+
+/* Beside the program, or where it is installed. */
+static copse_status copy_plugin(struct job *j) {
+  static const char *const places[] = {"", "../lib/", "../"};
+  char program[PATH_MAX], path[PATH_MAX + 64];
+  COPSE_AT_END(copse_free_at) char *data = NULL;
+  size_t size;
+  ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+  if (!j->facts.has_table || j->o->target == 1 || n <= 0) return COPSE_OK;
+  program[n] = '\0';
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    snprintf(path, sizeof path, "%.*s/%s%s", (int)(strrchr(program, '/') - program), program,
+             places[i], PLUGIN);
+    if (access(path, R_OK) != 0) continue;
+    COPSE_DO(copse_file_read(path, &data, &size, j->err));
+    j->facts.has_plugin = true;
+    return write_file(j, PLUGIN, data, size);
+  }
+  copse_note(&copse_cli_notes, "%s is not beside this program: it must be where the loader looks",
+             PLUGIN);
+  return COPSE_OK;
+}
+
+static copse_status write_hostfile(struct job *j) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  COPSE_DO(copse_nccl_order_hosts(&j->machine, &j->work->arena, &j->order, j->err));
+  j->facts.hops_given = j->order.given;
+  j->facts.hops_best = j->order.best;
+  j->facts.has_hostfile = j->order.matters;
+  if (!j->order.matters) return COPSE_OK;
+  for (int i = 0; i < j->machine.n_hosts; i++)
+    copse_text_add(&text, "h%d slots=%d\n", j->order.hosts[i], j->best.n_gpus);
+  return write_text(j, "hostfile", &text);
+}
+
+/* For RCCL's variables. */
+static copse_status make_variables(struct job *j) {
+  int channels = j->best.ring.n * (j->machine.n_hosts > 1 ? 2 : 1);
+  if (j->o->target != 1) return COPSE_OK;
+  COPSE_DO(copse_rccl_rings(&j->graphs, j->machine.n_hosts, &j->rings, j->err));
+  COPSE_DO(copse_rccl_trees(&j->judge.joined, channels, &j->trees, j->err));
+  if (j->rings.size <= MAX_VARIABLE) j->facts.rings = j->rings.data;
+  if (j->trees.size <= MAX_VARIABLE) j->facts.trees = j->trees.data;
+  return COPSE_OK;
+}
+
+static copse_status write_texts(struct job *j) {
+  COPSE_AT_END(copse_text_free) struct copse_text env = {0}, readme = {0};
+  const struct copse_nccl_graph_search *ring = copse_nccl_graph(&j->graphs, COPSE_NCCL_RING);
+  j->facts.topology = j->topology->name;
+  j->facts.folder = j->folder;
+  j->facts.version_text = copse_version();
+  j->facts.rccl = j->o->target == 1;
+  j->facts.hosts = j->machine.n_hosts;
+  j->facts.gpus = j->best.n_gpus;
+  j->facts.channels = ring ? ring->n_channels : 0;
+  j->facts.figures = j->figures;
+  j->facts.has_theirs = j->o->nccl != NULL;
+  for (int i = 0; ring && i < ring->channels[0].n_gpus; i++)
+    j->facts.domain = j->facts.domain || copse_nccl_dev_system(ring->channels[0].devs[i]) > 0;
+  copse_tune_write_env(&j->facts, &env);
+  copse_tune_write_readme(&j->facts, &readme);
+  COPSE_DO(write_text(j, "env.sh", &env));
+  return write_text(j, "README", &readme);
+}
+
+/* ---- the command
+ * --------------------------------------------------------------------------------- */
+
+static void print_summary(const struct job *j) {
+  const struct copse_tune_facts *f = &j->facts;
+  const struct copse_tune_figure *allreduce = &j->figures[0];
+  printf("%s for %s: %d host%s of %d GPUs, %d channels\n", f->rccl ? "RCCL" : "NCCL", f->topology,
+         f->hosts, f->hosts > 1 ? "s" : "", f->gpus, f->channels);
+  printf("allreduce, busbw by the links: rings %.4g GB/s, trees %.4g GB/s\n", f->ring_busbw,
+         f->tree_busbw);
+  if (f->has_theirs && allreduce->theirs > 0)
+    printf("NCCL's own graph: %.4g GB/s (%s)\n", allreduce->theirs, allreduce->theirs_algorithm);
+  printf("%s: env.sh%s%s%s%s%s README\n", j->o->output, f->rccl ? "" : " graph.xml",
+         f->has_topo ? " topo.xml" : "", f->has_table ? " tuner.csv" : "",
+         f->has_plugin ? " " PLUGIN : "", f->has_hostfile ? " hostfile" : "");
+}
+
+static copse_status make_files(struct job *j) {
+  static const copse_collective collectives[] = {
+      COPSE_ALLREDUCE, COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_BROADCAST, COPSE_REDUCE};
+  COPSE_DO(load_topology(j));
+  if (j->topology->n_ranks < 2)
+    return copse_fail(j->err, COPSE_UNSUPPORTED, "%s: one GPU alone has nothing to tune",
+                      j->topology->name);
+  COPSE_DO(find_graphs(j));
+  COPSE_DO(fill_model(j));
+  for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)
+    COPSE_DO(add_figure(j, collectives[i]));
+  COPSE_DO(begin_folder(j));
+  COPSE_DO(write_graphs(j));
+  COPSE_DO(write_topo(j));
+  COPSE_DO(write_table(j));
+  COPSE_DO(copy_plugin(j));
+  COPSE_DO(write_hostfile(j));
+  COPSE_DO(make_variables(j));
+  COPSE_DO(write_texts(j));
+  return end_folder(j);
+}
+
+static copse_status tune(void *options, struct copse_cli_work *work) {
+  struct job j = {.o = options, .work = work, .err = &work->err};
+  copse_status status = make_files(&j);
+  if (j.beside[0]) remove_folder(j.beside);
+  if (status == COPSE_OK) print_summary(&j);
+  copse_nccl_judge_close(&j.judge);
+  copse_nccl_judge_close(&j.judge_theirs);
+  copse_nccl_machine_free(&j.machine);
+  copse_nccl_graphs_free(&j.theirs);
+  copse_nccl_best_free(&j.best);
+  copse_tuner_table_free(&j.table);
+  copse_text_free(&j.rings);
+  copse_text_free(&j.trees);
+  free(j.input);
+  return status;
+}
+
+static int run(void *options, int n_left, char **left) {
+  struct options *o = options;
+  int exit = copse_cli_take_topology(&o->topology, "tune", n_left, left);
+  if (exit != COPSE_EXIT_DONE) return exit;
+  const struct copse_cli_rule rules[] = {
+      {!o->output, "give -o FOLDER, where the files go"},
+      {o->output && (copse_cli_is_stdout(o->output) || !*o->output), "-o must be a folder"},
+      {o->nccl && o->target == 1, "--nccl is a dump of NCCL's, for --for nccl"},
+  };
+  exit = COPSE_CLI_CHECK("tune", rules);
+  return exit == COPSE_EXIT_DONE ? copse_cli_do(tune, o) : exit;
+}
+
+#define TO(member) COPSE_OPTION_TO(struct options, member)
+static const char *const targets[] = {"nccl", "rccl", NULL};
+static const struct copse_option own[] = {
+    {"--output", 'o', "FOLDER", "where the files go; what copse tune has made there is replaced",
+     TO(output)},
+    {"--for", 0, "LIBRARY", "nccl (default) or rccl", TO(target), .words = targets,
+     .must = "nccl or rccl"},
+    {"--hosts", 0, "N", "so many hosts like the topology, on a network without bottlenecks",
+     TO(hosts), COPSE_OPTION_RANGE(1, 4096)},
+    {"--nccl", 0, "GRAPH",
+     "NCCL's own graph (NCCL_GRAPH_DUMP_FILE), to say what it reaches without\nthis", TO(nccl)},
+    {0}};
+
+static const char usage[] =
+    "usage: copse tune TOPO -o FOLDER [options]\n\n"
+    "Makes a folder that a job sources, for an NCCL or RCCL as it is: the best rings and chains "
+    "for\n"
+    "its channels (graph.xml), the topology as it reads it (topo.xml), a table of algorithms by "
+    "size\n"
+    "with the plugin that reads it, the order of hosts where that matters, env.sh, which sets the\n"
+    "variables, and README: what each file is for, what to expect, how to undo it. The files are "
+    "for\n"
+    "the NCCL of --nccl-version and later.\n\n";
+
+const struct copse_command copse_cmd_tune = {
+    .name = "tune",
+    .does = "make files with which NCCL or RCCL runs the best rings and trees",
+    .usage = usage,
+    .example = "\nexample: copse tune pcie-8-2s -o tuned && . tuned/env.sh\n",
+    .takes_topology = true,
+    .sections = {{.column = 22, .options = own},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology)},
+    .size = sizeof(struct options),
+    .run = run};

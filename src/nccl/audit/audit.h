@@ -1,0 +1,116 @@
+/*
+ * What `copse audit` says: what a fabric can do, what NCCL's graphs can do on it, what was
+ * measured, and the causes of the gaps, each with its evidence and what mends it. Nothing without a
+ * number.
+ */
+#ifndef COPSE_NCCL_AUDIT_AUDIT_H
+#define COPSE_NCCL_AUDIT_AUDIT_H
+
+#include "nccl/best.h"
+#include "nccl/from_log.h"
+#include "nccl/judge.h"
+#include "nccl/log.h"
+#include "nccl/reports.h"
+#include "topology/input/nvbandwidth.h"
+
+/* What no schedule beats, as copse_solve_schedule proves it. */
+struct copse_audit_bound {
+  copse_collective collective;
+  struct copse_q time; /* s/GB */
+  const int *cut;      /* [n_cut] nodes of the topology; a collective without one cut: none */
+  int n_cut;
+  const int *guessed; /* [n_guessed] links of the cut whose bandwidth nobody stated or measured */
+  int n_guessed;
+};
+
+struct copse_audit_input {
+  const char *topology_path; /* as commands name it */
+  const struct copse_topology *topology;
+  struct copse_nccl_machine *machine;
+  struct copse_nccl_judge *judge;     /* NULL: no graph is known */
+  const struct copse_nccl_best *best; /* what NCCL could run at best here; NULL: not found */
+  const char *const *remarks;         /* [n_remarks] of readers on what NCCL misreads */
+  int n_remarks;
+  const struct copse_audit_bound *bounds;
+  int n_bounds;
+  const struct copse_nccl_log *log;  /* and what follows: NULL where there is none */
+  const struct copse_log_comm *comm; /* the log's one of these ranks */
+  int channels_differ;               /* whose rings in the log are not the graphs' */
+  const struct copse_tests *tests;   /* [n_tests] */
+  int n_tests;
+  const struct copse_inspector *inspector;
+  const struct copse_ras *ras;
+  const struct copse_nvbandwidth *nvbandwidth;
+  bool repeated; /* the topology is of one host, repeated on a network without a bottleneck */
+};
+
+/* One collective; figures are bus bandwidth in GB/s, NAN where not known. */
+struct copse_audit_row {
+  copse_collective collective;
+  double bound, nccl, measured;
+  int64_t bytes;                      /* of the message that was measured fastest */
+  double links, stated;               /* what makes `nccl`: NAN where not known */
+  enum copse_nccl_graph_id algorithm; /* of `nccl` */
+  const char *cut;                    /* of `bound` in words, or NULL */
+  const char *how;                    /* of `nccl` in words, or NULL */
+};
+
+struct copse_audit_finding {
+  const char *what, *evidence, *mend;
+  double share; /* of the bound that it costs, 0 to 1: findings are in falling order */
+};
+
+/* What could not be judged, and the command that makes the file. */
+struct copse_audit_gap {
+  const char *what, *command;
+};
+
+struct copse_audit {
+  const char *headline; /* "pcie-8-2s-skl: 8 GPUs on 1 host, 4 NICs" */
+  int n_rows, n_findings, n_gaps, n_notes;
+  struct copse_audit_row rows[COPSE_ALLTOALL];
+  struct copse_audit_finding *findings;
+  struct copse_audit_gap *gaps;
+  const char **notes; /* what else is known of the first row */
+  size_t finding_capacity, gap_capacity, note_capacity;
+  struct copse_arena arena;
+};
+
+/* The caller frees *out with copse_audit_free, whatever the outcome. COPSE_OVERFLOW, COPSE_NOMEM,
+ * and what copse_nccl_judge returns. */
+copse_status copse_audit_make(const struct copse_audit_input *input, struct copse_audit *out,
+                              struct copse_err *err) COPSE_CHECKED;
+void copse_audit_free(struct copse_audit *audit);
+
+/* ---- for those who look for causes ------------------------------------------------------- */
+
+/* Adds a finding; the texts are in the audit's arena (NULL: memory ran out). */
+copse_status copse_audit_add(struct copse_audit *audit, double share, const char *what,
+                             const char *evidence, const char *mend,
+                             struct copse_err *err) COPSE_CHECKED;
+copse_status copse_audit_add_gap(struct copse_audit *audit, const char *what, const char *command,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+copse_status copse_audit_add_note(struct copse_audit *audit, const char *note,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/* Causes that topology and graphs show (causes.c). */
+copse_status copse_audit_graph_causes(const struct copse_audit_input *input,
+                                      struct copse_audit *audit,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/* Those that logs and measurements show (causes_measured.c). */
+copse_status copse_audit_measured_causes(const struct copse_audit_input *input,
+                                         struct copse_audit *audit,
+                                         struct copse_err *err) COPSE_CHECKED;
+
+/* A link in words: "cpu@0 -> cpu@1 (link between sockets, 16 GB/s)". */
+const char *copse_audit_link_text(struct copse_audit *audit, const struct copse_topology *topology,
+                                  int link);
+/* The links that leave a set of nodes, as a machine's owner knows them: "into host h0: 8 NICs of 50
+ * GB/s". NULL: memory ran out. */
+const char *copse_audit_cut_text(struct copse_audit *audit,
+                                 const struct copse_nccl_machine *machine, const int *cut,
+                                 int n_cut, bool reduces);
+
+#endif

@@ -1,0 +1,416 @@
+/*
+ * Causes that a topology and NCCL's graphs show, by the exact loads of the ring on its links (of an
+ * allreduce): what the search stated, what its links allow, which links and NICs it leaves out,
+ * which ways between hosts it takes. A cause is stated with what it costs as a share of the bound:
+ *
+ *   bound |-------- links of other schedules --------| what its links allow |-- what it states --|
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/types.h"
+#include "nccl/audit/audit.h"
+
+/* A gap below this is a step of speeds or a rounding, not worth a line. */
+#define WORTH 0.03
+
+struct causes {
+  const struct copse_audit_input *in;
+  struct copse_audit *audit;
+  const struct copse_audit_row *row; /* of allreduce */
+  const struct copse_nccl_graph_search *ring;
+  struct copse_nccl_verdict verdict; /* of the ring */
+  double ring_links, ring_stated;    /* bus bandwidth, GB/s */
+  struct copse_err *err;
+};
+
+#define say(c, ...) copse_arena_printf(&(c)->audit->arena, __VA_ARGS__)
+
+static double share_of(const struct causes *c, double lost) {
+  return c->row->bound > 0 ? lost / c->row->bound : 0;
+}
+
+static double busbw_of(const struct causes *c, struct copse_q time) {
+  if (time.num <= 0) return NAN;
+  return copse_collective_bus_factor(COPSE_ALLREDUCE, c->in->topology->n_ranks) /
+         copse_q_to_double(time);
+}
+
+/* What other rings could add, as far as that is known. */
+static double room(const struct causes *c) {
+  const struct copse_nccl_best *best = c->in->best;
+  double limit = best && best->ring.n > 0 ? copse_q_to_double(best->ring.GBps) : c->row->bound;
+  return fmax(limit - c->ring_links, 0);
+}
+
+static const char *tune_command(const struct causes *c) {
+  return say(c, "copse tune %s -o FOLDER --for nccl", c->in->topology_path);
+}
+
+/* ---- what the search states ------------------------------------------------------------------ */
+
+/* The narrowest way between two GPUs of a channel that follow each other. */
+static copse_status find_narrowest(const struct causes *c, int *link, struct copse_q *width) {
+  const struct copse_nccl_joined *j = &c->in->judge->joined;
+  const struct copse_topology *t = c->in->topology;
+  *link = -1;
+  for (int ch = 0; ch < j->n_channels; ch++)
+    for (int r = 0; r < j->n_ranks; r++) {
+      const struct copse_nccl_route *route;
+      int next = copse_nccl_seat_of(j, ch, r)->next;
+      if (c->in->machine->host_of_rank[r] != c->in->machine->host_of_rank[next]) continue;
+      COPSE_DO(copse_nccl_find_route(c->in->machine, t->rank_nodes[r], t->rank_nodes[next], &route,
+                                     c->err));
+      for (int i = 0; i < route->n_hops; i++) {
+        struct copse_q b = t->links[route->hops[i].link].bandwidth;
+        if (*link >= 0 && copse_q_cmp(b, *width) >= 0) continue;
+        *link = route->hops[i].link;
+        *width = b;
+      }
+    }
+  return COPSE_OK;
+}
+
+/* The slowest speed inside a host that NCCL's search tries for the GPUs, from sm_100 on 18 GB/s
+ * (2.30). */
+static double least_speed(const struct causes *c) {
+  const struct copse_topology *t = c->in->topology;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (t->nodes[t->rank_nodes[r]].sm < 100) return 3;
+  return 18;
+}
+
+static copse_status find_last_resort(struct causes *c) {
+  const struct copse_nccl_graph_search *g = c->ring;
+  double speed = copse_q_to_double(g->speed_intra), least = least_speed(c);
+  struct copse_q width = COPSE_Q_ZERO;
+  int narrowest;
+  COPSE_DO(find_narrowest(c, &narrowest, &width));
+  bool no_step = narrowest >= 0 && copse_q_to_double(width) < least;
+  const char *why =
+      no_step ? say(c,
+                    "; for these GPUs (sm_100 and up) the search of NCCL tries no speed below %.4g "
+                    "GB/s in a host, and %s is on the way",
+                    least, copse_audit_link_text(c->audit, c->in->topology, narrowest))
+              : "";
+  return copse_audit_add(
+      c->audit, share_of(c, c->row->bound - c->row->nccl),
+      say(c,
+          "NCCL's search found nothing and took its last resort: %d channel of %.4g GB/s over %s",
+          g->n_channels, speed, copse_nccl_path_name(g->type_intra)),
+      say(c,
+          "%.4g GB/s of bus bandwidth stated, where the links of this ring allow %.4g and the "
+          "fabric %.4g%s",
+          c->ring_stated, c->ring_links, c->row->bound, why ? why : ""),
+      say(c, "%s: a graph file (NCCL_GRAPH_FILE) with rings that the links carry", tune_command(c)),
+      c->err);
+}
+
+/* Speeds come in steps; what is stated goes into NCCL's choice of algorithms, not into the data's
+ * pace. */
+static copse_status find_stated_below(struct causes *c) {
+  const struct copse_nccl_graph_search *g = c->ring;
+  double lost = fmin(c->ring_links, c->row->bound) - c->ring_stated;
+  if (!(c->ring_stated > 0)) return COPSE_OK;
+  if (g->n_channels == 1 && c->ring_stated < 0.5 * c->ring_links) return find_last_resort(c);
+  if (share_of(c, lost) < WORTH) return COPSE_OK;
+  return copse_audit_add(
+      c->audit, share_of(c, lost), "the ring is rated below what its links allow",
+      say(c,
+          "%d channels x %.4g GB/s are %.4g GB/s; the links of these rings allow %.4g (NCCL tries "
+          "speeds in steps)",
+          g->n_channels,
+          copse_q_to_double(c->in->machine->n_hosts > 1 ? g->speed_inter : g->speed_intra),
+          c->ring_stated, c->ring_links),
+      say(c, "%s: a graph file with the true speeds", tune_command(c)), c->err);
+}
+
+/* ---- what its links allow -------------------------------------------------------------------- */
+
+/* What lies between the ring's links and the bound: better rings, trees, or no rings at all. */
+struct reach {
+  double chain, chain_load; /* NCCL's own trees (NAN: it has none), what they put on the link */
+  double rings, rings_bound, chains; /* the best, as bus bandwidth; NAN where not known */
+};
+
+static copse_status find_reach(const struct causes *c, struct reach *r) {
+  const struct copse_nccl_best *best = c->in->best;
+  double factor = copse_collective_bus_factor(COPSE_ALLREDUCE, c->in->topology->n_ranks);
+  *r = (struct reach){NAN, NAN, NAN, NAN, NAN};
+  if (best && best->ring.n > 0) {
+    r->rings = copse_q_to_double(best->ring.GBps);
+    r->rings_bound = copse_q_to_double(best->ring.bound);
+  }
+  if (best && best->chain.n > 0) r->chains = factor * copse_q_to_double(best->chain.GBps);
+  if (!copse_nccl_judge_has(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE)) return COPSE_OK;
+  struct copse_nccl_verdict tree;
+  COPSE_DO(copse_nccl_judge(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &tree, c->err));
+  r->chain = busbw_of(c, tree.links_time);
+  r->chain_load = copse_q_to_double(tree.load[c->verdict.link]);
+  return COPSE_OK;
+}
+
+static copse_status find_better_rings(struct causes *c, const struct reach *r) {
+  const struct copse_nccl_optimum *o = &c->in->best->ring;
+  return copse_audit_add(
+      c->audit, share_of(c, r->rings - c->ring_links), "there are better rings for these links",
+      say(c,
+          "the links of NCCL's rings allow %.4g GB/s, %s is the busiest; %d channels of %.4g GB/s "
+          "that fit them have %.4g, and no rings have more than %.4g",
+          c->ring_links, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link), o->n,
+          copse_q_to_double(o->speed), r->rings, r->rings_bound),
+      say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", tune_command(c)), c->err);
+}
+
+static copse_status find_better_trees(struct causes *c, const struct reach *r, const char *where,
+                                      double trees) {
+  const char *rings = isfinite(r->rings_bound)
+                          ? say(c, "; no rings have more than %.4g here (proved)", r->rings_bound)
+                          : "";
+  const char *own = r->chain > c->ring_links * (1 + WORTH)
+                        ? say(c,
+                              "NCCL's own chains (graph 1) put %.4g GB on it, and their links "
+                              "allow %.4g",
+                              r->chain_load, r->chain)
+                        : say(c, "the best chains for these links have %.4g", trees);
+  return copse_audit_add(
+      c->audit, share_of(c, trees - c->ring_links),
+      "rings are the wrong shape for these links; trees do better",
+      say(c, "%s carries %.4g GB for each GB of the buffer, which holds rings to %.4g GB/s; %s%s",
+          where, copse_q_to_double(c->verdict.load[c->verdict.link]), c->ring_links, own ? own : "",
+          rings ? rings : ""),
+      say(c,
+          "NCCL_ALGO=allreduce:tree for long messages, or the table that %s writes; measure both",
+          tune_command(c)),
+      c->err);
+}
+
+static copse_status find_ring_limit(struct causes *c) {
+  struct reach r;
+  int link = c->verdict.link;
+  bool ring = c->row->algorithm == COPSE_NCCL_RING;
+  if (link < 0 || share_of(c, c->row->bound - c->ring_links) < WORTH) return COPSE_OK;
+  if (c->row->measured > c->ring_links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
+  const char *where = copse_audit_link_text(c->audit, c->in->topology, link);
+  if (!where) return copse_fail_nomem(c->err);
+  COPSE_DO(find_reach(c, &r));
+  double trees = fmax(r.chain, r.chains), found = fmax(c->ring_links, fmax(r.rings, trees));
+  if (share_of(c, r.rings - c->ring_links) >= WORTH) COPSE_DO(find_better_rings(c, &r));
+  if (ring && trees > fmax(c->ring_links, r.rings) * (1 + WORTH))
+    COPSE_DO(find_better_trees(c, &r, where, trees));
+  if (share_of(c, c->row->bound - found) < WORTH || !isfinite(r.rings_bound)) return COPSE_OK;
+  return copse_audit_add(
+      c->audit, share_of(c, c->row->bound - found), "what no rings or chains of NCCL's can reach",
+      say(c,
+          "the best rings have %.4g GB/s (none more than %.4g, proved), the best chains %.4g; the "
+          "bound of all schedules is %.4g",
+          r.rings, r.rings_bound, r.chains, c->row->bound),
+      say(c,
+          "plans of copse (copse plans %s -o FOLDER, and the drop-in), whose trees are not held "
+          "to rings",
+          c->in->topology_path),
+      c->err);
+}
+
+/* ---- links that are left out ----------------------------------------------------------------- */
+
+static bool is_nvlink(const struct copse_topology *t, const struct copse_link *l) {
+  return t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0;
+}
+
+/* Direct links between GPUs, how full they are while the busiest link is full. */
+static copse_status find_idle_links(struct causes *c) {
+  const struct copse_topology *t = c->in->topology;
+  double capacity = 0, carried = 0, time = copse_q_to_double(c->verdict.links_time);
+  int n = 0, idle = 0, first = -1;
+  for (int i = 0; i < t->n_links; i++) {
+    if (!is_nvlink(t, &t->links[i])) continue;
+    n++;
+    capacity += copse_q_to_double(t->links[i].bandwidth);
+    carried += copse_q_to_double(c->verdict.load[i]) / time;
+    if (c->verdict.load[i].num > 0) continue;
+    idle++;
+    if (first < 0) first = i;
+  }
+  double share = fmin(1 - carried / capacity, share_of(c, room(c)));
+  if (n == 0 || !(share >= WORTH)) return COPSE_OK;
+  const char *unused = idle > 0 ? say(c, "; %d of %d carry nothing, such as %s", idle, n,
+                                      copse_audit_link_text(c->audit, t, first))
+                                : "";
+  return copse_audit_add(
+      c->audit, share, "rings share NVLinks and leave others idle",
+      say(c, "the NVLinks between GPUs are %.0f %% full when %s is full%s",
+          100 * carried / capacity, copse_audit_link_text(c->audit, t, c->verdict.link),
+          unused ? unused : ""),
+      say(c, "%s: rings that use all of them", tune_command(c)), c->err);
+}
+
+/* Whether anything goes through a port. */
+static bool port_is_used(const struct causes *c, int port) {
+  const struct copse_topology *t = c->in->topology;
+  int node = c->in->machine->ports[port].node;
+  for (int i = 0; i < t->n_links; i++)
+    if ((t->links[i].src == node || t->links[i].dst == node) && c->verdict.load[i].num > 0)
+      return true;
+  return false;
+}
+
+static copse_status find_idle_nics(struct causes *c) {
+  const struct copse_nccl_machine *m = c->in->machine;
+  int idle = 0, first = -1;
+  COPSE_AT_END(copse_text_free) struct copse_text names = {0};
+  if (m->n_hosts < 2) return COPSE_OK;
+  for (int p = 0; p < m->n_ports; p++) {
+    if (port_is_used(c, p)) continue;
+    if (idle < 4)
+      copse_text_add(&names, "%s%s", idle > 0 ? ", " : "",
+                     c->in->topology->nodes[m->ports[p].node].id);
+    if (first < 0) first = p;
+    idle++;
+  }
+  double gap = share_of(c, room(c));
+  if (idle == 0 || gap < WORTH) return COPSE_OK;
+  return copse_audit_add(
+      c->audit, fmin((double)idle / m->n_ports, gap), "NICs without work",
+      say(c, "%d of %d NICs carry nothing in NCCL's rings: %s%s", idle, m->n_ports,
+          names.data ? names.data : "", idle > 4 ? ", .." : ""),
+      say(c, "%s: channels on every NIC (and see that NCCL_IB_HCA leaves none out)",
+          tune_command(c)),
+      c->err);
+}
+
+/* ---- ways between hosts ---------------------------------------------------------------------- */
+
+/* A GPU that uses a NIC across the CPU where it has a nearer one. */
+struct far {
+  int n, edges, rank, port, near;
+  enum copse_nccl_path type, near_type;
+};
+
+/* The nearest port of a GPU's host, and the kind of path there. */
+static copse_status find_near_port(const struct causes *c, int rank, int *port,
+                                   enum copse_nccl_path *type) {
+  struct copse_nccl_machine *m = c->in->machine;
+  int host = m->host_of_rank[rank];
+  *port = -1;
+  *type = COPSE_NCCL_PATH_DIS;
+  for (int p = m->first_port[host]; p < m->first_port[host + 1]; p++) {
+    const struct copse_nccl_route *route;
+    COPSE_DO(copse_nccl_find_route(m, c->in->topology->rank_nodes[rank], m->ports[p].node, &route,
+                                   c->err));
+    if (*port >= 0 && route->type >= *type) continue;
+    *port = p;
+    *type = route->type;
+  }
+  return COPSE_OK;
+}
+
+static copse_status look_at_end(const struct causes *c, int rank, int port, bool sends,
+                                struct far *far) {
+  const struct copse_nccl_route *first = NULL, *last;
+  enum copse_nccl_path near_type;
+  int relay = -1, near, node = c->in->topology->rank_nodes[rank];
+  if (port < 0) return COPSE_OK;
+  far->edges++;
+  if (sends)
+    COPSE_DO(copse_nccl_find_way_out(c->in->machine, rank, port, &relay, &first, &last, c->err));
+  else
+    COPSE_DO(copse_nccl_find_route(c->in->machine, c->in->machine->ports[port].node, node, &last,
+                                   c->err));
+  if (relay >= 0 || last->type < COPSE_NCCL_PATH_PHB) return COPSE_OK;
+  COPSE_DO(find_near_port(c, rank, &near, &near_type));
+  if (near_type >= last->type) return COPSE_OK;
+  if (far->n++ == 0)
+    *far = (struct far){far->n, far->edges, rank, port, near, last->type, near_type};
+  return COPSE_OK;
+}
+
+static copse_status find_far_nics(struct causes *c) {
+  const struct copse_nccl_joined *j = &c->in->judge->joined;
+  const struct copse_topology *t = c->in->topology;
+  const struct copse_nccl_port *ports = c->in->machine->ports;
+  struct far far = {0};
+  for (int ch = 0; ch < j->n_channels; ch++)
+    for (int r = 0; r < j->n_ranks; r++) {
+      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, ch, r);
+      COPSE_DO(look_at_end(c, r, s->send_port, true, &far));
+      COPSE_DO(look_at_end(c, r, s->receive_port, false, &far));
+    }
+  if (far.n == 0 || share_of(c, room(c)) < WORTH) return COPSE_OK;
+  double lost = fmax(c->ring_stated - c->ring_links, 0);
+  const char *stated = lost > 0 ? say(c, "; NCCL states %.4g GB/s, the links allow %.4g",
+                                      c->ring_stated, c->ring_links)
+                                : "";
+  const char *why = c->ring->crossnic == 2
+                        ? "; channels 2k and 2k+1 exchange lists on odd hosts and are no mirrors"
+                        : "";
+  return copse_audit_add(
+      c->audit, share_of(c, room(c)),
+      "GPUs use NICs across the CPU, with a nearer one idle or taken",
+      say(c, "%d of %d ends of links between hosts; %s uses %s (%s), beside it is %s (%s)%s%s",
+          far.n, far.edges, t->nodes[t->rank_nodes[far.rank]].id, t->nodes[ports[far.port].node].id,
+          copse_nccl_path_name(far.type), t->nodes[ports[far.near].node].id,
+          copse_nccl_path_name(far.near_type), why, stated ? stated : ""),
+      say(c, "%s: a graph whose first and last GPUs are beside their NICs", tune_command(c)),
+      c->err);
+}
+
+/* Whether a link is one of the network's own, between switches. */
+static bool is_network(const struct causes *c, int link) {
+  const struct copse_link *l = &c->in->topology->links[link];
+  return c->in->machine->host_of_node[l->src] < 0 && c->in->machine->host_of_node[l->dst] < 0;
+}
+
+/* Edges between hosts that pass links between switches, and those between unlike NICs. */
+static copse_status find_crossings(struct causes *c) {
+  const struct copse_nccl_joined *j = &c->in->judge->joined;
+  const struct copse_nccl_machine *m = c->in->machine;
+  int edges = 0, over = 0, unlike = 0;
+  if (c->verdict.link < 0 || !is_network(c, c->verdict.link)) return COPSE_OK;
+  for (int ch = 0; ch < j->n_channels; ch++)
+    for (int r = 0; r < j->n_ranks; r++) {
+      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, ch, r);
+      const struct copse_nccl_route *route;
+      int in = copse_nccl_seat_of(j, ch, s->next)->receive_port;
+      if (s->send_port < 0 || in < 0) continue;
+      COPSE_DO(copse_nccl_find_route(c->in->machine, m->ports[s->send_port].node, m->ports[in].node,
+                                     &route, c->err));
+      bool passes = false;
+      for (int i = 0; i < route->n_hops; i++) passes = passes || is_network(c, route->hops[i].link);
+      edges++;
+      over += passes;
+      unlike += passes && m->ports[s->send_port].dev != m->ports[in].dev;
+    }
+  bool rails = 2 * unlike > over;
+  return copse_audit_add(
+      c->audit, share_of(c, c->row->bound - c->ring_links),
+      rails ? "rings cross rails: they leave on one NIC and arrive on another"
+            : "the order of ranks goes against the network",
+      say(c,
+          "%d of %d links between hosts pass from switch to switch, %d of them between unlike "
+          "NICs; %s carries %.4g GB for each GB of the buffer",
+          over, edges, unlike, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link),
+          copse_q_to_double(c->verdict.load[c->verdict.link])),
+      rails ? say(c, "NCCL_CROSS_NIC=0, or the graph file of %s", tune_command(c))
+            : say(c, "the order of ranks in the hostfile of %s", tune_command(c)),
+      c->err);
+}
+
+copse_status copse_audit_graph_causes(const struct copse_audit_input *in, struct copse_audit *audit,
+                                      struct copse_err *err) {
+  struct causes causes = {.in = in, .audit = audit, .err = err}, *c = &causes;
+  for (int i = 0; i < audit->n_rows; i++)
+    if (audit->rows[i].collective == COPSE_ALLREDUCE) c->row = &audit->rows[i];
+  c->ring = copse_nccl_graph(in->judge->graphs, COPSE_NCCL_RING);
+  if (!c->row || !c->ring || in->topology->n_ranks < 2) return COPSE_OK;
+  COPSE_DO(copse_nccl_judge(in->judge, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0, &c->verdict, err));
+  c->ring_links = busbw_of(c, c->verdict.links_time);
+  c->ring_stated = busbw_of(c, c->verdict.stated_time);
+  COPSE_DO(find_stated_below(c));
+  COPSE_DO(find_ring_limit(c));
+  COPSE_DO(find_idle_links(c));
+  COPSE_DO(find_idle_nics(c));
+  COPSE_DO(find_far_nics(c));
+  return find_crossings(c);
+}

@@ -1,0 +1,453 @@
+/*
+ * Causes that measurements and logs show: results that are wrong, links faster or slower than their
+ * constants, few channels, transports that are not the best there is, settings that bind NCCL's
+ * hands, sizes with a bad choice, other groups on the same hosts.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/types.h"
+#include "nccl/audit/audit.h"
+
+#define FEW_CHANNELS 4
+#define NEAR 0.9 /* what is within a tenth of a limit has reached it */
+#define SLOW 0.8 /* of its like: a slow pair, a bad choice for a size */
+
+struct measured {
+  const struct copse_audit_input *in;
+  struct copse_audit *audit;
+  const struct copse_audit_row *row; /* of allreduce */
+  struct copse_nccl_verdict ring;
+  double best_links; /* bus bandwidth that links allow the fastest algorithm that NCCL has */
+  struct copse_err *err;
+};
+
+#define say(m, ...) copse_arena_printf(&(m)->audit->arena, __VA_ARGS__)
+
+static double share_of(const struct measured *m, double lost) {
+  return m->row->bound > 0 ? lost / m->row->bound : 0;
+}
+
+/* What is missing between NCCL's graph and the measurement; 0 where that is not known. */
+static double lost(const struct measured *m) {
+  double gap = m->row->nccl - m->row->measured;
+  return isfinite(gap) && gap > 0 ? share_of(m, gap) : 0;
+}
+
+static double busbw_of(const struct measured *m, double time) {
+  return time > 0 ? copse_collective_bus_factor(COPSE_ALLREDUCE, m->in->topology->n_ranks) / time
+                  : NAN;
+}
+
+static const char *size_text(struct measured *m, int64_t bytes) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB"};
+  int unit = 0;
+  while (unit < 3 && bytes >= 1024 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    unit++;
+  }
+  return say(m, "%" PRId64 " %s", bytes, units[unit]);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static copse_status find_wrong(struct measured *m) {
+  for (int i = 0; i < m->in->n_tests; i++) {
+    const struct copse_tests *t = &m->in->tests[i];
+    int64_t wrong = 0, rows = 0;
+    for (int r = 0; r < t->n_rows; r++) {
+      int64_t here = (t->rows[r].out.wrong > 0 ? t->rows[r].out.wrong : 0) +
+                     (t->rows[r].in.wrong > 0 ? t->rows[r].in.wrong : 0);
+      wrong += here;
+      rows += here > 0;
+    }
+    if (rows == 0) continue;
+    COPSE_DO(copse_audit_add(
+        m->audit, 1, "results are wrong",
+        say(m, "nccl-tests counted %" PRId64 " wrong elements in %" PRId64 " of %d rows", wrong,
+            rows, t->n_rows),
+        "run the test on fewer GPUs, or with NCCL_P2P_DISABLE=1, until the GPU or link is found; "
+        "no "
+        "bandwidth counts before",
+        m->err));
+  }
+  return COPSE_OK;
+}
+
+/* ---- links and channels ---------------------------------------------------------------------- */
+
+/* A measurement above what links allow: the narrowest is faster than the topology has it. */
+static copse_status find_faster_link(struct measured *m) {
+  const struct copse_topology *t = m->in->topology;
+  int link = m->ring.link;
+  if (link < 0 || !(m->row->measured > m->best_links * (1 + 1 - NEAR))) return COPSE_OK;
+  bool socket = strcmp(t->nodes[t->links[link].src].type, "cpu") == 0 &&
+                strcmp(t->nodes[t->links[link].dst].type, "cpu") == 0;
+  double needed = copse_q_to_double(m->ring.load[link]) * m->row->measured /
+                  copse_collective_bus_factor(COPSE_ALLREDUCE, t->n_ranks);
+  return copse_audit_add(
+      m->audit, share_of(m, m->row->measured - m->best_links),
+      socket ? "the link between the sockets is faster than NCCL guesses"
+             : "a link is faster than the topology has it",
+      say(m,
+          "%.4g GB/s were measured, which put %.4g GB/s on %s; by its constant the ring ends at "
+          "%.4g, and NCCL makes no more channels than that",
+          m->row->measured, needed, copse_audit_link_text(m->audit, t, link), m->best_links),
+      say(m,
+          "measure it (nvbandwidth -j, and --profile with its output), then copse tune %s -o "
+          "FOLDER --for nccl; or NCCL_MIN_NCHANNELS of twice what it has now",
+          m->in->topology_path),
+      m->err);
+}
+
+/* The bus bandwidth that all links but those between sockets allow, which NCCL guesses. */
+static double without_sockets(const struct measured *m, int *link) {
+  const struct copse_topology *t = m->in->topology;
+  double worst = 0;
+  *link = -1;
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    double time = copse_q_to_double(m->ring.load[i]) / copse_q_to_double(l->bandwidth);
+    bool socket =
+        strcmp(t->nodes[l->src].type, "cpu") == 0 && strcmp(t->nodes[l->dst].type, "cpu") == 0;
+    if (socket || time <= worst) continue;
+    worst = time;
+    *link = i;
+  }
+  return busbw_of(m, worst);
+}
+
+static copse_status find_few_channels(struct measured *m) {
+  int channels = m->in->comm && m->in->comm->n_channels > 0 ? m->in->comm->n_channels
+                                                            : m->in->judge->joined.n_channels;
+  int link;
+  double limit = without_sockets(m, &link);
+  if (channels > FEW_CHANNELS || link < 0 || !(m->row->measured < NEAR * limit)) return COPSE_OK;
+  return copse_audit_add(
+      m->audit, share_of(m, limit - m->row->measured), "few channels",
+      say(m,
+          "%d channel%s, %.4g GB/s of bus bandwidth each; but for links between sockets, whose "
+          "speed NCCL guesses, these rings could have %.4g, until %s is full",
+          channels, channels == 1 ? "" : "s", m->row->measured / channels, limit,
+          copse_audit_link_text(m->audit, m->in->topology, link)),
+      say(m, "NCCL_MIN_NCHANNELS=%d, then measure again (a channel is one thread block of a GPU)",
+          channels <= 2 ? 8 : 16),
+      m->err);
+}
+
+/* ---- transports ------------------------------------------------------------------------------ */
+
+struct transports {
+  int p2p, shm, net, shm_near, no_gdr, sockets;
+  const struct copse_log_edge *near, *plain; /* examples */
+};
+
+static copse_status count_edge(struct measured *m, const int *place, const struct copse_log_edge *e,
+                               struct transports *n) {
+  const struct copse_topology *t = m->in->topology;
+  bool ranks = e->src >= 0 && e->dst >= 0 && e->src < t->n_ranks && e->dst < t->n_ranks;
+  if (e->connection > 0 || !ranks) return COPSE_OK;
+  n->p2p += e->via == COPSE_VIA_P2P || e->via == COPSE_VIA_MNNVL;
+  n->net += e->via == COPSE_VIA_NET;
+  n->sockets += e->via == COPSE_VIA_NET && strcmp(e->net, "Socket") == 0;
+  if (e->via == COPSE_VIA_NET && !e->gdr && n->no_gdr++ == 0) n->plain = e;
+  if (e->via != COPSE_VIA_SHM) return COPSE_OK;
+  int a = place[e->src], b = place[e->dst];
+  const struct copse_nccl_route *route;
+  n->shm++;
+  if (m->in->machine->host_of_rank[a] != m->in->machine->host_of_rank[b]) return COPSE_OK;
+  COPSE_DO(
+      copse_nccl_find_route(m->in->machine, t->rank_nodes[a], t->rank_nodes[b], &route, m->err));
+  if (route->type <= COPSE_NCCL_PATH_PXB && n->shm_near++ == 0) n->near = e;
+  return COPSE_OK;
+}
+
+static copse_status add_transports(struct measured *m, const struct transports *n) {
+  if (n->shm_near > 0)
+    COPSE_DO(copse_audit_add(
+        m->audit, lost(m), "GPUs on one switch talk through host memory",
+        say(m,
+            "%d of %d connections in hosts are SHM between GPUs that NVLink or a PCIe switch "
+            "joins, such as rank %d to %d",
+            n->shm_near, n->p2p + n->shm, n->near->src, n->near->dst),
+        "peer to peer access: unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, turn ACS of the PCIe "
+        "switches off (nvidia-smi topo -p2p r shows it)",
+        m->err));
+  if (n->sockets > 0)
+    COPSE_DO(copse_audit_add(
+        m->audit, lost(m), "the network is TCP sockets",
+        say(m, "%d of %d connections between hosts are NET/Socket", n->sockets, n->net),
+        "the NICs' own plugin or IB verbs (NCCL_DEBUG=INFO says why NET/IB is "
+        "not used; NCCL_IB_DISABLE must not be set)",
+        m->err));
+  if (n->no_gdr > n->sockets)
+    COPSE_DO(copse_audit_add(
+        m->audit, lost(m), "data between GPU and NIC go through host memory",
+        say(m, "%d of %d connections between hosts are without GDRDMA, such as rank %d to %d",
+            n->no_gdr, n->net, n->plain->src, n->plain->dst),
+        "load nvidia-peermem (or use DMA-BUF), and see NCCL_NET_GDR_LEVEL", m->err));
+  return COPSE_OK;
+}
+
+static copse_status find_transports(struct measured *m) {
+  COPSE_AT_END(copse_free_at) int *place = NULL;
+  struct transports n = {0};
+  bool by_bus;
+  if (!m->in->comm || m->in->comm->n_ranks != m->in->topology->n_ranks) return COPSE_OK;
+  COPSE_DO(copse_calloc((size_t)m->in->comm->n_ranks, sizeof *place, &place, m->err));
+  COPSE_DO(copse_nccl_place_ranks(m->in->comm, m->in->machine, place, &by_bus, m->err));
+  for (int i = 0; i < m->in->comm->n_edges; i++)
+    COPSE_DO(count_edge(m, place, &m->in->comm->edges[i], &n));
+  return add_transports(m, &n);
+}
+
+/* ---- what the log says ----------------------------------------------------------------------- */
+
+static copse_status find_settings(struct measured *m) {
+  static const char *const binding[] = {
+      "NCCL_ALGO=",        "NCCL_PROTO=",         "NCCL_P2P_DISABLE=", "NCCL_SHM_DISABLE=",
+      "NCCL_IB_DISABLE=",  "NCCL_NET_GDR_LEVEL=", "NCCL_P2P_LEVEL=",   "NCCL_MAX_NCHANNELS=",
+      "NCCL_MAX_CTAS=",    "NCCL_NVLS_ENABLE=",   "NCCL_NTHREADS=",    "NCCL_BUFFSIZE=",
+      "NCCL_PXN_DISABLE=", "NCCL_CROSS_NIC=",     "NCCL_IB_HCA=",      "NCCL_SOCKET_IFNAME=",
+      "NCCL_NVB_DISABLE="};
+  COPSE_AT_END(copse_text_free) struct copse_text found = {0};
+  int n = 0;
+  for (int i = 0; i < m->in->log->n_settings; i++) {
+    const struct copse_log_said *s = &m->in->log->settings[i];
+    for (size_t k = 0; k < sizeof binding / sizeof *binding; k++)
+      if (strncmp(s->text, binding[k], strlen(binding[k])) == 0 && n++ < 8)
+        copse_text_add(&found, "%s%.80s", n > 1 ? ", " : "", s->text);
+  }
+  if (n == 0) return COPSE_OK;
+  return copse_audit_add(m->audit, 0, "settings bind NCCL's choice",
+                         say(m, "%d in the log: %s%s", n, found.data, n > 8 ? ", .." : ""),
+                         "measure without them, one by one", m->err);
+}
+
+static copse_status find_warnings(struct measured *m) {
+  for (int i = 0; i < m->in->log->n_warnings && i < 3; i++) {
+    const struct copse_log_said *s = &m->in->log->warnings[i];
+    COPSE_DO(copse_audit_add(m->audit, 0, "NCCL warned",
+                             say(m, "%" PRId64 " lines: %.200s", s->times, s->text),
+                             "mend what it names, then measure again", m->err));
+  }
+  return COPSE_OK;
+}
+
+/* Communicators of other ranks on the same hosts, at work in the same job. */
+static copse_status find_groups(struct measured *m) {
+  const struct copse_nccl_log *log = m->in->log;
+  int others = 0, shared = 0, most = 0;
+  for (int c = 0; c < log->n_comms; c++) {
+    const struct copse_log_comm *o = &log->comms[c];
+    bool same = false;
+    if (o == m->in->comm || o->n_ranks < 2) continue;
+    for (int i = 0; i < o->n_known && !same; i++)
+      for (int k = 0; k < m->in->comm->n_known && !same; k++)
+        same = strcmp(o->ranks[i].host, m->in->comm->ranks[k].host) == 0;
+    others++;
+    shared += same;
+    if (same && o->n_ranks > most) most = o->n_ranks;
+  }
+  if (shared == 0) return COPSE_OK;
+  return copse_audit_add(
+      m->audit, 0, "other groups of ranks use the same links",
+      say(m,
+          "%d of %d other communicators in the log have ranks on the same hosts, the largest has "
+          "%d",
+          shared, others, most),
+      "what they get together: copse solve TOPO -c allreduce --groups FILE; measure one alone",
+      m->err);
+}
+
+static copse_status find_other_rings(struct measured *m) {
+  const struct copse_nccl_joined *j = &m->in->judge->joined;
+  if (m->in->channels_differ == 0) return COPSE_OK;
+  return copse_audit_add(
+      m->audit, 0, "the job ran other rings than the graph dump has",
+      say(m, "%d of %d channels' rings in the log are not those that the dump joins to",
+          m->in->channels_differ, j->n_channels),
+      "judged are the log's; give the dump of the same job", m->err);
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+static double time_busbw(const struct copse_tests_row *row) {
+  double out = row->out.present ? copse_q_to_double(row->out.busbw) : 0;
+  double in = row->in.present ? copse_q_to_double(row->in.busbw) : 0;
+  return out > in ? out : in;
+}
+
+/* "RING LL128" of what the log says for a size, or NULL. */
+static const char *pick_text(struct measured *m, const char *collective, int64_t bytes) {
+  for (int i = 0; m->in->comm && i < m->in->comm->n_picks; i++) {
+    const struct copse_log_pick *p = &m->in->comm->picks[i];
+    copse_collective a, b;
+    bool same = copse_collective_from_name(p->function, &a) &&
+                copse_collective_from_name(collective, &b) && a == b;
+    if (p->bytes == bytes && (same || p->function[0] == '\0'))
+      return say(m, "%s %s", p->algorithm, p->protocol);
+  }
+  return NULL;
+}
+
+/* The deepest fall of bus bandwidth from one size to the next. */
+static copse_status find_dip(struct measured *m, const struct copse_tests *t) {
+  double deepest = SLOW;
+  int at = -1;
+  for (int i = 1; i < t->n_rows; i++) {
+    const struct copse_tests_row *a = &t->rows[i - 1], *b = &t->rows[i];
+    double before = time_busbw(a), after = time_busbw(b);
+    bool next = strcmp(a->collective, b->collective) == 0 && a->bytes < b->bytes && before > 0;
+    if (!next || after <= 0 || after / before >= deepest) continue;
+    deepest = after / before;
+    at = i;
+  }
+  if (at < 0) return COPSE_OK;
+  const struct copse_tests_row *a = &t->rows[at - 1], *b = &t->rows[at];
+  const char *before = pick_text(m, a->collective, a->bytes);
+  const char *after = pick_text(m, b->collective, b->bytes);
+  const char *picks =
+      before && after ? say(m, "; the log has %s and %s for them", before, after) : "";
+  return copse_audit_add(
+      m->audit, share_of(m, time_busbw(a) - time_busbw(b)),
+      say(m, "a bad choice for messages of %s", size_text(m, b->bytes)),
+      say(m, "%.4g GB/s at %s, %.4g at %s%s", time_busbw(a), size_text(m, a->bytes), time_busbw(b),
+          size_text(m, b->bytes), picks ? picks : ""),
+      say(m,
+          "a row for that size in the tuner's table (tuner.csv of copse tune %s -o FOLDER --for "
+          "nccl)",
+          m->in->topology_path),
+      m->err);
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+/* The rank of host 0 with a device's bus id, "0000:1b:00", at the end of its node's id. */
+static int rank_of_bus(const struct measured *m, const char *bus) {
+  const struct copse_nccl_machine *machine = m->in->machine;
+  for (int i = machine->first[0]; bus[0] && i < machine->first[1]; i++) {
+    int node = m->in->topology->rank_nodes[machine->members[i]];
+    const char *at = strchr(m->in->topology->nodes[node].id, '@');
+    if (at && strncmp(at + 1, bus, strlen(bus)) == 0) return machine->members[i];
+  }
+  return -1;
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* The median of the pairs whose ways are as wide and of the same kind; *n of them. */
+static double median_alike(const double *GBps, const struct copse_nccl_route *const *routes,
+                           int pairs, int of, double *scratch, int *n) {
+  *n = 0;
+  for (int i = 0; i < pairs; i++)
+    if (routes[i] && GBps[i] > 0 && routes[i]->type == routes[of]->type &&
+        copse_q_eq(routes[i]->width, routes[of]->width))
+      scratch[(*n)++] = GBps[i];
+  qsort(scratch, (size_t)*n, sizeof *scratch, by_value);
+  return *n > 0 ? scratch[*n / 2] : 0;
+}
+
+static copse_status find_slow_pair(struct measured *m) {
+  const struct copse_nvbandwidth *report = m->in->nvbandwidth;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int n = report->n_devices, worst = -1, slow = 0, alike, counted = 0;
+  double worst_part = SLOW, worst_median = 0;
+  struct copse_q *pairs;
+  double *GBps, *sorted;
+  int *rank;
+  const struct copse_nccl_route **routes;
+  size_t all = (size_t)n * (size_t)n;
+  COPSE_DO(COPSE_ARRAY(&scratch, all, pairs, m->err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, all, double, m->err, &GBps, &sorted));
+  COPSE_DO(COPSE_ARRAY(&scratch, all, routes, m->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, rank, m->err));
+  copse_nvbandwidth_pairs(report, pairs);
+  for (int i = 0; i < n; i++) rank[i] = rank_of_bus(m, report->devices[i].bus);
+  for (int i = 0; i < n * n; i++) {
+    int a = rank[i / n], b = rank[i % n];
+    GBps[i] = copse_q_to_double(pairs[i]);
+    if (a < 0 || b < 0 || a == b) continue;
+    COPSE_DO(copse_nccl_find_route(m->in->machine, m->in->topology->rank_nodes[a],
+                                   m->in->topology->rank_nodes[b], &routes[i], m->err));
+  }
+  for (int i = 0; i < n * n; i++) {
+    if (!routes[i] || GBps[i] <= 0) continue;
+    double median = median_alike(GBps, routes, n * n, i, sorted, &alike);
+    counted++;
+    slow += GBps[i] < SLOW * median;
+    if (median <= 0 || GBps[i] / median >= worst_part) continue;
+    worst_part = GBps[i] / median;
+    worst_median = median;
+    worst = i;
+  }
+  if (worst < 0) return COPSE_OK;
+  const struct copse_topology *t = m->in->topology;
+  double cost = m->row && isfinite(m->row->nccl) ? share_of(m, m->row->nccl * (1 - worst_part)) : 0;
+  return copse_audit_add(
+      m->audit, cost, "slow pairs of GPUs",
+      say(m,
+          "%d of %d pairs in nvbandwidth; the slowest is %s -> %s, %.4g GB/s where its like have "
+          "%.4g",
+          slow, counted, t->nodes[t->rank_nodes[rank[worst / n]]].id,
+          t->nodes[t->rank_nodes[rank[worst % n]]].id, GBps[worst], worst_median),
+      "nvidia-smi nvlink -e and dmesg for errors of that link, and the PCIe width and speed under "
+      "load (lspci -vv: LnkSta); until then --derate the link here",
+      m->err);
+}
+
+static copse_status find_ras(struct measured *m) {
+  const struct copse_ras *ras = m->in->ras;
+  for (int i = 0; i < ras->n_lines && i < 3; i++)
+    COPSE_DO(copse_audit_add(m->audit, 0, "NCCL's RAS service reports trouble",
+                             say(m, "%d lines, such as: %.200s", ras->n_lines, ras->lines[i]),
+                             "look at the ranks it names before anything is measured", m->err));
+  return COPSE_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static copse_status find_links(struct measured *m) {
+  for (int a = 0; a < COPSE_NCCL_GRAPHS; a++) {
+    struct copse_nccl_verdict v;
+    if (!copse_nccl_judge_has(m->in->judge, (enum copse_nccl_graph_id)a, COPSE_ALLREDUCE)) continue;
+    COPSE_DO(copse_nccl_judge(m->in->judge, (enum copse_nccl_graph_id)a, COPSE_ALLREDUCE, 0, &v,
+                              m->err));
+    double links = busbw_of(m, copse_q_to_double(v.links_time));
+    bool may_run = a == (int)m->row->algorithm || a > COPSE_NCCL_TREE; /* sums in switches */
+    if (may_run && !(m->best_links >= links)) m->best_links = links;
+    if (a == COPSE_NCCL_RING) m->ring = v;
+  }
+  if (m->ring.load && isfinite(m->row->measured)) {
+    COPSE_DO(find_faster_link(m));
+    COPSE_DO(find_few_channels(m));
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_audit_measured_causes(const struct copse_audit_input *in,
+                                         struct copse_audit *audit, struct copse_err *err) {
+  struct measured measured = {
+      .in = in, .audit = audit, .err = err, .best_links = NAN, .ring = {.link = -1}};
+  struct measured *m = &measured;
+  for (int i = 0; i < audit->n_rows; i++)
+    if (audit->rows[i].collective == COPSE_ALLREDUCE) m->row = &audit->rows[i];
+  if (!m->row || in->topology->n_ranks < 2) return COPSE_OK;
+  COPSE_DO(find_wrong(m));
+  if (in->judge) COPSE_DO(find_links(m));
+  if (in->judge) COPSE_DO(find_other_rings(m));
+  COPSE_DO(find_transports(m));
+  for (int i = 0; i < in->n_tests; i++) COPSE_DO(find_dip(m, &in->tests[i]));
+  if (in->nvbandwidth) COPSE_DO(find_slow_pair(m));
+  if (in->ras) COPSE_DO(find_ras(m));
+  if (!in->log) return COPSE_OK;
+  COPSE_DO(find_settings(m));
+  COPSE_DO(find_warnings(m));
+  return in->comm ? find_groups(m) : COPSE_OK;
+}

@@ -1,0 +1,65 @@
+/*
+ * The best graphs that NCCL could run on a machine: rings and chains, found by solver/rings, with
+ * what proves that no others are faster.
+ */
+#ifndef COPSE_NCCL_BEST_H
+#define COPSE_NCCL_BEST_H
+
+#include "nccl/channels.h"
+#include "nccl/graph.h"
+
+/* Zero-initialised: the defaults. */
+struct copse_nccl_best_options {
+  int hosts;        /* so many alike, of a topology of one host; 0: the topology's */
+  int max_channels; /* of a graph; 0: COPSE_NCCL_MAX_CHANNELS */
+};
+
+/* A length on a row: that no channel is shorter than `least` proves the bound. */
+struct copse_nccl_length {
+  struct copse_nccl_row row; /* ports by their place in the host */
+  int64_t length;            /* > 0 */
+};
+
+/* Rings, or chains for trees. */
+struct copse_nccl_optimum {
+  enum copse_nccl_channel_kind kind;
+  int n;                /* channels; 0: none (a ring of one GPU) */
+  struct copse_q speed; /* GB/s of each */
+  struct copse_q GBps;  /* n * speed: of rings busbw, of chains algbw of an allreduce */
+  struct copse_q bound; /* no set of channels, of any number and unlike speeds, has more */
+  bool bound_exact;     /* what it rests on was searched in full; else a relaxation, and a set of
+                           channels as fast as that may not exist */
+  struct copse_q least; /* length of the shortest channel, or of the relaxation */
+  struct copse_nccl_length *lengths; /* [n_lengths] */
+  int n_lengths;
+};
+
+struct copse_nccl_best {
+  int n_hosts, n_gpus;             /* GPUs of one host */
+  struct copse_nccl_graphs graphs; /* 0 and 1, of equally many channels */
+  struct copse_nccl_optimum ring, chain;
+  struct copse_arena arena;
+};
+
+/*
+ * Rings of several hosts visit each host once, in rank order, over a network that is limited by
+ * NICs alone; hosts are alike (checked where the topology has several). Of equally good numbers of
+ * channels the one is taken whose channels are as fast as NCCL's (best.c). The caller frees *out
+ * with copse_nccl_best_free in every case. COPSE_INFEASIBLE where GPUs can't be reached,
+ * COPSE_UNSUPPORTED where hosts differ or are too large, COPSE_INVALID where hosts are asked for of
+ * a topology of several, COPSE_OVERFLOW, COPSE_NOMEM.
+ */
+copse_status copse_nccl_best_find(const struct copse_topology *topology,
+                                  const struct copse_nccl_best_options *options,
+                                  struct copse_nccl_best *out, struct copse_err *err) COPSE_CHECKED;
+void copse_nccl_best_free(struct copse_nccl_best *best);
+
+/*
+ * The rings and chains with their bounds as a certificate, JSON "copse-rings/1", which
+ * copse_verify_rings checks (docs/nccl-rings.md has the format). The caller frees *text.
+ */
+copse_status copse_nccl_best_to_json(const struct copse_nccl_best *best,
+                                     const struct copse_topology *topology, char **text,
+                                     size_t *size, struct copse_err *err) COPSE_CHECKED;
+
+#endif

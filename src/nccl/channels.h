@@ -1,0 +1,53 @@
+/*
+ * What NCCL's channels load on a host's links, as instances of solver/rings: rows are links (and
+ * the cables of NICs), steps go over the ways that machine.h finds.
+ */
+#ifndef COPSE_NCCL_CHANNELS_H
+#define COPSE_NCCL_CHANNELS_H
+
+#include "base/memory.h"
+#include "nccl/machine.h"
+#include "solver/rings/rings.h"
+
+enum copse_nccl_channel_kind {
+  COPSE_NCCL_RINGS,       /* several hosts: in by any NIC, out by any */
+  COPSE_NCCL_RAIL_RINGS,  /* in and out by the same NIC (crossnic 0) */
+  COPSE_NCCL_TWIN_RINGS,  /* two channels at once, the second the first backwards (crossnic 2) */
+  COPSE_NCCL_CHAINS,      /* trees: chains, all links between hosts at the first GPU (pattern 3) */
+  COPSE_NCCL_SPLIT_CHAINS /* child 0 at the second GPU (pattern 1) */
+};
+
+/*
+ * A row: a link of the topology; or all links between a NIC's port and the network, which a
+ * topology of one host has not. Chains of several hosts: a host has a parent and children in each
+ * of two trees, each of which carries half of a channel; hosts whose links to others load theirs
+ * differently have rows of their own.
+ */
+struct copse_nccl_row {
+  int link;     /* or -1: the cable of */
+  int port;     /* this one, */
+  bool outward; /* in this direction */
+  int host;     /* whose place in the trees it is; 0 for rings */
+};
+
+struct copse_nccl_channels {
+  enum copse_nccl_channel_kind kind;
+  int n_hosts;
+  struct copse_ring_instance instance; /* its GPUs: the host's, in the machine's order */
+  struct copse_nccl_row *rows;         /* [instance.n_rows] */
+  struct copse_q unit; /* what an instance's row has of the link's bandwidth: bandwidth * unit, and
+                          loads times unit too */
+  enum copse_nccl_path *move_type; /* [n * n] */
+  enum copse_nccl_path *out_type;  /* [n_doors * n] the worse of the ways to a NIC and from it */
+  struct copse_arena arena;
+};
+
+/* Channels in one host of the machine (`host`, from 0), of `hosts` in all. Free *out in every case.
+ * COPSE_INFEASIBLE where several hosts have no NIC, or parts can't be reached; COPSE_OVERFLOW. */
+copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
+                                      enum copse_nccl_channel_kind kind, int host, int hosts,
+                                      struct copse_nccl_channels *out,
+                                      struct copse_err *err) COPSE_CHECKED;
+void copse_nccl_channels_free(struct copse_nccl_channels *channels);
+
+#endif

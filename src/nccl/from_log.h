@@ -1,0 +1,39 @@
+/*
+ * What a log of NCCL says in place of a graph dump: the graphs of a host (lines of the subsystem
+ * GRAPH), and the rings and trees that a communicator runs.
+ */
+#ifndef COPSE_NCCL_FROM_LOG_H
+#define COPSE_NCCL_FROM_LOG_H
+
+#include "nccl/judge.h"
+#include "nccl/log.h"
+
+/*
+ * The topology's rank of each rank of a communicator of as many: hosts in order of their first
+ * ranks, GPUs by bus id, where all are found, else by NVML index, else in order. `place` [n_ranks]
+ * is the caller's; *by_bus: all were found by bus id. COPSE_INVALID where sizes differ.
+ */
+copse_status copse_nccl_place_ranks(const struct copse_log_comm *comm,
+                                    const struct copse_nccl_machine *machine, int *place,
+                                    bool *by_bus, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The graphs that one rank printed, for the machine's GPUs. Without such lines, or where they name
+ * GPUs that the machine lacks, *out has none. The caller frees it with copse_nccl_graphs_free.
+ */
+copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
+                                      const struct copse_nccl_machine *machine, const int *place,
+                                      struct copse_nccl_graphs *out,
+                                      struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Has the judge go by the log's rings, and trees if it has all of them, on the log's NICs (where it
+ * doesn't say: the graph's, else the nearest). *used: false, and nothing changes, where the log
+ * lacks rings. *differ: how many channels' rings are not those of the graphs. Without graphs the
+ * judge knows no stated speeds.
+ */
+copse_status copse_nccl_judge_log(struct copse_nccl_judge *judge, const struct copse_log_comm *comm,
+                                  const int *place, bool *used, int *differ,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,377 @@
+/*
+ * Loads of NCCL's algorithms on the links of a topology, in units of a channel's data, as
+ * rationals:
+ *
+ *   joined channels --an edge at a time, by the machine's routes--> load of each link --> time
+ *
+ * An edge between hosts goes from the GPU to its NIC (over the GPU beside it, where NCCL relays),
+ * over the network, and from the NIC to the GPU.
+ */
+#include "nccl/judge.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/types.h"
+#include "nccl/model.h"
+
+const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm) {
+  static const char *const names[COPSE_NCCL_GRAPHS] = {"Ring", "Tree", "CollNetChain", "NVLS",
+                                                       "CollNetDirect"};
+  return names[algorithm];
+}
+
+copse_status copse_nccl_judge_open(const char *label, const struct copse_nccl_graphs *graphs,
+                                   struct copse_nccl_machine *machine, struct copse_nccl_judge *out,
+                                   struct copse_err *err) {
+  *out = (struct copse_nccl_judge){.machine = machine, .label = label, .graphs = graphs};
+  return copse_nccl_join(label, graphs, machine, &out->joined, err);
+}
+
+void copse_nccl_judge_close(struct copse_nccl_judge *judge) {
+  copse_nccl_joined_free(&judge->joined);
+  copse_arena_free(&judge->arena);
+  *judge = (struct copse_nccl_judge){0};
+}
+
+/* ---- loads ----------------------------------------------------------------------------------- */
+
+struct loader {
+  struct copse_nccl_judge *judge;
+  struct copse_nccl_machine *m;
+  struct copse_q *load; /* [n_links] */
+  struct copse_err *err;
+};
+
+static copse_status add_route(struct loader *l, const struct copse_nccl_route *route,
+                              struct copse_q amount) {
+  for (int i = 0; route && i < route->n_hops; i++) {
+    struct copse_q *load = &l->load[route->hops[i].link], part;
+    COPSE_DO(copse_q_mul(route->hops[i].share, amount, &part, l->err));
+    COPSE_DO(copse_q_add(*load, part, load, l->err));
+  }
+  return COPSE_OK;
+}
+
+static copse_status add_way(struct loader *l, int from, int to, struct copse_q amount) {
+  const struct copse_nccl_route *route;
+  COPSE_DO(copse_nccl_find_route(l->m, from, to, &route, l->err));
+  return add_route(l, route, amount);
+}
+
+static copse_status add_way_out(struct loader *l, int rank, int port, struct copse_q amount) {
+  const struct copse_nccl_route *first, *last;
+  int relay;
+  COPSE_DO(copse_nccl_find_way_out(l->m, rank, port, &relay, &first, &last, l->err));
+  COPSE_DO(add_route(l, first, amount));
+  return add_route(l, last, amount);
+}
+
+/* Data of one rank to another over these ports; without ports straight. */
+static copse_status add_edge(struct loader *l, int from, int to, int send, int receive,
+                             struct copse_q amount) {
+  const int *nodes = l->m->topology->rank_nodes;
+  if (from == to) return COPSE_OK;
+  if (send < 0 || receive < 0) return add_way(l, nodes[from], nodes[to], amount);
+  int out = l->m->ports[send].node, in = l->m->ports[receive].node;
+  COPSE_DO(add_way_out(l, from, send, amount));
+  COPSE_DO(add_way(l, out, in, amount));
+  return add_way(l, in, nodes[to], amount);
+}
+
+/* ---- rings and trees ------------------------------------------------------------------------- */
+
+static copse_status add_ring(struct loader *l, copse_collective collective, int root) {
+  const struct copse_nccl_joined *j = &l->judge->joined;
+  int64_t n = j->n_ranks, channels = j->n_channels;
+  struct copse_q amount = {1, channels};
+  if (collective == COPSE_ALLREDUCE)
+    COPSE_DO(copse_q_make(2 * (n - 1), n * channels, &amount, l->err));
+  else if (!copse_collective_rooted(collective))
+    COPSE_DO(copse_q_make(n - 1, n * channels, &amount, l->err));
+  for (int c = 0; c < j->n_channels; c++)
+    for (int r = 0; r < j->n_ranks; r++) {
+      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, c, r);
+      bool idle = (collective == COPSE_BROADCAST && s->next == root) ||
+                  (collective == COPSE_REDUCE && r == root);
+      if (idle) continue;
+      COPSE_DO(add_edge(l, r, s->next, s->send_port,
+                        copse_nccl_seat_of(j, c, s->next)->receive_port, amount));
+    }
+  return COPSE_OK;
+}
+
+/* The port at which `rank` takes data from the rank below it. */
+static int port_below(const struct copse_nccl_seat *s, int below) {
+  for (int d = 0; d < COPSE_NCCL_DOWNS; d++)
+    if (s->down[d] == below) return s->down_port[d];
+  return -1;
+}
+
+static copse_status add_tree(struct loader *l) {
+  const struct copse_nccl_joined *j = &l->judge->joined;
+  struct copse_q amount = {1, j->n_channels};
+  for (int c = 0; c < j->n_channels; c++)
+    for (int r = 0; r < j->n_ranks; r++) {
+      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, c, r);
+      if (s->up < 0) continue;
+      int above = port_below(copse_nccl_seat_of(j, c, s->up), r);
+      COPSE_DO(add_edge(l, r, s->up, s->up_port, above, amount));
+      COPSE_DO(add_edge(l, s->up, r, above, s->up_port, amount));
+    }
+  return COPSE_OK;
+}
+
+/* ---- sums in switches ------------------------------------------------------------------------ */
+
+/* The heads of a graph in one host, each once, with their NICs. */
+struct heads {
+  int n;
+  int *rank, *port; /* [n] */
+};
+
+static copse_status find_heads(struct loader *l, const struct copse_nccl_graph_search *graph,
+                               int host, struct copse_arena *scratch, struct heads *heads) {
+  size_t n = (size_t)graph->n_channels;
+  heads->n = 0;
+  COPSE_DO(COPSE_ARRAYS(scratch, n, int, l->err, &heads->rank, &heads->port));
+  for (int c = 0; c < graph->n_channels; c++) {
+    const struct copse_nccl_channel *channel = &graph->channels[c];
+    int rank = copse_nccl_find_rank(l->m, host, channel->devs[0]), i = 0;
+    if (rank < 0)
+      return copse_fail_at(
+          l->err, COPSE_BAD_INPUT, l->judge->label, 0,
+          "channel %d of %s names GPU 0x%" PRIx64 ", which host %d of the topology lacks", c,
+          copse_nccl_algorithm_name((enum copse_nccl_graph_id)graph->id), channel->devs[0], host);
+    while (i < heads->n && heads->rank[i] != rank) i++;
+    if (i < heads->n) continue;
+    heads->rank[heads->n] = rank;
+    heads->port[heads->n++] = copse_nccl_find_port(l->m, host, channel->nets[0]);
+  }
+  return COPSE_OK;
+}
+
+/* A GPU to the NVSwitches it has links to, or back; all of them share alike. */
+static copse_status add_switch(struct loader *l, int rank, bool out, struct copse_q amount) {
+  const struct copse_topology *t = l->m->topology;
+  int gpu = t->rank_nodes[rank], n = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < t->n_links; i++) {
+      const struct copse_link *link = &t->links[i];
+      int sw = out ? link->dst : link->src;
+      if ((out ? link->src : link->dst) != gpu || strcmp(t->nodes[sw].type, "nvswitch") != 0)
+        continue;
+      struct copse_q part;
+      if (pass == 0) {
+        n++;
+        continue;
+      }
+      COPSE_DO(copse_q_div(amount, (struct copse_q){n, 1}, &part, l->err));
+      COPSE_DO(copse_q_add(l->load[i], part, &l->load[i], l->err));
+    }
+  if (n > 0) return COPSE_OK;
+  return copse_fail(l->err, COPSE_INFEASIBLE, "%s has no link to an NVSwitch, over which NVLS sums",
+                    t->nodes[gpu].id);
+}
+
+/* One host: the switch takes every GPU's data once and gives every GPU the sum once; beside it, a
+ * head gets and sends its part of the sum. */
+static copse_status add_nvls_host(struct loader *l, const struct heads *heads, int host) {
+  struct copse_q part = {1, heads->n};
+  for (int i = l->m->first[host]; i < l->m->first[host + 1]; i++) {
+    COPSE_DO(add_switch(l, l->m->members[i], true, COPSE_Q_ONE));
+    COPSE_DO(add_switch(l, l->m->members[i], false, COPSE_Q_ONE));
+  }
+  for (int i = 0; i < heads->n; i++) {
+    COPSE_DO(add_switch(l, heads->rank[i], true, part));
+    COPSE_DO(add_switch(l, heads->rank[i], false, part));
+  }
+  return COPSE_OK;
+}
+
+/* Heads of the same number in double trees over the hosts: half of a head's data over each. */
+static copse_status add_nvls_trees(struct loader *l, const struct heads *heads, int host) {
+  struct copse_nccl_tree_place trees[2];
+  copse_nccl_double_tree(l->m->n_hosts, host, trees);
+  for (int tree = 0; tree < 2; tree++) {
+    int up = trees[tree].up;
+    int n = up >= 0 && heads[up].n < heads[host].n ? heads[up].n : heads[host].n;
+    struct copse_q half = {1, 2 * (int64_t)n};
+    for (int i = 0; up >= 0 && i < n; i++) {
+      const struct heads *a = &heads[host], *b = &heads[up];
+      COPSE_DO(add_edge(l, a->rank[i], b->rank[i], a->port[i], b->port[i], half));
+      COPSE_DO(add_edge(l, b->rank[i], a->rank[i], b->port[i], a->port[i], half));
+    }
+  }
+  return COPSE_OK;
+}
+
+/* A head's part to the switch of the network and back; what that does with it isn't judged. */
+static copse_status add_collnet_heads(struct loader *l, const struct heads *heads) {
+  struct copse_q part = {1, heads->n};
+  for (int i = 0; i < heads->n; i++) {
+    if (heads->port[i] < 0) continue;
+    int gpu = l->m->topology->rank_nodes[heads->rank[i]];
+    COPSE_DO(add_way_out(l, heads->rank[i], heads->port[i], part));
+    COPSE_DO(add_way(l, l->m->ports[heads->port[i]].node, gpu, part));
+  }
+  return COPSE_OK;
+}
+
+static copse_status add_collnet_direct(struct loader *l, const struct heads *heads, int host) {
+  struct copse_q part = {1, heads->n};
+  for (int i = l->m->first[host]; i < l->m->first[host + 1]; i++)
+    for (int h = 0; h < heads->n; h++) {
+      COPSE_DO(add_edge(l, l->m->members[i], heads->rank[h], -1, -1, part));
+      COPSE_DO(add_edge(l, heads->rank[h], l->m->members[i], -1, -1, part));
+    }
+  return COPSE_OK;
+}
+
+static copse_status add_collnet_chain(struct loader *l, const struct copse_nccl_graph_search *graph,
+                                      int host) {
+  struct copse_q part = {1, graph->n_channels};
+  for (int c = 0; c < graph->n_channels; c++) {
+    const struct copse_nccl_channel *channel = &graph->channels[c];
+    for (int i = 0; i + 1 < channel->n_gpus; i++) {
+      int a = copse_nccl_find_rank(l->m, host, channel->devs[i]);
+      int b = copse_nccl_find_rank(l->m, host, channel->devs[i + 1]);
+      if (a < 0 || b < 0)
+        return copse_fail_at(l->err, COPSE_BAD_INPUT, l->judge->label, 0,
+                             "channel %d of CollNetChain names a GPU that host %d of the topology "
+                             "lacks",
+                             c, host);
+      COPSE_DO(add_edge(l, a, b, -1, -1, part));
+      COPSE_DO(add_edge(l, b, a, -1, -1, part));
+    }
+  }
+  return COPSE_OK;
+}
+
+static copse_status add_in_network(struct loader *l, const struct copse_nccl_graph_search *graph) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct heads *heads;
+  int hosts = l->m->n_hosts;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)hosts, heads, l->err));
+  for (int h = 0; h < hosts; h++) COPSE_DO(find_heads(l, graph, h, &scratch, &heads[h]));
+  for (int h = 0; h < hosts; h++) {
+    if (graph->id == COPSE_NCCL_NVLS) {
+      COPSE_DO(add_nvls_host(l, &heads[h], h));
+      COPSE_DO(add_nvls_trees(l, heads, h));
+      continue;
+    }
+    COPSE_DO(graph->id == COPSE_NCCL_COLLNET_DIRECT ? add_collnet_direct(l, &heads[h], h)
+                                                    : add_collnet_chain(l, graph, h));
+    COPSE_DO(add_collnet_heads(l, &heads[h]));
+  }
+  return COPSE_OK;
+}
+
+/* ---- verdicts -------------------------------------------------------------------------------- */
+
+/* GB/s of one channel by NCCL's own model: a tree carries its data twice, and up to two hosts its
+ * speed in the host counts; heads of NVLS are in trees too from three hosts on. */
+static copse_status find_speed(const struct loader *l, const struct copse_nccl_graph_search *graph,
+                               struct copse_q *out) {
+  int hosts = l->m->n_hosts;
+  bool tree = graph->id == COPSE_NCCL_TREE, nvls = graph->id == COPSE_NCCL_NVLS;
+  struct copse_q inter = graph->speed_inter;
+  *out = hosts > (tree ? 2 : 1) ? inter : graph->speed_intra;
+  if (tree) return copse_q_div(*out, (struct copse_q){2, 1}, out, l->err);
+  if (nvls && hosts > 2) COPSE_DO(copse_q_div(inter, (struct copse_q){2, 1}, &inter, l->err));
+  if (nvls && hosts > 1)
+    *out = copse_q_cmp(graph->speed_intra, inter) < 0 ? graph->speed_intra : inter;
+  return COPSE_OK;
+}
+
+/* Of ring and tree, which are joined together, the fewer channels count. A ring's speed is bus
+ * bandwidth. */
+static copse_status find_stated(const struct loader *l, const struct copse_nccl_graph_search *graph,
+                                copse_collective collective, struct copse_q *out) {
+  int64_t n = l->m->topology->n_ranks;
+  bool ring = graph->id == COPSE_NCCL_RING;
+  bool joined = ring || graph->id == COPSE_NCCL_TREE;
+  int channels = joined ? l->judge->joined.n_graph_channels : graph->n_channels;
+  struct copse_q speed, factor = COPSE_Q_ONE;
+  *out = COPSE_Q_ZERO;
+  COPSE_DO(find_speed(l, graph, &speed));
+  if (speed.num <= 0 || n < 2) return COPSE_OK;
+  if (ring && !copse_collective_rooted(collective))
+    COPSE_DO(copse_q_make((n - 1) * (collective == COPSE_ALLREDUCE ? 2 : 1), n, &factor, l->err));
+  COPSE_DO(copse_q_mul(speed, (struct copse_q){channels, 1}, &speed, l->err));
+  return copse_q_div(factor, speed, out, l->err);
+}
+
+static copse_status find_time(const struct loader *l, struct copse_nccl_verdict *out) {
+  const struct copse_topology *t = l->m->topology;
+  out->link = -1;
+  out->links_time = COPSE_Q_ZERO;
+  for (int i = 0; i < t->n_links; i++) {
+    struct copse_q time;
+    COPSE_DO(copse_q_div(l->load[i], t->links[i].bandwidth, &time, l->err));
+    if (copse_q_cmp(time, out->links_time) <= 0) continue;
+    out->links_time = time;
+    out->link = i;
+  }
+  return COPSE_OK;
+}
+
+bool copse_nccl_judge_has(const struct copse_nccl_judge *judge, enum copse_nccl_graph_id algorithm,
+                          copse_collective collective) {
+  if (collective == COPSE_ALLTOALL || !copse_nccl_graph(judge->graphs, algorithm)) return false;
+  return algorithm == COPSE_NCCL_RING || collective == COPSE_ALLREDUCE;
+}
+
+copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_graph_id algorithm,
+                              copse_collective collective, int root, struct copse_nccl_verdict *out,
+                              struct copse_err *err) {
+  const struct copse_nccl_graph_search *graph = copse_nccl_graph(judge->graphs, algorithm);
+  const struct copse_topology *t = judge->machine->topology;
+  struct loader loader = {.judge = judge, .m = judge->machine, .err = err}, *l = &loader;
+  *out = (struct copse_nccl_verdict){.algorithm = algorithm, .collective = collective};
+  if (!copse_nccl_judge_has(judge, algorithm, collective))
+    return copse_fail(err, COPSE_INVALID, "%s: no graph of %s for %s", judge->label,
+                      copse_nccl_algorithm_name(algorithm), copse_collective_name(collective));
+  COPSE_DO(COPSE_ARRAY(&judge->arena, (size_t)t->n_links, l->load, err));
+  for (int i = 0; i < t->n_links; i++) l->load[i] = COPSE_Q_ZERO;
+  out->load = l->load;
+  COPSE_DO(algorithm == COPSE_NCCL_RING   ? add_ring(l, collective, root)
+           : algorithm == COPSE_NCCL_TREE ? add_tree(l)
+                                          : add_in_network(l, graph));
+  COPSE_DO(find_stated(l, graph, collective, &out->stated_time));
+  return find_time(l, out);
+}
+
+/* GB/s of ring or tree for a long allreduce as NCCL's model has it; 0: no speeds are stated. */
+static double modelled(const struct copse_nccl_judge *judge,
+                       const struct copse_nccl_verdict *verdict) {
+  const struct copse_topology *t = judge->machine->topology;
+  int algorithm = verdict->algorithm == COPSE_NCCL_RING ? COPSE_TUNER_RING : COPSE_TUNER_TREE;
+  struct copse_nccl_model model = {.graphs = judge->graphs,
+                                   .nodes = judge->machine->n_hosts,
+                                   .ranks = t->n_ranks,
+                                   .sm = INT_MAX,
+                                   .channels = judge->joined.n_channels};
+  for (int r = 0; r < t->n_ranks; r++) {
+    int sm = t->nodes[t->rank_nodes[r]].sm;
+    if (sm < model.sm) model.sm = sm;
+  }
+  if (verdict->stated_time.num <= 0) return 0;
+  return copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, algorithm, COPSE_TUNER_SIMPLE).GBps;
+}
+
+copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
+                                     int root, struct copse_nccl_verdict *out,
+                                     struct copse_err *err) {
+  struct copse_nccl_verdict tree;
+  bool has_tree = copse_nccl_judge_has(judge, COPSE_NCCL_TREE, collective);
+  if (!copse_nccl_judge_has(judge, COPSE_NCCL_RING, collective))
+    return copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, out, err);
+  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_RING, collective, root, out, err));
+  if (!has_tree) return COPSE_OK;
+  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, &tree, err));
+  if (modelled(judge, &tree) > modelled(judge, out)) *out = tree;
+  return COPSE_OK;
+}

@@ -1,0 +1,107 @@
+/* Inside src/nccl/log*.c only: what is read before ranks are joined to communicators. */
+#ifndef COPSE_NCCL_LOG_INTERNAL_H
+#define COPSE_NCCL_LOG_INTERNAL_H
+
+#include "base/index_map.h"
+#include "base/memory.h"
+#include "nccl/log.h"
+#include "base/scan.h"
+
+/* Values of one type, each of a member (below); member -1: of none. */
+struct copse_log_list {
+  void *values;
+  int *members;
+  size_t size, capacity, member_capacity;
+  int n;
+};
+
+struct copse_log_process {
+  const char *host;
+  int64_t pid;
+  const char *version; /* or NULL */
+  int first_member, last_member, n_members;
+  int same_pid, last_same; /* the next of this pid, or -1; of the first of a pid: the last */
+  bool has_starts;         /* it prints "Init START": a thread is known before its first lines */
+};
+
+struct copse_log_thread {
+  int process, member; /* the communicator that it last named, -1: none yet */
+  int64_t tid;
+  int graph, graph_left;     /* its last "Pattern", or -1, and how many channels are to follow */
+  const char *algorithms[3]; /* of the tuning table that it prints; NULL: none */
+};
+
+/* A process's part in a communicator. */
+struct copse_log_member {
+  struct copse_log_rank rank; /* rank.rank < 0: lines came before it was named */
+  int process, next;          /* the process's next member, or -1 */
+  int n_ranks, n_hosts, n_channels, n_nvls;
+  uint64_t pointer, id; /* of the communicator in the process; commId, 0: not said */
+  int parent;           /* the member that it was split from, or -1 */
+  int64_t color, split; /* of the parent's splits, the number of this one */
+  int64_t n_splits;
+  bool gone, rings_connected;
+  int comm; /* given by copse_log_join; -1: none */
+};
+
+/* What a process calls a communicator, and the member that it last was. */
+struct copse_log_pointer {
+  int process;
+  uint64_t pointer;
+  int latest;
+};
+
+/* A "Channel" line. */
+struct copse_log_listed {
+  int channel, n;
+  const int *order; /* [n] */
+};
+/* A "Ring" line, or an edge that was connected before rings were complete. */
+struct copse_log_pass {
+  int channel, src, dst;
+};
+/* A graph's channel. */
+struct copse_log_hops {
+  int graph, n;
+  const struct copse_log_hop *hops;
+};
+
+struct copse_log_reader {
+  struct copse_arena arena;
+  struct copse_log_process *processes;
+  struct copse_log_thread *threads;
+  struct copse_log_member *members;
+  struct copse_log_pointer *pointers;
+  const char **names; /* each text once */
+  size_t process_capacity, thread_capacity, member_capacity, pointer_capacity, name_capacity;
+  int n_processes, n_threads, n_members, n_pointers, n_names;
+  struct copse_index_map process_map, thread_map, pointer_map, name_map, said_map, nic_map, pid_map;
+  struct copse_log_list listed, passes, trees, graphs, hops, edges, tunings, picks;
+  struct copse_log_list nics, settings, warnings;
+  const char *version; /* of a line without a prefix */
+  int64_t n_lines, n_foreign, n_cut;
+};
+
+/* A line's message, which may be changed, and who wrote it. */
+copse_status copse_log_message(struct copse_log_reader *r, int thread, bool is_warning,
+                               struct copse_scan message, struct copse_err *err) COPSE_CHECKED;
+
+/* Each text once: two that are equal have the same address. At most 255 bytes of it. */
+copse_status copse_log_name(struct copse_log_reader *r, const struct copse_scan *piece,
+                            const char **out, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_log_push(struct copse_log_list *list, int member, const void *value,
+                            struct copse_err *err) COPSE_CHECKED;
+
+/* "comm P rank D nranks D ...": finds or makes the member. */
+copse_status copse_log_name_comm(struct copse_log_reader *r, int thread, struct copse_scan message,
+                                 struct copse_err *err) COPSE_CHECKED;
+/* The member whose line a thread prints; -1: not known. */
+int copse_log_member_of(const struct copse_log_reader *r, int thread);
+/* The same, made anew where a thread may print before its communicator is named. */
+copse_status copse_log_need_member(struct copse_log_reader *r, int thread, int *member,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+copse_status copse_log_join(struct copse_nccl_log *log, const char *label,
+                            const struct copse_notes *notes, struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,440 @@
+/*
+ * Joins what ranks' logs say to communicators: ranks by commId (a split's by its parent, colour and
+ * number), rings from "Channel" lines or, where those are cut, from "Ring" lines or from
+ * connections made before "Connected all rings", which are the rings' own.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "nccl/log_internal.h"
+
+struct join {
+  struct copse_nccl_log *log;
+  struct copse_log_reader *r;
+  struct copse_log_comm *comms;
+  size_t comm_capacity;
+  int n_comms;
+  struct copse_index_map by_key, by_rank;
+  struct copse_err *err;
+};
+
+static void free_join(struct join *j) {
+  free(j->comms);
+  copse_index_map_free(&j->by_key);
+  copse_index_map_free(&j->by_rank);
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+static uint64_t comm_key(const struct join *j, const struct copse_log_member *m) {
+  uint64_t key = copse_scatter((uint64_t)m->n_ranks);
+  if (m->id) return key ^ copse_scatter(m->id);
+  if (m->parent < 0) return key;
+  uint64_t parent = (uint64_t)j->r->members[m->parent].comm + 1;
+  key ^= copse_scatter(parent) ^ copse_scatter((uint64_t)m->color ^ 0x5bd1e995);
+  return key ^ copse_scatter((uint64_t)m->split << 32);
+}
+
+static copse_status name_comm(struct join *j, const struct copse_log_member *m, const char **out) {
+  struct copse_arena *arena = &j->r->arena;
+  if (m->id)
+    *out = copse_arena_printf(arena, "0x%llx", (unsigned long long)m->id);
+  else if (m->parent >= 0)
+    *out = copse_arena_printf(arena, "a split of %.100s, color %lld",
+                              j->comms[j->r->members[m->parent].comm].id, (long long)m->color);
+  else
+    *out = copse_arena_printf(arena, "of %d ranks", m->n_ranks);
+  return *out ? COPSE_OK : copse_fail_nomem(j->err);
+}
+
+static bool has_rank(const struct join *j, int comm, int rank) {
+  size_t cursor = 0;
+  return copse_index_map_next(&j->by_rank, copse_key_pair(comm, rank), &cursor) >= 0;
+}
+
+#define MAX_TRIED 64
+
+/* The first communicator of this name that has no such rank yet. A name is used again where a log
+ * lacks ids; as hostile text may repeat one rank for ever, few are looked through. */
+static copse_status place(struct join *j, struct copse_log_member *m) {
+  uint64_t key = comm_key(j, m);
+  size_t cursor = 0;
+  int i, tried = 0;
+  while ((i = copse_index_map_next(&j->by_key, key, &cursor)) >= 0 && tried++ < MAX_TRIED)
+    if (j->comms[i].n_ranks == m->n_ranks && !has_rank(j, i, m->rank.rank)) break;
+  if (i < 0 || tried > MAX_TRIED) {
+    struct copse_log_comm comm = {.n_ranks = m->n_ranks};
+    i = j->n_comms;
+    COPSE_DO(name_comm(j, m, &comm.id));
+    COPSE_DO(COPSE_GROW(j->comms, j->comm_capacity, (size_t)i + 1, j->err));
+    j->comms[j->n_comms++] = comm;
+    if (tried <= MAX_TRIED) COPSE_DO(copse_index_map_add(&j->by_key, key, i, j->err));
+  }
+  struct copse_log_comm *comm = &j->comms[i];
+  const char *version = j->r->processes[m->process].version;
+  m->comm = i;
+  comm->n_known++;
+  if (!comm->version) comm->version = version;
+  if (m->n_hosts > 0) comm->n_hosts = m->n_hosts;
+  if (comm->n_channels < m->n_channels) comm->n_channels = m->n_channels;
+  if (m->n_nvls > 0) comm->n_nvls_channels = m->n_nvls;
+  return copse_index_map_add(&j->by_rank, copse_key_pair(i, m->rank.rank), i, j->err);
+}
+
+static const char *only_version(const struct join *j) {
+  const char *version = j->r->version;
+  for (int i = 0; i < j->r->n_processes && !version; i++) version = j->r->processes[i].version;
+  return version;
+}
+
+struct order {
+  int n_ranks, comm;
+};
+static int larger_first(const void *a, const void *b) {
+  const struct order *x = a, *y = b;
+  if (x->n_ranks != y->n_ranks) return x->n_ranks > y->n_ranks ? -1 : 1;
+  return (x->comm > y->comm) - (x->comm < y->comm);
+}
+
+/* Numbers communicators anew, those of more ranks first. */
+static copse_status sort_comms(struct join *j) {
+  size_t n = (size_t)j->n_comms;
+  struct order *order;
+  struct copse_log_comm *sorted;
+  int *place_of;
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, n, order, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, n, sorted, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, n, place_of, j->err));
+  for (int i = 0; i < j->n_comms; i++) order[i] = (struct order){j->comms[i].n_ranks, i};
+  qsort(order, n, sizeof *order, larger_first);
+  for (int i = 0; i < j->n_comms; i++) {
+    sorted[i] = j->comms[order[i].comm];
+    place_of[order[i].comm] = i;
+  }
+  for (int i = 0; i < j->r->n_members; i++)
+    if (j->r->members[i].comm >= 0) j->r->members[i].comm = place_of[j->r->members[i].comm];
+  j->log->comms = sorted;
+  j->log->n_comms = j->n_comms;
+  return COPSE_OK;
+}
+
+static copse_status find_comms(struct join *j) {
+  const char *version = only_version(j);
+  for (int i = 0; i < j->r->n_members; i++) {
+    struct copse_log_member *m = &j->r->members[i];
+    m->comm = -1;
+    if (m->rank.rank >= 0) COPSE_DO(place(j, m));
+  }
+  for (int i = 0; i < j->n_comms; i++)
+    if (!j->comms[i].version) j->comms[i].version = version;
+  return sort_comms(j);
+}
+
+/* ---- dealing out ----------------------------------------------------------------------------- */
+
+/* A list's values in the order of their communicators: those of c are [first[c], first[c + 1]). */
+struct dealt {
+  void *values;
+  int *first;
+};
+
+/* A counting sort: it keeps the log's order within a communicator. */
+static copse_status deal(struct join *j, const struct copse_log_list *list, struct dealt *out) {
+  size_t n = (size_t)list->n;
+  int *next, n_comms = j->log->n_comms;
+  char *values = NULL;
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)n_comms + 1, out->first, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)n_comms + 1, next, j->err));
+  COPSE_DO(copse_arena_array(&j->r->arena, n, list->size, &values, j->err));
+  for (int i = 0; i < list->n; i++) {
+    int comm = list->members[i] < 0 ? -1 : j->r->members[list->members[i]].comm;
+    if (comm >= 0)
+      out->first[comm + 1]++;
+    else
+      j->log->n_unowned++;
+  }
+  for (int c = 0; c < n_comms; c++) out->first[c + 1] += out->first[c];
+  memcpy(next, out->first, ((size_t)n_comms + 1) * sizeof *next);
+  for (int i = 0; i < list->n; i++) {
+    int comm = list->members[i] < 0 ? -1 : j->r->members[list->members[i]].comm;
+    if (comm < 0) continue;
+    memcpy(values + (size_t)next[comm]++ * list->size,
+           (const char *)list->values + (size_t)i * list->size, list->size);
+  }
+  out->values = values;
+  return COPSE_OK;
+}
+
+/* Makes comms[..].field of a list, and its count. */
+#define DEAL(j, list, field)                                                  \
+  do {                                                                        \
+    struct dealt dealt_;                                                      \
+    COPSE_DO(deal(j, &(j)->r->list, &dealt_));                                \
+    struct copse_log_comm *comms_ = (struct copse_log_comm *)(j)->log->comms; \
+    for (int c_ = 0; c_ < (j)->log->n_comms; c_++) {                          \
+      comms_[c_].n_##field = dealt_.first[c_ + 1] - dealt_.first[c_];         \
+      comms_[c_].field = dealt_.values;                                       \
+      comms_[c_].field += dealt_.first[c_];                                   \
+    }                                                                         \
+  } while (0)
+
+static int by_rank(const void *a, const void *b) {
+  const struct copse_log_rank *x = a, *y = b;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static copse_status deal_ranks(struct join *j) {
+  int n_comms = j->log->n_comms, *next;
+  struct copse_log_comm *comms = (struct copse_log_comm *)j->log->comms;
+  struct copse_log_rank *all;
+  int total = 0;
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)j->r->n_members, all, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)n_comms, next, j->err));
+  for (int c = 0; c < n_comms; c++) {
+    comms[c].ranks = all + total;
+    next[c] = total;
+    total += comms[c].n_known;
+  }
+  for (int i = 0; i < j->r->n_members; i++)
+    if (j->r->members[i].comm >= 0) all[next[j->r->members[i].comm]++] = j->r->members[i].rank;
+  for (int c = 0; c < n_comms; c++)
+    qsort((struct copse_log_rank *)comms[c].ranks, (size_t)comms[c].n_known, sizeof *all, by_rank);
+  return COPSE_OK;
+}
+
+/* ---- graphs, trees, choices ------------------------------------------------------------------ */
+
+/* Gives graphs their channels, which stand behind them in the log's order. */
+static copse_status join_hops(struct join *j) {
+  struct copse_log_graph *graphs = j->r->graphs.values;
+  const struct copse_log_hops *hops = j->r->hops.values;
+  int n = j->r->graphs.n, *fill;
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)n, fill, j->err));
+  for (int i = 0; i < j->r->hops.n; i++) graphs[hops[i].graph].n_listed++;
+  for (int g = 0; g < n; g++) {
+    const struct copse_log_hop **channels;
+    int *n_hops, member = j->r->graphs.members[g];
+    graphs[g].rank = member < 0 ? -1 : j->r->members[member].rank.rank;
+    COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)graphs[g].n_listed, channels, j->err));
+    COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)graphs[g].n_listed, n_hops, j->err));
+    graphs[g].channels = channels;
+    graphs[g].n_hops = n_hops;
+  }
+  for (int i = 0; i < j->r->hops.n; i++) {
+    struct copse_log_graph *g = &graphs[hops[i].graph];
+    int at = fill[hops[i].graph]++;
+    ((const struct copse_log_hop **)g->channels)[at] = hops[i].hops;
+    ((int *)g->n_hops)[at] = hops[i].n;
+  }
+  return COPSE_OK;
+}
+
+static int by_channel_and_rank(const void *a, const void *b) {
+  const struct copse_log_tree *x = a, *y = b;
+  if (x->channel != y->channel) return x->channel < y->channel ? -1 : 1;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* "Trees" and "Tree" lines say the same twice. */
+static void sort_trees(struct copse_log_comm *comm) {
+  struct copse_log_tree *trees = (struct copse_log_tree *)comm->trees;
+  int n = 0;
+  qsort(trees, (size_t)comm->n_trees, sizeof *trees, by_channel_and_rank);
+  for (int i = 0; i < comm->n_trees; i++)
+    if (n == 0 || by_channel_and_rank(&trees[n - 1], &trees[i]) != 0) trees[n++] = trees[i];
+  comm->n_trees = n;
+}
+
+static int by_call(const void *a, const void *b) {
+  const struct copse_log_pick *x = a, *y = b;
+  int d = strcmp(x->function, y->function);
+  if (d == 0) d = (x->bytes > y->bytes) - (x->bytes < y->bytes);
+  if (d == 0) d = strcmp(x->algorithm, y->algorithm);
+  if (d == 0) d = strcmp(x->protocol, y->protocol);
+  return d;
+}
+
+static void merge_picks(struct copse_log_comm *comm) {
+  struct copse_log_pick *picks = (struct copse_log_pick *)comm->picks;
+  int n = 0;
+  qsort(picks, (size_t)comm->n_picks, sizeof *picks, by_call);
+  for (int i = 0; i < comm->n_picks; i++) {
+    if (n > 0 && by_call(&picks[n - 1], &picks[i]) == 0)
+      picks[n - 1].times += picks[i].times;
+    else
+      picks[n++] = picks[i];
+  }
+  comm->n_picks = n;
+}
+
+/* ---- rings ----------------------------------------------------------------------------------- */
+
+static int pass_by_channel(const void *a, const void *b) {
+  const struct copse_log_pass *x = a, *y = b;
+  if (x->channel != y->channel) return x->channel < y->channel ? -1 : 1;
+  return (x->src > y->src) - (x->src < y->src);
+}
+static int listed_by_channel(const void *a, const void *b) {
+  const struct copse_log_listed *x = a, *y = b;
+  return (x->channel > y->channel) - (x->channel < y->channel);
+}
+
+struct ring_source {
+  struct copse_log_listed *listed;
+  struct copse_log_pass *passes;
+  int n_listed, n_passes;
+};
+
+/* The passes of the channel that begins at `at`: behind the last. */
+static int end_of(const struct ring_source *s, int at) {
+  int end = at;
+  while (end < s->n_passes && s->passes[end].channel == s->passes[at].channel) end++;
+  return end;
+}
+
+/* Follows the passes from rank 0 through all. Those of one rank must agree; NULL if they don't. */
+static copse_status follow(struct join *j, const struct copse_log_pass *passes, int n, int n_ranks,
+                           const int **out) {
+  int *order, at = 0, rank = 0;
+  *out = NULL;
+  if (n < n_ranks) return COPSE_OK;
+  COPSE_AT_END(copse_free_at) int *next = NULL;
+  COPSE_DO(copse_calloc((size_t)n_ranks, sizeof *next, &next, j->err));
+  for (int i = 0; i < n_ranks; i++) next[i] = -1;
+  for (int i = 0; i < n; i++) {
+    int src = passes[i].src, dst = passes[i].dst;
+    if (src < 0 || src >= n_ranks || dst < 0 || dst >= n_ranks) return COPSE_OK;
+    if (next[src] >= 0 && next[src] != dst) return COPSE_OK;
+    next[src] = dst;
+  }
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)n_ranks, order, j->err));
+  do {
+    order[at++] = rank;
+    rank = next[rank];
+  } while (rank > 0 && at < n_ranks);
+  if (rank == 0 && at == n_ranks) *out = order;
+  return COPSE_OK;
+}
+
+/* Whether a list holds every rank once. */
+static copse_status is_whole(struct join *j, const struct copse_log_listed *listed, int n_ranks,
+                             bool *out) {
+  *out = false;
+  if (listed->n != n_ranks) return COPSE_OK;
+  COPSE_AT_END(copse_free_at) bool *seen = NULL;
+  COPSE_DO(copse_calloc((size_t)n_ranks, sizeof *seen, &seen, j->err));
+  for (int i = 0; i < n_ranks; i++) {
+    int rank = listed->order[i];
+    if (rank >= n_ranks || seen[rank]) return COPSE_OK;
+    seen[rank] = true;
+  }
+  *out = true;
+  return COPSE_OK;
+}
+
+static copse_status add_ring(struct join *j, const struct ring_source *s, int *l, int *p,
+                             int n_ranks, struct copse_log_ring *ring) {
+  bool from_list = *l < s->n_listed, from_pass = *p < s->n_passes, whole;
+  if (from_list && from_pass && s->listed[*l].channel > s->passes[*p].channel) from_list = false;
+  if (from_list && from_pass && s->listed[*l].channel < s->passes[*p].channel) from_pass = false;
+  *ring = (struct copse_log_ring){
+      .channel = from_list ? s->listed[*l].channel : s->passes[*p].channel, .order = NULL};
+  for (; from_list && *l < s->n_listed && s->listed[*l].channel == ring->channel; (*l)++) {
+    COPSE_DO(is_whole(j, &s->listed[*l], n_ranks, &whole));
+    if (whole) ring->order = s->listed[*l].order;
+  }
+  if (!from_pass) return COPSE_OK;
+  int end = end_of(s, *p);
+  if (!ring->order) COPSE_DO(follow(j, s->passes + *p, end - *p, n_ranks, &ring->order));
+  *p = end;
+  return COPSE_OK;
+}
+
+static copse_status join_rings(struct join *j, struct copse_log_comm *comm,
+                               const struct ring_source *s) {
+  struct copse_log_ring *rings;
+  int l = 0, p = 0, channels = 0;
+  qsort(s->listed, (size_t)s->n_listed, sizeof *s->listed, listed_by_channel);
+  qsort(s->passes, (size_t)s->n_passes, sizeof *s->passes, pass_by_channel);
+  for (int i = 0; i < s->n_passes; i = end_of(s, i)) channels++;
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)(channels + s->n_listed), rings, j->err));
+  comm->rings = rings;
+  while (l < s->n_listed || p < s->n_passes)
+    COPSE_DO(add_ring(j, s, &l, &p, comm->n_ranks, &rings[comm->n_rings++]));
+  if (comm->n_rings > 0 && comm->n_channels <= rings[comm->n_rings - 1].channel)
+    comm->n_channels = rings[comm->n_rings - 1].channel + 1;
+  return COPSE_OK;
+}
+
+static copse_status join_all_rings(struct join *j) {
+  struct copse_log_comm *comms = (struct copse_log_comm *)j->log->comms;
+  struct dealt listed, passes;
+  COPSE_DO(deal(j, &j->r->listed, &listed));
+  int64_t unowned = j->log->n_unowned;
+  COPSE_DO(deal(j, &j->r->passes, &passes));
+  j->log->n_unowned = unowned; /* they are of edges, which are counted, or two to a line */
+  for (int c = 0; c < j->log->n_comms; c++) {
+    struct ring_source s = {(struct copse_log_listed *)listed.values + listed.first[c],
+                            (struct copse_log_pass *)passes.values + passes.first[c],
+                            listed.first[c + 1] - listed.first[c],
+                            passes.first[c + 1] - passes.first[c]};
+    COPSE_DO(join_rings(j, &comms[c], &s));
+  }
+  return COPSE_OK;
+}
+
+/* ---- remarks --------------------------------------------------------------------------------- */
+
+static void remark(const struct copse_nccl_log *log, const char *label,
+                   const struct copse_notes *notes) {
+  if (log->n_foreign > 0)
+    copse_note(notes, "%s: %lld of %lld lines are not of NCCL and were passed over", label,
+               (long long)log->n_foreign, (long long)log->n_lines);
+  if (log->n_cut > 0)
+    copse_note(notes,
+               "%s: %lld lines of NCCL are cut or damaged, and were left out in part or "
+               "whole",
+               label, (long long)log->n_cut);
+  if (log->n_unowned > 0)
+    copse_note(notes, "%s: %lld lines are of no communicator that the log names, and were left out",
+               label, (long long)log->n_unowned);
+  for (int c = 0; c < log->n_comms; c++) {
+    const struct copse_log_comm *comm = &log->comms[c];
+    int lost = 0;
+    for (int i = 0; i < comm->n_rings; i++) lost += !comm->rings[i].order;
+    if (comm->n_known < comm->n_ranks)
+      copse_note(notes, "%s: communicator %s: the log has %d of %d ranks", label, comm->id,
+                 comm->n_known, comm->n_ranks);
+    if (lost > 0)
+      copse_note(notes,
+                 "%s: communicator %s: the rings of %d of %d channels are not in the log in whole; "
+                 "NCCL_DEBUG_SUBSYS=INIT,GRAPH on all ranks shows them",
+                 label, comm->id, lost, comm->n_rings);
+    if (c == 15 && log->n_comms > 16) {
+      copse_note(notes, "%s: and %d smaller communicators", label, log->n_comms - 16);
+      break;
+    }
+  }
+}
+
+copse_status copse_log_join(struct copse_nccl_log *log, const char *label,
+                            const struct copse_notes *notes, struct copse_err *err) {
+  COPSE_AT_END(free_join) struct join join = {.log = log, .r = log->reader, .err = err};
+  struct join *j = &join;
+  COPSE_DO(find_comms(j));
+  COPSE_DO(deal_ranks(j));
+  COPSE_DO(join_hops(j));
+  DEAL(j, trees, trees);
+  DEAL(j, graphs, graphs);
+  DEAL(j, edges, edges);
+  DEAL(j, tunings, tunings);
+  DEAL(j, picks, picks);
+  for (int c = 0; c < log->n_comms; c++) {
+    sort_trees((struct copse_log_comm *)&log->comms[c]);
+    merge_picks((struct copse_log_comm *)&log->comms[c]);
+  }
+  COPSE_DO(join_all_rings(j));
+  remark(log, label, notes);
+  return COPSE_OK;
+}

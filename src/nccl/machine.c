@@ -1,0 +1,415 @@
+/*
+ * Hosts, names and ways as NCCL sees them (NVIDIA/nccl src/graph/topo.cc and paths.cc).
+ *
+ *   prefixes "h3." --NVLink between them--> hosts      breadth first from a node --> its ways
+ *
+ * NCCL keeps one path a pair. Equal ways (several NVSwitches, spines of a network) share the data,
+ * as hardware spreads it; so no figure hangs on the order of nodes in a file.
+ */
+#include "nccl/machine.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/fabric/fabric.h"
+
+/* Breadth first search from one node, and the routes it found. */
+struct copse_nccl_finder {
+  struct copse_adjacency out, in; /* links by source, by destination */
+  int *distance;                  /* [n_nodes] from the source; only of nodes in the queue */
+  int *relays;                    /* [n_nodes] GPUs on the way to it */
+  struct copse_q *width;          /* [n_nodes] */
+  struct copse_q *part;           /* [n_nodes] of the data, going back */
+  bool *seen;                     /* [n_nodes] */
+  struct copse_queue queue;
+  struct copse_index_map found; /* by pair of nodes */
+  struct copse_nccl_route **routes;
+  size_t capacity;
+  int n_routes;
+};
+
+static bool is_type(const struct copse_nccl_machine *m, int node, const char *type) {
+  return strcmp(m->topology->nodes[node].type, type) == 0;
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+/* The prefix's number, of a topology of several hosts; 0 for all in others; -1: the network's. */
+static int prefix_of(const struct copse_topology *t, int node, bool several) {
+  int host = 0;
+  if (several) (void)copse_host_prefix(t->nodes[node].id, &host);
+  return several && copse_host_prefix(t->nodes[node].id, NULL) == 0 ? -1 : host;
+}
+
+/* Whether NVLink makes one host of what a link joins. */
+static bool joins_domain(const struct copse_nccl_machine *m, const struct copse_link *link) {
+  bool gpu_src = m->topology->nodes[link->src].rank >= 0 || is_type(m, link->src, "gpu");
+  bool gpu_dst = m->topology->nodes[link->dst].rank >= 0 || is_type(m, link->dst, "gpu");
+  return (gpu_src && (gpu_dst || is_type(m, link->dst, "nvswitch"))) ||
+         (gpu_dst && is_type(m, link->src, "nvswitch"));
+}
+
+/* Sets of nodes that are one host: those of one prefix, and what NVLink joins. */
+static copse_status unite_nodes(struct copse_nccl_machine *m, int *set, struct copse_err *err) {
+  const struct copse_topology *t = m->topology;
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map firsts = {0};
+  bool several = t->n_ranks > 0;
+  copse_sets_init(set, t->n_nodes);
+  for (int r = 0; r < t->n_ranks; r++)
+    several = several && copse_host_prefix(t->nodes[t->rank_nodes[r]].id, NULL) > 0;
+  for (int v = 0; v < t->n_nodes; v++) {
+    int prefix = prefix_of(t, v, several);
+    size_t cursor = 0;
+    if (prefix < 0) continue;
+    int first = copse_index_map_next(&firsts, (uint64_t)prefix, &cursor);
+    if (first >= 0)
+      (void)copse_sets_unite(set, first, v);
+    else
+      COPSE_DO(copse_index_map_add(&firsts, (uint64_t)prefix, v, err));
+  }
+  for (int i = 0; i < t->n_links; i++)
+    if (joins_domain(m, &t->links[i]))
+      (void)copse_sets_unite(set, t->links[i].src, t->links[i].dst);
+  return COPSE_OK;
+}
+
+static copse_status find_hosts(struct copse_nccl_machine *m, struct copse_err *err) {
+  const struct copse_topology *t = m->topology;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  size_t nodes = (size_t)t->n_nodes, ranks = (size_t)t->n_ranks;
+  int *set, *number;
+  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, err, &set, &number));
+  COPSE_DO(COPSE_ARRAY(&m->arena, nodes, m->host_of_node, err));
+  COPSE_DO(COPSE_ARRAYS(&m->arena, ranks + 2, int, err, &m->host_of_rank, &m->first, &m->members));
+  COPSE_DO(unite_nodes(m, set, err));
+  for (int v = 0; v < t->n_nodes; v++) number[v] = -1;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int root = copse_sets_find(set, t->rank_nodes[r]);
+    if (number[root] < 0) number[root] = m->n_hosts++;
+    m->host_of_rank[r] = number[root];
+    m->first[number[root] + 1]++;
+  }
+  for (int v = 0; v < t->n_nodes; v++) m->host_of_node[v] = number[copse_sets_find(set, v)];
+  m->even = true;
+  for (int h = 0; h < m->n_hosts; h++) m->even = m->even && m->first[h + 1] == m->first[1];
+  for (int h = 0; h < m->n_hosts; h++) m->first[h + 1] += m->first[h];
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)m->n_hosts, number, err));
+  for (int r = 0; r < t->n_ranks; r++) {
+    int h = m->host_of_rank[r];
+    m->members[m->first[h] + number[h]++] = r;
+  }
+  return COPSE_OK;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Where NCCL's XML has not named all GPUs of a host, they count from 0. */
+static void name_gpus(struct copse_nccl_machine *m) {
+  const struct copse_topology *t = m->topology;
+  for (int h = 0; h < m->n_hosts; h++) {
+    bool named = true;
+    for (int i = m->first[h]; i < m->first[h + 1]; i++)
+      named = named && t->nodes[t->rank_nodes[m->members[i]]].has_dev;
+    for (int i = m->first[h]; i < m->first[h + 1]; i++)
+      m->devs[m->members[i]] = named ? t->nodes[t->rank_nodes[m->members[i]]].dev
+                                     : copse_nccl_dev(0, (uint64_t)(i - m->first[h]));
+  }
+}
+
+static copse_status find_ports(struct copse_nccl_machine *m, struct copse_err *err) {
+  const struct copse_topology *t = m->topology;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int *key; /* [n_nodes] the host of a port */
+  bool *nets, *unnamed;
+  struct copse_adjacency ports;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_nodes, key, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)m->n_hosts, nets, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)m->n_hosts, unnamed, err));
+  for (int v = 0; v < t->n_nodes; v++)
+    if (m->host_of_node[v] >= 0 && is_type(m, v, "net")) nets[m->host_of_node[v]] = true;
+  for (int v = 0; v < t->n_nodes; v++) {
+    int h = m->host_of_node[v];
+    bool port = h >= 0 && is_type(m, v, nets[h] ? "net" : "nic");
+    key[v] = port ? h : -1;
+    if (port && !t->nodes[v].has_dev) unnamed[h] = true;
+  }
+  COPSE_DO(copse_adjacency_by(&scratch, m->n_hosts, t->n_nodes, key, sizeof *key, &ports, err));
+  m->n_ports = ports.first[m->n_hosts];
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->n_ports, m->ports, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->n_hosts + 1, m->first_port, err));
+  memcpy(m->first_port, ports.first, ((size_t)m->n_hosts + 1) * sizeof *m->first_port);
+  for (int i = 0; i < m->n_ports; i++) {
+    int node = ports.item[i], h = key[node];
+    uint64_t place = copse_nccl_dev(0, (uint64_t)(i - m->first_port[h]));
+    m->ports[i] = (struct copse_nccl_port){node, h, unnamed[h] ? place : t->nodes[node].dev};
+  }
+  return COPSE_OK;
+}
+
+int copse_nccl_find_rank(const struct copse_nccl_machine *m, int host, uint64_t dev) {
+  for (int i = m->first[host]; i < m->first[host + 1]; i++)
+    if (m->devs[m->members[i]] == dev) return m->members[i];
+  return -1;
+}
+
+int copse_nccl_find_port(const struct copse_nccl_machine *m, int host, uint64_t dev) {
+  for (int i = m->first_port[host]; i < m->first_port[host + 1]; i++)
+    if (m->ports[i].dev == dev) return i;
+  return -1;
+}
+
+copse_status copse_nccl_machine_open(const struct copse_topology *topology,
+                                     struct copse_nccl_machine *out, struct copse_err *err) {
+  struct copse_nccl_machine *m = out;
+  size_t nodes = (size_t)topology->n_nodes;
+  *m = (struct copse_nccl_machine){.topology = topology};
+  COPSE_DO(COPSE_ARRAY(&m->arena, 1, m->finder, err));
+  COPSE_DO(find_hosts(m, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)topology->n_ranks, m->devs, err));
+  name_gpus(m);
+  COPSE_DO(find_ports(m, err));
+  struct copse_nccl_finder *f = m->finder;
+  COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, int, err, &f->distance, &f->relays, &f->queue.items));
+  COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, struct copse_q, err, &f->width, &f->part));
+  COPSE_DO(COPSE_ARRAY(&m->arena, nodes, f->seen, err));
+  COPSE_DO(copse_adjacency_by(&m->arena, topology->n_nodes, topology->n_links,
+                              COPSE_KEYS(topology->links, src), sizeof *topology->links, &f->out,
+                              err));
+  return copse_adjacency_by(&m->arena, topology->n_nodes, topology->n_links,
+                            COPSE_KEYS(topology->links, dst), sizeof *topology->links, &f->in, err);
+}
+
+void copse_nccl_machine_free(struct copse_nccl_machine *machine) {
+  if (machine->finder) {
+    free(machine->finder->routes);
+    copse_index_map_free(&machine->finder->found);
+  }
+  copse_arena_free(&machine->arena);
+  *machine = (struct copse_nccl_machine){0};
+}
+
+copse_status copse_nccl_repeat_host(const struct copse_topology *host, int n,
+                                    struct copse_topology **out, struct copse_err *err) {
+  COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
+  struct copse_q fastest = COPSE_Q_ONE; /* of the cables: no slower than any NIC */
+  *out = NULL;
+  for (int i = 0; i < host->n_links; i++)
+    if (copse_q_cmp(host->links[i].bandwidth, fastest) > 0) fastest = host->links[i].bandwidth;
+  struct copse_fabric fabric = {COPSE_FABRIC_DEFAULTS, .type = COPSE_FABRIC_FLAT};
+  struct copse_host_group group = {.host = (struct copse_topology *)(uintptr_t)host, .count = n};
+  fabric.bandwidth = fastest;
+  COPSE_DO(copse_builder_new(host->name, &builder, err));
+  COPSE_DO(copse_compose(builder, host->name, &fabric, &group, 1, err));
+  return copse_builder_finish(builder, out, err);
+}
+
+/* ---- ways ------------------------------------------------------------------------------------ */
+
+/* What a search may pass. */
+struct search {
+  struct copse_nccl_machine *m;
+  int from, to, host; /* host >= 0: only its nodes */
+  bool any_gpu;       /* GPUs relay */
+};
+
+/* NVLink over one GPU (NVB): the relay is a neighbour of the source, and so is the destination. */
+static bool may_pass(const struct search *s, int at, int next) {
+  const struct copse_topology *t = s->m->topology;
+  int host = s->m->host_of_node[next];
+  bool inside = s->host >= 0 ? host == s->host
+                             : host < 0 || host == s->m->host_of_node[s->from] ||
+                                   host == s->m->host_of_node[s->to];
+  if (!inside) return false;
+  if (at == s->from || t->nodes[at].rank < 0 || s->any_gpu) return true;
+  return s->m->finder->distance[at] == 1 && t->nodes[s->from].rank >= 0 && t->nodes[next].rank >= 0;
+}
+
+static struct copse_q narrower(struct copse_q a, struct copse_q b) {
+  return copse_q_cmp(a, b) < 0 ? a : b;
+}
+
+/* Distance and width of every node that may lie on a way, until the destination's turn comes: all
+ * that leads there has been seen then. */
+static bool search_ways(const struct search *s) {
+  struct copse_nccl_finder *f = s->m->finder;
+  const struct copse_topology *t = s->m->topology;
+  for (int i = 0; i < f->queue.tail; i++) f->seen[f->queue.items[i]] = false;
+  copse_queue_reset(&f->queue);
+  copse_queue_push(&f->queue, s->from);
+  f->seen[s->from] = true;
+  f->distance[s->from] = 0;
+  f->width[s->from] = (struct copse_q){INT64_MAX, 1};
+  while (!copse_queue_is_empty(&f->queue)) {
+    int u = copse_queue_pop(&f->queue);
+    if (u == s->to) return true;
+    for (int i = f->out.first[u]; i < f->out.first[u + 1]; i++) {
+      const struct copse_link *link = &t->links[f->out.item[i]];
+      int v = link->dst;
+      if (!may_pass(s, u, v)) continue;
+      struct copse_q width = narrower(f->width[u], link->bandwidth);
+      if (!f->seen[v]) {
+        f->seen[v] = true;
+        f->distance[v] = f->distance[u] + 1;
+        f->width[v] = width;
+        copse_queue_push(&f->queue, v);
+      } else if (f->distance[v] == f->distance[u] + 1 && copse_q_cmp(width, f->width[v]) > 0) {
+        f->width[v] = width;
+      }
+    }
+  }
+  return false;
+}
+
+/* Whether a link is the end of a widest shortest way to its destination. */
+static bool is_best(const struct search *s, int link) {
+  const struct copse_nccl_finder *f = s->m->finder;
+  const struct copse_link *l = &s->m->topology->links[link];
+  return f->seen[l->src] && f->distance[l->src] + 1 == f->distance[l->dst] &&
+         may_pass(s, l->src, l->dst) &&
+         copse_q_eq(narrower(f->width[l->src], l->bandwidth), f->width[l->dst]);
+}
+
+/* Adds the hops into v, each with an equal part of what v gets. NCCL takes one GPU as a relay. */
+static copse_status add_hops(const struct search *s, int v, struct copse_nccl_route *route,
+                             struct copse_err *err) {
+  struct copse_nccl_finder *f = s->m->finder;
+  const struct copse_topology *t = s->m->topology;
+  int n = 0, relay = -1;
+  for (int i = f->in.first[v]; i < f->in.first[v + 1]; i++) {
+    if (!is_best(s, f->in.item[i])) continue;
+    int u = t->links[f->in.item[i]].src;
+    if (relay < 0 && u != s->from && t->nodes[u].rank >= 0) relay = f->in.item[i];
+    n++;
+  }
+  struct copse_q share = f->part[v];
+  if (relay < 0) COPSE_DO(copse_q_div(share, (struct copse_q){n, 1}, &share, err));
+  for (int i = f->in.first[v]; i < f->in.first[v + 1]; i++) {
+    int link = f->in.item[i], u = t->links[link].src;
+    if (relay >= 0 ? link != relay : !is_best(s, link)) continue;
+    route->hops[route->n_hops++] = (struct copse_nccl_hop){link, share};
+    COPSE_DO(copse_q_add(f->part[u], share, &f->part[u], err));
+  }
+  return COPSE_OK;
+}
+
+/* The kind of the way by the nodes that the hops pass. */
+static enum copse_nccl_path classify(const struct search *s, const struct copse_nccl_route *route) {
+  const struct copse_topology *t = s->m->topology;
+  int cpus = 0, bridges = 0, gpus = 0, at = s->to;
+  bool c2c = false;
+  if (s->m->host_of_node[s->from] != s->m->host_of_node[s->to]) return COPSE_NCCL_PATH_NET;
+  for (int i = 0; i < route->n_hops; i++) { /* one of the ways, back from the destination */
+    const struct copse_link *l = &t->links[route->hops[i].link];
+    if (l->dst != at) continue;
+    bool cpu = is_type(s->m, l->src, "cpu");
+    c2c = c2c || (cpu && t->nodes[l->dst].rank >= 0) ||
+          (is_type(s->m, l->dst, "cpu") && t->nodes[l->src].rank >= 0);
+    at = l->src;
+    if (at == s->from) break;
+    cpus += cpu;
+    bridges += is_type(s->m, at, "pcie");
+    gpus += t->nodes[at].rank >= 0;
+  }
+  bool to_gpu = t->nodes[s->to].rank >= 0 && t->nodes[s->from].rank >= 0;
+  if (cpus > 1) return COPSE_NCCL_PATH_SYS;
+  if (cpus == 1) return c2c && !to_gpu ? COPSE_NCCL_PATH_P2C : COPSE_NCCL_PATH_PHB;
+  if (to_gpu && bridges == 0) return gpus > 0 ? COPSE_NCCL_PATH_NVB : COPSE_NCCL_PATH_NVL;
+  if (gpus > 0) return COPSE_NCCL_PATH_PXN;
+  return bridges > 1 ? COPSE_NCCL_PATH_PXB : COPSE_NCCL_PATH_PIX;
+}
+
+/* The hops of what the search found, from the destination back. */
+static copse_status lay_out(const struct search *s, struct copse_nccl_route *route,
+                            struct copse_err *err) {
+  struct copse_nccl_finder *f = s->m->finder;
+  int past = f->queue.tail, most = 0;
+  for (int i = 0; i < past; i++) {
+    int v = f->queue.items[i];
+    f->part[v] = COPSE_Q_ZERO;
+    most += f->in.first[v + 1] - f->in.first[v];
+  }
+  f->part[s->to] = COPSE_Q_ONE;
+  route->width = f->width[s->to];
+  COPSE_AT_END(copse_free_at) struct copse_nccl_hop *hops = NULL;
+  COPSE_DO(copse_calloc((size_t)most, sizeof *hops, &hops, err));
+  route->hops = hops;
+  for (int i = past - 1; i >= 0; i--) /* in falling distance */
+    if (f->part[f->queue.items[i]].num > 0 && f->queue.items[i] != s->from)
+      COPSE_DO(add_hops(s, f->queue.items[i], route, err));
+  COPSE_DO(COPSE_ARRAY(&s->m->arena, (size_t)route->n_hops, route->hops, err));
+  memcpy(route->hops, hops, (size_t)route->n_hops * sizeof *hops);
+  route->type = classify(s, route);
+  return COPSE_OK;
+}
+
+static copse_status make_route(struct copse_nccl_machine *m, int from, int to,
+                               struct copse_nccl_route *route, struct copse_err *err) {
+  int host = m->host_of_node[from] == m->host_of_node[to] ? m->host_of_node[from] : -1;
+  *route = (struct copse_nccl_route){COPSE_NCCL_PATH_LOC, {INT64_MAX, 1}, 0, NULL};
+  if (from == to) return COPSE_OK;
+  for (int any = 0; any < 2; any++) {
+    struct search s = {m, from, to, host, any == 1};
+    if (search_ways(&s)) return lay_out(&s, route, err);
+  }
+  return copse_fail(err, COPSE_INFEASIBLE, "%s can't be reached from %s%s",
+                    m->topology->nodes[to].id, m->topology->nodes[from].id,
+                    host >= 0 ? " inside of their host" : "");
+}
+
+copse_status copse_nccl_find_route(struct copse_nccl_machine *m, int from, int to,
+                                   const struct copse_nccl_route **out, struct copse_err *err) {
+  struct copse_nccl_finder *f = m->finder;
+  struct copse_nccl_route *route;
+  size_t cursor = 0;
+  int at = copse_index_map_next(&f->found, copse_key_pair(from, to), &cursor);
+  *out = at >= 0 ? f->routes[at] : NULL;
+  if (*out) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&m->arena, 1, route, err));
+  COPSE_DO(make_route(m, from, to, route, err));
+  COPSE_DO(COPSE_GROW(f->routes, f->capacity, (size_t)f->n_routes + 1, err));
+  COPSE_DO(copse_index_map_add(&f->found, copse_key_pair(from, to), f->n_routes, err));
+  f->routes[f->n_routes++] = route;
+  *out = route;
+  return COPSE_OK;
+}
+
+copse_status copse_nccl_find_near_gpu(struct copse_nccl_machine *m, int port, int *rank,
+                                      struct copse_err *err) {
+  const struct copse_nccl_route *best = NULL, *route;
+  int host = m->ports[port].host;
+  *rank = -1;
+  for (int i = m->first[host]; i < m->first[host + 1]; i++) {
+    int gpu = m->topology->rank_nodes[m->members[i]];
+    COPSE_DO(copse_nccl_find_route(m, gpu, m->ports[port].node, &route, err));
+    if (best && (route->type > best->type ||
+                 (route->type == best->type && copse_q_cmp(route->width, best->width) <= 0)))
+      continue;
+    best = route;
+    *rank = m->members[i];
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_nccl_find_way_out(struct copse_nccl_machine *m, int rank, int port, int *relay,
+                                     const struct copse_nccl_route **first,
+                                     const struct copse_nccl_route **last, struct copse_err *err) {
+  const int *nodes = m->topology->rank_nodes;
+  const struct copse_nccl_route *there, *on;
+  *first = NULL;
+  *relay = -1;
+  COPSE_DO(copse_nccl_find_route(m, nodes[rank], m->ports[port].node, last, err));
+  COPSE_DO(copse_nccl_find_near_gpu(m, port, relay, err));
+  int peer = *relay;
+  *relay = -1;
+  if (peer == rank || peer < 0) return COPSE_OK;
+  COPSE_DO(copse_nccl_find_route(m, nodes[rank], nodes[peer], &there, err));
+  COPSE_DO(copse_nccl_find_route(m, nodes[peer], m->ports[port].node, &on, err));
+  bool spares = (*last)->type > COPSE_NCCL_PATH_PXN || copse_q_cmp(on->width, (*last)->width) > 0;
+  if (on->type > COPSE_NCCL_PATH_P2C || there->type > COPSE_NCCL_PATH_NVL || !spares)
+    return COPSE_OK;
+  *relay = peer;
+  *first = there;
+  *last = on;
+  return COPSE_OK;
+}

@@ -1,0 +1,34 @@
+/*
+ * The order of hosts, which is the order of ranks: NCCL's rings go from host to host in it, and its
+ * trees join hosts by their numbers.
+ */
+#ifndef COPSE_NCCL_TUNE_ORDER_H
+#define COPSE_NCCL_TUNE_ORDER_H
+
+#include "nccl/machine.h"
+
+#define COPSE_NCCL_ORDER_MAX_HOSTS 2048
+
+struct copse_nccl_order {
+  bool matters;        /* some hosts are further apart than others */
+  int *hosts;          /* [n_hosts] the machine's, in an order of few hops */
+  int64_t given, best; /* links from host to host and back, as the topology has them; in `hosts` */
+};
+
+/*
+ * A short way through all hosts and back, by links between them: from each to the nearest that is
+ * left, then parts turned round while that helps (2-opt; Croes 1958). Not proved the shortest.
+ * Beyond COPSE_NCCL_ORDER_MAX_HOSTS, and where hosts aren't joined, the order is the topology's.
+ * The arena owns hosts. COPSE_NOMEM. O(hosts * links).
+ */
+copse_status copse_nccl_order_hosts(const struct copse_nccl_machine *machine,
+                                    struct copse_arena *arena, struct copse_nccl_order *out,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* The topology with the ranks of its hosts in that order. The caller releases *out. */
+copse_status copse_nccl_order_ranks(const struct copse_nccl_machine *machine,
+                                    const struct copse_nccl_order *order,
+                                    struct copse_topology **out,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+#endif

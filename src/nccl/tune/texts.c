@@ -1,0 +1,281 @@
+/* env.sh and README of a folder of copse tune; RCCL's variables. */
+#include "nccl/tune/texts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define MAX_DEPTH 4096 /* of a tree in RCCL_TREES */
+
+/* A word of the shell, whatever is in it. */
+static void add_quoted(struct copse_text *out, const char *text) {
+  copse_text_add(out, "'");
+  for (const char *p = text; *p; p++)
+    if (*p == '\'')
+      copse_text_add(out, "'\\''");
+    else
+      copse_text_append(out, p, 1);
+  copse_text_add(out, "'");
+}
+
+static bool trees_win(const struct copse_tune_facts *f) {
+  return f->tree_busbw > f->ring_busbw * 1.0001;
+}
+
+/* ---- env.sh
+ * -------------------------------------------------------------------------------------- */
+
+static void add_nccl_env(const struct copse_tune_facts *f, struct copse_text *out) {
+  copse_text_add(
+      out,
+      "# Under copse's drop-in only the communicators that the graph fits get it; without, "
+      "every one.\n"
+      "case ${LD_PRELOAD:-} in\n"
+      "*libcopse-nccl.so*) export COPSE_NCCL_GRAPHS=\"$COPSE_TUNE/graph.xml\" ;;\n"
+      "*) export NCCL_GRAPH_FILE=\"$COPSE_TUNE/graph.xml\" ;;\n"
+      "esac\n");
+  if (f->has_topo && f->topo_is_real)
+    copse_text_add(out, "export NCCL_TOPO_FILE=\"$COPSE_TUNE/topo.xml\"\n");
+  if (!f->has_table) return;
+  copse_text_add(out, "export NCCL_TUNER_PLUGIN=%s\n",
+                 f->has_plugin ? "\"$COPSE_TUNE/libnccl-tuner-copse.so\"" : "copse");
+  copse_text_add(out, "export NCCL_TUNER_CONFIG_FILE=\"$COPSE_TUNE/tuner.csv\"\n");
+}
+
+static void add_rccl_env(const struct copse_tune_facts *f, struct copse_text *out) {
+  bool trees = f->trees && trees_win(f);
+  if (f->rings || trees) {
+    copse_text_add(out, "export %s=", trees ? "RCCL_TREES" : "NCCL_RINGS");
+    add_quoted(out, trees ? f->trees : f->rings);
+    copse_text_add(out, "\n");
+  }
+  if (f->has_topo && f->topo_is_real)
+    copse_text_add(out, "export NCCL_TOPO_FILE=\"$COPSE_TUNE/topo.xml\"\n");
+  if (f->has_table)
+    copse_text_add(out, "export NCCL_TUNER_CONFIG_FILE=\"$COPSE_TUNE/tuner.csv\"\n");
+}
+
+void copse_tune_write_env(const struct copse_tune_facts *f, struct copse_text *out) {
+  copse_text_add(
+      out,
+      "# To be sourced by every rank of a job: . %s/env.sh    (README says what it does)\n"
+      "if [ -n \"${BASH_SOURCE:-}\" ]; then\n"
+      "  COPSE_TUNE=$(cd \"$(dirname \"$BASH_SOURCE\")\" && pwd)\n"
+      "else\n"
+      "  COPSE_TUNE=",
+      strpbrk(f->folder, "\n\r") ? "FOLDER" : f->folder);
+  add_quoted(out, f->folder);
+  copse_text_add(out, "\nfi\n");
+  if (f->rccl)
+    add_rccl_env(f, out);
+  else
+    add_nccl_env(f, out);
+}
+
+/* ---- README
+ * -------------------------------------------------------------------------------------- */
+
+static void add_busbw(struct copse_text *out, double busbw) {
+  if (busbw > 0)
+    copse_text_add(out, " %.4g |", busbw);
+  else
+    copse_text_add(out, " - |");
+}
+
+static void add_figures(const struct copse_tune_facts *f, struct copse_text *out) {
+  copse_text_add(
+      out,
+      "\n## Expected bus bandwidth, large messages\n\n"
+      "Upper limits by the loads of links, GB/s as nccl-tests counts it; nothing of it is "
+      "measured. What NCCL\nreaches is less: protocols and kernels take their part.\n\n"
+      "| collective | with this folder | by | at most, by such channels | %s |\n"
+      "| --- | ---: | --- | ---: | ---: |\n",
+      f->has_theirs ? "NCCL's own graph" : "without it");
+  for (int i = 0; i < f->n_figures; i++) {
+    const struct copse_tune_figure *it = &f->figures[i];
+    copse_text_add(out, "| %s |", it->collective);
+    add_busbw(out, it->ours);
+    copse_text_add(out, " %s |", it->algorithm);
+    add_busbw(out, it->bound);
+    if (f->has_theirs && it->theirs > 0)
+      copse_text_add(out, " %.4g (%s) |\n", it->theirs, it->theirs_algorithm);
+    else
+      copse_text_add(out, " %s |\n", f->has_theirs ? "-" : "not known");
+  }
+  if (!f->has_theirs && !f->rccl)
+    copse_text_add(
+        out,
+        "\nFor what NCCL does without: run a job with NCCL_GRAPH_DUMP_FILE=nccl-graph.xml, "
+        "then\n`copse tune ... --nccl nccl-graph.xml`.\n");
+  if (trees_win(f))
+    copse_text_add(
+        out,
+        "\nTrees beat rings on this machine (%.4g to %.4g GB/s for an allreduce): a ring "
+        "crosses the narrow links\nwith nearly all data in each direction, a tree with "
+        "half as much.%s\n",
+        f->tree_busbw, f->ring_busbw,
+        f->rccl ? " So RCCL_TREES is set." : " tuner.csv takes trees where they are faster.");
+}
+
+static void add_row(struct copse_text *out, bool there, const char *file, const char *text) {
+  if (there) copse_text_add(out, "| `%s` | %s |\n", file, text);
+}
+
+static void add_nccl_files(const struct copse_tune_facts *f, struct copse_text *out) {
+  copse_text_add(
+      out,
+      "| `graph.xml` | `NCCL_GRAPH_FILE`: %d rings and %d chains for the %d GPUs of a host. "
+      "NCCL runs twice as many channels. NCCL %ld.%ld and later read it as it is meant |\n",
+      f->channels, f->channels, f->gpus, f->version / 10000, f->version / 100 % 100);
+  add_row(out, f->has_topo, "topo.xml",
+          f->topo_is_real
+              ? "`NCCL_TOPO_FILE`: the topology as NCCL reads it"
+              : "the topology as NCCL reads it, for searches elsewhere. Bus ids are made "
+                "up, so env.sh does not set it");
+  add_row(out, f->has_table, "tuner.csv",
+          "algorithm and protocol of an allreduce by size, for communicators of all these ranks; "
+          "other calls are NCCL's own choice. By NCCL's model of its own latencies (constants of "
+          "2.30.7) and what the links allow: a model, not measured");
+  add_row(
+      out, f->has_table && f->has_plugin, "libnccl-tuner-copse.so",
+      "`NCCL_TUNER_PLUGIN`: reads tuner.csv; NCCL 2.19 and later. NCCL's example plugin of 2.27.7 "
+      "to 2.29.7 crashes at its first match: don't use that");
+}
+
+static void add_rccl_files(const struct copse_tune_facts *f, struct copse_text *out) {
+  bool trees = f->trees && trees_win(f);
+  add_row(out, f->has_topo, "topo.xml", "`NCCL_TOPO_FILE`: the topology as RCCL reads it");
+  add_row(
+      out, f->has_table, "tuner.csv",
+      "`NCCL_TUNER_CONFIG_FILE` of RCCL 2.30 and later: algorithm and protocol of an allreduce by "
+      "size, by a model of latencies and what the links allow; not measured");
+  copse_text_add(out, "\n`env.sh` sets %s%s. RCCL prefers it to its table of known machines.\n",
+                 trees ? "`RCCL_TREES`" : "`NCCL_RINGS`",
+                 trees ? ", trees of the ranks of one communicator of all GPUs" : "");
+}
+
+static void add_files(const struct copse_tune_facts *f, struct copse_text *out) {
+  copse_text_add(out,
+                 "\n## Files\n\n| file | what it is for |\n| --- | --- |\n"
+                 "| `env.sh` | sets the variables below; source it on every rank |\n");
+  add_row(out, f->has_hostfile, "hostfile",
+          "hosts in the order in which ranks should be numbered; put your hosts' names in place of "
+          "h0, h1");
+  if (f->rccl)
+    add_rccl_files(f, out);
+  else
+    add_nccl_files(f, out);
+  if (!f->has_topo) copse_text_add(out, "\nNo topo.xml: %s.\n", f->no_topo);
+  if (!f->has_table) copse_text_add(out, "\nNo tuner.csv: %s.\n", f->no_table);
+  if (f->has_hostfile)
+    copse_text_add(
+        out,
+        "\nThe order of hosts matters on this network: from host to host and back are %" PRId64
+        " links in the order\nof the topology, %" PRId64 " in that of hostfile.\n",
+        f->hops_given, f->hops_best);
+  else if (f->hosts > 1)
+    copse_text_add(out, "\nAll hosts are equally far apart: their order does not matter.\n");
+}
+
+static void add_limits(const struct copse_tune_facts *f, struct copse_text *out) {
+  copse_text_add(out, "\n## Limits\n\n");
+  if (!f->rccl)
+    copse_text_add(
+        out,
+        "- NCCL reads graph.xml for every communicator of a process. It fits those that have all "
+        "%d "
+        "GPUs of each of\n  their hosts%s. For others (tensor-parallel groups, one GPU of each "
+        "host) "
+        "NCCL's init fails with\n  \"does not contain rank\", or its trees hang. A job with such "
+        "communicators preloads `libcopse-nccl.so`\n  before it sources env.sh: that gives the "
+        "graph "
+        "only to those that it fits, and says so (COPSE_DEBUG=INFO).\n"
+        "- All ranks need the same files, and hosts the same GPUs and NICs by NVML's and NCCL's "
+        "numbers.\n"
+        "- A file that NCCL can't open ends the job's init. Keep the folder where every host sees "
+        "it.\n",
+        f->gpus, f->hosts > 1 ? "" : ", on one host");
+  else
+    copse_text_add(
+        out,
+        "- The variables are for communicators of all %d GPUs%s. RCCL drops rings and trees "
+        "that don't fit\n  without an error, and searches.\n"
+        "- Odd hosts run rings backwards, as RCCL does unless RCCL_MODEL_REVERSAL_DISABLE "
+        "is 1.\n",
+        f->gpus, f->hosts > 1 ? " of every host" : "");
+  if (f->domain)
+    copse_text_add(out,
+                   "- GPUs of several trays are named by the tray's number, which follows the "
+                   "order of ranks: number the\n  ranks tray by tray.\n");
+}
+
+void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text *out) {
+  copse_text_add(out,
+                 "# %s for %s: %d host%s of %d GPUs\n\nMade by copse %s. On every rank:\n\n    . ",
+                 f->rccl ? "RCCL" : "NCCL", f->topology, f->hosts, f->hosts > 1 ? "s" : "", f->gpus,
+                 f->version_text);
+  copse_text_add(out, "./env.sh\n");
+  add_figures(f, out);
+  add_files(f, out);
+  add_limits(f, out);
+  copse_text_add(out,
+                 "\n## To check\n\n"
+                 "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING: `Channel 00/%d` and the "
+                 "rings are those of the files; no\n`falling back to 0`, no `Ignoring`%s.\n",
+                 2 * f->channels,
+                 f->has_table && !f->rccl ? "; a line `TUNER/copse: .. rules of ..`" : "");
+  copse_text_add(
+      out,
+      "\n## To undo\n\n    unset %s\n\nor start a shell that has not sourced env.sh. Nothing "
+      "else was changed.\n",
+      f->rccl ? "NCCL_RINGS RCCL_TREES NCCL_TOPO_FILE NCCL_TUNER_CONFIG_FILE"
+              : "NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS NCCL_TOPO_FILE NCCL_TUNER_PLUGIN "
+                "NCCL_TUNER_CONFIG_FILE");
+}
+
+/* ---- RCCL's variables
+ * ---------------------------------------------------------------------------- */
+
+/* RCCL drops a ring that it can't use without a word, and with it the channel: the lists are those
+ * that the graph's writer has checked. */
+copse_status copse_rccl_rings(const struct copse_nccl_graphs *graphs, int hosts,
+                              struct copse_text *out, struct copse_err *err) {
+  const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);
+  if (!ring) return copse_fail(err, COPSE_UNSUPPORTED, "no rings for NCCL_RINGS");
+  for (int c = 0; c < ring->n_channels; c++) {
+    const struct copse_nccl_channel *channel = &ring->channels[c];
+    copse_text_add(out, c > 0 ? "|" : "");
+    if (hosts > 1) copse_text_add(out, "N%" PRIu64 " ", channel->nets[0]);
+    for (int i = 0; i < channel->n_gpus; i++) {
+      if (copse_nccl_dev_system(channel->devs[i]) != 0)
+        return copse_fail(err, COPSE_UNSUPPORTED, "NCCL_RINGS is for GPUs of one host");
+      copse_text_add(out, "%s%" PRIu64, i > 0 ? " " : "", channel->devs[i]);
+    }
+    if (hosts > 1) copse_text_add(out, " N%" PRIu64, channel->nets[1]);
+  }
+  return copse_text_status(out, err);
+}
+
+static copse_status add_tree(const struct copse_nccl_joined *joined, int channel, int rank,
+                             int depth, struct copse_text *out, struct copse_err *err) {
+  const struct copse_nccl_seat *seat = copse_nccl_seat_of(joined, channel, rank);
+  if (depth == MAX_DEPTH)
+    return copse_fail(err, COPSE_UNSUPPORTED, "a tree of more than %d ranks in a row", MAX_DEPTH);
+  copse_text_add(out, "(%d", rank);
+  for (int d = 0; d < COPSE_NCCL_DOWNS; d++)
+    if (seat->down[d] >= 0) COPSE_DO(add_tree(joined, channel, seat->down[d], depth + 1, out, err));
+  copse_text_add(out, ")");
+  return COPSE_OK;
+}
+
+copse_status copse_rccl_trees(const struct copse_nccl_joined *joined, int channels,
+                              struct copse_text *out, struct copse_err *err) {
+  if (!joined->has_tree) return copse_fail(err, COPSE_UNSUPPORTED, "no trees for RCCL_TREES");
+  for (int c = 0; c < channels && c < joined->n_channels; c++) {
+    int root = 0;
+    while (root < joined->n_ranks && copse_nccl_seat_of(joined, c, root)->up >= 0) root++;
+    if (root == joined->n_ranks) return copse_fail(err, COPSE_INTERNAL, "a tree without a root");
+    copse_text_add(out, c > 0 ? "|" : "");
+    COPSE_DO(add_tree(joined, c, root, 0, out, err));
+  }
+  return copse_text_status(out, err);
+}

@@ -1,0 +1,58 @@
+/* The texts of the folder that copse tune writes: what a job sources, and what a reader is told. */
+#ifndef COPSE_NCCL_TUNE_TEXTS_H
+#define COPSE_NCCL_TUNE_TEXTS_H
+
+#include <stdbool.h>
+
+#include "base/text.h"
+#include "nccl/join.h"
+
+/* An allreduce of large messages, busbw in GB/s by the loads of links; 0: not known. */
+struct copse_tune_figure {
+  const char *collective;
+  const char *algorithm; /* of ours */
+  double ours, bound;    /* bound: proved of the kind of channels that ours are */
+  const char *theirs_algorithm;
+  double theirs;
+};
+
+struct copse_tune_facts {
+  const char *topology, *folder; /* the folder's own path, absolute */
+  const char *version_text;      /* of copse */
+  bool rccl;
+  long version; /* the oldest NCCL that reads graph.xml: 23007 */
+  int hosts, gpus, channels;
+  double ring_busbw, tree_busbw; /* of an allreduce, by links */
+  const struct copse_tune_figure *figures;
+  int n_figures;
+  bool has_theirs; /* NCCL's own graph was given */
+  /* files */
+  bool has_topo, topo_is_real, has_plugin, has_table, has_hostfile, domain;
+  const char *no_topo, *no_table; /* why not */
+  int64_t hops_given, hops_best;  /* of the hostfile */
+  const char *rings, *trees;      /* RCCL's */
+};
+
+/* env.sh, for any POSIX shell. */
+void copse_tune_write_env(const struct copse_tune_facts *facts, struct copse_text *out);
+/* README, in Markdown. */
+void copse_tune_write_readme(const struct copse_tune_facts *facts, struct copse_text *out);
+
+/* ---- RCCL's own variables (ROCm/rccl src/graph/rome_models.cc, 2.21 to 2.30) ---- */
+
+/*
+ * "N0 0 2 3 1 N1|N1 1 3 2 0 N0": a ring of GPUs for each channel, by their indexes, between the
+ * NICs where there are several hosts. Odd hosts run a list backwards. COPSE_UNSUPPORTED where
+ * graphs have no rings, or GPUs or NICs of several systems.
+ */
+copse_status copse_rccl_rings(const struct copse_nccl_graphs *graphs, int hosts,
+                              struct copse_text *out, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * "(0(1(2))(3))|..": a tree of the communicator's ranks for each channel, the first `channels` of
+ * `joined`. COPSE_UNSUPPORTED where they have no trees or are deeper than 4,096.
+ */
+copse_status copse_rccl_trees(const struct copse_nccl_joined *joined, int channels,
+                              struct copse_text *out, struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -1,0 +1,129 @@
+/*
+ * The best sets of rings, and of chains, under the bandwidths of links, as NCCL runs them: n
+ * channels of one speed s, each an order of all GPUs; n * s is to be large.
+ *
+ *   ring           g0 -> g1 -> .. -> g0             a Hamiltonian cycle
+ *   host of many   NIC -> g0 -> g1 -> .. -> NIC     a Hamiltonian path from door to door
+ *   chain          g0 -> g1 -> ..                   a Hamiltonian path
+ *
+ * An instance says what a step from one GPU to another loads; the links are rows. The fractional
+ * optimum is found by column generation (Gilmore and Gomory 1961; Dantzig and Wolfe 1960), a column
+ * for each order, the cheapest order found by Held and Karp's dynamic programme (1962) up to
+ * COPSE_RINGS_EXACT_GPUS, by the assignment relaxation and patched cycles (Karp 1979) beyond.
+ * Lengths on rows prove a bound: every channel of speed 1 has at least length L, all links have
+ * bandwidth * length W in all, so all channels together have at most W / L.
+ */
+#ifndef COPSE_SOLVER_RINGS_RINGS_H
+#define COPSE_SOLVER_RINGS_RINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/memory.h"
+#include "base/rational.h"
+
+/* GPUs of the dynamic programme at most; it has 2^16 sets of them. */
+#define COPSE_RINGS_EXACT_GPUS 16
+#define COPSE_RINGS_MAX_GPUS 1024
+
+/* What a channel of speed 1 puts on rows by one step. */
+struct copse_ring_load {
+  int row, amount; /* > 0 */
+};
+struct copse_ring_step {
+  bool exists;
+  int n;
+  const struct copse_ring_load *loads; /* [n] a row at most once */
+};
+
+struct copse_ring_instance {
+  int n_gpus, n_rows;
+  const struct copse_q *bandwidth;             /* [n_rows] > 0 */
+  const struct copse_ring_step *move;          /* [n_gpus * n_gpus] from i to j at i * n_gpus + j */
+  bool closed;                                 /* the last GPU goes to the first; without doors */
+  int n_doors;                                 /* 0: cycles or chains */
+  const struct copse_ring_step *enter, *leave; /* [n_doors * n_gpus] by door; leave may be NULL */
+  const struct copse_ring_step *second; /* [n_doors * n_gpus] at the second GPU, beside the move to
+                                           it; may be NULL, and is for same_door alone */
+  bool same_door;                       /* a channel enters and leaves by one */
+};
+
+/* One order. */
+struct copse_ring {
+  const int *gpus; /* [n_gpus] */
+  int doors[2];    /* of the first GPU, of the last; -1 without */
+};
+
+/* Every channel loads rows by lengths at least `least`, so n * s <= GBps = sum of bandwidth *
+ * length / least. */
+struct copse_ring_bound {
+  int64_t *lengths; /* [n_rows] >= 0 */
+  int64_t least;
+  bool exact; /* `least` is the length of a ring; else of a relaxation */
+  struct copse_q GBps;
+};
+
+/* Orders worth having, and what is proved of all. */
+struct copse_ring_set {
+  struct copse_ring *rings;
+  double *weights; /* [n_rings] of the fractional optimum; their sum is 1 */
+  double GBps;     /* which is this */
+  int n_rings;
+  size_t capacity, weights_capacity;
+  int64_t steps; /* that packings have taken */
+  struct copse_ring_bound bound;
+  struct copse_arena arena;
+};
+
+/* COPSE_INFEASIBLE where there is no ring; COPSE_UNSUPPORTED beyond COPSE_RINGS_MAX_GPUS;
+ * COPSE_OVERFLOW. The caller frees *out, whatever the outcome. */
+copse_status copse_rings_solve(const struct copse_ring_instance *instance,
+                               struct copse_ring_set *out, struct copse_err *err) COPSE_CHECKED;
+void copse_ring_set_free(struct copse_ring_set *set);
+
+/* n channels, copies of the rings; their speed is the exact quotient. */
+struct copse_ring_packing {
+  int n;
+  const int *channels;  /* [n] ring of each */
+  struct copse_q speed; /* of each; zero: none was found */
+};
+#define COPSE_RINGS_MAX_CHANNELS 32
+
+/* Packings of n = 1 .. most (at most COPSE_RINGS_MAX_CHANNELS) channels, packings[n - 1], from the
+ * fractional optimum rounded and from copies. Their arrays are the set's. */
+copse_status copse_rings_pack(const struct copse_ring_instance *instance,
+                              struct copse_ring_set *set, int most,
+                              struct copse_ring_packing *packings,
+                              struct copse_err *err) COPSE_CHECKED;
+/* A better one of n channels: from copies of those that have become better, else new rings, which
+ * are added to the set, at the bound's speed; `thorough`: else at the highest speed found. */
+copse_status copse_rings_improve(const struct copse_ring_instance *instance,
+                                 struct copse_ring_set *set, int n, bool thorough,
+                                 struct copse_ring_packing *packings,
+                                 struct copse_err *err) COPSE_CHECKED;
+/* Whether all its channels together are the set's bound. */
+bool copse_rings_is_bound(const struct copse_ring_set *set,
+                          const struct copse_ring_packing *packing);
+
+/* Lengths beyond could overflow sums. */
+#define COPSE_RINGS_LONGEST ((int64_t)1 << 30)
+
+/* ---- parts, for tests too ---------------------------------------------------------------------
+ */
+
+/* What a ring of speed 1 loads, added to load [n_rows]. */
+void copse_ring_add_load(const struct copse_ring_instance *instance, const struct copse_ring *ring,
+                         int64_t *load);
+
+/*
+ * Orders of small total length, by lengths on rows [n_rows] from 0 to COPSE_RINGS_LONGEST: at most
+ * n_gpus of them in `out`, shortest first, their GPUs in the arena; *n is 0 without any. No order
+ * is shorter than *least; *exact: the first is as short.
+ */
+copse_status copse_rings_shortest(const struct copse_ring_instance *instance,
+                                  const int64_t *lengths, struct copse_arena *arena,
+                                  struct copse_ring *out, int *n, int64_t *least, bool *exact,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+#endif

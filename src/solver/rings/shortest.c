@@ -1,0 +1,334 @@
+/*
+ * The shortest order of all GPUs under lengths on rows: a cycle through a depot, which is the last
+ * GPU of a closed ring, else the doors. Up to COPSE_RINGS_EXACT_GPUS by the dynamic programme over
+ * sets of Held and Karp (SIAM Journal 10, 1962). Beyond, the assignment problem (Kuhn 1955, in the
+ * form of Jonker and Volgenant 1987: shortest augmenting paths) is a lower bound, and its cycles
+ * joined at least cost (Karp 1979) and improved by moving segments (Or 1976) are an order.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "solver/policy.h"
+#include "solver/rings/rings.h"
+
+/* No step; lengths of orders stay far below. */
+#define NONE ((int64_t)1 << 50)
+
+struct search {
+  const struct copse_ring_instance *instance;
+  const int64_t *lengths;
+  int n, m;        /* GPUs; nodes, of which the last is the depot */
+  int64_t *cost;   /* [m * m] */
+  int64_t *second; /* [m] beside the step to the second GPU; 0 */
+  int *in, *out;   /* [n] doors of a first, of a last GPU */
+  int64_t
+      *set_cost;  /* [2^(m - 1) * (m - 1)] least cost from the depot through the set to its last */
+  int8_t *before; /* and the node before that */
+  struct copse_arena scratch, *arena;
+  struct copse_ring *found; /* [n] by length */
+  int64_t *found_cost;      /* [n + 1] */
+  int n_found;
+  int64_t least;
+};
+
+static int64_t length_of(const struct search *s, const struct copse_ring_step *step) {
+  int64_t sum = 0;
+  if (!step->exists) return NONE;
+  for (int i = 0; i < step->n; i++) sum += s->lengths[step->loads[i].row] * step->loads[i].amount;
+  return sum;
+}
+
+/* Keeps the order if it is among the n_gpus shortest. */
+static copse_status keep(struct search *s, const int *order, int64_t cost, int door_in,
+                         int door_out, struct copse_err *err) {
+  int at = s->n_found, *gpus;
+  if (at == s->n && cost >= s->found_cost[at - 1]) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(s->arena, (size_t)s->n, gpus, err));
+  memcpy(gpus, order, (size_t)s->n * sizeof *gpus);
+  if (at < s->n)
+    s->n_found++;
+  else
+    at--;
+  for (; at > 0 && s->found_cost[at - 1] > cost; at--) {
+    s->found[at] = s->found[at - 1];
+    s->found_cost[at] = s->found_cost[at - 1];
+  }
+  s->found[at] = (struct copse_ring){gpus, {door_in, door_out}};
+  s->found_cost[at] = cost;
+  return COPSE_OK;
+}
+
+/* ---- sets ----------------------------------------------------------------------------------- */
+
+static void extend(struct search *s, size_t set, int last) {
+  int k = s->m - 1;
+  size_t rest = set & ~((size_t)1 << last);
+  const int64_t *to = s->cost + last;
+  int64_t best = NONE;
+  int from = -1;
+  for (size_t left = rest; left; left &= left - 1) {
+    int i = __builtin_ctzl(left);
+    int64_t cost = s->set_cost[rest * (size_t)k + (size_t)i] + to[(size_t)i * (size_t)s->m];
+    if (cost < best) best = cost, from = i;
+  }
+  if (rest == 0)
+    best = to[(size_t)k * (size_t)s->m];
+  else if ((rest & (rest - 1)) == 0)
+    best += s->second[last];
+  s->set_cost[set * (size_t)k + (size_t)last] = best < NONE ? best : NONE;
+  s->before[set * (size_t)k + (size_t)last] = (int8_t)from;
+}
+
+/* The orders that end at each node; those of one door only the best of them. */
+static copse_status over_sets(struct search *s, bool all, struct copse_err *err) {
+  int k = s->m - 1, order[COPSE_RINGS_EXACT_GPUS + 1];
+  size_t full = ((size_t)1 << k) - 1;
+  int64_t least = NONE;
+  for (size_t set = 1; set <= full; set++)
+    for (size_t left = set; left; left &= left - 1) extend(s, set, __builtin_ctzl(left));
+  const int64_t *ends = s->set_cost + full * (size_t)k;
+  for (int j = 0; j < k; j++) {
+    int64_t cost = ends[j] + s->cost[(size_t)j * (size_t)s->m + (size_t)k];
+    if (cost < least) least = cost;
+  }
+  if (least < s->least) s->least = least;
+  for (int j = 0; j < k; j++) {
+    int64_t cost = ends[j] + s->cost[(size_t)j * (size_t)s->m + (size_t)k];
+    size_t set = full;
+    if (cost >= NONE || (!all && cost > least)) continue;
+    order[s->n - 1] = s->n - 1; /* the depot of a closed ring */
+    for (int i = k - 1, at = j; i >= 0; i--) {
+      int from = s->before[set * (size_t)k + (size_t)at];
+      order[i] = at;
+      set &= ~((size_t)1 << at);
+      at = from;
+    }
+    COPSE_DO(keep(s, order, cost, s->in[order[0]], s->out[order[s->n - 1]], err));
+    if (!all) break;
+  }
+  return COPSE_OK;
+}
+
+/* ---- assignments ----------------------------------------------------------------------------- */
+
+/* A node goes to itself never. */
+static int64_t arc(const struct search *s, int i, int j) {
+  return i == j ? NONE : s->cost[(size_t)i * (size_t)s->m + (size_t)j];
+}
+
+/* Grows one augmenting path from row `root`; 0-based, column m is the path's start. */
+static void augment(const struct search *s, int root, int64_t *u, int64_t *v, int *row_of,
+                    int64_t *least, int *way, bool *used) {
+  int m = s->m, at = m;
+  row_of[m] = root;
+  for (int j = 0; j <= m; j++) least[j] = INT64_MAX, used[j] = false;
+  do {
+    int i = row_of[at], next = -1;
+    int64_t delta = INT64_MAX;
+    used[at] = true;
+    for (int j = 0; j < m; j++) {
+      if (used[j]) continue;
+      int64_t reduced = arc(s, i, j) - u[i] - v[j];
+      if (reduced < least[j]) least[j] = reduced, way[j] = at;
+      if (least[j] < delta) delta = least[j], next = j;
+    }
+    for (int j = 0; j <= m; j++) {
+      if (used[j]) {
+        u[row_of[j]] += delta;
+        v[j] -= delta;
+      } else if (least[j] != INT64_MAX) {
+        least[j] -= delta;
+      }
+    }
+    at = next;
+  } while (row_of[at] >= 0);
+  while (at != m) {
+    row_of[at] = row_of[way[at]];
+    at = way[at];
+  }
+}
+
+/* next [m]: the assignment of least cost, which is returned. */
+static copse_status assign(struct search *s, int *next, int64_t *cost, struct copse_err *err) {
+  size_t places = (size_t)s->m + 1;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int64_t *u, *v, *least;
+  int *row_of, *way;
+  bool *used;
+  COPSE_DO(COPSE_ARRAYS(&scratch, places, int64_t, err, &u, &v, &least));
+  COPSE_DO(COPSE_ARRAYS(&scratch, places, int, err, &row_of, &way));
+  COPSE_DO(COPSE_ARRAY(&scratch, places, used, err));
+  for (size_t j = 0; j < places; j++) row_of[j] = -1;
+  for (int i = 0; i < s->m; i++) augment(s, i, u, v, row_of, least, way, used);
+  *cost = 0;
+  for (int j = 0; j < s->m; j++) {
+    next[row_of[j]] = j;
+    *cost += arc(s, row_of[j], j);
+  }
+  return COPSE_OK;
+}
+
+/* What it costs that i and j exchange what comes after them: two cycles become one. */
+static int64_t exchange_cost(const struct search *s, const int *next, int i, int j) {
+  return arc(s, i, next[j]) + arc(s, j, next[i]) - arc(s, i, next[i]) - arc(s, j, next[j]);
+}
+
+/* Joins cycles, each with the one that costs least. */
+static void join_cycles(const struct search *s, int *next, int *cycle) {
+  for (;;) {
+    int64_t best = INT64_MAX;
+    int a = -1, b = -1;
+    memset(cycle, 0, (size_t)s->m * sizeof *cycle);
+    int at = 0, n = 0;
+    do {
+      cycle[at] = 1;
+      at = next[at];
+      n++;
+    } while (at != 0);
+    if (n == s->m) return;
+    for (int i = 0; i < s->m; i++) {
+      for (int j = 0; cycle[i] && j < s->m; j++) {
+        if (cycle[j]) continue;
+        int64_t cost = exchange_cost(s, next, i, j);
+        if (cost < best) best = cost, a = i, b = j;
+      }
+    }
+    int after = next[a];
+    next[a] = next[b];
+    next[b] = after;
+  }
+}
+
+/* Moves the segment of `n` nodes after i to where it costs least, if it gains. */
+static bool move_segment(const struct search *s, int *next, int i, int n) {
+  int first = next[i], last = first, to = -1;
+  int64_t best = 0;
+  for (int step = 1; step < n; step++) last = next[last];
+  int after = next[last];
+  int64_t gain = arc(s, i, first) + arc(s, last, after) - arc(s, i, after);
+  for (int j = after; j != i; j = next[j]) {
+    int64_t cost = arc(s, j, first) + arc(s, last, next[j]) - arc(s, j, next[j]) - gain;
+    if (cost < best) best = cost, to = j;
+  }
+  if (to < 0) return false;
+  next[i] = after;
+  next[last] = next[to];
+  next[to] = first;
+  return true;
+}
+
+/* The cheapest doors of a first and a last GPU. */
+static int64_t least_doors(const struct search *s, int first, int last, int doors[2]) {
+  const struct copse_ring_instance *instance = s->instance;
+  int64_t least = arc(s, s->m - 1, first) + arc(s, last, s->m - 1);
+  doors[0] = s->in[first];
+  doors[1] = s->out[last];
+  if (!instance->same_door || doors[0] == doors[1]) return least;
+  least = NONE;
+  for (int d = 0; d < instance->n_doors; d++) {
+    int64_t cost = length_of(s, &instance->enter[d * s->n + first]);
+    if (instance->leave) cost += length_of(s, &instance->leave[d * s->n + last]);
+    if (cost < least) least = cost, doors[0] = doors[1] = d;
+  }
+  return least;
+}
+
+/* The orders that a cycle of nodes is when the depot stands elsewhere in it, the cycle's own among
+ * them: channels over a switch differ by little else. Of doors, those that are cheapest there. */
+static copse_status cut_open(struct search *s, const int *next, int *order, struct copse_err *err) {
+  int depot = s->m - 1, n = s->n, first = next[depot];
+  int64_t around = 0;
+  for (int i = 0, at = first; i < n; i++, at = next[at]) order[i] = at;
+  for (int i = 0; i < n; i++) around += arc(s, order[i], order[(i + 1) % n]);
+  if (s->instance->closed) return around < NONE ? keep(s, order, around, -1, -1, err) : COPSE_OK;
+  for (int turn = 0; turn < n; turn++) {
+    int last = order[n - 1], head = order[0], doors[2];
+    int64_t cost = around - (n > 1 ? arc(s, last, head) : 0) + least_doors(s, head, last, doors);
+    if (cost < NONE) COPSE_DO(keep(s, order, cost, doors[0], doors[1], err));
+    memmove(order, order + 1, (size_t)(n - 1) * sizeof *order);
+    order[n - 1] = head;
+  }
+  return COPSE_OK;
+}
+
+static copse_status by_assignment(struct search *s, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int *next, *order, moves = 0;
+  int64_t cost;
+  COPSE_DO(COPSE_ARRAYS(&scratch, (size_t)s->m, int, err, &next, &order));
+  COPSE_DO(assign(s, next, &cost, err));
+  if (cost < s->least) s->least = cost;
+  if (cost >= NONE) return COPSE_OK;
+  join_cycles(s, next, order);
+  for (bool again = true; again && moves < COPSE_RINGS_MOVES;) {
+    again = false;
+    for (int i = 0; i < s->m; i++)
+      for (int n = 1; n <= COPSE_RINGS_SEGMENT; n++)
+        if (move_segment(s, next, i, n)) again = true, moves++;
+  }
+  return cut_open(s, next, order, err);
+}
+
+/* ---- doors ----------------------------------------------------------------------------------- */
+
+/* The depot's costs over doors first .. last: the cheapest for each GPU. */
+static void set_doors(struct search *s, int first, int last) {
+  const struct copse_ring_instance *instance = s->instance;
+  size_t m = (size_t)s->m, depot = m - 1;
+  for (int g = 0; g < s->n; g++) {
+    int64_t *to = s->cost + depot * m + (size_t)g, *from = s->cost + (size_t)g * m + depot;
+    *to = *from = s->second[g] = NONE;
+    for (int d = first; d <= last; d++) {
+      int at = d * s->n + g;
+      int64_t enter = length_of(s, &instance->enter[at]);
+      int64_t leave = instance->leave ? length_of(s, &instance->leave[at]) : 0;
+      int64_t second = instance->second ? length_of(s, &instance->second[at]) : 0;
+      if (enter < *to) *to = enter, s->in[g] = d;
+      if (leave < *from) *from = leave, s->out[g] = d;
+      if (second < s->second[g]) s->second[g] = second;
+    }
+  }
+}
+
+static copse_status start(struct search *s, struct copse_err *err) {
+  const struct copse_ring_instance *instance = s->instance;
+  size_t n = (size_t)s->n, m = (size_t)s->m;
+  COPSE_DO(COPSE_ARRAY(&s->scratch, m * m, s->cost, err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, m, s->second, err));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, n, int, err, &s->in, &s->out));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, n + 1, s->found_cost, err));
+  for (size_t i = 0; i < n; i++) {
+    s->in[i] = s->out[i] = -1;
+    for (size_t j = 0; j < n; j++)
+      s->cost[i * m + j] = i == j ? NONE : length_of(s, &instance->move[i * n + j]);
+  }
+  s->least = NONE;
+  if (s->n > COPSE_RINGS_EXACT_GPUS) return COPSE_OK;
+  size_t sets = (size_t)1 << (m - 1);
+  COPSE_DO(COPSE_ARRAY(&s->scratch, sets * (m - 1), s->set_cost, err));
+  return COPSE_ARRAY(&s->scratch, sets * (m - 1), s->before, err);
+}
+
+copse_status copse_rings_shortest(const struct copse_ring_instance *instance,
+                                  const int64_t *lengths, struct copse_arena *arena,
+                                  struct copse_ring *out, int *n, int64_t *least, bool *exact,
+                                  struct copse_err *err) {
+  struct search s = {.instance = instance,
+                     .lengths = lengths,
+                     .n = instance->n_gpus,
+                     .m = instance->n_gpus + !instance->closed,
+                     .arena = arena,
+                     .found = out};
+  bool small = s.n <= COPSE_RINGS_EXACT_GPUS;
+  bool each = small && instance->same_door && instance->n_doors > 1;
+  copse_status status = start(&s, err);
+  for (int d = 0; status == COPSE_OK && d < (each ? instance->n_doors : 1); d++) {
+    if (instance->n_doors > 0) set_doors(&s, each ? d : 0, each ? d : instance->n_doors - 1);
+    status = small ? over_sets(&s, !each, err) : by_assignment(&s, err);
+  }
+  *n = s.n_found;
+  *least = s.least;
+  *exact = small || (s.n_found > 0 && s.found_cost[0] == s.least);
+  copse_arena_free(&s.scratch);
+  return status;
+}

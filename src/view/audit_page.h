@@ -1,0 +1,14 @@
+/* An audit in its three forms: a page of text, one JSON object, and one page of HTML that fetches
+ * nothing. */
+#ifndef COPSE_VIEW_AUDIT_PAGE_H
+#define COPSE_VIEW_AUDIT_PAGE_H
+
+#include "base/text.h"
+#include "nccl/audit/audit.h"
+
+void copse_audit_to_text(const struct copse_audit *audit, struct copse_text *text);
+/* What docs/nccl.md says of it. */
+void copse_audit_to_json(const struct copse_audit *audit, struct copse_text *text);
+void copse_audit_to_page(const struct copse_audit *audit, struct copse_text *text);
+
+#endif

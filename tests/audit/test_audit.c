@@ -1,0 +1,343 @@
+/*
+ * copse audit as its users run it: figures against those worked out by hand or found by NCCL's own
+ * search, causes on machines that have them, files in any order, missing and wrong ones.
+ */
+#include <cjson/cJSON.h>
+#include <math.h>
+
+#include "base/xml.h"
+#include "nccl_files.h"
+#include "support/command.h"
+
+#define run copse_test_command
+#define result copse_test_result
+#define DATA "tests/data/nccl/"
+#define SKL DATA "pcie-8-2s-skl"
+#define TURIN DATA "turin-8-sm100"
+
+static cJSON *json;
+
+static void audit(const char *files) {
+  ck_assert_msg(run("@ audit --json %s", files) == 0, "%s: %s", files, result.err);
+  json = cJSON_Parse(result.out);
+  ck_assert_msg(cJSON_IsObject(json), "%s", result.out);
+}
+
+static double figure(const char *collective, const char *name) {
+  const cJSON *row;
+  cJSON_ArrayForEach(row, cJSON_GetObjectItem(json, "collectives")) {
+    if (strcmp(cJSON_GetObjectItem(row, "collective")->valuestring, collective) != 0) continue;
+    const cJSON *value = cJSON_GetObjectItem(row, name);
+    ck_assert_ptr_nonnull(value);
+    return cJSON_IsNumber(value) ? value->valuedouble : NAN;
+  }
+  ck_abort_msg("no %s", collective);
+  return NAN;
+}
+
+static void expect(const char *collective, const char *name, double value) {
+  double found = figure(collective, name);
+  ck_assert_msg(fabs(found - value) <= 1e-6 * value, "%s of %s: %g, not %g", name, collective,
+                found, value);
+}
+
+/* The place of a finding with these words, its evidence with those; -1: none. */
+static int finding(const char *what, const char *evidence) {
+  const cJSON *f;
+  int at = 0;
+  cJSON_ArrayForEach(f, cJSON_GetObjectItem(json, "findings")) {
+    ck_assert(cJSON_IsString(cJSON_GetObjectItem(f, "mend")));
+    if (strstr(cJSON_GetObjectItem(f, "what")->valuestring, what) &&
+        strstr(cJSON_GetObjectItem(f, "evidence")->valuestring, evidence))
+      return at;
+    at++;
+  }
+  return -1;
+}
+
+static bool not_judged(const char *command) {
+  const cJSON *gap;
+  cJSON_ArrayForEach(gap, cJSON_GetObjectItem(json, "not_judged")) {
+    if (strstr(cJSON_GetObjectItem(gap, "command")->valuestring, command)) return true;
+  }
+  return false;
+}
+
+/* ---- topology and graphs ------------------------------------------------------------------- */
+
+/* Eight sm_100 GPUs at sockets of 16 GB/s: half of the buffer crosses each way twice in halves, so
+ * 16 GB/s algbw, 28 busbw; NCCL falls to its last resort. */
+START_TEST(the_last_resort_is_found) {
+  audit(TURIN ".topo.xml " TURIN ".1.graph.xml");
+  expect("allreduce", "bound_busbw_GBps", 28);
+  expect("allreduce", "nccl_busbw_GBps", 0.1);
+  expect("allreduce", "links_busbw_GBps", 16);
+  ck_assert_int_eq(finding("1 channel of 0.1 GB/s over SYS", "no speed below 18 GB/s"), 0);
+  ck_assert_int_eq(finding("last resort", "cpu@0 -> cpu@1 (link between sockets, 16 GB/s)"), 0);
+  ck_assert_int_ge(finding("trees do better", "their links allow 28"), 1);
+  cJSON_Delete(json);
+}
+END_TEST
+
+/* Sockets of 10 GB/s: a ring crosses with 7/4 of the buffer, a chain with all of it. */
+START_TEST(trees_that_beat_rings_are_said) {
+  audit(SKL ".topo.xml " SKL ".1.graph.xml");
+  expect("allreduce", "bound_busbw_GBps", 17.5);
+  expect("allreduce", "nccl_busbw_GBps", 10);
+  expect("broadcast", "nccl_busbw_GBps", 10);
+  ck_assert_double_nan(figure("allreduce", "measured_busbw_GBps"));
+  ck_assert_int_eq(finding("trees do better", "carries 1.75 GB for each GB"), 0);
+  ck_assert_int_eq(finding("trees do better", "no rings have more than 10 here (proved)"), 0);
+  ck_assert(not_judged("all_reduce_perf") && not_judged("NCCL_DEBUG=INFO"));
+  ck_assert(!not_judged("NCCL_GRAPH_DUMP_FILE"));
+  cJSON_Delete(json);
+}
+END_TEST
+
+/* On two hosts NCCL sends over a NIC at the other socket (test_judge.c), and rings of 20 exist. */
+START_TEST(hosts_are_repeated_and_their_nics_looked_at) {
+  audit(SKL ".topo.xml " SKL ".2.graph.xml --hosts 2");
+  expect("allreduce", "stated_busbw_GBps", 20);
+  expect("allreduce", "nccl_busbw_GBps", 10);
+  ck_assert_int_ge(finding("NICs across the CPU", "2 of 16 ends"), 0);
+  ck_assert_int_ge(finding("better rings", "2 channels of 10 GB/s"), 0);
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ audit " SKL ".2.graph.xml " SKL ".topo.xml --hosts 2 --json"), 0);
+  char *one = strdup(result.out);
+  ck_assert_int_eq(run("@ audit " SKL ".topo.xml " SKL ".2.graph.xml --json"), 0);
+  ck_assert(strstr(result.err, "taken for two alike"));
+  ck_assert_str_eq(one, result.out);
+  free(one);
+}
+END_TEST
+
+/* The cut in words: each of five GPUs has one bundle of NVLinks into it. */
+START_TEST(cuts_are_in_words) {
+  audit(DATA "h100-5gpu.topo.xml " DATA "h100-5gpu.1.graph.xml");
+  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "collectives"), 0);
+  ck_assert_str_eq(cJSON_GetObjectItem(row, "bound")->valuestring,
+                   "into gpu@0000:12:00.0: 1 GPU's NVLinks of 370.8 GB/s");
+  cJSON_Delete(json);
+  audit(DATA "dgx1-v100.topo.xml --hosts 2");
+  row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "collectives"), 0);
+  ck_assert_ptr_nonnull(strstr(cJSON_GetObjectItem(row, "bound")->valuestring,
+                               "host h1: 4 PCIe links of NICs of 12 GB/s"));
+  ck_assert_double_nan(figure("allreduce", "nccl_busbw_GBps"));
+  ck_assert(not_judged("NCCL_GRAPH_DUMP_FILE"));
+  cJSON_Delete(json);
+}
+END_TEST
+
+START_TEST(the_page_is_well_formed) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_xml xml;
+  ck_assert_int_eq(run("@ audit " SKL ".topo.xml " SKL ".1.graph.xml -o %%/a.html"), 0);
+  ck_assert(strstr(result.out, "causes, what costs most first"));
+  char *page = copse_test_read("a.html"), *body = strstr(page, "<html");
+  ASSERT_OK(copse_xml_parse("a.html", body, strlen(body), &xml, &err), &err);
+  copse_xml_free(&xml);
+  ck_assert(strstr(page, "trees do better") && !strstr(page, "http://www.w3.org/TR"));
+  free(page);
+}
+END_TEST
+
+/* ---- measurements ---------------------------------------------------------------------------- */
+
+/* What nccl-tests print: sizes of 256 MiB and 512 MiB with these bus bandwidths. */
+static void write_tests(const char *name, double first, double second, int wrong) {
+  char text[2048];
+  int n = snprintf(text, sizeof text,
+                   "# nccl-tests version 2.19.6 nccl-headers=23007 nccl-library=23007\n"
+                   "# Collective test starting: all_reduce_perf\n# Using devices\n");
+  for (int i = 0; i < 8; i++)
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  "#  Rank  %d Group  0 Pid  5 on     node-a device  %d [0000:%d0:00] GPU\n", i, i,
+                  i + 1);
+  n += snprintf(text + n, sizeof text - (size_t)n,
+                "#       size         count      type   redop    root     time   algbw   busbw  "
+                "#wrong     time   algbw   busbw  #wrong \n");
+  for (int i = 0; i < 2; i++) {
+    double busbw = i ? second : first, algbw = busbw / 1.75;
+    long bytes = 268435456L << i;
+    double us = (double)bytes / algbw / 1000;
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  "%12ld  %12ld     float     sum      -1  %7.0f  %6.2f  %6.2f  %6d  %7.0f  %6.2f  "
+                  "%6.2f  %6d\n",
+                  bytes, bytes / 4, us, algbw, busbw, wrong, us, algbw, busbw, 0);
+  }
+  copse_test_write(name, text);
+}
+
+/* What a job of eight ranks logs that runs the ring 0 .. 7 on some channels over host memory. */
+static void write_log(const char *name, int channels, const char *more) {
+  static char text[65536];
+  int n = snprintf(text, sizeof text, "%s", more);
+  for (int r = 0; r < 8; r++)
+    n += snprintf(
+        text + n, sizeof text - (size_t)n,
+        "node-a:5:%d [%d] NCCL INFO ncclCommInitAll comm 0x5%d rank %d nranks 8 cudaDev %d "
+        "nvmlDev %d busId %d0000 commId 0x6f1d2c9b - Init START\n",
+        10 + r, r, r, r, r, r, r + 1);
+  for (int c = 0; c < channels; c++)
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  "node-a:5:10 [0] NCCL INFO Channel %02d/%02d : 0 1 2 3 4 5 6 7\n", c, channels);
+  for (int r = 0; r < 8; r++)
+    for (int c = 0; c < channels; c++)
+      n += snprintf(text + n, sizeof text - (size_t)n,
+                    "node-a:5:%d [%d] NCCL INFO Channel %02d : %d[%d] -> %d[%d] via "
+                    "SHM/direct/direct\n",
+                    10 + r, r, c, r, r, (r + 1) % 8, (r + 1) % 8);
+  for (int r = 0; r < 8; r++)
+    n += snprintf(
+        text + n, sizeof text - (size_t)n,
+        "node-a:5:%d [%d] NCCL INFO ncclCommInitAll comm 0x5%d rank %d nranks 8 cudaDev %d "
+        "nvmlDev %d busId %d0000 commId 0x6f1d2c9b - Init COMPLETE\n",
+        10 + r, r, r, r, r, r, r + 1);
+  copse_test_write(name, text);
+}
+
+/* Two sockets of Turin: 22 GB/s with two channels, 37.6 with sixteen. Both are above what NCCL's
+ * constant of 16 GB/s between the sockets allows; the first ends at its channels. */
+START_TEST(measurements_above_a_guess_are_explained) {
+  write_tests("few.txt", 21.5, 22, 0);
+  write_tests("many.txt", 37, 37.6, 0);
+  write_log("few.log", 2, "");
+  write_log("many.log", 16, "");
+  const char *folder = copse_test_folder();
+  char files[1024];
+  snprintf(files, sizeof files, TURIN ".topo.xml " TURIN ".1.graph.xml %s/few.txt %s/few.log",
+           folder, folder);
+  audit(files);
+  expect("allreduce", "measured_busbw_GBps", 22);
+  ck_assert_int_ge(finding("sockets is faster than NCCL guesses", "put 22 GB/s on cpu@0"), 0);
+  ck_assert_int_ge(finding("few channels", "2 channels, 11 GB/s of bus bandwidth each"), 0);
+  ck_assert_int_eq(finding("last resort", "0.1 GB/s"), 0);
+  cJSON_Delete(json);
+  snprintf(files, sizeof files, TURIN ".topo.xml %s/many.log %s/many.txt", folder, folder);
+  audit(files);
+  expect("allreduce", "measured_busbw_GBps", 37.6);
+  expect("allreduce", "links_busbw_GBps", 16);
+  ck_assert_int_ge(finding("sockets is faster than NCCL guesses", "put 37.6 GB/s on cpu@0"), 0);
+  ck_assert_int_eq(finding("few channels", ""), -1);
+  ck_assert(!not_judged("NCCL_GRAPH_DUMP_FILE") && !not_judged("all_reduce_perf"));
+  cJSON_Delete(json);
+}
+END_TEST
+
+START_TEST(wrong_results_come_first) {
+  write_tests("wrong.txt", 9, 4, 3);
+  write_log("set.log", 2,
+            "node-a:5:10 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
+            "node-a:5:10 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n");
+  char files[1024];
+  snprintf(files, sizeof files, SKL ".topo.xml " SKL ".1.graph.xml %s/wrong.txt %s/set.log",
+           copse_test_folder(), copse_test_folder());
+  audit(files);
+  ck_assert_int_eq(finding("results are wrong", "6 wrong elements in 2 of 2 rows"), 0);
+  ck_assert_int_ge(finding("bad choice for messages of 512 MiB", "9 GB/s at 256 MiB, 4 at 512 MiB"),
+                   1);
+  ck_assert_int_ge(finding("settings bind", "NCCL_ALGO"), 1);
+  ck_assert_int_ge(finding("through host memory", "SHM"), 1);
+  cJSON_Delete(json);
+}
+END_TEST
+
+/* The log of a job stands in for a dump: the same rings, the same loads. */
+START_TEST(logs_stand_in_for_dumps) {
+  if (access("../shared/nccl/logs", R_OK) != 0) COPSE_SKIP("no ../shared/nccl/logs");
+  audit(SHARED_MACHINES
+        "/dgx-h100-8nic.topo.xml ../shared/nccl/logs/nccl-2.30.7-h100x8.log "
+        "../shared/nccl/logs/nccl-tests-all_reduce-h100x8.txt "
+        "../shared/nccl/logs/nvbandwidth-h100x8.txt");
+  expect("allreduce", "nccl_busbw_GBps", 360);
+  expect("allreduce", "links_busbw_GBps", 370.8);
+  ck_assert_double_gt(figure("allreduce", "measured_busbw_GBps"), 370.8); /* NVLS */
+  cJSON_Delete(json);
+  audit(SHARED_MACHINES "/dgx-a100-8nic.topo.xml ../shared/nccl/logs/nccl-2.22.3-a100x16.log");
+  expect("allreduce", "links_busbw_GBps", 192);
+  cJSON_Delete(json);
+}
+END_TEST
+
+/* ---- other inputs ------------------------------------------------------------------------------
+ */
+
+START_TEST(wrong_inputs_are_refused) {
+  static const char *const cases[][2] = {
+      {"audit " SKL ".1.graph.xml " SKL ".2.graph.xml", "a second file with"},
+      {"audit " SKL ".topo.xml " TURIN ".topo.xml", "a second topology"},
+      {"audit " SKL ".topo.xml LICENSE", "a kind that audit doesn't know"},
+      {"audit " SKL ".topo.xml " DATA "h100-5gpu.1.graph.xml", "has 5 GPUs and host 0"},
+      {"audit no-such-file", "no-such-file"},
+      {"audit " SKL ".topo.xml --json -o -", "only one can have standard output"},
+      {"audit " SKL ".topo.xml --hosts 0", "--hosts must be"},
+      {"audit a100-x2 --hosts 3", "the topology has 2 hosts"},
+  };
+  copse_test_all_refused(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+/* Without a topology: what NCCL dumped, else what nvidia-smi prints, said in a note. */
+START_TEST(the_machine_is_looked_at) {
+  ck_assert_int_eq(run("NCCL_TOPO_DUMP_FILE=" SKL ".topo.xml @ audit --json"), 0);
+  ck_assert(strstr(result.err, "as NCCL_TOPO_DUMP_FILE says"));
+  copse_test_write(
+      "nvidia-smi",
+      "#!/bin/sh\n[ \"$1 $2\" = 'topo -m' ] || exit 1\n"
+      "printf '\\tGPU0\\tGPU1\\tCPU Affinity\\nGPU0\\t X \\tNV4\\t0-7\\nGPU1\\tNV4\\t X "
+      "\\t0-7\\n'\n");
+  ck_assert_int_eq(run("chmod +x %%/nvidia-smi && PATH=%%:$PATH @ audit --gpu a100 --json"), 0);
+  ck_assert(strstr(result.err, "nvidia-smi topo -m was run"));
+  json = cJSON_Parse(result.out);
+  expect("allreduce", "bound_busbw_GBps", 80);
+  cJSON_Delete(json);
+  copse_test_refused(run("PATH=/nowhere @ audit"), "NCCL_TOPO_DUMP_FILE=topo.xml");
+}
+END_TEST
+
+/* Every machine of NCCL's search: bus bandwidth of the ring is the summary's, never above the
+ * bound; the command stays quick and finds words for all. */
+START_TEST(all_machines_are_audited) {
+  static char names[256][64];
+  if (access(SHARED_MACHINES, R_OK) != 0) COPSE_SKIP("no %s", SHARED_MACHINES);
+  int n = list_machines(SHARED_MACHINES, names, 256), audited = 0;
+  for (int i = 0; i < n; i++)
+    for (int hosts = 1; hosts <= 4; hosts *= 2) {
+      char files[512], graph[256];
+      if (!machine_file(SHARED_MACHINES, names[i], hosts, "graph.xml", graph)) continue;
+      if (hosts > 1 && (i + hosts) % 3 != 0) continue; /* a sample */
+      snprintf(files, sizeof files, "%s/%s.topo.xml %s --hosts %d", SHARED_MACHINES, names[i],
+               graph, hosts);
+      audit(files);
+      double bound = figure("allreduce", "bound_busbw_GBps");
+      double nccl = figure("allreduce", "nccl_busbw_GBps");
+      if (isfinite(bound))
+        ck_assert_msg(nccl <= bound * (1 + 1e-9), "%s: %g above %g", files, nccl, bound);
+      cJSON_Delete(json);
+      audited++;
+    }
+  ck_assert_int_ge(audited, 30);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("audit");
+  TCase *graphs = tcase_create("graphs"), *measured = tcase_create("measured");
+  TCase *inputs = tcase_create("inputs");
+  (void)copse_test_folder();
+  tcase_add_test(graphs, the_last_resort_is_found);
+  tcase_add_test(graphs, trees_that_beat_rings_are_said);
+  tcase_add_test(graphs, hosts_are_repeated_and_their_nics_looked_at);
+  tcase_add_test(graphs, cuts_are_in_words);
+  tcase_add_test(graphs, the_page_is_well_formed);
+  tcase_add_test(measured, measurements_above_a_guess_are_explained);
+  tcase_add_test(measured, wrong_results_come_first);
+  tcase_add_test(measured, logs_stand_in_for_dumps);
+  tcase_add_test(inputs, wrong_inputs_are_refused);
+  tcase_add_test(inputs, the_machine_is_looked_at);
+  tcase_add_test(inputs, all_machines_are_audited);
+  suite_add_tcase(suite, graphs);
+  suite_add_tcase(suite, measured);
+  suite_add_tcase(suite, inputs);
+  return copse_test_run(suite);
+}

@@ -1,0 +1,188 @@
+/* What could be taken for something else: links listed twice, tolerances of 100 %, paths that fall
+ * back to names, folders of plans that are not finished, verdicts of another topology. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/command.h"
+#include "support/support.h"
+
+#define run copse_test_command
+#define result copse_test_result
+
+static void expect(const char *where, const char *part) {
+  ck_assert_msg(strstr(where, part) != NULL, "\"%s\" lacks \"%s\"", where, part);
+}
+
+#define BOTH(rest)                                                                       \
+  "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},\n" \
+  "{\"id\": \"b\", \"type\": \"gpu\"}], \"links\": [\n"                                  \
+  "{\"src\": \"a\", \"dst\": \"b\", \"bandwidth\": 25" rest                              \
+  "},\n"                                                                                 \
+  "{\"src\": \"b\", \"dst\": \"a\", \"bandwidth\": 25" rest "}]}"
+
+START_TEST(links_listed_both_ways_must_say_what_they_are) {
+  copse_test_write("both.json", BOTH(""));
+  copse_test_refused(run("@ topo %%/both.json"),
+                     "both.json:4: \"b\" to \"a\" has a link, and so has "
+                     "the way back (line 3)");
+  expect(result.err, "\"duplex\": false for one direction each");
+  expect(result.err, "list the pair once for both directions");
+  copse_test_write("one.json", BOTH(", \"duplex\": false"));
+  ck_assert_int_eq(run("@ topo %%/one.json --json"), 0);
+  expect(result.out, "\"bandwidth_GBps\": 50");
+  copse_test_write("two.json", BOTH(", \"duplex\": true"));
+  ck_assert_int_eq(run("@ topo %%/two.json --json"), 0);
+  expect(result.out, "\"bandwidth_GBps\": 100");
+}
+END_TEST
+
+START_TEST(a_bare_tolerance_of_one_is_refused) {
+  static const char *const cases[][2] = {
+      {"solve dgx-a100 -c allgather --tolerance 1", "for per cent write 1%"},
+      {"solve dgx-a100 -c allgather -e 1.5", "must be below it, such as 0.01"},
+      {"solve dgx-a100 -c allgather -e 1e2", "must be below it"}};
+  char *first;
+  copse_test_all_refused(cases, sizeof cases / sizeof *cases);
+  ck_assert_int_eq(run("@ solve a100-x2 -c allgather -e $(printf '1\\045') -o %%/a.json"), 0);
+  first = copse_test_read("a.json");
+  ck_assert_int_eq(run("@ solve a100-x2 -c allgather --tolerance 0.01 -o %%/b.json"), 0);
+  char *second = copse_test_read("b.json");
+  ck_assert_str_eq(first, second);
+  free(first);
+  free(second);
+}
+END_TEST
+
+START_TEST(only_bare_names_are_of_the_catalogue) {
+  static const char *const cases[][2] = {
+      {"topo /nonexistent/dgx-h100", "/nonexistent/dgx-h100: cannot open"},
+      {"topo ./dgx-h100", "./dgx-h100: cannot open"},
+      {"solve elsewhere/dgx1-v100 -c allgather", "elsewhere/dgx1-v100: cannot open"},
+      {"topo %/c.json", "\"host\": "}};
+  copse_test_write("c.json",
+                   "{\"format\": \"copse-cluster/1\", \"host\": \"sub/dgx-h100\", "
+                   "\"hosts\": 2, \"fabric\": {\"type\": \"flat\", \"bandwidth\": 50}}");
+  copse_test_all_refused(cases, sizeof cases / sizeof *cases);
+  ck_assert_int_eq(run("@ topo dgx-h100"), 0);
+  /* a host's bare name is one of the catalogue where no such file lies beside the document, also
+   * where one lies in the current folder */
+  copse_test_write("d.json",
+                   "{\"format\": \"copse-cluster/1\", \"host\": \"dgx-h100\", "
+                   "\"hosts\": 2, \"fabric\": {\"type\": \"flat\", \"bandwidth\": 50}}");
+  ck_assert_int_eq(run("@ topo %%/d.json"), 0);
+  expect(result.out, "16 ranks");
+}
+END_TEST
+
+/* The folder appears whole, at the end. */
+START_TEST(an_interrupted_plans_leaves_nothing_that_loads) {
+  char set[300], inside[300];
+  snprintf(set, sizeof set, "%s/killed", copse_test_folder());
+  snprintf(inside, sizeof inside, "%s/killed-inside", copse_test_folder());
+  ck_assert_int_eq(run("mkdir %%/killed-inside"), 0);
+  for (int i = 0; i < 2; i++) {
+    const char *output = i ? inside : set;
+    pid_t child = fork();
+    if (child == 0) {
+      ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
+      execl(getenv("COPSE_BIN"), "copse", "plans", "a100-x4", "-o", output, (char *)NULL);
+      _exit(127);
+    }
+    int tries = 0; /* until there is a first plan somewhere */
+    while (run("find %%/ -path '*making-*' -name '*.plan' | grep .") != 0 && tries++ < 600)
+      usleep(50000);
+    ck_assert(access(set, F_OK) != 0);
+    ck_assert(run("ls %%/killed-inside/*.plan") != 0);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    ck_assert_msg(tries < 600, "no plan was made");
+    ck_assert(access(set, F_OK) != 0);
+    ck_assert(run("ls %%/killed-inside/*.plan") != 0);
+    run("rm -rf %%/killed.making-* %%/killed-inside/.making-*");
+  }
+  ck_assert_int_eq(run("@ plans ring-8 -c broadcast -r 0 -o %%/killed/"), 0);
+  ck_assert_int_eq(run("ls %%/killed/index.json %%/killed/*.plan"), 0);
+  ck_assert_int_eq(run("@ plans ring-8 -c broadcast -r 0 -o %%/killed-inside"), 0);
+  ck_assert_int_eq(run("ls %%/killed-inside/index.json %%/killed-inside/*.plan"), 0);
+  ck_assert_int_eq(
+      run("test -z \"$(ls -A %% | grep making)$(ls -A %%/killed-inside | grep making)\""), 0);
+}
+END_TEST
+
+/* Every way of failing leaves no folder of its own. */
+START_TEST(plans_that_fail_leave_nothing) {
+  copse_test_write("file", "");
+  copse_test_refused(run("@ plans ring-8 -c broadcast -r 0 -o %%/file"), "cannot be made a folder");
+  copse_test_refused(run("@ plans ring-8 -c broadcast -r 0 -o %%/no/such"),
+                     "cannot be made a folder");
+  ck_assert_int_eq(run("mkdir %%/old && touch %%/old/x.plan"), 0);
+  copse_test_refused(run("@ plans ring-8 -c broadcast -r 0 -o %%/old"), "holds plans already");
+  ck_assert_int_eq(run("test -z \"$(ls -A %% | grep making)$(ls -A %%/old | grep making)\""), 0);
+}
+END_TEST
+
+START_TEST(a_loop_of_links_is_refused_and_stays) {
+  ck_assert_int_eq(run("ln -s two %%/one && ln -s one %%/two && ln -s later %%/now"), 0);
+  copse_test_refused(run("@ topo ring-8 -o %%/one >/dev/null"), "cannot write: Too many levels");
+  ck_assert_int_eq(run("test -L %%/one && test -L %%/two"), 0);
+  ck_assert_int_eq(run("@ topo ring-8 -o %%/now"), 0); /* a link to a file that isn't there yet */
+  ck_assert_int_eq(run("test -L %%/now && test -s %%/later"), 0);
+}
+END_TEST
+
+START_TEST(a_worse_topology_has_no_better_bound) {
+  static const char line[] = "{\"format\": \"copse-synthetic/1\", \"synthetic\": \"ring:4@%s\"}";
+  char text[100];
+  run("mkdir -p %%/q");
+  snprintf(text, sizeof text, line, "100");
+  copse_test_write("q/t.json", text);
+  ck_assert_int_eq(run("@ quality %%/q --table %%/q.txt -c allgather --update"), 0);
+  snprintf(text, sizeof text, line, "50");
+  copse_test_write("q/t.json", text);
+  ck_assert_int_eq(run("@ quality %%/q --table %%/q.txt -c allgather"), 1);
+  expect(result.out, "worse    bound 3/800 -> 3/400 s/GB (+100 %)");
+  expect(result.out, "another topology than when the table was written");
+  ck_assert_ptr_null(strstr(result.out, "better   bound"));
+}
+END_TEST
+
+START_TEST(verify_knows_what_was_down) {
+  static const struct {
+    const char *faults, *said;
+  } cases[] = {
+      {"--down h0.nic0", ": add --down h0.nic0\n"},
+      {"--down h0.gpu1 --derate h1.nic3=0.5", ": add --down h0.gpu1 --derate h1.nic3=50%\n"},
+      {"--down 'h0.gpu0>h0.nvswitch'", ": add --down 'h0.gpu0>h0.nvswitch'\n"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *faults = cases[i].faults;
+    ck_assert_int_eq(run("@ solve a100-x2 -c allgather %s -o %%/f.json", faults), 0);
+    ck_assert_int_eq(run("@ verify %%/f.json -t a100-x2"), 1);
+    expect(result.err, cases[i].said);
+    expect(result.err, "it was made for a100-x2 with parts down or slower");
+    ck_assert_int_eq(run("@ verify %%/f.json -t a100-x2 %s", faults), 0);
+    ck_assert_int_eq(run("@ verify %%/f.json -t dgx-a100"), 1); /* another: no advice */
+    ck_assert_ptr_null(strstr(result.err, "add --"));
+  }
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("cli/misleading");
+  TCase *all = tcase_create("misleading");
+  copse_test_folder();
+  tcase_set_timeout(all, 180);
+  tcase_add_test(all, links_listed_both_ways_must_say_what_they_are);
+  tcase_add_test(all, a_bare_tolerance_of_one_is_refused);
+  tcase_add_test(all, only_bare_names_are_of_the_catalogue);
+  tcase_add_test(all, an_interrupted_plans_leaves_nothing_that_loads);
+  tcase_add_test(all, plans_that_fail_leave_nothing);
+  tcase_add_test(all, a_loop_of_links_is_refused_and_stays);
+  tcase_add_test(all, a_worse_topology_has_no_better_bound);
+  tcase_add_test(all, verify_knows_what_was_down);
+  suite_add_tcase(suite, all);
+  return copse_test_run(suite);
+}

@@ -94,7 +94,7 @@ OBJ := $(OUT)/obj
 # Everything under src/ is in libcopse, but for the program and its pictures, the drop-in, NCCL's tuner and MPI's file
 # of its own.
 LIB_SRC  := $(filter-out src/cli/% src/view/% src/dropin/% src/nccl/plugin/% src/runtime/mpi/%,$(wildcard src/*/*.c src/*/*/*.c))
-CLI_SRC  := $(wildcard src/cli/*.c src/cli/nccl/*.c src/view/*.c)
+CLI_SRC  := $(wildcard src/cli/*.c src/cli/*/*.c src/view/*.c)
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_LIB := $(wildcard tests/support/*.c)
 CUDA_SRC := $(if $(HAVE_CUDA),$(wildcard src/runtime/*/*.cu))

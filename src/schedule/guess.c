@@ -42,24 +42,34 @@ copse_status copse_guessed_find(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
+/* Those of one kind; false, and nothing, where there is none. */
+static bool add_kind(const struct copse_topology *topology, const struct copse_guessed *guessed,
+                     enum copse_guess guess, struct copse_text *text) {
+  const struct copse_link *first = NULL;
+  int n = 0;
+  for (int i = guessed->n - 1; i >= 0; i--) {
+    const struct copse_link *link = &topology->links[guessed->links[i]];
+    if (link->guess != guess) continue;
+    first = link;
+    n++;
+  }
+  if (!first) return false;
+  copse_text_add(text, "%s -> %s", topology->nodes[first->src].id, topology->nodes[first->dst].id);
+  if (n > 1) copse_text_add(text, " and %d like it", n - 1);
+  copse_text_add(text, ", %.10g GB/s: %s", copse_q_to_double(first->bandwidth),
+                 copse_guess_reason(guess));
+  return true;
+}
+
 void copse_guessed_text(const struct copse_topology *topology, const struct copse_guessed *guessed,
                         const char *before, struct copse_text *text) {
-  for (int guess = COPSE_GUESS_NONE + 1; guess <= COPSE_GUESS_CLASS; guess++) {
-    const struct copse_link *first = NULL;
-    int n = 0;
-    for (int i = 0; i < guessed->n; i++) {
-      const struct copse_link *link = &topology->links[guessed->links[i]];
-      if ((int)link->guess != guess) continue;
-      if (!first) first = link;
-      n++;
-    }
-    if (!first) continue;
-    copse_text_add(text, "%s%s -> %s", before, topology->nodes[first->src].id,
-                   topology->nodes[first->dst].id);
-    if (n > 1) copse_text_add(text, " and %d like it", n - 1);
-    copse_text_add(text, ", %.10g GB/s: %s. To measure it: %s\n",
-                   copse_q_to_double(first->bandwidth), copse_guess_reason(first->guess),
-                   copse_guess_remedy(first->guess));
+  for (enum copse_guess guess = COPSE_GUESS_NONE + 1; guess <= COPSE_GUESS_CLASS; guess++) {
+    size_t start = text->size;
+    copse_text_add(text, "%s", before);
+    if (add_kind(topology, guessed, guess, text))
+      copse_text_add(text, ". To measure it: %s\n", copse_guess_remedy(guess));
+    else
+      text->size = start;
   }
 }
 

@@ -8,9 +8,10 @@
 #include "support/command.h"
 #include "support/support.h"
 
-#define LINK(bus, class, speed, inner)                                                        \
-  "<pci busid='" bus "' class='" class "' link_speed='" speed "' link_width='16'>" inner "</" \
-                                                                                         "pci>\n"
+#define LINK(bus, class, speed, inner)                                                   \
+  "<pci busid='" bus "' class='" class "' link_speed='" speed "' link_width='16'>" inner \
+                                       "</"                                              \
+                                       "pci>\n"
 #define GPU(bus, speed) LINK(bus, "0x030200", speed, "<gpu dev='0' sm='80'/>")
 #define HOST(cpu, speed) \
   "<system version='1'>\n<cpu numaid='0' host_hash='0x1' " cpu ">\n" GPU(         \
@@ -48,15 +49,12 @@ START_TEST(sockets_by_processor_and_version) {
 END_TEST
 
 START_TEST(nvlinks_by_version) {
-  static const char
-      text
-          [] =
-              "<system version='1'><cpu numaid='0' arch='arm64'>" LINK(
-                  "0000:01:00.0", "0x0302", GEN4,
-                  "<gpu sm='100'><nvlink target='0000:02:00.0' count='1' tclass='0x0302'/></gpu>")
-                  LINK("0000:02:00.0", "0x0302", GEN4,
-                       "<gpu sm='90'><nvlink target='0000:01:00.0' count='1' "
-                       "tclass='0x0302'/></gpu>") "</cpu></system>";
+  static const char text[] = "<system version='1'><cpu numaid='0' arch='arm64'>" LINK(
+      "0000:01:00.0", "0x0302", GEN4,
+      "<gpu sm='100'><nvlink target='0000:02:00.0' count='1' tclass='0x0302'/></gpu>")
+      LINK("0000:02:00.0", "0x0302", GEN4,
+           "<gpu sm='90'><nvlink target='0000:01:00.0' count='1' "
+           "tclass='0x0302'/></gpu>") "</cpu></system>";
   static const struct {
     const char *version, *blackwell, *hopper;
   } cases[] = {{"2.31", "40.1", "20.6"},
@@ -96,7 +94,7 @@ static const struct {
     {HOST(AMD("143"), "64 GT/s"), "link_speed=\"64 GT/s\" (and 3 more): NCCL takes it for Gen3"},
     {HOST(AMD("143"), "Unknown"), "(and 3 more): no speed that is known; Gen3 is assumed"},
     {HOST("arch='aarch64'", GEN4),
-     "it takes 5000 GB/s between CPUs where \"arm64\" has 6, as here"},
+     "NCCL takes 5000 GB/s between CPUs where \"arm64\" has 6, as here"},
     {HOST("arch='x86_64' vendor='Somebody'", GEN4), "it has no number for arch=\"x86_64\""},
     {HOST(AMD("191"), GEN4), "as in NCCL up to 2.30; 2.31 has 32 (--nccl-version 2.31)"},
     {HOST(AMD("143"), GEN4), NULL},
@@ -128,6 +126,22 @@ START_TEST(a_bound_on_a_guess_says_so) {
   char *page = copse_test_read("r.html");
   ck_assert_ptr_nonnull(strstr(page, "<p class=\"guess\">The bound rests on a guess: cpu@1 -&gt;"));
   free(page);
+}
+END_TEST
+
+START_TEST(audit_says_what_is_guessed_and_what_nccl_reads_otherwise) {
+  ck_assert_int_eq(
+      copse_test_command("sed 's/16.0 GT.s PCIe/16.0 GT\\/s/' " SKYLAKE " >%%/odd.xml"), 0);
+  ck_assert_int_eq(copse_test_command("@ audit %%/odd.xml --json"), 0);
+  ck_assert_ptr_nonnull(
+      strstr(copse_test_result.out,
+             "\"what\": \"NCCL reads a file otherwise than it is meant\""));
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "(and 15 more): NCCL takes it for Gen3"));
+  ck_assert_ptr_nonnull(
+      strstr(copse_test_result.out, "whether the bound holds: the speed of cpu@"));
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "sendrecv_perf of nccl-tests"));
+  ck_assert_int_eq(copse_test_command("@ audit " SKYLAKE " --json"), 0);
+  ck_assert_ptr_null(strstr(copse_test_result.out, "NCCL reads the topology file otherwise"));
 }
 END_TEST
 
@@ -213,6 +227,7 @@ int main(void) {
   tcase_add_loop_test(all, what_nccl_reads_otherwise_is_said, 0,
                       (int)(sizeof readings / sizeof *readings));
   tcase_add_test(all, a_bound_on_a_guess_says_so);
+  tcase_add_test(all, audit_says_what_is_guessed_and_what_nccl_reads_otherwise);
   tcase_add_test(all, a_bound_without_a_guess_is_silent);
   tcase_add_test(all, guesses_go_with_links);
   tcase_add_test(all, trays_of_one_domain_are_solved);

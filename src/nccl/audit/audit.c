@@ -169,24 +169,25 @@ static int by_share(const void *a, const void *b) {
   return strcmp(x->what, y->what);
 }
 
-/* Links of the bound's cut whose speed is a guess, one for each kind of guess. */
+/* Links of the bounds' cuts whose speed is a guess, one for each kind of guess. */
 static copse_status add_guesses(const struct copse_audit_input *in, struct copse_audit *audit,
                                 struct copse_err *err) {
-  const struct copse_audit_bound *bound = in->n_bounds > 0 ? &in->bounds[0] : NULL;
-  for (int i = 0; bound && i < bound->n_guessed; i++) {
-    const struct copse_link *l = &in->topology->links[bound->guessed[i]];
-    bool said = false;
-    for (int k = 0; k < i; k++)
-      said = said || in->topology->links[bound->guessed[k]].guess == l->guess;
-    if (said) continue;
-    const char *link = copse_audit_link_text(audit, in->topology, bound->guessed[i]);
-    if (!link) return copse_fail_nomem(err);
-    COPSE_DO(copse_audit_add_gap(
-        audit,
-        copse_arena_printf(&audit->arena, "whether the bound holds: the speed of %s is %s", link,
-                           copse_guess_reason(l->guess)),
-        copse_guess_remedy(l->guess), err));
-  }
+  bool said[COPSE_GUESS_CLASS + 1] = {false};
+  for (int b = 0; b < in->n_bounds; b++)
+    for (int i = 0; i < in->bounds[b].n_guessed; i++) {
+      int link = in->bounds[b].guessed[i];
+      enum copse_guess guess = in->topology->links[link].guess;
+      if (said[guess]) continue;
+      said[guess] = true;
+      const char *text = copse_audit_link_text(audit, in->topology, link);
+      if (!text) return copse_fail_nomem(err);
+      COPSE_DO(copse_audit_add_gap(
+          audit,
+          copse_arena_printf(
+              &audit->arena, "whether the bound of %s holds, which rests on a guess: %s has %s",
+              copse_collective_name(in->bounds[b].collective), text, copse_guess_reason(guess)),
+          copse_guess_remedy(guess), err));
+    }
   return COPSE_OK;
 }
 
@@ -194,10 +195,11 @@ static copse_status add_remarks(const struct copse_audit_input *in, struct copse
                                 struct copse_err *err) {
   for (int i = 0; i < in->n_remarks; i++)
     COPSE_DO(copse_audit_add(
-        audit, 0, "NCCL reads the topology file otherwise than it is meant", in->remarks[i],
-        copse_arena_printf(&audit->arena,
-                           "copse tune %s -o FOLDER --for nccl writes one that it reads as meant",
-                           in->topology_path),
+        audit, 0, "NCCL reads a file otherwise than it is meant", in->remarks[i],
+        copse_arena_printf(
+            &audit->arena,
+            "copse tune %s -o FOLDER --for nccl writes topo.xml and graph.xml in NCCL's words",
+            in->topology_path),
         err));
   return COPSE_OK;
 }

@@ -29,7 +29,7 @@ struct copse_audit_input {
   struct copse_nccl_machine *machine;
   struct copse_nccl_judge *judge;     /* NULL: no graph is known */
   const struct copse_nccl_best *best; /* what NCCL could run at best here; NULL: not found */
-  const char *const *remarks; /* [n_remarks] of the topology's reader on what NCCL misreads */
+  const char *const *remarks;         /* [n_remarks] of readers on what NCCL misreads */
   int n_remarks;
   const struct copse_audit_bound *bounds;
   int n_bounds;

@@ -20,7 +20,7 @@ struct copse_tune_facts {
   const char *topology, *folder; /* the folder's own path, absolute */
   const char *version_text;      /* of copse */
   bool rccl;
-  long version; /* of NCCL: 23007 */
+  long version; /* the oldest NCCL that reads graph.xml: 23007 */
   int hosts, gpus, channels;
   double ring_busbw, tree_busbw; /* of an allreduce, by links */
   const struct copse_tune_figure *figures;

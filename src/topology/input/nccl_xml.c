@@ -408,7 +408,7 @@ static void note_sockets(struct reader *r, const struct cpu_element *cpu, struct
   const char *arch = cpu->model.arch, *vendor = cpu->model.vendor;
   if (arch && strncmp(arch, "aarch64", 7) == 0)
     copse_nccl_note(r->graph, cpu->line,
-                    "arch=\"aarch64\" is none that NCCL knows: it takes 5000 GB/s between CPUs "
+                    "arch=\"aarch64\" is none that it knows: NCCL takes 5000 GB/s between CPUs "
                     "where \"arm64\" has %s, as here",
                     COPSE_Q_STRING(here));
   else if (copse_q_eq(here, COPSE_NCCL_LOCAL))

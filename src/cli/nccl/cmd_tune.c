@@ -23,7 +23,7 @@
 #include "nccl/tune/topo_write.h"
 
 #define PLUGIN "libnccl-tuner-copse.so"
-#define DEFAULT_VERSION 23007
+#define DEFAULT_VERSION 23007 /* of NCCL, as the topology's reader has it */
 /* Linux has room for 128 KiB in one variable. */
 #define MAX_VARIABLE 100000
 #define MAX_FIGURES 5
@@ -33,7 +33,6 @@ struct options {
   const char *output, *nccl;
   int target; /* 0 nccl, 1 rccl */
   int hosts;  /* 0: the topology's */
-  long version;
 };
 
 /* What the files are made from. */
@@ -59,6 +58,12 @@ struct job {
   size_t input_size;
   struct copse_err *err;
 };
+
+/* Whose constants the topology is read by, and that is to read the files. */
+static long version_of(const struct job *j) {
+  int given = j->o->topology.options.nccl_version;
+  return given > 0 ? given : DEFAULT_VERSION;
+}
 
 /* ---- the folder
  * ---------------------------------------------------------------------------------- */
@@ -282,7 +287,7 @@ static copse_status state_speed(struct job *j, enum copse_nccl_graph_id id) {
 }
 
 static copse_status find_graphs(struct job *j) {
-  const struct copse_nccl_best_options options = {.max_channels = j->o->version < 22500 ? 16 : 0};
+  const struct copse_nccl_best_options options = {.max_channels = version_of(j) < 22500 ? 16 : 0};
   COPSE_DO(copse_nccl_best_find(j->topology, &options, &j->best, j->err));
   j->graphs = j->best.graphs;
   j->model.sm = copse_nccl_topo_sm(j->topology);
@@ -332,13 +337,29 @@ static copse_status add_figure(struct job *j, copse_collective collective) {
 /* ---- files
  * --------------------------------------------------------------------------------------- */
 
+/* The oldest version for which the very same text is written. */
+static long oldest_reader(const struct job *j, const struct copse_nccl_graphs *graphs,
+                          const char *text) {
+  static const long steps[] = {21800, 22000, 22100, 22500, 22700, 22907}; /* write.c's */
+  for (size_t i = 0; i < sizeof steps / sizeof *steps && steps[i] < version_of(j); i++) {
+    COPSE_AT_END(copse_free_at) char *other = NULL;
+    size_t size;
+    if (copse_nccl_graphs_write(graphs, j->machine.n_hosts, steps[i], &other, &size, NULL) ==
+            COPSE_OK &&
+        strcmp(other, text) == 0)
+      return steps[i];
+  }
+  return version_of(j);
+}
+
 static copse_status write_graphs(struct job *j) {
   COPSE_AT_END(copse_free_at) char *text = NULL;
   struct copse_nccl_graphs searched = j->graphs;
   size_t size;
   searched.present[COPSE_NCCL_NVLS] = false; /* NCCL's own is as good */
   COPSE_DO(
-      copse_nccl_graphs_write(&searched, j->machine.n_hosts, j->o->version, &text, &size, j->err));
+      copse_nccl_graphs_write(&searched, j->machine.n_hosts, version_of(j), &text, &size, j->err));
+  j->facts.version = oldest_reader(j, &searched, text);
   return j->o->target == 1 ? COPSE_OK : write_file(j, "graph.xml", text, size);
 }
 
@@ -455,7 +476,6 @@ static copse_status write_texts(struct job *j) {
   j->facts.folder = j->folder;
   j->facts.version_text = copse_version();
   j->facts.rccl = j->o->target == 1;
-  j->facts.version = j->o->version;
   j->facts.hosts = j->machine.n_hosts;
   j->facts.gpus = j->best.n_gpus;
   j->facts.channels = ring ? ring->n_channels : 0;
@@ -538,22 +558,6 @@ static int run(void *options, int n_left, char **left) {
   return exit == COPSE_EXIT_DONE ? copse_cli_do(tune, o) : exit;
 }
 
-/* "2.30.7" or "2.30": 23007, 23000. */
-static int take_version(void *options, const char *command, char *value) {
-  const char *at = value;
-  int64_t part[3] = {0};
-  for (int i = 0; i < 3; i++) {
-    if (!copse_text_number(&at, 2, &part[i])) break;
-    if (*at != '.') break;
-    at++;
-  }
-  ((struct options *)options)->version = (long)(part[0] * 10000 + part[1] * 100 + part[2]);
-  if (*at == '\0' && part[0] == 2 && part[1] >= 18) return COPSE_EXIT_DONE;
-  return copse_cli_usage(command, "--nccl-version must be like 2.30.7, from 2.18 on");
-}
-
-static void begin(void *options) { ((struct options *)options)->version = DEFAULT_VERSION; }
-
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const char *const targets[] = {"nccl", "rccl", NULL};
 static const struct copse_option own[] = {
@@ -565,8 +569,6 @@ static const struct copse_option own[] = {
      TO(hosts), COPSE_OPTION_RANGE(1, 4096)},
     {"--nccl", 0, "GRAPH",
      "NCCL's own graph (NCCL_GRAPH_DUMP_FILE), to say what it reaches without\nthis", TO(nccl)},
-    {"--nccl-version", 0, "V", "the oldest NCCL that is to read the files (default 2.30.7)",
-     .take = take_version},
     {0}};
 
 static const char usage[] =
@@ -576,7 +578,9 @@ static const char usage[] =
     "its channels (graph.xml), the topology as it reads it (topo.xml), a table of algorithms by "
     "size\n"
     "with the plugin that reads it, the order of hosts where that matters, env.sh, which sets the\n"
-    "variables, and README: what each file is for, what to expect, how to undo it.\n\n";
+    "variables, and README: what each file is for, what to expect, how to undo it. The files are "
+    "for\n"
+    "the NCCL of --nccl-version and later.\n\n";
 
 const struct copse_command copse_cmd_tune = {
     .name = "tune",
@@ -587,5 +591,4 @@ const struct copse_command copse_cmd_tune = {
     .sections = {{.column = 22, .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology)},
     .size = sizeof(struct options),
-    .begin = begin,
     .run = run};

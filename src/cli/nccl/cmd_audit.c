@@ -51,7 +51,8 @@ struct inputs {
   int n_bounds;
   struct copse_nccl_best best;
   bool has_best, repeated;
-  const char *remarks[MOST_REMARKS]; /* of the topology's reader, on what NCCL misreads */
+  struct copse_notes notes;          /* for readers; it keeps */
+  const char *remarks[MOST_REMARKS]; /* those on what NCCL misreads */
   int n_remarks;
   struct copse_arena arena;
   struct copse_audit audit;
@@ -73,6 +74,18 @@ static void free_inputs(struct inputs *in) {
   for (int i = 0; i < COPSE_ALLTOALL; i++) copse_schedule_free(in->schedules[i]);
 }
 
+/* Notes of readers: those on what NCCL takes something for are findings, the others go on. */
+static void take_note(void *ctx, const char *text) {
+  struct inputs *in = ctx;
+  bool misread = strstr(text, "NCCL") && strstr(text, " takes ");
+  const char *copy =
+      misread && in->n_remarks < MOST_REMARKS ? copse_arena_strdup(&in->arena, text) : NULL;
+  if (copy)
+    in->remarks[in->n_remarks++] = copy;
+  else
+    copse_note(&copse_cli_notes, "%s", text);
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* A text of one kind that only one may be of. */
@@ -89,7 +102,7 @@ static copse_status take_graphs(struct inputs *in, const char *path, const char 
   bool has = in->graphs_path != NULL;
   COPSE_DO(take_once(&has, path, COPSE_NCCL_IS_GRAPHS, err));
   in->graphs_path = path;
-  return copse_nccl_graphs_parse(path, data, size, &copse_cli_notes, &in->graphs, err);
+  return copse_nccl_graphs_parse(path, data, size, &in->notes, &in->graphs, err);
 }
 
 static copse_status take_tests(struct inputs *in, const char *path, const char *data, size_t size,
@@ -144,18 +157,6 @@ static copse_status take_file(struct options *o, struct inputs *in, const char *
     COPSE_DO(copse_inspector_parse(path, data, size, &in->inspector, err));
   }
   return kinds ? COPSE_OK : take_topology(o, path, err);
-}
-
-/* Notes of the topology's reader: those on what NCCL misreads are findings. */
-static void take_remark(void *ctx, const char *text) {
-  struct inputs *in = ctx;
-  bool misread = strstr(text, "NCCL") && !strstr(text, "--nccl-version");
-  if (misread && in->n_remarks < MOST_REMARKS) {
-    const char *copy = copse_arena_strdup(&in->arena, text);
-    if (copy) in->remarks[in->n_remarks++] = copy;
-  } else {
-    copse_note(&copse_cli_notes, "%s", text);
-  }
 }
 
 /* Without a topology: what NCCL dumped, or what nvidia-smi says of this machine. */
@@ -215,8 +216,10 @@ static copse_status repeat_host(const struct options *o, struct inputs *in,
                       "--hosts %d: the topology has %d hosts; give one of a single host", hosts,
                       in->machine.n_hosts);
   copse_nccl_machine_free(&in->machine);
-  COPSE_DO(copse_nccl_repeat_host(host, hosts, &w->topology, &w->err));
+  struct copse_topology *all = NULL;
+  COPSE_DO(copse_nccl_repeat_host(host, hosts, &all, &w->err));
   copse_topology_free(host);
+  w->topology = all;
   in->repeated = true;
   return copse_nccl_machine_open(w->topology, &in->machine, &w->err);
 }
@@ -320,8 +323,8 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   COPSE_AT_END(free_inputs) struct inputs inputs = {0};
   struct inputs *in = &inputs;
-  const struct copse_notes notes = {take_remark, in};
-  o->topology.options.notes = &notes;
+  in->notes = (struct copse_notes){take_note, in};
+  o->topology.options.notes = &in->notes;
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
   if (in->log_path)
     COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));

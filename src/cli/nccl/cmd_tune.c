@@ -177,12 +177,24 @@ static copse_status read_input(struct job *j) {
   return COPSE_OK;
 }
 
+/* Rings of a machine's PCIe alone would be the worst that could happen to its NVLinks. */
+static copse_status check_image(const struct job *j) {
+  const struct copse_topology_options *options = &j->o->topology.options;
+  if (!j->input || strstr(j->input, "<gpu") || options->nvlink_switch.num > 0 ||
+      options->links == COPSE_LINKS_ALL)
+    return COPSE_OK;
+  return copse_fail_at(j->err, COPSE_INVALID, j->o->topology.path, 0,
+                       "has no links of GPUs, as cloud images don't: say --nvlink-switch BW, or "
+                       "--links all if the machine has none");
+}
+
 static copse_status load_topology(struct job *j) {
   struct copse_topology *whole = NULL;
   COPSE_DO(copse_cli_load_whole(&j->o->topology, &whole, j->err));
   j->work->whole = whole;
   j->topology = whole;
   COPSE_DO(read_input(j));
+  COPSE_DO(check_image(j));
   if (j->o->hosts < 2) return COPSE_OK;
   COPSE_DO(copse_nccl_machine_open(whole, &j->machine, j->err));
   int hosts = j->machine.n_hosts;
@@ -578,7 +590,8 @@ static const char usage[] =
     "its channels (graph.xml), the topology as it reads it (topo.xml), a table of algorithms by "
     "size\n"
     "with the plugin that reads it, the order of hosts where that matters, env.sh, which sets the\n"
-    "variables, and README: what each file is for, what to expect, how to undo it. The files are for\n"
+    "variables, and README: what each file is for, what to expect, how to undo it. The files are "
+    "for\n"
     "the NCCL of --nccl-version and later.\n\n";
 
 const struct copse_command copse_cmd_tune = {

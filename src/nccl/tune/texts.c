@@ -101,6 +101,9 @@ static void add_figures(const struct copse_tune_facts *f, struct copse_text *out
     else
       copse_text_add(out, " %s |\n", f->has_theirs ? "-" : "not known");
   }
+  copse_text_add(out,
+                 "\nThe column \"at most\" is proved: `copse rings TOPO -o rings.json` writes the "
+                 "proof, `copse verify\nrings.json -t TOPO` checks it.\n");
   if (!f->has_theirs && !f->rccl)
     copse_text_add(
         out,

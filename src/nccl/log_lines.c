@@ -255,17 +255,21 @@ static copse_status read_via(struct line *l, struct copse_log_edge *edge, bool *
 }
 
 /* Threads that connect at the first call print lines of a communicator that they don't name: it is
- * that in which this process is the rank at this end, if there is one only. */
+ * that in which this process is the rank at this end, if there is one only. The thread's other
+ * lines are taken to be of the same. */
 static int owner(const struct line *l, const struct copse_log_edge *edge) {
+  const struct copse_log_member *members = l->r->members;
   int member = copse_log_member_of(l->r, l->thread_index), found = -1, tried = 0;
-  if (member >= 0) return member;
+  int rank = edge->receive ? edge->dst : edge->src;
+  if (member >= 0 && (members[member].rank.rank < 0 || members[member].rank.rank == rank))
+    return member;
   int i = l->r->processes[l->thread->process].first_member;
-  for (; i >= 0 && tried < 64; i = l->r->members[i].next, tried++) {
-    const struct copse_log_member *m = &l->r->members[i];
-    if (m->gone || m->rank.rank != (edge->receive ? edge->dst : edge->src)) continue;
+  for (; i >= 0 && tried < 64; i = members[i].next, tried++) {
+    if (members[i].gone || members[i].rank.rank != rank) continue;
     if (found >= 0) return -1;
     found = i;
   }
+  if (found >= 0) l->thread->member = found;
   return found;
 }
 

@@ -221,6 +221,37 @@ START_TEST(rings_by_connections_where_lists_are_cut) {
 }
 END_TEST
 
+/* Two communicators of a process, connected at the first call by threads that name neither: ranks
+ * tell them apart, also where a thread's number comes again. */
+START_TEST(rings_connected_by_other_threads) {
+  static const char start[] =
+      "h:%d:%d [0] NCCL INFO ncclCommInitRank comm 0x%s rank %d nranks 2 cudaDev 0 nvmlDev 0 busId "
+      "1000 commId 0x%s - Init START\n";
+  static const char edge[] = "h:%d:9 [0] NCCL INFO Channel 00/0 : %d[0] -> %d[0] via P2P/CUMEM\n";
+  char text[4096] = "";
+  struct copse_nccl_log log;
+  for (int r = 0; r < 2; r++) {
+    sprintf(text + strlen(text), start, 10 + r, 1, "a", r, "5");
+    sprintf(text + strlen(text), start, 10 + r, 2, "b", 1 - r, "6");
+  }
+  for (int r = 0; r < 2; r++)
+    for (int second = 0; second < 2; second++) { /* thread 9 of each process connects both */
+      int rank = second ? 1 - r : r;
+      sprintf(text + strlen(text), edge, 10 + r, rank, 1 - rank);
+      sprintf(text + strlen(text), "h:%d:9 [0] NCCL INFO Connected all rings\n", 10 + r);
+      sprintf(text + strlen(text), edge, 10 + r, rank, 1 - rank);
+    }
+  read_text(text, strlen(text), &log);
+  ck_assert_int_eq(log.n_comms, 2);
+  for (int c = 0; c < 2; c++) {
+    ck_assert_int_eq(log.comms[c].n_edges, 4);
+    ck_assert_str_eq(ring_text(&log.comms[c], 0), "0 1");
+  }
+  ck_assert_int_eq(log.n_unowned, 0);
+  copse_nccl_log_free(&log);
+}
+END_TEST
+
 START_TEST(trees_that_nccl_cut_lose_the_last) {
   COPSE_AT_END(copse_free_at) char *text = calloc(1, 4096);
   struct copse_nccl_log log;
@@ -386,6 +417,7 @@ int main(void) {
   tcase_add_test(all, tuning_nics_and_settings);
   tcase_add_test(all, splits_threads_and_cut_lines);
   tcase_add_test(all, rings_by_connections_where_lists_are_cut);
+  tcase_add_test(all, rings_connected_by_other_threads);
   tcase_add_test(all, trees_that_nccl_cut_lose_the_last);
   tcase_add_loop_test(all, a_log_that_ends_anywhere, 0, 3);
   tcase_add_loop_test(all, damaged_logs_are_read, 0, 3);

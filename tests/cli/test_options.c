@@ -57,7 +57,7 @@ START_TEST(shared_options_stand_once_in_the_manual_and_in_each_help) {
   ck_assert_int_eq(count(result.out, "\\fB\\-\\-nvlink\\-switch\\fP"), 1);
   ck_assert_int_eq(count(result.out, "\\fB\\-\\-down\\fP"), 1);
   ck_assert_int_eq(count(result.out, "\\fB\\-\\-equal\\-shares\\fP"), 1);
-  ck_assert_int_eq(count(result.out, ".SS copse "), 13);
+  ck_assert_int_eq(count(result.out, ".SS copse "), 15);
   ck_assert_int_eq(count(result.out, ".SS Topology options\n"), 1);
   ck_assert_int_eq(run("@ help --man | grep -c \"^'\\|^[.][^A-Zb]\""), 1); /* no stray requests */
   ck_assert_int_eq(run("@ solve --help"), 0);

@@ -20,6 +20,7 @@
 #include "view/audit_page.h"
 
 #define MOST_TESTS 64
+#define MOST_REMARKS 8
 
 struct options {
   struct copse_cli_topology topology;
@@ -50,12 +51,17 @@ struct inputs {
   int n_bounds;
   struct copse_nccl_best best;
   bool has_best, repeated;
+  struct copse_notes notes;          /* for readers; it keeps */
+  const char *remarks[MOST_REMARKS]; /* those on what NCCL misreads */
+  int n_remarks;
+  struct copse_arena arena;
   struct copse_audit audit;
 };
 
 static void free_inputs(struct inputs *in) {
   copse_audit_free(&in->audit);
   copse_nccl_best_free(&in->best);
+  copse_arena_free(&in->arena);
   copse_nccl_judge_close(&in->judge);
   copse_nccl_machine_free(&in->machine);
   copse_nccl_graphs_free(&in->graphs);
@@ -66,6 +72,18 @@ static void free_inputs(struct inputs *in) {
   copse_nvbandwidth_free(&in->nvbandwidth);
   free(in->place);
   for (int i = 0; i < COPSE_ALLTOALL; i++) copse_schedule_free(in->schedules[i]);
+}
+
+/* Notes of readers: those on what NCCL takes something for are findings, the others go on. */
+static void take_note(void *ctx, const char *text) {
+  struct inputs *in = ctx;
+  bool misread = strstr(text, "NCCL") && strstr(text, " takes ");
+  const char *copy =
+      misread && in->n_remarks < MOST_REMARKS ? copse_arena_strdup(&in->arena, text) : NULL;
+  if (copy)
+    in->remarks[in->n_remarks++] = copy;
+  else
+    copse_note(&copse_cli_notes, "%s", text);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -84,7 +102,7 @@ static copse_status take_graphs(struct inputs *in, const char *path, const char 
   bool has = in->graphs_path != NULL;
   COPSE_DO(take_once(&has, path, COPSE_NCCL_IS_GRAPHS, err));
   in->graphs_path = path;
-  return copse_nccl_graphs_parse(path, data, size, &copse_cli_notes, &in->graphs, err);
+  return copse_nccl_graphs_parse(path, data, size, &in->notes, &in->graphs, err);
 }
 
 static copse_status take_tests(struct inputs *in, const char *path, const char *data, size_t size,
@@ -276,8 +294,10 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
                                      NULL, &w->err));
     const struct copse_schedule *s = in->schedules[i];
     bool one = s->bound.kind == COPSE_BOUND_CUT || s->bound.kind == COPSE_BOUND_PHASES;
-    in->bounds[in->n_bounds++] = (struct copse_audit_bound){order[i], s->time_per_GB, s->bound.cut,
-                                                            one ? s->bound.n_cut : 0};
+    struct copse_guessed guessed;
+    COPSE_DO(copse_guessed_find(w->topology, s, &in->arena, &guessed, &w->err));
+    in->bounds[in->n_bounds++] = (struct copse_audit_bound){
+        order[i], s->time_per_GB, s->bound.cut, one ? s->bound.n_cut : 0, guessed.links, guessed.n};
   }
   return COPSE_OK;
 }
@@ -303,6 +323,8 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   COPSE_AT_END(free_inputs) struct inputs inputs = {0};
   struct inputs *in = &inputs;
+  in->notes = (struct copse_notes){take_note, in};
+  o->topology.options.notes = &in->notes;
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
   if (in->log_path)
     COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));
@@ -332,6 +354,8 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
       .ras = in->has_ras ? &in->ras : NULL,
       .nvbandwidth = in->has_nvbandwidth ? &in->nvbandwidth : NULL,
       .best = in->has_best ? &in->best : NULL,
+      .remarks = in->remarks,
+      .n_remarks = in->n_remarks,
       .bounds = in->bounds,
       .n_bounds = in->n_bounds,
       .repeated = in->repeated};

@@ -169,6 +169,41 @@ static int by_share(const void *a, const void *b) {
   return strcmp(x->what, y->what);
 }
 
+/* Links of the bounds' cuts whose speed is a guess, one for each kind of guess. */
+static copse_status add_guesses(const struct copse_audit_input *in, struct copse_audit *audit,
+                                struct copse_err *err) {
+  bool said[COPSE_GUESS_CLASS + 1] = {false};
+  for (int b = 0; b < in->n_bounds; b++)
+    for (int i = 0; i < in->bounds[b].n_guessed; i++) {
+      int link = in->bounds[b].guessed[i];
+      enum copse_guess guess = in->topology->links[link].guess;
+      if (said[guess]) continue;
+      said[guess] = true;
+      const char *text = copse_audit_link_text(audit, in->topology, link);
+      if (!text) return copse_fail_nomem(err);
+      COPSE_DO(copse_audit_add_gap(
+          audit,
+          copse_arena_printf(
+              &audit->arena, "whether the bound of %s holds, which rests on a guess: %s has %s",
+              copse_collective_name(in->bounds[b].collective), text, copse_guess_reason(guess)),
+          copse_guess_remedy(guess), err));
+    }
+  return COPSE_OK;
+}
+
+static copse_status add_remarks(const struct copse_audit_input *in, struct copse_audit *audit,
+                                struct copse_err *err) {
+  for (int i = 0; i < in->n_remarks; i++)
+    COPSE_DO(copse_audit_add(
+        audit, 0, "NCCL reads a file otherwise than it is meant", in->remarks[i],
+        copse_arena_printf(
+            &audit->arena,
+            "copse tune %s -o FOLDER --for nccl writes topo.xml and graph.xml in NCCL's words",
+            in->topology_path),
+        err));
+  return COPSE_OK;
+}
+
 static copse_status add_gaps(const struct copse_audit_input *in, struct copse_audit *audit,
                              struct copse_err *err) {
   bool measured = false;
@@ -207,6 +242,8 @@ copse_status copse_audit_make(const struct copse_audit_input *in, struct copse_a
   if (in->judge && ranks > 1) COPSE_DO(add_in_network(in, out, err));
   if (in->judge) COPSE_DO(copse_audit_graph_causes(in, out, err));
   COPSE_DO(copse_audit_measured_causes(in, out, err));
+  COPSE_DO(add_remarks(in, out, err));
+  COPSE_DO(add_guesses(in, out, err));
   COPSE_DO(add_gaps(in, out, err));
   if (out->n_findings > 0)
     qsort(out->findings, (size_t)out->n_findings, sizeof *out->findings, by_share);

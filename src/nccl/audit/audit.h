@@ -19,6 +19,8 @@ struct copse_audit_bound {
   struct copse_q time; /* s/GB */
   const int *cut;      /* [n_cut] nodes of the topology; a collective without one cut: none */
   int n_cut;
+  const int *guessed; /* [n_guessed] links of the cut whose bandwidth nobody stated or measured */
+  int n_guessed;
 };
 
 struct copse_audit_input {
@@ -27,6 +29,8 @@ struct copse_audit_input {
   struct copse_nccl_machine *machine;
   struct copse_nccl_judge *judge;     /* NULL: no graph is known */
   const struct copse_nccl_best *best; /* what NCCL could run at best here; NULL: not found */
+  const char *const *remarks;         /* [n_remarks] of readers on what NCCL misreads */
+  int n_remarks;
   const struct copse_audit_bound *bounds;
   int n_bounds;
   const struct copse_nccl_log *log;  /* and what follows: NULL where there is none */

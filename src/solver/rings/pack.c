@@ -19,6 +19,7 @@ struct packer {
   struct copse_ring_packing *packings;
   int *counts;                               /* [n_rings] channels of each ring */
   int64_t *total, *room, *history, *lengths; /* [n_rows] */
+  int64_t *widest;                           /* [n_rows] most that a channel takes */
   struct copse_ring *routed, *found;         /* [n] channels; [n_gpus] of a search */
   struct copse_arena scratch;
 };
@@ -64,9 +65,9 @@ static double fullness_with(struct packer *p, const struct copse_ring *ring) {
   return most;
 }
 
-/* The weights times n, rounded down; then, by turns, the ring of the optimum that fills least, of
- * such the one with the largest remainder. */
-static void round_weights(struct packer *p, int n) {
+/* The weights times n, rounded down; then, by turns, the ring of the optimum with the largest
+ * remainder, or of those that fill least the one. */
+static void round_weights(struct packer *p, int n, bool by_fullness) {
   const struct copse_ring_set *set = p->set;
   int sum = 0;
   memset(p->total, 0, (size_t)p->instance->n_rows * sizeof *p->total);
@@ -76,11 +77,12 @@ static void round_weights(struct packer *p, int n) {
       copse_ring_add_load(p->instance, &set->rings[c], p->total);
   }
   for (; sum < n; sum++) {
-    double least = INFINITY, remainder = 0;
+    double least = INFINITY, remainder = -1;
     int best = 0;
     for (int c = 0; c < set->n_rings; c++) {
       double rest = set->weights[c] * n - p->counts[c];
-      double full = set->weights[c] > 0 ? fullness_with(p, &set->rings[c]) : INFINITY;
+      double full = set->weights[c] > 0 ? 0 : INFINITY;
+      if (by_fullness && full == 0) full = fullness_with(p, &set->rings[c]);
       if (full > least || (full == least && rest <= remainder)) continue;
       least = full;
       remainder = rest;
@@ -125,7 +127,7 @@ static void set_lengths(struct packer *p, int64_t longest, uint32_t noise, uint3
   for (int r = 0; r < p->instance->n_rows; r++) {
     int64_t base =
         (int64_t)((double)p->set->bound.lengths[r] / (double)longest * COPSE_RINGS_BASE_LENGTH);
-    int64_t over = p->total[r] + 1 - p->room[r];
+    int64_t over = p->total[r] + p->widest[r] - p->room[r];
     int64_t length = base + p->history[r] + draw(state) % noise;
     if (over > 0) length += over * COPSE_RINGS_CROWDED;
     p->lengths[r] = copse_smaller(length, COPSE_RINGS_LONGEST);
@@ -248,8 +250,14 @@ static copse_status start(struct packer *p, struct copse_err *err) {
   size_t rows = (size_t)p->instance->n_rows;
   COPSE_DO(COPSE_ARRAY(&p->scratch, (size_t)p->set->n_rings, p->counts, err));
   COPSE_DO(COPSE_ARRAY(&p->scratch, (size_t)p->instance->n_gpus, p->found, err));
-  return COPSE_ARRAYS(&p->scratch, rows, int64_t, err, &p->total, &p->room, &p->history,
-                      &p->lengths);
+  COPSE_DO(COPSE_ARRAYS(&p->scratch, rows, int64_t, err, &p->total, &p->room, &p->history,
+                        &p->lengths, &p->widest));
+  for (int c = 0; c < p->set->n_rings; c++) {
+    memset(p->total, 0, rows * sizeof *p->total);
+    copse_ring_add_load(p->instance, &p->set->rings[c], p->total);
+    for (size_t r = 0; r < rows; r++) p->widest[r] = copse_larger(p->widest[r], p->total[r]);
+  }
+  return COPSE_OK;
 }
 
 static copse_status pack(struct packer *p, int most, struct copse_err *err) {
@@ -257,8 +265,10 @@ static copse_status pack(struct packer *p, int most, struct copse_err *err) {
   for (int n = 1; n <= most; n++) {
     p->packings[n - 1] = (struct copse_ring_packing){.speed = COPSE_Q_ZERO};
     COPSE_DO(copy_divisors(p, n, err));
-    round_weights(p, n);
-    COPSE_DO(offer(p, n, err));
+    for (int by_fullness = 0; by_fullness < 2; by_fullness++) {
+      round_weights(p, n, by_fullness);
+      COPSE_DO(offer(p, n, err));
+    }
   }
   return COPSE_OK;
 }

@@ -138,8 +138,8 @@ static copse_status generate(struct generation *g, struct copse_err *err) {
   int added;
   double than = INFINITY;
   for (int r = 0; r < g->instance->n_rows; r++) g->price[r] = g->inverse[r];
-  int most = g->instance->n_gpus > COPSE_RINGS_EXACT_GPUS ? COPSE_RINGS_LONG_ROUNDS
-                                                           : COPSE_RINGS_ROUNDS;
+  int most =
+      g->instance->n_gpus > COPSE_RINGS_EXACT_GPUS ? COPSE_RINGS_LONG_ROUNDS : COPSE_RINGS_ROUNDS;
   for (int round = 0; round < most; round++) {
     double scale = (double)COPSE_RINGS_LONGEST / highest(g);
     COPSE_DO(search(g, scale, &least, err));

@@ -1,0 +1,268 @@
+/*
+ * The best rings and chains of machines: what their channels load is judged by nccl/judge, which
+ * joins them over hosts as NCCL does and knows nothing of how they were found; they are no slower
+ * than NCCL's own; their certificates are verified, and changed ones refused.
+ */
+#include "nccl/best.h"
+
+#include "audit/nccl_files.h"
+#include "nccl/judge.h"
+#include "verify/rings.h"
+
+#define MACHINES 64
+
+static struct copse_topology *load_named(const char *name) {
+  static const char *const folders[] = {"topologies", NULL};
+  struct copse_topology_options options = {.catalogue = folders};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = NULL;
+  ASSERT_OK(copse_topology_load(name, &options, &t, &err), &err);
+  return t;
+}
+
+/* The time of an allreduce that the judge finds for a graph. */
+static struct copse_q judged(struct copse_nccl_machine *machine,
+                             const struct copse_nccl_graphs *graphs, enum copse_nccl_graph_id id) {
+  struct copse_nccl_judge judge;
+  struct copse_nccl_verdict verdict;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_nccl_judge_open("best", graphs, machine, &judge, &err), &err);
+  ASSERT_OK(copse_nccl_judge(&judge, id, COPSE_ALLREDUCE, 0, &verdict, &err), &err);
+  copse_nccl_judge_close(&judge);
+  return verdict.links_time;
+}
+
+/* Rings of n * s: 2 (N - 1) / N over that; chains: 1 over it. */
+static void expect_judged(const struct copse_topology *topology,
+                          const struct copse_nccl_best *best) {
+  int ranks = best->n_hosts * best->n_gpus;
+  struct copse_nccl_machine machine;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_q ring, chain, part = {2 * (ranks - 1), ranks};
+  ASSERT_OK(copse_q_make(part.num, part.den, &part, &err), &err);
+  ASSERT_OK(copse_q_div(part, best->ring.GBps, &ring, &err), &err);
+  ASSERT_OK(copse_q_div(COPSE_Q_ONE, best->chain.GBps, &chain, &err), &err);
+  ASSERT_OK(copse_nccl_machine_open(topology, &machine, &err), &err);
+  struct copse_q by_rings = judged(&machine, &best->graphs, COPSE_NCCL_RING);
+  struct copse_q by_chains = judged(&machine, &best->graphs, COPSE_NCCL_TREE);
+  ck_assert_msg(copse_q_eq(by_rings, ring), "%s: rings take %s, not %s", topology->name,
+                COPSE_Q_STRING(by_rings), COPSE_Q_STRING(ring));
+  ck_assert_msg(copse_q_eq(by_chains, chain), "%s: chains take %s, not %s", topology->name,
+                COPSE_Q_STRING(by_chains), COPSE_Q_STRING(chain));
+  copse_nccl_machine_free(&machine);
+}
+
+static void expect_verified(const struct copse_topology *topology,
+                            const struct copse_nccl_best *best) {
+  struct copse_verify_rings_report report;
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text;
+  size_t size;
+  ASSERT_OK(copse_nccl_best_to_json(best, topology, &text, &size, &err), &err);
+  ck_assert(copse_verify_is_rings(text, size));
+  ASSERT_OK(copse_verify_rings("best", text, size, topology, &report, &err), &err);
+  ck_assert(report.same_topology);
+  ck_assert(copse_q_eq(report.rings.bound, best->ring.bound));
+  ck_assert(copse_q_eq(report.chains.bound, best->chain.bound));
+  free(text);
+}
+
+static void expect_best(struct copse_topology *topology) {
+  struct copse_nccl_best best;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_nccl_best_find(topology, &(struct copse_nccl_best_options){0}, &best, &err),
+            &err);
+  expect_judged(topology, &best);
+  expect_verified(topology, &best);
+  copse_nccl_best_free(&best);
+  copse_topology_free(topology);
+}
+
+/* Direct links, switches, PCIe, GPUs that relay, clusters with rails and without. No network with
+ * narrow places: rings are found as if NICs were the only ones. */
+static const char *const named[] = {"dgx1-v100",    "dgx1-p100",    "pcie-8-2s",  "frontier-node",
+                                    "mi300x-8",     "ring-8",       "alps-node",  "a100-x2",
+                                    "pcie-8-x2",    "dgx1-v100-x2", "aws-p4d-x4", "gb200-nvl72",
+                                    "torus-a100-x4"};
+#define N_NAMED ((int)(sizeof named / sizeof *named))
+
+START_TEST(catalogue_machines_are_judged_and_verified_alike) { expect_best(load_named(named[_i])); }
+END_TEST
+
+START_TEST(own_machines_on_several_hosts_are_judged_and_verified_alike) {
+  static const int hosts[] = {1, 2, 3, 4, 5};
+  char names[MACHINES][64];
+  int n = list_machines(OWN_MACHINES, names, MACHINES);
+  ck_assert_int_gt(n, 3);
+  for (int i = 0; i < n; i++)
+    if (hosts[_i] == 1 || strncmp(names[i], "turin", 5) != 0) /* which has no NIC */
+      expect_best(load_machine(OWN_MACHINES, names[i], hosts[_i]));
+}
+END_TEST
+
+/* ---- beside NCCL ------------------------------------------------------------------------------
+ */
+
+/* No ring or tree of NCCL's, as far as links allow, beats ours; what it states for its rings is no
+ * more than their bound. */
+static void expect_no_slower(const char *folder, const char *name, int hosts) {
+  struct copse_nccl_graphs theirs = {0};
+  struct copse_nccl_machine machine;
+  struct copse_nccl_best best;
+  struct copse_err err = COPSE_ERR_INIT;
+  char path[256];
+  if (!machine_file(folder, name, hosts, "graph.xml", path)) return;
+  struct copse_topology *t = load_machine(folder, name, hosts);
+  if (t->n_ranks / hosts > 1 || hosts > 1) {
+    ASSERT_OK(copse_nccl_best_find(t, &(struct copse_nccl_best_options){0}, &best, &err), &err);
+    ASSERT_OK(copse_nccl_machine_open(t, &machine, &err), &err);
+    ASSERT_OK(copse_nccl_graphs_load(path, NULL, &theirs, &err), &err);
+    for (int id = COPSE_NCCL_RING; id <= COPSE_NCCL_TREE; id++) {
+      struct copse_q time = judged(&machine, &theirs, (enum copse_nccl_graph_id)id);
+      struct copse_q ours = judged(&machine, &best.graphs, (enum copse_nccl_graph_id)id);
+      ck_assert_msg(copse_q_cmp(ours, time) <= 0, "%s of %d: graph %d takes %s, NCCL's %s", name,
+                    hosts, id, COPSE_Q_STRING(ours), COPSE_Q_STRING(time));
+    }
+    const struct copse_nccl_graph_search *ring = &theirs.graph[COPSE_NCCL_RING];
+    double stated =
+        ring->n_channels * copse_q_to_double(hosts > 1 ? ring->speed_inter : ring->speed_intra);
+    ck_assert_msg(stated <= copse_q_to_double(best.ring.GBps), "%s of %d: %g, NCCL states %g", name,
+                  hosts, copse_q_to_double(best.ring.GBps), stated);
+    copse_nccl_graphs_free(&theirs);
+    copse_nccl_machine_free(&machine);
+    copse_nccl_best_free(&best);
+  }
+  copse_topology_free(t);
+}
+
+START_TEST(rings_and_chains_are_no_slower_than_nccls) {
+  static const int hosts[] = {1, 2, 4};
+  char names[MACHINES][64];
+  const char *folder = _i < 3 ? OWN_MACHINES : SHARED_MACHINES;
+  int n = list_machines(folder, names, MACHINES);
+  if (n == 0) COPSE_SKIP("%s is not there", folder);
+  for (int i = 0; i < n; i++) expect_no_slower(folder, names[i], hosts[_i % 3]);
+}
+END_TEST
+
+/* ---- changed certificates ----------------------------------------------------------------------
+ */
+
+static copse_status verify_text(const char *text, struct copse_topology *t, struct copse_err *err) {
+  struct copse_verify_rings_report report;
+  return copse_verify_rings("changed", text, strlen(text), t, &report, err);
+}
+
+/* The certificate with the first `from` after `after` replaced; NULL without one. */
+static char *replace(const char *text, const char *after, const char *from, const char *to) {
+  const char *start = strstr(text, after), *at = start ? strstr(start, from) : NULL;
+  if (!at) return NULL;
+  char *out = malloc(strlen(text) + strlen(to) + 1);
+  ck_assert_ptr_nonnull(out);
+  sprintf(out, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+  return out;
+}
+
+static char *certificate(const char *name, struct copse_topology **t) {
+  struct copse_nccl_best best;
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text;
+  size_t size;
+  *t = load_named(name);
+  ASSERT_OK(copse_nccl_best_find(*t, &(struct copse_nccl_best_options){0}, &best, &err), &err);
+  ASSERT_OK(copse_nccl_best_to_json(&best, *t, &text, &size, &err), &err);
+  copse_nccl_best_free(&best);
+  return text;
+}
+
+/* In this part of the file; what is said. */
+static const struct change {
+  const char *name, *after, *from, *to, *said;
+} changes[] = {
+    {"dgx1-v100", "\"rings\"", "25/2", "13", "are 156, not 150"},
+    {"dgx1-v100", "\"rings\"", "\"25/2\", \"GBps\": \"150\"", "\"13\", \"GBps\": \"156\"", "of"},
+    {"dgx1-v100", "\"rings\"", "\"gpu0\"", "\"gpu1\"", "twice"},
+    {"dgx1-v100", "\"rings\"", "\"gpu0\"", "\"gpu8\"", "no GPU of host 0"},
+    {"dgx1-v100", "\"rings\"", "\"gpu0\",", "", "7 of the 8 GPUs"},
+    {"dgx1-v100", "\"bound\"", "150", "149", "the bound is 150 GB/s, not 149"},
+    {"dgx1-v100", "\"lengths\"", ": 1", ": 0", "length"},
+    {"dgx1-v100", "\"lengths\"", ": 1", ": 2", "the bound is"},
+    {"dgx1-v100", "\"lengths\"", "gpu", "gpux", "no link"},
+    {"dgx1-v100", "\"least\"", "\"1\"", "\"2\"", "has length 1, not 2"},
+    {"dgx1-v100", "\"hosts\"", "1", "2", "NICs"},
+    {"dgx1-v100", "\"hosts\"", "1", "0", "hosts"},
+    {"dgx1-v100", "\"rings\"", "\"crossnic\": 0", "\"crossnic\": 1", "crossnic"},
+    {"dgx1-v100", "\"format\"", "copse-rings/1", "copse-rings/2", "copse-rings"},
+    {"dgx1-v100-x2", "\"nics\"", "nic1", "nic0", "leaves by another NIC"},
+    {"dgx1-v100-x2", "\"nics\"", "\"h0.nic1\",", "", "1 NICs"},
+    {"dgx1-v100-x2", "\"hosts\"", "2", "3", "has 2"},
+    {"dgx1-v100-x2", "\"rings\"", "h0.gpu", "h1.gpu", "no GPU of host 0"},
+    {"dgx1-v100-x2", "\"rings\"", "\"crossnic\": 0", "\"crossnic\": 2", "mirror"},
+};
+
+START_TEST(changed_certificates_are_refused) {
+  const struct change *c = &changes[_i];
+  struct copse_topology *t;
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text = certificate(c->name, &t), *changed = replace(text, c->after, c->from, c->to);
+  ck_assert_msg(changed != NULL, "no %s in\n%s", c->from, text);
+  copse_status status = verify_text(changed, t, &err);
+  ck_assert_msg(status == COPSE_REFUTED || status == COPSE_BAD_INPUT, "%s -> %s: status %d %s",
+                c->from, c->to, (int)status, err.text);
+  ck_assert_msg(strstr(err.text, c->said) != NULL, "%s", err.text);
+  free(changed);
+  free(text);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* Any byte changed: refused, or it says the same or less; never a crash. */
+START_TEST(damaged_certificates_do_no_harm) {
+  struct copse_topology *t;
+  char *text = certificate("dgx1-v100-x2", &t);
+  size_t size = strlen(text);
+  uint64_t state = 7;
+  for (int i = 0; i < COPSE_TEST_SOME(300); i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    size_t at = (size_t)copse_test_random_int(&state, 0, (int)size - 1);
+    char was = text[at];
+    text[at] = (char)copse_test_random_int(&state, 1, 127);
+    copse_status status = verify_text(text, t, &err);
+    ck_assert_int_ne(status, COPSE_INTERNAL);
+    ck_assert(status == COPSE_OK || err.text[0] != '\0');
+    text[at] = was;
+  }
+  free(text);
+  copse_topology_free(t);
+}
+END_TEST
+
+START_TEST(hosts_that_differ_are_refused) {
+  struct copse_topology *t = load_named("mixed-a100-h100");
+  struct copse_nccl_best best;
+  struct copse_err err = COPSE_ERR_INIT;
+  ck_assert_int_eq(copse_nccl_best_find(t, &(struct copse_nccl_best_options){0}, &best, &err),
+                   COPSE_UNSUPPORTED);
+  ck_assert_ptr_nonnull(strstr(err.text, "differs from host 0"));
+  copse_nccl_best_free(&best);
+  copse_topology_free(t);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("best rings");
+  TCase *cases = tcase_create("machines");
+  tcase_add_loop_test(cases, catalogue_machines_are_judged_and_verified_alike, 0, N_NAMED);
+  tcase_add_loop_test(cases, own_machines_on_several_hosts_are_judged_and_verified_alike, 0,
+                      COPSE_TEST_UP_TO(5, 3));
+  if (COPSE_TEST_RESULTS)
+    tcase_add_loop_test(cases, rings_and_chains_are_no_slower_than_nccls, 0, 6);
+  suite_add_tcase(suite, cases);
+  cases = tcase_create("certificates");
+  tcase_add_loop_test(cases, changed_certificates_are_refused, 0,
+                      (int)(sizeof changes / sizeof *changes));
+  tcase_add_test(cases, damaged_certificates_do_no_harm);
+  tcase_add_test(cases, hosts_that_differ_are_refused);
+  suite_add_tcase(suite, cases);
+  return copse_test_run(suite);
+}

@@ -50,6 +50,8 @@ struct inputs {
   int n_bounds;
   struct copse_nccl_best best;
   bool has_best, repeated;
+  struct copse_notes notes;  /* for readers; where it keeps remarks: */
+  struct copse_text misread; /* remarks of what NCCL makes of a file, a line each */
   struct copse_audit audit;
 };
 
@@ -65,6 +67,7 @@ static void free_inputs(struct inputs *in) {
   copse_ras_free(&in->ras);
   copse_nvbandwidth_free(&in->nvbandwidth);
   free(in->place);
+  copse_text_free(&in->misread);
   for (int i = 0; i < COPSE_ALLTOALL; i++) copse_schedule_free(in->schedules[i]);
 }
 
@@ -84,7 +87,7 @@ static copse_status take_graphs(struct inputs *in, const char *path, const char 
   bool has = in->graphs_path != NULL;
   COPSE_DO(take_once(&has, path, COPSE_NCCL_IS_GRAPHS, err));
   in->graphs_path = path;
-  return copse_nccl_graphs_parse(path, data, size, &copse_cli_notes, &in->graphs, err);
+  return copse_nccl_graphs_parse(path, data, size, &in->notes, &in->graphs, err);
 }
 
 static copse_status take_tests(struct inputs *in, const char *path, const char *data, size_t size,
@@ -282,6 +285,52 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
   return COPSE_OK;
 }
 
+/* ---- what the bounds and NCCL take for granted -------------------------------------------------
+ */
+
+/* The first bound that rests on a guess of a kind: what it is, and what measures it. */
+static copse_status add_guesses(struct inputs *in, const struct copse_topology *t,
+                                struct copse_err *err) {
+  struct copse_arena *arena = &in->audit.arena;
+  bool said[COPSE_GUESS_CLASS + 1] = {false};
+  for (int i = 0; i < in->n_bounds; i++) {
+    struct copse_guessed guessed;
+    COPSE_DO(copse_guessed_find(t, in->schedules[i], arena, &guessed, err));
+    for (enum copse_guess g = COPSE_GUESS_NONE + 1; g <= COPSE_GUESS_CLASS; g++) {
+      COPSE_AT_END(copse_text_free) struct copse_text what = {0};
+      copse_text_add(&what, "whether the bound of %s holds, which rests on a guess: ",
+                     copse_collective_name(in->bounds[i].collective));
+      if (said[g] || !copse_guessed_what(t, &guessed, g, &what)) continue;
+      said[g] = true;
+      COPSE_DO(copse_text_status(&what, err));
+      COPSE_DO(copse_audit_add_gap(&in->audit, copse_arena_strdup(arena, what.data),
+                                   copse_guess_remedy(g), err));
+    }
+  }
+  return COPSE_OK;
+}
+
+/* Remarks of readers go on; those of what NCCL takes something for are kept too. */
+static void keep_note(void *ctx, const char *text) {
+  struct inputs *in = ctx;
+  copse_note(&copse_cli_notes, "%s", text);
+  if (strstr(text, "NCCL") && strstr(text, " takes ")) copse_text_add(&in->misread, "%s\n", text);
+}
+
+static copse_status add_misread(struct inputs *in, const char *path, struct copse_err *err) {
+  struct copse_arena *arena = &in->audit.arena;
+  char *rest = in->misread.data, *line;
+  const char *mend = copse_arena_printf(arena,
+                                        "copse tune %s -o FOLDER --for nccl writes topo.xml and "
+                                        "graph.xml in NCCL's words",
+                                        path);
+  COPSE_DO(copse_text_status(&in->misread, err));
+  while (rest && (line = strsep(&rest, "\n")) && *line)
+    COPSE_DO(copse_audit_add(&in->audit, 0, "NCCL reads a file otherwise than it is meant",
+                             copse_arena_strdup(arena, line), mend, err));
+  return COPSE_OK;
+}
+
 /* ---- the command ----------------------------------------------------------------------------- */
 
 static copse_status print(const struct options *o, const struct copse_audit *audit,
@@ -303,6 +352,8 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   COPSE_AT_END(free_inputs) struct inputs inputs = {0};
   struct inputs *in = &inputs;
+  in->notes = (struct copse_notes){keep_note, in};
+  o->topology.options.notes = &in->notes;
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
   if (in->log_path)
     COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));
@@ -336,6 +387,8 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
       .n_bounds = in->n_bounds,
       .repeated = in->repeated};
   COPSE_DO(copse_audit_make(&input, &in->audit, &w->err));
+  COPSE_DO(add_misread(in, path, &w->err));
+  COPSE_DO(add_guesses(in, w->topology, &w->err));
   return print(o, &in->audit, w);
 }
 

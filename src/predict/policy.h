@@ -119,6 +119,13 @@
 #define STEPS_OF_LOWERING 20
 #define STEPS_OF_EVENT(transfers) ((transfers) < 1 << 13 ? 0.6 : 1.1)
 
+/* The same for an alltoall: every pair has paths over every other rank. A run's dag is made anew,
+ * and costs so much for each number in it. Paths of a flow to begin with, at most. */
+#define MOST_PATH_RANKS 32
+#define STEPS_OF_PATH 1.2
+#define MOST_PATHS 64
+#define MOST_PIECES 16
+
 /* Lateness counts for the last so many times that a tree takes a link on average. A trial is taken
  * that is worse by so much, in the beginning. Of a grid of 0, 0.03, 0.1 and 2, 4, 8, 16 on six
  * topologies of two seconds each these are the best on average, by little. */

@@ -266,8 +266,10 @@ START_TEST(the_search_takes_stages_for_short_messages_alone) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_solve_seconds seconds;
     struct copse_size_answer answer;
-    const struct copse_size_question question = {&options, &copse_predict_defaults,
-                                                 i == 0 ? 1000 : 1e8, 1e6};
+    const struct copse_size_question question = {.solve = &options,
+                                                 .predict = &copse_predict_defaults,
+                                                 .bytes = i == 0 ? 1000 : 1e8,
+                                                 .work = 1e6};
     ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
     ck_assert_int_eq(copse_schedule_doubles(answer.schedule), i == 0);
     if (i == 0) ck_assert(answer.us >= 8 && answer.us <= 8.0801);

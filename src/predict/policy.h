@@ -76,9 +76,10 @@
  * optimum. */
 #define LENGTHS_WITHIN 20
 
-/* Ranks up to which allreduces in stages are looked for: one stage of all has an edge for each
- * pair, and an operation adds no more (COPSE_MOVE_MAX_OPERANDS). */
-#define MOST_DOUBLED 255
+/* Ranks up to which allreduces in stages are looked for, and of a group: an operation adds no more
+ * (COPSE_MOVE_MAX_OPERANDS). */
+#define MOST_DOUBLED 512
+#define MOST_GROUP 255
 
 /* Sizes that `copse plans` searches for, and the work for each, by ranks: 60 s in all for three
  * collectives of 64 ranks, of which a third are proofs. */

@@ -12,6 +12,8 @@
 #include "base/file.h"
 #include "predict/candidates.h"
 #include "predict/exchange.h"
+#include "predict/exchange_paths.h"
+#include "schedule/loads.h"
 #include "support/command.h"
 #include "support/oracle.h"
 #include "support/random.h"
@@ -185,6 +187,55 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
 }
 END_TEST
 
+/* Paths are exchanged, amounts are not: each pair has what it had, in as many pieces as were asked
+ * for, over paths that verify accepts. */
+START_TEST(exchange_of_paths_keeps_the_demand) {
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(8u, 2u); seed++) {
+    uint64_t state = 6100 + seed;
+    struct copse_topology *t = copse_test_symmetric_topology(&state, 16);
+    struct copse_solve_options options = options_of(t, COPSE_ALLTOALL, &state);
+    struct copse_solve_seconds seconds;
+    struct copse_verify_report report;
+    struct copse_routes routes;
+    struct copse_schedule *s;
+    struct copse_err err = COPSE_ERR_INIT;
+    double work = 0;
+    options.tolerance = (struct copse_q){1, 20};
+    ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+    ASSERT_OK(copse_schedule_expand(s, &err), &err);
+    ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+    const struct copse_schedule_flow *before = s->flows;
+    const struct copse_exchange_paths x = {.topology = t,
+                                           .routes = &routes,
+                                           .flows = before,
+                                           .n_flows = s->n_flows,
+                                           .bytes = 100000,
+                                           .alpha_us = 0.5,
+                                           .pieces = 1 + (int)seed % 4,
+                                           .seed = seed,
+                                           .work = 1e5};
+    ASSERT_OK(copse_exchange_flows(&x, &s->arena, &s->flows, &work, &err), &err);
+    ck_assert(work > 0);
+    for (int f = 0; f < s->n_flows; f++) {
+      int same = 0;
+      double weights[2] = {0, 0};
+      while (before[same].src != s->flows[f].src || before[same].dst != s->flows[f].dst) same++;
+      ck_assert_int_eq(s->flows[f].n_paths, x.pieces);
+      for (int p = 0; p < x.pieces; p++)
+        weights[0] += copse_q_to_double(s->flows[f].paths[p].weight);
+      for (int p = 0; p < before[same].n_paths; p++)
+        weights[1] += copse_q_to_double(before[same].paths[p].weight);
+      ck_assert_double_eq_tol(weights[0], weights[1], 1e-12);
+    }
+    ASSERT_OK(copse_flow_time(t, s->flows, s->n_flows, &s->time_per_GB, &err), &err);
+    ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+    copse_schedule_free(s);
+    copse_routes_free(&routes);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
 /* The files of the folder in a simulator of others. */
 START_TEST(others_come_to_the_same_time) {
   static const struct {
@@ -227,6 +278,7 @@ int main(void) {
   tcase_add_loop_test(tests, what_is_found_is_right_and_no_slower_than_what_there_is, 0, 6);
   tcase_add_test(tests, the_same_question_has_the_same_answer);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
+  tcase_add_test(tests, exchange_of_paths_keeps_the_demand);
   tcase_add_loop_test(tests, others_come_to_the_same_time, 0, 6);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

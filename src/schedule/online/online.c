@@ -366,8 +366,7 @@ double copse_planner_busiest_seconds(const struct copse_planner *r) {
   const struct copse_online_model *m = &r->tier.model;
   int64_t bound, bytes;
   copse_online_inter(r->online, &bound, &bytes);
-  double seconds_per_byte = (double)m->scale / 1e9 / (double)m->nic / (double)m->ranks_per_host;
-  return (double)bytes * seconds_per_byte;
+  return (double)bytes / 1e9 * (double)m->scale / (double)m->nic;
 }
 
 /* ---- transfers ---- */

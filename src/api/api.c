@@ -168,6 +168,14 @@ void copse_alltoallv_bound(const copse_alltoallv *planner, double *bound_seconds
   if (busiest_seconds) *busiest_seconds = copse_planner_busiest_seconds(planner->planner);
 }
 
+void copse_alltoallv_predicted(const copse_alltoallv *planner, double *bound_seconds,
+                               double *predicted_seconds) {
+  struct copse_online_bound bound;
+  copse_planner_bound(planner->planner, &bound);
+  if (bound_seconds) *bound_seconds = bound.with_latency;
+  if (predicted_seconds) *predicted_seconds = copse_planner_predicted_seconds(planner->planner);
+}
+
 static copse_status list_hops(copse_alltoallv *a, int rank, int which, copse_transfer *out,
                               int64_t capacity, int64_t *n) {
   struct copse_err err = COPSE_ERR_INIT;

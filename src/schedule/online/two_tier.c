@@ -25,6 +25,8 @@ int copse_online_host_of(const char *id) {
   return host;
 }
 
+int64_t copse_online_hop_ns(void) { return (int64_t)(1e3 * copse_predict_defaults.sim.alpha_us); }
+
 copse_status copse_online_link_units(const struct copse_topology *t, struct copse_arena *arena,
                                      int64_t **units, int64_t *scale, struct copse_err *err) {
   *scale = 1;
@@ -250,7 +252,7 @@ static void find_latencies(struct search *s) {
     up = there < up ? there : up;
     down = back < down ? back : down;
   }
-  m->hop_ns = (int64_t)(1e3 * copse_predict_defaults.sim.alpha_us);
+  m->hop_ns = copse_online_hop_ns();
   m->message_ns = (int64_t)(1e3 * copse_predict_defaults.sim.message_us / COPSE_ONLINE_WORKERS);
   m->hub_ns = (int64_t)hub;
   m->fabric_ns = m->hosts > 1 ? (int64_t)(up + down) : 0;

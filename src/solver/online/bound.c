@@ -21,7 +21,8 @@ void copse_online_find_bound(struct copse_online *o) {
   size_t h = (size_t)o->h, n = (size_t)o->n;
   struct copse_online_bound best = {.index = -1, .bandwidth = 1};
   for (size_t i = 0; i < n; i++) {
-    int64_t own = o->bytes[i * n + i];
+    int64_t own = o->bytes[i * n + i], sent = o->to_host[i * h + i / (size_t)o->g];
+    o->local = copse_larger(o->local, copse_larger(sent, o->within[i]) - own);
     copse_online_raise_bound(&best, COPSE_ONLINE_RANK_OUT, (int)i, o->out[i] - own, m->rank_out);
     copse_online_raise_bound(&best, COPSE_ONLINE_RANK_IN, (int)i, o->into[i] - own, m->rank_in);
   }

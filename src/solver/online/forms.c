@@ -208,16 +208,13 @@ static struct direct try_direct(struct copse_online *o, int64_t limit) {
   return d;
 }
 
-void copse_online_choose(struct copse_online *o) {
-  struct direct d = {.found = false};
-  if (o->needed == 0) return;
-  o->predicted_ns = predict_even(o);
-  if (!o->options.one_to_one) d = try_direct(o, o->predicted_ns);
-  if (!d.found) {
-    o->nic_bytes = (o->needed - 1) / o->g + 1;
-    copse_online_cut(o);
-    return;
-  }
+static void take_even(struct copse_online *o, int64_t ns) {
+  o->predicted_ns = ns;
+  o->nic_bytes = (o->needed - 1) / o->g + 1;
+  copse_online_cut(o);
+}
+
+static void take_direct(struct copse_online *o, struct direct d) {
   o->form = COPSE_ONLINE_DIRECT;
   o->predicted_ns = d.ns;
   o->nic_bytes = d.bytes;
@@ -226,4 +223,17 @@ void copse_online_choose(struct copse_online *o) {
   o->early = d.early;
   o->late = d.late;
   o->n_steps = d.early + d.late;
+}
+
+void copse_online_choose(struct copse_online *o) {
+  struct direct d = {.found = false};
+  if (o->needed > 0) {
+    int64_t even = predict_even(o);
+    if (!o->options.one_to_one) d = try_direct(o, even);
+    if (d.found)
+      take_direct(o, d);
+    else
+      take_even(o, even);
+  }
+  if (o->local > 0) o->predicted_ns = copse_larger(o->predicted_ns, handed_ns(o, o->local));
 }

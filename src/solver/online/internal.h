@@ -39,6 +39,7 @@ struct copse_online {
   int64_t *total;       /* [h * h] between hosts; diagonal 0 */
   int64_t *row, *col;   /* [h] sums of total */
   int64_t needed;       /* the largest of row and col */
+  int64_t local;        /* the most that a rank sends to others of its host, or gets from them */
   struct copse_online_bound bound;
 
   /* cutting into stages */

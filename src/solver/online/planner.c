@@ -90,7 +90,7 @@ static copse_status allocate(struct copse_online *o, struct copse_err *err) {
 /* All before a plan, and after one that failed. */
 static void forget_plan(struct copse_online *o) {
   o->bytes = NULL;
-  o->needed = o->left = o->nic_bytes = o->predicted_ns = 0;
+  o->local = o->needed = o->left = o->nic_bytes = o->predicted_ns = 0;
   o->n_stages = o->combined_first = 0;
   o->n_steps = 1;
   o->form = COPSE_ONLINE_EVEN;

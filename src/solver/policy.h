@@ -257,7 +257,12 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_ONLINE_DEFAULT_MIN_MESSAGE 131072
 
 /* In combined steps a pair's bytes are cut into slices of a message over this, or not at all. */
-#define COPSE_ONLINE_SLICES 4
+#define COPSE_ONLINE_SLICES 8
+
+/* No stage is shorter than half of what an even matrix has in each, nor than a message over this, but
+ * may be from two messages on: shorter ones cost time to plan, and steps, and gain nothing over
+ * combined steps. */
+#define COPSE_ONLINE_LEAST_STAGE 4
 
 /* Hosts don't wait for each other's steps, but for what a NIC has under way: of what they would lose
  * step by step, about this part remains (0.28 of it in simulations of 64 and 320 ranks). */

@@ -97,7 +97,7 @@ copse_status copse_planner_transfers(struct copse_planner *planner, int rank, in
  * Appends the plan to a simulation, in bytes (unit_bytes 1). Two tiers: the pieces of a step
  * between two ranks are one transfer, those inside a host on their own. Nothing waits for a whole
  * step. A NIC has 384 KiB under way before its next message, at the sender and at the receiver;
- * BALANCE runs as far ahead again of the NIC it is for, in order; LOCAL keeps step with the
+ * BALANCE runs as far ahead again of the NIC it is for; LOCAL keeps step with the
  * sender's NIC. INTER waits for all BALANCE of its step to its sender, SCATTER for all INTER.
  */
 copse_status copse_planner_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,

@@ -53,9 +53,8 @@ struct sim {
   copse_status collected;
   struct history *sent, *received, *local; /* [ranks] INTER; LOCAL by sender */
   struct group *balanced, *entered;        /* [ranks] BALANCE and INTER to it */
-  int *handed;  /* [ranks * g] the last BALANCE to an index of the host */
-  int after[3]; /* what a message waits for */
-  int *path;    /* nodes of one way */
+  int after[3];                            /* what a message waits for */
+  int *path;                               /* nodes of one way */
   struct copse_arena scratch;
 };
 
@@ -129,7 +128,7 @@ static copse_status send(struct sim *s, const struct message *m, int n_after, in
   struct copse_sim_transfer transfer = {.amount = (double)m->bytes, /* for simulated seconds */
                                         .after = s->after,
                                         .n_after = n,
-                                        .order = m->place * s->n + m->turn};
+                                        .order = m->place == LOCAL};
   return copse_sim_dag_add_path(s->dag, s->topology, s->path, path_of(s, m->from, to), &transfer,
                                 id, s->err);
 }
@@ -171,11 +170,8 @@ static copse_status remember(struct sim *s, struct history *h, int id, int64_t b
 
 static copse_status add_balance(struct sim *s, const struct message *m) {
   int to = (m->from + m->turn) % s->n, id;
-  int *handed = &s->handed[(size_t)m->from * (size_t)s->g + (size_t)(to % s->g)];
-  s->after[0] = *handed;
-  s->after[1] = must_be_over(&s->sent[to], 2 * WINDOW_BYTES);
-  COPSE_DO(send(s, m, 2, &id));
-  *handed = id;
+  s->after[0] = must_be_over(&s->sent[to], 2 * WINDOW_BYTES);
+  COPSE_DO(send(s, m, 1, &id));
   return add_to_group(s, &s->balanced[to], id);
 }
 
@@ -225,12 +221,10 @@ static void end_step(struct sim *s) {
 /* ---- the whole ---- */
 
 static copse_status allocate(struct sim *s) {
-  size_t n = (size_t)s->n, pairs = n * (size_t)s->g;
+  size_t n = (size_t)s->n;
   struct copse_arena *a = &s->scratch;
   COPSE_DO(COPSE_ARRAYS(a, n, struct history, s->err, &s->sent, &s->received, &s->local));
   COPSE_DO(COPSE_ARRAYS(a, n, struct group, s->err, &s->balanced, &s->entered));
-  COPSE_DO(COPSE_ARRAY(a, pairs, s->handed, s->err));
-  memset(s->handed, 0xff, pairs * sizeof *s->handed);
   for (size_t r = 0; r < n; r++) s->balanced[r].join = s->entered[r].join = -1;
   return COPSE_ARRAY(a, 2 * (size_t)s->topology->n_nodes, s->path, s->err);
 }

@@ -75,8 +75,8 @@ struct copse_online {
 
 /* Cuts online->total into stages and steps: the form EVEN. */
 void copse_online_cut(struct copse_online *online);
-/* The shortest stage worth one to one: a quarter of what an even matrix would have in each, between
- * a slice and a message of each NIC. */
+/* The shortest stage worth one to one: half of what an even matrix would have in each, between a
+ * quarter of a message of each NIC and two. */
 int64_t copse_online_shortest_stage(const struct copse_online *online);
 /* Chooses the form that is predicted to be fastest, and plans it. */
 void copse_online_choose(struct copse_online *online);

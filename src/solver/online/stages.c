@@ -196,9 +196,9 @@ static void add_stage(struct copse_online *o, int64_t length, int64_t threshold)
 /* ---- the whole ---- */
 
 int64_t copse_online_shortest_stage(const struct copse_online *o) {
-  int64_t message = o->options.min_message * o->g, even = o->needed / (COPSE_ONLINE_SLICES * o->h);
+  int64_t message = o->options.min_message * o->g, half = o->needed / (2 * o->h);
   if (o->options.one_to_one) return 1;
-  return copse_smaller(message, copse_larger(even, message / COPSE_ONLINE_SLICES + 1));
+  return copse_smaller(2 * message, copse_larger(half, message / COPSE_ONLINE_LEAST_STAGE + 1));
 }
 
 /* Cuts stages into steps, for pipelining with the traffic inside the hosts; what stages leave goes
@@ -221,6 +221,7 @@ static void cut_steps(struct copse_online *o) {
 void copse_online_cut(struct copse_online *o) {
   int64_t most = start(o), threshold = 1, shortest = copse_online_shortest_stage(o);
   o->left = o->needed;
+  if (!o->options.one_to_one) most = copse_smaller(most, 4 * (o->needed / o->h));
   while (threshold <= most / 2) threshold *= 2;
   if (threshold >= shortest) set_threshold(o, threshold);
   while (o->left > 0 && o->n_stages < o->max_stages && threshold >= shortest) {

@@ -56,7 +56,7 @@ static void list_visits(struct copse_online *o, int host, bool leaving) {
  * floor((x + turn_i) / G), where turn is a permutation of 0..G-1: together always x.
  */
 struct lane {
-  struct copse_online *o;
+  const struct copse_online *o;
   copse_online_sink *sink; /* NULL: only counts */
   void *ctx;
   int rotation;                /* from host to host */
@@ -86,7 +86,9 @@ static int slices(const struct copse_online *o, int64_t bytes) {
 
 static void end_step(struct lane *l) {
   const struct copse_online_visit *v = &l->o->visits[l->visit];
-  int64_t x = v->begin + copse_online_part(v->end - v->begin, l->step + 1, l->steps);
+  int64_t x = v->end;
+  if (l->step + 1 < l->steps)
+    x = v->begin + copse_online_part(v->end - v->begin, l->step + 1, l->steps);
   l->until = (x + l->turn) / l->o->g;
   l->p.step = v->stage < 0 ? combined_step(l->o, l->rotation, l->steps, l->step)
                            : l->o->first_step[v->stage] + l->step;
@@ -136,8 +138,10 @@ static void put_run(struct lane *l, int origin, int final, int64_t offset, int64
  * BALANCE, then those it was given, and what stays on its index last.
  */
 struct pair {
-  struct copse_online *o;
+  const struct copse_online *o;
   int a, b;
+  int64_t share;   /* total / G of the pair's bytes */
+  int odd, shift;  /* total % G, (a + b) % G */
   int giver;       /* walks the surplus of all ranks, in order */
   int k;           /* place in the giver's line: index (giver + 1 + k) % g */
   int64_t offset;  /* within that message */
@@ -155,12 +159,23 @@ static int64_t has(const struct pair *p, int i) {
   return o->to_host[(size_t)(p->a * o->g + i) * (size_t)o->h + (size_t)p->b];
 }
 
-static int turn_of(const struct pair *p, int i) { return (i + p->a + p->b) % p->o->g; }
+static int turn_of(const struct pair *p, int i) {
+  return i + p->shift < p->o->g ? i + p->shift : i + p->shift - p->o->g;
+}
 
+/* (total + turn) / G */
 static int64_t quota(const struct pair *p, int i) {
-  const struct copse_online *o = p->o;
-  int64_t total = o->total[(size_t)p->a * (size_t)o->h + (size_t)p->b];
-  return (total + turn_of(p, i)) / o->g;
+  return p->share + (p->odd + turn_of(p, i) >= p->o->g);
+}
+
+static struct pair pair_of(const struct copse_online *o, int a, int b) {
+  int64_t total = o->total[(size_t)a * (size_t)o->h + (size_t)b];
+  return (struct pair){.o = o,
+                       .a = a,
+                       .b = b,
+                       .share = total / o->g,
+                       .odd = (int)(total % o->g),
+                       .shift = (a + b) % o->g};
 }
 
 static void start_giver(struct pair *p, int i) {
@@ -222,7 +237,7 @@ static void walk_even_lane(struct pair *pair, struct lane *l, int i) {
 
 /* The visits of a's or b's pairs are in place. */
 static void walk_even(struct pair *pair, const struct wanted *want) {
-  struct copse_online *o = pair->o;
+  const struct copse_online *o = pair->o;
   struct lane l = {.o = o, .sink = want->sink, .ctx = want->ctx};
   int first = o->head[o->leaving ? pair->b : pair->a], own = want->lane;
   if (first < 0) return;
@@ -287,7 +302,7 @@ static void walk_direct(const struct pair *pair, const struct wanted *want) {
 }
 
 static void walk_pair(struct copse_online *o, int a, int b, const struct wanted *want) {
-  struct pair pair = {.o = o, .a = a, .b = b};
+  struct pair pair = pair_of(o, a, b);
   if (o->form == COPSE_ONLINE_EVEN)
     walk_even(&pair, want);
   else

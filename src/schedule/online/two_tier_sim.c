@@ -84,8 +84,8 @@ static int by_place(const void *x, const void *y) {
   const struct message *a = x, *b = y;
   if (a->step != b->step) return a->step < b->step ? -1 : 1;
   if (a->place != b->place) return a->place < b->place ? -1 : 1;
-  if (a->from != b->from) return a->from < b->from ? -1 : 1;
-  return (a->turn > b->turn) - (a->turn < b->turn);
+  if (a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
+  return (a->from > b->from) - (a->from < b->from);
 }
 
 /* One message for each step, kind, sender and receiver; parts of LOCAL stay apart. */

@@ -111,14 +111,15 @@ static int64_t busiest(struct copse_online *o, int first, int end) {
  * how much the longest sums of hosts in each of so many groups of rotations exceed the longest sum
  * of all, for a NIC. */
 static int64_t unevenness(struct copse_online *o, int groups) {
-  int64_t sum = 0;
+  __int128 sum = 0; /* of many groups: up to hosts times what fits */
   int end = 1;
   for (int group = 0; group < groups; group++) {
     int first = end;
     while (end < o->h && (int64_t)(end - 1) * groups / (o->h - 1) == group) end++;
     sum += busiest(o, first, end);
   }
-  return copse_smaller((sum - o->needed) / COPSE_ONLINE_UNEVENNESS, o->needed / 8) / o->g;
+  __int128 lost = (sum - o->needed) / COPSE_ONLINE_UNEVENNESS;
+  return (lost < o->needed / 8 ? (int64_t)lost : o->needed / 8) / o->g;
 }
 
 static bool has_stages(const struct copse_online *o) {

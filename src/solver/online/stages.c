@@ -221,7 +221,8 @@ static void cut_steps(struct copse_online *o) {
 void copse_online_cut(struct copse_online *o) {
   int64_t most = start(o), threshold = 1, shortest = copse_online_shortest_stage(o);
   o->left = o->needed;
-  if (!o->options.one_to_one) most = copse_smaller(most, 4 * (o->needed / o->h));
+  /* longer ones would be few, and each threshold is a search */
+  if (!o->options.one_to_one && most / 4 > o->needed / o->h) most = o->needed / o->h * 4;
   while (threshold <= most / 2) threshold *= 2;
   if (threshold >= shortest) set_threshold(o, threshold);
   while (o->left > 0 && o->n_stages < o->max_stages && threshold >= shortest) {

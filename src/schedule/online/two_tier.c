@@ -224,15 +224,26 @@ static double latency(const struct search *s, int a, int b) {
   return 1e3 * copse_q_to_double(s->t->links[copse_topology_find_link(s->t, a, b)].latency);
 }
 
-/* Whether the relays of all ways out are joined to nothing else. */
+/* A rank's link to or from its host's switch. */
+static bool is_inside(const struct search *s, int rank, int other) {
+  return other == s->tier->hub[rank / s->tier->model.ranks_per_host];
+}
+
+/* Whether the relays of all ways out are joined to nothing else, and ranks to nothing but their
+ * host's switch and their own way. */
 static bool ways_are_separate(struct search *s) {
   bool *on_way = s->outside;
   memset(on_way, 0, (size_t)s->t->n_nodes * sizeof *on_way);
   for (int r = 0; r < s->t->n_ranks; r++)
     for (int k = s->tier->up_start[r] + 1; k + 1 < s->tier->up_start[r + 1]; k++)
       on_way[s->tier->up[k]] = true;
-  for (int e = 0; e < s->t->n_links; e++)
-    if (!s->claimed[e] && (on_way[s->t->links[e].src] || on_way[s->t->links[e].dst])) return false;
+  for (int e = 0; e < s->t->n_links; e++) {
+    int a = s->t->links[e].src, b = s->t->links[e].dst;
+    int from = s->t->nodes[a].rank, to = s->t->nodes[b].rank;
+    if (s->claimed[e]) continue;
+    if (on_way[a] || on_way[b]) return false;
+    if ((from >= 0 && !is_inside(s, from, b)) || (to >= 0 && !is_inside(s, to, a))) return false;
+  }
   return true;
 }
 

@@ -87,34 +87,36 @@ static double crossing_ns(const struct copse_online *o, const struct crossing *c
   return largest(ns, way + hop + largest(t / 2, t - hop));
 }
 
-/* All bytes that change their index cross a switch inside some host. */
-static double turning_ns(const struct copse_online *o) {
+/* On rails all bytes that change their index cross a switch inside some host. */
+static void raise_by_turns(const struct copse_online *o, struct copse_online_bound *bound) {
   const struct copse_online_model *m = &o->model;
-  double bytes = 0, width = (double)copse_smaller(m->intra_out, m->intra_in);
+  int64_t width = copse_smaller(m->intra_out, m->intra_in), all;
+  __int128 bytes = 0;
+  if (!o->bytes || !m->separate || m->flat || copse_mul_overflows(width, o->n, &all)) return;
   for (int r = 0; r < o->n; r++)
-    bytes += (double)(o->out[r] - straight(o, r, true)) -
-             (double)o->bytes[(size_t)r * (size_t)o->n + (size_t)r];
-  return bytes > 0 ? bytes * (double)m->scale / width / o->n + (double)(m->hop_ns + m->hub_ns) : 0;
+    bytes += o->out[r] - straight(o, r, true) - o->bytes[(size_t)r * (size_t)o->n + (size_t)r];
+  if (bytes <= INT64_MAX)
+    copse_online_raise_bound(bound, COPSE_ONLINE_TURNS, 0, (int64_t)bytes, all);
 }
 
-static double floor_ns(const struct copse_online *o) {
+static double floor_ns(const struct copse_online *o, const struct copse_online_bound *bound) {
   const struct copse_online_model *m = &o->model;
   double ns = 0;
-  if (o->bound.bytes > 0)
-    ns = (double)o->bound.bytes * (double)m->scale / (double)o->bound.bandwidth +
+  if (bound->bytes > 0)
+    ns = (double)bound->bytes * (double)m->scale / (double)bound->bandwidth +
          (double)(m->hop_ns + (o->h == 1 ? m->hub_ns : copse_smaller(m->hub_ns, m->fabric_ns)));
   for (int a = 0; a < o->h && o->h > 1; a++)
     for (int out = 0; out < 2; out++) {
       struct crossing c = cross(o, a, out);
       ns = largest(ns, crossing_ns(o, &c));
     }
-  if (m->separate && !m->flat) ns = largest(ns, turning_ns(o));
   return ns;
 }
 
 void copse_online_bound(const struct copse_online *o, struct copse_online_bound *bound) {
   *bound = o->bound;
+  raise_by_turns(o, bound);
   double GBps_seconds = (double)bound->bandwidth / (double)o->model.scale;
   bound->seconds = (double)bound->bytes / 1e9 / GBps_seconds;
-  bound->with_latency = o->bytes ? floor_ns(o) / 1e9 : 0;
+  bound->with_latency = o->bytes ? floor_ns(o, bound) / 1e9 : 0;
 }

@@ -6,7 +6,7 @@
  *   -----------------------------------------------   --------------------------------
  *   make a planner, with all the memory it will need  copse_online_create, _free
  *   plan a demand                                     copse_online_plan
- *   how fast can any schedule be? how fast is this?   copse_online_bound, _inter
+ *   how fast can any schedule be? how fast is this?   copse_online_bound, _predicted_ns, _inter
  *   what does a rank send and receive, in order?      copse_online_transfers
  *   what goes where, over which NICs?                 copse_online_walk
  *   what runs side by side?                           copse_online_stages, _stage
@@ -33,12 +33,12 @@
  * Birkhoff's permutations of the matrix filled up to equal row and column sums, but the filling is
  * left open until it is used: a pair may end early within a stage as long as both hosts can spare
  * the time. Each permutation is a matching whose smallest entry is within a factor of two of the
- * largest possible (thresholds that are halved), kept from stage to stage and repaired by
- * augmenting paths on bit sets. Once no stage of min_message a NIC is left, one to one is worth no
- * more: what is left goes in combined steps, in each of which a NIC sends and receives about
- * min_message in all, by several messages. Long stages are cut into steps, so that BALANCE of the
- * next step and SCATTER of the last run beside INTER of this one; the hosts' own traffic (LOCAL) is
- * spread over all steps.
+ * largest possible (thresholds that are halved, from four times an even matrix's entry on), kept
+ * from stage to stage and repaired by augmenting paths on bit sets. Once there is no stage of about
+ * min_message a NIC, one to one is worth no more: what is left goes in combined steps, in each of
+ * which a NIC sends and receives about min_message in all, by several messages. Long stages are cut
+ * into steps, so that BALANCE of the next step and SCATTER of the last run beside INTER of this
+ * one; the hosts' own traffic (LOCAL) is spread over all steps.
  *
  * Source: balance inside the host and one-to-one between hosts after FAST (Lei et al., arXiv
  * 2505.09764); preemptive open shop (Gonzalez and Sahni, Open shop scheduling to minimize
@@ -50,8 +50,8 @@
  * allocation after creation. Every byte is in exactly one piece. EVEN: let R be the largest row or
  * column sum of the host matrix. The stages take R - L, where L is the largest that is left; with
  * one_to_one L is 0. No NIC sends or receives more than R / G and a byte per pair of hosts. DIRECT:
- * no NIC sends or receives more than copse_online_inter says, and the predicted time is no longer
- * than that of EVEN.
+ * no NIC sends or receives more than copse_online_inter says and 16 bytes a message, and the
+ * predicted time is no longer than that of EVEN.
  * Threads: one planner, one thread at a time; different planners share nothing.
  * Proof: tests/solver/test_online.c.
  */
@@ -121,10 +121,13 @@ enum copse_online_limit {
   COPSE_ONLINE_RANK_IN,
   COPSE_ONLINE_HOST_OUT,
   COPSE_ONLINE_HOST_IN,
-  COPSE_ONLINE_CUT /* another set of nodes (schedule/online.h) */
+  COPSE_ONLINE_TURNS, /* on rails: all switches inside hosts, which all bytes cross that change
+                         their index; index 0 */
+  COPSE_ONLINE_CUT    /* another set of nodes (schedule/online.h) */
 };
 
-/* No schedule whatsoever is faster than bytes / bandwidth: a cut around one rank or host. */
+/* No schedule whatsoever is faster than bytes / bandwidth: a cut around one rank or host, or what
+ * switches inside hosts can take. */
 struct copse_online_bound {
   enum copse_online_limit limit;
   int index;         /* the rank or host */

@@ -235,6 +235,10 @@ void copse_online_choose(struct copse_online *o) {
       take_direct(o, d);
     else
       take_even(o, even);
+  } else {
+    /* LOCAL alone: in the turns that it would have beside others */
+    int64_t turns = o->local / o->options.min_message;
+    o->n_steps = (int)copse_larger(1, copse_smaller(turns, o->options.steps));
   }
   if (o->local > 0) o->predicted_ns = copse_larger(o->predicted_ns, handed_ns(o, o->local));
 }

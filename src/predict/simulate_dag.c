@@ -334,6 +334,8 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
   copse_status status;
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");
+  if (copse_schedule_doubles(schedule))
+    return copse_fail(err, COPSE_UNSUPPORTED, "an allreduce in stages is simulated as its plan");
   COPSE_TRY(set_up(&m));
   if (schedule->collective == COPSE_ALLREDUCE)
     COPSE_TRY(add_allreduce(&m));

@@ -110,7 +110,7 @@ static copse_status check_tree(struct copse_verify_checker *c, int t) {
     COPSE_DO(walk_path(c, t, e));
   }
   c->reached[tree->root] = 1;
-  for (int r = 0; r < c->schedule->n_ranks; r++)
+  for (int r = 0; r < c->schedule->n_ranks && !copse_schedule_doubles(c->schedule); r++)
     if (!c->reached[r]) return refute(c, "tree %d: rank %d is left out", t, r);
   return COPSE_OK;
 }
@@ -139,6 +139,71 @@ static copse_status check_shares(struct copse_verify_checker *c, enum copse_phas
   }
   if (mpq_cmp_ui(sum, 1, 1) != 0) return refute(c, "the weights of a phase don't add up to 1");
   return COPSE_OK;
+}
+
+/* Whose inputs are in each rank's sum, a bit each: before the stage at hand, and with it. */
+struct sums {
+  size_t n_words;
+  uint64_t *before, *now; /* [n_ranks * n_words] */
+};
+
+static copse_status add_sum(struct copse_verify_checker *c, const struct sums *s, int t, int to) {
+  const uint64_t *from = s->before + (size_t)c->schedule->trees[t].root * s->n_words;
+  uint64_t *sum = s->now + (size_t)to * s->n_words;
+  for (size_t i = 0; i < s->n_words; i++) {
+    if (sum[i] & from[i])
+      return refute(c, "tree %d: rank %d adds the input of rank %d a second time", t, to,
+                    (int)(64 * i) + __builtin_ctzll(sum[i] & from[i]));
+    sum[i] |= from[i];
+  }
+  return COPSE_OK;
+}
+
+/* All inputs are in all sums. */
+static copse_status check_sums(struct copse_verify_checker *c, const struct sums *s, int piece) {
+  int n = c->schedule->n_ranks;
+  for (int r = 0; r < n; r++)
+    for (int i = 0; i < n; i++)
+      if (!(s->now[(size_t)r * s->n_words + (size_t)i / 64] >> i % 64 & 1))
+        return refute(c, "piece %d: rank %d never adds the input of rank %d", piece, r, i);
+  return COPSE_OK;
+}
+
+static void begin_sums(const struct copse_verify_checker *c, struct sums *s) {
+  memset(s->now, 0, (size_t)c->schedule->n_ranks * s->n_words * sizeof *s->now);
+  for (int r = 0; r < c->schedule->n_ranks; r++)
+    s->now[(size_t)r * s->n_words + (size_t)r / 64] = (uint64_t)1 << r % 64;
+}
+
+/* Pieces one after the other, each stage by stage: trees of a stage bring what was there before. */
+static copse_status check_stages(struct copse_verify_checker *c) {
+  const struct copse_schedule *s = c->schedule;
+  struct sums sums = {.n_words = ((size_t)s->n_ranks + 63) / 64};
+  size_t words = (size_t)s->n_ranks * sums.n_words;
+  COPSE_MPQ(whole);
+  COPSE_MPQ(weight);
+  COPSE_DO(COPSE_ARRAYS(&c->scratch.arena, words, uint64_t, c->err, &sums.before, &sums.now));
+  for (int t = 0; t < s->n_trees; t++) {
+    const struct copse_schedule_tree *tree = &s->trees[t], *last = t > 0 ? tree - 1 : NULL;
+    bool begins = !last || tree->piece != last->piece;
+    if (tree->phase != COPSE_PHASE_BROADCAST || tree->stage < 1 ||
+        tree->piece != (last ? last->piece + begins : 0) ||
+        (!begins && (tree->stage < last->stage || !copse_q_eq(tree->weight, last->weight))))
+      return refute(c,
+                    "tree %d: trees in stages come by piece and stage, those of a piece with "
+                    "one weight",
+                    t);
+    if (begins && last) COPSE_DO(check_sums(c, &sums, last->piece));
+    if (begins) begin_sums(c, &sums);
+    if (begins || tree->stage > last->stage)
+      memcpy(sums.before, sums.now, words * sizeof *sums.now);
+    for (int e = 0; e < tree->n_edges; e++) COPSE_DO(add_sum(c, &sums, t, tree->edges[e].dst));
+    copse_mpq_set(weight, tree->weight);
+    if (begins) mpq_add(whole, whole, weight);
+  }
+  COPSE_DO(check_sums(c, &sums, s->trees[s->n_trees - 1].piece));
+  return mpq_cmp_ui(whole, 1, 1) == 0 ? COPSE_OK
+                                      : refute(c, "the weights of the pieces don't add up to 1");
 }
 
 copse_status copse_verify_mark(const char *label, int cut, const char *id, int node, char *inside,
@@ -190,6 +255,7 @@ static copse_status check_all_shares(struct copse_verify_checker *c) {
   mpq_t *out_shares, *in_shares;
   bool out = copse_collective_broadcasts(s->collective);
   bool in = copse_collective_reduces(s->collective);
+  if (copse_schedule_doubles(s)) return check_stages(c);
   COPSE_DO(copse_verify_rationals(&c->scratch, s->n_ranks, &out_shares, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, s->n_ranks, &in_shares, c->err));
   if (out) COPSE_DO(check_shares(c, COPSE_PHASE_BROADCAST, out_shares));
@@ -399,6 +465,8 @@ static copse_status check_bound(struct copse_verify_checker *c,
   bool phases = bound->kind == COPSE_BOUND_PHASES, forests = bound->kind == COPSE_BOUND_FORESTS;
   bool entering = !allreduce && copse_collective_reduces(c->schedule->collective);
   mpq_t *times; /* of the bound, and of a second cut */
+  if ((phases || forests) && copse_schedule_doubles(c->schedule))
+    return refute(c, "a bound of reduce and broadcast forests says nothing of stages");
   COPSE_DO(copse_verify_rationals(&c->scratch, 2, &times, c->err));
   if (c->schedule->collective == COPSE_ALLTOALL)
     COPSE_DO(copse_verify_flow_bound(c, times[0]));

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/types.h"
-#include "predict/candidates.h"
+#include "predict/bounds.h"
 #include "schedule/loads.h"
 #include "view/draw_schedule.h"
 #include "view/report.h"

@@ -3,7 +3,8 @@
  * in words. What a plan means: runtime/plan/plan_abi.h. The lowerings:
  *
  *   trees.c     broadcast, reduce, allgather, reduce_scatter, allreduce in chunks and signals
- *   packets.c   the same in packets for small messages, and an allreduce in one hop
+ *   packets.c   the same in packets for small messages
+ *   doubling.c  an allreduce in stages or one hop, in chunks or packets
  *   flows.c     alltoall, in chunks or packets
  */
 #include "codegen/lower/lower.h"
@@ -82,7 +83,8 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   struct copse_plan **out, struct copse_err *err) {
   struct copse_lower_options o = options ? *options : (struct copse_lower_options){0};
   bool flows = schedule->collective == COPSE_ALLTOALL && !o.one_hop;
-  bool trees = !flows && !o.one_hop && !o.low_latency;
+  bool doubles = copse_schedule_doubles(schedule);
+  bool trees = !flows && !o.one_hop && !o.low_latency && !doubles;
   COPSE_AT_END(copse_build_free) struct copse_plan_build b = {0};
   *out = NULL;
   if (schedule->n_rotations > 0)
@@ -97,6 +99,7 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
   COPSE_DO(copse_build_start(&b, schedule, &o, err));
   COPSE_DO(o.one_hop       ? copse_lower_one_hop(&b)
            : flows         ? copse_lower_flows(&b)
+           : doubles       ? copse_lower_doubling(&b)
            : o.low_latency ? copse_lower_packets(&b)
                            : copse_lower_trees(&b));
   return copse_build_finish(&b, out);

@@ -32,3 +32,7 @@
 #define COPSE_POLICY_MANY_ROLES 8
 #define COPSE_POLICY_ENOUGH_ROLES (1 << 18)
 #define COPSE_POLICY_BETTER_BALANCE 1.01
+
+/* Ranks times stages times pieces, and ranks times trees, of an allreduce in stages: room for one
+ * stage of 255 ranks in 256 parts eight times over, in 1 GB of memory. */
+#define COPSE_POLICY_MOST_STAGES (1u << 27)

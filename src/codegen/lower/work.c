@@ -117,7 +117,10 @@ static int compare_units(const void *a, const void *b) {
 }
 
 /* Every send of a plan goes to one receiver, and every sum is made at a rank. */
-static copse_status refuse_in_network(const struct copse_schedule *s, struct copse_err *err) {
+static copse_status refuse(const struct copse_schedule *s, struct copse_err *err) {
+  if (copse_schedule_doubles(s))
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "an allreduce in stages is lowered to plans alone: --to plan");
   if (s->n_copying + s->n_adding == 0) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "the schedule counts on '%s' to %s for its time, which plans can't ask of a "
@@ -133,7 +136,7 @@ static copse_status make_tree_units(struct maker *m) {
   size_t n_trees = (size_t)s->n_trees;
   bool reduces = false, broadcasts = false;
   struct copse_q at = COPSE_Q_ZERO;
-  COPSE_DO(refuse_in_network(s, m->err));
+  COPSE_DO(refuse(s, m->err));
   COPSE_DO(COPSE_ARRAY(m->arena, n_trees, m->trees, m->err));
   COPSE_DO(COPSE_ARRAY(m->arena, n_trees, m->out->units, m->err));
   for (int t = 0; t < s->n_trees; t++) {

@@ -21,6 +21,8 @@
 #include "codegen/msccl/check.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "codegen/msccl/file.h"
 
@@ -251,9 +253,15 @@ static copse_status refute_deadlock(const struct run *r) {
   t = blocker(r, start, first, sizeof first);
   blocker(r, t, second, sizeof second);
   const struct copse_mx_tb *tb = &r->f->tbs[start];
+  char hint[160] = "";
+  if (strstr(first, "for room") || strstr(second, "for room"))
+    snprintf(hint, sizeof hint,
+             "; a connection has room for %d times %d chunks of the largest message: a smaller "
+             "\"maxBytes\", or sends and receives in blocks of their own",
+             r->room, r->group);
   return copse_fail_at(r->err, COPSE_REFUTED, r->f->label, tb->ops[r->states[start].op].step->line,
-                       "a deadlock: %s, %s, and so on in a ring of %d waits", first, second,
-                       length);
+                       "a deadlock: %s, %s, and so on in a ring of %d waits%s", first, second,
+                       length, hint);
 }
 
 /* ---- all together --------------------------------------------------------------------- */

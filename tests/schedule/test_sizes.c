@@ -78,6 +78,8 @@ static void check_answer(const struct copse_topology *t, const struct copse_size
   ASSERT_OK(copse_schedule_to_json(answer->schedule, &text, &size, &err), &err);
   ASSERT_OK(copse_schedule_parse("s.json", text, size, &again, &err), &err);
   ck_assert_double_eq_tol(predicted(t, again, bytes, predict), answer->us, 1e-9 * answer->us);
+  ck_assert_int_eq(again->objective.alpha_occupies,
+                   answer->chunks > 0 && predict->sim.alpha_occupies);
   copse_schedule_free(again);
   free(text);
 }
@@ -109,6 +111,7 @@ START_TEST(what_is_found_is_right_and_no_slower_than_what_there_is) {
     struct copse_predict_options predict = copse_predict_defaults;
     double bytes = sizes[copse_test_random_int(&state, 0, 3)];
     if (seed % 4 < 2) copse_predict_alpha(&predict, 0);
+    predict.sim.alpha_occupies = seed % 4 == 1;
     struct copse_size_answer answer = solve(t, &options, bytes, &predict);
     check_answer(t, &answer, bytes, &predict);
     if (all[_i] != COPSE_ALLTOALL) check_beside_candidates(t, &options, bytes, &predict, answer.us);

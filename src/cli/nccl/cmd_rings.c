@@ -2,7 +2,6 @@
  * copse rings TOPO: the best rings and chains that NCCL's channels can be, proved, beside what no
  * schedule at all beats.
  */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -11,6 +10,7 @@
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"
 #include "nccl/best.h"
+#include "nccl/judge.h"
 
 struct options {
   struct copse_cli_topology topology;
@@ -19,16 +19,43 @@ struct options {
   bool json;
 };
 
-/* Of an allreduce: bus bandwidth of so much algorithm bandwidth. */
-static double busbw(const struct copse_nccl_best *best, double algbw) {
+/* What there is to say of an allreduce, as bus bandwidth. */
+struct figures {
+  double rings, chains; /* on the topology's links, those between hosts too */
+  double all;           /* that no schedule exceeds */
+};
+
+/* 2 (N - 1) / N: bus bandwidth over algorithm bandwidth. */
+static double bus_factor(const struct copse_nccl_best *best) {
   int ranks = best->n_hosts * best->n_gpus;
-  return algbw * 2 * (ranks - 1) / ranks;
+  return 2.0 * (ranks - 1) / ranks;
 }
 
-/* Algorithm bandwidth that no allreduce schedule exceeds. */
-static copse_status bound_all(const struct options *o, const struct copse_topology *topology,
-                              const struct copse_nccl_best *best, double *algbw,
-                              struct copse_err *err) {
+/* Bus bandwidth by the loads of all links, which may be less than hosts alone would allow. */
+static copse_status judge(const struct copse_topology *topology, const struct copse_nccl_best *best,
+                          struct figures *f, struct copse_err *err) {
+  struct copse_nccl_machine machine = {0};
+  struct copse_nccl_judge judge = {0};
+  struct copse_nccl_verdict rings, chains;
+  copse_status status = copse_nccl_machine_open(topology, &machine, err);
+  if (status == COPSE_OK)
+    status = copse_nccl_judge_open(topology->name, &best->graphs, &machine, &judge, err);
+  if (status == COPSE_OK)
+    status = copse_nccl_judge(&judge, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0, &rings, err);
+  if (status == COPSE_OK)
+    status = copse_nccl_judge(&judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &chains, err);
+  if (status == COPSE_OK) {
+    f->rings = bus_factor(best) / copse_q_to_double(rings.links_time);
+    f->chains = bus_factor(best) / copse_q_to_double(chains.links_time);
+  }
+  copse_nccl_judge_close(&judge);
+  copse_nccl_machine_free(&machine);
+  return status;
+}
+
+static copse_status find_figures(const struct options *o, const struct copse_topology *topology,
+                                 const struct copse_nccl_best *best, struct figures *f,
+                                 struct copse_err *err) {
   COPSE_AT_END(copse_topology_free_at) struct copse_topology *repeated = NULL;
   struct copse_solve_seconds seconds;
   struct copse_schedule *schedule = NULL;
@@ -37,70 +64,73 @@ static copse_status bound_all(const struct options *o, const struct copse_topolo
                                               .bound_only = true,
                                               .label = copse_cli_topology_label(&o->topology)};
   if (o->hosts > 1) COPSE_DO(copse_nccl_repeat_host(topology, best->n_hosts, &repeated, err));
-  COPSE_DO(copse_cli_solve_checked(repeated ? repeated : topology, &options, false, &schedule,
-                                   &seconds, NULL, err));
-  *algbw = 1 / copse_q_to_double(schedule->time_per_GB);
+  if (repeated) topology = repeated;
+  COPSE_DO(judge(topology, best, f, err));
+  COPSE_DO(copse_cli_solve_checked(topology, &options, false, &schedule, &seconds, NULL, err));
+  f->all = bus_factor(best) / copse_q_to_double(schedule->time_per_GB);
   copse_schedule_free(schedule);
   return COPSE_OK;
 }
 
-/* "16 channels of 20 GB/s: 320 GB/s, the most that any rings have". */
-static void print_part(const char *what, const struct copse_nccl_optimum *p, double bus) {
+/* "16 channels of 20 GB/s: 320 GB/s, busbw 320, and no set of rings has more". */
+static void print_part(const char *what, const struct copse_nccl_optimum *p, double factor,
+                       double bus) {
   double bound = copse_q_to_double(p->bound), reached = copse_q_to_double(p->GBps);
   printf("%s: %d channels of %s GB/s: %.10g GB/s, busbw %.10g, ", what, p->n,
-         COPSE_Q_STRING(p->speed), reached, bus);
+         COPSE_Q_STRING(p->speed), reached, factor * reached);
   if (copse_q_eq(p->GBps, p->bound))
     printf("and no set of %s has more\n", what);
   else
     printf("%.3g %% below %s, which no set of %s exceeds\n", 100 * (1 - reached / bound),
            COPSE_Q_STRING(p->bound), what);
+  if (bus < factor * reached * (1 - 1e-9))
+    printf("  but the network between hosts lets these have busbw %.10g\n", bus);
 }
 
 static void print_report(const struct copse_nccl_best *best, const struct copse_topology *t,
-                         double all) {
-  double rings = copse_q_to_double(best->ring.GBps);
-  double chains = busbw(best, copse_q_to_double(best->chain.GBps)), most = busbw(best, all);
+                         const struct figures *f) {
   printf("%s: %d host%s of %d GPUs, allreduce\n", t->name, best->n_hosts,
          best->n_hosts > 1 ? "s" : "", best->n_gpus);
-  print_part("rings", &best->ring, rings);
-  print_part("chains", &best->chain, chains);
-  printf("all schedules: busbw %.10g at most; rings reach %.1f %% of it, chains %.1f %%\n", most,
-         100 * rings / most, 100 * chains / most);
+  print_part("rings", &best->ring, 1, f->rings);
+  print_part("chains", &best->chain, bus_factor(best), f->chains);
+  printf("all schedules: busbw %.10g at most; rings reach %.1f %% of it, chains %.1f %%\n", f->all,
+         100 * f->rings / f->all, 100 * f->chains / f->all);
 }
 
-static void print_json_part(const char *what, const struct copse_nccl_optimum *p, double factor) {
+static void print_json_part(const char *what, const struct copse_nccl_optimum *p, double bus) {
   printf(" \"%s\": {\"channels\": %d, \"speed_GBps\": \"%s\", \"GBps\": \"%s\", ", what, p->n,
          COPSE_Q_STRING(p->speed), COPSE_Q_STRING(p->GBps));
   printf("\"bound_GBps\": \"%s\", \"optimal\": %s, \"busbw_GBps\": %s},\n",
          COPSE_Q_STRING(p->bound), COPSE_CLI_BOOL(copse_q_eq(p->GBps, p->bound)),
-         COPSE_CLI_NUMBER(factor * copse_q_to_double(p->GBps)));
+         COPSE_CLI_NUMBER(bus));
 }
 
-static void print_json(const struct copse_nccl_best *best, double all, double seconds) {
+static void print_json(const struct copse_nccl_best *best, const struct figures *f,
+                       double seconds) {
   printf("{\"hosts\": %d, \"gpus\": %d, \"crossnic\": %d, \"pattern\": %d,\n", best->n_hosts,
          best->n_gpus, best->graphs.graph[COPSE_NCCL_RING].crossnic,
          best->graphs.graph[COPSE_NCCL_TREE].pattern);
-  print_json_part("rings", &best->ring, 1);
-  print_json_part("chains", &best->chain, busbw(best, 1));
-  printf(" \"bound_busbw_GBps\": %s, \"seconds\": %.6f}\n", COPSE_CLI_NUMBER(busbw(best, all)),
-         seconds);
+  print_json_part("rings", &best->ring, f->rings);
+  print_json_part("chains", &best->chain, f->chains);
+  printf(" \"bound_busbw_GBps\": %s, \"seconds\": %.6f}\n", COPSE_CLI_NUMBER(f->all), seconds);
 }
 
 static copse_status find(const struct options *o, struct copse_nccl_best *best,
                          struct copse_cli_work *w) {
   const struct copse_nccl_best_options options = {.hosts = o->hosts, .max_channels = o->channels};
-  double all, start = copse_clock_seconds();
+  struct figures figures;
+  double start = copse_clock_seconds();
   w->solved = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_DO(copse_nccl_best_find(w->topology, &options, best, &w->err));
   double seconds = copse_clock_seconds() - start;
   COPSE_DO(copse_nccl_best_to_json(best, w->topology, &w->made, &w->made_size, &w->err));
-  COPSE_DO(bound_all(o, w->topology, best, &all, &w->err));
+  COPSE_DO(find_figures(o, w->topology, best, &figures, &w->err));
   if (o->output) COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
   if (o->json)
-    print_json(best, all, seconds);
+    print_json(best, &figures, seconds);
   else if (!copse_cli_is_stdout(o->output))
-    print_report(best, w->topology, all);
+    print_report(best, w->topology, &figures);
   return COPSE_OK;
 }
 

@@ -385,13 +385,13 @@ static void begin(void *options) {
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
-    "trees, the best rings, double binary tree and direct exchange, searches as\n"
-    "'copse solve --objective' for some sizes, finds by 'copse simulate' which is fastest\n"
-    "where, in chunks or packets, and lowers, proves and writes those, each with the sizes that\n"
-    "it is for. For the sake of few plans one that is predicted within 1 % of the fastest will\n"
-    "do, or 3 % with fewer hops. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans\n"
-    "take; beside each plan is its schedule, and index.json tells all. It is made beside and\n"
-    "renamed at the end, so that a call that is interrupted leaves nothing that loads.\n\n";
+    "trees, the best rings, double binary tree and direct exchange, searches as 'copse solve\n"
+    "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
+    "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
+    "sake of few plans one that is predicted within 1 % of the fastest will do, or 3 % with fewer\n"
+    "hops. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is\n"
+    "its schedule, and index.json tells all. It is made beside and renamed at the end, so that a\n"
+    "call that is interrupted leaves nothing that loads.\n\n";
 
 const struct copse_command copse_cmd_plans = {
     .name = "plans",

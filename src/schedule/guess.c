@@ -42,8 +42,9 @@ copse_status copse_guessed_find(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-bool copse_guessed_what(const struct copse_topology *topology, const struct copse_guessed *guessed,
-                        enum copse_guess guess, struct copse_text *text) {
+/* Those of one kind; false, and nothing, where there is none. */
+static bool add_kind(const struct copse_topology *topology, const struct copse_guessed *guessed,
+                     enum copse_guess guess, struct copse_text *text) {
   const struct copse_link *first = NULL;
   int n = 0;
   for (int i = guessed->n - 1; i >= 0; i--) {
@@ -65,7 +66,7 @@ void copse_guessed_text(const struct copse_topology *topology, const struct cops
   for (enum copse_guess guess = COPSE_GUESS_NONE + 1; guess <= COPSE_GUESS_CLASS; guess++) {
     size_t start = text->size;
     copse_text_add(text, "%s", before);
-    if (copse_guessed_what(topology, guessed, guess, text))
+    if (add_kind(topology, guessed, guess, text))
       copse_text_add(text, ". To measure it: %s\n", copse_guess_remedy(guess));
     else
       text->size = start;

@@ -21,11 +21,8 @@ copse_status copse_guessed_find(const struct copse_topology *topology,
                                 const struct copse_schedule *schedule, struct copse_arena *arena,
                                 struct copse_guessed *out, struct copse_err *err) COPSE_CHECKED;
 
-/* "cpu@0 -> cpu@1 and 1 like it, 16 GB/s: NCCL's constant for such CPUs", of those of one kind;
- * false, and nothing, where there is none. copse_guess_remedy says what measures it. */
-bool copse_guessed_what(const struct copse_topology *topology, const struct copse_guessed *guessed,
-                        enum copse_guess guess, struct copse_text *text);
-/* All kinds, and what measures them: a line each, which begins with `before`. */
+/* "cpu@0 -> cpu@1 and 1 like it, 16 GB/s: NCCL's constant for such CPUs. To measure it: ..", a line
+ * for each kind of guess, which begins with `before`. */
 void copse_guessed_text(const struct copse_topology *topology, const struct copse_guessed *guessed,
                         const char *before, struct copse_text *text);
 /* A JSON list of {"src", "dst", "bandwidth_GBps", "reason", "remedy"}. */

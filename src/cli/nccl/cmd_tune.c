@@ -177,12 +177,24 @@ static copse_status read_input(struct job *j) {
   return COPSE_OK;
 }
 
+/* Rings of a machine's PCIe alone would be the worst that could happen to its NVLinks. */
+static copse_status check_image(const struct job *j) {
+  const struct copse_topology_options *options = &j->o->topology.options;
+  if (!j->input || strstr(j->input, "<gpu") || options->nvlink_switch.num > 0 ||
+      options->links == COPSE_LINKS_ALL)
+    return COPSE_OK;
+  return copse_fail_at(j->err, COPSE_INVALID, j->o->topology.path, 0,
+                       "has no links of GPUs, as cloud images don't: say --nvlink-switch BW, or "
+                       "--links all if the machine has none");
+}
+
 static copse_status load_topology(struct job *j) {
   struct copse_topology *whole = NULL;
   COPSE_DO(copse_cli_load_whole(&j->o->topology, &whole, j->err));
   j->work->whole = whole;
   j->topology = whole;
   COPSE_DO(read_input(j));
+  COPSE_DO(check_image(j));
   if (j->o->hosts < 2) return COPSE_OK;
   COPSE_DO(copse_nccl_machine_open(whole, &j->machine, j->err));
   int hosts = j->machine.n_hosts;
@@ -204,23 +216,42 @@ static bool has_type(const struct copse_topology *t, const char *type) {
   return false;
 }
 
-/* On one NVSwitch of Hopper or later NCCL has NVLS, each GPU a head; its search stays NCCL's. */
-static void add_nvls(struct job *j) {
+static void add_head(struct job *j, struct copse_nccl_graph_search *g, int rank, uint64_t net) {
+  struct copse_nccl_channel *head = &j->heads[g->n_channels];
+  for (int c = 0; c < g->n_channels; c++)
+    if (*g->channels[c].devs == j->machine.devs[rank]) return;
+  if (g->n_channels == COPSE_NCCL_MAX_CHANNELS) return;
+  *head = (struct copse_nccl_channel){.n_gpus = 1, .n_nets = 2, .nets = {net, net}};
+  head->devs = &j->machine.devs[rank];
+  g->n_channels++;
+}
+
+/*
+ * On an NVSwitch of Hopper or later NCCL has NVLS too: each GPU of a host alone is a head, of
+ * several hosts the GPU next to each NIC. That search stays NCCL's; its graph is for figures and
+ * the model.
+ */
+static copse_status add_nvls(struct job *j) {
   const struct copse_nccl_graph_search *ring = copse_nccl_graph(&j->graphs, COPSE_NCCL_RING);
-  int n = j->best.n_gpus < COPSE_NCCL_MAX_CHANNELS ? j->best.n_gpus : COPSE_NCCL_MAX_CHANNELS;
-  if (!ring || j->o->target == 1 || j->model.sm < 90 || n < 3 || !has_type(j->topology, "nvswitch"))
-    return;
+  struct copse_nccl_graph_search *g = &j->graphs.graph[COPSE_NCCL_NVLS];
+  const struct copse_nccl_machine *m = &j->machine;
+  if (!ring || j->o->target == 1 || j->model.sm < 90 || j->best.n_gpus < 3 ||
+      !has_type(j->topology, "nvswitch"))
+    return COPSE_OK;
+  *g = *ring;
+  g->id = COPSE_NCCL_NVLS;
+  g->pattern = COPSE_NCCL_PATTERN_NVLS;
+  g->n_channels = 0;
+  g->channels = j->heads;
   j->graphs.present[COPSE_NCCL_NVLS] = true;
-  for (int c = 0; c < n; c++) {
-    j->heads[c] = ring->channels[0];
-    j->heads[c].devs = &ring->channels[0].devs[c];
-    j->heads[c].n_gpus = 1;
+  for (int i = m->first[0]; m->n_hosts == 1 && i < m->first[1]; i++)
+    add_head(j, g, m->members[i], 0);
+  for (int p = m->first_port[0]; m->n_hosts > 1 && p < m->first_port[1]; p++) {
+    int rank = -1;
+    COPSE_DO(copse_nccl_find_near_gpu(&j->machine, p, &rank, j->err));
+    if (rank >= 0) add_head(j, g, rank, m->ports[p].dev);
   }
-  j->graphs.graph[COPSE_NCCL_NVLS] = *ring;
-  j->graphs.graph[COPSE_NCCL_NVLS].id = COPSE_NCCL_NVLS;
-  j->graphs.graph[COPSE_NCCL_NVLS].pattern = COPSE_NCCL_PATTERN_NVLS;
-  j->graphs.graph[COPSE_NCCL_NVLS].n_channels = n;
-  j->graphs.graph[COPSE_NCCL_NVLS].channels = j->heads;
+  return COPSE_OK;
 }
 
 /* busbw of an allreduce of algbw 1. */
@@ -291,8 +322,8 @@ static copse_status find_graphs(struct job *j) {
   COPSE_DO(copse_nccl_best_find(j->topology, &options, &j->best, j->err));
   j->graphs = j->best.graphs;
   j->model.sm = copse_nccl_topo_sm(j->topology);
-  add_nvls(j);
   COPSE_DO(copse_nccl_machine_open(j->topology, &j->machine, j->err));
+  COPSE_DO(add_nvls(j));
   COPSE_DO(copse_nccl_judge_open("graph.xml", &j->graphs, &j->machine, &j->judge, j->err));
   COPSE_DO(state_speed(j, COPSE_NCCL_RING));
   COPSE_DO(state_speed(j, COPSE_NCCL_TREE));
@@ -303,9 +334,15 @@ static copse_status find_graphs(struct job *j) {
 
 static copse_status judge_theirs(struct job *j, copse_collective collective,
                                  struct copse_tune_figure *figure) {
-  struct copse_nccl_verdict verdict;
+  struct copse_nccl_verdict verdict, nvls;
+  struct copse_nccl_judge *judge = &j->judge_theirs;
   if (!j->o->nccl) return COPSE_OK;
-  COPSE_DO(copse_nccl_judge_choice(&j->judge_theirs, collective, 0, &verdict, j->err));
+  COPSE_DO(copse_nccl_judge_choice(judge, collective, 0, &verdict, j->err));
+  if (copse_nccl_judge_has(judge, COPSE_NCCL_NVLS, collective)) {
+    COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_NVLS, collective, 0, &nvls, j->err));
+    if (copse_q_cmp(copse_nccl_verdict_time(&nvls), copse_nccl_verdict_time(&verdict)) < 0)
+      verdict = nvls;
+  }
   double time = copse_q_to_double(copse_nccl_verdict_time(&verdict));
   if (time > 0) figure->theirs = factor_of(j, collective) / time;
   figure->theirs_algorithm = copse_nccl_algorithm_name(verdict.algorithm);
@@ -326,7 +363,8 @@ static copse_status add_figure(struct job *j, copse_collective collective) {
     best = ids[i];
   }
   figure->ours = most * factor_of(j, collective);
-  figure->algorithm = copse_nccl_algorithm_name(best);
+  figure->algorithm =
+      best == COPSE_NCCL_NVLS ? "NVLS, NCCL's own" : copse_nccl_algorithm_name(best);
   if (best == COPSE_NCCL_TREE)
     figure->bound = copse_q_to_double(j->best.chain.bound) * allreduce_factor(j);
   else if (best == COPSE_NCCL_RING && j->best.ring.n > 0)
@@ -479,6 +517,7 @@ static copse_status write_texts(struct job *j) {
   j->facts.hosts = j->machine.n_hosts;
   j->facts.gpus = j->best.n_gpus;
   j->facts.channels = ring ? ring->n_channels : 0;
+  j->facts.joined = j->judge.joined.n_channels;
   j->facts.figures = j->figures;
   j->facts.has_theirs = j->o->nccl != NULL;
   for (int i = 0; ring && i < ring->channels[0].n_gpus; i++)

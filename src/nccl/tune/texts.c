@@ -101,6 +101,9 @@ static void add_figures(const struct copse_tune_facts *f, struct copse_text *out
     else
       copse_text_add(out, " %s |\n", f->has_theirs ? "-" : "not known");
   }
+  copse_text_add(out,
+                 "\nThe column \"at most\" is proved: `copse rings TOPO -o rings.json` writes the "
+                 "proof, `copse verify\nrings.json -t TOPO` checks it.\n");
   if (!f->has_theirs && !f->rccl)
     copse_text_add(
         out,
@@ -113,7 +116,9 @@ static void add_figures(const struct copse_tune_facts *f, struct copse_text *out
         "crosses the narrow links\nwith nearly all data in each direction, a tree with "
         "half as much.%s\n",
         f->tree_busbw, f->ring_busbw,
-        f->rccl ? " So RCCL_TREES is set." : " tuner.csv takes trees where they are faster.");
+        f->rccl        ? " So RCCL_TREES is set."
+        : f->has_table ? " tuner.csv takes trees where they are faster."
+                       : " Which of them runs NCCL chooses by the speeds that graph.xml states.");
 }
 
 static void add_row(struct copse_text *out, bool there, const char *file, const char *text) {
@@ -123,9 +128,9 @@ static void add_row(struct copse_text *out, bool there, const char *file, const 
 static void add_nccl_files(const struct copse_tune_facts *f, struct copse_text *out) {
   copse_text_add(
       out,
-      "| `graph.xml` | `NCCL_GRAPH_FILE`: %d rings and %d chains for the %d GPUs of a host. "
-      "NCCL runs twice as many channels. NCCL %ld.%ld and later read it as it is meant |\n",
-      f->channels, f->channels, f->gpus, f->version / 10000, f->version / 100 % 100);
+      "| `graph.xml` | `NCCL_GRAPH_FILE`: %d rings and as many chains for the %d GPUs of a host. "
+      "NCCL makes %d channels of them. NCCL %ld.%ld and later read it as it is meant |\n",
+      f->channels, f->gpus, f->joined, f->version / 10000, f->version / 100 % 100);
   add_row(out, f->has_topo, "topo.xml",
           f->topo_is_real
               ? "`NCCL_TOPO_FILE`: the topology as NCCL reads it"
@@ -221,7 +226,7 @@ void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text
                  "\n## To check\n\n"
                  "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING: `Channel 00/%d` and the "
                  "rings are those of the files; no\n`falling back to 0`, no `Ignoring`%s.\n",
-                 2 * f->channels,
+                 f->joined,
                  f->has_table && !f->rccl ? "; a line `TUNER/copse: .. rules of ..`" : "");
   copse_text_add(
       out,

@@ -22,6 +22,7 @@ struct copse_tune_facts {
   bool rccl;
   long version; /* the oldest NCCL that reads graph.xml: 23007 */
   int hosts, gpus, channels;
+  int joined;                    /* channels of a communicator of all hosts */
   double ring_busbw, tree_busbw; /* of an allreduce, by links */
   const struct copse_tune_figure *figures;
   int n_figures;

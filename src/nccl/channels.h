@@ -11,7 +11,7 @@
 
 enum copse_nccl_channel_kind {
   COPSE_NCCL_RINGS,       /* several hosts: in by any NIC, out by any */
-  COPSE_NCCL_RAIL_RINGS,  /* in and out by the same NIC (crossnic 0) */
+  COPSE_NCCL_RAIL_RINGS,  /* in and out by the same NIC (crossnic 0), in at a GPU near it */
   COPSE_NCCL_TWIN_RINGS,  /* two channels at once, the second the first backwards (crossnic 2) */
   COPSE_NCCL_CHAINS,      /* trees: chains, all links between hosts at the first GPU (pattern 3) */
   COPSE_NCCL_SPLIT_CHAINS /* child 0 at the second GPU (pattern 1) */

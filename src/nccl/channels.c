@@ -176,7 +176,7 @@ static copse_status add_move(struct maker *m, int i, int j, int times, struct co
 static copse_status add_way(struct maker *m, int i, int p, bool outward, int role, int times,
                             struct copse_err *err) {
   const struct copse_nccl_route *first = NULL, *last;
-  enum copse_nccl_path *worst = &m->out->out_type[p * m->n + i], type;
+  enum copse_nccl_path *worst = &(outward ? m->out->out_type : m->out->in_type)[p * m->n + i], type;
   int relay = -1, rank = m->ranks[i], cable = m->host_rows - 2 * (m->n_ports - p) + outward;
   if (times == 0) return COPSE_OK;
   if (outward)
@@ -361,6 +361,7 @@ static copse_status make(struct maker *m, struct copse_err *err) {
   COPSE_DO(list_rows(m, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, moves, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, out->move_type, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, doors, out->in_type, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, doors, out->out_type, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, doors, first, err));
   if (has_other) COPSE_DO(COPSE_ARRAY(&out->arena, doors, other, err));

@@ -38,7 +38,8 @@ struct copse_nccl_channels {
   struct copse_q unit; /* what an instance's row has of the link's bandwidth: bandwidth * unit, and
                           loads times unit too */
   enum copse_nccl_path *move_type; /* [n * n] */
-  enum copse_nccl_path *out_type;  /* [n_doors * n] the worse of the ways to a NIC and from it */
+  enum copse_nccl_path *in_type;   /* [n_doors * n] of the way from a NIC to a GPU, */
+  enum copse_nccl_path *out_type;  /* and from it to the NIC */
   struct copse_arena arena;
 };
 

@@ -14,10 +14,10 @@
 #include "cli/topology_args.h"
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
+#include "predict/bounds.h"
 #include "predict/candidates.h"
-#include "predict/simulate_programs.h"
 
-/* Sizes at which candidates are compared, and where packets end (see 'copse lower'). */
+/* Sizes at which candidates are compared, and up to which there are packets. */
 #define SMALLEST ((uint64_t)1 << 10)
 #define LARGEST ((uint64_t)1 << 30)
 #define LARGEST_PACKETS ((uint64_t)256 << 10)
@@ -45,14 +45,6 @@ struct job {
   bool exists;  /* that one does */
   int n_plans;
   struct copse_err *err;
-};
-
-/* The plans of one range of sizes; a number of bytes is 0 where there is no such plan. */
-struct made {
-  const struct copse_candidate_range *range;
-  int number;                            /* of the range, in names of files */
-  uint64_t packets_bytes, one_hop_bytes; /* the largest message of each */
-  double us, alpha_us;                   /* of the plan that the smallest message takes */
 };
 
 /* ---- files ------------------------------------------------------------------------------- */
@@ -150,11 +142,11 @@ static copse_status put_in_place(struct job *j) {
 
 /* ---- one plan ---------------------------------------------------------------------------- */
 
-/* Lowers, proves and writes one plan for the sizes of `range`, its options otherwise `as`. */
+/* Lowers, proves and writes one plan for the sizes of `range`. */
 static copse_status write_plan(struct job *j, const struct copse_candidate_range *range,
-                               const struct copse_lower_options *as, const char *name) {
-  struct copse_lower_options options = *as;
+                               const char *name) {
   const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
+  struct copse_lower_options options = candidate->lower;
   struct copse_proof_report report;
   struct copse_err why = COPSE_ERR_INIT;
   struct copse_plan *plan = NULL;
@@ -194,22 +186,17 @@ static const char *most_of(const struct copse_candidate_range *range, const char
   return text;
 }
 
-static void add_to_table(struct job *j, const struct made *made, double optimal_us,
-                         double bound_us) {
-  const struct copse_candidate_range *range = made->range;
+static void add_to_table(struct job *j, const struct copse_candidate_range *range, double us,
+                         double optimal_us, double bound_us) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
-  const char *collective = copse_collective_name(it->schedule->collective);
-  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-12s %7d %12.6g %12s %12.6g\n", collective,
-                 range->min_bytes, most_of(range, "any", (char[24]){0}), it->name,
-                 copse_schedule_height(it->schedule), made->us,
-                 copse_gap_text(made->us, bound_us, (char[COPSE_GAP_TEXT]){0}), optimal_us);
-  if (made->one_hop_bytes)
-    copse_text_add(&j->table, "%-14s %12" PRIu64 " %12" PRIu64 "  in one hop, by packets\n", "",
-                   range->min_bytes, made->one_hop_bytes);
+  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-36s %7d %12.6g %12s %12.6g\n",
+                 copse_collective_name(it->schedule->collective), range->min_bytes,
+                 most_of(range, "any", (char[24]){0}), it->name,
+                 copse_schedule_height(it->schedule), us,
+                 copse_gap_text(us, bound_us, (char[COPSE_GAP_TEXT]){0}), optimal_us);
 }
 
-static void add_to_index(struct job *j, const struct made *made) {
-  const struct copse_candidate_range *range = made->range;
+static void add_to_index(struct job *j, const struct copse_candidate_range *range, int number) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const struct copse_schedule *s = it->schedule;
   const char *collective = copse_collective_name(s->collective);
@@ -220,18 +207,11 @@ static void add_to_index(struct job *j, const struct made *made) {
                  "\"min_bytes\": %" PRIu64
                  ", \"max_bytes\": %s,\n"
                  "   \"plan\": \"%s-%d.plan\", \"schedule\": \"%s-%d.json\",",
-                 range->min_bytes, most_of(range, "null", (char[24]){0}), collective, made->number,
-                 collective, made->number);
-  if (made->packets_bytes)
-    copse_text_add(&j->index,
-                   "\n   \"low_latency_plan\": \"%s-%d.low-latency.plan\", "
-                   "\"low_latency_max_bytes\": %" PRIu64 ",",
-                   collective, made->number, made->packets_bytes);
-  if (made->one_hop_bytes)
-    copse_text_add(&j->index,
-                   "\n   \"one_hop_plan\": \"%s-%d.one-hop.plan\", "
-                   "\"one_hop_max_bytes\": %" PRIu64 ",",
-                   collective, made->number, made->one_hop_bytes);
+                 range->min_bytes, most_of(range, "null", (char[24]){0}), collective, number,
+                 collective, number);
+  if (it->lower.low_latency)
+    copse_text_add(&j->index, " \"low_latency\": true,%s",
+                   it->lower.one_hop ? " \"one_hop\": true," : "");
   copse_text_add(&j->index, "\n   \"chosen\": %s, \"time_per_GB\": \"%s\", \"max_height\": %d",
                  copse_cli_quoted(it->name), COPSE_Q_STRING(s->time_per_GB),
                  copse_schedule_height(s));
@@ -240,121 +220,25 @@ static void add_to_index(struct job *j, const struct made *made) {
   copse_text_add(&j->index, "}");
 }
 
-/* ---- packets and one hop ------------------------------------------------------------------ */
-
-/* A plan's predicted time at each of sizes [n], and its cost of a hop. */
-static copse_status predict_plan(const struct copse_topology *topology,
-                                 const struct copse_plan *plan,
-                                 const struct copse_predict_options *options, const uint64_t *sizes,
-                                 int n, double *us, double *alpha_us, struct copse_err *err) {
-  struct copse_prediction it;
-  struct copse_foreign what;
-  double bytes[64];
-  copse_status status;
-  for (int i = 0; i < n; i++) bytes[i] = (double)sizes[i];
-  COPSE_TRY(copse_predict_plan("plan", topology, plan, options, &it, &what, err));
-  COPSE_TRY(copse_predictions_time(topology, &it, 1, bytes, n, false, us, err));
-  *alpha_us = it.sim.alpha_us;
-out:
-  free(what.demand);
-  copse_predictions_free(&it, 1);
-  return status;
-}
-
-/*
- * *reach: the largest power of two (or `most` itself) of the sizes from `least` to `most` up to
- * which the schedule's plan by `one` is predicted to be faster than that by `other`, both as they
- * are; 0: there is none, or the schedule can't have such a plan.
- */
-static copse_status find_reach(const struct job *j, const struct copse_schedule *schedule,
-                               const struct copse_lower_options *one,
-                               const struct copse_lower_options *other, uint64_t least,
-                               uint64_t most, uint64_t *reach, struct made *made) {
-  const struct copse_lower_options *as[] = {one, other};
-  struct copse_err why = COPSE_ERR_INIT;
-  uint64_t sizes[64];
-  double us[2][64], alpha_us[2];
-  int n = 0;
-  copse_status status = COPSE_OK;
-  *reach = 0;
-  for (uint64_t size = least; size <= most && n < 63; size *= 2) sizes[n++] = size;
-  if (n == 0 || sizes[n - 1] < most) sizes[n++] = most;
-  for (int i = 0; i < 2; i++) {
-    struct copse_plan *plan;
-    status = copse_lower_schedule(schedule, as[i], &plan, &why);
-    if (status == COPSE_UNSUPPORTED && i == 0) return COPSE_OK;
-    if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
-    status = predict_plan(j->topology, plan, &j->candidates.options, sizes, n, us[i], &alpha_us[i],
-                          j->err);
-    copse_plan_free(plan);
-    if (status != COPSE_OK) return status;
-  }
-  for (int i = 0; i < n && us[0][i] < us[1][i]; i++) *reach = sizes[i];
-  if (*reach == 0) return COPSE_OK;
-  made->us = us[0][0];
-  made->alpha_us = alpha_us[0];
-  return COPSE_OK;
-}
-
 /* ---- all of them ------------------------------------------------------------------------- */
-
-/*
- * Plans of packets for the smaller sizes of a range: of its trees, where they are predicted to be
- * faster than chunks, and below those, where it pays, of one hop. The narrowest range wins, and of
- * equal ones the first by name: that of packets.
- */
-static copse_status make_packets(struct job *j, struct made *made) {
-  const struct copse_schedule *schedule = j->candidates.list[made->range->candidate].schedule;
-  const char *collective = copse_collective_name(schedule->collective);
-  struct copse_candidate_range sizes = *made->range;
-  struct copse_lower_options chunks = j->o->lower, packets = chunks, one_hop;
-  uint64_t least = sizes.min_bytes > 0 ? sizes.min_bytes : SMALLEST, most = sizes.max_bytes;
-  char name[64];
-  if (most > LARGEST_PACKETS) most = LARGEST_PACKETS;
-  packets.low_latency = true;
-  packets.max_bytes = (int64_t)most;
-  one_hop = packets;
-  one_hop.one_hop = true;
-  one_hop.instances = 0; /* the ones given are a tree's */
-  COPSE_DO(find_reach(j, schedule, &packets, &chunks, least, most, &made->packets_bytes, made));
-  if (sizes.min_bytes == 0)
-    COPSE_DO(find_reach(j, schedule, &one_hop, made->packets_bytes ? &packets : &chunks, least,
-                        made->packets_bytes ? made->packets_bytes : most, &made->one_hop_bytes,
-                        made));
-  if (made->one_hop_bytes >= made->packets_bytes) made->packets_bytes = 0;
-  if (made->packets_bytes) {
-    sizes.max_bytes = made->packets_bytes;
-    snprintf(name, sizeof name, "%s-%d.low-latency.plan", collective, made->number);
-    COPSE_DO(write_plan(j, &sizes, &packets, name));
-  }
-  if (made->one_hop_bytes) {
-    sizes.max_bytes = made->one_hop_bytes;
-    snprintf(name, sizeof name, "%s-%d.one-hop.plan", collective, made->number);
-    COPSE_DO(write_plan(j, &sizes, &one_hop, name));
-  }
-  return COPSE_OK;
-}
 
 static copse_status make_range(struct job *j, const struct copse_candidate_range *range,
                                int number) {
-  const struct copse_schedule *schedule = j->candidates.list[range->candidate].schedule;
-  const char *collective = copse_collective_name(schedule->collective);
-  struct made made = {.range = range, .number = number, .alpha_us = j->predicted.sim.alpha_us};
-  double us[1][COPSE_MAX_CANDIDATES],
-      bytes = (double)(range->min_bytes ? range->min_bytes : SMALLEST), bound_us;
-  char name[64];
-  snprintf(name, sizeof name, "%s-%d.json", collective, number);
-  COPSE_DO(write_schedule(j, schedule, name));
-  if (!j->o->no_low_latency && range->min_bytes < LARGEST_PACKETS) COPSE_DO(make_packets(j, &made));
-  snprintf(name, sizeof name, "%s-%d.plan", collective, number);
-  COPSE_DO(write_plan(j, range, &j->o->lower, name));
-  COPSE_DO(copse_candidates_time(&j->candidates, &bytes, 1, true, us, j->err));
-  if (!made.packets_bytes && !made.one_hop_bytes) made.us = us[0][range->candidate];
+  const struct copse_candidates *c = &j->candidates;
+  const struct copse_schedule *schedule = c->list[range->candidate].schedule;
+  double us[1][COPSE_MAX_CANDIDATES], bound_us,
+      bytes = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST);
   const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
-                                                 made.alpha_us};
+                                                 c->predictions[range->candidate].sim.alpha_us};
+  char name[64];
+  snprintf(name, sizeof name, "%s-%d.json", copse_collective_name(schedule->collective), number);
+  COPSE_DO(write_schedule(j, schedule, name));
+  snprintf(name, sizeof name, "%s-%d.plan", copse_collective_name(schedule->collective), number);
+  COPSE_DO(write_plan(j, range, name));
+  COPSE_DO(copse_candidates_time(c, &bytes, 1, true, us, j->err));
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
-  add_to_table(j, &made, us[0][0], bound_us);
-  add_to_index(j, &made);
+  add_to_table(j, range, us[0][range->candidate], us[0][0], bound_us);
+  add_to_index(j, range, number);
   return COPSE_OK;
 }
 
@@ -373,6 +257,9 @@ static copse_status make_collective(struct job *j, copse_collective collective,
   if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
   COPSE_TRY(copse_candidates_make(j->topology, &options, &j->predicted, &j->candidates, &ignored,
                                   j->err));
+  COPSE_TRY(copse_candidates_search(&j->candidates, &options, j->err));
+  if (!j->o->no_low_latency)
+    COPSE_TRY(copse_candidates_packets(&j->candidates, LARGEST_PACKETS, j->err));
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
 out:
@@ -395,7 +282,7 @@ static copse_status finish(struct job *j) {
     fputs(text->data, stdout);
   } else {
     COPSE_DO(copse_text_status(&j->table, j->err));
-    printf("%-14s %12s %12s  %-12s %7s %12s %12s %12s\n%s%d plans for %s in %s, all proved\n",
+    printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%d plans for %s in %s, all proved\n",
            "collective", "from bytes", "to", "schedule", "height", "us there", "above bound",
            "optimal", j->table.data, j->n_plans, j->topology->name, j->o->output);
   }
@@ -498,12 +385,13 @@ static void begin(void *options) {
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
-    "trees, the best rings, double binary tree and direct exchange, finds by 'copse simulate' which is\n"
-    "fastest where, and lowers, proves and writes those, each with the sizes that it is for. For\n"
-    "the sake of few plans one that is predicted within 1 % of the fastest will do. The folder is\n"
-    "what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
-    "schedule, and index.json tells all. It is made beside and renamed at the end, so that a call\n"
-    "that is interrupted leaves nothing that loads.\n\n";
+    "trees, the best rings, double binary tree and direct exchange, searches as 'copse solve\n"
+    "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
+    "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
+    "sake of few plans one that is predicted within 1 % of the fastest will do, or 3 % with fewer\n"
+    "hops. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is\n"
+    "its schedule, and index.json tells all. It is made beside and renamed at the end, so that a\n"
+    "call that is interrupted leaves nothing that loads.\n\n";
 
 const struct copse_command copse_cmd_plans = {
     .name = "plans",

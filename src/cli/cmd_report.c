@@ -3,7 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "predict/candidates.h"
+#include "predict/bounds.h"
 #include "view/report.h"
 #include "cli/solve_args.h"
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "cli/solve_args.h"
 #include "cli/solve_many.h"
-#include "predict/candidates.h"
+#include "predict/bounds.h"
 #include "predict/sizes.h"
 #include "schedule/guess.h"
 #include "view/draw_schedule.h"
@@ -61,8 +61,8 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
 static void print_objective(const struct objective *objective) {
   const struct copse_size_answer *found = &objective->found;
   if (objective->bytes == 0) return;
-  printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunks, predicted %.6g us", found->n_tried,
-         objective->bytes, found->name, found->chunks, found->us);
+  printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunk%s, predicted %.6g us", found->n_tried,
+         objective->bytes, found->name, found->chunks, found->chunks == 1 ? "" : "s", found->us);
   printf("; without --objective %.6g us\n", found->first_us);
 }
 
@@ -385,6 +385,11 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
     printf("optimal among all reduce and broadcast forests with common shares, run together\n");
   else if (equal)
     printf("optimal: equal to the bound\n");
+  else if (copse_schedule_doubles(s))
+    printf(
+        "in stages, for short messages: every rank adds up all of them; no allreduce is faster "
+        "than %s s/GB\n",
+        bound);
   else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT)
     printf(
         "reduce_scatter and allgather load different links, so they are faster than in turn;\n"
@@ -639,10 +644,10 @@ static int run(void *arguments, int n_left, char **left) {
   int bad = copse_cli_solve_check(&o->what, "solve", n_left, left);
   if (!bad) bad = check(o);
   if (bad) return bad;
-  struct copse_cli_many many = {&o->what,  o->each_failure, o->groups,
-                                o->output, o->json,         o->progress};
-  return o->each_failure || o->groups || o->pareto ? copse_cli_solve_many(&many)
-                                                   : copse_cli_do(solve_one, o);
+  struct copse_cli_many many = {&o->what, o->each_failure, o->groups, o->output,
+                                o->json,  o->progress,     &o->costs};
+  if (o->pareto) return copse_cli_solve_pareto(&many);
+  return o->each_failure || o->groups ? copse_cli_solve_many(&many) : copse_cli_do(solve_one, o);
 }
 
 /* "throughput", "latency" (1 KiB) or a size. */
@@ -659,8 +664,10 @@ static const char *const objectives[] = {"throughput", "latency", NULL};
 static const struct copse_option own[] = {
     {"--bound-only", 'b', NULL, "the optimum and its cut, no trees", TO(what.solve.bound_only)},
     {"--pareto", 0, NULL,
-     "a table instead of a schedule: the best time of k trees per root, for\n"
-     "each k up to the optimum's, at most 64 or --k K",
+     "a table instead of a schedule: hops against bandwidth. Of schedules of\n"
+     "k trees per root, for each k up to the optimum's, at most 64 or --k K,\n"
+     "and baselines, those that no other equals in both, and at which sizes\n"
+     "each is fastest by 'copse simulate'",
      TO(pareto)},
     {"--each-failure", 0, "TYPE",
      "solve also for the failure of each single node of a type: nic, switch\n"

@@ -61,10 +61,11 @@ struct search {
   int *hop_links, *hop_nodes;
   size_t n_hop_links, hop_links_capacity, hop_nodes_capacity;
   struct copse_index_map hop_index;
-  int *between;                     /* [n * n] a hop from rank to rank, -1 */
-  int *image;                       /* [n_images * n_nodes] */
-  int *hop_image;                   /* [n_images * n_hops] */
-  double *us_per_byte, *latency_us; /* [n_links] */
+  int *between;   /* [n * n] a hop from rank to rank, -1 */
+  int *image;     /* [n_images * n_nodes] */
+  int *hop_image; /* [n_images * n_hops] */
+  double *us_per_byte, *latency_us,
+      *held_us; /* [n_links] held: a link by a chunk, beside its bytes */
   /* of a run */
   double *free_us;      /* [n_links] */
   int *last_user;       /* [n_links] */
@@ -106,8 +107,8 @@ static copse_status find_hop(struct search *s, const int *nodes, int n, int *out
                     .n = n - 1,
                     .latency_us = s->x->alpha_us};
   size_t need = s->n_hop_links + (size_t)n;
-  COPSE_DO(copse_grow(&s->hop_links, &s->hop_links_capacity, need, sizeof(int), s->err));
-  COPSE_DO(copse_grow(&s->hop_nodes, &s->hop_nodes_capacity, need, sizeof(int), s->err));
+  COPSE_DO(COPSE_GROW(s->hop_links, s->hop_links_capacity, need, s->err));
+  COPSE_DO(COPSE_GROW(s->hop_nodes, s->hop_nodes_capacity, need, s->err));
   for (int i = 0; i < n; i++) {
     s->hop_nodes[hop.first + i] = nodes[i];
     if (i + 1 == n) break;
@@ -117,7 +118,7 @@ static copse_status find_hop(struct search *s, const int *nodes, int n, int *out
     hop.latency_us += s->latency_us[link];
   }
   s->n_hop_links = need;
-  COPSE_DO(copse_grow(&s->hops, &s->hops_capacity, s->n_hops + 1, sizeof hop, s->err));
+  COPSE_DO(COPSE_GROW(s->hops, s->hops_capacity, s->n_hops + 1, s->err));
   COPSE_DO(copse_index_map_add(&s->hop_index, key, (int)s->n_hops, s->err));
   s->hops[ *out = (int)s->n_hops++] = hop;
   return COPSE_OK;
@@ -132,9 +133,7 @@ static copse_status find_neighbours(struct search *s) {
   size_t n = (size_t)t->n_nodes;
   COPSE_DO(copse_adjacency_by(&s->arena, t->n_nodes, t->n_links, &t->links->src, sizeof *t->links,
                               &out, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *before, &before, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *queue, &queue, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof *path, &path, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, n, int, s->err, &before, &queue, &path));
   for (int r = 0; r < s->n; r++) {
     int head = 0, tail = 0, start = t->rank_nodes[r];
     for (size_t v = 0; v < n; v++) before[v] = -1;
@@ -288,7 +287,7 @@ static copse_status serve(struct search *s, const struct tree *t, int f, int pla
     start = s->free_us[link];
     run->blocker[transfer] = s->last_user[link];
   }
-  s->free_us[link] = start + taken;
+  s->free_us[link] = start + taken + s->held_us[link];
   s->last_user[link] = transfer;
   if (i + 1 < hop->n) { /* on a faster link it starts as much later */
     double lag = taken - t->bytes * s->us_per_byte[links[1]];
@@ -436,10 +435,8 @@ static bool choose(struct search *s, struct move *m, int *hop) {
 /* ---- setting up ------------------------------------------------------------------------------ */
 
 static copse_status new_tree(struct search *s, struct tree *t) {
-  int **lists[] = {&t->parent, &t->rank, &t->up, &t->first_child, &t->n_children, &t->place_of};
-  for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
-    COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n, sizeof(int), lists[l], s->err));
-  return COPSE_OK;
+  return COPSE_ARRAYS(&s->arena, (size_t)s->n, int, s->err, &t->parent, &t->rank, &t->up,
+                      &t->first_child, &t->n_children, &t->place_of);
 }
 
 static copse_status copy_tree(struct search *s, const struct tree *from, struct tree *to) {
@@ -510,8 +507,8 @@ static copse_status copy_trees(struct search *s) {
   int n = 0, all = 2 * x->n_trees;
   for (int i = 0; i < x->n_trees; i++)
     *(x->trees[i].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;
-  COPSE_DO(copse_arena_array(&s->arena, 2 * (size_t)all, sizeof *s->trees, &s->trees, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)all, sizeof *broadcast, &broadcast, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)all, s->trees, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)all, broadcast, s->err));
   for (int r = 0; r < s->n && reduces && broadcasts; r++)
     if (is_base(s, r)) COPSE_DO(add_pieces(s, r, s->trees, broadcast, &n));
   for (int i = 0; i < x->n_trees && !(reduces && broadcasts); i++)
@@ -530,23 +527,17 @@ static copse_status copy_trees(struct search *s) {
 /* Memory for runs of so many trees. */
 static copse_status make_runs(struct search *s) {
   size_t n = (size_t)n_transfers(s);
-  struct run *runs[] = {&s->now, &s->next};
-  for (int i = 0; i < 2; i++) {
-    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(double), &runs[i]->arrival, s->err));
-    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(double), &runs[i]->asked, s->err));
-    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &runs[i]->blocker, s->err));
-    COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &runs[i]->late, s->err));
-  }
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->number, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->tree_at, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->base_at, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, n, sizeof(int), &s->image_at, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, n, double, s->err, &s->now.arrival, &s->now.asked,
+                        &s->next.arrival, &s->next.asked));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, n, int, s->err, &s->now.blocker, &s->now.late, &s->next.blocker,
+                        &s->next.late, &s->number, &s->tree_at, &s->base_at, &s->image_at,
+                        &s->missing));
   for (int f = 0; f < s->n_trees * s->n_images; f++) {
     s->base_at[f] = f / s->n_images;
     s->image_at[f] = f % s->n_images;
   }
   number_trees(s);
-  return copse_arena_array(&s->arena, n, sizeof(int), &s->missing, s->err);
+  return COPSE_OK;
 }
 
 /* Every tree in so many equal ones, which may go apart. */
@@ -554,8 +545,8 @@ static copse_status cut(struct search *s, int copies) {
   const struct tree *from = s->trees;
   int n = s->n_trees;
   s->n_trees *= copies;
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_trees, sizeof *s->trees, &s->trees, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, (size_t)s->n_trees, sizeof *s->best, &s->best, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, s->trees, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, s->best, s->err));
   int pieces = s->n_pieces > 0 ? s->n_pieces : n; /* copies of all of these follow each other */
   for (int i = 0; i < n * copies; i++) {
     struct tree *t = &s->trees[i];
@@ -573,8 +564,7 @@ static copse_status find_images(struct search *s) {
   const struct copse_symmetry *symmetry = s->x->symmetry;
   size_t nodes = (size_t)s->topology->n_nodes, have = 1;
   s->n_images = symmetry ? symmetry->n_products : 1;
-  COPSE_DO(copse_arena_array(&s->arena, nodes * (size_t)s->n_images, sizeof *s->image, &s->image,
-                             s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, nodes * (size_t)s->n_images, s->image, s->err));
   for (size_t v = 0; v < nodes; v++) s->image[v] = (int)v;
   for (int r = 0; symmetry && r < symmetry->n; r++) {
     size_t before = have;
@@ -603,8 +593,7 @@ static copse_status map_hops(struct search *s) {
   size_t n = s->n_hops;
   if (n * (size_t)s->n_images > MOST_IMAGES)
     return copse_fail(s->err, COPSE_UNSUPPORTED, "too many ways under too many symmetries");
-  COPSE_DO(copse_arena_array(&s->arena, n * (size_t)s->n_images, sizeof *s->hop_image,
-                             &s->hop_image, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n * (size_t)s->n_images, s->hop_image, s->err));
   for (size_t h = 0; h < n; h++)
     for (int g = 0; g < s->n_images; g++)
       COPSE_DO(image_of_hop(s, h, g, &s->hop_image[(size_t)g * n + h]));
@@ -614,15 +603,17 @@ static copse_status map_hops(struct search *s) {
 static copse_status set_up(struct search *s) {
   const struct copse_topology *t = s->topology;
   size_t links = (size_t)t->n_links, pairs = (size_t)s->n * (size_t)s->n;
-  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->us_per_byte, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->latency_us, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(double), &s->free_us, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, links, sizeof(int), &s->last_user, s->err));
-  COPSE_DO(copse_arena_array(&s->arena, pairs, sizeof(int), &s->between, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, links, double, s->err, &s->us_per_byte, &s->latency_us,
+                        &s->held_us, &s->free_us));
+  COPSE_DO(COPSE_ARRAY(&s->arena, links, s->last_user, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, pairs, s->between, s->err));
   for (size_t i = 0; i < pairs; i++) s->between[i] = -1;
   for (size_t l = 0; l < links; l++) {
     s->us_per_byte[l] = 1e-3 / copse_q_to_double(t->links[l].bandwidth);
     s->latency_us[l] = copse_q_to_double(t->links[l].latency);
+    if (!s->x->alpha_occupies) continue;
+    bool ends_hop = t->nodes[t->links[l].dst].rank >= 0;
+    s->held_us[l] = s->latency_us[l] + (ends_hop ? s->x->alpha_us : 0);
   }
   COPSE_DO(find_images(s));
   COPSE_DO(copy_trees(s));
@@ -638,17 +629,17 @@ static copse_status take_trees(const struct search *s, struct copse_arena *arena
   size_t all = (size_t)s->n_trees * (size_t)s->n_images, at = 0,
          nodes = (size_t)s->topology->n_nodes;
   struct copse_schedule_tree *trees;
-  COPSE_DO(copse_arena_array(arena, all, sizeof *trees, &trees, s->err));
+  COPSE_DO(COPSE_ARRAY(arena, all, trees, s->err));
   for (int b = 0; b < s->n_trees; b++)
     for (int g = 0; g < s->n_images; g++) {
       const struct tree *t = &s->best[b];
       struct copse_schedule_edge *edges;
       int root = s->image[(size_t)g * nodes + (size_t)s->topology->rank_nodes[t->root]];
-      COPSE_DO(copse_arena_array(arena, (size_t)s->n, sizeof *edges, &edges, s->err));
+      COPSE_DO(COPSE_ARRAY(arena, (size_t)s->n, edges, s->err));
       for (int p = 1; p < s->n; p++) {
         int from = s->hop_image[(size_t)g * s->n_hops + (size_t)t->parent[t->rank[p]]], *path;
         const struct hop *hop = &s->hops[from];
-        COPSE_DO(copse_arena_array(arena, (size_t)hop->n + 1, sizeof *path, &path, s->err));
+        COPSE_DO(COPSE_ARRAY(arena, (size_t)hop->n + 1, path, s->err));
         memcpy(path, s->hop_nodes + hop->first, ((size_t)hop->n + 1) * sizeof *path);
         edges[t->reduce ? s->n - 1 - p : p - 1] =
             (struct copse_schedule_edge){hop->from, hop->to, path, hop->n + 1};
@@ -763,25 +754,26 @@ static copse_status improve_levels(struct search *s) {
   return COPSE_OK;
 }
 
+static void release(struct search *s) {
+  free(s->hops);
+  free(s->hop_links);
+  free(s->hop_nodes);
+  copse_index_map_free(&s->hop_index);
+  copse_sim_queue_free(&s->queue);
+  copse_arena_free(&s->arena);
+}
+
 copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_arena *arena,
                                   const struct copse_schedule_tree **trees, int *n, double *us,
                                   double *work, struct copse_err *err) {
+  COPSE_AT_END(release)
   struct search s = {
       .x = x, .topology = x->topology, .n = x->topology->n_ranks, .random = x->seed, .err = err};
-  copse_status status;
   if (s.n > MOST_RANKS)
-    COPSE_TRY(copse_fail(err, COPSE_UNSUPPORTED, "exchange is for at most %d ranks", MOST_RANKS));
-  COPSE_TRY(set_up(&s));
-  COPSE_TRY(improve_levels(&s));
-  *us = s.least;
-  status = take_trees(&s, arena, trees, n);
-out:
+    return copse_fail(err, COPSE_UNSUPPORTED, "exchange is for at most %d ranks", MOST_RANKS);
+  copse_status status = set_up(&s);
+  if (status == COPSE_OK) status = improve_levels(&s);
   *work += s.work;
-  free(s.hops);
-  free(s.hop_links);
-  free(s.hop_nodes);
-  copse_index_map_free(&s.hop_index);
-  copse_sim_queue_free(&s.queue);
-  copse_arena_free(&s.arena);
-  return status;
+  *us = s.least;
+  return status == COPSE_OK ? take_trees(&s, arena, trees, n) : status;
 }

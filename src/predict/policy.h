@@ -72,6 +72,16 @@
  * optimum. */
 #define LENGTHS_WITHIN 20
 
+/* Ranks up to which allreduces in stages are looked for: one stage of all has an edge for each
+ * pair, and an operation adds no more (COPSE_MOVE_MAX_OPERANDS). */
+#define MOST_DOUBLED 255
+
+/* Sizes that `copse plans` searches for, and the work for each, by ranks: 60 s in all for three
+ * collectives of 64 ranks, of which a third are proofs. */
+#define PLAN_SIZES \
+  { 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20 }
+#define PLAN_WORK(n_ranks) (4e5 * fmin((n_ranks), 64))
+
 /* ---- the search for one size (sizes.c, exchange.c) ---- */
 
 /* As close to the bound nothing more is looked for. */
@@ -85,7 +95,10 @@
 #define STARTS_PART 0.6
 #define MOST_STARTS 3
 #define MOST_ROUNDS 64
-#define MOST_HEIGHT 64
+/* Where trees take this many times as long as stages, exchange is not tried: it keeps both phases
+ * of an allreduce, each as wide as the fabric. A round number, not measured. */
+#define EXCHANGE_REACH 1.5
+#define MOST_HEIGHT 128
 
 /* Ranks beyond which a run takes so long that few moves are made. */
 #define MOST_EXCHANGED 144

@@ -34,8 +34,9 @@ void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
 
 void copse_predict_cut(const struct copse_predict_options *o, struct copse_sim_options *sim) {
   if (o->fifo >= 0) sim->fifo = o->fifo;
-  if (o->chunk_bytes > 0) sim->min_chunk_bytes = sim->max_chunk_bytes = o->chunk_bytes;
-  if (o->chunk_bytes > 0) sim->pipeline_chunks = 0;
+  if (o->chunk_bytes <= 0) return;
+  sim->min_chunk_bytes = sim->max_chunk_bytes = o->chunk_bytes;
+  sim->pipeline_chunks = 0;
 }
 
 /* How a native plan cuts its messages, and its slots: one chunk, which nothing holds back, and a
@@ -86,15 +87,18 @@ static bool is_too_large(const struct copse_schedule *s) {
   return n > MOST_LOWERED;
 }
 
+static void free_plan(struct copse_plan **plan) { copse_plan_free(*plan); }
+
+static void free_foreign(struct copse_foreign *what) { free(what->demand); }
+
 /* As its plan. COPSE_UNSUPPORTED and COPSE_OVERFLOW where that can't be, which is said in `why`. */
 static copse_status as_plan(const struct copse_topology *topology,
                             const struct copse_schedule *schedule,
                             const struct copse_predict_options *o, struct copse_prediction *out,
                             struct copse_err *why) {
   struct copse_lower_options lower = o->lower;
-  struct copse_foreign what = {0};
-  struct copse_plan *plan = NULL;
-  copse_status status;
+  COPSE_AT_END(free_foreign) struct copse_foreign what = {0};
+  COPSE_AT_END(free_plan) struct copse_plan *plan = NULL;
   if (is_too_large(schedule))
     return copse_fail(why, COPSE_UNSUPPORTED,
                       "more than %d edges of trees, or pairs of ranks, are too many to lower for a "
@@ -102,12 +106,8 @@ static copse_status as_plan(const struct copse_topology *topology,
                       MOST_LOWERED);
   if (lower.instances == 0 && !lower.low_latency && schedule->objective.bytes == 0)
     lower.instances = COPSE_LOWER_AUTO;
-  COPSE_TRY(copse_lower_schedule(schedule, &lower, &plan, why));
-  status = copse_predict_plan("plan", topology, plan, o, out, &what, why);
-out:
-  free(what.demand);
-  copse_plan_free(plan);
-  return status;
+  COPSE_DO(copse_lower_schedule(schedule, &lower, &plan, why));
+  return copse_predict_plan("plan", topology, plan, o, out, &what, why);
 }
 
 copse_status copse_predict_schedule(const struct copse_topology *topology,
@@ -130,6 +130,7 @@ copse_status copse_predict_schedule(const struct copse_topology *topology,
     copse_sim_options_of_schedule(schedule, &out->sim);
     copse_predict_cut(o, &out->sim);
     snprintf(out->instead, sizeof out->instead, "%s", why.text);
+    why = (struct copse_err)COPSE_ERR_INIT;
     status = copse_sim_dag_of_schedule(schedule, topology, !o->links, &out->dag, &why);
   }
   out->name = "copse";
@@ -141,12 +142,9 @@ copse_status copse_predict(const struct copse_topology *topology,
                            const struct copse_schedule *schedule,
                            const struct copse_predict_options *options, const double *bytes, int n,
                            double *us, struct copse_err *err) {
-  struct copse_prediction it;
-  copse_status status = copse_predict_schedule(topology, schedule, options, &it, err);
-  if (status == COPSE_OK)
-    status = copse_predictions_time(topology, &it, 1, bytes, n, false, us, err);
-  copse_predictions_free(&it, 1);
-  return status;
+  COPSE_AT_END(copse_prediction_free) struct copse_prediction it = {0};
+  COPSE_DO(copse_predict_schedule(topology, schedule, options, &it, err));
+  return copse_predictions_time(topology, &it, 1, bytes, n, false, us, err);
 }
 
 bool copse_prediction_detour(const struct copse_prediction *p,
@@ -170,24 +168,21 @@ static copse_status make_baseline(const struct copse_baseline_options *like,
                                   const struct copse_topology *topology, enum copse_baseline kind,
                                   const struct copse_predict_options *options,
                                   struct copse_prediction *p, struct copse_err *why) {
-  struct copse_schedule *schedule = NULL;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *schedule = NULL;
   bool steps = like->collective == COPSE_ALLTOALL;
   struct copse_baseline_options own = *like;
   struct copse_predict_options o = *options;
-  copse_status status;
   own.pass_on = true; /* what NCCL does is no plan of ours */
   o.links = o.links || kind == COPSE_BASELINE_RINGS;
-  COPSE_TRY(copse_baseline_make(topology, kind, &own, &schedule, steps ? &p->dag : NULL, why));
+  COPSE_DO(copse_baseline_make(topology, kind, &own, &schedule, steps ? &p->dag : NULL, why));
   if (!steps) {
-    COPSE_TRY(copse_predict_schedule(topology, schedule, &o, p, why));
+    COPSE_DO(copse_predict_schedule(topology, schedule, &o, p, why));
   } else {
     p->sim = options->sim;
     copse_predict_cut(options, &p->sim);
   }
   p->time_per_GB = schedule->time_per_GB;
-out:
-  copse_schedule_free(schedule);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_predict_baselines(const struct copse_baseline_options *like,
@@ -197,33 +192,29 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
                                      int *n, struct copse_err *err) {
   struct copse_predict_options o = options ? *options : copse_predict_defaults;
   struct copse_baseline_options shared_like = *like;
-  struct copse_baseline_shared shared = {0};
-  struct copse_routes routes = {0};
-  copse_status status = COPSE_OK;
+  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
+  COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
   if (!like->shared) shared_like.shared = &shared;
   shared_like.nccl = o.nccl;
   shared_like.nccl_label = o.nccl_label;
   if (like->collective != COPSE_ALLTOALL)
-    COPSE_TRY(copse_predict_routes(topology, &routes, &o, err));
+    COPSE_DO(copse_predict_routes(topology, &routes, &o, err));
   for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
     struct copse_prediction *p = &predictions[*n];
     struct copse_err why = COPSE_ERR_INIT;
     if (!copse_baseline_exists((enum copse_baseline)kind, like->collective)) continue;
     *p = (struct copse_prediction){0};
     ++*n;
-    status = make_baseline(&shared_like, topology, (enum copse_baseline)kind, &o, p, &why);
+    copse_status status =
+        make_baseline(&shared_like, topology, (enum copse_baseline)kind, &o, p, &why);
     p->name = kind == COPSE_BASELINE_RINGS && o.nccl
                   ? "nccl"
                   : copse_baseline_name((enum copse_baseline)kind);
     p->why = why;
-    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) /* said beside the others */
-      status = COPSE_OK;
-    if (status != COPSE_OK) COPSE_TRY(copse_fail(err, status, "%s", why.text));
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue; /* said beside others */
+    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
   }
-out:
-  copse_routes_free(&routes);
-  copse_baseline_shared_free(&shared);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_predict_all(const struct copse_topology *topology,
@@ -246,12 +237,12 @@ copse_status copse_predictions_time(const struct copse_topology *topology,
                                     const struct copse_prediction *predictions, int n,
                                     const double *bytes, int n_sizes, bool quick, double *us,
                                     struct copse_err *err) {
-  struct copse_sim_question *questions = NULL;
-  struct copse_sim_options *options = NULL;
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct copse_sim_question *questions;
+  struct copse_sim_options *options;
   int asked = 0;
-  copse_status status;
-  COPSE_TRY(copse_calloc((size_t)n, sizeof *options, &options, err));
-  COPSE_TRY(copse_calloc((size_t)n * (size_t)n_sizes, sizeof *questions, &questions, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n, options, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n * (size_t)n_sizes, questions, err));
   for (int i = 0; i < n; i++) {
     options[i] = predictions[i].sim;
     if (quick) options[i].max_steps /= QUICK_PART;
@@ -259,15 +250,12 @@ copse_status copse_predictions_time(const struct copse_topology *topology,
       questions[asked++] = (struct copse_sim_question){
           .dag = &predictions[i].dag, .options = &options[i], .unit_bytes = bytes[b]};
   }
-  COPSE_TRY(copse_simulate_all(topology, questions, asked, err));
+  COPSE_DO(copse_simulate_all(topology, questions, asked, err));
   for (int i = n - 1; i >= 0; i--)
     for (int b = n_sizes - 1; b >= 0; b--)
       us[i * n_sizes + b] =
           copse_prediction_exists(&predictions[i]) ? questions[--asked].result.us : 0;
-out:
-  free(questions);
-  free(options);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_predictions_free(struct copse_prediction *predictions, int n) {

@@ -119,5 +119,8 @@ copse_status copse_predictions_time(const struct copse_topology *topology,
                                     const double *bytes, int n_sizes, bool quick, double *us,
                                     struct copse_err *err) COPSE_CHECKED;
 void copse_predictions_free(struct copse_prediction *predictions, int n);
+static inline void copse_prediction_free(struct copse_prediction *prediction) {
+  copse_predictions_free(prediction, 1);
+}
 
 #endif

@@ -87,6 +87,7 @@ struct search {
   double *width_of;               /* [n_links] bandwidth */
   double *more;                   /* [n_links] 1 / bandwidth, by which a route raises `used` */
   struct copse_adjacency out, in; /* links by source, by destination */
+  bool relays;                    /* no rank forwards */
   int *distance;                  /* [n_nodes] from the source: links */
   double *width;                  /* and the narrowest of them */
   int *best, *n_best; /* those of `in` that a widest shortest way to v may come over: best from
@@ -127,6 +128,7 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
 static double width_over(const struct search *s, int v, int link) {
   int u = s->topology->links[link].src;
   if (s->distance[u] < 0 || s->distance[u] + 1 != s->distance[v]) return -1;
+  if (s->relays && s->distance[u] > 0 && s->topology->nodes[u].rank >= 0) return -1;
   return s->width[u] < s->width_of[link] ? s->width[u] : s->width_of[link];
 }
 
@@ -173,6 +175,7 @@ static void search_from(struct search *s, int rank, int host, bool relays) {
   int source = t->rank_nodes[rank], n = 0;
   for (int v = 0; v < t->n_nodes; v++) s->distance[v] = -1;
   s->distance[source] = 0;
+  s->relays = relays;
   s->width[source] = INFINITY;
   s->queue[n++] = source;
   for (int head = 0; head < n; head++) {

@@ -294,10 +294,10 @@ static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *
   int n_ranks = m->schedule->n_ranks;
   for (int p = 0; p < flow->n_paths; p++) {
     const struct copse_schedule_path *path = &flow->paths[p];
-    struct copse_sim_transfer transfer = {.amount = copse_q_to_double(path->weight),
-                                          .order = m->schedule->objective.bytes > 0
-                                                       ? 0
-                                                       : (flow->dst - flow->src + n_ranks) % n_ranks};
+    struct copse_sim_transfer transfer = {
+        .amount = copse_q_to_double(path->weight),
+        .order =
+            m->schedule->objective.bytes > 0 ? 0 : (flow->dst - flow->src + n_ranks) % n_ranks};
     if (m->turns) transfer.worker = transfer.order % COPSE_POLICY_WORKERS;
     COPSE_DO(map_path(m, path->nodes, path->n_nodes));
     COPSE_DO(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,
@@ -334,6 +334,8 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
   copse_status status;
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");
+  if (copse_schedule_doubles(schedule))
+    return copse_fail(err, COPSE_UNSUPPORTED, "an allreduce in stages is simulated as its plan");
   COPSE_TRY(set_up(&m));
   if (schedule->collective == COPSE_ALLREDUCE)
     COPSE_TRY(add_allreduce(&m));

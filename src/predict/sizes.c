@@ -1,10 +1,9 @@
 /*
- * The search for the schedule of one message size. Forests are made (solver, baselines), put in
- * order and cut in several ways, mixed, and improved by exchange (exchange.h); the simulator times
- * each as the plan that it would be, and the fastest is handed over.
+ * The search for the schedule of one message size. Forests are made (propose.h), put in order and
+ * cut in several ways, mixed, and improved by exchange (exchange.h); the simulator times each as
+ * the plan that it would be, and the fastest is handed over.
  *
- *   solve, baselines --> forests --> orders, parts, chunks --> exchange, round by round --> the
- * best
+ *   proposals --> orders, parts, chunks --> exchange, round by round --> the best
  *
  * Source of the orders: a list schedule goes by the longest way that is left (Hu, Parallel
  * sequencing and assembly line problems, 1961).
@@ -18,15 +17,12 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/types.h"
-#include "predict/baseline.h"
-#include "predict/candidates.h"
+#include "predict/bounds.h"
 #include "predict/exchange.h"
 #include "predict/policy.h"
+#include "predict/propose.h"
 #include "schedule/chunks.h"
 #include "schedule/loads.h"
-#include "topology/modify.h"
-#include "verify/verify.h"
 
 /* One way to run: trees (in the arena of `of`) or flows, and the number of chunks. */
 struct variant {
@@ -50,14 +46,14 @@ struct search {
   struct variant best;
   struct variant by_height[MOST_HEIGHT + 1]; /* the best of each height, us infinite: none */
   double first_us;
-  double work,
-      most_work;   /* done, and to stop at: not by the clock, so that all machines find the same */
+  /* done, and to stop at: not by the clock, so that all machines find the same */
+  double work, most_work;
   double bound_us; /* no schedule is faster; 0: none is known */
   int n_tried;
+  double trees_us;                    /* the best of trees that are no stages */
   struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
   int n_starts;
   struct copse_symmetry symmetry;
-  struct copse_topology *balanced; /* NULL: the topology is */
   struct copse_arena scratch;
   struct copse_err *err;
 };
@@ -87,6 +83,7 @@ static void set_objective(const struct search *s, const struct variant *v, int c
   of->objective.bytes = chunks > 0 ? (int64_t)s->question->bytes : 0;
   of->objective.chunks = chunks;
   of->objective.alpha_us = s->alpha_us;
+  of->objective.alpha_occupies = s->predict.sim.alpha_occupies;
 }
 
 /* Chunks 0: as plans are cut by default. */
@@ -113,56 +110,74 @@ static double score(const struct variant *v) {
 
 /* While the schedule is the variant's, see set_objective. */
 static void keep(struct search *s, const struct variant *v) {
-  int height = copse_schedule_height(v->of);
+  int height = copse_proposal_hops(v->of);
   struct variant *like = &s->by_height[height < MOST_HEIGHT ? height : MOST_HEIGHT];
   if (score(v) < score(like)) *like = *v;
   if (score(v) < score(&s->best)) s->best = *v;
+  if (!copse_schedule_doubles(v->of) && v->us < s->trees_us) s->trees_us = v->us;
 }
 
-/* Tries numbers of chunks, and takes the variant if it is the fastest so far. */
-static copse_status consider(struct search *s, struct variant *v) {
-  struct copse_prediction prediction = {0};
-  const struct copse_schedule_tree *trees = v->of->trees;
-  const struct copse_schedule_flow *flows = v->of->flows;
-  int n_trees = v->of->n_trees;
+/* A schedule while it stands for variants of it. */
+struct lent {
+  struct copse_schedule *schedule;
+  const struct copse_schedule_tree *trees;
+  const struct copse_schedule_flow *flows;
+  int n_trees;
+};
+
+static void give_back(struct lent *it) {
+  it->schedule->trees = it->trees;
+  it->schedule->n_trees = it->n_trees;
+  it->schedule->flows = it->flows;
+}
+
+static copse_status predict(struct search *s, const struct variant *v, int chunks,
+                            struct copse_prediction *out) {
+  copse_prediction_free(out);
+  set_objective(s, v, chunks);
+  return copse_predict_schedule(s->topology, v->of, &s->predict, out, s->err);
+}
+
+/* Doubles the number of chunks while that may help, then looks beside the best. */
+static copse_status try_chunks(struct search *s, const struct copse_prediction *prediction,
+                               struct variant *v, double end) {
+  int64_t room = MAX_STEPS / (int64_t)(prediction->dag.n_ints + 1);
   double largest = largest_transfer(v) * s->question->bytes;
+  int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
+  for (int c = 1; c <= most; c *= 2) {
+    COPSE_DO(time_in_chunks(s, prediction, v, c));
+    if (c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end) break;
+  }
+  int around = v->chunks;
+  if (around == 0 || v->us >= 1.05 * s->best.us || !has_time(s) || s->work >= end) return COPSE_OK;
+  if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4));
+  if (around * 3 / 2 <= most && around % 2 == 0)
+    COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2));
+  if (around == 1 && most >= 3) COPSE_DO(time_in_chunks(s, prediction, v, 3));
+  return COPSE_OK;
+}
+
+/* Tries numbers of chunks, the first variant also as it is without an objective, and takes the
+ * variant if it is the fastest so far. */
+static copse_status consider(struct search *s, struct variant *v) {
+  const struct copse_schedule *of = v->of;
+  COPSE_AT_END(give_back) struct lent lent = {v->of, of->trees, of->flows, of->n_trees};
+  COPSE_AT_END(copse_prediction_free) struct copse_prediction prediction = {0};
   double end = s->work + s->question->work * FOREST_PART;
-  copse_status status;
   v->us = INFINITY;
   v->chunks = 0;
-  set_objective(s, v, s->n_tried > 0); /* the first as it is without an objective */
-  COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
+  COPSE_DO(predict(s, v, s->n_tried > 0, &prediction));
   s->work += STEPS_OF_LOWERING * (double)prediction.dag.n_transfers;
   copse_progress_report(s->question->solve->progress, "search", (int64_t)s->work,
                         (int64_t)s->question->work);
   if (s->n_tried == 0) {
-    COPSE_TRY(time_in_chunks(s, &prediction, v, 0));
+    COPSE_DO(time_in_chunks(s, &prediction, v, 0));
     keep(s, v);
-    copse_predictions_free(&prediction, 1);
-    set_objective(s, v, 1);
-    COPSE_TRY(copse_predict_schedule(s->topology, v->of, &s->predict, &prediction, s->err));
+    COPSE_DO(predict(s, v, 1, &prediction));
   }
-  int64_t room = MAX_STEPS / (int64_t)(prediction.dag.n_ints + 1);
-  int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
-  for (int c = 1; c <= most; c *= 2) {
-    COPSE_TRY(time_in_chunks(s, &prediction, v, c));
-    if (c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end) break;
-  }
-  int around = v->chunks;
-  if (around > 0 && v->us < 1.05 * s->best.us && has_time(s) && s->work < end) {
-    if (around * 3 / 4 * 4 == around * 3)
-      COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 4));
-    if (around * 3 / 2 <= most && around % 2 == 0)
-      COPSE_TRY(time_in_chunks(s, &prediction, v, around * 3 / 2));
-    if (around == 1 && most >= 3) COPSE_TRY(time_in_chunks(s, &prediction, v, 3));
-  }
+  COPSE_DO(try_chunks(s, &prediction, v, end));
   keep(s, v);
-out:
-  v->of->trees = trees;
-  v->of->n_trees = n_trees;
-  v->of->flows = flows;
-  copse_predictions_free(&prediction, 1);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- orders --------------------------------------------------------------------------------- */
@@ -213,9 +228,9 @@ static copse_status sort_edges(struct search *s, struct copse_schedule *of,
   struct copse_schedule_edge *edges;
   struct reach *list;
   double *beyond; /* [n_ranks] latency from here to the farthest below */
-  COPSE_DO(copse_arena_array(&of->arena, (size_t)n + 1, sizeof *edges, &edges, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)n + 1, sizeof *list, &list, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, (size_t)n + 1, sizeof *beyond, &beyond, s->err));
+  COPSE_DO(COPSE_ARRAY(&of->arena, (size_t)n + 1, edges, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)n + 1, list, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)n + 1, beyond, s->err));
   for (int i = 0; i < n; i++) { /* children before their parents */
     int e = reduce ? i : n - 1 - i;
     const struct copse_schedule_edge *edge = &from->edges[e];
@@ -241,9 +256,9 @@ static copse_status far_trees_first(struct search *s, const struct variant *from
   struct copse_schedule_tree *sorted, *trees;
   struct placed *list;
   *to = *from;
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *sorted, &sorted, s->err));
-  COPSE_DO(copse_arena_array(&s->scratch, all, sizeof *list, &list, s->err));
-  COPSE_DO(copse_arena_array(&of->arena, all, sizeof *trees, &trees, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, n, sorted, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, all, list, s->err));
+  COPSE_DO(COPSE_ARRAY(&of->arena, all, trees, s->err));
   for (size_t t = 0; t < n; t++) {
     double reach;
     COPSE_DO(sort_edges(s, of, &from->trees[t], &sorted[t], &reach));
@@ -282,8 +297,7 @@ static copse_status cut_flow(struct search *s, struct copse_arena *arena, int co
                              struct copse_schedule_flow *flow) {
   struct copse_schedule_path *paths;
   const struct copse_schedule_path *from = flow->paths;
-  COPSE_DO(copse_arena_array(arena, (size_t)flow->n_paths * (size_t)copies, sizeof *paths, &paths,
-                             s->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)flow->n_paths * (size_t)copies, paths, s->err));
   for (int p = 0; p < flow->n_paths * copies; p++) {
     paths[p] = from[p / copies];
     COPSE_DO(copse_q_div(paths[p].weight, (struct copse_q){copies, 1}, &paths[p].weight, s->err));
@@ -301,8 +315,8 @@ static copse_status consider_flows(struct search *s, struct variant *v, bool far
   struct placed_flow *list;
   size_t n = (size_t)of->n_flows;
   struct variant sorted = *v;
-  COPSE_DO(copse_arena_array(&s->scratch, n, sizeof *list, &list, s->err));
-  COPSE_DO(copse_arena_array(&of->arena, n, sizeof *flows, &flows, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->scratch, n, list, s->err));
+  COPSE_DO(COPSE_ARRAY(&of->arena, n, flows, s->err));
   for (size_t i = 0; i < n; i++) {
     const struct copse_schedule_flow *f = &of->flows[i];
     list[i] = (struct placed_flow){*f, 0, (f->dst - f->src + of->n_ranks) % of->n_ranks};
@@ -330,6 +344,7 @@ static copse_status consider_all(struct search *s, struct variant *v) {
     return COPSE_OK;
   }
   COPSE_DO(consider(s, v));
+  if (copse_schedule_doubles(v->of)) return COPSE_OK;
   for (int copies = 1; copies <= 16; copies *= 2) {
     struct variant sorted;
     if (!has_time(s) || s->work > end) break;
@@ -343,147 +358,33 @@ static copse_status consider_all(struct search *s, struct variant *v) {
 
 /* ---- forests -------------------------------------------------------------------------------- */
 
-static copse_status check(struct search *s, const struct copse_schedule *schedule,
-                          const char *name) {
-  struct copse_verify_report report;
-  struct copse_err local = COPSE_ERR_INIT;
-  copse_status status = copse_verify_schedule(schedule, s->topology, "schedule", &report, &local);
-  if (status == COPSE_OK || (status == COPSE_OVERFLOW && s->n_bases > 0)) return status;
-  return copse_fail(s->err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
-                    "the %s schedule fails verification: %s", name, local.text);
-}
-
 /* The forests that exchange begins with: the optimum, the one of the fewest trees, the flattest. */
-static bool is_start(const char *name) {
-  return strcmp(name, "optimal") == 0 || strcmp(name, "k=1") == 0 || strcmp(name, "direct") == 0;
+static bool is_start(const struct search *s, const char *name) {
+  return s->n_bases == 0 || strcmp(name, "k=1") == 0 || strcmp(name, "direct") == 0;
 }
 
-/* Takes the schedule. */
-static copse_status add_base(struct search *s, struct copse_schedule *schedule, const char *name) {
-  struct variant v = {.of = schedule};
-  copse_status status = copse_grow(&s->bases, &s->bases_capacity, s->n_bases + 1,
-                                   sizeof(struct copse_schedule *), s->err);
-  if (status == COPSE_OK) {
-    schedule->others_excluded = s->topology->others_excluded;
-    status = check(s, schedule, name);
+/* What is cheap and may be the best is made while there is reason, the rest while there is time. */
+static bool wants(void *context, const char *name, int n_trees) {
+  const struct search *s = context;
+  (void)n_trees;
+  if (strcmp(name, "equal shares") == 0) return true;
+  return is_start(s, name) || strncmp(name, "stages", 6) == 0 ? has_reason(s) : has_time(s);
+}
+
+static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
+                         struct copse_err *err) {
+  struct search *s = context;
+  struct variant v = {schedule, schedule->trees, schedule->n_trees, .flows = schedule->flows};
+  copse_status status = COPSE_GROW(s->bases, s->bases_capacity, s->n_bases + 1, err);
+  if (status != COPSE_OK) {
+    copse_schedule_free(schedule);
+    return status;
   }
-  if (status != COPSE_OK) copse_schedule_free(schedule);
-  if (status == COPSE_OVERFLOW && s->n_bases > 0) return COPSE_OK;
-  COPSE_DO(status);
-  s->bases[s->n_bases++] = schedule;
-  COPSE_DO(copse_schedule_expand(schedule, s->err));
-  v.trees = schedule->trees;
-  v.n_trees = schedule->n_trees;
-  v.flows = schedule->flows;
   snprintf(v.name, sizeof v.name, "%s", name);
-  if (s->n_starts < MOST_STARTS && is_start(name)) s->starts[s->n_starts++] = v;
-  return consider_all(s, &v);
-}
-
-/* A schedule for the balanced topology as one of the real one: its trees, and the bound of a direct
- * exchange. */
-static copse_status adopt(struct search *s, struct copse_schedule *schedule) {
-  const struct copse_solve_options *o = s->question->solve;
-  const struct copse_baseline_options like = {.collective = o->collective, .root = o->root};
-  struct copse_schedule *direct = NULL;
-  struct copse_arena *arena = &schedule->arena;
-  int *cut;
-  copse_status status;
-  COPSE_TRY(copse_baseline_make(s->topology, COPSE_BASELINE_DIRECT, &like, &direct, NULL, s->err));
-  COPSE_TRY(copse_schedule_expand(schedule, s->err));
-  COPSE_TRY(copse_arena_text(arena, direct->topology_sha256, &schedule->topology_sha256, s->err));
-  COPSE_TRY(copse_arena_array(arena, (size_t)direct->bound.n_cut, sizeof *cut, &cut, s->err));
-  memcpy(cut, direct->bound.cut, (size_t)direct->bound.n_cut * sizeof *cut);
-  schedule->bound = direct->bound;
-  schedule->bound.cut = cut;
-  status = copse_tree_time(s->topology, schedule->trees, (size_t)schedule->n_trees,
-                           &schedule->time_per_GB, s->err);
-out:
-  copse_schedule_free(direct);
-  return status;
-}
-
-/* Solves; where relays are out of balance, with links narrowed. */
-static copse_status solve(struct search *s, const struct copse_solve_options *options,
-                          struct copse_schedule **out, struct copse_solve_seconds *seconds) {
-  struct copse_err why = COPSE_ERR_INIT;
-  copse_status status;
-  if (!s->balanced) {
-    status = copse_solve_schedule(s->topology, options, out, seconds, &why);
-    if (status == COPSE_OK) return COPSE_OK;
-    if (status != COPSE_BAD_INPUT || options->collective == COPSE_ALLTOALL ||
-        copse_topology_balance(s->topology, &s->balanced, &why) != COPSE_OK)
-      return copse_fail(s->err, status, "%s", why.text);
-  }
-  COPSE_DO(copse_solve_schedule(s->balanced, options, out, seconds, s->err));
-  status = adopt(s, *out);
-  if (status != COPSE_OK) copse_schedule_free(*out);
-  return status;
-}
-
-static copse_status add_solved(struct search *s, const struct copse_solve_options *options,
-                               const char *name, struct copse_solve_seconds *seconds) {
-  struct copse_schedule *schedule;
-  COPSE_DO(solve(s, options, &schedule, seconds));
-  return add_base(s, schedule, name);
-}
-
-static copse_status add_fewer(struct search *s, size_t from, size_t to) {
-  static const int few[] = {1, 2, 3, 4, 6, 8, 12, 16};
-  struct copse_solve_options fewer = *s->question->solve;
-  int64_t exact = s->bases[0]->k;
-  struct copse_solve_seconds ignored;
-  fewer.tolerance = COPSE_Q_ZERO;
-  for (size_t i = from; i < to && few[i] < exact; i++) {
-    char name[24];
-    if (i == 0 ? !has_reason(s) : !has_time(s)) break;
-    fewer.k = few[i];
-    snprintf(name, sizeof name, "k=%d", few[i]);
-    COPSE_DO(add_solved(s, &fewer, name, &ignored));
-  }
-  return COPSE_OK;
-}
-
-static copse_status add_baselines(struct search *s) {
-  const struct copse_solve_options *o = s->question->solve;
-  struct copse_baseline_shared shared = {0};
-  const struct copse_baseline_options like = {.collective = o->collective,
-                                              .root = o->root,
-                                              .demand = o->demand,
-                                              .like = s->bases[0],
-                                              .shared = &shared};
-  copse_status status = COPSE_OK;
-  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
-    struct copse_err why = COPSE_ERR_INIT;
-    struct copse_schedule *schedule;
-    if (!copse_baseline_exists((enum copse_baseline)kind, o->collective)) continue;
-    if (kind == COPSE_BASELINE_DIRECT ? !has_reason(s) : !has_time(s)) continue;
-    status =
-        copse_baseline_make(s->topology, (enum copse_baseline)kind, &like, &schedule, NULL, &why);
-    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
-    if (status != COPSE_OK) COPSE_TRY(copse_fail(s->err, status, "%s", why.text));
-    COPSE_TRY(add_base(s, schedule, copse_baseline_name((enum copse_baseline)kind)));
-  }
-  status = COPSE_OK;
-out:
-  copse_baseline_shared_free(&shared);
-  return status;
-}
-
-static copse_status gather(struct search *s, struct copse_solve_seconds *seconds) {
-  const struct copse_solve_options *o = s->question->solve;
-  struct copse_solve_options equal = *o;
-  struct copse_solve_seconds ignored;
-  char name[24] = "optimal";
-  COPSE_DO(add_solved(s, o, name, seconds));
-  if (s->topology->n_ranks == 1) return COPSE_OK;
-  equal.equal_shares = true;
-  if (o->collective == COPSE_ALLREDUCE && !o->equal_shares)
-    COPSE_DO(add_solved(s, &equal, "equal shares", &ignored));
-  if (o->collective == COPSE_ALLTOALL) return add_baselines(s);
-  COPSE_DO(add_fewer(s, 0, 1));
-  COPSE_DO(add_baselines(s));
-  return add_fewer(s, 1, 8);
+  if (s->n_starts < MOST_STARTS && is_start(s, name)) s->starts[s->n_starts++] = v;
+  s->bases[s->n_bases++] = schedule;
+  double least_us = copse_q_to_double(schedule->time_per_GB) * s->question->bytes * 1e-3;
+  return least_us < s->best.us ? consider_all(s, &v) : COPSE_OK;
 }
 
 /* ---- exchange ------------------------------------------------------------------------------- */
@@ -499,6 +400,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .n_trees = from->n_trees,
                              .bytes = s->question->bytes,
                              .alpha_us = s->predict.sim.alpha_us,
+                             .alpha_occupies = s->predict.sim.alpha_occupies,
                              .enough_us = s->bound_us * (1 + ENOUGH),
                              .pieces = pieces,
                              .most_transfers = most,
@@ -527,13 +429,13 @@ static copse_status copy_tree(struct search *s, struct copse_arena *arena,
                               const struct copse_schedule_tree *from, struct copse_q part,
                               struct copse_schedule_tree *to) {
   struct copse_schedule_edge *edges;
-  COPSE_DO(copse_arena_array(arena, (size_t)from->n_edges, sizeof *edges, &edges, s->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)from->n_edges, edges, s->err));
   *to = *from;
   to->edges = edges;
   for (int e = 0; e < from->n_edges; e++) {
     int *path;
     edges[e] = from->edges[e];
-    COPSE_DO(copse_arena_array(arena, (size_t)edges[e].n_path, sizeof *path, &path, s->err));
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)edges[e].n_path, path, s->err));
     memcpy(path, edges[e].path, (size_t)edges[e].n_path * sizeof *path);
     edges[e].path = path;
   }
@@ -550,8 +452,7 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
     struct copse_schedule_tree *trees;
     size_t n = (size_t)one->n_trees;
     mixed.n_trees += other->n_trees;
-    COPSE_DO(
-        copse_arena_array(&one->of->arena, (size_t)mixed.n_trees, sizeof *trees, &trees, s->err));
+    COPSE_DO(COPSE_ARRAY(&one->of->arena, (size_t)mixed.n_trees, trees, s->err));
     for (int t = 0; t < one->n_trees; t++)
       COPSE_DO(
           copy_tree(s, &one->of->arena, &one->trees[t], (struct copse_q){eighths, 8}, &trees[t]));
@@ -586,11 +487,12 @@ static copse_status add_mixtures(struct search *s, struct variant *starts, int *
 static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
                                    int round) {
   double left = s->most_work - s->work;
+  int pieces = s->predict.sim.alpha_occupies ? 1 << round % 4 : 2 << round % 3;
   struct variant best = {.us = INFINITY};
   for (int i = 0; i < n && has_time(s); i++) {
     struct variant v = starts[i];
     v.us = INFINITY;
-    COPSE_DO(exchange(s, &v, 2 << round % 3, MOST_TRANSFERS / 4, left * STARTS_PART / n, round));
+    COPSE_DO(exchange(s, &v, pieces, MOST_TRANSFERS / 4, left * STARTS_PART / n, round));
     if (v.us < best.us) best = v;
   }
   if (best.us == INFINITY || !has_time(s)) return COPSE_OK;
@@ -601,7 +503,7 @@ static copse_status exchange_round(struct search *s, const struct variant *start
  * and in the end once more from what was best, until the work is done. */
 static copse_status exchange_best(struct search *s) {
   struct variant starts[2 * MOST_STARTS + 1] = {s->best};
-  int n = 1;
+  int n = !copse_schedule_doubles(s->best.of);
   starts[0].trees = s->best.of->trees; /* before they were cut */
   starts[0].n_trees = s->best.of->n_trees;
   for (int i = 0; i < s->n_starts; i++)
@@ -610,7 +512,7 @@ static copse_status exchange_best(struct search *s) {
   for (int round = 0; round < MOST_ROUNDS && has_time(s); round++) {
     COPSE_DO(exchange_round(s, starts, n, round));
     struct variant best = s->best;
-    if (round % 2 == 1 && has_time(s))
+    if (round % 2 == 1 && has_time(s) && !copse_schedule_doubles(best.of))
       COPSE_DO(exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round));
   }
   return COPSE_OK;
@@ -620,7 +522,8 @@ static copse_status exchange_best(struct search *s) {
 
 static bool exchanges(const struct search *s) {
   int n = s->topology->n_ranks;
-  return n > 2 && n <= MOST_EXCHANGED && s->question->solve->collective != COPSE_ALLTOALL;
+  return n > 2 && n <= MOST_EXCHANGED && s->question->solve->collective != COPSE_ALLTOALL &&
+         s->trees_us < s->best.us * EXCHANGE_REACH;
 }
 
 /* The winner as the schedule that it is a variant of. */
@@ -638,7 +541,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
                              &schedule->time_per_GB, s->err));
   }
   set_objective(s, best, best->chunks);
-  COPSE_DO(check(s, schedule, best->name));
+  COPSE_DO(copse_proposal_check(s->topology, schedule, best->name, s->err));
   for (size_t i = 0; i < s->n_bases; i++)
     if (s->bases[i] == schedule) s->bases[i] = NULL;
   answer->schedule = schedule;
@@ -651,41 +554,54 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   return COPSE_OK;
 }
 
+/* Copies of schedules that are there: of what the search changes. */
+static copse_status take_all(struct search *s, const struct copse_proposal *from, int n) {
+  for (int i = 0; i < n; i++) {
+    struct copse_schedule *copy;
+    if (i > 0 && !wants(s, from[i].name, 0)) continue;
+    COPSE_DO(copse_calloc(1, sizeof *copy, &copy, s->err));
+    *copy = *from[i].schedule;
+    copy->arena = (struct copse_arena){NULL};
+    COPSE_DO(take(s, copy, from[i].name, s->err));
+  }
+  return COPSE_OK;
+}
+
+static void release(struct search *s) {
+  for (size_t i = 0; i < s->n_bases; i++) copse_schedule_free(s->bases[i]);
+  free(s->bases);
+  copse_symmetry_free(&s->symmetry);
+  copse_routes_free(&s->routes);
+  copse_arena_free(&s->scratch);
+}
+
 copse_status copse_solve_for_size(const struct copse_topology *topology,
                                   const struct copse_size_question *question,
                                   struct copse_size_answer *answer,
                                   struct copse_solve_seconds *seconds, struct copse_err *err) {
+  COPSE_AT_END(release)
   struct search s = {.topology = topology,
                      .question = question,
                      .predict = *question->predict,
                      .best = {.us = INFINITY},
+                     .trees_us = INFINITY,
                      .most_work = question->work * (1 - EXCHANGE_PART),
                      .err = err};
-  copse_status status;
+  struct copse_proposer proposer = {topology, question->solve, NULL, &s, wants, take};
   *answer = (struct copse_size_answer){0};
   for (int h = 0; h <= MOST_HEIGHT; h++) s.by_height[h].us = INFINITY;
-  COPSE_TRY(
-      copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
-  if (!s.predict.routes) {
-    COPSE_TRY(copse_plan_routes_find(topology, &s.routes, err));
-    s.predict.routes = &s.routes;
-  }
+  COPSE_DO(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
+  COPSE_DO(copse_predict_routes(topology, &s.routes, &s.predict, err));
+  proposer.routes = s.predict.routes;
   const struct copse_bounds_question bounds = {question->solve->collective, question->solve->root,
                                                NULL, s.predict.sim.alpha_us};
-  COPSE_TRY(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));
-  COPSE_TRY(gather(&s, seconds));
+  COPSE_DO(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));
+  COPSE_DO(question->from ? take_all(&s, question->from, question->n_from)
+                          : copse_propose(&proposer, seconds, err));
   if (exchanges(&s)) {
-    COPSE_TRY(copse_topology_symmetry(topology, &s.symmetry, err));
+    COPSE_DO(copse_topology_symmetry(topology, &s.symmetry, err));
     s.most_work = question->work;
-    COPSE_TRY(exchange_best(&s));
+    COPSE_DO(exchange_best(&s));
   }
-  status = hand_over(&s, answer);
-out:
-  for (size_t i = 0; i < s.n_bases; i++) copse_schedule_free(s.bases[i]);
-  free(s.bases);
-  copse_symmetry_free(&s.symmetry);
-  copse_topology_free(s.balanced);
-  copse_routes_free(&s.routes);
-  copse_arena_free(&s.scratch);
-  return status;
+  return hand_over(&s, answer);
 }

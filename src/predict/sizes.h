@@ -7,16 +7,19 @@
 #define COPSE_PREDICT_SIZES_H
 
 #include "predict/predict.h"
-#include "schedule/solve/solve.h"
+#include "predict/propose.h"
 
 /* Work for a search that somebody waits for: nine seconds at most for 64 ranks. */
-#define COPSE_SIZES_WORK 1.8e8
+#define COPSE_SIZES_WORK 1.5e8
 
 struct copse_size_question {
   const struct copse_solve_options
       *solve; /* what for; its k and tolerance are the first candidate's */
   const struct copse_predict_options *predict; /* the costs */
   double bytes;                                /* M, as simulate.h has it */
+  const struct copse_proposal *from; /* [n_from] to begin with, borrowed also by what is found, the
+                                        first as `solve` says; NULL: those of copse_propose */
+  int n_from;
   double work; /* to stop after, in steps of the simulator: chunks times links, 15 million a second
                   or more */
 };

@@ -165,8 +165,8 @@ static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   int *rank_of, *image;
   bool good = true;
-  COPSE_DO(copse_arena_array(&r->scratch, r->n_nodes, sizeof *rank_of, &rank_of, r->err));
-  COPSE_DO(copse_arena_array(&r->scratch, (size_t)s->n_ranks, sizeof *image, &image, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->scratch, r->n_nodes, rank_of, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->scratch, (size_t)s->n_ranks, image, r->err));
   for (size_t v = 0; v < r->n_nodes; v++) rank_of[v] = -1;
   for (int i = 0; i < s->n_ranks; i++) rank_of[s->rank_nodes[i]] = i;
   for (int i = 0; i < s->n_rotations && good; i++) {
@@ -483,7 +483,7 @@ static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *
 static copse_status check_tree(struct reader *r, const cJSON *item,
                                const struct copse_schedule_tree *tree) {
   memset(r->seen, 0, (size_t)r->schedule->n_ranks);
-  if (tree->n_edges != r->schedule->n_ranks - 1)
+  if (tree->stage == 0 && tree->n_edges != r->schedule->n_ranks - 1)
     return refute(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
   if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
   for (int i = 0; i < tree->n_edges; i++) {
@@ -515,9 +515,23 @@ static copse_status read_edges(struct reader *r, const cJSON *item,
   return check_tree(r, item, tree);
 }
 
+/* Of an allreduce in stages. */
+static copse_status read_stage(struct reader *r, const cJSON *item,
+                               struct copse_schedule_tree *tree) {
+  const struct copse_schedule *s = r->schedule;
+  if (!copse_json_get(item, "stage") && !copse_json_get(item, "piece")) return COPSE_OK;
+  COPSE_DO(copse_json_get_index(&r->json, item, "stage", INT32_MAX, &tree->stage, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "piece", INT32_MAX, &tree->piece, r->err));
+  if (s->collective == COPSE_ALLREDUCE && tree->phase == COPSE_PHASE_BROADCAST && tree->stage > 0 &&
+      s->n_rotations == 0 && copse_schedule_doubles(s))
+    return COPSE_OK;
+  return refuse(r, item, NULL,
+                "\"stage\", from 1, is for all trees of an allreduce, broadcasts without symmetry");
+}
+
 static copse_status read_tree(struct reader *r, const cJSON *item,
                               struct copse_schedule_tree *tree) {
-  static const char *const keys[] = {"root", "phase", "weight", "edges", NULL};
+  static const char *const keys[] = {"root", "phase", "weight", "piece", "stage", "edges", NULL};
   const struct copse_schedule *s = r->schedule;
   const char *phase;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a tree", keys, r->err));
@@ -531,7 +545,13 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
   else
     return refuse(r, item, NULL, "\"phase\" must be one that the collective has");
   if (tree->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
+  COPSE_DO(read_stage(r, item, tree));
   return read_edges(r, item, tree);
+}
+
+static copse_status add_weight(struct reader *r, struct copse_q weight, struct copse_q *sum) {
+  if (copse_q_add(*sum, weight, sum, NULL) == COPSE_OK) return COPSE_OK;
+  return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
 }
 
 /* shares [n_ranks]: of each root in a phase, added up over all its trees. */
@@ -541,9 +561,7 @@ static copse_status add_shares(struct reader *r, enum copse_phase phase, struct 
   for (int i = 0; i < s->n_trees; i++) {
     const struct copse_schedule_tree *tree = &s->trees[i];
     if (tree->phase != phase) continue;
-    copse_status status = copse_q_add(shares[tree->root], tree->weight, &shares[tree->root], NULL);
-    if (status != COPSE_OK)
-      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+    COPSE_DO(add_weight(r, tree->weight, &shares[tree->root]));
   }
   return s->n_rotations > 0 ? spread_shares(r, shares) : COPSE_OK;
 }
@@ -557,12 +575,35 @@ static copse_status check_phase_shares(struct reader *r, const struct copse_q *s
                              : equal;
     if (s->collective != COPSE_ALLREDUCE && !copse_q_eq(shares[i], due))
       return refute(r, r->json.root, NULL, "the weights of a root don't add up to its share");
-    if (copse_q_add(whole, shares[i], &whole, NULL) != COPSE_OK)
-      return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+    COPSE_DO(add_weight(r, shares[i], &whole));
   }
   if (!copse_q_eq(whole, COPSE_Q_ONE))
     return refute(r, r->json.root, NULL, "the weights of a phase don't add up to 1");
   return COPSE_OK;
+}
+
+/* Whether a tree of stages is of the same or the next piece, stage or root as the one before it. */
+static bool follows(const struct copse_schedule_tree *tree,
+                    const struct copse_schedule_tree *before) {
+  if (!before || tree->piece == before->piece + 1)
+    return tree->stage == 1 && (before || tree->piece == 0);
+  return tree->piece == before->piece && copse_q_eq(tree->weight, before->weight) &&
+         (tree->stage == before->stage ? tree->root > before->root
+                                       : tree->stage == before->stage + 1);
+}
+
+/* Stages: in order, and pieces that are all of M. */
+static copse_status check_stages(struct reader *r) {
+  const struct copse_schedule_tree *before = NULL, *trees = r->schedule->trees;
+  struct copse_q whole = COPSE_Q_ZERO;
+  for (int t = 0; t < r->schedule->n_trees; before = &trees[t++]) {
+    if (!follows(&trees[t], before))
+      return refute(r, r->json.root, NULL,
+                    "trees in stages come by piece, stage and root, a piece's with one weight");
+    if (!before || before->piece < trees[t].piece) COPSE_DO(add_weight(r, trees[t].weight, &whole));
+  }
+  if (copse_q_eq(whole, COPSE_Q_ONE)) return COPSE_OK;
+  return refute(r, r->json.root, NULL, "the weights of the pieces don't add up to 1");
 }
 
 static copse_status check_shares(struct reader *r) {
@@ -571,7 +612,8 @@ static copse_status check_shares(struct reader *r) {
   struct copse_q *shares;
   bool broadcasts = copse_collective_broadcasts(s->collective);
   bool aggregates = copse_collective_reduces(s->collective);
-  COPSE_DO(copse_arena_array(&r->scratch, 2 * n, sizeof *shares, &shares, r->err));
+  if (copse_schedule_doubles(s)) return check_stages(r);
+  COPSE_DO(COPSE_ARRAY(&r->scratch, 2 * n, shares, r->err));
   COPSE_DO(add_shares(r, COPSE_PHASE_BROADCAST, shares));
   COPSE_DO(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
   if (broadcasts) COPSE_DO(check_phase_shares(r, shares));
@@ -588,8 +630,8 @@ static copse_status read_trees(struct reader *r) {
   if (copse_json_get(r->json.root, "symmetry"))
     COPSE_DO(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
   COPSE_DO(take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
-  COPSE_JSON_EACH (tree, trees) COPSE_DO(read_tree(r, tree, &out[s->n_trees++]));
   s->trees = out;
+  COPSE_JSON_EACH (tree, trees) COPSE_DO(read_tree(r, tree, &out[s->n_trees++]));
   return check_shares(r);
 }
 
@@ -650,17 +692,19 @@ static copse_status check_algbw(struct reader *r) {
 
 /* What it was made for, where it says so. */
 static copse_status read_objective(struct reader *r) {
-  static const char *const keys[] = {"bytes", "chunks", "alpha_us", NULL};
+  static const char *const keys[] = {"bytes", "chunks", "alpha_us", "alpha_occupies", NULL};
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;
   int64_t chunks;
   if (!item) return COPSE_OK;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"objective\"", keys, r->err));
   COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &o->bytes, r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks,
-                              r->err));
+  COPSE_DO(
+      copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks, r->err));
   o->chunks = (int)chunks;
   o->alpha_us = COPSE_Q_ZERO;
+  COPSE_DO(
+      copse_json_get_bool_or(&r->json, item, "alpha_occupies", false, &o->alpha_occupies, r->err));
   return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
 }
 
@@ -670,8 +714,8 @@ static copse_status read_document(struct reader *r) {
                                           "bound",      "trees",      "others",      "symmetry",
                                           "in_network", "bound_at",   "objective",   NULL};
   static const char *const flow_keys[] = {
-      "format", "collective", "topology", "ranks",    "time_per_GB", "algbw_GBps", "bound",
-      "flows",  "demand",     "forward",  "rotation", "others",      "bound_at",   "objective",  NULL};
+      "format", "collective", "topology", "ranks",  "time_per_GB", "algbw_GBps", "bound", "flows",
+      "demand", "forward",    "rotation", "others", "bound_at",    "objective",  NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
@@ -709,23 +753,24 @@ static copse_status read_document(struct reader *r) {
   return COPSE_OK;
 }
 
+static void release(struct reader *r) {
+  copse_schedule_free(r->schedule);
+  copse_json_free(&r->json);
+  free(r->nodes);
+  copse_index_map_free(&r->index);
+  copse_arena_free(&r->scratch);
+}
+
 static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,
                           struct copse_schedule **out, struct copse_err *err) {
-  struct reader r = {.untrue = untrue, .err = err};
-  copse_status status;
+  COPSE_AT_END(release) struct reader r = {.untrue = untrue, .err = err};
   *out = NULL;
-  COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
-  COPSE_TRY(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
-  COPSE_TRY(read_document(&r));
+  COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
+  COPSE_DO(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
+  COPSE_DO(read_document(&r));
   *out = r.schedule;
   r.schedule = NULL;
-out:
-  copse_schedule_free(r.schedule);
-  copse_json_free(&r.json);
-  free(r.nodes);
-  copse_index_map_free(&r.index);
-  copse_arena_free(&r.scratch);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
@@ -735,15 +780,11 @@ copse_status copse_schedule_parse(const char *label, const char *data, size_t si
 
 static copse_status load(const char *path, copse_status untrue, struct copse_schedule **out,
                          struct copse_err *err) {
-  char *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_file_read(path, &data, &size, err));
-  status = parse(copse_file_label(path), data, size, untrue, out, err);
-out:
-  free(data);
-  return status;
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  return parse(copse_file_label(path), data, size, untrue, out, err);
 }
 
 copse_status copse_schedule_load(const char *path, struct copse_schedule **out,

@@ -97,9 +97,9 @@ static int flows_height(const struct copse_schedule *schedule) {
   return height;
 }
 
-/* The highest tree; -1 when memory ran out. */
+/* The highest tree, of stages one after the other; -1 when memory ran out. */
 static int trees_height(const struct copse_schedule *schedule, double *mean_height) {
-  int height = 0;
+  int height = 0, stage = 0, before = 0; /* before: the stages of the piece so far */
   double weighed_mean_height = 0, whole = 0;
   int *depth = calloc((size_t)schedule->n_ranks, sizeof *depth);
   if (!depth) return -1;
@@ -107,7 +107,13 @@ static int trees_height(const struct copse_schedule *schedule, double *mean_heig
     int h = tree_height(&schedule->trees[i], depth);
     weighed_mean_height += copse_q_to_double(schedule->trees[i].weight) * h;
     whole += copse_q_to_double(schedule->trees[i].weight);
-    if (h > height) height = h;
+    if (i > 0 && schedule->trees[i].piece != schedule->trees[i - 1].piece) before = stage = 0;
+    if (i > 0 && schedule->trees[i].stage > schedule->trees[i - 1].stage) {
+      before += stage;
+      stage = 0;
+    }
+    if (h > stage) stage = h;
+    if (before + stage > height) height = before + stage;
   }
   *mean_height = whole > 0 ? weighed_mean_height / whole : 0;
   free(depth);

@@ -24,13 +24,21 @@ struct copse_schedule_edge {
 /*
  * Broadcast: edges lead away from the root, each src reached before. Reduce: edges lead
  * to the root, each src after all of its children. Both span all ranks.
+ *
+ * An allreduce in stages (recursive doubling) has broadcast trees alone, each of a stage, and not
+ * over all ranks. M is cut into pieces. For each piece the ranks begin with their own input as
+ * their sum; in every stage the trees bring the sums of their roots, as they were before the stage,
+ * to the ranks that they reach, which add them to theirs in the order of the roots. After the
+ * stages every rank has each input once. Trees are listed by piece, stage and root.
  */
 struct copse_schedule_tree {
   int root; /* rank */
   enum copse_phase phase;
-  struct copse_q weight; /* fraction of M, > 0 */
-  int n_edges;           /* n_ranks - 1 */
+  struct copse_q weight; /* fraction of M, > 0; in stages that of its piece */
+  int n_edges;           /* n_ranks - 1; in stages from 0 on */
   const struct copse_schedule_edge *edges;
+  int stage; /* from 1; 0: no stages */
+  int piece; /* from 0 */
 };
 
 /* One way of a flow: weight is the fraction of M that takes it, > 0. */
@@ -163,6 +171,7 @@ struct copse_schedule_objective {
   int64_t bytes; /* M; 0: it is for long messages, cut as schedule/chunks.h says */
   int chunks;
   struct copse_q alpha_us; /* the software cost of a hop that was reckoned with */
+  bool alpha_occupies;     /* and latencies keep links busy (predict/simulate.h) */
 };
 
 struct copse_schedule {
@@ -202,6 +211,11 @@ struct copse_schedule {
   struct copse_arena arena;
 };
 
+/* Whether it is an allreduce in stages. */
+static inline bool copse_schedule_doubles(const struct copse_schedule *schedule) {
+  return schedule->n_trees > 0 && schedule->trees[0].stage > 0;
+}
+
 /* The smallest k for which all trees' weights are multiples of 1/(N k), with a root of 1/k; 0 where
  * that has more than 63 bits. */
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
@@ -214,8 +228,8 @@ int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* The largest chunk of a schedule with an objective: COPSE_CHUNK_BYTES, or what its largest transfer
- * is cut into at its size. */
+/* The largest chunk of a schedule with an objective: COPSE_CHUNK_BYTES, or what its largest
+ * transfer is cut into at its size. */
 int64_t copse_schedule_chunk_bytes(const struct copse_schedule *schedule);
 
 /* How many images of a compact schedule's trees or flows there are, themselves included; 1 for
@@ -246,6 +260,10 @@ double copse_schedule_algbw(const struct copse_schedule *schedule);
 const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[COPSE_RATE_TEXT]);
 /* The same for printf; lasts as long as the block it stands in. */
 #define COPSE_RATE(time, digits) copse_rate_text((time), (digits), (char[COPSE_RATE_TEXT]){0})
+
+static inline void copse_schedule_free_at(struct copse_schedule **schedule) {
+  copse_schedule_free(*schedule);
+}
 
 /* Schedule JSON, "copse-schedule/1". The caller frees *text. */
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,

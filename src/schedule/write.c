@@ -84,8 +84,9 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
 static void add_objective(struct copse_text *text, const struct copse_schedule_objective *o) {
   if (o->bytes == 0) return;
   copse_text_add(
-      text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": \"%s\"},\n",
-      o->bytes, o->chunks, COPSE_Q_STRING(o->alpha_us));
+      text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": \"%s\"%s},\n",
+      o->bytes, o->chunks, COPSE_Q_STRING(o->alpha_us),
+      o->alpha_occupies ? ", \"alpha_occupies\": true" : "");
 }
 
 static void add_parts(struct copse_text *text, const struct copse_schedule *schedule,
@@ -116,8 +117,11 @@ static void add_bound_at(struct copse_text *text, const struct copse_schedule *s
 
 static void add_tree(struct copse_text *text, const struct copse_schedule *schedule,
                      const struct copse_schedule_tree *tree) {
-  copse_text_add(text, "  {\"root\": %d, \"phase\": \"%s\", \"weight\": \"%s\", \"edges\": [",
-                 tree->root, phase_name(tree->phase), COPSE_Q_STRING(tree->weight));
+  copse_text_add(text, "  {\"root\": %d, \"phase\": \"%s\", \"weight\": \"%s\"", tree->root,
+                 phase_name(tree->phase), COPSE_Q_STRING(tree->weight));
+  if (tree->stage > 0)
+    copse_text_add(text, ", \"piece\": %d, \"stage\": %d", tree->piece, tree->stage);
+  copse_text_add(text, ", \"edges\": [");
   for (int i = 0; i < tree->n_edges; i++) {
     const struct copse_schedule_edge *edge = &tree->edges[i];
     copse_text_add(text, "%s\n   {\"src\": %d, \"dst\": %d, \"path\": ", i > 0 ? "," : "",

@@ -50,17 +50,16 @@ static double simulated(const char *what, const char *fabric, double bytes) {
 }
 
 /* What is written verifies, is no slower than without an objective, takes what solve said, as a
- * schedule and as a plan, which is proved and runs. A search takes up to nine seconds, so each size
- * has one collective, and all under COPSE_TEST_ALL; a sanitized build has a fabric that takes less.
- */
+ * schedule and as a plan, which is proved and runs. A search may take nine seconds: a fabric on
+ * which it ends at once, and each size with one collective, but under COPSE_TEST_ALL. */
 START_TEST(an_objective_is_kept_from_the_search_to_the_run) {
   static const struct {
     const char *objective;
     double bytes;
   } cases[] = {{"latency", 1024}, {"64K", 65536}, {"1M", 1048576}, {"64M", 67108864}};
-  static const char *const collectives[] = {"allgather", "alltoall", "allreduce",
-                                            "broadcast --root 3", "reduce_scatter"};
-  const char *fabric = COPSE_TEST_SANITIZED ? "--synthetic full:4@50" : FABRIC;
+  static const char *const collectives[] = {"allgather", "alltoall", "allreduce", "reduce_scatter",
+                                            "broadcast --root 3"};
+  const char *fabric = copse_test_all() ? FABRIC : "--synthetic full:4@50";
   for (int c = copse_test_all() ? 0 : _i; c < (copse_test_all() ? 5 : _i + 1); c++) {
     ck_assert_int_eq(run("@ solve %s -c %s --objective %s -o %%/s.json --json", fabric,
                          collectives[c], cases[_i].objective),
@@ -85,18 +84,18 @@ END_TEST
 
 /* Far out, nothing beats the optimum; close by, something does where its trees are higher. */
 START_TEST(short_and_long_messages_get_different_schedules) {
-  ck_assert_int_eq(run("@ solve dgx2-x2 -c allreduce --objective latency --json"), 0);
+  ck_assert_int_eq(run("@ solve a100-x2 -c allgather --objective latency --json"), 0);
   cJSON *json = parsed();
   const cJSON *objective = cJSON_GetObjectItem(json, "objective");
   ck_assert(number_of(objective, "predicted_us") < number_of(objective, "without_us"));
   ck_assert(number_of(json, "max_height") <= 2);
   ck_assert(number_of(json, "mean_height") <= number_of(json, "max_height"));
   cJSON_Delete(json);
-  ck_assert_int_eq(run("@ solve a100-x2 -c allreduce --objective 16G --json"), 0);
+  ck_assert_int_eq(run("@ solve --synthetic full:4@50 -c allreduce --objective 16G --json"), 0);
   json = parsed();
   objective = cJSON_GetObjectItem(json, "objective");
   double seconds = number_of(objective, "predicted_us") * 1e-6, gb = 16 * 1.073741824;
-  ck_assert(seconds < 1.002 * gb * 3 / 520);
+  ck_assert(seconds < 1.002 * gb / 100);
   cJSON_Delete(json);
   ck_assert_int_eq(run("@ solve a100-x2 -c allreduce --objective throughput --json"), 0);
   json = parsed();
@@ -151,10 +150,7 @@ END_TEST
 /* ---- plans ------------------------------------------------------------------------------- */
 
 static void check_files(const cJSON *range) {
-  static const char *const keys[] = {"plan", "low_latency_plan", "one_hop_plan"};
-  for (int i = 0; i < 3; i++)
-    if (cJSON_GetObjectItem(range, keys[i]))
-      ck_assert_int_eq(run("@ check %%/set/%s", text_of(range, keys[i])), 0);
+  ck_assert_int_eq(run("@ check %%/set/%s", text_of(range, "plan")), 0);
   ck_assert_int_eq(run("@ verify %%/set/%s " FABRIC " --json", text_of(range, "schedule")), 0);
   cJSON *json = parsed();
   ck_assert_str_eq(text_of(json, "time_per_GB"), text_of(range, "time_per_GB"));
@@ -203,13 +199,10 @@ static void check_choice(copse_comm *comm, const cJSON *ranges, size_t count) {
     if (strcmp(text_of(range, "collective"), "allreduce") != 0) continue;
     if (bytes < number_of(range, "min_bytes")) continue;
     if (!cJSON_IsNull(max) && bytes > max->valuedouble) continue;
-    const cJSON *one_hop = cJSON_GetObjectItem(range, "one_hop_max_bytes");
     ck_assert((double)plan->header.min_bytes == number_of(range, "min_bytes"));
-    ck_assert_int_eq(one_hop && bytes <= one_hop->valuedouble, in_one_hop(plan));
-    const cJSON *packets = cJSON_GetObjectItem(range, "low_latency_max_bytes");
-    ck_assert_int_eq(
-        plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY,
-        (one_hop && bytes <= one_hop->valuedouble) || (packets && bytes <= packets->valuedouble));
+    ck_assert_int_eq(plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY,
+                     cJSON_IsTrue(cJSON_GetObjectItem(range, "low_latency")));
+    if (cJSON_GetObjectItem(range, "one_hop")) ck_assert(in_one_hop(plan));
     return;
   }
   ck_abort_msg("no range for %.0f bytes", bytes);
@@ -249,7 +242,7 @@ START_TEST(a_folder_of_plans_covers_all_sizes_and_runs_in_a_job) {
   ck_assert_int_eq(copse_comm_init_all(comms, RANKS, NULL), COPSE_OK);
   ck_assert_msg(copse_comm_load_plans(comms[0], folder, &loaded) == COPSE_OK, "%s",
                 copse_last_error());
-  ck_assert_int_gt(loaded, cJSON_GetArraySize(ranges));
+  ck_assert_int_eq(loaded, cJSON_GetArraySize(ranges));
   const size_t least = COPSE_TEST_RESULTS ? 1 : 5;
   const size_t counts[] = {1, 5, 1000, 32768, 65536, 65537, 300000 / least, (1 << 20) / least};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -277,9 +270,10 @@ START_TEST(plans_are_what_lower_makes_of_their_schedules) {
       char most[64] = "";
       if (!cJSON_IsNull(max)) snprintf(most, sizeof most, "--max-bytes %.0f", max->valuedouble);
       ck_assert_int_eq(
-          run("@ lower %%/parts-%s/%s --to plan --instances %s --min-bytes %.0f %s -o "
+          run("@ lower %%/parts-%s/%s --to plan --instances %s --min-bytes %.0f %s %s -o "
               "%%/x.plan",
-              parts[p], text_of(range, "schedule"), parts[p], number_of(range, "min_bytes"), most),
+              parts[p], text_of(range, "schedule"), parts[p], number_of(range, "min_bytes"), most,
+              cJSON_GetObjectItem(range, "low_latency") ? "-L" : ""),
           0);
       ck_assert_int_eq(run("cmp %%/x.plan %%/parts-%s/%s", parts[p], text_of(range, "plan")), 0);
     }
@@ -288,38 +282,74 @@ START_TEST(plans_are_what_lower_makes_of_their_schedules) {
 }
 END_TEST
 
+/* What a plan of the folder is predicted to take. */
+static double plan_takes(const char *folder, const char *plan, const char *fabric, double bytes) {
+  ck_assert_int_eq(run("@ simulate %%/%s/%s %s --no-baselines -b %.0f -e %.0f --json", folder, plan,
+                       fabric, bytes, bytes),
+                   0);
+  cJSON *json = parsed();
+  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "rows"), 0);
+  double us = number_of(cJSON_GetObjectItem(row, "times")->child, "time");
+  cJSON_Delete(json);
+  return us;
+}
+
+/* At no size is another plan of the folder, or what the other commands make, predicted to be
+ * faster: but for 1 %, and 3 % more where it has more hops. Sizes at both ends of the ranges. */
+START_TEST(no_plan_is_slower_than_another) {
+  static const struct {
+    const char *fabric, *collective;
+  } cases[] = {{FABRIC, "allreduce"},
+               {"--synthetic torus:4x4@50", "allgather"},
+               {"--synthetic full:6@50", "allreduce"},
+               {"h100-host", "reduce_scatter"}};
+  const char *fabric = cases[_i].fabric;
+  const char *topology = strncmp(fabric, "--", 2) == 0 ? fabric : "-t topologies/h100-host.json";
+  ck_assert_int_eq(run("@ plans %s -c %s -o %%/slow%d --json", fabric, cases[_i].collective, _i),
+                   0);
+  cJSON *json = parsed();
+  const cJSON *ranges = cJSON_GetObjectItem(json, "ranges"), *range, *other;
+  char folder[16];
+  snprintf(folder, sizeof folder, "slow%d", _i);
+  cJSON_ArrayForEach(range, ranges) {
+    double min = fmax(number_of(range, "min_bytes"), 1024);
+    double at = exp2(ceil(log2(min)));
+    const cJSON *max = cJSON_GetObjectItem(range, "max_bytes");
+    double us = plan_takes(folder, text_of(range, "plan"), topology, at);
+    if (!cJSON_IsNull(max) && at > max->valuedouble) continue;
+    cJSON_ArrayForEach(other, ranges) {
+      if (other == range || (cJSON_GetObjectItem(other, "low_latency") && at > 262144)) continue;
+      const cJSON *most = cJSON_GetObjectItem(other, "max_bytes");
+      if (cJSON_GetObjectItem(other, "low_latency") && at > most->valuedouble) continue;
+      double beside = plan_takes(folder, text_of(other, "plan"), topology, at);
+      ck_assert_msg(us <= 1.01 * 1.03 * 1.001 * beside, "%s at %g bytes: %g us, %s takes %g",
+                    text_of(range, "plan"), at, us, text_of(other, "plan"), beside);
+    }
+    static const char *const ways[] = {"", "--k 1"};
+    for (int w = 0; w < 2; w++) {
+      const char *named = strncmp(fabric, "--", 2) == 0 ? "" : "topologies/h100-host.json";
+      ck_assert_int_eq(run("@ solve %s %s -c %s %s -o %%/way.json", named, *named ? "" : fabric,
+                           cases[_i].collective, ways[w]),
+                       0);
+      double beside = simulated("way.json", topology, at);
+      ck_assert_msg(us <= 1.05 * beside, "%s at %g bytes: %g us, solve %s: %g",
+                    text_of(range, "plan"), at, us, ways[w], beside);
+    }
+  }
+  cJSON_Delete(json);
+}
+END_TEST
+
 /* Two hosts of eight GPUs have rails between them: not all ranks join each other. */
-START_TEST(one_hop_is_for_ranks_that_all_join_each_other) {
+START_TEST(small_allreduces_go_in_few_hops_by_packets) {
   ck_assert_int_eq(run("@ plans h100-host -c allreduce -o %%/hop --json"), 0);
   cJSON *json = parsed();
   const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "ranges"), 0);
-  double reach = number_of(first, "one_hop_max_bytes");
-  const cJSON *most = cJSON_GetObjectItem(first, "low_latency_max_bytes");
-  ck_assert_msg(reach >= 1024 && reach <= 262144, "up to %g bytes", reach);
-  ck_assert(!most || reach < most->valuedouble);
-  /* the simulator says so, of the plans as they are */
-  for (int i = 0; most && i < 2; i++) {
-    double size = i == 0 ? reach : 2 * reach, us[2];
-    const char *plans[] = {text_of(first, "one_hop_plan"), text_of(first, "low_latency_plan")};
-    for (int p = 0; p < 2; p++) {
-      ck_assert_int_eq(run("@ simulate %%/hop/%s -t topologies/h100-host.json --no-baselines -b "
-                           "%.0f -e %.0f --json",
-                           plans[p], size, size),
-                       0);
-      cJSON *simulated = parsed();
-      const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(simulated, "rows"), 0);
-      const cJSON *times = cJSON_GetObjectItem(row, "times");
-      us[p] = number_of(times->child, "time");
-      cJSON_Delete(simulated);
-    }
-    ck_assert_msg((us[0] < us[1]) == (i == 0), "%.0f bytes: %g us, in two hops %g us", size, us[0],
-                  us[1]);
-  }
+  ck_assert(cJSON_IsTrue(cJSON_GetObjectItem(first, "low_latency")));
+  ck_assert(number_of(first, "max_bytes") >= 1024);
+  ck_assert(cJSON_IsTrue(cJSON_GetObjectItem(first, "one_hop")) ||
+            strstr(text_of(first, "chosen"), "stages"));
   cJSON_Delete(json);
-  ck_assert_int_eq(run("@ plans h100-host -c allreduce -o %%/hop2"), 0);
-  ck_assert_ptr_nonnull(strstr(result.out, "in one hop, by packets"));
-  ck_assert_int_eq(run("@ plans a100-x2 -c allreduce -o %%/hosts --json"), 0);
-  ck_assert_ptr_null(strstr(result.out, "one_hop"));
   ck_assert_int_eq(run("@ plans h100-host -c allgather -o %%/gather --json"), 0);
   ck_assert_ptr_null(strstr(result.out, "one_hop"));
 }
@@ -328,7 +358,7 @@ END_TEST
 START_TEST(plans_without_packets_when_they_are_not_wanted) {
   ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/plain"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "all proved"));
-  ck_assert_int_eq(run("ls %%/plain | grep -c low-latency"), 1); /* grep finds none */
+  ck_assert_int_eq(run("grep -c low_latency %%/plain/index.json"), 1); /* grep finds none */
   ck_assert(copse_test_exists("plain/allgather-1.plan"));
 }
 END_TEST
@@ -345,7 +375,8 @@ int main(void) {
   tcase_add_test(tests, what_does_not_go_together_is_refused);
   tcase_add_test(tests, a_folder_of_plans_covers_all_sizes_and_runs_in_a_job);
   tcase_add_test(tests, plans_are_what_lower_makes_of_their_schedules);
-  if (COPSE_TEST_RESULTS) tcase_add_test(tests, one_hop_is_for_ranks_that_all_join_each_other);
+  if (COPSE_TEST_RESULTS) tcase_add_test(tests, small_allreduces_go_in_few_hops_by_packets);
+  tcase_add_loop_test(tests, no_plan_is_slower_than_another, 0, COPSE_TEST_UP_TO(4, 1));
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -141,6 +141,69 @@ START_TEST(room_in_a_connection_depends_on_the_sizes_served) {
 }
 END_TEST
 
+/*
+ * Recursive doubling of n ranks: in round k those whose numbers differ in bit k send each other
+ * `count` chunks and add what comes. In a block for each round, or, with `apart`, two.
+ */
+static char *doubling(int n, int count, bool apart, const char *max) {
+  char *xml = malloc(1 << 20), *end = xml;
+  int rounds = 0;
+  while (1 << rounds < n) rounds++;
+  end += sprintf(end,
+                 "<algo name=\"rd\" nchannels=\"1\" nchunksperloop=\"%d\" proto=\"Simple\" "
+                 "ngpus=\"%d\" coll=\"allreduce\" inplace=\"1\" outofplace=\"0\" minBytes=\"0\" "
+                 "maxBytes=\"%s\">\n",
+                 count, n, max);
+  for (int r = 0; r < n; r++) {
+    end += sprintf(end, "<gpu id=\"%d\" i_chunks=\"%d\" o_chunks=\"0\" s_chunks=\"%d\">\n", r,
+                   count, count * rounds);
+    for (int k = 0; k < rounds; k++) {
+      static const char step[] =
+          "<step s=\"%d\" type=\"%s\" srcbuf=\"%s\" srcoff=\"%d\" dstbuf=\"%s\" dstoff=\"%d\" "
+          "cnt=\"%d\" depid=\"%d\" deps=\"%d\" hasdep=\"%d\"/>\n";
+      int peer = r ^ 1 << k, tb = apart ? 2 * k : k, sum = apart ? 1 : 2;
+      int before = k == 0 ? -1 : tb - 1, at = k == 0 ? -1 : sum;
+      end += sprintf(end, "<tb id=\"%d\" send=\"%d\" recv=\"%d\" chan=\"0\">\n", tb, peer,
+                     apart ? -1 : peer);
+      end += sprintf(end, step, 0, "s", "i", 0, "s", k * count, count, before, at, apart);
+      if (apart)
+        end += sprintf(end, "</tb>\n<tb id=\"%d\" send=\"-1\" recv=\"%d\" chan=\"0\">\n", tb + 1,
+                       peer);
+      end += sprintf(end, step, apart ? 0 : 1, "r", "i", 0, "s", k * count, count, -1, -1, 0);
+      end += sprintf(end, step, sum, "re", "s", k * count, "i", 0, count, apart ? tb : -1,
+                     apart ? 0 : -1, k + 1 < rounds);
+      end += sprintf(end, "</tb>\n");
+    }
+    end += sprintf(end, "</gpu>\n");
+  }
+  sprintf(end, "</algo>\n");
+  return xml;
+}
+
+/* Pairs that exchange: both send first, for which the connection must have room. */
+START_TEST(recursive_doubling_needs_room_for_what_it_sends) {
+  static const struct {
+    int count;
+    bool apart;
+    const char *max;
+    bool right;
+  } cases[] = {{1, false, "0", true},     {2, false, "0", true}, {3, false, "0", false},
+               {3, false, "65536", true}, {3, true, "0", true},  {16, false, "65536", true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *xml = doubling(COPSE_TEST_RESULTS ? 64 : 8, cases[i].count, cases[i].apart, cases[i].max);
+    if (cases[i].right)
+      proved(xml);
+    else
+      REFUTED(xml,
+              "waits for room to send to gpu 1 tb 0, gpu 1 tb 0 step 0 waits for room to send to "
+              "gpu 0 tb 0, and so on in a ring of 2 waits; a connection has room for 2 times 1 "
+              "chunks of the largest message: a smaller \"maxBytes\", or sends and receives in "
+              "blocks of their own");
+    free(xml);
+  }
+}
+END_TEST
+
 #define PAIR(a, b) ALGO(allgather, 2, 2, 0, 1, GPU(0, 1, 2, 1, a) GPU(1, 1, 2, 1, b))
 #define OWN(me) TB(0, -1, -1, 0, ST(0, cpy, i, 0, o, me, 1, -1, -1, 0))
 #define SEND(me, peer) TB(1, peer, -1, 0, ST(0, s, i, 0, i, 0, 1, -1, -1, 0))
@@ -282,6 +345,7 @@ int main(void) {
   tcase_add_test(tc, nops_and_sums_that_run_as_one_are_counted);
   tcase_add_test(tc, traps_of_sums_that_run_as_one_are_refuted);
   tcase_add_test(tc, room_in_a_connection_depends_on_the_sizes_served);
+  tcase_add_test(tc, recursive_doubling_needs_room_for_what_it_sends);
   tcase_add_test(tc, defects_are_named_with_their_place);
   tcase_add_test(tc, a_ring_of_waits_is_a_deadlock);
   tcase_add_test(tc, each_layout_is_proved_by_itself);

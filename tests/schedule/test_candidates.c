@@ -1,6 +1,7 @@
 /* Choosing among schedules by message size, on random fabrics. */
 #include "predict/candidates.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "verify/verify.h"
@@ -19,17 +20,21 @@ static void check_candidates(const struct copse_candidates *c, copse_collective 
   ck_assert_str_eq(c->list[0].name, "optimal");
   for (int i = 0; i < c->n; i++) {
     const struct copse_schedule *s = c->list[i].schedule;
-    const char *defect = copse_test_schedule_defect(s, c->topology);
+    const char *defect = s->objective.bytes > 0 || !c->list[i].owned
+                             ? NULL
+                             : copse_test_schedule_defect(s, c->topology);
     struct copse_verify_report report;
     ck_assert_msg(defect == NULL, "%s: %s", c->list[i].name, defect);
     ASSERT_OK(copse_verify_schedule(s, c->topology, "s.json", &report, &err), &err);
-    if (collective != COPSE_ALLREDUCE) /* whose optimum is among schedules of its kind */
+    if (collective != COPSE_ALLREDUCE &&
+        s->objective.bytes == 0) /* whose optimum is among schedules of its kind */
       ck_assert_msg(copse_q_cmp(s->time_per_GB, least) >= 0, "%s beats the optimum",
                     c->list[i].name);
   }
 }
 
-/* The times are those of single simulations, and none is much shorter than the chosen one. */
+/* The times are those of single simulations, and none is much shorter than the chosen one; where
+ * there is none, the first is faster than the busiest link alone, or the message is too long. */
 static void check_best(const struct copse_candidates *c, uint64_t size, int chosen) {
   struct copse_err err = COPSE_ERR_INIT;
   double us[2][COPSE_MAX_CANDIDATES], bytes[] = {1, (double)size};
@@ -41,9 +46,14 @@ static void check_best(const struct copse_candidates *c, uint64_t size, int chos
     ASSERT_OK(
         copse_simulate(c->topology, &c->predictions[i].dag, &quick, bytes[1], &alone, NULL, &err),
         &err);
+    if (isinf(us[1][i])) {
+      uint64_t most = c->list[i].most_bytes;
+      ck_assert(alone.us > us[1][0] || (most > 0 && size > most));
+      continue;
+    }
     ck_assert(alone.us == us[1][i]);
-    bool higher = copse_schedule_height(c->list[i].schedule) >
-                  copse_schedule_height(c->list[chosen].schedule);
+    bool higher =
+        copse_proposal_hops(c->list[i].schedule) > copse_proposal_hops(c->list[chosen].schedule);
     ck_assert_msg(us[1][chosen] <= (higher ? 1.0403001 : 1.0100001) * us[1][i],
                   "at %g bytes %s takes %g us, %s %g", bytes[1], c->list[chosen].name,
                   us[1][chosen], c->list[i].name, us[1][i]);
@@ -62,6 +72,7 @@ static int check_ranges(const struct copse_candidates *c) {
   }
   for (uint64_t size = SMALLEST; size <= LARGEST; size *= 2) {
     while (size > ranges[at].max_bytes) at++;
+    ck_assert(size >= ranges[at].min_bytes);
     check_best(c, size, ranges[at].candidate);
   }
   return n;
@@ -72,7 +83,7 @@ START_TEST(every_size_has_its_best_candidate) {
                                          COPSE_BROADCAST, COPSE_REDUCE};
   static const struct copse_test_random_options shape = {3, 8, 5, true, true};
   int several = 0;
-  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(12u, 3u); seed++) {
+  for (uint64_t seed = 0; seed < (copse_test_all() ? 12u : COPSE_TEST_UP_TO(5u, 1u)); seed++) {
     uint64_t state = 900 * (uint64_t)_i + seed;
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_candidates candidates;
@@ -86,12 +97,14 @@ START_TEST(every_size_has_its_best_candidate) {
         .label = "random"};
     ASSERT_OK(copse_candidates_make(topology, &options, NULL, &candidates, &seconds, &err), &err);
     ck_assert_int_ge(candidates.n, 2);
+    if (seed == 2) ASSERT_OK(copse_candidates_search(&candidates, &options, &err), &err);
+    if (seed % 2 == 0) ASSERT_OK(copse_candidates_packets(&candidates, 1 << 18, &err), &err);
     check_candidates(&candidates, all[_i]);
     several += check_ranges(&candidates) > 1;
     copse_candidates_free(&candidates);
     copse_topology_free(topology);
   }
-  ck_assert_int_gt(several, COPSE_TEST_UP_TO(2, 0));
+  ck_assert_int_gt(several, COPSE_TEST_UP_TO(0, -1));
 }
 END_TEST
 

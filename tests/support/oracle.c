@@ -500,7 +500,8 @@ static const char *judge_tree(struct judge *j, const struct copse_schedule_tree 
   const char *defect = NULL;
   memset(j->crossed, 0, (size_t)j->topology->n_links * sizeof *j->crossed);
   has[tree->root] = true;
-  if (tree->n_edges != n_ranks - 1) defect = "a tree has the wrong number of edges";
+  if (j->schedule->trees[0].stage == 0 && tree->n_edges != n_ranks - 1)
+    defect = "a tree has the wrong number of edges";
   if (tree->weight.num <= 0) defect = "a weight is not positive";
   for (int i = 0; i < tree->n_edges && !defect; i++) {
     const struct copse_schedule_edge *edge = &tree->edges[reduce ? tree->n_edges - 1 - i : i];
@@ -685,6 +686,50 @@ static const char *judge_times(struct judge *j) {
   return defect;
 }
 
+/* One piece of an allreduce in stages, trees [t, end): how often each rank's sum has each input. */
+static const char *judge_piece(const struct copse_schedule *s, int t, int end) {
+  size_t n = (size_t)s->n_ranks;
+  int *sums = zeroed(n * n, sizeof *sums), *before = zeroed(n * n, sizeof *before);
+  const char *defect = NULL;
+  for (size_t r = 0; r < n; r++) sums[r * n + r] = 1;
+  for (int stage = 1; t < end && !defect; stage++) {
+    if (s->trees[t].stage != stage) defect = "a stage is missing";
+    memcpy(before, sums, n * n * sizeof *sums);
+    for (; t < end && s->trees[t].stage == stage; t++)
+      for (int e = 0; e < s->trees[t].n_edges; e++)
+        for (size_t i = 0; i < n; i++)
+          sums[(size_t)s->trees[t].edges[e].dst * n + i] +=
+              before[(size_t)s->trees[t].root * n + i];
+  }
+  for (size_t i = 0; i < n * n && !defect; i++)
+    if (sums[i] != 1) defect = "an input is missing or there twice";
+  free(sums);
+  free(before);
+  return defect;
+}
+
+static const char *judge_stages(const struct copse_schedule *s) {
+  const char *defect = NULL;
+  mpq_t whole, q;
+  mpq_inits(whole, q, NULL);
+  for (int t = 0, end, piece = 0; t < s->n_trees && !defect; t = end, piece++) {
+    if (s->trees[t].piece != piece) defect = "a piece is missing";
+    for (end = t; end < s->n_trees && s->trees[end].piece == piece; end++) {
+      if (!copse_q_eq(s->trees[end].weight, s->trees[t].weight))
+        defect = "weights of a piece differ";
+      for (int i = t; i < end; i++)
+        if (s->trees[i].stage == s->trees[end].stage && s->trees[i].root >= s->trees[end].root)
+          defect = "trees of a stage are out of order";
+    }
+    copse_test_set_q(q, s->trees[t].weight);
+    mpq_add(whole, whole, q);
+    if (!defect) defect = judge_piece(s, t, end);
+  }
+  if (!defect && mpq_cmp_ui(whole, 1, 1) != 0) defect = "the pieces do not add up";
+  mpq_clears(whole, q, NULL);
+  return defect;
+}
+
 static const char *judge_all(struct judge *j) {
   const struct copse_schedule *s = j->schedule;
   const struct copse_topology *topology = j->topology;
@@ -698,7 +743,8 @@ static const char *judge_all(struct judge *j) {
   for (int r = 0; r < s->n_ranks; r++)
     if (j->node_of[s->rank_nodes[r]] != topology->rank_nodes[r]) return "a rank is another node";
   for (int t = 0; t < s->n_trees && !defect; t++) defect = judge_tree(j, &s->trees[t]);
-  if (!defect) defect = judge_shares(j);
+  bool stages = s->n_trees > 0 && s->trees[0].stage > 0;
+  if (!defect) defect = stages ? judge_stages(s) : judge_shares(j);
   if (!defect) defect = judge_times(j);
   return defect;
 }

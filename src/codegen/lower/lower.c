@@ -3,7 +3,8 @@
  * in words. What a plan means: runtime/plan/plan_abi.h. The lowerings:
  *
  *   trees.c     broadcast, reduce, allgather, reduce_scatter, allreduce in chunks and signals
- *   packets.c   the same in packets for small messages, and an allreduce in one hop
+ *   packets.c   the same in packets for small messages
+ *   doubling.c  an allreduce in stages or one hop, in chunks or packets
  *   flows.c     alltoall, in chunks or packets
  */
 #include "codegen/lower/lower.h"
@@ -82,9 +83,9 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   struct copse_plan **out, struct copse_err *err) {
   struct copse_lower_options o = options ? *options : (struct copse_lower_options){0};
   bool flows = schedule->collective == COPSE_ALLTOALL && !o.one_hop;
-  bool trees = !flows && !o.one_hop && !o.low_latency;
-  struct copse_plan_build b = {0};
-  copse_status status;
+  bool doubles = copse_schedule_doubles(schedule);
+  bool trees = !flows && !o.one_hop && !o.low_latency && !doubles;
+  COPSE_AT_END(copse_build_free) struct copse_plan_build b = {0};
   *out = NULL;
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_UNSUPPORTED,
@@ -94,18 +95,14 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                       "an alltoall by demand has no low-latency plan: its blocks may be empty");
   /* both phases of an allreduce have workers of their own */
   fill_objective(schedule, &o);
-  COPSE_TRY(fill_options(&o, trees && schedule->collective == COPSE_ALLREDUCE ? 2 : 1, err));
-  COPSE_TRY(copse_build_start(&b, schedule, &o, err));
-  if (o.one_hop)
-    COPSE_TRY(copse_lower_one_hop(&b));
-  else if (flows)
-    COPSE_TRY(copse_lower_flows(&b));
-  else
-    COPSE_TRY(o.low_latency ? copse_lower_packets(&b) : copse_lower_trees(&b));
-  COPSE_TRY(copse_build_finish(&b, out));
-out:
-  copse_build_free(&b);
-  return status;
+  COPSE_DO(fill_options(&o, trees && schedule->collective == COPSE_ALLREDUCE ? 2 : 1, err));
+  COPSE_DO(copse_build_start(&b, schedule, &o, err));
+  COPSE_DO(o.one_hop       ? copse_lower_one_hop(&b)
+           : flows         ? copse_lower_flows(&b)
+           : doubles       ? copse_lower_doubling(&b)
+           : o.low_latency ? copse_lower_packets(&b)
+                           : copse_lower_trees(&b));
+  return copse_build_finish(&b, out);
 }
 
 /* ---- in words: what lower --text prints; nothing reads it back ------------------------------ */

@@ -18,13 +18,6 @@
  * their broadcasts: whatever waits, waits for a smaller (phase, unit), or for the same one nearer
  * to the tree's leaves or root. So no ring of waits can close.
  *
- * In one hop (copse_lower_one_hop). Of an allreduce of a few KiB hops are most of the time. So
- * every rank sends its input to all others and sums all inputs itself, in the ranks' order, which
- * gives all of them the same bits. (N - 1) times the message leaves and enters each rank; in two
- * hops 2 (N - 1) / N times. No tree is followed: of the schedule it takes the ranks, and that every
- * pair of them sends to each other. `copse plans` adds such a plan as far as the simulator finds it
- * faster than packets along the trees.
- *
  * Signals that packets make superfluous stay in the plan, marked IN_DATA. They show who waits for
  * whom, so that the deadlock proof and the reports of a standstill are those of every other plan,
  * and the executor on one thread goes by them. An executor that looks at packets skips them, and so
@@ -32,13 +25,9 @@
  *
  * Who may overwrite packets, and why a broadcast and a reduce greet: check/proof.c.
  */
-#include <stdlib.h>
-
 #include "base/types.h"
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/work.h"
-
-/* ---- along trees ------------------------------------------------------------------------- */
 
 /* What joins a rank to its parents in the trees of a unit. */
 struct link {
@@ -204,123 +193,18 @@ copse_status copse_lower_packets(struct copse_plan_build *b) {
   struct lowering l = {.b = b,
                        .n_ranks = b->schedule->n_ranks,
                        .greets = copse_collective_rooted(b->schedule->collective)};
-  struct copse_arena scratch = {0};
-  copse_status status;
-  COPSE_TRY(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
-  COPSE_TRY(check_degrees(&l));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
+  COPSE_DO(check_degrees(&l));
   size_t n = (size_t)l.units.n_units;
-  COPSE_TRY(copse_arena_array(&scratch, n * (size_t)l.n_ranks, sizeof *l.links, &l.links, b->err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *l.worker, &l.worker, b->err));
-  COPSE_TRY(copse_units_spread(&l.units, b->options.max_workers, l.worker, &l.n_workers, b->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n * (size_t)l.n_ranks, l.links, b->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, l.worker, b->err));
+  COPSE_DO(copse_units_spread(&l.units, b->options.max_workers, l.worker, &l.n_workers, b->err));
   for (int u = 0; u < l.units.n_units; u++)
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
   make_channels(&l);
   make_regions(&l);
   for (int rank = 0; rank < l.n_ranks; rank++)
     for (int w = 0; w < l.n_workers; w++) add_tree_worker(&l, rank, w);
-out:
-  copse_arena_free(&scratch);
-  return status;
-}
-
-/* ---- in one hop -------------------------------------------------------------------------- */
-
-static copse_status check_one_hop(const struct copse_schedule *s, struct copse_err *err) {
-  if (s->collective != COPSE_ALLREDUCE)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "one hop is for an allreduce: the trees of other collectives have no second "
-                      "one to save");
-  if (s->n_ranks > (int)COPSE_MOVE_MAX_OPERANDS)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "%d ranks' inputs are more than one operation adds, which is %d: lower "
-                      "without one hop",
-                      s->n_ranks, (int)COPSE_MOVE_MAX_OPERANDS);
-  return COPSE_OK;
-}
-
-/* Ranks that the trees don't join straight may have no way to each other, or one over third ranks.
- */
-static copse_status check_pairs(const struct copse_schedule *s, struct copse_err *err) {
-  size_t n = (size_t)s->n_ranks;
-  bool *joined = NULL;
-  copse_status status;
-  COPSE_TRY(copse_calloc(n * n, sizeof *joined, &joined, err));
-  for (int i = 0; i < s->n_trees; i++)
-    for (int e = 0; e < s->trees[i].n_edges; e++) {
-      const struct copse_schedule_edge *edge = &s->trees[i].edges[e];
-      joined[(size_t)edge->src * n + (size_t)edge->dst] = true;
-    }
-  for (size_t i = 0; i < n * n && status == COPSE_OK; i++)
-    if (!joined[i] && i / n != i % n)
-      status = copse_fail(err, COPSE_UNSUPPORTED,
-                          "one hop needs each rank to send to every other, and in this schedule "
-                          "rank %zu never sends to rank %zu: lower without it",
-                          i / n, i % n);
-out:
-  free(joined);
-  return status;
-}
-
-/* From `src`, at `dst`, of part p of n_parts: the number of its region and of its channel, both
- * laid out by (dst, part, src). */
-static uint32_t one_hop_at(const struct copse_plan_build *b, int n_parts, int src, int dst, int p) {
-  int others = b->schedule->n_ranks - 1;
-  return (uint32_t)((dst * n_parts + p) * others + (src < dst ? src : src - 1));
-}
-
-/* To all others, the next rank first: not everybody to one at the same moment. */
-static void add_send(struct copse_plan_build *b, int n_parts, int rank, int p) {
-  int n = b->schedule->n_ranks;
-  uint32_t first = b->header.n_operands;
-  copse_build_operand(b, rank, COPSE_BUFFER_INPUT, 0);
-  for (int i = 1; i < n; i++) {
-    int dst = (rank + i) % n;
-    copse_build_operand(b, dst, COPSE_BUFFER_PACKETS, one_hop_at(b, n_parts, rank, dst, p));
-  }
-  copse_build_move(b, p, first, n - 1, 0);
-  for (int i = 1; i < n; i++)
-    copse_build_data_signal(b, one_hop_at(b, n_parts, rank, (rank + i) % n, p));
-}
-
-static void add_sum(struct copse_plan_build *b, int n_parts, int rank, int p) {
-  int n = b->schedule->n_ranks;
-  for (int src = 0; src < n; src++)
-    if (src != rank) copse_build_data_wait(b, one_hop_at(b, n_parts, src, rank, p));
-  uint32_t first = b->header.n_operands;
-  for (int src = 0; src < n; src++)
-    if (src == rank)
-      copse_build_operand(b, rank, COPSE_BUFFER_INPUT, 0);
-    else
-      copse_build_operand(b, rank, COPSE_BUFFER_PACKETS, one_hop_at(b, n_parts, src, rank, p));
-  copse_build_operand(b, rank, COPSE_BUFFER_OUTPUT, 0);
-  copse_build_move(b, p, first, 1, COPSE_MOVE_FINAL);
-}
-
-copse_status copse_lower_one_hop(struct copse_plan_build *b) {
-  const struct copse_lower_options *o = &b->options;
-  int n = b->schedule->n_ranks; /* a worker of each rank for each part: none does two in turn */
-  int n_parts = o->instances < o->max_workers ? o->instances : o->max_workers;
-  COPSE_DO(check_one_hop(b->schedule, b->err));
-  COPSE_DO(check_pairs(b->schedule, b->err));
-  for (int p = 0; p < n_parts; p++) {
-    struct copse_q lo, hi;
-    COPSE_DO(copse_q_make(p, n_parts, &lo, b->err));
-    COPSE_DO(copse_q_make(p + 1, n_parts, &hi, b->err));
-    copse_build_piece(b, lo, hi, 0);
-  }
-  for (int dst = 0; dst < n; dst++)
-    for (int p = 0; p < n_parts; p++)
-      for (int src = 0; src < n; src++) {
-        if (src == dst) continue;
-        copse_build_region(b, dst, p);
-        copse_build_channel(b, (uint32_t)(src * n_parts + p), (uint32_t)(dst * n_parts + p));
-      }
-  for (int rank = 0; rank < n; rank++)
-    for (int p = 0; p < n_parts; p++) {
-      uint32_t first_op = b->header.n_ops;
-      if (n > 1) add_send(b, n_parts, rank, p);
-      add_sum(b, n_parts, rank, p);
-      copse_build_worker(b, rank, first_op);
-    }
   return COPSE_OK;
 }

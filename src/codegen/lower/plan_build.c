@@ -1,8 +1,6 @@
-/*
- * The tables of a plan while a lowering fills them. Additions return nothing or a number, and a
+/* The tables of a plan while a lowering fills them. Additions return nothing or a number, and a
  * failure, which can only be of memory, is kept and reported at the end: so a lowering's text is
- * the list of operations that it makes.
- */
+ * the list of operations that it makes. */
 #include "codegen/lower/plan_build.h"
 
 #include <stdlib.h>
@@ -87,10 +85,18 @@ uint32_t copse_build_channel(struct copse_plan_build *b, uint32_t src, uint32_t 
   return b->header.n_channels - 1;
 }
 
-uint32_t copse_build_region(struct copse_plan_build *b, int rank, int piece) {
-  uint32_t kind = b->options.low_latency ? COPSE_REGION_PACKETS : COPSE_REGION_SLOTS;
+static uint32_t add_region(struct copse_plan_build *b, int rank, int piece, uint32_t kind) {
   ADD(b, regions, (struct copse_plan_region){(uint32_t)rank, (uint32_t)piece, kind});
   return b->header.n_regions - 1;
+}
+
+uint32_t copse_build_region(struct copse_plan_build *b, int rank, int piece) {
+  return add_region(b, rank, piece,
+                    b->options.low_latency ? COPSE_REGION_PACKETS : COPSE_REGION_SLOTS);
+}
+
+uint32_t copse_build_slots(struct copse_plan_build *b, int rank, int piece) {
+  return add_region(b, rank, piece, COPSE_REGION_SLOTS);
 }
 
 uint32_t copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi,
@@ -116,11 +122,13 @@ void copse_build_wait(struct copse_plan_build *b, enum copse_plan_when when, uin
 }
 
 void copse_build_data_signal(struct copse_plan_build *b, uint32_t channel) {
-  add_sync(b, COPSE_OP_SIGNAL, COPSE_WHEN_ALWAYS, COPSE_SYNC_IN_DATA, channel);
+  add_sync(b, COPSE_OP_SIGNAL, COPSE_WHEN_ALWAYS, b->options.low_latency ? COPSE_SYNC_IN_DATA : 0,
+           channel);
 }
 
 void copse_build_data_wait(struct copse_plan_build *b, uint32_t channel) {
-  add_sync(b, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS, COPSE_SYNC_IN_DATA, channel);
+  add_sync(b, COPSE_OP_WAIT, COPSE_WHEN_ALWAYS, b->options.low_latency ? COPSE_SYNC_IN_DATA : 0,
+           channel);
 }
 
 void copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer, uint32_t index) {

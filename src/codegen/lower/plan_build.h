@@ -1,10 +1,7 @@
-/*
- * Inside codegen/lower: a plan's tables while they grow, and the lowerings that fill them.
+/* Inside codegen/lower: a plan's tables while they grow, and the lowerings that fill them.
  * Regions must come grouped by rank, operations by worker, workers by rank. The first failure is
- * kept in `status`: what is added after it is lost, and copse_build_finish reports it.
- */
-#ifndef COPSE_CODEGEN_LOWER_PLAN_BUILD_H
-#define COPSE_CODEGEN_LOWER_PLAN_BUILD_H
+ * kept in `status`: what is added after it is lost, and copse_build_finish reports it. */
+#pragma once
 
 #include "base/memory.h"
 #include "codegen/lower/options.h"
@@ -47,13 +44,15 @@ void copse_build_levels(struct copse_plan_build *b, int levels);
 uint32_t copse_build_channel(struct copse_plan_build *b, uint32_t src_worker, uint32_t dst_worker);
 /* Of slots, or in a low-latency plan of packets. */
 uint32_t copse_build_region(struct copse_plan_build *b, int rank, int piece);
+/* Of slots in any case: for what a rank keeps for itself. */
+uint32_t copse_build_slots(struct copse_plan_build *b, int rank, int piece);
 /* pair: 0, or of an alltoall's block. */
 uint32_t copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi,
                            uint32_t pair);
 
 void copse_build_signal(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
 void copse_build_wait(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
-/* For every chunk of data in a low-latency plan: the packets themselves show that they came. */
+/* For every chunk of data; in a low-latency plan the packets themselves show that they came. */
 void copse_build_data_signal(struct copse_plan_build *b, uint32_t channel);
 void copse_build_data_wait(struct copse_plan_build *b, uint32_t channel);
 
@@ -73,7 +72,6 @@ copse_status copse_build_finish(struct copse_plan_build *b, struct copse_plan **
  * doesn't fit, COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_lower_trees(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_packets(struct copse_plan_build *b) COPSE_CHECKED;
+copse_status copse_lower_doubling(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_one_hop(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_flows(struct copse_plan_build *b) COPSE_CHECKED;
-
-#endif

@@ -79,9 +79,9 @@ static copse_status make_ends(struct copse_bounds *b, const int64_t *release, st
   size_t n = (size_t)t->n_ranks;
   int root = b->root < 0 ? -1 : v->part[t->rank_nodes[b->root]];
   int64_t *first;
-  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *v->from, &v->from, err));
-  COPSE_DO(copse_arena_array(&b->arena, n, sizeof *v->to, &v->to, err));
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *first, &first, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, n, v->from, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, n, v->to, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, first, err));
   for (int u = 0; u < t->n_nodes; u++) first[u] = INT64_MAX;
   for (int u = 0; u < t->n_nodes; u++)
     if (v->part[u] >= 0 && release[u] < first[v->part[u]]) first[v->part[u]] = release[u];
@@ -101,9 +101,9 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
   struct volume *v = &b->volumes[b->n_volumes++];
   int *part;
   bool *has_rank;
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *part, &part, err));
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_nodes, sizeof *has_rank, &has_rank, err));
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *v->links, &v->links, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, part, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, has_rank, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_links, v->links, err));
   for (int r = 0; r < t->n_ranks; r++)
     has_rank[level ? level[t->rank_nodes[r]] : t->rank_nodes[r]] = true;
   for (int u = 0; u < t->n_nodes; u++) {
@@ -154,19 +154,18 @@ static void add_widths(const struct copse_bounds *b, int64_t *width) {
  * change, are not missed; of too many half the narrowest, half at even distances. */
 static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
-  struct copse_symmetry symmetry = {0};
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry symmetry = {0};
   struct candidate *candidates;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int64_t *width;
   int *orbit, n = 0;
   int most = t->n_ranks <= COPSE_SYMMETRY_RANKS ? COPSE_BOUND_RANKS : COPSE_BOUND_RANKS_OF_MANY;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&b->arena, (size_t)t->n_ranks, sizeof *b->asked, &b->asked, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_ranks, sizeof *candidates, &candidates, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *width, &width, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_ranks, sizeof *orbit, &orbit, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_ranks, b->asked, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, candidates, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_nodes, width, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, orbit, err));
   if (t->n_ranks > COPSE_BOUND_ALL_RANKS && t->n_ranks <= COPSE_SYMMETRY_RANKS)
-    COPSE_TRY(copse_topology_symmetry(t, &symmetry, err));
+    COPSE_DO(copse_topology_symmetry(t, &symmetry, err));
   add_widths(b, width);
   copse_sets_init(orbit, t->n_ranks);
   for (int g = 0; g < symmetry.n + symmetry.n_others; g++)
@@ -184,10 +183,7 @@ static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) 
       place = narrow + (int)((int64_t)(i - narrow) * (n - narrow) / (b->n_asked - narrow));
     b->asked[i] = candidates[place].node;
   }
-out:
-  copse_arena_free(&scratch);
-  copse_symmetry_free(&symmetry);
-  return status;
+  return COPSE_OK;
 }
 
 /* An alltoall's demand, and the lengths of its bound on the topology's links. */
@@ -198,14 +194,14 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
   int64_t scale = 1;
   char sha256[COPSE_SHA256_HEX];
   if (s->demand) {
-    COPSE_DO(copse_arena_array(&b->arena, n * n, sizeof *b->demand, &b->demand, err));
+    COPSE_DO(COPSE_ARRAY(&b->arena, n * n, b->demand, err));
     memcpy(b->demand, s->demand, n * n * sizeof *b->demand);
     COPSE_DO(copse_demand_total(s->demand, t->n_ranks, &b->m, err));
   }
   COPSE_DO(copse_topology_sha256(t, sha256, err));
   if (s->bound.kind != COPSE_BOUND_LENGTHS || strcmp(sha256, s->topology_sha256) != 0)
     return COPSE_OK; /* what lengths prove is told by the bound of this very topology */
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->length, &b->length, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_links, b->length, err));
   for (int i = 0; i < s->bound.n_lengths; i++)
     COPSE_DO(copse_lcm(scale, s->bound.lengths[i].length.den, &scale, err));
   for (int i = 0; i < s->bound.n_lengths; i++) {
@@ -230,8 +226,8 @@ static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) 
   const struct copse_topology *t = b->topology;
   const int64_t *before = b->sides[0].nearest, *after = b->sides[1].nearest;
   if (!b->length) return COPSE_OK;
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->weight, &b->weight, err));
-  COPSE_DO(copse_arena_array(&b->arena, (size_t)t->n_links, sizeof *b->windows, &b->windows, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_links, b->weight, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_links, b->windows, err));
   bool fits = true;
   for (int e = 0; e < t->n_links; e++) {
     if (b->length[e] == 0) continue;
@@ -246,30 +242,32 @@ static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) 
   return COPSE_OK;
 }
 
+static copse_status make(struct copse_bounds *b, const struct copse_schedule *schedule,
+                         struct copse_err *err) {
+  for (int i = 0; i < 2; i++)
+    COPSE_DO(copse_timed_instance_make(b->topology, b->alpha_us, i == 1, &b->sides[i], err));
+  COPSE_DO(copse_timed_parts(&b->sides[0], COPSE_BOUND_LEVELS, &b->levels, &b->n_levels, err));
+  COPSE_DO(make_volumes(b, err));
+  COPSE_DO(choose_asked(b, err));
+  if (schedule && b->collective == COPSE_ALLTOALL) COPSE_DO(copy_schedule(b, schedule, err));
+  return make_windows(b, err);
+}
+
 copse_status copse_bounds_new(const struct copse_topology *topology, copse_collective collective,
                               int root, struct copse_q alpha_us,
                               const struct copse_schedule *schedule, struct copse_bounds **out,
                               struct copse_err *err) {
-  struct copse_bounds *b = NULL;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *b, &b, err));
+  COPSE_AT_END(copse_bounds_free_at) struct copse_bounds *b = NULL;
+  COPSE_DO(copse_calloc(1, sizeof *b, &b, err));
   b->topology = topology;
   b->collective = collective;
   b->root = root;
   b->alpha_us = alpha_us;
-  for (int i = 0; i < 2; i++)
-    COPSE_TRY(copse_timed_instance_make(topology, alpha_us, i == 1, &b->sides[i], err));
-  COPSE_TRY(copse_timed_parts(&b->sides[0], COPSE_BOUND_LEVELS, &b->levels, &b->n_levels, err));
-  COPSE_TRY(make_volumes(b, err));
-  COPSE_TRY(choose_asked(b, err));
-  if (schedule && collective == COPSE_ALLTOALL) COPSE_TRY(copy_schedule(b, schedule, err));
-  COPSE_TRY(make_windows(b, err));
+  COPSE_DO(make(b, schedule, err));
   *out = b;
+  b = NULL;
   return COPSE_OK;
-out:
-  copse_bounds_free(b);
-  return status;
 }
 
 void copse_bounds_free(struct copse_bounds *b) {
@@ -418,20 +416,19 @@ static copse_status find_short(struct asking *a, bool reversed, bool *found) {
   const struct copse_topology *t = b->topology;
   int sink = a->to[0].node, n = t->n_nodes, shift = 0;
   struct copse_q one;
-  struct copse_flow *flow = NULL;
+  COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
   int64_t total = 0;
-  copse_status status;
   *found = false;
   copse_shortest_run(&b->sides[!reversed].shortest, sink, b->sides[0].delay, NULL);
   COPSE_DO(get_amount(a, 1, b->demand ? b->m : t->n_ranks, &one, a->err));
   for (int r = 0; r < t->n_ranks; r++) total += sender_count(a, reversed, r);
   if (total == 0) return COPSE_OK;
   while (total << (shift + 1) < (int64_t)1 << 50) shift++;
-  COPSE_TRY(copse_flow_new(n + 1, &flow, a->err));
+  COPSE_DO(copse_flow_new(n + 1, &flow, a->err));
   for (int r = 0; r < t->n_ranks; r++)
     if (sender_count(a, reversed, r) > 0)
-      COPSE_TRY(copse_flow_change(flow, n, t->rank_nodes[r], sender_count(a, reversed, r) << shift,
-                                  a->err));
+      COPSE_DO(copse_flow_change(flow, n, t->rank_nodes[r], sender_count(a, reversed, r) << shift,
+                                 a->err));
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_quickest_link *l = &side->links[e];
     int64_t left = copse_shortest_length(&b->sides[!reversed].shortest, l->dst),
@@ -440,18 +437,16 @@ static copse_status find_short(struct asking *a, bool reversed, bool *found) {
     if (left < 0 || opens == INT64_MAX || open <= 0 ||
         __builtin_mul_overflow(open * l->capacity, (wide)one.den, &room))
       continue;
-    COPSE_TRY(copse_flow_change(
-        flow, l->src, l->dst, in_parts(room, (wide)a->floor.den * one.num, total, shift), a->err));
+    COPSE_DO(copse_flow_change(flow, l->src, l->dst,
+                               in_parts(room, (wide)a->floor.den * one.num, total, shift), a->err));
   }
-  if (copse_flow_max(flow, n, sink, total << shift) == total << shift) goto out;
+  if (copse_flow_max(flow, n, sink, total << shift) == total << shift) return COPSE_OK;
   a->n_from = 0;
   for (int r = 0; r < t->n_ranks; r++)
     if (t->rank_nodes[r] != sink && copse_flow_on_source_side(flow, t->rank_nodes[r]))
       a->from[a->n_from++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
   *found = a->n_from > 0;
-out:
-  copse_flow_free(flow);
-  return status;
+  return COPSE_OK;
 }
 
 /* The best senders so far with one more or one less, as long as that is better. */
@@ -524,9 +519,9 @@ static copse_status ask_source(struct asking *a, bool reversed, int node, int mo
   struct partner *partners;
   int64_t *distance, *width;
   int n = 0;
-  COPSE_DO(copse_arena_array(&a->arena, (size_t)t->n_ranks, sizeof *partners, &partners, a->err));
-  COPSE_DO(copse_arena_array(&a->arena, (size_t)t->n_ranks, sizeof *distance, &distance, a->err));
-  COPSE_DO(copse_arena_array(&a->arena, (size_t)t->n_nodes, sizeof *width, &width, a->err));
+  COPSE_DO(COPSE_ARRAY(&a->arena, (size_t)t->n_ranks, partners, a->err));
+  COPSE_DO(COPSE_ARRAY(&a->arena, (size_t)t->n_ranks, distance, a->err));
+  COPSE_DO(COPSE_ARRAY(&a->arena, (size_t)t->n_nodes, width, a->err));
   find_distances(a, !reversed, node, distance);
   for (int e = 0; e < t->n_links; e++)
     if (copse_add_overflows(width[side->links[e].dst], side->links[e].capacity,
@@ -700,9 +695,9 @@ static copse_status write_parts(const struct asking *a, struct copse_arena *aren
   int n = a->b->topology->n_nodes, *place, *nodes;
   struct copse_schedule_part *parts;
   if (v == &a->b->volumes[0]) return COPSE_OK;
-  COPSE_DO(copse_arena_array(arena, (size_t)v->n_from, sizeof *parts, &parts, a->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *place, &place, a->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof *nodes, &nodes, a->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)v->n_from, parts, a->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, place, a->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, nodes, a->err));
   for (int u = 0; u < n; u++) {
     if (v->part[u] == u) place[u] = out->n_parts++;
     if (v->part[u] >= 0) parts[place[v->part[u]]].n_nodes++;
@@ -735,9 +730,9 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
   bool volume = a->best.kind == COPSE_BOUND_AT_VOLUME;
   struct timed *sorted;
   struct copse_schedule_part *times;
-  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *sorted, &sorted, a->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *times, &times, a->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n_nodes, sizeof *nodes, &nodes, a->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n_nodes, sorted, a->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n_nodes, times, a->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n_nodes, nodes, a->err));
   for (int v = 0; v < n_nodes; v++)
     if (!copse_q_eq(a->times[v], a->time) && !(volume && a->volume->part[v] >= 0))
       sorted[n++] = (struct timed){a->times[v], v};
@@ -757,44 +752,36 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
   return COPSE_OK;
 }
 
+static void end_asking(struct asking *a) { copse_arena_free(&a->arena); }
+
 copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse_arena *arena,
                              struct copse_bound_at *out, struct copse_err *err) {
+  COPSE_AT_END(end_asking)
   struct asking a = {
       .b = b, .bytes = bytes, .time = COPSE_Q_ZERO, .floor = COPSE_Q_ZERO, .err = err};
   size_t n_nodes = (size_t)b->topology->n_nodes, n_ranks = (size_t)b->topology->n_ranks;
-  copse_status status;
   *out = (struct copse_bound_at){
       .bytes = bytes, .alpha_us = b->alpha_us, .us = COPSE_Q_ZERO, .rank = -1};
   if (n_ranks == 1 || bytes == 0) return COPSE_OK;
-  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_nodes, sizeof *a.times, &a.times, err));
-  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_nodes, sizeof *a.fresh, &a.fresh, err));
-  COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.from, &a.from, err));
-  COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.to, &a.to, err));
-  COPSE_TRY(copse_arena_array(&a.arena, n_ranks, sizeof *a.sends, &a.sends, err));
-  COPSE_TRY(copse_arena_array(&a.arena, 2 * n_ranks, sizeof *a.distance, &a.distance, err));
-  COPSE_TRY(ask_all(&a));
-  if (a.time.num == 0) {
-    status = copse_fail(err, COPSE_OVERFLOW, "no bound fits into 64 bits");
-    goto out;
-  }
+  COPSE_DO(COPSE_ARRAYS(&a.arena, 2 * n_nodes, struct copse_q, err, &a.times, &a.fresh));
+  COPSE_DO(COPSE_ARRAYS(&a.arena, n_ranks, struct copse_quickest_end, err, &a.from, &a.to));
+  COPSE_DO(COPSE_ARRAY(&a.arena, n_ranks, a.sends, err));
+  COPSE_DO(COPSE_ARRAY(&a.arena, 2 * n_ranks, a.distance, err));
+  COPSE_DO(ask_all(&a));
+  if (a.time.num == 0) return copse_fail(err, COPSE_OVERFLOW, "no bound fits into 64 bits");
   out->kind = a.best.kind;
   out->reversed = a.best.reversed;
   out->rank = a.best.rank;
-  COPSE_TRY(copse_q_div(a.time, (struct copse_q){b->sides[0].delay_scale, 1}, &out->us, err));
-  if (out->kind == COPSE_BOUND_AT_VOLUME) COPSE_TRY(write_parts(&a, arena, out));
-  if (out->kind != COPSE_BOUND_AT_LENGTHS) status = write_times(&a, arena, out);
-out:
-  copse_arena_free(&a.arena);
-  return status;
+  COPSE_DO(copse_q_div(a.time, (struct copse_q){b->sides[0].delay_scale, 1}, &out->us, err));
+  if (out->kind == COPSE_BOUND_AT_VOLUME) COPSE_DO(write_parts(&a, arena, out));
+  return out->kind == COPSE_BOUND_AT_LENGTHS ? COPSE_OK : write_times(&a, arena, out);
 }
 
 copse_status copse_bound_at(const struct copse_topology *topology, copse_collective collective,
                             int root, int64_t bytes, struct copse_q alpha_us,
                             struct copse_arena *arena, struct copse_bound_at *out,
                             struct copse_err *err) {
-  struct copse_bounds *bounds = NULL;
-  copse_status status = copse_bounds_new(topology, collective, root, alpha_us, NULL, &bounds, err);
-  if (status == COPSE_OK) status = copse_bounds_at(bounds, bytes, arena, out, err);
-  copse_bounds_free(bounds);
-  return status;
+  COPSE_AT_END(copse_bounds_free_at) struct copse_bounds *bounds = NULL;
+  COPSE_DO(copse_bounds_new(topology, collective, root, alpha_us, NULL, &bounds, err));
+  return copse_bounds_at(bounds, bytes, arena, out, err);
 }

@@ -23,6 +23,9 @@ copse_status copse_bounds_new(const struct copse_topology *topology, copse_colle
                               const struct copse_schedule *schedule, struct copse_bounds **out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_bounds_free(struct copse_bounds *bounds);
+static inline void copse_bounds_free_at(struct copse_bounds **bounds) {
+  copse_bounds_free(*bounds);
+}
 
 /*
  * The best bound that is found, with its proof in memory of the arena; nodes are the topology's. A

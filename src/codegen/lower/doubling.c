@@ -1,0 +1,324 @@
+/*
+ * Recursive doubling, in groups of any size (R. Thakur, R. Rabenseifner, W. Gropp 2005; with groups
+ * of more than two: recursive multiplying): in stages every rank sends its sum so far to the ranks
+ * of its group and adds theirs. An allreduce in as many rounds as the groups are far across, for
+ * small messages; in one stage of all ranks it takes one hop.
+ *
+ *   stage 1   0 <-> 1   2 <-> 3     own input to the group; input + what came -> sum
+ *   stage 2   0 <-> 2   1 <-> 3     sum to the group; sum + what came -> output
+ *
+ * A schedule of stages (struct copse_schedule_tree) says which rank's sum goes to whom along which
+ * tree. Every rank of a group adds the same sums in the order of their ranks, so all end with the
+ * same bits. A sum stays in slots of the rank's own; what comes from others comes into slots of
+ * theirs, with credits, or into packets (packets.c; codegen/check/proof.c says why nobody
+ * overwrites what is unread).
+ *
+ * In one hop: of a schedule of other trees only the ranks are taken, and that every pair of them
+ * sends to each other. `copse plans` adds such a plan as far as the simulator finds it faster.
+ *
+ * No ring of waits can close: each operation waits for one of a smaller (chunk, unit, stage, level)
+ * or a credit of an earlier chunk.
+ */
+#include "base/graph.h"
+#include "codegen/lower/plan_build.h"
+#include "codegen/lower/policy.h"
+
+/* One edge of a tree for one unit: data into a region of `dst`, and back that it may come. */
+struct hop {
+  int root, dst;
+  int level;    /* 1 from the root */
+  int tree;     /* of all units' */
+  int into, on; /* keys: (dst, unit, stage); (tree, source) */
+  uint32_t data, ready, region;
+};
+
+struct lowering {
+  struct copse_plan_build *b;
+  const struct copse_schedule_tree *trees; /* by piece, stage, root */
+  int n_trees, n_ranks, n_pieces, n_parts, n_units, n_stages, n_workers;
+  bool packets;
+  struct hop *hops; /* by unit, stage, root and turn */
+  int n_hops;
+  struct copse_adjacency into, on; /* hops by their keys */
+  int *own;       /* [n_ranks * n_units * n_stages] a rank's own tree, 1 + its number; 0: none */
+  uint32_t *sums; /* likewise: slots for its sum after the stage */
+  struct copse_arena arena;
+};
+
+static int key(const struct lowering *l, int rank, int unit, int stage) {
+  return (rank * l->n_units + unit) * l->n_stages + stage - 1;
+}
+
+/* ---- what there is ------------------------------------------------------------------------- */
+
+/* Every piece in so many parts, one after the other: the units. */
+static copse_status add_units(struct lowering *l) {
+  struct copse_q at = COPSE_Q_ZERO, width;
+  for (int t = 0; t < l->n_trees; t++) {
+    if (l->trees[t].stage > l->n_stages) l->n_stages = l->trees[t].stage;
+    if (l->trees[t].piece < l->n_pieces) continue;
+    l->n_pieces++;
+    COPSE_DO(copse_q_div(l->trees[t].weight, (struct copse_q){l->n_parts, 1}, &width, l->b->err));
+    for (int p = 0; p < l->n_parts; p++) {
+      struct copse_q lo = at;
+      COPSE_DO(copse_q_add(at, width, &at, l->b->err));
+      copse_build_piece(l->b, lo, at, 0);
+    }
+  }
+  l->n_units = l->n_pieces * l->n_parts;
+  return COPSE_OK;
+}
+
+static void add_hops(struct lowering *l, int unit, const struct copse_schedule_tree *t, int tree,
+                     int *level) {
+  uint32_t worker = (uint32_t)(unit % l->n_workers), n = (uint32_t)l->n_workers;
+  l->own[key(l, t->root, unit, t->stage)] = 1 + tree;
+  level[t->root] = 0;
+  for (int e = 0; e < t->n_edges; e++) {
+    int src = t->edges[e].src, dst = t->edges[e].dst;
+    uint32_t from = (uint32_t)src * n + worker, to = (uint32_t)dst * n + worker;
+    level[dst] = level[src] + 1;
+    l->hops[l->n_hops++] =
+        (struct hop){.root = t->root,
+                     .dst = dst,
+                     .level = level[dst],
+                     .tree = tree,
+                     .into = key(l, dst, unit, t->stage),
+                     .on = tree * l->n_ranks + src,
+                     .data = copse_build_channel(l->b, from, to),
+                     .ready = l->packets ? 0 : copse_build_channel(l->b, to, from)};
+  }
+}
+
+static copse_status make_hops(struct lowering *l) {
+  size_t n = 0, keys = (size_t)l->n_ranks * (size_t)l->n_units * (size_t)l->n_stages;
+  int *level, tree = 0;
+  if (keys > COPSE_POLICY_MOST_STAGES ||
+      (size_t)l->n_trees * (size_t)l->n_parts * (size_t)l->n_ranks > COPSE_POLICY_MOST_STAGES)
+    return copse_fail(l->b->err, COPSE_UNSUPPORTED,
+                      "%d ranks with %d stages, in %d pieces and parts, are too many for a plan",
+                      l->n_ranks, l->n_stages, l->n_units);
+  for (int t = 0; t < l->n_trees; t++) n += (size_t)l->trees[t].n_edges * (size_t)l->n_parts;
+  COPSE_DO(COPSE_ARRAY(&l->arena, n, l->hops, l->b->err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, level, l->b->err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, keys, l->own, l->b->err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, keys, l->sums, l->b->err));
+  for (int u = 0; u < l->n_units; u++)
+    for (int t = 0; t < l->n_trees; t++)
+      if (l->trees[t].piece == u / l->n_parts) add_hops(l, u, &l->trees[t], tree++, level);
+  COPSE_DO(copse_adjacency_by(&l->arena, (int)keys, l->n_hops, COPSE_KEYS(l->hops, into),
+                              sizeof *l->hops, &l->into, l->b->err));
+  return copse_adjacency_by(&l->arena, tree * l->n_ranks, l->n_hops, COPSE_KEYS(l->hops, on),
+                            sizeof *l->hops, &l->on, l->b->err);
+}
+
+/* Hops that come to a rank in a stage: [*first, *end) of l->into. */
+static void find_arrivals(const struct lowering *l, int rank, int unit, int stage, int *first,
+                          int *end) {
+  *first = l->into.first[key(l, rank, unit, stage)];
+  *end = l->into.first[key(l, rank, unit, stage) + 1];
+}
+
+/* Grouped by rank, as the plan wants them. */
+static void make_regions(struct lowering *l) {
+  for (int rank = 0; rank < l->n_ranks; rank++)
+    for (int u = 0; u < l->n_units; u++)
+      for (int s = 1, first, end; s <= l->n_stages; s++) {
+        find_arrivals(l, rank, u, s, &first, &end);
+        for (int k = first; k < end; k++)
+          l->hops[l->into.item[k]].region = copse_build_region(l->b, rank, u);
+        if (end > first && s < l->n_stages)
+          l->sums[key(l, rank, u, s)] = copse_build_slots(l->b, rank, u);
+      }
+}
+
+/* ---- operations ---------------------------------------------------------------------------- */
+
+/* What a rank does for a unit while it goes through the stages. */
+struct walk {
+  struct lowering *l;
+  int rank, unit;
+  uint32_t buffer, index; /* where its sum is */
+};
+
+static void add_region(const struct walk *w, int rank, const struct hop *hop) {
+  copse_build_operand(w->l->b, rank, w->l->packets ? COPSE_BUFFER_PACKETS : COPSE_BUFFER_SCRATCH,
+                      hop->region);
+}
+
+/*
+ * A MOVE of the sources since `operand` to the rank's own sum, where `keeps`, and to its children
+ * in a tree (-1: none), once they have room; then tells them. None where nobody takes it.
+ */
+static void send(struct walk *w, uint32_t operand, bool keeps, uint8_t flags, int tree) {
+  const struct lowering *l = w->l;
+  int place = tree < 0 ? 0 : tree * l->n_ranks + w->rank;
+  int first = tree < 0 ? 0 : l->on.first[place], end = tree < 0 ? 0 : l->on.first[place + 1];
+  if (keeps) copse_build_operand(l->b, w->rank, w->buffer, w->index);
+  for (int k = first; k < end; k++) {
+    const struct hop *hop = &l->hops[l->on.item[k]];
+    add_region(w, hop->dst, hop);
+    if (l->packets) continue;
+    copse_build_wait(l->b, COPSE_WHEN_FIRST, hop->ready);
+    copse_build_wait(l->b, COPSE_WHEN_AFTER_FIFO, hop->ready);
+  }
+  if (keeps || end > first)
+    copse_build_move(l->b, w->unit, operand, keeps + end - first, flags);
+  else
+    l->b->header.n_operands = operand;
+  for (int k = first; k < end; k++) copse_build_data_signal(l->b, l->hops[l->on.item[k]].data);
+}
+
+/* Waits for what comes in a stage, the nearest first, and sends on what goes on. */
+static void receive(struct walk *w, int first, int end) {
+  const struct lowering *l = w->l;
+  int seen = 0;
+  for (int level = 1; seen < end - first; level++)
+    for (int k = first; k < end; k++) {
+      const struct hop *hop = &l->hops[l->into.item[k]];
+      if (hop->level != level) continue;
+      uint32_t operand = l->b->header.n_operands;
+      copse_build_data_wait(l->b, hop->data);
+      add_region(w, w->rank, hop);
+      send(w, operand, false, 0, hop->tree);
+      seen++;
+    }
+}
+
+/* The sum so far and what came in a stage, by rank: into the output, or kept and sent in the next
+ * stage. */
+static void add_up(struct walk *w, int stage, int first, int end) {
+  const struct lowering *l = w->l;
+  bool last = stage == l->n_stages, own = false;
+  uint32_t operand = l->b->header.n_operands;
+  for (int k = first; k <= end; k++) {
+    const struct hop *hop = k < end ? &l->hops[l->into.item[k]] : NULL;
+    if (!own && (!hop || hop->root > w->rank)) {
+      copse_build_operand(l->b, w->rank, w->buffer, w->index);
+      own = true;
+    }
+    if (hop) add_region(w, w->rank, hop);
+  }
+  if (last || end > first) {
+    w->buffer = last ? COPSE_BUFFER_OUTPUT : COPSE_BUFFER_SCRATCH;
+    w->index = last ? 0 : l->sums[key(l, w->rank, w->unit, stage)];
+  }
+  send(w, operand, last || end > first, last ? COPSE_MOVE_FINAL : 0,
+       last ? -1 : l->own[key(l, w->rank, w->unit, stage + 1)] - 1);
+  for (int k = first; k < end && !l->packets; k++)
+    copse_build_signal(l->b, COPSE_WHEN_BEFORE_FIFO, l->hops[l->into.item[k]].ready);
+}
+
+static void add_worker(struct lowering *l, int rank, int worker) {
+  uint32_t first_op = l->b->header.n_ops;
+  int first, end;
+  for (int u = worker; u < l->n_units && !l->packets; u += l->n_workers)
+    for (int k = l->into.first[key(l, rank, u, 1)];
+         k < l->into.first[key(l, rank, u, l->n_stages) + 1]; k++)
+      copse_build_signal(l->b, COPSE_WHEN_FIRST, l->hops[l->into.item[k]].ready);
+  for (int u = worker; u < l->n_units; u += l->n_workers) {
+    struct walk w = {l, rank, u, COPSE_BUFFER_INPUT, 0};
+    add_up(&w, 0, 0, 0);
+    for (int s = 1; s <= l->n_stages; s++) {
+      find_arrivals(l, rank, u, s, &first, &end);
+      receive(&w, first, end);
+      add_up(&w, s, first, end);
+    }
+  }
+  copse_build_worker(l->b, rank, first_op);
+}
+
+/* A rank adds no more than an operation has room for. */
+static copse_status check_operands(const struct lowering *l) {
+  for (int k = 0; k < l->n_ranks * l->n_units * l->n_stages; k++) {
+    int n = l->into.first[k + 1] - l->into.first[k];
+    if (n >= (int)COPSE_MOVE_MAX_OPERANDS)
+      return copse_fail(l->b->err, COPSE_UNSUPPORTED,
+                        "a rank adds the sums of %d others at once, an operation takes %d", n,
+                        (int)COPSE_MOVE_MAX_OPERANDS - 1);
+  }
+  return COPSE_OK;
+}
+
+static copse_status lower(struct lowering *l) {
+  struct copse_plan_build *b = l->b;
+  l->packets = b->options.low_latency;
+  l->n_parts = b->options.instances == COPSE_LOWER_AUTO ? 1 : b->options.instances;
+  if (l->n_parts > b->options.max_workers) l->n_parts = b->options.max_workers;
+  COPSE_DO(add_units(l));
+  l->n_workers = l->n_units < b->options.max_workers ? l->n_units : b->options.max_workers;
+  COPSE_DO(make_hops(l));
+  COPSE_DO(check_operands(l));
+  make_regions(l);
+  copse_build_levels(b, l->n_stages);
+  for (int rank = 0; rank < l->n_ranks; rank++)
+    for (int w = 0; w < l->n_workers; w++) add_worker(l, rank, w);
+  return COPSE_OK;
+}
+
+static void release(struct lowering *l) { copse_arena_free(&l->arena); }
+
+copse_status copse_lower_doubling(struct copse_plan_build *b) {
+  const struct copse_schedule *s = b->schedule;
+  COPSE_AT_END(release)
+  struct lowering l = {.b = b, .trees = s->trees, .n_trees = s->n_trees, .n_ranks = s->n_ranks};
+  return lower(&l);
+}
+
+/* ---- in one hop ---------------------------------------------------------------------------- */
+
+/* Ranks that the trees don't join straight may have no way to each other, or one over third ranks.
+ */
+static copse_status check_pairs(const struct copse_schedule *s, struct copse_arena *arena,
+                                struct copse_err *err) {
+  size_t n = (size_t)s->n_ranks;
+  bool *joined;
+  COPSE_DO(COPSE_ARRAY(arena, n * n, joined, err));
+  for (int i = 0; i < s->n_trees; i++)
+    for (int e = 0; e < s->trees[i].n_edges; e++) {
+      const struct copse_schedule_edge *edge = &s->trees[i].edges[e];
+      joined[(size_t)edge->src * n + (size_t)edge->dst] = true;
+    }
+  for (size_t i = 0; i < n * n; i++)
+    if (!joined[i] && i / n != i % n)
+      return copse_fail(err, COPSE_UNSUPPORTED,
+                        "one hop needs each rank to send to every other, and in this schedule "
+                        "rank %zu never sends to rank %zu: lower without it",
+                        i / n, i % n);
+  return COPSE_OK;
+}
+
+/* To all others, the next rank first: not everybody to one at the same moment. */
+static copse_status make_stars(struct lowering *l, struct copse_err *err) {
+  int n = l->n_ranks;
+  struct copse_schedule_tree *trees;
+  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)n, trees, err));
+  for (int root = 0; root < n; root++) {
+    struct copse_schedule_edge *edges;
+    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)n, edges, err));
+    for (int i = 1; i < n; i++)
+      edges[i - 1] = (struct copse_schedule_edge){.src = root, .dst = (root + i) % n};
+    trees[root] = (struct copse_schedule_tree){
+        .root = root, .weight = COPSE_Q_ONE, .n_edges = n - 1, .edges = edges, .stage = 1};
+  }
+  l->trees = trees;
+  l->n_trees = n;
+  return COPSE_OK;
+}
+
+copse_status copse_lower_one_hop(struct copse_plan_build *b) {
+  const struct copse_schedule *s = b->schedule;
+  COPSE_AT_END(release) struct lowering l = {.b = b, .n_ranks = s->n_ranks};
+  if (s->collective != COPSE_ALLREDUCE)
+    return copse_fail(b->err, COPSE_UNSUPPORTED,
+                      "one hop is for an allreduce: the trees of other collectives have no second "
+                      "one to save");
+  if (s->n_ranks > (int)COPSE_MOVE_MAX_OPERANDS)
+    return copse_fail(b->err, COPSE_UNSUPPORTED,
+                      "%d ranks' inputs are more than one operation adds, which is %d: lower "
+                      "without one hop",
+                      s->n_ranks, (int)COPSE_MOVE_MAX_OPERANDS);
+  COPSE_DO(check_pairs(s, &l.arena, b->err));
+  COPSE_DO(make_stars(&l, b->err));
+  return lower(&l);
+}

@@ -1,0 +1,42 @@
+/*
+ * Allreduces in stages (recursive doubling, in groups of any size; codegen/lower/doubling.c): the
+ * ranks' numbers are read in digits of several bases, and in each stage the ranks that differ in
+ * one digit alone send each other their sums.
+ */
+#ifndef COPSE_PREDICT_DOUBLING_H
+#define COPSE_PREDICT_DOUBLING_H
+
+#include "predict/route.h"
+#include "schedule/schedule.h"
+
+#define COPSE_MOST_DOUBLINGS 12
+#define COPSE_DOUBLING_DIGITS 8
+
+/* Digits from the last one on: rank = d0 + base0 (d1 + base1 (...)). */
+struct copse_doubling {
+  int n_digits, bases[COPSE_DOUBLING_DIGITS];
+  bool turned; /* M in as many pieces as digits, each beginning with another */
+};
+
+/*
+ * Ways of doing it that may be the best for some size, *n of at most COPSE_MOST_DOUBLINGS: none
+ * has both less latency and less load on its busiest links than another. Within a group sums go
+ * from rank to rank, where two that are joined straight or over relays by `routes` (of plans) make
+ * a hop. None for too many ranks.
+ */
+copse_status copse_doublings_find(const struct copse_topology *topology,
+                                  const struct copse_routes *routes, struct copse_doubling *list,
+                                  int *n, struct copse_err *err) COPSE_CHECKED;
+
+/* The schedule, whose bound is a cut. The caller releases *out. As copse_baseline_make. */
+copse_status copse_doubling_make(const struct copse_topology *topology,
+                                 const struct copse_routes *routes,
+                                 const struct copse_doubling *doubling, struct copse_schedule **out,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/* "stages 4x4", "stages 4x4 turned". */
+#define COPSE_DOUBLING_NAME 40
+const char *copse_doubling_name(const struct copse_doubling *doubling,
+                                char name[COPSE_DOUBLING_NAME]);
+
+#endif

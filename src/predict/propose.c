@@ -1,0 +1,174 @@
+/* The one maker of schedules to choose among: solver, fewer trees, equal shares, baselines. */
+#include "predict/propose.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "predict/baseline.h"
+#include "schedule/loads.h"
+#include "topology/modify.h"
+#include "verify/verify.h"
+
+struct proposing {
+  const struct copse_proposer *p;
+  const struct copse_schedule *first;
+  struct copse_topology *balanced; /* NULL: the topology is */
+  struct copse_err *err;
+};
+
+static void release(struct proposing *g) { copse_topology_free(g->balanced); }
+
+int copse_proposal_hops(const struct copse_schedule *schedule) {
+  bool twice = schedule->collective == COPSE_ALLREDUCE && !copse_schedule_doubles(schedule);
+  return copse_schedule_height(schedule) * (twice ? 2 : 1);
+}
+
+copse_status copse_proposal_check(const struct copse_topology *topology,
+                                  const struct copse_schedule *schedule, const char *name,
+                                  struct copse_err *err) {
+  struct copse_verify_report report;
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status = copse_verify_schedule(schedule, topology, "schedule", &report, &why);
+  if (status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, status == COPSE_REFUTED ? COPSE_INTERNAL : status,
+                    "the %s schedule fails verification: %s", name, why.text);
+}
+
+/* Hands a schedule on; releases it where it is not right. */
+static copse_status offer(struct proposing *g, struct copse_schedule *schedule, const char *name) {
+  const struct copse_topology *t = g->p->topology;
+  struct copse_err why = COPSE_ERR_INIT;
+  schedule->others_excluded = t->others_excluded;
+  copse_status status = copse_proposal_check(t, schedule, name, &why);
+  if (status == COPSE_OK) status = copse_schedule_expand(schedule, &why);
+  if (status != COPSE_OK) copse_schedule_free(schedule);
+  if (status == COPSE_OVERFLOW && g->first) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
+  if (!g->first) g->first = schedule;
+  return g->p->take(g->p->context, schedule, name, g->err);
+}
+
+/* A schedule for the balanced topology as one of the real one: its trees, and the bound of a direct
+ * exchange. */
+static copse_status adopt(struct proposing *g, struct copse_schedule *schedule) {
+  const struct copse_solve_options *o = g->p->solve;
+  const struct copse_baseline_options like = {.collective = o->collective, .root = o->root};
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *direct = NULL;
+  struct copse_arena *arena = &schedule->arena;
+  int *cut;
+  COPSE_DO(
+      copse_baseline_make(g->p->topology, COPSE_BASELINE_DIRECT, &like, &direct, NULL, g->err));
+  COPSE_DO(copse_schedule_expand(schedule, g->err));
+  COPSE_DO(copse_arena_text(arena, direct->topology_sha256, &schedule->topology_sha256, g->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)direct->bound.n_cut, cut, g->err));
+  memcpy(cut, direct->bound.cut, (size_t)direct->bound.n_cut * sizeof *cut);
+  schedule->bound = direct->bound;
+  schedule->bound.cut = cut;
+  return copse_tree_time(g->p->topology, schedule->trees, (size_t)schedule->n_trees,
+                         &schedule->time_per_GB, g->err);
+}
+
+/* Solves; where relays are out of balance, with links narrowed. */
+static copse_status solve(struct proposing *g, const struct copse_solve_options *options,
+                          struct copse_schedule **out, struct copse_solve_seconds *seconds) {
+  const struct copse_topology *t = g->p->topology;
+  struct copse_err why = COPSE_ERR_INIT;
+  if (!g->balanced) {
+    copse_status status = copse_solve_schedule(t, options, out, seconds, &why);
+    if (status == COPSE_OK) return COPSE_OK;
+    if (status != COPSE_BAD_INPUT || options->collective == COPSE_ALLTOALL ||
+        copse_topology_balance(t, &g->balanced, &why) != COPSE_OK)
+      return copse_fail(g->err, status, "%s", why.text);
+  }
+  COPSE_DO(copse_solve_schedule(g->balanced, options, out, seconds, g->err));
+  copse_status status = adopt(g, *out);
+  if (status != COPSE_OK) copse_schedule_free(*out);
+  return status;
+}
+
+/* Without a name it has its k's. */
+static copse_status offer_solved(struct proposing *g, const struct copse_solve_options *options,
+                                 const char *name, struct copse_solve_seconds *seconds) {
+  struct copse_schedule *schedule;
+  char trees[COPSE_PROPOSAL_NAME];
+  COPSE_DO(solve(g, options, &schedule, seconds));
+  snprintf(trees, sizeof trees, "k=%" PRId64, schedule->k);
+  return offer(g, schedule, name ? name : trees);
+}
+
+/* The best schedules of few trees: as fast as the optimum with luck, and shallow. */
+static copse_status offer_fewer(struct proposing *g, int least, int most) {
+  static const int few[] = {1, 2, 3, 4, 6, 8, 12, 16};
+  struct copse_solve_options fewer = *g->p->solve;
+  struct copse_solve_seconds ignored;
+  fewer.tolerance = COPSE_Q_ZERO;
+  for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+    char name[COPSE_PROPOSAL_NAME];
+    if (few[i] < least || few[i] > most || few[i] >= g->first->k) continue;
+    snprintf(name, sizeof name, "k=%d", few[i]);
+    fewer.k = few[i];
+    if (g->p->wants(g->p->context, name, few[i])) COPSE_DO(offer_solved(g, &fewer, name, &ignored));
+  }
+  return COPSE_OK;
+}
+
+static copse_status offer_baselines(struct proposing *g) {
+  const struct copse_solve_options *o = g->p->solve;
+  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
+  const struct copse_baseline_options like = {.collective = o->collective,
+                                              .root = o->root,
+                                              .demand = o->demand,
+                                              .like = g->first,
+                                              .shared = &shared};
+  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
+    const char *name = copse_baseline_name((enum copse_baseline)kind);
+    struct copse_err why = COPSE_ERR_INIT;
+    struct copse_schedule *schedule;
+    if (!copse_baseline_exists((enum copse_baseline)kind, o->collective) ||
+        !g->p->wants(g->p->context, name, 0))
+      continue;
+    copse_status status = copse_baseline_make(g->p->topology, (enum copse_baseline)kind, &like,
+                                              &schedule, NULL, &why);
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
+    if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
+    COPSE_DO(offer(g, schedule, name));
+  }
+  return COPSE_OK;
+}
+
+static copse_status offer_stages(struct proposing *g) {
+  const struct copse_proposer *p = g->p;
+  struct copse_doubling list[COPSE_MOST_DOUBLINGS];
+  char name[COPSE_DOUBLING_NAME];
+  int n;
+  if (p->solve->collective != COPSE_ALLREDUCE || !p->routes) return COPSE_OK;
+  COPSE_DO(copse_doublings_find(p->topology, p->routes, list, &n, g->err));
+  for (int i = 0; i < n; i++) {
+    struct copse_schedule *schedule;
+    if (!p->wants(p->context, copse_doubling_name(&list[i], name), 0)) continue;
+    COPSE_DO(copse_doubling_make(p->topology, p->routes, &list[i], &schedule, g->err));
+    COPSE_DO(offer(g, schedule, name));
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_seconds *seconds,
+                           struct copse_err *err) {
+  COPSE_AT_END(release) struct proposing g = {.p = p, .err = err};
+  struct copse_solve_options equal = *p->solve;
+  struct copse_solve_seconds ignored;
+  bool chosen =
+      p->solve->collective != COPSE_ALLTOALL && (p->solve->k > 0 || p->solve->tolerance.num > 0);
+  COPSE_DO(offer_solved(&g, p->solve, chosen ? NULL : "optimal", seconds));
+  if (p->topology->n_ranks == 1) return COPSE_OK;
+  equal.equal_shares = true;
+  if (p->solve->collective == COPSE_ALLREDUCE && !p->solve->equal_shares &&
+      p->wants(p->context, "equal shares", 0))
+    COPSE_DO(offer_solved(&g, &equal, "equal shares", &ignored));
+  if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_fewer(&g, 1, 1));
+  COPSE_DO(offer_baselines(&g));
+  COPSE_DO(offer_stages(&g));
+  return p->solve->collective == COPSE_ALLTOALL ? COPSE_OK : offer_fewer(&g, 2, INT32_MAX);
+}

@@ -1,0 +1,54 @@
+/*
+ * Schedules of one collective to choose among, made and verified one after the other: the one that
+ * is asked for, those of fewer trees, and what today's libraries do (baseline.h).
+ */
+#ifndef COPSE_PREDICT_PROPOSE_H
+#define COPSE_PREDICT_PROPOSE_H
+
+#include "predict/doubling.h"
+#include "schedule/solve/solve.h"
+
+#define COPSE_PROPOSAL_NAME COPSE_DOUBLING_NAME
+
+struct copse_proposal {
+  char name[COPSE_PROPOSAL_NAME];
+  struct copse_schedule *schedule; /* verified, expanded */
+};
+
+/* Who chooses. */
+struct copse_proposer {
+  const struct copse_topology *topology;
+  const struct copse_solve_options *solve; /* the first proposal's */
+  const struct copse_routes *routes;       /* of plans; NULL: no allreduces in stages */
+  void *context;
+  /* Asked before each but the first is made, by its name and, of one with fewer trees, how many a
+   * root has (else 0): whether to make it. */
+  bool (*wants)(void *context, const char *name, int n_trees);
+  /* Takes a schedule, expanded and verified, also where it fails. The first must last until the
+   * others are made. */
+  copse_status (*take)(void *context, struct copse_schedule *schedule, const char *name,
+                       struct copse_err *err);
+};
+
+/*
+ * In order: "optimal" (with a k or tolerance that is asked for "k=4"); of an allreduce with unequal
+ * shares "equal shares"; the best trees of 1 per root, "k=1"; the baselines by name; the best of 2,
+ * 3, 4, 6, 8, 12 and 16 trees where those are fewer; allreduces in stages (doubling.h). An alltoall
+ * has the first and the baselines.
+ * Where relays let out less than they take in, links are narrowed to solve. A kind that doesn't
+ * apply to the topology, or isn't exact in 64 bits, is left out. `seconds` are the first one's.
+ * As copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification.
+ */
+copse_status copse_propose(const struct copse_proposer *proposer,
+                           struct copse_solve_seconds *seconds,
+                           struct copse_err *err) COPSE_CHECKED;
+
+/* Hops from the first send to the last, those of both phases of an allreduce. */
+int copse_proposal_hops(const struct copse_schedule *schedule);
+
+/* Verifies a schedule of ours: COPSE_INTERNAL where it is refuted, COPSE_OVERFLOW. */
+copse_status copse_proposal_check(const struct copse_topology *topology,
+                                  const struct copse_schedule *schedule, const char *name,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+#endif

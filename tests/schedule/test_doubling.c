@@ -1,0 +1,314 @@
+/* Allreduces in stages: right beside an independent judge, also when damaged; as plans proved and
+ * run, in chunks and in packets, with the same bits at every rank; chosen where they are faster. */
+#include "predict/doubling.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/check/proof.h"
+#include "codegen/lower/lower.h"
+#include "predict/predict.h"
+#include "predict/sizes.h"
+#include "support/exec_support.h"
+#include "support/fabric.h"
+#include "support/oracle.h"
+#include "support/random.h"
+#include "support/random_topology.h"
+#include "support/support.h"
+#include "support/symmetric_topology.h"
+#include "verify/verify.h"
+
+struct found {
+  struct copse_routes routes;
+  struct copse_doubling list[COPSE_MOST_DOUBLINGS];
+  int n;
+};
+
+static void find(const struct copse_topology *t, struct found *out) {
+  struct copse_err err = COPSE_ERR_INIT;
+  *out = (struct found){.n = 0};
+  ASSERT_OK(copse_plan_routes_find(t, &out->routes, &err), &err);
+  ASSERT_OK(copse_doublings_find(t, &out->routes, out->list, &out->n, &err), &err);
+}
+
+static struct copse_schedule *make(const struct copse_topology *t, const struct found *f, int i) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *s;
+  ASSERT_OK(copse_doubling_make(t, &f->routes, &f->list[i], &s, &err), &err);
+  return s;
+}
+
+static struct copse_topology *synthetic(const char *line) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  ASSERT_OK(copse_topology_synthetic(line, NULL, &t, &err), &err);
+  return t;
+}
+
+/* Through a file, as a user has it. */
+static copse_status verdict(const struct copse_schedule *s, const struct copse_topology *t) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_schedule *back;
+  char *text;
+  size_t size;
+  ASSERT_OK(copse_schedule_to_json(s, &text, &size, &err), &err);
+  copse_status status = copse_schedule_parse("s.json", text, size, &back, &err);
+  if (status == COPSE_OK) {
+    char *again;
+    status = copse_verify_schedule(back, t, "s.json", &report, &err);
+    ASSERT_OK(copse_schedule_to_json(back, &again, &size, &err), &err);
+    ck_assert_str_eq(text, again);
+    free(again);
+    copse_schedule_free(back);
+  }
+  free(text);
+  return status;
+}
+
+START_TEST(stages_are_right_on_any_fabric) {
+  static const struct copse_test_random_options shape = {3, 8, 5, true, true};
+  int several = 0;
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(30u, 6u); seed++) {
+    uint64_t state = 60 + seed;
+    struct copse_topology *t = seed % 3 ? copse_test_symmetric_topology(&state, 24)
+                                        : copse_test_random_topology(&state, &shape);
+    struct found f;
+    find(t, &f);
+    for (int i = 0; i < f.n; i++) {
+      struct copse_schedule *s = make(t, &f, i);
+      const char *defect = copse_test_schedule_defect(s, t);
+      ck_assert_msg(defect == NULL, "%s", defect);
+      ck_assert_int_eq(verdict(s, t), COPSE_OK);
+      several += s->trees[s->n_trees - 1].stage > 1;
+      copse_schedule_free(s);
+    }
+    copse_routes_free(&f.routes);
+    copse_topology_free(t);
+  }
+  ck_assert_int_gt(several, 3);
+}
+END_TEST
+
+/* A rank that is as near as the switch forwards nothing, though it is wider. */
+START_TEST(routes_over_relays_avoid_ranks) {
+  static const char json[] =
+      "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":["
+      "{\"id\":\"a\",\"type\":\"gpu\"},{\"id\":\"b\",\"type\":\"gpu\"},"
+      "{\"id\":\"c\",\"type\":\"gpu\"},{\"id\":\"s\",\"type\":\"switch\"}],\"links\":["
+      "{\"src\":\"a\",\"dst\":\"s\",\"bandwidth\":10},{\"src\":\"b\",\"dst\":\"s\",\"bandwidth\":"
+      "10},"
+      "{\"src\":\"c\",\"dst\":\"s\",\"bandwidth\":10},"
+      "{\"src\":\"a\",\"dst\":\"c\",\"bandwidth\":50},{\"src\":\"c\",\"dst\":\"b\",\"bandwidth\":"
+      "50}]}";
+  struct copse_topology *t = copse_test_topology(json);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_routes routes;
+  ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+  for (int way = 0; way < routes.ways; way++) {
+    int n;
+    const int *nodes = copse_route_way(&routes, 0, 1, way, &n);
+    ck_assert_int_eq(n, 3);
+    ck_assert_str_eq(t->nodes[nodes[1]].id, "s");
+  }
+  copse_routes_free(&routes);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* One thing changed, in memory of the schedule's own. */
+static void damage(struct copse_schedule *s, uint64_t *state) {
+  struct copse_schedule_tree *trees = (struct copse_schedule_tree *)s->trees;
+  struct copse_schedule_tree *t = &trees[copse_test_random_int(state, 0, s->n_trees - 1)];
+  struct copse_schedule_edge *edges = (struct copse_schedule_edge *)t->edges;
+  int e = t->n_edges > 0 ? (int)copse_test_random_int(state, 0, t->n_edges - 1) : 0;
+  switch (copse_test_random_int(state, 0, 6)) {
+    case 0: t->n_edges -= t->n_edges > 0; break;
+    case 1: t->stage += 1; break;
+    case 2: t->piece += 1; break;
+    case 3: t->weight.num += 1; break;
+    case 4: t->root = (t->root + 1) % s->n_ranks; break;
+    case 5:
+      if (t->n_edges > 0) edges[e] = edges[0];
+      break;
+    default: *t = trees[copse_test_random_int(state, 0, s->n_trees - 1)];
+  }
+}
+
+START_TEST(what_is_damaged_is_refused_unless_it_is_still_right) {
+  struct copse_topology *t = synthetic("torus:2x4@50");
+  struct found f;
+  int refused = 0, rounds = COPSE_TEST_UP_TO(600, 100);
+  find(t, &f);
+  for (int i = 0; i < rounds; i++) {
+    uint64_t state = 9000 + (uint64_t)i;
+    struct copse_schedule *s = make(t, &f, i % f.n);
+    damage(s, &state);
+    bool right = copse_test_schedule_defect(s, t) == NULL;
+    copse_status status = verdict(s, t);
+    ck_assert_msg((status == COPSE_OK) == right, "round %d: %s, verify says %d", i,
+                  right ? "right" : "wrong", (int)status);
+    ck_assert(right || status == COPSE_REFUTED || status == COPSE_BAD_INPUT);
+    refused += !right;
+    copse_schedule_free(s);
+  }
+  ck_assert_int_gt(refused, rounds / 2);
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
+}
+END_TEST
+
+static const char *const fabrics[] = {"torus:3x4@50", "switch:6@100", "ring:5@25",
+                                      "hosts:2 gpus:4@300 nics:4@25 rails"};
+
+static struct copse_plan *lower(const struct copse_schedule *s, struct copse_lower_options o) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_proof_report report;
+  struct copse_plan *plan;
+  ASSERT_OK(copse_lower_schedule(s, &o, &plan, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
+  return plan;
+}
+
+START_TEST(plans_are_proved_and_right) {
+  static const uint64_t counts[] = {0, 1, 7, 1000, UINT64_MAX};
+  static const struct copse_lower_options choices[] = {
+      {.chunk_bytes = 256, .min_chunk_bytes = 16, .fifo = 2},
+      {.max_workers = 1, .instances = 3, .pipeline_chunks = 7, .min_chunk_bytes = 16},
+      {.low_latency = true, .max_bytes = 8000},
+      {.low_latency = true, .max_bytes = 8000, .instances = 3, .max_workers = 2}};
+  struct copse_topology *t = synthetic(fabrics[_i / 4]);
+  struct found f;
+  find(t, &f);
+  ck_assert_int_gt(f.n, 0);
+  for (int i = 0; i < (COPSE_TEST_RESULTS ? f.n : 1); i++) {
+    struct copse_schedule *s = make(t, &f, f.n - 1 - i);
+    struct copse_plan *plan = lower(s, choices[_i % 4]);
+    exec_check_all(plan, _i % 2 ? COPSE_BACKEND_THREADS : COPSE_BACKEND_CPU, counts);
+    copse_plan_free(plan);
+    copse_schedule_free(s);
+  }
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* Of floats whose sum depends on the order, and of halves, which every stage rounds. */
+START_TEST(every_rank_has_the_same_bits) {
+  enum { N = 12, COUNT = 600 };
+  static float in[N][COUNT], out[N][COUNT];
+  struct copse_topology *t = synthetic("torus:3x4@50");
+  struct copse_err err = COPSE_ERR_INIT;
+  void *inputs[N], *outputs[N];
+  struct found f;
+  uint64_t state = 5;
+  find(t, &f);
+  for (int r = 0; r < N; r++) {
+    inputs[r] = in[r];
+    outputs[r] = out[r];
+    for (int i = 0; i < COUNT; i++)
+      in[r][i] = (float)copse_test_random_int(&state, -1000000, 1000000) * (r % 2 ? 1e-3f : 1.0f);
+  }
+  for (int i = 0; i < f.n; i++)
+    for (int type = 0; type < 2; type++) {
+      struct copse_schedule *s = make(t, &f, i);
+      struct copse_plan *plan = lower(s, (struct copse_lower_options){.low_latency = i % 2});
+      struct copse_exec *exec;
+      ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
+      const struct copse_launch launch = {
+          COUNT, type ? COPSE_BFLOAT16 : COPSE_FLOAT, COPSE_SUM, inputs, outputs, NULL};
+      ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
+      for (int r = 1; r < N; r++)
+        ck_assert_mem_eq(out[r], out[0], type ? COUNT * 2 : COUNT * sizeof(float));
+      copse_exec_free(exec);
+      copse_plan_free(plan);
+      copse_schedule_free(s);
+    }
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* Rounds of a hypercube, and of a ring in one stage: the diameter, no more. */
+START_TEST(there_are_no_more_hops_than_the_fabric_is_wide) {
+  static const struct {
+    const char *fabric;
+    int hops;
+  } cases[] = {{"hypercube:4@50", 4},
+               {"torus:4x4@50", 4},
+               {"ring:9@50", 4},
+               {"full:7@50", 1},
+               {"switch:8@100", 1}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    struct copse_topology *t = synthetic(cases[c].fabric);
+    struct found f;
+    int least = 1000;
+    find(t, &f);
+    for (int i = 0; i < f.n; i++) {
+      struct copse_schedule *s = make(t, &f, i);
+      if (copse_schedule_height(s) < least) least = copse_schedule_height(s);
+      copse_schedule_free(s);
+    }
+    ck_assert_msg(least == cases[c].hops, "%s: %d hops", cases[c].fabric, least);
+    copse_routes_free(&f.routes);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* By hand: 1 KB over a hypercube of 50 GB/s takes four rounds of 2 us and 20 ns each; half of it,
+ * in pieces that begin elsewhere, less. Long messages go by trees. */
+START_TEST(the_search_takes_stages_for_short_messages_alone) {
+  struct copse_topology *t = synthetic("hypercube:4@50");
+  struct copse_solve_options options = {.collective = COPSE_ALLREDUCE, .root = -1, .label = "x"};
+  for (int i = 0; i < 2; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_solve_seconds seconds;
+    struct copse_size_answer answer;
+    const struct copse_size_question question = {.solve = &options,
+                                                 .predict = &copse_predict_defaults,
+                                                 .bytes = i == 0 ? 1000 : 1e8,
+                                                 .work = 1e6};
+    ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
+    ck_assert_int_eq(copse_schedule_doubles(answer.schedule), i == 0);
+    if (i == 0) ck_assert(answer.us >= 8 && answer.us <= 8.0801);
+    copse_schedule_free(answer.schedule);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
+/* What is no plan of trees, and simulations of schedules without their plans, say so. */
+START_TEST(what_stages_are_not_for_is_refused) {
+  struct copse_topology *t = synthetic("full:4@50");
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_predict_options links = copse_predict_defaults;
+  struct found f;
+  double bytes = 1000, us;
+  find(t, &f);
+  struct copse_schedule *s = make(t, &f, 0);
+  links.links = true;
+  ASSERT_FAILS(copse_predict(t, s, &links, &bytes, 1, &us, &err), COPSE_UNSUPPORTED, &err,
+               "an allreduce in stages is simulated as its plan");
+  copse_schedule_free(s);
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("schedule/doubling");
+  TCase *tests = tcase_create("doubling");
+  tcase_set_timeout(tests, 120);
+  tcase_add_test(tests, stages_are_right_on_any_fabric);
+  tcase_add_test(tests, routes_over_relays_avoid_ranks);
+  tcase_add_test(tests, what_is_damaged_is_refused_unless_it_is_still_right);
+  tcase_add_loop_test(tests, plans_are_proved_and_right, 0, 16);
+  tcase_add_test(tests, every_rank_has_the_same_bits);
+  tcase_add_test(tests, there_are_no_more_hops_than_the_fabric_is_wide);
+  tcase_add_test(tests, the_search_takes_stages_for_short_messages_alone);
+  tcase_add_test(tests, what_stages_are_not_for_is_refused);
+  suite_add_tcase(suite, tests);
+  return copse_test_run(suite);
+}

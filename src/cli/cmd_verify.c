@@ -226,13 +226,15 @@ out:
 
 /* ---- rings and chains ---------------------------------------------------------------------- */
 
-static void print_rings_part(const char *what, const struct copse_verify_rings_part *p) {
+/* such: what the bound is for. */
+static void print_rings_part(const char *what, const char *such,
+                             const struct copse_verify_rings_part *p) {
   printf("%s: %d channels of %s GB/s: %.10g GB/s, ", what, p->n, COPSE_Q_STRING(p->speed),
          copse_q_to_double(p->GBps));
   if (copse_q_eq(p->GBps, p->bound))
-    printf("and no set of %s has more", what);
+    printf("and no set of %s has more", such);
   else
-    printf("and no set of %s has more than %s", what, COPSE_Q_STRING(p->bound));
+    printf("and no set of %s has more than %s", such, COPSE_Q_STRING(p->bound));
   printf(" (by %s)\n", p->all_orders ? "all orders" : "assignments, which orders may not reach");
 }
 
@@ -262,8 +264,10 @@ static copse_status verify_rings(void *options, struct copse_cli_work *w) {
   }
   printf("rings and chains of %s: verified, %d host%s of %d GPUs\n", w->topology->name, r.n_hosts,
          r.n_hosts > 1 ? "s" : "", r.n_gpus);
-  print_rings_part("rings", &r.rings);
-  print_rings_part("chains", &r.chains);
+  char chains[32] = "chains";
+  if (r.n_hosts > 1) snprintf(chains, sizeof chains, "chains of pattern %d", r.chains.kind);
+  print_rings_part("rings", "rings", &r.rings);
+  print_rings_part("chains", chains, &r.chains);
   return COPSE_OK;
 }
 

@@ -32,7 +32,6 @@ struct solved {
 enum { N_KINDS = COPSE_NCCL_SPLIT_CHAINS + 1 };
 
 struct finder {
-  const struct copse_nccl_best_options *options;
   struct copse_nccl_machine machine;
   struct copse_nccl_best *out;
   struct solved kinds[N_KINDS];
@@ -98,6 +97,9 @@ static copse_status solve_kinds(struct finder *f, struct copse_err *err) {
   int gpus = f->out->n_gpus;
   bool several = f->out->n_hosts > 1;
   if (gpus == 1 && !several) return COPSE_OK;
+  if (gpus > COPSE_RINGS_MAX_GPUS)
+    return copse_fail(err, COPSE_UNSUPPORTED, "%s: rings of hosts of %d GPUs: at most %d",
+                      f->machine.topology->name, gpus, COPSE_RINGS_MAX_GPUS);
   COPSE_DO(solve_kind(f, COPSE_NCCL_RINGS, err));
   COPSE_DO(solve_kind(f, COPSE_NCCL_CHAINS, err));
   if (!several) return COPSE_OK;
@@ -244,7 +246,10 @@ static copse_status make_channel(struct finder *f, const struct solved *s,
     int door = ring->doors[end], gpu = ring->gpus[end == 0 ? 0 : n - 1];
     channel->nets[backwards ? 1 - end : end] = m->ports[door].dev;
     channel->n_nets = 2;
-    worst(&graph->type_inter, s->channels.out_type[door * n + gpu]);
+    bool chain = s->channels.kind >= COPSE_NCCL_CHAINS, in = (end == 0) != backwards;
+    if (chain && end == 1) continue; /* a tree's links are at its first GPUs */
+    if (chain || in) worst(&graph->type_inter, s->channels.in_type[door * n + gpu]);
+    if (chain || !in) worst(&graph->type_inter, s->channels.out_type[door * n + gpu]);
   }
   return COPSE_OK;
 }
@@ -322,7 +327,7 @@ static copse_status find(struct finder *f, struct copse_err *err) {
 copse_status copse_nccl_best_find(const struct copse_topology *topology,
                                   const struct copse_nccl_best_options *options,
                                   struct copse_nccl_best *out, struct copse_err *err) {
-  struct finder f = {.options = options, .out = out};
+  struct finder f = {.out = out};
   int most = options->max_channels;
   *out = (struct copse_nccl_best){0};
   f.most = most > 0 && most < COPSE_NCCL_MAX_CHANNELS ? most : COPSE_NCCL_MAX_CHANNELS;

@@ -26,7 +26,8 @@ struct copse_nccl_optimum {
   int n;                /* channels; 0: none (a ring of one GPU) */
   struct copse_q speed; /* GB/s of each */
   struct copse_q GBps;  /* n * speed: of rings busbw, of chains algbw of an allreduce */
-  struct copse_q bound; /* no set of channels, of any number and unlike speeds, has more */
+  struct copse_q bound; /* no set of channels, of any number and unlike speeds, has more: of rings
+                           with any NICs, of chains of this kind */
   bool bound_exact;     /* what it rests on was searched in full; else a relaxation, and a set of
                            channels as fast as that may not exist */
   struct copse_q least; /* length of the shortest channel, or of the relaxation */

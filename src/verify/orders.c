@@ -134,10 +134,6 @@ static copse_status over_assignments(const struct copse_verify_orders *o, int64_
 copse_status copse_verify_least_order(const struct copse_verify_orders *o, int64_t *least,
                                       bool *all, struct copse_err *err) {
   *all = o->n <= COPSE_VERIFY_ALL_ORDERS;
-  if (o->n > COPSE_VERIFY_MOST_GPUS)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "bounds of rings of %d GPUs are not checked: at most %d", o->n,
-                      COPSE_VERIFY_MOST_GPUS);
   COPSE_DO(*all ? over_sets(o, least, err) : over_assignments(o, least, err));
   if (*least == NONE)
     return copse_fail(err, COPSE_REFUTED, "there is no order of the %d GPUs", o->n);

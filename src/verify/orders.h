@@ -11,7 +11,7 @@
 #define COPSE_VERIFY_NO_STEP INT64_MAX
 /* Lengths of steps at most, so that no sum overflows. */
 #define COPSE_VERIFY_LONGEST_STEP ((int64_t)1 << 44)
-/* GPUs for which all orders are searched, and for which there is a bound. */
+/* GPUs for which all orders are searched, and at most. */
 #define COPSE_VERIFY_ALL_ORDERS 16
 #define COPSE_VERIFY_MOST_GPUS 256
 
@@ -27,7 +27,7 @@ struct copse_verify_orders {
 /*
  * No order is shorter than *least. *all: it is the shortest of all orders; else of all assignments
  * of next GPUs (cycles that leave some out among them). COPSE_REFUTED where there is no order;
- * COPSE_UNSUPPORTED, COPSE_NOMEM. O(2^n n^2) or O(n^4).
+ * COPSE_NOMEM. O(2^n n^2) or O(n^4).
  */
 copse_status copse_verify_least_order(const struct copse_verify_orders *orders, int64_t *least,
                                       bool *all, struct copse_err *err) COPSE_CHECKED;

@@ -14,6 +14,8 @@
 
 #define MOST_HOSTS 65536
 #define MOST_CHANNELS 1024
+/* Hosts with lengths: as many as have unlike places in the trees. */
+#define MOST_PLACES 4
 
 /* A host's links to others in the two trees, in halves of a channel. */
 struct place {
@@ -435,7 +437,7 @@ static copse_status read_bound(struct checker *c, const cJSON *object, struct pa
     return copse_fail_at(err, COPSE_BAD_INPUT, c->label, copse_json_line(bound, object),
                          "a bound needs its \"lengths\", an object");
   COPSE_JSON_EACH (item, lengths) n++;
-  if (n > c->n_rows * c->n_hosts || n == 0)
+  if (n > MOST_PLACES * c->n_rows || n == 0)
     return copse_fail(err, COPSE_REFUTED, "%s: %s: %d lengths", c->label, p->what, n);
   COPSE_DO(COPSE_ARRAY(&c->arena, (size_t)n, p->lengths, err));
   COPSE_JSON_EACH (item, lengths)
@@ -561,6 +563,10 @@ static copse_status read_head(struct checker *c, bool *same, struct copse_err *e
     return copse_fail(err, COPSE_REFUTED, "%s: for %d hosts, but %s has %d", c->label, c->n_hosts,
                       c->topology->name, c->machine.n_hosts);
   c->n_gpus = c->machine.first[1];
+  if (c->n_gpus > COPSE_VERIFY_MOST_GPUS)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "%s: rings of hosts of %d GPUs are not checked: at most %d", c->label,
+                      c->n_gpus, COPSE_VERIFY_MOST_GPUS);
   c->n_nics = c->machine.first_port[1];
   COPSE_DO(COPSE_ARRAY(&c->arena, (size_t)c->n_hosts, c->places, err));
   add_tree(c->places, c->n_hosts, false);

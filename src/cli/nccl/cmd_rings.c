@@ -73,28 +73,34 @@ static copse_status find_figures(const struct options *o, const struct copse_top
 }
 
 /* "16 channels of 20 GB/s: 320 GB/s, busbw 320, and no set of rings has more". */
-static void print_part(const char *what, const struct copse_nccl_optimum *p, double factor,
-                       double bus) {
+static void print_part(const char *what, const char *such, const struct copse_nccl_optimum *p,
+                       double factor, double bus) {
   double bound = copse_q_to_double(p->bound), reached = copse_q_to_double(p->GBps);
   printf("%s: %d channels of %s GB/s: %.10g GB/s, busbw %.10g, ", what, p->n,
          COPSE_Q_STRING(p->speed), reached, factor * reached);
   if (copse_q_eq(p->GBps, p->bound))
-    printf("and no set of %s has more\n", what);
+    printf("and no set of %s has more\n", such);
   else
     printf("%.3g %% below %s, which no set of %s exceeds\n", 100 * (1 - reached / bound),
-           COPSE_Q_STRING(p->bound), what);
+           COPSE_Q_STRING(p->bound), such);
   if (bus < factor * reached * (1 - 1e-9))
     printf("  but the network between hosts lets these have busbw %.10g\n", bus);
 }
 
 static void print_report(const struct copse_nccl_best *best, const struct copse_topology *t,
                          const struct figures *f) {
+  /* a bound on chains of several hosts is for where their links to other hosts are */
+  const char *chains = best->n_hosts == 1                            ? "chains"
+                       : best->chain.kind == COPSE_NCCL_SPLIT_CHAINS ? "chains of pattern 1"
+                                                                     : "chains of pattern 3";
   printf("%s: %d host%s of %d GPUs, allreduce\n", t->name, best->n_hosts,
          best->n_hosts > 1 ? "s" : "", best->n_gpus);
-  print_part("rings", &best->ring, 1, f->rings);
-  print_part("chains", &best->chain, bus_factor(best), f->chains);
+  print_part("rings", "rings", &best->ring, 1, f->rings);
+  print_part("chains", chains, &best->chain, bus_factor(best), f->chains);
   printf("all schedules: busbw %.10g at most; rings reach %.1f %% of it, chains %.1f %%\n", f->all,
          100 * f->rings / f->all, 100 * f->chains / f->all);
+  if (f->chains > copse_q_to_double(best->ring.bound) * (1 + 1e-9))
+    printf("no rings are as fast as these chains\n");
 }
 
 static void print_json_part(const char *what, const struct copse_nccl_optimum *p, double bus) {

@@ -20,7 +20,9 @@ struct packer {
   int *counts;                               /* [n_rings] channels of each ring */
   int64_t *total, *room, *history, *lengths; /* [n_rows] */
   int64_t *widest;                           /* [n_rows] most that a channel takes */
-  struct copse_ring *routed, *found;         /* [n] channels; [n_gpus] of a search */
+  struct copse_ring *routed, *best, *found; /* [n] channels, and when they were fastest; [n_gpus] of
+                                               a search */
+  double speed;                             /* of the best */
   struct copse_arena scratch;
 };
 
@@ -160,8 +162,8 @@ static copse_status reroute(struct packer *p, int n, int c, int64_t longest, uin
   return COPSE_OK;
 }
 
-/* Takes the channels routed as new rings of the set. */
-static copse_status take_routed(struct packer *p, int n, struct copse_err *err) {
+/* Takes the best channels routed as new rings of the set. */
+static copse_status take_best(struct packer *p, int n, struct copse_err *err) {
   struct copse_ring_set *set = p->set;
   size_t gpus = (size_t)p->instance->n_gpus, all = (size_t)(set->n_rings + n);
   COPSE_DO(COPSE_GROW(set->rings, set->capacity, all, err));
@@ -170,8 +172,8 @@ static copse_status take_routed(struct packer *p, int n, struct copse_err *err) 
   for (int c = 0; c < n; c++) {
     int *copy;
     COPSE_DO(COPSE_ARRAY(&set->arena, gpus, copy, err));
-    memcpy(copy, p->routed[c].gpus, gpus * sizeof *copy);
-    set->rings[set->n_rings] = p->routed[c];
+    memcpy(copy, p->best[c].gpus, gpus * sizeof *copy);
+    set->rings[set->n_rings] = p->best[c];
     set->rings[set->n_rings].gpus = copy;
     set->weights[set->n_rings] = 0;
     p->counts[set->n_rings++] = 1;
@@ -186,6 +188,16 @@ static int64_t count_steps(const struct copse_ring_instance *instance) {
   return ((m * m) << (m - 1)) / 4 * (instance->same_door ? instance->n_doors + 1 : 1);
 }
 
+/* Keeps the n channels routed, whose loads are p->total, if they are the fastest so far. */
+static void keep_fastest(struct packer *p, int n) {
+  double full = 0;
+  for (int r = 0; r < p->instance->n_rows; r++)
+    full = fmax(full, (double)p->total[r] / copse_q_to_double(p->instance->bandwidth[r]));
+  if (full * p->speed >= 1) return;
+  p->speed = 1 / full;
+  memcpy(p->best, p->routed, (size_t)n * sizeof *p->best);
+}
+
 /* Routes n channels anew by turns until none is crowded. */
 static copse_status negotiate(struct packer *p, int n, uint32_t noise, uint32_t *state, bool *done,
                               struct copse_err *err) {
@@ -197,6 +209,7 @@ static copse_status negotiate(struct packer *p, int n, uint32_t noise, uint32_t 
   for (int i = 0; i < COPSE_RINGS_REROUTES && p->set->steps < COPSE_RINGS_STEPS; i++) {
     int c = i % n;
     count_routed(p, n, -1);
+    if (p->routed[n - 1].gpus) keep_fastest(p, n);
     *done = p->routed[n - 1].gpus && !is_crowded(p);
     if (*done) break;
     for (int r = 0; c == 0 && r < rows; r++)
@@ -208,20 +221,24 @@ static copse_status negotiate(struct packer *p, int n, uint32_t noise, uint32_t 
   return COPSE_OK;
 }
 
-/* n channels of the speed, if there is room; with more noise each time. */
+/* n channels of the speed, if there is room, or the fastest met on the way; with more noise each
+ * time.
+ */
 static copse_status route(struct packer *p, int n, double speed, struct copse_err *err) {
   uint32_t state = 1;
   bool done = false;
   if (!set_room(p, n, speed)) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&p->scratch, (size_t)n, p->routed, err));
+  COPSE_DO(COPSE_ARRAY(&p->scratch, (size_t)n, p->best, err));
+  p->speed = copse_q_to_double(p->packings[n - 1].speed) * (1 + COPSE_RINGS_GAIN);
   for (int i = 0; i < COPSE_RINGS_NOISES && !done; i++)
     COPSE_DO(negotiate(p, n, (uint32_t)COPSE_RINGS_NOISE << 2 * i, &state, &done, err));
-  return done ? take_routed(p, n, err) : COPSE_OK;
+  return p->best[0].gpus ? take_best(p, n, err) : COPSE_OK;
 }
 
 /* At the bound's speed; in a thorough search else at others between it and the one there is. */
 static copse_status search(struct packer *p, int n, bool thorough, struct copse_err *err) {
-  double high = p->set->GBps / n;
+  double high = copse_q_to_double(p->set->bound.GBps) / n;
   for (int step = 0; step <= (thorough ? COPSE_RINGS_BISECTIONS : 0); step++) {
     double low = copse_q_to_double(p->packings[n - 1].speed);
     double speed = step == 0 ? high : (low + high) / 2;
@@ -253,6 +270,7 @@ static copse_status start(struct packer *p, struct copse_err *err) {
   COPSE_DO(COPSE_ARRAYS(&p->scratch, rows, int64_t, err, &p->total, &p->room, &p->history,
                         &p->lengths, &p->widest));
   for (int c = 0; c < p->set->n_rings; c++) {
+    if (p->set->weights[c] == 0) continue;
     memset(p->total, 0, rows * sizeof *p->total);
     copse_ring_add_load(p->instance, &p->set->rings[c], p->total);
     for (size_t r = 0; r < rows; r++) p->widest[r] = copse_larger(p->widest[r], p->total[r]);

@@ -25,7 +25,7 @@
 
 /* GPUs of the dynamic programme at most; it has 2^16 sets of them. */
 #define COPSE_RINGS_EXACT_GPUS 16
-#define COPSE_RINGS_MAX_GPUS 1024
+#define COPSE_RINGS_MAX_GPUS 256
 
 /* What a channel of speed 1 puts on rows by one step. */
 struct copse_ring_load {

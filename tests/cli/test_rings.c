@@ -1,0 +1,65 @@
+/* copse rings and copse verify of its certificates, as a user's script runs them. */
+#include "support/command.h"
+#include "support/support.h"
+
+#include <string.h>
+
+#define OK(...) ck_assert_msg(copse_test_command(__VA_ARGS__) == 0, "%s", copse_test_result.err)
+#define SAYS(part) \
+  ck_assert_msg(strstr(copse_test_result.out, part) != NULL, "%s", copse_test_result.out)
+
+/* Six rings of 20 GB/s use every NVLink of a DGX-1: NCCL's constants. */
+START_TEST(a_certificate_is_written_and_verified) {
+  OK("@ rings tests/data/nccl/dgx1-v100.topo.xml -o %%/r.json");
+  SAYS("120 GB/s, busbw 120, and no set of rings has more");
+  OK("@ verify %%/r.json -t tests/data/nccl/dgx1-v100.topo.xml");
+  SAYS("verified, 1 host of 8 GPUs");
+  SAYS("and no set of rings has more (by all orders)");
+  OK("@ verify --json %%/r.json -t tests/data/nccl/dgx1-v100.topo.xml");
+  SAYS("\"optimal\": true");
+  ck_assert_int_eq(copse_test_command("sed 's/\"120\"/\"121\"/' %%/r.json > %%/changed.json"), 0);
+  ck_assert_int_eq(
+      copse_test_command("@ verify %%/changed.json -t tests/data/nccl/dgx1-v100.topo.xml"), 1);
+  ck_assert_int_eq(copse_test_command("@ verify %%/r.json -t pcie-8-2s"), 1);
+}
+END_TEST
+
+START_TEST(hosts_are_repeated_where_one_is_given) {
+  OK("@ rings tests/data/nccl/pcie-8-2s-skl.topo.xml --hosts 2 -o %%/r.json --json");
+  SAYS("\"hosts\": 2");
+  SAYS("\"busbw_GBps\": 20}");
+  SAYS("\"bound_busbw_GBps\": 24");
+  OK("@ verify %%/r.json -t tests/data/nccl/pcie-8-2s-skl.topo.xml");
+  SAYS("2 hosts of 8 GPUs");
+  OK("@ rings a100-x2 --channels 8");
+  SAYS("no rings are as fast as these chains");
+}
+END_TEST
+
+START_TEST(what_makes_no_ring_is_refused) {
+  static const struct {
+    int status;
+    const char *arguments, *said;
+  } cases[] = {{2, "a100-x2 --hosts 3", "3 can't be asked for"},
+               {2, "mixed-a100-h100", "differs from host 0"},
+               {3, "--synthetic gpus:1@10", "one GPU makes no ring"},
+               {3, "hypercube-4 --hosts 2", "without a NIC"},
+               {2, "--synthetic switch:300@10", "at most 256"},
+               {2, "dgx1-v100 --json -o -", "standard output"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    copse_test_command("@ rings %s", cases[i].arguments);
+    copse_test_refused(cases[i].status, cases[i].said);
+  }
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("cli/rings");
+  TCase *cases = tcase_create("rings");
+  copse_test_folder();
+  tcase_add_test(cases, a_certificate_is_written_and_verified);
+  tcase_add_test(cases, hosts_are_repeated_where_one_is_given);
+  tcase_add_test(cases, what_makes_no_ring_is_refused);
+  suite_add_tcase(suite, cases);
+  return copse_test_run(suite);
+}

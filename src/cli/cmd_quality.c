@@ -365,14 +365,6 @@ static void print_head(bool sizes) {
   printf("\n");
 }
 
-static double algbw_of(const struct copse_quality_row *row) {
-  return row->result.achieved.num > 0 ? 1 / copse_q_to_double(row->result.achieved) : 0;
-}
-
-static double busbw_of(const struct copse_quality_row *row) {
-  return algbw_of(row) * copse_collective_bus_factor((copse_collective)row->collective, row->ranks);
-}
-
 static void print_row(const struct copse_quality_row *row, bool sizes) {
   const struct copse_quality_result *r = &row->result;
   char k[24] = "-";
@@ -384,8 +376,8 @@ static void print_row(const struct copse_quality_row *row, bool sizes) {
   }
   if (r->k > 0) snprintf(k, sizeof k, "%" PRId64, r->k);
   printf("%-16s %-16s %10.5g %10.5g %5s %6d %6d %8.3f", COPSE_Q_STRING(r->bound),
-         COPSE_Q_STRING(r->achieved), algbw_of(row), busbw_of(row), k, r->trees, r->height,
-         r->seconds);
+         COPSE_Q_STRING(r->achieved), copse_quality_algbw(row), copse_quality_busbw(row), k,
+         r->trees, r->height, r->seconds);
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     printf(r->us[i] < 1e5 ? " %8.1f" : " %8.0f", r->us[i]);
   for (int i = 0; i < COPSE_QUALITY_RATIOS && sizes; i++) printf(" %6.3f", r->ratios[i]);
@@ -415,8 +407,8 @@ static void print_json_row(const struct copse_quality_row *row, enum verdict ver
   if (r->outcome == COPSE_QUALITY_OK) {
     printf(", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\"", COPSE_Q_STRING(r->bound),
            COPSE_Q_STRING(r->achieved));
-    printf(", \"algbw_GBps\": %s, \"busbw_GBps\": %s, \"k\": ", COPSE_CLI_NUMBER(algbw_of(row)),
-           COPSE_CLI_NUMBER(busbw_of(row)));
+    printf(", \"algbw_GBps\": %s, \"busbw_GBps\": %s, \"k\": ",
+           COPSE_CLI_NUMBER(copse_quality_algbw(row)), COPSE_CLI_NUMBER(copse_quality_busbw(row)));
     printf(r->k > 0 ? "%" PRId64 : "null", r->k);
     printf(", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees, r->height,
            COPSE_CLI_NUMBER(r->seconds));

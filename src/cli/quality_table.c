@@ -56,6 +56,15 @@ const struct copse_quality_row *copse_quality_table_sort(struct copse_quality_ta
   return NULL;
 }
 
+double copse_quality_algbw(const struct copse_quality_row *row) {
+  return row->result.achieved.num > 0 ? 1 / copse_q_to_double(row->result.achieved) : 0;
+}
+
+double copse_quality_busbw(const struct copse_quality_row *row) {
+  return copse_quality_algbw(row) *
+         copse_collective_bus_factor((copse_collective)row->collective, row->ranks);
+}
+
 const struct copse_quality_row *copse_quality_table_find(const struct copse_quality_table *table,
                                                          const struct copse_quality_row *like) {
   if (table->n_rows == 0) return NULL;

@@ -89,6 +89,10 @@ copse_status copse_quality_table_add(struct copse_quality_table *table,
  * NULL. */
 const struct copse_quality_row *copse_quality_table_sort(struct copse_quality_table *table);
 
+/* M over the time achieved, GB/s; and as nccl-tests' bus bandwidth. 0: nothing is sent. */
+double copse_quality_algbw(const struct copse_quality_row *row);
+double copse_quality_busbw(const struct copse_quality_row *row);
+
 /* In a sorted table; NULL if there is none. O(log rows). */
 const struct copse_quality_row *copse_quality_table_find(const struct copse_quality_table *table,
                                                          const struct copse_quality_row *like);

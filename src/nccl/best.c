@@ -246,7 +246,10 @@ static copse_status make_channel(struct finder *f, const struct solved *s,
     int door = ring->doors[end], gpu = ring->gpus[end == 0 ? 0 : n - 1];
     channel->nets[backwards ? 1 - end : end] = m->ports[door].dev;
     channel->n_nets = 2;
-    worst(&graph->type_inter, s->channels.out_type[door * n + gpu]);
+    bool chain = s->channels.kind >= COPSE_NCCL_CHAINS, in = (end == 0) != backwards;
+    if (chain && end == 1) continue; /* a tree's links are at its first GPUs */
+    if (chain || in) worst(&graph->type_inter, s->channels.in_type[door * n + gpu]);
+    if (chain || !in) worst(&graph->type_inter, s->channels.out_type[door * n + gpu]);
   }
   return COPSE_OK;
 }

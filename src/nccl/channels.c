@@ -176,7 +176,7 @@ static copse_status add_move(struct maker *m, int i, int j, int times, struct co
 static copse_status add_way(struct maker *m, int i, int p, bool outward, int role, int times,
                             struct copse_err *err) {
   const struct copse_nccl_route *first = NULL, *last;
-  enum copse_nccl_path *worst = &m->out->out_type[p * m->n + i], type;
+  enum copse_nccl_path *worst = &(outward ? m->out->out_type : m->out->in_type)[p * m->n + i], type;
   int relay = -1, rank = m->ranks[i], cable = m->host_rows - 2 * (m->n_ports - p) + outward;
   if (times == 0) return COPSE_OK;
   if (outward)
@@ -255,6 +255,38 @@ static copse_status make_tree_doors(struct maker *m, struct copse_ring_step *ent
   return COPSE_OK;
 }
 
+/* Whether data from the port get to the GPU as directly as from it to any, or over PCIe switches
+ * alone: NCCL receives by no other GPU, and further away over the host's memory. */
+static copse_status find_near(struct maker *m, int i, int p, bool *near, struct copse_err *err) {
+  const struct copse_nccl_route *route, *best;
+  const int *nodes = m->machine->topology->rank_nodes;
+  int rank = -1;
+  COPSE_DO(copse_nccl_find_near_gpu(m->machine, m->first_port + p, &rank, err));
+  COPSE_DO(copse_nccl_find_route(m->machine, m->ports[p].node, nodes[m->ranks[i]], &route, err));
+  COPSE_DO(copse_nccl_find_route(m->machine, m->ports[p].node, nodes[rank], &best, err));
+  *near = route->type <= best->type || route->type <= COPSE_NCCL_PATH_PXB;
+  return COPSE_OK;
+}
+
+/*
+ * Channels that are run, not those of the bound: data come in at GPUs near the port, and go out
+ * there too where there are two.
+ */
+static copse_status keep_near_doors(struct maker *m, struct copse_ring_step *enter,
+                                    struct copse_ring_step *leave, struct copse_err *err) {
+  for (int p = 0; p < m->n_ports; p++) {
+    int n_near = 0;
+    for (int i = 0; i < m->n; i++) {
+      COPSE_DO(find_near(m, i, p, &enter[p * m->n + i].exists, err));
+      n_near += enter[p * m->n + i].exists;
+    }
+    bool twins = m->out->kind == COPSE_NCCL_TWIN_RINGS; /* where it goes out, the other comes in */
+    for (int i = 0; (twins || n_near > 1) && i < m->n; i++)
+      leave[p * m->n + i].exists = enter[p * m->n + i].exists;
+  }
+  return COPSE_OK;
+}
+
 static copse_status make_ring_doors(struct maker *m, struct copse_ring_step *enter,
                                     struct copse_ring_step *leave, struct copse_err *err) {
   bool twins = m->out->kind == COPSE_NCCL_TWIN_RINGS;
@@ -268,6 +300,7 @@ static copse_status make_ring_doors(struct maker *m, struct copse_ring_step *ent
       COPSE_DO(end_step(m, &leave[p * m->n + i], err));
     }
   }
+  if (m->out->kind != COPSE_NCCL_RINGS) return keep_near_doors(m, enter, leave, err);
   return COPSE_OK;
 }
 
@@ -328,6 +361,7 @@ static copse_status make(struct maker *m, struct copse_err *err) {
   COPSE_DO(list_rows(m, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, moves, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, out->move_type, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, doors, out->in_type, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, doors, out->out_type, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, doors, first, err));
   if (has_other) COPSE_DO(COPSE_ARRAY(&out->arena, doors, other, err));

@@ -11,7 +11,7 @@
 
 enum copse_nccl_channel_kind {
   COPSE_NCCL_RINGS,       /* several hosts: in by any NIC, out by any */
-  COPSE_NCCL_RAIL_RINGS,  /* in and out by the same NIC (crossnic 0) */
+  COPSE_NCCL_RAIL_RINGS,  /* in and out by the same NIC (crossnic 0), in at a GPU near it */
   COPSE_NCCL_TWIN_RINGS,  /* two channels at once, the second the first backwards (crossnic 2) */
   COPSE_NCCL_CHAINS,      /* trees: chains, all links between hosts at the first GPU (pattern 3) */
   COPSE_NCCL_SPLIT_CHAINS /* child 0 at the second GPU (pattern 1) */
@@ -38,7 +38,8 @@ struct copse_nccl_channels {
   struct copse_q unit; /* what an instance's row has of the link's bandwidth: bandwidth * unit, and
                           loads times unit too */
   enum copse_nccl_path *move_type; /* [n * n] */
-  enum copse_nccl_path *out_type;  /* [n_doors * n] the worse of the ways to a NIC and from it */
+  enum copse_nccl_path *in_type;   /* [n_doors * n] of the way from a NIC to a GPU, */
+  enum copse_nccl_path *out_type;  /* and from it to the NIC */
   struct copse_arena arena;
 };
 

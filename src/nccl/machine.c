@@ -295,6 +295,7 @@ static copse_status add_hops(const struct search *s, int v, struct copse_nccl_ro
 
 /* The kind of the way by the nodes that the hops pass. */
 static enum copse_nccl_path classify(const struct search *s, const struct copse_nccl_route *route) {
+  const struct copse_q most_pcie = {96, 1}; /* of a GPU on a root port; C2C has more */
   const struct copse_topology *t = s->m->topology;
   int cpus = 0, bridges = 0, gpus = 0, at = s->to;
   bool c2c = false;
@@ -303,8 +304,9 @@ static enum copse_nccl_path classify(const struct search *s, const struct copse_
     const struct copse_link *l = &t->links[route->hops[i].link];
     if (l->dst != at) continue;
     bool cpu = is_type(s->m, l->src, "cpu");
-    c2c = c2c || (cpu && t->nodes[l->dst].rank >= 0) ||
-          (is_type(s->m, l->dst, "cpu") && t->nodes[l->src].rank >= 0);
+    bool at_gpu = (cpu && t->nodes[l->dst].rank >= 0) ||
+                  (is_type(s->m, l->dst, "cpu") && t->nodes[l->src].rank >= 0);
+    c2c = c2c || (at_gpu && copse_q_cmp(l->bandwidth, most_pcie) > 0);
     at = l->src;
     if (at == s->from) break;
     cpus += cpu;

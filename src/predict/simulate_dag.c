@@ -294,10 +294,10 @@ static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *
   int n_ranks = m->schedule->n_ranks;
   for (int p = 0; p < flow->n_paths; p++) {
     const struct copse_schedule_path *path = &flow->paths[p];
-    struct copse_sim_transfer transfer = {
-        .amount = copse_q_to_double(path->weight),
-        .order =
-            m->schedule->objective.bytes > 0 ? 0 : (flow->dst - flow->src + n_ranks) % n_ranks};
+    struct copse_sim_transfer transfer = {.amount = copse_q_to_double(path->weight),
+                                          .order = m->schedule->objective.bytes > 0
+                                                       ? 0
+                                                       : (flow->dst - flow->src + n_ranks) % n_ranks};
     if (m->turns) transfer.worker = transfer.order % COPSE_POLICY_WORKERS;
     COPSE_DO(map_path(m, path->nodes, path->n_nodes));
     COPSE_DO(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,

@@ -150,6 +150,18 @@ START_TEST(several_hosts_have_nics) {
 }
 END_TEST
 
+/* NCCL receives on the GPU itself, so that this must be near the NIC: of DGX-1's 4 NICs each is at
+ * one PCIe switch with two GPUs. */
+START_TEST(rings_come_in_at_gpus_near_their_nics) {
+  ck_assert_int_eq(
+      copse_test_command("@ tune tests/data/nccl/dgx1-v100.topo.xml --hosts 2 -o %%/t"), 0);
+  read_graphs("t/graph.xml", 23007, 8);
+  for (int c = 0; c < graphs[0].n_channels; c++)
+    ck_assert_uint_eq(graphs[0].devs[c][0] / 2, graphs[0].nets[c][0]);
+  ck_assert_str_eq(graphs[0].type_inter, "PIX");
+}
+END_TEST
+
 START_TEST(older_nccl_has_room_for_fewer_channels) {
   ck_assert_int_eq(copse_test_command("@ tune dgx-a100 --nccl-version 2.20 -o %%/t"), 0);
   read_graphs("t/graph.xml", 22000, 8);
@@ -334,6 +346,7 @@ int main(void) {
   tcase_add_test(t, a_shell_sources_it);
   tcase_add_test(t, made_up_bus_ids_are_not_for_the_machine);
   tcase_add_test(t, several_hosts_have_nics);
+  tcase_add_test(t, rings_come_in_at_gpus_near_their_nics);
   tcase_add_test(t, older_nccl_has_room_for_fewer_channels);
   tcase_add_test(t, a_torus_has_an_order_of_hosts);
   tcase_add_test(t, rccl_gets_rings_as_its_variable);

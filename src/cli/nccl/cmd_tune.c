@@ -188,13 +188,17 @@ static copse_status check_image(const struct job *j) {
                        "--links all if the machine has none");
 }
 
+/* NCCL sees all links: also the PCIe from a GPU to the NIC of the next one. */
 static copse_status load_topology(struct job *j) {
+  struct copse_cli_topology args = j->o->topology;
   struct copse_topology *whole = NULL;
-  COPSE_DO(copse_cli_load_whole(&j->o->topology, &whole, j->err));
-  j->work->whole = whole;
-  j->topology = whole;
   COPSE_DO(read_input(j));
   COPSE_DO(check_image(j));
+  if (args.options.links == COPSE_LINKS_DEFAULT && (args.path && j->input))
+    args.options.links = COPSE_LINKS_ALL;
+  COPSE_DO(copse_cli_load_whole(&args, &whole, j->err));
+  j->work->whole = whole;
+  j->topology = whole;
   if (j->o->hosts < 2) return COPSE_OK;
   COPSE_DO(copse_nccl_machine_open(whole, &j->machine, j->err));
   int hosts = j->machine.n_hosts;

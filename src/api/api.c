@@ -1,7 +1,5 @@
-/*
- * The public API: opaque handles over the modules, errors kept for copse_last_error(); the planner
- * of alltoallv at run time; adaptive pipelining.
- */
+/* The public API: opaque handles over the modules, errors kept for copse_last_error(); the planner
+ * of alltoallv at run time; adaptive pipelining. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -25,9 +25,12 @@ static copse_status done(int rank, copse_status status, struct copse_err *err) {
 
 static int rank_of(const copse_comm *comm) { return comm ? (int)comm->rank : -1; }
 
+/* The same for what is wrong with a call's arguments, with its `err`. */
+#define REJECT(rank, status, ...) done(rank, copse_fail(&err, status, __VA_ARGS__), &err)
+
 static copse_status missing(const copse_comm *comm, const char *what) {
   struct copse_err err = COPSE_ERR_INIT;
-  return done(rank_of(comm), copse_fail(&err, COPSE_INVALID, "%s is NULL", what), &err);
+  return REJECT(rank_of(comm), COPSE_INVALID, "%s is NULL", what);
 }
 
 /* ---- making and ending ------------------------------------------------------------------- */
@@ -61,13 +64,11 @@ static copse_status choose_backend(const int *devices, int n, const struct copse
 
 copse_status copse_comm_init_all(copse_comm **comms, int n_ranks, const int *devices) {
   struct copse_err err = COPSE_ERR_INIT;
-  int *cpus = NULL;
+  COPSE_AT_END(copse_free_at) int *cpus = NULL;
   const struct copse_backend_ops *ops;
-  copse_status status;
   if (!comms) return missing(NULL, "comms");
   if (n_ranks < 1 || n_ranks > MAX_RANKS)
-    return done(-1, copse_fail(&err, COPSE_INVALID, "%d ranks, must be 1..%d", n_ranks, MAX_RANKS),
-                &err);
+    return REJECT(-1, COPSE_INVALID, "%d ranks, must be 1..%d", n_ranks, MAX_RANKS);
   memset(comms, 0, (size_t)n_ranks * sizeof *comms);
   if (!devices) {
     cpus = malloc((size_t)n_ranks * sizeof *cpus);
@@ -75,12 +76,10 @@ copse_status copse_comm_init_all(copse_comm **comms, int n_ranks, const int *dev
     for (int r = 0; r < n_ranks; r++) cpus[r] = COPSE_DEVICE_CPU;
     devices = cpus;
   }
-  COPSE_TRY(choose_backend(devices, n_ranks, &ops, &err));
   const struct copse_comm_shape shape = {
       .n_ranks = (uint32_t)n_ranks, .n_local = (uint32_t)n_ranks, .devices = devices};
-  COPSE_TRY(copse_local_new(&shape, ops, NULL, comms, &err));
-out:
-  free(cpus);
+  copse_status status = choose_backend(devices, n_ranks, &ops, &err);
+  if (status == COPSE_OK) status = copse_local_new(&shape, ops, NULL, comms, &err);
   return done(-1, status, &err);
 }
 
@@ -91,16 +90,12 @@ copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int 
   *comm = NULL;
   if (!bootstrap || !bootstrap->all_gather) return missing(NULL, "bootstrap");
   if (n_ranks < 1 || n_ranks > MAX_RANKS || rank < 0 || rank >= n_ranks)
-    return done(-1, copse_fail(&err, COPSE_INVALID, "rank %d of %d ranks", rank, n_ranks), &err);
-  if (device < COPSE_DEVICE_CPU)
-    return done(rank, copse_fail(&err, COPSE_INVALID, "%d is no device", device), &err);
+    return REJECT(-1, COPSE_INVALID, "rank %d of %d ranks", rank, n_ranks);
+  if (device < COPSE_DEVICE_CPU) return REJECT(rank, COPSE_INVALID, "%d is no device", device);
   if (device == COPSE_DEVICE_CPU)
-    return done(
-        rank,
-        copse_fail(&err, COPSE_UNSUPPORTED,
-                   "ranks on the CPU need more than a bootstrap: copse_comm_init_all for all in "
-                   "one process, copse_comm_init_mpi or copse_comm_init_wire for one each"),
-        &err);
+    return REJECT(rank, COPSE_UNSUPPORTED,
+                  "ranks on the CPU need more than a bootstrap: copse_comm_init_all for all in one "
+                  "process, copse_comm_init_mpi or copse_comm_init_wire for one each");
   const struct copse_gpu_support *gpus;
   copse_status status = need_gpus(&gpus, &err);
   if (status != COPSE_OK) return done(rank, status, &err);
@@ -142,10 +137,8 @@ copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
   *comm = NULL;
   if (!wire) return missing(NULL, "wire");
   if (wire->n_ranks < 1 || wire->rank < 0 || wire->rank >= wire->n_ranks)
-    return done(-1,
-                copse_fail(&err, COPSE_INVALID, "no ranks to join: %s",
-                           wire->why ? wire->why(wire->context) : "the wire has none"),
-                &err);
+    return REJECT(-1, COPSE_INVALID, "no ranks to join: %s",
+                  wire->why ? wire->why(wire->context) : "the wire has none");
   COPSE_TRY(copse_transport_new(wire, timeout_seconds, &transport, &err));
   copse_transport_shape(transport, &bootstrap, &shape);
   status = copse_local_new(&shape, &copse_cpu_backend, free_transport, comm, &err);
@@ -161,10 +154,7 @@ copse_status copse_comm_destroy(copse_comm *comm) {
   if (!comm) return COPSE_OK;
   int rank = rank_of(comm);
   if (copse_group_holds(comm))
-    return done(
-        rank,
-        copse_fail(&err, COPSE_INVALID, "rank %d has calls in a group that is still open", rank),
-        &err);
+    return REJECT(rank, COPSE_INVALID, "rank %d has calls in a group that is still open", rank);
   return done(rank, copse_local_leave(comm, &err), &err);
 }
 
@@ -204,9 +194,7 @@ copse_status copse_comm_set_timeout(copse_comm *comm, double seconds) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm) return missing(comm, "comm");
   if (!(seconds > 0))
-    return done(rank_of(comm),
-                copse_fail(&err, COPSE_INVALID, "a time limit of %g s, must be positive", seconds),
-                &err);
+    return REJECT(rank_of(comm), COPSE_INVALID, "a time limit of %g s, must be positive", seconds);
   if (seconds > MAX_TIMEOUT_SECONDS) seconds = MAX_TIMEOUT_SECONDS;
   copse_local_set_timeout(comm->local, seconds);
   return COPSE_OK;
@@ -237,8 +225,7 @@ copse_status copse_comm_find_plan(const copse_comm *comm, copse_collective colle
   if (!comm || !plan) return missing(comm, comm ? "plan" : "comm");
   *plan = NULL;
   if ((unsigned)collective >= COPSE_N_COLLECTIVES || (unsigned)type >= COPSE_N_TYPES)
-    return done(rank_of(comm),
-                copse_fail(&err, COPSE_INVALID, "no such collective or element type"), &err);
+    return REJECT(rank_of(comm), COPSE_INVALID, "no such collective or element type");
   const struct copse_call call = {
       .collective = collective, .root = root, .count = count, .type = type};
   return done(rank_of(comm), copse_local_find_plan(comm->local, &call, plan, &err), &err);
@@ -250,9 +237,7 @@ copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes, v
   *handle = NULL;
   if (!buffer) return missing(comm, "buffer");
   if (bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)buffer)
-    return done(rank_of(comm),
-                copse_fail(&err, COPSE_INVALID, "%zu bytes at %p are no buffer", bytes, buffer),
-                &err);
+    return REJECT(rank_of(comm), COPSE_INVALID, "%zu bytes at %p are no buffer", bytes, buffer);
   return done(rank_of(comm), copse_local_register(comm, buffer, bytes, handle, &err), &err);
 }
 

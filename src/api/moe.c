@@ -3,7 +3,6 @@
  * that a call consists of. runtime/moe/job.h draws their order, runtime/moe/steps.h is the steps.
  */
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -294,9 +293,8 @@ typedef copse_status (*rank_action)(struct copse_moe *moe, struct copse_err *err
 
 static copse_status run_action(copse_moe *const *moes, int n, rank_action action,
                                struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (int i = 0; i < n && status == COPSE_OK; i++) status = action(moes[i], err);
-  return status;
+  for (int i = 0; i < n; i++) COPSE_DO(action(moes[i], err));
+  return COPSE_OK;
 }
 
 static copse_status run_collective(copse_moe *const *moes, int n, rank_action collective,

@@ -1,7 +1,6 @@
 /* Wall-clock time and memory of the process, for reports, progress and limits; never part of a
  * result. */
-#ifndef COPSE_BASE_CLOCK_H
-#define COPSE_BASE_CLOCK_H
+#pragma once
 
 #include <pthread.h>
 #include <time.h>
@@ -13,5 +12,3 @@ struct timespec copse_clock_at(double seconds);
 void copse_clock_condition(pthread_cond_t *condition);
 /* The most memory that the process has held, in MiB; -1 where the system does not tell. */
 long copse_peak_mib(void);
-
-#endif

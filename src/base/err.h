@@ -12,9 +12,10 @@
  *   INFO   communicators made and ended, plans loaded
  *   TRACE  each collective: the plan that runs, and why that one
  */
-#ifndef COPSE_BASE_ERR_H
-#define COPSE_BASE_ERR_H
+#pragma once
 
+/* With copse.h, which has <stddef.h> and <stdint.h>: the types that every other file may take for
+ * given. */
 #include <stdbool.h>
 
 #include "copse/copse.h"
@@ -27,11 +28,9 @@ struct copse_err {
 #define COPSE_ERR_INIT \
   { COPSE_OK, "" }
 
-/*
- * Sets `err` (if not NULL and not set yet) and returns `status`. The text is
+/* Sets `err` (if not NULL and not set yet) and returns `status`. The text is
  * "FILE:LINE: message"; file NULL or line <= 0 leave that part out. Bytes that do not
- * print (hostile names) become '?'; text that is too long ends in "...".
- */
+ * print (hostile names) become '?'; text that is too long ends in "...". */
 copse_status copse_fail(struct copse_err *err, copse_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 copse_status copse_fail_at(struct copse_err *err, copse_status status, const char *file, long line,
@@ -60,10 +59,8 @@ copse_status copse_fail_nomem(struct copse_err *err);
     if ((object)->status == COPSE_OK) (object)->status = (call); \
   } while (0)
 
-/*
- * Remarks that are no errors ("a link to a device that the file lacks is left out").
- * Readers report them here; a NULL sink drops them. The text is one line.
- */
+/* Remarks that are no errors ("a link to a device that the file lacks is left out").
+ * Readers report them here; a NULL sink drops them. The text is one line. */
 struct copse_notes {
   void (*note)(void *ctx, const char *text);
   void *ctx;
@@ -81,5 +78,3 @@ bool copse_debug_wants(enum copse_debug_level level);
 /* rank < 0: no one rank's. One write per line, so that threads don't mix. Keeps errno. */
 void copse_debug(enum copse_debug_level level, int rank, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-
-#endif

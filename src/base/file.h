@@ -1,23 +1,15 @@
-/*
- * Whole files in and out. "-" is standard input or output. Output is written beside
- * its target and renamed, so that a reader never sees half a file.
- */
-#ifndef COPSE_BASE_FILE_H
-#define COPSE_BASE_FILE_H
-
-#include <stddef.h>
-#include <stdint.h>
+/* Whole files in and out. "-" is standard input or output. Output is written beside
+ * its target and renamed, so that a reader never sees half a file. */
+#pragma once
 
 #include "base/err.h"
 
 /* Inputs beyond this are refused: no topology, schedule or plan comes near it. */
 #define COPSE_FILE_MAX_BYTES ((size_t)1 << 30)
 
-/*
- * Reads all of `path`. *data has a NUL after its *size bytes; the caller frees it.
+/* Reads all of `path`. *data has a NUL after its *size bytes; the caller frees it.
  * COPSE_IO where it can't be read (a folder, no such file), COPSE_BAD_INPUT beyond
- * COPSE_FILE_MAX_BYTES.
- */
+ * COPSE_FILE_MAX_BYTES. */
 copse_status copse_file_read(const char *path, char **data, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 
@@ -37,5 +29,3 @@ copse_status copse_file_beside(const char *base, const char *name, char **out,
 void copse_sha256_hex(const void *data, size_t size, char hex[COPSE_SHA256_HEX]);
 #define COPSE_SHA256_BYTES 32
 void copse_sha256(const void *data, size_t size, uint8_t digest[COPSE_SHA256_BYTES]);
-
-#endif

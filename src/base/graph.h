@@ -1,20 +1,13 @@
-/*
- * What graph algorithms share: disjoint sets, a queue of nodes, an index from nodes to links, and
+/* What graph algorithms share: disjoint sets, queues of nodes, an index from nodes to links, and
  * permutations. Nodes, links and members are ints from 0 on. Arrays come from the caller's arena,
- * so that a function that returns frees all of its scratch memory at once.
- */
-#ifndef COPSE_BASE_GRAPH_H
-#define COPSE_BASE_GRAPH_H
-
-#include <stdbool.h>
+ * so that a function that returns frees all of its scratch memory at once. */
+#pragma once
 
 #include "base/memory.h"
 
-/*
- * Disjoint sets over parent [n] (Tarjan and van Leeuwen 1984, path halving). The least member of a
+/* Disjoint sets over parent [n] (Tarjan and van Leeuwen 1984, path halving). The least member of a
  * set represents it, so results do not depend on the order of unions.
- * Complexity O(log n) amortised for each find and unite.
- */
+ * Complexity O(log n) amortised for each find and unite. */
 void copse_sets_init(int *parent, int n);
 int copse_sets_find(int *parent, int i);
 /* Returns whether a and b were in different sets. */
@@ -40,6 +33,23 @@ struct copse_adjacency {
   int *item;  /* [first[n_keys]] */
 };
 
+/* Nodes by distance, of equals the smaller one first: the binary heap of E. W. Dijkstra's algorithm
+ * (Numerische Mathematik 1, 1959). */
+struct copse_nearest {
+  int64_t *distance;    /* [n_nodes] INT64_MAX: not reached */
+  int *heap, *position; /* [n_nodes]; position -1: not in the heap */
+  int n_nodes, n;       /* n: in the heap; the nearest is heap[0] */
+};
+/* The arena owns the arrays. COPSE_NOMEM. */
+copse_status copse_nearest_prepare(struct copse_arena *arena, int n_nodes,
+                                   struct copse_nearest *out, struct copse_err *err) COPSE_CHECKED;
+/* No node is reached any more. */
+void copse_nearest_reset(struct copse_nearest *nearest);
+/* Whether the node is nearer than before; it then is in the heap. O(log n). */
+bool copse_nearest_offer(struct copse_nearest *nearest, int node, int64_t distance);
+/* Takes the nearest node out of a heap that is not empty. O(log n). */
+int copse_nearest_take(struct copse_nearest *nearest);
+
 /* The first key of an array of structs, which may be NULL where it is empty. */
 #define COPSE_KEYS(items, member) ((items) ? &(items)->member : NULL)
 
@@ -56,10 +66,8 @@ copse_status copse_adjacency_by(struct copse_arena *arena, int n_keys, int n_ite
                                 size_t stride, struct copse_adjacency *out,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/*
- * A permutation of a graph's nodes 0 to n - 1, and of groups of them that are listed beside it: a
- * symmetry, or the turn of hosts that a schedule is compact by.
- */
+/* A permutation of a graph's nodes 0 to n - 1, and of groups of them that are listed beside it: a
+ * symmetry, or the turn of hosts that a schedule is compact by. */
 struct copse_permutation {
   int order;         /* applied so often it changes nothing; 1: the identity; 0: not known */
   const int *image;  /* [n] where each node goes; may be NULL for the identity */
@@ -69,5 +77,3 @@ struct copse_permutation {
 void copse_permutation_invert(const int *image, int n, int *inverse);
 /* out[i] = second[first[i]]; out may be first. */
 void copse_permutation_compose(const int *first, const int *second, int n, int *out);
-
-#endif

@@ -23,10 +23,8 @@ static void insert(struct copse_index_map *map, struct copse_index_slot entry) {
   map->slots[at] = entry;
 }
 
-/*
- * Entries of one key must keep their order of addition, so a table that wrapped around
- * is read from just behind an empty slot.
- */
+/* Entries of one key must keep their order of addition, so a table that wrapped around
+ * is read from just behind an empty slot. */
 static copse_status rehash(struct copse_index_map *map, struct copse_err *err) {
   struct copse_index_map grown = {NULL, map->capacity ? 2 * map->capacity : 16, map->used};
   COPSE_DO(copse_calloc(grown.capacity, sizeof *grown.slots, &grown.slots, err));

@@ -1,8 +1,6 @@
-/*
- * JSON by cJSON, which keeps no lines and reads numbers as doubles. So the text is checked and
+/* JSON by cJSON, which keeps no lines and reads numbers as doubles. So the text is checked and
  * rewritten first: a number becomes a marked string, read exactly later, and every object gets a
- * member with its line, which refusals name.
- */
+ * member with its line, which refusals name. */
 #include "base/json.h"
 
 #include <inttypes.h>
@@ -12,10 +10,8 @@
 
 #include "base/text.h"
 
-/*
- * Marks that no document can contain: strings with control characters are refused, so a
- * string that begins with MARK is a rewritten number and a key of MARK is a line.
- */
+/* Marks that no document can contain: strings with control characters are refused, so a
+ * string that begins with MARK is a rewritten number and a key of MARK is a line. */
 #define MARK '\x01'
 #define LINE_KEY "\x01"
 #define MAX_DEPTH 64

@@ -7,13 +7,9 @@
  * that hold line and digits, and gives every object a hidden first member with its
  * line. The pass keeps line breaks, so cJSON's own error position is the file's.
  */
-#ifndef COPSE_BASE_JSON_H
-#define COPSE_BASE_JSON_H
+#pragma once
 
 #include <cjson/cJSON.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/err.h"
 #include "base/rational.h"
@@ -39,20 +35,16 @@ bool copse_json_is_number(const cJSON *item);
 /* The member `key`, NULL if there is none. */
 const cJSON *copse_json_get(const cJSON *object, const char *key);
 
-/*
- * Checks that `item` is an object (`what` names it in messages) whose keys are all in
- * `keys` (NULL-terminated) and occur once each.
- */
+/* Checks that `item` is an object (`what` names it in messages) whose keys are all in
+ * `keys` (NULL-terminated) and occur once each. */
 copse_status copse_json_expect_object(const struct copse_json *json, const cJSON *item,
                                       const cJSON *parent, const char *what,
                                       const char *const keys[],
                                       struct copse_err *err) COPSE_CHECKED;
 
-/*
- * Typed members of `object`. A required member that is missing, and any of the wrong
+/* Typed members of `object`. A required member that is missing, and any of the wrong
  * type, is COPSE_BAD_INPUT naming the key and the line. The _or variants give a
- * default for a missing member. Strings are borrowed from the document.
- */
+ * default for a missing member. Strings are borrowed from the document. */
 copse_status copse_json_get_string(const struct copse_json *json, const cJSON *object,
                                    const char *key, const char **out,
                                    struct copse_err *err) COPSE_CHECKED;
@@ -101,5 +93,3 @@ copse_status copse_json_int(const struct copse_json *json, const cJSON *item, co
   for (const cJSON *item = (container) ? copse_json_first(container) : NULL; item; \
        item = item->next)
 const cJSON *copse_json_first(const cJSON *container);
-
-#endif

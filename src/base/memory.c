@@ -17,6 +17,18 @@ copse_status copse_calloc(size_t n, size_t size, void *out_pointer, struct copse
   return COPSE_OK;
 }
 
+copse_status copse_calloc_aligned(size_t alignment, size_t n, size_t size, void *out_pointer,
+                                  struct copse_err *err) {
+  size_t bytes;
+  if (__builtin_mul_overflow(n ? n : 1, size, &bytes) || bytes > SIZE_MAX - alignment)
+    return copse_fail_nomem(err);
+  bytes = (bytes + alignment - 1) / alignment * alignment; /* as C11 wants it */
+  void *p = aligned_alloc(alignment, bytes);
+  if (!p) return copse_fail_nomem(err);
+  *(void **)out_pointer = memset(p, 0, bytes);
+  return COPSE_OK;
+}
+
 copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
                         struct copse_err *err) {
   if (need <= *capacity) return COPSE_OK;
@@ -81,6 +93,19 @@ copse_status copse_arena_arrays(struct copse_arena *arena, size_t n, size_t size
                                 const void *out_pointers, struct copse_err *err) {
   for (void *const *out = out_pointers; *out; out++)
     COPSE_DO(copse_arena_array(arena, n, size, *out, err));
+  return COPSE_OK;
+}
+
+copse_status copse_arena_grow(struct copse_arena *arena, void *array, size_t *capacity, size_t need,
+                              size_t size, struct copse_err *err) {
+  void *grown = NULL, **old = array;
+  size_t n = *capacity < 8 ? 8 : 2 * *capacity; /* of what is in memory: no overflow */
+  if (need <= *capacity) return COPSE_OK;
+  if (n < need) n = need;
+  COPSE_DO(copse_arena_array(arena, n, size, &grown, err));
+  if (*capacity > 0) memcpy(grown, *old, *capacity * size);
+  *old = grown;
+  *capacity = n;
   return COPSE_OK;
 }
 

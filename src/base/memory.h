@@ -1,11 +1,6 @@
-/*
- * Memory: checked allocation, growable arrays, and an arena for objects that are freed
- * whole. No function aborts; every failure is COPSE_NOMEM.
- */
-#ifndef COPSE_BASE_MEMORY_H
-#define COPSE_BASE_MEMORY_H
-
-#include <stddef.h>
+/* Memory: checked allocation, growable arrays, and an arena for objects that are freed
+ * whole. No function aborts; every failure is COPSE_NOMEM. */
+#pragma once
 
 #include "base/err.h"
 
@@ -13,10 +8,12 @@
 copse_status copse_calloc(size_t n, size_t size, void *out_pointer,
                           struct copse_err *err) COPSE_CHECKED;
 
-/*
- * Makes room for `need` elements in the array at *array (a T **), doubling *capacity.
- * The array is malloc's: release it with free(). On failure nothing changes.
- */
+/* The same from an address that `alignment`, a power of two, divides. */
+copse_status copse_calloc_aligned(size_t alignment, size_t n, size_t size, void *out_pointer,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/* Makes room for `need` elements in the array at *array (a T **), doubling *capacity.
+ * The array is malloc's: release it with free(). On failure nothing changes. */
 copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
                         struct copse_err *err) COPSE_CHECKED;
 
@@ -46,7 +43,12 @@ copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size,
 /* The same for n elements of what `array`, a pointer, is to point to. */
 #define COPSE_ARRAY(arena, n, array, err) \
   copse_arena_array(arena, n, sizeof *(array), &(array), err)
-/* The same for several pointers to `type`, each given by its address: n elements each. */
+/* COPSE_GROW for an array of the arena; what it outgrows stays there until the end. */
+#define COPSE_GROW_IN(arena, array, capacity, need, err) \
+  copse_arena_grow(arena, &(array), &(capacity), need, sizeof *(array), err)
+copse_status copse_arena_grow(struct copse_arena *arena, void *array, size_t *capacity, size_t need,
+                              size_t size, struct copse_err *err) COPSE_CHECKED;
+/* As COPSE_ARRAY for several pointers to `type`, each given by its address: n elements each. */
 #define COPSE_ARRAYS(arena, n, type, err, ...) \
   copse_arena_arrays(arena, n, sizeof(type), (type **[]){__VA_ARGS__, NULL}, err)
 copse_status copse_arena_arrays(struct copse_arena *arena, size_t n, size_t size,
@@ -56,5 +58,3 @@ char *copse_arena_strdup(struct copse_arena *arena, const char *text);
 copse_status copse_arena_text(struct copse_arena *arena, const char *text, const char **out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_arena_free(struct copse_arena *arena);
-
-#endif

@@ -1,7 +1,6 @@
 /* Tasks by several threads, and a call in a detached thread. */
 #include "base/parallel.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -26,13 +25,11 @@ int copse_processors(void) {
 
 static void note_failure(struct crew *crew, int i, copse_status status,
                          const struct copse_err *err) {
-  pthread_mutex_lock(&crew->mutex);
-  if (i < atomic_load(&crew->end)) {
-    atomic_store(&crew->end, i);
-    crew->failure = *err;
-    crew->failure.status = status;
-  }
-  pthread_mutex_unlock(&crew->mutex);
+  COPSE_HOLD(&crew->mutex);
+  if (i >= atomic_load(&crew->end)) return;
+  atomic_store(&crew->end, i);
+  crew->failure = *err;
+  crew->failure.status = status;
 }
 
 static void *work(void *arg) {

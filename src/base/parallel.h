@@ -1,10 +1,18 @@
 /* Threads: independent tasks by several of them, and a call that its caller need not wait for. */
-#ifndef COPSE_BASE_PARALLEL_H
-#define COPSE_BASE_PARALLEL_H
+#pragma once
 
-#include <stdbool.h>
+#include <pthread.h>
 
-#include "base/err.h"
+#include "base/memory.h"
+
+/* Holds the mutex from here to the end of the block. */
+#define COPSE_HOLD(mutex) \
+  COPSE_AT_END(copse_let_go_at) pthread_mutex_t *const held_ = copse_hold(mutex)
+static inline pthread_mutex_t *copse_hold(pthread_mutex_t *mutex) {
+  pthread_mutex_lock(mutex);
+  return mutex;
+}
+static inline void copse_let_go_at(pthread_mutex_t *const *mutex) { pthread_mutex_unlock(*mutex); }
 
 typedef copse_status copse_task(void *arg, int i, struct copse_err *err);
 
@@ -27,5 +35,3 @@ copse_status copse_parallel(int n, int threads, copse_task *task, void *arg,
  * be had, run is called in the caller.
  */
 bool copse_run_detached(void (*run)(void *context), void *context, double seconds);
-
-#endif

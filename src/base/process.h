@@ -1,8 +1,5 @@
 /* Another program as a filter: text in, text out, within limits. */
-#ifndef COPSE_BASE_PROCESS_H
-#define COPSE_BASE_PROCESS_H
-
-#include <stddef.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -15,5 +12,3 @@
 copse_status copse_process_filter(char *const argv[], const char *input, size_t input_size,
                                   int seconds, size_t max_bytes, char **out, size_t *out_size,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

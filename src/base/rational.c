@@ -1,12 +1,9 @@
-/*
- * Rationals of 64 bits. Products and sums are formed in 128 bits, reduced by Euclid's algorithm and
- * checked for range; decimals are read digit by digit, since a double would round them.
- */
+/* Rationals of 64 bits. Products and sums are formed in 128 bits, reduced by Euclid's algorithm and
+ * checked for range; decimals are read digit by digit, since a double would round them. */
 #include "base/rational.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 typedef __int128 wide;
 

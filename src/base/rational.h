@@ -1,13 +1,7 @@
-/*
- * Checked integers and exact rationals of 64 bits. All intermediate products are taken
+/* Checked integers and exact rationals of 64 bits. All intermediate products are taken
  * in 128 bits, reduced, and range-checked: a result either is exact or is
- * COPSE_OVERFLOW, never silently wrong.
- */
-#ifndef COPSE_BASE_RATIONAL_H
-#define COPSE_BASE_RATIONAL_H
-
-#include <stdbool.h>
-#include <stdint.h>
+ * COPSE_OVERFLOW, never silently wrong. */
+#pragma once
 
 #include "base/err.h"
 
@@ -67,16 +61,12 @@ const char *copse_q_text(struct copse_q q, char buffer[COPSE_Q_TEXT]);
 /* The same for printf; lasts as long as the block it stands in. */
 #define COPSE_Q_STRING(q) copse_q_text((q), (char[COPSE_Q_TEXT]){0})
 
-/*
- * Parses a JSON-style decimal ("25", "0.5", "-1.25e3"): its digits are exact. Whole
+/* Parses a JSON-style decimal ("25", "0.5", "-1.25e3"): its digits are exact. Whole
  * text only. COPSE_BAD_INPUT for anything else (NaN, hex, "1."), COPSE_OVERFLOW where
- * the exact value doesn't fit 64/64 bits (1e400). err's text has no place; callers add it.
- */
+ * the exact value doesn't fit 64/64 bits (1e400). err's text has no place; callers add it. */
 copse_status copse_q_parse_decimal(const char *text, struct copse_q *out,
                                    struct copse_err *err) COPSE_CHECKED;
 
 /* Parses "p/q" or "p", integers with an optional leading minus, q > 0. */
 copse_status copse_q_parse_fraction(const char *text, struct copse_q *out,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,7 +1,5 @@
-/*
- * The growable text buffer, and what writers escape: JSON strings and numbers, XML, UTF-8. Lines
- * and words of what tools print, without the escape sequences of terminals.
- */
+/* The growable text buffer, and what writers escape: JSON strings and numbers, XML, UTF-8. Lines
+ * and words of what tools print, without the escape sequences of terminals. */
 #include "base/text.h"
 
 #include <math.h>
@@ -9,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/memory.h"
 
 void copse_text_add(struct copse_text *text, const char *fmt, ...) {
   if (text->failed) return;
@@ -116,6 +112,15 @@ copse_status copse_text_take(struct copse_text *text, char **out, size_t *size,
 void copse_text_free(struct copse_text *text) {
   free(text->data);
   *text = (struct copse_text){0};
+}
+
+void copse_line_add(struct copse_line *line, const char *fmt, ...) {
+  const size_t room = sizeof line->text - line->used;
+  va_list list;
+  va_start(list, fmt);
+  int n = vsnprintf(line->text + line->used, room, fmt, list);
+  va_end(list);
+  line->used += n < (int)room ? (size_t)n : room - 1;
 }
 
 char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...) {

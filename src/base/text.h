@@ -1,14 +1,7 @@
-/*
- * A growable text buffer that writers print into (failure is kept and reported once), and a reader
+/* A growable text buffer that writers print into (failure is kept and reported once), and a reader
  * of the text that tools print, line by line and word by word, without the escape sequences of
- * terminals (nvidia-smi underlines its header).
- */
-#ifndef COPSE_BASE_TEXT_H
-#define COPSE_BASE_TEXT_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+ * terminals (nvidia-smi underlines its header). */
+#pragma once
 
 #include "base/err.h"
 #include "base/memory.h"
@@ -41,6 +34,14 @@ copse_status copse_text_take(struct copse_text *text, char **out, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_text_free(struct copse_text *text);
 
+/* A line for people, which ends where its room does. Zero-initialise. */
+struct copse_line {
+  char text[480];
+  size_t used;
+};
+void copse_line_add(struct copse_line *line, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Formatted text in the arena's memory; NULL when memory ran out. */
 char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -72,5 +73,3 @@ int copse_split_words(char *line, char **words, int max);
 
 /* "GPU12" with prefix "GPU" is 12; -1 for anything else, and from a million on. */
 int copse_numbered(const char *word, const char *prefix);
-
-#endif

@@ -1,9 +1,6 @@
-/*
- * Collectives, element types and reductions: sizes, kinds and names, which are those of nccl-tests
- * ("float", "half", "bfloat16", "int32", ..., "sum", "prod", ...).
- */
-#ifndef COPSE_BASE_TYPES_H
-#define COPSE_BASE_TYPES_H
+/* Collectives, element types and reductions: sizes, kinds and names, which are those of nccl-tests
+ * ("float", "half", "bfloat16", "int32", ..., "sum", "prod", ...). */
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,6 +56,4 @@ int copse_collective_outputs(copse_collective collective, int n_ranks);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

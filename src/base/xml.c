@@ -1,7 +1,5 @@
-/*
- * XML documents by libxml2. A DOCTYPE, and more elements than any topology has, stop the parser: a
- * hostile file can neither read other files nor grow. Refusals name the line.
- */
+/* XML documents by libxml2. A DOCTYPE, and more elements than any topology has, stop the parser: a
+ * hostile file can neither read other files nor grow. Refusals name the line. */
 #include "base/xml.h"
 
 #include <errno.h>
@@ -20,10 +18,8 @@ struct guard {
   int elements;
 };
 
-/*
- * A DOCTYPE could define entities that expand without end or point at files and hosts.
- * No topology has one, so the parser is stopped before it reads the first declaration.
- */
+/* A DOCTYPE could define entities that expand without end or point at files and hosts.
+ * No topology has one, so the parser is stopped before it reads the first declaration. */
 static void stop_at_doctype(void *ctx, const xmlChar *name, const xmlChar *external_id,
                             const xmlChar *system_id) {
   (void)name;
@@ -64,10 +60,8 @@ static copse_status explain(const xmlParserCtxt *parser, const char *file, struc
                        n > 200 ? 200 : (int)n, message);
 }
 
-/*
- * libxml2 compares each attribute of a tag with all others: a tag of a megabyte takes it
- * minutes. Real tags have some hundred bytes. The line of the first that is too long, or 0.
- */
+/* libxml2 compares each attribute of a tag with all others: a tag of a megabyte takes it
+ * minutes. Real tags have some hundred bytes. The line of the first that is too long, or 0. */
 #define MAX_TAG_BYTES 65536
 
 /* The end of what begins like a tag but is none: a comment and so on; NULL for a tag. */

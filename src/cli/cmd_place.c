@@ -1,7 +1,5 @@
-/*
- * copse place: which expert on which GPU, for a trace of how tokens were routed; --generate makes
- * such traces.
- */
+/* copse place: which expert on which GPU, for a trace of how tokens were routed; --generate makes
+ * such traces. */
 #include <stdio.h>
 #include <string.h>
 

@@ -22,7 +22,7 @@
 #include "cli/options.h"
 #include "cli/quality_table.h"
 #include "cli/solve_args.h"
-#include "predict/predict.h"
+#include "predict/sizes.h"
 
 struct options {
   char *const *inputs;
@@ -34,6 +34,7 @@ struct options {
   int seconds;                           /* of a processor, for each topology and collective */
   int jobs;                              /* at the same time */
   bool update, quiet, json, some_collectives;
+  bool sizes; /* searches for each size as well */
 };
 
 /* From harmless to bad: everything from NEW on fails the check. */
@@ -71,6 +72,9 @@ struct job {
   struct copse_err *err;
 };
 
+/* Of a search for one size, in COPSE_SIZES_WORK: all rows and sizes are some thousand searches. */
+#define SEARCH_PART (1 / 30.0)
+
 /* How many times the limit of processor time a process may take by the clock. */
 #define CLOCK_LIMIT 30
 
@@ -98,8 +102,29 @@ static enum copse_quality_outcome outcome_of(copse_status status) {
   }
 }
 
+/* What the schedules that are searched for each size take over what nothing beats there. */
+static copse_status measure_sizes(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  const struct copse_predict_options *predicted,
+                                  struct copse_quality_result *result, struct copse_err *err) {
+  for (int i = 0; i < COPSE_QUALITY_RATIOS; i++) {
+    const struct copse_size_question question = {.solve = options,
+                                                 .predict = predicted,
+                                                 .bytes = copse_quality_ratio_bytes(i),
+                                                 .work = COPSE_SIZES_WORK * SEARCH_PART};
+    struct copse_size_answer answer;
+    struct copse_solve_seconds ignored;
+    copse_status status = copse_solve_for_size(topology, &question, &answer, &ignored, err);
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue; /* no such ratio */
+    COPSE_DO(status);
+    if (answer.bound_us > 0) result->ratios[i] = answer.us / answer.bound_us;
+    copse_schedule_free(answer.schedule);
+  }
+  return COPSE_OK;
+}
+
 static void solve_and_predict(const struct copse_topology *topology, const char *label,
-                              copse_collective collective,
+                              copse_collective collective, bool sizes,
                               const struct copse_predict_options *predicted,
                               struct copse_quality_result *result) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -120,6 +145,7 @@ static void solve_and_predict(const struct copse_topology *topology, const char 
   result->k = schedule->k;
   result->height = copse_schedule_height(schedule);
   COPSE_TRY(predict(topology, schedule, predicted, result, &err));
+  if (sizes) COPSE_TRY(measure_sizes(topology, &options, predicted, result, &err));
 out:
   result->outcome = outcome_of(status);
   if (status != COPSE_OK) snprintf(result->reason, sizeof result->reason, "%.250s", err.text);
@@ -174,13 +200,13 @@ static void end_workers(struct job *job) {
 static void work(int to, const struct copse_topology *topology, const char *label,
                  copse_collective collective, const struct job *job) {
   struct copse_quality_result result;
-  int seconds = job->o->seconds;
+  int seconds = job->o->seconds * (job->o->sizes ? 1 + COPSE_QUALITY_RATIOS : 1);
   struct rlimit limit = {(rlim_t)seconds, (rlim_t)seconds + 1};
   setrlimit(RLIMIT_CPU, &limit);
   alarm(CLOCK_LIMIT * (unsigned)seconds);
   memset(&result, 0, sizeof result); /* padding too, for it goes through a pipe */
   result.bound = result.achieved = COPSE_Q_ZERO;
-  solve_and_predict(topology, label, collective, &job->predict, &result);
+  solve_and_predict(topology, label, collective, job->o->sizes, &job->predict, &result);
   ssize_t n = write(to, &result, sizeof result);
   _exit(n == (ssize_t)sizeof result ? 0 : 1);
 }
@@ -327,17 +353,19 @@ static const char *collective_of(const struct copse_quality_row *row) {
              : copse_collective_name((copse_collective)row->collective);
 }
 
-static void print_head(void) {
+static void print_head(bool sizes) {
   printf("# %-26s %-14s %5s  %-16s %-16s %10s %5s %6s %6s %8s", "topology", "collective", "ranks",
          "bound", "achieved", "algbw", "k", "trees", "height", "solve");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) printf(" %8s", copse_quality_size_names[i]);
+  for (int i = 0; i < COPSE_QUALITY_RATIOS && sizes; i++)
+    printf(" %6s", copse_quality_ratio_names[i]);
   printf("\n# %-26s %-14s %5s  %-16s %-16s %10s %5s %6s %6s %8s", "", "", "", "(s/GB)", "(s/GB)",
          "(GB/s)", "", "", "", "(s)");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) printf(" %8s", "(us)");
   printf("\n");
 }
 
-static void print_row(const struct copse_quality_row *row) {
+static void print_row(const struct copse_quality_row *row, bool sizes) {
   const struct copse_quality_result *r = &row->result;
   char k[24] = "-";
   bool skipped = r->outcome == COPSE_QUALITY_SKIPPED;
@@ -353,6 +381,7 @@ static void print_row(const struct copse_quality_row *row) {
          r->seconds);
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     printf(r->us[i] < 1e5 ? " %8.1f" : " %8.0f", r->us[i]);
+  for (int i = 0; i < COPSE_QUALITY_RATIOS && sizes; i++) printf(" %6.3f", r->ratios[i]);
   printf("\n");
 }
 
@@ -363,10 +392,10 @@ static bool is_said(const struct copse_quality_row *row, const struct copse_qual
          strcmp(row->topology, before->topology) == 0;
 }
 
-static void print_rows(const struct copse_quality_table *table) {
-  print_head();
+static void print_rows(const struct copse_quality_table *table, bool sizes) {
+  print_head(sizes);
   for (size_t i = 0; i < table->n_rows; i++)
-    if (i == 0 || !is_said(&table->rows[i], &table->rows[i - 1])) print_row(&table->rows[i]);
+    if (i == 0 || !is_said(&table->rows[i], &table->rows[i - 1])) print_row(&table->rows[i], sizes);
 }
 
 static void print_json_row(const struct copse_quality_row *row, enum verdict verdict, bool first) {
@@ -385,6 +414,9 @@ static void print_json_row(const struct copse_quality_row *row, enum verdict ver
     for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
       printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : ", \"predicted_us\": {",
              copse_quality_sizes[i], COPSE_CLI_NUMBER(r->us[i]));
+    for (int i = 0; i < COPSE_QUALITY_RATIOS && r->ratios[0] > 0; i++)
+      printf("%s\"%.0f\": %s", i > 0 ? ", " : "}, \"over_bound\": {", copse_quality_ratio_bytes(i),
+             COPSE_CLI_NUMBER(r->ratios[i]));
     printf("}");
   } else if (r->reason[0]) {
     printf(", \"reason\": %s", copse_cli_quoted(r->reason));
@@ -396,6 +428,8 @@ static void print_json_row(const struct copse_quality_row *row, enum verdict ver
 
 /* Relative; predictions are doubles that the table has six digits of. */
 #define SAME_PREDICTION 1e-4
+/* Of ratios: searches are cut short, and less than this is too small for a model to tell. */
+#define SAME_RATIO 1e-2
 /* Linear programmes may end in another vertex with another library. */
 #define SAME_ALLTOALL 1e-6
 
@@ -447,6 +481,17 @@ static void compare_prediction(struct comparison *c, const char *size, double no
   note(c, difference > 0, what, a, b, remark);
 }
 
+/* Where both have one: runs without --sizes don't, nor do older tables. */
+static void compare_ratio(struct comparison *c, const char *size, double now, double was) {
+  char what[32], a[32], b[32];
+  int difference = now > 0 && was > 0 ? order_of(now, was, SAME_RATIO) : 0;
+  if (difference == 0) return;
+  snprintf(what, sizeof what, "over the bound at %s", size);
+  snprintf(a, sizeof a, "%.3f", was);
+  snprintf(b, sizeof b, "%.3f", now);
+  note(c, difference > 0, what, a, b, "");
+}
+
 static void compare_schedules(struct comparison *c, const struct copse_quality_row *now,
                               const struct copse_quality_row *was) {
   const struct copse_quality_result *n = &now->result, *w = &was->result;
@@ -458,6 +503,8 @@ static void compare_schedules(struct comparison *c, const struct copse_quality_r
   compare_count(c, "height", n->height, w->height);
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     compare_prediction(c, copse_quality_size_names[i], n->us[i], w->us[i]);
+  for (int i = 0; i < COPSE_QUALITY_RATIOS; i++)
+    compare_ratio(c, copse_quality_ratio_names[i], n->ratios[i], w->ratios[i]);
 }
 
 /* A schedule is better than none, any other outcome than that copse broke. */
@@ -551,9 +598,14 @@ static copse_status update(struct job *job) {
   struct copse_quality_table table = {0};
   struct copse_text text = {0};
   copse_status status = COPSE_OK;
-  for (size_t i = 0; i < job->now.n_rows; i++)
-    if (belongs_in_table(&job->now.rows[i]))
-      COPSE_TRY(copse_quality_table_add(&table, &job->now.rows[i], job->err));
+  for (size_t i = 0; i < job->now.n_rows; i++) {
+    struct copse_quality_row *row = &job->now.rows[i];
+    const struct copse_quality_row *old = copse_quality_table_find(&job->was, row);
+    if (!belongs_in_table(row)) continue;
+    if (old && !job->o->sizes && strcmp(row->sha256, old->sha256) == 0)
+      memcpy(row->result.ratios, old->result.ratios, sizeof row->result.ratios);
+    COPSE_TRY(copse_quality_table_add(&table, row, job->err));
+  }
   for (size_t i = 0; i < job->was.n_rows; i++) {
     const struct copse_quality_row *old = &job->was.rows[i];
     const struct copse_quality_row *now = copse_quality_table_find(&job->now, old);
@@ -599,7 +651,7 @@ static int failures(const struct job *job) {
 static void print_text(const struct job *job) {
   const struct options *o = job->o;
   const int *n = job->counts;
-  if (!o->quiet) print_rows(&job->now);
+  if (!o->quiet) print_rows(&job->now, o->sizes);
   if (job->differences.data) fputs(job->differences.data, stdout);
   if (o->update) {
     printf("%s: written, %zu results of %d files\n", o->table, job->now.n_rows, job->n_files);
@@ -613,6 +665,16 @@ static void print_text(const struct job *job) {
   if (failures(job) > 0 || n[GAIN] > 0)
     printf("to take these results as the new measure: copse quality ... --table %s --update\n",
            o->table);
+}
+
+/* Of the table that was written, or of what was measured. */
+static copse_status print_summary(const struct job *job) {
+  struct copse_quality_summary sum;
+  COPSE_DO(copse_quality_table_sum_up(&job->now, &sum, job->err));
+  if (sum.n > 0)
+    printf("from 1 MiB on, times over bounds: median %.3f, most %.3f, %zu of %zu above %g\n",
+           sum.median, sum.most, sum.high, sum.n, COPSE_QUALITY_HIGH);
+  return COPSE_OK;
 }
 
 static void print_json(const struct job *job) {
@@ -642,6 +704,7 @@ static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
   COPSE_TRY(compare_all(&job));
   if (o->update) COPSE_TRY(update(&job));
   (o->json ? print_json : print_text)(&job);
+  if (!o->json) COPSE_TRY(print_summary(&job));
   if (o->update ? any_failed(&job) : failures(&job) > 0) w->exit = COPSE_EXIT_REFUTED;
 out:
   end_workers(&job);
@@ -693,6 +756,10 @@ static const struct copse_option own[] = {
      TO(seconds), COPSE_OPTION_RANGE(1, 86400)},
     {"--jobs", 'J', "N", "so many at the same time (default: one per processor)", TO(jobs),
      COPSE_OPTION_RANGE(1, 1024)},
+    {"--sizes", 's', NULL,
+     "also search for each size from 1 KiB to 1 GiB, as --objective does in\n"
+     "shorter time, and compare how far that is above what nothing beats",
+     TO(sizes)},
     {"--quiet", 'q', NULL, "only what differs", TO(quiet)},
     {"--json", 'j', NULL, "one JSON object", TO(json)},
     {0}};

@@ -1,7 +1,5 @@
-/*
- * copse run PLAN: executes a plan and compares every element with an independent reference, row by
- * row as nccl-tests does: warm up, time, then check on fresh data.
- */
+/* copse run PLAN: executes a plan and compares every element with an independent reference, row by
+ * row as nccl-tests does: warm up, time, then check on fresh data. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -128,13 +126,12 @@ static double gib(uint64_t bytes) { return (double)bytes / (1 << 30); }
 static copse_status check_memory(const struct options *options, const struct copse_plan *plan,
                                  uint32_t ranks_here, struct copse_err *err) {
   uint64_t limit = options->max_memory ? options->max_memory : available_memory(), needed;
-  copse_status status = needed_memory(options, plan, ranks_here, options->max_bytes, &needed, err);
-  if (status != COPSE_OK || needed <= limit) return status;
+  COPSE_DO(needed_memory(options, plan, ranks_here, options->max_bytes, &needed, err));
+  if (needed <= limit) return COPSE_OK;
   uint64_t fits = options->max_bytes, bytes = needed;
   while (bytes > limit && fits > 0) {
     fits /= 2;
-    status = needed_memory(options, plan, ranks_here, fits, &bytes, err);
-    if (status != COPSE_OK) return status;
+    COPSE_DO(needed_memory(options, plan, ranks_here, fits, &bytes, err));
   }
   char advice[64] = "";
   if (fits > 0) snprintf(advice, sizeof advice, "; -e %llu fits", (unsigned long long)fits);
@@ -195,9 +192,8 @@ static copse_status join_job(struct job *job, double timeout_seconds, struct cop
   start_function *start;
   copse_wire wire;
   char text[300] = "";
-  copse_status status = find_start(&start, err);
-  if (status != COPSE_OK) return status;
-  status = start(COPSE_VERSION_STRING, timeout_seconds, &wire, text, sizeof text);
+  COPSE_DO(find_start(&start, err));
+  copse_status status = start(COPSE_VERSION_STRING, timeout_seconds, &wire, text, sizeof text);
   if (status != COPSE_OK) return copse_fail(err, status, "backend mpi: %s", text);
   job->rank = (uint32_t)wire.rank;
   status = copse_transport_new(&wire, timeout_seconds, &job->transport, err);
@@ -236,20 +232,18 @@ static copse_status agree(const struct job *job, copse_status mine, const struct
 
 /* A half of a row over all ranks: the longest time, all wrong elements. */
 static copse_status combine(const struct job *job, struct result *result, struct copse_err *err) {
-  struct result *all;
+  COPSE_AT_END(copse_free_at) struct result *all = NULL;
   if (!job->transport) return COPSE_OK;
   uint32_t n = copse_transport_size(job->transport);
-  copse_status status = copse_calloc(n, sizeof *all, &all, err);
-  if (status != COPSE_OK) return status;
-  status = copse_transport_all_gather(job->transport, result, all, sizeof *all);
-  if (status != COPSE_OK) status = copse_transport_status(job->transport, err);
-  for (uint32_t r = 0; r < n && status == COPSE_OK; r++) {
+  COPSE_DO(copse_calloc(n, sizeof *all, &all, err));
+  if (copse_transport_all_gather(job->transport, result, all, sizeof *all) != COPSE_OK)
+    return copse_transport_status(job->transport, err);
+  for (uint32_t r = 0; r < n; r++) {
     if (r == job->rank) continue;
     if (all[r].us > result->us) result->us = all[r].us;
     result->wrong += all[r].wrong;
   }
-  free(all);
-  return status;
+  return COPSE_OK;
 }
 
 /* All have come here. */
@@ -461,10 +455,8 @@ static void fill(struct bench *bench, const struct row *row, bool in_place) {
 /* On what is loaded, to the end. */
 static copse_status launch(struct bench *bench, const struct copse_launch *it, uint32_t times,
                            struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  for (uint32_t i = 0; i < times && status == COPSE_OK; i++)
-    status = copse_exec_start(bench->exec, it, err);
-  return status == COPSE_OK ? copse_exec_finish(bench->exec, err) : status;
+  for (uint32_t i = 0; i < times; i++) COPSE_DO(copse_exec_start(bench->exec, it, err));
+  return copse_exec_finish(bench->exec, err);
 }
 
 static struct copse_launch launch_of(const struct bench *bench, const struct row *row) {
@@ -515,9 +507,8 @@ static copse_status run_all(struct bench *bench, struct copse_err *err) {
   for (int type = 0; type < COPSE_N_TYPES; type++)
     for (int redop = 0; redop < (reduces ? COPSE_N_REDOPS : 1); redop++) {
       if (!o->types[type] || (reduces && !o->redops[redop])) continue;
-      for (uint64_t size = o->min_bytes; size <= o->max_bytes; size = next_size(o, size)) {
+      for (uint64_t size = o->min_bytes; size <= o->max_bytes; size = next_size(o, size))
         COPSE_DO(run_row(bench, size, (enum copse_type)type, (enum copse_redop)redop, err));
-      }
     }
   return COPSE_OK;
 }
@@ -576,24 +567,21 @@ static copse_status prepare(struct bench *bench, struct options *options, struct
   const struct copse_plan *plan = bench->plan;
   const struct job *job = &bench->job;
   uint32_t n = plan->header.n_ranks, first = job->transport ? job->rank : 0;
-  copse_status status;
   if (job->transport && copse_transport_size(job->transport) != n)
     return copse_fail(err, COPSE_INVALID,
                       "the plan is for %u ranks and the job has %u processes; start it with "
                       "mpirun -n %u",
                       n, copse_transport_size(job->transport), n);
   fit_range(options, plan);
-  status = check_memory(options, plan, ranks_here(job, n), err);
-  COPSE_TRY(agree(job, status, plan, err));
-  COPSE_TRY(new_exec(bench, err));
+  COPSE_DO(agree(job, check_memory(options, plan, ranks_here(job, n), err), plan, err));
+  COPSE_DO(new_exec(bench, err));
   uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);
-  COPSE_TRY(copse_buffers_new_some(n, first, job->transport ? 1 : n,
-                                   plan->header.input_blocks * block,
-                                   plan->header.output_blocks * block, &bench->buffers, err));
+  COPSE_DO(copse_buffers_new_some(n, first, job->transport ? 1 : n,
+                                  plan->header.input_blocks * block,
+                                  plan->header.output_blocks * block, &bench->buffers, err));
   bench->prints = first == 0;
   if (bench->prints) begin_report(bench);
-out:
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status run_bench(struct options *options, uint64_t *wrong, struct copse_err *err) {

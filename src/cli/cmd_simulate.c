@@ -292,6 +292,7 @@ static void print_head(const struct job *job) {
          "(factor) alpha: %g us message: %g us",
          o->min_bytes, o->max_bytes, o->factor, sim->alpha_us, sim->message_us);
   if (o->predict.fifo >= 0) printf(" fifo: %d", o->predict.fifo);
+  if (sim->alpha_occupies) printf(" alpha occupies links");
   if (sim->duplex > 1) printf(" duplex: %g", sim->duplex);
   if (sim->reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / sim->reduce_us_per_byte);
   printf("; a model, not a measurement\n");
@@ -342,6 +343,7 @@ static void print_json_head(const struct job *job) {
       COPSE_CLI_NUMBER(sim->duplex));
   if (sim->reduce_us_per_byte > 0)
     printf(", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
+  if (sim->alpha_occupies) printf(", \"alpha_occupies\": true");
   printf(", \"algorithms\": [");
   for (int i = 0; i < job->work->n_columns; i++) {
     const struct copse_prediction *c = &job->work->columns[i];

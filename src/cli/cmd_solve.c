@@ -620,10 +620,10 @@ static int run(void *arguments, int n_left, char **left) {
   int bad = copse_cli_solve_check(&o->what, "solve", n_left, left);
   if (!bad) bad = check(o);
   if (bad) return bad;
-  struct copse_cli_many many = {&o->what,  o->each_failure, o->groups,
-                                o->output, o->json,         o->progress};
-  return o->each_failure || o->groups || o->pareto ? copse_cli_solve_many(&many)
-                                                   : copse_cli_do(solve_one, o);
+  struct copse_cli_many many = {&o->what, o->each_failure, o->groups, o->output,
+                                o->json,  o->progress,     &o->costs};
+  if (o->pareto) return copse_cli_solve_pareto(&many);
+  return o->each_failure || o->groups ? copse_cli_solve_many(&many) : copse_cli_do(solve_one, o);
 }
 
 /* "throughput", "latency" (1 KiB) or a size. */
@@ -640,8 +640,10 @@ static const char *const objectives[] = {"throughput", "latency", NULL};
 static const struct copse_option own[] = {
     {"--bound-only", 'b', NULL, "the optimum and its cut, no trees", TO(what.solve.bound_only)},
     {"--pareto", 0, NULL,
-     "a table instead of a schedule: the best time of k trees per root, for\n"
-     "each k up to the optimum's, at most 64 or --k K",
+     "a table instead of a schedule: hops against bandwidth. Of schedules of\n"
+     "k trees per root, for each k up to the optimum's, at most 64 or --k K,\n"
+     "and baselines, those that no other equals in both, and at which sizes\n"
+     "each is fastest by 'copse simulate'",
      TO(pareto)},
     {"--each-failure", 0, "TYPE",
      "solve also for the failure of each single node of a type: nic, switch\n"

@@ -11,11 +11,14 @@
 #include "cli/cli.h"
 
 #define FORMAT "# copse-quality/1"
-#define N_FIELDS (10 + COPSE_QUALITY_SIZES)
+#define N_BEFORE_RATIOS (10 + COPSE_QUALITY_SIZES)
+#define N_FIELDS (N_BEFORE_RATIOS + COPSE_QUALITY_RATIOS)
 
 const uint64_t copse_quality_sizes[COPSE_QUALITY_SIZES] = {(uint64_t)1 << 16, (uint64_t)1 << 20,
                                                            (uint64_t)1 << 26, (uint64_t)1 << 30};
 const char *const copse_quality_size_names[COPSE_QUALITY_SIZES] = {"64K", "1M", "64M", "1G"};
+const char *const copse_quality_ratio_names[COPSE_QUALITY_RATIOS] = {
+    "1K", "4K", "16K", "64K", "256K", "1M", "4M", "16M", "64M", "256M", "1G"};
 
 static const char *const outcomes[] = {"ok",         "refused", "infeasible", "overflow",
                                        "unreadable", "skipped", "timeout",    "failed"};
@@ -57,6 +60,29 @@ const struct copse_quality_row *copse_quality_table_find(const struct copse_qual
                                                          const struct copse_quality_row *like) {
   if (table->n_rows == 0) return NULL;
   return bsearch(like, table->rows, table->n_rows, sizeof *table->rows, compare);
+}
+
+static int by_ratio(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+copse_status copse_quality_table_sum_up(const struct copse_quality_table *table,
+                                        struct copse_quality_summary *out, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) double *all = NULL;
+  size_t n = 0;
+  *out = (struct copse_quality_summary){0};
+  COPSE_DO(copse_calloc(table->n_rows * COPSE_QUALITY_RATIOS, sizeof *all, &all, err));
+  for (size_t r = 0; r < table->n_rows; r++)
+    for (int i = COPSE_QUALITY_FROM_1M; i < COPSE_QUALITY_RATIOS; i++)
+      if (table->rows[r].result.ratios[i] > 0) all[n++] = table->rows[r].result.ratios[i];
+  if (n == 0) return COPSE_OK;
+  qsort(all, n, sizeof *all, by_ratio);
+  out->n = n;
+  out->median = all[(n - 1) / 2];
+  out->most = all[n - 1];
+  while (out->high < n && all[n - 1 - out->high] > COPSE_QUALITY_HIGH) out->high++;
+  return COPSE_OK;
 }
 
 /* ---- reading --------------------------------------------------------------------------- */
@@ -118,6 +144,14 @@ static copse_status read_us(const struct reader *r, const char *text, double *ou
   return refuse(r, "predicted time", text, "microseconds");
 }
 
+static copse_status read_ratio(const struct reader *r, const char *text, double *out) {
+  char *end = NULL;
+  if (strcmp(text, "-") == 0) return COPSE_OK;
+  if (strspn(text, "0123456789.") == strlen(text)) *out = strtod(text, &end);
+  if (end && !*end && isfinite(*out) && *out > 0) return COPSE_OK;
+  return refuse(r, "ratio", text, "a time over its bound, such as 1.050, or '-'");
+}
+
 static copse_status read_values(const struct reader *r, char *const *field,
                                 struct copse_quality_result *result) {
   int64_t k = 0, trees, height;
@@ -132,6 +166,8 @@ static copse_status read_values(const struct reader *r, char *const *field,
   COPSE_DO(read_int(r, "trees", field[8], 0, INT32_MAX, &trees));
   COPSE_DO(read_int(r, "height", field[9], 0, INT32_MAX, &height));
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) COPSE_DO(read_us(r, field[10 + i], &result->us[i]));
+  for (int i = 0; i < COPSE_QUALITY_RATIOS; i++)
+    COPSE_DO(read_ratio(r, field[N_BEFORE_RATIOS + i], &result->ratios[i]));
   result->k = k;
   result->trees = (int)trees;
   result->height = (int)height;
@@ -179,13 +215,15 @@ static copse_status read_row(const struct reader *r, char *const *field,
 static copse_status read_line(const struct reader *r, char *line,
                               struct copse_quality_table *table) {
   struct copse_quality_row row = {0};
-  char *field[N_FIELDS], *rest = NULL;
+  char *field[N_FIELDS], *rest = NULL, none[] = "-";
   int n = 0;
   for (char *f = strtok_r(line, " \t\r", &rest); f; f = strtok_r(NULL, " \t\r", &rest)) {
     if (n < N_FIELDS) field[n] = f;
     n++;
   }
   if (n == 0 || field[0][0] == '#') return COPSE_OK;
+  if (n == N_BEFORE_RATIOS)
+    while (n < N_FIELDS) field[n++] = none;
   if (n != N_FIELDS)
     return copse_fail_at(r->err, COPSE_BAD_INPUT, r->label, r->line,
                          "%d fields, where a row has %d", n, N_FIELDS);
@@ -248,6 +286,11 @@ static void write_row(struct copse_text *text, const struct copse_quality_row *r
     copse_text_add(text, " %-16s %-16s %5s %6s %6s", "-", "-", "-", "-", "-");
     for (int i = 0; i < COPSE_QUALITY_SIZES; i++) copse_text_add(text, " %10s", "-");
   }
+  for (int i = 0; i < COPSE_QUALITY_RATIOS; i++)
+    if (result->outcome == COPSE_QUALITY_OK && result->ratios[i] > 0)
+      copse_text_add(text, " %6.3f", result->ratios[i]);
+    else
+      copse_text_add(text, " %6s", "-");
   copse_text_add(text, "\n");
 }
 
@@ -257,12 +300,15 @@ void copse_quality_table_write(const struct copse_quality_table *table, struct c
       FORMAT
       "\n"
       "# Written by 'copse quality --update'; 'copse quality' compares with it.\n"
-      "# bound and achieved: seconds per GB; us: predicted microseconds by message size\n"
+      "# bound and achieved: seconds per GB; us: predicted microseconds by message size;\n"
+      "# then for the schedule made for a size its predicted time over the bound at that size\n"
       "# %-26s %-16s %-14s %5s %-10s %-16s %-16s %5s %6s %6s",
       "topology", "sha256", "collective", "ranks", "outcome", "bound", "achieved", "k", "trees",
       "height");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     copse_text_add(text, " %7s@%s", "us", copse_quality_size_names[i]);
+  for (int i = 0; i < COPSE_QUALITY_RATIOS; i++)
+    copse_text_add(text, " %6s", copse_quality_ratio_names[i]);
   copse_text_add(text, "\n");
   for (size_t i = 0; i < table->n_rows; i++) write_row(text, &table->rows[i]);
 }

@@ -3,11 +3,13 @@
  * topology and collective, made to be read and to be diffed by line.
  *
  *   # copse-quality/1
- *   TOPOLOGY SHA256 COLLECTIVE RANKS OUTCOME BOUND ACHIEVED K TREES HEIGHT US US US US
+ *   TOPOLOGY SHA256 COLLECTIVE RANKS OUTCOME BOUND ACHIEVED K TREES HEIGHT US US US US [RATIO x 11]
  *
  * Fields are separated by blanks; what does not print in a topology's name, blanks, '#' and
  * '%' are written %XX. A '-' stands for a value that there is none of. Times are s/GB as exact
- * fractions, predictions microseconds. How long solving took is not in the table.
+ * fractions, predictions microseconds. A ratio is the predicted time of the schedule that is made
+ * for a size over the bound for that size, 1 KiB to 1 GiB in powers of 4; a row without them, as
+ * older tables have, has all '-'. How long solving took is not in the table.
  */
 #ifndef COPSE_CLI_QUALITY_TABLE_H
 #define COPSE_CLI_QUALITY_TABLE_H
@@ -26,6 +28,13 @@
 extern const uint64_t copse_quality_sizes[COPSE_QUALITY_SIZES];
 extern const char *const copse_quality_size_names[COPSE_QUALITY_SIZES];
 
+/* The sizes of the ratios: 1 KiB times 4 to the power of i; from which on they are 1 MiB or more.
+ */
+#define COPSE_QUALITY_RATIOS 11
+#define COPSE_QUALITY_FROM_1M 5
+extern const char *const copse_quality_ratio_names[COPSE_QUALITY_RATIOS];
+static inline double copse_quality_ratio_bytes(int i) { return (double)((uint64_t)1024 << 2 * i); }
+
 enum copse_quality_outcome {
   COPSE_QUALITY_OK,
   COPSE_QUALITY_REFUSED,    /* the topology can't have such a schedule: an unbalanced relay */
@@ -42,13 +51,14 @@ const char *copse_quality_outcome_name(enum copse_quality_outcome outcome);
 /* What was found out about one topology and collective. The values count for _OK only. */
 struct copse_quality_result {
   enum copse_quality_outcome outcome;
-  struct copse_q bound, achieved; /* s/GB */
-  int64_t k;                      /* 0: none (alltoall) */
-  int trees;                      /* alltoall: paths */
-  int height;                     /* hops between ranks */
-  double us[COPSE_QUALITY_SIZES]; /* predicted */
-  double seconds;                 /* of solving; not in the table */
-  char reason[256];               /* of other outcomes; not in the table */
+  struct copse_q bound, achieved;      /* s/GB */
+  int64_t k;                           /* 0: none (alltoall) */
+  int trees;                           /* alltoall: paths */
+  int height;                          /* hops between ranks */
+  double us[COPSE_QUALITY_SIZES];      /* predicted */
+  double ratios[COPSE_QUALITY_RATIOS]; /* 0: not measured, or no bound */
+  double seconds;                      /* of solving; not in the table */
+  char reason[256];                    /* of other outcomes; not in the table */
 };
 
 #define COPSE_QUALITY_SHA 17 /* the first 16 hex digits of the topology's sha256 */
@@ -91,6 +101,16 @@ const struct copse_quality_row *copse_quality_table_find(const struct copse_qual
 copse_status copse_quality_table_parse(const char *label, char *data, size_t size,
                                        struct copse_quality_table *table,
                                        struct copse_err *err) COPSE_CHECKED;
+
+/* What the ratios of sizes from 1 MiB on come to. */
+struct copse_quality_summary {
+  size_t n, high; /* of which above COPSE_QUALITY_HIGH */
+  double median, most;
+};
+#define COPSE_QUALITY_HIGH 1.5
+copse_status copse_quality_table_sum_up(const struct copse_quality_table *table,
+                                        struct copse_quality_summary *out,
+                                        struct copse_err *err) COPSE_CHECKED;
 
 /* Appends the table as a file has it, rows as they stand. Reading it back gives the same. */
 void copse_quality_table_write(const struct copse_quality_table *table, struct copse_text *text);

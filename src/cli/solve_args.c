@@ -56,9 +56,9 @@ const struct copse_option copse_cli_solve_options[] = {
      "(aggregation), as NVLink SHARP and SHARP do; plans can't yet",
      TO(solve.in_network)},
     {"--tolerance", 'e', "P%",
-     "trees: the fewest per root within P per cent of the bound; alltoall:\n"
-     "stop within P per cent (default: as exact as 64-bit fractions\n"
-     "allow, beyond 64 ranks 1%)",
+     "trees: the fewest per root within P per cent of the bound (0%, the\n"
+     "default: the fewest at the optimum); alltoall: stop within P per cent\n"
+     "(default: as exact as 64-bit fractions allow, beyond 64 ranks 1%)",
      .take = take_tolerance},
     {0},
 };

@@ -1,7 +1,7 @@
 /*
- * Many schedules of one topology, each solved and verified by itself: --pareto one for each number
- * of trees, --each-failure one for each node that may fail; and --groups, those of groups of ranks
- * that share the fabric at the same time, verified together. A failure that a symmetry of the
+ * Many schedules of one topology: --each-failure one for each node that may fail, solved and
+ * verified by itself; and --groups, those of groups of ranks that share the fabric at the same
+ * time, verified together. A failure that a symmetry of the
  * fabric takes to another is solved once; the other's schedule is the image of the first.
  */
 #include "cli/solve_many.h"
@@ -29,14 +29,6 @@ struct outcome {
   const char *file; /* its name in the folder, or NULL */
 };
 
-/* A number of trees, and what is reached with it. */
-struct row {
-  int64_t k;
-  struct copse_q time_per_GB;
-  int trees, height;
-  bool best; /* faster than with any fewer trees */
-};
-
 struct job {
   struct copse_cli_solve *args;
   const struct copse_cli_many *how;
@@ -44,11 +36,6 @@ struct job {
   struct copse_cli_work *work; /* its topology: with the arguments' changes */
   double start;
   struct copse_err *err;
-  /* --pareto */
-  struct copse_q bound;
-  int64_t exact_k;
-  struct row *rows;
-  int n_rows;
   /* --each-failure */
   struct copse_symmetry alike;       /* of base; none where schedules have no image */
   const char **ids;                  /* [n_nodes of base] the image that is being made */
@@ -76,90 +63,6 @@ static copse_status write_schedule(struct job *j, const char *name,
   size_t size;
   COPSE_DO(copse_schedule_to_json(schedule, &text, &size, j->err));
   return copse_cli_write_in(j->how->folder, name, text, size, j->err);
-}
-
-/* ---- --pareto: how good schedules of few trees are ------------------------------------------ */
-
-#define PARETO_MOST 64 /* trees per root, without --k */
-
-static copse_status add_row(struct job *j, int64_t k) {
-  struct copse_schedule *schedule = NULL;
-  j->options.k = k;
-  COPSE_DO(solve(j, j->work->topology, false, &schedule, j->err));
-  j->rows[j->n_rows] = (struct row){schedule->k, schedule->time_per_GB, schedule->n_trees,
-                                    copse_schedule_height(schedule), true};
-  if (k == 0) {
-    j->bound = schedule->bound.time_per_GB;
-    j->exact_k = schedule->k;
-  } else {
-    j->n_rows++;
-  }
-  copse_schedule_free(schedule);
-  return COPSE_OK;
-}
-
-static copse_status trace(struct job *j, int64_t most) {
-  struct row exact;
-  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)most + 1, j->rows, j->err));
-  COPSE_DO(add_row(j, 0));
-  exact = j->rows[0];
-  for (int64_t k = 1; k < exact.k && k <= most; k++) {
-    COPSE_DO(add_row(j, k));
-    copse_progress_report(&j->work->progress, "k", k, exact.k < most ? exact.k : most);
-  }
-  j->rows[j->n_rows++] = exact;
-  for (int i = 1; i < j->n_rows; i++)
-    for (int before = 0; before < i && j->rows[i].best; before++)
-      j->rows[i].best = copse_q_cmp(j->rows[i].time_per_GB, j->rows[before].time_per_GB) < 0;
-  return COPSE_OK;
-}
-
-/* Over the bound, as a part of it. */
-static double above(const struct job *j, const struct row *row) {
-  return copse_q_to_double(row->time_per_GB) / copse_q_to_double(j->bound) - 1;
-}
-
-static void print_curve(const struct job *j) {
-  printf("%s of %s: bound %s s/GB, %.10g GB/s; the exact optimum is built with k = %" PRId64 "\n",
-         copse_collective_name(j->options.collective), j->work->topology->name,
-         COPSE_Q_STRING(j->bound), rate(j->bound), j->exact_k);
-  printf("%8s %22s %14s %10s %8s %7s\n", "k", "s/GB", "GB/s", "above", "trees", "height");
-  for (int i = 0; i < j->n_rows; i++) {
-    const struct row *row = &j->rows[i];
-    printf("%8" PRId64 " %22s %14.10g %8.3f %% %8d %7d%s\n", row->k,
-           COPSE_Q_STRING(row->time_per_GB), rate(row->time_per_GB), 100 * above(j, row),
-           row->trees, row->height, row->best ? "" : "  (fewer do as well)");
-  }
-}
-
-static void print_curve_json(const struct job *j) {
-  printf(
-      "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
-      " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
-      copse_collective_name(j->options.collective), j->work->topology->n_ranks,
-      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_Q_STRING(j->bound), j->exact_k);
-  for (int i = 0; i < j->n_rows; i++) {
-    const struct row *row = &j->rows[i];
-    printf("%s\n  {\"k\": %" PRId64
-           ", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
-           "\"above_bound\": %s, \"trees\": %d, \"max_height\": %d, \"pareto\": %s}",
-           i > 0 ? "," : "", row->k, COPSE_Q_STRING(row->time_per_GB),
-           COPSE_CLI_NUMBER(rate(row->time_per_GB)), COPSE_CLI_NUMBER(above(j, row)), row->trees,
-           row->height, COPSE_CLI_BOOL(row->best));
-  }
-  printf("\n ]}\n");
-}
-
-static copse_status solve_pareto(struct job *j) {
-  COPSE_DO(
-      copse_cli_load_topology(&j->args->topology, &j->work->topology, &j->work->whole, j->err));
-  if (j->work->topology->n_ranks == 1)
-    return copse_fail(j->err, COPSE_INVALID, "%s has a single rank: nothing moves, and no trees",
-                      j->options.label);
-  COPSE_DO(trace(j, j->options.k > 0 ? j->options.k : PARETO_MOST));
-  copse_cli_progress_end(&j->work->bar);
-  (j->how->json ? print_curve_json : print_curve)(j);
-  return COPSE_OK;
 }
 
 /* ---- --each-failure ------------------------------------------------------------------------- */
@@ -576,9 +479,7 @@ static copse_status solve_many(void *options, struct copse_cli_work *w) {
                   .err = &w->err};
   w->progress = copse_cli_progress_start(&w->bar, how->progress);
   w->solved = j.options.label = copse_cli_topology_label(&how->args->topology);
-  copse_status status = how->each_failure ? solve_failures(&j)
-                        : how->groups     ? solve_groups(&j)
-                                          : solve_pareto(&j);
+  copse_status status = how->each_failure ? solve_failures(&j) : solve_groups(&j);
   copse_groups_release(j.groups);
   copse_group_list_free(j.list, j.n_groups);
   copse_symmetry_free(&j.alike);

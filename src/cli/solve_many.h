@@ -10,12 +10,12 @@ struct copse_cli_many {
   const char *groups;       /* a list of groups (schedule/groups.h), or NULL */
   const char *folder;       /* where schedules and index.json go; NULL: only the report */
   bool json, progress;
+  const struct copse_cli_costs *costs; /* of predictions, for --pareto */
 };
 
 /*
  * Solves, verifies, and prints a table or one JSON object; index.json is written last. The exit
- * status. Without each_failure and groups, --pareto: every k from 1 to what the exact optimum
- * needs, or to the k of the arguments (0: 64), and the exact one.
+ * status.
  *
  * each_failure: the healthy topology (the arguments' faults applied) and what is left after the
  * failure of each node of the type. Where a symmetry of the fabric, which is proved, takes one
@@ -27,5 +27,12 @@ struct copse_cli_many {
  * anything broke.
  */
 int copse_cli_solve_many(struct copse_cli_many *how);
+
+/*
+ * --pareto: the exact optimum, every k from 1 to what that needs, or to the k of the arguments (0:
+ * 64), and the baselines; of these what nothing else equals in both height and time, and the sizes
+ * at which it is predicted to be the fastest. The exit status.
+ */
+int copse_cli_solve_pareto(struct copse_cli_many *how);
 
 #endif

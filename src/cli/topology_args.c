@@ -135,6 +135,10 @@ const char copse_cli_costs_intro[] =
 const struct copse_option copse_cli_costs_options[] = {
     {"--alpha", 'a', "US", "software cost of a hop from rank to rank (default 2 us)", TO(alpha_us),
      COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
+    {"--alpha-occupies", 0, NULL,
+     "a link is busy for its latency, and for alpha where it leads to a\n"
+     "rank, with each chunk (TACCL, TACOS; default: for its bytes alone)",
+     TO(alpha_occupies)},
     {"--message", 0, "US",
      "what of that keeps the sending worker busy with each message, and\n"
      "so the next one waiting (default 0.18 us, at most alpha)",
@@ -164,6 +168,7 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
     if (cost.num >= 0) to[i] = copse_q_to_double(cost);
     if (given[i] >= 0) to[i] = given[i];
   }
+  sim->alpha_occupies = costs->alpha_occupies;
   sim->message_us = to[COPSE_COST_MESSAGE];
   copse_predict_alpha(out, to[COPSE_COST_HOP]);
   if (to[COPSE_COST_REDUCE] > 0) sim->reduce_us_per_byte = 1e-3 / to[COPSE_COST_REDUCE];

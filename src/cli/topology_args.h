@@ -40,9 +40,10 @@ extern const char copse_cli_topology_intro[], copse_cli_change_intro[];
 /* What predictions count beside links. */
 struct copse_cli_costs {
   double alpha_us, message_us, reduce_GBps, duplex; /* < 0: not given */
+  bool alpha_occupies;
 };
 #define COPSE_CLI_COSTS_INIT \
-  { -1, -1, -1, -1 }
+  { -1, -1, -1, -1, false }
 extern const struct copse_option copse_cli_costs_options[];
 extern const char copse_cli_costs_intro[];
 #define COPSE_CLI_COSTS_SECTION(struct_type, member)                                \

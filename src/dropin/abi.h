@@ -1,10 +1,7 @@
-/*
- * NCCL's binary interface, as far as the drop-in touches it: the types of nccl.h, of every version
+/* NCCL's binary interface, as far as the drop-in touches it: the types of nccl.h, of every version
  * since 2.4 and of those to come that keep its promises. The drop-in builds without CUDA and
- * without NCCL; tests/nccl/test_abi.c compares all this with the nccl.h at hand.
- */
-#ifndef COPSE_DROPIN_ABI_H
-#define COPSE_DROPIN_ABI_H
+ * without NCCL; tests/nccl/test_abi.c compares all this with the nccl.h at hand. */
+#pragma once
 
 #include <stddef.h>
 
@@ -56,5 +53,3 @@ typedef struct ncclLLA2AHandle ncclLLA2AHandle_t;
 #endif
 
 #define COPSE_NCCL_SHRINK_ABORT 1 /* ncclCommShrink: end what runs on the parent first */
-
-#endif

@@ -12,13 +12,10 @@
  */
 #include "dropin/calls.h"
 
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "base/types.h"
-#include "dropin/comms.h"
 #include "dropin/real.h"
 
 /* The calls sorted by round, by direction (send, receive) and by peer. */
@@ -526,10 +523,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) { return end(comm, copse_nccl_rea
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end(comm, copse_nccl_real_CommDestroy); }
 
-/*
- * copse's kernels may wait behind NCCL's on a stream: both get the request to end before either is
- * waited for. Once aborted, copse's communicator needs NCCL's no more.
- */
+/* copse's kernels may wait behind NCCL's on a stream: both get the request to end before either is
+ * waited for. Once aborted, copse's communicator needs NCCL's no more. */
 ncclResult_t ncclCommAbort(ncclComm_t nccl) {
   struct copse_nccl_comm *comm = copse_nccl_forget(nccl);
   if (comm && comm->copse) (void)copse_comm_abort(comm->copse);

@@ -6,10 +6,7 @@
  * then copse's calls run in their order. NCCL runs a group as one operation and promises no order
  * inside it.
  */
-#ifndef COPSE_DROPIN_CALLS_H
-#define COPSE_DROPIN_CALLS_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/err.h"
 #include "copse/comm.h"
@@ -55,5 +52,3 @@ bool copse_nccl_in_group(void);
 copse_status copse_nccl_find_exchanges(const struct copse_nccl_call *calls, size_t n, int n_ranks,
                                        struct copse_nccl_call *all_to_alls, size_t *n_found,
                                        struct copse_err *err) COPSE_CHECKED;
-
-#endif

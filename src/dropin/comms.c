@@ -1,10 +1,6 @@
-/*
- * The registry of NCCL's communicators, counts and log lines of their calls, and errors.
- */
+/* The registry of NCCL's communicators, counts and log lines of their calls, and errors. */
 #include "dropin/comms.h"
 
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -97,19 +93,17 @@ static char last_error[512]; /* "" before any */
 
 ncclResult_t copse_nccl_failed(copse_status status) {
   if (status == COPSE_OK) return ncclSuccess;
-  pthread_mutex_lock(&error_lock);
+  COPSE_HOLD(&error_lock);
   snprintf(last_error, sizeof last_error, "%s", copse_last_error());
-  pthread_mutex_unlock(&error_lock);
   return copse_nccl_result(status);
 }
 
 const char *copse_nccl_last_error(const char *of_nccl) {
   static _Thread_local char both[2048];
-  pthread_mutex_lock(&error_lock);
-  bool any = *last_error != '\0';
-  if (any) snprintf(both, sizeof both, "copse: %s\n%s", last_error, of_nccl ? of_nccl : "");
-  pthread_mutex_unlock(&error_lock);
-  return any ? both : of_nccl;
+  COPSE_HOLD(&error_lock);
+  if (*last_error == '\0') return of_nccl;
+  snprintf(both, sizeof both, "copse: %s\n%s", last_error, of_nccl ? of_nccl : "");
+  return both;
 }
 
 static pthread_rwlock_t registry_lock = PTHREAD_RWLOCK_INITIALIZER;

@@ -1,10 +1,7 @@
-/*
- * The NCCL communicators of this process that the drop-in knows, each with copse's communicator of
+/* The NCCL communicators of this process that the drop-in knows, each with copse's communicator of
  * the same ranks or with the reason why it has none; what the log says of their calls (once for
- * each plan and each reason, and sums at the end); copse's errors in NCCL's words.
- */
-#ifndef COPSE_DROPIN_COMMS_H
-#define COPSE_DROPIN_COMMS_H
+ * each plan and each reason, and sums at the end); copse's errors in NCCL's words. */
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -45,10 +42,8 @@ struct copse_nccl_made {
   bool blocking;     /* the caller wants no ncclInProgress */
 };
 
-/*
- * Makes the drop-in know them. Collective over each of them, so it must not be called inside a
- * group. What fails is said in the log and leaves the communicator to NCCL.
- */
+/* Makes the drop-in know them. Collective over each of them, so it must not be called inside a
+ * group. What fails is said in the log and leaves the communicator to NCCL. */
 void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n);
 
 /* Takes over a complete communicator; its first user is the registry. */
@@ -60,17 +55,13 @@ struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
 void copse_nccl_use(struct copse_nccl_comm *comm);
 /* What ending copse's communicator said, if this was the last user. Takes NULL. */
 copse_status copse_nccl_release(struct copse_nccl_comm *comm);
-/*
- * The same in a thread of its own, which the caller waits 10 s for. Ending waits for the device and
+/* The same in a thread of its own, which the caller waits 10 s for. Ending waits for the device and
  * so for whatever else runs there, such as another communicator that hangs, and whose abort comes
- * after this one's.
- */
+ * after this one's. */
 void copse_nccl_release_aside(struct copse_nccl_comm *comm);
 
-/*
- * Takes it out of the registry; the caller now holds the registry's use and releases it. NULL
- * where it isn't there. At INFO its calls are added up in the log.
- */
+/* Takes it out of the registry; the caller now holds the registry's use and releases it. NULL
+ * where it isn't there. At INFO its calls are added up in the log. */
 struct copse_nccl_comm *copse_nccl_forget(ncclComm_t nccl);
 enum copse_nccl_reason {
   COPSE_NCCL_SERVE = -1, /* by copse */
@@ -93,10 +84,6 @@ ncclResult_t copse_nccl_result(copse_status status);
 /* The same, and keeps copse_last_error() as the text of the last failure (of any thread). */
 ncclResult_t copse_nccl_failed(copse_status status);
 
-/*
- * What ncclGetLastError returns: NCCL's own text, after copse's if there was a failure. Valid
- * until the thread's next call.
- */
+/* What ncclGetLastError returns: NCCL's own text, after copse's if there was a failure. Valid
+ * until the thread's next call. */
 const char *copse_nccl_last_error(const char *of_nccl);
-
-#endif

@@ -14,17 +14,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "base/err.h"
 #include "base/file.h"
-#include "base/memory.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "copse/comm.h"
 #include "dropin/calls.h"
@@ -80,8 +77,8 @@ static copse_status add_plan(struct copse_nccl_record *mine, const char *path, i
 static copse_status look_into(struct copse_nccl_record *mine, const char *folder, int n_ranks,
                               struct copse_err *err) {
   copse_status status = COPSE_OK;
-  struct copse_text sums = {0};
-  struct copse_arena paths = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text sums = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena paths = {0};
   struct dirent **entries = NULL;
   int n = scandir(folder, &entries, is_plan, by_name);
   if (n < 0) return copse_fail(err, COPSE_IO, "%s: %s", folder, strerror(errno));
@@ -90,13 +87,12 @@ static copse_status look_into(struct copse_nccl_record *mine, const char *folder
     const char *path = copse_arena_printf(&paths, "%s/%s", folder, entries[i]->d_name);
     status = path ? add_plan(mine, path, n_ranks, &sums, err) : copse_fail_nomem(err);
   }
-  if (status == COPSE_OK) status = copse_text_status(&sums, err);
-  if (status == COPSE_OK) copse_sha256(sums.data, sums.size, mine->folder);
   for (int i = 0; i < n; i++) free(entries[i]);
   free(entries);
-  copse_text_free(&sums);
-  copse_arena_free(&paths);
-  return status;
+  COPSE_DO(status);
+  COPSE_DO(copse_text_status(&sums, err));
+  copse_sha256(sums.data, sums.size, mine->folder);
+  return COPSE_OK;
 }
 
 /* ---- this rank -------------------------------------------------------------------------- */
@@ -225,8 +221,8 @@ static copse_status make_comms(struct in_process *it, const struct copse_nccl_re
   copse_status status;
   int *devices;
   size_t n = (size_t)n_ranks;
-  COPSE_TRY(copse_arena_array(&it->arena, n, sizeof(copse_comm *), &it->comms, err));
-  COPSE_TRY(copse_arena_array(&it->arena, n, sizeof *devices, &devices, err));
+  COPSE_TRY(COPSE_ARRAY(&it->arena, n, it->comms, err));
+  COPSE_TRY(COPSE_ARRAY(&it->arena, n, devices, err));
   for (int r = 0; r < n_ranks; r++) devices[r] = all[r].device;
   COPSE_TRY(last_error(copse_comm_init_all(it->comms, n_ranks, devices), err));
   COPSE_TRY(last_error(copse_comm_load_plans(it->comms[0], folder, &it->n_plans), err));
@@ -254,20 +250,18 @@ static void remove_taken(struct in_process *it) {
   free(it);
 }
 
-/*
- * Rank `rank`'s communicator of the communicator that all[0].number names, with the plans of
- * `folder` loaded; each rank takes its own once. All ranks get the same status.
- */
+/* Rank `rank`'s communicator of the communicator that all[0].number names, with the plans of
+ * `folder` loaded; each rank takes its own once. All ranks get the same status. */
 static copse_status take_local(const struct copse_nccl_record *all, int n_ranks, int rank,
                                const char *folder, copse_comm **comm, int *n_plans,
                                struct copse_err *err) {
   copse_status status = COPSE_OK;
   *comm = NULL;
   *n_plans = 0;
-  pthread_mutex_lock(&lock);
+  COPSE_HOLD(&lock);
   struct in_process *it = waiting;
   while (it && it->number != all[0].number) it = it->next;
-  if (!it) COPSE_TRY(add(all, n_ranks, folder, &it, err));
+  if (!it) COPSE_DO(add(all, n_ranks, folder, &it, err));
   if (it->err.status != COPSE_OK) {
     status = copse_fail(err, it->err.status, "%s", it->err.text);
   } else {
@@ -275,8 +269,6 @@ static copse_status take_local(const struct copse_nccl_record *all, int n_ranks,
     *n_plans = it->n_plans;
   }
   if (++it->n_taken == n_ranks) remove_taken(it);
-out:
-  pthread_mutex_unlock(&lock);
   return status;
 }
 
@@ -431,11 +423,9 @@ static copse_status launch(const struct gather *items, struct scratch *scratch, 
   return status == COPSE_OK ? check(result, "ncclGroupEnd", err) : status;
 }
 
-/*
- * All of them at once, so that one thread can be several ranks of a communicator, and ranks may
+/* All of them at once, so that one thread can be several ranks of a communicator, and ranks may
  * name communicators in different orders. Not inside a group. COPSE_DEVICE, COPSE_NOMEM; then
- * what is in `all` is undefined.
- */
+ * what is in `all` is undefined. */
 static copse_status gather_all(const struct gather *items, size_t n, struct copse_err *err) {
   copse_status status = COPSE_OK;
   struct scratch *scratch = NULL;
@@ -590,11 +580,9 @@ static copse_nccl_find_type source_of(const copse_bootstrap *bootstrap) {
   return bootstrap->all_gather == all_gather ? find_real : NULL;
 }
 
-/*
- * Seconds. As with NCCL itself a rank that is late is waited for, however long: when it is too long
+/* Seconds. As with NCCL itself a rank that is late is waited for, however long: when it is too long
  * is for the job's watchdog to say, which aborts. A call that gives up lets the stream run on, over
- * results that aren't there.
- */
+ * results that aren't there. */
 static double time_limit(int rank) {
   const char *text = getenv("COPSE_TIMEOUT");
   char *end;
@@ -696,7 +684,7 @@ void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
   const char *folder = getenv("COPSE_PLAN_DIR");
   int mode = capture_mode(CAPTURE_RELAXED);
   copse_nccl_enter();
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *fresh, &fresh, &err));
+  COPSE_TRY(COPSE_ARRAY(&scratch, n, fresh, &err));
   for (size_t i = 0; i < n; i++) {
     if (!*made[i].where) continue;
     COPSE_TRY(identify(&scratch, &fresh[n_new], *made[i].where, made[i].blocking, &err));

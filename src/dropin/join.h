@@ -1,12 +1,6 @@
-/*
- * What ranks tell each other when a communicator is made, and what all of them conclude from it.
- * Serving a call is a decision of all ranks or of none.
- */
-#ifndef COPSE_DROPIN_JOIN_H
-#define COPSE_DROPIN_JOIN_H
-
-#include <stddef.h>
-#include <stdint.h>
+/* What ranks tell each other when a communicator is made, and what all of them conclude from it.
+ * Serving a call is a decision of all ranks or of none. */
+#pragma once
 
 #include "base/err.h"
 
@@ -30,10 +24,8 @@ enum copse_nccl_trouble {
   COPSE_NCCL_UNREADABLE /* or can't be read */
 };
 
-/*
- * This rank's record for a communicator of n_ranks. folder: the value of COPSE_PLAN_DIR or NULL.
- * What can't be read becomes `trouble`, and *err says it.
- */
+/* This rank's record for a communicator of n_ranks. folder: the value of COPSE_PLAN_DIR or NULL.
+ * What can't be read becomes `trouble`, and *err says it. */
 void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, int n_ranks,
                             int device, struct copse_err *err);
 
@@ -49,5 +41,3 @@ int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks);
  * Complexity: quadratic in the number of ranks. */
 enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_ranks, char *why,
                                      size_t n_why);
-
-#endif

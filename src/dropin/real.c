@@ -1,11 +1,8 @@
-/*
- * Finding the real NCCL, and the functions that are passed on to it as they are.
- */
+/* Finding the real NCCL, and the functions that are passed on to it as they are. */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdlib.h>
 
-#include "base/err.h"
+#include "base/parallel.h"
 #include "dropin/real.h"
 
 static _Thread_local int inside;
@@ -31,12 +28,10 @@ static void open_named(void) {
 /* What is loaded already comes first: a second NCCL in the process would know none of the first
  * one's communicators. */
 static void *open_fallback(void) {
-  pthread_mutex_lock(&lock);
+  COPSE_HOLD(&lock);
   if (!fallback) fallback = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
   if (!fallback) fallback = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
-  void *library = fallback;
-  pthread_mutex_unlock(&lock);
-  return library;
+  return fallback;
 }
 
 /* A link named libnccl.so.2 may lead back here. */

@@ -1,8 +1,5 @@
-/*
- * The drop-in's functions under NCCL's names, and the real NCCL behind them.
- */
-#ifndef COPSE_DROPIN_REAL_H
-#define COPSE_DROPIN_REAL_H
+/* The drop-in's functions under NCCL's names, and the real NCCL behind them. */
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,12 +27,8 @@ COPSE_NCCL_FORWARDED(COPSE_NCCL_DECLARE)
 COPSE_NCCL_DEVICE_API(COPSE_NCCL_DECLARE)
 #undef COPSE_NCCL_DECLARE
 
-/*
- * While a thread is inside (copse uses NCCL; or NCCL one of its own public functions, as its
- * ncclBcast does) all functions of the drop-in hand on to the real ones. Nests.
- */
+/* While a thread is inside (copse uses NCCL; or NCCL one of its own public functions, as its
+ * ncclBcast does) all functions of the drop-in hand on to the real ones. Nests. */
 void copse_nccl_enter(void);
 void copse_nccl_leave(void);
 bool copse_nccl_is_inside(void);
-
-#endif

@@ -61,10 +61,11 @@ struct search {
   int *hop_links, *hop_nodes;
   size_t n_hop_links, hop_links_capacity, hop_nodes_capacity;
   struct copse_index_map hop_index;
-  int *between;                     /* [n * n] a hop from rank to rank, -1 */
-  int *image;                       /* [n_images * n_nodes] */
-  int *hop_image;                   /* [n_images * n_hops] */
-  double *us_per_byte, *latency_us; /* [n_links] */
+  int *between;   /* [n * n] a hop from rank to rank, -1 */
+  int *image;     /* [n_images * n_nodes] */
+  int *hop_image; /* [n_images * n_hops] */
+  double *us_per_byte, *latency_us,
+      *held_us; /* [n_links] held: a link by a chunk, beside its bytes */
   /* of a run */
   double *free_us;      /* [n_links] */
   int *last_user;       /* [n_links] */
@@ -286,7 +287,7 @@ static copse_status serve(struct search *s, const struct tree *t, int f, int pla
     start = s->free_us[link];
     run->blocker[transfer] = s->last_user[link];
   }
-  s->free_us[link] = start + taken;
+  s->free_us[link] = start + taken + s->held_us[link];
   s->last_user[link] = transfer;
   if (i + 1 < hop->n) { /* on a faster link it starts as much later */
     double lag = taken - t->bytes * s->us_per_byte[links[1]];
@@ -602,14 +603,17 @@ static copse_status map_hops(struct search *s) {
 static copse_status set_up(struct search *s) {
   const struct copse_topology *t = s->topology;
   size_t links = (size_t)t->n_links, pairs = (size_t)s->n * (size_t)s->n;
-  COPSE_DO(
-      COPSE_ARRAYS(&s->arena, links, double, s->err, &s->us_per_byte, &s->latency_us, &s->free_us));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, links, double, s->err, &s->us_per_byte, &s->latency_us,
+                        &s->held_us, &s->free_us));
   COPSE_DO(COPSE_ARRAY(&s->arena, links, s->last_user, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, pairs, s->between, s->err));
   for (size_t i = 0; i < pairs; i++) s->between[i] = -1;
   for (size_t l = 0; l < links; l++) {
     s->us_per_byte[l] = 1e-3 / copse_q_to_double(t->links[l].bandwidth);
     s->latency_us[l] = copse_q_to_double(t->links[l].latency);
+    if (!s->x->alpha_occupies) continue;
+    bool ends_hop = t->nodes[t->links[l].dst].rank >= 0;
+    s->held_us[l] = s->latency_us[l] + (ends_hop ? s->x->alpha_us : 0);
   }
   COPSE_DO(find_images(s));
   COPSE_DO(copy_trees(s));

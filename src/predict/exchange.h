@@ -17,11 +17,12 @@ struct copse_exchange {
                         numbers; of like roots the first one's count */
   int n_trees, root; /* root: of all, or -1 */
   double bytes, alpha_us;
-  int pieces;         /* trees of a root to begin with, at least: trees are cut to be so many */
-  int most_transfers; /* of all trees; twice as many pieces are tried while they are not more */
-  double enough_us;   /* no schedule is faster */
-  uint64_t seed;      /* another one tries other moves */
-  double work;        /* stop after so much, in steps of the simulator: chunks times links */
+  bool alpha_occupies; /* as in simulate.h */
+  int pieces;          /* trees of a root to begin with, at least: trees are cut to be so many */
+  int most_transfers;  /* of all trees; twice as many pieces are tried while they are not more */
+  double enough_us;    /* no schedule is faster */
+  uint64_t seed;       /* another one tries other moves */
+  double work;         /* stop after so much, in steps of the simulator: chunks times links */
 };
 
 /*

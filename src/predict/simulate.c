@@ -26,6 +26,7 @@
 
 struct wire {
   double us_per_byte, latency_us;
+  double held_us;           /* for how long a chunk keeps it beside its bytes */
   double free_us, taken_us; /* when it is free again, for how long it was taken */
 };
 
@@ -434,8 +435,8 @@ static inline double take_link(struct sim *s, const struct event *e, const struc
     if (copy && *copy >= 0) return e->time > *copy ? e->time : *copy;
   }
   double start = e->time > wire->free_us ? e->time : wire->free_us;
-  wire->free_us = start + taken;
-  wire->taken_us += taken;
+  wire->free_us = start + taken + wire->held_us;
+  wire->taken_us += taken + wire->held_us;
   if (copy) *copy = start;
   return start;
 }
@@ -573,11 +574,21 @@ static copse_status make_slots(struct sim *s) {
                            s->err);
 }
 
+/* A link is busy for what it delays, where options->alpha_occupies. */
+static void hold_links(struct sim *s) {
+  const struct copse_topology *topology = s->frame->topology;
+  for (int i = 0; i < topology->n_links && s->options->alpha_occupies; i++) {
+    bool ends_hop = topology->nodes[topology->links[i].dst].rank >= 0;
+    s->wires[i].held_us = s->wires[i].latency_us + (ends_hop ? s->options->alpha_us : 0);
+  }
+}
+
 static copse_status set_up(struct sim *s, double unit_bytes) {
   const struct frame *f = s->frame;
   size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->wires, &s->wires, s->err));
   memcpy(s->wires, f->wires, links * sizeof *s->wires);
+  hold_links(s);
   COPSE_DO(copy_flights(s));
   COPSE_DO(
       copse_arena_array(&s->scratch, ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));

@@ -28,6 +28,10 @@
  * With `message_us` a worker of a rank (`worker` of a transfer) sends one chunk after the other:
  * the next one asks for its first link so much later. One message alone takes no longer for it.
  *
+ * With `alpha_occupies` latencies keep links busy: after a chunk's bytes a link is taken for its
+ * own latency too, and for `alpha_us` where it leads to a rank, before the next chunk has it. That
+ * is the model of TACCL (arXiv 2111.04867) and TACOS (arXiv 2304.05301): alpha + m/b for m bytes.
+ *
  * With `duplex` D > 1 a chunk takes its links D times as long while there is also something on its
  * way from where it goes to where it comes from: transports whose connections of two ranks don't
  * carry both directions at their full rate at once. D is what an exchange of two ranks takes over
@@ -64,6 +68,7 @@
 
 struct copse_sim_options {
   double alpha_us;           /* software cost of one hop from rank to rank, >= 0 */
+  bool alpha_occupies;       /* see above */
   double message_us;         /* for how long a worker is busy with each chunk that it sends, >= 0 */
   double reduce_us_per_byte; /* >= 0 */
   double duplex;             /* see above: >= 1, or 0, which is 1 */

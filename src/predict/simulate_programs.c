@@ -467,8 +467,8 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
                                     struct copse_sim_dag *dag, struct copse_foreign *foreign,
                                     struct copse_err *err) {
   struct msccl w = {.err = err};
-  copse_status status = copse_mx_parse(label, data, size, &w.file, err);
-  if (status != COPSE_OK) return status;
+  copse_status status;
+  COPSE_TRY(copse_mx_parse(label, data, size, &w.file, err));
   foreign->collective = w.file.collective;
   foreign->root = copse_collective_rooted(w.file.collective) ? 0 : -1;
   COPSE_TRY(builder_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, NULL, dag, err));
@@ -779,8 +779,8 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
                                       struct copse_sim_dag *dag, struct copse_foreign *foreign,
                                       struct copse_err *err) {
   struct mscclpp w = {.err = err};
-  copse_status status = copse_pj_parse(label, data, size, &w.file, err);
-  if (status != COPSE_OK) return status;
+  copse_status status;
+  COPSE_TRY(copse_pj_parse(label, data, size, &w.file, err));
   foreign->collective = w.file.collective;
   foreign->root = -1;
   COPSE_TRY(builder_start(&w.sim, label, w.file.n_ranks, w.file.chunks, topology, NULL, dag, err));

@@ -84,6 +84,7 @@ static void set_objective(const struct search *s, const struct variant *v, int c
   of->objective.bytes = chunks > 0 ? (int64_t)s->question->bytes : 0;
   of->objective.chunks = chunks;
   of->objective.alpha_us = s->alpha_us;
+  of->objective.alpha_occupies = s->predict.sim.alpha_occupies;
 }
 
 /* Chunks 0: as plans are cut by default. */
@@ -400,6 +401,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .n_trees = from->n_trees,
                              .bytes = s->question->bytes,
                              .alpha_us = s->predict.sim.alpha_us,
+                             .alpha_occupies = s->predict.sim.alpha_occupies,
                              .enough_us = s->bound_us * (1 + ENOUGH),
                              .pieces = pieces,
                              .most_transfers = most,
@@ -486,11 +488,12 @@ static copse_status add_mixtures(struct search *s, struct variant *starts, int *
 static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
                                    int round) {
   double left = s->most_work - s->work;
+  int pieces = s->predict.sim.alpha_occupies ? 1 << round % 4 : 2 << round % 3;
   struct variant best = {.us = INFINITY};
   for (int i = 0; i < n && has_time(s); i++) {
     struct variant v = starts[i];
     v.us = INFINITY;
-    COPSE_DO(exchange(s, &v, 2 << round % 3, MOST_TRANSFERS / 4, left * STARTS_PART / n, round));
+    COPSE_DO(exchange(s, &v, pieces, MOST_TRANSFERS / 4, left * STARTS_PART / n, round));
     if (v.us < best.us) best = v;
   }
   if (best.us == INFINITY || !has_time(s)) return COPSE_OK;
@@ -527,6 +530,7 @@ static copse_status exchange_paths(struct search *s) {
                                            .n_flows = v.of->n_flows,
                                            .bytes = s->question->bytes,
                                            .alpha_us = s->predict.sim.alpha_us,
+                                           .alpha_occupies = s->predict.sim.alpha_occupies,
                                            .pieces = pieces,
                                            .enough_us = s->bound_us * (1 + ENOUGH),
                                            .seed = (uint64_t)seed,

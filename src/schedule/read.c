@@ -692,7 +692,7 @@ static copse_status check_algbw(struct reader *r) {
 
 /* What it was made for, where it says so. */
 static copse_status read_objective(struct reader *r) {
-  static const char *const keys[] = {"bytes", "chunks", "alpha_us", NULL};
+  static const char *const keys[] = {"bytes", "chunks", "alpha_us", "alpha_occupies", NULL};
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;
   int64_t chunks;
@@ -703,6 +703,8 @@ static copse_status read_objective(struct reader *r) {
       copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks, r->err));
   o->chunks = (int)chunks;
   o->alpha_us = COPSE_Q_ZERO;
+  COPSE_DO(
+      copse_json_get_bool_or(&r->json, item, "alpha_occupies", false, &o->alpha_occupies, r->err));
   return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
 }
 
@@ -751,23 +753,24 @@ static copse_status read_document(struct reader *r) {
   return COPSE_OK;
 }
 
+static void release(struct reader *r) {
+  copse_schedule_free(r->schedule);
+  copse_json_free(&r->json);
+  free(r->nodes);
+  copse_index_map_free(&r->index);
+  copse_arena_free(&r->scratch);
+}
+
 static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,
                           struct copse_schedule **out, struct copse_err *err) {
-  struct reader r = {.untrue = untrue, .err = err};
-  copse_status status;
+  COPSE_AT_END(release) struct reader r = {.untrue = untrue, .err = err};
   *out = NULL;
-  COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
-  COPSE_TRY(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
-  COPSE_TRY(read_document(&r));
+  COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
+  COPSE_DO(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
+  COPSE_DO(read_document(&r));
   *out = r.schedule;
   r.schedule = NULL;
-out:
-  copse_schedule_free(r.schedule);
-  copse_json_free(&r.json);
-  free(r.nodes);
-  copse_index_map_free(&r.index);
-  copse_arena_free(&r.scratch);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_schedule_parse(const char *label, const char *data, size_t size,
@@ -777,15 +780,11 @@ copse_status copse_schedule_parse(const char *label, const char *data, size_t si
 
 static copse_status load(const char *path, copse_status untrue, struct copse_schedule **out,
                          struct copse_err *err) {
-  char *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_file_read(path, &data, &size, err));
-  status = parse(copse_file_label(path), data, size, untrue, out, err);
-out:
-  free(data);
-  return status;
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  return parse(copse_file_label(path), data, size, untrue, out, err);
 }
 
 copse_status copse_schedule_load(const char *path, struct copse_schedule **out,

@@ -171,6 +171,7 @@ struct copse_schedule_objective {
   int64_t bytes; /* M; 0: it is for long messages, cut as schedule/chunks.h says */
   int chunks;
   struct copse_q alpha_us; /* the software cost of a hop that was reckoned with */
+  bool alpha_occupies;     /* and latencies keep links busy (predict/simulate.h) */
 };
 
 struct copse_schedule {

@@ -84,8 +84,9 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
 static void add_objective(struct copse_text *text, const struct copse_schedule_objective *o) {
   if (o->bytes == 0) return;
   copse_text_add(
-      text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": \"%s\"},\n",
-      o->bytes, o->chunks, COPSE_Q_STRING(o->alpha_us));
+      text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": \"%s\"%s},\n",
+      o->bytes, o->chunks, COPSE_Q_STRING(o->alpha_us),
+      o->alpha_occupies ? ", \"alpha_occupies\": true" : "");
 }
 
 static void add_parts(struct copse_text *text, const struct copse_schedule *schedule,

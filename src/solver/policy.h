@@ -33,6 +33,16 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_FOREST_LEAST_HEIGHT 3
 #define COPSE_FOREST_MORE_TREES_PERCENT 25
 
+/* At the optimum: forests of fewer trees per root that are made, and terminals times links asked
+ * whether those reach it: a second or two. Of the catalogue's the first one is mostly as low as the
+ * exact one; azure-ndv5-x8's fifth is. */
+#define COPSE_FOREST_FEWER_MADE 6
+#define COPSE_FOREST_FEWER_WORK (1 << 26)
+/* Ways of packing the same trees, and trees times terminals in all of them, of which one takes some
+ * 10 us: half a second. Two A100 boxes: 49 trees in one way, 42 in the best of 20. */
+#define COPSE_FOREST_VARIANTS 20
+#define COPSE_FOREST_VARIANTS_WORK 20000
+
 /* ---- flows to all sinks (network/sinks.c, network/flow.c) ----------------------------------- */
 
 /* Threads at most, the calling one included. Not measured beyond 16 processors. */

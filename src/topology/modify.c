@@ -1,7 +1,5 @@
-/*
- * Copies of a topology with something changed: a draft has nodes and links to write to, and what is
- * left of them is copied as if it had been read.
- */
+/* Copies of a topology with something changed: a draft has nodes and links to write to, and what is
+ * left of them is copied as if it had been read. */
 #include "topology/modify.h"
 
 #include <inttypes.h>
@@ -10,7 +8,6 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "topology/topology.h"
 
 /* A topology that is to be changed and copied. */
 struct draft {

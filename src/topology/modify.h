@@ -1,9 +1,6 @@
-/*
- * A topology with something changed: broken or slow parts, or fewer ranks. Each makes a new one;
- * the old stays as it is.
- */
-#ifndef COPSE_TOPOLOGY_MODIFY_H
-#define COPSE_TOPOLOGY_MODIFY_H
+/* A topology with something changed: broken or slow parts, or fewer ranks. Each makes a new one;
+ * the old stays as it is. */
+#pragma once
 
 #include "topology/topology.h"
 
@@ -25,11 +22,9 @@ copse_status copse_topology_break(const struct copse_topology *topology, const c
                                   const struct copse_fault *faults, int n_faults,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/*
- * A list such as "0-3,8,h1.gpu2": ranks of the topology, ranges of them, ids of GPUs. *nodes, [*n]
+/* A list such as "0-3,8,h1.gpu2": ranks of the topology, ranges of them, ids of GPUs. *nodes, [*n]
  * in the order of the list, is the caller's to free. COPSE_BAD_INPUT for what isn't there and
- * for a GPU named twice. An id of digits, or of two numbers and a dash, is taken for ranks.
- */
+ * for a GPU named twice. An id of digits, or of two numbers and a dash, is taken for ranks. */
 copse_status copse_topology_parse_ranks(const struct copse_topology *topology, const char *label,
                                         const char *list, int **nodes, int *n,
                                         struct copse_err *err) COPSE_CHECKED;
@@ -53,5 +48,3 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
 copse_status copse_topology_balance(const struct copse_topology *topology,
                                     struct copse_topology **out,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

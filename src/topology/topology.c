@@ -16,7 +16,6 @@
 
 #include "base/graph.h"
 #include "base/index_map.h"
-#include "base/memory.h"
 #include "base/text.h"
 
 /* `view` comes first: a pointer to it is a pointer to the whole. */

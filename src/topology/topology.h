@@ -1,12 +1,6 @@
-/*
- * The topology of a cluster: a directed graph of GPUs (the ranks) and relays, with an
- * exact bandwidth on every link. Immutable once made.
- */
-#ifndef COPSE_TOPOLOGY_TOPOLOGY_H
-#define COPSE_TOPOLOGY_TOPOLOGY_H
-
-#include <stdbool.h>
-#include <stddef.h>
+/* The topology of a cluster: a directed graph of GPUs (the ranks) and relays, with an
+ * exact bandwidth on every link. Immutable once made. */
+#pragma once
 
 #include "base/err.h"
 #include "base/file.h"
@@ -90,8 +84,7 @@ copse_status copse_topology_synthetic(const char *spec,
                                       struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* ---- the catalogue: topologies that can be named instead of a file ----------------------------
- */
+/* ---- the catalogue: topologies that can be named instead of a file -------------------- */
 
 /*
  * A name such as "dgx-a100" is the file dgx-a100.json, .xml or .txt in one of the catalogue's
@@ -116,25 +109,20 @@ copse_status copse_catalogue_list(const char *const *folders, struct copse_catal
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_catalogue_free(struct copse_catalogue *catalogue);
 
-/* ---- what is in a topology --------------------------------------------------------------------
- */
+/* ---- what is in a topology ------------------------------------------------------------ */
 
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);
 
-/*
- * The length of "h12.", which the ids of a cluster's nodes begin with, or 0; *host (may be NULL)
- * gets its number, -1 where there is none or one beyond COPSE_TOPOLOGY_MAX_NODES.
- */
+/* The length of "h12.", which the ids of a cluster's nodes begin with, or 0; *host (may be NULL)
+ * gets its number, -1 where there is none or one beyond COPSE_TOPOLOGY_MAX_NODES. */
 size_t copse_host_prefix(const char *id, int *host);
 
 /* The link src -> dst, or -1. O(log of the links that leave src). */
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst);
 
-/*
- * The first relay whose ingress and egress bandwidth differ (tree packing needs them
- * equal), or -1. in and out (may be NULL) get both sums. COPSE_OVERFLOW.
- */
+/* The first relay whose ingress and egress bandwidth differ (tree packing needs them
+ * equal), or -1. in and out (may be NULL) get both sums. COPSE_OVERFLOW. */
 copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,
                                             struct copse_q *in, struct copse_q *out,
                                             struct copse_err *err) COPSE_CHECKED;
@@ -156,10 +144,8 @@ copse_status copse_topology_sha256(const struct copse_topology *topology,
 
 /* ---- for readers: how a topology is made ----------------------------------------------------- */
 
-/*
- * Nodes and links are added with their line for messages; the builder checks ids, ranks and
- * bandwidths once for all formats.
- */
+/* Nodes and links are added with their line for messages; the builder checks ids, ranks and
+ * bandwidths once for all formats. */
 struct copse_topology_builder;
 
 /* `file` is borrowed and names the input in messages. */
@@ -181,10 +167,8 @@ copse_status copse_builder_set_name(struct copse_topology_builder *builder, cons
 copse_status copse_builder_set_about(struct copse_topology_builder *builder,
                                      const char *description, const char *source,
                                      struct copse_err *err) COPSE_CHECKED;
-/*
- * Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
- * number. Refuses a duplicate or empty id and a rank on a node that is no gpu.
- */
+/* Adds a node; strings are copied. rank < 0: none stated. *index (may be NULL) gets its
+ * number. Refuses a duplicate or empty id and a rank on a node that is no gpu. */
 copse_status copse_builder_add_node(struct copse_topology_builder *builder, long line,
                                     const struct copse_node *node, int *index,
                                     struct copse_err *err) COPSE_CHECKED;
@@ -192,10 +176,8 @@ copse_status copse_builder_add_node(struct copse_topology_builder *builder, long
 /* The node with this id so far, or -1. */
 int copse_builder_find(const struct copse_topology_builder *builder, const char *id);
 
-/*
- * Adds src -> dst; bandwidths of parallel links add up. Refuses a self-link, a bandwidth
- * that isn't positive, a negative latency.
- */
+/* Adds src -> dst; bandwidths of parallel links add up. Refuses a self-link, a bandwidth
+ * that isn't positive, a negative latency. */
 copse_status copse_builder_add_link(struct copse_topology_builder *builder, long line, int src,
                                     int dst, struct copse_q bandwidth, struct copse_q latency,
                                     struct copse_err *err) COPSE_CHECKED;
@@ -205,20 +187,14 @@ copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, lo
                                       int b, struct copse_q bandwidth, struct copse_q latency,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/*
- * Checks and freezes. Ranks: as stated if every gpu states one (they must be
+/* Checks and freezes. Ranks: as stated if every gpu states one (they must be
  * 0..n-1, each once), else in order of appearance. Refuses a topology without a gpu.
- * The builder is used up, whatever the outcome, and must still be freed.
- */
+ * The builder is used up, whatever the outcome, and must still be freed. */
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/*
- * A topology with all that `from` says, where `from` is one whose parts the caller has changed:
+/* A topology with all that `from` says, where `from` is one whose parts the caller has changed:
  * nodes without an id are left out, and so are their links and those of bandwidth 0. What remains
- * goes through the builder as if it had been read from `file`. The caller frees *out.
- */
+ * goes through the builder as if it had been read from `file`. The caller frees *out. */
 copse_status copse_topology_copy(const struct copse_topology *from, const char *file,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

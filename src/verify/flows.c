@@ -62,10 +62,10 @@ copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) {
     return refute(c, "more than %d rotations", COPSE_SCHEDULE_MAX_ROTATIONS);
   for (int i = 0; i < c->schedule->n_rotations; i++) {
     char *hit;
-    COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, sizeof(int), &out->nodes[i], c->err));
-    COPSE_DO(copse_arena_array(&c->scratch.arena, links, sizeof(int), &out->links[i], c->err));
-    COPSE_DO(copse_arena_array(&c->scratch.arena, ranks, sizeof(int), &out->ranks[i], c->err));
-    COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, 1, &hit, c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, nodes, out->nodes[i], c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, links, out->links[i], c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, ranks, out->ranks[i], c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, nodes, hit, c->err));
     const int *image = out->nodes[i];
     COPSE_DO(map_nodes(c, c->schedule->rotations[i].image, out->nodes[i]));
     struct copse_verify_defect defect = copse_verify_automorphism(t, image, hit, out->links[i]);
@@ -78,10 +78,9 @@ copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) {
 
 static copse_status spread_one(struct copse_verify_checker *c, int order, const int *image, int n,
                                mpq_t *values, char *done) {
-  mpq_t sum, times;
-  copse_status status = COPSE_OK;
-  mpq_inits(sum, times, NULL);
-  for (int i = 0; i < n && status == COPSE_OK; i++) {
+  COPSE_MPQ(sum);
+  COPSE_MPQ(times);
+  for (int i = 0; i < n; i++) {
     int length = 0, j = i;
     if (done[i]) continue;
     mpq_set_ui(sum, 0, 1);
@@ -90,7 +89,7 @@ static copse_status spread_one(struct copse_verify_checker *c, int order, const 
       j = image[j];
       length++;
     } while (j != i);
-    if (order % length != 0) status = refute(c, "the order of a rotation is not %d", order);
+    if (order % length != 0) return refute(c, "the order of a rotation is not %d", order);
     mpq_set_ui(times, (unsigned long)(order / length), 1);
     mpq_mul(sum, sum, times);
     do {
@@ -99,15 +98,14 @@ static copse_status spread_one(struct copse_verify_checker *c, int order, const 
       j = image[j];
     } while (j != i);
   }
-  mpq_clears(sum, times, NULL);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *images, int n,
                                  mpq_t *values) {
   for (int i = 0; i < c->symmetry.n; i++) {
     char *done;
-    COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)n, 1, &done, c->err));
+    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)n, done, c->err));
     COPSE_DO(spread_one(c, c->symmetry.orders[i], images[i], n, values, done));
   }
   return COPSE_OK;
@@ -116,21 +114,18 @@ copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *ima
 /* ---- demand ----------------------------------------------------------------------- */
 
 /* M in the units of the demand: the largest row sum; the number of ranks when uniform. */
-static copse_status demand_unit(struct copse_verify_checker *c, mpq_t **out) {
+static copse_status demand_unit(struct copse_verify_checker *c, mpq_t m) {
   const struct copse_schedule *s = c->schedule;
   size_t n = (size_t)s->n_ranks;
-  mpq_t *m, *row;
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &m, c->err));
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &row, c->err));
-  mpq_set_si(*m, s->demand ? 0 : s->n_ranks, 1);
+  COPSE_MPQ(row);
+  mpq_set_si(m, s->demand ? 0 : s->n_ranks, 1);
   for (size_t i = 0; i < n && s->demand; i++) {
-    mpz_set_ui(mpq_numref(*row), 0);
+    mpz_set_ui(mpq_numref(row), 0);
     for (size_t j = 0; j < n; j++)
-      mpz_add_ui(mpq_numref(*row), mpq_numref(*row), (unsigned long)s->demand[i * n + j]);
-    if (mpq_cmp(*row, *m) > 0) mpq_set(*m, *row);
+      mpz_add_ui(mpq_numref(row), mpq_numref(row), (unsigned long)s->demand[i * n + j]);
+    if (mpq_cmp(row, m) > 0) mpq_set(m, row);
   }
-  *out = m;
-  return mpq_sgn(*m) > 0 ? COPSE_OK : refute(c, "the demand is all zero");
+  return mpq_sgn(m) > 0 ? COPSE_OK : refute(c, "the demand is all zero");
 }
 
 static int64_t demand_of(const struct copse_schedule *s, int src, int dst) {
@@ -184,19 +179,20 @@ static copse_status cover_pairs(struct copse_verify_checker *c, int f) {
   return COPSE_OK;
 }
 
-/* The weights of a pair's paths add up to its part of M. q: two numbers at hand. */
-static copse_status check_flow(struct copse_verify_checker *c, int f, const mpq_t m, mpq_t *q) {
+/* The weights of a pair's paths add up to its part of M. */
+static copse_status check_flow(struct copse_verify_checker *c, int f, const mpq_t m) {
   const struct copse_schedule_flow *flow = &c->schedule->flows[f];
+  COPSE_MPQ(sum);
+  COPSE_MPQ(q);
   COPSE_DO(cover_pairs(c, f));
-  mpq_set_ui(q[0], 0, 1);
   for (int p = 0; p < flow->n_paths; p++) {
-    set_q(q[1], flow->paths[p].weight);
-    COPSE_DO(walk_path(c, f, &flow->paths[p], q[1]));
-    mpq_add(q[0], q[0], q[1]);
+    copse_mpq_set(q, flow->paths[p].weight);
+    COPSE_DO(walk_path(c, f, &flow->paths[p], q));
+    mpq_add(sum, sum, q);
   }
-  mpq_set_si(q[1], demand_of(c->schedule, flow->src, flow->dst), 1);
-  mpq_div(q[1], q[1], m);
-  if (mpq_equal(q[0], q[1])) return COPSE_OK;
+  mpq_set_si(q, demand_of(c->schedule, flow->src, flow->dst), 1);
+  mpq_div(q, q, m);
+  if (mpq_equal(sum, q)) return COPSE_OK;
   return refute(c, "flow %d: its weights don't add up to the demand of rank %d to rank %d", f,
                 flow->src, flow->dst);
 }
@@ -215,13 +211,12 @@ static copse_status check_rotation(struct copse_verify_checker *c) {
 copse_status copse_verify_flows(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   size_t n = (size_t)s->n_ranks, nodes = (size_t)c->topology->n_nodes;
-  mpq_t *m, *q;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, nodes, sizeof(int), &c->visited, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, n * n, 1, &c->covered, c->err));
-  COPSE_DO(copse_verify_rationals(&c->scratch, 2, &q, c->err));
+  COPSE_MPQ(m);
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, nodes, c->visited, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n * n, c->covered, c->err));
   COPSE_DO(check_rotation(c));
-  COPSE_DO(demand_unit(c, &m));
-  for (int f = 0; f < s->n_flows; f++) COPSE_DO(check_flow(c, f, *m, q));
+  COPSE_DO(demand_unit(c, m));
+  for (int f = 0; f < s->n_flows; f++) COPSE_DO(check_flow(c, f, m));
   for (size_t pair = 0; pair < n * n; pair++) {
     int src = (int)(pair / n), dst = (int)(pair % n);
     if (demand_of(s, src, dst) > 0 && !c->covered[pair])
@@ -241,8 +236,7 @@ static copse_status integer_lengths(struct copse_verify_checker *c, int64_t *len
       return refute(c, "the bound's lengths have no common denominator in 64 bits");
   for (int i = 0; i < b->n_lengths; i++) {
     const struct copse_schedule_length *l = &b->lengths[i];
-    int src = c->node_of[l->src], dst = c->node_of[l->dst];
-    int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    int link = copse_topology_find_link(c->topology, c->node_of[l->src], c->node_of[l->dst]);
     int64_t value;
     if (link < 0)
       return refute(c, "the bound's lengths name '%s' -> '%s', which is no link",
@@ -293,28 +287,25 @@ static void distances(struct copse_verify_checker *c, int source, struct search_
 static copse_status add_source(struct copse_verify_checker *c, int source, const int64_t *distance,
                                mpq_t need) {
   const struct copse_schedule *s = c->schedule;
-  mpz_t product;
-  copse_status status = COPSE_OK;
-  mpz_init(product);
-  for (int j = 0; j < s->n_ranks && status == COPSE_OK; j++) {
+  COPSE_MPZ(product);
+  for (int j = 0; j < s->n_ranks; j++) {
     int64_t demand = demand_of(s, source, j), d = distance[c->topology->rank_nodes[j]];
     if (demand == 0) continue;
-    if (d == INT64_MAX) status = refute(c, "rank %d can't be reached from rank %d", j, source);
+    if (d == INT64_MAX) return refute(c, "rank %d can't be reached from rank %d", j, source);
     mpz_set_si(product, demand);
     mpz_mul_si(product, product, d);
     mpz_add(mpq_numref(need), mpq_numref(need), product);
   }
-  mpz_clear(product);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status make_space(struct copse_verify_checker *c, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   size_t n = (size_t)t->n_nodes, m = (size_t)t->n_links;
-  COPSE_DO(copse_arena_array(&c->scratch.arena, m, sizeof(int64_t), &w->lengths, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, n, sizeof(int64_t), &w->distance, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, n + 1, sizeof(int), &w->queue, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, n, 1, &w->queued, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, m, w->lengths, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n, w->distance, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n + 1, w->queue, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n, w->queued, c->err));
   return copse_adjacency_by(&c->scratch.arena, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
                             sizeof *t->links, &w->out, c->err);
 }
@@ -323,10 +314,10 @@ static copse_status make_space(struct copse_verify_checker *c, struct search_spa
  * links have per second; `refusal` is for a certificate without room. */
 static copse_status time_of(struct copse_verify_checker *c, const mpq_t need, const mpq_t room,
                             const char *refusal, mpq_t bound) {
-  mpq_t *m;
+  COPSE_MPQ(m);
   if (mpq_sgn(room) == 0) return refute(c, "%s", refusal);
-  COPSE_DO(demand_unit(c, &m));
-  mpq_div(bound, need, *m);
+  COPSE_DO(demand_unit(c, m));
+  mpq_div(bound, need, m);
   mpq_div(bound, bound, room);
   return COPSE_OK;
 }
@@ -335,35 +326,33 @@ static copse_status time_of(struct copse_verify_checker *c, const mpq_t need, co
 static copse_status lengths_bound(struct copse_verify_checker *c, mpq_t bound) {
   const struct copse_topology *t = c->topology;
   struct search_space w = {0};
-  mpq_t *need, *room, q, length;
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &need, c->err));
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &room, c->err));
+  COPSE_MPQ(need);
+  COPSE_MPQ(room);
+  COPSE_MPQ(q);
+  COPSE_MPQ(length);
   COPSE_DO(make_space(c, &w));
   COPSE_DO(integer_lengths(c, w.lengths));
   for (int i = 0; i < c->schedule->n_ranks; i++) {
     distances(c, t->rank_nodes[i], &w);
-    COPSE_DO(add_source(c, i, w.distance, *need));
+    COPSE_DO(add_source(c, i, w.distance, need));
   }
-  mpq_inits(q, length, NULL);
   for (int e = 0; e < t->n_links; e++) {
-    set_q(q, t->links[e].bandwidth);
+    copse_mpq_set(q, t->links[e].bandwidth);
     mpq_set_si(length, w.lengths[e], 1);
     mpq_mul(q, q, length);
-    mpq_add(*room, *room, q);
+    mpq_add(room, room, q);
   }
-  mpq_clears(q, length, NULL);
-  return time_of(c, *need, *room, "the bound's lengths are all zero", bound);
+  return time_of(c, need, room, "the bound's lengths are all zero", bound);
 }
 
 /* All that must leave S over the bandwidth that leaves it. */
 static copse_status cut_bound(struct copse_verify_checker *c, mpq_t bound) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_topology *t = c->topology;
-  mpq_t *need, *room;
+  COPSE_MPQ(need);
+  COPSE_MPQ(room);
   char *inside;
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &need, c->err));
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &room, c->err));
-  COPSE_DO(copse_arena_array(&c->scratch.arena, (size_t)t->n_nodes, 1, &inside, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)t->n_nodes, inside, c->err));
   for (int i = 0; i < s->bound.n_cut; i++) {
     int node = c->node_of[s->bound.cut[i]];
     if (node < 0)
@@ -373,9 +362,9 @@ static copse_status cut_bound(struct copse_verify_checker *c, mpq_t bound) {
   for (int i = 0; i < s->n_ranks; i++)
     for (int j = 0; j < s->n_ranks; j++)
       if (inside[t->rank_nodes[i]] && !inside[t->rank_nodes[j]])
-        mpz_add_ui(mpq_numref(*need), mpq_numref(*need), (unsigned long)demand_of(s, i, j));
-  copse_verify_cut_bandwidth(t, inside, false, *room);
-  return time_of(c, *need, *room, "nothing leaves the bound's cut", bound);
+        mpz_add_ui(mpq_numref(need), mpq_numref(need), (unsigned long)demand_of(s, i, j));
+  copse_verify_cut_bandwidth(t, inside, false, room);
+  return time_of(c, need, room, "nothing leaves the bound's cut", bound);
 }
 
 copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound) {
@@ -388,10 +377,8 @@ copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound
 
 /* ---- the bound for a size: flows over time --------------------------------------------------- */
 
-/*
- * Adds the equation of a struct copse_bound_at up again, in rationals. Why it bounds:
- * docs/theory.md, "Every size".
- */
+/* Adds the equation of a struct copse_bound_at up again, in rationals. Why it bounds:
+ * docs/theory.md, "Every size". */
 struct at_checker {
   struct copse_verify_checker *all; /* of the schedule, with memory and rationals */
   const struct copse_schedule *schedule;
@@ -429,7 +416,7 @@ static copse_status at_times(struct at_checker *c) {
     for (int j = 0; j < c->at->times[i].n_nodes; j++) {
       int node;
       COPSE_DO(at_node(c, c->at->times[i].nodes[j], &node));
-      set_q(c->time[node], c->at->times[i].us);
+      copse_mpq_set(c->time[node], c->at->times[i].us);
       if (mpq_sgn(c->time[node]) < 0 || mpq_cmp(c->time[node], c->us) > 0)
         return refute(c, "\"bound_at\": the time of '%s' is not between 0 and the bound",
                       c->topology->nodes[node].id);
@@ -449,10 +436,10 @@ static void at_add(struct at_checker *c, int e, const mpq_t opens, const mpq_t c
 /* An alltoall's demand from those that send to those that receive, over M. */
 static copse_status at_demand(struct at_checker *c) {
   const struct copse_schedule *s = c->schedule;
-  mpq_t *m;
-  COPSE_DO(demand_unit(c->all, &m));
+  COPSE_MPQ(m);
+  COPSE_DO(demand_unit(c->all, m));
   mpz_set_ui(mpq_numref(c->due), 0);
-  mpz_set(mpq_denref(c->due), mpq_numref(*m));
+  mpz_set(mpq_denref(c->due), mpq_numref(m));
   for (int i = 0; i < s->n_ranks; i++)
     for (int j = 0; j < s->n_ranks; j++)
       if (c->sends[i] && c->receives[j])
@@ -488,7 +475,7 @@ static copse_status at_due(struct at_checker *c) {
 static copse_status at_cut(struct at_checker *c) {
   COPSE_DO(at_times(c));
   for (int e = 0; e < c->topology->n_links; e++) {
-    set_q(c->width, c->topology->links[e].bandwidth);
+    copse_mpq_set(c->width, c->topology->links[e].bandwidth);
     at_add(c, e, c->time[at_end(c, e, true)], c->time[at_end(c, e, false)]);
   }
   return at_due(c);
@@ -555,11 +542,9 @@ static copse_status at_may_count(struct at_checker *c) {
   return COPSE_OK;
 }
 
-/*
- * An allreduce in less than two messages one after the other takes one from every part to each:
+/* An allreduce in less than two messages one after the other takes one from every part to each:
  * that is due where it is more, and the time not beyond. Two take at least twice the least latency
- * out of a part and into one; for that time itself it need not be all of the bytes.
- */
+ * out of a part and into one; for that time itself it need not be all of the bytes. */
 static copse_status at_direct(struct at_checker *c, int n) {
   mpq_t *least; /* out of a part, into one, both at once; what can cross */
   COPSE_DO(copse_verify_rationals(&c->all->scratch, 4, &least, c->err));
@@ -598,7 +583,7 @@ static copse_status at_volume(struct at_checker *c) {
     int src = at_end(c, e, true), dst = at_end(c, e, false), from = c->part[src], to = c->part[dst];
     if (from >= 0 && (from == to || mpq_sgn(first[from]) < 0)) continue;
     if (to >= 0 && to == root) continue;
-    set_q(c->width, t->links[e].bandwidth);
+    copse_mpq_set(c->width, t->links[e].bandwidth);
     at_add(c, e, from >= 0 ? first[from] : c->time[src], to >= 0 ? c->us : c->time[dst]);
   }
   mpq_set_si(c->due, (all ? 2L : 1L) * (n - 1), 1);
@@ -616,17 +601,17 @@ static copse_status at_lengths(struct at_checker *c) {
   for (int i = 0; i < b->n_lengths; i++) {
     const struct copse_schedule_length *l = &b->lengths[i];
     int src = c->node_of[l->src], dst = c->node_of[l->dst];
-    int e = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    int e = copse_topology_find_link(c->topology, src, dst);
     if (e < 0 || mpq_sgn(c->opens[src]) < 0 || mpq_sgn(c->after[dst]) < 0)
       return refute(c, "\"bound_at\": a length is of no link that is of use");
-    set_q(c->width, l->length);
-    set_q(c->term, c->topology->links[e].bandwidth);
+    copse_mpq_set(c->width, l->length);
+    copse_mpq_set(c->term, c->topology->links[e].bandwidth);
     mpq_mul(c->width, c->width, c->term);
     mpq_add(c->due, c->due, c->width);
     mpq_sub(c->time[dst], c->us, c->after[dst]);
     at_add(c, e, c->opens[src], c->time[dst]);
   }
-  set_q(c->term, b->time_per_GB);
+  copse_mpq_set(c->term, b->time_per_GB);
   mpq_mul(c->due, c->due, c->term);
   return COPSE_OK;
 }
@@ -634,23 +619,28 @@ static copse_status at_lengths(struct at_checker *c) {
 static copse_status at_prepare(struct at_checker *c) {
   const struct copse_topology *t = c->topology;
   struct copse_verify_scratch *scratch = &c->all->scratch;
-  COPSE_DO(copse_arena_array(&scratch->arena, (size_t)t->n_nodes, 1, &c->seen, c->err));
-  COPSE_DO(copse_arena_array(&scratch->arena, 2 * (size_t)t->n_ranks, 1, &c->sends, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, (size_t)t->n_nodes, c->seen, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, 2 * (size_t)t->n_ranks, c->sends, c->err));
   c->receives = c->sends + t->n_ranks;
-  COPSE_DO(copse_arena_array(&scratch->arena, (size_t)t->n_nodes, sizeof(int), &c->part, c->err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, (size_t)t->n_nodes, c->part, c->err));
   COPSE_DO(copse_verify_rationals(scratch, t->n_nodes, &c->time, c->err));
   COPSE_DO(copse_verify_rationals(scratch, t->n_links, &c->latency, c->err));
   COPSE_DO(copse_verify_rationals(scratch, t->n_nodes, &c->opens, c->err));
   COPSE_DO(copse_verify_rationals(scratch, t->n_nodes, &c->after, c->err));
   for (int e = 0; e < t->n_links; e++) {
-    set_q(c->latency[e], t->links[e].latency);
-    set_q(c->term, c->at->alpha_us);
+    copse_mpq_set(c->latency[e], t->links[e].latency);
+    copse_mpq_set(c->term, c->at->alpha_us);
     if (t->nodes[t->links[e].dst].rank >= 0) mpq_add(c->latency[e], c->latency[e], c->term);
   }
   return COPSE_OK;
 }
 
+static void at_release(struct at_checker *c) {
+  mpq_clears(c->us, c->sum, c->due, c->term, c->width, NULL);
+}
+
 copse_status copse_verify_bound_at(struct copse_verify_checker *all) {
+  COPSE_AT_END(at_release)
   struct at_checker c = {.all = all,
                          .schedule = all->schedule,
                          .topology = all->topology,
@@ -658,21 +648,17 @@ copse_status copse_verify_bound_at(struct copse_verify_checker *all) {
                          .node_of = all->node_of,
                          .label = all->label,
                          .err = all->err};
-  copse_status status;
   mpq_inits(c.us, c.sum, c.due, c.term, c.width, NULL);
-  set_q(c.us, c.at->us);
-  COPSE_TRY(at_prepare(&c));
+  copse_mpq_set(c.us, c.at->us);
+  COPSE_DO(at_prepare(&c));
   if (c.at->kind == COPSE_BOUND_AT_CUT)
-    COPSE_TRY(at_cut(&c));
+    COPSE_DO(at_cut(&c));
   else
-    COPSE_TRY(c.at->kind == COPSE_BOUND_AT_VOLUME ? at_volume(&c) : at_lengths(&c));
+    COPSE_DO(c.at->kind == COPSE_BOUND_AT_VOLUME ? at_volume(&c) : at_lengths(&c));
   mpq_set_si(c.term, c.at->bytes, 1000); /* GB/s are 1000 bytes per us */
   mpq_canonicalize(c.term);
   mpq_mul(c.due, c.due, c.term);
-  if (mpq_sgn(c.due) <= 0 || !mpq_equal(c.sum, c.due))
-    status = refute(&c, "\"bound_at\": in the time that it states %s can cross than must",
-                    mpq_cmp(c.sum, c.due) > 0 ? "more" : "less");
-out:
-  mpq_clears(c.us, c.sum, c.due, c.term, c.width, NULL);
-  return status;
+  if (mpq_sgn(c.due) > 0 && mpq_equal(c.sum, c.due)) return COPSE_OK;
+  return refute(&c, "\"bound_at\": in the time that it states %s can cross than must",
+                mpq_cmp(c.sum, c.due) > 0 ? "more" : "less");
 }

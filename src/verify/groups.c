@@ -6,7 +6,6 @@
  */
 #include "verify/groups.h"
 
-#include <gmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -229,14 +228,13 @@ static copse_status check_sides(struct checker *c, int index) {
 static copse_status add_cut(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
   int place = number_of(c, cut->group, cut->phase, cut->sink) * c->n_links;
-  COPSE_AT_END(mpq_clear_at) mpq_t weight;
-  mpq_init(weight);
+  COPSE_MPQ(weight);
   memset(c->inside, 0, (size_t)c->n_nodes);
   for (int i = 0; i < cut->n_nodes; i++)
     COPSE_DO(copse_verify_mark(c->label, index, cut->nodes[i],
                                copse_topology_find(c->topology, cut->nodes[i]), c->inside, c->err));
   COPSE_DO(check_sides(c, index));
-  set_q(weight, cut->weight);
+  copse_mpq_set(weight, cut->weight);
   for (int r = 0; r < schedule_of(c, cut->group)->n_ranks; r++)
     if (c->inside[find_rank(c, cut->group, r)])
       COPSE_DO(means_add(&c->around, c->first_rank[cut->group] + r, weight, c->err));
@@ -263,9 +261,8 @@ static copse_status add_potential(struct checker *c, int index) {
   int place = number_of(c, p->group, p->phase, -1) * c->n_nodes + node;
   if (c->has_potential[place]++)
     return refute(c, "'%s' has two potentials in a phase of group %d", p->node, p->group);
-  COPSE_AT_END(mpq_clear_at) mpq_t value;
-  mpq_init(value);
-  set_q(value, p->value);
+  COPSE_MPQ(value);
+  copse_mpq_set(value, p->value);
   return means_add(&c->potential, place, value, c->err);
 }
 
@@ -276,8 +273,8 @@ static void add_due(struct checker *c, int g, mpq_t sum) {
   const struct copse_schedule *s = schedule_of(c, g);
   bool free_shares = s->collective == COPSE_ALLREDUCE;
   int roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks;
-  COPSE_AT_END(mpq_clear_at) mpq_t due, q;
-  mpq_inits(due, q, NULL);
+  COPSE_MPQ(due);
+  COPSE_MPQ(q);
   for (int r = 0; r < s->n_ranks; r++) {
     const mpq_t *around = means_get(&c->around, c->first_rank[g] + r);
     if (roots == 1 && r != s->root) continue;
@@ -306,8 +303,7 @@ static bool is_open(const struct checker *c, const struct copse_schedule *s, int
 static void count_links(struct checker *c, int g, mpq_t *most) {
   const struct copse_schedule *s = schedule_of(c, g);
   int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;
-  COPSE_AT_END(mpq_clear_at) mpq_t q;
-  mpq_init(q);
+  COPSE_MPQ(q);
   mark_members(c, g);
   for (int phase = c->first_phase[g]; phase < end; phase++)
     for (int e = 0; e < c->n_links; e++) {
@@ -326,10 +322,8 @@ static void count_links(struct checker *c, int g, mpq_t *most) {
 
 /* The bound, or a little less of it where 64 bits are too few. */
 static copse_status take_bound(struct checker *c, const mpq_t from, struct copse_q *to) {
-  if (mpz_fits_slong_p(mpq_numref(from)) && mpz_fits_slong_p(mpq_denref(from)))
-    return copse_verify_get_q(from, c->label, to, c->err);
-  COPSE_AT_END(mpq_clear_at) mpq_t q;
-  mpq_init(q);
+  COPSE_MPQ(q);
+  if (copse_mpq_get(from, to)) return COPSE_OK;
   mpz_mul_2exp(mpq_numref(q), mpq_numref(from), BOUND_BITS);
   mpz_fdiv_q(mpq_numref(q), mpq_numref(q), mpq_denref(from));
   mpz_set_ui(mpq_denref(q), 1);
@@ -339,24 +333,23 @@ static copse_status take_bound(struct checker *c, const mpq_t from, struct copse
 }
 
 static copse_status add_up(struct checker *c, struct copse_q *bound) {
-  mpq_t *most, *due, *sum;
-  COPSE_AT_END(mpq_clear_at) mpq_t q;
-  mpq_init(q);
+  COPSE_MPQ(q);
+  COPSE_MPQ(due);
+  COPSE_MPQ(sum);
+  mpq_t *most;
   COPSE_DO(copse_verify_rationals(&c->scratch, c->n_links, &most, c->err));
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &due, c->err));
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &sum, c->err));
   for (int g = 0; g < c->groups->n; g++) {
-    add_due(c, g, *due);
+    add_due(c, g, due);
     count_links(c, g, most);
   }
   for (int e = 0; e < c->n_links; e++) {
-    set_q(q, c->topology->links[e].bandwidth);
+    copse_mpq_set(q, c->topology->links[e].bandwidth);
     mpq_mul(q, q, most[e]);
-    mpq_add(*sum, *sum, q);
+    mpq_add(sum, sum, q);
   }
-  if (mpq_sgn(*sum) == 0) return refute(c, "nothing crosses the bound's cuts");
-  mpq_div(*sum, *due, *sum);
-  return take_bound(c, *sum, bound);
+  if (mpq_sgn(sum) == 0) return refute(c, "nothing crosses the bound's cuts");
+  mpq_div(sum, due, sum);
+  return take_bound(c, sum, bound);
 }
 
 static copse_status number_phases(struct checker *c) {
@@ -473,10 +466,18 @@ static copse_status check(struct checker *c, struct copse_verify_groups_report *
                                     report->time_per_GB, c->err);
 }
 
+static void release(struct checker *c) {
+  means_free(&c->crossed);
+  means_free(&c->potential);
+  means_free(&c->around);
+  copse_verify_scratch_free(&c->scratch);
+}
+
 static copse_status run(const struct copse_groups *groups, const struct copse_topology *topology,
                         const char *label,
                         copse_status (*what)(struct checker *, struct copse_verify_groups_report *),
                         struct copse_verify_groups_report *report, struct copse_err *err) {
+  COPSE_AT_END(release)
   struct checker c = {.groups = groups,
                       .topology = topology,
                       .label = label,
@@ -484,12 +485,7 @@ static copse_status run(const struct copse_groups *groups, const struct copse_to
                       .n_nodes = topology->n_nodes,
                       .err = err};
   *report = (struct copse_verify_groups_report){0};
-  copse_status status = what(&c, report);
-  means_free(&c.crossed);
-  means_free(&c.potential);
-  means_free(&c.around);
-  copse_verify_scratch_free(&c.scratch);
-  return status;
+  return what(&c, report);
 }
 
 copse_status copse_verify_groups(const struct copse_groups *groups,

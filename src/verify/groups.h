@@ -1,11 +1,6 @@
-/*
- * The independent check of groups that share a fabric: every schedule by itself, and all of them
- * together.
- */
-#ifndef COPSE_VERIFY_GROUPS_H
-#define COPSE_VERIFY_GROUPS_H
-
-#include <stdbool.h>
+/* The independent check of groups that share a fabric: every schedule by itself, and all of them
+ * together. */
+#pragma once
 
 #include "base/err.h"
 #include "schedule/groups.h"
@@ -19,11 +14,9 @@ struct copse_verify_groups_report {
   int busiest_src, busiest_dst; /* nodes of a most loaded link; -1 without links */
 };
 
-/*
- * COPSE_REFUTED with what is wrong. `topology` is the whole fabric, before any choice of ranks;
+/* COPSE_REFUTED with what is wrong. `topology` is the whole fabric, before any choice of ranks;
  * `label` names the index in messages, a group's own by the name of its file. Shares nothing with
- * src/solver.
- */
+ * src/solver. */
 copse_status copse_verify_groups(const struct copse_groups *groups,
                                  const struct copse_topology *topology, const char *label,
                                  struct copse_verify_groups_report *report,
@@ -40,5 +33,3 @@ copse_status copse_verify_groups_time(const struct copse_groups *groups,
 copse_status copse_verify_groups_bound(const struct copse_groups *groups,
                                        const struct copse_topology *topology, const char *label,
                                        struct copse_q *bound, struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,11 +1,7 @@
 /* What the parts of copse_verify_schedule share. */
-#ifndef COPSE_VERIFY_INTERNAL_H
-#define COPSE_VERIFY_INTERNAL_H
+#pragma once
 
-#include <gmp.h>
-
-#include "base/err.h"
-#include "base/rational.h"
+#include "base/exact.h"
 #include "verify/verify.h"
 
 /* The rotations of a schedule on the topology's own numbers. */
@@ -55,15 +51,6 @@ copse_status copse_verify_refute(struct copse_err *err, const char *label, const
 /* The same for a checker c, whichever: it has a label and an err. */
 #define refute(c, ...) copse_verify_refute((c)->err, (c)->label, __VA_ARGS__)
 
-/* For COPSE_AT_END. */
-static inline void mpq_clear_at(mpq_t *q) { mpq_clear(*q); }
-
-/* `from` is in lowest terms, as every copse_q, and so is `to`. */
-static inline void set_q(mpq_t to, struct copse_q from) {
-  mpz_set_si(mpq_numref(to), from.num);
-  mpz_set_si(mpq_denref(to), from.den);
-}
-
 /* Puts a node, -1 for one that the topology lacks, inside [n_nodes] of a bound's cut. Refuses it a
  * second time. */
 copse_status copse_verify_mark(const char *label, int cut, const char *id, int node, char *inside,
@@ -105,22 +92,16 @@ void copse_verify_cut_bandwidth(const struct copse_topology *topology, const cha
 
 /* ---- alltoalls: flows.c ---- */
 
-/*
- * Checks that the flows (with their images, in the compact form) carry the demand exactly,
- * over links that exist, and adds up the load of every link that is listed. COPSE_REFUTED.
- */
+/* Checks that the flows (with their images, in the compact form) carry the demand exactly,
+ * over links that exist, and adds up the load of every link that is listed. COPSE_REFUTED. */
 copse_status copse_verify_flows(struct copse_verify_checker *c) COPSE_CHECKED;
 
-/*
- * What the schedule's lengths (or its cut) prove about an alltoall: sum of share *
- * distance over sum of bandwidth * length, in GMP rationals over integer distances.
- */
+/* What the schedule's lengths (or its cut) prove about an alltoall: sum of share *
+ * distance over sum of bandwidth * length, in GMP rationals over integer distances. */
 copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound) COPSE_CHECKED;
 
-/*
- * The bound for a size, which the schedule has, after its other bound: COPSE_REFUTED where the
- * times of nodes don't add up to what must move.
- */
+/* The bound for a size, which the schedule has, after its other bound: COPSE_REFUTED where the
+ * times of nodes don't add up to what must move. */
 copse_status copse_verify_bound_at(struct copse_verify_checker *c) COPSE_CHECKED;
 
 /* ---- compact schedules: flows.c ---- */
@@ -131,11 +112,9 @@ struct copse_verify_defect {
   int at; /* the first such node or link */
 };
 
-/*
- * Checks, exactly, that image [n_nodes] is an automorphism of the topology: each node the image of
+/* Checks, exactly, that image [n_nodes] is an automorphism of the topology: each node the image of
  * one; ranks to ranks; switches that copy or reduce to such; every link to a link of the same
- * bandwidth, its number in link_image [n_links]. hit [n_nodes]: zeros.
- */
+ * bandwidth, its number in link_image [n_links]. hit [n_nodes]: zeros. */
 struct copse_verify_defect copse_verify_automorphism(const struct copse_topology *topology,
                                                      const int *image, char *hit, int *link_image);
 
@@ -143,12 +122,8 @@ struct copse_verify_defect copse_verify_automorphism(const struct copse_topology
  * tree, over links that there are. COPSE_REFUTED, COPSE_NOMEM. */
 copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) COPSE_CHECKED;
 
-/*
- * values [n] on links (or ranks, by `images`) of what is listed: becomes the sum over all images.
+/* values [n] on links (or ranks, by `images`) of what is listed: becomes the sum over all images.
  * Under the powers 0 .. order-1 of a rotation, what lies on a cycle of length l comes by each of
- * its members order / l times; COPSE_REFUTED where that is no integer.
- */
+ * its members order / l times; COPSE_REFUTED where that is no integer. */
 copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *images, int n,
                                  mpq_t *values) COPSE_CHECKED;
-
-#endif

@@ -1,14 +1,10 @@
-/*
- * The independent check of a schedule: trees, paths, shares, loads, and the bound from its cut, its
+/* The independent check of a schedule: trees, paths, shares, loads, and the bound from its cut, its
  * cuts and potentials, or its phases, all in GMP rationals from the file and the topology alone. No
- * code is shared with what made the schedule.
- */
+ * code is shared with what made the schedule. */
 #include "verify/verify.h"
 
-#include <gmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/types.h"
@@ -25,11 +21,8 @@ copse_status copse_verify_refute(struct copse_err *err, const char *label, const
 
 copse_status copse_verify_get_q(const mpq_t from, const char *label, struct copse_q *to,
                                 struct copse_err *err) {
-  if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from)))
-    return copse_fail(err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits", label);
-  to->num = mpz_get_si(mpq_numref(from));
-  to->den = mpz_get_si(mpq_denref(from));
-  return COPSE_OK;
+  if (copse_mpq_get(from, to)) return COPSE_OK;
+  return copse_fail(err, COPSE_OVERFLOW, "%s: an exact time needs more than 64 bits", label);
 }
 
 static const char *node_id(const struct copse_verify_checker *c, int schedule_node) {
@@ -79,16 +72,15 @@ static bool counted_once(struct copse_verify_checker *c, enum copse_phase phase,
 static copse_status walk_path(struct copse_verify_checker *c, int tree, int e) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_schedule_edge *edge = &s->trees[tree].edges[e];
-  COPSE_AT_END(mpq_clear_at) mpq_t weight;
-  mpq_init(weight);
-  set_q(weight, s->trees[tree].weight);
+  COPSE_MPQ(weight);
+  copse_mpq_set(weight, s->trees[tree].weight);
   if (edge->n_path < 2 || edge->path[0] != s->rank_nodes[edge->src] ||
       edge->path[edge->n_path - 1] != s->rank_nodes[edge->dst])
     return refute(c, "tree %d, edge %d: the path doesn't lead from rank %d to rank %d", tree, e,
                   edge->src, edge->dst);
   for (int i = 0; i + 1 < edge->n_path; i++) {
     int src = c->node_of[edge->path[i]], dst = c->node_of[edge->path[i + 1]];
-    int link = src < 0 || dst < 0 ? -1 : copse_topology_find_link(c->topology, src, dst);
+    int link = copse_topology_find_link(c->topology, src, dst);
     if (link < 0)
       return refute(c, "tree %d, edge %d: the topology has no link '%s' -> '%s'", tree, e,
                     node_id(c, edge->path[i]), node_id(c, edge->path[i + 1]));
@@ -127,11 +119,11 @@ static copse_status check_tree(struct copse_verify_checker *c, int t) {
 static copse_status check_shares(struct copse_verify_checker *c, enum copse_phase phase,
                                  mpq_t *shares) {
   const struct copse_schedule *s = c->schedule;
-  COPSE_AT_END(mpq_clear_at) mpq_t sum, value;
-  mpq_inits(sum, value, NULL);
+  COPSE_MPQ(sum);
+  COPSE_MPQ(value);
   for (int t = 0; t < s->n_trees; t++) {
     if (s->trees[t].phase != phase) continue;
-    set_q(value, s->trees[t].weight);
+    copse_mpq_set(value, s->trees[t].weight);
     mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], value);
   }
   COPSE_DO(copse_verify_spread(c, c->symmetry.ranks, s->n_ranks, shares));
@@ -188,8 +180,8 @@ static copse_status check_stages(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   struct sums sums = {.n_words = ((size_t)s->n_ranks + 63) / 64};
   size_t words = (size_t)s->n_ranks * sums.n_words;
-  COPSE_AT_END(mpq_clear_at) mpq_t whole, weight;
-  mpq_inits(whole, weight, NULL);
+  COPSE_MPQ(whole);
+  COPSE_MPQ(weight);
   COPSE_DO(COPSE_ARRAYS(&c->scratch.arena, words, uint64_t, c->err, &sums.before, &sums.now));
   for (int t = 0; t < s->n_trees; t++) {
     const struct copse_schedule_tree *tree = &s->trees[t], *last = t > 0 ? tree - 1 : NULL;
@@ -206,7 +198,7 @@ static copse_status check_stages(struct copse_verify_checker *c) {
     if (begins || tree->stage > last->stage)
       memcpy(sums.before, sums.now, words * sizeof *sums.now);
     for (int e = 0; e < tree->n_edges; e++) COPSE_DO(add_sum(c, &sums, t, tree->edges[e].dst));
-    set_q(weight, tree->weight);
+    copse_mpq_set(weight, tree->weight);
     if (begins) mpq_add(whole, whole, weight);
   }
   COPSE_DO(check_sums(c, &sums, s->trees[s->n_trees - 1].piece));
@@ -245,7 +237,7 @@ copse_status copse_verify_rationals(struct copse_verify_scratch *scratch, int n,
                                     struct copse_err *err) {
   struct copse_verify_block *block;
   COPSE_DO(COPSE_ARRAY(&scratch->arena, 1, block, err));
-  COPSE_DO(copse_arena_array(&scratch->arena, (size_t)n, sizeof **out, out, err));
+  COPSE_DO(COPSE_ARRAY(&scratch->arena, (size_t)n, *out, err));
   for (int i = 0; i < n; i++) mpq_init((*out)[i]);
   *block = (struct copse_verify_block){scratch->blocks, *out, n};
   scratch->blocks = block;
@@ -277,11 +269,12 @@ static copse_status check_all_shares(struct copse_verify_checker *c) {
 copse_status copse_verify_most_loaded(const struct copse_topology *t, mpq_t *loads,
                                       const char *label, struct copse_q *time_per_GB,
                                       struct copse_verify_busiest *busiest, struct copse_err *err) {
-  COPSE_AT_END(mpq_clear_at) mpq_t most, time, bandwidth;
-  mpq_inits(most, time, bandwidth, NULL);
+  COPSE_MPQ(most);
+  COPSE_MPQ(time);
+  COPSE_MPQ(bandwidth);
   *busiest = (struct copse_verify_busiest){-1, -1, 0};
   for (int i = 0; i < t->n_links; i++) {
-    set_q(bandwidth, t->links[i].bandwidth);
+    copse_mpq_set(bandwidth, t->links[i].bandwidth);
     mpq_div(time, loads[i], bandwidth);
     int order = mpq_cmp(time, most);
     if (order < 0 || mpq_sgn(time) == 0) continue;
@@ -323,13 +316,12 @@ static copse_status check_time(struct copse_verify_checker *c, struct copse_veri
 
 void copse_verify_cut_bandwidth(const struct copse_topology *t, const char *inside, bool entering,
                                 mpq_t sum) {
-  COPSE_AT_END(mpq_clear_at) mpq_t bandwidth;
-  mpq_init(bandwidth);
+  COPSE_MPQ(bandwidth);
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *link = &t->links[e];
     int from = entering ? link->dst : link->src, to = entering ? link->src : link->dst;
     if (!inside[from] || inside[to]) continue;
-    set_q(bandwidth, link->bandwidth);
+    copse_mpq_set(bandwidth, link->bandwidth);
     mpq_add(sum, sum, bandwidth);
   }
 }
@@ -353,9 +345,8 @@ static copse_status cut_time(struct copse_verify_checker *c, const int *cut, int
   const int *rank_nodes = c->topology->rank_nodes;
   bool rooted = copse_collective_rooted(s->collective);
   int held = 0;
-  mpq_t *bandwidth;
   char *inside;
-  COPSE_DO(copse_verify_rationals(&c->scratch, 1, &bandwidth, c->err));
+  COPSE_MPQ(bandwidth);
   COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->topology->n_nodes, inside, c->err));
   COPSE_DO(mark_bound_cut(c, cut, n, inside));
   if (s->n_ranks == 1) return COPSE_OK; /* nothing has to move */
@@ -363,14 +354,14 @@ static copse_status cut_time(struct copse_verify_checker *c, const int *cut, int
   if (held == 0 || held == s->n_ranks || (rooted && !inside[rank_nodes[s->root]]))
     return refute(c, "the bound's cut separates nothing: it must hold %s and miss a rank",
                   rooted ? "the root" : "a rank");
-  copse_verify_cut_bandwidth(c->topology, inside, entering, *bandwidth);
-  if (mpq_sgn(*bandwidth) == 0) return refute(c, "nothing leaves the bound's cut");
+  copse_verify_cut_bandwidth(c->topology, inside, entering, bandwidth);
+  if (mpq_sgn(bandwidth) == 0) return refute(c, "nothing leaves the bound's cut");
   if (rooted || any)
     mpq_set_ui(time, 1, 1);
   else
     mpq_set_ui(time, (unsigned long)held, (unsigned long)s->n_ranks);
   mpq_canonicalize(time);
-  mpq_div(time, time, *bandwidth);
+  mpq_div(time, time, bandwidth);
   return COPSE_OK;
 }
 
@@ -393,9 +384,8 @@ static copse_status add_cut(struct copse_verify_checker *c, struct forest_bound 
                                c->node_of[cut->nodes[i]], f->inside, c->err));
   if (cut->weight.num <= 0)
     return refute(c, "cut %d of the bound: its weight is not positive", index);
-  COPSE_AT_END(mpq_clear_at) mpq_t weight;
-  mpq_init(weight);
-  set_q(weight, cut->weight);
+  COPSE_MPQ(weight);
+  copse_mpq_set(weight, cut->weight);
   for (int r = 0; r < c->topology->n_ranks; r++) {
     if (!f->inside[t->rank_nodes[r]]) continue;
     ranks_inside++;
@@ -422,21 +412,21 @@ static copse_status set_potentials(struct copse_verify_checker *c, struct forest
     if (t->nodes[node].rank >= 0) return refute(c, "a potential names '%s', which is a rank", id);
     if (mpq_sgn(f->potential[node]) != 0) return refute(c, "'%s' has two potentials", id);
     COPSE_DO(copse_verify_potential(t, c->label, node, c->err));
-    set_q(f->potential[node], bound->potentials[i].value);
+    copse_mpq_set(f->potential[node], bound->potentials[i].value);
   }
   return COPSE_OK;
 }
 
 /* sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])) */
 static void add_up(const struct copse_verify_checker *c, const struct forest_bound *f, mpq_t sum) {
-  COPSE_AT_END(mpq_clear_at) mpq_t q, bandwidth;
-  mpq_inits(q, bandwidth, NULL);
+  COPSE_MPQ(q);
+  COPSE_MPQ(bandwidth);
   for (int e = 0; e < c->topology->n_links; e++) {
     const struct copse_link *link = &c->topology->links[e];
     mpq_sub(q, f->potential[link->src], f->potential[link->dst]);
     mpq_add(q, q, f->leaving[e]);
     if (mpq_cmp(q, f->entering[e]) < 0) mpq_set(q, f->entering[e]);
-    set_q(bandwidth, link->bandwidth);
+    copse_mpq_set(bandwidth, link->bandwidth);
     mpq_mul(q, q, bandwidth);
     mpq_add(sum, sum, q);
   }
@@ -522,16 +512,17 @@ static copse_status check(struct copse_verify_checker *c, struct copse_verify_re
   return s->bound_at ? copse_verify_bound_at(c) : COPSE_OK;
 }
 
+static void release(struct copse_verify_checker *c) { copse_verify_scratch_free(&c->scratch); }
+
 copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
                                          const struct copse_topology *topology, const char *label,
                                          struct copse_verify_report *report, mpq_t *loads,
                                          struct copse_err *err) {
+  COPSE_AT_END(release)
   struct copse_verify_checker c = {
       .schedule = schedule, .topology = topology, .label = label, .loads = loads, .err = err};
   *report = (struct copse_verify_report){0};
-  copse_status status = check(&c, report);
-  copse_verify_scratch_free(&c.scratch);
-  return status;
+  return check(&c, report);
 }
 
 copse_status copse_verify_schedule(const struct copse_schedule *schedule,

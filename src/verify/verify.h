@@ -1,9 +1,6 @@
-/*
- * The independent check of a schedule against a topology. It shares no code with the
- * solver: structure, loads and bound are worked out again, in GMP rationals.
- */
-#ifndef COPSE_VERIFY_VERIFY_H
-#define COPSE_VERIFY_VERIFY_H
+/* The independent check of a schedule against a topology. It shares no code with the
+ * solver: structure, loads and bound are worked out again, in GMP rationals. */
+#pragma once
 
 #include "schedule/schedule.h"
 #include "topology/topology.h"
@@ -38,5 +35,3 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
                                    const struct copse_topology *topology, const char *label,
                                    struct copse_verify_report *report,
                                    struct copse_err *err) COPSE_CHECKED;
-
-#endif

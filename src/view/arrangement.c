@@ -114,7 +114,7 @@ static copse_status read_edge(struct parser *p) {
   COPSE_DO(COPSE_ARRAY(p->arena, (size_t)n, points, p->err));
   for (int i = 0; i < n; i++)
     if (!next_point(p, &points[i])) return unexpected(p, "a curve that ends early");
-  COPSE_DO(COPSE_GROW(l->edges, l->edges_capacity, l->n_edges + 1, p->err));
+  COPSE_DO(COPSE_GROW_IN(p->arena, l->edges, l->edges_capacity, l->n_edges + 1, p->err));
   l->edges[l->n_edges++] = (struct copse_layout_edge){from, to, {n, points}};
   return COPSE_OK;
 }
@@ -144,7 +144,7 @@ copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse
   char *const argv[] = {name, format, NULL};
   struct copse_err why = COPSE_ERR_INIT;
   struct parser p = {.layouts = layouts, .n = n, .arena = arena, .err = err};
-  char *out = NULL;
+  COPSE_AT_END(copse_free_at) char *out = NULL;
   size_t size;
   copse_status status =
       copse_process_filter(argv, graphs->data, graphs->size, SECONDS, MAX_BYTES, &out, &size, &why);
@@ -154,9 +154,7 @@ copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse
                       "Ubuntu: apt-get install graphviz)",
                       why.text);
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
-  status = read_plain(&p, out);
-  free(out);
-  return status;
+  return read_plain(&p, out);
 }
 
 #define MARGIN 24.0
@@ -394,8 +392,7 @@ static copse_status place_by_graphviz(struct placing *p) {
   struct copse_arrangement_work *w = p->w;
   const struct copse_topology *t = w->topology;
   struct copse_layout layout = {.n_nodes = w->n_parts + t->n_nodes};
-  struct copse_text text = {0};
-  copse_status status;
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   copse_arrangement_graph_begin(&text, COPSE_SHAPE_SPRINGS, 0);
   for (int g = 0; g < w->n_parts; g++)
     copse_arrangement_graph_node(&text, g, fmax(w->parts[g].width + 2 * FRAME, 120) + GAP,
@@ -411,13 +408,10 @@ static copse_status place_by_graphviz(struct placing *p) {
     if (a < b) copse_text_add(&text, " %d -- %d [len=6];\n", a, b);
   }
   copse_text_add(&text, "}\n");
-  COPSE_TRY(copse_text_status(&text, w->err));
-  COPSE_TRY(copse_arrangement_run(&text, &layout, 1, w->arena, w->err));
+  COPSE_DO(copse_text_status(&text, w->err));
+  COPSE_DO(copse_arrangement_run(&text, &layout, 1, w->arena, w->err));
   take_places(p, &layout);
-out:
-  copse_text_free(&text);
-  free(layout.edges);
-  return status;
+  return COPSE_OK;
 }
 
 static copse_status place(struct placing *p) {
@@ -532,10 +526,11 @@ static copse_status make_frames(const struct copse_arrangement_work *w,
   return COPSE_OK;
 }
 
+static void drop_arrangement(struct copse_arrangement **it) { copse_arrangement_free(*it); }
+
 copse_status copse_arrangement_make(const struct copse_topology *t, struct copse_arrangement **out,
                                     struct copse_err *err) {
-  struct copse_arrangement *arrangement = NULL;
-  copse_status status;
+  COPSE_AT_END(drop_arrangement) struct copse_arrangement *arrangement = NULL;
   size_t n = (size_t)t->n_nodes;
   *out = NULL;
   if (t->n_nodes > COPSE_ARRANGEMENT_MAX_NODES || t->n_links > COPSE_ARRANGEMENT_MAX_LINKS)
@@ -543,18 +538,17 @@ copse_status copse_arrangement_make(const struct copse_topology *t, struct copse
                       "%d nodes and %d links are too many for a picture: at most %d and %d",
                       t->n_nodes, t->n_links, COPSE_ARRANGEMENT_MAX_NODES,
                       COPSE_ARRANGEMENT_MAX_LINKS);
-  COPSE_TRY(copse_calloc(1, sizeof *arrangement, &arrangement, err));
+  COPSE_DO(copse_calloc(1, sizeof *arrangement, &arrangement, err));
   struct copse_arrangement_work w = {.topology = t, .arena = &arrangement->arena, .err = err};
   struct placing p = {.w = &w};
-  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.nodes, &w.nodes, err));
-  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.labels, &w.labels, err));
-  COPSE_TRY(copse_arena_array(w.arena, (size_t)t->n_links, sizeof *w.curves, &w.curves, err));
-  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.group_of, &w.group_of, err));
-  COPSE_TRY(copse_arena_array(w.arena, n, sizeof *w.local, &w.local, err));
-  COPSE_TRY(copse_arrangement_parts(&w));
-  COPSE_TRY(place(&p));
-  COPSE_TRY(route_links(&w, p.width));
-  COPSE_TRY(make_frames(&w, arrangement));
+  COPSE_DO(COPSE_ARRAY(w.arena, n, w.nodes, err));
+  COPSE_DO(COPSE_ARRAY(w.arena, n, w.labels, err));
+  COPSE_DO(COPSE_ARRAY(w.arena, (size_t)t->n_links, w.curves, err));
+  COPSE_DO(COPSE_ARRAYS(w.arena, n, int, err, &w.group_of, &w.local));
+  COPSE_DO(copse_arrangement_parts(&w));
+  COPSE_DO(place(&p));
+  COPSE_DO(route_links(&w, p.width));
+  COPSE_DO(make_frames(&w, arrangement));
   arrangement->width = p.width + 2 * MARGIN;
   arrangement->height = p.height + 2 * MARGIN;
   arrangement->nodes = w.nodes;
@@ -563,9 +557,7 @@ copse_status copse_arrangement_make(const struct copse_topology *t, struct copse
   arrangement->group_of = w.group_of;
   *out = arrangement;
   arrangement = NULL;
-out:
-  copse_arrangement_free(arrangement);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_arrangement_free(struct copse_arrangement *arrangement) {

@@ -4,8 +4,7 @@
  * between them are placed so that the fabric lies in the middle and hosts above and below.
  * Graphviz sees numbers only, never a name of the file.
  */
-#ifndef COPSE_VIEW_ARRANGEMENT_H
-#define COPSE_VIEW_ARRANGEMENT_H
+#pragma once
 
 #include "base/memory.h"
 #include "topology/topology.h"
@@ -56,5 +55,3 @@ copse_status copse_arrangement_make(const struct copse_topology *topology,
                                     struct copse_arrangement **out,
                                     struct copse_err *err) COPSE_CHECKED;
 void copse_arrangement_free(struct copse_arrangement *arrangement);
-
-#endif

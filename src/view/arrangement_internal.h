@@ -1,8 +1,5 @@
 /* What the parts of the arrangement share. */
-#ifndef COPSE_VIEW_ARRANGEMENT_INTERNAL_H
-#define COPSE_VIEW_ARRANGEMENT_INTERNAL_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/text.h"
 #include "view/arrangement.h"
@@ -61,12 +58,8 @@ struct copse_layout {
   size_t n_edges, edges_capacity;
 };
 
-/*
- * Runs Graphviz over graphs [n] in one text. COPSE_IO for output that isn't what was asked for.
- * `arena` has the points; the caller frees each layout's edges, whatever the outcome.
- */
+/* Runs Graphviz over graphs [n] in one text. COPSE_IO for output that isn't what was asked for.
+ * `arena` has the points and edges. */
 copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse_layout *layouts,
                                    int n, struct copse_arena *arena,
                                    struct copse_err *err) COPSE_CHECKED;
-
-#endif

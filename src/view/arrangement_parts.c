@@ -1,9 +1,6 @@
-/*
- * The parts of a picture: which nodes belong together (a host's, or all), their labels and sizes,
- * and the inside of each part, by Graphviz; hosts that are alike are laid out once.
- */
+/* The parts of a picture: which nodes belong together (a host's, or all), their labels and sizes,
+ * and the inside of each part, by Graphviz; hosts that are alike are laid out once. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"
@@ -359,28 +356,25 @@ static void share(struct parts *p, struct copse_text *all) {
   }
 }
 
+static void end_parts(struct parts *p) {
+  for (int g = 0; p->texts && g < p->w->n_parts; g++) copse_text_free(&p->texts[g]);
+}
+
 copse_status copse_arrangement_parts(struct copse_arrangement_work *w) {
-  struct copse_text all = {0};
-  struct parts p = {.w = w};
+  COPSE_AT_END(copse_text_free) struct copse_text all = {0};
+  COPSE_AT_END(end_parts) struct parts p = {.w = w};
   int *layer;
-  copse_status status;
   COPSE_DO(find_parts(w));
   size_t n = (size_t)w->n_parts;
   COPSE_DO(COPSE_ARRAYS(w->arena, n, int, w->err, &p.graph_of, &p.part_of));
   COPSE_DO(COPSE_ARRAY(w->arena, n, p.texts, w->err));
   COPSE_DO(COPSE_ARRAY(w->arena, n, p.layouts, w->err));
   COPSE_DO(COPSE_ARRAY(w->arena, (size_t)w->topology->n_nodes, layer, w->err));
-  for (int g = 0; g < w->n_parts; g++) COPSE_TRY(describe(&p, g, layer));
+  for (int g = 0; g < w->n_parts; g++) COPSE_DO(describe(&p, g, layer));
   share(&p, &all);
-  COPSE_TRY(copse_text_status(&all, w->err));
-  COPSE_TRY(copse_arrangement_run(&all, p.layouts, p.n_graphs, w->arena, w->err));
-  for (int g = 0; g < w->n_parts; g++) COPSE_TRY(take_layout(w, g, &p.layouts[p.graph_of[g]]));
-  for (int g = 0; g < w->n_parts; g++) COPSE_TRY(add_arcs(w, g));
-out:
-  for (int g = 0; g < w->n_parts; g++) {
-    copse_text_free(&p.texts[g]);
-    free(p.layouts[g].edges);
-  }
-  copse_text_free(&all);
-  return status;
+  COPSE_DO(copse_text_status(&all, w->err));
+  COPSE_DO(copse_arrangement_run(&all, p.layouts, p.n_graphs, w->arena, w->err));
+  for (int g = 0; g < w->n_parts; g++) COPSE_DO(take_layout(w, g, &p.layouts[p.graph_of[g]]));
+  for (int g = 0; g < w->n_parts; g++) COPSE_DO(add_arcs(w, g));
+  return COPSE_OK;
 }

@@ -1,7 +1,5 @@
-/*
- * Pictures as SVG: what a marked arrangement looks like (boxes, curves, legend, colours), and the
- * picture of a topology by itself, its bandwidths.
- */
+/* Pictures as SVG: what a marked arrangement looks like (boxes, curves, legend, colours), and the
+ * picture of a topology by itself, its bandwidths. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,7 @@
  *   a picture of a topology, links by bandwidth       copse_topology_draw
  *   a picture with other marks on links and nodes     copse_draw
  */
-#ifndef COPSE_VIEW_DRAW_H
-#define COPSE_VIEW_DRAW_H
+#pragma once
 
 #include "base/text.h"
 #include "view/arrangement.h"
@@ -67,10 +66,8 @@ extern const char copse_draw_css[];
 /* Appends one <svg> element; `inlined`: as part of a page that has copse_draw_css. */
 void copse_draw(const struct copse_drawing *drawing, bool inlined, struct copse_text *text);
 
-/*
- * The picture of a topology: widths and colours by bandwidth, with a legend of the exact values
- * and how many links have them. `inlined` as above. COPSE_NOMEM.
- */
+/* The picture of a topology: widths and colours by bandwidth, with a legend of the exact values
+ * and how many links have them. `inlined` as above. COPSE_NOMEM. */
 copse_status copse_topology_draw(const struct copse_topology *topology,
                                  const struct copse_arrangement *arrangement, bool inlined,
                                  struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
@@ -80,5 +77,3 @@ copse_status copse_topology_draw(const struct copse_topology *topology,
 const char *copse_draw_quantity(struct copse_q q, const char *unit, char text[COPSE_DRAW_QUANTITY]);
 /* The same for printf; lasts as long as the block it stands in. */
 #define COPSE_QUANTITY(q, unit) copse_draw_quantity((q), (unit), (char[COPSE_DRAW_QUANTITY]){0})
-
-#endif

@@ -1,7 +1,5 @@
-/*
- * Pictures of a schedule on its topology: the load of the links with the bound, and one tree, or
- * all that one rank sends, hop by hop.
- */
+/* Pictures of a schedule on its topology: the load of the links with the bound, and one tree, or
+ * all that one rank sends, hop by hop. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,8 +119,7 @@ static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
 /* ---- the bound ---------------------------------------------------------------------------- */
 
 static copse_status mark_inside(struct picture *p, const int *cut, int n, bool **inside) {
-  COPSE_DO(
-      copse_arena_array(&p->arena, (size_t)p->topology->n_nodes, sizeof **inside, inside, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->arena, (size_t)p->topology->n_nodes, *inside, p->err));
   for (int i = 0; i < n; i++) (*inside)[cut[i]] = true;
   return COPSE_OK;
 }

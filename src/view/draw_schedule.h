@@ -1,17 +1,12 @@
-/*
- * Pictures of a schedule on its topology: which links are the bottleneck, and how one tree
- * runs.
- */
-#ifndef COPSE_VIEW_DRAW_SCHEDULE_H
-#define COPSE_VIEW_DRAW_SCHEDULE_H
+/* Pictures of a schedule on its topology: which links are the bottleneck, and how one tree
+ * runs. */
+#pragma once
 
 #include "schedule/schedule.h"
 #include "view/draw.h"
 
-/*
- * What moves together: a tree, or for an alltoall all that one rank sends. Of the schedule's
- * trees, or one for each rank.
- */
+/* What moves together: a tree, or for an alltoall all that one rank sends. Of the schedule's
+ * trees, or one for each rank. */
 int copse_schedule_parts(const struct copse_schedule *schedule);
 
 /* One hop from rank to rank of a part. */
@@ -39,11 +34,9 @@ void copse_schedule_hops_free(struct copse_schedule_hops *hops);
 /* For the pictures the schedule's node numbers must be the topology's, as those of a schedule that
  * was solved on it (else COPSE_INVALID), and a compact one must have been expanded. */
 
-/*
- * Each direction of each link by its load over bandwidth, as a part of the time that the
+/* Each direction of each link by its load over bandwidth, as a part of the time that the
  * schedule takes; links of the bound's cut (or greatest lengths) glow, the smaller side of
- * the cut has a ring. COPSE_OVERFLOW, COPSE_NOMEM.
- */
+ * the cut has a ring. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
                                       const struct copse_arrangement *arrangement, bool inlined,
@@ -56,5 +49,3 @@ copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_arrangement *arrangement, int part,
                                       bool inlined, struct copse_text *text,
                                       struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -72,8 +72,7 @@ static const char *size_name(int i, char text[16]) {
 static copse_status add_data(const struct copse_report *r, struct copse_text *text,
                              struct copse_err *err) {
   const struct copse_topology *t = r->topology;
-  struct copse_schedule_hops hops = {0};
-  copse_status status;
+  COPSE_AT_END(copse_schedule_hops_free) struct copse_schedule_hops hops = {0};
   copse_text_add(text, "{\"nodes\":[");
   for (int v = 0; v < t->n_nodes; v++) {
     if (v > 0) copse_text_add(text, ",");
@@ -86,15 +85,12 @@ static copse_status add_data(const struct copse_report *r, struct copse_text *te
     copse_text_add(text, "%s[%d,%d]", i ? "," : "", t->links[i].src, t->links[i].dst);
   copse_text_add(text, "],\"parts\":[");
   for (int part = 0; part < copse_schedule_parts(r->schedule); part++) {
-    COPSE_TRY(copse_schedule_hops_find(r->schedule, part, &hops, err));
+    COPSE_DO(copse_schedule_hops_find(r->schedule, part, &hops, err));
     copse_text_add(text, part > 0 ? ",\n" : "\n");
     add_part(r, part, &hops, text);
   }
   copse_text_add(text, "]}");
-  status = copse_text_status(text, err);
-out:
-  copse_schedule_hops_free(&hops);
-  return status;
+  return copse_text_status(text, err);
 }
 
 /* ---- charts: bandwidth, linear; time, logarithmic ---- */
@@ -349,9 +345,9 @@ static copse_status add_topology(struct copse_text *text, const struct copse_rep
                 "Hosts are framed. Colour and width of a link are its bandwidth in each direction; "
                 "point at a link or node for its full name and exact numbers.");
   begin_picture(text);
-  copse_status status = copse_topology_draw(r->topology, r->arrangement, true, text, err);
+  COPSE_DO(copse_topology_draw(r->topology, r->arrangement, true, text, err));
   copse_text_add(text, "</div></section>\n");
-  return status;
+  return COPSE_OK;
 }
 
 static const char *load_about(const struct copse_schedule *s) {
@@ -369,7 +365,7 @@ static const char *load_about(const struct copse_schedule *s) {
 static copse_status add_cut(struct copse_text *text, const struct copse_report *r, const int *cut,
                             int n_cut, const char *of, struct copse_err *err) {
   const struct copse_topology *t = r->topology;
-  bool *inside;
+  COPSE_AT_END(copse_free_at) bool *inside = NULL;
   int n = 0, shown = 0;
   if (n_cut == 0) return COPSE_OK;
   COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, err));
@@ -384,7 +380,6 @@ static copse_status add_cut(struct copse_text *text, const struct copse_report *
   }
   copse_text_add(text, "%s (%d of %d ranks).</p>\n", shown > MAX_CUT_RANKS ? ", ..." : "", shown,
                  t->n_ranks);
-  free(inside);
   return COPSE_OK;
 }
 
@@ -405,7 +400,6 @@ static copse_status add_load(struct copse_text *text, const struct copse_report 
 static copse_status add_steps(struct copse_text *text, const struct copse_report *r,
                               struct copse_err *err) {
   bool alltoall = r->schedule->collective == COPSE_ALLTOALL;
-  copse_status status = COPSE_OK;
   if (copse_schedule_parts(r->schedule) == 0 || r->topology->n_ranks < 2) return COPSE_OK;
   begin_section(text, "steps", alltoall ? "Flows, rank by rank" : "Trees, step by step",
                 "Choose one and go through its steps (arrow keys work too). A step waits for the "
@@ -419,13 +413,13 @@ static copse_status add_steps(struct copse_text *text, const struct copse_report
                  "<button type=\"button\" id=\"play\">play</button></div>\n"
                  "<div id=\"stepper\">");
   begin_picture(text);
-  status = copse_schedule_draw_part(r->schedule, r->topology, r->arrangement, -1, true, text, err);
+  COPSE_DO(copse_schedule_draw_part(r->schedule, r->topology, r->arrangement, -1, true, text, err));
   copse_text_add(text,
                  "</div></div>\n<noscript><p>Only the first is shown: stepping needs "
                  "JavaScript.</p></noscript>\n<details><summary>its hops</summary><table "
                  "id=\"hops\"><thead><tr><th>step</th><th>from</th><th>to</th><th>over"
                  "</th></tr></thead><tbody></tbody></table></details></section>\n");
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- predictions --------------------------------------------------------------------------- */
@@ -549,14 +543,13 @@ static void add_link_row(struct copse_text *text, const struct copse_report *r,
 
 static copse_status add_links(struct copse_text *text, const struct copse_report *r,
                               struct copse_err *err) {
-  struct copse_arena arena = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   size_t n = (size_t)r->topology->n_links;
   struct copse_q *loads;
   struct link_row *rows;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&arena, n, sizeof *loads, &loads, err));
-  COPSE_TRY(copse_arena_array(&arena, n, sizeof *rows, &rows, err));
-  COPSE_TRY(find_rows(r, loads, rows, err));
+  COPSE_DO(COPSE_ARRAY(&arena, n, loads, err));
+  COPSE_DO(COPSE_ARRAY(&arena, n, rows, err));
+  COPSE_DO(find_rows(r, loads, rows, err));
   begin_section(
       text, "links", "All links, the busiest first",
       "Load is the part of M that crosses the link; load over bandwidth is how long it is "
@@ -572,9 +565,7 @@ static copse_status add_links(struct copse_text *text, const struct copse_report
   if (r->topology->n_links > MAX_LINK_ROWS)
     copse_text_add(text, "<p>and %d more</p>\n", r->topology->n_links - MAX_LINK_ROWS);
   copse_text_add(text, "</details></section>\n");
-out:
-  copse_arena_free(&arena);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- all together -------------------------------------------------------------------------- */

@@ -1,11 +1,6 @@
-/*
- * The page of `copse report`: one file, nothing fetched from anywhere, well-formed as XML too.
- * Its style and script are report.css and report.js, made into strings by the Makefile.
- */
-#ifndef COPSE_VIEW_REPORT_H
-#define COPSE_VIEW_REPORT_H
-
-#include <stdint.h>
+/* The page of `copse report`: one file, nothing fetched from anywhere, well-formed as XML too.
+ * Its style and script are report.css and report.js, made into strings by the Makefile. */
+#pragma once
 
 #include "base/text.h"
 #include "predict/predict.h"
@@ -30,5 +25,3 @@ struct copse_report {
 /* Appends the whole page. COPSE_NOMEM, COPSE_OVERFLOW. */
 copse_status copse_report_page(const struct copse_report *report, struct copse_text *text,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -392,36 +392,80 @@ START_TEST(a_rank_alone_has_nothing_to_send) {
 }
 END_TEST
 
-/* ---- the curve over k -------------------------------------------------------------------- */
+/* ---- hops against bandwidth -------------------------------------------------------------- */
 
-START_TEST(the_curve_is_that_of_single_solves) {
-  int at = 0;
+#define PARETO "solve topologies/a100-x2.json -c broadcast --root 0"
+
+/* Where the row with the most bandwidth of so many hops, or fewer, stands. */
+static const cJSON *row_of(const cJSON *rows, double hops) {
+  const cJSON *row, *found = NULL;
+  cJSON_ArrayForEach(row, rows) if (number_of(row, "max_height") <= hops) found = row;
+  return found;
+}
+
+static double predicted_us(const char *file, double bytes) {
+  ck_assert_int_eq(run("@ simulate %%/%s -t topologies/a100-x2.json -b %.0f -e %.0f "
+                       "--no-baselines --json",
+                       file, bytes, bytes),
+                   0);
+  const char *at = strstr(result.out, "{\"copse\": {\"time\": ");
+  ck_assert_ptr_nonnull(at);
+  return atof(at + strlen("{\"copse\": {\"time\": "));
+}
+
+/* Each row is what it says, more hops bring more bandwidth, and no number of trees does better. */
+START_TEST(the_frontier_is_that_of_single_solves) {
   const cJSON *row;
-  double best = INFINITY;
-  ck_assert_int_eq(run("@ solve topologies/a100-x2.json -c allgather --pareto --json"), 0);
+  double hops = 0, time = INFINITY;
+  int sizes = 0, n = 0;
+  ck_assert_int_eq(run("@ " PARETO " --pareto --json"), 0);
   cJSON *json = parsed();
   const cJSON *rows = cJSON_GetObjectItem(json, "rows");
   int exact = (int)number_of(json, "exact_k");
-  ck_assert_int_eq(cJSON_GetArraySize(rows), exact);
   cJSON_ArrayForEach(row, rows) {
-    int k = (int)number_of(row, "k");
-    double time = 1 / number_of(row, "algbw_GBps");
-    ck_assert_int_eq(k, ++at);
-    ck_assert_int_eq(cJSON_IsTrue(cJSON_GetObjectItem(row, "pareto")), time < best * (1 - 1e-12));
-    if (time < best) best = time;
-    ck_assert_int_eq(run("@ solve topologies/a100-x2.json -c allgather --k %d --json", k), 0);
+    ck_assert(number_of(row, "max_height") > hops);
+    ck_assert(1 / number_of(row, "algbw_GBps") < time);
+    hops = number_of(row, "max_height");
+    time = 1 / number_of(row, "algbw_GBps");
+    sizes += cJSON_GetArraySize(cJSON_GetObjectItem(row, "fastest_at"));
+    n++;
+  }
+  ck_assert_int_ge(n, 2);
+  ck_assert_int_eq(sizes, 11);
+  ck_assert_str_eq(text_of(row_of(rows, INFINITY), "time_per_GB"),
+                   text_of(json, "bound_time_per_GB"));
+  for (int k = 1; k <= exact; k++) {
+    ck_assert_int_eq(run("@ " PARETO " --k %d --json", k), 0);
     cJSON *alone = parsed();
-    ck_assert_str_eq(text_of(alone, "time_per_GB"), text_of(row, "time_per_GB"));
-    ck_assert_int_eq((int)number_of(alone, "trees"), (int)number_of(row, "trees"));
-    ck_assert_int_eq((int)number_of(alone, "max_height"), (int)number_of(row, "max_height"));
+    row = row_of(rows, number_of(alone, "max_height"));
+    ck_assert_ptr_nonnull(row);
+    ck_assert(number_of(row, "algbw_GBps") >= number_of(alone, "algbw_GBps") * (1 - 1e-12));
     cJSON_Delete(alone);
   }
-  ck_assert_str_eq(text_of(cJSON_GetArrayItem(rows, exact - 1), "time_per_GB"),
-                   text_of(json, "bound_time_per_GB"));
   cJSON_Delete(json);
-  ck_assert_int_eq(run("@ solve topologies/a100-x2.json -c allgather --pareto --k 3"), 0);
-  ck_assert_ptr_nonnull(strstr(result.out, "\n      13 "));
-  ck_assert_ptr_null(strstr(result.out, "\n       4 "));
+}
+END_TEST
+
+/* What is fastest at a size is that in `copse simulate` too. */
+START_TEST(the_frontier_says_what_is_fastest_where) {
+  ck_assert_int_eq(run("@ " PARETO " --pareto --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *rows = cJSON_GetObjectItem(json, "rows"), *row, *size;
+  ck_assert_int_eq(run("@ " PARETO " --k 1 -o %%/few.json"), 0);
+  ck_assert_int_eq(run("@ " PARETO " -o %%/optimal.json"), 0);
+  ck_assert_int_eq(cJSON_GetArraySize(rows), 2);
+  cJSON_ArrayForEach(row, rows) {
+    bool few = strcmp(text_of(row, "schedule"), "k=1") == 0;
+    ck_assert(few || strcmp(text_of(row, "schedule"), "optimal") == 0);
+    cJSON_ArrayForEach(size, cJSON_GetObjectItem(row, "fastest_at")) {
+      double bytes = size->valuedouble;
+      double a = predicted_us("few.json", bytes), b = predicted_us("optimal.json", bytes);
+      ck_assert(few ? a <= b : b <= a);
+    }
+  }
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ " PARETO " --pareto --k 1 -a 50"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "k=1               1       1 "));
 }
 END_TEST
 
@@ -443,7 +487,8 @@ int main(void) {
   tcase_add_loop_test(tests, images_of_failures_are_as_good_as_solving_them, 0, 7);
   tcase_add_loop_test(tests, each_failure_has_the_schedule_that_it_would_get_alone, 0, 4);
   tcase_add_test(tests, a_failure_without_a_solution_is_told);
-  tcase_add_test(tests, the_curve_is_that_of_single_solves);
+  tcase_add_test(tests, the_frontier_is_that_of_single_solves);
+  tcase_add_test(tests, the_frontier_says_what_is_fastest_where);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

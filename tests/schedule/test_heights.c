@@ -38,7 +38,7 @@ static const struct {
     {"h100-x128", COPSE_ALLGATHER, 2, 1, 2},
     {"h100-x128", COPSE_BROADCAST, 9, 9, 9},
     {"a100-x128", COPSE_REDUCE, 10, 9, 9.5},
-    {"h100-superpod-2su", COPSE_BROADCAST, 7, 5, 5.4},
+    {"h100-superpod-2su", COPSE_BROADCAST, 7, 5, 6.6}, /* in 16 trees; 80 come to 5.4 */
     {"mi250-ring-64", COPSE_ALLGATHER, 65, 32, 64.5},
     {"gb200-nvl72-x2", COPSE_ALLGATHER, 4, 2, 2.5},
     {"a100-x2", COPSE_ALLREDUCE, 3, 1, 2.3},

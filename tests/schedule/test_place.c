@@ -279,6 +279,7 @@ START_TEST(a_rank_that_cannot_be_reached_is_named) {
   struct copse_place_cuts cuts;
   double unit;
   ASSERT_FAILS(copse_place_cuts_find(t, 1, &cuts, &unit, &err), COPSE_INFEASIBLE, &err, "'a'");
+  copse_place_cuts_free(&cuts);
   copse_topology_free(t);
 }
 END_TEST

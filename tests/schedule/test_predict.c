@@ -77,7 +77,9 @@ static void time_plan(const struct copse_topology *t, const struct copse_schedul
 }
 
 START_TEST(a_schedule_takes_as_long_as_its_plan) {
-  struct copse_topology *t = topology_of(_i);
+  struct copse_topology *t;
+  if (!COPSE_TEST_RESULTS && _i % 5 != 0) return;
+  t = topology_of(_i);
   for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_schedule *s, *read;
@@ -222,13 +224,17 @@ static const struct {
   const char *topology, *collective;
   int bytes, chunk, fifo;
   double alpha;
-} checked[] = {{"ndv2x2-16", "allgather", 1000000, 8192, 0, 0},
-               {"dgx2x2", "allgather", 1000000, 1000, 4, 0.5},
-               {"sccl-dgx1", "broadcast", 262144, 2048, 0, 0},
-               {"sccl-dgx1", "allreduce", 1048576, 1000, 0, 0.7},
-               {"sccl-z52", "reduce", 1048576, 4096, 4, 0},
-               {"bfb-hamming3-4", "alltoall", 1048576, 2048, 0, 0},
-               {"tacos-mesh5x5", "reduce_scatter", 1048575, 4000, 0, 2}};
+  bool occupies; /* theirs: links' latencies alone, so without alpha */
+} checked[] = {{"ndv2x2-16", "allgather", 1000000, 8192, 0, 0, false},
+               {"dgx2x2", "allgather", 1000000, 1000, 4, 0.5, false},
+               {"sccl-dgx1", "broadcast", 262144, 2048, 0, 0, false},
+               {"sccl-dgx1", "allreduce", 1048576, 1000, 0, 0.7, false},
+               {"sccl-z52", "reduce", 1048576, 4096, 4, 0, false},
+               {"bfb-hamming3-4", "alltoall", 1048576, 2048, 0, 0, false},
+               {"tacos-mesh5x5", "reduce_scatter", 1048575, 4000, 0, 2, false},
+               {"tacos-mesh5x5", "allgather", 1048575, 4000, 0, 0, true},
+               {"ndv2x2-16", "allreduce", 1000000, 8192, 4, 0, true},
+               {"bfb-hamming3-4", "alltoall", 1048576, 2048, 0, 0, true}};
 
 START_TEST(pure_links_agree_with_an_independent_simulator) {
   char topology[128];
@@ -241,17 +247,18 @@ START_TEST(pure_links_agree_with_an_independent_simulator) {
                    0);
   ck_assert_int_eq(
       copse_test_command("python3 " PEERS "alphabeta.py %%/s.json %s %d --chunk %d --fifo %d "
-                         "--alpha %g",
+                         "--alpha %g %s",
                          topology, checked[_i].bytes, checked[_i].chunk, checked[_i].fifo,
-                         checked[_i].alpha),
+                         checked[_i].alpha, checked[_i].occupies ? "--blocking" : ""),
       0);
   double theirs = atof(copse_test_result.out);
-  ck_assert_int_eq(copse_test_command(
-                       "@ simulate %%/s.json -t %s --model links -b %d -e %d --chunk %d --fifo %d "
-                       "-a %g --no-baselines --json",
-                       topology, checked[_i].bytes, checked[_i].bytes, checked[_i].chunk,
-                       checked[_i].fifo, checked[_i].alpha),
-                   0);
+  ck_assert_int_eq(
+      copse_test_command(
+          "@ simulate %%/s.json -t %s --model links -b %d -e %d --chunk %d --fifo %d "
+          "-a %g %s --no-baselines --json",
+          topology, checked[_i].bytes, checked[_i].bytes, checked[_i].chunk, checked[_i].fifo,
+          checked[_i].alpha, checked[_i].occupies ? "--alpha-occupies" : ""),
+      0);
   at = strstr(copse_test_result.out, "{\"copse\": {\"time\": ");
   ck_assert_ptr_nonnull(at);
   ck_assert_double_eq_tol(atof(at + strlen("{\"copse\": {\"time\": ")), theirs,

@@ -104,6 +104,31 @@ START_TEST(two_transfers_on_a_link_take_turns) {
 }
 END_TEST
 
+/* As above, the link taken for 3 us of its own and 2 of alpha with each of 8 chunks: the ones end
+ * at 7 * 30 + 25, less what the last but one waits for, plus 5. Over a switch, 1 us into it and 2
+ * out of it, 25 us a chunk: the last one waits for neither. */
+START_TEST(latencies_that_occupy_links_delay_what_follows) {
+  struct copse_topology *t = copse_test_sim_parse(row), *u = copse_test_sim_parse(star);
+  struct copse_sim_dag dag = {0}, relayed = {0};
+  struct copse_sim_options options = cut_in(4);
+  double at[2];
+  options.alpha_occupies = true;
+  add(&dag, t, "a-b", (struct copse_sim_transfer){.amount = 1, .order = 1});
+  add(&dag, t, "a-b", (struct copse_sim_transfer){.amount = 1, .order = 0});
+  struct copse_sim_result r = simulate_with(&options, t, &dag, 1e6, at);
+  ck_assert_double_eq_tol(at[1], 6 * 30 + 30, TOL);
+  ck_assert_double_eq_tol(at[0], 7 * 30 + 30, TOL);
+  ck_assert_double_eq_tol(r.busiest_us, 8 * 30, TOL);
+  /* the link into b is taken for 25 + 2 us by a chunk, the one before for 25 + 1 */
+  add(&relayed, u, "a-s-b", (struct copse_sim_transfer){.amount = 1});
+  ck_assert_double_eq_tol(simulate_with(&options, u, &relayed, 1e6, NULL).us, 1 + 4 * 27, TOL);
+  copse_sim_dag_free(&dag);
+  copse_sim_dag_free(&relayed);
+  copse_topology_free(t);
+  copse_topology_free(u);
+}
+END_TEST
+
 /* Duplex 1.5: 150 us both ways at once, 100 for one way or for others' ways; where less goes back
  * than forth, the rest goes alone. */
 START_TEST(what_goes_both_ways_at_once_may_take_longer) {
@@ -540,6 +565,7 @@ int main(void) {
   tcase_set_timeout(schedules, 120);
   tcase_add_test(hand, one_link_takes_latency_plus_bytes_over_bandwidth);
   tcase_add_test(hand, two_transfers_on_a_link_take_turns);
+  tcase_add_test(hand, latencies_that_occupy_links_delay_what_follows);
   tcase_add_test(hand, what_goes_both_ways_at_once_may_take_longer);
   tcase_add_test(hand, what_is_held_up_leaves_the_links_before_to_others);
   tcase_add_test(hand, a_reduction_does_not_run_ahead_of_its_sum);

@@ -165,6 +165,7 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
                                      .root = options.root,
                                      .bytes = bytes,
                                      .alpha_us = 0.5,
+                                     .alpha_occupies = seed % 2 == 1,
                                      .pieces = 2,
                                      .most_transfers = 5000,
                                      .work = 2e5};
@@ -175,6 +176,7 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
     predict.chunk_bytes = 1e12;
     predict.sim = copse_sim_defaults;
     predict.sim.alpha_us = 0.5;
+    predict.sim.alpha_occupies = x.alpha_occupies;
     ck_assert_double_eq_tol(predicted(t, s, bytes, &predict), us, 1e-9 * us);
     const char *defect = copse_test_schedule_defect(s, t);
     ck_assert_msg(defect == NULL || strstr(defect, "time"), "%s", defect);
@@ -238,15 +240,19 @@ END_TEST
 START_TEST(others_come_to_the_same_time) {
   static const struct {
     const char *topology, *collective, *bytes;
-  } cases[] = {{"bfb-cube4.json", "allgather", "16384"},
-               {"sccl-dgx1.json", "reduce_scatter", "262144"},
-               {"sccl-dgx1.json", "allreduce", "1048576"},
-               {"sccl-z52.json", "broadcast --root 0", "262144"},
-               {"ndv2x2-15.json", "allgather", "240000"}};
+    bool occupies;
+  } cases[] = {{"bfb-cube4.json", "allgather", "16384", false},
+               {"tacos-torus3x3x3.json", "allgather", "65536", true},
+               {"sccl-dgx1.json", "reduce_scatter", "262144", false},
+               {"sccl-dgx1.json", "allreduce", "1048576", false},
+               {"sccl-z52.json", "broadcast --root 0", "262144", false},
+               {"ndv2x2-15.json", "allgather", "240000", false}};
   if (access(PEERS "alphabeta.py", R_OK) != 0) COPSE_SKIP("no " PEERS);
-  ck_assert_int_eq(copse_test_command("@ solve " PEERS "%s -c %s --objective %s -a 0 -o %%/s.json",
-                                      cases[_i].topology, cases[_i].collective, cases[_i].bytes),
-                   0);
+  ck_assert_int_eq(
+      copse_test_command("@ solve " PEERS "%s -c %s --objective %s -a 0 %s -o %%/s.json",
+                         cases[_i].topology, cases[_i].collective, cases[_i].bytes,
+                         cases[_i].occupies ? "--alpha-occupies" : ""),
+      0);
   const char *at = strstr(copse_test_result.out, "predicted ");
   ck_assert_ptr_nonnull(at);
   double us = strtod(at + strlen("predicted "), NULL);
@@ -256,8 +262,9 @@ START_TEST(others_come_to_the_same_time) {
   long chunks = strtol(at + strlen("\"chunks\": "), NULL, 10);
   free(text);
   ck_assert_int_eq(copse_test_command("python3 " PEERS "alphabeta.py %%/s.json " PEERS
-                                      "%s %s --chunks %ld --alpha 0",
-                                      cases[_i].topology, cases[_i].bytes, chunks),
+                                      "%s %s --chunks %ld --alpha 0 %s",
+                                      cases[_i].topology, cases[_i].bytes, chunks,
+                                      cases[_i].occupies ? "--blocking" : ""),
                    0);
   ck_assert_double_eq_tol(strtod(copse_test_result.out, NULL), us, us * 1e-5);
 }
@@ -272,7 +279,7 @@ int main(void) {
   tcase_add_test(tests, the_same_question_has_the_same_answer);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
   tcase_add_test(tests, exchange_of_paths_keeps_the_demand);
-  tcase_add_loop_test(tests, others_come_to_the_same_time, 0, 5);
+  tcase_add_loop_test(tests, others_come_to_the_same_time, 0, 6);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

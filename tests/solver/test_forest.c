@@ -55,6 +55,38 @@ static void check_forest(const struct copse_network *network, bool by_cuts, cons
   mpq_clears(time, bound, NULL);
 }
 
+static int height_of(const struct copse_forest *forest) {
+  int height = 0;
+  for (int t = 0; t < forest->n_trees; t++)
+    if (forest->trees[t].height > height) height = forest->trees[t].height;
+  return height;
+}
+
+/* Asked for few trees: still a forest at the optimum, no more and no higher trees, no larger k.
+ * How many trees were saved. */
+static int check_fewest(const struct copse_network *network) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_forest_options options = {.k = 0};
+  struct copse_forest any, fewest;
+  mpq_t time, bound;
+  mpq_inits(time, bound, NULL);
+  ASSERT_OK(copse_forest_solve(network, &options, &any, &err), &err);
+  options.fewest = true;
+  ASSERT_OK(copse_forest_solve(network, &options, &fewest, &err), &err);
+  const char *defect = copse_test_forest_defect(network, &fewest, time);
+  ck_assert_msg(defect == NULL, "%s", defect);
+  time_of_rate(network, any.optimum.x, bound);
+  ck_assert_int_eq(mpq_cmp(time, bound), 0);
+  int saved = any.n_trees - fewest.n_trees;
+  ck_assert_int_ge(saved, 0);
+  ck_assert_int_le(fewest.k, any.k);
+  ck_assert_int_le(height_of(&fewest), height_of(&any));
+  copse_forest_free(&any);
+  copse_forest_free(&fewest);
+  mpq_clears(time, bound, NULL);
+  return saved;
+}
+
 static const struct copse_test_random_options shapes[] = {
     {2, 9, 6, true, true}, {2, 12, 10, false, true}, {2, 12, 4, true, false}};
 
@@ -90,6 +122,49 @@ START_TEST(weighted_roots_get_trees_in_proportion) {
     copse_instance_free(&instance);
     copse_topology_free(topology);
   }
+}
+END_TEST
+
+START_TEST(fewer_trees_reach_the_same_optimum) {
+  int saved = 0;
+  for (uint64_t seed = 0; seed < 60; seed++) {
+    uint64_t state = 150 * (uint64_t)_i + seed;
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_instance instance;
+    struct copse_topology *topology = copse_test_random_topology(&state, &shapes[_i]);
+    int root = seed % 3 == 0 ? copse_test_random_int(&state, 0, topology->n_ranks - 1) : -1;
+    ASSERT_OK(copse_instance_make(topology, NULL, root, seed % 2, &instance, &err), &err);
+    if (seed % 5 == 0 && root < 0)
+      for (int i = 0; i < instance.network.n_roots; i++)
+        instance.roots[i].weight = copse_test_random_int(&state, 1, 5);
+    saved += check_fewest(&instance.network);
+    copse_instance_free(&instance);
+    copse_topology_free(topology);
+  }
+  ck_assert_int_gt(saved, 0);
+}
+END_TEST
+
+/* Rank a sends to b over 3 and to c over 6, which has 100 to b: the links out of a, 9, are the
+ * bound. Trees of 3 reach it, k = 3; with nothing of the 100 rounded k would be 9. */
+START_TEST(links_that_do_not_bind_make_no_trees) {
+  struct copse_net_link links[] = {{0, 1, 3}, {0, 2, 6}, {2, 1, 100}, {1, 2, 100}};
+  int terminals[] = {0, 1, 2};
+  struct copse_net_root roots[] = {{0, 1}};
+  struct copse_network network = {3, 4, 3, 1, links, terminals, roots, 0, NULL, 0};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_forest_options options = {.k = 0, .fewest = true};
+  struct copse_forest forest;
+  mpq_t time;
+  mpq_init(time);
+  ASSERT_OK(copse_forest_solve(&network, &options, &forest, &err), &err);
+  const char *defect = copse_test_forest_defect(&network, &forest, time);
+  ck_assert_msg(defect == NULL, "%s", defect);
+  ck_assert(mpq_cmp_ui(time, 1, 9) == 0);
+  ck_assert_int_eq(forest.k, 3);
+  ck_assert_int_eq(forest.n_trees, 2);
+  copse_forest_free(&forest);
+  mpq_clear(time);
 }
 END_TEST
 
@@ -216,6 +291,8 @@ int main(void) {
   TCase *tests = tcase_create("forest");
   int n_shapes = (int)(sizeof shapes / sizeof *shapes);
   tcase_add_loop_test(tests, forests_reach_the_bound_on_random_fabrics, 0, n_shapes);
+  tcase_add_loop_test(tests, fewer_trees_reach_the_same_optimum, 0, n_shapes);
+  tcase_add_test(tests, links_that_do_not_bind_make_no_trees);
   tcase_add_test(tests, weighted_roots_get_trees_in_proportion);
   tcase_add_loop_test(tests, forests_of_a_given_k_are_right_and_near_the_bound, 0, n_shapes);
   tcase_add_test(tests, an_unreachable_terminal_gives_rate_zero_and_no_trees);

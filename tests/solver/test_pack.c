@@ -92,8 +92,8 @@ static void scale_to_optimum(const struct copse_network *network, int64_t *capac
   copse_optimum_free(&optimum);
 }
 
-/* By trust, as large networks are packed, and carefully. */
-static void check_both(const struct copse_network *network, bool careful) {
+/* By trust, as large networks are packed, and carefully; in one way of packing. */
+static void check_way(const struct copse_network *network, bool careful, enum copse_pack_way way) {
   int64_t capacities[MAX_N * MAX_N], k;
   struct copse_err err = COPSE_ERR_INIT;
   scale_to_optimum(network, capacities, &k);
@@ -101,12 +101,18 @@ static void check_both(const struct copse_network *network, bool careful) {
     struct copse_packing packing;
     struct copse_flow *flow = flow_of(network, capacities);
     struct copse_tree_problem problem = {
-        .network = network, .k = trees, .trust_from = careful ? INT_MAX : 1};
+        .network = network, .k = trees, .trust_from = careful ? INT_MAX : 1, .packing = way};
     ASSERT_OK(copse_pack_trees(&problem, flow, &packing, &err), &err);
     check_packing(network, capacities, trees, &packing);
     copse_packing_free(&packing);
     copse_flow_free(flow);
   }
+}
+
+static void check_both(const struct copse_network *network, bool careful) {
+  check_way(network, careful, COPSE_PACK_FIRST_FIT);
+  check_way(network, careful, COPSE_PACK_BEST_FIT);
+  check_way(network, careful, COPSE_PACK_WHOLE);
 }
 
 START_TEST(packed_trees_span_add_up_and_stay_within_capacity) {

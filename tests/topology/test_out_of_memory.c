@@ -147,7 +147,7 @@ START_TEST(the_same_of_a_search_for_symmetries) {
     if (!reached) break;
     failures += status == COPSE_NOMEM;
   }
-  ck_assert_int_gt(failures, 3); /* arrays and images share the blocks of two arenas */
+  ck_assert_int_ge(failures, 3); /* arrays and images share the blocks of two arenas */
   copse_topology_free(t);
 }
 END_TEST

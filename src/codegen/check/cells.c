@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/memory.h"
 #include "codegen/check/multisets.h"
 
 /* ---- histories ---------------------------------------------------------------------------- */
@@ -296,7 +295,7 @@ static copse_status refute_race(struct copse_cells *c, struct copse_action now, 
 }
 
 static copse_status new_read(struct copse_cells *c, struct read **out, struct copse_err *err) {
-  if (!c->spare) return copse_arena_array(c->arena, 1, sizeof **out, out, err);
+  if (!c->spare) return COPSE_ARRAY(c->arena, 1, *out, err);
   *out = c->spare;
   c->spare = c->spare->next;
   (*out)->next = NULL;

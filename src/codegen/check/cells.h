@@ -1,13 +1,7 @@
-/*
- * Inside src/codegen: what a foreign program's threads know of each other, and its memory on names
+/* Inside src/codegen: what a foreign program's threads know of each other, and its memory on names
  * instead of numbers. A cell is one chunk; it holds the multiset of ranks whose chunk of the same
- * position went into it. Every access is checked against all conflicting ones for an order.
- */
-#ifndef COPSE_CODEGEN_CHECK_CELLS_H
-#define COPSE_CODEGEN_CHECK_CELLS_H
-
-#include <stdbool.h>
-#include <stdint.h>
+ * position went into it. Every access is checked against all conflicting ones for an order. */
+#pragma once
 
 #include "base/types.h"
 #include "base/memory.h"
@@ -112,11 +106,9 @@ copse_status copse_cells_add(struct copse_cells *cells, struct copse_action acti
                              struct copse_value *a, struct copse_value b,
                              struct copse_err *err) COPSE_CHECKED;
 
-/*
- * COPSE_REFUTED where something done to a rank's memory may still go on when the rank leaves:
+/* COPSE_REFUTED where something done to a rank's memory may still go on when the rank leaves:
  * thread first_end + r is the end of rank r. Reads by threads from `exempt` on don't
- * count; see below.
- */
+ * count; see below. */
 copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, int exempt,
                                     struct copse_err *err) COPSE_CHECKED;
 
@@ -141,5 +133,3 @@ void copse_cells_guard(struct copse_cells *cells, const struct copse_late_reads 
  * or reduce may have any one root. */
 copse_status copse_cells_check_result(struct copse_cells *cells,
                                       struct copse_err *err) COPSE_CHECKED;
-
-#endif

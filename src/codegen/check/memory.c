@@ -1,12 +1,9 @@
-/*
- * A plan's memory on names. Pieces that are equal fractions are one class, whatever their numbers;
+/* A plan's memory on names. Pieces that are equal fractions are one class, whatever their numbers;
  * two pieces of a block are the same or apart, so a cell per (rank, block, class, chunk) stands for
- * its bytes. In place, input and output share bytes and so cells.
- */
+ * its bytes. In place, input and output share bytes and so cells. */
 #include "codegen/check/memory.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/rational.h"
 

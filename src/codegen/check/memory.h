@@ -1,12 +1,6 @@
-/*
- * Inside codegen/check: the memory of a plan under proof. A place is one piece of one block at one
- * rank, or one scratch region; it has a cell per chunk, or per slot.
- */
-#ifndef COPSE_CODEGEN_CHECK_MEMORY_H
-#define COPSE_CODEGEN_CHECK_MEMORY_H
-
-#include <stdbool.h>
-#include <stdint.h>
+/* Inside codegen/check: the memory of a plan under proof. A place is one piece of one block at one
+ * rank, or one scratch region; it has a cell per chunk, or per slot. */
+#pragma once
 
 #include "base/index_map.h"
 #include "base/memory.h"
@@ -18,11 +12,9 @@ struct copse_event {
   uint32_t worker, time;
 };
 
-/*
- * What a cell holds: the sum over a multiset of ranks of their inputs at (block, piece,
+/* What a cell holds: the sum over a multiset of ranks of their inputs at (block, piece,
  * chunk). `block` counts data blocks: in an allgather rank r's input is data block r, in an
- * alltoall what rank i sends to rank j is data block i * n_ranks + j.
- */
+ * alltoall what rank i sends to rank j is data block i * n_ranks + j. */
 struct copse_content {
   int set; /* -1: nothing */
   uint32_t block, piece, chunk;
@@ -88,5 +80,3 @@ uint32_t copse_memory_output(const struct copse_memory *memory, uint32_t rank, u
 /* The cell that operand `i` of MOVE `op` means for chunk c. */
 struct copse_cell *copse_memory_cell(struct copse_memory *memory, uint32_t op, uint32_t i,
                                      uint32_t c);
-
-#endif

@@ -1,15 +1,15 @@
-/*
- * Multisets of ranks: how often each rank's input went into a value. All proofs compute with them
- * in place of numbers, so that no wrong sum passes for a right one.
- */
+/* Multisets of ranks: how often each rank's input went into a value. All proofs compute with them
+ * in place of numbers, so that no wrong sum passes for a right one. */
 #include "codegen/check/multisets.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/index_map.h"
-#include "base/memory.h"
+#include "base/text.h"
+
+/* Ranks are listed up to here, with room for one more. */
+#define MOST_TEXT 216u
 
 struct copse_multisets {
   int n_ranks;
@@ -18,26 +18,18 @@ struct copse_multisets {
   struct copse_index_map by_counts;
   uint8_t *sum; /* [n_ranks] the multiset at hand */
   struct copse_arena arena;
-  char text[256];
+  struct copse_line line; /* for messages */
 };
 
 copse_status copse_multisets_new(int n_ranks, struct copse_multisets **out, struct copse_err *err) {
-  struct copse_multisets *sets = NULL;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *sets, &sets, err));
-  sets->n_ranks = n_ranks;
-  COPSE_TRY(copse_arena_array(&sets->arena, (size_t)n_ranks, 1, &sets->sum, err));
-  *out = sets;
-  return COPSE_OK;
-out:
-  copse_multisets_free(sets);
-  return status;
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  (*out)->n_ranks = n_ranks;
+  return COPSE_ARRAY(&(*out)->arena, (size_t)n_ranks, (*out)->sum, err);
 }
 
 void copse_multisets_free(struct copse_multisets *sets) {
   if (!sets) return;
-  free(sets->counts);
   copse_index_map_free(&sets->by_counts);
   copse_arena_free(&sets->arena);
   free(sets);
@@ -51,7 +43,7 @@ static copse_status intern(struct copse_multisets *sets, int *set, struct copse_
   for (size_t i = 0; i < n; i++) key = (key ^ sets->sum[i]) * 0x100000001b3u;
   while ((*set = copse_index_map_next(&sets->by_counts, key, &cursor)) >= 0)
     if (memcmp(sets->counts[*set], sets->sum, n) == 0) return COPSE_OK;
-  COPSE_DO(COPSE_GROW(sets->counts, sets->capacity, sets->n + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&sets->arena, sets->counts, sets->capacity, sets->n + 1, err));
   COPSE_DO(COPSE_ARRAY(&sets->arena, n, copy, err));
   COPSE_DO(copse_index_map_add(&sets->by_counts, key, (int)sets->n, err));
   memcpy(copy, sets->sum, n);
@@ -98,18 +90,15 @@ bool copse_multisets_repeats(const struct copse_multisets *sets, int set) {
 
 const char *copse_multisets_text(struct copse_multisets *sets, int set) {
   const uint8_t *counts = sets->counts[set];
-  size_t used = (size_t)snprintf(sets->text, sizeof sets->text, "ranks");
   const char *separator = " ";
-  for (int from = 0, to; from < sets->n_ranks && used + 40 < sizeof sets->text; from = to) {
+  sets->line = (struct copse_line){.text = "ranks", .used = 5};
+  for (int from = 0, to; from < sets->n_ranks && sets->line.used < MOST_TEXT; from = to) {
     for (to = from + 1; to < sets->n_ranks && counts[to] == counts[from];) to++;
     if (counts[from] == 0) continue;
-    used += (size_t)snprintf(sets->text + used, sizeof sets->text - used, "%s%d", separator, from);
-    if (to - from > 1)
-      used += (size_t)snprintf(sets->text + used, sizeof sets->text - used, "-%d", to - 1);
-    if (counts[from] > 1)
-      used += (size_t)snprintf(sets->text + used, sizeof sets->text - used, " (%d times)",
-                               counts[from]);
+    copse_line_add(&sets->line, "%s%d", separator, from);
+    if (to - from > 1) copse_line_add(&sets->line, "-%d", to - 1);
+    if (counts[from] > 1) copse_line_add(&sets->line, " (%d times)", counts[from]);
     separator = ", ";
   }
-  return sets->text;
+  return sets->line.text;
 }

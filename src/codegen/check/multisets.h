@@ -1,16 +1,12 @@
-/*
- * Inside src/codegen: multisets of contributing ranks, each kept once and named by a number from 0
- * on, so that values compare in one step.
- */
-#ifndef COPSE_CODEGEN_CHECK_MULTISETS_H
-#define COPSE_CODEGEN_CHECK_MULTISETS_H
-
-#include <stdbool.h>
+/* Inside src/codegen: multisets of contributing ranks, each kept once and named by a number from 0
+ * on, so that values compare in one step. */
+#pragma once
 
 #include "base/err.h"
 
 struct copse_multisets;
 
+/* The caller frees *out in every case. */
 copse_status copse_multisets_new(int n_ranks, struct copse_multisets **out,
                                  struct copse_err *err) COPSE_CHECKED;
 void copse_multisets_free(struct copse_multisets *sets);
@@ -30,5 +26,3 @@ bool copse_multisets_repeats(const struct copse_multisets *sets, int set);
 
 /* "ranks 0-3, 5 (2 times)", for messages; valid until the next call. */
 const char *copse_multisets_text(struct copse_multisets *sets, int set);
-
-#endif

@@ -690,11 +690,9 @@ static copse_status refuse_ahead(const struct proof *p, uint32_t c, uint32_t chu
       p->chunks, chunk);
 }
 
-/*
- * No wait is for a signal of a later chunk, or a ring of waits could reach over more chunks than
+/* No wait is for a signal of a later chunk, or a ring of waits could reach over more chunks than
  * are tried here. The j-th wait on a channel takes the j-th signal, so up to the end of every chunk
- * there must be at least as many signals as waits. Complexity O(chunks * operations).
- */
+ * there must be at least as many signals as waits. Complexity O(chunks * operations). */
 static copse_status check_reach(struct proof *p) {
   const struct copse_plan *plan = p->plan;
   size_t n = plan->header.n_channels;

@@ -1,9 +1,6 @@
-/*
- * The symbolic proof of a native plan. It executes the plan on names instead of numbers
- * and shares no code with code generation.
- */
-#ifndef COPSE_CODEGEN_CHECK_PROOF_H
-#define COPSE_CODEGEN_CHECK_PROOF_H
+/* The symbolic proof of a native plan. It executes the plan on names instead of numbers
+ * and shares no code with code generation. */
+#pragma once
 
 #include "base/err.h"
 #include "runtime/plan/plan.h"
@@ -22,5 +19,3 @@ struct copse_proof_report {
 copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
                               struct copse_proof_report *report,
                               struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -21,7 +21,6 @@
  * By demand (an alltoallv known beforehand) blocks are as large as the largest pair's, and each has
  * an extent: the part of it that its pair sends.
  */
-#include <stdlib.h>
 
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/policy.h"
@@ -91,13 +90,12 @@ static copse_status make_roles(struct lowering *l, struct copse_err *err) {
   size_t n = 0, n_units = (size_t)l->units.n_units;
   for (size_t u = 0; u < n_units; u++) n += (size_t)l->units.units[u].n_path;
   l->n_roles = 0;
-  COPSE_DO(copse_arena_array(&l->arena, n, sizeof *l->roles, &l->roles, err));
-  COPSE_DO(copse_arena_array(&l->arena, n_units, sizeof *l->passages, &l->passages, err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, n, l->roles, err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, n_units, l->passages, err));
   for (int u = 0; u < l->units.n_units; u++) {
     const struct copse_unit *unit = &l->units.units[u];
     struct passage *passage = &l->passages[u];
-    COPSE_DO(copse_arena_array(&l->arena, (size_t)unit->n_path, sizeof *passage->stops,
-                               &passage->stops, err));
+    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)unit->n_path, passage->stops, err));
     for (int hop = 0; hop < unit->n_path; hop++) {
       struct copse_role role = {.rank = unit->path[hop], .phase = hop, .unit = u};
       role.cost = role_cost(l, &role);
@@ -112,8 +110,7 @@ static copse_status make_roles(struct lowering *l, struct copse_err *err) {
 static copse_status make_workers(struct lowering *l, double *balance, struct copse_err *err) {
   double most = 0, most_cost = 0;
   size_t n;
-  COPSE_DO(
-      copse_arena_array(&l->arena, (size_t)l->n_ranks + 1, sizeof(int), &l->first_worker, err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks + 1, l->first_worker, err));
   for (size_t from = 0; from < l->n_roles; from += n) { /* one rank's */
     struct copse_role *roles = l->roles + from;
     double cost = 0;
@@ -258,13 +255,15 @@ static void make_ops(struct lowering *l) {
     }
 }
 
+static void end_lowering(struct lowering *l) { copse_arena_free(&l->arena); }
+
 copse_status copse_lower_flows(struct copse_plan_build *b) {
+  COPSE_AT_END(end_lowering)
   struct lowering l = {.b = b, .n_ranks = b->schedule->n_ranks};
   int levels = 0;
-  copse_status status;
-  COPSE_TRY(make_extents(&l));
+  COPSE_DO(make_extents(&l));
   int64_t n_workers = (int64_t)l.n_ranks * b->options.max_workers;
-  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
+  COPSE_DO(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
   for (int u = 0; u < l.units.n_units; u++) {
     const struct copse_unit *unit = &l.units.units[u];
     if (unit->n_path - 1 > levels) levels = unit->n_path - 1;
@@ -274,7 +273,5 @@ copse_status copse_lower_flows(struct copse_plan_build *b) {
   make_channels(&l);
   make_regions(&l);
   make_ops(&l);
-out:
-  copse_arena_free(&l.arena);
-  return status;
+  return COPSE_OK;
 }

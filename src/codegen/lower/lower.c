@@ -85,8 +85,7 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
   bool flows = schedule->collective == COPSE_ALLTOALL && !o.one_hop;
   bool doubles = copse_schedule_doubles(schedule);
   bool trees = !flows && !o.one_hop && !o.low_latency && !doubles;
-  struct copse_plan_build b = {0};
-  copse_status status;
+  COPSE_AT_END(copse_build_free) struct copse_plan_build b = {0};
   *out = NULL;
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_UNSUPPORTED,
@@ -96,20 +95,14 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                       "an alltoall by demand has no low-latency plan: its blocks may be empty");
   /* both phases of an allreduce have workers of their own */
   fill_objective(schedule, &o);
-  COPSE_TRY(fill_options(&o, trees && schedule->collective == COPSE_ALLREDUCE ? 2 : 1, err));
-  COPSE_TRY(copse_build_start(&b, schedule, &o, err));
-  if (o.one_hop)
-    COPSE_TRY(copse_lower_one_hop(&b));
-  else if (flows)
-    COPSE_TRY(copse_lower_flows(&b));
-  else if (doubles)
-    COPSE_TRY(copse_lower_doubling(&b));
-  else
-    COPSE_TRY(o.low_latency ? copse_lower_packets(&b) : copse_lower_trees(&b));
-  COPSE_TRY(copse_build_finish(&b, out));
-out:
-  copse_build_free(&b);
-  return status;
+  COPSE_DO(fill_options(&o, trees && schedule->collective == COPSE_ALLREDUCE ? 2 : 1, err));
+  COPSE_DO(copse_build_start(&b, schedule, &o, err));
+  COPSE_DO(o.one_hop       ? copse_lower_one_hop(&b)
+           : flows         ? copse_lower_flows(&b)
+           : doubles       ? copse_lower_doubling(&b)
+           : o.low_latency ? copse_lower_packets(&b)
+                           : copse_lower_trees(&b));
+  return copse_build_finish(&b, out);
 }
 
 /* ---- in words: what lower --text prints; nothing reads it back ------------------------------ */

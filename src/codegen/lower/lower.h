@@ -1,6 +1,5 @@
 /* From a schedule to a native plan. */
-#ifndef COPSE_CODEGEN_LOWER_LOWER_H
-#define COPSE_CODEGEN_LOWER_LOWER_H
+#pragma once
 
 #include "codegen/lower/options.h"
 #include "runtime/plan/plan.h"
@@ -23,5 +22,3 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
 /* The plan as JSON for people: every worker's operations in words. The caller frees it. */
 copse_status copse_plan_to_text(const struct copse_plan *plan, char **text, size_t *size,
                                 struct copse_err *err) COPSE_CHECKED;
-
-#endif

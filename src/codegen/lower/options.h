@@ -1,6 +1,5 @@
 /* What a caller chooses of a native plan. policy.h has the defaults and their reasons. */
-#ifndef COPSE_CODEGEN_LOWER_OPTIONS_H
-#define COPSE_CODEGEN_LOWER_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ struct copse_lower_options {
   int64_t max_bytes;       /* to; 0: no limit, low_latency 256 KiB (at most 16 MiB), one_hop 16
                               KiB */
 };
-
-#endif

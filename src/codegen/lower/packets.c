@@ -25,8 +25,6 @@
  *
  * Who may overwrite packets, and why a broadcast and a reduce greet: check/proof.c.
  */
-#include <stdlib.h>
-
 #include "base/types.h"
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/work.h"
@@ -195,21 +193,18 @@ copse_status copse_lower_packets(struct copse_plan_build *b) {
   struct lowering l = {.b = b,
                        .n_ranks = b->schedule->n_ranks,
                        .greets = copse_collective_rooted(b->schedule->collective)};
-  struct copse_arena scratch = {0};
-  copse_status status;
-  COPSE_TRY(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
-  COPSE_TRY(check_degrees(&l));
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
+  COPSE_DO(check_degrees(&l));
   size_t n = (size_t)l.units.n_units;
-  COPSE_TRY(copse_arena_array(&scratch, n * (size_t)l.n_ranks, sizeof *l.links, &l.links, b->err));
-  COPSE_TRY(copse_arena_array(&scratch, n, sizeof *l.worker, &l.worker, b->err));
-  COPSE_TRY(copse_units_spread(&l.units, b->options.max_workers, l.worker, &l.n_workers, b->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n * (size_t)l.n_ranks, l.links, b->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, l.worker, b->err));
+  COPSE_DO(copse_units_spread(&l.units, b->options.max_workers, l.worker, &l.n_workers, b->err));
   for (int u = 0; u < l.units.n_units; u++)
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
   make_channels(&l);
   make_regions(&l);
   for (int rank = 0; rank < l.n_ranks; rank++)
     for (int w = 0; w < l.n_workers; w++) add_tree_worker(&l, rank, w);
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }

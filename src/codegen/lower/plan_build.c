@@ -1,8 +1,6 @@
-/*
- * The tables of a plan while a lowering fills them. Additions return nothing or a number, and a
+/* The tables of a plan while a lowering fills them. Additions return nothing or a number, and a
  * failure, which can only be of memory, is kept and reported at the end: so a lowering's text is
- * the list of operations that it makes.
- */
+ * the list of operations that it makes. */
 #include "codegen/lower/plan_build.h"
 
 #include <stdlib.h>

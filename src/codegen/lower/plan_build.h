@@ -1,10 +1,7 @@
-/*
- * Inside codegen/lower: a plan's tables while they grow, and the lowerings that fill them.
+/* Inside codegen/lower: a plan's tables while they grow, and the lowerings that fill them.
  * Regions must come grouped by rank, operations by worker, workers by rank. The first failure is
- * kept in `status`: what is added after it is lost, and copse_build_finish reports it.
- */
-#ifndef COPSE_CODEGEN_LOWER_PLAN_BUILD_H
-#define COPSE_CODEGEN_LOWER_PLAN_BUILD_H
+ * kept in `status`: what is added after it is lost, and copse_build_finish reports it. */
+#pragma once
 
 #include "base/memory.h"
 #include "codegen/lower/options.h"
@@ -78,5 +75,3 @@ copse_status copse_lower_packets(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_doubling(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_one_hop(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_flows(struct copse_plan_build *b) COPSE_CHECKED;
-
-#endif

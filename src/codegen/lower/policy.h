@@ -1,9 +1,6 @@
-/*
- * Every number that lowering to native plans chooses by, with its reason. The sizes of chunks and
- * the depth of FIFOs are in schedule/chunks.h, as schedules' predicted times depend on them too.
- */
-#ifndef COPSE_CODEGEN_LOWER_POLICY_H
-#define COPSE_CODEGEN_LOWER_POLICY_H
+/* Every number that lowering to native plans chooses by, with its reason. The sizes of chunks and
+ * the depth of FIFOs are in schedule/chunks.h, as schedules' predicted times depend on them too. */
+#pragma once
 
 #include <stdint.h>
 
@@ -39,5 +36,3 @@
 /* Ranks times stages times pieces, and ranks times trees, of an allreduce in stages: room for one
  * stage of 255 ranks in 256 parts eight times over, in 1 GB of memory. */
 #define COPSE_POLICY_MOST_STAGES (1u << 27)
-
-#endif

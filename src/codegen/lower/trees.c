@@ -41,7 +41,6 @@
  * after that rank's input was read: in an allreduce because the result depends on it, in an
  * allgather because only the root reads that block.
  */
-#include <stdlib.h>
 
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/policy.h"
@@ -117,17 +116,16 @@ static void find_levels(const struct copse_unit_tree *tree, int root, int phase,
 static copse_status make_parts(struct lowering *l, struct copse_err *err) {
   size_t n = (size_t)l->n_ranks;
   int *order;
-  COPSE_DO(copse_arena_array(&l->arena, n, sizeof *order, &order, err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, n, order, err));
   for (int p = 0; p < N_PHASES; p++) {
-    COPSE_DO(copse_arena_array(&l->arena, (size_t)l->units.n_units, sizeof(struct part),
-                               &l->parts[p], err));
+    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->units.n_units, l->parts[p], err));
     for (int u = 0; u < l->units.n_units; u++) {
       struct part *part = &l->parts[p][u];
       const struct copse_unit *unit = &l->units.units[u];
       part->tree = p == REDUCE ? unit->reduce : unit->broadcast;
       if (!part->tree) continue;
-      COPSE_DO(copse_arena_array(&l->arena, n, sizeof(int), &part->level, err));
-      COPSE_DO(copse_arena_array(&l->arena, n, sizeof(int), &part->worker, err));
+      COPSE_DO(COPSE_ARRAY(&l->arena, n, part->level, err));
+      COPSE_DO(COPSE_ARRAY(&l->arena, n, part->worker, err));
       find_levels(part->tree, unit->root, p, part->level, order);
     }
   }
@@ -211,10 +209,8 @@ static copse_status make_workers(struct lowering *l, double *balance, struct cop
   int first[N_PHASES], count[N_PHASES], max_workers = l->b->options.max_workers;
   struct effort effort[N_PHASES];
   double most = 0;
-  COPSE_DO(copse_arena_array(&l->arena, (size_t)l->units.n_units * N_PHASES, sizeof *l->roles,
-                             &l->roles, err));
-  COPSE_DO(
-      copse_arena_array(&l->arena, (size_t)l->n_ranks + 1, sizeof(int), &l->first_worker, err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->units.n_units * N_PHASES, l->roles, err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks + 1, l->first_worker, err));
   for (int p = 0; p < N_PHASES; p++) effort[p] = phase_effort(l, p, l->roles);
   split_workers(effort, max_workers, first, count);
   for (int rank = 0; rank < l->n_ranks; rank++) {
@@ -329,10 +325,8 @@ static void add_sum_targets(struct lowering *l, int u, int rank, int folded) {
   for (int i = 0; i < folded; i++) add_output(l, u, down->children[down->first_child[rank] + i]);
 }
 
-/*
- * Own input plus the children's sums, in the tree's order. Beyond what one MOVE takes, the
- * sum so far goes into the first child's slot, which has been read by then.
- */
+/* Own input plus the children's sums, in the tree's order. Beyond what one MOVE takes, the
+ * sum so far goes into the first child's slot, which has been read by then. */
 static void add_sum(struct lowering *l, int u, int rank, int folded) {
   const struct copse_unit_tree *tree = l->parts[REDUCE][u].tree;
   int n = copse_tree_children(tree, rank), done = 0;
@@ -468,22 +462,22 @@ static void make_ops(struct lowering *l) {
   }
 }
 
+static void end_lowering(struct lowering *l) { copse_arena_free(&l->arena); }
+
 copse_status copse_lower_trees(struct copse_plan_build *b) {
   const struct copse_schedule *s = b->schedule;
+  COPSE_AT_END(end_lowering)
   struct lowering l = {
       .b = b, .n_ranks = s->n_ranks, .handshake = s->collective != COPSE_ALLREDUCE};
-  copse_status status;
   int64_t n_workers = (int64_t)l.n_ranks * b->options.max_workers;
-  COPSE_TRY(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
+  COPSE_DO(copse_deal_instances(&l, cut_into, b->options.instances, n_workers, b->err));
   size_t n = (size_t)l.units.n_units * (size_t)l.n_ranks;
-  COPSE_TRY(copse_arena_array(&l.arena, n, sizeof *l.region, &l.region, b->err));
+  COPSE_DO(COPSE_ARRAY(&l.arena, n, l.region, b->err));
   copse_build_levels(b, count_levels(&l));
   make_channels(&l);
   make_regions(&l);
   for (int u = 0; u < l.units.n_units; u++)
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
   make_ops(&l);
-out:
-  copse_arena_free(&l.arena);
-  return status;
+  return COPSE_OK;
 }

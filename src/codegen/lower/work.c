@@ -46,8 +46,8 @@ static copse_status index_tree(struct maker *m, const struct copse_schedule_tree
   struct copse_unit_tree *t;
   struct copse_adjacency by_parent = {NULL, NULL};
   const int *parents = tree->n_edges == 0 ? NULL : reduce ? &tree->edges->dst : &tree->edges->src;
-  COPSE_DO(copse_arena_array(arena, 1, sizeof *t, &t, m->err));
-  COPSE_DO(copse_arena_array(arena, (size_t)n, sizeof(int), &t->parent, m->err));
+  COPSE_DO(COPSE_ARRAY(arena, 1, t, m->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, t->parent, m->err));
   COPSE_DO(copse_adjacency_by(arena, n, tree->n_edges, parents, sizeof *tree->edges, &by_parent,
                               m->err));
   t->first_child = by_parent.first;
@@ -87,10 +87,8 @@ static copse_status advance(struct maker *m, int root, struct reach *r) {
   return copse_q_add(r->end, weight, &r->end, m->err);
 }
 
-/*
- * All units of one root, from position `*at` in its block on. With both phases, each step
- * goes to the nearer end of the two pieces at hand.
- */
+/* All units of one root, from position `*at` in its block on. With both phases, each step
+ * goes to the nearer end of the two pieces at hand. */
 static copse_status cut_root(struct maker *m, int root, bool reduces, bool broadcasts,
                              struct copse_q *at) {
   int none = m->schedule->n_trees;
@@ -139,8 +137,8 @@ static copse_status make_tree_units(struct maker *m) {
   bool reduces = false, broadcasts = false;
   struct copse_q at = COPSE_Q_ZERO;
   COPSE_DO(refuse(s, m->err));
-  COPSE_DO(copse_arena_array(m->arena, n_trees, sizeof *m->trees, &m->trees, m->err));
-  COPSE_DO(copse_arena_array(m->arena, n_trees, sizeof *m->out->units, &m->out->units, m->err));
+  COPSE_DO(COPSE_ARRAY(m->arena, n_trees, m->trees, m->err));
+  COPSE_DO(COPSE_ARRAY(m->arena, n_trees, m->out->units, m->err));
   for (int t = 0; t < s->n_trees; t++) {
     COPSE_DO(index_tree(m, &s->trees[t], &m->trees[t]));
     *(s->trees[t].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;
@@ -162,10 +160,8 @@ static bool same_path(const struct copse_unit *a, const struct copse_unit *b) {
          memcmp(a->path, b->path, (size_t)a->n_path * sizeof *a->path) == 0;
 }
 
-/*
- * The units of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
- * of what the pair sends, side by side. `apart`: equal paths stay different units.
- */
+/* The units of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
+ * of what the pair sends, side by side. `apart`: equal paths stay different units. */
 static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow, bool apart,
                              struct copse_q share, const int *rank_of) {
   struct copse_q at = COPSE_Q_ZERO;
@@ -175,7 +171,7 @@ static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *
     const struct copse_schedule_path *path = &flow->paths[p];
     struct copse_unit unit = {.root = flow->src};
     int *ranks, i = apart ? n : 0;
-    COPSE_DO(copse_arena_array(m->arena, (size_t)path->n_nodes, sizeof *ranks, &ranks, m->err));
+    COPSE_DO(COPSE_ARRAY(m->arena, (size_t)path->n_nodes, ranks, m->err));
     for (int k = 0; k < path->n_nodes; k++)
       if (rank_of[path->nodes[k]] >= 0) ranks[unit.n_path++] = rank_of[path->nodes[k]];
     unit.path = ranks;
@@ -212,8 +208,8 @@ static copse_status make_path_units(struct maker *m) {
   size_t most = (size_t)n;
   if (s->demand) COPSE_DO(copse_demand_total(s->demand, n, &total, m->err));
   for (int f = 0; f < s->n_flows; f++) most += (size_t)s->flows[f].n_paths;
-  COPSE_DO(copse_arena_array(m->arena, most, sizeof *m->out->units, &m->out->units, m->err));
-  COPSE_DO(copse_arena_array(m->arena, (size_t)s->n_nodes, sizeof(int), &rank_of, m->err));
+  COPSE_DO(COPSE_ARRAY(m->arena, most, m->out->units, m->err));
+  COPSE_DO(COPSE_ARRAY(m->arena, (size_t)s->n_nodes, rank_of, m->err));
   for (int v = 0; v < s->n_nodes; v++) rank_of[v] = -1;
   for (int r = 0; r < n; r++) rank_of[s->rank_nodes[r]] = r;
   for (int r = 0; r < n; r++) /* a rank's block for itself has a path of one */
@@ -315,7 +311,7 @@ static int larger_first(const void *a, const void *b) {
 
 copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
                               double *most, struct copse_err *err) {
-  double *load;
+  COPSE_AT_END(copse_free_at) double *load = NULL;
   COPSE_DO(copse_calloc((size_t)n_workers, sizeof *load, &load, err));
   if (n > 0) qsort(roles, n, sizeof *roles, larger_first);
   for (size_t i = 0; i < n; i++) {
@@ -326,22 +322,20 @@ copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int
     load[best] += roles[i].cost;
     if (load[best] > *most) *most = load[best];
   }
-  free(load);
   return COPSE_OK;
 }
 
 copse_status copse_units_spread(const struct copse_units *units, int most, int *worker_of,
                                 int *n_workers, struct copse_err *err) {
-  struct copse_role *roles;
+  COPSE_AT_END(copse_free_at) struct copse_role *roles = NULL;
   double load = 0;
   *n_workers = units->n_units < most ? units->n_units : most;
   COPSE_DO(copse_calloc((size_t)units->n_units, sizeof *roles, &roles, err));
   for (int u = 0; u < units->n_units; u++)
     roles[u] = (struct copse_role){.cost = copse_width(&units->units[u]), .unit = u};
-  copse_status status = copse_roles_deal(roles, (size_t)units->n_units, 0, *n_workers, &load, err);
+  COPSE_DO(copse_roles_deal(roles, (size_t)units->n_units, 0, *n_workers, &load, err));
   for (int i = 0; i < units->n_units; i++) worker_of[roles[i].unit] = roles[i].worker;
-  free(roles);
-  return status;
+  return COPSE_OK;
 }
 
 static bool is_enough(const struct copse_deal_outcome *it, int64_t n_workers) {
@@ -395,10 +389,7 @@ copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse
   return copse_units_make(&w->arena, schedule, instances, true, &w->units, err);
 }
 
-void copse_chunks_free(struct copse_whole_chunks *w) {
-  copse_arena_free(&w->arena);
-  free(w->runs);
-}
+void copse_chunks_free(struct copse_whole_chunks *w) { copse_arena_free(&w->arena); }
 
 copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, int64_t *block,
                                 struct copse_err *err) {
@@ -423,7 +414,7 @@ copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, struct co
     for (run.offset = chunk_at(w, run.unit->lo); run.offset < end; run.offset += run.count) {
       int stop = (run.offset / w->stretch + 1) * w->stretch;
       run.count = (stop < end ? stop : end) - run.offset;
-      COPSE_DO(copse_grow(&w->runs, &w->runs_capacity, w->n_runs + 1, sizeof *w->runs, err));
+      COPSE_DO(COPSE_GROW_IN(&w->arena, w->runs, w->runs_capacity, w->n_runs + 1, err));
       w->runs[w->n_runs++] = run;
     }
   }

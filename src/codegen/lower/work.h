@@ -4,8 +4,7 @@
  * or in an alltoall the path from its sender to its receiver. What one rank does for a unit is a
  * role, and roles are dealt to workers by what they move.
  */
-#ifndef COPSE_CODEGEN_LOWER_WORK_H
-#define COPSE_CODEGEN_LOWER_WORK_H
+#pragma once
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -82,11 +81,9 @@ void copse_roles_sort(struct copse_role *roles, size_t n);
 /* How many of the roles, in that order, are the first one's worker's. */
 size_t copse_roles_of_worker(const struct copse_role *roles, size_t n);
 
-/*
- * Deals to workers [first, first + n_workers), the largest first to the least loaded (Graham 1969),
+/* Deals to workers [first, first + n_workers), the largest first to the least loaded (Graham 1969),
  * of equal ones by phase and unit. Sorts the roles. *most: raised to the largest load of a worker.
- * O(n log n + n n_workers).
- */
+ * O(n log n + n n_workers). */
 copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
                               double *most, struct copse_err *err) COPSE_CHECKED;
 
@@ -105,10 +102,8 @@ struct copse_deal_outcome {
 typedef copse_status (*copse_deal_cut)(void *lowering, int instances,
                                        struct copse_deal_outcome *outcome, struct copse_err *err);
 
-/*
- * Cuts into `instances`; COPSE_LOWER_AUTO: into the fewest with which all workers, so many in all,
- * have about as much to do, or into the best of those tried if none keeps them all busy.
- */
+/* Cuts into `instances`; COPSE_LOWER_AUTO: into the fewest with which all workers, so many in all,
+ * have about as much to do, or into the best of those tried if none keeps them all busy. */
 copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instances,
                                   int64_t n_workers, struct copse_err *err) COPSE_CHECKED;
 
@@ -148,5 +143,3 @@ copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block,
 
 /* The topology's name in letters that no format reads as its own; other programs key by it. */
 void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text *text);
-
-#endif

@@ -363,11 +363,12 @@ static copse_status run_once(const struct copse_mx_file *f, bool in_place, uint6
   return copse_cells_check_result(r.cells, err);
 }
 
+static void end_file(struct copse_mx_file *file) { copse_arena_free(&file->arena); }
+
 copse_status copse_check_msccl(const char *label, const char *data, size_t size,
                                struct copse_check_msccl_report *report, struct copse_err *err) {
-  struct copse_mx_file file;
-  copse_status status = copse_mx_parse(label, data, size, &file, err);
-  if (status != COPSE_OK) return status;
+  COPSE_AT_END(end_file) struct copse_mx_file file;
+  COPSE_DO(copse_mx_parse(label, data, size, &file, err));
   *report = (struct copse_check_msccl_report){.collective = file.collective,
                                               .n_ranks = file.n_ranks,
                                               .n_channels = file.n_channels,
@@ -380,12 +381,9 @@ copse_status copse_check_msccl(const char *label, const char *data, size_t size,
   snprintf(report->name, sizeof report->name, "%s", file.name);
   for (int g = 0; g < file.n_ranks; g++)
     for (int t = 0; t < file.gpus[g].n_tbs; t++) report->n_steps += file.gpus[g].tbs[t].n_steps;
-  COPSE_TRY(copse_mx_fold(&file, err));
+  COPSE_DO(copse_mx_fold(&file, err));
   report->n_tbs = file.n_tbs;
   report->on_rccl = file.on_rccl;
-  if (file.in_place) COPSE_TRY(run_once(&file, true, &report->actions, err));
-  if (file.out_of_place) COPSE_TRY(run_once(&file, false, &report->actions, err));
-out:
-  copse_arena_free(&file.arena);
-  return status;
+  if (file.in_place) COPSE_DO(run_once(&file, true, &report->actions, err));
+  return file.out_of_place ? run_once(&file, false, &report->actions, err) : COPSE_OK;
 }

@@ -1,13 +1,6 @@
-/*
- * The symbolic proof of an MSCCL algorithm (XML of any origin). It shares no code with what
- * writes such files. check.c says how.
- */
-#ifndef COPSE_CODEGEN_MSCCL_CHECK_H
-#define COPSE_CODEGEN_MSCCL_CHECK_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+/* The symbolic proof of an MSCCL algorithm (XML of any origin). It shares no code with what
+ * writes such files. check.c says how. */
+#pragma once
 
 #include "base/err.h"
 
@@ -37,5 +30,3 @@ struct copse_check_msccl_report {
 copse_status copse_check_msccl(const char *label, const char *data, size_t size,
                                struct copse_check_msccl_report *report,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -228,10 +228,8 @@ static void read_algo(struct reader *r, const xmlNode *e) {
       FAIL(r, COPSE_REFUTED, f->line, "gpu %d is missing; ngpus is %d", g, f->n_ranks);
 }
 
-/*
- * The executors' scanner knows less than XML: no prolog, no tabs, all attributes of an element
- * on one line, in double quotes, no entities.
- */
+/* The executors' scanner knows less than XML: no prolog, no tabs, all attributes of an element
+ * on one line, in double quotes, no entities. */
 static copse_status check_scanner(const char *label, const char *data, size_t size,
                                   struct copse_err *err) {
   long line = 1;
@@ -262,24 +260,19 @@ static copse_status check_scanner(const char *label, const char *data, size_t si
   return copse_fail_at(err, COPSE_REFUTED, label, line, "the executors' parser fails at %s", what);
 }
 
+static void end_reader(struct reader *r) { copse_xml_free(&r->xml); }
+
 copse_status copse_mx_parse(const char *label, const char *data, size_t size,
                             struct copse_mx_file *out, struct copse_err *err) {
-  struct reader r = {.file = out, .err = err};
-  copse_status status;
+  COPSE_AT_END(end_reader) struct reader r = {.file = out, .err = err};
   *out = (struct copse_mx_file){.label = label};
-  COPSE_TRY(copse_xml_parse(label, data, size, &r.xml, err));
+  COPSE_DO(copse_xml_parse(label, data, size, &r.xml, err));
   const xmlNode *root = copse_xml_root(&r.xml);
-  if (!root || !copse_xml_is(root, "algo")) {
-    status = copse_fail_at(err, COPSE_BAD_INPUT, label, root ? copse_xml_line(root) : 0,
-                           "<%.40s> is no MSCCL algorithm; it starts with <algo ...>",
-                           root ? copse_xml_name(root) : "");
-    goto out;
-  }
-  COPSE_TRY(check_scanner(label, data, size, err));
+  if (!root || !copse_xml_is(root, "algo"))
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, root ? copse_xml_line(root) : 0,
+                         "<%.40s> is no MSCCL algorithm; it starts with <algo ...>",
+                         root ? copse_xml_name(root) : "");
+  COPSE_DO(check_scanner(label, data, size, err));
   read_algo(&r, root);
-  status = r.status;
-out:
-  copse_xml_free(&r.xml);
-  if (status != COPSE_OK) copse_arena_free(&out->arena);
-  return status;
+  return r.status;
 }

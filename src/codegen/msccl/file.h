@@ -1,9 +1,6 @@
-/*
- * Inside src/codegen and the simulator: an MSCCL XML file as its executors' parsers see it, and the
- * operations that they run. It shares nothing with what writes such files.
- */
-#ifndef COPSE_CODEGEN_MSCCL_FILE_H
-#define COPSE_CODEGEN_MSCCL_FILE_H
+/* Inside src/codegen and the simulator: an MSCCL XML file as its executors' parsers see it, and the
+ * operations that they run. It shares nothing with what writes such files. */
+#pragma once
 
 #include "base/types.h"
 #include "base/memory.h"
@@ -106,11 +103,9 @@ struct copse_mx_file {
   struct copse_arena arena;
 };
 
-/*
- * Reads and checks what the executors' parsers check, and what they should: COPSE_BAD_INPUT for
+/* Reads and checks what the executors' parsers check, and what they should: COPSE_BAD_INPUT for
  * a file that is no such XML, COPSE_REFUTED for numbers out of range of what they name. The file
- * ends with its arena.
- */
+ * ends with its arena, also after a failure. */
 copse_status copse_mx_parse(const char *label, const char *data, size_t size,
                             struct copse_mx_file *out, struct copse_err *err) COPSE_CHECKED;
 
@@ -122,5 +117,3 @@ copse_status copse_mx_fold(struct copse_mx_file *file, struct copse_err *err) CO
 copse_status copse_mx_refute(const struct copse_mx_file *file, const struct copse_mx_tb *tb,
                              int step, struct copse_err *err, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
-
-#endif

@@ -13,8 +13,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/types.h"
 #include "base/text.h"
@@ -81,10 +79,8 @@ out:
   return status == COPSE_UNSUPPORTED ? status : copse_fail(err, status, "%s", why.text);
 }
 
-/*
- * The most channels up to `most` that fit: sends and receives in blocks of
- * their own run at once, so sharing a block comes after fewer channels.
- */
+/* The most channels up to `most` that fit: sends and receives in blocks of
+ * their own run at once, so sharing a block comes after fewer channels. */
 static copse_status search(const struct job *job, int most, struct copse_msccl_program *p,
                            int *channels, struct misfit *m, struct copse_err *err) {
   struct misfit first = {0};
@@ -197,10 +193,8 @@ static copse_status say_too_fine(struct job *job, int64_t block, struct copse_er
 
 /* ---- text ----------------------------------------------------------------------------- */
 
-/*
- * The executors read XML with a scanner of their own: no prolog, no tabs, all attributes on one
- * line, no entities, a comment whose first word has no '='.
- */
+/* The executors read XML with a scanner of their own: no prolog, no tabs, all attributes on one
+ * line, no entities, a comment whose first word has no '='. */
 static const char *const op_names[] = {"s", "r", "rcs", "rrs", "rrc", "cpy", "re", "nop"};
 
 static void add_step(struct copse_text *text, const struct copse_msccl_program *p,

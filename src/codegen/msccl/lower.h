@@ -1,21 +1,13 @@
-/*
- * From a schedule to a program for MSCCL, its NCCL executor and RCCL: algorithm XML, which
- * check.h proves.
- */
-#ifndef COPSE_CODEGEN_MSCCL_LOWER_H
-#define COPSE_CODEGEN_MSCCL_LOWER_H
-
-#include <stddef.h>
-#include <stdint.h>
+/* From a schedule to a program for MSCCL, its NCCL executor and RCCL: algorithm XML, which
+ * check.h proves. */
+#pragma once
 
 #include "base/err.h"
 #include "schedule/schedule.h"
 
-/*
- * COPSE_MSCCL_ANY: only the steps that RCCL has kernels for (s, r, cpy, re, nop) and at most
+/* COPSE_MSCCL_ANY: only the steps that RCCL has kernels for (s, r, cpy, re, nop) and at most
  * 64 blocks: runs on all. COPSE_MSCCL_NCCL: receive and send in one step (rcs, rrs, rrc)
- * where a connection allows it, at most 108 blocks: MSCCL and its NCCL executor.
- */
+ * where a connection allows it, at most 108 blocks: MSCCL and its NCCL executor. */
 enum copse_msccl_executor { COPSE_MSCCL_ANY, COPSE_MSCCL_NCCL };
 
 enum copse_msccl_protocol { COPSE_MSCCL_SIMPLE, COPSE_MSCCL_LL, COPSE_MSCCL_LL128 };
@@ -41,14 +33,10 @@ struct copse_msccl_summary {
   int scratch;                 /* chunks, the most of a rank */
 };
 
-/*
- * The XML of a schedule; the caller frees *text. COPSE_UNSUPPORTED for broadcast, reduce, a
+/* The XML of a schedule; the caller frees *text. COPSE_UNSUPPORTED for broadcast, reduce, a
  * demand matrix and a schedule that does not fit the executors, with what would; COPSE_INVALID
- * for options out of range. Deterministic. O(32 * trees * ranks * channels) at most.
- */
+ * for options out of range. Deterministic. O(32 * trees * ranks * channels) at most. */
 copse_status copse_lower_msccl(const struct copse_schedule *schedule,
                                const struct copse_msccl_options *options, char **text, size_t *size,
                                struct copse_msccl_summary *summary,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

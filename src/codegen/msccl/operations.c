@@ -206,7 +206,7 @@ static int next_op(const struct copse_mx_tb *tb, int from, bool sends) {
 
 static copse_status collect_ends(struct copse_mx_file *f, bool sends, struct copse_arena *scratch,
                                  struct end **ends, int *n, struct copse_err *err) {
-  COPSE_DO(copse_arena_array(scratch, (size_t)f->n_tbs, sizeof **ends, ends, err));
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)f->n_tbs, *ends, err));
   *n = 0;
   for (int i = 0; i < f->n_tbs; i++) {
     const struct copse_mx_tb *tb = &f->tbs[i];

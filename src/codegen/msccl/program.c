@@ -22,7 +22,6 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "base/types.h"
 
 #define NO_REF ((struct copse_msccl_ref){-1, -1})
 
@@ -31,16 +30,12 @@ copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_rank
   size_t n = (size_t)n_ranks;
   *p = (struct copse_msccl_program){
       .n_ranks = n_ranks, .max_blocks = max_blocks, .crowded_rank = -1, .err = err};
-  COPSE_DO(copse_calloc(n, sizeof *p->ranks, &p->ranks, err));
-  return copse_calloc(n * n, COPSE_MSCCL_MAX_CHANNELS * sizeof *p->load, &p->load, err);
+  COPSE_DO(COPSE_ARRAY(&p->arena, n, p->ranks, err));
+  return COPSE_ARRAY(&p->arena, n * n * COPSE_MSCCL_MAX_CHANNELS, p->load, err);
 }
 
 void copse_msccl_program_free(struct copse_msccl_program *p) {
-  for (int b = 0; b < p->n_blocks; b++) free(p->blocks[b].steps);
-  for (int r = 0; p->ranks && r < p->n_ranks; r++) free(p->ranks[r].ids);
-  free(p->blocks);
-  free(p->ranks);
-  free(p->load);
+  copse_arena_free(&p->arena);
   *p = (struct copse_msccl_program){0};
 }
 
@@ -68,11 +63,9 @@ static bool has_room(struct copse_msccl_program *p, int src, int dst, int channe
           connections(p, dst, channel, false) < COPSE_MSCCL_MAX_CONNECTIONS);
 }
 
-/*
- * The channel for `count` more chunks from src to dst: the least loaded, `wish` (-1: none)
+/* The channel for `count` more chunks from src to dst: the least loaded, `wish` (-1: none)
  * where it is among those, else the first. Channels whose blocks are all taken are passed
- * over; -1, a failure, if none is left.
- */
+ * over; -1, a failure, if none is left. */
 static int least_loaded(struct copse_msccl_program *p, int src, int dst, int wish, int count) {
   int best = -1;
   if (p->status != COPSE_OK) return -1;
@@ -103,8 +96,8 @@ static int add_block(struct copse_msccl_program *p, int rank, int send, int recv
     p->status = COPSE_UNSUPPORTED;
     return -1;
   }
-  COPSE_KEEP(p, COPSE_GROW(p->blocks, p->capacity, (size_t)p->n_blocks + 1, p->err));
-  COPSE_KEEP(p, COPSE_GROW(r->ids, r->capacity, (size_t)r->n + 1, p->err));
+  COPSE_KEEP(p, COPSE_GROW_IN(&p->arena, p->blocks, p->capacity, (size_t)p->n_blocks + 1, p->err));
+  COPSE_KEEP(p, COPSE_GROW_IN(&p->arena, r->ids, r->capacity, (size_t)r->n + 1, p->err));
   if (p->status != COPSE_OK) return -1;
   p->blocks[p->n_blocks] = (struct copse_msccl_block){
       .rank = rank, .send = send, .recv = recv, .channel = channel, .id = r->n};
@@ -166,7 +159,7 @@ static int block_of_both(struct copse_msccl_program *p, int rank, int send, int 
 
 static void append(struct copse_msccl_program *p, struct copse_msccl_block *b,
                    const struct copse_msccl_step *step) {
-  p->status = COPSE_GROW(b->steps, b->capacity, (size_t)b->n_steps + 1, p->err);
+  p->status = COPSE_GROW_IN(&p->arena, b->steps, b->capacity, (size_t)b->n_steps + 1, p->err);
   if (p->status == COPSE_OK) b->steps[b->n_steps++] = *step;
 }
 
@@ -182,11 +175,9 @@ static void publish(struct copse_msccl_program *p, struct copse_msccl_ref ref) {
   if (p->status == COPSE_OK) p->blocks[ref.block].steps[ref.step].awaited = true;
 }
 
-/*
- * Adds a step that starts after all of `after` (n_after refs; those of the same block and
+/* Adds a step that starts after all of `after` (n_after refs; those of the same block and
  * NO_REF and those waited for before cost nothing, others a nop each but the last).
- * NO_REF after a failure.
- */
+ * NO_REF after a failure. */
 static struct copse_msccl_ref add_step(struct copse_msccl_program *p, int block,
                                        const struct copse_msccl_step *step,
                                        const struct copse_msccl_ref *after, int n_after) {
@@ -267,10 +258,8 @@ static struct copse_msccl_ref receive(const struct walk *w, int rank, int peer, 
 
 static int send_up(const struct walk *w, int rank);
 
-/*
- * sum += every part, in groups that run as one operation; a group waits for all of its parts
- * at once. A published step ends a group. Returns the last step.
- */
+/* sum += every part, in groups that run as one operation; a group waits for all of its parts
+ * at once. A published step ends a group. Returns the last step. */
 static struct copse_msccl_ref add_up(const struct walk *w, int block, struct copse_msccl_place sum,
                                      const struct copse_msccl_place *parts,
                                      const struct copse_msccl_ref *after, int n) {
@@ -385,10 +374,8 @@ static struct copse_msccl_ref reduce(const struct walk *w) {
 
 static void pass_down(const struct walk *w, int rank, int first, struct copse_msccl_ref have);
 
-/*
- * `rank` takes the run from its parent and passes it on: to its first child in the same step
- * where the styles and the connections allow.
- */
+/* `rank` takes the run from its parent and passes it on: to its first child in the same step
+ * where the styles and the connections allow. */
 static void take_down(const struct walk *w, int rank, int parent, int channel) {
   const struct copse_unit_tree *t = w->run->unit->broadcast;
   int first = t->first_child[rank], next = -1, block = -1;

@@ -11,11 +11,7 @@
  * blocks are: sharing blocks, merging a send with a receive, or changing channels never has to be
  * thought through again. Fused steps (`rcs`, `rrs`) form a chain that is added without a gap.
  */
-#ifndef COPSE_CODEGEN_MSCCL_PROGRAM_H
-#define COPSE_CODEGEN_MSCCL_PROGRAM_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "codegen/lower/work.h"
 
@@ -90,8 +86,9 @@ struct copse_msccl_program {
     int *ids; /* indices into blocks */
     int n;
     size_t capacity;
-    int scratch;       /* chunks taken */
-  } * ranks;           /* [n_ranks] */
+    int scratch; /* chunks taken */
+  } * ranks;     /* [n_ranks] */
+  struct copse_arena arena;
   int *load;           /* [n_ranks * n_ranks * COPSE_MSCCL_MAX_CHANNELS] chunks by connection */
   copse_status status; /* of the first failure; COPSE_UNSUPPORTED: a limit of the executors */
   struct copse_err *err;
@@ -113,5 +110,3 @@ struct copse_msccl_style {
  * (see above); p->status says whether it could. O(runs * ranks * blocks of a rank). */
 void copse_msccl_emit(const struct copse_whole_chunks *cut, struct copse_msccl_style style,
                       struct copse_msccl_program *p);
-
-#endif

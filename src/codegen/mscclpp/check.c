@@ -169,7 +169,7 @@ static void append(struct histories *list, struct received *it) {
 /* What the thread knows by now, at the end of the list. */
 static void note(struct launch *r, struct histories *list, int thread) {
   struct received *it = NULL;
-  COPSE_KEEP(r, copse_arena_array(&r->arena, 1, sizeof *it, &it, r->err));
+  COPSE_KEEP(r, COPSE_ARRAY(&r->arena, 1, it, r->err));
   if (r->status != COPSE_OK) return;
   it->history = take(r, thread);
   append(list, it);
@@ -775,11 +775,13 @@ static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_
   return copse_late_reads_take(r.cells, r.first_proxy, r.first_end, after, err);
 }
 
+static void end_file(struct copse_pj_file *file) { copse_arena_free(&file->arena); }
+static void end_late_reads(struct copse_late_reads *late) { copse_arena_free(&late->arena); }
+
 copse_status copse_check_mscclpp(const char *label, const char *data, size_t size,
                                  struct copse_check_mscclpp_report *report, struct copse_err *err) {
-  struct copse_pj_file file;
-  copse_status status = copse_pj_parse(label, data, size, &file, err);
-  if (status != COPSE_OK) return status;
+  COPSE_AT_END(end_file) struct copse_pj_file file;
+  COPSE_DO(copse_pj_parse(label, data, size, &file, err));
   *report = (struct copse_check_mscclpp_report){.collective = file.collective,
                                                 .n_ranks = file.n_ranks,
                                                 .n_blocks = file.n_blocks,
@@ -788,13 +790,11 @@ copse_status copse_check_mscclpp(const char *label, const char *data, size_t siz
                                                 .in_place = file.in_place};
   snprintf(report->name, sizeof report->name, "%s", file.name);
   int most = file.unit_bytes > 0 ? 3 : 1;
-  for (int rounds = 1; rounds <= most && status == COPSE_OK; rounds++) {
-    struct copse_late_reads late = {0};
+  for (int rounds = 1; rounds <= most; rounds++) {
+    COPSE_AT_END(end_late_reads) struct copse_late_reads late = {0};
     uint64_t again = 0;
-    status = launch(&file, rounds, &report->actions, NULL, &late, err);
-    if (status == COPSE_OK && late.first) status = launch(&file, rounds, &again, &late, NULL, err);
-    copse_arena_free(&late.arena);
+    COPSE_DO(launch(&file, rounds, &report->actions, NULL, &late, err));
+    if (late.first) COPSE_DO(launch(&file, rounds, &again, &late, NULL, err));
   }
-  copse_arena_free(&file.arena);
-  return status;
+  return COPSE_OK;
 }

@@ -1,13 +1,6 @@
-/*
- * The symbolic proof of an MSCCL++ execution plan (JSON of any origin). It shares no code with
- * what writes such files. check.c says how.
- */
-#ifndef COPSE_CODEGEN_MSCCLPP_CHECK_H
-#define COPSE_CODEGEN_MSCCLPP_CHECK_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+/* The symbolic proof of an MSCCL++ execution plan (JSON of any origin). It shares no code with
+ * what writes such files. check.c says how. */
+#pragma once
 
 #include "base/err.h"
 
@@ -33,5 +26,3 @@ struct copse_check_mscclpp_report {
 copse_status copse_check_mscclpp(const char *label, const char *data, size_t size,
                                  struct copse_check_mscclpp_report *report,
                                  struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -71,13 +71,7 @@ struct reader {
 
 copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
                                struct copse_err *err) {
-  if (list->n == list->capacity) {
-    int capacity = list->capacity ? 2 * list->capacity : 8, *grown;
-    COPSE_DO(COPSE_ARRAY(arena, (size_t)capacity, grown, err));
-    if (list->n > 0) memcpy(grown, list->v, (size_t)list->n * sizeof *grown);
-    list->v = grown;
-    list->capacity = capacity;
-  }
+  COPSE_DO(COPSE_GROW_IN(arena, list->v, list->capacity, (size_t)list->n + 1, err));
   list->v[list->n++] = v;
   return COPSE_OK;
 }
@@ -263,8 +257,7 @@ static void read_switch(struct reader *r, const cJSON *entry, const struct block
   const cJSON *group = copse_json_first(copse_json_get(declared, "rank_groups"));
   for (int i = 0; i < ids->v[id]; i++) group = group->next;
   const cJSON *ranks = get_array(r, group, "ranks");
-  COPSE_KEEP(r, copse_arena_array(&r->file->arena, (size_t)cJSON_GetArraySize(ranks), sizeof(int),
-                                  &members, r->err));
+  COPSE_KEEP(r, COPSE_ARRAY(&r->file->arena, (size_t)cJSON_GetArraySize(ranks), members, r->err));
   if (r->status != COPSE_OK) return;
   out->members = members;
   COPSE_JSON_EACH (m, ranks)
@@ -405,8 +398,7 @@ static void read_block(struct reader *r, const cJSON *tb, int rank, int position
   r->tb = id;
   read_block_lists(r, tb, &lists);
   const cJSON *ops = get_array(r, tb, "ops");
-  COPSE_KEEP(
-      r, copse_arena_array(&f->arena, COPSE_PJ_MAX_OPS, sizeof *block->ops, &block->ops, r->err));
+  COPSE_KEEP(r, COPSE_ARRAY(&f->arena, COPSE_PJ_MAX_OPS, block->ops, r->err));
   if (r->status != COPSE_OK) return;
   read_ops(r, ops, &lists, block, false);
   f->n_ops += block->n_ops;
@@ -518,16 +510,15 @@ static copse_status read_plan(struct reader *r) {
   return r->status;
 }
 
+static void end_reader(struct reader *r) {
+  copse_arena_free(&r->scratch);
+  copse_json_free(&r->json);
+}
+
 copse_status copse_pj_parse(const char *label, const char *data, size_t size,
                             struct copse_pj_file *out, struct copse_err *err) {
-  struct reader r = {.file = out, .err = err};
-  copse_status status;
+  COPSE_AT_END(end_reader) struct reader r = {.file = out, .err = err};
   *out = (struct copse_pj_file){.label = label};
-  COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
-  COPSE_TRY(read_plan(&r));
-out:
-  copse_arena_free(&r.scratch);
-  copse_json_free(&r.json);
-  if (status != COPSE_OK) copse_arena_free(&out->arena);
-  return status;
+  COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
+  return read_plan(&r);
 }

@@ -1,9 +1,6 @@
-/*
- * Inside src/codegen only: an MSCCL++ execution plan as its loader sees it, all names resolved
- * to what they stand for. It shares nothing with what writes such files.
- */
-#ifndef COPSE_CODEGEN_MSCCLPP_FILE_H
-#define COPSE_CODEGEN_MSCCLPP_FILE_H
+/* Inside src/codegen only: an MSCCL++ execution plan as its loader sees it, all names resolved
+ * to what they stand for. It shares nothing with what writes such files. */
+#pragma once
 
 #include "base/types.h"
 #include "base/memory.h"
@@ -91,18 +88,14 @@ struct copse_pj_file {
 
 /* A list of numbers that grows in an arena. */
 struct copse_pj_ints {
-  int *v;
-  int n, capacity;
+  int *v, n;
+  size_t capacity;
 };
 copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
                                struct copse_err *err) COPSE_CHECKED;
 
-/*
- * COPSE_BAD_INPUT for what is no such plan, COPSE_REFUTED for what the executor can't run or that
+/* COPSE_BAD_INPUT for what is no such plan, COPSE_REFUTED for what the executor can't run or that
  * names what isn't there, COPSE_UNSUPPORTED for collectives without a known result. The plan ends
- * with its arena.
- */
+ * with its arena, also after a failure. */
 copse_status copse_pj_parse(const char *label, const char *data, size_t size,
                             struct copse_pj_file *out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -115,8 +115,10 @@ static int channel_id(const struct block *b, int peer) {
 static void add_peer(struct block *b, int peer) {
   struct peers *peers = &b->peers[type_of(b, peer)];
   if (channel_id(b, peer) < peers->n) return;
-  COPSE_KEEP(b->job, COPSE_GROW(peers->ranks, peers->capacity, (size_t)peers->n + 1, b->job->err));
-  if (b->job->status == COPSE_OK) peers->ranks[peers->n++] = peer;
+  struct job *j = b->job;
+  COPSE_KEEP(j,
+             COPSE_GROW_IN(&j->arena, peers->ranks, peers->capacity, (size_t)peers->n + 1, j->err));
+  if (j->status == COPSE_OK) peers->ranks[peers->n++] = peer;
 }
 
 /* Ranks x and y have a channel in their blocks of that number. */
@@ -132,9 +134,10 @@ static int remote_id(struct block *b, struct place at) {
     if (b->remotes[i].peer == at.rank && b->remotes[i].buffer == at.buffer) return id;
     id += type_of(b, b->remotes[i].peer) == type_of(b, at.rank);
   }
-  COPSE_KEEP(b->job,
-             COPSE_GROW(b->remotes, b->remotes_capacity, (size_t)b->n_remotes + 1, b->job->err));
-  if (b->job->status == COPSE_OK) b->remotes[b->n_remotes++] = (struct remote){at.rank, at.buffer};
+  struct job *j = b->job;
+  size_t need = (size_t)b->n_remotes + 1;
+  COPSE_KEEP(j, COPSE_GROW_IN(&j->arena, b->remotes, b->remotes_capacity, need, j->err));
+  if (j->status == COPSE_OK) b->remotes[b->n_remotes++] = (struct remote){at.rank, at.buffer};
   return id;
 }
 
@@ -251,11 +254,9 @@ static struct place output(const struct job *j, const struct copse_chunk_run *s,
 
 /* ---- moving data ----------------------------------------------------------------------- */
 
-/*
- * A copy in scratch for a port to read. Ports read buffers from where their allocation starts, so
+/* A copy in scratch for a port to read. Ports read buffers from where their allocation starts, so
  * these won't do; and they may still read when the rank has left. Only its own block writes to
- * this place, in the next launch after the receiver's greeting, and so not too early.
- */
+ * this place, in the next launch after the receiver's greeting, and so not too early. */
 static void stage(struct block *b, struct place *at, int count) {
   struct place staged = take_scratch(b->job, b->rank, count);
   add_data(b, "copy", at, 1, &staged, 1, count);
@@ -263,10 +264,8 @@ static void stage(struct block *b, struct place *at, int count) {
   *at = staged;
 }
 
-/*
- * One place of a rank to the same run at peers, and the signal that it is there. What is in
- * scratch must be fit for ports (stage).
- */
+/* One place of a rank to the same run at peers, and the signal that it is there. What is in
+ * scratch must be fit for ports (stage). */
 static void put(struct block *b, struct place src, const struct place *dst, int n_dst, int count) {
   struct place from[MAX_IDS], to[MAX_IDS], staged = src;
   int peers[MAX_IDS], n;
@@ -469,11 +468,8 @@ static struct misfit find_misfit(const struct job *j) {
 }
 
 static void free_blocks(struct job *j) {
-  for (int i = 0; j->blocks && i < j->schedule->n_ranks * j->n_blocks; i++) {
-    for (int type = 0; type < N_TYPES; type++) free(j->blocks[i].peers[type].ranks);
-    free(j->blocks[i].remotes);
+  for (int i = 0; j->blocks && i < j->schedule->n_ranks * j->n_blocks; i++)
     copse_text_free(&j->blocks[i].ops);
-  }
   free(j->blocks);
   j->blocks = NULL;
 }

@@ -1,12 +1,5 @@
-/*
- * From a schedule to an MSCCL++ execution plan (JSON), which check.h proves.
- */
-#ifndef COPSE_CODEGEN_MSCCLPP_LOWER_H
-#define COPSE_CODEGEN_MSCCLPP_LOWER_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+/* From a schedule to an MSCCL++ execution plan (JSON), which check.h proves. */
+#pragma once
 
 #include "base/err.h"
 #include "schedule/schedule.h"
@@ -28,14 +21,10 @@ struct copse_mscclpp_summary {
   int64_t multiple; /* message bytes must be a multiple of this */
 };
 
-/*
- * The plan of a schedule; the caller frees *text. Ranks of one host write to each other's memory,
+/* The plan of a schedule; the caller frees *text. Ranks of one host write to each other's memory,
  * others go through port channels. COPSE_UNSUPPORTED for broadcast, reduce, a demand matrix and
- * what does not fit the executor, with what would; COPSE_INVALID. Deterministic.
- */
+ * what does not fit the executor, with what would; COPSE_INVALID. Deterministic. */
 copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
                                  const struct copse_mscclpp_options *options, char **text,
                                  size_t *size, struct copse_mscclpp_summary *summary,
                                  struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,12 +1,7 @@
-/*
- * The interface of backends: what runs plans. Communicators (comm/local_ranks.c) and executors
+/* The interface of backends: what runs plans. Communicators (comm/local_ranks.c) and executors
  * (comm/executor.c) bring calls together, pick the plan and give both to a backend. Backends are
- * cpu/backend.c (CPUs, with an engine) and gpu/ (CUDA).
- */
-#ifndef COPSE_RUNTIME_BACKEND_BACKEND_H
-#define COPSE_RUNTIME_BACKEND_BACKEND_H
-
-#include <stdbool.h>
+ * cpu/backend.c (CPUs, with an engine) and gpu/ (CUDA). */
+#pragma once
 
 #include "base/err.h"
 #include "copse/comm.h"
@@ -41,10 +36,8 @@ struct copse_comm_shape {
   const struct copse_engine *engine; /* of CPUs; NULL: one thread steps all workers in turn */
 };
 
-/*
- * All functions are called with the communicator's backend_lock held, but for abort, which any
- * thread may call at any time. `backend` is what create made, `prepared` what prepare made.
- */
+/* All functions are called with the communicator's backend_lock held, but for abort, which any
+ * thread may call at any time. `backend` is what create made, `prepared` what prepare made. */
 struct copse_backend_ops {
   copse_status (*create)(const struct copse_comm_shape *shape, void **backend,
                          struct copse_err *err);
@@ -81,5 +74,3 @@ struct copse_backend_ops {
 
 /* The GPUs'; only in builds with CUDA, where copse_gpu() in gpu/gpu.h has it. */
 extern const struct copse_backend_ops copse_cuda_backend;
-
-#endif

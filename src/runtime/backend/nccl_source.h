@@ -1,10 +1,7 @@
-/*
- * The NCCL behind a bootstrap that was made elsewhere, so that ranks on several hosts can send each
+/* The NCCL behind a bootstrap that was made elsewhere, so that ranks on several hosts can send each
  * other messages. The drop-in sets it: it has a bootstrap of its own, and a look-up of NCCL's
- * functions by name would find the drop-in itself.
- */
-#ifndef COPSE_RUNTIME_BACKEND_NCCL_SOURCE_H
-#define COPSE_RUNTIME_BACKEND_NCCL_SOURCE_H
+ * functions by name would find the drop-in itself. */
+#pragma once
 
 #include "copse/comm.h"
 
@@ -16,5 +13,3 @@ typedef copse_nccl_find_type (*copse_nccl_source_type)(const copse_bootstrap *bo
 copse_nccl_find_type copse_nccl_source_of(const copse_bootstrap *bootstrap);
 /* May be called by any thread; the last call counts. */
 void copse_nccl_source_set(copse_nccl_source_type source);
-
-#endif

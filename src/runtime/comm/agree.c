@@ -1,7 +1,5 @@
-/*
- * Agreement of all processes of a communicator: an all-gather of status and checksums of plans,
- * from which every rank draws the same conclusion.
- */
+/* Agreement of all processes of a communicator: an all-gather of status and checksums of plans,
+ * from which every rank draws the same conclusion. */
 #include "runtime/comm/agree.h"
 
 #include <string.h>

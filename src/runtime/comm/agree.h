@@ -1,8 +1,5 @@
-/*
- * Inside src/runtime: whether all processes of a communicator go on alike.
- */
-#ifndef COPSE_RUNTIME_COMM_AGREE_H
-#define COPSE_RUNTIME_COMM_AGREE_H
+/* Inside src/runtime: whether all processes of a communicator go on alike. */
+#pragma once
 
 #include "runtime/backend/backend.h"
 
@@ -15,5 +12,3 @@
 copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine,
                          const struct copse_plan *const *plans, size_t n,
                          struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,14 +1,12 @@
-/*
- * One rank's call of a collective: the checks of its arguments, its text in messages, and whether
- * the calls of several ranks are the same.
- */
+/* One rank's call of a collective: the checks of its arguments, its text in messages, and whether
+ * the calls of several ranks are the same. */
 #include "runtime/comm/call.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/comm/plans.h"
+#include "base/text.h"
 #include "base/types.h"
 
 static const char *name_of(const struct copse_call *call) {
@@ -134,17 +132,11 @@ copse_status copse_calls_match(const struct copse_call *calls, uint32_t n, uint3
 
 void copse_ranks_describe(bool (*holds)(const void *context, uint32_t i), const void *context,
                           uint32_t first_rank, uint32_t n, char text[COPSE_RANKS_TEXT]) {
-  uint32_t named = 0, more = 0;
-  size_t used = (size_t)snprintf(text, COPSE_RANKS_TEXT, "rank");
-  for (uint32_t i = 0; i < n; i++) {
-    if (!holds(context, i)) continue;
-    if (named == MAX_NAMED_RANKS) {
-      more++;
-      continue;
-    }
-    used += (size_t)snprintf(text + used, COPSE_RANKS_TEXT - used, "%s %u", named ? "," : "",
-                             first_rank + i);
-    named++;
-  }
-  if (more) snprintf(text + used, COPSE_RANKS_TEXT - used, " and %u more", more);
+  struct copse_line line = {.text = "rank", .used = 4};
+  uint32_t named = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (holds(context, i) && named++ < MAX_NAMED_RANKS)
+      copse_line_add(&line, "%s %u", named > 1 ? "," : "", first_rank + i);
+  if (named > MAX_NAMED_RANKS) copse_line_add(&line, " and %u more", named - MAX_NAMED_RANKS);
+  memcpy(text, line.text, line.used + 1);
 }

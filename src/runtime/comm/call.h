@@ -1,11 +1,5 @@
-/*
- * Inside src/runtime: one rank's call of a collective, as arguments and in words.
- */
-#ifndef COPSE_RUNTIME_COMM_CALL_H
-#define COPSE_RUNTIME_COMM_CALL_H
-
-#include <stdbool.h>
-#include <stddef.h>
+/* Inside src/runtime: one rank's call of a collective, as arguments and in words. */
+#pragma once
 
 #include "runtime/backend/backend.h"
 
@@ -34,5 +28,3 @@ copse_status copse_calls_match(const struct copse_call *calls, uint32_t n, uint3
 #define COPSE_RANKS_TEXT 160
 void copse_ranks_describe(bool (*holds)(const void *context, uint32_t i), const void *context,
                           uint32_t first_rank, uint32_t n, char text[COPSE_RANKS_TEXT]);
-
-#endif

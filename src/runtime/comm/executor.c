@@ -1,8 +1,6 @@
-/*
- * Executors over backends. CPUs work on the caller's buffers. On GPUs inputs and outputs have
+/* Executors over backends. CPUs work on the caller's buffers. On GPUs inputs and outputs have
  * copies, so that launches can be timed without moving them; ranks take the GPUs that are there in
- * turn, and with one GPU all ranks are virtual ones of it.
- */
+ * turn, and with one GPU all ranks are virtual ones of it. */
 #include "runtime/comm/executor.h"
 
 #include <stdlib.h>
@@ -50,20 +48,20 @@ static copse_status open_backend(const struct copse_plan *plan, const struct cop
   return ops->create(shape, &exec->backend, err);
 }
 
+static void drop_exec(struct copse_exec **exec) { copse_exec_free(*exec); }
+
 static copse_status new_exec(const struct copse_plan *plan, const struct copse_backend_ops *ops,
                              const struct copse_comm_shape *shape,
                              const struct copse_gpu_support *gpu, struct copse_exec **out,
                              struct copse_err *err) {
-  struct copse_exec *exec = NULL;
+  COPSE_AT_END(drop_exec) struct copse_exec *exec = NULL;
   *out = NULL;
-  copse_status status = open_backend(plan, ops, shape, gpu, &exec, err);
-  COPSE_TRY(copse_agree(shape, status, NULL, 0, err)); /* memory may run out at one rank alone */
-  COPSE_TRY(ops->prepare(exec->backend, plan, &exec->prepared, err));
+  copse_status mine = open_backend(plan, ops, shape, gpu, &exec, err);
+  COPSE_DO(copse_agree(shape, mine, NULL, 0, err)); /* memory may run out at one rank alone */
+  COPSE_DO(ops->prepare(exec->backend, plan, &exec->prepared, err));
   *out = exec;
+  exec = NULL;
   return COPSE_OK;
-out:
-  copse_exec_free(exec);
-  return status;
 }
 
 static copse_status new_on_gpus(const struct copse_plan *plan, struct copse_exec **out,
@@ -127,8 +125,7 @@ void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {
   exec->ops->set_timeout(exec->backend, seconds);
 }
 
-/* ---- memory of GPUs ---------------------------------------------------------------------------
- */
+/* ---- memory of GPUs ------------------------------------------------------------------- */
 
 static copse_status make_room(const struct copse_exec *exec, int device, uint64_t bytes,
                               unsigned char **memory, uint64_t *room, struct copse_err *err) {
@@ -213,8 +210,8 @@ static copse_status check_launch(const struct copse_plan *plan, const struct cop
 
 copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
                              struct copse_err *err) {
-  copse_status status = check_launch(exec->plan, launch, err);
-  return status == COPSE_OK && exec->gpu ? load_gpu(exec, launch, err) : status;
+  COPSE_DO(check_launch(exec->plan, launch, err));
+  return exec->gpu ? load_gpu(exec, launch, err) : COPSE_OK;
 }
 
 copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,

@@ -1,9 +1,6 @@
-/*
- * Executors: a plan run on the host's buffers by any backend, for `copse run` and for tests.
- * Scratch and counters persist from launch to launch in a copse_exec, as in a communicator.
- */
-#ifndef COPSE_RUNTIME_COMM_EXECUTOR_H
-#define COPSE_RUNTIME_COMM_EXECUTOR_H
+/* Executors: a plan run on the host's buffers by any backend, for `copse run` and for tests.
+ * Scratch and counters persist from launch to launch in a copse_exec, as in a communicator. */
+#pragma once
 
 #include "base/err.h"
 #include "base/types.h"
@@ -55,11 +52,9 @@ copse_status copse_exec_new_transport(const struct copse_plan *plan,
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
                             struct copse_err *err) COPSE_CHECKED;
 
-/*
- * Its steps, for timing. load copies inputs and outputs to where the executor works (to a GPU;
+/* Its steps, for timing. load copies inputs and outputs to where the executor works (to a GPU;
  * nothing on CPUs); start begins a launch on what is there, and may return before its end, finish
- * waits for all that were started.
- */
+ * waits for all that were started. */
 copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
                              struct copse_err *err) COPSE_CHECKED;
 copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
@@ -73,5 +68,3 @@ copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t co
 /* What runs the plan on CPUs, for tests that look at its state; NULL on GPUs. */
 struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec);
 void copse_exec_free(struct copse_exec *exec);
-
-#endif

@@ -7,13 +7,11 @@
  */
 #include "runtime/comm/gather.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/memory.h"
+#include "base/parallel.h"
 #include "runtime/comm/call.h"
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
@@ -101,7 +99,7 @@ static void run_round(struct copse_gather *gather) {
 
 void copse_gather_submit(struct copse_gather *gather, uint32_t local_rank,
                          struct copse_pending *pending) {
-  pthread_mutex_lock(&gather->lock);
+  COPSE_HOLD(&gather->lock);
   if (gather->broken.status != COPSE_OK)
     end(pending, &gather->broken);
   else if (gather->left.status != COPSE_OK)
@@ -110,7 +108,6 @@ void copse_gather_submit(struct copse_gather *gather, uint32_t local_rank,
     push(gather, local_rank, pending);
   /* whoever runs a round goes on with those that have become complete meanwhile */
   while (!gather->running && gather->n_waiting == gather->n) run_round(gather);
-  pthread_mutex_unlock(&gather->lock);
 }
 
 static bool is_missing(const void *context, uint32_t i) {
@@ -131,7 +128,7 @@ static void break_timeout(struct copse_gather *gather) {
 }
 
 void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pending) {
-  pthread_mutex_lock(&gather->lock);
+  COPSE_HOLD(&gather->lock);
   uint64_t seen = gather->n_rounds;
   double since = copse_clock_seconds();
   while (!pending->done) {
@@ -146,34 +143,28 @@ void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pendin
     struct timespec until = copse_clock_at(since + gather->timeout_seconds);
     (void)pthread_cond_timedwait(&gather->changed, &gather->lock, &until);
   }
-  pthread_mutex_unlock(&gather->lock);
 }
 
 void copse_gather_break(struct copse_gather *gather, const struct copse_err *why) {
-  pthread_mutex_lock(&gather->lock);
+  COPSE_HOLD(&gather->lock);
   break_locked(gather, why);
-  pthread_mutex_unlock(&gather->lock);
 }
 
 copse_status copse_gather_broken(struct copse_gather *gather, struct copse_err *err) {
-  pthread_mutex_lock(&gather->lock);
-  copse_status status = gather->broken.status;
-  if (status != COPSE_OK) (void)copse_fail(err, status, "%s", gather->broken.text);
-  pthread_mutex_unlock(&gather->lock);
-  return status;
+  COPSE_HOLD(&gather->lock);
+  if (gather->broken.status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, gather->broken.status, "%s", gather->broken.text);
 }
 
 void copse_gather_leave(struct copse_gather *gather, uint32_t local_rank) {
-  pthread_mutex_lock(&gather->lock);
+  COPSE_HOLD(&gather->lock);
   (void)copse_fail(&gather->left, COPSE_INVALID, "rank %u has destroyed its communicator",
                    gather->first_rank + local_rank);
   end_waiting(gather, &gather->left);
-  pthread_mutex_unlock(&gather->lock);
 }
 
 void copse_gather_set_timeout(struct copse_gather *gather, double seconds) {
-  pthread_mutex_lock(&gather->lock);
+  COPSE_HOLD(&gather->lock);
   gather->timeout_seconds = seconds;
   pthread_cond_broadcast(&gather->changed);
-  pthread_mutex_unlock(&gather->lock);
 }

@@ -14,12 +14,9 @@
  *   the backend fails                          fails at all its ranks   broken, its status
  *   a rank destroys its communicator           all waiting calls fail   only to be destroyed
  */
-#ifndef COPSE_RUNTIME_COMM_GATHER_H
-#define COPSE_RUNTIME_COMM_GATHER_H
+#pragma once
 
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "runtime/backend/backend.h"
 
@@ -76,5 +73,3 @@ copse_status copse_gather_broken(struct copse_gather *gather, struct copse_err *
 void copse_gather_leave(struct copse_gather *gather, uint32_t local_rank);
 
 void copse_gather_set_timeout(struct copse_gather *gather, double seconds);
-
-#endif

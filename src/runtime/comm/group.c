@@ -1,8 +1,6 @@
-/*
- * Groups of calls: what a thread calls between group start and group end is checked at once, queued
+/* Groups of calls: what a thread calls between group start and group end is checked at once, queued
  * at the end, and waited for together. The interface is that of NCCL's ncclGroupStart and
- * ncclGroupEnd.
- */
+ * ncclGroupEnd. */
 #include "runtime/comm/group.h"
 
 #include <stdlib.h>

@@ -7,54 +7,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/call.h"
-#include "base/err.h"
-#include "runtime/comm/plans.h"
+#include "base/parallel.h"
 
 copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,
                                   void **handle, struct copse_err *err) {
   struct copse_local_ranks *local = comm->local;
-  struct copse_registration *it = NULL;
-  copse_status status = COPSE_OK;
+  COPSE_AT_END(copse_free_at) struct copse_registration *it = NULL;
   *handle = NULL;
   COPSE_DO(copse_gather_broken(&local->gather, err));
   COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
   it->rank = comm->rank;
-  pthread_mutex_lock(&local->backend_lock);
+  COPSE_HOLD(&local->backend_lock);
   if (local->ops->add_buffer)
-    status = local->ops->add_buffer(local->backend, comm->rank - local->shape.first_local, buffer,
-                                    bytes, &it->backend_handle, err);
-  if (status == COPSE_OK) {
-    it->next = local->registrations;
-    local->registrations = it;
-    *handle = it;
-  }
-  pthread_mutex_unlock(&local->backend_lock);
-  if (status != COPSE_OK) free(it);
-  return status;
+    COPSE_DO(local->ops->add_buffer(local->backend, comm->rank - local->shape.first_local, buffer,
+                                    bytes, &it->backend_handle, err));
+  it->next = local->registrations;
+  *handle = local->registrations = it;
+  it = NULL;
+  return COPSE_OK;
 }
 
 copse_status copse_local_deregister(struct copse_comm *comm, void *handle, struct copse_err *err) {
   struct copse_local_ranks *local = comm->local;
-  copse_status status = COPSE_OK;
-  pthread_mutex_lock(&local->backend_lock);
+  COPSE_HOLD(&local->backend_lock);
   struct copse_registration **at = &local->registrations;
   while (*at && (*at != handle || (*at)->rank != comm->rank)) at = &(*at)->next;
-  struct copse_registration *it = *at;
-  if (!it) {
-    status =
-        copse_fail(err, COPSE_INVALID, "no registration of rank %u has this handle", comm->rank);
-  } else {
-    *at = it->next;
-    if (local->ops->remove_buffer)
-      status = local->ops->remove_buffer(local->backend, comm->rank - local->shape.first_local,
-                                         it->backend_handle, err);
-  }
-  pthread_mutex_unlock(&local->backend_lock);
-  free(it);
-  return status;
+  COPSE_AT_END(copse_free_at) struct copse_registration *it = *at;
+  if (!it)
+    return copse_fail(err, COPSE_INVALID, "no registration of rank %u has this handle", comm->rank);
+  *at = it->next;
+  if (!local->ops->remove_buffer) return COPSE_OK;
+  return local->ops->remove_buffer(local->backend, comm->rank - local->shape.first_local,
+                                   it->backend_handle, err);
 }
 
 /* The backend's own part; all or none become entries. */
@@ -86,10 +72,8 @@ static copse_status add_all(struct copse_local_ranks *local, copse_status mine,
 copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct copse_plan *plan,
                                   struct copse_err *err) {
   copse_status mine = copse_gather_broken(&local->gather, err);
-  pthread_mutex_lock(&local->backend_lock);
-  copse_status status = add_all(local, mine, &plan, 1, err);
-  pthread_mutex_unlock(&local->backend_lock);
-  return status;
+  COPSE_HOLD(&local->backend_lock);
+  return add_all(local, mine, &plan, 1, err);
 }
 
 copse_status copse_local_load_plans(struct copse_local_ranks *local, const char *folder,
@@ -97,14 +81,12 @@ copse_status copse_local_load_plans(struct copse_local_ranks *local, const char 
   struct copse_plans *plans = &local->plans;
   *n_loaded = 0;
   copse_status mine = copse_gather_broken(&local->gather, err);
-  pthread_mutex_lock(&local->backend_lock);
+  COPSE_HOLD(&local->backend_lock);
   const size_t first = plans->n_read;
   if (mine == COPSE_OK) mine = copse_plans_read(plans, folder, local->shape.n_ranks, err);
   const size_t n = plans->n_read - first;
-  copse_status status = add_all(
-      local, mine, n ? (const struct copse_plan *const *)plans->read + first : NULL, n, err);
-  pthread_mutex_unlock(&local->backend_lock);
-  if (status != COPSE_OK) return status;
+  COPSE_DO(add_all(local, mine, n ? (const struct copse_plan *const *)plans->read + first : NULL, n,
+                   err));
   *n_loaded = (uint32_t)n;
   copse_debug(n ? COPSE_DEBUG_INFO : COPSE_DEBUG_WARN, (int)local->shape.first_local,
               "%zu plans for %u ranks loaded from %s", n, local->shape.n_ranks, folder);
@@ -114,10 +96,9 @@ copse_status copse_local_load_plans(struct copse_local_ranks *local, const char 
 copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct copse_call *call,
                                    const struct copse_plan **plan, struct copse_err *err) {
   struct copse_plan_choice choice;
-  pthread_mutex_lock(&local->backend_lock);
+  COPSE_HOLD(&local->backend_lock);
   copse_status status = copse_plans_find(&local->plans, local->shape.n_ranks, call, &choice, err);
   *plan = choice.entry ? choice.entry->plan : NULL;
-  pthread_mutex_unlock(&local->backend_lock);
   return status;
 }
 
@@ -170,17 +151,17 @@ static copse_status launch_locked(struct copse_local_ranks *local, const struct 
 static copse_status local_launch(void *context, const struct copse_call *calls, bool *breaks,
                                  struct copse_err *err) {
   struct copse_local_ranks *local = context;
-  pthread_mutex_lock(&local->backend_lock);
+  COPSE_HOLD(&local->backend_lock);
   const copse_status status = launch_locked(local, calls, err);
   *breaks = is_breaking(local, status);
   /* what a failed launch has started on some GPUs would wait for the rest */
   if (*breaks) local->ops->abort(local->backend);
-  pthread_mutex_unlock(&local->backend_lock);
   return status;
 }
 
 /* Takes what is half made. */
 static void free_local_ranks(struct copse_local_ranks *local) {
+  if (!local) return;
   while (local->registrations) {
     struct copse_registration *next = local->registrations->next;
     free(local->registrations);
@@ -194,6 +175,8 @@ static void free_local_ranks(struct copse_local_ranks *local) {
   copse_arena_free(&local->memory);
   free(local);
 }
+
+static void drop_local_ranks(struct copse_local_ranks **local) { free_local_ranks(*local); }
 
 static copse_status copy_shape(struct copse_local_ranks *local,
                                const struct copse_comm_shape *shape, struct copse_err *err) {
@@ -226,26 +209,23 @@ copse_status copse_local_new(const struct copse_comm_shape *shape,
                              const struct copse_backend_ops *ops,
                              void (*free_bootstrap)(copse_bootstrap *), struct copse_comm **comms,
                              struct copse_err *err) {
-  struct copse_local_ranks *local = NULL;
-  copse_status status;
+  COPSE_AT_END(drop_local_ranks) struct copse_local_ranks *local = NULL;
   COPSE_DO(copse_calloc(1, sizeof *local, &local, err));
   local->ops = ops;
   local->gather.launch = local_launch;
   local->gather.context = local;
   pthread_mutex_init(&local->backend_lock, NULL);
-  COPSE_TRY(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));
-  COPSE_TRY(copy_shape(local, shape, err));
-  status = ops->create(&local->shape, &local->backend, err);
-  COPSE_TRY(copse_agree(&local->shape, status, NULL, 0, err));
+  COPSE_DO(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));
+  COPSE_DO(copy_shape(local, shape, err));
+  const copse_status mine = ops->create(&local->shape, &local->backend, err);
+  COPSE_DO(copse_agree(&local->shape, mine, NULL, 0, err));
   ops->set_timeout(local->backend, local->gather.timeout_seconds);
-  COPSE_TRY(make_handles(local, comms, err));
+  COPSE_DO(make_handles(local, comms, err));
   local->free_bootstrap = free_bootstrap;
   copse_debug(COPSE_DEBUG_INFO, (int)shape->first_local, "communicator %p: %u of %u ranks here",
               (void *)local, shape->n_local, shape->n_ranks);
+  local = NULL; /* its handles' now */
   return COPSE_OK;
-out:
-  free_local_ranks(local);
-  return status;
 }
 
 copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err) {
@@ -285,15 +265,12 @@ copse_status copse_local_poll(struct copse_local_ranks *local, struct copse_err 
 }
 
 bool copse_local_sizes_messages(struct copse_local_ranks *local) {
-  pthread_mutex_lock(&local->backend_lock);
-  bool sizes = local->ops->sizes_messages && local->ops->sizes_messages(local->backend);
-  pthread_mutex_unlock(&local->backend_lock);
-  return sizes;
+  COPSE_HOLD(&local->backend_lock);
+  return local->ops->sizes_messages && local->ops->sizes_messages(local->backend);
 }
 
 void copse_local_set_timeout(struct copse_local_ranks *local, double seconds) {
   copse_gather_set_timeout(&local->gather, seconds);
-  pthread_mutex_lock(&local->backend_lock);
+  COPSE_HOLD(&local->backend_lock);
   local->ops->set_timeout(local->backend, seconds);
-  pthread_mutex_unlock(&local->backend_lock);
 }

@@ -7,8 +7,7 @@
  * is held during launches and while plans are prepared. The gathering's own lock guards waiting
  * calls; it is held briefly, so that an abort or a query of the state never waits for a launch.
  */
-#ifndef COPSE_RUNTIME_COMM_LOCAL_RANKS_H
-#define COPSE_RUNTIME_COMM_LOCAL_RANKS_H
+#pragma once
 
 #include <pthread.h>
 
@@ -45,11 +44,9 @@ struct copse_local_ranks {
   struct copse_registration *registrations;
 };
 
-/*
- * comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
+/* comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
  * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this
- * fails.
- */
+ * fails. */
 copse_status copse_local_new(const struct copse_comm_shape *shape,
                              const struct copse_backend_ops *ops,
                              void (*free_bootstrap)(copse_bootstrap *), struct copse_comm **comms,
@@ -80,5 +77,3 @@ copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t 
                                   void **handle, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_local_deregister(struct copse_comm *comm, void *handle,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

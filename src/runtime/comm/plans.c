@@ -1,6 +1,4 @@
-/*
- * The plans of a communicator: reading a folder of them, and the choice of the plan for a call.
- */
+/* The plans of a communicator: reading a folder of them, and the choice of the plan for a call. */
 #include "runtime/comm/plans.h"
 
 #include <dirent.h>

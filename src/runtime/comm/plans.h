@@ -1,12 +1,6 @@
-/*
- * Inside src/runtime: the plans of a communicator, read from a folder or given, and which one a
- * call runs.
- */
-#ifndef COPSE_RUNTIME_COMM_PLANS_H
-#define COPSE_RUNTIME_COMM_PLANS_H
-
-#include <stddef.h>
-#include <stdint.h>
+/* Inside src/runtime: the plans of a communicator, read from a folder or given, and which one a
+ * call runs. */
+#pragma once
 
 #include "runtime/backend/backend.h"
 
@@ -35,10 +29,8 @@ void copse_plans_free(struct copse_plans *plans);
 copse_status copse_plans_read(struct copse_plans *plans, const char *folder, uint32_t n_ranks,
                               struct copse_err *err) COPSE_CHECKED;
 
-/*
- * The size of a message as nccl-tests counts it: of the larger of a rank's buffers. `count`
- * elements are a block. COPSE_INVALID where buffers would be too large for any plan.
- */
+/* The size of a message as nccl-tests counts it: of the larger of a rank's buffers. `count`
+ * elements are a block. COPSE_INVALID where buffers would be too large for any plan. */
 copse_status copse_message_bytes(copse_collective collective, uint32_t n_ranks, uint64_t count,
                                  copse_type type, uint64_t *bytes,
                                  struct copse_err *err) COPSE_CHECKED;
@@ -68,5 +60,3 @@ copse_status copse_plans_find(const struct copse_plans *plans, uint32_t n_ranks,
  */
 copse_status copse_plan_check_servable(const struct copse_plan *plan, uint32_t n_ranks,
                                        struct copse_err *err) COPSE_CHECKED;
-
-#endif

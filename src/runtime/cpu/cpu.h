@@ -1,10 +1,7 @@
-/*
- * CPUs as a backend. The engine of struct copse_comm_shape says who runs the workers: one thread
+/* CPUs as a backend. The engine of struct copse_comm_shape says who runs the workers: one thread
  * those of all ranks, a thread each, or this process those of its rank with the others behind a
- * transport.
- */
-#ifndef COPSE_RUNTIME_CPU_CPU_H
-#define COPSE_RUNTIME_CPU_CPU_H
+ * transport. */
+#pragma once
 
 #include "runtime/backend/backend.h"
 #include "runtime/interpreter/interpreter.h"
@@ -13,5 +10,3 @@ extern const struct copse_engine copse_threads_engine; /* a thread for each work
 
 /* What it prepares are interpreters. */
 extern const struct copse_backend_ops copse_cpu_backend;
-
-#endif

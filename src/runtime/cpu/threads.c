@@ -5,7 +5,6 @@
  * be a thousand workers on two cores.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/memory.h"
+#include "base/parallel.h"
 #include "runtime/cpu/cpu.h"
 
 #define STACK_BYTES ((size_t)256 << 10)
@@ -91,9 +90,8 @@ static bool wait_for(struct thread *self, const struct copse_exec_channel *chann
 }
 
 static void wake(struct thread *thread) {
-  pthread_mutex_lock(&thread->lock);
+  COPSE_HOLD(&thread->lock);
   pthread_cond_signal(&thread->wake);
-  pthread_mutex_unlock(&thread->lock);
 }
 
 /* After the counter was raised. A read-modify-write, for the order with `sleeping`'s
@@ -213,7 +211,7 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   pthread_cond_init(&team->start, NULL);
   copse_clock_condition(&team->done);
   team->spins = (long)n <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 20;
-  COPSE_DO(copse_calloc_lines(n, sizeof *team->threads, &team->threads, err));
+  COPSE_DO(copse_calloc_aligned(COPSE_CACHE_LINE, n, sizeof *team->threads, &team->threads, err));
   return start_threads(exec, err);
 }
 

@@ -1,7 +1,5 @@
-/*
- * The CUDA backend's devices, life and errors; uploads; and whether devices of one process reach
- * each other's memory; what a build with CUDA offers to the rest of the runtime (gpu.h).
- */
+/* The CUDA backend's devices, life and errors; uploads; and whether devices of one process reach
+ * each other's memory; what a build with CUDA offers to the rest of the runtime (gpu.h). */
 #include "runtime/gpu/cuda_backend.h"
 
 /* ---- memory -------------------------------------------------------------------------------

@@ -15,9 +15,9 @@
  *   | device 1: kernel ...   | -------> of every rank of the host
  *   +------------------------+
  */
-#ifndef COPSE_RUNTIME_GPU_CUDA_BACKEND_H
-#define COPSE_RUNTIME_GPU_CUDA_BACKEND_H
+#pragma once
 
+#include "base/types.h"
 #include "copse/comm.h"
 #include "runtime/gpu/host.h"
 #include "runtime/gpu/kernels.h"
@@ -25,7 +25,6 @@
 
 extern "C" {
 #include "runtime/backend/backend.h"
-#include "base/types.h"
 #include "runtime/plan/layout.h"
 #include "runtime/plan/plan.h"
 }
@@ -164,15 +163,11 @@ copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
 /* An all_gather of the bootstrap, with its error as text. */
 copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, void *all,
                                size_t bytes, struct copse_err *err);
-/*
- * A process's status, or the first other one's that isn't COPSE_OK, so that all go on or none
- * does. Collective across processes. Without other processes: its own.
- */
+/* A process's status, or the first other one's that isn't COPSE_OK, so that all go on or none
+ * does. Collective across processes. Without other processes: its own. */
 copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
-/*
- * Maps every rank's memory into this process: mapped[r] is the address of rank r's, `mine` for the
- * local rank. Collective across processes.
- */
+/* Maps every rank's memory into this process: mapped[r] is the address of rank r's, `mine` for the
+ * local rank. Collective across processes. */
 copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsigned char **mapped,
                               void **opened, struct copse_err *err);
 /* Closes and clears all ranks' mappings. */
@@ -219,13 +214,9 @@ copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_p
 /* The error behind COPSE_LEAVE_MESSAGES. */
 copse_status copse_internode_report(const struct copse_cuda *cuda, struct copse_err *err);
 
-/*
- * Makes a bootstrap over a job's ncclComm_t, which must outlive it. Uses the NCCL that the process
+/* Makes a bootstrap over a job's ncclComm_t, which must outlive it. Uses the NCCL that the process
  * has loaded (whoever made the communicator did), else libnccl.so.2; COPSE_UNSUPPORTED where there
- * is none. COPSE_DEVICE for errors of NCCL and CUDA, COPSE_NOMEM.
- */
+ * is none. COPSE_DEVICE for errors of NCCL and CUDA, COPSE_NOMEM. */
 copse_status copse_nccl_bootstrap_new(void *nccl_comm, int *n_ranks, int *rank, int *device,
                                       copse_bootstrap *out, struct copse_err *err);
 void copse_nccl_bootstrap_free(copse_bootstrap *bootstrap);
-
-#endif

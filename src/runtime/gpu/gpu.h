@@ -1,9 +1,6 @@
-/*
- * The GPU parts of this build behind one function, so that all other code is the same with and
- * without CUDA. Builds with CUDA link gpu.cu, others gpu_none.c.
- */
-#ifndef COPSE_RUNTIME_GPU_GPU_H
-#define COPSE_RUNTIME_GPU_GPU_H
+/* The GPU parts of this build behind one function, so that all other code is the same with and
+ * without CUDA. Builds with CUDA link gpu.cu, others gpu_none.c. */
+#pragma once
 
 #include "runtime/backend/backend.h"
 
@@ -28,5 +25,3 @@ struct copse_gpu_support {
 
 /* NULL in a build without CUDA. */
 const struct copse_gpu_support *copse_gpu(void);
-
-#endif

@@ -1,15 +1,9 @@
-/*
- * CUDA calls from host code: status codes for errors, the current device, stream captures, uploads.
- * For C++ sources only.
- */
-#ifndef COPSE_RUNTIME_GPU_HOST_H
-#define COPSE_RUNTIME_GPU_HOST_H
+/* CUDA calls from host code: status codes for errors, the current device, stream captures, uploads.
+ * For C++ sources only. */
+#pragma once
 
 #include <cuda_runtime.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,11 +53,9 @@ class copse_on_device {
   bool changed_ = false;
 };
 
-/*
- * Allows calls that belong to no capture until the end of the scope, although some thread may be
+/* Allows calls that belong to no capture until the end of the scope, although some thread may be
  * capturing a graph. In CUDA's stricter capture modes such calls would invalidate that capture
- * (CUDA Runtime API, "Stream Management", cudaThreadExchangeStreamCaptureMode).
- */
+ * (CUDA Runtime API, "Stream Management", cudaThreadExchangeStreamCaptureMode). */
 class copse_beside_captures {
  public:
   copse_beside_captures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -89,11 +81,9 @@ static inline struct copse_capture copse_capture_of(cudaStream_t stream) {
   return {cudaStreamCaptureStatusNone, 0};
 }
 
-/*
- * Copies bytes of the host, or zeros where `from` is NULL, to memory of the current device, and
+/* Copies bytes of the host, or zeros where `from` is NULL, to memory of the current device, and
  * returns when they are there. backend.cu. Works while streams are captured, and waits for nothing
- * else on the GPU.
- */
+ * else on the GPU. */
 copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct copse_err *err);
 
 /* Zeroed memory of a device, and its end (takes NULL). backend.cu. Also while streams are captured.
@@ -109,5 +99,3 @@ static inline void copse_poll_pause(uint32_t poll) {
   else
     usleep(50);
 }
-
-#endif

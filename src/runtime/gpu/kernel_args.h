@@ -1,9 +1,6 @@
-/*
- * What the host passes to kernels, and the control block that they share. Plain data; C++ and CUDA
- * C++. All counts are of elements unless they say bytes.
- */
-#ifndef COPSE_RUNTIME_GPU_KERNEL_ARGS_H
-#define COPSE_RUNTIME_GPU_KERNEL_ARGS_H
+/* What the host passes to kernels, and the control block that they share. Plain data; C++ and CUDA
+ * C++. All counts are of elements unless they say bytes. */
+#pragma once
 
 #include <stdint.h>
 
@@ -22,11 +19,9 @@ enum copse_leave {
   COPSE_LEAVE_PEER = 4 /* and more: rank `leave - COPSE_LEAVE_PEER`, of another host, has left */
 };
 
-/*
- * In pinned host memory that the GPUs can address, one per communicator and process. The host sets
+/* In pinned host memory that the GPUs can address, one per communicator and process. The host sets
  * `leave` to end all kernels. A worker that has waited for too long claims the report, fills it in
- * and then sets `leave` too.
- */
+ * and then sets `leave` too. */
 struct copse_control {
   uint32_t leave; /* enum copse_leave */
   uint32_t claimed;
@@ -124,5 +119,3 @@ struct copse_unstage_args {
   uint64_t first, count, whole;
   uint32_t n_ranks, rank, element_bytes;
 };
-
-#endif

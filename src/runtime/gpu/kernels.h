@@ -1,6 +1,5 @@
 /* The kernels as the host launches them: kernels.cu. */
-#ifndef COPSE_RUNTIME_GPU_KERNELS_H
-#define COPSE_RUNTIME_GPU_KERNELS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -40,5 +39,3 @@ copse_mark_kernel_type copse_mark_kernel(void);
 
 /* Bytes of dynamic shared memory of each block. */
 size_t copse_kernel_shared_bytes(void);
-
-#endif

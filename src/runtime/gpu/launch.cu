@@ -163,8 +163,7 @@ static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cu
   return COPSE_OK;
 }
 
-/* ---- launching ---------------------------------------------------------------------------------
- */
+/* ---- launching ------------------------------------------------------------------------ */
 
 copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
                                       const struct copse_cuda_plan *p, uint32_t d,

@@ -10,10 +10,7 @@
  * The file's name is removed as soon as all have opened it. A process that dies loses its lock, and
  * children that it forked don't keep it.
  */
-#ifndef COPSE_RUNTIME_GPU_PEER_BARRIER_H
-#define COPSE_RUNTIME_GPU_PEER_BARRIER_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -35,5 +32,3 @@ void copse_peer_barrier_arrive(struct copse_peer_barrier *barrier);
 /* Whether all others have arrived or are gone. */
 bool copse_peer_barrier_all_arrived(const struct copse_peer_barrier *barrier);
 void copse_peer_barrier_free(struct copse_peer_barrier *barrier); /* takes NULL; arrives first */
-
-#endif

@@ -12,8 +12,7 @@
  *
  * A packet needs no order: its flag and its data are one store of 8 bytes.
  */
-#ifndef COPSE_RUNTIME_GPU_SYNC_CUH
-#define COPSE_RUNTIME_GPU_SYNC_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -158,10 +157,8 @@ struct copse_wait {
 #define COPSE_CONTROL_POLLS 64u
 #endif
 
-/*
- * Called after a poll in vain. False where the kernel must leave: the host has set `leave`, or this
- * wait has passed the limit. The first thread that passes it writes the report.
- */
+/* Called after a poll in vain. False where the kernel must leave: the host has set `leave`, or this
+ * wait has passed the limit. The first thread that passes it writes the report. */
 __device__ static inline bool copse_keep_waiting(const struct copse_timeout *timeout,
                                                  struct copse_wait *wait) {
   copse_pause();
@@ -179,5 +176,3 @@ __device__ static inline bool copse_keep_waiting(const struct copse_timeout *tim
   }
   return false;
 }
-
-#endif

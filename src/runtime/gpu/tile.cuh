@@ -143,10 +143,8 @@ __device__ static inline bool copse_is_aligned(const unsigned char *at) {
   return (uint32_t)(uintptr_t)at % COPSE_VECTOR_BYTES == 0;
 }
 
-/*
- * Vectors that are not 16 plain bytes: misaligned, cut off, or packets. These are functions that
- * are never inlined, since in every loop they would make the kernels several times as large.
- */
+/* Vectors that are not 16 plain bytes: misaligned, cut off, or packets. These are functions that
+ * are never inlined, since in every loop they would make the kernels several times as large. */
 __device__ static COPSE_NOINLINE copse_vector copse_vector_load_uneven(const unsigned char *at) {
   uint32_t low = (uint32_t)(uintptr_t)at;
   if (low % 8 == 0) return copse_vector_gather<uint64_t>(at);
@@ -276,10 +274,8 @@ __device__ static inline bool copse_vector_open(const struct copse_packets (&pai
   return ok;
 }
 
-/*
- * Reads the same vector of up to COPSE_VECTORS sources. Polls all sources that are packets at once,
- * since every poll takes long. False where a packet didn't come within the time limit.
- */
+/* Reads the same vector of up to COPSE_VECTORS sources. Polls all sources that are packets at once,
+ * since every poll takes long. False where a packet didn't come within the time limit. */
 __device__ static COPSE_NOINLINE bool copse_sources_receive(const struct copse_move *move,
                                                             uint32_t first, uint32_t n,
                                                             const struct copse_tile *tile,

@@ -1,6 +1,4 @@
-/*
- * Ranks on several hosts: which is where, and the streams that NCCL can use.
- */
+/* Ranks on several hosts: which is where, and the streams that NCCL can use. */
 #include <unistd.h>
 
 #include "runtime/internode/internode.h"

@@ -8,8 +8,7 @@
  *   watch.cu           messages that never come
  *   nccl_bootstrap.cu  NCCL's functions, found at run time
  */
-#ifndef COPSE_RUNTIME_INTERNODE_INTERNODE_H
-#define COPSE_RUNTIME_INTERNODE_INTERNODE_H
+#pragma once
 
 #include "runtime/gpu/cuda_backend.h"
 #include "runtime/internode/nccl_bootstrap.h"
@@ -54,5 +53,3 @@ copse_status copse_watch_await(struct copse_cuda *cuda, const struct copse_cuda_
 /* Marks in the stream that a call of the plan begins here; NULL: ends. */
 copse_status copse_watch_mark(struct copse_cuda *cuda, const struct copse_cuda_plan *plan,
                               cudaStream_t stream, struct copse_err *err);
-
-#endif

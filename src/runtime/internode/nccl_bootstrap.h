@@ -1,9 +1,6 @@
-/*
- * NCCL: a job's communicator as the bootstrap of a copse communicator (declared in
- * runtime/gpu/cuda_backend.h), and a communicator of copse's own for messages between hosts.
- */
-#ifndef COPSE_RUNTIME_INTERNODE_NCCL_BOOTSTRAP_H
-#define COPSE_RUNTIME_INTERNODE_NCCL_BOOTSTRAP_H
+/* NCCL: a job's communicator as the bootstrap of a copse communicator (declared in
+ * runtime/gpu/cuda_backend.h), and a communicator of copse's own for messages between hosts. */
+#pragma once
 
 #include "copse/comm.h"
 #include "runtime/gpu/host.h"
@@ -67,5 +64,3 @@ extern double copse_nccl_end_seconds;
 void copse_nccl_end(int (*call)(void *comm), void *comm, int device);
 copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, const char *call,
                               struct copse_err *err);
-
-#endif

@@ -51,8 +51,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
-
 /* ---- splitting ----------------------------------------------------------------------------- */
 
 static uint32_t rank_of(const struct copse_plan *plan, uint32_t worker) {
@@ -186,17 +184,17 @@ static copse_status fill_split(struct copse_split *split, const struct copse_pla
   return COPSE_OK;
 }
 
+static void drop_split(struct copse_split **split) { copse_split_free(*split); }
+
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
                              struct copse_split **out, struct copse_err *err) {
-  struct copse_split *split = NULL;
+  COPSE_AT_END(drop_split) struct copse_split *split = NULL;
   *out = NULL;
   COPSE_DO(copse_calloc(1, sizeof *split, &split, err));
-  copse_status status = fill_split(split, plan, host_of, err);
-  if (status == COPSE_OK)
-    *out = split;
-  else
-    copse_split_free(split);
-  return status;
+  COPSE_DO(fill_split(split, plan, host_of, err));
+  *out = split;
+  split = NULL;
+  return COPSE_OK;
 }
 
 void copse_split_free(struct copse_split *split) {

@@ -1,9 +1,6 @@
-/*
- * Plans over hosts that share no memory: split, and cut into rounds between which data change
- * hosts. How, and why the result is right: rounds.c.
- */
-#ifndef COPSE_RUNTIME_INTERNODE_ROUNDS_H
-#define COPSE_RUNTIME_INTERNODE_ROUNDS_H
+/* Plans over hosts that share no memory: split, and cut into rounds between which data change
+ * hosts. How, and why the result is right: rounds.c. */
+#pragma once
 
 #include "base/err.h"
 #include "base/memory.h"
@@ -29,11 +26,9 @@ struct copse_split {
  */
 #define COPSE_NO_INBOX UINT32_MAX
 
-/*
- * host_of[r] is the number of rank r's host. The plan is borrowed. COPSE_UNSUPPORTED where a region
+/* host_of[r] is the number of rank r's host. The plan is borrowed. COPSE_UNSUPPORTED where a region
  * of packets is written both from its own host and from another; copse_prove_plan accepts no such
- * plan, since packets are sent once. O(operations + operands).
- */
+ * plan, since packets are sent once. O(operations + operands). */
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
                              struct copse_split **out, struct copse_err *err) COPSE_CHECKED;
 void copse_split_free(struct copse_split *split);
@@ -58,6 +53,7 @@ struct copse_rounds {
   struct copse_cursor *cursors;     /* [(n_rounds + 1) * n_workers] round r: row r to row r + 1 */
   size_t *first_message;            /* [n_rounds + 1] round r: [first[r], first[r + 1]) */
   struct copse_message *messages;   /* of a round, sorted by src, dst, operand, chunk */
+  struct copse_arena memory;        /* of all arrays */
 };
 
 #define COPSE_ALL_RANKS UINT32_MAX
@@ -79,5 +75,3 @@ bool copse_rounds_ends(const struct copse_rounds *rounds, uint32_t round);
 /* Rounds the number of chunks up to three significant binary digits, so that plans are cut for few
  * different numbers. Results don't depend on it. */
 void copse_rounds_shape(struct copse_shape *shape);
-
-#endif

@@ -16,8 +16,7 @@
  * A build that flushes subnormals or assumes finite math (-ffast-math, nvcc
  * --use_fast_math) breaks the promise.
  */
-#ifndef COPSE_RUNTIME_INTERPRETER_ELEMENT_H
-#define COPSE_RUNTIME_INTERPRETER_ELEMENT_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -206,5 +205,3 @@ COPSE_ELEMENT_FLOAT(double, double, double, COPSE_AS_IT_IS, COPSE_AS_IT_IS, COPS
   X(int64, COPSE_INT64, int64_t, int64_t)      \
   X(uint64, COPSE_UINT64, uint64_t, uint64_t)  \
   COPSE_FLOAT_TYPES(X)
-
-#endif

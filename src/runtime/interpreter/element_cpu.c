@@ -1,7 +1,5 @@
-/*
- * One MOVE on a CPU: the loops of element_move_op.h, compiled here once for every type and reduction,
- * and the choice among them.
- */
+/* One MOVE on a CPU: the loops of element_move_op.h, compiled here once for every type and
+ * reduction, and the choice among them. */
 #include "runtime/interpreter/element_move.h"
 
 #include "runtime/interpreter/element_tile_cpu.h"

@@ -11,8 +11,7 @@
  * are not synchronised. Sources and destinations may be identical addresses, never
  * overlap otherwise. Pointers are aligned to the element, those of packets to 16 bytes.
  */
-#ifndef COPSE_RUNTIME_INTERPRETER_ELEMENT_MOVE_H
-#define COPSE_RUNTIME_INTERPRETER_ELEMENT_MOVE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -56,5 +55,3 @@ struct copse_move {
 /* The move on a CPU. A kernel calls its type's copse_NAME_move(), which is false where a packet didn't
  * come within the time limit; then a part of the move was done. */
 bool copse_move_run(const struct copse_move *move, uint32_t thread, uint32_t n_threads);
-
-#endif

@@ -1,7 +1,5 @@
-/*
- * A template of element_move.h, included once per type and operation (no guard). Takes
- * COPSE_MOVE_NAME, COPSE_MOVE_T, COPSE_MOVE_A; takes and undefines COPSE_MOVE_OP.
- */
+/* A template of element_move.h, included once per type and operation (no guard). Takes
+ * COPSE_MOVE_NAME, COPSE_MOVE_T, COPSE_MOVE_A; takes and undefines COPSE_MOVE_OP. */
 #define COPSE_MOVE_FN(suffix) COPSE_JOIN3(copse_, COPSE_MOVE_NAME, suffix)
 #define COPSE_MOVE_FOLD COPSE_JOIN4(copse_, COPSE_MOVE_NAME, _, COPSE_MOVE_OP)
 #define COPSE_MOVE_LOOP COPSE_JOIN4(copse_, COPSE_MOVE_NAME, _move_, COPSE_MOVE_OP)

@@ -1,6 +1,5 @@
 /* copse_NAME_move() of every type, for element_cpu.c and gpu/tile.cuh, which define tiles first. */
-#ifndef COPSE_RUNTIME_INTERPRETER_ELEMENT_MOVE_TYPES_H
-#define COPSE_RUNTIME_INTERPRETER_ELEMENT_MOVE_TYPES_H
+#pragma once
 
 #define COPSE_JOIN3_NOW(a, b, c) a##b##c
 #define COPSE_JOIN3(a, b, c) COPSE_JOIN3_NOW(a, b, c)
@@ -48,5 +47,3 @@ COPSE_ELEMENT_TYPES(COPSE_MOVE_TYPES)
 
 #define COPSE_MOVE_NAME float8_e5m2
 #include "runtime/interpreter/element_move_type.h"
-
-#endif

@@ -1,10 +1,7 @@
-/*
- * Tiles of elements on a CPU. A tile is a run that vectorises and
+/* Tiles of elements on a CPU. A tile is a run that vectorises and
  * stays in the first cache; plain operands are used where they lie, packets are unpacked
- * into the tile's own memory. One thread does a whole move.
- */
-#ifndef COPSE_RUNTIME_INTERPRETER_ELEMENT_TILE_CPU_H
-#define COPSE_RUNTIME_INTERPRETER_ELEMENT_TILE_CPU_H
+ * into the tile's own memory. One thread does a whole move. */
+#pragma once
 
 #include <string.h>
 
@@ -115,5 +112,3 @@ static inline bool copse_move_copy(const struct copse_move *move, uint32_t eleme
   }
   return true;
 }
-
-#endif

@@ -1,29 +1,21 @@
-/*
- * Test data with exactly known results: values of every element as a function of seed, element and
+/* Test data with exactly known results: values of every element as a function of seed, element and
  * rank, chosen so that sums are exact in every order (as in nccl-tests' verifiable data), and
- * buffers that hold them.
- */
+ * buffers that hold them. */
 #include "runtime/interpreter/expected.h"
 
 #include <string.h>
 
+#include "base/index_map.h"
 #include "runtime/plan/plan_math.h"
 
 /* ---- random bits: a function of (seed, element, rank) --------------------------------- */
 
-static uint64_t mix(uint64_t z) { /* the finaliser of splitmix64 */
-  z += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 static uint64_t element_bits(const struct copse_data *data, uint64_t element) {
-  return mix(data->seed ^ mix(element));
+  return copse_mix(data->seed ^ copse_mix(element));
 }
 
 static uint64_t rank_bits(uint64_t element_hash, uint32_t rank) {
-  return mix(element_hash + rank * 0xd1342543de82ef95u);
+  return copse_mix(element_hash + rank * 0xd1342543de82ef95u);
 }
 
 /* 0..n-1, from the upper bits. */
@@ -54,10 +46,8 @@ static const struct type_info {
     [COPSE_FLOAT8_E5M2] = {KIND_FLOAT, 1, 1 << 3},
 };
 
-/*
- * The bits of v as a float with so many bits of exponent and mantissa, rounded to nearest
- * even. Works on the double's own bits; v is finite and within the type's range.
- */
+/* The bits of v as a float with so many bits of exponent and mantissa, rounded to nearest
+ * even. Works on the double's own bits; v is finite and within the type's range. */
 static uint64_t narrow_bits(double v, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   uint64_t bits;
@@ -125,10 +115,8 @@ enum rule {
   RULE_EXTREME /* floats of a minimum or maximum */
 };
 
-/*
- * Only `active` of the ranks contribute to an element's sum (or powers of two to its
- * product): those from a starting point on that differs from element to element.
- */
+/* Only `active` of the ranks contribute to an element's sum (or powers of two to its
+ * product): those from a starting point on that differs from element to element. */
 struct pattern {
   enum rule rule;
   bool reduces;
@@ -163,7 +151,7 @@ static struct pattern pattern_of(const struct copse_data *data) {
 static uint32_t first_active(const struct copse_data *data, const struct pattern *p,
                              uint64_t element_hash) {
   if (p->active == data->n_ranks) return 0;
-  return (uint32_t)below(mix(~element_hash), data->n_ranks);
+  return (uint32_t)below(copse_mix(~element_hash), data->n_ranks);
 }
 
 static bool is_active(const struct copse_data *data, const struct pattern *p, uint64_t element_hash,
@@ -401,8 +389,8 @@ void copse_buffers_fill(struct copse_buffers *buffers, const struct copse_data *
 /* ---- checking ---------------------------------------------------------------------------- */
 
 static uint64_t count_different(const void *a, const void *b, uint64_t n, uint64_t bytes) {
-  if (memcmp(a, b, n * bytes) == 0) return 0;
   uint64_t different = 0;
+  if (memcmp(a, b, n * bytes) == 0) return 0;
   for (uint64_t i = 0; i < n; i++)
     if (memcmp((const char *)a + i * bytes, (const char *)b + i * bytes, bytes) != 0) different++;
   return different;
@@ -492,9 +480,7 @@ uint64_t copse_buffers_count_wrong(const struct copse_buffers *buffers) {
     n = slice(at, data->count);
     wrong += check_inputs(buffers, at, n, reference);
   }
-  wrong +=
-      check_guards(buffers, buffers->input_memory, input_elements(data) * element_bytes(buffers));
-  wrong +=
-      check_guards(buffers, buffers->output_memory, output_elements(data) * element_bytes(buffers));
-  return wrong;
+  uint64_t bytes = element_bytes(buffers);
+  return wrong + check_guards(buffers, buffers->input_memory, input_elements(data) * bytes) +
+         check_guards(buffers, buffers->output_memory, output_elements(data) * bytes);
 }

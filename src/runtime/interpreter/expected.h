@@ -21,11 +21,7 @@
  * every promised element bit for bit, inputs that must be as they were, and guard zones
  * before and behind every buffer.
  */
-#ifndef COPSE_RUNTIME_INTERPRETER_EXPECTED_H
-#define COPSE_RUNTIME_INTERPRETER_EXPECTED_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/memory.h"
 #include "base/types.h"
@@ -86,16 +82,12 @@ void copse_buffers_free(struct copse_buffers *buffers);
 /* Whether the collective can work in place: all but alltoall. */
 bool copse_buffers_has_in_place(copse_collective collective);
 
-/*
- * Fills the inputs with `data` (which must fit), the outputs with a pattern that no right
+/* Fills the inputs with `data` (which must fit), the outputs with a pattern that no right
  * result has everywhere, the guards with another, and sets inputs and outputs. In place
- * as in NCCL: see struct copse_launch.
- */
+ * as in NCCL: see struct copse_launch. */
 void copse_buffers_fill(struct copse_buffers *buffers, const struct copse_data *data,
                         bool in_place);
 
 /* After the collective: the number of wrong elements, an input element or a guard byte
  * that changed counted as one each. */
 uint64_t copse_buffers_count_wrong(const struct copse_buffers *buffers);
-
-#endif

@@ -1,15 +1,11 @@
-/*
- * The interpreter: the state of a plan's execution, what one worker does, and what is reported
- * when the workers stand still.
- */
+/* The interpreter: the state of a plan's execution, what one worker does, and what is reported
+ * when the workers stand still. */
 #include "runtime/interpreter/interpreter.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/text.h"
 #include "runtime/interpreter/element_tile_cpu.h"
 
 /* ---- one worker ---------------------------------------------------------------------------- */
@@ -126,32 +122,16 @@ enum copse_exec_step copse_exec_advance(struct copse_interpreter *exec, uint32_t
 /* As many links of a chain as fit a line that people read. */
 #define MAX_LINKS 5
 
-struct line {
-  char text[480];
-  size_t used;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct line *line, const char *fmt, ...) {
-  const size_t room = sizeof line->text - line->used;
-  va_list list;
-  va_start(list, fmt);
-  int n = vsnprintf(line->text + line->used, room, fmt, list);
-  va_end(list);
-  line->used += n < (int)room ? (size_t)n : room - 1;
-}
-
 /* "rank 3 worker 1": the worker's number within its rank. */
-static void add_worker(struct line *line, const struct copse_interpreter *exec, uint32_t w) {
+static void add_worker(struct copse_line *line, const struct copse_interpreter *exec, uint32_t w) {
   const struct copse_plan *plan = exec->plan;
   const uint32_t rank = plan->workers[w].rank;
-  add(line, "rank %u worker %u", rank, w - plan->ranks[rank].first_worker);
+  copse_line_add(line, "rank %u worker %u", rank, w - plan->ranks[rank].first_worker);
 }
 
-/*
- * The channel that an unfinished worker stands at: its current operation is a WAIT, or a MOVE of
+/* The channel that an unfinished worker stands at: its current operation is a WAIT, or a MOVE of
  * packets. Those were announced before it (a valid plan has a WAIT there), and of the senders
- * one that isn't through is the better guess.
- */
+ * one that isn't through is the better guess. */
 uint32_t copse_exec_waited_channel(const struct copse_interpreter *exec, uint32_t w) {
   const struct copse_plan_op *first = &exec->plan->ops[exec->plan->workers[w].first_op];
   const struct copse_plan_op *op = first + exec->workers[w].op, *guess = NULL;
@@ -170,10 +150,8 @@ static uint32_t waits_for(const struct copse_interpreter *exec, uint32_t w) {
   return exec->plan->channels[copse_exec_waited_channel(exec, w)].src_worker;
 }
 
-/*
- * Where to start telling: the lowest worker of the cycle that the lowest unfinished
- * worker leads into, or that worker itself where its chain ends at a finished one.
- */
+/* Where to start telling: the lowest worker of the cycle that the lowest unfinished
+ * worker leads into, or that worker itself where its chain ends at a finished one. */
 static uint32_t find_start(const struct copse_interpreter *exec) {
   uint32_t n = exec->plan->header.n_workers, first = 0;
   while (exec->workers[first].finished) first++;
@@ -200,20 +178,20 @@ static uint32_t chain_length(const struct copse_interpreter *exec, uint32_t star
 
 copse_status copse_exec_report_standstill(const struct copse_interpreter *exec, const char *what,
                                           struct copse_err *err) {
-  struct line line = {.used = 0};
+  struct copse_line line = {.used = 0};
   uint32_t start = find_start(exec), w = start;
   uint32_t length = chain_length(exec, start);
-  add(&line, "%s: ", what);
+  copse_line_add(&line, "%s: ", what);
   add_worker(&line, exec, w);
   for (uint32_t i = 0; i < length; i++) {
     uint32_t next = waits_for(exec, w);
     if (i < MAX_LINKS || i + 1 == length) {
-      add(&line, "%s waits for ", i ? ", which" : "");
+      copse_line_add(&line, "%s waits for ", i ? ", which" : "");
       add_worker(&line, exec, next);
-      add(&line, " (channel %u, chunk %u)", copse_exec_waited_channel(exec, w),
-          exec->workers[w].chunk);
+      copse_line_add(&line, " (channel %u, chunk %u)", copse_exec_waited_channel(exec, w),
+                     exec->workers[w].chunk);
     } else if (i == MAX_LINKS) {
-      add(&line, ", and so on over %u more", length - MAX_LINKS - 1);
+      copse_line_add(&line, ", and so on over %u more", length - MAX_LINKS - 1);
     }
     w = next;
   }
@@ -226,10 +204,10 @@ static copse_status check_balance(const struct copse_interpreter *exec, struct c
     const struct copse_exec_channel *channel = &exec->channels[c];
     uint64_t signals = atomic_load_explicit(&channel->signals, memory_order_acquire);
     if (signals == channel->waits) continue;
-    struct line line = {.used = 0};
-    add(&line, "channel %u from ", c);
+    struct copse_line line = {.used = 0};
+    copse_line_add(&line, "channel %u from ", c);
     add_worker(&line, exec, exec->plan->channels[c].src_worker);
-    add(&line, " to ");
+    copse_line_add(&line, " to ");
     add_worker(&line, exec, exec->plan->channels[c].dst_worker);
     return copse_fail(err, COPSE_REFUTED, "%s is unbalanced: %llu more signals than waits",
                       line.text, (unsigned long long)(signals - channel->waits));
@@ -241,38 +219,29 @@ static copse_status check_balance(const struct copse_interpreter *exec, struct c
 
 #define DEFAULT_STALL_SECONDS 20.0
 
-copse_status copse_calloc_lines(size_t n, size_t size, void *out_pointer, struct copse_err *err) {
-  size_t bytes;
-  if (__builtin_mul_overflow(n ? n : 1, size, &bytes)) return copse_fail_nomem(err);
-  void *p = aligned_alloc(COPSE_CACHE_LINE, bytes);
-  if (!p) return copse_fail_nomem(err);
-  memset(p, 0, bytes);
-  *(void **)out_pointer = p;
-  return COPSE_OK;
-}
+static void drop_interpreter(struct copse_interpreter **exec) { copse_interpreter_free(*exec); }
 
 copse_status copse_interpreter_new(const struct copse_plan *plan, const struct copse_engine *engine,
                                    void *context, struct copse_interpreter **out,
                                    struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
-  struct copse_interpreter *exec = NULL;
-  copse_status status;
+  COPSE_AT_END(drop_interpreter) struct copse_interpreter *exec = NULL;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *exec, &exec, err));
+  COPSE_DO(copse_calloc(1, sizeof *exec, &exec, err));
   exec->plan = plan;
   exec->engine = engine;
   exec->stall_seconds = DEFAULT_STALL_SECONDS;
-  COPSE_TRY(copse_layout_new(plan, &exec->layout, err));
-  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->memory, &exec->memory, err));
-  COPSE_TRY(copse_calloc(h->n_ranks, sizeof *exec->scratch_capacity, &exec->scratch_capacity, err));
-  COPSE_TRY(copse_calloc_lines(h->n_workers, sizeof *exec->workers, &exec->workers, err));
-  COPSE_TRY(copse_calloc_lines(h->n_channels, sizeof *exec->channels, &exec->channels, err));
-  COPSE_TRY(engine->open(exec, context, err));
+  COPSE_DO(copse_layout_new(plan, &exec->layout, err));
+  COPSE_DO(COPSE_ARRAY(&exec->layout.arena, h->n_ranks, exec->memory, err));
+  COPSE_DO(COPSE_ARRAY(&exec->layout.arena, h->n_ranks, exec->scratch_capacity, err));
+  COPSE_DO(copse_calloc_aligned(COPSE_CACHE_LINE, h->n_workers, sizeof *exec->workers,
+                                &exec->workers, err));
+  COPSE_DO(copse_calloc_aligned(COPSE_CACHE_LINE, h->n_channels, sizeof *exec->channels,
+                                &exec->channels, err));
+  COPSE_DO(engine->open(exec, context, err));
   *out = exec;
+  exec = NULL;
   return COPSE_OK;
-out:
-  copse_interpreter_free(exec);
-  return status;
 }
 
 void copse_interpreter_free(struct copse_interpreter *exec) {
@@ -282,8 +251,6 @@ void copse_interpreter_free(struct copse_interpreter *exec) {
     free(exec->memory[r].scratch);
     free(exec->memory[r].packets);
   }
-  free(exec->memory);
-  free(exec->scratch_capacity);
   free(exec->workers);
   free(exec->channels);
   copse_layout_free(&exec->layout);

@@ -4,13 +4,10 @@
  * with the others behind a transport (transport/engine.c). Engines differ in who runs the
  * workers and in what waiting means; what an operation does is the same for all.
  */
-#ifndef COPSE_RUNTIME_INTERPRETER_INTERPRETER_H
-#define COPSE_RUNTIME_INTERPRETER_INTERPRETER_H
+#pragma once
 
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "base/err.h"
 #include "runtime/backend/backend.h"
@@ -70,21 +67,15 @@ struct copse_interpreter {
   const void *trace_context;
 };
 
-/* As copse_calloc, aligned to cache lines; `size` is a multiple of them. */
-copse_status copse_calloc_lines(size_t n, size_t size, void *out_pointer,
-                                struct copse_err *err) COPSE_CHECKED;
-
 /* The plan is borrowed until the free. COPSE_NOMEM, or what the engine's open returns. */
 copse_status copse_interpreter_new(const struct copse_plan *plan, const struct copse_engine *engine,
                                    void *context, struct copse_interpreter **out,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_interpreter_free(struct copse_interpreter *exec);
 
-/*
- * Runs one launch to its end; calls[i] is that of the i-th rank here. COPSE_INVALID after a launch
+/* Runs one launch to its end; calls[i] is that of the i-th rank here. COPSE_INVALID after a launch
  * that failed; COPSE_REFUTED on a deadlock (the text says who waits for whom), on a channel left
- * unbalanced, and where an engine that watches sees nothing move for stall_seconds.
- */
+ * unbalanced, and where an engine that watches sees nothing move for stall_seconds. */
 copse_status copse_interpreter_run(struct copse_interpreter *exec, const struct copse_call *calls,
                                    struct copse_err *err) COPSE_CHECKED;
 
@@ -114,15 +105,11 @@ static inline bool copse_exec_is_signalled(const struct copse_exec_channel *chan
   return atomic_load_explicit(&channel->signals, memory_order_acquire) > channel->waits;
 }
 
-/*
- * COPSE_REFUTED for workers that stand still, with a line that follows who waits for
+/* COPSE_REFUTED for workers that stand still, with a line that follows who waits for
  * whom: "deadlock: rank 3 worker 1 waits for rank 5 worker 0 (channel 17, chunk 2), which
- * waits for ...". `what` is its first word or words.
- */
+ * waits for ...". `what` is its first word or words. */
 copse_status copse_exec_report_standstill(const struct copse_interpreter *exec, const char *what,
                                           struct copse_err *err) COPSE_CHECKED;
 
 /* The channel that an unfinished worker stands at, which waits at a WAIT or for packets. */
 uint32_t copse_exec_waited_channel(const struct copse_interpreter *exec, uint32_t w);
-
-#endif

@@ -1,10 +1,7 @@
-/*
- * What an operation of a plan means for one launch: which elements, where they lie. Every
+/* What an operation of a plan means for one launch: which elements, where they lie. Every
  * executor, on the CPU and on the GPU, asks here. In the common subset of C11, C++17 and CUDA
- * C++; all inputs come from a validated plan.
- */
-#ifndef COPSE_RUNTIME_INTERPRETER_VIEW_H
-#define COPSE_RUNTIME_INTERPRETER_VIEW_H
+ * C++; all inputs come from a validated plan. */
+#pragma once
 
 #include "copse/types.h"
 #include "runtime/interpreter/element_move.h"
@@ -127,11 +124,9 @@ COPSE_HD static inline struct copse_place copse_view_operand(
   return copse_base_place(view, &base, chunk, c);
 }
 
-/*
- * Launches are numbered from 1; 0 flags no packet. Even and odd ones take turns. A launch of no
+/* Launches are numbered from 1; 0 flags no packet. Even and odd ones take turns. A launch of no
  * elements sends no packets and has no number: in the launch between two that use the same copy
- * a chain of packets must lead from every rank to every other one.
- */
+ * a chain of packets must lead from every rank to every other one. */
 COPSE_HD static inline uint32_t copse_next_epoch(uint32_t epoch) {
   return epoch == UINT32_MAX ? 2 : epoch + 1;
 }
@@ -149,5 +144,3 @@ COPSE_HD static inline uint32_t copse_view_divisor(const struct copse_view *view
                                                    const struct copse_plan_op *op) {
   return view->redop == COPSE_AVG && (op->flags & COPSE_MOVE_FINAL) ? view->n_ranks : 1;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * Calling threads: a row is moved by n_lanes threads (1 on a CPU), each with its own lane; they
  * touch disjoint units of it and are not synchronised.
  */
-#ifndef COPSE_RUNTIME_MOE_ELEMENTS_H
-#define COPSE_RUNTIME_MOE_ELEMENTS_H
+#pragma once
 
 #include <string.h>
 
@@ -219,5 +218,3 @@ COPSE_HD static inline void copse_moe_reduce_row(const struct copse_moe_job *job
     default: break;
   }
 }
-
-#endif

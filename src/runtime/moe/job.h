@@ -9,11 +9,7 @@
  *
  * Where messages must be exact the counts travel to the host while PACK runs.
  */
-#ifndef COPSE_RUNTIME_MOE_JOB_H
-#define COPSE_RUNTIME_MOE_JOB_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 #include "copse/moe.h"
@@ -31,10 +27,8 @@ enum copse_moe_step {
 /* No row, or no limit: see the members that may have this value. */
 #define COPSE_MOE_NONE UINT32_MAX
 
-/*
- * Plain data, passed to kernels by value. A source is a rank whose tokens come here. A place is a
- * pair (expert of this rank, source), expert major: n_places = n_local * n_ranks.
- */
+/* Plain data, passed to kernels by value. A source is a rank whose tokens come here. A place is a
+ * pair (expert of this rank, source), expert major: n_places = n_local * n_ranks. */
 struct copse_moe_job {
   /* The layer. */
   uint32_t n_ranks, rank, n_experts, top_k;
@@ -76,10 +70,8 @@ COPSE_HD static inline uint32_t copse_moe_first_of(uint32_t rank, uint32_t n_ran
   return (uint32_t)((uint64_t)rank * n_experts / n_ranks);
 }
 
-/*
- * The host's copy of the counts that a GPU computed, by which it sizes messages between hosts.
- * [n_ranks][n_ranks] each as in the job, in page-locked memory.
- */
+/* The host's copy of the counts that a GPU computed, by which it sizes messages between hosts.
+ * [n_ranks][n_ranks] each as in the job, in page-locked memory. */
 struct copse_moe_counts {
   const uint64_t *pairs, *pairs_back;
   void *memory, *there; /* the backend's: what holds them, and an event after the copy */
@@ -132,5 +124,3 @@ copse_status copse_moe_furnish(struct copse_moe_job *job, const struct copse_moe
 /* Sets what a call moves: rows, and the unit to which both pointers and rows are aligned. */
 void copse_moe_set_row(struct copse_moe_job *job, const struct copse_moe_row *row,
                        const void *tokens, const void *rows);
-
-#endif

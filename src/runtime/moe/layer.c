@@ -1,11 +1,9 @@
-/*
- * A Mixture-of-Experts layer's shape and memory on any backend, and its steps on the CPU, one
- * thread a rank.
- */
-#include <stdbool.h>
+/* A Mixture-of-Experts layer's shape and memory on any backend, and its steps on the CPU, one
+ * thread a rank. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/types.h"
 #include "runtime/moe/steps.h"
 
@@ -163,13 +161,7 @@ void copse_moe_set_row(struct copse_moe_job *job, const struct copse_moe_row *ro
 static copse_status take(int device, size_t bytes, void **memory, struct copse_err *err) {
   (void)device;
   *memory = NULL;
-  if (bytes > SIZE_MAX / 2) return copse_fail_nomem(err);
-  /* C11 wants a multiple of the alignment, and memory must not be NULL */
-  size_t size = (bytes + 256) / 256 * 256;
-  *memory = aligned_alloc(256, size);
-  if (!*memory) return copse_fail_nomem(err);
-  memset(*memory, 0, size);
-  return COPSE_OK;
+  return copse_calloc_aligned(ALIGNMENT, bytes, 1, memory, err);
 }
 
 static void give_back(int device, void *memory) {

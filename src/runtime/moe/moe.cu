@@ -1,8 +1,6 @@
-/*
- * The steps of a Mixture-of-Experts layer on a GPU: kernels and their launches. steps.h says what
+/* The steps of a Mixture-of-Experts layer on a GPU: kernels and their launches. steps.h says what
  * the steps do. The shape of a launch never depends on the routing, so all launches can be
- * captured.
- */
+ * captured. */
 #if defined(__CUDACC__)
 /* nvcc's host code loses the `inline` of some functions that it doesn't use */
 #pragma GCC diagnostic ignored "-Wunused-function"

@@ -6,8 +6,7 @@
  * one block; between two that follow each other the block synchronises. Functions that take
  * a lane are called by all threads of a launch and need no order.
  */
-#ifndef COPSE_RUNTIME_MOE_STEPS_H
-#define COPSE_RUNTIME_MOE_STEPS_H
+#pragma once
 
 #include "runtime/moe/elements.h"
 
@@ -40,11 +39,9 @@ COPSE_HD static inline void copse_moe_set_chosen(const struct copse_moe_job *job
       total < job->capacity ? total : job->capacity;
 }
 
-/*
- * A block locates the choices of one bin. Each thread has a run of positions. `sums` is
+/* A block locates the choices of one bin. Each thread has a run of positions. `sums` is
  * [top_k][n_threads], in the order of choices within an expert (k, then thread): first counts, then
- * how many choices come before.
- */
+ * how many choices come before. */
 COPSE_HD static inline uint32_t copse_moe_run_start(const struct copse_moe_job *job,
                                                     uint32_t thread, uint32_t n_threads) {
   return (uint32_t)((uint64_t)job->n_tokens * thread / n_threads);
@@ -262,5 +259,3 @@ COPSE_HD static inline void copse_moe_reduce(const struct copse_moe_job *job,
   for (uint64_t token = at.first; token < job->n_tokens; token += at.step)
     copse_moe_reduce_row(job, token, at);
 }
-
-#endif

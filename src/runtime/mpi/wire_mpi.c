@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "copse/mpi.h"
-#include "runtime/mpi/start.h"
+#include "copse/wire.h"
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
 
@@ -416,6 +416,12 @@ static copse_status begin_counting(struct wire *wire, const copse_wire *out) {
   return COPSE_OK;
 }
 
+/* The entry that `copse run` looks up by name: MPI_Init, and a wire over all processes, whose
+ * orderly end is MPI_Finalize. Both end the process (exit status 4, one line) where they take
+ * longer than timeout_seconds. COPSE_UNSUPPORTED for another version of copse. `text` gets the
+ * reason. */
+COPSE_API copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_wire *out,
+                                       char *text, size_t size);
 copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_wire *out,
                              char *text, size_t size) {
   int given = 0;

@@ -1,8 +1,6 @@
-/*
- * Where regions lie in a rank's scratch memory, and the shape of a launch. Nothing is computed or
+/* Where regions lie in a rank's scratch memory, and the shape of a launch. Nothing is computed or
  * uploaded per region at launch: its place is its share of all before it (plan_math.h), so that a
- * launch costs little and every rank finds the same numbers by itself.
- */
+ * launch costs little and every rank finds the same numbers by itself. */
 #include "runtime/plan/layout.h"
 
 #define ONE ((uint64_t)1 << 32) /* a whole block, as a share */
@@ -65,11 +63,9 @@ void copse_layout_free(struct copse_layout *layout) {
 
 /* ---- messages ------------------------------------------------------------------------- */
 
-/*
- * Blocks that a message consists of, in millionths: its size is so many times a block's. By
+/* Blocks that a message consists of, in millionths: its size is so many times a block's. By
  * demand a message is the most that a rank sends, and blocks are as large as the largest
- * pair's.
- */
+ * pair's. */
 static uint64_t message_millionths(const struct copse_plan *plan) {
   const struct copse_plan_header *h = &plan->header;
   uint64_t blocks = h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;

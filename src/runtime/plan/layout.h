@@ -1,11 +1,6 @@
-/*
- * What an executor computes of a plan: once, where each region lies among those of its rank;
- * for each size, the shape of a launch and the memory it takes.
- */
-#ifndef COPSE_RUNTIME_PLAN_LAYOUT_H
-#define COPSE_RUNTIME_PLAN_LAYOUT_H
-
-#include <stdint.h>
+/* What an executor computes of a plan: once, where each region lies among those of its rank;
+ * for each size, the shape of a launch and the memory it takes. */
+#pragma once
 
 #include "base/memory.h"
 #include "runtime/plan/plan.h"
@@ -35,10 +30,8 @@ copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout
                               struct copse_err *err) COPSE_CHECKED;
 void copse_layout_free(struct copse_layout *layout);
 
-/*
- * The shape of a launch of `count` elements a block. COPSE_INVALID where buffers or all ranks'
- * scratch would exceed COPSE_BUFFER_MAX_BYTES, or a plan of packets isn't meant for so much.
- */
+/* The shape of a launch of `count` elements a block. COPSE_INVALID where buffers or all ranks'
+ * scratch would exceed COPSE_BUFFER_MAX_BYTES, or a plan of packets isn't meant for so much. */
 copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t count,
                                 uint32_t element_bytes, struct copse_shape *shape,
                                 struct copse_err *err) COPSE_CHECKED;
@@ -55,5 +48,3 @@ uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint3
 /* Bytes of the whole message as nccl-tests counts them, and of a block of such a message. */
 uint64_t copse_plan_message_bytes(const struct copse_plan *plan, uint64_t block_bytes);
 uint64_t copse_plan_block_bytes(const struct copse_plan *plan, uint64_t message_bytes);
-
-#endif

@@ -10,12 +10,9 @@
  */
 #include "runtime/plan/plan.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/memory.h"
 
 /* ---- validation ---------------------------------------------------------------------------- */
@@ -462,36 +459,32 @@ static copse_status copy_tables(struct owned_plan *owned, const char *bytes,
   return COPSE_OK;
 }
 
+static void drop_plan(struct owned_plan **owned) { copse_plan_free((struct copse_plan *)*owned); }
+
 copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
                                struct copse_plan **out, struct copse_err *err) {
-  struct owned_plan *owned = NULL;
-  copse_status status;
+  COPSE_AT_END(drop_plan) struct owned_plan *owned = NULL;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *owned, &owned, err));
+  COPSE_DO(copse_calloc(1, sizeof *owned, &owned, err));
   const struct checker check = {&owned->plan, label, err};
-  COPSE_TRY(check_frame(&check, bytes, size, &owned->plan));
-  COPSE_TRY(copy_tables(owned, bytes, NULL, err));
-  COPSE_TRY(copse_plan_validate(&owned->plan, label, err));
+  COPSE_DO(check_frame(&check, bytes, size, &owned->plan));
+  COPSE_DO(copy_tables(owned, bytes, NULL, err));
+  COPSE_DO(copse_plan_validate(&owned->plan, label, err));
   *out = &owned->plan;
+  owned = NULL;
   return COPSE_OK;
-out:
-  if (owned) copse_plan_free(&owned->plan);
-  return status;
 }
 
 copse_status copse_plan_copy(const struct copse_plan *plan, struct copse_plan **out,
                              struct copse_err *err) {
-  struct owned_plan *owned = NULL;
-  copse_status status;
+  COPSE_AT_END(drop_plan) struct owned_plan *owned = NULL;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *owned, &owned, err));
-  COPSE_TRY(check_and_head(plan, &owned->plan.header, err));
-  COPSE_TRY(copy_tables(owned, NULL, plan, err));
+  COPSE_DO(copse_calloc(1, sizeof *owned, &owned, err));
+  COPSE_DO(check_and_head(plan, &owned->plan.header, err));
+  COPSE_DO(copy_tables(owned, NULL, plan, err));
   *out = &owned->plan;
+  owned = NULL;
   return COPSE_OK;
-out:
-  if (owned) copse_plan_free(&owned->plan);
-  return status;
 }
 
 copse_status copse_plan_open(const char *path, struct copse_plan **out, struct copse_err *err) {

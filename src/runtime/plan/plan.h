@@ -1,15 +1,9 @@
-/*
- * Plans in memory: loading with full validation, writing, and what a launch needs.
- */
-#ifndef COPSE_RUNTIME_PLAN_PLAN_H
-#define COPSE_RUNTIME_PLAN_PLAN_H
+/* Plans in memory: loading with full validation, writing, and what a launch needs. */
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
+#include "base/types.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "base/types.h"
 #include "runtime/plan/plan_abi.h"
 
 /* Immutable once decoded. `name` is NUL-terminated; header.name_bytes is its length. */
@@ -45,10 +39,8 @@ copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size
 copse_status copse_plan_checksum(const struct copse_plan *plan, uint8_t digest[COPSE_SHA256_BYTES],
                                  struct copse_err *err) COPSE_CHECKED;
 
-/*
- * The opposite: checks magic, version, sizes, checksum, then copse_plan_validate.
- * The plan owns its memory; free with copse_plan_free (not for plans built by hand).
- */
+/* The opposite: checks magic, version, sizes, checksum, then copse_plan_validate.
+ * The plan owns its memory; free with copse_plan_free (not for plans built by hand). */
 copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
                                struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 /* The plan, made by hand, as one that owns its memory: validated, and what decode(encode) gives. */
@@ -56,5 +48,3 @@ copse_status copse_plan_copy(const struct copse_plan *plan, struct copse_plan **
                              struct copse_err *err) COPSE_CHECKED;
 copse_status copse_plan_open(const char *path, struct copse_plan **out,
                              struct copse_err *err) COPSE_CHECKED;
-
-#endif

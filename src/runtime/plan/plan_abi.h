@@ -40,8 +40,7 @@
  *   executors that look at flags skip them. A packet region has two copies, used by even and
  *   odd launches (codegen/check/proof.c says why two are enough).
  */
-#ifndef COPSE_RUNTIME_PLAN_PLAN_ABI_H
-#define COPSE_RUNTIME_PLAN_PLAN_ABI_H
+#pragma once
 
 #include <stdint.h>
 
@@ -110,11 +109,9 @@ struct copse_plan_piece {
   uint32_t zero;
 };
 
-/*
- * An alltoall by demand: how much of the block from rank i to rank j there is, extent i *
+/* An alltoall by demand: how much of the block from rank i to rank j there is, extent i *
  * n_ranks + j, as a fraction of `count`: its first floor(count * num / den) elements. The
- * rest of the block is neither read nor written. (Counts given at launch do the same.)
- */
+ * rest of the block is neither read nor written. (Counts given at launch do the same.) */
 struct copse_plan_extent {
   int64_t num, den;
 };
@@ -161,5 +158,3 @@ struct copse_plan_header {
   uint32_t protocol;   /* enum copse_plan_protocol */
   uint8_t topology_sha256[32];
 };
-
-#endif

@@ -1,9 +1,6 @@
-/*
- * Where a chunk lies: the arithmetic that every executor shares, in the common subset
- * of C11, C++17 and CUDA C++. All inputs come from a validated plan.
- */
-#ifndef COPSE_RUNTIME_PLAN_PLAN_MATH_H
-#define COPSE_RUNTIME_PLAN_PLAN_MATH_H
+/* Where a chunk lies: the arithmetic that every executor shares, in the common subset
+ * of C11, C++17 and CUDA C++. All inputs come from a validated plan. */
+#pragma once
 
 #include "base/types.h"
 #include "runtime/plan/plan_abi.h"
@@ -104,22 +101,18 @@ COPSE_HD static inline uint64_t copse_share_of(uint64_t a, uint64_t share) {
 #define COPSE_SLOT_SLACK 4u
 #define COPSE_REGION_SLACK 8u
 
-/*
- * Elements that one slot of a region holds. No chunk is larger: with P <= weight * count + unit
+/* Elements that one slot of a region holds. No chunk is larger: with P <= weight * count + unit
  * elements in the piece one of n chunks has at most P / n + 1 + unit, and
- * share_of(chunk_base, weight) is at least weight * count / n - 1.
- */
+ * share_of(chunk_base, weight) is at least weight * count / n - 1. */
 COPSE_HD static inline uint64_t copse_slot_elements(const struct copse_shape *shape,
                                                     const struct copse_region_place *place) {
   return copse_round_up(copse_share_of(shape->chunk_base, place->weight), shape->unit) +
          COPSE_SLOT_SLACK * shape->unit;
 }
 
-/*
- * Where the slots of a region start, in elements of one slot's row: `start` and `ordinal` as in
+/* Where the slots of a region start, in elements of one slot's row: `start` and `ordinal` as in
  * struct copse_region_place, or the totals of a rank for the end of its last region. Regions
- * don't overlap: from one to the next it is at least share_of(base, weight) + 7 units.
- */
+ * don't overlap: from one to the next it is at least share_of(base, weight) + 7 units. */
 COPSE_HD static inline uint64_t copse_region_start(const struct copse_shape *shape, uint64_t start,
                                                    uint32_t ordinal) {
   return copse_round_up(copse_share_of(shape->chunk_base, start), shape->unit) +
@@ -161,5 +154,3 @@ COPSE_HD static inline int copse_op_runs(uint8_t when, uint32_t c, uint32_t n, u
     default: return 1;
   }
 }
-
-#endif

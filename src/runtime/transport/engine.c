@@ -111,8 +111,7 @@ static copse_status make_streams(struct copse_interpreter *exec, struct copse_er
   return COPSE_OK;
 }
 
-/* ---- what comes in ----------------------------------------------------------------------------
- */
+/* ---- what comes in -------------------------------------------------------------------- */
 
 static copse_status surprise(uint32_t from, unsigned tag, size_t n, struct copse_err *err) {
   return copse_fail(err, COPSE_REFUTED,
@@ -183,8 +182,7 @@ void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigne
     unpack(exec, stream);
 }
 
-/* ---- what goes out ------------------------------------------------------------------------------
- */
+/* ---- what goes out -------------------------------------------------------------------- */
 
 static unsigned char *stage(const struct copse_interpreter *exec, size_t bytes) {
   struct endpoint *end = exec->own;
@@ -210,8 +208,7 @@ static void send_signal(struct copse_interpreter *exec, uint32_t c) {
   exec->channels[c].waits++;
 }
 
-/* ---- running
- * -------------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------- */
 
 /* Whether it has moved. */
 static bool run_worker(struct copse_interpreter *exec, uint32_t w, bool *finished) {
@@ -317,8 +314,7 @@ static copse_status run(struct copse_interpreter *exec, struct copse_err *err) {
   return copse_fail(err, ended, "%s", late.text);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------
- */
+/* ---- life ----------------------------------------------------------------------------- */
 
 static copse_status open_engine(struct copse_interpreter *exec, void *context,
                                 struct copse_err *err) {

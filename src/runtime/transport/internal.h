@@ -1,6 +1,5 @@
 /* What the transport and the engine over it share. */
-#ifndef COPSE_RUNTIME_TRANSPORT_INTERNAL_H
-#define COPSE_RUNTIME_TRANSPORT_INTERNAL_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -134,5 +133,3 @@ void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigne
 /* The rank that this one waits for, or COPSE_TRANSPORT_NOBODY; where and why, if text isn't NULL.
  */
 uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text, size_t size);
-
-#endif

@@ -306,11 +306,9 @@ static bool any_moves(const struct copse_transport *transport, double recent) {
   return false;
 }
 
-/*
- * From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
+/* From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
  * where one still moves the wait goes on. A rank's workers may wait for several others, of which it
- * tells one: where the way leads nowhere, what all ranks do decides.
- */
+ * tells one: where the way leads nowhere, what all ranks do decides. */
 static void judge(struct copse_transport *transport, double now) {
   uint32_t rank = waits_for(transport, NULL, 0);
   double recent = now - SILENT_FOR * transport->timeout;
@@ -440,8 +438,7 @@ static void collect(struct copse_transport *transport) {
   }
 }
 
-/* ---- the transport's own ------------------------------------------------------------------------
- */
+/* ---- the transport's own -------------------------------------------------------------- */
 
 static void take_reason(struct copse_transport *transport, uint32_t from,
                         const struct copse_incoming *it) {
@@ -479,10 +476,9 @@ static bool take_own(struct copse_transport *transport, uint32_t from, struct co
   return false;
 }
 
-/* ---- messages of launches
- * -------------------------------------------------------------------------------- A peer's
- * messages are started as soon as it is known where they go, and count in the order in which they
- * were sent. */
+/* ---- messages of launches ------------------------------------------------------------ */
+/* A peer's messages are started as soon as it is known where they go, and count in the order in
+ * which they were sent. */
 
 static const char *type_name(uint32_t type) {
   return type < COPSE_N_TYPES ? copse_type_name((enum copse_type)type) : "?";

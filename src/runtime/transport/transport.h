@@ -13,11 +13,7 @@
  *
  * One thread at a time. Progress is made in copse_transport_step alone.
  */
-#ifndef COPSE_RUNTIME_TRANSPORT_TRANSPORT_H
-#define COPSE_RUNTIME_TRANSPORT_TRANSPORT_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 #include "copse/wire.h"
@@ -51,5 +47,3 @@ copse_status copse_transport_all_gather(void *transport, const void *mine, void 
 /* The shape of a communicator of one rank here and the others behind the transport. */
 void copse_transport_shape(struct copse_transport *transport, copse_bootstrap *bootstrap,
                            struct copse_comm_shape *shape);
-
-#endif

@@ -24,7 +24,7 @@ struct sets {
   int *parent; /* [n_nodes] disjoint sets */
   int *stamps; /* [n_nodes] */
   int stamp;
-  struct copse_arena scratch;
+  struct copse_arena *scratch;
   struct copse_err *err;
 };
 
@@ -38,10 +38,8 @@ static bool is_known(const struct copse_place_cuts *cuts, const int *members, in
   return false;
 }
 
-/*
- * Adds the ranks r with label[r] == which. Sets of all ranks bound nothing; so would empty
- * ones. A rank that is in enough sets already takes no more.
- */
+/* Adds the ranks r with label[r] == which. Sets of all ranks bound nothing; so would empty
+ * ones. A rank that is in enough sets already takes no more. */
 static copse_status add_set(struct sets *s, const int *label, int which) {
   struct copse_place_cuts *cuts = s->cuts;
   int *members, n = 0;
@@ -54,7 +52,8 @@ static copse_status add_set(struct sets *s, const int *label, int which) {
   for (int r = 0, at = 0; r < s->t->n_ranks; r++)
     if (label[r] == which) members[at++] = r;
   if (is_known(cuts, members, n)) return COPSE_OK;
-  COPSE_DO(COPSE_GROW(cuts->groups, s->capacity, (size_t)cuts->n_cuts + 1, s->err));
+  COPSE_DO(
+      COPSE_GROW_IN(&cuts->arena, cuts->groups, s->capacity, (size_t)cuts->n_cuts + 1, s->err));
   cuts->groups[cuts->n_cuts++] = (struct copse_place_group){.members = members, .n_members = n};
   for (int i = 0; i < n; i++) s->depth[members[i]]++;
   return COPSE_OK;
@@ -63,7 +62,7 @@ static copse_status add_set(struct sets *s, const int *label, int which) {
 /* Adds one set for each label that at least one rank carries first. */
 static copse_status add_labels(struct sets *s, const int *label) {
   char *seen = NULL;
-  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->t->n_nodes, seen, s->err));
+  COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)s->t->n_nodes, seen, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) {
     if (label[r] < 0 || seen[label[r]]) continue;
     seen[label[r]] = 1;
@@ -75,7 +74,7 @@ static copse_status add_labels(struct sets *s, const int *label) {
 /* A host's label is its first rank. */
 static copse_status add_hosts(struct sets *s) {
   int *label = NULL;
-  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->t->n_ranks, label, s->err));
+  COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)s->t->n_ranks, label, s->err));
   for (int r = 0, first = 0; r < s->t->n_ranks; r++) {
     const char *id = s->t->nodes[s->t->rank_nodes[r]].id;
     size_t n = copse_host_prefix(id, NULL);
@@ -115,8 +114,8 @@ static copse_status add_islands(struct sets *s) {
   const struct copse_topology *t = s->t;
   struct copse_link *links = NULL;
   int *label = NULL, islands = t->n_ranks;
-  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)t->n_links, links, s->err));
-  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)t->n_ranks, label, s->err));
+  COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)t->n_links, links, s->err));
+  COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)t->n_ranks, label, s->err));
   if (t->n_links > 0) memcpy(links, t->links, (size_t)t->n_links * sizeof *links);
   qsort(links, (size_t)t->n_links, sizeof *links, by_bandwidth);
   copse_sets_init(s->parent, t->n_nodes);
@@ -133,10 +132,9 @@ static copse_status add_islands(struct sets *s) {
 
 static copse_status find_sets(struct sets *s) {
   int *label = NULL;
-  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->t->n_ranks, s->depth, s->err));
-  COPSE_DO(COPSE_ARRAYS(&s->scratch, (size_t)s->t->n_nodes, int, s->err, &s->parent, &s->stamps));
+  COPSE_DO(COPSE_ARRAYS(s->scratch, (size_t)s->t->n_ranks, int, s->err, &s->depth, &label));
+  COPSE_DO(COPSE_ARRAYS(s->scratch, (size_t)s->t->n_nodes, int, s->err, &s->parent, &s->stamps));
   s->stamp = 1;
-  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->t->n_ranks, label, s->err));
   for (int r = 0; r < s->t->n_ranks; r++) label[r] = r;
   COPSE_DO(add_labels(s, label));
   COPSE_DO(add_hosts(s));
@@ -201,22 +199,22 @@ static copse_status meter_new(struct meter *m) {
   return COPSE_OK;
 }
 
+static void meter_free(struct meter *m) {
+  copse_flow_free(m->flow);
+  copse_instance_free(&m->instance);
+}
+
 static copse_status measure_all(const struct copse_topology *t, struct copse_place_cuts *out,
                                 struct copse_err *err) {
-  struct meter m = {.t = t, .err = err};
-  size_t n = (size_t)out->n_cuts;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->out, &out->out, err));
-  COPSE_TRY(copse_arena_array(&out->arena, n, sizeof *out->in, &out->in, err));
-  COPSE_TRY(meter_new(&m));
+  COPSE_AT_END(meter_free) struct meter m = {.t = t, .err = err};
+  COPSE_DO(
+      COPSE_ARRAYS(&out->arena, (size_t)out->n_cuts, struct copse_q, err, &out->out, &out->in));
+  COPSE_DO(meter_new(&m));
   for (int i = 0; i < out->n_cuts; i++) {
-    COPSE_TRY(measure(&m, &out->groups[i], true, &out->out[i]));
-    COPSE_TRY(measure(&m, &out->groups[i], false, &out->in[i]));
+    COPSE_DO(measure(&m, &out->groups[i], true, &out->out[i]));
+    COPSE_DO(measure(&m, &out->groups[i], false, &out->in[i]));
   }
-out:
-  copse_flow_free(m.flow);
-  copse_instance_free(&m.instance);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- costs ----------------------------------------------------------------------------------- */
@@ -273,23 +271,15 @@ static copse_status rounded_costs(struct copse_place_cuts *c, int64_t tokens, do
 copse_status copse_place_cuts_find(const struct copse_topology *topology, int64_t tokens,
                                    struct copse_place_cuts *out, double *unit_us,
                                    struct copse_err *err) {
-  struct sets s = {.t = topology, .cuts = out, .err = err};
-  copse_status status;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct sets s = {.t = topology, .cuts = out, .scratch = &scratch, .err = err};
   *out = (struct copse_place_cuts){0};
   *unit_us = 1;
-  COPSE_TRY(find_sets(&s));
-  COPSE_TRY(measure_all(topology, out, err));
+  COPSE_DO(find_sets(&s));
+  COPSE_DO(measure_all(topology, out, err));
   if (tokens < 1) tokens = 1;
-  if (out->n_cuts > 0 && !exact_costs(out, tokens, unit_us))
-    COPSE_TRY(rounded_costs(out, tokens, unit_us, err));
-out:
-  copse_arena_free(&s.scratch);
-  if (status != COPSE_OK) copse_place_cuts_free(out);
-  return status;
+  if (out->n_cuts == 0 || exact_costs(out, tokens, unit_us)) return COPSE_OK;
+  return rounded_costs(out, tokens, unit_us, err);
 }
 
-void copse_place_cuts_free(struct copse_place_cuts *cuts) {
-  free(cuts->groups);
-  copse_arena_free(&cuts->arena);
-  *cuts = (struct copse_place_cuts){0};
-}
+void copse_place_cuts_free(struct copse_place_cuts *cuts) { copse_arena_free(&cuts->arena); }

@@ -1,13 +1,10 @@
-/*
- * Expert placement on a topology: routing traces (read, written, made up), and the placement that
- * solver/placement finds for a trace over the topology's cuts.
- */
+/* Expert placement on a topology: routing traces (read, written, made up), and the placement that
+ * solver/placement finds for a trace over the topology's cuts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
-#include "base/memory.h"
 #include "base/text.h"
 #include "schedule/placement/place.h"
 
@@ -116,15 +113,14 @@ static copse_status read_trace(struct reader *r, int n_ranks, int n_experts) {
   return read_steps(r, steps);
 }
 
+static void release(struct reader *r) { copse_json_free(&r->json); }
+
 copse_status copse_trace_parse(const char *label, const char *data, size_t size, int n_ranks,
                                int n_experts, struct copse_trace *out, struct copse_err *err) {
-  struct reader r = {.trace = out, .err = err};
-  copse_status status;
+  COPSE_AT_END(release) struct reader r = {.trace = out, .err = err};
   *out = (struct copse_trace){0};
-  COPSE_TRY(copse_json_parse(label, data, size, &r.json, err));
-  status = read_trace(&r, n_ranks, n_experts);
-out:
-  copse_json_free(&r.json);
+  COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
+  copse_status status = read_trace(&r, n_ranks, n_experts);
   if (status != COPSE_OK) copse_trace_free(out);
   return status;
 }

@@ -9,11 +9,7 @@
  *   which expert on which rank?                     copse_place_experts
  *   the answer as a file                            copse_place_report_to_json
  */
-#ifndef COPSE_SCHEDULE_PLACEMENT_PLACE_H
-#define COPSE_SCHEDULE_PLACEMENT_PLACE_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 #include "base/memory.h"
@@ -109,11 +105,9 @@ struct copse_place_report {
   double default_us, time_us, bound_us;
 };
 
-/*
- * Finds a placement for a trace whose ranks are the topology's. The caller frees the report.
+/* Finds a placement for a trace whose ranks are the topology's. The caller frees the report.
  * Errors as copse_place_cuts_find and copse_place_solve; COPSE_INVALID for a capacity that is
- * too small.
- */
+ * too small. */
 copse_status copse_place_experts(const struct copse_topology *topology,
                                  const struct copse_trace *trace,
                                  const struct copse_place_options *options,
@@ -129,5 +123,3 @@ const char *copse_place_proof_name(enum copse_place_proof proof);
 copse_status copse_place_report_to_json(const struct copse_place_report *report,
                                         const struct copse_topology *topology, char **text,
                                         size_t *size, struct copse_err *err) COPSE_CHECKED;
-
-#endif

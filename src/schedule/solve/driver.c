@@ -41,6 +41,7 @@ struct solving {
   bool orbit_trees;                  /* trees of base roots are made, */
   bool compact;                      /* and all that is listed in the end */
   struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
+  struct copse_q shares_within;      /* unequal shares are rounded within this of theirs */
   bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
   struct copse_solve_seconds *seconds;
   struct copse_arena scratch;
@@ -160,6 +161,7 @@ static copse_status solve_phase(struct solving *b, bool reversed, struct phase *
   const struct copse_solve_options *o = b->options;
   const struct copse_network_symmetry symmetry = {b->symmetry.n, b->symmetry.generators};
   struct copse_forest_options options = {.k = o->k,
+                                         .fewest = o->k == 0 || o->tolerance.num > 0,
                                          .bound_only = o->bound_only,
                                          .progress = o->progress,
                                          .trust_from = o->trust_from,
@@ -212,6 +214,7 @@ static copse_status smallest_k(const struct solving *b, bool reversed, int64_t *
   COPSE_AT_END(copse_optimum_free) struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
   struct copse_scale exact;
   struct copse_q limit, loss, u;
+  bool carries;
   COPSE_AT_END(copse_free_at) int64_t *capacities = NULL;
   *k = 0;
   COPSE_DO(copse_instance_make(b->topology, o->label, o->root, reversed, &instance, b->err));
@@ -221,11 +224,15 @@ static copse_status smallest_k(const struct solving *b, bool reversed, int64_t *
   COPSE_DO(copse_optimum_scale(&instance.network, optimum.x, &exact, b->err));
   COPSE_DO(copse_q_add(COPSE_Q_ONE, o->tolerance, &limit, b->err));
   for (int64_t tried = 1; tried < exact.k && tried <= COPSE_TRIED_K && *k == 0; tried++) {
+    COPSE_DO(copse_q_mul(limit, (struct copse_q){tried, 1}, &u, b->err));
+    COPSE_DO(copse_q_div(u, optimum.x, &u, b->err));
+    COPSE_DO(copse_optimum_round(&instance.network, u, tried, capacities, &carries, b->err));
+    copse_progress_report(o->progress, "k", tried, exact.k);
+    if (!carries) continue; /* the least U for this k, below, is larger */
     COPSE_DO(copse_optimum_fixed_k(&instance.network, optimum.x, tried, &u, capacities, b->err));
     COPSE_DO(copse_q_mul(u, optimum.x, &loss, b->err)); /* time over the optimum: U x / k */
     COPSE_DO(copse_q_div(loss, (struct copse_q){tried, 1}, &loss, b->err));
     if (copse_q_cmp(loss, limit) <= 0) *k = tried;
-    copse_progress_report(o->progress, "k", tried, exact.k);
   }
   return COPSE_OK;
 }
@@ -414,10 +421,17 @@ static copse_status try_free_shares(struct solving *b) {
     return COPSE_OK;
   }
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
-  if (order < 0 && !b->options->bound_only)
+  if (order < 0 && !b->options->bound_only) {
+    const struct copse_joint_part *part = shares.part;
+    struct copse_joint_part rounded;
+    bool found = false;
+    if (b->shares_within.num > 0)
+      COPSE_DO(copse_round_part(&b->broadcast.instance, part, b->shares_within, &b->scratch,
+                                &rounded, &found, b->err));
     COPSE_DO(copse_solve_trees_in_parts(b->topology, b->options, &b->broadcast.instance,
-                                        shares.part, NULL, 1, shares.rate, schedule, b->seconds,
-                                        b->err));
+                                        found ? &rounded : part, NULL, 1, shares.rate, schedule,
+                                        b->seconds, b->err));
+  }
   if (marked) {
     if (order < 0) COPSE_DO(set_narrowest_bound(b));
     return COPSE_OK;
@@ -562,27 +576,65 @@ copse_status copse_solve_best_time(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* A tolerance chooses among equal shares. Where unequal ones are so much faster that those are
- * outside it, the exact schedule takes their place. `options`: as they were given. */
+/* The whole for trees, without regard to whether a tolerance is met. */
+static copse_status solve_trees(struct solving *b) {
+  COPSE_DO(start(b));
+  COPSE_DO(solve_phases(b));
+  return fill(b);
+}
+
+/* Solves anew with other options; the schedule is taken if its time is at most the limit. */
+static copse_status try_instead(struct solving *b, const struct copse_solve_options *options,
+                                struct copse_q shares_within, struct copse_q limit, bool *met) {
+  struct copse_solve_seconds ignored = {0};
+  COPSE_AT_END(release)
+  struct solving other = {.topology = b->topology,
+                          .options = options,
+                          .shares_within = shares_within,
+                          .seconds = &ignored,
+                          .err = b->err};
+  COPSE_DO(solve_trees(&other));
+  *met = copse_q_cmp(other.schedule->time_per_GB, limit) <= 0;
+  if (!*met) return COPSE_OK;
+  struct copse_schedule *before = b->schedule;
+  b->schedule = other.schedule;
+  other.schedule = before;
+  return COPSE_OK;
+}
+
+/* What equal shares take, phase after phase. */
+static copse_status equal_time(const struct solving *b, struct copse_q *time) {
+  struct copse_q reduce;
+  COPSE_DO(phase_time(&b->broadcast, time, b->err));
+  COPSE_DO(phase_time(b->mirrored ? &b->broadcast : &b->reduce, &reduce, b->err));
+  return copse_q_add(*time, reduce, time, b->err);
+}
+
+/*
+ * A tolerance chooses k for equal shares by their own optimum. Where unequal ones are so much
+ * faster that the schedule is outside the tolerance, it is one of the following, the first that is
+ * within: equal shares of more trees, unequal shares that are rounded, or those as they are.
+ * `options`: as they were given.
+ */
 static copse_status meet_tolerance(struct solving *b, const struct copse_solve_options *options) {
-  struct copse_solve_options exact = *options;
+  struct copse_solve_options exact = *options, equal = *options;
   struct copse_schedule *best = NULL;
-  struct copse_solve_seconds ignored;
-  struct copse_q limit, time;
-  copse_status status;
+  struct copse_q limit, time, equal_shares;
+  bool met = false;
   if (!may_miss(options)) return COPSE_OK;
-  COPSE_TRY(copse_solve_best_time(b->topology, options, &time, &best, b->err));
-  COPSE_TRY(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, b->err));
-  COPSE_TRY(copse_q_mul(limit, time, &limit, b->err));
-  if (copse_q_cmp(b->schedule->time_per_GB, limit) <= 0) goto out;
-  exact.tolerance = COPSE_Q_ZERO;
-  if (!best) COPSE_TRY(copse_solve_schedule(b->topology, &exact, &best, &ignored, b->err));
-  copse_schedule_free(b->schedule);
-  b->schedule = best;
-  best = NULL;
-out:
+  COPSE_DO(copse_solve_best_time(b->topology, options, &time, &best, b->err));
   copse_schedule_free(best);
-  return status;
+  COPSE_DO(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, b->err));
+  COPSE_DO(copse_q_mul(limit, time, &limit, b->err));
+  if (copse_q_cmp(b->schedule->time_per_GB, limit) <= 0) return COPSE_OK;
+  COPSE_DO(equal_time(b, &equal_shares));
+  COPSE_DO(copse_q_div(limit, equal_shares, &equal.tolerance, b->err));
+  COPSE_DO(copse_q_sub(equal.tolerance, COPSE_Q_ONE, &equal.tolerance, b->err));
+  equal.equal_shares = true;
+  if (equal.tolerance.num > 0) COPSE_DO(try_instead(b, &equal, COPSE_Q_ZERO, limit, &met));
+  exact.tolerance = COPSE_Q_ZERO;
+  if (!met) COPSE_DO(try_instead(b, &exact, options->tolerance, limit, &met));
+  return met ? COPSE_OK : try_instead(b, &exact, COPSE_Q_ZERO, limit, &met);
 }
 
 copse_status copse_solve_schedule(const struct copse_topology *topology,
@@ -593,12 +645,11 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   struct solving b = {.topology = topology, .options = options, .seconds = seconds, .err = err};
   *out = NULL;
   *seconds = (struct copse_solve_seconds){0};
-  COPSE_DO(start(&b));
   if (options->collective == COPSE_ALLTOALL) {
+    COPSE_DO(start(&b));
     COPSE_DO(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
   } else {
-    COPSE_DO(solve_phases(&b));
-    COPSE_DO(fill(&b));
+    COPSE_DO(solve_trees(&b));
     COPSE_DO(meet_tolerance(&b, options));
   }
   *out = b.schedule;

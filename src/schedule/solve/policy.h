@@ -26,6 +26,10 @@
 #define COPSE_SWITCH_COLUMNS 8000
 #define COPSE_SWITCH_FEW 2
 
+/* Unequal shares within a tolerance: units for each rank on average that they are rounded to, at
+ * most. Each number is two flows to every rank. */
+#define COPSE_ROUNDED_SHARES 64
+
 /* A tolerance: more trees than this per root are as good as the exact number, and slow to try. */
 #define COPSE_TRIED_K 4096
 

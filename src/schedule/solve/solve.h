@@ -22,8 +22,9 @@ struct copse_solve_options {
   bool compact;             /* trees: those of base roots, of equal shares, and the symmetries that
                                move them, where such trees reach the optimum. Beyond
                                COPSE_LISTED_RANKS ranks always */
-  struct copse_q tolerance; /* trees: the fewest per root within this of the optimum; alltoall:
-                               stop within this of the bound; 0: exact */
+  struct copse_q tolerance; /* trees: the fewest per root within this of the optimum, of an
+                               allreduce with equal shares if they can be; alltoall: stop within
+                               this of the bound; 0: exact, in the fewest trees that are found */
   const char *label;        /* names the topology's file in messages */
   const struct copse_notes *notes; /* hears where unequal shares or switches are not made use of;
                                       may be NULL */
@@ -31,6 +32,10 @@ struct copse_solve_options {
   int trust_from; /* from so many ranks on known cuts are trusted (solver/policy.h); 0: default */
   int threads;    /* of one flow per rank; 0: one per processor */
 };
+
+/* By how much trees may be above the optimum where nobody asks for the optimum itself: bandwidths
+ * that were measured and differ by a few per cent else make many trees, and high ones. */
+#define COPSE_NEAR_OPTIMUM ((struct copse_q){1, 100})
 
 /* Trees of more ranks are not listed one by one: they take space by the square, 20 GB for
  * 16,384. */
@@ -57,9 +62,9 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
  * added, so at most the sum of the two. Where unequal shares are faster, the roots have those of
  * the best pair of forests with common shares (shares.h), unless k, equal_shares or compact
- * say otherwise, and with a tolerance only if equal ones are outside it; up to how many ranks they
- * are looked for says policy.h, and options->notes hears where they are
- * not. With in_network, without k and tolerance, marked switches may copy and
+ * say otherwise, and with a tolerance only if equal ones are outside it, rounded so that trees are
+ * fewer; up to how many ranks they are looked for says policy.h, and options->notes hears where they
+ * are not. With in_network, without k and tolerance, marked switches may copy and
  * add for it (switches.h), and the schedule says which. An alltoall is a maximum concurrent
  * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
  * Symmetries (topology/symmetry/symmetry.h) save maximum flows: one for each orbit of ranks; the

@@ -9,9 +9,12 @@
  */
 #include "schedule/solve/trees.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "schedule/loads.h"
+#include "schedule/solve/policy.h"
+#include "solver/trees/optimum.h"
 
 /* How a tree reaches a relay among its terminals: from which rank, by which nodes. */
 struct reach {
@@ -105,16 +108,17 @@ struct packing {
 
 /* What one phase of a part has to pack: its roots with their shares, its part of the links, and as
  * terminals the ranks and the extra nodes. */
-static copse_status make_network(const struct packing *p, const struct copse_joint_part *part,
+static copse_status make_network(const struct copse_instance *instance,
+                                 const struct copse_joint_part *part,
                                  const struct copse_joint_group *group, bool reduce,
-                                 struct copse_arena *scratch, struct copse_network *out) {
-  const struct copse_network *from = &p->instance->network;
+                                 struct copse_arena *scratch, struct copse_network *out,
+                                 struct copse_err *err) {
+  const struct copse_network *from = &instance->network;
   const int64_t *capacities = reduce ? part->reduce : part->broadcast;
   int n_ranks = from->n_terminals, extra = group ? group->n_extra[reduce] : 0, *terminals;
   size_t links = (size_t)from->n_links, all = (size_t)(n_ranks + extra);
   struct copse_net_link *to;
   struct copse_net_root *roots;
-  struct copse_err *err = p->err;
   COPSE_DO(COPSE_ARRAY(scratch, links, to, err));
   COPSE_DO(COPSE_ARRAY(scratch, (size_t)n_ranks, roots, err));
   COPSE_DO(COPSE_ARRAY(scratch, all, terminals, err));
@@ -149,12 +153,88 @@ static copse_status pack_phase(struct packing *p, const struct copse_joint_part 
   struct copse_network network;
   COPSE_AT_END(copse_forest_free) struct copse_forest forest = {0};
   COPSE_DO(copse_q_div(share, (struct copse_q){part->whole, 1}, &share, p->err));
-  COPSE_DO(make_network(p, part, group, reduce, &scratch, &network));
+  COPSE_DO(make_network(p->instance, part, group, reduce, &scratch, &network, p->err));
   COPSE_DO(copse_forest_solve(&network, &options, &forest, p->err));
   COPSE_DO(copse_add_trees(p->topology, &forest, network.n_terminals, reduce, share, p->schedule,
                            p->err));
   p->seconds->split += forest.seconds_split;
   p->seconds->pack += forest.seconds_pack;
+  return COPSE_OK;
+}
+
+/* ---- rounded parts ------------------------------------------------------------------------- */
+
+struct remainder {
+  int64_t of; /* part->weights[member] * whole modulo part->whole */
+  int member;
+};
+
+static int largest_first(const void *a, const void *b) {
+  const struct remainder *x = a, *y = b;
+  if (x->of != y->of) return x->of > y->of ? -1 : 1;
+  return x->member - y->member;
+}
+
+/* Shares in `whole` units, by largest remainders (Hamilton). */
+static copse_status round_shares(const struct copse_joint_part *part, int n, int64_t whole,
+                                 struct copse_arena *arena, int64_t *weights,
+                                 struct copse_err *err) {
+  struct remainder *list;
+  int64_t left = whole;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, list, err));
+  for (int i = 0; i < n; i++) {
+    __int128 product = (__int128)part->weights[i] * whole;
+    weights[i] = (int64_t)(product / part->whole);
+    list[i] = (struct remainder){(int64_t)(product % part->whole), i};
+    left -= weights[i];
+  }
+  qsort(list, (size_t)n, sizeof *list, largest_first);
+  for (int i = 0; i < left; i++) weights[list[i].member]++;
+  return COPSE_OK;
+}
+
+/* The links of one phase: u times what they had, rounded down. */
+static copse_status round_phase(const struct copse_instance *instance,
+                                const struct copse_joint_part *part, bool reduce, struct copse_q u,
+                                struct copse_arena *arena, int64_t *to, bool *carries,
+                                struct copse_err *err) {
+  const int64_t *from = reduce ? part->reduce : part->broadcast;
+  struct copse_network network;
+  int64_t *capacities;
+  COPSE_DO(make_network(instance, part, NULL, reduce, arena, &network, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)network.n_links, capacities, err));
+  COPSE_DO(copse_optimum_round(&network, u, 1, capacities, carries, err));
+  for (int e = 0, i = 0; e < instance->network.n_links; e++)
+    to[e] = from[e] > 0 ? capacities[i++] : 0;
+  return COPSE_OK;
+}
+
+copse_status copse_round_part(const struct copse_instance *instance,
+                              const struct copse_joint_part *part, struct copse_q within,
+                              struct copse_arena *arena, struct copse_joint_part *to, bool *found,
+                              struct copse_err *err) {
+  int n = instance->network.n_terminals;
+  size_t links = (size_t)instance->network.n_links;
+  int64_t *weights, *phases[2];
+  struct copse_q more, u;
+  *found = false;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, weights, err));
+  COPSE_DO(COPSE_ARRAYS(arena, links, int64_t, err, &phases[0], &phases[1]));
+  COPSE_DO(copse_q_add(COPSE_Q_ONE, within, &more, err));
+  for (int64_t each = 1; each <= COPSE_ROUNDED_SHARES && n * each < part->whole && !*found;
+       each += (each + 1) / 2) {
+    *to = (struct copse_joint_part){.rate = part->rate, .whole = n * each, .weights = weights};
+    if (copse_q_make(to->whole, part->whole, &u, NULL) || copse_q_mul(u, more, &u, NULL)) break;
+    COPSE_DO(round_shares(part, n, to->whole, arena, weights, err));
+    *found = true;
+    for (int reduce = 0; reduce < 2 && *found; reduce++) {
+      struct copse_joint_part rounded = *part;
+      rounded.weights = weights;
+      COPSE_DO(round_phase(instance, &rounded, reduce, u, arena, phases[reduce], found, err));
+    }
+  }
+  to->broadcast = phases[0];
+  to->reduce = phases[1];
   return COPSE_OK;
 }
 

@@ -17,6 +17,16 @@ copse_status copse_add_trees(const struct copse_topology *topology,
                              struct copse_err *err) COPSE_CHECKED;
 
 /*
+ * A part of all links with smaller whole numbers, so that it makes fewer trees: shares rounded to
+ * `to->whole` in all, and links to what carries them within (1 + within) times the time. All ranks
+ * are roots. *found: whether there is one, of a few that are tried; *to is in the arena.
+ */
+copse_status copse_round_part(const struct copse_instance *instance,
+                              const struct copse_joint_part *part, struct copse_q within,
+                              struct copse_arena *arena, struct copse_joint_part *to, bool *found,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/*
  * Trees within parts [n] of the links of an instance, all ranks roots, in the place of any others
  * of the schedule, with their time and k. Each part has parts[i].rate / rate of the data (one part
  * alone all of it); groups NULL, or [n]: what its trees reach besides the ranks.

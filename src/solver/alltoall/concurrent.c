@@ -64,7 +64,7 @@ struct search {
   double *share_price; /* [n_bases] */
   double *best_price;  /* [n_orbits] that gave best_bound */
   double best_bound;
-  struct copse_arena arena; /* of all arrays but that of the columns */
+  struct copse_arena arena; /* of all arrays */
   struct copse_err *err;
 };
 
@@ -139,7 +139,6 @@ static copse_status prepare(struct search *s) {
 
 static void release(struct search *s) {
   copse_mixture_free(s->master);
-  free(s->columns);
   copse_arena_free(&s->arena);
 }
 
@@ -205,7 +204,7 @@ static copse_status keep_tree(struct search *s, int base) {
   /* the first tree of each source is a solution by itself, should no master be solved */
   struct column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
-  COPSE_DO(COPSE_GROW(s->columns, s->columns_capacity, s->n_columns + 1, s->err));
+  COPSE_DO(COPSE_GROW_IN(&s->arena, s->columns, s->columns_capacity, s->n_columns + 1, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)column.n_loads, column.loads, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)network->n_nodes, column.via, s->err));
   memcpy(column.via, s->shortest.via, (size_t)network->n_nodes * sizeof *column.via);
@@ -234,11 +233,9 @@ static double tree_cost(const struct search *s, const double *price) {
   return cost;
 }
 
-/*
- * Shortest-path trees under `price`; those whose cost under the master's own prices is
+/* Shortest-path trees under `price`; those whose cost under the master's own prices is
  * below their source's share price improve the master and are kept: so many. *bound: what these
- * prices prove about T.
- */
+ * prices prove about T. */
 static copse_status price_columns(struct search *s, const double *price, double *bound,
                                   int *improving, struct copse_concurrent *out) {
   double weight = 0, cost = 0;
@@ -273,11 +270,9 @@ static copse_status estimate_unit(struct search *s, const double *price,
 
 /* ---- the search ------------------------------------------------------------------- */
 
-/*
- * Rounds of master and pricing. Prices are smoothed towards the best ones so far
+/* Rounds of master and pricing. Prices are smoothed towards the best ones so far
  * (Wentges 1997), which damps their swings; where the smoothed ones find nothing, the
- * master's own decide.
- */
+ * master's own decide. */
 static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
   double tolerance = s->problem->tolerance.num > 0 ? copse_q_to_double(s->problem->tolerance) : 0;
   double last_time = INFINITY;
@@ -368,8 +363,8 @@ static void subtract(struct system *y, int i, int pivot, int from, mpq_t factor,
 /* Gauss-Jordan. False if the equations contradict each other. */
 static bool eliminate(struct system *y, bool *used) {
   bool consistent = true;
-  mpq_t factor, t;
-  mpq_inits(factor, t, NULL);
+  COPSE_MPQ(factor);
+  COPSE_MPQ(t);
   for (int j = 0; j < y->n; j++) {
     int pivot = -1;
     for (int i = 0; i < y->rows && pivot < 0; i++)
@@ -387,14 +382,12 @@ static bool eliminate(struct system *y, bool *used) {
   }
   for (int i = 0; i < y->rows; i++)
     if (!used[i] && mpq_sgn(*at(y, i, y->n)) != 0) consistent = false;
-  mpq_clears(factor, t, NULL);
   return consistent;
 }
 
 /* The weights; free ones are put at a near fraction and the others follow. */
 static void back_substitute(const struct search *s, struct system *y, mpq_t *weight) {
-  mpq_t t;
-  mpq_init(t);
+  COPSE_MPQ(t);
   for (int j = 0; j < y->n; j++)
     if (y->pivot_row[j] < 0) {
       mpq_set_si(weight[j], lround(s->columns[y->column[j]].weight * 64), 64);
@@ -410,39 +403,30 @@ static void back_substitute(const struct search *s, struct system *y, mpq_t *wei
       mpq_sub(weight[j], weight[j], t);
     }
   }
-  mpq_clear(t);
 }
 
 /* Common denominator and integer weights, if they fit and none is negative. */
 static int64_t to_integers(const struct search *s, const struct system *y, mpq_t *weight,
                            int64_t *weights) {
-  mpz_t common, value;
-  int64_t whole = 0;
-  bool good = true;
-  mpz_init_set_ui(common, 1);
-  mpz_init(value);
-  for (int j = 0; j < y->n && good; j++) {
+  COPSE_MPZ(common);
+  COPSE_MPZ(value);
+  mpz_set_ui(common, 1);
+  for (int j = 0; j < y->n; j++) {
     mpz_lcm(common, common, mpq_denref(weight[j]));
-    good = mpq_sgn(weight[j]) >= 0 && mpz_sizeinbase(common, 2) < 48;
+    if (mpq_sgn(weight[j]) < 0 || mpz_sizeinbase(common, 2) >= 48) return 0;
   }
-  if (good) {
-    for (size_t c = 0; c < s->n_columns; c++) weights[c] = 0;
-    for (int j = 0; j < y->n; j++) {
-      mpz_divexact(value, common, mpq_denref(weight[j]));
-      mpz_mul(value, value, mpq_numref(weight[j]));
-      weights[y->column[j]] = mpz_get_si(value);
-    }
-    whole = mpz_get_si(common);
+  for (size_t c = 0; c < s->n_columns; c++) weights[c] = 0;
+  for (int j = 0; j < y->n; j++) {
+    mpz_divexact(value, common, mpq_denref(weight[j]));
+    mpz_mul(value, value, mpq_numref(weight[j]));
+    weights[y->column[j]] = mpz_get_si(value);
   }
-  mpz_clears(common, value, NULL);
-  return whole;
+  return mpz_get_si(common);
 }
 
-/*
- * Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
+/* Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
  * orbits that the master fills, at the given time. 0 where there are none that fit 48 bits; the
- * caller then rounds.
- */
+ * caller then rounds. */
 static copse_status exact_weights(const struct search *s, struct copse_q time, int64_t *weights,
                                   int64_t *whole) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -479,17 +463,13 @@ typedef __int128 wide;
 
 /* a * b / (c * d) in lowest terms, if that fits 64 bits; all > 0. */
 static bool narrow(wide a, int64_t b, wide c, int64_t d, struct copse_q *out) {
-  mpq_t q;
-  mpq_init(q);
+  COPSE_MPQ(q);
   mpz_import(mpq_numref(q), 1, -1, sizeof a, 0, 0, &a);
   mpz_import(mpq_denref(q), 1, -1, sizeof c, 0, 0, &c);
   mpz_mul_si(mpq_numref(q), mpq_numref(q), b);
   mpz_mul_si(mpq_denref(q), mpq_denref(q), d);
   mpq_canonicalize(q);
-  bool fits = mpz_fits_slong_p(mpq_numref(q)) && mpz_fits_slong_p(mpq_denref(q));
-  if (fits) *out = (struct copse_q){mpz_get_si(mpq_numref(q)), mpz_get_si(mpq_denref(q))};
-  mpq_clear(q);
-  return fits;
+  return copse_mpq_get(q, out);
 }
 
 /* ---- the bound -------------------------------------------------------------------- */
@@ -615,7 +595,7 @@ static copse_status add_path(struct collector *k, size_t first,
     p->amount += path->amount;
     return COPSE_OK;
   }
-  COPSE_DO(COPSE_GROW(k->paths, k->capacity, k->n + 1, k->s->err));
+  COPSE_DO(COPSE_GROW_IN(&k->arena, k->paths, k->capacity, k->n + 1, k->s->err));
   int *copy;
   COPSE_DO(COPSE_ARRAY(&k->arena, (size_t)n, copy, k->s->err));
   memcpy(copy, k->s->nodes + at, (size_t)n * sizeof *copy);
@@ -690,17 +670,13 @@ static copse_status collect(struct collector *k, bool *good, struct copse_q *tim
   return COPSE_OK;
 }
 
-static void release_collector(struct collector *k) {
-  free(k->paths);
-  copse_arena_free(&k->arena);
-}
+static void release_collector(struct collector *k) { copse_arena_free(&k->arena); }
 
 /* Tries one denominator and keeps what it gives if that is the best so far. */
 static copse_status try_whole(struct search *s, int64_t whole, const int64_t *weights,
                               struct copse_concurrent *out) {
   int64_t before = out->whole;
   COPSE_AT_END(release_collector) struct collector k = {.s = s, .out = out, .weights = weights};
-  struct copse_concurrent_path *paths;
   struct copse_q time;
   bool good;
   out->whole = whole;
@@ -709,12 +685,10 @@ static copse_status try_whole(struct search *s, int64_t whole, const int64_t *we
     out->whole = before;
     return COPSE_OK;
   }
-  COPSE_DO(COPSE_ARRAY(&k.arena, k.n, paths, s->err));
-  memcpy(paths, k.paths, k.n * sizeof *paths);
   copse_arena_free(&out->arena);
   out->arena = k.arena;
   k.arena = (struct copse_arena){0};
-  out->paths = paths;
+  out->paths = k.paths;
   out->n_paths = (int)k.n;
   out->time = time;
   return COPSE_OK;
@@ -744,10 +718,8 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
   return COPSE_OK;
 }
 
-/*
- * Exact weights if they are seen or can be solved for; else amounts rounded down to the
- * finest grid whose fractions fit.
- */
+/* Exact weights if they are seen or can be solved for; else amounts rounded down to the
+ * finest grid whose fractions fit. */
 static copse_status round_paths(struct search *s, struct copse_concurrent *out) {
   int64_t *weights, whole;
   out->time = COPSE_Q_ZERO;

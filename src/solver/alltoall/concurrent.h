@@ -1,9 +1,6 @@
-/*
- * Maximum concurrent multi-commodity flow, for all-to-all: every source sends its demand
- * to every sink at once; how fast can all of it go?
- */
-#ifndef COPSE_SOLVER_ALLTOALL_CONCURRENT_H
-#define COPSE_SOLVER_ALLTOALL_CONCURRENT_H
+/* Maximum concurrent multi-commodity flow, for all-to-all: every source sends its demand
+ * to every sink at once; how fast can all of it go? */
+#pragma once
 
 #include "base/memory.h"
 #include "base/rational.h"
@@ -63,5 +60,3 @@ copse_status copse_concurrent_solve(const struct copse_concurrent_problem *probl
                                     struct copse_concurrent *out,
                                     struct copse_err *err) COPSE_CHECKED;
 void copse_concurrent_free(struct copse_concurrent *result);
-
-#endif

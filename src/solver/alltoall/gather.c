@@ -4,7 +4,6 @@
  */
 #include "solver/alltoall/gather.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"

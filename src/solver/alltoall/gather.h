@@ -1,8 +1,5 @@
-/*
- * What several sources send to one sink, as paths within given capacities.
- */
-#ifndef COPSE_SOLVER_ALLTOALL_GATHER_H
-#define COPSE_SOLVER_ALLTOALL_GATHER_H
+/* What several sources send to one sink, as paths within given capacities. */
+#pragma once
 
 #include "base/memory.h"
 #include "solver/network/network.h"
@@ -24,5 +21,3 @@ copse_status copse_gather_paths(const struct copse_network *network, const int64
                                 const int *sources, int n_sources, int64_t amount, int sink,
                                 struct copse_arena *arena, struct copse_gather_path **out,
                                 size_t *n, struct copse_err *err) COPSE_CHECKED;
-
-#endif

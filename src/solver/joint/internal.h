@@ -1,10 +1,7 @@
-/*
- * Inside src/solver/joint only: one search for a joint optimum. joint.c runs its rounds, model.c
+/* Inside src/solver/joint only: one search for a joint optimum. joint.c runs its rounds, model.c
  * writes the programme, proof.c turns its rational solution into integers and its multipliers into
- * cuts, rounded ones where its fractions are too fine.
- */
-#ifndef COPSE_SOLVER_JOINT_INTERNAL_H
-#define COPSE_SOLVER_JOINT_INTERNAL_H
+ * cuts, rounded ones where its fractions are too fine. */
+#pragma once
 
 #include "solver/joint/joint.h"
 #include "solver/lp/linear_programme.h"
@@ -125,5 +122,3 @@ void copse_joint_round_multipliers(mpq_t *multipliers, size_t n);
 /* The cuts and potentials, into *out, whose parts are there. */
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
                                struct copse_joint *out, bool *fits) COPSE_CHECKED;
-
-#endif

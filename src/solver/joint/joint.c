@@ -231,17 +231,15 @@ static copse_status find_parts(struct copse_joint_search *s, bool open,
 }
 
 static bool has_rate(const struct copse_joint_search *s, mpq_t *solution, struct copse_q rate) {
-  mpq_t sum, q;
-  mpq_inits(sum, q, NULL);
+  COPSE_MPQ(sum);
+  COPSE_MPQ(q);
   for (int g = 0; g < s->n_rates; g++) {
     mpq_set_ui(q, 0, 1);
     copse_joint_rate(s, g, solution, q);
     mpq_add(sum, sum, q);
   }
-  mpq_set_si(q, rate.num, (unsigned long)rate.den);
-  bool same = mpq_equal(sum, q);
-  mpq_clears(sum, q, NULL);
-  return same;
+  copse_mpq_set(q, rate);
+  return mpq_equal(sum, q);
 }
 
 static int64_t sum_rates(const struct copse_joint_search *s) {
@@ -267,11 +265,9 @@ static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *
   return copse_joint_proof(s, trial->multipliers, out, fits);
 }
 
-/*
- * A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
+/* A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
  * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
- * the rate has not come down for so many rounds.
- */
+ * the rate has not come down for so many rounds. */
 static copse_status find_proof(struct copse_joint_search *s, int most_idle,
                                const struct copse_progress *progress, struct copse_joint *out,
                                bool *proved, bool *better) {
@@ -390,11 +386,9 @@ static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *
   return COPSE_OK;
 }
 
-/*
- * The corner of the optimal shares that the simplex method stops at has few roots with much each,
+/* The corner of the optimal shares that the simplex method stops at has few roots with much each,
  * so few trees that share every link, and high ones. As even shares as the optimum allows, by
- * powers of two of 1/n, make lower trees.
- */
+ * powers of two of 1/n, make lower trees. */
 static copse_status even_out(struct copse_joint_search *s, struct copse_joint *out) {
   struct copse_q limit;
   bool done = false;
@@ -459,8 +453,7 @@ static copse_status search_in(const struct copse_network *network,
   out->columns = s.n_columns;
   if (!small) return COPSE_OK;
   set_inner(&s);
-  COPSE_DO(s.whole ? search_whole(&s, options, out) : search(&s, options->progress, out));
-  return COPSE_OK;
+  return s.whole ? search_whole(&s, options, out) : search(&s, options->progress, out);
 }
 
 /* ---- in what is left of the network ------------------------------------------------------- */

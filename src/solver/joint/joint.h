@@ -1,9 +1,6 @@
-/*
- * Several groups of terminals, each with a collective of its own, that share one network at the
- * same time: the largest rate that all of them have together.
- */
-#ifndef COPSE_SOLVER_JOINT_JOINT_H
-#define COPSE_SOLVER_JOINT_JOINT_H
+/* Several groups of terminals, each with a collective of its own, that share one network at the
+ * same time: the largest rate that all of them have together. */
+#pragma once
 
 #include "base/memory.h"
 #include "base/rational.h"
@@ -38,11 +35,9 @@ struct copse_joint_cut {
   const bool *inside;    /* [n_nodes] */
 };
 
-/*
- * A group's part, in whole units: while `whole` of them go round, member i is the root of
+/* A group's part, in whole units: while `whole` of them go round, member i is the root of
  * weights[i], and link e may take broadcast[e] + reduce[e]. Both are balanced at relays, and carry
- * the trees of the phase.
- */
+ * the trees of the phase. */
 struct copse_joint_part {
   struct copse_q rate;               /* the group's */
   int64_t whole;                     /* 0 without a rate */
@@ -149,5 +144,3 @@ copse_status copse_joint_find(const struct copse_network *network,
                               const struct copse_joint_options *options, struct copse_joint *out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_joint_free(struct copse_joint *joint);
-
-#endif

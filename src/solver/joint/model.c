@@ -8,15 +8,12 @@
  * Of whole links there are no rates, and one column for both phases, which its capacity bounds.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"
 #include "solver/joint/internal.h"
 #include "solver/policy.h"
 #include "solver/network/flow.h"
-
-/* ---- what is what ---------------------------------------------------------------------------- */
 
 /* ---- symmetries ---------------------------------------------------------------------------- */
 

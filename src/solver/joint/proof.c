@@ -1,9 +1,6 @@
-/*
- * From rationals to what is handed out: a solution of the programme becomes parts in whole numbers,
+/* From rationals to what is handed out: a solution of the programme becomes parts in whole numbers,
  * its multipliers cuts and potentials. Where the fractions leave 64 bits, both are rounded so that
- * they still hold.
- */
-#include <gmp.h>
+ * they still hold. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +8,6 @@
 #include "solver/joint/internal.h"
 #include "solver/policy.h"
 #include "solver/network/flow.h"
-
-/* False beyond 64 bits. */
-static bool to_q(const mpq_t from, struct copse_q *to) {
-  if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from))) return false;
-  *to = (struct copse_q){mpz_get_si(mpq_numref(from)), mpz_get_si(mpq_denref(from))};
-  return true;
-}
 
 /* value * factor / divisor, whole by the choice of the factor; false beyond the flows' range. */
 static bool scale(const mpq_t value, const mpz_t factor, unsigned long divisor, mpz_t t,
@@ -70,16 +60,13 @@ static copse_status set_amounts(const struct copse_joint_search *s, int group, m
                                 const mpz_t factor, struct copse_joint *out, int64_t **slots,
                                 bool *fits) {
   size_t links = (size_t)s->network->n_links;
-  copse_status status = COPSE_OK;
-  int64_t sum = 0; /* of all links: more than goes through any node */
-  mpz_t t;
-  mpz_init(t);
-  for (int q = 0; q < s->n_phases && *fits && status == COPSE_OK; q++) {
+  int64_t *amounts, sum = 0; /* of all links: more than goes through any node */
+  COPSE_MPZ(t);
+  for (int q = 0; q < s->n_phases && *fits; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
     if (phase->group != group) continue;
-    int64_t *amounts = copse_arena_alloc(&out->arena, links, sizeof *amounts);
-    if (!amounts) status = copse_fail_nomem(s->err);
-    for (size_t e = 0; e < links && *fits && amounts; e++) {
+    COPSE_DO(COPSE_ARRAY(&out->arena, links, amounts, s->err));
+    for (size_t e = 0; e < links && *fits; e++) {
       if (phase->column[e] < 0) continue;
       *fits = scale(solution[phase->column[e]], factor, 1, t, &amounts[e]) &&
               (!phase->rest || take_rest(s->network->links[e].capacity, factor, t, &amounts[e])) &&
@@ -87,23 +74,20 @@ static copse_status set_amounts(const struct copse_joint_search *s, int group, m
     }
     slots[slot_of(phase)] = amounts;
   }
-  mpz_clear(t);
-  return status;
+  return COPSE_OK;
 }
 
 static void set_weights(const struct copse_joint_search *s, int group, mpq_t *solution,
                         const mpz_t factor, int64_t *weights, int64_t *whole, bool *fits) {
   const struct copse_joint_group *g = &s->groups[group];
   int roots = copse_joint_roots(s, group);
-  mpz_t t;
-  mpz_init(t);
+  COPSE_MPZ(t);
   for (int i = 0; i < g->n_members && *fits; i++) {
     int column = roots > 0 ? copse_joint_rate_column(s, group) : s->share[group][i];
     if (!copse_joint_is_root(g, i)) continue;
     *fits = scale(solution[column], factor, roots > 0 ? (unsigned long)roots : 1, t, &weights[i]);
     *whole += weights[i];
   }
-  mpz_clear(t);
 }
 
 void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate) {
@@ -114,12 +98,9 @@ void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solu
 
 static bool set_rate(const struct copse_joint_search *s, int group, mpq_t *solution,
                      struct copse_q *rate) {
-  mpq_t sum;
-  mpq_init(sum);
+  COPSE_MPQ(sum);
   copse_joint_rate(s, group, solution, sum);
-  bool fits = to_q(sum, rate);
-  mpq_clear(sum);
-  return fits;
+  return copse_mpq_get(sum, rate);
 }
 
 /* The rational solution times a common denominator, less what all have in common. */
@@ -129,16 +110,14 @@ static copse_status set_part(const struct copse_joint_search *s, int group, mpq_
   size_t members = (size_t)g->n_members, links = (size_t)s->network->n_links;
   size_t n_slots = 2 + (g->exchanges ? members : 0);
   int64_t *weights, **slots, common;
-  mpz_t factor;
+  COPSE_MPZ(factor);
   COPSE_DO(COPSE_ARRAY(&out->arena, members, weights, s->err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n_slots, slots, s->err));
-  mpz_init(factor);
   *fits = set_rate(s, group, solution, &part->rate);
   common_denominator(s, group, solution, factor);
   set_weights(s, group, solution, factor, weights, &part->whole, fits);
-  copse_status status = set_amounts(s, group, solution, factor, out, slots, fits);
-  mpz_clear(factor);
-  if (status != COPSE_OK || !*fits) return status;
+  COPSE_DO(set_amounts(s, group, solution, factor, out, slots, fits));
+  if (!*fits) return COPSE_OK;
   common = gcd_of(weights, members, part->whole);
   for (size_t i = 0; i < n_slots; i++) common = gcd_of(slots[i], links, common);
   if (common > 1) {
@@ -185,18 +164,14 @@ struct rounding {
 
 /* solution * whole / rate, rounded up or down; false beyond the flows' range. */
 static bool scale_rounded(const struct rounding *r, int column, bool up, int64_t *to) {
-  mpq_t q;
-  mpz_t z;
-  mpq_init(q);
-  mpz_init(z);
+  COPSE_MPQ(q);
+  COPSE_MPZ(z);
   mpq_set_si(q, r->whole, 1);
   mpq_mul(q, q, r->solution[column]);
   mpq_div(q, q, r->solution[0]);
   (up ? mpz_cdiv_q : mpz_fdiv_q)(z, mpq_numref(q), mpq_denref(q));
   bool fits = mpz_sizeinbase(z, 2) <= 56;
   *to = fits ? mpz_get_si(z) : 0;
-  mpq_clear(q);
-  mpz_clear(z);
   return fits;
 }
 
@@ -308,8 +283,7 @@ static copse_status round_part(struct rounding *r, int g, bool *fits) {
 
 /* Down to 64 bits. */
 static bool round_rate(struct rounding *r) {
-  mpq_t q;
-  mpq_init(q);
+  COPSE_MPQ(q);
   mpz_tdiv_q(mpq_numref(q), mpq_numref(r->solution[0]), mpq_denref(r->solution[0]));
   size_t used = mpz_sizeinbase(mpq_numref(q), 2);
   mp_bitcnt_t bits = used + COPSE_JOINT_RATE_BITS <= 62 ? COPSE_JOINT_RATE_BITS
@@ -320,9 +294,7 @@ static bool round_rate(struct rounding *r) {
   mpz_set_ui(mpq_denref(q), 1);
   mpz_mul_2exp(mpq_denref(q), mpq_denref(q), bits);
   mpq_canonicalize(q);
-  bool fits = mpq_sgn(q) > 0 && to_q(q, &r->out->rate);
-  mpq_clear(q);
-  return fits;
+  return mpq_sgn(q) > 0 && copse_mpq_get(q, &r->out->rate);
 }
 
 /* A common whole, so that loads of all groups have one denominator. */
@@ -353,8 +325,8 @@ copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *soluti
 }
 
 void copse_joint_round_multipliers(mpq_t *multipliers, size_t n) {
-  mpq_t most, q;
-  mpq_inits(most, q, NULL);
+  COPSE_MPQ(most);
+  COPSE_MPQ(q);
   for (size_t i = 0; i < n; i++) {
     mpq_abs(q, multipliers[i]);
     if (mpq_cmp(q, most) > 0) mpq_set(most, q);
@@ -365,7 +337,6 @@ void copse_joint_round_multipliers(mpq_t *multipliers, size_t n) {
     mpz_fdiv_q(mpq_numref(multipliers[i]), mpq_numref(q), mpq_denref(q));
     mpz_set_ui(mpq_denref(multipliers[i]), 1);
   }
-  mpq_clears(most, q, NULL);
 }
 
 struct proof {
@@ -374,7 +345,6 @@ struct proof {
   struct copse_joint *out;
   struct copse_joint_cut *cuts;
   size_t n_cuts, capacity;
-  mpq_t *scratch; /* [3] */
   bool fits;
 };
 
@@ -387,38 +357,36 @@ static copse_status add_cut(struct proof *p, const struct copse_joint_phase *pha
   COPSE_DO(COPSE_ARRAY(&p->out->arena, nodes, copy, p->s->err));
   memcpy(copy, inside, nodes * sizeof *copy);
   cut.inside = copy;
-  p->fits = p->fits && to_q(weight, &cut.weight);
-  COPSE_DO(COPSE_GROW(p->cuts, p->capacity, p->n_cuts + 1, p->s->err));
+  p->fits = p->fits && copse_mpq_get(weight, &cut.weight);
+  COPSE_DO(COPSE_GROW_IN(&p->out->arena, p->cuts, p->capacity, p->n_cuts + 1, p->s->err));
   p->cuts[p->n_cuts++] = cut;
   return COPSE_OK;
 }
 
 static copse_status add_row_cuts(struct proof *p) {
-  mpq_t *weight = &p->scratch[0], *roots = &p->scratch[1];
+  COPSE_MPQ(weight); /* of a link in the row */
+  COPSE_MPQ(roots);
   for (size_t i = 0; i < p->s->n_cuts && p->fits; i++) {
     const struct copse_joint_row *row = &p->s->cuts[i];
     const struct copse_joint_phase *phase = &p->s->phases[row->phase];
     int n_roots = copse_joint_roots(p->s, phase->group);
     if (mpq_sgn(p->multipliers[row->row]) == 0) continue;
-    mpq_set_si(*roots, n_roots > 0 ? n_roots : 1, 1);
-    mpq_mul(*weight, p->multipliers[row->row], *roots); /* of a link in the row */
-    COPSE_DO(add_cut(p, phase, row->inside, *weight));
+    mpq_set_si(roots, n_roots > 0 ? n_roots : 1, 1);
+    mpq_mul(weight, p->multipliers[row->row], roots);
+    COPSE_DO(add_cut(p, phase, row->inside, weight));
   }
   return COPSE_OK;
 }
 
 /* ---- flows to one member ------------------------------------------------------------------- */
 
-/*
- * The multipliers of a flow's rows are distances to the sink, and a row's is that of all images
+/* The multipliers of a flow's rows are distances to the sink, and a row's is that of all images
  * together: here those of this phase, which also stands for all of its images. 0 at the sink and
- * where there is no row.
- */
+ * where there is no row. */
 static void set_distances(const struct proof *p, const struct copse_joint_phase *phase, int *images,
                           mpq_t *distance) {
   int n_nodes = p->s->network->n_nodes, roots = copse_joint_roots(p->s, phase->group);
-  mpq_t q;
-  mpq_init(q);
+  COPSE_MPQ(q);
   memset(images, 0, (size_t)n_nodes * sizeof *images);
   for (int v = 0; v < n_nodes; v++) images[phase->leader[v]]++;
   for (int v = 0; v < n_nodes; v++) {
@@ -429,7 +397,6 @@ static void set_distances(const struct proof *p, const struct copse_joint_phase 
     mpq_canonicalize(q);
     mpq_mul(distance[v], p->multipliers[row], q);
   }
-  mpq_clear(q);
 }
 
 /* The least distance above a given one, of which a member that is farther; false: none. */
@@ -452,19 +419,20 @@ static copse_status add_flow_cuts(struct proof *p, const struct copse_joint_phas
   size_t n_nodes = (size_t)p->s->network->n_nodes;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   COPSE_AT_END(copse_rationals_free) mpq_t *distance = NULL;
-  mpq_t *last = &p->scratch[0], *next = &p->scratch[1], *weight = &p->scratch[2];
+  COPSE_MPQ(last);
+  COPSE_MPQ(next);
+  COPSE_MPQ(weight);
   bool *inside;
   int *images;
   COPSE_DO(COPSE_ARRAY(&scratch, n_nodes, inside, p->s->err));
   COPSE_DO(COPSE_ARRAY(&scratch, n_nodes, images, p->s->err));
   COPSE_DO(copse_rationals_new(n_nodes, &distance, p->s->err));
   set_distances(p, phase, images, distance);
-  mpq_set_ui(*last, 0, 1);
-  while (next_distance(p, phase, distance, *last, *next)) {
-    for (size_t v = 0; v < n_nodes; v++) inside[v] = mpq_cmp(distance[v], *next) >= 0;
-    mpq_sub(*weight, *next, *last);
-    COPSE_DO(add_cut(p, phase, inside, *weight));
-    mpq_set(*last, *next);
+  while (next_distance(p, phase, distance, last, next)) {
+    for (size_t v = 0; v < n_nodes; v++) inside[v] = mpq_cmp(distance[v], next) >= 0;
+    mpq_sub(weight, next, last);
+    COPSE_DO(add_cut(p, phase, inside, weight));
+    mpq_set(last, next);
   }
   return COPSE_OK;
 }
@@ -479,23 +447,15 @@ static copse_status set_potentials(struct proof *p, const struct copse_joint_pha
   for (int v = 0; v < n_nodes && p->fits; v++) {
     int row = phase->relay_row[copse_joint_anchor(phase, v)];
     potentials[v] = COPSE_Q_ZERO;
-    if (row >= 0) p->fits = to_q(p->multipliers[row], &potentials[v]);
+    if (row >= 0) p->fits = copse_mpq_get(p->multipliers[row], &potentials[v]);
   }
   *(phase->reduce ? &part->reduce_potentials : &part->broadcast_potentials) = potentials;
   return COPSE_OK;
 }
 
-static void release(struct proof *p) {
-  free(p->cuts);
-  copse_rationals_free(&p->scratch);
-}
-
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
                                struct copse_joint *out, bool *fits) {
-  COPSE_AT_END(release)
   struct proof p = {.s = s, .multipliers = multipliers, .out = out, .fits = true};
-  struct copse_joint_cut *cuts;
-  COPSE_DO(copse_rationals_new(3, &p.scratch, s->err));
   COPSE_DO(add_row_cuts(&p));
   for (int q = 0; q < s->n_phases && p.fits; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];
@@ -504,9 +464,7 @@ copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multip
     else if (copse_joint_leads(phase, copse_joint_terminal(s, phase, phase->sink)))
       COPSE_DO(add_flow_cuts(&p, phase));
   }
-  COPSE_DO(COPSE_ARRAY(&out->arena, p.n_cuts, cuts, s->err));
-  if (p.n_cuts > 0) memcpy(cuts, p.cuts, p.n_cuts * sizeof *cuts);
-  out->cuts = cuts;
+  out->cuts = p.cuts;
   out->n_cuts = (int)p.n_cuts;
   *fits = p.fits;
   return COPSE_OK;

@@ -57,7 +57,7 @@ struct copse_lp {
   bool prefers_dual;
   int *index; /* [n_columns + 1] for handing rows to GLPK */
   double *value;
-  struct copse_arena arena; /* the arrays above but `rows`, and the rows' terms */
+  struct copse_arena arena; /* the arrays above, and the rows' terms */
 };
 
 copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct copse_lp **out,
@@ -82,7 +82,6 @@ copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct
 void copse_lp_free(struct copse_lp *lp) {
   if (!lp) return;
   if (lp->glp) glp_delete_prob(lp->glp);
-  free(lp->rows);
   copse_arena_free(&lp->arena);
   free(lp);
 }
@@ -109,7 +108,7 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
                               int64_t right, bool exactly, struct copse_err *err) {
   struct row row = {.n = n, .right = right, .exactly = exactly};
   COPSE_DO(COPSE_ARRAY(&lp->arena, (size_t)n, row.terms, err));
-  COPSE_DO(COPSE_GROW(lp->rows, lp->rows_capacity, lp->n_rows + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&lp->arena, lp->rows, lp->rows_capacity, lp->n_rows + 1, err));
   memcpy(row.terms, terms, (size_t)n * sizeof *terms);
   lp->rows[lp->n_rows++] = row;
   for (int i = 0; i < n; i++) {
@@ -249,11 +248,8 @@ static copse_status prepare_equations(struct equations *e, struct copse_err *err
 }
 
 static void release_equations(struct equations *e) {
-  for (int i = 0; e->rows && i < e->n; i++) {
+  for (int i = 0; e->rows && i < e->n; i++)
     for (size_t k = 0; k < e->rows[i].n; k++) mpq_clear(e->rows[i].entries[k].value);
-    free(e->rows[i].entries);
-  }
-  for (int j = 0; e->columns && j < e->n; j++) free(e->columns[j].rows);
   copse_arena_free(&e->arena);
 }
 
@@ -262,8 +258,8 @@ static copse_status add_entry(struct equations *e, int row, int column, struct e
                               struct copse_err *err) {
   struct equation *r = &e->rows[row];
   struct column *c = &e->columns[column];
-  COPSE_DO(COPSE_GROW(r->entries, r->capacity, r->n + 1, err));
-  COPSE_DO(COPSE_GROW(c->rows, c->capacity, c->n + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&e->arena, r->entries, r->capacity, r->n + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&e->arena, c->rows, c->capacity, c->n + 1, err));
   c->rows[c->n++] = row;
   c->n_active++;
   *out = &r->entries[r->n++];
@@ -317,40 +313,41 @@ static void drop_zeros(struct equations *e, int row) {
 
 /* row -= factor * pivot row, where the factor takes out the column. */
 static copse_status subtract(struct equations *e, int row, int pivot, int column, mpq_t *values,
-                             mpq_t factor, mpq_t t, struct copse_err *err) {
-  copse_status status = COPSE_OK;
+                             struct copse_err *err) {
+  COPSE_MPQ(factor);
+  COPSE_MPQ(t);
   mpq_div(factor, find(e, row, column)->value, find(e, pivot, column)->value);
   for (size_t k = 0; k < e->rows[row].n; k++) e->place[e->rows[row].entries[k].column] = (int)k + 1;
   for (size_t k = 0; k < e->rows[pivot].n; k++) {
     int j = e->rows[pivot].entries[k].column;
     struct entry *entry = e->place[j] ? &e->rows[row].entries[e->place[j] - 1] : NULL;
-    if (!entry) COPSE_TRY(add_entry(e, row, j, &entry, err));
+    if (!entry) COPSE_DO(add_entry(e, row, j, &entry, err));
     mpq_mul(t, factor, e->rows[pivot].entries[k].value);
     mpq_sub(entry->value, entry->value, t);
   }
   mpq_mul(t, factor, values[pivot]);
   mpq_sub(values[row], values[row], t);
-out:
   for (size_t k = 0; k < e->rows[row].n; k++) e->place[e->rows[row].entries[k].column] = 0;
-  if (status == COPSE_OK) drop_zeros(e, row);
-  return status;
+  drop_zeros(e, row);
+  return COPSE_OK;
 }
 
 static copse_status eliminate(struct equations *e, int pivot, int column, mpq_t *values,
-                              mpq_t *scratch, struct copse_err *err) {
+                              struct copse_err *err) {
   e->row_used[pivot] = e->column_used[column] = true;
   for (size_t k = 0; k < e->rows[pivot].n; k++)
     e->columns[e->rows[pivot].entries[k].column].n_active--;
   for (size_t k = 0; k < e->columns[column].n; k++) {
     int row = e->columns[column].rows[k];
     if (e->row_used[row] || !find(e, row, column)) continue;
-    COPSE_DO(subtract(e, row, pivot, column, values, scratch[0], scratch[1], err));
+    COPSE_DO(subtract(e, row, pivot, column, values, err));
   }
   return COPSE_OK;
 }
 
 /* The last pivot's unknown first; a row of a pivot holds only unknowns of later ones. */
-static void back_substitute(const struct equations *e, mpq_t *values, mpq_t *unknowns, mpq_t t) {
+static void back_substitute(const struct equations *e, mpq_t *values, mpq_t *unknowns) {
+  COPSE_MPQ(t);
   for (int p = e->n - 1; p >= 0; p--) {
     const struct equation *r = &e->rows[e->pivot_row[p]];
     mpq_t *z = &unknowns[e->pivot_column[p]];
@@ -375,11 +372,9 @@ static copse_status solve_equations(int n, const struct coefficient *coefficient
                                     struct copse_err *err) {
   COPSE_AT_END(release_equations) struct equations e = {.n = n};
   COPSE_AT_END(copse_rationals_free) mpq_t *unknowns = NULL;
-  COPSE_AT_END(copse_rationals_free) mpq_t *scratch = NULL; /* a factor, a product */
   struct entry *entry;
   COPSE_DO(prepare_equations(&e, err));
   COPSE_DO(copse_rationals_new((size_t)n, &unknowns, err));
-  COPSE_DO(copse_rationals_new(2, &scratch, err));
   for (size_t i = 0; i < n_coefficients; i++) {
     COPSE_DO(add_entry(&e, coefficients[i].row, coefficients[i].column, &entry, err));
     mpq_set_si(entry->value, coefficients[i].value, 1);
@@ -388,9 +383,9 @@ static copse_status solve_equations(int n, const struct coefficient *coefficient
   for (int p = 0; p < n; p++) {
     *regular = choose_pivot(&e, &e.pivot_row[p], &e.pivot_column[p]);
     if (!*regular) return COPSE_OK;
-    COPSE_DO(eliminate(&e, e.pivot_row[p], e.pivot_column[p], values, scratch, err));
+    COPSE_DO(eliminate(&e, e.pivot_row[p], e.pivot_column[p], values, err));
   }
-  back_substitute(&e, values, unknowns, scratch[0]);
+  back_substitute(&e, values, unknowns);
   for (int j = 0; j < n; j++) mpq_set(values[j], unknowns[j]);
   return COPSE_OK;
 }
@@ -451,8 +446,7 @@ static bool at_upper(const struct copse_lp *lp, int column) {
 /* A row's right hand side less what columns at their upper bound take of it. */
 static void right_side(const struct copse_lp *lp, const struct row *row, mpq_t *solution,
                        mpq_t value) {
-  mpq_t q;
-  mpq_init(q);
+  COPSE_MPQ(q);
   mpq_set_si(value, row->right, 1);
   for (int k = 0; k < row->n; k++) {
     int j = row->terms[k].column;
@@ -461,11 +455,6 @@ static void right_side(const struct copse_lp *lp, const struct row *row, mpq_t *
     mpq_mul(q, q, solution[j]);
     mpq_sub(value, value, q);
   }
-  mpq_clear(q);
-}
-
-static void set_rational(mpq_t to, struct copse_q from) {
-  mpq_set_si(to, from.num, (unsigned long)from.den);
 }
 
 /* Columns that are not basic stand at 0 or at their upper bound. */
@@ -474,7 +463,7 @@ static copse_status solve_primal(const struct basis *b, mpq_t *solution, bool *r
   COPSE_AT_END(copse_rationals_free) mpq_t *values = NULL;
   COPSE_DO(copse_rationals_new((size_t)b->n, &values, err));
   for (int j = 0; j < b->lp->n_columns; j++)
-    set_rational(solution[j], at_upper(b->lp, j) ? b->lp->upper[j] : COPSE_Q_ZERO);
+    copse_mpq_set(solution[j], at_upper(b->lp, j) ? b->lp->upper[j] : COPSE_Q_ZERO);
   for (int i = 0; i < b->n; i++) right_side(b->lp, &b->lp->rows[b->rows[i]], solution, values[i]);
   COPSE_DO(solve(b, false, values, regular, err));
   for (int i = 0; i < b->n && *regular; i++) mpq_set(solution[b->columns[i]], values[i]);
@@ -493,11 +482,11 @@ static copse_status solve_dual(const struct basis *b, mpq_t *multipliers, bool *
 }
 
 static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
-  mpq_t sum, q;
+  COPSE_MPQ(sum);
+  COPSE_MPQ(q);
   bool good = true;
-  mpq_inits(sum, q, NULL);
   for (int j = 0; j < lp->n_columns && good; j++) {
-    set_rational(q, lp->upper[j]);
+    copse_mpq_set(q, lp->upper[j]);
     good = mpq_sgn(solution[j]) >= 0 && (mpq_sgn(q) == 0 || mpq_cmp(solution[j], q) <= 0);
   }
   for (size_t i = 0; i < lp->n_rows && good; i++) {
@@ -510,7 +499,6 @@ static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
     }
     good = row->exactly ? mpq_sgn(sum) == 0 : mpq_sgn(sum) <= 0;
   }
-  mpq_clears(sum, q, NULL);
   return good;
 }
 
@@ -518,9 +506,10 @@ static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
  * and right hand sides times multipliers with upper bounds times gains come to the objective. */
 static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_t *solution,
                              mpq_t *gains) {
-  mpq_t bound, value, q;
+  COPSE_MPQ(bound);
+  COPSE_MPQ(value);
+  COPSE_MPQ(q);
   bool good = true;
-  mpq_inits(bound, value, q, NULL);
   for (int j = 0; j < lp->n_columns && good; j++) mpq_set_si(gains[j], lp->objective[j], 1);
   for (size_t i = 0; i < lp->n_rows && good; i++) {
     const struct row *row = &lp->rows[i];
@@ -538,7 +527,7 @@ static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_
   for (int j = 0; j < lp->n_columns && good; j++) {
     if (mpq_sgn(gains[j]) > 0) {
       good = lp->upper[j].num > 0;
-      set_rational(q, lp->upper[j]);
+      copse_mpq_set(q, lp->upper[j]);
       mpq_mul(q, q, gains[j]);
       mpq_add(bound, bound, q);
     }
@@ -546,9 +535,7 @@ static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_
     mpq_mul(q, q, solution[j]);
     mpq_add(value, value, q);
   }
-  good = good && mpq_equal(bound, value);
-  mpq_clears(bound, value, q, NULL);
-  return good;
+  return good && mpq_equal(bound, value);
 }
 
 copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
@@ -657,8 +644,7 @@ double copse_mixture_weight(const struct copse_mixture *m, size_t column) {
   return glp_get_col_prim(m->glp, (int)column + 2);
 }
 
-/* ---- columns of 0 or 1 ------------------------------------------------------------------------
- */
+/* ---- columns of 0 or 1 ---------------------------------------------------------------- */
 
 /* Branch and cut: the relaxation by the dual simplex method, Gomory and rounding cuts. */
 struct copse_integer {

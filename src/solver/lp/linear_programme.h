@@ -1,18 +1,9 @@
-/*
- * Linear programmes by GLPK, in floating point: such that grow by rows, as cutting planes want it,
+/* Linear programmes by GLPK, in floating point: such that grow by rows, as cutting planes want it,
  * with their last basis worked out in GMP rationals; such that grow by columns; such with columns of
- * 0 or 1.
- */
-#ifndef COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
-#define COPSE_SOLVER_LP_LINEAR_PROGRAMME_H
+ * 0 or 1. */
+#pragma once
 
-#include <gmp.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/err.h"
-#include "base/rational.h"
+#include "base/exact.h"
 
 /* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
 struct copse_lp;
@@ -65,18 +56,14 @@ copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) C
 /* Frees *rationals, unless it is NULL; for COPSE_AT_END. */
 void copse_rationals_free(mpq_t **rationals);
 
-/*
- * A common denominator, at most `limit`, under which every value (finite, >= 0) is within
- * `slack` of an integer; 0 if continued fractions find none.
- */
+/* A common denominator, at most `limit`, under which every value (finite, >= 0) is within
+ * `slack` of an integer; 0 if continued fractions find none. */
 int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack);
 
 /* ---- mixtures -------------------------------------------------------------------------------- */
 
-/*
- * Linear programmes that grow by columns, as column generation wants it: mix what there is of each
- * kind so that the fullest row is as low as possible. In floating point.
- */
+/* Linear programmes that grow by columns, as column generation wants it: mix what there is of each
+ * kind so that the fullest row is as low as possible. In floating point. */
 /*
  *   minimise T   over T, weight[c] >= 0
  *   row o:       sum_c load[c][o] * weight[c] - T <= 0     (its price: - dual)
@@ -108,13 +95,10 @@ double copse_mixture_price(const struct copse_mixture *mixture, int row);
 double copse_mixture_share_price(const struct copse_mixture *mixture, int kind);
 double copse_mixture_weight(const struct copse_mixture *mixture, size_t column);
 
-/* ---- columns of 0 or 1 ------------------------------------------------------------------------
- */
+/* ---- columns of 0 or 1 ---------------------------------------------------------------- */
 
-/*
- * Linear programmes of which some columns are 0 or 1: GLPK's branch and cut. In floating point:
- * what it finds is to be counted again, and what it proves to be trusted for a little less.
- */
+/* Linear programmes of which some columns are 0 or 1: GLPK's branch and cut. In floating point:
+ * what it finds is to be counted again, and what it proves to be trusted for a little less. */
 /* Minimise cost * (sum of the columns that are not binary, which are >= 0). */
 struct copse_integer;
 
@@ -142,5 +126,3 @@ void copse_integer_solve(struct copse_integer *integer, const double *start, dou
                          bool (*stop)(void *ctx, int64_t nodes), void *ctx,
                          struct copse_integer_result *result);
 bool copse_integer_is_one(const struct copse_integer *integer, int column);
-
-#endif

@@ -1,8 +1,5 @@
-/*
- * A network without the relays that never bind, and the way back: smaller programmes.
- */
-#ifndef COPSE_SOLVER_NETWORK_CONTRACT_H
-#define COPSE_SOLVER_NETWORK_CONTRACT_H
+/* A network without the relays that never bind, and the way back: smaller programmes. */
+#pragma once
 
 #include "base/memory.h"
 #include "solver/network/network.h"
@@ -48,5 +45,3 @@ void copse_contraction_lift(const struct copse_contraction *contraction, const i
  * that are one to such as are not. */
 bool copse_contraction_map(const struct copse_contraction *contraction, const int *from, int *to,
                            int n_nodes);
-
-#endif

@@ -94,7 +94,7 @@ copse_status copse_cuts_add(struct copse_cuts *cuts, const int *nodes, int n, in
   uint64_t hash = 0;
   int at = -1;
   for (int i = 0; i < n; i++) /* in any order */
-    hash += copse_scatter((uint64_t)nodes[i] + 0x9e3779b97f4a7c15u);
+    hash += copse_mix((uint64_t)nodes[i]);
   if (!is_known(cuts, hash)) {
     COPSE_DO(make_place(cuts, slack, hash, &at, err));
     COPSE_DO(copse_index_map_add(&cuts->by_hash, hash, at, err));

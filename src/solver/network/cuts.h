@@ -5,10 +5,7 @@
  * many steps in place of some for each. Edge splitting, packing and the growing of trees over
  * physical links all keep their cuts here.
  */
-#ifndef COPSE_SOLVER_NETWORK_CUTS_H
-#define COPSE_SOLVER_NETWORK_CUTS_H
-
-#include <stddef.h>
+#pragma once
 
 #include "base/index_map.h"
 #include "solver/network/network.h"
@@ -90,5 +87,3 @@ copse_status copse_cuts_tight(const struct copse_network *network, const int64_t
 copse_status copse_cuts_nested(const struct copse_network *network, const int64_t *capacities,
                                int root, int64_t narrow, struct copse_cuts *out,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -19,11 +19,9 @@
 #include "base/rational.h"
 #include "solver/policy.h"
 
-/*
- * One entry at each end of an unordered pair of nodes; the pair's other entry holds the
+/* One entry at each end of an unordered pair of nodes; the pair's other entry holds the
  * opposite direction. Antiparallel links, the common case, thus share their residuals. Where
- * entries lead to is a list apart: a search reads little else.
- */
+ * entries lead to is a list apart: a search reads little else. */
 struct arc {
   int twin; /* index of the other entry among those of the node it leads to */
   int64_t capacity;

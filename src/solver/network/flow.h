@@ -1,12 +1,6 @@
-/*
- * Maximum flow on a graph whose capacities change between runs: the solver's one
- * oracle, asked thousands of times on the same graph.
- */
-#ifndef COPSE_SOLVER_NETWORK_FLOW_H
-#define COPSE_SOLVER_NETWORK_FLOW_H
-
-#include <stdbool.h>
-#include <stdint.h>
+/* Maximum flow on a graph whose capacities change between runs: the solver's one
+ * oracle, asked thousands of times on the same graph. */
+#pragma once
 
 #include "base/err.h"
 
@@ -29,10 +23,8 @@ int64_t copse_flow_links(const struct copse_flow *flow); /* pairs of nodes that 
 copse_status copse_flow_copy(const struct copse_flow *flow, struct copse_flow **copy,
                              struct copse_err *err) COPSE_CHECKED;
 
-/*
- * Adds `amount` (may be negative) to the capacity of src -> dst, making the arc when it
- * isn't there. Amortised O(degree). The capacity must stay in 0..COPSE_FLOW_MAX.
- */
+/* Adds `amount` (may be negative) to the capacity of src -> dst, making the arc when it
+ * isn't there. Amortised O(degree). The capacity must stay in 0..COPSE_FLOW_MAX. */
 copse_status copse_flow_change(struct copse_flow *flow, int src, int dst, int64_t amount,
                                struct copse_err *err) COPSE_CHECKED;
 int64_t copse_flow_capacity(const struct copse_flow *flow, int src, int dst);
@@ -49,11 +41,9 @@ struct copse_flow_neighbours copse_flow_entering(struct copse_flow *flow, int no
 /* Forgets arcs without capacity, so that later runs don't walk over them. */
 void copse_flow_compact(struct copse_flow *flow);
 
-/*
- * The value of a maximum flow from s to t, cut off at `limit`. Dinic's algorithm (E. A.
+/* The value of a maximum flow from s to t, cut off at `limit`. Dinic's algorithm (E. A.
  * Dinic, 1970), levels from the sink: O(n^2 m) at worst, a few sweeps in practice. The
- * capacities are not changed.
- */
+ * capacities are not changed. */
 int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit);
 
 /*
@@ -67,17 +57,11 @@ int64_t copse_flow_move(struct copse_flow *flow, int from, int to, int64_t limit
 /* Makes the last move undone, once; false where too much would have had to be remembered for it. */
 bool copse_flow_take_back(struct copse_flow *flow);
 
-/*
- * After a run to t that reached its limit, where the limit is the most that can leave s:
+/* After a run to t that reached its limit, where the limit is the most that can leave s:
  * makes copse_flow_on_source_side tell the sides of the minimum cut nearest to t. Only until
- * the flow is changed.
- */
+ * the flow is changed. */
 void copse_flow_find_sides(struct copse_flow *flow, int t);
 
-/*
- * After a run that did not reach its limit: whether `node` is on the source's side of
- * the minimum cut that is nearest to the sink.
- */
+/* After a run that did not reach its limit: whether `node` is on the source's side of
+ * the minimum cut that is nearest to the sink. */
 bool copse_flow_on_source_side(const struct copse_flow *flow, int node);
-
-#endif

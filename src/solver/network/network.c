@@ -6,17 +6,15 @@
 
 copse_status copse_links_by_source(const struct copse_network *network, struct copse_arena *arena,
                                    struct copse_adjacency *out, struct copse_err *err) {
-  const int *key = COPSE_KEYS(network->links, src);
-  return copse_adjacency_by(arena, network->n_nodes, network->n_links, key, sizeof *network->links,
-                            out, err);
+  return copse_adjacency_by(arena, network->n_nodes, network->n_links,
+                            COPSE_KEYS(network->links, src), sizeof *network->links, out, err);
 }
 
 copse_status copse_links_by_destination(const struct copse_network *network,
                                         struct copse_arena *arena, struct copse_adjacency *out,
                                         struct copse_err *err) {
-  const int *key = COPSE_KEYS(network->links, dst);
-  return copse_adjacency_by(arena, network->n_nodes, network->n_links, key, sizeof *network->links,
-                            out, err);
+  return copse_adjacency_by(arena, network->n_nodes, network->n_links,
+                            COPSE_KEYS(network->links, dst), sizeof *network->links, out, err);
 }
 
 copse_status copse_links_image(const struct copse_network *network,
@@ -70,7 +68,7 @@ copse_status copse_nodes_orbits(const struct copse_network *network,
 
 copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
                                      bool **flags, struct copse_err *err) {
-  COPSE_DO(copse_arena_array(arena, (size_t)network->n_nodes, sizeof **flags, flags, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)network->n_nodes, *flags, err));
   for (int i = 0; i < network->n_terminals; i++) (*flags)[network->terminals[i]] = true;
   return COPSE_OK;
 }

@@ -1,12 +1,6 @@
-/*
- * What the solver works on: a directed graph with integer capacities, nothing of GPUs.
- * Terminals must all receive every root's data; other nodes are relays that only forward.
- */
-#ifndef COPSE_SOLVER_NETWORK_NETWORK_H
-#define COPSE_SOLVER_NETWORK_NETWORK_H
-
-#include <stdbool.h>
-#include <stdint.h>
+/* What the solver works on: a directed graph with integer capacities, nothing of GPUs.
+ * Terminals must all receive every root's data; other nodes are relays that only forward. */
+#pragma once
 
 #include "base/graph.h"
 
@@ -49,17 +43,13 @@ struct copse_network_symmetry {
   const struct copse_permutation *generators; /* [n], orders >= 2 */
 };
 
-/*
- * The image of each link; COPSE_INTERNAL if the rotation maps one to no link of equal capacity.
- * COPSE_NOMEM; the arena owns *image.
- */
+/* The image of each link; COPSE_INTERNAL if the rotation maps one to no link of equal capacity.
+ * COPSE_NOMEM; the arena owns *image. */
 copse_status copse_links_image(const struct copse_network *network,
                                const struct copse_permutation *rotation, struct copse_arena *arena,
                                int **image, struct copse_err *err) COPSE_CHECKED;
-/*
- * Orbits under the products of n generators: first[e] [n_links] is the first link that they take e
- * to. The arena owns *first. COPSE_NOMEM, COPSE_INTERNAL as above.
- */
+/* Orbits under the products of n generators: first[e] [n_links] is the first link that they take e
+ * to. The arena owns *first. COPSE_NOMEM, COPSE_INTERNAL as above. */
 copse_status copse_links_orbits(const struct copse_network *network,
                                 const struct copse_permutation *generators, int n,
                                 struct copse_arena *arena, int **first,
@@ -97,5 +87,3 @@ static inline void copse_progress_report(const struct copse_progress *progress, 
                                          int64_t done, int64_t total) {
   if (progress && progress->report) progress->report(progress->ctx, phase, done, total);
 }
-
-#endif

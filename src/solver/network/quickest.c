@@ -30,47 +30,35 @@ struct copse_quickest {
   int *tail;                      /* [2 n_links] where an arc starts */
   int64_t *residual;              /* [2 n_links] */
   int64_t *potential;             /* [n_nodes] distance from the sources, at most the sinks' */
-  int64_t *distance;      /* [n_nodes] reduced, of the run at hand; INT64_MAX: not reached */
-  int64_t *release, *due; /* [n_nodes] delays of sources and sinks, -1: none */
-  int *heap, *position;   /* [n_nodes] binary heap; position -1: not in it */
-  int n_heap;
-  int *level, *current;     /* [n_nodes] of the search at hand */
-  struct copse_queue queue; /* [n_nodes] */
-  int *path;                /* [n_nodes] arcs */
-  int64_t length;           /* of the shortest way to a sink, beyond COPSE_DELAY_MAX: none */
+  struct copse_nearest nearest;   /* by reduced distance, of the run at hand */
+  int64_t *release, *due;         /* [n_nodes] delays of sources and sinks, -1: none */
+  int *level, *current;           /* [n_nodes] of the search at hand */
+  struct copse_queue queue;       /* [n_nodes] */
+  int *path;                      /* [n_nodes] arcs */
+  int64_t length;                 /* of the shortest way to a sink, beyond COPSE_DELAY_MAX: none */
   struct copse_arena arena;
 };
 
 copse_status copse_quickest_new(int n_nodes, const struct copse_quickest_link *links, int n_links,
                                 struct copse_quickest **out, struct copse_err *err) {
-  struct copse_quickest *q = NULL;
   size_t n = (size_t)n_nodes, m = 2 * (size_t)n_links;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_calloc(1, sizeof *q, &q, err));
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_quickest *q = *out;
   struct copse_arena *arena = &q->arena;
   q->n_nodes = n_nodes;
   q->n_links = n_links;
   q->links = links;
-  COPSE_TRY(copse_arena_array(arena, m, sizeof(int), &q->tail, err));
-  COPSE_TRY(copse_arena_array(arena, m, sizeof(int64_t), &q->residual, err));
-  int64_t **const numbers[] = {&q->potential, &q->distance, &q->release, &q->due};
-  for (int i = 0; i < 4; i++)
-    COPSE_TRY(copse_arena_array(arena, n, sizeof(int64_t), numbers[i], err));
-  int **const places[] = {&q->heap,    &q->position,    &q->level,
-                          &q->current, &q->queue.items, &q->path};
-  for (int i = 0; i < 6; i++) COPSE_TRY(copse_arena_array(arena, n, sizeof(int), places[i], err));
+  COPSE_DO(COPSE_ARRAY(arena, m, q->tail, err));
+  COPSE_DO(COPSE_ARRAY(arena, m, q->residual, err));
+  COPSE_DO(COPSE_ARRAYS(arena, n, int64_t, err, &q->potential, &q->release, &q->due));
+  COPSE_DO(COPSE_ARRAYS(arena, n, int, err, &q->level, &q->current, &q->queue.items, &q->path));
+  COPSE_DO(copse_nearest_prepare(arena, n_nodes, &q->nearest, err));
   for (int i = 0; i < n_links; i++) {
     q->tail[2 * i] = links[i].src;
     q->tail[2 * i + 1] = links[i].dst;
   }
-  COPSE_TRY(
-      copse_adjacency_by(arena, n_nodes, 2 * n_links, q->tail, sizeof(int), &q->leaving, err));
-  *out = q;
-  return COPSE_OK;
-out:
-  copse_quickest_free(q);
-  return status;
+  return copse_adjacency_by(arena, n_nodes, 2 * n_links, q->tail, sizeof(int), &q->leaving, err);
 }
 
 void copse_quickest_free(struct copse_quickest *q) {
@@ -86,86 +74,42 @@ static int64_t reduced(const struct copse_quickest *q, int arc) {
   return (arc & 1 ? -delay : delay) + q->potential[q->tail[arc]] - q->potential[head(q, arc)];
 }
 
-/* ---- shortest ways ----------------------------------------------------------------------------
- */
-
-static void place(struct copse_quickest *q, int at, int node) {
-  q->heap[at] = node;
-  q->position[node] = at;
-}
-
-static void rise(struct copse_quickest *q, int node) {
-  int at = q->position[node];
-  for (; at > 0 && q->distance[node] < q->distance[q->heap[(at - 1) / 2]]; at = (at - 1) / 2)
-    place(q, at, q->heap[(at - 1) / 2]);
-  place(q, at, node);
-}
-
-static int take_nearest(struct copse_quickest *q) {
-  int nearest = q->heap[0], last = q->heap[--q->n_heap], at = 0;
-  q->position[nearest] = -1;
-  while (2 * at + 1 < q->n_heap) {
-    int child = 2 * at + 1;
-    if (child + 1 < q->n_heap && q->distance[q->heap[child + 1]] < q->distance[q->heap[child]])
-      child++;
-    if (q->distance[last] <= q->distance[q->heap[child]]) break;
-    place(q, at, q->heap[child]);
-    at = child;
-  }
-  if (q->n_heap > 0) place(q, at, last);
-  return nearest;
-}
-
-static void offer(struct copse_quickest *q, int node, int64_t distance) {
-  if (distance >= q->distance[node]) return;
-  if (q->position[node] < 0) place(q, q->n_heap++, node);
-  q->distance[node] = distance;
-  rise(q, node);
-}
+/* ---- shortest ways -------------------------------------------------------------------- */
 
 /* Dijkstra's algorithm from what has been offered, until nothing nearer than the sinks is left. */
 static int64_t settle(struct copse_quickest *q, bool until_sinks) {
   int64_t sinks = INT64_MAX;
-  while (q->n_heap > 0 && q->distance[q->heap[0]] < sinks) {
-    int v = take_nearest(q);
+  struct copse_nearest *nearest = &q->nearest;
+  while (nearest->n > 0 && nearest->distance[nearest->heap[0]] < sinks) {
+    int v = copse_nearest_take(nearest);
     if (until_sinks && q->due[v] >= 0) {
-      int64_t by_here = q->distance[v] + q->potential[v] + q->due[v] - q->length;
+      int64_t by_here = nearest->distance[v] + q->potential[v] + q->due[v] - q->length;
       if (by_here < sinks) sinks = by_here;
     }
     for (int i = q->leaving.first[v]; i < q->leaving.first[v + 1]; i++) {
       int arc = q->leaving.item[i];
-      if (q->residual[arc] > 0) offer(q, head(q, arc), q->distance[v] + reduced(q, arc));
+      if (q->residual[arc] > 0)
+        copse_nearest_offer(nearest, head(q, arc), nearest->distance[v] + reduced(q, arc));
     }
   }
   return sinks;
 }
 
-static void forget_distances(struct copse_quickest *q) {
-  q->n_heap = 0;
-  for (int v = 0; v < q->n_nodes; v++) {
-    q->distance[v] = INT64_MAX;
-    q->position[v] = -1;
-  }
-}
-
-/*
- * Makes potentials the distances from the sources, of nodes further than the sinks the sinks' (so
+/* Makes potentials the distances from the sources, of nodes further than the sinks the sinks' (so
  * arcs with a residual keep a length that is not negative), and of what can't be reached more than
- * COPSE_DELAY_MAX. false: no sink can be.
- */
+ * COPSE_DELAY_MAX. false: no sink can be. */
 static bool find_distances(struct copse_quickest *q) {
-  forget_distances(q);
+  copse_nearest_reset(&q->nearest);
   for (int v = 0; v < q->n_nodes; v++)
-    if (q->release[v] >= 0) offer(q, v, q->release[v] - q->potential[v]);
+    if (q->release[v] >= 0) copse_nearest_offer(&q->nearest, v, q->release[v] - q->potential[v]);
   int64_t sinks = settle(q, true), most = sinks < INT64_MAX ? sinks : COPSE_DELAY_MAX;
   for (int v = 0; v < q->n_nodes; v++)
-    q->potential[v] += q->distance[v] < most ? q->distance[v] : most;
+    q->potential[v] += copse_smaller(q->nearest.distance[v], most);
   q->length += most;
   return sinks < INT64_MAX;
 }
 
-/* ---- flows along shortest ways ------------------------------------------------------------------
- */
+/* ---- flows along shortest ways -------------------------------------------------------- */
 
 static bool is_tight(const struct copse_quickest *q, int arc) {
   return q->residual[arc] > 0 && reduced(q, arc) == 0;
@@ -246,8 +190,7 @@ static copse_status saturate(struct copse_quickest *q, int64_t *flow, struct cop
   return COPSE_OK;
 }
 
-/* ---- the least time
- * ------------------------------------------------------------------------------ */
+/* ---- the least time ------------------------------------------------------------------- */
 
 static copse_status begin(struct copse_quickest *q, const struct copse_quickest_end *sources,
                           int n_sources, const struct copse_quickest_end *sinks, int n_sinks,
@@ -320,24 +263,22 @@ int64_t copse_quickest_surplus(const struct copse_quickest *q, int node) {
   return surplus;
 }
 
-/*
- * The dual solution for time T, at most the next length: potentials for which every arc with a
+/* The dual solution for time T, at most the next length: potentials for which every arc with a
  * residual has a length that is not negative, the sinks' T too. That is the least of those at hand
- * and of T and the distance from the sinks, against the flow that comes to them.
- */
+ * and of T and the distance from the sinks, against the flow that comes to them. */
 static copse_status find_times(struct copse_quickest *q, struct copse_q time, struct copse_q *times,
                                struct copse_err *err) {
-  forget_distances(q);
+  copse_nearest_reset(&q->nearest);
   for (int v = 0; v < q->n_nodes; v++)
     if (q->due[v] >= 0 && copse_quickest_surplus(q, v) < 0)
-      offer(q, v, q->length - q->due[v] - q->potential[v]);
+      copse_nearest_offer(&q->nearest, v, q->length - q->due[v] - q->potential[v]);
   settle(q, false);
   for (int v = 0; v < q->n_nodes; v++) {
     times[v] = copse_q_cmp((struct copse_q){q->potential[v], 1}, time) < 0
                    ? (struct copse_q){q->potential[v], 1}
                    : time;
-    if (q->distance[v] == INT64_MAX) continue;
-    int64_t from_end = q->distance[v] + q->potential[v] - q->length;
+    if (q->nearest.distance[v] == INT64_MAX) continue;
+    int64_t from_end = q->nearest.distance[v] + q->potential[v] - q->length;
     struct copse_q at;
     COPSE_DO(copse_q_add(time, (struct copse_q){from_end, 1}, &at, err));
     if (copse_q_cmp(at, times[v]) < 0) times[v] = at;

@@ -1,9 +1,6 @@
-/*
- * Quickest flows: links that take time. How long must a flow over time last until it has brought an
- * amount from sources to sinks, and which times of nodes prove it?
- */
-#ifndef COPSE_SOLVER_NETWORK_QUICKEST_H
-#define COPSE_SOLVER_NETWORK_QUICKEST_H
+/* Quickest flows: links that take time. How long must a flow over time last until it has brought an
+ * amount from sources to sinks, and which times of nodes prove it? */
+#pragma once
 
 #include "base/err.h"
 #include "base/rational.h"
@@ -26,7 +23,7 @@ struct copse_quickest_end {
 
 struct copse_quickest;
 
-/* The links are borrowed. COPSE_NOMEM. The caller frees *out. */
+/* The links are borrowed. COPSE_NOMEM. The caller frees *out in every case. */
 copse_status copse_quickest_new(int n_nodes, const struct copse_quickest_link *links, int n_links,
                                 struct copse_quickest **out, struct copse_err *err) COPSE_CHECKED;
 void copse_quickest_free(struct copse_quickest *quickest);
@@ -58,5 +55,3 @@ copse_status copse_quickest_run(struct copse_quickest *quickest,
 
 /* Of the last run's static flow: what leaves a node less what enters it. */
 int64_t copse_quickest_surplus(const struct copse_quickest *quickest, int node);
-
-#endif

@@ -1,8 +1,5 @@
-/*
- * Shortest ways from one node, exact in integers, fewest hops among equals.
- */
-#ifndef COPSE_SOLVER_NETWORK_SHORTEST_H
-#define COPSE_SOLVER_NETWORK_SHORTEST_H
+/* Shortest ways from one node, exact in integers, fewest hops among equals. */
+#pragma once
 
 #include "solver/network/network.h"
 
@@ -12,9 +9,7 @@
 struct copse_shortest {
   const struct copse_network *network;
   struct copse_adjacency leaving; /* links by source */
-  int64_t *distance;              /* [n_nodes] INT64_MAX: not reached; hops in its low bits */
-  int *heap, *position;           /* [n_nodes] binary heap; position -1: not in it */
-  int n_heap;
+  struct copse_nearest nearest;   /* hops in the low bits of distances */
   /* of the last run: */
   int *via;   /* [n_nodes] the link by which a node is reached, -1 at the source and unreached */
   int *order; /* [n_order] the nodes that were reached, nearest first */
@@ -37,5 +32,3 @@ void copse_shortest_run(struct copse_shortest *shortest, int source, const int64
 
 /* Of the last run: the length of the way to a node, -1 where there is none. */
 int64_t copse_shortest_length(const struct copse_shortest *shortest, int node);
-
-#endif

@@ -8,11 +8,9 @@
  */
 #include "solver/network/sinks.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/rational.h"
 #include "solver/policy.h"
@@ -173,16 +171,14 @@ static void drop_rest(struct sinks_state *state) {
 
 static void record_cut(const struct worker *worker, int i, int64_t flows) {
   struct sinks_state *state = worker->state;
-  pthread_mutex_lock(&state->mutex);
-  if (i < atomic_load(&state->bound)) {
-    struct copse_sink_cut *cut = insert_cut(state, i);
-    cut->flows = flows;
-    for (int v = 0; v < state->n_nodes; v++)
-      cut->inside[v] = !copse_flow_on_source_side(worker->flow, v);
-    state->n_short += flows < state->question->demand;
-    drop_rest(state);
-  }
-  pthread_mutex_unlock(&state->mutex);
+  COPSE_HOLD(&state->mutex);
+  if (i >= atomic_load(&state->bound)) return;
+  struct copse_sink_cut *cut = insert_cut(state, i);
+  cut->flows = flows;
+  for (int v = 0; v < state->n_nodes; v++)
+    cut->inside[v] = !copse_flow_on_source_side(worker->flow, v);
+  state->n_short += flows < state->question->demand;
+  drop_rest(state);
 }
 
 /* Asks for one sink; the flow then ends there, or where it ended before. */

@@ -1,8 +1,7 @@
 /*
  * The proof that everything else leans on: from a source of all roots enough flows to every sink.
  */
-#ifndef COPSE_SOLVER_NETWORK_SINKS_H
-#define COPSE_SOLVER_NETWORK_SINKS_H
+#pragma once
 
 #include "solver/network/flow.h"
 #include "solver/network/network.h"
@@ -63,5 +62,3 @@ copse_status copse_sinks_ask(struct copse_sinks *sinks, struct copse_flow *flow,
                              const struct copse_sink_question *question,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_sinks_free(struct copse_sinks *sinks);
-
-#endif

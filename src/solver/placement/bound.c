@@ -17,7 +17,6 @@
  * the transport problem's dual prices, so it holds whatever the rounding was.
  */
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,10 +37,8 @@ struct implied {
   int64_t *least_in, *least_out; /* [n_experts] tokens, given the expert is in the group */
 };
 
-/*
- * least[e]: the smallest sum of `n` loads that has expert e's among them; returns the
- * smallest sum of `free` loads.
- */
+/* least[e]: the smallest sum of `n` loads that has expert e's among them; returns the
+ * smallest sum of `free` loads. */
 static int64_t least_sums(struct implied *w, size_t n, size_t free_n, int64_t *least) {
   size_t n_e = w->m->n_experts;
   qsort(w->sorted, n_e, sizeof *w->sorted, copse_place_by_load);
@@ -91,10 +88,8 @@ static void imply(struct implied *w, size_t g, size_t s) {
   }
 }
 
-/*
- * Lower bounds of the time of a step's all-to-all given where one expert is:
- * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The model's arena owns it.
- */
+/* Lower bounds of the time of a step's all-to-all given where one expert is:
+ * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The model's arena owns it. */
 static copse_status find_implied(struct copse_place_model *m, int64_t **implied,
                                  struct copse_err *err) {
   struct implied w = {.m = m};
@@ -116,10 +111,8 @@ static copse_status find_implied(struct copse_place_model *m, int64_t **implied,
 
 /* ---- assignment ----------------------------------------------------------------------------- */
 
-/*
- * The oracle: the cheapest assignment of experts to ranks, at most `capacity` each, by shortest
- * augmenting paths (Jonker and Volgenant 1987, with capacities).
- */
+/* The oracle: the cheapest assignment of experts to ranks, at most `capacity` each, by shortest
+ * augmenting paths (Jonker and Volgenant 1987, with capacities). */
 struct assign {
   int n_experts, n_ranks, capacity;
   int *rank_of;     /* [n_experts] */
@@ -209,10 +202,8 @@ static void assign_run(struct assign *a, const double *cost) {
 
 /* ---- ascent ---------------------------------------------------------------------------------- */
 
-/*
- * Rows of an all-to-all (kind, step), in this order: in of each group, out of each group, each
- * expert. Arrays over rows are [kind][s][n_rows].
- */
+/* Rows of an all-to-all (kind, step), in this order: in of each group, out of each group, each
+ * expert. Arrays over rows are [kind][s][n_rows]. */
 struct ascent {
   const struct copse_place_model *m;
   const int64_t *implied;
@@ -286,10 +277,7 @@ static void look_at_placement(struct ascent *a, struct copse_placement *best) {
   const int *rank_of = a->assign.rank_of;
   int64_t time;
   copse_place_loads(m, rank_of, a->in, a->out, NULL, &time);
-  if (time < best->time) {
-    best->time = time;
-    memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
-  }
+  copse_place_take(m, rank_of, time, best);
   for (int kind = 0; kind < m->n_kinds; kind++)
     for (size_t s = 0; s < m->n_steps; s++) {
       double *v = row(a, a->values, kind, s);
@@ -574,10 +562,7 @@ static copse_status take(struct ilp *i, struct copse_placement *best, struct cop
   }
   /* refuses what isn't a placement, which rounding could only make of a broken solution */
   COPSE_DO(copse_place_time(m->p, rank_of, &time, NULL, err));
-  if (time < best->time) {
-    best->time = time;
-    memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
-  }
+  copse_place_take(m, rank_of, time, best);
   return COPSE_OK;
 }
 

@@ -1,15 +1,14 @@
 /* The inside of expert placement: what model, search, bound and branch and cut share. */
-#ifndef COPSE_SOLVER_PLACEMENT_INTERNAL_H
-#define COPSE_SOLVER_PLACEMENT_INTERNAL_H
+#pragma once
+
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "solver/placement/place.h"
 
-/*
- * The problem, rearranged. A kind is one of the two all-to-alls of a step; where every
- * group's costs are alike both ways the two take the same time, and one kind counts twice.
- */
+/* The problem, rearranged. A kind is one of the two all-to-alls of a step; where every
+ * group's costs are alike both ways the two take the same time, and one kind counts twice. */
 struct copse_place_model {
   const struct copse_place_problem *p;
   size_t n_steps, n_experts, n_ranks, n_groups; /* the problem's, as sizes */
@@ -52,6 +51,14 @@ static inline const int64_t *copse_place_tokens(const struct copse_place_model *
 void copse_place_loads(const struct copse_place_model *model, const int *rank_of, int64_t *in,
                        int64_t *out, int64_t *step_times, int64_t *time);
 
+/* Takes the placement over where its time is less. */
+static inline void copse_place_take(const struct copse_place_model *m, const int *rank_of,
+                                    int64_t time, struct copse_placement *best) {
+  if (time >= best->time) return;
+  best->time = time;
+  memcpy(best->rank_of, rank_of, m->n_experts * sizeof *rank_of);
+}
+
 /* An expert with tokens that speak for or against it. */
 struct copse_place_load {
   int64_t tokens;
@@ -64,5 +71,3 @@ int copse_place_by_load(const void *a, const void *b);
  * enough. Either may find a better placement on its way. */
 copse_status copse_place_prove(struct copse_place_model *model, struct copse_placement *best,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

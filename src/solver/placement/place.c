@@ -374,11 +374,9 @@ static void save(const struct search *s, int *rank_of) {
 
 /* ---- the two searches ---------------------------------------------------------------------- */
 
-/*
- * Late acceptance: an exchange is taken if the time is not above the one COPSE_PLACE_HISTORY steps
+/* Late acceptance: an exchange is taken if the time is not above the one COPSE_PLACE_HISTORY steps
  * ago. Most exchanges change no step's worst group, so many go sideways; that is how plateaus are
- * crossed.
- */
+ * crossed. */
 static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct copse_err *err) {
   int64_t *history = NULL;
   COPSE_DO(COPSE_ARRAY(s->scratch, COPSE_PLACE_HISTORY, history, err));
@@ -529,10 +527,7 @@ static copse_status find(struct copse_place_model *m, struct copse_placement *ou
   COPSE_DO(improve(m, out->rank_of, &out->time, &out->evaluations, err));
   COPSE_DO(place_greedily(m, other, err));
   COPSE_DO(improve(m, other, &time, &out->evaluations, err));
-  if (time < out->time) {
-    memcpy(out->rank_of, other, m->n_experts * sizeof *other);
-    out->time = time;
-  }
+  copse_place_take(m, other, time, out);
   return COPSE_OK;
 }
 

@@ -17,11 +17,7 @@
  *
  * Times are integers in units of one token times one cost. All comparisons are exact.
  */
-#ifndef COPSE_SOLVER_PLACEMENT_PLACE_H
-#define COPSE_SOLVER_PLACEMENT_PLACE_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/index_map.h"
 #include "solver/network/network.h"
@@ -72,10 +68,8 @@ struct copse_placement {
   int64_t nodes;       /* of branch and cut; 0: not used */
 };
 
-/*
- * The time of a placement that keeps to the capacity (COPSE_INVALID otherwise). per_step, if
- * not NULL, gets [n_steps] times. COPSE_OVERFLOW, COPSE_NOMEM.
- */
+/* The time of a placement that keeps to the capacity (COPSE_INVALID otherwise). per_step, if
+ * not NULL, gets [n_steps] times. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_place_time(const struct copse_place_problem *problem, const int *rank_of,
                               int64_t *time, int64_t *per_step,
                               struct copse_err *err) COPSE_CHECKED;
@@ -90,5 +84,3 @@ copse_status copse_place_time(const struct copse_place_problem *problem, const i
  */
 copse_status copse_place_solve(const struct copse_place_problem *problem,
                                struct copse_placement *out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

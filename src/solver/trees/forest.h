@@ -43,6 +43,7 @@ struct copse_forest_options {
   /* Known symmetries, or NULL. With them trees of base roots are made (trees/grow.c), or none
    * where those are not found: forest.base_only says which. */
   const struct copse_network_symmetry *symmetry;
+  bool fewest;    /* time is taken to find fewer trees, none of them higher */
   bool multiple;  /* such trees may be a multiple of k, where the k asked for is 0 */
   int trust_from; /* from so many terminals on known cuts are trusted; 0: COPSE_TRUST_FROM */
   const struct copse_progress *progress;

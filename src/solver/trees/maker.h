@@ -15,6 +15,14 @@
 #include "solver/network/network.h"
 #include "solver/trees/forest.h"
 
+/* How the trees of a root are packed: the later, the fewer families are split, and the higher trees
+ * become. */
+enum copse_pack_way {
+  COPSE_PACK_FIRST_FIT,
+  COPSE_PACK_BEST_FIT, /* over the link of which least is left, of those that take a family whole */
+  COPSE_PACK_WHOLE     /* and from any vertex that has one, before another splits the family */
+};
+
 /* What a maker gets. */
 struct copse_tree_problem {
   const struct copse_network *network;           /* balanced at relays */
@@ -23,6 +31,7 @@ struct copse_tree_problem {
   const struct copse_network_symmetry *symmetry; /* NULL: none known */
   bool multiple;                                 /* orbit trees may be a multiple of k */
   int trust_from;                                /* solver/policy.h, COPSE_TRUST_FROM */
+  enum copse_pack_way packing;
   const struct copse_progress *progress;
 };
 

@@ -206,12 +206,22 @@ static copse_status balance(const struct copse_network *network, int64_t *capaci
   return COPSE_OK;
 }
 
-static copse_status try_u(const struct copse_network *network, struct copse_q u, int64_t k,
-                          int64_t *capacities, bool *feasible, struct copse_err *err) {
+copse_status copse_optimum_round(const struct copse_network *network, struct copse_q u, int64_t k,
+                                 int64_t *capacities, bool *carries, struct copse_err *err) {
   for (int i = 0; i < network->n_links; i++)
     capacities[i] = floor_of(u, network->links[i].capacity);
   COPSE_DO(balance(network, capacities, err));
-  return copse_optimum_feasible(network, capacities, k, feasible, err);
+  return copse_optimum_feasible(network, capacities, k, carries, err);
+}
+
+int64_t copse_optimum_step(const struct copse_network *network,
+                           const struct copse_optimum *optimum) {
+  int64_t g = optimum->x.num;
+  for (int i = 0; i < network->n_links && g > 1; i++) {
+    const struct copse_net_link *link = &network->links[i];
+    if (optimum->in_cut[link->src] && !optimum->in_cut[link->dst]) g = copse_gcd(g, link->capacity);
+  }
+  return optimum->x.num / g;
 }
 
 static int compare_int64(const void *a, const void *b) {
@@ -241,7 +251,7 @@ static copse_status bisect(const struct copse_network *network, int64_t b, int64
     struct copse_q u;
     bool feasible;
     COPSE_DO(copse_q_make(middle, b, &u, err));
-    COPSE_DO(try_u(network, u, k, tried, &feasible, err));
+    COPSE_DO(copse_optimum_round(network, u, k, tried, &feasible, err));
     if (feasible) {
       *hi = u;
       if (above == middle) break;
@@ -270,16 +280,16 @@ copse_status copse_optimum_fixed_k(const struct copse_network *network, struct c
   COPSE_DO(copse_q_div(k_q, x_optimum, &lower, err));
   COPSE_DO(copse_q_make(1, distinct[0], &slack, err));
   COPSE_DO(copse_q_add(lower, slack, &upper, err));
-  COPSE_DO(try_u(network, lower, k, capacities, &feasible, err));
+  COPSE_DO(copse_optimum_round(network, lower, k, capacities, &feasible, err));
   for (*u = lower; !feasible;) {
-    COPSE_DO(try_u(network, upper, k, capacities, &feasible, err));
+    COPSE_DO(copse_optimum_round(network, upper, k, capacities, &feasible, err));
     *u = upper;
     if (!feasible) COPSE_DO(copse_q_add(upper, slack, &upper, err)); /* trimmed relays */
   }
   if (!copse_q_eq(*u, lower))
     for (int i = 0; i < n_distinct; i++)
       COPSE_DO(bisect(network, distinct[i], k, lower, u, tried, err));
-  COPSE_DO(try_u(network, *u, k, capacities, &feasible, err));
+  COPSE_DO(copse_optimum_round(network, *u, k, capacities, &feasible, err));
   if (!feasible) return copse_fail(err, COPSE_INTERNAL, "fixed k: the bound does not hold");
   return COPSE_OK;
 }

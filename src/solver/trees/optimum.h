@@ -55,6 +55,19 @@ copse_status copse_optimum_fixed_k(const struct copse_network *network, struct c
                                    struct copse_err *err) COPSE_CHECKED;
 
 /*
+ * Numbers of trees per unit of root weight, fewer than copse_optimum_scale has, may reach the
+ * optimum too (copse_optimum_round with k / x): those of which no link out of in_cut is rounded,
+ * which are the multiples of a step, if the other links can spare what they lose.
+ */
+int64_t copse_optimum_step(const struct copse_network *network,
+                           const struct copse_optimum *optimum);
+/* Capacities [n_links] floor(u * b), trimmed where relays lose their balance by it, and whether
+ * they carry k trees per unit of root weight. */
+copse_status copse_optimum_round(const struct copse_network *network, struct copse_q u, int64_t k,
+                                 int64_t *capacities, bool *carries,
+                                 struct copse_err *err) COPSE_CHECKED;
+
+/*
  * Whether capacities [n_links] carry k trees per unit of root weight.
  */
 copse_status copse_optimum_feasible(const struct copse_network *network, const int64_t *capacities,

@@ -37,6 +37,8 @@ struct family {
 struct packer {
   const struct copse_network *network;
   int64_t k;
+  bool best_fit; /* of links that take a whole family the one of which least is left */
+  bool whole;    /* any vertex that can give to a whole family goes before one that splits it */
   struct copse_flow *flow; /* node `hub`: where the other families' needs hang */
   int hub;
   struct copse_packing *out;
@@ -188,6 +190,13 @@ static copse_status extend(struct packer *p, int x, struct link *link, int64_t a
   return COPSE_OK;
 }
 
+/* Whether it is worth asking for a link beside the best one so far. */
+static bool may_be_better(const struct packer *p, const struct link *link, const struct link *best,
+                          int64_t amount) {
+  if (amount < p->current.multiplicity) return link->left > amount;
+  return p->best_fit && link->left >= amount && link->left < best->left;
+}
+
 /*
  * The best extension from x: the whole family over one link if that is safe, else the
  * largest part found. NULL: x has no usable link any more.
@@ -198,15 +207,32 @@ static copse_status best_extension(struct packer *p, int x, struct link **best, 
   for (int i = p->first_link[x]; i < p->first_link[x + 1]; i++) {
     struct link *link = &p->links[i];
     if (link->left == 0 || p->in_tree[link->dst] || link->blocked_for == p->family_id) continue;
-    if (link->left <= *amount) continue;
+    if (!may_be_better(p, link, *best, *amount)) continue;
     if (p->once && enters_again(p, x, link->dst)) continue;
     int64_t safe;
     COPSE_DO(safe_amount(p, x, link, p->current.multiplicity, &safe));
     if (safe == 0) link->blocked_for = p->family_id;
-    if (safe <= *amount) continue;
+    if (safe <= *amount && safe < p->current.multiplicity) continue;
     *best = link;
     *amount = safe;
-    if (safe == p->current.multiplicity) break;
+    if (safe == p->current.multiplicity && (!p->best_fit || link->left == safe)) break;
+  }
+  return COPSE_OK;
+}
+
+/* The first vertex after place `from` of the order that can give to the whole family; x stays as it
+ * is where there is none. */
+static copse_status whole_extension(struct packer *p, int from, int *x, struct link **best,
+                                    int64_t *amount) {
+  for (int i = from + 1; i < p->n_order; i++) {
+    struct link *link;
+    int64_t safe;
+    COPSE_DO(best_extension(p, p->order[i], &link, &safe));
+    if (safe < p->current.multiplicity) continue;
+    *x = p->order[i];
+    *best = link;
+    *amount = safe;
+    break;
   }
   return COPSE_OK;
 }
@@ -230,9 +256,12 @@ static copse_status grow_current(struct packer *p) {
     }
     if (*open == p->n_order)
       return copse_fail(p->err, COPSE_INTERNAL, "tree packing: a tree can't be finished");
-    COPSE_DO(best_extension(p, p->order[*open], &best, &amount));
+    int x = p->order[*open];
+    COPSE_DO(best_extension(p, x, &best, &amount));
     if (best) {
-      COPSE_DO(extend(p, p->order[*open], best, amount));
+      if (p->whole && amount < p->current.multiplicity)
+        COPSE_DO(whole_extension(p, *open, &x, &best, &amount));
+      COPSE_DO(extend(p, x, best, amount));
       p->once = p->enters_once;
     } else {
       ++*open;
@@ -516,6 +545,8 @@ copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct c
   COPSE_AT_END(release)
   struct packer p = {.network = network,
                      .k = problem->k,
+                     .best_fit = problem->packing >= COPSE_PACK_BEST_FIT,
+                     .whole = problem->packing == COPSE_PACK_WHOLE,
                      .out = &packed,
                      .enters_once = network->n_roots >= problem->trust_from,
                      .err = err};

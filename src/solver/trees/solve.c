@@ -77,9 +77,21 @@ static bool is_watched(const struct copse_tree_problem *problem) {
   return problem->progress && problem->progress->stage;
 }
 
-/* The general way: relays are split off, trees packed and laid on paths. */
-static copse_status split_and_pack(const struct copse_tree_problem *problem,
-                                   struct copse_forest *forest, bool *made, struct copse_err *err) {
+/* Takes another forest in place of the one there if it has fewer trees, or as many of a smaller k,
+ * and none is higher. */
+static bool prefer_fewer(struct copse_forest *forest, struct copse_forest *other) {
+  bool fewer = other->n_trees < forest->n_trees ||
+               (other->n_trees == forest->n_trees && other->k < forest->k);
+  forest->seconds_split += other->seconds_split;
+  if (!fewer || other->base_only != forest->base_only || height_of(other) > height_of(forest))
+    return false;
+  forest->k = other->k;
+  copse_forest_take_trees(forest, other);
+  return true;
+}
+
+static copse_status pack_once(const struct copse_tree_problem *problem, struct copse_forest *forest,
+                              struct copse_err *err) {
   COPSE_AT_END(copse_paths_free_at) struct copse_paths *paths = NULL;
   COPSE_AT_END(copse_flow_free_at) struct copse_flow *flow = NULL;
   COPSE_AT_END(copse_packing_free) struct copse_packing packing = {0};
@@ -90,7 +102,13 @@ static copse_status split_and_pack(const struct copse_tree_problem *problem,
   if (is_watched(problem)) show_split(problem, flow);
   COPSE_DO(copse_pack_trees(problem, flow, &packing, err));
   COPSE_DO(copse_paths_lay(paths, &packing, forest, err));
-  COPSE_DO(copse_forest_shorten(problem->network, forest, err));
+  return copse_forest_shorten(problem->network, forest, err);
+}
+
+/* The general way: relays are split off, trees packed and laid on paths. */
+static copse_status split_and_pack(const struct copse_tree_problem *problem,
+                                   struct copse_forest *forest, bool *made, struct copse_err *err) {
+  COPSE_DO(pack_once(problem, forest, err));
   *made = true;
   if (problem->network->n_roots < problem->trust_from) return prefer_lower(problem, forest, err);
   return COPSE_OK;
@@ -153,12 +171,90 @@ static copse_status choose_capacities(const struct copse_network *network,
   return COPSE_OK;
 }
 
+static copse_status run_makers(const struct copse_tree_problem *problem,
+                               struct copse_forest *forest, bool *packed, struct copse_err *err) {
+  bool made = false, last = false;
+  for (int i = 0; !made && !last; i++) {
+    if (!makers[i].fits(problem)) continue;
+    COPSE_DO(makers[i].make(problem, forest, &made, err));
+    last = makers[i].last;
+    *packed = makers[i].make == split_and_pack;
+  }
+  return COPSE_OK;
+}
+
+/* At the optimum, with fewer trees per root, where bandwidths that don't bind have made k large.
+ * `problem` is the one that the forest is of, and becomes the one of the forest that is taken. */
+static copse_status try_fewer(struct copse_tree_problem *problem, struct copse_arena *scratch,
+                              struct copse_forest *forest, struct copse_err *err) {
+  const struct copse_network *network = problem->network;
+  struct copse_tree_problem fewer = *problem;
+  int64_t step = copse_optimum_step(network, &forest->optimum);
+  int64_t work = 0, each = (int64_t)network->n_terminals * network->n_links, *capacities;
+  int made = 0;
+  fewer.progress = NULL;
+  for (fewer.k = step; fewer.k < problem->k && forest->n_trees > network->n_roots &&
+                       made < COPSE_FOREST_FEWER_MADE && work < COPSE_FOREST_FEWER_WORK;
+       fewer.k *= 2, work += each) {
+    COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = fewer.k};
+    struct copse_q u;
+    bool carries, packed;
+    COPSE_DO(COPSE_ARRAY(scratch, (size_t)network->n_links, capacities, err));
+    if (copse_q_div((struct copse_q){fewer.k, 1}, forest->optimum.x, &u, NULL) != COPSE_OK) break;
+    COPSE_DO(copse_optimum_round(network, u, fewer.k, capacities, &carries, err));
+    if (!carries) continue;
+    fewer.capacities = capacities;
+    COPSE_DO(run_makers(&fewer, &other, &packed, err));
+    made++;
+    if (prefer_fewer(forest, &other)) *problem = fewer;
+  }
+  return COPSE_OK;
+}
+
+/* Another order of the roots for each number from 1 on (Fisher and Yates). */
+static void shuffle(struct copse_net_root *roots, int n, int number) {
+  uint64_t random = (uint64_t)number;
+  for (int i = n - 1; i > 0 && number > 0; i--) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    int j = (int)((random >> 33) % (uint64_t)(i + 1));
+    struct copse_net_root root = roots[i];
+    roots[i] = roots[j];
+    roots[j] = root;
+  }
+}
+
+/* Packs in several ways, in several orders of the roots, and takes the fewest trees. */
+static copse_status pack_variants(struct copse_tree_problem problem, struct copse_arena *scratch,
+                                  struct copse_forest *forest, struct copse_err *err) {
+  const struct copse_network *from = problem.network;
+  struct copse_network network = *from;
+  struct copse_net_root *roots;
+  int most = network.n_roots == 1 ? 2 : COPSE_FOREST_VARIANTS;
+  int64_t work = 0;
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)network.n_roots, roots, err));
+  network.roots = roots;
+  problem.network = &network;
+  problem.progress = NULL;
+  for (int i = 0; i < most && forest->n_trees > network.n_roots; i++) {
+    COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = problem.k};
+    bool made;
+    work += (int64_t)forest->n_trees * network.n_terminals;
+    if (work > COPSE_FOREST_VARIANTS_WORK) break;
+    memcpy(roots, from->roots, (size_t)network.n_roots * sizeof *roots);
+    shuffle(roots, network.n_roots, i / 2);
+    problem.packing = i % 2 == 0 ? COPSE_PACK_WHOLE : COPSE_PACK_BEST_FIT;
+    COPSE_DO(split_and_pack(&problem, &other, &made, err));
+    (void)prefer_fewer(forest, &other);
+  }
+  return COPSE_OK;
+}
+
 static copse_status make_trees(const struct copse_network *network,
                                const struct copse_forest_options *options,
                                struct copse_forest *forest, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int64_t *capacities;
-  bool made = false, last = false;
+  bool packed = false;
   double start = copse_clock_seconds();
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_links, capacities, err));
   COPSE_DO(choose_capacities(network, options, forest, capacities, err));
@@ -170,11 +266,10 @@ static copse_status make_trees(const struct copse_network *network,
                                        .trust_from = copse_trust_from(options->trust_from),
                                        .progress = options->progress};
   if (is_watched(&problem)) show_network(&problem);
-  for (int i = 0; !made && !last; i++) {
-    if (!makers[i].fits(&problem)) continue;
-    COPSE_DO(makers[i].make(&problem, forest, &made, err));
-    last = makers[i].last;
-  }
+  COPSE_DO(run_makers(&problem, forest, &packed, err));
+  if (options->fewest && options->k == 0 && !options->as_given)
+    COPSE_DO(try_fewer(&problem, &scratch, forest, err));
+  if (options->fewest && packed) COPSE_DO(pack_variants(problem, &scratch, forest, err));
   forest->seconds_pack = copse_clock_seconds() - start - forest->seconds_split;
   return COPSE_OK;
 }

@@ -266,10 +266,8 @@ static copse_status add_clos(struct composer *c) {
 
 /* ---- dragonfly ------------------------------------------------------------------------ */
 
-/*
- * A group's cables to the others leave from its routers in turn, the nearest group's first, so
- * that every router has the same number of them, or one more.
- */
+/* A group's cables to the others leave from its routers in turn, the nearest group's first, so
+ * that every router has the same number of them, or one more. */
 static int cable_router(const struct copse_fabric *fabric, int groups, int from, int to, int i) {
   int64_t all = (int64_t)fabric->global_links * (groups - 1);
   int64_t which = (int64_t)((to - from + groups) % groups - 1) * fabric->global_links + i;
@@ -475,11 +473,9 @@ static copse_status plug_hosts(struct composer *c) {
 
 /* ---- cables between switches -------------------------------------------------------------- */
 
-/*
- * A tree without speeds: what is plugged in below a switch, by the whole file (a job's hosts
+/* A tree without speeds: what is plugged in below a switch, by the whole file (a job's hosts
  * may be few of them), divided by the oversubscription, goes up. Switches whose children are
- * all done come next; the file's cables make a forest, so that every one comes.
- */
+ * all done come next; the file's cables make a forest, so that every one comes. */
 static copse_status size_tree(const struct composer *c, struct copse_q *up) {
   const struct copse_fabric_map *map = c->map;
   const struct copse_fabric *fabric = c->fabric;

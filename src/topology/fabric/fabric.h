@@ -11,10 +11,7 @@
  *   torus      hosts on routers, those in a grid that closes in every direction
  *   map        switches and cables as a fabric file has them
  */
-#ifndef COPSE_TOPOLOGY_FABRIC_FABRIC_H
-#define COPSE_TOPOLOGY_FABRIC_FABRIC_H
-
-#include <stddef.h>
+#pragma once
 
 #include "topology/topology.h"
 #include "base/memory.h"
@@ -62,11 +59,9 @@ struct copse_host_group {
   .bandwidth = COPSE_Q_ZERO, .latency = COPSE_Q_ZERO, .spine_bandwidth = COPSE_Q_ZERO, \
   .oversubscription = COPSE_Q_ONE, .spines = 1, .router_hosts = 1, .global_links = 1
 
-/*
- * Adds the hosts "h0." ... and the fabric to the builder. The cables are in the host's nodes
+/* Adds the hosts "h0." ... and the fabric to the builder. The cables are in the host's nodes
  * of type "net", or where it has none, "nic".
- * Complexity O(nodes + links).
- */
+ * Complexity O(nodes + links). */
 copse_status copse_compose(struct copse_topology_builder *builder, const char *file,
                            const struct copse_fabric *fabric, const struct copse_host_group *groups,
                            int n_groups, struct copse_err *err) COPSE_CHECKED;
@@ -131,12 +126,8 @@ copse_status copse_read_slurm(const char *file, const char *data, size_t size,
                               const struct copse_notes *notes, struct copse_fabric_map *map,
                               struct copse_err *err) COPSE_CHECKED;
 
-/*
- * Calls `each` for every name of a Slurm host list: "a1,b[01-03,7]c[0-1]". At most `limit`
- * names. `where` of COPSE_BAD_INPUT is file and line.
- */
+/* Calls `each` for every name of a Slurm host list: "a1,b[01-03,7]c[0-1]". At most `limit`
+ * names. `where` of COPSE_BAD_INPUT is file and line. */
 copse_status copse_hostlist(const char *file, long line, const char *text, int limit,
                             copse_status (*each)(void *ctx, const char *name), void *ctx,
                             struct copse_err *err) COPSE_CHECKED;
-
-#endif

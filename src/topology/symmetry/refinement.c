@@ -12,18 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/index_map.h"
+
 /* A vertex next to the splitter, and the sum of the colours that it sees there. */
 struct copse_refinement_hit {
   int vertex;
   uint64_t sum;
 };
-
-static uint64_t mix(uint64_t x) { /* splitmix64's finaliser */
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 /* ---- making --------------------------------------------------------------------------------- */
 
@@ -60,7 +55,7 @@ static int compare_arcs(const void *a, const void *b) {
 static void add_arc(struct copse_refinement *r, int *next, int u, int v, uint64_t colour) {
   if (next) {
     r->arcs[next[u]++] = (struct copse_refinement_arc){v, 0, colour};
-    r->arcs[next[v]++] = (struct copse_refinement_arc){u, 0, mix(colour)};
+    r->arcs[next[v]++] = (struct copse_refinement_arc){u, 0, copse_mix(colour)};
   } else {
     r->first_arc[u + 2]++;
     r->first_arc[v + 2]++;
@@ -71,12 +66,12 @@ static void add_arcs(struct copse_refinement *r, int *next) {
   const struct copse_topology *t = r->topology;
   for (int e = 0; e < t->n_links; e++) {
     const struct copse_link *l = &t->links[e];
-    uint64_t colour = mix(mix((uint64_t)l->bandwidth.num) ^ (uint64_t)l->bandwidth.den);
+    uint64_t colour = copse_mix(copse_mix((uint64_t)l->bandwidth.num) ^ (uint64_t)l->bandwidth.den);
     add_arc(r, next, l->src, l->dst, colour);
   }
   for (int i = 0; i < r->n_sets; i++)
     for (int k = 0; k < r->sets[i].n; k++)
-      add_arc(r, next, r->sets[i].nodes[k], t->n_nodes + i, mix(k == r->sets[i].root));
+      add_arc(r, next, r->sets[i].nodes[k], t->n_nodes + i, copse_mix(k == r->sets[i].root));
 }
 
 static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err) {
@@ -162,8 +157,8 @@ static int collect_hits(struct copse_refinement *r, int splitter) {
     for (int a = r->first_arc[v]; a < r->first_arc[v + 1]; a++)
       hit(r, r->arcs[a].node + side, r->arcs[a].colour, &n_hits);
     for (int p = 0; p < r->n_permutations; p++) {
-      hit(r, r->images[p][v] + side, mix((uint64_t)p), &n_hits);
-      hit(r, r->inverses[p][v] + side, mix(~(uint64_t)p), &n_hits);
+      hit(r, r->images[p][v] + side, copse_mix((uint64_t)p), &n_hits);
+      hit(r, r->inverses[p][v] + side, copse_mix(~(uint64_t)p), &n_hits);
     }
     r->work += r->first_arc[v + 1] - r->first_arc[v] + 2 * r->n_permutations;
   }

@@ -13,10 +13,7 @@
  * Tarjan 1987; the search after McKay & Piperno 2014). How cells are split goes by hashed sums: a
  * collision leaves a cell too large, which costs a search its way and never proves anything.
  */
-#ifndef COPSE_TOPOLOGY_SYMMETRY_REFINEMENT_H
-#define COPSE_TOPOLOGY_SYMMETRY_REFINEMENT_H
-
-#include <stdint.h>
+#pragma once
 
 #include "topology/symmetry/symmetry.h"
 
@@ -95,5 +92,3 @@ static inline bool copse_refinement_may_go(const struct copse_refinement *r, int
 /* Makes the partition the one to return to; returns to it. */
 void copse_refinement_keep(struct copse_refinement *r);
 void copse_refinement_restore(struct copse_refinement *r);
-
-#endif

@@ -7,7 +7,6 @@
  *   a pair a -> b is made, cells split           next: b's       (a cycle; its length is the
  *   .. until every node has one image                             candidate's order)
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "topology/symmetry/refinement.h"
@@ -324,10 +323,8 @@ static int next_divisor(int n, int below) {
   return d;
 }
 
-/*
- * From the largest blocks to the smallest. Within blocks of B the smallest step that holds makes
- * the largest orbits; what is left to be moved are blocks of that step.
- */
+/* From the largest blocks to the smallest. Within blocks of B the smallest step that holds makes
+ * the largest orbits; what is left to be moved are blocks of that step. */
 static copse_status find_turns(struct searcher *s) {
   int n = s->topology->n_ranks;
   for (int block = n; block > 1 && !is_over(s);) {

@@ -1,7 +1,5 @@
-/*
- * What is known of a topology's symmetries, without a search: whether a permutation is one, the
- * rotation of hosts that their names tell, and which nodes are alike under those found.
- */
+/* What is known of a topology's symmetries, without a search: whether a permutation is one, the
+ * rotation of hosts that their names tell, and which nodes are alike under those found. */
 #include "topology/symmetry/symmetry.h"
 
 #include <stdio.h>
@@ -32,7 +30,6 @@ copse_status copse_topology_is_automorphism(const struct copse_topology *topolog
 }
 
 void copse_symmetry_free(struct copse_symmetry *symmetry) {
-  free(symmetry->generators);
   copse_arena_free(&symmetry->arena);
   *symmetry = (struct copse_symmetry){.n_products = 1};
 }
@@ -58,7 +55,7 @@ copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_perm
 copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
                                 int n_nodes, int n_groups, struct copse_err *err) {
   size_t n = (size_t)(symmetry->n + symmetry->n_others);
-  COPSE_DO(COPSE_GROW(symmetry->generators, symmetry->capacity, n + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&symmetry->arena, symmetry->generators, symmetry->capacity, n + 1, err));
   COPSE_DO(copse_permutation_copy(&symmetry->arena, by, n_nodes, n_groups, &symmetry->generators[n],
                                   err));
   symmetry->n_others++;
@@ -67,11 +64,9 @@ copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_pe
 
 /* ---- rotations of hosts ---------------------------------------------------------------------- */
 
-/*
- * A candidate by names, because a search would choose another: the turn by one rank where all are
+/* A candidate by names, because a search would choose another: the turn by one rank where all are
  * alike, or one that mixes the hosts' planes. An alltoall has one rotation, by whole hosts, so that
- * its base flows are those of one host; and names give it in a pass over the nodes.
- */
+ * its base flows are those of one host; and names give it in a pass over the nodes. */
 static int count_hosts(const struct copse_topology *topology) {
   int most = -1, host;
   for (int v = 0; v < topology->n_nodes; v++) {
@@ -143,7 +138,7 @@ copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes
       const int *step = symmetry->generators[g].image;
       int to = step[out->members[i]], **image = &out->images[out->n];
       if (seen[to]) continue;
-      COPSE_DO(copse_arena_array(&out->arena, n, sizeof(int), image, err));
+      COPSE_DO(COPSE_ARRAY(&out->arena, n, *image, err));
       copse_permutation_compose(out->images[i], step, n_nodes, *image);
       out->members[out->n++] = to;
       seen[to] = 1;

@@ -1,10 +1,7 @@
-/*
- * Symmetries of a topology: permutations of its nodes that keep ranks, links and bandwidths, for
+/* Symmetries of a topology: permutations of its nodes that keep ranks, links and bandwidths, for
  * schedules that list a part of their trees, for linear programmes with one column for what is
- * alike, and for failures whose schedules are images of each other.
- */
-#ifndef COPSE_TOPOLOGY_SYMMETRY_SYMMETRY_H
-#define COPSE_TOPOLOGY_SYMMETRY_SYMMETRY_H
+ * alike, and for failures whose schedules are images of each other. */
+#pragma once
 
 #include "base/graph.h"
 #include "topology/topology.h"
@@ -24,11 +21,9 @@ struct copse_symmetry {
 };
 void copse_symmetry_free(struct copse_symmetry *symmetry);
 
-/*
- * Whether `image` [n_nodes] is an automorphism, checked on every node and link: each node hit
+/* Whether `image` [n_nodes] is an automorphism, checked on every node and link: each node hit
  * once, ranks to ranks, switches that copy or reduce to such, links to links of equal bandwidth.
- * Latencies may differ.
- */
+ * Latencies may differ. */
 copse_status copse_topology_is_automorphism(const struct copse_topology *topology, const int *image,
                                             bool *is, struct copse_err *err) COPSE_CHECKED;
 
@@ -79,11 +74,9 @@ copse_status copse_topology_set_symmetries(const struct copse_topology *topology
                                            struct copse_symmetry *out,
                                            struct copse_err *err) COPSE_CHECKED;
 
-/*
- * The permutation of the nodes that turns host i into host i + 1 by their ids ("hI.x"), proved on
+/* The permutation of the nodes that turns host i into host i + 1 by their ids ("hI.x"), proved on
  * every link; none of the ranks stays in place. Order 1 and a NULL image where there is none. The
- * image is the arena's. One pass over nodes and links.
- */
+ * image is the arena's. One pass over nodes and links. */
 copse_status copse_topology_host_rotation(const struct copse_topology *topology,
                                           struct copse_arena *arena, struct copse_permutation *out,
                                           struct copse_err *err) COPSE_CHECKED;
@@ -116,5 +109,3 @@ struct copse_orbit {
 copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes, int node,
                               struct copse_orbit *out, struct copse_err *err) COPSE_CHECKED;
 void copse_orbit_free(struct copse_orbit *orbit);
-
-#endif

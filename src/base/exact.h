@@ -1,0 +1,30 @@
+/* GMP's numbers where 64 bits are too few: they go where their block ends, and to and from struct
+ * copse_q. */
+#pragma once
+
+#include <gmp.h>
+
+#include "base/memory.h"
+#include "base/rational.h"
+
+static inline void copse_mpq_clear_at(mpq_t *q) { mpq_clear(*q); }
+static inline void copse_mpz_clear_at(mpz_t *z) { mpz_clear(*z); }
+
+/* Declares a rational, or an integer, of 0 for the rest of the block. */
+#define COPSE_MPQ(q)                        \
+  COPSE_AT_END(copse_mpq_clear_at) mpq_t q; \
+  mpq_init(q)
+#define COPSE_MPZ(z)                        \
+  COPSE_AT_END(copse_mpz_clear_at) mpz_t z; \
+  mpz_init(z)
+
+/* A copse_q is in lowest terms, and so is what is made of it. */
+static inline void copse_mpq_set(mpq_t to, struct copse_q from) {
+  mpq_set_si(to, from.num, (unsigned long)from.den);
+}
+/* False, and nothing else, beyond 64 bits. */
+static inline bool copse_mpq_get(const mpq_t from, struct copse_q *to) {
+  if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from))) return false;
+  *to = (struct copse_q){mpz_get_si(mpq_numref(from)), mpz_get_si(mpq_denref(from))};
+  return true;
+}

@@ -144,6 +144,7 @@ static copse_status set_up(struct search *s) {
 
 static copse_status simulate(struct search *s) {
   const struct copse_sim_options options = {.alpha_us = s->x->alpha_us,
+                                            .alpha_occupies = s->x->alpha_occupies,
                                             .duplex = 1,
                                             .min_chunk_bytes = 1e18,
                                             .max_chunk_bytes = 1e18,

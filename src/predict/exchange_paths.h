@@ -12,10 +12,11 @@ struct copse_exchange_paths {
   const struct copse_schedule_flow *flows;
   int n_flows; /* to begin with */
   double bytes, alpha_us;
-  int pieces;       /* of each flow */
-  double enough_us; /* no schedule is faster */
-  uint64_t seed;    /* another one tries other moves */
-  double work;      /* stop after so much, in steps of the simulator: chunks times links */
+  bool alpha_occupies; /* as in simulate.h */
+  int pieces;          /* of each flow */
+  double enough_us;    /* no schedule is faster */
+  uint64_t seed;       /* another one tries other moves */
+  double work;         /* stop after so much, in steps of the simulator: chunks times links */
 };
 
 /*

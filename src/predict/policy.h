@@ -81,7 +81,7 @@
  * collectives of 64 ranks, of which a third are proofs. */
 #define PLAN_SIZES \
   { 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20 }
-#define PLAN_WORK(n_ranks) (4e5 * fmin((n_ranks), 64))
+#define PLAN_WORK(n_ranks) (2.5e5 * fmin((n_ranks), 64))
 
 /* ---- the search for one size (sizes.c, exchange.c) ---- */
 

@@ -531,6 +531,7 @@ static copse_status exchange_paths(struct search *s) {
                                            .n_flows = v.of->n_flows,
                                            .bytes = s->question->bytes,
                                            .alpha_us = s->predict.sim.alpha_us,
+                                           .alpha_occupies = s->predict.sim.alpha_occupies,
                                            .pieces = pieces,
                                            .enough_us = s->bound_us * (1 + ENOUGH),
                                            .seed = (uint64_t)seed,

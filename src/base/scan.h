@@ -2,8 +2,7 @@
  * Reading of text without changing it, a piece at a time. Each function moves
  * the place behind what it has read, or leaves it and returns false.
  */
-#ifndef COPSE_BASE_SCAN_H
-#define COPSE_BASE_SCAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ bool copse_scan_number(struct copse_scan *s, struct copse_q *out);
 /* A copy of a piece. */
 copse_status copse_scan_text(struct copse_arena *arena, const struct copse_scan *piece,
                              const char **out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * What the commands share: exit statuses, one-line messages, notes, progress, texts, numbers,
  * folders.
  */
-#ifndef COPSE_CLI_CLI_H
-#define COPSE_CLI_CLI_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -116,5 +115,3 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) CO
 /* Whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * One table of options for each command. It is what parsing goes by, what --help prints, and what
  * the manual page and the completion of shells are made from.
  */
-#ifndef COPSE_CLI_OPTIONS_H
-#define COPSE_CLI_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -102,5 +101,3 @@ extern const struct copse_command copse_cmd_topo, copse_cmd_solve, copse_cmd_ver
     copse_cmd_expand, copse_cmd_lower, copse_cmd_plans, copse_cmd_check, copse_cmd_run,
     copse_cmd_simulate, copse_cmd_place, copse_cmd_quality, copse_cmd_report, copse_cmd_audit,
     copse_cmd_rings, copse_cmd_tune;
-
-#endif

@@ -11,8 +11,7 @@
  * for a size over the bound for that size, 1 KiB to 1 GiB in powers of 4; a row without them, as
  * older tables have, has all '-'. How long solving took is not in the table.
  */
-#ifndef COPSE_CLI_QUALITY_TABLE_H
-#define COPSE_CLI_QUALITY_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -118,5 +117,3 @@ copse_status copse_quality_table_sum_up(const struct copse_quality_table *table,
 
 /* Appends the table as a file has it, rows as they stand. Reading it back gives the same. */
 void copse_quality_table_write(const struct copse_quality_table *table, struct copse_text *text);
-
-#endif

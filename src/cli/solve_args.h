@@ -1,7 +1,6 @@
 /* What to solve, as `copse solve` and `copse report` take it, and how every command solves: checked
  * before anybody sees it. */
-#ifndef COPSE_CLI_SOLVE_ARGS_H
-#define COPSE_CLI_SOLVE_ARGS_H
+#pragma once
 
 #include "cli/topology_args.h"
 #include "schedule/solve/solve.h"
@@ -53,5 +52,3 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      struct copse_schedule **out,
                                      struct copse_solve_seconds *seconds, double *verify_seconds,
                                      struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,6 +1,5 @@
 /* copse solve --pareto, --each-failure and --groups: many schedules of one topology. */
-#ifndef COPSE_CLI_SOLVE_MANY_H
-#define COPSE_CLI_SOLVE_MANY_H
+#pragma once
 
 #include "cli/solve_args.h"
 
@@ -34,5 +33,3 @@ int copse_cli_solve_many(struct copse_cli_many *how);
  * at which it is predicted to be the fastest. The exit status.
  */
 int copse_cli_solve_pareto(struct copse_cli_many *how);
-
-#endif

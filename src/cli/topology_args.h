@@ -1,6 +1,5 @@
 /* How every command takes its topology: a file or name, or a synthetic line, and how to read it. */
-#ifndef COPSE_CLI_TOPOLOGY_ARGS_H
-#define COPSE_CLI_TOPOLOGY_ARGS_H
+#pragma once
 
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -102,5 +101,3 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
  * built. Owned by the function; found once.
  */
 const char *const *copse_cli_catalogue(void);
-
-#endif

@@ -5,8 +5,7 @@
  * all of them are, and that the graph fits, NCCL makes it again with the file, as a split of the
  * first that has all ranks. It costs a second making of these communicators.
  */
-#ifndef COPSE_DROPIN_GRAPHS_H
-#define COPSE_DROPIN_GRAPHS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ bool copse_nccl_graph_fits(const struct copse_nccl_record *all, int n_ranks, cha
 
 /* The same ranks with the graph: collective. The caller owns both. */
 ncclResult_t copse_nccl_graph_split(ncclComm_t comm, int rank, ncclComm_t *out);
-
-#endif

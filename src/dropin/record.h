@@ -1,7 +1,6 @@
 /* What a rank tells all others when a communicator is made. Sent between ranks as it is: 128 bytes
  * in every version, which begin with it. */
-#ifndef COPSE_DROPIN_RECORD_H
-#define COPSE_DROPIN_RECORD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ struct copse_nccl_record {
   uint32_t graph_gpus, graph_nets; /* GPUs of a host in it; whether it has NICs */
   uint8_t unused[16];
 };
-
-#endif

@@ -2,8 +2,7 @@
  * The best graphs that NCCL could run on a machine: rings and chains, found by solver/rings, with
  * what proves that no others are faster.
  */
-#ifndef COPSE_NCCL_BEST_H
-#define COPSE_NCCL_BEST_H
+#pragma once
 
 #include "nccl/channels.h"
 #include "nccl/graph.h"
@@ -62,5 +61,3 @@ void copse_nccl_best_free(struct copse_nccl_best *best);
 copse_status copse_nccl_best_to_json(const struct copse_nccl_best *best,
                                      const struct copse_topology *topology, char **text,
                                      size_t *size, struct copse_err *err) COPSE_CHECKED;
-
-#endif

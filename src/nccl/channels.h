@@ -2,8 +2,7 @@
  * What NCCL's channels load on a host's links, as instances of solver/rings: rows are links (and
  * the cables of NICs), steps go over the ways that machine.h finds.
  */
-#ifndef COPSE_NCCL_CHANNELS_H
-#define COPSE_NCCL_CHANNELS_H
+#pragma once
 
 #include "base/memory.h"
 #include "nccl/machine.h"
@@ -50,5 +49,3 @@ copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
                                       struct copse_nccl_channels *out,
                                       struct copse_err *err) COPSE_CHECKED;
 void copse_nccl_channels_free(struct copse_nccl_channels *channels);
-
-#endif

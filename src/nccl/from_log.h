@@ -2,8 +2,7 @@
  * What a log of NCCL says in place of a graph dump: the graphs of a host (lines of the subsystem
  * GRAPH), and the rings and trees that a communicator runs.
  */
-#ifndef COPSE_NCCL_FROM_LOG_H
-#define COPSE_NCCL_FROM_LOG_H
+#pragma once
 
 #include "nccl/judge.h"
 #include "nccl/log.h"
@@ -35,5 +34,3 @@ copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
 copse_status copse_nccl_judge_log(struct copse_nccl_judge *judge, const struct copse_log_comm *comm,
                                   const int *place, bool *used, int *differ,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

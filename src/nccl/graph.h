@@ -8,8 +8,7 @@
  * which sends to the first of the next host, on one host to the first. Tree: a chain, the first is
  * above. NVLS and CollNet direct: the first GPU of each channel is a head.
  */
-#ifndef COPSE_NCCL_GRAPH_H
-#define COPSE_NCCL_GRAPH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -145,5 +144,3 @@ bool copse_nccl_is_graphs(const char *data, size_t size);
 copse_status copse_nccl_graphs_write(const struct copse_nccl_graphs *graphs, int hosts,
                                      long version, char **text, size_t *size,
                                      struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -8,8 +8,7 @@
  *   tree of channel c   in a host the list as a chain, between hosts a double binary tree
  *   channels n .. 2n-1  copies of 0 .. n-1, on the second tree; maybe more copies
  */
-#ifndef COPSE_NCCL_JOIN_H
-#define COPSE_NCCL_JOIN_H
+#pragma once
 
 #include "nccl/machine.h"
 
@@ -57,5 +56,3 @@ struct copse_nccl_tree_place {
 
 /* The places of a host in the two trees over n hosts. Complexity O(log n). */
 void copse_nccl_double_tree(int n, int host, struct copse_nccl_tree_place trees[2]);
-
-#endif

@@ -14,8 +14,7 @@
  *              receive once
  * Theirs is NVIDIA/nccl src/graph/tuning.cc and src/device.
  */
-#ifndef COPSE_NCCL_JUDGE_H
-#define COPSE_NCCL_JUDGE_H
+#pragma once
 
 #include "copse/copse.h"
 #include "nccl/join.h"
@@ -74,5 +73,3 @@ copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_colle
 
 /* "Ring", "Tree": as NCCL names an algorithm. */
 const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm);
-
-#endif

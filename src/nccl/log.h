@@ -11,8 +11,7 @@
  * Source: the formats of NCCL's src/init.cc, src/graph/{connect,rings,search,tuning}.cc and
  * src/transport/{p2p,shm,net,coll_net}.cc.
  */
-#ifndef COPSE_NCCL_LOG_H
-#define COPSE_NCCL_LOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -148,5 +147,3 @@ void copse_nccl_log_free(struct copse_nccl_log *log);
 
 /* Whether a line is one of NCCL's. */
 bool copse_nccl_log_has(const char *data, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside src/nccl/log*.c only: what is read before ranks are joined to communicators. */
-#ifndef COPSE_NCCL_LOG_INTERNAL_H
-#define COPSE_NCCL_LOG_INTERNAL_H
+#pragma once
 
 #include "base/index_map.h"
 #include "base/memory.h"
@@ -103,5 +102,3 @@ copse_status copse_log_need_member(struct copse_log_reader *r, int thread, int *
 
 copse_status copse_log_join(struct copse_nccl_log *log, const char *label,
                             const struct copse_notes *notes, struct copse_err *err) COPSE_CHECKED;
-
-#endif

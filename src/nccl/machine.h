@@ -3,8 +3,7 @@
  * the one way that NCCL takes between two of them (NVIDIA/nccl src/graph/paths.cc): fewest links,
  * of these the widest.
  */
-#ifndef COPSE_NCCL_MACHINE_H
-#define COPSE_NCCL_MACHINE_H
+#pragma once
 
 #include "base/graph.h"
 #include "base/index_map.h"
@@ -87,5 +86,3 @@ copse_status copse_nccl_find_way_out(struct copse_nccl_machine *machine, int ran
                                      int *relay, const struct copse_nccl_route **first,
                                      const struct copse_nccl_route **last,
                                      struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -8,8 +8,7 @@
  * Given what the links allow, it tells what the choice should be rather than what NCCL's is, which
  * goes by the speeds that graphs state.
  */
-#ifndef COPSE_NCCL_MODEL_H
-#define COPSE_NCCL_MODEL_H
+#pragma once
 
 #include "nccl/graph.h"
 #include "nccl/tuner_table.h"
@@ -40,5 +39,3 @@ struct copse_nccl_cost copse_nccl_model_cost(const struct copse_nccl_model *mode
 /* Microseconds of one call; infinite where there is no cost. */
 double copse_nccl_model_us(const struct copse_nccl_model *model, int collective, int algorithm,
                            int protocol, uint64_t bytes);
-
-#endif

@@ -8,8 +8,7 @@
  * Sources: NVIDIA/nccl-tests src/common.cu and util.cu, ROCm/rccl-tests, NVIDIA/nccl
  * src/ras/client_support.cc and plugins/profiler/inspector.
  */
-#ifndef COPSE_NCCL_REPORTS_H
-#define COPSE_NCCL_REPORTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -119,5 +118,3 @@ copse_status copse_inspector_parse(const char *label, const char *data, size_t s
                                    struct copse_inspector *out,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_inspector_free(struct copse_inspector *inspector);
-
-#endif

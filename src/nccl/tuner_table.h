@@ -9,8 +9,7 @@
  * Both readers take what they do not know for something else (an unknown algorithm for "ring", an
  * empty field for no field). This one refuses it, so that a table means the same to all of them.
  */
-#ifndef COPSE_NCCL_TUNER_TABLE_H
-#define COPSE_NCCL_TUNER_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -103,5 +102,3 @@ struct copse_tuner_call {
 const struct copse_tuner_rule *copse_tuner_table_find(const struct copse_tuner_table *table,
                                                       const struct copse_tuner_call *call,
                                                       size_t from, size_t *at);
-
-#endif

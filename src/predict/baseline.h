@@ -34,8 +34,7 @@
  * ranks whose ids begin with the same "hN.", if all ranks have one; else there is one host. 2dh and
  * birkhoff need at least two hosts, of equally many ranks.
  */
-#ifndef COPSE_PREDICT_BASELINE_H
-#define COPSE_PREDICT_BASELINE_H
+#pragma once
 
 #include "nccl/graph.h"
 #include "predict/route.h"
@@ -98,5 +97,3 @@ copse_status copse_baseline_make(const struct copse_topology *topology, enum cop
                                  const struct copse_baseline_options *options,
                                  struct copse_schedule **schedule, struct copse_sim_dag *dag,
                                  struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,6 +1,5 @@
 /* What the makers of baselines share: for baseline*.c alone. */
-#ifndef COPSE_PREDICT_BASELINE_INTERNAL_H
-#define COPSE_PREDICT_BASELINE_INTERNAL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -87,5 +86,3 @@ struct copse_birkhoff {
 copse_status copse_birkhoff_decompose(const int64_t *matrix, int n, struct copse_birkhoff *out,
                                       struct copse_err *err) COPSE_CHECKED;
 void copse_birkhoff_free(struct copse_birkhoff *b);
-
-#endif

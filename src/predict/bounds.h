@@ -1,7 +1,6 @@
 /* What nothing beats at a message size (schedule/solve/bound_at.h), and how far a time is above it.
  */
-#ifndef COPSE_PREDICT_BOUNDS_H
-#define COPSE_PREDICT_BOUNDS_H
+#pragma once
 
 #include "schedule/schedule.h"
 #include "topology/topology.h"
@@ -30,5 +29,3 @@ copse_status copse_bound_state(const struct copse_topology *topology,
 /* "3.1 %", by how much a time is above its bound; "-" without one. */
 #define COPSE_GAP_TEXT 24
 const char *copse_gap_text(double us, double bound_us, char buffer[COPSE_GAP_TEXT]);
-
-#endif

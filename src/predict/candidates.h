@@ -3,8 +3,7 @@
  * them the simulator likes best for a message of some size: the best for 64 KiB is rarely the best
  * for 1 GiB.
  */
-#ifndef COPSE_PREDICT_CANDIDATES_H
-#define COPSE_PREDICT_CANDIDATES_H
+#pragma once
 
 #include "predict/predict.h"
 #include "predict/propose.h"
@@ -92,5 +91,3 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) COPSE_CHECKED;
-
-#endif

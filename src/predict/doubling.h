@@ -3,8 +3,7 @@
  * ranks' numbers are read in digits of several bases, and in each stage the ranks that differ in
  * one digit alone send each other their sums.
  */
-#ifndef COPSE_PREDICT_DOUBLING_H
-#define COPSE_PREDICT_DOUBLING_H
+#pragma once
 
 #include "predict/route.h"
 #include "schedule/schedule.h"
@@ -38,5 +37,3 @@ copse_status copse_doubling_make(const struct copse_topology *topology,
 #define COPSE_DOUBLING_NAME 40
 const char *copse_doubling_name(const struct copse_doubling *doubling,
                                 char name[COPSE_DOUBLING_NAME]);
-
-#endif

@@ -8,8 +8,7 @@
  * events share a moment, as on symmetric fabrics they do, each is moved once or twice, from front
  * to back, and the keys are mostly in order already.
  */
-#ifndef COPSE_PREDICT_EVENT_QUEUE_H
-#define COPSE_PREDICT_EVENT_QUEUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -98,5 +97,3 @@ static inline copse_status copse_sim_queue_pop(struct copse_sim_queue *queue,
     *out = queue->batch.items[queue->next++];
   return COPSE_OK;
 }
-
-#endif

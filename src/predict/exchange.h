@@ -2,8 +2,7 @@
  * Local exchange: a forest whose trees each go as one chunk, improved edge by edge under the
  * simulator's rules for one message size.
  */
-#ifndef COPSE_PREDICT_EXCHANGE_H
-#define COPSE_PREDICT_EXCHANGE_H
+#pragma once
 
 #include "schedule/schedule.h"
 #include "topology/symmetry/symmetry.h"
@@ -33,5 +32,3 @@ struct copse_exchange {
 copse_status copse_exchange_edges(const struct copse_exchange *exchange, struct copse_arena *arena,
                                   const struct copse_schedule_tree **trees, int *n, double *us,
                                   double *work, struct copse_err *err) COPSE_CHECKED;
-
-#endif

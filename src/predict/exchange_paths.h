@@ -1,7 +1,6 @@
 /* Local exchange for an alltoall: its flows in equal pieces, each with a path, and the flows'
  * order, improved under the simulator's rules for one message size. */
-#ifndef COPSE_PREDICT_EXCHANGE_PATHS_H
-#define COPSE_PREDICT_EXCHANGE_PATHS_H
+#pragma once
 
 #include "predict/route.h"
 #include "schedule/schedule.h"
@@ -28,5 +27,3 @@ copse_status copse_exchange_flows(const struct copse_exchange_paths *exchange,
                                   struct copse_arena *arena,
                                   const struct copse_schedule_flow **flows, double *work,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

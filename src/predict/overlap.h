@@ -26,8 +26,7 @@
  * Computing is not slowed by communication, nor the other way round. Parts are of equal size
  * even where d doesn't divide the tokens.
  */
-#ifndef COPSE_PREDICT_OVERLAP_H
-#define COPSE_PREDICT_OVERLAP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -115,5 +114,3 @@ copse_status copse_overlap_predict(const struct copse_schedule *schedule,
  * the combine is this times M of the dispatch. */
 copse_status copse_overlap_busiest_share(const struct copse_schedule *schedule, double *share,
                                          struct copse_err *err) COPSE_CHECKED;
-
-#endif

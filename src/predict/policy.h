@@ -2,8 +2,7 @@
  * The numbers that steer predictions: the model's defaults, and limits on work. The model's own
  * parameters of a machine (links, latencies) are the topology's.
  */
-#ifndef COPSE_PREDICT_POLICY_H
-#define COPSE_PREDICT_POLICY_H
+#pragma once
 
 #include "schedule/chunks.h"
 
@@ -135,5 +134,3 @@
 #define MOST_RANKS 1024
 #define MOST_PATH 64
 #define MOST_IMAGES (1 << 24)
-
-#endif

@@ -9,8 +9,7 @@
  * would be too large to be made for a prediction, the schedule's own transfers are simulated, and
  * the prediction says why. With `links` they are in any case: the model of pure links.
  */
-#ifndef COPSE_PREDICT_PREDICT_H
-#define COPSE_PREDICT_PREDICT_H
+#pragma once
 
 #include "codegen/lower/options.h"
 #include "predict/baseline.h"
@@ -122,5 +121,3 @@ void copse_predictions_free(struct copse_prediction *predictions, int n);
 static inline void copse_prediction_free(struct copse_prediction *prediction) {
   copse_predictions_free(prediction, 1);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Schedules of one collective to choose among, made and verified one after the other: the one that
  * is asked for, those of fewer trees, and what today's libraries do (baseline.h).
  */
-#ifndef COPSE_PREDICT_PROPOSE_H
-#define COPSE_PREDICT_PROPOSE_H
+#pragma once
 
 #include "predict/doubling.h"
 #include "schedule/solve/solve.h"
@@ -50,5 +49,3 @@ int copse_proposal_hops(const struct copse_schedule *schedule);
 copse_status copse_proposal_check(const struct copse_topology *topology,
                                   const struct copse_schedule *schedule, const char *name,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,6 +1,5 @@
 /* Routes and hosts, for the baselines. */
-#ifndef COPSE_PREDICT_ROUTE_H
-#define COPSE_PREDICT_ROUTE_H
+#pragma once
 
 #include "base/memory.h"
 #include "topology/topology.h"
@@ -61,5 +60,3 @@ const int *copse_route_take(const struct copse_topology *topology,
 static inline const int *copse_route(const struct copse_routes *routes, int src, int dst, int *n) {
   return copse_route_way(routes, src, dst, 0, n);
 }
-
-#endif

@@ -47,8 +47,7 @@
  *
  * No time is ever below a link's bytes / bandwidth, so none below a valid bound.
  */
-#ifndef COPSE_PREDICT_SIMULATE_H
-#define COPSE_PREDICT_SIMULATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -124,5 +123,3 @@ extern int copse_simulate_threads;
 copse_status copse_simulate_all(const struct copse_topology *topology,
                                 struct copse_sim_question *questions, int n,
                                 struct copse_err *err) COPSE_CHECKED;
-
-#endif

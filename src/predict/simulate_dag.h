@@ -2,8 +2,7 @@
  * Sets of transfers, which the simulator (simulate.h) runs: added one by one, along paths, or all
  * those of a schedule.
  */
-#ifndef COPSE_PREDICT_SIMULATE_DAG_H
-#define COPSE_PREDICT_SIMULATE_DAG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -109,5 +108,3 @@ static inline const int *copse_sim_after(const struct copse_sim_dag *dag, int t)
 static inline const int *copse_sim_streams(const struct copse_sim_dag *dag, int t) {
   return copse_sim_after(dag, t) + dag->items[t].n_after;
 }
-
-#endif

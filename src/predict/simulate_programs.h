@@ -5,8 +5,7 @@
  * each message takes the one whose busiest link has least to carry: as channels take different
  * NICs.
  */
-#ifndef COPSE_PREDICT_SIMULATE_PROGRAMS_H
-#define COPSE_PREDICT_SIMULATE_PROGRAMS_H
+#pragma once
 
 #include "runtime/plan/plan.h"
 #include "predict/route.h"
@@ -58,5 +57,3 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
                                       const struct copse_topology *topology,
                                       struct copse_sim_dag *dag, struct copse_foreign *foreign,
                                       struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -3,8 +3,7 @@
  * network as it is and as a short message sees it, and the baselines, each in several orders of its
  * trees and numbers of chunks, the one that the simulator finds fastest.
  */
-#ifndef COPSE_PREDICT_SIZES_H
-#define COPSE_PREDICT_SIZES_H
+#pragma once
 
 #include "predict/predict.h"
 #include "predict/propose.h"
@@ -40,5 +39,3 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                                   struct copse_size_answer *answer,
                                   struct copse_solve_seconds *seconds,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

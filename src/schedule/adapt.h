@@ -1,6 +1,5 @@
 /* A schedule and another topology: the choice of its ranks, and its image under a renaming. */
-#ifndef COPSE_SCHEDULE_ADAPT_H
-#define COPSE_SCHEDULE_ADAPT_H
+#pragma once
 
 #include "schedule/schedule.h"
 #include "topology/topology.h"
@@ -26,5 +25,3 @@ copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
 copse_status copse_schedule_image(const struct copse_schedule *schedule, const char *const *ids,
                                   const struct copse_topology *target, struct copse_schedule **out,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,7 +1,6 @@
 /* How messages are cut where nothing else is asked for: by plans, and by the simulator that
  * predicts them. */
-#ifndef COPSE_SCHEDULE_CHUNKS_H
-#define COPSE_SCHEDULE_CHUNKS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ static inline int copse_pipeline_chunks(int levels) { return levels > 1 ? 8 * (l
 static inline int copse_objective_fifo(int chunks) {
   return chunks < COPSE_FIFO ? COPSE_FIFO : chunks < COPSE_MOST_FIFO ? chunks : COPSE_MOST_FIFO;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Demand of an alltoall: how many bytes each rank sends to each.
  */
-#ifndef COPSE_SCHEDULE_DEMAND_H
-#define COPSE_SCHEDULE_DEMAND_H
+#pragma once
 
 #include <stdint.h>
 
@@ -25,5 +24,3 @@ copse_status copse_demand_total(const int64_t *bytes, int n_ranks, int64_t *m,
 /* The fraction of M that src sends to dst; uniform (1/n) where bytes is NULL. */
 copse_status copse_demand_share(const int64_t *bytes, int n_ranks, int64_t m, int src, int dst,
                                 struct copse_q *share, struct copse_err *err) COPSE_CHECKED;
-
-#endif

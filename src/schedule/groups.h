@@ -2,8 +2,7 @@
  * Several groups of ranks at work on one fabric at the same time, as the tensor, data and expert
  * parallel parts of a job are: which they are, and their schedules with what they reach together.
  */
-#ifndef COPSE_SCHEDULE_GROUPS_H
-#define COPSE_SCHEDULE_GROUPS_H
+#pragma once
 
 #include "schedule/schedule.h"
 #include "topology/topology.h"
@@ -117,5 +116,3 @@ bool copse_groups_is_index(const char *data, size_t size);
 /* Reads an index, and the schedules beside `path`, as claims (copse_schedule_load_claim). */
 copse_status copse_groups_load(const char *path, struct copse_groups **out,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -3,8 +3,7 @@
  * its cut (or, of an alltoall, links that have a length in its certificate) that are marked as
  * guesses in the topology. A bound whose cut has none holds whatever the guessed links really have.
  */
-#ifndef COPSE_SCHEDULE_GUESS_H
-#define COPSE_SCHEDULE_GUESS_H
+#pragma once
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -28,5 +27,3 @@ void copse_guessed_text(const struct copse_topology *topology, const struct cops
 /* A JSON list of {"src", "dst", "bandwidth_GBps", "reason", "remedy"}. */
 void copse_guessed_json(const struct copse_topology *topology, const struct copse_guessed *guessed,
                         struct copse_text *text);
-
-#endif

@@ -3,8 +3,7 @@
  * numbers and over its links. A link into a multicast switch counts once per broadcast tree, one
  * out of an aggregation switch once per reduce tree. (The verifier has its own.)
  */
-#ifndef COPSE_SCHEDULE_LOADS_H
-#define COPSE_SCHEDULE_LOADS_H
+#pragma once
 
 #include "schedule/schedule.h"
 #include "topology/topology.h"
@@ -35,5 +34,3 @@ copse_status copse_tree_switches(const struct copse_topology *topology,
                                  const struct copse_schedule_tree *trees, size_t n_trees,
                                  struct copse_q time, bool *copies, bool *adds, bool *counts,
                                  struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * A schedule: weighted spanning trees over physical paths, with the bound that shows how
  * good they are. What solve makes, verify proves and lower turns into a plan.
  */
-#ifndef COPSE_SCHEDULE_SCHEDULE_H
-#define COPSE_SCHEDULE_SCHEDULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -283,5 +282,3 @@ copse_status copse_schedule_load(const char *path, struct copse_schedule **out,
  */
 copse_status copse_schedule_load_claim(const char *path, struct copse_schedule **out,
                                        struct copse_err *err) COPSE_CHECKED;
-
-#endif

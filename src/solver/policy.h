@@ -7,8 +7,7 @@
  * measure: scripts/bench_scale (clusters of 64 to 16,384 ranks) and `make quality`
  * (schedules/quality.txt).
  */
-#ifndef COPSE_SOLVER_POLICY_H
-#define COPSE_SOLVER_POLICY_H
+#pragma once
 
 #include <limits.h>
 #include <stdint.h>
@@ -320,5 +319,3 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* Beyond so many GPUs a search for a channel that comes back to its NIC has one NIC, the nearest, not
  * all. 16 GPUs with 16 NICs: chains 315 in place of 197 GB/s. */
 #define COPSE_RINGS_DOOR_GPUS 10
-
-#endif

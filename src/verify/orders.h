@@ -1,6 +1,5 @@
 /* Inside src/verify only: the least length of an order of GPUs, for bounds of rings and chains. */
-#ifndef COPSE_VERIFY_ORDERS_H
-#define COPSE_VERIFY_ORDERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ struct copse_verify_orders {
  */
 copse_status copse_verify_least_order(const struct copse_verify_orders *orders, int64_t *least,
                                       bool *all, struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -3,8 +3,7 @@
  * It shares no code with solver/rings and nccl/best; how data go from one GPU to another, and to
  * NICs, is the model of nccl/machine.h, which is given, as the topology is.
  */
-#ifndef COPSE_VERIFY_RINGS_H
-#define COPSE_VERIFY_RINGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ copse_status copse_verify_rings(const char *label, const char *data, size_t size
                                 const struct copse_topology *topology,
                                 struct copse_verify_rings_report *report,
                                 struct copse_err *err) COPSE_CHECKED;
-
-#endif

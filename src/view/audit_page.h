@@ -1,7 +1,6 @@
 /* An audit in its three forms: a page of text, one JSON object, and one page of HTML that fetches
  * nothing. */
-#ifndef COPSE_VIEW_AUDIT_PAGE_H
-#define COPSE_VIEW_AUDIT_PAGE_H
+#pragma once
 
 #include "base/text.h"
 #include "nccl/audit/audit.h"
@@ -10,5 +9,3 @@ void copse_audit_to_text(const struct copse_audit *audit, struct copse_text *tex
 /* What docs/nccl.md says of it. */
 void copse_audit_to_json(const struct copse_audit *audit, struct copse_text *text);
 void copse_audit_to_page(const struct copse_audit *audit, struct copse_text *text);
-
-#endif

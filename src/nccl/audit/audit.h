@@ -3,8 +3,7 @@
  * measured, and the causes of the gaps, each with its evidence and what mends it. Nothing without a
  * number.
  */
-#ifndef COPSE_NCCL_AUDIT_AUDIT_H
-#define COPSE_NCCL_AUDIT_AUDIT_H
+#pragma once
 
 #include "nccl/best.h"
 #include "nccl/from_log.h"
@@ -112,5 +111,3 @@ const char *copse_audit_link_text(struct copse_audit *audit, const struct copse_
 const char *copse_audit_cut_text(struct copse_audit *audit,
                                  const struct copse_nccl_machine *machine, const int *cut,
                                  int n_cut, bool reduces);
-
-#endif

@@ -4,8 +4,7 @@
  * both know: v1 2.19 and 2.20, v2 from 2.21, v3 from 2.22, v4 from 2.24, v5 from 2.28, v6
  * from 2.30.
  */
-#ifndef COPSE_NCCL_PLUGIN_ABI_H
-#define COPSE_NCCL_PLUGIN_ABI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -81,5 +80,3 @@ typedef struct {
   ncclResult_t (*getChunkSize)(void *context, ncclFunc_t coll, size_t nBytes, int algo, int proto,
                                int nChannels, size_t *chunkSize);
 } ncclTuner_v6_t;
-
-#endif

@@ -2,8 +2,7 @@
  * Which algorithm and protocol a call should take, by NCCL's own model (nccl/model.h): rules for a
  * tuner's table.
  */
-#ifndef COPSE_NCCL_TUNE_CHOOSE_H
-#define COPSE_NCCL_TUNE_CHOOSE_H
+#pragma once
 
 #include "nccl/model.h"
 
@@ -19,5 +18,3 @@ bool copse_nccl_choose(const struct copse_nccl_model *model, int collective, uin
 copse_status copse_nccl_choose_rules(const struct copse_nccl_model *model, int collective,
                                      struct copse_tuner_table *table,
                                      struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * The order of hosts, which is the order of ranks: NCCL's rings go from host to host in it, and its
  * trees join hosts by their numbers.
  */
-#ifndef COPSE_NCCL_TUNE_ORDER_H
-#define COPSE_NCCL_TUNE_ORDER_H
+#pragma once
 
 #include "nccl/machine.h"
 
@@ -30,5 +29,3 @@ copse_status copse_nccl_order_ranks(const struct copse_nccl_machine *machine,
                                     const struct copse_nccl_order *order,
                                     struct copse_topology **out,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

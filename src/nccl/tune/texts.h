@@ -1,6 +1,5 @@
 /* The texts of the folder that copse tune writes: what a job sources, and what a reader is told. */
-#ifndef COPSE_NCCL_TUNE_TEXTS_H
-#define COPSE_NCCL_TUNE_TEXTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -55,5 +54,3 @@ copse_status copse_rccl_rings(const struct copse_nccl_graphs *graphs, int hosts,
  */
 copse_status copse_rccl_trees(const struct copse_nccl_joined *joined, int channels,
                               struct copse_text *out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * Topology XML that NCCL reads (NCCL_TOPO_FILE) as it is meant: of a topology of ours, or of XML
  * that is there, with what NCCL would misread mended.
  */
-#ifndef COPSE_NCCL_TUNE_TOPO_WRITE_H
-#define COPSE_NCCL_TUNE_TOPO_WRITE_H
+#pragma once
 
 #include "base/err.h"
 #include "topology/topology.h"
@@ -41,5 +40,3 @@ int copse_nccl_topo_sm(const struct copse_topology *topology);
 copse_status copse_nccl_topo_mend(const char *label, const char *data, size_t size,
                                   const struct copse_notes *notes, char **text, size_t *out_size,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -12,8 +12,7 @@
  * Vectors that are not aligned to 16 bytes are read and written in smaller pieces, packets as four
  * words of 8 bytes.
  */
-#ifndef COPSE_RUNTIME_GPU_TILE_CUH
-#define COPSE_RUNTIME_GPU_TILE_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -404,5 +403,3 @@ __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *m
 }
 
 #include "runtime/interpreter/element_move_types.h"
-
-#endif

@@ -1,6 +1,5 @@
 /* What the two kinds of planner behind schedule/online/online.h share. */
-#ifndef COPSE_SCHEDULE_ONLINE_INTERNAL_H
-#define COPSE_SCHEDULE_ONLINE_INTERNAL_H
+#pragma once
 
 #include "schedule/online/online.h"
 
@@ -21,5 +20,3 @@ copse_status copse_online_add_to_sim(const struct copse_topology *topology,
                                      const struct copse_two_tier *tier, struct copse_online *online,
                                      struct copse_sim_dag *dag,
                                      struct copse_err *err) COPSE_CHECKED;
-
-#endif

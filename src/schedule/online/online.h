@@ -11,8 +11,7 @@
  *   what does a rank send and receive?             copse_planner_transfers
  *   how long will it take, simulated?              copse_planner_add_to_sim
  */
-#ifndef COPSE_SCHEDULE_ONLINE_ONLINE_H
-#define COPSE_SCHEDULE_ONLINE_ONLINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -102,5 +101,3 @@ copse_status copse_planner_transfers(struct copse_planner *planner, int rank, in
  */
 copse_status copse_planner_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,
                                       struct copse_err *err) COPSE_CHECKED;
-
-#endif

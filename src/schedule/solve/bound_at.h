@@ -2,8 +2,7 @@
  * Bounds for every size: what no schedule beats for a message of some bytes, latencies and alpha
  * counted (struct copse_bound_at; docs/theory.md, "Every size").
  */
-#ifndef COPSE_SCHEDULE_SOLVE_BOUND_AT_H
-#define COPSE_SCHEDULE_SOLVE_BOUND_AT_H
+#pragma once
 
 #include "schedule/schedule.h"
 #include "topology/topology.h"
@@ -41,5 +40,3 @@ copse_status copse_bound_at(const struct copse_topology *topology, copse_collect
                             int root, int64_t bytes, struct copse_q alpha_us,
                             struct copse_arena *arena, struct copse_bound_at *out,
                             struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * A topology as the solver sees it: integer capacities, terminals, roots; and what is alike in it
  * (topology/symmetry/symmetry.h) for groups at work on it.
  */
-#ifndef COPSE_SCHEDULE_SOLVE_INSTANCE_H
-#define COPSE_SCHEDULE_SOLVE_INSTANCE_H
+#pragma once
 
 #include "base/memory.h"
 #include "schedule/groups.h"
@@ -83,5 +82,3 @@ copse_status copse_timed_nearest(struct copse_timed_instance *instance, int root
  */
 copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
                                int *n, struct copse_err *err) COPSE_CHECKED;
-
-#endif

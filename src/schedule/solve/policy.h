@@ -2,8 +2,7 @@
  * Every threshold of src/schedule/solve, with its reason. None of them changes what is claimed of a
  * schedule: they say what is tried, and a note says where something was not.
  */
-#ifndef COPSE_SCHEDULE_SOLVE_POLICY_H
-#define COPSE_SCHEDULE_SOLVE_POLICY_H
+#pragma once
 
 /* Of more ranks it takes more than a second or two to find the symmetries of a fabric. */
 #define COPSE_SYMMETRY_RANKS 2048
@@ -56,5 +55,3 @@
 #define COPSE_BOUND_BALLS 24
 #define COPSE_BOUND_STEPS 8
 #define COPSE_BOUND_LEVELS 8
-
-#endif

@@ -2,8 +2,7 @@
  * Inside src/schedule/solve only: an allreduce whose roots have unequal shares, or whose phases
  * share out the links unequally.
  */
-#ifndef COPSE_SCHEDULE_SOLVE_SHARES_H
-#define COPSE_SCHEDULE_SOLVE_SHARES_H
+#pragma once
 
 #include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
@@ -63,5 +62,3 @@ copse_status copse_shares_bound(const struct copse_topology *topology,
                                 const struct copse_shares *shares, struct copse_q time,
                                 struct copse_schedule *schedule,
                                 struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * From a topology to an optimal schedule.
  */
-#ifndef COPSE_SCHEDULE_SOLVE_SOLVE_H
-#define COPSE_SCHEDULE_SOLVE_SOLVE_H
+#pragma once
 
 #include "schedule/groups.h"
 #include "schedule/schedule.h"
@@ -136,5 +135,3 @@ copse_status copse_solve_groups(const struct copse_topology *topology,
                                 const struct copse_solve_groups_options *options,
                                 struct copse_groups **out, struct copse_solve_seconds *seconds,
                                 struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * Inside src/schedule only: the part of copse_solve_schedule that uses switches which copy
  * (multicast, as NVLink SHARP does) or add (aggregation, InfiniBand SHARP).
  */
-#ifndef COPSE_SCHEDULE_SOLVE_SWITCHES_H
-#define COPSE_SCHEDULE_SOLVE_SWITCHES_H
+#pragma once
 
 #include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
@@ -65,5 +64,3 @@ copse_status copse_bound_with_switches(const struct copse_topology *topology,
                                        struct copse_schedule *schedule,
                                        struct copse_solve_seconds *seconds,
                                        struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside src/schedule/solve only: from the solver's forests to the trees of a schedule. */
-#ifndef COPSE_SCHEDULE_SOLVE_TREES_H
-#define COPSE_SCHEDULE_SOLVE_TREES_H
+#pragma once
 
 #include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
@@ -39,5 +38,3 @@ copse_status copse_solve_trees_in_parts(const struct copse_topology *topology,
                                         struct copse_q rate, struct copse_schedule *schedule,
                                         struct copse_solve_seconds *seconds,
                                         struct copse_err *err) COPSE_CHECKED;
-
-#endif

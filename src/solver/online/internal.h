@@ -1,7 +1,6 @@
 /* The planner's inside: planner.c reads the counts, forms.c chooses the form of the plan, stages.c
  * cuts the host matrix into stages, walk.c turns all that into pieces, bound.c has the bounds. */
-#ifndef COPSE_SOLVER_ONLINE_INTERNAL_H
-#define COPSE_SOLVER_ONLINE_INTERNAL_H
+#pragma once
 
 #include "base/memory.h"
 #include "solver/online/planner.h"
@@ -84,5 +83,3 @@ void copse_online_choose(struct copse_online *online);
 int64_t copse_online_part(int64_t value, int64_t k, int64_t n);
 /* The largest cut of the demand; exact. */
 void copse_online_find_bound(struct copse_online *online);
-
-#endif

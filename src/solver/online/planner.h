@@ -55,8 +55,7 @@
  * Threads: one planner, one thread at a time; different planners share nothing.
  * Proof: tests/solver/test_online.c.
  */
-#ifndef COPSE_SOLVER_ONLINE_PLANNER_H
-#define COPSE_SOLVER_ONLINE_PLANNER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -215,5 +214,3 @@ enum copse_online_which { COPSE_ONLINE_SENDS = 1, COPSE_ONLINE_RECEIVES = 2 };
 copse_status copse_online_transfers(struct copse_online *online, int rank, int which,
                                     struct copse_online_transfer *out, int64_t capacity, int64_t *n,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -13,8 +13,7 @@
  * Lengths on rows prove a bound: every channel of speed 1 has at least length L, all links have
  * bandwidth * length W in all, so all channels together have at most W / L.
  */
-#ifndef COPSE_SOLVER_RINGS_RINGS_H
-#define COPSE_SOLVER_RINGS_RINGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -125,5 +124,3 @@ copse_status copse_rings_shortest(const struct copse_ring_instance *instance,
                                   const int64_t *lengths, struct copse_arena *arena,
                                   struct copse_ring *out, int *n, int64_t *least, bool *exact,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

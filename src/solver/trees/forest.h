@@ -2,8 +2,7 @@
  * The whole solver in one call: from a network to the optimum, and to trees over
  * physical paths that reach it.
  */
-#ifndef COPSE_SOLVER_TREES_FOREST_H
-#define COPSE_SOLVER_TREES_FOREST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -84,5 +83,3 @@ void copse_forest_take_trees(struct copse_forest *to, struct copse_forest *from)
  */
 copse_status copse_forest_shorten(const struct copse_network *network, struct copse_forest *forest,
                                   struct copse_err *err) COPSE_CHECKED;
-
-#endif

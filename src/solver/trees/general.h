@@ -7,8 +7,7 @@
  *           |         =>     \     /      =>     a > w > c
  *           c                 \ c /
  */
-#ifndef COPSE_SOLVER_TREES_GENERAL_H
-#define COPSE_SOLVER_TREES_GENERAL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -127,5 +126,3 @@ void copse_packing_free(struct copse_packing *packing);
  */
 copse_status copse_paths_lay(struct copse_paths *paths, const struct copse_packing *packing,
                              struct copse_forest *forest, struct copse_err *err) COPSE_CHECKED;
-
-#endif

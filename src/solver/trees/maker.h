@@ -9,8 +9,7 @@
  *   split, pack  links made of     root after root             always
  *                paths over relays
  */
-#ifndef COPSE_SOLVER_TREES_MAKER_H
-#define COPSE_SOLVER_TREES_MAKER_H
+#pragma once
 
 #include "solver/network/network.h"
 #include "solver/trees/forest.h"
@@ -93,5 +92,3 @@ copse_status copse_make_single(const struct copse_tree_problem *problem,
 copse_status copse_make_levels(const struct copse_tree_problem *problem,
                                struct copse_forest *forest, bool *made,
                                struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * The exact throughput optimum of tree collectives, with the cut that proves it.
  */
-#ifndef COPSE_SOLVER_TREES_OPTIMUM_H
-#define COPSE_SOLVER_TREES_OPTIMUM_H
+#pragma once
 
 #include "base/rational.h"
 #include "solver/network/network.h"
@@ -72,5 +71,3 @@ copse_status copse_optimum_round(const struct copse_network *network, struct cop
  */
 copse_status copse_optimum_feasible(const struct copse_network *network, const int64_t *capacities,
                                     int64_t k, bool *feasible, struct copse_err *err) COPSE_CHECKED;
-
-#endif

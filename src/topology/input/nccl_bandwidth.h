@@ -4,8 +4,7 @@
  * differ, --nccl-version says which), ROCm/rccl src/graph/topo.h. Connection matrices name kinds of
  * connections, not speeds: those go by the class of GPU and the same constants, or by a profile.
  */
-#ifndef COPSE_TOPOLOGY_INPUT_NCCL_BANDWIDTH_H
-#define COPSE_TOPOLOGY_INPUT_NCCL_BANDWIDTH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ copse_status copse_matrix_rates(const char *file, const struct copse_topology_op
                                 bool amd, bool own_links, const char *guess,
                                 struct copse_matrix_rates *out,
                                 struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * Inside src/topology only: all that an NCCL dump holds, as a graph of typed nodes and
  * links, before a link mode picks what the topology keeps of it.
  */
-#ifndef COPSE_TOPOLOGY_INPUT_NCCL_GRAPH_H
-#define COPSE_TOPOLOGY_INPUT_NCCL_GRAPH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -93,5 +92,3 @@ void copse_nccl_note(struct copse_nccl_graph *graph, long line, const char *fmt,
 /* Makes the topology of what `mode` keeps, its ranks numbered. Complexity O(nodes + links). */
 copse_status copse_nccl_build(struct copse_nccl_graph *graph, enum copse_link_mode mode,
                               struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
-
-#endif

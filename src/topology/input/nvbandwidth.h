@@ -2,8 +2,7 @@
  * What nvbandwidth (NVIDIA/nvbandwidth v0.4 to v0.8) prints, as text or JSON (-j): a matrix of
  * bandwidths for each test, between GPUs or between GPUs and their host, one pair at a time.
  */
-#ifndef COPSE_TOPOLOGY_INPUT_NVBANDWIDTH_H
-#define COPSE_TOPOLOGY_INPUT_NVBANDWIDTH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ void copse_nvbandwidth_pairs(const struct copse_nvbandwidth *report, struct cops
 /* The same between the host and each GPU, in to_gpu[n_devices] and to_host[n_devices]. */
 void copse_nvbandwidth_hosts(const struct copse_nvbandwidth *report, struct copse_q *to_gpu,
                              struct copse_q *to_host);
-
-#endif

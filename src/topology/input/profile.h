@@ -23,8 +23,7 @@
  * rank to rank, what of it keeps the sender busy with each message, at what rate a rank adds, and
  * what both ways at once take over one.
  */
-#ifndef COPSE_TOPOLOGY_INPUT_PROFILE_H
-#define COPSE_TOPOLOGY_INPUT_PROFILE_H
+#pragma once
 
 #include "topology/topology.h"
 
@@ -72,5 +71,3 @@ struct copse_q copse_profile_cost(const struct copse_profile *profile, enum cops
 copse_status copse_profile_apply(const struct copse_profile *profile,
                                  const struct copse_notes *notes, struct copse_topology **topology,
                                  struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -2,8 +2,7 @@
  * Inside src/topology/input only: the reader of each format, and what several of them share. Each
  * makes a topology with the builder of topology.h.
  */
-#ifndef COPSE_TOPOLOGY_INPUT_READERS_H
-#define COPSE_TOPOLOGY_INPUT_READERS_H
+#pragma once
 
 #include "base/json.h"
 #include "topology/topology.h"
@@ -46,5 +45,3 @@ copse_status copse_build_synthetic(struct copse_topology_builder *builder, const
 copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
                                     int depth, struct copse_topology **out,
                                     struct copse_err *err) COPSE_CHECKED;
-
-#endif

@@ -143,8 +143,8 @@ COPSE_API void copse_schedule_free(copse_schedule *schedule);
 
 typedef struct copse_plan copse_plan;
 
-/* The executable plan of a schedule, as `copse lower` makes it; at most max_workers workers per rank
- * (0: 32), as many as have something to do. */
+/* The executable plan of a schedule, as `copse lower` makes it; at most max_workers workers per
+ * rank (0: 32), as many as have something to do. */
 COPSE_API copse_status copse_lower(const copse_schedule *schedule, int max_workers,
                                    copse_plan **out) COPSE_CHECKED;
 
@@ -163,8 +163,8 @@ typedef struct copse_alltoallv copse_alltoallv;
 /*
  * One hop: `bytes` of what rank `origin` sends to rank `final`, from byte `offset` of it on,
  * go from rank `from` to rank `to`. A hop may start when the hop before it of the same bytes
- * has arrived; a rank does its hops in the order given. `step` numbers one-to-one rounds
- * between hosts: in a round each NIC has one partner.
+ * has arrived; a rank does its hops in the order given. `step` numbers rounds between hosts: in a
+ * round each NIC has one partner, or several with which it exchanges 128 KiB or so in all.
  */
 typedef struct copse_transfer {
   int from, to, origin, final, step;
@@ -174,9 +174,10 @@ typedef struct copse_transfer {
 /*
  * A planner for demands that change with every step, as in a Mixture-of-Experts layer. On
  * clusters of alike hosts with a NIC per GPU it balances inside the host and sends between
- * hosts one to one (after FAST, arXiv 2505.09764); on other topologies it splits every pair's
- * bytes over the paths of `offline`, an alltoall schedule, which may be NULL for the former.
- * The topology must outlive the planner. All memory is taken here: planning allocates
+ * hosts one to one (after FAST, arXiv 2505.09764), or, where that is predicted to be faster, as
+ * small demands are, in few steps of at most two hops for each byte; on other topologies it splits
+ * every pair's bytes over the paths of `offline`, an alltoall schedule, which may be NULL for the
+ * former. The topology must outlive the planner. All memory is taken here: planning allocates
  * nothing. COPSE_UNSUPPORTED where offline is needed and missing; the text says why.
  */
 COPSE_API copse_status copse_alltoallv_create(const copse_topology *topology,
@@ -194,6 +195,12 @@ COPSE_API copse_status copse_alltoallv_plan(copse_alltoallv *planner,
  * NIC or link: how far from optimal each step is. Either may be NULL. */
 COPSE_API void copse_alltoallv_bound(const copse_alltoallv *planner, double *bound_seconds,
                                      double *busiest_seconds);
+
+/* The same with latencies, by which the plan was chosen: of links as the topology has them, and 2
+ * us for each hop from rank to rank. Seconds that no schedule can beat then, and that the plan is
+ * predicted to take. Either may be NULL. */
+COPSE_API void copse_alltoallv_predicted(const copse_alltoallv *planner, double *bound_seconds,
+                                         double *predicted_seconds);
 
 /*
  * What `rank` sends (receives: what it receives), in order: at most `capacity` hops into out,

@@ -166,6 +166,14 @@ void copse_alltoallv_bound(const copse_alltoallv *planner, double *bound_seconds
   if (busiest_seconds) *busiest_seconds = copse_planner_busiest_seconds(planner->planner);
 }
 
+void copse_alltoallv_predicted(const copse_alltoallv *planner, double *bound_seconds,
+                               double *predicted_seconds) {
+  struct copse_online_bound bound;
+  copse_planner_bound(planner->planner, &bound);
+  if (bound_seconds) *bound_seconds = bound.with_latency;
+  if (predicted_seconds) *predicted_seconds = copse_planner_predicted_seconds(planner->planner);
+}
+
 static copse_status list_hops(copse_alltoallv *a, int rank, int which, copse_transfer *out,
                               int64_t capacity, int64_t *n) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -201,24 +209,25 @@ void copse_alltoallv_free(copse_alltoallv *planner) {
   free(planner);
 }
 
+static void free_both(struct copse_prediction (*both)[2]) { copse_predictions_free(*both, 2); }
+
 static copse_status predict(const copse_topology *topology, const copse_schedule *alltoall,
                             const copse_moe_layer *layer, struct copse_overlap_row *rows, int *best,
                             struct copse_err *err) {
   static const int degrees[] = {1, 2, 4, 8, 16, 32, 64};
-  COPSE_AT_END(copse_sim_dag_free) struct copse_sim_dag dispatch = {0};
-  COPSE_AT_END(copse_sim_dag_free) struct copse_sim_dag combine = {0};
+  COPSE_AT_END(free_both) struct copse_prediction both[2] = {{0}};
   double share;
+  int n;
   if (alltoall->collective != COPSE_ALLTOALL || alltoall->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "the schedule must be an alltoall's, and not compact");
-  COPSE_DO(copse_sim_dag_of_schedule(alltoall, topology, true, &dispatch, err));
-  if (alltoall->demand) COPSE_DO(copse_overlap_add_combine(alltoall, topology, &combine, err));
+  COPSE_DO(copse_overlap_predict(alltoall, topology, NULL, both, &n, err));
   COPSE_DO(copse_overlap_busiest_share(alltoall, &share, err));
   struct copse_overlap_problem problem = {
       .topology = topology,
-      .sim = &copse_predict_defaults.sim,
-      .dispatch = &dispatch,
-      .combine = alltoall->demand ? &combine : NULL,
+      .dispatch = &both[0],
+      .combine = n > 1 ? &both[1] : NULL,
       .bytes = layer->bytes,
+      .combine_bytes = layer->bytes * share,
       .tokens = layer->tokens * share,
       .compute = {.alpha_us = layer->alpha_us, .us_per_token = layer->us_per_token},
       .network = COPSE_OVERLAP_ONE,

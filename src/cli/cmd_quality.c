@@ -599,49 +599,40 @@ static bool belongs_in_table(const struct copse_quality_row *row) {
 
 /* What was measured, and of the old table what was not: skipped, out of time, not asked for. */
 static copse_status update(struct job *job) {
-  struct copse_quality_table table = {0};
-  struct copse_text text = {0};
-  copse_status status = COPSE_OK;
+  COPSE_AT_END(copse_quality_table_free) struct copse_quality_table table = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   for (size_t i = 0; i < job->now.n_rows; i++) {
     struct copse_quality_row *row = &job->now.rows[i];
     const struct copse_quality_row *old = copse_quality_table_find(&job->was, row);
     if (!belongs_in_table(row)) continue;
     if (old && !job->o->sizes && strcmp(row->sha256, old->sha256) == 0)
       memcpy(row->result.ratios, old->result.ratios, sizeof row->result.ratios);
-    COPSE_TRY(copse_quality_table_add(&table, row, job->err));
+    COPSE_DO(copse_quality_table_add(&table, row, job->err));
   }
   for (size_t i = 0; i < job->was.n_rows; i++) {
     const struct copse_quality_row *old = &job->was.rows[i];
     const struct copse_quality_row *now = copse_quality_table_find(&job->now, old);
     if (now ? belongs_in_table(now) : job->whole) continue;
     if (now && strcmp(now->sha256, old->sha256) != 0) continue;
-    COPSE_TRY(copse_quality_table_add(&table, old, job->err));
+    COPSE_DO(copse_quality_table_add(&table, old, job->err));
   }
   (void)copse_quality_table_sort(&table);
   copse_quality_table_write(&table, &text);
-  COPSE_TRY(copse_text_status(&text, job->err));
-  status = copse_file_write(job->o->table, text.data, text.size, job->err);
-out:
-  copse_text_free(&text);
-  copse_quality_table_free(&table);
-  return status;
+  COPSE_DO(copse_text_status(&text, job->err));
+  return copse_file_write(job->o->table, text.data, text.size, job->err);
 }
 
 static copse_status read_table(struct job *job) {
-  char *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size;
-  copse_status status;
   job->has_table = access(job->o->table, F_OK) == 0;
   if (!job->has_table && job->o->update) return COPSE_OK;
   if (!job->has_table)
     return copse_fail(job->err, COPSE_IO,
                       "%s: no such table to compare with; 'copse quality --update' makes it",
                       job->o->table);
-  COPSE_TRY(copse_file_read(job->o->table, &data, &size, job->err));
-  status = copse_quality_table_parse(job->o->table, data, size, &job->was, job->err);
-out:
-  free(data);
-  return status;
+  COPSE_DO(copse_file_read(job->o->table, &data, &size, job->err));
+  return copse_quality_table_parse(job->o->table, data, size, &job->was, job->err);
 }
 
 /* ---- all together -------------------------------------------------------------------------- */
@@ -699,23 +690,24 @@ static bool any_failed(const struct job *job) {
   return false;
 }
 
+static void release(struct job *job) {
+  end_workers(job);
+  copse_text_free(&job->differences);
+  copse_quality_table_free(&job->was);
+  copse_quality_table_free(&job->now);
+}
+
 static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
-  struct job job = {.o = o, .arena = &w->arena, .err = &w->err};
-  copse_status status;
-  COPSE_TRY(read_table(&job));
-  COPSE_TRY(measure(&job));
-  COPSE_TRY(compare_all(&job));
-  if (o->update) COPSE_TRY(update(&job));
+  COPSE_AT_END(release) struct job job = {.o = o, .arena = &w->arena, .err = &w->err};
+  COPSE_DO(read_table(&job));
+  COPSE_DO(measure(&job));
+  COPSE_DO(compare_all(&job));
+  if (o->update) COPSE_DO(update(&job));
   (o->json ? print_json : print_text)(&job);
-  if (!o->json) COPSE_TRY(print_summary(&job));
+  if (!o->json) COPSE_DO(print_summary(&job));
   if (o->update ? any_failed(&job) : failures(&job) > 0) w->exit = COPSE_EXIT_REFUTED;
-out:
-  end_workers(&job);
-  copse_text_free(&job.differences);
-  copse_quality_table_free(&job.was);
-  copse_quality_table_free(&job.now);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ struct overlap {
   int degrees[MAX_DEGREES];
   bool degrees_given;
   struct copse_overlap_problem problem;
-  struct copse_sim_dag dispatch, combine;
+  struct copse_prediction predictions[2]; /* dispatch, combine */
   struct copse_compute_point *points;
   struct copse_overlap_row rows[MAX_DEGREES];
   int best;
@@ -171,19 +171,24 @@ out:
 }
 
 static copse_status choose_degree(struct overlap *it, struct copse_schedule *schedule,
-                                  const struct copse_topology *topology, struct copse_err *err) {
+                                  const struct copse_topology *topology,
+                                  const struct copse_predict_options *options,
+                                  struct copse_err *err) {
   double share;
+  int n;
   if (schedule->collective != COPSE_ALLTOALL)
     return copse_fail(err, COPSE_INVALID, "--overlap is for the schedule of an alltoall");
   COPSE_DO(load_compute(it, err));
   COPSE_DO(copse_schedule_expand(schedule, err));
-  COPSE_DO(copse_sim_dag_of_schedule(schedule, topology, true, &it->dispatch, err));
-  if (schedule->demand) COPSE_DO(copse_overlap_add_combine(schedule, topology, &it->combine, err));
+  COPSE_DO(copse_overlap_predict(schedule, topology, options, it->predictions, &n, err));
+  if (*it->predictions[0].instead)
+    copse_note(&copse_cli_notes, "not predicted as a plan: %s", it->predictions[0].instead);
   COPSE_DO(copse_overlap_busiest_share(schedule, &share, err));
   it->problem.topology = topology;
-  it->problem.dispatch = &it->dispatch;
-  it->problem.combine = schedule->demand ? &it->combine : NULL;
+  it->problem.dispatch = &it->predictions[0];
+  it->problem.combine = n > 1 ? &it->predictions[1] : NULL;
   it->problem.bytes = (double)it->tokens * (double)it->token_bytes;
+  it->problem.combine_bytes = it->problem.bytes * share;
   it->problem.tokens = (double)it->tokens * share;
   it->problem.degrees = it->degrees;
   return copse_overlap_choose(&it->problem, it->rows, &it->best, err);
@@ -195,18 +200,17 @@ static copse_status choose_degree(struct overlap *it, struct copse_schedule *sch
  * "tokens=N,token-bytes=B,compute=FILE|ALPHA:BETA[,degrees=1:2:4][,network=one|shared]".
  */
 static copse_status simulate_overlap(const char *spec, struct copse_cli_work *w,
-                                     const struct copse_sim_options *sim, bool json) {
+                                     const struct copse_predict_options *options, bool json) {
   struct overlap it = {
-      .token_bytes = 8192, .degrees = {1, 2, 4, 8, 16}, .problem = {.sim = sim, .n_degrees = 5}};
+      .token_bytes = 8192, .degrees = {1, 2, 4, 8, 16}, .problem = {.n_degrees = 5}};
   char *text = copse_arena_strdup(&w->arena, spec);
   if (!text) return copse_fail_nomem(&w->err);
   const char *wrong = parse_spec(text, &it);
   if (wrong)
     return copse_fail(&w->err, COPSE_INVALID, "simulate: %s (see 'copse simulate --help')", wrong);
-  copse_status status = choose_degree(&it, w->schedule, w->topology, &w->err);
+  copse_status status = choose_degree(&it, w->schedule, w->topology, options, &w->err);
   if (status == COPSE_OK) (json ? print_overlap_json : print_overlap)(&it, w->topology);
-  copse_sim_dag_free(&it.dispatch);
-  copse_sim_dag_free(&it.combine);
+  copse_predictions_free(it.predictions, 2);
   free(it.points);
   return status;
 }
@@ -506,7 +510,7 @@ static copse_status add_first(struct job *job) {
 static copse_status simulate(struct job *job) {
   const struct options *o = job->o;
   COPSE_DO(add_first(job));
-  if (o->overlap) return simulate_overlap(o->overlap, job->work, &o->predict.sim, o->json);
+  if (o->overlap) return simulate_overlap(o->overlap, job->work, &o->predict, o->json);
   const struct copse_baseline_options like = {
       .collective = job->what.collective,
       .root = job->what.root,

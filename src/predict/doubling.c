@@ -198,12 +198,14 @@ copse_status copse_doublings_find(const struct copse_topology *t, const struct c
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct labels *all; /* [n_ranks + 1] by divisor */
   *n = 0;
-  if (t->n_ranks < 3 || t->n_ranks > MOST_DOUBLED) return COPSE_OK;
+  if (t->n_ranks < 2 || t->n_ranks > MOST_DOUBLED) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks + 1, all, err));
   all[1].n = 1;
   for (int stride = 1; stride < t->n_ranks; stride++)
     for (int base = 2; all[stride].n > 0 && stride * base <= t->n_ranks; base++)
-      if (t->n_ranks % (stride * base) == 0) COPSE_DO(extend(t, routes, all, stride, base, err));
+      if (t->n_ranks % (stride * base) == 0 && base <= MOST_GROUP &&
+          t->n_ranks * (base - 1) <= MOST_TRANSFERS)
+        COPSE_DO(extend(t, routes, all, stride, base, err));
   const struct labels *found = &all[t->n_ranks];
   for (int i = 0; i < found->n; i++) {
     list[(*n)++] = found->list[i].digits;

@@ -10,7 +10,7 @@
 #include "schedule/schedule.h"
 
 #define COPSE_MOST_DOUBLINGS 12
-#define COPSE_DOUBLING_DIGITS 8
+#define COPSE_DOUBLING_DIGITS 9
 
 /* Digits from the last one on: rank = d0 + base0 (d1 + base1 (...)). */
 struct copse_doubling {

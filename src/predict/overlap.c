@@ -182,7 +182,8 @@ double copse_overlap_pipeline(int d, double dispatch_us, double compute_us, doub
 static copse_status check_problem(const struct copse_overlap_problem *p, struct copse_err *err) {
   if (!p->topology || !p->dispatch || !p->degrees || p->n_degrees <= 0)
     return copse_fail(err, COPSE_INVALID, "a topology, a dispatch and degrees must be given");
-  if (!(isfinite(p->bytes) && p->bytes > 0) || !(isfinite(p->tokens) && p->tokens > 0))
+  if (!(isfinite(p->bytes) && p->bytes > 0) || !(isfinite(p->tokens) && p->tokens > 0) ||
+      (p->combine && !(isfinite(p->combine_bytes) && p->combine_bytes > 0)))
     return copse_fail(err, COPSE_INVALID, "bytes and tokens must be positive");
   for (int i = 0; i < p->n_degrees; i++)
     if (p->degrees[i] < 1 || p->degrees[i] > COPSE_OVERLAP_MAX_DEGREE)
@@ -193,15 +194,15 @@ static copse_status check_problem(const struct copse_overlap_problem *p, struct 
 
 static copse_status predict(const struct copse_overlap_problem *p, int degree,
                             struct copse_overlap_row *row, struct copse_err *err) {
-  struct copse_sim_result result;
   double bytes = p->bytes / degree;
   row->degree = degree;
-  COPSE_DO(copse_simulate(p->topology, p->dispatch, p->sim, bytes, &result, NULL, err));
-  row->dispatch_us = row->combine_us = result.us;
-  if (p->combine) {
-    COPSE_DO(copse_simulate(p->topology, p->combine, p->sim, bytes, &result, NULL, err));
-    row->combine_us = result.us;
-  }
+  COPSE_DO(copse_predictions_time(p->topology, p->dispatch, 1, &bytes, 1, false, &row->dispatch_us,
+                                  err));
+  row->combine_us = row->dispatch_us;
+  bytes = p->combine_bytes / degree;
+  if (p->combine)
+    COPSE_DO(copse_predictions_time(p->topology, p->combine, 1, &bytes, 1, false, &row->combine_us,
+                                    err));
   row->compute_us = copse_compute_us(&p->compute, p->tokens / degree);
   row->total_us = copse_overlap_pipeline(degree, row->dispatch_us, row->compute_us, row->combine_us,
                                          p->network);
@@ -225,51 +226,90 @@ copse_status copse_overlap_choose(const struct copse_overlap_problem *problem,
 
 /* ---- the way back ---------------------------------------------------------------------------- */
 
-static copse_status add_reversed(const struct copse_schedule *s, const struct copse_topology *t,
-                                 const struct copse_schedule_flow *flow, int *nodes,
-                                 struct copse_sim_dag *dag, struct copse_err *err) {
-  for (int p = 0; p < flow->n_paths; p++) {
-    const struct copse_schedule_path *path = &flow->paths[p];
-    /* the order of an alltoall from dst's side: its right-hand neighbour first */
-    struct copse_sim_transfer transfer = {
-        .amount = copse_q_to_double(path->weight),
-        .order = (flow->src - flow->dst + s->n_ranks) % s->n_ranks};
-    for (int i = 0; i < path->n_nodes; i++) {
-      nodes[i] = copse_topology_find(t, s->nodes[path->nodes[path->n_nodes - 1 - i]]);
-      if (nodes[i] < 0)
-        return copse_fail(err, COPSE_INVALID, "the schedule's node '%s' is not in the topology",
-                          s->nodes[path->nodes[path->n_nodes - 1 - i]]);
-      if (i > 0 && copse_topology_find_link(t, nodes[i - 1], nodes[i]) < 0)
-        return copse_fail(err, COPSE_UNSUPPORTED,
-                          "the combine takes the dispatch's paths the other way round, and "
-                          "there is no link '%s' -> '%s'",
-                          t->nodes[nodes[i - 1]].id, t->nodes[nodes[i]].id);
-    }
-    COPSE_DO(copse_sim_dag_add_path(dag, t, nodes, path->n_nodes, &transfer, NULL, err));
+static int by_pair(const void *x, const void *y) {
+  const struct copse_schedule_flow *a = x, *b = y;
+  if (a->src != b->src) return a->src < b->src ? -1 : 1;
+  return (a->dst > b->dst) - (a->dst < b->dst);
+}
+
+/* A path from its end to its start, of which `part` times the weight is a fraction of the combine's
+ * M. */
+static copse_status turn_path(const struct copse_schedule *s, const struct copse_topology *t,
+                              const struct copse_schedule_path *path, struct copse_q part,
+                              struct copse_arena *arena, struct copse_schedule_path *out,
+                              struct copse_err *err) {
+  int n = path->n_nodes, *nodes = NULL;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, nodes, err));
+  for (int i = 0; i < n; i++) {
+    nodes[i] = path->nodes[n - 1 - i];
+    if (i == 0) continue;
+    int a = copse_topology_find(t, s->nodes[nodes[i - 1]]);
+    int b = copse_topology_find(t, s->nodes[nodes[i]]);
+    if (a < 0 || b < 0)
+      return copse_fail(err, COPSE_INVALID, "the schedule's node '%s' is not in the topology",
+                        s->nodes[nodes[a < 0 ? i - 1 : i]]);
+    if (copse_topology_find_link(t, a, b) < 0)
+      return copse_fail(err, COPSE_UNSUPPORTED,
+                        "the combine takes the dispatch's paths the other way round, and there is "
+                        "no link '%s' -> '%s'",
+                        s->nodes[nodes[i - 1]], s->nodes[nodes[i]]);
   }
+  *out = (struct copse_schedule_path){.nodes = nodes, .n_nodes = n};
+  return copse_q_mul(path->weight, part, &out->weight, err);
+}
+
+static copse_status transpose(const struct copse_schedule *s, struct copse_arena *arena,
+                              struct copse_schedule *out, struct copse_q *part,
+                              struct copse_err *err) {
+  size_t n = (size_t)s->n_ranks;
+  int64_t *demand = NULL, there, back;
+  COPSE_DO(COPSE_ARRAY(arena, n * n, demand, err));
+  for (size_t i = 0; i < n; i++)
+    for (size_t j = 0; j < n; j++) demand[i * n + j] = s->demand[j * n + i];
+  COPSE_DO(copse_demand_total(s->demand, s->n_ranks, &there, err));
+  COPSE_DO(copse_demand_total(demand, s->n_ranks, &back, err));
+  out->demand = demand;
+  return copse_q_make(there, back > 0 ? back : 1, part, err);
+}
+
+/* The transposed alltoall; only what a prediction needs of it. */
+static copse_status turn_around(const struct copse_schedule *s, const struct copse_topology *t,
+                                struct copse_arena *arena, struct copse_schedule *out,
+                                struct copse_err *err) {
+  struct copse_schedule_flow *flows = NULL;
+  struct copse_q part;
+  *out = *s;
+  COPSE_DO(transpose(s, arena, out, &part, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)s->n_flows, flows, err));
+  for (int f = 0; f < s->n_flows; f++) {
+    const struct copse_schedule_flow *flow = &s->flows[f];
+    struct copse_schedule_path *paths = NULL;
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)flow->n_paths, paths, err));
+    for (int p = 0; p < flow->n_paths; p++)
+      COPSE_DO(turn_path(s, t, &flow->paths[p], part, arena, &paths[p], err));
+    flows[f] = (struct copse_schedule_flow){flow->dst, flow->src, flow->n_paths, paths};
+  }
+  if (s->n_flows > 0) qsort(flows, (size_t)s->n_flows, sizeof *flows, by_pair);
+  out->flows = flows;
   return COPSE_OK;
 }
 
-copse_status copse_overlap_add_combine(const struct copse_schedule *s,
-                                       const struct copse_topology *t, struct copse_sim_dag *dag,
-                                       struct copse_err *err) {
-  size_t longest = 1;
-  int *nodes = NULL;
-  copse_status status;
+copse_status copse_overlap_predict(const struct copse_schedule *s, const struct copse_topology *t,
+                                   const struct copse_predict_options *options,
+                                   struct copse_prediction predictions[2], int *n,
+                                   struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct copse_schedule back;
+  predictions[0] = predictions[1] = (struct copse_prediction){0};
+  *n = s->demand ? 2 : 1;
   if (s->collective != COPSE_ALLTOALL)
     return copse_fail(err, COPSE_INVALID, "only an alltoall has a combine");
   if (s->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded first");
-  if (!s->demand) return copse_sim_dag_of_schedule(s, t, true, dag, err);
-  for (int f = 0; f < s->n_flows; f++)
-    for (int p = 0; p < s->flows[f].n_paths; p++)
-      if ((size_t)s->flows[f].paths[p].n_nodes > longest)
-        longest = (size_t)s->flows[f].paths[p].n_nodes;
-  COPSE_TRY(copse_calloc(longest, sizeof *nodes, &nodes, err));
-  for (int f = 0; f < s->n_flows; f++) COPSE_TRY(add_reversed(s, t, &s->flows[f], nodes, dag, err));
-out:
-  free(nodes);
-  return status;
+  COPSE_DO(copse_predict_schedule(t, s, options, &predictions[0], err));
+  if (!s->demand) return COPSE_OK;
+  COPSE_DO(turn_around(s, t, &arena, &back, err));
+  return copse_predict_schedule(t, &back, options, &predictions[1], err);
 }
 
 copse_status copse_overlap_busiest_share(const struct copse_schedule *s, double *share,

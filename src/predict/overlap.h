@@ -8,13 +8,13 @@
  *   how long do so many tokens take to compute?   copse_compute_us
  *   how long does the pipeline take?              copse_overlap_pipeline
  *   which degree is best on this topology?        copse_overlap_choose
- *   the combine that answers a dispatch           copse_overlap_add_combine
+ *   a dispatch and the combine that answers it    copse_overlap_predict
  *
  * The model. Part i = 1 .. d is dispatched (an all-to-all), computed, combined (the transposed
  * all-to-all), in this order. The experts compute one part at a time, parts in order, and all
  * ranks as long as the busiest one. The time of an all-to-all of M/d bytes is the simulator's,
- * alone on the network; smaller messages pay more latency per byte, and that is what speaks
- * against many parts. Two ways to use the network:
+ * alone on the network, as its plan (predict.h); smaller messages pay more latency per byte, and
+ * that is what speaks against many parts. Two ways to use the network:
  *
  *   COPSE_OVERLAP_ONE     one all-to-all at a time; dispatches first, then combines, each in
  *                         order. No other order of the same all-to-alls ends sooner: dispatching
@@ -33,7 +33,7 @@
 
 #include "base/err.h"
 #include "schedule/schedule.h"
-#include "predict/simulate.h"
+#include "predict/predict.h"
 #include "topology/topology.h"
 
 #define COPSE_OVERLAP_MAX_DEGREE 4096
@@ -74,10 +74,10 @@ double copse_overlap_pipeline(int d, double dispatch_us, double compute_us, doub
 
 struct copse_overlap_problem {
   const struct copse_topology *topology;
-  const struct copse_sim_dag *dispatch, *combine; /* in amounts of M; combine NULL: as dispatch */
-  const struct copse_sim_options *sim;            /* NULL: the defaults */
-  double bytes;                                   /* M of the whole layer, > 0 */
-  double tokens;                                  /* that the busiest rank computes, > 0 */
+  const struct copse_prediction *dispatch, *combine; /* combine NULL: as dispatch */
+  double bytes;                                      /* M of the whole layer's dispatch, > 0 */
+  double combine_bytes;                              /* of its combine, where there is one, > 0 */
+  double tokens;                                     /* that the busiest rank computes, > 0 */
   struct copse_compute compute;
   enum copse_overlap_network network;
   const int *degrees; /* [n_degrees] 1 .. COPSE_OVERLAP_MAX_DEGREE */
@@ -100,17 +100,19 @@ copse_status copse_overlap_choose(const struct copse_overlap_problem *problem,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Appends the combine of an alltoall schedule, in amounts of M: every path the other way round,
- * with the same weight. A uniform alltoall is its own combine, and its own paths are taken.
- * COPSE_UNSUPPORTED where a link has no opposite; COPSE_INVALID for other collectives and for
- * compact schedules.
+ * Predicts the dispatch of an alltoall schedule and its combine: the transposed alltoall, with
+ * every path the other way round. A uniform alltoall is its own combine: then *n is 1, else 2.
+ * options NULL: the defaults. The caller frees both with copse_predictions_free. COPSE_UNSUPPORTED
+ * where a link has no opposite; COPSE_INVALID for other collectives and for compact schedules.
  */
-copse_status copse_overlap_add_combine(const struct copse_schedule *schedule,
-                                       const struct copse_topology *topology,
-                                       struct copse_sim_dag *dag,
-                                       struct copse_err *err) COPSE_CHECKED;
+copse_status copse_overlap_predict(const struct copse_schedule *schedule,
+                                   const struct copse_topology *topology,
+                                   const struct copse_predict_options *options,
+                                   struct copse_prediction predictions[2], int *n,
+                                   struct copse_err *err) COPSE_CHECKED;
 
-/* What the busiest rank receives, as a multiple of M, its own block included: 1 if uniform. */
+/* What the busiest rank receives, as a multiple of M, its own block included: 1 if uniform. So M of
+ * the combine is this times M of the dispatch. */
 copse_status copse_overlap_busiest_share(const struct copse_schedule *schedule, double *share,
                                          struct copse_err *err) COPSE_CHECKED;
 

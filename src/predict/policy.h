@@ -72,15 +72,16 @@
  * optimum. */
 #define LENGTHS_WITHIN 20
 
-/* Ranks up to which allreduces in stages are looked for: one stage of all has an edge for each
- * pair, and an operation adds no more (COPSE_MOVE_MAX_OPERANDS). */
-#define MOST_DOUBLED 255
+/* Ranks up to which allreduces in stages are looked for, and of a group: an operation adds no more
+ * (COPSE_MOVE_MAX_OPERANDS). */
+#define MOST_DOUBLED 512
+#define MOST_GROUP 255
 
 /* Sizes that `copse plans` searches for, and the work for each, by ranks: 60 s in all for three
  * collectives of 64 ranks, of which a third are proofs. */
 #define PLAN_SIZES \
   { 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20 }
-#define PLAN_WORK(n_ranks) (4e5 * fmin((n_ranks), 64))
+#define PLAN_WORK(n_ranks) (2.5e5 * fmin((n_ranks), 64))
 
 /* ---- the search for one size (sizes.c, exchange.c) ---- */
 
@@ -114,6 +115,13 @@
  * event of the exchange: of runs that fit a processor's cache, and of others. */
 #define STEPS_OF_LOWERING 20
 #define STEPS_OF_EVENT(transfers) ((transfers) < 1 << 13 ? 0.6 : 1.1)
+
+/* The same for an alltoall: every pair has paths over every other rank. A run's dag is made anew,
+ * and costs so much for each number in it. Paths of a flow to begin with, at most. */
+#define MOST_PATH_RANKS 32
+#define STEPS_OF_PATH 1.2
+#define MOST_PATHS 64
+#define MOST_PIECES 16
 
 /* Lateness counts for the last so many times that a tree takes a link on average. A trial is taken
  * that is worse by so much, in the beginning. Of a grid of 0, 0.03, 0.1 and 2, 4, 8, 16 on six

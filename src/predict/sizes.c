@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "predict/bounds.h"
 #include "predict/exchange.h"
+#include "predict/exchange_paths.h"
 #include "predict/policy.h"
 #include "predict/propose.h"
 #include "schedule/chunks.h"
@@ -487,7 +488,8 @@ static copse_status add_mixtures(struct search *s, struct variant *starts, int *
 static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
                                    int round) {
   double left = s->most_work - s->work;
-  int pieces = s->predict.sim.alpha_occupies ? 1 << round % 4 : 2 << round % 3;
+  static const int whole_first[] = {1, 4, 3, 8}; /* each cut costs a latency more */
+  int pieces = s->predict.sim.alpha_occupies ? whole_first[round % 4] : 2 << round % 3;
   struct variant best = {.us = INFINITY};
   for (int i = 0; i < n && has_time(s); i++) {
     struct variant v = starts[i];
@@ -518,12 +520,38 @@ static copse_status exchange_best(struct search *s) {
   return COPSE_OK;
 }
 
+/* An alltoall: the best, in ever more pieces, each for as long. */
+static copse_status exchange_paths(struct search *s) {
+  double part = (s->question->work - s->work) / 8;
+  for (int pieces = 1, seed = 1; seed <= 8 && has_time(s); seed++) {
+    struct variant v = s->best;
+    const struct copse_exchange_paths x = {.topology = s->topology,
+                                           .routes = s->predict.routes,
+                                           .flows = v.flows,
+                                           .n_flows = v.of->n_flows,
+                                           .bytes = s->question->bytes,
+                                           .alpha_us = s->predict.sim.alpha_us,
+                                           .alpha_occupies = s->predict.sim.alpha_occupies,
+                                           .pieces = pieces,
+                                           .enough_us = s->bound_us * (1 + ENOUGH),
+                                           .seed = (uint64_t)seed,
+                                           .work = part};
+    COPSE_DO(copse_exchange_flows(&x, &v.of->arena, &v.flows, &s->work, s->err));
+    if (!strstr(v.name, "exchanged"))
+      snprintf(v.name, sizeof v.name, "%.32s, exchanged", s->best.name);
+    COPSE_DO(consider(s, &v));
+    pieces = pieces < MOST_PIECES ? 2 * pieces : 4;
+  }
+  return COPSE_OK;
+}
+
 /* ---- all together --------------------------------------------------------------------------- */
 
 static bool exchanges(const struct search *s) {
   int n = s->topology->n_ranks;
-  return n > 2 && n <= MOST_EXCHANGED && s->question->solve->collective != COPSE_ALLTOALL &&
-         s->trees_us < s->best.us * EXCHANGE_REACH;
+  if (s->question->solve->collective == COPSE_ALLTOALL)
+    return n > 2 && n <= MOST_PATH_RANKS && s->predict.routes && !s->question->solve->no_forward;
+  return n > 2 && n <= MOST_EXCHANGED && s->trees_us < s->best.us * EXCHANGE_REACH;
 }
 
 /* The winner as the schedule that it is a variant of. */
@@ -539,6 +567,9 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
     schedule->k = copse_schedule_unit_k(schedule);
     COPSE_DO(copse_tree_time(s->topology, best->trees, (size_t)best->n_trees,
                              &schedule->time_per_GB, s->err));
+  } else if (schedule->n_flows > 0) {
+    COPSE_DO(copse_flow_time(s->topology, best->flows, schedule->n_flows, &schedule->time_per_GB,
+                             s->err));
   }
   set_objective(s, best, best->chunks);
   COPSE_DO(copse_proposal_check(s->topology, schedule, best->name, s->err));
@@ -601,7 +632,8 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
   if (exchanges(&s)) {
     COPSE_DO(copse_topology_symmetry(topology, &s.symmetry, err));
     s.most_work = question->work;
-    COPSE_DO(exchange_best(&s));
+    COPSE_DO(question->solve->collective == COPSE_ALLTOALL ? exchange_paths(&s)
+                                                           : exchange_best(&s));
   }
   return hand_over(&s, answer);
 }

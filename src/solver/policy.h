@@ -260,15 +260,29 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 
 /* The trade is the same in each: more pieces pipeline better and cost more per message. */
 
-/* Defaults of copse_online_options: steps to aim for, bytes on a NIC below which
- * steps are not cut, and the part of the time, 1 over this, that greedy colouring takes after the
- * exact stages; `make bench` (bench_online) measures what they give. */
+/* Defaults of copse_online_options: steps to aim for, and bytes on a NIC below which steps are not
+ * cut, and one to one between hosts is not worth a step: 5 us at 25 GB/s, about what a hop between
+ * hosts takes to start. `make bench` (bench_online) measures what they give. */
 #define COPSE_ONLINE_DEFAULT_STEPS 128
 #define COPSE_ONLINE_DEFAULT_MIN_MESSAGE 131072
-#define COPSE_ONLINE_DEFAULT_TAIL_DIVISOR 4096
+
+/* In combined steps a pair's bytes are cut into slices of a message over this, or not at all. */
+#define COPSE_ONLINE_SLICES 8
+
+/* No stage is shorter than half of what an even matrix has in each, nor than a message over this, but
+ * may be from two messages on: shorter ones cost time to plan, and steps, and gain nothing over
+ * combined steps. */
+#define COPSE_ONLINE_LEAST_STAGE 4
+
+/* Hosts don't wait for each other's steps, but for what a NIC has under way: of what they would lose
+ * step by step, about this part remains (0.28 of it in simulations of 64 and 320 ranks). */
+#define COPSE_ONLINE_UNEVENNESS 4
+
+/* Workers of a rank that send messages side by side: half of what plans have. */
+#define COPSE_ONLINE_WORKERS 16
 
 /* h^2 + 2 h stages always suffice for h hosts, as every stage empties an entry or uses up a slack.
- * More than some thousands only shred messages: then the tail begins earlier. */
+ * More than some thousands only shred messages: then combined steps begin earlier. */
 #define COPSE_ONLINE_STAGES_PER_HOST 16
 #define COPSE_ONLINE_STAGES_FEWEST 8192
 
@@ -303,5 +317,8 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_RINGS_REROUTES 400
 #define COPSE_RINGS_STEPS ((int64_t)1 << 28)
 #define COPSE_RINGS_BISECTIONS 4
+/* Beyond so many GPUs a search for a channel that comes back to its NIC has one NIC, the nearest, not
+ * all. 16 GPUs with 16 NICs: chains 315 in place of 197 GB/s. */
+#define COPSE_RINGS_DOOR_GPUS 10
 
 #endif

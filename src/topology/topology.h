@@ -2,10 +2,6 @@
  * exact bandwidth on every link. Immutable once made. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/err.h"
 #include "base/file.h"
 #include "base/memory.h"

@@ -105,7 +105,7 @@ START_TEST(an_alltoallv_is_planned_at_run_time) {
   copse_alltoallv *planner;
   copse_transfer hops[64];
   int64_t bytes[9] = {5, 1000, 1, 0, 7, 300, 64, 0, 9}, n, got[9] = {0};
-  double bound, busiest;
+  double bound, busiest, latest, predicted;
   ck_assert_int_eq(copse_solve(t, COPSE_ALLTOALL, -1, 0, &offline), COPSE_OK);
   ck_assert_int_eq(copse_alltoallv_create(t, NULL, &planner), COPSE_UNSUPPORTED);
   ck_assert_ptr_null(planner);
@@ -113,6 +113,9 @@ START_TEST(an_alltoallv_is_planned_at_run_time) {
   ck_assert_int_eq(copse_alltoallv_plan(planner, bytes), COPSE_OK);
   copse_alltoallv_bound(planner, &bound, &busiest);
   ck_assert(bound > 0 && bound <= busiest);
+  copse_alltoallv_predicted(planner, &latest, &predicted);
+  ck_assert(latest > bound && predicted > busiest && latest <= predicted);
+  ck_assert(predicted > 2e-6); /* a hop at least */
   for (int rank = 0; rank < 3; rank++) {
     ck_assert_int_eq(copse_alltoallv_receives(planner, rank, hops, 64, &n), COPSE_OK);
     for (int64_t i = 0; i < n; i++)

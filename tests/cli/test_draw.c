@@ -283,11 +283,11 @@ END_TEST
 START_TEST(a_tree_s_picture_has_its_links_and_no_others) {
   NEED_GRAPHVIZ();
   run("@ solve topologies/a100-x2.json -c allreduce -o %%/s.json --draw %%/s.svg --tree %d --json",
-      _i * 30);
+      _i * 25);
   ck_assert_msg(result.status == 0, "%s", result.err);
   char *text = copse_test_read("s.json");
   cJSON *schedule = cJSON_Parse(text);
-  cJSON *tree = cJSON_GetArrayItem(cJSON_GetObjectItem(schedule, "trees"), _i * 30);
+  cJSON *tree = cJSON_GetArrayItem(cJSON_GetObjectItem(schedule, "trees"), _i * 25);
   cJSON *trees = cJSON_CreateObject(), *array = cJSON_AddArrayToObject(trees, "trees");
   cJSON_AddItemReferenceToArray(array, tree);
   struct picture p = open_picture("s.svg");

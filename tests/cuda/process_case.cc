@@ -10,6 +10,7 @@
 #include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
+#include "predict/doubling.h"
 #include "schedule/solve/solve.h"
 #include "support/support.h"
 }
@@ -61,8 +62,22 @@ void process_close(struct process *p) {
   pb_free((struct copse_plan *)p->plan);
 }
 
+/* An allreduce in as many stages as there may be. */
+static struct copse_schedule *in_stages(const struct copse_topology *topology) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_doubling list[COPSE_MOST_DOUBLINGS];
+  struct copse_routes routes;
+  struct copse_schedule *schedule;
+  int n;
+  COPSE_SUCCEEDS(copse_plan_routes_find(topology, &routes, &err), &err);
+  COPSE_SUCCEEDS(copse_doublings_find(topology, &routes, list, &n, &err), &err);
+  COPSE_SUCCEEDS(copse_doubling_make(topology, &routes, &list[n - 1], &schedule, &err), &err);
+  copse_routes_free(&routes);
+  return schedule;
+}
+
 struct copse_plan *process_lower(copse_collective collective, int n,
-                                 const struct copse_lower_options *options) {
+                                 const struct copse_lower_options *options, bool stages) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
   char json[2048] = "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[";
@@ -86,7 +101,10 @@ struct copse_plan *process_lower(copse_collective collective, int n,
   solve.root = copse_collective_rooted(collective) ? 0 : -1;
   solve.label = "switch";
   COPSE_SUCCEEDS(copse_topology_parse("switch", json, strlen(json), NULL, &topology, &err), &err);
-  COPSE_SUCCEEDS(copse_solve_schedule(topology, &solve, &schedule, &seconds, &err), &err);
+  if (stages)
+    schedule = in_stages(topology);
+  else
+    COPSE_SUCCEEDS(copse_solve_schedule(topology, &solve, &schedule, &seconds, &err), &err);
   copse_topology_free(topology);
   COPSE_SUCCEEDS(copse_lower_schedule(schedule, options, &plan, &err), &err);
   copse_schedule_free(schedule);

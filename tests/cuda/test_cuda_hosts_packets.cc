@@ -59,10 +59,11 @@ static void check_numbers(struct process *p, unsigned char *buffer) {
     if (i != 1) continue;
     char word = 0, words[MAX_PROCESSES]; /* nobody is ahead */
     meeting_all_gather(&p->meeting, &word, words, 1);
-    uint64_t n = 2 * plan->segment.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n + 8);
-    CUDA_OK(cudaMemcpy(copy,
-                       plan->segments[rank] + plan->segment.signals_bytes + plan->segment.slots_bytes,
-                       8 * n, cudaMemcpyDeviceToHost));
+    uint64_t n = 2 * plan->segment.packets_copy / 8, found = 0,
+             *copy = (uint64_t *)malloc(8 * n + 8);
+    CUDA_OK(cudaMemcpy(
+        copy, plan->segments[rank] + plan->segment.signals_bytes + plan->segment.slots_bytes, 8 * n,
+        cudaMemcpyDeviceToHost));
     for (uint64_t k = 0; k < n; k++) found += copy[k] != 0;
     DEVICE_ASSERT(found == 0, "rank %u: %llu packets are left", rank, (unsigned long long)found);
     free(copy);
@@ -143,7 +144,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
   struct copse_lower_options options = packets;
   options.one_hop = strncmp(what, "one-hop", 7) == 0;
-  struct copse_plan *plan = process_lower(collective, n, &options);
+  struct copse_plan *plan = process_lower(collective, n, &options, strncmp(what, "stages", 6) == 0);
   process_start(&p, plan, &bootstrap);
   const struct copse_cuda_plan *prepared = (const struct copse_cuda_plan *)p.prepared;
   const bool one_host = strstr(what, "one-host") != NULL;
@@ -201,6 +202,12 @@ START_TEST(allreduces_in_one_hop) {
   run_hosts(COPSE_ALLREDUCE, "00101", "one-hop");
 }
 END_TEST
+/* Own sums in slots, what comes in packets. */
+START_TEST(allreduces_in_stages) {
+  run_hosts(COPSE_ALLREDUCE, "0000", "stages one-host");
+  run_hosts(COPSE_ALLREDUCE, "0011", "stages");
+}
+END_TEST
 START_TEST(a_rank_that_is_gone_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "misses"); }
 END_TEST
 
@@ -239,11 +246,13 @@ int main(int argc, char **argv) {
   tcase_set_timeout(tc, 150);
   tcase_add_test(tc, two_hosts_of_two);
   tcase_add_test(tc, three_hosts_and_ranks_in_no_order);
-  if (!COPSE_TEST_SANITIZED) { /* a sanitizer sees a process at a time: more of them show it nothing */
+  if (!COPSE_TEST_SANITIZED) { /* a sanitizer sees a process at a time: more of them show it nothing
+                                */
     tcase_add_test(tc, two_hosts_of_four);
     tcase_add_test(tc, four_hosts_of_two);
   }
   tcase_add_test(tc, allreduces_in_one_hop);
+  tcase_add_test(tc, allreduces_in_stages);
   tcase_add_test(tc, a_rank_that_is_gone_ends_the_wait);
   tcase_add_test(tc, a_folders_packets_serve_small_messages);
   suite_add_tcase(suite, tc);

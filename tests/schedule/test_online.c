@@ -90,7 +90,9 @@ START_TEST(rails_and_flat_fabrics_are_two_tiers) {
       ck_assert_int_eq(tier.model.nic, 25 * tier.model.scale);
       ck_assert_int_eq(2 * tier.model.rank_out, 665 * tier.model.scale); /* 300 + 65/2 */
       ck_assert_int_eq(tier.model.host_in, 25 * g * tier.model.scale);
-      ck_assert_int_eq(tier.up_start[3 * g], 3 * 3 * g); /* gpu, nic, rail */
+      ck_assert(tier.model.hop_ns == 2000 && tier.model.hub_ns == 0);
+      ck_assert(tier.model.fabric_ns == 2000 && tier.model.separate); /* 1 us up, 1 us down */
+      ck_assert_int_eq(tier.up_start[3 * g], 3 * 3 * g);              /* gpu, nic, rail */
       copse_arena_free(&arena);
       copse_topology_free(t);
     }
@@ -166,25 +168,27 @@ END_TEST
 /* ---- two tiers in the simulator
  * ------------------------------------------------------------------ */
 
-static void fill(int64_t *bytes, int n, int g, int which, uint64_t *state) {
-  const int64_t m = 64 << 20;
+static void fill(int64_t *bytes, int n, int g, int which, int64_t m, uint64_t *state) {
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++) {
-      int64_t some = (int64_t)(copse_test_random(state) % (uint64_t)(2 * m / n)), v;
+      int64_t some = (int64_t)(copse_test_random(state) % (uint64_t)(2 * m / n + 1)), v;
       switch (which) {
         case 0: v = m / n; break;
         case 1: v = some; break;
         case 2: v = m / ((j * 7 + 3) % n + 1) / 4; break; /* Zipf */
         case 3: v = j == n / 2 ? m : 0; break;            /* a hot expert */
         case 4: v = i < g ? some : 0; break;              /* one host sends */
+        case 5: v = i / g == j / g ? m / g : 1; break;    /* mostly inside */
         default: v = i % 3 ? 2 * some : 0; break;         /* empty rows */
       }
       bytes[(size_t)i * (size_t)n + (size_t)j] = v;
     }
 }
 
-static void check_simulated(const struct copse_topology *t, struct copse_planner *p,
-                            int64_t *bytes) {
+/* By the simulator, which shares no code with the planner: no plan is faster than the bound, and
+ * none slower than it by more than `most`. */
+static void check_simulated(const struct copse_topology *t, struct copse_planner *p, int64_t *bytes,
+                            double most) {
   struct copse_sim_options options = {.alpha_us = 2,
                                       .min_chunk_bytes = 1e15,
                                       .max_chunk_bytes = 1e15,
@@ -198,13 +202,20 @@ static void check_simulated(const struct copse_topology *t, struct copse_planner
   ASSERT_OK(copse_planner_add_to_sim(p, &dag, &err), &err);
   ASSERT_OK(copse_simulate(t, &dag, &options, 1, &result, NULL, &err), &err);
   copse_planner_bound(p, &bound);
-  double ratio = result.us / (bound.seconds * 1e6);
-  ck_assert_msg(ratio >= 1 && ratio <= 1.05, "%.4f of the bound", ratio);
-  ck_assert(copse_planner_busiest_seconds(p) <= bound.seconds * 1.01);
+  double ratio = result.us / (bound.with_latency * 1e6);
+  ck_assert_msg(ratio >= 1 - 1e-9 && ratio <= most, "%.4f of the bound", ratio);
+  ck_assert(bound.with_latency >= bound.seconds);
+  ck_assert(copse_planner_busiest_seconds(p) <= result.us * 1e-6);
   copse_sim_dag_free(&dag);
 }
 
-START_TEST(two_tiers_are_within_5_percent_of_the_bound) {
+/* Latency included: 5 percent where bytes count, and at 64 KiB a rank less than one hop more. */
+START_TEST(two_tiers_are_near_the_bound_at_every_size) {
+  static const struct {
+    int64_t bytes;
+    double most;
+  } sizes[] = {{1, 1.01}, {64 << 10, 1.3}, {1 << 20, 1.3}, {64 << 20, 1.05}};
+
   uint64_t state = 5;
   for (int shape = 0; shape < 3; shape++) {
     int hosts = 2 + 2 * shape, g = 8 - 2 * shape, n = hosts * g;
@@ -215,10 +226,12 @@ START_TEST(two_tiers_are_within_5_percent_of_the_bound) {
     ck_assert_ptr_nonnull(bytes);
     ASSERT_OK(copse_planner_create(t, NULL, NULL, &p, &err), &err);
     ck_assert_ptr_nonnull(copse_planner_two_tier(p));
-    for (int which = 0; which < 6; which++) {
-      fill(bytes, n, g, which, &state);
-      check_simulated(t, p, bytes);
-    }
+    for (int which = 0; which < 7; which++)
+      for (size_t s = which == 5 ? 0 : 1; s < sizeof sizes / sizeof *sizes; s++) {
+        fill(bytes, n, g, which, sizes[s].bytes, &state);
+        /* inside, the bound has the NICs of a flat fabric too: 25 GB/s beside 300 */
+        check_simulated(t, p, bytes, which == 5 && shape == 1 ? 1.11 : sizes[s].most);
+      }
     copse_planner_release(p);
     copse_topology_free(t);
     free(bytes);
@@ -229,19 +242,20 @@ END_TEST
 /* ---- offline paths, re-scaled
  * ------------------------------------------------------------------------- */
 
-/* Two hosts as MI250s are: ranks joined directly, one NIC for two. */
-static const char mesh[] =
-    "{\"format\": \"copse-topology/1\", \"name\": \"mesh\", \"nodes\": ["
-    "{\"id\": \"h0.gpu0\", \"type\": \"gpu\"}, {\"id\": \"h0.gpu1\", \"type\": \"gpu\"},"
-    "{\"id\": \"h1.gpu0\", \"type\": \"gpu\"}, {\"id\": \"h1.gpu1\", \"type\": \"gpu\"},"
-    "{\"id\": \"h0.nic\", \"type\": \"nic\"}, {\"id\": \"h1.nic\", \"type\": \"nic\"}], \"links\": "
-    "["
-    "{\"src\": \"h0.gpu0\", \"dst\": \"h0.gpu1\", \"bandwidth\": 100},"
-    "{\"src\": \"h1.gpu0\", \"dst\": \"h1.gpu1\", \"bandwidth\": 100},"
-    "{\"src\": \"h0.gpu0\", \"dst\": \"h0.nic\", \"bandwidth\": 50},"
-    "{\"src\": \"h0.gpu1\", \"dst\": \"h0.nic\", \"bandwidth\": 50},"
-    "{\"src\": \"h1.gpu0\", \"dst\": \"h1.nic\", \"bandwidth\": 50},"
-    "{\"src\": \"h0.nic\", \"dst\": \"h1.nic\", \"bandwidth\": 25}]}";
+/* Two hosts as MI250s are: ranks joined directly, one NIC for two. %s: a latency. */
+#define MESH                                                                                       \
+                                                                                                   \
+  "{\"format\": \"copse-topology/1\", \"name\": \"mesh\", \"nodes\": ["                            \
+  "{\"id\": \"h0.gpu0\", \"type\": \"gpu\"}, {\"id\": \"h0.gpu1\", \"type\": \"gpu\"},"            \
+  "{\"id\": \"h1.gpu0\", \"type\": \"gpu\"}, {\"id\": \"h1.gpu1\", \"type\": \"gpu\"},"            \
+  "{\"id\": \"h0.nic\", \"type\": \"nic\"}, {\"id\": \"h1.nic\", \"type\": \"nic\"}], \"links\": " \
+  "["                                                                                              \
+  "{\"src\": \"h0.gpu0\", \"dst\": \"h0.gpu1\", \"bandwidth\": 100},"                              \
+  "{\"src\": \"h1.gpu0\", \"dst\": \"h1.gpu1\", \"bandwidth\": 100},"                              \
+  "{\"src\": \"h0.gpu0\", \"dst\": \"h0.nic\", \"bandwidth\": 50%s},"                              \
+  "{\"src\": \"h0.gpu1\", \"dst\": \"h0.nic\", \"bandwidth\": 50},"                                \
+  "{\"src\": \"h1.gpu0\", \"dst\": \"h1.nic\", \"bandwidth\": 50},"                                \
+  "{\"src\": \"h0.nic\", \"dst\": \"h1.nic\", \"bandwidth\": 25}]}"
 
 /* Between hosts, to h1.gpu1 only by way of h1.gpu0; within h0, two thirds go directly. */
 struct offline {
@@ -295,14 +309,18 @@ struct rescale {
   int64_t bytes[16];
 };
 
-static void set_up(struct rescale *r) {
+static void set_up_with(struct rescale *r, const char *latency) {
   struct copse_err err = COPSE_ERR_INIT;
+  char mesh[2000];
+  int length = snprintf(mesh, sizeof mesh, MESH, latency);
   memset(r->bytes, 0, sizeof r->bytes);
-  ASSERT_OK(copse_topology_parse("mesh", mesh, strlen(mesh), NULL, &r->t, &err), &err);
+  ASSERT_OK(copse_topology_parse("mesh", mesh, (size_t)length, NULL, &r->t, &err), &err);
   make_offline(&r->offline);
   ASSERT_OK(copse_planner_create(r->t, &r->offline.schedule, NULL, &r->p, &err), &err);
   ck_assert_ptr_null(copse_planner_two_tier(r->p));
 }
+
+static void set_up(struct rescale *r) { set_up_with(r, ""); }
 
 static void tear_down(struct rescale *r) {
   copse_planner_release(r->p);
@@ -380,6 +398,30 @@ START_TEST(offline_weights_split_each_pair) {
 }
 END_TEST
 
+/* The second way of 0 -> 1 is 5 us slower: worth it from where it saves 5 us of 100 GB/s on. */
+START_TEST(small_messages_take_the_quickest_path) {
+  static const int64_t cases[][2] = {{1, 1}, {1499000, 1499000}, {1501500, 1001000}};
+  struct rescale r;
+  struct copse_err err = COPSE_ERR_INIT;
+  set_up_with(&r, ", \"latency\": 5");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct copse_online_transfer out[4];
+    int64_t n, direct = 0;
+    r.bytes[1] = cases[i][0];
+    ASSERT_OK(copse_planner_plan(r.p, r.bytes, &err), &err);
+    check_deliveries(&r);
+    ASSERT_OK(copse_planner_transfers(r.p, 0, COPSE_ONLINE_SENDS, out, 4, &n, &err), &err);
+    for (int64_t k = 0; k < n; k++)
+      if (out[k].piece.step == 0) direct += out[k].piece.bytes;
+    ck_assert_int_eq(direct, cases[i][1]);
+    double us = 2 + (double)direct / 1e5 + (direct < cases[i][0] ? 5 : 0);
+    ck_assert(copse_planner_predicted_seconds(r.p) * 1e6 > us - 0.01);
+    ck_assert(copse_planner_predicted_seconds(r.p) * 1e6 < us + 0.01);
+  }
+  tear_down(&r);
+}
+END_TEST
+
 START_TEST(offline_paths_have_a_load_and_a_bound) {
   struct rescale r;
   struct copse_online_bound bound;
@@ -452,9 +494,10 @@ int main(void) {
   tcase_add_test(tests, a_nic_may_be_narrower_inside_than_outside);
   tcase_add_test(tests, other_shapes_are_not);
   tcase_add_test(tests, reference_topologies_are_recognised);
-  tcase_add_test(tests, two_tiers_are_within_5_percent_of_the_bound);
+  tcase_add_test(tests, two_tiers_are_near_the_bound_at_every_size);
   tcase_add_test(tests, offline_paths_carry_every_byte_once);
   tcase_add_test(tests, offline_weights_split_each_pair);
+  tcase_add_test(tests, small_messages_take_the_quickest_path);
   tcase_add_test(tests, offline_paths_have_a_load_and_a_bound);
   tcase_add_test(tests, offline_planning_refuses_bad_counts);
   tcase_add_test(tests, offline_schedules_that_do_not_fit_are_refused);

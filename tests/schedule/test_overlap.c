@@ -202,6 +202,14 @@ static const char uneven[] =
     "\"dst\": \"b\", \"bandwidth\": 10, \"duplex\": false}, {\"src\": \"b\", \"dst\": \"a\", "
     "\"bandwidth\": 5, \"duplex\": false}]}";
 
+/* Three ranks on a switch, 10 GB/s each way. */
+static const char star[] =
+    "{\"format\": \"copse-topology/1\", \"name\": \"star\", \"nodes\": [{\"id\": \"a\", "
+    "\"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"c\", \"type\": "
+    "\"gpu\"}, {\"id\": \"s\", \"type\": \"switch\"}], \"links\": [{\"src\": \"a\", \"dst\": "
+    "\"s\", \"bandwidth\": 10}, {\"src\": \"b\", \"dst\": \"s\", \"bandwidth\": 10}, {\"src\": "
+    "\"c\", \"dst\": \"s\", \"bandwidth\": 10}]}";
+
 static struct copse_topology *read_topology(const char *text) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t = NULL;
@@ -219,26 +227,29 @@ static struct copse_schedule *solve(const struct copse_topology *t, const int64_
   return s;
 }
 
+/* As pure links (_i) and as plans. */
 START_TEST(the_combine_is_the_dispatch_the_other_way_round) {
+  bool links = _i == 1;
   const int64_t demand[4] = {0, 1000000, 0, 0};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t = read_topology(uneven);
   struct copse_schedule *s = solve(t, demand);
-  struct copse_sim_dag there = {0}, back = {0};
-  struct copse_sim_options sim = copse_sim_defaults;
+  struct copse_prediction both[2];
+  struct copse_predict_options options = copse_predict_defaults;
   struct copse_overlap_row rows[1];
-  int best, degrees[] = {1};
+  int n, best, degrees[] = {1};
   double share;
-  sim.alpha_us = 0;
-  ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &there, &err), &err);
-  ASSERT_OK(copse_overlap_add_combine(s, t, &back, &err), &err);
+  options.links = links;
+  copse_predict_alpha(&options, 0);
+  ASSERT_OK(copse_overlap_predict(s, t, &options, both, &n, &err), &err);
+  ck_assert_int_eq(n, 2);
   ASSERT_OK(copse_overlap_busiest_share(s, &share, &err), &err);
   NEAR(share, 1);
   struct copse_overlap_problem problem = {.topology = t,
-                                          .dispatch = &there,
-                                          .combine = &back,
-                                          .sim = &sim,
+                                          .dispatch = &both[0],
+                                          .combine = &both[1],
                                           .bytes = 1e6,
+                                          .combine_bytes = 1e6 * share,
                                           .tokens = 1000,
                                           .compute = {.alpha_us = 7, .us_per_token = 0.1},
                                           .degrees = degrees,
@@ -248,8 +259,33 @@ START_TEST(the_combine_is_the_dispatch_the_other_way_round) {
   NEAR(rows[0].compute_us, 107);
   NEAR(rows[0].combine_us, 200);
   NEAR(rows[0].total_us, 407);
-  copse_sim_dag_free(&there);
-  copse_sim_dag_free(&back);
+  copse_predictions_free(both, 2);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* Two of three ranks send 1 MB to the third: its port takes 2 MB there, and back. */
+START_TEST(the_combine_of_a_hot_expert_has_more_to_send) {
+  const int64_t demand[9] = {0, 0, 1000000, 0, 0, 1000000, 0, 0, 0};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = read_topology(star);
+  struct copse_schedule *s = solve(t, demand);
+  struct copse_prediction both[2];
+  struct copse_predict_options options = copse_predict_defaults;
+  int n;
+  double share, us, bytes = 1e6;
+  options.links = _i == 1;
+  copse_predict_alpha(&options, 0);
+  ASSERT_OK(copse_overlap_predict(s, t, &options, both, &n, &err), &err);
+  ASSERT_OK(copse_overlap_busiest_share(s, &share, &err), &err);
+  NEAR(share, 2);
+  ASSERT_OK(copse_predictions_time(t, &both[0], 1, &bytes, 1, false, &us, &err), &err);
+  NEAR(us, 200);
+  bytes *= share;
+  ASSERT_OK(copse_predictions_time(t, &both[1], 1, &bytes, 1, false, &us, &err), &err);
+  NEAR(us, 200);
+  copse_predictions_free(both, 2);
   copse_schedule_free(s);
   copse_topology_free(t);
 }
@@ -262,8 +298,8 @@ static int winner(const struct copse_overlap_problem *p, struct copse_overlap_ro
   ASSERT_OK(copse_overlap_choose(p, rows, &best, &err), &err);
   for (int i = 0; i < p->n_degrees; i++) {
     struct copse_sim_result alone;
-    ASSERT_OK(copse_simulate(p->topology, p->dispatch, p->sim, p->bytes / p->degrees[i], &alone,
-                             NULL, &err),
+    ASSERT_OK(copse_simulate(p->topology, &p->dispatch->dag, &p->dispatch->sim,
+                             p->bytes / p->degrees[i], &alone, NULL, &err),
               &err);
     NEAR(rows[i].dispatch_us, alone.us);
     NEAR(rows[i].compute_us, copse_compute_us(&p->compute, p->tokens / p->degrees[i]));
@@ -276,12 +312,14 @@ START_TEST(degrees_pay_where_experts_compute_and_not_where_latency_rules) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t = read_topology(uneven);
   struct copse_schedule *s = solve(t, NULL);
-  struct copse_sim_dag dag = {0};
+  struct copse_prediction both[2];
   struct copse_overlap_row rows[5];
+  int n;
   int degrees[] = {8, 1, 4, 2, 16};
-  ASSERT_OK(copse_sim_dag_of_schedule(s, t, false, &dag, &err), &err);
+  ASSERT_OK(copse_overlap_predict(s, t, NULL, both, &n, &err), &err);
+  ck_assert_int_eq(n, 1);
   struct copse_overlap_problem p = {.topology = t,
-                                    .dispatch = &dag,
+                                    .dispatch = &both[0],
                                     .bytes = 100e6,
                                     .tokens = 10000,
                                     .compute = {.alpha_us = 1, .us_per_token = 1},
@@ -297,7 +335,7 @@ START_TEST(degrees_pay_where_experts_compute_and_not_where_latency_rules) {
   degrees[0] = 0;
   int best;
   ASSERT_FAILS(copse_overlap_choose(&p, rows, &best, &err), COPSE_INVALID, &err, "degree");
-  copse_sim_dag_free(&dag);
+  copse_predictions_free(both, 2);
   copse_schedule_free(s);
   copse_topology_free(t);
 }
@@ -313,7 +351,8 @@ int main(void) {
   tcase_add_test(tc, compute_times_follow_the_line_or_the_table);
   tcase_add_test(tc, bad_tables_are_refused_with_their_line);
   tcase_add_test(tc, a_good_table_is_read);
-  tcase_add_test(tc, the_combine_is_the_dispatch_the_other_way_round);
+  tcase_add_loop_test(tc, the_combine_is_the_dispatch_the_other_way_round, 0, 2);
+  tcase_add_loop_test(tc, the_combine_of_a_hot_expert_has_more_to_send, 0, 2);
   tcase_add_test(tc, degrees_pay_where_experts_compute_and_not_where_latency_rules);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

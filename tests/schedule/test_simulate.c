@@ -369,8 +369,11 @@ START_TEST(a_multicast_switch_is_fed_once) {
       char json[800];
       struct copse_err err = COPSE_ERR_INIT;
       struct copse_sim_dag dag = {0};
-      struct copse_schedule_tree tree = {0, reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
-                                         COPSE_Q_ONE, 2, reduce ? in : out};
+      struct copse_schedule_tree tree = {
+          .phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
+          .weight = COPSE_Q_ONE,
+          .n_edges = 2,
+          .edges = reduce ? in : out};
       struct copse_schedule schedule = {.collective = reduce ? COPSE_REDUCE : COPSE_BROADCAST,
                                         .rank_nodes = ranks,
                                         .n_ranks = 3,

@@ -12,6 +12,8 @@
 #include "base/file.h"
 #include "predict/candidates.h"
 #include "predict/exchange.h"
+#include "predict/exchange_paths.h"
+#include "schedule/loads.h"
 #include "support/command.h"
 #include "support/oracle.h"
 #include "support/random.h"
@@ -76,6 +78,8 @@ static void check_answer(const struct copse_topology *t, const struct copse_size
   ASSERT_OK(copse_schedule_to_json(answer->schedule, &text, &size, &err), &err);
   ASSERT_OK(copse_schedule_parse("s.json", text, size, &again, &err), &err);
   ck_assert_double_eq_tol(predicted(t, again, bytes, predict), answer->us, 1e-9 * answer->us);
+  ck_assert_int_eq(again->objective.alpha_occupies,
+                   answer->chunks > 0 && predict->sim.alpha_occupies);
   copse_schedule_free(again);
   free(text);
 }
@@ -107,6 +111,7 @@ START_TEST(what_is_found_is_right_and_no_slower_than_what_there_is) {
     struct copse_predict_options predict = copse_predict_defaults;
     double bytes = sizes[copse_test_random_int(&state, 0, 3)];
     if (seed % 4 < 2) copse_predict_alpha(&predict, 0);
+    predict.sim.alpha_occupies = seed % 4 == 1;
     struct copse_size_answer answer = solve(t, &options, bytes, &predict);
     check_answer(t, &answer, bytes, &predict);
     if (all[_i] != COPSE_ALLTOALL) check_beside_candidates(t, &options, bytes, &predict, answer.us);
@@ -185,6 +190,55 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
 }
 END_TEST
 
+/* Paths are exchanged, amounts are not: each pair has what it had, in as many pieces as were asked
+ * for, over paths that verify accepts. */
+START_TEST(exchange_of_paths_keeps_the_demand) {
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(8u, 2u); seed++) {
+    uint64_t state = 6100 + seed;
+    struct copse_topology *t = copse_test_symmetric_topology(&state, 16);
+    struct copse_solve_options options = options_of(t, COPSE_ALLTOALL, &state);
+    struct copse_solve_seconds seconds;
+    struct copse_verify_report report;
+    struct copse_routes routes;
+    struct copse_schedule *s;
+    struct copse_err err = COPSE_ERR_INIT;
+    double work = 0;
+    options.tolerance = (struct copse_q){1, 20};
+    ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+    ASSERT_OK(copse_schedule_expand(s, &err), &err);
+    ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+    const struct copse_schedule_flow *before = s->flows;
+    const struct copse_exchange_paths x = {.topology = t,
+                                           .routes = &routes,
+                                           .flows = before,
+                                           .n_flows = s->n_flows,
+                                           .bytes = 100000,
+                                           .alpha_us = 0.5,
+                                           .pieces = 1 + (int)seed % 4,
+                                           .seed = seed,
+                                           .work = 1e5};
+    ASSERT_OK(copse_exchange_flows(&x, &s->arena, &s->flows, &work, &err), &err);
+    ck_assert(work > 0);
+    for (int f = 0; f < s->n_flows; f++) {
+      int same = 0;
+      double weights[2] = {0, 0};
+      while (before[same].src != s->flows[f].src || before[same].dst != s->flows[f].dst) same++;
+      ck_assert_int_eq(s->flows[f].n_paths, x.pieces);
+      for (int p = 0; p < x.pieces; p++)
+        weights[0] += copse_q_to_double(s->flows[f].paths[p].weight);
+      for (int p = 0; p < before[same].n_paths; p++)
+        weights[1] += copse_q_to_double(before[same].paths[p].weight);
+      ck_assert_double_eq_tol(weights[0], weights[1], 1e-12);
+    }
+    ASSERT_OK(copse_flow_time(t, s->flows, s->n_flows, &s->time_per_GB, &err), &err);
+    ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+    copse_schedule_free(s);
+    copse_routes_free(&routes);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
 /* The files of the folder in a simulator of others. */
 START_TEST(others_come_to_the_same_time) {
   static const struct {
@@ -227,6 +281,7 @@ int main(void) {
   tcase_add_loop_test(tests, what_is_found_is_right_and_no_slower_than_what_there_is, 0, 6);
   tcase_add_test(tests, the_same_question_has_the_same_answer);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
+  tcase_add_test(tests, exchange_of_paths_keeps_the_demand);
   tcase_add_loop_test(tests, others_come_to_the_same_time, 0, 6);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -95,8 +95,10 @@ struct copse_schedule *copse_test_star(int n, copse_collective collective) {
     path[1] = reduce ? 0 : r;
     edges[r - 1] = (struct copse_schedule_edge){path[0], path[1], path, 2};
   }
-  *tree = (struct copse_schedule_tree){0, reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
-                                       COPSE_Q_ONE, n - 1, edges};
+  *tree = (struct copse_schedule_tree){.phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
+                                       .weight = COPSE_Q_ONE,
+                                       .n_edges = n - 1,
+                                       .edges = edges};
   s->collective = collective;
   s->topology_name = "star";
   s->topology_sha256 = "";

@@ -96,12 +96,11 @@ static copse_status search(const struct job *job, int most, struct copse_msccl_p
   return COPSE_UNSUPPORTED;
 }
 
-/* Whether the job fits with so many channels; *channels gets how many are used. */
-static copse_status try_channels(const struct job *job, int most, int *channels,
-                                 struct copse_err *err) {
+/* Whether the job fits; *channels gets how many are used. */
+static copse_status try_channels(const struct job *job, int *channels, struct copse_err *err) {
   struct copse_msccl_program p;
   struct misfit m;
-  copse_status status = search(job, most, &p, channels, &m, err);
+  copse_status status = search(job, COPSE_MSCCL_MAX_CHANNELS, &p, channels, &m, err);
   if (status == COPSE_OK) copse_msccl_program_free(&p);
   return status;
 }
@@ -113,7 +112,7 @@ static copse_status try_chunks(struct job *job, int *chunks, struct copse_err *e
   for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
     if (*chunks * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) continue;
     status = copse_chunks_cut(&job->cut, *chunks, err);
-    if (status == COPSE_OK) status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
+    if (status == COPSE_OK) status = try_channels(job, &used, err);
     if (status == COPSE_OK) return COPSE_OK;
   }
   return status == COPSE_UNSUPPORTED ? COPSE_OK : status;
@@ -130,7 +129,7 @@ static copse_status try_blocks(struct job *job, int *least, struct copse_err *er
   copse_status status = COPSE_OK;
   while (low + 1 < high) { /* low is too few, high enough (or out of range) */
     job->options.max_blocks = high == most ? most - 1 : low + (high - low) / 2;
-    status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &used, err);
+    status = try_channels(job, &used, err);
     if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
     if (status == COPSE_UNSUPPORTED && high == most) break;
     *(status == COPSE_OK ? &high : &low) = job->options.max_blocks;
@@ -145,7 +144,7 @@ static copse_status find_hint(struct job *job, int64_t k, char *hint, size_t siz
                               struct copse_err *err) {
   int n;
   if (job->options.channels > 0 && job->cut.block > 0) {
-    copse_status status = try_channels(job, COPSE_MSCCL_MAX_CHANNELS, &n, err);
+    copse_status status = try_channels(job, &n, err);
     if (status == COPSE_OK) snprintf(hint, size, "--channels %d fits", n);
     if (status != COPSE_UNSUPPORTED) return status;
   }

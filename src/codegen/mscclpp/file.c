@@ -90,10 +90,10 @@ static int get_int(struct reader *r, const cJSON *object, const char *key, int64
 }
 
 static int item_int(struct reader *r, const cJSON *item, const cJSON *parent, const char *what,
-                    int64_t min, int64_t max) {
-  int64_t v = min;
-  COPSE_KEEP(r, copse_json_int(&r->json, item, parent, what, min, max, &v, r->err));
-  return r->status == COPSE_OK ? (int)v : (int)min;
+                    int64_t max) {
+  int64_t v = 0;
+  COPSE_KEEP(r, copse_json_int(&r->json, item, parent, what, 0, max, &v, r->err));
+  return r->status == COPSE_OK ? (int)v : 0;
 }
 
 static const char *get_string(struct reader *r, const cJSON *object, const char *key) {
@@ -164,7 +164,7 @@ static void read_channels(struct reader *r, const cJSON *gpu, int rank) {
     }
     const cJSON *peers = get_array(r, c, "connected_to");
     COPSE_JSON_EACH (p, peers)
-      add_end(r, rank, item_int(r, p, c, "a peer in connected_to", 0, r->file->n_ranks - 1), type);
+      add_end(r, rank, item_int(r, p, c, "a peer in connected_to", r->file->n_ranks - 1), type);
   }
 }
 
@@ -212,7 +212,7 @@ static void read_list(struct reader *r, const cJSON *entry, const char *key,
                       const struct copse_pj_ints *table, int n, struct copse_pj_ints *out) {
   const cJSON *ids = get_array(r, entry, key);
   COPSE_JSON_EACH (i, ids) {
-    int id = item_int(r, i, entry, key, 0, n - 1);
+    int id = item_int(r, i, entry, key, n - 1);
     if (r->status != COPSE_OK) return;
     add_int(r, out, table ? table->v[id] : id);
     if (out->n > MAX_LISTED)
@@ -261,7 +261,7 @@ static void read_switch(struct reader *r, const cJSON *entry, const struct block
   if (r->status != COPSE_OK) return;
   out->members = members;
   COPSE_JSON_EACH (m, ranks)
-    members[out->n_members++] = item_int(r, m, group, "a rank of a group", 0, r->file->n_ranks - 1);
+    members[out->n_members++] = item_int(r, m, group, "a rank of a group", r->file->n_ranks - 1);
   if (out->n_members == 0)
     FAIL(r, COPSE_BAD_INPUT, copse_json_line(group, declared), "a rank group without ranks");
 }
@@ -312,7 +312,7 @@ static void read_ids(struct reader *r, const cJSON *object, const char *key, int
   COPSE_JSON_EACH (i, ids) {
     if (op->n_ends == max)
       FAIL(r, COPSE_REFUTED, op->line, "more than %d in %s, for which an op has no room", max, key);
-    int id = item_int(r, i, object, key, 0, MAX_CHUNKS);
+    int id = item_int(r, i, object, key, MAX_CHUNKS);
     if (!check_id(r, op->line, key, id, n)) return;
     op->ends[op->n_ends++] = list ? list->v[id] : base + id;
   }

@@ -14,12 +14,14 @@ struct way {
   int first_node, n_nodes; /* in `nodes` */
   int first_link;          /* in `links`; n_nodes - 1 of them */
   int64_t before;          /* weight of the ways before it, of its pair */
+  int64_t latency_ns;      /* of its links, and of a hop for each rank that it comes to */
 };
 
 struct pair {
   int src, dst;
   int first_way, n_ways;
   int64_t weight; /* of all its ways; at most 2^62 */
+  int quickest;   /* way of least latency */
 };
 
 /* Sets of nodes, by what they are: a node is in at most one of each kind. */
@@ -52,6 +54,8 @@ struct copse_planner {
   const int64_t *bytes; /* the caller's; NULL: no plan */
   int64_t *load;        /* [links] */
   int busiest;          /* link, -1: none */
+  bool quick;           /* each pair by its quickest way alone */
+  int64_t latency_ns;   /* of the slowest way that carries bytes */
   struct copse_online_bound bound;
   struct copse_arena arena;
 };
@@ -101,6 +105,8 @@ static copse_status add_way(struct copse_planner *r, const struct copse_schedule
       return copse_fail(err, COPSE_INVALID,
                         "the schedule uses a link to \"%.80s\" that isn't there", id);
     r->links[way->first_link + k - 1] = e;
+    way->latency_ns += (int64_t)(1e3 * copse_q_to_double(r->topology->links[e].latency));
+    if (r->topology->nodes[v].rank >= 0) way->latency_ns += copse_online_hop_ns();
   }
   return COPSE_OK;
 }
@@ -126,6 +132,10 @@ static copse_status add_flows(struct copse_planner *r, const struct copse_schedu
       link += path->n_nodes - 1;
     }
     set_weights(r, &r->pairs[f], flow);
+    r->pairs[f].quickest = r->pairs[f].first_way;
+    for (int w = r->pairs[f].first_way; w < way; w++)
+      if (r->ways[w].latency_ns < r->ways[r->pairs[f].quickest].latency_ns)
+        r->pairs[f].quickest = w;
   }
   return COPSE_OK;
 }
@@ -286,6 +296,11 @@ static void share(const struct copse_planner *r, int w, int64_t *offset, int64_t
   const struct pair *pair = &r->pairs[r->pair_of_way[w]];
   int64_t bytes = count(r, pair->src, pair->dst);
   bool last = w + 1 == pair->first_way + pair->n_ways;
+  if (r->quick) {
+    *offset = 0;
+    *end = w == pair->quickest ? bytes : 0;
+    return;
+  }
   int64_t after = last ? pair->weight : r->ways[w + 1].before;
   *offset = (int64_t)((__int128)bytes * r->ways[w].before / pair->weight);
   *end = (int64_t)((__int128)bytes * after / pair->weight);
@@ -309,11 +324,14 @@ static copse_status read_counts(struct copse_planner *r, struct copse_err *err) 
 
 static void add_loads(struct copse_planner *r) {
   memset(r->load, 0, (size_t)r->topology->n_links * sizeof *r->load);
+  r->busiest = -1;
+  r->latency_ns = 0;
   for (int f = 0; f < r->n_pairs; f++)
     for (int p = 0; p < r->pairs[f].n_ways; p++) {
       const struct way *way = &r->ways[r->pairs[f].first_way + p];
       int64_t offset, end;
       share(r, r->pairs[f].first_way + p, &offset, &end);
+      if (end > offset) r->latency_ns = copse_larger(r->latency_ns, way->latency_ns);
       for (int k = 0; k + 1 < way->n_nodes; k++)
         r->load[r->links[way->first_link + k]] += end - offset;
     }
@@ -321,6 +339,24 @@ static void add_loads(struct copse_planner *r) {
     if (r->load[e] > 0 && (r->busiest < 0 || (__int128)r->load[e] * r->units[r->busiest] >
                                                  (__int128)r->load[r->busiest] * r->units[e]))
       r->busiest = e;
+}
+
+/* Bytes over the bandwidth of the busiest link, and the latency of the slowest way. */
+static __int128 predicted_ns(const struct copse_planner *r) {
+  if (r->busiest < 0) return 0;
+  return (__int128)r->load[r->busiest] * r->scale / r->units[r->busiest] + r->latency_ns;
+}
+
+/* By the weights of the offline schedule; small messages each by its quickest way, where that makes
+ * up for what its links then have to carry. */
+static void choose_ways(struct copse_planner *r) {
+  r->quick = true;
+  add_loads(r);
+  __int128 quick = predicted_ns(r);
+  r->quick = false;
+  add_loads(r);
+  r->quick = quick < predicted_ns(r);
+  if (r->quick) add_loads(r);
 }
 
 static void find_bound(struct copse_planner *r) {
@@ -341,7 +377,7 @@ copse_status copse_planner_plan(struct copse_planner *r, const int64_t *bytes,
     r->bytes = NULL;
     return status;
   }
-  add_loads(r);
+  choose_ways(r);
   find_bound(r);
   return COPSE_OK;
 }
@@ -358,6 +394,12 @@ void copse_planner_bound(const struct copse_planner *r, struct copse_online_boun
   }
   *bound = r->bound;
   bound->seconds = seconds_of(r, bound->bytes, bound->bandwidth);
+  bound->with_latency = r->busiest < 0 ? 0 : bound->seconds + (double)copse_online_hop_ns() / 1e9;
+}
+
+double copse_planner_predicted_seconds(const struct copse_planner *r) {
+  if (r->online) return (double)copse_online_predicted_ns(r->online) / 1e9;
+  return (double)predicted_ns(r) / 1e9;
 }
 
 double copse_planner_busiest_seconds(const struct copse_planner *r) {
@@ -366,8 +408,7 @@ double copse_planner_busiest_seconds(const struct copse_planner *r) {
   const struct copse_online_model *m = &r->tier.model;
   int64_t bound, bytes;
   copse_online_inter(r->online, &bound, &bytes);
-  double seconds_per_byte = (double)m->scale / 1e9 / (double)m->nic / (double)m->ranks_per_host;
-  return (double)bytes * seconds_per_byte;
+  return (double)bytes / 1e9 * (double)m->scale / (double)m->nic;
 }
 
 /* ---- transfers ---- */

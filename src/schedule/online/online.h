@@ -7,7 +7,7 @@
  *   is this two tiers, and of which figures?       copse_two_tier_find
  *   make a planner for a topology                  copse_planner_create, _release
  *   plan a demand                                  copse_planner_plan
- *   how fast can any schedule be? how fast is it?  copse_planner_bound, _busiest
+ *   how fast can any schedule be? how fast is it?  copse_planner_bound, _predicted_seconds
  *   what does a rank send and receive?             copse_planner_transfers
  *   how long will it take, simulated?              copse_planner_add_to_sim
  */
@@ -67,14 +67,20 @@ struct copse_online *copse_planner_two_tier(struct copse_planner *planner);
  * thread at a time. Errors as copse_online_plan; COPSE_INFEASIBLE for bytes between two
  * ranks that the offline schedule has no path for.
  * Offline paths: the bytes of each pair are cut at p * bytes / total weight, rounded down, for
- * the sum p of the weights of the paths before.
+ * the sum p of the weights of the paths before; or go whole by its path of least latency, where
+ * that is predicted to be faster for the whole demand, as it is where all are small.
  */
 copse_status copse_planner_plan(struct copse_planner *planner, const int64_t *bytes,
                                 struct copse_err *err) COPSE_CHECKED;
 
 /* A lower bound for any schedule of this demand: the worst of the cuts around each rank and
- * host, both ways, and the cut of the offline schedule's own bound, if it has one. */
+ * host, both ways, and the cut of the offline schedule's own bound, if it has one. with_latency: of
+ * two tiers docs/theory.md has the argument; else a hop more. */
 void copse_planner_bound(const struct copse_planner *planner, struct copse_online_bound *bound);
+
+/* Bytes of the busiest NIC or link over its bandwidth, and latencies that nothing hides: what the
+ * form of the plan was chosen by. The simulator says more exactly. */
+double copse_planner_predicted_seconds(const struct copse_planner *planner);
 
 /* For how many seconds the busiest NIC (two tiers) or link (offline paths) of the plan is taken. */
 double copse_planner_busiest_seconds(const struct copse_planner *planner);
@@ -89,9 +95,10 @@ copse_status copse_planner_transfers(struct copse_planner *planner, int rank, in
 
 /*
  * Appends the plan to a simulation, in bytes (unit_bytes 1). Two tiers: the pieces of a step
- * between two ranks are one transfer. Nothing waits for a whole step: a NIC has two steps under
- * way at most, or as many short ones as make 256 KiB, at the sender and at the receiver; BALANCE
- * runs as far ahead of the NIC it is for, in order; LOCAL keeps step with the sender's NIC.
+ * between two ranks are one transfer, those inside a host on their own. Nothing waits for a whole
+ * step. A NIC has 384 KiB under way before its next message, at the sender and at the receiver;
+ * BALANCE runs as far ahead again of the NIC it is for; LOCAL keeps step with the
+ * sender's NIC. INTER waits for all BALANCE of its step to its sender, SCATTER for all INTER.
  */
 copse_status copse_planner_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,
                                       struct copse_err *err) COPSE_CHECKED;

@@ -1,6 +1,5 @@
 /*
- * Two-tier fabrics: whether a topology is one, and the two-tier plan as transfers for the
- * simulator.
+ * Two-tier fabrics: whether a topology is one, and of which figures.
  *
  *      fabric      one switch (flat), or one for each index in the host (rails)
  *      /    \
@@ -16,204 +15,17 @@
 #include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
+#include "predict/predict.h"
 #include "schedule/online/internal.h"
-
-/* What a NIC has under way, at the sender and at the receiver: two steps, or more where they are
- * short, until they fill the time that the word of an arrival needs (256 KiB: 10 us at 25
- * GB/s). */
-enum { HISTORY = 16, WINDOW_BYTES = 256 << 10 };
-
-/* The last transfers of a NIC, newest at (n - 1) % HISTORY. */
-struct history {
-  int n, id[HISTORY];
-  int64_t bytes[HISTORY];
-};
-
-struct sim {
-  const struct copse_topology *topology;
-  const struct copse_two_tier *tier;
-  struct copse_sim_dag *dag;
-  struct copse_err *err;
-  int n, g; /* ranks, in all and of a host */
-  /* bytes of each step, [steps * ranks * g] by the sender and the receiver's index */
-  int64_t *balance, *local, *scatter;
-  int64_t *inter;                  /* [steps * ranks] by the sender */
-  int *inter_to;                   /* [steps * ranks] */
-  struct history *sent, *received; /* [ranks] INTER */
-  int *balanced; /* [ranks * g] BALANCE of the step by receiver, then sender; -1 */
-  int *handed;   /* [ranks * g] last BALANCE by sender, then receiver; -1 */
-  int *entered;  /* [ranks] INTER of this step that enters a rank; -1 */
-  int *left;     /* [ranks] INTER of this step that leaves a rank; -1 */
-  int *path;     /* nodes of one way */
-  struct copse_arena scratch;
-};
-
-static void collect(void *ctx, const struct copse_online_piece *p) {
-  struct sim *s = ctx;
-  size_t at = (size_t)p->step * (size_t)s->n, g = (size_t)s->g;
-  if (p->via_src < 0) {
-    if (p->origin != p->final)
-      s->local[(at + (size_t)p->origin) * g + (size_t)(p->final % s->g)] += p->bytes;
-    return;
-  }
-  if (p->origin != p->via_src)
-    s->balance[(at + (size_t)p->origin) * g + (size_t)(p->via_src % s->g)] += p->bytes;
-  s->inter[at + (size_t)p->via_src] += p->bytes;
-  s->inter_to[at + (size_t)p->via_src] = p->via_dst;
-  if (p->final != p->via_dst)
-    s->scatter[(at + (size_t)p->via_dst) * g + (size_t)(p->final % s->g)] += p->bytes;
-}
-
-/* ---- single transfers ---------------------------------------------------------------------- */
-
-static copse_status add_inside(struct sim *s, int from, int to, int64_t bytes, const int *after,
-                               int n_after, int *id) {
-  const struct copse_topology *t = s->topology;
-  int nodes[3] = {t->rank_nodes[from], s->tier->hub[from / s->g], t->rank_nodes[to]};
-  struct copse_sim_transfer transfer = {.amount = (double)bytes /* for simulated seconds */};
-  int list[2], n = 0;
-  for (int i = 0; i < n_after; i++)
-    if (after[i] >= 0) list[n++] = after[i];
-  transfer.after = list;
-  transfer.n_after = n;
-  return copse_sim_dag_add_path(s->dag, t, nodes, 3, &transfer, id, s->err);
-}
-
-/* Up the sender's way, down the receiver's; both end at the same switch. */
-static copse_status add_between(struct sim *s, int from, int to, int64_t bytes, const int *after,
-                                int n_after, int *id) {
-  const struct copse_two_tier *tier = s->tier;
-  struct copse_sim_transfer transfer = {
-      .amount = (double)bytes /* for simulated seconds */, .after = after, .n_after = n_after};
-  int n = 0;
-  for (int k = tier->up_start[from]; k < tier->up_start[from + 1]; k++) s->path[n++] = tier->up[k];
-  for (int k = tier->up_start[to + 1] - 2; k >= tier->up_start[to]; k--) s->path[n++] = tier->up[k];
-  return copse_sim_dag_add_path(s->dag, s->topology, s->path, n, &transfer, id, s->err);
-}
-
-/* ---- what must be over first -------------------------------------------------------------- */
-
-static void remember(struct history *h, int id, int64_t bytes) {
-  h->id[h->n % HISTORY] = id;
-  h->bytes[h->n++ % HISTORY] = bytes;
-}
-
-/* The transfer that must have arrived before the NIC's next one starts; -1: none. */
-static int must_be_over(const struct history *h) {
-  int64_t under_way = 0;
-  for (int k = 1; k < HISTORY && k < h->n; k++) {
-    under_way += h->bytes[(h->n - k) % HISTORY];
-    if (under_way >= WINDOW_BYTES) return h->id[(h->n - k - 1) % HISTORY];
-  }
-  return h->n > HISTORY ? h->id[h->n % HISTORY] : -1;
-}
-
-/* ---- one step ----------------------------------------------------------------------------- */
-
-/* BALANCE waits for the sender's last one to the same rank and for its NIC to be two steps
- * behind at most; LOCAL likewise keeps step with the NIC. */
-static copse_status add_balance(struct sim *s, int step) {
-  size_t n = (size_t)s->n, g = (size_t)s->g;
-  for (size_t i = 0; i < n * g; i++) s->balanced[i] = -1;
-  for (size_t r = 0; r < n; r++)
-    for (size_t j = 0; j < g; j++) {
-      int64_t bytes = s->balance[((size_t)step * n + r) * g + j];
-      size_t to = r / g * g + j;
-      const int after[] = {s->handed[r * g + j], must_be_over(&s->sent[to])};
-      if (bytes == 0) continue;
-      COPSE_DO(add_inside(s, (int)r, (int)to, bytes, after, 2, &s->balanced[to * g + r % g]));
-      s->handed[r * g + j] = s->balanced[to * g + r % g];
-    }
-  return COPSE_OK;
-}
-
-static copse_status add_inter(struct sim *s, int step) {
-  size_t n = (size_t)s->n, g = (size_t)s->g;
-  for (size_t r = 0; r < n; r++) s->entered[r] = s->left[r] = -1;
-  for (size_t r = 0; r < n; r++) {
-    int after[COPSE_ONLINE_MAX_LOCAL + 2], n_after = 0;
-    int64_t bytes = s->inter[(size_t)step * n + r];
-    int to = s->inter_to[(size_t)step * n + r];
-    if (bytes == 0) continue;
-    for (size_t i = 0; i < g; i++)
-      if (s->balanced[r * g + i] >= 0) after[n_after++] = s->balanced[r * g + i];
-    int before = must_be_over(&s->sent[r]);
-    if (before >= 0) after[n_after++] = before;
-    before = must_be_over(&s->received[to]);
-    if (before >= 0) after[n_after++] = before;
-    COPSE_DO(add_between(s, (int)r, to, bytes, after, n_after, &s->left[r]));
-    s->entered[to] = s->left[r];
-  }
-  return COPSE_OK;
-}
-
-static copse_status add_scatter(struct sim *s, int step) {
-  size_t n = (size_t)s->n, g = (size_t)s->g;
-  for (size_t r = 0; r < n; r++)
-    for (size_t j = 0; j < g; j++) {
-      size_t at = ((size_t)step * n + r) * g + j;
-      int to = (int)(r / g * g + j), before = must_be_over(&s->sent[r]);
-      if (s->scatter[at] > 0)
-        COPSE_DO(add_inside(s, (int)r, to, s->scatter[at], &s->entered[r], 1, NULL));
-      if (s->local[at] > 0) COPSE_DO(add_inside(s, (int)r, to, s->local[at], &before, 1, NULL));
-    }
-  return COPSE_OK;
-}
-
-static void end_step(struct sim *s, int step) {
-  size_t n = (size_t)s->n;
-  for (size_t r = 0; r < n; r++) {
-    size_t at = (size_t)step * n + r;
-    if (s->left[r] < 0) continue;
-    remember(&s->sent[r], s->left[r], s->inter[at]);
-    remember(&s->received[s->inter_to[at]], s->left[r], s->inter[at]);
-  }
-}
-
-/* ---- the whole ---- */
-
-static copse_status allocate_sim(struct sim *s, size_t steps) {
-  size_t n = (size_t)s->n, g = (size_t)s->g;
-  struct copse_arena *a = &s->scratch;
-  COPSE_DO(COPSE_ARRAYS(a, steps * n * g, int64_t, s->err, &s->balance, &s->local, &s->scatter));
-  COPSE_DO(COPSE_ARRAY(a, steps * n, s->inter, s->err));
-  COPSE_DO(COPSE_ARRAY(a, steps * n, s->inter_to, s->err));
-  COPSE_DO(COPSE_ARRAYS(a, n, struct history, s->err, &s->sent, &s->received));
-  COPSE_DO(COPSE_ARRAYS(a, n * g, int, s->err, &s->balanced, &s->handed));
-  COPSE_DO(COPSE_ARRAYS(a, n, int, s->err, &s->entered, &s->left));
-  memset(s->handed, 0xff, n * g * sizeof *s->handed);
-  return COPSE_ARRAY(a, 2 * (size_t)s->topology->n_nodes, s->path, s->err);
-}
-
-copse_status copse_online_add_to_sim(const struct copse_topology *topology,
-                                     const struct copse_two_tier *tier, struct copse_online *online,
-                                     struct copse_sim_dag *dag, struct copse_err *err) {
-  struct sim s = {.topology = topology,
-                  .tier = tier,
-                  .dag = dag,
-                  .err = err,
-                  .n = topology->n_ranks,
-                  .g = tier->model.ranks_per_host};
-  int steps = copse_online_steps(online);
-  copse_status status;
-  COPSE_TRY(allocate_sim(&s, (size_t)steps));
-  copse_online_walk(online, -1, collect, &s);
-  for (int step = 0; step < steps; step++) {
-    COPSE_TRY(add_balance(&s, step));
-    COPSE_TRY(add_inter(&s, step));
-    COPSE_TRY(add_scatter(&s, step));
-    end_step(&s, step);
-  }
-out:
-  copse_arena_free(&s.scratch);
-  return status;
-}
+#include "solver/policy.h"
 
 int copse_online_host_of(const char *id) {
   int host;
   (void)copse_host_prefix(id, &host);
   return host;
 }
+
+int64_t copse_online_hop_ns(void) { return (int64_t)(1e3 * copse_predict_defaults.sim.alpha_us); }
 
 copse_status copse_online_link_units(const struct copse_topology *t, struct copse_arena *arena,
                                      int64_t **units, int64_t *scale, struct copse_err *err) {
@@ -238,7 +50,7 @@ struct search {
   int *host;                  /* [nodes]; -1: outside of all hosts */
   struct copse_adjacency out; /* links that leave each node */
   bool *claimed;              /* [links] on some rank's way out */
-  bool *outside;              /* [nodes] of a cut */
+  bool *outside, *several;    /* [nodes] of a cut; with several neighbours */
   int *parent, *queue;        /* [nodes] */
   int n_up;
   struct copse_arena scratch;
@@ -406,6 +218,59 @@ static bool find_ways(struct search *s) {
   return true;
 }
 
+/* ---- latencies ---------------------------------------------------------------------------- */
+
+static double latency(const struct search *s, int a, int b) {
+  return 1e3 * copse_q_to_double(s->t->links[copse_topology_find_link(s->t, a, b)].latency);
+}
+
+/* A rank's link to or from its host's switch. */
+static bool is_inside(const struct search *s, int rank, int other) {
+  return other == s->tier->hub[rank / s->tier->model.ranks_per_host];
+}
+
+/* Whether the relays of all ways out are joined to nothing else, and ranks to nothing but their
+ * host's switch and their own way. */
+static bool ways_are_separate(struct search *s) {
+  bool *on_way = s->outside;
+  memset(on_way, 0, (size_t)s->t->n_nodes * sizeof *on_way);
+  for (int r = 0; r < s->t->n_ranks; r++)
+    for (int k = s->tier->up_start[r] + 1; k + 1 < s->tier->up_start[r + 1]; k++)
+      on_way[s->tier->up[k]] = true;
+  for (int e = 0; e < s->t->n_links; e++) {
+    int a = s->t->links[e].src, b = s->t->links[e].dst;
+    int from = s->t->nodes[a].rank, to = s->t->nodes[b].rank;
+    if (s->claimed[e]) continue;
+    if (on_way[a] || on_way[b]) return false;
+    if ((from >= 0 && !is_inside(s, from, b)) || (to >= 0 && !is_inside(s, to, a))) return false;
+  }
+  return true;
+}
+
+/* Nanoseconds, rounded down; the least of all hosts, since the bound is of them too. */
+static void find_latencies(struct search *s) {
+  struct copse_online_model *m = &s->tier->model;
+  double hub = 1e9, up = 1e9, down = 1e9;
+  for (int r = 0; r < s->t->n_ranks; r++) {
+    int v = rank_node(s, r), relay = s->tier->hub[r / m->ranks_per_host];
+    double there = 0, back = 0,
+           inside = relay < 0 ? 0 : latency(s, v, relay) + latency(s, relay, v);
+    for (int k = s->tier->up_start[r]; k + 1 < s->tier->up_start[r + 1]; k++) {
+      there += latency(s, s->tier->up[k], s->tier->up[k + 1]);
+      back += latency(s, s->tier->up[k + 1], s->tier->up[k]);
+    }
+    hub = inside < hub ? inside : hub;
+    up = there < up ? there : up;
+    down = back < down ? back : down;
+  }
+  m->hop_ns = copse_online_hop_ns();
+  m->message_ns = (int64_t)(1e3 * copse_predict_defaults.sim.message_us / COPSE_ONLINE_WORKERS);
+  m->hub_ns = (int64_t)hub;
+  m->fabric_ns = m->hosts > 1 ? (int64_t)(up + down) : 0;
+  m->flat = s->tier->flat;
+  m->separate = m->hosts > 1 && ways_are_separate(s);
+}
+
 /* ---- cuts --------------------------------------------------------------------------------- */
 
 /* Puts the relays of a rank's way that come after its narrowest link outside of the cut. */
@@ -438,14 +303,41 @@ static int64_t host_cut(struct search *s, int h, bool entering) {
   return all < inner ? all : inner;
 }
 
+/* Relays that are joined to one node alone lead nowhere, nor do those before them. */
+static void leave_out_dead_ends(struct search *s) {
+  bool *dead = s->outside, *several = s->several;
+  memset(dead, 0, (size_t)s->t->n_nodes * sizeof *dead);
+  for (bool more = true; more;) {
+    more = false;
+    for (int v = 0; v < s->t->n_nodes; v++) {
+      s->parent[v] = -1;
+      several[v] = s->t->nodes[v].rank >= 0;
+    }
+    for (int e = 0; e < s->t->n_links; e++) {
+      int ends[2] = {s->t->links[e].src, s->t->links[e].dst};
+      for (int i = 0; i < 2 && !dead[ends[0]] && !dead[ends[1]]; i++) {
+        int *only = &s->parent[ends[i]];
+        if (*only >= 0 && *only != ends[1 - i]) several[ends[i]] = true;
+        *only = ends[1 - i];
+      }
+    }
+    for (int v = 0; v < s->t->n_nodes; v++) {
+      if (several[v] || dead[v]) continue;
+      dead[v] = more = true;
+    }
+  }
+}
+
 /* Cuts around each rank and host; a host with more than its NICs is another shape: the plan
  * would leave some of it idle. */
 static bool find_cuts(struct search *s) {
   struct copse_online_model *m = &s->tier->model;
   const struct copse_topology *t = s->t;
+  leave_out_dead_ends(s);
   for (int r = 0; r < t->n_ranks; r++) {
     int64_t out = 0, in = 0;
     for (int e = 0; e < t->n_links; e++) {
+      if (s->outside[t->links[e].src] || s->outside[t->links[e].dst]) continue;
       if (t->links[e].src == rank_node(s, r)) out += s->units[e];
       if (t->links[e].dst == rank_node(s, r)) in += s->units[e];
     }
@@ -470,7 +362,7 @@ static copse_status allocate(struct search *s, struct copse_arena *arena, struct
                               COPSE_KEYS(s->t->links, src), sizeof *s->t->links, &s->out, err));
   COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, int, err, &s->host, &s->parent, &s->queue));
   COPSE_DO(COPSE_ARRAY(&s->scratch, links, s->claimed, err));
-  COPSE_DO(COPSE_ARRAY(&s->scratch, nodes, s->outside, err));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, bool, err, &s->outside, &s->several));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)s->t->n_ranks, tier->hub, err));
   /* every way claims its links: together they have at most one node more per rank */
   COPSE_DO(COPSE_ARRAY(arena, links + (size_t)s->t->n_ranks, tier->up, err));
@@ -485,6 +377,7 @@ copse_status copse_two_tier_find(const struct copse_topology *topology, struct c
   if (status == COPSE_OK)
     tier->found =
         find_hosts(&s) && check_no_mesh(&s) && find_hubs(&s) && find_ways(&s) && find_cuts(&s);
+  if (tier->found) find_latencies(&s);
   copse_arena_free(&s.scratch);
   return status;
 }

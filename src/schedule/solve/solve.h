@@ -63,17 +63,17 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * added, so at most the sum of the two. Where unequal shares are faster, the roots have those of
  * the best pair of forests with common shares (shares.h), unless k, equal_shares or compact
  * say otherwise, and with a tolerance only if equal ones are outside it, rounded so that trees are
- * fewer; up to how many ranks they are looked for says policy.h, and options->notes hears where they
- * are not. With in_network, without k and tolerance, marked switches may copy and
- * add for it (switches.h), and the schedule says which. An alltoall is a maximum concurrent
- * flow, exact where the solver's numbers turn out to be fractions, else with a stated tiny gap.
- * Symmetries (topology/symmetry/symmetry.h) save maximum flows: one for each orbit of ranks; the
- * optimum is the same without. For a compact schedule, and from COPSE_TRUST_FROM
- * ranks on (solver/policy.h), trees of base ranks that reach it (solver/trees/grow.c) are taken
- * where they are found; they are listed with all their images unless the schedule is a compact one.
- * The caller frees *out. COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an
- * unbalanced relay; COPSE_INVALID for a root out of range; COPSE_OVERFLOW; COPSE_NOMEM.
- * Deterministic: the same topology gives the same bytes.
+ * fewer; up to how many ranks they are looked for says policy.h, and options->notes hears where
+ * they are not. With in_network, without k and tolerance, marked switches may copy and add for it
+ * (switches.h), and the schedule says which. An alltoall is a maximum concurrent flow, exact where
+ * the solver's numbers turn out to be fractions, else with a stated tiny gap. Symmetries
+ * (topology/symmetry/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is
+ * the same without. For a compact schedule, and from COPSE_TRUST_FROM ranks on (solver/policy.h),
+ * trees of base ranks that reach it (solver/trees/grow.c) are taken where they are found; they are
+ * listed with all their images unless the schedule is a compact one. The caller frees *out.
+ * COPSE_INFEASIBLE naming two ranks; COPSE_BAD_INPUT for an unbalanced relay; COPSE_INVALID for a
+ * root out of range; COPSE_OVERFLOW; COPSE_NOMEM. Deterministic: the same topology gives the same
+ * bytes.
  */
 copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,

@@ -6,41 +6,52 @@
  *   -----------------------------------------------   --------------------------------
  *   make a planner, with all the memory it will need  copse_online_create, _free
  *   plan a demand                                     copse_online_plan
- *   how fast can any schedule be? how fast is this?   copse_online_bound, _inter
+ *   how fast can any schedule be? how fast is this?   copse_online_bound, _predicted_ns, _inter
  *   what does a rank send and receive, in order?      copse_online_transfers
  *   what goes where, over which NICs?                 copse_online_walk
  *   what runs side by side?                           copse_online_stages, _stage
  *
- * How. All bytes from host a to host b are one stream, dealt out evenly to the G NICs of a
- * ("lanes"): lane g leaves a by the NIC of its rank g and enters b by that of b's rank g, so
- * that a fabric of rails, which joins equal indices only, is enough and a flat one is served
- * as well. A rank with more than its lane's share hands the excess to ranks of its host that
- * have less (BALANCE), lanes cross (INTER), and what came in for another rank of the host is
- * passed on (SCATTER). Between hosts the H x H matrix of bytes is cut into stages: in a stage
- * every host sends to at most one host and receives from at most one, so no NIC ever has two
- * senders. Stages are Birkhoff's permutations of the matrix filled up to equal row and column
- * sums, but the filling is left open until it is used: a pair may end early within a stage as
- * long as both hosts can spare the time. Each permutation is a matching whose smallest
- * entry is within a factor of two of the largest possible (thresholds that are halved), kept
- * from stage to stage and repaired by augmenting paths on bit sets. Once 1/tail_divisor of the
- * time is left, the rest is coloured greedily, heaviest first, each entry in one piece.
- * Long stages are cut into steps, so that BALANCE of the next step and SCATTER of the last run
- * beside INTER of this one; the hosts' own traffic (LOCAL) is spread over all steps.
+ * How. All bytes from host a to host b are a stream over the G NICs of a ("lanes"): lane g leaves
+ * a by the NIC of its rank g and enters b by that of b's rank g, so that a fabric of rails, which
+ * joins equal indices only, is enough and a flat one is served as well. A byte that a rank hands to
+ * another lane goes there inside the host first (BALANCE), lanes cross (INTER), and what came in
+ * for another rank of the host is passed on (SCATTER). There are two forms of plans; the one with
+ * the shorter predicted time is taken: bytes of the busiest NIC, and the latency of hops that
+ * nothing hides.
+ *
+ * DIRECT: a byte takes two hops at most. A part of each message goes by the lane of its sender, in
+ * the early steps, and is passed on while the late steps run. The rest goes by the lane of its
+ * receiver's index: handed over while the early steps run, sent in the late ones, and then it is
+ * there. All go by senders' lanes, by receivers', or half by each; on a flat fabric also straight
+ * from the sender's NIC to the receiver's, in one hop and many messages. No lane is evened out;
+ * there is nothing to search. As many steps as the busiest NIC has messages of min_message, at most
+ * one for each rotation of the hosts (host a to host a + r).
+ *
+ * EVEN: every stream is dealt out evenly to its lanes: a rank with more than its lane's share hands
+ * the excess to ranks that have less. Between hosts the H x H matrix of bytes is cut into stages:
+ * in a stage every host sends to at most one host and receives from at most one. Stages are
+ * Birkhoff's permutations of the matrix filled up to equal row and column sums, but the filling is
+ * left open until it is used: a pair may end early within a stage as long as both hosts can spare
+ * the time. Each permutation is a matching whose smallest entry is within a factor of two of the
+ * largest possible (thresholds that are halved, from four times an even matrix's entry on), kept
+ * from stage to stage and repaired by augmenting paths on bit sets. Once there is no stage of about
+ * min_message a NIC, one to one is worth no more: what is left goes in combined steps, in each of
+ * which a NIC sends and receives about min_message in all, by several messages. Long stages are cut
+ * into steps, so that BALANCE of the next step and SCATTER of the last run beside INTER of this
+ * one; the hosts' own traffic (LOCAL) is spread over all steps.
  *
  * Source: balance inside the host and one-to-one between hosts after FAST (Lei et al., arXiv
  * 2505.09764); preemptive open shop (Gonzalez and Sahni, Open shop scheduling to minimize
- * finish time, J. ACM 23(4), 1976, doi 10.1145/321978.321985) for the early ends; the tail is
- * the 2-approximation of weighted edge colouring by Kesselman and Kogan (Nonpreemptive
- * scheduling of optical switches, IEEE Trans. Commun. 55(6), 2007).
+ * finish time, J. ACM 23(4), 1976, doi 10.1145/321978.321985) for the early ends. The combined
+ * steps are spread-out exchanges of what is small. The two ways of DIRECT are those of Tutel's 2DH
+ * (arXiv 2206.03382), half a demand by each.
  *
  * Guarantees. Integers only: the same counts give the same plan on every rank and machine. No
- * allocation after creation. Every byte is in exactly one piece. The sum of the stages is at
- * least the largest row or column sum R of the host matrix; it is R without a tail
- * (tail_divisor -1), else at most R + (1 + 2 ln H) R / tail_divisor: the tail's stages are at
- * most twice the sum over j of the largest j-th heaviest entry of a row or column, which is
- * at most 1/j of the time left. (That holds unless 8192 + 2 H stages are used up before, which
- * takes a matrix made for it; then the rest, whatever it is, is the tail.) The NICs of a host
- * differ by at most one byte per pair of hosts.
+ * allocation after creation. Every byte is in exactly one piece. EVEN: let R be the largest row or
+ * column sum of the host matrix. The stages take R - L, where L is the largest that is left; with
+ * one_to_one L is 0. No NIC sends or receives more than R / G and a byte per pair of hosts. DIRECT:
+ * no NIC sends or receives more than copse_online_inter says and 16 bytes a message, and the
+ * predicted time is no longer than that of EVEN.
  * Threads: one planner, one thread at a time; different planners share nothing.
  * Proof: tests/solver/test_online.c.
  */
@@ -65,13 +76,20 @@ struct copse_online_model {
   /* What leaves and enters any set of one rank, of one host: for the bound. 0: intra + nic, and
      ranks_per_host * nic (without limit where there is one host). */
   int64_t rank_out, rank_in, host_out, host_in;
+  /* Latencies: of a hop from rank to rank, by software; of the links inside a host, between hosts.
+   */
+  int64_t hop_ns, hub_ns, fabric_ns;
+  int64_t
+      message_ns; /* what a message between hosts costs its sender, with all its workers at it */
+  bool flat;      /* a NIC reaches those of any index, not only its own */
+  bool separate;  /* nothing comes to a NIC from its host but by its rank: for the bound */
 };
 
 /* Zeros mean the defaults. */
 struct copse_online_options {
   int steps;           /* steps that the whole is cut into, about; default 128 */
   int64_t min_message; /* bytes on a NIC below which steps are not cut; default 131072 */
-  int tail_divisor;    /* default 4096; -1: no tail, to the last byte by permutations */
+  bool one_to_one;     /* EVEN, in stages to the last byte: no NIC ever has two senders */
 };
 
 struct copse_online;
@@ -103,16 +121,22 @@ enum copse_online_limit {
   COPSE_ONLINE_RANK_IN,
   COPSE_ONLINE_HOST_OUT,
   COPSE_ONLINE_HOST_IN,
-  COPSE_ONLINE_CUT /* another set of nodes (schedule/online.h) */
+  COPSE_ONLINE_TURNS, /* on rails: all switches inside hosts, which all bytes cross that change
+                         their index; index 0 */
+  COPSE_ONLINE_CUT    /* another set of nodes (schedule/online.h) */
 };
 
-/* No schedule whatsoever is faster than bytes / bandwidth: a cut around one rank or host. */
+/* No schedule whatsoever is faster than bytes / bandwidth: a cut around one rank or host, or what
+ * switches inside hosts can take. */
 struct copse_online_bound {
   enum copse_online_limit limit;
   int index;         /* the rank or host */
   int64_t bytes;     /* that must cross */
   int64_t bandwidth; /* in the model's unit; 1 where nothing moves */
   double seconds;    /* the same, for reports */
+  /* At least that, latencies included: no schedule whatsoever is faster, if latencies and costs of
+     hops are those of the model. For reports. */
+  double with_latency;
 };
 void copse_online_bound(const struct copse_online *online, struct copse_online_bound *bound);
 
@@ -125,22 +149,29 @@ void copse_online_raise_bound(struct copse_online_bound *bound, enum copse_onlin
 copse_status copse_online_check_count(int64_t bytes, int64_t most, int src, int dst,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* Bytes per host between hosts: the largest row or column sum, and the sum of all stages. */
+enum copse_online_form { COPSE_ONLINE_EVEN, COPSE_ONLINE_DIRECT };
+enum copse_online_form copse_online_form_of(const struct copse_online *online);
+/* What the form was chosen by: the NICs and the latency of hops alone. */
+int64_t copse_online_predicted_ns(const struct copse_online *online);
+
+/* The largest row or column sum of bytes between hosts; and bytes of the busiest NIC, one way (of
+ * EVEN up to a byte per pair of hosts). */
 void copse_online_inter(const struct copse_online *online, int64_t *bound_bytes,
-                        int64_t *stage_bytes);
+                        int64_t *nic_bytes);
 
 /* Stages in order; dst[h] is where host h sends, or -1; `bytes` is the longest pair's. */
 int copse_online_stages(const struct copse_online *online);
 void copse_online_stage(const struct copse_online *online, int stage, int64_t *bytes,
                         const int16_t **dst);
-/* Steps of the whole plan: at least 1. */
-int copse_online_steps(const struct copse_online *online);
+/* Steps of the whole plan: at least 1. From *combined_first on (may be NULL) a host may send to,
+ * and receive from, several in one step. */
+int copse_online_steps(const struct copse_online *online, int *combined_first);
 
 /*
  * Bytes offset..offset+bytes-1 of what `origin` sends to `final`. Within a host via_src and
  * via_dst are -1; else the piece goes origin -> via_src -> via_dst -> final, where hops from a
- * rank to itself fall away, and lane_offset is its place in the stream of the lane from host
- * to host: all places from 0 on are taken once, in the order of steps.
+ * rank to itself fall away. EVEN: lane_offset is its place in the stream of the lane from host
+ * to host: all places from 0 on are taken once, in the order of steps. DIRECT: 0.
  */
 struct copse_online_piece {
   int step;
@@ -151,8 +182,8 @@ struct copse_online_piece {
 typedef void copse_online_sink(void *ctx, const struct copse_online_piece *piece);
 
 /*
- * Hands out the pieces that leave `host` (all hosts: -1), lane by lane in the order of steps
- * for each pair of hosts; a host's own pieces, diagonal included, come first.
+ * Hands out the pieces that leave `host` (all hosts: -1), lane by lane, of one in the order of
+ * steps, for each pair of hosts; a host's own pieces, diagonal included, come first.
  */
 void copse_online_walk(struct copse_online *online, int host, copse_online_sink *sink, void *ctx);
 

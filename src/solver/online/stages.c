@@ -1,12 +1,13 @@
 /*
  * Cuts the matrix of bytes between hosts into stages: in each, a host sends to at most one host and
  * receives from at most one. Birkhoff's decomposition with open filling, matchings by thresholds
- * and augmenting paths on bit sets, the tail by greedy edge colouring; sources are in planner.h.
+ * and augmenting paths on bit sets; sources are in planner.h.
  */
 #include <string.h>
 
 #include "base/rational.h"
 #include "solver/online/internal.h"
+#include "solver/policy.h"
 
 static bool has_bit(const uint64_t *set, int i) { return set[i >> 6] >> (i & 63) & 1; }
 static void set_bit(uint64_t *set, int i) { set[i >> 6] |= (uint64_t)1 << (i & 63); }
@@ -48,13 +49,17 @@ static int64_t start(struct copse_online *o) {
 }
 
 static void set_threshold(struct copse_online *o, int64_t threshold) {
-  memset(o->edges, 0, (size_t)o->h * (size_t)o->words * sizeof *o->edges);
   memset(o->slack_rows, 0, (size_t)o->words * sizeof *o->slack_rows);
   memset(o->slack_cols, 0, (size_t)o->words * sizeof *o->slack_cols);
   for (int a = 0; a < o->h; a++) {
     const int64_t *rest = rest_of(o, a);
     uint64_t *edges = edges_of(o, a);
-    for (int b = 0; b < o->h; b++) edges[b >> 6] |= (uint64_t)(rest[b] >= threshold) << (b & 63);
+    for (int w = 0; w < o->words; w++) {
+      uint64_t word = 0;
+      int n = o->h - 64 * w < 64 ? o->h - 64 * w : 64;
+      for (int k = 0; k < n; k++) word |= (uint64_t)(rest[64 * w + k] >= threshold) << k;
+      edges[w] = word;
+    }
     if (o->row_slack[a] >= threshold) set_bit(o->slack_rows, a);
     if (o->col_slack[a] >= threshold) set_bit(o->slack_cols, a);
   }
@@ -62,13 +67,12 @@ static void set_threshold(struct copse_online *o, int64_t threshold) {
 
 /* ---- matching ---------------------------------------------------------------------------- */
 
-/* A column of a & b & c, going round from `from`; -1 if there is none. */
-static int first_common(const uint64_t *a, const uint64_t *b, const uint64_t *c, int words,
-                        int from) {
+/* A column of a & b, going round from `from`; -1 if there is none. */
+static inline int first_common(const uint64_t *a, const uint64_t *b, int words, int from) {
   int w = from >> 6;
   uint64_t mask = ~(uint64_t)0 << (from & 63);
   for (int k = 0; k <= words; k++) {
-    uint64_t hit = a[w] & b[w] & c[w] & mask;
+    uint64_t hit = a[w] & b[w] & mask;
     if (hit) return w * 64 + __builtin_ctzll(hit);
     mask = ~(uint64_t)0;
     if (++w == words) w = 0;
@@ -98,8 +102,8 @@ static bool augment(struct copse_online *o, int root, int turn) {
     const uint64_t *edges = edges_of(o, row);
     bool idle = has_bit(o->slack_rows, row);
     int from = (row + turn) % o->h;
-    int col = first_common(edges, o->free_cols, o->unseen, words, from);
-    if (col < 0 && idle) col = first_common(o->slack_cols, o->free_cols, o->unseen, words, from);
+    int col = first_common(edges, o->free_cols, words, from);
+    if (col < 0 && idle) col = first_common(o->slack_cols, o->free_cols, words, from);
     if (col >= 0) {
       o->parent[col] = (int16_t)row;
       flip_path(o, root, col);
@@ -118,21 +122,22 @@ static bool augment(struct copse_online *o, int root, int turn) {
   return false;
 }
 
+/* Free columns first, then paths. */
 static bool complete_matching(struct copse_online *o) {
-  for (int a = 0; a < o->h; a++)
-    if (o->match_row[a] < 0 && !augment(o, a, o->n_stages + 1)) return false;
-  return true;
-}
-
-/* Drops the pairs that the threshold no longer allows, and idle ones, which may do better. */
-static void drop_pairs(struct copse_online *o) {
+  int turn = (o->n_stages + 1) % o->h;
   for (int a = 0; a < o->h; a++) {
-    int b = o->match_row[a];
-    if (b < 0 || has_bit(edges_of(o, a), b)) continue;
-    o->match_row[a] = -1;
-    o->match_col[b] = -1;
-    set_bit(o->free_cols, b);
+    if (o->match_row[a] >= 0) continue;
+    int from = a + turn < o->h ? a + turn : a + turn - o->h;
+    int col = first_common(edges_of(o, a), o->free_cols, o->words, from);
+    if (col >= 0) {
+      clear_bit(o->free_cols, col);
+      o->match_row[a] = (int16_t)col;
+      o->match_col[col] = (int16_t)a;
+    } else if (!augment(o, a, turn)) {
+      return false;
+    }
   }
+  return true;
 }
 
 /* ---- stages -------------------------------------------------------------------------------- */
@@ -162,7 +167,8 @@ static int64_t longest(const struct copse_online *o) {
   return length;
 }
 
-/* Uses the matching for `length`. */
+/* Uses the matching for `length`, and drops the pairs that the threshold no longer allows, and idle
+ * ones, which may do better. */
 static void add_stage(struct copse_online *o, int64_t length, int64_t threshold) {
   int stage = o->n_stages++;
   open_stage(o, stage);
@@ -173,80 +179,30 @@ static void add_stage(struct copse_online *o, int64_t length, int64_t threshold)
     int64_t sent = copse_smaller(*rest, length);
     if (sent > 0) put_pair(o, stage, a, b);
     *rest -= sent;
-    if (*rest < threshold) clear_bit(edges_of(o, a), b);
+    if (*rest < threshold) {
+      clear_bit(edges_of(o, a), b);
+      o->match_row[a] = -1;
+      o->match_col[b] = -1;
+      set_bit(o->free_cols, b);
+    }
     if (sent == length) continue;
     o->row_slack[a] -= length - sent;
     o->col_slack[b] -= length - sent;
     if (o->row_slack[a] < threshold) clear_bit(o->slack_rows, a);
     if (o->col_slack[b] < threshold) clear_bit(o->slack_cols, b);
   }
-  drop_pairs(o);
 }
 
-/* ---- the tail -------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
-/* Lists the pairs with bytes left, keyed by their upper 32 bits, inverted: heaviest first. */
-static int list_tail(struct copse_online *o) {
-  size_t hh = (size_t)o->h * (size_t)o->h;
-  int n = 0, shift = 0;
-  uint64_t all = 0;
-  for (size_t i = 0; i < hh; i++) all |= (uint64_t)o->rest[i];
-  while (all >> shift > UINT32_MAX) shift++;
-  for (size_t i = 0; i < hh; i++) {
-    o->order[n] = (int32_t)i;
-    o->keys[n] = ~(uint32_t)((uint64_t)o->rest[i] >> shift);
-    n += o->rest[i] > 0;
-  }
-  return n;
+int64_t copse_online_shortest_stage(const struct copse_online *o) {
+  int64_t message = o->options.min_message * o->g, half = o->needed / (2 * o->h);
+  if (o->options.one_to_one) return 1;
+  return copse_smaller(2 * message, copse_larger(half, message / COPSE_ONLINE_LEAST_STAGE + 1));
 }
 
-/* A radix sort: stable, so equal weights stay in the order of their indices. */
-static void sort_tail(struct copse_online *o, int n) {
-  for (int shift = 0; shift < 32; shift += 8) {
-    int start_of[257] = {0};
-    for (int i = 0; i < n; i++) start_of[(o->keys[i] >> shift & 255) + 1]++;
-    for (int d = 0; d < 256; d++) start_of[d + 1] += start_of[d];
-    for (int i = 0; i < n; i++) {
-      int to = start_of[o->keys[i] >> shift & 255]++;
-      o->keys_swap[to] = o->keys[i];
-      o->order_swap[to] = o->order[i];
-    }
-    uint32_t *keys = o->keys;
-    int32_t *order = o->order;
-    o->keys = o->keys_swap;
-    o->order = o->order_swap;
-    o->keys_swap = keys;
-    o->order_swap = order;
-  }
-}
-
-/* Every pair that is left gets, whole, the first stage that neither of its hosts has yet: at
- * most 2 h - 1 of them, together at most twice the time left. */
-static void add_tail(struct copse_online *o) {
-  int n = list_tail(o), first = o->n_stages, words = o->tail_words;
-  if (n == 0) return;
-  sort_tail(o, n);
-  uint64_t *by_row = o->used, *by_col = o->used + (size_t)o->h * (size_t)words;
-  memset(o->used, 0, 2 * (size_t)o->h * (size_t)words * sizeof *o->used);
-  for (int i = 0; i < n; i++) {
-    int a = o->order[i] / o->h, b = o->order[i] % o->h, w = 0;
-    uint64_t *row = by_row + (size_t)a * (size_t)words, *col = by_col + (size_t)b * (size_t)words;
-    while ((row[w] | col[w]) == ~(uint64_t)0) w++;
-    int colour = w * 64 + __builtin_ctzll(~(row[w] | col[w]));
-    set_bit(row, colour);
-    set_bit(col, colour);
-    int stage = first + colour;
-    if (stage == o->n_stages) open_stage(o, o->n_stages++);
-    put_pair(o, stage, a, b);
-    int64_t bytes = rest_of(o, a)[b];
-    if (bytes > o->duration[stage]) o->duration[stage] = bytes;
-  }
-}
-
-/* ---- the whole ----------------------------------------------------------------------------------
- */
-
-/* Cuts stages into steps, for pipelining with the traffic inside the hosts. */
+/* Cuts stages into steps, for pipelining with the traffic inside the hosts; what stages leave goes
+ * in combined steps, in which a NIC sends and receives about a message in all. */
 static void cut_steps(struct copse_online *o) {
   int64_t step = o->needed / o->options.steps + 1;
   int64_t least = o->options.min_message * o->g;
@@ -257,25 +213,27 @@ static void cut_steps(struct copse_online *o) {
     o->n_steps += (int)((o->duration[s] - 1) / step) + 1;
   }
   o->first_step[o->n_stages] = o->n_steps;
-  if (o->n_stages == 0) o->n_steps = o->options.steps;
+  o->combined_first = o->n_steps;
+  if (o->left > 0) o->n_steps += (int)copse_smaller((o->left - 1) / least + 1, o->h);
+  if (o->n_steps == 0) o->n_steps = 1;
 }
 
 void copse_online_cut(struct copse_online *o) {
-  int64_t most = start(o), left = o->needed, threshold = 1;
-  int64_t tail = o->options.tail_divisor < 0 ? 0 : o->needed / o->options.tail_divisor;
-  int last_stage = o->max_stages - 2 * o->h;
+  int64_t most = start(o), threshold = 1, shortest = copse_online_shortest_stage(o);
+  o->left = o->needed;
+  /* longer ones would be few, and each threshold is a search */
+  if (!o->options.one_to_one && most / 4 > o->needed / o->h) most = o->needed / o->h * 4;
   while (threshold <= most / 2) threshold *= 2;
-  if (left > tail) set_threshold(o, threshold);
-  while (left > tail && o->n_stages < last_stage && threshold > 0) {
+  if (threshold >= shortest) set_threshold(o, threshold);
+  while (o->left > 0 && o->n_stages < o->max_stages && threshold >= shortest) {
     if (!complete_matching(o)) {
       threshold /= 2;
-      if (threshold > 0) set_threshold(o, threshold);
+      if (threshold >= shortest) set_threshold(o, threshold);
       continue;
     }
     int64_t length = longest(o);
     add_stage(o, length, threshold);
-    left -= length;
+    o->left -= length;
   }
-  add_tail(o);
   cut_steps(o);
 }

@@ -561,7 +561,7 @@ static copse_status take(struct ilp *i, struct copse_placement *best, struct cop
       if (copse_integer_is_one(i->lp, x_column(i, e, r))) rank_of[e] = (int)r;
   }
   /* refuses what isn't a placement, which rounding could only make of a broken solution */
-  COPSE_DO(copse_place_time(m->p, rank_of, &time, NULL, err));
+  COPSE_DO(copse_place_time(m->p, rank_of, &time, err));
   copse_place_take(m, rank_of, time, best);
   return COPSE_OK;
 }

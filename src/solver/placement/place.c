@@ -174,16 +174,13 @@ static copse_status check_placement(struct copse_place_model *m, const int *rank
 }
 
 copse_status copse_place_time(const struct copse_place_problem *problem, const int *rank_of,
-                              int64_t *time, int64_t *per_step, struct copse_err *err) {
+                              int64_t *time, struct copse_err *err) {
   COPSE_AT_END(model_free) struct copse_place_model m = {.p = problem};
-  int64_t *in, *out, *steps;
+  int64_t *in, *out;
   COPSE_DO(model_prepare(&m, err));
   COPSE_DO(check_placement(&m, rank_of, err));
   COPSE_DO(COPSE_ARRAYS(&m.arena, m.n_groups * m.n_steps, int64_t, err, &in, &out));
-  COPSE_DO(COPSE_ARRAY(&m.arena, 2 * m.n_steps, steps, err));
-  copse_place_loads(&m, rank_of, in, out, steps, time);
-  for (size_t s = 0; per_step && s < m.n_steps; s++)
-    per_step[s] = m.n_kinds == 2 ? steps[s] + steps[m.n_steps + s] : 2 * steps[s];
+  copse_place_loads(&m, rank_of, in, out, NULL, time);
   return COPSE_OK;
 }
 
@@ -523,7 +520,7 @@ static copse_status find(struct copse_place_model *m, struct copse_placement *ou
   int64_t time = 0;
   COPSE_DO(COPSE_ARRAY(&m->arena, m->n_experts, other, err));
   place_default(m->p, out->rank_of);
-  COPSE_DO(copse_place_time(m->p, out->rank_of, &out->default_time, NULL, err));
+  COPSE_DO(copse_place_time(m->p, out->rank_of, &out->default_time, err));
   COPSE_DO(improve(m, out->rank_of, &out->time, &out->evaluations, err));
   COPSE_DO(place_greedily(m, other, err));
   COPSE_DO(improve(m, other, &time, &out->evaluations, err));

@@ -68,11 +68,10 @@ struct copse_placement {
   int64_t nodes;       /* of branch and cut; 0: not used */
 };
 
-/* The time of a placement that keeps to the capacity (COPSE_INVALID otherwise). per_step, if
- * not NULL, gets [n_steps] times. COPSE_OVERFLOW, COPSE_NOMEM. */
+/* The time of a placement that keeps to the capacity (COPSE_INVALID otherwise). COPSE_OVERFLOW,
+ * COPSE_NOMEM. */
 copse_status copse_place_time(const struct copse_place_problem *problem, const int *rank_of,
-                              int64_t *time, int64_t *per_step,
-                              struct copse_err *err) COPSE_CHECKED;
+                              int64_t *time, struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Finds a placement: greedy start, late acceptance hill climbing (Burke and Bykov, "The late

@@ -149,16 +149,49 @@ static bool is_crowded(const struct packer *p) {
   return false;
 }
 
+/* Many GPUs are searched with one door at a time. */
+static bool takes_one_door(const struct copse_ring_instance *instance) {
+  return instance->same_door && instance->n_gpus > COPSE_RINGS_DOOR_GPUS;
+}
+
+static int64_t step_length(const struct packer *p, const struct copse_ring_step *step) {
+  int64_t sum = 0;
+  for (int i = 0; i < step->n; i++) sum += p->lengths[step->loads[i].row] * step->loads[i].amount;
+  return step->exists ? sum : INT64_MAX;
+}
+
+/* The door that is nearest to a GPU: with one of them the search is as much shorter. */
+static int choose_door(const struct packer *p) {
+  const struct copse_ring_instance *instance = p->instance;
+  int64_t least = INT64_MAX;
+  int best = 0;
+  for (int i = 0; i < instance->n_doors * instance->n_gpus; i++) {
+    int64_t length = step_length(p, &instance->enter[i]);
+    if (length < least) least = length, best = i / instance->n_gpus;
+  }
+  return best;
+}
+
 static copse_status reroute(struct packer *p, int n, int c, int64_t longest, uint32_t noise,
                             uint32_t *state, struct copse_err *err) {
+  struct copse_ring_instance instance = *p->instance;
   int64_t least;
-  int found;
+  int found, door = 0;
   bool exact;
   count_routed(p, n, c);
   set_lengths(p, longest, noise, state);
-  COPSE_DO(copse_rings_shortest(p->instance, p->lengths, &p->scratch, p->found, &found, &least,
+  if (takes_one_door(p->instance)) {
+    door = choose_door(p);
+    instance.n_doors = 1;
+    instance.enter += door * instance.n_gpus;
+    if (instance.leave) instance.leave += door * instance.n_gpus;
+    if (instance.second) instance.second += door * instance.n_gpus;
+  }
+  COPSE_DO(copse_rings_shortest(&instance, p->lengths, &p->scratch, p->found, &found, &least,
                                 &exact, err));
-  if (found > 0) p->routed[c] = p->found[0];
+  if (found == 0) return COPSE_OK;
+  p->routed[c] = p->found[0];
+  if (p->routed[c].doors[0] >= 0) p->routed[c].doors[0] += door, p->routed[c].doors[1] += door;
   return COPSE_OK;
 }
 
@@ -185,7 +218,8 @@ static copse_status take_best(struct packer *p, int n, struct copse_err *err) {
 static int64_t count_steps(const struct copse_ring_instance *instance) {
   int64_t m = instance->n_gpus + !instance->closed;
   if (instance->n_gpus > COPSE_RINGS_EXACT_GPUS) return 8 * m * m * m;
-  return ((m * m) << (m - 1)) / 4 * (instance->same_door ? instance->n_doors + 1 : 1);
+  int64_t doors = instance->same_door && !takes_one_door(instance) ? instance->n_doors : 1;
+  return ((m * m) << (m - 1)) / 4 * doors;
 }
 
 /* Keeps the n channels routed, whose loads are p->total, if they are the fastest so far. */

@@ -1,0 +1,32 @@
+/* Local exchange for an alltoall: its flows in equal pieces, each with a path, and the flows'
+ * order, improved under the simulator's rules for one message size. */
+#ifndef COPSE_PREDICT_EXCHANGE_PATHS_H
+#define COPSE_PREDICT_EXCHANGE_PATHS_H
+
+#include "predict/route.h"
+#include "schedule/schedule.h"
+
+struct copse_exchange_paths {
+  const struct copse_topology *topology;
+  const struct copse_routes *routes; /* of plans: a way over relays alone is a hop */
+  const struct copse_schedule_flow *flows;
+  int n_flows; /* to begin with */
+  double bytes, alpha_us;
+  bool alpha_occupies; /* as in simulate.h */
+  int pieces;          /* of each flow */
+  double enough_us;    /* no schedule is faster */
+  uint64_t seed;       /* another one tries other moves */
+  double work;         /* stop after so much, in steps of the simulator: chunks times links */
+};
+
+/*
+ * *flows [n_flows], in `arena`: the same demand in another order, over paths of one or two hops, or
+ * those that were there. What it took is added to *work. Only floats choose: what comes out is
+ * right by construction. COPSE_UNSUPPORTED for too many ranks.
+ */
+copse_status copse_exchange_flows(const struct copse_exchange_paths *exchange,
+                                  struct copse_arena *arena,
+                                  const struct copse_schedule_flow **flows, double *work,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+#endif

@@ -242,6 +242,18 @@ START_TEST(wrong_results_come_first) {
 }
 END_TEST
 
+/* Eight ranks' tests say nothing of five GPUs. */
+START_TEST(tests_of_other_ranks_are_not_compared) {
+  write_tests("eight.txt", 9, 9, 0);
+  char files[512];
+  snprintf(files, sizeof files, DATA "h100-5gpu.topo.xml %s/eight.txt", copse_test_folder());
+  audit(files);
+  ck_assert(strstr(result.err, "nccl-tests of 8 ranks are not compared"));
+  ck_assert_double_nan(figure("allreduce", "measured_busbw_GBps"));
+  cJSON_Delete(json);
+}
+END_TEST
+
 /* The log of a job stands in for a dump: the same rings, the same loads. */
 START_TEST(logs_stand_in_for_dumps) {
   if (access("../shared/nccl/logs", R_OK) != 0) COPSE_SKIP("no ../shared/nccl/logs");
@@ -332,6 +344,7 @@ int main(void) {
   tcase_add_test(graphs, the_page_is_well_formed);
   tcase_add_test(measured, measurements_above_a_guess_are_explained);
   tcase_add_test(measured, wrong_results_come_first);
+  tcase_add_test(measured, tests_of_other_ranks_are_not_compared);
   tcase_add_test(measured, logs_stand_in_for_dumps);
   tcase_add_test(inputs, wrong_inputs_are_refused);
   tcase_add_test(inputs, the_machine_is_looked_at);

@@ -234,6 +234,15 @@ static copse_status find_best(struct inputs *in, const struct copse_topology *t,
   return status == COPSE_NOMEM ? copse_fail_nomem(err) : COPSE_OK;
 }
 
+/* Tests of other ranks than the topology's say nothing of it. */
+static void note_others(const struct inputs *in, const struct copse_topology *t) {
+  for (int i = 0; i < in->n_tests; i++)
+    if (in->tests[i].n_ranks > 0 && in->tests[i].n_ranks != t->n_ranks)
+      copse_note(&copse_cli_notes,
+                 "nccl-tests of %d ranks are not compared with a topology of %d GPUs",
+                 in->tests[i].n_ranks, t->n_ranks);
+}
+
 /* ---- graphs and rings ------------------------------------------------------------------------ */
 
 /* The log's communicator of these ranks, and graphs from it where there is no dump. */
@@ -335,6 +344,7 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   w->solved = w->topology->name;
   COPSE_DO(copse_nccl_machine_open(w->topology, &in->machine, &w->err));
   COPSE_DO(repeat_host(o, in, w));
+  note_others(in, w->topology);
   COPSE_DO(find_bounds(in, o, w));
   COPSE_DO(open_judge(in, w->topology, &w->err));
   COPSE_DO(find_best(in, w->topology, &w->err));

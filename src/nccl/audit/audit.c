@@ -83,7 +83,8 @@ static const char *verdict_text(const struct copse_audit_input *in, struct copse
 static void find_measured(const struct copse_audit_input *in, struct copse_audit_row *row) {
   for (int i = 0; i < in->n_tests; i++) {
     const struct copse_tests *t = &in->tests[i];
-    for (int r = 0; r < t->n_rows; r++) {
+    bool others = t->n_ranks > 0 && t->n_ranks != in->topology->n_ranks;
+    for (int r = 0; r < t->n_rows && !others; r++) {
       const struct copse_tests_row *from = &t->rows[r];
       const struct copse_tests_time *const times[] = {&from->out, &from->in};
       copse_collective collective;

@@ -129,7 +129,7 @@ copse_status copse_predict_schedule(const struct copse_topology *topology,
     *out = (struct copse_prediction){.sim = o->sim, .runs_per_GB = schedule->time_per_GB};
     copse_sim_options_of_schedule(schedule, &out->sim);
     copse_predict_cut(o, &out->sim);
-    snprintf(out->instead, sizeof out->instead, "%s", why.text);
+    snprintf(out->instead, sizeof out->instead, "%.150s", why.text);
     why = (struct copse_err)COPSE_ERR_INIT;
     status = copse_sim_dag_of_schedule(schedule, topology, !o->links, &out->dag, &why);
   }

@@ -410,7 +410,7 @@ copse_status copse_group_list_parse(const char *file, const char *data, size_t s
   struct list_reader r = {.file = file, .topology = topology, .err = err};
   COPSE_AT_END(copse_free_at) char *text = NULL;
   char *rest, *line;
-  copse_status status;
+  copse_status status = COPSE_OK;
   *out = NULL;
   *n = 0;
   if (memchr(data, '\0', size))

@@ -51,7 +51,7 @@ static void make_instance(struct random_instance *r, uint64_t seed, int n, enum 
                                     .move = r->move,
                                     .closed = kind == CLOSED,
                                     .n_doors = kind >= ANY_DOOR ? DOORS : 0,
-                                    .same_door = kind >= SAME_DOOR};
+                                    .same_door = kind == CHAIN || kind >= SAME_DOOR};
   for (int k = 0; k < i->n_rows; k++)
     r->bandwidth[k] = (struct copse_q){copse_test_random_int(&state, 1, 40), 1};
   for (int k = 0; k < n * n; k++)
@@ -249,6 +249,23 @@ START_TEST(the_optimum_is_that_of_all_orders) {
 }
 END_TEST
 
+/* Where a search takes one door at a time (COPSE_RINGS_DOOR_GPUS), if there are doors. */
+START_TEST(packings_of_more_gpus_fit_too) {
+  struct random_instance r;
+  struct copse_ring_set set;
+  struct copse_ring_packing packings[4];
+  struct copse_err err = COPSE_ERR_INIT;
+  make_instance(&r, 7000 + (uint64_t)_i, 11, (enum kind)_i);
+  ASSERT_OK(copse_rings_solve(&r.instance, &set, &err), &err);
+  ASSERT_OK(copse_rings_pack(&r.instance, &set, 4, packings, &err), &err);
+  for (int n = 2; n <= 4; n += 2) {
+    ASSERT_OK(copse_rings_improve(&r.instance, &set, n, true, packings, &err), &err);
+    expect_packing(&r.instance, &set, &packings[n - 1], n);
+  }
+  copse_ring_set_free(&set);
+}
+END_TEST
+
 /* Beyond the dynamic programme: no order drawn is shorter than the bound, and those found are real
  * orders of the lengths that they are sorted by. */
 START_TEST(many_gpus_have_a_bound_below_every_order) {
@@ -292,6 +309,7 @@ int main(void) {
   TCase *cases = tcase_create("orders");
   tcase_add_loop_test(cases, the_shortest_of_all_orders_is_found, 0, CASES);
   tcase_add_loop_test(cases, the_optimum_is_that_of_all_orders, 0, COPSE_TEST_UP_TO(CASES, 10));
+  tcase_add_loop_test(cases, packings_of_more_gpus_fit_too, 0, KINDS);
   tcase_add_loop_test(cases, many_gpus_have_a_bound_below_every_order, 0, 8);
   suite_add_tcase(suite, cases);
   return copse_test_run(suite);

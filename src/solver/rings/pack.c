@@ -151,7 +151,7 @@ static bool is_crowded(const struct packer *p) {
 
 /* Many GPUs are searched with one door at a time. */
 static bool takes_one_door(const struct copse_ring_instance *instance) {
-  return instance->same_door && instance->n_gpus > COPSE_RINGS_DOOR_GPUS;
+  return instance->same_door && instance->n_doors > 1 && instance->n_gpus > COPSE_RINGS_DOOR_GPUS;
 }
 
 static int64_t step_length(const struct packer *p, const struct copse_ring_step *step) {
@@ -218,8 +218,8 @@ static copse_status take_best(struct packer *p, int n, struct copse_err *err) {
 static int64_t count_steps(const struct copse_ring_instance *instance) {
   int64_t m = instance->n_gpus + !instance->closed;
   if (instance->n_gpus > COPSE_RINGS_EXACT_GPUS) return 8 * m * m * m;
-  int64_t doors = instance->same_door && !takes_one_door(instance) ? instance->n_doors : 1;
-  return ((m * m) << (m - 1)) / 4 * doors;
+  bool each = instance->same_door && instance->n_doors > 1 && !takes_one_door(instance);
+  return ((m * m) << (m - 1)) / 4 * (each ? instance->n_doors : 1);
 }
 
 /* Keeps the n channels routed, whose loads are p->total, if they are the fastest so far. */

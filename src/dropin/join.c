@@ -178,8 +178,8 @@ int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks) {
   return n_hosts;
 }
 
-enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_ranks, char *why,
-                                     size_t n_why) {
+enum copse_nccl_way copse_nccl_way_of(const struct copse_nccl_record *all, int n_ranks, char *why,
+                                      size_t n_why) {
   for (int r = 0; r < n_ranks; r++) {
     const struct copse_nccl_record *it = &all[r];
     if (it->version != all[0].version)
@@ -558,7 +558,7 @@ static void judge(struct newcomer *fresh, size_t n, const char *folder) {
     char why[160] = "";
     it->gathered = status == COPSE_OK;
     if (status == COPSE_OK)
-      it->way = copse_nccl_judge(it->all, it->comm->n_ranks, why, sizeof why);
+      it->way = copse_nccl_way_of(it->all, it->comm->n_ranks, why, sizeof why);
     else
       it->way = COPSE_NCCL_PASS;
     if (it->way == COPSE_NCCL_PASS) pass(it, status == COPSE_OK ? why : err.text);

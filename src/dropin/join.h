@@ -26,5 +26,5 @@ int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks);
 
 /* A pure function of what all ranks have. why: the reason of COPSE_NCCL_PASS, else untouched.
  * Complexity: quadratic in the number of ranks. */
-enum copse_nccl_way copse_nccl_judge(const struct copse_nccl_record *all, int n_ranks, char *why,
-                                     size_t n_why);
+enum copse_nccl_way copse_nccl_way_of(const struct copse_nccl_record *all, int n_ranks, char *why,
+                                      size_t n_why);

@@ -14,7 +14,7 @@ static char why[160];
 
 static enum copse_nccl_way judge(void) {
   *why = '\0';
-  return copse_nccl_judge(all, N, why, sizeof why);
+  return copse_nccl_way_of(all, N, why, sizeof why);
 }
 
 static void setup(void) {

@@ -4,27 +4,10 @@
  */
 #include "helpers.h"
 #include "support/failing_malloc.h"
+#include "support/libxml_aside.h"
 #include "topology/fabric/fabric.h"
 #include "topology/input/profile.h"
 #include "topology/symmetry/symmetry.h"
-
-#if REPLACES_MALLOC
-#include <libxml/parser.h>
-#include <libxml/xmlmemory.h>
-
-/* libxml2 keeps what it has once set up, and isn't what is tested: it goes uncounted. */
-static char *uncounted_strdup(const char *text) {
-  size_t n = strlen(text) + 1;
-  char *copy = __libc_malloc(n);
-  return copy ? memcpy(copy, text, n) : NULL;
-}
-static void set_libxml_aside(void) {
-  ck_assert_int_eq(xmlMemSetup(__libc_free, __libc_malloc, __libc_realloc, uncounted_strdup), 0);
-  xmlInitParser();
-}
-#else
-static void set_libxml_aside(void) {}
-#endif
 
 static const char *const texts[] = {
     "{\"format\": \"copse-topology/1\", \"name\": \"n\", \"nodes\": ["

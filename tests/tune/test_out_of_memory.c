@@ -7,25 +7,8 @@
 #include "nccl/tune/texts.h"
 #include "nccl/tune/topo_write.h"
 #include "support/failing_malloc.h"
+#include "support/libxml_aside.h"
 #include "support/support.h"
-
-#if REPLACES_MALLOC
-#include <libxml/parser.h>
-#include <libxml/xmlmemory.h>
-
-/* libxml2 isn't what is tested: it goes uncounted. */
-static char *uncounted_strdup(const char *text) {
-  size_t n = strlen(text) + 1;
-  char *copy = __libc_malloc(n);
-  return copy ? memcpy(copy, text, n) : NULL;
-}
-static void set_libxml_aside(void) {
-  ck_assert_int_eq(xmlMemSetup(__libc_free, __libc_malloc, __libc_realloc, uncounted_strdup), 0);
-  xmlInitParser();
-}
-#else
-static void set_libxml_aside(void) {}
-#endif
 
 static struct copse_topology *topology;
 static struct copse_nccl_graphs graphs;

@@ -50,9 +50,8 @@ copse_status copse_audit_add_note(struct copse_audit *audit, const char *note,
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Bus bandwidth of a time in s/GB; NAN where there is none. */
-static double busbw(const struct copse_topology *t, copse_collective collective,
-                    struct copse_q time) {
+double copse_audit_busbw(const struct copse_topology *t, copse_collective collective,
+                         struct copse_q time) {
   if (time.num <= 0) return NAN;
   return copse_collective_bus_factor(collective, t->n_ranks) / copse_q_to_double(time);
 }
@@ -120,7 +119,7 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
   bool reduces =
       bound->collective != COPSE_ALLREDUCE && copse_collective_reduces(bound->collective);
   *row = (struct copse_audit_row){.collective = bound->collective,
-                                  .bound = busbw(t, bound->collective, bound->time),
+                                  .bound = copse_audit_busbw(t, bound->collective, bound->time),
                                   .nccl = NAN,
                                   .measured = NAN,
                                   .links = NAN,
@@ -133,9 +132,9 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
   if (!in->judge || t->n_ranks < 2) return COPSE_OK;
   COPSE_DO(copse_nccl_judge_choice(in->judge, bound->collective, 0, &v, err));
   row->algorithm = v.algorithm;
-  row->links = busbw(t, bound->collective, v.links_time);
-  row->stated = busbw(t, bound->collective, v.stated_time);
-  row->nccl = busbw(t, bound->collective, copse_nccl_verdict_time(&v));
+  row->links = copse_audit_busbw(t, bound->collective, v.links_time);
+  row->stated = copse_audit_busbw(t, bound->collective, v.stated_time);
+  row->nccl = copse_audit_busbw(t, bound->collective, copse_nccl_verdict_time(&v));
   row->how = verdict_text(in, audit, &v, row);
   return row->how ? COPSE_OK : copse_fail_nomem(err);
 }
@@ -157,8 +156,8 @@ static copse_status add_in_network(const struct copse_audit_input *in, struct co
                            "%s, which sums in switches (the bound is of sums by GPUs): %.4g GB/s "
                            "stated, its links allow %.4g%s",
                            copse_nccl_algorithm_name(algorithm),
-                           busbw(in->topology, COPSE_ALLREDUCE, v.stated_time),
-                           busbw(in->topology, COPSE_ALLREDUCE, v.links_time), above),
+                           copse_audit_busbw(in->topology, COPSE_ALLREDUCE, v.stated_time),
+                           copse_audit_busbw(in->topology, COPSE_ALLREDUCE, v.links_time), above),
         err));
   }
   return COPSE_OK;

@@ -83,6 +83,10 @@ void copse_audit_free(struct copse_audit *audit);
 
 /* ---- for those who look for causes ------------------------------------------------------- */
 
+/* Bus bandwidth in GB/s of a time in s/GB; NAN where there is none. */
+double copse_audit_busbw(const struct copse_topology *topology, copse_collective collective,
+                         struct copse_q time);
+
 /* Adds a finding; the texts are in the audit's arena (NULL: memory ran out). */
 copse_status copse_audit_add(struct copse_audit *audit, double share, const char *what,
                              const char *evidence, const char *mend,

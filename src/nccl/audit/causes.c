@@ -31,12 +31,6 @@ static double share_of(const struct causes *c, double lost) {
   return c->row->bound > 0 ? lost / c->row->bound : 0;
 }
 
-static double busbw_of(const struct causes *c, struct copse_q time) {
-  if (time.num <= 0) return NAN;
-  return copse_collective_bus_factor(COPSE_ALLREDUCE, c->in->topology->n_ranks) /
-         copse_q_to_double(time);
-}
-
 /* What other rings could add, as far as that is known. */
 static double room(const struct causes *c) {
   const struct copse_nccl_best *best = c->in->best;
@@ -146,7 +140,7 @@ static copse_status find_reach(const struct causes *c, struct reach *r) {
   if (!copse_nccl_judge_has(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE)) return COPSE_OK;
   struct copse_nccl_verdict tree;
   COPSE_DO(copse_nccl_judge(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &tree, c->err));
-  r->chain = busbw_of(c, tree.links_time);
+  r->chain = copse_audit_busbw(c->in->topology, COPSE_ALLREDUCE, tree.links_time);
   r->chain_load = copse_q_to_double(tree.load[c->verdict.link]);
   return COPSE_OK;
 }
@@ -405,8 +399,8 @@ copse_status copse_audit_graph_causes(const struct copse_audit_input *in, struct
   c->ring = copse_nccl_graph(in->judge->graphs, COPSE_NCCL_RING);
   if (!c->row || !c->ring || in->topology->n_ranks < 2) return COPSE_OK;
   COPSE_DO(copse_nccl_judge(in->judge, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0, &c->verdict, err));
-  c->ring_links = busbw_of(c, c->verdict.links_time);
-  c->ring_stated = busbw_of(c, c->verdict.stated_time);
+  c->ring_links = copse_audit_busbw(c->in->topology, COPSE_ALLREDUCE, c->verdict.links_time);
+  c->ring_stated = copse_audit_busbw(c->in->topology, COPSE_ALLREDUCE, c->verdict.stated_time);
   COPSE_DO(find_stated_below(c));
   COPSE_DO(find_ring_limit(c));
   COPSE_DO(find_idle_links(c));

@@ -419,7 +419,7 @@ static copse_status find_links(struct measured *m) {
     if (!copse_nccl_judge_has(m->in->judge, (enum copse_nccl_graph_id)a, COPSE_ALLREDUCE)) continue;
     COPSE_DO(copse_nccl_judge(m->in->judge, (enum copse_nccl_graph_id)a, COPSE_ALLREDUCE, 0, &v,
                               m->err));
-    double links = busbw_of(m, copse_q_to_double(v.links_time));
+    double links = copse_audit_busbw(m->in->topology, COPSE_ALLREDUCE, v.links_time);
     bool may_run = a == (int)m->row->algorithm || a > COPSE_NCCL_TREE; /* sums in switches */
     if (may_run && !(m->best_links >= links)) m->best_links = links;
     if (a == COPSE_NCCL_RING) m->ring = v;

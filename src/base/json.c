@@ -4,6 +4,7 @@
 #include "base/json.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,27 +187,134 @@ const cJSON *copse_json_get(const cJSON *object, const char *key) {
   return NULL;
 }
 
-static bool listed(const char *key, const char *const keys[]) {
-  for (; *keys; keys++)
-    if (strcmp(*keys, key) == 0) return true;
-  return false;
+/* ---- the keys of an object ------------------------------------------------------------------- */
+
+static const struct copse_json_key *find_key(const char *name, const struct copse_json_key keys[]) {
+  for (; keys->name; keys++)
+    if (strcmp(keys->name, name) == 0) return keys;
+  return NULL;
+}
+
+/* "a", "b" or "c" */
+static void list_keys(const struct copse_json_key keys[], struct copse_line *line) {
+  for (size_t i = 0; keys[i].name; i++)
+    copse_line_add(line, "%s\"%s\"", i == 0 ? "" : keys[i + 1].name ? ", " : " or ", keys[i].name);
+}
+
+/* An object in messages: what it is, and its "id" or "src" and "dst" where it has them. */
+static void name_object(const char *what, const cJSON *object, struct copse_line *line) {
+  const cJSON *id = copse_json_get(object, "id");
+  const cJSON *src = copse_json_get(object, "src"), *dst = copse_json_get(object, "dst");
+  copse_line_add(line, "%s", what);
+  if (id && copse_json_is_string(id)) copse_line_add(line, " (\"%.80s\")", id->valuestring);
+  if (src && dst && copse_json_is_string(src) && copse_json_is_string(dst))
+    copse_line_add(line, " (\"%.80s\" to \"%.80s\")", src->valuestring, dst->valuestring);
+}
+
+static copse_status refuse_key(const struct copse_json *json, const cJSON *object, const char *name,
+                               const char *what, const struct copse_json_key keys[],
+                               struct copse_err *err) {
+  struct copse_line known = {.used = 0}, named = {.used = 0};
+  const char *near = NULL;
+  int least = INT_MAX;
+  for (const struct copse_json_key *key = keys; key->name; key++) {
+    int edits = copse_text_edits(name, key->name);
+    if (edits < least) near = key->name;
+    if (edits < least) least = edits;
+  }
+  name_object(what, object, &named);
+  if (near && copse_text_is_near(name, near))
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(object, NULL),
+                         "unknown key \"%.60s\" in %s; did you mean \"%s\"?", name, named.text,
+                         near);
+  list_keys(keys, &known);
+  return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(object, NULL),
+                       "unknown key \"%.60s\" in %s, which may have %s", name, named.text,
+                       known.text);
+}
+
+static bool is_of_type(const cJSON *item, enum copse_json_kind kind) {
+  switch (kind) {
+    case COPSE_JSON_STRING: return copse_json_is_string(item);
+    case COPSE_JSON_BOOL: return cJSON_IsBool(item);
+    case COPSE_JSON_ARRAY: return copse_json_is_array(item);
+    case COPSE_JSON_OBJECT: return copse_json_is_object(item);
+    case COPSE_JSON_INDEX:
+    case COPSE_JSON_COUNT: return copse_json_is_number(item);
+    case COPSE_JSON_ANY: return true;
+    default: return cJSON_IsString(item); /* a number, or "p/q" */
+  }
+}
+
+/* Parses the value of a number; the text of a failure goes to `why`. */
+static copse_status parse_value(const cJSON *item, struct copse_q *out, struct copse_err *why) {
+  return copse_json_is_number(item)
+             ? copse_q_parse_decimal(strchr(item->valuestring, ':') + 1, out, why)
+             : copse_q_parse_fraction(item->valuestring, out, why);
+}
+
+static bool in_range(struct copse_q q, enum copse_json_kind kind) {
+  bool integer = kind == COPSE_JSON_INDEX || kind == COPSE_JSON_COUNT;
+  if (integer && q.den != 1) return false;
+  if (kind == COPSE_JSON_POSITIVE || kind == COPSE_JSON_COUNT) return q.num > 0;
+  return kind == COPSE_JSON_NUMBER || q.num >= 0;
+}
+
+/* Checks a value against its kind. */
+static copse_status check_value(const struct copse_json *json, const cJSON *object,
+                                const cJSON *item, const char *what,
+                                const struct copse_json_key *key, struct copse_err *err) {
+  static const char *const types[COPSE_JSON_KINDS] = {
+      [COPSE_JSON_STRING] = "a string",         [COPSE_JSON_BOOL] = "true or false",
+      [COPSE_JSON_ARRAY] = "an array",          [COPSE_JSON_OBJECT] = "an object",
+      [COPSE_JSON_INDEX] = "an integer from 0", [COPSE_JSON_COUNT] = "an integer from 1"};
+  enum copse_json_kind kind = key->kind & ~(unsigned)COPSE_JSON_NEEDED;
+  const char *type = types[kind] ? types[kind] : "a number or a string \"p/q\"";
+  struct copse_err why = COPSE_ERR_INIT;
+  struct copse_line named = {.used = 0};
+  struct copse_q q = COPSE_Q_ZERO;
+  long line = copse_json_line(item, object);
+  bool typed = is_of_type(item, kind);
+  if (typed && kind < COPSE_JSON_NUMBER) return COPSE_OK;
+  copse_status status = typed ? parse_value(item, &q, &why) : COPSE_OK;
+  if (typed && status == COPSE_OK && in_range(q, kind)) return COPSE_OK;
+  name_object(what, object, &named);
+  if (status != COPSE_OK)
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "%s: \"%s\": %s; %s", named.text,
+                         key->name, why.text, key->is);
+  if (typed && (kind == COPSE_JSON_POSITIVE || kind == COPSE_JSON_NOT_NEGATIVE))
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line,
+                         "%s: \"%s\" must %s (it is %s): %s", named.text, key->name,
+                         kind == COPSE_JSON_POSITIVE ? "be positive" : "not be negative",
+                         COPSE_Q_STRING(q), key->is);
+  return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "%s: \"%s\" must be %s: %s",
+                       named.text, key->name, type, key->is);
 }
 
 copse_status copse_json_expect_object(const struct copse_json *json, const cJSON *item,
                                       const cJSON *parent, const char *what,
-                                      const char *const keys[], struct copse_err *err) {
+                                      const struct copse_json_key keys[], struct copse_err *err) {
+  static const struct copse_json_key schema = {"$schema", COPSE_JSON_STRING,
+                                               "the schema of the file, for editors"};
   long line = copse_json_line(item, parent);
+  struct copse_line named = {.used = 0};
   if (!copse_json_is_object(item))
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "%s must be an object", what);
   COPSE_JSON_EACH (member, item) {
-    if (!listed(member->string, keys))
-      return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "unknown key \"%.60s\" in %s",
-                           member->string, what);
+    const struct copse_json_key *key = find_key(member->string, keys);
+    if (!key && item == json->root && strcmp(member->string, schema.name) == 0) key = &schema;
+    if (!key) return refuse_key(json, item, member->string, what, keys, err);
     if (copse_json_get(item, member->string) != member)
       return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "key \"%s\" twice in %s",
                            member->string, what);
+    COPSE_DO(check_value(json, item, member, what, key, err));
   }
-  return COPSE_OK;
+  while (keys->name && (!(keys->kind & COPSE_JSON_NEEDED) || copse_json_get(item, keys->name)))
+    keys++;
+  if (!keys->name) return COPSE_OK;
+  name_object(what, item, &named);
+  return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "%s needs \"%s\": %s", named.text,
+                       keys->name, keys->is);
 }
 
 static copse_status bad_member(const struct copse_json *json, const cJSON *object, const char *key,
@@ -269,11 +377,17 @@ copse_status copse_json_get_int(const struct copse_json *json, const cJSON *obje
 
 copse_status copse_json_expect_format(const struct copse_json *json, const char *format,
                                       struct copse_err *err) {
-  const char *found;
-  COPSE_DO(copse_json_get_string(json, json->root, "format", &found, err));
+  const cJSON *item = copse_json_get(json->root, "format");
+  if (!copse_json_is_object(json->root))
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, 1,
+                         "the document must be an object with \"format\": \"%s\"", format);
+  if (!item || !copse_json_is_string(item))
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
+                         "\"format\" must be a string, here \"%s\"", format);
+  const char *found = item->valuestring;
   if (strcmp(found, format) == 0) return COPSE_OK;
   return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
-                       "unknown \"format\"; this version reads %s", format);
+                       "unknown \"format\" \"%.60s\"; this version reads \"%s\"", found, format);
 }
 
 copse_status copse_json_get_index(const struct copse_json *json, const cJSON *object,
@@ -298,15 +412,10 @@ copse_status copse_json_rational(const struct copse_json *json, const cJSON *ite
                                  struct copse_err *err) {
   long line = copse_json_line(item, parent);
   struct copse_err local = COPSE_ERR_INIT;
-  copse_status status;
-  if (copse_json_is_number(item))
-    status = copse_q_parse_decimal(strchr(item->valuestring, ':') + 1, out, &local);
-  else if (copse_json_is_string(item))
-    status = copse_q_parse_fraction(item->valuestring, out, &local);
-  else
+  if (!cJSON_IsString(item)) /* as it keeps numbers too */
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line,
                          "%s must be a number or a string \"p/q\"", what);
-  if (status != COPSE_OK)
+  if (parse_value(item, out, &local) != COPSE_OK)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "%s: %s", what, local.text);
   return COPSE_OK;
 }

@@ -35,11 +35,37 @@ bool copse_json_is_number(const cJSON *item);
 /* The member `key`, NULL if there is none. */
 const cJSON *copse_json_get(const cJSON *object, const char *key);
 
-/* Checks that `item` is an object (`what` names it in messages) whose keys are all in
- * `keys` (NULL-terminated) and occur once each. */
+/* What the value of a key must be. */
+enum copse_json_kind {
+  COPSE_JSON_ANY, /* the reader checks it */
+  COPSE_JSON_STRING,
+  COPSE_JSON_BOOL,
+  COPSE_JSON_ARRAY,
+  COPSE_JSON_OBJECT,
+  COPSE_JSON_NUMBER, /* exact: a number or a string "p/q" */
+  COPSE_JSON_POSITIVE,
+  COPSE_JSON_NOT_NEGATIVE,
+  COPSE_JSON_INDEX, /* an integer from 0 */
+  COPSE_JSON_COUNT, /* an integer from 1 */
+  COPSE_JSON_KINDS,
+  COPSE_JSON_NEEDED = 64 /* or'ed to a kind: the key must be there */
+};
+
+/* A key of an object. `is` says in messages what it holds: unit and example. */
+struct copse_json_key {
+  const char *name;
+  unsigned kind;
+  const char *is;
+};
+
+/*
+ * Checks that `item` is an object (`what` names it in messages) and has the keys of a table, which
+ * ends with a row of zeros: none else, each once, those that are needed, each value of its kind.
+ * The document's root (no parent) may also have "$schema", a string.
+ */
 copse_status copse_json_expect_object(const struct copse_json *json, const cJSON *item,
                                       const cJSON *parent, const char *what,
-                                      const char *const keys[],
+                                      const struct copse_json_key keys[],
                                       struct copse_err *err) COPSE_CHECKED;
 
 /* Typed members of `object`. A required member that is missing, and any of the wrong
@@ -54,7 +80,7 @@ copse_status copse_json_get_array(const struct copse_json *json, const cJSON *ob
 copse_status copse_json_get_bool_or(const struct copse_json *json, const cJSON *object,
                                     const char *key, bool fallback, bool *out,
                                     struct copse_err *err) COPSE_CHECKED;
-/* The member "format" must be this one. */
+/* The document must be an object whose member "format" is this one; asked before its keys are. */
 copse_status copse_json_expect_format(const struct copse_json *json, const char *format,
                                       struct copse_err *err) COPSE_CHECKED;
 /* An integer in [min, max]. */

@@ -2,6 +2,7 @@
  * and words of what tools print, without the escape sequences of terminals. */
 #include "base/text.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -141,6 +142,37 @@ bool copse_text_number(const char **at, int most, int64_t *out) {
   *out = 0;
   for (; digits > 0; digits--) *out = *out * 10 + (*(*at)++ - '0');
   return true;
+}
+
+#define MOST_EDITED 63
+
+int copse_text_edits(const char *a, const char *b) {
+  int rows[3][MOST_EDITED + 1], *before = rows[0], *last = rows[1], *row = rows[2];
+  int n = (int)strnlen(a, MOST_EDITED), m = (int)strnlen(b, MOST_EDITED);
+  for (int j = 0; j <= m; j++) last[j] = j;
+  for (int i = 1; i <= n; i++) {
+    row[0] = i;
+    for (int j = 1; j <= m; j++) {
+      int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
+      int least = last[j - 1] + (x != y);
+      if (last[j] + 1 < least) least = last[j] + 1;
+      if (row[j - 1] + 1 < least) least = row[j - 1] + 1;
+      bool swapped = i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
+                     y == tolower((unsigned char)a[i - 2]);
+      if (swapped && before[j - 2] + 1 < least) least = before[j - 2] + 1;
+      row[j] = least;
+    }
+    int *free_row = before;
+    before = last;
+    last = row;
+    row = free_row;
+  }
+  return last[m];
+}
+
+bool copse_text_is_near(const char *a, const char *b) {
+  size_t n = strlen(b);
+  return copse_text_edits(a, b) <= (n < 4 ? 1 : n < 9 ? 2 : 3);
 }
 
 int copse_utf8_length(const char *text, const char *end) {

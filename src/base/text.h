@@ -50,6 +50,12 @@ char *copse_arena_printf(struct copse_arena *arena, const char *fmt, ...)
  * and nothing else, where there is none or a longer one. */
 bool copse_text_number(const char **at, int most, int64_t *out);
 
+/* How many characters must be inserted, removed, replaced or swapped with the next to make b of a;
+ * capitals and small letters are the same. Words of more than 63 characters are cut there. */
+int copse_text_edits(const char *a, const char *b);
+/* Whether b may be meant where a was written: few edits for the length. */
+bool copse_text_is_near(const char *a, const char *b);
+
 /* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */
 int copse_utf8_length(const char *text, const char *end);
 /* UTF-8 without control characters: what a name may be that JSON is to carry. */

@@ -60,7 +60,11 @@ static copse_status get_number(const struct copse_json *json, const cJSON *objec
 static copse_status read_points(const struct copse_json *json, const cJSON *list,
                                 struct copse_compute *out, struct copse_compute_point **points,
                                 struct copse_err *err) {
-  static const char *const keys[] = {"tokens", "us", NULL};
+  static const struct copse_json_key keys[] = {
+      {"tokens", COPSE_JSON_NEEDED | COPSE_JSON_NOT_NEGATIVE, "a number of tokens, such as 1024"},
+      {"us", COPSE_JSON_NEEDED | COPSE_JSON_NOT_NEGATIVE,
+       "the time that they take in us, such as 150.5"},
+      {0}};
   int n = cJSON_GetArraySize(list), i = 0;
   if (n == 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
@@ -83,15 +87,18 @@ static copse_status read_points(const struct copse_json *json, const cJSON *list
 
 static copse_status read_compute(const struct copse_json *json, struct copse_compute *out,
                                  struct copse_compute_point **points, struct copse_err *err) {
-  static const char *const keys[] = {"format",       "points",  "alpha_us",
-                                     "us_per_token", "comment", NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-compute/1\""},
+      {"points", COPSE_JSON_ARRAY,
+       "measured times, such as [{\"tokens\": 0, \"us\": 12.5}, {\"tokens\": 1024, \"us\": "
+       "150.5}]"},
+      {"alpha_us", COPSE_JSON_NOT_NEGATIVE, "us of a step without tokens, such as 12.5"},
+      {"us_per_token", COPSE_JSON_NOT_NEGATIVE, "us for each token, such as 0.12"},
+      {"comment", COPSE_JSON_STRING, "a text for readers"},
+      {0}};
   const cJSON *root = json->root, *list = NULL;
-  const char *format;
+  COPSE_DO(copse_json_expect_format(json, "copse-compute/1", err));
   COPSE_DO(copse_json_expect_object(json, root, NULL, "a table of compute times", keys, err));
-  COPSE_DO(copse_json_get_string(json, root, "format", &format, err));
-  if (strcmp(format, "copse-compute/1") != 0)
-    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(root, NULL),
-                         "unknown \"format\"; this version reads copse-compute/1");
   if (!copse_json_get(root, "points")) {
     COPSE_DO(get_number(json, root, "alpha_us", &out->alpha_us, err));
     return get_number(json, root, "us_per_token", &out->us_per_token, err);

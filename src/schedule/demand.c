@@ -26,12 +26,17 @@ static copse_status read_row(const struct copse_json *json, const cJSON *row, co
 
 static copse_status read_matrix(const struct copse_json *json, int n_ranks, int64_t *bytes,
                                 struct copse_err *err) {
-  static const char *const keys[] = {"format", "bytes", "comment", NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-demand/1\""},
+      {"bytes", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "bytes from each rank (a row) to each, such as [[0, 4096], [1024, 0]]"},
+      {"comment", COPSE_JSON_STRING, "a text for readers"},
+      {0}};
   const cJSON *rows;
   int n = 0;
   bool any = false;
-  COPSE_DO(copse_json_expect_object(json, json->root, NULL, "a demand", keys, err));
   COPSE_DO(copse_json_expect_format(json, "copse-demand/1", err));
+  COPSE_DO(copse_json_expect_object(json, json->root, NULL, "a demand", keys, err));
   COPSE_DO(copse_json_get_array(json, json->root, "bytes", &rows, err));
   if (cJSON_GetArraySize(rows) != n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),

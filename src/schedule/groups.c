@@ -169,7 +169,14 @@ static copse_status read_phase_or_sink(const struct reader *r, const cJSON *item
 }
 
 static copse_status read_cuts(const struct reader *r, const cJSON *bound) {
-  static const char *const keys[] = {"group", "phase", "sink", "weight", "cut", NULL};
+  static const struct copse_json_key keys[] = {
+      {"group", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "a place in \"groups\", from 0"},
+      {"phase", COPSE_JSON_STRING, "\"broadcast\" or \"reduce\""},
+      {"sink", COPSE_JSON_INDEX, "of an alltoall, the rank that all goes to"},
+      {"weight", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER,
+       "its part of the certificate, such as \"1/2\""},
+      {"cut", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY, "ids of nodes, such as [\"gpu0\", \"gpu1\"]"},
+      {0}};
   const cJSON *array;
   struct copse_groups_cut *cuts;
   COPSE_DO(take_list(r, bound, "cuts", sizeof *cuts, &array, &cuts));
@@ -186,7 +193,12 @@ static copse_status read_cuts(const struct reader *r, const cJSON *bound) {
 }
 
 static copse_status read_potentials(const struct reader *r, const cJSON *bound) {
-  static const char *const keys[] = {"group", "phase", "node", "value", NULL};
+  static const struct copse_json_key keys[] = {
+      {"group", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "a place in \"groups\", from 0"},
+      {"phase", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"broadcast\" or \"reduce\""},
+      {"node", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "the id of a node"},
+      {"value", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "its potential, such as \"-1/2\""},
+      {0}};
   const cJSON *array;
   struct copse_groups_potential *potentials;
   COPSE_DO(take_list(r, bound, "potentials", sizeof *potentials, &array, &potentials));
@@ -204,7 +216,11 @@ static copse_status read_potentials(const struct reader *r, const cJSON *bound) 
 
 static copse_status read_generator(const struct reader *r, const cJSON *item, const cJSON *parent,
                                    struct copse_groups_generator *generator) {
-  static const char *const keys[] = {"groups", "images", NULL};
+  static const struct copse_json_key keys[] = {
+      {"groups", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "the group that each is mapped to, such as [1, 0]"},
+      {"images", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY, "the ids that \"nodes\" are mapped to"},
+      {0}};
   const cJSON *array;
   int *groups, n;
   COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a generator", keys, r->err));
@@ -226,7 +242,11 @@ static copse_status read_generator(const struct reader *r, const cJSON *item, co
 }
 
 static copse_status read_symmetry(const struct reader *r, const cJSON *bound) {
-  static const char *const keys[] = {"nodes", "generators", NULL};
+  static const struct copse_json_key keys[] = {
+      {"nodes", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY, "ids of nodes, such as [\"gpu0\", \"gpu1\"]"},
+      {"generators", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "such as [{\"groups\": [1, 0], \"images\": [\"gpu1\", \"gpu0\"]}]"},
+      {0}};
   const cJSON *symmetry = copse_json_get(bound, "symmetry"), *array;
   struct copse_groups_generator *generators;
   if (!symmetry) return COPSE_OK;
@@ -242,7 +262,12 @@ static copse_status read_symmetry(const struct reader *r, const cJSON *bound) {
 
 static copse_status read_member(const struct reader *r, const cJSON *item, const cJSON *parent,
                                 struct copse_groups_member *member) {
-  static const char *const keys[] = {"file", "collective", "ranks", NULL};
+  static const struct copse_json_key keys[] = {
+      {"file", COPSE_JSON_NEEDED | COPSE_JSON_STRING,
+       "its schedule, a file beside this one, such as \"group-0.json\""},
+      {"collective", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "such as \"allreduce\""},
+      {"ranks", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY, "ids of nodes, such as [\"gpu0\", \"gpu1\"]"},
+      {0}};
   const char *collective;
   COPSE_AT_END(copse_free_at) char *path = NULL;
   COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a group", keys, r->err));
@@ -270,9 +295,29 @@ static copse_status read_members(const struct reader *r) {
 }
 
 static copse_status read_index(const struct reader *r) {
-  static const char *const keys[] = {"format", "topology", "time_per_GB", "bound", "groups", NULL};
-  static const char *const topology_keys[] = {"name", "sha256", NULL};
-  static const char *const bound_keys[] = {"time_per_GB", "cuts", "potentials", "symmetry", NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-groups/1\""},
+      {"topology", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
+       "such as {\"name\": \"a100-x2\", \"sha256\": \"..\"}"},
+      {"time_per_GB", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "seconds per GB, such as \"1/600\""},
+      {"bound", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
+       "the joint bound with its cuts and potentials"},
+      {"groups", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "such as [{\"file\": \"group-0.json\", \"collective\": \"allreduce\", \"ranks\": []}]"},
+      {0}};
+  static const struct copse_json_key topology_keys[] = {
+      {"name", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "the name of the topology"},
+      {"sha256", COPSE_JSON_NEEDED | COPSE_JSON_STRING,
+       "of the canonical topology JSON, 64 hexadecimal digits"},
+      {0}};
+  static const struct copse_json_key bound_keys[] = {
+      {"time_per_GB", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "seconds per GB, such as \"1/600\""},
+      {"cuts", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "such as [{\"group\": 0, \"phase\": \"reduce\", \"weight\": \"1/2\", \"cut\": [\"gpu0\"]}]"},
+      {"potentials", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "such as [{\"group\": 0, \"phase\": \"reduce\", \"node\": \"gpu0\", \"value\": \"1/2\"}]"},
+      {"symmetry", COPSE_JSON_OBJECT, "permutations of nodes"},
+      {0}};
   const cJSON *root = r->json.root;
   struct copse_groups *g = r->groups;
   COPSE_DO(copse_json_expect_object(&r->json, root, NULL, "an index of groups", keys, r->err));

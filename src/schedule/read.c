@@ -11,6 +11,7 @@
 #include "base/index_map.h"
 #include "base/json.h"
 #include "base/types.h"
+#include "schedule/keys.h"
 #include "schedule/schedule.h"
 
 struct reader {
@@ -122,13 +123,13 @@ static copse_status read_images(struct reader *r, const cJSON *item, const int *
 
 /* The compact form of flows and of trees. */
 static copse_status read_rotation(struct reader *r, const cJSON *item) {
-  static const char *const keys[] = {"order", "nodes", "images", NULL};
   struct copse_schedule *s = r->schedule;
   struct copse_permutation *rotation;
   const int *nodes;
   int n;
   COPSE_DO(take(r, 1, sizeof *rotation, &rotation));
-  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", rotation_keys,
+                                    r->err));
   COPSE_DO(read_nodes(r, item, "nodes", &nodes, &n));
   COPSE_DO(read_images(r, item, nodes, n, rotation));
   s->rotations = rotation;
@@ -137,14 +138,13 @@ static copse_status read_rotation(struct reader *r, const cJSON *item) {
 }
 
 static copse_status read_symmetry(struct reader *r, const cJSON *item) {
-  static const char *const keys[] = {"nodes", "generators", NULL};
-  static const char *const generator_keys[] = {"order", "images", NULL};
   struct copse_schedule *s = r->schedule;
   struct copse_permutation *out;
   const cJSON *generators;
   const int *nodes;
   int n;
-  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"symmetry\"", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"symmetry\"", symmetry_keys,
+                                    r->err));
   COPSE_DO(read_nodes(r, item, "nodes", &nodes, &n));
   COPSE_DO(copse_json_get_array(&r->json, item, "generators", &generators, r->err));
   int count = cJSON_GetArraySize(generators);
@@ -237,8 +237,7 @@ static copse_status check_ends(struct reader *r, const cJSON *item, const int *p
 static copse_status read_path(struct reader *r, const cJSON *item, const cJSON *parent,
                               const struct copse_schedule_flow *flow,
                               struct copse_schedule_path *path) {
-  static const char *const keys[] = {"path", "weight", NULL};
-  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a path", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a path", path_keys, r->err));
   COPSE_DO(read_nodes(r, item, "path", &path->nodes, &path->n_nodes));
   COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &path->weight, r->err));
   if (path->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
@@ -247,11 +246,10 @@ static copse_status read_path(struct reader *r, const cJSON *item, const cJSON *
 
 static copse_status read_flow(struct reader *r, const cJSON *item,
                               struct copse_schedule_flow *flow) {
-  static const char *const keys[] = {"src", "dst", "paths", NULL};
   struct copse_schedule_path *out;
   const cJSON *paths;
   int n = r->schedule->n_ranks;
-  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a flow", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a flow", flow_keys, r->err));
   COPSE_DO(copse_json_get_index(&r->json, item, "src", n, &flow->src, r->err));
   COPSE_DO(copse_json_get_index(&r->json, item, "dst", n, &flow->dst, r->err));
   COPSE_DO(take_list(r, item, "paths", sizeof *out, &paths, &out));
@@ -298,9 +296,8 @@ static copse_status read_flows(struct reader *r) {
 
 static copse_status read_cut(struct reader *r, const cJSON *item, const cJSON *parent,
                              struct copse_schedule_cut *cut) {
-  static const char *const keys[] = {"phase", "weight", "cut", NULL};
   const char *phase;
-  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a cut", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a cut", cut_keys, r->err));
   COPSE_DO(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
   COPSE_DO(read_nodes(r, item, "cut", &cut->nodes, &cut->n_nodes));
@@ -313,9 +310,8 @@ static copse_status read_cut(struct reader *r, const cJSON *item, const cJSON *p
 
 static copse_status read_potential(struct reader *r, const cJSON *item, const cJSON *parent,
                                    struct copse_schedule_potential *potential) {
-  static const char *const keys[] = {"node", "value", NULL};
   const char *node;
-  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a potential", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a potential", potential_keys, r->err));
   COPSE_DO(copse_json_get_string(&r->json, item, "node", &node, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "value", &potential->value, r->err));
   return intern(r, node, &potential->node);
@@ -360,12 +356,12 @@ static copse_status read_others(struct reader *r) {
 
 /* Optional: the switches that the time counts on. */
 static copse_status read_switches(struct reader *r) {
-  static const char *const keys[] = {"multicast", "aggregation", NULL};
   static const char not_ids[] = "\"in_network\" must hold arrays of node ids";
   const cJSON *item = copse_json_get(r->json.root, "in_network");
   struct copse_schedule *s = r->schedule;
   if (!item) return COPSE_OK;
-  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"in_network\"", in_network_keys,
+                                    r->err));
   if (copse_json_get(item, "multicast"))
     COPSE_DO(read_nodes_or(r, item, "multicast", not_ids, &s->copying, &s->n_copying));
   if (copse_json_get(item, "aggregation"))
@@ -374,12 +370,11 @@ static copse_status read_switches(struct reader *r) {
 }
 
 static copse_status read_topology(struct reader *r) {
-  static const char *const keys[] = {"name", "sha256", NULL};
   struct copse_schedule *s = r->schedule;
   const cJSON *topology = copse_json_get(r->json.root, "topology");
   const char *name = "", *sha256 = "";
-  COPSE_DO(
-      copse_json_expect_object(&r->json, topology, r->json.root, "\"topology\"", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, topology, r->json.root, "\"topology\"", topology_keys,
+                                    r->err));
   COPSE_DO(copse_json_get_string(&r->json, topology, "name", &name, r->err));
   if (copse_json_get(topology, "sha256"))
     COPSE_DO(copse_json_get_string(&r->json, topology, "sha256", &sha256, r->err));
@@ -388,11 +383,10 @@ static copse_status read_topology(struct reader *r) {
 }
 
 static copse_status read_bound(struct reader *r) {
-  static const char *const keys[] = {"time_per_GB", "cut",  "kind",       "reduce_cut",
-                                     "lengths",     "cuts", "potentials", NULL};
   struct copse_bound *b = &r->schedule->bound;
   const cJSON *bound = copse_json_get(r->json.root, "bound");
-  COPSE_DO(copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", keys, r->err));
+  COPSE_DO(
+      copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", bound_keys, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
   if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
     return read_lengths(r, bound);
@@ -419,14 +413,13 @@ static copse_status read_bound(struct reader *r) {
 /* The member `key`, if it is there: sets of nodes, with their times if those are `timed`. */
 static copse_status read_parts(struct reader *r, const cJSON *item, const char *key, bool timed,
                                const struct copse_schedule_part **out, int *n) {
-  static const char *const keys[] = {"us", "nodes", NULL};
   struct copse_schedule_part *parts;
   const cJSON *array;
   if (!copse_json_get(item, key)) return COPSE_OK;
   COPSE_DO(take_list(r, item, key, sizeof *parts, &array, &parts));
   COPSE_JSON_EACH (one, array) {
     struct copse_schedule_part *part = &parts[(*n)++];
-    COPSE_DO(copse_json_expect_object(&r->json, one, item, key, keys + !timed, r->err));
+    COPSE_DO(copse_json_expect_object(&r->json, one, item, key, part_keys + !timed, r->err));
     if (timed) COPSE_DO(copse_json_get_rational(&r->json, one, "us", &part->us, r->err));
     COPSE_DO(read_nodes(r, one, "nodes", &part->nodes, &part->n_nodes));
   }
@@ -435,15 +428,14 @@ static copse_status read_parts(struct reader *r, const cJSON *item, const char *
 }
 
 static copse_status read_bound_at(struct reader *r, const cJSON *item) {
-  static const char *const keys[] = {"bytes",    "alpha_us", "us",    "kind", "rank",
-                                     "reversed", "parts",    "times", NULL};
   static const char *const kinds[] = {"cut", "volume", "lengths"};
   struct copse_bound_at *at;
   const char *kind;
   int64_t rank;
   COPSE_DO(take(r, 1, sizeof *at, &at));
   at->rank = -1;
-  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"bound_at\"", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"bound_at\"", bound_at_keys,
+                                    r->err));
   COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &at->bytes, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "alpha_us", &at->alpha_us, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "us", &at->us, r->err));
@@ -467,9 +459,8 @@ static copse_status read_bound_at(struct reader *r, const cJSON *item) {
 
 static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *parent,
                               struct copse_schedule_edge *edge) {
-  static const char *const keys[] = {"src", "dst", "path", NULL};
   const struct copse_schedule *s = r->schedule;
-  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "an edge", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "an edge", edge_keys, r->err));
   COPSE_DO(copse_json_get_index(&r->json, item, "src", s->n_ranks, &edge->src, r->err));
   COPSE_DO(copse_json_get_index(&r->json, item, "dst", s->n_ranks, &edge->dst, r->err));
   COPSE_DO(read_nodes(r, item, "path", &edge->path, &edge->n_path));
@@ -531,10 +522,9 @@ static copse_status read_stage(struct reader *r, const cJSON *item,
 
 static copse_status read_tree(struct reader *r, const cJSON *item,
                               struct copse_schedule_tree *tree) {
-  static const char *const keys[] = {"root", "phase", "weight", "piece", "stage", "edges", NULL};
   const struct copse_schedule *s = r->schedule;
   const char *phase;
-  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a tree", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a tree", tree_keys, r->err));
   COPSE_DO(copse_json_get_index(&r->json, item, "root", s->n_ranks, &tree->root, r->err));
   COPSE_DO(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &tree->weight, r->err));
@@ -692,12 +682,12 @@ static copse_status check_algbw(struct reader *r) {
 
 /* What it was made for, where it says so. */
 static copse_status read_objective(struct reader *r) {
-  static const char *const keys[] = {"bytes", "chunks", "alpha_us", "alpha_occupies", NULL};
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;
   int64_t chunks;
   if (!item) return COPSE_OK;
-  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"objective\"", keys, r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"objective\"", objective_keys,
+                                    r->err));
   COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &o->bytes, r->err));
   COPSE_DO(
       copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks, r->err));
@@ -709,20 +699,13 @@ static copse_status read_objective(struct reader *r) {
 }
 
 static copse_status read_document(struct reader *r) {
-  static const char *const tree_keys[] = {"format",     "collective", "root",        "topology",
-                                          "ranks",      "k",          "time_per_GB", "algbw_GBps",
-                                          "bound",      "trees",      "others",      "symmetry",
-                                          "in_network", "bound_at",   "objective",   NULL};
-  static const char *const flow_keys[] = {
-      "format", "collective", "topology", "ranks",  "time_per_GB", "algbw_GBps", "bound", "flows",
-      "demand", "forward",    "rotation", "others", "bound_at",    "objective",  NULL};
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
   bool flows = name && copse_json_is_string(name) && strcmp(name->valuestring, "alltoall") == 0;
-  COPSE_DO(copse_json_expect_object(&r->json, root, NULL, "a schedule",
-                                    flows ? flow_keys : tree_keys, r->err));
   COPSE_DO(copse_json_expect_format(&r->json, "copse-schedule/1", r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, root, NULL, "a schedule",
+                                    flows ? flow_schedule_keys : tree_schedule_keys, r->err));
   COPSE_DO(read_collective(r));
   COPSE_DO(read_ranks(r));
   COPSE_DO(read_others(r));

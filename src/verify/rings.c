@@ -426,7 +426,13 @@ static int by_host(const void *a, const void *b) {
 
 static copse_status read_bound(struct checker *c, const cJSON *object, struct part *p,
                                struct copse_err *err) {
-  static const char *const keys[] = {"GBps", "least", "lengths", NULL};
+  static const struct copse_json_key keys[] = {
+      {"GBps", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "GB/s that no channels exceed, such as 240"},
+      {"least", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER,
+       "GB/s of the slowest channel allowed, such as 20"},
+      {"lengths", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
+       "of links, such as {\"h0.gpu0>h0.gpu1\": 1}"},
+      {0}};
   const cJSON *bound = copse_json_get(object, "bound"), *lengths;
   int n = 0;
   COPSE_DO(copse_json_expect_object(&c->json, bound, object, "bound", keys, err));
@@ -509,15 +515,36 @@ static copse_status check_nics(struct checker *c, const struct part *p, struct c
 
 static copse_status read_part(struct checker *c, const char *what, bool chains, struct part *p,
                               struct copse_err *err) {
-  static const char *const keys[2][7] = {{"crossnic", "speed", "GBps", "channels", "bound", NULL},
-                                         {"pattern", "speed", "GBps", "channels", "bound", NULL}};
-  static const char *const channel_keys[] = {"gpus", "nics", NULL};
+  static const struct copse_json_key ring_keys[] = {
+      {"crossnic", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "NCCL's: 0, or 2 for channels in pairs"},
+      {"speed", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE, "GB/s of a channel, such as 20"},
+      {"GBps", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "GB/s of all channels, such as 240"},
+      {"channels", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "such as [{\"gpus\": [\"h0.gpu0\", \"h0.gpu1\"]}]"},
+      {"bound", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
+       "such as {\"GBps\": \"240\", \"least\": \"20\", \"lengths\": {}}"},
+      {0}};
+  static const struct copse_json_key chain_keys[] = {
+      {"pattern", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "NCCL's, from 1 to 3"},
+      {"speed", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE, "GB/s of a channel, such as 20"},
+      {"GBps", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "GB/s of all channels, such as 240"},
+      {"channels", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "such as [{\"gpus\": [\"h0.gpu0\", \"h0.gpu1\"]}]"},
+      {"bound", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
+       "such as {\"GBps\": \"240\", \"least\": \"20\", \"lengths\": {}}"},
+      {0}};
+  static const struct copse_json_key channel_keys[] = {
+      {"gpus", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "the GPUs of host 0 in order, such as [\"h0.gpu0\", \"h0.gpu1\"]"},
+      {"nics", COPSE_JSON_ARRAY, "in and out, such as [\"h0.nic0\", \"h0.nic0\"]"},
+      {0}};
+  const struct copse_json_key *keys = chains ? chain_keys : ring_keys;
   const cJSON *root = c->json.root, *object = copse_json_get(root, what), *list;
   int64_t kind;
   *p = (struct part){.chains = chains, .what = what};
-  COPSE_DO(copse_json_expect_object(&c->json, object, root, what, keys[chains], err));
-  COPSE_DO(copse_json_get_int(&c->json, object, keys[chains][0], chains ? 1 : 0, chains ? 3 : 2,
-                              &kind, err));
+  COPSE_DO(copse_json_expect_object(&c->json, object, root, what, keys, err));
+  COPSE_DO(copse_json_get_int(&c->json, object, keys[0].name, chains ? 1 : 0, chains ? 3 : 2, &kind,
+                              err));
   p->kind = (int)kind;
   if (!chains && kind == 1)
     return copse_fail(err, COPSE_REFUTED, "%s: rings: crossnic 1 is not 0 or 2", c->label);
@@ -544,14 +571,25 @@ static copse_status read_part(struct checker *c, const char *what, bool chains, 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 static copse_status read_head(struct checker *c, bool *same, struct copse_err *err) {
-  static const char *const keys[] = {"format", "topology", "hosts", "rings", "chains", NULL};
-  static const char *const topology_keys[] = {"name", "sha256", NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-rings/1\""},
+      {"topology", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
+       "such as {\"name\": \"a100-x2\", \"sha256\": \"..\"}"},
+      {"hosts", COPSE_JSON_NEEDED | COPSE_JSON_COUNT, "how many there are, such as 2"},
+      {"rings", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT, "the channels and their bound"},
+      {"chains", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT, "the channels and their bound"},
+      {0}};
+  static const struct copse_json_key topology_keys[] = {
+      {"name", COPSE_JSON_STRING, "the name of the topology"},
+      {"sha256", COPSE_JSON_NEEDED | COPSE_JSON_STRING,
+       "of the canonical topology JSON, 64 hexadecimal digits"},
+      {0}};
   const cJSON *root = c->json.root, *about;
   char sha256[COPSE_SHA256_HEX];
   const char *theirs = "";
   int64_t hosts;
-  COPSE_DO(copse_json_expect_object(&c->json, root, NULL, "a certificate of rings", keys, err));
   COPSE_DO(copse_json_expect_format(&c->json, "copse-rings/1", err));
+  COPSE_DO(copse_json_expect_object(&c->json, root, NULL, "a certificate of rings", keys, err));
   about = copse_json_get(root, "topology");
   COPSE_DO(copse_json_expect_object(&c->json, about, root, "topology", topology_keys, err));
   COPSE_DO(copse_json_get_string(&c->json, about, "sha256", &theirs, err));

@@ -79,23 +79,100 @@ START_TEST(integers_have_bounds) {
 }
 END_TEST
 
-START_TEST(objects_have_known_keys_once_each) {
-  static const char *const keys[] = {"a", "b", NULL};
-  struct copse_json json = parse_good(
-      "[{\"a\": 1, \"b\": 2},\n{\"a\": 1, \"c\": 2},\n"
-      "{\"a\": 1, \"a\": 1},\n7]");
-  static const char *const parts[] = {"", "t:2: unknown key \"c\" in it",
-                                      "t:3: key \"a\" twice in it", "t:4: it must be an object"};
-  int i = 0;
-  COPSE_JSON_EACH (item, json.root) {
-    struct copse_err err = COPSE_ERR_INIT;
-    copse_status status = copse_json_expect_object(&json, item, json.root, "it", keys, &err);
-    ck_assert_int_eq(status, i == 0 ? COPSE_OK : COPSE_BAD_INPUT);
-    ck_assert_str_eq(err.text, parts[i]);
-    i++;
-  }
-  ck_assert_int_eq(i, 4);
+static const struct copse_json_key shape[] = {
+    {"id", COPSE_JSON_STRING, "a name"},
+    {"bandwidth", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE, "GB/s, such as 50"},
+    {"latency", COPSE_JSON_NOT_NEGATIVE, "us, such as 0.5"},
+    {"value", COPSE_JSON_NUMBER, "such as -1"},
+    {"duplex", COPSE_JSON_BOOL, "both directions"},
+    {"list", COPSE_JSON_ARRAY, "such as []"},
+    {"map", COPSE_JSON_OBJECT, "such as {}"},
+    {"rank", COPSE_JSON_INDEX, "such as 0"},
+    {"count", COPSE_JSON_COUNT, "such as 4"},
+    {"any", COPSE_JSON_ANY, ""},
+    {0}};
+
+/* Each is an object in a list; NULL: it is as it should be. */
+static const struct {
+  const char *text, *part;
+} objects[] = {
+    {"{\"bandwidth\": 1}", NULL},
+    {"{\"bandwidth\": \"1/2\", \"id\": \"\", \"latency\": 0, \"value\": -1, \"duplex\": false, "
+     "\"list\": [], \"map\": {}, \"rank\": 0, \"count\": 1, \"any\": null}",
+     NULL},
+    {"7", "t:2: it must be an object"},
+    {"{}", "t:2: it needs \"bandwidth\": GB/s, such as 50"},
+    {"{\"id\": \"a\"}", "t:2: it (\"a\") needs \"bandwidth\": GB/s, such as 50"},
+    {"{\"src\": \"a\", \"dst\": \"b\"}",
+     "unknown key \"src\" in it (\"a\" to \"b\"), which may have"},
+    {"{\"bandwith\": 1}", "unknown key \"bandwith\" in it; did you mean \"bandwidth\"?"},
+    {"{\"Bandwidht\": 1}", "unknown key \"Bandwidht\" in it; did you mean \"bandwidth\"?"},
+    {"{\"speed\": 1}", "unknown key \"speed\" in it, which may have \"id\", \"bandwidth\", "},
+    {"{\"$schema\": \"x\", \"bandwidth\": 1}", "unknown key \"$schema\" in it"},
+    {"{\"bandwidth\": 1,\n \"bandwidth\": 1}", "t:2: key \"bandwidth\" twice in it"},
+    {"{\n\"bandwidth\": 0}", "t:3: it: \"bandwidth\" must be positive (it is 0): GB/s, such as 50"},
+    {"{\"bandwidth\": \"-1/2\"}", "\"bandwidth\" must be positive (it is -1/2)"},
+    {"{\"bandwidth\": \"fast\"}", "it: \"bandwidth\": 'fast' is not a number; GB/s, such as 50"},
+    {"{\"bandwidth\": true}", "\"bandwidth\" must be a number or a string \"p/q\": GB/s"},
+    {"{\"bandwidth\": 1e400}", "\"bandwidth\": 1e400 is out of the range"},
+    {"{\"latency\": -1}", "\"latency\" must not be negative (it is -1): us, such as 0.5"},
+    {"{\"value\": []}", "\"value\" must be a number or a string \"p/q\": such as -1"},
+    {"{\"id\": 5}", "\"id\" must be a string: a name"},
+    {"{\"id\": null}", "\"id\" must be a string: a name"},
+    {"{\"duplex\": 0}", "\"duplex\" must be true or false: both directions"},
+    {"{\"list\": {}}", "\"list\" must be an array: such as []"},
+    {"{\"map\": []}", "\"map\" must be an object: such as {}"},
+    {"{\"rank\": -1}", "\"rank\" must be an integer from 0: such as 0"},
+    {"{\"rank\": \"1\"}", "\"rank\" must be an integer from 0"},
+    {"{\"rank\": 0.5}", "\"rank\" must be an integer from 0"},
+    {"{\"count\": 0}", "\"count\" must be an integer from 1: such as 4"},
+};
+
+START_TEST(objects_have_known_keys_of_the_right_kind) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char text[400];
+  snprintf(text, sizeof text, "[\n%s]", objects[_i].text);
+  struct copse_json json = parse_good(text);
+  const cJSON *item = copse_json_first(json.root);
+  copse_status status = copse_json_expect_object(&json, item, json.root, "it", shape, &err);
+  ck_assert_int_eq(status, objects[_i].part ? COPSE_BAD_INPUT : COPSE_OK);
+  if (objects[_i].part)
+    ck_assert_msg(strstr(err.text, objects[_i].part) != NULL, "\"%s\" lacks \"%s\"", err.text,
+                  objects[_i].part);
   copse_json_free(&json);
+}
+END_TEST
+
+START_TEST(a_document_may_name_its_schema) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_json json = parse_good("{\"$schema\": \"x\", \"bandwidth\": 1}");
+  ASSERT_OK(copse_json_expect_object(&json, json.root, NULL, "it", shape, &err), &err);
+  copse_json_free(&json);
+}
+END_TEST
+
+START_TEST(edits_are_counted) {
+  static const struct {
+    const char *a, *b;
+    int edits;
+    bool near;
+  } cases[] = {{"", "", 0, true},
+               {"", "abc", 3, false},
+               {"kitten", "sitting", 3, false},
+               {"dgxh100", "dgx-h100", 1, true},
+               {"spnies", "spines", 1, true},
+               {"Bandwidth", "bandwidth", 0, true},
+               {"gpu", "cpu", 1, true},
+               {"nic", "gpu", 3, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ck_assert_int_eq(copse_text_edits(cases[i].a, cases[i].b), cases[i].edits);
+    ck_assert_int_eq(copse_text_edits(cases[i].b, cases[i].a), cases[i].edits);
+    ck_assert_int_eq(copse_text_is_near(cases[i].a, cases[i].b), cases[i].near);
+  }
+  char longer[200];
+  memset(longer, 'a', sizeof longer - 1);
+  longer[sizeof longer - 1] = '\0';
+  ck_assert_int_eq(copse_text_edits(longer, "a"), 62);
 }
 END_TEST
 
@@ -265,7 +342,10 @@ int main(void) {
   tcase_add_test(tc, values_keep_their_types_digits_and_lines);
   tcase_add_test(tc, escapes_are_decoded);
   tcase_add_test(tc, integers_have_bounds);
-  tcase_add_test(tc, objects_have_known_keys_once_each);
+  tcase_add_loop_test(tc, objects_have_known_keys_of_the_right_kind, 0,
+                      sizeof objects / sizeof *objects);
+  tcase_add_test(tc, a_document_may_name_its_schema);
+  tcase_add_test(tc, edits_are_counted);
   tcase_add_test(tc, numbers_are_checked_when_asked_for);
   tcase_add_test(tc, strings_written_are_read_back);
   suite_add_tcase(suite, tc);

@@ -120,7 +120,7 @@ static const struct {
     {"text.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":\"fast\"}]}", "text.json:4: "},
     {"type.json", NODES "{\"src\":1,\"dst\":\"b\",\"bandwidth\":1}]}", "type.json:4: "},
     {"missing.json", NODES "{\"src\":\"a\",\"bandwidth\":1}]}",
-     "missing.json:4: \"dst\" is missing"},
+     "missing.json:4: a link needs \"dst\": "},
     {"end.json", NODES "{\"src\":\"a\",\"dst\":\"zz\",\"bandwidth\":1}]}", "end.json:4: "},
     {"self.json", NODES "{\"src\":\"a\",\"dst\":\"a\",\"bandwidth\":1}]}", "self.json:4: "},
     {"key.json", NODES "{\"src\":\"a\",\"dst\":\"b\",\"bandwidth\":1,\"speed\":2}]}", "\"speed\""},
@@ -496,9 +496,9 @@ END_TEST
 
 /* Predicted microseconds of 1 MiB by a file in %/, and how many ranks it is for. */
 static double simulated_us(const char *file, const char *options, int *n_ranks) {
-  ck_assert_msg(run("@ simulate %%/%s -t %%/f.json -b 1M -e 1M --json --no-baselines %s", file,
-                    options) == 0,
-                "%s", result.err);
+  ck_assert_msg(
+      run("@ simulate %%/%s -t %%/f.json -b 1M -e 1M --json --no-baselines %s", file, options) == 0,
+      "%s", result.err);
   cJSON *report = cJSON_Parse(result.out);
   const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "rows"), 0);
   const cJSON *times = cJSON_GetObjectItem(row, "times");
@@ -682,17 +682,17 @@ END_TEST
 
 /* Demands of 1 and 1e9 bytes: the master problem cycled in rounding noise. */
 START_TEST(demands_of_very_different_sizes_end) {
-  write_text("h.json",
-             "{\"format\":\"copse-topology/"
-             "1\",\"name\":\"h\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
-             "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"c\",\"type\":\"gpu\"},{\"id\":\"d\","
-             "\"type\":\"gpu\"},"
-             "{\"id\":\"s\",\"type\":\"switch\"},{\"id\":\"t\",\"type\":\"switch\"}],\"links\":"
-             "[" GPU_LINK("a", "s", "1") "," GPU_LINK("b", "s", "1") "," GPU_LINK(
-                 "c", "s", "1") "," GPU_LINK("t", "b",
-                                             "1") "," GPU_LINK("d", "t",
-                                                               "1") "," GPU_LINK("t", "a",
-                                                                                 "1") "]}");
+  write_text(
+      "h.json",
+      "{\"format\":\"copse-topology/"
+      "1\",\"name\":\"h\",\"nodes\":[{\"id\":\"a\",\"type\":\"gpu\"},"
+      "{\"id\":\"b\",\"type\":\"gpu\"},{\"id\":\"c\",\"type\":\"gpu\"},{\"id\":\"d\","
+      "\"type\":\"gpu\"},"
+      "{\"id\":\"s\",\"type\":\"switch\"},{\"id\":\"t\",\"type\":\"switch\"}],\"links\":"
+      "[" GPU_LINK("a", "s", "1") "," GPU_LINK("b", "s", "1") "," GPU_LINK(
+          "c", "s", "1") "," GPU_LINK("t", "b", "1") "," GPU_LINK("d", "t",
+                                                                  "1") "," GPU_LINK("t", "a",
+                                                                                    "1") "]}");
   write_text("hd.json",
              "{\"format\":\"copse-demand/1\",\"bytes\":[[0,1,1000000000,0],[0,0,0,0],"
              "[0,0,0,0],[0,1000000000,0,0]]}");

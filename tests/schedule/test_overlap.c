@@ -153,7 +153,7 @@ static const struct {
     {HEAD " \"points\": [\n{\"tokens\": 1, \"us\": 2},\n{\"tokens\": 2, \"us\": 1}]}", 4,
      "no less time"},
     {HEAD " \"points\": [\n{\"tokens\": -1, \"us\": 2}]}", 3, "negative"},
-    {HEAD " \"points\": [\n{\"tokens\": 1}]}", 3, "\"us\" is missing"},
+    {HEAD " \"points\": [\n{\"tokens\": 1}]}", 3, "needs \"us\": "},
     {HEAD " \"points\": [\n{\"tokens\": 1, \"us\": NaN}]}", 3, ""},
     {HEAD " \"points\": [\n{\"tokens\": 1, \"us\": 1e999}]}", 3, ""},
     {HEAD " \"alpha_us\": 1}", 1, "us_per_token"},

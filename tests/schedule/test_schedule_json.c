@@ -136,7 +136,7 @@ static const struct {
 } refusals[] = {
     {1, "{\"format\": \"copse-schedule/2\",", 1, "copse-schedule/1"},
     {1, "{\"format\": 1,", 1, "\"format\" must be a string"},
-    {1, "{", 1, "\"format\" is missing"},
+    {1, "{", 1, "\"format\" must be a string"},
     {1, "{\"format\": \"copse-schedule/1\", \"extra\": 1,", 1, "unknown key \"extra\""},
     {1, "{\"format\": \"copse-schedule/1\", \"k\": 1,", 1, "\"k\" twice"},
     {1, "{\"format\": \"copse-schedule/1\", \"root\": 0,", 1, "\"root\" is for"},
@@ -145,10 +145,10 @@ static const struct {
     {2, "\"collective\": \"reduce_scatter\",", 10, "\"phase\""},
     {2, "\"collective\": \"broadcast\",", 1, "share"},
     {2, "\"collective\": null,", 1, "\"collective\" must be a string"},
-    {2, "", 1, "\"collective\" is missing"},
+    {2, "", 1, "needs \"collective\": "},
     {3, "", 1, "\"topology\""},
     {3, "\"topology\": \"t\",", 1, "\"topology\" must be an object"},
-    {3, "\"topology\": {},", 3, "\"name\" is missing"},
+    {3, "\"topology\": {},", 3, "needs \"name\": "},
     {3, "\"topology\": {\"name\": 5},", 3, "\"name\" must be a string"},
     {3, "\"topology\": {\"name\": \"t\", \"sha256\": 7},", 3, "\"sha256\" must be a string"},
     {3, "\"topology\": {\"name\": \"t\", \"sha\": \"\"},", 3, "unknown key \"sha\""},
@@ -163,13 +163,13 @@ static const struct {
     {5, "\"k\": -1,", 5, "\"k\" must be an integer"},
     {5, "\"k\": 1.5,", 5, "\"k\" must be an integer"},
     {5, "\"k\": \"1\",", 1, "\"k\" must be an integer"},
-    {6, "", 1, "\"time_per_GB\" is missing"},
+    {6, "", 1, "needs \"time_per_GB\": "},
     {6, "\"time_per_GB\": \"1/0\",", 1, "\"time_per_GB\""},
     {6, "\"time_per_GB\": true,", 1, "\"time_per_GB\" must be a number"},
     {6, "\"time_per_GB\": 1e400,", 6, "\"time_per_GB\""},
     {6, "\"time_per_GB\": \"nan\",", 1, "\"time_per_GB\""},
     {8, "", 1, "\"bound\""},
-    {8, "\"bound\": {\"cut\": [\"a\"]},", 8, "\"time_per_GB\" is missing"},
+    {8, "\"bound\": {\"cut\": [\"a\"]},", 8, "needs \"time_per_GB\": "},
     {8, "\"bound\": {\"time_per_GB\": \"1/20\"},", 8, "\"cut\" must be an array"},
     {8, "\"bound\": {\"time_per_GB\": \"1/20\", \"cut\": [1]},", 8, "\"cut\" must be an array"},
     {8, "\"bound\": {\"time_per_GB\": \"1/20\", \"cut\": [\"a\"], \"kind\": \"phases\"},", 8,
@@ -186,7 +186,7 @@ static const struct {
     {10, TREE("0", "\"broadcast\"", "\"1/3\""), 1, "share"},
     {10, TREE("0", "\"broadcast\"", "[]"), 10, "\"weight\" must be a number"},
     {10, TREE("1", "\"broadcast\"", "\"1/2\""), 10, "reach every rank once"},
-    {10, "  {\"root\": 0, \"phase\": \"broadcast\", \"edges\": [", 10, "\"weight\" is missing"},
+    {10, "  {\"root\": 0, \"phase\": \"broadcast\", \"edges\": [", 10, "needs \"weight\": "},
     {10, "  {\"root\": 0, \"phase\": \"broadcast\", \"weight\": \"1/2\", \"edge\": [", 10,
      "unknown key \"edge\""},
     {11, "   ]},", 10, "span"},
@@ -200,7 +200,7 @@ static const struct {
     {11, EDGE("0", "1", "\"a\""), 11, "\"path\" must be an array"},
     {11, EDGE("0", "1", "[\"a\", null, \"b\"]"), 11, "\"path\" must be an array"},
     {11, EDGE("0", "1", "[\"a\", \"b\"], \"via\": 1"), 11, "unknown key \"via\""},
-    {11, "   {\"src\": 0, \"dst\": 1}]},", 11, "\"path\" must be an array"},
+    {11, "   {\"src\": 0, \"dst\": 1}]},", 11, "an edge needs \"path\": "},
     {11, "   7]},", 11, "an edge must be an object"},
     {14, " ]", 0, "ends inside"},
     {14, " ]}}", 14, "closes nothing"},
@@ -258,7 +258,7 @@ START_TEST(white_space_moves_the_lines_and_nothing_else) {
   *out = '\0';
   /* line 10 of 1-based lines is now 3 * 9 + 1 */
   ASSERT_FAILS(copse_schedule_parse("s.json", spread, strlen(spread), &s, &err), COPSE_BAD_INPUT,
-               &err, "s.json:28: \"weight\" must be positive");
+               &err, "s.json:28: a tree: \"weight\" must be positive");
 }
 END_TEST
 

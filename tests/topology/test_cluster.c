@@ -140,23 +140,27 @@ END_TEST
 static const struct {
   const char *text, *part;
 } refusals[] = {
-    {CLUSTER("2", "{\"type\": \"clos\", \"bandwidth\": 25}"), "\"leaf_hosts\" is missing"},
+    {CLUSTER("2", "{\"type\": \"clos\", \"bandwidth\": 25}"), "needs \"leaf_hosts\": "},
     {CLUSTER("2", "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 0}"),
      "\"leaf_hosts\" must be an integer from 1"},
-    {CLUSTER("2", "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 2,"
-                  " \"oversubscription\": 0}"),
+    {CLUSTER("2",
+             "{\"type\": \"clos\", \"bandwidth\": 25, \"leaf_hosts\": 2,"
+             " \"oversubscription\": 0}"),
      "\"oversubscription\" must be positive"},
-    {CLUSTER("2", "{\"type\": \"dragonfly\", \"bandwidth\": 1, \"group_routers\": 2,"
-                  " \"local_bandwidth\": 1}"),
-     "\"global_bandwidth\" is missing"},
-    {CLUSTER("3", "{\"type\": \"torus\", \"bandwidth\": 1, \"link_bandwidth\": 1,"
-                  " \"dims\": [2, 2]}"),
+    {CLUSTER("2",
+             "{\"type\": \"dragonfly\", \"bandwidth\": 1, \"group_routers\": 2,"
+             " \"local_bandwidth\": 1}"),
+     "needs \"global_bandwidth\": "},
+    {CLUSTER("3",
+             "{\"type\": \"torus\", \"bandwidth\": 1, \"link_bandwidth\": 1,"
+             " \"dims\": [2, 2]}"),
      "cluster.json:3: 3 hosts, 1 on a router, need a torus of 3 routers; \"dims\" multiply to at "
      "least 4"},
     {CLUSTER("3", "{\"type\": \"torus\", \"bandwidth\": 1, \"link_bandwidth\": 1, \"dims\": []}"),
      "\"dims\" is empty"},
     {CLUSTER("2", "{\"type\": \"ring\", \"bandwidth\": 25}"), "unknown fabric type \"ring\""},
-    {CLUSTER("2", "{\"type\": \"flat\"}"), "cluster.json:3: \"bandwidth\" is missing"},
+    {CLUSTER("2", "{\"type\": \"flat\"}"),
+     "cluster.json:3: a flat fabric needs \"bandwidth\": GB/s per NIC and direction, such as 50"},
     {CLUSTER("2", "{\"type\": \"flat\", \"bandwidth\": 0}"), "\"bandwidth\" must be positive"},
     {CLUSTER("2", "{\"type\": \"flat\", \"bandwidth\": 1e400}"), "out of the range"},
     {CLUSTER("2", "{\"type\": \"flat\", \"bandwidth\": 1, \"latency\": -1}"),
@@ -165,20 +169,21 @@ static const struct {
      "\"spine_bandwidth\" must not be negative"},
     {CLUSTER("2", "{\"type\": \"flat\", \"bandwidth\": 1, \"spine_bandwidth\": 1}"),
      "unknown key \"spine_bandwidth\" in a flat fabric"},
-    {CLUSTER("2", "{\"bandwidth\": 1}"), "\"type\" is missing"},
+    {CLUSTER("2", "{\"bandwidth\": 1}"), "\"fabric\" needs \"type\": flat, rails"},
     {CLUSTER("2", "7"), "\"fabric\" must be an object"},
     {CLUSTER("0", "{\"type\": \"flat\", \"bandwidth\": 1}"), "cluster.json:2: \"hosts\" must be"},
     {CLUSTER("-1", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" must be an integer"},
     {CLUSTER("1.5", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" must be an integer"},
-    {CLUSTER("\"2\"", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" must be an integer"},
+    {CLUSTER("\"2\"", "{\"type\": \"flat\", \"bandwidth\": 1}"),
+     "a cluster needs \"hosts\": how many"},
     {CLUSTER("4000000", "{\"type\": \"flat\", \"bandwidth\": 1}"),
      "cluster.json:2: 4000000 hosts make 16000001 nodes"},
     {CLUSTER("99999999999999999999", "{\"type\": \"flat\", \"bandwidth\": 1}"), "\"hosts\" must"},
     {"{\"format\": \"copse-cluster/1\", \"hosts\": 1, \"host\": \"host.json\"}",
-     "\"fabric\" is missing"},
+     "needs \"fabric\": "},
     {"{\"format\": \"copse-cluster/1\", \"hosts\": 1, \"fabric\": {\"type\": \"flat\","
      " \"bandwidth\": 1}}",
-     "\"host\" is missing"},
+     "needs \"host\": "},
     {"{\"format\": \"copse-cluster/1\", \"hosts\": 1, \"size\": 4}", "unknown key \"size\""},
     {"{\"format\": \"copse-cluster/1\", \"host\": \"cluster.json\", \"hosts\": 1,"
      " \"fabric\": {\"type\": \"flat\", \"bandwidth\": 1}}",

@@ -115,7 +115,7 @@ static const struct {
   const char *text, *part;
 } refusals[] = {
     {"", "p"},
-    {"{\"format\": \"copse-topology/1\"}", "a profile's is \"copse-profile/1\""},
+    {"{\"format\": \"copse-topology/1\"}", "this version reads \"copse-profile/1\""},
     {PROFILE("\"rate\": {}"), "unknown key \"rate\""},
     {PROFILE("\"rates\": {\"nvlnk\": 3}"), "unknown key \"nvlnk\""},
     {PROFILE("\"rates\": {\"nvlink\": 0}"), "\"nvlink\" must be positive"},

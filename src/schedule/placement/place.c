@@ -43,7 +43,11 @@ static copse_status read_row(struct reader *r, const cJSON *row, const cJSON *st
 }
 
 static copse_status get_rows(struct reader *r, const cJSON *step, const cJSON **rows) {
-  static const char *const keys[] = {"counts", "comment", NULL};
+  static const struct copse_json_key keys[] = {
+      {"counts", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "tokens of each rank (a row) for each expert, such as [[3, 1], [0, 4]]"},
+      {"comment", COPSE_JSON_STRING, "a text for readers"},
+      {0}};
   COPSE_DO(copse_json_expect_object(&r->json, step, r->json.root, "a step", keys, r->err));
   return copse_json_get_array(&r->json, step, "counts", rows, r->err);
 }
@@ -102,10 +106,17 @@ static copse_status read_steps(struct reader *r, const cJSON *steps) {
 }
 
 static copse_status read_trace(struct reader *r, int n_ranks, int n_experts) {
-  static const char *const keys[] = {"format", "token_bytes", "experts", "steps", "comment", NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-trace/1\""},
+      {"token_bytes", COPSE_JSON_NEEDED | COPSE_JSON_COUNT, "bytes of a token, such as 8192"},
+      {"experts", COPSE_JSON_COUNT, "how many there are, such as 64"},
+      {"steps", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "what each step sends, such as [{\"counts\": [[3, 1], [0, 4]]}]"},
+      {"comment", COPSE_JSON_STRING, "a text for readers"},
+      {0}};
   const cJSON *steps;
-  COPSE_DO(copse_json_expect_object(&r->json, r->json.root, NULL, "a trace", keys, r->err));
   COPSE_DO(copse_json_expect_format(&r->json, "copse-trace/1", r->err));
+  COPSE_DO(copse_json_expect_object(&r->json, r->json.root, NULL, "a trace", keys, r->err));
   COPSE_DO(copse_json_get_int(&r->json, r->json.root, "token_bytes", 1, MAX_TOKENS,
                               &r->trace->token_bytes, r->err));
   COPSE_DO(copse_json_get_array(&r->json, r->json.root, "steps", &steps, r->err));

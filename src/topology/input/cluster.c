@@ -112,56 +112,116 @@ static const struct kind {
 
 /* What a fabric has beside its type, and which kinds must or may have it; read in this order. */
 static const struct key {
-  const char *name;
+  struct copse_json_key json;
   unsigned required, optional;
-  enum { POSITIVE, NOT_NEGATIVE, COUNT, FLAG, DIMS, MAP } value;
   size_t at;
   int most; /* of a count */
 } fabric_keys[] = {
-    {"bandwidth", ANY & ~IB, IB, POSITIVE, AT(bandwidth), 0},
-    {"latency", 0, ANY, NOT_NEGATIVE, AT(latency), 0},
-    {"spine_bandwidth", 0, RAILS, NOT_NEGATIVE, AT(spine_bandwidth), 0},
-    {"leaf_hosts", CLOS, 0, COUNT, AT(leaf_hosts), COPSE_TOPOLOGY_MAX_NODES},
-    {"oversubscription", 0, CLOS | SLURM, POSITIVE, AT(oversubscription), 0},
-    {"spines", 0, CLOS, COUNT, AT(spines), 1 << 16},
-    {"rails", 0, CLOS, FLAG, AT(leaf_rails), 0},
-    {"router_hosts", 0, DRAGONFLY | TORUS, COUNT, AT(router_hosts), COPSE_TOPOLOGY_MAX_NODES},
-    {"group_routers", DRAGONFLY, 0, COUNT, AT(group_routers), COPSE_TOPOLOGY_MAX_NODES},
-    {"local_bandwidth", DRAGONFLY, 0, POSITIVE, AT(local_bandwidth), 0},
-    {"global_bandwidth", DRAGONFLY, 0, POSITIVE, AT(global_bandwidth), 0},
-    {"global_links", 0, DRAGONFLY, COUNT, AT(global_links), 1 << 16},
-    {"link_bandwidth", TORUS, 0, POSITIVE, AT(link_bandwidth), 0},
-    {"dims", TORUS, 0, DIMS, AT(dims), 0},
-    {"file", IB | SLURM, 0, MAP, AT(map), 0}};
+    {{"bandwidth", COPSE_JSON_POSITIVE, "GB/s per NIC and direction, such as 50"},
+     ANY & ~IB,
+     IB,
+     AT(bandwidth),
+     0},
+    {{"latency", COPSE_JSON_NOT_NEGATIVE, "us per cable, such as 0.5"}, 0, ANY, AT(latency), 0},
+    {{"spine_bandwidth", COPSE_JSON_NOT_NEGATIVE,
+      "GB/s of each rail's link to a spine, such as 100; 0 for no spine"},
+     0,
+     RAILS,
+     AT(spine_bandwidth),
+     0},
+    {{"leaf_hosts", COPSE_JSON_COUNT, "how many hosts a leaf joins, such as 4"},
+     CLOS,
+     0,
+     AT(leaf_hosts),
+     COPSE_TOPOLOGY_MAX_NODES},
+    {{"oversubscription", COPSE_JSON_POSITIVE,
+      "what a switch takes in over what it sends up, such as 2"},
+     0,
+     CLOS | SLURM,
+     AT(oversubscription),
+     0},
+    {{"spines", COPSE_JSON_COUNT, "how many spines share what the leaves send up, such as 4"},
+     0,
+     CLOS,
+     AT(spines),
+     1 << 16},
+    {{"rails", COPSE_JSON_BOOL, "true for a leaf for each NIC's place"},
+     0,
+     CLOS,
+     AT(leaf_rails),
+     0},
+    {{"router_hosts", COPSE_JSON_COUNT, "how many hosts a router joins, such as 1"},
+     0,
+     DRAGONFLY | TORUS,
+     AT(router_hosts),
+     COPSE_TOPOLOGY_MAX_NODES},
+    {{"group_routers", COPSE_JSON_COUNT, "how many routers a group has, such as 4"},
+     DRAGONFLY,
+     0,
+     AT(group_routers),
+     COPSE_TOPOLOGY_MAX_NODES},
+    {{"local_bandwidth", COPSE_JSON_POSITIVE, "GB/s of a link inside a group, such as 50"},
+     DRAGONFLY,
+     0,
+     AT(local_bandwidth),
+     0},
+    {{"global_bandwidth", COPSE_JSON_POSITIVE, "GB/s of a link between groups, such as 100"},
+     DRAGONFLY,
+     0,
+     AT(global_bandwidth),
+     0},
+    {{"global_links", COPSE_JSON_COUNT, "how many links join two groups, such as 2"},
+     0,
+     DRAGONFLY,
+     AT(global_links),
+     1 << 16},
+    {{"link_bandwidth", COPSE_JSON_POSITIVE, "GB/s of a link between routers, such as 50"},
+     TORUS,
+     0,
+     AT(link_bandwidth),
+     0},
+    {{"dims", COPSE_JSON_ARRAY, "how many routers each dimension has, such as [4, 4, 2]"},
+     TORUS,
+     0,
+     AT(dims),
+     0},
+    {{"file", COPSE_JSON_STRING,
+      "what the tool printed, a file beside this one, such as \"fabric.txt\""},
+     IB | SLURM,
+     0,
+     AT(map),
+     0}};
 #define N_KEYS (sizeof fabric_keys / sizeof *fabric_keys)
 
 static copse_status read_key(struct reader *r, const struct kind *kind, const struct key *key,
                              const cJSON *item) {
   void *to = (char *)&r->fabric + key->at;
-  if (!copse_json_get(item, key->name)) {
-    if (!(key->required & kind->is)) return COPSE_OK;
-    return refuse(r, copse_json_line(item, NULL), "\"%s\" is missing", key->name);
+  const char *name = key->json.name;
+  if (!copse_json_get(item, name)) return COPSE_OK;
+  switch (key->json.kind) {
+    case COPSE_JSON_COUNT:
+      return copse_json_get_count_or(r->json, item, name, key->most, to, r->err);
+    case COPSE_JSON_BOOL: return copse_json_get_bool_or(r->json, item, name, false, to, r->err);
+    case COPSE_JSON_ARRAY: return read_dims(r, item);
+    case COPSE_JSON_STRING: return read_map(r, item, kind->is == SLURM);
+    default:
+      return copse_json_get_amount_or(r->json, item, name, key->json.kind == COPSE_JSON_POSITIVE,
+                                      to, r->err);
   }
-  switch (key->value) {
-    case POSITIVE:
-    case NOT_NEGATIVE:
-      return copse_json_get_amount_or(r->json, item, key->name, key->value == POSITIVE, to, r->err);
-    case COUNT: return copse_json_get_count_or(r->json, item, key->name, key->most, to, r->err);
-    case FLAG: return copse_json_get_bool_or(r->json, item, key->name, false, to, r->err);
-    case DIMS: return read_dims(r, item);
-    case MAP: return read_map(r, item, kind->is == SLURM);
-  }
-  return COPSE_OK;
 }
 
 static copse_status read_keys(struct reader *r, const struct kind *kind, const cJSON *item,
                               const cJSON *root) {
-  const char *names[N_KEYS + 2] = {"type"};
+  struct copse_json_key keys[N_KEYS + 2] = {
+      {"type", COPSE_JSON_NEEDED | COPSE_JSON_STRING, kind->name}};
   int n = 1;
-  for (size_t i = 0; i < N_KEYS; i++)
-    if ((fabric_keys[i].required | fabric_keys[i].optional) & kind->is)
-      names[n++] = fabric_keys[i].name;
-  COPSE_DO(copse_json_expect_object(r->json, item, root, kind->what, names, r->err));
+  for (size_t i = 0; i < N_KEYS; i++) {
+    if (!((fabric_keys[i].required | fabric_keys[i].optional) & kind->is)) continue;
+    keys[n] = fabric_keys[i].json;
+    if (fabric_keys[i].required & kind->is) keys[n].kind |= COPSE_JSON_NEEDED;
+    n++;
+  }
+  COPSE_DO(copse_json_expect_object(r->json, item, root, kind->what, keys, r->err));
   for (size_t i = 0; i < N_KEYS; i++)
     if ((fabric_keys[i].required | fabric_keys[i].optional) & kind->is)
       COPSE_DO(read_key(r, kind, &fabric_keys[i], item));
@@ -178,9 +238,11 @@ static copse_status read_fabric(struct reader *r, const cJSON *root) {
   const cJSON *item = copse_json_get(root, "fabric");
   const char *type = NULL;
   struct copse_fabric *f = &r->fabric;
-  if (!item) return refuse(r, copse_json_line(root, NULL), "\"fabric\" is missing");
   *f = (struct copse_fabric){.line = copse_json_line(item, root), COPSE_FABRIC_DEFAULTS};
-  if (!copse_json_is_object(item)) return refuse(r, f->line, "\"fabric\" must be an object");
+  if (!copse_json_get(item, "type"))
+    return refuse(r, f->line,
+                  "\"fabric\" needs \"type\": flat, rails, clos, dragonfly, torus, ibnetdiscover "
+                  "or slurm");
   COPSE_DO(copse_json_get_string(r->json, item, "type", &type, r->err));
   const struct kind *kind = find_kind(type);
   if (!kind)
@@ -311,9 +373,26 @@ static copse_status read_group(struct reader *r, const cJSON *item, const cJSON 
   return COPSE_OK;
 }
 
+#define HOST_IS "a file beside this one or a name of the catalogue, such as \"dgx-a100\""
+#define HOSTS_ARE                                                                         \
+  "how many there are, such as 4, or a list of kinds, such as [{\"host\": \"dgx-a100\", " \
+  "\"count\": 4}]"
+
 static copse_status read_hosts(struct reader *r, const cJSON *root) {
-  static const char *const keys[] = {"host",  "count", "bandwidth",     "names", "nics",
-                                     "links", "gpu",   "nvlink_switch", NULL};
+  static const struct copse_json_key keys[] = {
+      {"host", COPSE_JSON_NEEDED | COPSE_JSON_STRING, HOST_IS},
+      {"count", COPSE_JSON_COUNT, "how many of this kind there are, such as 2"},
+      {"bandwidth", COPSE_JSON_POSITIVE, "GB/s per NIC and direction, such as 25"},
+      {"names", COPSE_JSON_STRING,
+       "the names of the hosts, a Slurm host list such as \"node[01-04]\""},
+      {"nics", COPSE_JSON_STRING,
+       "a pattern of the ids of NICs on the fabric, such as \"nic@mlx5_[0-7]\""},
+      {"links", COPSE_JSON_STRING,
+       "what to keep of XML or a matrix: \"nvlink\", \"all\" or \"default\""},
+      {"gpu", COPSE_JSON_STRING, "the GPUs of a matrix, such as \"a100\""},
+      {"nvlink_switch", COPSE_JSON_POSITIVE,
+       "GB/s per GPU and direction to an NVSwitch, such as 450"},
+      {0}};
   const cJSON *hosts = copse_json_get(root, "hosts");
   int64_t n = 0;
   size_t kinds_of_hosts = 1;
@@ -322,7 +401,11 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
   COPSE_DO(COPSE_ARRAY(&r->arena, kinds_of_hosts, r->groups, r->err));
   COPSE_DO(COPSE_ARRAY(&r->arena, kinds_of_hosts, r->loaded, r->err));
   if (!copse_json_is_array(hosts)) {
-    if (hosts || !copse_json_get(root, "names"))
+    if (!copse_json_get(root, "host"))
+      return refuse(r, copse_json_line(root, NULL), "a cluster needs \"host\": " HOST_IS);
+    if (hosts ? !copse_json_is_number(hosts) : !copse_json_get(root, "names"))
+      return refuse(r, copse_json_line(root, NULL), "a cluster needs \"hosts\": " HOSTS_ARE);
+    if (hosts)
       COPSE_DO(copse_json_get_int(r->json, root, "hosts", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
     return read_group(r, root, NULL, "hosts");
   }
@@ -340,9 +423,25 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
 }
 
 static copse_status read_parts(struct reader *r, struct copse_topology_builder *builder) {
-  static const char *const keys[] = {"format",        "name",   "description", "source", "host",
-                                     "hosts",         "names",  "nics",        "links",  "gpu",
-                                     "nvlink_switch", "fabric", NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-cluster/1\""},
+      {"name", COPSE_JSON_STRING, "the name in reports, such as \"rack-7\""},
+      {"description", COPSE_JSON_STRING, "one line about it, shown by copse topo --list"},
+      {"source", COPSE_JSON_STRING, "where the numbers come from, one line"},
+      {"host", COPSE_JSON_STRING, HOST_IS},
+      {"hosts", COPSE_JSON_ANY, HOSTS_ARE},
+      {"names", COPSE_JSON_STRING,
+       "the names of the hosts, a Slurm host list such as \"node[01-04]\""},
+      {"nics", COPSE_JSON_STRING,
+       "a pattern of the ids of NICs on the fabric, such as \"nic@mlx5_[0-7]\""},
+      {"links", COPSE_JSON_STRING,
+       "what to keep of XML or a matrix: \"nvlink\", \"all\" or \"default\""},
+      {"gpu", COPSE_JSON_STRING, "the GPUs of a matrix, such as \"a100\""},
+      {"nvlink_switch", COPSE_JSON_POSITIVE,
+       "GB/s per GPU and direction to an NVSwitch, such as 450"},
+      {"fabric", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
+       "what joins the NICs of the hosts, such as {\"type\": \"flat\", \"bandwidth\": 50}"},
+      {0}};
   const cJSON *root = r->json->root;
   COPSE_DO(copse_json_expect_object(r->json, root, NULL, "a cluster", keys, r->err));
   COPSE_DO(copse_read_about(r->json, builder, r->err));

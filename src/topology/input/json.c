@@ -25,7 +25,14 @@ struct reader {
 };
 
 static copse_status read_node(struct reader *r, const cJSON *item, const cJSON *parent) {
-  static const char *const keys[] = {"id", "type", "rank", "multicast", "aggregation", NULL};
+  static const struct copse_json_key keys[] = {
+      {"id", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "its name, such as \"gpu0\""},
+      {"type", COPSE_JSON_NEEDED | COPSE_JSON_STRING,
+       "\"gpu\" (a rank), \"nvswitch\", \"pcie\", \"cpu\", \"nic\" or \"switch\""},
+      {"rank", COPSE_JSON_INDEX, "its rank among the gpus, from 0"},
+      {"multicast", COPSE_JSON_BOOL, "whether the switch can copy, such as true"},
+      {"aggregation", COPSE_JSON_BOOL, "whether the switch can add, such as true"},
+      {0}};
   const struct copse_json *json = r->json;
   struct copse_node node = {.rank = -1};
   int64_t rank = -1;
@@ -74,7 +81,14 @@ static copse_status check_way_back(struct reader *r, const cJSON *item, long lin
 }
 
 static copse_status read_link(struct reader *r, const cJSON *item, const cJSON *parent) {
-  static const char *const keys[] = {"src", "dst", "bandwidth", "latency", "duplex", NULL};
+  static const struct copse_json_key keys[] = {
+      {"src", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "the id of a node, such as \"gpu0\""},
+      {"dst", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "the id of a node, such as \"switch0\""},
+      {"bandwidth", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE,
+       "GB/s per direction, such as 50 or \"625/2\""},
+      {"latency", COPSE_JSON_NOT_NEGATIVE, "us, such as 0.5"},
+      {"duplex", COPSE_JSON_BOOL, "false for the direction from src to dst only"},
+      {0}};
   const struct copse_json *json = r->json;
   struct copse_q bandwidth, latency = COPSE_Q_ZERO;
   bool duplex = true;
@@ -113,8 +127,16 @@ static void free_reader(struct reader *r) { copse_index_map_free(&r->unstated); 
 static copse_status read_topology(const struct copse_json *json,
                                   struct copse_topology_builder *builder,
                                   const struct copse_notes *notes, struct copse_err *err) {
-  static const char *const keys[] = {"format",      "name",   "nodes", "links",
-                                     "description", "source", NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-topology/1\""},
+      {"name", COPSE_JSON_STRING, "the name in reports, such as \"rack-7\""},
+      {"description", COPSE_JSON_STRING, "one line about it, shown by copse topo --list"},
+      {"source", COPSE_JSON_STRING, "where the numbers come from, one line"},
+      {"nodes", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "its nodes, such as [{\"id\": \"gpu0\", \"type\": \"gpu\"}]"},
+      {"links", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "its links, such as [{\"src\": \"gpu0\", \"dst\": \"gpu1\", \"bandwidth\": 50}]"},
+      {0}};
   const cJSON *root = json->root, *nodes = NULL, *links = NULL;
   COPSE_AT_END(free_reader) struct reader r = {.json = json, .builder = builder, .err = err};
   COPSE_DO(copse_json_expect_object(json, root, NULL, "a topology", keys, err));
@@ -132,7 +154,14 @@ static copse_status read_topology(const struct copse_json *json,
 /* {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a synthetic line with a name. */
 static copse_status read_synthetic(const struct copse_json *json,
                                    struct copse_topology_builder *builder, struct copse_err *err) {
-  static const char *const keys[] = {"format", "name", "synthetic", "description", "source", NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-synthetic/1\""},
+      {"name", COPSE_JSON_STRING, "the name in reports, such as \"rack-7\""},
+      {"description", COPSE_JSON_STRING, "one line about it, shown by copse topo --list"},
+      {"source", COPSE_JSON_STRING, "where the numbers come from, one line"},
+      {"synthetic", COPSE_JSON_NEEDED | COPSE_JSON_STRING,
+       "a synthetic line, such as \"ring:8@50\""},
+      {0}};
   const char *spec = NULL;
   COPSE_DO(copse_json_expect_object(json, json->root, NULL, "a synthetic topology", keys, err));
   COPSE_DO(copse_read_about(json, builder, err));
@@ -168,6 +197,10 @@ copse_status copse_read_topology_json(const struct copse_input *in, struct copse
   if (!copse_json_is_object(json.root))
     return copse_fail_at(err, COPSE_BAD_INPUT, in->label, 1,
                          "a topology must be a JSON object with \"format\"");
+  if (!copse_json_get(json.root, "format"))
+    return copse_fail_at(err, COPSE_BAD_INPUT, in->label, copse_json_line(json.root, NULL),
+                         "a topology needs \"format\": \"copse-topology/1\", "
+                         "\"copse-cluster/1\" or \"copse-synthetic/1\"");
   COPSE_DO(copse_json_get_string(&json, json.root, "format", &format, err));
   if (strcmp(format, "copse-cluster/1") != 0) /* whose hosts may use them */
     copse_note_unused_options(in, "topology JSON", 0);

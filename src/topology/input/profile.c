@@ -33,11 +33,21 @@ struct copse_profile {
 /* Bounds the time, since every pattern is tried on every link. */
 #define MAX_RULES 4096
 
-static const char *const rate_names[COPSE_N_RATES + 1] = {"nvlink",    "xgmi", "pcie",
-                                                          "inter_cpu", "net",  NULL};
+/* By enum copse_rate and enum copse_cost. */
+static const struct copse_json_key rate_keys[] = {
+    {"nvlink", COPSE_JSON_POSITIVE, "GB/s of one NVLink and direction, such as 22.5"},
+    {"xgmi", COPSE_JSON_POSITIVE, "GB/s of one xGMI link and direction, such as 45"},
+    {"pcie", COPSE_JSON_POSITIVE, "GB/s of a PCIe link and direction, such as 24.1"},
+    {"inter_cpu", COPSE_JSON_POSITIVE, "GB/s between two CPUs and direction, such as 20"},
+    {"net", COPSE_JSON_POSITIVE, "GB/s of a NIC's port and direction, such as 24.1"},
+    {0}};
 
-static const char *const cost_names[COPSE_N_COSTS + 1] = {"hop_us", "message_us", "reduce_GBps",
-                                                          "duplex", NULL};
+static const struct copse_json_key cost_keys[] = {
+    {"hop_us", COPSE_JSON_NOT_NEGATIVE, "us of a hop from rank to rank, such as 2"},
+    {"message_us", COPSE_JSON_NOT_NEGATIVE, "us of it that keep the sender busy, such as 0.18"},
+    {"reduce_GBps", COPSE_JSON_POSITIVE, "GB/s at which a rank adds, such as 400"},
+    {"duplex", COPSE_JSON_NOT_NEGATIVE, "what both ways at once take over one, such as 1.6"},
+    {0}};
 
 void copse_profile_free(struct copse_profile *profile) {
   if (!profile) return;
@@ -59,8 +69,16 @@ static copse_status read_text(const struct copse_json *json, const cJSON *item, 
 
 static copse_status read_rule(const struct copse_json *json, const cJSON *item, const cJSON *parent,
                               struct copse_profile *profile, struct copse_err *err) {
-  static const char *const keys[] = {"src",   "dst",     "src_type", "dst_type", "bandwidth",
-                                     "scale", "latency", "duplex",   NULL};
+  static const struct copse_json_key keys[] = {
+      {"src", COPSE_JSON_STRING, "a pattern of node ids, such as \"h*.gpu*\""},
+      {"dst", COPSE_JSON_STRING, "a pattern of node ids, such as \"h*.nvswitch\""},
+      {"src_type", COPSE_JSON_STRING, "the type of nodes, such as \"nic\""},
+      {"dst_type", COPSE_JSON_STRING, "the type of nodes, such as \"switch\""},
+      {"bandwidth", COPSE_JSON_POSITIVE, "GB/s per direction, such as 270"},
+      {"scale", COPSE_JSON_POSITIVE, "what the bandwidth is multiplied by, such as 0.95"},
+      {"latency", COPSE_JSON_NOT_NEGATIVE, "us, such as 0.9"},
+      {"duplex", COPSE_JSON_BOOL, "false for links from src to dst only"},
+      {0}};
   const struct copse_q none = {-1, 1};
   struct rule rule = {.bandwidth = none, .scale = none, .latency = none, .duplex = true};
   COPSE_DO(copse_json_expect_object(json, item, parent, "a rule", keys, err));
@@ -88,9 +106,9 @@ static copse_status read_costs(const struct copse_json *json, struct copse_profi
                                struct copse_err *err) {
   const cJSON *costs = copse_json_get(json->root, "costs");
   if (!costs) return COPSE_OK;
-  COPSE_DO(copse_json_expect_object(json, costs, json->root, "\"costs\"", cost_names, err));
+  COPSE_DO(copse_json_expect_object(json, costs, json->root, "\"costs\"", cost_keys, err));
   for (int i = 0; i < COPSE_N_COSTS; i++)
-    COPSE_DO(copse_json_get_amount_or(json, costs, cost_names[i], i == COPSE_COST_REDUCE,
+    COPSE_DO(copse_json_get_amount_or(json, costs, cost_keys[i].name, i == COPSE_COST_REDUCE,
                                       &profile->costs[i], err));
   if (profile->costs[COPSE_COST_DUPLEX].num >= 0 &&
       copse_q_cmp(profile->costs[COPSE_COST_DUPLEX], COPSE_Q_ONE) < 0)
@@ -101,20 +119,26 @@ static copse_status read_costs(const struct copse_json *json, struct copse_profi
 
 static copse_status read_parts(const struct copse_json *json, struct copse_profile *profile,
                                struct copse_err *err) {
-  static const char *const keys[] = {"format", "name",  "description", "source",
-                                     "rates",  "links", "costs",       NULL};
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-profile/1\""},
+      {"name", COPSE_JSON_STRING, "the name in reports, such as \"rack-7\""},
+      {"description", COPSE_JSON_STRING, "one line about it, shown by copse topo --list"},
+      {"source", COPSE_JSON_STRING, "where the numbers come from, one line"},
+      {"rates", COPSE_JSON_OBJECT,
+       "GB/s in place of constants, such as {\"nvlink\": 22.5, \"net\": 24.1}"},
+      {"links", COPSE_JSON_ARRAY,
+       "rules for links, such as [{\"src_type\": \"nic\", \"scale\": 0.95}]"},
+      {"costs", COPSE_JSON_OBJECT, "what counts beside links, such as {\"hop_us\": 2}"},
+      {0}};
   const cJSON *root = json->root, *rates = NULL, *links = NULL;
-  const char *format = NULL;
+  COPSE_DO(copse_json_expect_format(json, "copse-profile/1", err));
   COPSE_DO(copse_json_expect_object(json, root, NULL, "a profile", keys, err));
-  COPSE_DO(copse_json_get_string(json, root, "format", &format, err));
-  if (strcmp(format, "copse-profile/1") != 0)
-    return refuse(json, copse_json_line(root, NULL),
-                  "unknown format \"%.60s\"; a profile's is \"copse-profile/1\"", format);
   rates = copse_json_get(root, "rates");
   if (rates) {
-    COPSE_DO(copse_json_expect_object(json, rates, root, "\"rates\"", rate_names, err));
+    COPSE_DO(copse_json_expect_object(json, rates, root, "\"rates\"", rate_keys, err));
     for (int i = 0; i < COPSE_N_RATES; i++)
-      COPSE_DO(copse_json_get_amount_or(json, rates, rate_names[i], true, &profile->rates[i], err));
+      COPSE_DO(
+          copse_json_get_amount_or(json, rates, rate_keys[i].name, true, &profile->rates[i], err));
   }
   COPSE_DO(read_costs(json, profile, err));
   if (copse_json_get(root, "links")) {

@@ -9,12 +9,13 @@
 #   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed;
 #                       make gpu: both, the most valuable parts first (tests/gpu/README.md)
 #   make lint           includes, symbols, sizes; options and links of the documentation
-#   make install        PREFIX=/usr/local DESTDIR=
+#   make install        PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=
 #
 # VARIANT=release|asan|tsan picks a set of flags and a folder under build/.
 
 VARIANT ?= release
 PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
 DESTDIR ?=
 CC      ?= cc
 CXX     ?= g++
@@ -152,6 +153,9 @@ $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) -MMD -MP -c $< -o $@
+
+# Where copse looks for its libraries if they are not beside the program.
+$(OBJ)/src/cli/main.o: CPPFLAGS_ALL += -DCOPSE_LIBDIR='"$(LIBDIR)"'
 
 # Styles of pictures and of the report, and its script, are files of their own, made into C strings.
 $(OBJ)/report_assets.c: src/view/draw.css src/view/report.css src/view/report.js
@@ -368,37 +372,35 @@ bootstrap:
 	$(Q)scripts/bootstrap
 
 # ---- install ------------------------------------------------------------------------
+ROOT      = $(DESTDIR)$(PREFIX)
+ROOT_LIB  = $(DESTDIR)$(LIBDIR)
+SHARED    = copse copse-nccl $(if $(HAVE_MPI),copse-mpi)
+DOC_DIRS  = $(patsubst docs/%,%,$(wildcard docs/*/))
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/copse \
-	  $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/man/man1 \
-	  $(DESTDIR)$(PREFIX)/share/copse/topologies $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	install -m 755 build/copse $(DESTDIR)$(PREFIX)/bin/copse
-	install -m 644 include/copse/*.h $(DESTDIR)$(PREFIX)/include/copse/
-	install -m 644 build/libcopse.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 build/libcopse.so $(DESTDIR)$(PREFIX)/lib/libcopse.so.$(VERSION)
-	ln -sf libcopse.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse.so.$(SOMAJOR)
-	ln -sf libcopse.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse.so
-	install -m 755 build/libcopse-nccl.so $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(VERSION)
-	ln -sf libcopse-nccl.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so.$(SOMAJOR)
-	ln -sf libcopse-nccl.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.so
-	install -m 755 build/libnccl-tuner-copse.so $(DESTDIR)$(PREFIX)/lib/
-ifneq ($(HAVE_MPI),)
-	install -m 755 build/libcopse-mpi.so $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.so.$(VERSION)
-	ln -sf libcopse-mpi.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.so.$(SOMAJOR)
-	ln -sf libcopse-mpi.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.so
-endif
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' \
-	  -e 's|@CUDA_LIBS@|$(CUDA_LIBS:%= %)|' scripts/copse.pc.in \
-	  >$(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc
-	install -m 644 build/copse.1 $(DESTDIR)$(PREFIX)/share/man/man1/copse.1
-	install -m 644 build/copse.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/copse
-	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(DESTDIR)$(PREFIX)/share/copse/topologies/
+	install -d $(ROOT)/bin $(ROOT)/include/copse $(ROOT_LIB)/pkgconfig $(ROOT)/share/man/man1 \
+	  $(ROOT)/share/copse/topologies $(ROOT)/share/bash-completion/completions \
+	  $(ROOT)/share/doc/copse/examples $(DOC_DIRS:%=$(ROOT)/share/doc/copse/%)
+	install -m 755 build/copse $(ROOT)/bin/copse
+	install -m 644 include/copse/*.h $(ROOT)/include/copse/
+	install -m 644 build/libcopse.a $(ROOT_LIB)/
+	$(foreach l,$(SHARED),install -m 755 build/lib$(l).so $(ROOT_LIB)/lib$(l).so.$(VERSION) && \
+	  ln -sf lib$(l).so.$(VERSION) $(ROOT_LIB)/lib$(l).so.$(SOMAJOR) && \
+	  ln -sf lib$(l).so.$(SOMAJOR) $(ROOT_LIB)/lib$(l).so &&) :
+	install -m 755 build/libnccl-tuner-copse.so $(ROOT_LIB)/
+	for pc in copse $(if $(HAVE_MPI),copse-mpi); do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
+	  -e 's|@VERSION@|$(VERSION)|' -e 's|@CUDA_LIBS@|$(CUDA_LIBS:%= %)|' scripts/$$pc.pc.in \
+	  >$(ROOT_LIB)/pkgconfig/$$pc.pc || exit; done
+	install -m 644 build/copse.1 $(ROOT)/share/man/man1/copse.1
+	install -m 644 build/copse.bash $(ROOT)/share/bash-completion/completions/copse
+	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(ROOT)/share/copse/topologies/
+	install -m 644 README.md CHANGELOG.md docs/*.* $(ROOT)/share/doc/copse/
+	$(foreach d,$(DOC_DIRS),install -m 644 docs/$(d)* $(ROOT)/share/doc/copse/$(d) &&) :
+	install -m 644 tests/api/comm_program.c $(ROOT)/share/doc/copse/examples/
 uninstall:
-	rm -rf $(DESTDIR)$(PREFIX)/bin/copse $(DESTDIR)$(PREFIX)/include/copse \
-	  $(DESTDIR)$(PREFIX)/lib/libcopse.* $(DESTDIR)$(PREFIX)/lib/libcopse-nccl.* $(DESTDIR)$(PREFIX)/lib/libcopse-mpi.* \
-	  $(DESTDIR)$(PREFIX)/lib/libnccl-tuner-copse.so $(DESTDIR)$(PREFIX)/lib/pkgconfig/copse.pc \
-	  $(DESTDIR)$(PREFIX)/share/man/man1/copse.1 $(DESTDIR)$(PREFIX)/share/copse \
-	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/copse
+	rm -rf $(ROOT)/bin/copse $(ROOT)/include/copse $(ROOT)/share/copse $(ROOT)/share/doc/copse \
+	  $(foreach l,copse copse-nccl copse-mpi,$(ROOT_LIB)/lib$(l).*) $(ROOT_LIB)/libnccl-tuner-copse.so \
+	  $(ROOT_LIB)/pkgconfig/copse.pc $(ROOT_LIB)/pkgconfig/copse-mpi.pc $(ROOT)/share/man/man1/copse.1 \
+	  $(ROOT)/share/bash-completion/completions/copse
 
 clean:
 	rm -rf build

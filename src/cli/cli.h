@@ -51,6 +51,10 @@ bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *ou
  * else and beyond `most`. */
 bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
 
+/* Where the shared library `name` of this copse is: beside the program (a build), in lib beside its
+ * bin, or where `make install LIBDIR=...` put it; its size in path includes the end. False: in none. */
+bool copse_cli_library(const char *name, char *path, size_t size);
+
 /* The text as a JSON string, for printf; lasts as long as the program. Where memory runs out the
  * program ends with that error. */
 const char *copse_cli_quoted(const char *text);

@@ -155,18 +155,12 @@ struct job {
 typedef copse_status start_function(const char *version, double timeout_seconds, copse_wire *wire,
                                     char *text, size_t size);
 
-/* Beside the program (a build), in lib beside its bin (an installation), or where the system
- * looks. Never closed: MPI doesn't come twice into a process. */
+/* Where copse's libraries are, or where the system looks. Never closed: MPI doesn't come twice into
+ * a process. */
 static void *open_library(void) {
-  static const char *const places[] = {"/" LIBRARY, "/../lib/" LIBRARY};
-  char path[PATH_MAX + 32];
-  ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
-  while (n > 0 && path[n - 1] != '/') n--;
-  for (size_t i = 0; n > 0 && i < sizeof places / sizeof *places; i++) {
-    snprintf(path + n - 1, sizeof path - (size_t)n + 1, "%s", places[i]);
-    if (access(path, R_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-  }
-  return dlopen(SYSTEM_LIBRARY, RTLD_NOW | RTLD_GLOBAL);
+  char path[PATH_MAX + 64];
+  bool found = copse_cli_library(LIBRARY, path, sizeof path);
+  return dlopen(found ? path : SYSTEM_LIBRARY, RTLD_NOW | RTLD_GLOBAL);
 }
 
 static copse_status find_start(start_function **start, struct copse_err *err) {

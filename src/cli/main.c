@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -104,6 +105,20 @@ static struct {
   struct copse_arena arena;
   bool failed;
 } quoted;
+
+bool copse_cli_library(const char *name, char *path, size_t size) {
+  /* "..": a build under ASan or TSan, beside the plain one */
+  static const char *const beside[] = {"", "../lib/", "../", NULL};
+  char program[PATH_MAX];
+  ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+  while (n > 0 && program[n - 1] != '/') n--;
+  for (const char *const *place = beside; n > 0 && *place; place++) {
+    snprintf(path, size, "%.*s%s%s", (int)n, program, *place, name);
+    if (access(path, R_OK) == 0) return true;
+  }
+  snprintf(path, size, "%s/%s", COPSE_LIBDIR, name);
+  return access(path, R_OK) == 0;
+}
 
 const char *copse_cli_quoted(const char *text) {
   struct copse_text made = {0};

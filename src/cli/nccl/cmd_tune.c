@@ -466,26 +466,19 @@ static copse_status write_table(struct job *j) {
   return write_text(j, "tuner.csv", &text);
 }
 
-/* Beside the program, or where it is installed. */
 static copse_status copy_plugin(struct job *j) {
-  static const char *const places[] = {"", "../lib/", "../"};
-  char program[PATH_MAX], path[PATH_MAX + 64];
+  char path[PATH_MAX + 64];
   COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size;
-  ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-  if (!j->facts.has_table || j->o->target == 1 || n <= 0) return COPSE_OK;
-  program[n] = '\0';
-  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-    snprintf(path, sizeof path, "%.*s/%s%s", (int)(strrchr(program, '/') - program), program,
-             places[i], PLUGIN);
-    if (access(path, R_OK) != 0) continue;
-    COPSE_DO(copse_file_read(path, &data, &size, j->err));
-    j->facts.has_plugin = true;
-    return write_file(j, PLUGIN, data, size);
+  if (!j->facts.has_table || j->o->target == 1) return COPSE_OK;
+  if (!copse_cli_library(PLUGIN, path, sizeof path)) {
+    copse_note(&copse_cli_notes, "%s is not beside this program: it must be where the loader looks",
+               PLUGIN);
+    return COPSE_OK;
   }
-  copse_note(&copse_cli_notes, "%s is not beside this program: it must be where the loader looks",
-             PLUGIN);
-  return COPSE_OK;
+  COPSE_DO(copse_file_read(path, &data, &size, j->err));
+  j->facts.has_plugin = true;
+  return write_file(j, PLUGIN, data, size);
 }
 
 static copse_status write_hostfile(struct job *j) {

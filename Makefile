@@ -128,8 +128,9 @@ CHECKED := $(if $(filter-out 0,$(COPSE_TEST_ALL)),$(TESTS),$(patsubst tests/%.c,
 endif
 
 .SECONDARY: # no object is removed once its program is linked
+COMPLETIONS := $(OUT)/copse.bash $(OUT)/copse.zsh $(OUT)/copse.fish
 .PHONY: all tests check check-tests quality demo bench bench-mpi lint format install uninstall clean bootstrap
-all: $(OUT)/copse $(OUT)/copse.1 $(OUT)/copse.bash $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so \
+all: $(OUT)/copse $(OUT)/copse.1 $(COMPLETIONS) $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so \
      $(OUT)/libnccl-tuner-copse.so $(OBJ)/.without-cuda $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi)
 
 # Says once that the GPU parts are left out.
@@ -211,14 +212,14 @@ $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(PROGRAM_LD) -o $@ $(CLI_OBJ) $(OUT)/libcopse.a $(LIB_LIBS) $(CUDA_LIBS)
 
-# The manual page's options and the completion of bash are the program's own tables.
+# The manual page's options and the completion of shells are the program's own tables.
 $(OUT)/copse.1: scripts/copse.1.in $(OUT)/copse
 	$(call say,GEN,$@)
 	$(Q)$(OUT)/copse help --man >$@.options
 	$(Q)sed -e 's|@VERSION@|$(VERSION)|' -e '/^@OPTIONS@$$/{r $@.options' -e 'd}' $< >$@; rm $@.options
-$(OUT)/copse.bash: $(OUT)/copse
+$(COMPLETIONS): $(OUT)/copse.%: $(OUT)/copse
 	$(call say,GEN,$@)
-	$(Q)$(OUT)/copse help --completion >$@
+	$(Q)$(OUT)/copse help --completion $* >$@
 
 # ---- tests --------------------------------------------------------------------------
 CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
@@ -379,6 +380,7 @@ DOC_DIRS  = $(patsubst docs/%,%,$(wildcard docs/*/))
 install: all
 	install -d $(ROOT)/bin $(ROOT)/include/copse $(ROOT_LIB)/pkgconfig $(ROOT)/share/man/man1 \
 	  $(ROOT)/share/copse/topologies $(ROOT)/share/bash-completion/completions \
+	  $(ROOT)/share/zsh/site-functions $(ROOT)/share/fish/vendor_completions.d \
 	  $(ROOT)/share/doc/copse/examples $(DOC_DIRS:%=$(ROOT)/share/doc/copse/%)
 	install -m 755 build/copse $(ROOT)/bin/copse
 	install -m 644 include/copse/*.h $(ROOT)/include/copse/
@@ -392,6 +394,8 @@ install: all
 	  >$(ROOT_LIB)/pkgconfig/$$pc.pc || exit; done
 	install -m 644 build/copse.1 $(ROOT)/share/man/man1/copse.1
 	install -m 644 build/copse.bash $(ROOT)/share/bash-completion/completions/copse
+	install -m 644 build/copse.zsh $(ROOT)/share/zsh/site-functions/_copse
+	install -m 644 build/copse.fish $(ROOT)/share/fish/vendor_completions.d/copse.fish
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(ROOT)/share/copse/topologies/
 	install -m 644 README.md CHANGELOG.md docs/*.* $(ROOT)/share/doc/copse/
 	$(foreach d,$(DOC_DIRS),install -m 644 docs/$(d)* $(ROOT)/share/doc/copse/$(d) &&) :
@@ -400,7 +404,8 @@ uninstall:
 	rm -rf $(ROOT)/bin/copse $(ROOT)/include/copse $(ROOT)/share/copse $(ROOT)/share/doc/copse \
 	  $(foreach l,copse copse-nccl copse-mpi,$(ROOT_LIB)/lib$(l).*) $(ROOT_LIB)/libnccl-tuner-copse.so \
 	  $(ROOT_LIB)/pkgconfig/copse.pc $(ROOT_LIB)/pkgconfig/copse-mpi.pc $(ROOT)/share/man/man1/copse.1 \
-	  $(ROOT)/share/bash-completion/completions/copse
+	  $(ROOT)/share/bash-completion/completions/copse $(ROOT)/share/zsh/site-functions/_copse \
+	  $(ROOT)/share/fish/vendor_completions.d/copse.fish
 
 clean:
 	rm -rf build

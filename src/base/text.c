@@ -264,3 +264,13 @@ int copse_numbered(const char *word, const char *prefix) {
   word += n;
   return copse_text_number(&word, 6, &number) && !*word ? (int)number : -1;
 }
+
+/* ---- near names ---------------------------------------------------------------------------- */
+
+void copse_near_name_consider(struct copse_near_name *nearest, const char *name) {
+  int edits = copse_text_edits(nearest->given, name);
+  if (!copse_text_is_near(nearest->given, name) || (nearest->name && edits >= nearest->edits))
+    return;
+  nearest->name = name;
+  nearest->edits = edits;
+}

@@ -56,6 +56,14 @@ int copse_text_edits(const char *a, const char *b);
 /* Whether b may be meant where a was written: few edits for the length. */
 bool copse_text_is_near(const char *a, const char *b);
 
+/* The one of several names that may be meant. Initialise .given, consider the names one by one;
+ * `name` then is the nearest, the first of several, or NULL if none is near. */
+struct copse_near_name {
+  const char *given, *name; /* name: as it was considered, not copied */
+  int edits;
+};
+void copse_near_name_consider(struct copse_near_name *nearest, const char *name);
+
 /* Bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates too). */
 int copse_utf8_length(const char *text, const char *end);
 /* UTF-8 without control characters: what a name may be that JSON is to carry. */

@@ -1,6 +1,7 @@
 /* Names and kinds of collectives, names of element types and reductions. */
 #include "base/types.h"
 
+#include <ctype.h>
 #include <string.h>
 
 static const char *const type_names[COPSE_N_TYPES] = {"int8",   "uint8",    "int32",  "uint32",
@@ -28,9 +29,19 @@ const char *copse_collective_name(copse_collective collective) {
   return (unsigned)collective < COPSE_N_COLLECTIVES ? table[collective].name : "unknown";
 }
 
+/* Whether both are spelled with the same letters: without case, '_', '-' and blanks. */
+static bool is_spelled(const char *name, const char *given) {
+  for (;; name++, given++) {
+    while (*name == '_') name++;
+    while (*given && strchr("_- ", *given)) given++;
+    if (tolower((unsigned char)*given) != *name) return false;
+    if (!*name) return true;
+  }
+}
+
 bool copse_collective_from_name(const char *name, copse_collective *out) {
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-    if (strcmp(table[i].name, name) != 0) continue;
+    if (!is_spelled(table[i].name, name)) continue;
     *out = (copse_collective)i;
     return true;
   }

@@ -26,6 +26,10 @@ enum copse_exit {
 /* Prints "copse: TEXT" to standard error; returns the exit status for err's code. */
 int copse_cli_fail(const struct copse_err *err);
 
+/* The same for a text. */
+int copse_cli_fail_with(copse_status status, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Prints "copse: COMMAND: TEXT (see 'copse COMMAND --help')"; returns COPSE_EXIT_USAGE. */
 int copse_cli_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -75,20 +79,25 @@ extern const char *const copse_cli_collectives[]; /* their names, for completion
 /* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */
 extern const struct copse_notes copse_cli_notes;
 
-/* Progress on standard error: on a terminal, or when the user asks for it. */
-struct copse_cli_progress {
-  bool shown;
-  double last;
+/* What the options that all commands have ask for. */
+struct copse_cli_asked {
+  const char *command; /* NULL: none yet */
+  bool progress, verbose;
 };
-struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked);
+extern struct copse_cli_asked copse_cli_asked;
+
+/* Progress on standard error: on a terminal, or when the user asks for it. It says the command's
+ * name until something is reported. */
+struct copse_progress copse_cli_progress_start(void);
 /* Before results are printed, and, however it went, at the end; again does nothing. */
-void copse_cli_progress_end(struct copse_cli_progress *state);
+void copse_cli_progress_end(void);
+/* A line on standard error, with --verbose. */
+void copse_cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* What a command has in hand. All of it is released when the command has ended, however it ended.
  */
 struct copse_cli_work {
-  struct copse_cli_progress bar; /* first: what progress functions get */
-  struct copse_progress progress;
+  struct copse_progress progress; /* has begun */
   struct copse_topology *topology, *whole;
   struct copse_schedule *schedule;
   struct copse_arrangement *arrangement;

@@ -119,9 +119,9 @@ static int run(void *options, int n_left, char **left) {
   return copse_cli_do(check, options);
 }
 
-static const struct copse_option own[] = {
-    {"--json", 'j', NULL, "the report as one JSON object", COPSE_OPTION_TO(struct options, json)},
-    {0}};
+static const struct copse_option own[] = {{"--json", 'j', NULL, "the report as one JSON object",
+                                           COPSE_OPTION_TO(struct options, json), .common = true},
+                                          {0}};
 
 static const char usage[] =
     "usage: copse check FILE [--json]\n\n"
@@ -135,8 +135,8 @@ const struct copse_command copse_cmd_check = {
     .does = "prove a plan: right result, no deadlock, no race",
     .usage = usage,
     .example =
-        "\nexample: copse check a100-x2.allreduce.plan\n"
+        "example: copse check a100-x2.allreduce.plan\n"
         "         copse check msccl-algorithms/allreduce.xml\n",
-    .sections = {{.column = 14, .options = own}},
+    .sections = {{.title = "More options", .options = own}},
     .size = sizeof(struct options),
     .run = run};

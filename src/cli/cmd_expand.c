@@ -41,8 +41,10 @@ static int run(void *arguments, int n_left, char **left) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
-    {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output)},
-    {"--json", 'j', NULL, "what was written as one JSON object on standard output", TO(json)},
+    {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output),
+     .common = true},
+    {"--json", 'j', NULL, "what was written as one JSON object on standard output", TO(json),
+     .common = true},
     {0}};
 
 static const char usage[] =
@@ -55,7 +57,7 @@ const struct copse_command copse_cmd_expand = {
     .name = "expand",
     .does = "write out a compact schedule tree by tree",
     .usage = usage,
-    .example = "\nexample: copse expand h100-x128.compact.json -o h100-x128.json\n",
-    .sections = {{.column = 22, .options = own}},
+    .example = "example: copse expand h100-x128.compact.json -o h100-x128.json\n",
+    .sections = {{.title = "More options", .options = own}},
     .size = sizeof(struct options),
     .run = run};

@@ -264,32 +264,34 @@ static const char *const formats[] = {"plan", "msccl", "mscclpp", NULL};
 static const char *const automatic[] = {"auto", NULL};
 
 static const struct copse_option common[] = {
-    {"--to", 't', "FORMAT",
+    {"--to", 0, "FORMAT",
      "plan (the native format), msccl (algorithm XML for MSCCL, its NCCL\n"
      "executor and RCCL) or mscclpp (execution plan JSON for MSCCL++)",
-     TO(to), .words = formats},
-    {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output)},
+     TO(to), .words = formats, .was = 't', .common = true},
+    {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output),
+     .common = true},
     {"--workers", 'w', "N",
      "at most N workers per rank: thread blocks on a GPU, which all\n"
      "must be resident at once (an H100 has 132 SMs); default 32,\n"
      "msccl: 64, or 108 with --executor nccl",
-     TO(lower.max_workers), COPSE_OPTION_RANGE(1, 1024)},
+     TO(lower.max_workers), COPSE_OPTION_RANGE(1, 1024), .common = true},
     {"--instances", 'I', "N",
      "cut each tree, or an alltoall's path, into N parts, for more\n"
      "workers; default 1, plan: auto, the fewest with which all workers\n"
      "have about as much to move",
-     .words = automatic, .take = take_instances},
+     .words = automatic, .take = take_instances, .common = true},
     {"--min-bytes", 0, "N", "smallest message that it is for (K, M, G: times 1024, ...)",
      SIZE_TO(msccl.min_bytes)},
     {"--max-bytes", 0, "N",
      "largest; default: any; msccl, mscclpp: as far as the executor\n"
      "goes; with --low-latency 256K, at most 16M",
      SIZE_TO(msccl.max_bytes)},
-    {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json)},
+    {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json),
+     .common = true},
     {0}};
 
 static const struct copse_option of_plan[] = {
-    {"--topology", 0, "TOPO",
+    {"--topology", 't', "TOPO",
      "say whether the fabric's own routes, which a plan's messages take, load\n"
      "links more than the schedule's paths; default: the one that the\n"
      "schedule names, if it is in the catalogue",
@@ -328,10 +330,10 @@ static const struct copse_option of_foreign[] = {
     {0}};
 
 static const struct copse_option of_msccl[] = {
-    {"--executor", 'E', "E",
+    {"--executor", 0, "E",
      "any: steps that RCCL has as well (s, r, cpy, re, nop); nccl: also\n"
      "rcs, rrs, rrc, which receive and send at once; default any",
-     TO(msccl.executor), .words = executors, .must = "any or nccl", MARK(for_msccl)},
+     TO(msccl.executor), .words = executors, .must = "any or nccl", MARK(for_msccl), .was = 'E'},
     {"--channels", 0, "N", "at most N channels, 1 to 32; default 32", TO(msccl.channels),
      COPSE_OPTION_RANGE(1, 32), MARK(for_msccl)},
     {"--protocol", 0, "P", "Simple, LL or LL128; default Simple", TO(msccl.protocol),
@@ -360,12 +362,12 @@ const struct copse_command copse_cmd_lower = {
         "Turns a schedule into a plan that 'copse run' and the library execute, or into a program\n"
         "for another executor (allgather, reduce_scatter, allreduce, alltoall).\n\n",
     .example =
-        "\nexample: copse lower a100-x2.allreduce.json --to plan -o a100-x2.allreduce.plan\n"
-        "         copse lower mi300x.allgather.json --to msccl -o msccl-algorithms/allgather.xml\n",
-    .sections = {{.column = 26, .options = common},
-                 {.before = "\nplan:\n", .column = 26, .options = of_plan, .after = choice},
-                 {.before = "\nmsccl and mscclpp:\n", .column = 26, .options = of_foreign},
-                 {.before = "\nmsccl:\n", .column = 26, .options = of_msccl},
-                 {.before = "\nmscclpp:\n", .column = 26, .options = of_mscclpp}},
+        "example: copse lower a100-x2.allreduce.json --to plan -o a100-x2.allreduce.plan\n"
+        "         copse lower mi300x.allgather.json --to msccl -o allgather.xml\n",
+    .sections = {{.title = "For all formats", .options = common, .after = choice},
+                 {.title = "For --to plan", .options = of_plan},
+                 {.title = "For --to msccl and --to mscclpp", .options = of_foreign},
+                 {.title = "For --to msccl", .options = of_msccl},
+                 {.title = "For --to mscclpp", .options = of_mscclpp}},
     .size = sizeof(struct options),
     .run = run};

@@ -14,7 +14,7 @@ struct options {
   struct copse_place_options place;
   struct copse_trace_spec spec;
   int experts, ranks;
-  bool generate, json, progress;
+  bool generate, json;
   const char *for_generate, *for_placing; /* the last option that only one of both has, or NULL */
 };
 
@@ -70,13 +70,12 @@ static void print_json(const struct copse_place_report *r, const struct copse_to
 static copse_status place(const struct options *o, struct copse_cli_work *w,
                           struct copse_trace *trace, struct copse_place_report *report) {
   struct copse_place_options options = o->place;
-  w->progress = copse_cli_progress_start(&w->bar, o->progress);
   options.progress = &w->progress;
   COPSE_DO(copse_file_read(o->trace, &w->data, &w->size, &w->err));
   COPSE_DO(copse_trace_parse(copse_file_label(o->trace), w->data, w->size, w->topology->n_ranks,
                              o->experts, trace, &w->err));
   COPSE_DO(copse_place_experts(w->topology, trace, &options, report, &w->err));
-  copse_cli_progress_end(&w->bar);
+  copse_cli_progress_end();
   if (o->output) {
     COPSE_DO(copse_place_report_to_json(report, w->topology, &w->made, &w->made_size, &w->err));
     COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
@@ -154,21 +153,20 @@ static const struct copse_option placing[] = {
      "the trace: {\"format\": \"copse-trace/1\", \"token_bytes\": 8192,\n"
      "\"steps\": [{\"counts\": [[...]]}, ...]}; counts has one row per\n"
      "rank, in it how many tokens the rank has for each expert",
-     TO(trace)},
+     TO(trace), .common = true},
     {"--experts", 'E', "E", "how many experts there are; the trace must agree",
-     POSITIVE_TO(experts)},
-    {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path)},
-    {"--capacity", 'c', "C",
-     "at most so many experts on a GPU (default experts / GPUs, rounded up)",
-     POSITIVE_TO(place.capacity), PLACE},
+     POSITIVE_TO(experts), .common = true},
+    {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
+     .common = true},
+    {"--capacity", 0, "C", "at most so many experts on a GPU (default experts / GPUs, rounded up)",
+     POSITIVE_TO(place.capacity), PLACE, .was = 'c'},
     {"--time-limit", 'T', "S",
      "stop after about S seconds (default 60; 0: none). A result that was\n"
      "cut short depends on the machine's speed",
      TO(place.seconds), COPSE_OPTION_RANGE(0, 1000000), .must = "seconds, 0 to 1000000", PLACE},
     {"--output", 'o', "FILE", "where to write the placement, JSON (- for standard output)",
-     TO(output)},
-    {"--json", 'j', NULL, "the report as one JSON object", TO(json)},
-    COPSE_OPTION_PROGRESS(struct options),
+     TO(output), .common = true},
+    {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 
 static const struct copse_option generating[] = {
@@ -203,17 +201,17 @@ const struct copse_command copse_cmd_place = {
     .does = "put experts on GPUs for a routing trace",
     .usage =
         "usage: copse place --demand TRACE [--experts E] -t TOPO [options]\n"
-        "       copse place --generate --experts E (--ranks N | -t TOPO) [options] [-o TRACE]\n\n"
+        "       copse place --generate --experts E (--ranks N | -t TOPO) [-o TRACE]\n\n"
         "Finds which expert of a Mixture-of-Experts layer should be on which GPU, so that the\n"
         "all-to-alls of a routing trace (dispatch and combine of every step, added up) take\n"
         "least time by the bandwidth of the topology's cuts: around each GPU, each host, and\n"
         "what narrow links separate. That is a lower bound for any all-to-all, without latency.\n"
         "Beside the placement stands a bound that no placement can beat.\n\n",
     .example =
-        "\nexample: copse place --generate --experts 64 -t topologies/a100-x4.json -o trace.json\n"
-        "         copse place --demand trace.json --experts 64 -t topologies/a100-x4.json\n",
-    .sections = {{.column = 24, .options = placing},
-                 {.before = "\n", .column = 24, .options = generating},
+        "example: copse place --generate --experts 64 -t a100-x4 -o trace.json\n"
+        "         copse place --demand trace.json --experts 64 -t a100-x4\n",
+    .sections = {{.title = "Placing", .options = placing},
+                 {.title = "Making up a trace", .options = generating},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology)},
     .size = sizeof(struct options),
     .begin = begin,

@@ -29,7 +29,7 @@ struct options {
   int root; /* -1: not given */
   struct copse_lower_options lower;
   struct copse_cli_costs costs;
-  bool no_low_latency, json, progress;
+  bool no_low_latency, json;
 };
 
 struct job {
@@ -293,7 +293,7 @@ static copse_status make_all(struct job *j) {
   COPSE_DO(begin_folder(j));
   for (int c = 0; c <= COPSE_ALLTOALL; c++)
     if (j->o->wanted[c]) COPSE_DO(make_collective(j, (copse_collective)c, &j->work->progress));
-  copse_cli_progress_end(&j->work->bar);
+  copse_cli_progress_end();
   return finish(j);
 }
 
@@ -302,7 +302,6 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   struct job j = {.o = o, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
   j.predicted.lower = o->lower;
   COPSE_DO(copse_cli_costs(&o->topology, &o->costs, &j.predicted, &w->err));
-  w->progress = copse_cli_progress_start(&w->bar, o->progress);
   w->place = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   j.topology = w->topology;
@@ -359,12 +358,14 @@ static const struct copse_option own[] = {
      "one of allgather, reduce_scatter, allreduce, broadcast, reduce,\n"
      "alltoall; may be given several times (default: allreduce, allgather\n"
      "and reduce_scatter)",
-     .words = copse_cli_collectives, .take = take_collective},
+     .words = copse_cli_collectives, .take = take_collective, .common = true},
     {"--root", 'r', "R", "the root rank of a broadcast or reduce (default 0)", TO(root),
      COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a number up to 2147483647"},
-    {"--output", 'o', "FOLDER", "made if it is not there; must hold no plans", TO(output)},
+    {"--output", 'o', "FOLDER", "made if it is not there; must hold no plans", TO(output),
+     .common = true},
     {"--workers", 'w', "N", "at most N workers per rank (default 32; see 'copse lower')",
-     TO(lower.max_workers), COPSE_OPTION_RANGE(1, 1024), .must = "a number up to 1024"},
+     TO(lower.max_workers), COPSE_OPTION_RANGE(1, 1024), .must = "a number up to 1024",
+     .common = true},
     {"--instances", 'I', "N",
      "cut each tree into N parts, for more workers (default auto, as\n"
      "'copse lower' has it)",
@@ -373,8 +374,8 @@ static const struct copse_option own[] = {
      "no plans of packets for messages of up to 256 KiB, nor, below those,\n"
      "of one hop for an allreduce, where all ranks join each other",
      TO(no_low_latency)},
-    {"--json", 'j', NULL, "the index on standard output instead of a table", TO(json)},
-    COPSE_OPTION_PROGRESS(struct options),
+    {"--json", 'j', NULL, "the index on standard output instead of a table", TO(json),
+     .common = true},
     {0}};
 
 static void begin(void *options) {
@@ -397,9 +398,9 @@ const struct copse_command copse_cmd_plans = {
     .name = "plans",
     .does = "make a set of plans for all message sizes",
     .usage = usage,
-    .example = "\nexample: copse plans a100-x2 -c allreduce -o plans\n",
+    .example = "example: copse plans a100-x2 -c allreduce -o plans\n",
     .takes_topology = true,
-    .sections = {{.column = 27, .options = own},
+    .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},

@@ -11,7 +11,7 @@ struct options {
   struct copse_cli_solve what;
   const char *output, *nccl;
   struct copse_cli_costs costs;
-  bool progress, json;
+  bool json;
 };
 
 static void print_done(const struct options *o, const struct copse_cli_work *w) {
@@ -33,7 +33,7 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
   COPSE_AT_END(copse_nccl_graphs_free) struct copse_nccl_graphs graphs = {0};
   COPSE_DO(copse_cli_costs(&o->what.topology, &o->costs, &predict, &w->err));
   COPSE_DO(copse_cli_load_nccl(o->nccl, &graphs, &predict, &w->err));
-  COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
+  COPSE_DO(copse_cli_begin_solve(&o->what, w));
   COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
   COPSE_DO(copse_cli_solve_checked(w->topology, &o->what.solve, o->what.has_tolerance, &w->schedule,
                                    &seconds, NULL, &w->err));
@@ -54,7 +54,7 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
                                 &w->err));
   COPSE_DO(copse_report_page(&report, &w->text, &w->err));
   COPSE_DO(copse_file_write(o->output, w->text.data, w->text.size, &w->err));
-  copse_cli_progress_end(&w->bar);
+  copse_cli_progress_end();
   if (!copse_cli_is_stdout(o->output)) print_done(o, w);
   return COPSE_OK;
 }
@@ -71,14 +71,14 @@ static int run(void *arguments, int n_left, char **left) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option output[] = {
-    {"--output", 'o', "FILE", "the page (- for standard output)", TO(output)}, {0}};
+    {"--output", 'o', "FILE", "the page (- for standard output)", TO(output), .common = true}, {0}};
 static const struct copse_option own[] = {
     {"--nccl", 0, "GRAPH",
      "compare with NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE), not\n"
      "with the best rings",
-     TO(nccl)},
-    {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json)},
-    COPSE_OPTION_PROGRESS(struct options),
+     TO(nccl), .common = true},
+    {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json),
+     .common = true},
     {0}};
 
 static void begin(void *options) {
@@ -95,11 +95,11 @@ const struct copse_command copse_cmd_report = {
         "the load of its links and the cut that bounds them, the trees to step through, and\n"
         "predicted bandwidth and time over message sizes beside today's algorithms. Pictures are\n"
         "laid out by Graphviz (the program 'dot'), at most 2500 nodes.\n\n",
-    .example = "\nexample: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n",
+    .example = "example: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n",
     .takes_topology = true,
-    .sections = {{.column = 22, .options = output},
+    .sections = {{.title = "The page", .options = output},
                  COPSE_CLI_SOLVE_SECTION(struct options, what),
-                 {.column = 22, .options = own},
+                 {.title = "More options", .options = own},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},

@@ -697,13 +697,13 @@ static int take_timeout(void *options, const char *command, char *value) {
 static const struct copse_option own[] = {
     {"--minbytes", 'b', "N", "smallest size (default 8); K, M, G: times 1024, ...",
      SIZE_TO(min_bytes, 0, MAX_BYTES), .must = "a number of bytes, such as 1000, 64K or 1G",
-     .spelled = "-b", MARK(min_given)},
+     .spelled = "-b", MARK(min_given), .common = true},
     {"--maxbytes", 'e', "N", "largest size (default 32M, or what a low-latency plan takes)",
      SIZE_TO(max_bytes, 0, MAX_BYTES), .must = "a number of bytes, such as 1000, 64K or 1G",
-     .spelled = "-e", MARK(max_given)},
+     .spelled = "-e", MARK(max_given), .common = true},
     {"--stepfactor", 'f', "F", "next size = size * F (default 2); after 0 comes 8", TO(step_factor),
      COPSE_OPTION_RANGE(2, MAX_BYTES), .must = "an integer of at least 2", .spelled = "-f",
-     MARK(factor_given)},
+     MARK(factor_given), .common = true},
     {"--stepbytes", 'i', "N", "next size = size + N instead", SIZE_TO(step_bytes, 1, MAX_BYTES),
      .must = "a number of bytes of at least 1", .spelled = "-i", MARK(step_given)},
     {"--iters", 'n', "N", "timed launches per row (default 5)", COUNT_TO(iters, 1),
@@ -719,11 +719,10 @@ static const struct copse_option own[] = {
     {"--op", 'o', "OP", "sum prod max min avg, or all (default sum)", .words = redops,
      .take = take_redop},
     {"--backend", 0, "B",
-     "cpu: one thread steps all ranks, reports a deadlock (default)\n"
-     "threads: a thread for every worker\n"
-     "cuda: the GPUs of this machine; ranks beyond their number share\n"
-     "mpi: a process for each rank, under mpirun -n RANKS",
-     .words = backend_names, .take = take_backend},
+     "cpu: one thread steps all ranks, reports a deadlock (default); threads:\n"
+     "a thread for every worker; cuda: the GPUs of this machine, ranks beyond\n"
+     "their number share; mpi: a process for each rank, under mpirun -n RANKS",
+     .words = backend_names, .take = take_backend, .common = true},
     {"--out-of-place", 0, NULL, "only out of place", TO(out_of_place)},
     {"--in-place", 0, NULL, "only in place", TO(in_place)},
     {"--trace", 0, NULL, "print every operation as it is done (backend cpu)", TO(trace)},
@@ -731,8 +730,7 @@ static const struct copse_option own[] = {
      .take = take_timeout},
     {"--max-memory", 0, "N", "refuse to take more (default: what is available)",
      SIZE_TO(max_memory, 1, UINT64_MAX), .must = "a number of bytes of at least 1, such as 4G"},
-    {"--json", 'j', NULL, "one JSON object instead of the table", TO(json)},
-    {.name = "--help", .letter = 'h', .help = "this text"}, /* parsed for all commands */
+    {"--json", 'j', NULL, "one JSON object instead of the table", TO(json), .common = true},
     {0}};
 
 static void begin(void *options) {
@@ -747,7 +745,7 @@ static void begin(void *options) {
 }
 
 static const char sizes[] =
-    "\nThe size is that of the whole message: for allgather the gathered buffer, for\n"
+    "The size is that of the whole message: for allgather the gathered buffer, for\n"
     "reduce_scatter and alltoall a rank's input. Exit status 1: an element was wrong, or\n"
     "the plan came to a standstill.\n";
 
@@ -758,10 +756,11 @@ const struct copse_command copse_cmd_run = {
         "usage: copse run [options] PLAN\n\n"
         "Executes a plan on test data, checks every element of the result bit for bit, and\n"
         "prints the table of nccl-tests. PLAN is a file that 'copse lower' wrote, or -.\n\n",
-    .example =
-        "\nexample: copse run -b 1K -e 16M -f 4 -d half -o avg --backend threads allreduce.plan\n",
+    .example = "example: copse run -b 1K -e 16M -f 4 -d half -o avg allreduce.plan\n",
     .quotes_values = true,
-    .sections = {{.column = 25, .options = own, .after = sizes}},
+    .sections = {{.title = "As nccl-tests (letters mean here what they mean there)",
+                  .options = own,
+                  .after = sizes}},
     .size = sizeof(struct options),
     .begin = begin,
     .run = run};

@@ -573,13 +573,15 @@ static int take_chunk(void *options, const char *command, char *value) {
       .bytes = true, .must = "a number of bytes, such as 1000, 64K or 1G", MARK(of_table)
 
 static const struct copse_option own[] = {
-    {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path)},
+    {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
+     .common = true},
     {"--minbytes", 'b', "N", "smallest size (default 1K); K, M, G: times 1024, ...",
-     SIZE_TO(min_bytes), .spelled = "-b"},
-    {"--maxbytes", 'e', "N", "largest size (default 10G)", SIZE_TO(max_bytes), .spelled = "-e"},
+     SIZE_TO(min_bytes), .spelled = "-b", .common = true},
+    {"--maxbytes", 'e', "N", "largest size (default 10G)", SIZE_TO(max_bytes), .spelled = "-e",
+     .common = true},
     {"--stepfactor", 'f', "F", "next size = size * F (default 4)", TO(factor),
      COPSE_OPTION_RANGE(2, INT32_MAX), .must = "an integer of at least 2", .spelled = "-f",
-     MARK(of_table)},
+     MARK(of_table), .common = true},
     {"--model", 0, "plan",
      "a schedule as the plan that 'copse lower' makes of it (default): its\n"
      "workers, chunks and order, each message on the fabric's own route; or",
@@ -602,7 +604,7 @@ static const struct copse_option own[] = {
      "best rings",
      TO(nccl), MARK(of_table)},
     {"--no-baselines", 0, NULL, "the schedule alone", TO(no_baselines), MARK(of_table)},
-    {"--json", 'j', NULL, "one JSON object instead of the table", TO(json)},
+    {"--json", 'j', NULL, "one JSON object instead of the table", TO(json), .common = true},
     {0}};
 
 static const struct copse_option of_overlap[] = {
@@ -637,31 +639,31 @@ static const char usage[] =
     "each pair of ranks has its shortest route; of one that can't be a plan, or is too large for\n"
     "that, its own transfers are, and the table says why.\n\n";
 static const char sizes[] =
-    "\nThe size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
+    "The size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
     "(with a demand, the rank that sends most). algbw is M / time, busbw that times what "
     "nccl-tests\n"
     "multiply by. The bound is what no schedule beats at that size, with what a hop costs the "
-    "first column.\n\n";
+    "first column.\n";
 static const char overlap_keys[] =
-    "           tokens=N          that a rank sends (a token for k experts counts k times)\n"
-    "           token-bytes=B     of one token (default 8192)\n"
-    "           compute=A:B       an expert's rank takes A us + B us per token; or a file,\n"
-    "           compute=FILE      {\"format\": \"copse-compute/1\", \"points\": [{\"tokens\": "
-    "512,\n"
-    "                             \"us\": 80.5}, ...]}, with straight lines between points\n"
-    "           degrees=1:2:4     numbers of parts to try (default 1:2:4:8:16)\n"
-    "           network=one       one all-to-all at a time, dispatches first (default);\n"
-    "           network=shared    a dispatch and a combine together, each at half speed\n";
+    "      tokens=N        that a rank sends (a token for k experts counts k times)\n"
+    "      token-bytes=B   of one token (default 8192)\n"
+    "      compute=A:B     an expert's rank takes A us + B us per token; or a file,\n"
+    "      compute=FILE    {\"format\": \"copse-compute/1\", \"points\":\n"
+    "                      [{\"tokens\": 512, \"us\": 80.5}, ...]}, with straight\n"
+    "                      lines between points\n"
+    "      degrees=1:2:4   numbers of parts to try (default 1:2:4:8:16)\n"
+    "      network=one     one all-to-all at a time, dispatches first (default);\n"
+    "      network=shared  a dispatch and a combine together, each at half speed\n";
 static const char example[] =
-    "\nexample: copse simulate a100-x2.allreduce.json -t topologies/a100-x2.json -b 64K -e 1G\n";
+    "example: copse simulate a100-x2.allreduce.json -t a100-x2 -b 64K -e 1G\n";
 
 const struct copse_command copse_cmd_simulate = {
     .name = "simulate",
     .does = "predict times over message sizes, beside baselines",
     .usage = usage,
     .example = example,
-    .sections = {{.column = 25, .options = own, .after = sizes},
-                 {.column = 25, .options = of_overlap, .after = overlap_keys},
+    .sections = {{.title = "The table", .options = own, .after = sizes},
+                 {.title = "Overlap with computing", .options = of_overlap, .after = overlap_keys},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},

@@ -470,7 +470,7 @@ struct options {
   struct copse_cli_costs costs;
   struct copse_predict_options predicted; /* by the costs and the profile */
   int tree;                               /* to draw; -1: the loads */
-  bool json, progress, pareto, predict, stages;
+  bool json, pareto, predict, stages;
 };
 
 /* Links by their source, a line each: "gpu0 -> gpu1 1, gpu2 1". */
@@ -538,7 +538,7 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   COPSE_AT_END(free_report)
   struct report report = {.objective = &o->objective, .bound_only = solve->bound_only};
   double start = copse_clock_seconds(), mark;
-  COPSE_DO(copse_cli_begin_solve(&o->what, o->progress, w));
+  COPSE_DO(copse_cli_begin_solve(&o->what, w));
   o->predicted = copse_predict_defaults;
   COPSE_DO(copse_cli_costs(&o->what.topology, &o->costs, &o->predicted, &w->err));
   if (o->stages) w->progress.stage = print_stage;
@@ -551,7 +551,7 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   if (w->whole)
     COPSE_DO(compare_healthy(w->whole, w->topology, solve, o->what.has_tolerance,
                              w->schedule->time_per_GB, &report.healthy, &w->err));
-  copse_cli_progress_end(&w->bar);
+  copse_cli_progress_end();
   struct copse_schedule as_written = *w->schedule; /* for the report: its lists are not expanded */
   report.topology = w->topology;
   report.schedule = &as_written;
@@ -644,8 +644,8 @@ static int run(void *arguments, int n_left, char **left) {
   int bad = copse_cli_solve_check(&o->what, "solve", n_left, left);
   if (!bad) bad = check(o);
   if (bad) return bad;
-  struct copse_cli_many many = {&o->what, o->each_failure, o->groups, o->output,
-                                o->json,  o->progress,     &o->costs};
+  struct copse_cli_many many = {&o->what,  o->each_failure, o->groups,
+                                o->output, o->json,         &o->costs};
   if (o->pareto) return copse_cli_solve_pareto(&many);
   return o->each_failure || o->groups ? copse_cli_solve_many(&many) : copse_cli_do(solve_one, o);
 }
@@ -661,8 +661,9 @@ static int take_objective(void *options, const char *command, char *value) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const char *const objectives[] = {"throughput", "latency", NULL};
-static const struct copse_option own[] = {
-    {"--bound-only", 'b', NULL, "the optimum and its cut, no trees", TO(what.solve.bound_only)},
+static const struct copse_option instead[] = {
+    {"--bound-only", 0, NULL, "the optimum and its cut, no trees", TO(what.solve.bound_only),
+     .was = 'b'},
     {"--pareto", 0, NULL,
      "a table instead of a schedule: hops against bandwidth. Of schedules of\n"
      "k trees per root, for each k up to the optimum's, at most 64 or --k K,\n"
@@ -682,21 +683,23 @@ static const struct copse_option own[] = {
      "fastest schedule there by 'copse simulate' that a search of some\n"
      "seconds finds; the file says in how many chunks",
      .words = objectives, .take = take_objective},
+    {0}};
+static const struct copse_option own[] = {
     {"--predict", 0, NULL,
      "also the predicted times of 64 KiB, 1 MiB, 64 MiB and 1 GiB, beside\n"
      "best rings, double binary tree and direct exchange (see 'copse simulate')",
      TO(predict)},
     {"--stages", 0, NULL, "also the network and the split graph on the way to the trees",
      TO(stages)},
-    {"--output", 'o', "FILE", "where to write the schedule (- for standard output)", TO(output)},
+    {"--output", 'o', "FILE", "where to write the schedule (- for standard output)", TO(output),
+     .common = true},
     {"--draw", 0, "FILE",
      "a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
      "out by Graphviz (the program 'dot'), at most 2500 nodes",
      TO(draw)},
     {"--tree", 0, "I", "draw tree I (from 0) instead, of an alltoall what rank I sends", TO(tree),
      COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a tree's number, from 0"},
-    {"--json", 'j', NULL, "the report as one JSON object", TO(json)},
-    COPSE_OPTION_PROGRESS(struct options),
+    {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 
 static void begin(void *options) {
@@ -711,11 +714,11 @@ const struct copse_command copse_cmd_solve = {
         "usage: copse solve TOPO -c COLLECTIVE [-o SCHEDULE.json] [options]\n\n"
         "Computes an exactly optimal schedule and the cut that proves the optimum. The\n"
         "schedule is verified before it is written.\n\n",
-    .example =
-        "\nexample: copse solve topologies/a100-x2.json -c allreduce -o a100-x2.allreduce.json\n",
+    .example = "example: copse solve a100-x2 -c allreduce -o a100-x2.allreduce.json\n",
     .takes_topology = true,
     .sections = {COPSE_CLI_SOLVE_SECTION(struct options, what),
-                 {.column = 22, .options = own},
+                 {.title = "Other schedules than one for throughput", .options = instead},
+                 {.title = "What is reported", .options = own},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},

@@ -165,13 +165,14 @@ static int run(void *arguments, int n_left, char **left) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
-    {"--output", 'o', "FILE", "write it as canonical topology JSON", TO(output)},
-    {"--draw", 'd', "FILE",
+    {"--output", 'o', "FILE", "write it as canonical topology JSON", TO(output), .common = true},
+    {"--draw", 0, "FILE",
      "a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
      "most 2500 nodes",
-     TO(draw)},
-    {"--list", 0, NULL, "the names of the catalogue: usable wherever a file is", TO(list)},
-    {"--json", 'j', NULL, "the summary as one JSON object", TO(json)},
+     TO(draw), .was = 'd', .common = true},
+    {"--list", 0, NULL, "the names of the catalogue: usable wherever a file is", TO(list),
+     .common = true},
+    {"--json", 'j', NULL, "the summary as one JSON object", TO(json), .common = true},
     {0}};
 
 const struct copse_command copse_cmd_topo = {
@@ -182,12 +183,12 @@ const struct copse_command copse_cmd_topo = {
         "       copse topo --list [--json]\n\n"
         "Reads a topology in any input format, checks it and prints a summary.\n\n",
     .example =
-        "\nexample: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
+        "example: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
         "         copse topo dgx-h100 --draw dgx-h100.svg\n"
         "         copse topo --synthetic 'torus:4x4x4@100'\n"
         "         nvidia-smi topo -m | copse topo - --gpu h100 --json\n",
     .takes_topology = true,
-    .sections = {{.column = 26, .options = own},
+    .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),

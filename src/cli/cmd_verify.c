@@ -284,8 +284,9 @@ static int run(void *arguments, int n_left, char **left) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
-    {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path)},
-    {"--json", 'j', NULL, "the report as one JSON object", TO(json)},
+    {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
+     .common = true},
+    {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 
 static const char usage[] =
@@ -299,8 +300,8 @@ const struct copse_command copse_cmd_verify = {
     .name = "verify",
     .does = "prove a schedule and its bound against a topology",
     .usage = usage,
-    .example = "\nexample: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n",
-    .sections = {{.column = 23, .options = own},
+    .example = "example: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n",
+    .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),

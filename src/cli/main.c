@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "runtime/plan/plan.h"
@@ -41,20 +41,31 @@ static int exit_of(copse_status status) {
 }
 
 int copse_cli_fail(const struct copse_err *err) {
+  copse_cli_progress_end();
   fflush(stdout);
   fprintf(stderr, "copse: %s\n", err->text[0] ? err->text : copse_status_string(err->status));
   return exit_of(err->status);
 }
 
-int copse_cli_usage(const char *command, const char *fmt, ...) {
-  char text[400];
+int copse_cli_fail_with(copse_status status, const char *fmt, ...) {
+  char text[500];
   struct copse_err err = COPSE_ERR_INIT; /* copse_fail replaces what does not print */
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  (void)copse_fail(&err, COPSE_INVALID, "%s: %s (see 'copse %s --help')", command, text, command);
+  (void)copse_fail(&err, status, "%s", text);
   return copse_cli_fail(&err);
+}
+
+int copse_cli_usage(const char *command, const char *fmt, ...) {
+  char text[400];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  return copse_cli_fail_with(COPSE_INVALID, "%s: %s (see 'copse %s --help')", command, text,
+                             command);
 }
 
 int copse_cli_check(const char *command, const struct copse_cli_rule *rules, size_t n) {
@@ -142,6 +153,12 @@ const char *const copse_cli_collectives[] = {
 
 int copse_cli_take_collective(const char *command, const char *value, copse_collective *out) {
   if (copse_collective_from_name(value, out)) return COPSE_EXIT_DONE;
+  struct copse_near_name near = {.given = value};
+  for (int i = 0; copse_cli_collectives[i]; i++)
+    copse_near_name_consider(&near, copse_cli_collectives[i]);
+  if (near.name)
+    return copse_cli_usage(command, "unknown collective '%.40s'; did you mean %s?", value,
+                           near.name);
   return copse_cli_usage(command,
                          "unknown collective '%.40s': allgather, reduce_scatter, allreduce, "
                          "broadcast, reduce or alltoall",
@@ -169,28 +186,6 @@ static void print_notes(void) {
   if (n_notes > MAX_NOTES) fprintf(stderr, "copse: note: and %d more\n", n_notes - MAX_NOTES);
 }
 
-/* At most ten lines a second, overwriting each other; nothing in the first half second. */
-static void show_progress(void *ctx, const char *phase, int64_t done, int64_t total) {
-  struct copse_cli_progress *state = ctx;
-  double now = copse_clock_seconds();
-  if (now - state->last < (state->shown ? 0.1 : 0.5)) return;
-  state->last = now;
-  state->shown = true;
-  fprintf(stderr, "\r%-8s %3d %%", phase, total > 0 ? (int)(100 * done / total) : 0);
-  fflush(stderr);
-}
-
-struct copse_progress copse_cli_progress_start(struct copse_cli_progress *state, bool asked) {
-  *state = (struct copse_cli_progress){.last = copse_clock_seconds()};
-  bool shows = asked || isatty(STDERR_FILENO);
-  return (struct copse_progress){.report = shows ? show_progress : NULL, .ctx = state};
-}
-
-void copse_cli_progress_end(struct copse_cli_progress *state) {
-  if (state->shown) fprintf(stderr, "\r              \r");
-  state->shown = false;
-}
-
 /* ---- what a command has in hand -------------------------------------------------------------- */
 
 /* Where a failure comes from too deep inside to name what it is about. */
@@ -212,8 +207,10 @@ static int fail(const struct copse_cli_work *w) {
 int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),
                  void *options) {
   struct copse_cli_work w = {.err = COPSE_ERR_INIT};
+  w.progress = copse_cli_progress_start();
+  w.progress.ctx = &w;
   copse_status status = command(options, &w);
-  copse_cli_progress_end(&w.bar);
+  copse_cli_progress_end();
   if (status == COPSE_REFUTED && w.refuted)
     printf("{\"%s\": false, \"reason\": %s}\n", w.refuted, copse_cli_quoted(w.err.text));
   int exit = status == COPSE_OK ? w.exit : fail(&w);
@@ -267,25 +264,46 @@ static void print_help(void) {
       "optimal schedules, to plans that run.\n\ncommands:\n");
   for (int i = 0; i < N_COMMANDS; i++) printf("  %-8s %s\n", commands[i]->name, commands[i]->does);
   printf(
-      "\n'copse COMMAND --help', or 'copse help COMMAND', shows a command's options and an\n"
-      "example. 'copse --version' says which this is.\n"
+      "\n'copse COMMAND --help', or 'copse help COMMAND', shows a command's options and\n"
+      "an example; 'copse help inputs' what can be given as a topology, and what can be\n"
+      "changed of it. 'copse --version' says which this is.\n"
       "A file named - is standard input or output.\n"
       "exit status: 0 done, 1 a check failed, 2 bad usage or input, 3 no solution,\n"
       "4 out of resources or an internal error\n");
 }
 
-/* What Makefile asks for when it installs. */
-static bool print_for_install(const char *what) {
-  bool manual = strcmp(what, "--man") == 0, completion = strcmp(what, "--completion") == 0;
-  if (manual) copse_commands_print_manual(commands, N_COMMANDS);
-  if (completion) copse_commands_print_completion(commands, N_COMMANDS);
-  return manual || completion;
+/* What Makefile asks for when it installs: argv[2] is --man or --completion. */
+static int print_for_install(char **argv) {
+  const char *shell = argv[3] ? argv[3] : "bash";
+  if (strcmp(argv[2], "--man") == 0 && !argv[3]) {
+    copse_commands_print_manual(commands, N_COMMANDS);
+    return COPSE_EXIT_DONE;
+  }
+  if (strcmp(argv[2], "--completion") == 0 && !(argv[3] && argv[4]) &&
+      copse_commands_print_completion(shell, commands, N_COMMANDS))
+    return COPSE_EXIT_DONE;
+  return copse_cli_fail_with(
+      COPSE_INVALID, "help takes a command, inputs, --man or --completion bash, zsh or fish");
+}
+
+static int refuse_command(const char *name) {
+  struct copse_near_name nearest = {.given = name};
+  for (int i = 0; i < N_COMMANDS; i++) copse_near_name_consider(&nearest, commands[i]->name);
+  if (!nearest.name)
+    return copse_cli_fail_with(COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
+  return copse_cli_fail_with(COPSE_INVALID,
+                             "unknown command '%.60s'; did you mean %s? (see 'copse --help')", name,
+                             nearest.name);
 }
 
 static int run_command(int argc, char **argv) {
   const char *name = argv[1];
   bool help = strcmp(name, "help") == 0, of_command = help && argc == 3;
-  if (of_command && print_for_install(argv[2])) return COPSE_EXIT_DONE;
+  if (help && argc > 2 && strncmp(argv[2], "--", 2) == 0) return print_for_install(argv);
+  if (of_command && strcmp(argv[2], "inputs") == 0) {
+    copse_command_print_inputs(&copse_cmd_topo);
+    return COPSE_EXIT_DONE;
+  }
   if (of_command) {
     name = argv[2];
   } else if (help || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
@@ -302,9 +320,7 @@ static int run_command(int argc, char **argv) {
     copse_command_print_help(commands[i]);
     return COPSE_EXIT_DONE;
   }
-  struct copse_err err = COPSE_ERR_INIT; /* copse_fail replaces what does not print */
-  (void)copse_fail(&err, COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
-  return copse_cli_fail(&err);
+  return refuse_command(name);
 }
 
 int main(int argc, char **argv) {

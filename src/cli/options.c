@@ -1,11 +1,11 @@
 /*
- * What is made of a command's table of options: the parser, --help, the options of the manual page
- * and the completion of bash.
+ * What is made of a command's table of options: the parser, --help and the options of the manual
+ * page. The completion of shells is in completion.c.
  *
  *   table of options --+-- getopt_long --> the command's struct, or one line of what is wrong
- *                      +-- --help
- *                      +-- copse help --man         --> copse.1
- *                      +-- copse help --completion  --> share/bash-completion/completions/copse
+ *                      +-- --help, copse help inputs
+ *                      +-- copse help --man                --> copse.1
+ *                      +-- copse help --completion SHELL   --> completion of bash, zsh and fish
  */
 #include "cli/options.h"
 
@@ -17,29 +17,52 @@
 
 #include "base/memory.h"
 #include "base/rational.h"
+#include "base/text.h"
 #include "cli/cli.h"
 
-enum { MOST_ROWS = 64, NO_LETTER = 256 };
+enum { NO_LETTER = 256, LINE = 80, COLUMN = 26 };
 
-/* All rows of a command, one after the other. */
-struct rows {
-  const struct copse_option *list[MOST_ROWS];
-  size_t at[MOST_ROWS]; /* the struct of each row in the command's */
-  int n;
-};
+/* ---- tables -------------------------------------------------------------------------------- */
 
-static struct rows rows_of(const struct copse_command *command) {
-  struct rows rows = {.n = 0};
+static int ask_progress(void *options, const char *command, char *value) {
+  (void)options;
+  (void)command;
+  (void)value;
+  copse_cli_asked.progress = true;
+  return COPSE_EXIT_DONE;
+}
+
+static int ask_verbose(void *options, const char *command, char *value) {
+  (void)options;
+  (void)command;
+  (void)value;
+  copse_cli_asked.verbose = true;
+  return COPSE_EXIT_DONE;
+}
+
+const struct copse_option copse_general_options[] = {
+    {"--progress", 0, NULL, "show progress even where standard error is no terminal",
+     .take = ask_progress},
+    {"--verbose", 'v', NULL, "say on standard error what is tried, and what it came to",
+     .take = ask_verbose},
+    {0}};
+
+static void add_rows(struct copse_option_rows *rows, const struct copse_option *from, size_t at) {
+  for (; from->name && rows->n < COPSE_MOST_ROWS; from++) {
+    rows->list[rows->n] = from;
+    rows->at[rows->n++] = at;
+  }
+}
+
+struct copse_option_rows copse_option_rows_of(const struct copse_command *command) {
+  struct copse_option_rows rows = {.n = 0};
   for (const struct copse_option_section *s = command->sections; s->options; s++)
-    for (const struct copse_option *it = s->options; it->name && rows.n < MOST_ROWS; it++) {
-      rows.list[rows.n] = it;
-      rows.at[rows.n++] = s->at;
-    }
+    add_rows(&rows, s->options, s->at);
+  add_rows(&rows, copse_general_options, 0);
   return rows;
 }
 
-/* Whether this row goes on with the option of the one before. */
-static bool continues(const struct rows *rows, int i) {
+bool copse_option_continues(const struct copse_option_rows *rows, int i) {
   return i > 0 && strcmp(rows->list[i]->name, rows->list[i - 1]->name) == 0;
 }
 
@@ -101,22 +124,69 @@ static int take(const struct copse_command *command, const struct copse_option *
   return good ? COPSE_EXIT_DONE : refuse(command, it, value);
 }
 
+static bool has_word(const struct copse_option *it, const char *value) {
+  for (int i = 0; it->words && it->words[i]; i++)
+    if (strcmp(it->words[i], value) == 0) return true;
+  return false;
+}
+
+/* The option that a letter meant once: where the letter means another one today, only of a value
+ * that is one of its words. NULL: none. */
+static const struct copse_option *former(const struct copse_option_rows *rows,
+                                         const struct copse_option *today, int letter,
+                                         const char *value) {
+  for (int i = 0; i < rows->n; i++)
+    if (rows->list[i]->was == letter && (!today || has_word(rows->list[i], value)))
+      return rows->list[i];
+  return NULL;
+}
+
+static int refuse_letter(const char *command, const struct copse_option *it, const char *value) {
+  return copse_cli_usage(command, "-%c means %s no longer: write %s%s%s", it->was, it->name,
+                         it->name, value ? " " : "", value ? value : "");
+}
+
+/* "--tok" of --tokens and --token-bytes. */
+static bool is_ambiguous(const struct copse_option_rows *rows, const char *given, char list[120]) {
+  int n = 0, used = 0;
+  for (int i = 0; i < rows->n; i++) {
+    const char *name = rows->list[i]->name;
+    if (copse_option_continues(rows, i) || strncmp(name, given, strlen(given)) != 0) continue;
+    if (used < 100)
+      used += snprintf(list + used, 120 - (size_t)used, "%s%s", n > 0 ? ", " : "", name);
+    n++;
+  }
+  return n > 1;
+}
+
 /* After getopt_long returned '?' or ':': says what was wrong. */
-static int refuse_unknown(const char *command, char **argv, int option) {
+static int refuse_unknown(const char *command, const struct copse_option_rows *rows, char **argv,
+                          int option) {
   const char *given = argv[optind - 1];
+  char name[80], list[120];
   bool is_long = strncmp(given, "--", 2) == 0;
   if (option == ':') return copse_cli_usage(command, "option '%s' needs a value", given);
   if (!(is_long && strchr(given, '=')) && optopt && optopt < NO_LETTER)
     return copse_cli_usage(command, "unknown option '-%c'", optopt);
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given);
+  if (is_ambiguous(rows, name, list))
+    return copse_cli_usage(command, "option '%s' may be any of %s", name, list);
+  struct copse_near_name nearest = {.given = name};
+  for (int i = 0; i < rows->n; i++) copse_near_name_consider(&nearest, rows->list[i]->name);
+  if (nearest.name && strcmp(nearest.name, name) != 0)
+    return copse_cli_usage(command, "option '%s' is unknown; did you mean %s?", given,
+                           nearest.name);
   return copse_cli_usage(command, "option '%s' is unknown or takes no value", given);
 }
 
 /* The tables of getopt_long; a row without a letter has the value NO_LETTER and its place. */
-static void make_getopt_tables(const struct rows *rows, struct option *longs, char *shorts) {
+static void make_getopt_tables(const struct copse_option_rows *rows, struct option *longs,
+                               char *shorts) {
+  char *first = shorts;
   *shorts++ = ':';
   for (int i = 0; i < rows->n; i++) {
     const struct copse_option *it = rows->list[i];
-    if (continues(rows, i)) continue;
+    if (copse_option_continues(rows, i)) continue;
     *longs++ = (struct option){it->name + 2, it->argument ? required_argument : no_argument, NULL,
                                it->letter ? it->letter : NO_LETTER + i};
     if (it->letter) *shorts++ = it->letter;
@@ -124,31 +194,43 @@ static void make_getopt_tables(const struct rows *rows, struct option *longs, ch
   }
   *longs++ = (struct option){"help", no_argument, NULL, 'h'};
   *longs = (struct option){0};
-  memcpy(shorts, "h", 2);
+  *shorts++ = 'h';
+  *shorts = '\0';
+  for (int i = 0; i < rows->n; i++) {
+    const struct copse_option *it = rows->list[i];
+    if (!it->was || strchr(first, it->was)) continue;
+    *shorts++ = it->was;
+    if (it->argument) *shorts++ = ':';
+    *shorts = '\0';
+  }
 }
 
-static int find_row(const struct rows *rows, int option) {
-  int i = 0;
-  if (option >= NO_LETTER) return option - NO_LETTER;
-  while (rows->list[i]->letter != option) i++;
-  return i;
+/* NULL: a letter of none today. */
+static const struct copse_option *find_row(const struct copse_option_rows *rows, int option,
+                                           int *at) {
+  for (*at = 0; *at < rows->n; ++*at)
+    if (option >= NO_LETTER ? *at == option - NO_LETTER : rows->list[*at]->letter == option)
+      return rows->list[*at];
+  return NULL;
 }
 
 static int parse_and_run(const struct copse_command *command, int argc, char **argv,
                          char *options) {
-  const struct rows rows = rows_of(command);
-  struct option longs[MOST_ROWS + 2];
-  char shorts[2 * MOST_ROWS + 3];
+  const struct copse_option_rows rows = copse_option_rows_of(command);
+  struct option longs[COPSE_MOST_ROWS + 2];
+  char shorts[4 * COPSE_MOST_ROWS + 3];
   make_getopt_tables(&rows, longs, shorts);
   opterr = 0;
-  for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
-    if (c == '?' || c == ':') return refuse_unknown(command->name, argv, c);
+  for (int c, i; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
+    if (c == '?' || c == ':') return refuse_unknown(command->name, &rows, argv, c);
     if (c == 'h') {
       copse_command_print_help(command);
       return COPSE_EXIT_DONE;
     }
-    int i = find_row(&rows, c);
-    int exit = take(command, rows.list[i], options + rows.at[i], optarg);
+    const struct copse_option *it = find_row(&rows, c, &i);
+    const struct copse_option *meant = c < NO_LETTER ? former(&rows, it, c, optarg) : NULL;
+    if (meant) return refuse_letter(command->name, meant, optarg);
+    int exit = take(command, it, options + rows.at[i], optarg);
     if (exit != COPSE_EXIT_DONE) return exit;
   }
   return command->run(options, argc - optind, argv + optind);
@@ -158,6 +240,7 @@ int copse_command_run(const struct copse_command *command, int argc, char **argv
   struct copse_err err = COPSE_ERR_INIT;
   char *options;
   if (copse_calloc(1, command->size, &options, &err) != COPSE_OK) return copse_cli_fail(&err);
+  copse_cli_asked.command = command->name;
   if (command->begin) command->begin(options);
   int exit = parse_and_run(command, argc, argv, options);
   free(options);
@@ -166,30 +249,115 @@ int copse_command_run(const struct copse_command *command, int argc, char **argv
 
 /* ---- --help -------------------------------------------------------------------------------- */
 
-static void print_row(const struct copse_option *it, int column) {
+/* A line's words from the place `at`, further lines from `indent`; blanks and ends of lines part
+ * them. Where the last line ends. */
+static int print_words(const char *text, size_t size, int indent, int at) {
+  bool starts = true;
+  for (const char *end = text + size; text < end;) {
+    size_t n = strcspn(text, " \n");
+    if (n > (size_t)(end - text)) n = (size_t)(end - text);
+    if (n > 0) {
+      if (!starts && at + 1 + (int)n > LINE) {
+        printf("\n%*s", indent, "");
+        at = indent;
+        starts = true;
+      }
+      at += printf("%s%.*s", starts ? "" : " ", (int)n, text);
+      starts = false;
+    }
+    text += n + (text + n < end);
+  }
+  return at;
+}
+
+/* Paragraphs, which empty lines part. A line that starts with a blank or "usage:" stays as it is.
+ */
+static void print_paragraphs(const char *text) {
+  while (*text) {
+    const char *p = text;
+    size_t line = strcspn(p, "\n");
+    bool as_it_is = *p == ' ' || strncmp(p, "usage:", 6) == 0;
+    while (!as_it_is && line > 0 && p[line] == '\n' && !strchr(" \n", p[line + 1]))
+      line += 1 + strcspn(p + line + 1, "\n");
+    if (as_it_is)
+      printf("%.*s", (int)line, p);
+    else
+      (void)print_words(p, line, 0, 0);
+    printf("\n");
+    text += line + (text[line] == '\n');
+  }
+}
+
+static void print_row(const struct copse_option *it) {
   char letter[] = "-x, ";
   letter[1] = it->letter;
   int used = printf("  %4s%s%s%s", it->letter ? letter : "", it->name, it->argument ? " " : "",
                     it->argument ? it->argument : "");
-  bool fits = used < column;
-  for (const char *line = it->help; line; fits = false) {
-    const char *end = strchr(line, '\n');
-    int width = end ? (int)(end - line) : (int)strlen(line);
-    if (!fits) printf("\n");
-    printf("%*s%.*s", fits ? column - used : column, "", width, line);
-    line = end ? end + 1 : NULL;
+  if (used < COLUMN)
+    printf("%*s", COLUMN - used, "");
+  else
+    printf("\n%*s", COLUMN, "");
+  (void)print_words(it->help, strlen(it->help), COLUMN, COLUMN);
+  printf("\n");
+}
+
+static void print_common(const struct copse_command *command) {
+  const struct copse_option_rows rows = copse_option_rows_of(command);
+  const char *title = "common options:\n";
+  for (int i = 0; i < rows.n; i++) {
+    if (!rows.list[i]->common) continue;
+    printf("%s", title);
+    title = "";
+    print_row(rows.list[i]);
   }
+}
+
+/* What of a section is not among the common options. */
+static void print_section(const struct copse_option_section *s) {
+  bool any = s->after != NULL;
+  for (const struct copse_option *it = s->options; it->name; it++) any = any || !it->common;
+  if (!any) return;
+  printf("\n%s:\n", s->title);
+  if (s->about) print_paragraphs(s->about);
+  for (const struct copse_option *it = s->options; it->name; it++)
+    if (!it->common) print_row(it);
+  if (s->after && s->after[0] != ' ') printf("\n");
+  if (s->after) print_paragraphs(s->after);
+}
+
+/* Of sections that 'copse help inputs' has: the names. */
+static void print_input_names(const struct copse_command *command) {
+  COPSE_AT_END(copse_text_free) struct copse_text names = {0};
+  const struct copse_option *before = NULL;
+  for (const struct copse_option_section *s = command->sections; s->options; s++)
+    for (const struct copse_option *it = s->options; s->of_inputs && it->name; before = it++) {
+      if (before && strcmp(before->name, it->name) == 0) continue;
+      copse_text_add(&names, "%s%s", before ? ", " : "", it->name);
+    }
+  if (!names.data) return;
+  printf("\nTopology options, which 'copse help inputs' explains:\n  ");
+  (void)print_words(names.data, names.size, 2, 2);
   printf("\n");
 }
 
 void copse_command_print_help(const struct copse_command *command) {
-  fputs(command->usage, stdout);
-  for (const struct copse_option_section *s = command->sections; s->options; s++) {
-    if (s->before) fputs(s->before, stdout);
-    for (const struct copse_option *it = s->options; it->name; it++) print_row(it, s->column);
-    if (s->after) fputs(s->after, stdout);
-  }
-  if (command->example) fputs(command->example, stdout);
+  static const struct copse_option_section general = {.title = "General options",
+                                                      .options = copse_general_options};
+  static const struct copse_option help = {.name = "--help", .letter = 'h', .help = "this text"};
+  print_paragraphs(command->usage);
+  print_common(command);
+  if (command->example) printf("\n%s", command->example);
+  for (const struct copse_option_section *s = command->sections; s->options; s++)
+    if (!s->of_inputs) print_section(s);
+  print_input_names(command);
+  print_section(&general);
+  print_row(&help);
+}
+
+void copse_command_print_inputs(const struct copse_command *command) {
+  printf("What commands read as TOPO, and options of how they read it.\n");
+  for (const struct copse_option_section *s = command->sections; s->options; s++)
+    if (s->of_inputs) print_section(s);
 }
 
 /* ---- the manual page ----------------------------------------------------------------------- */
@@ -235,19 +403,30 @@ static void print_manual_row(const struct copse_option *it) {
 }
 
 static void print_manual_section(const struct copse_option_section *s) {
-  if (s->before) print_troff(s->before);
+  if (s->about) {
+    printf(".PP\n");
+    print_troff(s->about);
+  }
   for (const struct copse_option *it = s->options; it->name; it++) print_manual_row(it);
-  if (s->after) print_troff(s->after);
+  if (s->after) {
+    printf(".PP\n");
+    print_troff(s->after);
+  }
 }
 
 /* The options that are its own, then the titles of others. */
 static void print_manual_command(const struct copse_command *command) {
   printf(".SS copse %s\n", command->name);
   for (const struct copse_option_section *s = command->sections; s->options; s++)
-    if (!s->title) print_manual_section(s);
+    if (!s->shared) {
+      printf(".PP\n");
+      print_troff(s->title);
+      printf(":\n");
+      print_manual_section(s);
+    }
   const char *between = ".PP\nAnd, below: ";
   for (const struct copse_option_section *s = command->sections; s->options; s++) {
-    if (!s->title) continue;
+    if (!s->shared) continue;
     printf("%s", between);
     print_troff(s->title);
     between = "; ";
@@ -268,84 +447,13 @@ void copse_commands_print_manual(const struct copse_command *const *commands, in
   for (int c = 0; c < n; c++) print_manual_command(commands[c]);
   for (int c = 0; c < n; c++)
     for (const struct copse_option_section *s = commands[c]->sections; s->options; s++) {
-      if (!s->title || is_repeated(commands, c, s->options)) continue;
+      if (!s->shared || is_repeated(commands, c, s->options)) continue;
       printf(".SS ");
       print_troff(s->title);
       printf("\n");
       print_manual_section(s);
     }
-}
-
-/* ---- completion ---------------------------------------------------------------------------- */
-
-static const char completion_head[] =
-    "# Completion of copse in bash, made by 'copse help --completion'.\n"
-    "_copse() {\n"
-    "  local command=${COMP_WORDS[1]} current=${COMP_WORDS[COMP_CWORD]} options='' words='' "
-    "files=''\n"
-    "  local before=${COMP_WORDS[COMP_CWORD - 1]} topologies=''\n"
-    "  COMPREPLY=()\n"
-    "  if [ \"$current\" = = ]; then # bash takes --links=all apart\n"
-    "    current=\n"
-    "  elif [ \"$before\" = = ]; then\n"
-    "    before=${COMP_WORDS[COMP_CWORD - 2]}\n"
-    "  fi\n";
-static const char completion_tail[] =
-    "      *) files=yes ;;\n"
-    "      esac ;;\n"
-    "  esac\n"
-    "  [ -z \"$topologies\" ] || words=$(copse topo --list 2>/dev/null | sed '1d; s/ .*//')\n"
-    "  [ -z \"$words\" ] || mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
-    "  [ -z \"$files\" ] || mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "
-    "\"$current\")\n"
-    "  [ -z \"$files\" ] || compopt -o filenames 2>/dev/null\n"
-    "}\n"
-    "complete -F _copse copse\n";
-
-/* Of an option with a value: "SOLVE:--links|solve:-l) words='nvlink all default' ;;". */
-static void print_values(const char *command, const struct copse_option *it) {
-  printf("    %s:%s", command, it->name);
-  if (it->letter) printf("|%s:-%c", command, it->letter);
-  printf(") ");
-  if (it->words) {
-    printf("words='");
-    for (int i = 0; it->words[i]; i++) printf("%s%s", i > 0 ? " " : "", it->words[i]);
-    printf("' ;;\n");
-  } else if (strcmp(it->name, "--topology") == 0) {
-    printf("topologies=yes files=yes ;;\n");
-  } else if (strncmp(it->argument, "FILE", 4) == 0 || strcmp(it->argument, "FOLDER") == 0) {
-    printf("files=yes ;;\n");
-  } else {
-    printf("return ;;\n"); /* a number, say */
-  }
-}
-
-void copse_commands_print_completion(const struct copse_command *const *commands, int n) {
-  fputs(completion_head, stdout);
-  printf("  case $COMP_CWORD:$command in\n    1:*|2:help) words='");
-  for (int c = 0; c < n; c++) printf("%s ", commands[c]->name);
-  printf("help --help --version'; command='' before='' ;;\n");
-  for (int c = 0; c < n; c++) {
-    const struct rows rows = rows_of(commands[c]);
-    printf("    *:%s) options='", commands[c]->name);
-    for (int i = 0; i < rows.n; i++)
-      if (!continues(&rows, i) && rows.list[i]->letter != 'h') printf("%s ", rows.list[i]->name);
-    printf("--help' ;;\n");
-  }
-  printf("  esac\n  case $command:$before in\n    :) ;;\n");
-  for (int c = 0; c < n; c++) {
-    const struct rows rows = rows_of(commands[c]);
-    for (int i = 0; i < rows.n; i++)
-      if (rows.list[i]->argument && !continues(&rows, i))
-        print_values(commands[c]->name, rows.list[i]);
-  }
-  printf("    *)\n      case $current:$command in\n      -*) words=$options ;;\n      ");
-  const char *between = "";
-  for (int c = 0; c < n; c++)
-    if (commands[c]->takes_topology) {
-      printf("%s*:%s", between, commands[c]->name);
-      between = "|";
-    }
-  printf(") topologies=yes files=yes ;;\n");
-  fputs(completion_tail, stdout);
+  const struct copse_option_section general = {.options = copse_general_options};
+  printf(".SS All commands\n");
+  print_manual_section(&general);
 }

@@ -1,6 +1,8 @@
 /*
  * One table of options for each command. It is what parsing goes by, what --help prints, and what
  * the manual page and the completion of shells are made from.
+ *
+ * A letter means the same in every command; in `run` letters are those of nccl-tests.
  */
 #pragma once
 
@@ -22,7 +24,7 @@ struct copse_option {
   const char *name;     /* "--output"; rows of one name that follow each other are one option */
   char letter;          /* 'o' for -o, or '\0' */
   const char *argument; /* what help calls it; NULL: there is none */
-  const char *help;     /* split into lines as --help prints it */
+  const char *help;     /* as running text: --help splits it into lines */
   enum copse_option_type type;
   size_t at;                /* the member: offset in the struct that the table is for */
   size_t mark;              /* 0, or 1 + the offset of a const char * that becomes `name` */
@@ -31,6 +33,8 @@ struct copse_option {
   const char *const *words; /* NULL-terminated; of other types than _INT for completion only */
   const char *must;         /* "--name must be ..."; NULL: "from MIN to MAX" */
   const char *spelled;      /* that message's own name for it, such as "-b" */
+  bool common;              /* --help shows it first, before the example */
+  char was;                 /* a letter that meant this option once: refused with the name */
   /* Takes the value of a COPSE_OPTION_TAKEN into the table's struct: 0, or the exit status after
    * what is wrong with it has been said. */
   int (*take)(void *options, const char *command, char *value);
@@ -50,29 +54,25 @@ struct copse_option {
 #define COPSE_OPTION_MARK(struct_type, member) .mark = 1 + offsetof(struct_type, member)
 #define COPSE_OPTION_RANGE(least, most) .min = (least), .max = (most)
 
-/* The row of --progress, whose member is a bool `progress`. */
-#define COPSE_OPTION_PROGRESS(struct_type)                                           \
-  {                                                                                  \
-    "--progress", 0, NULL, "show progress even where standard error is no terminal", \
-        COPSE_OPTION_TO(struct_type, progress)                                       \
-  }
-
-/* Rows that stand together in --help. One with a title is shared between commands: the manual has
- * it once, under its title. */
+/* Rows that stand together under a title, and are in no other section. */
 struct copse_option_section {
   const char *title;
-  const char *before, *after;         /* lines around the rows, or NULL */
-  int column;                         /* where the rows' help starts */
+  const char *about, *after;          /* paragraphs around the rows, or NULL */
   const struct copse_option *options; /* up to a row without a name */
   size_t at;                          /* of their struct in the command's */
+  bool shared;                        /* between commands: the manual has it once */
+  bool of_inputs; /* 'copse help inputs' has it, and of each --help only the options' names */
 };
 
-enum { COPSE_MAX_SECTIONS = 8 };
+/* For all commands: --progress, --verbose. */
+extern const struct copse_option copse_general_options[];
+
+enum { COPSE_MAX_SECTIONS = 10 };
 struct copse_command {
   const char *name;
-  const char *does;                                         /* a line for 'copse help' */
-  const char *usage;                                        /* what --help starts with */
-  const char *example;                                      /* and ends with */
+  const char *does;    /* a line for 'copse help' */
+  const char *usage;   /* what --help starts with: lines "usage: ...", then paragraphs */
+  const char *example; /* lines of the shell */
   struct copse_option_section sections[COPSE_MAX_SECTIONS]; /* up to one without options */
   bool takes_topology;          /* TOPO stands among the arguments: for completion */
   bool quotes_values;           /* "-b '1x' must be ..." */
@@ -88,13 +88,29 @@ struct copse_command {
  */
 int copse_command_run(const struct copse_command *command, int argc, char **argv);
 
-/* What --help prints. */
+/* What --help prints; and what 'copse help inputs' prints, of the first command's sections. */
 void copse_command_print_help(const struct copse_command *command);
+void copse_command_print_inputs(const struct copse_command *command);
 
-/* The OPTIONS of the manual page, in troff's man macros, and a script of completion for bash: both
- * on standard output, of commands [n]. */
+/*
+ * All rows of a command, one after the other, the general ones last. Rows of one name that follow
+ * each other are one option.
+ */
+enum { COPSE_MOST_ROWS = 64 };
+struct copse_option_rows {
+  const struct copse_option *list[COPSE_MOST_ROWS];
+  size_t at[COPSE_MOST_ROWS]; /* the struct of each row in the command's */
+  int n;
+};
+struct copse_option_rows copse_option_rows_of(const struct copse_command *command);
+/* Whether this row goes on with the option of the one before. */
+bool copse_option_continues(const struct copse_option_rows *rows, int i);
+
+/* On standard output, of commands [n]: the OPTIONS of the manual page, in troff's man macros;
+ * and what makes a shell complete them (completion.c), false for an unknown shell. */
 void copse_commands_print_manual(const struct copse_command *const *commands, int n);
-void copse_commands_print_completion(const struct copse_command *const *commands, int n);
+bool copse_commands_print_completion(const char *shell, const struct copse_command *const *commands,
+                                     int n);
 
 /* The commands, each in its cmd_NAME.c. */
 extern const struct copse_command copse_cmd_topo, copse_cmd_solve, copse_cmd_verify,

@@ -37,9 +37,9 @@ const struct copse_option copse_cli_solve_options[] = {
     {"--collective", 'c', "C",
      "allgather, reduce_scatter, allreduce, broadcast, reduce or\n"
      "alltoall",
-     .words = copse_cli_collectives, .take = take_collective},
+     .words = copse_cli_collectives, .take = take_collective, .common = true},
     {"--root", 'r', "R", "the root rank of a broadcast or reduce", TO(solve.root),
-     COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a rank"},
+     COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a rank", .common = true},
     {"--k", 'k', "K", "exactly K trees per root (the optimum may need many)", TO(solve.k),
      COPSE_OPTION_RANGE(1, 1 << 20)},
     {"--demand", 'd', "FILE", "what each rank sends to each, for alltoall; default: all the same",
@@ -62,12 +62,12 @@ const struct copse_option copse_cli_solve_options[] = {
      "allreduce: switches that are marked copy (multicast) and add\n"
      "(aggregation), as NVLink SHARP and SHARP do; plans can't yet",
      TO(solve.in_network)},
-    {"--tolerance", 'e', "P%",
+    {"--tolerance", 0, "P%",
      "trees: the fewest per root within P per cent of the bound (0%, the\n"
      "default: the fewest at the optimum); alltoall: stop within P per cent\n"
      "(default: as exact as 64-bit fractions allow, beyond 64 ranks 1%).\n"
      "0.01 is 1%; bare numbers are below 1",
-     .take = take_tolerance},
+     .take = take_tolerance, .was = 'e', .common = true},
     {0},
 };
 
@@ -110,10 +110,8 @@ copse_status copse_cli_load_demand(const struct copse_cli_solve *a,
   return COPSE_OK;
 }
 
-copse_status copse_cli_begin_solve(struct copse_cli_solve *a, bool progress,
-                                   struct copse_cli_work *w) {
+copse_status copse_cli_begin_solve(struct copse_cli_solve *a, struct copse_cli_work *w) {
   struct copse_solve_options *solve = &a->solve;
-  w->progress = copse_cli_progress_start(&w->bar, progress);
   w->solved = solve->label = copse_cli_topology_label(&a->topology);
   solve->progress = &w->progress;
   solve->notes = &copse_cli_notes;

@@ -18,10 +18,10 @@ struct copse_cli_solve {
 
 /* The table of what is solved, of a command that has a struct copse_cli_solve as `member`. */
 extern const struct copse_option copse_cli_solve_options[];
-#define COPSE_CLI_SOLVE_SECTION(struct_type, member)                        \
-  {                                                                         \
-    .title = "What copse solve and copse report solve", .column = 22,       \
-    .options = copse_cli_solve_options, .at = offsetof(struct_type, member) \
+#define COPSE_CLI_SOLVE_SECTION(struct_type, member)                                               \
+  {                                                                                                \
+    .title = "What is solved (solve, report)", .shared = true, .options = copse_cli_solve_options, \
+    .at = offsetof(struct_type, member)                                                            \
   }
 
 /* Takes the topology from what is left of the arguments, and checks that all goes together: 0, or
@@ -34,9 +34,9 @@ copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
                                    struct copse_solve_options *options,
                                    struct copse_cli_work *work) COPSE_CHECKED;
 
-/* Starts progress and reads topology and demand into `work`: w->whole is the topology before
+/* Reads topology and demand into `work`: w->whole is the topology before
  * faults, if there are any. */
-copse_status copse_cli_begin_solve(struct copse_cli_solve *args, bool progress,
+copse_status copse_cli_begin_solve(struct copse_cli_solve *args,
                                    struct copse_cli_work *work) COPSE_CHECKED;
 
 /* How near its bound an alltoall must come where nobody says: 0 is exact. */

@@ -275,7 +275,7 @@ static copse_status write_report(struct job *j) {
   COPSE_DO(copse_text_status(index, j->err));
   if (j->how->folder)
     COPSE_DO(copse_cli_write_in(j->how->folder, "index.json", index->data, index->size, j->err));
-  copse_cli_progress_end(&j->work->bar);
+  copse_cli_progress_end();
   if (j->how->json)
     fputs(index->data, stdout);
   else
@@ -461,7 +461,7 @@ static copse_status solve_groups(struct job *j) {
   if (!j->options.bound_only) COPSE_DO(check_groups(j));
   if (j->how->folder) COPSE_DO(write_groups(j));
   j->total = copse_clock_seconds() - j->start;
-  copse_cli_progress_end(&j->work->bar);
+  copse_cli_progress_end();
   (j->how->json ? print_groups_json : print_groups)(j);
   return COPSE_OK;
 }
@@ -477,7 +477,6 @@ static copse_status solve_many(void *options, struct copse_cli_work *w) {
                   .start = copse_clock_seconds(),
                   .work = w,
                   .err = &w->err};
-  w->progress = copse_cli_progress_start(&w->bar, how->progress);
   w->solved = j.options.label = copse_cli_topology_label(&how->args->topology);
   copse_status status = how->each_failure ? solve_failures(&j) : solve_groups(&j);
   copse_groups_release(j.groups);

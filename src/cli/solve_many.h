@@ -8,7 +8,7 @@ struct copse_cli_many {
   const char *each_failure; /* a type of nodes, or NULL */
   const char *groups;       /* a list of groups (schedule/groups.h), or NULL */
   const char *folder;       /* where schedules and index.json go; NULL: only the report */
-  bool json, progress;
+  bool json;
   const struct copse_cli_costs *costs; /* of predictions, for --pareto */
 };
 

@@ -238,7 +238,7 @@ static copse_status solve_pareto(void *options, struct copse_cli_work *w) {
   struct copse_cli_many *how = options;
   COPSE_AT_END(release)
   struct job j = {.how = how, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
-  COPSE_DO(copse_cli_begin_solve(how->args, how->progress, w));
+  COPSE_DO(copse_cli_begin_solve(how->args, w));
   j.options = how->args->solve;
   if (w->topology->n_ranks == 1)
     return copse_fail(&w->err, COPSE_INVALID, "%s has a single rank: nothing moves, and no trees",
@@ -247,7 +247,7 @@ static copse_status solve_pareto(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_predict_routes(w->topology, &j.routes, &j.predicted, &w->err));
   COPSE_DO(trace(&j));
   COPSE_DO(find_best(&j));
-  copse_cli_progress_end(&w->bar);
+  copse_cli_progress_end();
   (how->json ? print_rows_json : print_rows)(&j);
   return COPSE_OK;
 }

@@ -95,7 +95,7 @@ static const char *const link_modes[] = {"nvlink", "all", "default", NULL};
 static const char *const others[] = {"relay", "exclude", NULL};
 
 const char copse_cli_topology_intro[] =
-    "\nThe topology is a file (topology, cluster or synthetic JSON, NCCL or RCCL XML, what\n"
+    "The topology is a file (topology, cluster or synthetic JSON, NCCL or RCCL XML, what\n"
     "'nvidia-smi topo -m' or 'rocm-smi --showtopo' print), - or a name that 'copse topo --list'\n"
     "shows. A file of that name wins.\n";
 const struct copse_option copse_cli_topology_options[] = {
@@ -125,7 +125,7 @@ const struct copse_option copse_cli_topology_options[] = {
     {0}};
 
 const char copse_cli_change_intro[] =
-    "\nWith something changed (verify and simulate see from the schedule which its ranks are):\n";
+    "With something changed (verify and simulate see from the schedule which its ranks are):\n";
 const struct copse_option copse_cli_change_options[] = {
     {"--ranks", 0, "LIST", "only these GPUs are ranks, in this order: 0-3,8 or their ids",
      TO(ranks)},
@@ -152,7 +152,7 @@ static int take_reduce(void *options, const char *command, char *value) {
 }
 
 const char copse_cli_costs_intro[] =
-    "\nBeside links (--profile may have all of them, as \"costs\"):\n";
+    "Beside links (--profile may have all of them, as \"costs\"):\n";
 const struct copse_option copse_cli_costs_options[] = {
     {"--alpha", 'a', "US", "software cost of a hop from rank to rank (default 2 us)", TO(alpha_us),
      COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},

@@ -25,15 +25,15 @@ struct copse_cli_topology {
  * of a command that has a struct copse_cli_topology as `member`. */
 extern const struct copse_option copse_cli_topology_options[], copse_cli_change_options[];
 extern const char copse_cli_topology_intro[], copse_cli_change_intro[];
-#define COPSE_CLI_TOPOLOGY_SECTION(struct_type, member)                            \
-  {                                                                                \
-    .title = "Topology options", .before = copse_cli_topology_intro, .column = 26, \
-    .options = copse_cli_topology_options, .at = offsetof(struct_type, member)     \
+#define COPSE_CLI_TOPOLOGY_SECTION(struct_type, member)                                           \
+  {                                                                                               \
+    .title = "Topology options", .about = copse_cli_topology_intro, .shared = true,               \
+    .of_inputs = true, .options = copse_cli_topology_options, .at = offsetof(struct_type, member) \
   }
-#define COPSE_CLI_CHANGE_SECTION(struct_type, member)                                   \
-  {                                                                                     \
-    .title = "Changes of the topology", .before = copse_cli_change_intro, .column = 26, \
-    .options = copse_cli_change_options, .at = offsetof(struct_type, member)            \
+#define COPSE_CLI_CHANGE_SECTION(struct_type, member)                                           \
+  {                                                                                             \
+    .title = "Changes of the topology", .about = copse_cli_change_intro, .shared = true,        \
+    .of_inputs = true, .options = copse_cli_change_options, .at = offsetof(struct_type, member) \
   }
 
 /* What predictions count beside links. */
@@ -45,10 +45,10 @@ struct copse_cli_costs {
   { -1, -1, -1, -1, false }
 extern const struct copse_option copse_cli_costs_options[];
 extern const char copse_cli_costs_intro[];
-#define COPSE_CLI_COSTS_SECTION(struct_type, member)                                \
-  {                                                                                 \
-    .title = "Costs of predictions", .before = copse_cli_costs_intro, .column = 26, \
-    .options = copse_cli_costs_options, .at = offsetof(struct_type, member)         \
+#define COPSE_CLI_COSTS_SECTION(struct_type, member)                                 \
+  {                                                                                  \
+    .title = "Costs of predictions", .about = copse_cli_costs_intro, .shared = true, \
+    .options = copse_cli_costs_options, .at = offsetof(struct_type, member)          \
   }
 
 /* The defaults, over them the profile's, over them those given. */

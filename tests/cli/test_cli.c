@@ -793,7 +793,7 @@ START_TEST(ways_to_name_a_topology_exclude_each_other) {
   ck_assert_int_eq(run("@ topo --list ring-8"), 2);
   ck_assert_int_eq(run("@ solve ring-8 --synthetic ring:8@50 -c allgather"), 2);
   ck_assert_int_eq(run("@ topo no-such-machine"), 2);
-  ck_assert_ptr_nonnull(strstr(result.err, "no-such-machine: cannot open"));
+  ck_assert_ptr_nonnull(strstr(result.err, "no-such-machine: no such file"));
   ck_assert_int_eq(run("COPSE_TOPOLOGIES=/nowhere @ topo ring-8"), 2);
   ck_assert_int_eq(run("@ topo ring-8 --nvlink-switch -3"), 2);
   ck_assert_int_eq(run("@ topo ring-8 --profile /nowhere"), 2);

@@ -43,11 +43,12 @@ END_TEST
 START_TEST(a_bare_tolerance_of_one_is_refused) {
   static const char *const cases[][2] = {
       {"solve dgx-a100 -c allgather --tolerance 1", "for per cent write 1%"},
-      {"solve dgx-a100 -c allgather -e 1.5", "must be below it, such as 0.01"},
-      {"solve dgx-a100 -c allgather -e 1e2", "must be below it"}};
+      {"solve dgx-a100 -c allgather --tolerance 1.5", "must be below it, such as 0.01"},
+      {"solve dgx-a100 -c allgather --tolerance 1e2", "must be below it"}};
   char *first;
   copse_test_all_refused(cases, sizeof cases / sizeof *cases);
-  ck_assert_int_eq(run("@ solve a100-x2 -c allgather -e $(printf '1\\045') -o %%/a.json"), 0);
+  ck_assert_int_eq(run("@ solve a100-x2 -c allgather --tolerance $(printf '1\\045') -o %%/a.json"),
+                   0);
   first = copse_test_read("a.json");
   ck_assert_int_eq(run("@ solve a100-x2 -c allgather --tolerance 0.01 -o %%/b.json"), 0);
   char *second = copse_test_read("b.json");

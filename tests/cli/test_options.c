@@ -1,6 +1,7 @@
 /*
- * One table of options for each command: --help, the manual page and the completion of bash tell of
- * the same options, and what a command refuses it refuses by its table.
+ * One table of options for each command: --help, the manual page and the completion of shells tell
+ * of the same options, letters mean the same everywhere, and what a command refuses it refuses by
+ * its table.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -12,10 +13,11 @@
 
 #define run copse_test_command
 #define result copse_test_result
+#define COPSE_TEST_MOST_OPTIONS 80
 
-static const char *const commands[] = {"topo",  "solve",   "verify",   "expand", "lower",
-                                       "plans", "check",   "simulate", "place",  "report",
-                                       "run",   "quality", NULL};
+static const char *const commands[] = {"topo",     "solve", "verify", "expand",  "lower", "plans",
+                                       "check",    "place", "report", "quality", "audit", "rings",
+                                       "simulate", "tune",  "run",    NULL};
 
 /* The line of a command's options in the script of completion: " --output --draw ... ". */
 static void options_of(const char *command, char *to, size_t size) {
@@ -60,7 +62,7 @@ START_TEST(shared_options_stand_once_in_the_manual_and_in_each_help) {
   ck_assert_int_eq(count(result.out, ".SS copse "), 15);
   ck_assert_int_eq(count(result.out, ".SS Topology options\n"), 1);
   ck_assert_int_eq(run("@ help --man | grep -c \"^'\\|^[.][^A-Zb]\""), 1); /* no stray requests */
-  ck_assert_int_eq(run("@ solve --help"), 0);
+  ck_assert_int_eq(run("@ help inputs"), 0);
   ck_assert_int_eq(count(result.out, "--nvlink-switch BW"), 1);
 }
 END_TEST
@@ -84,7 +86,7 @@ START_TEST(bash_completes_commands_options_and_values) {
   assert_completes("copse solve --p", "--pareto --predict --profile --progress");
   assert_completes("copse topo x --links \"\"", "all default nvlink");
   assert_completes("copse topo x --links = nv", "nvlink"); /* as bash splits --links=nv */
-  assert_completes("copse lower s.json -t m", "msccl mscclpp");
+  assert_completes("copse lower s.json --to m", "msccl mscclpp");
   assert_completes("copse run p -d f", "f8e4m3 f8e5m2 float");
   assert_completes("copse solve --root \"\"", "");
   assert_completes("copse verify s.json -t dgx-h", "dgx-h100 dgx-h200");
@@ -97,11 +99,139 @@ START_TEST(bash_completes_commands_options_and_values) {
 }
 END_TEST
 
+/* "  -o, --output FILE    where ...": the letter, or '\0', and the name; false for other lines. */
+static bool parse_row(const char *line, char *letter, char name[40]) {
+  size_t n = 0;
+  if (strncmp(line, "  ", 2) != 0) return false;
+  *letter = line[2] == '-' && line[4] == ',' ? line[3] : '\0';
+  if (!*letter && strncmp(line, "      --", 8) != 0) return false;
+  for (const char *p = line + 6; (isalnum((unsigned char)*p) || *p == '-' || *p == '_') && n < 39;)
+    name[n++] = *p++;
+  name[n] = '\0';
+  return n > 2;
+}
+
+/* What a letter means, in all commands but run: an option's name. */
+static char meanings[256][40];
+
+/* Every option of --help in one group only (rows of one name that follow each other are one
+ * option), with the same letter as in other commands. */
+static void check_rows(const char *command, char *help) {
+  char seen[COPSE_TEST_MOST_OPTIONS][40], last[40] = "", letter, name[40];
+  int n = 0;
+  for (char *line = strtok(help, "\n"); line; line = strtok(NULL, "\n")) {
+    ck_assert_msg(strlen(line) <= 80, "%s --help: %s", command, line);
+    if (!parse_row(line, &letter, name) || strcmp(name, last) == 0) continue;
+    strcpy(last, name);
+    for (int i = 0; i < n; i++)
+      ck_assert_msg(strcmp(seen[i], name) != 0, "%s --help: %s in two groups", command, name);
+    ck_assert_int_lt(n, COPSE_TEST_MOST_OPTIONS);
+    strcpy(seen[n++], name);
+    char *meaning = meanings[(unsigned char)letter];
+    if (!letter) continue;
+    if (strcmp(command, "run") == 0 && strchr("befinwcdo", letter)) continue; /* of nccl-tests */
+    if (!*meaning) strcpy(meaning, name);
+    ck_assert_msg(strcmp(meaning, name) == 0, "-%c: %s, in %s %s", letter, meaning, command, name);
+  }
+  ck_assert_int_gt(n, 2);
+}
+
+START_TEST(a_letter_means_one_option_and_an_option_is_in_one_group) {
+  for (int c = 0; commands[c]; c++) {
+    ck_assert_int_eq(run("@ %s --help", commands[c]), 0);
+    check_rows(commands[c], result.out);
+  }
+  ck_assert_str_eq(meanings['t'], "--topology");
+  ck_assert_str_eq(meanings['c'], "--collective");
+  ck_assert_str_eq(meanings['o'], "--output");
+  ck_assert_str_eq(meanings['e'], "--maxbytes");
+  ck_assert_int_eq(run("@ help inputs"), 0);
+  check_rows("help inputs", result.out);
+  ck_assert_int_eq(run("@ --help | awk 'length > 80'"), 0);
+  ck_assert_str_eq(result.out, "");
+}
+END_TEST
+
+START_TEST(help_has_few_common_options_then_an_example_then_groups) {
+  for (int c = 0; commands[c]; c++) {
+    char letter, name[40];
+    int n = 0;
+    ck_assert_int_eq(run("@ help %s", commands[c]), 0);
+    ck_assert_msg(strncmp(result.out, "usage: copse ", 13) == 0, "%s", commands[c]);
+    char *common = strstr(result.out, "\ncommon options:\n"), *example;
+    ck_assert_msg(common != NULL, "%s --help: no common options", commands[c]);
+    example = strstr(common, "\n\nexample: copse ");
+    ck_assert_msg(example != NULL, "%s --help: no example", commands[c]);
+    ck_assert_msg(strstr(example, "\n\nGeneral options:\n") != NULL, "%s --help", commands[c]);
+    *example = '\0';
+    for (char *line = strtok(common, "\n"); line; line = strtok(NULL, "\n"))
+      n += parse_row(line, &letter, name);
+    ck_assert_msg(n >= 1 && n <= 6, "%s --help: %d common options", commands[c], n);
+  }
+}
+END_TEST
+
+START_TEST(letters_of_old_are_refused_with_the_name) {
+  static const char *const cases[][2] = {
+      {"lower s.json -t plan -o x", "-t means --to no longer: write --to plan"},
+      {"solve x -c allgather -e 0.01", "-e means --tolerance no longer: write --tolerance 0.01"},
+      {"report x -e 0", "write --tolerance 0"},
+      {"solve x -b -c allgather", "-b means --bound-only no longer: write --bound-only"},
+      {"topo x -d x.svg", "-d means --draw no longer: write --draw x.svg"},
+      {"place -c 4", "-c means --capacity no longer: write --capacity 4"},
+      {"lower s.json -E nccl", "-E means --executor no longer: write --executor nccl"},
+      {"quality -t x.txt", "-t means --table no longer: write --table x.txt"},
+      {"quality -n 8", "-n means --max-ranks no longer: write --max-ranks 8"},
+  };
+  copse_test_all_refused(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+START_TEST(near_names_are_suggested) {
+  static const char *const cases[][2] = {
+      {"sovle x", "unknown command 'sovle'; did you mean solve?"},
+      {"Verfiy x", "did you mean verify?"},
+      {"solve x --outptu y", "option '--outptu' is unknown; did you mean --output?"},
+      {"plans x --nolowlatency", "did you mean --no-low-latency?"},
+      {"topo dgxh100",
+       "dgxh100: no such file or topology; did you mean dgx-h100 (copse topo --list)"},
+      {"solve x -c allgahter", "unknown collective 'allgahter'; did you mean allgather?"},
+      {"help nothing", "unknown command 'nothing' (see"},
+      {"help --completion tcsh", "--completion bash, zsh or fish"},
+  };
+  copse_test_all_refused(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+START_TEST(collectives_are_understood_in_any_spelling) {
+  static const char *const spellings[] = {"allreduce", "all_reduce", "all-reduce", "AllReduce",
+                                          "ALL_REDUCE"};
+  char *first = NULL;
+  for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+    ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c %s -o -", spellings[i]), 0);
+    if (!first) first = strdup(result.out);
+    ck_assert_str_eq(result.out, first);
+  }
+  ck_assert_ptr_nonnull(strstr(first, "\"collective\": \"allreduce\""));
+  free(first);
+  ck_assert_int_eq(run("@ plans --synthetic ring:4@50 -c reduceScatter -c all-gather --json "
+                       "--no-low-latency -o %%/any-spelling"),
+                   0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\"collective\": \"reduce_scatter\""));
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c Reduce-Scatter -o %%/rs.json && "
+                       "sed -i s/reduce_scatter/ReduceScatter/ %%/rs.json && "
+                       "@ verify %%/rs.json --synthetic ring:4@50"),
+                   0);
+  copse_test_write("groups.txt", "all_gather 0,1\nBroadcast:0 2,3\n");
+  ck_assert_int_eq(run("@ solve --synthetic full:4@50 -c all_to_all --groups %%/groups.txt"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "allgather"));
+}
+END_TEST
+
 START_TEST(long_options_may_be_abbreviated_and_stand_anywhere) {
   ck_assert_int_eq(run("@ topo --synth ring:4@50 --js"), 0);
-  ck_assert_int_eq(run("@ place --generate --exp 4 --ranks=2 --steps 1 --tok 4"),
-                   2); /* or -bytes */
-  copse_test_refused(2, "'--tok' is unknown");
+  ck_assert_int_eq(run("@ place --generate --exp 4 --ranks=2 --steps 1 --tok 4"), 2);
+  copse_test_refused(2, "'--tok' may be any of --tokens, --token-bytes");
   ck_assert_int_eq(run("@ topo --json=1"), 2);
   copse_test_refused(2, "'--json=1' is unknown or takes no value");
   ck_assert_int_eq(run("@ solve --oth exclude --synthetic ring:4@50 -c allgather"), 2);
@@ -113,7 +243,7 @@ START_TEST(values_are_refused_by_range_and_word) {
   static const char *const cases[][2] = {
       {"solve x -c allgather -k 0", "--k must be from 1 to 1048576"},
       {"solve x -c allgather --root -1", "--root must be a rank"},
-      {"solve x -c alltoal", "unknown collective 'alltoal': allgather, reduce_scatter"},
+      {"solve x -c scatter", "unknown collective 'scatter': allgather, reduce_scatter"},
       {"lower s --fifo 65", "--fifo must be from 1 to 64"},
       {"lower s --protocol ll", "--protocol must be Simple, LL or LL128"},
       {"lower s --pipeline 1Z", "--pipeline must be a number of bytes, such as 1000, 64K or 1G"},
@@ -140,6 +270,11 @@ int main(void) {
   tcase_add_test(tc, shared_options_stand_once_in_the_manual_and_in_each_help);
   tcase_add_test(tc, bash_completes_commands_options_and_values);
   tcase_add_test(tc, long_options_may_be_abbreviated_and_stand_anywhere);
+  tcase_add_test(tc, a_letter_means_one_option_and_an_option_is_in_one_group);
+  tcase_add_test(tc, help_has_few_common_options_then_an_example_then_groups);
+  tcase_add_test(tc, letters_of_old_are_refused_with_the_name);
+  tcase_add_test(tc, near_names_are_suggested);
+  tcase_add_test(tc, collectives_are_understood_in_any_spelling);
   tcase_add_test(tc, values_are_refused_by_range_and_word);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

@@ -385,9 +385,9 @@ static int run(void *arguments, int n_left, char **left) {
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
     {"--hosts", 0, "N", "hosts of this kind, on a network taken as no limit", TO(hosts),
-     COPSE_OPTION_RANGE(1, 65536)},
-    {"--output", 'o', "FILE", "the same as a page of HTML", TO(output)},
-    {"--json", 'j', NULL, "as one JSON object", TO(json)},
+     COPSE_OPTION_RANGE(1, 65536), .common = true},
+    {"--output", 'o', "FILE", "the same as a page of HTML", TO(output), .common = true},
+    {"--json", 'j', NULL, "as one JSON object", TO(json), .common = true},
     {0}};
 
 const struct copse_command copse_cmd_audit = {
@@ -403,11 +403,11 @@ const struct copse_command copse_cmd_audit = {
         "their evidence and what mends them. What is missing is named, with the command that\n"
         "makes it. Without a topology it looks at this machine.\n\n",
     .example =
-        "\nexample: copse audit topo.xml graph.xml\n"
+        "example: copse audit topo.xml graph.xml\n"
         "         copse audit topo.xml graph.xml nccl.log all_reduce_perf.txt\n"
         "         copse audit topo.xml graph.xml --hosts 4 -o audit.html\n",
     .takes_topology = true,
-    .sections = {{.column = 22, .options = own},
+    .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),

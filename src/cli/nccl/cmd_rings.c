@@ -159,12 +159,12 @@ static int run(void *arguments, int n_left, char **left) {
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
     {"--output", 'o', "FILE", "write channels and proof as a certificate, for 'copse verify'",
-     TO(output)},
+     TO(output), .common = true},
     {"--hosts", 0, "N", "so many hosts of a kind, on a network taken as no limit", TO(hosts),
-     COPSE_OPTION_RANGE(1, 65536)},
+     COPSE_OPTION_RANGE(1, 65536), .common = true},
     {"--channels", 0, "N", "at most so many channels (default 32: NCCL from 2.25 on)", TO(channels),
-     COPSE_OPTION_RANGE(1, COPSE_NCCL_MAX_CHANNELS)},
-    {"--json", 'j', NULL, "the report as one JSON object", TO(json)},
+     COPSE_OPTION_RANGE(1, COPSE_NCCL_MAX_CHANNELS), .common = true},
+    {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 
 const struct copse_command copse_cmd_rings = {
@@ -177,9 +177,10 @@ const struct copse_command copse_cmd_rings = {
         "that none are faster, or says how much faster others may be, and what no schedule at\n"
         "all beats. 'copse tune' writes them for NCCL.\n\n",
     .example =
-        "\nexample: copse rings dgx1-v100 -o rings.json && copse verify rings.json -t dgx1-v100\n",
+        "example: copse rings dgx1-v100 -o rings.json\n"
+        "         copse verify rings.json -t dgx1-v100\n",
     .takes_topology = true,
-    .sections = {{.column = 22, .options = own},
+    .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),

@@ -598,13 +598,14 @@ static int run(void *options, int n_left, char **left) {
 static const char *const targets[] = {"nccl", "rccl", NULL};
 static const struct copse_option own[] = {
     {"--output", 'o', "FOLDER", "where the files go; what copse tune has made there is replaced",
-     TO(output)},
+     TO(output), .common = true},
     {"--for", 0, "LIBRARY", "nccl (default) or rccl", TO(target), .words = targets,
-     .must = "nccl or rccl"},
+     .must = "nccl or rccl", .common = true},
     {"--hosts", 0, "N", "so many hosts like the topology, on a network without bottlenecks",
-     TO(hosts), COPSE_OPTION_RANGE(1, 4096)},
+     TO(hosts), COPSE_OPTION_RANGE(1, 4096), .common = true},
     {"--nccl", 0, "GRAPH",
-     "NCCL's own graph (NCCL_GRAPH_DUMP_FILE), to say what it reaches without\nthis", TO(nccl)},
+     "NCCL's own graph (NCCL_GRAPH_DUMP_FILE), to say what it reaches without\nthis", TO(nccl),
+     .common = true},
     {0}};
 
 static const char usage[] =
@@ -622,9 +623,9 @@ const struct copse_command copse_cmd_tune = {
     .name = "tune",
     .does = "make files with which NCCL or RCCL runs the best rings and trees",
     .usage = usage,
-    .example = "\nexample: copse tune pcie-8-2s -o tuned && . tuned/env.sh\n",
+    .example = "example: copse tune pcie-8-2s -o tuned && . tuned/env.sh\n",
     .takes_topology = true,
-    .sections = {{.column = 22, .options = own},
+    .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology)},
     .size = sizeof(struct options),
     .run = run};

@@ -18,10 +18,15 @@
 static const char *const endings[] = {".json", ".xml", ".txt"};
 #define N_ENDINGS (sizeof endings / sizeof *endings)
 
+/* What may be a name of the catalogue. */
+static bool is_bare_name(const char *path) {
+  return path[0] && path[0] != '.' && strcmp(path, "-") != 0 && !strchr(path, '/');
+}
+
 copse_status copse_catalogue_path(const char *name, const char *const *folders, char **out,
                                   struct copse_err *err) {
   *out = NULL;
-  if (!name[0] || name[0] == '.' || strchr(name, '/')) return COPSE_OK;
+  if (!is_bare_name(name)) return COPSE_OK;
   for (; folders && *folders; folders++)
     for (size_t i = 0; i < N_ENDINGS; i++) {
       if (asprintf(out, "%s/%s%s", *folders, name, endings[i]) < 0) {
@@ -42,6 +47,24 @@ copse_status copse_catalogue_find(const char *path, const char *const *folders, 
   if (!is_file) COPSE_DO(copse_catalogue_path(path, folders, out, err));
   if (!*out) *out = strdup(path);
   return *out ? COPSE_OK : copse_fail_nomem(err);
+}
+
+/* Neither a file nor a name of the catalogue. */
+static copse_status refuse_name(const char *name, const char *const *folders,
+                                struct copse_err *err) {
+  struct copse_catalogue catalogue;
+  struct copse_near_name near = {.given = name};
+  COPSE_DO(copse_catalogue_list(folders, &catalogue, err));
+  for (int i = 0; i < catalogue.n; i++) copse_near_name_consider(&near, catalogue.entries[i].name);
+  copse_status status =
+      near.name
+          ? copse_fail(err, COPSE_IO,
+                       "%s: no such file or topology; did you mean %s (copse topo --list)?", name,
+                       near.name)
+          : copse_fail(err, COPSE_IO,
+                       "%s: no such file, nor a topology that 'copse topo --list' shows", name);
+  copse_catalogue_free(&catalogue);
+  return status;
 }
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -204,6 +227,8 @@ copse_status copse_topology_load_at(const char *path, const struct copse_topolog
   size_t size = 0;
   *out = NULL;
   COPSE_DO(copse_catalogue_find(path, options->catalogue, &file, err));
+  if (is_bare_name(path) && strcmp(file, path) == 0 && access(path, F_OK) != 0)
+    return refuse_name(path, options->catalogue, err);
   COPSE_DO(copse_file_read(file, &data, &size, err));
   const struct copse_input in = {copse_file_label(file), data, size, options, depth};
   return parse(&in, out, err);

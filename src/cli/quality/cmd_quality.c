@@ -20,7 +20,7 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/quality_table.h"
+#include "cli/quality/quality_table.h"
 #include "cli/solve_args.h"
 #include "predict/sizes.h"
 
@@ -739,15 +739,16 @@ static int take_collective(void *options, const char *command, char *value) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
-    {"--table", 't', "FILE", "the table (default schedules/quality.txt)", TO(table)},
+    {"--table", 0, "FILE", "the table (default schedules/quality.txt)", TO(table), .was = 't',
+     .common = true},
     {"--update", 'u', NULL,
      "write what is found into the table instead of comparing; rows that\n"
      "were not measured stay, those of files that have gone go",
-     TO(update)},
+     TO(update), .common = true},
     {"--collective", 'c', "C", "only this one; may be given several times",
-     .words = copse_cli_collectives, .take = take_collective},
-    {"--max-ranks", 'n', "N", "skip topologies of more ranks, and say so (default 128)",
-     TO(max_ranks), COPSE_OPTION_RANGE(1, INT32_MAX)},
+     .words = copse_cli_collectives, .take = take_collective, .common = true},
+    {"--max-ranks", 0, "N", "skip topologies of more ranks, and say so (default 128)",
+     TO(max_ranks), COPSE_OPTION_RANGE(1, INT32_MAX), .was = 'n'},
     {"--time-limit", 'T', "S", "of processor time, for each topology and collective (default 60 s)",
      TO(seconds), COPSE_OPTION_RANGE(1, 86400)},
     {"--jobs", 'J', "N", "so many at the same time (default: one per processor)", TO(jobs),
@@ -756,8 +757,8 @@ static const struct copse_option own[] = {
      "also search for each size from 1 KiB to 1 GiB, as --objective does in\n"
      "shorter time, and compare how far that is above what nothing beats",
      TO(sizes)},
-    {"--quiet", 'q', NULL, "only what differs", TO(quiet)},
-    {"--json", 'j', NULL, "one JSON object", TO(json)},
+    {"--quiet", 'q', NULL, "only what differs", TO(quiet), .common = true},
+    {"--json", 'j', NULL, "one JSON object", TO(json), .common = true},
     {0}};
 
 static void begin(void *options) {
@@ -773,7 +774,7 @@ static const char usage[] =
     "longer predicted time, no schedule where there was one; also a topology that has changed,\n"
     "has gone, or is not in the table. How long solving took is shown, never compared.\n\n";
 static const char in_ci[] =
-    "\nIn a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"
+    "In a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"
     "and run 'copse quality FOLDER --table FILE' from then on (an example for GitHub Actions:\n"
     ".github/workflows/quality.yml). Updating without a change leaves FILE as it is.\n";
 
@@ -781,8 +782,8 @@ const struct copse_command copse_cmd_quality = {
     .name = "quality",
     .does = "compare the schedules of many topologies with a table",
     .usage = usage,
-    .example = "\nexample: copse quality topologies --table schedules/quality.txt\n",
-    .sections = {{.column = 24, .options = own, .after = in_ci},
+    .example = "example: copse quality topologies --table schedules/quality.txt\n",
+    .sections = {{.title = "More options", .options = own, .after = in_ci},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, read)},
     .size = sizeof(struct options),
     .begin = begin,

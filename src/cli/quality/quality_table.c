@@ -1,5 +1,5 @@
 /* The table of schedule quality: reading and writing. */
-#include "cli/quality_table.h"
+#include "cli/quality/quality_table.h"
 
 #include <errno.h>
 #include <inttypes.h>

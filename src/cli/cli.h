@@ -113,7 +113,8 @@ struct copse_cli_work {
   int exit; /* of a command that has done its work: COPSE_EXIT_DONE, or what it sets */
   /* what is said after a failure: */
   const char *place;  /* the file that can't be worked with, where the text does not name it */
-  const char *solved; /* a topology: of an overflow, which comes from deep inside, the place */
+  const char *solved; /* a topology: the place of an overflow or of a rank that can't be reached,
+                         which come from deep inside */
   const char
       *refuted; /* under --json where a proof failed also {"REFUTED": false, "reason": ...} */
 };

@@ -188,14 +188,21 @@ static void print_notes(void) {
 
 /* ---- what a command has in hand -------------------------------------------------------------- */
 
+/* Also where there is no file to name. */
+static bool is_named(const struct copse_err *err, const char *file) {
+  return !file || strncmp(err->text, file, strlen(file)) == 0;
+}
+
 /* Where a failure comes from too deep inside to name what it is about. */
 static int fail(const struct copse_cli_work *w) {
   const struct copse_err *err = &w->err;
   struct copse_err placed = COPSE_ERR_INIT;
-  bool overflow = err->status == COPSE_OVERFLOW;
-  bool named = !w->place || strncmp(err->text, w->place, strlen(w->place)) == 0;
-  if (!named && (overflow || err->status == COPSE_UNSUPPORTED)) {
+  bool overflow = err->status == COPSE_OVERFLOW, unreached = err->status == COPSE_INFEASIBLE;
+  bool elsewhere = overflow || unreached || err->status == COPSE_UNSUPPORTED;
+  if (!is_named(err, w->place) && elsewhere) {
     (void)copse_fail_at(&placed, err->status, w->place, 0, "%s", err->text);
+  } else if (!is_named(err, w->solved) && unreached) {
+    (void)copse_fail_at(&placed, err->status, w->solved, 0, "%s", err->text);
   } else if (w->solved && overflow) {
     bool advises = strstr(err->text, "fewer digits") || strstr(err->text, "tolerance");
     (void)copse_fail_at(&placed, err->status, w->solved, 0, "%s%s", err->text,

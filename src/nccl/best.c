@@ -71,9 +71,9 @@ static copse_status check_hosts(struct finder *f, const struct copse_nccl_channe
     COPSE_DO(status);
     if (!same)
       return copse_fail(err, COPSE_UNSUPPORTED,
-                        "%s: host %d differs from host 0, and NCCL's graphs are found for hosts "
-                        "that are alike: give one host of each kind",
-                        m->topology->name, h);
+                        "host %d differs from host 0, and NCCL's graphs are found for hosts that "
+                        "are alike: give one host of each kind",
+                        h);
   }
   return COPSE_OK;
 }
@@ -98,8 +98,9 @@ static copse_status solve_kinds(struct finder *f, struct copse_err *err) {
   bool several = f->out->n_hosts > 1;
   if (gpus == 1 && !several) return COPSE_OK;
   if (gpus > COPSE_RINGS_MAX_GPUS)
-    return copse_fail(err, COPSE_UNSUPPORTED, "%s: rings of hosts of %d GPUs: at most %d",
-                      f->machine.topology->name, gpus, COPSE_RINGS_MAX_GPUS);
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "hosts of %d GPUs: rings are found for %d at most; give fewer with --ranks",
+                      gpus, COPSE_RINGS_MAX_GPUS);
   COPSE_DO(solve_kind(f, COPSE_NCCL_RINGS, err));
   COPSE_DO(solve_kind(f, COPSE_NCCL_CHAINS, err));
   if (!several) return COPSE_OK;

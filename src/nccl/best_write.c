@@ -94,7 +94,9 @@ copse_status copse_nccl_best_to_json(const struct copse_nccl_best *best,
   struct writer w = {.best = best, .topology = topology};
   *text = NULL;
   if (best->ring.n == 0)
-    return copse_fail(err, COPSE_INFEASIBLE, "%s: one GPU makes no ring", topology->name);
+    return copse_fail(err, COPSE_INFEASIBLE,
+                      "one GPU makes no ring: give two GPUs or, by "
+                      "--hosts, several hosts");
   copse_status status = write(&w, text, size, err);
   copse_nccl_machine_free(&w.machine);
   copse_text_free(&w.text);

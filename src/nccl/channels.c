@@ -395,8 +395,10 @@ copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
   m.n_ports = hosts > 1 ? machine->first_port[host + 1] - m.first_port : 0;
   *out = (struct copse_nccl_channels){.kind = kind, .n_hosts = hosts};
   if (hosts > 1 && m.n_ports == 0)
-    return copse_fail(err, COPSE_INFEASIBLE, "%s: a host without a NIC can't reach another",
-                      machine->topology->name);
+    return copse_fail(err, COPSE_INFEASIBLE,
+                      "host %d has no NIC, and can't reach the others: its "
+                      "topology needs NICs with links to its GPUs",
+                      host);
   copse_status status = make(&m, err);
   free(m.parts);
   copse_arena_free(&m.scratch);

@@ -354,9 +354,8 @@ static copse_status make_route(struct copse_nccl_machine *m, int from, int to,
     struct search s = {m, from, to, host, any == 1};
     if (search_ways(&s)) return lay_out(&s, route, err);
   }
-  return copse_fail(err, COPSE_INFEASIBLE, "%s can't be reached from %s%s",
-                    m->topology->nodes[to].id, m->topology->nodes[from].id,
-                    host >= 0 ? " inside of their host" : "");
+  return copse_topology_refuse_unreached(m->topology, NULL, from, to,
+                                         host >= 0 ? " inside of their host" : "", err);
 }
 
 copse_status copse_nccl_find_route(struct copse_nccl_machine *m, int from, int to,

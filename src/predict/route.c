@@ -207,8 +207,7 @@ static copse_status set_route(struct search *s, int src, int dst, int way, struc
   int v = t->rank_nodes[dst];
   size_t pair = ((size_t)src * (size_t)r->n_ranks + (size_t)dst) * (size_t)r->ways + (size_t)way;
   if (s->distance[v] < 0)
-    return copse_fail(err, COPSE_INFEASIBLE, "rank %d (%s) can't be reached from rank %d (%s)", dst,
-                      t->nodes[v].id, src, t->nodes[t->rank_nodes[src]].id);
+    return copse_topology_refuse_unreached(t, NULL, t->rank_nodes[src], v, "", err);
   int n = s->distance[v] + 1;
   if (r->length[pair] == 0) {
     COPSE_DO(

@@ -74,6 +74,26 @@ int copse_topology_find_link(const struct copse_topology *topology, int src, int
   return -1;
 }
 
+/* "rank 1 (b)"; of a node that is no rank its name alone. */
+static const char *name_end(const struct copse_topology *topology, int node, char *text,
+                            size_t size) {
+  const struct copse_node *n = &topology->nodes[node];
+  if (n->rank < 0) return n->id;
+  snprintf(text, size, "rank %d (%.100s)", n->rank, n->id);
+  return text;
+}
+
+copse_status copse_topology_refuse_unreached(const struct copse_topology *topology,
+                                             const char *label, int from, int to, const char *how,
+                                             struct copse_err *err) {
+  char ends[2][128];
+  return copse_fail_at(err, COPSE_INFEASIBLE, label, 0,
+                       "%s can't be reached from %s%s: add links that lead there, or leave one of "
+                       "them out",
+                       name_end(topology, to, ends[0], sizeof ends[0]),
+                       name_end(topology, from, ends[1], sizeof ends[1]), how);
+}
+
 copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,
                                             struct copse_q *in, struct copse_q *out,
                                             struct copse_err *err) {

@@ -145,6 +145,12 @@ size_t copse_host_prefix(const char *id, int *host);
 /* The link src -> dst, or -1. O(log of the links that leave src). */
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst);
 
+/* COPSE_INFEASIBLE: no links lead from one node to another in the way that `how` says (" without
+ * passing through ranks"; ""). `label` names the input; NULL: the caller does. */
+copse_status copse_topology_refuse_unreached(const struct copse_topology *topology,
+                                             const char *label, int from, int to, const char *how,
+                                             struct copse_err *err) COPSE_CHECKED;
+
 /* The first relay whose ingress and egress bandwidth differ (tree packing needs them
  * equal), or -1. in and out (may be NULL) get both sums. COPSE_OVERFLOW. */
 copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,

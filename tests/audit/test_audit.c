@@ -128,6 +128,61 @@ START_TEST(cuts_are_in_words) {
 }
 END_TEST
 
+/* Four hosts of two GPUs under two leaf switches with one link of 25 GB/s between them. */
+static void write_leaves(const char *name, const char *leaf_of_host) {
+  char text[4096];
+  int n = snprintf(text, sizeof text,
+                   "{\"format\": \"copse-topology/1\", \"name\": \"leaves\", \"nodes\": ["
+                   "{\"id\": \"A\", \"type\": \"switch\"}, {\"id\": \"B\", \"type\": \"switch\"}");
+  for (int h = 0; h < 4; h++)
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  ", {\"id\": \"h%d.gpu0\", \"type\": \"gpu\", \"rank\": %d}, "
+                  "{\"id\": \"h%d.gpu1\", \"type\": \"gpu\", \"rank\": %d}, "
+                  "{\"id\": \"h%d.nic0\", \"type\": \"nic\"}",
+                  h, 2 * h, h, 2 * h + 1, h);
+  n += snprintf(text + n, sizeof text - (size_t)n,
+                "], \"links\": [{\"src\": \"A\", \"dst\": \"B\", \"bandwidth\": 25}");
+  for (int h = 0; h < 4; h++)
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  ", {\"src\": \"h%d.gpu0\", \"dst\": \"h%d.gpu1\", \"bandwidth\": 300}, "
+                  "{\"src\": \"h%d.gpu0\", \"dst\": \"h%d.nic0\", \"bandwidth\": 25}, "
+                  "{\"src\": \"h%d.gpu1\", \"dst\": \"h%d.nic0\", \"bandwidth\": 25}, "
+                  "{\"src\": \"h%d.nic0\", \"dst\": \"%c\", \"bandwidth\": 25}",
+                  h, h, h, h, h, h, h, leaf_of_host[h]);
+  snprintf(text + n, sizeof text - (size_t)n, "]}\n");
+  copse_test_write(name, text);
+}
+
+/* Hosts of the two leaves in turn: all links between hosts cross, two of four each way, so that
+ * the link between the leaves halves the ring. Leaf after leaf, one crosses each way. */
+START_TEST(an_order_of_ranks_against_the_network_is_found) {
+  static const char graph[] =
+      "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" "
+      "speedintra=\"25\" speedinter=\"25\" latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" "
+      "samechannels=\"1\"><channel><net dev=\"0\"/><gpu dev=\"0\"/><gpu dev=\"1\"/><net dev=\"0\"/>"
+      "</channel></graph></graphs>\n";
+  char files[1024];
+  const char *folder = copse_test_folder();
+  write_leaves("turns.json", "ABAB");
+  write_leaves("leaves.json", "AABB");
+  copse_test_write("leaves.xml", graph);
+  snprintf(files, sizeof files, "%s/turns.json %s/leaves.xml", folder, folder);
+  audit(files);
+  expect("allreduce", "links_busbw_GBps", 12.5);
+  ck_assert_int_ge(finding("order of ranks goes against the network",
+                           "once round all hosts is 12 links, in another order 10"),
+                   0);
+  ck_assert(strstr(result.out, "the order of ranks in the hostfile of copse tune"));
+  ck_assert_int_eq(finding("better rings", ""), -1); /* in this order there are none */
+  cJSON_Delete(json);
+  snprintf(files, sizeof files, "%s/leaves.json %s/leaves.xml", folder, folder);
+  audit(files);
+  expect("allreduce", "links_busbw_GBps", 25);
+  ck_assert_int_eq(finding("order of ranks", ""), -1);
+  cJSON_Delete(json);
+}
+END_TEST
+
 START_TEST(the_page_is_well_formed) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_xml xml;
@@ -341,6 +396,7 @@ int main(void) {
   tcase_add_test(graphs, trees_that_beat_rings_are_said);
   tcase_add_test(graphs, hosts_are_repeated_and_their_nics_looked_at);
   tcase_add_test(graphs, cuts_are_in_words);
+  tcase_add_test(graphs, an_order_of_ranks_against_the_network_is_found);
   tcase_add_test(graphs, the_page_is_well_formed);
   tcase_add_test(measured, measurements_above_a_guess_are_explained);
   tcase_add_test(measured, wrong_results_come_first);

@@ -41,10 +41,15 @@ START_TEST(what_makes_no_ring_is_refused) {
     int status;
     const char *arguments, *said;
   } cases[] = {{2, "a100-x2 --hosts 3", "3 can't be asked for"},
-               {2, "mixed-a100-h100", "differs from host 0"},
+               {2, "mixed-a100-h100", "mixed-a100-h100: host 2 differs from host 0"},
                {3, "--synthetic gpus:1@10", "one GPU makes no ring"},
-               {3, "hypercube-4 --hosts 2", "without a NIC"},
-               {2, "--synthetic switch:300@10", "at most 256"},
+               {3, "hypercube-4 --hosts 2", "hypercube-4: host 0 has no NIC"},
+               {3,
+                "hypercube-4 --down 'gpu0>gpu1' --down 'gpu0>gpu2' --down 'gpu0>gpu4' "
+                "--down 'gpu0>gpu8'",
+                "hypercube-4: rank 1 (gpu1) can't be reached from rank 0 (gpu0) inside of their "
+                "host: add links that lead there"},
+               {2, "--synthetic switch:300@10", "for 256 at most"},
                {2, "dgx1-v100 --json -o -", "standard output"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     copse_test_command("@ rings %s", cases[i].arguments);

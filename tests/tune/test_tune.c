@@ -287,6 +287,9 @@ START_TEST(what_cannot_be_tuned_is_refused) {
       {"tune dgx-a100 -o %/x --nccl topologies/dgx-a100.xml", "dgx-a100.xml"},
       {"tune --synthetic full:1@5 -o %/x", "copse: "},
       {"tune nowhere.xml -o %/x", "nowhere.xml"},
+      {"tune tests/data/nccl/gb200-mnnvl-2trays.topo.xml -o %/x --for rccl",
+       "gb200-mnnvl-2trays.topo.xml: NCCL_RINGS is for GPUs of one host, and this domain is of "
+       "several: leave RCCL its own rings"},
       {"tune tests/data/dumps/aws_p4d.xml -o %/x", "say --nvlink-switch BW"},
   };
   copse_test_all_refused(cases, sizeof cases / sizeof *cases);

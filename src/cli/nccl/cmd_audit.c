@@ -341,7 +341,8 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
     COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   else
     COPSE_DO(look_at_machine(o, w));
-  w->solved = w->topology->name;
+  w->solved = copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology)
+                                                   : w->topology->name;
   COPSE_DO(copse_nccl_machine_open(w->topology, &in->machine, &w->err));
   COPSE_DO(repeat_host(o, in, w));
   note_others(in, w->topology);

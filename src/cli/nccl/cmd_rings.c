@@ -126,7 +126,7 @@ static copse_status find(const struct options *o, struct copse_nccl_best *best,
   const struct copse_nccl_best_options options = {.hosts = o->hosts, .max_channels = o->channels};
   struct figures figures;
   double start = copse_clock_seconds();
-  w->solved = copse_cli_topology_label(&o->topology);
+  w->place = w->solved = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_DO(copse_nccl_best_find(w->topology, &options, best, &w->err));
   double seconds = copse_clock_seconds() - start;

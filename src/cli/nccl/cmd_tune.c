@@ -545,10 +545,11 @@ static void print_summary(const struct job *j) {
 static copse_status make_files(struct job *j) {
   static const copse_collective collectives[] = {
       COPSE_ALLREDUCE, COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_BROADCAST, COPSE_REDUCE};
+  j->work->place = copse_cli_topology_label(&j->o->topology);
   COPSE_DO(load_topology(j));
   if (j->topology->n_ranks < 2)
-    return copse_fail(j->err, COPSE_UNSUPPORTED, "%s: one GPU alone has nothing to tune",
-                      j->topology->name);
+    return copse_fail(j->err, COPSE_UNSUPPORTED,
+                      "one GPU alone has nothing to tune: give several, or --hosts");
   COPSE_DO(find_graphs(j));
   COPSE_DO(fill_model(j));
   for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)

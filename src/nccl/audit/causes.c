@@ -5,12 +5,14 @@
  *
  *   bound |-------- links of other schedules --------| what its links allow |-- what it states --|
  */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "base/types.h"
 #include "nccl/audit/audit.h"
+#include "nccl/tune/order.h"
 
 /* A gap below this is a step of speeds or a rounding, not worth a line. */
 #define WORTH 0.03
@@ -128,15 +130,24 @@ struct reach {
   double rings, rings_bound, chains; /* the best, as bus bandwidth; NAN where not known */
 };
 
+/* What the best rings and chains reach on all links: they are found for hosts whose NICs alone
+ * limit them, and the network between hosts may be narrower. */
+static copse_status judge_best(const struct causes *c, struct reach *r) {
+  const struct copse_topology *t = c->in->topology;
+  COPSE_AT_END(copse_nccl_judge_close) struct copse_nccl_judge judge = {0};
+  struct copse_nccl_verdict rings, chains;
+  COPSE_DO(copse_nccl_judge_open(t->name, &c->in->best->graphs, c->in->machine, &judge, c->err));
+  COPSE_DO(copse_nccl_judge(&judge, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0, &rings, c->err));
+  COPSE_DO(copse_nccl_judge(&judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &chains, c->err));
+  r->rings = copse_audit_busbw(t, COPSE_ALLREDUCE, rings.links_time);
+  r->chains = copse_audit_busbw(t, COPSE_ALLREDUCE, chains.links_time);
+  r->rings_bound = copse_q_to_double(c->in->best->ring.bound);
+  return COPSE_OK;
+}
+
 static copse_status find_reach(const struct causes *c, struct reach *r) {
-  const struct copse_nccl_best *best = c->in->best;
-  double factor = copse_collective_bus_factor(COPSE_ALLREDUCE, c->in->topology->n_ranks);
   *r = (struct reach){NAN, NAN, NAN, NAN, NAN};
-  if (best && best->ring.n > 0) {
-    r->rings = copse_q_to_double(best->ring.GBps);
-    r->rings_bound = copse_q_to_double(best->ring.bound);
-  }
-  if (best && best->chain.n > 0) r->chains = factor * copse_q_to_double(best->chain.GBps);
+  if (c->in->best && c->in->best->ring.n > 0) COPSE_DO(judge_best(c, r));
   if (!copse_nccl_judge_has(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE)) return COPSE_OK;
   struct copse_nccl_verdict tree;
   COPSE_DO(copse_nccl_judge(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &tree, c->err));
@@ -356,6 +367,35 @@ static bool is_network(const struct causes *c, int link) {
   return c->in->machine->host_of_node[l->src] < 0 && c->in->machine->host_of_node[l->dst] < 0;
 }
 
+static copse_status add_crossed_rails(struct causes *c, int over, int edges, int unlike) {
+  return copse_audit_add(
+      c->audit, share_of(c, c->row->bound - c->ring_links),
+      "rings cross rails: they leave on one NIC and arrive on another",
+      say(c,
+          "%d of %d links between hosts pass from switch to switch, %d of them between unlike "
+          "NICs; %s carries %.4g GB for each GB of the buffer",
+          over, edges, unlike, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link),
+          copse_q_to_double(c->verdict.load[c->verdict.link])),
+      say(c, "NCCL_CROSS_NIC=0, or the graph file of %s", tune_command(c)), c->err);
+}
+
+/* Only where hosts in another order are nearer to each other. */
+static copse_status add_order(struct causes *c, int over, int edges) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_nccl_order order;
+  COPSE_DO(copse_nccl_order_hosts(c->in->machine, &scratch, &order, c->err));
+  if (!order.matters || order.best >= order.given) return COPSE_OK;
+  return copse_audit_add(
+      c->audit, share_of(c, c->row->bound - c->ring_links),
+      "the order of ranks goes against the network",
+      say(c,
+          "%d of %d links between hosts pass from switch to switch; %s carries %.4g GB for each GB "
+          "of the buffer; once round all hosts is %" PRId64 " links, in another order %" PRId64,
+          over, edges, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link),
+          copse_q_to_double(c->verdict.load[c->verdict.link]), order.given, order.best),
+      say(c, "the order of ranks in the hostfile of %s", tune_command(c)), c->err);
+}
+
 /* Edges between hosts that pass links between switches, and those between unlike NICs. */
 static copse_status find_crossings(struct causes *c) {
   const struct copse_nccl_joined *j = &c->in->judge->joined;
@@ -376,19 +416,7 @@ static copse_status find_crossings(struct causes *c) {
       over += passes;
       unlike += passes && m->ports[s->send_port].dev != m->ports[in].dev;
     }
-  bool rails = 2 * unlike > over;
-  return copse_audit_add(
-      c->audit, share_of(c, c->row->bound - c->ring_links),
-      rails ? "rings cross rails: they leave on one NIC and arrive on another"
-            : "the order of ranks goes against the network",
-      say(c,
-          "%d of %d links between hosts pass from switch to switch, %d of them between unlike "
-          "NICs; %s carries %.4g GB for each GB of the buffer",
-          over, edges, unlike, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link),
-          copse_q_to_double(c->verdict.load[c->verdict.link])),
-      rails ? say(c, "NCCL_CROSS_NIC=0, or the graph file of %s", tune_command(c))
-            : say(c, "the order of ranks in the hostfile of %s", tune_command(c)),
-      c->err);
+  return 2 * unlike > over ? add_crossed_rails(c, over, edges, unlike) : add_order(c, over, edges);
 }
 
 copse_status copse_audit_graph_causes(const struct copse_audit_input *in, struct copse_audit *audit,

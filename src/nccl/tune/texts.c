@@ -245,14 +245,18 @@ void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text
 copse_status copse_rccl_rings(const struct copse_nccl_graphs *graphs, int hosts,
                               struct copse_text *out, struct copse_err *err) {
   const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);
-  if (!ring) return copse_fail(err, COPSE_UNSUPPORTED, "no rings for NCCL_RINGS");
+  if (!ring)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "no rings for NCCL_RINGS: hosts of one GPU have none");
   for (int c = 0; c < ring->n_channels; c++) {
     const struct copse_nccl_channel *channel = &ring->channels[c];
     copse_text_add(out, c > 0 ? "|" : "");
     if (hosts > 1) copse_text_add(out, "N%" PRIu64 " ", channel->nets[0]);
     for (int i = 0; i < channel->n_gpus; i++) {
       if (copse_nccl_dev_system(channel->devs[i]) != 0)
-        return copse_fail(err, COPSE_UNSUPPORTED, "NCCL_RINGS is for GPUs of one host");
+        return copse_fail(err, COPSE_UNSUPPORTED,
+                          "NCCL_RINGS is for GPUs of one host, and this domain is "
+                          "of several: leave RCCL its own rings, or give one host's topology");
       copse_text_add(out, "%s%" PRIu64, i > 0 ? " " : "", channel->devs[i]);
     }
     if (hosts > 1) copse_text_add(out, " N%" PRIu64, channel->nets[1]);

@@ -44,11 +44,9 @@ static copse_status solve_flow(struct build *b) {
   COPSE_DO(copse_concurrent_solve(&problem, &b->result, b->err));
   int from = b->result.unreached_source, to = b->result.unreached_sink;
   if (from < 0) return COPSE_OK;
-  return copse_fail_at(b->err, COPSE_INFEASIBLE, o->label, 0,
-                       "rank %d (%s) can't be reached from rank %d (%s)%s", to,
-                       b->topology->nodes[b->topology->rank_nodes[to]].id, from,
-                       b->topology->nodes[b->topology->rank_nodes[from]].id,
-                       o->no_forward ? " without passing through ranks" : "");
+  return copse_topology_refuse_unreached(
+      b->topology, o->label, b->topology->rank_nodes[from], b->topology->rank_nodes[to],
+      o->no_forward ? " without passing through ranks" : "", b->err);
 }
 
 static copse_status set_lengths(struct build *b) {

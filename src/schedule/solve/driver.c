@@ -123,20 +123,13 @@ static copse_status refuse_unreached(const struct solving *b, const struct phase
                                      bool reversed) {
   const struct copse_topology *topology = b->topology;
   const struct copse_optimum *optimum = &phase->forest.optimum;
-  int from = -1, to = topology->nodes[optimum->unreached].rank;
+  int from = -1, to = optimum->unreached;
   for (int i = 0; i < phase->instance.network.n_roots && from < 0; i++) {
     int node = phase->instance.network.roots[i].node;
-    if (optimum->in_cut[node]) from = topology->nodes[node].rank;
+    if (optimum->in_cut[node]) from = node;
   }
-  if (reversed) {
-    int t = from;
-    from = to;
-    to = t;
-  }
-  return copse_fail_at(b->err, COPSE_INFEASIBLE, b->options->label, 0,
-                       "rank %d (%s) can't be reached from rank %d (%s)", to,
-                       topology->nodes[topology->rank_nodes[to]].id, from,
-                       topology->nodes[topology->rank_nodes[from]].id);
+  return copse_topology_refuse_unreached(topology, b->options->label, reversed ? to : from,
+                                         reversed ? from : to, "", b->err);
 }
 
 /* Symmetries, where every rank is a root of the same weight: one flow for each orbit of ranks. */

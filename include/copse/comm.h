@@ -18,8 +18,8 @@
  *
  * Streams. On GPUs a collective is enqueued on the caller's stream and returns; it may be
  * captured into a CUDA graph. The collectives of a communicator run in the order of their calls,
- * also on different streams; when a graph with some is launched, its launches and the
- * communicator's other calls must be ordered by streams or events. cudaStreamPerThread is taken
+ * also on different streams, and launches of graphs that hold some in the order of the launches
+ * (NCCL_GRAPH_MIXING_SUPPORT=0: the caller orders graphs). cudaStreamPerThread is taken
  * for that of the thread whose call is the last: ranks of one process need streams of their own
  * there, unless one thread calls for all. On the CPU there are no streams (the argument is
  * ignored) and a call returns when the rank's result is there. Within a communicator all ranks
@@ -27,8 +27,8 @@
  * see it.
  *
  * Beside NCCL. Calls of a communicator and calls of NCCL, also on the communicator that it was made
- * from, are ordered by nobody but the caller: on one stream or by events, alike at all ranks, as
- * NCCL wants it for several of its own communicators.
+ * from, are ordered by nobody but the caller: on one stream, by events or by copse_comm_follow and
+ * copse_comm_lead, alike at all ranks, as NCCL wants it for several of its own communicators.
  *
  * Ranks of one process. A collective starts when all its ranks have called: from a thread each, or
  * from one thread between copse_group_start and copse_group_end. Several ranks may name the same
@@ -98,8 +98,8 @@ COPSE_API copse_status copse_comm_init_all(copse_comm **comms, int n_ranks,
 /*
  * How the processes of a job find each other: all_gather copies `bytes` bytes from `mine` at
  * every rank into all[rank * bytes ...] at every rank, blocking; called by all ranks in the same
- * order, only from copse_comm_init_*, _load_plans, _add_plan, _register, and from _destroy where processes
- * of a host share no files.
+ * order, only from copse_comm_init_*, _load_plans, _add_plan, _register, and from _destroy where
+ * processes of a host share no files.
  */
 typedef struct copse_bootstrap {
   copse_status (*all_gather)(void *context, const void *mine, void *all, size_t bytes);
@@ -206,6 +206,16 @@ COPSE_API copse_status copse_comm_find_plan(const copse_comm *comm, copse_collec
 COPSE_API copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes,
                                            void **handle) COPSE_CHECKED;
 COPSE_API copse_status copse_comm_deregister(copse_comm *comm, void *handle);
+
+/*
+ * Order with work of another library that waits for other ranks too. copse_comm_follow lets the
+ * stream wait for the last operation that was enqueued on this rank's GPU (then enqueue the other
+ * work there); copse_comm_lead lets later ones wait for what the stream holds now. Nothing is
+ * waited for where the streams are the same. In a capture they take part in the graph.
+ * COPSE_DEVICE.
+ */
+COPSE_API copse_status copse_comm_follow(copse_comm *comm, copse_stream stream) COPSE_CHECKED;
+COPSE_API copse_status copse_comm_lead(copse_comm *comm, copse_stream stream) COPSE_CHECKED;
 
 /* ---- collectives: NCCL's arguments ------------------------------------------------------ */
 

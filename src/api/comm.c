@@ -247,6 +247,18 @@ copse_status copse_comm_deregister(copse_comm *comm, void *handle) {
   return done(rank_of(comm), copse_local_deregister(comm, handle, &err), &err);
 }
 
+copse_status copse_comm_follow(copse_comm *comm, copse_stream stream) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm) return missing(comm, "comm");
+  return done(rank_of(comm), copse_local_follow(comm, stream, &err), &err);
+}
+
+copse_status copse_comm_lead(copse_comm *comm, copse_stream stream) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!comm) return missing(comm, "comm");
+  return done(rank_of(comm), copse_local_lead(comm, stream, &err), &err);
+}
+
 /* ---- collectives --------------------------------------------------------------------------- */
 
 static copse_status run_call(copse_comm *comm, const struct copse_call *call) {

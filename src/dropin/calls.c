@@ -79,9 +79,10 @@ copse_status copse_nccl_find_exchanges(const struct copse_nccl_call *calls, size
   return COPSE_OK;
 }
 
-/* One of the six collectives, or COPSE_NCCL_SEND_RECV. */
+/* One of the six collectives, COPSE_NCCL_SEND_RECV or COPSE_NCCL_OTHER. */
 static int kind_of(const struct copse_nccl_call *call) {
   if (call->function == COPSE_NCCL_BCAST) return COPSE_BROADCAST;
+  if (call->function >= COPSE_NCCL_GATHER) return COPSE_NCCL_OTHER;
   return call->function <= COPSE_NCCL_ALL_TO_ALL ? (int)call->function : COPSE_NCCL_SEND_RECV;
 }
 
@@ -109,6 +110,12 @@ static ncclResult_t run_real(const struct copse_nccl_call *c) {
       return copse_nccl_real_Send(c->send, c->count, c->type, c->root, c->nccl, c->stream);
     case COPSE_NCCL_RECV:
       return copse_nccl_real_Recv(c->recv, c->count, c->type, c->root, c->nccl, c->stream);
+    case COPSE_NCCL_GATHER:
+      return copse_nccl_real_Gather(c->send, c->recv, c->count, c->type, c->root, c->nccl,
+                                    c->stream);
+    case COPSE_NCCL_SCATTER:
+      return copse_nccl_real_Scatter(c->send, c->recv, c->count, c->type, c->root, c->nccl,
+                                     c->stream);
   }
   return ncclInternalError;
 }
@@ -153,10 +160,19 @@ struct held {
   struct copse_nccl_comm *comm; /* used; NULL once the call is settled */
 };
 
+/* The stream of a communicator's last call that was passed to NCCL. NCCL lets the streams of all
+ * calls that a group has of a communicator wait for all of them, so one stands for all. */
+struct passed {
+  struct copse_nccl_comm *comm; /* used */
+  cudaStream_t stream;
+};
+
 struct group {
   int depth;
   struct held *held;
   size_t n_held, held_capacity;
+  struct passed *passed; /* of communicators that copse serves too */
+  size_t n_passed, passed_capacity;
   struct copse_nccl_made *made;
   size_t n_made, made_capacity;
 };
@@ -173,6 +189,36 @@ static copse_status hold(struct group *group, const struct copse_nccl_call *call
   return status;
 }
 
+static ncclResult_t note_passed(struct group *group, const struct copse_nccl_call *call,
+                                struct copse_nccl_comm *comm) {
+  size_t i = 0;
+  while (i < group->n_passed && group->passed[i].comm != comm) i++;
+  if (i == group->n_passed) {
+    if (COPSE_GROW(group->passed, group->passed_capacity, i + 1, NULL) != COPSE_OK)
+      return ncclSystemError;
+    group->n_passed++;
+    copse_nccl_use(comm);
+  }
+  group->passed[i] = (struct passed){comm, call->stream};
+  return ncclSuccess;
+}
+
+/* copse's next launches follow what NCCL has in the stream. */
+static ncclResult_t lead(const struct copse_nccl_comm *comm, cudaStream_t stream) {
+  return copse_nccl_failed(copse_comm_lead(comm->copse, stream));
+}
+
+/* Passes a call of a communicator that the drop-in knows to NCCL, in order with the calls that
+ * copse serves. group: the one that is open or ends, or NULL. */
+static ncclResult_t pass(struct group *group, const struct copse_nccl_call *call,
+                         struct copse_nccl_comm *comm) {
+  if (!comm->copse) return run_nccl(call);
+  ncclResult_t result = copse_nccl_failed(copse_comm_follow(comm->copse, call->stream));
+  if (result == ncclSuccess && group) result = note_passed(group, call, comm);
+  if (result == ncclSuccess) result = run_nccl(call);
+  return result == ncclSuccess && !group ? lead(comm, call->stream) : result;
+}
+
 /*
  * Looks only at what is the same on all ranks of the communicator, so that all decide alike. The
  * exceptions: an all-to-all in place is wrong on all ranks or none of a sane program; sends and
@@ -185,6 +231,7 @@ static enum copse_nccl_reason decide(const struct copse_nccl_comm *comm,
   copse_collective collective = (copse_collective)kind; /* unless it is a pair */
   bool pair = kind == COPSE_NCCL_SEND_RECV;
   if (!comm->copse) return COPSE_NCCL_NO_COPSE;
+  if (kind == COPSE_NCCL_OTHER) return COPSE_NCCL_NO_COLLECTIVE;
   if (pair && !comm->exchanges) return COPSE_NCCL_NOT_PROMISED;
   if (pair && !copse_nccl_in_group()) return COPSE_NCCL_ALONE;
   if (call->type >= COPSE_N_TYPES) return COPSE_NCCL_OTHER_TYPE;
@@ -210,7 +257,7 @@ static ncclResult_t answer_call(const struct copse_nccl_call *call) {
   enum copse_nccl_reason reason = decide(comm, call, &plan);
   if (reason != COPSE_NCCL_SERVE) {
     copse_nccl_tally_passed(comm, kind, reason, call->count, call->type);
-    result = run_nccl(call);
+    result = pass(copse_nccl_in_group() ? &open_group : NULL, call, comm);
   } else {
     if (kind != COPSE_NCCL_SEND_RECV) copse_nccl_tally_served(comm, kind, plan);
     if (copse_nccl_in_group()) {
@@ -269,6 +316,18 @@ ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataTy
                                                -1, comm, stream});
 }
 
+ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(
+      &(struct copse_nccl_call){COPSE_NCCL_GATHER, send, recv, count, type, 0, root, comm, stream});
+}
+
+ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                         ncclComm_t comm, cudaStream_t stream) {
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_SCATTER, send, recv, count, type, 0, root,
+                                               comm, stream});
+}
+
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   return answer_call(
@@ -297,7 +356,9 @@ static void group_made(ncclComm_t *where, bool blocking) {
 
 static void free_group(struct group *group) {
   for (size_t i = 0; i < group->n_held; i++) (void)copse_nccl_release(group->held[i].comm);
+  for (size_t i = 0; i < group->n_passed; i++) (void)copse_nccl_release(group->passed[i].comm);
   free(group->held);
+  free(group->passed);
   free(group->made);
 }
 
@@ -323,12 +384,13 @@ static enum copse_nccl_reason find_all_to_alls(const struct copse_nccl_comm *com
   return COPSE_NCCL_SERVE;
 }
 
-static ncclResult_t pass_all(struct copse_nccl_comm *comm, const struct copse_nccl_call *calls,
-                             size_t n, enum copse_nccl_reason reason) {
+static ncclResult_t pass_all(struct group *group, struct copse_nccl_comm *comm,
+                             const struct copse_nccl_call *calls, size_t n,
+                             enum copse_nccl_reason reason) {
   ncclResult_t result = ncclSuccess;
   for (size_t i = 0; i < n; i++) {
     copse_nccl_tally_passed(comm, COPSE_NCCL_SEND_RECV, reason, calls[i].count, calls[i].type);
-    ncclResult_t sent = run_nccl(&calls[i]);
+    ncclResult_t sent = pass(group, &calls[i], comm);
     if (result == ncclSuccess) result = sent;
   }
   return result;
@@ -352,7 +414,7 @@ static ncclResult_t settle(struct group *group, size_t i, struct copse_arena *sc
   }
   ncclResult_t result = ncclSuccess;
   enum copse_nccl_reason reason = find_all_to_alls(comm, calls, n, found, plans, &n_found);
-  if (reason != COPSE_NCCL_SERVE) result = pass_all(comm, calls, n, reason);
+  if (reason != COPSE_NCCL_SERVE) result = pass_all(group, comm, calls, n, reason);
   for (size_t k = 0; k < n_found && reason == COPSE_NCCL_SERVE && result == ncclSuccess; k++) {
     copse_nccl_tally_served(comm, COPSE_ALLTOALL, plans[k]);
     if (hold(group, &found[k], comm) == COPSE_OK)
@@ -399,6 +461,10 @@ static ncclResult_t end_group(struct group *group) {
   ncclResult_t result = copse_nccl_real_GroupEnd(); /* in any case: it was started */
   if (result == ncclSuccess) result = settled;
   if (result != ncclSuccess && result != ncclInProgress) return result;
+  for (size_t i = 0; i < group->n_passed; i++) {
+    const ncclResult_t led = lead(group->passed[i].comm, group->passed[i].stream);
+    if (led != ncclSuccess) return led;
+  }
   ncclResult_t served = serve(group);
   if (served != ncclSuccess) return served;
   /* one non-blocking communicator makes the whole group so */

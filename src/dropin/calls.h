@@ -5,6 +5,10 @@
  * NCCL's group at once. At the outermost end NCCL's group is launched first, on all ranks alike,
  * then copse's calls run in their order. NCCL runs a group as one operation and promises no order
  * inside it.
+ *
+ * Calls of one communicator are in order, whatever their streams, as with NCCL alone. NCCL's follow
+ * copse's last launch, and copse's next launch follows them (copse_comm_follow, copse_comm_lead).
+ * Their kernels wait for other ranks: at once on two GPUs in different order they may hang.
  */
 #pragma once
 
@@ -22,7 +26,9 @@ enum copse_nccl_function {
   COPSE_NCCL_ALL_TO_ALL = COPSE_ALLTOALL,
   COPSE_NCCL_BCAST,
   COPSE_NCCL_SEND,
-  COPSE_NCCL_RECV
+  COPSE_NCCL_RECV,
+  COPSE_NCCL_GATHER,
+  COPSE_NCCL_SCATTER
 };
 
 struct copse_nccl_call {

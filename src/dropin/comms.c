@@ -18,6 +18,7 @@ static const char *const kind_names[COPSE_NCCL_N_KINDS] = {
     [COPSE_REDUCE] = "Reduce",
     [COPSE_ALLTOALL] = "AlltoAll",
     [COPSE_NCCL_SEND_RECV] = "Send/Recv",
+    [COPSE_NCCL_OTHER] = "Gather/Scatter",
 };
 
 /* COPSE_NCCL_NO_COPSE: comm->why_not. */
@@ -30,6 +31,7 @@ static const char *const reasons[] = {
     [COPSE_NCCL_NOT_PROMISED] = "COPSE_NCCL_ALLTOALL=1 is not set",
     [COPSE_NCCL_ALONE] = "not in a group",
     [COPSE_NCCL_NO_EXCHANGE] = "the group is no all-to-all of even blocks",
+    [COPSE_NCCL_NO_COLLECTIVE] = "copse has no such collective",
 };
 
 void copse_nccl_tally_served(struct copse_nccl_comm *comm, int kind, const copse_plan *plan) {

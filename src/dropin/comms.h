@@ -11,9 +11,11 @@
 #include "copse/copse.h"
 #include "dropin/abi.h"
 
-/* What is counted and logged apart: the six collectives, and sends and receives. */
+/* What is counted and logged apart: the six collectives, sends and receives, and what copse has no
+ * collective for. */
 #define COPSE_NCCL_SEND_RECV (COPSE_ALLTOALL + 1)
-#define COPSE_NCCL_N_KINDS (COPSE_NCCL_SEND_RECV + 1)
+#define COPSE_NCCL_OTHER (COPSE_NCCL_SEND_RECV + 1)
+#define COPSE_NCCL_N_KINDS (COPSE_NCCL_OTHER + 1)
 
 struct copse_nccl_tally {
   uint64_t served, passed;
@@ -73,7 +75,8 @@ enum copse_nccl_reason {
   COPSE_NCCL_NO_PLAN,
   COPSE_NCCL_NOT_PROMISED, /* sends and receives, COPSE_NCCL_ALLTOALL is not 1 */
   COPSE_NCCL_ALONE,        /* a send or receive outside of a group */
-  COPSE_NCCL_NO_EXCHANGE   /* grouped, but no all-to-all */
+  COPSE_NCCL_NO_EXCHANGE,  /* grouped, but no all-to-all */
+  COPSE_NCCL_NO_COLLECTIVE /* NCCL's alone */
 };
 
 void copse_nccl_tally_served(struct copse_nccl_comm *comm, int kind, const copse_plan *plan);

@@ -52,6 +52,10 @@
     (send, recv, count, type, op, root, comm, stream)) \
   RESULT(X, AlltoAll, (const void *send, void *recv, size_t count, ncclDataType_t type, \
     ncclComm_t comm, cudaStream_t stream), (send, recv, count, type, comm, stream)) \
+  RESULT(X, Gather, (const void *send, void *recv, size_t count, ncclDataType_t type, int root, \
+    ncclComm_t comm, cudaStream_t stream), (send, recv, count, type, root, comm, stream)) \
+  RESULT(X, Scatter, (const void *send, void *recv, size_t count, ncclDataType_t type, int root, \
+    ncclComm_t comm, cudaStream_t stream), (send, recv, count, type, root, comm, stream)) \
   RESULT(X, Send, (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, \
     cudaStream_t stream), (send, count, type, peer, comm, stream)) \
   RESULT(X, Recv, (void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, \
@@ -78,11 +82,7 @@
   RESULT(X, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (comm, window)) \
   RESULT(X, RedOpCreatePreMulSum, (ncclRedOp_t *op, void *scalar, ncclDataType_t type, \
     ncclScalarResidence_t residence, ncclComm_t comm), (op, scalar, type, residence, comm)) \
-  RESULT(X, RedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), (op, comm)) \
-  RESULT(X, Gather, (const void *send, void *recv, size_t count, ncclDataType_t type, int root, \
-    ncclComm_t comm, cudaStream_t stream), (send, recv, count, type, root, comm, stream)) \
-  RESULT(X, Scatter, (const void *send, void *recv, size_t count, ncclDataType_t type, int root, \
-    ncclComm_t comm, cudaStream_t stream), (send, recv, count, type, root, comm, stream))
+  RESULT(X, RedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), (op, comm))
 
 /* The host side of its device API (nccl_device.h), handed on too. */
 #define COPSE_NCCL_DEVICE_API(X) \

@@ -19,6 +19,7 @@ struct copse_emulated_signature {
   void (*call)(const void *kernel, const void *copied);
   void (*free)(void *copied);
 };
+__attribute__((visibility("default"))) /* also to libraries with kernels */
 void copse_emulated_register(const void *kernel, const copse_emulated_signature *signature);
 
 template <class... P>

@@ -34,6 +34,8 @@ void copse_emulated_fail(const char *function, int nth, cudaError_t error);
 /* How many calls of the runtime there have been: what a test that lets each call fail in turn
  * counts to. */
 int copse_emulated_calls(void);
+/* Those of one function, such as "cudaStreamWaitEvent". */
+int copse_emulated_calls_of(const char *function);
 
 /* From now on the memory there is as if of a pool, or mapped, and so many of the first devices may use
  * it, as its owner said; the kernels of the emulation don't ask. */

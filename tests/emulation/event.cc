@@ -30,7 +30,8 @@ cudaError_t create(cudaEvent_t *out, unsigned flags) {
   return cudaSuccess;
 }
 
-cudaError_t record(cudaEvent_t handle, cudaStream_t where) {
+cudaError_t record(cudaEvent_t handle, cudaStream_t where, unsigned flags) {
+  if (flags & ~(unsigned)cudaEventRecordExternal) return cudaErrorInvalidValue;
   Event event = find_event(handle);
   Stream stream = find_stream(where);
   if (!event || !stream) return cudaErrorInvalidResourceHandle;
@@ -40,6 +41,7 @@ cudaError_t record(cudaEvent_t handle, cudaStream_t where) {
   std::lock_guard<std::mutex> hold(order);
   if (stream->capture) {
     if (stream->capture->is_invalid) return cudaErrorStreamCaptureInvalidated;
+    if (flags & cudaEventRecordExternal) return capture_event(*stream, event, true);
     event->recorded = nullptr;
     event->capture = stream->capture;
     event->tail = stream->tail;
@@ -72,11 +74,16 @@ cudaError_t wait_captured(CUstream_st &stream, CUevent_st &event) {
   return cudaSuccess;
 }
 
-cudaError_t wait(cudaStream_t where, cudaEvent_t handle) {
+cudaError_t wait(cudaStream_t where, cudaEvent_t handle, unsigned flags) {
+  if (flags & ~(unsigned)cudaEventWaitExternal) return cudaErrorInvalidValue;
   Stream stream = find_stream(where);
   Event event = find_event(handle);
   if (!event || !stream) return cudaErrorInvalidResourceHandle;
   std::lock_guard<std::mutex> hold(order);
+  if (flags & cudaEventWaitExternal) {
+    if (!stream->capture) return cudaErrorIllegalState; /* as CUDA says */
+    return capture_event(*stream, event, false);
+  }
   if (stream->capture || event->capture) return wait_captured(*stream, *event);
   if (!event->recorded) return cudaSuccess;
   return submit_locked(*stream, [] {}, {event->recorded});
@@ -131,11 +138,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   });
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return api("cudaEventRecord", [=] { return record(event, stream); });
+  return api("cudaEventRecord",
+             [=] { return record(event, stream, cudaEventRecordDefault); });
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  return api("cudaEventRecordWithFlags", [=] { return record(event, stream, flags); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-  return api("cudaStreamWaitEvent",
-             [=] { return flags ? cudaErrorInvalidValue : wait(stream, event); });
+  return api("cudaStreamWaitEvent", [=] { return wait(stream, event, flags); });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   return api("cudaEventQuery", [=] {

@@ -104,12 +104,26 @@ cudaStreamCaptureStatus status_of(const CUstream_st &stream) {
 
 /* ---- replay ------------------------------------------------------------------------------- */
 
+/* What the nodes with events finish, or wait for, in one launch. */
+struct Points {
+  Exec exec;
+  std::vector<CompletionPtr> all; /* [node]; NULL where there is none */
+  explicit Points(const Exec &e) : exec(e), all(e->nodes.size()) {}
+  ~Points() { /* also of a launch that a fault kept from running */
+    for (size_t i = 0; i < all.size(); i++)
+      if (exec->nodes[i]->records && !all[i]->is_finished()) all[i]->finish();
+  }
+};
+typedef std::shared_ptr<Points> PointsPtr;
+
 struct Replay {
   Exec exec;
+  PointsPtr points;
   std::vector<std::atomic<size_t>> missing; /* [node] how many it still waits for */
   std::atomic<size_t> left;
   Completion done;
-  explicit Replay(const Exec &e) : exec(e), missing(e->nodes.size()), left(e->nodes.size()) {
+  Replay(const Exec &e, const PointsPtr &p)
+      : exec(e), points(p), missing(e->nodes.size()), left(e->nodes.size()) {
     for (size_t i = 0; i < missing.size(); i++) missing[i] = exec->nodes[i]->after.size();
   }
 };
@@ -117,7 +131,13 @@ struct Replay {
 /* Runs a node, and on this thread one of those that it frees; others have their own. */
 void run_chain(const std::shared_ptr<Replay> &replay, size_t node) {
   for (;;) {
-    if (!current_fault()) replay->exec->nodes[node]->run();
+    const CompletionPtr &point = replay->points->all[node];
+    if (point && replay->exec->nodes[node]->records)
+      point->finish();
+    else if (point)
+      point->wait();
+    else if (!current_fault())
+      replay->exec->nodes[node]->run();
     std::vector<size_t> ready;
     for (size_t next : replay->exec->next[node])
       if (replay->missing[next].fetch_sub(1) == 1) ready.push_back(next);
@@ -129,12 +149,33 @@ void run_chain(const std::shared_ptr<Replay> &replay, size_t node) {
   }
 }
 
-void run_graph(const Exec &exec) {
+void run_graph(const Exec &exec, const PointsPtr &points) {
   if (exec->nodes.empty()) return;
-  auto replay = std::make_shared<Replay>(exec);
+  auto replay = std::make_shared<Replay>(exec, points);
   for (size_t i = 0; i < exec->nodes.size(); i++)
     if (exec->nodes[i]->after.empty()) start_thread([replay, i] { run_chain(replay, i); });
   replay->done.wait();
+}
+
+/* As if the calls were made at the launch, in the order in which they were captured. */
+PointsPtr points_of(const Exec &exec) {
+  PointsPtr points = std::make_shared<Points>(exec);
+  for (size_t i = 0; i < points->all.size(); i++) {
+    const CUgraphNode_st &node = *exec->nodes[i];
+    if (!node.event) continue;
+    if (node.records) {
+      node.event->capture = nullptr;
+      node.event->recorded = std::make_shared<Completion>();
+    }
+    points->all[i] = node.event->recorded;
+  }
+  return points;
+}
+
+/* Of a graph within another one. */
+PointsPtr points_now(const Exec &exec) {
+  std::lock_guard<std::mutex> hold(order);
+  return points_of(exec);
 }
 
 cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t handle) {
@@ -159,8 +200,9 @@ cudaError_t launch(cudaGraphExec_t handle, cudaStream_t where) {
   std::vector<CompletionPtr> after;
   if (exec->last) after.push_back(exec->last);
   CompletionPtr done;
-  cudaError_t error = submit_locked(
-      *stream, [exec] { run_graph(exec); }, after, &done);
+  const PointsPtr points = stream->capture ? nullptr : points_of(exec);
+  const auto run = [exec, points] { run_graph(exec, points ? points : points_now(exec)); };
+  cudaError_t error = submit_locked(*stream, run, after, &done);
   if (done) exec->last = done;
   return error;
 }
@@ -208,6 +250,15 @@ cudaError_t capture_work(CUstream_st &stream, Work run) {
   std::vector<std::shared_ptr<CUgraphNode_st>> &nodes = stream.capture->graph->nodes;
   nodes.push_back(node);
   stream.tail = {nodes.size() - 1};
+  return cudaSuccess;
+}
+
+cudaError_t capture_event(CUstream_st &stream, const Event &event, bool records) {
+  cudaError_t error = capture_work(stream, [] {});
+  if (error) return error;
+  CUgraphNode_st &node = *stream.capture->graph->nodes.back();
+  node.event = event;
+  node.records = records;
   return cudaSuccess;
 }
 

@@ -171,7 +171,9 @@ struct CUevent_st {
 
 struct CUgraphNode_st {
   copse_emulation::Work run;
-  std::vector<size_t> after; /* earlier nodes of the graph */
+  std::vector<size_t> after;         /* earlier nodes of the graph */
+  std::shared_ptr<CUevent_st> event; /* that the node records or waits for, or NULL */
+  bool records = false;
 };
 struct CUgraph_st {
   std::vector<std::shared_ptr<CUgraphNode_st>> nodes;
@@ -214,6 +216,8 @@ struct Capture {
 };
 /* All for callers that hold `order`. */
 cudaError_t capture_work(CUstream_st &stream, Work run);
+/* A node that records the event, or waits for it, as of when the graph is launched. */
+cudaError_t capture_event(CUstream_st &stream, const Event &event, bool records);
 void join_capture(CUstream_st &stream, const std::shared_ptr<Capture> &capture,
                   const std::vector<size_t> &tail);
 /* Would the NULL stream's order reach into a capture? Then that capture is lost. */

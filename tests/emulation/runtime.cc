@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <map>
 #include <string>
 
 #include "internal.h"
@@ -20,6 +21,7 @@ thread_local const char *function_name = "";
 
 struct Failure {
   std::mutex lock;
+  std::map<std::string, int> calls; /* of each function so far */
   std::string function;
   int left = 0; /* calls until it strikes; 0: none is ordered */
   cudaError_t error = cudaSuccess;
@@ -48,6 +50,7 @@ copse_emulated_config &mutable_config() {
 cudaError_t strike(const char *function) {
   Failure &f = failure();
   std::lock_guard<std::mutex> hold(f.lock);
+  f.calls[function]++;
   if (f.left == 0 || (!f.function.empty() && f.function != function)) return cudaSuccess;
   return --f.left == 0 ? f.error : cudaSuccess;
 }
@@ -135,6 +138,11 @@ int copse_emulated_leaks(void) {
 
 int copse_emulated_misuses(void) { return misuses; }
 int copse_emulated_calls(void) { return calls; }
+int copse_emulated_calls_of(const char *function) {
+  Failure &f = failure();
+  std::lock_guard<std::mutex> hold(f.lock);
+  return f.calls[function];
+}
 
 void copse_emulated_fail(const char *function, int nth, cudaError_t error) {
   Failure &f = failure();

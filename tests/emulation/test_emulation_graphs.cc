@@ -1,4 +1,5 @@
 /* Emulated capture, graphs, and memory shared between processes. */
+#include <atomic>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -295,6 +296,46 @@ static int ipc_child(const char *hex) {
   return ok ? 0 : 2;
 }
 
+static void wait_for_flag(void *flag) {
+  while (!static_cast<std::atomic<bool> *>(flag)->load()) std::this_thread::yield();
+}
+
+/* As if recorded and waited for at each launch, among other records and waits. */
+START_TEST(a_graph_records_and_waits_for_events_outside) {
+  Capturing c;
+  cudaStream_t after = new_stream(cudaStreamNonBlocking);
+  cudaEvent_t event = new_event();
+  int *data = new_device<int>(1);
+  std::atomic<bool> flag{false};
+  OK(cudaMemset(data, 0, sizeof *data));
+  OK(cudaDeviceSynchronize());
+  EXPECT(cudaStreamWaitEvent(c.origin, event, cudaEventWaitExternal), cudaErrorIllegalState);
+  c.begin();
+  OK(cudaStreamWaitEvent(c.origin, event, cudaEventWaitExternal));
+  launch(append_kernel, 1, 1, AddArgs{data, 2}, c.origin);
+  OK(cudaEventRecordWithFlags(event, c.origin, cudaEventRecordExternal));
+  cudaGraphExec_t exec = c.end();
+  OK(cudaLaunchHostFunc(c.side, wait_for_flag, &flag));
+  launch(append_kernel, 1, 1, AddArgs{data, 1}, c.side);
+  OK(cudaEventRecord(event, c.side));
+  for (int i = 0; i < 2; i++) {
+    OK(cudaGraphLaunch(exec, c.origin));
+    OK(cudaStreamWaitEvent(after, event));
+    launch(append_kernel, 1, 1, AddArgs{data, 3}, after);
+    OK(cudaEventRecordWithFlags(event, after, cudaEventRecordExternal)); /* as any outside */
+  }
+  flag = true;
+  OK(cudaStreamSynchronize(after));
+  ck_assert_int_eq(read_back(data, 1)[0], 12323);
+  OK(cudaGraphExecDestroy(exec));
+  OK(cudaStreamDestroy(after));
+  OK(cudaEventDestroy(event));
+  OK(cudaFree(data));
+  c.close();
+  finish(0);
+}
+END_TEST
+
 START_TEST(processes_share_device_memory) {
   char *before, *p, *pool;
   OK(cudaMalloc(&before, 9000)); /* so that it starts neither on a page nor on the first */
@@ -346,6 +387,7 @@ static Suite *suite() {
   tcase_add_test(t, what_a_capture_forbids_ends_it);
   tcase_add_test(t, captures_are_closed_in_themselves);
   tcase_add_test(t, the_null_stream_must_not_meet_a_capture);
+  tcase_add_test(t, a_graph_records_and_waits_for_events_outside);
   tcase_add_test(t, processes_share_device_memory);
   suite_add_tcase(s, t);
   return s;

@@ -2,6 +2,7 @@
 
 #include "cuda/ring.h"
 
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <string>
@@ -349,8 +350,17 @@ static void finish_collective(const inbox &box) {
 struct batch {
   cudaStream_t stream;
   std::vector<op> ops;
+  /* as a kernel: */
+  std::mutex lock;
+  std::condition_variable changed;
+  unsigned n_blocks;
+  bool done;              /* all has moved */
+  unsigned entered, left; /* blocks that have come, and that have seen it */
 };
 static std::vector<batch *> batches;
+static unsigned n_blocks; /* 0: no room at all */
+
+void job_nccl_take_blocks(unsigned blocks) { n_blocks = blocks; }
 
 static void run_batch(void *data) {
   const batch *b = (const batch *)data;
@@ -370,13 +380,40 @@ static void run_batch(void *data) {
     if (!box.in.empty() && !is_aborted(box.o.comm)) finish_collective(box);
 }
 
+/* As a kernel of NCCL's would: its blocks come as there is room, and stay until the end. Each has a
+ * part of the data, so that nothing ends before all have come. */
+static void message_kernel(batch *b) {
+  std::unique_lock<std::mutex> hold(b->lock);
+  if (++b->entered == b->n_blocks) {
+    hold.unlock();
+    run_batch(b);
+    hold.lock();
+    b->done = true;
+    b->changed.notify_all();
+  }
+  b->changed.wait(hold, [b] { return b->done; });
+  if (++b->left < b->n_blocks) return;
+  b->entered = b->left = 0;
+  b->done = false;
+}
+
+static cudaError_t start(batch *b) {
+  const size_t all = 227 << 10; /* shared memory that a block can have */
+  void *arguments[] = {&b};
+  if (b->n_blocks == 0) return cudaLaunchHostFunc(b->stream, run_batch, b);
+  cudaError_t error = cudaFuncSetAttribute(
+      message_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)all);
+  if (error != cudaSuccess) return error;
+  return cudaLaunchKernel(message_kernel, dim3(b->n_blocks), dim3(1), arguments, all, b->stream);
+}
+
 static ncclResult_t launch(const std::vector<op> &ops) {
   std::vector<batch *> fresh;
   for (const op &o : ops) {
     batch *b = NULL;
     for (batch *it : fresh)
       if (it->stream == o.stream) b = it;
-    if (!b) fresh.push_back(b = new batch{o.stream, {}});
+    if (!b) fresh.push_back(b = new batch{o.stream, {}, {}, {}, n_blocks, false, 0, 0});
     b->ops.push_back(o);
   }
   for (batch *b : fresh) {
@@ -387,7 +424,7 @@ static ncclResult_t launch(const std::vector<op> &ops) {
     }
     (void)cudaGetDevice(&before);
     (void)cudaSetDevice(b->ops[0].comm->device); /* as NCCL does, whatever is current */
-    cudaError_t error = cudaLaunchHostFunc(b->stream, run_batch, b);
+    cudaError_t error = start(b);
     (void)cudaSetDevice(before);
     if (error != cudaSuccess) return ncclUnhandledCudaError;
   }

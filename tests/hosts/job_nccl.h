@@ -34,6 +34,8 @@ JOB_EXPORT int job_nccl_calls(const char *name);
 JOB_EXPORT void job_nccl_fail(const char *name, int nth);
 /* Communicators of this process that were neither destroyed nor aborted. */
 JOB_EXPORT int job_nccl_alive(void);
+/* What is enqueued takes so many blocks, each of a whole multiprocessor, instead of no room. */
+JOB_EXPORT void job_nccl_take_blocks(unsigned blocks);
 /* Ends the process's part: frees what graphs may have held. */
 JOB_EXPORT void job_nccl_free(void);
 }

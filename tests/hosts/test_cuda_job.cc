@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "emulation/emulation.h"
 #include "hosts/job.h"
 
 extern "C" {
@@ -640,6 +641,100 @@ static void run_streams(struct job *job) {
   JOB_CUDA(cudaStreamDestroy(other));
 }
 
+/* ---- one communicator, two engines -------------------------------------------------------------------- */
+
+static void nap(void *) { usleep(30000); }
+
+/* Served calls on one stream and passed ones on another, at once, as PyTorch issues them. Streams
+ * are held up so that the last rank would start with the other engine than its peers.
+ * NCCL's kernels take all multiprocessors. replayed: the served calls are a graph's. */
+static void run_engines_as(struct job *job, bool replayed) {
+  enum { N = 6 };
+  const struct side world = {job->world, job->rank, job->n};
+  struct call calls[N];
+  struct buffers b[N];
+  cudaStream_t other;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec = NULL;
+  job_nccl_take_blocks(80);
+  JOB_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  for (int i = 0; i < N; i++) { /* the last is an allreduce that is too large to be served */
+    calls[i] = {i % 2 && i < N - 1 ? RING : ALL_REDUCE, 700, FLOAT, SUM, 0, false, (unsigned)i};
+    if (i == N - 1) calls[i].count = 9000;
+    prepare(&calls[i], &world, &b[i]);
+  }
+  if (replayed) {
+    JOB_CUDA(cudaStreamBeginCapture(job->stream, cudaStreamCaptureModeGlobal));
+    JOB_NCCL(issue(&calls[0], &world, &b[0], job->stream));
+    JOB_CUDA(cudaStreamEndCapture(job->stream, &graph));
+    JOB_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    JOB_CUDA(cudaGraphDestroy(graph));
+  }
+  for (int i = 0; i < N; i++) {
+    cudaStream_t stream = i % 2 ? other : job->stream;
+    const bool late = i % 4 == (job->rank == job->n - 1 ? 0 : 1);
+    if (late) JOB_CUDA(cudaLaunchHostFunc(stream, nap, NULL));
+    if (replayed && i % 2 == 0)
+      JOB_CUDA(cudaGraphLaunch(exec, stream));
+    else
+      JOB_NCCL(issue(&calls[i], &world, &b[i], stream));
+  }
+  JOB_CUDA(cudaDeviceSynchronize());
+  for (int i = 0; i < N; i++)
+    if (!replayed || i % 2 || i == 0) check(&calls[i], &world, &b[i]);
+  for (int i = 0; i < N; i++) discard(&b[i]);
+  if (exec) JOB_CUDA(cudaGraphExecDestroy(exec));
+  JOB_CUDA(cudaStreamDestroy(other));
+}
+
+/* On one stream nothing waits: the order is the stream's. */
+static void check_one_stream(struct job *job) {
+  struct sums sums = {};
+  const int waits = copse_emulated_calls_of("cudaStreamWaitEvent");
+  run(job, &sums, {ALL_REDUCE, 300, FLOAT, SUM, 0, false, 1}, SERVED);
+  run(job, &sums, {BROADCAST, 300, FLOAT, SUM, 1, false, 2}, PASSED);
+  run(job, &sums, {ALL_REDUCE, 300, FLOAT, SUM, 0, false, 3}, SERVED);
+  JOB_ASSERT(copse_emulated_calls_of("cudaStreamWaitEvent") == waits, "one stream, and waits");
+}
+
+static void run_engines(struct job *job) {
+  check_one_stream(job);
+  run_engines_as(job, false);
+}
+
+static void run_replays(struct job *job) { run_engines_as(job, true); }
+
+/* A replay of a captured call on one stream and the same call outside of the graph on another use
+ * the same counters and slots. */
+static void run_mixed(struct job *job) {
+  enum { N = 8 };
+  const struct side world = {job->world, job->rank, job->n};
+  struct call calls[2] = {{ALL_REDUCE, 900, FLOAT, SUM, 0, false, 1},
+                          {ALL_REDUCE, 900, FLOAT, MAX, 0, false, 2}};
+  struct buffers b[2];
+  cudaStream_t other;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  JOB_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  for (int i = 0; i < 2; i++) prepare(&calls[i], &world, &b[i]);
+  JOB_CUDA(cudaStreamBeginCapture(job->stream, cudaStreamCaptureModeGlobal));
+  JOB_NCCL(issue(&calls[0], &world, &b[0], job->stream));
+  JOB_CUDA(cudaStreamEndCapture(job->stream, &graph));
+  JOB_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < N; i++) {
+    const bool late = job->rank == job->n - 1 && i % 2;
+    if (late) JOB_CUDA(cudaLaunchHostFunc(i % 4 == 1 ? other : job->stream, nap, NULL));
+    JOB_CUDA(cudaGraphLaunch(exec, job->stream));
+    JOB_NCCL(issue(&calls[1], &world, &b[1], other));
+  }
+  JOB_CUDA(cudaDeviceSynchronize());
+  for (int i = 0; i < 2; i++) check(&calls[i], &world, &b[i]);
+  for (int i = 0; i < 2; i++) discard(&b[i]);
+  JOB_CUDA(cudaGraphExecDestroy(exec));
+  JOB_CUDA(cudaGraphDestroy(graph));
+  JOB_CUDA(cudaStreamDestroy(other));
+}
+
 /* A thread asks for errors all the time, as frameworks do. */
 struct watchdog {
   ncclComm_t comm;
@@ -754,7 +849,8 @@ static void run_rank(struct meeting meeting, const char *mode) {
                {"held", run_held},
                {"gone", run_gone},   {"fails", run_failing}, {"bare", run_bare},
                {"unjoined", run_unjoined}, {"streams", run_streams}, {"threads", run_threads},
-               {"watched", run_watched}};
+               {"watched", run_watched},   {"engines", run_engines}, {"replays", run_replays},
+               {"mixed", run_mixed}};
   const char *what = strchr(mode, '.') + 1;
   struct job job;
   if (strcmp(what, "groups") == 0) setenv("COPSE_NCCL_ALLTOALL", "1", 1);
@@ -805,6 +901,11 @@ START_TEST(calls_on_many_streams_are_in_order) { job_run(_i ? "0102.streams" : "
 END_TEST
 START_TEST(threads_have_communicators_of_their_own) { job_run("0011.threads"); }
 END_TEST
+START_TEST(two_engines_of_a_communicator_are_in_order) {
+  static const char *const modes[] = {"00.engines", "00.replays", "00.mixed"};
+  job_run(modes[_i]);
+}
+END_TEST
 START_TEST(a_watchdog_may_abort) { job_run("0011.watched"); }
 END_TEST
 
@@ -835,5 +936,9 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, threads_have_communicators_of_their_own);
   tcase_add_test(tc, a_watchdog_may_abort);
   suite_add_tcase(suite, tc);
+  TCase *engines = tcase_create("engines");
+  tcase_set_timeout(engines, 100);
+  tcase_add_loop_test(engines, two_engines_of_a_communicator_are_in_order, 0, 3);
+  suite_add_tcase(suite, engines);
   return copse_test_run(suite);
 }

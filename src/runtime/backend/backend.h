@@ -67,6 +67,14 @@ struct copse_backend_ops {
   copse_status (*remove_buffer)(void *backend, uint32_t local_rank, void *handle,
                                 struct copse_err *err);
 
+  /* Order of a local rank's launches with work of others that waits for other ranks too: follow
+   * lets the stream wait for the last launch; lead makes later launches wait for what the stream
+   * holds. Each takes effect where the streams differ. May be NULL: nothing is enqueued. */
+  copse_status (*follow)(void *backend, uint32_t local_rank, copse_stream stream,
+                         struct copse_err *err);
+  copse_status (*lead)(void *backend, uint32_t local_rank, copse_stream stream,
+                       struct copse_err *err);
+
   /* Whether the host sizes messages to ranks that share no memory with this process; known once a
    * plan is prepared. May be NULL: no. */
   bool (*sizes_messages)(const void *backend);

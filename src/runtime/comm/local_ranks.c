@@ -264,6 +264,23 @@ copse_status copse_local_poll(struct copse_local_ranks *local, struct copse_err 
   return copse_gather_broken(&local->gather, err);
 }
 
+copse_status copse_local_follow(struct copse_comm *comm, copse_stream stream,
+                                struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  const uint32_t r = comm->rank - local->shape.first_local;
+  if (!local->ops->follow || copse_gather_broken(&local->gather, NULL) != COPSE_OK) return COPSE_OK;
+  COPSE_HOLD(&local->backend_lock);
+  return local->ops->follow(local->backend, r, stream, err);
+}
+
+copse_status copse_local_lead(struct copse_comm *comm, copse_stream stream, struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  const uint32_t r = comm->rank - local->shape.first_local;
+  if (!local->ops->lead || copse_gather_broken(&local->gather, NULL) != COPSE_OK) return COPSE_OK;
+  COPSE_HOLD(&local->backend_lock);
+  return local->ops->lead(local->backend, r, stream, err);
+}
+
 bool copse_local_sizes_messages(struct copse_local_ranks *local) {
   COPSE_HOLD(&local->backend_lock);
   return local->ops->sizes_messages && local->ops->sizes_messages(local->backend);

@@ -70,6 +70,12 @@ copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct
                                    const struct copse_plan **plan,
                                    struct copse_err *err) COPSE_CHECKED;
 
+/* See follow and lead in backend.h. Nothing where the communicator is broken. */
+copse_status copse_local_follow(struct copse_comm *comm, copse_stream stream,
+                                struct copse_err *err) COPSE_CHECKED;
+copse_status copse_local_lead(struct copse_comm *comm, copse_stream stream,
+                              struct copse_err *err) COPSE_CHECKED;
+
 /* See sizes_messages in backend.h. */
 bool copse_local_sizes_messages(struct copse_local_ranks *local);
 

@@ -141,6 +141,15 @@ copse_status copse_cuda_check_reach(struct copse_cuda *cuda, uint32_t rank, cons
 
 /* ---- life -------------------------------------------------------------------------------- */
 
+/* From the start, since graphs wait for it (launch.cu). */
+static copse_status record_once(cudaEvent_t event, struct copse_err *err) {
+  cudaStream_t stream = NULL;
+  COPSE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const cudaError_t error = cudaEventRecord(event, stream);
+  (void)cudaStreamDestroy(stream);
+  return copse_cuda_check(error, "cudaEventRecord", err);
+}
+
 static copse_status add_device(struct copse_cuda *cuda, int ordinal, int n_usable, uint32_t *index,
                                struct copse_err *err) {
   for (*index = 0; *index < cuda->n_devices; ++*index)
@@ -164,7 +173,7 @@ static copse_status add_device(struct copse_cuda *cuda, int ordinal, int n_usabl
   COPSE_CUDA(cudaEventCreateWithFlags(&device->entered, cudaEventDisableTiming));
   COPSE_CUDA(cudaEventCreateWithFlags(&device->eager.done, cudaEventDisableTiming));
   COPSE_CUDA(cudaEventCreateWithFlags(&device->captured.done, cudaEventDisableTiming));
-  return COPSE_OK;
+  return record_once(device->eager.done, err);
 }
 
 static copse_status enable_peers(struct copse_cuda *cuda, struct copse_err *err) {
@@ -255,6 +264,8 @@ static copse_status new_backend(const struct copse_comm_shape *shape, void **bac
   cuda->first_local = shape->first_local;
   cuda->n_local = shape->n_local;
   cuda->many_processes = shape->n_local < shape->n_ranks;
+  const char *mixes = getenv("NCCL_GRAPH_MIXING_SUPPORT");
+  cuda->mixes_graphs = !mixes || strcmp(mixes, "0") != 0;
   if (shape->bootstrap) cuda->bootstrap = *shape->bootstrap;
   set_timeout(cuda, 600);
   status = fill(cuda, shape, err);
@@ -383,6 +394,8 @@ extern "C" const struct copse_backend_ops copse_cuda_backend = {new_backend,
                                                                 set_timeout,
                                                                 copse_cuda_add_buffer,
                                                                 copse_cuda_remove_buffer,
+                                                                copse_cuda_follow,
+                                                                copse_cuda_lead,
                                                                 sizes_messages};
 
 extern "C" {

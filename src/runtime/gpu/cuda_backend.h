@@ -31,7 +31,8 @@ extern "C" {
 
 #define COPSE_CUDA_MAX_DEVICES 64u
 
-/* The last launch on a device, outside of captures or inside of one. */
+/* The last launch on a device, or the last work of others that it must follow (copse_cuda_lead):
+ * outside of captures or inside of one. */
 struct copse_last_launch {
   cudaEvent_t done;
   bool launched;
@@ -45,6 +46,7 @@ struct copse_cuda_device {
   cudaEvent_t entered; /* orders another rank's stream before the launch */
   struct copse_last_launch eager, captured;
   unsigned long long capture; /* the id of the capture that `captured` is in */
+  bool in_graphs;             /* some launch was captured, and graphs record eager.done too */
   bool untracked; /* eager.done doesn't cover all launches: graphs, a call that failed */
 };
 
@@ -98,7 +100,8 @@ struct copse_cuda {
   uint32_t n_ranks, first_local, n_local;
   copse_bootstrap bootstrap; /* all_gather is NULL where all ranks are local */
   bool many_processes;
-  uint32_t n_hosts; /* 0: not yet known. Ranks of a host reach each other's memory */
+  bool mixes_graphs; /* launches of graphs are ordered with others (NCCL_GRAPH_MIXING_SUPPORT) */
+  uint32_t n_hosts;  /* 0: not yet known. Ranks of a host reach each other's memory */
   uint32_t host_of[COPSE_CUDA_MAX_RANKS];
   struct copse_peer_barrier
       *peer_barrier;                 /* NULL: this host's processes leave over the bootstrap */
@@ -152,6 +155,12 @@ extern uint64_t copse_cuda_staging_bytes;
 
 copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
                                struct copse_err *err);
+/* The order of a stream with the communicator's launches, for work of others on the same ranks
+ * (backend.h). */
+copse_status copse_cuda_follow(void *backend, uint32_t local_rank, copse_stream stream,
+                               struct copse_err *err);
+copse_status copse_cuda_lead(void *backend, uint32_t local_rank, copse_stream stream,
+                             struct copse_err *err);
 /* Enqueues the kernel of a device. */
 copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
                                       const struct copse_cuda_plan *plan, uint32_t device,

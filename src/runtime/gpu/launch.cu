@@ -9,10 +9,16 @@
  * Several processes: peers write an output in place where its buffer is registered. Else they write
  * a staging buffer, which is copied out, large messages part by part.
  *
- * copse's kernels and NCCL's on one GPU are ordered by neither. The rule is NCCL's for several
- * communicators at once: all ranks order such calls alike, on one stream or by events. Else two
- * ranks may each hold the multiprocessors that the other one's kernel waits for. The rule holds for
- * the job's communicator too.
+ * Graphs: a launch of a graph and a launch outside of it use the same counters and slots. So the
+ * event of the last launch is also what a graph waits for before its first launch and what it
+ * records after each, as NCCL does (cudaEventWaitExternal, cudaEventRecordExternal: as of when the
+ * graph is launched). NCCL_GRAPH_MIXING_SUPPORT=0 leaves that out, as in NCCL.
+ *
+ * Kernels of others that need other ranks' (NCCL's) run on the same GPU at the same time unless
+ * somebody orders them, and two ranks may each hold the multiprocessors that the other one's kernel
+ * waits for. For work on the communicator that the drop-in serves, copse_cuda_follow and
+ * copse_cuda_lead order it. For other communicators the rule is NCCL's: all ranks order such calls
+ * alike, on one stream or by events.
  */
 #include "runtime/gpu/cuda_backend.h"
 
@@ -30,40 +36,85 @@ static copse_status identity_of(cudaStream_t stream, unsigned long long capture,
   return COPSE_OK;
 }
 
+/* The first launch in a capture: the graph will wait for what was launched before it. */
+static copse_status enter_capture(const struct copse_cuda *cuda, struct copse_cuda_device *device,
+                                  unsigned long long capture, cudaStream_t stream,
+                                  struct copse_err *err) {
+  device->captured.launched = false;
+  device->capture = capture;
+  device->untracked = true;
+  if (!cuda->mixes_graphs) return COPSE_OK;
+  device->in_graphs = true;
+  COPSE_CUDA(cudaStreamWaitEvent(stream, device->eager.done, cudaEventWaitExternal));
+  return COPSE_OK;
+}
+
+/* Lets the stream wait for the last launch. *last: where to record what follows. */
+static copse_status join_last(const struct copse_cuda *cuda, struct copse_cuda_device *device,
+                              cudaStream_t stream, struct copse_last_launch **last,
+                              struct copse_err *err) {
+  unsigned long long id = 0;
+  const struct copse_capture in = copse_capture_of(stream);
+  unsigned long long capture = in.status == cudaStreamCaptureStatusActive ? in.id : 0;
+  *last = capture ? &device->captured : &device->eager;
+  if (capture && capture != device->capture)
+    COPSE_DO(enter_capture(cuda, device, capture, stream, err));
+  COPSE_DO(identity_of(stream, capture, &id, err));
+  const bool moved = (*last)->launched && (*last)->stream != id;
+  if (moved || (!capture && device->in_graphs)) /* a graph's stream isn't known */
+    COPSE_CUDA(cudaStreamWaitEvent(stream, (*last)->done, 0));
+  (*last)->stream = id;
+  return COPSE_OK;
+}
+
+static copse_status record_last(const struct copse_cuda *cuda, struct copse_cuda_device *device,
+                                cudaStream_t stream, struct copse_last_launch *last,
+                                struct copse_err *err) {
+  if (last == &device->captured && cuda->mixes_graphs)
+    COPSE_CUDA(cudaEventRecordWithFlags(device->eager.done, stream, cudaEventRecordExternal));
+  COPSE_CUDA(cudaEventRecord(last->done, stream)); /* after it: other streams join both */
+  last->launched = true;
+  return COPSE_OK;
+}
+
+copse_status copse_cuda_follow(void *backend, uint32_t local_rank, copse_stream stream,
+                               struct copse_err *err) {
+  struct copse_cuda *cuda = (struct copse_cuda *)backend;
+  struct copse_cuda_device *device = &cuda->devices[cuda->device_of[local_rank]];
+  struct copse_last_launch *last;
+  copse_on_device here(device->ordinal);
+  return join_last(cuda, device, (cudaStream_t)stream, &last, err);
+}
+
+copse_status copse_cuda_lead(void *backend, uint32_t local_rank, copse_stream stream,
+                             struct copse_err *err) {
+  struct copse_cuda *cuda = (struct copse_cuda *)backend;
+  struct copse_cuda_device *device = &cuda->devices[cuda->device_of[local_rank]];
+  struct copse_last_launch *last;
+  copse_on_device here(device->ordinal);
+  COPSE_DO(join_last(cuda, device, (cudaStream_t)stream, &last, err));
+  return record_last(cuda, device, (cudaStream_t)stream, last, err);
+}
+
 /* Lets `stream`, the first rank's, wait for those of the device's other ranks and for the last
  * launch. *last: where to record this launch. */
 static copse_status join_streams(struct copse_cuda *cuda, uint32_t d,
                                  const struct copse_call *calls, cudaStream_t stream,
                                  struct copse_last_launch **last, struct copse_err *err) {
   struct copse_cuda_device *device = &cuda->devices[d];
-  unsigned long long id = 0;
   for (uint32_t i = 0; i < cuda->n_local; i++) {
     cudaStream_t other = (cudaStream_t)calls[i].stream;
     if (cuda->device_of[i] != d || other == stream) continue;
     COPSE_CUDA(cudaEventRecord(device->entered, other));
     COPSE_CUDA(cudaStreamWaitEvent(stream, device->entered, 0));
   }
-  /* Whoever launches a graph orders it with launches of other graphs and outside of graphs. */
-  const struct copse_capture in = copse_capture_of(stream);
-  unsigned long long capture = in.status == cudaStreamCaptureStatusActive ? in.id : 0;
-  *last = capture ? &device->captured : &device->eager;
-  if (capture && capture != device->capture) device->captured.launched = false;
-  if (capture) {
-    device->capture = capture;
-    device->untracked = true;
-  }
-  COPSE_DO(identity_of(stream, capture, &id, err));
-  if ((*last)->launched && (*last)->stream != id)
-    COPSE_CUDA(cudaStreamWaitEvent(stream, (*last)->done, 0));
-  (*last)->stream = id;
-  return COPSE_OK;
+  return join_last(cuda, device, stream, last, err);
 }
 
 static copse_status split_streams(struct copse_cuda *cuda, uint32_t d,
                                   const struct copse_call *calls, cudaStream_t stream,
                                   struct copse_last_launch *last, struct copse_err *err) {
-  COPSE_CUDA(cudaEventRecord(last->done, stream));
-  last->launched = true;
+  COPSE_DO(record_last(cuda, &cuda->devices[d], stream, last, err));
   for (uint32_t i = 0; i < cuda->n_local; i++) {
     cudaStream_t other = (cudaStream_t)calls[i].stream;
     if (cuda->device_of[i] == d && other != stream)

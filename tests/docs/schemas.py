@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Validates JSON with the schemas of docs/schemas, by the package jsonschema.
+
+schemas.py check FILE[=SCHEMA] ..   every file must be valid by the schema that it names
+schemas.py variants FILE ..         damaged variants of each file, one a line: the number of the
+                                    file, 1 or 0 (valid by its schema or not), what was done, and
+                                    the JSON, with tabs between
+
+Exit status 77: jsonschema is missing.
+"""
+import json
+import pathlib
+import sys
+
+try:
+    from jsonschema import Draft202012Validator
+except ImportError:
+    sys.exit(77)
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "docs" / "schemas"
+
+
+def load(name):
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def schema_name(document):
+    """ "copse-schedule/1" has docs/schemas/schedule.json."""
+    return document["format"].split("/")[0].removeprefix("copse-")
+
+
+def check(arguments):
+    for name in sorted(p.stem for p in FOLDER.glob("*.json")):
+        Draft202012Validator.check_schema(load(name))
+        assert load(name)["$id"] == f"urn:copse:schema:{name}:1", name
+    failed = 0
+    for argument in arguments:
+        path, _, name = argument.partition("=")
+        document = json.loads(pathlib.Path(path).read_text())
+        name = name or schema_name(document)
+        if "$schema" in document and document["$schema"] != f"urn:copse:schema:{name}:1":
+            print(f"{path}: $schema is {document['$schema']}, not that of {name}")
+            failed = 1
+        for error in Draft202012Validator(load(name)).iter_errors(document):
+            print(f"{path}: {name}: {error.json_path}: {error.message[:300]}")
+            failed = 1
+    return failed
+
+
+REPLACEMENTS = [None, True, -1, 0.5, "x", [], {}]
+
+
+def places(value, path=()):
+    """The paths of all objects and arrays; of an array's entries the first and the last."""
+    yield path, value
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from places(member, path + (key,))
+    elif isinstance(value, list) and value:
+        for i in sorted({0, len(value) - 1}):
+            yield from places(value[i], path + (i,))
+
+
+def variants(document):
+    """Yields what is wrong with the document; it is mended before the next. Long ones get fewer."""
+    replacements = REPLACEMENTS if len(json.dumps(document)) < 1500 else [None, -1, "x"]
+    for path, value in list(places(document)):
+        where = "/".join(map(str, path))
+        if isinstance(value, dict):
+            value["unheard_of"] = 1
+            yield f"{where}: an unknown key"
+            del value["unheard_of"]
+        if not path:
+            continue
+        holder = document
+        for step in path[:-1]:
+            holder = holder[step]
+        for new in replacements:
+            holder[path[-1]] = new
+            yield f"{where}: {json.dumps(new)}"
+            holder[path[-1]] = value
+        if isinstance(holder, dict):
+            del holder[path[-1]]
+            yield f"{where}: left out"
+            holder[path[-1]] = value
+
+
+def print_variants(paths):
+    for number, path in enumerate(paths):
+        document = json.loads(pathlib.Path(path).read_text())
+        validator = Draft202012Validator(load(schema_name(document)))
+        for what in variants(document):
+            print(number, int(validator.is_valid(document)), what, json.dumps(document), sep="\t")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "check":
+        sys.exit(check(sys.argv[2:]))
+    print_variants(sys.argv[2:])

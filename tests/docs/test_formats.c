@@ -1,0 +1,267 @@
+/*
+ * docs/schemas says what the readers accept, and what the tool writes: examples and outputs are
+ * valid by their schemas, and of each file damaged in many ways schema and reader think the same.
+ * The schemas are followed by the Python package jsonschema (tests/docs/schemas.py).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "predict/overlap.h"
+#include "schedule/demand.h"
+#include "schedule/groups.h"
+#include "schedule/placement/place.h"
+#include "schedule/schedule.h"
+#include "support/command.h"
+#include "support/support.h"
+#include "topology/input/profile.h"
+#include "topology/topology.h"
+#include "verify/rings.h"
+
+#define EXAMPLES "docs/examples/"
+#define NO_JSONSCHEMA 77
+#define NEEDS_JSONSCHEMA "schemas: python3 has no jsonschema (apt-get install python3-jsonschema)"
+
+/* ---- readers, all alike -------------------------------------------------------------------- */
+
+typedef copse_status reader(const char *label, const char *data, size_t size,
+                            struct copse_err *err);
+
+static const char *const catalogue[] = {"topologies", NULL};
+static const struct copse_topology_options options = {.catalogue = catalogue};
+
+static copse_status read_topology(const char *label, const char *data, size_t size,
+                                  struct copse_err *err) {
+  struct copse_topology *t = NULL;
+  copse_status status = copse_topology_parse(label, data, size, &options, &t, err);
+  copse_topology_free(t);
+  return status;
+}
+
+static copse_status read_profile(const char *label, const char *data, size_t size,
+                                 struct copse_err *err) {
+  struct copse_profile *profile = NULL;
+  copse_status status = copse_profile_parse(label, data, size, &profile, err);
+  copse_profile_free(profile);
+  return status;
+}
+
+static copse_status read_demand(const char *label, const char *data, size_t size,
+                                struct copse_err *err) {
+  int64_t *bytes = NULL;
+  copse_status status = copse_demand_parse(label, data, size, 4, &bytes, err);
+  free(bytes);
+  return status;
+}
+
+static copse_status read_trace(const char *label, const char *data, size_t size,
+                               struct copse_err *err) {
+  struct copse_trace trace = {0};
+  copse_status status = copse_trace_parse(label, data, size, 0, 0, &trace, err);
+  copse_trace_free(&trace);
+  return status;
+}
+
+static copse_status read_compute(const char *label, const char *data, size_t size,
+                                 struct copse_err *err) {
+  struct copse_compute compute;
+  struct copse_compute_point *points = NULL;
+  copse_status status = copse_compute_parse(label, data, size, &compute, &points, err);
+  free(points);
+  return status;
+}
+
+static copse_status read_schedule(const char *label, const char *data, size_t size,
+                                  struct copse_err *err) {
+  struct copse_schedule *s = NULL;
+  copse_status status = copse_schedule_parse(label, data, size, &s, err);
+  copse_schedule_free(s);
+  return status;
+}
+
+/* An index names files beside it, so it is read from a file there. */
+static copse_status read_groups(const char *label, const char *data, size_t size,
+                                struct copse_err *err) {
+  struct copse_groups *groups = NULL;
+  struct copse_err ignored = COPSE_ERR_INIT;
+  char path[4200];
+  (void)label;
+  snprintf(path, sizeof path, "%s/groups/variant.json", copse_test_folder());
+  ASSERT_OK(copse_file_write(path, data, size, &ignored), &ignored);
+  copse_status status = copse_groups_load(path, &groups, err);
+  copse_groups_release(groups);
+  return status;
+}
+
+#define RAILS "hosts:2 gpus:2@300 nics:2@25 rails"
+static struct copse_topology *rails; /* whose rings they are */
+
+static copse_status read_rings(const char *label, const char *data, size_t size,
+                               struct copse_err *err) {
+  struct copse_verify_rings_report report;
+  return copse_verify_rings(label, data, size, rails, &report, err);
+}
+
+/* ---- schemas and readers ------------------------------------------------------------------- */
+
+/* Files that are read: examples, and what the command makes in the test's folder. */
+static const struct {
+  const char *file, *made_by;
+  reader *read;
+  int least; /* so many variants at least */
+} inputs[] = {
+    {EXAMPLES "topology.json", NULL, read_topology, 150},
+    {EXAMPLES "synthetic.json", NULL, read_topology, 25},
+    {EXAMPLES "cluster.json", NULL, read_topology, 80},
+    {EXAMPLES "cluster-rails.json", NULL, read_topology, 60},
+    {EXAMPLES "cluster-clos.json", NULL, read_topology, 80},
+    {EXAMPLES "cluster-dragonfly.json", NULL, read_topology, 80},
+    {EXAMPLES "cluster-torus.json", NULL, read_topology, 80},
+    {EXAMPLES "cluster-mixed.json", NULL, read_topology, 100},
+    {EXAMPLES "cluster-ibnetdiscover.json", NULL, read_topology, 60},
+    {EXAMPLES "cluster-slurm.json", NULL, read_topology, 60},
+    {EXAMPLES "profile.json", NULL, read_profile, 150},
+    {EXAMPLES "demand.json", NULL, read_demand, 50},
+    {EXAMPLES "trace.json", NULL, read_trace, 100},
+    {EXAMPLES "compute.json", NULL, read_compute, 60},
+    {EXAMPLES "compute-line.json", NULL, read_compute, 25},
+    {"trees.json", "@ solve " EXAMPLES "topology.json -c allreduce -o %/trees.json", read_schedule,
+     120},
+    {"flows.json",
+     "@ solve " EXAMPLES "topology.json -c alltoall --no-forward --demand " EXAMPLES
+     "demand.json -o %/flows.json",
+     read_schedule, 90},
+    {"forests.json",
+     "@ solve " EXAMPLES "topology.json -c allreduce --derate gpu1=0.4 -o %/forests.json",
+     read_schedule, 120},
+    {"compact.json", "@ solve dgx-h100 -c allgather --compact -o %/compact.json", read_schedule,
+     90},
+    {"stages.json", "@ solve --synthetic full:4@100 -c allreduce --objective 1K -o %/stages.json",
+     read_schedule, 90},
+    {"groups/index.json",
+     "@ solve " EXAMPLES "topology.json -c allreduce --groups " EXAMPLES "groups.txt -o %/groups",
+     read_groups, 80},
+    {"rings.json", "@ rings --synthetic '" RAILS "' -o %/rings.json", read_rings, 80},
+};
+
+#define N_INPUTS (sizeof inputs / sizeof *inputs)
+
+static bool is_about_shape(const char *message) {
+  static const char *const words[] = {"unknown key", " needs \"", "\" must be ",
+                                      "must not be negative", "\" is missing"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strstr(message, words[i])) return true;
+  return false;
+}
+
+/* A line of schemas.py variants. Whatever the schema refuses the reader refuses, in one line; what
+ * the reader refuses for its shape, not for what it says, the schema refuses. Returns the input. */
+static int compare(char *line) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *fields[4], *rest = line;
+  for (int i = 0; i < 4; i++) ck_assert_ptr_nonnull(fields[i] = strsep(&rest, "\t"));
+  int input = atoi(fields[0]);
+  const char *file = inputs[input].file, *what = fields[2], *data = fields[3];
+  copse_status status = inputs[input].read(file, data, strlen(data), &err);
+  if (fields[1][0] == '0')
+    ck_assert_msg(status == COPSE_BAD_INPUT || status == COPSE_REFUTED || status == COPSE_IO,
+                  "%s: %s: the schema refuses what the reader accepts (%s)", file, what, err.text);
+  else
+    ck_assert_msg(status == COPSE_OK || !is_about_shape(err.text),
+                  "%s: %s: the schema accepts what the reader refuses: %s", file, what, err.text);
+  ck_assert_ptr_null(strchr(err.text, '\n'));
+  return input;
+}
+
+START_TEST(schemas_and_readers_agree_on_what_is_damaged) {
+  int n[N_INPUTS] = {0};
+  struct copse_text files = {0};
+  for (size_t i = 0; i < N_INPUTS; i++) {
+    copse_text_add(&files, " %s%s", inputs[i].made_by ? "%/" : "", inputs[i].file);
+    if (inputs[i].made_by && copse_test_command("%s", inputs[i].made_by) != 0)
+      ck_abort_msg("%s: %s", inputs[i].made_by, copse_test_result.err);
+  }
+  int status = copse_test_command("python3 tests/docs/schemas.py variants %s", files.data);
+  copse_text_free(&files);
+  if (status == NO_JSONSCHEMA) COPSE_SKIP(NEEDS_JSONSCHEMA);
+  ck_assert_msg(status == 0, "%s", copse_test_result.err);
+  char *rest = copse_test_result.out;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_topology_synthetic(RAILS, NULL, &rails, &err), &err);
+  for (char *line; (line = strsep(&rest, "\n")) && *line;) n[compare(line)]++;
+  for (size_t i = 0; i < N_INPUTS; i++)
+    ck_assert_msg(n[i] >= inputs[i].least, "%s: %d variants", inputs[i].file, n[i]);
+  copse_topology_free(rails);
+}
+END_TEST
+
+/* ---- what the tool writes ------------------------------------------------------------------ */
+
+#define TOPOLOGY EXAMPLES "topology.json"
+static const char *const outputs[] = {
+    "@ topo " TOPOLOGY " -o %/topo.json --json >%/a.json=report-topo",
+    "@ topo --list --json >%/a.json=report-topo",
+    "@ solve " TOPOLOGY " -c allgather -o %/s.json --json >%/a.json=report-solve",
+    "@ solve " TOPOLOGY " -c alltoall -o %/f.json --json >%/a.json=report-solve",
+    "@ solve " TOPOLOGY " -c allreduce --groups " EXAMPLES
+    "groups.txt -o %/g --json >%/a.json=report-solve",
+    "@ solve " TOPOLOGY " -c allgather --pareto --json >%/a.json=report-solve",
+    "@ solve " TOPOLOGY " -c allgather --bound-only --json >%/a.json=report-solve",
+    "@ solve " TOPOLOGY " -c allgather --each-failure nic -o %/failures --json >%/a.json=failures",
+    "@ verify %/s.json -t " TOPOLOGY " --json >%/a.json=report-verify",
+    "@ verify %/f.json -t " TOPOLOGY " --json >%/a.json=report-verify",
+    "@ verify %/g/index.json -t " TOPOLOGY " --json >%/a.json=report-verify",
+    "@ lower %/s.json --to plan -o %/s.plan --json >%/a.json=report-lower",
+    "@ lower %/s.json --to plan --text -o %/a.json=plan-text",
+    "@ check %/s.plan --json >%/a.json=report-check",
+    "@ run %/s.plan -b 64 -e 64 -n 1 --json >%/a.json=report-run",
+    "@ simulate %/s.json -t " TOPOLOGY " -b 1M -e 1M --json >%/a.json=report-simulate",
+    "@ simulate %/f.json -t " TOPOLOGY " --overlap tokens=16384,token-bytes=8192,compute=" EXAMPLES
+    "compute.json --json >%/a.json=report-simulate",
+    "@ place --demand " EXAMPLES "trace.json -t " TOPOLOGY
+    " -o %/placement.json --json >%/a.json=report-place",
+    "@ place --generate --experts 8 --ranks 4 --steps 1 -o %/a.json=trace",
+    "@ plans " TOPOLOGY " -c broadcast -o %/plans=",
+    "@ rings " EXAMPLES "cluster-rails.json -o %/r.json --json >%/a.json=report-rings",
+    "@ verify %/r.json -t " EXAMPLES "cluster-rails.json --json >%/a.json=report-verify",
+    "@ audit " EXAMPLES "nccl-topology.xml --json >%/a.json=report-audit",
+    "@ quality " TOPOLOGY " -c allgather --table %/quality.txt --update=",
+    "@ quality " TOPOLOGY " -c allgather --table %/quality.txt --json >%/a.json=report-quality",
+};
+
+/* Each command, then all that it made that is not read back above. */
+START_TEST(what_the_tool_writes_is_valid) {
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+    const char *equals = strrchr(outputs[i], '=');
+    int n = (int)(equals - outputs[i]);
+    ck_assert_msg(copse_test_command("%.*s", n, outputs[i]) == 0, "%s: %s", outputs[i],
+                  copse_test_result.err);
+    if (equals[1]) copse_test_command("mv %%/a.json %%/%zu.json", i);
+  }
+  struct copse_text files = {0};
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+    const char *name = strrchr(outputs[i], '=') + 1;
+    if (*name) copse_text_add(&files, " %%/%zu.json=%s", i, name);
+  }
+  int status = copse_test_command(
+      "python3 tests/docs/schemas.py check %s %%/topo.json %%/s.json %%/f.json %%/g/index.json "
+      "%%/failures/index.json %%/placement.json %%/plans/index.json %%/r.json " EXAMPLES "*.json",
+      files.data);
+  copse_text_free(&files);
+  if (status == NO_JSONSCHEMA) COPSE_SKIP(NEEDS_JSONSCHEMA);
+  ck_assert_msg(status == 0, "%s%s", copse_test_result.out, copse_test_result.err);
+}
+END_TEST
+
+int main(void) {
+  copse_test_folder();
+  Suite *suite = suite_create("docs/formats");
+  TCase *tc = tcase_create("formats");
+  tcase_set_timeout(tc, 120);
+  tcase_add_test(tc, schemas_and_readers_agree_on_what_is_damaged);
+  tcase_add_test(tc, what_the_tool_writes_is_valid);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

@@ -107,7 +107,7 @@ LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/dropin/*.c))
 TUNER_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/nccl/plugin/*.c))
 MPI_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/mpi/*.c))
-CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o
+CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o $(OBJ)/examples.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
 EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcard tests/emulation/*.cc tests/cuda/*.cc)) \
@@ -165,7 +165,17 @@ $(OBJ)/report_assets.c: src/view/draw.css src/view/report.css src/view/report.js
 	$(Q){ printf '#include "view/%s.h"\n' draw report; for f in $^; do \
 	  echo "const char copse_$$(basename $$f | tr . _)[] ="; \
 	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo ';'; done; } >$@
-$(OBJ)/report_assets.o: $(OBJ)/report_assets.c $(OBJ)/.flags
+# So are the examples of input files that need no other file.
+EXAMPLES := $(filter-out %-slurm.json %-ibnetdiscover.json,$(wildcard docs/examples/*.json)) docs/examples/groups.txt
+$(OBJ)/examples.c: $(EXAMPLES)
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q){ printf '#include <stddef.h>\n#include "cli/examples.h"\nconst struct copse_example copse_examples[] = {\n'; \
+	  for f in $(EXAMPLES); do printf '{"%s",\n' $$(basename $${f%.*}); \
+	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $$f; echo '},'; done; \
+	  printf '{NULL, NULL}};\nconst char *const copse_example_kinds[] = {\n'; \
+	  for f in $(EXAMPLES); do printf '"%s", ' $$(basename $${f%.*}); done; echo 'NULL};'; } >$@
+$(OBJ)/report_assets.o $(OBJ)/examples.o: $(OBJ)/%.o: $(OBJ)/%.c $(OBJ)/.flags
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 $(OBJ)/%.cu.o: %.cu $(OBJ)/.flags
@@ -376,10 +386,10 @@ bootstrap:
 ROOT      = $(DESTDIR)$(PREFIX)
 ROOT_LIB  = $(DESTDIR)$(LIBDIR)
 SHARED    = copse copse-nccl $(if $(HAVE_MPI),copse-mpi)
-DOC_DIRS  = $(patsubst docs/%,%,$(wildcard docs/*/))
+DOC_DIRS  = $(filter-out schemas/,$(patsubst docs/%,%,$(wildcard docs/*/)))
 install: all
 	install -d $(ROOT)/bin $(ROOT)/include/copse $(ROOT_LIB)/pkgconfig $(ROOT)/share/man/man1 \
-	  $(ROOT)/share/copse/topologies $(ROOT)/share/bash-completion/completions \
+	  $(ROOT)/share/copse/topologies $(ROOT)/share/copse/schemas $(ROOT)/share/bash-completion/completions \
 	  $(ROOT)/share/zsh/site-functions $(ROOT)/share/fish/vendor_completions.d \
 	  $(ROOT)/share/doc/copse/examples $(DOC_DIRS:%=$(ROOT)/share/doc/copse/%)
 	install -m 755 build/copse $(ROOT)/bin/copse
@@ -397,6 +407,7 @@ install: all
 	install -m 644 build/copse.zsh $(ROOT)/share/zsh/site-functions/_copse
 	install -m 644 build/copse.fish $(ROOT)/share/fish/vendor_completions.d/copse.fish
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(ROOT)/share/copse/topologies/
+	install -m 644 docs/schemas/*.json $(ROOT)/share/copse/schemas/
 	install -m 644 README.md CHANGELOG.md docs/*.* $(ROOT)/share/doc/copse/
 	$(foreach d,$(DOC_DIRS),install -m 644 docs/$(d)* $(ROOT)/share/doc/copse/$(d) &&) :
 	install -m 644 tests/api/comm_program.c $(ROOT)/share/doc/copse/examples/

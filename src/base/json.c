@@ -4,7 +4,6 @@
 #include "base/json.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,18 +214,14 @@ static copse_status refuse_key(const struct copse_json *json, const cJSON *objec
                                const char *what, const struct copse_json_key keys[],
                                struct copse_err *err) {
   struct copse_line known = {.used = 0}, named = {.used = 0};
-  const char *near = NULL;
-  int least = INT_MAX;
-  for (const struct copse_json_key *key = keys; key->name; key++) {
-    int edits = copse_text_edits(name, key->name);
-    if (edits < least) near = key->name;
-    if (edits < least) least = edits;
-  }
+  struct copse_near_name near = {.given = name};
+  for (const struct copse_json_key *key = keys; key->name; key++)
+    copse_near_name_consider(&near, key->name);
   name_object(what, object, &named);
-  if (near && copse_text_is_near(name, near))
+  if (near.name)
     return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(object, NULL),
                          "unknown key \"%.60s\" in %s; did you mean \"%s\"?", name, named.text,
-                         near);
+                         near.name);
   list_keys(keys, &known);
   return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(object, NULL),
                        "unknown key \"%.60s\" in %s, which may have %s", name, named.text,

@@ -2,14 +2,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
+#include "cli/examples.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "topology/topology.h"
 #include "view/draw.h"
 
 struct options {
-  const char *output, *draw;
+  const char *output, *draw, *example;
   struct copse_cli_topology topology;
   bool json, list;
 };
@@ -148,8 +150,30 @@ static copse_status list_catalogue(void *options, struct copse_cli_work *w) {
   return status;
 }
 
+static copse_status print_example(void *options, struct copse_cli_work *w) {
+  const struct options *o = options;
+  struct copse_near_name near = {.given = o->example};
+  struct copse_line kinds = {.used = 0};
+  for (const struct copse_example *e = copse_examples; e->kind; e++) {
+    if (strcmp(e->kind, o->example) == 0)
+      return copse_file_write(o->output ? o->output : "-", e->text, strlen(e->text), &w->err);
+    copse_near_name_consider(&near, e->kind);
+    copse_line_add(&kinds, "%s%s", e == copse_examples ? "" : ", ", e->kind);
+  }
+  if (near.name)
+    return copse_fail(&w->err, COPSE_INVALID, "no example of '%.60s'; did you mean %s?", o->example,
+                      near.name);
+  return copse_fail(&w->err, COPSE_INVALID, "no example of '%.60s'; there are %s", o->example,
+                    kinds.text);
+}
+
 static int run(void *arguments, int n_left, char **left) {
   struct options *o = arguments;
+  if (o->example) {
+    if (n_left > 0 || o->list || o->json || o->draw || o->topology.synthetic)
+      return copse_cli_usage("topo", "--example takes a kind of file, and -o at most");
+    return copse_cli_do(print_example, o);
+  }
   if (o->list) {
     if (n_left > 0 || o->output || o->draw || o->topology.synthetic)
       return copse_cli_usage("topo", "--list takes no topology and no output file");
@@ -172,6 +196,10 @@ static const struct copse_option own[] = {
      TO(draw), .was = 'd', .common = true},
     {"--list", 0, NULL, "the names of the catalogue: usable wherever a file is", TO(list),
      .common = true},
+    {"--example", 0, "KIND",
+     "print a file to start from, or write it with -o: cluster, topology, profile, demand, "
+     "groups, trace ..",
+     TO(example), .words = copse_example_kinds, .common = true},
     {"--json", 'j', NULL, "the summary as one JSON object", TO(json), .common = true},
     {0}};
 
@@ -180,12 +208,14 @@ const struct copse_command copse_cmd_topo = {
     .does = "read a topology, check it, print a summary",
     .usage =
         "usage: copse topo TOPO [-o FILE.json] [--draw FILE.svg] [--json] [options]\n"
-        "       copse topo --list [--json]\n\n"
+        "       copse topo --list [--json]\n"
+        "       copse topo --example KIND [-o FILE]\n\n"
         "Reads a topology in any input format, checks it and prints a summary.\n\n",
     .example =
         "example: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
         "         copse topo dgx-h100 --draw dgx-h100.svg\n"
         "         copse topo --synthetic 'torus:4x4x4@100'\n"
+        "         copse topo --example cluster -o rack.json\n"
         "         nvidia-smi topo -m | copse topo - --gpu h100 --json\n",
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},

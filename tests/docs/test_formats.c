@@ -255,6 +255,41 @@ START_TEST(what_the_tool_writes_is_valid) {
 }
 END_TEST
 
+/* ---- copse topo --example ------------------------------------------------------------------ */
+
+START_TEST(an_example_is_printed_and_works) {
+  static const char *const uses[][2] = {
+      {"topology.json", "@ topo %/topology.json"},
+      {"synthetic.json", "@ topo %/synthetic.json"},
+      {"cluster.json", "@ topo %/cluster.json"},
+      {"cluster-rails.json", "@ topo %/cluster-rails.json"},
+      {"cluster-clos.json", "@ topo %/cluster-clos.json"},
+      {"cluster-dragonfly.json", "@ topo %/cluster-dragonfly.json"},
+      {"cluster-torus.json", "@ topo %/cluster-torus.json"},
+      {"cluster-mixed.json", "@ topo %/cluster-mixed.json"},
+      {"profile.json", "@ topo %/topology.json --profile %/profile.json"},
+      {"demand.json", "@ solve %/topology.json -c alltoall --demand %/demand.json"},
+      {"groups.txt", "@ solve %/topology.json -c allreduce --groups %/groups.txt"},
+      {"trace.json", "@ place --demand %/trace.json -t %/topology.json"},
+      {"compute.json", "@ topo --list"}, /* what_the_tool_writes_is_valid uses it */
+  };
+  for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+    int kind = (int)strcspn(uses[i][0], ".");
+    ck_assert_int_eq(copse_test_command("@ topo --example %.*s | cmp - " EXAMPLES "%s", kind,
+                                        uses[i][0], uses[i][0]),
+                     0);
+    copse_test_command("@ topo --example %.*s -o %%/%s", kind, uses[i][0], uses[i][0]);
+    ck_assert_msg(copse_test_command("%s", uses[i][1]) == 0, "%s: %s", uses[i][1],
+                  copse_test_result.err);
+  }
+  copse_test_all_refused(
+      (const char *const[][2]){{"topo --example clutser", "did you mean cluster?"},
+                               {"topo --example x", "no example of 'x'; there are "},
+                               {"topo --example cluster dgx-h100", "--example takes a kind"}},
+      3);
+}
+END_TEST
+
 int main(void) {
   copse_test_folder();
   Suite *suite = suite_create("docs/formats");
@@ -262,6 +297,7 @@ int main(void) {
   tcase_set_timeout(tc, 120);
   tcase_add_test(tc, schemas_and_readers_agree_on_what_is_damaged);
   tcase_add_test(tc, what_the_tool_writes_is_valid);
+  tcase_add_test(tc, an_example_is_printed_and_works);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

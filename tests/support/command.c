@@ -72,7 +72,7 @@ int copse_test_command(const char *fmt, ...) {
     else
       command[n++] = *p;
   }
-  snprintf(command + n, sizeof command - n, "; } >%s/.out 2>%s/.err", folder, folder);
+  snprintf(command + n, sizeof command - n, "\n} >%s/.out 2>%s/.err", folder, folder);
   int status = system(command);
   ck_assert_msg(WIFEXITED(status), "%s: killed by a signal", line);
   free(copse_test_result.out);

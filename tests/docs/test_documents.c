@@ -1,7 +1,8 @@
 /*
- * docs/architecture.md shows what the tool prints: every command in it is run, in one folder and in
- * order, and what it prints is compared with the lines below it. A line "..." stands for any number
- * of lines. Files that the document names must exist.
+ * Documents show what the tool prints: every command in them is run, those of a document in one
+ * folder and in order, and what it prints is compared with the lines below it. A line "..." stands
+ * for any number of lines; "<<'END'" takes the lines up to END. Files that documents name must
+ * exist.
  */
 #include <ctype.h>
 #include <limits.h>
@@ -14,8 +15,17 @@
 #include "support/command.h"
 #include "support/support.h"
 
-#define DOCUMENT "docs/architecture.md"
 #define INDENT "    "
+
+/* With how many commands and names of files at least: the test must have found them. */
+static const struct {
+  const char *path;
+  int commands, files;
+} documents[] = {{"docs/architecture.md", 8, 20},
+                 {"README.md", 6, 0},
+                 {"docs/cluster.md", 8, 0},
+                 {"docs/ci.md", 6, 0}};
+enum { N_DOCUMENTS = sizeof documents / sizeof *documents };
 
 /* The document, its line ends replaced by NULs; lines [n + 1] ends with NULL. */
 struct document {
@@ -23,11 +33,11 @@ struct document {
   size_t n;
 };
 
-static struct document read_document(void) {
+static struct document read_document(const char *path) {
   struct copse_err err = COPSE_ERR_INIT;
   struct document d = {0};
   size_t size;
-  ASSERT_OK(copse_file_read(DOCUMENT, &d.text, &size, &err), &err);
+  ASSERT_OK(copse_file_read(path, &d.text, &size, &err), &err);
   for (size_t i = 0; i < size; i++) d.n += d.text[i] == '\n';
   d.lines = calloc(d.n + 1, sizeof *d.lines);
   ck_assert_ptr_nonnull(d.lines);
@@ -80,34 +90,46 @@ static void run(const char *command) {
   char bin[PATH_MAX];
   const char *given = getenv("COPSE_BIN");
   ck_assert_ptr_nonnull(realpath(given ? given : "build/copse", bin));
-  if (strncmp(command, "copse ", 6) == 0)
-    copse_test_command("cd %% && %s %s", bin, command + 6);
-  else
-    copse_test_command("cd %% && %s", command);
+  *strrchr(bin, '/') = '\0';
+  copse_test_command("cd %% && PATH=%s:$PATH && %s", bin, command);
+}
+
+/* The command in line *i and, of a here-document, the lines to its END, where *i is left. */
+static void read_command(const struct document *d, size_t *i, char *command, size_t size) {
+  size_t at = (size_t)snprintf(command, size, "%s", d->lines[*i] + strlen(INDENT) + 2);
+  if (!strstr(command, "<<'END'")) return;
+  do {
+    ck_assert_msg(is_block(d->lines[++*i]), "%s has no END", command);
+    at += (size_t)snprintf(command + at, size - at, "\n%s", d->lines[*i] + strlen(INDENT));
+    ck_assert_uint_lt(at, size);
+  } while (strcmp(d->lines[*i], INDENT "END") != 0);
 }
 
 START_TEST(the_tool_prints_what_the_document_shows) {
-  struct document d = read_document();
+  const char *document = documents[_i].path;
+  struct document d = read_document(document);
   int commands = 0;
   for (size_t i = 0; i < d.n; i++) {
+    char command[4096];
     if (!is_command(d.lines[i])) continue;
-    const char *command = d.lines[i] + strlen(INDENT) + 2;
+    read_command(&d, &i, command, sizeof command);
     size_t n = 0;
     while (is_block(d.lines[i + 1 + n]) && !is_command(d.lines[i + 1 + n])) n++;
     run(command);
     ck_assert_msg(copse_test_result.status == 0, "%s: %s", command, copse_test_result.err);
     ck_assert_msg(matches(&d.lines[i + 1], n, copse_test_result.out), "%s:%zu: %s prints\n%s",
-                  DOCUMENT, i + 1, command, copse_test_result.out);
+                  document, i + 1, command, copse_test_result.out);
     commands++;
   }
-  ck_assert_int_ge(commands, 8);
+  ck_assert_int_ge(commands, documents[_i].commands);
   free_document(&d);
 }
 END_TEST
 
 /* `src/...` and `tests/...` between backquotes. */
 START_TEST(files_that_the_document_names_exist) {
-  struct document d = read_document();
+  const char *document = documents[_i].path;
+  struct document d = read_document(document);
   int found = 0;
   for (size_t i = 0; i < d.n; i++)
     for (const char *at = d.lines[i]; (at = strchr(at, '`'));) {
@@ -116,24 +138,24 @@ START_TEST(files_that_the_document_names_exist) {
       snprintf(path, sizeof path, "%.*s", (int)n, at);
       bool is_path = strncmp(path, "src/", 4) == 0 || strncmp(path, "tests/", 6) == 0;
       if (is_path && !strpbrk(path, " *N")) {
-        ck_assert_msg(access(path, F_OK) == 0, "%s:%zu names %s, which is not there", DOCUMENT,
+        ck_assert_msg(access(path, F_OK) == 0, "%s:%zu names %s, which is not there", document,
                       i + 1, path);
         found++;
       }
       at += n;
       if (*at) at++;
     }
-  ck_assert_int_gt(found, 20);
+  ck_assert_int_ge(found, documents[_i].files);
   free_document(&d);
 }
 END_TEST
 
 int main(void) {
   copse_test_folder();
-  Suite *suite = suite_create("docs/architecture");
-  TCase *tc = tcase_create("architecture");
-  tcase_add_test(tc, the_tool_prints_what_the_document_shows);
-  tcase_add_test(tc, files_that_the_document_names_exist);
+  Suite *suite = suite_create("docs/documents");
+  TCase *tc = tcase_create("documents");
+  tcase_add_loop_test(tc, the_tool_prints_what_the_document_shows, 0, N_DOCUMENTS);
+  tcase_add_loop_test(tc, files_that_the_document_names_exist, 0, N_DOCUMENTS);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -20,6 +20,7 @@
 
 struct objective {
   uint64_t bytes;                 /* 0: throughput, the optimum itself */
+  struct copse_q tolerance;       /* for the sake of fewer trees */
   struct copse_size_answer found; /* where bytes is not 0; its schedule is the caller's */
 };
 
@@ -29,14 +30,17 @@ struct objective {
 #define MOST_BYTES ((uint64_t)1 << 48)
 
 static copse_status solve_objective(const struct copse_topology *topology,
-                                    const struct copse_solve_options *options,
+                                    const struct copse_cli_solve *what,
                                     const struct copse_predict_options *predict,
                                     struct objective *objective, struct copse_schedule **out,
                                     struct copse_solve_seconds *seconds, struct copse_err *err) {
-  const struct copse_size_question question = {.solve = options,
+  bool given = what->has_tolerance || what->solve.k > 0;
+  objective->tolerance = given ? what->solve.tolerance : COPSE_NEAR_OPTIMUM;
+  const struct copse_size_question question = {.solve = &what->solve,
                                                .predict = predict,
                                                .bytes = (double)objective->bytes,
-                                               .work = COPSE_SIZES_WORK};
+                                               .tolerance = objective->tolerance,
+                                               .work = COPSE_SIZES_WORK(topology->n_ranks)};
   copse_status status = copse_solve_for_size(topology, &question, &objective->found, seconds, err);
   *out = objective->found.schedule;
   return status;
@@ -64,6 +68,12 @@ static void print_objective(const struct objective *objective) {
   printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunk%s, predicted %.6g us", found->n_tried,
          objective->bytes, found->name, found->chunks, found->chunks == 1 ? "" : "s", found->us);
   printf("; without --objective %.6g us\n", found->first_us);
+  if (found->us > found->fastest_us)
+    printf(
+        "for fewer hops, or within %.4g %% fewer trees, %.2g %% above the fastest: %.6g us, %d "
+        "trees\n",
+        100 * copse_q_to_double(objective->tolerance), 100 * (found->us / found->fastest_us - 1),
+        found->fastest_us, found->fastest_trees);
 }
 
 static void print_objective_json(const struct objective *objective) {
@@ -72,8 +82,10 @@ static void print_objective_json(const struct objective *objective) {
   printf(",\n \"objective\": {\"bytes\": %" PRIu64
          ", \"chosen\": %s, \"chunks\": %d, \"tried\": %d",
          objective->bytes, copse_cli_quoted(found->name), found->chunks, found->n_tried);
-  printf(", \"predicted_us\": %s, \"without_us\": %s}", COPSE_CLI_NUMBER(found->us),
+  printf(", \"predicted_us\": %s, \"without_us\": %s", COPSE_CLI_NUMBER(found->us),
          COPSE_CLI_NUMBER(found->first_us));
+  printf(", \"tolerance\": \"%s\", \"fastest_us\": %s}", COPSE_Q_STRING(objective->tolerance),
+         COPSE_CLI_NUMBER(found->fastest_us));
 }
 
 /* ---- what is lost to broken parts: the same on the healthy fabric --------------------------- */
@@ -507,7 +519,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
                                     struct copse_cli_work *w) {
   const struct copse_solve_options *solve = &o->what.solve;
   if (o->objective.bytes > 0)
-    COPSE_DO(solve_objective(w->topology, solve, &o->predicted, &o->objective, &w->schedule,
+    COPSE_DO(solve_objective(w->topology, &o->what, &o->predicted, &o->objective, &w->schedule,
                              &sec->solve, &w->err));
   else
     COPSE_DO(copse_cli_solve_checked(w->topology, solve, o->what.has_tolerance, &w->schedule,

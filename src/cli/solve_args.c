@@ -66,6 +66,8 @@ const struct copse_option copse_cli_solve_options[] = {
      "trees: the fewest per root within P per cent of the bound (0%, the\n"
      "default: the fewest at the optimum); alltoall: stop within P per cent\n"
      "(default: as exact as 64-bit fractions allow, beyond 64 ranks 1%).\n"
+     "With --objective SIZE also: fewer trees, and no more hops, within P\n"
+     "per cent of the fastest (default 1%; with -a 0 the fastest).\n"
      "0.01 is 1%; bare numbers are below 1",
      .take = take_tolerance, .was = 'e', .common = true},
     {0},

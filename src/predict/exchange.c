@@ -738,7 +738,7 @@ static copse_status improve_levels(struct search *s) {
     struct tree *before = s->best;
     int n_before = s->n_trees, pieces_before = s->n_pieces;
     COPSE_DO(cut(s, copies));
-    bool more = n_transfers(s) * 2 <= s->x->most_transfers;
+    bool more = n_transfers(s) * 2 <= s->x->most_transfers && mean_taken(s) / 2 >= s->x->message_us;
     COPSE_DO(improve(s, more ? s->work + (s->x->work - s->work) / 3 : s->x->work));
     if (s->least >= least) {
       s->best = before;
@@ -746,8 +746,9 @@ static copse_status improve_levels(struct search *s) {
       s->n_pieces = pieces_before;
       break;
     }
+    double to_come = least - s->least; /* each level gains half of what the one before it did */
     if (!more || s->least > least * (1 - LEVEL_GAIN) || s->work >= s->x->work ||
-        s->least <= s->x->enough_us)
+        s->least <= s->x->enough_us || s->least - LEVEL_HOPE * to_come > s->x->beat_us)
       break;
     s->trees = s->best;
   }

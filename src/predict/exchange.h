@@ -20,6 +20,8 @@ struct copse_exchange {
   int pieces;          /* trees of a root to begin with, at least: trees are cut to be so many */
   int most_transfers;  /* of all trees; twice as many pieces are tried while they are not more */
   double enough_us;    /* no schedule is faster */
+  double beat_us;      /* of no use is what is not faster */
+  double message_us;   /* trees are not cut so small that they take a link for less */
   uint64_t seed;       /* another one tries other moves */
   double work;         /* stop after so much, in steps of the simulator: chunks times links */
 };

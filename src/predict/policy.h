@@ -95,10 +95,15 @@
 #define STARTS_PART 0.6
 #define MOST_STARTS 3
 #define MOST_ROUNDS 64
+/* Rounds that gain nothing after which there are no more: together they begin with all the numbers
+ * of pieces but one. On the topologies of docs/measurements.md nothing came of more. */
+#define VAIN_ROUNDS 2
 /* Where trees take this many times as long as stages, exchange is not tried: it keeps both phases
  * of an allreduce, each as wide as the fabric. A round number, not measured. */
 #define EXCHANGE_REACH 1.5
 #define MOST_HEIGHT 128
+/* Numbers of trees that are told apart: 1, 2, 4 ... */
+#define TREE_STEPS 24
 
 /* Ranks beyond which a run takes so long that few moves are made. */
 #define MOST_EXCHANGED 144
@@ -129,6 +134,9 @@
 #define HEAT 0.03
 /* A level that gained less than this part is the last. */
 #define LEVEL_GAIN 0.001
+/* How many times as much as the last level gained all further ones may: of halves the sum is once
+ * as much. */
+#define LEVEL_HOPE 2
 
 /* What the exchange keeps in tables: ranks, links of a path, images under symmetries. */
 #define MOST_RANKS 1024

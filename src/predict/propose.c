@@ -114,6 +114,17 @@ static copse_status offer_fewer(struct proposing *g, int least, int most) {
   return COPSE_OK;
 }
 
+/* Trees near the optimum, where its own are more. */
+static copse_status offer_near(struct proposing *g) {
+  struct copse_solve_options near = *g->p->solve;
+  struct copse_solve_seconds ignored;
+  if (near.k > 0 || near.tolerance.num > 0 || g->first->k == 1 ||
+      !g->p->wants(g->p->context, COPSE_NEAR_NAME, 0))
+    return COPSE_OK;
+  near.tolerance = COPSE_NEAR_OPTIMUM;
+  return offer_solved(g, &near, COPSE_NEAR_NAME, &ignored);
+}
+
 static copse_status offer_baselines(struct proposing *g) {
   const struct copse_solve_options *o = g->p->solve;
   COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
@@ -163,6 +174,7 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
       p->solve->collective != COPSE_ALLTOALL && (p->solve->k > 0 || p->solve->tolerance.num > 0);
   COPSE_DO(offer_solved(&g, p->solve, chosen ? NULL : "optimal", seconds));
   if (p->topology->n_ranks == 1) return COPSE_OK;
+  if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_near(&g));
   equal.equal_shares = true;
   if (p->solve->collective == COPSE_ALLREDUCE && !p->solve->equal_shares &&
       p->wants(p->context, "equal shares", 0))

@@ -8,6 +8,7 @@
 #include "schedule/solve/solve.h"
 
 #define COPSE_PROPOSAL_NAME COPSE_DOUBLING_NAME
+#define COPSE_NEAR_NAME "within 1 %"
 
 struct copse_proposal {
   char name[COPSE_PROPOSAL_NAME];
@@ -30,7 +31,8 @@ struct copse_proposer {
 };
 
 /*
- * In order: "optimal" (with a k or tolerance that is asked for "k=4"); of an allreduce with unequal
+ * In order: "optimal" (with a k or tolerance that is asked for "k=4"), and the fewest trees "within
+ * 1 %" of it (COPSE_NEAR_OPTIMUM); of an allreduce with unequal
  * shares "equal shares"; the best trees of 1 per root, "k=1"; the baselines by name; the best of 2,
  * 3, 4, 6, 8, 12 and 16 trees where those are fewer; allreduces in stages (doubling.h). An alltoall
  * has the first and the baselines.

@@ -45,7 +45,8 @@ struct search {
   struct copse_schedule **bases; /* [n_bases] verified */
   size_t n_bases, bases_capacity;
   struct variant best;
-  struct variant by_height[MOST_HEIGHT + 1]; /* the best of each height, us infinite: none */
+  struct variant (*by_shape)[TREE_STEPS]; /* [MOST_HEIGHT + 1] the fastest of each height and number
+                                             of trees, in powers of two; of == NULL: none */
   double first_us;
   /* done, and to stop at: not by the clock, so that all machines find the same */
   double work, most_work;
@@ -111,9 +112,10 @@ static double score(const struct variant *v) {
 
 /* While the schedule is the variant's, see set_objective. */
 static void keep(struct search *s, const struct variant *v) {
-  int height = copse_proposal_hops(v->of);
-  struct variant *like = &s->by_height[height < MOST_HEIGHT ? height : MOST_HEIGHT];
-  if (score(v) < score(like)) *like = *v;
+  int height = copse_proposal_hops(v->of), step = 0;
+  while (step < TREE_STEPS - 1 && v->n_trees >> step > 1) step++;
+  struct variant *like = &s->by_shape[height < MOST_HEIGHT ? height : MOST_HEIGHT][step];
+  if (!like->of || v->us < like->us) *like = *v;
   if (score(v) < score(&s->best)) s->best = *v;
   if (!copse_schedule_doubles(v->of) && v->us < s->trees_us) s->trees_us = v->us;
 }
@@ -381,6 +383,15 @@ static copse_status take(void *context, struct copse_schedule *schedule, const c
     copse_schedule_free(schedule);
     return status;
   }
+  if (s->n_bases == 0) { /* an alltoall's has the demand, and lengths */
+    const struct copse_bounds_question bounds = {schedule->collective, schedule->root, schedule,
+                                                 s->predict.sim.alpha_us};
+    status = copse_bounds_predict(s->topology, &bounds, &s->question->bytes, 1, &s->bound_us, err);
+    if (status != COPSE_OK) {
+      copse_schedule_free(schedule);
+      return status;
+    }
+  }
   snprintf(v.name, sizeof v.name, "%s", name);
   if (s->n_starts < MOST_STARTS && is_start(s, name)) s->starts[s->n_starts++] = v;
   s->bases[s->n_bases++] = schedule;
@@ -403,6 +414,8 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .alpha_us = s->predict.sim.alpha_us,
                              .alpha_occupies = s->predict.sim.alpha_occupies,
                              .enough_us = s->bound_us * (1 + ENOUGH),
+                             .beat_us = s->best.us,
+                             .message_us = s->predict.sim.message_us,
                              .pieces = pieces,
                              .most_transfers = most,
                              .work = work,
@@ -502,7 +515,7 @@ static copse_status exchange_round(struct search *s, const struct variant *start
 }
 
 /* From the fastest forest, and others that may have more to gain; round by round with other moves,
- * and in the end once more from what was best, until the work is done. */
+ * and in the end once more from what was best, until the work is done or nothing comes of it. */
 static copse_status exchange_best(struct search *s) {
   struct variant starts[2 * MOST_STARTS + 1] = {s->best};
   int n = !copse_schedule_doubles(s->best.of);
@@ -511,11 +524,13 @@ static copse_status exchange_best(struct search *s) {
   for (int i = 0; i < s->n_starts; i++)
     if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
   COPSE_DO(add_mixtures(s, starts, &n));
-  for (int round = 0; round < MOST_ROUNDS && has_time(s); round++) {
+  for (int round = 0, vain = 0; round < MOST_ROUNDS && vain < VAIN_ROUNDS && has_time(s); round++) {
+    double before = s->best.us;
     COPSE_DO(exchange_round(s, starts, n, round));
     struct variant best = s->best;
     if (round % 2 == 1 && has_time(s) && !copse_schedule_doubles(best.of))
       COPSE_DO(exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round));
+    vain = s->best.us < before ? 0 : vain + 1;
   }
   return COPSE_OK;
 }
@@ -554,12 +569,33 @@ static bool exchanges(const struct search *s) {
   return n > 2 && n <= MOST_EXCHANGED && s->trees_us < s->best.us * EXCHANGE_REACH;
 }
 
+/* The first of a row that is as fast; NULL: none is. */
+static const struct variant *first_within(const struct variant *row, double us) {
+  for (int i = 0; i < TREE_STEPS; i++)
+    if (row[i].of && row[i].us <= us) return &row[i];
+  return NULL;
+}
+
+/* Where hops cost something, more of them must gain more than the model's error, and more trees
+ * more than the tolerance. */
+static const struct variant *choose(const struct search *s) {
+  const struct variant *best = NULL;
+  struct copse_q tolerance = s->question->tolerance;
+  double least = INFINITY, part = tolerance.num > 0 ? copse_q_to_double(tolerance) : 0;
+  if (s->predict.sim.alpha_us == 0) return &s->best;
+  for (int h = 0; h <= MOST_HEIGHT && !best; h++) {
+    const struct variant *row = s->by_shape[h];
+    if (!first_within(row, s->best.us * (1 + MODEL_ERROR))) continue;
+    for (int i = 0; i < TREE_STEPS; i++)
+      if (row[i].of) least = fmin(least, row[i].us);
+    best = first_within(row, least * (1 + part + SAME_TIME));
+  }
+  return best;
+}
+
 /* The winner as the schedule that it is a variant of. */
 static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
-  struct variant *best = &s->best;
-  /* where hops cost something, more of them must gain more than the model's error */
-  for (int h = 0; h <= MOST_HEIGHT && s->predict.sim.alpha_us > 0 && best == &s->best; h++)
-    if (s->by_height[h].us <= s->best.us * (1 + MODEL_ERROR)) best = &s->by_height[h];
+  const struct variant *best = choose(s);
   struct copse_schedule *schedule = best->of;
   schedule->trees = best->trees;
   schedule->n_trees = best->n_trees;
@@ -578,6 +614,8 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   answer->schedule = schedule;
   answer->chunks = best->chunks;
   answer->us = best->us;
+  answer->fastest_us = s->best.us;
+  answer->fastest_trees = s->best.n_trees;
   answer->bound_us = s->bound_us;
   answer->first_us = s->first_us;
   answer->n_tried = s->n_tried;
@@ -620,13 +658,10 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .err = err};
   struct copse_proposer proposer = {topology, question->solve, NULL, &s, wants, take};
   *answer = (struct copse_size_answer){0};
-  for (int h = 0; h <= MOST_HEIGHT; h++) s.by_height[h].us = INFINITY;
+  COPSE_DO(COPSE_ARRAY(&s.scratch, MOST_HEIGHT + 1, s.by_shape, err));
   COPSE_DO(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
   COPSE_DO(copse_predict_routes(topology, &s.routes, &s.predict, err));
   proposer.routes = s.predict.routes;
-  const struct copse_bounds_question bounds = {question->solve->collective, question->solve->root,
-                                               NULL, s.predict.sim.alpha_us};
-  COPSE_DO(copse_bounds_predict(topology, &bounds, &question->bytes, 1, &s.bound_us, err));
   COPSE_DO(question->from ? take_all(&s, question->from, question->n_from)
                           : copse_propose(&proposer, seconds, err));
   if (exchanges(&s)) {

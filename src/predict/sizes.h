@@ -8,8 +8,9 @@
 #include "predict/predict.h"
 #include "predict/propose.h"
 
-/* Work for a search that somebody waits for: nine seconds at most for 64 ranks. */
-#define COPSE_SIZES_WORK 1.5e8
+/* Work for a search that somebody waits for: nine seconds at most for 64 ranks, half of it for 8,
+ * which gain nothing by more. */
+#define COPSE_SIZES_WORK(n_ranks) (1.5e8 * ((n_ranks) < 16 ? (n_ranks) / 16.0 : 1))
 
 struct copse_size_question {
   const struct copse_solve_options
@@ -19,6 +20,8 @@ struct copse_size_question {
   const struct copse_proposal *from; /* [n_from] to begin with, borrowed also by what is found, the
                                         first as `solve` says; NULL: those of copse_propose */
   int n_from;
+  struct copse_q tolerance; /* where hops cost something: by how much the fastest must be faster
+                               than one of fewer trees, and no more hops */
   double work; /* to stop after, in steps of the simulator: chunks times links, 15 million a second
                   or more */
 };
@@ -28,6 +31,8 @@ struct copse_size_answer {
   char name[48];                   /* of the candidate that it comes from: "k=4, far first" */
   int chunks;
   double us;
+  double fastest_us; /* of what was found, and its trees: more of them, or of hops */
+  int fastest_trees;
   double bound_us; /* no schedule is faster; 0: none is known */
   double first_us; /* of the schedule that the solver makes without a size, cut as by default */
   int n_tried;

@@ -15,6 +15,7 @@
 #include "predict/exchange_paths.h"
 #include "schedule/loads.h"
 #include "support/command.h"
+#include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random.h"
 #include "support/random_topology.h"
@@ -118,6 +119,74 @@ START_TEST(what_is_found_is_right_and_no_slower_than_what_there_is) {
     copse_schedule_free(answer.schedule);
     copse_topology_free(t);
   }
+}
+END_TEST
+
+/* A cube: with a tolerance no slower than it says, in fewer trees. */
+START_TEST(a_tolerance_saves_trees_and_keeps_to_its_word) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char json[2048];
+  int n = snprintf(json, sizeof json,
+                   "{\"format\": \"copse-topology/1\", \"name\": \"cube\", \"nodes\": [");
+  for (int i = 0; i < 8; i++)
+    n += snprintf(json + n, sizeof json - (size_t)n, "%s{\"id\": \"g%d\", \"type\": \"gpu\"}",
+                  i ? ", " : "", i);
+  for (int i = 0; i < 12; i++) { /* along each of three directions four */
+    int bit = 1 << i % 3, from = i / 3 / bit * 2 * bit + i / 3 % bit;
+    n += snprintf(json + n, sizeof json - (size_t)n,
+                  "%s{\"src\": \"g%d\", \"dst\": \"g%d\", \"bandwidth\": 50}",
+                  i ? ", " : "], \"links\": [", from, from + bit);
+  }
+  ck_assert_int_lt(n + 3, (int)sizeof json);
+  strcpy(json + n, "]}");
+  struct copse_topology *t = copse_test_topology(json);
+  const struct copse_solve_options options = {
+      .collective = COPSE_ALLGATHER, .root = -1, .tolerance = COPSE_Q_ZERO, .label = "cube"};
+  int n_saved = 0;
+  for (int bytes = 32 << 10; bytes <= 4 << 20; bytes *= 2) {
+    struct copse_size_answer answers[2];
+    for (int i = 0; i < 2; i++) {
+      const struct copse_size_question question = {.solve = &options,
+                                                   .predict = &copse_predict_defaults,
+                                                   .bytes = bytes,
+                                                   .tolerance = {i, 100},
+                                                   .work = WORK};
+      struct copse_solve_seconds seconds;
+      ASSERT_OK(copse_solve_for_size(t, &question, &answers[i], &seconds, &err), &err);
+      check_answer(t, &answers[i], bytes, &copse_predict_defaults);
+    }
+    ck_assert_int_le(answers[1].schedule->n_trees, answers[0].schedule->n_trees);
+    ck_assert(answers[1].us <= answers[0].us * 1.01);
+    ck_assert(answers[0].fastest_us == answers[1].fastest_us);
+    n_saved += answers[1].schedule->n_trees < answers[0].schedule->n_trees;
+    for (int i = 0; i < 2; i++) copse_schedule_free(answers[i].schedule);
+  }
+  ck_assert_int_gt(n_saved, 0);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* One pair's bytes alone take longer than the bound of an even exchange says. */
+START_TEST(the_bound_of_an_alltoall_is_its_demands) {
+  const int64_t demand[9] = {0, 5, 1, 1, 0, 1, 1, 1, 0};
+  struct copse_topology *t = copse_test_topology(
+      "{\"format\": \"copse-topology/1\", \"name\": \"three\", \"nodes\": [{\"id\": \"a\", "
+      "\"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"c\", \"type\": \"gpu\"}, "
+      "{\"id\": \"s\", \"type\": \"switch\"}], \"links\": [{\"src\": \"a\", \"dst\": \"s\", "
+      "\"bandwidth\": 100}, {\"src\": \"b\", \"dst\": \"s\", \"bandwidth\": 100}, {\"src\": \"c\", "
+      "\"dst\": \"s\", \"bandwidth\": 100}]}");
+  const struct copse_solve_options options = {.collective = COPSE_ALLTOALL,
+                                              .root = -1,
+                                              .demand = demand,
+                                              .tolerance = COPSE_Q_ZERO,
+                                              .label = "demand"};
+  struct copse_predict_options predict = copse_predict_defaults;
+  copse_predict_alpha(&predict, 0);
+  struct copse_size_answer answer = solve(t, &options, 6e6, &predict);
+  ck_assert_double_eq_tol(answer.bound_us, 60, 1e-6); /* six in, at most, of a row of six */
+  ck_assert_double_eq_tol(answer.us, 60, 1e-6);
+  copse_schedule_free(answer.schedule);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -279,6 +348,8 @@ int main(void) {
   copse_test_folder();
   tcase_set_timeout(tests, 240);
   tcase_add_loop_test(tests, what_is_found_is_right_and_no_slower_than_what_there_is, 0, 6);
+  tcase_add_test(tests, a_tolerance_saves_trees_and_keeps_to_its_word);
+  tcase_add_test(tests, the_bound_of_an_alltoall_is_its_demands);
   tcase_add_test(tests, the_same_question_has_the_same_answer);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
   tcase_add_test(tests, exchange_of_paths_keeps_the_demand);

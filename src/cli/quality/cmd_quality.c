@@ -72,8 +72,8 @@ struct job {
   struct copse_err *err;
 };
 
-/* Of a search for one size, in COPSE_SIZES_WORK: all rows and sizes are some thousand searches. */
-#define SEARCH_PART (1 / 30.0)
+/* Of a search for one size (sizes.h): all rows and sizes are some thousand searches. */
+#define SEARCH_WORK 5e6
 
 /* How many times the limit of processor time a process may take by the clock. */
 #define CLOCK_LIMIT 30
@@ -111,7 +111,7 @@ static copse_status measure_sizes(const struct copse_topology *topology,
     const struct copse_size_question question = {.solve = options,
                                                  .predict = predicted,
                                                  .bytes = copse_quality_ratio_bytes(i),
-                                                 .work = COPSE_SIZES_WORK * SEARCH_PART};
+                                                 .work = SEARCH_WORK};
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
     copse_status status = copse_solve_for_size(topology, &question, &answer, &ignored, err);

@@ -17,6 +17,9 @@ void copse_text_add(struct copse_text *text, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* `n` bytes as they are; the fast way for long runs. */
 void copse_text_append(struct copse_text *text, const char *bytes, size_t n);
+/* How a document of ours begins: its format, and its schema, which docs/schemas has. */
+#define COPSE_JSON_HEAD(name) \
+  "{\"format\": \"copse-" name "/1\", \"$schema\": \"urn:copse:schema:" name ":1\""
 /* `s` as a JSON string, quotes included. */
 void copse_text_add_json_string(struct copse_text *text, const char *s);
 /* `s` as text of XML or an attribute's value: markup is escaped, and what XML can't have

@@ -270,7 +270,7 @@ out:
 static copse_status finish(struct job *j) {
   struct copse_text *text = &j->work->text;
   copse_text_add(text,
-                 "{\"format\": \"copse-plans/1\", \"topology\": %s, \"nranks\": %d,\n"
+                 COPSE_JSON_HEAD("plans") ", \"topology\": %s, \"nranks\": %d,\n"
                  " \"ranges\": [%s\n ]}\n",
                  copse_cli_quoted(j->topology->name), j->topology->n_ranks,
                  j->index.data ? j->index.data : "");

@@ -215,7 +215,7 @@ static void add_outcome(const struct outcome *o, struct copse_text *text) {
 static void add_index(const struct job *j, struct copse_text *text) {
   bool first = true;
   copse_text_add(text,
-                 "{\"format\": \"copse-failures/1\", \"collective\": \"%s\", \"topology\": %s, "
+                 COPSE_JSON_HEAD("failures") ", \"collective\": \"%s\", \"topology\": %s, "
                  "\"nranks\": %d,\n \"healthy\": {",
                  copse_collective_name(j->options.collective),
                  copse_cli_quoted(j->work->topology->name), j->work->topology->n_ranks);

@@ -77,7 +77,7 @@ static copse_status write(struct writer *w, char **text, size_t *size, struct co
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_nccl_machine_open(w->topology, &w->machine, err));
   COPSE_DO(copse_topology_sha256(w->topology, sha256, err));
-  copse_text_add(&w->text, "{\"format\": \"copse-rings/1\",\n \"topology\": {\"name\": ");
+  copse_text_add(&w->text, COPSE_JSON_HEAD("rings") ",\n \"topology\": {\"name\": ");
   copse_text_add_json_string(&w->text, w->topology->name);
   copse_text_add(&w->text, ", \"sha256\": \"%s\"},\n \"hosts\": %d", sha256, best->n_hosts);
   COPSE_DO(add_part(w, "rings", "crossnic", graphs[COPSE_NCCL_RING].crossnic,

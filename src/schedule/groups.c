@@ -82,7 +82,7 @@ static void add_bound(struct copse_text *text, const struct copse_groups *groups
 copse_status copse_groups_to_json(const struct copse_groups *groups, char **out, size_t *size,
                                   struct copse_err *err) {
   struct copse_text text = {0};
-  copse_text_add(&text, "{\"format\": \"" FORMAT "\",\n \"topology\": {\"name\": ");
+  copse_text_add(&text, COPSE_JSON_HEAD("groups") ",\n \"topology\": {\"name\": ");
   copse_text_add_json_string(&text, groups->topology_name);
   copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"time_per_GB\": \"%s\",\n",
                  groups->topology_sha256, COPSE_Q_STRING(groups->time_per_GB));

@@ -212,7 +212,7 @@ static void add_trees(struct copse_text *text, const struct copse_schedule *sche
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **out, size_t *size,
                                     struct copse_err *err) {
   struct copse_text text = {0};
-  copse_text_add(&text, "{\"format\": \"copse-schedule/1\", \"collective\": \"%s\",",
+  copse_text_add(&text, COPSE_JSON_HEAD("schedule") ", \"collective\": \"%s\",",
                  copse_collective_name(schedule->collective));
   if (schedule->root >= 0) copse_text_add(&text, " \"root\": %d,", schedule->root);
   copse_text_add(&text, "\n \"topology\": {\"name\": ");

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Validates JSON with the schemas of docs/schemas, by the package jsonschema.
 
-schemas.py check FILE[=SCHEMA] ..   every file must be valid by the schema that it names
+schemas.py check FILE[=SCHEMA] ..   every file must be valid by the schema of its format, or by that
+                                    named; "written": and must name it
 schemas.py variants FILE ..         damaged variants of each file, one a line: the number of the
                                     file, 1 or 0 (valid by its schema or not), what was done, and
                                     the JSON, with tabs between
@@ -35,11 +36,14 @@ def check(arguments):
         assert load(name)["$id"] == f"urn:copse:schema:{name}:1", name
     failed = 0
     for argument in arguments:
-        path, _, name = argument.partition("=")
+        path, _, schema = argument.partition("=")
         document = json.loads(pathlib.Path(path).read_text())
-        name = name or schema_name(document)
-        if "$schema" in document and document["$schema"] != f"urn:copse:schema:{name}:1":
+        name = schema if schema not in ("", "written") else schema_name(document)
+        if document.get("$schema", load(name)["$id"]) != load(name)["$id"]:
             print(f"{path}: $schema is {document['$schema']}, not that of {name}")
+            failed = 1
+        if schema == "written" and "$schema" not in document:
+            print(f"{path}: no $schema")
             failed = 1
         for error in Draft202012Validator(load(name)).iter_errors(document):
             print(f"{path}: {name}: {error.json_path}: {error.message[:300]}")

@@ -209,12 +209,12 @@ static const char *const outputs[] = {
     "groups.txt -o %/g --json >%/a.json=report-solve",
     "@ solve " TOPOLOGY " -c allgather --pareto --json >%/a.json=report-solve",
     "@ solve " TOPOLOGY " -c allgather --bound-only --json >%/a.json=report-solve",
-    "@ solve " TOPOLOGY " -c allgather --each-failure nic -o %/failures --json >%/a.json=failures",
+    "@ solve " TOPOLOGY " -c allgather --each-failure nic -o %/failures --json >%/a.json=written",
     "@ verify %/s.json -t " TOPOLOGY " --json >%/a.json=report-verify",
     "@ verify %/f.json -t " TOPOLOGY " --json >%/a.json=report-verify",
     "@ verify %/g/index.json -t " TOPOLOGY " --json >%/a.json=report-verify",
     "@ lower %/s.json --to plan -o %/s.plan --json >%/a.json=report-lower",
-    "@ lower %/s.json --to plan --text -o %/a.json=plan-text",
+    "@ lower %/s.json --to plan --text -o %/a.json=written",
     "@ check %/s.plan --json >%/a.json=report-check",
     "@ run %/s.plan -b 64 -e 64 -n 1 --json >%/a.json=report-run",
     "@ simulate %/s.json -t " TOPOLOGY " -b 1M -e 1M --json >%/a.json=report-simulate",
@@ -222,7 +222,7 @@ static const char *const outputs[] = {
     "compute.json --json >%/a.json=report-simulate",
     "@ place --demand " EXAMPLES "trace.json -t " TOPOLOGY
     " -o %/placement.json --json >%/a.json=report-place",
-    "@ place --generate --experts 8 --ranks 4 --steps 1 -o %/a.json=trace",
+    "@ place --generate --experts 8 --ranks 4 --steps 1 -o %/a.json=written",
     "@ plans " TOPOLOGY " -c broadcast -o %/plans=",
     "@ rings " EXAMPLES "cluster-rails.json -o %/r.json --json >%/a.json=report-rings",
     "@ verify %/r.json -t " EXAMPLES "cluster-rails.json --json >%/a.json=report-verify",
@@ -246,8 +246,10 @@ START_TEST(what_the_tool_writes_is_valid) {
     if (*name) copse_text_add(&files, " %%/%zu.json=%s", i, name);
   }
   int status = copse_test_command(
-      "python3 tests/docs/schemas.py check %s %%/topo.json %%/s.json %%/f.json %%/g/index.json "
-      "%%/failures/index.json %%/placement.json %%/plans/index.json %%/r.json " EXAMPLES "*.json",
+      "python3 tests/docs/schemas.py check %s %%/topo.json %%/s.json=written %%/f.json=written "
+      "%%/g/index.json=written "
+      "%%/failures/index.json=written %%/placement.json=written %%/plans/index.json=written "
+      "%%/r.json=written " EXAMPLES "*.json",
       files.data);
   copse_text_free(&files);
   if (status == NO_JSONSCHEMA) COPSE_SKIP(NEEDS_JSONSCHEMA);

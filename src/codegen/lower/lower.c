@@ -204,8 +204,7 @@ copse_status copse_plan_to_text(const struct copse_plan *plan, char **out, size_
                                 struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct copse_text text = {0};
-  copse_text_add(&text,
-                 "{\"format\": \"copse-plan-text/1\", \"collective\": \"%s\", \"topology\": ",
+  copse_text_add(&text, COPSE_JSON_HEAD("plan-text") ", \"collective\": \"%s\", \"topology\": ",
                  copse_collective_name((copse_collective)h->collective));
   copse_text_add_json_string(&text, plan->name);
   copse_text_add(&text,

@@ -149,7 +149,7 @@ copse_status copse_trace_to_json(const struct copse_trace *t, char **out, size_t
   const int64_t *next = t->counts;
   *out = NULL;
   copse_text_add(&text,
-                 "{\"format\": \"copse-trace/1\", \"token_bytes\": %lld, \"experts\": %d,\n"
+                 COPSE_JSON_HEAD("trace") ", \"token_bytes\": %lld, \"experts\": %d,\n"
                  " \"steps\": [",
                  (long long)t->token_bytes, t->n_experts);
   for (int s = 0; s < t->n_steps; s++) {
@@ -365,7 +365,7 @@ copse_status copse_place_report_to_json(const struct copse_place_report *r,
   char sha[COPSE_SHA256_HEX];
   *out = NULL;
   COPSE_DO(copse_topology_sha256(topology, sha, err));
-  copse_text_add(&text, "{\"format\": \"copse-placement/1\",\n \"topology\": {\"name\": ");
+  copse_text_add(&text, COPSE_JSON_HEAD("placement") ",\n \"topology\": {\"name\": ");
   copse_text_add_json_string(&text, topology->name);
   copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"experts\": %d, \"capacity\": %d,\n", sha,
                  r->n_experts, r->capacity);

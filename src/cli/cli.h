@@ -56,7 +56,8 @@ bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *ou
 bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
 
 /* Where the shared library `name` of this copse is: beside the program (a build), in lib beside its
- * bin, or where `make install LIBDIR=...` put it; its size in path includes the end. False: in none. */
+ * bin, or where `make install LIBDIR=...` put it; its size in path includes the end. False: in
+ * none. */
 bool copse_cli_library(const char *name, char *path, size_t size);
 
 /* The text as a JSON string, for printf; lasts as long as the program. Where memory runs out the
@@ -68,6 +69,9 @@ const char *copse_cli_quoted(const char *text);
 #define COPSE_CLI_NUMBER(v) copse_cli_number((v), (char[32]){0})
 #define COPSE_CLI_BOOL(b) ((b) ? "true" : "false")
 const char *copse_cli_number(double v, char buffer[32]);
+
+/* How much longer a time is than its bound, in per cent; 0 where nothing moves. */
+double copse_cli_gap_percent(struct copse_q time, struct copse_q bound);
 
 /* Whether a file's name stands for standard output. NULL does not. */
 bool copse_cli_is_stdout(const char *path);
@@ -83,6 +87,8 @@ extern const struct copse_notes copse_cli_notes;
 struct copse_cli_asked {
   const char *command; /* NULL: none yet */
   bool progress, verbose;
+  bool json;           /* no object has been printed yet, so a failure must be one */
+  const char *refuted; /* where a proof failed: what is false in that object; or NULL */
 };
 extern struct copse_cli_asked copse_cli_asked;
 
@@ -112,11 +118,10 @@ struct copse_cli_work {
   struct copse_err err;
   int exit; /* of a command that has done its work: COPSE_EXIT_DONE, or what it sets */
   /* what is said after a failure: */
-  const char *place;  /* the file that can't be worked with, where the text does not name it */
-  const char *solved; /* a topology: the place of an overflow or of a rank that can't be reached,
-                         which come from deep inside */
-  const char
-      *refuted; /* under --json where a proof failed also {"REFUTED": false, "reason": ...} */
+  const char *place;   /* the file that can't be worked with, where the text does not name it */
+  const char *solved;  /* a topology: the place of an overflow or of a rank that can't be reached,
+                          which come from deep inside */
+  const char *refuted; /* where a proof failed, --json says {"REFUTED": false, "reason": ...} */
 };
 /* Does it; the exit status, after what was wrong has been said. */
 int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),

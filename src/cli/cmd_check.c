@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "codegen/msccl/check.h"
 #include "codegen/mscclpp/check.h"
@@ -26,13 +27,6 @@ static void print_report(const struct copse_plan *plan, const struct copse_proof
         name, plan->name, plan->header.n_ranks,
         plan->header.collective == COPSE_ALLTOALL ? "out of place" : "in place and out of place",
         plan->header.n_ops, plan->header.n_workers, plan->header.n_channels, report->operations);
-}
-
-/* Foreign formats differ in their first character. */
-static char first_character(const char *data, size_t size) {
-  size_t i = 0;
-  while (i < size && strchr(" \t\r\n", data[i]) && data[i]) i++;
-  return i < size ? data[i] : '\0';
 }
 
 static copse_status check_plan(const char *label, bool json, struct copse_cli_work *w) {
@@ -106,7 +100,12 @@ static copse_status check(void *options, struct copse_cli_work *w) {
   const char *label = copse_file_label(o->file);
   w->refuted = o->json ? "proved" : NULL;
   COPSE_DO(copse_file_read(o->file, &w->data, &w->size, &w->err));
-  switch (first_character(w->data, w->size)) {
+  switch (copse_cli_kind_of(w->data, w->size)) {
+    case COPSE_KIND_MSCCL: return check_msccl(label, o->json, w);
+    case COPSE_KIND_MSCCLPP: return check_mscclpp(label, o->json, w);
+    default: break;
+  }
+  switch (w->data[strspn(w->data, " \t\r\n")]) { /* a damaged one, perhaps */
     case '<': return check_msccl(label, o->json, w);
     case '{': return check_mscclpp(label, o->json, w);
     default: return check_plan(label, o->json, w);
@@ -138,5 +137,6 @@ const struct copse_command copse_cmd_check = {
         "example: copse check a100-x2.allreduce.plan\n"
         "         copse check msccl-algorithms/allreduce.xml\n",
     .sections = {{.title = "More options", .options = own}},
+    .takes = COPSE_KIND_PLAN | COPSE_KIND_MSCCL | COPSE_KIND_MSCCLPP,
     .size = sizeof(struct options),
     .run = run};

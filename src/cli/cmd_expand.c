@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "schedule/schedule.h"
 
@@ -59,5 +60,6 @@ const struct copse_command copse_cmd_expand = {
     .usage = usage,
     .example = "example: copse expand h100-x128.compact.json -o h100-x128.json\n",
     .sections = {{.title = "More options", .options = own}},
+    .takes = COPSE_KIND_SCHEDULE,
     .size = sizeof(struct options),
     .run = run};

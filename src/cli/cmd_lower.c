@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "codegen/lower/lower.h"
 #include "codegen/msccl/lower.h"
@@ -295,7 +296,7 @@ static const struct copse_option of_plan[] = {
      "say whether the fabric's own routes, which a plan's messages take, load\n"
      "links more than the schedule's paths; default: the one that the\n"
      "schedule names, if it is in the catalogue",
-     TO(topology), MARK(for_plan)},
+     TO(topology), MARK(for_plan), .takes = COPSE_KIND_TOPOLOGY},
     {"--text", 0, NULL, "JSON for people instead of the binary file", TO(text), MARK(for_plan)},
     {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
      COPSE_OPTION_RANGE(1, 64), MARK(for_plan)},
@@ -369,5 +370,6 @@ const struct copse_command copse_cmd_lower = {
                  {.title = "For --to msccl and --to mscclpp", .options = of_foreign},
                  {.title = "For --to msccl", .options = of_msccl},
                  {.title = "For --to mscclpp", .options = of_mscclpp}},
+    .takes = COPSE_KIND_SCHEDULE,
     .size = sizeof(struct options),
     .run = run};

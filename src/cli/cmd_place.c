@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "schedule/placement/place.h"
@@ -153,11 +154,11 @@ static const struct copse_option placing[] = {
      "the trace: {\"format\": \"copse-trace/1\", \"token_bytes\": 8192,\n"
      "\"steps\": [{\"counts\": [[...]]}, ...]}; counts has one row per\n"
      "rank, in it how many tokens the rank has for each expert",
-     TO(trace), .common = true},
+     TO(trace), .common = true, .takes = COPSE_KIND_TRACE},
     {"--experts", 'E', "E", "how many experts there are; the trace must agree",
      POSITIVE_TO(experts), .common = true},
     {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
-     .common = true},
+     .common = true, .takes = COPSE_KIND_TOPOLOGY},
     {"--capacity", 0, "C", "at most so many experts on a GPU (default experts / GPUs, rounded up)",
      POSITIVE_TO(place.capacity), PLACE, .was = 'c'},
     {"--time-limit", 'T', "S",

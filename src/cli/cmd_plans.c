@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"
@@ -399,6 +400,7 @@ const struct copse_command copse_cmd_plans = {
     .does = "make a set of plans for all message sizes",
     .usage = usage,
     .example = "example: copse plans a100-x2 -c allreduce -o plans\n",
+    .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),

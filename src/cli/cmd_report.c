@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "predict/bounds.h"
 #include "view/report.h"
@@ -76,7 +77,7 @@ static const struct copse_option own[] = {
     {"--nccl", 0, "GRAPH",
      "compare with NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE), not\n"
      "with the best rings",
-     TO(nccl), .common = true},
+     TO(nccl), .common = true, .takes = COPSE_KIND_GRAPHS},
     {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json),
      .common = true},
     {0}};
@@ -96,6 +97,7 @@ const struct copse_command copse_cmd_report = {
         "predicted bandwidth and time over message sizes beside today's algorithms. Pictures are\n"
         "laid out by Graphviz (the program 'dot'), at most 2500 nodes.\n\n",
     .example = "example: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n",
+    .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "The page", .options = output},
                  COPSE_CLI_SOLVE_SECTION(struct options, what),

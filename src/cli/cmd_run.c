@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/executor.h"
@@ -588,8 +589,8 @@ static copse_status run_bench(struct options *options, uint64_t *wrong, struct c
   if (bench.prints) COPSE_TRY(end_report(&bench, err));
 out:
   if (status != COPSE_OK) end_progress(&bench);
-  if (status == COPSE_REFUTED && options->json && (!bench.job.transport || bench.job.rank == 0))
-    printf("{\"finished\": false, \"reason\": %s}\n", copse_cli_quoted(err->text));
+  copse_cli_asked.refuted = "finished";
+  if (bench.job.transport && bench.job.rank != 0) copse_cli_asked.json = false; /* rank 0 says it */
   if (status != COPSE_OK) fail_job(&bench.job, err);
   copse_exec_free(bench.exec);
   leave_job(&bench.job); /* before the rest: messages may still be on their way to it */
@@ -761,6 +762,7 @@ const struct copse_command copse_cmd_run = {
     .sections = {{.title = "As nccl-tests (letters mean here what they mean there)",
                   .options = own,
                   .after = sizes}},
+    .takes = COPSE_KIND_PLAN,
     .size = sizeof(struct options),
     .begin = begin,
     .run = run};

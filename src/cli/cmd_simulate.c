@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "predict/bounds.h"
@@ -430,18 +431,6 @@ static copse_status run_sizes(struct job *job) {
   return COPSE_OK;
 }
 
-/* What a file is: a native plan says so in its first bytes, MSCCL is XML and so starts with a tag,
- * MSCCL++ JSON that speaks of blocks. */
-enum kind { KIND_SCHEDULE, KIND_PLAN, KIND_MSCCL, KIND_MSCCLPP };
-static const char *const kind_names[] = {"copse", "plan", "msccl", "mscclpp"};
-
-static enum kind kind_of(const char *data, size_t size) {
-  if (size >= 8 && memcmp(data, "COPSEPLN", 8) == 0) return KIND_PLAN;
-  size_t blanks = strspn(data, " \t\r\n");
-  if (blanks < size && data[blanks] == '<') return KIND_MSCCL;
-  return strstr(data, "\"threadblocks\"") ? KIND_MSCCLPP : KIND_SCHEDULE;
-}
-
 static copse_status add_plan(struct job *job) {
   struct copse_cli_work *w = job->work;
   const char *label = copse_file_label(job->o->schedule);
@@ -461,7 +450,7 @@ static copse_status add_plan(struct job *job) {
   return COPSE_OK;
 }
 
-static copse_status add_any_plan(struct job *job, enum kind kind) {
+static copse_status add_any_plan(struct job *job, enum copse_cli_kind kind) {
   struct copse_cli_work *w = job->work;
   struct copse_prediction *c = &w->columns[w->n_columns++];
   const struct copse_predict_options *o = &job->o->predict;
@@ -469,10 +458,11 @@ static copse_status add_any_plan(struct job *job, enum kind kind) {
   if (job->o->overlap)
     return copse_fail_at(job->err, COPSE_UNSUPPORTED, label, 0,
                          "--overlap needs a schedule, not a plan");
-  if (kind == KIND_PLAN) return add_plan(job);
-  *c = (struct copse_prediction){.name = kind_names[kind], .sim = o->sim};
+  if (kind == COPSE_KIND_PLAN) return add_plan(job);
+  bool msccl = kind == COPSE_KIND_MSCCL;
+  *c = (struct copse_prediction){.name = msccl ? "msccl" : "mscclpp", .sim = o->sim};
   copse_predict_cut(o, &c->sim);
-  COPSE_DO((kind == KIND_MSCCL ? copse_sim_dag_of_msccl : copse_sim_dag_of_mscclpp)(
+  COPSE_DO((msccl ? copse_sim_dag_of_msccl : copse_sim_dag_of_mscclpp)(
       label, w->data, w->size, w->topology, &c->dag, &job->what, job->err));
   c->time_per_GB = c->runs_per_GB = job->what.time_per_GB;
   return COPSE_OK;
@@ -494,10 +484,11 @@ static copse_status add_first(struct job *job) {
   const struct options *o = job->o;
   struct copse_cli_work *w = job->work;
   COPSE_DO(copse_file_read(o->schedule, &w->data, &w->size, job->err));
-  enum kind kind = kind_of(w->data, w->size);
-  if (kind == KIND_SCHEDULE) COPSE_DO(load_schedule(job));
+  enum copse_cli_kind kind = copse_cli_kind_of(w->data, w->size);
+  bool is_plan = kind == COPSE_KIND_PLAN || kind == COPSE_KIND_MSCCL || kind == COPSE_KIND_MSCCLPP;
+  if (!is_plan) COPSE_DO(load_schedule(job));
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, job->err));
-  if (kind != KIND_SCHEDULE) return add_any_plan(job, kind);
+  if (is_plan) return add_any_plan(job, kind);
   COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, job->err));
   COPSE_DO(check_ranks(job));
   COPSE_DO(note_other_topology(job, w->schedule->topology_sha256));
@@ -574,7 +565,7 @@ static int take_chunk(void *options, const char *command, char *value) {
 
 static const struct copse_option own[] = {
     {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
-     .common = true},
+     .common = true, .takes = COPSE_KIND_TOPOLOGY},
     {"--minbytes", 'b', "N", "smallest size (default 1K); K, M, G: times 1024, ...",
      SIZE_TO(min_bytes), .spelled = "-b", .common = true},
     {"--maxbytes", 'e', "N", "largest size (default 10G)", SIZE_TO(max_bytes), .spelled = "-e",
@@ -602,7 +593,7 @@ static const struct copse_option own[] = {
     {"--nccl", 0, "GRAPH",
      "NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE) in place of the\n"
      "best rings",
-     TO(nccl), MARK(of_table)},
+     TO(nccl), MARK(of_table), .takes = COPSE_KIND_GRAPHS},
     {"--no-baselines", 0, NULL, "the schedule alone", TO(no_baselines), MARK(of_table)},
     {"--json", 'j', NULL, "one JSON object instead of the table", TO(json), .common = true},
     {0}};
@@ -667,6 +658,7 @@ const struct copse_command copse_cmd_simulate = {
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+    .takes = COPSE_KIND_SCHEDULE | COPSE_KIND_PLAN | COPSE_KIND_MSCCL | COPSE_KIND_MSCCLPP,
     .size = sizeof(struct options),
     .begin = begin,
     .run = run};

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "cli/solve_args.h"
+#include "cli/kinds.h"
 #include "cli/solve_many.h"
 #include "predict/bounds.h"
 #include "predict/sizes.h"
@@ -299,8 +300,10 @@ static void print_json(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
   const struct seconds *sec = &r->seconds;
-  printf("{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
-         copse_collective_name(s->collective), t->n_ranks, t->n_nodes, t->n_links);
+  printf(
+      "{\"topology\": %s, \"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
+      copse_cli_quoted(t->name), copse_collective_name(s->collective), t->n_ranks, t->n_nodes,
+      t->n_links);
   printf(
       " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"busbw_GBps\": %s, "
       "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
@@ -308,6 +311,9 @@ static void print_json(const struct report *r) {
       COPSE_CLI_NUMBER(copse_schedule_algbw(s) *
                        copse_collective_bus_factor(s->collective, s->n_ranks)),
       COPSE_Q_STRING(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
+  printf(" \"optimal\": %s, \"gap_percent\": %s,\n",
+         COPSE_CLI_BOOL(copse_q_eq(s->time_per_GB, s->bound.time_per_GB)),
+         COPSE_CLI_NUMBER(copse_cli_gap_percent(s->time_per_GB, s->bound.time_per_GB)));
   if (r->bound_only)
     printf(" \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
@@ -727,6 +733,7 @@ const struct copse_command copse_cmd_solve = {
         "Computes an exactly optimal schedule and the cut that proves the optimum. The\n"
         "schedule is verified before it is written.\n\n",
     .example = "example: copse solve a100-x2 -c allreduce -o a100-x2.allreduce.json\n",
+    .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {COPSE_CLI_SOLVE_SECTION(struct options, what),
                  {.title = "Other schedules than one for throughput", .options = instead},

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/examples.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "topology/topology.h"
@@ -146,6 +147,7 @@ static copse_status list_catalogue(void *options, struct copse_cli_work *w) {
       status =
           copse_fail(&w->err, COPSE_BAD_INPUT, "entries of the catalogue can't be read (above)");
   if (json) printf("]}\n");
+  copse_cli_asked.json = false;
   copse_catalogue_free(&catalogue);
   return status;
 }
@@ -217,6 +219,7 @@ const struct copse_command copse_cmd_topo = {
         "         copse topo --synthetic 'torus:4x4x4@100'\n"
         "         copse topo --example cluster -o rack.json\n"
         "         nvidia-smi topo -m | copse topo - --gpu h100 --json\n",
+    .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),

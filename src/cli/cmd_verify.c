@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "schedule/adapt.h"
@@ -59,10 +60,15 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
            r->busiest_links > 1 ? " and others alike" : "");
 }
 
-static void print_json(const struct copse_schedule *s, int n_gpus,
+static void print_json(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
                        const struct copse_verify_report *r) {
+  printf("{\"verified\": true, \"topology\": %s, \"gap_percent\": %s, \"cut\": [",
+         copse_cli_quoted(t->name),
+         COPSE_CLI_NUMBER(copse_cli_gap_percent(r->time_per_GB, r->bound)));
+  for (int i = 0; i < s->bound.n_cut; i++)
+    printf("%s%s", i > 0 ? ", " : "", copse_cli_quoted(s->nodes[s->bound.cut[i]]));
   printf(
-      "{\"verified\": true, \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": "
+      "], \"collective\": \"%s\", \"nranks\": %d, \"gpus\": %d, \"trees\": "
       "%" PRId64
       ", "
       "\"flows\": %" PRId64
@@ -146,7 +152,7 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
   if (status != COPSE_OK) return explain(w, status, &why);
   if (!report.same_topology) note_other(o, ", or names none");
   if (o->json)
-    print_json(w->schedule, n_gpus, &report);
+    print_json(w->schedule, w->topology, n_gpus, &report);
   else
     print_report(w->schedule, w->topology, n_gpus, &report);
   const struct copse_bound_at *at = w->schedule->bound_at;
@@ -169,8 +175,11 @@ static verification *kind_of(const char *path) {
   /* what can be read only once is a schedule: an index has others beside it */
   if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return verify;
   if (copse_file_read(path, &data, &size, NULL) != COPSE_OK) return verify;
-  if (copse_verify_is_rings(data, size)) return verify_rings;
-  return copse_groups_is_index(data, size) ? verify_groups : verify;
+  switch (copse_cli_kind_of(data, size)) {
+    case COPSE_KIND_RINGS: return verify_rings;
+    case COPSE_KIND_GROUPS: return verify_groups;
+    default: return verify;
+  }
 }
 
 static void print_groups(const struct copse_groups *groups, const struct copse_topology *t,
@@ -285,7 +294,7 @@ static int run(void *arguments, int n_left, char **left) {
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
     {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
-     .common = true},
+     .common = true, .takes = COPSE_KIND_TOPOLOGY},
     {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 
@@ -304,5 +313,6 @@ const struct copse_command copse_cmd_verify = {
     .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+    .takes = COPSE_KIND_SCHEDULE | COPSE_KIND_GROUPS | COPSE_KIND_RINGS,
     .size = sizeof(struct options),
     .run = run};

@@ -16,10 +16,18 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "runtime/plan/plan.h"
 #include "schedule/schedule.h"
 #include "view/arrangement.h"
+
+static const struct copse_command *const commands[] = {
+    &copse_cmd_topo,  &copse_cmd_solve,  &copse_cmd_verify,  &copse_cmd_expand,
+    &copse_cmd_lower, &copse_cmd_plans,  &copse_cmd_check,   &copse_cmd_simulate,
+    &copse_cmd_place, &copse_cmd_report, &copse_cmd_quality, &copse_cmd_audit,
+    &copse_cmd_rings, &copse_cmd_tune,   &copse_cmd_run,     NULL};
+enum { N_COMMANDS = sizeof commands / sizeof *commands - 1 };
 
 static int exit_of(copse_status status) {
   switch (status) {
@@ -40,11 +48,43 @@ static int exit_of(copse_status status) {
   return COPSE_EXIT_INTERNAL;
 }
 
-int copse_cli_fail(const struct copse_err *err) {
+/* With --json a failure is an object too, unless one has been printed. */
+static void print_failure(const char *text, int exit) {
+  const char *refuted = exit == COPSE_EXIT_REFUTED ? copse_cli_asked.refuted : NULL;
+  if (!copse_cli_asked.json) return;
+  copse_cli_asked.json = false;
+  printf("{");
+  if (refuted) printf("\"%s\": false, \"reason\": %s, ", refuted, copse_cli_quoted(text));
+  printf("\"error\": %s, \"exit\": %d}\n", copse_cli_quoted(text), exit);
+}
+
+static int say_failure(const struct copse_err *err) {
   copse_cli_progress_end();
+  print_failure(err->text[0] ? err->text : copse_status_string(err->status), exit_of(err->status));
   fflush(stdout);
   fprintf(stderr, "copse: %s\n", err->text[0] ? err->text : copse_status_string(err->status));
   return exit_of(err->status);
+}
+
+/* Where an input is of another kind than its place takes, that. */
+static int say_misplaced(const struct copse_cli_misplaced *it) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_line line = {.used = 0};
+  copse_cli_kinds_add_names(&line, it->kind);
+  copse_commands_add_takers(commands, it->kind, &line);
+  copse_line_add(&line, "; %s%s takes ", it->option ? "" : "copse ",
+                 it->option ? it->option : copse_cli_asked.command);
+  copse_cli_kinds_add_names(&line, it->expected);
+  (void)copse_fail(&err, COPSE_BAD_INPUT, "%s: %s", copse_file_label(it->path), line.text);
+  return say_failure(&err);
+}
+
+int copse_cli_fail(const struct copse_err *err) {
+  struct copse_cli_misplaced misplaced;
+  bool input = err->status == COPSE_BAD_INPUT || err->status == COPSE_UNSUPPORTED ||
+               err->status == COPSE_INVALID || err->status == COPSE_REFUTED;
+  if (input && copse_cli_kinds_find_misplaced(&misplaced)) return say_misplaced(&misplaced);
+  return say_failure(err);
 }
 
 int copse_cli_fail_with(copse_status status, const char *fmt, ...) {
@@ -55,7 +95,7 @@ int copse_cli_fail_with(copse_status status, const char *fmt, ...) {
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
   (void)copse_fail(&err, status, "%s", text);
-  return copse_cli_fail(&err);
+  return say_failure(&err);
 }
 
 int copse_cli_usage(const char *command, const char *fmt, ...) {
@@ -146,6 +186,11 @@ const char *copse_cli_number(double v, char buffer[32]) {
   return buffer;
 }
 
+double copse_cli_gap_percent(struct copse_q time, struct copse_q bound) {
+  if (bound.num == 0 || copse_q_eq(time, bound)) return 0;
+  return 100 * (copse_q_to_double(time) / copse_q_to_double(bound) - 1);
+}
+
 bool copse_cli_is_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
 
 const char *const copse_cli_collectives[] = {
@@ -218,8 +263,7 @@ int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *w
   w.progress.ctx = &w;
   copse_status status = command(options, &w);
   copse_cli_progress_end();
-  if (status == COPSE_REFUTED && w.refuted)
-    printf("{\"%s\": false, \"reason\": %s}\n", w.refuted, copse_cli_quoted(w.err.text));
+  copse_cli_asked.refuted = w.refuted;
   int exit = status == COPSE_OK ? w.exit : fail(&w);
   copse_predictions_free(w.columns, w.n_columns);
   copse_arrangement_free(w.arrangement);
@@ -256,13 +300,6 @@ copse_status copse_cli_write_in(const char *folder, const char *name, const void
 }
 
 /* ---- the program --------------------------------------------------------------------------- */
-
-static const struct copse_command *const commands[] = {
-    &copse_cmd_topo,    &copse_cmd_solve, &copse_cmd_verify,   &copse_cmd_expand, &copse_cmd_lower,
-    &copse_cmd_plans,   &copse_cmd_check, &copse_cmd_simulate, &copse_cmd_place,  &copse_cmd_report,
-    &copse_cmd_quality, &copse_cmd_audit, &copse_cmd_rings,    &copse_cmd_tune,   &copse_cmd_run,
-};
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_help(void) {
   printf(

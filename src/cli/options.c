@@ -19,6 +19,7 @@
 #include "base/rational.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 
 enum { NO_LETTER = 256, LINE = 80, COLUMN = 26 };
 
@@ -113,9 +114,13 @@ static int take(const struct copse_command *command, const struct copse_option *
   void *to = into + it->at;
   bool good = true;
   if (it->mark) *(const char **)(void *)(into + it->mark - 1) = it->name;
+  if (it->takes) copse_cli_kinds_expect(value, it->takes, it->name);
   switch (it->type) {
     case COPSE_OPTION_TAKEN: return it->take(into, command->name, value);
-    case COPSE_OPTION_FLAG: *(bool *)to = true; break;
+    case COPSE_OPTION_FLAG:
+      *(bool *)to = true;
+      copse_cli_asked.json = copse_cli_asked.json || strcmp(it->name, "--json") == 0;
+      break;
     case COPSE_OPTION_TEXT: *(const char **)to = value; break;
     case COPSE_OPTION_INT: good = take_int(it, value, to); break;
     case COPSE_OPTION_INT64: good = take_number(it, value, to); break;
@@ -233,6 +238,7 @@ static int parse_and_run(const struct copse_command *command, int argc, char **a
     int exit = take(command, it, options + rows.at[i], optarg);
     if (exit != COPSE_EXIT_DONE) return exit;
   }
+  for (int i = optind; i < argc; i++) copse_cli_kinds_expect(argv[i], command->takes, NULL);
   return command->run(options, argc - optind, argv + optind);
 }
 
@@ -241,10 +247,35 @@ int copse_command_run(const struct copse_command *command, int argc, char **argv
   char *options;
   if (copse_calloc(1, command->size, &options, &err) != COPSE_OK) return copse_cli_fail(&err);
   copse_cli_asked.command = command->name;
+  for (int i = 1; i < argc; i++) /* before what is wrong with the options can be said */
+    if (strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "-j") == 0) copse_cli_asked.json = true;
   if (command->begin) command->begin(options);
   int exit = parse_and_run(command, argc, argv, options);
   free(options);
   return exit;
+}
+
+/* ---- who takes what ------------------------------------------------------------------------ */
+
+void copse_commands_add_takers(const struct copse_command *const *commands, unsigned kind,
+                               struct copse_line *line) {
+  enum { MOST = 4 };
+  int n = 0;
+  for (int i = 0; commands[i] && n < MOST; i++) {
+    const struct copse_command *command = commands[i];
+    const struct copse_option_rows rows = copse_option_rows_of(command);
+    const char *option = "";
+    bool takes = command->takes & kind;
+    for (int r = 0; r < rows.n && !takes; r++) {
+      takes = rows.list[r]->takes & kind;
+      option = rows.list[r]->name;
+    }
+    if (!takes) continue;
+    bool named = !(command->takes & kind);
+    copse_line_add(line, "%s%s%s%s", n == 0 ? ", for copse " : ", ", command->name,
+                   named ? " " : "", named ? option : "");
+    n++;
+  }
 }
 
 /* ---- --help -------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/text.h"
+
 /* Where an option's value goes: what COPSE_OPTION_TO finds the member to be. */
 enum copse_option_type {
   COPSE_OPTION_TAKEN, /* nowhere: the row has a function for it */
@@ -34,6 +36,7 @@ struct copse_option {
   const char *must;         /* "--name must be ..."; NULL: "from MIN to MAX" */
   const char *spelled;      /* that message's own name for it, such as "-b" */
   bool common;              /* --help shows it first, before the example */
+  unsigned takes;           /* kinds of files (kinds.h) that the value names; 0: any, or none */
   char was;                 /* a letter that meant this option once: refused with the name */
   /* Takes the value of a COPSE_OPTION_TAKEN into the table's struct: 0, or the exit status after
    * what is wrong with it has been said. */
@@ -74,6 +77,7 @@ struct copse_command {
   const char *usage;   /* what --help starts with: lines "usage: ...", then paragraphs */
   const char *example; /* lines of the shell */
   struct copse_option_section sections[COPSE_MAX_SECTIONS]; /* up to one without options */
+  unsigned takes;               /* kinds of files (kinds.h) that arguments name; 0: any */
   bool takes_topology;          /* TOPO stands among the arguments: for completion */
   bool quotes_values;           /* "-b '1x' must be ..." */
   size_t size;                  /* of the struct that options go into */
@@ -111,6 +115,11 @@ bool copse_option_continues(const struct copse_option_rows *rows, int i);
 void copse_commands_print_manual(const struct copse_command *const *commands, int n);
 bool copse_commands_print_completion(const char *shell, const struct copse_command *const *commands,
                                      int n);
+
+/* ", for copse check, run, simulate --nccl": at most four of the commands (NULL-terminated) that
+ * take a kind of file, as an argument or by an option. */
+void copse_commands_add_takers(const struct copse_command *const *commands, unsigned kind,
+                               struct copse_line *line);
 
 /* The commands, each in its cmd_NAME.c. */
 extern const struct copse_command copse_cmd_topo, copse_cmd_solve, copse_cmd_verify,

@@ -1,6 +1,7 @@
 /* What to solve: options that solve and report have, what goes together, and solving with a check.
  */
 #include "cli/solve_args.h"
+#include "cli/kinds.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,7 @@ const struct copse_option copse_cli_solve_options[] = {
     {"--k", 'k', "K", "exactly K trees per root (the optimum may need many)", TO(solve.k),
      COPSE_OPTION_RANGE(1, 1 << 20)},
     {"--demand", 'd', "FILE", "what each rank sends to each, for alltoall; default: all the same",
-     TO(demand)},
+     TO(demand), .takes = COPSE_KIND_DEMAND},
     {"--no-forward", 0, NULL, "ranks do not relay what is not theirs (alltoall)",
      TO(solve.no_forward)},
     {"--no-symmetry", 0, NULL,

@@ -6,6 +6,7 @@
  * and where the catalogue of names is.
  */
 #include "cli/topology_args.h"
+#include "cli/kinds.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -119,7 +120,7 @@ const struct copse_option copse_cli_topology_options[] = {
     {"--profile", 0, "FILE",
      "measured bandwidths over nominal ones: copse-profile/1, or what\n"
      "nvbandwidth prints",
-     TO(profile)},
+     TO(profile), .takes = COPSE_KIND_PROFILE},
     {"--nccl-version", 0, "V", "whose constants XML is read by, such as 2.31 (default 2.30.7)",
      .take = take_nccl_version},
     {0}};

@@ -341,16 +341,6 @@ static bool has_format(const struct copse_json *json) {
   return format && copse_json_is_string(format) && strcmp(format->valuestring, FORMAT) == 0;
 }
 
-bool copse_groups_is_index(const char *data, size_t size) {
-  static const char mark[] = "copse-groups"; /* without it a schedule: long, and read later */
-  struct copse_json json;
-  if (!memmem(data, size, mark, sizeof mark - 1)) return false;
-  if (copse_json_parse("", data, size, &json, NULL) != COPSE_OK) return false;
-  bool is = has_format(&json);
-  copse_json_free(&json);
-  return is;
-}
-
 copse_status copse_groups_load(const char *path, struct copse_groups **out, struct copse_err *err) {
   struct reader r = {.path = path, .err = err};
   char *data = NULL;

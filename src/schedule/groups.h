@@ -110,9 +110,6 @@ void copse_groups_release(struct copse_groups *groups);
 copse_status copse_groups_to_json(const struct copse_groups *groups, char **text, size_t *size,
                                   struct copse_err *err) COPSE_CHECKED;
 
-/* Whether this is such an index. */
-bool copse_groups_is_index(const char *data, size_t size);
-
 /* Reads an index, and the schedules beside `path`, as claims (copse_schedule_load_claim). */
 copse_status copse_groups_load(const char *path, struct copse_groups **out,
                                struct copse_err *err) COPSE_CHECKED;

@@ -635,11 +635,6 @@ static copse_status check(struct checker *c, struct copse_verify_rings_report *r
   return check_part(c, "chains", true, &report->chains, err);
 }
 
-bool copse_verify_is_rings(const char *data, size_t size) {
-  static const char mark[] = "\"copse-rings/";
-  return memmem(data, size < 256 ? size : 256, mark, sizeof mark - 1) != NULL;
-}
-
 copse_status copse_verify_rings(const char *label, const char *data, size_t size,
                                 const struct copse_topology *topology,
                                 struct copse_verify_rings_report *report, struct copse_err *err) {

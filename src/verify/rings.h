@@ -25,9 +25,6 @@ struct copse_verify_rings_report {
   struct copse_verify_rings_part rings, chains;
 };
 
-/* Whether a text is such a certificate. */
-bool copse_verify_is_rings(const char *data, size_t size);
-
 /*
  * Checks, exactly:
  * - every channel has every GPU of a host once, and on several hosts two NICs, as its crossnic

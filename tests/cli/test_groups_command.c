@@ -70,8 +70,8 @@ START_TEST(each_schedule_goes_through_the_whole_tool) {
 }
 END_TEST
 
-/* Two boxes of A100 with tensor and data groups, where every GPU relays: the NICs decide, 25 GB/s for
- * half of each data group's M (both ways for an allreduce). */
+/* Two boxes of A100 with tensor and data groups, where every GPU relays: the NICs decide, 25 GB/s
+ * for half of each data group's M (both ways for an allreduce). */
 START_TEST(data_and_tensor_groups_share_two_boxes) {
   static const char *const collectives[] = {"allreduce", "allgather"}, *const times[] = {"1/25",
                                                                                          "1/50"};
@@ -165,7 +165,7 @@ START_TEST(what_makes_no_sense_is_refused) {
       {2, "-c allgather --groups %/groups.txt -o -", "folder"},
       {2, "-c allgather --groups %/groups.txt --ranks 0-3", "leave out --ranks"},
       {2, "-c allgather --groups %/groups.txt --k 2", "--k"},
-      {2, "-c allgather --groups %/groups.txt -b -o %/x", "leave out -o"},
+      {2, "-c allgather --groups %/groups.txt --bound-only -o %/x", "leave out -o"},
       {2, "--groups %/groups.txt", "collective"},
       {2, "-c allgather --others relay", "--ranks"},
       {2, "-c allreduce --in-network --groups %/groups.txt", "--in-network"},

@@ -162,16 +162,16 @@ START_TEST(options_without_effect_are_told) {
       {"%/m.txt --nvlink-switch 240", "m.txt: --nvlink-switch has no effect on a matrix"},
       {"%/m.txt --gpu a100 --links all", NULL},
   };
-  copse_test_write("m.txt", "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"
-                            "GPU0\t X \tNV12\t0-1\t0\nGPU1\tNV12\t X \t0-1\t0\n");
+  copse_test_write("m.txt",
+                   "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"
+                   "GPU0\t X \tNV12\t0-1\t0\nGPU1\tNV12\t X \t0-1\t0\n");
   ck_assert_int_eq(run("@ topo " FABRIC " -o %%/t.json"), 0);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     ck_assert_msg(run("@ topo %s", cases[i].args) == 0, "%s: %s", cases[i].args, result.err);
     const char *at = strstr(result.err, cases[i].note ? cases[i].note : "no effect");
-    ck_assert_msg((at != NULL) == (cases[i].note != NULL), "%s: %s", cases[i].args,
+    ck_assert_msg((at != NULL) == (cases[i].note != NULL), "%s: %s", cases[i].args, result.err);
+    ck_assert_msg(!at || !strstr(at + strlen(cases[i].note), "no effect"), "%s: %s", cases[i].args,
                   result.err);
-    ck_assert_msg(!at || !strstr(at + strlen(cases[i].note), "no effect"), "%s: %s",
-                  cases[i].args, result.err);
   }
 }
 END_TEST
@@ -213,6 +213,136 @@ START_TEST(options_that_nobody_would_heed_are_refused) {
 }
 END_TEST
 
+/* ---- files of another kind ---------------------------------------------------------------- */
+
+/* A file of each kind, as little of it as tells what it is, and what messages call it. */
+static const struct {
+  const char *text, *name;
+} kinds[] = {
+    {"{\"format\": \"copse-topology/1\"}", "a topology"},
+    {"{\"version\": 1, \"format\" : \"copse-cluster/1\"}", "a topology"},
+    {"<system version=\"1\"></system>", "a topology"},
+    {"{\"format\": \"copse-profile/1\"}", "a profile"},
+    {"{\"bytes\": [[0]], \"format\": \"copse-demand/1\"}", "a demand matrix"},
+    {"{\"format\": \"copse-schedule/1\"}", "a schedule"},
+    {"{\"format\": \"copse-groups/1\"}", "an index of groups"},
+    {"{\"format\": \"copse-failures/1\"}", "an index of schedules for failures"},
+    {"{\"format\": \"copse-plans/1\"}", "an index of plans"},
+    {"COPSEPLN and more", "a plan"},
+    {"{\"format\": \"copse-plan-text/1\"}", "the text form of a plan"},
+    {"<algo name=\"x\" nchunksperloop=\"1\"></algo>", "an MSCCL program"},
+    {"{\"name\": \"x\", \"gpus\": [{\"id\": 0, \"threadblocks\": []}]}", "an MSCCL++ plan"},
+    {"{\"format\": \"copse-rings/1\"}", "a certificate of rings"},
+    {"<graphs version=\"1\"></graphs>", "a graph dump of NCCL"},
+    {"node1:7:9 [0] NCCL INFO Bootstrap: Using eth0\n", "a log or report of NCCL"},
+    {"{\"format\": \"copse-trace/1\"}", "a routing trace"},
+    {"{\"format\": \"copse-placement/1\"}", "a placement of experts"},
+    {"{\"format\": \"copse-compute/1\"}", "a table of compute times"},
+    {"# copse-quality/1\n", "a table of copse quality"},
+    {"<svg xmlns=\"http://www.w3.org/2000/svg\"></svg>", "a picture or page"}};
+
+/* Commands and options that take files, by the names of the kinds that they take. */
+#define PROGRAMS "a plan, an MSCCL program, an MSCCL++ plan"
+static const struct {
+  const char *before, *after, *takes, *place;
+} takers[] = {
+    {"topo", "-o %/out", "a topology", "copse topo"},
+    {"solve", "-c allgather -o %/out", "a topology", "copse solve"},
+    {"plans", "-o %/out", "a topology", "copse plans"},
+    {"report", "-c allgather -o %/out", "a topology", "copse report"},
+    {"rings", "-o %/out", "a topology", "copse rings"},
+    {"tune", "-o %/out", "a topology", "copse tune"},
+    {"audit", "-o %/out", "a topology, a profile, a graph dump of NCCL, a log or report of NCCL",
+     "copse audit"},
+    {"verify", FABRIC, "a schedule, an index of groups, a certificate of rings", "copse verify"},
+    {"expand", "-o %/out", "a schedule", "copse expand"},
+    {"lower", "--to plan -o %/out", "a schedule", "copse lower"},
+    {"check", "", PROGRAMS, "copse check"},
+    {"run", "", "a plan", "copse run"},
+    {"simulate", FABRIC, "a schedule, " PROGRAMS, "copse simulate"},
+    {"verify %/s.json -t", "", "a topology", "--topology"},
+    {"simulate %/s.json -t", "", "a topology", "--topology"},
+    {"solve " FABRIC " -c alltoall --demand", "", "a demand matrix", "--demand"},
+    {"solve " FABRIC " -c allgather --profile", "", "a profile", "--profile"},
+    {"place " FABRIC " --demand", "-o %/out", "a routing trace", "--demand"},
+    {"report " FABRIC " -o %/out -c allgather --nccl", "", "a graph dump of NCCL", "--nccl"},
+    {"quality --table", "%/none", "a table of copse quality", "--table"}};
+enum { N_TAKERS = sizeof takers / sizeof *takers };
+
+/* Every kind that is not taken is called by its name, with who takes it and what is taken. */
+START_TEST(a_file_of_another_kind_is_called_by_its_name) {
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather -o %%/s.json"), 0);
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    char part[160];
+    if (strstr(takers[_i].takes, kinds[k].name)) continue;
+    copse_test_write("kind", kinds[k].text);
+    run("@ %s %%/kind %s", takers[_i].before, takers[_i].after);
+    snprintf(part, sizeof part, "kind: %s", kinds[k].name);
+    copse_test_refused(2, part);
+    snprintf(part, sizeof part, "; %s takes ", takers[_i].place);
+    copse_test_refused(2, part);
+    ck_assert(!copse_test_exists("out"));
+  }
+}
+END_TEST
+
+START_TEST(kinds_are_told_from_a_pipe_and_in_json) {
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather -o - | @ topo - --json"), 2);
+  copse_test_refused(2,
+                     "<stdin>: a schedule, for copse verify, expand, lower, simulate; copse "
+                     "topo takes a topology\n");
+  ck_assert_str_eq(result.out,
+                   "{\"error\": \"<stdin>: a schedule, for copse verify, expand, lower, simulate; "
+                   "copse topo takes a topology\", \"exit\": 2}\n");
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather -o - | @ verify - " FABRIC), 0);
+}
+END_TEST
+
+/* ---- failures as JSON ---------------------------------------------------------------------- */
+
+START_TEST(failures_are_one_object_with_json) {
+  static const struct {
+    const char *command;
+    int exit;
+    const char *starts;
+  } cases[] = {
+      {"solve nothing --json -c allgather", 2, "{\"error\": \"nothing: no such file"},
+      {"solve " FABRIC " --json -c nothing", 2, "{\"error\": \"solve: unknown collective"},
+      {"solve " FABRIC " --jsno -c nothing -j", 2, "{\"error\": \"solve: option '--jsno' is"},
+      {"solve --synthetic line:2@1 --down gpu0 -c allgather --ranks 0,1 --json", 2, "{\"error\": "},
+      {"solve --synthetic line:3@1 --down gpu1 -c allgather --json", 3, "{\"error\": "},
+      {"verify %/s.json --synthetic line:4@1 --json", 1, "{\"verified\": false, \"reason\": "},
+      {"run --json %/none", 2, "{\"error\": "},
+      {"quality --json --table %/none", 2, "{\"error\": "},
+      {"audit --json %/none", 2, "{\"error\": "},
+  };
+  char ends[40];
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather -o %%/s.json"), 0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ck_assert_int_eq(run("@ %s", cases[i].command), cases[i].exit);
+    ck_assert_msg(strncmp(result.out, cases[i].starts, strlen(cases[i].starts)) == 0, "%s: '%s'",
+                  cases[i].command, result.out);
+    copse_test_refused(cases[i].exit, "");
+    snprintf(ends, sizeof ends, "\", \"exit\": %d}\n", cases[i].exit);
+    ck_assert_msg(strstr(result.out, ends) == result.out + strlen(result.out) - strlen(ends), "%s",
+                  result.out);
+  }
+}
+END_TEST
+
+START_TEST(solve_and_verify_say_topology_gap_and_cut_as_json) {
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --json -o %%/s.json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "{\"topology\": \"ring:4@50\", "));
+  ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": true, \"gap_percent\": 0,"));
+  ck_assert_int_eq(run("@ verify --json %%/s.json --synthetic ring:4@50"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out,
+                               "\"topology\": \"ring:4@50\", \"gap_percent\": 0, "
+                               "\"cut\": [\"gpu"));
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --k 1 --json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": false, \"gap_percent\": "));
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/odd_inputs");
   TCase *tests = tcase_create("odd_inputs");
@@ -230,6 +360,10 @@ int main(void) {
   tcase_add_test(tests, options_without_effect_are_told);
   tcase_add_test(tests, flows_of_nothing_are_lowered);
   tcase_add_test(tests, options_that_nobody_would_heed_are_refused);
+  tcase_add_loop_test(tests, a_file_of_another_kind_is_called_by_its_name, 0, N_TAKERS);
+  tcase_add_test(tests, kinds_are_told_from_a_pipe_and_in_json);
+  tcase_add_test(tests, failures_are_one_object_with_json);
+  tcase_add_test(tests, solve_and_verify_say_topology_gap_and_cut_as_json);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

@@ -14,7 +14,8 @@ extern struct copse_test_result copse_test_result;
 /* Runs a shell command in which @ is the tool and % the folder; returns its exit status. */
 int copse_test_command(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* One line that starts with "copse: " and contains `part`, nothing on standard output. */
+/* One line that starts with "copse: " and contains `part`; on standard output nothing, or with
+ * --json one object. */
 void copse_test_refused(int status, const char *part);
 /* n pairs of a command's arguments and what its line contains; exit status 2. */
 void copse_test_all_refused(const char *const cases[][2], size_t n);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"
@@ -407,6 +408,7 @@ const struct copse_command copse_cmd_audit = {
         "example: copse audit topo.xml graph.xml\n"
         "         copse audit topo.xml graph.xml nccl.log all_reduce_perf.txt\n"
         "         copse audit topo.xml graph.xml --hosts 4 -o audit.html\n",
+    .takes = COPSE_KIND_TOPOLOGY | COPSE_KIND_GRAPHS | COPSE_KIND_LOG | COPSE_KIND_PROFILE,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"
@@ -179,6 +180,7 @@ const struct copse_command copse_cmd_rings = {
     .example =
         "example: copse rings dgx1-v100 -o rings.json\n"
         "         copse verify rings.json -t dgx1-v100\n",
+    .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),

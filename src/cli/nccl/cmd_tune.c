@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "nccl/best.h"
@@ -606,7 +607,7 @@ static const struct copse_option own[] = {
      TO(hosts), COPSE_OPTION_RANGE(1, 4096), .common = true},
     {"--nccl", 0, "GRAPH",
      "NCCL's own graph (NCCL_GRAPH_DUMP_FILE), to say what it reaches without\nthis", TO(nccl),
-     .common = true},
+     .common = true, .takes = COPSE_KIND_GRAPHS},
     {0}};
 
 static const char usage[] =
@@ -625,6 +626,7 @@ const struct copse_command copse_cmd_tune = {
     .does = "make files with which NCCL or RCCL runs the best rings and trees",
     .usage = usage,
     .example = "example: copse tune pcie-8-2s -o tuned && . tuned/env.sh\n",
+    .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology)},

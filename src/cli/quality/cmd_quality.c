@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/quality/quality_table.h"
 #include "cli/solve_args.h"
@@ -740,7 +741,7 @@ static int take_collective(void *options, const char *command, char *value) {
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
     {"--table", 0, "FILE", "the table (default schedules/quality.txt)", TO(table), .was = 't',
-     .common = true},
+     .takes = COPSE_KIND_QUALITY, .common = true},
     {"--update", 'u', NULL,
      "write what is found into the table instead of comparing; rows that\n"
      "were not measured stay, those of files that have gone go",

@@ -434,3 +434,17 @@ copse_status copse_json_get_amount_or(const struct copse_json *json, const cJSON
                        copse_json_line(copse_json_get(object, key), object), "\"%s\" must %s", key,
                        positive ? "be positive" : "not be negative");
 }
+
+int64_t copse_json_int_or(const struct copse_json *json, const cJSON *object, const char *key,
+                          int64_t otherwise) {
+  int64_t value;
+  const cJSON *item = copse_json_get(object, key);
+  if (!item || copse_json_int(json, item, object, key, 0, INT64_MAX, &value, NULL) != COPSE_OK)
+    return otherwise;
+  return value;
+}
+
+const char *copse_json_text_or(const cJSON *object, const char *key, const char *otherwise) {
+  const cJSON *item = copse_json_get(object, key);
+  return item && copse_json_is_string(item) ? item->valuestring : otherwise;
+}

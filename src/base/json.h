@@ -114,6 +114,11 @@ copse_status copse_json_int(const struct copse_json *json, const cJSON *item, co
                             const char *what, int64_t min, int64_t max, int64_t *out,
                             struct copse_err *err) COPSE_CHECKED;
 
+/* Members that may be missing or of another type, for texts of tools that vary. */
+int64_t copse_json_int_or(const struct copse_json *json, const cJSON *object, const char *key,
+                          int64_t otherwise); /* not negative */
+const char *copse_json_text_or(const cJSON *object, const char *key, const char *otherwise);
+
 /* Iterates over the real members of an object or the elements of an array. */
 #define COPSE_JSON_EACH(item, container)                                           \
   for (const cJSON *item = (container) ? copse_json_first(container) : NULL; item; \

@@ -447,8 +447,7 @@ static bool json_int(const struct copse_json *json, const cJSON *object, const c
 
 /* The member's text, "" where there is none. */
 static struct copse_scan json_text(const cJSON *object, const char *key) {
-  const cJSON *item = copse_json_get(object, key);
-  const char *text = item && copse_json_is_string(item) ? item->valuestring : "";
+  const char *text = copse_json_text_or(object, key, "");
   return (struct copse_scan){text, text + strlen(text)};
 }
 

@@ -1,12 +1,12 @@
 /*
  * What tools around NCCL print: nccl-tests and rccl-tests (text, JSON, CSV), NCCL's RAS service
- * (text and JSON) and the Inspector plugin (a JSON object a line). nvbandwidth is read by
+ * (text and JSON). Recorded calls are read by nccl/calls.h, nvbandwidth by
  * topology/input/nvbandwidth.h, as a profile is made of it.
  *
  * Each reader takes the whole text, passes over what isn't the tool's and counts what is damaged in
  * n_damaged; it is COPSE_BAD_INPUT where nothing is left. Texts live as long as the report.
  * Sources: NVIDIA/nccl-tests src/common.cu and util.cu, ROCm/rccl-tests, NVIDIA/nccl
- * src/ras/client_support.cc and plugins/profiler/inspector.
+ * src/ras/client_support.cc.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ enum copse_nccl_kind {
   COPSE_NCCL_IS_TESTS = 8,
   COPSE_NCCL_IS_NVBANDWIDTH = 16,
   COPSE_NCCL_IS_RAS = 32,
-  COPSE_NCCL_IS_INSPECTOR = 64,
+  COPSE_NCCL_IS_CALLS = 64,   /* calls.h: Inspector, flight recorder */
   COPSE_NCCL_IS_PROFILE = 128 /* copse-profile/1 */
 };
 /* The kinds of a text together; 0: none that is known. Linear time. */
@@ -84,8 +84,9 @@ struct copse_ras_comm {
 struct copse_ras {
   const char *version; /* "" where not said */
   int n_comms, n_lines;
+  int64_t n_events; /* of the monitor */
   struct copse_ras_comm *comms;
-  const char **lines; /* under "Errors" and "Warnings", or of missing ranks: one each */
+  const char **lines; /* under "Errors" and "Warnings", of missing ranks, of peers that died */
   int64_t n_damaged;
   size_t comm_capacity, line_capacity;
   struct copse_arena arena;
@@ -94,27 +95,3 @@ struct copse_ras {
 copse_status copse_ras_parse(const char *label, const char *data, size_t size,
                              struct copse_ras *out, struct copse_err *err) COPSE_CHECKED;
 void copse_ras_free(struct copse_ras *ras);
-
-/* ---- Inspector ------------------------------------------------------------------------------- */
-
-/* One call of a communicator, joined over the ranks that reported it. */
-struct copse_inspector_call {
-  const char *comm, *collective; /* "0x7f8c"; "AllReduce" */
-  int64_t number, bytes;         /* coll_sn */
-  int n_ranks, n_seen;
-  struct copse_q time_us, algbw, busbw; /* of the slowest rank */
-};
-
-struct copse_inspector {
-  int n_calls;
-  struct copse_inspector_call *calls; /* by communicator, then number */
-  int64_t n_damaged;
-  size_t call_capacity;
-  struct copse_arena arena;
-};
-
-/* Several files, of one process each, may be joined into one text. */
-copse_status copse_inspector_parse(const char *label, const char *data, size_t size,
-                                   struct copse_inspector *out,
-                                   struct copse_err *err) COPSE_CHECKED;
-void copse_inspector_free(struct copse_inspector *inspector);

@@ -297,6 +297,28 @@ START_TEST(wrong_results_come_first) {
 }
 END_TEST
 
+/* Records of each process, as many files: the calls that count, and the process that is behind. */
+START_TEST(records_of_processes_are_joined) {
+  audit("--synthetic full:4@100 " DATA "flight-rank0.pickle " DATA "flight-rank1.json");
+  expect("allreduce", "measured_busbw_GBps", 67.108864);
+  ck_assert_int_ge(finding("did not complete",
+                           "2 of 2 processes wait, the furthest for call 3, "
+                           "all_reduce of 67108864 bytes (started)"),
+                   0);
+  ck_assert_int_ge(finding("did not complete",
+                           "flight-rank1.json, has enqueued call 2 and "
+                           "completed call 1; 2 of 4 ranks' files"),
+                   0);
+  cJSON_Delete(json);
+  audit("--synthetic full:2@100 " DATA "inspector.prom " DATA "inspector.log " DATA
+        "ras-monitor.txt");
+  expect("allreduce", "measured_busbw_GBps", 40.25);
+  ck_assert_int_ge(finding("RAS service reports trouble", "PEER_DEAD"), 0);
+  ck_assert(strstr(result.err, "1 damaged records are passed over"));
+  cJSON_Delete(json);
+}
+END_TEST
+
 /* Eight ranks' tests say nothing of five GPUs. */
 START_TEST(tests_of_other_ranks_are_not_compared) {
   write_tests("eight.txt", 9, 9, 0);
@@ -400,6 +422,7 @@ int main(void) {
   tcase_add_test(graphs, the_page_is_well_formed);
   tcase_add_test(measured, measurements_above_a_guess_are_explained);
   tcase_add_test(measured, wrong_results_come_first);
+  tcase_add_test(measured, records_of_processes_are_joined);
   tcase_add_test(measured, tests_of_other_ranks_are_not_compared);
   tcase_add_test(measured, logs_stand_in_for_dumps);
   tcase_add_test(inputs, wrong_inputs_are_refused);

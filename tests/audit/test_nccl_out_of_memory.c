@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "nccl/calls.h"
 #include "nccl/log.h"
 #include "nccl/reports.h"
 #include "support/failing_malloc.h"
@@ -19,7 +20,10 @@ static const char *const samples[] = {"nccl/nccl-2.18.1.log",
                                       "nccl/nvbandwidth-2.json",
                                       "nccl/ras.txt",
                                       "nccl/ras.json",
-                                      "nccl/inspector.log"};
+                                      "nccl/inspector.log",
+                                      "nccl/inspector.prom",
+                                      "nccl/flight-rank0.pickle",
+                                      "nccl/flight-rank1.json"};
 #define N_SAMPLES ((int)(sizeof samples / sizeof *samples))
 
 static copse_status read_one(const char *text, size_t size, struct copse_err *err) {
@@ -27,7 +31,7 @@ static copse_status read_one(const char *text, size_t size, struct copse_err *er
   struct copse_tests tests;
   struct copse_nvbandwidth nv;
   struct copse_ras ras;
-  struct copse_inspector calls;
+  struct copse_calls calls = {0};
   unsigned kinds = copse_nccl_detect(text, size);
   copse_status status = COPSE_OK;
   if (kinds & COPSE_NCCL_IS_LOG) {
@@ -48,9 +52,9 @@ static copse_status read_one(const char *text, size_t size, struct copse_err *er
     status = copse_ras_parse("r", text, size, &ras, err);
     copse_ras_free(&ras);
   }
-  if (kinds & COPSE_NCCL_IS_INSPECTOR) {
-    status = copse_inspector_parse("i", text, size, &calls, err);
-    copse_inspector_free(&calls);
+  if (kinds & COPSE_NCCL_IS_CALLS) {
+    status = copse_calls_add(&calls, "i", text, size, err);
+    copse_calls_free(&calls);
   }
   return status;
 }

@@ -1,5 +1,5 @@
-/* Output of nccl-tests, rccl-tests, nvbandwidth, RAS and Inspector: told apart, read exactly, and
- * refused or read in part where it is damaged. */
+/* Output of nccl-tests, rccl-tests, nvbandwidth, RAS, Inspector and flight recorder: told apart,
+ * read exactly, and refused or read in part where it is damaged. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "nccl/calls.h"
 #include "nccl/log.h"
 #include "nccl/reports.h"
 #include "support/support.h"
@@ -35,7 +36,11 @@ static const struct {
                {"nccl/nvbandwidth-2.json", COPSE_NCCL_IS_NVBANDWIDTH},
                {"nccl/ras.txt", COPSE_NCCL_IS_RAS},
                {"nccl/ras.json", COPSE_NCCL_IS_RAS},
-               {"nccl/inspector.log", COPSE_NCCL_IS_INSPECTOR},
+               {"nccl/ras-monitor.txt", COPSE_NCCL_IS_RAS},
+               {"nccl/inspector.log", COPSE_NCCL_IS_CALLS},
+               {"nccl/inspector.prom", COPSE_NCCL_IS_CALLS},
+               {"nccl/flight-rank0.pickle", COPSE_NCCL_IS_CALLS},
+               {"nccl/flight-rank1.json", COPSE_NCCL_IS_CALLS},
                {"dumps/ibm_h100_gx3d.xml", COPSE_NCCL_IS_TOPOLOGY},
                {"dumps/azure_ndv4.xml", COPSE_NCCL_IS_TOPOLOGY},
                {"reference/ring-8.json", COPSE_NCCL_IS_TOPOLOGY},
@@ -239,19 +244,142 @@ START_TEST(ras_reports) {
 }
 END_TEST
 
-START_TEST(inspector_calls_are_joined_over_ranks) {
+/* The events of its monitor: a death is trouble, the others are not. */
+START_TEST(ras_events) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_inspector calls;
+  struct copse_ras ras;
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *text = load(copse_test_data("nccl/inspector.log"), &size);
-  ASSERT_OK(copse_inspector_parse("i", text, size, &calls, &err), &err);
+  COPSE_AT_END(copse_free_at) char *text = load(copse_test_data("nccl/ras-monitor.txt"), &size);
+  ASSERT_OK(copse_ras_parse("r", text, size, &ras, &err), &err);
+  ck_assert_int_eq(ras.n_events, 3);
+  ck_assert_int_eq(ras.n_lines, 1);
+  ck_assert(strstr(ras.lines[0], "192.0.2.11 process 78"));
+  copse_ras_free(&ras);
+}
+END_TEST
+
+static void add_calls(struct copse_calls *calls, const char *name) {
+  struct copse_err err = COPSE_ERR_INIT;
+  size_t size = 0;
+  COPSE_AT_END(copse_free_at) char *text = load(copse_test_data(name), &size);
+  ASSERT_OK(copse_calls_add(calls, name, text, size, &err), &err);
+}
+
+START_TEST(inspector_calls_are_joined_over_ranks) {
+  struct copse_calls calls = {0};
+  add_calls(&calls, "nccl/inspector.log");
+  copse_calls_finish(&calls);
   ck_assert_int_eq(calls.n_calls, 1);
   ck_assert_int_eq(calls.n_damaged, 1); /* the last is cut */
   ck_assert_str_eq(calls.calls[0].comm, "0x7f8c");
   ck_assert_int_eq(calls.calls[0].n_seen, 2);
   ck_assert_int_eq(calls.calls[0].bytes, 1048576);
   ck_assert(copse_q_eq(calls.calls[0].time_us, (struct copse_q){50, 1})); /* the slowest */
-  copse_inspector_free(&calls);
+  copse_calls_free(&calls);
+}
+END_TEST
+
+/* Means by size, of each GPU; those of sends are passed over. */
+START_TEST(inspector_s_prometheus_text) {
+  struct copse_calls calls = {0};
+  add_calls(&calls, "nccl/inspector.prom");
+  ck_assert_int_eq(calls.n_calls, 1);
+  ck_assert_int_eq(calls.n_damaged, 0);
+  ck_assert_str_eq(calls.calls[0].collective, "AllReduce");
+  ck_assert_str_eq(calls.calls[0].choice, "RING_SIMPLE");
+  ck_assert_int_eq(calls.calls[0].number, -1);
+  ck_assert_int_eq(calls.calls[0].bytes, 64 << 20);
+  ck_assert_int_eq(calls.calls[0].n_ranks, 2);
+  ck_assert_int_eq(calls.calls[0].n_seen, 2);
+  ck_assert(copse_q_eq(calls.calls[0].time_us, (struct copse_q){2073, 1}));
+  ck_assert(copse_q_eq(calls.calls[0].busbw, (struct copse_q){161, 4}));
+  copse_calls_free(&calls);
+}
+END_TEST
+
+/* Two of four ranks, a pickle and JSON: one call that both completed, and who is behind. */
+START_TEST(flight_recorders_are_joined) {
+  struct copse_calls calls = {0};
+  add_calls(&calls, "nccl/flight-rank0.pickle");
+  add_calls(&calls, "nccl/flight-rank1.json");
+  copse_calls_finish(&calls);
+  ck_assert_int_eq(calls.n_damaged, 0);
+  ck_assert_int_eq(calls.n_calls, 2);
+  const struct copse_call *call = &calls.calls[0];
+  ck_assert_str_eq(call->collective, "all_reduce");
+  ck_assert_int_eq(call->n_ranks, 4);
+  ck_assert_int_eq(call->n_seen, 2);
+  ck_assert_int_eq(call->bytes, 64 << 20);
+  ck_assert(copse_q_eq(call->time_us, (struct copse_q){1500, 1}));
+  ck_assert_double_eq_tol(copse_q_to_double(call->busbw), 67108864 / 1.5e6 * 1.5, 1e-6);
+  ck_assert_int_eq(calls.calls[1].bytes, 32 << 20); /* the output, of two bytes an element */
+  ck_assert_int_eq(calls.n_flights, 2);
+  ck_assert_int_eq(calls.flights[0].done, 2);
+  ck_assert_int_eq(calls.flights[0].enqueued, 3);
+  ck_assert_str_eq(calls.flights[0].waits, "all_reduce");
+  ck_assert_int_eq(calls.flights[1].done, 1);
+  ck_assert_str_eq(calls.flights[1].waits, "all_gather");
+  ck_assert_str_eq(calls.flights[1].state, "scheduled");
+  copse_calls_free(&calls);
+}
+END_TEST
+
+static void pickle_is(const char *data, size_t size, const char *expected) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text = NULL;
+  size_t n;
+  copse_status status = copse_pickle_to_json("p", data, size, &text, &n, &err);
+  if (expected[0] != '!') {
+    ASSERT_OK(status, &err);
+    ck_assert_str_eq(text, expected);
+  } else {
+    ck_assert_int_eq(status, COPSE_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, expected + 1) != NULL, "%s", err.text);
+  }
+  free(text);
+}
+
+/* Plain data of protocols 2 to 4, and nothing that would run code. */
+START_TEST(pickles) {
+#define PICKLE(data, expected) pickle_is(data, sizeof(data) - 1, expected)
+  PICKLE(
+      "\x80\x02}q\x00(X\x01\x00\x00\x00"
+      "aq\x01K\x05X\x01\x00\x00\x00"
+      "b]q\x02(NN\x88\x89"
+      "eu.",
+      "{\"a\":5,\"b\":[null,null,true,false]}");
+  PICKLE(
+      "\x80\x04\x95\x09\x00\x00\x00\x00\x00\x00\x00\x8c\x02"
+      "h\"\x94\x8a\x01\xff\x86\x94.",
+      "[\"h\\\"\",-1]");
+  PICKLE("\x80\x02(J\xfe\xff\xff\xffM\x01\x02G?\xf8\x00\x00\x00\x00\x00\x00t.", "[-2,513,1.5]");
+  PICKLE(
+      "\x80\x02}q\x00X\x06\x00\x00\x00"
+      "framesq\x01]q\x02s.",
+      "{\"frames\":null}");
+  PICKLE(
+      "\x80\x02]q\x00h\x00"
+      "a.",
+      "!a value within itself");
+  PICKLE("\x80\x02cos\nsystem\n(X\x04\x00\x00\x00trueq\x00tR.",
+         "!a code that is not of plain data");
+  PICKLE(
+      "\x80\x02X\xff\xff\xff\x7f"
+      "a.",
+      "!it ends within a value");
+  PICKLE("\x80\x02h\x07.", "!a number that no value has");
+  PICKLE("\x80\x02K\x01K\x02.", "!it is cut");
+  PICKLE("\x80\x02t.", "!no mark");
+  /* each list has the last one twice */
+  char bomb[400] = "\x80\x02]q";
+  size_t n = 5; /* its number is 0 */
+  for (int i = 0; i < 40; i++) {
+    const char step[] = {']', 'q', (char)(i + 1), '(', 'h', (char)i, 'h', (char)i, 'e'};
+    memcpy(bomb + n, step, sizeof step);
+    n += sizeof step;
+  }
+  bomb[n++] = '.';
+  pickle_is(bomb, n, "!out of proportion");
 }
 END_TEST
 
@@ -267,7 +395,7 @@ static void read_all(const char *text, size_t size) {
                              COPSE_ERR_INIT};
   struct copse_tests tests;
   struct copse_ras ras;
-  struct copse_inspector calls;
+  struct copse_calls calls = {0};
   struct copse_nvbandwidth nv;
   struct copse_nccl_log log;
   copse_nccl_kind_name(copse_nccl_detect(text, size));
@@ -275,8 +403,8 @@ static void read_all(const char *text, size_t size) {
   copse_tests_free(&tests);
   expect_read_or_refused(copse_ras_parse("t", text, size, &ras, &err[1]), &err[1]);
   copse_ras_free(&ras);
-  expect_read_or_refused(copse_inspector_parse("t", text, size, &calls, &err[2]), &err[2]);
-  copse_inspector_free(&calls);
+  expect_read_or_refused(copse_calls_add(&calls, "t", text, size, &err[2]), &err[2]);
+  copse_calls_free(&calls);
   copse_status status = copse_nvbandwidth_parse("t", text, size, &nv, &err[3]);
   expect_read_or_refused(status, &err[3]);
   if (status == COPSE_OK) {
@@ -364,7 +492,11 @@ int main(void) {
   tcase_add_test(all, tables_with_more_columns);
   tcase_add_test(all, nvbandwidth_arrows);
   tcase_add_test(all, ras_reports);
+  tcase_add_test(all, ras_events);
   tcase_add_test(all, inspector_calls_are_joined_over_ranks);
+  tcase_add_test(all, inspector_s_prometheus_text);
+  tcase_add_test(all, flight_recorders_are_joined);
+  tcase_add_test(all, pickles);
   tcase_add_loop_test(all, texts_that_end_at_any_line, 0, N_SAMPLES);
   tcase_add_loop_test(all, damaged_texts, 0, N_SAMPLES);
   tcase_add_test(all, shared_samples);

@@ -40,10 +40,10 @@ struct inputs {
   const struct copse_log_comm *comm;
   struct copse_tests tests[MOST_TESTS];
   int n_tests, channels_differ;
-  struct copse_inspector inspector;
+  struct copse_calls calls;
   struct copse_ras ras;
   struct copse_nvbandwidth nvbandwidth;
-  bool has_inspector, has_ras, has_nvbandwidth, has_judge;
+  bool has_calls, has_ras, has_nvbandwidth, has_judge;
   int *place; /* [n_ranks] of the communicator on the machine */
   struct copse_nccl_machine machine;
   struct copse_nccl_judge judge;
@@ -68,7 +68,7 @@ static void free_inputs(struct inputs *in) {
   copse_nccl_graphs_free(&in->graphs);
   copse_nccl_log_free(&in->log);
   for (int i = 0; i < in->n_tests; i++) copse_tests_free(&in->tests[i]);
-  copse_inspector_free(&in->inspector);
+  copse_calls_free(&in->calls);
   copse_ras_free(&in->ras);
   copse_nvbandwidth_free(&in->nvbandwidth);
   free(in->place);
@@ -106,15 +106,19 @@ static copse_status take_graphs(struct inputs *in, const char *path, const char 
   return copse_nccl_graphs_parse(path, data, size, &in->notes, &in->graphs, err);
 }
 
+static void note_damaged(const char *path, int64_t n, unsigned kind) {
+  if (n > 0)
+    copse_note(&copse_cli_notes, "%s: %lld damaged records are passed over in %s", path,
+               (long long)n, copse_nccl_kind_name(kind));
+}
+
 static copse_status take_tests(struct inputs *in, const char *path, const char *data, size_t size,
                                struct copse_err *err) {
   if (in->n_tests == MOST_TESTS)
     return copse_fail(err, COPSE_INVALID, "%s: more than %d files of nccl-tests", path, MOST_TESTS);
   struct copse_tests *t = &in->tests[in->n_tests++];
   COPSE_DO(copse_tests_parse(path, data, size, t, err));
-  if (t->n_damaged > 0)
-    copse_note(&copse_cli_notes, "%s: %lld damaged lines of nccl-tests are passed over", path,
-               (long long)t->n_damaged);
+  note_damaged(path, t->n_damaged, COPSE_NCCL_IS_TESTS);
   return COPSE_OK;
 }
 
@@ -152,10 +156,13 @@ static copse_status take_file(struct options *o, struct inputs *in, const char *
   if (kinds & COPSE_NCCL_IS_RAS) {
     COPSE_DO(take_once(&in->has_ras, path, COPSE_NCCL_IS_RAS, err));
     COPSE_DO(copse_ras_parse(path, data, size, &in->ras, err));
+    note_damaged(path, in->ras.n_damaged, COPSE_NCCL_IS_RAS);
   }
-  if (kinds & COPSE_NCCL_IS_INSPECTOR) {
-    COPSE_DO(take_once(&in->has_inspector, path, COPSE_NCCL_IS_INSPECTOR, err));
-    COPSE_DO(copse_inspector_parse(path, data, size, &in->inspector, err));
+  if (kinds & COPSE_NCCL_IS_CALLS) {
+    in->has_calls = true;
+    int64_t damaged = in->calls.n_damaged;
+    COPSE_DO(copse_calls_add(&in->calls, path, data, size, err));
+    note_damaged(path, in->calls.n_damaged - damaged, COPSE_NCCL_IS_CALLS);
   }
   return kinds ? COPSE_OK : take_topology(o, path, err);
 }
@@ -338,6 +345,7 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
   if (in->log_path)
     COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));
+  copse_calls_finish(&in->calls);
   if (copse_cli_has_topology(&o->topology))
     COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   else
@@ -362,7 +370,7 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
       .channels_differ = in->channels_differ,
       .tests = in->tests,
       .n_tests = in->n_tests,
-      .inspector = in->has_inspector ? &in->inspector : NULL,
+      .calls = in->has_calls ? &in->calls : NULL,
       .ras = in->has_ras ? &in->ras : NULL,
       .nvbandwidth = in->has_nvbandwidth ? &in->nvbandwidth : NULL,
       .best = in->has_best ? &in->best : NULL,
@@ -398,12 +406,12 @@ const struct copse_command copse_cmd_audit = {
     .usage =
         "usage: copse audit [FILE ...] [--hosts N] [--json] [-o FILE.html] [options]\n\n"
         "Reads a topology (NCCL_TOPO_DUMP_FILE or any other input) and, in any order, what there\n"
-        "is of: NCCL's choice (NCCL_GRAPH_DUMP_FILE), its logs (NCCL_DEBUG=INFO), what "
-        "nccl-tests,\n"
-        "nvbandwidth, NCCL's RAS service and Inspector print. Says what the fabric can do, what\n"
-        "NCCL's rings and trees can do, what was measured, and what lies between: causes with\n"
-        "their evidence and what mends them. What is missing is named, with the command that\n"
-        "makes it. Without a topology it looks at this machine.\n\n",
+        "is of: NCCL's choice (NCCL_GRAPH_DUMP_FILE), its logs (NCCL_DEBUG=INFO), what\n"
+        "nccl-tests, nvbandwidth, NCCL's RAS service and Inspector and PyTorch's flight recorder\n"
+        "write. Says what the fabric can do, what NCCL's rings and trees can do, what was\n"
+        "measured, and what lies between: causes with their evidence and what mends them. What\n"
+        "is missing is named, with the command that makes it. Without a topology it looks at\n"
+        "this machine.\n\n",
     .example =
         "example: copse audit topo.xml graph.xml\n"
         "         copse audit topo.xml graph.xml nccl.log all_reduce_perf.txt\n"

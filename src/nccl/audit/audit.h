@@ -6,6 +6,7 @@
 #pragma once
 
 #include "nccl/best.h"
+#include "nccl/calls.h"
 #include "nccl/from_log.h"
 #include "nccl/judge.h"
 #include "nccl/log.h"
@@ -37,7 +38,7 @@ struct copse_audit_input {
   int channels_differ;               /* whose rings in the log are not the graphs' */
   const struct copse_tests *tests;   /* [n_tests] */
   int n_tests;
-  const struct copse_inspector *inspector;
+  const struct copse_calls *calls;
   const struct copse_ras *ras;
   const struct copse_nvbandwidth *nvbandwidth;
   bool repeated; /* the topology is of one host, repeated on a network without a bottleneck */

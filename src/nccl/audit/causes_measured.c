@@ -411,6 +411,49 @@ static copse_status find_ras(struct measured *m) {
   return COPSE_OK;
 }
 
+/* "call 12, all_reduce of 64 MiB (started)" */
+static const char *call_text(struct measured *m, const struct copse_flight *f) {
+  return say(m, "call %lld, %.60s of %lld bytes (%.20s)", (long long)f->done + 1, f->waits,
+             (long long)f->waits_bytes, f->state);
+}
+
+/* A group's processes of the flight recorder, of which some wait: who is behind. */
+static copse_status find_stuck(struct measured *m, const struct copse_flight *all, int n) {
+  const struct copse_flight *last = NULL, *first = &all[0];
+  int waiting = 0;
+  for (int i = 0; i < n; i++) {
+    waiting += all[i].waits[0] != '\0';
+    if (all[i].done > first->done) first = &all[i];
+    bool behind = !last || all[i].enqueued < last->enqueued ||
+                  (all[i].enqueued == last->enqueued && all[i].done < last->done);
+    if (behind) last = &all[i];
+  }
+  if (waiting == 0) return COPSE_OK;
+  const struct copse_flight *named = first->waits[0] ? first : last;
+  const char *call = call_text(m, named), *ranks = "";
+  if (first->n_ranks > n)
+    ranks = say(m, "; %d of %d ranks' files were not given", first->n_ranks - n, first->n_ranks);
+  return copse_audit_add(
+      m->audit, 0, "calls that did not complete, by PyTorch's flight recorder",
+      say(m,
+          "group %.60s: %d of %d processes wait, the furthest for %s; the one that is most behind, "
+          "%.200s, has enqueued call %lld and completed call %lld%s",
+          first->group, waiting, n, call ? call : "", last->file, (long long)last->enqueued,
+          (long long)last->done, ranks ? ranks : ""),
+      "look at what the process that is behind does (its stack is in the dump), before anything is "
+      "measured",
+      m->err);
+}
+
+static copse_status find_flights(struct measured *m) {
+  const struct copse_flight *all = m->in->calls->flights;
+  for (int i = 0, n; i < m->in->calls->n_flights; i += n) {
+    for (n = 1; i + n < m->in->calls->n_flights && all[i + n].group == all[i].group;) n++;
+    COPSE_DO(find_stuck(m, all + i, n));
+  }
+  return COPSE_OK;
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 static copse_status find_links(struct measured *m) {
@@ -446,6 +489,7 @@ copse_status copse_audit_measured_causes(const struct copse_audit_input *in,
   for (int i = 0; i < in->n_tests; i++) COPSE_DO(find_dip(m, &in->tests[i]));
   if (in->nvbandwidth) COPSE_DO(find_slow_pair(m));
   if (in->ras) COPSE_DO(find_ras(m));
+  if (in->calls) COPSE_DO(find_flights(m));
   if (!in->log) return COPSE_OK;
   COPSE_DO(find_settings(m));
   COPSE_DO(find_warnings(m));

@@ -1,0 +1,450 @@
+/*
+ * Calls that NCCL's Inspector and PyTorch's flight recorder wrote. A record of one rank names
+ * communicator, number and size of a call; the slowest rank's time is the call's.
+ */
+#include "nccl/calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/index_map.h"
+#include "base/json.h"
+#include "base/scan.h"
+#include "base/types.h"
+
+#define MAX_RANKS (1 << 22)
+
+struct copse_calls_reader {
+  struct copse_index_map by_call, by_name;
+  const char **names;
+  size_t name_capacity;
+  int n_names;
+};
+
+void copse_calls_free(struct copse_calls *calls) {
+  struct copse_calls_reader *r = calls->reader;
+  if (r) {
+    copse_index_map_free(&r->by_call);
+    copse_index_map_free(&r->by_name);
+    free(r->names);
+    free(r);
+  }
+  free(calls->calls);
+  free(calls->flights);
+  copse_arena_free(&calls->arena);
+  *calls = (struct copse_calls){0};
+}
+
+/* Each text once: equal ones have one address. */
+static copse_status intern(struct copse_calls *calls, const char *text, const char **out,
+                           struct copse_err *err) {
+  struct copse_calls_reader *r = calls->reader;
+  int i = copse_index_map_find(&r->by_name, text, r->names, sizeof *r->names, 0);
+  if (i < 0) {
+    i = r->n_names;
+    COPSE_DO(COPSE_GROW(r->names, r->name_capacity, (size_t)i + 1, err));
+    COPSE_DO(copse_arena_text(&calls->arena, text, &r->names[i], err));
+    COPSE_DO(copse_index_map_add(&r->by_name, copse_key_text(text), i, err));
+    r->n_names++;
+  }
+  *out = r->names[i];
+  return COPSE_OK;
+}
+
+static bool same_call(const struct copse_call *a, const struct copse_call *b) {
+  return a->comm == b->comm && a->number == b->number && a->collective == b->collective &&
+         a->choice == b->choice && a->bytes == b->bytes && a->n_ranks == b->n_ranks;
+}
+
+/* The call that a rank's record is of. Texts are interned. */
+static copse_status join_call(struct copse_calls *calls, const struct copse_call *call,
+                              struct copse_err *err) {
+  uint64_t key = copse_key_text(call->comm) ^ copse_scatter((uint64_t)call->number) ^
+                 copse_scatter((uint64_t)call->bytes << 1);
+  size_t cursor = 0;
+  for (int i; (i = copse_index_map_next(&calls->reader->by_call, key, &cursor)) >= 0;) {
+    struct copse_call *known = &calls->calls[i];
+    if (!same_call(known, call)) continue;
+    int seen = known->n_seen + 1;
+    if (copse_q_cmp(call->time_us, known->time_us) > 0) *known = *call;
+    known->n_seen = seen;
+    return COPSE_OK;
+  }
+  COPSE_DO(copse_index_map_add(&calls->reader->by_call, key, calls->n_calls, err));
+  COPSE_DO(COPSE_GROW(calls->calls, calls->call_capacity, (size_t)calls->n_calls + 1, err));
+  calls->calls[calls->n_calls++] = *call;
+  return COPSE_OK;
+}
+
+/* ---- Inspector: an object a line ------------------------------------------------------------- */
+
+static bool amount(const struct copse_json *json, const cJSON *object, const char *key,
+                   struct copse_q *out) {
+  *out = (struct copse_q){-1, 1};
+  return copse_json_get_amount_or(json, object, key, false, out, NULL) == COPSE_OK && out->num >= 0;
+}
+
+static copse_status read_record(struct copse_calls *calls, const struct copse_json *json,
+                                bool *good, struct copse_err *err) {
+  struct copse_call call = {.n_seen = 1};
+  const cJSON *header = copse_json_get(json->root, "header");
+  const cJSON *perf = copse_json_get(json->root, "coll_perf");
+  *good = copse_json_get(json->root, "p2p_perf") != NULL; /* one pair's: nothing to join */
+  if (!header || !perf) return COPSE_OK;
+  const char *comm = copse_json_text_or(header, "id", NULL);
+  const char *collective = copse_json_text_or(perf, "coll", NULL);
+  call.n_ranks = (int)copse_smaller(copse_json_int_or(json, header, "n_ranks", -1), MAX_RANKS);
+  call.number = copse_json_int_or(json, perf, "coll_sn", -1);
+  call.bytes = copse_json_int_or(json, perf, "coll_msg_size_bytes", -1);
+  *good = comm && collective && amount(json, perf, "coll_exec_time_us", &call.time_us) &&
+          amount(json, perf, "coll_busbw_gbs", &call.busbw) && call.n_ranks > 0 &&
+          call.number >= 0 && call.bytes >= 0;
+  if (!*good) return COPSE_OK;
+  COPSE_DO(intern(calls, comm, &call.comm, err));
+  COPSE_DO(intern(calls, collective, &call.collective, err));
+  COPSE_DO(intern(calls, "", &call.choice, err));
+  return join_call(calls, &call, err);
+}
+
+/* A record that is no JSON was cut; running out of memory is what it is. */
+static copse_status read_json_line(struct copse_calls *calls, struct copse_scan line,
+                                   struct copse_err *err) {
+  COPSE_AT_END(copse_json_free) struct copse_json json = {0};
+  struct copse_err ignored = COPSE_ERR_INIT;
+  bool good = false;
+  copse_status status =
+      copse_json_parse("", line.at, (size_t)(line.end - line.at), &json, &ignored);
+  if (status == COPSE_NOMEM) return copse_fail_nomem(err);
+  if (status == COPSE_OK && copse_json_is_object(json.root))
+    COPSE_DO(read_record(calls, &json, &good, err));
+  calls->n_damaged += !good;
+  return COPSE_OK;
+}
+
+/* ---- Inspector: Prometheus ------------------------------------------------------------------- */
+
+#define BUSBW "nccl_bus_bandwidth_gbs{"
+#define TIME "nccl_collective_exec_time_microseconds{"
+
+/* The value of a label of a sample, such as collective="AllReduce". */
+static bool label(struct copse_scan labels, const char *key, struct copse_scan *value) {
+  size_t n = strlen(key);
+  while (copse_scan_to(&labels, key)) {
+    bool whole = labels.at[-1 - (ptrdiff_t)n] == ',' || labels.at[-1 - (ptrdiff_t)n] == '{';
+    *value = labels;
+    if (!whole || !copse_scan_literal(value, "=\"")) continue;
+    struct copse_scan end = *value;
+    if (!copse_scan_to(&end, "\"")) return false;
+    value->end = end.at - 1;
+    return true;
+  }
+  return false;
+}
+
+/* "4-5MB": the least of it; "0B". */
+static bool read_size(struct copse_scan s, int64_t *bytes) {
+  static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+  int64_t upper;
+  if (!copse_scan_int(&s, false, bytes) || *bytes > 1024) return false;
+  if (copse_scan_literal(&s, "-") && !copse_scan_int(&s, false, &upper)) return false;
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (copse_scan_is(&s, units[i])) {
+      *bytes <<= 10 * i;
+      return true;
+    }
+  return false;
+}
+
+/* What a sample's labels say of the calls that it is a mean of. */
+static copse_status read_labels(struct copse_calls *calls, struct copse_scan labels,
+                                struct copse_call *call, bool *good, struct copse_err *err) {
+  struct copse_scan comm, collective, size, ranks, choice;
+  *call = (struct copse_call){.number = -1, .n_seen = 1, .busbw = {-1, 1}, .time_us = {0, 1}};
+  *good = label(labels, "comm_name", &comm) && label(labels, "collective", &collective) &&
+          label(labels, "message_size", &size) && read_size(size, &call->bytes) &&
+          label(labels, "nranks", &ranks) && copse_scan_index(&ranks, &call->n_ranks) &&
+          call->n_ranks > 0 && call->n_ranks <= MAX_RANKS && label(labels, "algo_proto", &choice);
+  if (!*good) return COPSE_OK;
+  const struct {
+    struct copse_scan *piece;
+    const char **text;
+  } texts[] = {{&comm, &call->comm}, {&collective, &call->collective}, {&choice, &call->choice}};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    const char *text;
+    COPSE_DO(copse_scan_text(&calls->arena, texts[i].piece, &text, err));
+    COPSE_DO(intern(calls, text, texts[i].text, err));
+  }
+  return COPSE_OK;
+}
+
+/* Bandwidth and mean time of the same labels stand in lines of their own, in this order. */
+static copse_status read_sample(struct copse_calls *calls, struct copse_scan line,
+                                struct copse_call *last, struct copse_err *err) {
+  struct copse_scan labels = line, value = line;
+  struct copse_call call;
+  struct copse_q number;
+  bool is_time = copse_scan_begins(&line, TIME), good;
+  if (!is_time && !copse_scan_begins(&line, BUSBW)) return COPSE_OK; /* sends, percentiles */
+  copse_scan_to(&labels, "{");
+  labels.at--;
+  good = copse_scan_to(&value, "} ") && copse_scan_number(&value, &number) && number.num >= 0;
+  if (good) COPSE_DO(read_labels(calls, labels, &call, &good, err));
+  calls->n_damaged += !good;
+  if (!good) return COPSE_OK;
+  if (!is_time) {
+    *last = call;
+    last->busbw = number;
+    return COPSE_OK;
+  }
+  bool goes_on = last->comm && same_call(last, &call);
+  call.busbw = goes_on ? last->busbw : (struct copse_q){-1, 1};
+  call.time_us = number;
+  last->comm = NULL;
+  return join_call(calls, &call, err);
+}
+
+/* ---- PyTorch's flight recorder --------------------------------------------------------------- */
+
+static bool is_type(const char *name, const char *const *names) {
+  for (; *names; names++)
+    if (strncmp(name, *names, strlen(*names)) == 0) return true;
+  return false;
+}
+
+/* Bytes of an element by the name of its type; 0: not known. */
+static int64_t width_of(const char *type) {
+  static const char *const one[] = {"Byte", "Char", "Bool", "Float8", NULL};
+  static const char *const two[] = {"Half", "BFloat16", "Short", "UInt16", NULL};
+  static const char *const eight[] = {"Double", "Long", "UInt64", "ComplexFloat", NULL};
+  static const char *const four[] = {"Float", "Int", "UInt32", NULL};
+  return is_type(type, one)     ? 1
+         : is_type(type, two)   ? 2
+         : is_type(type, eight) ? 8
+         : is_type(type, four)  ? 4
+                                : 0;
+}
+
+/* Bytes of the tensors [[2, 3], ..] of the first one's type; 0: not known. */
+static int64_t tensors_bytes(const struct copse_json *json, const cJSON *entry, const char *sizes,
+                             const char *types) {
+  const cJSON *type = copse_json_get(entry, types), *all = copse_json_get(entry, sizes);
+  const cJSON *first = type && copse_json_is_array(type) ? copse_json_first(type) : NULL;
+  int64_t total = 0,
+          width = first && copse_json_is_string(first) ? width_of(first->valuestring) : 0;
+  if (!all || !copse_json_is_array(all)) return 0;
+  COPSE_JSON_EACH (tensor, all) {
+    int64_t bytes = width, n;
+    if (!copse_json_is_array(tensor)) return 0;
+    COPSE_JSON_EACH (dimension, tensor)
+      if (copse_json_int(json, dimension, tensor, "", 0, INT64_MAX, &n, NULL) != COPSE_OK ||
+          __builtin_mul_overflow(bytes, n, &bytes))
+        return 0;
+    if (__builtin_add_overflow(total, bytes, &total)) return 0;
+  }
+  return total;
+}
+
+/* What nccl-tests call the size: the whole buffer, which of an allgather is the output. */
+static int64_t entry_bytes(const struct copse_json *json, const cJSON *entry, const char *name) {
+  int64_t in = tensors_bytes(json, entry, "input_sizes", "input_dtypes");
+  int64_t out = tensors_bytes(json, entry, "output_sizes", "output_dtypes");
+  return strcmp(name, "all_gather") == 0 ? out : in;
+}
+
+/* "nccl:_all_gather_base" is an all_gather; sends and others have names of their own. */
+static const char *collective_of(const char *name) {
+  static const char *const known[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
+                                      "broadcast",  "reduce",         "gather",     "scatter"};
+  const char *colon = strrchr(name, ':');
+  const char *rest = colon ? colon + 1 : name;
+  while (*rest == '_') rest++;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strncmp(rest, known[i], strlen(known[i])) == 0) return known[i];
+  return rest;
+}
+
+/* Ranks of a group, which the file has as a text: "[0, 1, 2, 3]". */
+static int group_ranks(const cJSON *root, const char *group) {
+  const cJSON *config = copse_json_get(root, "pg_config");
+  const cJSON *of = config && copse_json_is_object(config) ? copse_json_get(config, group) : NULL;
+  const char *ranks = of && copse_json_is_object(of) ? copse_json_text_or(of, "ranks", "") : "";
+  int n = *ranks ? 1 : 0;
+  for (; *ranks && n < MAX_RANKS; ranks++) n += *ranks == ',';
+  return n;
+}
+
+static struct copse_flight *find_flight(struct copse_calls *calls, const char *file,
+                                        const char *group) {
+  for (int i = calls->n_flights - 1; i >= 0 && calls->flights[i].file == file; i--)
+    if (calls->flights[i].group == group) return &calls->flights[i];
+  return NULL;
+}
+
+#define MAX_GROUPS 4096 /* of a file: they are looked through for each entry */
+
+static copse_status need_flight(struct copse_calls *calls, const cJSON *root, const char *file,
+                                const char *group, int *n_groups, struct copse_flight **out,
+                                struct copse_err *err) {
+  size_t n = (size_t)calls->n_flights;
+  *out = find_flight(calls, file, group);
+  if (*out || *n_groups == MAX_GROUPS) return COPSE_OK;
+  COPSE_DO(COPSE_GROW(calls->flights, calls->flight_capacity, n + 1, err));
+  *out = &calls->flights[calls->n_flights++];
+  **out = (struct copse_flight){file, group, group_ranks(root, group), -1, -1, "", "", 0};
+  ++*n_groups;
+  return COPSE_OK;
+}
+
+/* Bus bandwidth as nccl-tests count it; negative where it can't be. */
+static struct copse_q busbw_of(const struct copse_call *call) {
+  struct copse_q GBps = {-1, 1};
+  copse_collective collective;
+  if (!copse_collective_from_name(call->collective, &collective) || call->bytes == 0 ||
+      call->time_us.num == 0 || call->n_ranks < 1)
+    return GBps;
+  double seconds = copse_q_to_double(call->time_us) / 1e6;
+  double value =
+      (double)call->bytes / 1e9 / seconds * copse_collective_bus_factor(collective, call->n_ranks);
+  return copse_q_from_double(value, &GBps, NULL) == COPSE_OK ? GBps : (struct copse_q){-1, 1};
+}
+
+/* An entry with a duration is a call; one that is not completed says where the process is. */
+static copse_status take_entry(struct copse_calls *calls, const struct copse_json *json,
+                               const cJSON *entry, struct copse_flight *flight,
+                               struct copse_err *err) {
+  struct copse_call call = {.comm = flight->group, .n_ranks = flight->n_ranks, .n_seen = 1};
+  const char *state = copse_json_text_or(entry, "state", "");
+  const char *name = collective_of(copse_json_text_or(entry, "profiling_name", ""));
+  struct copse_q ms = {-1, 1};
+  call.number = copse_json_int_or(json, entry, "collective_seq_id", -1);
+  call.bytes = entry_bytes(json, entry, name);
+  if (call.number > flight->enqueued) flight->enqueued = call.number;
+  bool done = strcmp(state, "completed") == 0;
+  if (done && call.number > flight->done) flight->done = call.number;
+  if (!done && !flight->waits[0]) {
+    COPSE_DO(intern(calls, name, &flight->waits, err));
+    COPSE_DO(intern(calls, state, &flight->state, err));
+    flight->waits_bytes = call.bytes;
+  }
+  if (!done || !amount(json, entry, "duration_ms", &ms) || ms.num == 0) return COPSE_OK;
+  if (copse_q_mul(ms, (struct copse_q){1000, 1}, &call.time_us, NULL) != COPSE_OK) return COPSE_OK;
+  COPSE_DO(intern(calls, name, &call.collective, err));
+  COPSE_DO(intern(calls, "", &call.choice, err));
+  call.busbw = busbw_of(&call);
+  return join_call(calls, &call, err);
+}
+
+static copse_status read_entry(struct copse_calls *calls, const struct copse_json *json,
+                               const cJSON *entry, const char *file, int *n_groups,
+                               struct copse_err *err) {
+  struct copse_flight *flight;
+  const char *group = "?";
+  const cJSON *names = copse_json_is_object(entry) ? copse_json_get(entry, "process_group") : NULL;
+  const cJSON *first = names && copse_json_is_array(names) ? copse_json_first(names) : NULL;
+  if (!first || !copse_json_is_string(first) ||
+      copse_json_int_or(json, entry, "collective_seq_id", -1) < 0) {
+    calls->n_damaged++;
+    return COPSE_OK;
+  }
+  const cJSON *p2p = copse_json_get(entry, "is_p2p");
+  if (p2p && cJSON_IsTrue(p2p)) return COPSE_OK;
+  COPSE_DO(intern(calls, first->valuestring, &group, err));
+  COPSE_DO(need_flight(calls, json->root, file, group, n_groups, &flight, err));
+  if (!flight) return COPSE_OK;
+  return take_entry(calls, json, entry, flight, err);
+}
+
+static copse_status read_flight(struct copse_calls *calls, const char *name, const char *data,
+                                size_t size, struct copse_err *err) {
+  COPSE_AT_END(copse_json_free) struct copse_json json = {0};
+  const char *file;
+  int n_groups = 0;
+  COPSE_DO(copse_json_parse(name, data, size, &json, err));
+  COPSE_DO(copse_arena_text(&calls->arena, name, &file, err));
+  const cJSON *entries =
+      copse_json_is_object(json.root) ? copse_json_get(json.root, "entries") : NULL;
+  if (entries && copse_json_is_array(entries))
+    COPSE_JSON_EACH (entry, entries)
+      COPSE_DO(read_entry(calls, &json, entry, file, &n_groups, err));
+  return COPSE_OK;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static bool has(const char *data, size_t size, const char *text) {
+  return memmem(data, size, text, strlen(text)) != NULL;
+}
+
+static bool is_pickle(const char *data, size_t size) {
+  return size > 2 && (unsigned char)data[0] == 0x80 && data[1] >= 2 && data[1] <= 5;
+}
+
+static bool is_flight(const char *data, size_t size) {
+  return (is_pickle(data, size) || memchr(data, '{', size)) && has(data, size, "pg_config") &&
+         (has(data, size, "comm_lib_version") || has(data, size, "pg_status") ||
+          has(data, size, "entries"));
+}
+
+bool copse_calls_are(const char *data, size_t size) {
+  return has(data, size, "\"coll_perf\"") || has(data, size, "\"p2p_perf\"") ||
+         has(data, size, BUSBW) || has(data, size, "nccl_p2p_bus_bandwidth_gbs{") ||
+         is_flight(data, size);
+}
+
+static copse_status read_pickle(struct copse_calls *calls, const char *name, const char *data,
+                                size_t size, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *text = NULL;
+  size_t text_size;
+  COPSE_DO(copse_pickle_to_json(name, data, size, &text, &text_size, err));
+  return read_flight(calls, name, text, text_size, err);
+}
+
+static copse_status read_lines(struct copse_calls *calls, const char *data, size_t size,
+                               struct copse_err *err) {
+  struct copse_scan text = {data, data + size}, line;
+  struct copse_call last = {0};
+  while (copse_scan_line(&text, &line)) {
+    copse_scan_blanks(&line);
+    if (copse_scan_is_empty(&line) || copse_scan_begins(&line, "#")) continue;
+    COPSE_DO(copse_scan_begins(&line, "nccl_") ? read_sample(calls, line, &last, err)
+                                               : read_json_line(calls, line, err));
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_calls_add(struct copse_calls *calls, const char *label, const char *data,
+                             size_t size, struct copse_err *err) {
+  int before = calls->n_calls, flights = calls->n_flights;
+  int64_t seen = 0, was_seen = 0;
+  if (!calls->reader) COPSE_DO(copse_calloc(1, sizeof *calls->reader, &calls->reader, err));
+  for (int i = 0; i < before; i++) was_seen += calls->calls[i].n_seen;
+  COPSE_DO(is_pickle(data, size)   ? read_pickle(calls, label, data, size, err)
+           : is_flight(data, size) ? read_flight(calls, label, data, size, err)
+                                   : read_lines(calls, data, size, err));
+  for (int i = 0; i < calls->n_calls; i++) seen += calls->calls[i].n_seen;
+  if (seen > was_seen || calls->n_flights > flights) return COPSE_OK;
+  return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                       "no call of a collective in these records of NCCL's Inspector or of "
+                       "PyTorch's flight recorder");
+}
+
+static int by_comm_and_number(const void *a, const void *b) {
+  const struct copse_call *x = a, *y = b;
+  int d = strcmp(x->comm, y->comm);
+  if (d == 0) d = (x->number > y->number) - (x->number < y->number);
+  if (d == 0) d = strcmp(x->collective, y->collective);
+  return d != 0 ? d : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int by_group(const void *a, const void *b) {
+  const struct copse_flight *x = a, *y = b;
+  int d = strcmp(x->group, y->group);
+  return d != 0 ? d : strcmp(x->file, y->file);
+}
+
+void copse_calls_finish(struct copse_calls *calls) {
+  if (calls->n_calls > 0)
+    qsort(calls->calls, (size_t)calls->n_calls, sizeof *calls->calls, by_comm_and_number);
+  if (calls->n_flights > 0)
+    qsort(calls->flights, (size_t)calls->n_flights, sizeof *calls->flights, by_group);
+}

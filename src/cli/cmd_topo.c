@@ -9,12 +9,14 @@
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "topology/topology.h"
+#include "topology/words.h"
 #include "view/draw.h"
+#include "view/outline.h"
 
 struct options {
-  const char *output, *draw, *example;
+  const char *output, *draw, *ids, *example;
   struct copse_cli_topology topology;
-  bool json, list;
+  bool json, list, matrix;
 };
 
 struct summary {
@@ -89,10 +91,58 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
            t->nodes[s->unbalanced].id, COPSE_Q_STRING(s->in), COPSE_Q_STRING(s->out));
 }
 
+/* ---- ids ----------------------------------------------------------------------------------- */
+
+/* A pattern of ids, or a type of nodes. */
+static bool is_asked_for(const struct copse_node *node, const char *pattern) {
+  return strcmp(pattern, node->type) == 0 || strcmp(pattern, node->id) == 0 ||
+         copse_id_matches(pattern, node->id);
+}
+
+static void print_id(const struct copse_node *node, bool json, bool first) {
+  if (json) {
+    printf("%s\n  {\"id\": %s, \"type\": %s", first ? "" : ",", copse_cli_quoted(node->id),
+           copse_cli_quoted(node->type));
+    if (node->rank >= 0) printf(", \"rank\": %d", node->rank);
+    printf("}");
+  } else if (node->rank >= 0) {
+    printf("%-32s %s, rank %d\n", node->id, node->type, node->rank);
+  } else {
+    printf("%-32s %s\n", node->id, node->type);
+  }
+}
+
+static copse_status list_ids(const struct options *o, struct copse_cli_work *w) {
+  const struct copse_topology *t = w->topology;
+  int n = 0;
+  for (int v = 0; v < t->n_nodes; v++) n += is_asked_for(&t->nodes[v], o->ids);
+  if (n == 0)
+    return copse_fail_at(&w->err, COPSE_BAD_INPUT, copse_cli_topology_label(&o->topology), 0,
+                         "no id matches \"%.80s\"%s", o->ids, COPSE_NEAR(t, o->ids));
+  if (o->json) printf("{\"ids\": [");
+  for (int v = 0, i = 0; v < t->n_nodes; v++)
+    if (is_asked_for(&t->nodes[v], o->ids)) print_id(&t->nodes[v], o->json, i++ == 0);
+  if (o->json) printf("]}\n");
+  return COPSE_OK;
+}
+
+/* ---- one topology -------------------------------------------------------------------------- */
+
+static copse_status print_drawn(const struct options *o, const struct summary *s,
+                                struct copse_cli_work *w) {
+  copse_text_free(&w->text); /* of a picture */
+  COPSE_DO(o->matrix ? copse_outline_matrix(w->topology, &w->text, &w->err)
+                     : copse_outline(w->topology, &w->text, &w->err));
+  print_text(w->topology, s);
+  fputs(w->text.data ? w->text.data : "", stdout);
+  return COPSE_OK;
+}
+
 static copse_status show(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   struct summary summary;
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  if (o->ids) return list_ids(o, w);
   COPSE_DO(summarise(w->topology, &summary, &w->err));
   if (o->output) {
     COPSE_DO(copse_topology_to_json(w->topology, &w->made, &w->made_size, &w->err));
@@ -103,8 +153,10 @@ static copse_status show(void *options, struct copse_cli_work *w) {
     COPSE_DO(copse_topology_draw(w->topology, w->arrangement, false, &w->text, &w->err));
     COPSE_DO(copse_file_write(o->draw, w->text.data, w->text.size, &w->err));
   }
-  if (!copse_cli_is_stdout(o->output) && !copse_cli_is_stdout(o->draw))
-    (o->json ? print_json : print_text)(w->topology, &summary);
+  if (copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw)) return COPSE_OK;
+  bool drawn = o->matrix || (!o->json && !o->output && !o->draw);
+  if (drawn) return print_drawn(o, &summary, w);
+  (o->json ? print_json : print_text)(w->topology, &summary);
   return COPSE_OK;
 }
 
@@ -177,7 +229,7 @@ static int run(void *arguments, int n_left, char **left) {
     return copse_cli_do(print_example, o);
   }
   if (o->list) {
-    if (n_left > 0 || o->output || o->draw || o->topology.synthetic)
+    if (n_left > 0 || o->output || o->draw || o->ids || o->matrix || o->topology.synthetic)
       return copse_cli_usage("topo", "--list takes no topology and no output file");
     return copse_cli_do(list_catalogue, o);
   }
@@ -186,6 +238,8 @@ static int run(void *arguments, int n_left, char **left) {
   if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");
+  if ((o->ids && (o->output || o->draw || o->matrix)) || (o->json && o->matrix))
+    return copse_cli_usage("topo", "--ids lists ids and --matrix prints a table, nothing else");
   return copse_cli_do(show, o);
 }
 
@@ -196,6 +250,14 @@ static const struct copse_option own[] = {
      "a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
      "most 2500 nodes",
      TO(draw), .was = 'd', .common = true},
+    {"--ids", 0, "PATTERN",
+     "the ids that match, such as '*', 'h0.*', 'net@mlx5_*', or of a type,\n"
+     "such as nic: what --down and --ranks take",
+     TO(ids), .common = true},
+    {"--matrix", 0, NULL,
+     "instead of the drawing what 'nvidia-smi topo -m' shows, with GB/s,\n"
+     "of one host",
+     TO(matrix)},
     {"--list", 0, NULL, "the names of the catalogue: usable wherever a file is", TO(list),
      .common = true},
     {"--example", 0, "KIND",
@@ -207,12 +269,15 @@ static const struct copse_option own[] = {
 
 const struct copse_command copse_cmd_topo = {
     .name = "topo",
-    .does = "read a topology, check it, print a summary",
+    .does = "read a topology, check it, draw it",
     .usage =
         "usage: copse topo TOPO [-o FILE.json] [--draw FILE.svg] [--json] [options]\n"
+        "       copse topo TOPO --ids PATTERN [--json]\n"
         "       copse topo --list [--json]\n"
         "       copse topo --example KIND [-o FILE]\n\n"
-        "Reads a topology in any input format, checks it and prints a summary.\n\n",
+        "Reads a topology in any input format, checks it and draws it as text: hosts,\n"
+        "switches, GPUs, NICs and the bandwidth of their links. Where it writes a file it\n"
+        "prints a summary.\n\n",
     .example =
         "example: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
         "         copse topo dgx-h100 --draw dgx-h100.svg\n"

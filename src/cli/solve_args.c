@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "schedule/demand.h"
+#include "topology/words.h"
 #include "verify/verify.h"
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -33,14 +34,26 @@ static int take_tolerance(void *options, const char *command, char *value) {
   return COPSE_EXIT_DONE;
 }
 
+/* A rank, or an id that is looked for when the topology is known. */
+static int take_root(void *options, const char *command, char *value) {
+  struct copse_cli_solve *a = options;
+  int64_t rank = 0;
+  bool number = strspn(value, "+-0123456789") == strlen(value);
+  if (number && !copse_cli_parse_int(value, 0, INT32_MAX, &rank))
+    return copse_cli_usage(command, "--root must be a rank, or the id of a GPU");
+  a->solve.root = (int)rank;
+  a->root = number ? NULL : value;
+  return COPSE_EXIT_DONE;
+}
+
 #define TO(member) COPSE_OPTION_TO(struct copse_cli_solve, member)
 const struct copse_option copse_cli_solve_options[] = {
     {"--collective", 'c', "C",
      "allgather, reduce_scatter, allreduce, broadcast, reduce or\n"
      "alltoall",
      .words = copse_cli_collectives, .take = take_collective, .common = true},
-    {"--root", 'r', "R", "the root rank of a broadcast or reduce", TO(solve.root),
-     COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a rank", .common = true},
+    {"--root", 'r', "R", "the root of a broadcast or reduce, a rank or the id of a GPU",
+     .take = take_root, .common = true},
     {"--k", 'k', "K", "exactly K trees per root (the optimum may need many)", TO(solve.k),
      COPSE_OPTION_RANGE(1, 1 << 20)},
     {"--demand", 'd', "FILE", "what each rank sends to each, for alltoall; default: all the same",
@@ -113,12 +126,26 @@ copse_status copse_cli_load_demand(const struct copse_cli_solve *a,
   return COPSE_OK;
 }
 
+copse_status copse_cli_find_root(const struct copse_cli_solve *a,
+                                 const struct copse_topology *topology,
+                                 struct copse_solve_options *options, struct copse_err *err) {
+  if (!a->root) return COPSE_OK;
+  int node = copse_topology_find(topology, a->root);
+  if (node < 0 || topology->nodes[node].rank < 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, copse_cli_topology_label(&a->topology), 0,
+                         "no GPU \"%.80s\" for --root%s", a->root,
+                         node < 0 ? COPSE_NEAR(topology, a->root) : ": it is no rank");
+  options->root = topology->nodes[node].rank;
+  return COPSE_OK;
+}
+
 copse_status copse_cli_begin_solve(struct copse_cli_solve *a, struct copse_cli_work *w) {
   struct copse_solve_options *solve = &a->solve;
   w->solved = solve->label = copse_cli_topology_label(&a->topology);
   solve->progress = &w->progress;
   solve->notes = &copse_cli_notes;
   COPSE_DO(copse_cli_load_topology(&a->topology, &w->topology, &w->whole, &w->err));
+  COPSE_DO(copse_cli_find_root(a, w->topology, solve, &w->err));
   return copse_cli_load_demand(a, solve, w);
 }
 

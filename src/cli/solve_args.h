@@ -8,6 +8,7 @@
 struct copse_cli_solve {
   struct copse_cli_topology topology;
   const char *demand; /* file */
+  const char *root;   /* an id, whose rank solve.root becomes with the topology; or NULL */
   struct copse_solve_options solve;
   bool has_collective, has_tolerance;
 };
@@ -33,6 +34,12 @@ int copse_cli_solve_check(struct copse_cli_solve *args, const char *command, int
 copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
                                    struct copse_solve_options *options,
                                    struct copse_cli_work *work) COPSE_CHECKED;
+
+/* The rank of --root, where it is an id of the topology. COPSE_BAD_INPUT. */
+copse_status copse_cli_find_root(const struct copse_cli_solve *args,
+                                 const struct copse_topology *topology,
+                                 struct copse_solve_options *options,
+                                 struct copse_err *err) COPSE_CHECKED;
 
 /* Reads topology and demand into `work`: w->whole is the topology before
  * faults, if there are any. */

@@ -299,6 +299,7 @@ static copse_status load_failures(struct job *j) {
   COPSE_DO(copse_cli_load_whole(topology, &j->work->whole, j->err));
   COPSE_DO(copse_cli_change_topology(topology, j->work->whole, topology->faults, topology->n_faults,
                                      &j->work->topology, j->err));
+  COPSE_DO(copse_cli_find_root(j->args, j->work->topology, &j->options, j->err));
   COPSE_DO(copse_cli_load_demand(j->args, &j->options, j->work));
   size_t n = (size_t)j->work->topology->n_nodes;
   COPSE_DO(COPSE_ARRAY(&j->work->arena, n, j->outcomes, j->err));
@@ -341,6 +342,11 @@ static copse_status move_list(struct job *j) {
 static copse_status load_groups(struct job *j) {
   struct copse_cli_topology *args = &j->args->topology;
   struct copse_cli_work *w = j->work;
+  if (j->args->root)
+    return copse_fail(
+        j->err, COPSE_INVALID,
+        "with --groups the root is a place in each group's list, from 0, not \"%.80s\"",
+        j->args->root);
   args->has_groups = true;
   COPSE_DO(copse_cli_load_whole(args, &w->whole, j->err));
   COPSE_DO(copse_file_read(j->how->groups, &w->data, &w->size, j->err));

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "topology/words.h"
 
 /* A topology that is to be changed and copied. */
 struct draft {
@@ -49,15 +50,27 @@ static copse_status scale(struct draft *d, int link, struct copse_q rate) {
   return copse_q_mul(*bandwidth, rate, bandwidth, d->err);
 }
 
+/* Of a link the end that is not there. */
+static copse_status no_such_link(struct draft *d, const struct copse_topology *t, const char *label,
+                                 char *what) {
+  char *arrow = strchr(what, '>');
+  const char *missing = what;
+  if (!arrow)
+    return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0,
+                         "no node \"%.100s\", nor a link, which is SRC>DST%s", what,
+                         COPSE_NEAR(t, what));
+  *arrow = '\0';
+  if (copse_topology_find(t, what) >= 0) missing = arrow + 1;
+  return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0, "no node \"%.100s\" that a link joins%s",
+                       missing, COPSE_NEAR(t, missing));
+}
+
 static copse_status break_link(struct draft *d, const struct copse_topology *t, const char *label,
                                const struct copse_fault *fault) {
   int src, dst;
   char *what;
   COPSE_DO(COPSE_ARRAY(d->arena, strlen(fault->what) + 1, what, d->err));
-  if (!find_ends(t, strcpy(what, fault->what), &src, &dst))
-    return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0,
-                         "no node \"%.120s\", nor a link: a link is SRC>DST, two ids of nodes",
-                         fault->what);
+  if (!find_ends(t, strcpy(what, fault->what), &src, &dst)) return no_such_link(d, t, label, what);
   int there = copse_topology_find_link(t, src, dst), back = copse_topology_find_link(t, dst, src);
   if (there < 0)
     return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0, "no link from \"%.80s\" to \"%.80s\"%s",
@@ -67,14 +80,24 @@ static copse_status break_link(struct draft *d, const struct copse_topology *t, 
   return back < 0 ? COPSE_OK : scale(d, back, fault->left);
 }
 
+static copse_status break_node(struct draft *d, const struct copse_topology *t, int node,
+                               struct copse_q left) {
+  if (left.num == 0) d->nodes[node].id = NULL;
+  for (int i = 0; i < t->n_links; i++)
+    if (t->links[i].src == node || t->links[i].dst == node) COPSE_DO(scale(d, i, left));
+  return COPSE_OK;
+}
+
 static copse_status break_part(struct draft *d, const struct copse_topology *t, const char *label,
                                const struct copse_fault *fault) {
-  int node = copse_topology_find(t, fault->what);
-  if (node < 0) return break_link(d, t, label, fault);
-  if (fault->left.num == 0) d->nodes[node].id = NULL;
-  for (int i = 0; i < t->n_links; i++)
-    if (t->links[i].src == node || t->links[i].dst == node) COPSE_DO(scale(d, i, fault->left));
-  return COPSE_OK;
+  int node = copse_topology_find(t, fault->what), n = 0;
+  if (node >= 0) return break_node(d, t, node, fault->left);
+  for (int v = 0; copse_id_is_pattern(fault->what) && v < t->n_nodes; v++) {
+    if (!copse_id_matches(fault->what, t->nodes[v].id)) continue;
+    COPSE_DO(break_node(d, t, v, fault->left));
+    n++;
+  }
+  return n > 0 ? COPSE_OK : break_link(d, t, label, fault);
 }
 
 /* Ranks behind a GPU that is down move up. */
@@ -164,16 +187,31 @@ static bool read_range(const char *at, int64_t *first, int64_t *last) {
   return !*at || (*at++ == '-' && copse_text_number(&at, 9, last) && !*at);
 }
 
+static copse_status take_matching(struct list *l, const char *pattern) {
+  const struct copse_topology *t = l->topology;
+  int before = l->n;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (copse_id_matches(pattern, t->nodes[t->rank_nodes[r]].id))
+      COPSE_DO(take(l, t->rank_nodes[r]));
+  if (l->n > before) return COPSE_OK;
+  return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,
+                       "no GPU's id matches \"%.80s\" in the list of ranks; 'copse topo TOPO --ids "
+                       "gpu' lists them",
+                       pattern);
+}
+
 static copse_status take_item(struct list *l, const char *item) {
   const struct copse_topology *t = l->topology;
   int64_t first, last;
   if (!read_range(item, &first, &last)) {
     int node = copse_topology_find(t, item);
     if (node >= 0 && t->nodes[node].rank >= 0) return take(l, node);
+    if (copse_id_is_pattern(item)) return take_matching(l, item);
     return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,
                          "\"%.80s\" in the list of ranks is %s; list ranks (0 to %d), ranges such "
-                         "as 0-3, or ids of GPUs",
-                         item, node < 0 ? "no node" : "no GPU", t->n_ranks - 1);
+                         "as 0-3, or ids of GPUs%s",
+                         item, node < 0 ? "no node" : "no GPU", t->n_ranks - 1,
+                         node < 0 ? COPSE_NEAR(t, item) : "");
   }
   if (first > last)
     return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,

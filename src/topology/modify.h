@@ -4,7 +4,8 @@
 
 #include "topology/topology.h"
 
-/* The id of a node, with all its links, or "SRC>DST", a cable: both directions, where both are. */
+/* The id of a node, with all its links, or a pattern of ids (copse_id_matches); or "SRC>DST", a
+ * cable: both directions, where both are. */
 struct copse_fault {
   const char *what;
   struct copse_q left; /* what is left of the bandwidth: 0 is down, else at most 1 */
@@ -22,7 +23,8 @@ copse_status copse_topology_break(const struct copse_topology *topology, const c
                                   const struct copse_fault *faults, int n_faults,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* A list such as "0-3,8,h1.gpu2": ranks of the topology, ranges of them, ids of GPUs. *nodes, [*n]
+/* A list such as "0-3,8,h1.gpu2": ranks of the topology, ranges of them, ids of GPUs or patterns of
+ * ids. *nodes, [*n]
  * in the order of the list, is the caller's to free. COPSE_BAD_INPUT for what isn't there and
  * for a GPU named twice. An id of digits, or of two numbers and a dash, is taken for ranks. */
 copse_status copse_topology_parse_ranks(const struct copse_topology *topology, const char *label,

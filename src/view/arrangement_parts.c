@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/graph.h"
+#include "topology/words.h"
 #include "view/arrangement_internal.h"
 
 /* ---- labels -------------------------------------------------------------------------------- */
@@ -11,19 +12,9 @@
 #define LABEL_CHARACTERS 16
 #define CHARACTER_WIDTH 6.4 /* of the 11 pixel font */
 
-/* The length of "NAME." at the start of an id, NAME a word; 0 if it has none. */
-static size_t prefix_length(const char *id) {
-  size_t n = 0;
-  if (!((id[0] | 32) >= 'a' && (id[0] | 32) <= 'z')) return 0;
-  while (id[n] == '_' || id[n] == '-' || (id[n] >= '0' && id[n] <= '9') ||
-         ((id[n] | 32) >= 'a' && (id[n] | 32) <= 'z'))
-    n++;
-  return id[n] == '.' && id[n + 1] ? n + 1 : 0;
-}
-
 /* "h3.gpu0": "gpu0"; "gpu@0000:c1:00.0": "c1:00.0"; of what is still too long the end. */
 static const char *short_label(struct copse_arena *arena, const char *id, bool in_host) {
-  const char *text = id + (in_host ? prefix_length(id) : 0), *at = strrchr(text, '@');
+  const char *text = id + (in_host ? copse_id_prefix(id) : 0), *at = strrchr(text, '@');
   if (at && at[1]) text = at + 1;
   if (strncmp(text, "0000:", 5) == 0 && text[5]) text += 5;
   size_t n = copse_text_characters(text);
@@ -47,10 +38,13 @@ static struct copse_arrangement_box size_of(const struct copse_node *node, const
   return box;
 }
 
-static copse_status make_labels(struct copse_arrangement_work *w) {
+static copse_status make_labels(struct copse_arrangement_work *w,
+                                const struct copse_places *hosts) {
   for (int v = 0; v < w->topology->n_nodes; v++) {
     const struct copse_node *node = &w->topology->nodes[v];
-    w->labels[v] = short_label(w->arena, node->id, w->framed && w->group_of[v] >= 0);
+    w->labels[v] = node->rank >= 0
+                       ? copse_arena_printf(w->arena, "GPU %d", hosts->numbers[v])
+                       : short_label(w->arena, node->id, w->framed && w->group_of[v] >= 0);
     if (!w->labels[v]) return copse_fail_nomem(w->err);
     w->nodes[v] = size_of(node, w->labels[v]);
   }
@@ -59,63 +53,7 @@ static copse_status make_labels(struct copse_arrangement_work *w) {
 
 /* ---- hosts --------------------------------------------------------------------------------- */
 
-static bool same_prefix(const char *a, const char *b) {
-  size_t n = prefix_length(a);
-  return n > 0 && n == prefix_length(b) && strncmp(a, b, n) == 0;
-}
-
-/* By names: every rank has a prefix, and there are at least two of them with two nodes. */
-static int groups_by_name(struct copse_arrangement_work *w) {
-  const struct copse_topology *t = w->topology;
-  int *first = w->local; /* a rank's node of each group, for now */
-  int n = 0, pairs = 0;
-  for (int r = 0; r < t->n_ranks; r++) {
-    const char *id = t->nodes[t->rank_nodes[r]].id;
-    int g = 0;
-    if (prefix_length(id) == 0) return 0;
-    while (g < n && !same_prefix(t->nodes[first[g]].id, id)) g++;
-    if (g == n) first[n++] = t->rank_nodes[r];
-  }
-  for (int v = 0; v < t->n_nodes; v++) {
-    w->group_of[v] = -1;
-    for (int g = 0; g < n && w->group_of[v] < 0; g++)
-      if (same_prefix(t->nodes[first[g]].id, t->nodes[v].id)) w->group_of[v] = g;
-    pairs += w->group_of[v] >= 0 && first[w->group_of[v]] != v;
-  }
-  return n >= 2 && pairs >= n ? n : 0;
-}
-
-static bool is_fabric(const struct copse_node *node) { return strcmp(node->type, "switch") == 0; }
-
-/* By links: components without the switches, of at least two ranks each. */
-static int groups_by_links(struct copse_arrangement_work *w) {
-  const struct copse_topology *t = w->topology;
-  int n = 0, *parent = w->local;
-  copse_sets_init(parent, t->n_nodes);
-  for (int i = 0; i < t->n_links; i++)
-    if (!is_fabric(&t->nodes[t->links[i].src]) && !is_fabric(&t->nodes[t->links[i].dst]))
-      (void)copse_sets_unite(parent, t->links[i].src, t->links[i].dst);
-  for (int v = 0; v < t->n_nodes; v++)
-    w->group_of[v] = is_fabric(&t->nodes[v]) ? -1 : copse_sets_find(parent, v);
-  for (int v = 0; v < t->n_nodes; v++) w->local[v] = 0; /* ranks of the component named v */
-  for (int r = 0; r < t->n_ranks; r++) w->local[w->group_of[t->rank_nodes[r]]]++;
-  for (int v = 0; v < t->n_nodes; v++) {
-    if (w->local[v] == 1) return 0;
-    if (w->local[v] > 1) w->local[v] = ++n; /* numbered from 1 */
-  }
-  for (int v = 0; v < t->n_nodes; v++)
-    w->group_of[v] = w->group_of[v] < 0 ? -1 : w->local[w->group_of[v]] - 1;
-  return n >= 2 ? n : 0;
-}
-
-/* NULL when memory ran out. */
-static const char *part_name(struct copse_arrangement_work *w, int v, int g, bool by_name) {
-  const char *id = w->topology->nodes[v].id;
-  return by_name ? copse_arena_printf(w->arena, "%.*s", (int)prefix_length(id) - 1, id)
-                 : copse_arena_printf(w->arena, "host %d", g);
-}
-
-static copse_status make_parts(struct copse_arrangement_work *w, bool by_name) {
+static copse_status make_parts(struct copse_arrangement_work *w, const struct copse_places *hosts) {
   const struct copse_topology *t = w->topology;
   size_t n = (size_t)t->n_nodes;
   struct copse_arrangement_box *boxes;
@@ -134,26 +72,19 @@ static copse_status make_parts(struct copse_arrangement_work *w, bool by_name) {
     int g = w->group_of[v];
     if (g < 0) continue;
     members[w->parts[g].members - members + w->local[v]] = v;
-    if (w->framed && w->local[v] == 0) w->parts[g].name = part_name(w, v, g, by_name);
-    if (!w->parts[g].name) return copse_fail_nomem(w->err);
+    if (w->framed) w->parts[g].name = hosts->names[g];
   }
   return COPSE_OK;
 }
 
 static copse_status find_parts(struct copse_arrangement_work *w) {
-  bool by_name = true;
-  w->n_parts = groups_by_name(w);
-  if (w->n_parts == 0) {
-    by_name = false;
-    w->n_parts = groups_by_links(w);
-  }
-  w->framed = w->n_parts > 0;
-  if (!w->framed) { /* one part of everything */
-    w->n_parts = 1;
-    for (int v = 0; v < w->topology->n_nodes; v++) w->group_of[v] = 0;
-  }
-  COPSE_DO(make_parts(w, by_name));
-  return make_labels(w);
+  struct copse_places hosts;
+  COPSE_DO(copse_places_find(w->topology, w->arena, &hosts, w->err));
+  w->framed = hosts.n > 0;
+  w->n_parts = w->framed ? hosts.n : 1; /* one part of everything */
+  for (int v = 0; v < w->topology->n_nodes; v++) w->group_of[v] = w->framed ? hosts.of[v] : 0;
+  COPSE_DO(make_parts(w, &hosts));
+  return make_labels(w, &hosts);
 }
 
 struct parts {

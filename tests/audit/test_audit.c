@@ -116,7 +116,7 @@ START_TEST(cuts_are_in_words) {
   audit(DATA "h100-5gpu.topo.xml " DATA "h100-5gpu.1.graph.xml");
   const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "collectives"), 0);
   ck_assert_str_eq(cJSON_GetObjectItem(row, "bound")->valuestring,
-                   "into gpu@0000:12:00.0: 1 GPU's NVLinks of 370.8 GB/s");
+                   "into GPU 0 (gpu@0000:12:00.0): 1 GPU's NVLinks of 370.8 GB/s");
   cJSON_Delete(json);
   audit(DATA "dgx1-v100.topo.xml --hosts 2");
   row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "collectives"), 0);

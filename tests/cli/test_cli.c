@@ -260,7 +260,7 @@ START_TEST(bad_usage_exits_2_with_one_line) {
       "@ solve %/f.json -c gossip",
       "@ solve %/f.json -c broadcast",
       "@ solve %/f.json -c broadcast --root 99",
-      "@ solve %/f.json -c broadcast --root x",
+      "@ solve %/f.json -c broadcast --root nowhere",
       "@ solve %/f.json -c allgather --root 0",
       "@ solve %/f.json -c allgather --k 0",
       "@ solve %/f.json -c allgather --k 1.5",

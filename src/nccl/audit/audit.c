@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "base/types.h"
+#include "topology/words.h"
 
 void copse_audit_free(struct copse_audit *audit) {
   free(audit->findings);
@@ -63,7 +64,8 @@ static const char *verdict_text(const struct copse_audit_input *in, struct copse
                                 const struct copse_audit_row *row) {
   const struct copse_nccl_graph_search *g = copse_nccl_graph(in->judge->graphs, v->algorithm);
   bool inter = in->machine->n_hosts > 1;
-  const char *busiest = v->link < 0 ? "none" : copse_audit_link_text(audit, in->topology, v->link);
+  const char *busiest =
+      v->link < 0 ? "none" : copse_link_words(in->topology, v->link, &audit->arena);
   if (!busiest) return NULL;
   if (v->stated_time.num <= 0)
     return copse_arena_printf(&audit->arena,
@@ -125,7 +127,7 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
                                   .links = NAN,
                                   .stated = NAN};
   if (bound->n_cut > 0) {
-    row->cut = copse_audit_cut_text(audit, in->machine, bound->cut, bound->n_cut, reduces);
+    row->cut = copse_cut_words(t, bound->cut, bound->n_cut, reduces, &audit->arena);
     if (!row->cut) return copse_fail_nomem(err);
   }
   find_measured(in, row);
@@ -179,7 +181,7 @@ static copse_status add_guesses(const struct copse_audit_input *in, struct copse
       enum copse_guess guess = in->topology->links[link].guess;
       if (said[guess]) continue;
       said[guess] = true;
-      const char *text = copse_audit_link_text(audit, in->topology, link);
+      const char *text = copse_link_words(in->topology, link, &audit->arena);
       if (!text) return copse_fail_nomem(err);
       COPSE_DO(copse_audit_add_gap(
           audit,

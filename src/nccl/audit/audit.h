@@ -108,11 +108,3 @@ copse_status copse_audit_measured_causes(const struct copse_audit_input *input,
                                          struct copse_audit *audit,
                                          struct copse_err *err) COPSE_CHECKED;
 
-/* A link in words: "cpu@0 -> cpu@1 (link between sockets, 16 GB/s)". */
-const char *copse_audit_link_text(struct copse_audit *audit, const struct copse_topology *topology,
-                                  int link);
-/* The links that leave a set of nodes, as a machine's owner knows them: "into host h0: 8 NICs of 50
- * GB/s". NULL: memory ran out. */
-const char *copse_audit_cut_text(struct copse_audit *audit,
-                                 const struct copse_nccl_machine *machine, const int *cut,
-                                 int n_cut, bool reduces);

@@ -13,6 +13,7 @@
 #include "base/types.h"
 #include "nccl/audit/audit.h"
 #include "nccl/tune/order.h"
+#include "topology/words.h"
 
 /* A gap below this is a step of speeds or a rounding, not worth a line. */
 #define WORTH 0.03
@@ -88,7 +89,7 @@ static copse_status find_last_resort(struct causes *c) {
       no_step ? say(c,
                     "; for these GPUs (sm_100 and up) the search of NCCL tries no speed below %.4g "
                     "GB/s in a host, and %s is on the way",
-                    least, copse_audit_link_text(c->audit, c->in->topology, narrowest))
+                    least, copse_link_words(c->in->topology, narrowest, &c->audit->arena))
               : "";
   return copse_audit_add(
       c->audit, share_of(c, c->row->bound - c->row->nccl),
@@ -163,7 +164,7 @@ static copse_status find_better_rings(struct causes *c, const struct reach *r) {
       say(c,
           "the links of NCCL's rings allow %.4g GB/s, %s is the busiest; %d channels of %.4g GB/s "
           "that fit them have %.4g, and no rings have more than %.4g",
-          c->ring_links, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link), o->n,
+          c->ring_links, copse_link_words(c->in->topology, c->verdict.link, &c->audit->arena), o->n,
           copse_q_to_double(o->speed), r->rings, r->rings_bound),
       say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", tune_command(c)), c->err);
 }
@@ -197,7 +198,7 @@ static copse_status find_ring_limit(struct causes *c) {
   bool ring = c->row->algorithm == COPSE_NCCL_RING;
   if (link < 0 || share_of(c, c->row->bound - c->ring_links) < WORTH) return COPSE_OK;
   if (c->row->measured > c->ring_links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
-  const char *where = copse_audit_link_text(c->audit, c->in->topology, link);
+  const char *where = copse_link_words(c->in->topology, link, &c->audit->arena);
   if (!where) return copse_fail_nomem(c->err);
   COPSE_DO(find_reach(c, &r));
   double trees = fmax(r.chain, r.chains), found = fmax(c->ring_links, fmax(r.rings, trees));
@@ -241,12 +242,12 @@ static copse_status find_idle_links(struct causes *c) {
   double share = fmin(1 - carried / capacity, share_of(c, room(c)));
   if (n == 0 || !(share >= WORTH)) return COPSE_OK;
   const char *unused = idle > 0 ? say(c, "; %d of %d carry nothing, such as %s", idle, n,
-                                      copse_audit_link_text(c->audit, t, first))
+                                      copse_link_words(t, first, &c->audit->arena))
                                 : "";
   return copse_audit_add(
       c->audit, share, "rings share NVLinks and leave others idle",
       say(c, "the NVLinks between GPUs are %.0f %% full when %s is full%s",
-          100 * carried / capacity, copse_audit_link_text(c->audit, t, c->verdict.link),
+          100 * carried / capacity, copse_link_words(t, c->verdict.link, &c->audit->arena),
           unused ? unused : ""),
       say(c, "%s: rings that use all of them", tune_command(c)), c->err);
 }
@@ -374,7 +375,7 @@ static copse_status add_crossed_rails(struct causes *c, int over, int edges, int
       say(c,
           "%d of %d links between hosts pass from switch to switch, %d of them between unlike "
           "NICs; %s carries %.4g GB for each GB of the buffer",
-          over, edges, unlike, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link),
+          over, edges, unlike, copse_link_words(c->in->topology, c->verdict.link, &c->audit->arena),
           copse_q_to_double(c->verdict.load[c->verdict.link])),
       say(c, "NCCL_CROSS_NIC=0, or the graph file of %s", tune_command(c)), c->err);
 }
@@ -391,7 +392,7 @@ static copse_status add_order(struct causes *c, int over, int edges) {
       say(c,
           "%d of %d links between hosts pass from switch to switch; %s carries %.4g GB for each GB "
           "of the buffer; once round all hosts is %" PRId64 " links, in another order %" PRId64,
-          over, edges, copse_audit_link_text(c->audit, c->in->topology, c->verdict.link),
+          over, edges, copse_link_words(c->in->topology, c->verdict.link, &c->audit->arena),
           copse_q_to_double(c->verdict.load[c->verdict.link]), order.given, order.best),
       say(c, "the order of ranks in the hostfile of %s", tune_command(c)), c->err);
 }

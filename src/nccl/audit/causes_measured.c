@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/types.h"
 #include "nccl/audit/audit.h"
+#include "topology/words.h"
 
 #define FEW_CHANNELS 4
 #define NEAR 0.9 /* what is within a tenth of a limit has reached it */
@@ -95,7 +96,7 @@ static copse_status find_faster_link(struct measured *m) {
       say(m,
           "%.4g GB/s were measured, which put %.4g GB/s on %s; by its constant the ring ends at "
           "%.4g, and NCCL makes no more channels than that",
-          m->row->measured, needed, copse_audit_link_text(m->audit, t, link), m->best_links),
+          m->row->measured, needed, copse_link_words(t, link, &m->audit->arena), m->best_links),
       say(m,
           "measure it (nvbandwidth -j, and --profile with its output), then copse tune %s -o "
           "FOLDER --for nccl; or NCCL_MIN_NCHANNELS of twice what it has now",
@@ -132,7 +133,7 @@ static copse_status find_few_channels(struct measured *m) {
           "%d channel%s, %.4g GB/s of bus bandwidth each; but for links between sockets, whose "
           "speed NCCL guesses, these rings could have %.4g, until %s is full",
           channels, channels == 1 ? "" : "s", m->row->measured / channels, limit,
-          copse_audit_link_text(m->audit, m->in->topology, link)),
+          copse_link_words(m->in->topology, link, &m->audit->arena)),
       say(m, "NCCL_MIN_NCHANNELS=%d, then measure again (a channel is one thread block of a GPU)",
           channels <= 2 ? 8 : 16),
       m->err);

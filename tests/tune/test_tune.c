@@ -31,8 +31,10 @@ static void read_graphs(const char *file, long version, int gpus) {
   }
 }
 
-/* Each collective's rules cover every size, the first of a range being the choice. */
-static void check_table(const char *file, int nodes, int ranks) {
+/* Each collective's rules cover every size, the first of a range being the choice. Those of `calls`
+ * (digits, NCCL's numbers) are there. */
+static void check_table(const char *file, int nodes, int ranks, const char *calls) {
+  bool seen[COPSE_TUNER_N_COLLECTIVES] = {false};
   struct copse_tuner_table table;
   struct copse_err err = COPSE_ERR_INIT;
   char *text = copse_test_read(file);
@@ -41,11 +43,16 @@ static void check_table(const char *file, int nodes, int ranks) {
   ck_assert_uint_gt(table.n, 0);
   for (size_t i = 0; i < table.n; i++) {
     const struct copse_tuner_rule *r = &table.rules[i];
-    ck_assert_int_eq(r->collective, COPSE_TUNER_ALLREDUCE);
+    bool first = i == 0 || r->collective != table.rules[i - 1].collective;
+    if (first) {
+      ck_assert_uint_eq(next, 0); /* 2^64: the last call's rules cover all sizes */
+      ck_assert_msg(!seen[r->collective], "%d twice", r->collective);
+      seen[r->collective] = true;
+    }
     ck_assert_int_eq(r->nodes, nodes);
     ck_assert_int_eq(r->ranks, ranks);
     ck_assert_int_eq(r->channels, 0);
-    if (i > 0 && r->min_bytes == table.rules[i - 1].min_bytes) {
+    if (!first && r->min_bytes == table.rules[i - 1].min_bytes) {
       ck_assert_int_eq(r->algorithm, COPSE_TUNER_RING);
       ck_assert_uint_eq(r->max_bytes, table.rules[i - 1].max_bytes);
       continue;
@@ -53,7 +60,9 @@ static void check_table(const char *file, int nodes, int ranks) {
     ck_assert_uint_eq(r->min_bytes, next);
     next = r->max_bytes + 1;
   }
-  ck_assert_uint_eq(next, 0); /* 2^64 */
+  ck_assert_uint_eq(next, 0);
+  for (int c = 0; c < COPSE_TUNER_N_COLLECTIVES; c++)
+    ck_assert_msg(seen[c] == (strchr(calls, '0' + c) != NULL), "%s: %d", file, c);
   copse_tuner_table_free(&table);
   free(text);
 }
@@ -89,7 +98,7 @@ START_TEST(a_two_socket_box_gets_trees) {
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "env.sh graph.xml topo.xml tuner.csv"));
   read_graphs("t/graph.xml", 23007, 6);
   ck_assert_int_le(graphs[0].n_channels, 32);
-  check_table("t/tuner.csv", 1, 6);
+  check_table("t/tuner.csv", 1, 6, "01234");
   char *readme = copse_test_read("t/README"), *csv = copse_test_read("t/tuner.csv");
   ck_assert_ptr_nonnull(strstr(readme, "Trees beat rings"));
   ck_assert_ptr_nonnull(strstr(readme, "unset NCCL_GRAPH_FILE"));
@@ -143,10 +152,29 @@ START_TEST(several_hosts_have_nics) {
     int twin = graphs[0].crossnic == 2 ? c ^ 1 : c;
     ck_assert_uint_eq(graphs[0].nets[c][0], graphs[0].nets[twin][1]);
   }
-  check_table("t/tuner.csv", 3, 24);
+  check_table("t/tuner.csv", 3, 24, "01234");
   char *readme = copse_test_read("t/README");
   ck_assert_ptr_nonnull(strstr(readme, "their order does not matter"));
   free(readme);
+}
+END_TEST
+
+/* Where NVLS trees or PAT may run, which the model lacks, the other calls have rules all the same.
+ */
+START_TEST(calls_that_are_not_modelled_have_no_rules) {
+  static const struct {
+    const char *arguments, *calls;
+    int nodes, ranks;
+    const char *said;
+  } cases[] = {{"dgx-h100 --hosts 2", "0123", 2, 16, "Not of allreduce: NVLS trees"},
+               {"--synthetic 'hosts:3 gpus:1@300 nics:1@25 flat'", "014", 3, 3,
+                "by size of allreduce, broadcast, reduce, for"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ck_assert_int_eq(copse_test_command("@ tune %s -o %%/t", cases[i].arguments), 0);
+    check_table("t/tuner.csv", cases[i].nodes, cases[i].ranks, cases[i].calls);
+    COPSE_AT_END(copse_free_at) char *readme = copse_test_read("t/README");
+    ck_assert_msg(strstr(readme, cases[i].said) != NULL, "%s", readme);
+  }
 }
 END_TEST
 
@@ -349,6 +377,7 @@ int main(void) {
   tcase_add_test(t, a_shell_sources_it);
   tcase_add_test(t, made_up_bus_ids_are_not_for_the_machine);
   tcase_add_test(t, several_hosts_have_nics);
+  tcase_add_test(t, calls_that_are_not_modelled_have_no_rules);
   tcase_add_test(t, rings_come_in_at_gpus_near_their_nics);
   tcase_add_test(t, older_nccl_has_room_for_fewer_channels);
   tcase_add_test(t, a_torus_has_an_order_of_hosts);

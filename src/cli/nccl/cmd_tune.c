@@ -451,17 +451,47 @@ static copse_status add_rccl_rules(struct job *j) {
   return copse_tuner_table_add(&j->table, &rule, j->err);
 }
 
+/*
+ * What NCCL may run for these calls must all be in the model, which lacks NVLS trees (of an
+ * allreduce over hosts with NVSwitches that sum) and PAT (of hosts of one GPU); without CollNet
+ * NCCL has NVLS for the others on one host only.
+ */
+static bool is_modelled(const struct job *j, copse_collective collective) {
+  bool several = j->machine.n_hosts > 1, rooted = copse_collective_rooted(collective);
+  if (collective == COPSE_ALLREDUCE)
+    return !several || !copse_nccl_graph(&j->graphs, COPSE_NCCL_NVLS);
+  return rooted || j->topology->n_ranks > j->machine.n_hosts;
+}
+
+static copse_status add_nccl_rules(struct job *j) {
+  static const struct {
+    int call;
+    copse_collective collective;
+  } all[] = {{COPSE_TUNER_ALLREDUCE, COPSE_ALLREDUCE},
+             {COPSE_TUNER_ALLGATHER, COPSE_ALLGATHER},
+             {COPSE_TUNER_REDUCE_SCATTER, COPSE_REDUCE_SCATTER},
+             {COPSE_TUNER_BROADCAST, COPSE_BROADCAST},
+             {COPSE_TUNER_REDUCE, COPSE_REDUCE}};
+  COPSE_AT_END(copse_text_free) struct copse_text names = {0};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (!is_modelled(j, all[i].collective)) continue;
+    copse_text_add(&names, "%s%s", names.size > 0 ? ", " : "",
+                   copse_collective_name(all[i].collective));
+    COPSE_DO(judge_links(j, COPSE_NCCL_NVLS, all[i].collective, &j->model.links[COPSE_NCCL_NVLS]));
+    COPSE_DO(copse_nccl_choose_rules(&j->model, all[i].call, &j->table, j->err));
+  }
+  COPSE_DO(copse_text_status(&names, j->err));
+  j->facts.has_allreduce = is_modelled(j, COPSE_ALLREDUCE);
+  return copse_arena_text(&j->work->arena, names.data, &j->facts.calls, j->err);
+}
+
 static copse_status write_table(struct job *j) {
   COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   bool rccl = j->o->target == 1;
-  if (copse_nccl_graph(&j->graphs, COPSE_NCCL_NVLS) && j->machine.n_hosts > 1)
-    j->facts.no_table =
-        "NVLS trees over several hosts, which NCCL may choose here, are not in the model";
   if (rccl && j->facts.tree_busbw <= j->facts.ring_busbw)
     j->facts.no_table = "rings are the best for large messages, as RCCL takes them anyway";
   if (j->facts.no_table) return COPSE_OK;
-  COPSE_DO(rccl ? add_rccl_rules(j)
-                : copse_nccl_choose_rules(&j->model, COPSE_TUNER_ALLREDUCE, &j->table, j->err));
+  COPSE_DO(rccl ? add_rccl_rules(j) : add_nccl_rules(j));
   copse_tuner_table_print(&j->table, rccl ? -1 : 0, &text);
   j->facts.has_table = true;
   return write_text(j, "tuner.csv", &text);

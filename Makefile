@@ -29,7 +29,7 @@ VERSION := $(shell sed -n 's/^.define COPSE_VERSION_STRING "\(.*\)"/\1/p' includ
 SOMAJOR := 0
 
 # ---- tools and libraries ----------------------------------------------------------
-LIB_PACKAGES := libcjson libxml-2.0 gmp libmd
+LIB_PACKAGES := libcjson libxml-2.0 gmp libmd zlib
 NEEDS_BUILD  := $(filter-out clean install-% bootstrap,$(or $(MAKECMDGOALS),all))
 ifneq ($(NEEDS_BUILD),)
 MISSING := $(strip $(foreach p,$(LIB_PACKAGES),$(shell $(PKG_CONFIG) --exists $(p) || echo $(p))))

@@ -21,6 +21,7 @@ class Copse(MakefilePackage, CudaPackage):
     depends_on("libxml2")
     depends_on("gmp")
     depends_on("libmd")
+    depends_on("zlib-api")
     depends_on("glpk")
     depends_on("openmpi", when="+mpi")
 

@@ -1,5 +1,5 @@
-/* Whole files, written beside their target and renamed; standard input and output; SHA-256 by
- * libmd. */
+/* Whole files, written beside their target and renamed; standard input and output; gzip by zlib;
+ * SHA-256 by libmd. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#define ZLIB_CONST
+#include <zlib.h>
 
 #include "base/memory.h"
 
@@ -40,15 +42,99 @@ static copse_status read_all(FILE *in, const char *label, char **data, size_t *s
   return COPSE_OK;
 }
 
+/* ---- gzip ------------------------------------------------------------------------------------ */
+
+enum { GZIP = 16 + MAX_WBITS }; /* zlib's way to say gzip's format, with the largest window */
+
+static void end_inflate(z_stream *z) { inflateEnd(z); }
+static void end_deflate(z_stream *z) { deflateEnd(z); }
+
+/* How many bytes zlib takes at once: its counts have 32 bits. */
+static uInt some(size_t n) { return n > (1u << 30) ? 1u << 30 : (uInt)n; }
+
+static copse_status no_memory(const char *label, struct copse_err *err) {
+  return copse_fail(err, COPSE_NOMEM, "%s: out of memory for gzip", label);
+}
+
+/* One or more members, one after the other, as gzip has it; nothing behind them. */
+static copse_status unpack(const char *label, const char *packed, size_t size, char **data,
+                           size_t *unpacked, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *buffer = NULL;
+  COPSE_AT_END(end_inflate) z_stream z = {0};
+  size_t capacity = 0, used = 0, taken = 0;
+  if (inflateInit2(&z, GZIP) != Z_OK) return no_memory(label, err);
+  for (int status = Z_OK; taken < size || status != Z_STREAM_END;) {
+    if (status == Z_STREAM_END && inflateReset(&z) != Z_OK) return no_memory(label, err);
+    COPSE_DO(copse_grow(&buffer, &capacity, used + 65537, 1, err));
+    uInt in = some(size - taken), out = some(capacity - used - 1);
+    z.next_in = (const Bytef *)packed + taken;
+    z.next_out = (Bytef *)buffer + used;
+    z.avail_in = in;
+    z.avail_out = out;
+    status = inflate(&z, Z_NO_FLUSH);
+    taken += in - z.avail_in;
+    used += out - z.avail_out;
+    if (status == Z_MEM_ERROR) return no_memory(label, err);
+    if ((status != Z_OK && status != Z_STREAM_END) || (status == Z_OK && z.avail_out > 0))
+      return copse_fail(err, COPSE_BAD_INPUT,
+                        "%s: damaged gzip data after %zu bytes; 'gzip -t' tells more", label,
+                        taken);
+    if (used > COPSE_FILE_MAX_BYTES)
+      return copse_fail(err, COPSE_BAD_INPUT,
+                        "%s: unpacks to more than 1 GiB, which no input of copse has", label);
+  }
+  buffer[used] = '\0';
+  *data = buffer;
+  *unpacked = used;
+  buffer = NULL;
+  return COPSE_OK;
+}
+
+static copse_status pack(const char *label, const char *data, size_t size, char **packed,
+                         size_t *packed_size, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *buffer = NULL;
+  COPSE_AT_END(end_deflate) z_stream z = {0};
+  size_t taken = 0, used = 0;
+  if (deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    return no_memory(label, err);
+  size_t capacity = deflateBound(&z, size);
+  COPSE_DO(copse_calloc(capacity, 1, &buffer, err));
+  for (int status = Z_OK; status != Z_STREAM_END;) {
+    uInt in = some(size - taken), out = some(capacity - used);
+    z.next_in = (const Bytef *)data + taken;
+    z.next_out = (Bytef *)buffer + used;
+    z.avail_in = in;
+    z.avail_out = out;
+    status = deflate(&z, taken + in == size ? Z_FINISH : Z_NO_FLUSH);
+    taken += in - z.avail_in;
+    used += out - z.avail_out;
+  }
+  *packed = buffer;
+  *packed_size = used;
+  buffer = NULL;
+  return COPSE_OK;
+}
+
+static bool ends_with(const char *text, const char *end) {
+  size_t n = strlen(text), m = strlen(end);
+  return n > m && strcmp(text + n - m, end) == 0;
+}
+
 copse_status copse_file_read(const char *path, char **data, size_t *size, struct copse_err *err) {
   *data = NULL;
   *size = 0;
-  if (strcmp(path, "-") == 0) return read_all(stdin, copse_file_label(path), data, size, err);
-  FILE *in = fopen(path, "rbe");
+  const char *label = copse_file_label(path);
+  bool standard = strcmp(path, "-") == 0;
+  FILE *in = standard ? stdin : fopen(path, "rbe");
   if (!in) return cannot("open", path, errno, err);
-  copse_status status = read_all(in, path, data, size, err);
-  fclose(in);
-  return status;
+  copse_status status = read_all(in, label, data, size, err);
+  if (!standard) fclose(in);
+  if (status != COPSE_OK || *size < 3 || memcmp(*data, "\x1f\x8b\x08", 3) != 0) return status;
+  COPSE_AT_END(copse_free_at) char *packed = *data;
+  size_t n = *size;
+  *data = NULL;
+  *size = 0;
+  return unpack(label, packed, n, data, size, err);
 }
 
 static copse_status write_and_close(int fd, const char *path, const char *data, size_t size,
@@ -117,8 +203,8 @@ static copse_status follow_link(const char *path, char **target, struct copse_er
   return COPSE_OK;
 }
 
-copse_status copse_file_write(const char *path, const void *data, size_t size,
-                              struct copse_err *err) {
+static copse_status write_as_it_is(const char *path, const void *data, size_t size,
+                                   struct copse_err *err) {
   if (strcmp(path, "-") == 0) {
     if (fflush(stdout) != 0 || fwrite(data, 1, size, stdout) != size || fflush(stdout) != 0)
       return cannot("write", "<stdout>", errno, err);
@@ -133,6 +219,15 @@ copse_status copse_file_write(const char *path, const void *data, size_t size,
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return cannot("write", path, errno, err);
   return write_and_close(fd, path, data, size, err);
+}
+
+copse_status copse_file_write(const char *path, const void *data, size_t size,
+                              struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *packed = NULL;
+  size_t packed_size = 0;
+  if (!ends_with(path, ".gz")) return write_as_it_is(path, data, size, err);
+  COPSE_DO(pack(path, data, size, &packed, &packed_size, err));
+  return write_as_it_is(path, packed, packed_size, err);
 }
 
 copse_status copse_file_beside(const char *base, const char *name, char **out,

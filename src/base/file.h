@@ -7,14 +7,15 @@
 /* Inputs beyond this are refused: no topology, schedule or plan comes near it. */
 #define COPSE_FILE_MAX_BYTES ((size_t)1 << 30)
 
-/* Reads all of `path`. *data has a NUL after its *size bytes; the caller frees it.
- * COPSE_IO where it can't be read (a folder, no such file), COPSE_BAD_INPUT beyond
- * COPSE_FILE_MAX_BYTES. */
+/* Reads all of `path`, unpacked where it is gzip's (RFC 1952; told by content). *data has a NUL
+ * after its *size bytes; the caller frees it. COPSE_IO where it can't be read (a folder, no such
+ * file), COPSE_BAD_INPUT beyond COPSE_FILE_MAX_BYTES and where it is damaged. */
 copse_status copse_file_read(const char *path, char **data, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 
-/* Writes `size` bytes to `path`, whole or not at all; behind a link, to where it leads. COPSE_IO,
- * also for a loop of links; COPSE_NOMEM where the disk is full. */
+/* Writes `size` bytes to `path`, whole or not at all, packed by gzip where the name ends with
+ * ".gz"; behind a link, to where it leads. Equal bytes make equal files. COPSE_IO, also for a loop
+ * of links; COPSE_NOMEM where the disk is full. */
 copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) COPSE_CHECKED;
 

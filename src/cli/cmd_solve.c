@@ -481,6 +481,8 @@ static void print_text(const struct report *r) {
 
 /* ---- one schedule --------------------------------------------------------------------------- */
 
+#define MANY_BYTES 250000000 /* a file to be told of before it is written */
+
 struct options {
   struct copse_cli_solve what;
   const char *output, *draw, *each_failure, *groups;
@@ -520,6 +522,20 @@ static copse_status draw(const struct options *o, struct copse_cli_work *w) {
   return copse_file_write(o->draw, w->text.data, w->text.size, &w->err);
 }
 
+/* Says how much is about to be written where that is much; what copse could not read is not. */
+static copse_status announce(const char *path, size_t size, struct copse_err *err) {
+  double gigabytes = (double)size / 1e9;
+  if (size > COPSE_FILE_MAX_BYTES)
+    return copse_fail(err, COPSE_NOMEM,
+                      "%s: would have %.1f GB, more than copse reads (1 GiB); --k 1 or --tolerance "
+                      "make fewer trees, --bound-only has the optimum and its proof",
+                      path, gigabytes);
+  if (size > MANY_BYTES)
+    copse_note(&copse_cli_notes, "%s: %.2f GB are written%s", path, gigabytes,
+               strstr(path, ".gz") ? " before they are packed" : "; as FILE.gz a tenth");
+  return COPSE_OK;
+}
+
 /* Solves, and writes what was found. The schedule stays as it was written. */
 static copse_status solve_and_write(struct options *o, struct seconds *sec,
                                     struct copse_cli_work *w) {
@@ -537,6 +553,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
   double mark = copse_clock_seconds();
   if (o->output) {
     COPSE_DO(copse_schedule_to_json(w->schedule, &w->made, &w->made_size, &w->err));
+    COPSE_DO(announce(o->output, w->made_size, &w->err));
     COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
     free(w->made);
     w->made = NULL;

@@ -64,7 +64,7 @@ const struct copse_option copse_cli_solve_options[] = {
      "do not look for symmetries of the cluster, which make solving faster", TO(solve.no_symmetry)},
     {"--compact", 0, NULL,
      "write the trees of one rank of each orbit and the symmetries that move\n"
-     "them, of equal shares, where such reach the optimum; beyond 4096\n"
+     "them, of equal shares, where such reach the optimum; beyond 1024\n"
      "ranks always",
      TO(solve.compact)},
     {"--equal-shares", 0, NULL,

@@ -445,6 +445,16 @@ START_TEST(a_compact_schedule_goes_through_the_whole_chain) {
 }
 END_TEST
 
+/* Trees listed one by one take space by the square of the ranks. */
+START_TEST(large_symmetric_clusters_make_small_files) {
+  ck_assert_int_eq(run("@ topo --synthetic 'hosts:129 gpus:8@300 nics:8@25 rails' -o %%/l.json"),
+                   0);
+  ck_assert_int_eq(run("@ solve %%/l.json -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("test $(wc -c <%%/s.json) -lt 1000000"), 0);
+  ck_assert_msg(run("@ verify %%/s.json -t %%/l.json") == 0, "%s", result.err);
+}
+END_TEST
+
 START_TEST(dash_is_standard_input_and_output) {
   write_text("f.json", copse_test_fabrics[2]);
   ck_assert_int_eq(run("cat %%/f.json | @ topo - -o - >%%/c1.json"), 0);
@@ -840,6 +850,7 @@ int main(void) {
   tcase_add_test(tc, the_whole_chain_works_on_every_fabric);
   tcase_add_test(tc, solve_tells_of_symmetries);
   tcase_add_loop_test(tc, a_compact_schedule_goes_through_the_whole_chain, 0, 3);
+  tcase_add_test(tc, large_symmetric_clusters_make_small_files);
   tcase_add_test(tc, dash_is_standard_input_and_output);
   tcase_add_test(tc, a_schedule_for_another_fabric_is_refuted_with_status_1);
   tcase_add_test(tc, a_wrong_schedule_is_refuted_by_verify_and_bad_input_elsewhere);

@@ -195,6 +195,44 @@ START_TEST(flows_of_nothing_are_lowered) {
 }
 END_TEST
 
+/* ---- gzip --------------------------------------------------------------------------------- */
+
+/* Written by the name, read by the content, of one member or several, as gzip itself does. */
+START_TEST(gzip_goes_in_and_out) {
+  ck_assert_int_eq(run("@ topo " FABRIC " -o %%/t.json.gz"), 0);
+  ck_assert_int_eq(
+      run("@ topo " FABRIC " -o %%/t.json && gunzip -c %%/t.json.gz | cmp - %%/t.json"), 0);
+  ck_assert_int_eq(run("@ topo " FABRIC " -o %%/again.gz && cmp %%/again.gz %%/t.json.gz"), 0);
+  ck_assert_int_eq(run("@ solve %%/t.json.gz -c allgather -o %%/s.json.gz"), 0);
+  ck_assert_int_eq(run("@ verify %%/s.json.gz -t %%/t.json"), 0);
+  ck_assert_int_eq(run("cat %%/s.json.gz | @ verify - -t %%/t.json.gz"), 0);
+  ck_assert_int_eq(run("{ head -c 50 %%/t.json | gzip; tail -c +51 %%/t.json | gzip; } >%%/two && "
+                       "@ topo %%/two -o - | cmp - %%/t.json"),
+                   0);
+}
+END_TEST
+
+START_TEST(damaged_gzip_is_refused) {
+  static const char *const ways[] = {"head -c 3 %s", "head -c 60 %s", "{ cat %s; echo x; }",
+                                     "head -c -1 %s", "{ head -c 40 %s; head -c 40 /dev/zero; }"};
+  char name[300], way[400];
+  snprintf(name, sizeof name, "%s/t.json.gz", copse_test_folder());
+  snprintf(way, sizeof way, ways[_i], name);
+  ck_assert_int_eq(run("@ topo " FABRIC " -o %%/t.json.gz"), 0);
+  run("%s >%%/bad.gz && @ topo %%/bad.gz", way);
+  copse_test_refused(2, "damaged gzip data");
+}
+END_TEST
+
+/* 1.2 GB of zeros in a megabyte, as many members. */
+START_TEST(what_unpacks_to_too_much_is_refused) {
+  run("head -c 1000000 /dev/zero | gzip >%%/m && for i in $(seq 1200); do cat %%/m; done "
+      ">%%/bomb.gz && "
+      "@ topo %%/bomb.gz");
+  copse_test_refused(2, "unpacks to more than 1 GiB");
+}
+END_TEST
+
 /* ---- options ------------------------------------------------------------------------------- */
 
 START_TEST(options_that_nobody_would_heed_are_refused) {
@@ -360,6 +398,9 @@ int main(void) {
   tcase_add_test(tests, options_without_effect_are_told);
   tcase_add_test(tests, flows_of_nothing_are_lowered);
   tcase_add_test(tests, options_that_nobody_would_heed_are_refused);
+  tcase_add_test(tests, gzip_goes_in_and_out);
+  tcase_add_loop_test(tests, damaged_gzip_is_refused, 0, 5);
+  if (copse_test_all()) tcase_add_test(tests, what_unpacks_to_too_much_is_refused);
   tcase_add_loop_test(tests, a_file_of_another_kind_is_called_by_its_name, 0, N_TAKERS);
   tcase_add_test(tests, kinds_are_told_from_a_pipe_and_in_json);
   tcase_add_test(tests, failures_are_one_object_with_json);

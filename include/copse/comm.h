@@ -177,9 +177,10 @@ COPSE_API copse_status copse_comm_add_plan(copse_comm *comm, const copse_plan *p
 /*
  * Adds every plan file (*.plan) of a folder that is for this number of ranks, in order of name;
  * NULL: the folder that the environment variable COPSE_PLAN_DIR names. Plans for other numbers of
- * ranks and alltoalls by demand are passed over. *n_loaded (may be NULL) gets how many; none is no
- * error. After an error (a damaged file, a plan that doesn't fit the GPU) none is added. The
- * communicator owns them. Else as copse_comm_add_plan.
+ * ranks and alltoalls by demand are passed over, and those that don't fit the GPU of some rank are
+ * left out at all (the log says which and why). *n_loaded (may be NULL) gets how many; none is no
+ * error, unless none fits. After an error (a damaged file) none is added. The communicator owns
+ * them. Else as copse_comm_add_plan.
  */
 COPSE_API copse_status copse_comm_load_plans(copse_comm *comm, const char *folder,
                                              int *n_loaded) COPSE_CHECKED;

@@ -41,7 +41,7 @@ void device_plan_open(struct device_plan *d, const struct copse_plan *plan, int 
   const struct copse_comm_shape shape = {n, 0, n, d->devices, NULL, NULL, NULL};
   COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &d->backend, &err), &err);
   copse_cuda_backend.set_timeout(d->backend, 60);
-  COPSE_SUCCEEDS(copse_cuda_backend.prepare(d->backend, plan, &d->prepared, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(d->backend, &plan, 1, &d->prepared, &err), &err);
 }
 
 void device_plan_close(struct device_plan *d) {

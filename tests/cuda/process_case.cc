@@ -48,7 +48,7 @@ void process_start(struct process *p, const struct copse_plan *plan,
   process_meet(p, bootstrap);
   p->plan = plan;
   copse_cuda_backend.set_timeout(p->backend, 60);
-  COPSE_SUCCEEDS(copse_cuda_backend.prepare(p->backend, p->plan, &p->prepared, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(p->backend, &p->plan, 1, &p->prepared, &err), &err);
   CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
 }
 
@@ -80,7 +80,7 @@ struct copse_plan *process_lower(copse_collective collective, int n,
                                  const struct copse_lower_options *options, bool stages) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
-  char json[2048] = "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[";
+  char json[1 << 14] = "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[";
   size_t used = strlen(json);
   for (int r = 0; r < n; r++)
     used +=

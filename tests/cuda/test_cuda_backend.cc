@@ -223,7 +223,7 @@ START_TEST(numbers_that_start_again_find_no_old_packets) {
     for (uint32_t i = 0; i < back; i++) ck_assert_uint_eq(device_case_run(&d, small_one), 0);
     for (uint32_t r = 0; r < 4; r++) { /* after the last two launches nothing is left */
       uint64_t n = 2 * p->segment.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n);
-      CUDA_OK(cudaMemcpy(copy, p->segments[r] + p->segment.signals_bytes + p->segment.slots_bytes, 8 * n,
+      CUDA_OK(cudaMemcpy(copy, p->segments[r] + p->segment.signals_bytes, 8 * n,
                          cudaMemcpyDeviceToHost));
       for (uint64_t i = 0; i < n; i++) found += copy[i] != 0;
       free(copy);
@@ -459,7 +459,7 @@ START_TEST(a_capture_elsewhere_is_left_alone) {
     CUDA_OK(cudaStreamBeginCapture(captured, mode));
     COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &another.backend, &err), &err);
     COPSE_SUCCEEDS(
-        copse_cuda_backend.prepare(another.backend, plan, &another.prepared, &err), &err);
+        copse_cuda_backend.prepare(another.backend, &plan, 1, &another.prepared, &err), &err);
     COPSE_SUCCEEDS(device_launch(&another, &r.device, &r.host, r.it, NULL, &err), &err);
     device_wait(&another);
     copse_cuda_backend.destroy(another.backend);
@@ -641,7 +641,7 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   void *backend, *prepared;
   unsigned room = 0, workers = 0;
   COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
-  ck_assert_int_eq(copse_cuda_backend.prepare(backend, plan, &prepared, &err), COPSE_UNSUPPORTED);
+  ck_assert_int_eq(copse_cuda_backend.prepare(backend, &plan, 1, &prepared, &err), COPSE_UNSUPPORTED);
   ck_assert_int_eq(
       sscanf(err.text,
              "the plan takes 24 thread blocks on GPU 0 (3 ranks), which holds %u at once; copse "
@@ -653,7 +653,7 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
   pb_free(plan);
   many.n_trees = workers / 2; /* and so it does */
   plan = pb_tree_plan(COPSE_ALLREDUCE, 3, -1, many);
-  COPSE_SUCCEEDS(copse_cuda_backend.prepare(backend, plan, &prepared, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(backend, &plan, 1, &prepared, &err), &err);
   copse_cuda_backend.destroy(backend);
   pb_free(plan);
 }
@@ -691,7 +691,7 @@ static copse_status whole_life(const struct copse_plan *plan) {
     calls[r].send = memory + r * 256;
     calls[r].recv = memory + (r + 3) * 256;
   }
-  status = copse_cuda_backend.prepare(backend, plan, &prepared, &err);
+  status = copse_cuda_backend.prepare(backend, &plan, 1, &prepared, &err);
   if (status == COPSE_OK) status = copse_cuda_backend.launch(backend, prepared, calls, &err);
   if (status == COPSE_OK) status = copse_cuda_backend.finish(backend, &err);
   if (status != COPSE_OK) {

@@ -334,7 +334,7 @@ static void run_unready(struct meeting meeting, bool old) {
   process_meet(&p, &bootstrap);
   copse_cuda_backend.set_timeout(p.backend, 0.2);
   p.plan = pb_tree_plan(COPSE_ALLREDUCE, (uint32_t)meeting.n, 0, PROCESS_TREES);
-  const copse_status status = copse_cuda_backend.prepare(p.backend, p.plan, &p.prepared, &err);
+  const copse_status status = copse_cuda_backend.prepare(p.backend, &p.plan, 1, &p.prepared, &err);
   DEVICE_ASSERT(old ? status == COPSE_UNSUPPORTED && strstr(err.text, "NCCL_COMM_BLOCKING=0")
                     : status == COPSE_TIMEOUT && strstr(err.text, "joined the ranks after 0.2 s"),
                 "%s: %s", copse_status_string(status), err.text);

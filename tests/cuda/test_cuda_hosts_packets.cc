@@ -61,9 +61,8 @@ static void check_numbers(struct process *p, unsigned char *buffer) {
     meeting_all_gather(&p->meeting, &word, words, 1);
     uint64_t n = 2 * plan->segment.packets_copy / 8, found = 0,
              *copy = (uint64_t *)malloc(8 * n + 8);
-    CUDA_OK(cudaMemcpy(
-        copy, plan->segments[rank] + plan->segment.signals_bytes + plan->segment.slots_bytes, 8 * n,
-        cudaMemcpyDeviceToHost));
+    CUDA_OK(cudaMemcpy(copy, plan->segments[rank] + plan->segment.signals_bytes, 8 * n,
+                       cudaMemcpyDeviceToHost));
     for (uint64_t k = 0; k < n; k++) found += copy[k] != 0;
     DEVICE_ASSERT(found == 0, "rank %u: %llu packets are left", rank, (unsigned long long)found);
     free(copy);

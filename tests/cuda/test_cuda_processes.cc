@@ -40,12 +40,137 @@ static void leave_late(struct process *p) {
   copse_cuda_leave_sweep(); /* as with the process's next communicator */
 }
 
+/* ---- what a folder of plans takes ------------------------------------------------------------- */
+
+/* All ranks are like this one. The last gather before memory is opened fails, and says how much
+ * there is. */
+struct alone {
+  int n, calls;
+  size_t used;
+};
+static copse_status alone_all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  struct alone *it = (struct alone *)context;
+  size_t left = 0, total = 0;
+  for (int r = 0; r < it->n; r++) memcpy((char *)all + (size_t)r * bytes, mine, bytes);
+  if (++it->calls < 3) return COPSE_OK; /* hosts, and whether all plans fit */
+  CUDA_OK(cudaMemGetInfo(&left, &total));
+  if (it->calls == 3) it->used = total - left;
+  return COPSE_IO;
+}
+
+/* What the plans' tables will take beside: their records, and some bytes for each. */
+static size_t table_bytes(const struct copse_plan_header *h) {
+  return h->n_ops * sizeof(struct copse_plan_op) + h->n_operands * sizeof(struct copse_plan_operand) +
+         h->n_pieces * sizeof(struct copse_plan_piece) + h->n_regions * 32u + h->n_channels * 24u +
+         h->n_workers * 64u + h->n_ranks * 32u + 12 * 256;
+}
+
+/* The memory of a communicator is bounded, whatever plans it has: two shared allocations. */
+START_TEST(plans_share_their_memory) {
+  static const struct {
+    int n_ranks, n_plans;
+    size_t most;
+  } sets[] = {{8, 6, (size_t)256 << 20}, {64, 3, (size_t)384 << 20}};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct alone alone = {sets[_i].n_ranks, 0, 0};
+  const copse_bootstrap bootstrap = {alone_all_gather, &alone};
+  const int device = 0;
+  const struct copse_comm_shape shape = {(uint32_t)alone.n, 0, 1, &device, &bootstrap, NULL, NULL};
+  struct copse_lower_options options = {};
+  options.chunk_bytes = 8 << 20;
+  struct copse_plan *plans[COPSE_N_COLLECTIVES];
+  void *backend, *prepared[COPSE_N_COLLECTIVES];
+  uint64_t wanted = 0;
+  size_t tables = 0;
+  copse_emulated_config config = copse_emulated_defaults();
+  config.multiprocessors = 132;
+  copse_emulated_configure(&config);
+  for (int i = 0; i < sets[_i].n_plans; i++) {
+    struct copse_layout layout;
+    plans[i] = process_lower((copse_collective)i, alone.n, &options);
+    tables += table_bytes(&plans[i]->header);
+    COPSE_SUCCEEDS(copse_layout_new(plans[i], &layout, &err), &err);
+    wanted += copse_layout_most_slot_bytes(&layout, 0);
+    copse_layout_free(&layout);
+  }
+  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
+  const copse_status status = copse_cuda_backend.prepare(
+      backend, (const struct copse_plan *const *)plans, (size_t)sets[_i].n_plans, prepared, &err);
+  ck_assert_msg(status == COPSE_IO, "%s: %s", copse_status_string(status), err.text);
+  copse_cuda_backend.abort(backend);
+  copse_cuda_backend.destroy(backend);
+  ck_assert_msg(alone.used + tables <= sets[_i].most, "%zu MiB and %zu of tables",
+                alone.used >> 20, tables >> 20);
+  ck_assert_uint_gt(alone.used, copse_cuda_staging_bytes);
+  ck_assert_uint_gt(wanted, sets[_i].most); /* so that it is the sharing which is bounded */
+  ck_assert_int_eq(copse_emulated_calls_of("cudaIpcGetMemHandle"), 2);
+  for (int i = 0; i < sets[_i].n_plans; i++) copse_plan_free(plans[i]);
+  ck_assert_int_eq(copse_emulated_leaks(), 0);
+}
+END_TEST
+
+struct counted {
+  struct meeting meeting;
+  int calls;
+};
+static copse_status counted_all_gather(void *context, const void *mine, void *all, size_t bytes) {
+  struct counted *it = (struct counted *)context;
+  it->calls++;
+  return meeting_all_gather(&it->meeting, mine, all, bytes);
+}
+
+/* The second of three plans takes more blocks than rank 1's GPU holds. */
+static void run_too_large(struct process *p) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct counted counted = {p->meeting, 0};
+  const copse_bootstrap bootstrap = {counted_all_gather, &counted};
+  struct pb_options many = PROCESS_TREES;
+  copse_emulated_config config = copse_emulated_defaults();
+  many.n_trees = 64;
+  config.multiprocessors = p->meeting.rank == 1 ? 4 : 80;
+  copse_emulated_configure(&config);
+  copse_cuda_threads = COPSE_CUDA_LEAST_THREADS;
+  process_meet(p, &bootstrap);
+  const uint32_t n = (uint32_t)p->meeting.n;
+  struct copse_plan *plans[] = {pb_tree_plan(COPSE_ALLGATHER, n, -1, PROCESS_TREES),
+                                pb_tree_plan(COPSE_ALLREDUCE, n, -1, many),
+                                pb_tree_plan(COPSE_ALLREDUCE, n, -1, PROCESS_TREES)};
+  void *prepared[3], *none;
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(p->backend, (const struct copse_plan *const *)plans, 3,
+                                            prepared, &err),
+                 &err);
+  DEVICE_ASSERT(prepared[0] && !prepared[1] && prepared[2], "rank %d: not the second one",
+                p->meeting.rank);
+  DEVICE_ASSERT(counted.calls == 4, "%d all-gathers", counted.calls);
+  const copse_status status = copse_cuda_backend.prepare(
+      p->backend, (const struct copse_plan *const *)plans + 1, 1, &none, &err);
+  DEVICE_ASSERT(status == COPSE_UNSUPPORTED && !none && *err.text, "%s", copse_status_string(status));
+  CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+  copse_cuda_threads = 3;
+  unsigned char *memory;
+  CUDA_OK(cudaMalloc((void **)&memory, 64 << 10));
+  for (uint64_t i = 0; i < 6; i++) { /* both in turn, in the same slots and staging */
+    const struct process_call check = {900 + i, i, false, 0};
+    p->plan = plans[i % 2 ? 0 : 2];
+    p->prepared = prepared[i % 2 ? 0 : 2];
+    process_check(p, &check, memory, 32 << 10);
+  }
+  CUDA_OK(cudaFree(memory));
+  process_stop(p);
+  for (struct copse_plan *plan : plans) pb_free(plan);
+  DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
+}
+
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
   struct process p;
   memset(&p, 0, sizeof p);
   p.meeting = meeting;
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
+  if (strcmp(mode, "large") == 0) {
+    run_too_large(&p);
+    return;
+  }
   const copse_bootstrap bootstrap = {meeting_all_gather, &p.meeting};
   is_apart = strcmp(mode, "apart") == 0 && meeting.rank == 1;
   process_open(&p, collective, PROCESS_TREES, &bootstrap);
@@ -117,6 +242,11 @@ START_TEST(a_registration_that_fails_at_one_rank_is_none) {
 }
 END_TEST
 
+START_TEST(a_plan_that_does_not_fit_is_left_out_everywhere) {
+  processes_run(COPSE_ALLREDUCE, "large", 3);
+}
+END_TEST
+
 START_TEST(a_process_that_dies_is_a_timeout_for_the_others) { processes_run(COPSE_ALLREDUCE, "dies", 3); }
 END_TEST
 
@@ -140,6 +270,8 @@ int main(int argc, char **argv) {
   tcase_add_loop_test(tc, blocks_far_apart_are_copied_one_by_one, 0, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, registered_outputs_are_written_straight, 0, COPSE_N_COLLECTIVES);
   tcase_add_test(tc, a_registration_that_fails_at_one_rank_is_none);
+  tcase_add_test(tc, a_plan_that_does_not_fit_is_left_out_everywhere);
+  tcase_add_loop_test(tc, plans_share_their_memory, 0, COPSE_TEST_UP_TO(2, 1));
   tcase_add_test(tc, a_process_that_dies_is_a_timeout_for_the_others);
   tcase_add_test(tc, nobody_waits_for_one_that_leaves_late);
   tcase_add_test(tc, leaving_needs_no_shared_files);

@@ -324,10 +324,15 @@ static void check_hosts_logged(const struct job *job, int n_ranks, int n_hosts) 
   JOB_ASSERT(job_logged(part, "plans") >= 1, "the log lacks \"%s\"", part);
 }
 
+/* Of which the drop-in has two, as of its records and of what became of them. */
+enum { MOST_GATHERS = 10 };
+
 static void run_all(struct job *job) {
   static const size_t few[] = {1, 61, 700}, many[] = {1, 37, 61, 700, 2500};
   struct sums sums = {};
   check_hosts_logged(job, job->n, job->n_hosts);
+  JOB_ASSERT(job_nccl_calls("AllGather") <= MOST_GATHERS, "%d all-gathers to make a communicator",
+             job_nccl_calls("AllGather"));
   run_sizes(job, &sums, job->n > 4 ? few : many, job->n > 4 ? 3 : 5);
   run_passed(job, &sums);
   JOB_ASSERT(job_logged("NCCL AllReduce: served", "low latency") == 1, "no packets");

@@ -91,7 +91,7 @@ START_TEST(the_number_of_chunks_follows_the_largest_piece) {
   pb_header(b)->chunk_bytes = 1000;
   pb_piece(b, 0, 1, 1, 4);
   uint32_t large = pb_piece(b, 1, 4, 1, 1); /* 3/4 */
-  pb_region(b, 0, large); /* something to pass on */
+  pb_region(b, 0, large);                   /* something to pass on */
   struct copse_plan *plan = pb_finish(b);
   struct copse_layout layout;
   ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
@@ -154,6 +154,20 @@ START_TEST(large_pieces_start_at_lines_of_memory) {
 }
 END_TEST
 
+/* Half of what the slots would take, unless that is too little for any chunk. */
+static void limit_to_half(struct copse_layout *layout) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const uint64_t before = layout->chunk_bytes;
+  uint64_t most[2] = {copse_layout_most_slot_bytes(layout, 0),
+                      copse_layout_most_slot_bytes(layout, 1)};
+  const uint64_t half = (most[0] > most[1] ? most[0] : most[1]) / 2;
+  const copse_status status = copse_layout_limit(layout, half, &err);
+  FAST_ASSERT(layout->chunk_bytes <= before);
+  for (uint32_t r = 0; r < 2 && status == COPSE_OK; r++)
+    FAST_ASSERT(copse_layout_most_slot_bytes(layout, r) <= half);
+  FAST_ASSERT(status == COPSE_OK || status == COPSE_UNSUPPORTED);
+}
+
 /* Slot by slot and packet region by packet region, at any size; and what is allocated once for
  * every size is enough. */
 START_TEST(regions_of_a_rank_do_not_overlap) {
@@ -171,6 +185,7 @@ START_TEST(regions_of_a_rank_do_not_overlap) {
     struct copse_layout layout;
     struct copse_shape shape;
     ASSERT_OK(copse_layout_new(plan, &layout, &err), &err);
+    if (round % 4 == 0) limit_to_half(&layout);
     uint32_t bytes = 1u << copse_test_random_int(&state, 0, 3);
     uint64_t count = (uint64_t)copse_test_random_int(&state, 1, round % 3 ? 50 : 100000) / bytes;
     ASSERT_OK(copse_layout_shape(&layout, count, bytes, &shape, &err), &err);

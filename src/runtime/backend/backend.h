@@ -43,11 +43,12 @@ struct copse_backend_ops {
                          struct copse_err *err);
   void (*destroy)(void *backend); /* after finish; frees what is prepared */
 
-  /* Makes a plan ready to run: memory, counters, co-residency. Collective across processes: it
-   * fails at all of them or at none. The plan is borrowed until destroy, also where another
-   * plan of the same folder fails and neither is used. */
-  copse_status (*prepare)(void *backend, const struct copse_plan *plan, void **prepared,
-                          struct copse_err *err);
+  /* Makes n plans ready to run: memory, counters, co-residency. Collective across processes: it
+   * fails at all of them or at none. prepared[i] is NULL for a plan that doesn't fit some rank's
+   * device, at all ranks, and the log says why; COPSE_UNSUPPORTED where that is all of them. The
+   * plans are borrowed until destroy, also where preparing fails and none is used. */
+  copse_status (*prepare)(void *backend, const struct copse_plan *const *plans, size_t n,
+                          void **prepared, struct copse_err *err);
 
   /* Runs (CPU) or enqueues (GPU) one collective. calls[i] is that of local rank i. After
    * COPSE_INVALID and COPSE_UNSUPPORTED (refused alike in every process), and after COPSE_NOMEM

@@ -35,6 +35,10 @@ static bool differs(const void *context, uint32_t r) {
   return memcmp(&votes[r], &votes[0], sizeof *votes) != 0;
 }
 
+/* Of as many ranks as GPUs have, so that there no memory is needed: a rank that has none left must
+ * still say so. */
+#define FEW_RANKS 128
+
 static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct copse_err *err) {
   char ranks[COPSE_RANKS_TEXT];
   for (uint32_t r = 0; r < n_ranks; r++) {
@@ -55,14 +59,17 @@ static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct cop
 
 copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine,
                          const struct copse_plan *const *plans, size_t n, struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) struct vote *votes = NULL;
-  struct vote vote;
+  COPSE_AT_END(copse_free_at) struct vote *many = NULL;
+  struct vote vote, few[FEW_RANKS], *votes = few;
   if (!shape->bootstrap) return mine;
   memset(&vote, 0, sizeof vote);
   vote.n_plans = (uint32_t)n;
   if (mine == COPSE_OK) mine = digest_plans(plans, n, vote.digest, err);
   vote.status = (uint32_t)mine;
-  COPSE_DO(copse_calloc(shape->n_ranks, sizeof *votes, &votes, err));
+  if (shape->n_ranks > FEW_RANKS) {
+    COPSE_DO(copse_calloc(shape->n_ranks, sizeof *many, &many, err));
+    votes = many;
+  }
   const copse_status status =
       shape->bootstrap->all_gather(shape->bootstrap->context, &vote, votes, sizeof vote);
   if (status != COPSE_OK) {

@@ -58,7 +58,7 @@ static copse_status new_exec(const struct copse_plan *plan, const struct copse_b
   *out = NULL;
   copse_status mine = open_backend(plan, ops, shape, gpu, &exec, err);
   COPSE_DO(copse_agree(shape, mine, NULL, 0, err)); /* memory may run out at one rank alone */
-  COPSE_DO(ops->prepare(exec->backend, plan, &exec->prepared, err));
+  COPSE_DO(ops->prepare(exec->backend, &plan, 1, &exec->prepared, err));
   *out = exec;
   exec = NULL;
   return COPSE_OK;

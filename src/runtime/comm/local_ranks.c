@@ -43,37 +43,42 @@ copse_status copse_local_deregister(struct copse_comm *comm, void *handle, struc
                                    it->backend_handle, err);
 }
 
-/* The backend's own part; all or none become entries. */
+/* Those that fit become entries. *n_fit: how many. */
 static copse_status prepare_all(struct copse_local_ranks *local,
-                                const struct copse_plan *const *added, size_t n,
-                                struct copse_err *err) {
+                                const struct copse_plan *const *added, size_t n, void **prepared,
+                                size_t *n_fit, struct copse_err *err) {
   struct copse_plans *plans = &local->plans;
-  size_t end = plans->n;
-  COPSE_DO(COPSE_GROW(plans->entries, plans->capacity, end + n, err));
-  for (size_t i = 0; i < n; i++, end++) {
-    struct copse_plan_entry *entry = &plans->entries[end];
-    entry->plan = added[i];
-    COPSE_DO(local->ops->prepare(local->backend, added[i], &entry->prepared, err));
+  *n_fit = 0;
+  COPSE_DO(local->ops->prepare(local->backend, added, n, prepared, err));
+  for (size_t i = 0; i < n; i++) {
+    if (!prepared[i]) continue;
+    plans->entries[plans->n++] = (struct copse_plan_entry){added[i], prepared[i]};
+    ++*n_fit;
   }
-  plans->n = end;
   return COPSE_OK;
 }
 
-/* With the backend's lock held. `mine`: how reading the plans went here. */
+/* With the backend's lock held. `mine`: how reading the plans went here. What may fail here alone
+ * comes before the agreement: after it the other ranks count on this one. */
 static copse_status add_all(struct copse_local_ranks *local, copse_status mine,
-                            const struct copse_plan *const *plans, size_t n,
+                            const struct copse_plan *const *plans, size_t n, size_t *n_fit,
                             struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) void **prepared = NULL;
+  struct copse_plans *all = &local->plans;
   for (size_t i = 0; i < n && mine == COPSE_OK; i++)
     mine = copse_plan_check_servable(plans[i], local->shape.n_ranks, err);
+  if (mine == COPSE_OK) mine = COPSE_GROW(all->entries, all->capacity, all->n + n, err);
+  if (mine == COPSE_OK) mine = copse_calloc(n, sizeof *prepared, &prepared, err);
   COPSE_DO(copse_agree(&local->shape, mine, plans, n, err));
-  return prepare_all(local, plans, n, err);
+  return prepare_all(local, plans, n, prepared, n_fit, err);
 }
 
 copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct copse_plan *plan,
                                   struct copse_err *err) {
   copse_status mine = copse_gather_broken(&local->gather, err);
   COPSE_HOLD(&local->backend_lock);
-  return add_all(local, mine, &plan, 1, err);
+  size_t n_fit;
+  return add_all(local, mine, &plan, 1, &n_fit, err);
 }
 
 copse_status copse_local_load_plans(struct copse_local_ranks *local, const char *folder,
@@ -85,11 +90,12 @@ copse_status copse_local_load_plans(struct copse_local_ranks *local, const char 
   const size_t first = plans->n_read;
   if (mine == COPSE_OK) mine = copse_plans_read(plans, folder, local->shape.n_ranks, err);
   const size_t n = plans->n_read - first;
+  size_t n_fit = 0;
   COPSE_DO(add_all(local, mine, n ? (const struct copse_plan *const *)plans->read + first : NULL, n,
-                   err));
-  *n_loaded = (uint32_t)n;
-  copse_debug(n ? COPSE_DEBUG_INFO : COPSE_DEBUG_WARN, (int)local->shape.first_local,
-              "%zu plans for %u ranks loaded from %s", n, local->shape.n_ranks, folder);
+                   &n_fit, err));
+  *n_loaded = (uint32_t)n_fit;
+  copse_debug(n_fit ? COPSE_DEBUG_INFO : COPSE_DEBUG_WARN, (int)local->shape.first_local,
+              "%zu plans for %u ranks loaded from %s", n_fit, local->shape.n_ranks, folder);
   return COPSE_OK;
 }
 
@@ -205,22 +211,34 @@ static copse_status make_handles(struct copse_local_ranks *local, struct copse_c
   return COPSE_OK;
 }
 
+/* All that may fail at this rank alone. */
+static copse_status make_all(struct copse_local_ranks *local, const struct copse_comm_shape *shape,
+                             struct copse_comm **comms, struct copse_err *err) {
+  COPSE_DO(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));
+  COPSE_DO(copy_shape(local, shape, err));
+  COPSE_DO(make_handles(local, comms, err));
+  return local->ops->create(&local->shape, &local->backend, err);
+}
+
 copse_status copse_local_new(const struct copse_comm_shape *shape,
                              const struct copse_backend_ops *ops,
                              void (*free_bootstrap)(copse_bootstrap *), struct copse_comm **comms,
                              struct copse_err *err) {
   COPSE_AT_END(drop_local_ranks) struct copse_local_ranks *local = NULL;
-  COPSE_DO(copse_calloc(1, sizeof *local, &local, err));
-  local->ops = ops;
-  local->gather.launch = local_launch;
-  local->gather.context = local;
-  pthread_mutex_init(&local->backend_lock, NULL);
-  COPSE_DO(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));
-  COPSE_DO(copy_shape(local, shape, err));
-  const copse_status mine = ops->create(&local->shape, &local->backend, err);
-  COPSE_DO(copse_agree(&local->shape, mine, NULL, 0, err));
+  copse_status mine = copse_calloc(1, sizeof *local, &local, err);
+  if (mine == COPSE_OK) {
+    local->ops = ops;
+    local->gather.launch = local_launch;
+    local->gather.context = local;
+    pthread_mutex_init(&local->backend_lock, NULL);
+    mine = make_all(local, shape, comms, err);
+  }
+  mine = copse_agree(shape, mine, NULL, 0, err);
+  if (mine != COPSE_OK) {
+    memset(comms, 0, shape->n_local * sizeof *comms);
+    return mine;
+  }
   ops->set_timeout(local->backend, local->gather.timeout_seconds);
-  COPSE_DO(make_handles(local, comms, err));
   local->free_bootstrap = free_bootstrap;
   copse_debug(COPSE_DEBUG_INFO, (int)shape->first_local, "communicator %p: %u of %u ranks here",
               (void *)local, shape->n_local, shape->n_ranks);

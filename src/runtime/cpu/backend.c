@@ -156,8 +156,8 @@ static copse_status agree(const struct cpu *cpu, copse_status mine, struct copse
   return mine;
 }
 
-static copse_status prepare(void *context, const struct copse_plan *plan, void **out,
-                            struct copse_err *err) {
+static copse_status prepare_one(void *context, const struct copse_plan *plan, void **out,
+                                struct copse_err *err) {
   struct cpu *cpu = context;
   struct copse_interpreter *prepared = NULL;
   *out = NULL;
@@ -170,6 +170,13 @@ static copse_status prepare(void *context, const struct copse_plan *plan, void *
   if (cpu->stall_seconds > 0) prepared->stall_seconds = cpu->stall_seconds;
   prepared->next = cpu->plans;
   *out = cpu->plans = prepared;
+  return COPSE_OK;
+}
+
+/* All fit a CPU. */
+static copse_status prepare(void *context, const struct copse_plan *const *plans, size_t n,
+                            void **out, struct copse_err *err) {
+  for (size_t i = 0; i < n; i++) COPSE_DO(prepare_one(context, plans[i], &out[i], err));
   return COPSE_OK;
 }
 

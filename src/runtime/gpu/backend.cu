@@ -226,6 +226,7 @@ static void free_backend(void *backend) {
     cuda->plans = plan->next;
     copse_cuda_plan_free(cuda, plan);
   }
+  copse_cuda_areas_free(cuda);
   while (cuda->buffers) {
     struct copse_err ignored = COPSE_ERR_INIT;
     (void)copse_cuda_remove_buffer(cuda, 0, cuda->buffers, &ignored);

@@ -8,12 +8,18 @@
  * All workers of the local ranks on one device run in one cooperative kernel, so that ranks which
  * share a device are resident together. Kernels on different devices run at the same time.
  *
- *      process                          a rank's memory for a plan (`segments`), shared by IPC
- *   +------------------------+          +------------------------------------------------+
- *   | device 0: kernel, with |  reads,  | counters | slots | packets x 2 | status words |
- *   |   workers of rank 0, 1 |  writes  +------------------------------------------------+
- *   | device 1: kernel ...   | -------> of every rank of the host
- *   +------------------------+
+ *      process                          a rank's memory, shared by IPC
+ *   +------------------------+          +-------+---------+---------+---+  +---------+
+ *   | device 0: kernel, with |  reads,  | slots | segment | segment |...|  | staging |
+ *   |   workers of rank 0, 1 |  writes  +-------+---------+---------+---+  +---------+
+ *   | device 1: kernel ...   | ------->  of all   of a plan: counters,      of all
+ *   +------------------------+           plans    packets x 2, words        plans
+ *
+ * All plans use the same slots and staging. Launches of a communicator follow each other on every
+ * device, and nobody writes a rank's slots or output before some worker of it has entered the
+ * launch (codegen/check/proof.c), so nobody reads there any more for the launch before. Counters
+ * keep their values between launches and packets are written before their reader enters: they are
+ * each plan's own.
  */
 #pragma once
 
@@ -25,6 +31,7 @@
 
 extern "C" {
 #include "runtime/backend/backend.h"
+#include "runtime/gpu/peer_barrier.h"
 #include "runtime/plan/layout.h"
 #include "runtime/plan/plan.h"
 }
@@ -57,17 +64,26 @@ struct copse_plan_on_device {
   uint32_t n_blocks, n_threads; /* of each launch */
 };
 
-/* Sizes within a rank's memory segment for a plan: signals, slots, two copies of packets, status
- * words, in this order. */
+/* Sizes within a rank's memory segment for a plan: signals, two copies of packets, status words, in
+ * this order; and of the slots that it needs. */
 struct copse_segment_layout {
-  uint64_t signals_bytes, slots_bytes, packets_copy;
+  uint64_t signals_bytes, packets_copy;
   uint64_t words_bytes; /* 0 where all ranks share a host */
+  uint64_t slots_bytes;
+};
+
+/* Memory of the same size at every rank, as this process addresses it; by ranks, NULL for those of
+ * other hosts. */
+struct copse_cuda_area {
+  struct copse_cuda_area *next;
+  uint64_t bytes;
+  unsigned char *at[COPSE_CUDA_MAX_RANKS];
+  void *opened[COPSE_CUDA_MAX_RANKS]; /* IPC mappings */
 };
 
 struct copse_split;       /* ../internode/rounds.h */
 struct copse_cuda_rounds; /* ../internode/internode.h */
 struct copse_internode;   /* ../internode/internode.h */
-struct copse_peer_barrier;
 
 struct copse_cuda_plan {
   const struct copse_plan *plan;    /* as given; over several hosts split->local */
@@ -78,12 +94,9 @@ struct copse_cuda_plan {
   uint32_t number;
   struct copse_layout layout;
   struct copse_segment_layout segment; /* the maximum over all ranks, equal at all ranks */
-  /* By ranks, as this process addresses them: their segments, and buffers for outputs that peers
-   * write; and IPC mappings of both. */
-  unsigned char *segments[COPSE_CUDA_MAX_RANKS], *staging[COPSE_CUDA_MAX_RANKS];
-  void *opened[COPSE_CUDA_MAX_RANKS], *opened_staging[COPSE_CUDA_MAX_RANKS];
-  bool is_shared; /* other processes may have opened this one's memory */
-  bool puts;      /* peers write a rank's output */
+  /* By ranks, as this process addresses them. */
+  unsigned char *segments[COPSE_CUDA_MAX_RANKS], *slots[COPSE_CUDA_MAX_RANKS];
+  bool puts; /* peers write a rank's output */
   struct copse_plan_on_device devices[COPSE_CUDA_MAX_DEVICES];
 };
 
@@ -104,8 +117,9 @@ struct copse_cuda {
   uint32_t n_hosts;  /* 0: not yet known. Ranks of a host reach each other's memory */
   uint32_t host_of[COPSE_CUDA_MAX_RANKS];
   struct copse_peer_barrier
-      *peer_barrier;                 /* NULL: this host's processes leave over the bootstrap */
-  struct copse_internode *internode; /* NULL where all ranks share a host */
+      *peer_barrier; /* NULL: this host's processes leave over the bootstrap */
+  char barrier_name[COPSE_PEER_BARRIER_NAME]; /* of this process's own while others may open it */
+  struct copse_internode *internode;          /* NULL where all ranks share a host */
   uint32_t n_devices;
   struct copse_cuda_device devices[COPSE_CUDA_MAX_DEVICES];
   uint32_t device_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks: index into devices */
@@ -116,6 +130,9 @@ struct copse_cuda {
   double timeout_seconds;
   uint64_t limit_ns; /* the same; atomic, for the thread that watches messages */
   struct copse_cuda_plan *plans;
+  struct copse_cuda_area *areas;                 /* all; of them: */
+  const struct copse_cuda_area *slots, *staging; /* NULL: none so far; at the start of the first */
+  uint64_t slots_bytes;
   struct copse_cuda_buffer *buffers;
   uint32_t n_plans;
 };
@@ -137,20 +154,22 @@ copse_status copse_cuda_find_driver(const char *name, void **function, struct co
 
 /* ---- prepare.cu ------------------------------------------------------------------------- */
 
-copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, void **prepared,
-                                struct copse_err *err);
+copse_status copse_cuda_prepare(void *backend, const struct copse_plan *const *plans, size_t n,
+                                void **prepared, struct copse_err *err);
+/* Bytes that all plans' slots of a rank may take. More ranks have more regions each. */
+uint64_t copse_cuda_slots_limit(uint32_t n_ranks);
 /* How many blocks of n_threads threads fit on a device at once, for the plan's kernel that takes
  * most. */
 copse_status copse_cuda_room(const struct copse_plan *plan, const struct copse_cuda_device *device,
                              uint32_t n_threads, uint32_t *room, struct copse_err *err);
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *plan);
+void copse_cuda_areas_free(struct copse_cuda *cuda);
 
 /* ---- launch.cu -------------------------------------------------------------------------- */
 
 /* Threads of a block. Tests make it small. */
 extern uint32_t copse_cuda_threads;
-/* Bytes of each block that an output which isn't registered takes at a time. Tests make it small.
- */
+/* Bytes of an output which isn't registered that are staged at a time. Tests make it small. */
 extern uint64_t copse_cuda_staging_bytes;
 
 copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
@@ -172,13 +191,23 @@ copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
 /* An all_gather of the bootstrap, with its error as text. */
 copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, void *all,
                                size_t bytes, struct copse_err *err);
-/* A process's status, or the first other one's that isn't COPSE_OK, so that all go on or none
- * does. Collective across processes. Without other processes: its own. */
+/* What a process tells the others before they go on together. */
+struct copse_cuda_ballot {
+  int32_t status;
+  uint32_t lacks_barrier;
+  uint64_t left_out[16]; /* plans that don't fit here: bit i % 64 of word i / 64 */
+};
+enum { COPSE_CUDA_MOST_VOTES = 16 * 64 };
+/* The vote's status, or the first other process's that isn't COPSE_OK, so that all go on or none
+ * does; left_out gets everybody's. Collective across processes. Without others: its own. */
+copse_status copse_cuda_vote(struct copse_cuda *cuda, struct copse_cuda_ballot *mine,
+                             struct copse_err *err);
+/* The same for a status alone. */
 copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
-/* Maps every rank's memory into this process: mapped[r] is the address of rank r's, `mine` for the
- * local rank. Collective across processes. */
-copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsigned char **mapped,
-                              void **opened, struct copse_err *err);
+/* Maps every rank's part of n areas, at most two, into this process; at[] of its own rank is there.
+ * `mine`: whether they are; what fails at one rank fails at all. Collective across processes. */
+copse_status copse_cuda_share(struct copse_cuda *cuda, struct copse_cuda_area *const *areas,
+                              uint32_t n, copse_status mine, struct copse_err *err);
 /* Closes and clears all ranks' mappings. */
 void copse_cuda_unshare(struct copse_cuda *cuda, void **opened);
 copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buffer, size_t bytes,
@@ -188,8 +217,11 @@ copse_status copse_cuda_remove_buffer(void *backend, uint32_t local_rank, void *
 
 /* How long a process waits for its peers when it leaves. Tests change it. */
 extern double copse_cuda_leave_seconds;
-/* Makes the barrier at which the processes of a host will leave each other. Collective. */
-copse_status copse_cuda_leave_open(struct copse_cuda *cuda, struct copse_err *err);
+/* The barrier at which the processes of a host will leave each other. Each rank offers the name of
+ * one, "" where it has none; the host's first is used, if all ranks of all hosts have theirs: the
+ * next vote decides. */
+void copse_cuda_leave_offer(struct copse_cuda *cuda, char name[COPSE_PEER_BARRIER_NAME]);
+void copse_cuda_leave_choose(struct copse_cuda *cuda, const char *name);
 /* Leaves, each process by itself. No memory that is shared by IPC may be used after it. */
 void copse_cuda_leave(struct copse_cuda *cuda);
 /* Frees memory that was kept for peers which have left since. */

@@ -23,7 +23,7 @@
 #include "runtime/gpu/cuda_backend.h"
 
 uint32_t copse_cuda_threads = COPSE_CUDA_MAX_THREADS;
-uint64_t copse_cuda_staging_bytes = (uint64_t)32 << 20;
+uint64_t copse_cuda_staging_bytes = (uint64_t)96 << 20;
 
 /* ---- streams --------------------------------------------------------------------------- */
 
@@ -169,16 +169,15 @@ static void fill_buffers(const struct copse_cuda *cuda, const struct copse_cuda_
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
     if (cuda->host_of[r] == cuda->host_of[cuda->first_local])
       args->buffers[r].output =
-          part->buffer ? part->buffer->mapped[r] + offset + skip : p->staging[r];
+          part->buffer ? part->buffer->mapped[r] + offset + skip : cuda->staging->at[r];
 }
 
 /* Copies out an alltoall's blocks. What lies behind the end of a block that isn't full keeps its
  * value. */
-static copse_status unstage_pairs(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
-                                  const struct copse_call *call, const struct part *part,
+static copse_status unstage_pairs(const struct copse_cuda *cuda, const struct copse_call *call, const struct part *part,
                                   uint32_t element_bytes, cudaStream_t stream,
                                   struct copse_err *err) {
-  struct copse_unstage_args args = {p->staging[cuda->first_local],
+  struct copse_unstage_args args = {cuda->staging->at[cuda->first_local],
                                     (unsigned char *)call->recv,
                                     call->pair_counts,
                                     part->first,
@@ -198,10 +197,10 @@ static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cu
                             const struct copse_call *call, const struct part *part,
                             uint32_t element_bytes, cudaStream_t stream, struct copse_err *err) {
   if (part->staged && call->pair_counts)
-    return unstage_pairs(cuda, p, call, part, element_bytes, stream, err);
+    return unstage_pairs(cuda, call, part, element_bytes, stream, err);
   unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
   if (!part->staged || !to) return COPSE_OK;
-  const unsigned char *from = p->staging[cuda->first_local];
+  const unsigned char *from = cuda->staging->at[cuda->first_local];
   const uint64_t row = part->count * element_bytes, pitch = part->whole * element_bytes;
   const uint32_t n = p->plan->header.output_blocks;
   if (n > 1 && pitch <= cuda->devices[0].max_pitch) {
@@ -300,6 +299,13 @@ static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan 
   return COPSE_OK;
 }
 
+/* Elements of a block that are staged at a time, in whole lines of memory where they are many. */
+static uint64_t part_elements(const struct copse_cuda_plan *p, uint64_t element_bytes) {
+  const uint64_t bytes = copse_cuda_staging_bytes / p->plan->header.output_blocks;
+  const uint64_t whole = bytes >= 4096 ? copse_round_down(bytes, 512) : bytes;
+  return whole > element_bytes ? whole / element_bytes : 1;
+}
+
 copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
                                struct copse_err *err) {
   struct copse_cuda *cuda = (struct copse_cuda *)backend;
@@ -321,7 +327,7 @@ copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse
     part.staged = part.buffer == NULL;
   }
   if (!part.staged) return launch_part(cuda, p, calls, &part, err);
-  uint64_t most = copse_cuda_staging_bytes / bytes;
+  const uint64_t most = part_elements(p, bytes);
   for (part.first = 0; part.first < count; part.first += part.count) {
     part.count = count - part.first < most ? count - part.first : most;
     COPSE_DO(launch_part(cuda, p, calls, &part, err));

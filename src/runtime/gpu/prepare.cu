@@ -6,8 +6,9 @@
  * to a multiprocessor: while one waits the others move data. A plan that still doesn't fit is
  * refused with the number of workers that would.
  *
- * Where ranks are in several processes each rank's memory for the plan is shared by CUDA IPC once,
- * here. The processes agree after every step, so that none waits for one that gave up.
+ * Where ranks are in several processes each rank's memory for the plans is shared by CUDA IPC once,
+ * here, for all plans of a folder together. The processes vote after every step, so that none waits
+ * for one that gave up; a plan that doesn't fit at one rank is left out at all.
  */
 #include "runtime/gpu/cuda_backend.h"
 
@@ -140,8 +141,8 @@ static void find_segments(const struct copse_cuda_plan *p, struct copse_rank_seg
     unsigned char *segment = p->segments[r];
     if (!segment) continue; /* of another host */
     segments[r].signals = (uint64_t *)segment;
-    segments[r].scratch = segment + p->segment.signals_bytes;
-    segments[r].packets = segments[r].scratch + p->segment.slots_bytes;
+    segments[r].packets = segment + p->segment.signals_bytes;
+    segments[r].scratch = p->slots[r];
   }
 }
 
@@ -184,7 +185,7 @@ static copse_status make_tables(struct copse_cuda *cuda, struct copse_cuda_plan 
 }
 
 static uint64_t segment_bytes(const struct copse_segment_layout *it) {
-  return it->signals_bytes + it->slots_bytes + 2 * it->packets_copy + it->words_bytes;
+  return it->signals_bytes + 2 * it->packets_copy + it->words_bytes;
 }
 
 static copse_status make_device(struct copse_cuda *cuda, struct copse_cuda_plan *p, uint32_t device,
@@ -246,40 +247,28 @@ static bool plan_puts(const struct copse_plan *plan) {
   return false;
 }
 
-/* The same amount at every rank of every process; addresses[r] as this process addresses it. */
-static copse_status make_shared(struct copse_cuda *cuda, uint64_t bytes, unsigned char **addresses,
-                                void **opened, struct copse_err *err) {
-  unsigned char **own = &addresses[cuda->first_local];
-  COPSE_DO(copse_cuda_agree(cuda, allocate(cuda, cuda->first_local, bytes, own, err), err));
-  return copse_cuda_agree(cuda, copse_cuda_share(cuda, *own, addresses, opened, err), err);
+uint64_t copse_cuda_slots_limit(uint32_t n_ranks) {
+  const uint64_t mib = 112 + 2 * (uint64_t)n_ranks;
+  return (mib < 208 ? mib : 208) << 20;
 }
 
-static copse_status make_memory(struct copse_cuda *cuda, struct copse_cuda_plan *p,
-                                struct copse_err *err) {
-  const uint64_t bytes = segment_bytes(&p->segment);
-  uint32_t first = cuda->first_local;
-  p->is_shared = cuda->many_processes;
-  if (cuda->many_processes) {
-    COPSE_DO(make_shared(cuda, bytes, p->segments, p->opened, err));
-    if (!p->puts) return COPSE_OK;
-    return make_shared(cuda, copse_cuda_staging_bytes * p->plan->header.output_blocks, p->staging,
-                       p->opened_staging, err);
+static void free_area(struct copse_cuda *cuda, struct copse_cuda_area *area) {
+  if (!area) return;
+  copse_cuda_unshare(cuda, area->opened);
+  for (uint32_t i = 0; i < cuda->n_local; i++) (void)cudaFree(area->at[cuda->first_local + i]);
+  free(area);
+}
+
+void copse_cuda_areas_free(struct copse_cuda *cuda) {
+  while (cuda->areas) {
+    struct copse_cuda_area *area = cuda->areas;
+    cuda->areas = area->next;
+    free_area(cuda, area);
   }
-  for (uint32_t i = 0; i < cuda->n_local; i++)
-    COPSE_DO(allocate(cuda, first + i, bytes, &p->segments[first + i], err));
-  return COPSE_OK;
-}
-
-static void close_shared(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
-  copse_cuda_unshare(cuda, p->opened);
-  copse_cuda_unshare(cuda, p->opened_staging);
 }
 
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
   if (!p) return;
-  close_shared(cuda, p);
-  for (uint32_t i = 0; i < cuda->n_local; i++) (void)cudaFree(p->segments[cuda->first_local + i]);
-  (void)cudaFree(p->staging[cuda->first_local]);
   for (uint32_t d = 0; d < cuda->n_devices; d++) (void)cudaFree(p->devices[d].tables);
   copse_internode_plan_free(p);
   copse_layout_free(&p->layout);
@@ -288,54 +277,194 @@ void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
 
 /* ---- step by step --------------------------------------------------------------------------- */
 
+/* Plans that are prepared together. */
+struct batch {
+  struct copse_cuda *cuda;
+  const struct copse_plan *const *plans;
+  struct copse_cuda_plan **made; /* [n] NULL: left out */
+  size_t n;
+  struct copse_cuda_area *areas[2]; /* new: arena and staging */
+  uint32_t n_areas;                 /* 1: no staging is needed, or there is some */
+  uint64_t slots_bytes;             /* at the start of the arena; 0: those that there are will do */
+  bool shared;                      /* other processes may have opened this one's areas */
+};
+
 static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                              struct copse_err *err) {
   COPSE_DO(copse_internode_split(cuda, p, err));
   COPSE_DO(copse_layout_new(p->plan, &p->layout, err));
+  COPSE_DO(copse_layout_limit(&p->layout, copse_cuda_slots_limit(cuda->n_ranks), err));
   if (p->split) p->layout.flat = false; /* data for other hosts stay until they are sent */
   p->puts = plan_puts(p->plan);
   lay_out_segment(p);
   for (uint32_t d = 0; d < cuda->n_devices; d++)
     COPSE_DO(choose_threads(cuda, p->plan, d, &p->devices[d], err));
-  return COPSE_OK;
-}
-
-static copse_status make_devices(struct copse_cuda *cuda, struct copse_cuda_plan *p,
-                                 struct copse_err *err) {
-  for (uint32_t d = 0; d < cuda->n_devices; d++) COPSE_DO(make_device(cuda, p, d, err));
   return p->split ? copse_internode_try_rounds(cuda, p, err) : COPSE_OK;
 }
 
-static copse_status prepare(struct copse_cuda *cuda, struct copse_cuda_plan *p,
-                            struct copse_err *err) {
-  COPSE_DO(copse_internode_find_hosts(cuda, err));
-  COPSE_DO(copse_cuda_agree(cuda, make_own(cuda, p, err), err));
-  COPSE_DO(make_memory(cuda, p, err));
-  return copse_cuda_agree(cuda, make_devices(cuda, p, err), err);
+/* Makes what takes no memory of other ranks. A plan that doesn't fit is noted in the vote, and *why says of
+ * the first one why not. */
+static copse_status make_plans(struct batch *batch, struct copse_cuda_ballot *vote,
+                               struct copse_err *why, struct copse_err *err) {
+  struct copse_cuda *cuda = batch->cuda;
+  COPSE_DO(copse_calloc(batch->n, sizeof *batch->made, &batch->made, err));
+  for (struct copse_cuda_area *&area : batch->areas)
+    COPSE_DO(copse_calloc(1, sizeof *area, &area, err));
+  for (uint32_t i = 0; i < batch->n; i++) {
+    struct copse_cuda_plan *p = NULL;
+    struct copse_err mine = COPSE_ERR_INIT;
+    COPSE_DO(copse_calloc(1, sizeof *p, &p, err));
+    batch->made[i] = p;
+    p->plan = batch->plans[i];
+    p->number = cuda->n_plans + i;
+    const copse_status status = make_own(cuda, p, &mine);
+    if (status != COPSE_OK && status != COPSE_UNSUPPORTED)
+      return copse_fail(err, status, "%s", mine.text);
+    if (status == COPSE_OK) continue;
+    vote->left_out[i / 64] |= UINT64_C(1) << i % 64;
+    copse_debug(COPSE_DEBUG_WARN, (int)cuda->first_local, "%s of %s is left out: %s",
+                copse_collective_name((copse_collective)batch->plans[i]->header.collective),
+                batch->plans[i]->name, mine.text);
+    if (why->status == COPSE_OK) (void)copse_fail(why, status, "%s", mine.text);
+  }
+  return COPSE_OK;
 }
 
-copse_status copse_cuda_prepare(void *backend, const struct copse_plan *plan, void **prepared,
-                                struct copse_err *err) {
-  struct copse_cuda *cuda = (struct copse_cuda *)backend;
-  struct copse_cuda_plan *p = NULL;
-  copse_beside_captures permitted;
-  *prepared = NULL;
-  COPSE_DO(copse_calloc(1, sizeof *p, &p, err));
-  p->plan = plan;
-  p->number = cuda->n_plans++;
-  copse_status status = prepare(cuda, p, err);
-  if (status != COPSE_OK) {
-    if (p->is_shared) {
-      /* peers close what they opened before its owner frees it; all have failed, so all come */
-      struct copse_err ignored = COPSE_ERR_INIT;
-      close_shared(cuda, p);
-      (void)copse_cuda_agree(cuda, COPSE_OK, &ignored);
-    }
-    copse_cuda_plan_free(cuda, p);
-    return status;
+/* Leaves out what any rank has left out. */
+static copse_status leave_out(struct batch *batch, const struct copse_cuda_ballot *vote,
+                              const struct copse_err *why, struct copse_err *err) {
+  size_t n_left = 0;
+  for (size_t i = 0; i < batch->n; i++) {
+    if (!(vote->left_out[i / 64] >> i % 64 & 1)) continue;
+    copse_cuda_plan_free(batch->cuda, batch->made[i]);
+    batch->made[i] = NULL;
+    n_left++;
   }
-  p->next = cuda->plans;
-  cuda->plans = p;
-  *prepared = p;
+  if (n_left < batch->n) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED, "%s",
+                    why->status != COPSE_OK ? why->text
+                                            : "no plan fits the GPUs of all ranks; others' logs "
+                                              "say why");
+}
+
+/* What the new plans need: an arena of their segments, with slots before them where those that
+ * there are don't suffice, and staging. */
+static void size_areas(struct batch *batch) {
+  const struct copse_cuda *cuda = batch->cuda;
+  uint64_t slots = 0, segments = 0;
+  bool stages = false;
+  for (size_t i = 0; i < batch->n; i++) {
+    const struct copse_cuda_plan *p = batch->made[i];
+    if (!p) continue;
+    if (p->segment.slots_bytes > slots) slots = p->segment.slots_bytes;
+    segments += segment_bytes(&p->segment);
+    stages = stages || p->puts;
+  }
+  batch->slots_bytes = !cuda->slots || slots > cuda->slots_bytes ? slots : 0;
+  batch->areas[0]->bytes = batch->slots_bytes + segments;
+  batch->areas[1]->bytes = copse_cuda_staging_bytes;
+  batch->n_areas = stages && cuda->many_processes && !cuda->staging ? 2 : 1;
+}
+
+static copse_status make_areas(struct batch *batch, struct copse_err *err) {
+  struct copse_cuda *cuda = batch->cuda;
+  for (uint32_t a = 0; a < batch->n_areas; a++)
+    for (uint32_t i = 0; i < cuda->n_local; i++) {
+      const uint32_t r = cuda->first_local + i;
+      COPSE_DO(allocate(cuda, r, batch->areas[a]->bytes, &batch->areas[a]->at[r], err));
+    }
   return COPSE_OK;
+}
+
+/* Gives the plans their places. */
+static void place_plans(struct batch *batch) {
+  const struct copse_cuda *cuda = batch->cuda;
+  const struct copse_cuda_area *arena = batch->areas[0];
+  const struct copse_cuda_area *slots = batch->slots_bytes || !cuda->slots ? arena : cuda->slots;
+  uint64_t at = batch->slots_bytes;
+  for (size_t i = 0; i < batch->n; i++) {
+    struct copse_cuda_plan *p = batch->made[i];
+    for (uint32_t r = 0; p && r < cuda->n_ranks; r++) {
+      p->segments[r] = arena->at[r] ? arena->at[r] + at : NULL;
+      p->slots[r] = slots->at[r];
+    }
+    if (p) at += segment_bytes(&p->segment);
+  }
+}
+
+static copse_status make_devices(struct batch *batch, struct copse_err *err) {
+  for (size_t i = 0; i < batch->n; i++)
+    for (uint32_t d = 0; batch->made[i] && d < batch->cuda->n_devices; d++)
+      COPSE_DO(make_device(batch->cuda, batch->made[i], d, err));
+  return COPSE_OK;
+}
+
+static copse_status prepare(struct batch *batch, struct copse_err *err) {
+  struct copse_cuda *cuda = batch->cuda;
+  struct copse_cuda_ballot vote;
+  struct copse_err why = COPSE_ERR_INIT;
+  memset(&vote, 0, sizeof vote);
+  COPSE_DO(copse_internode_find_hosts(cuda, err));
+  copse_status mine = make_plans(batch, &vote, &why, err);
+  vote.status = (int32_t)mine;
+  COPSE_DO(copse_cuda_vote(cuda, &vote, err));
+  COPSE_DO(leave_out(batch, &vote, &why, err));
+  size_areas(batch);
+  mine = make_areas(batch, err);
+  batch->shared = cuda->many_processes;
+  if (batch->shared) mine = copse_cuda_share(cuda, batch->areas, batch->n_areas, mine, err);
+  if (mine == COPSE_OK) place_plans(batch);
+  if (mine == COPSE_OK) mine = make_devices(batch, err);
+  return copse_cuda_agree(cuda, mine, err);
+}
+
+/* Peers close what they opened before its owner frees it; all have failed, so all come. */
+static void undo(struct batch *batch) {
+  struct copse_cuda *cuda = batch->cuda;
+  for (struct copse_cuda_area *area : batch->areas)
+    if (area) copse_cuda_unshare(cuda, area->opened);
+  if (batch->shared) (void)copse_cuda_agree(cuda, COPSE_OK, NULL);
+  for (struct copse_cuda_area *area : batch->areas) free_area(cuda, area);
+  for (size_t i = 0; batch->made && i < batch->n; i++) copse_cuda_plan_free(cuda, batch->made[i]);
+}
+
+static void keep(struct batch *batch, void **prepared) {
+  struct copse_cuda *cuda = batch->cuda;
+  if (batch->slots_bytes || !cuda->slots) {
+    cuda->slots = batch->areas[0];
+    cuda->slots_bytes = batch->slots_bytes;
+  }
+  if (batch->n_areas > 1) cuda->staging = batch->areas[1];
+  for (uint32_t a = 0; a < batch->n_areas; a++) {
+    batch->areas[a]->next = cuda->areas;
+    cuda->areas = batch->areas[a];
+  }
+  if (batch->n_areas == 1) free(batch->areas[1]);
+  for (size_t i = 0; i < batch->n; i++) {
+    struct copse_cuda_plan *p = batch->made[i];
+    prepared[i] = p;
+    if (!p) continue;
+    p->next = cuda->plans;
+    cuda->plans = p;
+  }
+  cuda->n_plans += (uint32_t)batch->n;
+}
+
+copse_status copse_cuda_prepare(void *backend, const struct copse_plan *const *plans, size_t n,
+                                void **prepared, struct copse_err *err) {
+  struct copse_cuda *cuda = (struct copse_cuda *)backend;
+  struct batch batch = {cuda, plans, NULL, n, {NULL, NULL}, 0, 0, false};
+  copse_beside_captures permitted;
+  for (size_t i = 0; i < n; i++) prepared[i] = NULL;
+  if (n == 0) return COPSE_OK;
+  if (n > COPSE_CUDA_MOST_VOTES)
+    return copse_fail(err, COPSE_UNSUPPORTED, "%zu plans at once, the most are %d", n,
+                      (int)COPSE_CUDA_MOST_VOTES);
+  const copse_status status = prepare(&batch, err);
+  if (status == COPSE_OK)
+    keep(&batch, prepared);
+  else
+    undo(&batch);
+  free(batch.made);
+  return status;
 }

@@ -28,18 +28,44 @@ copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, 
   return status == COPSE_OK ? status : copse_fail(err, status, "the bootstrap's all_gather failed");
 }
 
-copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err) {
-  if (!cuda->many_processes) return mine;
-  int32_t own = (int32_t)mine, all[COPSE_CUDA_MAX_RANKS];
+/* Every rank has decided alike: the name serves nobody any more. */
+static void settle_barrier(struct copse_cuda *cuda, bool all_have) {
+  if (cuda->barrier_name[0]) copse_peer_barrier_unlink(cuda->barrier_name);
+  cuda->barrier_name[0] = '\0';
+  if (all_have) return;
+  copse_peer_barrier_free(cuda->peer_barrier);
+  cuda->peer_barrier = NULL;
+}
+
+copse_status copse_cuda_vote(struct copse_cuda *cuda, struct copse_cuda_ballot *mine,
+                             struct copse_err *err) {
+  /* on the stack: failing here would leave others waiting */
+  struct copse_cuda_ballot all[COPSE_CUDA_MAX_RANKS];
+  const copse_status own = (copse_status)mine->status;
+  bool all_have = true;
+  if (!cuda->many_processes) return own;
+  mine->lacks_barrier = cuda->peer_barrier == NULL;
   copse_status status =
-      copse_cuda_gather(cuda, &own, all, sizeof own, mine == COPSE_OK ? err : NULL);
-  if (mine != COPSE_OK) return mine;
-  if (status != COPSE_OK) return status;
+      copse_cuda_gather(cuda, mine, all, sizeof *mine, own == COPSE_OK ? err : NULL);
+  if (status != COPSE_OK) return own != COPSE_OK ? own : status;
+  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
+    all_have = all_have && !all[r].lacks_barrier;
+    for (uint32_t i = 0; i < 16; i++) mine->left_out[i] |= all[r].left_out[i];
+  }
+  settle_barrier(cuda, all_have);
+  if (own != COPSE_OK) return own;
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
-    if (all[r] != COPSE_OK)
-      return copse_fail(err, (copse_status)all[r], "stopped because rank %u failed: %s", r,
-                        copse_status_string((copse_status)all[r]));
+    if (all[r].status != COPSE_OK)
+      return copse_fail(err, (copse_status)all[r].status, "stopped because rank %u failed: %s", r,
+                        copse_status_string((copse_status)all[r].status));
   return COPSE_OK;
+}
+
+copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err) {
+  struct copse_cuda_ballot vote;
+  memset(&vote, 0, sizeof vote);
+  vote.status = (int32_t)mine;
+  return copse_cuda_vote(cuda, &vote, err);
 }
 
 /* ---- opening ----------------------------------------------------------------------------- */
@@ -49,63 +75,85 @@ struct offer {
   cudaIpcMemHandle_t handle;
   uint64_t offset; /* from the start of the allocation */
   uint64_t bytes;
-  int32_t ok;
-  char why[100];
+  int32_t status;
+  char why[100]; /* of a status that isn't COPSE_OK */
 };
 
+/* Memory that is shared: of this process, and where it will be addressed. */
+struct piece {
+  unsigned char *own, **mapped;
+  void **opened;
+};
+enum { MOST_PIECES = 2 };
+
+static void refuse(struct offer *offer, copse_status status, const char *why) {
+  offer->status = (int32_t)status;
+  snprintf(offer->why, sizeof offer->why, "%.99s", why);
+}
+
 /* Every rank sees whether all could offer, so that all fail or none does. */
-static copse_status exchange(const struct copse_cuda *cuda, const struct offer *mine,
-                             struct offer *all, struct copse_err *err) {
-  COPSE_DO(copse_cuda_gather(cuda, mine, all, sizeof *mine, err));
-  for (uint32_t r = 0; r < cuda->n_ranks; r++)
-    if (!all[r].ok)
-      return copse_fail(err, COPSE_UNSUPPORTED, "rank %u can't share its memory: %.99s", r,
-                        all[r].why);
+static copse_status check_offers(const struct copse_cuda *cuda, const struct offer *all,
+                                 const struct offer *mine, uint32_t n, struct copse_err *err) {
+  for (uint32_t i = 0; i < cuda->n_ranks * n; i++)
+    if (all[i].status != COPSE_OK)
+      return copse_fail(err, (copse_status)all[i].status,
+                        "rank %u can't share its memory: %.99s", i / n, all[i].why);
+  for (uint32_t i = 0; i < cuda->n_ranks * n; i++)
+    if (all[i].bytes != mine[i % n].bytes)
+      return copse_fail(err, COPSE_INVALID, "rank %u gives %llu bytes where rank %u gives %llu",
+                        i / n, (unsigned long long)all[i].bytes, cuda->first_local,
+                        (unsigned long long)mine[i % n].bytes);
   return COPSE_OK;
 }
 
-static copse_status open_all(struct copse_cuda *cuda, const struct offer *all, unsigned char *mine,
-                             unsigned char **mapped, void **opened, struct copse_err *err) {
+static copse_status open_piece(struct copse_cuda *cuda, const struct offer *all, uint32_t n,
+                               const struct piece *piece, struct copse_err *err) {
   copse_on_device here(cuda->devices[0].ordinal);
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
     if (r == cuda->first_local) {
-      mapped[r] = mine;
+      piece->mapped[r] = piece->own;
       continue;
     }
     if (cuda->host_of[r] != cuda->host_of[cuda->first_local]) continue;
-    COPSE_CUDA(cudaIpcOpenMemHandle(&opened[r], all[r].handle, cudaIpcMemLazyEnablePeerAccess));
-    mapped[r] = (unsigned char *)opened[r] + all[r].offset;
+    COPSE_CUDA(cudaIpcOpenMemHandle(&piece->opened[r], all[r * n].handle,
+                                    cudaIpcMemLazyEnablePeerAccess));
+    piece->mapped[r] = (unsigned char *)piece->opened[r] + all[r * n].offset;
   }
   return COPSE_OK;
 }
 
-static copse_status share(struct copse_cuda *cuda, struct offer *mine, unsigned char *memory,
-                          unsigned char **mapped, void **opened, struct copse_err *err) {
-  struct offer
-      all[COPSE_CUDA_MAX_RANKS]; /* on the stack: failing here would leave others waiting */
+static copse_status share(struct copse_cuda *cuda, struct offer *mine, const struct piece *pieces,
+                          uint32_t n, struct copse_err *err) {
+  /* on the stack: failing here would leave others waiting */
+  struct offer all[MOST_PIECES * COPSE_CUDA_MAX_RANKS];
   copse_on_device here(cuda->devices[0].ordinal);
-  cudaError_t error = cudaSuccess;
-  mine->ok = mine->why[0] == '\0';
-  if (mine->ok) error = cudaIpcGetMemHandle(&mine->handle, memory - mine->offset);
-  if (error != cudaSuccess) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (mine[i].status != COPSE_OK) continue;
+    const cudaError_t error =
+        cudaIpcGetMemHandle(&mine[i].handle, pieces[i].own - mine[i].offset);
+    if (error == cudaSuccess) continue;
     (void)cudaGetLastError();
-    mine->ok = 0;
-    snprintf(mine->why, sizeof mine->why, "cudaIpcGetMemHandle: %s", cudaGetErrorString(error));
+    char why[100];
+    snprintf(why, sizeof why, "cudaIpcGetMemHandle: %s", cudaGetErrorString(error));
+    refuse(&mine[i], COPSE_UNSUPPORTED, why);
   }
-  COPSE_DO(exchange(cuda, mine, all, err));
-  for (uint32_t r = 0; r < cuda->n_ranks; r++)
-    if (all[r].bytes != mine->bytes)
-      return copse_fail(err, COPSE_INVALID, "rank %u gives %llu bytes where rank %u gives %llu", r,
-                        (unsigned long long)all[r].bytes, cuda->first_local,
-                        (unsigned long long)mine->bytes);
-  return open_all(cuda, all, memory, mapped, opened, err);
+  COPSE_DO(copse_cuda_gather(cuda, mine, all, n * sizeof *mine, err));
+  COPSE_DO(check_offers(cuda, all, mine, n, err));
+  for (uint32_t i = 0; i < n; i++) COPSE_DO(open_piece(cuda, all + i, n, &pieces[i], err));
+  return COPSE_OK;
 }
 
-copse_status copse_cuda_share(struct copse_cuda *cuda, unsigned char *mine, unsigned char **mapped,
-                              void **opened, struct copse_err *err) {
-  struct offer offer;
-  memset(&offer, 0, sizeof offer); /* `mine` is the start of an allocation of our own */
-  return share(cuda, &offer, mine, mapped, opened, err);
+copse_status copse_cuda_share(struct copse_cuda *cuda, struct copse_cuda_area *const *areas,
+                              uint32_t n, copse_status mine, struct copse_err *err) {
+  struct offer offers[MOST_PIECES];
+  struct piece pieces[MOST_PIECES];
+  memset(offers, 0, sizeof offers);
+  for (uint32_t i = 0; i < n; i++) {
+    pieces[i] = {areas[i]->at[cuda->first_local], areas[i]->at, areas[i]->opened};
+    offers[i].bytes = areas[i]->bytes;
+    if (mine != COPSE_OK) refuse(&offers[i], mine, err ? err->text : "");
+  }
+  return share(cuda, offers, pieces, n, err);
 }
 
 void copse_cuda_unshare(struct copse_cuda *cuda, void **opened) {
@@ -148,16 +196,18 @@ copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buf
   if (!cuda->many_processes) return COPSE_OK; /* peers of this process reach everything */
   memset(&offer, 0, sizeof offer);
   offer.bytes = bytes;
-  copse_status status = copse_cuda_agree(cuda, copse_calloc(1, sizeof *b, &b, err), err);
-  if (status == COPSE_OK) status = copse_internode_find_hosts(cuda, err);
+  copse_status status = copse_internode_find_hosts(cuda, err);
+  if (status == COPSE_OK)
+    status = copse_cuda_agree(cuda, copse_calloc(1, sizeof *b, &b, err), err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
     b->start = (unsigned char *)buffer;
     b->bytes = bytes;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)
-      snprintf(offer.why, sizeof offer.why, "%.99s", why.text);
+      refuse(&offer, COPSE_UNSUPPORTED, why.text);
+    const struct piece piece = {b->start, b->mapped, b->opened};
     /* registered at all ranks or at none: who writes an output must know where it is */
-    status = copse_cuda_agree(cuda, share(cuda, &offer, b->start, b->mapped, b->opened, err), err);
+    status = copse_cuda_agree(cuda, share(cuda, &offer, &piece, 1, err), err);
   }
   if (status != COPSE_OK) {
     free_buffer(cuda, b);
@@ -186,36 +236,23 @@ copse_status copse_cuda_remove_buffer(void *backend, uint32_t local_rank, void *
 
 /* ---- leaving: the barrier ----------------------------------------------------------------- */
 
-struct name {
-  char text[COPSE_PEER_BARRIER_NAME];
-};
-
-/* The host's first rank creates the barrier. It is used only if all ranks of all hosts have one, so
- * that all leave in the same way. */
-copse_status copse_cuda_leave_open(struct copse_cuda *cuda, struct copse_err *err) {
+void copse_cuda_leave_offer(struct copse_cuda *cuda, char name[COPSE_PEER_BARRIER_NAME]) {
   struct copse_err why_not = COPSE_ERR_INIT;
-  struct copse_peer_barrier *barrier = NULL;
-  struct name mine, all[COPSE_CUDA_MAX_RANKS];
-  uint8_t all_have[COPSE_CUDA_MAX_RANKS];
-  uint32_t first = 0;
-  if (!cuda->many_processes || cuda->peer_barrier) return COPSE_OK;
-  while (cuda->host_of[first] != cuda->host_of[cuda->first_local]) first++;
-  const bool creates = first == cuda->first_local;
-  memset(&mine, 0, sizeof mine);
-  copse_status made = COPSE_OK;
-  if (creates) made = copse_peer_barrier_new(mine.text, &barrier, &why_not);
-  copse_status status = copse_cuda_gather(cuda, &mine, all, sizeof mine, err);
-  all[first].text[COPSE_PEER_BARRIER_NAME - 1] = '\0';
-  if (status == COPSE_OK && !creates)
-    made = copse_peer_barrier_open(all[first].text, &barrier, &why_not);
-  const uint8_t has = made == COPSE_OK;
-  if (status == COPSE_OK) status = copse_cuda_gather(cuda, &has, all_have, sizeof has, err);
-  if (mine.text[0]) copse_peer_barrier_unlink(mine.text);
-  if (status == COPSE_OK && !memchr(all_have, 0, cuda->n_ranks))
-    cuda->peer_barrier = barrier;
-  else
-    copse_peer_barrier_free(barrier);
-  return status;
+  memset(name, 0, COPSE_PEER_BARRIER_NAME);
+  if (cuda->peer_barrier || !cuda->many_processes) return;
+  if (copse_peer_barrier_new(name, &cuda->peer_barrier, &why_not) != COPSE_OK) name[0] = '\0';
+  memcpy(cuda->barrier_name, name, COPSE_PEER_BARRIER_NAME);
+}
+
+void copse_cuda_leave_choose(struct copse_cuda *cuda, const char *name) {
+  struct copse_err why_not = COPSE_ERR_INIT;
+  struct copse_peer_barrier *chosen = NULL;
+  if (strcmp(name, cuda->barrier_name) == 0) return; /* its own */
+  if (cuda->barrier_name[0]) copse_peer_barrier_unlink(cuda->barrier_name);
+  cuda->barrier_name[0] = '\0';
+  copse_peer_barrier_free(cuda->peer_barrier);
+  (void)copse_peer_barrier_open(name, &chosen, &why_not);
+  cuda->peer_barrier = chosen;
 }
 
 /* ---- leaving: memory that can't be freed yet ----------------------------------------------- */
@@ -252,17 +289,17 @@ void copse_cuda_leave_sweep(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Takes all shared memory from the plans. Where there is no memory for the list it is never freed.
+/* Takes all shared memory. Where there is no memory for the list it is never freed.
  */
 static void keep(struct copse_cuda *cuda) {
   uint32_t most = 0;
-  for (const struct copse_cuda_plan *p = cuda->plans; p; p = p->next) most += 2;
+  for (const struct copse_cuda_area *a = cuda->areas; a; a = a->next) most++;
   struct kept *it = (struct kept *)calloc(1, sizeof *it + most * sizeof *it->memory);
-  for (struct copse_cuda_plan *p = cuda->plans; p; p = p->next)
-    for (unsigned char **own : {&p->segments[cuda->first_local], &p->staging[cuda->first_local]}) {
-      if (it && *own) it->memory[it->n++] = *own;
-      *own = NULL;
-    }
+  for (struct copse_cuda_area *a = cuda->areas; a; a = a->next) {
+    unsigned char **own = &a->at[cuda->first_local];
+    if (it && *own) it->memory[it->n++] = *own;
+    *own = NULL;
+  }
   if (!it) return;
   it->barrier = cuda->peer_barrier;
   it->device = cuda->devices[0].ordinal;
@@ -276,10 +313,8 @@ static void keep(struct copse_cuda *cuda) {
 /* ---- leaving ------------------------------------------------------------------------------- */
 
 static void close_all(struct copse_cuda *cuda) {
-  for (struct copse_cuda_plan *p = cuda->plans; p; p = p->next) {
-    copse_cuda_unshare(cuda, p->opened);
-    copse_cuda_unshare(cuda, p->opened_staging);
-  }
+  for (struct copse_cuda_area *a = cuda->areas; a; a = a->next)
+    copse_cuda_unshare(cuda, a->opened);
   for (struct copse_cuda_buffer *b = cuda->buffers; b; b = b->next)
     copse_cuda_unshare(cuda, b->opened);
 }
@@ -295,6 +330,7 @@ static bool wait_for_all(const struct copse_peer_barrier *barrier, double second
 
 void copse_cuda_leave(struct copse_cuda *cuda) {
   close_all(cuda);
+  if (cuda->barrier_name[0]) copse_peer_barrier_unlink(cuda->barrier_name);
   if (cuda->peer_barrier) {
     copse_peer_barrier_arrive(cuda->peer_barrier);
     if (!wait_for_all(cuda->peer_barrier, copse_cuda_leave_seconds)) keep(cuda);

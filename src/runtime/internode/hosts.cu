@@ -31,18 +31,29 @@ static uint64_t number_of_host(void) {
   return number;
 }
 
+/* Of each rank: its host, and the barrier at which it would leave. */
+struct arrival {
+  uint64_t host;
+  char barrier[COPSE_PEER_BARRIER_NAME];
+};
+
 /* Numbers the hosts from 0 in the order of their first ranks. */
 static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts,
                                  struct copse_err *err) {
-  uint64_t own = number_of_host(), all[COPSE_CUDA_MAX_RANKS];
+  struct arrival own, all[COPSE_CUDA_MAX_RANKS];
   *n_hosts = 1;
   if (!cuda->many_processes) return COPSE_OK;
+  memset(&own, 0, sizeof own);
+  own.host = number_of_host();
+  copse_cuda_leave_offer(cuda, own.barrier);
   COPSE_DO(copse_cuda_gather(cuda, &own, all, sizeof own, err));
   *n_hosts = 0;
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
     uint32_t first = 0;
-    while (all[first] != all[r]) first++;
+    while (all[first].host != all[r].host) first++;
     cuda->host_of[r] = first < r ? cuda->host_of[first] : (*n_hosts)++;
+    all[r].barrier[COPSE_PEER_BARRIER_NAME - 1] = '\0';
+    if (r == cuda->first_local) copse_cuda_leave_choose(cuda, all[first].barrier);
   }
   return COPSE_OK;
 }
@@ -66,11 +77,9 @@ copse_status copse_internode_find_hosts(struct copse_cuda *cuda, struct copse_er
   uint32_t n_hosts = 0;
   if (cuda->n_hosts > 0) return COPSE_OK;
   COPSE_DO(number_hosts(cuda, &n_hosts, err));
-  COPSE_DO(copse_cuda_leave_open(cuda, err));
   if (n_hosts > 1) {
     copse_internode_close(cuda); /* of an attempt that failed */
-    COPSE_DO(copse_cuda_agree(cuda, make_internode(cuda, err), err));
-    COPSE_DO(copse_watch_open(cuda, err));
+    COPSE_DO(copse_watch_open(cuda, make_internode(cuda, err), err));
   }
   cuda->n_hosts = n_hosts;
   return COPSE_OK;

@@ -41,8 +41,8 @@ struct copse_cuda_rounds {
 /* ---- watch.cu --------------------------------------------------------------------------- */
 
 /* Joins the ranks by a communicator of the backend's own and starts a thread that watches it.
- * Collective. */
-copse_status copse_watch_open(struct copse_cuda *cuda, struct copse_err *err);
+ * `mine`: how all before it went here. Collective. */
+copse_status copse_watch_open(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
 void copse_watch_close(struct copse_cuda *cuda);
 /* Enclose calls of NCCL. begin fails, and no end follows, where the communicator was aborted. */
 copse_status copse_watch_begin(struct copse_cuda *cuda, struct copse_err *err);

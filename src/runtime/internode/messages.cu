@@ -168,7 +168,7 @@ static void make_view(struct transfer *t) {
   const uint32_t own = t->cuda->first_local;
   memset(t->memory, 0, sizeof t->memory);
   t->memory[own].output = args->buffers[own].output;
-  t->memory[own].scratch = p->segments[own] + p->segment.signals_bytes;
+  t->memory[own].scratch = p->slots[own];
   memset(&t->view, 0, sizeof t->view);
   t->view.pieces = p->plan->pieces;
   t->view.extents = p->plan->header.n_extents > 0 ? p->plan->extents : NULL;

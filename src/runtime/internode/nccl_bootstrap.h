@@ -49,10 +49,11 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
  * that): group_end may return COPSE_NCCL_IN_PROGRESS. Then only async_error and abort may be called
  * until async_error returns something else. Where the communicator isn't ready within the backend's
  * time limit, or kernels are to leave before, it is aborted: COPSE_TIMEOUT or COPSE_ABORTED.
+ * `before`: how all before it went here; what failed at one rank fails at all.
  */
 struct copse_cuda;
 copse_status copse_nccl_links_join(struct copse_nccl_links *links, const struct copse_cuda *cuda,
-                                   struct copse_err *err);
+                                   copse_status before, struct copse_err *err);
 
 /*
  * Makes the last call on a communicator of the device, abort or destroy, in a thread of its own.

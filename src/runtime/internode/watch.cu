@@ -182,12 +182,15 @@ static void close_all(struct copse_cuda *cuda, bool orderly) {
   cuda->internode->watch = NULL;
 }
 
-copse_status copse_watch_open(struct copse_cuda *cuda, struct copse_err *err) {
+copse_status copse_watch_open(struct copse_cuda *cuda, copse_status mine, struct copse_err *err) {
+  struct copse_nccl_links none;
+  memset(&none, 0, sizeof none);
   copse_on_device here(cuda->devices[0].ordinal);
-  copse_status status = copse_nccl_links_join(&cuda->internode->links, cuda, err);
+  copse_status status =
+      copse_nccl_links_join(cuda->internode ? &cuda->internode->links : &none, cuda, mine, err);
   if (status == COPSE_OK) status = start(cuda, err);
   status = copse_cuda_agree(cuda, status, err);
-  if (status != COPSE_OK) close_all(cuda, false);
+  if (status != COPSE_OK && cuda->internode) close_all(cuda, false);
   return status;
 }
 

@@ -36,7 +36,8 @@ copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout
                               struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct copse_arena *arena = &layout->arena;
-  *layout = (struct copse_layout){.plan = plan, .flat = is_flat(plan)};
+  *layout =
+      (struct copse_layout){.plan = plan, .chunk_bytes = h->chunk_bytes, .flat = is_flat(plan)};
   COPSE_DO(COPSE_ARRAY(arena, h->n_regions, layout->places, err));
   COPSE_DO(COPSE_ARRAYS(arena, h->n_ranks, struct copse_region_end, err, &layout->slots,
                         &layout->packets));
@@ -119,7 +120,9 @@ static double row_elements(const struct copse_shape *shape, const struct copse_r
 copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t count,
                                 uint32_t element_bytes, struct copse_shape *shape,
                                 struct copse_err *err) {
-  const struct copse_plan_header *h = &layout->plan->header;
+  struct copse_plan_header limited = layout->plan->header;
+  const struct copse_plan_header *h = &limited;
+  limited.chunk_bytes = layout->chunk_bytes;
   COPSE_DO(check_size(layout, count, element_bytes, err));
   uint64_t largest = copse_share_of(count, layout->largest) * element_bytes;
   shape->count = shape->input_stride = shape->output_stride = count;
@@ -182,8 +185,36 @@ uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_
   /* floor(count * largest) elements go into chunks of at most chunk_bytes, so count / n_chunks
    * elements have less than (chunk_bytes + one element) / largest bytes. */
   uint64_t largest = layout->largest ? layout->largest : 1;
-  unsigned __int128 base = ((unsigned __int128)(h->chunk_bytes + 8) << 32) / largest + 16;
+  unsigned __int128 base = ((unsigned __int128)(layout->chunk_bytes + 8) << 32) / largest + 16;
   return most_row(end, base, COPSE_PLAN_WIDE_ALIGN_BYTES) * h->fifo;
+}
+
+static uint64_t most_of_all(const struct copse_layout *layout) {
+  uint64_t most = 0;
+  for (uint32_t r = 0; r < layout->plan->header.n_ranks; r++) {
+    uint64_t bytes = copse_layout_most_slot_bytes(layout, r);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+copse_status copse_layout_limit(struct copse_layout *layout, uint64_t bytes,
+                                struct copse_err *err) {
+  enum { LEAST = 4096 };
+  const uint64_t wanted = most_of_all(layout);
+  for (uint64_t most = wanted; most > bytes; most = most_of_all(layout)) {
+    if (layout->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY || layout->chunk_bytes <= LEAST)
+      return copse_fail(err, COPSE_UNSUPPORTED,
+                        "the plan takes %llu MiB of scratch at a rank, of which there are %llu; "
+                        "copse lower with fewer --workers, --instances or slots takes less",
+                        (unsigned long long)(wanted >> 20), (unsigned long long)(bytes >> 20));
+    /* first about in proportion, then step by step: slack doesn't shrink with chunks */
+    uint64_t next = (uint64_t)((unsigned __int128)layout->chunk_bytes * bytes / most);
+    if (next > layout->chunk_bytes - layout->chunk_bytes / 16)
+      next = layout->chunk_bytes - layout->chunk_bytes / 16;
+    layout->chunk_bytes = copse_round_down(next > LEAST ? next : LEAST, 512);
+  }
+  return COPSE_OK;
 }
 
 uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint32_t rank) {

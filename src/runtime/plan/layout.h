@@ -17,8 +17,9 @@ struct copse_region_end {
 
 struct copse_layout {
   const struct copse_plan *plan;
-  uint64_t largest; /* of all pieces' shares of a block, in 1/2^32 */
-  bool flat;        /* nothing is passed on, so that chunks would serve nothing: a launch is one */
+  uint64_t largest;     /* of all pieces' shares of a block, in 1/2^32 */
+  uint64_t chunk_bytes; /* the plan's, or less (copse_layout_limit) */
+  bool flat; /* nothing is passed on, so that chunks would serve nothing: a launch is one */
   struct copse_region_place *places; /* [n_regions] */
   struct copse_region_end *slots;    /* [n_ranks] */
   struct copse_region_end *packets;  /* [n_ranks] */
@@ -44,6 +45,12 @@ uint64_t copse_layout_packet_bytes(const struct copse_layout *layout,
 /* The same, enough for any launch: chunks have a largest size, and packets a largest message. */
 uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_t rank);
 uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint32_t rank);
+
+/* Lowers chunk_bytes until all slots of each rank take no more than `bytes`: a launch has more
+ * chunks then, for which the plan is proved too. COPSE_UNSUPPORTED where chunks would be too small.
+ * The same at all ranks that give the same plan and limit. */
+copse_status copse_layout_limit(struct copse_layout *layout, uint64_t bytes,
+                                struct copse_err *err) COPSE_CHECKED;
 
 /* Bytes of the whole message as nccl-tests counts them, and of a block of such a message. */
 uint64_t copse_plan_message_bytes(const struct copse_plan *plan, uint64_t block_bytes);

@@ -97,6 +97,8 @@ extern struct copse_cli_asked copse_cli_asked;
 struct copse_progress copse_cli_progress_start(void);
 /* Before results are printed, and, however it went, at the end; again does nothing. */
 void copse_cli_progress_end(void);
+/* What a command is at, for progress and, when it has ended, for --verbose. */
+void copse_cli_phase(const char *phase);
 /* A line on standard error, with --verbose. */
 void copse_cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

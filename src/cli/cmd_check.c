@@ -99,6 +99,7 @@ static copse_status check(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   const char *label = copse_file_label(o->file);
   w->refuted = o->json ? "proved" : NULL;
+  copse_cli_phase("prove");
   COPSE_DO(copse_file_read(o->file, &w->data, &w->size, &w->err));
   switch (copse_cli_kind_of(w->data, w->size)) {
     case COPSE_KIND_MSCCL: return check_msccl(label, o->json, w);

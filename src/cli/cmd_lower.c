@@ -167,11 +167,13 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
 static copse_status lower(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   w->place = copse_file_label(o->input);
+  copse_cli_phase("read");
   COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
   const struct copse_schedule *s = w->schedule;
   /* a compact schedule is written out, as long as the plan stays of a size to run */
   if (s->n_trees > 0 || copse_schedule_images(s) * s->n_flows <= 1 << 18)
     COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+  copse_cli_phase("lower");
   begin_said(o, w);
   if (strcmp(o->to, "msccl") == 0)
     COPSE_DO(to_msccl(o, w));

@@ -243,6 +243,20 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   return COPSE_OK;
 }
 
+/* What there is to choose from, with --verbose. */
+static copse_status say_candidates(const struct job *j, copse_collective collective) {
+  static const double bytes[] = {4096, 1 << 20, 1 << 30};
+  double us[3][COPSE_MAX_CANDIDATES];
+  if (!copse_cli_asked.verbose) return COPSE_OK;
+  COPSE_DO(copse_candidates_time(&j->candidates, bytes, 3, true, us, j->err));
+  for (int i = 0; i < j->candidates.n; i++)
+    copse_cli_say("%s by %s: %s us at 4 KiB, %s at 1 MiB, %s at 1 GiB (null: not simulated)",
+                  copse_collective_name(collective), j->candidates.list[i].name,
+                  COPSE_CLI_NUMBER(us[0][i]), COPSE_CLI_NUMBER(us[1][i]),
+                  COPSE_CLI_NUMBER(us[2][i]));
+  return COPSE_OK;
+}
+
 static copse_status make_collective(struct job *j, copse_collective collective,
                                     const struct copse_progress *progress) {
   int root = j->o->root < 0 ? 0 : j->o->root;
@@ -261,6 +275,7 @@ static copse_status make_collective(struct job *j, copse_collective collective,
   COPSE_TRY(copse_candidates_search(&j->candidates, &options, j->err));
   if (!j->o->no_low_latency)
     COPSE_TRY(copse_candidates_packets(&j->candidates, LARGEST_PACKETS, j->err));
+  COPSE_TRY(say_candidates(j, collective));
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
 out:

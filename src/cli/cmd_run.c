@@ -417,14 +417,15 @@ static copse_status end_report(struct bench *bench, struct copse_err *err) {
 static void show_progress(const struct bench *bench, const struct row *row) {
   if (!bench->prints) return;
   bool rows_are_seen = !bench->options->json && isatty(STDOUT_FILENO);
-  if (isatty(STDERR_FILENO) && !rows_are_seen)
+  if ((isatty(STDERR_FILENO) || copse_cli_asked.progress) && !rows_are_seen)
     fprintf(stderr, "\rcopse run: %llu bytes, %s %s \033[K", (unsigned long long)row->size,
             copse_type_name(row->type), copse_redop_name(row->redop));
 }
 
 static void end_progress(const struct bench *bench) {
   if (!bench->prints) return;
-  if (isatty(STDERR_FILENO) && (bench->options->json || !isatty(STDOUT_FILENO)))
+  if ((isatty(STDERR_FILENO) || copse_cli_asked.progress) &&
+      (bench->options->json || !isatty(STDOUT_FILENO)))
     fprintf(stderr, "\r\033[K");
 }
 

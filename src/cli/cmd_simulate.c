@@ -419,7 +419,8 @@ static copse_status run_sizes(struct job *job) {
   COPSE_DO(find_bounds(job, bytes, n_sizes, bound_us));
   COPSE_DO(copse_predictions_time(job->work->topology, job->work->columns, n, bytes, n_sizes, false,
                                   all, job->err));
-  if (job->o->json) print_json_head(job);
+  copse_cli_progress_end();
+  (job->o->json ? print_json_head : print_head)(job);
   for (int i = 0; i < n_sizes; i++) {
     for (int c = 0; c < n; c++) row[c] = all[c * n_sizes + i];
     if (job->o->json)
@@ -500,7 +501,9 @@ static copse_status add_first(struct job *job) {
 
 static copse_status simulate(struct job *job) {
   const struct options *o = job->o;
+  copse_cli_phase("read");
   COPSE_DO(add_first(job));
+  copse_cli_phase("baselines");
   if (o->overlap) return simulate_overlap(o->overlap, job->work, &o->predict, o->json);
   const struct copse_baseline_options like = {
       .collective = job->what.collective,
@@ -510,7 +513,7 @@ static copse_status simulate(struct job *job) {
   if (!o->no_baselines)
     COPSE_DO(copse_predict_baselines(&like, job->work->topology, &o->predict, job->work->columns,
                                      &job->work->n_columns, job->err));
-  if (!o->json) print_head(job);
+  copse_cli_phase("simulate");
   return run_sizes(job);
 }
 

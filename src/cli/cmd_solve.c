@@ -549,6 +549,14 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
   if (o->objective.bytes > 0)
     COPSE_DO(copse_bound_state(w->topology, w->schedule, (double)o->objective.bytes,
                                o->predicted.sim.alpha_us, &w->err));
+  const struct copse_schedule *found = w->schedule;
+  copse_cli_say("bound %s s/GB: %s, of %d nodes and %d lengths",
+                COPSE_Q_STRING(found->bound.time_per_GB), bound_kinds[found->bound.kind],
+                found->bound.n_cut, found->bound.n_lengths);
+  copse_cli_say("reached %s s/GB: k = %" PRId64
+                ", %d trees, %d flows; optimum %.3f s, split %.3f s, pack %.3f s, verify %.3f s",
+                COPSE_Q_STRING(found->time_per_GB), found->k, found->n_trees, found->n_flows,
+                sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify);
   COPSE_DO(note_equal_shares(w->topology, solve, &w->err));
   double mark = copse_clock_seconds();
   if (o->output) {

@@ -145,10 +145,13 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
   struct copse_verify_report report;
   struct copse_err why = COPSE_ERR_INIT;
   w->refuted = o->json ? "verified" : NULL;
+  copse_cli_phase("read");
   COPSE_DO(copse_schedule_load_claim(o->schedule, &w->schedule, &w->err));
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   int n_gpus = w->topology->n_ranks;
+  copse_cli_phase("verify");
   copse_status status = check(o, w, &report, &why);
+  copse_cli_progress_end();
   if (status != COPSE_OK) return explain(w, status, &why);
   if (!report.same_topology) note_other(o, ", or names none");
   if (o->json)

@@ -26,7 +26,7 @@ static struct {
   pthread_cond_t stop;
   pthread_t thread;
   bool runs, ends, shown;
-  double start;
+  double start, phase_begun; /* phase_begun 0: nothing has been reported */
   char phase[24];
   int percent; /* < 0: not known */
 } bar = {.lock = PTHREAD_MUTEX_INITIALIZER, .stop = PTHREAD_COND_INITIALIZER};
@@ -68,29 +68,50 @@ static void *show_again_and_again(void *unused) {
   return NULL;
 }
 
+/* With --verbose a phase that has ended is said with its time. */
+static void begin_phase(const char *phase) {
+  double now = copse_clock_seconds();
+  if (copse_cli_asked.verbose && bar.phase_begun > 0) {
+    clear_line();
+    fprintf(stderr, "copse: %s: %.3f s\n", bar.phase, now - bar.phase_begun);
+  }
+  bar.phase_begun = now;
+  snprintf(bar.phase, sizeof bar.phase, "%s", phase);
+}
+
 static void report(void *ctx, const char *phase, int64_t done, int64_t total) {
   (void)ctx;
   pthread_mutex_lock(&bar.lock);
-  snprintf(bar.phase, sizeof bar.phase, "%s", phase);
+  if (strncmp(bar.phase, phase, sizeof bar.phase - 1) != 0) begin_phase(phase);
   bar.percent = total > 0 ? (int)(100 * done / total) : -1;
   pthread_mutex_unlock(&bar.lock);
 }
 
+void copse_cli_phase(const char *phase) { report(NULL, phase, 0, 0); }
+
+static void tried(void *ctx, const char *text) {
+  (void)ctx;
+  copse_cli_say("tried %s", text);
+}
+
 struct copse_progress copse_cli_progress_start(void) {
-  if (bar.runs || !(copse_cli_asked.progress || isatty(STDERR_FILENO)))
-    return (struct copse_progress){0};
+  bool shows = copse_cli_asked.progress || isatty(STDERR_FILENO);
   bar.start = copse_clock_seconds();
   bar.percent = -1;
   bar.ends = false;
   snprintf(bar.phase, sizeof bar.phase, "%s",
            copse_cli_asked.command ? copse_cli_asked.command : "");
-  bar.runs = pthread_create(&bar.thread, NULL, show_again_and_again, NULL) == 0;
+  if (shows && !bar.runs)
+    bar.runs = pthread_create(&bar.thread, NULL, show_again_and_again, NULL) == 0;
   /* what is printed before the end comes after it, else it would meet the line */
   if (bar.runs && isatty(STDOUT_FILENO)) setvbuf(stdout, NULL, _IOFBF, 1 << 16);
-  return (struct copse_progress){.report = bar.runs ? report : NULL};
+  return (struct copse_progress){.report = bar.runs || copse_cli_asked.verbose ? report : NULL,
+                                 .tried = copse_cli_asked.verbose ? tried : NULL};
 }
 
 void copse_cli_progress_end(void) {
+  if (copse_cli_asked.verbose && bar.phase_begun > 0) begin_phase("");
+  bar.phase_begun = 0;
   if (!bar.runs) return;
   pthread_mutex_lock(&bar.lock);
   bar.ends = true;

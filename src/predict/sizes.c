@@ -160,6 +160,17 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   return COPSE_OK;
 }
 
+/* To people who look on. */
+static void tell(const struct search *s, const struct variant *v) {
+  const struct copse_progress *progress = s->question->solve->progress;
+  char text[160];
+  if (!progress || !progress->tried) return;
+  snprintf(text, sizeof text, "%s: %d trees, %d chunks, %.6g us at %.0f bytes%s", v->name,
+           v->n_trees, v->chunks, v->us, s->question->bytes,
+           v->us < s->best.us ? ", the fastest so far" : "");
+  progress->tried(progress->ctx, text);
+}
+
 /* Tries numbers of chunks, the first variant also as it is without an objective, and takes the
  * variant if it is the fastest so far. */
 static copse_status consider(struct search *s, struct variant *v) {
@@ -179,6 +190,7 @@ static copse_status consider(struct search *s, struct variant *v) {
     COPSE_DO(predict(s, v, 1, &prediction));
   }
   COPSE_DO(try_chunks(s, &prediction, v, end));
+  tell(s, v);
   keep(s, v);
   return COPSE_OK;
 }

@@ -228,6 +228,82 @@ START_TEST(collectives_are_understood_in_any_spelling) {
 }
 END_TEST
 
+/* What fish offers, sorted; the test is passed over, visibly, where there is no fish. */
+START_TEST(fish_completes_commands_options_and_values) {
+  static const char *const cases[][2] = {
+      {"copse s", "simulate solve"},
+      {"copse solve --p", "--pareto --predict --profile --progress"},
+      {"copse topo x --links ", "all default nvlink"},
+      {"copse verify s.json -t dgx-h1", "dgx-h100"},
+      {"copse lower s.json --to m", "msccl mscclpp"}};
+  if (run("command -v fish") != 0) {
+    fprintf(stderr, "test_options: no fish here, its completion is not tested\n");
+    return;
+  }
+  ck_assert_int_eq(run("@ help --completion fish >%%/copse.fish && fish -n %%/copse.fish"), 0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    run("PATH=$(dirname $(realpath @)):$PATH fish -c 'source %%/copse.fish; complete -C \"%s\"' | "
+        "cut -f1 | sort -u | xargs",
+        cases[i][0]);
+    result.out[strcspn(result.out, "\n")] = '\0';
+    ck_assert_msg(strcmp(result.out, cases[i][1]) == 0, "%s: '%s'", cases[i][0], result.out);
+  }
+}
+END_TEST
+
+START_TEST(zsh_takes_its_completion) {
+  ck_assert_int_eq(run("@ help --completion zsh >%%/_copse && head -1 %%/_copse"), 0);
+  ck_assert_str_eq(result.out, "#compdef copse\n");
+  if (run("command -v zsh") != 0) {
+    fprintf(stderr, "test_options: no zsh here, its completion is not tested\n");
+    return;
+  }
+  ck_assert_int_eq(run("zsh -n %%/_copse"), 0);
+  ck_assert_int_eq(run("grep -c \"'\\*'{-c+,--collective=}\" %%/_copse"), 0);
+  ck_assert_str_eq(result.out, "4\n"); /* solve, plans, report, quality */
+}
+END_TEST
+
+/* ---- progress and --verbose ---------------------------------------------------------------- */
+
+/* On a terminal what takes long shows a line, which is cleared before results and errors. The
+ * topology comes through a pipe after more than two seconds. */
+START_TEST(progress_is_shown_on_a_terminal_and_cleared) {
+  static const char *const clear = "\r\033[K";
+  const char *const after[] = {"ring:4@50: 4 ranks", "copse: "};
+  if (run("command -v script") != 0) {
+    fprintf(stderr, "test_options: no script(1) here, progress is not tested\n");
+    return;
+  }
+  ck_assert_int_eq(run("@ topo --synthetic ring:4@50 -o %%/slow.json && mkfifo %%/pipe-%d", _i), 0);
+  run("{ sleep 2.2; %s %%/slow.json; } >%%/pipe-%d & "
+      "timeout 20 script -qec \"$(realpath @) topo %%/pipe-%d\" %%/typescript </dev/null "
+      ">/dev/null",
+      _i == 0 ? "cat" : "head -c 50", _i, _i);
+  char *said = copse_test_read("typescript"), *line = strstr(said, after[_i]);
+  ck_assert_msg(line != NULL, "%s", said);
+  char *shown = strstr(said, "\r\033[Ktopo");
+  ck_assert_msg(shown && shown < line, "%s", said);
+  ck_assert_msg(strncmp(line - strlen(clear), clear, strlen(clear)) == 0, "%s", said);
+  free(said);
+}
+END_TEST
+
+START_TEST(verbose_tells_what_was_tried) {
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather -v -o -"), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "copse: bound 3/400 s/GB: cut, of 3 nodes"));
+  ck_assert_ptr_nonnull(strstr(result.err, "copse: reached 3/400 s/GB: k = 2, 8 trees"));
+  ck_assert_ptr_nonnull(strstr(result.err, "copse: optimum: 0."));
+  ck_assert_int_eq(count(result.out, "copse: "), 0);
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --verbose --objective 4K"), 0);
+  ck_assert_int_gt(count(result.err, "copse: tried "), 3);
+  ck_assert_ptr_nonnull(strstr(result.err, ", the fastest so far\n"));
+  ck_assert_int_eq(run("@ verify -v --help"), 0);
+  ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather"), 0);
+  ck_assert_str_eq(result.err, "");
+}
+END_TEST
+
 START_TEST(long_options_may_be_abbreviated_and_stand_anywhere) {
   ck_assert_int_eq(run("@ topo --synth ring:4@50 --js"), 0);
   ck_assert_int_eq(run("@ place --generate --exp 4 --ranks=2 --steps 1 --tok 4"), 2);
@@ -275,6 +351,10 @@ int main(void) {
   tcase_add_test(tc, letters_of_old_are_refused_with_the_name);
   tcase_add_test(tc, near_names_are_suggested);
   tcase_add_test(tc, collectives_are_understood_in_any_spelling);
+  tcase_add_test(tc, fish_completes_commands_options_and_values);
+  tcase_add_test(tc, zsh_takes_its_completion);
+  tcase_add_loop_test(tc, progress_is_shown_on_a_terminal_and_cleared, 0, 2);
+  tcase_add_test(tc, verbose_tells_what_was_tried);
   tcase_add_test(tc, values_are_refused_by_range_and_word);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

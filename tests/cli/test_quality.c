@@ -375,6 +375,33 @@ START_TEST(bad_usage_is_one_line) {
 }
 END_TEST
 
+START_TEST(junit_and_github_have_what_fails) {
+  make_folder();
+  ck_assert_int_eq(run("rm -f %%/u.txt; @ quality %%/t --table %%/u.txt --update -c allgather"), 0);
+  ck_assert_int_eq(run("@ quality %%/t --table %%/u.txt -c allgather --junit %%/u.xml --github"),
+                   0);
+  ck_assert_ptr_null(strstr(result.out, "::"));
+  ck_assert_int_eq(run("grep -c '<failure' %%/u.xml"), 1);
+  /* a table that lacks one and has another that is gone */
+  ck_assert_int_eq(run("sed -i 's/^pair.json/gone.json/' %%/u.txt; @ quality %%/t --table %%/u.txt "
+                       "--quiet --junit %%/u.xml --github -c allgather"),
+                   1);
+  ck_assert_ptr_nonnull(strstr(result.out, "::error file="));
+  ck_assert_ptr_nonnull(
+      strstr(result.out, "/t/pair.json,title=copse quality%3A new::allgather of pair.json: new\n"));
+  char *xml = copse_test_read("u.xml");
+  ck_assert_ptr_nonnull(strstr(xml, "<testcase classname=\"pair.json\" name=\"allgather\" file="));
+  ck_assert_ptr_nonnull(
+      strstr(xml, "><failure type=\"new\" message=\"allgather of pair.json: new\">"));
+  ck_assert_ptr_nonnull(strstr(xml, " failures=\"1\" errors=\"0\" "));
+  free(xml);
+  run("@ quality %%/t --table %%/u.txt --github --json");
+  copse_test_refused(2, "leave out --json");
+  run("@ quality %%/t --table %%/u.txt --junit x --update");
+  copse_test_refused(2, "leave out --update");
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/quality");
   TCase *tests = tcase_create("quality");
@@ -392,6 +419,7 @@ int main(void) {
   tcase_add_loop_test(tests, damaged_tables_are_refused_by_line, 0,
                       sizeof damaged / sizeof *damaged);
   tcase_add_test(tests, bad_usage_is_one_line);
+  tcase_add_test(tests, junit_and_github_have_what_fails);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

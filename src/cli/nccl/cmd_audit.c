@@ -355,8 +355,11 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_nccl_machine_open(w->topology, &in->machine, &w->err));
   COPSE_DO(repeat_host(o, in, w));
   note_others(in, w->topology);
+  copse_cli_phase("bounds");
   COPSE_DO(find_bounds(in, o, w));
+  copse_cli_phase("channels");
   COPSE_DO(open_judge(in, w->topology, &w->err));
+  copse_cli_phase("rings");
   COPSE_DO(find_best(in, w->topology, &w->err));
   const char *path =
       copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology) : "TOPO";
@@ -379,7 +382,9 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
       .bounds = in->bounds,
       .n_bounds = in->n_bounds,
       .repeated = in->repeated};
+  copse_cli_phase("causes");
   COPSE_DO(copse_audit_make(&input, &in->audit, &w->err));
+  copse_cli_progress_end();
   return print(o, &in->audit, w);
 }
 

@@ -129,10 +129,12 @@ static copse_status find(const struct options *o, struct copse_nccl_best *best,
   double start = copse_clock_seconds();
   w->place = w->solved = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  copse_cli_phase("rings");
   COPSE_DO(copse_nccl_best_find(w->topology, &options, best, &w->err));
   double seconds = copse_clock_seconds() - start;
   COPSE_DO(copse_nccl_best_to_json(best, w->topology, &w->made, &w->made_size, &w->err));
   COPSE_DO(find_figures(o, w->topology, best, &figures, &w->err));
+  copse_cli_progress_end();
   if (o->output) COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
   if (o->json)
     print_json(best, &figures, seconds);

@@ -581,7 +581,9 @@ static copse_status make_files(struct job *j) {
   if (j->topology->n_ranks < 2)
     return copse_fail(j->err, COPSE_UNSUPPORTED,
                       "one GPU alone has nothing to tune: give several, or --hosts");
+  copse_cli_phase("rings");
   COPSE_DO(find_graphs(j));
+  copse_cli_phase("model");
   COPSE_DO(fill_model(j));
   for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)
     COPSE_DO(add_figure(j, collectives[i]));
@@ -593,6 +595,7 @@ static copse_status make_files(struct job *j) {
   COPSE_DO(write_hostfile(j));
   COPSE_DO(make_variables(j));
   COPSE_DO(write_texts(j));
+  copse_cli_progress_end();
   return end_folder(j);
 }
 

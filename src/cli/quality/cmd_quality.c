@@ -21,35 +21,23 @@
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
-#include "cli/quality/quality_table.h"
+#include "cli/quality/quality_compare.h"
 #include "cli/solve_args.h"
 #include "predict/sizes.h"
 
 struct options {
   char *const *inputs;
   int n_inputs;
-  const char *table;
+  const char *table, *junit;
   struct copse_cli_topology read;
   bool collectives[COPSE_N_COLLECTIVES]; /* which to solve */
   int max_ranks;                         /* larger topologies are skipped */
   int seconds;                           /* of a processor, for each topology and collective */
   int jobs;                              /* at the same time */
   bool update, quiet, json, some_collectives;
-  bool sizes; /* searches for each size as well */
+  bool github; /* annotations */
+  bool sizes;  /* searches for each size as well */
 };
-
-/* From harmless to bad: everything from NEW on fails the check. */
-enum verdict {
-  SAME,
-  UNCOMPARED, /* skipped, or out of time without a row to compare with */
-  GAIN,       /* something better, nothing worse */
-  NEW,        /* not in the table, so not watched */
-  GONE,       /* in the table, but there is no such topology any more */
-  CHANGED,    /* the topology is another one */
-  LOSS
-};
-static const char *const verdicts[] = {"same", "not compared", "better", "new",
-                                       "gone", "changed",      "LOSS"};
 
 /* A topology and collective that a process is at work on. */
 struct worker {
@@ -66,9 +54,14 @@ struct job {
   struct copse_quality_table was, now;
   bool has_table, whole; /* whole: all files of the folders, all collectives */
   int n_files;
-  int counts[LOSS + 1];
-  enum verdict *verdicts; /* [now.n_rows] */
+  int counts[COPSE_QUALITY_LOSS + 1];
+  enum copse_quality_verdict *verdicts; /* [now.n_rows] */
   struct copse_text differences;
+  struct copse_quality_case *cases; /* [n_cases], of the arena */
+  size_t n_cases, case_capacity;
+  const char **paths; /* [n_files] of the topologies */
+  size_t path_capacity;
+  struct copse_cli_work *work;
   struct copse_arena *arena;
   struct copse_err *err;
 };
@@ -78,6 +71,12 @@ struct job {
 
 /* How many times the limit of processor time a process may take by the clock. */
 #define CLOCK_LIMIT 30
+
+static const char *collective_of(const struct copse_quality_row *row) {
+  return row->collective == COPSE_QUALITY_NO_COLLECTIVE
+             ? "-"
+             : copse_collective_name((copse_collective)row->collective);
+}
 
 /* ---- one measurement, in a process of its own ---------------------------------------------- */
 
@@ -172,6 +171,9 @@ static copse_status collect(struct job *job, struct worker *w, int how) {
   close(w->from);
   w->pid = 0;
   job->n_running--;
+  copse_progress_report(&job->work->progress, w->row.topology, 0, 0);
+  copse_cli_say("%s %s: %s in %.3f s", w->row.topology, collective_of(&w->row),
+                copse_quality_outcome_name(result->outcome), result->seconds);
   return copse_quality_table_add(&job->now, &w->row, job->err);
 }
 
@@ -269,7 +271,9 @@ static copse_status add_file(struct job *job, const char *path, const char *file
   struct copse_topology *topology = NULL, *healthy = NULL; /* no faults: NULL */
   const char *name;
   char sha256[COPSE_SHA256_HEX];
-  job->n_files++;
+  COPSE_DO(COPSE_GROW_IN(job->arena, job->paths, job->path_capacity, (size_t)job->n_files + 1,
+                         job->err));
+  COPSE_DO(copse_arena_text(job->arena, path, &job->paths[job->n_files++], job->err));
   file.path = path;
   COPSE_DO(copse_arena_text(job->arena, file_name, &name, job->err));
   copse_status status = copse_cli_load_topology(&file, &topology, &healthy, &refused);
@@ -348,12 +352,6 @@ static copse_status measure(struct job *job) {
 
 /* ---- the report ---------------------------------------------------------------------------- */
 
-static const char *collective_of(const struct copse_quality_row *row) {
-  return row->collective == COPSE_QUALITY_NO_COLLECTIVE
-             ? "-"
-             : copse_collective_name((copse_collective)row->collective);
-}
-
 static void print_head(bool sizes) {
   printf("# %-26s %-14s %5s  %-16s %-16s %10s %10s %5s %6s %6s %8s", "topology", "collective",
          "ranks", "bound", "achieved", "algbw", "busbw", "k", "trees", "height", "solve");
@@ -398,13 +396,14 @@ static void print_rows(const struct copse_quality_table *table, bool sizes) {
     if (i == 0 || !is_said(&table->rows[i], &table->rows[i - 1])) print_row(&table->rows[i], sizes);
 }
 
-static void print_json_row(const struct copse_quality_row *row, enum verdict verdict, bool first) {
+static void print_json_row(const struct copse_quality_row *row, enum copse_quality_verdict verdict,
+                           bool first) {
   const struct copse_quality_result *r = &row->result;
   printf(
       "%s\n {\"topology\": %s, \"collective\": \"%s\", \"ranks\": %d, "
       "\"outcome\": \"%s\", \"verdict\": \"%s\"",
       first ? "" : ",", copse_cli_quoted(row->topology), collective_of(row), row->ranks,
-      copse_quality_outcome_name(r->outcome), verdicts[verdict]);
+      copse_quality_outcome_name(r->outcome), copse_quality_verdicts[verdict]);
   if (r->outcome == COPSE_QUALITY_OK) {
     printf(", \"bound_time_per_GB\": \"%s\", \"time_per_GB\": \"%s\"", COPSE_Q_STRING(r->bound),
            COPSE_Q_STRING(r->achieved));
@@ -426,146 +425,39 @@ static void print_json_row(const struct copse_quality_row *row, enum verdict ver
   printf("}");
 }
 
-/* ---- comparing a row with the table's ------------------------------------------------------- */
-
-/* Relative; predictions are doubles that the table has six digits of. */
-#define SAME_PREDICTION 1e-4
-/* Of ratios: searches are cut short, and less than this is too small for a model to tell. */
-#define SAME_RATIO 1e-2
-/* Linear programmes may end in another vertex with another library. */
-#define SAME_ALLTOALL 1e-6
-
-struct comparison {
-  struct copse_text *text;
-  bool
-      another; /* topology: a longer bound is one that can do less, not one that is proved better */
-  bool worse, better;
-};
-
-static void note(struct comparison *c, bool worse, const char *what, const char *was,
-                 const char *now, const char *remark) {
-  *(worse ? &c->worse : &c->better) = true;
-  copse_text_add(c->text, "        %-8s %s %s -> %s%s\n", worse ? "worse" : "better", what, was,
-                 now, remark);
-}
-
-/* -1, 0, 1 as memcmp; `slack` relative. */
-static int order_of(double now, double was, double slack) {
-  if (now > was * (1 + slack)) return 1;
-  return now < was * (1 - slack) ? -1 : 0;
-}
-
-static void compare_time(struct comparison *c, const char *what, struct copse_q now,
-                         struct copse_q was, double slack, bool less_is_worse) {
-  char remark[48] = "";
-  double x = copse_q_to_double(now), y = copse_q_to_double(was);
-  int difference = slack > 0 ? order_of(x, y, slack) : copse_q_cmp(now, was);
-  if (difference == 0) return;
-  if (y > 0) snprintf(remark, sizeof remark, " s/GB (%+.4g %%)", 100 * (x / y - 1));
-  note(c, less_is_worse ? difference < 0 : difference > 0, what, COPSE_Q_STRING(was),
-       COPSE_Q_STRING(now), remark);
-}
-
-static void compare_count(struct comparison *c, const char *what, int64_t now, int64_t was) {
-  char a[24], b[24];
-  if (now == was) return;
-  snprintf(a, sizeof a, "%" PRId64, was);
-  snprintf(b, sizeof b, "%" PRId64, now);
-  note(c, now > was, what, a, b, "");
-}
-
-static void compare_prediction(struct comparison *c, const char *size, double now, double was) {
-  char what[32], a[32], b[32], remark[48];
-  int difference = order_of(now, was, SAME_PREDICTION);
-  if (difference == 0) return;
-  snprintf(what, sizeof what, "time at %s", size);
-  snprintf(a, sizeof a, "%.6g", was);
-  snprintf(b, sizeof b, "%.6g", now);
-  snprintf(remark, sizeof remark, " us (%+.3g %%)", was > 0 ? 100 * (now / was - 1) : 0.0);
-  note(c, difference > 0, what, a, b, remark);
-}
-
-/* Where both have one: runs without --sizes don't, nor do older tables. */
-static void compare_ratio(struct comparison *c, const char *size, double now, double was) {
-  char what[32], a[32], b[32];
-  int difference = now > 0 && was > 0 ? order_of(now, was, SAME_RATIO) : 0;
-  if (difference == 0) return;
-  snprintf(what, sizeof what, "over the bound at %s", size);
-  snprintf(a, sizeof a, "%.3f", was);
-  snprintf(b, sizeof b, "%.3f", now);
-  note(c, difference > 0, what, a, b, "");
-}
-
-static void compare_schedules(struct comparison *c, const struct copse_quality_row *now,
-                              const struct copse_quality_row *was) {
-  const struct copse_quality_result *n = &now->result, *w = &was->result;
-  double slack = now->collective == COPSE_ALLTOALL ? SAME_ALLTOALL : 0;
-  compare_time(c, "achieved", n->achieved, w->achieved, slack, false);
-  compare_time(c, "bound", n->bound, w->bound, slack, !c->another);
-  compare_count(c, "k", n->k, w->k);
-  compare_count(c, now->collective == COPSE_ALLTOALL ? "paths" : "trees", n->trees, w->trees);
-  compare_count(c, "height", n->height, w->height);
-  for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
-    compare_prediction(c, copse_quality_size_names[i], n->us[i], w->us[i]);
-  for (int i = 0; i < COPSE_QUALITY_RATIOS; i++)
-    compare_ratio(c, copse_quality_ratio_names[i], n->ratios[i], w->ratios[i]);
-}
-
-/* A schedule is better than none, any other outcome than that copse broke. */
-static int rank_of(enum copse_quality_outcome outcome) {
-  if (outcome == COPSE_QUALITY_OK) return 0;
-  return outcome == COPSE_QUALITY_TIMEOUT || outcome == COPSE_QUALITY_FAILED ? 2 : 1;
-}
-
-static void compare_outcomes(struct comparison *c, const struct copse_quality_row *now,
-                             const struct copse_quality_row *was) {
-  enum copse_quality_outcome n = now->result.outcome, w = was->result.outcome;
-  char remark[sizeof now->result.reason + 4] = "";
-  if (now->result.reason[0]) snprintf(remark, sizeof remark, ": %s", now->result.reason);
-  note(c, rank_of(n) >= rank_of(w), "outcome", copse_quality_outcome_name(w),
-       copse_quality_outcome_name(n), remark);
-}
-
-/*
- * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
- * height, a longer predicted time, or no schedule where there was one; the other way round it is a
- * gain. Of another topology a longer bound is worse. was: NULL where the table has none. `text`
- * gets a line for each difference, " achieved 3/1040 -> ...".
- */
-static enum verdict compare_row(const struct copse_quality_row *now,
-                                const struct copse_quality_row *was, struct copse_text *text) {
-  struct comparison c = {.text = text};
-  c.another = was && strcmp(now->sha256, was->sha256) != 0;
-  enum copse_quality_outcome outcome = now->result.outcome;
-  if (outcome == COPSE_QUALITY_SKIPPED || (outcome == COPSE_QUALITY_TIMEOUT && !was)) {
-    copse_text_add(text, "        %s\n", now->result.reason);
-    return UNCOMPARED;
-  }
-  if (outcome == COPSE_QUALITY_FAILED) {
-    copse_text_add(text, "        failed: %s\n", now->result.reason);
-    return LOSS;
-  }
-  if (!was) return NEW;
-  if (outcome != was->result.outcome)
-    compare_outcomes(&c, now, was);
-  else if (outcome == COPSE_QUALITY_OK)
-    compare_schedules(&c, now, was);
-  if (c.another) {
-    copse_text_add(text, "        another topology than when the table was written\n");
-    return CHANGED;
-  }
-  if (c.worse) return LOSS;
-  return c.better ? GAIN : SAME;
-}
-
 /* ---- comparing all --------------------------------------------------------------------------- */
 
 static void add_difference(struct job *job, const struct copse_quality_row *row,
-                           enum verdict verdict, const char *text) {
+                           enum copse_quality_verdict verdict, const char *text) {
   job->counts[verdict]++;
-  if (verdict == SAME || verdict == UNCOMPARED) return;
-  copse_text_add(&job->differences, "%-7s %s %s\n%s", verdicts[verdict], row->topology,
-                 collective_of(row), text ? text : "");
+  if (verdict == COPSE_QUALITY_SAME || verdict == COPSE_QUALITY_UNCOMPARED) return;
+  copse_text_add(&job->differences, "%-7s %s %s\n%s", copse_quality_verdicts[verdict],
+                 row->topology, collective_of(row), text ? text : "");
+}
+
+/* Of a topology by its name; the table's where it has gone. */
+static const char *path_of(const struct job *job, const char *name) {
+  size_t n = strlen(name);
+  for (int i = 0; i < job->n_files; i++) {
+    size_t m = strlen(job->paths[i]);
+    bool ends = m >= n && strcmp(job->paths[i] + m - n, name) == 0;
+    if (ends && (m == n || job->paths[i][m - n - 1] == '/')) return job->paths[i];
+  }
+  return job->o->table;
+}
+
+/* For reports; text may be NULL. */
+static copse_status add_case(struct job *job, const struct copse_quality_row *row,
+                             enum copse_quality_verdict verdict, const char *text) {
+  COPSE_DO(COPSE_GROW_IN(job->arena, job->cases, job->case_capacity, job->n_cases + 1, job->err));
+  struct copse_quality_case *it = &job->cases[job->n_cases++];
+  *it = (struct copse_quality_case){row->topology,
+                                    collective_of(row),
+                                    path_of(job, row->topology),
+                                    NULL,
+                                    verdict,
+                                    verdict == COPSE_QUALITY_GONE ? 0 : row->result.seconds};
+  return text ? copse_arena_text(job->arena, text, &it->text, job->err) : COPSE_OK;
 }
 
 /* Whether this run should have met the row, had its topology still been there. */
@@ -581,14 +473,20 @@ static copse_status compare_all(struct job *job) {
     struct copse_text text = {0};
     const struct copse_quality_row *was =
         job->has_table ? copse_quality_table_find(&job->was, row) : NULL;
-    enum verdict verdict = compare_row(row, was, &text);
+    enum copse_quality_verdict verdict = copse_quality_compare(row, was, &text);
     if (text.failed) job->differences.failed = true;
-    if (!job->o->update || verdict == LOSS) add_difference(job, row, verdict, text.data);
+    if (!job->o->update || verdict == COPSE_QUALITY_LOSS)
+      add_difference(job, row, verdict, text.data);
     job->verdicts[i] = verdict;
+    copse_status added = add_case(job, row, verdict, text.data);
     copse_text_free(&text);
+    COPSE_DO(added);
   }
   for (size_t i = 0; i < job->was.n_rows && !job->o->update; i++)
-    if (was_in_reach(job, &job->was.rows[i])) add_difference(job, &job->was.rows[i], GONE, NULL);
+    if (was_in_reach(job, &job->was.rows[i])) {
+      add_difference(job, &job->was.rows[i], COPSE_QUALITY_GONE, NULL);
+      COPSE_DO(add_case(job, &job->was.rows[i], COPSE_QUALITY_GONE, NULL));
+    }
   return copse_text_status(&job->differences, job->err);
 }
 
@@ -640,7 +538,7 @@ static copse_status read_table(struct job *job) {
 
 static int failures(const struct job *job) {
   int n = 0;
-  for (int v = NEW; v <= LOSS; v++) n += job->counts[v];
+  for (int v = COPSE_QUALITY_NEW; v <= COPSE_QUALITY_LOSS; v++) n += job->counts[v];
   return n;
 }
 
@@ -656,9 +554,10 @@ static void print_text(const struct job *job) {
   printf(
       "%s: %d files, %zu results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
       "%d not compared\n",
-      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[SAME], n[GAIN], n[LOSS],
-      n[CHANGED], n[NEW], n[GONE], n[UNCOMPARED]);
-  if (failures(job) > 0 || n[GAIN] > 0)
+      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[COPSE_QUALITY_SAME],
+      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
+      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
+  if (failures(job) > 0 || n[COPSE_QUALITY_GAIN] > 0)
     printf("to take these results as the new measure: copse quality ... --table %s --update\n",
            o->table);
 }
@@ -677,9 +576,10 @@ static void print_json(const struct job *job) {
   printf(
       "{\"ok\": %s, \"files\": %d, \"losses\": %d, \"changed\": %d, \"new\": %d, \"gone\": %d, "
       "\"better\": %d, \"same\": %d, \"not_compared\": %d, \"rows\": [",
-      failures(job) > 0 ? "false" : "true", job->n_files, job->counts[LOSS], job->counts[CHANGED],
-      job->counts[NEW], job->counts[GONE], job->counts[GAIN], job->counts[SAME],
-      job->counts[UNCOMPARED]);
+      failures(job) > 0 ? "false" : "true", job->n_files, job->counts[COPSE_QUALITY_LOSS],
+      job->counts[COPSE_QUALITY_CHANGED], job->counts[COPSE_QUALITY_NEW],
+      job->counts[COPSE_QUALITY_GONE], job->counts[COPSE_QUALITY_GAIN],
+      job->counts[COPSE_QUALITY_SAME], job->counts[COPSE_QUALITY_UNCOMPARED]);
   for (size_t i = 0; i < job->now.n_rows; i++)
     print_json_row(&job->now.rows[i], job->verdicts[i], i == 0);
   printf("\n]}\n");
@@ -698,14 +598,33 @@ static void release(struct job *job) {
   copse_quality_table_free(&job->now);
 }
 
+static copse_status write_junit(const struct job *job) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  if (!job->o->junit) return COPSE_OK;
+  copse_quality_to_junit(job->cases, job->n_cases, &text);
+  COPSE_DO(copse_text_status(&text, job->err));
+  return copse_file_write(job->o->junit, text.data, text.size, job->err);
+}
+
+static copse_status print_annotations(const struct job *job) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  copse_quality_to_annotations(job->cases, job->n_cases, &text);
+  COPSE_DO(copse_text_status(&text, job->err));
+  if (text.data) fputs(text.data, stdout);
+  return COPSE_OK;
+}
+
 static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
-  COPSE_AT_END(release) struct job job = {.o = o, .arena = &w->arena, .err = &w->err};
+  COPSE_AT_END(release) struct job job = {.o = o, .work = w, .arena = &w->arena, .err = &w->err};
   COPSE_DO(read_table(&job));
   COPSE_DO(measure(&job));
   COPSE_DO(compare_all(&job));
   if (o->update) COPSE_DO(update(&job));
+  COPSE_DO(write_junit(&job));
+  copse_cli_progress_end();
   (o->json ? print_json : print_text)(&job);
+  if (o->github) COPSE_DO(print_annotations(&job));
   if (!o->json) COPSE_DO(print_summary(&job));
   if (o->update ? any_failed(&job) : failures(&job) > 0) w->exit = COPSE_EXIT_REFUTED;
   return COPSE_OK;
@@ -725,9 +644,14 @@ static int run(void *arguments, int n_left, char **left) {
   if (o->jobs == 0) o->jobs = processors();
   for (int c = 0; c < COPSE_N_COLLECTIVES && !o->some_collectives; c++) o->collectives[c] = true;
   if (o->read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch");
-  if (copse_cli_is_stdout(o->table))
-    return copse_cli_usage("quality", "--table must be a file, not '-'");
-  return copse_cli_do(compare_or_update, o);
+  const struct copse_cli_rule rules[] = {
+      {copse_cli_is_stdout(o->table), "--table must be a file, not '-'"},
+      {(o->junit || o->github) && o->update,
+       "--junit and --github tell what differs from the table: leave out --update"},
+      {o->github && o->json, "--github prints lines beside the table: leave out --json"},
+      {copse_cli_is_stdout(o->junit), "--junit must be a file, not '-'"}};
+  int bad = COPSE_CLI_CHECK("quality", rules);
+  return bad ? bad : copse_cli_do(compare_or_update, o);
 }
 
 static int take_collective(void *options, const char *command, char *value) {
@@ -758,6 +682,14 @@ static const struct copse_option own[] = {
      "also search for each size from 1 KiB to 1 GiB, as --objective does in\n"
      "shorter time, and compare how far that is above what nothing beats",
      TO(sizes)},
+    {"--junit", 0, "FILE",
+     "also as JUnit XML, which CI systems show: a test case for each topology\n"
+     "and collective",
+     TO(junit)},
+    {"--github", 0, NULL,
+     "also as annotations of GitHub Actions: an ::error line for each loss, a\n"
+     "::notice for what is better",
+     TO(github)},
     {"--quiet", 'q', NULL, "only what differs", TO(quiet), .common = true},
     {"--json", 'j', NULL, "one JSON object", TO(json), .common = true},
     {0}};

@@ -82,6 +82,8 @@ struct copse_progress {
   /* For people who look on: a graph on the way from the network to trees, links [n] in units of one
    * tree, of k trees per unit of root weight. NULL: nobody looks on. */
   void (*stage)(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links, int n);
+  /* The same: a candidate, and what it came to, as a line of text. */
+  void (*tried)(void *ctx, const char *text);
 };
 static inline void copse_progress_report(const struct copse_progress *progress, const char *phase,
                                          int64_t done, int64_t total) {

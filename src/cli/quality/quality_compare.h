@@ -1,0 +1,42 @@
+/* What a row of schedule quality is beside the table's, and reports of it for other programs. */
+#pragma once
+
+#include "cli/quality/quality_table.h"
+
+/* From harmless to bad: everything from NEW on fails the check. */
+enum copse_quality_verdict {
+  COPSE_QUALITY_SAME,
+  COPSE_QUALITY_UNCOMPARED, /* skipped, or out of time without a row to compare with */
+  COPSE_QUALITY_GAIN,       /* something better, nothing worse */
+  COPSE_QUALITY_NEW,        /* not in the table, so not watched */
+  COPSE_QUALITY_GONE,       /* in the table, but there is no such topology any more */
+  COPSE_QUALITY_CHANGED,    /* the topology is another one */
+  COPSE_QUALITY_LOSS
+};
+extern const char *const copse_quality_verdicts[]; /* "same", ... */
+
+/*
+ * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
+ * height, a longer predicted time, or no schedule where there was one; the other way round it is a
+ * gain. Of another topology a longer bound is worse. was: NULL where the table has none. `text`
+ * gets a line for each difference, " achieved 3/1040 -> ...".
+ */
+enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row *now,
+                                                 const struct copse_quality_row *was,
+                                                 struct copse_text *text);
+
+/* A row as reports have it. */
+struct copse_quality_case {
+  const char *topology, *collective; /* as the table has them */
+  const char *file;                  /* the topology's; of one that has gone the table */
+  const char *text;                  /* lines that say what differs, or why it was not measured */
+  enum copse_quality_verdict verdict;
+  double seconds; /* of solving */
+};
+/* JUnit's XML: a test case for each row, a failure for each that fails the check. */
+void copse_quality_to_junit(const struct copse_quality_case *cases, size_t n,
+                            struct copse_text *out);
+/* Workflow commands of GitHub: an ::error for each row that fails the check, a ::notice for each
+ * that is better. */
+void copse_quality_to_annotations(const struct copse_quality_case *cases, size_t n,
+                                  struct copse_text *out);

@@ -395,6 +395,7 @@ START_TEST(all_machines_are_audited) {
       char files[512], graph[256];
       if (!machine_file(SHARED_MACHINES, names[i], hosts, "graph.xml", graph)) continue;
       if (hosts > 1 && (i + hosts) % 3 != 0) continue; /* a sample */
+      if (!COPSE_TEST_RESULTS && (i + hosts / 2) % 4 != 0) continue;
       snprintf(files, sizeof files, "%s/%s.topo.xml %s --hosts %d", SHARED_MACHINES, names[i],
                graph, hosts);
       audit(files);
@@ -405,7 +406,7 @@ START_TEST(all_machines_are_audited) {
       cJSON_Delete(json);
       audited++;
     }
-  ck_assert_int_ge(audited, 30);
+  ck_assert_int_ge(audited, COPSE_TEST_UP_TO(30, 6));
 }
 END_TEST
 

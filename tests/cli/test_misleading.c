@@ -90,7 +90,7 @@ START_TEST(an_interrupted_plans_leaves_nothing_that_loads) {
     pid_t child = fork();
     if (child == 0) {
       ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
-      execl(getenv("COPSE_BIN"), "copse", "plans", "a100-x4", "-o", output, (char *)NULL);
+      execl(getenv("COPSE_BIN"), "copse", "plans", "a100-x2", "-o", output, (char *)NULL);
       _exit(127);
     }
     int tries = 0; /* until there is a first plan somewhere */

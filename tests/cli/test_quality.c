@@ -39,10 +39,21 @@ static void make_folder(void) {
   copse_test_write("t/README.md", "not read");
 }
 
+/* The folder and its table, which all tests start with: made once, before Check forks. */
+static char *first_table;
+
+static void make_first_table(void) {
+  make_folder();
+  run("@ quality %%/t --table %%/q.txt --update");
+  ck_assert_msg(result.status == 0, "%s%s", result.out, result.err);
+  first_table = copse_test_read("q.txt");
+}
+
+static void free_first_table(void) { free(first_table); }
+
 static void update(void) {
   make_folder();
-  run("rm -f %%/q.txt; @ quality %%/t --table %%/q.txt --update");
-  ck_assert_msg(result.status == 0, "%s%s", result.out, result.err);
+  copse_test_write("q.txt", first_table);
 }
 
 /* Replaces the field (from 0) of the row that starts with `row` and has the collective. */
@@ -189,6 +200,7 @@ START_TEST(a_table_that_claims_more_is_a_loss_and_less_a_gain) {
   edit("star%203.json", edits[_i].collective, edits[_i].field, edits[_i].value);
   compare(edits[_i].status, edits[_i].part);
   ck_assert(strstr(result.out, edits[_i].status ? "NOT OK: " : "\nok: ") != NULL);
+  if (_i > 0) return; /* once updated, all is well again */
   run("@ quality %%/t --table %%/q.txt --update");
   ck_assert_int_eq(result.status, 0);
   compare(0, "ok: 4 files");
@@ -406,6 +418,7 @@ int main(void) {
   Suite *suite = suite_create("cli/quality");
   TCase *tests = tcase_create("quality");
   copse_test_folder();
+  tcase_add_unchecked_fixture(tests, make_first_table, free_first_table);
   tcase_add_test(tests, the_table_has_the_results_known_by_hand);
   tcase_add_test(tests, sizes_are_measured_over_their_bounds);
   tcase_add_test(tests, updating_twice_gives_the_same_bytes_and_compares_equal);

@@ -269,7 +269,8 @@ int main(void) {
   Suite *suite = suite_create("cli/report");
   TCase *tests = tcase_create("report");
   copse_test_folder();
-  tcase_add_loop_test(tests, the_page_s_numbers_are_the_schedule_s, 0, COPSE_TEST_UP_TO(6, 3));
+  tcase_add_loop_test(tests, the_page_s_numbers_are_the_schedule_s, COPSE_TEST_UP_TO(0, 2),
+                      COPSE_TEST_UP_TO(6, 3));
   tcase_add_test(tests, predictions_are_those_of_simulate);
   tcase_add_test(tests, hostile_names_are_text);
   tcase_add_test(tests, a_single_rank_has_a_page);

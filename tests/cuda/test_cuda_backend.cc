@@ -110,7 +110,7 @@ END_TEST
 START_TEST(devices_and_streams_of_their_own) {
   const copse_collective collective = (copse_collective)_i;
   struct copse_plan *plan = tree_plan(collective, 4);
-  for (int devices = 1; devices <= 3; devices++) {
+  for (int devices = COPSE_TEST_UP_TO(1, 3); devices <= 3; devices++) {
     struct device_plan d;
     device_plan_open(&d, plan, devices, STREAM_PER_RANK);
     for (int round = 0; round < 4; round++) {
@@ -188,7 +188,7 @@ START_TEST(packets_carry_every_type_and_size) {
   for (int p = 0; p < 2; p++) {
     struct device_plan d;
     device_plan_open(&d, plans[p], 2, ONE_STREAM);
-    for (int round = 0; round < 150; round++) { /* small and large take turns */
+    for (int round = 0; round < COPSE_TEST_UP_TO(150, 60); round++) { /* small and large take turns */
       struct exec_case it;
       it.type = (copse_type)(round % COPSE_N_TYPES);
       it.redop = p == 0 ? COPSE_SUM : (copse_redop)(round % COPSE_N_REDOPS);

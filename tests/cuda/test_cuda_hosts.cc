@@ -436,8 +436,14 @@ int main(int argc, char **argv) {
   TCase *tc = tcase_create("hosts");
   tcase_set_timeout(tc, 150);
   tcase_add_test(tc, two_hosts_of_two);
-  tcase_add_test(tc, three_hosts_and_ranks_in_no_order);
-  if (!COPSE_TEST_RACES) { /* the same threads with other numbers of hosts */
+  if (!COPSE_TEST_RACES || copse_test_all()) { /* the same threads: other hosts, other NCCLs */
+    tcase_add_test(tc, three_hosts_and_ranks_in_no_order);
+    tcase_add_test(tc, communicators_may_block);
+    tcase_add_test(tc, older_ones_are_not_asked_to_go_on);
+    tcase_add_test(tc, ranks_that_are_never_joined);
+    tcase_add_test(tc, old_ones_that_do_not_block_are_refused);
+    tcase_add_test(tc, anothers_bootstrap_may_name_its_nccl);
+    tcase_add_test(tc, a_connection_that_never_comes_ends_the_call); /* a captured call's does too */
     tcase_add_test(tc, one_rank_and_three);
     tcase_add_test(tc, a_host_for_each_rank);
     tcase_add_test(tc, one_host_after_all);
@@ -450,18 +456,12 @@ int main(int argc, char **argv) {
   }
   tcase_add_loop_test(tc, kernels_and_messages_take_turns, COPSE_TEST_UP_TO(0, 2), 3);
   tcase_add_test(tc, communicators_need_not_block);
-  tcase_add_test(tc, communicators_may_block);
-  tcase_add_test(tc, older_ones_are_not_asked_to_go_on);
-  tcase_add_test(tc, a_connection_that_never_comes_ends_the_call);
   tcase_add_test(tc, a_connection_that_never_comes_ends_a_captured_call);
   tcase_add_test(tc, an_abort_ends_a_call_that_connects);
   tcase_add_test(tc, nobody_waits_for_nccls_end);
-  tcase_add_test(tc, ranks_that_are_never_joined);
-  tcase_add_test(tc, old_ones_that_do_not_block_are_refused);
   tcase_add_test(tc, other_hosts_hear_of_a_rank_that_dies);
   tcase_add_test(tc, a_message_that_never_comes_ends_the_wait);
   tcase_add_test(tc, what_nccl_knows_ends_the_wait);
-  tcase_add_test(tc, anothers_bootstrap_may_name_its_nccl);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -563,8 +563,8 @@ int main(void) {
   tcase_add_test(fabrics, times_are_those_of_the_textbook);
   tcase_add_test(fabrics, rings_use_every_nic);
   tcase_add_test(fabrics, nccls_rings_come_from_a_dump);
-  tcase_add_loop_test(fabrics, baselines_verify_on_reference_fabrics,
-                      COPSE_TEST_UP_TO(0, N_REFERENCES - 2), N_REFERENCES);
+  tcase_add_loop_test(fabrics, baselines_verify_on_reference_fabrics, COPSE_TEST_UP_TO(0, 4),
+                      COPSE_TEST_UP_TO(N_REFERENCES, 5));
   tcase_add_test(alltoall, pairwise_pays_for_every_round);
   tcase_add_test(alltoall, a_2dh_path_turns_at_the_receivers_place);
   tcase_add_test(alltoall, birkhoff_spreads_one_hot_pair_over_the_rails);

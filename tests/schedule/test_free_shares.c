@@ -132,7 +132,7 @@ END_TEST
 START_TEST(a_tolerance_is_kept_where_shares_are_unequal) {
   static const struct copse_q within[] = {{1, 1000}, {1, 100}, {1, 20}};
   int rounded = 0;
-  for (uint64_t seed = 0; seed < 60; seed++) {
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(60u, 15u); seed++) {
     uint64_t state = 5000 + seed;
     struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
     struct copse_solve_options options = allreduce();
@@ -479,7 +479,7 @@ int main(void) {
   TCase *tests = tcase_create("free_shares");
   tcase_add_test(tests, the_well_connected_rank_takes_the_larger_share);
   tcase_add_test(tests, where_equal_shares_are_as_good_they_stay);
-  tcase_add_test(tests, shares_are_as_even_as_the_optimum_allows);
+  if (COPSE_TEST_RESULTS) tcase_add_test(tests, shares_are_as_even_as_the_optimum_allows);
   tcase_add_loop_test(tests, the_optimum_is_that_of_the_lp_over_flows, 0, COPSE_TEST_UP_TO(3, 1));
   tcase_add_loop_test(tests, a_tolerance_is_kept_where_shares_are_unequal, 0, 3);
   tcase_add_loop_test(tests, measured_bandwidths_make_few_trees_within_a_tolerance, 2, 4);

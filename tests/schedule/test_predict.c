@@ -272,7 +272,7 @@ int main(void) {
   TCase *tc = tcase_create("predict");
   tcase_set_timeout(tc, 120);
   tcase_add_loop_test(tc, a_schedule_takes_as_long_as_its_plan, 0, N_TOPOLOGIES);
-  tcase_add_loop_test(tc, fan_out_costs_the_sender, 0, 6);
+  tcase_add_loop_test(tc, fan_out_costs_the_sender, 0, COPSE_TEST_UP_TO(6, 4));
   tcase_add_test(tc, costs_come_from_defaults_profile_and_options);
   tcase_add_test(tc, what_has_no_plan_says_why);
   tcase_add_loop_test(tc, pure_links_agree_with_an_independent_simulator, 0,

@@ -94,7 +94,7 @@ static void check_exact(const struct copse_topology *topology, copse_collective 
 }
 
 START_TEST(every_collective_is_optimal_on_random_fabrics) {
-  for (uint64_t seed = 0; seed < 100; seed++) {
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(100u, 25u); seed++) {
     uint64_t state = seed;
     struct copse_topology *topology = copse_test_random_topology(&state, &copse_test_random_small);
     int root = copse_test_random_int(&state, 0, topology->n_ranks - 1);
@@ -231,6 +231,7 @@ static void optimum_of(const cJSON *optima, const char *name, const char *key, m
 }
 
 START_TEST(reference_topologies_reach_the_reference_optima) {
+  if (!COPSE_TEST_RESULTS && _i % 4 != 0) return;
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *topology = NULL;
   cJSON *optima = load_optima();
@@ -277,6 +278,7 @@ static const struct {
 #define N_DUMPS ((int)(sizeof dumps / sizeof *dumps))
 
 START_TEST(real_dumps_have_the_known_optima) {
+  if (!COPSE_TEST_RESULTS && _i % 3 != 0) return;
   for (int mode = 0; mode < 2; mode++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_topology_options links = {.links = mode ? COPSE_LINKS_ALL : COPSE_LINKS_NVLINK};

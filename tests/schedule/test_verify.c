@@ -324,7 +324,7 @@ static void check_unread(const struct copse_schedule *s, const struct copse_topo
 
 START_TEST(mutants_are_refused_unless_they_are_right) {
   int refused = 0;
-  for (uint64_t seed = 0; seed < 60; seed++) {
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(60u, 20u); seed++) {
     uint64_t state = 60 * (uint64_t)_i + seed;
     struct copse_topology *topology = copse_test_random_topology(&state, &fabrics);
     char *text = solve_text(topology, all[seed % 5], 0, (int64_t)(seed / 5 % 3));
@@ -342,7 +342,7 @@ START_TEST(mutants_are_refused_unless_they_are_right) {
     copse_topology_free(topology);
   }
   /* each kind of damage does harm, except where it can't */
-  if (damages[_i].damage != time_to_bound) ck_assert_int_gt(refused, 0);
+  if (COPSE_TEST_RESULTS && damages[_i].damage != time_to_bound) ck_assert_int_gt(refused, 0);
 }
 END_TEST
 

@@ -122,7 +122,7 @@ START_TEST(any_number_of_threads_gives_the_same_answer) {
     struct copse_topology *t = copse_test_random_topology(&state, &shape);
     struct copse_instance instance;
     ASSERT_OK(copse_instance_make(t, "test", -1, false, &instance, &err), &err);
-    for (int64_t rate = 1; rate < 1 << 12; rate = rate * 3 / 2 + 1)
+    for (int64_t rate = 1; rate < 1 << 12; rate = rate * COPSE_TEST_UP_TO(3, 8) / 2 + 1)
       check_all(&instance.network, rate);
     copse_instance_free(&instance);
     copse_topology_free(t);
@@ -137,7 +137,8 @@ START_TEST(neighbours_pass_on_only_what_holds) {
   struct copse_instance instance;
   ASSERT_OK(copse_topology_synthetic("hosts:3 gpus:4@300 nics:4@25 rails", NULL, &t, &err), &err);
   ASSERT_OK(copse_instance_make(t, "test", -1, false, &instance, &err), &err);
-  for (int64_t rate = 40; rate < 120; rate += 2) /* 50 is the optimum's: 8 shares in 400 */
+  for (int64_t rate = 40; rate < 120;
+       rate += COPSE_TEST_UP_TO(2, 10)) /* 50 is the optimum's: 8 shares in 400 */
     check_all(&instance.network, rate);
   copse_instance_free(&instance);
   copse_topology_free(t);

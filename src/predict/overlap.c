@@ -100,6 +100,10 @@ static copse_status read_compute(const struct copse_json *json, struct copse_com
   COPSE_DO(copse_json_expect_format(json, "copse-compute/1", err));
   COPSE_DO(copse_json_expect_object(json, root, NULL, "a table of compute times", keys, err));
   if (!copse_json_get(root, "points")) {
+    if (!copse_json_get(root, "alpha_us") || !copse_json_get(root, "us_per_token"))
+      return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(root, NULL),
+                           "a table of compute times needs \"points\", such as [{\"tokens\": 1024, "
+                           "\"us\": 150}], or \"alpha_us\" and \"us_per_token\"");
     COPSE_DO(get_number(json, root, "alpha_us", &out->alpha_us, err));
     return get_number(json, root, "us_per_token", &out->us_per_token, err);
   }

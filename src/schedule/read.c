@@ -390,6 +390,9 @@ static copse_status read_bound(struct reader *r) {
   COPSE_DO(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
   if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
     return read_lengths(r, bound);
+  if (r->schedule->collective == COPSE_ALLTOALL && !copse_json_get(bound, "cut"))
+    return refuse(r, bound, NULL,
+                  "\"bound\" needs \"lengths\" of links, such as {\"gpu0>gpu1\": 1}, or a \"cut\"");
   const char *kind = "cut";
   if (copse_json_get(bound, "kind"))
     COPSE_DO(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));

@@ -3,6 +3,7 @@
 
 schemas.py check FILE[=SCHEMA] ..   every file must be valid by the schema of its format, or by that
                                     named; "written": and must name it
+schemas.py page PAGE                every key of every schema stands in the section of its format
 schemas.py variants FILE ..         damaged variants of each file, one a line: the number of the
                                     file, 1 or 0 (valid by its schema or not), what was done, and
                                     the JSON, with tabs between
@@ -11,6 +12,7 @@ Exit status 77: jsonschema is missing.
 """
 import json
 import pathlib
+import re
 import sys
 
 try:
@@ -51,6 +53,41 @@ def check(arguments):
     return failed
 
 
+def keys_of(schema):
+    """Of all its objects; a key with the schema false may not be there."""
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            yield from (key for key, value in properties.items() if value is not False)
+        for value in schema.values():
+            yield from keys_of(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from keys_of(value)
+
+
+def check_page(path):
+    failed = 0
+    sections = re.split(r"^## ", pathlib.Path(path).read_text(), flags=re.MULTILINE)
+    for name in sorted(p.stem for p in FOLDER.glob("*.json")):
+        heading = f"`copse-{name}/1`"
+        if name.startswith("report-"):
+            if f"schemas/{name}.json" not in sections[-1]:
+                print(f"{path}: the last section has no link to {name}")
+                failed = 1
+            continue
+        section = next((s for s in sections if heading in s.split("\n")[0]), None)
+        if section is None:
+            print(f"{path}: no section {heading}")
+            failed = 1
+            continue
+        for key in sorted(set(keys_of(load(name)))):
+            if f"`{key}`" not in section:
+                print(f"{path}: {heading} lacks `{key}`")
+                failed = 1
+    return failed
+
+
 REPLACEMENTS = [None, True, -1, 0.5, "x", [], {}]
 
 
@@ -74,6 +111,12 @@ def variants(document):
             value["unheard_of"] = 1
             yield f"{where}: an unknown key"
             del value["unheard_of"]
+            for key in [k for k in value if len(k) > 3 and k[0] != "$"]:
+                misspelt = key[:1] + key[2] + key[1] + key[3:]
+                if misspelt != key:
+                    value[misspelt] = value.pop(key)
+                    yield f"{where}/{key}: misspelt"
+                    value[key] = value.pop(misspelt)
         if not path:
             continue
         holder = document
@@ -100,4 +143,6 @@ def print_variants(paths):
 if __name__ == "__main__":
     if sys.argv[1] == "check":
         sys.exit(check(sys.argv[2:]))
+    if sys.argv[1] == "page":
+        sys.exit(check_page(sys.argv[2]))
     print_variants(sys.argv[2:])

@@ -1,8 +1,8 @@
 /*
  * Documents show what the tool prints: every command in them is run, those of a document in one
  * folder and in order, and what it prints is compared with the lines below it. A line "..." stands
- * for any number of lines; "<<'END'" takes the lines up to END. Files that documents name must
- * exist.
+ * for any number of lines; "<<'END'" takes the lines up to END. The files of docs/examples are in
+ * the folder. Files that documents name must exist.
  */
 #include <ctype.h>
 #include <limits.h>
@@ -26,7 +26,8 @@ static const struct {
 } documents[] = {{"docs/architecture.md", 8, 20, false},
                  {"README.md", 6, 0, true},
                  {"docs/cluster.md", 8, 0, false},
-                 {"docs/ci.md", 6, 0, false}};
+                 {"docs/ci.md", 6, 0, false},
+                 {"docs/formats.md", 60, 1, false}};
 enum { N_DOCUMENTS = sizeof documents / sizeof *documents };
 
 /* The document, its line ends replaced by NULs; lines [n + 1] ends with NULL. */
@@ -137,6 +138,7 @@ START_TEST(the_tool_prints_what_the_document_shows) {
   const char *document = documents[_i].path;
   struct document d = read_document(document);
   int commands = 0;
+  ck_assert_int_eq(copse_test_command("cp docs/examples/* %%"), 0);
   for (size_t i = 0; i < d.n; i++) {
     char command[4096];
     if (!is_command(d.lines[i])) continue;

@@ -156,8 +156,16 @@ static bool is_about_shape(const char *message) {
   return false;
 }
 
+/* Whether the key is one of a list: not an id, as those of lengths are, nor what decides on the
+ * list. */
+static bool is_listed(const char *what, const char *key) {
+  return !strstr(what, "lengths/") && strcmp(key, "format") != 0 && strcmp(key, "type") != 0 &&
+         strcmp(key, "collective") != 0;
+}
+
 /* A line of schemas.py variants. Whatever the schema refuses the reader refuses, in one line; what
- * the reader refuses for its shape, not for what it says, the schema refuses. Returns the input. */
+ * the reader refuses for its shape, not for what it says, the schema refuses. Messages name the
+ * key, and of a misspelt one the right one. Returns the input. */
 static int compare(char *line) {
   struct copse_err err = COPSE_ERR_INIT;
   char *fields[4], *rest = line;
@@ -165,6 +173,16 @@ static int compare(char *line) {
   int input = atoi(fields[0]);
   const char *file = inputs[input].file, *what = fields[2], *data = fields[3];
   copse_status status = inputs[input].read(file, data, strlen(data), &err);
+  char key[80], near[120];
+  size_t colon = strcspn(what, ":"), at = colon;
+  while (at > 0 && what[at - 1] != '/') at--;
+  snprintf(key, sizeof key, "%.*s", (int)(colon - at), what + at);
+  snprintf(near, sizeof near, "did you mean \"%s\"?", key);
+  bool names_key = key[0] && !strchr("0123456789", key[0]) && !strstr(what, "lengths/");
+  if (strcmp(what + colon, ": misspelt") == 0 && is_listed(what, key))
+    ck_assert_msg(strstr(err.text, near) != NULL, "%s: %s: %s", file, what, err.text);
+  else if (fields[1][0] == '0' && names_key)
+    ck_assert_msg(strstr(err.text, key) != NULL, "%s: %s: %s", file, what, err.text);
   if (fields[1][0] == '0')
     ck_assert_msg(status == COPSE_BAD_INPUT || status == COPSE_REFUTED || status == COPSE_IO,
                   "%s: %s: the schema refuses what the reader accepts (%s)", file, what, err.text);
@@ -257,6 +275,13 @@ START_TEST(what_the_tool_writes_is_valid) {
 }
 END_TEST
 
+START_TEST(the_page_has_every_key_of_every_schema) {
+  int status = copse_test_command("python3 tests/docs/schemas.py page docs/formats.md");
+  if (status == NO_JSONSCHEMA) COPSE_SKIP(NEEDS_JSONSCHEMA);
+  ck_assert_msg(status == 0, "%s%s", copse_test_result.out, copse_test_result.err);
+}
+END_TEST
+
 /* ---- copse topo --example ------------------------------------------------------------------ */
 
 START_TEST(an_example_is_printed_and_works) {
@@ -299,6 +324,7 @@ int main(void) {
   tcase_set_timeout(tc, 120);
   tcase_add_test(tc, schemas_and_readers_agree_on_what_is_damaged);
   tcase_add_test(tc, what_the_tool_writes_is_valid);
+  tcase_add_test(tc, the_page_has_every_key_of_every_schema);
   tcase_add_test(tc, an_example_is_printed_and_works);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

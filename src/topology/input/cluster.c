@@ -374,8 +374,9 @@ static copse_status read_group(struct reader *r, const cJSON *item, const cJSON 
 }
 
 #define HOST_IS "a file beside this one or a name of the catalogue, such as \"dgx-a100\""
-#define HOSTS_ARE                                                                         \
-  "how many there are, such as 4, or a list of kinds, such as [{\"host\": \"dgx-a100\", " \
+#define HOSTS_ARE                                                                                \
+  "how many there are, such as 4 (or their \"names\"), or a list of kinds, such as [{\"host\": " \
+  "\"dgx-a100\", "                                                                               \
   "\"count\": 4}]"
 
 static copse_status read_hosts(struct reader *r, const cJSON *root) {
@@ -401,12 +402,12 @@ static copse_status read_hosts(struct reader *r, const cJSON *root) {
   COPSE_DO(COPSE_ARRAY(&r->arena, kinds_of_hosts, r->groups, r->err));
   COPSE_DO(COPSE_ARRAY(&r->arena, kinds_of_hosts, r->loaded, r->err));
   if (!copse_json_is_array(hosts)) {
-    if (!copse_json_get(root, "host"))
-      return refuse(r, copse_json_line(root, NULL), "a cluster needs \"host\": " HOST_IS);
     if (hosts ? !copse_json_is_number(hosts) : !copse_json_get(root, "names"))
       return refuse(r, copse_json_line(root, NULL), "a cluster needs \"hosts\": " HOSTS_ARE);
     if (hosts)
       COPSE_DO(copse_json_get_int(r->json, root, "hosts", 1, COPSE_TOPOLOGY_MAX_NODES, &n, r->err));
+    if (!copse_json_get(root, "host"))
+      return refuse(r, copse_json_line(root, NULL), "a cluster needs \"host\": " HOST_IS);
     return read_group(r, root, NULL, "hosts");
   }
   static const char *const own[] = {"host", "names", "nics", "links", "gpu", "nvlink_switch"};

@@ -221,6 +221,7 @@ END_TEST
 static const char *const outputs[] = {
     "@ topo " TOPOLOGY " -o %/topo.json --json >%/a.json=report-topo",
     "@ topo --list --json >%/a.json=report-topo",
+    "! @ topo nothing.json --json >%/a.json=report-error",
     "@ solve " TOPOLOGY " -c allgather -o %/s.json --json >%/a.json=report-solve",
     "@ solve " TOPOLOGY " -c alltoall -o %/f.json --json >%/a.json=report-solve",
     "@ solve " TOPOLOGY " -c allreduce --groups " EXAMPLES

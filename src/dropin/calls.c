@@ -343,15 +343,15 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
 /* ---- groups ------------------------------------------------------------------------------- */
 
 /* Communicators that NCCL makes: now, or where a group is open, at its end. */
-static void group_made(ncclComm_t *where, bool blocking) {
+static ncclResult_t group_made(ncclComm_t *where, bool blocking) {
   struct group *group = &open_group;
   struct copse_nccl_made made = {where, blocking};
-  if (copse_nccl_is_inside()) return;
-  if (group->depth == 0) {
-    copse_nccl_comms_made(&made, 1);
-  } else if (COPSE_GROW(group->made, group->made_capacity, group->n_made + 1, NULL) == COPSE_OK) {
-    group->made[group->n_made++] = made;
-  }
+  if (copse_nccl_is_inside()) return ncclSuccess;
+  if (group->depth == 0) return copse_nccl_comms_made(&made, 1) ? ncclSuccess : ncclSystemError;
+  if (COPSE_GROW(group->made, group->made_capacity, group->n_made + 1, NULL) != COPSE_OK)
+    return ncclSystemError; /* the communicator would be unknown here alone */
+  group->made[group->n_made++] = made;
+  return ncclSuccess;
 }
 
 static void free_group(struct group *group) {
@@ -469,7 +469,8 @@ static ncclResult_t end_group(struct group *group) {
   if (served != ncclSuccess) return served;
   /* one non-blocking communicator makes the whole group so */
   for (size_t i = 0; i < group->n_made; i++) group->made[i].blocking &= result == ncclSuccess;
-  if (group->n_made > 0) copse_nccl_comms_made(group->made, group->n_made);
+  if (group->n_made > 0 && !copse_nccl_comms_made(group->made, group->n_made))
+    return ncclSystemError;
   return result;
 }
 
@@ -517,9 +518,9 @@ static bool wants_blocking(const ncclConfig_t *config) {
 
 /* result: the real function's. */
 static ncclResult_t made(ncclResult_t result, ncclComm_t *where, bool blocking) {
-  if (result == ncclSuccess || result == ncclInProgress)
-    group_made(where, blocking && result == ncclSuccess);
-  return result;
+  if (result != ncclSuccess && result != ncclInProgress) return result;
+  const ncclResult_t known = group_made(where, blocking && result == ncclSuccess);
+  return known == ncclSuccess ? result : known;
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank) {
@@ -544,8 +545,11 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n_devices, const int *device
   if (result != ncclSuccess) return result;
   result = ncclGroupStart();
   if (result != ncclSuccess) return result;
-  for (int i = 0; i < n_devices; i++) group_made(&comms[i], blocks(true));
-  return ncclGroupEnd();
+  ncclResult_t known = ncclSuccess;
+  for (int i = 0; i < n_devices && known == ncclSuccess; i++)
+    known = group_made(&comms[i], blocks(true));
+  result = ncclGroupEnd();
+  return known == ncclSuccess ? result : known;
 }
 
 static bool child_blocks(ncclComm_t parent, const ncclConfig_t *config) {

@@ -3,15 +3,13 @@
  * (a pure function of all records), and open copse's communicator of the same ranks. Where all
  * ranks live in this process, one thread opens it for all and the other ranks' threads take theirs.
  *
- * Ranks exchange records by ncclAllGather over a few bytes of device memory, before the caller can
- * use the communicator. A handful of calls of the CUDA driver provide the memory and a stream
- * (libcuda.so.1 is loaded when first needed, so that the drop-in links without CUDA).
+ * Ranks exchange records by ncclAllGather over a few bytes of device memory (gather.h). What fails
+ * at one rank is told the others in the next one; the records and outcomes are always exchanged.
  */
 #include "dropin/join.h"
 
 #include <assert.h>
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +24,7 @@
 #include "copse/comm.h"
 #include "dropin/calls.h"
 #include "dropin/comms.h"
+#include "dropin/gather.h"
 #include "dropin/graphs.h"
 #include "dropin/real.h"
 /*
@@ -262,7 +261,11 @@ static copse_status take_local(const struct copse_nccl_record *all, int n_ranks,
   COPSE_HOLD(&lock);
   struct in_process *it = waiting;
   while (it && it->number != all[0].number) it = it->next;
-  if (!it) COPSE_DO(add(all, n_ranks, folder, &it, err));
+  if (!it) {
+    for (int try = 0; try == 0 || copse_nccl_tries_again(status, try - 1); try++)
+      status = add(all, n_ranks, folder, &it, err);
+    if (status != COPSE_OK) return status;
+  }
   if (it->err.status != COPSE_OK) {
     status = copse_fail(err, it->err.status, "%s", it->err.text);
   } else {
@@ -271,200 +274,6 @@ static copse_status take_local(const struct copse_nccl_record *all, int n_ranks,
   }
   if (++it->n_taken == n_ranks) remove_taken(it);
   return status;
-}
-
-/* ---- the all-gather ----------------------------------------------------------------------- */
-
-/* Zero-initialise; free with scratch_free. */
-struct scratch {
-  int device;
-  void *context;
-  cudaStream_t stream; /* own, not ordered with the default stream */
-  void *memory;
-};
-
-/* As in cuda.h: CUresult and the capture mode are int-sized enums, CUdevice an int,
- * CUdeviceptr 64 bits, handles are pointers. */
-#define DRIVER_FUNCTIONS(X)                                                              \
-  X(cuInit, (unsigned flags))                                                            \
-  X(cuDeviceGet, (int *device, int ordinal))                                             \
-  X(cuDevicePrimaryCtxRetain, (void **context, int device))                              \
-  X(cuDevicePrimaryCtxRelease_v2, (int device))                                          \
-  X(cuCtxPushCurrent_v2, (void *context))                                                \
-  X(cuCtxPopCurrent_v2, (void **context))                                                \
-  X(cuStreamCreate, (cudaStream_t * stream, unsigned flags))                             \
-  X(cuStreamSynchronize, (cudaStream_t stream))                                          \
-  X(cuStreamDestroy_v2, (cudaStream_t stream))                                           \
-  X(cuMemAlloc_v2, (uint64_t * memory, size_t bytes))                                    \
-  X(cuMemFree_v2, (uint64_t memory))                                                     \
-  X(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, cudaStream_t s)) \
-  X(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, cudaStream_t s))       \
-  X(cuThreadExchangeStreamCaptureMode, (int *mode))                                      \
-  X(cuGetErrorString, (int result, const char **text))
-
-#define STREAM_NON_BLOCKING 1u
-
-#define DECLARE(name, params) int(*name) params;
-static struct { DRIVER_FUNCTIONS(DECLARE) } cu;
-#undef DECLARE
-
-static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
-static char missing[256]; /* why `cu` is not complete, or "" */
-
-static void load(void) {
-  void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (!library) {
-    snprintf(missing, sizeof missing, "%s", dlerror());
-    return;
-  }
-#define LOOK_UP(name, params)                     \
-  cu.name = (int(*) params)dlsym(library, #name); \
-  if (!cu.name) snprintf(missing, sizeof missing, "libcuda.so.1 has no %s", #name);
-  DRIVER_FUNCTIONS(LOOK_UP)
-#undef LOOK_UP
-  if (!*missing && cu.cuInit(0) != 0) strcpy(missing, "cuInit failed");
-}
-
-static copse_status need_driver(struct copse_err *err) {
-  (void)pthread_once(&driver_once, load);
-  return *missing ? copse_fail(err, COPSE_DEVICE, "the CUDA driver: %s", missing) : COPSE_OK;
-}
-
-static copse_status check_cuda(int result, const char *call, struct copse_err *err) {
-  if (result == 0) return COPSE_OK;
-  const char *text = NULL;
-  (void)cu.cuGetErrorString(result, &text);
-  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, text ? text : "an unknown error");
-}
-#define CU_DO(name, args) COPSE_DO(check_cuda(cu.name args, #name, err))
-
-/* For COPSE_AT_END: ends what cuCtxPushCurrent has begun, if *pushed. */
-static void pop_at(const bool *pushed) {
-  if (*pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
-}
-
-static void scratch_free(struct scratch *scratch) {
-  if (!scratch->context) return;
-  if (cu.cuCtxPushCurrent_v2(scratch->context) == 0) {
-    if (scratch->memory) (void)cu.cuMemFree_v2((uint64_t)(uintptr_t)scratch->memory);
-    if (scratch->stream) (void)cu.cuStreamDestroy_v2(scratch->stream);
-    (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
-  }
-  (void)cu.cuDevicePrimaryCtxRelease_v2(scratch->device);
-  *scratch = (struct scratch){0};
-}
-
-/* `bytes` of memory of the device, its first n_mine filled with `mine`. COPSE_DEVICE; then too the
- * scratch is to be freed. */
-static copse_status scratch_new(struct scratch *scratch, int device, size_t bytes, const void *mine,
-                                size_t n_mine, struct copse_err *err) {
-  COPSE_AT_END(pop_at) bool pushed = false;
-  uint64_t memory = 0;
-  COPSE_DO(need_driver(err));
-  CU_DO(cuDeviceGet, (&scratch->device, device));
-  CU_DO(cuDevicePrimaryCtxRetain, (&scratch->context, scratch->device));
-  CU_DO(cuCtxPushCurrent_v2, (scratch->context));
-  pushed = true;
-  CU_DO(cuStreamCreate, (&scratch->stream, STREAM_NON_BLOCKING));
-  CU_DO(cuMemAlloc_v2, (&memory, bytes));
-  scratch->memory = (void *)(uintptr_t)memory;
-  CU_DO(cuMemcpyHtoDAsync_v2, (memory, mine, n_mine, scratch->stream));
-  CU_DO(cuStreamSynchronize, (scratch->stream)); /* `mine` is the caller's again */
-  return COPSE_OK;
-}
-
-/* Waits for what is on the stream and copies [offset, offset + bytes). */
-static copse_status scratch_read(struct scratch *scratch, size_t offset, void *out, size_t bytes,
-                                 struct copse_err *err) {
-  COPSE_AT_END(pop_at) bool pushed = false;
-  CU_DO(cuCtxPushCurrent_v2, (scratch->context));
-  pushed = true;
-  CU_DO(cuMemcpyDtoHAsync_v2,
-        (out, (uint64_t)(uintptr_t)scratch->memory + offset, bytes, scratch->stream));
-  CU_DO(cuStreamSynchronize, (scratch->stream));
-  return COPSE_OK;
-}
-
-/* Some other thread may be capturing a graph; what this thread calls shall not end that.
- * Returns what to give to the next call, which undoes it. */
-static int capture_mode(int mode) {
-  (void)pthread_once(&driver_once, load);
-  if (!*missing) (void)cu.cuThreadExchangeStreamCaptureMode(&mode);
-  return mode;
-}
-
-#define CAPTURE_RELAXED 2
-#define NCCL_INT8 0u
-
-struct gather {
-  ncclComm_t comm;
-  int device, n_ranks;
-  const void *mine; /* [bytes] */
-  void *all;        /* [n_ranks * bytes] */
-  size_t bytes;
-};
-
-static copse_status check(ncclResult_t result, const char *call, struct copse_err *err) {
-  if (result == ncclSuccess) return COPSE_OK;
-  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, copse_nccl_real_GetErrorString(result));
-}
-
-/* The send buffer lies before the receive buffer. */
-static copse_status launch(const struct gather *items, struct scratch *scratch, size_t n,
-                           struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  COPSE_DO(check(copse_nccl_real_GroupStart(), "ncclGroupStart", err));
-  for (size_t i = 0; i < n; i++) {
-    char *memory = scratch[i].memory;
-    ncclResult_t result = copse_nccl_real_AllGather(memory, memory + items[i].bytes, items[i].bytes,
-                                                    NCCL_INT8, items[i].comm, scratch[i].stream);
-    if (status == COPSE_OK) status = check(result, "ncclAllGather", err);
-  }
-  ncclResult_t result = copse_nccl_real_GroupEnd(); /* also after a failure: it was started */
-  return status == COPSE_OK ? check(result, "ncclGroupEnd", err) : status;
-}
-
-/* All of them at once, so that one thread can be several ranks of a communicator, and ranks may
- * name communicators in different orders. Not inside a group. COPSE_DEVICE, COPSE_NOMEM; then
- * what is in `all` is undefined. */
-static copse_status gather_all(const struct gather *items, size_t n, struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  struct scratch *scratch = NULL;
-  COPSE_TRY(copse_calloc(n, sizeof *scratch, &scratch, err));
-  for (size_t i = 0; i < n; i++) {
-    const struct gather *it = &items[i];
-    COPSE_TRY(scratch_new(&scratch[i], it->device, ((size_t)it->n_ranks + 1) * it->bytes, it->mine,
-                          it->bytes, err));
-  }
-  COPSE_TRY(launch(items, scratch, n, err));
-  for (size_t i = 0; i < n; i++)
-    COPSE_TRY(scratch_read(&scratch[i], items[i].bytes, items[i].all,
-                           (size_t)items[i].n_ranks * items[i].bytes, err));
-out:
-  for (size_t i = 0; scratch && i < n; i++) scratch_free(&scratch[i]);
-  free(scratch);
-  return status;
-}
-
-struct apart {
-  const struct gather *item;
-  struct copse_err *err;
-  copse_status status;
-};
-
-static void *run_apart(void *context) {
-  struct apart *it = context;
-  it->status = gather_all(it->item, 1, it->err);
-  return NULL;
-}
-
-/* One of them, on a thread of its own: the calling thread's NCCL group stays what it is. */
-static copse_status gather_apart(const struct gather *item, struct copse_err *err) {
-  struct apart apart = {item, err, COPSE_OK};
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, run_apart, &apart) != 0) return copse_fail_nomem(err);
-  pthread_join(thread, NULL);
-  return apart.status;
 }
 
 /* ---- new communicators -------------------------------------------------------------------- */
@@ -491,15 +300,15 @@ static void pass(struct newcomer *it, const char *why) {
   snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", why);
 }
 
-/* Asks NCCL for its ranks and device; comm stays NULL where NCCL doesn't say. It can't be asked
- * while a non-blocking communicator is in the making. */
+/* Asks NCCL for its ranks and device. It can't be asked while a non-blocking communicator is in the
+ * making. */
 static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncclComm_t nccl,
                              bool blocking, struct copse_err *err) {
   int n_ranks = 1, rank = -1, device = -1;
   if (blocking && (copse_nccl_real_CommCount(nccl, &n_ranks) != ncclSuccess ||
                    copse_nccl_real_CommUserRank(nccl, &rank) != ncclSuccess ||
                    copse_nccl_real_CommCuDevice(nccl, &device) != ncclSuccess))
-    return COPSE_OK;
+    return copse_fail(err, COPSE_DEVICE, "NCCL doesn't say who is in its communicator");
   COPSE_DO(copse_calloc(1, sizeof *it->comm, &it->comm, err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n_ranks, it->all, err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n_ranks, it->outcomes, err));
@@ -516,16 +325,21 @@ static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncc
   return COPSE_OK;
 }
 
-/* Gathers what `mine` and `all` select, of those that are not passed yet. */
-static copse_status gather_from(struct newcomer *fresh, size_t n, bool outcomes,
-                                struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) struct gather *items = NULL;
+/* All that a thread has made, with room for gathering over all of them. */
+struct arrivals {
+  struct newcomer *fresh;          /* [n] */
+  struct copse_nccl_gather *items; /* [n] */
+  struct copse_nccl_scratch *scratch;
+  size_t n;
+};
+
+/* Gathers records or outcomes of those that are not passed yet. */
+static copse_status gather_from(const struct arrivals *in, bool outcomes, struct copse_err *err) {
   size_t n_items = 0;
-  COPSE_DO(copse_calloc(n, sizeof *items, &items, err));
-  for (size_t i = 0; i < n; i++) {
-    struct newcomer *it = &fresh[i];
+  for (size_t i = 0; i < in->n; i++) {
+    struct newcomer *it = &in->fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
-    items[n_items++] = (struct gather){
+    in->items[n_items++] = (struct copse_nccl_gather){
         .comm = it->comm->nccl,
         .device = it->comm->device,
         .n_ranks = it->comm->n_ranks,
@@ -534,10 +348,16 @@ static copse_status gather_from(struct newcomer *fresh, size_t n, bool outcomes,
         .bytes = outcomes ? sizeof it->outcome : sizeof it->mine,
     };
   }
-  return n_items > 0 ? gather_all(items, n_items, err) : COPSE_OK;
+  copse_status status =
+      n_items > 0 ? copse_nccl_gather_all(in->items, in->scratch, n_items, err) : COPSE_OK;
+  for (size_t i = 0; i < in->n && status != COPSE_OK; i++)
+    in->fresh[i].comm->lost = in->fresh[i].way != COPSE_NCCL_PASS;
+  return status;
 }
 
-static void judge(struct newcomer *fresh, size_t n, const char *folder) {
+static void judge(const struct arrivals *in, const char *folder) {
+  struct newcomer *fresh = in->fresh;
+  const size_t n = in->n;
   struct copse_err err = COPSE_ERR_INIT;
   for (size_t i = 0; i < n; i++) {
     struct newcomer *it = &fresh[i];
@@ -551,7 +371,7 @@ static void judge(struct newcomer *fresh, size_t n, const char *folder) {
     if (reading.status != COPSE_OK)
       copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_NCCL_GRAPHS: %s", reading.text);
   }
-  copse_status status = gather_from(fresh, n, false, &err);
+  copse_status status = gather_from(in, false, &err);
   for (size_t i = 0; i < n; i++) {
     struct newcomer *it = &fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
@@ -581,9 +401,10 @@ static void remake(struct newcomer *it) {
   ncclComm_t old = it->comm->nccl, anew = NULL;
   ncclResult_t made = copse_nccl_graph_split(old, it->comm->rank, &anew);
   it->outcome.status = made == ncclSuccess ? COPSE_OK : COPSE_DEVICE;
-  struct gather item = {old,          it->comm->device, it->comm->n_ranks,
-                        &it->outcome, it->outcomes,     sizeof it->outcome};
-  bool all = gather_all(&item, 1, &err) == COPSE_OK;
+  struct copse_nccl_gather item = {old,          it->comm->device, it->comm->n_ranks,
+                                   &it->outcome, it->outcomes,     sizeof it->outcome};
+  bool all = copse_nccl_gather_one(&item, &err) == COPSE_OK;
+  it->comm->lost = !all;
   for (int r = 0; r < it->comm->n_ranks; r++) all = all && it->outcomes[r].status == COPSE_OK;
   if (all) {
     it->comm->nccl = *it->where = anew;
@@ -613,11 +434,13 @@ static void remake_all(struct newcomer *fresh, size_t n) {
 /* copse's bootstrap: the very NCCL that made the communicator. A communicator may also end in a
  * group. */
 static copse_status all_gather(void *context, const void *mine, void *all, size_t bytes) {
-  const struct copse_nccl_comm *comm = context;
+  struct copse_nccl_comm *comm = context;
   struct copse_err err = COPSE_ERR_INIT;
-  struct gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
-  copse_status status =
-      copse_nccl_in_group() ? gather_apart(&item, &err) : gather_all(&item, 1, &err);
+  struct copse_nccl_gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
+  if (comm->lost) return COPSE_DEVICE; /* the others are at the one that failed */
+  copse_status status = copse_nccl_in_group() ? copse_nccl_gather_apart(&item, &err)
+                                              : copse_nccl_gather_one(&item, &err);
+  comm->lost = status != COPSE_OK;
   return status == COPSE_OK ? status : copse_publish_error(&err);
 }
 
@@ -686,9 +509,11 @@ static void conclude(struct newcomer *it, copse_status gathered, const struct co
   it->way = COPSE_NCCL_PASS;
 }
 
-static void open_all(struct newcomer *fresh, size_t n, const char *folder) {
+static void open_all(const struct arrivals *in, const char *folder) {
+  struct newcomer *fresh = in->fresh;
+  const size_t n = in->n;
   qsort(fresh, n, sizeof *fresh, by_number);
-  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++) {
+  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS && !fresh[i].comm->lost; i++) {
     struct copse_err err = COPSE_ERR_INIT;
     int n_plans = 0;
     copse_status status = open_copse(&fresh[i], folder, &n_plans, &err);
@@ -699,50 +524,94 @@ static void open_all(struct newcomer *fresh, size_t n, const char *folder) {
       snprintf(fresh[i].comm->why_not, sizeof fresh[i].comm->why_not, "%s", err.text);
   }
   struct copse_err err = COPSE_ERR_INIT;
-  copse_status gathered = gather_from(fresh, n, true, &err);
+  copse_status gathered = gather_from(in, true, &err);
   for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++)
     conclude(&fresh[i], gathered, &err);
 }
 
-static void register_all(struct newcomer *fresh, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    struct copse_nccl_comm *comm = fresh[i].comm;
+/* Its peers wait for this rank and can't be told: as where NCCL itself fails at one rank, making
+ * the communicator fails here, and the job hears of it. */
+static void drop_lost(struct newcomer *it) {
+  copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "NCCL communicator of %d ranks: given up, %s",
+              it->comm->n_ranks, it->comm->why_not);
+  close_copse(it);
+  (void)copse_nccl_real_CommAbort(it->comm->nccl);
+  *it->where = NULL;
+}
+
+/* Whether none was lost. */
+static bool register_all(const struct arrivals *in) {
+  bool all = true;
+  for (size_t i = 0; i < in->n; i++) {
+    struct copse_nccl_comm *comm = in->fresh[i].comm;
+    if (comm->lost) {
+      drop_lost(&in->fresh[i]);
+      all = false;
+      continue;
+    }
     if (comm->copse)
       copse_debug(COPSE_DEBUG_INFO, comm->rank,
                   "NCCL communicator of %d ranks on %d hosts: %u plans", comm->n_ranks,
-                  copse_nccl_count_hosts(fresh[i].all, comm->n_ranks), fresh[i].outcome.n_plans);
+                  copse_nccl_count_hosts(in->fresh[i].all, comm->n_ranks),
+                  in->fresh[i].outcome.n_plans);
     else
       copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator: calls are passed, %s",
                   comm->why_not);
     copse_nccl_register(comm);
-    fresh[i].comm = NULL;
+    in->fresh[i].comm = NULL;
   }
+  return all;
 }
 
-void copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
+static void forget_arrivals(struct arrivals *in, struct copse_arena *arena, size_t n) {
+  for (size_t i = 0; in->fresh && i < n; i++) free(in->fresh[i].comm); /* those not registered */
+  *in = (struct arrivals){0};
+  copse_arena_free(arena);
+}
+
+static copse_status collect(const struct copse_nccl_made *made, size_t n, struct arrivals *in,
+                            struct copse_arena *arena, struct copse_err *err) {
+  COPSE_DO(COPSE_ARRAY(arena, n, in->fresh, err));
+  COPSE_DO(COPSE_ARRAY(arena, n, in->items, err));
+  COPSE_DO(COPSE_ARRAY(arena, n, in->scratch, err));
+  for (size_t i = 0; i < n; i++) {
+    struct newcomer *it = &in->fresh[in->n];
+    if (!*made[i].where) continue;
+    COPSE_DO(identify(arena, it, *made[i].where, made[i].blocking, err));
+    it->where = made[i].where;
+    in->n++;
+  }
+  return COPSE_OK;
+}
+
+bool copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n) {
   copse_status status;
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_arena scratch = {0};
-  struct newcomer *fresh = NULL;
-  size_t n_new = 0;
+  struct copse_arena arena = {0};
+  struct arrivals in = {0};
+  bool all = false;
   const char *folder = getenv("COPSE_PLAN_DIR");
-  int mode = capture_mode(CAPTURE_RELAXED);
+  int mode = copse_nccl_capture_mode(COPSE_NCCL_CAPTURE_RELAXED);
   copse_nccl_enter();
-  COPSE_TRY(COPSE_ARRAY(&scratch, n, fresh, &err));
-  for (size_t i = 0; i < n; i++) {
-    if (!*made[i].where) continue;
-    COPSE_TRY(identify(&scratch, &fresh[n_new], *made[i].where, made[i].blocking, &err));
-    fresh[n_new].where = made[i].where;
-    if (fresh[n_new].comm) n_new++;
+  for (int try = 0;; try++) {
+    status = collect(made, n, &in, &arena, &err);
+    if (!copse_nccl_tries_again(status, try)) break;
+    forget_arrivals(&in, &arena, n);
   }
-  judge(fresh, n_new, folder);
-  remake_all(fresh, n_new);
-  open_all(fresh, n_new, folder);
-  register_all(fresh, n_new);
-out:
-  if (status != COPSE_OK) copse_debug(COPSE_DEBUG_WARN, -1, "%s", err.text);
-  for (size_t i = 0; fresh && i < n; i++) free(fresh[i].comm); /* not taken over by the registry */
-  copse_arena_free(&scratch);
+  if (status == COPSE_OK) {
+    judge(&in, folder);
+    remake_all(in.fresh, in.n);
+    open_all(&in, folder);
+    all = register_all(&in);
+  } else {
+    copse_debug(COPSE_DEBUG_WARN, -1, "NCCL communicators given up: %s", err.text);
+    for (size_t i = 0; i < n; i++) {
+      if (*made[i].where) (void)copse_nccl_real_CommAbort(*made[i].where);
+      *made[i].where = NULL;
+    }
+  }
+  forget_arrivals(&in, &arena, n);
   copse_nccl_leave();
-  (void)capture_mode(mode);
+  (void)copse_nccl_capture_mode(mode);
+  return all;
 }

@@ -22,7 +22,7 @@
 
 /* ---- memory that the processes share ----------------------------------------------------------- */
 
-enum { MAX_RANKS = 8, MAX_GROUPS = 48, RING_BYTES = 4096 };
+enum { MAX_RANKS = 8, MAX_GROUPS = 400, RING_BYTES = 4096 };
 
 /* Messages, collectives, and what the calls themselves tell each other, don't mix. */
 enum lane { PAIRS, COLLECTIVES, CALLS, N_LANES };
@@ -607,7 +607,7 @@ NCCL ncclResult_t ncclGetVersion(int *version) {
 }
 NCCL ncclResult_t ncclCommCount(const ncclComm_t comm, int *n) {
   *n = comm->n;
-  return ncclSuccess;
+  return called("CommCount");
 }
 NCCL ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
   *rank = comm->rank;

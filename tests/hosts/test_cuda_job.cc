@@ -646,6 +646,75 @@ static void run_streams(struct job *job) {
   JOB_CUDA(cudaStreamDestroy(other));
 }
 
+/* ---- making a communicator, and one rank fails -------------------------------------------------------- */
+
+/* Each call of CUDA and NCCL by which a communicator is made, failing once, at one rank. */
+static const struct {
+  const char *function;
+  bool of_nccl;
+} faults[] = {
+    {"cudaMalloc", false},          {"cudaStreamCreateWithFlags", false},
+    {"cudaMemcpyAsync", false},     {"cudaMemsetAsync", false},
+    {"cudaStreamSynchronize", false}, {"cudaEventCreateWithFlags", false},
+    {"cudaEventRecord", false},     {"cudaHostAlloc", false},
+    {"cudaIpcGetMemHandle", false}, {"cudaIpcOpenMemHandle", false},
+    {"cudaDeviceGetAttribute", false}, {"cudaGetDeviceCount", false},
+    {"cudaOccupancyMaxActiveBlocksPerMultiprocessor", false},
+    {"CommCount", true},            {"AllGather", true},
+};
+
+static int n_calls(const char *function, bool of_nccl) {
+  return of_nccl ? job_nccl_calls(function) : copse_emulated_calls_of(function);
+}
+
+/* All serve a call, or all pass it, and it is right. */
+static bool check_alike(struct job *job, ncclComm_t comm, const char *what, int nth) {
+  const struct side side = {comm, job->rank, job->n};
+  const struct call c = {ALL_REDUCE, 200, FLOAT, SUM, 0, false, (unsigned)nth};
+  struct buffers b;
+  const int calls = job_nccl_calls("AllReduce");
+  prepare(&c, &side, &b);
+  JOB_NCCL(issue(&c, &side, &b, job->stream));
+  JOB_CUDA(cudaStreamSynchronize(job->stream));
+  check(&c, &side, &b);
+  discard(&b);
+  const bool served = job_nccl_calls("AllReduce") == calls;
+  bool all[MAX_PROCESSES];
+  JOB_ASSERT(meeting_all_gather(&job->meeting, &served, all, sizeof served) == COPSE_OK, "no meeting");
+  for (int r = 0; r < job->n; r++)
+    JOB_ASSERT(all[r] == served, "call %d of %s failed: rank %d differs", nth, what, r);
+  return served;
+}
+
+static void run_faults(struct job *job) {
+  const int n_faults = (int)(sizeof faults / sizeof *faults);
+  int before[sizeof faults / sizeof *faults], n_served = 0, n_tried = 0;
+  const bool fails = job->rank == job->n - 1;
+  JOB_NCCL(ncclCommDestroy(job->world));
+  job->world = NULL;
+  for (int i = 0; i < n_faults; i++) before[i] = n_calls(faults[i].function, faults[i].of_nccl);
+  ncclComm_t comm = job_comm(job);
+  for (int i = 0; i < n_faults; i++) {
+    int own = n_calls(faults[i].function, faults[i].of_nccl) - before[i], all[MAX_PROCESSES];
+    JOB_ASSERT(meeting_all_gather(&job->meeting, &own, all, sizeof own) == COPSE_OK, "no meeting");
+    before[i] = all[job->n - 1]; /* the failing one's */
+  }
+  JOB_NCCL(ncclCommDestroy(comm));
+  for (int i = 0; i < n_faults; i++)
+    /* the first and the last, and of many some between them */
+    for (int nth = 1; nth <= before[i]; nth += nth < before[i] && !copse_test_all() ? (before[i] + 2) / 4 : 1) {
+      if (fails && faults[i].of_nccl) job_nccl_fail(faults[i].function, nth);
+      if (fails && !faults[i].of_nccl)
+        copse_emulated_fail(faults[i].function, nth, cudaErrorMemoryAllocation);
+      comm = job_comm(job);
+      copse_emulated_fail(NULL, 0, cudaSuccess);
+      n_served += check_alike(job, comm, faults[i].function, nth);
+      JOB_NCCL(ncclCommDestroy(comm));
+      n_tried++;
+    }
+  JOB_ASSERT(n_served > 0 && n_served < n_tried, "%d of %d served", n_served, n_tried);
+}
+
 /* ---- one communicator, two engines -------------------------------------------------------------------- */
 
 static void nap(void *) { usleep(30000); }
@@ -855,7 +924,7 @@ static void run_rank(struct meeting meeting, const char *mode) {
                {"gone", run_gone},   {"fails", run_failing}, {"bare", run_bare},
                {"unjoined", run_unjoined}, {"streams", run_streams}, {"threads", run_threads},
                {"watched", run_watched},   {"engines", run_engines}, {"replays", run_replays},
-               {"mixed", run_mixed}};
+               {"mixed", run_mixed},       {"faults", run_faults}};
   const char *what = strchr(mode, '.') + 1;
   struct job job;
   if (strcmp(what, "groups") == 0) setenv("COPSE_NCCL_ALLTOALL", "1", 1);
@@ -911,6 +980,8 @@ START_TEST(two_engines_of_a_communicator_are_in_order) {
   job_run(modes[_i]);
 }
 END_TEST
+START_TEST(what_fails_at_one_rank_is_told_the_others) { job_run(_i ? "01.faults" : "00.faults"); }
+END_TEST
 START_TEST(a_watchdog_may_abort) { job_run("0011.watched"); }
 END_TEST
 
@@ -945,5 +1016,10 @@ int main(int argc, char **argv) {
   tcase_set_timeout(engines, 100);
   tcase_add_loop_test(engines, two_engines_of_a_communicator_are_in_order, 0, 3);
   suite_add_tcase(suite, engines);
+  TCase *making = tcase_create("making");
+  tcase_set_timeout(making, 100);
+  if (!COPSE_TEST_RACES)
+    tcase_add_loop_test(making, what_fails_at_one_rank_is_told_the_others, 0, COPSE_TEST_UP_TO(2, 1));
+  suite_add_tcase(suite, making);
   return copse_test_run(suite);
 }

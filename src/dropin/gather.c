@@ -1,0 +1,220 @@
+/* All-gathers over NCCL for ranks that agree, before the caller can use the communicator. A handful
+ * of calls of the CUDA driver provide the memory and a stream (libcuda.so.1 is loaded when first
+ * needed, so that the drop-in links without CUDA). */
+#include "dropin/gather.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/parallel.h"
+#include "dropin/real.h"
+
+/* ---- trying again ---------------------------------------------------------------------------
+ */
+
+#define TRIES 4
+#define PAUSE_US 20000u
+
+bool copse_nccl_tries_again(copse_status status, int try) {
+  if (status == COPSE_OK || try + 1 >= TRIES) return false;
+  (void)usleep(PAUSE_US << try);
+  return true;
+}
+
+/* ---- the driver -------------------------------------------------------------------------------
+ */
+
+/* As in cuda.h: CUresult and the capture mode are int-sized enums, CUdevice an int,
+ * CUdeviceptr 64 bits, handles are pointers. */
+#define DRIVER_FUNCTIONS(X)                                                              \
+  X(cuInit, (unsigned flags))                                                            \
+  X(cuDeviceGet, (int *device, int ordinal))                                             \
+  X(cuDevicePrimaryCtxRetain, (void **context, int device))                              \
+  X(cuDevicePrimaryCtxRelease_v2, (int device))                                          \
+  X(cuCtxPushCurrent_v2, (void *context))                                                \
+  X(cuCtxPopCurrent_v2, (void **context))                                                \
+  X(cuStreamCreate, (cudaStream_t * stream, unsigned flags))                             \
+  X(cuStreamSynchronize, (cudaStream_t stream))                                          \
+  X(cuStreamDestroy_v2, (cudaStream_t stream))                                           \
+  X(cuMemAlloc_v2, (uint64_t * memory, size_t bytes))                                    \
+  X(cuMemFree_v2, (uint64_t memory))                                                     \
+  X(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, cudaStream_t s)) \
+  X(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, cudaStream_t s))       \
+  X(cuThreadExchangeStreamCaptureMode, (int *mode))                                      \
+  X(cuGetErrorString, (int result, const char **text))
+
+#define STREAM_NON_BLOCKING 1u
+
+#define DECLARE(name, params) int(*name) params;
+static struct { DRIVER_FUNCTIONS(DECLARE) } cu;
+#undef DECLARE
+
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+static char missing[256]; /* why `cu` is not complete, or "" */
+
+static void load(void) {
+  void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (!library) {
+    snprintf(missing, sizeof missing, "%s", dlerror());
+    return;
+  }
+#define LOOK_UP(name, params)                     \
+  cu.name = (int(*) params)dlsym(library, #name); \
+  if (!cu.name) snprintf(missing, sizeof missing, "libcuda.so.1 has no %s", #name);
+  DRIVER_FUNCTIONS(LOOK_UP)
+#undef LOOK_UP
+  if (!*missing && cu.cuInit(0) != 0) strcpy(missing, "cuInit failed");
+}
+
+static copse_status need_driver(struct copse_err *err) {
+  (void)pthread_once(&driver_once, load);
+  return *missing ? copse_fail(err, COPSE_DEVICE, "the CUDA driver: %s", missing) : COPSE_OK;
+}
+
+static copse_status check_cuda(int result, const char *call, struct copse_err *err) {
+  if (result == 0) return COPSE_OK;
+  const char *text = NULL;
+  (void)cu.cuGetErrorString(result, &text);
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, text ? text : "an unknown error");
+}
+#define CU_DO(name, args) COPSE_DO(check_cuda(cu.name args, #name, err))
+
+/* For COPSE_AT_END: ends what cuCtxPushCurrent has begun, if *pushed. */
+static void pop_at(const bool *pushed) {
+  if (*pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
+}
+
+static void scratch_free(struct copse_nccl_scratch *scratch) {
+  if (!scratch->context) return;
+  if (cu.cuCtxPushCurrent_v2(scratch->context) == 0) {
+    if (scratch->memory) (void)cu.cuMemFree_v2((uint64_t)(uintptr_t)scratch->memory);
+    if (scratch->stream) (void)cu.cuStreamDestroy_v2(scratch->stream);
+    (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
+  }
+  (void)cu.cuDevicePrimaryCtxRelease_v2(scratch->device);
+  *scratch = (struct copse_nccl_scratch){0};
+}
+
+/* `bytes` of memory of the device, its first n_mine filled with `mine`. COPSE_DEVICE; then too the
+ * scratch is to be freed. */
+static copse_status scratch_new(struct copse_nccl_scratch *scratch, int device, size_t bytes,
+                                const void *mine, size_t n_mine, struct copse_err *err) {
+  COPSE_AT_END(pop_at) bool pushed = false;
+  uint64_t memory = 0;
+  COPSE_DO(need_driver(err));
+  CU_DO(cuDeviceGet, (&scratch->device, device));
+  CU_DO(cuDevicePrimaryCtxRetain, (&scratch->context, scratch->device));
+  CU_DO(cuCtxPushCurrent_v2, (scratch->context));
+  pushed = true;
+  CU_DO(cuStreamCreate, (&scratch->stream, STREAM_NON_BLOCKING));
+  CU_DO(cuMemAlloc_v2, (&memory, bytes));
+  scratch->memory = (void *)(uintptr_t)memory;
+  CU_DO(cuMemcpyHtoDAsync_v2, (memory, mine, n_mine, scratch->stream));
+  CU_DO(cuStreamSynchronize, (scratch->stream)); /* `mine` is the caller's again */
+  return COPSE_OK;
+}
+
+/* Waits for what is on the stream and copies [offset, offset + bytes). */
+static copse_status scratch_read(struct copse_nccl_scratch *scratch, size_t offset, void *out,
+                                 size_t bytes, struct copse_err *err) {
+  COPSE_AT_END(pop_at) bool pushed = false;
+  CU_DO(cuCtxPushCurrent_v2, (scratch->context));
+  pushed = true;
+  CU_DO(cuMemcpyDtoHAsync_v2,
+        (out, (uint64_t)(uintptr_t)scratch->memory + offset, bytes, scratch->stream));
+  CU_DO(cuStreamSynchronize, (scratch->stream));
+  return COPSE_OK;
+}
+
+int copse_nccl_capture_mode(int mode) {
+  (void)pthread_once(&driver_once, load);
+  if (!*missing) (void)cu.cuThreadExchangeStreamCaptureMode(&mode);
+  return mode;
+}
+
+#define NCCL_INT8 0u
+
+static copse_status check(ncclResult_t result, const char *call, struct copse_err *err) {
+  if (result == ncclSuccess) return COPSE_OK;
+  return copse_fail(err, COPSE_DEVICE, "%s: %s", call, copse_nccl_real_GetErrorString(result));
+}
+
+/* The send buffer lies before the receive buffer. */
+static copse_status launch(const struct copse_nccl_gather *items,
+                           struct copse_nccl_scratch *scratch, size_t n, struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  COPSE_DO(check(copse_nccl_real_GroupStart(), "ncclGroupStart", err));
+  for (size_t i = 0; i < n; i++) {
+    char *memory = scratch[i].memory;
+    ncclResult_t result = copse_nccl_real_AllGather(memory, memory + items[i].bytes, items[i].bytes,
+                                                    NCCL_INT8, items[i].comm, scratch[i].stream);
+    if (status == COPSE_OK) status = check(result, "ncclAllGather", err);
+  }
+  ncclResult_t result = copse_nccl_real_GroupEnd(); /* also after a failure: it was started */
+  return status == COPSE_OK ? check(result, "ncclGroupEnd", err) : status;
+}
+
+static copse_status begin(const struct copse_nccl_gather *it, struct copse_nccl_scratch *scratch,
+                          struct copse_err *err) {
+  copse_status status;
+  for (int try = 0;; try++) {
+    status = scratch_new(scratch, it->device, ((size_t)it->n_ranks + 1) * it->bytes, it->mine,
+                         it->bytes, err);
+    if (!copse_nccl_tries_again(status, try)) return status;
+    scratch_free(scratch);
+  }
+}
+
+static copse_status finish(const struct copse_nccl_gather *it, struct copse_nccl_scratch *scratch,
+                           struct copse_err *err) {
+  copse_status status;
+  for (int try = 0;; try++) {
+    status = scratch_read(scratch, it->bytes, it->all, (size_t)it->n_ranks * it->bytes, err);
+    if (!copse_nccl_tries_again(status, try)) return status;
+  }
+}
+
+copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items,
+                                   struct copse_nccl_scratch *scratch, size_t n,
+                                   struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  for (size_t i = 0; i < n; i++) COPSE_TRY(begin(&items[i], &scratch[i], err));
+  for (int try = 0; try == 0 || copse_nccl_tries_again(status, try - 1); try++)
+    status = launch(items, scratch, n, err);
+  for (size_t i = 0; i < n && status == COPSE_OK; i++) status = finish(&items[i], &scratch[i], err);
+out:
+  for (size_t i = 0; i < n; i++) scratch_free(&scratch[i]);
+  return status;
+}
+
+copse_status copse_nccl_gather_one(const struct copse_nccl_gather *item, struct copse_err *err) {
+  struct copse_nccl_scratch scratch = {0};
+  return copse_nccl_gather_all(item, &scratch, 1, err);
+}
+
+struct apart {
+  const struct copse_nccl_gather *item;
+  struct copse_err *err;
+  copse_status status;
+};
+
+static void *run_apart(void *context) {
+  struct apart *it = context;
+  it->status = copse_nccl_gather_one(it->item, it->err);
+  return NULL;
+}
+
+copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item, struct copse_err *err) {
+  struct apart apart = {item, err, COPSE_OK};
+  pthread_t thread;
+  copse_status status;
+  for (int try = 0;; try++) {
+    status = pthread_create(&thread, NULL, run_apart, &apart) == 0 ? COPSE_OK : COPSE_NOMEM;
+    if (!copse_nccl_tries_again(status, try)) break;
+  }
+  if (status != COPSE_OK) return copse_fail_nomem(err);
+  pthread_join(thread, NULL);
+  return apart.status;
+}

@@ -1,0 +1,51 @@
+/* All-gathers by which the ranks of a new NCCL communicator agree. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "dropin/abi.h"
+
+struct copse_nccl_gather {
+  ncclComm_t comm;
+  int device, n_ranks;
+  const void *mine; /* [bytes] */
+  void *all;        /* [n_ranks * bytes] */
+  size_t bytes;
+};
+
+/* What one takes on the device. Zero-initialise. */
+struct copse_nccl_scratch {
+  int device;
+  void *context;
+  cudaStream_t stream; /* own, not ordered with the default stream */
+  void *memory;
+};
+
+/*
+ * All of them at once, so that one thread can be several ranks of a communicator, and ranks may
+ * name communicators in different orders. scratch: [n], zeros, and so at the end. Takes no memory
+ * of the host. Not inside a group. COPSE_DEVICE: then this rank is lost to the others, and what is
+ * in `all` is undefined.
+ */
+copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items,
+                                   struct copse_nccl_scratch *scratch, size_t n,
+                                   struct copse_err *err) COPSE_CHECKED;
+copse_status copse_nccl_gather_one(const struct copse_nccl_gather *item,
+                                   struct copse_err *err) COPSE_CHECKED;
+/* One of them, on a thread of its own: the calling thread's NCCL group stays what it is. */
+copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item,
+                                     struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * A rank that stays away from an all-gather leaves the others waiting, and has no other way to tell
+ * them. So what fails before one is tried again: memory may be there a moment later. Whether to try
+ * it once more, after the try-th time; pauses before.
+ */
+bool copse_nccl_tries_again(copse_status status, int try);
+
+/* Some other thread may be capturing a graph; what this thread calls shall not end that.
+ * Returns what to give to the next call, which undoes it. */
+int copse_nccl_capture_mode(int mode);
+#define COPSE_NCCL_CAPTURE_RELAXED 2

@@ -11,6 +11,16 @@
  *                                                all threads read the data
  *
  * A packet needs no order: its flag and its data are one store of 8 bytes.
+ *
+ * A packet is written again two launches later, by one that knows by a packet of the launch between
+ * that the reader's rank has entered that launch (codegen/check/proof.c). Packets are relaxed: in one
+ * kernel the model would let the reader find the later packet (load buffering), and wait for ever.
+ * It can't happen because each launch is a kernel: CUDA orders the kernels of a stream, all of one
+ * before all of the next, so that the read comes before the answer at one end, and the answer's
+ * arrival before the second packet at the other. Whoever puts two launches into one kernel needs a
+ * fence.acq_rel.sys between them at both ends.
+ *
+ * tests/memory_model has all of this as litmus tests: signals, credits, lanes, packets, launches.
  */
 #pragma once
 

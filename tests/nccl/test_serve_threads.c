@@ -601,12 +601,25 @@ START_TEST(the_memory_of_the_agreement_is_given_back) {
 }
 END_TEST
 
-START_TEST(without_memory_for_the_agreement_all_is_passed) {
-  int what = ALL_REDUCE;
+static void make_in_vain(struct nccl_rank *it) {
+  ncclComm_t comm = NULL;
+  ck_assert_int_eq(ncclCommInitRank(&comm, it->n, *(const ncclUniqueId *)it->context, it->rank),
+                   ncclSystemError);
+  ck_assert_ptr_null(comm);
+}
+
+/* A rank that can't even take part in the agreement must not go on alone: it can't know what the
+ * others conclude. */
+START_TEST(without_memory_for_the_agreement_no_communicator_is_made) {
   void (*run_out)(bool) = (void (*)(bool))of_driver("fake_driver_run_out_of_memory");
+  int (*allocated)(void) = (int (*)(void))of_driver("fake_driver_allocated");
+  ncclUniqueId id;
+  NCCL_OK(ncclGetUniqueId(&id));
   run_out(true);
-  nccl_run(N, work_once, &what);
-  ck_assert_int_eq(passed("AllReduce", "cuMemAlloc_v2: out of memory"), N);
+  nccl_run_bare(N, make_in_vain, &id);
+  ck_assert_int_eq(nccl_logged("given up", "cuMemAlloc_v2: out of memory"), N);
+  ck_assert_int_eq(fake_nccl_calls("CommAbort"), N);
+  ck_assert_int_eq(allocated(), 0);
 }
 END_TEST
 
@@ -712,7 +725,7 @@ static Suite *make_suite(void) {
   tcase_add_test(tc, a_config_and_a_finalize_change_nothing);
   tcase_add_test(tc, communicators_come_and_go);
   tcase_add_test(tc, the_memory_of_the_agreement_is_given_back);
-  tcase_add_test(tc, without_memory_for_the_agreement_all_is_passed);
+  tcase_add_test(tc, without_memory_for_the_agreement_no_communicator_is_made);
   tcase_add_test(tc, a_peer_that_does_not_come_is_a_remote_error);
   tcase_add_test(tc, a_limit_that_is_no_number_is_told);
   tcase_add_loop_test(tc, an_abort_ends_the_calls_of_others, 0, 2);

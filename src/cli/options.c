@@ -146,6 +146,11 @@ static const struct copse_option *former(const struct copse_option_rows *rows,
   return NULL;
 }
 
+/* Scripts go on working where the letter has no other meaning. */
+static void note_letter(const struct copse_option *it) {
+  copse_note(&copse_cli_notes, "-%c is a former letter: write %s", it->was, it->name);
+}
+
 static int refuse_letter(const char *command, const struct copse_option *it, const char *value) {
   return copse_cli_usage(command, "-%c means %s no longer: write %s%s%s", it->was, it->name,
                          it->name, value ? " " : "", value ? value : "");
@@ -234,7 +239,12 @@ static int parse_and_run(const struct copse_command *command, int argc, char **a
     }
     const struct copse_option *it = find_row(&rows, c, &i);
     const struct copse_option *meant = c < NO_LETTER ? former(&rows, it, c, optarg) : NULL;
-    if (meant) return refuse_letter(command->name, meant, optarg);
+    if (meant && it) return refuse_letter(command->name, meant, optarg);
+    if (meant) {
+      note_letter(meant);
+      for (i = 0; rows.list[i] != meant;) i++;
+      it = meant;
+    }
     int exit = take(command, it, options + rows.at[i], optarg);
     if (exit != COPSE_EXIT_DONE) return exit;
   }

@@ -129,6 +129,10 @@ struct copse_cli_work {
 int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),
                  void *options);
 
+/* copse_file_write of a result; to standard output after the line of progress is cleared. */
+copse_status copse_cli_write(const char *path, const void *data, size_t size,
+                             struct copse_err *err) COPSE_CHECKED;
+
 /* ---- folders that a command writes a set of files into ---- */
 
 /* Makes it, unless it is there. COPSE_IO. */

@@ -20,7 +20,7 @@ static copse_status expand(void *options, struct copse_cli_work *w) {
   long long listed = s->n_trees + s->n_flows;
   COPSE_DO(copse_schedule_expand(s, &w->err));
   COPSE_DO(copse_schedule_to_json(s, &w->made, &w->made_size, &w->err));
-  COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+  COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
   if (o->json)
     printf("{\"listed\": %lld, \"trees\": %d, \"flows\": %d, \"bytes\": %zu}\n", listed, s->n_trees,
            s->n_flows, w->made_size);

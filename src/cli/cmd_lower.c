@@ -182,7 +182,7 @@ static copse_status lower(void *options, struct copse_cli_work *w) {
   else
     COPSE_DO(to_plan(o, w));
   COPSE_DO(copse_text_status(&w->text, &w->err));
-  COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+  COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
   if (!copse_cli_is_stdout(o->output)) fputs(w->text.data, stdout);
   return COPSE_OK;
 }

@@ -79,7 +79,7 @@ static copse_status place(const struct options *o, struct copse_cli_work *w,
   copse_cli_progress_end();
   if (o->output) {
     COPSE_DO(copse_place_report_to_json(report, w->topology, &w->made, &w->made_size, &w->err));
-    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+    COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
   }
   if (o->json || !copse_cli_is_stdout(o->output))
     (o->json ? print_json : print_report)(report, w->topology);
@@ -93,7 +93,7 @@ static copse_status generate(const struct options *o, struct copse_cli_work *w,
   spec.n_ranks = w->topology ? w->topology->n_ranks : o->ranks;
   COPSE_DO(copse_trace_generate(&spec, trace, &w->err));
   COPSE_DO(copse_trace_to_json(trace, &w->made, &w->made_size, &w->err));
-  return copse_file_write(o->output ? o->output : "-", w->made, w->made_size, &w->err);
+  return copse_cli_write(o->output ? o->output : "-", w->made, w->made_size, &w->err);
 }
 
 static copse_status do_job(void *options, struct copse_cli_work *w) {

@@ -54,7 +54,7 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_bounds_predict(w->topology, &question, sizes, COPSE_REPORT_SIZES, report.bound_us,
                                 &w->err));
   COPSE_DO(copse_report_page(&report, &w->text, &w->err));
-  COPSE_DO(copse_file_write(o->output, w->text.data, w->text.size, &w->err));
+  COPSE_DO(copse_cli_write(o->output, w->text.data, w->text.size, &w->err));
   copse_cli_progress_end();
   if (!copse_cli_is_stdout(o->output)) print_done(o, w);
   return COPSE_OK;

@@ -519,7 +519,7 @@ static copse_status draw(const struct options *o, struct copse_cli_work *w) {
   else
     COPSE_DO(copse_schedule_draw_load(w->schedule, w->topology, w->arrangement, false, &w->text,
                                       &w->err));
-  return copse_file_write(o->draw, w->text.data, w->text.size, &w->err);
+  return copse_cli_write(o->draw, w->text.data, w->text.size, &w->err);
 }
 
 /* Says how much is about to be written where that is much; what copse could not read is not. */
@@ -562,7 +562,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
   if (o->output) {
     COPSE_DO(copse_schedule_to_json(w->schedule, &w->made, &w->made_size, &w->err));
     COPSE_DO(announce(o->output, w->made_size, &w->err));
-    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+    COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
     free(w->made);
     w->made = NULL;
   }

@@ -146,12 +146,12 @@ static copse_status show(void *options, struct copse_cli_work *w) {
   COPSE_DO(summarise(w->topology, &summary, &w->err));
   if (o->output) {
     COPSE_DO(copse_topology_to_json(w->topology, &w->made, &w->made_size, &w->err));
-    COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+    COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
   }
   if (o->draw) {
     COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
     COPSE_DO(copse_topology_draw(w->topology, w->arrangement, false, &w->text, &w->err));
-    COPSE_DO(copse_file_write(o->draw, w->text.data, w->text.size, &w->err));
+    COPSE_DO(copse_cli_write(o->draw, w->text.data, w->text.size, &w->err));
   }
   if (copse_cli_is_stdout(o->output) || copse_cli_is_stdout(o->draw)) return COPSE_OK;
   bool drawn = o->matrix || (!o->json && !o->output && !o->draw);
@@ -210,7 +210,7 @@ static copse_status print_example(void *options, struct copse_cli_work *w) {
   struct copse_line kinds = {.used = 0};
   for (const struct copse_example *e = copse_examples; e->kind; e++) {
     if (strcmp(e->kind, o->example) == 0)
-      return copse_file_write(o->output ? o->output : "-", e->text, strlen(e->text), &w->err);
+      return copse_cli_write(o->output ? o->output : "-", e->text, strlen(e->text), &w->err);
     copse_near_name_consider(&near, e->kind);
     copse_line_add(&kinds, "%s%s", e == copse_examples ? "" : ", ", e->kind);
   }

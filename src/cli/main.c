@@ -279,6 +279,12 @@ int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *w
   return exit;
 }
 
+copse_status copse_cli_write(const char *path, const void *data, size_t size,
+                             struct copse_err *err) {
+  if (copse_cli_is_stdout(path)) copse_cli_progress_end();
+  return copse_file_write(path, data, size, err);
+}
+
 /* ---- folders of files ---------------------------------------------------------------------- */
 
 copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) {

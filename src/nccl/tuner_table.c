@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/types.h"
+
 #define MAX_RULES 4096
 #define MAX_LINE 255     /* NCCL's reader takes the rest for a line of its own */
 #define MAX_CHANNELS 512 /* of RCCL's widest builds; NCCL: 64 */
@@ -51,8 +53,12 @@ static copse_status read_word(const struct line *line, enum column column, const
                               int n_words, int *out) {
   const char *field = line->fields[column];
   char known[128] = "";
+  copse_collective given, named;
+  bool spelled = column == COLLTYPE && copse_collective_from_name(field, &given);
   for (*out = 0; *out < n_words; ++*out)
-    if (strcmp(field, words[*out]) == 0) return COPSE_OK;
+    if (spelled ? copse_collective_from_name(words[*out], &named) && given == named
+                : strcmp(field, words[*out]) == 0)
+      return COPSE_OK;
   for (int i = 0; i < n_words; i++) {
     if (i > 0) strcat(known, " ");
     strcat(known, words[i]);

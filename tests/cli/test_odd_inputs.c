@@ -368,6 +368,37 @@ START_TEST(failures_are_one_object_with_json) {
 }
 END_TEST
 
+/* docs/json.md: every key of a command's row is in what it prints. */
+START_TEST(documented_keys_are_printed) {
+  static const char *const commands[][2] = {
+      {"verify", "verify %/s.json --synthetic ring:4@50"},
+      {"expand", "expand %/s.json -o %/expanded.json"},
+      {"rings", "rings dgx1-v100"},
+      {"quality", "quality %/t.json --table %/q.txt --update -c allgather"},
+      {"topo", "topo --list"}};
+  char row[20], key[60];
+  ck_assert_int_eq(run("@ topo --synthetic ring:4@50 -o %%/t.json && "
+                       "@ solve %%/t.json -c allgather -o %%/s.json && cat docs/json.md"),
+                   0);
+  char *document = strdup(result.out);
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    snprintf(row, sizeof row, "\n| `%s` | ", commands[i][0]);
+    char *at = strstr(document, row), *end = at ? strchr(at + 1, '\n') : NULL;
+    ck_assert_msg(end != NULL, "docs/json.md: no row of %s", commands[i][0]);
+    if (i == 4) at = strstr(at, "`topologies`") - strlen(row); /* of --list */
+    ck_assert_int_eq(run("@ %s --json", commands[i][1]), 0);
+    int n = 0;
+    for (char *p = strchr(at + strlen(row), '`'); p && p < end;
+         p = strchr(strchr(p + 1, '`') + 1, '`'), n++) {
+      snprintf(key, sizeof key, "\"%.*s\": ", (int)strcspn(p + 1, "`"), p + 1);
+      ck_assert_msg(strstr(result.out, key) != NULL, "%s --json lacks %s", commands[i][0], key);
+    }
+    ck_assert_int_gt(n, 3);
+  }
+  free(document);
+}
+END_TEST
+
 START_TEST(solve_and_verify_say_topology_gap_and_cut_as_json) {
   ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --json -o %%/s.json"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "{\"topology\": \"ring:4@50\", "));
@@ -404,6 +435,7 @@ int main(void) {
   tcase_add_loop_test(tests, a_file_of_another_kind_is_called_by_its_name, 0, N_TAKERS);
   tcase_add_test(tests, kinds_are_told_from_a_pipe_and_in_json);
   tcase_add_test(tests, failures_are_one_object_with_json);
+  tcase_add_test(tests, documented_keys_are_printed);
   tcase_add_test(tests, solve_and_verify_say_topology_gap_and_cut_as_json);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -326,7 +326,7 @@ static copse_status print(const struct options *o, const struct copse_audit *aud
   if (o->output) {
     copse_audit_to_page(audit, &w->text);
     COPSE_DO(copse_text_status(&w->text, &w->err));
-    COPSE_DO(copse_file_write(o->output, w->text.data, w->text.size, &w->err));
+    COPSE_DO(copse_cli_write(o->output, w->text.data, w->text.size, &w->err));
     if (copse_cli_is_stdout(o->output)) return COPSE_OK;
     w->text.size = 0;
   }

@@ -135,7 +135,7 @@ static copse_status find(const struct options *o, struct copse_nccl_best *best,
   COPSE_DO(copse_nccl_best_to_json(best, w->topology, &w->made, &w->made_size, &w->err));
   COPSE_DO(find_figures(o, w->topology, best, &figures, &w->err));
   copse_cli_progress_end();
-  if (o->output) COPSE_DO(copse_file_write(o->output, w->made, w->made_size, &w->err));
+  if (o->output) COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
   if (o->json)
     print_json(best, &figures, seconds);
   else if (!copse_cli_is_stdout(o->output))

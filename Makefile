@@ -407,10 +407,11 @@ install: all
 	install -m 644 build/copse.zsh $(ROOT)/share/zsh/site-functions/_copse
 	install -m 644 build/copse.fish $(ROOT)/share/fish/vendor_completions.d/copse.fish
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(ROOT)/share/copse/topologies/
-	install -m 644 docs/schemas/*.json $(ROOT)/share/copse/schemas/
 	install -m 644 README.md CHANGELOG.md docs/*.* $(ROOT)/share/doc/copse/
 	$(foreach d,$(DOC_DIRS),install -m 644 docs/$(d)* $(ROOT)/share/doc/copse/$(d) &&) :
 	install -m 644 tests/api/comm_program.c $(ROOT)/share/doc/copse/examples/
+	install -m 644 docs/schemas/*.json $(ROOT)/share/copse/schemas/
+	ln -sfn ../../copse/schemas $(ROOT)/share/doc/copse/schemas
 uninstall:
 	rm -rf $(ROOT)/bin/copse $(ROOT)/include/copse $(ROOT)/share/copse $(ROOT)/share/doc/copse \
 	  $(foreach l,copse copse-nccl copse-mpi,$(ROOT_LIB)/lib$(l).*) $(ROOT_LIB)/libnccl-tuner-copse.so \

@@ -169,7 +169,7 @@ START_TEST(binary_and_huge_nesting_exit_2) {
   noise[0] = 0x7f;
   write_bytes("noise.bin", noise, sizeof noise);
   assert_refused("noise.bin", 2, "noise.bin");
-  size_t n = (size_t)100 << 20;
+  size_t n = (size_t)COPSE_TEST_UP_TO(100, 4) << 20;
   char *brackets = malloc(n);
   ck_assert_ptr_nonnull(brackets);
   memset(brackets, '[', n);

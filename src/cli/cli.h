@@ -73,6 +73,17 @@ const char *copse_cli_number(double v, char buffer[32]);
 /* How much longer a time is than its bound, in per cent; 0 where nothing moves. */
 double copse_cli_gap_percent(struct copse_q time, struct copse_q bound);
 
+/* A number as text for people has it, with 6 digits or under --exact as a fraction. */
+#define COPSE_CLI_Q(q) copse_cli_q((q), (char[COPSE_Q_TEXT]){0})
+const char *copse_cli_q(struct copse_q q, char buffer[COPSE_Q_TEXT]);
+/* A time as both bandwidths: "algbw 173.333 GB/s, busbw 325 GB/s (0.00576923 s/GB)"; of nothing "0
+ * s/GB, nothing to send". */
+#define COPSE_CLI_RATES_TEXT (COPSE_Q_TEXT + 80)
+#define COPSE_CLI_RATES(time, collective, n_ranks) \
+  copse_cli_rates((time), (collective), (n_ranks), (char[COPSE_CLI_RATES_TEXT]){0})
+const char *copse_cli_rates(struct copse_q time_per_GB, copse_collective collective, int n_ranks,
+                            char buffer[COPSE_CLI_RATES_TEXT]);
+
 /* Whether a file's name stands for standard output. NULL does not. */
 bool copse_cli_is_stdout(const char *path);
 
@@ -87,6 +98,7 @@ extern const struct copse_notes copse_cli_notes;
 struct copse_cli_asked {
   const char *command; /* NULL: none yet */
   bool progress, verbose;
+  bool exact;          /* fractions in text */
   bool json;           /* no object has been printed yet, so a failure must be one */
   const char *refuted; /* where a proof failed: what is false in that object; or NULL */
 };

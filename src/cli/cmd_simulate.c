@@ -282,8 +282,9 @@ static void print_column(const struct job *job, const struct copse_prediction *c
     printf("# %-10s not applicable: %s\n", c->name, c->why.text);
     return;
   }
-  printf("# %-10s %s s/GB, %s%s\n", c->name, COPSE_Q_STRING(c->time_per_GB),
-         COPSE_RATE(c->time_per_GB, 10), c->time_per_GB.num ? " at most" : "");
+  printf("# %-10s %s%s\n", c->name,
+         COPSE_CLI_RATES(c->time_per_GB, job->what.collective, job->work->topology->n_ranks),
+         c->time_per_GB.num ? " at most" : "");
   if (c->instead[0]) printf("# %-10s predicted without a plan: %s\n", "", c->instead);
   if (copse_prediction_detour(c, job->work->topology, text)) printf("# %-10s %s\n", "", text);
 }

@@ -15,6 +15,7 @@
 #include "predict/bounds.h"
 #include "predict/sizes.h"
 #include "schedule/guess.h"
+#include "topology/words.h"
 #include "view/draw_schedule.h"
 
 /* ---- --objective: the schedule that is fastest at one message size ------------------------- */
@@ -94,6 +95,7 @@ static void print_objective_json(const struct objective *objective) {
 struct healthy {
   bool known;      /* false: not asked for, or `why` */
   const char *why; /* NULL, or why there is nothing to compare with */
+  copse_collective collective;
   int n_ranks;
   struct copse_q time_per_GB;
   double slowdown; /* time of what is left over this; less than 1 where ranks were lost */
@@ -133,7 +135,7 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
   struct copse_schedule *schedule = NULL;
   struct copse_err local = COPSE_ERR_INIT;
   copse_status status;
-  *out = (struct healthy){.n_ranks = healthy->n_ranks};
+  *out = (struct healthy){.collective = options->collective, .n_ranks = healthy->n_ranks};
   if (options->demand && healthy->n_ranks != broken->n_ranks) {
     out->why = "the demand is for the ranks that are left";
     return COPSE_OK;
@@ -158,9 +160,8 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
 
 static void print_healthy(const struct healthy *h) {
   if (h->known)
-    printf("healthy: %s s/GB, %.10g GB/s on %d ranks; what is left takes %.4g times as long\n",
-           COPSE_Q_STRING(h->time_per_GB), 1 / copse_q_to_double(h->time_per_GB), h->n_ranks,
-           h->slowdown);
+    printf("healthy: %s on %d ranks; what is left takes %.4g times as long\n",
+           COPSE_CLI_RATES(h->time_per_GB, h->collective, h->n_ranks), h->n_ranks, h->slowdown);
   else if (h->why)
     printf("healthy: no comparison: %s\n", h->why);
 }
@@ -199,7 +200,7 @@ static copse_status note_equal_shares(const struct copse_topology *topology,
   COPSE_TRY(copse_solve_schedule(topology, &like, &equal, &ignored, &why));
   if (copse_q_cmp(best, equal->time_per_GB) < 0)
     copse_note(options->notes, "%s: --k gives equal shares; without it unequal ones take %s s/GB",
-               options->label, COPSE_Q_STRING(best));
+               options->label, COPSE_CLI_Q(best));
 out:
   copse_schedule_free(made);
   copse_schedule_free(equal);
@@ -347,47 +348,41 @@ static void print_json(const struct report *r) {
       sec->total, copse_peak_mib());
 }
 
-/* The smaller side of the cut, by ranks: what a reader looks for on the machine. */
-static void print_cut(const struct copse_topology *t, const struct copse_schedule *s) {
-  bool *inside = calloc((size_t)t->n_nodes, sizeof *inside);
-  int ranks_inside = 0, shown = 0;
-  if (!inside) return;
-  for (int i = 0; i < s->bound.n_cut; i++) inside[s->bound.cut[i]] = true;
-  for (int r = 0; r < t->n_ranks; r++) ranks_inside += inside[t->rank_nodes[r]];
-  bool show_inside = 2 * ranks_inside <= t->n_ranks;
+/* The smaller side of the cut and the links that bound it. */
+static void print_cut(const struct report *r) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  const struct copse_schedule *s = r->schedule;
+  const struct copse_bound *bound = &s->bound;
   bool reduces = copse_collective_reduces(s->collective) && s->collective != COPSE_ALLREDUCE;
-  struct copse_q through = COPSE_Q_ZERO;
-  bool exact = true;
-  for (int i = 0; i < t->n_links; i++) {
-    const struct copse_link *l = &t->links[i];
-    bool crosses = inside[l->src] != reduces && inside[l->dst] == reduces;
-    if (crosses && copse_q_add(through, l->bandwidth, &through, NULL) != COPSE_OK) exact = false;
+  if (bound->kind != COPSE_BOUND_FORESTS) {
+    const char *words = copse_cut_words(r->topology, bound->cut, bound->n_cut, reduces, &arena);
+    if (words) printf("bottleneck: %s\n", words);
+    return;
   }
-  printf("bottleneck: the links %s", show_inside == reduces ? "into" : "out of");
-  for (int r = 0; r < t->n_ranks; r++) {
-    if (inside[t->rank_nodes[r]] != show_inside) continue;
-    if (shown < 8) printf("%s%s", shown ? ", " : " ", t->nodes[t->rank_nodes[r]].id);
-    shown++;
-  }
-  if (shown > 8) printf(", ... (%d ranks)", shown);
-  if (exact) printf(": %.10g GB/s", copse_q_to_double(through));
-  printf("\n");
-  free(inside);
+  const struct copse_schedule_cut *heaviest = bound->cuts;
+  for (int i = 1; i < bound->n_cuts; i++)
+    if (copse_q_cmp(bound->cuts[i].weight, heaviest->weight) > 0) heaviest = &bound->cuts[i];
+  const char *words = copse_cut_words(r->topology, heaviest->nodes, heaviest->n_nodes,
+                                      heaviest->phase == COPSE_PHASE_REDUCE, &arena);
+  if (words)
+    printf("bottleneck: %d cuts, of both phases; of most weight: %s\n", bound->n_cuts, words);
 }
 
 /* The links that bound an alltoall: those of the greatest length. */
 static void print_busy_lengths(const struct copse_topology *t, const struct copse_schedule *s) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   struct copse_q most = COPSE_Q_ZERO;
   int n = 0, first = -1;
   for (int i = 0; i < s->bound.n_lengths; i++)
     if (copse_q_cmp(s->bound.lengths[i].length, most) > 0) most = s->bound.lengths[i].length;
   for (int i = 0; i < s->bound.n_lengths; i++) {
-    if (!copse_q_eq(s->bound.lengths[i].length, most)) continue;
-    if (n++ == 0) first = i;
+    const struct copse_schedule_length *l = &s->bound.lengths[i];
+    if (copse_q_eq(l->length, most) && n++ == 0)
+      first = copse_topology_find_link(t, l->src, l->dst);
   }
-  if (first < 0) return;
-  printf("bottleneck: %s -> %s", s->nodes[s->bound.lengths[first].src],
-         s->nodes[s->bound.lengths[first].dst]);
+  const char *words = first < 0 ? NULL : copse_link_words(t, first, &arena);
+  if (!words) return;
+  printf("bottleneck: %s", words);
   if (n > 1) printf(" and %d links like it", n - 1);
   printf(" (%d of %d links count in the bound)\n", s->bound.n_lengths, t->n_links);
 }
@@ -395,7 +390,7 @@ static void print_busy_lengths(const struct copse_topology *t, const struct cops
 /* How good it is, and by which bound. */
 static void print_standing(const struct copse_schedule *s, bool bound_only) {
   bool equal = copse_q_eq(s->time_per_GB, s->bound.time_per_GB);
-  const char *bound = COPSE_Q_STRING(s->bound.time_per_GB);
+  const char *bound = COPSE_CLI_Q(s->bound.time_per_GB);
   if (s->bound.kind == COPSE_BOUND_PHASES && equal)
     printf("reduce_scatter and allgather, equal shares, each at its bound%s\n",
            bound_only ? "; overlapped they may be faster" : "");
@@ -436,10 +431,7 @@ static void print_trees(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
   const struct seconds *sec = &r->seconds;
-  if (s->bound.kind == COPSE_BOUND_FORESTS)
-    printf("bottleneck: %d cuts, of both phases\n", s->bound.n_cuts);
-  else
-    print_cut(t, s);
+  print_cut(r);
   if (sec->solve.orbits > 0 && sec->solve.orbits < t->n_ranks)
     printf("symmetry: the %d ranks are of %d kind%s\n", t->n_ranks, sec->solve.orbits,
            sec->solve.orbits == 1 ? "" : "s");
@@ -461,8 +453,8 @@ static void print_trees(const struct report *r) {
 static void print_text(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
-  printf("%s of %s: %s s/GB, %s\n", copse_collective_name(s->collective), t->name,
-         COPSE_Q_STRING(s->time_per_GB), COPSE_RATE(s->time_per_GB, 10));
+  printf("%s of %s: %s\n", copse_collective_name(s->collective), t->name,
+         COPSE_CLI_RATES(s->time_per_GB, s->collective, t->n_ranks));
   if (t->n_ranks == 1) {
     printf("a single rank: nothing moves\n");
   } else {

@@ -88,7 +88,7 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
     printf("relays: balanced (as much in as out)\n");
   else
     printf("relays: '%s' takes in %s GB/s and lets out %s GB/s, so no trees can be packed\n",
-           t->nodes[s->unbalanced].id, COPSE_Q_STRING(s->in), COPSE_Q_STRING(s->out));
+           t->nodes[s->unbalanced].id, COPSE_CLI_Q(s->in), COPSE_CLI_Q(s->out));
 }
 
 /* ---- ids ----------------------------------------------------------------------------------- */

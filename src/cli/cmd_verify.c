@@ -41,11 +41,11 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
   printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
          (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
   print_ranks(t, n_gpus);
-  printf("time %s s/GB (%s), ", COPSE_Q_STRING(r->time_per_GB), COPSE_RATE(s->time_per_GB, 10));
+  printf("%s, ", COPSE_CLI_RATES(r->time_per_GB, s->collective, t->n_ranks));
   if (s->bound.kind == COPSE_BOUND_PHASES)
-    printf("reduce_scatter and allgather in turn at least %s s/GB: ", COPSE_Q_STRING(r->bound));
+    printf("reduce_scatter and allgather in turn at least %s s/GB: ", COPSE_CLI_Q(r->bound));
   else
-    printf("bound %s s/GB: ", COPSE_Q_STRING(r->bound));
+    printf("bound %s s/GB: ", COPSE_CLI_Q(r->bound));
   if (r->optimal)
     printf("optimal\n");
   else if (r->phases_optimal)
@@ -195,9 +195,8 @@ static void print_groups(const struct copse_groups *groups, const struct copse_t
   }
   printf("%d groups of %s: verified, %" PRId64 " trees and %" PRId64 " flows\n", groups->n, t->name,
          trees, flows);
-  printf("all at the same time %s s/GB (%.10g GB/s each), bound %s s/GB: ",
-         COPSE_Q_STRING(r->time_per_GB), 1 / copse_q_to_double(r->time_per_GB),
-         COPSE_Q_STRING(r->bound));
+  printf("all at the same time %s s/GB (algbw %.6g GB/s each), bound %s s/GB: ",
+         COPSE_CLI_Q(r->time_per_GB), 1 / copse_q_to_double(r->time_per_GB), COPSE_CLI_Q(r->bound));
   if (r->optimal)
     printf("optimal among all trees and flows of these groups that run together\n");
   else
@@ -241,12 +240,12 @@ out:
 /* such: what the bound is for. */
 static void print_rings_part(const char *what, const char *such,
                              const struct copse_verify_rings_part *p) {
-  printf("%s: %d channels of %s GB/s: %.10g GB/s, ", what, p->n, COPSE_Q_STRING(p->speed),
+  printf("%s: %d channels of %s GB/s: %.10g GB/s, ", what, p->n, COPSE_CLI_Q(p->speed),
          copse_q_to_double(p->GBps));
   if (copse_q_eq(p->GBps, p->bound))
     printf("and no set of %s has more", such);
   else
-    printf("and no set of %s has more than %s", such, COPSE_Q_STRING(p->bound));
+    printf("and no set of %s has more than %s", such, COPSE_CLI_Q(p->bound));
   printf(" (by %s)\n", p->all_orders ? "all orders" : "assignments, which orders may not reach");
 }
 

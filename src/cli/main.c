@@ -180,6 +180,21 @@ const char *copse_cli_quoted(const char *text) {
   return kept ? kept : "null";
 }
 
+const char *copse_cli_q(struct copse_q q, char buffer[COPSE_Q_TEXT]) {
+  if (copse_cli_asked.exact) return copse_q_text(q, buffer);
+  snprintf(buffer, COPSE_Q_TEXT, "%.6g", copse_q_to_double(q));
+  return buffer;
+}
+
+const char *copse_cli_rates(struct copse_q time_per_GB, copse_collective collective, int n_ranks,
+                            char buffer[COPSE_CLI_RATES_TEXT]) {
+  if (time_per_GB.num == 0) return "0 s/GB, nothing to send";
+  double algbw = 1 / copse_q_to_double(time_per_GB);
+  snprintf(buffer, COPSE_CLI_RATES_TEXT, "algbw %.6g GB/s, busbw %.6g GB/s (%s s/GB)", algbw,
+           algbw * copse_collective_bus_factor(collective, n_ranks), COPSE_CLI_Q(time_per_GB));
+  return buffer;
+}
+
 const char *copse_cli_number(double v, char buffer[32]) {
   if (!isfinite(v)) return "null";
   snprintf(buffer, 32, "%.10g", v);

@@ -41,7 +41,16 @@ static int ask_verbose(void *options, const char *command, char *value) {
   return COPSE_EXIT_DONE;
 }
 
+static int ask_exact(void *options, const char *command, char *value) {
+  (void)options;
+  (void)command;
+  (void)value;
+  copse_cli_asked.exact = true;
+  return COPSE_EXIT_DONE;
+}
+
 const struct copse_option copse_general_options[] = {
+    {"--exact", 0, NULL, "fractions in text, as JSON always has them", .take = ask_exact},
     {"--progress", 0, NULL, "show progress even where standard error is no terminal",
      .take = ask_progress},
     {"--verbose", 'v', NULL, "say on standard error what is tried, and what it came to",

@@ -23,6 +23,7 @@
 struct outcome {
   bool done, solved; /* solved: else `why` */
   int like;          /* node whose failure was solved in its place, or -1 */
+  int n_ranks;
   struct copse_q time_per_GB, bound;
   struct copse_err why;
   char sha256[COPSE_SHA256_HEX];
@@ -92,6 +93,7 @@ static copse_status keep(struct job *j, int node, const struct copse_schedule *s
   o->done = o->solved = true;
   o->time_per_GB = schedule->time_per_GB;
   o->bound = schedule->bound.time_per_GB;
+  o->n_ranks = schedule->n_ranks;
   memcpy(o->sha256, schedule->topology_sha256, sizeof o->sha256);
   if (!j->how->folder || j->options.bound_only) return COPSE_OK;
   o->file = node < 0 ? "healthy.json" : name_file(j, node);
@@ -240,19 +242,21 @@ static void add_index(const struct job *j, struct copse_text *text) {
 
 /* A single rank that is left has nothing to send. */
 static void print_solved(const struct job *j, const struct outcome *o) {
-  printf("%18s ", COPSE_Q_STRING(o->time_per_GB));
+  double algbw = rate(o->time_per_GB);
+  printf("%18s ", COPSE_CLI_Q(o->time_per_GB));
   if (o->time_per_GB.num > 0)
-    printf("%14.10g %10.4f\n", rate(o->time_per_GB), slowdown(j, o));
+    printf("%10.6g %10.6g %10.4f\n", algbw,
+           algbw * copse_collective_bus_factor(j->options.collective, o->n_ranks), slowdown(j, o));
   else
-    printf("%14s %10s\n", "-", "-");
+    printf("%10s %10s %10s\n", "-", "-", "-");
 }
 
 static void print_table(const struct job *j) {
   int solved = 0;
-  printf("%s of %s: %s s/GB, %.10g GB/s when healthy\n",
-         copse_collective_name(j->options.collective), j->work->topology->name,
-         COPSE_Q_STRING(j->healthy.time_per_GB), rate(j->healthy.time_per_GB));
-  printf("%-24s %18s %14s %10s\n", "without", "s/GB", "GB/s", "slowdown");
+  printf("%s of %s: %s when healthy\n", copse_collective_name(j->options.collective),
+         j->work->topology->name,
+         COPSE_CLI_RATES(j->healthy.time_per_GB, j->options.collective, j->healthy.n_ranks));
+  printf("%-24s %18s %10s %10s %10s\n", "without", "s/GB", "algbw", "busbw", "slowdown");
   for (int v = 0; v < j->work->topology->n_nodes; v++) {
     const struct outcome *o = &j->outcomes[v];
     if (!o->done) continue;
@@ -393,8 +397,8 @@ static double group_slowdown(const struct job *j, int g) {
 }
 
 static void print_groups(const struct job *j) {
-  printf("%d groups of %s at the same time: %s s/GB, %.10g GB/s each\n", j->n_groups,
-         j->work->topology->name, COPSE_Q_STRING(j->groups->time_per_GB),
+  printf("%d groups of %s at the same time: %s s/GB, algbw %.6g GB/s each\n", j->n_groups,
+         j->work->topology->name, COPSE_CLI_Q(j->groups->time_per_GB),
          rate(j->groups->time_per_GB));
   if (copse_q_eq(j->groups->time_per_GB, j->groups->bound_time_per_GB))
     printf("optimal among all trees and flows of these groups that run together\n");
@@ -403,12 +407,14 @@ static void print_groups(const struct job *j) {
            100 * (copse_q_to_double(j->groups->time_per_GB) /
                       copse_q_to_double(j->groups->bound_time_per_GB) -
                   1));
-  printf("%5s %-14s %5s %14s %10s %6s %6s %7s\n", "group", "collective", "ranks", "alone GB/s",
-         "slowdown", "k", "trees", "height");
+  printf("%5s %-14s %5s %12s %12s %10s %6s %6s %7s\n", "group", "collective", "ranks",
+         "alone algbw", "alone busbw", "slowdown", "k", "trees", "height");
   for (int g = 0; g < j->n_groups; g++) {
     const struct copse_schedule *s = j->groups->members[g].schedule;
-    printf("%5d %-14s %5d %14.10g %10.4f ", g, copse_collective_name(s->collective), s->n_ranks,
-           rate(s->bound.time_per_GB), group_slowdown(j, g));
+    double algbw = rate(s->bound.time_per_GB);
+    printf("%5d %-14s %5d %12.6g %12.6g %10.4f ", g, copse_collective_name(s->collective),
+           s->n_ranks, algbw, algbw * copse_collective_bus_factor(s->collective, s->n_ranks),
+           group_slowdown(j, g));
     if (j->options.bound_only)
       printf("%6s %6s %7s\n", "-", "-", "-");
     else if (s->collective == COPSE_ALLTOALL)

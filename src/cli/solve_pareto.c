@@ -192,17 +192,19 @@ static void print_sizes(const struct row *row) {
 static void print_rows(const struct job *j) {
   const struct copse_schedule *exact = j->work->schedule;
   struct copse_q bound = exact->bound.time_per_GB;
-  printf("%s of %s: bound %s s/GB, %.10g GB/s; the exact optimum is built with k = %" PRId64 "\n",
+  printf("%s of %s: bound %s; the exact optimum is built with k = %" PRId64 "\n",
          copse_collective_name(j->options.collective), j->work->topology->name,
-         COPSE_Q_STRING(bound), rate(bound), exact->k);
-  printf("%6s  %-10s %8s %7s %22s %14s %10s  %s\n", "hops", "schedule", "k", "trees", "s/GB",
-         "GB/s", "above", "fastest at");
+         COPSE_CLI_RATES(bound, exact->collective, exact->n_ranks), exact->k);
+  printf("%6s  %-10s %8s %7s %12s %10s %10s %10s  %s\n", "hops", "schedule", "k", "trees", "s/GB",
+         "algbw", "busbw", "above", "fastest at");
   for (size_t i = 0; i < j->n_rows; i++) {
     const struct row *row = &j->rows[i];
     char k[24] = "-";
     if (row->k > 0) snprintf(k, sizeof k, "%" PRId64, row->k);
-    printf("%6d  %-10s %8s %7d %22s %14.10g %8.3f %%", row->height, row->name, k, row->trees,
-           COPSE_Q_STRING(row->time_per_GB), rate(row->time_per_GB), 100 * above(j, row));
+    printf("%6d  %-10s %8s %7d %12s %10.6g %10.6g %8.3f %%", row->height, row->name, k, row->trees,
+           COPSE_CLI_Q(row->time_per_GB), rate(row->time_per_GB),
+           rate(row->time_per_GB) * copse_collective_bus_factor(exact->collective, exact->n_ranks),
+           100 * above(j, row));
     print_sizes(row);
   }
 }

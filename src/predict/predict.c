@@ -151,14 +151,12 @@ bool copse_prediction_detour(const struct copse_prediction *p,
                              const struct copse_topology *topology, char text[COPSE_DETOUR_TEXT]) {
   double says = copse_q_to_double(p->time_per_GB), runs = copse_q_to_double(p->runs_per_GB);
   const struct copse_link *l = &topology->links[p->worst_link];
-  char fraction[COPSE_Q_TEXT];
   if (!copse_prediction_exists(p) || says <= 0 || runs <= says * (1 + CLOSE_TIME)) return false;
   snprintf(
       text, COPSE_DETOUR_TEXT,
-      "as a plan it takes %s s/GB at least, %.3g times as long: ranks send over the fabric's own "
+      "as a plan it takes %.6g s/GB at least, %.3g times as long: ranks send over the fabric's own "
       "routes, not the schedule's paths, and load %.80s -> %.80s most",
-      copse_q_text(p->runs_per_GB, fraction), runs / says, topology->nodes[l->src].id,
-      topology->nodes[l->dst].id);
+      runs, runs / says, topology->nodes[l->src].id, topology->nodes[l->dst].id);
   return true;
 }
 

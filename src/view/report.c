@@ -19,6 +19,7 @@
 #include "predict/bounds.h"
 #include "schedule/guess.h"
 #include "schedule/loads.h"
+#include "topology/words.h"
 #include "view/draw_schedule.h"
 #include "view/report.h"
 
@@ -251,8 +252,6 @@ static void add_time_chart(const struct copse_report *r, struct copse_text *text
 
 /* Rows of the table of links; the rest is said to be left out. */
 #define MAX_LINK_ROWS 2000
-/* Ranks of a cut that are named. */
-#define MAX_CUT_RANKS 24
 
 /* "3/1040 s/GB" with the decimal in small print beside it. */
 static void add_exact(struct copse_text *text, struct copse_q q, const char *unit) {
@@ -368,25 +367,16 @@ static const char *load_about(const struct copse_schedule *s) {
                "everything that they have to hand on, or must get, passes the pink links.";
 }
 
-/* The ranks on the smaller side of a cut, by name. */
+/* Its smaller side, and what crosses it. */
 static copse_status add_cut(struct copse_text *text, const struct copse_report *r, const int *cut,
-                            int n_cut, const char *of, struct copse_err *err) {
-  const struct copse_topology *t = r->topology;
-  COPSE_AT_END(copse_free_at) bool *inside = NULL;
-  int n = 0, shown = 0;
+                            int n_cut, bool reduces, const char *of, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   if (n_cut == 0) return COPSE_OK;
-  COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, err));
-  for (int i = 0; i < n_cut; i++) inside[cut[i]] = true;
-  for (int i = 0; i < t->n_ranks; i++) n += inside[t->rank_nodes[i]];
-  bool side = 2 * n <= t->n_ranks;
-  copse_text_add(text, "<p class=\"cut\">The cut%s, its smaller side: ", of);
-  for (int i = 0; i < t->n_ranks; i++) {
-    if (inside[t->rank_nodes[i]] != side || shown++ >= MAX_CUT_RANKS) continue;
-    copse_text_add(text, "%s", shown > 1 ? ", " : "");
-    copse_text_add_xml(text, t->nodes[t->rank_nodes[i]].id);
-  }
-  copse_text_add(text, "%s (%d of %d ranks).</p>\n", shown > MAX_CUT_RANKS ? ", ..." : "", shown,
-                 t->n_ranks);
+  const char *words = copse_cut_words(r->topology, cut, n_cut, reduces, &arena);
+  if (!words) return copse_fail_nomem(err);
+  copse_text_add(text, "<p class=\"cut\"><b>Bottleneck%s</b> ", of);
+  copse_text_add_xml(text, words);
+  copse_text_add(text, "</p>\n");
   return COPSE_OK;
 }
 
@@ -414,8 +404,12 @@ static copse_status add_load(struct copse_text *text, const struct copse_report 
   COPSE_DO(copse_schedule_draw_load(r->schedule, r->topology, r->arrangement, true, text, err));
   copse_text_add(text, "</div>\n");
   bool two = bound->kind == COPSE_BOUND_PHASES;
-  COPSE_DO(add_cut(text, r, bound->cut, bound->n_cut, two ? " of the broadcast" : "", err));
-  COPSE_DO(add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, " of the reduction", err));
+  bool reduces = !two && r->schedule->collective != COPSE_ALLREDUCE &&
+                 copse_collective_reduces(r->schedule->collective);
+  COPSE_DO(
+      add_cut(text, r, bound->cut, bound->n_cut, reduces, two ? " of the broadcast" : "", err));
+  COPSE_DO(
+      add_cut(text, r, bound->reduce_cut, bound->n_reduce_cut, true, " of the reduction", err));
   COPSE_DO(add_guessed(text, r, err));
   copse_text_add(text, "</section>\n");
   return COPSE_OK;

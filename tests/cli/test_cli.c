@@ -553,7 +553,8 @@ START_TEST(plans_are_simulated) {
   ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/s.json"), 0);
   ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/f.plan"), 0);
   ck_assert_msg(run("@ simulate %%/f.plan -t %%/f.json -b 1M -e 64M") == 0, "%s", result.err);
-  ck_assert(strstr(result.out, "# plan       1/400 s/GB, 400 GB/s at most"));
+  ck_assert(
+      strstr(result.out, "# plan       algbw 400 GB/s, busbw 300 GB/s (0.0025 s/GB) at most"));
   ck_assert(strstr(result.out, "# best-rings ") && result.err[0] == '\0');
   ck_assert_int_eq(run("@ simulate - -t %%/f.json -b 1M -e 1M --chunk 64K --json <%%/f.plan"), 0);
   cJSON *report = cJSON_Parse(result.out);
@@ -561,7 +562,8 @@ START_TEST(plans_are_simulated) {
   cJSON_Delete(report);
   ck_assert_int_eq(run("@ lower %%/s.json --to plan -o %%/f.plan -L"), 0);
   ck_assert_int_eq(run("@ simulate %%/f.plan -t %%/f.json -b 1K -e 1M"), 0);
-  ck_assert(strstr(result.out, "# plan       1/200 s/GB") && strstr(result.err, "262144 bytes"));
+  ck_assert(strstr(result.out, "# plan       algbw 200 GB/s") &&
+            strstr(result.err, "262144 bytes"));
   ck_assert_int_eq(run("@ simulate %%/f.plan --synthetic ring:4@50 -e 1K"), 0);
   ck_assert(strstr(result.err, "made for another topology"));
   ck_assert_int_eq(run("@ simulate %%/f.plan --synthetic ring:5@50"), 2);

@@ -183,7 +183,7 @@ START_TEST(trays_of_one_domain_are_solved) {
   ck_assert_int_eq(copse_test_command("@ topo tests/data/nccl/gb200-mnnvl-2trays.topo.xml"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "1 nvswitch"));
   ck_assert_int_eq(copse_test_command("@ solve tests/data/nccl/gb200-mnnvl-2trays.topo.xml -c "
-                                      "allgather --links nvlink -o %%/m.json"),
+                                      "allgather --links nvlink --exact -o %%/m.json"),
                    0);
   /* 7 of 8 shards into each GPU over 18 links of 40.1 */
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "35/28872 s/GB"));
@@ -196,8 +196,8 @@ END_TEST
 START_TEST(a_domain_of_72) {
   const char *path = "../shared/nccl/data/gb200-nvl72.topo.xml";
   if (access(path, R_OK) != 0) COPSE_SKIP("no %s", path);
-  ck_assert_int_eq(copse_test_command("@ solve %s -c allgather --links nvlink -o %%/m.json", path),
-                   0);
+  ck_assert_int_eq(
+      copse_test_command("@ solve %s -c allgather --links nvlink --exact -o %%/m.json", path), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "355/259848 s/GB")); /* 71/72 / 721.8 */
   ck_assert_int_eq(copse_test_command("@ verify %%/m.json --links nvlink -t %s", path), 0);
 }

@@ -145,7 +145,7 @@ START_TEST(a_worse_topology_has_no_better_bound) {
   snprintf(text, sizeof text, line, "50");
   copse_test_write("q/t.json", text);
   ck_assert_int_eq(run("@ quality %%/q --table %%/q.txt -c allgather"), 1);
-  expect(result.out, "worse    bound 3/800 -> 3/400 s/GB (+100 %)");
+  expect(result.out, "worse    bound 0.00375 -> 0.0075 s/GB (+100 %)");
   expect(result.out, "another topology than when the table was written");
   ck_assert_ptr_null(strstr(result.out, "better   bound"));
 }

@@ -81,7 +81,7 @@ static void edit(const char *row, const char *collective, int field, const char 
 }
 
 static void compare(int status, const char *part) {
-  run("@ quality %%/t --table %%/q.txt --quiet");
+  run("@ quality %%/t --table %%/q.txt --quiet --exact");
   ck_assert_msg(result.status == status, "status %d: %s%s", result.status, result.out, result.err);
   ck_assert_msg(strstr(result.out, part) != NULL, "'%s' lacks '%s'", result.out, part);
 }

@@ -1,5 +1,6 @@
 /*
- * What `copse topo` draws as text, ids and patterns of ids, and ids that are proposed.
+ * What `copse topo` draws as text, ids and patterns of ids, ids that are proposed; what is said of a
+ * schedule: the bottleneck in words, both bandwidths.
  */
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -181,6 +182,37 @@ START_TEST(a_root_may_be_named_by_its_id) {
 }
 END_TEST
 
+/* ---- what is said of a schedule -------------------------------------------------------------- */
+
+/* Seven of eight hosts' data go into a host over its NICs: 7/8 M over 400 GB/s. */
+START_TEST(bottlenecks_are_said_in_words_of_the_small_side) {
+  run("@ solve topologies/h100-x8-clos7.json -c allgather --bound-only");
+  SAYS("bottleneck: into host h0: 8 NICs of 50 GB/s (400 GB/s)\n");
+  run("@ solve topologies/h100-x8-clos7.json -c reduce_scatter --bound-only");
+  SAYS("bottleneck: out of host h0: 8 NICs of 50 GB/s (400 GB/s)\n");
+  run("@ solve topologies/a100-x2.json -c allgather --bound-only");
+  SAYS("bottleneck: into GPU 0 of h0: 1 GPU's NVLinks of 300 GB/s, 1 NIC of 25 GB/s (325 GB/s)\n");
+  run("@ solve topologies/a100-x2.json -c alltoall --bound-only");
+  SAYS("bottleneck: h0.gpu0 -> h0.nic0 (NIC, 25 GB/s) and 15 links like it");
+}
+END_TEST
+
+/* 15/16 M over 325 GB/s: 3/1040 s/GB; a bus bandwidth of 325 GB/s. */
+START_TEST(both_bandwidths_are_told_and_fractions_on_demand) {
+  run("@ solve topologies/a100-x2.json -c allgather -o %%/s.json");
+  SAYS("algbw 346.667 GB/s, busbw 325 GB/s (0.00288462 s/GB)\n");
+  SAYS_NOT("1040");
+  run("@ verify %%/s.json -t topologies/a100-x2.json");
+  SAYS("algbw 346.667 GB/s, busbw 325 GB/s (0.00288462 s/GB), bound 0.00288462 s/GB: optimal\n");
+  run("@ verify %%/s.json -t topologies/a100-x2.json --exact");
+  SAYS("algbw 346.667 GB/s, busbw 325 GB/s (3/1040 s/GB), bound 3/1040 s/GB: optimal\n");
+  run("@ simulate %%/s.json -t topologies/a100-x2.json -e 1M");
+  SAYS("# copse      algbw 346.667 GB/s, busbw 325 GB/s (0.00288462 s/GB) at most\n");
+  run("@ solve topologies/a100-x2.json -c allgather --bound-only --json");
+  SAYS("\"time_per_GB\": \"3/1040\"");
+}
+END_TEST
+
 int main(void) {
   Suite *s = suite_create("cli/topo");
   TCase *tc = tcase_create("topo");
@@ -198,6 +230,8 @@ int main(void) {
   tcase_add_test(tc, a_pattern_takes_down_all_that_it_lists);
   tcase_add_test(tc, ids_that_are_near_are_proposed);
   tcase_add_test(tc, a_root_may_be_named_by_its_id);
+  tcase_add_test(tc, bottlenecks_are_said_in_words_of_the_small_side);
+  tcase_add_test(tc, both_bandwidths_are_told_and_fractions_on_demand);
   suite_add_tcase(s, tc);
   return copse_test_run(s);
 }

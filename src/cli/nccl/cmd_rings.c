@@ -77,13 +77,13 @@ static copse_status find_figures(const struct options *o, const struct copse_top
 static void print_part(const char *what, const char *such, const struct copse_nccl_optimum *p,
                        double factor, double bus) {
   double bound = copse_q_to_double(p->bound), reached = copse_q_to_double(p->GBps);
-  printf("%s: %d channels of %s GB/s: %.10g GB/s, busbw %.10g, ", what, p->n,
-         COPSE_Q_STRING(p->speed), reached, factor * reached);
+  printf("%s: %d channels of %s GB/s: %.10g GB/s, busbw %.10g, ", what, p->n, COPSE_CLI_Q(p->speed),
+         reached, factor * reached);
   if (copse_q_eq(p->GBps, p->bound))
     printf("and no set of %s has more\n", such);
   else
     printf("%.3g %% below %s, which no set of %s exceeds\n", 100 * (1 - reached / bound),
-           COPSE_Q_STRING(p->bound), such);
+           COPSE_CLI_Q(p->bound), such);
   if (bus < factor * reached * (1 - 1e-9))
     printf("  but the network between hosts lets these have busbw %.10g\n", bus);
 }

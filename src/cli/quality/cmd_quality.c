@@ -374,9 +374,9 @@ static void print_row(const struct copse_quality_row *row, bool sizes) {
     return;
   }
   if (r->k > 0) snprintf(k, sizeof k, "%" PRId64, r->k);
-  printf("%-16s %-16s %10.5g %10.5g %5s %6d %6d %8.3f", COPSE_Q_STRING(r->bound),
-         COPSE_Q_STRING(r->achieved), copse_quality_algbw(row), copse_quality_busbw(row), k,
-         r->trees, r->height, r->seconds);
+  printf("%-16s %-16s %10.5g %10.5g %5s %6d %6d %8.3f", COPSE_CLI_Q(r->bound),
+         COPSE_CLI_Q(r->achieved), copse_quality_algbw(row), copse_quality_busbw(row), k, r->trees,
+         r->height, r->seconds);
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     printf(r->us[i] < 1e5 ? " %8.1f" : " %8.0f", r->us[i]);
   for (int i = 0; i < COPSE_QUALITY_RATIOS && sizes; i++) printf(" %6.3f", r->ratios[i]);

@@ -44,8 +44,10 @@ static void compare_time(struct comparison *c, const char *what, struct copse_q 
   int difference = slack > 0 ? order_of(x, y, slack) : copse_q_cmp(now, was);
   if (difference == 0) return;
   if (y > 0) snprintf(remark, sizeof remark, " s/GB (%+.4g %%)", 100 * (x / y - 1));
-  note(c, less_is_worse ? difference < 0 : difference > 0, what, COPSE_Q_STRING(was),
-       COPSE_Q_STRING(now), remark);
+  bool shown = strcmp(COPSE_CLI_Q(was), COPSE_CLI_Q(now)) != 0; /* with 6 digits */
+  note(c, less_is_worse ? difference < 0 : difference > 0, what,
+       shown ? COPSE_CLI_Q(was) : COPSE_Q_STRING(was),
+       shown ? COPSE_CLI_Q(now) : COPSE_Q_STRING(now), remark);
 }
 
 static void compare_count(struct comparison *c, const char *what, int64_t now, int64_t was) {

@@ -97,6 +97,7 @@ extern const struct copse_notes copse_cli_notes;
 /* What the options that all commands have ask for. */
 struct copse_cli_asked {
   const char *command; /* NULL: none yet */
+  char line[480];      /* with its arguments, as a shell takes it; long ones are cut */
   bool progress, verbose;
   bool exact;          /* fractions in text */
   bool json;           /* no object has been printed yet, so a failure must be one */

@@ -1,10 +1,13 @@
 /* copse report TOPO -c COLLECTIVE -o FILE.html: schedule, proof and predictions on one page. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
 #include "predict/bounds.h"
+#include "topology/words.h"
 #include "view/report.h"
 #include "cli/solve_args.h"
 
@@ -13,6 +16,7 @@ struct options {
   const char *output, *nccl;
   struct copse_cli_costs costs;
   bool json;
+  struct copse_report_row *row; /* of many topologies: what the index will say; or NULL */
 };
 
 static void print_done(const struct options *o, const struct copse_cli_work *w) {
@@ -35,7 +39,7 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_cli_costs(&o->what.topology, &o->costs, &predict, &w->err));
   COPSE_DO(copse_cli_load_nccl(o->nccl, &graphs, &predict, &w->err));
   COPSE_DO(copse_cli_begin_solve(&o->what, w));
-  COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
+  COPSE_DO(copse_arrangement_make(w->whole ? w->whole : w->topology, &w->arrangement, &w->err));
   COPSE_DO(copse_cli_solve_checked(w->topology, &o->what.solve, o->what.has_tolerance, &w->schedule,
                                    &seconds, NULL, &w->err));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
@@ -45,6 +49,7 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
                                 .schedule = w->schedule,
                                 .arrangement = w->arrangement,
                                 .predictions = w->columns,
+                                .made_by = copse_cli_asked.line,
                                 .n_predictions = w->n_columns};
   for (int i = 0; i < COPSE_REPORT_SIZES; i++) sizes[i] = (double)copse_report_size(i);
   COPSE_DO(copse_predictions_time(w->topology, w->columns, w->n_columns, sizes, COPSE_REPORT_SIZES,
@@ -56,15 +61,138 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_report_page(&report, &w->text, &w->err));
   COPSE_DO(copse_cli_write(o->output, w->text.data, w->text.size, &w->err));
   copse_cli_progress_end();
-  if (!copse_cli_is_stdout(o->output)) print_done(o, w);
+  if (!copse_cli_is_stdout(o->output) && !o->row) print_done(o, w);
   return COPSE_OK;
+}
+
+/* ---- many topologies: a folder of pages and the index of them ------------------------------ */
+
+/* What the index says of a page. Its texts are malloc'd; without memory they are left out. */
+static void fill_row(const struct options *o, const struct copse_cli_work *w) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  const struct copse_schedule *s = w->schedule;
+  struct copse_report_row *row = o->row;
+  bool reduces = s->collective != COPSE_ALLREDUCE && copse_collective_reduces(s->collective);
+  row->n_ranks = s->n_ranks;
+  if (s->time_per_GB.num > 0) {
+    row->algbw = copse_schedule_algbw(s);
+    row->busbw = row->algbw * copse_collective_bus_factor(s->collective, s->n_ranks);
+    if (!copse_q_eq(s->time_per_GB, s->bound.time_per_GB))
+      row->above = copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1;
+  }
+  if (s->bound.n_cut == 0) return;
+  const char *words = copse_cut_words(w->topology, s->bound.cut, s->bound.n_cut, reduces, &arena);
+  if (words) row->bottleneck = strdup(words);
+}
+
+static copse_status write_page(void *options, struct copse_cli_work *w) {
+  struct options *o = options;
+  copse_status status = write_report(o, w);
+  if (status == COPSE_OK)
+    fill_row(o, w);
+  else
+    o->row->failure = strdup(w->err.text);
+  return status;
+}
+
+struct index {
+  const struct options *options;
+  const struct copse_report_row *rows;
+  int n;
+};
+
+static copse_status write_index(void *options, struct copse_cli_work *w) {
+  const struct index *index = options;
+  const char *collective = copse_collective_name(index->options->what.solve.collective);
+  char title[80];
+  int failed = 0;
+  for (int i = 0; i < index->n; i++) failed += index->rows[i].failure || !index->rows[i].page;
+  snprintf(title, sizeof title, "%s of %d topologies", collective, index->n);
+  copse_report_index(title, index->rows, index->n, copse_cli_asked.line, &w->text);
+  COPSE_DO(copse_text_status(&w->text, &w->err));
+  COPSE_DO(copse_cli_write_in(index->options->output, "index.html", w->text.data, w->text.size,
+                              &w->err));
+  if (index->options->json)
+    printf("{\"collective\": \"%s\", \"output\": %s, \"topologies\": %d, \"failed\": %d}\n",
+           collective, copse_cli_quoted(index->options->output), index->n, failed);
+  else
+    printf("%s: %s/index.html, %d pages, %d failed\n", title, index->options->output,
+           index->n - failed, failed);
+  return COPSE_OK;
+}
+
+/* "dir/a100-x2.json": "a100-x2.html", which no other page is called. */
+static char *name_page(const char *path, const struct copse_report_row *rows, int n) {
+  const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path,
+             *dot = strrchr(base, '.');
+  int length = dot && dot > base ? (int)(dot - base) : (int)strlen(base), same = 0;
+  char *name = malloc((size_t)length + 24);
+  if (!name) return NULL;
+  for (int tries = 0; tries <= n; tries++) {
+    if (tries == 0)
+      snprintf(name, (size_t)length + 24, "%.*s.html", length, base);
+    else
+      snprintf(name, (size_t)length + 24, "%.*s-%d.html", length, base, tries + 1);
+    same = strcmp(name, "index.html") == 0;
+    for (int i = 0; i < n; i++) same += rows[i].page && strcmp(rows[i].page, name) == 0;
+    if (same == 0) return name;
+  }
+  return name;
+}
+
+static int one_of_many(const struct options *o, const char *path, struct copse_report_row *rows,
+                       int n) {
+  struct options one = *o;
+  COPSE_AT_END(copse_free_at) char *output = NULL;
+  char *page = name_page(path, rows, n);
+  struct copse_report_row *row = &rows[n];
+  *row = (struct copse_report_row){.name = path, .page = page};
+  if (!page || asprintf(&output, "%s/%s", o->output, page) < 0) {
+    struct copse_err err = COPSE_ERR_INIT;
+    output = NULL;
+    (void)copse_fail_nomem(&err);
+    row->failure = strdup(err.text);
+    return copse_cli_fail(&err);
+  }
+  one.what.topology.path = path;
+  one.output = output;
+  one.row = row;
+  return copse_cli_do(write_page, &one);
+}
+
+/* Every topology that can be reported is; the exit status is the first other than 0. */
+static int report_many(struct options *o, int n, char **paths) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_report_row *rows;
+  int first = COPSE_EXIT_DONE;
+  copse_status status = copse_cli_make_folder(o->output, &err);
+  if (status == COPSE_OK) status = copse_calloc((size_t)n, sizeof *rows, &rows, &err);
+  if (status != COPSE_OK) return copse_cli_fail(&err);
+  copse_cli_asked.json = false; /* one object, at the end */
+  for (int i = 0; i < n; i++) {
+    int exit = one_of_many(o, paths[i], rows, i);
+    if (first == COPSE_EXIT_DONE) first = exit;
+  }
+  struct index index = {o, rows, n};
+  int exit = copse_cli_do(write_index, &index);
+  for (int i = 0; i < n; i++) {
+    free((char *)rows[i].page);
+    free((char *)rows[i].failure);
+    free((char *)rows[i].bottleneck);
+  }
+  free(rows);
+  return first == COPSE_EXIT_DONE ? exit : first;
 }
 
 static int run(void *arguments, int n_left, char **left) {
   struct options *o = arguments;
-  int bad = copse_cli_solve_check(&o->what, "report", n_left, left);
+  bool many = n_left > 1 && !o->what.topology.synthetic;
+  int bad = copse_cli_solve_check(&o->what, "report", many ? 1 : n_left, left);
   if (bad) return bad;
   if (!o->output) return copse_cli_usage("report", "name the page with -o");
+  if (many && copse_cli_is_stdout(o->output))
+    return copse_cli_usage("report", "of many topologies -o is a folder");
+  if (many) return report_many(o, n_left, left);
   if (o->json && copse_cli_is_stdout(o->output))
     return copse_cli_usage("report", "of --json and -o - only one can have standard output");
   return copse_cli_do(write_report, o);
@@ -72,7 +200,11 @@ static int run(void *arguments, int n_left, char **left) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option output[] = {
-    {"--output", 'o', "FILE", "the page (- for standard output)", TO(output), .common = true}, {0}};
+    {"--output", 'o', "FILE",
+     "the page (- for standard output); of several topologies a folder, with\n"
+     "an index.html",
+     TO(output), .common = true},
+    {0}};
 static const struct copse_option own[] = {
     {"--nccl", 0, "GRAPH",
      "compare with NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE), not\n"
@@ -91,11 +223,13 @@ const struct copse_command copse_cmd_report = {
     .name = "report",
     .does = "write a page: topology, proof, trees, predictions",
     .usage =
-        "usage: copse report TOPO -c COLLECTIVE -o FILE.html [options]\n\n"
+        "usage: copse report TOPO -c COLLECTIVE -o FILE.html [options]\n"
+        "       copse report TOPO TOPO .. -c COLLECTIVE -o FOLDER [options]\n\n"
         "Solves as 'copse solve' does and writes one page that needs nothing else: the topology,\n"
         "the load of its links and the cut that bounds them, the trees to step through, and\n"
         "predicted bandwidth and time over message sizes beside today's algorithms. Pictures are\n"
-        "laid out by Graphviz (the program 'dot'), at most 2500 nodes.\n\n",
+        "laid out by Graphviz (the program 'dot'), at most 2500 nodes. Of several topologies\n"
+        "it writes a page each and an index of them, as an artifact of CI.\n\n",
     .example = "example: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n",
     .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,

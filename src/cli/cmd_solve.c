@@ -579,7 +579,8 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   if (o->stages) w->progress.stage = print_stage;
   mark = copse_clock_seconds();
   report.seconds.read = mark - start;
-  if (o->draw) COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
+  if (o->draw)
+    COPSE_DO(copse_arrangement_make(w->whole ? w->whole : w->topology, &w->arrangement, &w->err));
   start += copse_clock_seconds() - mark; /* a picture is no part of solving */
   COPSE_DO(solve_and_write(o, &report.seconds, w));
   report.seconds.total = copse_clock_seconds() - start;

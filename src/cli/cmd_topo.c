@@ -149,7 +149,7 @@ static copse_status show(void *options, struct copse_cli_work *w) {
     COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
   }
   if (o->draw) {
-    COPSE_DO(copse_arrangement_make(w->topology, &w->arrangement, &w->err));
+    COPSE_DO(copse_arrangement_make(w->whole ? w->whole : w->topology, &w->arrangement, &w->err));
     COPSE_DO(copse_topology_draw(w->topology, w->arrangement, false, &w->text, &w->err));
     COPSE_DO(copse_cli_write(o->draw, w->text.data, w->text.size, &w->err));
   }

@@ -261,11 +261,23 @@ static int parse_and_run(const struct copse_command *command, int argc, char **a
   return command->run(options, argc - optind, argv + optind);
 }
 
+/* As a shell takes it, for the pages that say what made them. */
+static void keep_line(int argc, char **argv) {
+  struct copse_line line = {.used = 0};
+  copse_line_add(&line, "copse");
+  for (int i = 0; i < argc; i++) {
+    const char *quote = argv[i][strcspn(argv[i], " \t\n>&;|*?[]$<'\"()")] || !argv[i][0] ? "'" : "";
+    copse_line_add(&line, " %s%s%s", quote, argv[i], quote);
+  }
+  snprintf(copse_cli_asked.line, sizeof copse_cli_asked.line, "%s", line.text);
+}
+
 int copse_command_run(const struct copse_command *command, int argc, char **argv) {
   struct copse_err err = COPSE_ERR_INIT;
   char *options;
   if (copse_calloc(1, command->size, &options, &err) != COPSE_OK) return copse_cli_fail(&err);
   copse_cli_asked.command = command->name;
+  keep_line(argc, argv);
   for (int i = 1; i < argc; i++) /* before what is wrong with the options can be said */
     if (strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "-j") == 0) copse_cli_asked.json = true;
   if (command->begin) command->begin(options);

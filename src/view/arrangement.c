@@ -24,7 +24,7 @@ void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangeme
                                    int ring) {
   static const char *const settings[] = {
       [COPSE_SHAPE_ROWS] = "layout=dot; rankdir=TB; nodesep=0.11; ranksep=0.5; splines=true;",
-      [COPSE_SHAPE_CIRCLE] = "layout=circo; mindist=0.75; splines=line;",
+      [COPSE_SHAPE_CIRCLE] = "layout=neato; inputscale=72; splines=line;",
       [COPSE_SHAPE_SPRINGS] =
           "layout=neato; mode=KK; overlap=false; splines=true; sep=\"+9\"; esep=\"+4\";",
       [COPSE_SHAPE_RINGS] = "layout=twopi; splines=line;"};
@@ -38,6 +38,10 @@ void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangeme
 void copse_arrangement_graph_node(struct copse_text *text, int i, double width, double height) {
   copse_text_add(text, " %d [width=%.3f, height=%.3f];\n", i, width / PIXELS_PER_INCH,
                  height / PIXELS_PER_INCH);
+}
+
+void copse_arrangement_graph_pin(struct copse_text *text, int i, double x, double y) {
+  copse_text_add(text, " %d [pos=\"%.2f,%.2f!\"];\n", i, x, y);
 }
 
 /* ---- reading the "plain" format -------------------------------------------------------------- */
@@ -549,6 +553,7 @@ copse_status copse_arrangement_make(const struct copse_topology *t, struct copse
   COPSE_DO(place(&p));
   COPSE_DO(route_links(&w, p.width));
   COPSE_DO(make_frames(&w, arrangement));
+  arrangement->topology = t;
   arrangement->width = p.width + 2 * MARGIN;
   arrangement->height = p.height + 2 * MARGIN;
   arrangement->nodes = w.nodes;

@@ -31,9 +31,9 @@ struct copse_arrangement_work {
  * the curves of links inside of it, all relative to it. */
 copse_status copse_arrangement_parts(struct copse_arrangement_work *work) COPSE_CHECKED;
 
-/* A graph of boxes, node i being named i, and how Graphviz is to lay it out: in rows, in a
- * circle, by springs (the length of an edge in inches as its `len`), or in rings around the
- * middle, the first of which has room for so many boxes. */
+/* A graph of boxes, node i being named i, and how Graphviz is to lay it out: in rows, where the
+ * boxes of a circle are pinned, by springs (the length of an edge in inches as its `len`), or in
+ * rings around the middle, the first of which has room for so many boxes. */
 enum copse_arrangement_shape {
   COPSE_SHAPE_ROWS,
   COPSE_SHAPE_CIRCLE,
@@ -43,6 +43,8 @@ enum copse_arrangement_shape {
 void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangement_shape shape,
                                    int ring);
 void copse_arrangement_graph_node(struct copse_text *text, int i, double width, double height);
+/* In pixels, y upwards. */
+void copse_arrangement_graph_pin(struct copse_text *text, int i, double x, double y);
 
 /* What Graphviz makes of a graph: its size, centres of boxes by name (y downwards), and Bezier
  * curves from box to box. */

@@ -100,8 +100,8 @@ static bool inside(const struct copse_arrangement_work *w, const struct copse_li
   return w->group_of[l->src] == g && w->group_of[l->dst] == g;
 }
 
-/* In a circle up to this many nodes: every link is a straight chord. */
-#define MOST_IN_A_CIRCLE 12
+/* In a circle up to this many ranks: every link is a straight chord. */
+#define MOST_IN_A_CIRCLE 16
 /* More ranks than this are no row any more, but a ring around what joins them. */
 #define MOST_IN_A_ROW 24
 
@@ -111,21 +111,21 @@ static bool has_fabric(const struct copse_arrangement_work *w) {
   return false;
 }
 
-/* Where ranks are joined directly there are no rows to show, but for a host at a fabric: its
- * ranks are a row with arcs over it, so that its NICs face the fabric. */
+/* Where ranks are joined directly and by no switch, they are a circle in rank order, with what else
+ * hangs on them around it; but of a host at a fabric a row with arcs over it, so that its NICs face
+ * the fabric. Tori of many ranks show best by springs. */
 static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_work *w, int g,
                                                  int n_ranks) {
   const struct copse_topology *t = w->topology;
-  int direct = 0, others = 0, n = w->parts[g].n_members;
+  int direct = 0;
   for (int i = 0; i < t->n_links; i++) {
     const struct copse_link *l = &t->links[i];
     if (!inside(w, l, g)) continue;
-    *(t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0 ? &direct : &others) += 1;
+    direct += t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0;
   }
   if (direct == 0 && n_ranks > MOST_IN_A_ROW) return COPSE_SHAPE_RINGS;
   if (direct == 0 || has_fabric(w)) return COPSE_SHAPE_ROWS;
-  return n <= MOST_IN_A_CIRCLE && direct + others >= 3 * n ? COPSE_SHAPE_CIRCLE
-                                                           : COPSE_SHAPE_SPRINGS;
+  return n_ranks <= MOST_IN_A_CIRCLE ? COPSE_SHAPE_CIRCLE : COPSE_SHAPE_SPRINGS;
 }
 
 /* NVSwitches 0, ranks 1, everything else by its distance from the ranks. */
@@ -153,6 +153,69 @@ static void add_layers(struct copse_text *text, const struct copse_arrangement_p
     }
     if (n > 0) copse_text_add(text, " }\n");
   }
+}
+
+/* ---- a circle -------------------------------------------------------------------------------- */
+
+#define CIRCLE_ROOM 92.0 /* of the circle for a rank */
+#define CIRCLE_STEP 84.0 /* from a circle to the one around it */
+
+/* Where a node on the circle `depth` + 1 is drawn to: the middle of its neighbours on `depth`. */
+static double wished_angle(const struct copse_arrangement_work *w, int g, int v, const int *layer,
+                           const double *angle) {
+  const struct copse_topology *t = w->topology;
+  double x = 0, y = 0;
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    if (!inside(w, l, g) || l->dst != v || layer[l->src] != layer[v] - 1) continue;
+    x += cos(angle[l->src]);
+    y += sin(angle[l->src]);
+  }
+  return hypot(x, y) < 1e-6 ? 0 : atan2(y, x);
+}
+
+/* The first angle from `wished` on that no other of the circle is near to. */
+static double free_angle(const struct copse_arrangement_part *part, int v, const int *layer,
+                         const double *angle, double wished, double apart) {
+  for (int tries = 0; tries <= 4 * part->n_members; tries++) {
+    double at = wished + (tries % 2 ? 1 : -1) * ((tries + 1) / 2) * apart / 2;
+    bool taken = false;
+    for (int i = 0; i < part->n_members && !taken; i++) {
+      int u = part->members[i];
+      taken = u != v && layer[u] == layer[v] && !isnan(angle[u]) &&
+              fabs(remainder(angle[u] - at, 2 * M_PI)) < 0.95 * apart;
+    }
+    if (!taken) return at;
+  }
+  return wished;
+}
+
+/* Ranks in rank order from the top, clockwise; each depth of the others on a circle around them. */
+static copse_status pin_circle(const struct copse_arrangement_work *w, int g, int n_ranks,
+                               const int *layer, struct copse_text *text) {
+  const struct copse_arrangement_part *part = &w->parts[g];
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  double *angle, radius = fmax(96, n_ranks * CIRCLE_ROOM / (2 * M_PI));
+  int placed = 0, last = 1;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)w->topology->n_nodes, angle, w->err));
+  for (int v = 0; v < w->topology->n_nodes; v++) angle[v] = NAN;
+  for (int r = 0; r < w->topology->n_ranks; r++) {
+    int v = w->topology->rank_nodes[r];
+    if (w->group_of[v] == g) angle[v] = M_PI / 2 - 2 * M_PI * placed++ / n_ranks;
+  }
+  for (int i = 0; i < part->n_members; i++)
+    if (layer[part->members[i]] > last) last = layer[part->members[i]];
+  for (int depth = 1; depth <= last; depth++)
+    for (int i = 0; i < part->n_members; i++) {
+      int v = part->members[i];
+      double circle = radius + (depth - 1) * CIRCLE_STEP;
+      if (layer[v] != depth) continue;
+      if (depth > 1)
+        angle[v] = free_angle(part, v, layer, angle, wished_angle(w, g, v, layer, angle),
+                              (w->nodes[v].width + 10) / circle);
+      copse_arrangement_graph_pin(text, i, circle * cos(angle[v]), circle * sin(angle[v]));
+    }
+  return COPSE_OK;
 }
 
 /* Each pair of joined nodes once: link i, or its reverse if that comes first. */
@@ -192,10 +255,9 @@ static copse_status describe(struct parts *p, int g, int *layer) {
   for (int i = 0; i < part->n_members; i++)
     copse_arrangement_graph_node(text, i, w->nodes[part->members[i]].width,
                                  w->nodes[part->members[i]].height);
-  if (layered) {
-    find_layers(w, g, layer);
-    add_layers(text, part, layer);
-  }
+  if (layered || shape == COPSE_SHAPE_CIRCLE) find_layers(w, g, layer);
+  if (layered) add_layers(text, part, layer);
+  if (shape == COPSE_SHAPE_CIRCLE) COPSE_DO(pin_circle(w, g, n_ranks, layer, text));
   add_edges(text, w, g, layered ? layer : NULL);
   copse_text_add(text, "}\n");
   return copse_text_status(text, w->err);

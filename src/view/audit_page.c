@@ -196,14 +196,9 @@ static void add_figures(const struct copse_audit *a, struct copse_text *text) {
   copse_text_add(text, "</section>\n");
 }
 
-void copse_audit_to_page(const struct copse_audit *a, struct copse_text *text) {
-  copse_text_add(text,
-                 "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n"
-                 "<head><meta charset=\"utf-8\"/>");
-  add_element(text, "title", a->headline);
-  copse_text_add(text, "\n<style>\n%s</style>\n</head>\n<body>\n<header>", copse_report_css);
-  add_element(text, "h1", a->headline);
-  copse_text_add(text, "</header>\n<main>\n");
+void copse_audit_to_page(const struct copse_audit *a, const char *made_by,
+                         struct copse_text *text) {
+  copse_page_begin(a->headline, "", text);
   add_figures(a, text);
   copse_text_add(text, "<section><h2>Causes, what costs most first</h2>\n<ol>\n");
   for (int i = 0; i < a->n_findings; i++) {
@@ -227,5 +222,6 @@ void copse_audit_to_page(const struct copse_audit *a, struct copse_text *text) {
     copse_text_add(text, "</li>\n");
   }
   if (a->n_gaps > 0) copse_text_add(text, "</ul></section>\n");
-  copse_text_add(text, "</main>\n</body>\n</html>\n");
+  copse_page_end(made_by, "", text);
+  copse_text_add(text, "</body>\n</html>\n");
 }

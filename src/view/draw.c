@@ -28,6 +28,23 @@ const char *copse_draw_quantity(struct copse_q q, const char *unit,
   return text;
 }
 
+/* ---- what has a place --------------------------------------------------------------------------
+ */
+
+/* The arrangement may be of the healthy topology. */
+static int place_of_node(const struct copse_drawing *d, int v) {
+  const struct copse_topology *healthy = d->arrangement->topology;
+  return healthy == d->topology ? v : copse_topology_find(healthy, d->topology->nodes[v].id);
+}
+
+static const struct copse_arrangement_curve *curve_of(const struct copse_drawing *d, int i) {
+  const struct copse_topology *healthy = d->arrangement->topology;
+  const struct copse_link *l = &d->topology->links[i];
+  if (healthy == d->topology) return &d->arrangement->curves[i];
+  return &d->arrangement->curves[copse_topology_find_link(healthy, place_of_node(d, l->src),
+                                                          place_of_node(d, l->dst))];
+}
+
 /* ---- links --------------------------------------------------------------------------------- */
 
 static const char *style_name(int style, char name[16]) {
@@ -106,7 +123,7 @@ static int partner(const struct copse_drawing *d, int i) {
 }
 
 static void add_link(struct copse_text *text, const struct copse_drawing *d, int i) {
-  const struct copse_arrangement_curve *curve = &d->arrangement->curves[i];
+  const struct copse_arrangement_curve *curve = curve_of(d, i);
   const struct copse_link *l = &d->topology->links[i];
   int other = partner(d, i);
   bool two_ways = copse_topology_find_link(d->topology, l->dst, l->src) >= 0;
@@ -129,7 +146,7 @@ static void add_links(struct copse_text *text, const struct copse_drawing *d) {
   for (int i = 0; i < n; i++) {
     if (!d->links[i].glow) continue;
     copse_text_add(text, "<path class=\"glow\" d=\"");
-    add_curve(text, &d->arrangement->curves[i], d->directed ? APART : 0);
+    add_curve(text, curve_of(d, i), d->directed ? APART : 0);
     copse_text_add(text, "\"/>\n");
   }
   for (int style = 0; style < COPSE_LINK_STYLES; style++) {
@@ -175,7 +192,9 @@ static void add_box(struct copse_text *text, const char *css, double x, double y
 
 static void add_node(struct copse_text *text, const struct copse_drawing *d, int v) {
   const struct copse_node *node = &d->topology->nodes[v];
-  const struct copse_arrangement_box *b = &d->arrangement->nodes[v];
+  int place = place_of_node(d, v);
+  const struct copse_arrangement_box *b = &d->arrangement->nodes[place];
+  const char *label = d->arrangement->labels[place];
   int type = type_of(node);
   bool rank = node->rank >= 0, pill = strstr(node->type, "switch") != NULL;
   bool clever = node->multicast || node->aggregation;
@@ -191,12 +210,65 @@ static void add_node(struct copse_text *text, const struct copse_drawing *d, int
   if (d->nodes && d->nodes[v].ring)
     add_box(text, "ring", b->x, b->y, b->width + 8, b->height + 8, pill ? b->height / 2 + 4 : 8);
   add_box(text, "box", b->x, b->y, b->width, b->height, pill ? b->height / 2 : rank ? 6 : 2);
-  add_text(text, fits_large(d->arrangement->labels[v], b->width) ? "label big" : "label", 1, b->x,
-           b->y + (rank ? -1 : 4.5), d->arrangement->labels[v]);
+  add_text(text, fits_large(label, b->width) ? "label big" : "label", 1, b->x,
+           b->y + (rank ? -1 : 4.5), label);
   if (rank)
     copse_text_add(text, "<text class=\"rank\" x=\"%.1f\" y=\"%.1f\">rank %d</text>", b->x,
                    b->y + 12, node->rank);
   copse_text_add(text, "</g>\n");
+}
+
+/* Numbers on links, over all of them. */
+static void add_link_labels(struct copse_text *text, const struct copse_drawing *d) {
+  for (int i = 0; i < d->topology->n_links; i++) {
+    const struct copse_arrangement_curve *c = curve_of(d, i);
+    if (!d->links[i].label || c->n_points < 4) continue;
+    struct copse_point a = c->points[c->n_points / 2 - 1], b = c->points[c->n_points / 2];
+    add_text(text, "number", 1, (a.x + b.x) / 2, (a.y + b.y) / 2 + 4, d->links[i].label);
+    copse_text_add(text, "\n");
+  }
+}
+
+/* ---- what is down ---------------------------------------------------------------------------- */
+
+static void add_dead_link(struct copse_text *text, const struct copse_drawing *d, int i) {
+  const struct copse_topology *healthy = d->arrangement->topology;
+  const struct copse_link *l = &healthy->links[i];
+  int back = copse_topology_find_link(healthy, l->dst, l->src);
+  int src = copse_topology_find(d->topology, healthy->nodes[l->src].id);
+  int dst = copse_topology_find(d->topology, healthy->nodes[l->dst].id);
+  if ((src >= 0 && dst >= 0 && copse_topology_find_link(d->topology, src, dst) >= 0) ||
+      (back >= 0 && back < i))
+    return;
+  copse_text_add(text, "<g class=\"dead\"><title>");
+  copse_text_add_xml(text, healthy->nodes[l->src].id);
+  copse_text_add(text, " \xe2\x87\x84 ");
+  copse_text_add_xml(text, healthy->nodes[l->dst].id);
+  copse_text_add(text, ": down</title><path class=\"line\" d=\"");
+  add_curve(text, &d->arrangement->curves[i], 0);
+  copse_text_add(text, "\"/></g>\n");
+}
+
+static void add_dead_node(struct copse_text *text, const struct copse_drawing *d, int v) {
+  const struct copse_node *node = &d->arrangement->topology->nodes[v];
+  const struct copse_arrangement_box *b = &d->arrangement->nodes[v];
+  double x = b->width / 2, y = b->height / 2;
+  if (copse_topology_find(d->topology, node->id) >= 0) return;
+  copse_text_add(text, "<g class=\"dead\"><title>");
+  copse_text_add_xml(text, node->id);
+  copse_text_add(text, ": down</title>");
+  add_box(text, "box", b->x, b->y, b->width, b->height, 2);
+  add_text(text, "label", 1, b->x, b->y + 4.5, d->arrangement->labels[v]);
+  copse_text_add(text,
+                 "<path class=\"cross\" d=\"M%.1f,%.1f L%.1f,%.1f M%.1f,%.1f L%.1f,%.1f\"/></g>\n",
+                 b->x - x, b->y - y, b->x + x, b->y + y, b->x - x, b->y + y, b->x + x, b->y - y);
+}
+
+static void add_dead(struct copse_text *text, const struct copse_drawing *d, bool links) {
+  const struct copse_topology *healthy = d->arrangement->topology;
+  if (healthy == d->topology) return;
+  for (int i = 0; links && i < healthy->n_links; i++) add_dead_link(text, d, i);
+  for (int v = 0; !links && v < healthy->n_nodes; v++) add_dead_node(text, d, v);
 }
 
 static void add_hosts(struct copse_text *text, const struct copse_drawing *d) {
@@ -245,6 +317,12 @@ static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
     copse_text_add(l->text, "<path class=\"glow\" d=\"M%.1f,%.1f h30\"/>", x, y);
   else if (e->kind == COPSE_LEGEND_RING)
     add_box(l->text, "ring", x + 15, y, 28, 14, 5);
+  if (e->kind == COPSE_LEGEND_DEAD) {
+    copse_text_add(l->text, "<g class=\"dead\">");
+    add_box(l->text, "box", x + 15, y, 28, 14, 2);
+    copse_text_add(l->text, "<path class=\"cross\" d=\"M%.1f,%.1f l28,14 m-28,0 l28,-14\"/></g>",
+                   x + 1, y - 7);
+  }
   if (e->kind == COPSE_LEGEND_TYPE) {
     const char *type = types[e->style];
     copse_text_add(l->text, "<g class=\"%s\">", type);
@@ -265,6 +343,8 @@ static double add_legend(const struct copse_drawing *d, struct copse_text *text,
   }
   for (int i = 0; i < N_TYPES; i++)
     if (seen[i]) add_entry(&l, &(struct copse_legend_entry){COPSE_LEGEND_TYPE, i, type_texts[i]});
+  if (d->arrangement->topology != d->topology)
+    add_entry(&l, &(struct copse_legend_entry){COPSE_LEGEND_DEAD, 0, "down"});
   if (d->n_legend > 0) next_row(&l);
   for (int i = 0; i < d->n_legend; i++) add_entry(&l, &d->legend[i]);
   return l.y + LEGEND_ROW;
@@ -287,7 +367,7 @@ void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *
   copse_text_add(text, "</title>\n");
   if (!inlined) copse_text_add(text, "<style>\n%s</style>\n", copse_draw_css);
   copse_text_add(text,
-                 "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+                 "<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n"
                  "<g transform=\"scale(%.3f)\">\n",
                  scale);
   add_text(text, "title", 0, margin, 30, d->title);
@@ -296,74 +376,68 @@ void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *
   copse_text_add(text, "\n</g>\n<g transform=\"translate(%.1f,%.1f)\">\n",
                  (width - d->arrangement->width) / 2, scale * HEADER);
   add_hosts(text, d);
+  add_dead(text, d, true);
   add_links(text, d);
   add_host_names(text, d);
   for (int v = 0; v < d->topology->n_nodes; v++) add_node(text, d, v);
+  add_dead(text, d, false);
+  add_link_labels(text, d);
   copse_text_add(text, "</g>\n<g transform=\"translate(%.1f,%.1f) scale(%.3f)\">\n", scale * margin,
                  scale * HEADER + d->arrangement->height, scale);
   add_legend(d, text, inside);
   copse_text_add(text, "</g>\n</svg>\n");
 }
 
-/* Links of one bandwidth, or of a range where there are too many values. */
+/* Links of a band, the same in all pictures: from 800 GB/s on, from 400 on, half of that each. */
 struct band {
-  struct copse_q least, most;
+  struct copse_q least, most; /* of its links */
   int n;
 };
 
-static int faster_first(const void *a, const void *b) {
-  return copse_q_cmp(*(const struct copse_q *)b, *(const struct copse_q *)a);
+static int band_of(struct copse_q bandwidth) {
+  static const struct copse_q from[COPSE_LINK_BANDS - 1] = {{800, 1}, {400, 1}, {200, 1}, {100, 1},
+                                                            {50, 1},  {25, 1},  {25, 2}};
+  int b = 0;
+  while (b + 1 < COPSE_LINK_BANDS && copse_q_cmp(bandwidth, from[b]) < 0) b++;
+  return b;
 }
 
-/* Distinct values, the fastest first; returns how many. */
-static int find_values(const struct copse_topology *t, struct copse_q *values) {
-  int n = 0;
-  for (int i = 0; i < t->n_links; i++) values[i] = t->links[i].bandwidth;
-  if (t->n_links > 0) qsort(values, (size_t)t->n_links, sizeof *values, faster_first);
-  for (int i = 0; i < t->n_links; i++)
-    if (n == 0 || !copse_q_eq(values[i], values[n - 1])) values[n++] = values[i];
-  return n;
-}
-
-static int find_bands(const struct copse_topology *t, struct copse_q *values,
-                      struct band bands[COPSE_LINK_BANDS], struct copse_link_mark *marks) {
-  int n_values = find_values(t, values);
-  int n = n_values < COPSE_LINK_BANDS ? n_values : COPSE_LINK_BANDS;
-  for (int b = 0; b < n; b++)
-    bands[b] = (struct band){values[(b + 1) * n_values / n - 1], values[b * n_values / n], 0};
+static void find_bands(const struct copse_topology *t, struct band bands[COPSE_LINK_BANDS],
+                       struct copse_link_mark *marks) {
   for (int i = 0; i < t->n_links; i++) {
-    int b = 0;
-    while (copse_q_cmp(t->links[i].bandwidth, bands[b].least) < 0) b++;
-    bands[b].n++;
-    marks[i] = (struct copse_link_mark){.style = COPSE_LINK_BAND + b};
+    struct copse_q bandwidth = t->links[i].bandwidth;
+    struct band *b = &bands[band_of(bandwidth)];
+    if (b->n == 0 || copse_q_cmp(bandwidth, b->least) < 0) b->least = bandwidth;
+    if (b->n == 0 || copse_q_cmp(bandwidth, b->most) > 0) b->most = bandwidth;
+    b->n++;
+    marks[i] = (struct copse_link_mark){.style = COPSE_LINK_BAND + band_of(bandwidth)};
   }
-  return n;
 }
 
 /* NULL when memory ran out. */
 static const char *band_text(struct copse_arena *arena, const struct band *band) {
   bool one = copse_q_eq(band->least, band->most);
-  return copse_arena_printf(arena, "%s%s%s \xc3\x97 %d",
-                            one ? "" : COPSE_QUANTITY(band->least, "GB/s"), one ? "" : " to ",
-                            COPSE_QUANTITY(band->most, "GB/s"), band->n);
+  double least = copse_q_to_double(band->least), most = copse_q_to_double(band->most);
+  return one ? copse_arena_printf(arena, "%.6g GB/s \xc3\x97 %d", most, band->n)
+             : copse_arena_printf(arena, "%.6g to %.6g GB/s \xc3\x97 %d", least, most, band->n);
 }
 
 copse_status copse_topology_draw(const struct copse_topology *t,
                                  const struct copse_arrangement *arrangement, bool inlined,
                                  struct copse_text *text, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct band bands[COPSE_LINK_BANDS];
+  struct band bands[COPSE_LINK_BANDS] = {{.n = 0}};
   struct copse_legend_entry legend[COPSE_LINK_BANDS + 1];
-  struct copse_q *values;
   struct copse_link_mark *marks;
   char subtitle[128];
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)t->n_links, values, err));
+  int n = 0;
   COPSE_DO(COPSE_ARRAY(&arena, (size_t)t->n_links, marks, err));
-  int n = find_bands(t, values, bands, marks);
-  for (int b = 0; b < n; b++) {
-    legend[b] = (struct copse_legend_entry){COPSE_LEGEND_LINK, COPSE_LINK_BAND + b,
+  find_bands(t, bands, marks);
+  for (int b = 0; b < COPSE_LINK_BANDS; b++) {
+    if (bands[b].n == 0) continue;
+    legend[n] = (struct copse_legend_entry){COPSE_LEGEND_LINK, COPSE_LINK_BAND + b,
                                             band_text(&arena, &bands[b])};
-    if (!legend[b].text) COPSE_DO(copse_fail_nomem(err));
+    if (!legend[n++].text) COPSE_DO(copse_fail_nomem(err));
   }
   if (n > 0)
     legend[n] = (struct copse_legend_entry){

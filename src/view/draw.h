@@ -17,18 +17,19 @@
 enum copse_link_style {
   COPSE_LINK_FAINT,
   COPSE_LINK_BAND, /* + 0 (the fastest) .. COPSE_LINK_BANDS - 1 */
-#define COPSE_LINK_BANDS 6
+#define COPSE_LINK_BANDS 8
   COPSE_LINK_LOAD = COPSE_LINK_BAND + COPSE_LINK_BANDS, /* + 0 (idle) .. , the last: the most */
-#define COPSE_LINK_LOADS 6
+#define COPSE_LINK_LOADS 8
   COPSE_LINK_HOP = COPSE_LINK_LOAD + COPSE_LINK_LOADS, /* + 0 (the first) .. */
 #define COPSE_LINK_HOPS 8
   COPSE_LINK_STYLES = COPSE_LINK_HOP + COPSE_LINK_HOPS
 };
 
 struct copse_link_mark {
-  int style;        /* enum copse_link_style */
-  bool glow;        /* of a cut */
-  const char *note; /* after the link's own line in its title; NULL for none */
+  int style;         /* enum copse_link_style */
+  bool glow;         /* of a cut */
+  const char *note;  /* after the link's own line in its title; NULL for none */
+  const char *label; /* on the link; NULL for none */
 };
 
 struct copse_node_mark {
@@ -42,7 +43,8 @@ struct copse_legend_entry {
     COPSE_LEGEND_GLOW,
     COPSE_LEGEND_RING,
     COPSE_LEGEND_TEXT, /* on a row of its own */
-    COPSE_LEGEND_TYPE  /* of nodes: those of a picture come by themselves */
+    COPSE_LEGEND_TYPE, /* of nodes: those of a picture come by themselves */
+    COPSE_LEGEND_DEAD  /* likewise */
   } kind;
   int style; /* of a COPSE_LEGEND_LINK */
   const char *text;
@@ -50,6 +52,7 @@ struct copse_legend_entry {
 
 struct copse_drawing {
   const struct copse_topology *topology;
+  /* Of it, or of what it was before parts of it went down, which are crossed out. */
   const struct copse_arrangement *arrangement;
   const char *title, *subtitle;
   bool directed; /* each direction a line of its own; else one line for two alike */
@@ -66,8 +69,8 @@ extern const char copse_draw_css[];
 /* Appends one <svg> element; `inlined`: as part of a page that has copse_draw_css. */
 void copse_draw(const struct copse_drawing *drawing, bool inlined, struct copse_text *text);
 
-/* The picture of a topology: widths and colours by bandwidth, with a legend of the exact values
- * and how many links have them. `inlined` as above. COPSE_NOMEM. */
+/* The picture of a topology: widths and colours by bandwidth, the same in all pictures, with a
+ * legend of the values and how many links have them. `inlined` as above. COPSE_NOMEM. */
 copse_status copse_topology_draw(const struct copse_topology *topology,
                                  const struct copse_arrangement *arrangement, bool inlined,
                                  struct copse_text *text, struct copse_err *err) COPSE_CHECKED;

@@ -17,7 +17,8 @@ struct picture {
   const char *title, *subtitle;
   struct copse_legend_entry legend[LEGEND_ENTRIES];
   int n_legend;
-  bool failed; /* memory ran out */
+  bool failed;  /* memory ran out */
+  int *percent; /* [n_links] of the time, for loads */
   /* of a part: its hops, how many have each colour, and how many cross each link */
   struct copse_schedule_hops hops;
   int counts[COPSE_LINK_HOPS], *uses; /* [n_links] */
@@ -78,8 +79,8 @@ static const struct {
   int percent; /* more than this of the time */
   const char *text;
 } levels[COPSE_LINK_LOADS] = {
-    {-1, "idle"},    {0, "to 25 %"},      {25, "to 50 %"},
-    {50, "to 75 %"}, {75, "below 100 %"}, {100, "100 %: the bottleneck"},
+    {-1, "idle"},    {0, "to 10 %"},  {10, "to 25 %"},     {25, "to 50 %"},
+    {50, "to 75 %"}, {75, "to 90 %"}, {90, "below 100 %"}, {100, "100 %: the bottleneck"},
 };
 
 /* How a link's load compares with the time: the last level is exact. */
@@ -97,8 +98,25 @@ static copse_status level_of(const struct picture *p, struct copse_q seconds, in
   return COPSE_OK;
 }
 
+#define NUMBERED 6 /* of the busiest links */
+
+/* Their share of the time, the busiest first. */
+static void number_busiest(struct picture *p) {
+  int n = 0;
+  for (int level = COPSE_LINK_LOADS - 1; level > 0; level--)
+    for (int i = 0; i < p->topology->n_links && n < NUMBERED; i++) {
+      const struct copse_link *l = &p->topology->links[i];
+      int back = copse_topology_find_link(p->topology, l->dst, l->src);
+      if (p->links[i].style != COPSE_LINK_LOAD + level || (back >= 0 && p->links[back].label))
+        continue;
+      p->links[i].label = picture_text(p, "%d %%", p->percent[i]);
+      n++;
+    }
+}
+
 static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
   int counts[COPSE_LINK_LOADS] = {0};
+  COPSE_DO(COPSE_ARRAY(&p->arena, (size_t)p->topology->n_links, p->percent, p->err));
   for (int i = 0; i < p->topology->n_links; i++) {
     struct copse_q seconds;
     int level;
@@ -106,9 +124,14 @@ static copse_status mark_loads(struct picture *p, const struct copse_q *loads) {
     COPSE_DO(level_of(p, seconds, &level));
     counts[level]++;
     p->links[i].style = COPSE_LINK_LOAD + level;
+    p->percent[i] =
+        level + 1 == COPSE_LINK_LOADS
+            ? 100
+            : (int)(100 * copse_q_to_double(seconds) / copse_q_to_double(p->schedule->time_per_GB));
     p->links[i].note = picture_text(p, "load %s, takes %s", COPSE_QUANTITY(loads[i], "of M"),
                                     COPSE_QUANTITY(seconds, "s/GB"));
   }
+  number_busiest(p);
   for (int level = COPSE_LINK_LOADS - 1; level >= 0; level--)
     if (counts[level] > 0)
       explain(p, COPSE_LEGEND_LINK, COPSE_LINK_LOAD + level,
@@ -127,22 +150,21 @@ static copse_status mark_inside(struct picture *p, const int *cut, int n, bool *
 /* Links that leave the set, or enter it where a reduction is bounded. */
 static void glow(struct picture *p, const bool *inside, bool entering) {
   const struct copse_topology *t = p->topology;
-  struct copse_q through = COPSE_Q_ZERO;
-  bool exact = true;
+  double through = 0;
   int n = 0;
   for (int i = 0; i < t->n_links; i++) {
     const struct copse_link *l = &t->links[i];
     if (inside[l->src] == entering || inside[l->dst] != entering) continue;
     p->links[i].glow = true;
     n++;
-    exact = exact && copse_q_add(through, l->bandwidth, &through, NULL) == COPSE_OK;
+    through += copse_q_to_double(l->bandwidth);
   }
   explain(p, COPSE_LEGEND_GLOW, 0,
-          picture_text(p, "across the cut%s: %s, links \xc3\x97 %d",
+          picture_text(p, "across the cut%s: %.6g GB/s, links \xc3\x97 %d",
                        p->schedule->collective == COPSE_ALLREDUCE
                            ? entering ? " of the reduction" : " of the broadcast"
                            : "",
-                       exact ? COPSE_QUANTITY(through, "GB/s") : "", n));
+                       through, n));
 }
 
 static copse_status mark_cut(struct picture *p) {
@@ -187,9 +209,15 @@ static void describe_load(struct picture *p) {
   const struct copse_schedule *s = p->schedule;
   p->title = picture_text(p, "%s of %s: load of the links", copse_collective_name(s->collective),
                           p->topology->name);
+  if (s->time_per_GB.num == 0) {
+    p->subtitle = "nothing to send";
+    return;
+  }
+  double algbw = copse_schedule_algbw(s);
   p->subtitle = picture_text(
-      p, "%s, %s; bound %s: %s", COPSE_QUANTITY(s->time_per_GB, "s/GB"),
-      COPSE_RATE(s->time_per_GB, 6), COPSE_QUANTITY(s->bound.time_per_GB, "s/GB"),
+      p, "algbw %.6g GB/s, busbw %.6g GB/s; %.6g s/GB, bound %.6g s/GB: %s", algbw,
+      algbw * copse_collective_bus_factor(s->collective, s->n_ranks),
+      copse_q_to_double(s->time_per_GB), copse_q_to_double(s->bound.time_per_GB),
       copse_q_eq(s->time_per_GB, s->bound.time_per_GB)
           ? s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal"
             : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"

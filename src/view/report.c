@@ -313,23 +313,44 @@ static void add_cards(struct copse_text *text, const struct copse_report *r) {
   copse_text_add(text, "</div>\n");
 }
 
-static void add_head(struct copse_text *text, const struct copse_report *r) {
-  const char *collective = copse_collective_name(r->schedule->collective);
+void copse_page_begin(const char *title, const char *nav, struct copse_text *text) {
   copse_text_add(text,
                  "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n"
                  "<head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
-                 "content=\"width=device-width\"/>\n<title>%s of ",
-                 collective);
-  copse_text_add_xml(text, r->topology->name);
-  copse_text_add(text, "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<header><h1>%s of ",
-                 copse_report_css, copse_draw_css, collective);
-  copse_text_add_xml(text, r->topology->name);
-  copse_text_add(text,
-                 "</h1>\n<nav><a href=\"#topology\">topology</a> <a href=\"#load\">load and "
+                 "content=\"width=device-width, initial-scale=1\"/><meta name=\"color-scheme\" "
+                 "content=\"light dark\"/>\n<title>");
+  copse_text_add_xml(text, title);
+  copse_text_add(text, "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<header><h1>",
+                 copse_report_css, copse_draw_css);
+  copse_text_add_xml(text, title);
+  copse_text_add(text, "</h1>%s</header>\n<main>\n", nav);
+}
+
+void copse_page_end(const char *made_by, const char *more, struct copse_text *text) {
+  copse_text_add(text, "</main>\n<footer>copse %s%s", copse_version(), more);
+  if (made_by) {
+    copse_text_add(text, "<br/><code>");
+    copse_text_add_xml(text, made_by);
+    copse_text_add(text, "</code>");
+  }
+  copse_text_add(text, "</footer>\n");
+}
+
+static copse_status begin_page(struct copse_text *text, const struct copse_report *r,
+                               struct copse_err *err) {
+  COPSE_AT_END(copse_text_free) struct copse_text title = {0}, nav = {0};
+  copse_text_add(&title, "%s of %s", copse_collective_name(r->schedule->collective),
+                 r->topology->name);
+  copse_text_add(&nav,
+                 "\n<nav><a href=\"#topology\">topology</a> <a href=\"#load\">load and "
                  "cut</a> <a href=\"#steps\">%s</a> <a href=\"#predictions\">predictions</a> "
-                 "<a href=\"#links\">all links</a></nav></header>\n<main>\n",
+                 "<a href=\"#links\">all links</a></nav>",
                  r->schedule->collective == COPSE_ALLTOALL ? "flows" : "trees");
+  COPSE_DO(copse_text_status(&title, err));
+  COPSE_DO(copse_text_status(&nav, err));
+  copse_page_begin(title.data, nav.data, text);
   add_cards(text, r);
+  return COPSE_OK;
 }
 
 static void begin_section(struct copse_text *text, const char *id, const char *title,
@@ -591,18 +612,64 @@ static copse_status add_links(struct copse_text *text, const struct copse_report
 
 copse_status copse_report_page(const struct copse_report *r, struct copse_text *text,
                                struct copse_err *err) {
-  add_head(text, r);
+  char sha256[COPSE_SHA256_HEX], topology[COPSE_SHA256_HEX + 32];
+  COPSE_DO(copse_topology_sha256(r->topology, sha256, err));
+  snprintf(topology, sizeof topology, ", topology sha256 %.16s", sha256);
+  COPSE_DO(begin_page(text, r, err));
   COPSE_DO(add_topology(text, r, err));
   COPSE_DO(add_load(text, r, err));
   COPSE_DO(add_steps(text, r, err));
   add_predictions(text, r);
   COPSE_DO(add_links(text, r, err));
-  copse_text_add(text,
-                 "</main>\n<footer>copse %s</footer>\n<script type=\"application/json\" "
-                 "id=\"data\">",
-                 copse_version());
+  copse_page_end(r->made_by, topology, text);
+  copse_text_add(text, "<script type=\"application/json\" id=\"data\">");
   COPSE_DO(add_data(r, text, err));
   copse_text_add(text, "</script>\n<script>//<![CDATA[\n%s//]]></script>\n</body>\n</html>\n",
                  copse_report_js);
   return copse_text_status(text, err);
+}
+
+/* ---- many ---------------------------------------------------------------------------------- */
+
+static void add_index_row(const struct copse_report_row *row, struct copse_text *text) {
+  const char *failure = row->failure ? row->failure : row->page ? NULL : "not made";
+  copse_text_add(text, "<tr><td>");
+  if (!failure) {
+    copse_text_add(text, "<a href=\"");
+    copse_text_add_xml(text, row->page);
+    copse_text_add(text, "\">");
+  }
+  copse_text_add_xml(text, row->name);
+  copse_text_add(text, failure ? "</td><td colspan=\"5\" class=\"failed\">" : "</a></td>");
+  if (failure) {
+    copse_text_add_xml(text, failure);
+    copse_text_add(text, "</td></tr>\n");
+    return;
+  }
+  copse_text_add(text, "<td>%d</td><td>%.6g</td><td>%.6g</td><td><span class=\"%s\">", row->n_ranks,
+                 row->algbw, row->busbw, row->above > 0 ? "gap" : "good");
+  if (row->above > 0)
+    copse_text_add(text, "%.3g %% above", 100 * row->above);
+  else
+    copse_text_add(text, "reached");
+  copse_text_add(text, "</span></td><td class=\"words\">");
+  copse_text_add_xml(text, row->bottleneck ? row->bottleneck : "");
+  copse_text_add(text, "</td></tr>\n");
+}
+
+void copse_report_index(const char *title, const struct copse_report_row *rows, int n,
+                        const char *made_by, struct copse_text *text) {
+  int failed = 0;
+  for (int i = 0; i < n; i++) failed += rows[i].failure || !rows[i].page;
+  copse_page_begin(title, "", text);
+  copse_text_add(text, "<section><h2>%d topologies", n);
+  if (failed > 0) copse_text_add(text, ", <span class=\"gap\">%d failed</span>", failed);
+  copse_text_add(text,
+                 "</h2>\n<table class=\"numbers\"><thead><tr><th>topology</th><th>ranks</th>"
+                 "<th>algbw GB/s</th><th>busbw GB/s</th><th>bound</th><th>bottleneck</th></tr>"
+                 "</thead><tbody>\n");
+  for (int i = 0; i < n; i++) add_index_row(&rows[i], text);
+  copse_text_add(text, "</tbody></table></section>\n");
+  copse_page_end(made_by, "", text);
+  copse_text_add(text, "</body>\n</html>\n");
 }

@@ -20,7 +20,26 @@ struct copse_report {
   int n_predictions;
   double us[COPSE_MAX_PREDICTIONS][COPSE_REPORT_SIZES];
   double bound_us[COPSE_REPORT_SIZES]; /* what no schedule beats; 0: not known */
+  const char *made_by;                 /* the command; or NULL */
 };
+
+/* What all pages begin and end with: title and style up to <main>, a footer with the versions and
+ * the command that made it (or NULL). `nav` and `more` are markup. */
+void copse_page_begin(const char *title, const char *nav, struct copse_text *text);
+void copse_page_end(const char *made_by, const char *more, struct copse_text *text);
+
+/* One topology of an index. */
+struct copse_report_row {
+  const char *name, *page; /* page: the file beside the index */
+  const char *failure;     /* one line, and then nothing below holds; or NULL */
+  int n_ranks;
+  double algbw, busbw; /* GB/s */
+  double above;        /* of the bound; 0: reached */
+  const char *bottleneck;
+};
+/* Appends the page that leads to those of rows [n]. */
+void copse_report_index(const char *title, const struct copse_report_row *rows, int n,
+                        const char *made_by, struct copse_text *text);
 
 /* Appends the whole page. COPSE_NOMEM, COPSE_OVERFLOW. */
 copse_status copse_report_page(const struct copse_report *report, struct copse_text *text,

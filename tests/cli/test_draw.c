@@ -272,7 +272,7 @@ START_TEST(a_load_picture_has_the_schedule_s_loads) {
     free(title);
   }
   ck_assert_int_gt(full, 0);
-  ck_assert_int_eq(count(&p, "//s:g[@class='u5'][@data-links]"), full);
+  ck_assert_int_eq(count(&p, "//s:g[@class='u7'][@data-links]"), full);
   ck_assert_int_gt(count(&p, "//s:path[@class='glow']"), 1);
   close_picture(&p);
   cJSON_Delete(schedule);
@@ -371,6 +371,89 @@ START_TEST(bad_usage_is_one_line) {
 }
 END_TEST
 
+/* ---- what people look for ---------------------------------------------------------------------- */
+
+static double number_at(const struct picture *p, const char *path) {
+  xmlXPathObjectPtr found = xmlXPathEvalExpression(BAD_CAST path, p->context);
+  double value = xmlXPathCastToNumber(found);
+  xmlXPathFreeObject(found);
+  ck_assert_msg(isfinite(value), "%s", path);
+  return value;
+}
+
+/* The angle between ranks that follow each other is a full turn over their number, clockwise. */
+START_TEST(gpus_without_a_switch_are_a_circle_in_rank_order) {
+  NEED_GRAPHVIZ();
+  double x[8], y[8], middle_x = 0, middle_y = 0;
+  char path[128];
+  run("@ topo topologies/dgx1-v100.json --draw %%/t.svg");
+  struct picture p = open_picture("t.svg");
+  for (int v = 0; v < 8; v++) { /* the GPUs are the file's first nodes */
+    snprintf(path, sizeof path, "//s:g[@data-node='%d']/s:text[1]/@x", v);
+    middle_x += (x[v] = number_at(&p, path)) / 8;
+    snprintf(path, sizeof path, "//s:g[@data-node='%d']/s:text[1]/@y", v);
+    middle_y += (y[v] = number_at(&p, path)) / 8;
+  }
+  for (int v = 0; v < 8; v++) {
+    int next = (v + 1) % 8;
+    double a = atan2(y[v] - middle_y, x[v] - middle_x);
+    double b = atan2(y[next] - middle_y, x[next] - middle_x);
+    ck_assert_msg(fabs(remainder(b - a, 2 * M_PI) - M_PI / 4) < 0.02, "GPU %d", v);
+  }
+  ck_assert_int_eq(count(&p, "//s:text[.='GPU 0']"), 1);
+  close_picture(&p);
+}
+END_TEST
+
+/* 300 and 25 GB/s are the same colours wherever they stand. */
+START_TEST(a_bandwidth_has_one_colour_in_all_pictures) {
+  NEED_GRAPHVIZ();
+  run("@ topo topologies/a100-x2.json --draw %%/t.svg");
+  struct picture p = open_picture("t.svg");
+  ck_assert_int_eq(count(&p, "//s:g[@class='b2'][@data-links]"), 16);
+  ck_assert_int_eq(count(&p, "//s:g[@class='b5'][@data-links]"), 32);
+  close_picture(&p);
+  run("@ topo --synthetic 'ring:4@25' --draw %%/t.svg");
+  p = open_picture("t.svg");
+  ck_assert_int_eq(count(&p, "//s:g[@class='b5'][@data-links]"), 4);
+  close_picture(&p);
+}
+END_TEST
+
+START_TEST(parts_that_are_down_are_crossed_out) {
+  NEED_GRAPHVIZ();
+  run("@ solve topologies/a100-x2.json -c allgather --down h1.nic3 --down 'h0.gpu2>h0.nvswitch' "
+      "--draw %%/t.svg");
+  ck_assert_msg(result.status == 0, "%s", result.err);
+  struct picture p = open_picture("t.svg");
+  ck_assert_int_eq(count(&p, "//s:path[@class='cross']"), 2); /* and one in the legend */
+  ck_assert_int_eq(count(&p, "//s:g[@class='dead'][contains(s:title, 'h1.nic3: down')]"), 2);
+  ck_assert_int_eq(count(&p, "//s:g[@class='dead']/s:path[@class='line']"), 3);
+  assert_complete(&p, "data-node", 41); /* all that is left, and no more */
+  assert_complete(&p, "data-links", 90);
+  close_picture(&p);
+  run("@ solve topologies/a100-x2.json -c allgather --draw %%/t.svg");
+  p = open_picture("t.svg");
+  ck_assert_int_eq(count(&p, "//s:g[@class='dead']"), 0);
+  close_picture(&p);
+}
+END_TEST
+
+START_TEST(the_busiest_links_have_their_number) {
+  NEED_GRAPHVIZ();
+  run("@ solve topologies/dgx1-v100.json -c broadcast --root 0 --draw %%/t.svg");
+  struct picture p = open_picture("t.svg");
+  int n = count(&p, "//s:text[@class='number']");
+  ck_assert_msg(n > 0 && n <= 6, "%d", n);
+  ck_assert_int_ge(count(&p, "//s:text[@class='number'][.='100 %']"), 1);
+  ck_assert_int_eq(count(&p, "//s:rect[@class='paper'][not(@fill)]"), 1);
+  char *text = copse_test_read("t.svg");
+  ck_assert_ptr_nonnull(strstr(text, "@media (prefers-color-scheme:dark)"));
+  free(text);
+  close_picture(&p);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/draw");
   TCase *tests = tcase_create("draw");
@@ -385,6 +468,10 @@ int main(void) {
   tcase_add_test(tests, without_graphviz_one_line_says_what_to_install);
   tcase_add_loop_test(tests, a_program_that_is_no_graphviz_is_refused, 0,
                       sizeof false_programs / sizeof *false_programs);
+  tcase_add_test(tests, gpus_without_a_switch_are_a_circle_in_rank_order);
+  tcase_add_test(tests, a_bandwidth_has_one_colour_in_all_pictures);
+  tcase_add_test(tests, parts_that_are_down_are_crossed_out);
+  tcase_add_test(tests, the_busiest_links_have_their_number);
   tcase_add_test(tests, bad_usage_is_one_line);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

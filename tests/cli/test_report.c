@@ -265,6 +265,45 @@ START_TEST(bad_usage_is_one_line) {
 }
 END_TEST
 
+START_TEST(a_page_says_what_made_it_and_fits_a_phone) {
+  NEED_GRAPHVIZ();
+  run("@ report --synthetic 'ring:4@25' -c allgather -o %%/r.html");
+  ck_assert_msg(result.status == 0, "%s", result.err);
+  struct page p = open_page("r.html");
+  ck_assert_ptr_nonnull(strstr(p.text, "<code>copse report --synthetic ring:4@25 -c allgather -o "));
+  ck_assert_ptr_nonnull(strstr(p.text, "topology sha256 "));
+  ck_assert_ptr_nonnull(strstr(p.text, "name=\"viewport\" content=\"width=device-width"));
+  ck_assert_ptr_nonnull(strstr(p.text, "@media (max-width: 720px)"));
+  ck_assert_ptr_nonnull(strstr(p.text, "@media (prefers-color-scheme: dark)"));
+  close_page(&p);
+}
+END_TEST
+
+/* Two pages of one name, one that can't be made: the others are, and the index says why. */
+START_TEST(many_topologies_have_an_index) {
+  NEED_GRAPHVIZ();
+  run("mkdir -p %%/other && cp topologies/ring-8.json %%/other/ring-8.json");
+  run("@ report topologies/ring-8.json %%/other/ring-8.json %%/none.json topologies/full-8.json "
+      "-c allgather -o %%/pages");
+  ck_assert_int_eq(result.status, 2);
+  ck_assert_ptr_nonnull(strstr(result.out, "3 pages, 1 failed"));
+  struct page p = open_page("pages/index.html");
+  ck_assert_int_eq(count(&p, "//@href[contains(., '/')] | //@src"), 0); /* pages beside it */
+  ck_assert_ptr_nonnull(strstr(p.text, "<a href=\"ring-8.html\">"));
+  ck_assert_ptr_nonnull(strstr(p.text, "<a href=\"ring-8-2.html\">"));
+  ck_assert_ptr_nonnull(strstr(p.text, "none.json: cannot open"));
+  ck_assert_ptr_nonnull(strstr(p.text, "<a href=\"full-8.html\">"));
+  ck_assert_ptr_nonnull(strstr(p.text, "into GPU 0: 7 GPUs&#39; NVLinks of 25 GB/s (175 GB/s)"));
+  close_page(&p);
+  p = open_page("pages/ring-8-2.html");
+  close_page(&p);
+  run("@ report topologies/ring-8.json topologies/full-8.json -c allgather -o -");
+  copse_test_refused(2, "-o is a folder");
+  run("@ report topologies/ring-8.json topologies/full-8.json -c allgather --json -o %%/pages");
+  ck_assert_ptr_nonnull(strstr(result.out, "\"topologies\": 2, \"failed\": 0}"));
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/report");
   TCase *tests = tcase_create("report");
@@ -274,6 +313,8 @@ int main(void) {
   tcase_add_test(tests, predictions_are_those_of_simulate);
   tcase_add_test(tests, hostile_names_are_text);
   tcase_add_test(tests, a_single_rank_has_a_page);
+  tcase_add_test(tests, a_page_says_what_made_it_and_fits_a_phone);
+  tcase_add_test(tests, many_topologies_have_an_index);
   tcase_add_test(tests, bad_usage_is_one_line);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -324,7 +324,7 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
 static copse_status print(const struct options *o, const struct copse_audit *audit,
                           struct copse_cli_work *w) {
   if (o->output) {
-    copse_audit_to_page(audit, &w->text);
+    copse_audit_to_page(audit, copse_cli_asked.line, &w->text);
     COPSE_DO(copse_text_status(&w->text, &w->err));
     COPSE_DO(copse_cli_write(o->output, w->text.data, w->text.size, &w->err));
     if (copse_cli_is_stdout(o->output)) return COPSE_OK;

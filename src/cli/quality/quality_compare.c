@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/cli.h"
 
 const char *const copse_quality_verdicts[] = {"same", "not compared", "better", "new",
                                               "gone", "changed",      "LOSS"};

@@ -89,6 +89,7 @@ static void pop_at(const bool *pushed) {
 static void scratch_free(struct copse_nccl_scratch *scratch) {
   if (!scratch->context) return;
   if (cu.cuCtxPushCurrent_v2(scratch->context) == 0) {
+    if (scratch->stream) (void)cu.cuStreamSynchronize(scratch->stream); /* after a failure */
     if (scratch->memory) (void)cu.cuMemFree_v2((uint64_t)(uintptr_t)scratch->memory);
     if (scratch->stream) (void)cu.cuStreamDestroy_v2(scratch->stream);
     (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});

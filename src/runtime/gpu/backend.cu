@@ -23,6 +23,7 @@ copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct 
   cudaStream_t stream = NULL;
   COPSE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   copse_status status = set(to, from, bytes, stream, err);
+  if (status != COPSE_OK) (void)cudaStreamSynchronize(stream); /* `from` is the caller's again */
   (void)cudaStreamDestroy(stream);
   return status;
 }

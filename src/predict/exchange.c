@@ -50,8 +50,9 @@ struct run {
 struct search {
   const struct copse_exchange *x;
   const struct copse_topology *topology;
-  int n, n_images, n_trees; /* ranks, images, base trees */
-  int n_pieces;             /* allreduce: tree b < n_pieces reduces what b + n_pieces broadcasts */
+  int n, all_images, n_trees; /* ranks, images, base trees */
+  int n_images;               /* that are simulated: all, or of folded links one */
+  int n_pieces; /* allreduce: tree b < n_pieces reduces what b + n_pieces broadcasts */
   struct tree *trees;
   int *number;  /* [n_trees * n_images] of each tree among all, in the order of their transfers */
   int *tree_at; /* the other way round */
@@ -448,7 +449,7 @@ static copse_status copy_tree(struct search *s, const struct tree *from, struct 
 
 /* Whether a rank's trees are those that others' are images of. */
 static bool is_base(const struct search *s, int rank) {
-  for (int g = 1; g < s->n_images; g++)
+  for (int g = 1; g < s->all_images; g++)
     if (image_of_rank(s, g, rank) < rank) return false;
   return true;
 }
@@ -501,7 +502,7 @@ static copse_status add_pieces(struct search *s, int root, struct tree *reduce,
 /* The trees of base roots. Those of a phase weigh 1 with all images, or that is refused. */
 static copse_status copy_trees(struct search *s) {
   const struct copse_exchange *x = s->x;
-  struct copse_q sum = COPSE_Q_ZERO, image = {1, s->n_images};
+  struct copse_q sum = COPSE_Q_ZERO, image = {1, s->all_images};
   struct tree *broadcast;
   bool reduces = false, broadcasts = false;
   int n = 0, all = 2 * x->n_trees;
@@ -559,24 +560,6 @@ static copse_status cut(struct search *s, int copies) {
   return make_runs(s);
 }
 
-/* All products of the generators. */
-static copse_status find_images(struct search *s) {
-  const struct copse_symmetry *symmetry = s->x->symmetry;
-  size_t nodes = (size_t)s->topology->n_nodes, have = 1;
-  s->n_images = symmetry ? symmetry->n_products : 1;
-  COPSE_DO(COPSE_ARRAY(&s->arena, nodes * (size_t)s->n_images, s->image, s->err));
-  for (size_t v = 0; v < nodes; v++) s->image[v] = (int)v;
-  for (int r = 0; symmetry && r < symmetry->n; r++) {
-    size_t before = have;
-    for (int power = 1; power < symmetry->generators[r].order; power++)
-      for (size_t i = 0; i < before; i++, have++)
-        for (size_t v = 0; v < nodes; v++)
-          s->image[have * nodes + v] =
-              symmetry->generators[r].image[s->image[(have - before) * nodes + v]];
-  }
-  return COPSE_OK;
-}
-
 static copse_status image_of_hop(struct search *s, size_t h, int g, int *out) {
   int path[MOST_PATH], n = s->hops[h].n + 1;
   const int *image = s->image + (size_t)g * (size_t)s->topology->n_nodes;
@@ -589,14 +572,40 @@ static copse_status image_of_hop(struct search *s, size_t h, int g, int *out) {
 /* The images of all hops; those that come along have images that are there. */
 static copse_status map_hops(struct search *s) {
   for (size_t h = 0; h < s->n_hops; h++)
-    for (int g = 0, found; g < s->n_images; g++) COPSE_DO(image_of_hop(s, h, g, &found));
+    for (int g = 0, found; g < s->all_images; g++) COPSE_DO(image_of_hop(s, h, g, &found));
   size_t n = s->n_hops;
-  if (n * (size_t)s->n_images > MOST_IMAGES)
+  if (n * (size_t)s->all_images > MOST_IMAGES)
     return copse_fail(s->err, COPSE_UNSUPPORTED, "too many ways under too many symmetries");
-  COPSE_DO(COPSE_ARRAY(&s->arena, n * (size_t)s->n_images, s->hop_image, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, n * (size_t)s->all_images, s->hop_image, s->err));
   for (size_t h = 0; h < n; h++)
-    for (int g = 0; g < s->n_images; g++)
+    for (int g = 0; g < s->all_images; g++)
       COPSE_DO(image_of_hop(s, h, g, &s->hop_image[(size_t)g * n + h]));
+  return COPSE_OK;
+}
+
+/*
+ * Where symmetries move every link, and latencies are alike, what happens to a base tree happens to
+ * all of its images: on a link of each orbit, at one time. So one image is simulated, over orbits
+ * in place of links. Only the turns differ that images of one tree take at one moment.
+ */
+static copse_status fold_links(struct search *s) {
+  const struct copse_topology *t = s->topology;
+  int *orbit;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)t->n_links, orbit, s->err));
+  for (int l = 0; l < t->n_links; l++) {
+    orbit[l] = l;
+    for (int g = 1; g < s->all_images; g++) {
+      const int *image = s->image + (size_t)g * (size_t)t->n_nodes;
+      int at = copse_topology_find_link(t, image[t->links[l].src], image[t->links[l].dst]);
+      if (at < 0 || at == l || !copse_q_eq(t->links[at].latency, t->links[l].latency))
+        return COPSE_OK;
+      if (at < orbit[l]) orbit[l] = at;
+    }
+  }
+  for (size_t h = 0; h < s->n_hops; h++)
+    for (int i = 0; i < s->hops[h].n; i++)
+      s->hop_links[s->hops[h].first + i] = orbit[s->hop_links[s->hops[h].first + i]];
+  s->n_images = 1;
   return COPSE_OK;
 }
 
@@ -615,23 +624,26 @@ static copse_status set_up(struct search *s) {
     bool ends_hop = t->nodes[t->links[l].dst].rank >= 0;
     s->held_us[l] = s->latency_us[l] + (ends_hop ? s->x->alpha_us : 0);
   }
-  COPSE_DO(find_images(s));
+  s->all_images = s->x->symmetry ? s->x->symmetry->n_products : 1;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)t->n_nodes * (size_t)s->all_images, s->image, s->err));
+  copse_symmetry_products(s->x->symmetry, t->n_nodes, s->image);
   COPSE_DO(copy_trees(s));
   COPSE_DO(find_neighbours(s));
   COPSE_DO(map_hops(s));
-  return COPSE_OK;
+  s->n_images = s->all_images;
+  return s->x->fold && s->n_pieces == 0 ? fold_links(s) : COPSE_OK;
 }
 
 /* ---- the result ------------------------------------------------------------------------------ */
 
 static copse_status take_trees(const struct search *s, struct copse_arena *arena,
                                const struct copse_schedule_tree **out, int *n_out) {
-  size_t all = (size_t)s->n_trees * (size_t)s->n_images, at = 0,
+  size_t all = (size_t)s->n_trees * (size_t)s->all_images, at = 0,
          nodes = (size_t)s->topology->n_nodes;
   struct copse_schedule_tree *trees;
   COPSE_DO(COPSE_ARRAY(arena, all, trees, s->err));
   for (int b = 0; b < s->n_trees; b++)
-    for (int g = 0; g < s->n_images; g++) {
+    for (int g = 0; g < s->all_images; g++) {
       const struct tree *t = &s->best[b];
       struct copse_schedule_edge *edges;
       int root = s->image[(size_t)g * nodes + (size_t)s->topology->rank_nodes[t->root]];
@@ -707,7 +719,7 @@ static copse_status improve(struct search *s, double end) {
     if (s->work >= end) break;
     heat = HEAT * (end - s->work) / (end - begin);
     tried++;
-    s->work += s->n; /* the tree's places */
+    s->work += 3 * s->n; /* the tree's places, a parent among all */
     if (!choose(s, &m, &hop)) continue;
     bool good = apply(s, &m, hop);
     if (good) COPSE_DO(simulate(s, s->now.f * (1 + heat)));

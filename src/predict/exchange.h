@@ -22,8 +22,9 @@ struct copse_exchange {
   double enough_us;    /* no schedule is faster */
   double beat_us;      /* of no use is what is not faster */
   double message_us;   /* trees are not cut so small that they take a link for less */
-  uint64_t seed;       /* another one tries other moves */
-  double work;         /* stop after so much, in steps of the simulator: chunks times links */
+  bool fold;     /* the images of a tree may be taken to fare alike: then *us is about right */
+  uint64_t seed; /* another one tries other moves */
+  double work;   /* stop after so much, in steps of the simulator: chunks times links */
 };
 
 /*

@@ -415,7 +415,7 @@ static copse_status take(void *context, struct copse_schedule *schedule, const c
 
 /* Improves the variant's forest for so much work, as a schedule of its own. */
 static copse_status exchange(struct search *s, struct variant *from, int pieces, int most,
-                             double work, int seed) {
+                             double work, int seed, bool fold) {
   const struct copse_solve_options *o = s->question->solve;
   struct copse_exchange x = {.topology = s->topology,
                              .symmetry = o->root < 0 ? &s->symmetry : NULL,
@@ -429,6 +429,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .beat_us = s->best.us,
                              .message_us = s->predict.sim.message_us,
                              .pieces = pieces,
+                             .fold = fold,
                              .most_transfers = most,
                              .work = work,
                              .seed = (uint64_t)seed + 1};
@@ -519,11 +520,11 @@ static copse_status exchange_round(struct search *s, const struct variant *start
   for (int i = 0; i < n && has_time(s); i++) {
     struct variant v = starts[i];
     v.us = INFINITY;
-    COPSE_DO(exchange(s, &v, pieces, MOST_TRANSFERS / 4, left * STARTS_PART / n, round));
+    COPSE_DO(exchange(s, &v, pieces, MOST_TRANSFERS, left * STARTS_PART / n, round, true));
     if (v.us < best.us) best = v;
   }
   if (best.us == INFINITY || !has_time(s)) return COPSE_OK;
-  return exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round);
+  return exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round, round % 2 == 0);
 }
 
 /* From the fastest forest, and others that may have more to gain; round by round with other moves,
@@ -541,7 +542,7 @@ static copse_status exchange_best(struct search *s) {
     COPSE_DO(exchange_round(s, starts, n, round));
     struct variant best = s->best;
     if (round % 2 == 1 && has_time(s) && !copse_schedule_doubles(best.of))
-      COPSE_DO(exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round));
+      COPSE_DO(exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round, false));
     vain = s->best.us < before ? 0 : vain + 1;
   }
   return COPSE_OK;

@@ -240,6 +240,7 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
                                      .alpha_us = 0.5,
                                      .alpha_occupies = seed % 2 == 1,
                                      .pieces = 2,
+                                     .fold = seed % 3 == 2,
                                      .most_transfers = 5000,
                                      .work = 2e5};
     ASSERT_OK(copse_exchange_edges(&x, &s->arena, &s->trees, &s->n_trees, &us, &work, &err), &err);
@@ -250,7 +251,8 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
     predict.sim = copse_sim_defaults;
     predict.sim.alpha_us = 0.5;
     predict.sim.alpha_occupies = x.alpha_occupies;
-    ck_assert_double_eq_tol(predicted(t, s, bytes, &predict), us, 1e-9 * us);
+    /* folded, images of one tree that ask at one moment have no turns */
+    ck_assert_double_eq_tol(predicted(t, s, bytes, &predict), us, (x.fold ? 0.1 : 1e-9) * us);
     const char *defect = copse_test_schedule_defect(s, t);
     ck_assert_msg(defect == NULL || strstr(defect, "time"), "%s", defect);
     copse_symmetry_free(&symmetry);

@@ -150,3 +150,16 @@ void copse_orbit_free(struct copse_orbit *orbit) {
   copse_arena_free(&orbit->arena);
   *orbit = (struct copse_orbit){0};
 }
+
+void copse_symmetry_products(const struct copse_symmetry *symmetry, int n_nodes, int *images) {
+  size_t nodes = (size_t)n_nodes, have = 1;
+  for (size_t v = 0; v < nodes; v++) images[v] = (int)v;
+  for (int r = 0; symmetry && r < symmetry->n; r++) {
+    const struct copse_permutation *by = &symmetry->generators[r];
+    size_t before = have;
+    for (int power = 1; power < by->order; power++)
+      for (size_t i = 0; i < before; i++, have++)
+        for (size_t v = 0; v < nodes; v++)
+          images[have * nodes + v] = by->image[images[(have - before) * nodes + v]];
+  }
+}

@@ -95,6 +95,10 @@ copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_perm
 copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
                                 int n_nodes, int n_groups, struct copse_err *err) COPSE_CHECKED;
 
+/* All products of the generators, the identity first: images [n_products * n_nodes] is the caller's.
+ * NULL: the identity alone. */
+void copse_symmetry_products(const struct copse_symmetry *symmetry, int n_nodes, int *images);
+
 /* The nodes [n] that products of symmetries take members[0] to, itself first, and such
  * products: images[i] takes members[0] to members[i]. */
 struct copse_orbit {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/random.h"
 #include "support/support.h"
 #include "topology/topology.h"
 
@@ -41,6 +42,24 @@ static inline void expect_refusal(const char *text, const char *part) {
   ASSERT_FAILS(parse_as(text, COPSE_LINKS_ALL, &t, &err), COPSE_BAD_INPUT, &err, part);
   ck_assert_ptr_null(t);
   ck_assert_ptr_null(strchr(err.text, '\n'));
+}
+
+/* 4,000 texts with one byte of it changed, each read or refused as bad input. */
+static inline void expect_changed_bytes_answered(const char *whole, uint64_t state) {
+  size_t n = strlen(whole);
+  char *text = malloc(n + 1);
+  ck_assert_ptr_nonnull(text);
+  for (int i = 0; i < 4000; i++) {
+    memcpy(text, whole, n + 1);
+    text[copse_test_random(&state) % n] = (char)copse_test_random(&state);
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_topology *t = NULL;
+    copse_status status = copse_topology_parse("t", text, n, NULL, &t, &err);
+    ck_assert(status == COPSE_OK || status == COPSE_BAD_INPUT);
+    ck_assert((status == COPSE_OK) == (t != NULL));
+    copse_topology_free(t);
+  }
+  free(text);
 }
 
 /* The bandwidth of a link as text, "none" where there is none. */

@@ -334,6 +334,10 @@ static void print_json(const struct report *r) {
     printf(",\n ");
     print_cut_json("reduce_cut", s, s->bound.reduce_cut, s->bound.n_reduce_cut);
   }
+  if (s->routes)
+    printf(",\n \"routes\": {\"bound_time_per_GB\": \"%s\", \"optimal\": %s}",
+           COPSE_Q_STRING(s->routes->time_per_GB),
+           COPSE_CLI_BOOL(copse_q_cmp(s->time_per_GB, s->routes->time_per_GB) <= 0));
   print_guessed(r, true);
   print_healthy_json(&r->healthy);
   print_objective_json(r->objective);
@@ -385,6 +389,22 @@ static void print_busy_lengths(const struct copse_topology *t, const struct cops
   printf("bottleneck: %s", words);
   if (n > 1) printf(" and %d links like it", n - 1);
   printf(" (%d of %d links count in the bound)\n", s->bound.n_lengths, t->n_links);
+}
+
+/* How good it is among trees on the fabric's own routes, and beside any. */
+static void print_on_routes(const struct copse_schedule *s) {
+  const struct copse_q best = s->routes->time_per_GB, any = s->bound.time_per_GB;
+  printf("on the fabric's own routes: ");
+  if (copse_q_cmp(s->time_per_GB, best) <= 0)
+    printf("optimal among trees of such edges\n");
+  else
+    printf("no trees of such edges take less than %s s/GB; this is %.3g %% above it\n",
+           COPSE_CLI_Q(best), copse_cli_gap_percent(s->time_per_GB, best));
+  if (copse_q_cmp(s->time_per_GB, any) <= 0)
+    printf("free routes: none faster\n");
+  else
+    printf("free routes: bound %s s/GB; this is %.3g %% above it\n", COPSE_CLI_Q(any),
+           copse_cli_gap_percent(s->time_per_GB, any));
 }
 
 /* How good it is, and by which bound. */
@@ -458,7 +478,10 @@ static void print_text(const struct report *r) {
   if (t->n_ranks == 1) {
     printf("a single rank: nothing moves\n");
   } else {
-    print_standing(s, r->bound_only);
+    if (s->routes)
+      print_on_routes(s);
+    else
+      print_standing(s, r->bound_only);
     print_guessed(r, false);
     print_healthy(&r->healthy);
     if (s->collective == COPSE_ALLTOALL)
@@ -631,9 +654,10 @@ static int check_groups(const struct options *o) {
       {o->draw || o->pareto || o->each_failure || what->topology.ranks || what->demand ||
            o->predict || o->objective.bytes > 0 || copse_cli_is_stdout(o->output) ||
            what->has_tolerance || solve->k > 0 || solve->no_forward || solve->in_network ||
-           solve->compact,
+           solve->compact || solve->on_routes,
        "--groups makes a schedule for each: leave out --ranks, --k, --tolerance, --demand, "
-       "--no-forward, --in-network, --compact, --draw, --objective, --predict, --pareto and "
+       "--no-forward, --in-network, --compact, --routes, --draw, --objective, --predict, --pareto "
+       "and "
        "--each-failure, and give a folder to -o"},
       {solve->bound_only && o->output, "--bound-only makes no schedules: leave out -o"}};
   return COPSE_CLI_CHECK("solve", rules);
@@ -666,6 +690,10 @@ static int check(const struct options *o) {
       {(objective || o->predict) && solve->in_network,
        "--objective and --predict are for trees that no switch copies for, as plans have them: "
        "leave out --in-network"},
+      {solve->on_routes && (objective || o->pareto || o->stages),
+       "--routes fabric makes one schedule: leave out --pareto and --stages, and --objective, "
+       "which "
+       "tries it"},
       {o->tree >= 0 && !o->draw, "--tree is for --draw"},
       {o->json + to_stdout + draw_stdout > 1,
        "of --json, -o - and --draw - only one can have standard output"}};

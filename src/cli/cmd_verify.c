@@ -55,6 +55,11 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
   else
     printf("above it by %.3g %%\n",
            100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));
+  if (r->on_routes && r->routes_optimal)
+    printf("on the fabric's own routes: optimal among trees of such edges\n");
+  else if (r->on_routes)
+    printf("on the fabric's own routes: no trees of such edges take less than %s s/GB\n",
+           COPSE_CLI_Q(r->routes_bound));
   if (r->busiest_links > 0)
     printf("most loaded: %s -> %s%s\n", t->nodes[r->busiest_src].id, t->nodes[r->busiest_dst].id,
            r->busiest_links > 1 ? " and others alike" : "");
@@ -62,6 +67,10 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
 
 static void print_json(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
                        const struct copse_verify_report *r) {
+  char routes[COPSE_Q_TEXT + 48] = "";
+  if (r->on_routes)
+    snprintf(routes, sizeof routes, "\"routes_time_per_GB\": \"%s\", \"routes_optimal\": %s, ",
+             COPSE_Q_STRING(r->routes_bound), COPSE_CLI_BOOL(r->routes_optimal));
   printf("{\"verified\": true, \"topology\": %s, \"gap_percent\": %s, \"cut\": [",
          copse_cli_quoted(t->name),
          COPSE_CLI_NUMBER(copse_cli_gap_percent(r->time_per_GB, r->bound)));
@@ -74,13 +83,13 @@ static void print_json(const struct copse_schedule *s, const struct copse_topolo
       "\"flows\": %" PRId64
       ", "
       "\"time_per_GB\": \"%s\", \"bound_time_per_GB\": \"%s\", \"optimal\": %s, "
-      "\"phases_optimal\": %s, \"forests_optimal\": %s, \"same_topology\": %s, \"bound_at_us\": "
+      "\"phases_optimal\": %s, \"forests_optimal\": %s, %s\"same_topology\": %s, \"bound_at_us\": "
       "%s, "
       "\"peak_MiB\": %ld}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus,
       s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
       COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound), COPSE_CLI_BOOL(r->optimal),
-      COPSE_CLI_BOOL(r->phases_optimal), COPSE_CLI_BOOL(r->forests_optimal),
+      COPSE_CLI_BOOL(r->phases_optimal), COPSE_CLI_BOOL(r->forests_optimal), routes,
       COPSE_CLI_BOOL(r->same_topology),
       COPSE_CLI_NUMBER(s->bound_at ? copse_q_to_double(s->bound_at->us) : NAN), copse_peak_mib());
 }

@@ -47,6 +47,7 @@ static int take_root(void *options, const char *command, char *value) {
 }
 
 #define TO(member) COPSE_OPTION_TO(struct copse_cli_solve, member)
+static const char *const routes[] = {"any", "fabric", NULL};
 const struct copse_option copse_cli_solve_options[] = {
     {"--collective", 'c', "C",
      "allgather, reduce_scatter, allreduce, broadcast, reduce or\n"
@@ -76,6 +77,12 @@ const struct copse_option copse_cli_solve_options[] = {
      "allreduce: switches that are marked copy (multicast) and add\n"
      "(aggregation), as NVLink SHARP and SHARP do; plans can't yet",
      TO(solve.in_network)},
+    {"--routes", 0, "WHOSE",
+     "any (default): trees take the best paths, which a plan's messages do\n"
+     "not where the fabric's own routes differ; fabric: the best trees whose\n"
+     "edges keep to those (fewest links, of these the widest), of up to 64\n"
+     "ranks; beside them stands the bound of any paths",
+     TO(routes), .words = routes},
     {"--tolerance", 0, "P%",
      "trees: the fewest per root within P per cent of the bound (0%, the\n"
      "default: the fewest at the optimum); alltoall: stop within P per cent\n"
@@ -96,6 +103,7 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
   if (copse_collective_rooted(collective) && a->solve.root < 0)
     return copse_cli_usage(command, "%s needs --root", copse_collective_name(collective));
   const struct copse_solve_options *o = &a->solve;
+  a->solve.on_routes = a->routes == 1;
   bool alltoall = collective == COPSE_ALLTOALL, allreduce = collective == COPSE_ALLREDUCE;
   const struct copse_cli_rule rules[] = {
       {!copse_collective_rooted(collective) && o->root >= 0, "--root is for broadcast and reduce"},
@@ -111,6 +119,9 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
        "--in-network is for allreduce; collectives of one phase are no faster with it"},
       {o->in_network && (a->has_tolerance || o->k > 0),
        "--in-network is exact: leave out --k and --tolerance"},
+      {o->on_routes && (alltoall || o->k > 0 || o->equal_shares || o->in_network || o->compact),
+       "--routes fabric is for the best trees of all ranks: leave out alltoall, --k, "
+       "--equal-shares, --in-network and --compact"},
       {a->has_tolerance && o->k > 0, "--k and --tolerance both choose the number of trees"},
       {alltoall && o->k > 0, "--k is for trees; an alltoall has flows"}};
   return COPSE_CLI_CHECK(command, rules);

@@ -10,6 +10,7 @@ struct copse_cli_solve {
   const char *demand; /* file */
   const char *root;   /* an id, whose rank solve.root becomes with the topology; or NULL */
   struct copse_solve_options solve;
+  int routes; /* 0: any, 1: the fabric's own */
   bool has_collective, has_tolerance;
 };
 #define COPSE_CLI_SOLVE_INIT                          \

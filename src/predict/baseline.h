@@ -37,7 +37,7 @@
 #pragma once
 
 #include "nccl/graph.h"
-#include "predict/route.h"
+#include "topology/route.h"
 #include "predict/simulate.h"
 #include "schedule/schedule.h"
 #include "topology/topology.h"

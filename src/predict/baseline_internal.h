@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "predict/baseline.h"
-#include "predict/route.h"
+#include "topology/route.h"
 
 /* Some of what src sends to dst, by way of up to two other ranks. */
 struct copse_shipment {

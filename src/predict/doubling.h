@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "predict/route.h"
+#include "topology/route.h"
 #include "schedule/schedule.h"
 
 #define COPSE_MOST_DOUBLINGS 12

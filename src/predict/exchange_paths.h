@@ -2,7 +2,7 @@
  * order, improved under the simulator's rules for one message size. */
 #pragma once
 
-#include "predict/route.h"
+#include "topology/route.h"
 #include "schedule/schedule.h"
 
 struct copse_exchange_paths {

@@ -55,13 +55,11 @@
  * allgathers of MPI's algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
 #define MODEL_ERROR 0.03
 
-/* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest. */
-#define ROUTE_PASSES 4
-
-/* Equally good routes that a pair's messages of a plan are spread over: hosts of today have up to
- * four NICs for a GPU. */
-#define ROUTE_WAYS 4
-#define SPREAD_PASSES 2
+/* Routes of all pairs, up to which trees on them are proposed: with one for each of 64 ranks the
+ * programme takes a second, with four (Perlmutter's NICs) 13 to 20 s. And parts of M in which loads
+ * over them are counted. */
+#define MOST_ROUTED_WAYS 6000
+#define ROUTED_WHOLE 1e12
 
 /* Trees of a baseline with more edges are not tried: the simulator's time, and the reader's. */
 #define MOST_EDGES 2000000

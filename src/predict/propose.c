@@ -2,11 +2,13 @@
 #include "predict/propose.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "predict/baseline.h"
+#include "predict/policy.h"
 #include "schedule/loads.h"
 #include "topology/modify.h"
 #include "verify/verify.h"
@@ -64,6 +66,7 @@ static copse_status adopt(struct proposing *g, struct copse_schedule *schedule) 
   COPSE_DO(copse_arena_text(arena, direct->topology_sha256, &schedule->topology_sha256, g->err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)direct->bound.n_cut, cut, g->err));
   memcpy(cut, direct->bound.cut, (size_t)direct->bound.n_cut * sizeof *cut);
+  schedule->routes = NULL; /* narrower links may have other routes */
   schedule->bound = direct->bound;
   schedule->bound.cut = cut;
   return copse_tree_time(g->p->topology, schedule->trees, (size_t)schedule->n_trees,
@@ -125,6 +128,60 @@ static copse_status offer_near(struct proposing *g) {
   return offer_solved(g, &near, COPSE_NEAR_NAME, &ignored);
 }
 
+/* Whether the fabric's own routes load a link more than the first schedule's paths do. */
+static copse_status detours(struct proposing *g, bool *longer) {
+  const struct copse_topology *t = g->p->topology;
+  const struct copse_schedule *s = g->first;
+  COPSE_AT_END(copse_free_at) int64_t *load = NULL;
+  double time = copse_q_to_double(s->time_per_GB);
+  *longer = false;
+  COPSE_DO(copse_calloc((size_t)t->n_links, sizeof *load, &load, g->err));
+  for (int i = 0; i < s->n_trees; i++)
+    for (int e = 0; e < s->trees[i].n_edges; e++) {
+      int64_t amount = llround(copse_q_to_double(s->trees[i].weight) * ROUTED_WHOLE);
+      const struct copse_schedule_edge *edge = &s->trees[i].edges[e];
+      int n;
+      (void)copse_route_take(t, g->p->routes, edge->src, edge->dst, amount, load, &n);
+    }
+  for (int e = 0; e < t->n_links; e++)
+    *longer = *longer || (double)load[e] / ROUTED_WHOLE >
+                             copse_q_to_double(t->links[e].bandwidth) * time * (1 + CLOSE_TIME);
+  return COPSE_OK;
+}
+
+static int count_ways(const struct copse_routes *routes) {
+  int n = 0;
+  for (int pair = 0; pair < routes->n_ranks * routes->n_ranks; pair++)
+    for (int way = 0; way < routes->ways; way++)
+      n += way == 0 ||
+           routes->first[pair * routes->ways + way] != routes->first[pair * routes->ways];
+  return n;
+}
+
+/* The best trees on the fabric's own routes, where those of the first are not on them. */
+static copse_status offer_routed(struct proposing *g) {
+  struct copse_solve_options routed = *g->p->solve;
+  struct copse_solve_seconds ignored;
+  struct copse_err why = COPSE_ERR_INIT, *err = g->err;
+  struct copse_schedule *schedule;
+  bool longer;
+  if (routed.collective == COPSE_ALLTOALL || routed.on_routes || !g->p->routes ||
+      count_ways(g->p->routes) > MOST_ROUTED_WAYS)
+    return COPSE_OK;
+  COPSE_DO(detours(g, &longer));
+  if (!longer || !g->p->wants(g->p->context, "routes", 0)) return COPSE_OK;
+  routed.on_routes = true;
+  routed.equal_shares = routed.compact = routed.in_network = false;
+  routed.k = 0;
+  g->err = &why;
+  copse_status status = solve(g, &routed, &schedule, &ignored);
+  g->err = err;
+  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW || status == COPSE_INFEASIBLE)
+    return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  return offer(g, schedule, "routes");
+}
+
 static copse_status offer_baselines(struct proposing *g) {
   const struct copse_solve_options *o = g->p->solve;
   COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
@@ -179,6 +236,7 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
   if (p->solve->collective == COPSE_ALLREDUCE && !p->solve->equal_shares &&
       p->wants(p->context, "equal shares", 0))
     COPSE_DO(offer_solved(&g, &equal, "equal shares", &ignored));
+  COPSE_DO(offer_routed(&g));
   if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_fewer(&g, 1, 1));
   COPSE_DO(offer_baselines(&g));
   COPSE_DO(offer_stages(&g));

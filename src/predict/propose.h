@@ -19,7 +19,7 @@ struct copse_proposal {
 struct copse_proposer {
   const struct copse_topology *topology;
   const struct copse_solve_options *solve; /* the first proposal's */
-  const struct copse_routes *routes;       /* of plans; NULL: no allreduces in stages */
+  const struct copse_routes *routes; /* of plans; NULL: no allreduces in stages, no "routes" */
   void *context;
   /* Asked before each but the first is made, by its name and, of one with fewer trees, how many a
    * root has (else 0): whether to make it. */
@@ -32,13 +32,14 @@ struct copse_proposer {
 
 /*
  * In order: "optimal" (with a k or tolerance that is asked for "k=4"), and the fewest trees "within
- * 1 %" of it (COPSE_NEAR_OPTIMUM); of an allreduce with unequal
- * shares "equal shares"; the best trees of 1 per root, "k=1"; the baselines by name; the best of 2,
- * 3, 4, 6, 8, 12 and 16 trees where those are fewer; allreduces in stages (doubling.h). An alltoall
- * has the first and the baselines.
- * Where relays let out less than they take in, links are narrowed to solve. A kind that doesn't
- * apply to the topology, or isn't exact in 64 bits, is left out. `seconds` are the first one's.
- * As copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification.
+ * 1 %" of it (COPSE_NEAR_OPTIMUM); of an allreduce with unequal shares "equal shares"; "routes",
+ * the best trees on the fabric's own routes, where those load links more than the first one's paths
+ * do (not of fabrics whose pairs have too many routes, policy.h); the best trees of 1 per root,
+ * "k=1"; the baselines by name; the best of 2, 3, 4, 6, 8, 12 and 16 trees where those are fewer;
+ * allreduces in stages (doubling.h). An alltoall has the first and the baselines. Where relays let
+ * out less than they take in, links are narrowed to solve. A kind that doesn't apply to the
+ * topology, or isn't exact in 64 bits, is left out. `seconds` are the first one's. As
+ * copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification.
  */
 copse_status copse_propose(const struct copse_proposer *proposer,
                            struct copse_solve_seconds *seconds,

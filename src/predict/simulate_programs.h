@@ -8,7 +8,7 @@
 #pragma once
 
 #include "runtime/plan/plan.h"
-#include "predict/route.h"
+#include "topology/route.h"
 #include "predict/simulate.h"
 
 struct copse_foreign {

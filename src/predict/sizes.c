@@ -610,6 +610,7 @@ static const struct variant *choose(const struct search *s) {
 static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
   const struct variant *best = choose(s);
   struct copse_schedule *schedule = best->of;
+  if (best->trees != schedule->trees) schedule->routes = NULL; /* edges may have moved */
   schedule->trees = best->trees;
   schedule->n_trees = best->n_trees;
   if (best->n_trees > 0) {

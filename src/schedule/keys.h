@@ -73,6 +73,11 @@ static const struct copse_json_key bound_keys[] = {
     {"potentials", COPSE_JSON_ARRAY, "such as [{\"node\": \"gpu0\", \"value\": \"1/2\"}]"},
     {0}};
 
+static const struct copse_json_key routes_keys[] = {
+    {"time_per_GB", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "seconds per GB, such as \"1/600\""},
+    {"lengths", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT, "of links, such as {\"gpu0>gpu1\": 1}"},
+    {0}};
+
 static const struct copse_json_key part_keys[] = {
     {"us", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "a time in us, such as \"5/2\""},
     {"nodes", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY, "ids of nodes, such as [\"gpu0\", \"gpu1\"]"},
@@ -135,6 +140,7 @@ static const struct copse_json_key tree_schedule_keys[] = {
      "such as [{\"root\": 0, \"phase\": \"broadcast\", \"weight\": \"1/2\", \"edges\": []}]"},
     {"symmetry", COPSE_JSON_OBJECT, "permutations of nodes (compact form)"},
     {"in_network", COPSE_JSON_OBJECT, "such as {\"multicast\": [\"nvswitch\"]}"},
+    {"routes", COPSE_JSON_OBJECT, "the bound of trees on the fabric's own routes"},
     {0}};
 
 static const struct copse_json_key flow_schedule_keys[] = {

@@ -208,23 +208,32 @@ static copse_status split_key(struct reader *r, const cJSON *item, const cJSON *
   return intern(r, first + 1, &out->dst);
 }
 
-/* "lengths" of its bound. */
-static copse_status read_lengths(struct reader *r, const cJSON *bound) {
-  struct copse_bound *b = &r->schedule->bound;
+/* "lengths" of a bound. */
+static copse_status read_lengths(struct reader *r, const cJSON *bound,
+                                 const struct copse_schedule_length **out, int *n) {
   const cJSON *object = copse_json_get(bound, "lengths");
   if (!copse_json_is_object(object))
     return refuse(r, object, bound, "\"lengths\" must be an object");
   struct copse_schedule_length *lengths;
   COPSE_DO(take(r, (size_t)cJSON_GetArraySize(object), sizeof *lengths, &lengths));
+  *out = lengths;
   COPSE_JSON_EACH (item, object) {
-    struct copse_schedule_length *l = &lengths[b->n_lengths++];
+    struct copse_schedule_length *l = &lengths[(*n)++];
     COPSE_DO(split_key(r, item, object, l));
     COPSE_DO(copse_json_rational(&r->json, item, object, "a length", &l->length, r->err));
     if (l->length.num < 0) return refuse(r, item, object, "a length must not be negative");
   }
-  b->kind = COPSE_BOUND_LENGTHS;
-  b->lengths = lengths;
   return COPSE_OK;
+}
+
+static copse_status read_routes(struct reader *r, const cJSON *item) {
+  struct copse_schedule_routes *routes;
+  COPSE_DO(take(r, 1, sizeof *routes, &routes));
+  COPSE_DO(
+      copse_json_expect_object(&r->json, item, r->json.root, "\"routes\"", routes_keys, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, item, "time_per_GB", &routes->time_per_GB, r->err));
+  r->schedule->routes = routes;
+  return read_lengths(r, item, &routes->lengths, &routes->n_lengths);
 }
 
 static copse_status check_ends(struct reader *r, const cJSON *item, const int *path, int n, int src,
@@ -388,8 +397,10 @@ static copse_status read_bound(struct reader *r) {
   COPSE_DO(
       copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", bound_keys, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
-  if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths"))
-    return read_lengths(r, bound);
+  if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths")) {
+    b->kind = COPSE_BOUND_LENGTHS;
+    return read_lengths(r, bound, &b->lengths, &b->n_lengths);
+  }
   if (r->schedule->collective == COPSE_ALLTOALL && !copse_json_get(bound, "cut"))
     return refuse(r, bound, NULL,
                   "\"bound\" needs \"lengths\" of links, such as {\"gpu0>gpu1\": 1}, or a \"cut\"");
@@ -655,21 +666,6 @@ static copse_status read_root(struct reader *r) {
   return copse_json_get_index(&r->json, holder, "root", s->n_ranks, &s->root, r->err);
 }
 
-/* "k" says that every tree of a phase carries a multiple of 1/(roots * k). */
-static copse_status check_k(struct reader *r) {
-  const struct copse_schedule *s = r->schedule;
-  bool broadcasts = copse_collective_broadcasts(s->collective);
-  int64_t roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks, whole;
-  for (int t = 0; t < s->n_trees && s->k > 0; t++) {
-    const struct copse_schedule_tree *tree = &s->trees[t];
-    if (broadcasts && tree->phase == COPSE_PHASE_REDUCE) continue; /* may have a k of its own */
-    if (copse_mul_overflows(s->k, roots, &whole) || whole % tree->weight.den != 0)
-      return refute(r, r->json.root, NULL,
-                    "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
-  }
-  return COPSE_OK;
-}
-
 /* The rounded inverse of the time, for readers; a wrong one would mislead them. */
 static copse_status check_algbw(struct reader *r) {
   const struct copse_schedule *s = r->schedule;
@@ -726,11 +722,14 @@ static copse_status read_document(struct reader *r) {
     COPSE_DO(read_trees(r));
   if (copse_json_get(root, "bound_at"))
     COPSE_DO(read_bound_at(r, copse_json_get(root, "bound_at")));
+  if (copse_json_get(root, "routes")) COPSE_DO(read_routes(r, copse_json_get(root, "routes")));
   COPSE_DO(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
   if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
     return refuse(r, root, NULL,
                   "\"rotation\" or \"symmetry\" must map every node of the schedule");
-  COPSE_DO(check_k(r));
+  if (!copse_schedule_fits_k(s))
+    return refute(r, root, NULL,
+                  "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
   const char **nodes;
   COPSE_DO(take(r, r->n_nodes, sizeof *nodes, &nodes));
   memcpy(nodes, r->nodes, r->n_nodes * sizeof *nodes);

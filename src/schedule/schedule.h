@@ -158,6 +158,19 @@ struct copse_bound_at {
   int n_parts;
 };
 
+/*
+ * All edges take routes that hardware takes of itself (topology/route.h), and no forest of such
+ * edges, with a copy for each receiver, has less time. For lengths l >= 0 of links let a_r be the
+ * least length of a tree of root r, each edge over a shortest of the pair's routes; then
+ *   T/M >= sum_r share_r a_r / sum_e b_e l_e,
+ * of an allreduce with both trees of a root in a_r, and for any shares: the least a_r.
+ */
+struct copse_schedule_routes {
+  struct copse_q time_per_GB;
+  const struct copse_schedule_length *lengths;
+  int n_lengths;
+};
+
 #define COPSE_SCHEDULE_MAX_ROTATIONS 32
 #define COPSE_SCHEDULE_MAX_CHUNKS 4096
 
@@ -187,6 +200,8 @@ struct copse_schedule {
   struct copse_q time_per_GB; /* seconds per GB; 0 for a single rank */
   struct copse_bound bound;
   const struct copse_bound_at *bound_at; /* for the size it was made for; NULL: none is stated */
+
+  const struct copse_schedule_routes *routes; /* NULL: edges take any paths */
 
   struct copse_schedule_objective objective;
   int n_trees;
@@ -218,6 +233,9 @@ static inline bool copse_schedule_doubles(const struct copse_schedule *schedule)
 /* The smallest k for which all trees' weights are multiples of 1/(N k), with a root of 1/k; 0 where
  * that has more than 63 bits. */
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
+/* Whether every tree carries a multiple of 1/(roots * k), where k is stated. Of an allreduce only
+ * the broadcast's: the reduction may have a k of its own. */
+bool copse_schedule_fits_k(const struct copse_schedule *schedule);
 
 /*
  * values [n] become those under all powers of a permutation: each cycle's sum, so often as the

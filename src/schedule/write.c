@@ -23,11 +23,11 @@ static const char *phase_name(enum copse_phase phase) {
 }
 
 /* "src>dst": length, integers as numbers. */
-static void add_lengths(struct copse_text *text, const struct copse_schedule *schedule) {
-  const struct copse_bound *bound = &schedule->bound;
+static void add_lengths(struct copse_text *text, const struct copse_schedule *schedule,
+                        const struct copse_schedule_length *lengths, int n) {
   copse_text_add(text, ",\n  \"lengths\": {");
-  for (int i = 0; i < bound->n_lengths; i++) {
-    const struct copse_schedule_length *l = &bound->lengths[i];
+  for (int i = 0; i < n; i++) {
+    const struct copse_schedule_length *l = &lengths[i];
     struct copse_text key = {0};
     copse_text_add(&key, "%s>%s", schedule->nodes[l->src], schedule->nodes[l->dst]);
     if (key.failed) text->failed = true;
@@ -76,8 +76,17 @@ static void add_bound(struct copse_text *text, const struct copse_schedule *sche
     copse_text_add(text, ",\n  \"kind\": \"phases\", \"reduce_cut\": ");
     add_nodes(text, schedule, bound->reduce_cut, bound->n_reduce_cut);
   }
-  if (bound->kind == COPSE_BOUND_LENGTHS) add_lengths(text, schedule);
+  if (bound->kind == COPSE_BOUND_LENGTHS)
+    add_lengths(text, schedule, bound->lengths, bound->n_lengths);
   if (bound->kind == COPSE_BOUND_FORESTS) add_cuts(text, schedule);
+  copse_text_add(text, "},\n");
+}
+
+static void add_routes(struct copse_text *text, const struct copse_schedule *schedule) {
+  const struct copse_schedule_routes *routes = schedule->routes;
+  copse_text_add(text, " \"routes\": {\"time_per_GB\": \"%s\"",
+                 COPSE_Q_STRING(routes->time_per_GB));
+  add_lengths(text, schedule, routes->lengths, routes->n_lengths);
   copse_text_add(text, "},\n");
 }
 
@@ -230,6 +239,7 @@ copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char 
   add_objective(&text, &schedule->objective);
   add_bound(&text, schedule);
   if (schedule->bound_at) add_bound_at(&text, schedule);
+  if (schedule->routes) add_routes(&text, schedule);
   if (schedule->collective == COPSE_ALLTOALL)
     add_flows(&text, schedule);
   else

@@ -104,6 +104,13 @@ copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound
  * times of nodes don't add up to what must move. */
 copse_status copse_verify_bound_at(struct copse_verify_checker *c) COPSE_CHECKED;
 
+/* ---- routes: routes.c ---- */
+
+/* Checks that every edge takes a route of its pair, and the bound for such forests, of a schedule
+ * that has "routes". COPSE_REFUTED; COPSE_UNSUPPORTED where routes are not listed. */
+copse_status copse_verify_routes(struct copse_verify_checker *c,
+                                 struct copse_verify_report *report) COPSE_CHECKED;
+
 /* ---- compact schedules: flows.c ---- */
 
 /* How a map of nodes is no automorphism. */

@@ -509,6 +509,7 @@ static copse_status check(struct copse_verify_checker *c, struct copse_verify_re
   COPSE_DO(copse_verify_spread(c, c->symmetry.links, t->n_links, c->loads));
   COPSE_DO(check_time(c, report));
   COPSE_DO(check_bound(c, report));
+  if (s->routes) COPSE_DO(copse_verify_routes(c, report));
   return s->bound_at ? copse_verify_bound_at(c) : COPSE_OK;
 }
 

@@ -13,6 +13,9 @@ struct copse_verify_report {
   bool phases_optimal;          /* allreduce: equal to its phases' bounds, one after the other */
   bool forests_optimal;         /* allreduce: equal, and the bound holds for every pair of a reduce
                                    and a broadcast forest with common shares, run together */
+  bool on_routes;               /* every edge takes a route that the fabric would take */
+  struct copse_q routes_bound;  /* then: recomputed from the lengths, for all such forests */
+  bool routes_optimal;          /* and the time is no more */
   int busiest_src, busiest_dst; /* nodes of a most loaded link; -1 without links */
   int busiest_links;            /* how many links are that loaded */
 };
@@ -35,3 +38,10 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
                                    const struct copse_topology *topology, const char *label,
                                    struct copse_verify_report *report,
                                    struct copse_err *err) COPSE_CHECKED;
+
+/* What the lengths of a schedule's "routes" prove for all forests on the fabric's own routes: its
+ * collective, root and ranks are asked for, not its trees. COPSE_REFUTED where they prove nothing;
+ * COPSE_UNSUPPORTED where routes are not listed (topology/route.h). */
+copse_status copse_verify_routes_bound(const struct copse_schedule *schedule,
+                                       const struct copse_topology *topology, const char *label,
+                                       struct copse_q *time, struct copse_err *err) COPSE_CHECKED;

@@ -9,7 +9,7 @@
 
 #include "base/types.h"
 #include "nccl_files.h"
-#include "predict/route.h"
+#include "topology/route.h"
 
 struct opened {
   struct copse_topology *t;

@@ -1,6 +1,7 @@
 #include "support/oracle_trees.h"
 
 #include <glpk.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "support/support.h"
 
 #define MOST_RANKS 4
-#define MOST_WAYS 12 /* between two ranks */
+#define MOST_WAYS 64 /* between two ranks */
 #define MOST_LINKS 64
 
 struct way {
@@ -41,6 +42,50 @@ static void find_ways(struct fabric *f, int from, int node, struct way *way, boo
     way->n--;
   }
 }
+
+/* ---- ways that hardware takes --------------------------------------------------------------- */
+
+/* The length of "h12." that an id begins with, or 0. */
+static size_t host_of(const char *id) {
+  size_t digits = id[0] == 'h' ? strspn(id + 1, "0123456789") : 0;
+  return digits > 0 && id[1 + digits] == '.' ? digits + 2 : 0;
+}
+
+static bool is_inside(const struct fabric *f, int from, const struct way *way) {
+  const struct copse_topology *t = f->t;
+  const char *host = t->nodes[t->rank_nodes[from]].id;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (host_of(t->nodes[t->rank_nodes[r]].id) == 0) return true; /* all are one host */
+  for (int i = 0; i < way->n; i++)
+    if (strncmp(t->nodes[t->links[way->links[i]].dst].id, host, host_of(host)) != 0) return false;
+  return true;
+}
+
+static double width(const struct fabric *f, const struct way *way) {
+  double least = 1e300;
+  for (int i = 0; i < way->n; i++)
+    least = fmin(least, copse_q_to_double(f->t->links[way->links[i]].bandwidth));
+  return least;
+}
+
+/* Whether a is better than b. */
+static bool is_better(const struct fabric *f, int from, const struct way *a, const struct way *b) {
+  if (is_inside(f, from, a) != is_inside(f, from, b)) return is_inside(f, from, a);
+  return a->n != b->n ? a->n < b->n : width(f, a) > width(f, b);
+}
+
+static void keep_best_ways(struct fabric *f, int from, int to) {
+  struct way *ways = f->ways[from][to];
+  int n = f->n_ways[from][to], best = 0;
+  for (int i = 1; i < n; i++)
+    if (is_better(f, from, &ways[i], &ways[best])) best = i;
+  struct way least = ways[best];
+  f->n_ways[from][to] = 0;
+  for (int i = 0; i < n; i++)
+    if (!is_better(f, from, &least, &ways[i])) ways[f->n_ways[from][to]++] = ways[i];
+}
+
+/* ---- trees ---------------------------------------------------------------------------------- */
 
 /* Loads of one tree: parent[v] and the way's number of each rank but the root. */
 static void count_loads(const struct fabric *f, int root, bool reduce, const int *parent,
@@ -146,7 +191,7 @@ static void start(struct fabric *f, copse_collective collective) {
   }
 }
 
-double copse_test_all_trees_time(const struct copse_topology *t, copse_collective collective) {
+static double trees_time(const struct copse_topology *t, copse_collective collective, bool routed) {
   struct fabric *f = calloc(1, sizeof *f);
   bool *seen = calloc((size_t)t->n_nodes, sizeof *seen);
   int parent[MOST_RANKS] = {0};
@@ -158,6 +203,7 @@ double copse_test_all_trees_time(const struct copse_topology *t, copse_collectiv
     seen[t->rank_nodes[r]] = true;
     find_ways(f, r, t->rank_nodes[r], &way, seen);
     seen[t->rank_nodes[r]] = false;
+    for (int to = 0; routed && to < t->n_ranks; to++) keep_best_ways(f, r, to);
   }
   start(f, collective);
   for (int r = 0; r < t->n_ranks; r++) {
@@ -175,4 +221,12 @@ double copse_test_all_trees_time(const struct copse_topology *t, copse_collectiv
   free(f);
   free(seen);
   return 1 / rate;
+}
+
+double copse_test_all_trees_time(const struct copse_topology *t, copse_collective collective) {
+  return trees_time(t, collective, false);
+}
+
+double copse_test_routed_trees_time(const struct copse_topology *t, copse_collective collective) {
+  return trees_time(t, collective, true);
 }

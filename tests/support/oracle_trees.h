@@ -13,4 +13,9 @@
 double copse_test_all_trees_time(const struct copse_topology *topology,
                                  copse_collective collective);
 
+/* The same over the ways that hardware takes: inside the host "h12." of both where there is one, of
+ * the fewest links, of these the widest. */
+double copse_test_routed_trees_time(const struct copse_topology *topology,
+                                    copse_collective collective);
+
 #endif

@@ -17,6 +17,7 @@
 #include "schedule/loads.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/policy.h"
+#include "schedule/solve/routes.h"
 #include "schedule/solve/shares.h"
 #include "schedule/solve/solve.h"
 #include "schedule/solve/switches.h"
@@ -631,6 +632,17 @@ static copse_status meet_tolerance(struct solving *b, const struct copse_solve_o
   return met ? COPSE_OK : try_instead(b, &exact, COPSE_Q_ZERO, limit, &met);
 }
 
+/* The bound of any trees, then the best on the fabric's own routes. */
+static copse_status solve_on_routes(struct solving *b, const struct copse_solve_options *options) {
+  struct copse_solve_options bound_only = *options;
+  bound_only.bound_only = true;
+  bound_only.tolerance = COPSE_Q_ZERO;
+  b->options = &bound_only;
+  COPSE_DO(solve_trees(b));
+  b->options = options;
+  return copse_solve_on_routes(b->topology, options, b->schedule, b->seconds, b->err);
+}
+
 copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule **out, struct copse_solve_seconds *seconds,
@@ -642,6 +654,8 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   if (options->collective == COPSE_ALLTOALL) {
     COPSE_DO(start(&b));
     COPSE_DO(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
+  } else if (options->on_routes) {
+    COPSE_DO(solve_on_routes(&b, options));
   } else {
     COPSE_DO(solve_trees(&b));
     COPSE_DO(meet_tolerance(&b, options));

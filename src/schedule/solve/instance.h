@@ -8,7 +8,7 @@
 #include "schedule/groups.h"
 #include "solver/network/network.h"
 #include "solver/network/quickest.h"
-#include "solver/network/shortest.h"
+#include "topology/route.h"
 #include "topology/symmetry/symmetry.h"
 
 /*
@@ -20,6 +20,8 @@ struct copse_instance {
   int64_t scale; /* capacity = bandwidth * scale: the LCM of the denominators */
   struct copse_net_link *links;
   struct copse_net_root *roots;
+  /* [network.n_links] or NULL: links stand for routes (routes.h); NULL for the rest of one */
+  const struct copse_way **ways;
   struct copse_arena arena;
 };
 

@@ -55,3 +55,11 @@
 #define COPSE_BOUND_BALLS 24
 #define COPSE_BOUND_STEPS 8
 #define COPSE_BOUND_LEVELS 8
+
+/* Trees on the fabric's own routes: ranks; routes in the programme, of both phases; rounds in which
+ * pairs get more of them (of the catalogue no entry took more than 5); and the largest length of
+ * its proof (verify takes 50 bits for the sum of all). */
+#define COPSE_ROUTES_RANKS 64
+#define COPSE_ROUTES_COLUMNS 100000
+#define COPSE_ROUTES_ROUNDS 12
+#define COPSE_ROUTES_LONGEST ((int64_t)1 << 36)

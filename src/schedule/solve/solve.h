@@ -18,6 +18,7 @@ struct copse_solve_options {
   bool no_symmetry;         /* do not look for symmetries, in an alltoall for a rotation */
   bool equal_shares;        /* allreduce: 1/N per root also where unequal shares are faster */
   bool in_network;          /* allreduce: make use of switches that copy or add */
+  bool on_routes;           /* trees: every edge takes a route that the fabric would (routes.h) */
   bool compact;             /* trees: those of base roots, of equal shares, and the symmetries that
                                move them, where such trees reach the optimum. Beyond
                                COPSE_COMPACT_RANKS ranks always */
@@ -66,7 +67,9 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * say otherwise, and with a tolerance only if equal ones are outside it, rounded so that trees are
  * fewer; up to how many ranks they are looked for says policy.h, and options->notes hears where
  * they are not. With in_network, without k and tolerance, marked switches may copy and add for it
- * (switches.h), and the schedule says which. An alltoall is a maximum concurrent flow, exact where
+ * (switches.h), and the schedule says which. With on_routes, without k, equal_shares, compact and
+ * in_network, trees are the best of those whose edges take the fabric's own routes, and the bound
+ * that of any (routes.h). An alltoall is a maximum concurrent flow, exact where
  * the solver's numbers turn out to be fractions, else with a stated tiny gap. Symmetries
  * (topology/symmetry/symmetry.h) save maximum flows: one for each orbit of ranks; the optimum is
  * the same without. For a compact schedule, and from COPSE_TRUST_FROM ranks on (solver/policy.h),

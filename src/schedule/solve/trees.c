@@ -143,6 +143,38 @@ static copse_status make_network(const struct copse_instance *instance,
   return COPSE_OK;
 }
 
+/* Where links stand for routes: the route of an edge, whose path is its link, or two by way of the
+ * route's own node. A reduction's forest has links turned around. */
+static copse_status take_way(const struct copse_instance *instance, bool reduce,
+                             struct copse_forest *forest, struct copse_forest_edge *edge,
+                             struct copse_err *err) {
+  int n = edge->n_path, src = reduce ? edge->path[n - 1] : edge->path[0];
+  int next = reduce ? edge->path[n - 2] : edge->path[1], e = 0, *nodes;
+  const struct copse_network *network = &instance->network;
+  while (e < network->n_links && (network->links[e].src != src || network->links[e].dst != next))
+    e++;
+  const struct copse_way *way = e < network->n_links ? instance->ways[e] : NULL;
+  if (!way) return copse_fail(err, COPSE_INTERNAL, "a tree has an edge that is no route");
+  COPSE_DO(COPSE_ARRAY(&forest->arena, (size_t)way->n_nodes, nodes, err));
+  for (int i = 0; i < way->n_nodes; i++) nodes[i] = way->nodes[reduce ? way->n_nodes - 1 - i : i];
+  edge->path = nodes;
+  edge->n_path = way->n_nodes;
+  return COPSE_OK;
+}
+
+static copse_status take_ways(const struct copse_instance *instance, bool reduce,
+                              struct copse_forest *forest, struct copse_err *err) {
+  int n = instance->network.n_terminals - 1;
+  for (int t = 0; t < forest->n_trees && instance->ways; t++) {
+    struct copse_forest_edge *edges;
+    COPSE_DO(COPSE_ARRAY(&forest->arena, (size_t)n, edges, err));
+    memcpy(edges, forest->trees[t].edges, (size_t)n * sizeof *edges);
+    for (int i = 0; i < n; i++) COPSE_DO(take_way(instance, reduce, forest, &edges[i], err));
+    forest->trees[t].edges = edges;
+  }
+  return COPSE_OK;
+}
+
 /* `share` of the data. */
 static copse_status pack_phase(struct packing *p, const struct copse_joint_part *part,
                                const struct copse_joint_group *group, bool reduce,
@@ -155,6 +187,7 @@ static copse_status pack_phase(struct packing *p, const struct copse_joint_part 
   COPSE_DO(copse_q_div(share, (struct copse_q){part->whole, 1}, &share, p->err));
   COPSE_DO(make_network(p->instance, part, group, reduce, &scratch, &network, p->err));
   COPSE_DO(copse_forest_solve(&network, &options, &forest, p->err));
+  COPSE_DO(take_ways(p->instance, reduce, &forest, p->err));
   COPSE_DO(copse_add_trees(p->topology, &forest, network.n_terminals, reduce, share, p->schedule,
                            p->err));
   p->seconds->split += forest.seconds_split;
@@ -230,11 +263,12 @@ copse_status copse_round_part(const struct copse_instance *instance,
     for (int reduce = 0; reduce < 2 && *found; reduce++) {
       struct copse_joint_part rounded = *part;
       rounded.weights = weights;
+      if (reduce ? !part->reduce : !part->broadcast) continue;
       COPSE_DO(round_phase(instance, &rounded, reduce, u, arena, phases[reduce], found, err));
     }
   }
-  to->broadcast = phases[0];
-  to->reduce = phases[1];
+  to->broadcast = part->broadcast ? phases[0] : NULL;
+  to->reduce = part->reduce ? phases[1] : NULL;
   return COPSE_OK;
 }
 

@@ -21,7 +21,7 @@
 
 #include "solver/policy.h"
 #include "solver/lp/linear_programme.h"
-#include "solver/network/shortest.h"
+#include "solver/network/network.h"
 
 struct column_load {
   int orbit;

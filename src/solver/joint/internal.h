@@ -29,10 +29,12 @@ struct copse_joint_search {
   const struct copse_network *network;
   const struct copse_joint_group *groups;
   int n_groups, n_phases, n_columns;
-  int n_rates;    /* 1 or n_groups */
-  int64_t *units; /* [n_links] capacities in the programme's units */
-  bool whole;     /* options.whole_links: no column of a rate, which is the sum of the shares */
-  int *twin;      /* [n_groups] the first group that symmetries map to it, whose rate it has */
+  int n_rates;                             /* 1 or n_groups */
+  int64_t *units;                          /* [n_links] capacities in the programme's units */
+  const struct copse_joint_limits *limits; /* NULL: capacities of links */
+  int *limit_row;                          /* [limits->n] -1: no link counts in it */
+  bool whole; /* options.whole_links: no column of a rate, which is the sum of the shares */
+  int *twin;  /* [n_groups] the first group that symmetries map to it, whose rate it has */
   struct copse_joint_phase *phases; /* [n_phases] */
   int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */
   bool *leads;                      /* [n_links] is the first of its images */

@@ -151,6 +151,26 @@ static copse_status add_cuts(struct copse_joint_search *s) {
 
 /* ---- rounds ------------------------------------------------------------------------------ */
 
+/* Over how many links what limits this one is shared at most. */
+static int crowd_of(const struct copse_joint_limits *limits, const int *crowd, int link) {
+  int most = 1;
+  for (int i = limits->first[link]; i < limits->first[link + 1]; i++)
+    if (crowd[limits->of[i]] > most) most = crowd[limits->of[i]];
+  return most;
+}
+
+static copse_status share_limits(struct copse_joint_search *s) {
+  const struct copse_joint_limits *limits = s->limits;
+  COPSE_AT_END(copse_free_at) int *crowd = NULL;
+  COPSE_DO(copse_calloc((size_t)limits->n, sizeof *crowd, &crowd, s->err));
+  for (int i = 0; i < limits->first[s->network->n_links]; i++) crowd[limits->of[i]]++;
+  for (int e = 0; e < s->network->n_links; e++)
+    for (int q = 0; q < s->n_phases; q++)
+      if (s->phases[q].column[e] >= 0)
+        s->inner[s->phases[q].column[e]] /= crowd_of(limits, crowd, e);
+  return COPSE_OK;
+}
+
 /* Without anything to send, any division of the links will do. */
 static void set_inner(struct copse_joint_search *s) {
   for (int e = 0; e < s->network->n_links; e++) {
@@ -445,6 +465,7 @@ static copse_status search_in(const struct copse_network *network,
       .n_groups = n_groups,
       .n_rates = options->separate ? n_groups : 1,
       .whole = options->whole_links,
+      .limits = options->limits,
       .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX,
       .err = err};
   bool small;
@@ -453,6 +474,7 @@ static copse_status search_in(const struct copse_network *network,
   out->columns = s.n_columns;
   if (!small) return COPSE_OK;
   set_inner(&s);
+  if (s.limits) COPSE_DO(share_limits(&s));
   return s.whole ? search_whole(&s, options, out) : search(&s, options->progress, out);
 }
 
@@ -613,6 +635,7 @@ copse_status copse_joint_find(const struct copse_network *network,
       .network = network, .groups = groups, .n_groups = n_groups, .out = out, .err = err};
   bool fits;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
+  if (options->limits) return search_in(network, groups, n_groups, options, out, err);
   COPSE_DO(contract(&m));
   COPSE_DO(map_symmetries(&m, options, &fits));
   if (!fits || m.contraction.n_merges == 0)

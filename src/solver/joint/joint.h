@@ -59,6 +59,13 @@ enum copse_joint_outcome {
   COPSE_JOINT_UNPROVED /* the simplex method fails, or fractions of separate rates leave 64 bits */
 };
 
+/* What limits links in place of their own capacities: sums over some of them. */
+struct copse_joint_limits {
+  int n;
+  const int64_t *capacities; /* [n] > 0 */
+  const int *first, *of;     /* link e counts in of[first[e]] ... of[first[e + 1] - 1], each once */
+};
+
 struct copse_joint_options {
   int max_columns; /* sum over phases of links that may serve it, those counted once that symmetries
                       map to each other */
@@ -79,6 +86,9 @@ struct copse_joint_options {
    * method finds such, which makes more, but lower trees. */
   bool whole_links;
   struct copse_q at_least; /* of whole links: a rate that is known to be possible; 0/1: none */
+  /* NULL: none. No symmetries then, no alltoalls and no whole links; capacities of links only say
+   * how large numbers are. The proof is the prices. */
+  const struct copse_joint_limits *limits;
   const struct copse_progress *progress;
 };
 
@@ -88,6 +98,7 @@ struct copse_joint {
   struct copse_joint_part *parts; /* [n_groups] */
   int n_cuts;
   const struct copse_joint_cut *cuts;
+  const struct copse_q *prices; /* [limits->n] with limits: the multipliers of their rows, >= 0 */
   int columns, rounds;
   struct copse_arena arena;
 };
@@ -111,6 +122,11 @@ struct copse_joint {
  * the proof has them as cuts, one between every two. With one group that reduces and broadcasts
  * this is an allreduce with free shares (with edge flows in place of cuts: Basu et al., arXiv
  * 2309.13541).
+ *
+ * With limits the second row is sum_q a_q[e], over the links e that count in it, <= its capacity,
+ * for each limit. Prices of limits make lengths of links: every tree of the root v is as long as
+ * the shortest one, and all limits together have sum capacity * price. So R is at most that over
+ * the mean (with free shares the least) length of a shortest tree of a root.
  *
  * What is left of the links when R is as large as it can be allows many solutions; one that takes
  * the least of them makes short trees and is found in few rounds, over the links of shortest ways

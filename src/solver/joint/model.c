@@ -123,6 +123,14 @@ static copse_status count_uses(struct copse_joint_search *s) {
   for (int q = 0; q < s->n_phases; q++)
     for (int e = 0; e < s->network->n_links; e++)
       if (s->phases[q].column[e] >= 0) s->uses[s->phases[q].column[e]]++;
+  if (!s->limits) return COPSE_OK;
+  s->n_places = 0; /* what a link takes of all that is limited */
+  for (int q = 0; q < s->n_phases; q++)
+    for (int e = 0; e < s->network->n_links; e++) {
+      if (s->phases[q].column[e] < 0) continue;
+      s->uses[s->phases[q].column[e]] += s->limits->first[e + 1] - s->limits->first[e];
+      s->n_places += s->uses[s->phases[q].column[e]];
+    }
   return COPSE_OK;
 }
 
@@ -404,8 +412,27 @@ static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q 
   return COPSE_OK;
 }
 
+/* Whether a link counts in a limit. */
+static bool is_limited(const struct copse_joint_limits *limits, int link, int limit) {
+  int i = limits->first[link];
+  while (i < limits->first[link + 1] && limits->of[i] != limit) i++;
+  return i < limits->first[link + 1];
+}
+
+static copse_status add_limit_sums(struct copse_joint_search *s) {
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->limits->n, s->limit_row, s->err));
+  for (int i = 0; i < s->limits->n; i++) {
+    for (int e = 0; e < s->network->n_links; e++)
+      for (int q = 0; q < s->n_phases && is_limited(s->limits, e, i); q++)
+        if (s->phases[q].column[e] >= 0) count(s, s->phases[q].column[e], 1);
+    COPSE_DO(add_row(s, s->limits->capacities[i], false, &s->limit_row[i]));
+  }
+  return COPSE_OK;
+}
+
 static copse_status add_link_rows(struct copse_joint_search *s) {
   int row;
+  if (s->limits) return add_limit_sums(s);
   for (int e = 0; e < s->network->n_links; e++) {
     for (int q = 0; s->leads[e] && q < s->n_phases; q++)
       if (s->phases[q].column[e] >= 0) count(s, s->phases[q].column[e], 1);

@@ -453,9 +453,27 @@ static copse_status set_potentials(struct proof *p, const struct copse_joint_pha
   return COPSE_OK;
 }
 
+/* With limits: the multipliers of their rows. */
+static copse_status set_prices(struct proof *p) {
+  const struct copse_joint_search *s = p->s;
+  struct copse_q *prices;
+  COPSE_DO(COPSE_ARRAY(&p->out->arena, (size_t)s->limits->n, prices, s->err));
+  for (int i = 0; i < s->limits->n && p->fits; i++) {
+    prices[i] = COPSE_Q_ZERO;
+    if (s->limit_row[i] >= 0) p->fits = copse_mpq_get(p->multipliers[s->limit_row[i]], &prices[i]);
+  }
+  p->out->prices = prices;
+  return COPSE_OK;
+}
+
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
                                struct copse_joint *out, bool *fits) {
   struct proof p = {.s = s, .multipliers = multipliers, .out = out, .fits = true};
+  if (s->limits) {
+    COPSE_DO(set_prices(&p));
+    *fits = p.fits;
+    return COPSE_OK;
+  }
   COPSE_DO(add_row_cuts(&p));
   for (int q = 0; q < s->n_phases && p.fits; q++) {
     const struct copse_joint_phase *phase = &s->phases[q];

@@ -3,15 +3,22 @@
  * widest, of these those that keep the sum of squared link uses small. Pairs are routed one after
  * the other, then three times anew among all the rest. O(passes * ranks * links).
  */
-#include "predict/route.h"
+#include "topology/route.h"
 
-#include <math.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"
 #include "base/memory.h"
-#include "predict/policy.h"
+
+/* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest. */
+#define ROUTE_PASSES 4
+
+/* Equally good routes that a pair's messages of a plan are spread over: hosts of today have up to
+ * four NICs for a GPU. */
+#define ROUTE_WAYS 4
+#define SPREAD_PASSES 2
 
 /* ---- hosts ----------------------------------------------------------------------------- */
 
@@ -84,12 +91,12 @@ struct way {
 struct search {
   const struct copse_topology *topology;
   const struct copse_hosts *hosts;
-  double *width_of;               /* [n_links] bandwidth */
+  int *width_of;                  /* [n_links] how many bandwidths are less, exactly */
   double *more;                   /* [n_links] 1 / bandwidth, by which a route raises `used` */
   struct copse_adjacency out, in; /* links by source, by destination */
   bool relays;                    /* no rank forwards */
   int *distance;                  /* [n_nodes] from the source: links */
-  double *width;                  /* and the narrowest of them */
+  int *width;                     /* and the narrowest of them */
   int *best, *n_best; /* those of `in` that a widest shortest way to v may come over: best from
                          in.first[v] on, n_best[v] of them; of nodes that the search reached */
   int *queue;         /* [n_nodes] */
@@ -100,15 +107,33 @@ struct search {
   struct copse_arena scratch;
 };
 
+static int by_bandwidth(const void *a, const void *b) {
+  const struct copse_link *const *x = a, *const *y = b;
+  return copse_q_cmp((*x)->bandwidth, (*y)->bandwidth);
+}
+
+static copse_status rank_widths(struct search *s, struct copse_err *err) {
+  const struct copse_topology *t = s->topology;
+  COPSE_AT_END(copse_free_at) const struct copse_link **sorted = NULL;
+  COPSE_DO(copse_calloc((size_t)t->n_links, sizeof *sorted, &sorted, err));
+  for (int i = 0; i < t->n_links; i++) sorted[i] = &t->links[i];
+  if (t->n_links > 0) qsort(sorted, (size_t)t->n_links, sizeof *sorted, by_bandwidth);
+  for (int i = 0, less = 0; i < t->n_links; i++) {
+    less += i > 0 && by_bandwidth(&sorted[i - 1], &sorted[i]) < 0;
+    s->width_of[sorted[i] - t->links] = less;
+  }
+  return COPSE_OK;
+}
+
 static copse_status search_start(struct search *s, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   size_t nodes = (size_t)t->n_nodes, links = (size_t)t->n_links;
-  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->width_of, err));
+  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(int), &s->width_of, err));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->more, err));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(int), &s->best, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->n_best, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->distance, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(double), &s->width, err));
+  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->width, err));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->used, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->ways, &s->ways, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->queue, err));
@@ -117,15 +142,12 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
   COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, COPSE_KEYS(t->links, dst),
                               sizeof *t->links, &s->in, err));
   COPSE_DO(copse_arena_array(&s->scratch, (size_t)t->n_ranks, 1, &s->done, err));
-  for (size_t i = 0; i < links; i++) {
-    s->width_of[i] = copse_q_to_double(t->links[i].bandwidth);
-    s->more[i] = 1 / s->width_of[i];
-  }
-  return COPSE_OK;
+  for (size_t i = 0; i < links; i++) s->more[i] = 1 / copse_q_to_double(t->links[i].bandwidth);
+  return rank_widths(s, err);
 }
 
 /* The width of the way to v over this link, or -1 if that isn't a shortest way. */
-static double width_over(const struct search *s, int v, int link) {
+static int width_over(const struct search *s, int v, int link) {
   int u = s->topology->links[link].src;
   if (s->distance[u] < 0 || s->distance[u] + 1 != s->distance[v]) return -1;
   if (s->relays && s->distance[u] > 0 && s->topology->nodes[u].rank >= 0) return -1;
@@ -136,9 +158,9 @@ static double width_over(const struct search *s, int v, int link) {
  * the nodes by distance finds the widths of all, and the links that such ways come over. */
 static void find_width(struct search *s, int v) {
   int first = s->in.first[v], n = 0;
-  double widest = -1;
+  int widest = -1;
   for (int i = first; i < s->in.first[v + 1]; i++) {
-    double width = width_over(s, v, s->in.item[i]);
+    int width = width_over(s, v, s->in.item[i]);
     if (width < 0 || width < widest) continue;
     if (width > widest) n = 0;
     widest = width;
@@ -176,7 +198,7 @@ static void search_from(struct search *s, int rank, int host, bool relays) {
   for (int v = 0; v < t->n_nodes; v++) s->distance[v] = -1;
   s->distance[source] = 0;
   s->relays = relays;
-  s->width[source] = INFINITY;
+  s->width[source] = INT_MAX;
   s->queue[n++] = source;
   for (int head = 0; head < n; head++) {
     int u = s->queue[head];
@@ -300,6 +322,104 @@ copse_status copse_plan_routes_find(const struct copse_topology *topology,
   copse_hosts_free(&hosts);
   return status;
 }
+
+/* ---- ways of a pair ----------------------------------------------------------------------- */
+
+struct copse_way_finder {
+  struct copse_hosts hosts;
+  struct search inside, outside; /* the source's host, everywhere */
+  int sources[2];                /* that they were made from, -1: none */
+  const int64_t *lengths;        /* at hand */
+  int64_t *length;               /* [n_nodes] of the shortest way there */
+  int *nodes;                    /* [n_nodes] a way */
+  struct copse_arena arena;
+};
+
+copse_status copse_way_finder_new(const struct copse_topology *topology,
+                                  struct copse_way_finder **out, struct copse_err *err) {
+  *out = NULL;
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  struct copse_way_finder *f = *out;
+  f->inside = f->outside = (struct search){.topology = topology, .hosts = &f->hosts};
+  f->sources[0] = f->sources[1] = -1;
+  COPSE_DO(copse_hosts_find(topology, &f->hosts, err));
+  COPSE_DO(search_start(&f->inside, err));
+  COPSE_DO(search_start(&f->outside, err));
+  COPSE_DO(COPSE_ARRAY(&f->arena, (size_t)topology->n_nodes, f->length, err));
+  return COPSE_ARRAY(&f->arena, (size_t)topology->n_nodes, f->nodes, err);
+}
+
+void copse_way_finder_free(struct copse_way_finder *f) {
+  if (!f) return;
+  copse_hosts_free(&f->hosts);
+  copse_arena_free(&f->inside.scratch);
+  copse_arena_free(&f->outside.scratch);
+  copse_arena_free(&f->arena);
+  free(f);
+}
+
+/* The search that has the pair's ways; NULL: there are none. */
+static struct search *search_of(struct copse_way_finder *f, int src, int dst) {
+  for (int outside = 0; outside < 2; outside++) {
+    struct search *s = outside ? &f->outside : &f->inside;
+    if (f->sources[outside] != src) search_from(s, src, outside ? -1 : f->hosts.of_rank[src], true);
+    f->sources[outside] = src;
+    if (s->distance[s->topology->rank_nodes[dst]] > 0) return s;
+  }
+  return NULL;
+}
+
+/* Backwards from v, each node once: s->ways has the link that it comes by. */
+static int64_t least_length(struct copse_way_finder *f, struct search *s, int v) {
+  struct way *way = &s->ways[v];
+  if (s->distance[v] == 0) return 0;
+  if (way->route == s->n_routes) return f->length[v];
+  way->route = s->n_routes;
+  for (int i = 0; i < s->n_best[v]; i++) {
+    int link = s->best[s->in.first[v] + i];
+    int64_t length = f->lengths[link] + least_length(f, s, s->topology->links[link].src);
+    if (i > 0 && length >= f->length[v]) continue;
+    f->length[v] = length;
+    way->link = link;
+  }
+  return f->length[v];
+}
+
+int64_t copse_way_shortest(struct copse_way_finder *f, int src, int dst, const int64_t *lengths,
+                           struct copse_way *way) {
+  struct search *s = search_of(f, src, dst);
+  if (!s) return -1;
+  int v = s->topology->rank_nodes[dst];
+  f->lengths = lengths;
+  s->n_routes++;
+  int64_t length = least_length(f, s, v);
+  if (!way) return length;
+  *way = (struct copse_way){src, dst, s->distance[v] + 1, f->nodes};
+  for (int i = s->distance[v]; i > 0; i--) {
+    f->nodes[i] = v;
+    v = s->topology->links[s->ways[v].link].src;
+  }
+  f->nodes[0] = v;
+  return length;
+}
+
+bool copse_way_is_one(struct copse_way_finder *f, const struct copse_way *way) {
+  const struct search *s = search_of(f, way->src, way->dst);
+  if (!s || way->n_nodes != s->distance[s->topology->rank_nodes[way->dst]] + 1) return false;
+  if (way->nodes[0] != s->topology->rank_nodes[way->src] ||
+      way->nodes[way->n_nodes - 1] != s->topology->rank_nodes[way->dst])
+    return false;
+  for (int i = 1; i < way->n_nodes; i++) {
+    int v = way->nodes[i], k = 0;
+    const int *best = s->best + s->in.first[v];
+    if (s->distance[v] != i) return false;
+    while (k < s->n_best[v] && s->topology->links[best[k]].src != way->nodes[i - 1]) k++;
+    if (k == s->n_best[v]) return false;
+  }
+  return true;
+}
+
+/* ---- routes taken one by one --------------------------------------------------------------- */
 
 /* What a way's busiest link would have carried, over its bandwidth, and all its links. */
 struct way_load {

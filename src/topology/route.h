@@ -1,4 +1,5 @@
-/* Routes and hosts, for the baselines. */
+/* Hosts by name; the routes that hardware takes from rank to rank, which plans and baselines have.
+ */
 #pragma once
 
 #include "base/memory.h"
@@ -43,6 +44,29 @@ copse_status copse_plan_routes_find(const struct copse_topology *topology,
                                     struct copse_routes *routes,
                                     struct copse_err *err) COPSE_CHECKED;
 void copse_routes_free(struct copse_routes *routes);
+
+/* One of the equally good routes of a pair: over relays alone, inside the host of both where there
+ * is such a one, of the fewest links, of these the widest. */
+struct copse_way {
+  int src, dst; /* ranks */
+  int n_nodes;
+  const int *nodes; /* [n_nodes] topology nodes, both ends included */
+};
+/* Asks for them one by one; fastest where all destinations of a source come in a row. */
+struct copse_way_finder;
+/* The caller frees *out in every case. COPSE_NOMEM. */
+copse_status copse_way_finder_new(const struct copse_topology *topology,
+                                  struct copse_way_finder **out,
+                                  struct copse_err *err) COPSE_CHECKED;
+void copse_way_finder_free(struct copse_way_finder *finder);
+static inline void copse_way_finder_free_at(struct copse_way_finder **finder) {
+  copse_way_finder_free(*finder);
+}
+/* The shortest way of a pair by lengths [n_links] >= 0, whose sums fit: its length, -1 where all
+ * routes have ranks on them. way may be NULL; its nodes last until the next call. */
+int64_t copse_way_shortest(struct copse_way_finder *finder, int src, int dst,
+                           const int64_t *lengths, struct copse_way *way);
+bool copse_way_is_one(struct copse_way_finder *finder, const struct copse_way *way);
 
 /* A route's nodes, both ends included; *n of them. */
 static inline const int *copse_route_way(const struct copse_routes *routes, int src, int dst,

@@ -1,0 +1,17 @@
+/* Inside src/schedule/solve only: the best forests whose edges take the fabric's own routes. */
+#pragma once
+
+#include "schedule/solve/solve.h"
+
+/*
+ * Gives a schedule, which is named and has its bound, the best trees of such edges in the place of
+ * any others, with their time, k, and `routes`. A tolerance: the fewest trees within it that are
+ * found. options->notes hears where the optimum's fractions are rounded. COPSE_UNSUPPORTED where
+ * routes are not listed or the programme is too large or not solved,
+ * COPSE_INFEASIBLE where relays alone join no tree.
+ */
+copse_status copse_solve_on_routes(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options,
+                                   struct copse_schedule *schedule,
+                                   struct copse_solve_seconds *seconds,
+                                   struct copse_err *err) COPSE_CHECKED;

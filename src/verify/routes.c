@@ -1,0 +1,254 @@
+/*
+ * The check of a schedule whose edges take the fabric's own routes (struct copse_schedule_routes):
+ * each path is a route of its pair, as topology/route.h, which is given as the topology is, has
+ * them; and the bound for such forests follows from the lengths of links. A shortest tree of a root
+ * over all pairs of ranks: Chu and Liu (1965), Edmonds (1967).
+ */
+#include <string.h>
+
+#include "base/types.h"
+#include "topology/route.h"
+#include "verify/internal.h"
+
+/* All lengths together in whole numbers, so that a tree's length fits. */
+#define MOST_LENGTH ((int64_t)1 << 50)
+#define NO_WAY INT64_MAX
+
+/* Ranks: a table of their pairs takes 8 bytes for each. */
+#define MOST_RANKS 4096
+
+struct routes {
+  struct copse_verify_checker *c;
+  const struct copse_schedule_routes *claim;
+  int n;             /* ranks */
+  int64_t *length;   /* [n_links] in whole numbers */
+  int64_t *distance; /* [n * n] least over the routes of a pair, NO_WAY: it has none */
+  int64_t *w, *next; /* [n * n] pairs of what is left to join, and of what that becomes */
+  int *from, *id, *mark;
+  struct copse_way_finder *finder;
+};
+
+static void release(struct routes *r) { copse_way_finder_free(r->finder); }
+
+static copse_status open_routes(struct routes *r) {
+  if (r->n > MOST_RANKS)
+    return copse_fail(r->c->err, COPSE_UNSUPPORTED,
+                      "%s: trees on the fabric's routes are checked for at most %d ranks",
+                      r->c->label, MOST_RANKS);
+  return copse_way_finder_new(r->c->topology, &r->finder, r->c->err);
+}
+
+/* ---- paths --------------------------------------------------------------------------------- */
+
+static copse_status check_paths(struct routes *r, int tree) {
+  const struct copse_schedule_tree *t = &r->c->schedule->trees[tree];
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  for (int e = 0; e < t->n_edges; e++) {
+    const struct copse_schedule_edge *edge = &t->edges[e];
+    int *nodes;
+    COPSE_DO(COPSE_ARRAY(&scratch, (size_t)edge->n_path, nodes, r->c->err));
+    for (int i = 0; i < edge->n_path; i++) nodes[i] = r->c->node_of[edge->path[i]];
+    if (!copse_way_is_one(r->finder,
+                          &(struct copse_way){edge->src, edge->dst, edge->n_path, nodes}))
+      return refute(r->c,
+                    "tree %d, edge %d: the path is not the fabric's route from rank %d to rank %d, "
+                    "which \"routes\" says",
+                    tree, e, edge->src, edge->dst);
+  }
+  return COPSE_OK;
+}
+
+/* ---- lengths ------------------------------------------------------------------------------- */
+
+static int link_of(const struct routes *r, const struct copse_schedule_length *l) {
+  int src = r->c->node_of[l->src], dst = r->c->node_of[l->dst];
+  return src < 0 || dst < 0 ? -1 : copse_topology_find_link(r->c->topology, src, dst);
+}
+
+static copse_status read_lengths(struct routes *r) {
+  struct copse_verify_checker *c = r->c;
+  const char *const *ids = c->schedule->nodes;
+  int64_t sum = 0, common = 1;
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->topology->n_links, r->length, c->err));
+  for (int i = 0; i < r->claim->n_lengths; i++)
+    COPSE_DO(copse_lcm(common, r->claim->lengths[i].length.den, &common, c->err));
+  for (int i = 0; i < r->claim->n_lengths; i++) {
+    const struct copse_schedule_length *l = &r->claim->lengths[i];
+    int link = link_of(r, l);
+    int64_t whole;
+    if (link < 0)
+      return refute(c, "\"routes\" has a length of '%s' -> '%s', which is no link", ids[l->src],
+                    ids[l->dst]);
+    if (r->length[link] != 0)
+      return refute(c, "\"routes\" has two lengths of '%s' -> '%s'", ids[l->src], ids[l->dst]);
+    if (copse_mul_overflows(l->length.num, common / l->length.den, &whole) ||
+        copse_add_overflows(sum, whole, &sum) || sum > MOST_LENGTH)
+      return copse_fail(c->err, COPSE_OVERFLOW, "%s: the lengths of \"routes\" need over 50 bits",
+                        c->label);
+    r->length[link] = whole;
+  }
+  return COPSE_OK;
+}
+
+static copse_status measure_pairs(struct routes *r) {
+  size_t pairs = (size_t)r->n * (size_t)r->n;
+  struct copse_verify_checker *c = r->c;
+  COPSE_DO(COPSE_ARRAYS(&c->scratch.arena, pairs, int64_t, c->err, &r->distance, &r->w, &r->next));
+  COPSE_DO(COPSE_ARRAYS(&c->scratch.arena, (size_t)r->n, int, c->err, &r->from, &r->id, &r->mark));
+  for (int src = 0; src < r->n; src++)
+    for (int dst = 0; dst < r->n; dst++) {
+      int64_t least = src == dst ? -1 : copse_way_shortest(r->finder, src, dst, r->length, NULL);
+      r->distance[src * r->n + dst] = least < 0 ? NO_WAY : least;
+    }
+  return COPSE_OK;
+}
+
+/* ---- the shortest tree of a root ------------------------------------------------------------ */
+
+/* What leads to each of m at least cost; false where nothing does. Adds the costs. */
+static bool choose_nearest(struct routes *r, int m, int root, int64_t *sum) {
+  for (int v = 0; v < m; v++) {
+    int from = -1;
+    for (int u = 0; u < m && v != root; u++)
+      if (u != v && r->w[u * m + v] != NO_WAY && (from < 0 || r->w[u * m + v] < r->w[from * m + v]))
+        from = u;
+    if (v != root && from < 0) return false;
+    if (v != root) *sum += r->w[from * m + v];
+    r->from[v] = from;
+  }
+  return true;
+}
+
+/* Numbers the circles of those choices, and all that is on none; how many there are then. */
+static int number_circles(struct routes *r, int m, int root) {
+  int n = 0;
+  for (int v = 0; v < m; v++) r->id[v] = r->mark[v] = -1;
+  for (int v = 0; v < m; v++) {
+    int u = v;
+    while (u != root && r->mark[u] < 0) {
+      r->mark[u] = v;
+      u = r->from[u];
+    }
+    if (u == root || r->mark[u] != v || r->id[u] >= 0) continue;
+    for (int at = u; r->id[at] < 0; at = r->from[at]) r->id[at] = n;
+    n++;
+  }
+  for (int v = 0; v < m; v++)
+    if (r->id[v] < 0) r->id[v] = n++;
+  return n;
+}
+
+/* Each circle becomes one; another way into it costs what it costs more than the one chosen. */
+static void contract(struct routes *r, int m, int n, int root) {
+  int64_t *before = r->w;
+  for (int i = 0; i < n * n; i++) r->next[i] = NO_WAY;
+  for (int u = 0; u < m; u++)
+    for (int v = 0; v < m; v++) {
+      int64_t *to = &r->next[r->id[u] * n + r->id[v]];
+      if (r->id[u] == r->id[v] || v == root || r->w[u * m + v] == NO_WAY) continue;
+      int64_t more = r->w[u * m + v] - r->w[r->from[v] * m + v];
+      if (more < *to) *to = more;
+    }
+  r->w = r->next;
+  r->next = before;
+}
+
+/* -1: not all are reached. */
+static int64_t least_tree(struct routes *r, bool reduce, int root) {
+  int64_t sum = 0;
+  int m = r->n, n;
+  for (int u = 0; u < m; u++)
+    for (int v = 0; v < m; v++) r->w[u * m + v] = r->distance[reduce ? v * m + u : u * m + v];
+  for (;;) {
+    if (!choose_nearest(r, m, root, &sum)) return -1;
+    n = number_circles(r, m, root);
+    if (n == m) return sum;
+    contract(r, m, n, root);
+    root = r->id[root];
+    m = n;
+  }
+}
+
+/* ---- the bound ------------------------------------------------------------------------------ */
+
+/* The shares' sum of what a root's trees are long: of an allreduce, the least of any root. */
+static copse_status tree_lengths(struct routes *r, mpq_t sum) {
+  const struct copse_schedule *s = r->c->schedule;
+  bool both = s->collective == COPSE_ALLREDUCE, rooted = copse_collective_rooted(s->collective);
+  COPSE_MPQ(length);
+  for (int root = 0; root < r->n; root++) {
+    int64_t out = 0, in = 0;
+    if (rooted && root != s->root) continue;
+    if (copse_collective_broadcasts(s->collective)) out = least_tree(r, false, root);
+    if (copse_collective_reduces(s->collective)) in = least_tree(r, true, root);
+    if (out < 0 || in < 0)
+      return refute(r->c, "no tree of root %d over the fabric's routes reaches all ranks", root);
+    mpq_set_si(length, out + in, 1);
+    if (!both)
+      mpq_add(sum, sum, length);
+    else if (root == 0 || mpq_cmp(length, sum) < 0)
+      mpq_set(sum, length);
+  }
+  mpq_set_ui(length, both || rooted ? 1 : (unsigned long)r->n, 1);
+  mpq_div(sum, sum, length);
+  return COPSE_OK;
+}
+
+static copse_status find_bound(struct routes *r, struct copse_q *time) {
+  struct copse_verify_checker *c = r->c;
+  COPSE_MPQ(sum);
+  COPSE_MPQ(all);
+  COPSE_MPQ(q);
+  COPSE_DO(read_lengths(r));
+  COPSE_DO(measure_pairs(r));
+  COPSE_DO(tree_lengths(r, sum));
+  for (int e = 0; e < c->topology->n_links; e++) {
+    COPSE_MPQ(length);
+    mpq_set_si(length, r->length[e], 1);
+    copse_mpq_set(q, c->topology->links[e].bandwidth);
+    mpq_mul(q, q, length);
+    mpq_add(all, all, q);
+  }
+  if (mpq_sgn(all) == 0 && r->n > 1) return refute(c, "all lengths of \"routes\" are 0");
+  if (mpq_sgn(all) > 0) mpq_div(sum, sum, all);
+  return copse_verify_get_q(sum, c->label, time, c->err);
+}
+
+static void release_checker(struct copse_verify_checker *c) {
+  copse_verify_scratch_free(&c->scratch);
+}
+
+copse_status copse_verify_routes_bound(const struct copse_schedule *s,
+                                       const struct copse_topology *topology, const char *label,
+                                       struct copse_q *time, struct copse_err *err) {
+  COPSE_AT_END(release_checker)
+  struct copse_verify_checker c = {.schedule = s, .topology = topology, .label = label, .err = err};
+  COPSE_AT_END(release) struct routes r = {.c = &c, .claim = s->routes, .n = s->n_ranks};
+  COPSE_DO(COPSE_ARRAY(&c.scratch.arena, (size_t)s->n_nodes, c.node_of, err));
+  for (int i = 0; i < s->n_nodes; i++) c.node_of[i] = copse_topology_find(topology, s->nodes[i]);
+  COPSE_DO(open_routes(&r));
+  return find_bound(&r, time);
+}
+
+static bool has_marked_switch(const struct copse_topology *t) {
+  int v = 0;
+  while (v < t->n_nodes && !t->nodes[v].multicast && !t->nodes[v].aggregation) v++;
+  return v < t->n_nodes;
+}
+
+copse_status copse_verify_routes(struct copse_verify_checker *c,
+                                 struct copse_verify_report *report) {
+  const struct copse_schedule *s = c->schedule;
+  COPSE_AT_END(release) struct routes r = {.c = c, .claim = s->routes, .n = s->n_ranks};
+  if (s->collective == COPSE_ALLTOALL || s->n_rotations > 0 || copse_schedule_doubles(s))
+    return refute(c, "\"routes\" is for trees that are listed, without stages");
+  COPSE_DO(open_routes(&r));
+  for (int t = 0; t < s->n_trees; t++) COPSE_DO(check_paths(&r, t));
+  COPSE_DO(find_bound(&r, &report->routes_bound));
+  report->on_routes = true;
+  report->routes_optimal = copse_q_cmp(report->time_per_GB, report->routes_bound) <= 0;
+  /* a switch that copies may make the time shorter than the bound, which counts every copy */
+  return copse_verify_compare_bound(
+      c->label, s->routes->time_per_GB, report->routes_bound,
+      has_marked_switch(c->topology) ? report->routes_bound : report->time_per_GB, c->err);
+}

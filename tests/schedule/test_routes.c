@@ -1,0 +1,317 @@
+/* Trees on the fabric's own routes: beside an LP over all such trees, on machines where plans would
+ * make detours, and what the verifier refuses. */
+#include "topology/route.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "predict/predict.h"
+#include "predict/propose.h"
+#include "support/fabric.h"
+#include "support/oracle_trees.h"
+#include "support/random_topology.h"
+#include "support/support.h"
+#include "verify/verify.h"
+
+static struct copse_schedule *solve(const struct copse_topology *t, copse_collective collective,
+                                    struct copse_q tolerance) {
+  bool rooted = collective == COPSE_BROADCAST || collective == COPSE_REDUCE;
+  struct copse_solve_options options = {.collective = collective,
+                                        .root = rooted ? 0 : -1,
+                                        .on_routes = true,
+                                        .tolerance = tolerance,
+                                        .label = "test.json"};
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *schedule = NULL;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_solve_schedule(t, &options, &schedule, &seconds, &err), &err);
+  return schedule;
+}
+
+/* As a user gets it: from the file's text. */
+static struct copse_schedule *read_back(const struct copse_schedule *schedule) {
+  struct copse_schedule *back = NULL;
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text;
+  size_t size;
+  ASSERT_OK(copse_schedule_to_json(schedule, &text, &size, &err), &err);
+  ASSERT_OK(copse_schedule_parse("s.json", text, size, &back, &err), &err);
+  free(text);
+  return back;
+}
+
+static struct copse_verify_report verify(const struct copse_schedule *schedule,
+                                         const struct copse_topology *t) {
+  struct copse_schedule *back = read_back(schedule);
+  struct copse_verify_report report;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_verify_schedule(back, t, "s.json", &report, &err), &err);
+  ck_assert(report.on_routes);
+  copse_schedule_free(back);
+  return report;
+}
+
+static struct copse_topology *load(const char *path) {
+  struct copse_topology *t = NULL;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_topology_load(path, NULL, &t, &err), &err);
+  return t;
+}
+
+/* ---- the optimum ---------------------------------------------------------------------------- */
+
+START_TEST(the_optimum_over_all_trees_of_such_edges_is_reached) {
+  static const struct copse_test_random_options small = {3, 4, 3, true, true};
+  static const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER,
+                                                 COPSE_ALLREDUCE};
+  int slower = 0;
+  for (int i = 0; i < COPSE_TEST_UP_TO(60, 6); i++) {
+    uint64_t state = (uint64_t)i;
+    struct copse_topology *t = copse_test_random_topology(&state, &small);
+    copse_collective collective = collectives[i % 3];
+    struct copse_schedule *s = solve(t, collective, COPSE_Q_ZERO);
+    struct copse_verify_report report = verify(s, t);
+    double expected = copse_test_routed_trees_time(t, collective);
+    double time = copse_q_to_double(s->time_per_GB);
+    ck_assert_msg(fabs(time / expected - 1) < 1e-7, "seed %d: %.12g, all trees %.12g", i, time,
+                  expected);
+    ck_assert_msg(report.routes_optimal, "seed %d: %s above %s", i, COPSE_Q_STRING(s->time_per_GB),
+                  COPSE_Q_STRING(report.routes_bound));
+    slower += copse_q_cmp(s->bound.time_per_GB, s->time_per_GB) < 0;
+    copse_schedule_free(s);
+    copse_topology_free(t);
+  }
+  ck_assert_int_gt(slower, COPSE_TEST_UP_TO(9, 0)); /* routes matter */
+}
+END_TEST
+
+START_TEST(machines_have_known_optima) {
+  static const struct {
+    const char *topology;
+    copse_collective collective;
+    struct copse_q time;
+  } cases[] = {{"dgx1-v100", COPSE_ALLGATHER, {7, 1200}}, {"dgx1-v100", COPSE_ALLREDUCE, {7, 600}},
+               {"dgx1-v100", COPSE_BROADCAST, {1, 150}},  {"dgx1-v100", COPSE_REDUCE, {1, 150}},
+               {"mi100-8", COPSE_BROADCAST, {1, 63}},     {"dgx2-x2", COPSE_ALLGATHER, {31, 5000}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char path[64];
+    snprintf(path, sizeof path, "topologies/%s.json", cases[i].topology);
+    struct copse_topology *t = load(path);
+    struct copse_schedule *s = solve(t, cases[i].collective, COPSE_Q_ZERO);
+    struct copse_verify_report report = verify(s, t);
+    ck_assert_msg(copse_q_eq(s->time_per_GB, cases[i].time), "%s: %s", path,
+                  COPSE_Q_STRING(s->time_per_GB));
+    ck_assert(report.routes_optimal);
+    copse_schedule_free(s);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+START_TEST(a_tolerance_makes_fewer_trees) {
+  struct copse_topology *t = load("topologies/mi100-8.json");
+  struct copse_schedule *exact = solve(t, COPSE_ALLGATHER, COPSE_Q_ZERO);
+  struct copse_schedule *near = solve(t, COPSE_ALLGATHER, (struct copse_q){1, 20});
+  struct copse_verify_report report = verify(near, t);
+  ck_assert(!report.routes_optimal);
+  ck_assert_double_le(copse_q_to_double(near->time_per_GB),
+                      1.05 * copse_q_to_double(exact->time_per_GB));
+  ck_assert_int_lt(near->k, exact->k);
+  copse_schedule_free(exact);
+  copse_schedule_free(near);
+  copse_topology_free(t);
+}
+END_TEST
+
+START_TEST(many_ranks_are_refused_plainly) {
+  struct copse_topology *t = NULL;
+  struct copse_schedule *schedule = NULL;
+  struct copse_solve_options options = {
+      .collective = COPSE_ALLGATHER, .root = -1, .on_routes = true, .label = "ring"};
+  struct copse_solve_seconds seconds;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_topology_synthetic("ring:65@50", NULL, &t, &err), &err);
+  ASSERT_FAILS(copse_solve_schedule(t, &options, &schedule, &seconds, &err), COPSE_UNSUPPORTED,
+               &err, "at most 64 ranks");
+  copse_topology_free(t);
+}
+END_TEST
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
+static bool makes_detours(const struct copse_topology *t, const struct copse_schedule *schedule) {
+  struct copse_prediction prediction;
+  struct copse_err err = COPSE_ERR_INIT;
+  char text[COPSE_DETOUR_TEXT];
+  ASSERT_OK(copse_predict_schedule(t, schedule, NULL, &prediction, &err), &err);
+  bool detours = copse_prediction_detour(&prediction, t, text);
+  copse_prediction_free(&prediction);
+  return detours;
+}
+
+static void check_plan(const char *path) {
+  struct copse_topology *t = load(path);
+  struct copse_schedule *routed = solve(t, COPSE_ALLREDUCE, COPSE_Q_ZERO);
+  struct copse_solve_options options = {.collective = COPSE_ALLREDUCE, .root = -1};
+  struct copse_schedule *any = copse_test_solve_as(t, options);
+  const double bytes = 1 << 30;
+  double us[2];
+  struct copse_err err = COPSE_ERR_INIT;
+  ck_assert(makes_detours(t, any));
+  ck_assert(!makes_detours(t, routed));
+  ASSERT_OK(copse_predict(t, any, NULL, &bytes, 1, &us[0], &err), &err);
+  ASSERT_OK(copse_predict(t, routed, NULL, &bytes, 1, &us[1], &err), &err);
+  ck_assert_double_lt(us[1], us[0] / 1.3);
+  ck_assert(verify(routed, t).routes_optimal);
+  copse_schedule_free(routed);
+  copse_schedule_free(any);
+  copse_topology_free(t);
+}
+
+START_TEST(their_plans_make_no_detours) { check_plan("topologies/dgx1-v100.json"); }
+END_TEST
+
+START_TEST(a_plan_that_lost_its_paths_is_mended) {
+  static const char path[] = "../shared/peers/cases/asymsw5043.json";
+  FILE *file = fopen(path, "r");
+  if (!file) COPSE_SKIP("%s is not here", path);
+  fclose(file);
+  check_plan(path);
+}
+END_TEST
+
+static bool wants_routes(void *context, const char *name, int n_trees) {
+  (void)context;
+  (void)n_trees;
+  return strcmp(name, "routes") == 0;
+}
+
+/* The first lasts until all are made: kept until then. */
+struct offered {
+  struct copse_schedule *list[4];
+  int n;
+};
+
+static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
+                         struct copse_err *err) {
+  struct offered *offered = context;
+  (void)name;
+  (void)err;
+  ck_assert_int_lt(offered->n, 4);
+  offered->list[offered->n++] = schedule;
+  return COPSE_OK;
+}
+
+START_TEST(they_are_proposed_where_paths_differ) {
+  static const char *const paths[] = {"topologies/dgx1-v100.json", "topologies/a100-x2.json"};
+  for (int i = 0; i < 2; i++) {
+    struct copse_topology *t = load(paths[i]);
+    struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .root = -1};
+    struct copse_routes routes;
+    struct offered offered = {.n = 0};
+    struct copse_proposer proposer = {t, &options, &routes, &offered, wants_routes, take};
+    struct copse_solve_seconds seconds;
+    struct copse_err err = COPSE_ERR_INIT;
+    ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+    ASSERT_OK(copse_propose(&proposer, &seconds, &err), &err);
+    ck_assert_int_eq(offered.n, i == 0 ? 2 : 1);
+    if (i == 0) ck_assert_ptr_nonnull(offered.list[1]->routes);
+    for (int k = 0; k < offered.n; k++) copse_schedule_free(offered.list[k]);
+    copse_routes_free(&routes);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* ---- what the verifier refuses -------------------------------------------------------------- */
+
+enum damage { OTHER_PATH, BETTER_BOUND, NO_LINK, TWICE, NO_LENGTHS, LESS_LENGTH, N_DAMAGES };
+
+/* gpu0 -> gpu3 has a link and a way over two switches. */
+static const char square[] =
+    "{\"format\": \"copse-topology/1\", \"name\": \"square\", \"nodes\": ["
+    "{\"id\": \"g0\", \"type\": \"gpu\"}, {\"id\": \"g1\", \"type\": \"gpu\"},"
+    "{\"id\": \"g2\", \"type\": \"gpu\"}, {\"id\": \"s\", \"type\": \"switch\"}],"
+    "\"links\": [{\"src\": \"g0\", \"dst\": \"s\", \"bandwidth\": 30},"
+    "{\"src\": \"g1\", \"dst\": \"s\", \"bandwidth\": 30},"
+    "{\"src\": \"g2\", \"dst\": \"s\", \"bandwidth\": 30},"
+    "{\"src\": \"g0\", \"dst\": \"g1\", \"bandwidth\": 5}]}";
+
+/* Moves the first edge between ranks 0 and 1 to the way over the switch; its time is made right. */
+static bool move_edge(struct copse_schedule *s, const struct copse_topology *t) {
+  static int path[3];
+  path[0] = copse_topology_find(t, "g0");
+  path[1] = copse_topology_find(t, "s");
+  path[2] = copse_topology_find(t, "g1");
+  for (int i = 0; i < s->n_trees; i++)
+    for (int e = 0; e < s->trees[i].n_edges; e++) {
+      struct copse_schedule_edge *edge = (struct copse_schedule_edge *)&s->trees[i].edges[e];
+      if (edge->src != 0 || edge->dst != 1) continue;
+      edge->path = path;
+      edge->n_path = 3;
+      return true;
+    }
+  return false;
+}
+
+static void do_damage(struct copse_schedule *s, const struct copse_topology *t,
+                      enum damage damage) {
+  struct copse_schedule_routes *routes = (struct copse_schedule_routes *)s->routes;
+  struct copse_schedule_length *lengths = (struct copse_schedule_length *)routes->lengths;
+  ck_assert_int_gt(routes->n_lengths, 1);
+  switch (damage) {
+    case OTHER_PATH: ck_assert(move_edge(s, t)); break;
+    case BETTER_BOUND: routes->time_per_GB = s->bound.time_per_GB; break;
+    case NO_LINK: lengths[0].dst = lengths[0].src; break;
+    case TWICE: lengths[1] = lengths[0]; break;
+    case NO_LENGTHS: routes->n_lengths = 0; break;
+    case LESS_LENGTH: lengths[0].length = (struct copse_q){lengths[0].length.num * 7, 3}; break;
+    default: ck_abort();
+  }
+}
+
+START_TEST(damage_is_refused) {
+  static const char *const why[] = {"is not the fabric's route",
+                                    "its certificate proves",
+                                    "which is no link",
+                                    "two lengths",
+                                    "all lengths",
+                                    "its certificate proves"};
+  struct copse_topology *t = copse_test_topology(square);
+  for (int damage = 0; damage < N_DAMAGES; damage++) {
+    struct copse_schedule *s = solve(t, COPSE_ALLGATHER, COPSE_Q_ZERO);
+    struct copse_verify_report report;
+    struct copse_err err = COPSE_ERR_INIT;
+    ck_assert(verify(s, t).routes_optimal);
+    do_damage(s, t, (enum damage)damage);
+    copse_status status = copse_verify_schedule(s, t, "s.json", &report, &err);
+    if (damage == OTHER_PATH && strstr(err.text, "time_per_GB is")) { /* the load has moved too */
+      struct copse_verify_report moved;
+      s->time_per_GB = report.time_per_GB;
+      err = (struct copse_err)COPSE_ERR_INIT;
+      status = copse_verify_schedule(s, t, "s.json", &moved, &err);
+    }
+    ck_assert_msg(status == COPSE_REFUTED && strstr(err.text, why[damage]), "damage %d: %s", damage,
+                  err.text);
+    copse_schedule_free(s);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("routes");
+  TCase *tc = tcase_create("routes");
+  tcase_add_test(tc, the_optimum_over_all_trees_of_such_edges_is_reached);
+  tcase_add_test(tc, machines_have_known_optima);
+  tcase_add_test(tc, a_tolerance_makes_fewer_trees);
+  tcase_add_test(tc, many_ranks_are_refused_plainly);
+  tcase_add_test(tc, their_plans_make_no_detours);
+  tcase_add_test(tc, a_plan_that_lost_its_paths_is_mended);
+  tcase_add_test(tc, they_are_proposed_where_paths_differ);
+  tcase_add_test(tc, damage_is_refused);
+  suite_add_tcase(suite, tc);
+  return copse_test_run(suite);
+}

@@ -17,7 +17,9 @@
  */
 #define CHANNEL_GBPS 20
 #define CHANNELS 16
-/* Chains may lose this part for fewer channels; rings nothing. */
+/* Chains may lose this part for fewer channels; rings nothing. Where orders are not searched in
+ * full neither is searched further when it is as near to its bound, which may not be reached at
+ * all. */
 #define CHAIN_PART 64
 
 /* A kind of channels, solved. */
@@ -151,7 +153,8 @@ static copse_status improve(struct finder *f, bool chains, int n, bool thorough,
   return COPSE_OK;
 }
 
-/* The most that packings of these reach, for all that is proved. */
+/* The most that packings of these reach, for all that is proved: of rings no more than those of any
+ * NICs. */
 static struct copse_q bound_of(const struct finder *f, bool chains) {
   struct copse_q most = COPSE_Q_ZERO;
   for (int kind = chains ? COPSE_NCCL_CHAINS : 0; kind < (chains ? N_KINDS : COPSE_NCCL_CHAINS);
@@ -162,7 +165,16 @@ static struct copse_q bound_of(const struct finder *f, bool chains) {
         copse_q_mul(s->set.bound.GBps, (struct copse_q){s->width, 1}, &bound, NULL) == COPSE_OK)
       most = larger(most, bound);
   }
+  const struct solved *any = &f->kinds[COPSE_NCCL_RINGS];
+  if (!chains && any->has && copse_q_cmp(any->set.bound.GBps, most) < 0) most = any->set.bound.GBps;
   return most;
+}
+
+/* But for a CHAIN_PART of it, a quantity is all of another. */
+static bool is_within(struct copse_q a, struct copse_q most) {
+  struct copse_q part;
+  return copse_q_mul(most, (struct copse_q){CHAIN_PART - 1, CHAIN_PART}, &part, NULL) == COPSE_OK &&
+         copse_q_cmp(a, part) >= 0;
 }
 
 /* The best of rings (or chains) over the numbers of channels that `may` allows (NULL: all). First
@@ -173,6 +185,7 @@ static copse_status find_most(struct finder *f, bool chains, const bool *may, st
   *most = COPSE_Q_ZERO;
   for (int pass = 0; pass < 3; pass++) {
     if (pass == 2 && copse_q_cmp(*most, bound) >= 0) break;
+    if (pass > 0 && f->out->n_gpus > COPSE_RINGS_EXACT_GPUS && is_within(*most, bound)) break;
     for (int n = 1; n <= f->most; n++) {
       if (may && !may[n - 1]) continue;
       if (pass > 0) COPSE_DO(improve(f, chains, n, pass == 2, err));
@@ -190,13 +203,6 @@ static bool is_fine(struct copse_q all, int n) {
          copse_q_div(all, (struct copse_q){n, 1}, &each, NULL) == COPSE_OK &&
          (copse_q_cmp(each, (struct copse_q){CHANNEL_GBPS, 1}) <= 0 ||
           copse_q_cmp(each, part) <= 0);
-}
-
-/* `part` of a quantity is more than all of another. */
-static bool is_within(struct copse_q a, struct copse_q most) {
-  struct copse_q part;
-  return copse_q_mul(most, (struct copse_q){CHAIN_PART - 1, CHAIN_PART}, &part, NULL) == COPSE_OK &&
-         copse_q_cmp(a, part) >= 0;
 }
 
 /* 0: there are no rings. */

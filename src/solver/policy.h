@@ -268,13 +268,13 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* In combined steps a pair's bytes are cut into slices of a message over this, or not at all. */
 #define COPSE_ONLINE_SLICES 8
 
-/* No stage is shorter than half of what an even matrix has in each, nor than a message over this, but
- * may be from two messages on: shorter ones cost time to plan, and steps, and gain nothing over
+/* No stage is shorter than half of what an even matrix has in each, nor than a message over this,
+ * but may be from two messages on: shorter ones cost time to plan, and steps, and gain nothing over
  * combined steps. */
 #define COPSE_ONLINE_LEAST_STAGE 4
 
-/* Hosts don't wait for each other's steps, but for what a NIC has under way: of what they would lose
- * step by step, about this part remains (0.28 of it in simulations of 64 and 320 ranks). */
+/* Hosts don't wait for each other's steps, but for what a NIC has under way: of what they would
+ * lose step by step, about this part remains (0.28 of it in simulations of 64 and 320 ranks). */
 #define COPSE_ONLINE_UNEVENNESS 4
 
 /* Workers of a rank that send messages side by side: half of what plans have. */
@@ -300,10 +300,13 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* Prices that are fractions with a denominator up to this are taken for such, which makes bounds
  * equal to what is reached. Not measured. */
 #define COPSE_RINGS_DENOMINATOR 20000
-/* Improving a long order that is found without the dynamic programme: GPUs moved at once, and how
- * often. Not measured. */
-#define COPSE_RINGS_SEGMENT 3
-#define COPSE_RINGS_MOVES 10000
+/* Improving a long order that is found without the dynamic programme: GPUs in a segment that is
+ * kicked elsewhere, comparisons in all, and kicks in a row that bring nothing. A torus of 8 x 8:
+ * rings at the bound, 400 GB/s, in place of 200; of 4 x 4 x 4 480 of 600, in
+ * place of 300. */
+#define COPSE_RINGS_SEGMENT 10
+#define COPSE_RINGS_EFFORT ((int64_t)1 << 22)
+#define COPSE_RINGS_STALLED 12
 /* Packing channels by negotiated congestion: lengths of the bound's longest row, of a channel too
  * many on a row, of each round with one, and the noise that decides between equal ones, tried so
  * often, four times as much each time; searches for each number of channels; steps of searches for
@@ -314,8 +317,9 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_RINGS_NOISE 4096
 #define COPSE_RINGS_NOISES 3
 #define COPSE_RINGS_REROUTES 400
+#define COPSE_RINGS_LONG_REROUTES 100 /* beyond COPSE_RINGS_EXACT_GPUS */
 #define COPSE_RINGS_STEPS ((int64_t)1 << 28)
 #define COPSE_RINGS_BISECTIONS 4
-/* Beyond so many GPUs a search for a channel that comes back to its NIC has one NIC, the nearest, not
- * all. 16 GPUs with 16 NICs: chains 315 in place of 197 GB/s. */
+/* Beyond so many GPUs a search for a channel that comes back to its NIC has one NIC, the nearest,
+ * not all. 16 GPUs with 16 NICs: chains 315 in place of 197 GB/s. */
 #define COPSE_RINGS_DOOR_GPUS 10

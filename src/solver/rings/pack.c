@@ -217,7 +217,7 @@ static copse_status take_best(struct packer *p, int n, struct copse_err *err) {
 /* About how many steps a search for the shortest order has. */
 static int64_t count_steps(const struct copse_ring_instance *instance) {
   int64_t m = instance->n_gpus + !instance->closed;
-  if (instance->n_gpus > COPSE_RINGS_EXACT_GPUS) return 8 * m * m * m;
+  if (instance->n_gpus > COPSE_RINGS_EXACT_GPUS) return m * m * m;
   bool each = instance->same_door && instance->n_doors > 1 && !takes_one_door(instance);
   return ((m * m) << (m - 1)) / 4 * (each ? instance->n_doors : 1);
 }
@@ -240,7 +240,9 @@ static copse_status negotiate(struct packer *p, int n, uint32_t noise, uint32_t 
   *done = false;
   memset(p->history, 0, (size_t)rows * sizeof *p->history);
   for (int r = 0; r < rows; r++) longest = copse_larger(longest, p->set->bound.lengths[r]);
-  for (int i = 0; i < COPSE_RINGS_REROUTES && p->set->steps < COPSE_RINGS_STEPS; i++) {
+  int most = p->instance->n_gpus > COPSE_RINGS_EXACT_GPUS ? COPSE_RINGS_LONG_REROUTES
+                                                          : COPSE_RINGS_REROUTES;
+  for (int i = 0; i < most && p->set->steps < COPSE_RINGS_STEPS; i++) {
     int c = i % n;
     count_routed(p, n, -1);
     if (p->routed[n - 1].gpus) keep_fastest(p, n);

@@ -3,7 +3,7 @@
  * GPU of a closed ring, else the doors. Up to COPSE_RINGS_EXACT_GPUS by the dynamic programme over
  * sets of Held and Karp (SIAM Journal 10, 1962). Beyond, the assignment problem (Kuhn 1955, in the
  * form of Jonker and Volgenant 1987: shortest augmenting paths) is a lower bound, and its cycles
- * joined at least cost (Karp 1979) and improved by moving segments (Or 1976) are an order.
+ * joined at least cost (Karp 1979) are an order, improved by local search with kicks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -199,22 +199,106 @@ static void join_cycles(const struct search *s, int *next, int *cycle) {
   }
 }
 
-/* Moves the segment of `n` nodes after i to where it costs least, if it gains. */
-static bool move_segment(const struct search *s, int *next, int i, int n) {
-  int first = next[i], last = first, to = -1;
-  int64_t best = 0;
-  for (int step = 1; step < n; step++) last = next[last];
-  int after = next[last];
-  int64_t gain = arc(s, i, first) + arc(s, last, after) - arc(s, i, after);
-  for (int j = after; j != i; j = next[j]) {
-    int64_t cost = arc(s, j, first) + arc(s, last, next[j]) - arc(s, j, next[j]) - gain;
-    if (cost < best) best = cost, to = j;
+/* ---- a cycle improved --------------------------------------------------------------------------
+ */
+
+/* A cycle of all nodes as an array, and what its first k steps cost forwards and backwards. */
+struct cycle {
+  const struct search *s;
+  int *at, *spare;               /* [m] */
+  int64_t *forwards, *backwards; /* [m + 1] */
+  uint32_t state;                /* of draws */
+};
+
+static int node(const struct cycle *c, int place) {
+  return c->at[place < c->s->m ? place : place - c->s->m];
+}
+
+static void sum_up(struct cycle *c) {
+  c->forwards[0] = c->backwards[0] = 0;
+  for (int i = 0; i < c->s->m; i++) {
+    c->forwards[i + 1] = c->forwards[i] + arc(c->s, c->at[i], node(c, i + 1));
+    c->backwards[i + 1] = c->backwards[i] + arc(c->s, node(c, i + 1), c->at[i]);
   }
-  if (to < 0) return false;
-  next[i] = after;
-  next[last] = next[to];
-  next[to] = first;
-  return true;
+}
+
+/* Exchanges the neighbouring segments (i, j] and (j, k]. */
+static void swap_segments(struct cycle *c, int i, int j, int k) {
+  memcpy(c->spare, c->at + i + 1, (size_t)(j - i) * sizeof *c->at);
+  memmove(c->at + i + 1, c->at + j + 1, (size_t)(k - j) * sizeof *c->at);
+  memcpy(c->at + i + 1 + (k - j), c->spare, (size_t)(j - i) * sizeof *c->at);
+}
+
+static void reverse(struct cycle *c, int i, int j) {
+  for (int a = i + 1, b = j; a < b; a++, b--) {
+    int node = c->at[a];
+    c->at[a] = c->at[b];
+    c->at[b] = node;
+  }
+}
+
+/* The best exchange of the segment (i, j] with one behind it; k of 0: none gains. */
+static int best_swap(const struct cycle *c, int i, int j, int64_t *gain) {
+  const struct search *s = c->s;
+  int best = 0, head = c->at[i + 1], tail = c->at[j];
+  int64_t around =
+      arc(s, c->at[i], head) + arc(s, tail, node(c, j + 1)) - arc(s, c->at[i], node(c, j + 1));
+  *gain = 0;
+  for (int k = j + 1; k < s->m; k++) {
+    int64_t cost =
+        arc(s, c->at[k], head) + arc(s, tail, node(c, k + 1)) - arc(s, c->at[k], node(c, k + 1));
+    if (around - cost > *gain) *gain = around - cost, best = k;
+  }
+  return best;
+}
+
+/* What it gains to go through (i, j] backwards. */
+static int64_t reversal_gain(const struct cycle *c, int i, int j) {
+  int64_t way = c->forwards[j] - c->forwards[i + 1], back = c->backwards[j] - c->backwards[i + 1];
+  return arc(c->s, c->at[i], c->at[i + 1]) + arc(c->s, c->at[j], node(c, j + 1)) + way - back -
+         arc(c->s, c->at[i], c->at[j]) - arc(c->s, c->at[i + 1], node(c, j + 1));
+}
+
+/* Segments exchanged (3-opt without reversal) and reversed (2-opt; Croes 1958) while that gains.
+ * The effort, about a comparison each, is taken from *left. */
+static void improve_cycle(struct cycle *c, int64_t *left) {
+  int m = c->s->m;
+  sum_up(c);
+  for (bool again = true; again && *left > 0;) {
+    again = false;
+    for (int i = 0; i + 2 < m; i++)
+      for (int j = i + 1; j + 1 < m; j++) {
+        int64_t gain, turned = reversal_gain(c, i, j);
+        int k = best_swap(c, i, j, &gain);
+        *left -= m - j;
+        if (gain <= 0 && turned <= 0) continue;
+        if (turned > gain)
+          reverse(c, i, j);
+        else
+          swap_segments(c, i, j, k);
+        sum_up(c);
+        again = true;
+      }
+  }
+}
+
+static uint32_t draw(struct cycle *c, uint32_t below) { /* Marsaglia's xorshift, 2003 */
+  c->state ^= c->state << 13;
+  c->state ^= c->state >> 17;
+  c->state ^= c->state << 5;
+  return c->state % below;
+}
+
+/* Turns the cycle by a random number of places, and exchanges two short segments of it: what
+ * improve_cycle does not undo in a step (Martin, Otto and Felten 1991). */
+static void kick(struct cycle *c) {
+  int m = c->s->m, turn = (int)draw(c, (uint32_t)m);
+  uint32_t longest = (uint32_t)copse_smaller((m - 2) / 3, COPSE_RINGS_SEGMENT);
+  memcpy(c->spare, c->at, (size_t)m * sizeof *c->at);
+  for (int i = 0; i < m; i++) c->at[i] = c->spare[(i + turn) % m];
+  int j = 1 + (int)draw(c, longest), k = j + 1 + (int)draw(c, longest);
+  swap_segments(c, 0, j, k);
+  if (k + 2 < m) swap_segments(c, k - 1, k, k + 1);
 }
 
 /* The cheapest doors of a first and a last GPU. */
@@ -251,22 +335,41 @@ static copse_status cut_open(struct search *s, const int *next, int *order, stru
   return COPSE_OK;
 }
 
+/* Improves a cycle, then others that are kicked out of the best, for a while or until one is as
+ * short as the bound. Closed rings that are met are all offered: they are columns. */
+static copse_status improve(struct search *s, int *next, int *order, int64_t bound,
+                            struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct cycle c = {.s = s, .state = 1};
+  size_t m = (size_t)s->m;
+  int64_t left = COPSE_RINGS_EFFORT, least = INT64_MAX;
+  int *best, stalled = 0;
+  COPSE_DO(COPSE_ARRAYS(&scratch, m, int, err, &c.at, &c.spare, &best));
+  COPSE_DO(COPSE_ARRAYS(&scratch, m + 1, int64_t, err, &c.forwards, &c.backwards));
+  for (int i = 0, v = s->m - 1; i < s->m; i++, v = next[v]) c.at[i] = v;
+  for (;;) {
+    improve_cycle(&c, &left);
+    for (int i = 0; i < s->m; i++) next[c.at[i]] = node(&c, i + 1);
+    if (s->instance->closed || c.forwards[m] < least) COPSE_DO(cut_open(s, next, order, err));
+    bool better = c.forwards[m] <= least;
+    stalled = c.forwards[m] < least ? 0 : stalled + 1;
+    if (better) least = c.forwards[m];
+    memcpy(better ? best : c.at, better ? c.at : best, m * sizeof *best);
+    if (least <= bound || left <= 0 || stalled > COPSE_RINGS_STALLED || s->m < 8) return COPSE_OK;
+    kick(&c);
+  }
+}
+
 static copse_status by_assignment(struct search *s, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  int *next, *order, moves = 0;
+  int *next, *order;
   int64_t cost;
   COPSE_DO(COPSE_ARRAYS(&scratch, (size_t)s->m, int, err, &next, &order));
   COPSE_DO(assign(s, next, &cost, err));
   if (cost < s->least) s->least = cost;
   if (cost >= NONE) return COPSE_OK;
   join_cycles(s, next, order);
-  for (bool again = true; again && moves < COPSE_RINGS_MOVES;) {
-    again = false;
-    for (int i = 0; i < s->m; i++)
-      for (int n = 1; n <= COPSE_RINGS_SEGMENT; n++)
-        if (move_segment(s, next, i, n)) again = true, moves++;
-  }
-  return cut_open(s, next, order, err);
+  return improve(s, next, order, cost, err);
 }
 
 /* ---- doors ----------------------------------------------------------------------------------- */

@@ -429,7 +429,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .beat_us = s->best.us,
                              .message_us = s->predict.sim.message_us,
                              .pieces = pieces,
-                             .fold = fold,
+                             .fold = fold && !s->question->from, /* for plans fewer trees */
                              .most_transfers = most,
                              .work = work,
                              .seed = (uint64_t)seed + 1};
@@ -520,7 +520,8 @@ static copse_status exchange_round(struct search *s, const struct variant *start
   for (int i = 0; i < n && has_time(s); i++) {
     struct variant v = starts[i];
     v.us = INFINITY;
-    COPSE_DO(exchange(s, &v, pieces, MOST_TRANSFERS, left * STARTS_PART / n, round, true));
+    COPSE_DO(exchange(s, &v, pieces, s->question->from ? MOST_TRANSFERS / 4 : MOST_TRANSFERS,
+                      left * STARTS_PART / n, round, true));
     if (v.us < best.us) best = v;
   }
   if (best.us == INFINITY || !has_time(s)) return COPSE_OK;

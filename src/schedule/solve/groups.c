@@ -94,7 +94,7 @@ static copse_status start_group(struct job *j, int g) {
 /* ---- all together -------------------------------------------------------------------------- */
 
 static copse_status refuse_outcome(const struct job *j, const struct copse_joint *joint) {
-  if (joint->outcome == COPSE_JOINT_TOO_LARGE && joint->columns <= COPSE_GROUPS_COLUMNS)
+  if (joint->outcome == COPSE_JOINT_STUCK)
     return copse_fail_at(j->err, COPSE_NOMEM, j->options->groups_label, 0,
                          "the joint optimum of %d groups on %d links (%d variables) takes too many "
                          "steps; fewer groups, or --others exclude, would do",

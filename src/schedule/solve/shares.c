@@ -208,7 +208,8 @@ void copse_shares_free(struct copse_shares *shares) {
 }
 
 static bool is_open(const struct copse_shares *shares) {
-  return shares->outcome == COPSE_JOINT_TOO_LARGE || shares->outcome == COPSE_JOINT_UNPROVED;
+  return shares->outcome == COPSE_JOINT_TOO_LARGE || shares->outcome == COPSE_JOINT_STUCK ||
+         shares->outcome == COPSE_JOINT_UNPROVED;
 }
 
 /* By symmetries or without; COPSE_JOINT_TOO_LARGE where there are none. */
@@ -262,9 +263,11 @@ copse_status copse_shares_find_time(const struct copse_topology *topology,
   if (shares->outcome == COPSE_JOINT_PROVED && copse_q_div(scale, shares->rate, time, NULL))
     shares->outcome = COPSE_JOINT_UNPROVED;
   if (is_open(shares))
-    copse_note(options->notes, "%s: unequal shares, which may be faster, were not tried: %s",
-               options->label,
+    copse_note(options->notes, "%s: unequal shares, which may be faster, were not %s: %s",
+               options->label, shares->outcome == COPSE_JOINT_TOO_LARGE ? "tried" : "found",
                shares->outcome == COPSE_JOINT_UNPROVED ? "their fractions don't fit 64 bits"
+               : shares->outcome == COPSE_JOINT_STUCK
+                   ? "the simplex method does not come to an end in floating point"
                : topology->n_ranks > COPSE_SYMMETRY_RANKS
                    ? "there are too many ranks"
                    : "too many ranks and links are of different kinds");

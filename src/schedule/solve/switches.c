@@ -244,7 +244,9 @@ static copse_status choose_ways(struct job *j, struct copse_q *time, bool *found
     copse_note(j->options->notes, "%s: switches that copy or add are not made use of: %s",
                j->options->label,
                j->joint.outcome == COPSE_JOINT_TOO_LARGE ? "there are too many links"
-                                                         : "the fractions don't fit 64 bits");
+               : j->joint.outcome == COPSE_JOINT_STUCK
+                   ? "the simplex method does not come to an end"
+                   : "the fractions don't fit 64 bits");
   return COPSE_OK;
 }
 

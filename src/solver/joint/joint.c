@@ -246,7 +246,7 @@ static copse_status find_parts(struct copse_joint_search *s, bool open,
     if (s->n_cuts == before && (!open || copse_lp_open_gaining(s->lp) == 0))
       COPSE_DO(try_parts(s, out, found, &done));
   }
-  if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
+  if (!done) out->outcome = COPSE_JOINT_STUCK;
   return COPSE_OK;
 }
 
@@ -373,6 +373,7 @@ static copse_status try_whole(struct copse_joint_search *s, bool limited, struct
   out->outcome = COPSE_JOINT_UNPROVED;
   COPSE_DO(try_basis(s, &trial));
   found = limited ? trial.proof.feasible && has_rate(s, trial.solution, rate) : trial.proof.optimal;
+  if (!found) out->outcome = COPSE_JOINT_STUCK;
   if (found) COPSE_DO(copse_joint_parts(s, trial.solution, out, &found));
   if (found) COPSE_DO(separate_parts(s, out));
   *done = s->n_cuts == before;
@@ -431,18 +432,18 @@ static copse_status search_whole(struct copse_joint_search *s,
   bool done = false;
   for (int i = 0; i < s->groups[0].n_members; i++) copse_lp_set_objective(s->lp, s->share[0][i], 1);
   while (!done && out->rounds++ < COPSE_JOINT_ROUNDS) {
-    out->outcome = COPSE_JOINT_UNPROVED;
+    out->outcome = COPSE_JOINT_STUCK;
     if (!copse_lp_solve(s->lp)) return COPSE_OK;
     out->outcome = COPSE_JOINT_NOT_BETTER;
     if (!(copse_lp_objective(s->lp) > enough)) return COPSE_OK;
-    out->outcome = COPSE_JOINT_TOO_LARGE;
+    out->outcome = COPSE_JOINT_STUCK;
     copse_progress_report(options->progress, "shares", out->rounds, 0);
     take_values(s);
     size_t before = s->n_cuts;
     COPSE_DO(add_cuts(s));
     if (s->n_cuts > before) continue;
     COPSE_DO(try_whole(s, false, out, &done));
-    if (!done) out->outcome = COPSE_JOINT_TOO_LARGE;
+    if (!done) out->outcome = COPSE_JOINT_STUCK;
   }
   if (out->outcome == COPSE_JOINT_PROVED) return even_out(s, out);
   return COPSE_OK;
@@ -483,6 +484,7 @@ static copse_status search_in(const struct copse_network *network,
 /* The same groups there. */
 struct small {
   const struct copse_network *network;
+  struct copse_network bounded; /* *network, no link of which has more than can ever be used */
   const struct copse_joint_group *groups;
   int n_groups;
   struct copse_contraction contraction;
@@ -494,6 +496,74 @@ struct small {
 };
 
 /* ---- into it ------------------------------------------------------------------------------- */
+
+/* What goes round is sent to every member or by it, so that no rate is above the capacity of the
+ * links into one member or out of it. */
+static copse_status most_rate(struct small *m, __int128 *most) {
+  const struct copse_joint_group *group = &m->groups[0];
+  __int128 *in, *out;
+  COPSE_DO(COPSE_ARRAYS(&m->arena, (size_t)m->network->n_nodes, __int128, m->err, &in, &out));
+  for (int e = 0; e < m->network->n_links; e++) {
+    in[m->network->links[e].dst] += m->network->links[e].capacity;
+    out[m->network->links[e].src] += m->network->links[e].capacity;
+  }
+  *most = in[group->members[0]];
+  for (int i = 0; i < group->n_members; i++) {
+    if (in[group->members[i]] < *most) *most = in[group->members[i]];
+    if (out[group->members[i]] < *most) *most = out[group->members[i]];
+  }
+  return COPSE_OK;
+}
+
+/* Whether relays have as much bandwidth in as out. */
+static copse_status is_balanced(struct small *m, const struct copse_net_link *links, bool *yes) {
+  __int128 *excess;
+  bool *member;
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->network->n_nodes, excess, m->err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->network->n_nodes, member, m->err));
+  for (int e = 0; e < m->network->n_links; e++) {
+    excess[links[e].dst] += links[e].capacity;
+    excess[links[e].src] -= links[e].capacity;
+  }
+  for (int i = 0; i < m->groups[0].n_members; i++) member[m->groups[0].members[i]] = true;
+  *yes = true;
+  for (int v = 0; v < m->network->n_nodes; v++) *yes = *yes && (member[v] || excess[v] == 0);
+  return COPSE_OK;
+}
+
+/*
+ * The simplex method computes in floating point, relative to the largest capacity: a link of 1000
+ * beside a rate of 0.2 costs it all digits. A tree crosses a link once for each of its n - 1 edges
+ * at most, so trees of rate R in both phases load no link by more than 2 (n - 1) R. Links are cut
+ * to twice that: the optimum stays as it is, and as it leaves room on those links, every proof of
+ * it has no price for them (complementary slackness), and holds for the whole network. Where relays
+ * would lose their balance, links stay as they are.
+ */
+static copse_status bound_links(struct small *m) {
+  const struct copse_joint_group *group = &m->groups[0];
+  struct copse_net_link *links;
+  __int128 most;
+  bool free_shares = m->n_groups == 1 && group->broadcasts && group->reduces;
+  bool balanced, cut = false;
+  if (!free_shares || group->closed || group->unbalanced || group->n_extra[0] || group->n_extra[1])
+    return COPSE_OK;
+  COPSE_DO(most_rate(m, &most));
+  if (most == 0 || most > INT64_MAX) return COPSE_OK;
+  most *= 4 * (__int128)group->n_members;
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->network->n_links, links, m->err));
+  for (int e = 0; e < m->network->n_links; e++) {
+    links[e] = m->network->links[e];
+    if (links[e].capacity <= most) continue;
+    links[e].capacity = (int64_t)most;
+    cut = true;
+  }
+  COPSE_DO(is_balanced(m, links, &balanced));
+  if (!cut || !balanced) return COPSE_OK;
+  m->bounded = *m->network;
+  m->bounded.links = links;
+  m->network = &m->bounded;
+  return COPSE_OK;
+}
 
 static copse_status contract(struct small *m) {
   size_t nodes = (size_t)m->network->n_nodes;
@@ -636,10 +706,11 @@ copse_status copse_joint_find(const struct copse_network *network,
   bool fits;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
   if (options->limits) return search_in(network, groups, n_groups, options, out, err);
+  COPSE_DO(bound_links(&m));
   COPSE_DO(contract(&m));
   COPSE_DO(map_symmetries(&m, options, &fits));
   if (!fits || m.contraction.n_merges == 0)
-    return search_in(network, groups, n_groups, options, out, err);
+    return search_in(m.network, groups, n_groups, options, out, err);
   COPSE_DO(COPSE_ARRAY(&m.arena, (size_t)n_groups, m.small_groups, err));
   for (int g = 0; g < n_groups; g++) COPSE_DO(map_group(&m, &groups[g], &m.small_groups[g]));
   COPSE_DO(search_in(&m.contraction.network, m.small_groups, n_groups, &m.options, out, err));

@@ -55,8 +55,10 @@ enum copse_joint_outcome {
    * whose bound is yet to be added up. Not of separate rates. */
   COPSE_JOINT_CLOSE,
   COPSE_JOINT_NOT_BETTER, /* than options.at_least: found before the optimum was */
-  COPSE_JOINT_TOO_LARGE,  /* beyond options.max_columns, or the rounds ran out */
-  COPSE_JOINT_UNPROVED /* the simplex method fails, or fractions of separate rates leave 64 bits */
+  COPSE_JOINT_TOO_LARGE,  /* beyond options.max_columns */
+  COPSE_JOINT_STUCK,      /* the rounds ran out, or, of whole links, the simplex method fails */
+  COPSE_JOINT_UNPROVED    /* fractions leave 64 bits; where links are not whole also: the simplex
+                             method fails */
 };
 
 /* What limits links in place of their own capacities: sums over some of them. */

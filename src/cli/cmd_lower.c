@@ -116,14 +116,22 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   if (o->json) {
     copse_text_add(&w->text,
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
-                   "\"elements_multiple\": %d, \"bytes\": %zu}\n",
-                   sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, w->made_size);
+                   "\"elements_multiple\": %d, \"rounding_percent\": %.4g, \"bytes\": %zu}\n",
+                   sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, 100 * sum.more,
+                   w->made_size);
   } else {
     copse_text_add(&w->text,
                    ", up to %d thread blocks each, %d channels, %d chunks "
                    "(%d of scratch), %zu bytes\n",
                    sum.blocks, sum.channels, sum.chunks, sum.scratch, w->made_size);
   }
+  if (sum.more > 0 || sum.rounded)
+    copse_note(&copse_cli_notes,
+               "%sshares are rounded to %d chunks of a %s, which adds at most %.3g %% to what any "
+               "%s carries; a schedule with a smaller --k may lose less",
+               sum.rounded ? "exact shares do not fit MSCCL's limits: " : "", sum.multiple,
+               w->schedule->collective == COPSE_ALLREDUCE ? "message" : "block", 100 * sum.more,
+               w->schedule->collective == COPSE_ALLTOALL ? "connection of two ranks" : "link");
   if (sum.multiple & (sum.multiple - 1))
     copse_note(&copse_cli_notes,
                "the executor takes this file only for element counts that are multiples of %d; "
@@ -324,7 +332,8 @@ static const struct copse_option of_plan[] = {
 static const struct copse_option of_foreign[] = {
     {"--chunks", 0, "N",
      "chunks of a rank's block (allreduce: of the message); shares are\n"
-     "rounded to them; default: as many as the shares need exactly",
+     "rounded to them; default: as many as the shares need exactly;\n"
+     "msccl: where those do not fit, the number that adds least to links",
      TO(msccl.chunks), COPSE_OPTION_RANGE(1, 32767), MARK(for_foreign)},
     {"--layout", 0, "L",
      "calls that it serves: in-place, out-of-place or (msccl) both;\n"

@@ -81,6 +81,59 @@ START_TEST(what_is_written_is_proved_and_runs_right) {
 }
 END_TEST
 
+/* ---- rounding ---------------------------------------------------------------------------- */
+
+/* Links of three GPUs whose bandwidths have no small common part: exact shares are parts of more
+ * than 32767. */
+#define UNEVEN                                                                                  \
+  "{\"format\": \"copse-topology/1\", \"name\": \"uneven\", \"nodes\": [{\"id\": \"g0\", "      \
+  "\"type\": \"gpu\"}, {\"id\": \"g1\", \"type\": \"gpu\"}, {\"id\": \"g2\", \"type\": "        \
+  "\"gpu\"}], \"links\": [{\"src\": \"g0\", \"dst\": \"g1\", \"bandwidth\": 99991}, {\"src\": " \
+  "\"g0\", \"dst\": \"g2\", \"bandwidth\": 70001}, {\"src\": \"g1\", \"dst\": \"g2\", "         \
+  "\"bandwidth\": 33331}]}"
+
+/* The chunks that the file sends over a link, over those of the schedule's trees. */
+static double grown(const struct copse_schedule *s, const struct copse_test_mx *m, int src,
+                    int dst) {
+  double exact = 0, sent = 0;
+  for (int t = 0; t < s->n_trees; t++)
+    for (int e = 0; e < s->trees[t].n_edges; e++)
+      if (s->trees[t].edges[e].src == src && s->trees[t].edges[e].dst == dst)
+        exact += copse_q_to_double(s->trees[t].weight) * m->chunks;
+  for (int b = 0; b < m->n_tbs; b++)
+    for (int i = 0; i < m->tbs[b].n && m->tbs[b].gpu == src && m->tbs[b].send == dst; i++)
+      if (strcmp(m->tbs[b].steps[i].type, "s") == 0) sent += m->tbs[b].steps[i].cnt;
+  return exact > 0 ? sent / exact : 1;
+}
+
+START_TEST(shares_that_do_not_fit_are_rounded_at_the_price_that_is_said) {
+  const copse_collective collective = collectives[_i];
+  struct copse_msccl_options options = {0};
+  struct copse_msccl_summary sum;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *s = copse_test_solve(UNEVEN, collective, 0);
+  char *text = NULL;
+  size_t size;
+  uint64_t seed = 1;
+  double most = 1;
+  ASSERT_OK(copse_lower_msccl(s, &options, &text, &size, &sum, &err), &err);
+  ck_assert(sum.rounded && sum.more > 0 && sum.more < 0.1);
+  ck_assert_int_eq(sum.multiple & (sum.multiple - 1), 0);
+  ASSERT_OK(check(text, &err), &err);
+  struct copse_test_mx *m = copse_test_mx_read(text);
+  for (int src = 0; src < 3; src++)
+    for (int dst = 0; dst < 3; dst++)
+      if (grown(s, m, src, dst) > most) most = grown(s, m, src, dst);
+  ck_assert_double_eq_tol(most - 1, sum.more, 1e-9);
+  ck_assert(copse_test_mx_runs(m, 2, &seed));
+  copse_test_mx_free(m);
+  free(text);
+  options.chunks = 32767; /* what is asked for is not changed */
+  ck_assert_int_eq(copse_lower_msccl(s, &options, &text, &size, &sum, &err), COPSE_UNSUPPORTED);
+  copse_schedule_free(s);
+}
+END_TEST
+
 /* ---- mutants --------------------------------------------------------------------------- */
 
 struct tally {
@@ -324,6 +377,7 @@ int main(void) {
   TCase *tc = tcase_create("all");
   tcase_set_timeout(tc, 120);
   tcase_add_test(tc, what_is_written_is_proved_and_runs_right);
+  tcase_add_loop_test(tc, shares_that_do_not_fit_are_rounded_at_the_price_that_is_said, 0, 3);
   tcase_add_test(tc, a_dropped_step_is_refuted);
   tcase_add_test(tc, a_doubled_step_is_refuted);
   tcase_add_test(tc, a_doubled_copy_is_harmless_and_accepted);

@@ -99,6 +99,7 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
     struct copse_unit unit = {.root = root,
                               .block = block_per_root(m->schedule) ? root : 0,
                               .tree = reduces ? r.tree : b.tree,
+                              .broadcast_tree = broadcasts ? b.tree : -1,
                               .lo = *at,
                               .reduce = reduces ? m->trees[r.tree] : NULL,
                               .broadcast = broadcasts ? m->trees[b.tree] : NULL};

@@ -27,7 +27,8 @@ struct copse_unit {
   struct copse_q lo, hi; /* of the block */
   int root;
   int tree; /* of the schedule: the one that reduces it, else the one that broadcasts it */
-  int block; /* of the buffer that has one block per rank, else 0 */
+  int broadcast_tree; /* of the schedule, -1: none */
+  int block;          /* of the buffer that has one block per rank, else 0 */
   const struct copse_unit_tree *reduce, *broadcast; /* NULL: no such phase */
   const int *path; /* [n_path] of an alltoall's pair, from sender to receiver */
   int n_path;      /* 1: a rank's own block */

@@ -6,14 +6,19 @@
  * more channels mean more blocks. The search takes the most channels, up to 32 or --channels, with
  * which every rank stays within --workers blocks and 64 steps a block: first with sends and
  * receives in blocks of their own, which run at once, then sharing blocks, then with one connection
- * per pair of ranks. Where nothing fits, it tries other --channels, --workers and --chunks and
- * names one that does.
+ * per pair of ranks. Where nothing fits, shares are rounded: numbers of chunks are tried in the
+ * order of what they add to the links, least first, powers of two before others of about as much.
+ * With --chunks given, and where no rounding fits, it tries other --channels, --workers and
+ * --chunks and names one that does.
  */
 #include "codegen/msccl/lower.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/index_map.h"
+#include "base/memory.h"
 #include "base/types.h"
 #include "base/text.h"
 #include "codegen/msccl/program.h"
@@ -190,6 +195,145 @@ static copse_status say_too_fine(struct job *job, int64_t block, struct copse_er
                     block > COPSE_MSCCL_MAX_CHUNKS ? " or more" : "", COPSE_MSCCL_MAX_CHUNKS, hint);
 }
 
+/* ---- rounding ------------------------------------------------------------------------- */
+
+/* What links carry, in blocks: with exact shares, and in whole chunks. */
+struct links {
+  const struct job *job;
+  struct copse_index_map at; /* links by their two nodes */
+  double *exact, *rounded;
+  size_t n, exact_capacity, rounded_capacity;
+  struct copse_arena arena;
+  struct copse_err *err;
+};
+
+static void end_links(struct links *l) {
+  copse_index_map_free(&l->at);
+  copse_arena_free(&l->arena);
+}
+
+static copse_status add_link(struct links *l, int src, int dst, double exact, double rounded) {
+  uint64_t key = copse_key_pair(src, dst);
+  size_t cursor = 0;
+  int i = copse_index_map_next(&l->at, key, &cursor);
+  if (i < 0) {
+    COPSE_DO(COPSE_GROW_IN(&l->arena, l->exact, l->exact_capacity, l->n + 1, l->err));
+    COPSE_DO(COPSE_GROW_IN(&l->arena, l->rounded, l->rounded_capacity, l->n + 1, l->err));
+    COPSE_DO(copse_index_map_add(&l->at, key, (int)l->n, l->err));
+    i = (int)l->n++;
+    l->exact[i] = l->rounded[i] = 0;
+  }
+  l->exact[i] += exact;
+  l->rounded[i] += rounded;
+  return COPSE_OK;
+}
+
+static copse_status add_tree(struct links *l, int tree, double exact, double rounded) {
+  if (tree < 0) return COPSE_OK;
+  const struct copse_schedule_tree *t = &l->job->schedule->trees[tree];
+  for (int e = 0; e < t->n_edges; e++)
+    for (int i = 0; i + 1 < t->edges[e].n_path; i++)
+      COPSE_DO(add_link(l, t->edges[e].path[i], t->edges[e].path[i + 1], exact, rounded));
+  return COPSE_OK;
+}
+
+/* The ways of an alltoall's unit differ in relays alone, which are the executor's choice. */
+static copse_status add_unit(struct links *l, const struct copse_unit *unit, double exact,
+                             double rounded) {
+  for (int i = 0; i + 1 < unit->n_path; i++)
+    COPSE_DO(add_link(l, unit->path[i], unit->path[i + 1], exact, rounded));
+  if (unit->n_path > 0) return COPSE_OK;
+  COPSE_DO(add_tree(l, unit->broadcast_tree, exact, rounded));
+  return unit->tree == unit->broadcast_tree ? COPSE_OK : add_tree(l, unit->tree, exact, rounded);
+}
+
+/* The most that the cut at hand adds to a link, as a part of what it carries with exact shares. No
+ * link takes longer than the schedule says by more, whatever its bandwidth. */
+static copse_status added_by_cut(const struct job *job, double *more, struct copse_err *err) {
+  COPSE_AT_END(end_links) struct links l = {.job = job, .err = err};
+  *more = 0;
+  for (int u = 0; u < job->cut.units.n_units; u++)
+    COPSE_DO(add_unit(&l, &job->cut.units.units[u], copse_width(&job->cut.units.units[u]), 0));
+  for (size_t i = 0; i < job->cut.n_runs; i++)
+    COPSE_DO(add_unit(&l, job->cut.runs[i].unit, 0,
+                      (double)job->cut.runs[i].count / (double)job->cut.block));
+  for (size_t i = 0; i < l.n; i++)
+    if (l.rounded[i] / l.exact[i] - 1 > *more) *more = l.rounded[i] / l.exact[i] - 1;
+  if (*more < 1e-9) *more = 0; /* sums of floating point */
+  return COPSE_OK;
+}
+
+/* A number of chunks that may be taken. */
+struct candidate {
+  int block;
+  double more;
+};
+
+/* The executors serve only counts that are multiples of the chunks; usual ones are of powers of
+ * two, which may add so much more for that. */
+#define USUAL_SIZES_WORTH 0.01
+
+static double price(const struct candidate *c) {
+  return c->more + (c->block & (c->block - 1) ? USUAL_SIZES_WORTH : 0);
+}
+
+static int less_first(const void *a, const void *b) {
+  const struct candidate *x = a, *y = b;
+  if (price(x) != price(y)) return price(x) < price(y) ? -1 : 1;
+  return x->block - y->block;
+}
+
+/* Powers of two, which serve the usual sizes, and multiples of them that odd numbers of ranks and
+ * trees ask for. */
+enum { MOST_ROUNDED = 1024, MOST_CANDIDATES = 64 };
+static int list_candidates(const struct job *job, struct candidate *to) {
+  const int factors[] = {1, 3, 5, 7, job->schedule->n_ranks};
+  int n = 0, most = COPSE_MSCCL_MAX_CHUNKS / job->cut.blocks;
+  if (most > MOST_ROUNDED) most = MOST_ROUNDED;
+  for (size_t f = 0; f < sizeof factors / sizeof *factors; f++)
+    for (int block = factors[f]; block <= most && n < MOST_CANDIDATES; block *= 2) {
+      bool known = false;
+      for (int i = 0; i < n; i++) known = known || to[i].block == block;
+      if (!known) to[n++].block = block;
+    }
+  return n;
+}
+
+/* Whether the cut at hand fits with some power of two below `most` as the number of channels. */
+static copse_status fits_somehow(const struct job *job, int most, bool *yes,
+                                 struct copse_err *err) {
+  *yes = false;
+  for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL && !*yes; sharing++)
+    for (int channels = most; channels >= 1 && !*yes; channels /= 2) {
+      struct copse_msccl_program p;
+      struct misfit m;
+      copse_status status = attempt(job, channels, (enum copse_msccl_sharing)sharing, &p, &m, err);
+      if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
+      if (status == COPSE_OK) copse_msccl_program_free(&p);
+      *yes = status == COPSE_OK;
+    }
+  return COPSE_OK;
+}
+
+/* Cuts the job into the number of chunks that fits and adds least to links; *found: there is one.
+ */
+static copse_status round_shares(struct job *job, int most_channels, bool *found,
+                                 struct copse_err *err) {
+  struct candidate list[MOST_CANDIDATES];
+  int n = list_candidates(job, list);
+  for (int i = 0; i < n; i++) {
+    COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
+    COPSE_DO(added_by_cut(job, &list[i].more, err));
+  }
+  qsort(list, (size_t)n, sizeof *list, less_first);
+  *found = false;
+  for (int i = 0; i < n && !*found; i++) {
+    COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
+    COPSE_DO(fits_somehow(job, most_channels, found, err));
+  }
+  return COPSE_OK;
+}
+
 /* ---- text ----------------------------------------------------------------------------- */
 
 /* The executors read XML with a scanner of their own: no prolog, no tabs, all attributes on one
@@ -273,12 +417,15 @@ static copse_status check_options(struct job *job, struct copse_err *err) {
   return COPSE_OK;
 }
 
-static copse_status cut(struct job *job, struct copse_err *err) {
+/* Into the chunks asked for, or as few as the shares need; cut.block is 0 where they need too many.
+ */
+static copse_status cut(struct job *job, int64_t *needed, struct copse_err *err) {
   int64_t block = job->options.chunks;
   COPSE_DO(copse_chunks_start(&job->cut, job->schedule, job->options.instances,
                               COPSE_MSCCL_MAX_COUNT, err));
   if (block == 0) COPSE_DO(copse_chunks_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
-  if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return say_too_fine(job, block, err);
+  *needed = block;
+  if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return COPSE_OK;
   return copse_chunks_cut(&job->cut, (int)block, err);
 }
 
@@ -308,6 +455,29 @@ static void summarize(const struct job *job, const struct copse_msccl_program *p
     if (p->blocks[b].n_steps > out->steps) out->steps = p->blocks[b].n_steps;
 }
 
+/* The program of exact shares, or of rounded ones. */
+static copse_status make_program(struct job *job, struct copse_msccl_program *p, bool *rounded,
+                                 struct copse_err *err) {
+  int most = job->options.channels ? job->options.channels : COPSE_MSCCL_MAX_CHANNELS, channels;
+  int64_t needed;
+  struct misfit misfit, other;
+  copse_status status = COPSE_UNSUPPORTED;
+  COPSE_DO(cut(job, &needed, err));
+  bool too_fine = job->cut.block == 0;
+  if (!too_fine) status = search(job, most, p, &channels, &misfit, err);
+  if (status == COPSE_UNSUPPORTED && job->options.chunks == 0) {
+    int block = job->cut.block;
+    COPSE_DO(round_shares(job, most, rounded, err));
+    if (*rounded) status = search(job, most, p, &channels, &other, err);
+    if (!*rounded && block > 0) COPSE_DO(copse_chunks_cut(&job->cut, block, err));
+    if (!*rounded) job->cut.block = block;
+  }
+  if (status == COPSE_UNSUPPORTED)
+    return too_fine ? say_too_fine(job, needed, err) : say_misfit(job, &misfit, err);
+  COPSE_DO(status);
+  return bound_bytes(job, err);
+}
+
 static void end_job(struct job *job) { copse_chunks_free(&job->cut); }
 
 copse_status copse_lower_msccl(const struct copse_schedule *schedule,
@@ -316,17 +486,15 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
   COPSE_AT_END(end_job) struct job job = {.schedule = schedule, .options = *options};
   COPSE_AT_END(copse_msccl_program_free) struct copse_msccl_program p = {0};
   COPSE_AT_END(copse_text_free) struct copse_text out = {0};
-  struct misfit misfit;
-  int channels;
+  bool rounded = false;
+  double more;
   COPSE_DO(check_options(&job, err));
-  COPSE_DO(cut(&job, err));
-  COPSE_DO(bound_bytes(&job, err));
-  int most = job.options.channels ? job.options.channels : COPSE_MSCCL_MAX_CHANNELS;
-  copse_status status = search(&job, most, &p, &channels, &misfit, err);
-  if (status == COPSE_UNSUPPORTED) return say_misfit(&job, &misfit, err);
-  COPSE_DO(status);
+  COPSE_DO(make_program(&job, &p, &rounded, err));
+  COPSE_DO(added_by_cut(&job, &more, err));
   COPSE_DO(copse_msccl_finish(&p));
   write_program(&job, &p, &out);
   summarize(&job, &p, summary);
+  summary->rounded = rounded;
+  summary->more = more;
   return copse_text_take(&out, text, size, err);
 }

@@ -22,8 +22,9 @@ struct copse_msccl_options {
   int max_blocks;                 /* of a rank; 0: 64, or 108 for COPSE_MSCCL_NCCL */
   int channels;                   /* at most so many, 1..32; 0: 32 */
   int instances;                  /* parts that each tree is cut into; 0: 1 */
-  int chunks;                     /* of a rank's block: shares are rounded to it; 0: exact */
-  int64_t min_bytes, max_bytes;   /* of the message; 0: no bound but the executors' */
+  int chunks; /* of a rank's block: shares are rounded to it; 0: exact, or rounded where that
+                 does not fit */
+  int64_t min_bytes, max_bytes; /* of the message; 0: no bound but the executors' */
 };
 
 struct copse_msccl_summary {
@@ -31,10 +32,14 @@ struct copse_msccl_summary {
   int chunks;                  /* the counts served are multiples of it */
   int multiple;                /* ... of this many elements per rank's count */
   int scratch;                 /* chunks, the most of a rank */
+  bool rounded;                /* shares, for want of room: options.chunks was 0 */
+  double more;                 /* at most this part is added by rounding to what any link carries
+                                  (an alltoall: what one rank sends another directly); 0: exact */
 };
 
-/* The XML of a schedule; the caller frees *text. COPSE_UNSUPPORTED for broadcast, reduce, a
- * demand matrix and a schedule that does not fit the executors, with what would; COPSE_INVALID
+/* The XML of a schedule; the caller frees *text. Where exact shares do not fit the executors, they
+ * are rounded to the number of chunks that fits and adds least. COPSE_UNSUPPORTED for broadcast,
+ * reduce, a demand matrix and a schedule that does not fit even so, with what would; COPSE_INVALID
  * for options out of range. Deterministic. O(32 * trees * ranks * channels) at most. */
 copse_status copse_lower_msccl(const struct copse_schedule *schedule,
                                const struct copse_msccl_options *options, char **text, size_t *size,

@@ -39,3 +39,16 @@ struct copse_nccl_cost copse_nccl_model_cost(const struct copse_nccl_model *mode
 /* Microseconds of one call; infinite where there is no cost. */
 double copse_nccl_model_us(const struct copse_nccl_model *model, int collective, int algorithm,
                            int protocol, uint64_t bytes);
+
+/* The fastest for so many bytes; false: the model has none. */
+bool copse_nccl_choose(const struct copse_nccl_model *model, int collective, uint64_t bytes,
+                       int *algorithm, int *protocol);
+
+/*
+ * Adds rules for communicators of the model's nodes and ranks, for every size from 0 to 2^64 - 1
+ * without a gap; channels are NCCL's choice. After a rule whose pair NCCL may not have there stands
+ * one of ring and simple. Adds none where the model has none. COPSE_NOMEM.
+ */
+copse_status copse_nccl_choose_rules(const struct copse_nccl_model *model, int collective,
+                                     struct copse_tuner_table *table,
+                                     struct copse_err *err) COPSE_CHECKED;

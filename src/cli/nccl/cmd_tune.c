@@ -18,7 +18,7 @@
 #include "cli/topology_args.h"
 #include "nccl/best.h"
 #include "nccl/judge.h"
-#include "nccl/tune/choose.h"
+#include "nccl/model.h"
 #include "nccl/tune/order.h"
 #include "nccl/tune/texts.h"
 #include "nccl/tune/topo_write.h"

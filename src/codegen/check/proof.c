@@ -31,166 +31,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/graph.h"
+#include "codegen/check/clocks.h"
 #include "codegen/check/memory.h"
 #include "runtime/plan/plan_math.h"
-
-/* ---- clocks: what the workers know of each other in one launch ----------------------------- */
-
-/*
- * Vector clocks (L. Lamport 1978, C. J. Fidge and F. Mattern 1988). Every worker has a clock: for
- * each worker the number of its operations known to be done. A signal carries the clock of its
- * sender, and a wait takes the later of both, entry by entry. Workers that no chain of channels
- * joins are never ordered, so a clock only spans one connected component.
- */
-
-/* A worker's clock on its way, as long as the component. */
-struct snapshot {
-  struct snapshot *next;
-  uint32_t clock[];
-};
-
-struct worker {
-  int component;          /* its least worker (copse_sets_find) */
-  uint32_t local;         /* index within the component */
-  uint32_t size;          /* of the component, at its least worker */
-  struct snapshot *spare; /* there too: to be used again */
-  uint32_t *now;
-};
-
-struct queue {
-  struct snapshot *first, *last;
-  uint32_t n;
-};
-
-struct clocks {
-  const struct copse_plan *plan;
-  struct worker *workers; /* [n_workers] */
-  struct queue *queues;   /* [n_channels] */
-  struct copse_arena *arena;
-};
-
-static copse_status find_components(struct clocks *c, struct copse_err *err) {
-  const struct copse_plan *plan = c->plan;
-  int *sets, n = (int)plan->header.n_workers;
-  COPSE_DO(COPSE_ARRAY(c->arena, (size_t)n, sets, err));
-  copse_sets_init(sets, n);
-  for (uint32_t i = 0; i < plan->header.n_channels; i++)
-    copse_sets_unite(sets, (int)plan->channels[i].src_worker, (int)plan->channels[i].dst_worker);
-  for (int w = 0; w < n; w++) {
-    c->workers[w].component = copse_sets_find(sets, w);
-    c->workers[w].local = c->workers[c->workers[w].component].size++;
-  }
-  return COPSE_OK;
-}
-
-static struct worker *component_of(const struct clocks *c, uint32_t worker) {
-  return &c->workers[c->workers[worker].component];
-}
-
-/* Memory: workers times the workers of their connected component. */
-static copse_status new_clocks(struct copse_arena *arena, const struct copse_plan *plan,
-                               struct clocks **out, struct copse_err *err) {
-  const struct copse_plan_header *h = &plan->header;
-  struct clocks *c;
-  COPSE_DO(COPSE_ARRAY(arena, 1, c, err));
-  c->plan = plan;
-  c->arena = arena;
-  COPSE_DO(COPSE_ARRAY(arena, h->n_workers, c->workers, err));
-  COPSE_DO(COPSE_ARRAY(arena, h->n_channels, c->queues, err));
-  COPSE_DO(find_components(c, err));
-  for (uint32_t w = 0; w < h->n_workers; w++)
-    COPSE_DO(COPSE_ARRAY(arena, component_of(c, w)->size, c->workers[w].now, err));
-  *out = c;
-  return COPSE_OK;
-}
-
-/* Takes the oldest one in at the other end of the channel; it may be used again at once. */
-static const uint32_t *take(struct clocks *c, uint32_t channel) {
-  struct worker *component = component_of(c, c->plan->channels[channel].dst_worker);
-  struct queue *q = &c->queues[channel];
-  struct snapshot *taken = q->first;
-  q->first = taken->next;
-  q->n--;
-  taken->next = component->spare;
-  component->spare = taken;
-  return taken->clock;
-}
-
-static void reset_clocks(struct clocks *c) {
-  for (uint32_t w = 0; w < c->plan->header.n_workers; w++)
-    memset(c->workers[w].now, 0, component_of(c, w)->size * sizeof(uint32_t));
-  for (uint32_t i = 0; i < c->plan->header.n_channels; i++)
-    while (c->queues[i].n > 0) take(c, i);
-}
-
-/* The worker does its next operation. */
-static struct copse_event tick_clock(struct clocks *c, uint32_t worker) {
-  return (struct copse_event){worker, ++c->workers[worker].now[c->workers[worker].local]};
-}
-
-/* Many at a time: an arena keeps no room for others beside large ones. */
-static copse_status add_spares(struct clocks *c, struct worker *component, struct copse_err *err) {
-  enum { MANY = 16 };
-  size_t length = (component->size + 1) / 2 * 2; /* for the alignment of the next */
-  size_t bytes = sizeof(struct snapshot) + length * sizeof(uint32_t);
-  char *all;
-  COPSE_DO(copse_arena_array(c->arena, MANY, bytes, &all, err));
-  for (int i = 0; i < MANY; i++, all += bytes) {
-    struct snapshot *s = (struct snapshot *)(void *)all;
-    s->next = component->spare;
-    component->spare = s;
-  }
-  return COPSE_OK;
-}
-
-/* Sends the worker's clock along a channel. */
-static copse_status send_clock(struct clocks *c, uint32_t channel, struct copse_err *err) {
-  uint32_t src = c->plan->channels[channel].src_worker;
-  struct worker *component = component_of(c, src);
-  struct queue *q = &c->queues[channel];
-  if (!component->spare) COPSE_DO(add_spares(c, component, err));
-  struct snapshot *s = component->spare;
-  component->spare = s->next;
-  memcpy(s->clock, c->workers[src].now, component->size * sizeof(uint32_t));
-  *(q->n++ > 0 ? &q->last->next : &q->first) = s;
-  q->last = s;
-  return COPSE_OK;
-}
-
-/* Signals that are not waited for yet. */
-static uint32_t n_pending(const struct clocks *c, uint32_t channel) { return c->queues[channel].n; }
-
-/* Takes the oldest one in at the other end, which `learns` from it or not. */
-static void receive_clock(struct clocks *c, uint32_t channel, bool learns) {
-  uint32_t dst = c->plan->channels[channel].dst_worker, n = component_of(c, dst)->size;
-  uint32_t *now = c->workers[dst].now;
-  const uint32_t *theirs = take(c, channel);
-  for (uint32_t i = 0; i < n && learns; i++) now[i] = theirs[i] > now[i] ? theirs[i] : now[i];
-}
-
-/* Whether the event came before what `worker` does now. */
-static bool is_before(const struct clocks *c, struct copse_event event, uint32_t worker) {
-  if (event.time == 0 || event.worker == worker) return true;
-  const struct worker *of = &c->workers[event.worker], *by = &c->workers[worker];
-  return of->component == by->component && by->now[of->local] >= event.time;
-}
-
-/* Whether the worker knows that the rank has entered this launch. */
-static bool knows_entered(const struct clocks *c, uint32_t worker, uint32_t rank) {
-  const struct copse_plan_rank *r = &c->plan->ranks[rank];
-  for (uint32_t w = r->first_worker; w < r->first_worker + r->n_workers; w++)
-    if (is_before(c, (struct copse_event){w, 1}, worker)) return true;
-  return false;
-}
-
-/* Whether some worker of the rank knows of the event by now. */
-static bool is_known_at(const struct clocks *c, struct copse_event event, uint32_t rank) {
-  const struct copse_plan_rank *r = &c->plan->ranks[rank];
-  for (uint32_t w = r->first_worker; w < r->first_worker + r->n_workers; w++)
-    if (is_before(c, event, w)) return true;
-  return false;
-}
 
 /* ---- notified: which ranks each worker knows by packets to have entered ------------------- */
 
@@ -326,8 +169,8 @@ struct proof {
   const char *label;
   struct copse_arena arena;
   struct copse_multisets *sets;
-  struct clocks *clocks;
-  struct clocks *announced; /* packets' signals count as well; NULL without packets */
+  struct copse_clocks *clocks;
+  struct copse_clocks *announced; /* packets' signals count as well; NULL without packets */
   struct notified *notified;
   struct copse_memory memory;
   uint32_t chunks;
@@ -359,8 +202,8 @@ static copse_status refute_operand(struct proof *p, uint32_t worker,
 }
 
 static struct copse_event tick(struct proof *p, uint32_t worker) {
-  if (p->announced) tick_clock(p->announced, worker);
-  return tick_clock(p->clocks, worker);
+  if (p->announced) copse_clocks_tick(p->announced, worker);
+  return copse_clocks_tick(p->clocks, worker);
 }
 
 static copse_status add_read(struct proof *p, struct copse_cell *cell, struct copse_event now) {
@@ -381,7 +224,7 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
 static copse_status read_packets(struct proof *p, uint32_t worker,
                                  const struct copse_plan_operand *o,
                                  const struct copse_cell *cell) {
-  if (!is_before(p->announced, cell->writer, worker))
+  if (!copse_clocks_before(p->announced, cell->writer, worker))
     return refute_operand(p, worker, o, "is read before a signal tells that it was sent");
   note_packets_read(p->notified, worker, o->index);
   return COPSE_OK;
@@ -395,7 +238,7 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
   if (v->set < 0) return refute_operand(p, worker, o, "is read before anything is written");
   if (o->buffer == COPSE_BUFFER_PACKETS)
     COPSE_DO(read_packets(p, worker, o, cell));
-  else if (!is_before(p->clocks, cell->writer, worker))
+  else if (!copse_clocks_before(p->clocks, cell->writer, worker))
     return refute_operand(p, worker, o, "is read while it may still be written: a race");
   if (v->chunk != p->cursors[worker].chunk)
     return refute_operand(p, worker, o, "holds another chunk");
@@ -419,8 +262,8 @@ static copse_status write_packets(struct proof *p, uint32_t worker, struct copse
                                   const struct copse_plan_operand *o, struct copse_cell *cell,
                                   const struct copse_content *value) {
   if (cell->writes > 0) return refute_operand(p, worker, o, "is sent twice in a launch");
-  bool entered =
-      o->rank == p->plan->workers[worker].rank || knows_entered(p->clocks, worker, o->rank);
+  bool entered = o->rank == p->plan->workers[worker].rank ||
+                 copse_clocks_knows_entered(p->clocks, worker, o->rank);
   note_packets_sent(p->notified, worker, o->index, entered);
   write_cell(cell, now, value);
   return COPSE_OK;
@@ -430,13 +273,14 @@ static copse_status write_packets(struct proof *p, uint32_t worker, struct copse
 static copse_status write_destination(struct proof *p, uint32_t worker, struct copse_event now,
                                       const struct copse_plan_operand *o, struct copse_cell *cell,
                                       const struct copse_content *value) {
-  bool ordered =
-      is_before(p->clocks, cell->writer, worker) && is_before(p->clocks, cell->reader, worker);
+  bool ordered = copse_clocks_before(p->clocks, cell->writer, worker) &&
+                 copse_clocks_before(p->clocks, cell->reader, worker);
   for (const struct copse_reads *r = cell->more; r && ordered; r = r->next)
-    ordered = is_before(p->clocks, r->reader, worker);
+    ordered = copse_clocks_before(p->clocks, r->reader, worker);
   if (!ordered)
     return refute_operand(p, worker, o, "is written while it may still be used: a race");
-  if (o->rank != p->plan->workers[worker].rank && !knows_entered(p->clocks, worker, o->rank))
+  if (o->rank != p->plan->workers[worker].rank &&
+      !copse_clocks_knows_entered(p->clocks, worker, o->rank))
     return refute_operand(p, worker, o, "is written before its rank has entered the call");
   if (o->buffer == COPSE_BUFFER_SCRATCH) {
     if (cell->writes > 0 && cell->reader.time == 0)
@@ -486,8 +330,8 @@ static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel
     p->waiting[receiver] = false;
     p->ready[p->n_ready++] = receiver;
   }
-  if (p->announced) COPSE_DO(send_clock(p->announced, channel, p->err));
-  return send_clock(p->clocks, channel, p->err);
+  if (p->announced) COPSE_DO(copse_clocks_send(p->announced, channel, p->err));
+  return copse_clocks_send(p->clocks, channel, p->err);
 }
 
 /* Does the worker's operation; *blocked if it waits for a signal that is not there yet. */
@@ -500,15 +344,15 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   p->executed++;
   if (op->kind == COPSE_OP_MOVE) return do_move(p, worker, index);
   if (op->kind == COPSE_OP_SIGNAL) return do_signal(p, worker, op->channel);
-  if (!n_pending(p->clocks, op->channel)) {
+  if (!copse_clocks_pending(p->clocks, op->channel)) {
     *blocked = true;
     p->executed--;
     return COPSE_OK;
   }
   tick(p, worker);
-  if (p->announced) receive_clock(p->announced, op->channel, true);
+  if (p->announced) copse_clocks_receive(p->announced, op->channel, true);
   /* a signal that announces packets orders nothing */
-  receive_clock(p->clocks, op->channel, !(op->flags & COPSE_SYNC_IN_DATA));
+  copse_clocks_receive(p->clocks, op->channel, !(op->flags & COPSE_SYNC_IN_DATA));
   return COPSE_OK;
 }
 
@@ -551,7 +395,7 @@ static copse_status refute_deadlock(struct proof *p) {
 static copse_status check_balance(struct proof *p) {
   for (uint32_t i = 0; i < p->plan->header.n_channels; i++) {
     const struct copse_plan_channel *ch = &p->plan->channels[i];
-    uint32_t left = n_pending(p->clocks, i);
+    uint32_t left = copse_clocks_pending(p->clocks, i);
     if (left > 0)
       return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                            "channel %u from rank %u to rank %u: %u signals that nobody waits for "
@@ -565,7 +409,7 @@ static copse_status check_balance(struct proof *p) {
 /* What a peer wrote must have been announced before the rank's own workers were through. */
 static copse_status check_settled(struct proof *p, const struct copse_cell *cell, uint32_t rank) {
   if (cell->writer.time == 0 || p->plan->workers[cell->writer.worker].rank == rank) return COPSE_OK;
-  if (is_known_at(p->clocks, cell->writer, rank)) return COPSE_OK;
+  if (copse_clocks_known_at(p->clocks, cell->writer, rank)) return COPSE_OK;
   return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                        "rank %u may leave the call while rank %u still writes to it (%u chunks)",
                        rank, p->plan->workers[cell->writer.worker].rank, p->chunks);
@@ -715,8 +559,8 @@ static copse_status check_reach(struct proof *p) {
 static copse_status prove_run(struct proof *p, uint32_t chunks) {
   uint32_t n = p->plan->header.n_workers;
   p->chunks = chunks;
-  reset_clocks(p->clocks);
-  if (p->announced) reset_clocks(p->announced);
+  copse_clocks_reset(p->clocks);
+  if (p->announced) copse_clocks_reset(p->announced);
   reset_notified(p->notified);
   COPSE_DO(copse_memory_start(&p->memory, chunks, p->sets, p->err));
   memset(p->cursors, 0, n * sizeof *p->cursors);
@@ -781,9 +625,9 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   *report = (struct copse_proof_report){0};
   COPSE_DO(check_channels(&p));
   COPSE_DO(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
-  COPSE_DO(new_clocks(arena, plan, &p.clocks, err));
+  COPSE_DO(copse_clocks_new(arena, plan, &p.clocks, err));
   if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) {
-    COPSE_DO(new_clocks(arena, plan, &p.announced, err));
+    COPSE_DO(copse_clocks_new(arena, plan, &p.announced, err));
     COPSE_DO(new_notified(arena, plan, &p.notified, err));
   }
   COPSE_DO(COPSE_ARRAY(arena, n, p.cursors, err));

@@ -256,6 +256,7 @@ $(OUT)/tests/runtime/mpi/job: $(OBJ)/tests/runtime/mpi/job.o $(TEST_LIB_OBJ) $(O
 $(OUT)/tests/runtime/test_mpi: | $(MPI_JOB) $(OUT)/copse
 
 $(OUT)/tests/tune/test_plugin: | $(OUT)/libnccl-tuner-copse.so
+$(OUT)/tests/api/test_python: | $(OUT)/libcopse.so $(OUT)/copse
 
 # The drop-in in the test program itself, over the fake NCCL and driver beside it. DT_RPATH: also
 # what the sanitizers load for others is found there.

@@ -5,12 +5,16 @@
  *   ---------------------------------------------   -----------------------------
  *   what went wrong in my last call?                copse_last_error
  *   read a topology (JSON, NCCL XML, cluster)       copse_topology_read
+ *   take one of a catalogue, or a synthetic one     copse_topology_named, _generate
  *   compute an exactly optimal schedule             copse_solve
  *   read or write a schedule                        copse_schedule_read, _write
  *   prove a schedule against a topology             copse_schedule_verify
+ *   what does it put on each link?                  copse_schedule_link_loads
+ *   a topology or schedule as JSON text             copse_topology_json, copse_schedule_json
  *   turn a schedule into an executable plan         copse_lower
  *   load or write a plan                            copse_plan_load, _write
  *   prove a plan                                    copse_plan_check
+ *   predict a plan's times                          copse_plan_predict
  *   plan an alltoallv at run time                   copse_alltoallv_create, _plan
  *   overlap it with the experts' computing          copse_overlap_degree
  *   run collectives inside a job                    copse/comm.h
@@ -98,8 +102,31 @@ typedef struct copse_topology copse_topology;
  */
 COPSE_API copse_status copse_topology_read(const char *path, const char *links,
                                            copse_topology **out) COPSE_CHECKED;
+/*
+ * The topology of this name in a catalogue: the file NAME.json, NAME.xml or NAME.txt of `folder`.
+ * copse's own is PREFIX/share/copse/topologies. links as above. COPSE_INVALID where the folder has
+ * none of that name, else as copse_topology_read.
+ */
+COPSE_API copse_status copse_topology_named(const char *name, const char *folder, const char *links,
+                                            copse_topology **out) COPSE_CHECKED;
+/* The names of a catalogue, sorted, one a line. The caller frees *text with copse_string_free.
+ * "" where the folder has none, or can't be read. */
+COPSE_API copse_status copse_topology_names(const char *folder, char **text) COPSE_CHECKED;
+
+/* A synthetic topology from its line, such as "torus:4x4@50" (`copse help inputs` has all kinds).
+ * COPSE_BAD_INPUT says what is wrong with the line. */
+COPSE_API copse_status copse_topology_generate(const char *line,
+                                               copse_topology **out) COPSE_CHECKED;
 COPSE_API int copse_topology_ranks(const copse_topology *topology);
+
+/* Topology JSON, "copse-topology/1", byte for byte what `copse topo -o` writes. The caller frees
+ * *text with copse_string_free. */
+COPSE_API copse_status copse_topology_json(const copse_topology *topology,
+                                           char **text) COPSE_CHECKED;
 COPSE_API void copse_topology_free(copse_topology *topology);
+
+/* Frees a text that a function here made. Takes NULL. */
+COPSE_API void copse_string_free(char *text);
 
 /* ---- schedules -------------------------------------------------------------------- */
 
@@ -135,6 +162,34 @@ COPSE_API copse_status copse_schedule_verify(const copse_schedule *schedule,
                                              const copse_topology *topology,
                                              int *optimal) COPSE_CHECKED;
 
+/*
+ * The same as text. expand: nonzero lists all trees or flows of a compact schedule, as `copse
+ * expand` does. The caller frees *text with copse_string_free. COPSE_NOMEM also for an
+ * expansion of more than 8 GiB.
+ */
+COPSE_API copse_status copse_schedule_json(const copse_schedule *schedule, int expand,
+                                           char **text) COPSE_CHECKED;
+
+/* What a schedule puts on a link: load_num / load_den of the message M, and time_num / time_den
+ * seconds per GB of M for it. */
+typedef struct copse_link_load {
+  const char *src, *dst; /* ids of nodes, as long as the topology lives */
+  int64_t load_num, load_den;
+  int64_t time_num, time_den;
+} copse_link_load;
+
+/*
+ * The loads of all links of the topology, in its order, those of load 0 too: at most `capacity`
+ * into out, *n gets how many there are. out may be NULL with capacity 0, which computes nothing.
+ * A link into a switch that copies counts once per broadcast tree, one out of a switch that adds
+ * once per reduce tree. The largest time is copse_schedule_time's. The schedule is verified first:
+ * COPSE_REFUTED as from copse_schedule_verify. COPSE_OVERFLOW, COPSE_NOMEM.
+ */
+COPSE_API copse_status copse_schedule_link_loads(const copse_schedule *schedule,
+                                                 const copse_topology *topology,
+                                                 copse_link_load *out, int64_t capacity,
+                                                 int64_t *n) COPSE_CHECKED;
+
 /* Seconds per GB as a fraction: M / T = den / num GB/s. */
 COPSE_API void copse_schedule_time(const copse_schedule *schedule, int64_t *num, int64_t *den);
 COPSE_API void copse_schedule_free(copse_schedule *schedule);
@@ -154,6 +209,15 @@ COPSE_API copse_status copse_plan_write(const copse_plan *plan, const char *path
 
 /* Proves result, deadlock-freedom and absence of races. COPSE_REFUTED with the place. */
 COPSE_API copse_status copse_plan_check(const copse_plan *plan) COPSE_CHECKED;
+
+/*
+ * The times that the simulator predicts for messages of bytes [n] (> 0, n >= 1): microseconds into
+ * us [n], by the costs that `copse simulate` has by default. What it costs, and what not, is in
+ * `copse simulate --help`. COPSE_BAD_INPUT for a topology with another number of ranks,
+ * COPSE_INVALID for bytes that make no sense, COPSE_INFEASIBLE for ranks that nothing joins.
+ */
+COPSE_API copse_status copse_plan_predict(const copse_plan *plan, const copse_topology *topology,
+                                          const double *bytes, int n, double *us) COPSE_CHECKED;
 COPSE_API void copse_plan_free(copse_plan *plan);
 
 /* ---- alltoallv, planned at run time ----------------------------------------------- */

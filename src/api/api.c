@@ -3,15 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "predict/overlap.h"
 #include "predict/predict.h"
+#include "schedule/loads.h"
 #include "schedule/online/online.h"
 #include "schedule/solve/solve.h"
 #include "topology/topology.h"
 #include "verify/verify.h"
+
+#define MAX_PREDICTED_BYTES 0x1p48 /* as of `copse simulate` */
 
 /* The end of every function here: an error is kept for copse_last_error. */
 static copse_status done(copse_status status, const struct copse_err *err) {
@@ -30,19 +35,77 @@ static copse_status missing(const char *what) {
   return copse_publish_error(&err);
 }
 
+static copse_status parse_links(const char *links, struct copse_topology_options *options) {
+  options->links = COPSE_LINKS_DEFAULT;
+  return !links || copse_link_mode_from_name(links, &options->links)
+             ? COPSE_OK
+             : reject("links must be nvlink, all or default");
+}
+
 copse_status copse_topology_read(const char *path, const char *links, copse_topology **out) {
-  struct copse_topology_options options = {.links = COPSE_LINKS_DEFAULT};
+  struct copse_topology_options options = {0};
   struct copse_err err = COPSE_ERR_INIT;
   if (!path || !out) return missing(path ? "out" : "path");
   *out = NULL;
-  if (links && strcmp(links, "nvlink") == 0)
-    options.links = COPSE_LINKS_NVLINK;
-  else if (links && strcmp(links, "all") == 0)
-    options.links = COPSE_LINKS_ALL;
-  else if (links && strcmp(links, "default") != 0)
-    return reject("links must be nvlink, all or default");
+  COPSE_DO(parse_links(links, &options));
   return done(copse_topology_load(path, &options, out, &err), &err);
 }
+
+static copse_status find_named(const char *name, const char *folder, char **path,
+                               struct copse_err *err) {
+  const char *const folders[] = {folder, NULL};
+  COPSE_DO(copse_catalogue_path(name, folders, path, err));
+  if (*path) return COPSE_OK;
+  return copse_fail(err, COPSE_INVALID, "%s: no topology of this name in %s", name, folder);
+}
+
+copse_status copse_topology_named(const char *name, const char *folder, const char *links,
+                                  copse_topology **out) {
+  struct copse_topology_options options = {0};
+  struct copse_err err = COPSE_ERR_INIT;
+  COPSE_AT_END(copse_free_at) char *path = NULL;
+  if (!name || !folder || !out) return missing(!name ? "name" : folder ? "out" : "folder");
+  *out = NULL;
+  COPSE_DO(parse_links(links, &options));
+  copse_status status = find_named(name, folder, &path, &err);
+  if (status == COPSE_OK) status = copse_topology_load(path, &options, out, &err);
+  return done(status, &err);
+}
+
+static copse_status list_names(const char *folder, char **text, struct copse_err *err) {
+  COPSE_AT_END(copse_catalogue_free) struct copse_catalogue all = {0};
+  COPSE_AT_END(copse_text_free) struct copse_text names = {0};
+  const char *const folders[] = {folder, NULL};
+  size_t size;
+  COPSE_DO(copse_catalogue_list(folders, &all, err));
+  copse_text_add(&names, "%s", "");
+  for (int i = 0; i < all.n; i++) copse_text_add(&names, "%s\n", all.entries[i].name);
+  return copse_text_take(&names, text, &size, err);
+}
+
+copse_status copse_topology_names(const char *folder, char **text) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!folder || !text) return missing(folder ? "text" : "folder");
+  *text = NULL;
+  return done(list_names(folder, text, &err), &err);
+}
+
+copse_status copse_topology_generate(const char *line, copse_topology **out) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!line || !out) return missing(line ? "out" : "line");
+  *out = NULL;
+  return done(copse_topology_synthetic(line, NULL, out, &err), &err);
+}
+
+copse_status copse_topology_json(const copse_topology *topology, char **text) {
+  struct copse_err err = COPSE_ERR_INIT;
+  size_t size;
+  if (!topology || !text) return missing(topology ? "text" : "topology");
+  *text = NULL;
+  return done(copse_topology_to_json(topology, text, &size, &err), &err);
+}
+
+void copse_string_free(char *text) { free(text); }
 
 int copse_topology_ranks(const copse_topology *topology) { return topology->n_ranks; }
 
@@ -94,6 +157,122 @@ copse_status copse_schedule_verify(const copse_schedule *schedule, const copse_t
   return COPSE_OK;
 }
 
+/* A schedule of the caller's own, from the JSON of another, with all trees or flows listed. */
+static copse_status expand_copy(const copse_schedule *schedule, struct copse_schedule **out,
+                                struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *text = NULL;
+  size_t size;
+  COPSE_DO(copse_schedule_to_json(schedule, &text, &size, err));
+  COPSE_DO(copse_schedule_parse("schedule", text, size, out, err));
+  return copse_schedule_expand(*out, err);
+}
+
+copse_status copse_schedule_json(const copse_schedule *schedule, int expand, char **text) {
+  struct copse_err err = COPSE_ERR_INIT;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *copy = NULL;
+  copse_status status = COPSE_OK;
+  size_t size;
+  if (!schedule || !text) return missing(schedule ? "text" : "schedule");
+  *text = NULL;
+  if (expand && schedule->n_rotations > 0) status = expand_copy(schedule, &copy, &err);
+  if (status == COPSE_OK)
+    status = copse_schedule_to_json(copy ? copy : schedule, text, &size, &err);
+  return done(status, &err);
+}
+
+/* A path of nodes of the schedule as one of nodes of the topology. */
+static copse_status place_path(struct copse_arena *arena, const int *at, const int **nodes, int n,
+                               struct copse_err *err) {
+  int *placed = NULL;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, placed, err));
+  for (int i = 0; i < n; i++) placed[i] = at[(*nodes)[i]];
+  *nodes = placed;
+  return COPSE_OK;
+}
+
+static copse_status place_tree(struct copse_arena *arena, const int *at,
+                               struct copse_schedule_tree *tree, struct copse_err *err) {
+  struct copse_schedule_edge *edges = NULL;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)tree->n_edges, edges, err));
+  for (int e = 0; e < tree->n_edges; e++) {
+    edges[e] = tree->edges[e];
+    COPSE_DO(place_path(arena, at, &edges[e].path, edges[e].n_path, err));
+  }
+  tree->edges = edges;
+  return COPSE_OK;
+}
+
+static copse_status place_flow(struct copse_arena *arena, const int *at,
+                               struct copse_schedule_flow *flow, struct copse_err *err) {
+  struct copse_schedule_path *paths = NULL;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)flow->n_paths, paths, err));
+  for (int p = 0; p < flow->n_paths; p++) {
+    paths[p] = flow->paths[p];
+    COPSE_DO(place_path(arena, at, &paths[p].nodes, paths[p].n_nodes, err));
+  }
+  flow->paths = paths;
+  return COPSE_OK;
+}
+
+/* Makes all paths of an expanded, verified schedule lists of the topology's nodes, which a file may
+ * number otherwise. */
+static copse_status place(struct copse_schedule *s, const copse_topology *topology,
+                          struct copse_err *err) {
+  struct copse_schedule_tree *trees = NULL;
+  struct copse_schedule_flow *flows = NULL;
+  int *at = NULL;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_nodes, at, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, trees, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_flows, flows, err));
+  for (int i = 0; i < s->n_nodes; i++) at[i] = copse_topology_find(topology, s->nodes[i]);
+  for (int t = 0; t < s->n_trees; t++) {
+    trees[t] = s->trees[t];
+    COPSE_DO(place_tree(&s->arena, at, &trees[t], err));
+  }
+  for (int f = 0; f < s->n_flows; f++) {
+    flows[f] = s->flows[f];
+    COPSE_DO(place_flow(&s->arena, at, &flows[f], err));
+  }
+  s->trees = trees;
+  s->flows = flows;
+  return COPSE_OK;
+}
+
+static copse_status link_loads(const copse_schedule *schedule, const copse_topology *topology,
+                               copse_link_load *out, int64_t n, struct copse_err *err) {
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *copy = NULL;
+  COPSE_AT_END(copse_free_at) struct copse_q *loads = NULL;
+  struct copse_verify_report report;
+  struct copse_q time;
+  COPSE_DO(copse_verify_schedule(schedule, topology, "schedule", &report, err));
+  COPSE_DO(expand_copy(schedule, &copy, err));
+  COPSE_DO(place(copy, topology, err));
+  COPSE_DO(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
+  COPSE_DO(copse_schedule_loads(topology, copy, loads, err));
+  for (int i = 0; i < n; i++) {
+    const struct copse_link *l = &topology->links[i];
+    COPSE_DO(copse_q_div(loads[i], l->bandwidth, &time, err));
+    out[i] = (copse_link_load){topology->nodes[l->src].id,
+                               topology->nodes[l->dst].id,
+                               loads[i].num,
+                               loads[i].den,
+                               time.num,
+                               time.den};
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_schedule_link_loads(const copse_schedule *schedule,
+                                       const copse_topology *topology, copse_link_load *out,
+                                       int64_t capacity, int64_t *n) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!schedule || !topology || !n || (!out && capacity > 0)) return reject("a NULL argument");
+  if (capacity < 0) return reject("capacity must be 0 or more");
+  *n = topology->n_links;
+  if (capacity == 0) return COPSE_OK;
+  return done(link_loads(schedule, topology, out, capacity < *n ? capacity : *n, &err), &err);
+}
+
 void copse_schedule_time(const copse_schedule *schedule, int64_t *num, int64_t *den) {
   *num = schedule->time_per_GB.num;
   *den = schedule->time_per_GB.den;
@@ -126,6 +305,27 @@ copse_status copse_plan_check(const copse_plan *plan) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!plan) return missing("plan");
   return done(copse_prove_plan(plan, "plan", &report, &err), &err);
+}
+
+static copse_status predict_plan(const copse_plan *plan, const copse_topology *topology,
+                                 const double *bytes, int n, double *us, struct copse_err *err) {
+  COPSE_AT_END(copse_prediction_free) struct copse_prediction it = {0};
+  struct copse_foreign what = {0};
+  copse_status status = copse_predict_plan("plan", topology, plan, NULL, &it, &what, err);
+  free(what.demand);
+  COPSE_DO(status);
+  return copse_predictions_time(topology, &it, 1, bytes, n, false, us, err);
+}
+
+copse_status copse_plan_predict(const copse_plan *plan, const copse_topology *topology,
+                                const double *bytes, int n, double *us) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (!plan || !topology || !bytes || !us) return reject("a NULL argument");
+  if (n < 1) return reject("n must be 1 or more");
+  for (int i = 0; i < n; i++)
+    if (!(bytes[i] > 0 && bytes[i] <= MAX_PREDICTED_BYTES))
+      return reject("bytes must be more than 0 and at most 2^48");
+  return done(predict_plan(plan, topology, bytes, n, us, &err), &err);
 }
 
 struct copse_alltoallv {

@@ -66,6 +66,55 @@ START_TEST(the_chain_from_topology_to_proved_plan) {
 }
 END_TEST
 
+/* The ring's figures: 1/30 s per GB, two of three shards over each link of 10 GB/s. */
+START_TEST(loads_predictions_and_texts_are_those_of_the_ring) {
+  copse_topology *t = read_ring(), *named, *made;
+  copse_schedule *s;
+  copse_plan *plan;
+  copse_link_load loads[4] = {{0}};
+  const double bytes[] = {1e3, 1e9};
+  double us[2];
+  int64_t n;
+  char *text, *again;
+  ck_assert_int_eq(copse_solve(t, COPSE_ALLGATHER, -1, 0, &s), COPSE_OK);
+  ck_assert_int_eq(copse_schedule_link_loads(s, t, NULL, 0, &n), COPSE_OK);
+  ck_assert_int_eq(n, 6);
+  ck_assert_int_eq(copse_schedule_link_loads(s, t, loads, 3, &n), COPSE_OK);
+  for (int i = 0; i < 3; i++) {
+    ck_assert(loads[i].load_num == 1 && loads[i].load_den == 3);
+    ck_assert(loads[i].time_num == 1 && loads[i].time_den == 30);
+  }
+  ck_assert_str_eq(loads[0].src, "a");
+  ck_assert_ptr_null(loads[3].src);
+  ck_assert_int_eq(copse_lower(s, 0, &plan), COPSE_OK);
+  ck_assert_int_eq(copse_plan_predict(plan, t, bytes, 2, us), COPSE_OK);
+  ck_assert(us[0] > 0 && us[0] < us[1] && us[1] >= 1e6 / 30);
+  ck_assert_int_eq(copse_plan_predict(plan, t, bytes, 0, us), COPSE_INVALID);
+  ck_assert_int_eq(copse_topology_json(t, &text), COPSE_OK);
+  ck_assert_int_eq(copse_topology_named("ring", dir, NULL, &named), COPSE_OK);
+  ck_assert_int_eq(copse_topology_json(named, &again), COPSE_OK);
+  ck_assert_str_eq(text, again);
+  copse_string_free(text);
+  copse_string_free(again);
+  ck_assert_int_eq(copse_topology_named("../ring", dir, NULL, &made), COPSE_INVALID);
+  ck_assert_ptr_null(made);
+  ck_assert_int_eq(copse_topology_names("/no/such/folder", &text), COPSE_OK);
+  ck_assert_str_eq(text, "");
+  copse_string_free(text);
+  ck_assert_int_eq(copse_topology_generate("ring:3@20", &made), COPSE_OK);
+  ck_assert_int_eq(copse_schedule_link_loads(s, made, loads, 3, &n), COPSE_REFUTED);
+  ck_assert_int_eq(copse_schedule_json(s, 1, &text), COPSE_OK);
+  ck_assert_ptr_nonnull(strstr(text, "\"collective\": \"allgather\""));
+  copse_string_free(text);
+  copse_string_free(NULL);
+  copse_plan_free(plan);
+  copse_schedule_free(s);
+  copse_topology_free(made);
+  copse_topology_free(named);
+  copse_topology_free(t);
+}
+END_TEST
+
 START_TEST(errors_leave_null_and_a_text) {
   copse_topology *t = (copse_topology *)(uintptr_t)1;
   copse_schedule *s = (copse_schedule *)(uintptr_t)1;
@@ -204,6 +253,7 @@ int main(void) {
   Suite *suite = suite_create("api/api");
   TCase *tc = tcase_create("all");
   tcase_add_test(tc, the_chain_from_topology_to_proved_plan);
+  tcase_add_test(tc, loads_predictions_and_texts_are_those_of_the_ring);
   tcase_add_test(tc, errors_leave_null_and_a_text);
   tcase_add_test(tc, an_alltoallv_is_planned_at_run_time);
   tcase_add_test(tc, the_degree_of_overlap_follows_the_computing);

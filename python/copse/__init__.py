@@ -116,6 +116,7 @@ class Topology(_library.Owner):
     """
 
     _kind = "topology"
+    _parsed: Dict[str, Any]
 
     @classmethod
     def read(cls, path: Path, links: Optional[str] = None) -> Topology:
@@ -213,6 +214,7 @@ class Schedule(_library.Owner):
     """Weighted trees, or flows of an alltoall, with the bound that shows how good they are."""
 
     _kind = "schedule"
+    _parsed: Dict[str, Any]
     _solved: Optional[Tuple[Topology, str, int, int]] = None
 
     @classmethod

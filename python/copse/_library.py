@@ -9,7 +9,7 @@ import os
 import subprocess
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_void_p
 from fractions import Fraction
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Type, TypeVar
 
 _NATIVE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_native")
 
@@ -148,19 +148,24 @@ def encode(path: Any) -> bytes:
     return name
 
 
+_Made = TypeVar("_Made", bound="Owner")
+
+
 class Owner:
     """A handle of libcopse, freed with its object. Immutable: threads may share it."""
 
     _kind = ""
+    _handle: Optional[c_void_p]
 
     def __init__(self) -> None:
         raise TypeError("%s objects are made by the functions of copse" % type(self).__name__)
 
     @classmethod
-    def _made_by(cls, name: str, *arguments: Any) -> Any:
+    def _made_by(cls: Type[_Made], name: str, *arguments: Any) -> _Made:
+        handle = c_void_p()
+        call(name, *arguments, byref(handle))
         made = cls.__new__(cls)
-        made._handle = c_void_p()
-        call(name, *arguments, byref(made._handle))
+        made._handle = handle
         return made
 
     def __del__(self) -> None:

@@ -41,7 +41,8 @@ class Schedules(unittest.TestCase):
         return copse.solve(self.topology, collective, root=root)
 
     def test_loads_are_those_of_the_trees_and_flows(self):
-        """Added up here again from the paths, in another order of nodes too: that of a file."""
+        """Added up here again from the paths. A file numbers the nodes in another order."""
+        self.topology = copse.Topology.catalogue("a100-x2")
         with tempfile.TemporaryDirectory() as folder:
             for collective in copse.COLLECTIVES:
                 schedule = self.solved(collective)

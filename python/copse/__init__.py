@@ -195,7 +195,7 @@ class Topology(_library.Owner):
         found = []
         for link in self._document()["links"]:
             rate = _library.fraction(link["bandwidth"])
-            latency = _library.fraction(link.get("latency_us", 0))
+            latency = _library.fraction(link.get("latency", 0))
             found.append(Link(link["src"], link["dst"], rate, latency))
             if link.get("duplex", True):
                 found.append(Link(link["dst"], link["src"], rate, latency))

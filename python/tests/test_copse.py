@@ -32,6 +32,19 @@ def in_order(tree):
     return True
 
 
+class Topologies(unittest.TestCase):
+    def test_links_have_the_files_bandwidth_and_latency(self):
+        text = ('{"format": "copse-topology/1", "name": "two", "nodes": [{"id": "a", "type": "gpu"}, '
+                '{"id": "b", "type": "gpu"}], "links": [{"src": "a", "dst": "b", "bandwidth": "625/2", "latency": 0.7}]}')
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "two.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            links = copse.Topology.read(path).links
+        self.assertEqual({(l.src, l.dst, l.bandwidth, l.latency) for l in links},
+                         {("a", "b", Fraction(625, 2), Fraction(7, 10)), ("b", "a", Fraction(625, 2), Fraction(7, 10))})
+
+
 class Schedules(unittest.TestCase):
     def setUp(self):
         self.topology = copse.Topology.catalogue("hgx-a100-4")

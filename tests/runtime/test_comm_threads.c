@@ -297,15 +297,17 @@ static void fake_free(void *machine) {
   (void)machine;
   atomic_fetch_sub(&fake.n_machines, 1);
 }
-static copse_status fake_prepare(void *machine, const struct copse_plan *plan, void **prepared,
-                                 struct copse_err *err) {
+/* All plans, or none where one reduces and fake.prepare is an error. */
+static copse_status fake_prepare(void *machine, const struct copse_plan *const *plans, size_t n,
+                                 void **prepared, struct copse_err *err) {
   (void)machine;
-  *prepared = &fake;
-  if (plan->header.collective != COPSE_REDUCE || fake.prepare == COPSE_OK) {
-    atomic_fetch_add(&fake.n_prepared, 1);
-    return COPSE_OK;
+  for (size_t i = 0; i < n; i++) {
+    prepared[i] = &fake;
+    if (plans[i]->header.collective == COPSE_REDUCE && fake.prepare != COPSE_OK)
+      return copse_fail(err, fake.prepare, "too many workers");
   }
-  return copse_fail(err, fake.prepare, "too many workers");
+  atomic_fetch_add(&fake.n_prepared, (int)n);
+  return COPSE_OK;
 }
 static copse_status fake_launch(void *machine, void *prepared, const struct copse_call *calls,
                                 struct copse_err *err) {
@@ -342,9 +344,16 @@ static copse_status fake_remove(void *machine, uint32_t local_rank, void *handle
   return COPSE_OK;
 }
 
-static const struct copse_backend_ops fake_backend = {
-    fake_new,   fake_free,        fake_prepare, fake_launch, fake_finish, fake_poll,
-    fake_abort, fake_set_timeout, fake_add,     fake_remove, NULL};
+static const struct copse_backend_ops fake_backend = {.create = fake_new,
+                                                      .destroy = fake_free,
+                                                      .prepare = fake_prepare,
+                                                      .launch = fake_launch,
+                                                      .finish = fake_finish,
+                                                      .poll = fake_poll,
+                                                      .abort = fake_abort,
+                                                      .set_timeout = fake_set_timeout,
+                                                      .add_buffer = fake_add,
+                                                      .remove_buffer = fake_remove};
 
 static const int gpus[N] = {0, 0, 0, 0};
 

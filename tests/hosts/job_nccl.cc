@@ -22,7 +22,7 @@
 
 /* ---- memory that the processes share ----------------------------------------------------------- */
 
-enum { MAX_RANKS = 8, MAX_GROUPS = 400, RING_BYTES = 4096 };
+enum { MAX_RANKS = 8, MAX_GROUPS = 2000, RING_BYTES = 4096 };
 
 /* Messages, collectives, and what the calls themselves tell each other, don't mix. */
 enum lane { PAIRS, COLLECTIVES, CALLS, N_LANES };

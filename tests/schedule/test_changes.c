@@ -289,11 +289,11 @@ START_TEST(a_fault_that_fits_nothing_is_refused) {
   static const struct {
     const char *what, *part;
   } cases[] = {{"gpu9", "no node \"gpu9\""},
-               {"gpu0>gpu9", "nor a link"},
+               {"gpu0>gpu9", "no node \"gpu9\" that a link joins"},
                {"gpu0>gpu2", "no link from"},
                {"", "no node \"\""},
-               {">", "no node \">\""},
-               {"gpu0>gpu1>gpu2", "nor a link"},
+               {">", "no node \"\" that a link joins"},
+               {"gpu0>gpu1>gpu2", "no node \"gpu1>gpu2\" that a link joins"},
                {"gpu2>one-way", "only the other"},
                {"gpu0>gpu0", "no link from"}};
   static const char json[] =

@@ -59,7 +59,8 @@ int main(void) {
   Suite *suite = suite_create("api/python");
   TCase *tc = tcase_create("all");
   tcase_add_test(tc, the_module_does_what_its_tests_and_docstrings_say);
-  tcase_add_test(tc, the_wheel_is_built_and_used_without_network);
+  tcase_set_timeout(tc, 300);
+  if (copse_test_all()) tcase_add_test(tc, the_wheel_is_built_and_used_without_network);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -263,7 +263,7 @@ static copse_status check_value(const struct copse_json *json, const cJSON *obje
       [COPSE_JSON_STRING] = "a string",         [COPSE_JSON_BOOL] = "true or false",
       [COPSE_JSON_ARRAY] = "an array",          [COPSE_JSON_OBJECT] = "an object",
       [COPSE_JSON_INDEX] = "an integer from 0", [COPSE_JSON_COUNT] = "an integer from 1"};
-  enum copse_json_kind kind = key->kind & ~(unsigned)COPSE_JSON_NEEDED;
+  enum copse_json_kind kind = COPSE_JSON_KIND(key->kind);
   const char *type = types[kind] ? types[kind] : "a number or a string \"p/q\"";
   struct copse_err why = COPSE_ERR_INIT;
   struct copse_line named = {.used = 0};
@@ -310,6 +310,18 @@ copse_status copse_json_expect_object(const struct copse_json *json, const cJSON
   name_object(what, item, &named);
   return copse_fail_at(err, COPSE_BAD_INPUT, json->file, line, "%s needs \"%s\": %s", named.text,
                        keys->name, keys->is);
+}
+
+copse_status copse_json_expect_variant(const struct copse_json *json, const cJSON *item,
+                                       const cJSON *parent, const char *what,
+                                       const struct copse_json_key keys[], unsigned variant,
+                                       struct copse_err *err) {
+  struct copse_json_key own[COPSE_JSON_MOST_KEYS + 1] = {{0}};
+  for (int n = 0; keys->name && n < COPSE_JSON_MOST_KEYS; keys++) {
+    unsigned of = keys->kind / COPSE_JSON_OF(1);
+    if (of == 0 || of & variant) own[n++] = *keys;
+  }
+  return copse_json_expect_object(json, item, parent, what, own, err);
 }
 
 static copse_status bad_member(const struct copse_json *json, const cJSON *object, const char *key,

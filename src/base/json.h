@@ -50,6 +50,10 @@ enum copse_json_kind {
   COPSE_JSON_KINDS,
   COPSE_JSON_NEEDED = 64 /* or'ed to a kind: the key must be there */
 };
+/* or'ed to a kind: only these variants of the object, 1, 2, 4 and so on, have the key. */
+#define COPSE_JSON_OF(variants) ((unsigned)(variants) << 8)
+/* The kind alone. */
+#define COPSE_JSON_KIND(kind) ((enum copse_json_kind)((kind) % COPSE_JSON_NEEDED))
 
 /* A key of an object. `is` says in messages what it holds: unit and example. */
 struct copse_json_key {
@@ -67,6 +71,13 @@ copse_status copse_json_expect_object(const struct copse_json *json, const cJSON
                                       const cJSON *parent, const char *what,
                                       const struct copse_json_key keys[],
                                       struct copse_err *err) COPSE_CHECKED;
+/* The same for one variant of an object: keys of others alone are unknown to it. A table has at
+ * most COPSE_JSON_MOST_KEYS. */
+#define COPSE_JSON_MOST_KEYS 24
+copse_status copse_json_expect_variant(const struct copse_json *json, const cJSON *item,
+                                       const cJSON *parent, const char *what,
+                                       const struct copse_json_key keys[], unsigned variant,
+                                       struct copse_err *err) COPSE_CHECKED;
 
 /* Typed members of `object`. A required member that is missing, and any of the wrong
  * type, is COPSE_BAD_INPUT naming the key and the line. The _or variants give a

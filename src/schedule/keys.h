@@ -120,15 +120,18 @@ static const struct copse_json_key objective_keys[] = {
     {"alpha_occupies", COPSE_JSON_BOOL, "whether latencies keep links busy"},
     {0}};
 
-static const struct copse_json_key tree_schedule_keys[] = {
+/* Of the whole: of a schedule of trees, or of an alltoall's flows. */
+enum { TREES = 1, FLOWS = 2 };
+static const struct copse_json_key schedule_keys[] = {
     {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-schedule/1\""},
     {"collective", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "such as \"allgather\""},
-    {"root", COPSE_JSON_INDEX, "the rank that broadcasts or reduces, from 0"},
+    {"root", COPSE_JSON_INDEX | COPSE_JSON_OF(TREES),
+     "the rank that broadcasts or reduces, from 0"},
     {"topology", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
      "such as {\"name\": \"a100-x2\", \"sha256\": \"..\"}"},
     {"ranks", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
      "the ids of the ranks in order, such as [\"gpu0\", \"gpu1\"]"},
-    {"k", COPSE_JSON_INDEX, "trees per rank"},
+    {"k", COPSE_JSON_INDEX | COPSE_JSON_OF(TREES), "trees per rank"},
     {"time_per_GB", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "seconds per GB, such as \"1/600\""},
     {"algbw_GBps", COPSE_JSON_ANY, "GB/s, the inverse of time_per_GB"},
     {"bound", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
@@ -136,30 +139,16 @@ static const struct copse_json_key tree_schedule_keys[] = {
     {"others", COPSE_JSON_STRING, "\"relay\" or \"exclude\""},
     {"bound_at", COPSE_JSON_OBJECT, "the bound for one message size"},
     {"objective", COPSE_JSON_OBJECT, "the message size that it was made for"},
-    {"trees", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+    {"trees", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY | COPSE_JSON_OF(TREES),
      "such as [{\"root\": 0, \"phase\": \"broadcast\", \"weight\": \"1/2\", \"edges\": []}]"},
-    {"symmetry", COPSE_JSON_OBJECT, "permutations of nodes (compact form)"},
-    {"in_network", COPSE_JSON_OBJECT, "such as {\"multicast\": [\"nvswitch\"]}"},
-    {"routes", COPSE_JSON_OBJECT, "the bound of trees on the fabric's own routes"},
-    {0}};
-
-static const struct copse_json_key flow_schedule_keys[] = {
-    {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-schedule/1\""},
-    {"collective", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "such as \"allgather\""},
-    {"topology", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
-     "such as {\"name\": \"a100-x2\", \"sha256\": \"..\"}"},
-    {"ranks", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
-     "the ids of the ranks in order, such as [\"gpu0\", \"gpu1\"]"},
-    {"time_per_GB", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "seconds per GB, such as \"1/600\""},
-    {"algbw_GBps", COPSE_JSON_ANY, "GB/s, the inverse of time_per_GB"},
-    {"bound", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
-     "such as {\"time_per_GB\": \"1/600\", \"cut\": [\"gpu0\"]}"},
-    {"others", COPSE_JSON_STRING, "\"relay\" or \"exclude\""},
-    {"bound_at", COPSE_JSON_OBJECT, "the bound for one message size"},
-    {"objective", COPSE_JSON_OBJECT, "the message size that it was made for"},
-    {"flows", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+    {"flows", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY | COPSE_JSON_OF(FLOWS),
      "such as [{\"src\": 0, \"dst\": 1, \"paths\": []}]"},
-    {"demand", COPSE_JSON_ARRAY, "bytes from each rank to each"},
-    {"forward", COPSE_JSON_BOOL, "false where GPUs pass nothing on"},
-    {"rotation", COPSE_JSON_OBJECT, "a permutation of nodes (compact form)"},
+    {"demand", COPSE_JSON_ARRAY | COPSE_JSON_OF(FLOWS), "bytes from each rank to each"},
+    {"forward", COPSE_JSON_BOOL | COPSE_JSON_OF(FLOWS), "false where GPUs pass nothing on"},
+    {"rotation", COPSE_JSON_OBJECT | COPSE_JSON_OF(FLOWS), "a permutation of nodes (compact form)"},
+    {"symmetry", COPSE_JSON_OBJECT | COPSE_JSON_OF(TREES), "permutations of nodes (compact form)"},
+    {"in_network", COPSE_JSON_OBJECT | COPSE_JSON_OF(TREES),
+     "such as {\"multicast\": [\"nvswitch\"]}"},
+    {"routes", COPSE_JSON_OBJECT | COPSE_JSON_OF(TREES),
+     "the bound of trees on the fabric's own routes"},
     {0}};

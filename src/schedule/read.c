@@ -703,8 +703,8 @@ static copse_status read_document(struct reader *r) {
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
   bool flows = name && copse_json_is_string(name) && strcmp(name->valuestring, "alltoall") == 0;
   COPSE_DO(copse_json_expect_format(&r->json, "copse-schedule/1", r->err));
-  COPSE_DO(copse_json_expect_object(&r->json, root, NULL, "a schedule",
-                                    flows ? flow_schedule_keys : tree_schedule_keys, r->err));
+  COPSE_DO(copse_json_expect_variant(&r->json, root, NULL, "a schedule", schedule_keys,
+                                     flows ? FLOWS : TREES, r->err));
   COPSE_DO(read_collective(r));
   COPSE_DO(read_ranks(r));
   COPSE_DO(read_others(r));

@@ -515,17 +515,12 @@ static copse_status check_nics(struct checker *c, const struct part *p, struct c
 
 static copse_status read_part(struct checker *c, const char *what, bool chains, struct part *p,
                               struct copse_err *err) {
-  static const struct copse_json_key ring_keys[] = {
-      {"crossnic", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "NCCL's: 0, or 2 for channels in pairs"},
-      {"speed", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE, "GB/s of a channel, such as 20"},
-      {"GBps", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "GB/s of all channels, such as 240"},
-      {"channels", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
-       "such as [{\"gpus\": [\"h0.gpu0\", \"h0.gpu1\"]}]"},
-      {"bound", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
-       "such as {\"GBps\": \"240\", \"least\": \"20\", \"lengths\": {}}"},
-      {0}};
-  static const struct copse_json_key chain_keys[] = {
-      {"pattern", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "NCCL's, from 1 to 3"},
+  enum { RINGS = 1, CHAINS = 2 };
+  static const struct copse_json_key keys[] = {
+      {"crossnic", COPSE_JSON_NEEDED | COPSE_JSON_INDEX | COPSE_JSON_OF(RINGS),
+       "NCCL's: 0, or 2 for channels in pairs"},
+      {"pattern", COPSE_JSON_NEEDED | COPSE_JSON_INDEX | COPSE_JSON_OF(CHAINS),
+       "NCCL's, from 1 to 3"},
       {"speed", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE, "GB/s of a channel, such as 20"},
       {"GBps", COPSE_JSON_NEEDED | COPSE_JSON_NUMBER, "GB/s of all channels, such as 240"},
       {"channels", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
@@ -538,13 +533,13 @@ static copse_status read_part(struct checker *c, const char *what, bool chains, 
        "the GPUs of host 0 in order, such as [\"h0.gpu0\", \"h0.gpu1\"]"},
       {"nics", COPSE_JSON_ARRAY, "in and out, such as [\"h0.nic0\", \"h0.nic0\"]"},
       {0}};
-  const struct copse_json_key *keys = chains ? chain_keys : ring_keys;
   const cJSON *root = c->json.root, *object = copse_json_get(root, what), *list;
   int64_t kind;
   *p = (struct part){.chains = chains, .what = what};
-  COPSE_DO(copse_json_expect_object(&c->json, object, root, what, keys, err));
-  COPSE_DO(copse_json_get_int(&c->json, object, keys[0].name, chains ? 1 : 0, chains ? 3 : 2, &kind,
-                              err));
+  COPSE_DO(
+      copse_json_expect_variant(&c->json, object, root, what, keys, chains ? CHAINS : RINGS, err));
+  COPSE_DO(copse_json_get_int(&c->json, object, chains ? "pattern" : "crossnic", chains ? 1 : 0,
+                              chains ? 3 : 2, &kind, err));
   p->kind = (int)kind;
   if (!chains && kind == 1)
     return copse_fail(err, COPSE_REFUTED, "%s: rings: crossnic 1 is not 0 or 2", c->label);

@@ -94,7 +94,7 @@ static copse_status read_map(struct reader *r, const cJSON *item, bool slurm) {
 }
 
 /* Kinds of fabrics, as the table of keys has them. */
-enum { FLAT = 1, RAILS = 2, CLOS = 4, DRAGONFLY = 8, TORUS = 16, IB = 32, SLURM = 64, ANY = 127 };
+enum { FLAT = 1, RAILS = 2, CLOS = 4, DRAGONFLY = 8, TORUS = 16, IB = 32, SLURM = 64, NOT_IB = 95 };
 
 static const struct kind {
   const char *name, *what;
@@ -110,103 +110,61 @@ static const struct kind {
 
 #define AT(member) offsetof(struct copse_fabric, member)
 
-/* What a fabric has beside its type, and which kinds must or may have it; read in this order. */
+/* What kinds of fabrics have beside their type, each read where it is there. */
 static const struct key {
-  struct copse_json_key json;
-  unsigned required, optional;
+  const char *name;
+  unsigned kind;
+  const char *is;
   size_t at;
   int most; /* of a count */
 } fabric_keys[] = {
-    {{"bandwidth", COPSE_JSON_POSITIVE, "GB/s per NIC and direction, such as 50"},
-     ANY & ~IB,
-     IB,
-     AT(bandwidth),
-     0},
-    {{"latency", COPSE_JSON_NOT_NEGATIVE, "us per cable, such as 0.5"}, 0, ANY, AT(latency), 0},
-    {{"spine_bandwidth", COPSE_JSON_NOT_NEGATIVE,
-      "GB/s of each rail's link to a spine, such as 100; 0 for no spine"},
-     0,
-     RAILS,
-     AT(spine_bandwidth),
-     0},
-    {{"leaf_hosts", COPSE_JSON_COUNT, "how many hosts a leaf joins, such as 4"},
-     CLOS,
-     0,
-     AT(leaf_hosts),
-     COPSE_TOPOLOGY_MAX_NODES},
-    {{"oversubscription", COPSE_JSON_POSITIVE,
-      "what a switch takes in over what it sends up, such as 2"},
-     0,
-     CLOS | SLURM,
-     AT(oversubscription),
-     0},
-    {{"spines", COPSE_JSON_COUNT, "how many spines share what the leaves send up, such as 4"},
-     0,
-     CLOS,
-     AT(spines),
-     1 << 16},
-    {{"rails", COPSE_JSON_BOOL, "true for a leaf for each NIC's place"},
-     0,
-     CLOS,
-     AT(leaf_rails),
-     0},
-    {{"router_hosts", COPSE_JSON_COUNT, "how many hosts a router joins, such as 1"},
-     0,
-     DRAGONFLY | TORUS,
-     AT(router_hosts),
-     COPSE_TOPOLOGY_MAX_NODES},
-    {{"group_routers", COPSE_JSON_COUNT, "how many routers a group has, such as 4"},
-     DRAGONFLY,
-     0,
-     AT(group_routers),
-     COPSE_TOPOLOGY_MAX_NODES},
-    {{"local_bandwidth", COPSE_JSON_POSITIVE, "GB/s of a link inside a group, such as 50"},
-     DRAGONFLY,
-     0,
-     AT(local_bandwidth),
-     0},
-    {{"global_bandwidth", COPSE_JSON_POSITIVE, "GB/s of a link between groups, such as 100"},
-     DRAGONFLY,
-     0,
-     AT(global_bandwidth),
-     0},
-    {{"global_links", COPSE_JSON_COUNT, "how many links join two groups, such as 2"},
-     0,
-     DRAGONFLY,
-     AT(global_links),
-     1 << 16},
-    {{"link_bandwidth", COPSE_JSON_POSITIVE, "GB/s of a link between routers, such as 50"},
-     TORUS,
-     0,
-     AT(link_bandwidth),
-     0},
-    {{"dims", COPSE_JSON_ARRAY, "how many routers each dimension has, such as [4, 4, 2]"},
-     TORUS,
-     0,
-     AT(dims),
-     0},
-    {{"file", COPSE_JSON_STRING,
-      "what the tool printed, a file beside this one, such as \"fabric.txt\""},
-     IB | SLURM,
-     0,
-     AT(map),
-     0}};
+    {"bandwidth", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE | COPSE_JSON_OF(NOT_IB),
+     "GB/s per NIC and direction, such as 50", AT(bandwidth), 0},
+    {"bandwidth", COPSE_JSON_POSITIVE | COPSE_JSON_OF(IB), "GB/s per NIC and direction, such as 50",
+     AT(bandwidth), 0},
+    {"latency", COPSE_JSON_NOT_NEGATIVE, "us per cable, such as 0.5", AT(latency), 0},
+    {"spine_bandwidth", COPSE_JSON_NOT_NEGATIVE | COPSE_JSON_OF(RAILS),
+     "GB/s of each rail's link to a spine, such as 100; 0 for no spine", AT(spine_bandwidth), 0},
+    {"leaf_hosts", COPSE_JSON_NEEDED | COPSE_JSON_COUNT | COPSE_JSON_OF(CLOS),
+     "how many hosts a leaf joins, such as 4", AT(leaf_hosts), COPSE_TOPOLOGY_MAX_NODES},
+    {"oversubscription", COPSE_JSON_POSITIVE | COPSE_JSON_OF(CLOS | SLURM),
+     "what a switch takes in over what it sends up, such as 2", AT(oversubscription), 0},
+    {"spines", COPSE_JSON_COUNT | COPSE_JSON_OF(CLOS),
+     "how many spines share what the leaves send up, such as 4", AT(spines), 1 << 16},
+    {"rails", COPSE_JSON_BOOL | COPSE_JSON_OF(CLOS), "true for a leaf for each NIC's place",
+     AT(leaf_rails), 0},
+    {"router_hosts", COPSE_JSON_COUNT | COPSE_JSON_OF(DRAGONFLY | TORUS),
+     "how many hosts a router joins, such as 1", AT(router_hosts), COPSE_TOPOLOGY_MAX_NODES},
+    {"group_routers", COPSE_JSON_NEEDED | COPSE_JSON_COUNT | COPSE_JSON_OF(DRAGONFLY),
+     "how many routers a group has, such as 4", AT(group_routers), COPSE_TOPOLOGY_MAX_NODES},
+    {"local_bandwidth", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE | COPSE_JSON_OF(DRAGONFLY),
+     "GB/s of a link inside a group, such as 50", AT(local_bandwidth), 0},
+    {"global_bandwidth", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE | COPSE_JSON_OF(DRAGONFLY),
+     "GB/s of a link between groups, such as 100", AT(global_bandwidth), 0},
+    {"global_links", COPSE_JSON_COUNT | COPSE_JSON_OF(DRAGONFLY),
+     "how many links join two groups, such as 2", AT(global_links), 1 << 16},
+    {"link_bandwidth", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE | COPSE_JSON_OF(TORUS),
+     "GB/s of a link between routers, such as 50", AT(link_bandwidth), 0},
+    {"dims", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY | COPSE_JSON_OF(TORUS),
+     "how many routers each dimension has, such as [4, 4, 2]", AT(dims), 0},
+    {"file", COPSE_JSON_NEEDED | COPSE_JSON_STRING | COPSE_JSON_OF(IB | SLURM),
+     "what the tool printed, a file beside this one, such as \"fabric.txt\"", AT(map), 0}};
 #define N_KEYS (sizeof fabric_keys / sizeof *fabric_keys)
 
 static copse_status read_key(struct reader *r, const struct kind *kind, const struct key *key,
                              const cJSON *item) {
   void *to = (char *)&r->fabric + key->at;
-  const char *name = key->json.name;
+  const char *name = key->name;
   if (!copse_json_get(item, name)) return COPSE_OK;
-  switch (key->json.kind) {
+  switch (COPSE_JSON_KIND(key->kind)) {
     case COPSE_JSON_COUNT:
       return copse_json_get_count_or(r->json, item, name, key->most, to, r->err);
     case COPSE_JSON_BOOL: return copse_json_get_bool_or(r->json, item, name, false, to, r->err);
     case COPSE_JSON_ARRAY: return read_dims(r, item);
     case COPSE_JSON_STRING: return read_map(r, item, kind->is == SLURM);
     default:
-      return copse_json_get_amount_or(r->json, item, name, key->json.kind == COPSE_JSON_POSITIVE,
-                                      to, r->err);
+      return copse_json_get_amount_or(
+          r->json, item, name, COPSE_JSON_KIND(key->kind) == COPSE_JSON_POSITIVE, to, r->err);
   }
 }
 
@@ -214,17 +172,11 @@ static copse_status read_keys(struct reader *r, const struct kind *kind, const c
                               const cJSON *root) {
   struct copse_json_key keys[N_KEYS + 2] = {
       {"type", COPSE_JSON_NEEDED | COPSE_JSON_STRING, kind->name}};
-  int n = 1;
-  for (size_t i = 0; i < N_KEYS; i++) {
-    if (!((fabric_keys[i].required | fabric_keys[i].optional) & kind->is)) continue;
-    keys[n] = fabric_keys[i].json;
-    if (fabric_keys[i].required & kind->is) keys[n].kind |= COPSE_JSON_NEEDED;
-    n++;
-  }
-  COPSE_DO(copse_json_expect_object(r->json, item, root, kind->what, keys, r->err));
   for (size_t i = 0; i < N_KEYS; i++)
-    if ((fabric_keys[i].required | fabric_keys[i].optional) & kind->is)
-      COPSE_DO(read_key(r, kind, &fabric_keys[i], item));
+    keys[i + 1] =
+        (struct copse_json_key){fabric_keys[i].name, fabric_keys[i].kind, fabric_keys[i].is};
+  COPSE_DO(copse_json_expect_variant(r->json, item, root, kind->what, keys, kind->is, r->err));
+  for (size_t i = 0; i < N_KEYS; i++) COPSE_DO(read_key(r, kind, &fabric_keys[i], item));
   return COPSE_OK;
 }
 

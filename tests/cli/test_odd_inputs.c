@@ -195,6 +195,19 @@ START_TEST(flows_of_nothing_are_lowered) {
 }
 END_TEST
 
+/* One rank has nothing to send, on whatever routes. */
+START_TEST(a_single_rank_has_every_schedule) {
+  static const char *const ways[] = {"-c allreduce", "-c allgather --routes fabric",
+                                     "-c allreduce --routes fabric", "-c broadcast -r 0",
+                                     "-c alltoall"};
+  copse_test_write("one.json",
+                   "{\"format\": \"copse-topology/1\", \"name\": \"one\", \"nodes\": "
+                   "[{\"id\": \"a\", \"type\": \"gpu\"}], \"links\": []}");
+  ck_assert_msg(run("@ solve %%/one.json %s -o %%/s.json", ways[_i]) == 0, "%s", result.err);
+  ck_assert_msg(run("@ verify %%/s.json -t %%/one.json") == 0, "%s", result.err);
+}
+END_TEST
+
 /* ---- gzip --------------------------------------------------------------------------------- */
 
 /* Written by the name, read by the content, of one member or several, as gzip itself does. */
@@ -429,6 +442,7 @@ int main(void) {
   tcase_add_test(tests, options_without_effect_are_told);
   tcase_add_test(tests, flows_of_nothing_are_lowered);
   tcase_add_test(tests, options_that_nobody_would_heed_are_refused);
+  tcase_add_loop_test(tests, a_single_rank_has_every_schedule, 0, 5);
   tcase_add_test(tests, gzip_goes_in_and_out);
   tcase_add_loop_test(tests, damaged_gzip_is_refused, 0, 5);
   if (copse_test_all()) tcase_add_test(tests, what_unpacks_to_too_much_is_refused);

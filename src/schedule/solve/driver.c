@@ -654,7 +654,7 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   if (options->collective == COPSE_ALLTOALL) {
     COPSE_DO(start(&b));
     COPSE_DO(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
-  } else if (options->on_routes) {
+  } else if (options->on_routes && topology->n_ranks > 1) { /* one rank sends nothing */
     COPSE_DO(solve_on_routes(&b, options));
   } else {
     COPSE_DO(solve_trees(&b));

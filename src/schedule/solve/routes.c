@@ -346,7 +346,6 @@ copse_status copse_solve_on_routes(const struct copse_topology *topology,
   COPSE_AT_END(release)
   struct routed r = {.topology = topology, .options = options, .schedule = schedule, .err = err};
   double start = copse_clock_seconds();
-  if (topology->n_ranks == 1) return COPSE_OK;
   if (topology->n_ranks > COPSE_ROUTES_RANKS)
     return copse_fail_at(err, COPSE_UNSUPPORTED, options->label, 0,
                          "the best trees on the fabric's own routes are found for at most %d "

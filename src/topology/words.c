@@ -181,8 +181,9 @@ static bool joins(const struct copse_topology *t, const struct copse_link *l, co
 
 static struct kind kind_of(const struct copse_topology *t, const struct copse_link *l) {
   const char *src = t->nodes[l->src].type, *dst = t->nodes[l->dst].type;
-  if (joins(t, l, "gpu", "nvswitch") || joins(t, l, "gpu", "gpu"))
-    return (struct kind){"GPU's NVLinks", "GPUs' NVLinks"};
+  if (joins(t, l, "gpu", "nvswitch")) return (struct kind){"GPU's NVLinks", "GPUs' NVLinks"};
+  if (joins(t, l, "gpu", "gpu")) /* NVLink, xGMI, PCIe: topologies don't say */
+    return (struct kind){"link between GPUs", "links between GPUs"};
   if (joins(t, l, "nic", "net") || is_one("net", src, dst) || joins(t, l, "nic", "switch"))
     return (struct kind){"NIC", "NICs"};
   if (joins(t, l, "nic", "gpu")) return (struct kind){"NIC", "NICs"};

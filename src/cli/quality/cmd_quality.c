@@ -703,9 +703,10 @@ static const char usage[] =
     "usage: copse quality [FOLDER|FILE ...] [--table FILE] [options]\n\n"
     "Solves every topology (*.json, *.xml; default: those in topologies/) for every collective\n"
     "(broadcast and reduce: root 0) and compares with the table of an earlier time: exit status\n"
-    "1 for any loss. A loss is a longer time, a lower bound, more or higher trees, a larger k, a\n"
-    "longer predicted time, no schedule where there was one; also a topology that has changed,\n"
-    "has gone, or is not in the table. How long solving took is shown, never compared.\n\n";
+    "1 for any loss. A loss is a longer time, a bound that proves less, more or higher trees, a\n"
+    "larger k, a longer predicted time, no schedule where there was one; also a topology that has\n"
+    "changed, has gone, or is not in the table. How long solving took is shown, never "
+    "compared.\n\n";
 static const char in_ci[] =
     "In a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"
     "and run 'copse quality FOLDER --table FILE' from then on (an example for GitHub Actions:\n"

@@ -227,10 +227,13 @@ copse_status copse_verify_flows(struct copse_verify_checker *c) {
 
 /* ---- the bound -------------------------------------------------------------------- */
 
-/* Lengths as integers over a common denominator, which cancels in the quotient. */
+/* Lengths as integers over a common denominator, which cancels in the quotient. A link has one: two
+ * would count twice in the bound for a size, which adds them up as they are listed. */
 static copse_status integer_lengths(struct copse_verify_checker *c, int64_t *lengths) {
   const struct copse_bound *b = &c->schedule->bound;
   int64_t common = 1;
+  char *seen;
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)c->topology->n_links, seen, c->err));
   for (int i = 0; i < b->n_lengths; i++)
     if (copse_lcm(common, b->lengths[i].length.den, &common, NULL) != COPSE_OK)
       return refute(c, "the bound's lengths have no common denominator in 64 bits");
@@ -241,6 +244,9 @@ static copse_status integer_lengths(struct copse_verify_checker *c, int64_t *len
     if (link < 0)
       return refute(c, "the bound's lengths name '%s' -> '%s', which is no link",
                     c->schedule->nodes[l->src], c->schedule->nodes[l->dst]);
+    if (seen[link]++)
+      return refute(c, "the bound's lengths name '%s' -> '%s' twice", c->schedule->nodes[l->src],
+                    c->schedule->nodes[l->dst]);
     if (copse_mul_overflows(l->length.num, common / l->length.den, &value) || value < 0 ||
         value > INT64_MAX / (c->topology->n_nodes + 1))
       return refute(c, "the bound's lengths are out of range");

@@ -454,6 +454,52 @@ START_TEST(commands_show_it) {
 }
 END_TEST
 
+/* Replaces the first `from` of the text, which the caller frees. */
+static char *replaced(const char *text, const char *from, const char *to) {
+  const char *at = strstr(text, from);
+  ck_assert_msg(at != NULL, "no %s in %s", from, text);
+  size_t size = strlen(text) + strlen(to) + 1;
+  char *out = malloc(size);
+  ck_assert_ptr_nonnull(out);
+  snprintf(out, size, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+  return out;
+}
+
+/*
+ * From a to b 1 GB/s directly and 1 GB/s over s, where the message is 10 us longer under way.
+ * 20,000 bytes take 17 us: (17 - 2) + (17 - 12) us at 1,000 bytes per us. With the length of a>s
+ * counted twice it would be 56/3 us: (t - 2) + 2 (t - 12) = 30.
+ */
+START_TEST(a_length_that_stands_twice_is_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = copse_test_topology(
+      "{\"format\": \"copse-topology/1\", \"name\": \"two\", \"nodes\": [{\"id\": \"a\", "
+      "\"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"s\", \"type\": "
+      "\"switch\"}], \"links\": [{\"src\": \"a\", \"dst\": \"b\", \"bandwidth\": 1}, {\"src\": "
+      "\"a\", \"dst\": \"s\", \"bandwidth\": 1, \"latency\": 5}, {\"src\": \"s\", \"dst\": "
+      "\"b\", \"bandwidth\": 1, \"latency\": 5}]}");
+  static const char text[] =
+      "{\"format\": \"copse-schedule/1\", \"collective\": \"alltoall\", \"topology\": {\"name\": "
+      "\"two\", \"sha256\": \"9c009d8e32319fa19eed194ba1d142d2bcfdecd314550ec9644dcf956b1cb453\"}, "
+      "\"ranks\": [\"a\", \"b\"], \"time_per_GB\": \"1/4\", \"algbw_GBps\": 4, \"bound\": "
+      "{\"time_per_GB\": \"1/4\", \"lengths\": {\"a>b\": 1, \"a>s\": 1}}, \"bound_at\": "
+      "{\"bytes\": 40000, \"alpha_us\": \"2\", \"us\": \"17\", \"kind\": \"lengths\"}, "
+      "\"flows\": [{\"src\": 0, \"dst\": 1, \"paths\": [{\"path\": [\"a\", \"b\"], \"weight\": "
+      "\"1/4\"}, {\"path\": [\"a\", \"s\", \"b\"], \"weight\": \"1/4\"}]}, {\"src\": 1, "
+      "\"dst\": 0, \"paths\": [{\"path\": [\"b\", \"a\"], \"weight\": \"1/4\"}, {\"path\": "
+      "[\"b\", \"s\", \"a\"], \"weight\": \"1/4\"}]}]}";
+  ck_assert_msg(verdict_of(text, t, &err) == COPSE_OK, "%s", err.text);
+  char *twice = replaced(text, "\"a>s\": 1", "\"a>s\": 1, \"a>s\": 1");
+  char *later = replaced(twice, "\"us\": \"17\"", "\"us\": \"56/3\"");
+  ck_assert_int_eq(verdict_of(later, t, &err), COPSE_REFUTED);
+  ck_assert_msg(strstr(err.text, "the bound's lengths name 'a' -> 's' twice") != NULL, "%s",
+                err.text);
+  free(later);
+  free(twice);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* ---- others' results
  * ------------------------------------------------------------------------------------- */
 
@@ -569,6 +615,7 @@ int main(void) {
   TCase *bounds = tcase_create("bounds");
   tcase_set_timeout(bounds, 120);
   tcase_add_test(bounds, four_on_a_switch);
+  tcase_add_test(bounds, a_length_that_stands_twice_is_refused);
   tcase_add_loop_test(bounds, below_linear_programmes, 0, COPSE_TEST_UP_TO(60, 6));
   tcase_add_loop_test(bounds, near_the_best_of_all_sets, 0, COPSE_TEST_UP_TO(100, 10));
   tcase_add_loop_test(bounds, proofs_hold_and_damage_is_refused, 0, COPSE_TEST_UP_TO(60, 6));

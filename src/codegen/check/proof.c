@@ -17,12 +17,8 @@
  *   marked signals order nothing. Whoever writes packets is notified of their reader in the same
  *   launch, so that two launches later they are free again (see "notified").
  *
- * Why chunk counts 1, 2, f + 1 and 2 f + 1 stand for all (f: the depth of FIFOs). An operation runs
- * or not by the chunk number c of n only through c = 0, c >= f, c + f < n and c + 1 = n. Chunk c
- * touches cells of chunk c and slot c mod f alone. Waiting for the signal of a later chunk is
- * refused, so a ring of waits, which never goes back to an earlier chunk, stays within one chunk.
- * 2 f + 1 chunks hold every combination of these four conditions. A plan of packets has one chunk,
- * and what holds for it follows from program order and from who sends what to whom: one execution
+ * chunk_counts.h says why few numbers of chunks stand for all. A plan of packets has one chunk, and
+ * what holds for it follows from program order and from who sends what to whom: one execution
  * decides for all.
  */
 #include "codegen/check/proof.h"
@@ -31,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/check/chunk_counts.h"
 #include "codegen/check/clocks.h"
 #include "codegen/check/memory.h"
 #include "runtime/plan/plan_math.h"
@@ -173,6 +170,7 @@ struct proof {
   struct copse_clocks *announced; /* packets' signals count as well; NULL without packets */
   struct notified *notified;
   struct copse_memory memory;
+  bool regular; /* see chunk_counts.h */
   uint32_t chunks;
   struct copse_cursor *cursors; /* [n_workers] */
   uint32_t *ready;              /* [n_workers] workers that may move, as a stack */
@@ -578,14 +576,12 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
 }
 
 static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
-  uint32_t f = p->plan->header.fifo;
-  uint32_t counts[] = {1, 2, f + 1, 2 * f + 1};
+  const struct copse_plan_header *h = &p->plan->header;
   COPSE_DO(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
-  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-    if (i > 0 && counts[i] <= counts[i - 1]) continue;
-    if (i > 0 && p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) break;
-    COPSE_DO(prove_run(p, counts[i]));
+  for (uint32_t n = 0; (n = copse_next_chunks(n, h->fifo, p->regular)) > 0;) {
+    COPSE_DO(prove_run(p, n));
     report->runs++;
+    if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY) break;
   }
   copse_memory_free(&p->memory);
   return COPSE_OK;
@@ -624,6 +620,7 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   size_t n = plan->header.n_workers;
   *report = (struct copse_proof_report){0};
   COPSE_DO(check_channels(&p));
+  COPSE_DO(copse_plan_is_regular(plan, &p.regular, err));
   COPSE_DO(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
   COPSE_DO(copse_clocks_new(arena, plan, &p.clocks, err));
   if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) {

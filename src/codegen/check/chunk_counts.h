@@ -1,0 +1,85 @@
+/*
+ * Inside codegen/check: which numbers n of chunks the proof tries. f: the depth of FIFOs.
+ *
+ * An operation runs or not by c = 0, c >= f, c + f < n and c + 1 = n. Chunk c touches cells of
+ * chunk c and slot c mod f alone, and reads nothing of another chunk. No wait takes the signal of a
+ * later chunk (check_reach), so every path of order from an operation of chunk c to one of chunk d
+ * stays within c..d, and a ring of waits within one chunk.
+ *
+ * Any plan: all n to 3 f + 1. For n > 2 f the chunks are a start of f, a middle and an end of f; as
+ * every count balances, a channel holds as many signals before every chunk of the middle, and those
+ * of start and end do not depend on n. Let n >= 3 f + 2, and n - 1 be right.
+ * - Every window of f + 1 chunks of n is one of n - 1: the same chunks with the same signals under
+ *   way. So rings of waits, the result of each chunk, and the order of two uses of a slot that are
+ * f chunks apart are those of n - 1. Uses further apart are by operations for the first and the
+ *   last chunk alone, whose order is knowledge of chunk 0.
+ * - Knowledge of an event of chunk d <= f (a rank has entered, a slot was read) at the k-th chunk
+ *   from the end is at least that of n - 1: up to there it has one more chunk to spread, workers
+ *   forget nothing, and the signals under way were sent later. Knowledge of later events is that of
+ *   n - 1 at the chunk before.
+ *
+ * A regular plan: 1, 2, f + 1 and f + 3. Here every MOVE is for every chunk; a channel has as many
+ * signals as waits for every, the first and the last chunk; and credits, which are signalled while
+ * f chunks follow and waited for f chunks later, share a channel with nothing but earlier signals
+ * for the first chunk. So a wait takes a signal of its own chunk or, a credit, of f chunks before.
+ * - Within a chunk only "first" and "last" matter, as credits order nothing there: first and last
+ * at once (n = 1), first, last, and neither (n = f + 3). That decides on rings of waits, on
+ * results, and on the order within a chunk. A rank's entry must be known at the first chunk.
+ * - Slots: chunks c and c + f are ordered by paths within c..c + f, whose inner chunks are neither
+ *   first nor last. c is the first chunk or not, c + f the last or not: n = f + 1 and, for the
+ * three others, n = f + 3, where c is 0, 1 and 2.
+ * - Knowledge at the end of a write of the last chunk but one needs the rest of that chunk, the
+ * last one, and no credit but for f = 1: n = f + 3. Of an earlier one there is at least as much; of
+ * the first chunk, n = 2 without credits and n = f + 1 with them.
+ */
+#pragma once
+
+#include "base/memory.h"
+#include "runtime/plan/plan.h"
+
+/* How many operations a channel has, by whether they wait and by when. */
+struct copse_channel_uses {
+  uint32_t n[2][COPSE_WHEN_LAST + 1];
+  bool late_first; /* a signal for the first chunk after a credit */
+};
+
+static inline bool copse_channel_is_regular(const struct copse_channel_uses *u) {
+  const uint32_t *signals = u->n[0], *waits = u->n[1];
+  bool credits = signals[COPSE_WHEN_BEFORE_FIFO] > 0;
+  if (signals[COPSE_WHEN_AFTER_FIFO] > 0 || waits[COPSE_WHEN_BEFORE_FIFO] > 0) return false;
+  if (credits && (signals[COPSE_WHEN_ALWAYS] > 0 || signals[COPSE_WHEN_LAST] > 0 || u->late_first))
+    return false;
+  return signals[COPSE_WHEN_BEFORE_FIFO] == waits[COPSE_WHEN_AFTER_FIFO] &&
+         signals[COPSE_WHEN_ALWAYS] == waits[COPSE_WHEN_ALWAYS] &&
+         signals[COPSE_WHEN_FIRST] == waits[COPSE_WHEN_FIRST] &&
+         signals[COPSE_WHEN_LAST] == waits[COPSE_WHEN_LAST];
+}
+
+/* Whether the plan is regular. O(operations + channels). */
+static inline copse_status copse_plan_is_regular(const struct copse_plan *plan, bool *regular,
+                                                 struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) struct copse_channel_uses *uses = NULL;
+  *regular = false;
+  COPSE_DO(copse_calloc(plan->header.n_channels, sizeof *uses, &uses, err));
+  for (uint32_t i = 0; i < plan->header.n_ops; i++) {
+    const struct copse_plan_op *op = &plan->ops[i];
+    if (op->kind == COPSE_OP_MOVE && op->when != COPSE_WHEN_ALWAYS) return COPSE_OK;
+    if (op->kind == COPSE_OP_MOVE) continue;
+    struct copse_channel_uses *u = &uses[op->channel];
+    if (op->kind == COPSE_OP_SIGNAL && op->when == COPSE_WHEN_FIRST &&
+        u->n[0][COPSE_WHEN_BEFORE_FIFO] > 0)
+      u->late_first = true;
+    u->n[op->kind == COPSE_OP_WAIT][op->when]++;
+  }
+  for (uint32_t i = 0; i < plan->header.n_channels; i++)
+    if (!copse_channel_is_regular(&uses[i])) return COPSE_OK;
+  *regular = true;
+  return COPSE_OK;
+}
+
+/* The number of chunks to try after n, 0 to start; 0: no more. */
+static inline uint32_t copse_next_chunks(uint32_t n, uint32_t fifo, bool regular) {
+  if (!regular) return n <= 3 * fifo ? n + 1 : 0;
+  if (n < 2) return n + 1;
+  return n < fifo + 1 ? fifo + 1 : n < fifo + 3 ? fifo + 3 : 0;
+}

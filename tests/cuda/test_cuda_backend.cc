@@ -682,6 +682,7 @@ static copse_status whole_life(const struct copse_plan *plan) {
   unsigned char *memory = NULL;
   CUDA_OK(cudaMalloc((void **)&memory, 6 * 256));
   CUDA_OK(cudaMemset(memory, 0, 6 * 256));
+  CUDA_OK(cudaDeviceSynchronize()); /* the other device's stream doesn't wait for this one's memset */
   memset(calls, 0, sizeof calls);
   for (int r = 0; r < 3; r++) {
     calls[r].collective = COPSE_ALLREDUCE;

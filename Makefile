@@ -115,16 +115,25 @@ EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcar
 EMULATED_OBJ  := $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
 EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
-# What `make check` runs of them. Under TSan: those that use threads. Under ASan: all but those that
-# replace malloc. Plain: those that replace malloc or take more cases there than under ASan; a test
-# that does the same in both runs once, under ASan. COPSE_TEST_ALL: plain runs all.
+# What `make check` runs of them: each in one build, unless a second one shows something else.
+# - Under TSan: those that use threads.
+# - Plain only: those that replace malloc, and those that start copse hundreds of times, where ASan would take most of
+#   the time to start; hostile input and every option's parsing stay under ASan (HOSTILE).
+# - Under ASan: all others. Plain too where a test takes more cases there than under a sanitizer.
+# COPSE_TEST_ALL: plain and ASan run all. scripts/check_includes looks for tests that no build runs.
+HOSTILE  := cli/test_odd_inputs cli/test_options cli/test_guesses cli/test_draw
+COMMANDS := $(filter-out $(HOSTILE),$(patsubst tests/%.c,%,$(wildcard tests/cli/test_*.c tests/docs/test_*.c)) \
+              api/test_python audit/test_audit gpu/test_run_gpu runtime/test_mpi tune/test_tune)
+ALL_CASES := $(patsubst tests/%.c,%,$(shell \
+              grep -lE 'COPSE_TEST_(ONE_IN|SOME|UP_TO|RESULTS)|failing_malloc|COUNTS_ALLOCATIONS|exec_support' $(TEST_SRC)))
 ifeq ($(VARIANT),tsan)
 CHECKED := $(foreach t,$(TESTS),$(if $(strip $(foreach w,threads emulation cuda,$(findstring $(w),$(t)))),$(t)))
+else ifneq ($(filter-out 0,$(COPSE_TEST_ALL)),)
+CHECKED := $(if $(filter asan,$(VARIANT)),$(filter-out %_out_of_memory,$(TESTS)),$(TESTS))
 else ifeq ($(VARIANT),asan)
-CHECKED := $(filter-out %_out_of_memory,$(TESTS))
+CHECKED := $(filter-out %_out_of_memory $(COMMANDS:%=$(OUT)/tests/%),$(TESTS))
 else
-CHECKED := $(if $(filter-out 0,$(COPSE_TEST_ALL)),$(TESTS),$(patsubst tests/%.c,$(OUT)/tests/%,$(shell \
-             grep -lE 'COPSE_TEST_(ONE_IN|SOME|UP_TO|RESULTS)|failing_malloc|COUNTS_ALLOCATIONS|exec_support' $(TEST_SRC))))
+CHECKED := $(sort $(addprefix $(OUT)/tests/,$(filter-out $(HOSTILE),$(ALL_CASES)) $(COMMANDS)))
 endif
 
 .SECONDARY: # no object is removed once its program is linked

@@ -22,6 +22,8 @@
 #define SMALLEST ((uint64_t)1 << 10)
 #define LARGEST ((uint64_t)1 << 30)
 #define LARGEST_PACKETS ((uint64_t)256 << 10)
+/* What is slower than the fastest by less is not told of. */
+#define WORTH_SAYING 0.0005
 
 struct options {
   struct copse_cli_topology topology;
@@ -41,6 +43,7 @@ struct job {
   struct copse_candidates candidates; /* of the collective at hand */
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
+  struct copse_text losses;  /* what fewer hops and fewer plans cost, a line each */
   struct copse_text written; /* names of files, each on a line */
   char *making; /* the folder that they are made in, beside or inside the one asked for */
   bool exists;  /* that one does */
@@ -197,6 +200,22 @@ static void add_to_table(struct job *j, const struct copse_candidate_range *rang
                  copse_gap_text(us, bound_us, (char[COPSE_GAP_TEXT]){0}), optimal_us);
 }
 
+/* Where the plan taken is not the fastest one: why, and by how much. */
+static void add_loss(struct job *j, const struct copse_candidate_range *range) {
+  const struct copse_candidate *list = j->candidates.list;
+  if (range->loss < WORTH_SAYING) return;
+  copse_text_add(&j->losses,
+                 "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64
+                 " bytes) than %s, for ",
+                 copse_collective_name(list[range->candidate].schedule->collective),
+                 range->min_bytes, 100 * range->loss, range->loss_bytes, list[range->fastest].name);
+  if (range->fewer_hops > 0)
+    copse_text_add(&j->losses, "%d hop%s less\n", range->fewer_hops,
+                   range->fewer_hops == 1 ? "" : "s");
+  else
+    copse_text_add(&j->losses, "a plan less\n");
+}
+
 static void add_to_index(struct job *j, const struct copse_candidate_range *range, int number) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const struct copse_schedule *s = it->schedule;
@@ -218,6 +237,12 @@ static void add_to_index(struct job *j, const struct copse_candidate_range *rang
                  copse_schedule_height(s));
   if (s->n_trees > 0)
     copse_text_add(&j->index, ", \"mean_height\": %.6g", copse_schedule_mean_height(s));
+  copse_text_add(&j->index, ",\n   \"above_fastest\": %.6g", range->loss);
+  if (range->loss > 0)
+    copse_text_add(&j->index,
+                   ", \"fastest\": %s, \"at_bytes\": %" PRIu64 ", \"fewer_hops\": %d",
+                   copse_cli_quoted(j->candidates.list[range->fastest].name), range->loss_bytes,
+                   range->fewer_hops);
   copse_text_add(&j->index, "}");
 }
 
@@ -239,6 +264,7 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   COPSE_DO(copse_candidates_time(c, &bytes, 1, true, us, j->err));
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
   add_to_table(j, range, us[0][range->candidate], us[0][0], bound_us);
+  add_loss(j, range);
   add_to_index(j, range, number);
   return COPSE_OK;
 }
@@ -298,9 +324,10 @@ static copse_status finish(struct job *j) {
     fputs(text->data, stdout);
   } else {
     COPSE_DO(copse_text_status(&j->table, j->err));
-    printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%d plans for %s in %s, all proved\n",
+    COPSE_DO(copse_text_status(&j->losses, j->err));
+    printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%s%d plans for %s in %s, all proved\n",
            "collective", "from bytes", "to", "schedule", "height", "us there", "above bound",
-           "optimal", j->table.data, j->n_plans, j->topology->name, j->o->output);
+           "optimal", j->table.data, j->losses.data ? j->losses.data : "", j->n_plans, j->topology->name, j->o->output);
   }
   return COPSE_OK;
 }
@@ -326,6 +353,7 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   copse_text_free(&j.written);
   copse_text_free(&j.index);
   copse_text_free(&j.table);
+  copse_text_free(&j.losses);
   return status;
 }
 
@@ -406,7 +434,7 @@ static const char usage[] =
     "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
     "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
     "sake of few plans one that is predicted within 1 % of the fastest will do, or 3 % with fewer\n"
-    "hops. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is\n"
+    "hops; what that costs is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is\n"
     "its schedule, and index.json tells all. It is made beside and renamed at the end, so that a\n"
     "call that is interrupted leaves nothing that loads.\n\n";
 

@@ -289,6 +289,15 @@ static void print_column(const struct job *job, const struct copse_prediction *c
   if (copse_prediction_detour(c, job->work->topology, text)) printf("# %-10s %s\n", "", text);
 }
 
+/* An allreduce's bound is below that of its two phases. */
+static void print_which_bound(const struct copse_schedule *s) {
+  if (!s || s->bound.kind != COPSE_BOUND_PHASES) return;
+  printf(
+      "# bound: of any allreduce, its phases overlapped too; reduce_scatter and allgather in turn "
+      "take %s s/GB\n",
+      COPSE_CLI_Q(s->bound.time_per_GB));
+}
+
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
   const struct copse_sim_options *sim = &o->predict.sim;
@@ -304,6 +313,7 @@ static void print_head(const struct job *job) {
   if (sim->reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / sim->reduce_us_per_byte);
   printf("; a model, not a measurement\n");
   for (int i = 0; i < job->work->n_columns; i++) print_column(job, &job->work->columns[i]);
+  print_which_bound(job->work->schedule);
   printf("#\n# %12s", "size");
   print_cells(job->work, NULL);
   printf("  %7.7s to  %10.10s\n# %12s", job->work->columns[0].name, job->work->columns[0].name, "");

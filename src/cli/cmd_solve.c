@@ -53,8 +53,9 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
   const struct copse_bound_at *at = s->bound_at;
   char gap[COPSE_GAP_TEXT];
   double bound = copse_q_to_double(at->us);
-  printf("%s above the bound of %.6g us at %" PRId64 " bytes", copse_gap_text(us, bound, gap),
-         bound, at->bytes);
+  printf("%s above the bound of %.6g us at %" PRId64 " bytes, which holds for any %s%s",
+         copse_gap_text(us, bound, gap), bound, at->bytes, copse_collective_name(s->collective),
+         s->collective == COPSE_ALLREDUCE ? ", its phases overlapped too" : "");
   if (at->kind == COPSE_BOUND_AT_CUT && at->rank >= 0)
     printf(": what must go %s %s\n", at->reversed ? "out of" : "into",
            t->nodes[t->rank_nodes[at->rank]].id);
@@ -62,6 +63,9 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
     printf(": %s\n", at->kind == COPSE_BOUND_AT_LENGTHS  ? "how far all bytes must go"
                      : at->kind == COPSE_BOUND_AT_VOLUME ? "how many messages there must be"
                                                          : "what must cross from part to part");
+  if (s->bound.kind == COPSE_BOUND_PHASES)
+    printf("reduce_scatter and allgather in turn take at least %.6g us, by bandwidth alone\n",
+           1e-3 * copse_q_to_double(s->bound.time_per_GB) * (double)at->bytes);
 }
 
 static void print_objective(const struct objective *objective) {

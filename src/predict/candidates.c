@@ -131,6 +131,9 @@ void copse_candidates_free(struct copse_candidates *candidates) {
   candidates->n = 0;
 }
 
+/* Powers of two that there are, and as many ends of candidates. */
+#define MOST_SIZES 128
+
 /* ---- which is best --------------------------------------------------------------------------- */
 
 /* Whether a candidate may be the best for so many bytes, where the first takes `first_us`. */
@@ -205,23 +208,74 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
   return best;
 }
 
+/* What the range's candidate costs at the sizes [n] that it is for. */
+static void find_loss(const struct copse_candidates *c, const double *bytes,
+                      double (*us)[COPSE_MAX_CANDIDATES], int n,
+                      struct copse_candidate_range *range) {
+  range->fastest = range->candidate;
+  for (int b = 0; b < n; b++) {
+    int fastest = range->candidate;
+    for (int i = 0; i < c->n; i++)
+      if (us[b][i] < us[b][fastest] * (1 - SAME_TIME)) fastest = i;
+    double loss = us[b][range->candidate] / us[b][fastest] - 1;
+    if (loss <= range->loss) continue;
+    range->loss = loss;
+    range->loss_bytes = (uint64_t)bytes[b];
+    range->fastest = fastest;
+    range->fewer_hops = hops(c, fastest) - hops(c, range->candidate);
+  }
+}
+
+/* Powers of two, and what comes next where candidates end: [n] in rising order. */
+static int list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
+                      double bytes[MOST_SIZES]) {
+  int n = 0;
+  for (uint64_t size = smallest; size <= largest && n < MOST_SIZES; size *= 2) {
+    bool ends = false;
+    for (int i = 0; i < c->n; i++) ends = ends || c->list[i].most_bytes == size;
+    bytes[n++] = (double)size;
+    if (ends && size < largest && n < MOST_SIZES) bytes[n++] = (double)size + 1;
+  }
+  return n;
+}
+
+/* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
+ * second becomes as fast, to an eighth. */
+static copse_status find_border(const struct copse_candidates *c, int before, int after,
+                                double from, double to, uint64_t *border, struct copse_err *err) {
+  int low = 0, high = to - from < 8 ? 1 : 8; /* eighths of the way */
+  double step = (to - from) / high;
+  while (high - low > 1) {
+    int middle = (low + high) / 2;
+    double bytes = floor(from + middle * step), us[2];
+    COPSE_DO(copse_predictions_time(c->topology, &c->predictions[before], 1, &bytes, 1, true,
+                                    &us[0], err));
+    COPSE_DO(copse_predictions_time(c->topology, &c->predictions[after], 1, &bytes, 1, true, &us[1],
+                                    err));
+    *(us[1] <= us[0] ? &high : &low) = middle;
+  }
+  *border = (uint64_t)floor(from + high * step);
+  return COPSE_OK;
+}
+
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) {
-  double us[64][COPSE_MAX_CANDIDATES], bytes[64] = {0}; /* there are no more powers of two */
-  int n_sizes = 0, n_close;
+  double us[MOST_SIZES][COPSE_MAX_CANDIDATES], bytes[MOST_SIZES] = {0};
+  int n_sizes = list_sizes(candidates, smallest, largest, bytes), n_close;
   *n = 0;
-  for (uint64_t size = smallest; size <= largest && n_sizes < 64; size *= 2)
-    bytes[n_sizes++] = (double)size;
   COPSE_DO(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
   for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
     struct copse_candidate_range *range = &ranges[*n];
     int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
-    *range = (struct copse_candidate_range){i > 0 ? (uint64_t)bytes[i] : 0, INT64_MAX, best};
-    if (*n > 0 && candidates->list[range[-1].candidate].most_bytes > 0)
-      range->min_bytes = (uint64_t)bytes[i - 1] + 1;
-    if (*n > 0) range[-1].max_bytes = range->min_bytes - 1;
+    *range = (struct copse_candidate_range){.max_bytes = INT64_MAX, .candidate = best};
+    find_loss(candidates, bytes + i, us + i, n_close, range);
+    if (*n > 0) {
+      COPSE_DO(find_border(candidates, range[-1].candidate, best, bytes[i - 1], bytes[i],
+                           &range->min_bytes, err));
+      range[-1].max_bytes = range->min_bytes - 1;
+    }
     ++*n;
   }
   return COPSE_OK;

@@ -72,20 +72,26 @@ int copse_candidates_best(const struct copse_candidates *candidates, const doubl
 int copse_candidates_lasting(const struct copse_candidates *candidates,
                              double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
 
-/* Message sizes that one candidate is for, both included. */
+/* Message sizes that one candidate is for, both included, and what it costs to have no other: of
+ * the sizes compared the one where it is farthest above the fastest candidate. */
 struct copse_candidate_range {
   uint64_t min_bytes, max_bytes;
   int candidate;
+  double loss; /* there: its time over the fastest's, less 1; 0: the fastest everywhere */
+  uint64_t loss_bytes;
+  int fastest;    /* there: the fastest candidate */
+  int fewer_hops; /* that the one taken has than that; negative: more */
 };
 
 #define COPSE_MAX_RANGES 24
 
 /*
- * Cuts all message sizes at powers of two from `smallest` to `largest` (powers of two themselves,
- * smallest < largest) so that each range has a candidate that is the best there or within
- * CLOSE_TIME of it, in as few ranges as there can be: a range more is a plan more to load, and
- * the times are a model's. The first range begins at 0, the last ends at INT64_MAX; neighbours have
- * different candidates. One of packets ends with the last size that it is close at.
+ * Candidates for all message sizes, compared at the powers of two from `smallest` to `largest`
+ * (powers of two themselves, smallest < largest) and a byte beyond where candidates end: each range
+ * has one that is the best at those sizes or within CLOSE_TIME of it, in as few ranges as there can
+ * be, since a range more is a plan more to load, and the times are a model's. Between two sizes a
+ * range begins, to an eighth of the way, where its candidate becomes faster than the one before it.
+ * The first range begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

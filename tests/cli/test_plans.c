@@ -317,8 +317,7 @@ START_TEST(no_plan_is_slower_than_another) {
   char folder[16];
   snprintf(folder, sizeof folder, "slow%d", _i);
   cJSON_ArrayForEach(range, ranges) {
-    double min = fmax(number_of(range, "min_bytes"), 1024);
-    double at = exp2(ceil(log2(min)));
+    double at = fmax(number_of(range, "min_bytes"), 1024);
     const cJSON *max = cJSON_GetObjectItem(range, "max_bytes");
     double us = plan_takes(folder, text_of(range, "plan"), topology, at);
     if (!cJSON_IsNull(max) && at > max->valuedouble) continue;

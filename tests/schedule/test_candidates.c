@@ -12,6 +12,7 @@
 
 #define SMALLEST ((uint64_t)1 << 10)
 #define LARGEST ((uint64_t)1 << 30)
+#define PACKETS ((uint64_t)1 << 18)
 
 /* Every candidate is a right schedule, none faster than the bound of the first allows. */
 static void check_candidates(const struct copse_candidates *c, copse_collective collective) {
@@ -60,6 +61,33 @@ static void check_best(const struct copse_candidates *c, uint64_t size, int chos
   }
 }
 
+/* The loss that a range states is none where it is 0, and found at its size; no size has more. */
+static void check_loss(const struct copse_candidates *c, uint64_t size,
+                       const struct copse_candidate_range *range) {
+  double us[1][COPSE_MAX_CANDIDATES], bytes = (double)size;
+  struct copse_err err = COPSE_ERR_INIT;
+  int taken = range->candidate;
+  ASSERT_OK(copse_candidates_time(c, &bytes, 1, true, us, &err), &err);
+  for (int i = 0; i < c->n; i++) ck_assert(us[0][taken] <= us[0][i] * (1 + range->loss + 2e-9));
+  if (range->loss == 0) ck_assert_int_eq(range->fastest, taken);
+  if (range->loss == 0 || size != range->loss_bytes) return;
+  ck_assert_double_eq_tol(us[0][taken], us[0][range->fastest] * (1 + range->loss), 1e-9 * us[0][0]);
+  ck_assert_int_eq(range->fewer_hops, copse_proposal_hops(c->list[range->fastest].schedule) -
+                                          copse_proposal_hops(c->list[taken].schedule));
+}
+
+/* Where a candidate's range begins it is no slower than the one before it, but for the steps of
+ * times over sizes: to the next power of two. */
+static void check_border(const struct copse_candidates *c, int before,
+                         const struct copse_candidate_range *range) {
+  double us[2][COPSE_MAX_CANDIDATES],
+      bytes[] = {(double)range->min_bytes, exp2(ceil(log2((double)range->min_bytes)))};
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_candidates_time(c, bytes, 2, true, us, &err), &err);
+  if (bytes[0] < bytes[1]) ck_assert(us[0][range->candidate] <= us[0][before] * (1 + 1e-9));
+  ck_assert(isfinite(us[0][range->candidate]) && isfinite(us[1][range->candidate]));
+}
+
 static int check_ranges(const struct copse_candidates *c) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
@@ -69,11 +97,15 @@ static int check_ranges(const struct copse_candidates *c) {
   for (int i = 1; i < n; i++) {
     ck_assert(ranges[i].min_bytes == ranges[i - 1].max_bytes + 1);
     ck_assert_int_ne(ranges[i].candidate, ranges[i - 1].candidate);
+    check_border(c, ranges[i - 1].candidate, &ranges[i]);
   }
   for (uint64_t size = SMALLEST; size <= LARGEST; size *= 2) {
     while (size > ranges[at].max_bytes) at++;
     ck_assert(size >= ranges[at].min_bytes);
     check_best(c, size, ranges[at].candidate);
+    check_loss(c, size, &ranges[at]);
+    if (size == PACKETS && ranges[at].max_bytes == size) /* where packets end */
+      check_best(c, size + 1, ranges[at + 1].candidate);
   }
   return n;
 }
@@ -98,7 +130,7 @@ START_TEST(every_size_has_its_best_candidate) {
     ASSERT_OK(copse_candidates_make(topology, &options, NULL, &candidates, &seconds, &err), &err);
     ck_assert_int_ge(candidates.n, 2);
     if (seed == 2) ASSERT_OK(copse_candidates_search(&candidates, &options, &err), &err);
-    if (seed % 2 == 0) ASSERT_OK(copse_candidates_packets(&candidates, 1 << 18, &err), &err);
+    if (seed % 2 == 0) ASSERT_OK(copse_candidates_packets(&candidates, PACKETS, &err), &err);
     check_candidates(&candidates, all[_i]);
     several += check_ranges(&candidates) > 1;
     copse_candidates_free(&candidates);

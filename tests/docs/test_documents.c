@@ -184,6 +184,7 @@ int main(void) {
   copse_test_folder();
   Suite *suite = suite_create("docs/documents");
   TCase *tc = tcase_create("documents");
+  tcase_set_timeout(tc, 120); /* the commands of a whole guide, on a busy machine */
   tcase_add_loop_test(tc, the_tool_prints_what_the_document_shows, 0, N_DOCUMENTS);
   tcase_add_loop_test(tc, files_that_the_document_names_exist, 0, N_DOCUMENTS);
   suite_add_tcase(suite, tc);

@@ -63,6 +63,17 @@ static int xml_character(const char *s, const char *end) {
   return control || none ? 0 : n;
 }
 
+void copse_text_add_shell(struct copse_text *text, const char *s) {
+  bool plain = *s && !s[strcspn(s, " \t\r\n>&;|*?[]$<'\"()\\`#~!{}")];
+  copse_text_add(text, "%s", plain ? "" : "'");
+  for (const char *p = s; *p; p++)
+    if (*p == '\'')
+      copse_text_add(text, "'\\''");
+    else
+      copse_text_append(text, p, 1);
+  copse_text_add(text, "%s", plain ? "" : "'");
+}
+
 void copse_text_add_xml(struct copse_text *text, const char *s) {
   for (const char *end = s + strlen(s); s < end;) {
     int n = xml_character(s, end);

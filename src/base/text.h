@@ -25,6 +25,8 @@ void copse_text_add_json_string(struct copse_text *text, const char *s);
 /* `s` as text of XML or an attribute's value: markup is escaped, and what XML can't have
  * (control characters, bytes that are no UTF-8) becomes U+FFFD. */
 void copse_text_add_xml(struct copse_text *text, const char *s);
+/* `s` as one word of a shell's command line: in quotes where it needs them. */
+void copse_text_add_shell(struct copse_text *text, const char *s);
 /* How many characters UTF-8 text has. */
 size_t copse_text_characters(const char *s);
 /* `v` as a JSON number with up to 10 significant digits, or null where it isn't finite. */

@@ -103,8 +103,8 @@ static void note_other(const struct options *o, const char *or_none) {
 
 /* An option with a value that a shell may take for something else. */
 static void add_option(struct copse_text *out, const char *option, const char *value) {
-  const char *quote = strpbrk(value, " >&;|*?[]$'\"()") ? "'" : "";
-  copse_text_add(out, " %s %s%s%s", option, quote, value, quote);
+  copse_text_add(out, " %s ", option);
+  copse_text_add_shell(out, value);
 }
 
 /*

@@ -222,6 +222,26 @@ int copse_cli_take_topology(struct copse_cli_topology *args, const char *command
   return COPSE_EXIT_DONE;
 }
 
+void copse_cli_topology_words(const struct copse_cli_topology *args, struct copse_text *text) {
+  const struct copse_topology_options *o = &args->options;
+  char number[COPSE_Q_TEXT];
+  int version = o->nccl_version;
+  copse_text_add(text, "%s", args->synthetic ? "--synthetic " : "");
+  copse_text_add_shell(text, args->synthetic ? args->synthetic : args->path);
+  if (o->links != COPSE_LINKS_DEFAULT)
+    copse_text_add(text, " --links %s", link_modes[o->links == COPSE_LINKS_ALL]);
+  if (o->nvlink_switch.num > 0)
+    copse_text_add(text, " --nvlink-switch %s", copse_q_text(o->nvlink_switch, number));
+  const char *const words[][2] = {{" --gpu ", o->gpu}, {" --profile ", args->profile}};
+  for (int i = 0; i < 2; i++) {
+    copse_text_add(text, "%s", words[i][1] ? words[i][0] : "");
+    if (words[i][1]) copse_text_add_shell(text, words[i][1]);
+  }
+  if (version > 0)
+    copse_text_add(text, " --nccl-version %d.%d", version / 10000, version / 100 % 100);
+  if (version % 100 > 0) copse_text_add(text, ".%d", version % 100);
+}
+
 const char *copse_cli_topology_label(const struct copse_cli_topology *args) {
   return args->synthetic ? args->synthetic : copse_file_label(args->path);
 }

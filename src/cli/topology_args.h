@@ -73,6 +73,10 @@ bool copse_cli_has_topology(const struct copse_cli_topology *args);
 int copse_cli_take_topology(struct copse_cli_topology *args, const char *command, int n_left,
                             char *const *left);
 
+/* The arguments with which another command reads the same topology, as a shell takes them: file or
+ * line, --links, --nvlink-switch, --gpu, --profile, and --nccl-version. */
+void copse_cli_topology_words(const struct copse_cli_topology *args, struct copse_text *text);
+
 /* As messages name it. */
 const char *copse_cli_topology_label(const struct copse_cli_topology *args);
 

@@ -12,16 +12,39 @@
 
 /* ---- ranks on the machine -------------------------------------------------------------------- */
 
-/* The bus id that a node's id ends with, "gpu@0000:1b:00.0", as logs count it; 0: none. */
-static uint64_t bus_of(const struct copse_nccl_machine *m, int rank) {
-  const char *id = m->topology->nodes[m->topology->rank_nodes[rank]].id, *at = strchr(id, '@');
+/* "0000:1b:00.0" as logs count it, also without its function; 0: no bus id. */
+static uint64_t read_bus(const char *text) {
   uint64_t bus = 0;
-  for (const char *p = at ? at + 1 : ""; *p; p++) {
-    int digit = *p >= '0' && *p <= '9' ? *p - '0' : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : -1;
+  bool function = false;
+  for (const char *p = text; *p; p++) {
+    int digit = *p >= '0' && *p <= '9'   ? *p - '0'
+                : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10
+                : *p >= 'A' && *p <= 'F' ? *p - 'A' + 10
+                                         : -1;
     if (digit < 0 && *p != ':' && *p != '.') return 0;
+    function = function || *p == '.';
     if (digit >= 0) bus = bus << 4 | (uint64_t)digit;
   }
-  return bus;
+  return function ? bus : bus << 4;
+}
+
+/* The one that a node's id ends with, "gpu@0000:1b:00.0"; 0: none. */
+static uint64_t bus_of(const struct copse_nccl_machine *m, int rank) {
+  const char *id = m->topology->nodes[m->topology->rank_nodes[rank]].id, *at = strchr(id, '@');
+  return read_bus(at ? at + 1 : "");
+}
+
+int copse_nccl_rank_of_bus(const struct copse_nccl_machine *machine, const char *bus) {
+  uint64_t wanted = read_bus(bus);
+  for (int r = 0; wanted && r < machine->topology->n_ranks; r++)
+    if (bus_of(machine, r) == wanted) return r;
+  return -1;
+}
+
+bool copse_nccl_has_buses(const struct copse_nccl_machine *machine) {
+  for (int r = 0; r < machine->topology->n_ranks; r++)
+    if (bus_of(machine, r)) return true;
+  return false;
 }
 
 static int find_bus(const struct copse_nccl_machine *m, int host, uint64_t bus) {

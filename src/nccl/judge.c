@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -344,11 +345,10 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
   return find_time(l, out);
 }
 
-/* GB/s of ring or tree for a long allreduce as NCCL's model has it; 0: no speeds are stated. */
-static double modelled(const struct copse_nccl_judge *judge,
-                       const struct copse_nccl_verdict *verdict) {
+/* GB/s of an algorithm, by the numbers of tuner_table.h, for a long allreduce as NCCL's model has
+ * it; 0: none. */
+static double modelled(const struct copse_nccl_judge *judge, int algorithm) {
   const struct copse_topology *t = judge->machine->topology;
-  int algorithm = verdict->algorithm == COPSE_NCCL_RING ? COPSE_TUNER_RING : COPSE_TUNER_TREE;
   struct copse_nccl_model model = {.graphs = judge->graphs,
                                    .nodes = judge->machine->n_hosts,
                                    .ranks = t->n_ranks,
@@ -358,8 +358,12 @@ static double modelled(const struct copse_nccl_judge *judge,
     int sm = t->nodes[t->rank_nodes[r]].sm;
     if (sm < model.sm) model.sm = sm;
   }
-  if (verdict->stated_time.num <= 0) return 0;
   return copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, algorithm, COPSE_TUNER_SIMPLE).GBps;
+}
+
+bool copse_nccl_judge_prefers_nvls(const struct copse_nccl_judge *judge) {
+  double others = fmax(modelled(judge, COPSE_TUNER_RING), modelled(judge, COPSE_TUNER_TREE));
+  return fmax(modelled(judge, COPSE_TUNER_NVLS), modelled(judge, COPSE_TUNER_NVLS_TREE)) > others;
 }
 
 copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
@@ -372,6 +376,8 @@ copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_colle
   COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_RING, collective, root, out, err));
   if (!has_tree) return COPSE_OK;
   COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, &tree, err));
-  if (modelled(judge, &tree) > modelled(judge, out)) *out = tree;
+  double ring_GBps = out->stated_time.num > 0 ? modelled(judge, COPSE_TUNER_RING) : 0;
+  double tree_GBps = tree.stated_time.num > 0 ? modelled(judge, COPSE_TUNER_TREE) : 0;
+  if (tree_GBps > ring_GBps) *out = tree;
   return COPSE_OK;
 }

@@ -71,5 +71,9 @@ copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_colle
                                      int root, struct copse_nccl_verdict *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
+/* Whether NCCL's model has NVLS, or its trees over hosts, faster for a long allreduce than ring and
+ * tree are by the speeds that the graphs state. */
+bool copse_nccl_judge_prefers_nvls(const struct copse_nccl_judge *judge);
+
 /* "Ring", "Tree": as NCCL names an algorithm. */
 const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm);

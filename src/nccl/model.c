@@ -22,6 +22,7 @@ static const double hw_latencies[3][2][3] = {
     [NET] = {{5.0, 8.5, 14.0}, {2.7, 4.0, 14.0}},
 };
 static const double nvls_latency = 25;
+static const double nvls_tree_latency = 41.8; /* of a level of the trees over nodes, up and down */
 
 /* GB/s, by generation and by nodes: 1, 2, more. */
 static const double ll_max_bws[4][3] = {
@@ -31,6 +32,8 @@ static const double per_ch_max_tree_ll128_bws[4][3] = {
     {20.0, 20.0, 20.0}, {20.0, 20.0, 20.0}, {36.7, 36.7, 29.0}, {55.6, 31.67, 20.0}};
 static const double per_ch_max_tree_bws[4][3] = {
     {26.5, 18.5, 10.0}, {24.0, 23.6, 17.8}, {38.7, 41.4, 36.0}, {70.0, 42.8, 24.0}};
+static const double per_ch_max_nvls_tree_bws[4][3] = {
+    {0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96.0, 80.0}};
 static const double nvls_efficiency[4] = {0, 0, 0.85, 0.74};
 
 /* What trees have of their bandwidth at 64 bytes, 128, ..: protocols' chunks are coarse. */
@@ -55,8 +58,10 @@ static const struct copse_nccl_graph_search *graph_of(const struct copse_nccl_mo
   static const enum copse_nccl_graph_id ids[COPSE_TUNER_N_ALGORITHMS] = {
       [COPSE_TUNER_TREE] = COPSE_NCCL_TREE,
       [COPSE_TUNER_RING] = COPSE_NCCL_RING,
-      [COPSE_TUNER_NVLS] = COPSE_NCCL_NVLS};
-  bool modelled = algorithm == TREE || algorithm == RING || algorithm == COPSE_TUNER_NVLS;
+      [COPSE_TUNER_NVLS] = COPSE_NCCL_NVLS,
+      [COPSE_TUNER_NVLS_TREE] = COPSE_NCCL_NVLS};
+  bool modelled = algorithm == TREE || algorithm == RING || algorithm == COPSE_TUNER_NVLS ||
+                  algorithm == COPSE_TUNER_NVLS_TREE;
   return modelled ? copse_nccl_graph(m->graphs, ids[algorithm]) : NULL;
 }
 
@@ -76,9 +81,11 @@ static bool has(const struct copse_nccl_model *m, int collective, int algorithm,
   const struct copse_nccl_graph_search *g = graph_of(m, algorithm);
   if (!g || m->ranks < 2) return false;
   if (algorithm == TREE && collective != COPSE_TUNER_ALLREDUCE) return false;
-  if (algorithm == COPSE_TUNER_NVLS)
-    return protocol == SIMPLE && !is_rooted(collective) && m->nodes == 1 && m->sm >= 90 &&
-           g->n_channels > 1 && m->ranks > 2;
+  if (algorithm == COPSE_TUNER_NVLS || algorithm == COPSE_TUNER_NVLS_TREE) {
+    bool fits = algorithm == COPSE_TUNER_NVLS ? m->nodes == 1 && !is_rooted(collective)
+                                              : m->nodes > 1 && collective == COPSE_TUNER_ALLREDUCE;
+    return fits && protocol == SIMPLE && m->sm >= 90 && g->n_channels > 1 && m->ranks > 2;
+  }
   return protocol != LL128 || allows_ll128(m, g);
 }
 
@@ -134,6 +141,34 @@ static double nvls_bw(const struct copse_nccl_model *m, int collective) {
   return fmin(bw * n / (n - 1), heads * copse_q_to_double(g->speed_inter) * n / (2 * (n - 1)));
 }
 
+static double nvls_tree_most(const struct copse_nccl_model *m) {
+  double n = m->ranks, heads = graph_of(m, COPSE_TUNER_NVLS_TREE)->n_channels;
+  return heads * per_ch_max_nvls_tree_bws[generation_of(m->sm)][nodes_index(m)] / 2 * n / (n - 1);
+}
+
+/* Heads of several nodes in trees: NVLink, the network, and what a channel has at most. */
+static double nvls_tree_bw(const struct copse_nccl_model *m) {
+  const struct copse_nccl_graph_search *g = graph_of(m, COPSE_TUNER_NVLS_TREE);
+  int generation = generation_of(m->sm);
+  double n = m->ranks, heads = g->n_channels, own = n / (n - 1), most = nvls_tree_most(m);
+  double inside = (heads - 1) * copse_q_to_double(g->speed_intra);
+  double between = heads * copse_q_to_double(g->speed_inter) / (m->nodes <= 2 ? 1 : 2);
+  if (m->links[g->id] > 0) return fmin(m->links[g->id] * nvls_efficiency[generation], most);
+  return fmin(fmin(inside * nvls_efficiency[generation], between) * own, most);
+}
+
+/* Where channels are the limit on Blackwell, what is predicted climbs with the size as trees' does;
+ * of machines compared those with NICs of 800 Gb/s. */
+static bool nvls_tree_climbs(const struct copse_nccl_model *m) {
+  return m->sm >= 100 && nvls_tree_bw(m) >= nvls_tree_most(m);
+}
+
+static int log2_nodes(const struct copse_nccl_model *m) {
+  int depth = 0;
+  while (m->nodes >> (depth + 1)) depth++;
+  return depth;
+}
+
 /* ---- latency --------------------------------------------------------------------------------- */
 
 static int link_kind(const struct copse_nccl_graph_search *g) {
@@ -164,10 +199,8 @@ static double tree_latency(const struct copse_nccl_model *m, int protocol) {
   const struct copse_nccl_graph_search *g = graph_of(m, TREE);
   double inter = hw_latencies[NET][TREE][protocol] +
                  (protocol == SIMPLE ? 2 : 1) * copse_q_to_double(g->latency_inter);
-  int depth = 0;
-  while (m->nodes >> (depth + 1)) depth++;
-  return 2 *
-         ((m->ranks / m->nodes - 1) * hw_latencies[link_kind(g)][TREE][protocol] + depth * inter);
+  return 2 * ((m->ranks / m->nodes - 1) * hw_latencies[link_kind(g)][TREE][protocol] +
+              log2_nodes(m) * inter);
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -177,6 +210,9 @@ struct copse_nccl_cost copse_nccl_model_cost(const struct copse_nccl_model *mode
   if (!has(model, collective, algorithm, protocol)) return (struct copse_nccl_cost){0, 0};
   if (algorithm == COPSE_TUNER_NVLS)
     return (struct copse_nccl_cost){nvls_latency, nvls_bw(model, collective)};
+  if (algorithm == COPSE_TUNER_NVLS_TREE)
+    return (struct copse_nccl_cost){nvls_latency + nvls_tree_latency * log2_nodes(model),
+                                    nvls_tree_bw(model)};
   bool tree = algorithm == TREE;
   return (struct copse_nccl_cost){
       base_latencies[tree ? TREE : RING][protocol] +
@@ -192,6 +228,9 @@ double copse_nccl_model_us(const struct copse_nccl_model *model, int collective,
   for (uint64_t left = bytes >> 6; left > 0; left >>= 1) size++;
   if (algorithm == TREE && size >= 0 && size < N_CORRECTIONS)
     cost.GBps *= tree_correction[protocol][size];
+  if (algorithm == COPSE_TUNER_NVLS_TREE && nvls_tree_climbs(model) && size >= 0 &&
+      size <= N_CORRECTIONS)
+    cost.GBps *= size == N_CORRECTIONS ? 0.9 : tree_correction[SIMPLE][size];
   /* rings of several nodes climb to their bandwidth slowly */
   if (algorithm == RING && protocol == SIMPLE && model->nodes > 1 &&
       collective == COPSE_TUNER_ALLREDUCE &&

@@ -105,6 +105,7 @@ struct table {
   const char *collective;
   enum column columns[MAX_COLUMNS];
   int n_columns, n_front, n_group; /* before the first "time"; of a block */
+  bool begun;                      /* the tool's head was seen */
   bool in_place_only;
   struct copse_err *err;
 };
@@ -260,6 +261,7 @@ static copse_status read_remark(struct table *t, struct copse_scan s) {
     t->collective = copse_scan_word(&s, &word) ? collective_of(word) : "";
     return COPSE_OK;
   }
+  t->begun = t->begun || copse_scan_begins(&s, "Using devices");
   if (copse_scan_literal(&s, "Rank ")) return read_device(t, s);
   if (copse_scan_literal(&s, "Out of bounds values :")) {
     copse_scan_blanks(&s);
@@ -418,6 +420,7 @@ static copse_status parse_text(const char *data, size_t size, struct copse_tests
       COPSE_DO(read_row(&t, line));
     }
   }
+  out->is_cut = t.begun && out->n_wrong < 0 && out->average_busbw.num < 0;
   const char *guess = guess_collective(out);
   for (int i = 0; i < out->n_rows; i++)
     if (!out->rows[i].collective[0]) out->rows[i].collective = guess;

@@ -65,6 +65,7 @@ struct copse_tests {
   int64_t n_wrong;                    /* wrong results, as the footer has it; -1: not said */
   struct copse_q average_busbw;       /* num < 0: not said */
   int64_t n_damaged;
+  bool is_cut; /* a text with the tool's head and not its end */
   size_t row_capacity, device_capacity;
   struct copse_arena arena;
 };

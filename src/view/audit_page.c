@@ -70,6 +70,16 @@ static void add_reasons(const struct copse_audit *a, struct copse_text *text) {
   for (int i = 0; i < a->n_notes; i++) add_wrapped(text, "", 13, a->notes[i]);
 }
 
+/* "at most 7.5 GB/s, 43 % of the bound"; false: it has none. */
+#define COST_TEXT 96
+static bool cost_text(const struct copse_audit_finding *f, char text[COST_TEXT]) {
+  if (f->within >= 0)
+    snprintf(text, COST_TEXT, "%.4g GB/s at most, within that of cause %d", f->cost, f->within + 1);
+  else
+    snprintf(text, COST_TEXT, "%.4g GB/s at most, %.2g %% of the bound", f->cost, 100 * f->share);
+  return f->share > 0;
+}
+
 void copse_audit_to_text(const struct copse_audit *a, struct copse_text *text) {
   copse_text_add(text, "%s\nbus bandwidth of long messages, GB/s:\n\n", a->headline);
   copse_text_add(text, "  %-16s %9s  %9s %7s  %9s %7s\n", "", "bound", "NCCL", "", "measured", "");
@@ -79,10 +89,11 @@ void copse_audit_to_text(const struct copse_audit *a, struct copse_text *text) {
                                          : "\nno cause found in what was given\n");
   for (int i = 0; i < a->n_findings; i++) {
     const struct copse_audit_finding *f = &a->findings[i];
-    char label[24];
+    char label[24], cost[COST_TEXT];
     snprintf(label, sizeof label, "%3d.", i + 1);
     add_wrapped(text, label, 5, f->what);
     add_wrapped(text, "     seen:", 11, f->evidence);
+    if (cost_text(f, cost)) add_wrapped(text, "     cost:", 11, cost);
     add_wrapped(text, "     mend:", 11, f->mend);
   }
   if (a->n_gaps > 0) copse_text_add(text, "\nnot judged:\n");
@@ -136,6 +147,8 @@ void copse_audit_to_json(const struct copse_audit *a, struct copse_text *text) {
     add_words(text, ",\n   ", "evidence", f->evidence);
     add_words(text, ",\n   ", "mend", f->mend);
     add_member(text, "share_of_bound", f->share);
+    add_member(text, "cost_busbw_GBps", f->cost);
+    add_member(text, "within", f->within >= 0 ? f->within + 1 : NAN);
     copse_text_add(text, "}");
   }
   copse_text_add(text, "],\n \"not_judged\": [");
@@ -203,10 +216,12 @@ void copse_audit_to_page(const struct copse_audit *a, const char *made_by,
   copse_text_add(text, "<section><h2>Causes, what costs most first</h2>\n<ol>\n");
   for (int i = 0; i < a->n_findings; i++) {
     const struct copse_audit_finding *f = &a->findings[i];
+    char cost[COST_TEXT];
     copse_text_add(text, "<li>");
     add_element(text, "b", f->what);
     copse_text_add(text, "<br/>seen: ");
     copse_text_add_xml(text, f->evidence);
+    if (cost_text(f, cost)) copse_text_add(text, "<br/>cost: %s", cost);
     copse_text_add(text, "<br/>mend: ");
     copse_text_add_xml(text, f->mend);
     copse_text_add(text, "</li>\n");

@@ -144,7 +144,8 @@ static struct machine *find_machine(const char *name, int hosts) {
  * --------------------------------------------------------------------------------- */
 
 static bool is_modelled(int algorithm, int nodes) {
-  return algorithm <= COPSE_TUNER_RING || (algorithm == COPSE_TUNER_NVLS && nodes == 1);
+  return algorithm <= COPSE_TUNER_RING || (algorithm == COPSE_TUNER_NVLS && nodes == 1) ||
+         (algorithm == COPSE_TUNER_NVLS_TREE && nodes > 1);
 }
 
 START_TEST(latencies_and_bandwidths_are_nccl_s) {

@@ -18,10 +18,12 @@
 #include "nccl/best.h"
 #include "nccl/from_log.h"
 #include "schedule/guess.h"
+#include "topology/input/nccl_bandwidth.h"
 #include "view/audit_page.h"
 
 #define MOST_TESTS 64
 #define MOST_REMARKS 8
+#define MOST_DOUBTS 32
 
 struct options {
   struct copse_cli_topology topology;
@@ -39,6 +41,7 @@ struct inputs {
   const char *log_path; /* the first; NULL: none */
   const struct copse_log_comm *comm;
   struct copse_tests tests[MOST_TESTS];
+  const char *tests_paths[MOST_TESTS], *nvbandwidth_path;
   int n_tests, channels_differ;
   struct copse_calls calls;
   struct copse_ras ras;
@@ -55,6 +58,9 @@ struct inputs {
   struct copse_notes notes;          /* for readers; it keeps */
   const char *remarks[MOST_REMARKS]; /* those on what NCCL misreads */
   int n_remarks;
+  struct copse_audit_gap doubts[MOST_DOUBTS];
+  int n_doubts;
+  const char *tune; /* the command that mends */
   struct copse_arena arena;
   struct copse_audit audit;
 };
@@ -116,6 +122,7 @@ static copse_status take_tests(struct inputs *in, const char *path, const char *
                                struct copse_err *err) {
   if (in->n_tests == MOST_TESTS)
     return copse_fail(err, COPSE_INVALID, "%s: more than %d files of nccl-tests", path, MOST_TESTS);
+  in->tests_paths[in->n_tests] = path;
   struct copse_tests *t = &in->tests[in->n_tests++];
   COPSE_DO(copse_tests_parse(path, data, size, t, err));
   note_damaged(path, t->n_damaged, COPSE_NCCL_IS_TESTS);
@@ -151,7 +158,9 @@ static copse_status take_file(struct options *o, struct inputs *in, const char *
   if (kinds & COPSE_NCCL_IS_TESTS) COPSE_DO(take_tests(in, path, data, size, err));
   if (kinds & COPSE_NCCL_IS_NVBANDWIDTH) {
     COPSE_DO(take_once(&in->has_nvbandwidth, path, COPSE_NCCL_IS_NVBANDWIDTH, err));
+    in->nvbandwidth_path = path;
     COPSE_DO(copse_nvbandwidth_parse(path, data, size, &in->nvbandwidth, err));
+    note_damaged(path, in->nvbandwidth.n_damaged, COPSE_NCCL_IS_NVBANDWIDTH);
   }
   if (kinds & COPSE_NCCL_IS_RAS) {
     COPSE_DO(take_once(&in->has_ras, path, COPSE_NCCL_IS_RAS, err));
@@ -242,13 +251,186 @@ static copse_status find_best(struct inputs *in, const struct copse_topology *t,
   return status == COPSE_NOMEM ? copse_fail_nomem(err) : COPSE_OK;
 }
 
-/* Tests of other ranks than the topology's say nothing of it. */
-static void note_others(const struct inputs *in, const struct copse_topology *t) {
-  for (int i = 0; i < in->n_tests; i++)
-    if (in->tests[i].n_ranks > 0 && in->tests[i].n_ranks != t->n_ranks)
-      copse_note(&copse_cli_notes,
-                 "nccl-tests of %d ranks are not compared with a topology of %d GPUs",
-                 in->tests[i].n_ranks, t->n_ranks);
+/* ---- whether files belong together ----------------------------------------------------------- */
+
+static void doubt_it(struct inputs *in, const char *command, const char *what) {
+  if (what && in->n_doubts < MOST_DOUBTS)
+    in->doubts[in->n_doubts++] = (struct copse_audit_gap){what, command};
+}
+#define doubt(in, command, ...) \
+  doubt_it((in), (command), copse_arena_printf(&(in)->arena, __VA_ARGS__))
+
+/* Whether any name in one list is in the other; empty names are not said, and so no difference. */
+static bool have_common(const char *const *a, int n_a, const char *const *b, int n_b) {
+  bool said[2] = {false, false};
+  for (int i = 0; i < n_a; i++) said[0] = said[0] || a[i][0];
+  for (int k = 0; k < n_b; k++) said[1] = said[1] || b[k][0];
+  if (!said[0] || !said[1]) return true;
+  for (int i = 0; i < n_a; i++)
+    for (int k = 0; k < n_b; k++)
+      if (a[i][0] && strcasecmp(a[i], b[k]) == 0) return true;
+  return false;
+}
+
+struct names {
+  int n;
+  const char **hosts, **gpus, **buses; /* [n] */
+};
+
+static copse_status names_of_tests(struct inputs *in, const struct copse_tests *t,
+                                   struct names *out, struct copse_err *err) {
+  size_t n = (size_t)t->n_devices;
+  out->n = t->n_devices;
+  COPSE_DO(COPSE_ARRAYS(&in->arena, n, const char *, err, &out->hosts, &out->gpus, &out->buses));
+  for (size_t i = 0; i < n; i++) {
+    out->hosts[i] = t->devices[i].host;
+    out->gpus[i] = t->devices[i].name;
+    out->buses[i] = t->devices[i].bus;
+  }
+  return COPSE_OK;
+}
+
+static copse_status names_of_nvbandwidth(struct inputs *in, struct names *out,
+                                         struct copse_err *err) {
+  size_t n = (size_t)in->nvbandwidth.n_devices;
+  out->n = in->nvbandwidth.n_devices;
+  COPSE_DO(COPSE_ARRAYS(&in->arena, n, const char *, err, &out->gpus, &out->buses));
+  for (size_t i = 0; i < n; i++) {
+    out->gpus[i] = in->nvbandwidth.devices[i].name;
+    out->buses[i] = in->nvbandwidth.devices[i].bus;
+  }
+  return COPSE_OK;
+}
+
+/* How many of the bus ids are said, and how many of them the topology has; what it has not, named
+ * once. */
+static int count_known(const struct inputs *in, const struct names *names, int *said,
+                       const char **other) {
+  int known = 0;
+  *said = 0;
+  *other = NULL;
+  for (int i = 0; i < names->n && copse_nccl_has_buses(&in->machine); i++) {
+    if (!names->buses[i][0]) continue;
+    bool has = copse_nccl_rank_of_bus(&in->machine, names->buses[i]) >= 0;
+    ++*said;
+    known += has;
+    if (!has && !*other) *other = names->buses[i];
+  }
+  return known;
+}
+
+static const char on_this[] = "make all files on the machine of the topology, in one job";
+
+/* GPUs that the topology lacks have no place there: what nvbandwidth says of them counts nowhere.
+ */
+static copse_status compare_nvbandwidth(struct inputs *in, struct names *nvb,
+                                        struct copse_err *err) {
+  int said, known;
+  const char *other;
+  if (!in->has_nvbandwidth) return COPSE_OK;
+  COPSE_DO(names_of_nvbandwidth(in, nvb, err));
+  known = count_known(in, nvb, &said, &other);
+  if (known < said)
+    doubt(in, on_this,
+          "%d of %d GPUs of %s, which the topology lacks (such as %s): what it says of them is not "
+          "used",
+          said - known, said, in->nvbandwidth_path, other);
+  if (said > 0 && known == 0) in->has_nvbandwidth = false;
+  return COPSE_OK;
+}
+
+static copse_status compare_tests(struct inputs *in, int i, const struct names *nvb,
+                                  const struct copse_topology *t, struct copse_err *err) {
+  const char *path = in->tests_paths[i], *other;
+  const struct copse_tests *tests = &in->tests[i];
+  struct names names, log = {0};
+  int said, known;
+  COPSE_DO(names_of_tests(in, tests, &names, err));
+  known = count_known(in, &names, &said, &other);
+  if (tests->n_ranks > 0 && tests->n_ranks != t->n_ranks)
+    doubt(in, on_this, "%s: nccl-tests of %d ranks are not compared with a topology of %d GPUs",
+          path, tests->n_ranks, t->n_ranks);
+  else if (known < said)
+    doubt(in, on_this,
+          "whether %s was measured on this machine: the topology has %d of its %d bus ids, and not "
+          "%s",
+          path, known, said, other);
+  if (tests->is_cut)
+    doubt(in, "give all of its output, to \"Avg bus bandwidth\"",
+          "%s after its last row: it ends before the summary", path);
+  if (in->has_nvbandwidth && !have_common(names.gpus, names.n, nvb->gpus, nvb->n))
+    doubt(in, on_this, "whether %s and %s are of one machine: their GPUs are %s and %s", path,
+          in->nvbandwidth_path, names.gpus[0], nvb->gpus[0]);
+  if (!in->comm) return COPSE_OK;
+  log.n = in->comm->n_known;
+  COPSE_DO(COPSE_ARRAY(&in->arena, (size_t)log.n, log.hosts, err));
+  for (int r = 0; r < log.n; r++) log.hosts[r] = in->comm->ranks[r].host;
+  if (!have_common(names.hosts, names.n, log.hosts, log.n))
+    doubt(in, on_this, "whether %s and %s are of one job: it ran on %s, the log is of %s", path,
+          in->log_path, names.hosts[0], log.hosts[0]);
+  return COPSE_OK;
+}
+
+static copse_status compare_files(struct inputs *in, const struct copse_topology *t,
+                                  struct copse_err *err) {
+  struct names nvb = {0};
+  COPSE_DO(compare_nvbandwidth(in, &nvb, err));
+  for (int i = 0; i < in->n_tests; i++) COPSE_DO(compare_tests(in, i, &nvb, t, err));
+  const struct copse_log_comm *comm = in->comm;
+  if (comm && (comm->n_known < comm->n_ranks || comm->n_rings == 0))
+    doubt(in, "run it with NCCL_DEBUG_SUBSYS=INIT,GRAPH on all ranks, and give all their output",
+          "what all ranks of %s ran: it has %d of %d ranks and %d rings", in->log_path,
+          comm->n_known, comm->n_ranks, comm->n_rings);
+  return COPSE_OK;
+}
+
+/* ---- versions and commands ------------------------------------------------------------------- */
+
+/* "2.22.3+cuda12.4": 22203; 0: none such. */
+static int version_of(const char *text) {
+  int part[3] = {0, 0, 0};
+  if (!text || sscanf(text, "%d.%d.%d", &part[0], &part[1], &part[2]) < 2 || part[0] != 2 ||
+      part[1] < 4 || part[1] > 99 || part[2] < 0 || part[2] > 99)
+    return 0;
+  return part[0] * 10000 + part[1] * 100 + part[2];
+}
+
+/* What the log's library is, of its largest communicator; RCCL's says so ("2.22.3+hip6.3"). */
+static int version_of_log(const struct inputs *in, bool *rccl) {
+  const char *version = in->log_path && in->log.n_comms > 0 ? in->log.comms[0].version : NULL;
+  *rccl = version && strstr(version, "hip");
+  return version_of(version);
+}
+
+/* A topology is read by the constants of the version that ran, where one is known. */
+static void take_version(const struct inputs *in, struct options *o) {
+  bool rccl;
+  int version = version_of_log(in, &rccl);
+  if (version == 0 || rccl || o->topology.options.nccl_version > 0) return;
+  if (version != COPSE_NCCL_USUAL)
+    copse_note(&copse_cli_notes, "%s is of NCCL %d.%d.%d, by whose constants XML is read",
+               in->log_path, version / 10000, version / 100 % 100, version % 100);
+  o->topology.options.nccl_version = version;
+}
+
+/* The command that makes files for these hosts, by what was given here. */
+static copse_status make_tune(struct inputs *in, const struct options *o, struct copse_err *err) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  bool rccl, dump = in->graphs_path && in->graphs_path != in->log_path;
+  (void)version_of_log(in, &rccl);
+  copse_text_add(&text, "copse tune ");
+  if (copse_cli_has_topology(&o->topology))
+    copse_cli_topology_words(&o->topology, &text);
+  else
+    copse_text_add(&text, "TOPO");
+  copse_text_add(&text, " -o FOLDER --for %s", rccl ? "rccl" : "nccl");
+  if (in->repeated) copse_text_add(&text, " --hosts %d", in->machine.n_hosts);
+  if (dump && !rccl) {
+    copse_text_add(&text, " --nccl ");
+    copse_text_add_shell(&text, in->graphs_path);
+  }
+  COPSE_DO(copse_text_status(&text, err));
+  return copse_arena_text(&in->arena, text.data, &in->tune, err);
 }
 
 /* ---- graphs and rings ------------------------------------------------------------------------ */
@@ -345,6 +527,7 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
   if (in->log_path)
     COPSE_DO(copse_nccl_log_finish(&in->log, in->log_path, &copse_cli_notes, &w->err));
+  take_version(in, o);
   copse_calls_finish(&in->calls);
   if (copse_cli_has_topology(&o->topology))
     COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
@@ -354,17 +537,22 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
                                                    : w->topology->name;
   COPSE_DO(copse_nccl_machine_open(w->topology, &in->machine, &w->err));
   COPSE_DO(repeat_host(o, in, w));
-  note_others(in, w->topology);
   copse_cli_phase("bounds");
   COPSE_DO(find_bounds(in, o, w));
   copse_cli_phase("channels");
   COPSE_DO(open_judge(in, w->topology, &w->err));
   copse_cli_phase("rings");
   COPSE_DO(find_best(in, w->topology, &w->err));
+  COPSE_DO(compare_files(in, w->topology, &w->err));
+  COPSE_DO(make_tune(in, o, &w->err));
   const char *path =
       copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology) : "TOPO";
   const struct copse_audit_input input = {
       .topology_path = path,
+      .tune = in->tune,
+      .nccl_version = copse_nccl_version(&o->topology.options),
+      .doubts = in->doubts,
+      .n_doubts = in->n_doubts,
       .topology = w->topology,
       .machine = &in->machine,
       .judge = in->has_judge ? &in->judge : NULL,

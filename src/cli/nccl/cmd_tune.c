@@ -22,9 +22,9 @@
 #include "nccl/tune/order.h"
 #include "nccl/tune/texts.h"
 #include "nccl/tune/topo_write.h"
+#include "topology/input/nccl_bandwidth.h"
 
 #define PLUGIN "libnccl-tuner-copse.so"
-#define DEFAULT_VERSION 23007 /* of NCCL, as the topology's reader has it */
 /* Linux has room for 128 KiB in one variable. */
 #define MAX_VARIABLE 100000
 #define MAX_FIGURES 5
@@ -62,8 +62,7 @@ struct job {
 
 /* Whose constants the topology is read by, and that is to read the files. */
 static long version_of(const struct job *j) {
-  int given = j->o->topology.options.nccl_version;
-  return given > 0 ? given : DEFAULT_VERSION;
+  return copse_nccl_version(&j->o->topology.options);
 }
 
 /* ---- the folder
@@ -368,8 +367,9 @@ static copse_status add_figure(struct job *j, copse_collective collective) {
     best = ids[i];
   }
   figure->ours = most * factor_of(j, collective);
-  figure->algorithm =
-      best == COPSE_NCCL_NVLS ? "NVLS, NCCL's own" : copse_nccl_algorithm_name(best);
+  figure->algorithm = best != COPSE_NCCL_NVLS  ? copse_nccl_algorithm_name(best)
+                      : j->machine.n_hosts > 1 ? "NVLSTree, NCCL's own"
+                                               : "NVLS, NCCL's own";
   if (best == COPSE_NCCL_TREE)
     figure->bound = copse_q_to_double(j->best.chain.bound) * allreduce_factor(j);
   else if (best == COPSE_NCCL_RING && j->best.ring.n > 0)
@@ -451,16 +451,11 @@ static copse_status add_rccl_rules(struct job *j) {
   return copse_tuner_table_add(&j->table, &rule, j->err);
 }
 
-/*
- * What NCCL may run for these calls must all be in the model, which lacks NVLS trees (of an
- * allreduce over hosts with NVSwitches that sum) and PAT (of hosts of one GPU); without CollNet
- * NCCL has NVLS for the others on one host only.
- */
+/* What NCCL may run for these calls must all be in the model, which lacks PAT (allgather and
+ * reduce_scatter of hosts of one GPU). */
 static bool is_modelled(const struct job *j, copse_collective collective) {
-  bool several = j->machine.n_hosts > 1, rooted = copse_collective_rooted(collective);
-  if (collective == COPSE_ALLREDUCE)
-    return !several || !copse_nccl_graph(&j->graphs, COPSE_NCCL_NVLS);
-  return rooted || j->topology->n_ranks > j->machine.n_hosts;
+  return collective == COPSE_ALLREDUCE || copse_collective_rooted(collective) ||
+         j->topology->n_ranks > j->machine.n_hosts;
 }
 
 static copse_status add_nccl_rules(struct job *j) {
@@ -481,7 +476,6 @@ static copse_status add_nccl_rules(struct job *j) {
     COPSE_DO(copse_nccl_choose_rules(&j->model, all[i].call, &j->table, j->err));
   }
   COPSE_DO(copse_text_status(&names, j->err));
-  j->facts.has_allreduce = is_modelled(j, COPSE_ALLREDUCE);
   return copse_arena_text(&j->work->arena, names.data, &j->facts.calls, j->err);
 }
 

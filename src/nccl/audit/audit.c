@@ -23,14 +23,31 @@ void copse_audit_free(struct copse_audit *audit) {
   *audit = (struct copse_audit){0};
 }
 
-copse_status copse_audit_add(struct copse_audit *audit, double share, const char *what,
-                             const char *evidence, const char *mend, struct copse_err *err) {
+copse_status copse_audit_add(struct copse_audit *audit, enum copse_audit_step step, double share,
+                             const char *what, const char *evidence, const char *mend,
+                             struct copse_err *err) {
   if (!what || !evidence || !mend) return copse_fail_nomem(err);
   COPSE_DO(
       COPSE_GROW(audit->findings, audit->finding_capacity, (size_t)audit->n_findings + 1, err));
   audit->findings[audit->n_findings++] =
-      (struct copse_audit_finding){what, evidence, mend, fmin(fmax(share, 0), 1)};
+      (struct copse_audit_finding){.what = what,
+                                   .evidence = evidence,
+                                   .mend = mend,
+                                   .step = step,
+                                   .share = share > 0 ? fmin(share, 1) : 0,
+                                   .within = -1};
   return COPSE_OK;
+}
+
+const char *copse_audit_link(const struct copse_audit_input *in, struct copse_audit *audit,
+                             int link) {
+  const char *words = copse_link_words(in->topology, link, &audit->arena);
+  enum copse_guess guess = in->topology->links[link].guess;
+  if (!words || guess == COPSE_GUESS_NONE) return words;
+  /* "cpu@0 -> cpu@1 (link between sockets, 10 GB/s; a guess: ..)" */
+  int n = (int)strlen(words) - 1;
+  return copse_arena_printf(&audit->arena, "%.*s; a guess: %s)", n, words,
+                            copse_guess_reason(guess));
 }
 
 copse_status copse_audit_add_gap(struct copse_audit *audit, const char *what, const char *command,
@@ -64,8 +81,7 @@ static const char *verdict_text(const struct copse_audit_input *in, struct copse
                                 const struct copse_audit_row *row) {
   const struct copse_nccl_graph_search *g = copse_nccl_graph(in->judge->graphs, v->algorithm);
   bool inter = in->machine->n_hosts > 1;
-  const char *busiest =
-      v->link < 0 ? "none" : copse_link_words(in->topology, v->link, &audit->arena);
+  const char *busiest = v->link < 0 ? "none" : copse_audit_link(in, audit, v->link);
   if (!busiest) return NULL;
   if (v->stated_time.num <= 0)
     return copse_arena_printf(&audit->arena,
@@ -171,6 +187,19 @@ static int by_share(const void *a, const void *b) {
   return strcmp(x->what, y->what);
 }
 
+/* Puts what costs most first; a loss that several findings explain is the first one's. */
+static void count_losses(struct copse_audit *audit) {
+  double bound = audit->n_rows > 0 && isfinite(audit->rows[0].bound) ? audit->rows[0].bound : 0;
+  if (audit->n_findings > 0)
+    qsort(audit->findings, (size_t)audit->n_findings, sizeof *audit->findings, by_share);
+  for (int i = 0; i < audit->n_findings; i++) {
+    struct copse_audit_finding *f = &audit->findings[i];
+    f->cost = f->share * bound;
+    for (int k = 0; k < i && f->step != COPSE_STEP_OWN && f->share > 0 && f->within < 0; k++)
+      if (audit->findings[k].step == f->step) f->within = k;
+  }
+}
+
 /* Links of the bounds' cuts whose speed is a guess, one for each kind of guess. */
 static copse_status add_guesses(const struct copse_audit_input *in, struct copse_audit *audit,
                                 struct copse_err *err) {
@@ -197,11 +226,8 @@ static copse_status add_remarks(const struct copse_audit_input *in, struct copse
                                 struct copse_err *err) {
   for (int i = 0; i < in->n_remarks; i++)
     COPSE_DO(copse_audit_add(
-        audit, 0, "NCCL reads a file otherwise than it is meant", in->remarks[i],
-        copse_arena_printf(
-            &audit->arena,
-            "copse tune %s -o FOLDER --for nccl writes topo.xml and graph.xml in NCCL's words",
-            in->topology_path),
+        audit, COPSE_STEP_OWN, 0, "NCCL reads a file otherwise than it is meant", in->remarks[i],
+        copse_arena_printf(&audit->arena, "%s: topo.xml and graph.xml in NCCL's words", in->tune),
         err));
   return COPSE_OK;
 }
@@ -209,6 +235,8 @@ static copse_status add_remarks(const struct copse_audit_input *in, struct copse
 static copse_status add_gaps(const struct copse_audit_input *in, struct copse_audit *audit,
                              struct copse_err *err) {
   bool measured = false;
+  for (int i = 0; i < in->n_doubts; i++)
+    COPSE_DO(copse_audit_add_gap(audit, in->doubts[i].what, in->doubts[i].command, err));
   for (int i = 0; i < audit->n_rows; i++) measured = measured || isfinite(audit->rows[i].measured);
   if (!in->judge)
     COPSE_DO(copse_audit_add_gap(
@@ -247,7 +275,6 @@ copse_status copse_audit_make(const struct copse_audit_input *in, struct copse_a
   COPSE_DO(add_remarks(in, out, err));
   COPSE_DO(add_guesses(in, out, err));
   COPSE_DO(add_gaps(in, out, err));
-  if (out->n_findings > 0)
-    qsort(out->findings, (size_t)out->n_findings, sizeof *out->findings, by_share);
+  count_losses(out);
   return COPSE_OK;
 }

@@ -23,8 +23,15 @@ struct copse_audit_bound {
   int n_guessed;
 };
 
+/* What could not be judged, and the command that makes the file. */
+struct copse_audit_gap {
+  const char *what, *command;
+};
+
 struct copse_audit_input {
   const char *topology_path; /* as commands name it */
+  const char *tune;          /* the command that makes files for these hosts, graphs, version */
+  int nccl_version;          /* 22203 for 2.22.3, whose forms of variables mends have */
   const struct copse_topology *topology;
   struct copse_nccl_machine *machine;
   struct copse_nccl_judge *judge;     /* NULL: no graph is known */
@@ -41,6 +48,8 @@ struct copse_audit_input {
   const struct copse_calls *calls;
   const struct copse_ras *ras;
   const struct copse_nvbandwidth *nvbandwidth;
+  const struct copse_audit_gap *doubts; /* [n_doubts] about the files */
+  int n_doubts;
   bool repeated; /* the topology is of one host, repeated on a network without a bottleneck */
 };
 
@@ -55,14 +64,25 @@ struct copse_audit_row {
   const char *how;                    /* of `nccl` in words, or NULL */
 };
 
-struct copse_audit_finding {
-  const char *what, *evidence, *mend;
-  double share; /* of the bound that it costs, 0 to 1: findings are in falling order */
+/* The step between bound and measurement that a finding explains. Findings of one step are causes of
+ * one loss, which counts once:
+ *
+ *   bound |- BOUND -| best rings, trees |- LINKS -| links of NCCL's |- STATED -| NCCL |- MEASURED -|
+ */
+enum copse_audit_step {
+  COPSE_STEP_OWN, /* each finding's loss is its own, or it has none */
+  COPSE_STEP_BOUND,
+  COPSE_STEP_LINKS,
+  COPSE_STEP_STATED,
+  COPSE_STEP_MEASURED
 };
 
-/* What could not be judged, and the command that makes the file. */
-struct copse_audit_gap {
-  const char *what, *command;
+struct copse_audit_finding {
+  const char *what, *evidence, *mend;
+  enum copse_audit_step step;
+  double share; /* of the bound that it costs, 0 to 1: findings are in falling order */
+  double cost;  /* the same as bus bandwidth, GB/s */
+  int within;   /* the finding before it that has the same loss; -1: none */
 };
 
 struct copse_audit {
@@ -89,9 +109,12 @@ double copse_audit_busbw(const struct copse_topology *topology, copse_collective
                          struct copse_q time);
 
 /* Adds a finding; the texts are in the audit's arena (NULL: memory ran out). */
-copse_status copse_audit_add(struct copse_audit *audit, double share, const char *what,
-                             const char *evidence, const char *mend,
+copse_status copse_audit_add(struct copse_audit *audit, enum copse_audit_step step, double share,
+                             const char *what, const char *evidence, const char *mend,
                              struct copse_err *err) COPSE_CHECKED;
+/* copse_link_words, and what its bandwidth rests on where that is a guess; NULL: memory ran out. */
+const char *copse_audit_link(const struct copse_audit_input *input, struct copse_audit *audit,
+                             int link);
 copse_status copse_audit_add_gap(struct copse_audit *audit, const char *what, const char *command,
                                  struct copse_err *err) COPSE_CHECKED;
 

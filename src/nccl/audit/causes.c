@@ -34,15 +34,15 @@ static double share_of(const struct causes *c, double lost) {
   return c->row->bound > 0 ? lost / c->row->bound : 0;
 }
 
+static const char *link_text(const struct causes *c, int link) {
+  return copse_audit_link(c->in, c->audit, link);
+}
+
 /* What other rings could add, as far as that is known. */
 static double room(const struct causes *c) {
   const struct copse_nccl_best *best = c->in->best;
   double limit = best && best->ring.n > 0 ? copse_q_to_double(best->ring.GBps) : c->row->bound;
   return fmax(limit - c->ring_links, 0);
-}
-
-static const char *tune_command(const struct causes *c) {
-  return say(c, "copse tune %s -o FOLDER --for nccl", c->in->topology_path);
 }
 
 /* ---- what the search states ------------------------------------------------------------------ */
@@ -89,10 +89,10 @@ static copse_status find_last_resort(struct causes *c) {
       no_step ? say(c,
                     "; for these GPUs (sm_100 and up) the search of NCCL tries no speed below %.4g "
                     "GB/s in a host, and %s is on the way",
-                    least, copse_link_words(c->in->topology, narrowest, &c->audit->arena))
+                    least, link_text(c, narrowest))
               : "";
   return copse_audit_add(
-      c->audit, share_of(c, c->row->bound - c->row->nccl),
+      c->audit, COPSE_STEP_STATED, share_of(c, fmin(c->ring_links, c->row->bound) - c->ring_stated),
       say(c,
           "NCCL's search found nothing and took its last resort: %d channel of %.4g GB/s over %s",
           g->n_channels, speed, copse_nccl_path_name(g->type_intra)),
@@ -100,7 +100,7 @@ static copse_status find_last_resort(struct causes *c) {
           "%.4g GB/s of bus bandwidth stated, where the links of this ring allow %.4g and the "
           "fabric %.4g%s",
           c->ring_stated, c->ring_links, c->row->bound, why ? why : ""),
-      say(c, "%s: a graph file (NCCL_GRAPH_FILE) with rings that the links carry", tune_command(c)),
+      say(c, "%s: a graph file (NCCL_GRAPH_FILE) with rings that the links carry", c->in->tune),
       c->err);
 }
 
@@ -113,14 +113,15 @@ static copse_status find_stated_below(struct causes *c) {
   if (g->n_channels == 1 && c->ring_stated < 0.5 * c->ring_links) return find_last_resort(c);
   if (share_of(c, lost) < WORTH) return COPSE_OK;
   return copse_audit_add(
-      c->audit, share_of(c, lost), "the ring is rated below what its links allow",
+      c->audit, COPSE_STEP_STATED, share_of(c, lost),
+      "the ring is rated below what its links allow",
       say(c,
           "%d channels x %.4g GB/s are %.4g GB/s; the links of these rings allow %.4g (NCCL tries "
           "speeds in steps)",
           g->n_channels,
           copse_q_to_double(c->in->machine->n_hosts > 1 ? g->speed_inter : g->speed_intra),
           c->ring_stated, c->ring_links),
-      say(c, "%s: a graph file with the true speeds", tune_command(c)), c->err);
+      say(c, "%s: a graph file with the true speeds", c->in->tune), c->err);
 }
 
 /* ---- what its links allow -------------------------------------------------------------------- */
@@ -160,13 +161,20 @@ static copse_status find_reach(const struct causes *c, struct reach *r) {
 static copse_status find_better_rings(struct causes *c, const struct reach *r) {
   const struct copse_nccl_optimum *o = &c->in->best->ring;
   return copse_audit_add(
-      c->audit, share_of(c, r->rings - c->ring_links), "there are better rings for these links",
+      c->audit, COPSE_STEP_LINKS, share_of(c, r->rings - c->ring_links),
+      "there are better rings for these links",
       say(c,
           "the links of NCCL's rings allow %.4g GB/s, %s is the busiest; %d channels of %.4g GB/s "
           "that fit them have %.4g, and no rings have more than %.4g",
-          c->ring_links, copse_link_words(c->in->topology, c->verdict.link, &c->audit->arena), o->n,
-          copse_q_to_double(o->speed), r->rings, r->rings_bound),
-      say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", tune_command(c)), c->err);
+          c->ring_links, link_text(c, c->verdict.link), o->n, copse_q_to_double(o->speed), r->rings,
+          r->rings_bound),
+      say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", c->in->tune), c->err);
+}
+
+/* Forms for one collective are known from 2.24 on. The ring alone is switched off, so that what may
+ * be faster than trees stays. */
+static const char *trees_variable(const struct causes *c) {
+  return c->in->nccl_version >= 22400 ? "NCCL_ALGO=allreduce:^ring" : "NCCL_ALGO=^Ring";
 }
 
 static copse_status find_better_trees(struct causes *c, const struct reach *r, const char *where,
@@ -181,14 +189,12 @@ static copse_status find_better_trees(struct causes *c, const struct reach *r, c
                               r->chain_load, r->chain)
                         : say(c, "the best chains for these links have %.4g", trees);
   return copse_audit_add(
-      c->audit, share_of(c, trees - c->ring_links),
+      c->audit, COPSE_STEP_OWN, share_of(c, trees - fmax(c->ring_links, fmax(r->rings, 0))),
       "rings are the wrong shape for these links; trees do better",
       say(c, "%s carries %.4g GB for each GB of the buffer, which holds rings to %.4g GB/s; %s%s",
           where, copse_q_to_double(c->verdict.load[c->verdict.link]), c->ring_links, own ? own : "",
           rings ? rings : ""),
-      say(c,
-          "NCCL_ALGO=allreduce:tree for long messages, or the table that %s writes; measure both",
-          tune_command(c)),
+      say(c, "%s, or the table that %s writes; measure both", trees_variable(c), c->in->tune),
       c->err);
 }
 
@@ -198,16 +204,18 @@ static copse_status find_ring_limit(struct causes *c) {
   bool ring = c->row->algorithm == COPSE_NCCL_RING;
   if (link < 0 || share_of(c, c->row->bound - c->ring_links) < WORTH) return COPSE_OK;
   if (c->row->measured > c->ring_links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
-  const char *where = copse_link_words(c->in->topology, link, &c->audit->arena);
+  const char *where = link_text(c, link);
   if (!where) return copse_fail_nomem(c->err);
   COPSE_DO(find_reach(c, &r));
   double trees = fmax(r.chain, r.chains), found = fmax(c->ring_links, fmax(r.rings, trees));
   if (share_of(c, r.rings - c->ring_links) >= WORTH) COPSE_DO(find_better_rings(c, &r));
-  if (ring && trees > fmax(c->ring_links, r.rings) * (1 + WORTH))
+  if (ring && !copse_nccl_judge_prefers_nvls(c->in->judge) &&
+      trees > fmax(c->ring_links, r.rings) * (1 + WORTH))
     COPSE_DO(find_better_trees(c, &r, where, trees));
   if (share_of(c, c->row->bound - found) < WORTH || !isfinite(r.rings_bound)) return COPSE_OK;
   return copse_audit_add(
-      c->audit, share_of(c, c->row->bound - found), "what no rings or chains of NCCL's can reach",
+      c->audit, COPSE_STEP_BOUND, share_of(c, c->row->bound - found),
+      "what no rings or chains of NCCL's can reach",
       say(c,
           "the best rings have %.4g GB/s (none more than %.4g, proved), the best chains %.4g; the "
           "bound of all schedules is %.4g",
@@ -241,15 +249,13 @@ static copse_status find_idle_links(struct causes *c) {
   }
   double share = fmin(1 - carried / capacity, share_of(c, room(c)));
   if (n == 0 || !(share >= WORTH)) return COPSE_OK;
-  const char *unused = idle > 0 ? say(c, "; %d of %d carry nothing, such as %s", idle, n,
-                                      copse_link_words(t, first, &c->audit->arena))
-                                : "";
+  const char *unused =
+      idle > 0 ? say(c, "; %d of %d carry nothing, such as %s", idle, n, link_text(c, first)) : "";
   return copse_audit_add(
-      c->audit, share, "rings share NVLinks and leave others idle",
+      c->audit, COPSE_STEP_LINKS, share, "rings share NVLinks and leave others idle",
       say(c, "the NVLinks between GPUs are %.0f %% full when %s is full%s",
-          100 * carried / capacity, copse_link_words(t, c->verdict.link, &c->audit->arena),
-          unused ? unused : ""),
-      say(c, "%s: rings that use all of them", tune_command(c)), c->err);
+          100 * carried / capacity, link_text(c, c->verdict.link), unused ? unused : ""),
+      say(c, "%s: rings that use all of them", c->in->tune), c->err);
 }
 
 /* Whether anything goes through a port. */
@@ -278,11 +284,10 @@ static copse_status find_idle_nics(struct causes *c) {
   double gap = share_of(c, room(c));
   if (idle == 0 || gap < WORTH) return COPSE_OK;
   return copse_audit_add(
-      c->audit, fmin((double)idle / m->n_ports, gap), "NICs without work",
+      c->audit, COPSE_STEP_LINKS, fmin((double)idle / m->n_ports, gap), "NICs without work",
       say(c, "%d of %d NICs carry nothing in NCCL's rings: %s%s", idle, m->n_ports,
           names.data ? names.data : "", idle > 4 ? ", .." : ""),
-      say(c, "%s: channels on every NIC (and see that NCCL_IB_HCA leaves none out)",
-          tune_command(c)),
+      say(c, "%s: channels on every NIC (and see that NCCL_IB_HCA leaves none out)", c->in->tune),
       c->err);
 }
 
@@ -352,14 +357,13 @@ static copse_status find_far_nics(struct causes *c) {
                         ? "; channels 2k and 2k+1 exchange lists on odd hosts and are no mirrors"
                         : "";
   return copse_audit_add(
-      c->audit, share_of(c, room(c)),
+      c->audit, COPSE_STEP_LINKS, share_of(c, room(c)),
       "GPUs use NICs across the CPU, with a nearer one idle or taken",
       say(c, "%d of %d ends of links between hosts; %s uses %s (%s), beside it is %s (%s)%s%s",
           far.n, far.edges, t->nodes[t->rank_nodes[far.rank]].id, t->nodes[ports[far.port].node].id,
           copse_nccl_path_name(far.type), t->nodes[ports[far.near].node].id,
           copse_nccl_path_name(far.near_type), why, stated ? stated : ""),
-      say(c, "%s: a graph whose first and last GPUs are beside their NICs", tune_command(c)),
-      c->err);
+      say(c, "%s: a graph whose first and last GPUs are beside their NICs", c->in->tune), c->err);
 }
 
 /* Whether a link is one of the network's own, between switches. */
@@ -370,14 +374,14 @@ static bool is_network(const struct causes *c, int link) {
 
 static copse_status add_crossed_rails(struct causes *c, int over, int edges, int unlike) {
   return copse_audit_add(
-      c->audit, share_of(c, c->row->bound - c->ring_links),
+      c->audit, COPSE_STEP_LINKS, share_of(c, room(c)),
       "rings cross rails: they leave on one NIC and arrive on another",
       say(c,
           "%d of %d links between hosts pass from switch to switch, %d of them between unlike "
           "NICs; %s carries %.4g GB for each GB of the buffer",
-          over, edges, unlike, copse_link_words(c->in->topology, c->verdict.link, &c->audit->arena),
+          over, edges, unlike, link_text(c, c->verdict.link),
           copse_q_to_double(c->verdict.load[c->verdict.link])),
-      say(c, "NCCL_CROSS_NIC=0, or the graph file of %s", tune_command(c)), c->err);
+      say(c, "NCCL_CROSS_NIC=0, or the graph file of %s", c->in->tune), c->err);
 }
 
 /* Only where hosts in another order are nearer to each other. */
@@ -387,14 +391,14 @@ static copse_status add_order(struct causes *c, int over, int edges) {
   COPSE_DO(copse_nccl_order_hosts(c->in->machine, &scratch, &order, c->err));
   if (!order.matters || order.best >= order.given) return COPSE_OK;
   return copse_audit_add(
-      c->audit, share_of(c, c->row->bound - c->ring_links),
+      c->audit, COPSE_STEP_BOUND, share_of(c, c->row->bound - c->ring_links),
       "the order of ranks goes against the network",
       say(c,
           "%d of %d links between hosts pass from switch to switch; %s carries %.4g GB for each GB "
           "of the buffer; once round all hosts is %" PRId64 " links, in another order %" PRId64,
-          over, edges, copse_link_words(c->in->topology, c->verdict.link, &c->audit->arena),
+          over, edges, link_text(c, c->verdict.link),
           copse_q_to_double(c->verdict.load[c->verdict.link]), order.given, order.best),
-      say(c, "the order of ranks in the hostfile of %s", tune_command(c)), c->err);
+      say(c, "the order of ranks in the hostfile of %s", c->in->tune), c->err);
 }
 
 /* Edges between hosts that pass links between switches, and those between unlike NICs. */

@@ -67,7 +67,7 @@ static copse_status find_wrong(struct measured *m) {
     }
     if (rows == 0) continue;
     COPSE_DO(copse_audit_add(
-        m->audit, 1, "results are wrong",
+        m->audit, COPSE_STEP_OWN, 1, "results are wrong",
         say(m, "nccl-tests counted %" PRId64 " wrong elements in %" PRId64 " of %d rows", wrong,
             rows, t->n_rows),
         "run the test on fewer GPUs, or with NCCL_P2P_DISABLE=1, until the GPU or link is found; "
@@ -90,17 +90,17 @@ static copse_status find_faster_link(struct measured *m) {
   double needed = copse_q_to_double(m->ring.load[link]) * m->row->measured /
                   copse_collective_bus_factor(COPSE_ALLREDUCE, t->n_ranks);
   return copse_audit_add(
-      m->audit, share_of(m, m->row->measured - m->best_links),
+      m->audit, COPSE_STEP_OWN, share_of(m, m->row->measured - m->best_links),
       socket ? "the link between the sockets is faster than NCCL guesses"
              : "a link is faster than the topology has it",
       say(m,
           "%.4g GB/s were measured, which put %.4g GB/s on %s; by its constant the ring ends at "
           "%.4g, and NCCL makes no more channels than that",
-          m->row->measured, needed, copse_link_words(t, link, &m->audit->arena), m->best_links),
+          m->row->measured, needed, copse_audit_link(m->in, m->audit, link), m->best_links),
       say(m,
-          "measure it (nvbandwidth -j, and --profile with its output), then copse tune %s -o "
-          "FOLDER --for nccl; or NCCL_MIN_NCHANNELS of twice what it has now",
-          m->in->topology_path),
+          "measure it (nvbandwidth -j, and --profile with its output), then %s; or "
+          "NCCL_MIN_NCHANNELS of twice what it has now",
+          m->in->tune),
       m->err);
 }
 
@@ -128,12 +128,12 @@ static copse_status find_few_channels(struct measured *m) {
   double limit = without_sockets(m, &link);
   if (channels > FEW_CHANNELS || link < 0 || !(m->row->measured < NEAR * limit)) return COPSE_OK;
   return copse_audit_add(
-      m->audit, share_of(m, limit - m->row->measured), "few channels",
+      m->audit, COPSE_STEP_OWN, share_of(m, limit - m->row->measured), "few channels",
       say(m,
           "%d channel%s, %.4g GB/s of bus bandwidth each; but for links between sockets, whose "
           "speed NCCL guesses, these rings could have %.4g, until %s is full",
           channels, channels == 1 ? "" : "s", m->row->measured / channels, limit,
-          copse_link_words(m->in->topology, link, &m->audit->arena)),
+          copse_audit_link(m->in, m->audit, link)),
       say(m, "NCCL_MIN_NCHANNELS=%d, then measure again (a channel is one thread block of a GPU)",
           channels <= 2 ? 8 : 16),
       m->err);
@@ -169,7 +169,7 @@ static copse_status count_edge(struct measured *m, const int *place, const struc
 static copse_status add_transports(struct measured *m, const struct transports *n) {
   if (n->shm_near > 0)
     COPSE_DO(copse_audit_add(
-        m->audit, lost(m), "GPUs on one switch talk through host memory",
+        m->audit, COPSE_STEP_MEASURED, lost(m), "GPUs on one switch talk through host memory",
         say(m,
             "%d of %d connections in hosts are SHM between GPUs that NVLink or a PCIe switch "
             "joins, such as rank %d to %d",
@@ -179,14 +179,14 @@ static copse_status add_transports(struct measured *m, const struct transports *
         m->err));
   if (n->sockets > 0)
     COPSE_DO(copse_audit_add(
-        m->audit, lost(m), "the network is TCP sockets",
+        m->audit, COPSE_STEP_MEASURED, lost(m), "the network is TCP sockets",
         say(m, "%d of %d connections between hosts are NET/Socket", n->sockets, n->net),
         "the NICs' own plugin or IB verbs (NCCL_DEBUG=INFO says why NET/IB is "
         "not used; NCCL_IB_DISABLE must not be set)",
         m->err));
   if (n->no_gdr > n->sockets)
     COPSE_DO(copse_audit_add(
-        m->audit, lost(m), "data between GPU and NIC go through host memory",
+        m->audit, COPSE_STEP_MEASURED, lost(m), "data between GPU and NIC go through host memory",
         say(m, "%d of %d connections between hosts are without GDRDMA, such as rank %d to %d",
             n->no_gdr, n->net, n->plain->src, n->plain->dst),
         "load nvidia-peermem (or use DMA-BUF), and see NCCL_NET_GDR_LEVEL", m->err));
@@ -223,7 +223,7 @@ static copse_status find_settings(struct measured *m) {
         copse_text_add(&found, "%s%.80s", n > 1 ? ", " : "", s->text);
   }
   if (n == 0) return COPSE_OK;
-  return copse_audit_add(m->audit, 0, "settings bind NCCL's choice",
+  return copse_audit_add(m->audit, COPSE_STEP_OWN, 0, "settings bind NCCL's choice",
                          say(m, "%d in the log: %s%s", n, found.data, n > 8 ? ", .." : ""),
                          "measure without them, one by one", m->err);
 }
@@ -231,7 +231,7 @@ static copse_status find_settings(struct measured *m) {
 static copse_status find_warnings(struct measured *m) {
   for (int i = 0; i < m->in->log->n_warnings && i < 3; i++) {
     const struct copse_log_said *s = &m->in->log->warnings[i];
-    COPSE_DO(copse_audit_add(m->audit, 0, "NCCL warned",
+    COPSE_DO(copse_audit_add(m->audit, COPSE_STEP_OWN, 0, "NCCL warned",
                              say(m, "%" PRId64 " lines: %.200s", s->times, s->text),
                              "mend what it names, then measure again", m->err));
   }
@@ -255,7 +255,7 @@ static copse_status find_groups(struct measured *m) {
   }
   if (shared == 0) return COPSE_OK;
   return copse_audit_add(
-      m->audit, 0, "other groups of ranks use the same links",
+      m->audit, COPSE_STEP_OWN, 0, "other groups of ranks use the same links",
       say(m,
           "%d of %d other communicators in the log have ranks on the same hosts, the largest has "
           "%d",
@@ -268,7 +268,7 @@ static copse_status find_other_rings(struct measured *m) {
   const struct copse_nccl_joined *j = &m->in->judge->joined;
   if (m->in->channels_differ == 0) return COPSE_OK;
   return copse_audit_add(
-      m->audit, 0, "the job ran other rings than the graph dump has",
+      m->audit, COPSE_STEP_OWN, 0, "the job ran other rings than the graph dump has",
       say(m, "%d of %d channels' rings in the log are not those that the dump joins to",
           m->in->channels_differ, j->n_channels),
       "judged are the log's; give the dump of the same job", m->err);
@@ -314,99 +314,188 @@ static copse_status find_dip(struct measured *m, const struct copse_tests *t) {
   const char *picks =
       before && after ? say(m, "; the log has %s and %s for them", before, after) : "";
   return copse_audit_add(
-      m->audit, share_of(m, time_busbw(a) - time_busbw(b)),
+      m->audit, COPSE_STEP_OWN, share_of(m, time_busbw(a) - time_busbw(b)),
       say(m, "a bad choice for messages of %s", size_text(m, b->bytes)),
       say(m, "%.4g GB/s at %s, %.4g at %s%s", time_busbw(a), size_text(m, a->bytes), time_busbw(b),
           size_text(m, b->bytes), picks ? picks : ""),
-      say(m,
-          "a row for that size in the tuner's table (tuner.csv of copse tune %s -o FOLDER --for "
-          "nccl)",
-          m->in->topology_path),
-      m->err);
+      say(m, "a row for that size in the tuner's table (tuner.csv of %s)", m->in->tune), m->err);
 }
 
-/* ---- pairs ----------------------------------------------------------------------------------- */
-
-/* The rank of host 0 with a device's bus id, "0000:1b:00", at the end of its node's id. */
-static int rank_of_bus(const struct measured *m, const char *bus) {
-  const struct copse_nccl_machine *machine = m->in->machine;
-  for (int i = machine->first[0]; bus[0] && i < machine->first[1]; i++) {
-    int node = m->in->topology->rank_nodes[machine->members[i]];
-    const char *at = strchr(m->in->topology->nodes[node].id, '@');
-    if (at && strncmp(at + 1, bus, strlen(bus)) == 0) return machine->members[i];
-  }
-  return -1;
-}
+/* ---- links that nvbandwidth measured --------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
 
-/* The median of the pairs whose ways are as wide and of the same kind; *n of them. */
-static double median_alike(const double *GBps, const struct copse_nccl_route *const *routes,
-                           int pairs, int of, double *scratch, int *n) {
-  *n = 0;
-  for (int i = 0; i < pairs; i++)
-    if (routes[i] && GBps[i] > 0 && routes[i]->type == routes[of]->type &&
-        copse_q_eq(routes[i]->width, routes[of]->width))
-      scratch[(*n)++] = GBps[i];
-  qsort(scratch, (size_t)*n, sizeof *scratch, by_value);
-  return *n > 0 ? scratch[*n / 2] : 0;
+/* A way between two GPUs, or a GPU and its CPU, and what it had. */
+struct timed_way {
+  int from, to; /* nodes */
+  double GBps;
+  const struct copse_nccl_route *route;
+};
+
+struct timed_ways {
+  int n;
+  struct timed_way *ways;
+  double *sorted; /* [n] */
+};
+
+/* Whether two ways are of one kind, and so should be as fast. */
+static bool are_alike(const struct timed_way *a, const struct timed_way *b) {
+  return a->route->type == b->route->type && copse_q_eq(a->route->width, b->route->width);
 }
 
-static copse_status find_slow_pair(struct measured *m) {
-  const struct copse_nvbandwidth *report = m->in->nvbandwidth;
-  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  int n = report->n_devices, worst = -1, slow = 0, alike, counted = 0;
-  double worst_part = SLOW, worst_median = 0;
-  struct copse_q *pairs;
-  double *GBps, *sorted;
-  int *rank;
-  const struct copse_nccl_route **routes;
-  size_t all = (size_t)n * (size_t)n;
-  COPSE_DO(COPSE_ARRAY(&scratch, all, pairs, m->err));
-  COPSE_DO(COPSE_ARRAYS(&scratch, all, double, m->err, &GBps, &sorted));
-  COPSE_DO(COPSE_ARRAY(&scratch, all, routes, m->err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, rank, m->err));
-  copse_nvbandwidth_pairs(report, pairs);
-  for (int i = 0; i < n; i++) rank[i] = rank_of_bus(m, report->devices[i].bus);
-  for (int i = 0; i < n * n; i++) {
-    int a = rank[i / n], b = rank[i % n];
-    GBps[i] = copse_q_to_double(pairs[i]);
-    if (a < 0 || b < 0 || a == b) continue;
-    COPSE_DO(copse_nccl_find_route(m->in->machine, m->in->topology->rank_nodes[a],
-                                   m->in->topology->rank_nodes[b], &routes[i], m->err));
-  }
-  for (int i = 0; i < n * n; i++) {
-    if (!routes[i] || GBps[i] <= 0) continue;
-    double median = median_alike(GBps, routes, n * n, i, sorted, &alike);
-    counted++;
-    slow += GBps[i] < SLOW * median;
-    if (median <= 0 || GBps[i] / median >= worst_part) continue;
-    worst_part = GBps[i] / median;
-    worst_median = median;
-    worst = i;
-  }
-  if (worst < 0) return COPSE_OK;
+static double median_alike(const struct timed_ways *all, const struct timed_way *of) {
+  int n = 0;
+  for (int i = 0; i < all->n; i++)
+    if (are_alike(&all->ways[i], of)) all->sorted[n++] = all->ways[i].GBps;
+  qsort(all->sorted, (size_t)n, sizeof *all->sorted, by_value);
+  return all->sorted[n / 2];
+}
+
+/* What a slow way costs at most: the loss between NCCL's graph and the measurement, where known. */
+static double cost_of_slow(const struct measured *m, double part) {
+  double most = isfinite(m->row->nccl) ? m->row->nccl : m->row->bound;
+  double cost = isfinite(most) ? share_of(m, most * (1 - part)) : 0;
+  return isfinite(m->row->measured) ? fmin(cost, lost(m)) : cost;
+}
+
+static copse_status add_slow(struct measured *m, const struct timed_way *worst, double median,
+                             int slow, int counted) {
   const struct copse_topology *t = m->in->topology;
-  double cost = m->row && isfinite(m->row->nccl) ? share_of(m, m->row->nccl * (1 - worst_part)) : 0;
   return copse_audit_add(
-      m->audit, cost, "slow pairs of GPUs",
+      m->audit, COPSE_STEP_MEASURED, cost_of_slow(m, worst->GBps / median), "slow pairs of GPUs",
       say(m,
-          "%d of %d pairs in nvbandwidth; the slowest is %s -> %s, %.4g GB/s where its like have "
+          "%d of %d ways in nvbandwidth; the slowest is %s -> %s, %.4g GB/s where its like have "
           "%.4g",
-          slow, counted, t->nodes[t->rank_nodes[rank[worst / n]]].id,
-          t->nodes[t->rank_nodes[rank[worst % n]]].id, GBps[worst], worst_median),
+          slow, counted, t->nodes[worst->from].id, t->nodes[worst->to].id, worst->GBps, median),
       "nvidia-smi nvlink -e and dmesg for errors of that link, and the PCIe width and speed under "
       "load (lspci -vv: LnkSta); until then --derate the link here",
       m->err);
 }
 
+/* The narrowest link of a way. */
+static int narrowest_of(const struct measured *m, const struct copse_nccl_route *route) {
+  int link = route->hops[0].link;
+  for (int i = 1; i < route->n_hops; i++)
+    if (copse_q_cmp(m->in->topology->links[route->hops[i].link].bandwidth,
+                    m->in->topology->links[link].bandwidth) < 0)
+      link = route->hops[i].link;
+  return link;
+}
+
+/* Ways of one kind that are slow all alike, against the topology's figure. */
+static copse_status add_slow_kind(struct measured *m, const struct timed_ways *all,
+                                  const struct timed_way *of, double median) {
+  const struct copse_topology *t = m->in->topology;
+  double width = copse_q_to_double(of->route->width);
+  int n = 0;
+  for (int i = 0; i < all->n; i++) n += are_alike(&all->ways[i], of);
+  return copse_audit_add(
+      m->audit, COPSE_STEP_MEASURED, cost_of_slow(m, median / width),
+      "links are slower than the topology has them, all alike",
+      say(m,
+          "half of the %d ways such as %s -> %s have %.4g GB/s or less in nvbandwidth; by %s they "
+          "should have %.4g",
+          n, t->nodes[of->from].id, t->nodes[of->to].id, median,
+          copse_audit_link(m->in, m->audit, narrowest_of(m, of->route)), width),
+      "the width and speed of links under load (lspci -vv: LnkSta; nvidia-smi nvlink -s), clocks, "
+      "and whether this is the machine of the topology; --profile with nvbandwidth's output has "
+      "everything here go by the measured speeds",
+      m->err);
+}
+
+static copse_status judge_ways(struct measured *m, const struct timed_ways *all) {
+  const struct timed_way *worst = NULL;
+  int slow = 0;
+  double worst_part = SLOW, worst_median = 0;
+  for (int i = 0; i < all->n; i++) {
+    const struct timed_way *way = &all->ways[i];
+    double median = median_alike(all, way), width = copse_q_to_double(way->route->width);
+    int first = 0;
+    while (!are_alike(&all->ways[first], way)) first++;
+    if (first == i && median < SLOW * width) COPSE_DO(add_slow_kind(m, all, way, median));
+    slow += way->GBps < SLOW * median;
+    if (way->GBps / median >= worst_part) continue;
+    worst_part = way->GBps / median;
+    worst_median = median;
+    worst = way;
+  }
+  return worst ? add_slow(m, worst, worst_median, slow, all->n) : COPSE_OK;
+}
+
+static copse_status add_way(struct measured *m, int from, int to, struct copse_q GBps,
+                            struct timed_ways *all) {
+  struct timed_way *way = &all->ways[all->n];
+  if (GBps.num <= 0 || from < 0 || to < 0 || from == to) return COPSE_OK;
+  *way = (struct timed_way){.from = from, .to = to, .GBps = copse_q_to_double(GBps)};
+  copse_status status = copse_nccl_find_route(m->in->machine, from, to, &way->route,
+                                              &(struct copse_err)COPSE_ERR_INIT);
+  if (status == COPSE_INFEASIBLE) return COPSE_OK; /* the topology leaves such ways out */
+  if (status != COPSE_OK) return copse_fail(m->err, status, "no way can be found");
+  all->n += way->route->n_hops > 0;
+  return COPSE_OK;
+}
+
+/* The CPU of host 0 that is nearest to a GPU; -1: the topology has none. */
+static copse_status find_cpu(struct measured *m, int gpu, int *cpu) {
+  const struct copse_topology *t = m->in->topology;
+  const struct copse_nccl_route *route, *best = NULL;
+  *cpu = -1;
+  for (int v = 0; gpu >= 0 && v < t->n_nodes; v++) {
+    if (strcmp(t->nodes[v].type, "cpu") != 0 ||
+        m->in->machine->host_of_node[v] != m->in->machine->host_of_node[gpu])
+      continue;
+    copse_status status =
+        copse_nccl_find_route(m->in->machine, v, gpu, &route, &(struct copse_err)COPSE_ERR_INIT);
+    if (status == COPSE_INFEASIBLE) continue;
+    if (status != COPSE_OK) return copse_fail(m->err, status, "no way can be found");
+    if (best && route->n_hops >= best->n_hops) continue;
+    best = route;
+    *cpu = v;
+  }
+  return COPSE_OK;
+}
+
+/* Those between GPUs; then those between each GPU and its CPU, which are alike by themselves. */
+static copse_status find_slow_links(struct measured *m) {
+  const struct copse_nvbandwidth *report = m->in->nvbandwidth;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  size_t n = (size_t)report->n_devices, most = n * n + 2 * n;
+  struct copse_q *pairs, *hosts[2];
+  struct timed_ways between = {0}, to_cpu = {0};
+  int *node;
+  COPSE_DO(COPSE_ARRAY(&scratch, n * n, pairs, m->err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, n, struct copse_q, m->err, &hosts[0], &hosts[1]));
+  COPSE_DO(COPSE_ARRAYS(&scratch, most, struct timed_way, m->err, &between.ways, &to_cpu.ways));
+  COPSE_DO(COPSE_ARRAYS(&scratch, most, double, m->err, &between.sorted, &to_cpu.sorted));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, node, m->err));
+  copse_nvbandwidth_pairs(report, pairs);
+  copse_nvbandwidth_hosts(report, hosts[0], hosts[1]);
+  for (size_t i = 0; i < n; i++) {
+    int rank = copse_nccl_has_buses(m->in->machine)
+                   ? copse_nccl_rank_of_bus(m->in->machine, report->devices[i].bus)
+               : n == (size_t)m->in->machine->first[1] ? m->in->machine->members[i]
+                                                       : -1;
+    node[i] = rank < 0 ? -1 : m->in->topology->rank_nodes[rank];
+  }
+  for (size_t i = 0; i < n * n; i++)
+    COPSE_DO(add_way(m, node[i / n], node[i % n], pairs[i], &between));
+  for (size_t i = 0; i < n; i++) {
+    int cpu;
+    COPSE_DO(find_cpu(m, node[i], &cpu));
+    COPSE_DO(add_way(m, cpu, node[i], hosts[0][i], &to_cpu));
+    COPSE_DO(add_way(m, node[i], cpu, hosts[1][i], &to_cpu));
+  }
+  COPSE_DO(judge_ways(m, &between));
+  return judge_ways(m, &to_cpu);
+}
+
 static copse_status find_ras(struct measured *m) {
   const struct copse_ras *ras = m->in->ras;
   for (int i = 0; i < ras->n_lines && i < 3; i++)
-    COPSE_DO(copse_audit_add(m->audit, 0, "NCCL's RAS service reports trouble",
+    COPSE_DO(copse_audit_add(m->audit, COPSE_STEP_OWN, 0, "NCCL's RAS service reports trouble",
                              say(m, "%d lines, such as: %.200s", ras->n_lines, ras->lines[i]),
                              "look at the ranks it names before anything is measured", m->err));
   return COPSE_OK;
@@ -435,7 +524,7 @@ static copse_status find_stuck(struct measured *m, const struct copse_flight *al
   if (first->n_ranks > n)
     ranks = say(m, "; %d of %d ranks' files were not given", first->n_ranks - n, first->n_ranks);
   return copse_audit_add(
-      m->audit, 0, "calls that did not complete, by PyTorch's flight recorder",
+      m->audit, COPSE_STEP_OWN, 0, "calls that did not complete, by PyTorch's flight recorder",
       say(m,
           "group %.60s: %d of %d processes wait, the furthest for %s; the one that is most behind, "
           "%.200s, has enqueued call %lld and completed call %lld%s",
@@ -453,6 +542,49 @@ static copse_status find_flights(struct measured *m) {
     COPSE_DO(find_stuck(m, all + i, n));
   }
   return COPSE_OK;
+}
+
+/* ---- what is left ---------------------------------------------------------------------------- */
+
+#define LONG_MESSAGE (INT64_C(64) << 20)
+
+static bool has_cause(const struct measured *m) {
+  for (int i = 0; i < m->audit->n_findings; i++) {
+    const struct copse_audit_finding *f = &m->audit->findings[i];
+    if (f->step == COPSE_STEP_MEASURED && f->share > 0) return true;
+  }
+  return false;
+}
+
+/* What to do about a loss that nothing explains: what was not given first. */
+static const char *next_step(const struct measured *m, const struct copse_audit_row *row) {
+  if (row->bytes < LONG_MESSAGE)
+    return "measure longer messages (nccl-tests with -e 8G): bandwidth of short ones is latency";
+  if (!m->in->log)
+    return "run it with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,TUNING,NET and give its "
+           "output, which says what transports, channels and algorithms ran";
+  if (!m->in->nvbandwidth) return "run nvbandwidth -j, and give its output: links may be slow";
+  return "look for other jobs on the same links, clocks that are held down (nvidia-smi -q -d "
+         "PERFORMANCE) and errors of links (nvidia-smi nvlink -e)";
+}
+
+/* The collective that falls most short of what NCCL's graph allows, where nothing above says why.
+ */
+static copse_status find_unexplained(struct measured *m) {
+  const struct copse_audit_row *worst = NULL;
+  for (int i = 0; i < m->audit->n_rows; i++) {
+    const struct copse_audit_row *row = &m->audit->rows[i];
+    if (!(row->measured < NEAR * row->nccl)) continue;
+    if (!worst || row->measured / row->nccl < worst->measured / worst->nccl) worst = row;
+  }
+  if (!worst || has_cause(m)) return COPSE_OK;
+  return copse_audit_add(
+      m->audit, COPSE_STEP_MEASURED, (worst->nccl - worst->measured) / worst->bound,
+      "measured is less than NCCL's graph allows, and nothing that was given says why",
+      say(m, "%s: %.4g GB/s at %s, %.0f %% of %.4g", copse_collective_name(worst->collective),
+          worst->measured, size_text(m, worst->bytes), 100 * worst->measured / worst->nccl,
+          worst->nccl),
+      next_step(m, worst), m->err);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -487,8 +619,9 @@ copse_status copse_audit_measured_causes(const struct copse_audit_input *in,
   if (in->judge) COPSE_DO(find_links(m));
   if (in->judge) COPSE_DO(find_other_rings(m));
   COPSE_DO(find_transports(m));
+  if (in->nvbandwidth) COPSE_DO(find_slow_links(m));
+  COPSE_DO(find_unexplained(m));
   for (int i = 0; i < in->n_tests; i++) COPSE_DO(find_dip(m, &in->tests[i]));
-  if (in->nvbandwidth) COPSE_DO(find_slow_pair(m));
   if (in->ras) COPSE_DO(find_ras(m));
   if (in->calls) COPSE_DO(find_flights(m));
   if (!in->log) return COPSE_OK;

@@ -116,10 +116,9 @@ static void add_figures(const struct copse_tune_facts *f, struct copse_text *out
         "crosses the narrow links\nwith nearly all data in each direction, a tree with "
         "half as much.%s\n",
         f->tree_busbw, f->ring_busbw,
-        f->rccl ? " So RCCL_TREES is set."
-        : f->has_table && f->has_allreduce
-            ? " tuner.csv takes trees where they are faster."
-            : " Which of them runs NCCL chooses by the speeds that graph.xml states.");
+        f->rccl        ? " So RCCL_TREES is set."
+        : f->has_table ? " tuner.csv takes trees where they are faster."
+                       : " Which of them runs NCCL chooses by the speeds that graph.xml states.");
 }
 
 static void add_row(struct copse_text *out, bool there, const char *file, const char *text) {
@@ -142,11 +141,8 @@ static void add_nccl_files(const struct copse_tune_facts *f, struct copse_text *
         out,
         "| `tuner.csv` | algorithm and protocol by size of %s, for communicators of all these "
         "ranks; other calls are NCCL's own choice. By NCCL's model of its own latencies (constants "
-        "of 2.30.7) and what the links allow: a model, not measured%s |\n",
-        f->calls,
-        f->has_allreduce ? ""
-                         : ". Not of allreduce: NVLS trees over several hosts, which NCCL may "
-                           "choose, are not in the model");
+        "of 2.30.7) and what the links allow: a model, not measured |\n",
+        f->calls);
   add_row(
       out, f->has_table && f->has_plugin, "libnccl-tuner-copse.so",
       "`NCCL_TUNER_PLUGIN`: reads tuner.csv; NCCL 2.19 and later. NCCL's example plugin of 2.27.7 "

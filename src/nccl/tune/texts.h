@@ -28,7 +28,6 @@ struct copse_tune_facts {
   bool has_theirs; /* NCCL's own graph was given */
   /* files */
   bool has_topo, topo_is_real, has_plugin, has_table, has_hostfile, domain;
-  bool has_allreduce;             /* in the table */
   const char *calls;              /* of the table: "allreduce, broadcast" */
   const char *no_topo, *no_table; /* why not */
   int64_t hops_given, hops_best;  /* of the hostfile */

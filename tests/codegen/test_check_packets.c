@@ -210,9 +210,10 @@ static struct copse_plan *broadcast(enum greeting greeting) {
 }
 
 START_TEST(a_broadcast_without_greetings_is_refused) {
-  expect_refused(broadcast(NO_GREETING),
-                 "plan: rank 0 sends packets[0] to rank 1 and need not be notified of it in return: "
-                 "two launches later it may overwrite them unread");
+  expect_refused(
+      broadcast(NO_GREETING),
+      "plan: rank 0 sends packets[0] to rank 1 and need not be notified of it in return: "
+      "two launches later it may overwrite them unread");
   expect_refused(broadcast(GREETING_IN_DATA), "need not be notified of it in return");
   expect_right(broadcast(GREETING));
 }
@@ -316,7 +317,8 @@ static struct copse_plan *reduce(enum reduce_fault fault) {
     pb_signal(b, root, hello, COPSE_WHEN_FIRST);
     pb_wait(b, w, hello, COPSE_WHEN_FIRST);
     if (fault == SIGNALLED_EARLY) pb_data_signal(b, w, up[r]);
-    copy(b, w, piece, pb_input(r, 0), pb_packet(0, packets[r]), nothing);
+    copy(b, w, piece, pb_input(r, 0), pb_packet(0, packets[r]),
+         fault == UNREAD ? pb_packet(0, pb_packets(b, 0, piece)) : nothing);
     if (fault != SIGNALLED_EARLY && !(fault == UNSIGNALLED && r == 2)) pb_data_signal(b, w, up[r]);
   }
   for (uint32_t r = 1; r < 3; r++)
@@ -324,7 +326,7 @@ static struct copse_plan *reduce(enum reduce_fault fault) {
   pb_move(b, root, piece, COPSE_MOVE_FINAL);
   pb_src(b, pb_input(0, 0));
   pb_src(b, pb_packet(0, packets[1]));
-  if (fault != UNREAD) pb_src(b, pb_packet(0, packets[2]));
+  pb_src(b, pb_packet(0, packets[2]));
   pb_dst(b, pb_output(0, 0));
   return pb_finish(b);
 }
@@ -370,6 +372,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("codegen/check_packets");
   TCase *tc = tcase_create("all");
+  tcase_set_timeout(tc, 120);
   tcase_add_test(tc, a_dropped_operation_is_refused);
   tcase_add_test(tc, a_doubled_operation_is_refused);
   tcase_add_test(tc, a_swap_is_refused_or_harmless);

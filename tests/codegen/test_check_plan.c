@@ -39,7 +39,9 @@ static void for_every_plan(void (*test)(const struct copse_plan *plan)) {
   }
 }
 
-static void run_right(const struct copse_plan *plan) { ck_assert_uint_eq(mutant_wrong(plan, COPSE_BACKEND_CPU, 1237), 0); }
+static void run_right(const struct copse_plan *plan) {
+  ck_assert_uint_eq(mutant_wrong(plan, COPSE_BACKEND_CPU, 1237), 0);
+}
 
 START_TEST(proved_plans_run_right) { for_every_plan(run_right); }
 END_TEST
@@ -61,8 +63,8 @@ static void swap_each(const struct copse_plan *plan) {
     m.ops[op + 1] = plan->ops[op];
     if (mutant_accepted(&m.plan)) {
       swaps_accepted++;
-      ck_assert_msg(mutant_wrong(&m.plan, COPSE_BACKEND_CPU, 1237) == 0, "ops %u and %u swapped, accepted and wrong", op,
-                    op + 1);
+      ck_assert_msg(mutant_wrong(&m.plan, COPSE_BACKEND_CPU, 1237) == 0,
+                    "ops %u and %u swapped, accepted and wrong", op, op + 1);
     } else {
       swaps_refused++;
     }
@@ -203,14 +205,14 @@ START_TEST(waits_for_later_chunks_are_refuted) {
     uint32_t before = (i + RING - 1) % RING;
     channels[i] = (struct copse_plan_channel){(i + 1) % RING, i};
     workers[i] = (struct copse_plan_worker){0, n, 2};
-    ops[n++] = (struct copse_plan_op){
-        .kind = COPSE_OP_WAIT,
-        .when = i < 4 ? COPSE_WHEN_BEFORE_FIFO : COPSE_WHEN_AFTER_FIFO,
-        .channel = i};
-    ops[n++] = (struct copse_plan_op){
-        .kind = COPSE_OP_SIGNAL,
-        .when = before < 4 ? COPSE_WHEN_AFTER_FIFO : COPSE_WHEN_BEFORE_FIFO,
-        .channel = before};
+    ops[n++] =
+        (struct copse_plan_op){.kind = COPSE_OP_WAIT,
+                               .when = i < 4 ? COPSE_WHEN_BEFORE_FIFO : COPSE_WHEN_AFTER_FIFO,
+                               .channel = i};
+    ops[n++] =
+        (struct copse_plan_op){.kind = COPSE_OP_SIGNAL,
+                               .when = before < 4 ? COPSE_WHEN_AFTER_FIFO : COPSE_WHEN_BEFORE_FIFO,
+                               .channel = before};
   }
   workers[RING] = (struct copse_plan_worker){0, n, 1};
   ops[n++] = (struct copse_plan_op){
@@ -287,7 +289,7 @@ START_TEST(anothers_block_is_refused) {
     for (uint32_t block = 0; block < 2; block++)
       copy(b, worker, piece, pb_input(r, 0), pb_output(r, block), 0);
   }
-  expect_refuted(b, "ends with block 1, piece 0");
+  expect_refuted(b, "rank 0, block 1, piece 0, chunk 0 of 1: ends with block 0, piece 0");
 }
 END_TEST
 
@@ -307,6 +309,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("codegen/check_plan");
   TCase *tc = tcase_create("all");
+  tcase_set_timeout(tc, 120);
   tcase_add_test(tc, proved_plans_run_right);
   tcase_add_test(tc, waits_for_later_chunks_are_refuted);
   tcase_add_test(tc, a_dropped_operation_is_refused);

@@ -181,6 +181,8 @@ copse_status copse_memory_map(struct copse_memory *m, const struct copse_plan *p
   COPSE_DO(COPSE_ARRAY(&m->tables, n, m->places, err));
   for (uint32_t op = 0; op < h->n_ops; op++)
     COPSE_DO(map_op(m, op, m->op_places + m->op_first[op], label, err));
+  COPSE_DO(COPSE_ARRAY(&m->tables, m->n_places, m->cells, err));
+  COPSE_DO(COPSE_ARRAY(&m->tables, (size_t)h->n_regions * h->fifo, m->slots, err));
   return check_tiling(m, label, err);
 }
 
@@ -199,25 +201,19 @@ static bool starts_with_input(const struct copse_memory *m, const struct copse_p
   return h->input_blocks >= h->output_blocks || p->block == p->rank;
 }
 
-copse_status copse_memory_start(struct copse_memory *m, uint32_t chunks,
-                                struct copse_multisets *sets, struct copse_err *err) {
+void copse_memory_start(struct copse_memory *m) {
   size_t slots = (size_t)m->plan->header.n_regions * m->plan->header.fifo;
-  size_t cells = (size_t)m->n_places * chunks;
   copse_arena_free(&m->launch);
-  m->chunks = chunks;
-  COPSE_DO(COPSE_ARRAY(&m->launch, cells, m->cells, err));
-  COPSE_DO(COPSE_ARRAY(&m->launch, slots, m->slots, err));
-  for (size_t i = 0; i < slots; i++) m->slots[i].content.set = -1;
+  for (size_t i = 0; i < slots; i++) m->slots[i] = (struct copse_cell){.content.set = -1};
+}
+
+void copse_memory_start_chunk(struct copse_memory *m, uint32_t c, const int *singles) {
   for (uint32_t p = 0; p < m->n_places; p++) {
     const struct copse_place *place = &m->places[p];
-    int set = -1;
-    if (starts_with_input(m, place))
-      COPSE_DO(copse_multisets_single(sets, (int)place->rank, &set, err));
-    for (uint32_t c = 0; c < chunks; c++)
-      m->cells[(size_t)p * chunks + c].content =
-          (struct copse_content){set, place->block, place->piece, c, false};
+    m->cells[p] =
+        (struct copse_cell){.content = {starts_with_input(m, place) ? singles[place->rank] : -1,
+                                        place->block, place->piece, c & INT32_MAX, false}};
   }
-  return COPSE_OK;
 }
 
 uint32_t copse_memory_output(const struct copse_memory *m, uint32_t rank, uint32_t block,
@@ -229,7 +225,7 @@ uint32_t copse_memory_output(const struct copse_memory *m, uint32_t rank, uint32
 
 struct copse_cell *copse_memory_cell(struct copse_memory *m, uint32_t op, uint32_t i, uint32_t c) {
   uint32_t place = m->op_places[m->op_first[op] + i];
-  if (place != COPSE_NO_PLACE) return &m->cells[(size_t)place * m->chunks + c];
+  if (place != COPSE_NO_PLACE) return &m->cells[place];
   uint32_t region = m->plan->operands[m->plan->ops[op].operand + i].index;
   uint32_t fifo = m->plan->header.fifo;
   return &m->slots[(size_t)region * fifo + c % fifo];

@@ -17,8 +17,9 @@ struct copse_event {
  * alltoall what rank i sends to rank j is data block i * n_ranks + j. */
 struct copse_content {
   int set; /* -1: nothing */
-  uint32_t block, piece, chunk;
-  bool scaled; /* the FINAL step of a reduction is done */
+  uint32_t block, piece;
+  uint32_t chunk : 31;
+  uint32_t scaled : 1; /* the FINAL step of a reduction is done */
 };
 
 struct copse_reads; /* further readers than the first */
@@ -28,7 +29,8 @@ struct copse_cell {
   struct copse_event writer;
   struct copse_event reader; /* the first since the last write; time 0: none */
   struct copse_reads *more;
-  uint32_t writes;
+  uint32_t reads : 31; /* since then */
+  uint32_t written : 1;
 };
 
 struct copse_place {
@@ -46,11 +48,10 @@ struct copse_memory {
   uint32_t *op_places; /* places of each MOVE's operands, in order */
   uint32_t *op_first;  /* [n_ops] into op_places */
   bool in_place;
-  uint32_t chunks;
-  struct copse_cell *cells;  /* of place p: from p * chunks on */
+  struct copse_cell *cells;  /* [n_places] of the chunk at hand */
   struct copse_cell *slots;  /* of region r: from r * fifo on */
   struct copse_arena tables; /* what copse_memory_map makes */
-  struct copse_arena launch; /* cells, slots and further reads of one launch */
+  struct copse_arena launch; /* further reads of one launch */
 };
 
 #define COPSE_NO_PLACE UINT32_MAX
@@ -69,9 +70,10 @@ void copse_memory_free(struct copse_memory *memory);
 /* How many data blocks there are: see struct copse_content. */
 uint32_t copse_memory_blocks(const struct copse_plan *plan);
 
-/* All cells as at the start of a launch of `chunks` chunks. */
-copse_status copse_memory_start(struct copse_memory *memory, uint32_t chunks,
-                                struct copse_multisets *sets, struct copse_err *err) COPSE_CHECKED;
+/* All slots as at the start of a launch. */
+void copse_memory_start(struct copse_memory *memory);
+/* All cells as at the start of the launch, for its chunk c. singles [n_ranks]: {rank}. */
+void copse_memory_start_chunk(struct copse_memory *memory, uint32_t c, const int *singles);
 
 /* The place of (rank, output block, piece class), or COPSE_NO_PLACE. */
 uint32_t copse_memory_output(const struct copse_memory *memory, uint32_t rank, uint32_t block,

@@ -11,11 +11,20 @@
 /* Ranks are listed up to here, with room for one more. */
 #define MOST_TEXT 216u
 
+/* A sum as it was asked for. */
+struct sum {
+  int set, n;
+  const int *terms;
+};
+
 struct copse_multisets {
   int n_ranks;
   uint8_t **counts; /* [n] of n_ranks each */
   size_t n, capacity;
   struct copse_index_map by_counts;
+  struct sum *sums; /* [n_sums] */
+  size_t n_sums, sums_capacity;
+  struct copse_index_map by_terms;
   uint8_t *sum; /* [n_ranks] the multiset at hand */
   struct copse_arena arena;
   struct copse_line line; /* for messages */
@@ -31,6 +40,7 @@ copse_status copse_multisets_new(int n_ranks, struct copse_multisets **out, stru
 void copse_multisets_free(struct copse_multisets *sets) {
   if (!sets) return;
   copse_index_map_free(&sets->by_counts);
+  copse_index_map_free(&sets->by_terms);
   copse_arena_free(&sets->arena);
   free(sets);
 }
@@ -65,12 +75,38 @@ copse_status copse_multisets_everyone(struct copse_multisets *sets, int *set,
   return intern(sets, set, err);
 }
 
+static uint64_t key_of_terms(const int *terms, int n) {
+  uint64_t key = (uint64_t)n;
+  for (int i = 0; i < n; i++) key = copse_mix(key ^ (uint32_t)terms[i]);
+  return key;
+}
+
+/* The sum of these terms if it has been asked for before, or -1. */
+static int known_sum(const struct copse_multisets *sets, uint64_t key, const int *terms, int n) {
+  size_t cursor = 0, bytes = (size_t)n * sizeof *terms;
+  for (int i; (i = copse_index_map_next(&sets->by_terms, key, &cursor)) >= 0;) {
+    const struct sum *s = &sets->sums[i];
+    if (s->n == n && memcmp(s->terms, terms, bytes) == 0) return s->set;
+  }
+  return -1;
+}
+
+static copse_status remember_sum(struct copse_multisets *sets, uint64_t key, const int *terms,
+                                 int n, int set, struct copse_err *err) {
+  int *copy;
+  COPSE_DO(COPSE_ARRAY(&sets->arena, (size_t)n, copy, err));
+  memcpy(copy, terms, (size_t)n * sizeof *terms);
+  COPSE_DO(COPSE_GROW_IN(&sets->arena, sets->sums, sets->sums_capacity, sets->n_sums + 1, err));
+  COPSE_DO(copse_index_map_add(&sets->by_terms, key, (int)sets->n_sums, err));
+  sets->sums[sets->n_sums++] = (struct sum){set, n, copy};
+  return COPSE_OK;
+}
+
 copse_status copse_multisets_sum(struct copse_multisets *sets, const int *terms, int n, int *set,
                                  struct copse_err *err) {
-  if (n == 1) {
-    *set = terms[0];
-    return COPSE_OK;
-  }
+  uint64_t key = key_of_terms(terms, n);
+  *set = n == 1 ? terms[0] : known_sum(sets, key, terms, n);
+  if (*set >= 0) return COPSE_OK;
   memset(sets->sum, 0, (size_t)sets->n_ranks);
   for (int t = 0; t < n; t++) {
     const uint8_t *counts = sets->counts[terms[t]];
@@ -79,7 +115,12 @@ copse_status copse_multisets_sum(struct copse_multisets *sets, const int *terms,
       sets->sum[i] = (uint8_t)(sum > 255 ? 255 : sum);
     }
   }
-  return intern(sets, set, err);
+  COPSE_DO(intern(sets, set, err));
+  return remember_sum(sets, key, terms, n, *set, err);
+}
+
+bool copse_multisets_has(const struct copse_multisets *sets, int set, int rank) {
+  return sets->counts[set][rank] > 0;
 }
 
 bool copse_multisets_repeats(const struct copse_multisets *sets, int set) {

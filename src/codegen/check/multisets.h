@@ -17,10 +17,12 @@ copse_status copse_multisets_single(struct copse_multisets *sets, int rank, int 
 /* All ranks, each once. */
 copse_status copse_multisets_everyone(struct copse_multisets *sets, int *set,
                                       struct copse_err *err) COPSE_CHECKED;
-/* The sum of n multisets, counts saturating at 255. O(n * ranks). */
+/* The sum of n multisets, counts saturating at 255. O(n * ranks), of the same terms again O(n). */
 copse_status copse_multisets_sum(struct copse_multisets *sets, const int *terms, int n, int *set,
                                  struct copse_err *err) COPSE_CHECKED;
 
+/* Whether the rank is in the multiset. */
+bool copse_multisets_has(const struct copse_multisets *sets, int set, int rank);
 /* Whether some rank is in the multiset more than once. */
 bool copse_multisets_repeats(const struct copse_multisets *sets, int set);
 

@@ -9,13 +9,13 @@
  *   never depends on the interleaving (G. Kahn 1974), and one greedy execution decides.
  * - Balance. Every signal is waited for: one left over would satisfy the next launch's wait.
  * - No race. Any two accesses to the same cell of which one writes are ordered by program order and
- *   signals (vector clocks). No peer writes before a rank has entered or after it may have
- *   left; no output is written twice; no slot is overwritten unread or never read.
+ *   signals (order.h), or by the data themselves: whoever writes over an input what that input went
+ *   into, by its only reading, does so after that. No peer writes before a rank has entered or
+ * after it may have left; no output is written twice; no slot is overwritten unread or never read.
  * - Packets need no order between write and read, but must be sent once a launch, read, and
  *   announced: the reader has waited for a signal, marked IN_DATA or not, that came after the
- *   write. A second set of clocks, in which marked signals count, decides that; in the first set
- *   marked signals order nothing. Whoever writes packets is notified of their reader in the same
- *   launch, so that two launches later they are free again (see "notified").
+ *   write. Marked signals order nothing else. Whoever writes packets is notified of their reader in
+ * the same launch, so that two launches later they are free again (see "notified").
  *
  * chunk_counts.h says why few numbers of chunks stand for all. A plan of packets has one chunk, and
  * what holds for it follows from program order and from who sends what to whom: one execution
@@ -28,8 +28,8 @@
 #include <string.h>
 
 #include "codegen/check/chunk_counts.h"
-#include "codegen/check/clocks.h"
 #include "codegen/check/memory.h"
+#include "codegen/check/order.h"
 #include "runtime/plan/plan_math.h"
 
 /* ---- notified: which ranks each worker knows by packets to have entered ------------------- */
@@ -161,22 +161,31 @@ struct copse_reads {
   struct copse_reads *next;
 };
 
+/* A write that the rank must have heard of before it leaves. */
+struct late {
+  struct copse_event write;
+  uint32_t rank;
+  struct late *next;
+};
+
 struct proof {
   const struct copse_plan *plan;
   const char *label;
   struct copse_arena arena;
   struct copse_multisets *sets;
-  struct copse_clocks *clocks;
-  struct copse_clocks *announced; /* packets' signals count as well; NULL without packets */
+  int *singles, everyone; /* [n_ranks] {rank}; all of them */
+  struct copse_order *order;
   struct notified *notified;
   struct copse_memory memory;
-  bool regular; /* see chunk_counts.h */
-  uint32_t chunks;
+  bool regular;                 /* see chunk_counts.h */
+  uint32_t chunks, chunk;       /* that all workers are at: none waits for a later one */
   struct copse_cursor *cursors; /* [n_workers] */
   uint32_t *ready;              /* [n_workers] workers that may move, as a stack */
   uint32_t n_ready;
   bool *waiting; /* [n_workers] */
   uint32_t n_done;
+  struct copse_event *unsettled; /* [n_places] the last write, by a peer, of earlier chunks too */
+  struct late *late;
   int terms[COPSE_MOVE_MAX_OPERANDS];
   uint64_t executed;
   struct copse_err *err;
@@ -199,13 +208,10 @@ static copse_status refute_operand(struct proof *p, uint32_t worker,
   return refute(p, worker, text);
 }
 
-static struct copse_event tick(struct proof *p, uint32_t worker) {
-  if (p->announced) copse_clocks_tick(p->announced, worker);
-  return copse_clocks_tick(p->clocks, worker);
-}
-
+/* Of a worker's reads the last stands for all. */
 static copse_status add_read(struct proof *p, struct copse_cell *cell, struct copse_event now) {
-  if (cell->reader.time == 0) {
+  cell->reads++;
+  if (cell->reader.time == 0 || cell->reader.worker == now.worker) {
     cell->reader = now;
     return COPSE_OK;
   }
@@ -222,7 +228,7 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
 static copse_status read_packets(struct proof *p, uint32_t worker,
                                  const struct copse_plan_operand *o,
                                  const struct copse_cell *cell) {
-  if (!copse_clocks_before(p->announced, cell->writer, worker))
+  if (!copse_order_before(p->order, cell->writer, worker, true))
     return refute_operand(p, worker, o, "is read before a signal tells that it was sent");
   note_packets_read(p->notified, worker, o->index);
   return COPSE_OK;
@@ -236,7 +242,7 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
   if (v->set < 0) return refute_operand(p, worker, o, "is read before anything is written");
   if (o->buffer == COPSE_BUFFER_PACKETS)
     COPSE_DO(read_packets(p, worker, o, cell));
-  else if (!copse_clocks_before(p->clocks, cell->writer, worker))
+  else if (!copse_order_before(p->order, cell->writer, worker, false))
     return refute_operand(p, worker, o, "is read while it may still be written: a race");
   if (v->chunk != p->cursors[worker].chunk)
     return refute_operand(p, worker, o, "holds another chunk");
@@ -248,42 +254,58 @@ static copse_status read_source(struct proof *p, uint32_t worker, struct copse_e
 
 static void write_cell(struct copse_cell *cell, struct copse_event now,
                        const struct copse_content *value) {
-  cell->content = *value;
-  cell->writer = now;
-  cell->reader.time = 0;
-  cell->more = NULL;
-  cell->writes++;
+  *cell = (struct copse_cell){.content = *value, .writer = now, .written = 1};
 }
 
 /* Packets: readers look for the launch's flag, which must come once. */
 static copse_status write_packets(struct proof *p, uint32_t worker, struct copse_event now,
                                   const struct copse_plan_operand *o, struct copse_cell *cell,
                                   const struct copse_content *value) {
-  if (cell->writes > 0) return refute_operand(p, worker, o, "is sent twice in a launch");
+  if (cell->written) return refute_operand(p, worker, o, "is sent twice in a launch");
   bool entered = o->rank == p->plan->workers[worker].rank ||
-                 copse_clocks_knows_entered(p->clocks, worker, o->rank);
+                 copse_order_knows_entered(p->order, worker, o->rank);
   note_packets_sent(p->notified, worker, o->index, entered);
   write_cell(cell, now, value);
   return COPSE_OK;
+}
+
+/* Whether all that used the cell before is done. A value that the rank's input went into comes
+ * after the reading of that input, if there was but one; so does the writing of the value over it.
+ */
+static bool is_free(struct proof *p, uint32_t worker, const struct copse_plan_operand *o,
+                    const struct copse_cell *cell, const struct copse_content *value) {
+  const struct copse_content *was = &cell->content;
+  if (cell->reads == 0) return copse_order_before(p->order, cell->writer, worker, false);
+  bool input = o->buffer == COPSE_BUFFER_OUTPUT && !cell->written && was->block == value->block &&
+               was->piece == value->piece && was->chunk == value->chunk;
+  if (input && cell->reads == 1 && copse_multisets_has(p->sets, value->set, (int)o->rank))
+    return true;
+  bool ordered = copse_order_before(p->order, cell->reader, worker, false);
+  for (const struct copse_reads *r = cell->more; r && ordered; r = r->next)
+    ordered = copse_order_before(p->order, r->reader, worker, false);
+  return ordered; /* a reader comes after the writer */
+}
+
+/* Whether the rank has entered: what its input went into was sent since. */
+static bool has_entered(struct proof *p, uint32_t worker, uint32_t rank,
+                        const struct copse_content *value) {
+  if (rank == p->plan->workers[worker].rank || copse_multisets_has(p->sets, value->set, (int)rank))
+    return true;
+  return copse_order_knows_entered(p->order, worker, rank);
 }
 
 /* A destination: nobody may still read or write it, and its owner must have entered. */
 static copse_status write_destination(struct proof *p, uint32_t worker, struct copse_event now,
                                       const struct copse_plan_operand *o, struct copse_cell *cell,
                                       const struct copse_content *value) {
-  bool ordered = copse_clocks_before(p->clocks, cell->writer, worker) &&
-                 copse_clocks_before(p->clocks, cell->reader, worker);
-  for (const struct copse_reads *r = cell->more; r && ordered; r = r->next)
-    ordered = copse_clocks_before(p->clocks, r->reader, worker);
-  if (!ordered)
+  if (!is_free(p, worker, o, cell, value))
     return refute_operand(p, worker, o, "is written while it may still be used: a race");
-  if (o->rank != p->plan->workers[worker].rank &&
-      !copse_clocks_knows_entered(p->clocks, worker, o->rank))
+  if (!has_entered(p, worker, o->rank, value))
     return refute_operand(p, worker, o, "is written before its rank has entered the call");
   if (o->buffer == COPSE_BUFFER_SCRATCH) {
-    if (cell->writes > 0 && cell->reader.time == 0)
+    if (cell->written && cell->reads == 0)
       return refute_operand(p, worker, o, "is overwritten before it was read");
-  } else if (cell->writes > 0) {
+  } else if (cell->written) {
     return refute_operand(p, worker, o, "is written twice");
   }
   write_cell(cell, now, value);
@@ -293,7 +315,7 @@ static copse_status write_destination(struct proof *p, uint32_t worker, struct c
 static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
   const struct copse_plan_op *o = &p->plan->ops[op];
   const struct copse_plan_operand *operands = &p->plan->operands[o->operand];
-  struct copse_event now = tick(p, worker);
+  struct copse_event now = copse_order_tick(p->order, worker);
   uint32_t c = p->cursors[worker].chunk;
   struct copse_content value = {-1, 0, 0, 0, false};
   for (uint32_t i = 0; i < o->n_src; i++) {
@@ -323,13 +345,12 @@ static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
 
 static copse_status do_signal(struct proof *p, uint32_t worker, uint32_t channel) {
   uint32_t receiver = p->plan->channels[channel].dst_worker;
-  tick(p, worker);
+  copse_order_tick(p->order, worker);
   if (p->waiting[receiver]) {
     p->waiting[receiver] = false;
     p->ready[p->n_ready++] = receiver;
   }
-  if (p->announced) COPSE_DO(copse_clocks_send(p->announced, channel, p->err));
-  return copse_clocks_send(p->clocks, channel, p->err);
+  return copse_order_send(p->order, channel, p->err);
 }
 
 /* Does the worker's operation; *blocked if it waits for a signal that is not there yet. */
@@ -342,32 +363,26 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   p->executed++;
   if (op->kind == COPSE_OP_MOVE) return do_move(p, worker, index);
   if (op->kind == COPSE_OP_SIGNAL) return do_signal(p, worker, op->channel);
-  if (!copse_clocks_pending(p->clocks, op->channel)) {
+  if (!copse_order_pending(p->order, op->channel)) {
     *blocked = true;
     p->executed--;
     return COPSE_OK;
   }
-  tick(p, worker);
-  if (p->announced) copse_clocks_receive(p->announced, op->channel, true);
-  /* a signal that announces packets orders nothing */
-  copse_clocks_receive(p->clocks, op->channel, !(op->flags & COPSE_SYNC_IN_DATA));
+  copse_order_tick(p->order, worker);
+  copse_order_receive(p->order, op->channel, !(op->flags & COPSE_SYNC_IN_DATA));
   return COPSE_OK;
 }
 
-/* Runs one worker until it waits or is through. */
+/* Runs one worker until it waits or is through with the chunk. */
 static copse_status run_worker(struct proof *p, uint32_t worker) {
   struct copse_cursor *at = &p->cursors[worker];
-  while (at->chunk < p->chunks) {
-    for (; at->op < p->plan->workers[worker].n_ops; at->op++) {
-      bool blocked;
-      COPSE_DO(do_op(p, worker, &blocked));
-      if (blocked) {
-        p->waiting[worker] = true;
-        return COPSE_OK;
-      }
+  for (; at->op < p->plan->workers[worker].n_ops; at->op++) {
+    bool blocked;
+    COPSE_DO(do_op(p, worker, &blocked));
+    if (blocked) {
+      p->waiting[worker] = true;
+      return COPSE_OK;
     }
-    at->op = 0;
-    at->chunk++;
   }
   p->n_done++;
   return COPSE_OK;
@@ -393,7 +408,7 @@ static copse_status refute_deadlock(struct proof *p) {
 static copse_status check_balance(struct proof *p) {
   for (uint32_t i = 0; i < p->plan->header.n_channels; i++) {
     const struct copse_plan_channel *ch = &p->plan->channels[i];
-    uint32_t left = copse_clocks_pending(p->clocks, i);
+    uint32_t left = copse_order_pending(p->order, i);
     if (left > 0)
       return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                            "channel %u from rank %u to rank %u: %u signals that nobody waits for "
@@ -405,24 +420,41 @@ static copse_status check_balance(struct proof *p) {
 }
 
 /* What a peer wrote must have been announced before the rank's own workers were through. */
-static copse_status check_settled(struct proof *p, const struct copse_cell *cell, uint32_t rank) {
-  if (cell->writer.time == 0 || p->plan->workers[cell->writer.worker].rank == rank) return COPSE_OK;
-  if (copse_clocks_known_at(p->clocks, cell->writer, rank)) return COPSE_OK;
+static copse_status check_settled(struct proof *p, struct copse_event write, uint32_t rank) {
+  if (copse_order_known_at(p->order, write, rank)) return COPSE_OK;
   return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                        "rank %u may leave the call while rank %u still writes to it (%u chunks)",
-                       rank, p->plan->workers[cell->writer.worker].rank, p->chunks);
+                       rank, p->plan->workers[write.worker].rank, p->chunks);
+}
+
+/* At the end of a chunk. Whoever knows of a worker's last write knows of those before. */
+static copse_status note_writes(struct proof *p) {
+  for (uint32_t i = 0; i < p->memory.n_places; i++) {
+    struct copse_event now = p->memory.cells[i].writer, *last = &p->unsettled[i];
+    if (now.time == 0) continue;
+    if (last->time > 0 && last->worker != now.worker) {
+      struct late *late;
+      COPSE_DO(COPSE_ARRAY(&p->memory.launch, 1, late, p->err));
+      *late = (struct late){*last, p->memory.places[i].rank, p->late};
+      p->late = late;
+    }
+    *last = now;
+  }
+  return COPSE_OK;
 }
 
 static copse_status check_all_settled(struct proof *p) {
   const struct copse_plan_header *h = &p->plan->header;
-  for (size_t i = 0; i < (size_t)p->memory.n_places * p->chunks; i++)
-    COPSE_DO(check_settled(p, &p->memory.cells[i], p->memory.places[i / p->chunks].rank));
+  for (uint32_t i = 0; i < p->memory.n_places; i++)
+    COPSE_DO(check_settled(p, p->unsettled[i], p->memory.places[i].rank));
+  for (const struct late *l = p->late; l; l = l->next)
+    COPSE_DO(check_settled(p, l->write, l->rank));
   for (size_t i = 0; i < (size_t)h->n_regions * h->fifo; i++) {
     const struct copse_cell *cell = &p->memory.slots[i];
     const struct copse_plan_region *region = &p->plan->regions[i / h->fifo];
     bool packets = region->kind == COPSE_REGION_PACKETS;
-    if (!packets) COPSE_DO(check_settled(p, cell, region->rank));
-    if (cell->writes > 0 && cell->reader.time == 0)
+    if (!packets) COPSE_DO(check_settled(p, cell->writer, region->rank));
+    if (cell->written && cell->reads == 0)
       return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                            "%s[%zu] of rank %u is written and never read (%u chunks)",
                            packets ? "packets" : "scratch", i / h->fifo, region->rank, p->chunks);
@@ -441,25 +473,28 @@ static bool is_promised(const struct copse_plan_header *h, uint32_t rank, uint32
 }
 
 /* The multiset that data block `block` must consist of at the end. */
-static copse_status promised_set(struct proof *p, uint32_t block, int *set) {
+static int promised_set(const struct proof *p, uint32_t block) {
   const struct copse_plan_header *h = &p->plan->header;
-  if (copse_collective_reduces((copse_collective)h->collective))
-    return copse_multisets_everyone(p->sets, set, p->err);
-  int source = h->collective == COPSE_BROADCAST  ? h->root
-               : h->collective == COPSE_ALLTOALL ? (int)(block / h->n_ranks)
-                                                 : (int)block;
-  return copse_multisets_single(p->sets, source, set, p->err);
+  if (copse_collective_reduces((copse_collective)h->collective)) return p->everyone;
+  return p->singles[h->collective == COPSE_BROADCAST  ? (uint32_t)h->root
+                    : h->collective == COPSE_ALLTOALL ? block / h->n_ranks
+                                                      : block];
 }
 
-static copse_status check_cell_result(struct proof *p, uint32_t rank, uint32_t block,
-                                      uint32_t piece, uint32_t c, int expected) {
-  uint32_t place = copse_memory_output(&p->memory, rank, block, piece);
+static copse_status refute_result(struct proof *p, uint32_t rank, uint32_t block, uint32_t piece,
+                                  const char *what) {
+  return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
+                       "rank %u, block %u, piece %u, chunk %u of %u%s: %s", rank, block, piece,
+                       p->chunk, p->chunks, p->memory.in_place ? ", in place" : "", what);
+}
+
+static copse_status check_cell_result(struct proof *p, const struct copse_place *place,
+                                      const struct copse_content *v) {
   bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
-  const struct copse_content *v =
-      place == COPSE_NO_PLACE ? NULL : &p->memory.cells[(size_t)place * p->chunks + c].content;
-  bool there = v && v->set >= 0,
-       same = there && v->block == block && v->piece == piece && v->chunk == c;
-  if (same && v->set == expected && v->scaled == reduces) return COPSE_OK;
+  int expected = promised_set(p, place->block);
+  bool there = v->set >= 0,
+       same = v->block == place->block && v->piece == place->piece && v->chunk == p->chunk;
+  if (there && same && v->set == expected && v->scaled == reduces) return COPSE_OK;
   char what[300];
   if (!there)
     snprintf(what, sizeof what, "never written");
@@ -470,9 +505,18 @@ static copse_status check_cell_result(struct proof *p, uint32_t rank, uint32_t b
     snprintf(what, sizeof what, "ends with the data of %s", copse_multisets_text(p->sets, v->set));
   else
     snprintf(what, sizeof what, "the final step of the reduction is missing");
-  return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                       "rank %u, block %u, piece %u, chunk %u of %u%s: %s", rank, block, piece, c,
-                       p->chunks, p->memory.in_place ? ", in place" : "", what);
+  return refute_result(p, place->rank, place->block, place->piece, what);
+}
+
+/* At the end of a chunk. That every promised place is there, check_promises says. */
+static copse_status check_results(struct proof *p) {
+  for (uint32_t i = 0; i < p->memory.n_places; i++) {
+    const struct copse_place *place = &p->memory.places[i];
+    if (place->buffer == COPSE_BUFFER_OUTPUT &&
+        is_promised(&p->plan->header, place->rank, place->block))
+      COPSE_DO(check_cell_result(p, place, &p->memory.cells[i].content));
+  }
+  return COPSE_OK;
 }
 
 static int compare_keys(const void *a, const void *b) {
@@ -480,16 +524,13 @@ static int compare_keys(const void *a, const void *b) {
   return (*x > *y) - (*x < *y);
 }
 
-/* One (block, piece) pair at every rank that is promised the block. */
-static copse_status check_piece_result(struct proof *p, uint32_t block, uint32_t piece) {
+/* One (block, piece) pair has a place at every rank that is promised the block. */
+static copse_status check_piece_promises(struct proof *p, uint32_t block, uint32_t piece) {
   const struct copse_plan_header *h = &p->plan->header;
-  int expected;
-  COPSE_DO(promised_set(p, block, &expected));
-  for (uint32_t rank = 0; rank < h->n_ranks; rank++) {
-    if (!is_promised(h, rank, block)) continue;
-    for (uint32_t c = 0; c < p->chunks; c++)
-      COPSE_DO(check_cell_result(p, rank, block, piece, c, expected));
-  }
+  for (uint32_t rank = 0; rank < h->n_ranks; rank++)
+    if (is_promised(h, rank, block) &&
+        copse_memory_output(&p->memory, rank, block, piece) == COPSE_NO_PLACE)
+      return refute_result(p, rank, block, piece, "never written");
   return COPSE_OK;
 }
 
@@ -501,10 +542,10 @@ static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_
 }
 
 /* Every promised block, piece by piece: the pieces in use anywhere tile the block. */
-static copse_status check_result(struct proof *p) {
+static copse_status check_promises(struct proof *p) {
   uint32_t blocks = copse_memory_blocks(p->plan), next = 0;
-  uint64_t *keys;
-  COPSE_DO(COPSE_ARRAY(&p->memory.launch, p->memory.n_places, keys, p->err));
+  COPSE_AT_END(copse_free_at) uint64_t *keys = NULL;
+  COPSE_DO(copse_calloc(p->memory.n_places, sizeof *keys, &keys, p->err));
   for (uint32_t i = 0; i < p->memory.n_places; i++)
     keys[i] = (uint64_t)p->memory.places[i].block << 32 | p->memory.places[i].piece;
   qsort(keys, p->memory.n_places, sizeof *keys, compare_keys);
@@ -514,7 +555,7 @@ static copse_status check_result(struct proof *p) {
     if (block > next) next = next_block(p->plan, next, block);
     if (block > next) break; /* block `next` is missing */
     next = block + 1;
-    COPSE_DO(check_piece_result(p, block, (uint32_t)keys[i]));
+    COPSE_DO(check_piece_promises(p, block, (uint32_t)keys[i]));
   }
   next = next_block(p->plan, next, blocks);
   if (next == blocks) return COPSE_OK;
@@ -532,15 +573,15 @@ static copse_status refuse_ahead(const struct proof *p, uint32_t c, uint32_t chu
       p->chunks, chunk);
 }
 
-/* No wait is for a signal of a later chunk, or a ring of waits could reach over more chunks than
- * are tried here. The j-th wait on a channel takes the j-th signal, so up to the end of every chunk
- * there must be at least as many signals as waits. Complexity O(chunks * operations). */
-static copse_status check_reach(struct proof *p) {
+/* Where nobody can go on: a wait for a signal of a later chunk, or a ring of waits. The j-th wait
+ * on a channel takes the j-th signal, so up to the end of every chunk there must be at least as
+ * many signals as waits. Complexity O(chunks * operations). */
+static copse_status refute_stall(struct proof *p) {
   const struct copse_plan *plan = p->plan;
   size_t n = plan->header.n_channels;
   int64_t *ahead;
   COPSE_DO(COPSE_ARRAY(&p->memory.launch, n, ahead, p->err));
-  for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
+  for (uint32_t chunk = 0; chunk <= p->chunk; chunk++) {
     for (uint32_t i = 0; i < plan->header.n_ops; i++) {
       const struct copse_plan_op *op = &plan->ops[i];
       if (op->kind == COPSE_OP_MOVE ||
@@ -551,33 +592,48 @@ static copse_status check_reach(struct proof *p) {
     for (uint32_t c = 0; c < plan->header.n_channels; c++)
       if (ahead[c] < 0) return refuse_ahead(p, c, chunk);
   }
-  return COPSE_OK;
+  return refute_deadlock(p);
+}
+
+/* All workers do a chunk before any does the next: none may wait for a later one, or a ring of
+ * waits could reach over more chunks than are tried here. */
+static copse_status run_chunk(struct proof *p, uint32_t chunk) {
+  uint32_t n = p->plan->header.n_workers;
+  p->chunk = chunk;
+  copse_memory_start_chunk(&p->memory, chunk, p->singles);
+  p->n_done = 0;
+  p->n_ready = n;
+  for (uint32_t w = 0; w < n; w++) {
+    p->ready[w] = n - 1 - w;
+    p->cursors[w] = (struct copse_cursor){chunk, 0};
+  }
+  while (p->n_ready > 0) COPSE_DO(run_worker(p, p->ready[--p->n_ready]));
+  if (p->n_done < n) return refute_stall(p);
+  COPSE_DO(note_writes(p));
+  return check_results(p);
 }
 
 static copse_status prove_run(struct proof *p, uint32_t chunks) {
-  uint32_t n = p->plan->header.n_workers;
   p->chunks = chunks;
-  copse_clocks_reset(p->clocks);
-  if (p->announced) copse_clocks_reset(p->announced);
+  p->late = NULL;
+  COPSE_DO(copse_order_reset(p->order, chunks, p->err));
   reset_notified(p->notified);
-  COPSE_DO(copse_memory_start(&p->memory, chunks, p->sets, p->err));
-  memset(p->cursors, 0, n * sizeof *p->cursors);
-  memset(p->waiting, 0, n * sizeof *p->waiting);
-  p->n_done = 0;
-  p->n_ready = n;
-  for (uint32_t w = 0; w < n; w++) p->ready[w] = n - 1 - w;
-  while (p->n_ready > 0) COPSE_DO(run_worker(p, p->ready[--p->n_ready]));
-  if (p->n_done < n) return refute_deadlock(p);
-  COPSE_DO(check_reach(p));
+  copse_memory_start(&p->memory);
+  memset(p->unsettled, 0, p->memory.n_places * sizeof *p->unsettled);
+  memset(p->waiting, 0, p->plan->header.n_workers * sizeof *p->waiting);
+  for (uint32_t chunk = 0; chunk < chunks; chunk++) COPSE_DO(run_chunk(p, chunk));
   COPSE_DO(check_balance(p));
   COPSE_DO(check_all_settled(p));
-  COPSE_DO(check_result(p));
   return check_notified(p->notified, p->label, p->err);
 }
 
 static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
   const struct copse_plan_header *h = &p->plan->header;
   COPSE_DO(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory.tables, p->memory.n_places, p->unsettled, p->err));
+  p->chunk = 0;
+  p->chunks = 1;
+  COPSE_DO(check_promises(p));
   for (uint32_t n = 0; (n = copse_next_chunks(n, h->fifo, p->regular)) > 0;) {
     COPSE_DO(prove_run(p, n));
     report->runs++;
@@ -608,6 +664,7 @@ static copse_status check_channels(struct proof *p) {
 }
 
 static void end_proof(struct proof *p) {
+  copse_order_free(p->order);
   copse_memory_free(&p->memory);
   copse_multisets_free(p->sets);
   copse_arena_free(&p->arena);
@@ -622,11 +679,13 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   COPSE_DO(check_channels(&p));
   COPSE_DO(copse_plan_is_regular(plan, &p.regular, err));
   COPSE_DO(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
-  COPSE_DO(copse_clocks_new(arena, plan, &p.clocks, err));
-  if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY) {
-    COPSE_DO(copse_clocks_new(arena, plan, &p.announced, err));
+  COPSE_DO(COPSE_ARRAY(arena, plan->header.n_ranks, p.singles, err));
+  for (uint32_t r = 0; r < plan->header.n_ranks; r++)
+    COPSE_DO(copse_multisets_single(p.sets, (int)r, &p.singles[r], err));
+  COPSE_DO(copse_multisets_everyone(p.sets, &p.everyone, err));
+  COPSE_DO(copse_order_new(arena, plan, &p.order, err));
+  if (plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)
     COPSE_DO(new_notified(arena, plan, &p.notified, err));
-  }
   COPSE_DO(COPSE_ARRAY(arena, n, p.cursors, err));
   COPSE_DO(COPSE_ARRAY(arena, n, p.ready, err));
   COPSE_DO(COPSE_ARRAY(arena, n, p.waiting, err));

@@ -109,6 +109,9 @@ __device__ static inline void thread_enter(const struct copse_launch_args &args,
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) leave_with(plan, self, r);
+  /* An abort also ends the messages before this kernel, whose data never came. The watch sets `leave`
+   * before it aborts, so it is seen here, also by a block that waits for nobody. */
+  if (plan.words && threadIdx.x == 0 && copse_word_load(&plan.control->leave)) self->left = true;
 }
 
 /* Called by all threads of the block; false where the block must leave. */

@@ -7,7 +7,8 @@
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
 #   make bench          speed, measured; make bench-mpi: between hosts, beside Open MPI
 #   make check-gpu      right results on this machine's GPUs; make bench-gpu: their speed;
-#                       make gpu: both, the most valuable parts first (tests/gpu/README.md)
+#                       make gpu: both, the most valuable parts first (tests/gpu/README.md);
+#                       make gpu-first: what never ran on a GPU, in ten minutes
 #   make lint           includes, symbols, sizes; options and links of the documentation
 #   make install        PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=
 #
@@ -352,7 +353,7 @@ $(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
 # The same sources run on emulated GPUs in `make check`. Linked without what a bare GPU machine
 # lacks, so that a program built elsewhere runs there.
 GPU_STATIC := -Wl,-Bstatic -lmd -Wl,-Bdynamic -static-libstdc++ -static-libgcc
-GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o \
+GPU_OBJ := $(OBJ)/gpu/tests/cuda/device_case.o $(OBJ)/gpu/tests/cuda/process_case.o \
   $(patsubst %,$(OBJ)/tests/support/%.o,plan_builder plan_algorithms moe_case moe_driver random)
 $(OBJ)/gpu/%.o: %.cc $(OBJ)/.flags
 	$(call say,NVCC,$<)
@@ -365,11 +366,11 @@ build/gpu/%: $(OBJ)/gpu/tests/gpu/test_%.o $(GPU_OBJ) build/libcopse.a
 
 gpu-plans: all
 	$(Q)scripts/gpu_plans
-# All that the three below need, to be carried to a machine that has a GPU and little else.
+# All that the four below need, to be carried to a machine that has a GPU and little else.
 gpu-programs: gpu-plans build/gpu/check_gpu build/gpu/bench_gpu
-check-gpu bench-gpu gpu:
+check-gpu bench-gpu gpu gpu-first:
 	$(Q)scripts/run_gpu $@
-.PHONY: gpu-plans gpu-programs check-gpu bench-gpu gpu
+.PHONY: gpu-plans gpu-programs check-gpu bench-gpu gpu gpu-first
 
 # Plans over MPI beside Open MPI's own collectives, between hosts made of network namespaces.
 $(OBJ)/tests/bench/bench_mpi.o: CPPFLAGS += $(MPI_CFLAGS)

@@ -1,5 +1,5 @@
 /*
- * One rank per process, on emulated GPUs: the program runs itself once per rank, and the ranks
+ * One rank per process, on GPUs, emulated or not: the program runs itself once per rank, and the ranks
  * find each other through a file that they map.
  */
 #ifndef COPSE_TESTS_PROCESS_CASE_H
@@ -72,6 +72,16 @@ struct process_call {
 };
 void process_check(struct process *p, const struct process_call *it, unsigned char *memory,
                    uint64_t room);
+/* The same in two: enqueued, with others beside it, and awaited and compared. */
+struct process_running {
+  struct process_call it;
+  struct copse_data data;
+  unsigned char *host, *memory; /* host: input, what came, what should have */
+  uint64_t in, out;             /* bytes */
+};
+void process_begin(struct process *p, struct process_call it, unsigned char *memory, uint64_t room,
+                   struct process_running *running);
+void process_end(struct process *p, struct process_running *running);
 
 /* One collective on floats that round at every step: the CPU executor's bits, in place or not. */
 void process_compare(struct process *p, const struct process_call *it, unsigned char *memory,

@@ -11,6 +11,7 @@
  */
 #include <time.h>
 
+#include "cuda/process_case.h"
 #include "gpu/gpu_support.h"
 #include "runtime/gpu/cuda_backend.h"
 
@@ -520,6 +521,121 @@ static void check_waits(void) {
   for (int k = 0; k < 4; k++) check_hanging(k % 2, k / 2);
 }
 
+/* ---- what no run on one GPU shows otherwise: other scopes, processes, two communicators ---------------- */
+
+/* Signals and packets as between GPUs, on one. */
+static void check_system(const struct options *options, const struct copse_plan *small,
+                         const struct copse_plan *large) {
+  static const uint64_t counts[] = {1, 511, 4099, 262147};
+  const struct pb_options shape = {2, 2, 2, 4, 64 << 10, 1 << 10};
+  begin("the scope of the system, on one GPU");
+  copse_cuda_system = true;
+  for (int c = 0; c < COPSE_N_COLLECTIVES; c++) {
+    copse_collective collective = (copse_collective)c;
+    struct copse_plan *plan = pb_tree_plan(collective, 4, root_of(collective, 4), shape);
+    struct device_plan d;
+    device_plan_open(&d, plan, 1, STREAM_PER_RANK);
+    const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)d.prepared;
+    expect(p->devices[0].plan.system != 0, &d, case_of(COPSE_FLOAT, COPSE_SUM, 0, false),
+           "the scope of one GPU");
+    check_matrix(&d, counts, options->small ? 3 : 4);
+    device_plan_close(&d);
+    pb_free(plan);
+  }
+  struct soak s;
+  struct exec_case it = case_of(COPSE_INT32, COPSE_SUM, 0, false);
+  soak_open(&s, small, large);
+  for (int i = 0; i < (GPU_IS_REAL ? 3000 : 20); i++) {
+    it.count = 1 + random_of((uint64_t)i) % (i % 4 == 0 ? soak_room : 1024);
+    soak_once(&s, it.count, i, takes(s.small.plan, it) && i % 3 != 0);
+    if (i % 1000 == 999) device_wait(&s.small);
+  }
+  soak_close(&s, "a wrong sum", it);
+  copse_cuda_system = false;
+}
+
+static const uint64_t process_room = 4 << 20; /* bytes of an output */
+
+/* A rank of its own process: eight calls, staged and into a registered buffer, and a graph. */
+static void run_process(struct meeting meeting, copse_collective collective) {
+  const copse_bootstrap bootstrap = {meeting_all_gather, &meeting};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct process p;
+  unsigned char *memory;
+  void *handle;
+  memset(&p, 0, sizeof p);
+  p.meeting = meeting;
+  copse_cuda_staging_bytes = 1 << 20;
+  process_open(&p, collective, {2, 2, 2, 4, 64 << 10, 1 << 10}, &bootstrap);
+  CUDA_OK(cudaMalloc((void **)&memory, 2 * process_room));
+  for (uint64_t i = 0; i < 8; i++) {
+    if (i == 4)
+      COPSE_SUCCEEDS(copse_cuda_backend.add_buffer(p.backend, 0, memory, process_room, &handle, &err),
+                     &err);
+    const struct process_call call = {GPU_IS_REAL ? 1 + i * 20011 : 1 + i * 101, i, i % 2 == 1,
+                                      i % 4 == 2 ? 3 : 0};
+    process_check(&p, &call, memory, process_room);
+  }
+  COPSE_SUCCEEDS(copse_cuda_backend.remove_buffer(p.backend, 0, handle, &err), &err);
+  CUDA_OK(cudaFree(memory));
+  process_close(&p);
+}
+
+/* Two communicators of the same ranks on streams of their own; every other rank calls the second one
+ * first. Both have room at once, so both must end. */
+static void run_inverted(struct meeting meeting) {
+  const copse_bootstrap bootstrap = {meeting_all_gather, &meeting};
+  struct process p[2];
+  struct process_running running[2];
+  unsigned char *memory[2];
+  memset(p, 0, sizeof p);
+  for (int k = 0; k < 2; k++) {
+    p[k].meeting = meeting;
+    process_open(&p[k], k ? COPSE_ALLGATHER : COPSE_ALLREDUCE, {2, 2, 2, 4, 64 << 10, 1 << 10},
+                 &bootstrap);
+    CUDA_OK(cudaMalloc((void **)&memory[k], 2 * process_room));
+  }
+  for (uint64_t i = 0; i < (GPU_IS_REAL ? 20u : 6u); i++) {
+    const int first = (meeting.rank + (int)i / 2) % 2;
+    for (int k = 0; k < 2; k++) {
+      const int which = k ? !first : first;
+      process_begin(&p[which], {1 + i * 311, i, false, 0}, memory[which], process_room,
+                    &running[which]);
+    }
+    for (int k = 0; k < 2; k++) process_end(&p[k], &running[k]);
+  }
+  for (int k = 0; k < 2; k++) {
+    CUDA_OK(cudaFree(memory[k]));
+    process_close(&p[k]);
+  }
+}
+
+static void run_as_rank(const struct process_arguments *arguments) {
+  gpu_make_small();
+  if (strcmp(arguments->mode, "inverted") == 0)
+    run_inverted(arguments->meeting);
+  else
+    run_process(arguments->meeting, arguments->collective);
+}
+
+/* As many as GPUs, at least two: then they share one. A rank that fails ends this program. */
+static int n_processes(void) {
+  const int n = n_devices();
+  return n < 2 ? 2 : n > MAX_PROCESSES ? (int)MAX_PROCESSES : n;
+}
+
+static void check_processes(void) {
+  begin("a process per rank, memory by IPC");
+  for (int c = 0; c < COPSE_N_COLLECTIVES; c++, passed++)
+    processes_run((copse_collective)c, "plain", n_processes());
+}
+
+static void check_inverted(void) {
+  begin("two communicators on two streams, called in inverted order");
+  processes_run(COPSE_ALLREDUCE, "inverted", n_processes());
+  passed++;
+}
+
 /* ---- main ---------------------------------------------------------------------------------------- */
 
 static struct options parse(int argc, char **argv) {
@@ -561,6 +677,11 @@ static bool wanted(const struct options *options, const char *name) {
 
 int main(int argc, char **argv) {
   struct plan_folder folder;
+  struct process_arguments rank;
+  if (process_is_rank(argc, argv, &rank)) {
+    run_as_rank(&rank);
+    return 0;
+  }
   gpu_make_small();
   struct options options = parse(argc, argv);
   if (!gpu_is_there("check_gpu")) return 0;
@@ -577,6 +698,9 @@ int main(int argc, char **argv) {
   if (wanted(&options, "graphs")) check_graph(small, large);
   if (wanted(&options, "busy")) check_busy(small, large);
   if (wanted(&options, "waits")) check_waits();
+  if (wanted(&options, "system")) check_system(&options, small, large);
+  if (wanted(&options, "processes")) check_processes();
+  if (wanted(&options, "inverted")) check_inverted();
   if (wanted(&options, "plans") && GPU_IS_REAL) check_folder(&options, &folder);
   if (wanted(&options, "moe")) check_moe(&options);
   if (wanted(&options, "soak")) check_soak(&options, small, large);

@@ -48,6 +48,32 @@ START_TEST(parts_run_in_the_order_asked_for_and_are_logged) {
 }
 END_TEST
 
+START_TEST(it_closes_with_a_table) {
+  copse_test_write("repo/build/gpu/check_gpu",
+                   "#!/bin/sh\n[ \"$2\" = inverted ] && { echo '7 passed, 1 failed, 0 skipped'; exit 1; }\n"
+                   "echo '12 passed, 0 failed, 3 skipped'\n");
+  ck_assert_int_eq(run_gpu("COPSE_GPU_SECONDS=200", "inverted system pytorch soak"), 1);
+  ck_assert(said("| part               |    s | result                   |\n| ---"));
+  ck_assert(said("| inverted           |    0 | 7 passed, 1 failed       |\n"));
+  ck_assert(said("| system             |    0 | 12 passed, 0 failed      |\n"));
+  ck_assert(said("| pytorch            |    0 | skipped                  |\n"));
+  ck_assert(said("| soak               |    - | not begun                |\n"));
+  ck_assert(said("# failed: inverted\n"));
+}
+END_TEST
+
+START_TEST(the_first_ten_minutes_fit) {
+  ck_assert_int_eq(run_gpu("", "gpu-first"), 0);
+  const char *at = copse_test_result.out;
+  long seconds = 0;
+  for (; (at = strstr(at, "(at most ")) != NULL; at++) seconds += strtol(at + 9, NULL, 10);
+  ck_assert_int_gt(seconds, 0);
+  ck_assert_int_le(seconds, 600);
+  ck_assert(said("check_gpu --only system") && said("check_gpu --only processes") &&
+            said("check_gpu --only inverted"));
+}
+END_TEST
+
 START_TEST(a_kind_is_its_parts) {
   ck_assert_int_eq(run_gpu("", "bench-gpu"), 0);
   ck_assert(said("==== latency ") && said("==== bandwidth ") && said("==== bandwidth-variants "));
@@ -106,6 +132,8 @@ int main(void) {
   tcase_add_checked_fixture(tc, make_repository, NULL);
   tcase_set_timeout(tc, 60);
   tcase_add_test(tc, parts_run_in_the_order_asked_for_and_are_logged);
+  tcase_add_test(tc, it_closes_with_a_table);
+  tcase_add_test(tc, the_first_ten_minutes_fit);
   tcase_add_test(tc, a_kind_is_its_parts);
   tcase_add_test(tc, a_part_that_fails_does_not_end_the_others);
   tcase_add_test(tc, a_part_is_cut_off_at_its_limit_and_what_it_wrote_stands);

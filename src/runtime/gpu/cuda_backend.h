@@ -167,6 +167,8 @@ void copse_cuda_areas_free(struct copse_cuda *cuda);
 
 /* ---- launch.cu -------------------------------------------------------------------------- */
 
+/* Signals have the scope of the system also where one would do. For tests. */
+extern bool copse_cuda_system;
 /* Threads of a block. Tests make it small. */
 extern uint32_t copse_cuda_threads;
 /* Bytes of an output which isn't registered that are staged at a time. Tests make it small. */

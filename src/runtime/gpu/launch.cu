@@ -22,6 +22,7 @@
  */
 #include "runtime/gpu/cuda_backend.h"
 
+bool copse_cuda_system;
 uint32_t copse_cuda_threads = COPSE_CUDA_MAX_THREADS;
 uint64_t copse_cuda_staging_bytes = (uint64_t)96 << 20;
 

@@ -200,7 +200,7 @@ static copse_status make_device(struct copse_cuda *cuda, struct copse_cuda_plan 
   d->n_ranks = p->plan->header.n_ranks;
   d->fifo = p->plan->header.fifo;
   d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
-  d->system = cuda->n_devices > 1 || cuda->many_processes;
+  d->system = copse_cuda_system || cuda->n_devices > 1 || cuda->many_processes;
   d->number = p->number;
   if (!p->split) return status;
   d->own_word = own;

@@ -10,7 +10,7 @@ src/runtime/gpu/sync.cuh and kernels.cu.
 """
 import sys
 
-from ptx import Thread, end, fence, has_race, is_possible, leave, meet, arrive, read, start, write
+from ptx import Thread, alias_fence, end, fence, has_race, is_possible, leave, meet, arrive, read, start, write
 
 GPU = dict(scope="gpu")
 SYS = dict(scope="sys")
@@ -156,6 +156,55 @@ def done(signals=True):
     ]
 
 
+# ---- multicast (NVLink SHARP): what a reduce-load reads, and what a store to a group writes ----------------------------
+
+GROUP = dict(via="multicast")
+
+
+def reduce_load(writer=True, reader=False, own=True, order="release", load="acquire", scope="sys", before=True):
+    """A rank fills its slot by its ordinary address and signals; the root sums all ranks' slots, its own too, by the
+    group's address. It must find both. The proxy fence may be at either side of a signal."""
+    return [
+        Thread("a1", 0, 0, write("slot 0", 7), one_if(before, meet("a"))),
+        Thread("a0", 0, 0, one_if(before, meet("a")), one_if(writer, alias_fence()), signal(order=order, scope=scope)),
+        Thread("b0", 1, 1, write("slot 1", 7), one_if(own, alias_fence()), wait(order=load, scope=scope),
+               one_if(reader, alias_fence()), read("slot 0", 0, **GROUP), read("slot 1", 7, **GROUP)),
+    ]
+
+
+def own_slot(fenced=True):
+    """The root's own slot, which no signal is needed for."""
+    return [Thread("b0", 1, 1, write("slot 1", 7), one_if(fenced, alias_fence()), read("slot 1", 0, **GROUP))]
+
+
+def group_store(writer=True, reader=False, order="release", load="acquire", after=True):
+    """The root stores a sum to all ranks by the group's address; each reads it by its own."""
+    return [
+        Thread("b0", 1, 1, write("sum 0", 9, **GROUP), write("sum 1", 9, **GROUP), one_if(writer, alias_fence()),
+               signal(order=order)),
+        Thread("a0", 0, 0, wait(order=load), one_if(reader, alias_fence()), one_if(after, meet("a"))),
+        Thread("a1", 0, 0, one_if(after, meet("a")), read("sum 0", 0)),
+    ]
+
+
+def group_credit(fenced=True, load="acquire"):
+    """A rank fills its slot again when the root's reduce-load is done with it."""
+    return [
+        Thread("b0", 1, 1, read("slot 0", 2, **GROUP), one_if(fenced, alias_fence()), signal()),
+        Thread("a0", 0, 0, wait(order=load), write("slot 0", 2)),
+    ]
+
+
+def group_launches(ordered=True):
+    """A rank reads what came by the group's address in a kernel before: no fence of its own."""
+    after, before = (end, start) if ordered else (lambda g: [], lambda g: [])
+    return [
+        Thread("b.1", 1, 1, write("sum 0", 9, **GROUP), signal()),
+        Thread("a.1", 0, 0, wait(), after("a")),
+        Thread("a.2", 0, 2, before("a"), read("sum 0", 0)),
+    ]
+
+
 PROTOCOLS = [
     # name, right, {what is wrong: variant}
     ("chunk between GPUs", chunk(), {
@@ -204,6 +253,31 @@ PROTOCOLS = [
     }),
     ("output at the end", done(), {
         "no last signal": done(signals=False),
+    }),
+    ("reduce-load, fenced by the writers", reduce_load(), {
+        "no proxy fence": reduce_load(writer=False),
+        "a relaxed signal": reduce_load(order="relaxed"),
+        "a relaxed wait": reduce_load(load="relaxed"),
+        "the scope of one GPU": reduce_load(scope="gpu"),
+        "no barrier before the signal": reduce_load(before=False),
+    }),
+    ("reduce-load, fenced by the reader", reduce_load(writer=False, reader=True), {}),
+    ("reduce-load of the root's own slot", own_slot(), {
+        "no proxy fence": own_slot(fenced=False),
+    }),
+    ("store to a group, fenced by the writer", group_store(), {
+        "no proxy fence": group_store(writer=False),
+        "a relaxed signal": group_store(order="relaxed"),
+        "a relaxed wait": group_store(load="relaxed"),
+        "no barrier after the wait": group_store(after=False),
+    }),
+    ("store to a group, fenced by the readers", group_store(writer=False, reader=True), {}),
+    ("credit for a slot of a group", group_credit(), {
+        "no proxy fence": group_credit(fenced=False),
+        "a relaxed wait": group_credit(load="relaxed"),
+    }),
+    ("store to a group, read by the next kernel", group_launches(), {
+        "launches that nobody orders": group_launches(ordered=False),
     }),
 ]
 

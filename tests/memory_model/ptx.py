@@ -11,7 +11,12 @@ is the read that ends it. An execution gives every read the write that it reads 
 its writes. `executions` yields those that break no axiom.
 
 What the ISA leaves to CUDA: between two kernels of one stream everything of the first happens before everything of
-the second ("end" and "start", of a grid), with the effect of a fence.acq_rel.sys at both.
+the second ("end" and "start", of a grid), with the effect of a fence.acq_rel.sys and of a proxy fence at both.
+
+Multicast ("Multimem Addresses", "Proxies", "Proxy-preserved Base Causality Order"): a multimem operation is one
+operation at each of the locations behind its address, which is an alias of their ordinary addresses. Operations by
+different addresses are never morally strong to each other, and base causality orders them only where an alias proxy
+fence (fence.proxy.alias) is on the path.
 """
 import itertools
 
@@ -19,10 +24,10 @@ SCOPES = {"cta": 0, "gpu": 1, "sys": 2}
 
 
 class Op:
-    """A write, read, fence, or one side of a barrier."""
+    """A write, read, fence, proxy fence, or one side of a barrier."""
 
-    def __init__(self, kind, at=None, value=None, order="weak", scope=None, meets=None, needs=()):
-        self.kind, self.at, self.value = kind, at, value
+    def __init__(self, kind, at=None, value=None, order="weak", scope=None, meets=None, needs=(), via=None):
+        self.kind, self.at, self.value, self.via = kind, at, value, via
         self.order, self.scope, self.meets, self.needs = order, scope, meets, needs
         self.thread = self.place = None
 
@@ -31,13 +36,19 @@ class Op:
         return f"{self.thread}: {what} {self.at or self.meets or ''} {self.value if self.at else ''}"
 
 
-def write(at, value, order="weak", scope=None, needs=()):
-    """needs: the earlier reads of the thread whose values it can't be computed without."""
-    return Op("W", at, value, order, scope, needs=needs)
+def write(at, value, order="weak", scope=None, needs=(), via=None):
+    """needs: the earlier reads of the thread whose values it can't be computed without. via: the alias, if it is
+    not the ordinary address."""
+    return Op("W", at, value, order, scope, needs=needs, via=via)
 
 
-def read(at, value, order="weak", scope=None):
-    return Op("R", at, value, order, scope)
+def read(at, value, order="weak", scope=None, via=None):
+    return Op("R", at, value, order, scope, via=via)
+
+
+def alias_fence():
+    """fence.proxy.alias"""
+    return Op("P")
 
 
 def fence(scope):
@@ -58,11 +69,11 @@ def meet(barrier):
 
 
 def end(grid):
-    return [fence("sys"), arrive(grid)]
+    return [fence("sys"), alias_fence(), arrive(grid)]
 
 
 def start(grid):
-    return [leave(grid), fence("sys")]
+    return [leave(grid), alias_fence(), fence("sys")]
 
 
 class Thread:
@@ -105,7 +116,13 @@ def includes(op, other):
     return same_gpu if op.scope == "gpu" else same_gpu and op.thread.block == other.thread.block
 
 
+def are_aliases(a, b):
+    return a.at is not None and a.at == b.at and a.via != b.via
+
+
 def morally_strong(a, b):
+    if are_aliases(a, b):
+        return False
     if a.thread is b.thread:
         return True
     if a.order == "weak" or b.order == "weak":
@@ -123,7 +140,7 @@ class Program:
                 self.init[op.at] = Op("W", op.at, 0)
         self.writes = {at: [op for op in self.ops if op.kind == "W" and op.at == at] for at in self.init}
         self.po = {(a, b) for t in threads for a, b in itertools.combinations(t.ops, 2)}
-        self.po_at = {(a, b) for a, b in self.po if a.at is not None and a.at == b.at}
+        self.po_at = {(a, b) for a, b in self.po if a.at is not None and a.at == b.at and a.via == b.via}
         self.needs = {(r, op) for op in self.ops for r in op.needs}
         self.meets = {(a, b) for a in self.ops for b in self.ops
                       if a.kind == "arrive" and b.kind == "leave" and a.meets == b.meets
@@ -178,6 +195,9 @@ class Program:
         base = closure(self.po | sync | self.meets)
         if any(a is b for a, b in base):
             return None
+        fences = [op for op in self.ops if op.kind == "P"]
+        base = {(a, b) for a, b in base if not are_aliases(a, b) or
+                any((a, f) in base and (f, b) in base for f in fences)}
         return base | {(w, b) for w, r in observed for a, b in base if a is r}
 
     def is_allowed(self, rf, co, causes):

@@ -10,7 +10,11 @@
  *                                                __syncthreads
  *                                                all threads read the data
  *
- * A packet needs no order: its flag and its data are one store of 8 bytes.
+ * A packet needs no order: its flag and its data are one store of 8 bytes. More than 8 is not promised:
+ * the model has scalars of at most 64 bits, and a vector access is one access for each of its elements,
+ * in no order (PTX ISA 9.2, "Memory Operations on Vector Data Types"). So no packets of 16 bytes with 12
+ * of data, although st.relaxed.sys.b128 exists (8.3) and is the same instruction here as .v2.u64
+ * (STG.E.128.STRONG.SYS): a reader could find the flag before the data.
  *
  * A packet is written again two launches later, by one that knows by a packet of the launch between
  * that the reader's rank has entered that launch (codegen/check/proof.c). Packets are relaxed: in one

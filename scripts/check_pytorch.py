@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """PyTorch's collectives with the drop-in for NCCL preloaded, a process per GPU of this machine.
 
-    scripts/check_pytorch.py [--build build] [--ranks N | --hosts N]
+    scripts/check_pytorch.py [--build build] [--ranks N | --hosts N | --cpu]
 
 With --hosts each of N ranks has a host of its own, as NCCL and copse see it, whatever GPUs there are,
 even one for all: a host name of its own (root may give one), and NCCL between them over the loopback.
 Makes plans for that many ranks, runs all_reduce, all_gather_into_tensor, reduce_scatter_tensor,
 broadcast, reduce and all_to_all_single (also with uneven splits, and all_reduce in a CUDA graph),
 compares every element, and looks in the log whether copse served the calls. With one rank the log
-must say that they were passed to NCCL. Exit status: 0 right, 1 wrong, 77 skipped (no PyTorch, no GPU,
+must say that they were passed to NCCL. With --cpu PyTorch is imported with the drop-in preloaded and two
+ranks run its collectives over Gloo, which needs no GPU: that the drop-in stays out of the way. Exit status: 0 right, 1 wrong, 77 skipped (no PyTorch, no GPU,
 no right to name hosts).
 """
 
@@ -121,6 +122,31 @@ def run_rank():
     dist.destroy_process_group()
 
 
+def run_cpu_rank():
+    import torch
+    import torch.distributed as dist
+
+    rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", rank=rank, world_size=n)
+    for count in COUNTS:
+        every = [((torch.arange(count) * (r + 3)) % 101).float() for r in range(n)]
+        total, mine = sum(every), every[rank].clone()
+        dist.all_reduce(mine)
+        got = [torch.empty(count) for _ in range(n)]
+        dist.all_gather(got, every[rank])
+        first = every[rank].clone()
+        dist.broadcast(first, src=0)
+        added = every[rank].clone()
+        dist.reduce(added, dst=1)
+        if not (torch.equal(mine, total) and all(map(torch.equal, got, every)) and torch.equal(first, every[0]) and
+                (rank != 1 or torch.equal(added, total))):
+            sys.exit(f"rank {rank}: wrong elements over Gloo, {count} elements")
+    dist.barrier()
+    dist.destroy_process_group()
+    version = torch.cuda.nccl.version() if dist.is_nccl_available() else "without NCCL"
+    print(f"PyTorch {torch.__version__}, NCCL {version}", flush=True)
+
+
 # ---- the job --------------------------------------------------------------------------------
 
 
@@ -157,14 +183,14 @@ def hosts_environment(r):
             "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
 
 
-def run_job(build, folder, n, hosts):
+def run_job(build, folder, n, hosts, role="--as-rank"):
     environment = dict(
         os.environ, WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
         LD_PRELOAD=os.path.join(build, "libcopse-nccl.so"), COPSE_PLAN_DIR=folder,
         COPSE_DEBUG="INFO", COPSE_NCCL_ALLTOALL="1")
     logs = [tempfile.TemporaryFile("w+") for _ in range(n)]
     ranks = [
-        subprocess.Popen([sys.executable, os.path.abspath(__file__), "--as-rank"],
+        subprocess.Popen([sys.executable, os.path.abspath(__file__), role],
                          env=dict(environment, RANK=str(r), LOCAL_RANK=str(0 if hosts else r),
                                   **(hosts_environment(r) if hosts else {})),
                          stdout=logs[r], stderr=subprocess.STDOUT) for r in range(n)
@@ -207,21 +233,41 @@ def judge_log(text, rank, n):
     return lacks
 
 
+def check_cpu(build):
+    with tempfile.TemporaryDirectory() as folder:
+        failed, texts = run_job(build, folder, 2, False, "--as-cpu-rank")
+    said = re.search(r"^PyTorch .*", texts[0], re.M)
+    if failed or not said:
+        for r, text in enumerate(texts):
+            print(f"---- rank {r}\n{text}")
+        print("check_pytorch: FAILED")
+        sys.exit(1)
+    print(f"check_pytorch: {said.group(0)}: imported under the drop-in, 2 ranks over Gloo: right")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
     parser.add_argument("--ranks", type=int, default=0, help="default: as many as GPUs")
     parser.add_argument("--hosts", type=int, default=0, help="as many hosts of one rank each")
+    parser.add_argument("--cpu", action="store_true", help="PyTorch's collectives without a GPU")
     parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--as-cpu-rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_rank:
         run_rank()
+        return
+    if options.as_cpu_rank:
+        run_cpu_rank()
         return
     try:
         import torch
         import torch.distributed as dist
     except ImportError:
         skip("PyTorch is not installed")
+    if options.cpu:
+        check_cpu(os.path.abspath(options.build))
+        return
     if not torch.cuda.is_available():
         skip("PyTorch sees no GPU")
     if not dist.is_nccl_available():

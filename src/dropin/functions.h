@@ -1,5 +1,6 @@
 /*
- * Every function that NCCL exports, up to 2.28, with its prototype.
+ * Every function that NCCL exports, up to 2.28, with its prototype. Newer ones are the real library's,
+ * since the drop-in doesn't have their names (scripts/check_nccl).
  *
  *   X(type of the result, result where the real NCCL lacks it, name, parameters, arguments)
  *   RESULT(X, name, parameters, arguments): the same for an ncclResult_t

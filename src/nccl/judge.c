@@ -345,9 +345,7 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
   return find_time(l, out);
 }
 
-/* GB/s of an algorithm, by the numbers of tuner_table.h, for a long allreduce as NCCL's model has
- * it; 0: none. */
-static double modelled(const struct copse_nccl_judge *judge, int algorithm) {
+static struct copse_nccl_model model_of(const struct copse_nccl_judge *judge) {
   const struct copse_topology *t = judge->machine->topology;
   struct copse_nccl_model model = {.graphs = judge->graphs,
                                    .nodes = judge->machine->n_hosts,
@@ -358,6 +356,29 @@ static double modelled(const struct copse_nccl_judge *judge, int algorithm) {
     int sm = t->nodes[t->rank_nodes[r]].sm;
     if (sm < model.sm) model.sm = sm;
   }
+  return model;
+}
+
+copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, bool by_links,
+                                    struct copse_nccl_model *out, struct copse_err *err) {
+  static const enum copse_nccl_graph_id known[] = {COPSE_NCCL_RING, COPSE_NCCL_TREE,
+                                                   COPSE_NCCL_NVLS};
+  double n = judge->machine->topology->n_ranks;
+  const double factors[] = {2 * (n - 1) / n, 2, 1};
+  *out = model_of(judge);
+  for (int i = 0; by_links && i < 3; i++) {
+    struct copse_nccl_verdict v;
+    if (!copse_nccl_judge_has(judge, known[i], COPSE_ALLREDUCE)) continue;
+    COPSE_DO(copse_nccl_judge(judge, known[i], COPSE_ALLREDUCE, 0, &v, err));
+    if (v.links_time.num > 0) out->links[known[i]] = factors[i] / copse_q_to_double(v.links_time);
+  }
+  return COPSE_OK;
+}
+
+/* GB/s of an algorithm, by the numbers of tuner_table.h, for a long allreduce as NCCL's model has
+ * it; 0: none. */
+static double modelled(const struct copse_nccl_judge *judge, int algorithm) {
+  const struct copse_nccl_model model = model_of(judge);
   return copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, algorithm, COPSE_TUNER_SIMPLE).GBps;
 }
 

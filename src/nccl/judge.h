@@ -18,6 +18,7 @@
 
 #include "copse/copse.h"
 #include "nccl/join.h"
+#include "nccl/model.h"
 
 struct copse_nccl_verdict {
   enum copse_nccl_graph_id algorithm;
@@ -70,6 +71,12 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
 copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
                                      int root, struct copse_nccl_verdict *out,
                                      struct copse_err *err) COPSE_CHECKED;
+
+/* NCCL's model of these graphs, by what they state; by_links: by what the links allow. Errors as
+ * above. */
+copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, bool by_links,
+                                    struct copse_nccl_model *out,
+                                    struct copse_err *err) COPSE_CHECKED;
 
 /* Whether NCCL's model has NVLS, or its trees over hosts, faster for a long allreduce than ring and
  * tree are by the speeds that the graphs state. */

@@ -54,6 +54,7 @@ struct inputs {
   struct copse_audit_bound bounds[COPSE_ALLTOALL];
   int n_bounds;
   struct copse_nccl_best best;
+  struct copse_topology *all; /* with all links that NCCL sees, where bounds leave some out */
   bool has_best, repeated;
   struct copse_notes notes;          /* for readers; it keeps */
   const char *remarks[MOST_REMARKS]; /* those on what NCCL misreads */
@@ -78,6 +79,7 @@ static void free_inputs(struct inputs *in) {
   copse_ras_free(&in->ras);
   copse_nvbandwidth_free(&in->nvbandwidth);
   free(in->place);
+  copse_topology_free(in->all);
   for (int i = 0; i < COPSE_ALLTOALL; i++) copse_schedule_free(in->schedules[i]);
 }
 
@@ -223,22 +225,47 @@ static int hosts_of(const struct options *o, const struct inputs *in, int n_gpus
   return 2;
 }
 
+/* The topology that NCCL's choice is judged on. */
+static struct copse_topology *whole_of(const struct inputs *in, const struct copse_cli_work *w) {
+  return in->all ? in->all : w->topology;
+}
+
+/* NCCL sees all links of its XML, also those over the CPUs beside NVLinks, and takes such ways to
+ * NICs; bounds are of what `copse solve` takes. */
+static copse_status load_all_links(const struct options *o, struct inputs *in,
+                                   struct copse_cli_work *w) {
+  struct copse_cli_topology args = o->topology;
+  const struct copse_topology *t = w->topology;
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *healthy = NULL;
+  if (!args.path || args.options.links != COPSE_LINKS_DEFAULT ||
+      !t->nodes[t->rank_nodes[0]].has_dev)
+    return COPSE_OK;
+  args.options.links = COPSE_LINKS_ALL;
+  args.options.notes = NULL;
+  return copse_cli_load_topology(&args, &in->all, &healthy, &w->err);
+}
+
+static copse_status repeat(struct copse_topology **host, int hosts, struct copse_err *err) {
+  struct copse_topology *all = NULL;
+  COPSE_DO(copse_nccl_repeat_host(*host, hosts, &all, err));
+  copse_topology_free(*host);
+  *host = all;
+  return COPSE_OK;
+}
+
 static copse_status repeat_host(const struct options *o, struct inputs *in,
                                 struct copse_cli_work *w) {
-  struct copse_topology *host = w->topology;
-  int hosts = hosts_of(o, in, host->n_ranks);
+  int hosts = hosts_of(o, in, w->topology->n_ranks);
   if (hosts == 0 || hosts == in->machine.n_hosts) return COPSE_OK;
   if (in->machine.n_hosts > 1)
     return copse_fail(&w->err, COPSE_INVALID,
                       "--hosts %d: the topology has %d hosts; give one of a single host", hosts,
                       in->machine.n_hosts);
   copse_nccl_machine_free(&in->machine);
-  struct copse_topology *all = NULL;
-  COPSE_DO(copse_nccl_repeat_host(host, hosts, &all, &w->err));
-  copse_topology_free(host);
-  w->topology = all;
+  COPSE_DO(repeat(&w->topology, hosts, &w->err));
+  if (in->all) COPSE_DO(repeat(&in->all, hosts, &w->err));
   in->repeated = true;
-  return copse_nccl_machine_open(w->topology, &in->machine, &w->err);
+  return copse_nccl_machine_open(whole_of(in, w), &in->machine, &w->err);
 }
 
 /* What NCCL could run at best; where that can't be said, the audit does without. */
@@ -496,7 +523,8 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
     struct copse_guessed guessed;
     COPSE_DO(copse_guessed_find(w->topology, s, &in->arena, &guessed, &w->err));
     in->bounds[in->n_bounds++] = (struct copse_audit_bound){
-        order[i], s->time_per_GB, s->bound.cut, one ? s->bound.n_cut : 0, guessed.links, guessed.n};
+        order[i],      w->topology, s->time_per_GB, s->bound.cut, one ? s->bound.n_cut : 0,
+        guessed.links, guessed.n};
   }
   return COPSE_OK;
 }
@@ -535,15 +563,17 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
     COPSE_DO(look_at_machine(o, w));
   w->solved = copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology)
                                                    : w->topology->name;
-  COPSE_DO(copse_nccl_machine_open(w->topology, &in->machine, &w->err));
+  COPSE_DO(load_all_links(o, in, w));
+  COPSE_DO(copse_nccl_machine_open(whole_of(in, w), &in->machine, &w->err));
   COPSE_DO(repeat_host(o, in, w));
+  const struct copse_topology *all = whole_of(in, w);
   copse_cli_phase("bounds");
   COPSE_DO(find_bounds(in, o, w));
   copse_cli_phase("channels");
-  COPSE_DO(open_judge(in, w->topology, &w->err));
+  COPSE_DO(open_judge(in, all, &w->err));
   copse_cli_phase("rings");
-  COPSE_DO(find_best(in, w->topology, &w->err));
-  COPSE_DO(compare_files(in, w->topology, &w->err));
+  COPSE_DO(find_best(in, all, &w->err));
+  COPSE_DO(compare_files(in, all, &w->err));
   COPSE_DO(make_tune(in, o, &w->err));
   const char *path =
       copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology) : "TOPO";
@@ -553,7 +583,7 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
       .nccl_version = copse_nccl_version(&o->topology.options),
       .doubts = in->doubts,
       .n_doubts = in->n_doubts,
-      .topology = w->topology,
+      .topology = all,
       .machine = &in->machine,
       .judge = in->has_judge ? &in->judge : NULL,
       .log = in->log_path ? &in->log : NULL,

@@ -282,20 +282,12 @@ static copse_status judge_links(struct job *j, enum copse_nccl_graph_id id,
 }
 
 static copse_status fill_model(struct job *j) {
-  double ring, tree, nvls;
-  COPSE_DO(judge_links(j, COPSE_NCCL_RING, COPSE_ALLREDUCE, &ring));
-  COPSE_DO(judge_links(j, COPSE_NCCL_TREE, COPSE_ALLREDUCE, &tree));
-  COPSE_DO(judge_links(j, COPSE_NCCL_NVLS, COPSE_ALLREDUCE, &nvls));
-  j->model.graphs = &j->graphs;
-  j->model.nodes = j->machine.n_hosts;
-  j->model.ranks = j->topology->n_ranks;
-  j->model.channels = j->judge.joined.n_channels;
+  int sm = j->model.sm; /* guessed where the input does not say it */
+  COPSE_DO(copse_nccl_judge_model(&j->judge, true, &j->model, j->err));
+  j->model.sm = sm;
   j->model.amd = j->input && strstr(j->input, "AuthenticAMD");
-  j->model.links[COPSE_NCCL_RING] = ring * allreduce_factor(j);
-  j->model.links[COPSE_NCCL_TREE] = 2 * tree;
-  j->model.links[COPSE_NCCL_NVLS] = nvls;
-  j->facts.ring_busbw = ring * allreduce_factor(j);
-  j->facts.tree_busbw = tree * allreduce_factor(j);
+  j->facts.ring_busbw = j->model.links[COPSE_NCCL_RING];
+  j->facts.tree_busbw = j->model.links[COPSE_NCCL_TREE] / 2 * allreduce_factor(j);
   return COPSE_OK;
 }
 

@@ -143,7 +143,7 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
                                   .links = NAN,
                                   .stated = NAN};
   if (bound->n_cut > 0) {
-    row->cut = copse_cut_words(t, bound->cut, bound->n_cut, reduces, &audit->arena);
+    row->cut = copse_cut_words(bound->topology, bound->cut, bound->n_cut, reduces, &audit->arena);
     if (!row->cut) return copse_fail_nomem(err);
   }
   find_measured(in, row);
@@ -162,6 +162,7 @@ static copse_status add_in_network(const struct copse_audit_input *in, struct co
                                    struct copse_err *err) {
   const struct copse_audit_row *row = &audit->rows[0]; /* of allreduce, if it is there */
   bool is_above = audit->n_rows > 0 && row->measured > row->nccl;
+  bool taken = copse_nccl_judge_prefers_nvls(in->judge);
   const char *above = is_above ? "; what was measured is above the row's, so by this" : "";
   for (int a = COPSE_NCCL_COLLNET_CHAIN; a < COPSE_NCCL_GRAPHS; a++) {
     enum copse_nccl_graph_id algorithm = (enum copse_nccl_graph_id)a;
@@ -172,10 +173,13 @@ static copse_status add_in_network(const struct copse_audit_input *in, struct co
         audit,
         copse_arena_printf(&audit->arena,
                            "%s, which sums in switches (the bound is of sums by GPUs): %.4g GB/s "
-                           "stated, its links allow %.4g%s",
+                           "stated, its links allow %.4g%s%s",
                            copse_nccl_algorithm_name(algorithm),
                            copse_audit_busbw(in->topology, COPSE_ALLREDUCE, v.stated_time),
-                           copse_audit_busbw(in->topology, COPSE_ALLREDUCE, v.links_time), above),
+                           copse_audit_busbw(in->topology, COPSE_ALLREDUCE, v.links_time), above,
+                           taken && algorithm == COPSE_NCCL_NVLS
+                               ? "; NCCL's model takes it for long messages"
+                               : ""),
         err));
   }
   return COPSE_OK;
@@ -207,10 +211,10 @@ static copse_status add_guesses(const struct copse_audit_input *in, struct copse
   for (int b = 0; b < in->n_bounds; b++)
     for (int i = 0; i < in->bounds[b].n_guessed; i++) {
       int link = in->bounds[b].guessed[i];
-      enum copse_guess guess = in->topology->links[link].guess;
+      enum copse_guess guess = in->bounds[b].topology->links[link].guess;
       if (said[guess]) continue;
       said[guess] = true;
-      const char *text = copse_link_words(in->topology, link, &audit->arena);
+      const char *text = copse_link_words(in->bounds[b].topology, link, &audit->arena);
       if (!text) return copse_fail_nomem(err);
       COPSE_DO(copse_audit_add_gap(
           audit,

@@ -16,8 +16,9 @@
 /* What no schedule beats, as copse_solve_schedule proves it. */
 struct copse_audit_bound {
   copse_collective collective;
-  struct copse_q time; /* s/GB */
-  const int *cut;      /* [n_cut] nodes of the topology; a collective without one cut: none */
+  const struct copse_topology *topology; /* the cut's, of the same ranks */
+  struct copse_q time;                   /* s/GB */
+  const int *cut; /* [n_cut] nodes of the topology; a collective without one cut: none */
   int n_cut;
   const int *guessed; /* [n_guessed] links of the cut whose bandwidth nobody stated or measured */
   int n_guessed;
@@ -32,7 +33,7 @@ struct copse_audit_input {
   const char *topology_path; /* as commands name it */
   const char *tune;          /* the command that makes files for these hosts, graphs, version */
   int nccl_version;          /* 22203 for 2.22.3, whose forms of variables mends have */
-  const struct copse_topology *topology;
+  const struct copse_topology *topology; /* the machine's, with all links that NCCL sees */
   struct copse_nccl_machine *machine;
   struct copse_nccl_judge *judge;     /* NULL: no graph is known */
   const struct copse_nccl_best *best; /* what NCCL could run at best here; NULL: not found */
@@ -64,10 +65,11 @@ struct copse_audit_row {
   const char *how;                    /* of `nccl` in words, or NULL */
 };
 
-/* The step between bound and measurement that a finding explains. Findings of one step are causes of
- * one loss, which counts once:
+/* The step between bound and measurement that a finding explains. Findings of one step are causes
+ * of one loss, which counts once:
  *
- *   bound |- BOUND -| best rings, trees |- LINKS -| links of NCCL's |- STATED -| NCCL |- MEASURED -|
+ *   bound |- BOUND -| best rings, trees |- LINKS -| links of NCCL's |- STATED -| NCCL |- MEASURED
+ * -|
  */
 enum copse_audit_step {
   COPSE_STEP_OWN, /* each finding's loss is its own, or it has none */
@@ -130,4 +132,3 @@ copse_status copse_audit_graph_causes(const struct copse_audit_input *input,
 copse_status copse_audit_measured_causes(const struct copse_audit_input *input,
                                          struct copse_audit *audit,
                                          struct copse_err *err) COPSE_CHECKED;
-

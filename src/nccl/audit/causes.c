@@ -1,7 +1,8 @@
 /*
- * Causes that a topology and NCCL's graphs show, by the exact loads of the ring on its links (of an
- * allreduce): what the search stated, what its links allow, which links and NICs it leaves out,
- * which ways between hosts it takes. A cause is stated with what it costs as a share of the bound:
+ * Causes that a topology and NCCL's graphs show, by the exact loads on links of the ring, or tree,
+ * that NCCL takes for an allreduce: what the search stated, what the links allow, which links and
+ * NICs are left out, which ways between hosts are taken. A cause is stated with what it costs as a
+ * share of the bound:
  *
  *   bound |-------- links of other schedules --------| what its links allow |-- what it states --|
  */
@@ -25,6 +26,7 @@ struct causes {
   const struct copse_nccl_graph_search *ring;
   struct copse_nccl_verdict verdict; /* of the ring */
   double ring_links, ring_stated;    /* bus bandwidth, GB/s */
+  double links;                      /* of what NCCL takes, ring or tree */
   struct copse_err *err;
 };
 
@@ -38,11 +40,11 @@ static const char *link_text(const struct causes *c, int link) {
   return copse_audit_link(c->in, c->audit, link);
 }
 
-/* What other rings could add, as far as that is known. */
+/* What other rings could add to what NCCL takes, as far as that is known. */
 static double room(const struct causes *c) {
   const struct copse_nccl_best *best = c->in->best;
   double limit = best && best->ring.n > 0 ? copse_q_to_double(best->ring.GBps) : c->row->bound;
-  return fmax(limit - c->ring_links, 0);
+  return fmax(limit - c->links, 0);
 }
 
 /* ---- what the search states ------------------------------------------------------------------ */
@@ -107,30 +109,38 @@ static copse_status find_last_resort(struct causes *c) {
 /* Speeds come in steps; what is stated goes into NCCL's choice of algorithms, not into the data's
  * pace. */
 static copse_status find_stated_below(struct causes *c) {
-  const struct copse_nccl_graph_search *g = c->ring;
-  double lost = fmin(c->ring_links, c->row->bound) - c->ring_stated;
-  if (!(c->ring_stated > 0)) return COPSE_OK;
-  if (g->n_channels == 1 && c->ring_stated < 0.5 * c->ring_links) return find_last_resort(c);
+  const struct copse_nccl_graph_search *g =
+      copse_nccl_graph(c->in->judge->graphs, c->row->algorithm);
+  bool ring = c->row->algorithm == COPSE_NCCL_RING;
+  const char *name = ring ? "ring" : "tree";
+  double lost = fmin(c->links, c->row->bound) - c->row->stated;
+  if (!(c->row->stated > 0)) return COPSE_OK;
+  if (ring && g->n_channels == 1 && c->ring_stated < 0.5 * c->ring_links)
+    return find_last_resort(c);
   if (share_of(c, lost) < WORTH) return COPSE_OK;
   return copse_audit_add(
       c->audit, COPSE_STEP_STATED, share_of(c, lost),
-      "the ring is rated below what its links allow",
+      say(c, "the %s is rated below what its links allow", name),
       say(c,
-          "%d channels x %.4g GB/s are %.4g GB/s; the links of these rings allow %.4g (NCCL tries "
-          "speeds in steps)",
-          g->n_channels,
-          copse_q_to_double(c->in->machine->n_hosts > 1 ? g->speed_inter : g->speed_intra),
-          c->ring_stated, c->ring_links),
+          "%d channel%s x %.4g GB/s state %.4g GB/s of bus bandwidth; the links of these %ss allow "
+          "%.4g (NCCL tries speeds in steps)",
+          g->n_channels, g->n_channels == 1 ? "" : "s",
+          copse_q_to_double(c->in->machine->n_hosts > (ring ? 1 : 2) ? g->speed_inter
+                                                                     : g->speed_intra),
+          c->row->stated, name, c->links),
       say(c, "%s: a graph file with the true speeds", c->in->tune), c->err);
 }
 
 /* ---- what its links allow -------------------------------------------------------------------- */
 
-/* What lies between the ring's links and the bound: better rings, trees, or no rings at all. */
+/* What lies between the links of NCCL's choice and the bound: better rings, trees, or neither. */
 struct reach {
   double chain, chain_load; /* NCCL's own trees (NAN: it has none), what they put on the link */
   double rings, rings_bound, chains; /* the best, as bus bandwidth; NAN where not known */
+  bool tuned_to_trees; /* the tuner's table has trees for long messages with the best graphs */
 };
+
+#define LONG_MESSAGE (UINT64_C(1) << 30)
 
 /* What the best rings and chains reach on all links: they are found for hosts whose NICs alone
  * limit them, and the network between hosts may be narrower. */
@@ -144,11 +154,17 @@ static copse_status judge_best(const struct causes *c, struct reach *r) {
   r->rings = copse_audit_busbw(t, COPSE_ALLREDUCE, rings.links_time);
   r->chains = copse_audit_busbw(t, COPSE_ALLREDUCE, chains.links_time);
   r->rings_bound = copse_q_to_double(c->in->best->ring.bound);
+  struct copse_nccl_model model;
+  int algorithm, protocol;
+  COPSE_DO(copse_nccl_judge_model(&judge, true, &model, c->err));
+  r->tuned_to_trees =
+      copse_nccl_choose(&model, COPSE_TUNER_ALLREDUCE, LONG_MESSAGE, &algorithm, &protocol) &&
+      algorithm == COPSE_TUNER_TREE;
   return COPSE_OK;
 }
 
 static copse_status find_reach(const struct causes *c, struct reach *r) {
-  *r = (struct reach){NAN, NAN, NAN, NAN, NAN};
+  *r = (struct reach){NAN, NAN, NAN, NAN, NAN, false};
   if (c->in->best && c->in->best->ring.n > 0) COPSE_DO(judge_best(c, r));
   if (!copse_nccl_judge_has(c->in->judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE)) return COPSE_OK;
   struct copse_nccl_verdict tree;
@@ -161,13 +177,28 @@ static copse_status find_reach(const struct causes *c, struct reach *r) {
 static copse_status find_better_rings(struct causes *c, const struct reach *r) {
   const struct copse_nccl_optimum *o = &c->in->best->ring;
   return copse_audit_add(
-      c->audit, COPSE_STEP_LINKS, share_of(c, r->rings - c->ring_links),
+      c->audit, COPSE_STEP_LINKS, share_of(c, r->rings - c->links),
       "there are better rings for these links",
       say(c,
           "the links of NCCL's rings allow %.4g GB/s, %s is the busiest; %d channels of %.4g GB/s "
           "that fit them have %.4g, and no rings have more than %.4g",
           c->ring_links, link_text(c, c->verdict.link), o->n, copse_q_to_double(o->speed), r->rings,
           r->rings_bound),
+      say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", c->in->tune), c->err);
+}
+
+/* Beside the trees that NCCL takes. */
+static copse_status find_better_chains(struct causes *c, const struct reach *r) {
+  const struct copse_nccl_optimum *o = &c->in->best->chain;
+  double bound = copse_q_to_double(o->bound) *
+                 copse_collective_bus_factor(COPSE_ALLREDUCE, c->in->topology->n_ranks);
+  return copse_audit_add(
+      c->audit, COPSE_STEP_LINKS, share_of(c, r->chains - c->links),
+      "there are better chains for these links",
+      say(c,
+          "the links of NCCL's trees allow %.4g GB/s of bus bandwidth; %d channels of %.4g GB/s "
+          "that fit them have %.4g, and no chains of this kind have more than %.4g",
+          c->links, o->n, copse_q_to_double(o->speed), r->chains, bound),
       say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", c->in->tune), c->err);
 }
 
@@ -194,21 +225,45 @@ static copse_status find_better_trees(struct causes *c, const struct reach *r, c
       say(c, "%s carries %.4g GB for each GB of the buffer, which holds rings to %.4g GB/s; %s%s",
           where, copse_q_to_double(c->verdict.load[c->verdict.link]), c->ring_links, own ? own : "",
           rings ? rings : ""),
-      say(c, "%s, or the table that %s writes; measure both", trees_variable(c), c->in->tune),
+      r->tuned_to_trees
+          ? say(c, "%s, or the table that %s writes; measure both", trees_variable(c), c->in->tune)
+      : r->chain >= trees * (1 - WORTH)
+          ? say(c,
+                "%s, and measure both: NCCL's model, which takes a part off trees, has the ring "
+                "as fast",
+                trees_variable(c))
+          : say(c,
+                "the graph file of %s with %s, and measure both: NCCL's model, which takes a part "
+                "off trees, has the ring as fast",
+                c->in->tune, trees_variable(c)),
       c->err);
 }
 
-static copse_status find_ring_limit(struct causes *c) {
+static const char *plans_mend(struct causes *c) {
+  if (c->in->repeated)
+    return say(c,
+               "plans of copse, whose trees are not held to rings: copse plans CLUSTER -o FOLDER, "
+               "and the drop-in, where CLUSTER is these %d hosts and their network (copse topo "
+               "--example cluster is such a file)",
+               c->in->machine->n_hosts);
+  return say(c,
+             "plans of copse (copse plans %s -o FOLDER, and the drop-in), whose trees are not held "
+             "to rings",
+             c->in->topology_path);
+}
+
+static copse_status find_limit(struct causes *c) {
   struct reach r;
   int link = c->verdict.link;
   bool ring = c->row->algorithm == COPSE_NCCL_RING;
-  if (link < 0 || share_of(c, c->row->bound - c->ring_links) < WORTH) return COPSE_OK;
-  if (c->row->measured > c->ring_links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
+  if (link < 0 || share_of(c, c->row->bound - c->links) < WORTH) return COPSE_OK;
+  if (c->row->measured > c->links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
   const char *where = link_text(c, link);
   if (!where) return copse_fail_nomem(c->err);
   COPSE_DO(find_reach(c, &r));
-  double trees = fmax(r.chain, r.chains), found = fmax(c->ring_links, fmax(r.rings, trees));
-  if (share_of(c, r.rings - c->ring_links) >= WORTH) COPSE_DO(find_better_rings(c, &r));
+  double trees = fmax(r.chain, r.chains), found = fmax(c->links, fmax(r.rings, trees));
+  if (share_of(c, r.rings - c->links) >= WORTH) COPSE_DO(find_better_rings(c, &r));
+  if (!ring && share_of(c, r.chains - c->links) >= WORTH) COPSE_DO(find_better_chains(c, &r));
   if (ring && !copse_nccl_judge_prefers_nvls(c->in->judge) &&
       trees > fmax(c->ring_links, r.rings) * (1 + WORTH))
     COPSE_DO(find_better_trees(c, &r, where, trees));
@@ -220,11 +275,7 @@ static copse_status find_ring_limit(struct causes *c) {
           "the best rings have %.4g GB/s (none more than %.4g, proved), the best chains %.4g; the "
           "bound of all schedules is %.4g",
           r.rings, r.rings_bound, r.chains, c->row->bound),
-      say(c,
-          "plans of copse (copse plans %s -o FOLDER, and the drop-in), whose trees are not held "
-          "to rings",
-          c->in->topology_path),
-      c->err);
+      plans_mend(c), c->err);
 }
 
 /* ---- links that are left out ----------------------------------------------------------------- */
@@ -391,7 +442,7 @@ static copse_status add_order(struct causes *c, int over, int edges) {
   COPSE_DO(copse_nccl_order_hosts(c->in->machine, &scratch, &order, c->err));
   if (!order.matters || order.best >= order.given) return COPSE_OK;
   return copse_audit_add(
-      c->audit, COPSE_STEP_BOUND, share_of(c, c->row->bound - c->ring_links),
+      c->audit, COPSE_STEP_BOUND, share_of(c, c->row->bound - c->links),
       "the order of ranks goes against the network",
       say(c,
           "%d of %d links between hosts pass from switch to switch; %s carries %.4g GB for each GB "
@@ -434,8 +485,9 @@ copse_status copse_audit_graph_causes(const struct copse_audit_input *in, struct
   COPSE_DO(copse_nccl_judge(in->judge, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0, &c->verdict, err));
   c->ring_links = copse_audit_busbw(c->in->topology, COPSE_ALLREDUCE, c->verdict.links_time);
   c->ring_stated = copse_audit_busbw(c->in->topology, COPSE_ALLREDUCE, c->verdict.stated_time);
+  c->links = c->row->links;
   COPSE_DO(find_stated_below(c));
-  COPSE_DO(find_ring_limit(c));
+  COPSE_DO(find_limit(c));
   COPSE_DO(find_idle_links(c));
   COPSE_DO(find_idle_nics(c));
   COPSE_DO(find_far_nics(c));

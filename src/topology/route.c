@@ -273,13 +273,38 @@ static copse_status set_ways(struct search *s, int src, int dst, struct copse_ro
   return COPSE_OK;
 }
 
-/* The routes of one source: first those that can stay inside its host, then the others; of each
- * those that need no rank to forward before those that do, where that makes a difference. */
+/* The route that the topology states is all ways of a pair. */
+static copse_status set_stated(struct search *s, const struct copse_stated_route *route,
+                               struct copse_routes *r, struct copse_err *err) {
+  size_t n = (size_t)route->n_nodes, ways = (size_t)r->ways;
+  size_t pair = ((size_t)route->src * (size_t)r->n_ranks + (size_t)route->dst) * ways;
+  if (r->length[pair] > 0) return COPSE_OK;
+  COPSE_DO(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + n, sizeof *r->nodes, err));
+  memcpy(r->nodes + r->n_nodes, route->nodes, n * sizeof *r->nodes);
+  for (size_t way = 0; way < ways; way++) {
+    r->first[pair + way] = r->n_nodes;
+    r->length[pair + way] = route->n_nodes;
+    count_route(s, route->nodes, route->n_nodes, 1);
+  }
+  r->n_nodes += n;
+  return COPSE_OK;
+}
+
+/* The routes of one source: first those that are stated, then those that can stay inside its host,
+ * then the others; of each those that need no rank to forward before those that do, where that
+ * makes a difference. */
 static copse_status route_from(struct search *s, int src, bool relays, struct copse_routes *r,
                                struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   int host = s->hosts->of_rank[src], left = t->n_ranks - 1;
   memset(s->done, 0, (size_t)t->n_ranks);
+  for (int dst = 0; dst < t->n_ranks && t->n_routes > 0; dst++) {
+    const struct copse_stated_route *route = copse_topology_route(t, src, dst);
+    if (!route) continue;
+    s->done[dst] = 1;
+    left--;
+    COPSE_DO(set_stated(s, route, r, err));
+  }
   for (int pass = relays ? 0 : 2; pass < 4 && left > 0; pass++) {
     bool outside = pass % 2 != 0;
     search_from(s, src, outside ? -1 : host, pass < 2);
@@ -385,8 +410,20 @@ static int64_t least_length(struct copse_way_finder *f, struct search *s, int v)
   return f->length[v];
 }
 
+static int64_t take_stated(struct copse_way_finder *f, const struct copse_stated_route *stated,
+                           const int64_t *lengths, struct copse_way *way) {
+  const int *nodes = stated->nodes;
+  int64_t length = 0;
+  for (int i = 0; i + 1 < stated->n_nodes; i++)
+    length += lengths[copse_topology_find_link(f->inside.topology, nodes[i], nodes[i + 1])];
+  if (way) *way = (struct copse_way){stated->src, stated->dst, stated->n_nodes, nodes};
+  return length;
+}
+
 int64_t copse_way_shortest(struct copse_way_finder *f, int src, int dst, const int64_t *lengths,
                            struct copse_way *way) {
+  const struct copse_stated_route *stated = copse_topology_route(f->inside.topology, src, dst);
+  if (stated) return take_stated(f, stated, lengths, way);
   struct search *s = search_of(f, src, dst);
   if (!s) return -1;
   int v = s->topology->rank_nodes[dst];
@@ -404,6 +441,11 @@ int64_t copse_way_shortest(struct copse_way_finder *f, int src, int dst, const i
 }
 
 bool copse_way_is_one(struct copse_way_finder *f, const struct copse_way *way) {
+  const struct copse_stated_route *stated =
+      copse_topology_route(f->inside.topology, way->src, way->dst);
+  if (stated)
+    return stated->n_nodes == way->n_nodes &&
+           memcmp(stated->nodes, way->nodes, (size_t)way->n_nodes * sizeof *way->nodes) == 0;
   const struct search *s = search_of(f, way->src, way->dst);
   if (!s || way->n_nodes != s->distance[s->topology->rank_nodes[way->dst]] + 1) return false;
   if (way->nodes[0] != s->topology->rank_nodes[way->src] ||

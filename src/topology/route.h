@@ -22,9 +22,9 @@ copse_status copse_hosts_find(const struct copse_topology *topology, struct cops
 void copse_hosts_free(struct copse_hosts *hosts);
 
 /*
- * Routes of ordered pairs of ranks, as topology nodes; see baseline.h for which. `ways` of each
- * pair, each for an equal part of its data: equal ones where there is one route that is shortest
- * and widest, else spread over such.
+ * Routes of ordered pairs of ranks, as topology nodes: that which the topology states, else see
+ * baseline.h for which. `ways` of each pair, each for an equal part of its data: equal ones where
+ * there is one route that is shortest and widest, else spread over such.
  */
 struct copse_routes {
   int n_ranks, ways;
@@ -46,7 +46,7 @@ copse_status copse_plan_routes_find(const struct copse_topology *topology,
 void copse_routes_free(struct copse_routes *routes);
 
 /* One of the equally good routes of a pair: over relays alone, inside the host of both where there
- * is such a one, of the fewest links, of these the widest. */
+ * is such a one, of the fewest links, of these the widest; where the topology states one, that. */
 struct copse_way {
   int src, dst; /* ranks */
   int n_nodes;

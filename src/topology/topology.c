@@ -23,6 +23,7 @@ struct box {
   struct copse_topology view;
   struct copse_node *nodes;
   struct copse_link *links;
+  struct copse_stated_route *routes;
   struct copse_adjacency out; /* links by their source, then by their destination */
   int *dsts;                  /* [n_links] where those go */
   struct copse_index_map ids;
@@ -38,6 +39,7 @@ void copse_topology_free(struct copse_topology *topology) {
   struct box *box = (struct box *)topology;
   free(box->nodes);
   free(box->links);
+  free(box->routes);
   copse_index_map_free(&box->ids);
   copse_arena_free(&box->arena);
   free(box);
@@ -72,6 +74,19 @@ int copse_topology_find_link(const struct copse_topology *topology, int src, int
       high = middle - 1;
   }
   return -1;
+}
+
+static int by_ends(const void *a, const void *b) {
+  const struct copse_stated_route *x = a, *y = b;
+  if (x->src != y->src) return x->src < y->src ? -1 : 1;
+  return (x->dst > y->dst) - (x->dst < y->dst);
+}
+
+const struct copse_stated_route *copse_topology_route(const struct copse_topology *topology,
+                                                      int src, int dst) {
+  const struct copse_stated_route key = {.src = src, .dst = dst};
+  if (topology->n_routes == 0) return NULL;
+  return bsearch(&key, topology->routes, (size_t)topology->n_routes, sizeof key, by_ends);
 }
 
 /* "rank 1 (b)"; of a node that is no rank its name alone. */
@@ -149,7 +164,7 @@ struct copse_topology_builder {
   const char *file;
   struct box *box;  /* nodes with ranks as stated, -1 if not; name NULL: the file's stem */
   long *node_lines; /* [n_nodes] */
-  size_t node_capacity, line_capacity, link_capacity;
+  size_t node_capacity, line_capacity, link_capacity, route_capacity;
   struct copse_index_map pairs;
 };
 
@@ -336,6 +351,23 @@ copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, lo
   return copse_builder_add_link(builder, line, b, a, bandwidth, latency, err);
 }
 
+/* Until all is there, `src` is the route's line. */
+copse_status copse_builder_add_route(struct copse_topology_builder *builder, long line,
+                                     const int *nodes, int n, struct copse_err *err) {
+  struct box *box = builder->box;
+  size_t at = (size_t)box->view.n_routes;
+  int *copy;
+  if (box->view.n_routes >= COPSE_TOPOLOGY_MAX_LINKS)
+    return refuse(builder, line, "more than %d routes, the most a topology can have",
+                  COPSE_TOPOLOGY_MAX_LINKS);
+  COPSE_DO(COPSE_GROW(box->routes, builder->route_capacity, at + 1, err));
+  COPSE_DO(COPSE_ARRAY(&box->arena, (size_t)n, copy, err));
+  if (n > 0) memcpy(copy, nodes, (size_t)n * sizeof *copy);
+  box->routes[at] = (struct copse_stated_route){(int)line, -1, n, copy};
+  box->view.n_routes++;
+  return COPSE_OK;
+}
+
 /* ---- ranks ------------------------------------------------------------------------ */
 
 static bool is_gpu(const struct copse_node *node) { return strcmp(node->type, "gpu") == 0; }
@@ -413,6 +445,55 @@ static copse_status sort_links(struct box *box, struct copse_err *err) {
   return COPSE_OK;
 }
 
+/* ---- routes -------------------------------------------------------------------------- */
+
+/* What is wrong with the i-th step of a route, NULL: nothing. seen [n_nodes]: the route that came
+ * by last, from 1. */
+static const char *step_fault(const struct box *box, const struct copse_stated_route *route, int i,
+                              int number, int *seen) {
+  int v = route->nodes[i];
+  bool end = i == 0 || i == route->n_nodes - 1;
+  if (end != (box->nodes[v].rank >= 0))
+    return end ? "is no gpu, but a route's end" : "is a gpu in the middle of a route";
+  if (seen[v] == number) return "comes twice in a route";
+  if (i > 0 && copse_topology_find_link(&box->view, route->nodes[i - 1], v) < 0)
+    return "has no link from the node before it in a route";
+  seen[v] = number;
+  return NULL;
+}
+
+static copse_status check_routes(const struct copse_topology_builder *builder,
+                                 struct copse_err *err) {
+  struct box *box = builder->box;
+  COPSE_AT_END(copse_free_at) int *seen = NULL;
+  COPSE_DO(copse_calloc((size_t)box->view.n_nodes, sizeof *seen, &seen, err));
+  for (int r = 0; r < box->view.n_routes; r++) {
+    struct copse_stated_route *route = &box->routes[r];
+    long line = route->src;
+    if (route->n_nodes < 2)
+      return refuse(builder, line, "a route of %d nodes; it needs two gpus and what lies between",
+                    route->n_nodes);
+    for (int i = 0; i < route->n_nodes; i++) {
+      const char *fault = step_fault(box, route, i, r + 1, seen);
+      if (fault)
+        return refuse(builder, line, "\"%.80s\" %s", box->nodes[route->nodes[i]].id, fault);
+    }
+    route->src = box->nodes[route->nodes[0]].rank;
+    route->dst = box->nodes[route->nodes[route->n_nodes - 1]].rank;
+  }
+  if (box->view.n_routes > 0)
+    qsort(box->routes, (size_t)box->view.n_routes, sizeof *box->routes, by_ends);
+  for (int r = 1; r < box->view.n_routes; r++)
+    if (by_ends(&box->routes[r - 1], &box->routes[r]) == 0)
+      return refuse(builder, 0,
+                    "two routes from \"%.80s\" to \"%.80s\"; a route is of both directions unless "
+                    "it says \"duplex\": false",
+                    box->nodes[box->routes[r].nodes[0]].id,
+                    box->nodes[box->view.rank_nodes[box->routes[r].dst]].id);
+  box->view.routes = box->routes;
+  return COPSE_OK;
+}
+
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) {
   struct box *box = builder->box;
@@ -420,6 +501,7 @@ copse_status copse_builder_finish(struct copse_topology_builder *builder,
   if (!box->view.name) COPSE_DO(name_after_file(builder, err));
   COPSE_DO(number_ranks(builder, err));
   COPSE_DO(sort_links(box, err));
+  COPSE_DO(check_routes(builder, err));
   box->view.nodes = box->nodes;
   box->view.links = box->links;
   *out = &box->view;
@@ -428,6 +510,33 @@ copse_status copse_builder_finish(struct copse_topology_builder *builder,
 }
 
 /* ---- a copy -------------------------------------------------------------------------- */
+
+/* The route's nodes in the copy, to whose builder all links have come; false where it lost one. */
+static bool copy_route(const struct copse_topology_builder *builder, const int *number,
+                       const struct copse_stated_route *route, int *nodes) {
+  const struct copse_node *all = builder->box->nodes;
+  int last = route->n_nodes - 1;
+  for (int i = 0; i <= last; i++) {
+    size_t cursor = 0;
+    if ((nodes[i] = number[route->nodes[i]]) < 0) return false;
+    if (i > 0 &&
+        copse_index_map_next(&builder->pairs, copse_key_pair(nodes[i - 1], nodes[i]), &cursor) < 0)
+      return false;
+  }
+  return all[nodes[0]].rank >= 0 && all[nodes[last]].rank >= 0;
+}
+
+static copse_status copy_routes(const struct copse_topology *from, const int *number,
+                                struct copse_topology_builder *builder, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) int *nodes = NULL;
+  if (from->n_routes == 0) return COPSE_OK;
+  COPSE_DO(copse_calloc((size_t)from->n_nodes, sizeof *nodes, &nodes, err));
+  for (int r = 0; r < from->n_routes; r++) {
+    if (copy_route(builder, number, &from->routes[r], nodes))
+      COPSE_DO(copse_builder_add_route(builder, 0, nodes, from->routes[r].n_nodes, err));
+  }
+  return COPSE_OK;
+}
 
 static copse_status copy_parts(const struct copse_topology *from, int *number,
                                struct copse_topology_builder *builder, struct copse_err *err) {
@@ -443,7 +552,7 @@ static copse_status copy_parts(const struct copse_topology *from, int *number,
     COPSE_DO(copse_builder_add_link(builder, 0, src, dst, l->bandwidth, l->latency, err));
     copse_builder_set_guess(builder, src, dst, l->guess);
   }
-  return COPSE_OK;
+  return copy_routes(from, number, builder, err);
 }
 
 copse_status copse_topology_copy(const struct copse_topology *from, const char *file,

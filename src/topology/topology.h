@@ -41,6 +41,14 @@ struct copse_link {
   enum copse_guess guess;   /* of parallel links that of any */
 };
 
+/* What hardware takes from rank to rank where it is not what topology/route.h finds: as a file
+ * says. Inner nodes are relays, none comes twice, and each is joined to the next by a link. */
+struct copse_stated_route {
+  int src, dst; /* ranks */
+  int n_nodes;
+  const int *nodes; /* [n_nodes] both ends included */
+};
+
 struct copse_topology {
   const char *name;
   const char *description, *source; /* one line each, as the file says; NULL: it doesn't */
@@ -48,6 +56,8 @@ struct copse_topology {
   const struct copse_node *nodes; /* [n_nodes] in order of appearance */
   const struct copse_link *links; /* [n_links] in order of first appearance */
   const int *rank_nodes;          /* [n_ranks] node of each rank */
+  int n_routes;
+  const struct copse_stated_route *routes; /* [n_routes] by src, then dst, one of a pair */
   /* A choice of ranks (modify.h): the checksum of the topology it was made from, or NULL; and
    * whether its other GPUs are left out rather than relays. */
   const char *chosen_from;
@@ -145,6 +155,10 @@ size_t copse_host_prefix(const char *id, int *host);
 /* The link src -> dst, or -1. O(log of the links that leave src). */
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst);
 
+/* The route that the topology states of two ranks, or NULL. O(log n_routes). */
+const struct copse_stated_route *copse_topology_route(const struct copse_topology *topology,
+                                                      int src, int dst);
+
 /* COPSE_INFEASIBLE: no links lead from one node to another in the way that `how` says (" without
  * passing through ranks"; ""). `label` names the input; NULL: the caller does. */
 copse_status copse_topology_refuse_unreached(const struct copse_topology *topology,
@@ -221,6 +235,11 @@ copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, lo
                                       int b, struct copse_q bandwidth, struct copse_q latency,
                                       struct copse_err *err) COPSE_CHECKED;
 
+/* States the route of two gpus; nodes [n] are copied. Checked when all is there, by
+ * copse_builder_finish: see struct copse_stated_route. */
+copse_status copse_builder_add_route(struct copse_topology_builder *builder, long line,
+                                     const int *nodes, int n, struct copse_err *err) COPSE_CHECKED;
+
 /* Checks and freezes. Ranks: as stated if every gpu states one (they must be
  * 0..n-1, each once), else in order of appearance. Refuses a topology without a gpu.
  * The builder is used up, whatever the outcome, and must still be freed. */
@@ -228,7 +247,8 @@ copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
 /* A topology with all that `from` says, where `from` is one whose parts the caller has changed:
- * nodes without an id are left out, and so are their links and those of bandwidth 0. What remains
- * goes through the builder as if it had been read from `file`. The caller frees *out. */
+ * nodes without an id are left out, and so are their links and those of bandwidth 0, and routes
+ * that are not whole without them or no longer from rank to rank. What remains goes through the
+ * builder as if it had been read from `file`. The caller frees *out. */
 copse_status copse_topology_copy(const struct copse_topology *from, const char *file,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;

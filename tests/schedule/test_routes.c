@@ -13,6 +13,7 @@
 #include "support/oracle_trees.h"
 #include "support/random_topology.h"
 #include "support/support.h"
+#include "topology/modify.h"
 #include "verify/verify.h"
 
 static struct copse_schedule *solve(const struct copse_topology *t, copse_collective collective,
@@ -301,6 +302,39 @@ START_TEST(damage_is_refused) {
 }
 END_TEST
 
+/* What the topology states is the route, whatever is shorter: as if the shorter link were not
+ * there.
+ */
+START_TEST(a_stated_route_is_taken_for_the_shortest) {
+  static const struct copse_fault link = {"g0>g1", {0, 1}};
+  static const double bytes = 1 << 26;
+  char text[sizeof square + 64];
+  snprintf(text, sizeof text, "%.*s, \"routes\": [{\"path\": [\"g0\", \"s\", \"g1\"]}]}",
+           (int)sizeof square - 2, square);
+  struct copse_topology *t[] = {copse_test_topology(square), copse_test_topology(text), NULL};
+  struct copse_schedule *s[3];
+  struct copse_err err = COPSE_ERR_INIT;
+  double us[3];
+  ASSERT_OK(copse_topology_break(t[0], "t", &link, 1, &t[2], &err), &err);
+  for (int i = 0; i < 3; i++) {
+    s[i] = solve(t[i], COPSE_ALLGATHER, COPSE_Q_ZERO);
+    ck_assert(verify(s[i], t[i]).routes_optimal);
+  }
+  ck_assert(copse_q_eq(s[1]->time_per_GB, s[2]->time_per_GB));
+  ck_assert(!copse_q_eq(s[1]->time_per_GB, s[0]->time_per_GB));
+  for (int i = 0; i < 3; i++) /* one schedule, as a plan on each */
+    ASSERT_OK(copse_predict(t[i], s[2], NULL, &bytes, 1, &us[i], &err), &err);
+  ck_assert_double_eq_tol(us[1], us[2], 1e-6);
+  ck_assert_double_gt(us[0], 1.5 * us[1]);
+  struct copse_verify_report report; /* the former one's path is none any more */
+  ck_assert_int_eq(copse_verify_schedule(s[0], t[1], "s.json", &report, &err), COPSE_REFUTED);
+  for (int i = 0; i < 3; i++) {
+    copse_schedule_free(s[i]);
+    copse_topology_free(t[i]);
+  }
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("routes");
   TCase *tc = tcase_create("routes");
@@ -312,6 +346,7 @@ int main(void) {
   tcase_add_test(tc, a_plan_that_lost_its_paths_is_mended);
   tcase_add_test(tc, they_are_proposed_where_paths_differ);
   tcase_add_test(tc, damage_is_refused);
+  tcase_add_test(tc, a_stated_route_is_taken_for_the_shortest);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -66,6 +66,30 @@ START_TEST(ranks_go_host_by_host) {
 }
 END_TEST
 
+START_TEST(routes_of_a_host_are_each_host_s) {
+  temp_file(folder, "host.json",
+            "{\"format\": \"copse-topology/1\", \"name\": \"host\", \"nodes\": ["
+            "{\"id\": \"g0\", \"type\": \"gpu\"}, {\"id\": \"g1\", \"type\": \"gpu\"},"
+            "{\"id\": \"n0\", \"type\": \"nic\"}], \"links\": ["
+            "{\"src\": \"g0\", \"dst\": \"g1\", \"bandwidth\": 5},"
+            "{\"src\": \"g0\", \"dst\": \"n0\", \"bandwidth\": 24},"
+            "{\"src\": \"g1\", \"dst\": \"n0\", \"bandwidth\": 24}],"
+            "\"routes\": [{\"path\": [\"g1\", \"n0\", \"g0\"], \"duplex\": false}]}");
+  struct copse_topology *t = load_good(CLUSTER("3", "{\"type\": \"flat\", \"bandwidth\": 25}"));
+  ck_assert_int_eq(t->n_routes, 3);
+  for (int h = 0; h < 3; h++) {
+    const struct copse_stated_route *route = copse_topology_route(t, 2 * h + 1, 2 * h);
+    ck_assert_ptr_nonnull(route);
+    ck_assert_int_eq(route->n_nodes, 3);
+    for (int i = 0; i < 3; i++)
+      ck_assert_str_eq(t->nodes[route->nodes[i]].id + 3, ((const char *[]){"g1", "n0", "g0"})[i]);
+    ck_assert_int_eq(t->nodes[route->nodes[1]].id[1] - '0', h);
+    ck_assert_ptr_null(copse_topology_route(t, 2 * h, 2 * h + 1));
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
 START_TEST(rails_join_the_same_nic_of_every_host) {
   struct copse_topology *t =
       load_good(CLUSTER("2", "{\"type\": \"rails\", \"bandwidth\": \"25\"}"));
@@ -240,6 +264,7 @@ int main(void) {
   tcase_add_checked_fixture(bad, set_up, tear_down);
   tcase_add_test(good, flat_fabric_joins_every_nic_to_one_switch);
   tcase_add_test(good, ranks_go_host_by_host);
+  tcase_add_test(good, routes_of_a_host_are_each_host_s);
   tcase_add_test(good, rails_join_the_same_nic_of_every_host);
   tcase_add_test(good, spine_joins_the_rails);
   tcase_add_test(good, net_ports_of_an_xml_host_take_the_cables);

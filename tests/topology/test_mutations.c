@@ -28,8 +28,11 @@ static const char xml[] =
     "</cpu><cpu numaid=\"1\" host_hash=\"2\"><nic><net name=\"e\"/></nic></cpu></system>";
 static const char json[] =
     "{\"format\": \"copse-topology/1\", \"name\": \"n\", \"source\": \"s\", \"nodes\": ["
-    "{\"id\": \"a\", \"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"switch\"}], \"links\": ["
-    "{\"src\": \"a\", \"dst\": \"b\", \"bandwidth\": \"3/2\", \"latency\": 0.1}]}";
+    "{\"id\": \"a\", \"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"switch\"},"
+    "{\"id\": \"c\", \"type\": \"gpu\"}], \"links\": ["
+    "{\"src\": \"a\", \"dst\": \"b\", \"bandwidth\": \"3/2\", \"latency\": 0.1},"
+    "{\"src\": \"b\", \"dst\": \"c\", \"bandwidth\": 2}],"
+    "\"routes\": [{\"path\": [\"a\", \"b\", \"c\"], \"duplex\": false}]}";
 static const char synthetic[] =
     "{\"format\": \"copse-synthetic/1\", \"synthetic\": \"hosts:4 gpus:2@30 nics:2@5 clos:2/3\"}";
 static const char *const topologies[] = {nvidia, rocm, xml, json, synthetic};

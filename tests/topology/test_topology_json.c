@@ -1,5 +1,6 @@
 /* Topology JSON: what is read, and every refusal with its line. */
 #include "helpers.h"
+#include "topology/modify.h"
 
 #define HEAD "{\"format\": \"copse-topology/1\", \"name\": \"x\",\n"
 #define NODES                                                                              \
@@ -104,6 +105,101 @@ START_TEST(partly_stated_ranks_give_way_to_appearance_with_a_note) {
   ck_assert_int_eq(t->nodes[1].rank, 1);
   ck_assert_ptr_nonnull(strstr(seen_notes, "1 of 2 gpus state no rank"));
   copse_topology_free(t);
+}
+END_TEST
+
+/* Two gpus with a link, and a way over two switches. */
+#define DIAMOND(rest)                                                                             \
+  HEAD " \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\", \"rank\": 1}, {\"id\": \"b\", \"type\": " \
+       "\"gpu\", \"rank\": 0},\n"                                                                 \
+       "   {\"id\": \"s\", \"type\": \"switch\"}, {\"id\": \"u\", \"type\": \"switch\"}],\n"      \
+       " \"links\": [{\"src\": \"a\", \"dst\": \"b\", \"bandwidth\": 1},"                         \
+       "  {\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 1}, {\"src\": \"s\", \"dst\": \"u\", "  \
+       "\"bandwidth\": 1}, {\"src\": \"u\", \"dst\": \"b\", \"bandwidth\": 1}],\n" rest "}"
+#define WAY "[\"a\", \"s\", \"u\", \"b\"]"
+
+static void check_route(const struct copse_topology *t, int src, int dst, const char *want) {
+  const struct copse_stated_route *route = copse_topology_route(t, src, dst);
+  char text[64] = "";
+  for (int i = 0; route && i < route->n_nodes; i++) strcat(text, t->nodes[route->nodes[i]].id);
+  ck_assert_str_eq(text, want);
+}
+
+START_TEST(routes_are_of_both_directions_unless_they_say_so) {
+  struct copse_topology *t =
+      read_good(DIAMOND(" \"routes\": [{\"path\": " WAY "}]"), COPSE_LINKS_DEFAULT);
+  check_route(t, 1, 0, "asub");
+  check_route(t, 0, 1, "busa");
+  copse_topology_free(t);
+  t = read_good(DIAMOND(" \"routes\": [{\"path\": " WAY ", \"duplex\": false}]"),
+                COPSE_LINKS_DEFAULT);
+  check_route(t, 1, 0, "asub");
+  check_route(t, 0, 1, "");
+  copse_topology_free(t);
+}
+END_TEST
+
+/* The text that a topology comes from and goes to has all of it; what is broken has what is left.
+ */
+START_TEST(routes_come_along_while_they_are_whole) {
+  struct copse_topology *t =
+      read_good(DIAMOND(" \"routes\": [{\"path\": " WAY "}]"), COPSE_LINKS_DEFAULT);
+  static const struct copse_fault derate = {"s>u", {1, 2}}, lost = {"s>u", {0, 1}},
+                                  node = {"u", {0, 1}};
+  static const struct {
+    const struct copse_fault *fault;
+    const char *want;
+  } cases[] = {{&derate, "asub"}, {&lost, ""}, {&node, ""}};
+  struct copse_topology *changed = NULL, *back = NULL;
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text = to_json(t);
+  ck_assert_ptr_nonnull(
+      strstr(text, "],\n \"routes\": [\n  {\"path\": [\"b\", \"u\", \"s\", \"a\"]}]}\n"));
+  ASSERT_OK(parse_as(text, COPSE_LINKS_DEFAULT, &back, &err), &err);
+  char *again = to_json(back);
+  ck_assert_str_eq(again, text);
+  free(text);
+  free(again);
+  copse_topology_free(back);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ASSERT_OK(copse_topology_break(t, "t", cases[i].fault, 1, &changed, &err), &err);
+    check_route(changed, 1, 0, cases[i].want);
+    copse_topology_free(changed);
+  }
+  const int turned[] = {0, 1}, one[] = {1};
+  ASSERT_OK(copse_topology_choose_ranks(t, turned, 2, false, &changed, &err), &err);
+  check_route(changed, 0, 1, "asub");
+  copse_topology_free(changed);
+  ASSERT_OK(copse_topology_choose_ranks(t, one, 1, false, &changed, &err), &err);
+  ck_assert_int_eq(changed->n_routes, 0);
+  copse_topology_free(changed);
+  copse_topology_free(t);
+}
+END_TEST
+
+START_TEST(routes_that_are_none_are_refused) {
+  static const struct {
+    const char *text, *message;
+  } cases[] = {
+      {"{\"path\": [\"a\", \"x\", \"b\"]}", "t:6: \"path\" names \"x\", which is no node's id"},
+      {"{\"path\": [\"a\", 3, \"b\"]}", "t:6: a node of \"path\" must be an id"},
+      {"{\"path\": [\"a\"]}", "t:6: a route of 1 nodes; it needs two gpus"},
+      {"{\"path\": []}", "t:6: a route of 0 nodes; it needs two gpus"},
+      {"{\"path\": [\"a\", \"u\", \"b\"]}", "t:6: \"u\" has no link from the node before it"},
+      {"{\"path\": [\"s\", \"u\", \"b\"]}", "t:6: \"s\" is no gpu, but a route's end"},
+      {"{\"path\": [\"s\", \"a\", \"b\"]}", "t:6: \"s\" is no gpu, but a route's end"},
+      {"{\"path\": [\"a\", \"b\", \"u\", \"b\"]}", "t:6: \"b\" is a gpu in the middle of a route"},
+      {"{\"path\": [\"a\", \"s\", \"u\", \"s\", \"u\", \"b\"]}", "t:6: \"s\" comes twice"},
+      {"{\"path\": " WAY "}, {\"path\": [\"b\", \"a\"]}", "two routes from"},
+      {"{\"path\": " WAY ", \"way\": 1}", "t:6:"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[1024];
+    struct copse_topology *t = NULL;
+    struct copse_err err = COPSE_ERR_INIT;
+    snprintf(text, sizeof text, DIAMOND(" \"routes\": [\n%s]"), cases[i].text);
+    ASSERT_FAILS(parse_as(text, COPSE_LINKS_DEFAULT, &t, &err), COPSE_BAD_INPUT, &err,
+                 cases[i].message);
+  }
 }
 END_TEST
 
@@ -285,6 +381,9 @@ int main(void) {
   tcase_add_test(good, parallel_sum_beyond_64_bits_is_overflow);
   tcase_add_test(good, stated_ranks_are_used);
   tcase_add_test(good, partly_stated_ranks_give_way_to_appearance_with_a_note);
+  tcase_add_test(good, routes_are_of_both_directions_unless_they_say_so);
+  tcase_add_test(good, routes_come_along_while_they_are_whole);
+  tcase_add_test(good, routes_that_are_none_are_refused);
   tcase_add_test(good, missing_name_is_the_stem_of_the_file);
   tcase_add_test(good, unbalanced_relay_is_found_with_both_sums);
   tcase_add_loop_test(bad, bad_input_is_refused_with_its_line, 0,

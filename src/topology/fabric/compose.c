@@ -151,6 +151,13 @@ static copse_status add_host_links(const struct composer *c, const struct copse_
                                     link->bandwidth, link->latency, c->err));
     copse_builder_set_guess(c->builder, first + link->src, first + link->dst, link->guess);
   }
+  for (int r = 0; r < host->n_routes; r++) {
+    const struct copse_stated_route *route = &host->routes[r];
+    int *nodes;
+    COPSE_DO(COPSE_ARRAY(c->scratch, (size_t)route->n_nodes, nodes, c->err));
+    for (int i = 0; i < route->n_nodes; i++) nodes[i] = first + route->nodes[i];
+    COPSE_DO(copse_builder_add_route(c->builder, 0, nodes, route->n_nodes, c->err));
+  }
   return COPSE_OK;
 }
 

@@ -22,6 +22,8 @@ struct reader {
   struct copse_err *err;
   int gpus, ranks;                 /* how many gpus, and how many of them state a rank */
   struct copse_index_map unstated; /* lines of links that don't say "duplex", by their ends */
+  int *route;                      /* of the route at hand */
+  size_t route_capacity;
 };
 
 static copse_status read_node(struct reader *r, const cJSON *item, const cJSON *parent) {
@@ -49,13 +51,18 @@ static copse_status read_node(struct reader *r, const cJSON *item, const cJSON *
   return copse_builder_add_node(r->builder, copse_json_line(item, parent), &node, NULL, r->err);
 }
 
-static copse_status read_end(const struct reader *r, const cJSON *item, const char *key, int *out) {
-  const char *id = NULL;
-  COPSE_DO(copse_json_get_string(r->json, item, key, &id, r->err));
+static copse_status find_node(const struct reader *r, const cJSON *item, const char *key,
+                              const char *id, int *out) {
   *out = copse_builder_find(r->builder, id);
   if (*out >= 0) return COPSE_OK;
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file, copse_json_line(item, NULL),
                        "\"%s\" names \"%.80s\", which is no node's id", key, id);
+}
+
+static copse_status read_end(const struct reader *r, const cJSON *item, const char *key, int *out) {
+  const char *id = NULL;
+  COPSE_DO(copse_json_get_string(r->json, item, key, &id, r->err));
+  return find_node(r, item, key, id, out);
 }
 
 /*
@@ -106,6 +113,36 @@ static copse_status read_link(struct reader *r, const cJSON *item, const cJSON *
                 : copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err);
 }
 
+/* What hardware takes from gpu to gpu. The builder checks it when all links are there. */
+static copse_status read_route(struct reader *r, const cJSON *item, const cJSON *parent) {
+  static const struct copse_json_key keys[] = {
+      {"path", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+       "nodes from gpu to gpu, such as [\"gpu0\", \"switch0\", \"gpu1\"]"},
+      {"duplex", COPSE_JSON_BOOL, "false for that direction only"},
+      {0}};
+  const cJSON *path = NULL;
+  bool duplex = true;
+  int n = 0;
+  COPSE_DO(copse_json_expect_object(r->json, item, parent, "a route", keys, r->err));
+  long line = copse_json_line(item, parent);
+  COPSE_DO(copse_json_get_array(r->json, item, "path", &path, r->err));
+  COPSE_DO(copse_json_get_bool_or(r->json, item, "duplex", true, &duplex, r->err));
+  COPSE_JSON_EACH (node, path) {
+    if (!copse_json_is_string(node))
+      return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file, copse_json_line(node, item),
+                           "a node of \"path\" must be an id, such as \"gpu0\"");
+    COPSE_DO(COPSE_GROW(r->route, r->route_capacity, (size_t)n + 1, r->err));
+    COPSE_DO(find_node(r, item, "path", node->valuestring, &r->route[n++]));
+  }
+  COPSE_DO(copse_builder_add_route(r->builder, line, r->route, n, r->err));
+  for (int i = 0; i < n / 2; i++) {
+    int node = r->route[i];
+    r->route[i] = r->route[n - 1 - i];
+    r->route[n - 1 - i] = node;
+  }
+  return duplex ? copse_builder_add_route(r->builder, line, r->route, n, r->err) : COPSE_OK;
+}
+
 static copse_status read_string_or(const struct copse_json *json, const char *key, const char **out,
                                    struct copse_err *err) {
   if (!copse_json_get(json->root, key)) return COPSE_OK;
@@ -122,7 +159,10 @@ copse_status copse_read_about(const struct copse_json *json, struct copse_topolo
   return copse_builder_set_about(builder, description, source, err);
 }
 
-static void free_reader(struct reader *r) { copse_index_map_free(&r->unstated); }
+static void free_reader(struct reader *r) {
+  copse_index_map_free(&r->unstated);
+  free(r->route);
+}
 
 static copse_status read_topology(const struct copse_json *json,
                                   struct copse_topology_builder *builder,
@@ -136,8 +176,10 @@ static copse_status read_topology(const struct copse_json *json,
        "its nodes, such as [{\"id\": \"gpu0\", \"type\": \"gpu\"}]"},
       {"links", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
        "its links, such as [{\"src\": \"gpu0\", \"dst\": \"gpu1\", \"bandwidth\": 50}]"},
+      {"routes", COPSE_JSON_ARRAY,
+       "what hardware takes, such as [{\"path\": [\"gpu0\", \"switch0\", \"gpu1\"]}]"},
       {0}};
-  const cJSON *root = json->root, *nodes = NULL, *links = NULL;
+  const cJSON *root = json->root, *nodes = NULL, *links = NULL, *routes = NULL;
   COPSE_AT_END(free_reader) struct reader r = {.json = json, .builder = builder, .err = err};
   COPSE_DO(copse_json_expect_object(json, root, NULL, "a topology", keys, err));
   COPSE_DO(copse_read_about(json, builder, err));
@@ -145,6 +187,9 @@ static copse_status read_topology(const struct copse_json *json,
   COPSE_DO(copse_json_get_array(json, root, "links", &links, err));
   COPSE_JSON_EACH (node, nodes) COPSE_DO(read_node(&r, node, root));
   COPSE_JSON_EACH (link, links) COPSE_DO(read_link(&r, link, root));
+  if (copse_json_get(root, "routes"))
+    COPSE_DO(copse_json_get_array(json, root, "routes", &routes, err));
+  COPSE_JSON_EACH (route, routes) COPSE_DO(read_route(&r, route, root));
   if (r.ranks > 0 && r.ranks < r.gpus)
     copse_note(notes, "%s: %d of %d gpus state no rank: all are numbered in order of appearance",
                json->file, r.gpus - r.ranks, r.gpus);
@@ -290,6 +335,31 @@ static void add_links(struct copse_text *text, const struct copse_topology *topo
   }
 }
 
+/* Whether b is the way back of a. */
+static bool is_back(const struct copse_stated_route *a, const struct copse_stated_route *b) {
+  if (!b || a->n_nodes != b->n_nodes) return false;
+  for (int i = 0; i < a->n_nodes; i++)
+    if (a->nodes[i] != b->nodes[b->n_nodes - 1 - i]) return false;
+  return true;
+}
+
+/* One with its way back stands where the first of both does. */
+static void add_routes(struct copse_text *text, const struct copse_topology *t) {
+  const char *before = "],\n \"routes\": [\n";
+  for (int r = 0; r < t->n_routes; r++) {
+    const struct copse_stated_route *route = &t->routes[r];
+    bool duplex = is_back(route, copse_topology_route(t, route->dst, route->src));
+    if (duplex && route->dst < route->src) continue;
+    copse_text_add(text, "%s  {\"path\": [", before);
+    before = ",\n";
+    for (int i = 0; i < route->n_nodes; i++) {
+      if (i > 0) copse_text_add(text, ", ");
+      copse_text_add_json_string(text, t->nodes[route->nodes[i]].id);
+    }
+    copse_text_add(text, duplex ? "]}" : "], \"duplex\": false}");
+  }
+}
+
 copse_status copse_topology_to_json(const struct copse_topology *topology, char **out, size_t *size,
                                     struct copse_err *err) {
   struct copse_text text = {0};
@@ -304,6 +374,7 @@ copse_status copse_topology_to_json(const struct copse_topology *topology, char 
   }
   copse_text_add(&text, "],\n \"links\": [");
   add_links(&text, topology);
+  add_routes(&text, topology);
   copse_text_add(&text, "]}\n");
   return copse_text_take(&text, out, size, err);
 }

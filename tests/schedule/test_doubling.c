@@ -8,10 +8,13 @@
 
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
+#include "codegen/msccl/check.h"
+#include "codegen/msccl/lower.h"
 #include "predict/predict.h"
 #include "predict/sizes.h"
 #include "support/exec_support.h"
 #include "support/fabric.h"
+#include "support/msccl_model.h"
 #include "support/oracle.h"
 #include "support/random.h"
 #include "support/random_topology.h"
@@ -297,6 +300,55 @@ START_TEST(what_stages_are_not_for_is_refused) {
 }
 END_TEST
 
+/* Whether they fit in what the executors take; what does is proved, and right in a second model. */
+static bool runs_as_msccl(const struct copse_schedule *s,
+                          const struct copse_msccl_options *options) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_msccl_summary summary;
+  struct copse_check_msccl_report report;
+  char *xml;
+  size_t size;
+  uint64_t seed = 7;
+  copse_status status = copse_lower_msccl(s, options, &xml, &size, &summary, &err);
+  if (status == COPSE_UNSUPPORTED) return false;
+  ASSERT_OK(status, &err);
+  ASSERT_OK(copse_check_msccl("test.xml", xml, size, &report, &err), &err);
+  if (options->executor == COPSE_MSCCL_ANY) ck_assert(report.on_rccl);
+  ck_assert_int_eq(report.in_place, options->layout != COPSE_MSCCL_OUT_OF_PLACE);
+  ck_assert_int_eq(report.out_of_place, options->layout != COPSE_MSCCL_IN_PLACE);
+  struct copse_test_mx *m = copse_test_mx_read(xml);
+  ck_assert(copse_test_mx_runs(m, 3, &seed));
+  copse_test_mx_free(m);
+  free(xml);
+  return true;
+}
+
+START_TEST(msccl_programs_are_proved_and_run_right) {
+  static const char *const lines[] = {"hypercube:3@25", "torus:3x3@25",
+                                      "hosts:2 gpus:3@50 nics:3@10 flat", "ring:6@25", "full:5@10"};
+  struct copse_topology *t = synthetic(lines[_i % 5]);
+  int tried = 0, fit = 0;
+  struct found f;
+  find(t, &f);
+  for (int i = 0; i < f.n; i++) {
+    struct copse_schedule *s = make(t, &f, i);
+    for (int e = COPSE_MSCCL_ANY; e <= COPSE_MSCCL_NCCL; e++)
+      for (int layout = 0; layout < 3; layout++) {
+        struct copse_msccl_options o = {.executor = (enum copse_msccl_executor)e,
+                                        .layout = (enum copse_msccl_layout)layout,
+                                        .instances = 1 + (layout == 1),
+                                        .channels = layout == 2 ? 1 : 0};
+        tried++;
+        fit += runs_as_msccl(s, &o);
+      }
+    copse_schedule_free(s);
+  }
+  ck_assert_msg(fit > 0 && 2 * fit >= tried, "%s: %d of %d", lines[_i], fit, tried);
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/doubling");
   TCase *tests = tcase_create("doubling");
@@ -305,10 +357,10 @@ int main(void) {
   tcase_add_test(tests, routes_over_relays_avoid_ranks);
   tcase_add_test(tests, what_is_damaged_is_refused_unless_it_is_still_right);
   tcase_add_loop_test(tests, plans_are_proved_and_right, 0, 16);
+  tcase_add_loop_test(tests, msccl_programs_are_proved_and_run_right, 0, 5);
   tcase_add_test(tests, every_rank_has_the_same_bits);
   tcase_add_test(tests, there_are_no_more_hops_than_the_fabric_is_wide);
-  if (COPSE_TEST_RESULTS)
-    tcase_add_test(tests, the_search_takes_stages_for_short_messages_alone);
+  if (COPSE_TEST_RESULTS) tcase_add_test(tests, the_search_takes_stages_for_short_messages_alone);
   tcase_add_test(tests, what_stages_are_not_for_is_refused);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -119,9 +119,6 @@ static int compare_units(const void *a, const void *b) {
 
 /* Every send of a plan goes to one receiver, and every sum is made at a rank. */
 static copse_status refuse(const struct copse_schedule *s, struct copse_err *err) {
-  if (copse_schedule_doubles(s))
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "an allreduce in stages is lowered to plans alone: --to plan");
   if (s->n_copying + s->n_adding == 0) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "the schedule counts on '%s' to %s for its time, which plans can't ask of a "
@@ -129,6 +126,30 @@ static copse_status refuse(const struct copse_schedule *s, struct copse_err *err
                     "that is sent as it says",
                     s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]],
                     s->n_copying > 0 ? "copy" : "add");
+}
+
+/* A unit for each piece, whose trees come one after the other. */
+static copse_status make_stage_units(struct maker *m) {
+  const struct copse_schedule *s = m->schedule;
+  size_t n = (size_t)s->n_ranks;
+  struct copse_q at = COPSE_Q_ZERO;
+  int n_stages = 0;
+  for (int t = 0; t < s->n_trees; t++)
+    if (s->trees[t].stage > n_stages) n_stages = s->trees[t].stage;
+  for (int t = 0; t < s->n_trees; t++) {
+    const struct copse_schedule_tree *tree = &s->trees[t];
+    const struct copse_unit_tree **stages;
+    if (t == 0 || tree->piece != tree[-1].piece) {
+      struct copse_unit *unit = &m->out->units[m->out->n_units++];
+      *unit = (struct copse_unit){.tree = t, .broadcast_tree = -1, .lo = at, .n_stages = n_stages};
+      COPSE_DO(copse_q_add(at, tree->weight, &at, m->err));
+      unit->hi = at;
+      COPSE_DO(COPSE_ARRAY(m->arena, n * (size_t)n_stages, stages, m->err));
+      unit->stages = stages;
+    }
+    COPSE_DO(index_tree(m, tree, &stages[(size_t)(tree->stage - 1) * n + (size_t)tree->root]));
+  }
+  return COPSE_OK;
 }
 
 /* Every unit ends with a tree, so there are no more of them. */
@@ -140,6 +161,7 @@ static copse_status make_tree_units(struct maker *m) {
   COPSE_DO(refuse(s, m->err));
   COPSE_DO(COPSE_ARRAY(m->arena, n_trees, m->trees, m->err));
   COPSE_DO(COPSE_ARRAY(m->arena, n_trees, m->out->units, m->err));
+  if (copse_schedule_doubles(s)) return make_stage_units(m);
   for (int t = 0; t < s->n_trees; t++) {
     COPSE_DO(index_tree(m, &s->trees[t], &m->trees[t]));
     *(s->trees[t].phase == COPSE_PHASE_REDUCE ? &reduces : &broadcasts) = true;

@@ -30,6 +30,10 @@ struct copse_unit {
   int broadcast_tree; /* of the schedule, -1: none */
   int block;          /* of the buffer that has one block per rank, else 0 */
   const struct copse_unit_tree *reduce, *broadcast; /* NULL: no such phase */
+  /* of an allreduce in stages instead: [n_stages * n_ranks] what a root's sum goes along in a
+   * stage, NULL: nowhere */
+  const struct copse_unit_tree *const *stages;
+  int n_stages;
   const int *path; /* [n_path] of an alltoall's pair, from sender to receiver */
   int n_path;      /* 1: a rank's own block */
 };
@@ -45,13 +49,13 @@ struct copse_units {
 
 /*
  * Cuts every root's share along the trees' weights. An allreduce gets the common
- * refinement of both phases' cuts, so that every unit has one tree of each. An alltoall has the
- * own blocks and a unit for each path of a pair; paths that differ only in relays are one, and
- * pairs whose demand is 0 have none. Each unit is then cut into `instances` equal parts; if that is
- * below 0, the widest into -instances, the others into so many fewer that parts are about as wide;
- * with `own_whole` a rank's own block stays whole. In the arena. COPSE_UNSUPPORTED for a schedule
- * whose switches copy or add, COPSE_OVERFLOW, COPSE_NOMEM. O(trees * ranks + units log units +
- * length of all paths).
+ * refinement of both phases' cuts, so that every unit has one tree of each; in stages a unit for
+ * each piece. An alltoall has the own blocks and a unit for each path of a pair; paths that differ
+ * only in relays are one, and pairs whose demand is 0 have none. Each unit is then cut into
+ * `instances` equal parts; if that is below 0, the widest into -instances, the others into so many
+ * fewer that parts are about as wide; with `own_whole` a rank's own block stays whole. In the
+ * arena. COPSE_UNSUPPORTED for a schedule whose switches copy or add, COPSE_OVERFLOW, COPSE_NOMEM.
+ * O(trees * ranks + units log units + length of all paths).
  */
 copse_status copse_units_make(struct copse_arena *arena, const struct copse_schedule *schedule,
                               int instances, bool own_whole, struct copse_units *out,

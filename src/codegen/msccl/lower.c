@@ -243,6 +243,10 @@ static copse_status add_unit(struct links *l, const struct copse_unit *unit, dou
   for (int i = 0; i + 1 < unit->n_path; i++)
     COPSE_DO(add_link(l, unit->path[i], unit->path[i + 1], exact, rounded));
   if (unit->n_path > 0) return COPSE_OK;
+  const struct copse_schedule *s = l->job->schedule;
+  for (int t = unit->tree; unit->n_stages > 0 && t < s->n_trees; t++)
+    if (s->trees[t].piece == s->trees[unit->tree].piece) COPSE_DO(add_tree(l, t, exact, rounded));
+  if (unit->n_stages > 0) return COPSE_OK;
   COPSE_DO(add_tree(l, unit->broadcast_tree, exact, rounded));
   return unit->tree == unit->broadcast_tree ? COPSE_OK : add_tree(l, unit->tree, exact, rounded);
 }

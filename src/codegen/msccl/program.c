@@ -1,6 +1,6 @@
 /*
- * An MSCCL program while it grows: thread blocks, channels and steps, and trees and paths as such
- * steps, in one global order. program.h says why no program made so can deadlock.
+ * An MSCCL program while it grows: thread blocks, channels and steps, and trees, stages and paths
+ * as such steps, in one global order. program.h says why no program made so can deadlock.
  *
  * Two styles. `any` uses what RCCL has kernels for (s, r, cpy, re, nop): a rank receives in one
  * block and sends in another that waits for it, so that both run at once over the parts of a large
@@ -407,6 +407,125 @@ static void pass_down(const struct walk *w, int rank, int first, struct copse_ms
   }
 }
 
+/* ---- stages: sums to the groups' ranks, into scratch, and from there into the output -------- */
+
+/* What came of a root's sum, or a send. */
+struct come {
+  struct copse_msccl_place at;
+  struct copse_msccl_ref ref;
+  int rank;
+};
+
+struct stage {
+  const struct walk *w;
+  struct copse_msccl_ref
+      *have;          /* [n_ranks] when the output has the sum so far, NO_REF: the input */
+  struct come *parts; /* [n_ranks * n_ranks] by rank and root; rank -1: none */
+  struct come *sends; /* of the stage */
+  size_t n_sends, capacity;
+  struct copse_msccl_place *at; /* [n_ranks] of what a rank adds */
+  struct copse_msccl_ref *after;
+  size_t after_capacity;
+  struct copse_arena arena;
+};
+
+static void release_stage(struct stage *s) { copse_arena_free(&s->arena); }
+
+/* A root's sum, or what came of it to `rank`, to the children in the tree. */
+static void spread(struct stage *s, const struct copse_unit_tree *t, int root, int rank,
+                   const struct come *from) {
+  const struct walk *w = s->w;
+  struct copse_msccl_program *p = w->p;
+  for (int i = t->first_child[rank]; i < t->first_child[rank + 1]; i++) {
+    int child = t->children[i], channel = channel_for(w, rank, child, -1);
+    int block = block_for(p, rank, child, -1, channel);
+    struct come sent = {.rank = rank, .at = from->at};
+    sent.ref = add(w, block, COPSE_MSCCL_S, from->at, from->at, &from->ref, 1);
+    COPSE_KEEP(p, COPSE_GROW_IN(&s->arena, s->sends, s->capacity, s->n_sends + 1, p->err));
+    if (p->status != COPSE_OK) return;
+    s->sends[s->n_sends++] = sent;
+    struct come *part = &s->parts[(size_t)child * (size_t)p->n_ranks + (size_t)root];
+    *part = (struct come){.at = scratch(p, child, w->run->count), .rank = child};
+    part->ref = receive(w, child, rank, channel, part->at);
+    spread(s, t, root, child, part);
+  }
+}
+
+/* sum += parts, the first after `after`; in groups that run as one operation. */
+static struct copse_msccl_ref add_parts(const struct walk *w, int block,
+                                        struct copse_msccl_place sum,
+                                        const struct copse_msccl_place *parts, int n,
+                                        const struct copse_msccl_ref *after, int n_after) {
+  struct copse_msccl_ref ref = NO_REF;
+  for (int i = 0; i < n; i++) {
+    ref = add(w, block, COPSE_MSCCL_RE, parts[i], sum, after, i == 0 ? n_after : 0);
+    if (i + 1 == n || i % COPSE_MSCCL_MAX_FUSED == COPSE_MSCCL_MAX_FUSED - 1) publish(w->p, ref);
+  }
+  return ref;
+}
+
+/*
+ * The output gets the sum of what it had, or the input, and what came, by rank: so all of a group
+ * add alike. Those of smaller ranks are summed first, in the place of the least. What is
+ * overwritten has been sent by then.
+ */
+static void add_stage(struct stage *s, int rank) {
+  const struct walk *w = s->w;
+  struct copse_msccl_program *p = w->p;
+  const struct come *parts = &s->parts[(size_t)rank * (size_t)p->n_ranks];
+  int n = 0, before = 0, n_after = 0, block = -1;
+  size_t most = (size_t)p->n_ranks + s->n_sends + 1;
+  COPSE_KEEP(p, COPSE_GROW_IN(&s->arena, s->after, s->after_capacity, most, p->err));
+  if (p->status != COPSE_OK) return;
+  s->after[n_after++] = s->have[rank];
+  for (size_t i = 0; i < s->n_sends; i++)
+    if (s->sends[i].rank == rank) s->after[n_after++] = s->sends[i].ref;
+  for (int root = 0; root < p->n_ranks; root++) {
+    if (parts[root].rank < 0) continue;
+    before += root < rank;
+    s->at[n++] = parts[root].at;
+    s->after[n_after++] = parts[root].ref;
+    block = parts[root].ref.block;
+  }
+  if (n == 0 || p->status != COPSE_OK) return;
+  if (s->have[rank].block < 0 && !w->style.skip_copy) {
+    add(w, block, COPSE_MSCCL_CPY, w->in, w->out, s->after, n_after);
+    n_after = 0;
+  }
+  if (before > 1) {
+    add_parts(w, block, s->at[0], s->at + 1, before - 1, s->after, n_after);
+    s->at[before - 1] = s->at[0];
+    n_after = 0;
+  }
+  int first = before > 1 ? before - 1 : 0;
+  s->have[rank] = add_parts(w, block, w->out, s->at + first, n - first, s->after, n_after);
+}
+
+static void emit_stages(struct walk *w) {
+  COPSE_AT_END(release_stage) struct stage s = {.w = w};
+  struct copse_msccl_program *p = w->p;
+  const struct copse_unit *unit = w->run->unit;
+  size_t n = (size_t)p->n_ranks;
+  COPSE_KEEP(p, COPSE_ARRAY(&s.arena, n, s.have, p->err));
+  COPSE_KEEP(p, COPSE_ARRAY(&s.arena, n, s.at, p->err));
+  COPSE_KEEP(p, COPSE_ARRAY(&s.arena, n * n, s.parts, p->err));
+  if (p->status != COPSE_OK) return;
+  w->in = (struct copse_msccl_place){'i', w->run->offset};
+  w->out = (struct copse_msccl_place){'o', w->run->offset};
+  for (size_t r = 0; r < n; r++) s.have[r] = NO_REF;
+  for (int stage = 0; stage < unit->n_stages && p->status == COPSE_OK; stage++) {
+    const struct copse_unit_tree *const *trees = unit->stages + (size_t)stage * n;
+    s.n_sends = 0;
+    for (size_t i = 0; i < n * n; i++) s.parts[i].rank = -1;
+    for (int root = 0; root < p->n_ranks; root++) {
+      bool begun = s.have[root].block >= 0;
+      const struct come sum = {.at = begun ? w->out : w->in, .ref = s.have[root]};
+      if (trees[root]) spread(&s, trees[root], root, root, &sum);
+    }
+    for (int rank = 0; rank < p->n_ranks; rank++) add_stage(&s, rank);
+  }
+}
+
 /* ---- trees ------------------------------------------------------------------------------ */
 
 /* Both phases get channels of their own, where there are two: a block that did both would wait
@@ -454,6 +573,7 @@ static void emit_trees(struct walk *w) {
     w->in = (struct copse_msccl_place){'i', whole};
     w->out = (struct copse_msccl_place){'o', scatters ? run->offset : whole};
     choose_channels(w, channels, false);
+    if (run->unit->n_stages > 0) emit_stages(w);
     if (run->unit->reduce) have = reduce(w);
     choose_channels(w, channels, true);
     if (run->unit->broadcast) pass_down(w, root, run->unit->broadcast->first_child[root], have);

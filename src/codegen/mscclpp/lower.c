@@ -586,6 +586,9 @@ static copse_status check_options(struct job *j) {
 
 static copse_status cut(struct job *j) {
   int64_t block = j->options.chunks;
+  if (copse_schedule_doubles(j->schedule))
+    return copse_fail(j->err, COPSE_UNSUPPORTED,
+                      "an allreduce in stages is lowered to plans and MSCCL alone: --to plan");
   COPSE_DO(copse_chunks_start(&j->cut, j->schedule, j->options.instances, MAX_CHUNKS, j->err));
   if (block == 0) COPSE_DO(copse_chunks_exact(&j->cut, MAX_CHUNKS, &block, j->err));
   if (block * j->cut.blocks > MAX_CHUNKS)

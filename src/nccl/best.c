@@ -90,7 +90,12 @@ static copse_status solve_kind(struct finder *f, enum copse_nccl_channel_kind ki
   s->packs = kind != COPSE_NCCL_RINGS || f->out->n_hosts == 1;
   COPSE_DO(copse_nccl_channels_make(&f->machine, kind, 0, f->out->n_hosts, &s->channels, err));
   if (kind == COPSE_NCCL_RINGS) COPSE_DO(check_hosts(f, &s->channels, err));
-  COPSE_DO(copse_rings_solve(&s->channels.instance, &s->set, err));
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status = copse_rings_solve(&s->channels.instance, &s->set, &why);
+  /* Twins come in at both their ends: not where one GPU alone is beside the only NIC. */
+  s->has = status != COPSE_INFEASIBLE || kind != COPSE_NCCL_TWIN_RINGS;
+  if (!s->has) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
   if (!s->packs) return COPSE_OK;
   return copse_rings_pack(&s->channels.instance, &s->set, f->most / s->width, s->packings, err);
 }

@@ -197,8 +197,11 @@ static void read_trees(const struct copse_log_comm *comm, const int *place,
   }
 }
 
-static void set_port(int *port, int found) {
-  if (*port < 0) *port = found;
+/* Whether it was not set. */
+static bool set_port(int *port, int found) {
+  bool unset = *port < 0;
+  if (unset) *port = found;
+  return unset;
 }
 
 /* The ports that lines "via NET" name: of a sender towards a receiver, or the other way. */
@@ -221,25 +224,39 @@ static void read_ports(const struct copse_log_comm *comm, const struct copse_ncc
   }
 }
 
-/* The port nearest to a GPU, of equal ones the first. */
-static copse_status near_port(struct copse_nccl_machine *m, int rank, int *port,
-                              struct copse_err *err) {
-  const struct copse_nccl_route *route, *best = NULL;
-  int host = m->host_of_rank[rank];
-  *port = -1;
-  for (int p = m->first_port[host]; p < m->first_port[host + 1]; p++) {
+/* The ports nearest to a GPU. */
+struct near {
+  int n, *ports; /* [n] */
+};
+
+static copse_status find_near_ports(struct copse_nccl_machine *m, int rank,
+                                    struct copse_arena *arena, struct near *near,
+                                    struct copse_err *err) {
+  const struct copse_nccl_route *route;
+  int host = m->host_of_rank[rank], first = m->first_port[host], end = m->first_port[host + 1];
+  enum copse_nccl_path best = COPSE_NCCL_PATH_DIS;
+  near->n = 0;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)(end - first), near->ports, err));
+  for (int p = first; p < end; p++) {
     COPSE_DO(
         copse_nccl_find_route(m, m->topology->rank_nodes[rank], m->ports[p].node, &route, err));
-    if (best && route->type >= best->type) continue;
-    best = route;
-    *port = p;
+    if (near->n > 0 && route->type > best) continue;
+    if (route->type < best) near->n = 0;
+    best = route->type;
+    near->ports[near->n++] = p;
   }
   return COPSE_OK;
 }
 
-/* Ends of links between hosts without a port: as the graphs have it, else the nearest [n_ranks]. */
-static void fill_ports(const struct copse_nccl_machine *m, const struct copse_nccl_joined *graphs,
-                       const int *near, struct copse_nccl_joined *j) {
+static int near_port(const struct near *near, int channel) {
+  return near->n > 0 ? near->ports[channel % near->n] : -1;
+}
+
+/* Ends of links between hosts without a port: as the graphs have it, else of the nearest [n_ranks].
+ * How many are none of the graphs'. */
+static int fill_ports(const struct copse_nccl_machine *m, const struct copse_nccl_joined *graphs,
+                      const struct near *near, struct copse_nccl_joined *j) {
+  int guessed = 0;
   for (int c = 0; c < j->n_channels; c++)
     for (int r = 0; r < j->n_ranks; r++) {
       struct copse_nccl_seat *s = seat(j, c, r), *to = seat(j, c, s->next);
@@ -247,16 +264,19 @@ static void fill_ports(const struct copse_nccl_machine *m, const struct copse_nc
       const struct copse_nccl_seat *g = like >= 0 ? seat(graphs, like, r) : NULL;
       if (m->host_of_rank[s->next] != host) {
         bool same = g && g->next == s->next;
-        set_port(&s->send_port, same ? g->send_port : near[r]);
-        set_port(&to->receive_port,
-                 same ? seat(graphs, like, s->next)->receive_port : near[s->next]);
+        guessed += set_port(&s->send_port, same ? g->send_port : near_port(&near[r], c)) && !same;
+        guessed += set_port(&to->receive_port, same ? seat(graphs, like, s->next)->receive_port
+                                                    : near_port(&near[s->next], c)) &&
+                   !same;
       }
       if (s->up >= 0 && m->host_of_rank[s->up] != host)
-        set_port(&s->up_port, g && g->up == s->up ? g->up_port : near[r]);
+        set_port(&s->up_port, g && g->up == s->up ? g->up_port : near_port(&near[r], c));
       for (int d = 0; d < COPSE_NCCL_DOWNS; d++)
         if (s->down[d] >= 0 && m->host_of_rank[s->down[d]] != host)
-          set_port(&s->down_port[d], g && g->down[d] == s->down[d] ? g->down_port[d] : near[r]);
+          set_port(&s->down_port[d],
+                   g && g->down[d] == s->down[d] ? g->down_port[d] : near_port(&near[r], c));
     }
+  return guessed;
 }
 
 /* Rings of the log as seats; false where one is no ring of all ranks. */
@@ -303,28 +323,29 @@ static copse_status name_graphs(struct copse_nccl_judge *judge, const struct cop
 }
 
 copse_status copse_nccl_judge_log(struct copse_nccl_judge *judge, const struct copse_log_comm *comm,
-                                  const int *place, bool *used, int *differ,
-                                  struct copse_err *err) {
+                                  const int *place, bool *used,
+                                  struct copse_nccl_log_unlike *unlike, struct copse_err *err) {
   struct copse_nccl_joined j = {.n_ranks = comm->n_ranks,
                                 .n_hosts = judge->machine->n_hosts,
                                 .n_channels = count_rings(comm),
                                 .has_ring = true};
-  int *near;
+  struct near *near;
   *used = j.n_channels > 0;
-  *differ = 0;
+  *unlike = (struct copse_nccl_log_unlike){0};
   if (!*used) return COPSE_OK;
   size_t n = (size_t)j.n_channels * (size_t)j.n_ranks;
   COPSE_DO(COPSE_ARRAY(&judge->arena, n, j.seats, err));
   COPSE_DO(COPSE_ARRAY(&judge->arena, (size_t)j.n_ranks, near, err));
-  for (int r = 0; r < j.n_ranks; r++) COPSE_DO(near_port(judge->machine, r, &near[r], err));
+  for (int r = 0; r < j.n_ranks; r++)
+    COPSE_DO(find_near_ports(judge->machine, r, &judge->arena, &near[r], err));
   for (size_t i = 0; i < n; i++)
     j.seats[i] = (struct copse_nccl_seat){-1, -1, -1, -1, {-1, -1, -1}, -1, {-1, -1, -1}};
   *used = read_rings(comm, place, &j);
   if (!*used) return COPSE_OK;
   read_trees(comm, place, &j);
   read_ports(comm, judge->machine, place, &j);
-  fill_ports(judge->machine, &judge->joined, near, &j);
-  *differ = count_unlike(&j, &judge->joined);
+  unlike->guessed = fill_ports(judge->machine, &judge->joined, near, &j);
+  unlike->channels = count_unlike(&j, &judge->joined);
   j.n_graph_channels =
       judge->joined.n_graph_channels > 0 ? judge->joined.n_graph_channels : j.n_channels;
   COPSE_DO(name_graphs(judge, &j, err));

@@ -32,10 +32,14 @@ copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
 
 /*
  * Has the judge go by the log's rings, and trees if it has all of them, on the log's NICs (where it
- * doesn't say: the graph's, else the nearest). *used: false, and nothing changes, where the log
- * lacks rings. *differ: how many channels' rings are not those of the graphs. Without graphs the
- * judge knows no stated speeds.
+ * doesn't say: the graph's, else the nearest, of equally near ones by turns). *used: false, and
+ * nothing changes, where the log lacks rings. Without graphs the judge knows no stated speeds.
  */
+struct copse_nccl_log_unlike {
+  int channels; /* whose rings are not those of the graphs */
+  int guessed;  /* ends of links between hosts whose NIC neither log nor graphs say */
+};
 copse_status copse_nccl_judge_log(struct copse_nccl_judge *judge, const struct copse_log_comm *comm,
-                                  const int *place, bool *used, int *differ,
+                                  const int *place, bool *used,
+                                  struct copse_nccl_log_unlike *unlike,
                                   struct copse_err *err) COPSE_CHECKED;

@@ -173,8 +173,10 @@ static copse_status add_switch(struct loader *l, int rank, bool out, struct cops
       COPSE_DO(copse_q_add(l->load[i], part, &l->load[i], l->err));
     }
   if (n > 0) return COPSE_OK;
-  return copse_fail(l->err, COPSE_INFEASIBLE, "%s has no link to an NVSwitch, over which NVLS sums",
-                    t->nodes[gpu].id);
+  return copse_fail_at(l->err, COPSE_BAD_INPUT, l->judge->label, 0,
+                       "it has NVLS, which sums in an NVSwitch, and %s of the topology has no link "
+                       "to one: give files of one machine",
+                       t->nodes[gpu].id);
 }
 
 /* One host: the switch takes every GPU's data once and gives every GPU the sum once; beside it, a

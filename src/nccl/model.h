@@ -30,9 +30,8 @@ struct copse_nccl_cost {
 };
 
 /*
- * Tree and ring of all protocols; NVLS on one node, NVLS trees on several (an allreduce). Others are
- * not modelled.
- * Collective, algorithm and protocol by the numbers of tuner_table.h.
+ * Tree and ring of all protocols; NVLS on one node, NVLS trees on several (an allreduce). Others
+ * are not modelled. Collective, algorithm and protocol by the numbers of tuner_table.h.
  */
 struct copse_nccl_cost copse_nccl_model_cost(const struct copse_nccl_model *model, int collective,
                                              int algorithm, int protocol);

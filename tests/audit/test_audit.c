@@ -464,6 +464,26 @@ static void audit_with(const char *first, const char *file) {
   audit(files);
 }
 
+/* Lines of a log that are rank 0's alone: rings, but not whose NICs they use. */
+START_TEST(what_a_log_lacks_is_not_judged) {
+  static char line[4096], text[1 << 20];
+  FILE *log = fopen("../shared/nccl/logs/nccl-2.22.3-a100x16.log", "r");
+  size_t n = 0;
+  if (!log) COPSE_SKIP("no ../shared/nccl/logs");
+  while (fgets(line, sizeof line, log))
+    if (strstr(line, "[0] NCCL INFO") && n + strlen(line) < sizeof text)
+      n += (size_t)snprintf(text + n, sizeof text - n, "%s", line);
+  fclose(log);
+  copse_test_write("rank0.log", text);
+  audit_with(SHARED_MACHINES "/dgx-a100-8nic.topo.xml", "rank0.log");
+  expect("allreduce", "bound_busbw_GBps", 264);
+  ck_assert_double_nan(figure("allreduce", "nccl_busbw_GBps"));
+  ck_assert(doubted("which NICs the channels use") && doubted("it has 2 of 16 ranks"));
+  ck_assert_int_eq(finding("better rings", ""), -1);
+  cJSON_Delete(json);
+}
+END_TEST
+
 static const char *const skl_buses[] = {"00000000:12:00", "00000000:14:00", "00000000:32:00",
                                         "00000000:34:00"};
 
@@ -663,6 +683,7 @@ int main(void) {
   tcase_add_test(graphs, a_loss_counts_once);
   tcase_add_test(measured, links_that_nvbandwidth_finds_slow);
   tcase_add_test(measured, files_of_other_machines_are_said);
+  tcase_add_test(measured, what_a_log_lacks_is_not_judged);
   tcase_add_test(measured, a_loss_without_a_cause_is_said);
   tcase_add_test(inputs, wrong_inputs_are_refused);
   tcase_add_test(inputs, the_machine_is_looked_at);

@@ -88,6 +88,34 @@ static const char *const named[] = {"dgx1-v100",    "dgx1-p100",    "pcie-8-2s",
 START_TEST(catalogue_machines_are_judged_and_verified_alike) { expect_best(load_named(named[_i])); }
 END_TEST
 
+/* A NIC beside one GPU of three: rings come in there, and no pairs that are mirrors of each other
+ * exist. The NIC limits them. */
+START_TEST(one_nic_beside_one_gpu_is_enough) {
+  static const char text[] =
+      "{'format': 'copse-topology/1', 'name': 'one', 'nodes': [{'id': 'g0', 'type': 'gpu'}, "
+      "{'id': 'g1', 'type': 'gpu'}, {'id': 'g2', 'type': 'gpu'}, {'id': 's', 'type': 'nvswitch'}, "
+      "{'id': 'n', 'type': 'nic'}], 'links': [{'src': 'g0', 'dst': 's', 'bandwidth': 300}, "
+      "{'src': 'g1', 'dst': 's', 'bandwidth': 300}, {'src': 'g2', 'dst': 's', 'bandwidth': 300}, "
+      "{'src': 'g0', 'dst': 'n', 'bandwidth': 25}]}";
+  char quoted[sizeof text];
+  for (size_t i = 0; i < sizeof text; i++) quoted[i] = text[i] == '\'' ? '"' : text[i];
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *host, *all;
+  struct copse_nccl_best best;
+  ASSERT_OK(copse_topology_parse("one", quoted, strlen(quoted), &(struct copse_topology_options){0},
+                                 &host, &err),
+            &err);
+  for (int hosts = 2; hosts <= 3; hosts++) {
+    ASSERT_OK(copse_nccl_repeat_host(host, hosts, &all, &err), &err);
+    ASSERT_OK(copse_nccl_best_find(all, &(struct copse_nccl_best_options){0}, &best, &err), &err);
+    ck_assert(copse_q_eq(best.ring.GBps, (struct copse_q){25, 1}));
+    copse_nccl_best_free(&best);
+    expect_best(all);
+  }
+  copse_topology_free(host);
+}
+END_TEST
+
 START_TEST(own_machines_on_several_hosts_are_judged_and_verified_alike) {
   static const int hosts[] = {1, 2, 3, 4, 5};
   char names[MACHINES][64];
@@ -253,6 +281,7 @@ int main(void) {
   Suite *suite = suite_create("best rings");
   TCase *cases = tcase_create("machines");
   tcase_add_loop_test(cases, catalogue_machines_are_judged_and_verified_alike, 0, N_NAMED);
+  tcase_add_test(cases, one_nic_beside_one_gpu_is_enough);
   tcase_add_loop_test(cases, own_machines_on_several_hosts_are_judged_and_verified_alike, 0,
                       COPSE_TEST_UP_TO(5, 3));
   if (COPSE_TEST_RESULTS)

@@ -42,7 +42,8 @@ struct inputs {
   const struct copse_log_comm *comm;
   struct copse_tests tests[MOST_TESTS];
   const char *tests_paths[MOST_TESTS], *nvbandwidth_path;
-  int n_tests, channels_differ;
+  int n_tests;
+  struct copse_nccl_log_unlike unlike;
   struct copse_calls calls;
   struct copse_ras ras;
   struct copse_nvbandwidth nvbandwidth;
@@ -398,12 +399,30 @@ static copse_status compare_tests(struct inputs *in, int i, const struct names *
   return COPSE_OK;
 }
 
+/* Logs of libraries of unlike versions are of several jobs. */
+static void doubt_versions(struct inputs *in) {
+  for (int i = 1; i < in->log.n_comms; i++) {
+    const char *a = in->log.comms[0].version, *b = in->log.comms[i].version;
+    if (!a || !b || strcmp(a, b) == 0) continue;
+    doubt(in, "give the logs of one job",
+          "logs of several jobs: communicators of NCCL %s and of %s; the largest, of %s, is judged",
+          a, b, a);
+    break;
+  }
+}
+
 static copse_status compare_files(struct inputs *in, const struct copse_topology *t,
                                   struct copse_err *err) {
   struct names nvb = {0};
   COPSE_DO(compare_nvbandwidth(in, &nvb, err));
   for (int i = 0; i < in->n_tests; i++) COPSE_DO(compare_tests(in, i, &nvb, t, err));
   const struct copse_log_comm *comm = in->comm;
+  if (comm && in->unlike.guessed > 0)
+    doubt(in, "run it with NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET on all ranks, or give the graph dump",
+          "which NICs the channels use: %s does not say it of %d ends of links between hosts%s",
+          in->log_path, in->unlike.guessed,
+          in->has_judge ? "; the nearest are taken" : ", so its rings are not judged");
+  doubt_versions(in);
   if (comm && (comm->n_known < comm->n_ranks || comm->n_rings == 0))
     doubt(in, "run it with NCCL_DEBUG_SUBSYS=INIT,GRAPH on all ranks, and give all their output",
           "what all ranks of %s ran: it has %d of %d ranks and %d rings", in->log_path,
@@ -435,7 +454,8 @@ static void take_version(const struct inputs *in, struct options *o) {
   int version = version_of_log(in, &rccl);
   if (version == 0 || rccl || o->topology.options.nccl_version > 0) return;
   if (version != COPSE_NCCL_USUAL)
-    copse_note(&copse_cli_notes, "%s is of NCCL %d.%d.%d, by whose constants XML is read",
+    copse_note(&copse_cli_notes,
+               "%s: its largest communicator is of NCCL %d.%d.%d, by whose constants XML is read",
                in->log_path, version / 10000, version / 100 % 100, version % 100);
   o->topology.options.nccl_version = version;
 }
@@ -462,6 +482,27 @@ static copse_status make_tune(struct inputs *in, const struct options *o, struct
 
 /* ---- graphs and rings ------------------------------------------------------------------------ */
 
+/* Where ranks could not be placed by bus id: says so of those that the topology lacks. */
+static void doubt_buses(struct inputs *in) {
+  char bus[32], other[32] = "";
+  int unknown = 0;
+  for (int r = 0; r < in->comm->n_known && copse_nccl_has_buses(&in->machine); r++) {
+    uint64_t id = in->comm->ranks[r].bus;
+    snprintf(bus, sizeof bus, "%04x:%02x:%02x.%x", (unsigned)(id >> 20), (unsigned)(id >> 12 & 255),
+             (unsigned)(id >> 4 & 255), (unsigned)(id & 15));
+    if (copse_nccl_rank_of_bus(&in->machine, bus) >= 0) continue;
+    if (unknown++ == 0) memcpy(other, bus, sizeof other);
+  }
+  if (unknown > 0)
+    doubt(in, on_this,
+          "whether %s is of this machine: %d of the bus ids of its %d ranks are none of the "
+          "topology's (such as %s), and its GPUs are taken by their NVML indices or in order",
+          in->log_path, unknown, in->comm->n_known, other);
+  else
+    copse_note(&copse_cli_notes, "%s: its GPUs are taken by their NVML indices or in order",
+               in->log_path);
+}
+
 /* The log's communicator of these ranks, and graphs from it where there is no dump. */
 static copse_status read_log(struct inputs *in, const struct copse_topology *t,
                              struct copse_err *err) {
@@ -475,11 +516,7 @@ static copse_status read_log(struct inputs *in, const struct copse_topology *t,
   in->comm = &in->log.comms[0];
   COPSE_DO(copse_calloc((size_t)t->n_ranks, sizeof *in->place, &in->place, err));
   COPSE_DO(copse_nccl_place_ranks(in->comm, &in->machine, in->place, &by_bus, err));
-  if (!by_bus)
-    copse_note(&copse_cli_notes,
-               "%s: bus ids are not the topology's; its GPUs are taken by their NVML indices or in "
-               "order",
-               in->log_path);
+  if (!by_bus) doubt_buses(in);
   if (in->graphs_path) return COPSE_OK;
   COPSE_DO(copse_nccl_graphs_of_log(in->comm, &in->machine, in->place, &in->graphs, err));
   if (copse_nccl_graph(&in->graphs, COPSE_NCCL_RING)) in->graphs_path = in->log_path;
@@ -495,8 +532,8 @@ static copse_status open_judge(struct inputs *in, const struct copse_topology *t
   in->has_judge = in->graphs_path != NULL;
   if (!in->comm) return COPSE_OK;
   bool used;
-  COPSE_DO(copse_nccl_judge_log(&in->judge, in->comm, in->place, &used, &in->channels_differ, err));
-  in->has_judge = in->has_judge || used;
+  COPSE_DO(copse_nccl_judge_log(&in->judge, in->comm, in->place, &used, &in->unlike, err));
+  in->has_judge = in->has_judge || (used && in->unlike.guessed == 0);
   return COPSE_OK;
 }
 
@@ -588,7 +625,7 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
       .judge = in->has_judge ? &in->judge : NULL,
       .log = in->log_path ? &in->log : NULL,
       .comm = in->comm,
-      .channels_differ = in->channels_differ,
+      .channels_differ = in->unlike.channels,
       .tests = in->tests,
       .n_tests = in->n_tests,
       .calls = in->has_calls ? &in->calls : NULL,

@@ -214,10 +214,16 @@ static copse_status load_topology(struct job *j) {
 /* ---- graphs and what they reach
  * ------------------------------------------------------------------ */
 
-static bool has_type(const struct copse_topology *t, const char *type) {
-  for (int v = 0; v < t->n_nodes; v++)
-    if (strcmp(t->nodes[v].type, type) == 0) return true;
-  return false;
+/* Whether every GPU is on an NVSwitch. */
+static bool all_switched(const struct copse_topology *t) {
+  for (int r = 0; r < t->n_ranks; r++) {
+    bool on = false;
+    for (int i = 0; i < t->n_links && !on; i++)
+      on = t->links[i].src == t->rank_nodes[r] &&
+           strcmp(t->nodes[t->links[i].dst].type, "nvswitch") == 0;
+    if (!on) return false;
+  }
+  return true;
 }
 
 static void add_head(struct job *j, struct copse_nccl_graph_search *g, int rank, uint64_t net) {
@@ -240,7 +246,7 @@ static copse_status add_nvls(struct job *j) {
   struct copse_nccl_graph_search *g = &j->graphs.graph[COPSE_NCCL_NVLS];
   const struct copse_nccl_machine *m = &j->machine;
   if (!ring || j->o->target == 1 || j->model.sm < 90 || j->best.n_gpus < 3 ||
-      !has_type(j->topology, "nvswitch"))
+      !all_switched(j->topology))
     return COPSE_OK;
   *g = *ring;
   g->id = COPSE_NCCL_NVLS;

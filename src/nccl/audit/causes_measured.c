@@ -238,6 +238,8 @@ static copse_status find_warnings(struct measured *m) {
   return COPSE_OK;
 }
 
+static bool same_text(const char *a, const char *b) { return !a || !b || strcmp(a, b) == 0; }
+
 /* Communicators of other ranks on the same hosts, at work in the same job. */
 static copse_status find_groups(struct measured *m) {
   const struct copse_nccl_log *log = m->in->log;
@@ -245,7 +247,8 @@ static copse_status find_groups(struct measured *m) {
   for (int c = 0; c < log->n_comms; c++) {
     const struct copse_log_comm *o = &log->comms[c];
     bool same = false;
-    if (o == m->in->comm || o->n_ranks < 2) continue;
+    if (o == m->in->comm || o->n_ranks < 2 || !same_text(o->version, m->in->comm->version))
+      continue; /* itself, or of another job */
     for (int i = 0; i < o->n_known && !same; i++)
       for (int k = 0; k < m->in->comm->n_known && !same; k++)
         same = strcmp(o->ranks[i].host, m->in->comm->ranks[k].host) == 0;

@@ -468,7 +468,7 @@ static void print_trees(const struct report *r) {
            s->n_rotations, s->n_rotations == 1 ? "y" : "ies",
            s->n_trees * copse_schedule_images(s));
   if (s->n_copying + s->n_adding > 0)
-    printf("the time counts on %d switches to copy, on %d to add, which no plan can ask of them\n",
+    printf("the time counts on %d switches to copy, on %d to add: plans of one group of ranks can (lower)\n",
            s->n_copying, s->n_adding);
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);

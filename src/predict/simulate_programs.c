@@ -350,6 +350,9 @@ copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *p
   copse_status status;
   foreign->collective = (copse_collective)plan->header.collective;
   foreign->root = plan->header.root;
+  if (copse_plan_has_groups(plan))
+    return copse_fail_at(err, COPSE_UNSUPPORTED, label, 0,
+                         "the plan is multicast, which the simulator has not: simulate its schedule");
   COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, routes, dag, err));
   if (plan->header.n_extents > 0) COPSE_TRY(demand_of(&w, &foreign->demand, &most));
   COPSE_TRY(find_amounts(&w, foreign->demand, most));

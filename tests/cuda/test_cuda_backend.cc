@@ -659,6 +659,32 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
 }
 END_TEST
 
+/* Which every rank's slots must lie alike for: no such memory is made yet. */
+START_TEST(a_multicast_plan_is_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const int devices[] = {0, 1};
+  const struct copse_comm_shape shape = {2, 0, 2, devices, NULL, NULL, NULL};
+  struct plan_builder *b = pb_new(COPSE_ALLREDUCE, 2, -1);
+  const uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  for (uint32_t r = 0; r < 2; r++) pb_worker(b, r);
+  const uint32_t slots[] = {pb_region(b, 0, piece), pb_region(b, 1, piece)};
+  pb_move(b, 0, piece, COPSE_MOVE_GROUP_STORE);
+  pb_src(b, pb_input(0, 0));
+  for (uint32_t r = 0; r < 2; r++) pb_dst(b, pb_scratch(r, slots[r]));
+  const struct copse_plan *plan = pb_finish(b);
+  void *backend, *prepared;
+  COPSE_SUCCEEDS(copse_plan_validate(plan, "p", &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
+  ck_assert_int_eq(copse_cuda_backend.prepare(backend, &plan, 1, &prepared, &err),
+                   COPSE_UNSUPPORTED);
+  ck_assert_ptr_nonnull(strstr(err.text, "the plan is multicast (NVLink SHARP)"));
+  ck_assert_ptr_null(prepared);
+  copse_cuda_backend.destroy(backend);
+  pb_free((struct copse_plan *)plan);
+  ck_assert_int_eq(copse_emulated_leaks(), 0);
+}
+END_TEST
+
 START_TEST(devices_that_are_not_there_are_refused) {
   struct copse_err err = COPSE_ERR_INIT;
   const int devices[] = {0, 3};
@@ -754,6 +780,7 @@ int main(void) {
   tcase_add_test(tc, looks_may_wrap_around);
   tcase_add_test(tc, an_abort_ends_what_runs);
   tcase_add_test(tc, a_plan_that_does_not_fit_names_the_cap_that_would);
+  tcase_add_test(tc, a_multicast_plan_is_refused);
   tcase_add_test(tc, devices_that_are_not_there_are_refused);
   tcase_add_test(tc, any_call_of_cuda_may_fail);
   suite_add_tcase(suite, tc);

@@ -6,12 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"
+#include "support/exec_support.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/oracle_trees.h"
+#include "support/plan_builder.h"
 #include "support/support.h"
 
 static struct copse_schedule *solve(const struct copse_topology *t, copse_collective collective,
@@ -383,6 +386,206 @@ START_TEST(a_schedule_says_what_it_counts_on) {
 }
 END_TEST
 
+/* ---- multicast plans ------------------------------------------------------------------------- */
+
+/* n ranks at two switches that copy and add, of links that differ. */
+static struct copse_plan *multicast(int n, const struct copse_lower_options *options) {
+  struct writer w = {.n = 0};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan;
+  add(&w, "{\"format\": \"copse-topology/1\", \"name\": \"r\", \"nodes\": [");
+  for (int v = 0; v < n; v++) add(&w, "{\"id\": \"g%d\", \"type\": \"gpu\"}, ", v);
+  add(&w, "{\"id\": \"s\", \"type\": \"switch\"" MARKED "}, {\"id\": \"t\", \"type\": \"switch\"" MARKED
+          "}], \"links\": [");
+  for (int v = 0; v < n; v++)
+    add(&w,
+        "%s{\"src\": \"g%d\", \"dst\": \"s\", \"bandwidth\": %d}, {\"src\": \"g%d\", \"dst\": "
+        "\"t\", \"bandwidth\": 3}",
+        v ? ", " : "", v, v % 3 ? 5 : 7, v);
+  add(&w, "]}");
+  struct copse_topology *t = copse_test_topology(w.text);
+  struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, true, false);
+  ck_assert_int_gt(s->n_copying, 0);
+  ASSERT_OK(copse_lower_schedule(s, options, &plan, &err), &err);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+  return plan;
+}
+
+static copse_status prove(const struct copse_plan *plan, struct copse_err *err) {
+  struct copse_proof_report report;
+  return copse_prove_plan(plan, "p", &report, err);
+}
+
+START_TEST(one_group_of_ranks_is_a_multicast_plan) {
+  static const uint64_t counts[] = {0, 1, 130, 5001, UINT64_MAX};
+  static const struct copse_lower_options choices[] = {
+      {.instances = COPSE_LOWER_AUTO, .chunk_bytes = 1024, .min_chunk_bytes = 16},
+      {.max_workers = 1, .fifo = 1, .chunk_bytes = 512},
+      {.max_workers = 5, .instances = 3, .fifo = 2, .chunk_bytes = 4096}};
+  for (int i = 0; i < 3; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_plan *plan = multicast(_i, &choices[i]);
+    char *text;
+    size_t size;
+    ck_assert(copse_plan_has_groups(plan));
+    ASSERT_OK(prove(plan, &err), &err);
+    exec_check_all(plan, COPSE_BACKEND_CPU, counts);
+    if (i == 2) exec_check_all(plan, COPSE_BACKEND_THREADS, counts + 2);
+    ASSERT_OK(copse_plan_to_text(plan, &text, &size, &err), &err);
+    ck_assert_ptr_nonnull(strstr(text, "{\"op\": \"reduce_load_group_store\""));
+    free(text);
+    copse_plan_free(plan);
+  }
+}
+END_TEST
+
+/* In the order of the ranks, whoever the root is: floats that round at every step. */
+START_TEST(a_group_adds_in_the_order_of_the_ranks) {
+  enum { RANKS = 5, COUNT = 1003 };
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_lower_options options = {0};
+  struct copse_plan *plan = multicast(RANKS, &options);
+  static float in[RANKS][COUNT], out[RANKS][COUNT];
+  void *inputs[RANKS], *outputs[RANKS];
+  uint64_t state = 5;
+  struct copse_exec *exec;
+  for (int r = 0; r < RANKS; r++) {
+    inputs[r] = in[r];
+    outputs[r] = out[r];
+    for (int i = 0; i < COUNT; i++)
+      in[r][i] = (float)copse_test_random_int(&state, -1000000, 1000000) / 3.0f;
+  }
+  ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
+  const struct copse_launch launch = {COUNT, COPSE_FLOAT, COPSE_SUM, inputs, outputs, NULL};
+  ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
+  for (int i = 0; i < COUNT; i++) {
+    float sum = in[0][i];
+    for (int r = 1; r < RANKS; r++) sum += in[r][i];
+    for (int r = 0; r < RANKS; r++) ck_assert_msg(out[r][i] == sum, "rank %d, element %d", r, i);
+  }
+  copse_exec_free(exec);
+  copse_plan_free(plan);
+}
+END_TEST
+
+/* A plan whose rank 0 is a root, and the operation by which it adds, for a test to break. */
+static struct copse_plan *rooted_at_0(const struct copse_lower_options *options,
+                                      struct copse_plan_op **sum) {
+  for (int n = 3; n < 9; n++) {
+    struct copse_plan *plan = multicast(n, options);
+    const struct copse_plan_worker *w = &plan->workers[0];
+    for (uint32_t i = 0; i < w->n_ops; i++) {
+      *sum = (struct copse_plan_op *)&plan->ops[i];
+      if ((*sum)->flags & COPSE_MOVE_REDUCE_LOAD) return plan;
+    }
+    copse_plan_free(plan);
+  }
+  ck_abort_msg("no root at rank 0");
+}
+
+/* A reduce of two ranks; `told`: rank 1 waits until rank 0 has read its slot, else only before it
+ * writes the slot again. */
+static struct copse_plan *reduce_load(bool told) {
+  struct plan_builder *b = pb_new(COPSE_REDUCE, 2, 0);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  for (uint32_t r = 0; r < 2; r++) pb_worker(b, r);
+  uint32_t slots[] = {pb_region(b, 0, piece), pb_region(b, 1, piece)};
+  uint32_t data = pb_channel(b, 1, 0), back = pb_channel(b, 0, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    if (r == 1 && !told) pb_wait(b, 1, back, COPSE_WHEN_AFTER_FIFO);
+    pb_move(b, r, piece, 0);
+    pb_src(b, pb_input(r, 0));
+    pb_dst(b, pb_scratch(r, slots[r]));
+  }
+  pb_signal(b, 1, data, COPSE_WHEN_ALWAYS);
+  if (told) pb_wait(b, 1, back, COPSE_WHEN_ALWAYS);
+  pb_wait(b, 0, data, COPSE_WHEN_ALWAYS);
+  pb_move(b, 0, piece, COPSE_MOVE_FINAL | COPSE_MOVE_REDUCE_LOAD);
+  for (uint32_t r = 0; r < 2; r++) pb_src(b, pb_scratch(r, slots[r]));
+  pb_dst(b, pb_output(0, 0));
+  pb_signal(b, 0, back, told ? COPSE_WHEN_ALWAYS : COPSE_WHEN_BEFORE_FIFO);
+  return pb_finish(b);
+}
+
+START_TEST(a_rank_stays_until_its_slot_was_read) {
+  struct copse_err err = COPSE_ERR_INIT, gone = COPSE_ERR_INIT;
+  static const uint64_t counts[] = {1, 5001, UINT64_MAX};
+  struct copse_plan *plan = reduce_load(true);
+  ASSERT_OK(copse_plan_validate(plan, "p", &err), &err);
+  ASSERT_OK(prove(plan, &err), &err);
+  exec_check_all(plan, COPSE_BACKEND_CPU, counts);
+  pb_free(plan);
+  plan = reduce_load(false);
+  ASSERT_OK(copse_plan_validate(plan, "p", &err), &err);
+  ASSERT_FAILS(prove(plan, &gone), COPSE_REFUTED, &gone,
+               "rank 1 may leave the call while rank 0 still reads from it");
+  pb_free(plan);
+}
+END_TEST
+
+/* One worker a rank: whoever sums before all have written, or tells before it has summed. */
+START_TEST(the_proof_knows_who_reads_a_slot) {
+  struct copse_lower_options options = {.max_workers = 1, .instances = 1};
+  struct copse_err late = COPSE_ERR_INIT, early = COPSE_ERR_INIT;
+  struct copse_plan_op *sum, kept;
+  struct copse_plan *plan = rooted_at_0(&options, &sum);
+  ck_assert_int_eq(sum[-1].kind, COPSE_OP_WAIT); /* for the last rank's slot; now it comes afterwards */
+  kept = sum[-1];
+  sum[-1] = sum[0];
+  sum[0] = kept;
+  ASSERT_FAILS(prove(plan, &early), COPSE_REFUTED, &early, "scratch[");
+  copse_plan_free(plan);
+  plan = rooted_at_0(&options, &sum);
+  ck_assert_int_eq(sum[1].kind, COPSE_OP_SIGNAL); /* to the first rank, now before the sum */
+  kept = sum[1];
+  sum[1] = sum[0];
+  sum[0] = kept;
+  ASSERT_FAILS(prove(plan, &late), COPSE_REFUTED, &late, "scratch[");
+  copse_plan_free(plan);
+}
+END_TEST
+
+START_TEST(a_group_s_slots_lie_alike) {
+  struct copse_lower_options options = {.max_workers = 1, .instances = 2};
+  struct copse_err errs[6] = {COPSE_ERR_INIT, COPSE_ERR_INIT, COPSE_ERR_INIT,
+                              COPSE_ERR_INIT, COPSE_ERR_INIT, COPSE_ERR_INIT};
+  struct copse_plan_op *sum, was;
+  struct copse_plan *plan = rooted_at_0(&options, &sum);
+  was = *sum;
+  struct copse_plan_operand *operands = (struct copse_plan_operand *)&plan->operands[sum->operand];
+  struct copse_plan_operand first = operands[0], second = operands[1];
+  operands[0] = second;
+  operands[1] = first;
+  ASSERT_FAILS(copse_plan_validate(plan, "p", &errs[0]), COPSE_BAD_INPUT, &errs[0], "must ascend");
+  operands[0] = first;
+  operands[1] = second;
+  operands[1].index++; /* the same piece's other slot */
+  ASSERT_FAILS(copse_plan_validate(plan, "p", &errs[1]), COPSE_BAD_INPUT, &errs[1],
+               "lies elsewhere than the group's first");
+  operands[1] = second;
+  sum->flags &= (uint8_t)~COPSE_MOVE_REDUCE_LOAD;
+  ASSERT_FAILS(copse_plan_validate(plan, "p", &errs[2]), COPSE_BAD_INPUT, &errs[2],
+               "a source at rank 1");
+  *sum = was;
+  sum->operand++; /* without rank 0, whose worker it is */
+  sum->n_src--;
+  ASSERT_FAILS(copse_plan_validate(plan, "p", &errs[3]), COPSE_BAD_INPUT, &errs[3],
+               "a group without the worker's rank 0");
+  *sum = was;
+  struct copse_plan_region *regions = (struct copse_plan_region *)plan->regions;
+  uint32_t piece = regions[plan->header.n_regions - 1].piece;
+  regions[plan->header.n_regions - 1].piece = 0;
+  ASSERT_FAILS(copse_plan_validate(plan, "p", &errs[4]), COPSE_BAD_INPUT, &errs[4],
+               "all ranks must have the same ones");
+  regions[plan->header.n_regions - 1].piece = piece;
+  plan->header.protocol = COPSE_PROTOCOL_LOW_LATENCY;
+  ASSERT_FAILS(copse_plan_validate(plan, "p", &errs[5]), COPSE_BAD_INPUT, &errs[5],
+               "multicast is not for a low-latency plan");
+  copse_plan_free(plan);
+}
+END_TEST
+
 START_TEST(without_the_option_nothing_changes) {
   struct copse_topology *t = boxes(2, 6, MARKED, "");
   struct copse_schedule *s = solve(t, COPSE_ALLREDUCE, false, false);
@@ -407,6 +610,11 @@ int main(void) {
   tcase_add_loop_test(tc, with_symmetries_too_the_optimum_is_that_over_all_trees, 0, 3);
   tcase_add_test(tc, many_boxes_reach_what_leaves_each);
   tcase_add_test(tc, a_schedule_says_what_it_counts_on);
+  tcase_add_loop_test(tc, one_group_of_ranks_is_a_multicast_plan, 3, 9);
+  tcase_add_test(tc, a_group_adds_in_the_order_of_the_ranks);
+  tcase_add_test(tc, a_rank_stays_until_its_slot_was_read);
+  tcase_add_test(tc, the_proof_knows_who_reads_a_slot);
+  tcase_add_test(tc, a_group_s_slots_lie_alike);
   tcase_add_test(tc, without_the_option_nothing_changes);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

@@ -161,10 +161,11 @@ struct copse_reads {
   struct copse_reads *next;
 };
 
-/* A write that the rank must have heard of before it leaves. */
+/* A peer's write, or reading for a group, that the rank must have heard of before it leaves. */
 struct late {
-  struct copse_event write;
+  struct copse_event access;
   uint32_t rank;
+  bool reads;
   struct late *next;
 };
 
@@ -312,6 +313,15 @@ static copse_status write_destination(struct proof *p, uint32_t worker, struct c
   return COPSE_OK;
 }
 
+static copse_status note_late(struct proof *p, struct copse_event access, uint32_t rank,
+                              bool reads) {
+  struct late *late;
+  COPSE_DO(COPSE_ARRAY(&p->memory.launch, 1, late, p->err));
+  *late = (struct late){access, rank, reads, p->late};
+  p->late = late;
+  return COPSE_OK;
+}
+
 static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
   const struct copse_plan_op *o = &p->plan->ops[op];
   const struct copse_plan_operand *operands = &p->plan->operands[o->operand];
@@ -323,6 +333,8 @@ static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
     COPSE_DO(read_source(p, worker, now, &operands[i], cell, i > 0 ? &value : NULL));
     if (i == 0) value = cell->content;
     p->terms[i] = cell->content.set;
+    if (operands[i].rank != p->plan->workers[worker].rank)
+      COPSE_DO(note_late(p, now, operands[i].rank, true));
   }
   if (o->n_src > 1 && value.scaled) return refute(p, worker, "a final value must not be summed");
   COPSE_DO(copse_multisets_sum(p->sets, p->terms, o->n_src, &value.set, p->err));
@@ -419,12 +431,14 @@ static copse_status check_balance(struct proof *p) {
   return COPSE_OK;
 }
 
-/* What a peer wrote must have been announced before the rank's own workers were through. */
-static copse_status check_settled(struct proof *p, struct copse_event write, uint32_t rank) {
-  if (copse_order_known_at(p->order, write, rank)) return COPSE_OK;
+/* What a peer wrote, or read for a group, must have been announced before the rank's own workers were through. */
+static copse_status check_settled(struct proof *p, struct copse_event access, uint32_t rank,
+                                  bool reads) {
+  if (copse_order_known_at(p->order, access, rank)) return COPSE_OK;
   return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
-                       "rank %u may leave the call while rank %u still writes to it (%u chunks)",
-                       rank, p->plan->workers[write.worker].rank, p->chunks);
+                       "rank %u may leave the call while rank %u still %s it (%u chunks)", rank,
+                       p->plan->workers[access.worker].rank, reads ? "reads from" : "writes to",
+                       p->chunks);
 }
 
 /* At the end of a chunk. Whoever knows of a worker's last write knows of those before. */
@@ -432,12 +446,8 @@ static copse_status note_writes(struct proof *p) {
   for (uint32_t i = 0; i < p->memory.n_places; i++) {
     struct copse_event now = p->memory.cells[i].writer, *last = &p->unsettled[i];
     if (now.time == 0) continue;
-    if (last->time > 0 && last->worker != now.worker) {
-      struct late *late;
-      COPSE_DO(COPSE_ARRAY(&p->memory.launch, 1, late, p->err));
-      *late = (struct late){*last, p->memory.places[i].rank, p->late};
-      p->late = late;
-    }
+    if (last->time > 0 && last->worker != now.worker)
+      COPSE_DO(note_late(p, *last, p->memory.places[i].rank, false));
     *last = now;
   }
   return COPSE_OK;
@@ -446,14 +456,14 @@ static copse_status note_writes(struct proof *p) {
 static copse_status check_all_settled(struct proof *p) {
   const struct copse_plan_header *h = &p->plan->header;
   for (uint32_t i = 0; i < p->memory.n_places; i++)
-    COPSE_DO(check_settled(p, p->unsettled[i], p->memory.places[i].rank));
+    COPSE_DO(check_settled(p, p->unsettled[i], p->memory.places[i].rank, false));
   for (const struct late *l = p->late; l; l = l->next)
-    COPSE_DO(check_settled(p, l->write, l->rank));
+    COPSE_DO(check_settled(p, l->access, l->rank, l->reads));
   for (size_t i = 0; i < (size_t)h->n_regions * h->fifo; i++) {
     const struct copse_cell *cell = &p->memory.slots[i];
     const struct copse_plan_region *region = &p->plan->regions[i / h->fifo];
     bool packets = region->kind == COPSE_REGION_PACKETS;
-    if (!packets) COPSE_DO(check_settled(p, cell->writer, region->rank));
+    if (!packets) COPSE_DO(check_settled(p, cell->writer, region->rank, false));
     if (cell->written && cell->reads == 0)
       return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                            "%s[%zu] of rank %u is written and never read (%u chunks)",

@@ -3,6 +3,7 @@
  * in words. What a plan means: runtime/plan/plan_abi.h. The lowerings:
  *
  *   trees.c     broadcast, reduce, allgather, reduce_scatter, allreduce in chunks and signals
+ *               and an allreduce by a switch that copies and adds
  *   packets.c   the same in packets for small messages
  *   doubling.c  an allreduce in stages or one hop, in chunks or packets
  *   flows.c     alltoall, in chunks or packets
@@ -84,7 +85,8 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
   struct copse_lower_options o = options ? *options : (struct copse_lower_options){0};
   bool flows = schedule->collective == COPSE_ALLTOALL && !o.one_hop;
   bool doubles = copse_schedule_doubles(schedule);
-  bool trees = !flows && !o.one_hop && !o.low_latency && !doubles;
+  bool multicast = schedule->n_copying + schedule->n_adding > 0 && !o.one_hop && !o.low_latency;
+  bool trees = !flows && !o.one_hop && !o.low_latency && !doubles && !multicast;
   COPSE_AT_END(copse_build_free) struct copse_plan_build b = {0};
   *out = NULL;
   if (schedule->n_rotations > 0)
@@ -100,6 +102,7 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
   COPSE_DO(o.one_hop       ? copse_lower_one_hop(&b)
            : flows         ? copse_lower_flows(&b)
            : doubles       ? copse_lower_doubling(&b)
+           : multicast     ? copse_lower_multicast(&b)
            : o.low_latency ? copse_lower_packets(&b)
                            : copse_lower_trees(&b));
   return copse_build_finish(&b, out);
@@ -131,6 +134,9 @@ static const char *move_name(const struct copse_plan *plan, const struct copse_p
   bool remote = false;
   for (uint32_t i = 0; i < op->n_dst; i++)
     if (plan->operands[op->operand + op->n_src + i].rank != rank) remote = true;
+  if (op->flags & COPSE_MOVE_REDUCE_LOAD)
+    return op->flags & COPSE_MOVE_GROUP_STORE ? "reduce_load_group_store" : "reduce_load";
+  if (op->flags & COPSE_MOVE_GROUP_STORE) return "group_store";
   if (op->n_src > 1) return remote ? "reduce_put" : "reduce";
   return remote ? "put" : "copy";
 }

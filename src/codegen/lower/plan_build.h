@@ -71,6 +71,7 @@ copse_status copse_build_finish(struct copse_plan_build *b, struct copse_plan **
 /* The lowerings, each in its file: they fill in the tables. COPSE_UNSUPPORTED where the schedule
  * doesn't fit, COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_lower_trees(struct copse_plan_build *b) COPSE_CHECKED;
+copse_status copse_lower_multicast(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_packets(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_doubling(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_one_hop(struct copse_plan_build *b) COPSE_CHECKED;

@@ -121,8 +121,8 @@ static int compare_units(const void *a, const void *b) {
 static copse_status refuse(const struct copse_schedule *s, struct copse_err *err) {
   if (s->n_copying + s->n_adding == 0) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
-                    "the schedule counts on '%s' to %s for its time, which plans can't ask of a "
-                    "switch; solve the topology without \"multicast\" and \"aggregation\" for one "
+                    "the schedule counts on '%s' to %s for its time, which only a plan in chunks can "
+                    "ask of a switch (--to plan); solve the topology without \"multicast\" and \"aggregation\" for one "
                     "that is sent as it says",
                     s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]],
                     s->n_copying > 0 ? "copy" : "add");

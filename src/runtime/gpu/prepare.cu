@@ -291,6 +291,10 @@ struct batch {
 
 static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                              struct copse_err *err) {
+  if (copse_plan_has_groups(p->plan))
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "the plan is multicast (NVLink SHARP), which the CUDA backend doesn't run yet: "
+                      "lower a schedule that was solved without --in-network");
   COPSE_DO(copse_internode_split(cuda, p, err));
   COPSE_DO(copse_layout_new(p->plan, &p->layout, err));
   COPSE_DO(copse_layout_limit(&p->layout, copse_cuda_slots_limit(cuda->n_ranks), err));

@@ -168,7 +168,8 @@ static copse_status check_operand(const struct checker *check, uint32_t i, uint3
   const struct copse_plan_operand *it = &plan->operands[o];
   bool is_source = o - op->operand < op->n_src;
   if (it->rank >= h->n_ranks) return BAD(check, "op %u: operand %u: no rank %u", i, o, it->rank);
-  if (is_source && it->rank != plan->workers[worker].rank)
+  if (is_source && !(op->flags & COPSE_MOVE_REDUCE_LOAD) &&
+      it->rank != plan->workers[worker].rank)
     return BAD(check, "op %u: operand %u: a source at rank %u, the worker's rank is %u", i, o,
                it->rank, plan->workers[worker].rank);
   uint32_t limit;
@@ -203,6 +204,53 @@ static copse_status check_operand(const struct checker *check, uint32_t i, uint3
   return COPSE_OK;
 }
 
+/* Operands [first, first + n) of the MOVE `i`, which are a group's: the same slots of ranks that
+ * ascend, the worker's among them. */
+static copse_status check_group(const struct checker *check, uint32_t i, uint32_t worker,
+                                uint32_t first, uint32_t n) {
+  const struct copse_plan *plan = check->plan;
+  const struct copse_plan_operand *it = &plan->operands[first];
+  const uint32_t own = plan->workers[worker].rank;
+  bool has_own = false;
+  if (n < 2) return BAD(check, "op %u: a group of %u ranks, at least two are needed", i, n);
+  for (uint32_t k = 0; k < n; k++) {
+    has_own = has_own || it[k].rank == own;
+    if (it[k].buffer != COPSE_BUFFER_SCRATCH)
+      return BAD(check, "op %u: operand %u: only slots have an address for a group", i, first + k);
+    if (k > 0 && it[k].rank <= it[k - 1].rank)
+      return BAD(check, "op %u: operand %u: rank %u after rank %u, a group's must ascend", i,
+                 first + k, it[k].rank, it[k - 1].rank);
+    uint32_t each = plan->header.n_regions / plan->header.n_ranks; /* regions of a rank */
+    if (it[k].index % each != it->index % each)
+      return BAD(check, "op %u: operand %u: region %u lies elsewhere than the group's first, %u", i,
+                 first + k, it[k].index, it->index);
+  }
+  if (!has_own) return BAD(check, "op %u: a group without the worker's rank %u", i, own);
+  return COPSE_OK;
+}
+
+/* All ranks have the same regions in the same order, so that a group's slots lie alike. */
+static copse_status check_alike(const struct checker *check) {
+  const struct copse_plan_header *h = &check->plan->header;
+  const struct copse_plan_region *regions = check->plan->regions;
+  const uint32_t each = h->n_regions / h->n_ranks;
+  if (h->protocol != COPSE_PROTOCOL_BANDWIDTH)
+    return BAD(check, "header: multicast is not for a low-latency plan");
+  for (uint32_t i = 0; i < h->n_regions; i++)
+    if (h->n_regions % h->n_ranks != 0 || regions[i].rank != i / each ||
+        regions[i].piece != regions[i % each].piece)
+      return BAD(check, "region %u: in a plan with multicast all ranks must have the same ones", i);
+  return COPSE_OK;
+}
+
+bool copse_plan_has_groups(const struct copse_plan *plan) {
+  for (uint32_t i = 0; i < plan->header.n_ops; i++)
+    if (plan->ops[i].kind == COPSE_OP_MOVE &&
+        plan->ops[i].flags & (COPSE_MOVE_REDUCE_LOAD | COPSE_MOVE_GROUP_STORE))
+      return true;
+  return false;
+}
+
 /* Packets are announced: proofs and reports need to know who sends them. */
 static copse_status check_announced(const struct checker *check, uint32_t i, bool has_waited) {
   const struct copse_plan_op *op = &check->plan->ops[i];
@@ -220,12 +268,17 @@ static copse_status check_move(const struct checker *check, uint32_t i, uint32_t
   if (op->n_src == 0 || op->n_dst == 0)
     return BAD(check, "op %u: %u sources and %u destinations, at least one of each is needed", i,
                op->n_src, op->n_dst);
-  if (op->flags & ~COPSE_MOVE_FINAL) return BAD(check, "op %u: unknown flags 0x%x", i, op->flags);
+  if (op->flags & ~(COPSE_MOVE_FINAL | COPSE_MOVE_REDUCE_LOAD | COPSE_MOVE_GROUP_STORE))
+    return BAD(check, "op %u: unknown flags 0x%x", i, op->flags);
   if (op->piece >= h->n_pieces) return BAD(check, "op %u: no piece %u", i, op->piece);
   if (op->channel != 0) return BAD(check, "op %u: a MOVE has no channel, must be 0", i);
   if (n > h->n_operands || op->operand > h->n_operands - n)
     return BAD(check, "op %u: operands %u + %u, the plan has %u", i, op->operand, n, h->n_operands);
   for (uint32_t k = 0; k < n; k++) COPSE_DO(check_operand(check, i, worker, op->operand + k));
+  if (op->flags & COPSE_MOVE_REDUCE_LOAD)
+    COPSE_DO(check_group(check, i, worker, op->operand, op->n_src));
+  if (op->flags & COPSE_MOVE_GROUP_STORE)
+    COPSE_DO(check_group(check, i, worker, op->operand + op->n_src, op->n_dst));
   return check_announced(check, i, has_waited);
 }
 
@@ -270,6 +323,7 @@ copse_status copse_plan_validate(const struct copse_plan *plan, const char *labe
   COPSE_DO(check_header(&check));
   COPSE_DO(check_partition(&check));
   COPSE_DO(check_tables(&check));
+  if (copse_plan_has_groups(plan)) COPSE_DO(check_alike(&check));
   for (uint32_t w = 0; w < plan->header.n_workers; w++) {
     const struct copse_plan_worker *worker = &plan->workers[w];
     bool has_waited = false;

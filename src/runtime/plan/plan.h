@@ -23,7 +23,7 @@ struct copse_plan {
 /*
  * Validates the tables so that no executor needs another check: every index in range,
  * tables partitioned exactly (ranks into workers, workers into ops), sources on the
- * worker's own rank, blocks within the buffer, no write to an input, a region's piece
+ * worker's own rank or a group's, whose slots lie alike, blocks within the buffer, no write to an input, a region's piece
  * equal to the op's, each channel signalled and waited on only by its two workers,
  * pieces ordered fractions, counts that fit memory. Fills nothing in.
  * COPSE_BAD_INPUT naming the first defect ("op 17: ...").
@@ -31,6 +31,9 @@ struct copse_plan {
  */
 copse_status copse_plan_validate(const struct copse_plan *plan, const char *label,
                                  struct copse_err *err) COPSE_CHECKED;
+
+/* Whether some operation is multicast (plan_abi.h). O(operations). */
+bool copse_plan_has_groups(const struct copse_plan *plan);
 
 /* The plan's bytes with magic, sizes and checksum filled in; the caller frees *bytes. */
 copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size_t *size,

@@ -15,8 +15,15 @@
  *   rank or a peer). One source and a local destination: a copy. A peer's destination: a put.
  *   Several sources: a reduction. Each source is read once, whatever the number of destinations;
  *   half, bfloat16 and fp8 are summed in float and rounded once per MOVE. Operations are
- *   one-sided and every source lies at the worker's own rank, so an executor needs nothing but
- *   stores to peers' memory and counters.
+ *   one-sided and every source lies at the worker's own rank (but for multicast), so an executor
+ *   needs nothing but stores to peers' memory and counters.
+ * - **Multicast** (NVLink SHARP: multimem.ld_reduce and multimem.st) is a MOVE with a mark. Marked
+ *   REDUCE_LOAD its sources are slots of all ranks of a group, its own rank's too, which the switch
+ *   adds up on the way; marked GROUP_STORE its destinations are, which the switch copies to. The
+ *   ranks ascend, and their slots lie at the same place in each rank's scratch: in a plan with marks
+ *   all ranks have the same regions in the same order. Executors on shared memory need not know the
+ *   marks: a MOVE folds in the order of its operands, so in that of the ranks. A switch adds floats
+ *   in an order of its own.
  * - A **channel** is a counter that one worker raises (SIGNAL) and one worker waits on (WAIT: the
  *   j-th wait needs the j-th signal). Signals release what the worker wrote before, waits acquire
  *   it. One worker at each end makes proofs finite: whether a wait can pass never depends on the
@@ -78,6 +85,9 @@ enum copse_plan_region_kind { COPSE_REGION_SLOTS = 0, COPSE_REGION_PACKETS = 1 }
 
 /* The value is complete after this MOVE: avg divides by the number of ranks here. */
 #define COPSE_MOVE_FINAL 1u
+/* The sources are slots of a group of ranks; the destinations are. Not in the low-latency protocol. */
+#define COPSE_MOVE_REDUCE_LOAD 2u
+#define COPSE_MOVE_GROUP_STORE 4u
 /* SIGNAL, WAIT of the low-latency protocol: the packets themselves show that they came. */
 #define COPSE_SYNC_IN_DATA 1u
 
@@ -86,7 +96,7 @@ enum copse_plan_region_kind { COPSE_REGION_SLOTS = 0, COPSE_REGION_PACKETS = 1 }
 struct copse_plan_op {
   uint8_t kind;  /* enum copse_plan_op_kind */
   uint8_t when;  /* enum copse_plan_when */
-  uint8_t flags; /* MOVE: COPSE_MOVE_FINAL; SIGNAL, WAIT: COPSE_SYNC_IN_DATA */
+  uint8_t flags; /* MOVE: COPSE_MOVE_*; SIGNAL, WAIT: COPSE_SYNC_IN_DATA */
   uint8_t n_src; /* MOVE: >= 1 */
   uint8_t n_dst; /* MOVE: >= 1 */
   uint8_t zero[3];
@@ -96,7 +106,7 @@ struct copse_plan_op {
 };
 
 struct copse_plan_operand {
-  uint32_t rank;   /* whose memory; a source is always the worker's own rank */
+  uint32_t rank;   /* whose memory; a source is the worker's own rank, but in a REDUCE_LOAD */
   uint32_t buffer; /* enum copse_plan_buffer */
   uint32_t index;  /* block or region */
 };

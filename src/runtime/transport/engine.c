@@ -324,6 +324,10 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   if (h->n_ranks != transport->n)
     return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and there are %u processes",
                       h->n_ranks, transport->n);
+  if (copse_plan_has_groups(exec->plan))
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "the plan is multicast, for ranks that share memory: lower a schedule that was "
+                      "solved without --in-network");
   COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
   exec->own = it;
   exec->one_rank = true;

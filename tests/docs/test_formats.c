@@ -244,6 +244,7 @@ static const char *const outputs[] = {
     "@ place --generate --experts 8 --ranks 4 --steps 1 -o %/a.json=written",
     "@ plans " TOPOLOGY " -c broadcast -o %/plans=",
     "@ rings " EXAMPLES "cluster-rails.json -o %/r.json --json >%/a.json=report-rings",
+    "@ tune " EXAMPLES "cluster-rails.json -o %/tuned --json >%/a.json=report-tune",
     "@ verify %/r.json -t " EXAMPLES "cluster-rails.json --json >%/a.json=report-verify",
     "@ audit " EXAMPLES "nccl-topology.xml --json >%/a.json=report-audit",
     "@ quality " TOPOLOGY " -c allgather --table %/quality.txt --update=",

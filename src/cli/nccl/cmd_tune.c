@@ -34,6 +34,7 @@ struct options {
   const char *output, *nccl;
   int target; /* 0 nccl, 1 rccl */
   int hosts;  /* 0: the topology's */
+  bool json;
 };
 
 /* What the files are made from. */
@@ -61,16 +62,21 @@ struct job {
 };
 
 /* Whose constants the topology is read by, and that is to read the files. */
-static long version_of(const struct job *j) {
-  return copse_nccl_version(&j->o->topology.options);
-}
+static long version_of(const struct job *j) { return copse_nccl_version(&j->o->topology.options); }
 
 /* ---- the folder
  * ---------------------------------------------------------------------------------- */
 
-static const char *const file_names[] = {"env.sh",   "graph.xml", "topo.xml", "tuner.csv",
-                                         "hostfile", "README",    PLUGIN};
+static const char *const file_names[] = {"env.sh", "graph.xml", "topo.xml", "tuner.csv",
+                                         PLUGIN,   "hostfile",  "README"};
 enum { N_FILES = sizeof file_names / sizeof *file_names };
+
+/* Whether a folder has the file of this name. */
+static bool is_made(const struct copse_tune_facts *f, int file) {
+  const bool made[N_FILES] = {true,          !f->rccl,        f->has_topo, f->has_table,
+                              f->has_plugin, f->has_hostfile, true};
+  return made[file];
+}
 
 static bool is_ours(const char *name) {
   if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return true;
@@ -560,9 +566,45 @@ static void print_summary(const struct job *j) {
          f->tree_busbw);
   if (f->has_theirs && allreduce->theirs > 0)
     printf("NCCL's own graph: %.4g GB/s (%s)\n", allreduce->theirs, allreduce->theirs_algorithm);
-  printf("%s: env.sh%s%s%s%s%s README\n", j->o->output, f->rccl ? "" : " graph.xml",
-         f->has_topo ? " topo.xml" : "", f->has_table ? " tuner.csv" : "",
-         f->has_plugin ? " " PLUGIN : "", f->has_hostfile ? " hostfile" : "");
+  printf("%s:", j->o->output);
+  for (int i = 0; i < N_FILES; i++)
+    if (is_made(f, i)) printf(" %s", file_names[i]);
+  printf("\n");
+}
+
+static void add_figure_json(const struct copse_tune_figure *f, struct copse_text *text) {
+  copse_text_add(text, "{\"collective\": \"%s\", \"busbw_GBps\": %s, \"algorithm\": \"%s\"",
+                 f->collective, COPSE_CLI_NUMBER(f->ours), f->algorithm);
+  if (f->bound > 0) copse_text_add(text, ", \"bound_busbw_GBps\": %s", COPSE_CLI_NUMBER(f->bound));
+  if (f->theirs > 0)
+    copse_text_add(text, ", \"nccl_busbw_GBps\": %s, \"nccl_algorithm\": \"%s\"",
+                   COPSE_CLI_NUMBER(f->theirs), f->theirs_algorithm);
+  copse_text_add(text, "}");
+}
+
+static copse_status print_json(const struct job *j) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  const struct copse_tune_facts *f = &j->facts;
+  copse_text_add(&text, "{\"library\": \"%s\", \"topology\": ", f->rccl ? "rccl" : "nccl");
+  copse_text_add_json_string(&text, f->topology);
+  copse_text_add(&text, ", \"folder\": ");
+  copse_text_add_json_string(&text, j->o->output);
+  copse_text_add(&text,
+                 ",\n \"hosts\": %d, \"gpus\": %d, \"channels\": %d, \"rings_busbw_GBps\": %s, "
+                 "\"chains_busbw_GBps\": %s,\n \"files\": [",
+                 f->hosts, f->gpus, f->channels, COPSE_CLI_NUMBER(f->ring_busbw),
+                 COPSE_CLI_NUMBER(f->tree_busbw));
+  for (int i = 0; i < N_FILES; i++)
+    if (is_made(f, i)) copse_text_add(&text, "%s\"%s\"", i > 0 ? ", " : "", file_names[i]);
+  copse_text_add(&text, "],\n \"collectives\": [");
+  for (int i = 0; i < f->n_figures; i++) {
+    copse_text_add(&text, "%s\n  ", i > 0 ? "," : "");
+    add_figure_json(&j->figures[i], &text);
+  }
+  copse_text_add(&text, "]}\n");
+  COPSE_DO(copse_text_status(&text, j->err));
+  fwrite(text.data, 1, text.size, stdout);
+  return COPSE_OK;
 }
 
 static copse_status make_files(struct job *j) {
@@ -595,7 +637,8 @@ static copse_status tune(void *options, struct copse_cli_work *work) {
   struct job j = {.o = options, .work = work, .err = &work->err};
   copse_status status = make_files(&j);
   if (j.beside[0]) remove_folder(j.beside);
-  if (status == COPSE_OK) print_summary(&j);
+  if (status == COPSE_OK && !j.o->json) print_summary(&j);
+  if (status == COPSE_OK && j.o->json) status = print_json(&j);
   copse_nccl_judge_close(&j.judge);
   copse_nccl_judge_close(&j.judge_theirs);
   copse_nccl_machine_free(&j.machine);
@@ -633,6 +676,8 @@ static const struct copse_option own[] = {
     {"--nccl", 0, "GRAPH",
      "NCCL's own graph (NCCL_GRAPH_DUMP_FILE), to say what it reaches without\nthis", TO(nccl),
      .common = true, .takes = COPSE_KIND_GRAPHS},
+    {"--json", 'j', NULL, "what was made and what it reaches, as one JSON object", TO(json),
+     .common = true},
     {0}};
 
 static const char usage[] =

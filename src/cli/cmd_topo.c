@@ -84,6 +84,7 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
   }
   printf("links: %d directed, %.10g GB/s in all, each from %.10g to %.10g GB/s\n", t->n_links,
          total_bandwidth(t, s), copse_q_to_double(s->slowest), copse_q_to_double(s->fastest));
+  if (t->n_routes > 0) printf("routes: %d stated, from GPU to GPU\n", t->n_routes);
   if (s->unbalanced < 0)
     printf("relays: balanced (as much in as out)\n");
   else

@@ -36,6 +36,23 @@ START_TEST(a_host_is_drawn_with_its_switch_gpus_and_nics) {
 }
 END_TEST
 
+START_TEST(stated_routes_are_counted_that_are_left) {
+  static const char echo[] =
+      "echo '{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"}, "
+      "{\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"s\", \"type\": \"switch\"}], \"links\": ["
+      "{\"src\": \"a\", \"dst\": \"b\", \"bandwidth\": 1}, {\"src\": \"a\", \"dst\": \"s\", "
+      "\"bandwidth\": 2}, {\"src\": \"s\", \"dst\": \"b\", \"bandwidth\": 2}], "
+      "\"routes\": [{\"path\": [\"a\", \"s\", \"b\"]}]}'";
+  run("%s | @ topo -", echo);
+  SAYS("routes: 2 stated, from GPU to GPU\n");
+  run("%s | @ topo - --derate 'a>s=0.5'", echo);
+  SAYS("routes: 2 stated");
+  run("%s | @ topo - --down 'a>s'", echo);
+  ck_assert_int_eq(result.status, 0);
+  SAYS_NOT("routes");
+}
+END_TEST
+
 START_TEST(hosts_that_are_alike_are_drawn_once) {
   run("@ topo --synthetic 'hosts:32 gpus:8@300 nics:8@25 rails'");
   SAYS("hosts x 32: h0 (ranks 0-7) .. h31 (ranks 248-255)\n");
@@ -218,6 +235,7 @@ int main(void) {
   TCase *tc = tcase_create("topo");
   copse_test_folder();
   tcase_add_test(tc, a_host_is_drawn_with_its_switch_gpus_and_nics);
+  tcase_add_test(tc, stated_routes_are_counted_that_are_left);
   tcase_add_test(tc, hosts_that_are_alike_are_drawn_once);
   tcase_add_test(tc, a_dump_is_drawn_as_a_tree_with_bus_ids);
   tcase_add_test(tc, links_between_gpus_are_named_and_one_way_links_told);

@@ -105,6 +105,17 @@ CUDA_OBJ := $(CUDA_SRC:%.cu=$(OBJ)/%.cu.o)
 CUDA_HOST := $(if $(CUDA_SRC),$(shell grep -LE '__global__|__device__|cudaLaunchKernelEx' $(CUDA_SRC)))
 # CUDA's first: one of them takes longest, and would be alone at the end.
 LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu/gpu_none.c,$(LIB_SRC)),$(LIB_SRC)))
+# Folders without threads and atomics, where TSan has nothing to see: its build takes the plain one's objects.
+ifeq ($(VARIANT),tsan)
+PLAIN_OBJ := $(patsubst %.c,build/obj/%.o,$(filter $(addprefix src/,nccl/% topology/% codegen/% verify/%),$(LIB_SRC)))
+LIB_OBJ  := $(filter-out $(PLAIN_OBJ:build/%=$(OUT)/%),$(LIB_OBJ)) $(PLAIN_OBJ)
+$(PLAIN_OBJ): VARIANT_FLAGS := -O2
+$(PLAIN_OBJ): build/obj/%.o: %.c
+	$(call say,CC,$< (plain))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+-include $(PLAIN_OBJ:.o=.d)
+endif
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/dropin/*.c))
 TUNER_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/nccl/plugin/*.c))
 MPI_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/mpi/*.c))
@@ -120,13 +131,13 @@ TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OU
 # - Under TSan: those that use threads.
 # - Plain only: those that replace malloc, and those that start copse hundreds of times, where ASan would take most of
 #   the time to start; hostile input and every option's parsing stay under ASan (HOSTILE).
-# - Under ASan: all others. Plain too where a test takes more cases there than under a sanitizer.
+# - Under ASan: all others. Plain too where a program has cases that only the plain build takes.
 # COPSE_TEST_ALL: plain and ASan run all. scripts/check_includes looks for tests that no build runs.
 HOSTILE  := cli/test_odd_inputs cli/test_options cli/test_guesses cli/test_draw
 COMMANDS := $(filter-out $(HOSTILE),$(patsubst tests/%.c,%,$(wildcard tests/cli/test_*.c tests/docs/test_*.c)) \
               api/test_python audit/test_audit gpu/test_run_gpu runtime/test_mpi tune/test_tune)
-ALL_CASES := $(patsubst tests/%.c,%,$(shell \
-              grep -lE 'COPSE_TEST_(ONE_IN|SOME|UP_TO|RESULTS)|failing_malloc|COUNTS_ALLOCATIONS|exec_support' $(TEST_SRC)))
+PLAIN_TOO := $(patsubst tests/%.c,%,$(shell \
+              grep -lE 'if .(COPSE_TEST_RESULTS|!COPSE_TEST_SANITIZED)|failing_malloc|COUNTS_ALLOCATIONS' $(TEST_SRC)))
 ifeq ($(VARIANT),tsan)
 CHECKED := $(foreach t,$(TESTS),$(if $(strip $(foreach w,threads emulation cuda,$(findstring $(w),$(t)))),$(t)))
 else ifneq ($(filter-out 0,$(COPSE_TEST_ALL)),)
@@ -134,7 +145,7 @@ CHECKED := $(if $(filter asan,$(VARIANT)),$(filter-out %_out_of_memory,$(TESTS))
 else ifeq ($(VARIANT),asan)
 CHECKED := $(filter-out %_out_of_memory $(COMMANDS:%=$(OUT)/tests/%),$(TESTS))
 else
-CHECKED := $(sort $(addprefix $(OUT)/tests/,$(filter-out $(HOSTILE),$(ALL_CASES)) $(COMMANDS)))
+CHECKED := $(sort $(addprefix $(OUT)/tests/,$(filter-out $(HOSTILE),$(PLAIN_TOO)) $(COMMANDS)))
 endif
 
 .SECONDARY: # no object is removed once its program is linked

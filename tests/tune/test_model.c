@@ -111,6 +111,7 @@ static void set_gpus(struct machine *m) {
 }
 
 static bool load_machines(void) {
+  n_machines = 0;
   struct table t = open_table("results.tsv");
   char *f[32];
   if (!t.text) return false;

@@ -88,9 +88,11 @@ typedef void *copse_stream;
  * All n_ranks communicators of a job in this process: comms[r] is rank r, on devices[r] (CUDA
  * ordinals; a device may occur several times) or all on the CPU where devices is NULL or all
  * COPSE_DEVICE_CPU. COPSE_INVALID for a mixture, COPSE_UNSUPPORTED where this build has no
- * CUDA or two of the GPUs have no peer access, COPSE_DEVICE for what CUDA says, COPSE_NOMEM.
+ * CUDA, COPSE_DEVICE for what CUDA says, COPSE_NOMEM.
  * On several GPUs peers write outputs: memory that cudaMalloc gave, or else all of them were given
- * access to (cudaMemPoolSetAccess, cuMemSetAccess), or the collective is COPSE_INVALID.
+ * access to (cudaMemPoolSetAccess, cuMemSetAccess), or the collective is COPSE_INVALID. GPUs without
+ * peer access, or with NCCL_P2P_DISABLE=1 all, reach each other through page-locked host memory, and
+ * outputs are staged there.
  */
 COPSE_API copse_status copse_comm_init_all(copse_comm **comms, int n_ranks,
                                            const int *devices) COPSE_CHECKED;
@@ -107,9 +109,8 @@ typedef struct copse_bootstrap {
 } copse_bootstrap;
 
 /*
- * One rank per process, all on GPUs of one host that reach each other's memory (CUDA IPC; ranks
- * of several hosts: copse_comm_init_nccl). Two
- * ranks may share a GPU only if the driver lets their kernels run at the same time.
+ * One rank per process, all on GPUs of one host (CUDA IPC, and where two have no peer access shared
+ * page-locked memory; ranks of several hosts: copse_comm_init_nccl). Two ranks may share a GPU only if the driver lets their kernels run at the same time.
  * Collective. The bootstrap is copied; its context must outlive the communicator.
  */
 COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int device,

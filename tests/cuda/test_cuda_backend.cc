@@ -124,6 +124,61 @@ START_TEST(devices_and_streams_of_their_own) {
 }
 END_TEST
 
+/* ---- without peer access ------------------------------------------------------------------------ */
+
+/* Four GPUs, each `reach` of which have access to each other's memory. */
+static void configure_apart(int reach) {
+  copse_emulated_config config = copse_emulated_defaults();
+  config.devices = 4;
+  config.multiprocessors = 64;
+  config.reach = reach;
+  copse_emulated_configure(&config);
+}
+
+/* Which of the operands in other ranks' memory that device d sees are in host memory, and which
+ * not. */
+static void count_places(const struct device_plan *d, int device, int *on_host, int *on_device) {
+  const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)d->prepared;
+  const struct copse_plan *plan = d->plan;
+  const struct copse_plan_operand *operands = p->devices[device].plan.operands;
+  for (uint32_t w = 0; w < plan->header.n_workers; w++)
+    for (uint32_t i = 0; i < plan->workers[w].n_ops; i++) {
+      const struct copse_plan_op *op = &plan->ops[plan->workers[w].first_op + i];
+      for (uint32_t k = op->operand; op->kind == COPSE_OP_MOVE && k < op->operand + op->n_src + op->n_dst; k++)
+        if (plan->operands[k].rank != plan->workers[w].rank &&
+            plan->operands[k].buffer != COPSE_BUFFER_OUTPUT)
+          ++*(operands[k].rank >= d->n_ranks ? on_host : on_device);
+    }
+}
+
+/* Through host memory, pair by pair; a device that touched another one's memory would find no
+ * address. */
+START_TEST(devices_without_peer_access) {
+  const copse_collective collective = (copse_collective)(_i / 2);
+  const int reach = 1 + _i % 2;
+  struct copse_plan *plan = tree_plan(collective, 4);
+  struct device_plan d;
+  int on_host = 0, on_device = 0;
+  configure_apart(reach);
+  copse_cuda_staging_bytes = 2048;
+  device_plan_open(&d, plan, 4, STREAM_PER_RANK);
+  count_places(&d, 0, &on_host, &on_device);
+  ck_assert_int_eq(on_device > 0, reach > 1 && on_host > 0);
+  for (int round = 0; round < 6; round++) {
+    const bool in_place = copse_buffers_has_in_place(collective) && round % 2;
+    struct exec_case it = {round % 3 ? COPSE_FLOAT : COPSE_BFLOAT16, COPSE_SUM,
+                           (uint64_t)(1 + 311 * round), in_place};
+    DEVICE_ASSERT(device_case_run(&d, it) == 0, "%s, reach %d",
+                  copse_collective_name(collective), reach);
+    DEVICE_ASSERT(device_case_compare(&d, it, (uint64_t)round) == 0, "bits of %s",
+                  copse_collective_name(collective));
+  }
+  device_plan_close(&d);
+  copse_cuda_staging_bytes = 96u << 20;
+  pb_free(plan);
+}
+END_TEST
+
 /* ---- packets, counts of pairs ---------------------------------------------------------------- */
 
 /* Allgather by packets from every rank to every rank. */
@@ -185,10 +240,11 @@ static struct copse_plan *packet_allreduce(uint32_t n) {
 
 START_TEST(packets_carry_every_type_and_size) {
   struct copse_plan *plans[] = {packet_allgather(4), packet_allreduce(4)};
+  if (_i > 0) configure_apart(_i);
   for (int p = 0; p < 2; p++) {
     struct device_plan d;
-    device_plan_open(&d, plans[p], 2, ONE_STREAM);
-    for (int round = 0; round < COPSE_TEST_UP_TO(150, 60); round++) { /* small and large take turns */
+    device_plan_open(&d, plans[p], _i > 0 ? 4 : 2, ONE_STREAM);
+    for (int round = 0; round < (_i > 0 ? 30 : COPSE_TEST_UP_TO(150, 60)); round++) { /* small and large take turns */
       struct exec_case it;
       it.type = (copse_type)(round % COPSE_N_TYPES);
       it.redop = p == 0 ? COPSE_SUM : (copse_redop)(round % COPSE_N_REDOPS);
@@ -207,6 +263,7 @@ END_TEST
 /* Where launch numbers start again, what larger messages left behind must not pass for new. */
 START_TEST(numbers_that_start_again_find_no_old_packets) {
   struct copse_plan *plan = packet_allreduce(4);
+  if (_i > 0) configure_apart(_i);
   for (uint32_t back = 1; back < 6; back++) {
     struct device_plan d;
     device_plan_open(&d, plan, 2, ONE_STREAM);
@@ -223,8 +280,8 @@ START_TEST(numbers_that_start_again_find_no_old_packets) {
     for (uint32_t i = 0; i < back; i++) ck_assert_uint_eq(device_case_run(&d, small_one), 0);
     for (uint32_t r = 0; r < 4; r++) { /* after the last two launches nothing is left */
       uint64_t n = 2 * p->segment.packets_copy / 8, found = 0, *copy = (uint64_t *)malloc(8 * n);
-      CUDA_OK(cudaMemcpy(copy, p->segments[r] + p->segment.signals_bytes, 8 * n,
-                         cudaMemcpyDeviceToHost));
+      unsigned char *segment = _i > 0 ? p->mirror_segments[r] : p->segments[r];
+      CUDA_OK(cudaMemcpy(copy, segment + p->segment.signals_bytes, 8 * n, cudaMemcpyDefault));
       for (uint64_t i = 0; i < n; i++) found += copy[i] != 0;
       free(copy);
       ck_assert_msg(back < 2 || found == 0, "%llu packets are left", (unsigned long long)found);
@@ -242,7 +299,9 @@ START_TEST(an_alltoall_sends_as_much_as_the_device_says) {
   struct device_plan d;
   struct copse_err err = COPSE_ERR_INIT;
   uint64_t state = 4;
-  device_plan_open(&d, plan, 1, ONE_STREAM);
+  if (_i > 0) configure_apart(_i);
+  if (_i > 0) copse_cuda_staging_bytes = 4096;
+  device_plan_open(&d, plan, _i > 0 ? 4 : 1, _i > 0 ? STREAM_PER_RANK : ONE_STREAM);
   for (int round = 0; round < 20; round++) {
     const uint64_t count = (uint64_t)(1 + 70 * round);
     uint64_t counts[16], *on_device;
@@ -275,6 +334,7 @@ START_TEST(an_alltoall_sends_as_much_as_the_device_says) {
     CUDA_OK(cudaFree(on_device));
   }
   device_plan_close(&d);
+  copse_cuda_staging_bytes = 96u << 20;
   pb_free(plan);
 }
 END_TEST
@@ -744,6 +804,7 @@ START_TEST(any_call_of_cuda_may_fail) {
       "cudaEventRecord",        "cudaLaunchKernelExC",    "cudaEventSynchronize",
       "cudaStreamCreateWithFlags", "cudaMemsetAsync",     "cudaMemcpyAsync"};
   struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
+  if (_i > 0) configure_apart(_i);
   ck_assert_int_eq(whole_life(plan), COPSE_OK);
   for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
     for (int nth = 1; nth <= 3; nth++) {
@@ -767,9 +828,10 @@ int main(void) {
                       COPSE_TEST_UP_TO(COPSE_N_COLLECTIVES, 4));
   tcase_add_loop_test(tc, a_list_longer_than_a_block_keeps, 0, 2);
   tcase_add_loop_test(tc, devices_and_streams_of_their_own, 0, COPSE_N_COLLECTIVES);
-  tcase_add_test(tc, packets_carry_every_type_and_size);
-  tcase_add_test(tc, numbers_that_start_again_find_no_old_packets);
-  tcase_add_test(tc, an_alltoall_sends_as_much_as_the_device_says);
+  tcase_add_loop_test(tc, devices_without_peer_access, 0, 2 * COPSE_N_COLLECTIVES);
+  tcase_add_loop_test(tc, packets_carry_every_type_and_size, 0, 3);
+  tcase_add_loop_test(tc, numbers_that_start_again_find_no_old_packets, 0, 2);
+  tcase_add_loop_test(tc, an_alltoall_sends_as_much_as_the_device_says, 0, 3);
   tcase_add_test(tc, a_graph_can_be_launched_again_and_again);
   tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);
   tcase_add_test(tc, a_capture_between_two_launches_does_not_part_them);
@@ -784,7 +846,7 @@ int main(void) {
   tcase_add_test(tc, a_plan_that_does_not_fit_names_the_cap_that_would);
   tcase_add_test(tc, a_multicast_plan_is_refused);
   tcase_add_test(tc, devices_that_are_not_there_are_refused);
-  tcase_add_test(tc, any_call_of_cuda_may_fail);
+  tcase_add_loop_test(tc, any_call_of_cuda_may_fail, 0, 2);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -129,7 +129,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
   return api("cudaDeviceCanAccessPeer", [=] {
     if (!is_device(device) || !is_device(peer)) return cudaErrorInvalidDevice;
-    *can = device != peer;
+    *can = device != peer && group_of(device) == group_of(peer);
     return cudaSuccess;
   });
 }
@@ -137,6 +137,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   return api("cudaDeviceEnablePeerAccess", [=] {
     if (flags) return cudaErrorInvalidValue;
     if (!is_device(peer) || peer == current_device()) return cudaErrorInvalidDevice;
+    if (group_of(peer) != group_of(current_device())) return cudaErrorPeerAccessUnsupported;
     std::lock_guard<std::mutex> hold(peers().lock);
     for (auto &pair : peers().enabled)
       if (pair == std::make_pair(current_device(), peer)) return cudaErrorPeerAccessAlreadyEnabled;

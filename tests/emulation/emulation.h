@@ -1,7 +1,7 @@
 /*
  * What tests ask of the emulation itself. The environment sets the same things for programs
  * that don't call copse_emulated_configure: COPSE_EMULATED_DEVICES, _MULTIPROCESSORS, _THREADS
- * (of a multiprocessor), _MEMORY (bytes of a device) and _PITCH.
+ * (of a multiprocessor), _MEMORY (bytes of a device), _PITCH and _REACH.
  */
 #ifndef COPSE_EMULATION_H
 #define COPSE_EMULATION_H
@@ -14,6 +14,9 @@ struct copse_emulated_config {
   int threads;         /* 2048, resident on one multiprocessor */
   size_t memory;       /* 1 GiB, of each device */
   int pitch;           /* 2^31 - 1, bytes from row to row of a copy, at most */
+  /* Devices without peer access: each so many reach each other and no others, also in other
+   * processes; 0: all do. The first device's number among those of all processes. */
+  int reach, first;
 };
 copse_emulated_config copse_emulated_defaults(void);
 

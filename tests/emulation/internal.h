@@ -106,6 +106,8 @@ struct OnDevice {
 
 const copse_emulated_config &config();
 int current_device(); /* of the calling thread */
+/* The devices of a group have access to each other's memory. */
+int group_of(int device);
 bool is_device(int device);
 
 /* ---- memory.cc ---------------------------------------------------------------------------- */

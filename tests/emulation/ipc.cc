@@ -20,7 +20,7 @@ constexpr uint64_t magic = 0x63706963646d7531;
 
 struct Handle {
   uint64_t magic;
-  int32_t process, file, device, unused;
+  int32_t process, file, device, group;
   uint64_t offset, bytes, id;
 };
 static_assert(sizeof(Handle) <= sizeof(cudaIpcMemHandle_t), "a handle has 64 bytes");
@@ -46,7 +46,7 @@ cudaError_t get_handle(cudaIpcMemHandle_t *out, void *p) {
     return misuse(cudaErrorInvalidValue, "%p is not the start of memory of cudaMalloc", p);
   Place place = place_of(memory);
   Handle handle = {magic, getpid(),     place.file,   memory.device,
-                   0,     place.offset, memory.bytes, memory.id};
+                   group_of(memory.device), place.offset, memory.bytes, memory.id};
   memset(out, 0, sizeof *out);
   memcpy(out, &handle, sizeof handle);
   return cudaSuccess;
@@ -74,6 +74,7 @@ cudaError_t open_handle(void **out, const cudaIpcMemHandle_t &bytes, unsigned fl
   if (handle.magic != magic) return misuse(cudaErrorInvalidResourceHandle, "not a memory handle");
   if (handle.process == getpid())
     return misuse(cudaErrorDeviceUninitialized, "the handle is of this very process");
+  if (handle.group != group_of(current_device())) return cudaErrorPeerAccessUnsupported;
   cudaError_t error = check_unsafe();
   if (error) return error;
   std::lock_guard<std::mutex> hold(mappings().lock);

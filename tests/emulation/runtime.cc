@@ -103,6 +103,9 @@ OnDevice::~OnDevice() { on_device--; }
 const copse_emulated_config &config() { return mutable_config(); }
 int current_device() { return chosen_device; }
 bool is_device(int device) { return device >= 0 && device < config().devices; }
+int group_of(int device) {
+  return config().reach > 0 ? (config().first + device) / config().reach : 0;
+}
 
 }  // namespace copse_emulation
 
@@ -113,7 +116,8 @@ copse_emulated_config copse_emulated_defaults(void) {
           (int)from_environment("COPSE_EMULATED_MULTIPROCESSORS", 8),
           (int)from_environment("COPSE_EMULATED_THREADS", 2048),
           (size_t)from_environment("COPSE_EMULATED_MEMORY", 1LL << 30),
-          (int)from_environment("COPSE_EMULATED_PITCH", INT32_MAX)};
+          (int)from_environment("COPSE_EMULATED_PITCH", INT32_MAX),
+          (int)from_environment("COPSE_EMULATED_REACH", 0), 0};
 }
 
 void copse_emulated_configure(const copse_emulated_config *wanted) {

@@ -39,6 +39,16 @@ START_TEST(devices_are_as_configured) {
   EXPECT(cudaDeviceEnablePeerAccess(2, 0), cudaErrorInvalidDevice);
   OK(cudaDeviceDisablePeerAccess(0));
   EXPECT(cudaDeviceDisablePeerAccess(0), cudaErrorPeerAccessNotEnabled);
+  copse_emulated_config apart = copse_emulated_defaults(); /* pairs: 0; 1 and 2 */
+  apart.devices = 3;
+  apart.reach = 2;
+  apart.first = 3;
+  copse_emulated_configure(&apart);
+  OK(cudaDeviceCanAccessPeer(&can, 0, 1));
+  ck_assert_int_eq(can, 0);
+  OK(cudaDeviceCanAccessPeer(&can, 2, 1));
+  ck_assert_int_eq(can, 1);
+  EXPECT(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessUnsupported);
   configure(0, 1, 32, 0);
   EXPECT(cudaGetDeviceCount(&value), cudaErrorNoDevice);
   ck_assert_int_eq(value, 0);

@@ -177,16 +177,31 @@ static copse_status add_device(struct copse_cuda *cuda, int ordinal, int n_usabl
   return record_once(device->eager.done, err);
 }
 
+bool copse_cuda_denies_peers(void) {
+  const char *denied = getenv("NCCL_P2P_DISABLE");
+  return denied && strcmp(denied, "1") == 0;
+}
+
+/* Notes that the ranks on device i have no access to device j. */
+static void part(struct copse_cuda *cuda, uint32_t i, uint32_t j) {
+  cuda->has_mirrors = true;
+  for (uint32_t a = 0; a < cuda->n_local; a++)
+    for (uint32_t b = 0; b < cuda->n_local; b++)
+      if (cuda->device_of[a] == i && cuda->device_of[b] == j)
+        cuda->beyond[a][b / 64] |= UINT64_C(1) << b % 64;
+}
+
 static copse_status enable_peers(struct copse_cuda *cuda, struct copse_err *err) {
   for (uint32_t i = 0; i < cuda->n_devices; i++)
     for (uint32_t j = 0; j < cuda->n_devices; j++) {
       const int from = cuda->devices[i].ordinal, to = cuda->devices[j].ordinal;
       int can = 0;
       if (i == j) continue;
-      COPSE_CUDA(cudaDeviceCanAccessPeer(&can, from, to));
-      if (!can)
-        return copse_fail(err, COPSE_UNSUPPORTED, "GPU %d can't reach the memory of GPU %d", from,
-                          to);
+      if (!copse_cuda_denies_peers()) COPSE_CUDA(cudaDeviceCanAccessPeer(&can, from, to));
+      if (!can) {
+        part(cuda, i, j);
+        continue;
+      }
       copse_on_device here(from);
       cudaError_t error = cudaDeviceEnablePeerAccess(to, 0);
       if (error == cudaErrorPeerAccessAlreadyEnabled)

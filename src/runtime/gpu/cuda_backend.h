@@ -20,6 +20,12 @@
  * launch (codegen/check/proof.c), so nobody reads there any more for the launch before. Counters
  * keep their values between launches and packets are written before their reader enters: they are
  * each plan's own.
+ *
+ * GPUs without peer access (PCIe workstations, virtual machines). What a rank writes into memory of
+ * one that it can't reach goes through page-locked host memory: every area has a mirror there, of the
+ * same layout. Pair by pair: a slot, packet or counter is in the mirror where one of those who name
+ * it doesn't reach its rank's GPU. A device's tables name a rank's mirror as rank n_ranks + r, so that
+ * the kernel knows nothing of it. Outputs that peers write are staged, in host memory.
  */
 #pragma once
 
@@ -77,8 +83,12 @@ struct copse_segment_layout {
 struct copse_cuda_area {
   struct copse_cuda_area *next;
   uint64_t bytes;
+  bool on_host;                         /* page-locked, not on a device */
+  const struct copse_cuda_area *mirror; /* on the host, of the same layout; or NULL */
   unsigned char *at[COPSE_CUDA_MAX_RANKS];
-  void *opened[COPSE_CUDA_MAX_RANKS]; /* IPC mappings */
+  /* IPC mappings of others' memory; on the host, where there are processes: of all, own as well */
+  void *opened[COPSE_CUDA_MAX_RANKS];
+  char name[COPSE_PEER_BARRIER_NAME]; /* of shared memory that others may still open, or "" */
 };
 
 struct copse_split;       /* ../internode/rounds.h */
@@ -96,17 +106,17 @@ struct copse_cuda_plan {
   struct copse_segment_layout segment; /* the maximum over all ranks, equal at all ranks */
   /* By ranks, as this process addresses them. */
   unsigned char *segments[COPSE_CUDA_MAX_RANKS], *slots[COPSE_CUDA_MAX_RANKS];
+  unsigned char *mirror_segments[COPSE_CUDA_MAX_RANKS], *mirror_slots[COPSE_CUDA_MAX_RANKS];
   bool puts; /* peers write a rank's output */
   struct copse_plan_on_device devices[COPSE_CUDA_MAX_DEVICES];
 };
 
-/* A buffer that its owner registered, and how this process addresses every rank's. */
+/* A buffer that its owner registered, and how this process addresses every rank's: area.at. */
 struct copse_cuda_buffer {
   struct copse_cuda_buffer *next;
   unsigned char *start; /* of this process's rank */
   size_t bytes;
-  unsigned char *mapped[COPSE_CUDA_MAX_RANKS];
-  void *opened[COPSE_CUDA_MAX_RANKS]; /* IPC mappings to close, or NULL */
+  struct copse_cuda_area area;
 };
 
 struct copse_cuda {
@@ -116,6 +126,10 @@ struct copse_cuda {
   bool mixes_graphs; /* launches of graphs are ordered with others (NCCL_GRAPH_MIXING_SUPPORT) */
   uint32_t n_hosts;  /* 0: not yet known. Ranks of a host reach each other's memory */
   uint32_t host_of[COPSE_CUDA_MAX_RANKS];
+  /* Bit b % 64 of word b / 64: rank a has no access to the memory of b's GPU, on its host. */
+  uint64_t beyond[COPSE_CUDA_MAX_RANKS][2];
+  bool has_mirrors; /* some bit is set */
+  bool peers_known; /* of several processes */
   struct copse_peer_barrier
       *peer_barrier; /* NULL: this host's processes leave over the bootstrap */
   char barrier_name[COPSE_PEER_BARRIER_NAME]; /* of this process's own while others may open it */
@@ -206,12 +220,26 @@ copse_status copse_cuda_vote(struct copse_cuda *cuda, struct copse_cuda_ballot *
                              struct copse_err *err);
 /* The same for a status alone. */
 copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
-/* Maps every rank's part of n areas, at most two, into this process; at[] of its own rank is there.
+/* Maps every rank's part of n areas, at most three, into this process; at[] of its own rank is there.
  * `mine`: whether they are; what fails at one rank fails at all. Collective across processes. */
 copse_status copse_cuda_share(struct copse_cuda *cuda, struct copse_cuda_area *const *areas,
                               uint32_t n, copse_status mine, struct copse_err *err);
 /* Closes and clears all ranks' mappings. */
-void copse_cuda_unshare(struct copse_cuda *cuda, void **opened);
+void copse_cuda_unshare(struct copse_cuda *cuda, struct copse_cuda_area *area);
+/* Memory of the local ranks on the host, zeroed, that all devices reach: shared memory of a name
+ * where there are several processes. */
+copse_status copse_cuda_host_area(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                                  struct copse_err *err);
+/* When all have opened it, or nobody will. */
+void copse_cuda_host_settle(struct copse_cuda_area *area);
+void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area);
+/* Finds, once, which ranks reach which GPUs' memory. Collective across processes, at the first call;
+ * what fails at one rank fails at all. NCCL_P2P_DISABLE=1: no other GPU's. */
+copse_status copse_cuda_find_peers(struct copse_cuda *cuda, struct copse_err *err);
+bool copse_cuda_denies_peers(void);
+static inline bool copse_cuda_reaches(const struct copse_cuda *cuda, uint32_t a, uint32_t b) {
+  return !(cuda->beyond[a][b / 64] >> b % 64 & 1);
+}
 copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buffer, size_t bytes,
                                    void **handle, struct copse_err *err);
 copse_status copse_cuda_remove_buffer(void *backend, uint32_t local_rank, void *handle,

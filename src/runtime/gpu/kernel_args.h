@@ -60,7 +60,7 @@ struct copse_device_plan {
   const struct copse_region_place *places;
   const struct copse_channel_place *channels;
   const struct copse_block_work *works;      /* [gridDim.x] of the workers that run here */
-  const struct copse_rank_segment *segments; /* [n_ranks] */
+  const struct copse_rank_segment *segments; /* [n_segments] */
   uint64_t *sent;   /* [n_channels] signals so far, by workers that run here */
   uint64_t *taken;  /* [n_channels] waits so far, by workers that run here */
   uint32_t *epochs; /* [n_workers] launches so far */
@@ -71,6 +71,8 @@ struct copse_device_plan {
   struct copse_control *control;
   uint64_t packets_copy;
   uint32_t n_ranks, fifo;
+  uint32_t n_segments; /* n_ranks; or with their mirrors in host memory behind them, which operands
+                          and channels name as ranks n_ranks and more (cuda_backend.h) */
   uint32_t low_latency;
   uint32_t system; /* some rank is on another device or in another process */
   uint32_t number; /* of the plan, for reports */

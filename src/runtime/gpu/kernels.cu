@@ -78,7 +78,7 @@ __device__ static inline void thread_enter(const struct copse_launch_args &args,
                                            struct block_state *block, struct thread_state *self) {
   const struct copse_device_plan &plan = args.plan;
   self->work = plan.works[blockIdx.x];
-  for (uint32_t r = threadIdx.x; r < plan.n_ranks; r += blockDim.x)
+  for (uint32_t r = threadIdx.x; r < plan.n_segments; r += blockDim.x)
     block->ranks[r] = copse_rank_memory{args.buffers[r].input, args.buffers[r].output,
                                         plan.segments[r].scratch, plan.segments[r].packets};
   self->view.ops = plan.ops + self->work.first_op;
@@ -292,10 +292,13 @@ __device__ static inline bool do_move(struct thread_state *self, const struct lo
 __device__ static inline void clear_packets(const struct copse_device_plan &plan, uint32_t rank,
                                             uint32_t epoch) {
   cooperative_groups::this_grid().sync();
-  uint64_t *packets =
-      reinterpret_cast<uint64_t *>(plan.segments[rank].packets + (epoch & 1) * plan.packets_copy);
-  for (uint64_t i = 2 * threadIdx.x; i < plan.packets_copy / sizeof(uint64_t); i += 2 * blockDim.x)
-    copse_packets_store(&packets[i], copse_packets{{0, 0}});
+  for (uint32_t r = rank; r < plan.n_segments; r += plan.n_ranks) { /* and its mirror */
+    uint64_t *packets =
+        reinterpret_cast<uint64_t *>(plan.segments[r].packets + (epoch & 1) * plan.packets_copy);
+    for (uint64_t i = 2 * threadIdx.x; i < plan.packets_copy / sizeof(uint64_t);
+         i += 2 * blockDim.x)
+      copse_packets_store(&packets[i], copse_packets{{0, 0}});
+  }
 }
 
 /* Runs from one cursor to another; all threads of the block. False where the block must leave. */

@@ -7,7 +7,8 @@
  *   last launch's end -+   launches of a communicator follow each other, whatever their streams
  *
  * Several processes: peers write an output in place where its buffer is registered. Else they write
- * a staging buffer, which is copied out, large messages part by part.
+ * a staging buffer, which is copied out, large messages part by part. In host memory, and without
+ * registration, where some GPU doesn't reach another one's memory; then also in one process.
  *
  * Graphs: a launch of a graph and a launch outside of it use the same counters and slots. So the
  * event of the last launch is also what a graph waits for before its first launch and what it
@@ -151,9 +152,9 @@ struct part {
   const uint64_t *host_counts; /* counts of pairs where the host sizes messages by them; or NULL */
 };
 
-static void fill_buffers(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
-                         const struct copse_call *calls, const struct part *part,
-                         uint32_t element_bytes, struct copse_launch_args *args) {
+static void fill_buffers(const struct copse_cuda *cuda, const struct copse_call *calls,
+                         const struct part *part, uint32_t element_bytes,
+                         struct copse_launch_args *args) {
   uint64_t skip = part->first * element_bytes;
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
     args->buffers[r].input = args->buffers[r].output = NULL;
@@ -164,28 +165,29 @@ static void fill_buffers(const struct copse_cuda *cuda, const struct copse_cuda_
     if (own->input) own->input += skip;
     if (own->output) own->output += skip;
   }
-  if (!cuda->many_processes || !p->puts) return;
+  if (!part->staged && !part->buffer) return;
   uint64_t offset =
       part->buffer ? (uint64_t)((unsigned char *)calls[0].recv - part->buffer->start) : 0;
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
     if (cuda->host_of[r] == cuda->host_of[cuda->first_local])
       args->buffers[r].output =
-          part->buffer ? part->buffer->mapped[r] + offset + skip : cuda->staging->at[r];
+          part->buffer ? part->buffer->area.at[r] + offset + skip : cuda->staging->at[r];
 }
 
 /* Copies out an alltoall's blocks. What lies behind the end of a block that isn't full keeps its
  * value. */
-static copse_status unstage_pairs(const struct copse_cuda *cuda, const struct copse_call *call, const struct part *part,
+static copse_status unstage_pairs(const struct copse_cuda *cuda, uint32_t rank,
+                                  const struct copse_call *call, const struct part *part,
                                   uint32_t element_bytes, cudaStream_t stream,
                                   struct copse_err *err) {
-  struct copse_unstage_args args = {cuda->staging->at[cuda->first_local],
+  struct copse_unstage_args args = {cuda->staging->at[rank],
                                     (unsigned char *)call->recv,
                                     call->pair_counts,
                                     part->first,
                                     part->count,
                                     part->whole,
                                     cuda->n_ranks,
-                                    cuda->first_local,
+                                    rank,
                                     element_bytes};
   void *arguments[] = {&args};
   COPSE_CUDA(cudaLaunchKernel(COPSE_KERNEL_ADDRESS(copse_unstage_kernel()), dim3(cuda->n_ranks),
@@ -193,24 +195,22 @@ static copse_status unstage_pairs(const struct copse_cuda *cuda, const struct co
   return COPSE_OK;
 }
 
-/* Copies the staging buffer, if it was used, to the caller's output: of each block this part. */
+/* Copies a rank's staging buffer to the caller's output: of each block this part. */
 static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
-                            const struct copse_call *call, const struct part *part,
+                            uint32_t rank, const struct copse_call *call, const struct part *part,
                             uint32_t element_bytes, cudaStream_t stream, struct copse_err *err) {
-  if (part->staged && call->pair_counts)
-    return unstage_pairs(cuda, call, part, element_bytes, stream, err);
+  if (call->pair_counts) return unstage_pairs(cuda, rank, call, part, element_bytes, stream, err);
+  if (!call->recv) return COPSE_OK;
   unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
-  if (!part->staged || !to) return COPSE_OK;
-  const unsigned char *from = cuda->staging->at[cuda->first_local];
+  const unsigned char *from = cuda->staging->at[rank];
   const uint64_t row = part->count * element_bytes, pitch = part->whole * element_bytes;
   const uint32_t n = p->plan->header.output_blocks;
   if (n > 1 && pitch <= cuda->devices[0].max_pitch) {
-    COPSE_CUDA(cudaMemcpy2DAsync(to, pitch, from, row, row, n, cudaMemcpyDeviceToDevice, stream));
+    COPSE_CUDA(cudaMemcpy2DAsync(to, pitch, from, row, row, n, cudaMemcpyDefault, stream));
     return COPSE_OK;
   }
   for (uint32_t i = 0; i < n; i++)
-    COPSE_CUDA(
-        cudaMemcpyAsync(to + i * pitch, from + i * row, row, cudaMemcpyDeviceToDevice, stream));
+    COPSE_CUDA(cudaMemcpyAsync(to + i * pitch, from + i * row, row, cudaMemcpyDefault, stream));
   return COPSE_OK;
 }
 
@@ -280,7 +280,7 @@ static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan 
   args.redop = (uint32_t)calls[0].redop;
   if (!copse_collective_reduces((copse_collective)p->plan->header.collective))
     args.redop = COPSE_SUM;
-  fill_buffers(cuda, p, calls, part, element_bytes, &args);
+  fill_buffers(cuda, calls, part, element_bytes, &args);
   for (uint32_t d = 0; d < cuda->n_devices; d++) {
     cudaStream_t stream = stream_of_device(cuda, d, calls);
     copse_on_device here(cuda->devices[d].ordinal);
@@ -291,7 +291,10 @@ static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan 
     if (status == COPSE_OK)
       status = p->split ? copse_internode_launch(cuda, p, stream, &args, err)
                         : copse_cuda_launch_kernel(cuda, p, d, stream, &args, err);
-    if (status == COPSE_OK) status = unstage(cuda, p, &calls[0], part, element_bytes, stream, err);
+    for (uint32_t i = 0; part->staged && i < cuda->n_local && status == COPSE_OK; i++)
+      if (cuda->device_of[i] == d)
+        status =
+            unstage(cuda, p, cuda->first_local + i, &calls[i], part, element_bytes, stream, err);
     if (status == COPSE_OK) status = split_streams(cuda, d, calls, stream, last, err);
     if (status == COPSE_OK) continue;
     cuda->devices[d].untracked = true;
@@ -314,13 +317,14 @@ copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
   struct part part = {0, count, count, false, NULL, NULL};
   COPSE_DO(copse_cuda_check_left(cuda, err));
-  for (uint32_t i = 0; i < cuda->n_local && cuda->n_devices > 1 && p->puts; i++)
+  for (uint32_t i = 0; i < cuda->n_local && cuda->n_devices > 1 && p->puts && !cuda->has_mirrors;
+       i++)
     COPSE_DO(copse_cuda_check_reach(cuda, i, calls[i].recv, err));
   COPSE_DO(find_counts(p, &calls[0], &part.host_counts, err));
   /* nothing moves behind the longest block */
   if (part.host_counts) part.count = count = longest(part.host_counts, cuda->n_ranks, count);
   if (count == 0) return COPSE_OK; /* no packet would be sent: see copse_next_epoch */
-  if (cuda->many_processes && p->puts) {
+  if ((cuda->many_processes || cuda->has_mirrors) && p->puts) {
     /* in a reduction only the root need give an output, and no rank knows another's */
     if (calls[0].collective != COPSE_REDUCE)
       part.buffer =

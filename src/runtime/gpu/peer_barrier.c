@@ -35,22 +35,32 @@ static copse_status hold(int file, const char *name, struct copse_peer_barrier *
   return status;
 }
 
-copse_status copse_peer_barrier_new(char name[COPSE_PEER_BARRIER_NAME],
-                                    struct copse_peer_barrier **out, struct copse_err *err) {
+copse_status copse_peer_shared_new(char name[COPSE_PEER_BARRIER_NAME], int *file,
+                                   struct copse_err *err) {
   uint64_t random[2];
-  *out = NULL;
+  *file = -1;
   name[0] = '\0';
   if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
     return copse_fail(err, COPSE_IO, "no random numbers: %s", strerror(errno));
   snprintf(name, COPSE_PEER_BARRIER_NAME, "/copse-%016llx%016llx", (unsigned long long)random[0],
            (unsigned long long)random[1]);
-  int file = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
+  *file = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (*file >= 0) return COPSE_OK;
+  const copse_status status =
+      copse_fail(err, COPSE_IO, "shared memory %s: %s", name, strerror(errno));
+  name[0] = '\0';
+  return status;
+}
+
+copse_status copse_peer_barrier_new(char name[COPSE_PEER_BARRIER_NAME],
+                                    struct copse_peer_barrier **out, struct copse_err *err) {
+  int file;
+  *out = NULL;
+  COPSE_DO(copse_peer_shared_new(name, &file, err));
   copse_status status = hold(file, name, out, err);
   if (status == COPSE_OK) return COPSE_OK;
-  if (file >= 0) {
-    copse_peer_barrier_unlink(name);
-    close(file);
-  }
+  copse_peer_barrier_unlink(name);
+  close(file);
   name[0] = '\0';
   return status;
 }

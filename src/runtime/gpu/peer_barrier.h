@@ -18,6 +18,10 @@ struct copse_peer_barrier;
 
 #define COPSE_PEER_BARRIER_NAME 56 /* bytes of a name with its terminator */
 
+/* A new, empty file in shared memory, and its name. COPSE_IO. */
+copse_status copse_peer_shared_new(char name[COPSE_PEER_BARRIER_NAME], int *file,
+                                   struct copse_err *err);
+
 /* One process creates the barrier and sends the others its name; they open it. COPSE_IO where there
  * is no shared memory, where it is another container's, or where it takes no locks; COPSE_NOMEM. */
 copse_status copse_peer_barrier_new(char name[COPSE_PEER_BARRIER_NAME],

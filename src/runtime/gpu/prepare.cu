@@ -94,9 +94,11 @@ static T *put(struct writer *w, const T *records, uint64_t n) {
 
 /* The tables that the plan doesn't hold itself. */
 struct parts {
-  struct copse_channel_place *channels; /* [n_channels] */
-  struct copse_block_work *works;       /* [n_blocks] */
-  struct copse_rank_segment *segments;  /* [n_ranks] */
+  const struct copse_plan_operand *operands; /* [n_operands] */
+  struct copse_channel_place *channels;      /* [n_channels] */
+  struct copse_block_work *works;            /* [n_blocks] */
+  struct copse_rank_segment *segments;       /* [n_segments] */
+  uint32_t n_segments;                       /* n_ranks, or twice that where there are mirrors */
 };
 
 static void put_all(struct writer *w, const struct copse_cuda_plan *p, const struct parts *parts,
@@ -105,7 +107,7 @@ static void put_all(struct writer *w, const struct copse_cuda_plan *p, const str
   const struct copse_plan_header *h = &plan->header;
   struct copse_device_plan *d = &on->plan;
   d->ops = put(w, plan->ops, h->n_ops);
-  d->operands = put(w, plan->operands, h->n_operands);
+  d->operands = put(w, parts->operands, h->n_operands);
   d->pieces = put(w, plan->pieces, h->n_pieces);
   d->extents = put(w, plan->extents, h->n_extents);
   if (h->n_extents == 0) d->extents = NULL;
@@ -113,7 +115,8 @@ static void put_all(struct writer *w, const struct copse_cuda_plan *p, const str
   d->channels = put(w, parts->channels, h->n_channels);
   d->works = put(w, parts->works, on->n_blocks);
   d->epochs = put(w, (const uint32_t *)NULL, h->n_workers);
-  d->segments = put(w, parts->segments, h->n_ranks);
+  d->segments = put(w, parts->segments, parts->n_segments);
+  d->n_segments = parts->n_segments;
   d->sent = put(w, (const uint64_t *)NULL, h->n_channels);
   d->taken = put(w, (const uint64_t *)NULL, h->n_channels);
 }
@@ -135,15 +138,61 @@ static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t w
   return work;
 }
 
-/* Where every rank's memory lies in its segment. */
-static void find_segments(const struct copse_cuda_plan *p, struct copse_rank_segment *segments) {
-  for (uint32_t r = 0; r < p->plan->header.n_ranks; r++) {
-    unsigned char *segment = p->segments[r];
-    if (!segment) continue; /* of another host */
-    segments[r].signals = (uint64_t *)segment;
-    segments[r].packets = segment + p->segment.signals_bytes;
-    segments[r].scratch = p->slots[r];
+/* Where a rank's memory lies in its segment; nowhere where the device doesn't reach it. */
+static struct copse_rank_segment segment_at(const struct copse_cuda_plan *p, unsigned char *segment,
+                                            unsigned char *slots) {
+  if (!segment) return {NULL, NULL, NULL};
+  return {slots, segment + p->segment.signals_bytes, (uint64_t *)segment};
+}
+
+/* Whether a device's ranks reach a rank's GPU. */
+static bool device_reaches(const struct copse_cuda *cuda, uint32_t device, uint32_t rank) {
+  for (uint32_t i = 0; i < cuda->n_local; i++)
+    if (cuda->device_of[i] == device && !copse_cuda_reaches(cuda, cuda->first_local + i, rank))
+      return false;
+  return true;
+}
+
+static void find_segments(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
+                          uint32_t device, const struct parts *parts) {
+  const uint32_t n = p->plan->header.n_ranks;
+  for (uint32_t r = 0; r < n; r++) {
+    if (device_reaches(cuda, device, r))
+      parts->segments[r] = segment_at(p, p->segments[r], p->slots[r]);
+    if (parts->n_segments > n)
+      parts->segments[n + r] = segment_at(p, p->mirror_segments[r], p->mirror_slots[r]);
   }
+}
+
+/* The operands as the devices are to see them: of slots and packets that somebody who names them
+ * doesn't reach, the mirror. */
+static copse_status mirror_operands(const struct copse_cuda *cuda, const struct copse_plan *plan,
+                                    struct copse_arena *scratch, struct parts *parts,
+                                    struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
+  struct copse_plan_operand *operands = NULL;
+  bool *mirrored = NULL;
+  COPSE_DO(COPSE_ARRAY(scratch, h->n_operands, operands, err));
+  COPSE_DO(COPSE_ARRAY(scratch, h->n_regions, mirrored, err));
+  for (uint32_t w = 0; w < h->n_workers; w++)
+    for (uint32_t i = 0; i < plan->workers[w].n_ops; i++) {
+      const struct copse_plan_op *op = &plan->ops[plan->workers[w].first_op + i];
+      for (uint32_t k = 0; op->kind == COPSE_OP_MOVE && k < (uint32_t)op->n_src + op->n_dst; k++) {
+        const struct copse_plan_operand *it = &plan->operands[op->operand + k];
+        if ((it->buffer == COPSE_BUFFER_SCRATCH || it->buffer == COPSE_BUFFER_PACKETS) &&
+            !copse_cuda_reaches(cuda, plan->workers[w].rank, it->rank))
+          mirrored[it->index] = true;
+      }
+    }
+  for (uint32_t k = 0; k < h->n_operands; k++) {
+    struct copse_plan_operand *it = &operands[k];
+    *it = plan->operands[k];
+    if ((it->buffer == COPSE_BUFFER_SCRATCH || it->buffer == COPSE_BUFFER_PACKETS) &&
+        mirrored[it->index])
+      it->rank += h->n_ranks;
+  }
+  parts->operands = operands;
+  return COPSE_OK;
 }
 
 static copse_status make_parts(const struct copse_cuda *cuda, const struct copse_cuda_plan *p,
@@ -154,23 +203,28 @@ static copse_status make_parts(const struct copse_cuda *cuda, const struct copse
   uint32_t *counters = NULL, block = 0;
   COPSE_DO(COPSE_ARRAY(scratch, h->n_channels, parts->channels, err));
   COPSE_DO(COPSE_ARRAY(scratch, h->n_workers, parts->works, err));
-  COPSE_DO(COPSE_ARRAY(scratch, h->n_ranks, parts->segments, err));
+  parts->n_segments = cuda->has_mirrors ? 2 * h->n_ranks : h->n_ranks;
+  parts->operands = plan->operands;
+  if (cuda->has_mirrors) COPSE_DO(mirror_operands(cuda, plan, scratch, parts, err));
+  COPSE_DO(COPSE_ARRAY(scratch, parts->n_segments, parts->segments, err));
   COPSE_DO(COPSE_ARRAY(scratch, h->n_ranks, counters, err));
   for (uint32_t c = 0; c < h->n_channels; c++) {
-    uint32_t rank = plan->workers[plan->channels[c].dst_worker].rank;
+    const uint32_t rank = plan->workers[plan->channels[c].dst_worker].rank;
+    const uint32_t from = plan->workers[plan->channels[c].src_worker].rank;
     parts->channels[c].rank = rank;
+    if (!copse_cuda_reaches(cuda, from, rank)) parts->channels[c].rank += h->n_ranks;
     parts->channels[c].ordinal = counters[rank]++;
   }
   for (uint32_t w = 0; w < h->n_workers; w++)
     if (is_on_device(cuda, plan->workers[w].rank, device)) parts->works[block++] = work_of(plan, w);
-  find_segments(p, parts->segments);
+  find_segments(cuda, p, device, parts);
   return COPSE_OK;
 }
 
 static copse_status make_tables(struct copse_cuda *cuda, struct copse_cuda_plan *p, uint32_t device,
                                 struct copse_arena *scratch, struct copse_err *err) {
   struct copse_plan_on_device *on = &p->devices[device];
-  struct parts parts = {NULL, NULL, NULL};
+  struct parts parts = {NULL, NULL, NULL, NULL, 0};
   struct writer measuring = {NULL, NULL, 0}, filling = {NULL, NULL, 0};
   void *tables = NULL;
   COPSE_DO(make_parts(cuda, p, device, scratch, &parts, err));
@@ -254,8 +308,10 @@ uint64_t copse_cuda_slots_limit(uint32_t n_ranks) {
 
 static void free_area(struct copse_cuda *cuda, struct copse_cuda_area *area) {
   if (!area) return;
-  copse_cuda_unshare(cuda, area->opened);
-  for (uint32_t i = 0; i < cuda->n_local; i++) (void)cudaFree(area->at[cuda->first_local + i]);
+  copse_cuda_unshare(cuda, area);
+  if (area->on_host) copse_cuda_host_free(cuda, area);
+  for (uint32_t i = 0; i < cuda->n_local && !area->on_host; i++)
+    (void)cudaFree(area->at[cuda->first_local + i]);
   free(area);
 }
 
@@ -283,10 +339,11 @@ struct batch {
   const struct copse_plan *const *plans;
   struct copse_cuda_plan **made; /* [n] NULL: left out */
   size_t n;
-  struct copse_cuda_area *areas[2]; /* new: arena and staging */
-  uint32_t n_areas;                 /* 1: no staging is needed, or there is some */
-  uint64_t slots_bytes;             /* at the start of the arena; 0: those that there are will do */
-  bool shared;                      /* other processes may have opened this one's areas */
+  /* New. Those that are needed come first, and then NULL. */
+  struct copse_cuda_area *areas[3], *arena, *mirror, *staging;
+  uint32_t n_areas;
+  uint64_t slots_bytes; /* at the start of the arena; 0: those that there are will do */
+  bool shared;          /* other processes may have opened this one's areas */
 };
 
 static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
@@ -306,14 +363,15 @@ static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
   return p->split ? copse_internode_try_rounds(cuda, p, err) : COPSE_OK;
 }
 
-/* Makes what takes no memory of other ranks. A plan that doesn't fit is noted in the vote, and *why says of
- * the first one why not. */
+/* Makes what takes no memory of other ranks. A plan that doesn't fit is noted in the vote, and *why
+ * says of the first one why not. */
 static copse_status make_plans(struct batch *batch, struct copse_cuda_ballot *vote,
                                struct copse_err *why, struct copse_err *err) {
   struct copse_cuda *cuda = batch->cuda;
   COPSE_DO(copse_calloc(batch->n, sizeof *batch->made, &batch->made, err));
-  for (struct copse_cuda_area *&area : batch->areas)
-    COPSE_DO(copse_calloc(1, sizeof *area, &area, err));
+  COPSE_DO(copse_calloc(1, sizeof *batch->arena, &batch->arena, err));
+  COPSE_DO(copse_calloc(1, sizeof *batch->mirror, &batch->mirror, err));
+  COPSE_DO(copse_calloc(1, sizeof *batch->staging, &batch->staging, err));
   for (uint32_t i = 0; i < batch->n; i++) {
     struct copse_cuda_plan *p = NULL;
     struct copse_err mine = COPSE_ERR_INIT;
@@ -351,6 +409,12 @@ static copse_status leave_out(struct batch *batch, const struct copse_cuda_ballo
                                               "say why");
 }
 
+static void need(struct batch *batch, struct copse_cuda_area *area, uint64_t bytes, bool on_host) {
+  area->bytes = bytes > 0 ? bytes : ALIGN;
+  area->on_host = on_host;
+  batch->areas[batch->n_areas++] = area;
+}
+
 /* What the new plans need: an arena of their segments, with slots before them where those that
  * there are don't suffice, and staging. */
 static void size_areas(struct batch *batch) {
@@ -365,25 +429,32 @@ static void size_areas(struct batch *batch) {
     stages = stages || p->puts;
   }
   batch->slots_bytes = !cuda->slots || slots > cuda->slots_bytes ? slots : 0;
-  batch->areas[0]->bytes = batch->slots_bytes + segments;
-  batch->areas[1]->bytes = copse_cuda_staging_bytes;
-  batch->n_areas = stages && cuda->many_processes && !cuda->staging ? 2 : 1;
+  need(batch, batch->arena, batch->slots_bytes + segments, false);
+  if (cuda->has_mirrors) {
+    need(batch, batch->mirror, batch->arena->bytes, true);
+    batch->arena->mirror = batch->mirror;
+  }
+  if (stages && (cuda->many_processes || cuda->has_mirrors) && !cuda->staging)
+    need(batch, batch->staging, copse_cuda_staging_bytes, cuda->has_mirrors);
 }
 
 static copse_status make_areas(struct batch *batch, struct copse_err *err) {
   struct copse_cuda *cuda = batch->cuda;
-  for (uint32_t a = 0; a < batch->n_areas; a++)
-    for (uint32_t i = 0; i < cuda->n_local; i++) {
+  for (uint32_t a = 0; a < batch->n_areas; a++) {
+    struct copse_cuda_area *area = batch->areas[a];
+    if (area->on_host) COPSE_DO(copse_cuda_host_area(cuda, area, err));
+    for (uint32_t i = 0; i < cuda->n_local && !area->on_host; i++) {
       const uint32_t r = cuda->first_local + i;
-      COPSE_DO(allocate(cuda, r, batch->areas[a]->bytes, &batch->areas[a]->at[r], err));
+      COPSE_DO(allocate(cuda, r, area->bytes, &area->at[r], err));
     }
+  }
   return COPSE_OK;
 }
 
 /* Gives the plans their places. */
 static void place_plans(struct batch *batch) {
   const struct copse_cuda *cuda = batch->cuda;
-  const struct copse_cuda_area *arena = batch->areas[0];
+  const struct copse_cuda_area *arena = batch->arena;
   const struct copse_cuda_area *slots = batch->slots_bytes || !cuda->slots ? arena : cuda->slots;
   uint64_t at = batch->slots_bytes;
   for (size_t i = 0; i < batch->n; i++) {
@@ -391,6 +462,9 @@ static void place_plans(struct batch *batch) {
     for (uint32_t r = 0; p && r < cuda->n_ranks; r++) {
       p->segments[r] = arena->at[r] ? arena->at[r] + at : NULL;
       p->slots[r] = slots->at[r];
+      if (!arena->mirror) continue;
+      p->mirror_segments[r] = arena->mirror->at[r] ? arena->mirror->at[r] + at : NULL;
+      p->mirror_slots[r] = slots->mirror->at[r];
     }
     if (p) at += segment_bytes(&p->segment);
   }
@@ -409,6 +483,12 @@ static copse_status prepare(struct batch *batch, struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
   memset(&vote, 0, sizeof vote);
   COPSE_DO(copse_internode_find_hosts(cuda, err));
+  COPSE_DO(copse_cuda_find_peers(cuda, err));
+  if (cuda->has_mirrors && 2 * cuda->n_ranks > COPSE_CUDA_MAX_RANKS)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "%u ranks, the most are %u where GPUs have no access "
+                      "to each other's memory",
+                      cuda->n_ranks, COPSE_CUDA_MAX_RANKS / 2);
   copse_status mine = make_plans(batch, &vote, &why, err);
   vote.status = (int32_t)mine;
   COPSE_DO(copse_cuda_vote(cuda, &vote, err));
@@ -425,25 +505,27 @@ static copse_status prepare(struct batch *batch, struct copse_err *err) {
 /* Peers close what they opened before its owner frees it; all have failed, so all come. */
 static void undo(struct batch *batch) {
   struct copse_cuda *cuda = batch->cuda;
-  for (struct copse_cuda_area *area : batch->areas)
-    if (area) copse_cuda_unshare(cuda, area->opened);
+  for (uint32_t a = 0; a < batch->n_areas; a++) copse_cuda_unshare(cuda, batch->areas[a]);
   if (batch->shared) (void)copse_cuda_agree(cuda, COPSE_OK, NULL);
-  for (struct copse_cuda_area *area : batch->areas) free_area(cuda, area);
+  for (struct copse_cuda_area *area : {batch->arena, batch->mirror, batch->staging})
+    free_area(cuda, area);
   for (size_t i = 0; batch->made && i < batch->n; i++) copse_cuda_plan_free(cuda, batch->made[i]);
 }
 
 static void keep(struct batch *batch, void **prepared) {
   struct copse_cuda *cuda = batch->cuda;
   if (batch->slots_bytes || !cuda->slots) {
-    cuda->slots = batch->areas[0];
+    cuda->slots = batch->arena;
     cuda->slots_bytes = batch->slots_bytes;
   }
-  if (batch->n_areas > 1) cuda->staging = batch->areas[1];
+  if (batch->staging->bytes > 0) cuda->staging = batch->staging;
   for (uint32_t a = 0; a < batch->n_areas; a++) {
+    copse_cuda_host_settle(batch->areas[a]);
     batch->areas[a]->next = cuda->areas;
     cuda->areas = batch->areas[a];
   }
-  if (batch->n_areas == 1) free(batch->areas[1]);
+  for (struct copse_cuda_area *area : {batch->mirror, batch->staging})
+    if (area->bytes == 0) free(area);
   for (size_t i = 0; i < batch->n; i++) {
     struct copse_cuda_plan *p = batch->made[i];
     prepared[i] = p;
@@ -457,7 +539,11 @@ static void keep(struct batch *batch, void **prepared) {
 copse_status copse_cuda_prepare(void *backend, const struct copse_plan *const *plans, size_t n,
                                 void **prepared, struct copse_err *err) {
   struct copse_cuda *cuda = (struct copse_cuda *)backend;
-  struct batch batch = {cuda, plans, NULL, n, {NULL, NULL}, 0, 0, false};
+  struct batch batch;
+  memset(&batch, 0, sizeof batch);
+  batch.cuda = cuda;
+  batch.plans = plans;
+  batch.n = n;
   copse_beside_captures permitted;
   for (size_t i = 0; i < n; i++) prepared[i] = NULL;
   if (n == 0) return COPSE_OK;

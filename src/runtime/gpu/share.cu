@@ -9,7 +9,10 @@
  * this process comes or goes and the peer has arrived by then. Where processes of a host share no
  * files they meet by an all_gather of the bootstrap, and wait for each other without limit.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "runtime/gpu/cuda_backend.h"
 
@@ -68,23 +71,94 @@ copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct
   return copse_cuda_vote(cuda, &vote, err);
 }
 
+/* ---- memory of the host --------------------------------------------------------------------
+ * Page-locked, so that GPUs address it; between processes in POSIX shared memory. The name is
+ * removed as soon as all have opened it. */
+
+static copse_status map_host(struct copse_cuda_area *area, uint32_t rank, int file,
+                             struct copse_err *err) {
+  void *device = NULL;
+  void *at = mmap(NULL, area->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED)
+    return copse_fail(err, COPSE_NOMEM, "mapping shared memory: %s", strerror(errno));
+  const copse_status status = copse_cuda_check(
+      cudaHostRegister(at, area->bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
+      "cudaHostRegister", err);
+  if (status != COPSE_OK) {
+    munmap(at, area->bytes);
+    return status;
+  }
+  area->opened[rank] = at;
+  COPSE_CUDA(cudaHostGetDevicePointer(&device, at, 0));
+  area->at[rank] = (unsigned char *)device;
+  return COPSE_OK;
+}
+
+/* posix_fallocate, since a page that /dev/shm has no room for would end the process where it is
+ * touched. */
+static copse_status make_shared(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                                struct copse_err *err) {
+  int file = -1;
+  COPSE_DO(copse_peer_shared_new(area->name, &file, err));
+  const int error = posix_fallocate(file, 0, (off_t)area->bytes);
+  copse_status status =
+      error == 0
+          ? map_host(area, cuda->first_local, file, err)
+          : copse_fail(err, COPSE_NOMEM,
+                       "%llu MiB of shared memory in /dev/shm, which GPUs without peer access "
+                       "need: %s (docker: --shm-size)",
+                       (unsigned long long)(area->bytes >> 20) + 1, strerror(error));
+  close(file);
+  return status;
+}
+
+static copse_status open_shared(struct copse_cuda_area *area, uint32_t rank, const char *name,
+                                struct copse_err *err) {
+  const int file = shm_open(name, O_RDWR, 0);
+  if (file < 0) return copse_fail(err, COPSE_IO, "shared memory %s: %s", name, strerror(errno));
+  const copse_status status = map_host(area, rank, file, err);
+  close(file);
+  return status;
+}
+
+copse_status copse_cuda_host_area(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                                  struct copse_err *err) {
+  if (cuda->many_processes) return make_shared(cuda, area, err);
+  for (uint32_t r = 0; r < cuda->n_local; r++) {
+    void *memory = NULL;
+    COPSE_CUDA(cudaHostAlloc(&memory, area->bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+    memset(memory, 0, area->bytes);
+    area->at[r] = (unsigned char *)memory;
+  }
+  return COPSE_OK;
+}
+
+void copse_cuda_host_settle(struct copse_cuda_area *area) {
+  if (area->name[0]) copse_peer_barrier_unlink(area->name);
+  area->name[0] = '\0';
+}
+
+void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area) {
+  copse_cuda_host_settle(area);
+  for (uint32_t r = 0; r < cuda->n_local && !cuda->many_processes; r++)
+    (void)cudaFreeHost(area->at[r]);
+}
+
 /* ---- opening ----------------------------------------------------------------------------- */
 
 /* What a rank sends the others about its memory. */
 struct offer {
-  cudaIpcMemHandle_t handle;
+  union {
+    cudaIpcMemHandle_t handle;
+    char name[COPSE_PEER_BARRIER_NAME]; /* of memory on the host */
+  };
   uint64_t offset; /* from the start of the allocation */
   uint64_t bytes;
   int32_t status;
   char why[100]; /* of a status that isn't COPSE_OK */
 };
 
-/* Memory that is shared: of this process, and where it will be addressed. */
-struct piece {
-  unsigned char *own, **mapped;
-  void **opened;
-};
-enum { MOST_PIECES = 2 };
+enum { MOST_AREAS = 3 };
 
 static void refuse(struct offer *offer, copse_status status, const char *why) {
   offer->status = (int32_t)status;
@@ -96,8 +170,8 @@ static copse_status check_offers(const struct copse_cuda *cuda, const struct off
                                  const struct offer *mine, uint32_t n, struct copse_err *err) {
   for (uint32_t i = 0; i < cuda->n_ranks * n; i++)
     if (all[i].status != COPSE_OK)
-      return copse_fail(err, (copse_status)all[i].status,
-                        "rank %u can't share its memory: %.99s", i / n, all[i].why);
+      return copse_fail(err, (copse_status)all[i].status, "rank %u can't share its memory: %.99s",
+                        i / n, all[i].why);
   for (uint32_t i = 0; i < cuda->n_ranks * n; i++)
     if (all[i].bytes != mine[i % n].bytes)
       return copse_fail(err, COPSE_INVALID, "rank %u gives %llu bytes where rank %u gives %llu",
@@ -106,31 +180,38 @@ static copse_status check_offers(const struct copse_cuda *cuda, const struct off
   return COPSE_OK;
 }
 
-static copse_status open_piece(struct copse_cuda *cuda, const struct offer *all, uint32_t n,
-                               const struct piece *piece, struct copse_err *err) {
+static copse_status open_area(struct copse_cuda *cuda, const struct offer *all, uint32_t n,
+                              struct copse_cuda_area *area, struct copse_err *err) {
+  const uint32_t own = cuda->first_local;
   copse_on_device here(cuda->devices[0].ordinal);
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
-    if (r == cuda->first_local) {
-      piece->mapped[r] = piece->own;
+    const struct offer *offer = &all[r * n];
+    if (r == own || cuda->host_of[r] != cuda->host_of[own]) continue;
+    if (area->on_host) {
+      COPSE_DO(open_shared(area, r, offer->name, err));
       continue;
     }
-    if (cuda->host_of[r] != cuda->host_of[cuda->first_local]) continue;
-    COPSE_CUDA(cudaIpcOpenMemHandle(&piece->opened[r], all[r * n].handle,
-                                    cudaIpcMemLazyEnablePeerAccess));
-    piece->mapped[r] = (unsigned char *)piece->opened[r] + all[r * n].offset;
+    if (!copse_cuda_reaches(cuda, own, r)) continue;
+    COPSE_CUDA(
+        cudaIpcOpenMemHandle(&area->opened[r], offer->handle, cudaIpcMemLazyEnablePeerAccess));
+    area->at[r] = (unsigned char *)area->opened[r] + offer->offset;
   }
   return COPSE_OK;
 }
 
-static copse_status share(struct copse_cuda *cuda, struct offer *mine, const struct piece *pieces,
-                          uint32_t n, struct copse_err *err) {
+static copse_status share(struct copse_cuda *cuda, struct offer *mine,
+                          struct copse_cuda_area *const *areas, uint32_t n, struct copse_err *err) {
   /* on the stack: failing here would leave others waiting */
-  struct offer all[MOST_PIECES * COPSE_CUDA_MAX_RANKS];
+  struct offer all[MOST_AREAS * COPSE_CUDA_MAX_RANKS];
   copse_on_device here(cuda->devices[0].ordinal);
   for (uint32_t i = 0; i < n; i++) {
     if (mine[i].status != COPSE_OK) continue;
+    if (areas[i]->on_host) {
+      memcpy(mine[i].name, areas[i]->name, sizeof mine[i].name);
+      continue;
+    }
     const cudaError_t error =
-        cudaIpcGetMemHandle(&mine[i].handle, pieces[i].own - mine[i].offset);
+        cudaIpcGetMemHandle(&mine[i].handle, areas[i]->at[cuda->first_local] - mine[i].offset);
     if (error == cudaSuccess) continue;
     (void)cudaGetLastError();
     char why[100];
@@ -139,29 +220,119 @@ static copse_status share(struct copse_cuda *cuda, struct offer *mine, const str
   }
   COPSE_DO(copse_cuda_gather(cuda, mine, all, n * sizeof *mine, err));
   COPSE_DO(check_offers(cuda, all, mine, n, err));
-  for (uint32_t i = 0; i < n; i++) COPSE_DO(open_piece(cuda, all + i, n, &pieces[i], err));
+  for (uint32_t i = 0; i < n; i++) COPSE_DO(open_area(cuda, all + i, n, areas[i], err));
   return COPSE_OK;
 }
 
 copse_status copse_cuda_share(struct copse_cuda *cuda, struct copse_cuda_area *const *areas,
                               uint32_t n, copse_status mine, struct copse_err *err) {
-  struct offer offers[MOST_PIECES];
-  struct piece pieces[MOST_PIECES];
+  struct offer offers[MOST_AREAS];
   memset(offers, 0, sizeof offers);
   for (uint32_t i = 0; i < n; i++) {
-    pieces[i] = {areas[i]->at[cuda->first_local], areas[i]->at, areas[i]->opened};
     offers[i].bytes = areas[i]->bytes;
     if (mine != COPSE_OK) refuse(&offers[i], mine, err ? err->text : "");
   }
-  return share(cuda, offers, pieces, n, err);
+  return share(cuda, offers, areas, n, err);
 }
 
-void copse_cuda_unshare(struct copse_cuda *cuda, void **opened) {
+void copse_cuda_unshare(struct copse_cuda *cuda, struct copse_cuda_area *area) {
   copse_on_device here(cuda->devices[0].ordinal); /* that opened them */
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
-    if (opened[r]) (void)cudaIpcCloseMemHandle(opened[r]);
-    opened[r] = NULL;
+    void *opened = area->opened[r];
+    area->opened[r] = NULL;
+    if (!opened) continue;
+    if (!area->on_host) {
+      (void)cudaIpcCloseMemHandle(opened);
+      continue;
+    }
+    (void)cudaHostUnregister(opened);
+    munmap(opened, area->bytes);
   }
+}
+
+/* ---- peer access ---------------------------------------------------------------------------
+ * Between processes nobody can be asked: a process need not see the others' GPUs. So each rank
+ * tries to open a few bytes of every other one's. */
+
+/* What a rank sends the others: a handle of its bytes; then what it couldn't open. */
+struct probe {
+  cudaIpcMemHandle_t handle;
+  int32_t status;
+};
+struct reach {
+  uint64_t beyond[2];
+  int32_t status;
+};
+
+/* *opened: whether there is access. Other errors than its lack are errors. */
+static copse_status try_peer(const struct probe *peer, bool *opened, struct copse_err *err) {
+  void *at = NULL;
+  *opened = false;
+  if (copse_cuda_denies_peers()) return COPSE_OK;
+  const cudaError_t error = cudaIpcOpenMemHandle(&at, peer->handle, cudaIpcMemLazyEnablePeerAccess);
+  if (error == cudaErrorPeerAccessUnsupported || error == cudaErrorMapBufferObjectFailed) {
+    (void)cudaGetLastError();
+    return COPSE_OK;
+  }
+  COPSE_DO(copse_cuda_check(error, "cudaIpcOpenMemHandle", err));
+  *opened = true;
+  COPSE_CUDA(cudaIpcCloseMemHandle(at));
+  return COPSE_OK;
+}
+
+static copse_status try_peers(const struct copse_cuda *cuda, const struct probe *all,
+                              uint64_t beyond[2], struct copse_err *err) {
+  const uint32_t own = cuda->first_local;
+  const cudaIpcMemHandle_t *mine = &all[own].handle;
+  for (uint32_t r = 0; r < cuda->n_ranks; r++)
+    if (all[r].status != COPSE_OK)
+      return copse_fail(err, (copse_status)all[r].status, "rank %u can't share its memory", r);
+  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
+    bool opened = true;
+    if (cuda->host_of[r] != cuda->host_of[own]) continue;
+    if (memcmp(&all[r].handle, mine, sizeof *mine) == 0) continue; /* this process */
+    COPSE_DO(try_peer(&all[r], &opened, err));
+    if (!opened) beyond[r / 64] |= UINT64_C(1) << r % 64;
+  }
+  return COPSE_OK;
+}
+
+static copse_status find_reach(struct copse_cuda *cuda, const struct probe *mine,
+                               struct copse_err *err) {
+  struct probe all[COPSE_CUDA_MAX_RANKS];
+  struct reach own, others[COPSE_CUDA_MAX_RANKS];
+  memset(&own, 0, sizeof own);
+  COPSE_DO(copse_cuda_gather(cuda, mine, all, sizeof *mine, err));
+  const copse_status status = try_peers(cuda, all, own.beyond, err);
+  own.status = (int32_t)status;
+  COPSE_DO(copse_cuda_gather(cuda, &own, others, sizeof own, err));
+  COPSE_DO(status);
+  for (uint32_t r = 0; r < cuda->n_ranks; r++)
+    if (others[r].status != COPSE_OK)
+      return copse_fail(err, (copse_status)others[r].status,
+                        "rank %u can't tell which GPUs it reaches", r);
+  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
+    memcpy(cuda->beyond[r], others[r].beyond, sizeof cuda->beyond[r]);
+    if (others[r].beyond[0] || others[r].beyond[1]) cuda->has_mirrors = true;
+  }
+  cuda->peers_known = true;
+  return COPSE_OK;
+}
+
+copse_status copse_cuda_find_peers(struct copse_cuda *cuda, struct copse_err *err) {
+  struct probe mine;
+  void *memory = NULL;
+  if (!cuda->many_processes || cuda->peers_known) return COPSE_OK;
+  memset(&mine, 0, sizeof mine);
+  copse_on_device here(cuda->devices[0].ordinal);
+  copse_status status = copse_cuda_check(cudaMalloc(&memory, 1), "cudaMalloc", err);
+  if (status == COPSE_OK)
+    status =
+        copse_cuda_check(cudaIpcGetMemHandle(&mine.handle, memory), "cudaIpcGetMemHandle", err);
+  mine.status = (int32_t)status;
+  const copse_status found = find_reach(cuda, &mine, status == COPSE_OK ? err : NULL);
+  (void)cudaFree(memory);
+  return status != COPSE_OK ? status : found;
 }
 
 /* ---- buffers of the user ------------------------------------------------------------------ */
@@ -182,7 +353,7 @@ static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
 
 static void free_buffer(struct copse_cuda *cuda, struct copse_cuda_buffer *b) {
   if (!b) return;
-  copse_cuda_unshare(cuda, b->opened);
+  copse_cuda_unshare(cuda, &b->area);
   free(b);
 }
 
@@ -197,17 +368,19 @@ copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buf
   memset(&offer, 0, sizeof offer);
   offer.bytes = bytes;
   copse_status status = copse_internode_find_hosts(cuda, err);
-  if (status == COPSE_OK)
-    status = copse_cuda_agree(cuda, copse_calloc(1, sizeof *b, &b, err), err);
+  if (status == COPSE_OK) status = copse_cuda_find_peers(cuda, err);
+  if (status == COPSE_OK && cuda->has_mirrors) return COPSE_OK; /* not all reach it: staged */
+  if (status == COPSE_OK) status = copse_cuda_agree(cuda, copse_calloc(1, sizeof *b, &b, err), err);
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
     b->start = (unsigned char *)buffer;
     b->bytes = bytes;
     if (offset_in_allocation(buffer, &offer.offset, &why) != COPSE_OK)
       refuse(&offer, COPSE_UNSUPPORTED, why.text);
-    const struct piece piece = {b->start, b->mapped, b->opened};
+    b->area.at[cuda->first_local] = b->start;
+    struct copse_cuda_area *const area = &b->area;
     /* registered at all ranks or at none: who writes an output must know where it is */
-    status = copse_cuda_agree(cuda, share(cuda, &offer, &piece, 1, err), err);
+    status = copse_cuda_agree(cuda, share(cuda, &offer, &area, 1, err), err);
   }
   if (status != COPSE_OK) {
     free_buffer(cuda, b);
@@ -297,6 +470,7 @@ static void keep(struct copse_cuda *cuda) {
   struct kept *it = (struct kept *)calloc(1, sizeof *it + most * sizeof *it->memory);
   for (struct copse_cuda_area *a = cuda->areas; a; a = a->next) {
     unsigned char **own = &a->at[cuda->first_local];
+    if (a->on_host) continue; /* each process has a mapping of its own */
     if (it && *own) it->memory[it->n++] = *own;
     *own = NULL;
   }
@@ -313,10 +487,9 @@ static void keep(struct copse_cuda *cuda) {
 /* ---- leaving ------------------------------------------------------------------------------- */
 
 static void close_all(struct copse_cuda *cuda) {
-  for (struct copse_cuda_area *a = cuda->areas; a; a = a->next)
-    copse_cuda_unshare(cuda, a->opened);
+  for (struct copse_cuda_area *a = cuda->areas; a; a = a->next) copse_cuda_unshare(cuda, a);
   for (struct copse_cuda_buffer *b = cuda->buffers; b; b = b->next)
-    copse_cuda_unshare(cuda, b->opened);
+    copse_cuda_unshare(cuda, &b->area);
 }
 
 static bool wait_for_all(const struct copse_peer_barrier *barrier, double seconds) {

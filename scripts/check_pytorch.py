@@ -180,7 +180,7 @@ def free_port():
 def hosts_environment(r):
     """NCCL then takes rank r for a host, and two of them may have the same GPU."""
     return {"CHECK_PYTORCH_HOSTS": "1", "NCCL_HOSTID": f"check-pytorch-{r}",
-            "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+            "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "COPSE_SEVERAL_HOSTS": "1"}
 
 
 def run_job(build, folder, n, hosts, role="--as-rank"):

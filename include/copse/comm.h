@@ -88,11 +88,9 @@ typedef void *copse_stream;
  * All n_ranks communicators of a job in this process: comms[r] is rank r, on devices[r] (CUDA
  * ordinals; a device may occur several times) or all on the CPU where devices is NULL or all
  * COPSE_DEVICE_CPU. COPSE_INVALID for a mixture, COPSE_UNSUPPORTED where this build has no
- * CUDA, COPSE_DEVICE for what CUDA says, COPSE_NOMEM.
- * On several GPUs peers write outputs: memory that cudaMalloc gave, or else all of them were given
- * access to (cudaMemPoolSetAccess, cuMemSetAccess), or the collective is COPSE_INVALID. GPUs without
- * peer access, or with NCCL_P2P_DISABLE=1 all, reach each other through page-locked host memory, and
- * outputs are staged there.
+ * CUDA, COPSE_DEVICE for what CUDA says, COPSE_NOMEM. On several GPUs peers write outputs: memory of
+ * cudaMalloc, or all have access to it (cudaMemPoolSetAccess, cuMemSetAccess), or the collective is
+ * COPSE_INVALID. GPUs without peer access are joined by page-locked host memory (docs/running.md).
  */
 COPSE_API copse_status copse_comm_init_all(copse_comm **comms, int n_ranks,
                                            const int *devices) COPSE_CHECKED;
@@ -109,8 +107,9 @@ typedef struct copse_bootstrap {
 } copse_bootstrap;
 
 /*
- * One rank per process, all on GPUs of one host (CUDA IPC, and where two have no peer access shared
- * page-locked memory; ranks of several hosts: copse_comm_init_nccl). Two ranks may share a GPU only if the driver lets their kernels run at the same time.
+ * One rank per process, all on GPUs of one host: they reach each other's memory by CUDA IPC, and
+ * where two have no peer access shared page-locked memory (several hosts: copse_comm_init_nccl). Two
+ * ranks may share a GPU only if the driver lets their kernels run at the same time.
  * Collective. The bootstrap is copied; its context must outlive the communicator.
  */
 COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int device,
@@ -121,9 +120,9 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * already has; same ranks, same device. NCCL is found in the process, or by dlopen of
  * libnccl.so.2. Collective over the NCCL communicator, which must outlive this one.
  *
- * Ranks may be on several hosts (told apart by name and boot of the kernel): within a host they
- * reach each other's memory, between hosts what a plan moves goes by ncclSend and ncclRecv, ordered
- * by the call's stream, over an NCCL communicator of copse's own that has the same ranks.
+ * Ranks may be on several hosts, experimental: with COPSE_SEVERAL_HOSTS=1 at all ranks. Within a host
+ * they reach each other's memory, between hosts data go by ncclSend and ncclRecv, ordered by the
+ * call's stream, over an NCCL communicator of copse's own that has the same ranks.
  * Any plan is right wherever its ranks are. Low-latency plans save waits within a host only, and
  * for copse_all_to_all_v see there. A wait for a message of another host ends with COPSE_TIMEOUT
  * after twice the time limit, or a few seconds after copse_comm_abort, and with COPSE_DEVICE where

@@ -346,10 +346,29 @@ static void run_unready(struct meeting meeting, bool old) {
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
 }
 
+/* Rank 1 has not asked for plans over several hosts: no rank gets them. */
+static void run_unasked(struct meeting meeting) {
+  struct process p;
+  struct copse_err err = COPSE_ERR_INIT;
+  memset(&p, 0, sizeof p);
+  p.meeting = meeting;
+  const copse_bootstrap bootstrap = {meeting_all_gather, &p.meeting};
+  if (meeting.rank == 1) unsetenv("COPSE_SEVERAL_HOSTS");
+  process_meet(&p, &bootstrap);
+  p.plan = pb_tree_plan(COPSE_ALLREDUCE, (uint32_t)meeting.n, 0, PROCESS_TREES);
+  const copse_status status = copse_cuda_backend.prepare(p.backend, &p.plan, 1, &p.prepared, &err);
+  DEVICE_ASSERT(status == COPSE_UNSUPPORTED && strstr(err.text, "COPSE_SEVERAL_HOSTS=1"), "%s: %s",
+                copse_status_string(status), err.text);
+  copse_cuda_backend.destroy(p.backend);
+  pb_free((struct copse_plan *)p.plan);
+}
+
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
   const char *what = strchr(mode, '.') + 1;
   configure(what, meeting.n);
+  setenv("COPSE_SEVERAL_HOSTS", "1", 1);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
+  if (strcmp(what, "unasked") == 0) return run_unasked(meeting);
   if (strcmp(what, "unready") == 0) return run_unready(meeting, false);
   if (strcmp(what, "stubborn") == 0) return run_unready(meeting, true);
   for (int c = 0; c < COPSE_N_COLLECTIVES; c++)
@@ -426,6 +445,9 @@ END_TEST
 START_TEST(anothers_bootstrap_may_name_its_nccl) { run_hosts(some_collectives(), "0110", "source"); }
 END_TEST
 
+START_TEST(they_are_off_unless_all_ranks_ask) { run_hosts(COPSE_ALLREDUCE, "011", "unasked"); }
+END_TEST
+
 int main(int argc, char **argv) {
   struct process_arguments arguments;
   if (process_is_rank(argc, argv, &arguments)) {
@@ -436,6 +458,7 @@ int main(int argc, char **argv) {
   TCase *tc = tcase_create("hosts");
   tcase_set_timeout(tc, 150);
   tcase_add_test(tc, two_hosts_of_two);
+  tcase_add_test(tc, they_are_off_unless_all_ranks_ask);
   if (!COPSE_TEST_RACES || copse_test_all()) { /* the same threads: other hosts, other NCCLs */
     tcase_add_test(tc, three_hosts_and_ranks_in_no_order);
     tcase_add_test(tc, communicators_may_block);

@@ -350,6 +350,7 @@ static void run_rank(struct meeting meeting, const char *mode) {
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
   copse_cuda_leave_seconds = 60;
+  setenv("COPSE_SEVERAL_HOSTS", "1", 1);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
   if (strstr(mode, "messages"))
     run_messages(&nccl, mode);

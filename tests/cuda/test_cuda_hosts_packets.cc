@@ -166,6 +166,7 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
   const char *what = strchr(mode, '.') + 1;
   configure(meeting.n);
+  setenv("COPSE_SEVERAL_HOSTS", "1", 1);
   copse_cuda_host = 1 + (uint64_t)(mode[meeting.rank] - '0');
   if (strcmp(what, "folder") == 0) {
     struct stand_in_comm comm(&meeting);

@@ -157,6 +157,7 @@ void job_begin(struct job *job, struct meeting meeting, const char *mode) {
     job->n_hosts += !seen[mode[r] - '0'];
     seen[mode[r] - '0'] = true;
   }
+  setenv("COPSE_SEVERAL_HOSTS", "1", 1);
   own_host = copse_cuda_host = 1 + (uint64_t)(mode[job->rank] - '0');
   config.devices = 2;
   config.multiprocessors = 80;

@@ -31,25 +31,34 @@ static uint64_t number_of_host(void) {
   return number;
 }
 
-/* Of each rank: its host, and the barrier at which it would leave. */
+/* Of each rank: its host, whether plans over several hosts are asked for there, and the barrier at
+ * which it would leave. */
 struct arrival {
-  uint64_t host;
+  uint64_t host, asked;
   char barrier[COPSE_PEER_BARRIER_NAME];
 };
 
-/* Numbers the hosts from 0 in the order of their first ranks. */
-static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts,
+static bool is_asked_for(void) {
+  const char *text = getenv("COPSE_SEVERAL_HOSTS");
+  return text && strcmp(text, "1") == 0;
+}
+
+/* Numbers the hosts from 0 in the order of their first ranks. *asked: by all ranks. */
+static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts, bool *asked,
                                  struct copse_err *err) {
   struct arrival own, all[COPSE_CUDA_MAX_RANKS];
   *n_hosts = 1;
+  *asked = true;
   if (!cuda->many_processes) return COPSE_OK;
   memset(&own, 0, sizeof own);
   own.host = number_of_host();
+  own.asked = is_asked_for();
   copse_cuda_leave_offer(cuda, own.barrier);
   COPSE_DO(copse_cuda_gather(cuda, &own, all, sizeof own, err));
   *n_hosts = 0;
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
     uint32_t first = 0;
+    *asked = *asked && all[r].asked;
     while (all[first].host != all[r].host) first++;
     cuda->host_of[r] = first < r ? cuda->host_of[first] : (*n_hosts)++;
     all[r].barrier[COPSE_PEER_BARRIER_NAME - 1] = '\0';
@@ -75,9 +84,19 @@ void copse_internode_close(struct copse_cuda *cuda) {
 
 copse_status copse_internode_find_hosts(struct copse_cuda *cuda, struct copse_err *err) {
   uint32_t n_hosts = 0;
+  bool asked = false;
   if (cuda->n_hosts > 0) return COPSE_OK;
-  COPSE_DO(number_hosts(cuda, &n_hosts, err));
+  COPSE_DO(number_hosts(cuda, &n_hosts, &asked, err));
   if (n_hosts > 1) {
+    /* it has run over a stand-in for NCCL only */
+    if (!asked)
+      return copse_fail(
+          err, COPSE_UNSUPPORTED,
+          "ranks on %u hosts: plans over several hosts are experimental, and run where "
+          "all ranks have COPSE_SEVERAL_HOSTS=1",
+          n_hosts);
+    copse_debug(COPSE_DEBUG_WARN, (int)cuda->first_local,
+                "plans over %u hosts: experimental, COPSE_SEVERAL_HOSTS=1", n_hosts);
     copse_internode_close(cuda); /* of an attempt that failed */
     COPSE_DO(copse_watch_open(cuda, make_internode(cuda, err), err));
   }

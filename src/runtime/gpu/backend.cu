@@ -253,6 +253,7 @@ static void free_backend(void *backend) {
       if (event) (void)cudaEventDestroy(event);
   }
   copse_internode_close(cuda);
+  (void)cudaFree(cuda->probe);
   if (cuda->control) (void)cudaFreeHost(cuda->control);
   free(cuda);
 }

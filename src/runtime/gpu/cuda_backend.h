@@ -129,7 +129,8 @@ struct copse_cuda {
   /* Bit b % 64 of word b / 64: rank a has no access to the memory of b's GPU, on its host. */
   uint64_t beyond[COPSE_CUDA_MAX_RANKS][2];
   bool has_mirrors; /* some bit is set */
-  bool peers_known; /* of several processes */
+  void *probe;      /* the few bytes that other processes try to open, until the next vote */
+  struct copse_err probed;
   struct copse_peer_barrier
       *peer_barrier; /* NULL: this host's processes leave over the bootstrap */
   char barrier_name[COPSE_PEER_BARRIER_NAME]; /* of this process's own while others may open it */
@@ -211,6 +212,7 @@ copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, 
 struct copse_cuda_ballot {
   int32_t status;
   uint32_t lacks_barrier;
+  uint64_t beyond[2];
   uint64_t left_out[16]; /* plans that don't fit here: bit i % 64 of word i / 64 */
 };
 enum { COPSE_CUDA_MOST_VOTES = 16 * 64 };
@@ -233,9 +235,15 @@ copse_status copse_cuda_host_area(struct copse_cuda *cuda, struct copse_cuda_are
 /* When all have opened it, or nobody will. */
 void copse_cuda_host_settle(struct copse_cuda_area *area);
 void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area);
-/* Finds, once, which ranks reach which GPUs' memory. Collective across processes, at the first call;
- * what fails at one rank fails at all. NCCL_P2P_DISABLE=1: no other GPU's. */
-copse_status copse_cuda_find_peers(struct copse_cuda *cuda, struct copse_err *err);
+/* Which ranks reach which GPUs' memory (NCCL_P2P_DISABLE=1: no other GPU's): each rank offers a few
+ * bytes, the others try to open them, and the next vote tells all. What failed: probe_status. */
+struct copse_cuda_probe {
+  cudaIpcMemHandle_t handle;
+  int32_t status;
+};
+void copse_cuda_probe_offer(struct copse_cuda *cuda, struct copse_cuda_probe *mine);
+void copse_cuda_probe_try(struct copse_cuda *cuda, const struct copse_cuda_probe *all);
+copse_status copse_cuda_probe_status(const struct copse_cuda *cuda, struct copse_err *err);
 bool copse_cuda_denies_peers(void);
 static inline bool copse_cuda_reaches(const struct copse_cuda *cuda, uint32_t a, uint32_t b) {
   return !(cuda->beyond[a][b / 64] >> b % 64 & 1);

@@ -483,16 +483,15 @@ static copse_status prepare(struct batch *batch, struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
   memset(&vote, 0, sizeof vote);
   COPSE_DO(copse_internode_find_hosts(cuda, err));
-  COPSE_DO(copse_cuda_find_peers(cuda, err));
-  if (cuda->has_mirrors && 2 * cuda->n_ranks > COPSE_CUDA_MAX_RANKS)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "%u ranks, the most are %u where GPUs have no access "
-                      "to each other's memory",
-                      cuda->n_ranks, COPSE_CUDA_MAX_RANKS / 2);
-  copse_status mine = make_plans(batch, &vote, &why, err);
+  copse_status mine = copse_cuda_probe_status(cuda, err);
+  if (mine == COPSE_OK) mine = make_plans(batch, &vote, &why, err);
   vote.status = (int32_t)mine;
   COPSE_DO(copse_cuda_vote(cuda, &vote, err));
   COPSE_DO(leave_out(batch, &vote, &why, err));
+  if (cuda->has_mirrors && 2 * cuda->n_ranks > COPSE_CUDA_MAX_RANKS)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "%u ranks, the most are %u where GPUs have no access to each other's memory",
+                      cuda->n_ranks, COPSE_CUDA_MAX_RANKS / 2);
   size_areas(batch);
   mine = make_areas(batch, err);
   batch->shared = cuda->many_processes;

@@ -48,13 +48,18 @@ copse_status copse_cuda_vote(struct copse_cuda *cuda, struct copse_cuda_ballot *
   bool all_have = true;
   if (!cuda->many_processes) return own;
   mine->lacks_barrier = cuda->peer_barrier == NULL;
+  memcpy(mine->beyond, cuda->beyond[cuda->first_local], sizeof mine->beyond);
   copse_status status =
       copse_cuda_gather(cuda, mine, all, sizeof *mine, own == COPSE_OK ? err : NULL);
   if (status != COPSE_OK) return own != COPSE_OK ? own : status;
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
     all_have = all_have && !all[r].lacks_barrier;
     for (uint32_t i = 0; i < 16; i++) mine->left_out[i] |= all[r].left_out[i];
+    memcpy(cuda->beyond[r], all[r].beyond, sizeof cuda->beyond[r]);
+    cuda->has_mirrors = cuda->has_mirrors || all[r].beyond[0] || all[r].beyond[1];
   }
+  (void)cudaFree(cuda->probe); /* all have tried */
+  cuda->probe = NULL;
   settle_barrier(cuda, all_have);
   if (own != COPSE_OK) return own;
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
@@ -254,18 +259,8 @@ void copse_cuda_unshare(struct copse_cuda *cuda, struct copse_cuda_area *area) {
  * Between processes nobody can be asked: a process need not see the others' GPUs. So each rank
  * tries to open a few bytes of every other one's. */
 
-/* What a rank sends the others: a handle of its bytes; then what it couldn't open. */
-struct probe {
-  cudaIpcMemHandle_t handle;
-  int32_t status;
-};
-struct reach {
-  uint64_t beyond[2];
-  int32_t status;
-};
-
 /* *opened: whether there is access. Other errors than its lack are errors. */
-static copse_status try_peer(const struct probe *peer, bool *opened, struct copse_err *err) {
+static copse_status try_peer(const struct copse_cuda_probe *peer, bool *opened, struct copse_err *err) {
   void *at = NULL;
   *opened = false;
   if (copse_cuda_denies_peers()) return COPSE_OK;
@@ -280,8 +275,8 @@ static copse_status try_peer(const struct probe *peer, bool *opened, struct cops
   return COPSE_OK;
 }
 
-static copse_status try_peers(const struct copse_cuda *cuda, const struct probe *all,
-                              uint64_t beyond[2], struct copse_err *err) {
+static copse_status try_peers(struct copse_cuda *cuda, const struct copse_cuda_probe *all,
+                              struct copse_err *err) {
   const uint32_t own = cuda->first_local;
   const cudaIpcMemHandle_t *mine = &all[own].handle;
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
@@ -292,47 +287,32 @@ static copse_status try_peers(const struct copse_cuda *cuda, const struct probe 
     if (cuda->host_of[r] != cuda->host_of[own]) continue;
     if (memcmp(&all[r].handle, mine, sizeof *mine) == 0) continue; /* this process */
     COPSE_DO(try_peer(&all[r], &opened, err));
-    if (!opened) beyond[r / 64] |= UINT64_C(1) << r % 64;
+    if (!opened) cuda->beyond[own][r / 64] |= UINT64_C(1) << r % 64;
   }
   return COPSE_OK;
 }
 
-static copse_status find_reach(struct copse_cuda *cuda, const struct probe *mine,
+static copse_status make_probe(struct copse_cuda *cuda, struct copse_cuda_probe *mine,
                                struct copse_err *err) {
-  struct probe all[COPSE_CUDA_MAX_RANKS];
-  struct reach own, others[COPSE_CUDA_MAX_RANKS];
-  memset(&own, 0, sizeof own);
-  COPSE_DO(copse_cuda_gather(cuda, mine, all, sizeof *mine, err));
-  const copse_status status = try_peers(cuda, all, own.beyond, err);
-  own.status = (int32_t)status;
-  COPSE_DO(copse_cuda_gather(cuda, &own, others, sizeof own, err));
-  COPSE_DO(status);
-  for (uint32_t r = 0; r < cuda->n_ranks; r++)
-    if (others[r].status != COPSE_OK)
-      return copse_fail(err, (copse_status)others[r].status,
-                        "rank %u can't tell which GPUs it reaches", r);
-  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
-    memcpy(cuda->beyond[r], others[r].beyond, sizeof cuda->beyond[r]);
-    if (others[r].beyond[0] || others[r].beyond[1]) cuda->has_mirrors = true;
-  }
-  cuda->peers_known = true;
+  copse_on_device here(cuda->devices[0].ordinal);
+  if (!cuda->probe) COPSE_CUDA(cudaMalloc(&cuda->probe, 1));
+  COPSE_CUDA(cudaIpcGetMemHandle(&mine->handle, cuda->probe));
   return COPSE_OK;
 }
 
-copse_status copse_cuda_find_peers(struct copse_cuda *cuda, struct copse_err *err) {
-  struct probe mine;
-  void *memory = NULL;
-  if (!cuda->many_processes || cuda->peers_known) return COPSE_OK;
-  memset(&mine, 0, sizeof mine);
+void copse_cuda_probe_offer(struct copse_cuda *cuda, struct copse_cuda_probe *mine) {
+  cuda->probed = COPSE_ERR_INIT;
+  mine->status = (int32_t)make_probe(cuda, mine, &cuda->probed);
+}
+
+void copse_cuda_probe_try(struct copse_cuda *cuda, const struct copse_cuda_probe *all) {
   copse_on_device here(cuda->devices[0].ordinal);
-  copse_status status = copse_cuda_check(cudaMalloc(&memory, 1), "cudaMalloc", err);
-  if (status == COPSE_OK)
-    status =
-        copse_cuda_check(cudaIpcGetMemHandle(&mine.handle, memory), "cudaIpcGetMemHandle", err);
-  mine.status = (int32_t)status;
-  const copse_status found = find_reach(cuda, &mine, status == COPSE_OK ? err : NULL);
-  (void)cudaFree(memory);
-  return status != COPSE_OK ? status : found;
+  if (cuda->probed.status == COPSE_OK) (void)try_peers(cuda, all, &cuda->probed);
+}
+
+copse_status copse_cuda_probe_status(const struct copse_cuda *cuda, struct copse_err *err) {
+  if (cuda->probed.status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, cuda->probed.status, "%s", cuda->probed.text);
 }
 
 /* ---- buffers of the user ------------------------------------------------------------------ */
@@ -368,9 +348,15 @@ copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buf
   memset(&offer, 0, sizeof offer);
   offer.bytes = bytes;
   copse_status status = copse_internode_find_hosts(cuda, err);
-  if (status == COPSE_OK) status = copse_cuda_find_peers(cuda, err);
-  if (status == COPSE_OK && cuda->has_mirrors) return COPSE_OK; /* not all reach it: staged */
-  if (status == COPSE_OK) status = copse_cuda_agree(cuda, copse_calloc(1, sizeof *b, &b, err), err);
+  if (status == COPSE_OK) {
+    status = copse_cuda_probe_status(cuda, err);
+    if (status == COPSE_OK) status = copse_calloc(1, sizeof *b, &b, err);
+    status = copse_cuda_agree(cuda, status, err);
+  }
+  if (status == COPSE_OK && cuda->has_mirrors) { /* not all reach it: staged */
+    free(b);
+    return COPSE_OK;
+  }
   if (status == COPSE_OK) {
     struct copse_err why = COPSE_ERR_INIT;
     b->start = (unsigned char *)buffer;

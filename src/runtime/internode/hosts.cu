@@ -36,6 +36,7 @@ static uint64_t number_of_host(void) {
 struct arrival {
   uint64_t host, asked;
   char barrier[COPSE_PEER_BARRIER_NAME];
+  struct copse_cuda_probe probe;
 };
 
 static bool is_asked_for(void) {
@@ -47,6 +48,7 @@ static bool is_asked_for(void) {
 static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts, bool *asked,
                                  struct copse_err *err) {
   struct arrival own, all[COPSE_CUDA_MAX_RANKS];
+  struct copse_cuda_probe probes[COPSE_CUDA_MAX_RANKS];
   *n_hosts = 1;
   *asked = true;
   if (!cuda->many_processes) return COPSE_OK;
@@ -54,6 +56,7 @@ static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts, boo
   own.host = number_of_host();
   own.asked = is_asked_for();
   copse_cuda_leave_offer(cuda, own.barrier);
+  copse_cuda_probe_offer(cuda, &own.probe);
   COPSE_DO(copse_cuda_gather(cuda, &own, all, sizeof own, err));
   *n_hosts = 0;
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
@@ -63,7 +66,9 @@ static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts, boo
     cuda->host_of[r] = first < r ? cuda->host_of[first] : (*n_hosts)++;
     all[r].barrier[COPSE_PEER_BARRIER_NAME - 1] = '\0';
     if (r == cuda->first_local) copse_cuda_leave_choose(cuda, all[first].barrier);
+    probes[r] = all[r].probe;
   }
+  copse_cuda_probe_try(cuda, probes);
   return COPSE_OK;
 }
 

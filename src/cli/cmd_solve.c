@@ -144,6 +144,7 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
     out->why = "the demand is for the ranks that are left";
     return COPSE_OK;
   }
+  like.healthy = NULL;
   like.bound_only = bound_is_time(options, has_tolerance);
   if (options->root >= 0 && options->root < broken->n_ranks) {
     const char *root = broken->nodes[broken->rank_nodes[options->root]].id;
@@ -328,8 +329,8 @@ static void print_json(const struct report *r) {
            s->n_flows, copse_schedule_images(s), copse_schedule_paths(s), copse_schedule_height(s));
   else
     printf(" \"k\": %" PRId64 ", \"trees\": %d, \"images\": %" PRId64
-           ", \"max_height\": %d, \"mean_height\": %.6g,\n",
-           s->k, s->n_trees, copse_schedule_images(s), copse_schedule_height(s),
+           ", \"changes\": %d, \"max_height\": %d, \"mean_height\": %.6g,\n",
+           s->k, s->n_trees, copse_schedule_images(s), s->n_changes, copse_schedule_height(s),
            copse_schedule_mean_height(s));
   if (sec->solve.orbits > 0) printf(" \"orbits\": %d,\n", sec->solve.orbits);
   printf(" ");
@@ -467,6 +468,8 @@ static void print_trees(const struct report *r) {
     printf("the others are their images under %d symmetr%s: %" PRId64 " trees in all\n",
            s->n_rotations, s->n_rotations == 1 ? "y" : "ies",
            s->n_trees * copse_schedule_images(s));
+  if (!r->bound_only && s->n_changes > 0)
+    printf("repaired: %d changes of such trees where they met what is broken\n", s->n_changes);
   if (s->n_copying + s->n_adding > 0)
     printf("the time counts on %d switches to copy, on %d to add: plans of one group of ranks can (lower)\n",
            s->n_copying, s->n_adding);

@@ -156,6 +156,7 @@ copse_status copse_cli_begin_solve(struct copse_cli_solve *a, struct copse_cli_w
   solve->progress = &w->progress;
   solve->notes = &copse_cli_notes;
   COPSE_DO(copse_cli_load_topology(&a->topology, &w->topology, &w->whole, &w->err));
+  solve->healthy = w->whole;
   COPSE_DO(copse_cli_find_root(a, w->topology, solve, &w->err));
   return copse_cli_load_demand(a, solve, w);
 }

@@ -1,5 +1,5 @@
 /*
- * Inside read.c only: the keys of schedule JSON, "copse-schedule/1", a table for each of its
+ * Inside the readers only: the keys of schedule JSON, "copse-schedule/1", a table for each of its
  * objects: what a value must be, and what messages say of it. docs/schemas/schedule.json says the
  * same.
  */
@@ -16,6 +16,7 @@ static const struct copse_json_key rotation_keys[] = {
 
 static const struct copse_json_key symmetry_keys[] = {
     {"nodes", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY, "ids of nodes, such as [\"gpu0\", \"gpu1\"]"},
+    {"absent", COPSE_JSON_ARRAY, "ids of nodes, such as [\"gpu0\", \"gpu1\"]"},
     {"generators", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
      "permutations, such as [{\"order\": 2, \"images\": [\"gpu1\", \"gpu0\"]}]"},
     {0}};
@@ -102,6 +103,15 @@ static const struct copse_json_key edge_keys[] = {
      "the ids of its nodes, such as [\"gpu0\", \"switch\", \"gpu1\"]"},
     {0}};
 
+static const struct copse_json_key change_keys[] = {
+    {"tree", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "the number of a tree of the list, from 0"},
+    {"image", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "the number of its image, from 0"},
+    {"weight", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE,
+     "the fraction of M that goes this way, such as \"1/16\""},
+    {"edges", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
+     "such as [{\"src\": 0, \"dst\": 1, \"path\": [\"gpu0\", \"gpu1\"]}]"},
+    {0}};
+
 static const struct copse_json_key tree_keys[] = {
     {"root", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "a rank, from 0"},
     {"phase", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"broadcast\" or \"reduce\""},
@@ -147,6 +157,8 @@ static const struct copse_json_key schedule_keys[] = {
     {"forward", COPSE_JSON_BOOL | COPSE_JSON_OF(FLOWS), "false where GPUs pass nothing on"},
     {"rotation", COPSE_JSON_OBJECT | COPSE_JSON_OF(FLOWS), "a permutation of nodes (compact form)"},
     {"symmetry", COPSE_JSON_OBJECT | COPSE_JSON_OF(TREES), "permutations of nodes (compact form)"},
+    {"changes", COPSE_JSON_ARRAY | COPSE_JSON_OF(TREES),
+     "what single images have instead (compact form)"},
     {"in_network", COPSE_JSON_OBJECT | COPSE_JSON_OF(TREES),
      "such as {\"multicast\": [\"nvswitch\"]}"},
     {"routes", COPSE_JSON_OBJECT | COPSE_JSON_OF(TREES),

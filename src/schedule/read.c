@@ -1,47 +1,31 @@
 /*
- * Reads schedule JSON, "copse-schedule/1": trees or flows, the compact form's permutations, and the
- * bound with its certificate. Checks all that needs no topology. Node ids become numbers in the
- * order in which the file names them; ranks come first.
+ * Reads schedule JSON, "copse-schedule/1": trees or flows, and the compact form's permutations and
+ * changes; the bound with its certificate in read_bound.c. Checks all that needs no topology. Node
+ * ids become numbers in the order in which the file names them; ranks come first.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/index_map.h"
-#include "base/json.h"
 #include "base/types.h"
-#include "schedule/keys.h"
-#include "schedule/schedule.h"
-
-struct reader {
-  struct copse_json json;
-  struct copse_schedule *schedule;
-  const char **nodes; /* [n_nodes] ids seen so far, in the schedule's arena */
-  size_t n_nodes, nodes_capacity;
-  struct copse_index_map index; /* of nodes by id */
-  char *seen;                   /* [n_ranks] per tree */
-  struct copse_arena scratch;
-  size_t n_rotation_nodes; /* nodes that the rotation maps, 0 without one */
-  copse_status untrue;     /* for what is well formed and wrong: COPSE_BAD_INPUT or COPSE_REFUTED */
-  struct copse_err *err;
-};
+#include "schedule/read_internal.h"
 
 /* COPSE_BAD_INPUT at the item's line, or its parent's. */
-static copse_status refuse(struct reader *r, const cJSON *item, const cJSON *parent,
-                           const char *what) {
+copse_status copse_reader_refuse(struct copse_reader *r, const cJSON *item, const cJSON *parent,
+                                 const char *what) {
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(item, parent), "%s",
                        what);
 }
 
 /* The same for a schedule that is well formed but not one of its collective, with `untrue`. */
-static copse_status refute(struct reader *r, const cJSON *item, const cJSON *parent,
+static copse_status refute(struct copse_reader *r, const cJSON *item, const cJSON *parent,
                            const char *what) {
   return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(item, parent), "%s", what);
 }
 
 /* The index of an id seen before, -1 for others. */
-static int known(const struct reader *r, const char *id) {
+int copse_reader_known(const struct copse_reader *r, const char *id) {
   size_t cursor = 0;
   uint64_t key = copse_key_text(id);
   int index;
@@ -51,8 +35,8 @@ static int known(const struct reader *r, const char *id) {
 }
 
 /* The index of a node id, new ones appended. */
-static copse_status intern(struct reader *r, const char *id, int *index) {
-  *index = known(r, id);
+copse_status copse_reader_intern(struct copse_reader *r, const char *id, int *index) {
+  *index = copse_reader_known(r, id);
   if (*index >= 0) return COPSE_OK;
   COPSE_DO(copse_grow(&r->nodes, &r->nodes_capacity, r->n_nodes + 1, sizeof *r->nodes, r->err));
   COPSE_DO(copse_index_map_add(&r->index, copse_key_text(id), (int)r->n_nodes, r->err));
@@ -61,51 +45,51 @@ static copse_status intern(struct reader *r, const char *id, int *index) {
 }
 
 /* Zeroed memory of the schedule, at *out_pointer. */
-static copse_status take(struct reader *r, size_t n, size_t size, void *out_pointer) {
+copse_status copse_reader_take(struct copse_reader *r, size_t n, size_t size, void *out_pointer) {
   return copse_arena_array(&r->schedule->arena, n, size, out_pointer, r->err);
 }
 
 /* The member `key`: an array of node ids. `what` is the complaint about anything else. */
-static copse_status read_nodes_or(struct reader *r, const cJSON *object, const char *key,
+static copse_status read_nodes_or(struct copse_reader *r, const cJSON *object, const char *key,
                                   const char *what, const int **out, int *n) {
   const cJSON *array = copse_json_get(object, key);
   int *nodes = NULL;
   *n = 0;
-  if (!array || !copse_json_is_array(array)) return refuse(r, array, object, what);
-  COPSE_DO(take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes, &nodes));
+  if (!array || !copse_json_is_array(array)) return copse_reader_refuse(r, array, object, what);
+  COPSE_DO(copse_reader_take(r, (size_t)cJSON_GetArraySize(array), sizeof *nodes, &nodes));
   COPSE_JSON_EACH (item, array) {
-    if (!copse_json_is_string(item)) return refuse(r, item, object, what);
-    COPSE_DO(intern(r, item->valuestring, &nodes[(*n)++]));
+    if (!copse_json_is_string(item)) return copse_reader_refuse(r, item, object, what);
+    COPSE_DO(copse_reader_intern(r, item->valuestring, &nodes[(*n)++]));
   }
   *out = nodes;
   return COPSE_OK;
 }
 
-static copse_status read_nodes(struct reader *r, const cJSON *object, const char *key,
-                               const int **out, int *n) {
+copse_status copse_reader_nodes(struct copse_reader *r, const cJSON *object, const char *key,
+                                const int **out, int *n) {
   char what[64];
   snprintf(what, sizeof what, "\"%s\" must be an array of node ids", key);
   return read_nodes_or(r, object, key, what, out, n);
 }
 
 /* The member `key`, an array, and zeroed memory of the schedule for its items at *out_pointer. */
-static copse_status take_list(struct reader *r, const cJSON *object, const char *key, size_t size,
-                              const cJSON **array, void *out_pointer) {
+copse_status copse_reader_take_list(struct copse_reader *r, const cJSON *object, const char *key,
+                                    size_t size, const cJSON **array, void *out_pointer) {
   COPSE_DO(copse_json_get_array(&r->json, object, key, array, r->err));
-  return take(r, (size_t)cJSON_GetArraySize(*array), size, out_pointer);
+  return copse_reader_take(r, (size_t)cJSON_GetArraySize(*array), size, out_pointer);
 }
 
 /* One permutation: every node of the file has an image, and is one once. */
-static copse_status read_images(struct reader *r, const cJSON *item, const int *nodes, int n_from,
-                                struct copse_permutation *out) {
+static copse_status read_images(struct copse_reader *r, const cJSON *item, const int *nodes,
+                                int n_from, struct copse_permutation *out) {
   const int *images;
   int *image, n_to;
   char *hit;
   int64_t order;
   COPSE_DO(copse_json_get_int(&r->json, item, "order", 2, 1 << 22, &order, r->err));
-  COPSE_DO(read_nodes(r, item, "images", &images, &n_to));
-  COPSE_DO(take(r, r->n_nodes, sizeof *image, &image));
-  COPSE_DO(take(r, r->n_nodes, 1, &hit));
+  COPSE_DO(copse_reader_nodes(r, item, "images", &images, &n_to));
+  COPSE_DO(copse_reader_take(r, r->n_nodes, sizeof *image, &image));
+  COPSE_DO(copse_reader_take(r, r->n_nodes, 1, &hit));
   for (size_t v = 0; v < r->n_nodes; v++) image[v] = -1;
   bool good = n_from == n_to && (size_t)n_from == r->n_nodes;
   for (int i = 0; i < n_from && good; i++) {
@@ -114,30 +98,51 @@ static copse_status read_images(struct reader *r, const cJSON *item, const int *
     hit[images[i]] = 1;
   }
   if (!good)
-    return refuse(r, item, NULL,
-                  "\"images\" must map every node of the schedule to one, each once");
+    return copse_reader_refuse(r, item, NULL,
+                               "\"images\" must map every node of the schedule to one, each once");
   *out = (struct copse_permutation){.order = (int)order, .image = image};
   r->n_rotation_nodes = r->n_nodes;
   return COPSE_OK;
 }
 
 /* The compact form of flows and of trees. */
-static copse_status read_rotation(struct reader *r, const cJSON *item) {
+static copse_status read_rotation(struct copse_reader *r, const cJSON *item) {
   struct copse_schedule *s = r->schedule;
   struct copse_permutation *rotation;
   const int *nodes;
   int n;
-  COPSE_DO(take(r, 1, sizeof *rotation, &rotation));
+  COPSE_DO(copse_reader_take(r, 1, sizeof *rotation, &rotation));
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"rotation\"", rotation_keys,
                                     r->err));
-  COPSE_DO(read_nodes(r, item, "nodes", &nodes, &n));
+  COPSE_DO(copse_reader_nodes(r, item, "nodes", &nodes, &n));
   COPSE_DO(read_images(r, item, nodes, n, rotation));
   s->rotations = rotation;
   s->n_rotations = 1;
   return COPSE_OK;
 }
 
-static copse_status read_symmetry(struct reader *r, const cJSON *item) {
+/* Those that symmetries have and the cluster has not. They are numbered behind the ranks. */
+static copse_status read_absent(struct copse_reader *r, const cJSON *item) {
+  struct copse_schedule *s = r->schedule;
+  const int *absent;
+  int *all;
+  size_t before = r->n_nodes;
+  if (!copse_json_get(item, "absent")) return COPSE_OK;
+  COPSE_DO(copse_reader_nodes(r, item, "absent", &absent, &s->n_absent));
+  if (before + (size_t)s->n_absent != r->n_nodes)
+    return copse_reader_refuse(r, item, NULL,
+                               "\"absent\" must name other nodes than \"ranks\", each once");
+  COPSE_DO(copse_reader_take(r, r->n_nodes, sizeof *all, &all));
+  for (size_t v = 0; v < r->n_nodes; v++)
+    all[v] = (int)v < s->n_ranks ? s->rank_nodes[v] : absent[(int)v - s->n_ranks];
+  s->rank_nodes = all;
+  return copse_arena_array(&r->scratch, r->n_nodes, 1, &r->seen, r->err);
+}
+
+/* All ranks that listed trees have. */
+static int all_ranks(const struct copse_schedule *s) { return s->n_ranks + s->n_absent; }
+
+static copse_status read_symmetry(struct copse_reader *r, const cJSON *item) {
   struct copse_schedule *s = r->schedule;
   struct copse_permutation *out;
   const cJSON *generators;
@@ -145,12 +150,13 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
   int n;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"symmetry\"", symmetry_keys,
                                     r->err));
-  COPSE_DO(read_nodes(r, item, "nodes", &nodes, &n));
+  COPSE_DO(read_absent(r, item));
+  COPSE_DO(copse_reader_nodes(r, item, "nodes", &nodes, &n));
   COPSE_DO(copse_json_get_array(&r->json, item, "generators", &generators, r->err));
   int count = cJSON_GetArraySize(generators);
   if (count < 1 || count > COPSE_SCHEDULE_MAX_ROTATIONS)
-    return refuse(r, generators, item, "\"generators\" must have 1 to 32 entries");
-  COPSE_DO(take(r, (size_t)count, sizeof *out, &out));
+    return copse_reader_refuse(r, generators, item, "\"generators\" must have 1 to 32 entries");
+  COPSE_DO(copse_reader_take(r, (size_t)count, sizeof *out, &out));
   COPSE_JSON_EACH (generator, generators) {
     COPSE_DO(
         copse_json_expect_object(&r->json, generator, item, "a generator", generator_keys, r->err));
@@ -161,21 +167,20 @@ static copse_status read_symmetry(struct reader *r, const cJSON *item) {
 }
 
 /* shares [n_ranks] of the trees listed become those of all images. */
-static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
+static copse_status spread_shares(struct copse_reader *r, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
-  int *rank_of, *image;
+  int *rank_of, *image, n = all_ranks(s);
   bool good = true;
   COPSE_DO(COPSE_ARRAY(&r->scratch, r->n_nodes, rank_of, r->err));
-  COPSE_DO(COPSE_ARRAY(&r->scratch, (size_t)s->n_ranks, image, r->err));
+  COPSE_DO(COPSE_ARRAY(&r->scratch, (size_t)n, image, r->err));
   for (size_t v = 0; v < r->n_nodes; v++) rank_of[v] = -1;
-  for (int i = 0; i < s->n_ranks; i++) rank_of[s->rank_nodes[i]] = i;
+  for (int i = 0; i < n; i++) rank_of[s->rank_nodes[i]] = i;
   for (int i = 0; i < s->n_rotations && good; i++) {
-    for (int k = 0; k < s->n_ranks; k++) {
+    for (int k = 0; k < n; k++) {
       image[k] = rank_of[s->rotations[i].image[s->rank_nodes[k]]];
       good = good && image[k] >= 0;
     }
-    good = good &&
-           copse_sum_cycles(s->rotations[i].order, image, s->n_ranks, shares, NULL) == COPSE_OK;
+    good = good && copse_sum_cycles(s->rotations[i].order, image, n, shares, NULL) == COPSE_OK;
   }
   if (good) return COPSE_OK;
   return refute(r, r->json.root, NULL,
@@ -183,77 +188,25 @@ static copse_status spread_shares(struct reader *r, struct copse_q *shares) {
                 "times without effect");
 }
 
-/* "src>dst"; ids may hold '>' themselves, so every one of them is tried. */
-static copse_status split_key(struct reader *r, const cJSON *item, const cJSON *parent,
-                              struct copse_schedule_length *out) {
-  char *copy;
-  COPSE_DO(take(r, strlen(item->string) + 1, 1, &copy));
-  strcpy(copy, item->string);
-  char *first = strchr(copy, '>'), *at = first;
-  for (; at; at = strchr(at + 1, '>')) {
-    *at = '\0';
-    int src = known(r, copy), dst = known(r, at + 1);
-    if (src >= 0 && dst >= 0) {
-      out->src = src;
-      out->dst = dst;
-      return COPSE_OK;
-    }
-    *at = '>';
-  }
-  /* nodes that no path has named yet: then the first '>' parts the ids */
-  if (!first || first == copy || !first[1])
-    return refuse(r, item, parent, "a key of \"lengths\" must be \"src>dst\"");
-  *first = '\0';
-  COPSE_DO(intern(r, copy, &out->src));
-  return intern(r, first + 1, &out->dst);
-}
-
-/* "lengths" of a bound. */
-static copse_status read_lengths(struct reader *r, const cJSON *bound,
-                                 const struct copse_schedule_length **out, int *n) {
-  const cJSON *object = copse_json_get(bound, "lengths");
-  if (!copse_json_is_object(object))
-    return refuse(r, object, bound, "\"lengths\" must be an object");
-  struct copse_schedule_length *lengths;
-  COPSE_DO(take(r, (size_t)cJSON_GetArraySize(object), sizeof *lengths, &lengths));
-  *out = lengths;
-  COPSE_JSON_EACH (item, object) {
-    struct copse_schedule_length *l = &lengths[(*n)++];
-    COPSE_DO(split_key(r, item, object, l));
-    COPSE_DO(copse_json_rational(&r->json, item, object, "a length", &l->length, r->err));
-    if (l->length.num < 0) return refuse(r, item, object, "a length must not be negative");
-  }
-  return COPSE_OK;
-}
-
-static copse_status read_routes(struct reader *r, const cJSON *item) {
-  struct copse_schedule_routes *routes;
-  COPSE_DO(take(r, 1, sizeof *routes, &routes));
-  COPSE_DO(
-      copse_json_expect_object(&r->json, item, r->json.root, "\"routes\"", routes_keys, r->err));
-  COPSE_DO(copse_json_get_rational(&r->json, item, "time_per_GB", &routes->time_per_GB, r->err));
-  r->schedule->routes = routes;
-  return read_lengths(r, item, &routes->lengths, &routes->n_lengths);
-}
-
-static copse_status check_ends(struct reader *r, const cJSON *item, const int *path, int n, int src,
-                               int dst) {
+static copse_status check_ends(struct copse_reader *r, const cJSON *item, const int *path, int n,
+                               int src, int dst) {
   const int *rank_nodes = r->schedule->rank_nodes;
   if (n >= 2 && path[0] == rank_nodes[src] && path[n - 1] == rank_nodes[dst]) return COPSE_OK;
   return refute(r, item, NULL, "\"path\" must lead from the node of src to the node of dst");
 }
 
-static copse_status read_path(struct reader *r, const cJSON *item, const cJSON *parent,
+static copse_status read_path(struct copse_reader *r, const cJSON *item, const cJSON *parent,
                               const struct copse_schedule_flow *flow,
                               struct copse_schedule_path *path) {
   COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a path", path_keys, r->err));
-  COPSE_DO(read_nodes(r, item, "path", &path->nodes, &path->n_nodes));
+  COPSE_DO(copse_reader_nodes(r, item, "path", &path->nodes, &path->n_nodes));
   COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &path->weight, r->err));
-  if (path->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
+  if (path->weight.num <= 0)
+    return copse_reader_refuse(r, item, NULL, "\"weight\" must be positive");
   return check_ends(r, item, path->nodes, path->n_nodes, flow->src, flow->dst);
 }
 
-static copse_status read_flow(struct reader *r, const cJSON *item,
+static copse_status read_flow(struct copse_reader *r, const cJSON *item,
                               struct copse_schedule_flow *flow) {
   struct copse_schedule_path *out;
   const cJSON *paths;
@@ -261,23 +214,25 @@ static copse_status read_flow(struct reader *r, const cJSON *item,
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a flow", flow_keys, r->err));
   COPSE_DO(copse_json_get_index(&r->json, item, "src", n, &flow->src, r->err));
   COPSE_DO(copse_json_get_index(&r->json, item, "dst", n, &flow->dst, r->err));
-  COPSE_DO(take_list(r, item, "paths", sizeof *out, &paths, &out));
-  if (flow->src == flow->dst) return refuse(r, item, NULL, "a flow from a rank to itself");
+  COPSE_DO(copse_reader_take_list(r, item, "paths", sizeof *out, &paths, &out));
+  if (flow->src == flow->dst)
+    return copse_reader_refuse(r, item, NULL, "a flow from a rank to itself");
   COPSE_JSON_EACH (path, paths) COPSE_DO(read_path(r, path, item, flow, &out[flow->n_paths++]));
   flow->paths = out;
   return COPSE_OK;
 }
 
-static copse_status read_demand(struct reader *r, const cJSON *rows) {
+static copse_status read_demand(struct copse_reader *r, const cJSON *rows) {
   int n = r->schedule->n_ranks;
   size_t at = 0;
   if (!copse_json_is_array(rows) || cJSON_GetArraySize(rows) != n)
-    return refuse(r, rows, r->json.root, "\"demand\" must have a row per rank");
+    return copse_reader_refuse(r, rows, r->json.root, "\"demand\" must have a row per rank");
   int64_t *bytes;
-  COPSE_DO(take(r, (size_t)n * (size_t)n, sizeof *bytes, &bytes));
+  COPSE_DO(copse_reader_take(r, (size_t)n * (size_t)n, sizeof *bytes, &bytes));
   COPSE_JSON_EACH (row, rows) {
     if (!copse_json_is_array(row) || cJSON_GetArraySize(row) != n)
-      return refuse(r, row, r->json.root, "a row of \"demand\" must have a number per rank");
+      return copse_reader_refuse(r, row, r->json.root,
+                                 "a row of \"demand\" must have a number per rank");
     COPSE_JSON_EACH (item, row)
       COPSE_DO(copse_json_int(&r->json, item, r->json.root, "an entry of \"demand\"", 0,
                               (int64_t)1 << 42, &bytes[at++], r->err));
@@ -287,12 +242,12 @@ static copse_status read_demand(struct reader *r, const cJSON *rows) {
 }
 
 /* "flows", "demand", "forward" and "rotation" of an alltoall. */
-static copse_status read_flows(struct reader *r) {
+static copse_status read_flows(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   struct copse_schedule_flow *out;
   const cJSON *flows, *root = r->json.root;
   bool forward;
-  COPSE_DO(take_list(r, root, "flows", sizeof *out, &flows, &out));
+  COPSE_DO(copse_reader_take_list(r, root, "flows", sizeof *out, &flows, &out));
   COPSE_DO(copse_json_get_bool_or(&r->json, root, "forward", true, &forward, r->err));
   s->no_forward = !forward;
   COPSE_JSON_EACH (flow, flows) COPSE_DO(read_flow(r, flow, &out[s->n_flows++]));
@@ -303,68 +258,28 @@ static copse_status read_flows(struct reader *r) {
   return COPSE_OK;
 }
 
-static copse_status read_cut(struct reader *r, const cJSON *item, const cJSON *parent,
-                             struct copse_schedule_cut *cut) {
-  const char *phase;
-  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a cut", cut_keys, r->err));
-  COPSE_DO(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
-  COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &cut->weight, r->err));
-  COPSE_DO(read_nodes(r, item, "cut", &cut->nodes, &cut->n_nodes));
-  cut->phase = strcmp(phase, "reduce") == 0 ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
-  if (cut->phase == COPSE_PHASE_BROADCAST && strcmp(phase, "broadcast") != 0)
-    return refuse(r, item, NULL, "\"phase\" must be broadcast or reduce");
-  if (cut->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
-  return COPSE_OK;
-}
-
-static copse_status read_potential(struct reader *r, const cJSON *item, const cJSON *parent,
-                                   struct copse_schedule_potential *potential) {
-  const char *node;
-  COPSE_DO(copse_json_expect_object(&r->json, item, parent, "a potential", potential_keys, r->err));
-  COPSE_DO(copse_json_get_string(&r->json, item, "node", &node, r->err));
-  COPSE_DO(copse_json_get_rational(&r->json, item, "value", &potential->value, r->err));
-  return intern(r, node, &potential->node);
-}
-
-/* "cuts" and "potentials" of an allreduce's. */
-static copse_status read_forests(struct reader *r, const cJSON *bound) {
-  struct copse_bound *b = &r->schedule->bound;
-  struct copse_schedule_cut *cut;
-  struct copse_schedule_potential *potential;
-  const cJSON *cuts, *potentials;
-  COPSE_DO(take_list(r, bound, "cuts", sizeof *cut, &cuts, &cut));
-  COPSE_DO(take_list(r, bound, "potentials", sizeof *potential, &potentials, &potential));
-  COPSE_JSON_EACH (item, cuts) COPSE_DO(read_cut(r, item, bound, &cut[b->n_cuts++]));
-  COPSE_JSON_EACH (item, potentials)
-    COPSE_DO(read_potential(r, item, bound, &potential[b->n_potentials++]));
-  b->kind = COPSE_BOUND_FORESTS;
-  b->cuts = cut;
-  b->potentials = potential;
-  return COPSE_OK;
-}
-
-static copse_status read_ranks(struct reader *r) {
+static copse_status read_ranks(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
-  COPSE_DO(read_nodes(r, r->json.root, "ranks", &s->rank_nodes, &s->n_ranks));
-  if (s->n_ranks == 0) return refuse(r, r->json.root, NULL, "\"ranks\" is empty");
+  COPSE_DO(copse_reader_nodes(r, r->json.root, "ranks", &s->rank_nodes, &s->n_ranks));
+  if (s->n_ranks == 0) return copse_reader_refuse(r, r->json.root, NULL, "\"ranks\" is empty");
   if ((size_t)s->n_ranks != r->n_nodes)
-    return refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
+    return copse_reader_refuse(r, r->json.root, NULL, "a node stands twice in \"ranks\"");
   return copse_arena_array(&r->scratch, (size_t)s->n_ranks, 1, &r->seen, r->err);
 }
 
 /* Optional: "exclude" or "relay". */
-static copse_status read_others(struct reader *r) {
+static copse_status read_others(struct copse_reader *r) {
   const char *others = "relay";
   if (copse_json_get(r->json.root, "others"))
     COPSE_DO(copse_json_get_string(&r->json, r->json.root, "others", &others, r->err));
   r->schedule->others_excluded = strcmp(others, "exclude") == 0;
   if (!r->schedule->others_excluded && strcmp(others, "relay") != 0)
-    return refuse(r, r->json.root, NULL, "\"others\" must be relay or exclude");
+    return copse_reader_refuse(r, r->json.root, NULL, "\"others\" must be relay or exclude");
   return COPSE_OK;
 }
 
 /* Optional: the switches that the time counts on. */
-static copse_status read_switches(struct reader *r) {
+static copse_status read_switches(struct copse_reader *r) {
   static const char not_ids[] = "\"in_network\" must hold arrays of node ids";
   const cJSON *item = copse_json_get(r->json.root, "in_network");
   struct copse_schedule *s = r->schedule;
@@ -378,7 +293,7 @@ static copse_status read_switches(struct reader *r) {
   return COPSE_OK;
 }
 
-static copse_status read_topology(struct reader *r) {
+static copse_status read_topology(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *topology = copse_json_get(r->json.root, "topology");
   const char *name = "", *sha256 = "";
@@ -391,93 +306,13 @@ static copse_status read_topology(struct reader *r) {
   return copse_arena_text(&s->arena, sha256, &s->topology_sha256, r->err);
 }
 
-static copse_status read_bound(struct reader *r) {
-  struct copse_bound *b = &r->schedule->bound;
-  const cJSON *bound = copse_json_get(r->json.root, "bound");
-  COPSE_DO(
-      copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", bound_keys, r->err));
-  COPSE_DO(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
-  if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths")) {
-    b->kind = COPSE_BOUND_LENGTHS;
-    return read_lengths(r, bound, &b->lengths, &b->n_lengths);
-  }
-  if (r->schedule->collective == COPSE_ALLTOALL && !copse_json_get(bound, "cut"))
-    return refuse(r, bound, NULL,
-                  "\"bound\" needs \"lengths\" of links, such as {\"gpu0>gpu1\": 1}, or a \"cut\"");
-  const char *kind = "cut";
-  if (copse_json_get(bound, "kind"))
-    COPSE_DO(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
-  bool forests = strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE;
-  if (!forests || copse_json_get(bound, "cut"))
-    COPSE_DO(read_nodes(r, bound, "cut", &b->cut, &b->n_cut));
-  if (forests) return read_forests(r, bound);
-  if (strcmp(kind, "cut") == 0) {
-    if (copse_json_get(bound, "reduce_cut"))
-      return refuse(r, bound, NULL, "\"reduce_cut\" needs \"kind\": \"phases\"");
-    return COPSE_OK;
-  }
-  if (strcmp(kind, "phases") != 0 || r->schedule->collective != COPSE_ALLREDUCE)
-    return refuse(r, bound, NULL,
-                  "\"kind\" must be \"cut\", or for an allreduce \"phases\" or "
-                  "\"forests\"");
-  b->kind = COPSE_BOUND_PHASES;
-  return read_nodes(r, bound, "reduce_cut", &b->reduce_cut, &b->n_reduce_cut);
-}
-
-/* The member `key`, if it is there: sets of nodes, with their times if those are `timed`. */
-static copse_status read_parts(struct reader *r, const cJSON *item, const char *key, bool timed,
-                               const struct copse_schedule_part **out, int *n) {
-  struct copse_schedule_part *parts;
-  const cJSON *array;
-  if (!copse_json_get(item, key)) return COPSE_OK;
-  COPSE_DO(take_list(r, item, key, sizeof *parts, &array, &parts));
-  COPSE_JSON_EACH (one, array) {
-    struct copse_schedule_part *part = &parts[(*n)++];
-    COPSE_DO(copse_json_expect_object(&r->json, one, item, key, part_keys + !timed, r->err));
-    if (timed) COPSE_DO(copse_json_get_rational(&r->json, one, "us", &part->us, r->err));
-    COPSE_DO(read_nodes(r, one, "nodes", &part->nodes, &part->n_nodes));
-  }
-  *out = parts;
-  return COPSE_OK;
-}
-
-static copse_status read_bound_at(struct reader *r, const cJSON *item) {
-  static const char *const kinds[] = {"cut", "volume", "lengths"};
-  struct copse_bound_at *at;
-  const char *kind;
-  int64_t rank;
-  COPSE_DO(take(r, 1, sizeof *at, &at));
-  at->rank = -1;
-  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"bound_at\"", bound_at_keys,
-                                    r->err));
-  COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &at->bytes, r->err));
-  COPSE_DO(copse_json_get_rational(&r->json, item, "alpha_us", &at->alpha_us, r->err));
-  COPSE_DO(copse_json_get_rational(&r->json, item, "us", &at->us, r->err));
-  COPSE_DO(copse_json_get_string(&r->json, item, "kind", &kind, r->err));
-  while (at->kind < 3 && strcmp(kind, kinds[at->kind]) != 0) at->kind++;
-  if (at->kind == 3)
-    return refuse(r, item, NULL, "\"kind\" must be \"cut\", \"volume\" or \"lengths\"");
-  if (at->alpha_us.num < 0 || at->us.num <= 0)
-    return refuse(r, item, NULL, "\"us\" must be positive, \"alpha_us\" not negative");
-  COPSE_DO(copse_json_get_bool_or(&r->json, item, "reversed", false, &at->reversed, r->err));
-  if (copse_json_get(item, "rank")) {
-    COPSE_DO(
-        copse_json_get_int(&r->json, item, "rank", 0, r->schedule->n_ranks - 1, &rank, r->err));
-    at->rank = (int)rank;
-  }
-  COPSE_DO(read_parts(r, item, "parts", false, &at->parts, &at->n_parts));
-  COPSE_DO(read_parts(r, item, "times", true, &at->times, &at->n_times));
-  r->schedule->bound_at = at;
-  return COPSE_OK;
-}
-
-static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *parent,
+/* Between the first n ranks. */
+static copse_status read_edge(struct copse_reader *r, const cJSON *item, const cJSON *parent, int n,
                               struct copse_schedule_edge *edge) {
-  const struct copse_schedule *s = r->schedule;
   COPSE_DO(copse_json_expect_object(&r->json, item, parent, "an edge", edge_keys, r->err));
-  COPSE_DO(copse_json_get_index(&r->json, item, "src", s->n_ranks, &edge->src, r->err));
-  COPSE_DO(copse_json_get_index(&r->json, item, "dst", s->n_ranks, &edge->dst, r->err));
-  COPSE_DO(read_nodes(r, item, "path", &edge->path, &edge->n_path));
+  COPSE_DO(copse_json_get_index(&r->json, item, "src", n, &edge->src, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "dst", n, &edge->dst, r->err));
+  COPSE_DO(copse_reader_nodes(r, item, "path", &edge->path, &edge->n_path));
   return check_ends(r, item, edge->path, edge->n_path, edge->src, edge->dst);
 }
 
@@ -485,10 +320,11 @@ static copse_status read_edge(struct reader *r, const cJSON *item, const cJSON *
  * Broadcast: each src is the root or was a dst before, each dst is new. Reduce: each src
  * is new and not the root, each dst still waits for its children.
  */
-static copse_status check_tree(struct reader *r, const cJSON *item,
+static copse_status check_tree(struct copse_reader *r, const cJSON *item,
                                const struct copse_schedule_tree *tree) {
-  memset(r->seen, 0, (size_t)r->schedule->n_ranks);
-  if (tree->stage == 0 && tree->n_edges != r->schedule->n_ranks - 1)
+  int n = all_ranks(r->schedule);
+  memset(r->seen, 0, (size_t)n);
+  if (tree->stage == 0 && tree->n_edges != n - 1)
     return refute(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
   if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
   for (int i = 0; i < tree->n_edges; i++) {
@@ -510,18 +346,19 @@ static copse_status check_tree(struct reader *r, const cJSON *item,
   return COPSE_OK;
 }
 
-static copse_status read_edges(struct reader *r, const cJSON *item,
+static copse_status read_edges(struct copse_reader *r, const cJSON *item,
                                struct copse_schedule_tree *tree) {
   struct copse_schedule_edge *out;
   const cJSON *edges;
-  COPSE_DO(take_list(r, item, "edges", sizeof *out, &edges, &out));
-  COPSE_JSON_EACH (edge, edges) COPSE_DO(read_edge(r, edge, item, &out[tree->n_edges++]));
+  COPSE_DO(copse_reader_take_list(r, item, "edges", sizeof *out, &edges, &out));
+  COPSE_JSON_EACH (edge, edges)
+    COPSE_DO(read_edge(r, edge, item, all_ranks(r->schedule), &out[tree->n_edges++]));
   tree->edges = out;
   return check_tree(r, item, tree);
 }
 
 /* Of an allreduce in stages. */
-static copse_status read_stage(struct reader *r, const cJSON *item,
+static copse_status read_stage(struct copse_reader *r, const cJSON *item,
                                struct copse_schedule_tree *tree) {
   const struct copse_schedule *s = r->schedule;
   if (!copse_json_get(item, "stage") && !copse_json_get(item, "piece")) return COPSE_OK;
@@ -530,16 +367,17 @@ static copse_status read_stage(struct reader *r, const cJSON *item,
   if (s->collective == COPSE_ALLREDUCE && tree->phase == COPSE_PHASE_BROADCAST && tree->stage > 0 &&
       s->n_rotations == 0 && copse_schedule_doubles(s))
     return COPSE_OK;
-  return refuse(r, item, NULL,
-                "\"stage\", from 1, is for all trees of an allreduce, broadcasts without symmetry");
+  return copse_reader_refuse(
+      r, item, NULL,
+      "\"stage\", from 1, is for all trees of an allreduce, broadcasts without symmetry");
 }
 
-static copse_status read_tree(struct reader *r, const cJSON *item,
+static copse_status read_tree(struct copse_reader *r, const cJSON *item,
                               struct copse_schedule_tree *tree) {
   const struct copse_schedule *s = r->schedule;
   const char *phase;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a tree", tree_keys, r->err));
-  COPSE_DO(copse_json_get_index(&r->json, item, "root", s->n_ranks, &tree->root, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "root", all_ranks(s), &tree->root, r->err));
   COPSE_DO(copse_json_get_string(&r->json, item, "phase", &phase, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &tree->weight, r->err));
   if (strcmp(phase, "broadcast") == 0 && copse_collective_broadcasts(s->collective))
@@ -547,21 +385,24 @@ static copse_status read_tree(struct reader *r, const cJSON *item,
   else if (strcmp(phase, "reduce") == 0 && copse_collective_reduces(s->collective))
     tree->phase = COPSE_PHASE_REDUCE;
   else
-    return refuse(r, item, NULL, "\"phase\" must be one that the collective has");
-  if (tree->weight.num <= 0) return refuse(r, item, NULL, "\"weight\" must be positive");
+    return copse_reader_refuse(r, item, NULL, "\"phase\" must be one that the collective has");
+  if (tree->weight.num <= 0)
+    return copse_reader_refuse(r, item, NULL, "\"weight\" must be positive");
   COPSE_DO(read_stage(r, item, tree));
   return read_edges(r, item, tree);
 }
 
-static copse_status add_weight(struct reader *r, struct copse_q weight, struct copse_q *sum) {
+static copse_status add_weight(struct copse_reader *r, struct copse_q weight, struct copse_q *sum) {
   if (copse_q_add(*sum, weight, sum, NULL) == COPSE_OK) return COPSE_OK;
-  return refuse(r, r->json.root, NULL, "the weights have no common denominator in 64 bits");
+  return copse_reader_refuse(r, r->json.root, NULL,
+                             "the weights have no common denominator in 64 bits");
 }
 
-/* shares [n_ranks]: of each root in a phase, added up over all its trees. */
-static copse_status add_shares(struct reader *r, enum copse_phase phase, struct copse_q *shares) {
+/* shares [all_ranks]: of each root in a phase, added up over all its trees. */
+static copse_status add_shares(struct copse_reader *r, enum copse_phase phase,
+                               struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
-  for (int i = 0; i < s->n_ranks; i++) shares[i] = COPSE_Q_ZERO;
+  for (int i = 0; i < all_ranks(s); i++) shares[i] = COPSE_Q_ZERO;
   for (int i = 0; i < s->n_trees; i++) {
     const struct copse_schedule_tree *tree = &s->trees[i];
     if (tree->phase != phase) continue;
@@ -570,7 +411,7 @@ static copse_status add_shares(struct reader *r, enum copse_phase phase, struct 
   return s->n_rotations > 0 ? spread_shares(r, shares) : COPSE_OK;
 }
 
-static copse_status check_phase_shares(struct reader *r, const struct copse_q *shares) {
+static copse_status check_phase_shares(struct copse_reader *r, const struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   struct copse_q whole = COPSE_Q_ZERO, equal = {1, s->n_ranks};
   for (int i = 0; i < s->n_ranks; i++) {
@@ -597,7 +438,7 @@ static bool follows(const struct copse_schedule_tree *tree,
 }
 
 /* Stages: in order, and pieces that are all of M. */
-static copse_status check_stages(struct reader *r) {
+static copse_status check_stages(struct copse_reader *r) {
   const struct copse_schedule_tree *before = NULL, *trees = r->schedule->trees;
   struct copse_q whole = COPSE_Q_ZERO;
   for (int t = 0; t < r->schedule->n_trees; before = &trees[t++]) {
@@ -610,9 +451,9 @@ static copse_status check_stages(struct reader *r) {
   return refute(r, r->json.root, NULL, "the weights of the pieces don't add up to 1");
 }
 
-static copse_status check_shares(struct reader *r) {
+static copse_status check_shares(struct copse_reader *r) {
   const struct copse_schedule *s = r->schedule;
-  size_t n = (size_t)s->n_ranks;
+  size_t n = (size_t)all_ranks(s);
   struct copse_q *shares;
   bool broadcasts = copse_collective_broadcasts(s->collective);
   bool aggregates = copse_collective_reduces(s->collective);
@@ -622,52 +463,90 @@ static copse_status check_shares(struct reader *r) {
   COPSE_DO(add_shares(r, COPSE_PHASE_REDUCE, shares + n));
   if (broadcasts) COPSE_DO(check_phase_shares(r, shares));
   if (aggregates) COPSE_DO(check_phase_shares(r, shares + n));
-  if (broadcasts && aggregates && memcmp(shares, shares + n, n * sizeof *shares) != 0)
+  if (broadcasts && aggregates && memcmp(shares, shares + n, (size_t)s->n_ranks * sizeof *shares))
     return refute(r, r->json.root, NULL, "a root's shares differ between the two phases");
   return COPSE_OK;
 }
 
-static copse_status read_trees(struct reader *r) {
+/* Optional, of the compact form: by tree, then by image, of those that there are. */
+static copse_status read_changes(struct copse_reader *r) {
+  struct copse_schedule *s = r->schedule;
+  const cJSON *changes, *edges;
+  struct copse_schedule_change *out;
+  int images = copse_schedule_images(s) <= all_ranks(s) ? (int)copse_schedule_images(s) : 0;
+  if (s->n_absent > 0 && !copse_json_get(r->json.root, "changes"))
+    return copse_reader_refuse(r, r->json.root, NULL, "\"absent\" ranks need \"changes\"");
+  if (!copse_json_get(r->json.root, "changes")) return COPSE_OK;
+  if (s->n_rotations == 0 || images == 0)
+    return copse_reader_refuse(r, r->json.root, NULL,
+                               "\"changes\" are for a \"symmetry\" of no more images than ranks");
+  COPSE_DO(copse_reader_take_list(r, r->json.root, "changes", sizeof *out, &changes, &out));
+  s->changes = out;
+  s->excepted = true;
+  COPSE_JSON_EACH (item, changes) {
+    struct copse_schedule_change *c = &out[s->n_changes++];
+    struct copse_schedule_edge *to;
+    int image;
+    COPSE_DO(
+        copse_json_expect_object(&r->json, item, r->json.root, "a change", change_keys, r->err));
+    COPSE_DO(copse_json_get_index(&r->json, item, "tree", s->n_trees, &c->tree, r->err));
+    COPSE_DO(copse_json_get_index(&r->json, item, "image", images, &image, r->err));
+    COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &c->weight, r->err));
+    c->image = image;
+    if (s->n_changes > 1 &&
+        (c[-1].tree > c->tree || (c[-1].tree == c->tree && c[-1].image > c->image)))
+      return copse_reader_refuse(r, item, NULL, "\"changes\" must come by tree, then by image");
+    COPSE_DO(copse_reader_take_list(r, item, "edges", sizeof *to, &edges, &to));
+    COPSE_JSON_EACH (edge, edges) COPSE_DO(read_edge(r, edge, item, s->n_ranks, &to[c->n_edges++]));
+    c->edges = to;
+  }
+  return COPSE_OK;
+}
+
+static copse_status read_trees(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   struct copse_schedule_tree *out;
   const cJSON *trees;
   if (copse_json_get(r->json.root, "symmetry"))
     COPSE_DO(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
-  COPSE_DO(take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
+  COPSE_DO(copse_reader_take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
   s->trees = out;
   COPSE_JSON_EACH (tree, trees) COPSE_DO(read_tree(r, tree, &out[s->n_trees++]));
-  return check_shares(r);
+  COPSE_DO(check_shares(r));
+  return read_changes(r);
 }
 
-static copse_status read_collective(struct reader *r) {
+static copse_status read_collective(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   const char *name;
   COPSE_DO(copse_json_get_string(&r->json, r->json.root, "collective", &name, r->err));
   if (!copse_collective_from_name(name, &s->collective))
-    return refuse(r, r->json.root, NULL,
-                  "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
-                  "or alltoall");
+    return copse_reader_refuse(
+        r, r->json.root, NULL,
+        "\"collective\" must be allgather, reduce_scatter, allreduce, broadcast, reduce "
+        "or alltoall");
   return COPSE_OK;
 }
 
 /* Optional: older or foreign files say it through the trees alone. */
-static copse_status read_root(struct reader *r) {
+static copse_status read_root(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *first = copse_json_get(r->json.root, "trees");
   const cJSON *holder = copse_json_get(r->json.root, "root") ? r->json.root : NULL;
   s->root = -1;
   if (!copse_collective_rooted(s->collective)) {
-    if (holder) return refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
+    if (holder)
+      return copse_reader_refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
     return COPSE_OK;
   }
   if (!holder && first && copse_json_is_array(first)) holder = copse_json_first(first);
   if (!holder || !copse_json_is_object(holder))
-    return refuse(r, r->json.root, NULL, "\"root\" is missing");
+    return copse_reader_refuse(r, r->json.root, NULL, "\"root\" is missing");
   return copse_json_get_index(&r->json, holder, "root", s->n_ranks, &s->root, r->err);
 }
 
 /* The rounded inverse of the time, for readers; a wrong one would mislead them. */
-static copse_status check_algbw(struct reader *r) {
+static copse_status check_algbw(struct copse_reader *r) {
   const struct copse_schedule *s = r->schedule;
   const cJSON *item = copse_json_get(r->json.root, "algbw_GBps");
   struct copse_q algbw;
@@ -680,7 +559,7 @@ static copse_status check_algbw(struct reader *r) {
 }
 
 /* What it was made for, where it says so. */
-static copse_status read_objective(struct reader *r) {
+static copse_status read_objective(struct copse_reader *r) {
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;
   int64_t chunks;
@@ -697,7 +576,7 @@ static copse_status read_objective(struct reader *r) {
   return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
 }
 
-static copse_status read_document(struct reader *r) {
+static copse_status read_document(struct copse_reader *r) {
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
   const cJSON *name = copse_json_is_object(root) ? copse_json_get(root, "collective") : NULL;
@@ -721,24 +600,25 @@ static copse_status read_document(struct reader *r) {
   else
     COPSE_DO(read_trees(r));
   if (copse_json_get(root, "bound_at"))
-    COPSE_DO(read_bound_at(r, copse_json_get(root, "bound_at")));
-  if (copse_json_get(root, "routes")) COPSE_DO(read_routes(r, copse_json_get(root, "routes")));
-  COPSE_DO(read_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
+    COPSE_DO(copse_reader_bound_at(r, copse_json_get(root, "bound_at")));
+  if (copse_json_get(root, "routes"))
+    COPSE_DO(copse_reader_routes(r, copse_json_get(root, "routes")));
+  COPSE_DO(copse_reader_bound(r)); /* last: keys "src>dst" are split by the ids known by then */
   if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
-    return refuse(r, root, NULL,
-                  "\"rotation\" or \"symmetry\" must map every node of the schedule");
+    return copse_reader_refuse(r, root, NULL,
+                               "\"rotation\" or \"symmetry\" must map every node of the schedule");
   if (!copse_schedule_fits_k(s))
     return refute(r, root, NULL,
                   "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
   const char **nodes;
-  COPSE_DO(take(r, r->n_nodes, sizeof *nodes, &nodes));
+  COPSE_DO(copse_reader_take(r, r->n_nodes, sizeof *nodes, &nodes));
   memcpy(nodes, r->nodes, r->n_nodes * sizeof *nodes);
   s->nodes = nodes;
   s->n_nodes = (int)r->n_nodes;
   return COPSE_OK;
 }
 
-static void release(struct reader *r) {
+static void release(struct copse_reader *r) {
   copse_schedule_free(r->schedule);
   copse_json_free(&r->json);
   free(r->nodes);
@@ -748,7 +628,7 @@ static void release(struct reader *r) {
 
 static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,
                           struct copse_schedule **out, struct copse_err *err) {
-  COPSE_AT_END(release) struct reader r = {.untrue = untrue, .err = err};
+  COPSE_AT_END(release) struct copse_reader r = {.untrue = untrue, .err = err};
   *out = NULL;
   COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
   COPSE_DO(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));

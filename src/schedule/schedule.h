@@ -186,13 +186,26 @@ struct copse_schedule_objective {
   bool alpha_occupies;     /* and latencies keep links busy (predict/simulate.h) */
 };
 
+/*
+ * Of the compact form: a part of the weight of one image of a base tree goes another way. Each edge
+ * replaces the one into its dst (in a reduce tree, out of its src). Both ends are ranks of the
+ * image, not of the base tree.
+ */
+struct copse_schedule_change {
+  int tree;              /* of the listed ones */
+  int64_t image;         /* its number, as schedule/images.h has it */
+  struct copse_q weight; /* > 0 */
+  int n_edges;
+  const struct copse_schedule_edge *edges;
+};
+
 struct copse_schedule {
   copse_collective collective;
   int root; /* broadcast, reduce; else -1 */
   const char *topology_name;
   const char *topology_sha256; /* "" if the file has none */
   int n_ranks;
-  const int *rank_nodes; /* [n_ranks] index into nodes */
+  const int *rank_nodes; /* [n_ranks + n_absent] index into nodes */
   int n_nodes;
   const char *const *nodes;   /* ids */
   int64_t k;                  /* trees per root (of weight 1/(N k) each); of an allreduce with
@@ -215,6 +228,13 @@ struct copse_schedule {
    * all those of the first one are moved by the second, and so on. An alltoall has at most one. */
   int n_rotations; /* 0: all trees or flows are listed */
   const struct copse_permutation *rotations;
+  /* Symmetric except for changes, as a broken cluster is. Symmetries then map more nodes than there
+   * are, and trees have more ranks: those behind n_ranks are absent. Images leave them out, with
+   * the edge to them, and images of trees with such a root; nothing may hang below one. Loads are
+   * counted with a copy for each receiver. */
+  bool excepted;
+  int n_absent, n_changes;
+  const struct copse_schedule_change *changes; /* by tree, then by image */
   bool no_forward; /* alltoall: ranks do not relay; the bound holds under that rule */
   /* Switches whose copying (multicast) or adding (aggregation) the time counts on: with a copy for
    * each receiver it would be longer. Indices into nodes. */

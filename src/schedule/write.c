@@ -124,21 +124,32 @@ static void add_bound_at(struct copse_text *text, const struct copse_schedule *s
   copse_text_add(text, "},\n");
 }
 
+static void add_edges(struct copse_text *text, const struct copse_schedule *schedule,
+                      const struct copse_schedule_edge *edges, int n) {
+  copse_text_add(text, ", \"edges\": [");
+  for (int i = 0; i < n; i++) {
+    copse_text_add(text, "%s\n   {\"src\": %d, \"dst\": %d, \"path\": ", i > 0 ? "," : "",
+                   edges[i].src, edges[i].dst);
+    add_nodes(text, schedule, edges[i].path, edges[i].n_path);
+    copse_text_add(text, "}");
+  }
+  copse_text_add(text, "]}");
+}
+
 static void add_tree(struct copse_text *text, const struct copse_schedule *schedule,
                      const struct copse_schedule_tree *tree) {
   copse_text_add(text, "  {\"root\": %d, \"phase\": \"%s\", \"weight\": \"%s\"", tree->root,
                  phase_name(tree->phase), COPSE_Q_STRING(tree->weight));
   if (tree->stage > 0)
     copse_text_add(text, ", \"piece\": %d, \"stage\": %d", tree->piece, tree->stage);
-  copse_text_add(text, ", \"edges\": [");
-  for (int i = 0; i < tree->n_edges; i++) {
-    const struct copse_schedule_edge *edge = &tree->edges[i];
-    copse_text_add(text, "%s\n   {\"src\": %d, \"dst\": %d, \"path\": ", i > 0 ? "," : "",
-                   edge->src, edge->dst);
-    add_nodes(text, schedule, edge->path, edge->n_path);
-    copse_text_add(text, "}");
-  }
-  copse_text_add(text, "]}");
+  add_edges(text, schedule, tree->edges, tree->n_edges);
+}
+
+static void add_change(struct copse_text *text, const struct copse_schedule *schedule,
+                       const struct copse_schedule_change *change) {
+  copse_text_add(text, "  {\"tree\": %d, \"image\": %" PRId64 ", \"weight\": \"%s\"", change->tree,
+                 change->image, COPSE_Q_STRING(change->weight));
+  add_edges(text, schedule, change->edges, change->n_edges);
 }
 
 static void add_flow(struct copse_text *text, const struct copse_schedule *schedule,
@@ -178,6 +189,10 @@ static void add_rotation(struct copse_text *text, const struct copse_schedule *s
 static void add_symmetry(struct copse_text *text, const struct copse_schedule *schedule) {
   copse_text_add(text, " \"symmetry\": {\"nodes\": ");
   add_nodes(text, schedule, NULL, schedule->n_nodes);
+  if (schedule->n_absent > 0) {
+    copse_text_add(text, ",\n  \"absent\": ");
+    add_nodes(text, schedule, schedule->rank_nodes + schedule->n_ranks, schedule->n_absent);
+  }
   copse_text_add(text, ",\n  \"generators\": [");
   for (int i = 0; i < schedule->n_rotations; i++) {
     copse_text_add(text, "%s\n   {\"order\": %d, \"images\": ", i > 0 ? "," : "",
@@ -214,6 +229,11 @@ static void add_trees(struct copse_text *text, const struct copse_schedule *sche
   for (int i = 0; i < schedule->n_trees; i++) {
     copse_text_add(text, "%s\n", i > 0 ? "," : "");
     add_tree(text, schedule, &schedule->trees[i]);
+  }
+  if (schedule->excepted) copse_text_add(text, "\n ],\n \"changes\": [");
+  for (int i = 0; i < schedule->n_changes; i++) {
+    copse_text_add(text, "%s\n", i > 0 ? "," : "");
+    add_change(text, schedule, &schedule->changes[i]);
   }
   copse_text_add(text, "\n ]}\n");
 }

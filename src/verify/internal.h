@@ -129,6 +129,13 @@ struct copse_verify_defect copse_verify_automorphism(const struct copse_topology
  * tree, over links that there are. COPSE_REFUTED, COPSE_NOMEM. */
 copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) COPSE_CHECKED;
 
+/* A schedule with changes or absent ranks: its trees, loads, and what the trees of each root carry
+ * in each phase, added to zeros [n_ranks]. COPSE_REFUTED, COPSE_NOMEM. Complexity: (images of base
+ * trees) + (edges that change) * (height); a pass over ranks for each absent one that something
+ * hung on. */
+copse_status copse_verify_changes(struct copse_verify_checker *c, mpq_t *broadcast_shares,
+                                  mpq_t *reduce_shares) COPSE_CHECKED;
+
 /* values [n] on links (or ranks, by `images`) of what is listed: becomes the sum over all images.
  * Under the powers 0 .. order-1 of a rotation, what lies on a cycle of length l comes by each of
  * its members order / l times; COPSE_REFUTED where that is no integer. */

@@ -116,17 +116,23 @@ static copse_status check_tree(struct copse_verify_checker *c, int t) {
 }
 
 /* Adds up the shares of a phase, zeros before. */
-static copse_status check_shares(struct copse_verify_checker *c, enum copse_phase phase,
-                                 mpq_t *shares) {
+static copse_status add_shares(struct copse_verify_checker *c, enum copse_phase phase,
+                               mpq_t *shares) {
   const struct copse_schedule *s = c->schedule;
-  COPSE_MPQ(sum);
   COPSE_MPQ(value);
   for (int t = 0; t < s->n_trees; t++) {
     if (s->trees[t].phase != phase) continue;
     copse_mpq_set(value, s->trees[t].weight);
     mpq_add(shares[s->trees[t].root], shares[s->trees[t].root], value);
   }
-  COPSE_DO(copse_verify_spread(c, c->symmetry.ranks, s->n_ranks, shares));
+  return copse_verify_spread(c, c->symmetry.ranks, s->n_ranks, shares);
+}
+
+/* Whether those are what each root is to have. */
+static copse_status check_shares(struct copse_verify_checker *c, mpq_t *shares) {
+  const struct copse_schedule *s = c->schedule;
+  COPSE_MPQ(sum);
+  COPSE_MPQ(value);
   for (int r = 0; r < s->n_ranks; r++) {
     mpq_add(sum, sum, shares[r]);
     if (s->collective == COPSE_ALLREDUCE) continue;
@@ -258,8 +264,14 @@ static copse_status check_all_shares(struct copse_verify_checker *c) {
   if (copse_schedule_doubles(s)) return check_stages(c);
   COPSE_DO(copse_verify_rationals(&c->scratch, s->n_ranks, &out_shares, c->err));
   COPSE_DO(copse_verify_rationals(&c->scratch, s->n_ranks, &in_shares, c->err));
-  if (out) COPSE_DO(check_shares(c, COPSE_PHASE_BROADCAST, out_shares));
-  if (in) COPSE_DO(check_shares(c, COPSE_PHASE_REDUCE, in_shares));
+  if (s->excepted) {
+    COPSE_DO(copse_verify_changes(c, out_shares, in_shares));
+  } else {
+    COPSE_DO(add_shares(c, COPSE_PHASE_BROADCAST, out_shares));
+    COPSE_DO(add_shares(c, COPSE_PHASE_REDUCE, in_shares));
+  }
+  if (out) COPSE_DO(check_shares(c, out_shares));
+  if (in) COPSE_DO(check_shares(c, in_shares));
   for (int r = 0; r < s->n_ranks && in && out; r++)
     if (!mpq_equal(out_shares[r], in_shares[r]))
       return refute(c, "the share of root %d differs between the two phases", r);
@@ -503,8 +515,10 @@ static copse_status check(struct copse_verify_checker *c, struct copse_verify_re
   COPSE_DO(check_ranks(c));
   COPSE_DO(check_switches(c));
   if (flows && s->n_rotations > 1) return refute(c, "an alltoall has at most one rotation");
-  COPSE_DO(copse_verify_symmetry_make(c));
-  for (int i = 0; i < s->n_trees; i++) COPSE_DO(check_tree(c, i));
+  if (s->excepted && (flows || s->n_copying + s->n_adding > 0 || copse_schedule_doubles(s)))
+    return refute(c, "changes are for trees without stages and without switches that copy or add");
+  if (!s->excepted) COPSE_DO(copse_verify_symmetry_make(c));
+  for (int i = 0; i < s->n_trees && !s->excepted; i++) COPSE_DO(check_tree(c, i));
   COPSE_DO(flows ? copse_verify_flows(c) : check_all_shares(c));
   COPSE_DO(copse_verify_spread(c, c->symmetry.links, t->n_links, c->loads));
   COPSE_DO(check_time(c, report));

@@ -439,8 +439,17 @@ START_TEST(a_compact_schedule_goes_through_the_whole_chain) {
   ck_assert_msg(run("@ run %%/p.plan -b 4K -e 4K -n 1") == 0, "%s", result.err);
   ck_assert_int_eq(run("@ lower %%/e.json --to plan -o %%/q.plan"), 0);
   ck_assert_msg(run("@ check %%/q.plan") == 0, "%s", result.err);
+  /* symmetric except for what is broken */
+  ck_assert_int_eq(run("@ solve %%/c.json -c %s --down h0.nic0 --compact -o %%/b.json", c), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "repaired: "));
+  ck_assert_msg(run("@ verify %%/b.json -t %%/c.json --down h0.nic0") == 0, "%s", result.err);
+  ck_assert_int_eq(run("@ verify %%/b.json -t %%/c.json"), 1); /* that one has another optimum */
+  ck_assert_msg(run("@ lower %%/b.json --to plan -o %%/b.plan") == 0, "%s", result.err);
+  ck_assert_msg(run("@ check %%/b.plan") == 0, "%s", result.err);
+  ck_assert_msg(run("@ run %%/b.plan -b 4K -e 4K -n 1") == 0, "%s", result.err);
   /* where no symmetry is found it says so and lists all */
-  ck_assert_int_eq(run("@ solve %%/c.json -c %s --down h0.nic0 --compact", c), 0);
+  ck_assert_int_eq(run("@ topo %%/c.json --down h0.nic0 -o %%/d.json"), 0);
+  ck_assert_int_eq(run("@ solve %%/d.json -c %s --compact", c), 0);
   ck_assert_ptr_nonnull(strstr(result.err, "all trees are listed"));
 }
 END_TEST

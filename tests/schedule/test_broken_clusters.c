@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"
@@ -116,12 +117,171 @@ START_TEST(trees_of_one_root_over_physical_links_are_as_good) {
 }
 END_TEST
 
+/* ---- repair -------------------------------------------------------------------------------- */
+
+static const char *const repaired_fabrics[] = {
+    "hosts:6 gpus:4@300 nics:4@25 rails", "hosts:8 gpus:2@300 nics:2@25 flat",
+    "hosts:5 gpus:4@450 nics:2@50 rails", "hosts:4 gpus:3@100 nics:3@30 flat"};
+#define N_REPAIRED ((int)(sizeof repaired_fabrics / sizeof *repaired_fabrics))
+
+/* One to three faults of NICs and GPUs, some of them only slow. */
+static struct copse_topology *break_at_random(const struct copse_topology *whole, uint64_t *state) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *left = NULL;
+  struct copse_fault faults[3];
+  int n = copse_test_random_int(state, 1, 3);
+  for (int i = 0; i < n; i++) {
+    int v = copse_test_random_int(state, 0, whole->n_nodes - 1);
+    while (whole->nodes[v].rank < 0 && !strstr(whole->nodes[v].id, "nic"))
+      v = (v + 1) % whole->n_nodes;
+    bool slow = copse_test_random_int(state, 0, 2) == 0;
+    faults[i] = (struct copse_fault){whole->nodes[v].id, {slow ? 1 : 0, slow ? 2 : 1}};
+  }
+  ASSERT_OK(copse_topology_break(whole, "t.json", faults, n, &left, &err), &err);
+  return left;
+}
+
+static struct copse_schedule *solve_repaired(const struct copse_topology *t,
+                                             const struct copse_topology *whole,
+                                             copse_collective collective) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *s;
+  struct copse_solve_options options = {.collective = collective,
+                                        .root = -1,
+                                        .healthy = whole,
+                                        .compact = true,
+                                        .equal_shares = true,
+                                        .label = "t.json"};
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  return s;
+}
+
+static struct copse_schedule *reread(const struct copse_schedule *s) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_schedule *again;
+  char *text;
+  size_t size;
+  ASSERT_OK(copse_schedule_to_json(s, &text, &size, &err), &err);
+  ASSERT_OK(copse_schedule_parse("s.json", text, size, &again, &err), &err);
+  free(text);
+  return again;
+}
+
+/* Does something to the changes. */
+static bool damage(struct copse_schedule *s, uint64_t *state) {
+  struct copse_schedule_change *changes =
+      (struct copse_schedule_change *)(uintptr_t)s->changes; /* ours */
+  struct copse_schedule_change *c = &changes[copse_test_random_int(state, 0, s->n_changes - 1)];
+  if (c->n_edges == 0) return false;
+  struct copse_schedule_edge *edges = (struct copse_schedule_edge *)(uintptr_t)c->edges;
+  struct copse_schedule_edge *e = &edges[copse_test_random_int(state, 0, c->n_edges - 1)];
+  switch (copse_test_random_int(state, 0, 5)) {
+    case 0: c->image = (c->image + 1) % copse_schedule_images(s); return true;
+    case 1:
+      return copse_q_add(c->weight, (struct copse_q){1, c->weight.den}, &c->weight, NULL) ==
+             COPSE_OK;
+    case 2: c->n_edges--; return true;
+    case 3: *e = edges[copse_test_random_int(state, 0, c->n_edges - 1)]; return true;
+    case 4:
+      *e = s->trees[c->tree].edges[copse_test_random_int(state, 0, s->n_ranks - 2)];
+      return true;
+    default: s->n_changes--; return true;
+  }
+}
+
+/* Whatever is done to the changes: where the verifier takes them, it takes the trees that they
+ * list, too, of the same time. */
+static void compare_damaged(const struct copse_schedule *s, const struct copse_topology *t,
+                            uint64_t *state, int *n_refused) {
+  struct copse_err err = COPSE_ERR_INIT, why = COPSE_ERR_INIT;
+  struct copse_verify_report report, listed;
+  struct copse_schedule *bad = reread(s);
+  if (damage(bad, state)) {
+    if (copse_verify_schedule(bad, t, "bad.json", &report, &why) == COPSE_OK) {
+      ASSERT_OK(copse_schedule_expand(bad, &err), &err);
+      ASSERT_OK(copse_verify_schedule(bad, t, "bad.json", &listed, &err), &err);
+      ck_assert(copse_q_eq(report.time_per_GB, listed.time_per_GB));
+    } else {
+      ++*n_refused;
+    }
+  }
+  copse_schedule_free(bad);
+}
+
+/* The compact file and what it lists, each against the verifier and the oracle. */
+static void check_listed(const struct copse_schedule *s, const struct copse_topology *t) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  struct copse_schedule *again = reread(s);
+  ASSERT_OK(copse_verify_schedule(again, t, "s.json", &report, &err), &err);
+  int height = copse_schedule_height(again), n_absent = again->n_absent;
+  double mean_height = copse_schedule_mean_height(again);
+  ASSERT_OK(copse_schedule_expand(again, &err), &err);
+  ASSERT_OK(copse_verify_schedule(again, t, "s.json", &report, &err), &err);
+  ck_assert(copse_q_eq(report.time_per_GB, s->time_per_GB));
+  const char *defect = copse_test_schedule_defect(again, t);
+  ck_assert_msg(!defect, "%s", defect);
+  ck_assert_int_ge(height, copse_schedule_height(again));
+  if (n_absent == 0) {
+    ck_assert_int_eq(height, copse_schedule_height(again));
+    ck_assert_double_eq_tol(mean_height, copse_schedule_mean_height(again), 1e-9);
+  }
+  copse_schedule_free(again);
+}
+
+/* Returns whether it was repaired, not solved anew. */
+static bool check_repaired(const struct copse_topology *t, const struct copse_topology *whole,
+                           copse_collective collective, uint64_t *state, int *n_refused) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *bound, *s = solve_repaired(t, whole, collective);
+  const struct copse_solve_options plain = {.collective = collective,
+                                            .root = -1,
+                                            .bound_only = true,
+                                            .equal_shares = true,
+                                            .label = "t.json"};
+  bool repaired = s->excepted;
+  ASSERT_OK(copse_solve_schedule(t, &plain, &bound, &seconds, &err), &err);
+  if (collective == COPSE_ALLREDUCE)
+    ck_assert(copse_q_cmp(s->time_per_GB, bound->time_per_GB) <= 0);
+  else
+    ck_assert(copse_q_eq(s->time_per_GB, bound->time_per_GB));
+  check_listed(s, t);
+  for (int i = 0; i < 20 && s->n_changes > 0; i++) compare_damaged(s, t, state, n_refused);
+  copse_schedule_free(s);
+  copse_schedule_free(bound);
+  return repaired;
+}
+
+/* Loop: fabrics. */
+START_TEST(repaired_schedules_are_optimal_and_what_they_list_is_too) {
+  static const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER,
+                                                 COPSE_ALLREDUCE};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *whole;
+  uint64_t state = (uint64_t)_i + 1;
+  int n_repaired = 0, n_refused = 0, n = copse_test_all() ? 100 : 8;
+  ASSERT_OK(copse_topology_synthetic(repaired_fabrics[_i], NULL, &whole, &err), &err);
+  for (int i = 0; i < n; i++) {
+    struct copse_topology *t = break_at_random(whole, &state);
+    n_repaired += check_repaired(t, whole, collectives[i % 3], &state, &n_refused);
+    copse_topology_free(t);
+  }
+  ck_assert_msg(2 * n_repaired >= n, "%d of %d were repaired", n_repaired, n);
+  ck_assert_int_ge(n_refused, 4 * n_repaired);
+  copse_topology_free(whole);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/broken_clusters");
   TCase *tests = tcase_create("broken_clusters");
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, trust_reaches_the_careful_optimum_where_a_part_is_broken, 0, N_CASES);
   tcase_add_loop_test(tests, trees_of_one_root_over_physical_links_are_as_good, 0, N_CASES);
+  tcase_add_loop_test(tests, repaired_schedules_are_optimal_and_what_they_list_is_too, 0,
+                      N_REPAIRED);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

@@ -17,6 +17,7 @@
 #include "schedule/loads.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/policy.h"
+#include "schedule/solve/repair.h"
 #include "schedule/solve/routes.h"
 #include "schedule/solve/shares.h"
 #include "schedule/solve/solve.h"
@@ -643,6 +644,77 @@ static copse_status solve_on_routes(struct solving *b, const struct copse_solve_
   return copse_solve_on_routes(b->topology, options, b->schedule, b->seconds, b->err);
 }
 
+/* ---- repair -------------------------------------------------------------------------------- */
+
+/* Whether the schedule may be a repaired one: of equal shares, at the optimum. */
+static bool may_repair(const struct solving *b) {
+  const struct copse_solve_options *o = b->options;
+  bool equal = o->collective != COPSE_ALLREDUCE || o->equal_shares || o->compact ||
+               b->topology->n_ranks > COPSE_FREE_SHARES_RANKS;
+  return o->healthy && o->collective != COPSE_ALLTOALL && !o->on_routes && o->root < 0 &&
+         o->k == 0 && o->tolerance.num == 0 && !o->bound_only && !o->in_network &&
+         !o->no_symmetry && equal &&
+         (o->compact || b->topology->n_ranks >= copse_trust_from(o->trust_from)) &&
+         (!copse_collective_reduces(o->collective) || is_symmetric(b->topology));
+}
+
+/* The healthy schedule's trees. NULL: none, or too many. */
+static copse_status solve_healthy(const struct solving *b, struct copse_schedule **out) {
+  struct copse_solve_options like = *b->options;
+  struct copse_solve_seconds ignored;
+  struct copse_err local = COPSE_ERR_INIT;
+  like.collective = COPSE_ALLGATHER;
+  like.compact = true;
+  like.healthy = NULL;
+  *out = NULL;
+  copse_status status = copse_solve_schedule(b->options->healthy, &like, out, &ignored, &local);
+  if (status == COPSE_NOMEM) return copse_fail(b->err, status, "%s", local.text);
+  if (status == COPSE_OK &&
+      (int64_t)(*out)->n_trees * (*out)->n_ranks <= COPSE_REPAIR_MOST_VERTICES)
+    return COPSE_OK;
+  if (status == COPSE_OK) copse_schedule_free(*out);
+  *out = NULL;
+  return COPSE_OK; /* what is broken may be solved all the same */
+}
+
+/* The optimum of what is broken, and the healthy trees at it. */
+static copse_status repair(struct solving *b, const struct copse_schedule *from, bool *made) {
+  const struct copse_solve_options *o = b->options;
+  struct copse_solve_options bound_only = *o;
+  double start = copse_clock_seconds();
+  bound_only.bound_only = true;
+  b->options = &bound_only;
+  COPSE_DO(solve_phases(b));
+  COPSE_DO(set_bound(b));
+  b->options = o;
+  const struct phase *phase = b->broadcast.used ? &b->broadcast : &b->reduce;
+  struct copse_repair of = {b->topology, o->healthy, from, &phase->instance.network,
+                            &phase->forest.optimum};
+  COPSE_DO(copse_repair_trees(&of, b->schedule, made, b->err));
+  b->seconds->pack += copse_clock_seconds() - start - b->seconds->optimum;
+  if (*made && copse_q_cmp(b->schedule->time_per_GB, b->schedule->bound.time_per_GB) < 0)
+    return set_narrowest_bound(b); /* an allreduce's phases together, as in fill */
+  return COPSE_OK;
+}
+
+static copse_status try_repair(const struct solving *like, struct copse_schedule **out,
+                               struct copse_solve_seconds *seconds) {
+  COPSE_AT_END(release) struct solving b = *like;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *healthy = NULL;
+  const struct copse_schedule *from = b.options->from;
+  bool made = false;
+  b.seconds = seconds;
+  if (!from) COPSE_DO(solve_healthy(&b, &healthy));
+  if (!from) from = healthy;
+  if (!from) return COPSE_OK;
+  COPSE_DO(start(&b));
+  COPSE_DO(repair(&b, from, &made));
+  if (!made) return COPSE_OK;
+  *out = b.schedule;
+  b.schedule = NULL;
+  return COPSE_OK;
+}
+
 copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule **out, struct copse_solve_seconds *seconds,
@@ -651,6 +723,8 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   struct solving b = {.topology = topology, .options = options, .seconds = seconds, .err = err};
   *out = NULL;
   *seconds = (struct copse_solve_seconds){0};
+  if (may_repair(&b)) COPSE_DO(try_repair(&b, out, seconds));
+  if (*out) return COPSE_OK;
   if (options->collective == COPSE_ALLTOALL) {
     COPSE_DO(start(&b));
     COPSE_DO(copse_solve_alltoall(topology, options, b.schedule, seconds, err));

@@ -25,9 +25,13 @@ struct copse_solve_options {
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum, of an
                                allreduce with equal shares if they can be; alltoall: stop within
                                this of the bound; 0: exact, in the fewest trees that are found */
-  const char *label;        /* names the topology's file in messages */
-  const struct copse_notes *notes; /* hears where unequal shares or switches are not made use of;
-                                      may be NULL */
+  /* The topology with nothing broken, or NULL. From COPSE_TRUST_FROM ranks on its schedule is
+   * repaired where that reaches the optimum (repair.h); what comes of it is compact. */
+  const struct copse_topology *healthy;
+  const struct copse_schedule *from; /* that schedule, or NULL: it is solved for */
+  const char *label;                 /* names the topology's file in messages */
+  const struct copse_notes *notes;   /* hears where unequal shares or switches are not made use of;
+                                        may be NULL */
   const struct copse_progress *progress;
   int trust_from; /* from so many ranks on known cuts are trusted (solver/policy.h); 0: default */
   int threads;    /* of one flow per rank; 0: one per processor */

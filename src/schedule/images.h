@@ -1,0 +1,78 @@
+/*
+ * The trees of a compact schedule without listing them: where its symmetries take nodes, how deep a
+ * vertex of an image lies, what changes do to it. Working on an image means working on its base
+ * tree, with nodes taken back by the inverse of the product that makes the image.
+ */
+#pragma once
+
+#include "schedule/schedule.h"
+
+/* The cycles of each generator. Node v is at place `at[g][v]` of list[g], in a cycle that begins
+ * at first[g][v] and is length[g][v] long. */
+struct copse_images {
+  int n; /* generators */
+  int64_t n_images;
+  int order[COPSE_SCHEDULE_MAX_ROTATIONS];
+  int *list[COPSE_SCHEDULE_MAX_ROTATIONS], *at[COPSE_SCHEDULE_MAX_ROTATIONS];
+  int *first[COPSE_SCHEDULE_MAX_ROTATIONS], *length[COPSE_SCHEDULE_MAX_ROTATIONS];
+};
+
+/* An image: the power of each generator. The number of an image has them as digits, the first
+ * generator's the lowest; copse_schedule_expand lists images by their numbers. */
+struct copse_image {
+  int powers[COPSE_SCHEDULE_MAX_ROTATIONS];
+};
+
+/* Of n permutations of n_nodes nodes. The arena owns the arrays. COPSE_NOMEM; COPSE_INVALID where
+ * a cycle does not divide the order of its permutation. */
+copse_status copse_images_make(const struct copse_permutation *rotations, int n, int n_nodes,
+                               struct copse_arena *arena, struct copse_images *out,
+                               struct copse_err *err) COPSE_CHECKED;
+struct copse_image copse_image_of(const struct copse_images *images, int64_t number);
+int64_t copse_image_number(const struct copse_images *images, const struct copse_image *image);
+/* Where an image has what the base tree has at `node`; and the other way around. */
+int copse_image_node(const struct copse_images *images, const struct copse_image *image, int node);
+int copse_image_back(const struct copse_images *images, const struct copse_image *image, int node);
+
+/* A base tree by ranks, a reduce tree turned around: from its root outwards. */
+struct copse_base_tree {
+  int n; /* ranks, absent ones included */
+  int root;
+  int *edge;        /* [n] the edge to each rank, -1: the root */
+  int *up;          /* [n] where it comes from, -1: the root */
+  int *depth;       /* [n] */
+  int *begin, *end; /* [n] what hangs below a rank, itself first: places begin .. end - 1 */
+  int *rank;        /* [n] by place */
+  int n_levels;
+  int *highest; /* [n_levels * n] the greatest depth of 2^level places from each on */
+};
+copse_status copse_base_tree_make(const struct copse_schedule *schedule, int tree,
+                                  struct copse_arena *arena, struct copse_base_tree *out,
+                                  struct copse_err *err) COPSE_CHECKED;
+/* Whether rank v is u or hangs below it. */
+static inline bool copse_base_tree_below(const struct copse_base_tree *tree, int v, int u) {
+  return tree->begin[v] >= tree->begin[u] && tree->begin[v] < tree->end[u];
+}
+
+/* Ranks of a base tree that hang elsewhere, or nowhere. */
+#define COPSE_HANGS_NOWHERE (-1)
+#define COPSE_IS_ABSENT (-2) /* and nothing may hang below it */
+struct copse_moved {
+  int rank, up;
+};
+
+/* How deep rank v lies once n ranks have moved: -1 where it hangs nowhere, below what does, in a
+ * circle, or below what is absent. O(n^2) at most. */
+int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
+                      int v);
+/* How far down it goes from a rank over ranks that have not moved. O(n^2) */
+int copse_moved_below(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
+                      int rank);
+/* The height of what remains, -1 where something hangs nowhere. O(n^2 log n) */
+int copse_moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved, int n);
+
+/* The ranks that a change of a schedule moves, absent ones first, on the numbers of its base tree:
+ * out [n_absent + n_edges]; returns how many. rank_of [n_nodes]. */
+int copse_change_moves(const struct copse_schedule *schedule, const struct copse_images *images,
+                       const int *rank_of, const struct copse_schedule_change *change,
+                       struct copse_moved *out);

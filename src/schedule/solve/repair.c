@@ -1,0 +1,800 @@
+/*
+ * Repair of a compact schedule. Nodes here are those of the broken topology, then those that are
+ * gone; ranks likewise. Trees lead away from their roots; a reduction's are turned around first and
+ * last. A variant is a part of an image's trees with the same ranks moved.
+ *
+ * In this file: numbers, loads, who crosses a link, finding places, the whole.
+ */
+#include "schedule/solve/repair.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/index_map.h"
+#include "base/types.h"
+#include "schedule/images.h"
+#include "schedule/solve/policy.h"
+
+/* One rank's place, on the image's numbers, beside `moves`, which has the base tree's. */
+struct place {
+  int up, rank;
+  const int *path; /* [n_path] of links' nodes; n_path 0: it hangs nowhere */
+  int n_path;
+};
+
+struct variant {
+  int tree;
+  int64_t image, trees; /* how many equal trees */
+  int next;             /* of the same image, or -1 */
+  int n, capacity;      /* ranks that have moved, absent ones first */
+  struct copse_moved *moves;
+  struct place *places;
+};
+
+/* The way to a rank of a base tree. */
+struct user {
+  int tree, rank;
+};
+
+struct repairing {
+  const struct copse_repair *from;
+  const struct copse_topology *t;
+  struct copse_schedule base; /* trees and ranks of all; no changes */
+  int n_nodes;                /* gone ones included */
+  int *healthy_of;            /* [n_nodes] */
+  int *all_of;                /* [healthy nodes] */
+  int *rank_of;               /* [n_nodes] -1: a relay */
+  struct copse_images images;
+  struct copse_base_tree *trees;   /* [base.n_trees] */
+  int64_t *each, k;                /* [base.n_trees] equal trees of an image; in all for a root */
+  int64_t *capacity, *left;        /* [t->n_links] in trees: all, and what there is room for */
+  struct copse_adjacency entering; /* links of t by destination */
+  int *first_user;                 /* [healthy links + 1] */
+  struct user *users;
+  struct variant *variants;
+  size_t n_variants, variants_capacity;
+  struct copse_index_map of_image; /* variants by tree and image, the first */
+  int height;                      /* of the healthy trees */
+  int *via, *stamp, *queue;        /* [t->n_nodes] of searches */
+  int n_searches;
+  int *ends; /* [COPSE_REPAIR_ENDS] ranks that the last search came upon, nearest first */
+  int n_ends;
+  struct copse_arena *arena;
+  struct copse_err *err;
+};
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+/* The broken topology's nodes, then the others. */
+static copse_status number_nodes(struct repairing *r) {
+  const struct copse_topology *healthy = r->from->healthy, *t = r->t;
+  size_t n = (size_t)healthy->n_nodes + (size_t)t->n_nodes;
+  COPSE_DO(COPSE_ARRAYS(r->arena, n, int, r->err, &r->healthy_of, &r->all_of, &r->rank_of));
+  for (int v = 0; v < healthy->n_nodes; v++) r->all_of[v] = -1;
+  for (int v = 0; v < t->n_nodes; v++) {
+    int from = copse_topology_find(healthy, t->nodes[v].id);
+    if (from < 0)
+      return copse_fail(r->err, COPSE_INTERNAL, "'%s' is new in the broken topology",
+                        t->nodes[v].id);
+    r->healthy_of[v] = from;
+    r->all_of[from] = v;
+  }
+  r->n_nodes = t->n_nodes;
+  for (int v = 0; v < healthy->n_nodes; v++) {
+    if (r->all_of[v] >= 0) continue;
+    r->all_of[v] = r->n_nodes;
+    r->healthy_of[r->n_nodes++] = v;
+  }
+  return COPSE_OK;
+}
+
+static copse_status number_ranks(struct repairing *r) {
+  const struct copse_topology *healthy = r->from->healthy, *t = r->t;
+  int *nodes, n = t->n_ranks;
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)healthy->n_ranks, nodes, r->err));
+  memcpy(nodes, t->rank_nodes, (size_t)n * sizeof *nodes);
+  for (int i = 0; i < healthy->n_ranks; i++) {
+    int v = r->all_of[healthy->rank_nodes[i]];
+    if (v >= t->n_nodes) nodes[n++] = v;
+  }
+  for (int v = 0; v < r->n_nodes; v++) r->rank_of[v] = -1;
+  for (int i = 0; i < n; i++) r->rank_of[nodes[i]] = i;
+  r->base.n_ranks = t->n_ranks;
+  r->base.n_absent = n - t->n_ranks;
+  r->base.rank_nodes = nodes;
+  r->base.n_nodes = r->n_nodes;
+  return COPSE_OK;
+}
+
+static copse_status number_path(const struct repairing *r, struct copse_arena *arena,
+                                const struct copse_schedule_edge *from, bool turn,
+                                const int *number, struct copse_schedule_edge *to) {
+  int *path, n = from->n_path;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, path, r->err));
+  for (int i = 0; i < n; i++) {
+    int v = from->path[turn ? n - 1 - i : i];
+    path[i] = number ? number[v] : v;
+  }
+  *to = (struct copse_schedule_edge){
+      .src = r->rank_of[path[0]], .dst = r->rank_of[path[n - 1]], .path = path, .n_path = n};
+  return COPSE_OK;
+}
+
+/* Trees of one phase, away from their roots. */
+static copse_status number_trees(struct repairing *r, const int *number) {
+  const struct copse_schedule *s = r->from->from;
+  bool reduce = !copse_collective_broadcasts(s->collective);
+  struct copse_schedule_tree *trees;
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)s->n_trees, trees, r->err));
+  for (int i = 0; i < s->n_trees; i++) {
+    const struct copse_schedule_tree *from = &s->trees[i];
+    struct copse_schedule_tree *to = &trees[r->base.n_trees];
+    struct copse_schedule_edge *edges;
+    if ((from->phase == COPSE_PHASE_REDUCE) != reduce) continue;
+    COPSE_DO(COPSE_ARRAY(r->arena, (size_t)from->n_edges, edges, r->err));
+    for (int e = 0; e < from->n_edges; e++)
+      COPSE_DO(number_path(r, r->arena, &from->edges[reduce ? from->n_edges - 1 - e : e], reduce,
+                           number, &edges[e]));
+    *to = (struct copse_schedule_tree){.root = r->rank_of[number[s->rank_nodes[from->root]]],
+                                       .weight = from->weight,
+                                       .n_edges = from->n_edges,
+                                       .edges = edges};
+    r->base.n_trees++;
+  }
+  r->base.trees = trees;
+  return COPSE_OK;
+}
+
+static copse_status number_rotations(struct repairing *r, const int *number) {
+  const struct copse_schedule *s = r->from->from;
+  struct copse_permutation *rotations;
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)s->n_rotations, rotations, r->err));
+  for (int g = 0; g < s->n_rotations; g++) {
+    int *image;
+    COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->n_nodes, image, r->err));
+    for (int v = 0; v < s->n_nodes; v++) image[number[v]] = number[s->rotations[g].image[v]];
+    rotations[g] = (struct copse_permutation){.order = s->rotations[g].order, .image = image};
+  }
+  r->base.rotations = rotations;
+  r->base.n_rotations = s->n_rotations;
+  return copse_images_make(rotations, s->n_rotations, r->n_nodes, r->arena, &r->images, r->err);
+}
+
+/* *fits: the schedule is one of all nodes of the healthy topology. */
+static copse_status number_all(struct repairing *r, bool *fits) {
+  const struct copse_schedule *s = r->from->from;
+  int *number;
+  COPSE_DO(number_nodes(r));
+  COPSE_DO(number_ranks(r));
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)s->n_nodes, number, r->err));
+  *fits = s->n_nodes == r->n_nodes;
+  for (int v = 0; v < s->n_nodes && *fits; v++) {
+    int at = copse_topology_find(r->from->healthy, s->nodes[v]);
+    *fits = at >= 0;
+    if (*fits) number[v] = r->all_of[at];
+  }
+  if (!*fits) return COPSE_OK;
+  COPSE_DO(number_trees(r, number));
+  COPSE_DO(number_rotations(r, number));
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->trees, r->err));
+  for (int i = 0; i < r->base.n_trees; i++) {
+    COPSE_DO(copse_base_tree_make(&r->base, i, r->arena, &r->trees[i], r->err));
+    int height = copse_moved_height(&r->trees[i], NULL, 0);
+    if (height > r->height) r->height = height;
+  }
+  return COPSE_OK;
+}
+
+/* ---- loads --------------------------------------------------------------------------------- */
+
+/* So many trees for each root that the healthy ones are whole numbers of them, and no link of the
+ * optimum's cut is rounded. */
+static copse_status choose_k(struct repairing *r) {
+  const struct copse_topology *healthy = r->from->healthy;
+  int64_t whole = copse_optimum_step(r->from->network, r->from->optimum);
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->each, r->err));
+  for (int i = 0; i < r->base.n_trees; i++) {
+    struct copse_q part;
+    COPSE_DO(
+        copse_q_mul(r->base.trees[i].weight, (struct copse_q){healthy->n_ranks, 1}, &part, r->err));
+    COPSE_DO(copse_lcm(whole, part.den, &whole, r->err));
+  }
+  r->k = whole;
+  for (int i = 0; i < r->base.n_trees; i++) {
+    struct copse_q part, k = {whole, 1};
+    COPSE_DO(
+        copse_q_mul(r->base.trees[i].weight, (struct copse_q){healthy->n_ranks, 1}, &part, r->err));
+    COPSE_DO(copse_q_mul(part, k, &part, r->err));
+    r->each[i] = part.num;
+  }
+  return COPSE_OK;
+}
+
+static int broken_link(const struct repairing *r, int src, int dst) {
+  if (src >= r->t->n_nodes || dst >= r->t->n_nodes) return -1;
+  return copse_topology_find_link(r->t, src, dst);
+}
+
+static int healthy_link(const struct repairing *r, int src, int dst) {
+  return copse_topology_find_link(r->from->healthy, r->healthy_of[src], r->healthy_of[dst]);
+}
+
+/* What all images put on links of the healthy topology, in trees, with a copy for each receiver.
+ * *fits: its links are where the trees have them. */
+static copse_status add_loads(struct repairing *r, struct copse_q *loads,
+                              struct copse_arena *scratch, bool *fits) {
+  const struct copse_topology *healthy = r->from->healthy;
+  int *image;
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)healthy->n_links, image, r->err));
+  for (int e = 0; e < healthy->n_links; e++) loads[e] = COPSE_Q_ZERO;
+  for (int t = 0; t < r->base.n_trees; t++)
+    for (int e = 0; e < r->base.trees[t].n_edges; e++) {
+      const struct copse_schedule_edge *edge = &r->base.trees[t].edges[e];
+      for (int i = 0; i + 1 < edge->n_path && *fits; i++) {
+        int link = healthy_link(r, edge->path[i], edge->path[i + 1]);
+        *fits = link >= 0;
+        if (*fits) loads[link].num += r->each[t];
+      }
+    }
+  for (int g = 0; g < r->images.n && *fits; g++) {
+    const struct copse_permutation *rotation = &r->base.rotations[g];
+    for (int e = 0; e < healthy->n_links && *fits; e++) {
+      image[e] = healthy_link(r, rotation->image[r->all_of[healthy->links[e].src]],
+                              rotation->image[r->all_of[healthy->links[e].dst]]);
+      *fits = image[e] >= 0;
+    }
+    if (*fits) COPSE_DO(copse_sum_cycles(rotation->order, image, healthy->n_links, loads, r->err));
+  }
+  return COPSE_OK;
+}
+
+/* Room of each link: its capacity less what the healthy trees put on it. */
+static copse_status find_room(struct repairing *r, bool *fits) {
+  const struct copse_topology *healthy = r->from->healthy;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_q *loads, u;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)healthy->n_links, loads, r->err));
+  COPSE_DO(add_loads(r, loads, &scratch, fits));
+  COPSE_DO(COPSE_ARRAYS(r->arena, (size_t)r->t->n_links, int64_t, r->err, &r->left, &r->capacity));
+  COPSE_DO(copse_q_div((struct copse_q){r->k, 1}, r->from->optimum->x, &u, r->err));
+  for (int e = 0; e < healthy->n_links && *fits; e++) {
+    int at = broken_link(r, r->all_of[healthy->links[e].src], r->all_of[healthy->links[e].dst]);
+    if (at < 0) continue;
+    __int128 capacity = (__int128)r->from->network->links[at].capacity * u.num / u.den;
+    r->capacity[at] = capacity > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)capacity;
+    r->left[at] = r->capacity[at] - loads[e].num;
+  }
+  return COPSE_OK;
+}
+
+/* Room for so many trees for each link of a path that is there. */
+static void give_path(struct repairing *r, const int *path, int n, int64_t trees) {
+  for (int i = 0; i + 1 < n; i++) {
+    int e = broken_link(r, path[i], path[i + 1]);
+    if (e >= 0) r->left[e] += trees;
+  }
+}
+
+/* The same for the way to a rank of a base tree, as an image has it. */
+static void give_way(struct repairing *r, int tree, const struct copse_image *image, int rank,
+                     int64_t trees) {
+  const struct copse_schedule_edge *edge = &r->base.trees[tree].edges[r->trees[tree].edge[rank]];
+  for (int i = 0; i + 1 < edge->n_path; i++) {
+    int e = broken_link(r, copse_image_node(&r->images, image, edge->path[i]),
+                        copse_image_node(&r->images, image, edge->path[i + 1]));
+    if (e >= 0) r->left[e] += trees;
+  }
+}
+
+static bool is_gone(const struct repairing *r, const struct copse_image *image, int rank) {
+  return copse_image_node(&r->images, image, r->base.rank_nodes[rank]) >= r->t->n_nodes;
+}
+
+/* Images of roots that are gone put no load on anything. */
+static void drop_roots(struct repairing *r) {
+  for (int64_t i = 0; r->base.n_absent > 0 && i < r->images.n_images; i++) {
+    struct copse_image image = copse_image_of(&r->images, i);
+    for (int t = 0; t < r->base.n_trees; t++) {
+      if (!is_gone(r, &image, r->base.trees[t].root)) continue;
+      for (int v = 0; v < r->trees[t].n; v++)
+        if (v != r->base.trees[t].root) give_way(r, t, &image, v, r->each[t]);
+    }
+  }
+}
+
+/* ---- who crosses a link -------------------------------------------------------------------- */
+
+static copse_status list_users(struct repairing *r) {
+  int n_links = r->from->healthy->n_links, *next;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n_links + 1, r->first_user, r->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n_links + 1, next, r->err));
+  for (int pass = 0; pass < 2; pass++) {
+    for (int t = 0; t < r->base.n_trees; t++)
+      for (int e = 0; e < r->base.trees[t].n_edges; e++) {
+        const struct copse_schedule_edge *edge = &r->base.trees[t].edges[e];
+        for (int i = 0; i + 1 < edge->n_path; i++) {
+          int link = healthy_link(r, edge->path[i], edge->path[i + 1]);
+          if (pass == 0)
+            r->first_user[link + 1]++;
+          else
+            r->users[next[link]++] = (struct user){t, edge->dst};
+        }
+      }
+    if (pass == 1) break;
+    for (int e = 0; e < n_links; e++) r->first_user[e + 1] += r->first_user[e];
+    memcpy(next, r->first_user, ((size_t)n_links + 1) * sizeof *next);
+    COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->first_user[n_links], r->users, r->err));
+  }
+  return COPSE_OK;
+}
+
+static uint64_t key_of(const struct repairing *r, int tree, int64_t image) {
+  return (uint64_t)image * (uint64_t)r->base.n_trees + (uint64_t)tree;
+}
+
+static copse_status reserve(struct repairing *r, struct variant *v, int n) {
+  if (n <= v->capacity) return COPSE_OK;
+  struct variant old = *v;
+  v->capacity = 2 * n;
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)v->capacity, v->moves, r->err));
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)v->capacity, v->places, r->err));
+  if (v->n == 0) return COPSE_OK;
+  memcpy(v->moves, old.moves, (size_t)v->n * sizeof *v->moves);
+  memcpy(v->places, old.places, (size_t)v->n * sizeof *v->places);
+  return COPSE_OK;
+}
+
+static copse_status add_variant(struct repairing *r, struct variant like, int *out) {
+  COPSE_DO(COPSE_GROW(r->variants, r->variants_capacity, r->n_variants + 1, r->err));
+  *out = (int)r->n_variants++;
+  r->variants[*out] = like;
+  return COPSE_OK;
+}
+
+/* The variants of an image, the first of which is made where there is none. */
+static copse_status variants_of(struct repairing *r, int tree, int64_t number, int *first) {
+  uint64_t key = key_of(r, tree, number);
+  size_t cursor = 0;
+  *first = copse_index_map_next(&r->of_image, key, &cursor);
+  if (*first >= 0) return COPSE_OK;
+  struct copse_image image = copse_image_of(&r->images, number);
+  struct variant v = {.tree = tree, .image = number, .trees = r->each[tree], .next = -1};
+  COPSE_DO(reserve(r, &v, r->base.n_absent + 2));
+  for (int i = 0; i < r->base.n_absent; i++) {
+    int node = r->base.rank_nodes[r->base.n_ranks + i];
+    v.moves[v.n] = (struct copse_moved){r->rank_of[copse_image_back(&r->images, &image, node)],
+                                        COPSE_IS_ABSENT};
+    v.places[v.n++] = (struct place){.rank = r->base.n_ranks + i};
+  }
+  COPSE_DO(add_variant(r, v, first));
+  return copse_index_map_add(&r->of_image, key, *first, r->err);
+}
+
+/* The rest of a variant's trees, once `trees` of them go on alone; *rest hangs on behind. */
+static copse_status split_variant(struct repairing *r, int index, int64_t trees, int *rest) {
+  struct variant copy = r->variants[index];
+  copy.trees -= trees;
+  copy.capacity = 0;
+  COPSE_DO(reserve(r, &copy, copy.n + 1));
+  COPSE_DO(add_variant(r, copy, rest));
+  r->variants[index].trees = trees;
+  r->variants[index].next = *rest;
+  return COPSE_OK;
+}
+
+/* Where a rank of the base tree is among those that have moved; -1: nowhere. */
+static int find_move(const struct variant *v, int rank) {
+  for (int i = 0; i < v->n; i++)
+    if (v->moves[i].rank == rank) return i;
+  return -1;
+}
+
+/* A rank of the base tree, which then hangs nowhere; *at: its place among those moved. */
+static copse_status detach(struct repairing *r, int index, int rank, int *at) {
+  struct variant *v = &r->variants[index];
+  *at = find_move(v, rank);
+  if (*at >= 0) {
+    give_path(r, v->places[*at].path, v->places[*at].n_path, v->trees);
+    v->moves[*at].up = COPSE_HANGS_NOWHERE;
+    v->places[*at].n_path = 0;
+    return COPSE_OK;
+  }
+  struct copse_image image = copse_image_of(&r->images, v->image);
+  give_way(r, v->tree, &image, rank, v->trees);
+  COPSE_DO(reserve(r, v, v->n + 1));
+  *at = v->n++;
+  int node = copse_image_node(&r->images, &image, r->base.rank_nodes[rank]);
+  v->moves[*at] = (struct copse_moved){rank, COPSE_HANGS_NOWHERE};
+  v->places[*at] = (struct place){.rank = r->rank_of[node]};
+  return COPSE_OK;
+}
+
+/* ---- finding places ------------------------------------------------------------------------ */
+
+/* Backwards from a rank's node over links with room, through relays: r->ends. */
+static void search_back(struct repairing *r, int node, int most) {
+  struct copse_queue queue = {.items = r->queue};
+  r->n_ends = 0;
+  r->n_searches++;
+  r->stamp[node] = r->n_searches;
+  copse_queue_push(&queue, node);
+  while (!copse_queue_is_empty(&queue) && r->n_ends < most) {
+    int b = copse_queue_pop(&queue);
+    for (int i = r->entering.first[b]; i < r->entering.first[b + 1] && r->n_ends < most; i++) {
+      int e = r->entering.item[i], a = r->from->network->links[e].src;
+      if (r->left[e] <= 0 || r->stamp[a] == r->n_searches) continue;
+      r->stamp[a] = r->n_searches;
+      r->via[a] = e;
+      if (r->rank_of[a] >= 0)
+        r->ends[r->n_ends++] = a;
+      else
+        copse_queue_push(&queue, a);
+    }
+  }
+}
+
+/* The way that the search found from `end` to `node`: how many of `most` trees it has room for. */
+static copse_status take_way(struct repairing *r, int end, int node, int64_t most, int64_t *amount,
+                             struct place *place) {
+  const struct copse_net_link *links = r->from->network->links;
+  int n = 1, *path;
+  *amount = most;
+  for (int v = end; v != node; v = links[r->via[v]].dst, n++)
+    if (r->left[r->via[v]] < *amount) *amount = r->left[r->via[v]];
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n, path, r->err));
+  n = 0;
+  for (int v = end; v != node; v = links[r->via[v]].dst) {
+    path[n++] = v;
+    r->left[r->via[v]] -= *amount;
+  }
+  path[n++] = node;
+  place->up = r->rank_of[end];
+  place->path = path;
+  place->n_path = n;
+  return COPSE_OK;
+}
+
+static int way_length(const struct repairing *r, int end, int node) {
+  int n = 0;
+  for (int v = end; v != node; v = r->from->network->links[r->via[v]].dst) n++;
+  return n;
+}
+
+/*
+ * Of the ends the one with the shortest way, so that nothing enters a host that can do without, and
+ * of those the highest in the tree; where all make the tree too high, the highest. -1: all hang
+ * below what hangs nowhere. *low: too high. `at`: what takes the way.
+ */
+static int choose_end(const struct repairing *r, const struct variant *v, int at,
+                      const struct copse_image *image, bool *low) {
+  const struct copse_base_tree *tree = &r->trees[v->tree];
+  int node = r->base.rank_nodes[v->places[at].rank], best = -1, best_depth = 0, best_length = 0;
+  int most = r->height + COPSE_REPAIR_HIGHER - 1 -
+             copse_moved_below(tree, v->moves, v->n, v->moves[at].rank);
+  *low = true;
+  for (int i = 0; i < r->n_ends; i++) {
+    int rank = r->rank_of[copse_image_back(&r->images, image, r->ends[i])];
+    int depth = copse_moved_depth(tree, v->moves, v->n, rank);
+    int length = way_length(r, r->ends[i], node);
+    if (depth < 0) continue;
+    bool fits = depth <= most;
+    if (best >= 0 && fits == *low) {
+      if (!fits) continue;
+    } else if (best >= 0 &&
+               (fits ? length > best_length || (length == best_length && depth >= best_depth)
+                     : depth >= best_depth)) {
+      continue;
+    }
+    best = r->ends[i];
+    best_depth = depth;
+    best_length = length;
+    *low = !fits;
+  }
+  return best;
+}
+
+/* Gives what hangs nowhere a place over links with room; *rest: a variant for the trees that there
+ * was no room for, or -1. */
+static copse_status attach_free(struct repairing *r, int index, int at, int *rest, bool *done) {
+  struct variant *v = &r->variants[index];
+  struct copse_image image = copse_image_of(&r->images, v->image);
+  int node = r->base.rank_nodes[v->places[at].rank], end = -1;
+  int64_t amount;
+  bool low;
+  *rest = -1;
+  for (int most = COPSE_REPAIR_ENDS_AT_FIRST;; most *= 8) {
+    if (most > COPSE_REPAIR_ENDS) most = COPSE_REPAIR_ENDS;
+    search_back(r, node, most);
+    end = choose_end(r, v, at, &image, &low);
+    if (r->n_ends < most || most == COPSE_REPAIR_ENDS || !low) break;
+  }
+  *done = end >= 0;
+  if (!*done) return COPSE_OK;
+  COPSE_DO(take_way(r, end, node, v->trees, &amount, &v->places[at]));
+  int up = r->rank_of[copse_image_back(&r->images, &image, end)];
+  if (amount < v->trees) {
+    struct place placed = v->places[at];
+    v->places[at].n_path = 0;
+    COPSE_DO(split_variant(r, index, amount, rest));
+    v = &r->variants[index];
+    v->places[at] = placed;
+  }
+  v->moves[at].up = up;
+  return COPSE_OK;
+}
+
+/* Takes a detached rank back to where it hung before. */
+static void put_back(struct repairing *r, int index, int at, struct copse_moved move,
+                     struct place place, bool was_moved) {
+  struct variant *v = &r->variants[index];
+  struct copse_image image = copse_image_of(&r->images, v->image);
+  if (was_moved) {
+    give_path(r, place.path, place.n_path, -v->trees);
+    v->moves[at] = move;
+    v->places[at] = place;
+    return;
+  }
+  give_way(r, v->tree, &image, v->moves[at].rank, -v->trees);
+  v->n--; /* it was the last */
+}
+
+/* A rank that hangs below `at` takes a place elsewhere, so that `at` can hang on it. */
+static copse_status attach_below(struct repairing *r, int index, int at, int *rest, bool *done) {
+  struct variant *v = &r->variants[index];
+  const struct copse_base_tree *tree = &r->trees[v->tree];
+  struct copse_image image = copse_image_of(&r->images, v->image);
+  int node = r->base.rank_nodes[v->places[at].rank], n = 0, below[COPSE_REPAIR_BELOW];
+  *done = false;
+  *rest = -1;
+  search_back(r, node, COPSE_REPAIR_ENDS_AT_FIRST);
+  v->moves[at].up = tree->root; /* as if it hung there: what hangs below it does too */
+  for (int i = 0; i < r->n_ends && n < COPSE_REPAIR_BELOW; i++) {
+    int rank = r->rank_of[copse_image_back(&r->images, &image, r->ends[i])];
+    if (rank != v->moves[at].rank && copse_moved_depth(tree, v->moves, v->n, rank) >= 0)
+      below[n++] = rank;
+  }
+  v->moves[at].up = COPSE_HANGS_NOWHERE;
+  for (int i = 0; i < n && !*done; i++) {
+    int before = find_move(&r->variants[index], below[i]), moved;
+    struct copse_moved move = {0};
+    struct place place = {0};
+    if (before >= 0) {
+      move = r->variants[index].moves[before];
+      place = r->variants[index].places[before];
+    }
+    COPSE_DO(detach(r, index, below[i], &moved));
+    COPSE_DO(attach_free(r, index, moved, rest, done));
+    if (!*done) put_back(r, index, moved, move, place, before >= 0);
+  }
+  return COPSE_OK;
+}
+
+/* Everything of a variant that hangs nowhere; those split off come later in the list. */
+static copse_status settle(struct repairing *r, int index, bool *settled) {
+  bool moving = true;
+  *settled = false;
+  while (moving && !*settled) {
+    moving = false;
+    *settled = true;
+    for (int at = 0; at < r->variants[index].n; at++) {
+      int rest;
+      bool done;
+      if (r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE) continue;
+      COPSE_DO(attach_free(r, index, at, &rest, &done));
+      if (!done) COPSE_DO(attach_below(r, index, at, &rest, &done));
+      moving = moving || done;
+      *settled = *settled && r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+/* What crosses the link loses its way there: all of it, or of a link that is there as much as it is
+ * over its capacity. */
+static copse_status detach_users(struct repairing *r, int src, int dst, int link) {
+  for (int64_t i = 0; i < r->images.n_images && (link < 0 || r->left[link] < 0); i++) {
+    struct copse_image image = copse_image_of(&r->images, i);
+    int from = healthy_link(r, copse_image_back(&r->images, &image, src),
+                            copse_image_back(&r->images, &image, dst));
+    for (int u = r->first_user[from]; u < r->first_user[from + 1]; u++) {
+      struct user user = r->users[u];
+      int first, at;
+      if (link >= 0 && r->left[link] >= 0) break;
+      if (is_gone(r, &image, r->base.trees[user.tree].root)) continue;
+      if (is_gone(r, &image, user.rank)) {
+        int end = r->base.rank_nodes[user.rank];
+        if (link < 0 && copse_image_node(&r->images, &image, end) == dst)
+          give_way(r, user.tree, &image, user.rank, r->each[user.tree]);
+        continue;
+      }
+      COPSE_DO(variants_of(r, user.tree, i, &first));
+      for (int v = first; v >= 0; v = r->variants[v].next) {
+        int rest;
+        if (find_move(&r->variants[v], user.rank) >= 0) continue;
+        if (link >= 0 && r->left[link] >= 0) break;
+        if (link >= 0 && -r->left[link] < r->variants[v].trees)
+          COPSE_DO(split_variant(r, v, -r->left[link], &rest));
+        COPSE_DO(detach(r, v, user.rank, &at));
+      }
+    }
+  }
+  return COPSE_OK;
+}
+
+static copse_status settle_all(struct repairing *r, bool *made) {
+  *made = true;
+  for (size_t v = 0; v < r->n_variants && *made; v++) COPSE_DO(settle(r, (int)v, made));
+  return COPSE_OK;
+}
+
+/* First all that has lost its way, then places for it; then the same for links with too much. */
+static copse_status repair_all(struct repairing *r, bool *made) {
+  const struct copse_topology *healthy = r->from->healthy;
+  for (int e = 0; e < healthy->n_links; e++) {
+    int src = r->all_of[healthy->links[e].src], dst = r->all_of[healthy->links[e].dst];
+    if (broken_link(r, src, dst) < 0) COPSE_DO(detach_users(r, src, dst, -1));
+  }
+  for (int e = 0; e < r->t->n_links; e++)
+    if (r->left[e] < 0) COPSE_DO(detach_users(r, r->t->links[e].src, r->t->links[e].dst, e));
+  COPSE_DO(settle_all(r, made));
+  for (int e = 0; e < r->t->n_links && *made; e++) *made = r->left[e] >= 0;
+  return COPSE_OK;
+}
+
+static copse_status prepare(struct repairing *r, bool *fits) {
+  const struct copse_topology *t = r->t;
+  COPSE_DO(number_all(r, fits));
+  if (!*fits) return COPSE_OK;
+  COPSE_DO(choose_k(r));
+  COPSE_DO(find_room(r, fits));
+  if (!*fits) return COPSE_OK;
+  drop_roots(r);
+  COPSE_DO(list_users(r));
+  COPSE_DO(copse_links_by_destination(r->from->network, r->arena, &r->entering, r->err));
+  COPSE_DO(COPSE_ARRAY(r->arena, COPSE_REPAIR_ENDS, r->ends, r->err));
+  return COPSE_ARRAYS(r->arena, (size_t)t->n_nodes, int, r->err, &r->via, &r->stamp, &r->queue);
+}
+
+/* ---- what was made ------------------------------------------------------------------------- */
+
+static int by_image(const void *a, const void *b) {
+  const struct copse_schedule_change *x = a, *y = b;
+  if (x->tree != y->tree) return x->tree < y->tree ? -1 : 1;
+  return (x->image > y->image) - (x->image < y->image);
+}
+
+static copse_status keep_nodes(struct repairing *r, struct copse_schedule *s) {
+  const char **ids;
+  int *ranks, n = r->base.n_ranks + r->base.n_absent;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)r->n_nodes, ids, r->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, ranks, r->err));
+  for (int v = 0; v < r->n_nodes; v++)
+    COPSE_DO(
+        copse_arena_text(&s->arena, r->from->healthy->nodes[r->healthy_of[v]].id, &ids[v], r->err));
+  memcpy(ranks, r->base.rank_nodes, (size_t)n * sizeof *ranks);
+  s->nodes = ids;
+  s->n_nodes = r->n_nodes;
+  s->rank_nodes = ranks;
+  s->n_absent = r->base.n_absent;
+  return COPSE_OK;
+}
+
+static copse_status keep_rotations(struct repairing *r, struct copse_schedule *s) {
+  struct copse_permutation *rotations;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)r->base.n_rotations, rotations, r->err));
+  for (int g = 0; g < r->base.n_rotations; g++) {
+    int *image;
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)r->n_nodes, image, r->err));
+    memcpy(image, r->base.rotations[g].image, (size_t)r->n_nodes * sizeof *image);
+    rotations[g] = (struct copse_permutation){.order = r->base.rotations[g].order, .image = image};
+  }
+  s->rotations = rotations;
+  s->n_rotations = r->base.n_rotations;
+  return COPSE_OK;
+}
+
+/* The trees of one phase behind those there. */
+static copse_status keep_trees(struct repairing *r, bool reduce, struct copse_schedule *s,
+                               struct copse_schedule_tree *trees) {
+  for (int i = 0; i < r->base.n_trees; i++) {
+    const struct copse_schedule_tree *from = &r->base.trees[i];
+    struct copse_schedule_tree *to = &trees[s->n_trees++];
+    struct copse_schedule_edge *edges;
+    int n = from->n_edges;
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, edges, r->err));
+    for (int e = 0; e < n; e++)
+      COPSE_DO(
+          number_path(r, &s->arena, &from->edges[reduce ? n - 1 - e : e], reduce, NULL, &edges[e]));
+    *to = (struct copse_schedule_tree){.root = from->root,
+                                       .phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
+                                       .n_edges = n,
+                                       .edges = edges};
+    COPSE_DO(copse_q_make(r->each[i], r->k, &to->weight, r->err));
+    COPSE_DO(copse_q_div(to->weight, (struct copse_q){r->base.n_ranks, 1}, &to->weight, r->err));
+  }
+  return COPSE_OK;
+}
+
+/* Changes of the trees from `first` on. */
+static copse_status keep_changes(struct repairing *r, bool reduce, int first,
+                                 struct copse_schedule *s, struct copse_schedule_change *changes) {
+  for (size_t i = 0; i < r->n_variants; i++) {
+    const struct variant *v = &r->variants[i];
+    struct copse_schedule_edge *edges;
+    int n = 0;
+    if (v->n == r->base.n_absent) continue; /* it goes as it went */
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)v->n, edges, r->err));
+    for (int m = r->base.n_absent; m < v->n; m++) {
+      struct copse_schedule_edge way = {.path = v->places[m].path, .n_path = v->places[m].n_path};
+      COPSE_DO(number_path(r, &s->arena, &way, reduce, NULL, &edges[n++]));
+    }
+    struct copse_schedule_change *to = &changes[s->n_changes++];
+    *to = (struct copse_schedule_change){
+        .tree = first + v->tree, .image = v->image, .n_edges = n, .edges = edges};
+    COPSE_DO(copse_q_make(v->trees, r->k, &to->weight, r->err));
+    COPSE_DO(copse_q_div(to->weight, (struct copse_q){r->base.n_ranks, 1}, &to->weight, r->err));
+  }
+  return COPSE_OK;
+}
+
+/* The most loaded link's time; of an allreduce with what the reduction puts there, which is what
+ * the broadcast puts on the way back. */
+static copse_status set_time(struct repairing *r, struct copse_schedule *s) {
+  struct copse_q most = COPSE_Q_ZERO, trees = {r->k, 1}, time;
+  bool reduces = copse_collective_reduces(s->collective);
+  bool broadcasts = copse_collective_broadcasts(s->collective);
+  COPSE_DO(copse_q_mul(trees, (struct copse_q){r->base.n_ranks, 1}, &trees, r->err));
+  for (int e = 0; e < r->t->n_links; e++) {
+    const struct copse_link *link = &r->t->links[e];
+    int64_t load = broadcasts ? r->capacity[e] - r->left[e] : 0;
+    int back = reduces ? broken_link(r, link->dst, link->src) : -1;
+    if (back >= 0) load += r->capacity[back] - r->left[back];
+    COPSE_DO(copse_q_make(load, 1, &time, r->err));
+    COPSE_DO(copse_q_div(time, link->bandwidth, &time, r->err));
+    if (copse_q_cmp(time, most) > 0) most = time;
+  }
+  return copse_q_div(most, trees, &s->time_per_GB, r->err);
+}
+
+static copse_status keep(struct repairing *r, struct copse_schedule *s) {
+  struct copse_schedule_tree *trees;
+  struct copse_schedule_change *changes;
+  COPSE_DO(keep_nodes(r, s));
+  COPSE_DO(keep_rotations(r, s));
+  COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)r->base.n_trees, trees, r->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, 2 * r->n_variants, changes, r->err));
+  s->trees = trees;
+  s->changes = changes;
+  s->k = r->k;
+  s->excepted = true;
+  for (int reduce = 1; reduce >= 0; reduce--) {
+    int first = s->n_trees;
+    if (!(reduce ? copse_collective_reduces(s->collective)
+                 : copse_collective_broadcasts(s->collective)))
+      continue;
+    COPSE_DO(keep_trees(r, reduce, s, trees));
+    COPSE_DO(keep_changes(r, reduce, first, s, changes));
+  }
+  qsort(changes, (size_t)s->n_changes, sizeof *changes, by_image);
+  return set_time(r, s);
+}
+
+static void release(struct repairing *r) {
+  free(r->variants);
+  copse_index_map_free(&r->of_image);
+}
+
+copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
+                                bool *made, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  COPSE_AT_END(release)
+  struct repairing r = {.from = repair, .t = repair->topology, .arena = &arena, .err = err};
+  COPSE_DO(prepare(&r, made));
+  if (*made) COPSE_DO(repair_all(&r, made));
+  if (!*made) return COPSE_OK;
+  COPSE_DO(keep(&r, schedule));
+  return schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
+}

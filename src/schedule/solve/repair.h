@@ -1,0 +1,40 @@
+/*
+ * Trees of a broken cluster from those of the healthy one: symmetric except where they met what
+ * broke.
+ */
+#pragma once
+
+#include "schedule/schedule.h"
+#include "solver/trees/optimum.h"
+#include "topology/topology.h"
+
+/* What is broken, and what is to be reached. */
+struct copse_repair {
+  const struct copse_topology *topology, *healthy;
+  const struct copse_schedule *from;   /* of `healthy`: compact trees, of equal shares */
+  const struct copse_network *network; /* of `topology`, links in its order, all ranks roots */
+  const struct copse_optimum *optimum; /* of that */
+};
+
+/*
+ * Makes `schedule`, of which collective and names are known, one of `topology` at the optimum, with
+ * the trees, symmetries and changes of the compact form. *made: whether all trees found a place;
+ * else it is as it was.
+ *
+ * A tree of the healthy schedule serves as it is unless it crosses a link that is gone, or one of
+ * more load than is left of it. There the rank beyond hangs nowhere; it takes the shortest way over
+ * links that have room from the highest rank of its tree around it, or if there is none, a rank
+ * that hangs below it does, and it hangs on that:
+ *
+ *     nic 3 of host B is down    ... > A3 ==x==> B3 > B1       B1 had hung on B3:
+ *                                ... > A1 -----> B1 > B3       now B3 hangs on B1
+ *
+ * The optimum is no matter of trust: trees are held against the capacities that reach it, and
+ * whoever reads the schedule adds them up again. That they are found is a heuristic. It is local:
+ * where one host is worse off than all others, those have room. Deterministic.
+ * COPSE_NOMEM, COPSE_OVERFLOW. Complexity: (links that are gone) * (images) to find the trees that
+ * cross them, and for each a search of the links around. Memory: some 100 bytes for each such tree,
+ * and for each edge of base trees.
+ */
+copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
+                                bool *made, struct copse_err *err) COPSE_CHECKED;

@@ -1,7 +1,7 @@
 # copse: one Makefile, non-recursive. Quiet by default; V=1 shows the full commands.
 #
 #   make                build/copse, build/libcopse.so, build/libcopse.a, build/libcopse-nccl.so,
-#                       build/libnccl-tuner-copse.so, build/libcopse-mpi.so
+#                       build/libnccl-tuner-copse.so, build/libcopse-mpi.so, build/libcopse-ucx.so
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
 #   make demo           the main job, end to end
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
@@ -62,6 +62,10 @@ NVCC_FLAGS = -std=c++17 -O3 --fmad=false $(NVCC_QUICK) $(foreach a,$(CUDA_ARCHS)
 HAVE_MPI ?= $(shell $(PKG_CONFIG) --exists ompi-c && echo 1)
 MPI_CFLAGS = $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags ompi-c))
 MPI_LIBS   = $(shell $(PKG_CONFIG) --libs ompi-c)
+# UCX, for processes without MPI; HAVE_UCX= builds without.
+HAVE_UCX ?= $(shell $(PKG_CONFIG) --exists ucx && echo 1)
+UCX_CFLAGS = $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags ucx))
+UCX_LIBS   = $(shell $(PKG_CONFIG) --libs ucx)
 
 CXX_WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
 WARNINGS := $(CXX_WARNINGS) -Wstrict-prototypes -Wmissing-prototypes
@@ -93,9 +97,9 @@ endif
 OBJ := $(OUT)/obj
 
 # ---- what is built ------------------------------------------------------------------
-# Everything under src/ is in libcopse, but for the program and its pictures, the drop-in, NCCL's tuner and MPI's file
-# of its own.
-LIB_SRC  := $(filter-out src/cli/% src/view/% src/dropin/% src/nccl/plugin/% src/runtime/mpi/%,$(wildcard src/*/*.c src/*/*/*.c))
+# Everything under src/ is in libcopse, but for the program and its pictures, the drop-in, NCCL's tuner, and the libraries of
+# their own over MPI and UCX.
+LIB_SRC  := $(filter-out src/cli/% src/view/% src/dropin/% src/nccl/plugin/% src/runtime/mpi/% src/runtime/ucx/%,$(wildcard src/*/*.c src/*/*/*.c))
 CLI_SRC  := $(wildcard src/cli/*.c src/cli/*/*.c src/view/*.c)
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_LIB := $(wildcard tests/support/*.c)
@@ -119,6 +123,7 @@ endif
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/dropin/*.c))
 TUNER_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/nccl/plugin/*.c))
 MPI_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/mpi/*.c))
+UCX_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/ucx/*.c))
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o $(OBJ)/examples.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
@@ -152,7 +157,8 @@ endif
 COMPLETIONS := $(OUT)/copse.bash $(OUT)/copse.zsh $(OUT)/copse.fish
 .PHONY: all tests check check-tests quality demo bench bench-mpi lint format install uninstall clean bootstrap
 all: $(OUT)/copse $(OUT)/copse.1 $(COMPLETIONS) $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so \
-     $(OUT)/libnccl-tuner-copse.so $(OBJ)/.without-cuda $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi)
+     $(OUT)/libnccl-tuner-copse.so $(OBJ)/.without-cuda $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi) \
+     $(if $(HAVE_UCX),$(OUT)/libcopse-ucx.so,$(OBJ)/.without-ucx)
 
 # Says once that the GPU parts are left out.
 $(OBJ)/.without-cuda: $(OBJ)/.flags
@@ -161,6 +167,10 @@ $(OBJ)/.without-cuda: $(OBJ)/.flags
 
 $(OBJ)/.without-mpi: $(OBJ)/.flags
 	$(Q)echo 'no Open MPI: copse is built without its mpi backend, everything else is there'
+	$(Q)touch $@
+
+$(OBJ)/.without-ucx: $(OBJ)/.flags
+	$(Q)echo 'no UCX (libucx-dev): copse is built without its ucx backend, everything else is there'
 	$(Q)touch $@
 
 # A change of flags rebuilds what they touch.
@@ -239,6 +249,13 @@ $(OUT)/libcopse-mpi.so: $(MPI_OBJ)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-mpi.so.$(SOMAJOR) -o $@ $^ $(MPI_LIBS)
 	$(Q)ln -sf libcopse-mpi.so $(OUT)/libcopse-mpi.so.$(SOMAJOR)
 
+# So is UCX.
+$(UCX_OBJ): CPPFLAGS += $(UCX_CFLAGS)
+$(OUT)/libcopse-ucx.so: $(UCX_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-ucx.so.$(SOMAJOR) -o $@ $^ $(UCX_LIBS)
+	$(Q)ln -sf libcopse-ucx.so $(OUT)/libcopse-ucx.so.$(SOMAJOR)
+
 $(OUT)/copse: $(CLI_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(PROGRAM_LD) -o $@ $(CLI_OBJ) $(OUT)/libcopse.a $(LIB_LIBS) $(CUDA_LIBS)
@@ -265,16 +282,17 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 
 # A job for mpirun, which test_mpi starts; without MPI the test skips.
 MPI_JOB := $(if $(HAVE_MPI),$(OUT)/tests/runtime/mpi/job $(OUT)/tests/runtime/mpi/hang.so)
-$(OBJ)/tests/runtime/mpi/%.o: CPPFLAGS += $(MPI_CFLAGS)
+$(OBJ)/tests/runtime/mpi/%.o: CPPFLAGS += $(MPI_CFLAGS) $(if $(HAVE_UCX),-DCOPSE_HAVE_UCX)
 $(OUT)/tests/runtime/mpi/hang.so: $(OBJ)/tests/runtime/mpi/hang.o
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^
-$(OUT)/tests/runtime/mpi/job: $(OBJ)/tests/runtime/mpi/job.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a $(OUT)/libcopse-mpi.so
+$(OUT)/tests/runtime/mpi/job: $(OBJ)/tests/runtime/mpi/job.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a $(OUT)/libcopse-mpi.so \
+                              $(if $(HAVE_UCX),$(OUT)/libcopse-ucx.so)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-rpath,'$$ORIGIN/../../..' -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(MPI_LIBS) $(CHECK_LIBS)
-$(OUT)/tests/runtime/test_mpi: | $(MPI_JOB) $(OUT)/copse
+$(OUT)/tests/runtime/test_mpi: | $(MPI_JOB) $(OUT)/copse $(if $(HAVE_UCX),$(OUT)/libcopse-ucx.so)
 
 $(OUT)/tests/tune/test_plugin: | $(OUT)/libnccl-tuner-copse.so
 $(OUT)/tests/api/test_python: | $(OUT)/libcopse.so $(OUT)/copse
@@ -407,7 +425,7 @@ bootstrap:
 # ---- install ------------------------------------------------------------------------
 ROOT      = $(DESTDIR)$(PREFIX)
 ROOT_LIB  = $(DESTDIR)$(LIBDIR)
-SHARED    = copse copse-nccl $(if $(HAVE_MPI),copse-mpi)
+SHARED    = copse copse-nccl $(if $(HAVE_MPI),copse-mpi) $(if $(HAVE_UCX),copse-ucx)
 DOC_DIRS  = $(filter-out schemas/,$(patsubst docs/%,%,$(wildcard docs/*/)))
 install: all
 	install -d $(ROOT)/bin $(ROOT)/include/copse $(ROOT_LIB)/pkgconfig $(ROOT)/share/man/man1 \
@@ -421,7 +439,7 @@ install: all
 	  ln -sf lib$(l).so.$(VERSION) $(ROOT_LIB)/lib$(l).so.$(SOMAJOR) && \
 	  ln -sf lib$(l).so.$(SOMAJOR) $(ROOT_LIB)/lib$(l).so &&) :
 	install -m 755 build/libnccl-tuner-copse.so $(ROOT_LIB)/
-	for pc in copse $(if $(HAVE_MPI),copse-mpi); do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
+	for pc in $(filter-out copse-nccl,$(SHARED)); do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
 	  -e 's|@VERSION@|$(VERSION)|' -e 's|@CUDA_LIBS@|$(CUDA_LIBS:%= %)|' scripts/$$pc.pc.in \
 	  >$(ROOT_LIB)/pkgconfig/$$pc.pc || exit; done
 	install -m 644 build/copse.1 $(ROOT)/share/man/man1/copse.1
@@ -436,8 +454,8 @@ install: all
 	ln -sfn ../../copse/schemas $(ROOT)/share/doc/copse/schemas
 uninstall:
 	rm -rf $(ROOT)/bin/copse $(ROOT)/include/copse $(ROOT)/share/copse $(ROOT)/share/doc/copse \
-	  $(foreach l,copse copse-nccl copse-mpi,$(ROOT_LIB)/lib$(l).*) $(ROOT_LIB)/libnccl-tuner-copse.so \
-	  $(ROOT_LIB)/pkgconfig/copse.pc $(ROOT_LIB)/pkgconfig/copse-mpi.pc $(ROOT)/share/man/man1/copse.1 \
+	  $(foreach l,copse copse-nccl copse-mpi copse-ucx,$(ROOT_LIB)/lib$(l).*) $(ROOT_LIB)/libnccl-tuner-copse.so \
+	  $(foreach l,copse copse-mpi copse-ucx,$(ROOT_LIB)/pkgconfig/$(l).pc) $(ROOT)/share/man/man1/copse.1 \
 	  $(ROOT)/share/bash-completion/completions/copse $(ROOT)/share/zsh/site-functions/_copse \
 	  $(ROOT)/share/fish/vendor_completions.d/copse.fish
 

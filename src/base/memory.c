@@ -7,6 +7,7 @@
 #include "base/memory.h"
 
 #include <stdalign.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,4 +129,29 @@ void copse_arena_free(struct copse_arena *arena) {
     free(arena->head);
     arena->head = next;
   }
+}
+
+/* One number from a file such as cgroup's memory.max; false for "max" and no file. */
+static bool read_number(const char *path, unsigned long long *out) {
+  FILE *in = fopen(path, "re");
+  if (!in) return false;
+  bool ok = fscanf(in, "%llu", out) == 1;
+  fclose(in);
+  return ok;
+}
+
+uint64_t copse_memory_available(void) {
+  uint64_t available = UINT64_MAX;
+  char line[256];
+  unsigned long long kib, most, used;
+  FILE *in = fopen("/proc/meminfo", "re");
+  while (in && fgets(line, sizeof line, in))
+    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = (uint64_t)kib << 10;
+  if (in) fclose(in);
+  if (read_number("/sys/fs/cgroup/memory.max", &most) &&
+      read_number("/sys/fs/cgroup/memory.current", &used)) {
+    uint64_t left = most > used ? most - used : 0;
+    if (left < available) available = left;
+  }
+  return available;
 }

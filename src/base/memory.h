@@ -58,3 +58,6 @@ char *copse_arena_strdup(struct copse_arena *arena, const char *text);
 copse_status copse_arena_text(struct copse_arena *arena, const char *text, const char **out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_arena_free(struct copse_arena *arena);
+
+/* Bytes that can be taken without swapping; UINT64_MAX where the system doesn't tell. */
+uint64_t copse_memory_available(void);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #include "runtime/plan/layout.h"
 #include "runtime/plan/plan.h"
 #include "runtime/transport/transport.h"
+#include "runtime/ucx/rendezvous.h"
 
 #define DEFAULT_MIN_BYTES 8u
 #define DEFAULT_MAX_BYTES ((uint64_t)32 << 20)
@@ -28,7 +30,7 @@
 #define MAX_TIMEOUT 1e6
 #define DEFAULT_JOB_TIMEOUT 60.0
 
-static const char *const backend_names[] = {"cpu", "threads", "cuda", "mpi", NULL};
+static const char *const backend_names[] = {"cpu", "threads", "cuda", "mpi", "ucx", NULL};
 
 struct options {
   const char *plan; /* path or "-" */
@@ -40,6 +42,8 @@ struct options {
   bool types[COPSE_N_TYPES];
   bool redops[COPSE_N_REDOPS];
   enum copse_backend backend;
+  const char *rendezvous; /* --backend ucx: where the processes meet, and which this one is */
+  int64_t rank;
   bool out_of_place, in_place;
   bool json, trace;
   double timeout;      /* seconds without progress; 0: the backend's own */
@@ -61,6 +65,11 @@ struct row {
   struct result out_of_place, in_place;
 };
 
+/* Whether the ranks are processes. */
+static bool is_job(const struct options *options) {
+  return options->backend == COPSE_BACKEND_MPI || options->backend == COPSE_BACKEND_UCX;
+}
+
 /* Seconds, also where none were given: for backends whose ranks are processes. */
 static double timeout_of(const struct options *options) {
   return options->timeout > 0 ? options->timeout : DEFAULT_JOB_TIMEOUT;
@@ -75,32 +84,6 @@ static uint64_t next_size(const struct options *options, uint64_t size) {
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
-
-/* One number from a file such as cgroup's memory.max; false for "max" and no file. */
-static bool read_number(const char *path, unsigned long long *out) {
-  FILE *in = fopen(path, "re");
-  if (!in) return false;
-  bool ok = fscanf(in, "%llu", out) == 1;
-  fclose(in);
-  return ok;
-}
-
-/* What can be taken without swapping; UINT64_MAX where the system doesn't tell. */
-static uint64_t available_memory(void) {
-  uint64_t available = UINT64_MAX;
-  char line[256];
-  unsigned long long kib, most, used;
-  FILE *in = fopen("/proc/meminfo", "re");
-  while (in && fgets(line, sizeof line, in))
-    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = (uint64_t)kib << 10;
-  if (in) fclose(in);
-  if (read_number("/sys/fs/cgroup/memory.max", &most) &&
-      read_number("/sys/fs/cgroup/memory.current", &used)) {
-    uint64_t left = most > used ? most - used : 0;
-    if (left < available) available = left;
-  }
-  return available;
-}
 
 /* Inputs, outputs and scratch for messages of `bytes`, with the type that takes most. */
 static copse_status needed_memory(const struct options *options, const struct copse_plan *plan,
@@ -126,7 +109,7 @@ static double gib(uint64_t bytes) { return (double)bytes / (1 << 30); }
  * than --max-memory or than the machine has available. Before anything is allocated. */
 static copse_status check_memory(const struct options *options, const struct copse_plan *plan,
                                  uint32_t ranks_here, struct copse_err *err) {
-  uint64_t limit = options->max_memory ? options->max_memory : available_memory(), needed;
+  uint64_t limit = options->max_memory ? options->max_memory : copse_memory_available(), needed;
   COPSE_DO(needed_memory(options, plan, ranks_here, options->max_bytes, &needed, err));
   if (needed <= limit) return COPSE_OK;
   uint64_t fits = options->max_bytes, bytes = needed;
@@ -143,36 +126,42 @@ static copse_status check_memory(const struct options *options, const struct cop
                     options->max_memory ? "allowed" : "available", advice);
 }
 
-/* ---- --backend mpi: this process as a rank of a job ------------------------------------------ */
+/* ---- --backend mpi and ucx: this process as a rank of a job ---------------------------------- */
 
 struct job {
   struct copse_transport *transport; /* NULL: all ranks are in this process */
   uint32_t rank;
 };
 
-#define LIBRARY "libcopse-mpi.so"
-#define SYSTEM_LIBRARY LIBRARY ".0"
+/* A library of copse's own, beside the program or where the system looks, and what is missing
+ * without it. */
+struct wire_library {
+  const char *file, *system_file, *entry, *missing;
+};
+static const struct wire_library over_mpi = {"libcopse-mpi.so", "libcopse-mpi.so.0",
+                                             "copse_mpi_start",
+                                             "backend mpi: no MPI here, or copse was built without "
+                                             "it (scripts/bootstrap installs Open MPI)"};
+static const struct wire_library over_ucx = {
+    "libcopse-ucx.so", "libcopse-ucx.so.0", "copse_ucx_start",
+    "backend ucx: no UCX here, or copse was built without it (scripts/bootstrap installs UCX)"};
 
-typedef copse_status start_function(const char *version, double timeout_seconds, copse_wire *wire,
-                                    char *text, size_t size);
+typedef copse_status mpi_start(const char *version, double timeout_seconds, copse_wire *wire,
+                               char *text, size_t size);
+typedef copse_status ucx_start(const char *version, const struct copse_meeting *meeting,
+                               copse_wire *wire, char *text, size_t size);
 
-/* Where copse's libraries are, or where the system looks. Never closed: MPI doesn't come twice into
- * a process. */
-static void *open_library(void) {
+/* The library's entry into *start, a pointer to a function. The library is never closed: MPI
+ * doesn't come twice into a process. */
+static copse_status find_start(const struct wire_library *of, void *start, struct copse_err *err) {
   char path[PATH_MAX + 64];
-  bool found = copse_cli_library(LIBRARY, path, sizeof path);
-  return dlopen(found ? path : SYSTEM_LIBRARY, RTLD_NOW | RTLD_GLOBAL);
-}
-
-static copse_status find_start(start_function **start, struct copse_err *err) {
-  void *library = open_library(), *found = library ? dlsym(library, "copse_mpi_start") : NULL;
+  bool beside = copse_cli_library(of->file, path, sizeof path);
+  void *library = dlopen(beside ? path : of->system_file, RTLD_NOW | RTLD_GLOBAL);
+  void *found = library ? dlsym(library, of->entry) : NULL;
   const char *why = found ? "" : dlerror();
   memcpy(start, &found, sizeof found); /* ISO C knows no such cast */
   if (found) return COPSE_OK;
-  return copse_fail(err, COPSE_UNSUPPORTED,
-                    "backend mpi: no MPI here, or copse was built without it (scripts/bootstrap "
-                    "installs Open MPI): %s",
-                    why ? why : LIBRARY);
+  return copse_fail(err, COPSE_UNSUPPORTED, "%s: %s", of->missing, why ? why : of->file);
 }
 
 static void add_rank(const struct job *job, struct copse_err *err) {
@@ -181,17 +170,46 @@ static void add_rank(const struct job *job, struct copse_err *err) {
   *err = text;
 }
 
-/* Finds MPI (libcopse-mpi.so, beside the program) and the other processes. COPSE_UNSUPPORTED where
- * there is no MPI. */
-static copse_status join_job(struct job *job, double timeout_seconds, struct copse_err *err) {
-  start_function *start;
+/* UCX prints what its own threads and handlers meet, a dead peer among it: that is copse's to say.
+ */
+static copse_status start_ucx(const struct options *options, const struct copse_plan *plan,
+                              copse_wire *wire, char *text, size_t size, struct copse_err *err) {
+  const struct copse_meeting meeting = {.where = options->rendezvous,
+                                        .n_ranks = (int)plan->header.n_ranks,
+                                        .rank = (int)options->rank,
+                                        .timeout_seconds = timeout_of(options)};
+  ucx_start *start;
+  if (options->rank >= (int64_t)plan->header.n_ranks)
+    return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks: --rank is 0 to %u",
+                      plan->header.n_ranks, plan->header.n_ranks - 1);
+  (void)setenv("UCX_LOG_LEVEL", "fatal", 0);
+  (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
+  (void)signal(SIGPIPE, SIG_IGN);
+  COPSE_DO(find_start(&over_ucx, &start, err));
+  return start(COPSE_VERSION_STRING, &meeting, wire, text, size);
+}
+
+static copse_status start_mpi(double timeout_seconds, copse_wire *wire, char *text, size_t size,
+                              struct copse_err *err) {
+  mpi_start *start;
+  COPSE_DO(find_start(&over_mpi, &start, err));
+  return start(COPSE_VERSION_STRING, timeout_seconds, wire, text, size);
+}
+
+/* Finds the library (beside the program) and the other processes. COPSE_UNSUPPORTED where there is
+ * none. */
+static copse_status join_job(struct job *job, const struct options *options,
+                             const struct copse_plan *plan, struct copse_err *err) {
   copse_wire wire;
   char text[300] = "";
-  COPSE_DO(find_start(&start, err));
-  copse_status status = start(COPSE_VERSION_STRING, timeout_seconds, &wire, text, sizeof text);
-  if (status != COPSE_OK) return copse_fail(err, status, "backend mpi: %s", text);
+  copse_status status = options->backend == COPSE_BACKEND_MPI
+                            ? start_mpi(timeout_of(options), &wire, text, sizeof text, err)
+                            : start_ucx(options, plan, &wire, text, sizeof text, err);
+  if (status != COPSE_OK && text[0])
+    return copse_fail(err, status, "backend %s: %s", backend_names[options->backend], text);
+  if (status != COPSE_OK) return status;
   job->rank = (uint32_t)wire.rank;
-  status = copse_transport_new(&wire, timeout_seconds, &job->transport, err);
+  status = copse_transport_new(&wire, timeout_of(options), &job->transport, err);
   if (status != COPSE_OK) add_rank(job, err);
   return status;
 }
@@ -578,10 +596,10 @@ static copse_status run_bench(struct options *options, uint64_t *wrong, struct c
   struct bench bench = {.options = options};
   struct copse_plan *plan = NULL;
   copse_status status;
-  if (options->backend == COPSE_BACKEND_MPI)
-    COPSE_TRY(join_job(&bench.job, timeout_of(options), err));
   status = copse_plan_open(options->plan, &plan, err);
   bench.plan = plan;
+  if (options->backend == COPSE_BACKEND_UCX) COPSE_TRY(status); /* it says how many meet */
+  if (is_job(options)) COPSE_TRY(join_job(&bench.job, options, plan, err));
   COPSE_TRY(agree(&bench.job, status, plan, err));
   COPSE_TRY(agree(&bench.job, prepare(&bench, options, err), plan, err));
   COPSE_TRY(run_all(&bench, err));
@@ -612,6 +630,9 @@ static int settle(struct options *o) {
     return copse_cli_usage("run", "-b %llu is larger than -e %llu",
                            (unsigned long long)o->min_bytes, (unsigned long long)o->max_bytes);
   if (!o->in_place && !o->out_of_place) o->in_place = o->out_of_place = true;
+  if ((o->backend == COPSE_BACKEND_UCX) != (o->rendezvous && o->rank >= 0))
+    return copse_cli_usage("run",
+                           "--backend ucx needs --rendezvous and --rank, others take neither");
   if (o->trace && (o->json || o->backend != COPSE_BACKEND_CPU))
     return copse_cli_usage("run", "--trace is for backend cpu, without --json");
   return COPSE_EXIT_DONE;
@@ -628,7 +649,7 @@ static int run(void *arguments, int n_left, char **left) {
   options->plan = left[0];
   if (run_bench(options, &wrong, &err) != COPSE_OK) {
     exit = copse_cli_fail(&err);
-    if (options->backend == COPSE_BACKEND_MPI) linger();
+    if (is_job(options)) linger();
     return exit;
   }
   return wrong ? COPSE_EXIT_REFUTED : COPSE_EXIT_DONE;
@@ -678,7 +699,8 @@ static int take_backend(void *options, const char *command, char *value) {
       o->backend = (enum copse_backend)b;
       return COPSE_EXIT_DONE;
     }
-  return copse_cli_usage(command, "no backend '%s'; there are cpu, threads, cuda and mpi", value);
+  return copse_cli_usage(command, "no backend '%s'; there are cpu, threads, cuda, mpi and ucx",
+                         value);
 }
 
 static int take_timeout(void *options, const char *command, char *value) {
@@ -723,12 +745,19 @@ static const struct copse_option own[] = {
     {"--backend", 0, "B",
      "cpu: one thread steps all ranks, reports a deadlock (default); threads:\n"
      "a thread for every worker; cuda: the GPUs of this machine, ranks beyond\n"
-     "their number share; mpi: a process for each rank, under mpirun -n RANKS",
+     "their number share; mpi: a process for each rank, under mpirun -n RANKS;\n"
+     "ucx: the same without MPI, each started with --rendezvous and --rank",
      .words = backend_names, .take = take_backend, .common = true},
+    {"--rendezvous", 0, "WHERE",
+     "backend ucx: where the processes meet: HOST:PORT, at which rank 0 listens,\n"
+     "or a file that all see",
+     TO(rendezvous), .must = "HOST:PORT or a file"},
+    {"--rank", 0, "R", "backend ucx: the rank of this process, from 0", TO(rank),
+     COPSE_OPTION_RANGE(0, INT_MAX), .must = "a rank, from 0"},
     {"--out-of-place", 0, NULL, "only out of place", TO(out_of_place)},
     {"--in-place", 0, NULL, "only in place", TO(in_place)},
     {"--trace", 0, NULL, "print every operation as it is done (backend cpu)", TO(trace)},
-    {"--timeout", 0, "S", "give up after S seconds without progress (default 20; mpi: 60)",
+    {"--timeout", 0, "S", "give up after S seconds without progress (default 20; mpi, ucx: 60)",
      .take = take_timeout},
     {"--max-memory", 0, "N", "refuse to take more (default: what is available)",
      SIZE_TO(max_memory, 1, UINT64_MAX), .must = "a number of bytes of at least 1, such as 4G"},
@@ -739,6 +768,7 @@ static void begin(void *options) {
   *(struct options *)options = (struct options){.min_bytes = DEFAULT_MIN_BYTES,
                                                 .max_bytes = DEFAULT_MAX_BYTES,
                                                 .step_factor = 2,
+                                                .rank = -1,
                                                 .iters = 5,
                                                 .warmup_iters = 1,
                                                 .checks = 1,

@@ -1,5 +1,5 @@
-/* Plans over MPI, under mpirun: `copse run --backend mpi` and copse_comm_init_mpi, and what goes
- * wrong in jobs. Skips where there is no Open MPI. */
+/* Plans between processes: over MPI, under mpirun, and over UCX; `copse run` and copse_comm_init_*,
+ * and what goes wrong in jobs. Skips where there is no Open MPI, or no UCX. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #define MPIRUN "mpirun --oversubscribe --allow-run-as-root "
 
-static char job[PATH_MAX + 64], hang[PATH_MAX + 64];
+static char job[PATH_MAX + 64], hang[PATH_MAX + 64], ucx[PATH_MAX + 64];
 
 /* What is missing, or NULL. */
 static const char *missing(void) {
@@ -24,6 +24,34 @@ static const char *missing(void) {
 }
 #define NEED_MPI() \
   if (missing()) COPSE_SKIP("no %s", missing())
+
+/* Loops of tests are over wires. */
+enum wire { MPI, UCX, N_WIRES };
+#define NEED(wire)                                                \
+  if ((wire) == MPI && missing()) COPSE_SKIP("no %s", missing()); \
+  if ((wire) == UCX && access(ucx, R_OK) != 0) COPSE_SKIP("no UCX in this build")
+
+/* What starts n processes of a command, each with mpirun's variable for its rank. */
+static const char *start(int wire, int n) {
+  static char text[200];
+  if (wire == MPI) {
+    snprintf(text, sizeof text, MPIRUN "-n %d ", n);
+    return text;
+  }
+  copse_test_write("launch",
+                   "n=$1 worst=0; shift\n"
+                   "for r in $(seq 0 $((n - 1))); do\n"
+                   "  OMPI_COMM_WORLD_RANK=$r \"$@\" --rank $r & pids=\"$pids $!\"\n"
+                   "done\n"
+                   "for p in $pids; do wait $p; s=$?; [ $s -gt $worst ] && worst=$s; done\n"
+                   "exit $worst\n");
+  snprintf(text, sizeof text, "rm -f %%/meet; sh %%/launch %d ", n);
+  return text;
+}
+
+static const char *backend(int wire) {
+  return wire == MPI ? "@ run --backend mpi" : "@ run --backend ucx --rendezvous %/meet";
+}
 
 static double seconds(void) {
   struct timespec t;
@@ -75,8 +103,13 @@ static void write_folders(uint32_t n) {
   lower("packets", "broadcast", n, "--low-latency");
 }
 
-static void check_library(uint32_t n, const char *placed, const char *folders) {
-  int status = copse_test_command(MPIRUN "%s -n %u %s all %s", placed, n, job, folders);
+static const char *wire_variable(int wire) {
+  return wire == UCX ? "COPSE_JOB_WIRE=ucx UCX_LOG_LEVEL=fatal " : "";
+}
+
+static void check_library(int wire, uint32_t n, const char *placed, const char *folders) {
+  int status = copse_test_command("%s" MPIRUN "%s -n %u %s all %s", wire_variable(wire), placed, n,
+                                  job, folders);
   ck_assert_msg(status == 0, "%u ranks: exit status %d\n%s%s", n, status, copse_test_result.out,
                 copse_test_result.err);
   for (uint32_t r = 0; r < n; r++) {
@@ -89,15 +122,17 @@ static void check_library(uint32_t n, const char *placed, const char *folders) {
 START_TEST(all_collectives_give_the_cpu_backends_bits) {
   static const uint32_t sizes[] = {2, 4, 8};
   NEED_MPI();
-  write_plans("trees", sizes[_i]);
-  check_library(sizes[_i], "", "%/trees");
+  NEED(_i % N_WIRES);
+  write_plans("trees", sizes[_i / N_WIRES]);
+  check_library(_i % N_WIRES, sizes[_i / N_WIRES], "", "%/trees");
 }
 END_TEST
 
 START_TEST(plans_of_the_solver_run_too) {
   NEED_MPI();
+  NEED(_i);
   write_folders(3);
-  check_library(3, "", "%/trees %/solved %/packets");
+  check_library(_i, 3, "", "%/trees %/solved %/packets");
 }
 END_TEST
 
@@ -111,7 +146,7 @@ START_TEST(hosts_may_have_different_numbers_of_ranks) {
                    "exec unshare --map-root-user --uts sh -c \"hostname $host; $*\"\n");
   write_plans("trees", 4);
   check_library(
-      4,
+      MPI, 4,
       "--host alpha:1,beta:3 --mca plm_rsh_agent 'sh %/agent' --mca plm_rsh_no_tree_spawn 1 "
       "--mca oob_tcp_if_include lo --mca btl_tcp_if_include lo",
       "%/trees");
@@ -124,14 +159,15 @@ START_TEST(as_many_ranks_as_wanted) {
   if (!ranks) return;
   NEED_MPI();
   write_folders((uint32_t)atoi(ranks));
-  check_library((uint32_t)atoi(ranks), "", "%/trees %/solved %/packets");
+  check_library(MPI, (uint32_t)atoi(ranks), "", "%/trees %/solved %/packets");
 }
 END_TEST
 
 START_TEST(calls_that_go_wrong_name_the_rank_at_all_others) {
   NEED_MPI();
   write_plans("trees", 3);
-  int status = copse_test_command(MPIRUN "-n 3 %s faults %%/trees", job);
+  NEED(_i);
+  int status = copse_test_command("%s" MPIRUN "-n 3 %s faults %%/trees", wire_variable(_i), job);
   ck_assert_msg(status == 0, "exit status %d\n%s%s", status, copse_test_result.out,
                 copse_test_result.err);
 }
@@ -155,14 +191,14 @@ START_TEST(ranks_that_do_not_come_are_named) {
 END_TEST
 
 START_TEST(one_process_prints_the_table_for_all) {
-  NEED_MPI();
+  NEED(_i);
   write_plans("trees", 3);
-  int status = copse_test_command(
-      MPIRUN "-n 3 @ run --backend mpi -b 64 -e 64K -f 32 -d all -n 2 %%/trees/allreduce.plan");
+  int status = copse_test_command("%s%s -b 64 -e 64K -f 32 -d all -n 2 %%/trees/allreduce.plan",
+                                  start(_i, 3), backend(_i));
   ck_assert_msg(status == 0, "%s", copse_test_result.err);
   const char *out = copse_test_result.out;
   ck_assert_int_eq(count_of(out, "# copse run: allreduce, 3 ranks"), 1);
-  ck_assert_int_eq(count_of(out, "backend mpi"), 1);
+  ck_assert_int_eq(count_of(out, _i == MPI ? "backend mpi" : "backend ucx"), 1);
   ck_assert_int_eq(count_of(out, "# Out of bounds values : 0 OK"), 1);
   ck_assert_int_eq(count_of(out, " bfloat16 "), 3);
 }
@@ -170,7 +206,7 @@ END_TEST
 
 /* A plan that is valid and wrong: rank 0 keeps what it should have sent. */
 START_TEST(wrong_elements_of_any_rank_fail_the_run) {
-  NEED_MPI();
+  NEED(_i);
   struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
   struct copse_err err = COPSE_ERR_INIT;
   char path[512], *bytes;
@@ -185,8 +221,8 @@ START_TEST(wrong_elements_of_any_rank_fail_the_run) {
   ASSERT_OK(copse_file_write(path, bytes, size, &err), &err);
   free(bytes);
   pb_free(plan);
-  int status = copse_test_command(
-      MPIRUN "-n 2 @ run --backend mpi -b 64 -e 64 --out-of-place %%/wrong.plan");
+  int status = copse_test_command("%s%s -b 64 -e 64 --out-of-place %%/wrong.plan", start(_i, 2),
+                                  backend(_i));
   ck_assert_msg(status == 1, "exit status %d %s", status, copse_test_result.err);
   ck_assert_int_eq(count_of(copse_test_result.out, "# Out of bounds values : 16 FAILED"), 1);
 }
@@ -234,16 +270,16 @@ static int run_with_limit(int limit, const char *before, const char *after) {
 }
 
 START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
-  NEED_MPI();
+  char before[600];
+  NEED(_i);
   write_plans("trees", 4);
   write_act();
-  double start = seconds();
-  int limit = run_with_limit(3,
-                             MPIRUN
-                             "--enable-recovery -n 4 sh %/act %/.out 2 'kill -9 $$' @ run "
-                             "--backend mpi -b 64K -e 64K -n 100000000",
-                             "%/trees/allreduce.plan");
-  double took = seconds() - start;
+  snprintf(before, sizeof before,
+           "%s%s sh %%/act %%/.out 2 'kill -9 $$' %s -b 64K -e 64K -n 100000000", start(_i, 4),
+           _i == MPI ? "--enable-recovery" : "", backend(_i));
+  double begun = seconds();
+  int limit = run_with_limit(3, before, "%/trees/allreduce.plan");
+  double took = seconds() - begun;
   for (int r = 0; r < 4; r++) {
     char line[64];
     snprintf(line, sizeof line, "copse: rank %d: rank 2 does not answer", r);
@@ -300,7 +336,7 @@ END_TEST
 
 /* Slower than all others by less than the limit, at the start and in the midst of a launch. */
 START_TEST(a_slow_rank_is_waited_for) {
-  NEED_MPI();
+  NEED(_i);
   write_plans("trees", 3);
   copse_test_write(
       "slow",
@@ -309,11 +345,70 @@ START_TEST(a_slow_rank_is_waited_for) {
       "  { for i in 1 2; do kill -STOP $$; sleep 1.5; kill -CONT $$; sleep 0.5; done; } &\n"
       "}\n"
       "exec \"$@\"\n");
-  int status = copse_test_command(MPIRUN
-                                  "-n 3 sh %%/slow @ run --backend mpi -b 1M -e 4M -n 30 "
-                                  "--timeout 60 %%/trees/allreduce.plan");
+  int status = copse_test_command(
+      "%ssh %%/slow %s -b 1M -e 4M -n 30 --timeout 60 "
+      "%%/trees/allreduce.plan",
+      start(_i, 3), backend(_i));
   ck_assert_msg(status == 0, "%s", copse_test_result.err);
   ck_assert_int_eq(count_of(copse_test_result.out, "# Out of bounds values : 0 OK"), 1);
+}
+END_TEST
+
+/* ---- UCX alone ------------------------------------------------------------------------------- */
+
+START_TEST(ranks_that_do_not_come_to_the_rendezvous_are_named) {
+  NEED(UCX);
+  write_plans("trees", 3);
+  int status = copse_test_command(
+      "%s @ run --backend ucx --rendezvous %%/meet --timeout 2 %%/trees/allreduce.plan",
+      start(UCX, 2));
+  ck_assert_int_eq(status, 4);
+  const char *missing_two = "/meet: nothing has come from rank 2 within 2 s";
+  ck_assert_msg(count_of(copse_test_result.err, missing_two) == 1, "%s", copse_test_result.err);
+  ck_assert_msg(count_of(copse_test_result.err, "rank 0 has left before the job began") == 1, "%s",
+                copse_test_result.err);
+}
+END_TEST
+
+START_TEST(different_plans_are_refused_over_ucx_too) {
+  NEED(UCX);
+  write_plans("trees", 3);
+  write_plans("fewer", 2);
+  int status = copse_test_command(
+      "%s sh -c 'shift; [ $OMPI_COMM_WORLD_RANK = 2 ] && p=allgather || p=allreduce; exec \"$@\" "
+      "%%/trees/$p.plan' - - %s -e 64",
+      start(UCX, 3), backend(UCX));
+  ck_assert_int_eq(status, 1);
+  ck_assert_msg(count_of(copse_test_result.err, ": no plan is added: rank 2 has not") == 3, "%s",
+                copse_test_result.err);
+  status = copse_test_command(
+      "%s sh -c 'shift; [ $OMPI_COMM_WORLD_RANK = 1 ] && p=trees || p=fewer; exec \"$@\" "
+      "%%/$p/allreduce.plan --timeout 3' - - %s -e 64",
+      start(UCX, 2), backend(UCX));
+  ck_assert_msg(status == 2 || status == 4, "%d: %s", status, copse_test_result.err);
+  ck_assert_msg(
+      count_of(copse_test_result.err, "rank 1 has a plan for another number of ranks") == 1, "%s",
+      copse_test_result.err);
+}
+END_TEST
+
+/* Killed at the start, in the rendezvous and in the midst of launches. */
+START_TEST(nothing_is_left_in_shared_memory_after_a_kill) {
+  NEED(UCX);
+  write_plans("trees", 3);
+  const char *list = "ls -A /dev/shm; tail -n +2 /proc/sysvipc/shm | awk \"{print \\$2}\"";
+  copse_test_write("kill_all",
+                   "for d in 0.02 0.1 0.2 0.3 0.5 0.7 1 1.5; do\n"
+                   "  for r in 0 1 2; do\n"
+                   "    \"$@\" --rank $r >/dev/null 2>&1 & pids=\"$pids $!\"\n"
+                   "  done\n"
+                   "  sleep $d; kill -9 $pids; wait; pids=\n"
+                   "done\n");
+  int status = copse_test_command(
+      "sh -c '%s' >%%/before; rm -f %%/meet; sh %%/kill_all %s -b 64K -e 64K -n 100000000 "
+      "%%/trees/allreduce.plan 2>/dev/null; sh -c '%s' >%%/after; diff %%/before %%/after",
+      list, backend(UCX), list);
+  ck_assert_msg(status == 0, "%s", copse_test_result.out);
 }
 END_TEST
 
@@ -336,6 +431,7 @@ static void find_job(void) {
   *strrchr(path, '/') = '\0';
   snprintf(job, sizeof job, "%s/tests/runtime/mpi/job", path);
   snprintf(hang, sizeof hang, "%s/tests/runtime/mpi/hang.so", path);
+  snprintf(ucx, sizeof ucx, "%s/libcopse-ucx.so", path);
 }
 
 int main(void) {
@@ -346,19 +442,23 @@ int main(void) {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
   Suite *suite = suite_create("runtime/mpi");
   TCase *tc = tcase_create("mpi");
-  tcase_add_loop_test(tc, all_collectives_give_the_cpu_backends_bits, 0, COPSE_TEST_UP_TO(3, 1));
+  tcase_add_loop_test(tc, all_collectives_give_the_cpu_backends_bits, 0,
+                      N_WIRES * COPSE_TEST_UP_TO(3, 1));
   tcase_add_test(tc, hosts_may_have_different_numbers_of_ranks);
-  tcase_add_test(tc, calls_that_go_wrong_name_the_rank_at_all_others);
+  tcase_add_loop_test(tc, calls_that_go_wrong_name_the_rank_at_all_others, 0, N_WIRES);
   tcase_add_test(tc, ranks_that_do_not_come_are_named);
   tcase_add_test(tc, different_plans_and_wrong_numbers_are_refused_by_all);
-  tcase_add_test(tc, survivors_of_a_killed_rank_name_it_in_time);
+  tcase_add_loop_test(tc, survivors_of_a_killed_rank_name_it_in_time, 0, N_WIRES);
+  tcase_add_test(tc, ranks_that_do_not_come_to_the_rendezvous_are_named);
+  tcase_add_test(tc, different_plans_are_refused_over_ucx_too);
+  tcase_add_test(tc, nothing_is_left_in_shared_memory_after_a_kill);
   if (COPSE_TEST_RESULTS) { /* these mostly wait, or take the same ways with other numbers */
-    tcase_add_test(tc, plans_of_the_solver_run_too);
-    tcase_add_test(tc, one_process_prints_the_table_for_all);
-    tcase_add_test(tc, wrong_elements_of_any_rank_fail_the_run);
+    tcase_add_loop_test(tc, plans_of_the_solver_run_too, 0, N_WIRES);
+    tcase_add_loop_test(tc, one_process_prints_the_table_for_all, 0, N_WIRES);
+    tcase_add_loop_test(tc, wrong_elements_of_any_rank_fail_the_run, 0, N_WIRES);
     tcase_add_loop_test(tc, a_call_of_mpi_that_does_not_return_is_left, 0, 2);
     tcase_add_test(tc, a_rank_that_never_starts_ends_the_others_in_time);
-    tcase_add_test(tc, a_slow_rank_is_waited_for);
+    tcase_add_loop_test(tc, a_slow_rank_is_waited_for, 0, N_WIRES);
   }
   tcase_add_test(tc, without_mpi_the_backend_is_refused_in_one_line);
   suite_add_tcase(suite, tc);

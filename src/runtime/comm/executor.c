@@ -86,8 +86,8 @@ copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend ba
       .n_local = plan->header.n_ranks,
       .engine = backend == COPSE_BACKEND_THREADS ? &copse_threads_engine : NULL};
   *out = NULL;
-  if (backend == COPSE_BACKEND_MPI)
-    return copse_fail(err, COPSE_INVALID, "the mpi backend needs the processes of a job");
+  if (backend >= COPSE_BACKEND_MPI)
+    return copse_fail(err, COPSE_INVALID, "the mpi and ucx backends need the processes of a job");
   if (backend == COPSE_BACKEND_CUDA) return new_on_gpus(plan, out, err);
   return new_exec(plan, &copse_cpu_backend, &shape, NULL, out, err);
 }

@@ -25,7 +25,8 @@ enum copse_backend {
   COPSE_BACKEND_CPU,     /* one thread steps all workers in turn; reports a deadlock */
   COPSE_BACKEND_THREADS, /* a thread per worker, C11 atomics */
   COPSE_BACKEND_CUDA,    /* all ranks on this process's GPUs; several may share one */
-  COPSE_BACKEND_MPI      /* this process's rank alone: copse_exec_new_transport */
+  COPSE_BACKEND_MPI,     /* this process's rank alone: copse_exec_new_transport */
+  COPSE_BACKEND_UCX      /* likewise */
 };
 
 struct copse_exec;

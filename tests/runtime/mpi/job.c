@@ -1,8 +1,12 @@
 /*
  * A job of one process a rank, for test_mpi.c under mpirun: `job MODE FOLDER...`, folders of
  * plans. Every process checks its own rank; what is wrong is one line and exit status 1.
+ * COPSE_JOB_WIRE=ucx: over UCX, with MPI for nothing but its bootstrap.
  */
 #include "copse/mpi.h"
+#ifdef COPSE_HAVE_UCX
+#include "copse/ucx.h"
+#endif
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -34,6 +38,27 @@ static void fail(const char *fmt, ...) {
     copse_status ok_ = (call);                                                                    \
     if (ok_ != COPSE_OK) fail("%s: %s: %s", #call, copse_status_string(ok_), copse_last_error()); \
   } while (0)
+
+static copse_status gather_by_mpi(void *context, const void *mine, void *all, size_t bytes) {
+  int code =
+      MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, *(MPI_Comm *)context);
+  return code == MPI_SUCCESS ? COPSE_OK : COPSE_DEVICE;
+}
+
+static copse_status init_comm(copse_comm **comm, MPI_Comm mpi) {
+  const char *wire = getenv("COPSE_JOB_WIRE");
+  if (!wire) return copse_comm_init_mpi(comm, mpi);
+  const copse_bootstrap bootstrap = {gather_by_mpi, &mpi};
+  int own, all;
+  MPI_Comm_rank(mpi, &own);
+  MPI_Comm_size(mpi, &all);
+#ifdef COPSE_HAVE_UCX
+  return copse_comm_init_ucx(comm, all, own, &bootstrap);
+#else
+  fail("%s: not in this build (%p, rank %d of %d)", wire, (const void *)&bootstrap, own, all);
+  return COPSE_UNSUPPORTED;
+#endif
+}
 
 static void new_buffers(const struct copse_data *data, struct copse_buffers *buffers, int some) {
   uint64_t bytes = data->n_ranks * data->count * copse_type_bytes(data->type);
@@ -133,7 +158,7 @@ static void check_folder(MPI_Comm mpi, const char *folder) {
   int loaded, own, all;
   MPI_Comm_rank(mpi, &rank);
   MPI_Comm_size(mpi, &n);
-  OK(copse_comm_init_mpi(&comm, mpi));
+  OK(init_comm(&comm, mpi));
   OK(copse_comm_user_rank(comm, &own));
   OK(copse_comm_count(comm, &all));
   if (own != rank || all != n) fail("another rank");
@@ -170,7 +195,7 @@ static void check_faults(const char *folder) {
   for (int fault = 0; fault < 3; fault++) {
     copse_comm *comm;
     int loaded;
-    OK(copse_comm_init_mpi(&comm, MPI_COMM_WORLD));
+    OK(init_comm(&comm, MPI_COMM_WORLD));
     OK(copse_comm_load_plans(comm, folder, &loaded));
     OK(copse_comm_set_timeout(comm, 3));
     /* reasons overtake: one that still waits for the others' plans would hear of it there */

@@ -48,8 +48,18 @@ def _metadata() -> List[Tuple[str, bytes]]:
     ]
 
 
+def _has_ucx() -> bool:
+    """Whether copse.torch has what it needs, as the Makefile finds out."""
+    try:
+        return subprocess.run(["pkg-config", "--exists", "ucx"], check=False).returncode == 0
+    except OSError:
+        return False
+
+
 def _make() -> None:
     command = ["make", "-C", ROOT, "VARIANT=release", "build/copse", "build/libcopse.so"]
+    if _has_ucx():
+        command.append("build/libcopse-ucx.so")
     if "MAKEFLAGS" not in os.environ:
         command.append("-j%d" % (os.cpu_count() or 1))
     # stdout is pip's; what make says belongs to the log
@@ -61,6 +71,9 @@ def _files() -> List[Tuple[str, str]]:
     """(name in the wheel, path)."""
     found = [("copse/_native/bin/copse", os.path.join(ROOT, "build", "copse")),
              ("copse/_native/lib/libcopse.so.0", os.path.join(ROOT, "build", "libcopse.so"))]
+    if _has_ucx():
+        found.append(("copse/_native/lib/libcopse-ucx.so.0",
+                      os.path.join(ROOT, "build", "libcopse-ucx.so")))
     for folder, into, ends in ((os.path.join(HERE, "copse"), "copse/", (".py", "py.typed")),
                                (os.path.join(ROOT, "topologies"),
                                 "copse/_native/share/copse/topologies/", (".json", ".xml"))):

@@ -874,7 +874,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
             _need(op == _Op.SUM, "sparse tensors are summed only")
 
             def run_sparse() -> None:
-                t.detach().copy_(self._reduce_sparse(t))
+                t.copy_(self._reduce_sparse(t))  # of a detached one the number of values would stay
             return self._submit(_said("all_reduce", op, t), run_sparse, [t], opts)
 
         def run() -> None:
@@ -1164,8 +1164,9 @@ class ProcessGroupCopse(dist.ProcessGroup):
             try:
                 self.store.wait([key + "all"], limit)
             except Exception:
-                raise RuntimeError("Rank %d timed out: rank 0 failed to pass monitoredBarrier in %d ms"
-                                   % (self._me, milliseconds)) from None
+                raise RuntimeError("Rank %d successfully reached monitoredBarrier, but received errors "
+                                   "while waiting for send/recv from rank 0 within %d ms" %
+                                   (self._me, milliseconds)) from None
             return
         missing: List[str] = []
         for r in range(1, self._n):

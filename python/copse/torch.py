@@ -1161,12 +1161,14 @@ class ProcessGroupCopse(dist.ProcessGroup):
         milliseconds = 1000 * limit.total_seconds()
         if self._me != 0:
             self.store.set(key + str(self._me), "")
-            try:
-                self.store.wait([key + "all"], limit)
+            try:  # rank 0 says it when its own time is over
+                self.store.wait([key + "all"], limit + timedelta(seconds=1))
             except Exception:
-                raise RuntimeError("Rank %d successfully reached monitoredBarrier, but received errors "
-                                   "while waiting for send/recv from rank 0 within %d ms" %
+                raise RuntimeError("Rank %d timed out in monitoredBarrier after %d ms" %
                                    (self._me, milliseconds)) from None
+            if bytes(self.store.get(key + "all")) != b"ok":
+                raise RuntimeError("Rank %d successfully reached monitoredBarrier, but received errors "
+                                   "while waiting for send/recv from rank 0" % self._me)
             return
         missing: List[str] = []
         for r in range(1, self._n):
@@ -1177,10 +1179,10 @@ class ProcessGroupCopse(dist.ProcessGroup):
                 missing.append(str(r))
                 if not wait_all_ranks:
                     break
+        self.store.set(key + "all", "failed" if missing else "ok")
         if missing:
             raise RuntimeError("[Rank 0]: Rank%s %s failed to pass monitoredBarrier in %d ms" % (
                 "s" if len(missing) > 1 else "", ", ".join(missing), milliseconds))
-        self.store.set(key + "all", "")
 
     # -- send and recv
 

@@ -1154,7 +1154,8 @@ class ProcessGroupCopse(dist.ProcessGroup):
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Over the store. Names, at rank 0, who does not come: the first, or all."""
-        limit = timeout if timeout else self._limit
+        limit = self._limit if timeout is None else timedelta(seconds=timeout) if isinstance(
+            timeout, (int, float)) else timeout
         end = time.monotonic() + limit.total_seconds()
         self._monitored += 1
         key = "monitored/%d/" % self._monitored
@@ -1180,6 +1181,8 @@ class ProcessGroupCopse(dist.ProcessGroup):
                 if not wait_all_ranks:
                     break
         self.store.set(key + "all", "failed" if missing else "ok")
+        if missing and not limit:
+            raise RuntimeError("Rank 0 timed out in monitoredBarrier after 0 ms")
         if missing:
             raise RuntimeError("[Rank 0]: Rank%s %s failed to pass monitoredBarrier in %d ms" % (
                 "s" if len(missing) > 1 else "", ", ".join(missing), milliseconds))

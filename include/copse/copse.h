@@ -6,7 +6,9 @@
  *   what went wrong in my last call?                copse_last_error
  *   read a topology (JSON, NCCL XML, cluster)       copse_topology_read
  *   take one of a catalogue, or a synthetic one     copse_topology_named, _generate
+ *   take some of its ranks; parts down or slow      copse_topology_change
  *   compute an exactly optimal schedule             copse_solve
+ *   the best one for messages of some size          copse_solve_request
  *   read or write a schedule                        copse_schedule_read, _write
  *   prove a schedule against a topology             copse_schedule_verify
  *   what does it put on each link?                  copse_schedule_link_loads
@@ -119,6 +121,26 @@ COPSE_API copse_status copse_topology_generate(const char *line,
                                                copse_topology **out) COPSE_CHECKED;
 COPSE_API int copse_topology_ranks(const copse_topology *topology);
 
+/* What is down or slow: a node with all its links, by its id or a pattern of ids such as "h1.*", or
+ * a cable "SRC>DST". left_num / left_den of the bandwidth is left: 0 / 1 is down, at most 1. */
+typedef struct copse_fault_at {
+  const char *what;
+  int64_t left_num, left_den;
+} copse_fault_at;
+
+/*
+ * Another topology: without what is down, slower where faults [n_faults] (may be NULL with 0) say
+ * so, and with the ranks of a list such as "0-3,8,h1.gpu2" (NULL: all), numbered as they were
+ * before anything broke. exclude_others: the GPUs that are no ranks leave with their links; 0: they
+ * forward as switches do. What `copse solve` does for --down, --derate, --ranks and --others.
+ * COPSE_BAD_INPUT for an id that isn't there, a rank that is down, or when no GPU is left,
+ * COPSE_INVALID for a part that is no fraction from 0 to 1, COPSE_OVERFLOW.
+ */
+COPSE_API copse_status copse_topology_change(const copse_topology *topology,
+                                             const copse_fault_at *faults, int n_faults,
+                                             const char *ranks, int exclude_others,
+                                             copse_topology **out) COPSE_CHECKED;
+
 /* Topology JSON, "copse-topology/1", byte for byte what `copse topo -o` writes. The caller frees
  * *text with copse_string_free. */
 COPSE_API copse_status copse_topology_json(const copse_topology *topology,
@@ -145,6 +167,35 @@ typedef struct copse_schedule copse_schedule;
  */
 COPSE_API copse_status copse_solve(const copse_topology *topology, copse_collective collective,
                                    int root, int64_t k, copse_schedule **out) COPSE_CHECKED;
+
+/* What else can be asked of the solver. Begin with COPSE_REQUEST_INIT: all 0 but size, root
+ * and alpha_us. */
+typedef struct copse_request {
+  size_t size; /* sizeof(copse_request): fields that a caller doesn't know are 0 */
+  copse_collective collective;
+  int root;  /* as of copse_solve; -1: none */
+  int64_t k; /* as of copse_solve */
+  /* How far from the optimum it may be, for the sake of fewer trees; of an alltoall, of fewer
+   * steps of the solver. tolerance_den 0: 0, or with an objective 1 %. */
+  int64_t tolerance_num, tolerance_den;
+  /* 0: messages without an end. Else the schedule that the simulator finds fastest for messages of
+   * so many bytes, at most 2^48, with alpha_us (0: 2) for each hop from rank to rank; as `copse
+   * solve --objective SIZE --alpha US`. It says so itself, and a
+   * bound for that size (copse_schedule_json). */
+  double objective_bytes, alpha_us;
+  /* May be NULL. Called now and then with the name of a phase and how much of it is done (total 0:
+   * not known), by the calling thread or by others, also by several at once. */
+  void (*progress)(void *ctx, const char *phase, int64_t done, int64_t total);
+  void *progress_ctx;
+} copse_request;
+#define COPSE_REQUEST_INIT \
+  { sizeof(copse_request), COPSE_ALLGATHER, -1, 0, 0, 0, 0, 2, 0, 0 }
+
+/* As copse_solve, by a request. COPSE_INVALID also for a size of request that is none, and for
+ * numbers out of range. */
+COPSE_API copse_status copse_solve_request(const copse_topology *topology,
+                                           const copse_request *request,
+                                           copse_schedule **out) COPSE_CHECKED;
 
 /* Schedule JSON, "copse-schedule/1". Written beside and renamed. */
 COPSE_API copse_status copse_schedule_read(const char *path, copse_schedule **out) COPSE_CHECKED;

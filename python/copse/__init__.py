@@ -27,7 +27,8 @@ import json
 import os
 from ctypes import c_double, c_int, c_int64
 from fractions import Fraction
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
+from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple,
+                    Union)
 
 from . import _library
 from ._library import (BadInput, Error, FileError, Infeasible, Invalid, OutOfMemory, Overflow,
@@ -38,6 +39,12 @@ __all__ = ["BadInput", "Edge", "Error", "FileError", "Flow", "Infeasible", "Inva
            "Unsupported", "COLLECTIVES", "lower", "solve", "version"]
 
 Path = Union[str, "os.PathLike[str]"]
+
+#: A number that is taken exactly: an int, a Fraction, or a text such as "3/4" or "0.01".
+Exact = Union[int, Fraction, str]
+
+#: Hears of progress: the phase, and which part of it is done, from 0 to 1, or None: not known.
+Progress = Callable[[str, Optional[float]], None]
 
 #: The collectives, in the order of copse_collective.
 COLLECTIVES = ("allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall")
@@ -165,6 +172,39 @@ class Topology(_library.Owner):
         """
         return cls._made_by("copse_topology_generate", _library.encode(line))
 
+    def change(self, ranks: Union[None, str, Iterable[int]] = None, others: str = "forward",
+               down: Iterable[str] = (), derate: Optional[Mapping[str, Exact]] = None) -> Topology:
+        """Another topology: some of the ranks, parts down or slower, as `copse solve` has it.
+
+        ranks: numbers, or a list as of --ranks; the numbers are those before anything broke.
+        others: what the other GPUs do, "forward" as switches or "exclude". down: ids or patterns
+        of nodes, or "SRC>DST", a cable. derate: what is left of the bandwidth of such, from 0 to 1.
+        Raises BadInput for an id that isn't there and a rank that is down, Invalid.
+
+        >>> t = Topology.synthetic("switch:4@100")
+        >>> t.change(down=["gpu3"])
+        <copse.Topology 'switch:4@100 without gpu3': 3 ranks, 4 nodes, 6 links>
+        >>> t.change(derate={"gpu0>switch": "1/4"}).links[0].bandwidth
+        Fraction(25, 1)
+        >>> t.change(ranks=[2, 0]).ranks
+        2
+        """
+        if others not in ("forward", "exclude"):
+            raise Invalid("others must be \"forward\" or \"exclude\"", 2, "invalid argument")
+        if isinstance(down, str):
+            down = [down]
+        parts = [(what, Fraction(0)) for what in down]
+        parts += [(what, _exact(what, left)) for what, left in (derate or {}).items()]
+        faults = (_library.FaultAt * len(parts))()
+        for fault, (what, left) in zip(faults, parts):
+            fault.what = _library.encode(what)
+            fault.left_num, fault.left_den = left.numerator, left.denominator
+        if ranks is not None and not isinstance(ranks, str):
+            ranks = ",".join(str(int(rank)) for rank in ranks)
+        chosen = None if ranks is None else _library.encode(ranks)
+        return self._made_by("copse_topology_change", self._handle, faults, len(parts), chosen,
+                             int(others == "exclude"))
+
     @property
     def ranks(self) -> int:
         """The number of ranks."""
@@ -207,7 +247,7 @@ class Topology(_library.Owner):
 
     def _repr_svg_(self) -> Optional[str]:
         """A picture for notebooks, by the program; None where it is missing."""
-        return _library.drawing(["topo", "-"], self.json())
+        return _library.drawing(["topo", "{topology}"], topology=self.json())
 
 
 class Schedule(_library.Owner):
@@ -215,12 +255,20 @@ class Schedule(_library.Owner):
 
     _kind = "schedule"
     _parsed: Dict[str, Any]
-    _solved: Optional[Tuple[Topology, str, int, int]] = None
+    _topology: Optional[Topology] = None
 
     @classmethod
-    def read(cls, path: Path) -> Schedule:
-        """Reads schedule JSON. Raises FileError, BadInput with the line."""
-        return cls._made_by("copse_schedule_read", _library.encode(path))
+    def read(cls, path: Path, topology: Optional[Topology] = None) -> Schedule:
+        """Reads schedule JSON. Raises FileError, BadInput with the line.
+
+        topology: what it is for; it is verified there, and notebooks show its picture. Raises
+        Refuted, as verify does.
+        """
+        made = cls._made_by("copse_schedule_read", _library.encode(path))
+        if topology is not None:
+            made.verify(topology)
+            made._topology = topology
+        return made
 
     def write(self, path: Path) -> None:
         """Writes schedule JSON, beside the file and renamed. Raises FileError.
@@ -332,15 +380,12 @@ class Schedule(_library.Owner):
             self.collective, self._document()["topology"]["name"], self.time_per_GB)
 
     def _repr_svg_(self) -> Optional[str]:
-        """The load of the links for notebooks, by the program, which solves again (the same
-        schedule: solving is deterministic); None for a schedule that was read."""
-        if self._solved is None:
+        """The load of the links for notebooks, by the program; None for a schedule that was read
+        without its topology."""
+        if self._topology is None:
             return None
-        topology, collective, root, k = self._solved
-        arguments = ["solve", "-", "-c", collective]
-        arguments += ["--root", str(root)] if root >= 0 else []
-        arguments += ["--k", str(k)] if k > 0 else []
-        return _library.drawing(arguments, topology.json())
+        return _library.drawing(["verify", "{schedule}", "-t", "{topology}"],
+                                schedule=self.json(), topology=self._topology.json())
 
 
 class Plan(_library.Owner):
@@ -381,16 +426,58 @@ class Plan(_library.Owner):
         return list(us)
 
 
-def solve(topology: Topology, collective: str, root: Optional[int] = None, k: int = 0) -> Schedule:
+def _exact(what: str, value: Exact) -> Fraction:
+    try:
+        made = Fraction(value)
+    except (TypeError, ValueError, ZeroDivisionError):
+        raise Invalid("%s: %r is no exact number: an int, a Fraction or a text such as \"1/4\""
+                      % (what, value), 2, "invalid argument") from None
+    if max(abs(made.numerator), made.denominator) >= 2**63:
+        raise Invalid("%s: %r has more than 63 bits" % (what, value), 2, "invalid argument")
+    return made
+
+
+def _in_range(what: str, value: int, bits: int) -> int:
+    if not -2**bits <= value < 2**bits:
+        raise Invalid("%s %d is out of range" % (what, value), 2, "invalid argument")
+    return value
+
+
+class _Listener:
+    """Hands progress on; what the function raises is kept, since C can't be left by it."""
+
+    def __init__(self, function: Optional[Progress]) -> None:
+        self.function = function
+        self.raised: Optional[BaseException] = None
+        self.callback = _library.PROGRESS(self._hear) if function else _library.PROGRESS()
+
+    def _hear(self, _ctx: Any, phase: bytes, done: int, total: int) -> None:
+        if self.function is None or self.raised is not None:
+            return
+        try:
+            self.function(phase.decode(), done / total if total > 0 else None)
+        except BaseException as why:  # pylint: disable=broad-except
+            self.raised = why
+
+
+def solve(topology: Topology, collective: str, root: Optional[int] = None, k: int = 0,
+          tolerance: Optional[Exact] = None, objective: Optional[float] = None, alpha: float = 2.0,
+          progress: Optional[Progress] = None) -> Schedule:
     """The exactly optimal schedule of a collective; the same in every run.
 
     collective: one of COLLECTIVES. root: of a broadcast or reduce, else None. k: trees per root,
-    0 for as many as the optimum needs.
+    0 for as many as the optimum needs. tolerance: how far above the optimum it may be for fewer
+    trees, such as "1/100". objective: bytes; the schedule that is fastest for messages of that
+    size, by the simulator, with `alpha` microseconds for each hop from rank to rank. progress: is
+    called now and then, also from other threads; what it raises is raised when solving has ended.
     Raises Invalid, Infeasible for a rank that can't be reached, BadInput for a relay whose ingress
     and egress differ, Overflow, OutOfMemory.
 
     >>> solve(Topology.synthetic("ring:4@50"), "broadcast", root=1).algbw
     Fraction(100, 1)
+    >>> short = solve(Topology.synthetic("ring:8@50"), "allreduce", objective=1024)
+    >>> short.verify(Topology.synthetic("ring:8@50"))
+    'valid'
     >>> solve(Topology.synthetic("ring:4@50"), "gather")
     Traceback (most recent call last):
       ...
@@ -400,12 +487,20 @@ broadcast, reduce, alltoall
     if collective not in COLLECTIVES:
         raise Invalid("no collective %r: one of %s" % (collective, ", ".join(COLLECTIVES)), 2,
                       "invalid argument")
-    at = -1 if root is None else root
-    for what, value, bits in (("root", at, 31), ("k", k, 63)):
-        if not -2**bits <= value < 2**bits:
-            raise Invalid("%s %d is out of range" % (what, value), 2, "invalid argument")
-    made = Schedule._made_by("copse_solve", topology._handle, COLLECTIVES.index(collective), at, k)
-    made._solved = (topology, collective, at, k)
+    listener = _Listener(progress)
+    request = _library.Request(size=ctypes.sizeof(_library.Request),
+                               collective=COLLECTIVES.index(collective),
+                               root=_in_range("root", -1 if root is None else root, 31),
+                               k=_in_range("k", k, 63),
+                               objective_bytes=0 if objective is None else float(objective),
+                               alpha_us=alpha, progress=listener.callback)
+    if tolerance is not None:
+        part = _exact("tolerance", tolerance)
+        request.tolerance_num, request.tolerance_den = part.numerator, part.denominator
+    made = Schedule._made_by("copse_solve_request", topology._handle, ctypes.byref(request))
+    if listener.raised is not None:
+        raise listener.raised
+    made._topology = topology
     return made
 
 
@@ -414,9 +509,7 @@ def lower(schedule: Schedule, workers: int = 0) -> Plan:
 
     Raises Unsupported for a schedule that no plan can be made of, Invalid.
     """
-    if not -2**31 <= workers < 2**31:
-        raise Invalid("workers %d is out of range" % workers, 2, "invalid argument")
-    return Plan._made_by("copse_lower", schedule._handle, workers)
+    return Plan._made_by("copse_lower", schedule._handle, _in_range("workers", workers, 31))
 
 
 def version() -> str:

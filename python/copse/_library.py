@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import tempfile
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_void_p
 from fractions import Fraction
 from typing import Any, List, Optional, Type, TypeVar
@@ -78,6 +79,25 @@ class LinkLoad(ctypes.Structure):
                 ("time_num", c_int64), ("time_den", c_int64)]
 
 
+class FaultAt(ctypes.Structure):
+    """copse_fault_at."""
+
+    _fields_ = [("what", c_char_p), ("left_num", c_int64), ("left_den", c_int64)]
+
+
+#: A function that hears of progress: context, phase, done, total.
+PROGRESS = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_int64, c_int64)
+
+
+class Request(ctypes.Structure):
+    """copse_request."""
+
+    _fields_ = [("size", ctypes.c_size_t), ("collective", c_int), ("root", c_int), ("k", c_int64),
+                ("tolerance_num", c_int64), ("tolerance_den", c_int64),
+                ("objective_bytes", c_double), ("alpha_us", c_double),
+                ("progress", PROGRESS), ("progress_ctx", c_void_p)]
+
+
 _HANDLE, _OUT, _TEXT = c_void_p, POINTER(c_void_p), POINTER(c_void_p)
 _STATUS = c_int
 # name: (types of arguments, what it returns)
@@ -92,7 +112,8 @@ _FUNCTIONS = {
     "copse_topology_generate": ([c_char_p, _OUT], _STATUS),
     "copse_topology_ranks": ([_HANDLE], c_int),
     "copse_topology_json": ([_HANDLE, _TEXT], _STATUS),
-    "copse_solve": ([_HANDLE, c_int, c_int, c_int64, _OUT], _STATUS),
+    "copse_topology_change": ([_HANDLE, POINTER(FaultAt), c_int, c_char_p, c_int, _OUT], _STATUS),
+    "copse_solve_request": ([_HANDLE, POINTER(Request), _OUT], _STATUS),
     "copse_schedule_read": ([c_char_p, _OUT], _STATUS),
     "copse_schedule_write": ([_HANDLE, c_char_p], _STATUS),
     "copse_schedule_json": ([_HANDLE, c_int, _TEXT], _STATUS),
@@ -203,11 +224,18 @@ def command() -> str:
     return own or (beside if os.path.exists(beside) else "copse")
 
 
-def drawing(arguments: List[str], text: str) -> Optional[str]:
-    """What the program draws of a topology on its standard input; None where it can't."""
-    try:
-        done = subprocess.run([command()] + arguments + ["--draw", "-"], input=text.encode(),
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    except OSError:
-        return None
+def drawing(arguments: List[str], **files: str) -> Optional[str]:
+    """What the program draws; a word "{name}" is the path of the file of that name and text. None
+    where it can't."""
+    with tempfile.TemporaryDirectory(prefix="copse-") as folder:
+        paths = {name: os.path.join(folder, name) for name in files}
+        try:
+            for name, text in files.items():
+                with open(paths[name], "wb") as file:
+                    file.write(text.encode("utf-8", "surrogateescape"))
+            words = [word.format(**paths) for word in arguments]
+            done = subprocess.run([command()] + words + ["--draw", "-"], check=False,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        except OSError:
+            return None
     return done.stdout.decode() if done.returncode == 0 and done.stdout else None

@@ -7,6 +7,7 @@ import doctest
 import gc
 import os
 import pickle
+import subprocess
 import tempfile
 import threading
 import unittest
@@ -18,6 +19,12 @@ import copse
 def load_tests(loader, tests, pattern):
     tests.addTests(doctest.DocTestSuite(copse))
     return tests
+
+
+def command(line):
+    """What the program prints."""
+    done = subprocess.run([os.environ["COPSE_BIN"]] + line.split(), stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode()
 
 
 def in_order(tree):
@@ -43,6 +50,29 @@ class Topologies(unittest.TestCase):
             links = copse.Topology.read(path).links
         self.assertEqual({(l.src, l.dst, l.bandwidth, l.latency) for l in links},
                          {("a", "b", Fraction(625, 2), Fraction(7, 10)), ("b", "a", Fraction(625, 2), Fraction(7, 10))})
+
+
+    def test_changes_are_those_of_the_command(self):
+        whole = copse.Topology.catalogue("a100-x2")
+        for options, changed in (
+                ("--down h0.nic3 --derate h1.nic0=50%%", whole.change(down=["h0.nic3"], derate={"h1.nic0": Fraction(1, 2)})),
+                ("--ranks 0-3,12", whole.change(ranks=[0, 1, 2, 3, 12])),
+                ("--ranks 0-3,h1.gpu4 --others exclude", whole.change(ranks="0-3,h1.gpu4", others="exclude")),
+                ("--down h1.* --ranks 7,6", whole.change(down="h1.*", ranks=[7, 6]))):
+            self.assertEqual(changed.json(), command("topo a100-x2 -o - " + options.replace("%%", "%")), options)
+
+    def test_changes_that_make_no_sense_are_refused(self):
+        whole = copse.Topology.catalogue("a100-x2")
+        for error, text, asked in (
+                (copse.BadInput, "h0.nic9", {"down": ["h0.nic9"]}),
+                (copse.BadInput, "can't be down and one of the ranks", {"down": ["h0.gpu1"], "ranks": [0, 1]}),
+                (copse.BadInput, "99", {"ranks": [99]}),
+                (copse.Invalid, "fraction from 0 to 1", {"derate": {"h0.nic0": 2}}),
+                (copse.Invalid, "no exact number", {"derate": {"h0.nic0": "half"}}),
+                (copse.Invalid, "forward", {"ranks": [0], "others": "leave"})):
+            with self.assertRaises(error) as caught:
+                whole.change(**asked)
+            self.assertIn(text, str(caught.exception))
 
 
 class Schedules(unittest.TestCase):
@@ -98,6 +128,38 @@ class Schedules(unittest.TestCase):
         self.assertNotIn('"symmetry"', compact.json(expand=True))
         self.assertEqual(len({t.root for t in compact.trees()}), 6)
         self.assertEqual(max(l.time for l in compact.loads(ring)), compact.time_per_GB)
+
+    def test_requests_are_those_of_the_command(self):
+        topology = copse.Topology.synthetic("hypercube:3@50")
+        for options, made in (
+                ("-c allreduce --objective 1024 --alpha 0.7", copse.solve(topology, "allreduce", objective=1024, alpha=0.7)),
+                ("-c allgather --objective 1M --k 1", copse.solve(topology, "allgather", objective=2**20, k=1)),
+                ("-c broadcast --root 3 --tolerance 1%", copse.solve(topology, "broadcast", root=3, tolerance="0.01"))):
+            self.assertEqual(made.json(), command("solve --synthetic hypercube:3@50 -o - " + options), options)
+        for asked in ({"objective": 0.5}, {"alpha": -1}, {"tolerance": "-1/2"}, {"tolerance": 0.01j}):
+            with self.assertRaises(copse.Invalid):
+                copse.solve(topology, "allgather", **asked)
+
+    def test_progress_is_heard_and_what_it_raises_comes_back(self):
+        heard = []
+        topology = copse.Topology.catalogue("a100-x2")
+        copse.solve(topology, "allgather", progress=lambda phase, part: heard.append((phase, part)))
+        self.assertIn("pack", {phase for phase, part in heard})
+        self.assertTrue(all(part is None or 0 <= part <= 1 for phase, part in heard))
+
+        def stop(phase, part):
+            raise KeyError(phase)
+        with self.assertRaises(KeyError):
+            copse.solve(topology, "allgather", progress=stop)
+
+    def test_arrays_of_numpy_are_sizes(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy is missing")
+        plan = copse.lower(self.solved("allgather"))
+        sizes = numpy.array([1024, 2**20], dtype=numpy.int32)
+        self.assertEqual(plan.simulate(self.topology, sizes), plan.simulate(self.topology, [1024, 2**20]))
 
     def test_one_rank_sends_nothing(self):
         alone = copse.Topology.synthetic("full:1@10")
@@ -213,6 +275,16 @@ class Whole(unittest.TestCase):
         schedule = copse.solve(topology, "broadcast", root=2)
         for drawn in (topology, schedule):
             self.assertIn("<svg", drawn._repr_svg_())
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s.json")
+            for name, collective in (("a100-x2", "allreduce"), ("hgx-a100-4", "alltoall")):
+                there = copse.Topology.catalogue(name)
+                copse.solve(there, collective).write(path)
+                self.assertEqual(copse.Schedule.read(path, there)._repr_svg_(),
+                                 command("solve %s -c %s --draw -" % (name, collective)))
+            self.assertIsNone(copse.Schedule.read(path)._repr_svg_())
+            with self.assertRaises(copse.Refuted):
+                copse.Schedule.read(path, topology)
         bin_before = os.environ["COPSE_BIN"]
         os.environ["COPSE_BIN"] = "/no/such/program"
         try:

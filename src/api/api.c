@@ -8,15 +8,20 @@
 #include "base/text.h"
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
+#include "predict/bounds.h"
 #include "predict/overlap.h"
 #include "predict/predict.h"
+#include "predict/sizes.h"
+#include "schedule/adapt.h"
 #include "schedule/loads.h"
 #include "schedule/online/online.h"
 #include "schedule/solve/solve.h"
+#include "topology/modify.h"
 #include "topology/topology.h"
 #include "verify/verify.h"
 
 #define MAX_PREDICTED_BYTES 0x1p48 /* as of `copse simulate` */
+#define MAX_ALPHA_US 1e9
 
 /* The end of every function here: an error is kept for copse_last_error. */
 static copse_status done(copse_status status, const struct copse_err *err) {
@@ -109,17 +114,112 @@ void copse_string_free(char *text) { free(text); }
 
 int copse_topology_ranks(const copse_topology *topology) { return topology->n_ranks; }
 
-copse_status copse_solve(const copse_topology *topology, copse_collective collective, int root,
-                         int64_t k, copse_schedule **out) {
-  struct copse_solve_seconds seconds;
+static copse_status take_faults(const copse_fault_at *faults, int n, struct copse_fault **out,
+                                struct copse_err *err) {
+  COPSE_DO(copse_calloc((size_t)n, sizeof **out, out, err));
+  for (int f = 0; f < n; f++) {
+    struct copse_fault *fault = &(*out)[f];
+    if (!faults[f].what) return copse_fail(err, COPSE_INVALID, "faults[%d].what is NULL", f);
+    fault->what = faults[f].what;
+    if (faults[f].left_den <= 0 || faults[f].left_num < 0 ||
+        faults[f].left_num > faults[f].left_den)
+      return copse_fail(err, COPSE_INVALID, "what is left of %.80s must be a fraction from 0 to 1",
+                        fault->what);
+    COPSE_DO(copse_q_make(faults[f].left_num, faults[f].left_den, &fault->left, err));
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_topology_change(const copse_topology *topology, const copse_fault_at *faults,
+                                   int n_faults, const char *ranks, int exclude_others,
+                                   copse_topology **out) {
   struct copse_err err = COPSE_ERR_INIT;
+  COPSE_AT_END(copse_free_at) struct copse_fault *parts = NULL;
   if (!topology || !out) return missing(topology ? "out" : "topology");
   *out = NULL;
-  if ((int)collective < COPSE_ALLGATHER || (int)collective > COPSE_ALLTOALL)
-    return reject("no such collective");
-  struct copse_solve_options options = {
-      .collective = collective, .root = root, .k = k, .label = topology->name};
-  return done(copse_solve_schedule(topology, &options, out, &seconds, &err), &err);
+  if (n_faults < 0 || (n_faults > 0 && !faults)) return reject("n_faults without faults");
+  copse_status status = take_faults(faults, n_faults, &parts, &err);
+  const struct copse_change change = {parts, n_faults, ranks, exclude_others != 0};
+  if (status == COPSE_OK)
+    status = copse_topology_changed(topology, topology->name, &change, out, &err);
+  return done(status, &err);
+}
+
+/* ---- solving ------------------------------------------------------------------------------ */
+
+static copse_status solve_for_size(const copse_topology *topology, const copse_request *request,
+                                   const struct copse_solve_options *options, copse_schedule **out,
+                                   struct copse_err *err) {
+  struct copse_predict_options predict = copse_predict_defaults;
+  struct copse_size_answer answer = {0};
+  struct copse_solve_seconds seconds;
+  copse_predict_alpha(&predict, request->alpha_us);
+  bool given = request->tolerance_den > 0 || request->k > 0;
+  const struct copse_size_question question = {
+      .solve = options,
+      .predict = &predict,
+      .bytes = request->objective_bytes,
+      .tolerance = given ? options->tolerance : COPSE_NEAR_OPTIMUM,
+      .work = COPSE_SIZES_WORK(topology->n_ranks)};
+  COPSE_DO(copse_solve_for_size(topology, &question, &answer, &seconds, err));
+  copse_status status = copse_bound_state(topology, answer.schedule, request->objective_bytes,
+                                          request->alpha_us, err);
+  if (status == COPSE_OK)
+    *out = answer.schedule;
+  else
+    copse_schedule_free(answer.schedule);
+  return status;
+}
+
+static copse_status check_request(const copse_request *r, struct copse_err *err) {
+  if ((int)r->collective < COPSE_ALLGATHER || (int)r->collective > COPSE_ALLTOALL)
+    return copse_fail(err, COPSE_INVALID, "no such collective");
+  if (r->tolerance_den < 0 || (r->tolerance_den > 0 && r->tolerance_num < 0))
+    return copse_fail(err, COPSE_INVALID, "the tolerance must be a fraction of 0 or more");
+  if (r->objective_bytes != 0 &&
+      !(r->objective_bytes >= 1 && r->objective_bytes <= MAX_PREDICTED_BYTES))
+    return copse_fail(err, COPSE_INVALID, "objective_bytes must be 0, or from 1 to 2^48");
+  if (!(r->alpha_us >= 0 && r->alpha_us <= MAX_ALPHA_US))
+    return copse_fail(err, COPSE_INVALID, "alpha_us must be from 0 to 10^9");
+  return COPSE_OK;
+}
+
+static copse_status solve(const copse_topology *topology, const copse_request *r,
+                          copse_schedule **out, struct copse_err *err) {
+  struct copse_solve_seconds seconds;
+  const struct copse_progress progress = {.report = r->progress, .ctx = r->progress_ctx};
+  struct copse_solve_options options = {.collective = r->collective,
+                                        .root = r->root,
+                                        .k = r->k,
+                                        .label = topology->name,
+                                        .progress = &progress};
+  COPSE_DO(check_request(r, err));
+  if (r->tolerance_den > 0)
+    COPSE_DO(copse_q_make(r->tolerance_num, r->tolerance_den, &options.tolerance, err));
+  return r->objective_bytes > 0 ? solve_for_size(topology, r, &options, out, err)
+                                : copse_solve_schedule(topology, &options, out, &seconds, err);
+}
+
+copse_status copse_solve_request(const copse_topology *topology, const copse_request *request,
+                                 copse_schedule **out) {
+  struct copse_err err = COPSE_ERR_INIT;
+  copse_request known = {0};
+  if (!topology || !request || !out) return reject("a NULL argument");
+  *out = NULL;
+  if (request->size < sizeof request->size || request->size > sizeof known)
+    return reject("the request's size is none of this version: begin with COPSE_REQUEST_INIT");
+  memcpy(&known, request, request->size);
+  return done(solve(topology, &known, out, &err), &err);
+}
+
+copse_status copse_solve(const copse_topology *topology, copse_collective collective, int root,
+                         int64_t k, copse_schedule **out) {
+  copse_request request = COPSE_REQUEST_INIT;
+  if (!topology || !out) return missing(topology ? "out" : "topology");
+  request.collective = collective;
+  request.root = root;
+  request.k = k;
+  return copse_solve_request(topology, &request, out);
 }
 
 copse_status copse_schedule_read(const char *path, copse_schedule **out) {
@@ -180,64 +280,6 @@ copse_status copse_schedule_json(const copse_schedule *schedule, int expand, cha
   return done(status, &err);
 }
 
-/* A path of nodes of the schedule as one of nodes of the topology. */
-static copse_status place_path(struct copse_arena *arena, const int *at, const int **nodes, int n,
-                               struct copse_err *err) {
-  int *placed = NULL;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, placed, err));
-  for (int i = 0; i < n; i++) placed[i] = at[(*nodes)[i]];
-  *nodes = placed;
-  return COPSE_OK;
-}
-
-static copse_status place_tree(struct copse_arena *arena, const int *at,
-                               struct copse_schedule_tree *tree, struct copse_err *err) {
-  struct copse_schedule_edge *edges = NULL;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)tree->n_edges, edges, err));
-  for (int e = 0; e < tree->n_edges; e++) {
-    edges[e] = tree->edges[e];
-    COPSE_DO(place_path(arena, at, &edges[e].path, edges[e].n_path, err));
-  }
-  tree->edges = edges;
-  return COPSE_OK;
-}
-
-static copse_status place_flow(struct copse_arena *arena, const int *at,
-                               struct copse_schedule_flow *flow, struct copse_err *err) {
-  struct copse_schedule_path *paths = NULL;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)flow->n_paths, paths, err));
-  for (int p = 0; p < flow->n_paths; p++) {
-    paths[p] = flow->paths[p];
-    COPSE_DO(place_path(arena, at, &paths[p].nodes, paths[p].n_nodes, err));
-  }
-  flow->paths = paths;
-  return COPSE_OK;
-}
-
-/* Makes all paths of an expanded, verified schedule lists of the topology's nodes, which a file may
- * number otherwise. */
-static copse_status place(struct copse_schedule *s, const copse_topology *topology,
-                          struct copse_err *err) {
-  struct copse_schedule_tree *trees = NULL;
-  struct copse_schedule_flow *flows = NULL;
-  int *at = NULL;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_nodes, at, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, trees, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_flows, flows, err));
-  for (int i = 0; i < s->n_nodes; i++) at[i] = copse_topology_find(topology, s->nodes[i]);
-  for (int t = 0; t < s->n_trees; t++) {
-    trees[t] = s->trees[t];
-    COPSE_DO(place_tree(&s->arena, at, &trees[t], err));
-  }
-  for (int f = 0; f < s->n_flows; f++) {
-    flows[f] = s->flows[f];
-    COPSE_DO(place_flow(&s->arena, at, &flows[f], err));
-  }
-  s->trees = trees;
-  s->flows = flows;
-  return COPSE_OK;
-}
-
 static copse_status link_loads(const copse_schedule *schedule, const copse_topology *topology,
                                copse_link_load *out, int64_t n, struct copse_err *err) {
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *copy = NULL;
@@ -246,7 +288,7 @@ static copse_status link_loads(const copse_schedule *schedule, const copse_topol
   struct copse_q time;
   COPSE_DO(copse_verify_schedule(schedule, topology, "schedule", &report, err));
   COPSE_DO(expand_copy(schedule, &copy, err));
-  COPSE_DO(place(copy, topology, err));
+  COPSE_DO(copse_schedule_place(copy, topology, err));
   COPSE_DO(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
   COPSE_DO(copse_schedule_loads(topology, copy, loads, err));
   for (int i = 0; i < n; i++) {

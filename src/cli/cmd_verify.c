@@ -19,10 +19,12 @@
 #include "verify/groups.h"
 #include "verify/rings.h"
 #include "verify/verify.h"
+#include "view/draw_schedule.h"
 
 struct options {
   const char *schedule;
   struct copse_cli_topology topology;
+  const char *draw;
   bool json;
 };
 
@@ -149,6 +151,16 @@ static copse_status check(const struct options *o, struct copse_cli_work *w,
                                err);
 }
 
+/* The load of the links, of a schedule that is verified. */
+static copse_status draw(const char *path, struct copse_cli_work *w) {
+  COPSE_DO(copse_arrangement_make(w->whole ? w->whole : w->topology, &w->arrangement, &w->err));
+  COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+  COPSE_DO(copse_schedule_place(w->schedule, w->topology, &w->err));
+  COPSE_DO(
+      copse_schedule_draw_load(w->schedule, w->topology, w->arrangement, false, &w->text, &w->err));
+  return copse_cli_write(path, w->text.data, w->text.size, &w->err);
+}
+
 static copse_status verify(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   struct copse_verify_report report;
@@ -163,15 +175,16 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
   copse_cli_progress_end();
   if (status != COPSE_OK) return explain(w, status, &why);
   if (!report.same_topology) note_other(o, ", or names none");
+  bool says = !copse_cli_is_stdout(o->draw);
   if (o->json)
     print_json(w->schedule, w->topology, n_gpus, &report);
-  else
+  else if (says)
     print_report(w->schedule, w->topology, n_gpus, &report);
   const struct copse_bound_at *at = w->schedule->bound_at;
-  if (!o->json && at)
+  if (!o->json && says && at)
     printf("at %" PRId64 " bytes and %.10g us a hop no schedule takes less than %.10g us\n",
            at->bytes, copse_q_to_double(at->alpha_us), copse_q_to_double(at->us));
-  return COPSE_OK;
+  return o->draw ? draw(o->draw, w) : COPSE_OK;
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
@@ -299,18 +312,26 @@ static int run(void *arguments, int n_left, char **left) {
   if (!copse_cli_has_topology(&o->topology))
     return copse_cli_usage("verify", "name the topology with -t or --synthetic");
   o->schedule = left[0];
-  return copse_cli_do(kind_of(o->schedule), o);
+  verification *kind = kind_of(o->schedule);
+  const struct copse_cli_rule rules[] = {
+      {o->draw && kind != verify, "--draw is for one schedule, not for groups or rings"},
+      {o->json && copse_cli_is_stdout(o->draw),
+       "of --json and --draw - only one can have standard output"}};
+  int bad = COPSE_CLI_CHECK("verify", rules);
+  return bad ? bad : copse_cli_do(kind, o);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
     {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
      .common = true, .takes = COPSE_KIND_TOPOLOGY},
+    {"--draw", 0, "FILE",
+     "a picture of the links' loads as SVG, as of 'copse solve' (- for standard output)", TO(draw)},
     {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 
 static const char usage[] =
-    "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--json]\n\n"
+    "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--draw FILE] [--json]\n\n"
     "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
     "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n"
     "Of an index.json of 'copse solve --groups' all schedules, and what they load together.\n"

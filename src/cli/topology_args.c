@@ -265,39 +265,12 @@ copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
                          : copse_topology_load(args->path, &options, out, err);
 }
 
-/* Replaces *topology, which may lack some of them, by its choice of the ranks of `whole`. */
-static copse_status choose_ranks(const struct copse_cli_topology *args,
-                                 const struct copse_topology *whole,
-                                 struct copse_topology **topology, struct copse_err *err) {
-  const char *label = copse_cli_topology_label(args);
-  struct copse_topology *chosen = NULL;
-  COPSE_AT_END(copse_free_at) int *nodes = NULL;
-  int n;
-  COPSE_DO(copse_topology_parse_ranks(whole, label, args->ranks, &nodes, &n, err));
-  for (int r = 0; r < n; r++) {
-    const char *id = whole->nodes[nodes[r]].id;
-    nodes[r] = copse_topology_find(*topology, id);
-    if (nodes[r] < 0)
-      return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
-                           "'%.80s' can't be down and one of --ranks", id);
-  }
-  COPSE_DO(copse_topology_choose_ranks(*topology, nodes, n, args->exclude_others, &chosen, err));
-  copse_topology_free(*topology);
-  *topology = chosen;
-  return COPSE_OK;
-}
-
 copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
                                        const struct copse_topology *whole,
                                        const struct copse_fault *faults, int n_faults,
                                        struct copse_topology **out, struct copse_err *err) {
-  copse_status status =
-      copse_topology_break(whole, copse_cli_topology_label(args), faults, n_faults, out, err);
-  if (status == COPSE_OK && args->ranks) status = choose_ranks(args, whole, out, err);
-  if (status == COPSE_OK) return COPSE_OK;
-  copse_topology_free(*out);
-  *out = NULL;
-  return status;
+  const struct copse_change change = {faults, n_faults, args->ranks, args->exclude_others};
+  return copse_topology_changed(whole, copse_cli_topology_label(args), &change, out, err);
 }
 
 copse_status copse_cli_load_topology(const struct copse_cli_topology *args,

@@ -15,6 +15,14 @@ copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
                                          struct copse_err *err) COPSE_CHECKED;
 
 /*
+ * Numbers the nodes of an expanded, verified schedule as the topology does; a file may number them
+ * otherwise. Its bound for one size and the proof of its routes are left out. COPSE_NOMEM.
+ */
+copse_status copse_schedule_place(struct copse_schedule *schedule,
+                                  const struct copse_topology *topology,
+                                  struct copse_err *err) COPSE_CHECKED;
+
+/*
  * ids [schedule->n_nodes] are nodes of `target`, each once: what the schedule's nodes become.
  * Where that takes links to links of the same bandwidth and ranks to ranks, the image is as good
  * there as the schedule is; nothing of it is checked here. The schedule must be without a root

@@ -267,6 +267,27 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
   return copse_topology_copy(&d.view, topology->name, out, err);
 }
 
+copse_status copse_topology_changed(const struct copse_topology *topology, const char *label,
+                                    const struct copse_change *change, struct copse_topology **out,
+                                    struct copse_err *err) {
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *left = NULL;
+  COPSE_AT_END(copse_free_at) int *nodes = NULL;
+  int n;
+  *out = NULL;
+  if (!change->ranks)
+    return copse_topology_break(topology, label, change->faults, change->n_faults, out, err);
+  COPSE_DO(copse_topology_break(topology, label, change->faults, change->n_faults, &left, err));
+  COPSE_DO(copse_topology_parse_ranks(topology, label, change->ranks, &nodes, &n, err));
+  for (int r = 0; r < n; r++) {
+    const char *id = topology->nodes[nodes[r]].id;
+    nodes[r] = copse_topology_find(left, id);
+    if (nodes[r] < 0)
+      return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                           "'%.80s' can't be down and one of the ranks", id);
+  }
+  return copse_topology_choose_ranks(left, nodes, n, change->exclude, out, err);
+}
+
 /* ---- relays that are out of balance -------------------------------------------------------- */
 
 /* A relay's bandwidth in less that out. */

@@ -41,6 +41,19 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
                                          int n, bool exclude, struct copse_topology **out,
                                          struct copse_err *err) COPSE_CHECKED;
 
+/* What is changed of a topology: first what is down or slow, then the choice of ranks. */
+struct copse_change {
+  const struct copse_fault *faults; /* [n_faults] */
+  int n_faults;
+  const char *ranks; /* a list of ranks as the topology has them before anything broke; NULL: all */
+  bool exclude;      /* the GPUs that are no ranks leave with their links */
+};
+
+/* Both of them. COPSE_BAD_INPUT also for a rank that is down. The caller releases *out. */
+copse_status copse_topology_changed(const struct copse_topology *topology, const char *label,
+                                   const struct copse_change *change, struct copse_topology **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+
 /*
  * The same with links narrowed until every relay takes in as much as it lets out, which trees need:
  * what they need less than the whole topology they find here too. The widest link of the wider side

@@ -4,6 +4,8 @@
  */
 #include "copse/copse.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +149,41 @@ START_TEST(errors_leave_null_and_a_text) {
 }
 END_TEST
 
+/* Requests and changes that the Python module, whose tests compare both with the command, can't
+ * make. */
+START_TEST(requests_and_changes_are_checked) {
+  copse_topology *t = read_ring(), *made = (copse_topology *)(uintptr_t)1;
+  copse_schedule *s = (copse_schedule *)(uintptr_t)1;
+  const copse_request good = COPSE_REQUEST_INIT;
+  copse_request r = good;
+  const copse_fault_at faults[] = {{NULL, 0, 1}, {"a", 1, 0}, {"a", -1, 2}, {"a", 3, 2}};
+  for (size_t f = 0; f < sizeof faults / sizeof *faults; f++)
+    ck_assert_int_eq(copse_topology_change(t, &faults[f], 1, NULL, 0, &made), COPSE_INVALID);
+  ck_assert_ptr_null(made);
+  ck_assert_int_eq(copse_topology_change(t, NULL, 1, NULL, 0, &made), COPSE_INVALID);
+  ck_assert_int_eq(copse_topology_change(NULL, NULL, 0, NULL, 0, &made), COPSE_INVALID);
+  ck_assert_int_eq(copse_topology_change(t, NULL, 0, "0-1", 1, &made), COPSE_OK);
+  ck_assert_int_eq(copse_topology_ranks(made), 2);
+  copse_topology_free(made);
+  r.size = 0;
+  ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_INVALID);
+  ck_assert_ptr_null(s);
+  r.size = sizeof r + 8;
+  ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_INVALID);
+  r = good;
+  r.tolerance_den = -1;
+  ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_INVALID);
+  r = good;
+  r.objective_bytes = NAN;
+  ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_INVALID);
+  r = good;
+  r.size = offsetof(copse_request, tolerance_num); /* a caller of before */
+  ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_OK);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* Three ranks in a ring are no two tiers: the planner wants offline paths, and splits by them. */
 START_TEST(an_alltoallv_is_planned_at_run_time) {
   copse_topology *t = read_ring();
@@ -255,6 +292,7 @@ int main(void) {
   tcase_add_test(tc, the_chain_from_topology_to_proved_plan);
   tcase_add_test(tc, loads_predictions_and_texts_are_those_of_the_ring);
   tcase_add_test(tc, errors_leave_null_and_a_text);
+  tcase_add_test(tc, requests_and_changes_are_checked);
   tcase_add_test(tc, an_alltoallv_is_planned_at_run_time);
   tcase_add_test(tc, the_degree_of_overlap_follows_the_computing);
   tcase_add_test(tc, an_installed_copy_builds_and_runs_a_program);

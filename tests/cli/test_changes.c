@@ -105,7 +105,7 @@ START_TEST(bad_choices_are_one_line) {
       {2, "--ranks 99999999999999999999", "is no node"},
       {2, "--others relay", "--others is for --ranks"},
       {2, "--ranks 0 --others both", "must be relay or exclude"},
-      {2, "--ranks 0-3 --down gpu2", "'gpu2' can't be down and one of --ranks"},
+      {2, "--ranks 0-3 --down gpu2", "'gpu2' can't be down and one of the ranks"},
       {3, "--ranks 0,4 --others exclude", "can't be reached"},
       {2, "--down gpu8", "no node \"gpu8\""},
       {2, "--down 'gpu0>gpu4'", "no link from \"gpu0\" to \"gpu4\""},

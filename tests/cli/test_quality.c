@@ -238,8 +238,38 @@ START_TEST(new_gone_and_lost_schedules_fail) {
   run("cp %%/t/pair.json %%/t/odd.json");
   compare(1, "better   outcome refused -> ok");
   run("cp %%/t/broken.json %%/t/pair.json");
-  compare(1, "new     pair.json -");
-  ck_assert_ptr_nonnull(strstr(result.out, "gone    pair.json alltoall"));
+  compare(1, "gone    pair.json alltoall\n        its file can't be read\n");
+}
+END_TEST
+
+/* A file that can't be read is said with the reason in every form, and is nothing to accept. */
+START_TEST(unreadable_files_are_said_and_not_accepted) {
+  update();
+  run("cp %%/t/broken.json %%/t/pair.json");
+  run("@ quality %%/t --table %%/q.txt -c allgather --quiet --github --junit %%/u.xml");
+  ck_assert_int_eq(result.status, 1);
+  const char *said = strstr(result.out, "LOSS    pair.json -\n        unreadable: ");
+  ck_assert_ptr_nonnull(said);
+  ck_assert_ptr_nonnull(strstr(said, "pair.json:2: "));
+  ck_assert_ptr_nonnull(strstr(result.out, "gone    pair.json allgather\n"));
+  ck_assert_ptr_null(strstr(result.out, "gone    pair.json alltoall\n"));
+  ck_assert_ptr_nonnull(strstr(result.out, "LOSS::reading of pair.json: unreadable: "));
+  char *xml = copse_test_read("u.xml");
+  ck_assert_ptr_nonnull(strstr(xml, "message=\"reading of pair.json: LOSS\">unreadable: "));
+  free(xml);
+  run("@ quality %%/t --table %%/q.txt --update --quiet");
+  ck_assert_int_eq(result.status, 1);
+  ck_assert_ptr_nonnull(strstr(result.out, "LOSS    pair.json -\n        unreadable: "));
+  ck_assert_ptr_nonnull(strstr(result.out, "pair.json: its rows stay in the table"));
+  char *after = copse_test_read("q.txt");
+  ck_assert_str_eq(first_table, after);
+  free(after);
+  compare(1, "LOSS    pair.json -");
+  /* one that the table has no results of is taken in, with words */
+  run("mv %%/t/pair.json %%/t/other.json; @ quality %%/t --table %%/q.txt --update --quiet");
+  ck_assert_int_eq(result.status, 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "LOSS    other.json -\n        unreadable: "));
+  compare(0, "ok");
 }
 END_TEST
 
@@ -426,6 +456,7 @@ int main(void) {
                       sizeof edits / sizeof *edits);
   tcase_add_test(tests, predictions_may_differ_in_the_last_digits_only);
   tcase_add_test(tests, new_gone_and_lost_schedules_fail);
+  tcase_add_test(tests, unreadable_files_are_said_and_not_accepted);
   tcase_add_test(tests, skipped_ones_are_said_and_their_rows_kept);
   tcase_add_test(tests, solve_time_is_shown_and_not_in_the_table);
   tcase_add_test(tests, a_time_limit_ends_what_takes_too_long);

@@ -452,7 +452,9 @@ static copse_status add_case(struct job *job, const struct copse_quality_row *ro
   COPSE_DO(COPSE_GROW_IN(job->arena, job->cases, job->case_capacity, job->n_cases + 1, job->err));
   struct copse_quality_case *it = &job->cases[job->n_cases++];
   *it = (struct copse_quality_case){row->topology,
-                                    collective_of(row),
+                                    row->collective == COPSE_QUALITY_NO_COLLECTIVE
+                                        ? "reading"
+                                        : collective_of(row),
                                     path_of(job, row->topology),
                                     NULL,
                                     verdict,
@@ -460,9 +462,29 @@ static copse_status add_case(struct job *job, const struct copse_quality_row *ro
   return text ? copse_arena_text(job->arena, text, &it->text, job->err) : COPSE_OK;
 }
 
+/* Whether the topology of the row is a file that can't be read now. */
+static bool is_unreadable(const struct job *job, const struct copse_quality_row *row) {
+  const struct copse_quality_row file = {.topology = row->topology,
+                                         .collective = COPSE_QUALITY_NO_COLLECTIVE};
+  return copse_quality_table_find(&job->now, &file) != NULL;
+}
+
 /* Whether this run should have met the row, had its topology still been there. */
 static bool was_in_reach(const struct job *job, const struct copse_quality_row *row) {
-  return job->whole && !copse_quality_table_find(&job->now, row);
+  bool asked = row->collective == COPSE_QUALITY_NO_COLLECTIVE
+                   ? job->whole
+                   : job->whole || (job->o->collectives[row->collective] && is_unreadable(job, row));
+  return asked && !copse_quality_table_find(&job->now, row);
+}
+
+/* Of a file that can't be read: whether the table has results of it. They stay until it can. */
+static bool had_results(const struct job *job, const struct copse_quality_row *row) {
+  if (row->result.outcome != COPSE_QUALITY_UNREADABLE) return false;
+  for (size_t i = 0; i < job->was.n_rows; i++)
+    if (job->was.rows[i].result.outcome != COPSE_QUALITY_UNREADABLE &&
+        strcmp(job->was.rows[i].topology, row->topology) == 0)
+      return true;
+  return false;
 }
 
 static copse_status compare_all(struct job *job) {
@@ -484,8 +506,10 @@ static copse_status compare_all(struct job *job) {
   }
   for (size_t i = 0; i < job->was.n_rows && !job->o->update; i++)
     if (was_in_reach(job, &job->was.rows[i])) {
-      add_difference(job, &job->was.rows[i], COPSE_QUALITY_GONE, NULL);
-      COPSE_DO(add_case(job, &job->was.rows[i], COPSE_QUALITY_GONE, NULL));
+      const char *why =
+          is_unreadable(job, &job->was.rows[i]) ? "        its file can't be read\n" : NULL;
+      add_difference(job, &job->was.rows[i], COPSE_QUALITY_GONE, why);
+      COPSE_DO(add_case(job, &job->was.rows[i], COPSE_QUALITY_GONE, why));
     }
   return copse_text_status(&job->differences, job->err);
 }
@@ -503,7 +527,7 @@ static copse_status update(struct job *job) {
   for (size_t i = 0; i < job->now.n_rows; i++) {
     struct copse_quality_row *row = &job->now.rows[i];
     const struct copse_quality_row *old = copse_quality_table_find(&job->was, row);
-    if (!belongs_in_table(row)) continue;
+    if (!belongs_in_table(row) || had_results(job, row)) continue;
     if (old && !job->o->sizes && strcmp(row->sha256, old->sha256) == 0)
       memcpy(row->result.ratios, old->result.ratios, sizeof row->result.ratios);
     COPSE_DO(copse_quality_table_add(&table, row, job->err));
@@ -511,7 +535,7 @@ static copse_status update(struct job *job) {
   for (size_t i = 0; i < job->was.n_rows; i++) {
     const struct copse_quality_row *old = &job->was.rows[i];
     const struct copse_quality_row *now = copse_quality_table_find(&job->now, old);
-    if (now ? belongs_in_table(now) : job->whole) continue;
+    if (now ? belongs_in_table(now) : job->whole && !is_unreadable(job, old)) continue;
     if (now && strcmp(now->sha256, old->sha256) != 0) continue;
     COPSE_DO(copse_quality_table_add(&table, old, job->err));
   }
@@ -548,6 +572,10 @@ static void print_text(const struct job *job) {
   if (!o->quiet) print_rows(&job->now, o->sizes);
   if (job->differences.data) fputs(job->differences.data, stdout);
   if (o->update) {
+    for (size_t i = 0; i < job->now.n_rows; i++)
+      if (had_results(job, &job->now.rows[i]))
+        printf("%s: its rows stay in the table until it can be read, or is removed\n",
+               job->now.rows[i].topology);
     printf("%s: written, %zu results of %d files\n", o->table, job->now.n_rows, job->n_files);
     return;
   }
@@ -585,9 +613,12 @@ static void print_json(const struct job *job) {
   printf("\n]}\n");
 }
 
+/* What --update can't take for the new measure. */
 static bool any_failed(const struct job *job) {
   for (size_t i = 0; i < job->now.n_rows; i++)
-    if (job->now.rows[i].result.outcome == COPSE_QUALITY_FAILED) return true;
+    if (job->now.rows[i].result.outcome == COPSE_QUALITY_FAILED ||
+        had_results(job, &job->now.rows[i]))
+      return true;
   return false;
 }
 
@@ -668,7 +699,8 @@ static const struct copse_option own[] = {
      .takes = COPSE_KIND_QUALITY, .common = true},
     {"--update", 'u', NULL,
      "write what is found into the table instead of comparing; rows that\n"
-     "were not measured stay, those of files that have gone go",
+     "were not measured stay, so do those of a file that can't be read (exit\n"
+     "status 1); those of files that have gone go",
      TO(update), .common = true},
     {"--collective", 'c', "C", "only this one; may be given several times",
      .words = copse_cli_collectives, .take = take_collective, .common = true},
@@ -705,7 +737,7 @@ static const char usage[] =
     "(broadcast and reduce: root 0) and compares with the table of an earlier time: exit status\n"
     "1 for any loss. A loss is a longer time, a bound that proves less, more or higher trees, a\n"
     "larger k, a longer predicted time, no schedule where there was one; also a topology that has\n"
-    "changed, has gone, or is not in the table. How long solving took is shown, never "
+    "changed (even for the better), has gone, can't be read, or is not in the table. How long solving took is shown, never "
     "compared.\n\n";
 static const char in_ci[] =
     "In a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"

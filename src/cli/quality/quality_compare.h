@@ -18,8 +18,9 @@ extern const char *const copse_quality_verdicts[]; /* "same", ... */
 /*
  * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
  * height, a longer predicted time, or no schedule where there was one; the other way round it is a
- * gain. Of another topology a longer bound is worse. was: NULL where the table has none. `text`
- * gets a line for each difference, " achieved 3/1040 -> ...".
+ * gain. Of another topology a longer bound is worse. A file that can't be read is a loss unless the
+ * table has it so. was: NULL where the table has none. `text` gets a line for each difference,
+ * " achieved 3/1040 -> ...", or the reason why there is no schedule.
  */
 enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row *now,
                                                  const struct copse_quality_row *was,

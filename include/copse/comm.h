@@ -5,7 +5,9 @@
  *   -----------------------------------------------   ------------------------------------
  *   N ranks in this process (GPUs, one GPU, CPU)      copse_comm_init_all
  *   one rank per process, bootstrapped by NCCL        copse_comm_init_nccl
- *   one rank per process, any other bootstrap         copse_comm_init_rank
+ *   GPUs of one host, a process each, any bootstrap   copse_comm_init_rank
+ *   CPU ranks, a process each, over MPI               copse_comm_init_mpi (copse/mpi.h)
+ *   the same over other messages, such as sockets     copse_comm_init_wire (copse/wire.h)
  *   which plans to run                                copse_comm_load_plans, _add_plan
  *   would this call be served?                        copse_comm_find_plan
  *   the collectives                                   copse_all_reduce, copse_all_gather, ...
@@ -40,7 +42,9 @@
  *   ----------------------------------------------   ----------------   ---------------------
  *   an argument that is wrong by itself              COPSE_INVALID      usable; the call hasn't
  *                                                                       happened for its peers
- *   local ranks' calls differ: refused at all        COPSE_INVALID      usable
+ *   calls of one process's ranks differ              COPSE_INVALID      usable
+ *   calls of different processes differ: over a      COPSE_REFUTED      broken
+ *     wire, or MPI; between GPUs nothing sees it       COPSE_TIMEOUT      broken
  *   no plan covers the call: refused at all          COPSE_UNSUPPORTED  usable
  *   a rank of the process has been destroyed         COPSE_INVALID      to be destroyed
  *   a wait beyond the time limit                     COPSE_TIMEOUT      broken

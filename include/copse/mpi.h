@@ -28,6 +28,10 @@ COPSE_API copse_status copse_wire_new_mpi(MPI_Comm comm, double timeout_seconds,
  * copse_comm_init_wire. Collective over mpi_comm, which may be freed afterwards; destroy the
  * copse_comm before MPI_Finalize. A job that is to outlive one of its processes ignores SIGPIPE:
  * over TCP Open MPI writes to the sockets of the dead.
+ *
+ * It waits for the other ranks for 600 s, and so does each collective. For less make the wire
+ * yourself, copse_wire_new_mpi(mpi_comm, 60, &wire) and copse_comm_init_wire(comm, &wire, 60), or
+ * call copse_comm_set_timeout, which is for the collectives only.
  */
 COPSE_CHECKED static inline copse_status copse_comm_init_mpi(copse_comm **comm, MPI_Comm mpi_comm) {
   copse_wire wire;

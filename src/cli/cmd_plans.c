@@ -33,6 +33,7 @@ struct options {
   struct copse_lower_options lower;
   struct copse_cli_costs costs;
   bool no_low_latency, json;
+  bool by_default; /* the collectives are those that are made without -c */
 };
 
 struct job {
@@ -239,8 +240,7 @@ static void add_to_index(struct job *j, const struct copse_candidate_range *rang
     copse_text_add(&j->index, ", \"mean_height\": %.6g", copse_schedule_mean_height(s));
   copse_text_add(&j->index, ",\n   \"above_fastest\": %.6g", range->loss);
   if (range->loss > 0)
-    copse_text_add(&j->index,
-                   ", \"fastest\": %s, \"at_bytes\": %" PRIu64 ", \"fewer_hops\": %d",
+    copse_text_add(&j->index, ", \"fastest\": %s, \"at_bytes\": %" PRIu64 ", \"fewer_hops\": %d",
                    copse_cli_quoted(j->candidates.list[range->fastest].name), range->loss_bytes,
                    range->fewer_hops);
   copse_text_add(&j->index, "}");
@@ -325,9 +325,11 @@ static copse_status finish(struct job *j) {
   } else {
     COPSE_DO(copse_text_status(&j->table, j->err));
     COPSE_DO(copse_text_status(&j->losses, j->err));
-    printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%s%d plans for %s in %s, all proved\n",
+    printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%s%d plans for %s in %s, all proved%s\n",
            "collective", "from bytes", "to", "schedule", "height", "us there", "above bound",
-           "optimal", j->table.data, j->losses.data ? j->losses.data : "", j->n_plans, j->topology->name, j->o->output);
+           "optimal", j->table.data, j->losses.data ? j->losses.data : "", j->n_plans,
+           j->topology->name, j->o->output,
+           j->o->by_default ? " (-c makes those of broadcast, reduce and alltoall)" : "");
   }
   return COPSE_OK;
 }
@@ -367,6 +369,7 @@ static int check(struct options *o, int n_left, char *const *left) {
   if (o->root >= 0 && !o->wanted[COPSE_BROADCAST] && !o->wanted[COPSE_REDUCE])
     return copse_cli_usage("plans", "--root is for broadcast and reduce");
   for (int c = 0; c <= COPSE_ALLTOALL; c++) any = any || o->wanted[c];
+  o->by_default = !any;
   if (!any)
     o->wanted[COPSE_ALLREDUCE] = o->wanted[COPSE_ALLGATHER] = o->wanted[COPSE_REDUCE_SCATTER] =
         true;
@@ -427,6 +430,15 @@ static void begin(void *options) {
       .root = -1, .lower.instances = COPSE_LOWER_AUTO, .costs = COPSE_CLI_COSTS_INIT};
 }
 
+static const char columns[] =
+    "The table has for each plan the sizes it is for (of the whole message, as nccl-tests counts\n"
+    "them), the schedule, its height in hops, the predicted time at the first of the sizes, how "
+    "far\n"
+    "that is above what nothing beats, and the time of the optimum for long messages there. "
+    "Names:\n"
+    "\"64K: ..\" was searched for that size, \"stages\" are recursive doubling, \"exchanged\" has "
+    "sends in\n"
+    "another order, \"packets\" carry data and flag together.\n";
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
@@ -434,7 +446,8 @@ static const char usage[] =
     "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
     "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
     "sake of few plans one that is predicted within 1 % of the fastest will do, or 3 % with fewer\n"
-    "hops; what that costs is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is\n"
+    "hops; what that costs is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans "
+    "take; beside each plan is\n"
     "its schedule, and index.json tells all. It is made beside and renamed at the end, so that a\n"
     "call that is interrupted leaves nothing that loads.\n\n";
 
@@ -445,7 +458,7 @@ const struct copse_command copse_cmd_plans = {
     .example = "example: copse plans a100-x2 -c allreduce -o plans\n",
     .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
-    .sections = {{.title = "More options", .options = own},
+    .sections = {{.title = "More options", .options = own, .after = columns},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},

@@ -573,11 +573,11 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
                                o->predicted.sim.alpha_us, &w->err));
   const struct copse_schedule *found = w->schedule;
   copse_cli_say("bound %s s/GB: %s, of %d nodes and %d lengths",
-                COPSE_Q_STRING(found->bound.time_per_GB), bound_kinds[found->bound.kind],
+                COPSE_CLI_Q(found->bound.time_per_GB), bound_kinds[found->bound.kind],
                 found->bound.n_cut, found->bound.n_lengths);
   copse_cli_say("reached %s s/GB: k = %" PRId64
                 ", %d trees, %d flows; optimum %.3f s, split %.3f s, pack %.3f s, verify %.3f s",
-                COPSE_Q_STRING(found->time_per_GB), found->k, found->n_trees, found->n_flows,
+                COPSE_CLI_Q(found->time_per_GB), found->k, found->n_trees, found->n_flows,
                 sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify);
   COPSE_DO(note_equal_shares(w->topology, solve, &w->err));
   double mark = copse_clock_seconds();
@@ -684,6 +684,7 @@ static int check(const struct options *o) {
            (alltoall || o->what.has_tolerance || solve->bound_only || o->output || o->draw),
        "--pareto makes a table about trees: leave out alltoall, --tolerance, --bound-only, -o and "
        "--draw"},
+      {!copse_cli_is_svg(o->draw), "--draw writes SVG: give it a name that ends in .svg"},
       {o->pareto && (solve->in_network || solve->compact),
        "--pareto counts the trees of each rank, and no switch copies for them: leave out "
        "--in-network and --compact"},

@@ -82,8 +82,10 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
     printf("links: none\n");
     return;
   }
-  printf("links: %d directed, %.10g GB/s in all, each from %.10g to %.10g GB/s\n", t->n_links,
-         total_bandwidth(t, s), copse_q_to_double(s->slowest), copse_q_to_double(s->fastest));
+  printf("links: %d directed, %.10g GB/s in all, each ", t->n_links, total_bandwidth(t, s));
+  if (copse_q_cmp(s->slowest, s->fastest) != 0)
+    printf("from %.10g to ", copse_q_to_double(s->slowest));
+  printf("%.10g GB/s\n", copse_q_to_double(s->fastest));
   if (t->n_routes > 0) printf("routes: %d stated, from GPU to GPU\n", t->n_routes);
   if (s->unbalanced < 0)
     printf("relays: balanced (as much in as out)\n");
@@ -239,6 +241,8 @@ static int run(void *arguments, int n_left, char **left) {
   if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");
+  if (!copse_cli_is_svg(o->draw))
+    return copse_cli_usage("topo", "--draw writes SVG: give it a name that ends in .svg");
   if ((o->ids && (o->output || o->draw || o->matrix)) || (o->json && o->matrix))
     return copse_cli_usage("topo", "--ids lists ids and --matrix prints a table, nothing else");
   return copse_cli_do(show, o);

@@ -16,6 +16,7 @@
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "schedule/adapt.h"
+#include "topology/words.h"
 #include "verify/groups.h"
 #include "verify/rings.h"
 #include "verify/verify.h"
@@ -37,8 +38,31 @@ static void print_ranks(const struct copse_topology *t, int n_gpus) {
            t->others_excluded ? "left out" : "relays");
 }
 
-static void print_report(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
-                         const struct copse_verify_report *r) {
+/* "most loaded: GPU 0 of h0 -> h0.nvswitch (GPU's NVLinks, 300 GB/s) and others alike". */
+static copse_status print_busiest(const struct copse_topology *t, int src, int dst, bool others,
+                                  struct copse_cli_work *w) {
+  struct copse_places places;
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  if (src < 0) return COPSE_OK;
+  COPSE_DO(copse_places_find(t, &w->arena, &places, &w->err));
+  copse_node_words(t, &places, src, &text);
+  copse_text_add(&text, " -> ");
+  copse_node_words(t, &places, dst, &text);
+  for (int e = 0, found = 0; e < t->n_links && !found; e++) {
+    const struct copse_link *l = &t->links[e];
+    found = l->src == src && l->dst == dst;
+    if (found)
+      copse_text_add(&text, " (%s, %.6g GB/s)", copse_link_kind(t, e, false),
+                     copse_q_to_double(l->bandwidth));
+  }
+  COPSE_DO(copse_text_status(&text, &w->err));
+  printf("most loaded: %s%s\n", text.data, others ? " and others alike" : "");
+  return COPSE_OK;
+}
+
+static copse_status print_report(const struct copse_schedule *s, const struct copse_topology *t,
+                                 int n_gpus, const struct copse_verify_report *r,
+                                 struct copse_cli_work *w) {
   bool flows = s->collective == COPSE_ALLTOALL;
   printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
          (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
@@ -62,9 +86,8 @@ static void print_report(const struct copse_schedule *s, const struct copse_topo
   else if (r->on_routes)
     printf("on the fabric's own routes: no trees of such edges take less than %s s/GB\n",
            COPSE_CLI_Q(r->routes_bound));
-  if (r->busiest_links > 0)
-    printf("most loaded: %s -> %s%s\n", t->nodes[r->busiest_src].id, t->nodes[r->busiest_dst].id,
-           r->busiest_links > 1 ? " and others alike" : "");
+  return print_busiest(t, r->busiest_links > 0 ? r->busiest_src : -1, r->busiest_dst,
+                       r->busiest_links > 1, w);
 }
 
 static void print_json(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
@@ -179,7 +202,7 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
   if (o->json)
     print_json(w->schedule, w->topology, n_gpus, &report);
   else if (says)
-    print_report(w->schedule, w->topology, n_gpus, &report);
+    COPSE_DO(print_report(w->schedule, w->topology, n_gpus, &report, w));
   const struct copse_bound_at *at = w->schedule->bound_at;
   if (!o->json && says && at)
     printf("at %" PRId64 " bytes and %.10g us a hop no schedule takes less than %.10g us\n",
@@ -207,8 +230,9 @@ static verification *kind_of(const char *path) {
   }
 }
 
-static void print_groups(const struct copse_groups *groups, const struct copse_topology *t,
-                         const struct copse_verify_groups_report *r) {
+static copse_status print_groups(const struct copse_groups *groups, const struct copse_topology *t,
+                                 const struct copse_verify_groups_report *r,
+                                 struct copse_cli_work *w) {
   int64_t trees = 0, flows = 0;
   for (int g = 0; g < groups->n; g++) {
     const struct copse_schedule *s = groups->members[g].schedule;
@@ -224,8 +248,7 @@ static void print_groups(const struct copse_groups *groups, const struct copse_t
   else
     printf("above it by %.3g %%\n",
            100 * (copse_q_to_double(r->time_per_GB) / copse_q_to_double(r->bound) - 1));
-  if (r->busiest_src >= 0)
-    printf("most loaded: %s -> %s\n", t->nodes[r->busiest_src].id, t->nodes[r->busiest_dst].id);
+  return print_busiest(t, r->busiest_src, r->busiest_dst, false, w);
 }
 
 static void print_groups_json(const struct copse_groups *groups,
@@ -251,7 +274,7 @@ static copse_status verify_groups(void *options, struct copse_cli_work *w) {
   if (o->json)
     print_groups_json(groups, &report);
   else
-    print_groups(groups, w->topology, &report);
+    COPSE_TRY(print_groups(groups, w->topology, &report, w));
 out:
   copse_groups_release(groups);
   return status;

@@ -1,5 +1,7 @@
 #include "cli/kinds.h"
 
+#include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +162,33 @@ bool copse_cli_kinds_find_misplaced(struct copse_cli_misplaced *out) {
     unsigned kind = kind_of_file(inputs[i].path);
     if (kind == COPSE_KIND_UNKNOWN || kind & inputs[i].kinds) continue;
     *out = (struct copse_cli_misplaced){inputs[i].path, inputs[i].option, kind, inputs[i].kinds};
+    return true;
+  }
+  return false;
+}
+
+/* The first by name whose content may stand in place of the folder. */
+static void find_inside(const char *folder, unsigned expected, char inside[256]) {
+  struct dirent **entries = NULL;
+  char path[PATH_MAX];
+  int n = scandir(folder, &entries, NULL, alphasort);
+  for (int i = 0; i < n; i++) {
+    const char *name = entries[i]->d_name;
+    bool fits = snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path;
+    if (!*inside && fits && kind_of_file(path) & expected) snprintf(inside, 256, "%s", name);
+    free(entries[i]);
+  }
+  free(entries);
+}
+
+bool copse_cli_kinds_find_folder(struct copse_cli_misplaced *out, char inside[256]) {
+  struct stat about;
+  *inside = '\0';
+  for (int i = 0; i < n_inputs; i++) {
+    if (stat(inputs[i].path, &about) != 0 || !S_ISDIR(about.st_mode)) continue;
+    *out = (struct copse_cli_misplaced){inputs[i].path, inputs[i].option, COPSE_KIND_UNKNOWN,
+                                        inputs[i].kinds};
+    find_inside(inputs[i].path, inputs[i].kinds, inside);
     return true;
   }
   return false;

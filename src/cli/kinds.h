@@ -45,5 +45,10 @@ struct copse_cli_misplaced {
 };
 bool copse_cli_kinds_find_misplaced(struct copse_cli_misplaced *out);
 
+/* The first input that is a folder, and the name of a file in it that may stand in its place, or
+ * "".
+ */
+bool copse_cli_kinds_find_folder(struct copse_cli_misplaced *out, char inside[256]);
+
 /* "a schedule, a plan or an MSCCL program" of bits. */
 void copse_cli_kinds_add_names(struct copse_line *line, unsigned kinds);

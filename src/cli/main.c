@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,8 +80,23 @@ static int say_misplaced(const struct copse_cli_misplaced *it) {
   return say_failure(&err);
 }
 
+/* Where a folder stands in a file's place, what may be meant in it. */
+static int say_folder(const struct copse_cli_misplaced *it, const char *inside) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_line line = {.used = 0};
+  copse_cli_kinds_add_names(&line, it->expected);
+  (void)copse_fail(&err, COPSE_IO, "%s is a folder; %s%s takes a file: %s%s%s%s%s", it->path,
+                   it->option ? "" : "copse ", it->option ? it->option : copse_cli_asked.command,
+                   line.text, *inside ? ", such as " : "", *inside ? it->path : "",
+                   *inside ? "/" : "", inside);
+  return say_failure(&err);
+}
+
 int copse_cli_fail(const struct copse_err *err) {
   struct copse_cli_misplaced misplaced;
+  char inside[256];
+  if (err->status == COPSE_IO && copse_cli_kinds_find_folder(&misplaced, inside))
+    return say_folder(&misplaced, inside);
   bool input = err->status == COPSE_BAD_INPUT || err->status == COPSE_UNSUPPORTED ||
                err->status == COPSE_INVALID || err->status == COPSE_REFUTED;
   if (input && copse_cli_kinds_find_misplaced(&misplaced)) return say_misplaced(&misplaced);
@@ -207,6 +223,15 @@ double copse_cli_gap_percent(struct copse_q time, struct copse_q bound) {
 }
 
 bool copse_cli_is_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
+
+bool copse_cli_is_svg(const char *path) {
+  static const char *const others[] = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf",
+                                       ".ps",  ".eps", ".dot",  ".gv",  ".html"};
+  const char *dot = path ? strrchr(path, '.') : NULL;
+  for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++)
+    if (strcasecmp(dot, others[i]) == 0) return false;
+  return true;
+}
 
 const char *const copse_cli_collectives[] = {
     "allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall", NULL};

@@ -280,6 +280,23 @@ START_TEST(an_installed_copy_builds_and_runs_a_program) {
   ck_assert_int_eq(shell("cd %s && LD_LIBRARY_PATH=%s/usr/lib ./user ring.json", dir, dir), 0);
   ck_assert_int_eq(shell("%s/usr/bin/copse topo %s/ring.json >/dev/null", dir, dir), 0);
   ck_assert_int_eq(shell("grep -q '^.TH COPSE 1' %s/usr/share/man/man1/copse.1 %s", dir, ""), 0);
+  /* so does one that finds the library by itself, and one that has it inside */
+  ck_assert_int_eq(
+      shell(
+          "cd %s && PKG_CONFIG_PATH=%s/usr/lib/pkgconfig && export PKG_CONFIG_PATH && cc user.c -o "
+          "user $(pkg-config --cflags --libs copse) -Wl,-rpath,$(pkg-config --variable=libdir "
+          "copse) && ./user ring.json && cc user.c -o user $(pkg-config --cflags copse) "
+          "-l:libcopse.a $(pkg-config --static --libs copse | sed s/-lcopse//) && "
+          "! ldd user | grep libcopse && ./user ring.json",
+          dir, dir),
+      0);
+  /* documents link to what is installed */
+  ck_assert_int_eq(
+      shell("cd %s/usr/share/doc/copse && test -s topologies.md && for f in *.md; do for to in $("
+            "grep -o '][(][^):]*[./][^):]*[)]' $f | sed 's/^](//; s/[#)].*//'); do test -e \"$to\" || "
+            "{ echo $f: $to; exit 1; }; done; done",
+            dir, ""),
+      0);
   ck_assert_int_eq(shell("make -s uninstall PREFIX=%s/usr && test ! -e %s/usr/bin/copse", dir, dir),
                    0);
 }

@@ -337,6 +337,29 @@ START_TEST(a_file_of_another_kind_is_called_by_its_name) {
 }
 END_TEST
 
+/* A folder in a file's place is said to be one, with what may be meant; SVG has SVG's names. */
+START_TEST(folders_and_names_of_pictures) {
+  run("rm -rf %%/d && mkdir %%/d && echo no >%%/d/a.txt && "
+      "@ solve dgx-h100 -c allgather -o %%/d/s.json && @ lower %%/d/s.json --to plan -o "
+      "%%/d/x.plan");
+  run("@ run %%/d");
+  copse_test_refused(2, "is a folder; copse run takes a file: a plan, such as ");
+  copse_test_refused(2, "/d/x.plan");
+  run("@ verify %%/d -t dgx-h100");
+  copse_test_refused(2, "/d/s.json");
+  run("@ topo dgx-h100 --draw %%/c.png");
+  copse_test_refused(2, "--draw writes SVG: give it a name that ends in .svg");
+  run("@ solve dgx-h100 -c allgather --draw %%/c.PDF");
+  copse_test_refused(2, "--draw writes SVG");
+  ck_assert(!copse_test_exists("c.png"));
+  run("@ run %%/d/x.plan -b 64K -e 64K -n 1");
+  ck_assert_ptr_null(strstr(result.err, "was made for messages"));
+  run("@ lower %%/d/s.json --to plan --min-bytes 4096 --max-bytes 65536 -o %%/d/y.plan; "
+      "@ run %%/d/y.plan -b 1K -e 1K -n 1");
+  ck_assert_ptr_nonnull(strstr(result.err, "y.plan was made for messages of 4096 to 65536 bytes"));
+}
+END_TEST
+
 START_TEST(kinds_are_told_from_a_pipe_and_in_json) {
   ck_assert_int_eq(run("@ solve " FABRIC " -c allgather -o - | @ topo - --json"), 2);
   copse_test_refused(2,
@@ -447,6 +470,7 @@ int main(void) {
   tcase_add_loop_test(tests, damaged_gzip_is_refused, 0, 5);
   if (copse_test_all()) tcase_add_test(tests, what_unpacks_to_too_much_is_refused);
   tcase_add_loop_test(tests, a_file_of_another_kind_is_called_by_its_name, 0, N_TAKERS);
+  tcase_add_test(tests, folders_and_names_of_pictures);
   tcase_add_test(tests, kinds_are_told_from_a_pipe_and_in_json);
   tcase_add_test(tests, failures_are_one_object_with_json);
   tcase_add_test(tests, documented_keys_are_printed);

@@ -1,6 +1,6 @@
 /*
- * What `copse topo` draws as text, ids and patterns of ids, ids that are proposed; what is said of a
- * schedule: the bottleneck in words, both bandwidths.
+ * What `copse topo` draws as text, ids and patterns of ids, ids that are proposed; what is said of
+ * a schedule: the bottleneck in words, both bandwidths.
  */
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -13,9 +13,11 @@
 #define run copse_test_command
 #define result copse_test_result
 
-#define SAYS(part) \
-  ck_assert_msg(strstr(result.out, part) != NULL, "no \"%s\" in:\n%s%s", part, result.out, result.err)
-#define SAYS_NOT(part) ck_assert_msg(strstr(result.out, part) == NULL, "\"%s\" in:\n%s", part, result.out)
+#define SAYS(part)                                                                         \
+  ck_assert_msg(strstr(result.out, part) != NULL, "no \"%s\" in:\n%s%s", part, result.out, \
+                result.err)
+#define SAYS_NOT(part) \
+  ck_assert_msg(strstr(result.out, part) == NULL, "\"%s\" in:\n%s", part, result.out)
 
 static int count(const char *text, const char *part) {
   int n = 0;
@@ -106,11 +108,22 @@ START_TEST(the_matrix_says_what_lies_between) {
   SAYS("GPU 0                          X    31.5 PIX    31.5 PHB    31.5 PHB    31.5 SYS");
   SAYS("\nNIC nic3 ");
   run("@ topo topologies/dgx1-v100.json --matrix");
-  SAYS("GPU 0                          X   25 direct   25 direct   50 direct   50 direct           "
-       "-");
+  SAYS(
+      "GPU 0                          X   25 direct   25 direct   50 direct   50 direct           "
+      "-");
   run("@ topo topologies/a100-x2.json --matrix");
   SAYS("\nGPU 7                    300 NVS");
   ck_assert_int_eq(count(result.out, "\nGPU "), 8);
+}
+END_TEST
+
+START_TEST(one_bandwidth_is_said_once_and_loads_in_words) {
+  run("@ topo --synthetic 'ring:4@100'");
+  SAYS("GB/s in all, each 100 GB/s\n");
+  run("@ topo a100-x2");
+  SAYS("GB/s in all, each from 25 to 300 GB/s\n");
+  run("@ solve a100-x2 -c allgather -o %%/l.json; @ verify %%/l.json -t a100-x2");
+  SAYS("most loaded: GPU 0 of h0 -> h0.nvswitch (GPU's NVLinks, 300 GB/s) and others alike\n");
 }
 END_TEST
 
@@ -129,7 +142,7 @@ END_TEST
 static const struct {
   const char *pattern;
   int n;
-} patterns[] = {{"net@mlx5_*", 8}, {"mlx5_?", 8}, {"mlx5_0", 1}, {"nic", 8},   {"gpu", 8},
+} patterns[] = {{"net@mlx5_*", 8}, {"mlx5_?", 8}, {"mlx5_0", 1},   {"nic", 8},  {"gpu", 8},
                 {"gpu@*:0f:*", 1}, {"*", 33},     {"nvswitch", 1}, {"cpu@*", 0}};
 
 START_TEST(patterns_match_what_dumps_contain) {
@@ -241,6 +254,7 @@ int main(void) {
   tcase_add_test(tc, links_between_gpus_are_named_and_one_way_links_told);
   tcase_add_test(tc, a_drawing_of_thousands_of_nodes_ends);
   tcase_add_test(tc, the_matrix_says_what_lies_between);
+  tcase_add_test(tc, one_bandwidth_is_said_once_and_loads_in_words);
   tcase_add_test(tc, json_is_the_summary_alone);
   tcase_add_loop_test(tc, patterns_match_what_dumps_contain, 0,
                       (int)(sizeof patterns / sizeof *patterns));

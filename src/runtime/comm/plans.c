@@ -53,6 +53,10 @@ static copse_status read_plan(struct copse_plans *plans, const char *folder, con
     return copse_fail(err, COPSE_IO, "%s: is no regular file, plans must be", path);
   COPSE_DO(COPSE_GROW(plans->read, plans->read_capacity, plans->n_read + 1, err));
   COPSE_DO(copse_plan_open(path, &plan, err));
+  if (plan->header.n_ranks != n_ranks) {
+    plans->n_others++;
+    plans->other_ranks = plan->header.n_ranks;
+  }
   if (is_wanted(plan, path, n_ranks))
     plans->read[plans->n_read++] = plan;
   else

@@ -16,6 +16,8 @@ struct copse_plans {
   /* Those from files, to be freed after the backend, which may hold some that aren't entries. */
   struct copse_plan **read;
   size_t n_read, read_capacity;
+  /* Those that were passed over for being for other numbers of ranks, and the last one's number. */
+  uint32_t n_others, other_ranks;
 };
 
 void copse_plans_free(struct copse_plans *plans);

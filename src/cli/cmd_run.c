@@ -221,11 +221,6 @@ static void fail_job(const struct job *job, struct copse_err *err) {
   add_rank(job, err);
 }
 
-/* Also without a job. */
-static void leave_job(struct job *job) {
-  if (job->transport) copse_transport_free(job->transport);
-}
-
 /* mpirun ends a job with the first process that fails. Between an error message and the end of
  * this process: so that the others get to say theirs. */
 static void linger(void) {
@@ -617,7 +612,8 @@ out:
   if (bench.job.transport && bench.job.rank != 0) copse_cli_asked.json = false; /* rank 0 says it */
   if (status != COPSE_OK) fail_job(&bench.job, err);
   copse_exec_free(bench.exec);
-  leave_job(&bench.job); /* before the rest: messages may still be on their way to it */
+  copse_transport_free(
+      bench.job.transport); /* before the rest: messages may still be on their way to it */
   copse_text_free(&bench.json);
   copse_buffers_free(&bench.buffers);
   copse_plan_free(plan);

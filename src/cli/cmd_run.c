@@ -612,8 +612,8 @@ out:
   if (bench.job.transport && bench.job.rank != 0) copse_cli_asked.json = false; /* rank 0 says it */
   if (status != COPSE_OK) fail_job(&bench.job, err);
   copse_exec_free(bench.exec);
-  copse_transport_free(
-      bench.job.transport); /* before the rest: messages may still be on their way to it */
+  /* before the rest: messages may still be on their way to it */
+  copse_transport_free(bench.job.transport);
   copse_text_free(&bench.json);
   copse_buffers_free(&bench.buffers);
   copse_plan_free(plan);

@@ -234,11 +234,11 @@ START_TEST(bad_usage_is_one_line_and_exit_status_2) {
       {"-w nan allreduce", "-w 'nan'"},
       {"-d float16 allreduce", "-d 'float16'"},
       {"-o mean allreduce", "-o 'mean'"},
-      {"--backend gpu allreduce", "no backend 'gpu'; there are cpu, threads, cuda and mpi"},
+      {"--backend gpu allreduce", "no backend 'gpu'; there are cpu, threads, cuda, mpi and ucx"},
       {"--nonsense allreduce", "--nonsense"},
       {"-b", "needs a value"},
       {"/does/not/exist", "/does/not/exist: cannot open"},
-      {"/", "/: "},
+      {"/", "/ is a folder; copse run takes a file: a plan"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     expect_failure(cases[i][0], 2, cases[i][1]);

@@ -83,8 +83,11 @@ START_TEST(each_rule_is_kept) {
   op_of(plan, TELL)->flags = 2;
   expect(plan, "op 2: unknown flags 0x2");
   plan = sample();
-  op_of(plan, SEND)->flags = 2;
-  expect(plan, "op 1: unknown flags 0x2");
+  op_of(plan, SEND)->flags = COPSE_MOVE_REDUCE_LOAD;
+  expect(plan, "header: multicast is not for a low-latency plan");
+  plan = sample();
+  op_of(plan, SEND)->flags = 8;
+  expect(plan, "op 1: unknown flags 0x8");
 }
 END_TEST
 

@@ -272,7 +272,7 @@ START_TEST(a_bad_operation_is_refused) {
   ck_assert(plan->ops[LEAF_SIGNAL].kind == COPSE_OP_SIGNAL);
   REFUSED_OP(LEAF_MOVE, kind, 3, "op 2: unknown kind 3");
   REFUSED_OP(LEAF_MOVE, when, 5, "op 2: unknown condition 5");
-  REFUSED_OP(LEAF_MOVE, flags, 2, "op 2: unknown flags 0x2");
+  REFUSED_OP(LEAF_MOVE, flags, 8, "op 2: unknown flags 0x8");
   REFUSED_OP(LEAF_MOVE, n_src, 0, "op 2: 0 sources");
   REFUSED_OP(LEAF_MOVE, n_dst, 0, "op 2: 1 sources and 0 destinations");
   REFUSED_OP(LEAF_MOVE, n_dst, 255, "op 2: operands");

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define MAGIC "copse rendezvous " COPSE_VERSION_STRING
 /* Between two attempts to reach rank 0. */
 #define RETRY_NANOSECONDS 20000000
@@ -33,12 +35,6 @@ struct copse_rendezvous {
   char *text;
   size_t size;
 };
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 __attribute__((format(printf, 3, 4))) static copse_status refuse(struct copse_rendezvous *it,
                                                                  copse_status status,
@@ -74,7 +70,7 @@ static copse_status tell_missing(struct copse_rendezvous *it) {
 static bool ready(const struct copse_rendezvous *it, int fd, short events) {
   struct pollfd wanted = {.fd = fd, .events = events};
   for (;;) {
-    double left = it->end - now();
+    double left = it->end - copse_clock_seconds();
     if (left <= 0) return false;
     int n = poll(&wanted, 1, left > 1000 ? 1000000 : (int)(left * 1000) + 1);
     if (n > 0) return true;
@@ -235,7 +231,7 @@ static copse_status reach(struct copse_rendezvous *it) {
   static const struct timespec nap = {0, RETRY_NANOSECONDS};
   struct hello hello = {.n_ranks = it->meeting.n_ranks, .rank = it->meeting.rank};
   snprintf(hello.magic, sizeof hello.magic, "%s", MAGIC);
-  while (now() < it->end) {
+  while (copse_clock_seconds() < it->end) {
     it->sockets[0] = try_to_reach(it);
     if (it->sockets[0] >= 0 && give(it, it->sockets[0], &hello, sizeof hello)) {
       it->text[0] = '\0';
@@ -265,7 +261,7 @@ copse_status copse_rendezvous_new(const struct copse_meeting *meeting,
   *it = (struct copse_rendezvous){.meeting = *meeting,
                                   .listener = -1,
                                   .sockets = sockets,
-                                  .end = now() + meeting->timeout_seconds,
+                                  .end = copse_clock_seconds() + meeting->timeout_seconds,
                                   .text = text,
                                   .size = size};
   for (int r = 0; r < meeting->n_ranks; r++) sockets[r] = -1;
@@ -296,7 +292,7 @@ static copse_status gather_here(struct copse_rendezvous *it, const void *mine, c
 copse_status copse_rendezvous_all_gather(void *rendezvous, const void *mine, void *all,
                                          size_t bytes) {
   struct copse_rendezvous *it = rendezvous;
-  it->end = now() + it->meeting.timeout_seconds;
+  it->end = copse_clock_seconds() + it->meeting.timeout_seconds;
   if (it->meeting.rank == 0) return gather_here(it, mine, all, bytes);
   if (give(it, it->sockets[0], mine, bytes) &&
       take(it, it->sockets[0], all, (size_t)it->meeting.n_ranks * bytes))

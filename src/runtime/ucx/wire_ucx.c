@@ -16,6 +16,7 @@
 #include <ucp/api/ucp.h>
 
 #include "copse/ucx.h"
+#include "base/clock.h"
 #include "runtime/ucx/rendezvous.h"
 
 /* How long an orderly end waits for messages to leave. */
@@ -114,19 +115,13 @@ static copse_status test_request(void *context, void *request, int *done) {
 
 static const char *why(void *context) { return ((struct wire *)context)->text; }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* What was sent leaves this process. */
 static void flush(struct wire *wire) {
   static const ucp_request_param_t plain = {.op_attr_mask = 0};
   ucs_status_ptr_t it = ucp_worker_flush_nbx(wire->worker, &plain);
   if (!it || UCS_PTR_IS_ERR(it)) return;
-  for (double end = now() + FLUSH_SECONDS;
-       ucp_request_check_status(it) == UCS_INPROGRESS && now() < end;)
+  for (double end = copse_clock_seconds() + FLUSH_SECONDS;
+       ucp_request_check_status(it) == UCS_INPROGRESS && copse_clock_seconds() < end;)
     (void)ucp_worker_progress(wire->worker);
   ucp_request_free(it);
 }

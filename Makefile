@@ -340,6 +340,8 @@ $(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)
 
 # A job of one rank per process over the drop-in itself: over an NCCL and a driver for that, which
 # use the emulation of the program.
+COMMA := ,
+JOB_WRAPS = $(addprefix -Wl$(COMMA)--wrap=,copse_nccl_record_fill copse_calloc copse_grow copse_arena_array)
 JOB_FAKES := $(OUT)/tests/hosts/fake/libnccl.so.2 $(OUT)/tests/hosts/fake/libcuda.so.1
 $(OUT)/tests/hosts/fake/libnccl.so.2: $(OBJ)/emulated/tests/hosts/job_nccl.o
 $(OUT)/tests/hosts/fake/libcuda.so.1: $(OBJ)/emulated/tests/hosts/job_driver.o
@@ -351,7 +353,7 @@ $(OUT)/tests/hosts/%: $(OBJ)/emulated/tests/hosts/%.o $(OBJ)/emulated/tests/host
                       $(filter-out %/stand_in_nccl.o,$(EMULATED_OBJ)) $(NCCL_OBJ) $(TEST_LIB_OBJ) \
                       $(OUT)/libcopse.a $(JOB_FAKES)
 	$(call say,LD,$@)
-	$(Q)$(CXX) $(LDFLAGS_ALL) -rdynamic -Wl,--wrap=copse_nccl_record_fill $(call LD_FAKE,/fake) -o $@ \
+	$(Q)$(CXX) $(LDFLAGS_ALL) -rdynamic $(JOB_WRAPS) $(call LD_FAKE,/fake) -o $@ \
 	  $(filter %.o %.a,$^) $(JOB_FAKES) $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS) -ldl
 
 # The list is for scripts/run_tests. Programs that use threads need nothing but themselves.

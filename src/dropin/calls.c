@@ -16,6 +16,7 @@
 
 #include "base/memory.h"
 #include "base/types.h"
+#include "dropin/gather.h"
 #include "dropin/real.h"
 
 /* The calls sorted by round, by direction (send, receive) and by peer. */
@@ -348,8 +349,12 @@ static ncclResult_t group_made(ncclComm_t *where, bool blocking) {
   struct copse_nccl_made made = {where, blocking};
   if (copse_nccl_is_inside()) return ncclSuccess;
   if (group->depth == 0) return copse_nccl_comms_made(&made, 1) ? ncclSuccess : ncclSystemError;
-  if (COPSE_GROW(group->made, group->made_capacity, group->n_made + 1, NULL) != COPSE_OK)
-    return ncclSystemError; /* the communicator would be unknown here alone */
+  copse_status status;
+  for (int try = 0;; try++) {
+    status = COPSE_GROW(group->made, group->made_capacity, group->n_made + 1, NULL);
+    if (!copse_nccl_tries_again(status, try)) break;
+  }
+  if (status != COPSE_OK) return ncclSystemError; /* it would be unknown here alone */
   group->made[group->n_made++] = made;
   return ncclSuccess;
 }

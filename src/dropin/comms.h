@@ -33,7 +33,9 @@ struct copse_nccl_comm {
   bool blocking;     /* no config.blocking = 0 */
   bool exchanges;    /* a full exchange of sends and receives is an all-to-all */
   copse_comm *copse; /* NULL: all calls are passed to NCCL */
-  bool lost;         /* while it is made: this rank couldn't take part in an all-gather */
+  bool made;         /* until then all-gathers have a time limit */
+  bool lost;         /* while it is made: an all-gather failed here, the others can't be told */
+  bool aborted;      /* NCCL's communicator too, since peers didn't come in time */
   char why_not[512]; /* ... because */
 
   struct copse_nccl_tally tally[COPSE_NCCL_N_KINDS]; /* of the thread that uses the communicator */
@@ -47,8 +49,12 @@ struct copse_nccl_made {
 
 /* Makes the drop-in know them. Collective over each of them, so it must not be called inside a
  * group. What fails is said in the log, told the other ranks, and leaves the communicator to NCCL.
- * False where this rank couldn't even tell them: these communicators were aborted, and are NULL. */
+ * False where this rank couldn't even tell them, or waited for one that couldn't
+ * (copse_nccl_join_seconds): these communicators were aborted, and are NULL. */
 bool copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n);
+
+/* How long ranks wait for each other while a communicator is made, from where NCCL has made it. */
+extern double copse_nccl_join_seconds;
 
 /* Takes over a complete communicator; its first user is the registry. */
 void copse_nccl_register(struct copse_nccl_comm *comm);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/parallel.h"
 #include "dropin/real.h"
 
@@ -40,6 +41,8 @@ bool copse_nccl_tries_again(copse_status status, int try) {
   X(cuStreamDestroy_v2, (cudaStream_t stream))                                           \
   X(cuMemAlloc_v2, (uint64_t * memory, size_t bytes))                                    \
   X(cuMemFree_v2, (uint64_t memory))                                                     \
+  X(cuMemAllocHost_v2, (void **memory, size_t bytes))                                    \
+  X(cuMemFreeHost, (void *memory))                                                       \
   X(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, cudaStream_t s)) \
   X(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, cudaStream_t s))       \
   X(cuThreadExchangeStreamCaptureMode, (int *mode))                                      \
@@ -90,7 +93,10 @@ static void scratch_free(struct copse_nccl_scratch *scratch) {
   if (!scratch->context) return;
   if (cu.cuCtxPushCurrent_v2(scratch->context) == 0) {
     if (scratch->stream) (void)cu.cuStreamSynchronize(scratch->stream); /* after a failure */
-    if (scratch->memory) (void)cu.cuMemFree_v2((uint64_t)(uintptr_t)scratch->memory);
+    if (scratch->memory && scratch->on_host)
+      (void)cu.cuMemFreeHost(scratch->memory);
+    else if (scratch->memory)
+      (void)cu.cuMemFree_v2((uint64_t)(uintptr_t)scratch->memory);
     if (scratch->stream) (void)cu.cuStreamDestroy_v2(scratch->stream);
     (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
   }
@@ -98,10 +104,11 @@ static void scratch_free(struct copse_nccl_scratch *scratch) {
   *scratch = (struct copse_nccl_scratch){0};
 }
 
-/* `bytes` of memory of the device, its first n_mine filled with `mine`. COPSE_DEVICE; then too the
- * scratch is to be freed. */
+/* `bytes` of memory of the device, its first n_mine filled with `mine`. on_host: page-locked memory
+ * of the host, which the device addresses too. COPSE_DEVICE; then too the scratch is to be freed. */
 static copse_status scratch_new(struct copse_nccl_scratch *scratch, int device, size_t bytes,
-                                const void *mine, size_t n_mine, struct copse_err *err) {
+                                bool on_host, const void *mine, size_t n_mine,
+                                struct copse_err *err) {
   COPSE_AT_END(pop_at) bool pushed = false;
   uint64_t memory = 0;
   COPSE_DO(need_driver(err));
@@ -110,6 +117,12 @@ static copse_status scratch_new(struct copse_nccl_scratch *scratch, int device, 
   CU_DO(cuCtxPushCurrent_v2, (scratch->context));
   pushed = true;
   CU_DO(cuStreamCreate, (&scratch->stream, STREAM_NON_BLOCKING));
+  scratch->on_host = on_host;
+  if (on_host) {
+    CU_DO(cuMemAllocHost_v2, (&scratch->memory, bytes));
+    memcpy(scratch->memory, mine, n_mine);
+    return COPSE_OK;
+  }
   CU_DO(cuMemAlloc_v2, (&memory, bytes));
   scratch->memory = (void *)(uintptr_t)memory;
   CU_DO(cuMemcpyHtoDAsync_v2, (memory, mine, n_mine, scratch->stream));
@@ -123,9 +136,11 @@ static copse_status scratch_read(struct copse_nccl_scratch *scratch, size_t offs
   COPSE_AT_END(pop_at) bool pushed = false;
   CU_DO(cuCtxPushCurrent_v2, (scratch->context));
   pushed = true;
-  CU_DO(cuMemcpyDtoHAsync_v2,
-        (out, (uint64_t)(uintptr_t)scratch->memory + offset, bytes, scratch->stream));
+  if (!scratch->on_host)
+    CU_DO(cuMemcpyDtoHAsync_v2,
+          (out, (uint64_t)(uintptr_t)scratch->memory + offset, bytes, scratch->stream));
   CU_DO(cuStreamSynchronize, (scratch->stream));
+  if (scratch->on_host) memcpy(out, (const char *)scratch->memory + offset, bytes);
   return COPSE_OK;
 }
 
@@ -157,12 +172,13 @@ static copse_status launch(const struct copse_nccl_gather *items,
   return status == COPSE_OK ? check(result, "ncclGroupEnd", err) : status;
 }
 
+/* A GPU without a few KiB left is no reason to stay away: the host has them. */
 static copse_status begin(const struct copse_nccl_gather *it, struct copse_nccl_scratch *scratch,
                           struct copse_err *err) {
+  const size_t bytes = ((size_t)it->n_ranks + 1) * it->bytes;
   copse_status status;
   for (int try = 0;; try++) {
-    status = scratch_new(scratch, it->device, ((size_t)it->n_ranks + 1) * it->bytes, it->mine,
-                         it->bytes, err);
+    status = scratch_new(scratch, it->device, bytes, try == TRIES - 1, it->mine, it->bytes, err);
     if (!copse_nccl_tries_again(status, try)) return status;
     scratch_free(scratch);
   }
@@ -177,38 +193,106 @@ static copse_status finish(const struct copse_nccl_gather *it, struct copse_nccl
   }
 }
 
+/* ---- its time limit ---------------------------------------------------------------------------
+ * A thread of its own, since NCCL may wait for its peers on the GPU, and on the host where it
+ * connects them. Only the end of the communicator ends both. */
+
+struct watch {
+  const struct copse_nccl_gather *items;
+  size_t n;
+  double seconds;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  bool runs, done, expired; /* the latter two under `lock` */
+};
+
+static void *run_watch(void *context) {
+  struct watch *it = context;
+  const struct timespec until = copse_clock_at(copse_clock_seconds() + it->seconds);
+  int error = 0;
+  pthread_mutex_lock(&it->lock);
+  while (!it->done && error == 0) error = pthread_cond_timedwait(&it->changed, &it->lock, &until);
+  const bool expired = it->expired = !it->done;
+  pthread_mutex_unlock(&it->lock);
+  copse_nccl_enter();
+  for (size_t i = 0; i < it->n && expired; i++) (void)copse_nccl_real_CommAbort(it->items[i].comm);
+  copse_nccl_leave();
+  return NULL;
+}
+
+static void watch_begin(struct watch *it) {
+  if (it->seconds <= 0) return;
+  pthread_mutex_init(&it->lock, NULL);
+  copse_clock_condition(&it->changed);
+  for (int try = 0; !it->runs; try++) { /* without a thread there is no limit */
+    it->runs = pthread_create(&it->thread, NULL, run_watch, it) == 0;
+    if (!copse_nccl_tries_again(it->runs ? COPSE_OK : COPSE_NOMEM, try)) break;
+  }
+}
+
+static bool has_expired(struct watch *it) {
+  if (!it->runs) return false;
+  COPSE_HOLD(&it->lock);
+  return it->expired;
+}
+
+/* Whether the communicators were aborted. */
+static bool watch_end(struct watch *it) {
+  if (it->seconds <= 0) return false;
+  pthread_mutex_lock(&it->lock);
+  it->done = true;
+  pthread_cond_signal(&it->changed);
+  pthread_mutex_unlock(&it->lock);
+  if (it->runs) pthread_join(it->thread, NULL);
+  pthread_cond_destroy(&it->changed);
+  pthread_mutex_destroy(&it->lock);
+  return it->expired;
+}
+
 copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items,
-                                   struct copse_nccl_scratch *scratch, size_t n,
+                                   struct copse_nccl_scratch *scratch, size_t n, double seconds,
                                    struct copse_err *err) {
   copse_status status = COPSE_OK;
+  struct watch watch = {.items = items, .n = n, .seconds = seconds};
   for (size_t i = 0; i < n; i++) COPSE_TRY(begin(&items[i], &scratch[i], err));
-  for (int try = 0; try == 0 || copse_nccl_tries_again(status, try - 1); try++)
+  watch_begin(&watch);
+  for (int try = 0; try == 0 || (!has_expired(&watch) && copse_nccl_tries_again(status, try - 1));
+       try++)
     status = launch(items, scratch, n, err);
   for (size_t i = 0; i < n && status == COPSE_OK; i++) status = finish(&items[i], &scratch[i], err);
+  if (watch_end(&watch)) {
+    *err = (struct copse_err)COPSE_ERR_INIT;
+    status = copse_fail(err, COPSE_TIMEOUT, "some rank didn't come within %g s, or couldn't",
+                        seconds);
+  }
 out:
   for (size_t i = 0; i < n; i++) scratch_free(&scratch[i]);
   return status;
 }
 
-copse_status copse_nccl_gather_one(const struct copse_nccl_gather *item, struct copse_err *err) {
+copse_status copse_nccl_gather_one(const struct copse_nccl_gather *item, double seconds,
+                                   struct copse_err *err) {
   struct copse_nccl_scratch scratch = {0};
-  return copse_nccl_gather_all(item, &scratch, 1, err);
+  return copse_nccl_gather_all(item, &scratch, 1, seconds, err);
 }
 
 struct apart {
   const struct copse_nccl_gather *item;
+  double seconds;
   struct copse_err *err;
   copse_status status;
 };
 
 static void *run_apart(void *context) {
   struct apart *it = context;
-  it->status = copse_nccl_gather_one(it->item, it->err);
+  it->status = copse_nccl_gather_one(it->item, it->seconds, it->err);
   return NULL;
 }
 
-copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item, struct copse_err *err) {
-  struct apart apart = {item, err, COPSE_OK};
+copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item, double seconds,
+                                     struct copse_err *err) {
+  struct apart apart = {item, seconds, err, COPSE_OK};
   pthread_t thread;
   copse_status status;
   for (int try = 0;; try++) {

@@ -295,6 +295,8 @@ struct newcomer {
   bool gathered; /* all of `all` is there */
 };
 
+double copse_nccl_join_seconds = 120;
+
 static void pass(struct newcomer *it, const char *why) {
   it->way = COPSE_NCCL_PASS;
   snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", why);
@@ -333,6 +335,13 @@ struct arrivals {
   size_t n;
 };
 
+/* What a failed all-gather means. Nobody else knows of it. */
+static void lose(struct newcomer *it, const struct copse_err *err) {
+  it->comm->lost = true;
+  it->comm->aborted = err->status == COPSE_TIMEOUT;
+  pass(it, err->text);
+}
+
 /* Gathers records or outcomes of those that are not passed yet. */
 static copse_status gather_from(const struct arrivals *in, bool outcomes, struct copse_err *err) {
   size_t n_items = 0;
@@ -348,10 +357,11 @@ static copse_status gather_from(const struct arrivals *in, bool outcomes, struct
         .bytes = outcomes ? sizeof it->outcome : sizeof it->mine,
     };
   }
-  copse_status status =
-      n_items > 0 ? copse_nccl_gather_all(in->items, in->scratch, n_items, err) : COPSE_OK;
+  copse_status status = n_items > 0 ? copse_nccl_gather_all(in->items, in->scratch, n_items,
+                                                            copse_nccl_join_seconds, err)
+                                    : COPSE_OK;
   for (size_t i = 0; i < in->n && status != COPSE_OK; i++)
-    in->fresh[i].comm->lost = in->fresh[i].way != COPSE_NCCL_PASS;
+    if (in->fresh[i].way != COPSE_NCCL_PASS) lose(&in->fresh[i], err);
   return status;
 }
 
@@ -371,17 +381,14 @@ static void judge(const struct arrivals *in, const char *folder) {
     if (reading.status != COPSE_OK)
       copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_NCCL_GRAPHS: %s", reading.text);
   }
-  copse_status status = gather_from(in, false, &err);
+  if (gather_from(in, false, &err) != COPSE_OK) return;
   for (size_t i = 0; i < n; i++) {
     struct newcomer *it = &fresh[i];
     if (it->way == COPSE_NCCL_PASS) continue;
     char why[160] = "";
-    it->gathered = status == COPSE_OK;
-    if (status == COPSE_OK)
-      it->way = copse_nccl_way_of(it->all, it->comm->n_ranks, why, sizeof why);
-    else
-      it->way = COPSE_NCCL_PASS;
-    if (it->way == COPSE_NCCL_PASS) pass(it, status == COPSE_OK ? why : err.text);
+    it->gathered = true;
+    it->way = copse_nccl_way_of(it->all, it->comm->n_ranks, why, sizeof why);
+    if (it->way == COPSE_NCCL_PASS) pass(it, why);
     it->comm->exchanges = it->mine.exchanges != 0;
   }
 }
@@ -403,8 +410,8 @@ static void remake(struct newcomer *it) {
   it->outcome.status = made == ncclSuccess ? COPSE_OK : COPSE_DEVICE;
   struct copse_nccl_gather item = {old,          it->comm->device, it->comm->n_ranks,
                                    &it->outcome, it->outcomes,     sizeof it->outcome};
-  bool all = copse_nccl_gather_one(&item, &err) == COPSE_OK;
-  it->comm->lost = !all;
+  bool all = copse_nccl_gather_one(&item, copse_nccl_join_seconds, &err) == COPSE_OK;
+  if (!all) lose(it, &err);
   for (int r = 0; r < it->comm->n_ranks; r++) all = all && it->outcomes[r].status == COPSE_OK;
   if (all) {
     it->comm->nccl = *it->where = anew;
@@ -413,7 +420,10 @@ static void remake(struct newcomer *it) {
   copse_debug(all ? COPSE_DEBUG_INFO : COPSE_DEBUG_WARN, it->comm->rank,
               "NCCL communicator of %d ranks: %s the graph of COPSE_NCCL_GRAPHS", it->comm->n_ranks,
               all ? "made again with" : "NCCL fails to make it with");
-  if (anew) (void)copse_nccl_real_CommDestroy(anew);
+  if (anew && it->comm->lost)
+    (void)copse_nccl_real_CommAbort(anew);
+  else if (anew)
+    (void)copse_nccl_real_CommDestroy(anew);
 }
 
 /* Those that the graph file fits, one after the other in an order that all ranks have. */
@@ -438,9 +448,11 @@ static copse_status all_gather(void *context, const void *mine, void *all, size_
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_nccl_gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
   if (comm->lost) return COPSE_DEVICE; /* the others are at the one that failed */
-  copse_status status = copse_nccl_in_group() ? copse_nccl_gather_apart(&item, &err)
-                                              : copse_nccl_gather_one(&item, &err);
+  const double seconds = comm->made ? 0 : copse_nccl_join_seconds;
+  copse_status status = copse_nccl_in_group() ? copse_nccl_gather_apart(&item, seconds, &err)
+                                              : copse_nccl_gather_one(&item, seconds, &err);
   comm->lost = status != COPSE_OK;
+  comm->aborted = status == COPSE_TIMEOUT;
   return status == COPSE_OK ? status : copse_publish_error(&err);
 }
 
@@ -490,9 +502,8 @@ static void close_copse(struct newcomer *it) {
   it->comm->copse = NULL;
 }
 
-static void conclude(struct newcomer *it, copse_status gathered, const struct copse_err *err) {
-  char why[sizeof err->text] = "";
-  if (gathered != COPSE_OK) snprintf(why, sizeof why, "%s", err->text);
+static void conclude(struct newcomer *it) {
+  char why[sizeof it->comm->why_not] = "";
   for (int r = 0; r < it->comm->n_ranks && !*why; r++) {
     const struct outcome *theirs = &it->outcomes[r];
     if (theirs->status != COPSE_OK)
@@ -513,29 +524,32 @@ static void open_all(const struct arrivals *in, const char *folder) {
   struct newcomer *fresh = in->fresh;
   const size_t n = in->n;
   qsort(fresh, n, sizeof *fresh, by_number);
-  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS && !fresh[i].comm->lost; i++) {
+  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++) {
+    struct newcomer *it = &fresh[i];
     struct copse_err err = COPSE_ERR_INIT;
     int n_plans = 0;
-    copse_status status = open_copse(&fresh[i], folder, &n_plans, &err);
+    copse_status status = open_copse(it, folder, &n_plans, &err);
     if (status == COPSE_OK)
-      status = copse_comm_set_timeout(fresh[i].comm->copse, time_limit(fresh[i].comm->rank));
-    fresh[i].outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
+      status = copse_comm_set_timeout(it->comm->copse, time_limit(it->comm->rank));
+    it->outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
     if (status != COPSE_OK)
-      snprintf(fresh[i].comm->why_not, sizeof fresh[i].comm->why_not, "%s", err.text);
+      snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", err.text);
+    if (it->comm->lost) it->way = COPSE_NCCL_PASS;
   }
   struct copse_err err = COPSE_ERR_INIT;
-  copse_status gathered = gather_from(in, true, &err);
-  for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++)
-    conclude(&fresh[i], gathered, &err);
+  if (gather_from(in, true, &err) != COPSE_OK) return;
+  for (size_t i = 0; i < n; i++)
+    if (fresh[i].way != COPSE_NCCL_PASS) conclude(&fresh[i]);
 }
 
 /* Its peers wait for this rank and can't be told: as where NCCL itself fails at one rank, making
- * the communicator fails here, and the job hears of it. */
+ * the communicator fails here, and the job hears of it. At the peers it fails once their limit is
+ * over. */
 static void drop_lost(struct newcomer *it) {
   copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "NCCL communicator of %d ranks: given up, %s",
               it->comm->n_ranks, it->comm->why_not);
   close_copse(it);
-  (void)copse_nccl_real_CommAbort(it->comm->nccl);
+  if (!it->comm->aborted) (void)copse_nccl_real_CommAbort(it->comm->nccl);
   *it->where = NULL;
 }
 
@@ -557,6 +571,7 @@ static bool register_all(const struct arrivals *in) {
     else
       copse_debug(COPSE_DEBUG_INFO, comm->rank, "NCCL communicator: calls are passed, %s",
                   comm->why_not);
+    comm->made = true;
     copse_nccl_register(comm);
     in->fresh[i].comm = NULL;
   }

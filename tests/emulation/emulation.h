@@ -31,7 +31,9 @@ int copse_emulated_leaks(void);
 int copse_emulated_misuses(void);
 
 /* The `nth` call from now (1: the next) of the named function, or of any where it is NULL,
- * does nothing but fail with `error`. cudaSuccess takes the order back. */
+ * does nothing but fail with `error`; COPSE_EMULATED_EVERY: all of them. cudaSuccess takes the order
+ * back. */
+#define COPSE_EMULATED_EVERY (-1)
 void copse_emulated_fail(const char *function, int nth, cudaError_t error);
 
 /* How many calls of the runtime there have been: what a test that lets each call fail in turn

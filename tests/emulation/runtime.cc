@@ -52,7 +52,7 @@ cudaError_t strike(const char *function) {
   std::lock_guard<std::mutex> hold(f.lock);
   f.calls[function]++;
   if (f.left == 0 || (!f.function.empty() && f.function != function)) return cudaSuccess;
-  return --f.left == 0 ? f.error : cudaSuccess;
+  return f.left < 0 || --f.left == 0 ? f.error : cudaSuccess;
 }
 
 cudaError_t check_call(const char *function) {
@@ -152,7 +152,7 @@ void copse_emulated_fail(const char *function, int nth, cudaError_t error) {
   Failure &f = failure();
   std::lock_guard<std::mutex> hold(f.lock);
   f.function = function ? function : "";
-  f.left = error ? nth : 0;
+  f.left = error ? nth : 0; /* COPSE_EMULATED_EVERY: below 0 */
   f.error = error;
 }
 

@@ -51,6 +51,10 @@ DRIVER cuMemAlloc_v2(uint64_t *memory, size_t bytes) {
   return result;
 }
 DRIVER cuMemFree_v2(uint64_t memory) { return (int)cudaFree((void *)(uintptr_t)memory); }
+DRIVER cuMemAllocHost_v2(void **memory, size_t bytes) {
+  return before.empty() ? 201 : (int)cudaHostAlloc(memory, bytes, cudaHostAllocDefault);
+}
+DRIVER cuMemFreeHost(void *memory) { return (int)cudaFreeHost(memory); }
 DRIVER cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, cudaStream_t stream) {
   return (int)cudaMemcpyAsync((void *)(uintptr_t)to, from, bytes, cudaMemcpyHostToDevice, stream);
 }

@@ -109,7 +109,9 @@ static ncclResult_t called(const char *name) {
   std::lock_guard<std::mutex> hold(lock);
   calls[name]++;
   auto it = failing.find(name);
-  if (it == failing.end() || --it->second > 0) return ncclSuccess;
+  if (it == failing.end()) return ncclSuccess;
+  if (it->second == 0) return ncclInternalError;
+  if (--it->second > 0) return ncclSuccess;
   failing.erase(it);
   return ncclInternalError;
 }
@@ -121,7 +123,10 @@ int job_nccl_calls(const char *name) {
 
 void job_nccl_fail(const char *name, int nth) {
   std::lock_guard<std::mutex> hold(lock);
-  failing[name] = nth;
+  if (name)
+    failing[name] = nth;
+  else
+    failing.clear();
 }
 
 int job_nccl_alive(void) {

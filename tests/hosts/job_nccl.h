@@ -30,7 +30,8 @@ JOB_EXPORT void job_nccl_end(void);
 
 /* How often a function ("AllReduce") of this library has been called in this process. */
 JOB_EXPORT int job_nccl_calls(const char *name);
-/* The nth call from now of the function (1: the next) fails with ncclInternalError. */
+/* The nth call from now of the function (1: the next; 0: every one) fails with ncclInternalError.
+ * NULL takes all orders back. */
 JOB_EXPORT void job_nccl_fail(const char *name, int nth);
 /* Communicators of this process that were neither destroyed nor aborted. */
 JOB_EXPORT int job_nccl_alive(void);

@@ -12,6 +12,9 @@
 extern "C" {
 #include "support/support.h"
 int job_set_timeout(ncclComm_t nccl, double seconds);
+void job_set_join_seconds(double seconds);
+int job_allocations(void);
+void job_fail_allocations(int nth, int n); /* n from the nth on, 1: the next; 0: none, or all */
 }
 
 /* ---- elements: whole numbers, exact in every type ----------------------------------------------- */
@@ -648,23 +651,39 @@ static void run_streams(struct job *job) {
 
 /* ---- making a communicator, and one rank fails -------------------------------------------------------- */
 
-/* Each call of CUDA and NCCL by which a communicator is made, failing once, at one rank. */
+/* Each call of CUDA and NCCL by which a communicator is made, and each allocation, failing once, at
+ * one rank. */
+enum source { OF_CUDA, OF_NCCL, OF_COPSE };
 static const struct {
   const char *function;
-  bool of_nccl;
+  enum source of;
 } faults[] = {
-    {"cudaMalloc", false},          {"cudaStreamCreateWithFlags", false},
-    {"cudaMemcpyAsync", false},     {"cudaMemsetAsync", false},
-    {"cudaStreamSynchronize", false}, {"cudaEventCreateWithFlags", false},
-    {"cudaEventRecord", false},     {"cudaHostAlloc", false},
-    {"cudaIpcGetMemHandle", false}, {"cudaIpcOpenMemHandle", false},
-    {"cudaDeviceGetAttribute", false}, {"cudaGetDeviceCount", false},
-    {"cudaOccupancyMaxActiveBlocksPerMultiprocessor", false},
-    {"CommCount", true},            {"AllGather", true},
+    {"cudaMalloc", OF_CUDA},          {"cudaStreamCreateWithFlags", OF_CUDA},
+    {"cudaMemcpyAsync", OF_CUDA},     {"cudaMemsetAsync", OF_CUDA},
+    {"cudaStreamSynchronize", OF_CUDA}, {"cudaEventCreateWithFlags", OF_CUDA},
+    {"cudaEventRecord", OF_CUDA},     {"cudaHostAlloc", OF_CUDA},
+    {"cudaIpcGetMemHandle", OF_CUDA}, {"cudaIpcOpenMemHandle", OF_CUDA},
+    {"cudaDeviceGetAttribute", OF_CUDA}, {"cudaGetDeviceCount", OF_CUDA},
+    {"cudaOccupancyMaxActiveBlocksPerMultiprocessor", OF_CUDA},
+    {"CommCount", OF_NCCL},           {"AllGather", OF_NCCL},
+    {"an allocation", OF_COPSE},
 };
 
-static int n_calls(const char *function, bool of_nccl) {
-  return of_nccl ? job_nccl_calls(function) : copse_emulated_calls_of(function);
+static int n_calls(const char *function, enum source of) {
+  if (of == OF_COPSE) return job_allocations();
+  return of == OF_NCCL ? job_nccl_calls(function) : copse_emulated_calls_of(function);
+}
+
+static void fail_at(const char *function, enum source of, int nth) {
+  if (of == OF_NCCL) job_nccl_fail(function, nth);
+  if (of == OF_CUDA) copse_emulated_fail(function, nth, cudaErrorMemoryAllocation);
+  if (of == OF_COPSE) job_fail_allocations(nth, 1);
+}
+
+static void fail_no_more(void) {
+  copse_emulated_fail(NULL, 0, cudaSuccess);
+  job_nccl_fail(NULL, 0);
+  job_fail_allocations(0, 0);
 }
 
 /* All serve a call, or all pass it, and it is right. */
@@ -686,33 +705,95 @@ static bool check_alike(struct job *job, ncclComm_t comm, const char *what, int 
   return served;
 }
 
-static void run_faults(struct job *job) {
+/* How many calls of each there are at the last rank while a communicator is made. */
+static void count_faults(struct job *job, int *counts) {
   const int n_faults = (int)(sizeof faults / sizeof *faults);
-  int before[sizeof faults / sizeof *faults], n_served = 0, n_tried = 0;
-  const bool fails = job->rank == job->n - 1;
-  JOB_NCCL(ncclCommDestroy(job->world));
-  job->world = NULL;
-  for (int i = 0; i < n_faults; i++) before[i] = n_calls(faults[i].function, faults[i].of_nccl);
+  for (int i = 0; i < n_faults; i++) counts[i] = n_calls(faults[i].function, faults[i].of);
   ncclComm_t comm = job_comm(job);
   for (int i = 0; i < n_faults; i++) {
-    int own = n_calls(faults[i].function, faults[i].of_nccl) - before[i], all[MAX_PROCESSES];
+    int own = n_calls(faults[i].function, faults[i].of) - counts[i], all[MAX_PROCESSES];
     JOB_ASSERT(meeting_all_gather(&job->meeting, &own, all, sizeof own) == COPSE_OK, "no meeting");
-    before[i] = all[job->n - 1]; /* the failing one's */
+    counts[i] = all[job->n - 1];
   }
   JOB_NCCL(ncclCommDestroy(comm));
+}
+
+static void run_faults(struct job *job) {
+  const int n_faults = (int)(sizeof faults / sizeof *faults);
+  int counts[sizeof faults / sizeof *faults], n_served = 0, n_tried = 0;
+  JOB_NCCL(ncclCommDestroy(job->world));
+  job->world = NULL;
+  count_faults(job, counts);
   for (int i = 0; i < n_faults; i++)
     /* the first and the last, and of many some between them */
-    for (int nth = 1; nth <= before[i]; nth += nth < before[i] && !copse_test_all() ? (before[i] + 2) / 4 : 1) {
-      if (fails && faults[i].of_nccl) job_nccl_fail(faults[i].function, nth);
-      if (fails && !faults[i].of_nccl)
-        copse_emulated_fail(faults[i].function, nth, cudaErrorMemoryAllocation);
-      comm = job_comm(job);
-      copse_emulated_fail(NULL, 0, cudaSuccess);
+    for (int nth = 1; nth <= counts[i]; nth += nth < counts[i] && !copse_test_all() ? (counts[i] + 2) / 4 : 1) {
+      if (job->rank == job->n - 1) fail_at(faults[i].function, faults[i].of, nth);
+      ncclComm_t comm = job_comm(job);
+      fail_no_more();
       n_served += check_alike(job, comm, faults[i].function, nth);
       JOB_NCCL(ncclCommDestroy(comm));
       n_tried++;
     }
   JOB_ASSERT(n_served > 0 && n_served < n_tried, "%d of %d served", n_served, n_tried);
+}
+
+/* What fails at the last rank as often as it is tried, from the start or after some calls: it can't
+ * come to the all-gather, or not to a later one, or does without. */
+static const struct {
+  const char *function;
+  enum source of;
+  bool made; /* in spite of it; else at no rank */
+} lacks[] = {
+    {"cudaMalloc", OF_CUDA, true},
+    {"cudaHostAlloc", OF_CUDA, true},
+    {"cudaStreamCreateWithFlags", OF_CUDA, false},
+    {"cudaStreamSynchronize", OF_CUDA, false},
+    {"cudaMemcpyAsync", OF_CUDA, true},
+    {"CommCount", OF_NCCL, false},
+    {"AllGather", OF_NCCL, false},
+    {"an allocation", OF_COPSE, false},
+};
+
+/* A rank that can't tell its peers: making the communicator fails at all, and none waits for ever. */
+static void try_lack(struct job *job, size_t i, bool in_group) {
+  ncclUniqueId id, ids[MAX_PROCESSES];
+  ncclComm_t comm = NULL;
+  int made, all[MAX_PROCESSES];
+  memset(&id, 0, sizeof id);
+  if (job->rank == 0) JOB_NCCL(ncclGetUniqueId(&id));
+  JOB_ASSERT(meeting_all_gather(&job->meeting, &id, ids, sizeof id) == COPSE_OK, "no meeting");
+  if (job->rank == job->n - 1) {
+    if (lacks[i].of == OF_NCCL) job_nccl_fail(lacks[i].function, 0);
+    if (lacks[i].of == OF_CUDA)
+      copse_emulated_fail(lacks[i].function, COPSE_EMULATED_EVERY, cudaErrorMemoryAllocation);
+    if (lacks[i].of == OF_COPSE) job_fail_allocations(1, 0);
+  }
+  if (in_group) JOB_NCCL(ncclGroupStart());
+  ncclResult_t result = ncclCommInitRank(&comm, job->n, ids[0], job->rank);
+  if (in_group) {
+    const ncclResult_t ended = ncclGroupEnd();
+    if (result == ncclSuccess) result = ended;
+  }
+  fail_no_more();
+  made = result == ncclSuccess;
+  JOB_ASSERT(made == lacks[i].made, "without %s: %d at rank %d", lacks[i].function, result, job->rank);
+  JOB_ASSERT(made || !comm || in_group, "a communicator in spite of %d", result);
+  JOB_ASSERT(meeting_all_gather(&job->meeting, &made, all, sizeof made) == COPSE_OK, "no meeting");
+  if (!comm) return;
+  if (made) check_alike(job, comm, lacks[i].function, 0);
+  JOB_NCCL(made ? ncclCommDestroy(comm) : ncclCommAbort(comm));
+}
+
+static void run_lacks(struct job *job) {
+  JOB_NCCL(ncclCommDestroy(job->world));
+  job->world = NULL;
+  job_set_join_seconds(0.5);
+  for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
+    if (!lacks[i].made)
+      for (int in_group = 0; in_group < 2; in_group++) try_lack(job, i, in_group == 1);
+  job_set_join_seconds(60);
+  for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
+    if (lacks[i].made) try_lack(job, i, false);
 }
 
 /* ---- one communicator, two engines -------------------------------------------------------------------- */
@@ -924,7 +1005,8 @@ static void run_rank(struct meeting meeting, const char *mode) {
                {"gone", run_gone},   {"fails", run_failing}, {"bare", run_bare},
                {"unjoined", run_unjoined}, {"streams", run_streams}, {"threads", run_threads},
                {"watched", run_watched},   {"engines", run_engines}, {"replays", run_replays},
-               {"mixed", run_mixed},       {"faults", run_faults}};
+               {"mixed", run_mixed},       {"faults", run_faults},
+               {"lacks", run_lacks}};
   const char *what = strchr(mode, '.') + 1;
   struct job job;
   if (strcmp(what, "groups") == 0) setenv("COPSE_NCCL_ALLTOALL", "1", 1);
@@ -982,6 +1064,8 @@ START_TEST(two_engines_of_a_communicator_are_in_order) {
 END_TEST
 START_TEST(what_fails_at_one_rank_is_told_the_others) { job_run(_i ? "01.faults" : "00.faults"); }
 END_TEST
+START_TEST(a_rank_that_can_not_join_is_not_waited_for) { job_run("000.lacks"); }
+END_TEST
 START_TEST(a_watchdog_may_abort) { job_run("0011.watched"); }
 END_TEST
 
@@ -1020,6 +1104,7 @@ int main(int argc, char **argv) {
   tcase_set_timeout(making, 100);
   if (!COPSE_TEST_RACES)
     tcase_add_loop_test(making, what_fails_at_one_rank_is_told_the_others, 0, COPSE_TEST_UP_TO(2, 1));
+  tcase_add_test(making, a_rank_that_can_not_join_is_not_waited_for);
   suite_add_tcase(suite, making);
   return copse_test_run(suite);
 }

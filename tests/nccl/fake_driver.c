@@ -65,6 +65,21 @@ DRIVER(cuMemFree_v2, (uint64_t memory)) {
   free((void *)(uintptr_t)memory);
   return 0;
 }
+static atomic_bool host_is_full;
+void fake_driver_fill_host(bool yes) { host_is_full = yes; }
+
+DRIVER(cuMemAllocHost_v2, (void **memory, size_t bytes)) {
+  if (depth == 0) return 201;
+  if (host_is_full) return 2;
+  n_allocated++;
+  *memory = malloc(bytes);
+  return 0;
+}
+DRIVER(cuMemFreeHost, (void *memory)) {
+  n_allocated--;
+  free(memory);
+  return 0;
+}
 DRIVER(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream)) {
   memcpy((void *)(uintptr_t)to, from, bytes);
   return stream ? 0 : 400;

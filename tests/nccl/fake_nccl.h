@@ -30,7 +30,8 @@ FAKE void fake_nccl_fail(const char *name);
 FAKE const char *fake_nccl_graph_file(void);
 
 /* In libcuda.so.1; not linked: ask dlsym. */
-FAKE void fake_driver_run_out_of_memory(bool yes);
+FAKE void fake_driver_run_out_of_memory(bool yes); /* the device */
+FAKE void fake_driver_fill_host(bool yes);         /* no page-locked memory */
 FAKE int fake_driver_allocated(void);
 
 #endif

@@ -612,13 +612,27 @@ static void make_in_vain(struct nccl_rank *it) {
  * others conclude. */
 START_TEST(without_memory_for_the_agreement_no_communicator_is_made) {
   void (*run_out)(bool) = (void (*)(bool))of_driver("fake_driver_run_out_of_memory");
+  void (*fill_host)(bool) = (void (*)(bool))of_driver("fake_driver_fill_host");
   int (*allocated)(void) = (int (*)(void))of_driver("fake_driver_allocated");
   ncclUniqueId id;
   NCCL_OK(ncclGetUniqueId(&id));
   run_out(true);
+  fill_host(true);
   nccl_run_bare(N, make_in_vain, &id);
   ck_assert_int_eq(nccl_logged("given up", "cuMemAlloc_v2: out of memory"), N);
   ck_assert_int_eq(fake_nccl_calls("CommAbort"), N);
+  ck_assert_int_eq(allocated(), 0);
+}
+END_TEST
+
+/* Where the device is full the host's memory does. */
+START_TEST(the_agreement_needs_no_memory_of_the_device) {
+  void (*run_out)(bool) = (void (*)(bool))of_driver("fake_driver_run_out_of_memory");
+  int (*allocated)(void) = (int (*)(void))of_driver("fake_driver_allocated");
+  int what = ALL_REDUCE;
+  run_out(true);
+  nccl_run(N, work_once, &what);
+  ck_assert_int_eq(nccl_logged("NCCL AllReduce: served by", ""), N);
   ck_assert_int_eq(allocated(), 0);
 }
 END_TEST
@@ -726,6 +740,7 @@ static Suite *make_suite(void) {
   tcase_add_test(tc, communicators_come_and_go);
   tcase_add_test(tc, the_memory_of_the_agreement_is_given_back);
   tcase_add_test(tc, without_memory_for_the_agreement_no_communicator_is_made);
+  tcase_add_test(tc, the_agreement_needs_no_memory_of_the_device);
   tcase_add_test(tc, a_peer_that_does_not_come_is_a_remote_error);
   tcase_add_test(tc, a_limit_that_is_no_number_is_told);
   tcase_add_loop_test(tc, an_abort_ends_the_calls_of_others, 0, 2);

@@ -20,7 +20,8 @@ struct copse_node {
   int sm; /* of a gpu: compute capability, 90 for 9.0; 0: not said */
 };
 
-/* What a bandwidth rests on where no file says it and nobody measured it. In no JSON. */
+/* What a bandwidth rests on where no file says it and nobody measured it. Topology JSON keeps it,
+ * by name. */
 enum copse_guess {
   COPSE_GUESS_NONE,
   COPSE_GUESS_SOCKETS, /* NCCL's constant for the kind of CPU */
@@ -28,6 +29,8 @@ enum copse_guess {
   COPSE_GUESS_PORT,    /* 10 Gb/s, since the file names no speed */
   COPSE_GUESS_CLASS    /* the usual host of such GPUs */
 };
+/* "sockets", "speed", "port", "class": as topology JSON has it. */
+const char *copse_guess_name(enum copse_guess guess);
 /* "NCCL's constant for .." */
 const char *copse_guess_reason(enum copse_guess guess);
 /* "nvbandwidth -t ..": what measures such a link, and where the number goes. */

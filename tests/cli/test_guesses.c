@@ -41,7 +41,7 @@ START_TEST(sockets_by_processor_and_version) {
   ck_assert_int_eq(
       copse_test_command("@ topo %%/t.xml --links all --nccl-version %s -o -", sockets[_i].version),
       0);
-  snprintf(expected, sizeof expected, "\"dst\": \"cpu@1\", \"bandwidth\": %s}",
+  snprintf(expected, sizeof expected, "\"dst\": \"cpu@1\", \"bandwidth\": %s, \"guess\": \"sockets\"}",
            sockets[_i].expected);
   ck_assert_msg(strstr(copse_test_result.out, expected) != NULL, "%s: %s", sockets[_i].version,
                 copse_test_result.out);
@@ -179,6 +179,26 @@ START_TEST(guesses_go_with_links) {
 }
 END_TEST
 
+/* What `topo -o` writes keeps the marks, and the checksum of the file is that of what was read. */
+START_TEST(guesses_stay_in_json) {
+  ck_assert_int_eq(copse_test_command("@ topo " SKYLAKE " -o %%/g.json"), 0);
+  char *text = copse_test_read("g.json");
+  ck_assert_ptr_nonnull(
+      strstr(text, "\"dst\": \"cpu@1\", \"bandwidth\": 10, \"guess\": \"sockets\"}"));
+  free(text);
+  ck_assert_int_eq(
+      copse_test_command("@ topo %%/g.json -o %%/again.json && cmp %%/g.json %%/again.json"), 0);
+  ck_assert_int_eq(copse_test_command("@ solve %%/g.json -c allgather -o %%/s.json"), 0);
+  ck_assert_ptr_nonnull(
+      strstr(copse_test_result.out, "the bound rests on a guess: cpu@1 -> cpu@0, 10 GB/s: NCCL's"));
+  ck_assert_int_eq(copse_test_command("@ verify %%/s.json -t " SKYLAKE), 0);
+  ck_assert_ptr_null(strstr(copse_test_result.err, "other"));
+  ck_assert_int_eq(copse_test_command("sed s/sockets/nobody/ %%/g.json >%%/bad.json"), 0);
+  ck_assert_int_eq(copse_test_command("@ topo %%/bad.json"), 2);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.err, "\"guess\" is \"nobody\": give \"sockets\""));
+}
+END_TEST
+
 START_TEST(trays_of_one_domain_are_solved) {
   ck_assert_int_eq(copse_test_command("@ topo tests/data/nccl/gb200-mnnvl-2trays.topo.xml"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "1 nvswitch"));
@@ -228,6 +248,7 @@ int main(void) {
   tcase_add_test(all, audit_says_what_is_guessed_and_what_nccl_reads_otherwise);
   tcase_add_test(all, a_bound_without_a_guess_is_silent);
   tcase_add_test(all, guesses_go_with_links);
+  tcase_add_test(all, guesses_stay_in_json);
   tcase_add_test(all, trays_of_one_domain_are_solved);
   tcase_add_test(all, a_domain_of_72);
   tcase_add_test(all, a_matrix_guesses_its_class);

@@ -87,6 +87,24 @@ static copse_status check_way_back(struct reader *r, const cJSON *item, long lin
   return copse_index_map_add(&r->unstated, copse_key_pair(src, dst), (int)line, r->err);
 }
 
+/* The link's bandwidth may be marked as a guess of the reader that wrote the file. */
+static copse_status read_guess(struct reader *r, const cJSON *item, int src, int dst, bool duplex) {
+  const char *name = NULL;
+  if (!copse_json_get(item, "guess")) return COPSE_OK;
+  COPSE_DO(copse_json_get_string(r->json, item, "guess", &name, r->err));
+  for (int g = COPSE_GUESS_SOCKETS; g <= COPSE_GUESS_CLASS; g++) {
+    if (strcmp(name, copse_guess_name((enum copse_guess)g)) != 0) continue;
+    copse_builder_set_guess(r->builder, src, dst, (enum copse_guess)g);
+    if (duplex) copse_builder_set_guess(r->builder, dst, src, (enum copse_guess)g);
+    return COPSE_OK;
+  }
+  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json->file,
+                       copse_json_line(copse_json_get(item, "guess"), item),
+                       "\"guess\" is \"%.40s\": give \"sockets\", \"speed\", \"port\" or "
+                       "\"class\", or leave it out",
+                       name);
+}
+
 static copse_status read_link(struct reader *r, const cJSON *item, const cJSON *parent) {
   static const struct copse_json_key keys[] = {
       {"src", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "the id of a node, such as \"gpu0\""},
@@ -95,6 +113,7 @@ static copse_status read_link(struct reader *r, const cJSON *item, const cJSON *
        "GB/s per direction, such as 50 or \"625/2\""},
       {"latency", COPSE_JSON_NOT_NEGATIVE, "us, such as 0.5"},
       {"duplex", COPSE_JSON_BOOL, "false for the direction from src to dst only"},
+      {"guess", COPSE_JSON_STRING, "what the bandwidth rests on, such as \"sockets\""},
       {0}};
   const struct copse_json *json = r->json;
   struct copse_q bandwidth, latency = COPSE_Q_ZERO;
@@ -109,8 +128,9 @@ static copse_status read_link(struct reader *r, const cJSON *item, const cJSON *
     COPSE_DO(copse_json_get_rational(json, item, "latency", &latency, r->err));
   COPSE_DO(copse_json_get_bool_or(json, item, "duplex", true, &duplex, r->err));
   if (!copse_json_get(item, "duplex")) COPSE_DO(check_way_back(r, item, line, src, dst));
-  return duplex ? copse_builder_add_duplex(r->builder, line, src, dst, bandwidth, latency, r->err)
-                : copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err);
+  COPSE_DO(duplex ? copse_builder_add_duplex(r->builder, line, src, dst, bandwidth, latency, r->err)
+                  : copse_builder_add_link(r->builder, line, src, dst, bandwidth, latency, r->err));
+  return read_guess(r, item, src, dst, duplex);
 }
 
 /* What hardware takes from gpu to gpu. The builder checks it when all links are there. */
@@ -309,6 +329,8 @@ static void add_link(struct copse_text *text, const struct copse_topology *topol
     add_rational(text, link->latency);
   }
   if (!duplex) copse_text_add(text, ", \"duplex\": false");
+  if (link->guess != COPSE_GUESS_NONE)
+    copse_text_add(text, ", \"guess\": \"%s\"", copse_guess_name(link->guess));
   copse_text_add(text, "}");
 }
 
@@ -318,8 +340,8 @@ static int equal_reverse(const struct copse_topology *topology, int i) {
   int reverse = copse_topology_find_link(topology, link->dst, link->src);
   if (reverse < 0) return -1;
   const struct copse_link *other = &topology->links[reverse];
-  bool equal =
-      copse_q_eq(link->bandwidth, other->bandwidth) && copse_q_eq(link->latency, other->latency);
+  bool equal = copse_q_eq(link->bandwidth, other->bandwidth) &&
+               copse_q_eq(link->latency, other->latency) && link->guess == other->guess;
   return equal ? reverse : -1;
 }
 

@@ -208,6 +208,35 @@ static const char *trees_variable(const struct causes *c) {
   return c->in->nccl_version >= 22400 ? "NCCL_ALGO=allreduce:^ring" : "NCCL_ALGO=^Ring";
 }
 
+/* What limits rings is no loss where NVLS runs, as NCCL's model has it; that only a log or a
+ * measurement shows. */
+static copse_status find_nvls_above(struct causes *c, const struct reach *r, const char *where,
+                                    double trees) {
+  const struct copse_audit_row *row = c->row;
+  struct copse_nccl_verdict v;
+  bool several = c->in->machine->n_hosts > 1, measured = isfinite(row->measured);
+  const char *nvls = several ? "NVLSTree" : "NVLS";
+  COPSE_DO(copse_nccl_judge(c->in->judge, COPSE_NCCL_NVLS, COPSE_ALLREDUCE, 0, &v, c->err));
+  double stated = copse_audit_busbw(c->in->topology, COPSE_ALLREDUCE, copse_nccl_verdict_time(&v));
+  double lost = measured ? fmin(trees, row->bound) - fmax(c->ring_links, fmax(r->rings, 0)) : 0;
+  return copse_audit_add(
+      c->audit, COPSE_STEP_OWN, share_of(c, lost),
+      measured ? say(c, "%s, which NCCL's model takes, did not run as fast as it should", nvls)
+               : say(c, "rings are the wrong shape for these links; %s, if it runs, is not", nvls),
+      say(c,
+          "%s carries %.4g GB for each GB of the buffer, which holds rings to %.4g GB/s; %s may "
+          "have %.4g, the best chains for these links %.4g%s",
+          where, copse_q_to_double(c->verdict.load[c->verdict.link]), c->ring_links, nvls, stated,
+          trees, measured ? say(c, "; %.4g were measured", row->measured) : ""),
+      say(c,
+          "a log with NCCL_DEBUG_SUBSYS=INIT,TUNING, which says whether %s runs; where it can't "
+          "(no fabric manager, NCCL_NVLS_ENABLE=0) %s%s",
+          nvls,
+          r->chain >= trees * (1 - WORTH) ? "" : say(c, "the graph file of %s with ", c->in->tune),
+          trees_variable(c)),
+      c->err);
+}
+
 static copse_status find_better_trees(struct causes *c, const struct reach *r, const char *where,
                                       double trees) {
   const char *rings = isfinite(r->rings_bound)
@@ -264,9 +293,9 @@ static copse_status find_limit(struct causes *c) {
   double trees = fmax(r.chain, r.chains), found = fmax(c->links, fmax(r.rings, trees));
   if (share_of(c, r.rings - c->links) >= WORTH) COPSE_DO(find_better_rings(c, &r));
   if (!ring && share_of(c, r.chains - c->links) >= WORTH) COPSE_DO(find_better_chains(c, &r));
-  if (ring && !copse_nccl_judge_prefers_nvls(c->in->judge) &&
-      trees > fmax(c->ring_links, r.rings) * (1 + WORTH))
-    COPSE_DO(find_better_trees(c, &r, where, trees));
+  if (ring && trees > fmax(c->ring_links, r.rings) * (1 + WORTH))
+    COPSE_DO(copse_nccl_judge_prefers_nvls(c->in->judge) ? find_nvls_above(c, &r, where, trees)
+                                                         : find_better_trees(c, &r, where, trees));
   if (share_of(c, c->row->bound - found) < WORTH || !isfinite(r.rings_bound)) return COPSE_OK;
   return copse_audit_add(
       c->audit, COPSE_STEP_BOUND, share_of(c, c->row->bound - found),

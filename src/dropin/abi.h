@@ -38,6 +38,7 @@ typedef struct {
 } ncclConfig_t;
 
 typedef struct ncclSimInfo ncclSimInfo_t;
+typedef struct ncclCollConfig ncclCollConfig_t; /* NCCL 2.31 */
 
 /* NCCL's device API (nccl_device.h), which the drop-in only hands on. */
 typedef struct {
@@ -53,3 +54,4 @@ typedef struct ncclLLA2AHandle ncclLLA2AHandle_t;
 #endif
 
 #define COPSE_NCCL_SHRINK_ABORT 1 /* ncclCommShrink: end what runs on the parent first */
+#define COPSE_NCCL_WINDOW_SYMMETRIC 1 /* ncclCommWindowRegister: NCCL_WIN_COLL_SYMMETRIC */

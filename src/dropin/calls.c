@@ -87,36 +87,35 @@ static int kind_of(const struct copse_nccl_call *call) {
   return call->function <= COPSE_NCCL_ALL_TO_ALL ? (int)call->function : COPSE_NCCL_SEND_RECV;
 }
 
+/* With the call's configuration or without. */
+#define REAL(name, ...)                                                    \
+  (c->config ? copse_nccl_real_##name##Config(__VA_ARGS__, c->config) : \
+               copse_nccl_real_##name(__VA_ARGS__))
+
 static ncclResult_t run_real(const struct copse_nccl_call *c) {
   switch (c->function) {
     case COPSE_NCCL_ALL_REDUCE:
-      return copse_nccl_real_AllReduce(c->send, c->recv, c->count, c->type, c->op, c->nccl,
-                                       c->stream);
+      return REAL(AllReduce, c->send, c->recv, c->count, c->type, c->op, c->nccl, c->stream);
     case COPSE_NCCL_ALL_GATHER:
-      return copse_nccl_real_AllGather(c->send, c->recv, c->count, c->type, c->nccl, c->stream);
+      return REAL(AllGather, c->send, c->recv, c->count, c->type, c->nccl, c->stream);
     case COPSE_NCCL_REDUCE_SCATTER:
-      return copse_nccl_real_ReduceScatter(c->send, c->recv, c->count, c->type, c->op, c->nccl,
-                                           c->stream);
+      return REAL(ReduceScatter, c->send, c->recv, c->count, c->type, c->op, c->nccl, c->stream);
     case COPSE_NCCL_BROADCAST:
-      return copse_nccl_real_Broadcast(c->send, c->recv, c->count, c->type, c->root, c->nccl,
-                                       c->stream);
+      return REAL(Broadcast, c->send, c->recv, c->count, c->type, c->root, c->nccl, c->stream);
     case COPSE_NCCL_BCAST:
       return copse_nccl_real_Bcast(c->recv, c->count, c->type, c->root, c->nccl, c->stream);
     case COPSE_NCCL_REDUCE:
-      return copse_nccl_real_Reduce(c->send, c->recv, c->count, c->type, c->op, c->root, c->nccl,
-                                    c->stream);
+      return REAL(Reduce, c->send, c->recv, c->count, c->type, c->op, c->root, c->nccl, c->stream);
     case COPSE_NCCL_ALL_TO_ALL:
-      return copse_nccl_real_AlltoAll(c->send, c->recv, c->count, c->type, c->nccl, c->stream);
+      return REAL(AlltoAll, c->send, c->recv, c->count, c->type, c->nccl, c->stream);
     case COPSE_NCCL_SEND:
       return copse_nccl_real_Send(c->send, c->count, c->type, c->root, c->nccl, c->stream);
     case COPSE_NCCL_RECV:
       return copse_nccl_real_Recv(c->recv, c->count, c->type, c->root, c->nccl, c->stream);
     case COPSE_NCCL_GATHER:
-      return copse_nccl_real_Gather(c->send, c->recv, c->count, c->type, c->root, c->nccl,
-                                    c->stream);
+      return REAL(Gather, c->send, c->recv, c->count, c->type, c->root, c->nccl, c->stream);
     case COPSE_NCCL_SCATTER:
-      return copse_nccl_real_Scatter(c->send, c->recv, c->count, c->type, c->root, c->nccl,
-                                     c->stream);
+      return REAL(Scatter, c->send, c->recv, c->count, c->type, c->root, c->nccl, c->stream);
   }
   return ncclInternalError;
 }
@@ -168,6 +167,13 @@ struct passed {
   cudaStream_t stream;
 };
 
+/* A registration whose window NCCL gives at the group's end. */
+struct registered {
+  struct copse_nccl_comm *comm; /* used */
+  struct copse_nccl_window *window;
+  ncclWindow_t *where;
+};
+
 struct group {
   int depth;
   struct held *held;
@@ -176,6 +182,8 @@ struct group {
   size_t n_passed, passed_capacity;
   struct copse_nccl_made *made;
   size_t n_made, made_capacity;
+  struct registered *registered;
+  size_t n_registered, registered_capacity;
 };
 
 static _Thread_local struct group open_group;
@@ -220,19 +228,32 @@ static ncclResult_t pass(struct group *group, const struct copse_nccl_call *call
   return result == ncclSuccess && !group ? lead(comm, call->stream) : result;
 }
 
+/* Whether all that this rank gives lies in symmetric windows. NCCL demands of programs that a
+ * collective's buffers do so at all ranks or at none. */
+static bool is_in_windows(struct copse_nccl_comm *comm, const struct copse_nccl_call *c) {
+  const int kind = kind_of(c);
+  const uint64_t n = (uint64_t)comm->n_ranks, block = c->count * copse_type_bytes((copse_type)c->type);
+  const bool wide = kind == COPSE_ALLTOALL;
+  if (!comm->windows) return false;
+  return copse_nccl_window_holds(comm, c->send,
+                                 wide || kind == COPSE_REDUCE_SCATTER ? n * block : block) &&
+         copse_nccl_window_holds(comm, c->recv, wide || kind == COPSE_ALLGATHER ? n * block : block);
+}
+
 /*
  * Looks only at what is the same on all ranks of the communicator, so that all decide alike. The
- * exceptions: an all-to-all in place is wrong on all ranks or none of a sane program; sends and
- * receives are looked at only where the user has promised that they are alike
- * (COPSE_NCCL_ALLTOALL).
+ * exceptions: an all-to-all in place is wrong on all ranks or none of a sane program, and so is one
+ * in symmetric windows; sends and receives are looked at only where the user has promised that they
+ * are alike (COPSE_NCCL_ALLTOALL). Of rooted collectives only the root need give all buffers.
  */
-static enum copse_nccl_reason decide(const struct copse_nccl_comm *comm,
+static enum copse_nccl_reason decide(struct copse_nccl_comm *comm,
                                      const struct copse_nccl_call *call, const copse_plan **plan) {
   int kind = kind_of(call);
   copse_collective collective = (copse_collective)kind; /* unless it is a pair */
   bool pair = kind == COPSE_NCCL_SEND_RECV;
   if (!comm->copse) return COPSE_NCCL_NO_COPSE;
   if (kind == COPSE_NCCL_OTHER) return COPSE_NCCL_NO_COLLECTIVE;
+  if (call->config) return COPSE_NCCL_CONFIGURED;
   if (pair && !comm->exchanges) return COPSE_NCCL_NOT_PROMISED;
   if (pair && !copse_nccl_in_group()) return COPSE_NCCL_ALONE;
   if (call->type >= COPSE_N_TYPES) return COPSE_NCCL_OTHER_TYPE;
@@ -241,6 +262,7 @@ static enum copse_nccl_reason decide(const struct copse_nccl_comm *comm,
   if (copse_collective_reduces(collective) && call->op >= COPSE_N_REDOPS)
     return COPSE_NCCL_OTHER_REDOP;
   if (kind == COPSE_ALLTOALL && call->send == call->recv) return COPSE_NCCL_IN_PLACE;
+  if (!copse_collective_rooted(collective) && is_in_windows(comm, call)) return COPSE_NCCL_IN_WINDOWS;
   copse_status status = copse_comm_find_plan(comm->copse, collective,
                                              copse_collective_rooted(collective) ? call->root : -1,
                                              call->count, (copse_type)call->type, plan);
@@ -275,70 +297,44 @@ static ncclResult_t answer_call(const struct copse_nccl_call *call) {
 
 /* ---- collectives, send and receive --------------------------------------------------------- */
 
-ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_ALL_REDUCE, send, recv, count, type, op,
-                                               -1, comm, stream});
-}
+/* The function, and the one that also takes a configuration. */
+#define BOTH(name, function, op, root, ...)                                                      \
+  ncclResult_t nccl##name(__VA_ARGS__, ncclComm_t comm, cudaStream_t stream) {                   \
+    return answer_call(&(struct copse_nccl_call){function, send, recv, count, type, op, root,    \
+                                                 comm, stream, NULL});                           \
+  }                                                                                              \
+  ncclResult_t nccl##name##Config(__VA_ARGS__, ncclComm_t comm, cudaStream_t stream,             \
+                                  const ncclCollConfig_t *config) {                              \
+    return answer_call(&(struct copse_nccl_call){function, send, recv, count, type, op, root,    \
+                                                 comm, stream, config});                         \
+  }
+#define DATA const void *send, void *recv, size_t count, ncclDataType_t type
 
-ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_ALL_GATHER, send, recv, count, type, 0,
-                                               -1, comm, stream});
-}
-
-ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_REDUCE_SCATTER, send, recv, count, type,
-                                               op, -1, comm, stream});
-}
-
-ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           int root, ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_BROADCAST, send, recv, count, type, 0,
-                                               root, comm, stream});
-}
+BOTH(AllReduce, COPSE_NCCL_ALL_REDUCE, op, -1, DATA, ncclRedOp_t op)
+BOTH(AllGather, COPSE_NCCL_ALL_GATHER, 0, -1, DATA)
+BOTH(ReduceScatter, COPSE_NCCL_REDUCE_SCATTER, op, -1, DATA, ncclRedOp_t op)
+BOTH(Broadcast, COPSE_NCCL_BROADCAST, 0, root, DATA, int root)
+BOTH(Reduce, COPSE_NCCL_REDUCE, op, root, DATA, ncclRedOp_t op, int root)
+BOTH(AlltoAll, COPSE_NCCL_ALL_TO_ALL, 0, -1, DATA)
+BOTH(Gather, COPSE_NCCL_GATHER, 0, root, DATA, int root)
+BOTH(Scatter, COPSE_NCCL_SCATTER, 0, root, DATA, int root)
 
 ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream) {
   return answer_call(&(struct copse_nccl_call){COPSE_NCCL_BCAST, buffer, buffer, count, type, 0,
-                                               root, comm, stream});
-}
-
-ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_REDUCE, send, recv, count, type, op, root,
-                                               comm, stream});
-}
-
-ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
-                          ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_ALL_TO_ALL, send, recv, count, type, 0,
-                                               -1, comm, stream});
-}
-
-ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(
-      &(struct copse_nccl_call){COPSE_NCCL_GATHER, send, recv, count, type, 0, root, comm, stream});
-}
-
-ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-                         ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_SCATTER, send, recv, count, type, 0, root,
-                                               comm, stream});
+                                               root, comm, stream, NULL});
 }
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   return answer_call(
-      &(struct copse_nccl_call){COPSE_NCCL_SEND, send, NULL, count, type, 0, peer, comm, stream});
+      &(struct copse_nccl_call){COPSE_NCCL_SEND, send, NULL, count, type, 0, peer, comm, stream, NULL});
 }
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   return answer_call(
-      &(struct copse_nccl_call){COPSE_NCCL_RECV, NULL, recv, count, type, 0, peer, comm, stream});
+      &(struct copse_nccl_call){COPSE_NCCL_RECV, NULL, recv, count, type, 0, peer, comm, stream, NULL});
 }
 
 /* ---- groups ------------------------------------------------------------------------------- */
@@ -362,9 +358,63 @@ static ncclResult_t group_made(ncclComm_t *where, bool blocking) {
 static void free_group(struct group *group) {
   for (size_t i = 0; i < group->n_held; i++) (void)copse_nccl_release(group->held[i].comm);
   for (size_t i = 0; i < group->n_passed; i++) (void)copse_nccl_release(group->passed[i].comm);
+  for (size_t i = 0; i < group->n_registered; i++) {
+    (void)copse_nccl_release(group->registered[i].comm);
+    free(group->registered[i].window);
+  }
   free(group->held);
   free(group->passed);
   free(group->made);
+  free(group->registered);
+}
+
+/* ---- symmetric windows --------------------------------------------------------------------- */
+
+/* NULL where NCCL can't have such windows, at all ranks then. */
+static void know_window(struct registered *it) {
+  it->window->window = *it->where;
+  if (!*it->where) return;
+  copse_nccl_window_add(it->comm, it->window);
+  it->window = NULL;
+}
+
+static copse_status prepare_window(struct registered *it) {
+  struct group *group = &open_group;
+  for (int try = 0;; try++) {
+    copse_status status = it->window ? COPSE_OK : copse_calloc(1, sizeof *it->window, &it->window, NULL);
+    if (status == COPSE_OK && group->depth > 0)
+      status = COPSE_GROW(group->registered, group->registered_capacity, group->n_registered + 1, NULL);
+    if (!copse_nccl_tries_again(status, try)) return status;
+  }
+}
+
+/* What it takes to know the window is had first: a rank that didn't know of it would serve a call
+ * that the others pass. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t nccl, void *buffer, size_t bytes,
+                                    ncclWindow_t *window, int flags) {
+  const bool symmetric = (flags & COPSE_NCCL_WINDOW_SYMMETRIC) != 0 && !copse_nccl_is_inside();
+  struct registered it = {symmetric ? copse_nccl_acquire(nccl) : NULL, NULL, window};
+  ncclResult_t result = ncclSystemError;
+  if (!it.comm || prepare_window(&it) == COPSE_OK)
+    result = copse_nccl_real_CommWindowRegister(nccl, buffer, bytes, window, flags);
+  if (it.comm && result == ncclSuccess) {
+    *it.window = (struct copse_nccl_window){NULL, NULL, (uintptr_t)buffer, bytes};
+    if (open_group.depth > 0) {
+      open_group.registered[open_group.n_registered++] = it; /* the group holds comm now */
+      return result;
+    }
+    know_window(&it);
+  }
+  (void)copse_nccl_release(it.comm);
+  free(it.window);
+  return result;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t nccl, ncclWindow_t window) {
+  struct copse_nccl_comm *comm = copse_nccl_is_inside() ? NULL : copse_nccl_acquire(nccl);
+  if (comm && window) copse_nccl_window_remove(comm, window);
+  (void)copse_nccl_release(comm);
+  return copse_nccl_real_CommWindowDeregister(nccl, window);
 }
 
 /* ---- sends and receives ------------------------------------------------------------------ */
@@ -466,6 +516,7 @@ static ncclResult_t end_group(struct group *group) {
   ncclResult_t result = copse_nccl_real_GroupEnd(); /* in any case: it was started */
   if (result == ncclSuccess) result = settled;
   if (result != ncclSuccess && result != ncclInProgress) return result;
+  for (size_t i = 0; i < group->n_registered; i++) know_window(&group->registered[i]);
   for (size_t i = 0; i < group->n_passed; i++) {
     const ncclResult_t led = lead(group->passed[i].comm, group->passed[i].stream);
     if (led != ncclSuccess) return led;

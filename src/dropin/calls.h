@@ -41,6 +41,7 @@ struct copse_nccl_call {
   int root; /* or the peer */
   ncclComm_t nccl;
   cudaStream_t stream;
+  const ncclCollConfig_t *config; /* NULL: NCCL's function without */
 };
 
 /* Whether the calling thread has a group open. */

@@ -32,6 +32,8 @@ static const char *const reasons[] = {
     [COPSE_NCCL_ALONE] = "not in a group",
     [COPSE_NCCL_NO_EXCHANGE] = "the group is no all-to-all of even blocks",
     [COPSE_NCCL_NO_COLLECTIVE] = "copse has no such collective",
+    [COPSE_NCCL_CONFIGURED] = "it has a configuration of its own",
+    [COPSE_NCCL_IN_WINDOWS] = "it is in symmetric windows, which NCCL reaches without copies",
 };
 
 void copse_nccl_tally_served(struct copse_nccl_comm *comm, int kind, const copse_plan *plan) {
@@ -131,11 +133,44 @@ struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl) {
   return it;
 }
 
+static pthread_rwlock_t windows_lock = PTHREAD_RWLOCK_INITIALIZER;
+
+void copse_nccl_window_add(struct copse_nccl_comm *comm, struct copse_nccl_window *window) {
+  pthread_rwlock_wrlock(&windows_lock);
+  window->next = comm->windows;
+  comm->windows = window;
+  pthread_rwlock_unlock(&windows_lock);
+}
+
+void copse_nccl_window_remove(struct copse_nccl_comm *comm, ncclWindow_t window) {
+  pthread_rwlock_wrlock(&windows_lock);
+  struct copse_nccl_window *it = comm->windows, *before = NULL;
+  while (it && it->window != window) before = it, it = it->next;
+  if (it && before)
+    before->next = it->next;
+  else if (it)
+    comm->windows = it->next;
+  pthread_rwlock_unlock(&windows_lock);
+  free(it);
+}
+
+bool copse_nccl_window_holds(struct copse_nccl_comm *comm, const void *start, uint64_t bytes) {
+  const uintptr_t at = (uintptr_t)start;
+  if (!comm->windows) return false;
+  pthread_rwlock_rdlock(&windows_lock);
+  const struct copse_nccl_window *it = comm->windows;
+  while (it && (at < it->start || bytes > it->bytes || at - it->start > it->bytes - bytes))
+    it = it->next;
+  pthread_rwlock_unlock(&windows_lock);
+  return it != NULL;
+}
+
 copse_status copse_nccl_release(struct copse_nccl_comm *comm) {
   if (!comm || atomic_fetch_sub(&comm->users, 1) > 1) return COPSE_OK;
   copse_nccl_enter();
   copse_status status = copse_comm_destroy(comm->copse);
   copse_nccl_leave();
+  while (comm->windows) copse_nccl_window_remove(comm, comm->windows->window);
   free(comm);
   return status;
 }

@@ -23,6 +23,13 @@ struct copse_nccl_tally {
   const copse_plan *said; /* the plan logged last */
 };
 
+/* Memory that all ranks have registered with NCCL (NCCL_WIN_COLL_SYMMETRIC). */
+struct copse_nccl_window {
+  struct copse_nccl_window *next;
+  ncclWindow_t window;
+  uintptr_t start, bytes;
+};
+
 struct copse_nccl_comm {
   struct copse_nccl_comm *next;
   atomic_int users; /* the registry is one; the last one frees */
@@ -38,6 +45,7 @@ struct copse_nccl_comm {
   bool aborted;      /* NCCL's communicator too, since peers didn't come in time */
   char why_not[512]; /* ... because */
 
+  _Atomic(struct copse_nccl_window *) windows; /* written under a lock of comms.c */
   struct copse_nccl_tally tally[COPSE_NCCL_N_KINDS]; /* of the thread that uses the communicator */
 };
 
@@ -70,6 +78,12 @@ copse_status copse_nccl_release(struct copse_nccl_comm *comm);
  * after this one's. */
 void copse_nccl_release_aside(struct copse_nccl_comm *comm);
 
+/* Takes over a window of malloc, or takes one out and frees it. */
+void copse_nccl_window_add(struct copse_nccl_comm *comm, struct copse_nccl_window *window);
+void copse_nccl_window_remove(struct copse_nccl_comm *comm, ncclWindow_t window);
+/* Whether the bytes lie in one of them. */
+bool copse_nccl_window_holds(struct copse_nccl_comm *comm, const void *start, uint64_t bytes);
+
 /* Takes it out of the registry; the caller now holds the registry's use and releases it. NULL
  * where it isn't there. At INFO its calls are added up in the log. */
 struct copse_nccl_comm *copse_nccl_forget(ncclComm_t nccl);
@@ -84,7 +98,9 @@ enum copse_nccl_reason {
   COPSE_NCCL_NOT_PROMISED, /* sends and receives, COPSE_NCCL_ALLTOALL is not 1 */
   COPSE_NCCL_ALONE,        /* a send or receive outside of a group */
   COPSE_NCCL_NO_EXCHANGE,  /* grouped, but no all-to-all */
-  COPSE_NCCL_NO_COLLECTIVE /* NCCL's alone */
+  COPSE_NCCL_NO_COLLECTIVE, /* NCCL's alone */
+  COPSE_NCCL_CONFIGURED,    /* a configuration that only NCCL understands */
+  COPSE_NCCL_IN_WINDOWS     /* NCCL needs no staging there */
 };
 
 void copse_nccl_tally_served(struct copse_nccl_comm *comm, int kind, const copse_plan *plan);

@@ -1,11 +1,13 @@
 /*
- * Every function that NCCL exports, up to 2.28, with its prototype. Newer ones are the real library's,
- * since the drop-in doesn't have their names (scripts/check_nccl).
+ * Every function that NCCL exports, up to 2.28, with its prototype, and the collectives with a
+ * configuration of 2.31. Other new ones are the real library's, since the drop-in doesn't have their
+ * names (scripts/check_nccl).
  *
  *   X(type of the result, result where the real NCCL lacks it, name, parameters, arguments)
  *   RESULT(X, name, parameters, arguments): the same for an ncclResult_t
  *
- * COPSE_NCCL_SERVED: those that the drop-in looks at (calls.c).
+ * COPSE_NCCL_SERVED: those that the drop-in looks at (calls.c). COPSE_NCCL_CONFIGURED: likewise, from
+ * NCCL 2.31 on; a NULL configuration means the function without it.
  * COPSE_NCCL_FORWARDED, COPSE_NCCL_DEVICE_API: those that it hands on as they are.
  *
  * Each has a twin named pncclXxx, NCCL's profiling interface, which always means the real NCCL.
@@ -61,9 +63,38 @@
     cudaStream_t stream), (send, count, type, peer, comm, stream)) \
   RESULT(X, Recv, (void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, \
     cudaStream_t stream), (recv, count, type, peer, comm, stream)) \
+  RESULT(X, CommWindowRegister, (ncclComm_t comm, void *buffer, size_t bytes, \
+    ncclWindow_t *window, int flags), (comm, buffer, bytes, window, flags)) \
+  RESULT(X, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (comm, window)) \
   RESULT(X, GroupStart, (void), ()) \
   RESULT(X, GroupEnd, (void), ()) \
   RESULT(X, GroupSimulateEnd, (ncclSimInfo_t *info), (info))
+
+#define COPSE_NCCL_CONFIGURED(X) \
+  RESULT(X, AllReduceConfig, (const void *send, void *recv, size_t count, ncclDataType_t type, \
+    ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), \
+    (send, recv, count, type, op, comm, stream, config)) \
+  RESULT(X, AllGatherConfig, (const void *send, void *recv, size_t count, ncclDataType_t type, \
+    ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), \
+    (send, recv, count, type, comm, stream, config)) \
+  RESULT(X, ReduceScatterConfig, (const void *send, void *recv, size_t count, ncclDataType_t type, \
+    ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), \
+    (send, recv, count, type, op, comm, stream, config)) \
+  RESULT(X, BroadcastConfig, (const void *send, void *recv, size_t count, ncclDataType_t type, \
+    int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), \
+    (send, recv, count, type, root, comm, stream, config)) \
+  RESULT(X, ReduceConfig, (const void *send, void *recv, size_t count, ncclDataType_t type, \
+    ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, \
+    const ncclCollConfig_t *config), (send, recv, count, type, op, root, comm, stream, config)) \
+  RESULT(X, AlltoAllConfig, (const void *send, void *recv, size_t count, ncclDataType_t type, \
+    ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), \
+    (send, recv, count, type, comm, stream, config)) \
+  RESULT(X, GatherConfig, (const void *send, void *recv, size_t count, ncclDataType_t type, \
+    int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), \
+    (send, recv, count, type, root, comm, stream, config)) \
+  RESULT(X, ScatterConfig, (const void *send, void *recv, size_t count, ncclDataType_t type, \
+    int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), \
+    (send, recv, count, type, root, comm, stream, config))
 
 #define COPSE_NCCL_FORWARDED(X) \
   RESULT(X, MemAlloc, (void **memory, size_t bytes), (memory, bytes)) \
@@ -78,9 +109,6 @@
   RESULT(X, CommRegister, (const ncclComm_t comm, void *buffer, size_t bytes, void **handle), \
     (comm, buffer, bytes, handle)) \
   RESULT(X, CommDeregister, (const ncclComm_t comm, void *handle), (comm, handle)) \
-  RESULT(X, CommWindowRegister, (ncclComm_t comm, void *buffer, size_t bytes, \
-    ncclWindow_t *window, int flags), (comm, buffer, bytes, window, flags)) \
-  RESULT(X, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (comm, window)) \
   RESULT(X, RedOpCreatePreMulSum, (ncclRedOp_t *op, void *scalar, ncclDataType_t type, \
     ncclScalarResidence_t residence, ncclComm_t comm), (op, scalar, type, residence, comm)) \
   RESULT(X, RedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), (op, comm))

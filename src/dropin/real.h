@@ -23,6 +23,7 @@ void *copse_nccl_find(const char *name, void *_Atomic *cache);
   COPSE_NCCL_EXPORT type pnccl##name params;                  \
   type copse_nccl_real_##name params;
 COPSE_NCCL_SERVED(COPSE_NCCL_DECLARE)
+COPSE_NCCL_CONFIGURED(COPSE_NCCL_DECLARE)
 COPSE_NCCL_FORWARDED(COPSE_NCCL_DECLARE)
 COPSE_NCCL_DEVICE_API(COPSE_NCCL_DECLARE)
 #undef COPSE_NCCL_DECLARE

@@ -645,6 +645,21 @@ NCCL ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, nccl
                                 ncclRedOp_t redop, ncclComm_t comm, cudaStream_t stream) {
   return enqueue("AllReduce", OP(ALL_REDUCE, send, recv, redop, -1));
 }
+/* Its configurations are not looked at. */
+NCCL ncclResult_t ncclAllReduceConfig(const void *send, void *recv, size_t count,
+                                      ncclDataType_t type, ncclRedOp_t redop, ncclComm_t comm,
+                                      cudaStream_t stream, const ncclCollConfig_t *) {
+  return enqueue("AllReduceConfig", OP(ALL_REDUCE, send, recv, redop, -1));
+}
+/* The handle is the memory. */
+NCCL ncclResult_t ncclCommWindowRegister(ncclComm_t, void *buffer, size_t, ncclWindow_t *window,
+                                         int) {
+  *window = (ncclWindow_t)buffer;
+  return called("CommWindowRegister");
+}
+NCCL ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+  return called("CommWindowDeregister");
+}
 NCCL ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
                                 ncclComm_t comm, cudaStream_t stream) {
   return enqueue("AllGather", OP(ALL_GATHER, send, recv, 0, -1));

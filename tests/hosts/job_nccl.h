@@ -20,6 +20,7 @@ extern "C" {
 /* The functions of nccl.h that tests call. */
 #define JOB_DECLARE(type, missing, name, params, args) type nccl##name params;
 COPSE_NCCL_SERVED(JOB_DECLARE)
+COPSE_NCCL_CONFIGURED(JOB_DECLARE)
 COPSE_NCCL_FORWARDED(JOB_DECLARE)
 #undef JOB_DECLARE
 

@@ -59,6 +59,7 @@ enum what {
   ALL_TO_ALL,
   EXCHANGE, /* an all-to-all of sends and receives */
   RING,     /* a send to the next rank, a receive from the one before */
+  CONFIGURED, /* an allreduce with a configuration of its own */
   N_WHATS
 };
 
@@ -68,6 +69,7 @@ static const struct {
     {"AllReduce", "AllReduce"}, {"AllGather", "AllGather"}, {"ReduceScatter", "ReduceScatter"},
     {"Broadcast", "Broadcast"}, {"Bcast", "Broadcast"},     {"Reduce", "Reduce"},
     {"AlltoAll", "AlltoAll"},   {"Send", "AlltoAll"},       {"Send", "Send/Recv"},
+    {"AllReduceConfig", "AllReduce"},
 };
 
 struct call {
@@ -116,6 +118,7 @@ static double expected(const struct call *c, const struct side *s, size_t i) {
   const size_t own = (size_t)s->rank * c->count;
   switch (c->what) {
     case ALL_REDUCE:
+    case CONFIGURED:
     case REDUCE: return folded(c, s->n, i);
     case REDUCE_SCATTER: return folded(c, s->n, own + i);
     case ALL_GATHER: return value(c, block, i % c->count);
@@ -207,6 +210,9 @@ static ncclResult_t issue(const struct call *c, const struct side *s, const stru
   const size_t n = c->count;
   switch (c->what) {
     case ALL_REDUCE: return ncclAllReduce(b->in, b->out, n, c->type, c->redop, s->comm, stream);
+    case CONFIGURED:
+      return ncclAllReduceConfig(b->in, b->out, n, c->type, c->redop, s->comm, stream,
+                                 (const ncclCollConfig_t *)c);
     case ALL_GATHER: return ncclAllGather(b->in, b->out, n, c->type, s->comm, stream);
     case REDUCE_SCATTER:
       return ncclReduceScatter(b->in, b->out, n, c->type, c->redop, s->comm, stream);
@@ -310,14 +316,43 @@ static void run_passed(struct job *job, struct sums *sums) {
       {BROADCAST, 50, INT32, SUM, 1, false, 1}, {REDUCE, 50, FLOAT, MAX, 1, false, 2},
       {BCAST, 5, DOUBLE, SUM, 1, true, 3},      {ALL_REDUCE, 0, FLOAT, SUM, 0, false, 4},
       {ALL_REDUCE, 60, FLOAT, times, 0, true, 5}, {ALL_REDUCE, 9000, FLOAT, MIN, 0, true, 6},
-      {RING, 300, HALF, SUM, 0, false, 7},
+      {RING, 300, HALF, SUM, 0, false, 7},      {CONFIGURED, 300, FLOAT, SUM, 0, true, 8},
   };
   for (const struct call &c : calls) run(job, sums, c, PASSED);
   JOB_ASSERT(job_logged("NCCL Broadcast: passed", "no plan for this size (and root)") == 1 &&
                  job_logged("NCCL AllReduce: passed", "ncclRedOpCreatePreMulSum") == 1 &&
                  job_logged("NCCL AllReduce: passed", "no elements") == 1 &&
+                 job_logged("NCCL AllReduce: passed", "a configuration of its own") == 1 &&
                  job_logged("NCCL Send/Recv: passed", "COPSE_NCCL_ALLTOALL=1 is not set") == 1,
              "the log doesn't say why");
+}
+
+/* Both buffers in windows: NCCL's. One of them outside, or no window any more: served. */
+static void run_windows(struct job *job, struct sums *sums) {
+  const struct side world = {job->world, job->rank, job->n};
+  const struct call c = {ALL_REDUCE, 100, FLOAT, SUM, 0, false, 9};
+  ncclWindow_t windows[2];
+  struct buffers b;
+  prepare(&c, &world, &b);
+  for (int turn = 0; turn < 4; turn++) {
+    if (turn == 1) JOB_NCCL(ncclCommWindowRegister(job->world, b.in, b.in_bytes, &windows[0], 1));
+    if (turn == 2) {
+      JOB_NCCL(ncclGroupStart());
+      JOB_NCCL(ncclCommWindowRegister(job->world, b.out, b.out_bytes, &windows[1], 1));
+      JOB_NCCL(ncclGroupEnd());
+    }
+    if (turn == 3) JOB_NCCL(ncclCommWindowDeregister(job->world, windows[0]));
+    const int calls = job_nccl_calls("AllReduce");
+    JOB_NCCL(issue(&c, &world, &b, job->stream));
+    JOB_CUDA(cudaStreamSynchronize(job->stream));
+    check(&c, &world, &b);
+    const bool passed = job_nccl_calls("AllReduce") > calls;
+    JOB_ASSERT(passed == (turn == 2), "turn %d: passed %d", turn, passed);
+    (passed ? sums->passed : sums->served)[ALL_REDUCE]++;
+  }
+  JOB_NCCL(ncclCommWindowDeregister(job->world, windows[1]));
+  discard(&b);
+  JOB_ASSERT(job_logged("NCCL AllReduce: passed", "symmetric windows") == 1, "the log doesn't say why");
 }
 
 static void check_hosts_logged(const struct job *job, int n_ranks, int n_hosts) {
@@ -338,6 +373,7 @@ static void run_all(struct job *job) {
              job_nccl_calls("AllGather"));
   run_sizes(job, &sums, job->n > 4 ? few : many, job->n > 4 ? 3 : 5);
   run_passed(job, &sums);
+  run_windows(job, &sums);
   JOB_ASSERT(job_logged("NCCL AllReduce: served", "low latency") == 1, "no packets");
   JOB_NCCL(ncclCommFinalize(job->world));
   check_sums(&sums);
@@ -814,7 +850,7 @@ static void run_engines_as(struct job *job, bool replayed) {
   job_nccl_take_blocks(80);
   JOB_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
   for (int i = 0; i < N; i++) { /* the last is an allreduce that is too large to be served */
-    calls[i] = {i % 2 && i < N - 1 ? RING : ALL_REDUCE, 700, FLOAT, SUM, 0, false, (unsigned)i};
+    calls[i] = {i == 3 ? CONFIGURED : i % 2 && i < N - 1 ? RING : ALL_REDUCE, 700, FLOAT, SUM, 0, false, (unsigned)i};
     if (i == N - 1) calls[i].count = 9000;
     prepare(&calls[i], &world, &b[i]);
   }

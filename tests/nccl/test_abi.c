@@ -35,6 +35,9 @@ void pncclResetDebugInit(void);
   _Static_assert(__builtin_types_compatible_p(__typeof__(&pnccl##name), type(*) params), #name);
 COPSE_NCCL_SERVED(SAME_PROTOTYPE)
 COPSE_NCCL_FORWARDED(SAME_PROTOTYPE)
+#if NCCL_VERSION_CODE >= 23100
+COPSE_NCCL_CONFIGURED(SAME_PROTOTYPE)
+#endif
 
 #define SAME(a, b) _Static_assert((int)(a) == (int)(b), #a)
 SAME(ncclInt8, COPSE_INT8);
@@ -64,6 +67,7 @@ SAME(ncclInvalidArgument, 4);
 SAME(ncclInvalidUsage, 5);
 SAME(ncclRemoteError, 6);
 SAME(ncclInProgress, 7);
+SAME(NCCL_WIN_COLL_SYMMETRIC, COPSE_NCCL_WINDOW_SYMMETRIC);
 SAME(NCCL_SHRINK_ABORT, COPSE_NCCL_SHRINK_ABORT);
 SAME(offsetof(ncclConfig_t, blocking), sizeof(size_t) + 2 * sizeof(int));
 SAME(sizeof(ncclUniqueId), 128);

@@ -156,3 +156,14 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) CO
 /* Whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;
+
+/* ---- simulate --overlap ---- */
+
+/*
+ * Prints the table (or, with json, one object) for an alltoall schedule that has been loaded for
+ * its topology; a compact one is expanded in place. spec is the value of --overlap:
+ * "tokens=N,token-bytes=B,compute=FILE|ALPHA:BETA[,degrees=1:2:4][,network=one|shared]".
+ */
+copse_status copse_cli_simulate_overlap(const char *spec, struct copse_cli_work *w,
+                                        const struct copse_predict_options *options,
+                                        bool json) COPSE_CHECKED;

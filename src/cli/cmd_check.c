@@ -15,11 +15,12 @@ static void print_report(const struct copse_plan *plan, const struct copse_proof
   const char *name = copse_collective_name((copse_collective)plan->header.collective);
   if (json)
     printf(
-        "{\"proved\": true, \"collective\": \"%s\", \"nranks\": %u, \"workers\": %u, "
+        "{\"proved\": true, \"format\": \"plan\", \"topology\": %s, \"collective\": \"%s\", "
+        "\"nranks\": %u, \"workers\": %u, "
         "\"operations\": %u, \"channels\": %u, \"runs\": %d, \"symbolic_operations\": %" PRIu64
         "}\n",
-        name, plan->header.n_ranks, plan->header.n_workers, plan->header.n_ops,
-        plan->header.n_channels, report->runs, report->operations);
+        copse_cli_quoted(plan->name), name, plan->header.n_ranks, plan->header.n_workers,
+        plan->header.n_ops, plan->header.n_channels, report->runs, report->operations);
   else
     printf(
         "%s of %s: proved for %u ranks, %s: result, no deadlock, no race\n"

@@ -21,11 +21,13 @@ struct options {
 
 static void print_done(const struct options *o, const struct copse_cli_work *w) {
   const char *collective = copse_collective_name(w->schedule->collective);
-  if (o->json)
-    printf("{\"collective\": \"%s\", \"topology\": %s, \"output\": %s, \"bytes\": %zu}\n",
-           collective, copse_cli_quoted(w->topology->name), copse_cli_quoted(o->output),
-           w->text.size);
-  else
+  if (o->json) {
+    printf("{\"topology\": %s, \"collective\": \"%s\", \"nranks\": %d,\n",
+           copse_cli_quoted(w->topology->name), collective, w->topology->n_ranks);
+    copse_cli_print_rates_json(w->schedule);
+    copse_cli_print_cut_json(w->schedule);
+    printf(",\n \"output\": %s, \"bytes\": %zu}\n", copse_cli_quoted(o->output), w->text.size);
+  } else
     printf("%s of %s: %s, %zu KiB\n", collective, w->topology->name, o->output,
            (w->text.size + 1023) / 1024);
 }

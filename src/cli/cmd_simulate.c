@@ -1,12 +1,14 @@
 /*
- * copse simulate SCHEDULE|PLAN -t TOPO: predicted times over message sizes, beside today's
- * algorithms; --overlap: how many parts a Mixture-of-Experts layer should be cut into.
+ * copse simulate SCHEDULE|PLAN|FOLDER -t TOPO: predicted times over message sizes, beside today's
+ * algorithms, of a folder of plans each at the sizes that it is for; --overlap: how many parts a Mixture-of-Experts layer should be cut into.
  */
+#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -15,206 +17,10 @@
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "predict/bounds.h"
-#include "predict/overlap.h"
 #include "predict/predict.h"
 #include "schedule/adapt.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
-
-/* ---- --overlap ------------------------------------------------------------------------- */
-
-#define MAX_DEGREES 64
-
-struct overlap {
-  int64_t tokens, token_bytes;
-  const char *compute;
-  int degrees[MAX_DEGREES];
-  bool degrees_given;
-  struct copse_overlap_problem problem;
-  struct copse_prediction predictions[2]; /* dispatch, combine */
-  struct copse_compute_point *points;
-  struct copse_overlap_row rows[MAX_DEGREES];
-  int best;
-};
-
-/* "A:B", two decimals; false for anything else, such as a file's name. */
-static bool parse_affine(const char *text, struct copse_compute *out) {
-  char alpha[64];
-  const char *colon = strchr(text, ':');
-  struct copse_q a, b;
-  if (!colon || (size_t)(colon - text) >= sizeof alpha) return false;
-  memcpy(alpha, text, (size_t)(colon - text));
-  alpha[colon - text] = '\0';
-  if (copse_q_parse_decimal(alpha, &a, NULL) != COPSE_OK || a.num < 0) return false;
-  if (copse_q_parse_decimal(colon + 1, &b, NULL) != COPSE_OK || b.num < 0) return false;
-  *out = (struct copse_compute){.alpha_us = copse_q_to_double(a),
-                                .us_per_token = copse_q_to_double(b)};
-  return true;
-}
-
-static bool parse_degrees(char *text, struct overlap *s) {
-  char *rest = NULL;
-  s->problem.n_degrees = 0;
-  s->degrees_given = true;
-  for (char *d = strtok_r(text, ":", &rest); d; d = strtok_r(NULL, ":", &rest)) {
-    int64_t v;
-    if (s->problem.n_degrees == MAX_DEGREES ||
-        !copse_cli_parse_int(d, 1, COPSE_OVERLAP_MAX_DEGREE, &v))
-      return false;
-    s->degrees[s->problem.n_degrees++] = (int)v;
-  }
-  return s->problem.n_degrees > 0;
-}
-
-/* One key=value. What is wrong with it, or NULL. */
-static const char *parse_pair(char *pair, struct overlap *s) {
-  char *value = strchr(pair, '=');
-  if (!value) return "--overlap takes key=value pairs, such as tokens=4096,compute=20:0.05";
-  *value++ = '\0';
-  if (strcmp(pair, "tokens") == 0)
-    return copse_cli_parse_int(value, 1, (int64_t)1 << 40, &s->tokens)
-               ? NULL
-               : "--overlap: tokens must be a positive integer";
-  if (strcmp(pair, "token-bytes") == 0)
-    return copse_cli_parse_int(value, 1, (int64_t)1 << 40, &s->token_bytes)
-               ? NULL
-               : "--overlap: token-bytes must be a positive integer";
-  if (strcmp(pair, "degrees") == 0)
-    return parse_degrees(value, s) ? NULL
-                                   : "--overlap: degrees must be up to 64 integers from 1 to "
-                                     "4096, such as 1:2:4:8";
-  if (strcmp(pair, "compute") == 0) {
-    s->compute = value;
-    return *value ? NULL : "--overlap: compute must be ALPHA:BETA or a file";
-  }
-  if (strcmp(pair, "network") == 0) {
-    s->problem.network = strcmp(value, "shared") == 0 ? COPSE_OVERLAP_SHARED : COPSE_OVERLAP_ONE;
-    return s->problem.network == COPSE_OVERLAP_SHARED || strcmp(value, "one") == 0
-               ? NULL
-               : "--overlap: network must be one or shared";
-  }
-  return "--overlap knows tokens, token-bytes, compute, degrees and network";
-}
-
-static const char *parse_spec(char *text, struct overlap *s) {
-  char *rest = NULL;
-  for (char *pair = strtok_r(text, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
-    const char *wrong = parse_pair(pair, s);
-    if (wrong) return wrong;
-  }
-  if (s->tokens == 0) return "--overlap: say how many tokens a rank sends, tokens=N";
-  if (!s->compute) return "--overlap: say how long experts compute, compute=ALPHA:BETA or a file";
-  if (!s->degrees_given) /* of our own choice leave out what can't be */
-    while (s->problem.n_degrees > 1 && s->degrees[s->problem.n_degrees - 1] > s->tokens)
-      s->problem.n_degrees--;
-  for (int i = 0; i < s->problem.n_degrees; i++)
-    if (s->degrees[i] > s->tokens) return "--overlap: a degree is larger than the tokens";
-  return NULL;
-}
-
-/* Of a row over degree 1; NAN where that isn't among the degrees. */
-static double gain(const struct overlap *it, const struct copse_overlap_row *row) {
-  for (int i = 0; i < it->problem.n_degrees; i++)
-    if (it->rows[i].degree == 1 && it->rows[i].total_us > 0 && row->total_us > 0)
-      return it->rows[i].total_us / row->total_us;
-  return NAN;
-}
-
-static void print_overlap(const struct overlap *it, const struct copse_topology *t) {
-  printf("# copse simulate --overlap: %d ranks, topology %s; a model, not a measurement\n",
-         t->n_ranks, t->name);
-  printf("# %lld tokens of %lld bytes from each rank, %.10g at the busiest expert's; network: %s\n",
-         (long long)it->tokens, (long long)it->token_bytes, it->problem.tokens,
-         it->problem.network == COPSE_OVERLAP_ONE ? "one all-to-all at a time" : "shared");
-  printf("#\n# %6s  %12s  %12s  %12s  %12s  %8s\n", "degree", "dispatch", "compute", "combine",
-         "total", "gain");
-  printf("# %6s  %12s  %12s  %12s  %12s  %8s\n", "", "(us)", "(us)", "(us)", "(us)", "");
-  for (int i = 0; i < it->problem.n_degrees; i++) {
-    const struct copse_overlap_row *r = &it->rows[i];
-    printf("  %6d  %12.2f  %12.2f  %12.2f  %12.2f  ", r->degree, r->degree * r->dispatch_us,
-           r->degree * r->compute_us, r->degree * r->combine_us, r->total_us);
-    if (isfinite(gain(it, r)))
-      printf("%8.3f%s\n", gain(it, r), i == it->best ? "  best" : "");
-    else
-      printf("%8s%s\n", "-", i == it->best ? "  best" : "");
-  }
-}
-
-static void print_overlap_json(const struct overlap *it, const struct copse_topology *t) {
-  printf(
-      "{\"topology\": %s, \"nranks\": %d, \"tokens\": %lld, \"token_bytes\": %lld, \"network\": "
-      "\"%s\", \"best_degree\": %d, \"rows\": [",
-      copse_cli_quoted(t->name), t->n_ranks, (long long)it->tokens, (long long)it->token_bytes,
-      it->problem.network == COPSE_OVERLAP_ONE ? "one" : "shared", it->rows[it->best].degree);
-  for (int i = 0; i < it->problem.n_degrees; i++) {
-    const struct copse_overlap_row *r = &it->rows[i];
-    const char *const keys[] = {"dispatch_us", "compute_us", "combine_us", "total_us", "gain"};
-    const double values[] = {r->degree * r->dispatch_us, r->degree * r->compute_us,
-                             r->degree * r->combine_us, r->total_us, gain(it, r)};
-    printf("%s\n {\"degree\": %d", i > 0 ? "," : "", r->degree);
-    for (int k = 0; k < 5; k++) printf(", \"%s\": %s", keys[k], COPSE_CLI_NUMBER(values[k]));
-    printf("}");
-  }
-  printf("\n]}\n");
-}
-
-static copse_status load_compute(struct overlap *it, struct copse_err *err) {
-  char *data = NULL;
-  size_t size;
-  copse_status status = COPSE_OK;
-  if (parse_affine(it->compute, &it->problem.compute)) return COPSE_OK;
-  COPSE_TRY(copse_file_read(it->compute, &data, &size, err));
-  status = copse_compute_parse(copse_file_label(it->compute), data, size, &it->problem.compute,
-                               &it->points, err);
-out:
-  free(data);
-  return status;
-}
-
-static copse_status choose_degree(struct overlap *it, struct copse_schedule *schedule,
-                                  const struct copse_topology *topology,
-                                  const struct copse_predict_options *options,
-                                  struct copse_err *err) {
-  double share;
-  int n;
-  if (schedule->collective != COPSE_ALLTOALL)
-    return copse_fail(err, COPSE_INVALID, "--overlap is for the schedule of an alltoall");
-  COPSE_DO(load_compute(it, err));
-  COPSE_DO(copse_schedule_expand(schedule, err));
-  COPSE_DO(copse_overlap_predict(schedule, topology, options, it->predictions, &n, err));
-  if (*it->predictions[0].instead)
-    copse_note(&copse_cli_notes, "not predicted as a plan: %s", it->predictions[0].instead);
-  COPSE_DO(copse_overlap_busiest_share(schedule, &share, err));
-  it->problem.topology = topology;
-  it->problem.dispatch = &it->predictions[0];
-  it->problem.combine = n > 1 ? &it->predictions[1] : NULL;
-  it->problem.bytes = (double)it->tokens * (double)it->token_bytes;
-  it->problem.combine_bytes = it->problem.bytes * share;
-  it->problem.tokens = (double)it->tokens * share;
-  it->problem.degrees = it->degrees;
-  return copse_overlap_choose(&it->problem, it->rows, &it->best, err);
-}
-
-/*
- * Prints the table (or, with json, one object) for an alltoall schedule that has been loaded for
- * its topology; a compact one is expanded in place. spec is the value of --overlap:
- * "tokens=N,token-bytes=B,compute=FILE|ALPHA:BETA[,degrees=1:2:4][,network=one|shared]".
- */
-static copse_status simulate_overlap(const char *spec, struct copse_cli_work *w,
-                                     const struct copse_predict_options *options, bool json) {
-  struct overlap it = {
-      .token_bytes = 8192, .degrees = {1, 2, 4, 8, 16}, .problem = {.n_degrees = 5}};
-  char *text = copse_arena_strdup(&w->arena, spec);
-  if (!text) return copse_fail_nomem(&w->err);
-  const char *wrong = parse_spec(text, &it);
-  if (wrong)
-    return copse_fail(&w->err, COPSE_INVALID, "simulate: %s (see 'copse simulate --help')", wrong);
-  copse_status status = choose_degree(&it, w->schedule, w->topology, options, &w->err);
-  if (status == COPSE_OK) (json ? print_overlap_json : print_overlap)(&it, w->topology);
-  copse_predictions_free(it.predictions, 2);
-  free(it.points);
-  return status;
-}
 
 /* ---- a schedule or plan and what it is compared with ------------------------------------- */
 
@@ -238,6 +44,9 @@ struct job {
   const struct options *o;
   struct copse_cli_work *work; /* its schedule: NULL for a plan */
   struct copse_foreign what;   /* of either: what it does */
+  bool is_other;               /* it was made for another topology; that has been said */
+  const char *plan, *path;     /* of a folder: name and path of the file at hand; else NULL */
+  int n_printed;               /* tables, or objects of plans */
   struct copse_err *err;
 };
 
@@ -255,17 +64,52 @@ static copse_status check_ranks(const struct job *job) {
   return COPSE_OK;
 }
 
+/* The two nodes are joined, as the schedule's path has it. */
+static copse_status check_path(const struct job *job, const int *nodes, int n_nodes,
+                               const int *number) {
+  const struct copse_schedule *s = job->work->schedule;
+  const struct copse_topology *t = job->work->topology;
+  for (int i = 0; i + 1 < n_nodes; i++) {
+    int a = number[nodes[i]], b = number[nodes[i + 1]];
+    if (a >= 0 && b >= 0 && copse_topology_find_link(t, a, b) >= 0) continue;
+    return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
+                         "goes from \"%.80s\" to \"%.80s\", a link that %.80s lacks: solve for what "
+                         "is left (solve takes the same --down), or simulate the plan ('copse "
+                         "lower'), whose messages take the routes that are left",
+                         s->nodes[nodes[i]], s->nodes[nodes[i + 1]], t->name);
+  }
+  return COPSE_OK;
+}
+
+/* What is down may be on the paths of a schedule that was made before. */
+static copse_status check_paths(const struct job *job) {
+  const struct copse_schedule *s = job->work->schedule;
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  int *number; /* [n_nodes] of the schedule's nodes in the topology */
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)s->n_nodes, number, job->err));
+  for (int i = 0; i < s->n_nodes; i++)
+    number[i] = copse_topology_find(job->work->topology, s->nodes[i]);
+  for (int t = 0; t < s->n_trees; t++)
+    for (int e = 0; e < s->trees[t].n_edges; e++)
+      COPSE_DO(check_path(job, s->trees[t].edges[e].path, s->trees[t].edges[e].n_path, number));
+  for (int f = 0; f < s->n_flows; f++)
+    for (int p = 0; p < s->flows[f].n_paths; p++)
+      COPSE_DO(check_path(job, s->flows[f].paths[p].nodes, s->flows[f].paths[p].n_nodes, number));
+  return COPSE_OK;
+}
+
 /* A schedule may well be asked what it does on another fabric, a degraded one, say: but not
  * unnoticed. */
-static copse_status note_other_topology(const struct job *job, const char *made_for) {
+static copse_status note_other_topology(struct job *job, const char *made_for) {
   char sha256[COPSE_SHA256_HEX];
-  copse_status status = copse_topology_sha256(job->work->topology, sha256, job->err);
-  if (status == COPSE_OK && strcmp(sha256, made_for) != 0)
-    copse_note(
-        &copse_cli_notes,
-        "%s was made for another topology than %s, or names none; it is simulated on the one given",
-        copse_file_label(job->o->schedule), copse_cli_topology_label(&job->o->topology));
-  return status;
+  COPSE_DO(copse_topology_sha256(job->work->topology, sha256, job->err));
+  if (strcmp(sha256, made_for) == 0 || job->is_other) return COPSE_OK;
+  job->is_other = true;
+  copse_note(
+      &copse_cli_notes,
+      "%s was made for another topology than %s, or names none; it is simulated on the one given",
+      copse_file_label(job->o->schedule), copse_cli_topology_label(&job->o->topology));
+  return COPSE_OK;
 }
 
 /* ---- the table ------------------------------------------------------------------------- */
@@ -286,6 +130,7 @@ static void print_column(const struct job *job, const struct copse_prediction *c
          COPSE_CLI_RATES(c->time_per_GB, job->what.collective, job->work->topology->n_ranks),
          c->time_per_GB.num ? " at most" : "");
   if (c->instead[0]) printf("# %-10s predicted without a plan: %s\n", "", c->instead);
+  if (c->note[0]) printf("# %-10s %s\n", "", c->note);
   if (copse_prediction_detour(c, job->work->topology, text)) printf("# %-10s %s\n", "", text);
 }
 
@@ -296,6 +141,18 @@ static void print_which_bound(const struct copse_schedule *s) {
       "# bound: of any allreduce, its phases overlapped too; reduce_scatter and allgather in turn "
       "take %s s/GB\n",
       COPSE_CLI_Q(s->bound.time_per_GB));
+}
+
+/* Titles over the columns of numbers. */
+static void print_titles(const struct job *job) {
+  printf("#\n# %12s", "size");
+  print_cells(job->work, NULL);
+  printf("  %7.7s to  %10.10s%s\n# %12s", job->work->columns[0].name, job->work->columns[0].name,
+         job->plan ? "  file" : "", "");
+  print_cells(job->work, "time    algbw    busbw");
+  printf("  %10s  %10s\n# %12s", "the best", "above the", "(B)");
+  print_cells(job->work, "(us)   (GB/s)   (GB/s)");
+  printf("  %10s  %10s\n", "other", "bound");
 }
 
 static void print_head(const struct job *job) {
@@ -312,15 +169,11 @@ static void print_head(const struct job *job) {
   if (sim->duplex > 1) printf(" duplex: %g", sim->duplex);
   if (sim->reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / sim->reduce_us_per_byte);
   printf("; a model, not a measurement\n");
-  for (int i = 0; i < job->work->n_columns; i++) print_column(job, &job->work->columns[i]);
+  /* of a folder each plan has a bandwidth of its own */
+  for (int i = job->plan ? 1 : 0; i < job->work->n_columns; i++)
+    print_column(job, &job->work->columns[i]);
   print_which_bound(job->work->schedule);
-  printf("#\n# %12s", "size");
-  print_cells(job->work, NULL);
-  printf("  %7.7s to  %10.10s\n# %12s", job->work->columns[0].name, job->work->columns[0].name, "");
-  print_cells(job->work, "time    algbw    busbw");
-  printf("  %10s  %10s\n# %12s", "the best", "above the", "(B)");
-  print_cells(job->work, "(us)   (GB/s)   (GB/s)");
-  printf("  %10s  %10s\n", "other", "bound");
+  print_titles(job);
 }
 
 static double algbw(uint64_t size, double us) { return us > 0 ? 1e-3 * (double)size / us : 0; }
@@ -351,17 +204,19 @@ static void print_row(const struct job *job, uint64_t size, const double *us, do
     printf("  %10.3f", us[0] / best);
   else
     printf("  %10s", "-");
-  printf("  %10s\n", copse_gap_text(us[0], bound_us, gap));
+  printf("  %10s", copse_gap_text(us[0], bound_us, gap));
+  printf(job->plan ? "  %s\n" : "%s\n", job->plan ? job->plan : "");
 }
 
 /* ---- JSON ------------------------------------------------------------------------------ */
 
 static void print_json_head(const struct job *job) {
   const struct copse_sim_options *sim = &job->o->predict.sim;
+  if (job->plan) printf("{\"plan\": %s, ", copse_cli_quoted(job->plan));
   printf(
-      "{\"collective\": \"%s\", \"nranks\": %d, \"topology\": %s, \"alpha_us\": %s, "
+      "%s\"collective\": \"%s\", \"nranks\": %d, \"topology\": %s, \"alpha_us\": %s, "
       "\"message_us\": %s, \"fifo\": %d, \"duplex\": %s",
-      copse_collective_name(job->what.collective), job->work->topology->n_ranks,
+      job->plan ? "" : "{", copse_collective_name(job->what.collective), job->work->topology->n_ranks,
       copse_cli_quoted(job->work->topology->name), COPSE_CLI_NUMBER(sim->alpha_us),
       COPSE_CLI_NUMBER(sim->message_us), job->work->columns[0].sim.fifo,
       COPSE_CLI_NUMBER(sim->duplex));
@@ -378,6 +233,7 @@ static void print_json_head(const struct job *job) {
       printf("\"not_applicable\": %s", copse_cli_quoted(c->why.text));
     if (c->runs_per_GB.num > 0) printf(", \"runs_per_GB\": \"%s\"", COPSE_Q_STRING(c->runs_per_GB));
     if (c->instead[0]) printf(", \"without_plan\": %s", copse_cli_quoted(c->instead));
+    if (c->note[0]) printf(", \"note\": %s", copse_cli_quoted(c->note));
     printf("}");
   }
   printf("], \"unit\": {\"time\": \"us\", \"algbw\": \"GB/s\", \"busbw\": \"GB/s\"}, \"rows\": [");
@@ -395,9 +251,16 @@ static void print_json_row(const struct job *job, uint64_t size, const double *u
            COPSE_CLI_NUMBER(algbw(size, us[i])), COPSE_CLI_NUMBER(busbw(job, size, us[i])));
     comma = true;
   }
-  printf("}, \"to_best_other\": %s, \"bound_us\": %s}",
+  printf("}, \"to_best_other\": %s, \"bound_us\": %s, \"gap_percent\": %s}",
          COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN),
-         COPSE_CLI_NUMBER(bound_us > 0 ? bound_us : NAN));
+         COPSE_CLI_NUMBER(bound_us > 0 ? bound_us : NAN),
+         COPSE_CLI_NUMBER(bound_us > 0 ? fmax(0, 100 * (us[0] / bound_us - 1)) : NAN));
+}
+
+static void print_folder_head(const struct job *job) {
+  const struct copse_topology *t = job->work->topology;
+  printf("{\"folder\": %s, \"topology\": %s, \"nranks\": %d, \"plans\": [\n",
+         copse_cli_quoted(job->o->schedule), copse_cli_quoted(t->name), t->n_ranks);
 }
 
 /* ---- all together ---------------------------------------------------------------------- */
@@ -414,24 +277,31 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
 
 /* By what a hop costs the first column, packets less. None where a plan doesn't tell its root. */
 static copse_status find_bounds(struct job *job, const double *bytes, int n, double *us) {
-  const struct copse_schedule *s = job->work->schedule;
+  const struct copse_schedule *s = job->is_other ? NULL : job->work->schedule;
   const struct copse_bounds_question question = {job->what.collective, job->what.root, s,
                                                  job->work->columns[0].sim.alpha_us};
   for (int i = 0; i < n; i++) us[i] = 0;
-  if (!s && (copse_collective_rooted(job->what.collective) || job->what.demand)) return COPSE_OK;
+  bool has_root = job->work->schedule || !copse_collective_rooted(job->what.collective);
+  const int64_t *demand = job->work->schedule ? job->work->schedule->demand : job->what.demand;
+  if (!s && (!has_root || demand)) return COPSE_OK;
   return copse_bounds_predict(job->work->topology, &question, bytes, n, us, job->err);
 }
 
-static copse_status run_sizes(struct job *job) {
-  uint64_t sizes[64];
+/* Times of all columns at these sizes [n_sizes <= 64], and a row for each; before them a head. */
+static copse_status run_sizes(struct job *job, const uint64_t *sizes, int n_sizes, bool head) {
   double bytes[64], bound_us[64], row[COPSE_MAX_PREDICTIONS], all[COPSE_MAX_PREDICTIONS * 64];
-  int n_sizes = list_sizes(job->o, sizes), n = job->work->n_columns;
+  int n = job->work->n_columns;
   for (int i = 0; i < n_sizes; i++) bytes[i] = (double)sizes[i];
   COPSE_DO(find_bounds(job, bytes, n_sizes, bound_us));
   COPSE_DO(copse_predictions_time(job->work->topology, job->work->columns, n, bytes, n_sizes, false,
                                   all, job->err));
   copse_cli_progress_end();
-  (job->o->json ? print_json_head : print_head)(job);
+  if (job->o->json && job->plan) {
+    if (job->n_printed == 0) print_folder_head(job);
+    if (job->n_printed > 0) printf(",\n");
+  }
+  if (head || job->o->json) (job->o->json ? print_json_head : print_head)(job);
+  job->n_printed++;
   for (int i = 0; i < n_sizes; i++) {
     for (int c = 0; c < n; c++) row[c] = all[c * n_sizes + i];
     if (job->o->json)
@@ -439,13 +309,13 @@ static copse_status run_sizes(struct job *job) {
     else
       print_row(job, sizes[i], row, bound_us[i]);
   }
-  if (job->o->json) printf("\n]}\n");
+  if (job->o->json) printf("\n]}%s", job->plan ? "" : "\n");
   return COPSE_OK;
 }
 
 static copse_status add_plan(struct job *job) {
   struct copse_cli_work *w = job->work;
-  const char *label = copse_file_label(job->o->schedule);
+  const char *label = job->plan ? job->path : copse_file_label(job->o->schedule);
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_plan_decode(label, w->data, w->size, &w->plan, job->err));
   const struct copse_plan_header *header = &w->plan->header;
@@ -454,6 +324,7 @@ static copse_status add_plan(struct job *job) {
   for (size_t i = 0; i < sizeof header->topology_sha256; i++)
     snprintf(sha256 + 2 * i, 3, "%02x", header->topology_sha256[i]);
   COPSE_DO(note_other_topology(job, sha256));
+  if (job->plan) return COPSE_OK; /* at its own sizes */
   if (job->o->min_bytes < header->min_bytes || job->o->max_bytes > header->max_bytes)
     copse_note(&copse_cli_notes,
                "%s is for messages of %" PRIu64 " to %" PRIu64
@@ -506,26 +377,162 @@ static copse_status add_first(struct job *job) {
   COPSE_DO(note_other_topology(job, w->schedule->topology_sha256));
   if (o->overlap) return COPSE_OK;
   COPSE_DO(copse_schedule_expand(w->schedule, job->err));
+  if (job->is_other) COPSE_DO(check_paths(job));
   return copse_predict_schedule(w->topology, w->schedule, &o->predict, &w->columns[w->n_columns++],
                                 job->err);
 }
 
-static copse_status simulate(struct job *job) {
-  const struct options *o = job->o;
-  copse_cli_phase("read");
-  COPSE_DO(add_first(job));
-  copse_cli_phase("baselines");
-  if (o->overlap) return simulate_overlap(o->overlap, job->work, &o->predict, o->json);
+static copse_status add_baselines(struct job *job) {
   const struct copse_baseline_options like = {
       .collective = job->what.collective,
       .root = job->what.root,
       .demand = job->work->schedule ? job->work->schedule->demand : job->what.demand,
-      .like = job->work->schedule};
-  if (!o->no_baselines)
-    COPSE_DO(copse_predict_baselines(&like, job->work->topology, &o->predict, job->work->columns,
-                                     &job->work->n_columns, job->err));
+      .like = job->is_other ? NULL : job->work->schedule};
+  if (job->o->no_baselines) return COPSE_OK;
+  copse_cli_phase("baselines");
+  return copse_predict_baselines(&like, job->work->topology, &job->o->predict, job->work->columns,
+                                 &job->work->n_columns, job->err);
+}
+
+static copse_status simulate(struct job *job) {
+  const struct options *o = job->o;
+  uint64_t sizes[64];
+  copse_cli_phase("read");
+  COPSE_DO(add_first(job));
+  if (o->overlap) return copse_cli_simulate_overlap(o->overlap, job->work, &o->predict, o->json);
+  COPSE_DO(add_baselines(job));
   copse_cli_phase("simulate");
-  return run_sizes(job);
+  return run_sizes(job, sizes, list_sizes(o, sizes), true);
+}
+
+/* ---- a folder of plans ------------------------------------------------------------------ */
+
+struct entry {
+  const char *name;
+  struct copse_plan_header header;
+};
+
+static int by_range(const void *a, const void *b) {
+  const struct entry *x = a, *y = b;
+  const struct copse_plan_header *p = &x->header, *q = &y->header;
+  if (p->collective != q->collective) return p->collective < q->collective ? -1 : 1;
+  if (p->root != q->root) return p->root < q->root ? -1 : 1;
+  if (p->min_bytes != q->min_bytes) return p->min_bytes < q->min_bytes ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+static copse_status read_plan(struct job *job, const char *name) {
+  struct copse_cli_work *w = job->work;
+  const char *path = copse_arena_printf(&w->arena, "%s/%s", job->o->schedule, name);
+  if (!path) return copse_fail_nomem(job->err);
+  free(w->data);
+  w->data = NULL;
+  COPSE_DO(copse_file_read(path, &w->data, &w->size, job->err));
+  job->plan = name;
+  job->path = path;
+  return COPSE_OK;
+}
+
+static copse_status read_entry(struct job *job, const char *name, struct entry *to) {
+  struct copse_cli_work *w = job->work;
+  const char *kept = copse_arena_strdup(&w->arena, name);
+  if (!kept) return copse_fail_nomem(job->err);
+  COPSE_DO(read_plan(job, kept));
+  COPSE_DO(copse_plan_decode(job->path, w->data, w->size, &w->plan, job->err));
+  *to = (struct entry){kept, w->plan->header};
+  copse_plan_free(w->plan);
+  w->plan = NULL;
+  return COPSE_OK;
+}
+
+/* The *.plan of a folder, by collective and size. */
+static copse_status list_plans(struct job *job, struct entry **out, int *n) {
+  const char *folder = job->o->schedule;
+  struct dirent **found = NULL;
+  int n_found = scandir(folder, &found, NULL, alphasort);
+  copse_status status = COPSE_OK;
+  *n = 0;
+  if (n_found < 0) return copse_fail_at(job->err, COPSE_IO, folder, 0, "cannot be opened");
+  status = COPSE_ARRAY(&job->work->arena, (size_t)n_found + 1, *out, job->err);
+  for (int i = 0; i < n_found; i++) {
+    size_t length = strlen(found[i]->d_name);
+    bool is_plan = length > 5 && strcmp(found[i]->d_name + length - 5, ".plan") == 0;
+    if (status == COPSE_OK && is_plan)
+      status = read_entry(job, found[i]->d_name, &(*out)[(*n)++]);
+    free(found[i]);
+  }
+  free(found);
+  if (status == COPSE_OK && *n == 0)
+    return copse_fail_at(job->err, COPSE_BAD_INPUT, folder, 0,
+                         "has no plans (*.plan); 'copse plans TOPO -o FOLDER' makes them");
+  if (status == COPSE_OK) qsort(*out, (size_t)*n, sizeof **out, by_range);
+  return status;
+}
+
+/* Those of -b, -f, -e that the plan is for; between two of them that which it begins with. */
+static int sizes_of_plan(const struct options *o, const struct copse_plan_header *h,
+                         uint64_t sizes[64]) {
+  int all = list_sizes(o, sizes), n = 0;
+  for (int i = 0; i < all; i++)
+    if (sizes[i] >= h->min_bytes && sizes[i] <= h->max_bytes) sizes[n++] = sizes[i];
+  if (n == 0 && h->min_bytes >= o->min_bytes && h->min_bytes <= o->max_bytes)
+    sizes[n++] = h->min_bytes;
+  return n;
+}
+
+static copse_status simulate_entry(struct job *job, const struct entry *it) {
+  struct copse_cli_work *w = job->work;
+  uint64_t sizes[64];
+  int n = sizes_of_plan(job->o, &it->header, sizes);
+  if (n == 0) return COPSE_OK;
+  copse_cli_phase(it->name);
+  COPSE_DO(read_plan(job, it->name));
+  free(job->what.demand);
+  job->what.demand = NULL;
+  COPSE_DO(add_plan(job));
+  bool new_kind = w->n_columns == 0;
+  if (new_kind) {
+    w->n_columns = 1;
+    COPSE_DO(add_baselines(job));
+  }
+  copse_cli_phase("simulate");
+  COPSE_DO(run_sizes(job, sizes, n, new_kind));
+  copse_predictions_free(w->columns, 1);
+  w->columns[0] = (struct copse_prediction){0};
+  copse_plan_free(w->plan);
+  w->plan = NULL;
+  return COPSE_OK;
+}
+
+/* Whether two plans do the same, for other sizes. */
+static bool is_like(const struct copse_plan_header *a, const struct copse_plan_header *b) {
+  return a->collective == b->collective && a->root == b->root &&
+         a->collective != COPSE_ALLTOALL; /* each has a demand of its own */
+}
+
+static copse_status simulate_folder(struct job *job) {
+  struct copse_cli_work *w = job->work;
+  const struct options *o = job->o;
+  struct entry *entries;
+  int n;
+  if (o->overlap)
+    return copse_fail_at(job->err, COPSE_UNSUPPORTED, o->schedule, 0,
+                         "--overlap needs a schedule, not plans");
+  copse_cli_phase("read");
+  COPSE_DO(list_plans(job, &entries, &n));
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, job->err));
+  for (int i = 0; i < n; i++) {
+    bool new_kind = i == 0 || !is_like(&entries[i].header, &entries[i - 1].header);
+    if (new_kind) {
+      copse_predictions_free(w->columns, w->n_columns);
+      memset(w->columns, 0, sizeof w->columns);
+      w->n_columns = 0;
+    }
+    COPSE_DO(simulate_entry(job, &entries[i]));
+  }
+  if (o->json && job->n_printed == 0) print_folder_head(job);
+  if (o->json) printf("\n]}\n");
+  return COPSE_OK;
 }
 
 /* Nothing beside links where only they are asked for, unless it is given. */
@@ -541,7 +548,9 @@ static copse_status predict(void *options, struct copse_cli_work *w) {
   COPSE_AT_END(copse_nccl_graphs_free) struct copse_nccl_graphs graphs = {0};
   COPSE_DO(take_costs(o, &w->err));
   COPSE_DO(copse_cli_load_nccl(o->nccl, &graphs, &o->predict, &w->err));
-  copse_status status = simulate(&job);
+  struct stat about;
+  bool is_folder = stat(o->schedule, &about) == 0 && S_ISDIR(about.st_mode);
+  copse_status status = is_folder ? simulate_folder(&job) : simulate(&job);
   free(job.what.demand);
   return status;
 }
@@ -550,7 +559,7 @@ static copse_status predict(void *options, struct copse_cli_work *w) {
 
 static int run(void *arguments, int n_left, char **left) {
   struct options *o = arguments;
-  if (n_left != 1) return copse_cli_usage("simulate", "give one schedule or plan");
+  if (n_left != 1) return copse_cli_usage("simulate", "give one schedule, plan or folder of plans");
   if (!copse_cli_has_topology(&o->topology))
     return copse_cli_usage("simulate", "name the topology with -t or --synthetic");
   if (o->min_bytes < 1 || o->min_bytes > o->max_bytes)
@@ -629,7 +638,7 @@ static void begin(void *options) {
 }
 
 static const char usage[] =
-    "usage: copse simulate SCHEDULE|PLAN -t TOPO [options]\n\n"
+    "usage: copse simulate SCHEDULE|PLAN|FOLDER -t TOPO [options]\n\n"
     "Predicts the time of a schedule or plan over message sizes, beside the best rings that NCCL\n"
     "could run, double binary tree and direct exchange, or for an alltoall pairwise, spread-out, "
     "2dh (Tutel) and birkhoff "
@@ -642,7 +651,8 @@ static const char usage[] =
     "or an MSCCL++ plan of any origin. A schedule is predicted as the plan that it lowers to, "
     "where\n"
     "each pair of ranks has its shortest route; of one that can't be a plan, or is too large for\n"
-    "that, its own transfers are, and the table says why.\n\n";
+    "that, its own transfers are, and the table says why. Of a folder that 'copse plans' wrote\n"
+    "each plan has the rows of the sizes that it is for.\n\n";
 static const char sizes[] =
     "The size is M: for an allgather the gathered buffer, for an alltoall what a rank sends\n"
     "(with a demand, the rank that sends most). algbw is M / time, busbw that times what "
@@ -660,7 +670,8 @@ static const char overlap_keys[] =
     "      network=one     one all-to-all at a time, dispatches first (default);\n"
     "      network=shared  a dispatch and a combine together, each at half speed\n";
 static const char example[] =
-    "example: copse simulate a100-x2.allreduce.json -t a100-x2 -b 64K -e 1G\n";
+    "example: copse simulate a100-x2.allreduce.json -t a100-x2 -b 64K -e 1G\n"
+    "         copse simulate plans -t a100-x2 --down h0.nic3\n";
 
 const struct copse_command copse_cmd_simulate = {
     .name = "simulate",

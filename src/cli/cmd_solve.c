@@ -294,14 +294,6 @@ static void print_prediction_json(const struct report *r) {
   printf("}");
 }
 
-static void print_cut_json(const char *key, const struct copse_schedule *s, const int *cut, int n) {
-  printf("\"%s\": [", key);
-  for (int i = 0; i < n; i++) printf("%s%s", i > 0 ? ", " : "", copse_cli_quoted(s->nodes[cut[i]]));
-  printf("]");
-}
-
-static const char *const bound_kinds[] = {"cut", "phases", "lengths", "forests"};
-
 static void print_json(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
@@ -310,16 +302,7 @@ static void print_json(const struct report *r) {
       "{\"topology\": %s, \"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n",
       copse_cli_quoted(t->name), copse_collective_name(s->collective), t->n_ranks, t->n_nodes,
       t->n_links);
-  printf(
-      " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"busbw_GBps\": %s, "
-      "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
-      COPSE_Q_STRING(s->time_per_GB), COPSE_CLI_NUMBER(copse_schedule_algbw(s)),
-      COPSE_CLI_NUMBER(copse_schedule_algbw(s) *
-                       copse_collective_bus_factor(s->collective, s->n_ranks)),
-      COPSE_Q_STRING(s->bound.time_per_GB), bound_kinds[s->bound.kind]);
-  printf(" \"optimal\": %s, \"gap_percent\": %s,\n",
-         COPSE_CLI_BOOL(copse_q_eq(s->time_per_GB, s->bound.time_per_GB)),
-         COPSE_CLI_NUMBER(copse_cli_gap_percent(s->time_per_GB, s->bound.time_per_GB)));
+  copse_cli_print_rates_json(s);
   if (r->bound_only)
     printf(" \"k\": null, \"trees\": null, \"max_height\": null,\n");
   else if (s->collective == COPSE_ALLTOALL)
@@ -333,12 +316,7 @@ static void print_json(const struct report *r) {
            s->k, s->n_trees, copse_schedule_images(s), s->n_changes, copse_schedule_height(s),
            copse_schedule_mean_height(s));
   if (sec->solve.orbits > 0) printf(" \"orbits\": %d,\n", sec->solve.orbits);
-  printf(" ");
-  print_cut_json("cut", s, s->bound.cut, s->bound.n_cut);
-  if (s->bound.kind == COPSE_BOUND_PHASES) {
-    printf(",\n ");
-    print_cut_json("reduce_cut", s, s->bound.reduce_cut, s->bound.n_reduce_cut);
-  }
+  copse_cli_print_cut_json(s);
   if (s->routes)
     printf(",\n \"routes\": {\"bound_time_per_GB\": \"%s\", \"optimal\": %s}",
            COPSE_Q_STRING(s->routes->time_per_GB),
@@ -355,45 +333,6 @@ static void print_json(const struct report *r) {
       "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",
       sec->read, sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->write,
       sec->total, copse_peak_mib());
-}
-
-/* The smaller side of the cut and the links that bound it. */
-static void print_cut(const struct report *r) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  const struct copse_schedule *s = r->schedule;
-  const struct copse_bound *bound = &s->bound;
-  bool reduces = copse_collective_reduces(s->collective) && s->collective != COPSE_ALLREDUCE;
-  if (bound->kind != COPSE_BOUND_FORESTS) {
-    const char *words = copse_cut_words(r->topology, bound->cut, bound->n_cut, reduces, &arena);
-    if (words) printf("bottleneck: %s\n", words);
-    return;
-  }
-  const struct copse_schedule_cut *heaviest = bound->cuts;
-  for (int i = 1; i < bound->n_cuts; i++)
-    if (copse_q_cmp(bound->cuts[i].weight, heaviest->weight) > 0) heaviest = &bound->cuts[i];
-  const char *words = copse_cut_words(r->topology, heaviest->nodes, heaviest->n_nodes,
-                                      heaviest->phase == COPSE_PHASE_REDUCE, &arena);
-  if (words)
-    printf("bottleneck: %d cuts, of both phases; of most weight: %s\n", bound->n_cuts, words);
-}
-
-/* The links that bound an alltoall: those of the greatest length. */
-static void print_busy_lengths(const struct copse_topology *t, const struct copse_schedule *s) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct copse_q most = COPSE_Q_ZERO;
-  int n = 0, first = -1;
-  for (int i = 0; i < s->bound.n_lengths; i++)
-    if (copse_q_cmp(s->bound.lengths[i].length, most) > 0) most = s->bound.lengths[i].length;
-  for (int i = 0; i < s->bound.n_lengths; i++) {
-    const struct copse_schedule_length *l = &s->bound.lengths[i];
-    if (copse_q_eq(l->length, most) && n++ == 0)
-      first = copse_topology_find_link(t, l->src, l->dst);
-  }
-  const char *words = first < 0 ? NULL : copse_link_words(t, first, &arena);
-  if (!words) return;
-  printf("bottleneck: %s", words);
-  if (n > 1) printf(" and %d links like it", n - 1);
-  printf(" (%d of %d links count in the bound)\n", s->bound.n_lengths, t->n_links);
 }
 
 /* How good it is among trees on the fabric's own routes, and beside any. */
@@ -441,7 +380,7 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
 static void print_flows(const struct report *r) {
   const struct copse_schedule *s = r->schedule;
   const struct seconds *sec = &r->seconds;
-  print_busy_lengths(r->topology, s);
+  copse_cli_print_bottleneck(r->topology, s);
   if (!r->bound_only)
     printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
            s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_paths(s),
@@ -456,7 +395,7 @@ static void print_trees(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
   const struct seconds *sec = &r->seconds;
-  print_cut(r);
+  copse_cli_print_bottleneck(r->topology, s);
   if (sec->solve.orbits > 0 && sec->solve.orbits < t->n_ranks)
     printf("symmetry: the %d ranks are of %d kind%s\n", t->n_ranks, sec->solve.orbits,
            sec->solve.orbits == 1 ? "" : "s");
@@ -573,7 +512,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
                                o->predicted.sim.alpha_us, &w->err));
   const struct copse_schedule *found = w->schedule;
   copse_cli_say("bound %s s/GB: %s, of %d nodes and %d lengths",
-                COPSE_CLI_Q(found->bound.time_per_GB), bound_kinds[found->bound.kind],
+                COPSE_CLI_Q(found->bound.time_per_GB), copse_cli_bound_kinds[found->bound.kind],
                 found->bound.n_cut, found->bound.n_lengths);
   copse_cli_say("reached %s s/GB: k = %" PRId64
                 ", %d trees, %d flows; optimum %.3f s, split %.3f s, pack %.3f s, verify %.3f s",

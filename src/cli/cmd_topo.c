@@ -122,7 +122,7 @@ static copse_status list_ids(const struct options *o, struct copse_cli_work *w) 
   if (n == 0)
     return copse_fail_at(&w->err, COPSE_BAD_INPUT, copse_cli_topology_label(&o->topology), 0,
                          "no id matches \"%.80s\"%s", o->ids, COPSE_NEAR(t, o->ids));
-  if (o->json) printf("{\"ids\": [");
+  if (o->json) printf("{\"name\": %s, \"ids\": [", copse_cli_quoted(t->name));
   for (int v = 0, i = 0; v < t->n_nodes; v++)
     if (is_asked_for(&t->nodes[v], o->ids)) print_id(&t->nodes[v], o->json, i++ == 0);
   if (o->json) printf("]}\n");
@@ -134,9 +134,9 @@ static copse_status list_ids(const struct options *o, struct copse_cli_work *w) 
 static copse_status print_drawn(const struct options *o, const struct summary *s,
                                 struct copse_cli_work *w) {
   copse_text_free(&w->text); /* of a picture */
-  COPSE_DO(o->matrix ? copse_outline_matrix(w->topology, &w->text, &w->err)
+  COPSE_DO(o->matrix ? copse_outline_matrix(w->topology, o->json, &w->text, &w->err)
                      : copse_outline(w->topology, &w->text, &w->err));
-  print_text(w->topology, s);
+  if (!o->json) print_text(w->topology, s);
   fputs(w->text.data ? w->text.data : "", stdout);
   return COPSE_OK;
 }
@@ -243,8 +243,8 @@ static int run(void *arguments, int n_left, char **left) {
                            "of --json, -o - and --draw - only one can have standard output");
   if (!copse_cli_is_svg(o->draw))
     return copse_cli_usage("topo", "--draw writes SVG: give it a name that ends in .svg");
-  if ((o->ids && (o->output || o->draw || o->matrix)) || (o->json && o->matrix))
-    return copse_cli_usage("topo", "--ids lists ids and --matrix prints a table, nothing else");
+  if (o->ids && (o->output || o->draw || o->matrix))
+    return copse_cli_usage("topo", "--ids lists ids, nothing else: leave out -o, --draw, --matrix");
   return copse_cli_do(show, o);
 }
 
@@ -269,7 +269,7 @@ static const struct copse_option own[] = {
      "print a file to start from, or write it with -o: cluster, topology, profile, demand, "
      "groups, trace ..",
      TO(example), .words = copse_example_kinds, .common = true},
-    {"--json", 'j', NULL, "the summary as one JSON object", TO(json), .common = true},
+    {"--json", 'j', NULL, "one JSON object: the summary, ids, matrix or list", TO(json), .common = true},
     {0}};
 
 const struct copse_command copse_cmd_topo = {
@@ -277,7 +277,7 @@ const struct copse_command copse_cmd_topo = {
     .does = "read a topology, check it, draw it",
     .usage =
         "usage: copse topo TOPO [-o FILE.json] [--draw FILE.svg] [--json] [options]\n"
-        "       copse topo TOPO --ids PATTERN [--json]\n"
+        "       copse topo TOPO --ids PATTERN|--matrix [--json]\n"
         "       copse topo --list [--json]\n"
         "       copse topo --example KIND [-o FILE]\n\n"
         "Reads a topology in any input format, checks it and draws it as text: hosts,\n"

@@ -14,6 +14,7 @@
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
+#include "cli/solve_args.h"
 #include "cli/topology_args.h"
 #include "schedule/adapt.h"
 #include "topology/words.h"
@@ -86,6 +87,7 @@ static copse_status print_report(const struct copse_schedule *s, const struct co
   else if (r->on_routes)
     printf("on the fabric's own routes: no trees of such edges take less than %s s/GB\n",
            COPSE_CLI_Q(r->routes_bound));
+  copse_cli_print_bottleneck(t, s);
   return print_busiest(t, r->busiest_links > 0 ? r->busiest_src : -1, r->busiest_dst,
                        r->busiest_links > 1, w);
 }
@@ -96,8 +98,10 @@ static void print_json(const struct copse_schedule *s, const struct copse_topolo
   if (r->on_routes)
     snprintf(routes, sizeof routes, "\"routes_time_per_GB\": \"%s\", \"routes_optimal\": %s, ",
              COPSE_Q_STRING(r->routes_bound), COPSE_CLI_BOOL(r->routes_optimal));
-  printf("{\"verified\": true, \"topology\": %s, \"gap_percent\": %s, \"cut\": [",
-         copse_cli_quoted(t->name),
+  printf(
+      "{\"verified\": true, \"topology\": %s, \"bound_kind\": \"%s\", \"gap_percent\": %s, "
+      "\"cut\": [",
+      copse_cli_quoted(t->name), copse_cli_bound_kinds[s->bound.kind],
          COPSE_CLI_NUMBER(copse_cli_gap_percent(r->time_per_GB, r->bound)));
   for (int i = 0; i < s->bound.n_cut; i++)
     printf("%s%s", i > 0 ? ", " : "", copse_cli_quoted(s->nodes[s->bound.cut[i]]));
@@ -251,12 +255,12 @@ static copse_status print_groups(const struct copse_groups *groups, const struct
   return print_busiest(t, r->busiest_src, r->busiest_dst, false, w);
 }
 
-static void print_groups_json(const struct copse_groups *groups,
+static void print_groups_json(const struct copse_groups *groups, const struct copse_topology *t,
                               const struct copse_verify_groups_report *r) {
   printf(
-      "{\"verified\": true, \"groups\": %d, \"time_per_GB\": \"%s\", \"bound_time_per_GB\": "
+      "{\"verified\": true, \"topology\": %s, \"groups\": %d, \"time_per_GB\": \"%s\", \"bound_time_per_GB\": "
       "\"%s\", \"groups_optimal\": %s, \"same_topology\": %s}\n",
-      groups->n, COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound),
+      copse_cli_quoted(t->name), groups->n, COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound),
       COPSE_CLI_BOOL(r->optimal), COPSE_CLI_BOOL(r->same_topology));
 }
 
@@ -272,7 +276,7 @@ static copse_status verify_groups(void *options, struct copse_cli_work *w) {
       copse_verify_groups(groups, w->topology, copse_file_label(o->schedule), &report, &w->err));
   if (!report.same_topology) note_other(o, "");
   if (o->json)
-    print_groups_json(groups, &report);
+    print_groups_json(groups, w->topology, &report);
   else
     COPSE_TRY(print_groups(groups, w->topology, &report, w));
 out:
@@ -312,7 +316,8 @@ static copse_status verify_rings(void *options, struct copse_cli_work *w) {
                               &w->err));
   if (!r.same_topology) note_other(o, "");
   if (o->json) {
-    printf("{\"verified\": true, \"hosts\": %d, \"gpus\": %d", r.n_hosts, r.n_gpus);
+    printf("{\"verified\": true, \"topology\": %s, \"hosts\": %d, \"gpus\": %d",
+           copse_cli_quoted(w->topology->name), r.n_hosts, r.n_gpus);
     print_rings_json_part("rings", &r.rings);
     print_rings_json_part("chains", &r.chains);
     printf(", \"same_topology\": %s}\n", COPSE_CLI_BOOL(r.same_topology));

@@ -3,6 +3,7 @@
 #include "cli/solve_args.h"
 #include "cli/kinds.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,6 +167,87 @@ copse_status copse_cli_begin_solve(struct copse_cli_solve *a, struct copse_cli_w
 /* Beyond this the exact optimum of an alltoall is often out of reach, and 1 % is what users ask
  * for. */
 #define EXACT_ALLTOALL_RANKS 64
+
+const char *const copse_cli_bound_kinds[] = {"cut", "phases", "lengths", "forests"};
+
+void copse_cli_print_rates_json(const struct copse_schedule *s) {
+  double algbw = copse_schedule_algbw(s);
+  printf(
+      " \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"busbw_GBps\": %s, "
+      "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"%s\",\n",
+      COPSE_Q_STRING(s->time_per_GB), COPSE_CLI_NUMBER(algbw),
+      COPSE_CLI_NUMBER(algbw * copse_collective_bus_factor(s->collective, s->n_ranks)),
+      COPSE_Q_STRING(s->bound.time_per_GB), copse_cli_bound_kinds[s->bound.kind]);
+  printf(" \"optimal\": %s, \"gap_percent\": %s,\n",
+         COPSE_CLI_BOOL(copse_q_eq(s->time_per_GB, s->bound.time_per_GB)),
+         COPSE_CLI_NUMBER(copse_cli_gap_percent(s->time_per_GB, s->bound.time_per_GB)));
+}
+
+static void print_nodes_json(const char *key, const struct copse_schedule *s, const int *cut,
+                             int n) {
+  printf(" \"%s\": [", key);
+  for (int i = 0; i < n; i++) printf("%s%s", i > 0 ? ", " : "", copse_cli_quoted(s->nodes[cut[i]]));
+  printf("]");
+}
+
+void copse_cli_print_cut_json(const struct copse_schedule *s) {
+  print_nodes_json("cut", s, s->bound.cut, s->bound.n_cut);
+  if (s->bound.kind != COPSE_BOUND_PHASES) return;
+  printf(",\n");
+  print_nodes_json("reduce_cut", s, s->bound.reduce_cut, s->bound.n_reduce_cut);
+}
+
+/* The links that bound an alltoall: those of the greatest length. */
+static void print_busy_lengths(const struct copse_topology *t, const struct copse_schedule *s) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct copse_q most = COPSE_Q_ZERO;
+  int n = 0, first = -1;
+  for (int i = 0; i < s->bound.n_lengths; i++)
+    if (copse_q_cmp(s->bound.lengths[i].length, most) > 0) most = s->bound.lengths[i].length;
+  for (int i = 0; i < s->bound.n_lengths; i++) {
+    const struct copse_schedule_length *l = &s->bound.lengths[i];
+    if (copse_q_eq(l->length, most) && n++ == 0)
+      first = copse_topology_find_link(t, copse_topology_find(t, s->nodes[l->src]),
+                                       copse_topology_find(t, s->nodes[l->dst]));
+  }
+  const char *words = first < 0 ? NULL : copse_link_words(t, first, &arena);
+  if (!words) return;
+  printf("bottleneck: %s", words);
+  if (n > 1) printf(" and %d links like it", n - 1);
+  printf(" (%d of %d links count in the bound)\n", s->bound.n_lengths, t->n_links);
+}
+
+/* Of a set of the schedule's nodes; NULL where there is none, or no memory. */
+static const char *cut_words(const struct copse_topology *t, const struct copse_schedule *s,
+                             const int *nodes, int n, bool reduces, struct copse_arena *arena) {
+  int *own;
+  if (n == 0 || COPSE_ARRAY(arena, (size_t)n, own, NULL) != COPSE_OK) return NULL;
+  for (int i = 0; i < n; i++)
+    if ((own[i] = copse_topology_find(t, s->nodes[nodes[i]])) < 0) return NULL;
+  return copse_cut_words(t, own, n, reduces, arena);
+}
+
+void copse_cli_print_bottleneck(const struct copse_topology *t, const struct copse_schedule *s) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  const struct copse_bound *bound = &s->bound;
+  bool reduces = copse_collective_reduces(s->collective) && s->collective != COPSE_ALLREDUCE;
+  if (bound->n_lengths > 0) {
+    print_busy_lengths(t, s);
+    return;
+  }
+  if (bound->kind != COPSE_BOUND_FORESTS) {
+    const char *words = cut_words(t, s, bound->cut, bound->n_cut, reduces, &arena);
+    if (words) printf("bottleneck: %s\n", words);
+    return;
+  }
+  const struct copse_schedule_cut *heaviest = bound->cuts;
+  for (int i = 1; i < bound->n_cuts; i++)
+    if (copse_q_cmp(bound->cuts[i].weight, heaviest->weight) > 0) heaviest = &bound->cuts[i];
+  const char *words = cut_words(t, s, heaviest->nodes, heaviest->n_nodes,
+                                heaviest->phase == COPSE_PHASE_REDUCE, &arena);
+  if (words)
+    printf("bottleneck: %d cuts, of both phases; of most weight: %s\n", bound->n_cuts, words);
+}
 
 struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology) {
   return topology->n_ranks > EXACT_ALLTOALL_RANKS ? (struct copse_q){1, 100} : COPSE_Q_ZERO;

@@ -442,10 +442,11 @@ static void print_group_json(const struct job *j, int g) {
 static void print_groups_json(const struct job *j) {
   struct copse_q time = j->groups->time_per_GB, bound = j->groups->bound_time_per_GB;
   printf(
-      "{\"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
+      "{\"topology\": %s, \"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
       "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
       "\"groups_optimal\": %s,\n \"groups\": [",
-      j->work->topology->n_nodes, j->work->topology->n_links, COPSE_Q_STRING(time),
+      copse_cli_quoted(j->work->topology->name), j->work->topology->n_nodes,
+      j->work->topology->n_links, COPSE_Q_STRING(time),
       COPSE_CLI_NUMBER(rate(time)), COPSE_Q_STRING(bound), COPSE_CLI_BOOL(copse_q_eq(time, bound)));
   for (int g = 0; g < j->n_groups; g++) print_group_json(j, g);
   printf(

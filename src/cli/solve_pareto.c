@@ -212,10 +212,10 @@ static void print_rows(const struct job *j) {
 static void print_rows_json(const struct job *j) {
   const struct copse_schedule *exact = j->work->schedule;
   printf(
-      "{\"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
+      "{\"topology\": %s, \"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
       " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
-      copse_collective_name(j->options.collective), j->work->topology->n_ranks,
-      j->work->topology->n_nodes, j->work->topology->n_links,
+      copse_cli_quoted(j->work->topology->name), copse_collective_name(j->options.collective),
+      j->work->topology->n_ranks, j->work->topology->n_nodes, j->work->topology->n_links,
       COPSE_Q_STRING(exact->bound.time_per_GB), exact->k);
   for (size_t i = 0; i < j->n_rows; i++) {
     const struct row *row = &j->rows[i];

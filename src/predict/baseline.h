@@ -16,7 +16,8 @@
  *                ranks of equal place to each other, and what arrives is handed on inside
  *                the host. For a uniform demand: hosts - 1 rotations
  *   best-rings   chains around the best packing of rings that NCCL could run (nccl/best.h); with a
- *                graph dump around NCCL's own, as it joins them over hosts: then it is "nccl"
+ *                graph dump around NCCL's own, as it joins them over hosts: then it is "nccl".
+ *                Where parts of some hosts are down or slow, of what all hosts have
  *   tree         double binary trees (Sanders, Speck, Träff 2009; NCCL): two trees with half
  *                the data each, inner ranks of one being leaves of the other, as far as the
  *                root allows; a collective with a root at every rank has such a pair for each.
@@ -78,6 +79,7 @@ struct copse_baseline_options {
   struct copse_baseline_shared *shared; /* may be NULL: of this topology alone */
   const struct copse_nccl_graphs *nccl; /* a graph dump for the topology's hosts; NULL: none */
   const char *nccl_label;               /* its file, in messages */
+  const struct copse_notes *notes;      /* what else is to be said of a baseline; may be NULL */
   bool pass_on;                         /* rings: GPUs between a GPU and its NIC pass on alone, as
                                            NCCL's do; no tree, so the schedule does not verify.
                                            Else they keep what comes by, which is faster */

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "codegen/lower/lower.h"
@@ -149,9 +150,11 @@ copse_status copse_predict(const struct copse_topology *topology,
 
 bool copse_prediction_detour(const struct copse_prediction *p,
                              const struct copse_topology *topology, char text[COPSE_DETOUR_TEXT]) {
+  if (!copse_prediction_exists(p) || p->runs_per_GB.num == 0) return false; /* no routes of plans */
   double says = copse_q_to_double(p->time_per_GB), runs = copse_q_to_double(p->runs_per_GB);
   const struct copse_link *l = &topology->links[p->worst_link];
-  if (!copse_prediction_exists(p) || says <= 0 || runs <= says * (1 + CLOSE_TIME)) return false;
+  if (says <= 0 || !(runs > says * (1 + CLOSE_TIME)))
+    return false;
   snprintf(
       text, COPSE_DETOUR_TEXT,
       "as a plan it takes %.6g s/GB at least, %.3g times as long: ranks send over the fabric's own "
@@ -162,6 +165,11 @@ bool copse_prediction_detour(const struct copse_prediction *p,
 
 /* ---- baselines --------------------------------------------------------------------------- */
 
+static void keep_note(void *ctx, const char *text) {
+  struct copse_prediction *p = ctx;
+  snprintf(p->note, sizeof p->note, "%s", text);
+}
+
 static copse_status make_baseline(const struct copse_baseline_options *like,
                                   const struct copse_topology *topology, enum copse_baseline kind,
                                   const struct copse_predict_options *options,
@@ -170,7 +178,10 @@ static copse_status make_baseline(const struct copse_baseline_options *like,
   bool steps = like->collective == COPSE_ALLTOALL;
   struct copse_baseline_options own = *like;
   struct copse_predict_options o = *options;
+  struct copse_prediction said = {0};
+  const struct copse_notes notes = {keep_note, &said};
   own.pass_on = true; /* what NCCL does is no plan of ours */
+  own.notes = &notes;
   o.links = o.links || kind == COPSE_BASELINE_RINGS;
   COPSE_DO(copse_baseline_make(topology, kind, &own, &schedule, steps ? &p->dag : NULL, why));
   if (!steps) {
@@ -180,6 +191,7 @@ static copse_status make_baseline(const struct copse_baseline_options *like,
     copse_predict_cut(options, &p->sim);
   }
   p->time_per_GB = schedule->time_per_GB;
+  memcpy(p->note, said.note, sizeof p->note);
   return COPSE_OK;
 }
 

@@ -523,52 +523,109 @@ static bool is_shown(const struct outline *o, int v, bool columns) {
   return o->topology->nodes[v].rank >= 0 || (!columns && is_type(o, v, "nic"));
 }
 
-static void add_matrix_row(struct outline *o, int v, const struct way *ways, const int *columns,
-                           int n) {
+struct matrix {
+  struct outline o;
+  int columns[MATRIX_GPUS], n; /* nodes */
+  int all;                     /* GPUs of the host */
+  bool json, first;            /* the next row is the first */
+};
+
+static void add_matrix_head(struct matrix *m) {
+  struct outline *o = &m->o;
+  const char *host = o->places.n > 0 ? o->places.names[0] : "";
+  if (m->json) {
+    copse_text_add(o->text, "{\"name\": ");
+    copse_text_add_json_string(o->text, o->topology->name);
+    copse_text_add(o->text, ", \"host\": ");
+    if (*host) copse_text_add_json_string(o->text, host);
+    copse_text_add(o->text, "%s, \"gpus\": %d, \"columns\": [", *host ? "" : "null", m->all);
+  } else {
+    copse_text_add(o->text, "%-20s", host);
+  }
+  for (int c = 0; c < m->n; c++) {
+    char head[24];
+    snprintf(head, sizeof head, "GPU %d", o->places.numbers[m->columns[c]]);
+    if (m->json && c > 0) copse_text_add(o->text, ", ");
+    if (m->json)
+      copse_text_add_json_string(o->text, o->topology->nodes[m->columns[c]].id);
+    else
+      copse_text_add(o->text, " %11s", head);
+  }
+  copse_text_add(o->text, m->json ? "], \"rows\": [" : "\n");
+}
+
+static void add_json_row(struct matrix *m, int v, const struct way *ways) {
+  struct copse_text *text = m->o.text;
+  copse_text_add(text, "%s\n  {\"id\": ", m->first ? "" : ",");
+  m->first = false;
+  copse_text_add_json_string(text, m->o.topology->nodes[v].id);
+  for (int kinds = 0; kinds < 2; kinds++) {
+    copse_text_add(text, kinds ? "], \"through\": [" : ", \"GBps\": [");
+    for (int c = 0; c < m->n; c++) {
+      const struct way *w = &ways[m->columns[c]];
+      copse_text_add(text, "%s", c > 0 ? ", " : "");
+      if (v == m->columns[c] || w->hops < 0)
+        copse_text_add(text, "null");
+      else if (kinds)
+        copse_text_add(text, "\"%s\"", way_kind(w));
+      else
+        copse_text_add(text, "%.10g", copse_q_to_double(w->width));
+    }
+  }
+  copse_text_add(text, "]}");
+}
+
+static void add_matrix_row(struct matrix *m, int v, const struct way *ways) {
+  struct outline *o = &m->o;
   COPSE_AT_END(copse_text_free) struct copse_text name = {0};
+  if (m->json) {
+    add_json_row(m, v, ways);
+    return;
+  }
   if (o->topology->nodes[v].rank >= 0)
     copse_text_add(&name, "GPU %d", o->places.numbers[v]);
   else
     copse_text_add(&name, "NIC %s", name_of(o, v));
   copse_text_add(o->text, "%-20.40s", name.data ? name.data : "");
-  for (int c = 0; c < n; c++) {
+  for (int c = 0; c < m->n; c++) {
     char cell[48] = "X";
-    const struct way *w = &ways[columns[c]];
-    if (v != columns[c] && w->hops < 0) snprintf(cell, sizeof cell, "-");
-    if (v != columns[c] && w->hops > 0)
+    const struct way *w = &ways[m->columns[c]];
+    if (v != m->columns[c] && w->hops < 0) snprintf(cell, sizeof cell, "-");
+    if (v != m->columns[c] && w->hops > 0)
       snprintf(cell, sizeof cell, "%.4g %s", copse_q_to_double(w->width), way_kind(w));
     copse_text_add(o->text, " %11s", cell);
   }
   copse_text_add(o->text, "\n");
 }
 
-copse_status copse_outline_matrix(const struct copse_topology *topology, struct copse_text *text,
-                                  struct copse_err *err) {
-  COPSE_AT_END(free_outline) struct outline o = {.topology = topology, .text = text, .err = err};
+static void free_matrix(struct matrix *m) { free_outline(&m->o); }
+
+copse_status copse_outline_matrix(const struct copse_topology *topology, bool json,
+                                  struct copse_text *text, struct copse_err *err) {
+  COPSE_AT_END(free_matrix)
+  struct matrix m = {
+      .o = {.topology = topology, .text = text, .err = err}, .json = json, .first = true};
   struct copse_queue queue = {0};
   struct way *ways;
-  int columns[MATRIX_GPUS], n = 0, all = 0;
-  COPSE_DO(start(&o));
-  COPSE_DO(COPSE_ARRAY(&o.arena, (size_t)topology->n_nodes, ways, err));
-  COPSE_DO(COPSE_ARRAY(&o.arena, (size_t)topology->n_nodes, queue.items, err));
+  COPSE_DO(start(&m.o));
+  COPSE_DO(COPSE_ARRAY(&m.o.arena, (size_t)topology->n_nodes, ways, err));
+  COPSE_DO(COPSE_ARRAY(&m.o.arena, (size_t)topology->n_nodes, queue.items, err));
   for (int r = 0; r < topology->n_ranks; r++)
-    if (is_shown(&o, topology->rank_nodes[r], true) && all++ < MATRIX_GPUS)
-      columns[n++] = topology->rank_nodes[r];
-  copse_text_add(text, "%-20s", o.places.n > 0 ? o.places.names[0] : "");
-  for (int c = 0; c < n; c++) {
-    char head[24];
-    snprintf(head, sizeof head, "GPU %d", o.places.numbers[columns[c]]);
-    copse_text_add(text, " %11s", head);
-  }
-  copse_text_add(text, "\n");
+    if (is_shown(&m.o, topology->rank_nodes[r], true) && m.all++ < MATRIX_GPUS)
+      m.columns[m.n++] = topology->rank_nodes[r];
+  add_matrix_head(&m);
   for (int v = 0; v < topology->n_nodes; v++) {
-    if (!is_shown(&o, v, false) ||
-        (topology->nodes[v].rank >= 0 && all > MATRIX_GPUS && v > columns[n - 1]))
+    if (!is_shown(&m.o, v, false) ||
+        (topology->nodes[v].rank >= 0 && m.all > MATRIX_GPUS && v > m.columns[m.n - 1]))
       continue;
-    find_ways(&o, v, ways, &queue);
-    add_matrix_row(&o, v, ways, columns, n);
+    find_ways(&m.o, v, ways, &queue);
+    add_matrix_row(&m, v, ways);
   }
-  if (all > n) copse_text_add(text, "(the first %d of %d GPUs)\n", n, all);
+  if (json) {
+    copse_text_add(text, "]}\n");
+    return copse_text_status(text, err);
+  }
+  if (m.all > m.n) copse_text_add(text, "(the first %d of %d GPUs)\n", m.n, m.all);
   copse_text_add(text,
                  "GB/s of the narrowest link. NVS: through an NVSwitch, PIX: one PCIe switch, PXB: "
                  "several,\nPHB: a CPU, SYS: two CPUs, net: switches of the fabric\n");

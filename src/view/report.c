@@ -522,6 +522,8 @@ static void add_predictions(struct copse_text *text, const struct copse_report *
         copse_text_add(text, ", %.6g GB/s at most", 1 / copse_q_to_double(p->time_per_GB));
       if (p->instead[0]) copse_text_add(text, "; predicted without a plan: ");
       copse_text_add_xml(text, p->instead);
+      if (p->note[0]) copse_text_add(text, "; ");
+      copse_text_add_xml(text, p->note);
       if (copse_prediction_detour(p, r->topology, detour)) {
         copse_text_add(text, "; ");
         copse_text_add_xml(text, detour);

@@ -441,8 +441,10 @@ START_TEST(solve_and_verify_say_topology_gap_and_cut_as_json) {
   ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": true, \"gap_percent\": 0,"));
   ck_assert_int_eq(run("@ verify --json %%/s.json --synthetic ring:4@50"), 0);
   ck_assert_ptr_nonnull(strstr(result.out,
-                               "\"topology\": \"ring:4@50\", \"gap_percent\": 0, "
-                               "\"cut\": [\"gpu"));
+                               "\"topology\": \"ring:4@50\", \"bound_kind\": \"cut\", "
+                               "\"gap_percent\": 0, \"cut\": [\"gpu"));
+  ck_assert_int_eq(run("@ verify %%/s.json --synthetic ring:4@50"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\nbottleneck: into GPU "));
   ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --k 1 --json"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": false, \"gap_percent\": "));
 }

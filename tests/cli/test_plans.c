@@ -129,6 +129,66 @@ START_TEST(predictions_stand_beside_todays_algorithms) {
 }
 END_TEST
 
+/* A broken part: rings of what all hosts have; a schedule over it is refused with the mend. */
+START_TEST(what_is_left_has_rings_too) {
+  static const struct {
+    const char *fault, *note, *time; /* by hand: 2 * 15/16 over the sum of a host's NICs */
+  } cases[] = {{"--down h0.nic3", "without nic3", "3/280"},                  /* 175 GB/s */
+               {"--derate h1.nic2=0.5", "as slow as the slowest", "1/100"},  /* 187.5 GB/s */
+               {"--down h1.nic1 --derate h0.nic0=0.5", "without nic1, links", "3/260"}};
+  ck_assert_int_eq(run("@ solve a100-x2 -c allreduce -o %%/healthy.json && "
+                       "@ lower %%/healthy.json --to plan -o %%/healthy.plan"),
+                   0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *fault = cases[i].fault;
+    ck_assert_int_eq(run("@ simulate %%/healthy.plan -t a100-x2 %s -b 1G -e 1G --json", fault), 0);
+    cJSON *json = parsed();
+    const cJSON *ring = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "algorithms"), 1);
+    ck_assert_str_eq(text_of(ring, "name"), "best-rings");
+    ck_assert_ptr_nonnull(strstr(text_of(ring, "note"), cases[i].note));
+    ck_assert_str_eq(text_of(ring, "time_per_GB"), cases[i].time);
+    cJSON_Delete(json);
+  }
+  copse_test_refused(run("@ simulate %%/healthy.json -t a100-x2 --down h0.nic3"),
+                     "healthy.json: goes from");
+  ck_assert_ptr_nonnull(strstr(result.err, "solve takes the same --down"));
+}
+END_TEST
+
+/* Each plan of a folder at the sizes that it is for; the same times as alone. */
+START_TEST(a_folder_of_plans_is_simulated_whole) {
+  ck_assert_int_eq(run("@ plans dgx-a100 -c allgather -c allreduce -o %%/whole"), 0);
+  ck_assert_int_eq(run("@ simulate %%/whole -t dgx-a100 -e 1G --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *plan, *row;
+  double last = 0;
+  int n = 0, starts = 0;
+  cJSON_ArrayForEach(plan, cJSON_GetObjectItem(json, "plans")) {
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(plan, "rows")) {
+      starts += number_of(row, "size") < last;
+      last = number_of(row, "size");
+      n++;
+    }
+  }
+  ck_assert_int_ge(n, 2 * 11); /* 1K to 1G times 4 each */
+  ck_assert_int_eq(starts, 1); /* the second collective */
+  plan = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "plans"), 0);
+  row = cJSON_GetArrayItem(cJSON_GetObjectItem(plan, "rows"), 0);
+  double us = number_of(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times"), "plan"), "time");
+  ck_assert_int_eq(
+      run("@ simulate %%/whole/%s -t dgx-a100 -b 1K -e 1K --json", text_of(plan, "plan")), 0);
+  cJSON_Delete(json);
+  json = parsed();
+  row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "rows"), 0);
+  ck_assert(us == number_of(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times"), "plan"), "time"));
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ simulate %%/whole -t dgx-a100"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "allgather-1.plan\n"));
+  run("mkdir %%/empty");
+  copse_test_refused(run("@ simulate %%/empty -t dgx-a100"), "has no plans (*.plan)");
+}
+END_TEST
+
 START_TEST(what_does_not_go_together_is_refused) {
   static const char *const cases[][2] = {
       {"solve " FABRIC " -c allgather --objective fast", "--objective must be"},
@@ -376,6 +436,8 @@ int main(void) {
                       COPSE_TEST_UP_TO(4, 3));
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, short_and_long_messages_get_different_schedules);
   tcase_add_test(tests, predictions_stand_beside_todays_algorithms);
+  tcase_add_test(tests, what_is_left_has_rings_too);
+  tcase_add_test(tests, a_folder_of_plans_is_simulated_whole);
   tcase_add_test(tests, what_does_not_go_together_is_refused);
   tcase_add_test(tests, a_folder_of_plans_covers_all_sizes_and_runs_in_a_job);
   tcase_add_test(tests, plans_are_what_lower_makes_of_their_schedules);

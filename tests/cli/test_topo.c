@@ -117,6 +117,26 @@ START_TEST(the_matrix_says_what_lies_between) {
 }
 END_TEST
 
+START_TEST(the_matrix_is_json_too) {
+  run("@ topo a100-x2 --matrix --json");
+  cJSON *json = cJSON_Parse(result.out);
+  const cJSON *rows = cJSON_GetObjectItem(json, "rows");
+  ck_assert_str_eq(cJSON_GetObjectItem(json, "host")->valuestring, "h0");
+  ck_assert_int_eq(cJSON_GetObjectItem(json, "gpus")->valueint, 8);
+  ck_assert_int_eq(cJSON_GetArraySize(rows), 16);
+  const cJSON *nic = cJSON_GetArrayItem(rows, 8);
+  ck_assert_str_eq(cJSON_GetObjectItem(nic, "id")->valuestring, "h0.nic0");
+  const cJSON *GBps = cJSON_GetObjectItem(nic, "GBps");
+  const cJSON *through = cJSON_GetObjectItem(nic, "through");
+  ck_assert(cJSON_GetArrayItem(GBps, 0)->valuedouble == 25);
+  ck_assert_str_eq(cJSON_GetArrayItem(through, 0)->valuestring, "direct");
+  ck_assert(cJSON_IsNull(cJSON_GetArrayItem(GBps, 7)) == cJSON_IsNull(cJSON_GetArrayItem(through, 7)));
+  const cJSON *gpu = cJSON_GetArrayItem(rows, 1);
+  ck_assert(cJSON_IsNull(cJSON_GetArrayItem(cJSON_GetObjectItem(gpu, "GBps"), 1)));
+  cJSON_Delete(json);
+}
+END_TEST
+
 START_TEST(one_bandwidth_is_said_once_and_loads_in_words) {
   run("@ topo --synthetic 'ring:4@100'");
   SAYS("GB/s in all, each 100 GB/s\n");
@@ -254,6 +274,7 @@ int main(void) {
   tcase_add_test(tc, links_between_gpus_are_named_and_one_way_links_told);
   tcase_add_test(tc, a_drawing_of_thousands_of_nodes_ends);
   tcase_add_test(tc, the_matrix_says_what_lies_between);
+  tcase_add_test(tc, the_matrix_is_json_too);
   tcase_add_test(tc, one_bandwidth_is_said_once_and_loads_in_words);
   tcase_add_test(tc, json_is_the_summary_alone);
   tcase_add_loop_test(tc, patterns_match_what_dumps_contain, 0,

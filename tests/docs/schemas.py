@@ -47,6 +47,10 @@ def check(arguments):
         if schema == "written" and "$schema" not in document:
             print(f"{path}: no $schema")
             failed = 1
+        listed = load(name).get("properties", document)
+        for key in sorted(set(document) - set(listed)) if name.startswith("report-") else []:
+            print(f"{path}: {name} lacks the key {key}")
+            failed = 1
         for error in Draft202012Validator(load(name)).iter_errors(document):
             print(f"{path}: {name}: {error.json_path}: {error.message[:300]}")
             failed = 1
@@ -75,6 +79,11 @@ def check_page(path):
             if f"schemas/{name}.json" not in sections[-1]:
                 print(f"{path}: the last section has no link to {name}")
                 failed = 1
+            keys = pathlib.Path(path).with_name("json.md").read_text()
+            for key in load(name)["properties"]:
+                if f"`{key}`" not in keys:
+                    print(f"json.md: no `{key}`, a key of {name}")
+                    failed = 1
             continue
         section = next((s for s in sections if heading in s.split("\n")[0]), None)
         if section is None:

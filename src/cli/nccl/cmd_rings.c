@@ -112,9 +112,10 @@ static void print_json_part(const char *what, const struct copse_nccl_optimum *p
          COPSE_CLI_NUMBER(bus));
 }
 
-static void print_json(const struct copse_nccl_best *best, const struct figures *f,
-                       double seconds) {
-  printf("{\"hosts\": %d, \"gpus\": %d, \"crossnic\": %d, \"pattern\": %d,\n", best->n_hosts,
+static void print_json(const struct copse_topology *t, const struct copse_nccl_best *best,
+                       const struct figures *f, double seconds) {
+  printf("{\"topology\": %s, \"hosts\": %d, \"gpus\": %d, \"crossnic\": %d, \"pattern\": %d,\n",
+         copse_cli_quoted(t->name), best->n_hosts,
          best->n_gpus, best->graphs.graph[COPSE_NCCL_RING].crossnic,
          best->graphs.graph[COPSE_NCCL_TREE].pattern);
   print_json_part("rings", &best->ring, f->rings);
@@ -137,7 +138,7 @@ static copse_status find(const struct options *o, struct copse_nccl_best *best,
   copse_cli_progress_end();
   if (o->output) COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
   if (o->json)
-    print_json(best, &figures, seconds);
+    print_json(w->topology, best, &figures, seconds);
   else if (!copse_cli_is_stdout(o->output))
     print_report(best, w->topology, &figures);
   return COPSE_OK;

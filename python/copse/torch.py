@@ -22,8 +22,11 @@ the host's memory.
 
 Environment. COPSE_TOPOLOGY: a file, a name of the catalogue or a synthetic line, whose ranks are the
 world's; a sub-group's plans are for its ranks alone, the others forward. Without it: all ranks of a
-host at one switch, hosts joined by the speed of their network cards. COPSE_CACHE: a folder for plans
-(default ~/.cache/copse), kept by topology, ranks and version.
+host at one switch, hosts joined by links of the speed that messages between them have. It is measured
+once and kept. COPSE_SAME_BITS=1: plans as if all ranks were on one host, so that results have the same
+bits on any number of hosts (a COPSE_TOPOLOGY gives that too: what it names decides, not where ranks
+are). COPSE_CACHE: a folder for plans (default ~/.cache/copse), kept by topology, ranks and version,
+and for speeds, by the hosts' names. All ranks must have the same settings.
 
 Errors are torch.distributed.DistBackendError with copse's text, which names the rank that is dead or
 calls something else, within the group's timeout. Afterwards the group can only be destroyed.
@@ -33,6 +36,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import hashlib
+import json
 import os
 import queue
 import shutil
@@ -149,30 +153,116 @@ def _kind(op: Any) -> Any:
 _COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
 
 
-def _card_speed() -> float:
-    """GB/s of the fastest network card that is up, or 1.25."""
-    best = 0.0
-    for name in os.listdir("/sys/class/net"):
+#: Bytes of a message that measures a link, and how often each is sent.
+_PROBE, _PROBES = 4 << 20, 3
+#: GB/s of a host's network link and between its ranks, by host, as measured in this process's groups.
+_SPEEDS: Dict[str, List[float]] = {}
+
+
+def _cache() -> str:
+    return os.environ.get("COPSE_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "copse")
+
+
+class _Speeds:
+    """The speeds of a group's hosts: measured once, then kept in the cache by the hosts' names."""
+
+    def __init__(self, group: "ProcessGroupCopse", hosts: List[str]) -> None:
+        self._group = group
+        self._hosts = hosts  # by rank
+        self._names = list(dict.fromkeys(hosts))
+        key = hashlib.sha256("\n".join(self._names).encode()).hexdigest()
+        self._path = os.path.join(_cache(), "speeds", key + ".json")
+
+    def get(self) -> List[List[float]]:
+        """Of each host, in the order of their first ranks. The same at all ranks: rank 0's."""
+        said = self._group.exchange(json.dumps(self._known()) if self._group.rank() == 0 else "")[0]
+        known = json.loads(said)
+        if known is None:
+            known = self._measure()
+            if self._group.rank() == 0:
+                self._keep(known)
+        _SPEEDS.update(zip(self._names, known))
+        return known
+
+    def _known(self) -> Optional[List[List[float]]]:
+        if all(name in _SPEEDS for name in self._names):
+            return [_SPEEDS[name] for name in self._names]
         try:
-            with open("/sys/class/net/%s/speed" % name) as text:
-                best = max(best, float(text.read()) / 8000)
-        except (OSError, ValueError):
-            pass
-    return best or 1.25
+            with open(self._path) as text:
+                kept = json.load(text)["GB/s outside, inside"]
+            known = [[float(x) for x in kept[name]] for name in self._names]
+            return known if all(len(k) == 2 and min(k) > 0 for k in known) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _keep(self, known: List[List[float]]) -> None:
+        try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(self._path),
+                                             delete=False) as text:
+                json.dump({"GB/s outside, inside": dict(zip(self._names, known))}, text)
+            os.replace(text.name, self._path)
+        except OSError:
+            pass  # the next job measures again
+
+    def _measure(self) -> List[List[float]]:
+        """Hosts at distance 1, 2, 4, ... send to each other at once, and then neighbours in a host."""
+        ranks = [[r for r, h in enumerate(self._hosts) if h == name] for name in self._names]
+        n = len(ranks)
+        inward, outward = [0.0] * n, [0.0] * n
+        shift = 1
+        while shift < n:
+            pairs = {ranks[h][0]: ranks[(h + shift) % n][0] for h in range(n)}
+            rates = self._rates(pairs)
+            for h in range(n):
+                inward[h] = max(inward[h], rates[ranks[h][0]])
+                outward[h] = max(outward[h], rates[pairs[ranks[h][0]]])
+            shift *= 2
+        pairs = {r: here[(i + 1) % len(here)] for here in ranks for i, r in enumerate(here)
+                 if len(here) > 1}
+        rates = self._rates(pairs)
+        speeds = []
+        for here, *ways in zip(ranks, inward, outward):
+            # a switch forwards what it gets, so one number is for both ways; the link of a rank that
+            # is alone on its host is never the narrowest
+            inside = min(rates[r] for r in here) if len(here) > 1 else 10 * max(ways)
+            speeds.append([float("%.2g" % x) for x in (min(ways), inside)])
+        return speeds
+
+    def _rates(self, to: Dict[int, int]) -> List[float]:
+        """GB/s that each rank receives at, where rank r sends to to[r]: the best of some. Collective."""
+        group, me = self._group, self._group.rank()
+        source = next((r for r, t in to.items() if t == me), None)
+        out, into = torch.zeros(_PROBE, dtype=torch.uint8), torch.empty(_PROBE, dtype=torch.uint8)
+        best = 0.0
+        for _ in range(_PROBES):
+            group.exchange("")  # all begin together
+            begun, works = time.monotonic(), []
+            if source is not None:
+                works.append(group.recv([into], source))
+            if me in to:
+                works.append(group.send([out], to[me]))
+            if works:
+                works[0].wait()
+            if source is not None:
+                best = max(best, _PROBE / (time.monotonic() - begun) / 1e9)
+            for work in works[1:]:
+                work.wait()
+        return [float(x) for x in group.exchange("%.6g" % best)]
 
 
-def _found_topology(hosts: List[Tuple[str, float]]) -> str:
-    """Topology JSON of ranks at their hosts, as (name, GB/s of the network)."""
-    names = list(dict.fromkeys(name for name, _ in hosts))
+def _found_topology(hosts: List[str], speeds: List[List[float]]) -> str:
+    """Topology JSON of ranks at their hosts, with GB/s of each host's link and inside it."""
+    names = list(dict.fromkeys(hosts))
     nodes: List[str] = ['{"id": "%d", "type": "gpu", "rank": %d}' % (r, r) for r in range(len(hosts))]
     links: List[str] = []
-    line = '{"src": "%s", "dst": "%s", "bandwidth": "%s"}'
-    for h, name in enumerate(names):
+    line = '{"src": "%s", "dst": "%s", "bandwidth": %.6g}'
+    for h, (name, (outside, inside)) in enumerate(zip(names, speeds)):
         nodes.append('{"id": "host%d", "type": "switch"}' % h)
-        links += [line % (r, "host%d" % h, 10) for r, (n, _) in enumerate(hosts) if n == name]
+        links += [line % (r, "host%d" % h, inside) for r, n in enumerate(hosts) if n == name]
         if len(names) > 1:
-            speed = min(s for n, s in hosts if n == name)
-            links.append(line % ("host%d" % h, "network", "%.3f" % speed))
+            links.append(line % ("host%d" % h, "network", outside))
     if len(names) > 1:
         nodes.append('{"id": "network", "type": "switch"}')
     return ('{"format": "copse-topology/1", "name": "%d ranks on %d hosts", "nodes": [%s], '
@@ -184,18 +274,28 @@ class _Plans:
 
     def __init__(self, group: "ProcessGroupCopse", members: List[int]) -> None:
         self._group = group
-        mine = "%s\n%.3f" % (socket.gethostname(), _card_speed())
-        hosts = [(t.split("\n")[0], float(t.split("\n")[1])) for t in group.exchange(mine)]
-        self._leader = [h for h, _ in hosts].index(hosts[group.rank()][0])
+        hosts = group.exchange(socket.gethostname())
+        self._leader = hosts.index(hosts[group.rank()])
         given = os.environ.get("COPSE_TOPOLOGY")
+        alike = os.environ.get("COPSE_SAME_BITS", "0") not in ("", "0")
+        self._agree("COPSE_TOPOLOGY", "" if given is None else self._read(given))
+        self._agree("COPSE_SAME_BITS", str(int(alike)))
         self._ranks: List[str] = []
-        if given is None:
-            self._topology, text = ["-"], _found_topology(hosts)
-        else:
-            text = self._read(given)
+        if given is not None:
+            self._text = self._read(given)
             if members and members != list(range(dist.get_world_size())):
                 self._ranks = ["--ranks", ",".join(str(r) for r in members)]
-        self._text = text
+        elif alike or len(set(hosts)) == 1:
+            self._text = _found_topology([""] * len(hosts), [[10.0, 10.0]])
+        else:
+            self._text = _found_topology(hosts, _Speeds(group, hosts).get())
+
+    def _agree(self, what: str, mine: str) -> None:
+        """Plans must be the same at all ranks: so must be what they are made from."""
+        said = self._group.exchange(hashlib.sha256(mine.encode()).hexdigest())
+        for r, other in enumerate(said):
+            if other != said[0]:
+                raise _ERROR("copse: %s of rank %d is not that of rank 0" % (what, r))
 
     @staticmethod
     def _read(given: str) -> str:
@@ -209,9 +309,7 @@ class _Plans:
         """The folder for `copse plans WHAT`; all ranks ask alike."""
         key = "\n".join((version(), self._text, *self._ranks, *what))
         name = hashlib.sha256(key.encode()).hexdigest()
-        root = os.environ.get("COPSE_CACHE") or os.path.join(
-            os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "copse")
-        path = os.path.join(root, "plans", name)
+        path = os.path.join(_cache(), "plans", name)
         group = self._group
         store, said = group.store, "plans/%s/%d" % (name, self._leader)
         if group.rank() != self._leader:

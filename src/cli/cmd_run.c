@@ -595,12 +595,11 @@ static copse_status prepare(struct bench *bench, struct options *options, struct
 static copse_status run_bench(struct options *options, uint64_t *wrong, struct copse_err *err) {
   struct bench bench = {.options = options};
   struct copse_plan *plan = NULL;
-  copse_status status;
-  status = copse_plan_open(options->plan, &plan, err);
+  copse_status opened = copse_plan_open(options->plan, &plan, err), status = opened;
   bench.plan = plan;
-  if (options->backend == COPSE_BACKEND_UCX) COPSE_TRY(status); /* it says how many meet */
+  if (options->backend == COPSE_BACKEND_UCX) COPSE_TRY(opened); /* it says how many meet */
   if (is_job(options)) COPSE_TRY(join_job(&bench.job, options, plan, err));
-  COPSE_TRY(agree(&bench.job, status, plan, err));
+  COPSE_TRY(agree(&bench.job, opened, plan, err));
   COPSE_TRY(agree(&bench.job, prepare(&bench, options, err), plan, err));
   COPSE_TRY(run_all(&bench, err));
   end_progress(&bench);

@@ -240,6 +240,10 @@ START_TEST(different_plans_and_wrong_numbers_are_refused_by_all) {
   status = copse_test_command(MPIRUN "-n 2 @ run --backend mpi -e 64 %%/trees/allreduce.plan");
   ck_assert_int_eq(status, 2);
   ck_assert_msg(count_of(copse_test_result.err, "mpirun -n 3") == 2, "%s", copse_test_result.err);
+  status = copse_test_command(MPIRUN "-n 2 @ run --backend mpi %%/nowhere.plan");
+  ck_assert_int_eq(status, 2);
+  ck_assert_msg(count_of(copse_test_result.err, "nowhere.plan: cannot open") == 2, "%s",
+                copse_test_result.err);
 }
 END_TEST
 

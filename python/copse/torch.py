@@ -315,9 +315,9 @@ class _Plans:
         if group.rank() != self._leader:
             try:
                 why = bytes(store.get(said)).decode()
-            except Exception:
-                raise _failure("copse: rank %d has not made the plans of %s; the group's timeout is "
-                               "over" % (self._leader, " ".join(what)), _TIMEOUT) from None
+            except Exception as error:
+                raise _failure("copse: no plans of %s from rank %d within the group's timeout: %s" % (
+                    " ".join(what), self._leader, str(error).split("\n")[0]), _TIMEOUT) from None
         else:
             why = "" if os.path.isdir(path) else self._make(path, what)
             store.set(said, why or "ok")

@@ -11,7 +11,13 @@ import torch.distributed as dist
 import copse.torch  # noqa: F401
 
 case = sys.argv[1]
-dist.init_process_group("copse", timeout=timedelta(seconds=float(os.environ.get("LIMIT", "5"))))
+if case == "settings" and os.environ["RANK"] == "1":
+    os.environ["COPSE_SAME_BITS"] = "1"
+try:
+    dist.init_process_group("copse", timeout=timedelta(seconds=float(os.environ.get("LIMIT", "5"))))
+except dist.DistBackendError as why:
+    print("rank %s: %s" % (os.environ["RANK"], why), flush=True)
+    sys.exit(1)
 rank = dist.get_rank()
 dist.barrier()
 begun = time.time()

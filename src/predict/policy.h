@@ -82,6 +82,9 @@
 
 /* ---- the search for one size (sizes.c, exchange.c) ---- */
 
+/* Of more chunks, by how much they are slower when yet more are not tried. */
+#define CHUNKS_WORSE 0.1
+
 /* As close to the bound nothing more is looked for. */
 #define ENOUGH 0.0005
 
@@ -113,9 +116,11 @@
 /* A doubling of trees, and so of a plan, must gain so much. */
 #define DOUBLING_GAIN 0.0003
 
-/* What a transfer takes from schedule to plan to simulation, in steps of the simulator; and an
- * event of the exchange: of runs that fit a processor's cache, and of others. */
+/* What a transfer takes from schedule to plan to simulation, in steps of the simulator; a number in
+ * a plan's simulation, which holds more than a cache does; and an event of the exchange: of runs
+ * that fit a processor's cache, and of others. */
 #define STEPS_OF_LOWERING 20
+#define STEPS_OF_PLAN 3
 #define STEPS_OF_EVENT(transfers) ((transfers) < 1 << 13 ? 0.6 : 1.1)
 
 /* The same for an alltoall: every pair has paths over every other rank. A run's dag is made anew,

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "predict/baseline.h"
 #include "predict/bounds.h"
 #include "predict/exchange.h"
 #include "predict/exchange_paths.h"
@@ -48,6 +49,7 @@ struct search {
   struct variant (*by_shape)[TREE_STEPS]; /* [MOST_HEIGHT + 1] the fastest of each height and number
                                              of trees, in powers of two; of == NULL: none */
   double first_us;
+  double least_latency_us; /* of a link */
   /* done, and to stop at: not by the clock, so that all machines find the same */
   double work, most_work;
   double bound_us; /* no schedule is faster; 0: none is known */
@@ -90,7 +92,7 @@ static void set_objective(const struct search *s, const struct variant *v, int c
 
 /* Chunks 0: as plans are cut by default. */
 static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
-                                   struct variant *v, int chunks) {
+                                   struct variant *v, int chunks, double *us) {
   struct copse_sim_options options = prediction->sim;
   struct copse_sim_result result;
   set_objective(s, v, chunks);
@@ -98,7 +100,8 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   COPSE_DO(copse_simulate(s->topology, &prediction->dag, &options, s->question->bytes, &result,
                           NULL, s->err));
   s->n_tried++;
-  s->work += (double)prediction->dag.n_ints * (chunks > 0 ? chunks : 1);
+  s->work += STEPS_OF_PLAN * (double)prediction->dag.n_ints * (chunks > 0 ? chunks : 1);
+  *us = result.us;
   if (chunks == 0) s->first_us = result.us;
   if (result.us >= v->us) return COPSE_OK;
   v->us = result.us;
@@ -141,22 +144,26 @@ static copse_status predict(struct search *s, const struct variant *v, int chunk
   return copse_predict_schedule(s->topology, v->of, &s->predict, out, s->err);
 }
 
-/* Doubles the number of chunks while that may help, then looks beside the best. */
+/* Doubles the number of chunks while that may help, then looks beside the best. More chunks take
+ * less latency and more messages: once they cost more than they bring, they go on doing so. */
 static copse_status try_chunks(struct search *s, const struct copse_prediction *prediction,
                                struct variant *v, double end) {
   int64_t room = MAX_STEPS / (int64_t)(prediction->dag.n_ints + 1);
   double largest = largest_transfer(v) * s->question->bytes;
   int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
   for (int c = 1; c <= most; c *= 2) {
-    COPSE_DO(time_in_chunks(s, prediction, v, c));
-    if (c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end) break;
+    double us;
+    COPSE_DO(time_in_chunks(s, prediction, v, c, &us));
+    if (us > v->us * (1 + CHUNKS_WORSE) || c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end)
+      break;
   }
+  double us;
   int around = v->chunks;
   if (around == 0 || v->us >= 1.05 * s->best.us || !has_time(s) || s->work >= end) return COPSE_OK;
-  if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4));
+  if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4, &us));
   if (around * 3 / 2 <= most && around % 2 == 0)
-    COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2));
-  if (around == 1 && most >= 3) COPSE_DO(time_in_chunks(s, prediction, v, 3));
+    COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2, &us));
+  if (around == 1 && most >= 3) COPSE_DO(time_in_chunks(s, prediction, v, 3, &us));
   return COPSE_OK;
 }
 
@@ -185,7 +192,8 @@ static copse_status consider(struct search *s, struct variant *v) {
   copse_progress_report(s->question->solve->progress, "search", (int64_t)s->work,
                         (int64_t)s->question->work);
   if (s->n_tried == 0) {
-    COPSE_DO(time_in_chunks(s, &prediction, v, 0));
+    double us;
+    COPSE_DO(time_in_chunks(s, &prediction, v, 0, &us));
     keep(s, v);
     COPSE_DO(predict(s, v, 1, &prediction));
   }
@@ -378,12 +386,47 @@ static bool is_start(const struct search *s, const char *name) {
   return s->n_bases == 0 || strcmp(name, "k=1") == 0 || strcmp(name, "direct") == 0;
 }
 
+/* What so many hops take at least. */
+static double least_hops_us(const struct search *s, int hops) {
+  return hops * (s->predict.sim.alpha_us + s->least_latency_us);
+}
+
+/* Whether rings may be what is chosen: they have the most hops that there are, see choose(). */
+static bool wants_rings(const struct search *s) {
+  int phases = s->question->solve->collective == COPSE_ALLREDUCE ? 2 : 1;
+  if (least_hops_us(s, phases * (s->topology->n_ranks - 1)) >= s->best.us) return false;
+  return s->predict.sim.alpha_us == 0 || s->best.us > s->bound_us * (1 + MODEL_ERROR);
+}
+
 /* What is cheap and may be the best is made while there is reason, the rest while there is time. */
 static bool wants(void *context, const char *name, int n_trees) {
   const struct search *s = context;
   (void)n_trees;
+  if (strcmp(name, copse_baseline_name(COPSE_BASELINE_RINGS)) == 0 && !wants_rings(s)) return false;
   if (strcmp(name, "equal shares") == 0) return true;
   return is_start(s, name) || strncmp(name, "stages", 6) == 0 ? has_reason(s) : has_time(s);
+}
+
+static bool is_same_tree(const struct copse_schedule_tree *a, const struct copse_schedule_tree *b) {
+  bool same = a->root == b->root && a->phase == b->phase && copse_q_eq(a->weight, b->weight) &&
+              a->n_edges == b->n_edges;
+  for (int e = 0; e < a->n_edges && same; e++) {
+    const struct copse_schedule_edge *x = &a->edges[e], *y = &b->edges[e];
+    same = x->n_path == y->n_path && memcmp(x->path, y->path, (size_t)x->n_path * sizeof(int)) == 0;
+  }
+  return same;
+}
+
+/* Whether the same trees were offered before, in the same order: under another name. */
+static bool is_known(const struct search *s, const struct copse_schedule *schedule) {
+  bool known = false;
+  for (size_t i = 0; i < s->n_bases && !known; i++) {
+    const struct copse_schedule *of = s->bases[i];
+    known = schedule->n_trees > 0 && of->n_trees == schedule->n_trees;
+    for (int t = 0; t < schedule->n_trees && known; t++)
+      known = is_same_tree(&of->trees[t], &schedule->trees[t]);
+  }
+  return known;
 }
 
 static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
@@ -406,9 +449,11 @@ static copse_status take(void *context, struct copse_schedule *schedule, const c
   }
   snprintf(v.name, sizeof v.name, "%s", name);
   if (s->n_starts < MOST_STARTS && is_start(s, name)) s->starts[s->n_starts++] = v;
+  bool known = is_known(s, schedule);
   s->bases[s->n_bases++] = schedule;
-  double least_us = copse_q_to_double(schedule->time_per_GB) * s->question->bytes * 1e-3;
-  return least_us < s->best.us ? consider_all(s, &v) : COPSE_OK;
+  double least_us = fmax(copse_q_to_double(schedule->time_per_GB) * s->question->bytes * 1e-3,
+                         least_hops_us(s, copse_proposal_hops(schedule)));
+  return !known && least_us < s->best.us ? consider_all(s, &v) : COPSE_OK;
 }
 
 /* ---- exchange ------------------------------------------------------------------------------- */
@@ -692,12 +737,16 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .predict = *question->predict,
                      .best = {.us = INFINITY},
                      .trees_us = INFINITY,
+                     .least_latency_us = INFINITY,
                      .most_work = question->work * (1 - EXCHANGE_PART),
                      .err = err};
   struct copse_proposer proposer = {topology, question->solve, NULL, &s, wants, take};
   *answer = (struct copse_size_answer){0};
   COPSE_DO(COPSE_ARRAY(&s.scratch, MOST_HEIGHT + 1, s.by_shape, err));
   COPSE_DO(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
+  for (int i = 0; i < topology->n_links; i++)
+    s.least_latency_us =
+        fmin(s.least_latency_us, copse_q_to_double(topology->links[i].latency));
   COPSE_DO(copse_predict_routes(topology, &s.routes, &s.predict, err));
   proposer.routes = s.predict.routes;
   COPSE_DO(question->from ? take_all(&s, question->from, question->n_from)

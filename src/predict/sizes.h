@@ -10,7 +10,7 @@
 
 /* Work for a search that somebody waits for: ten seconds at most for 64 ranks; of fewer than 8 in
  * proportion, which gain nothing by more. */
-#define COPSE_SIZES_WORK(n_ranks) (1.5e8 * ((n_ranks) < 8 ? (n_ranks) / 8.0 : 1))
+#define COPSE_SIZES_WORK(n_ranks) (1.2e8 * ((n_ranks) < 8 ? (n_ranks) / 8.0 : 1))
 
 struct copse_size_question {
   const struct copse_solve_options

@@ -70,6 +70,10 @@ const char *copse_cli_quoted(const char *text);
 #define COPSE_CLI_BOOL(b) ((b) ? "true" : "false")
 const char *copse_cli_number(double v, char buffer[32]);
 
+/* "1024 to 4096 bytes", "1024 bytes or more" of the largest there is. */
+#define COPSE_CLI_RANGE(min, max) copse_cli_range((min), (max), (char[64]){0})
+const char *copse_cli_range(uint64_t min_bytes, uint64_t max_bytes, char buffer[64]);
+
 /* How much longer a time is than its bound, in per cent; 0 where nothing moves. */
 double copse_cli_gap_percent(struct copse_q time, struct copse_q bound);
 

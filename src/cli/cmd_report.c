@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
 #include "cli/kinds.h"
@@ -186,9 +187,17 @@ static int report_many(struct options *o, int n, char **paths) {
   return first == COPSE_EXIT_DONE ? exit : first;
 }
 
+/* A name that ends in "/", or of a folder that is there. */
+static bool is_folder(const char *path) {
+  struct stat about;
+  size_t n = strlen(path);
+  return (n > 0 && path[n - 1] == '/') || (stat(path, &about) == 0 && S_ISDIR(about.st_mode));
+}
+
 static int run(void *arguments, int n_left, char **left) {
   struct options *o = arguments;
-  bool many = n_left > 1 && !o->what.topology.synthetic;
+  bool folder = o->output && is_folder(o->output);
+  bool many = (n_left > 1 || (n_left == 1 && folder)) && !o->what.topology.synthetic;
   int bad = copse_cli_solve_check(&o->what, "report", many ? 1 : n_left, left);
   if (bad) return bad;
   if (!o->output) return copse_cli_usage("report", "name the page with -o");
@@ -232,7 +241,8 @@ const struct copse_command copse_cmd_report = {
         "predicted bandwidth and time over message sizes beside today's algorithms. Pictures are\n"
         "laid out by Graphviz (the program 'dot'), at most 2500 nodes. Of several topologies\n"
         "it writes a page each and an index of them, as an artifact of CI.\n\n",
-    .example = "example: copse report topologies/a100-x2.json -c allreduce -o a100-x2.html\n",
+    .example = "example: copse report a100-x2 -c allreduce -o a100-x2.html\n"
+        "         copse report *.json -c allreduce -o pages/\n",
     .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "The page", .options = output},

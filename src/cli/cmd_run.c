@@ -524,9 +524,9 @@ static void fit_range(struct options *options, const struct copse_plan *plan) {
     options->max_bytes = h->max_bytes;
   if (options->min_bytes < h->min_bytes || options->max_bytes > h->max_bytes)
     copse_note(&copse_cli_notes,
-               "%s was made for messages of %" PRIu64 " to %" PRIu64
-               " bytes: of other sizes it is right, but others may be faster",
-               copse_file_label(options->plan), h->min_bytes, h->max_bytes);
+               "%s was made for messages of %s: of other sizes it is right, but others may be "
+               "faster",
+               copse_file_label(options->plan), COPSE_CLI_RANGE(h->min_bytes, h->max_bytes));
 }
 
 static void print_operand(const struct copse_plan_operand *it, uint32_t rank) {

@@ -327,9 +327,8 @@ static copse_status add_plan(struct job *job) {
   if (job->plan) return COPSE_OK; /* at its own sizes */
   if (job->o->min_bytes < header->min_bytes || job->o->max_bytes > header->max_bytes)
     copse_note(&copse_cli_notes,
-               "%s is for messages of %" PRIu64 " to %" PRIu64
-               " bytes; predictions of others are of what it would do",
-               label, header->min_bytes, header->max_bytes);
+               "%s is for messages of %s; predictions of others are of what it would do", label,
+               COPSE_CLI_RANGE(header->min_bytes, header->max_bytes));
   return COPSE_OK;
 }
 

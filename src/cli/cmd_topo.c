@@ -284,7 +284,7 @@ const struct copse_command copse_cmd_topo = {
         "switches, GPUs, NICs and the bandwidth of their links. Where it writes a file it\n"
         "prints a summary.\n\n",
     .example =
-        "example: copse topo topologies/dgx-a100.xml --links nvlink -o dgx-a100.json\n"
+        "example: copse topo dgx-a100 --links nvlink -o dgx-a100.json\n"
         "         copse topo dgx-h100 --draw dgx-h100.svg\n"
         "         copse topo --synthetic 'torus:4x4x4@100'\n"
         "         copse topo --example cluster -o rack.json\n"

@@ -370,7 +370,7 @@ const struct copse_command copse_cmd_verify = {
     .name = "verify",
     .does = "prove a schedule and its bound against a topology",
     .usage = usage,
-    .example = "example: copse verify a100-x2.allreduce.json -t topologies/a100-x2.json\n",
+    .example = "example: copse verify a100-x2.allreduce.json -t a100-x2\n",
     .sections = {{.title = "More options", .options = own},
                  COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},

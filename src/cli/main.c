@@ -217,6 +217,14 @@ const char *copse_cli_number(double v, char buffer[32]) {
   return buffer;
 }
 
+const char *copse_cli_range(uint64_t min_bytes, uint64_t max_bytes, char buffer[64]) {
+  if (max_bytes >= INT64_MAX)
+    snprintf(buffer, 64, "%" PRIu64 " bytes or more", min_bytes);
+  else
+    snprintf(buffer, 64, "%" PRIu64 " to %" PRIu64 " bytes", min_bytes, max_bytes);
+  return buffer;
+}
+
 double copse_cli_gap_percent(struct copse_q time, struct copse_q bound) {
   if (bound.num == 0 || copse_q_eq(time, bound)) return 0;
   return 100 * (copse_q_to_double(time) / copse_q_to_double(bound) - 1);
@@ -376,8 +384,9 @@ static int print_for_install(char **argv) {
       COPSE_INVALID, "help takes a command, inputs, --man or --completion bash, zsh or fish");
 }
 
-static int refuse_command(const char *name) {
+static int refuse_command(const char *name, bool of_help) {
   struct copse_near_name nearest = {.given = name};
+  copse_near_name_consider(&nearest, of_help ? "inputs" : "help");
   for (int i = 0; i < N_COMMANDS; i++) copse_near_name_consider(&nearest, commands[i]->name);
   if (!nearest.name)
     return copse_cli_fail_with(COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
@@ -410,7 +419,7 @@ static int run_command(int argc, char **argv) {
     copse_command_print_help(commands[i]);
     return COPSE_EXIT_DONE;
   }
-  return refuse_command(name);
+  return refuse_command(name, of_command);
 }
 
 int main(int argc, char **argv) {

@@ -78,9 +78,24 @@ bool copse_option_continues(const struct copse_option_rows *rows, int i) {
 
 /* ---- parsing ------------------------------------------------------------------------------- */
 
+/* "must be plan or links; did you mean plan?" */
+static int refuse_word(const struct copse_command *command, const struct copse_option *it,
+                       const char *value) {
+  struct copse_near_name near = {.given = value};
+  struct copse_line list = {.used = 0};
+  for (int i = 0; it->words[i]; i++) {
+    copse_near_name_consider(&near, it->words[i]);
+    copse_line_add(&list, "%s%s", i == 0 ? "" : it->words[i + 1] ? ", " : " or ", it->words[i]);
+  }
+  return copse_cli_usage(command->name, "%s must be %s%s%s%s", it->name, list.text,
+                         near.name ? "; did you mean " : "", near.name ? near.name : "",
+                         near.name ? "?" : "");
+}
+
 static int refuse(const struct copse_command *command, const struct copse_option *it,
                   const char *value) {
   char range[64];
+  if (it->words && !it->must) return refuse_word(command, it, value);
   const char *name = it->spelled ? it->spelled : it->name, *must = it->must ? it->must : range;
   snprintf(range, sizeof range, "from %llu to %llu", (unsigned long long)it->min,
            (unsigned long long)it->max);

@@ -411,6 +411,13 @@ static copse_status add_shares(struct copse_reader *r, enum copse_phase phase,
   return s->n_rotations > 0 ? spread_shares(r, shares) : COPSE_OK;
 }
 
+static copse_status refute_shares(struct copse_reader *r, int root, struct copse_q sum,
+                                  struct copse_q due) {
+  return copse_fail_at(r->err, r->untrue, r->json.file, 0,
+                       "the weights of root %d's trees don't add up to its share: %s, not %s", root,
+                       COPSE_Q_STRING(sum), COPSE_Q_STRING(due));
+}
+
 static copse_status check_phase_shares(struct copse_reader *r, const struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   struct copse_q whole = COPSE_Q_ZERO, equal = {1, s->n_ranks};
@@ -419,7 +426,7 @@ static copse_status check_phase_shares(struct copse_reader *r, const struct cops
                              ? (i == s->root ? COPSE_Q_ONE : COPSE_Q_ZERO)
                              : equal;
     if (s->collective != COPSE_ALLREDUCE && !copse_q_eq(shares[i], due))
-      return refute(r, r->json.root, NULL, "the weights of a root don't add up to its share");
+      return refute_shares(r, i, shares[i], due);
     COPSE_DO(add_weight(r, shares[i], &whole));
   }
   if (!copse_q_eq(whole, COPSE_Q_ONE))

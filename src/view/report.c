@@ -668,7 +668,8 @@ void copse_report_index(const char *title, const struct copse_report_row *rows, 
   if (failed > 0) copse_text_add(text, ", <span class=\"gap\">%d failed</span>", failed);
   copse_text_add(text,
                  "</h2>\n<table class=\"numbers\"><thead><tr><th>topology</th><th>ranks</th>"
-                 "<th>algbw GB/s</th><th>busbw GB/s</th><th>bound</th><th>bottleneck</th></tr>"
+                 "<th>algbw GB/s</th><th>busbw GB/s</th><th>bound</th>"
+                 "<th class=\"words\">bottleneck</th></tr>"
                  "</thead><tbody>\n");
   for (int i = 0; i < n; i++) add_index_row(&rows[i], text);
   copse_text_add(text, "</tbody></table></section>\n");

@@ -200,6 +200,11 @@ START_TEST(near_names_are_suggested) {
        "dgxh100: no such file or topology; did you mean dgx-h100 (copse topo --list)"},
       {"solve x -c allgahter", "unknown collective 'allgahter'; did you mean allgather?"},
       {"help nothing", "unknown command 'nothing' (see"},
+      {"help inptus", "unknown command 'inptus'; did you mean inputs?"},
+      {"hlep", "did you mean help?"},
+      {"simulate s -t x --model lnks", "--model must be plan or links; did you mean links?"},
+      {"solve x -c allgather --routes fabrc", "did you mean fabric?"},
+      {"topo --synthetic trus:4x4@50", "an unknown kind; ring, line,"},
       {"help --completion tcsh", "--completion bash, zsh or fish"},
   };
   copse_test_all_refused(cases, sizeof cases / sizeof *cases);

@@ -35,7 +35,7 @@ static void make_folder(void) {
                    "\"links\":[{\"src\":\"a\",\"dst\":\"s\",\"bandwidth\":20},"
                    "{\"src\":\"b\",\"dst\":\"s\",\"bandwidth\":20},"
                    "{\"src\":\"a\",\"dst\":\"s\",\"bandwidth\":1,\"duplex\":false}]}");
-  copse_test_write("t/broken.json", "{\n\"format\": 3}");
+  copse_test_write("broken.json", "{\n\"format\": 3}");
   copse_test_write("t/README.md", "not read");
 }
 
@@ -113,8 +113,6 @@ START_TEST(the_table_has_the_results_known_by_hand) {
   line = strstr(table, "\nodd.json ");
   ck_assert_ptr_nonnull(line);
   ck_assert_ptr_nonnull(strstr(line, " allgather          2 refused "));
-  ck_assert_ptr_nonnull(strstr(table, "\nbroken.json "));
-  ck_assert_ptr_nonnull(strstr(strstr(table, "\nbroken.json "), " unreadable "));
   ck_assert_ptr_null(strstr(table, "README"));
   free(table);
 }
@@ -161,7 +159,7 @@ END_TEST
 START_TEST(updating_twice_gives_the_same_bytes_and_compares_equal) {
   update();
   char *first = copse_test_read("q.txt");
-  compare(0, "ok: 4 files");
+  compare(0, "ok: 3 files");
   ck_assert_ptr_nonnull(strstr(result.out, " 0 better, 0 lost, 0 changed, 0 new, 0 gone"));
   run("@ quality %%/t --table %%/q.txt --update -J 1");
   ck_assert_int_eq(result.status, 0);
@@ -203,7 +201,7 @@ START_TEST(a_table_that_claims_more_is_a_loss_and_less_a_gain) {
   if (_i > 0 && !copse_test_all()) return; /* once updated, all is well again */
   run("@ quality %%/t --table %%/q.txt --update");
   ck_assert_int_eq(result.status, 0);
-  compare(0, "ok: 4 files");
+  compare(0, "ok: 3 files");
 }
 END_TEST
 
@@ -237,7 +235,7 @@ START_TEST(new_gone_and_lost_schedules_fail) {
   /* a schedule where the table has none is a gain, none where it has one a loss */
   run("cp %%/t/pair.json %%/t/odd.json");
   compare(1, "better   outcome refused -> ok");
-  run("cp %%/t/broken.json %%/t/pair.json");
+  run("cp %%/broken.json %%/t/pair.json");
   compare(1, "gone    pair.json alltoall\n        its file can't be read\n");
 }
 END_TEST
@@ -245,7 +243,7 @@ END_TEST
 /* A file that can't be read is said with the reason in every form, and is nothing to accept. */
 START_TEST(unreadable_files_are_said_and_not_accepted) {
   update();
-  run("cp %%/t/broken.json %%/t/pair.json");
+  run("cp %%/broken.json %%/t/pair.json");
   run("@ quality %%/t --table %%/q.txt -c allgather --quiet --github --junit %%/u.xml");
   ck_assert_int_eq(result.status, 1);
   const char *said = strstr(result.out, "LOSS    pair.json -\n        unreadable: ");
@@ -265,11 +263,12 @@ START_TEST(unreadable_files_are_said_and_not_accepted) {
   ck_assert_str_eq(first_table, after);
   free(after);
   compare(1, "LOSS    pair.json -");
-  /* one that the table has no results of is taken in, with words */
+  /* nor one that is new */
   run("mv %%/t/pair.json %%/t/other.json; @ quality %%/t --table %%/q.txt --update --quiet");
-  ck_assert_int_eq(result.status, 0);
+  ck_assert_int_eq(result.status, 1);
   ck_assert_ptr_nonnull(strstr(result.out, "LOSS    other.json -\n        unreadable: "));
-  compare(0, "ok");
+  ck_assert_ptr_nonnull(strstr(result.out, "other.json: not in the table until it can be read"));
+  compare(1, "LOSS    other.json -");
 }
 END_TEST
 
@@ -307,7 +306,7 @@ START_TEST(solve_time_is_shown_and_not_in_the_table) {
   ck_assert_ptr_nonnull(json);
   const cJSON *rows = cJSON_GetObjectItem(json, "rows"), *row;
   ck_assert(cJSON_IsTrue(cJSON_GetObjectItem(json, "ok")));
-  ck_assert_int_eq(cJSON_GetArraySize(rows), 19);
+  ck_assert_int_eq(cJSON_GetArraySize(rows), 18);
   int timed = 0;
   cJSON_ArrayForEach(row, rows) timed += cJSON_GetObjectItem(row, "solve_seconds") != NULL;
   ck_assert_int_eq(timed, 13);

@@ -280,6 +280,14 @@ START_TEST(a_page_says_what_made_it_and_fits_a_phone) {
 END_TEST
 
 /* Two pages of one name, one that can't be made: the others are, and the index says why. */
+START_TEST(one_topology_goes_into_a_folder_too) {
+  ck_assert_int_eq(run("@ report dgx-a100 -c allgather -o %%/one/"), 0);
+  ck_assert_int_eq(run("test -s %%/one/index.html && test -s %%/one/dgx-a100.html"), 0);
+  ck_assert_int_eq(run("@ report dgx-a100 -c allgather -o %%/one"), 0); /* it is there */
+  ck_assert_int_eq(run("grep -q dgx-a100.html %%/one/index.html"), 0);
+}
+END_TEST
+
 START_TEST(many_topologies_have_an_index) {
   NEED_GRAPHVIZ();
   run("mkdir -p %%/other && cp topologies/ring-8.json %%/other/ring-8.json");
@@ -315,6 +323,7 @@ int main(void) {
   tcase_add_test(tests, a_single_rank_has_a_page);
   tcase_add_test(tests, a_page_says_what_made_it_and_fits_a_phone);
   tcase_add_test(tests, many_topologies_have_an_index);
+  tcase_add_test(tests, one_topology_goes_into_a_folder_too);
   tcase_add_test(tests, bad_usage_is_one_line);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

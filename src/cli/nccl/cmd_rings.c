@@ -131,7 +131,13 @@ static copse_status find(const struct options *o, struct copse_nccl_best *best,
   w->place = w->solved = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   copse_cli_phase("rings");
-  COPSE_DO(copse_nccl_best_find(w->topology, &options, best, &w->err));
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status found = copse_nccl_best_find(w->topology, &options, best, &why);
+  if (found != COPSE_OK)
+    return copse_fail(&w->err, found, "%s%s", why.text,
+                      found == COPSE_UNSUPPORTED && o->topology.n_faults > 0
+                          ? "; 'copse simulate' has the best rings of what all hosts have left"
+                          : "");
   double seconds = copse_clock_seconds() - start;
   COPSE_DO(copse_nccl_best_to_json(best, w->topology, &w->made, &w->made_size, &w->err));
   COPSE_DO(find_figures(o, w->topology, best, &figures, &w->err));

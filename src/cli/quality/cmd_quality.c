@@ -517,7 +517,7 @@ static copse_status compare_all(struct job *job) {
 /* ---- updating ------------------------------------------------------------------------------ */
 
 static bool belongs_in_table(const struct copse_quality_row *row) {
-  return row->result.outcome <= COPSE_QUALITY_UNREADABLE;
+  return row->result.outcome < COPSE_QUALITY_UNREADABLE;
 }
 
 /* What was measured, and of the old table what was not: skipped, out of time, not asked for. */
@@ -527,7 +527,7 @@ static copse_status update(struct job *job) {
   for (size_t i = 0; i < job->now.n_rows; i++) {
     struct copse_quality_row *row = &job->now.rows[i];
     const struct copse_quality_row *old = copse_quality_table_find(&job->was, row);
-    if (!belongs_in_table(row) || had_results(job, row)) continue;
+    if (!belongs_in_table(row)) continue;
     if (old && !job->o->sizes && strcmp(row->sha256, old->sha256) == 0)
       memcpy(row->result.ratios, old->result.ratios, sizeof row->result.ratios);
     COPSE_DO(copse_quality_table_add(&table, row, job->err));
@@ -537,6 +537,7 @@ static copse_status update(struct job *job) {
     const struct copse_quality_row *now = copse_quality_table_find(&job->now, old);
     if (now ? belongs_in_table(now) : job->whole && !is_unreadable(job, old)) continue;
     if (now && strcmp(now->sha256, old->sha256) != 0) continue;
+    if (old->result.outcome == COPSE_QUALITY_UNREADABLE) continue; /* older tables have such */
     COPSE_DO(copse_quality_table_add(&table, old, job->err));
   }
   (void)copse_quality_table_sort(&table);
@@ -573,9 +574,10 @@ static void print_text(const struct job *job) {
   if (job->differences.data) fputs(job->differences.data, stdout);
   if (o->update) {
     for (size_t i = 0; i < job->now.n_rows; i++)
-      if (had_results(job, &job->now.rows[i]))
-        printf("%s: its rows stay in the table until it can be read, or is removed\n",
-               job->now.rows[i].topology);
+      if (job->now.rows[i].result.outcome == COPSE_QUALITY_UNREADABLE)
+        printf("%s: %s until it can be read, or is removed\n", job->now.rows[i].topology,
+               had_results(job, &job->now.rows[i]) ? "its rows stay in the table"
+                                                   : "not in the table");
     printf("%s: written, %zu results of %d files\n", o->table, job->now.n_rows, job->n_files);
     return;
   }
@@ -617,7 +619,7 @@ static void print_json(const struct job *job) {
 static bool any_failed(const struct job *job) {
   for (size_t i = 0; i < job->now.n_rows; i++)
     if (job->now.rows[i].result.outcome == COPSE_QUALITY_FAILED ||
-        had_results(job, &job->now.rows[i]))
+        job->now.rows[i].result.outcome == COPSE_QUALITY_UNREADABLE)
       return true;
   return false;
 }
@@ -674,7 +676,8 @@ static int run(void *arguments, int n_left, char **left) {
   o->n_inputs = n_left;
   if (o->jobs == 0) o->jobs = processors();
   for (int c = 0; c < COPSE_N_COLLECTIVES && !o->some_collectives; c++) o->collectives[c] = true;
-  if (o->read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch");
+  if (o->read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch: 'copse topo --synthetic SPEC -o FOLDER/x.json' "
+                                      "makes one");
   const struct copse_cli_rule rules[] = {
       {copse_cli_is_stdout(o->table), "--table must be a file, not '-'"},
       {(o->junit || o->github) && o->update,

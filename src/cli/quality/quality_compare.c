@@ -121,11 +121,11 @@ enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row 
     copse_text_add(text, "        %s\n", now->result.reason);
     return COPSE_QUALITY_UNCOMPARED;
   }
-  if (outcome == COPSE_QUALITY_FAILED || (outcome != COPSE_QUALITY_OK && !was)) {
+  bool unread = outcome == COPSE_QUALITY_UNREADABLE; /* also where an older table took that */
+  if (outcome == COPSE_QUALITY_FAILED || unread || (outcome != COPSE_QUALITY_OK && !was)) {
     copse_text_add(text, "        %s: %s\n", copse_quality_outcome_name(outcome),
                    now->result.reason);
-    bool lost = outcome == COPSE_QUALITY_FAILED || outcome == COPSE_QUALITY_UNREADABLE;
-    return lost ? COPSE_QUALITY_LOSS : COPSE_QUALITY_NEW;
+    return outcome == COPSE_QUALITY_FAILED || unread ? COPSE_QUALITY_LOSS : COPSE_QUALITY_NEW;
   }
   if (!was) return COPSE_QUALITY_NEW;
   if (outcome != was->result.outcome)

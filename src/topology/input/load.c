@@ -54,6 +54,11 @@ static copse_status refuse_name(const char *name, const char *const *folders,
                                 struct copse_err *err) {
   struct copse_catalogue catalogue;
   struct copse_near_name near = {.given = name};
+  if (!folders)
+    return copse_fail(err, COPSE_IO,
+                      "%s: no such file, and names of the catalogue are not read here: "
+                      "copse_topology_named takes them, 'copse topo NAME -o FILE' writes a file",
+                      name);
   COPSE_DO(copse_catalogue_list(folders, &catalogue, err));
   for (int i = 0; i < catalogue.n; i++) copse_near_name_consider(&near, catalogue.entries[i].name);
   copse_status status =

@@ -183,11 +183,21 @@ static copse_status build_torus(const struct line *l, const char *sizes, struct 
   return COPSE_OK;
 }
 
+static bool is_regular(const char *key) {
+  static const char *const kinds[] = {"ring", "line", "full", "switch", "hypercube", "torus", "mesh"};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strcmp(key, kinds[i]) == 0) return true;
+  return false;
+}
+
 static copse_status build_regular(const struct line *l) {
   const struct word *word = &l->words[0];
   struct copse_q bandwidth;
   bool ring = strcmp(word->key, "ring") == 0, torus = strcmp(word->key, "torus") == 0;
   int n = 0;
+  if (!is_regular(word->key))
+    return refuse(l, "an unknown kind",
+                  "ring, line, full, switch, hypercube, torus, mesh and hosts are known");
   if (l->n_words > 1)
     return refuse(l, "more than one word", "this kind has one, such as ring:8@50");
   COPSE_DO(parse_speed(l, word->speed, &bandwidth));
@@ -196,9 +206,7 @@ static copse_status build_regular(const struct line *l) {
   if (ring || strcmp(word->key, "line") == 0) return build_ring(l, n, bandwidth, ring);
   if (strcmp(word->key, "full") == 0) return build_full(l, n, bandwidth);
   if (strcmp(word->key, "switch") == 0) return build_switch(l, n, bandwidth);
-  if (strcmp(word->key, "hypercube") == 0) return build_hypercube(l, n, bandwidth);
-  return refuse(l, "an unknown kind",
-                "ring, line, full, switch, hypercube, torus, mesh and hosts are known");
+  return build_hypercube(l, n, bandwidth);
 }
 
 /* ---- hosts on a fabric --------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "runtime/gpu/cuda_backend.h"
 
 extern "C" {
+#include "support/command.h"
 #include "support/support.h"
 }
 
@@ -43,72 +44,144 @@ static void leave_late(struct process *p) {
 /* ---- what a folder of plans takes -------------------------------------------------------------
  */
 
-/* All ranks are like this one. The last gather before memory is opened fails, and says how much
- * there is. */
+/* All ranks are like this one. */
 struct alone {
   int n, calls;
-  size_t used;
 };
 static copse_status alone_all_gather(void *context, const void *mine, void *all, size_t bytes) {
   struct alone *it = (struct alone *)context;
-  size_t left = 0, total = 0;
   for (int r = 0; r < it->n; r++) memcpy((char *)all + (size_t)r * bytes, mine, bytes);
-  if (++it->calls < 3) return COPSE_OK; /* hosts, and whether all plans fit */
+  it->calls++;
+  return COPSE_OK;
+}
+
+struct set {
+  struct copse_plan *plans[64];
+  uint64_t wanted; /* slots, if each plan had its own */
+  size_t n;
+};
+
+static void add(struct set *set, struct copse_plan *plan) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_layout layout;
+  COPSE_SUCCEEDS(copse_layout_new(plan, &layout, &err), &err);
+  set->wanted += copse_layout_most_slot_bytes(&layout, 0);
+  copse_layout_free(&layout);
+  ck_assert_uint_lt(set->n, 64);
+  set->plans[set->n++] = plan;
+}
+
+/* What `copse plans` makes, as the drop-in loads it. */
+static void add_folder(struct set *set, const char *arguments) {
+  char path[300];
+  struct copse_err err = COPSE_ERR_INIT;
+  if (copse_test_command("rm -rf %%/set && @ plans %s -o %%/set", arguments) != 0) ck_abort_msg("%s", copse_test_result.err);
+  ck_assert_int_eq(copse_test_command("cd %%/set && ls *.plan"), 0);
+  char *names = strdup(copse_test_result.out);
+  for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n")) {
+    struct copse_plan *plan;
+    snprintf(path, sizeof path, "%s/set/%s", copse_test_folder(), name);
+    COPSE_SUCCEEDS(copse_plan_open(path, &plan, &err), &err);
+    add(set, plan);
+  }
+  free(names);
+}
+
+/* What a large allreduce into a buffer that isn't registered is, in launches: a third of the staging in
+ * one kernel and one copy, more in equal parts of at most a half, each copied beside the next one's
+ * kernel. */
+static void count_launches(void *backend, void *prepared) {
+  static const struct {
+    size_t mib;
+    int parts;
+  } cases[] = {{16, 1}, {32, 1}, {64, 2}, {256, 6}, {1024, 22}};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_call call;
+  cudaStream_t stream;
+  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  memset(&call, 0, sizeof call);
+  call.collective = COPSE_ALLREDUCE;
+  call.type = COPSE_FLOAT;
+  call.stream = stream;
+  CUDA_OK(cudaMalloc(&call.recv, (size_t)1 << 30));
+  call.send = call.recv;
+  for (const auto &it : cases) {
+    cudaGraph_t graph;
+    call.count = it.mib << 18;
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    COPSE_SUCCEEDS(copse_cuda_backend.launch(backend, prepared, &call, &err), &err);
+    CUDA_OK(cudaStreamEndCapture(stream, &graph));
+    const struct copse_emulated_graph_shape shape = copse_emulated_graph(graph);
+    ck_assert_msg(shape.kernels == it.parts && shape.copies == it.parts && shape.lone_copies == 1,
+                  "%zu MiB: %d kernels, %d copies, %d alone", it.mib, shape.kernels, shape.copies,
+                  shape.lone_copies);
+    CUDA_OK(cudaGraphDestroy(graph));
+  }
+  CUDA_OK(cudaFree(call.recv));
+  CUDA_OK(cudaStreamDestroy(stream));
+}
+
+/* Counts the bytes of a communicator of n ranks, a process each, with a set of plans: all that it takes
+ * of its device, the runtime's own apart. */
+static void count_bytes(struct set *set, int n, size_t most) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct alone alone = {n, 0};
+  const copse_bootstrap bootstrap = {alone_all_gather, &alone};
+  const int device = 0;
+  const struct copse_comm_shape shape = {(uint32_t)n, 0, 1, &device, &bootstrap, NULL, NULL};
+  void *backend, *prepared[64];
+  size_t left = 0, total = 0;
+  copse_emulated_config config = copse_emulated_defaults();
+  config.multiprocessors = 132;
+  config.memory = (size_t)2 << 30;
+  config.alone = is_apart = true;
+  copse_emulated_configure(&config);
+  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(backend, (const struct copse_plan *const *)set->plans,
+                                            set->n, prepared, &err), &err);
   CUDA_OK(cudaMemGetInfo(&left, &total));
-  if (it->calls == 3) it->used = total - left;
-  return COPSE_IO;
+  for (size_t i = 0; i < set->n; i++) ck_assert_msg(prepared[i] != NULL, "plan %zu doesn't fit", i);
+  ck_assert_msg(total - left <= most, "%zu MiB, not %zu", (total - left) >> 20, most >> 20);
+  ck_assert_uint_gt(total - left, copse_cuda_staging_bytes);
+  /* two shared allocations, after one of a few bytes */
+  ck_assert_int_eq(copse_emulated_calls_of("cudaIpcGetMemHandle"), 1 + 2);
+  ck_assert_int_eq(alone.calls, 4);
+  for (size_t i = 0; i < set->n; i++)
+    if (set->plans[i]->header.collective == COPSE_ALLREDUCE && set->plans[i]->header.max_bytes > 1u << 30)
+      count_launches(backend, prepared[i]);
+  copse_cuda_backend.destroy(backend);
+  for (size_t i = 0; i < set->n; i++) copse_plan_free(set->plans[i]);
+  ck_assert_int_eq(copse_emulated_leaks(), 0);
 }
 
-/* What the plans' tables will take beside: their records, and some bytes for each. */
-static size_t table_bytes(const struct copse_plan_header *h) {
-  return h->n_ops * sizeof(struct copse_plan_op) +
-         h->n_operands * sizeof(struct copse_plan_operand) +
-         h->n_pieces * sizeof(struct copse_plan_piece) + h->n_regions * 32u + h->n_channels * 24u +
-         h->n_workers * 64u + h->n_ranks * 32u + 12 * 256;
-}
-
-/* The memory of a communicator is bounded, whatever plans it has: two shared allocations. */
+/* The memory of a communicator is bounded, whatever plans it has. */
 START_TEST(plans_share_their_memory) {
   static const struct {
     int n_ranks, n_plans;
     size_t most;
   } sets[] = {{8, 6, (size_t)256 << 20}, {64, 3, (size_t)384 << 20}};
-  struct copse_err err = COPSE_ERR_INIT;
-  struct alone alone = {sets[_i].n_ranks, 0, 0};
-  const copse_bootstrap bootstrap = {alone_all_gather, &alone};
-  const int device = 0;
-  const struct copse_comm_shape shape = {(uint32_t)alone.n, 0, 1, &device, &bootstrap, NULL, NULL};
   struct copse_lower_options options = {};
+  struct set set = {};
   options.chunk_bytes = 8 << 20;
-  struct copse_plan *plans[COPSE_N_COLLECTIVES];
-  void *backend, *prepared[COPSE_N_COLLECTIVES];
-  uint64_t wanted = 0;
-  size_t tables = 0;
-  copse_emulated_config config = copse_emulated_defaults();
-  config.multiprocessors = 132;
-  copse_emulated_configure(&config);
-  for (int i = 0; i < sets[_i].n_plans; i++) {
-    struct copse_layout layout;
-    plans[i] = process_lower((copse_collective)i, alone.n, &options);
-    tables += table_bytes(&plans[i]->header);
-    COPSE_SUCCEEDS(copse_layout_new(plans[i], &layout, &err), &err);
-    wanted += copse_layout_most_slot_bytes(&layout, 0);
-    copse_layout_free(&layout);
-  }
-  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
-  const copse_status status = copse_cuda_backend.prepare(
-      backend, (const struct copse_plan *const *)plans, (size_t)sets[_i].n_plans, prepared, &err);
-  ck_assert_msg(status == COPSE_IO, "%s: %s", copse_status_string(status), err.text);
-  copse_cuda_backend.abort(backend);
-  copse_cuda_backend.destroy(backend);
-  ck_assert_msg(alone.used + tables <= sets[_i].most, "%zu MiB and %zu of tables", alone.used >> 20,
-                tables >> 20);
-  ck_assert_uint_gt(alone.used, copse_cuda_staging_bytes);
-  ck_assert_uint_gt(wanted, sets[_i].most); /* so that it is the sharing which is bounded */
-  ck_assert_int_eq(copse_emulated_calls_of("cudaIpcGetMemHandle"),
-                   1 + 2); /* the first of a few bytes */
-  for (int i = 0; i < sets[_i].n_plans; i++) copse_plan_free(plans[i]);
-  ck_assert_int_eq(copse_emulated_leaks(), 0);
+  for (int i = 0; i < sets[_i].n_plans; i++)
+    add(&set, process_lower((copse_collective)i, sets[_i].n_ranks, &options));
+  ck_assert_uint_gt(set.wanted, sets[_i].most); /* so that it is the sharing which is bounded */
+  count_bytes(&set, sets[_i].n_ranks, sets[_i].most);
+}
+END_TEST
+
+START_TEST(plans_of_the_tool_share_their_memory) {
+  static const struct {
+    const char *arguments;
+    int n_ranks;
+    size_t most;
+  } sets[] = {{"dgx-h100", 8, (size_t)256 << 20},
+              {"dgx-h100 -c allgather -c reduce_scatter -c allreduce -c broadcast -c reduce -c alltoall", 8,
+               (size_t)384 << 20},
+              {"--synthetic switch:64@450", 64, (size_t)384 << 20}};
+  struct set set = {};
+  add_folder(&set, sets[_i].arguments);
+  count_bytes(&set, sets[_i].n_ranks, sets[_i].most);
 }
 END_TEST
 
@@ -215,6 +288,32 @@ static void run_any_failure(struct process *p, bool mirrored) {
   pb_free(plan);
 }
 
+/* Outputs that aren't registered: how many kernels and copies a call of so many bytes is, and that only
+ * the last part's copies have no kernel beside them. */
+static void run_parts(struct process *p) {
+  static const struct {
+    uint64_t count;
+    int parts; /* of an allreduce: up to 341 bytes one, else of 512 at most */
+  } cases[] = {{80, 1}, {85, 1}, {86, 1}, {129, 2}, {1023, 8}};
+  unsigned char *memory;
+  struct copse_err err = COPSE_ERR_INIT;
+  CUDA_OK(cudaMalloc((void **)&memory, 64 << 10));
+  for (const auto &it : cases) {
+    const struct copse_data data = process_data(p, it.count, 1);
+    cudaGraph_t graph;
+    CUDA_OK(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
+    COPSE_SUCCEEDS(process_launch(p, &data, memory + (32 << 10), memory, &err), &err);
+    CUDA_OK(cudaStreamEndCapture(p->stream, &graph));
+    const struct copse_emulated_graph_shape shape = copse_emulated_graph(graph);
+    DEVICE_ASSERT(shape.kernels == it.parts, "%d kernels, not %d", shape.kernels, it.parts);
+    DEVICE_ASSERT(shape.copies == shape.kernels && shape.lone_copies == 1,
+                  "%llu elements: %d kernels, %d copies, %d of them alone",
+                  (unsigned long long)it.count, shape.kernels, shape.copies, shape.lone_copies);
+    CUDA_OK(cudaGraphDestroy(graph));
+  }
+  CUDA_OK(cudaFree(memory));
+}
+
 /* A host of GPUs, each `reach` of which have access to each other's memory. */
 static void configure_apart(int rank, int reach) {
   copse_emulated_config config = copse_emulated_defaults();
@@ -285,6 +384,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
     const struct process_call graph = {1500, 3, false, 2};
     process_check(&p, &graph, buffer, room);
   }
+  if (strcmp(mode, "parts") == 0) run_parts(&p);
   if (handle) COPSE_SUCCEEDS(copse_cuda_backend.remove_buffer(p.backend, 0, handle, &err), &err);
   CUDA_OK(cudaFree(memory));
   if (strcmp(mode, "late") == 0)
@@ -298,6 +398,9 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
 START_TEST(outputs_that_are_not_registered_are_staged) {
   processes_run((copse_collective)_i, "staged", 3);
 }
+END_TEST
+
+START_TEST(a_part_is_copied_out_beside_the_next) { processes_run(COPSE_ALLREDUCE, "parts", 2); }
 END_TEST
 
 /* CUDA copies in rows only up to some distance between them. */
@@ -362,6 +465,7 @@ int main(int argc, char **argv) {
     run_rank(arguments.meeting, arguments.collective, arguments.mode);
     return 0;
   }
+  (void)copse_test_folder();
   Suite *suite = suite_create("cuda/processes");
   TCase *tc = tcase_create("processes");
   tcase_set_timeout(tc, 150);
@@ -371,12 +475,16 @@ int main(int argc, char **argv) {
   tcase_add_loop_test(tc, blocks_far_apart_are_copied_one_by_one, first, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, registered_outputs_are_written_straight, first, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, processes_without_peer_access, 2 * first, 2 * COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, a_part_is_copied_out_beside_the_next);
   tcase_add_test(tc, a_process_without_peer_access_dies);
   tcase_add_loop_test(tc, any_call_may_fail_at_one_rank, 0, 3);
   tcase_add_test(tc, peer_access_can_be_denied);
   tcase_add_test(tc, a_registration_that_fails_at_one_rank_is_none);
   if (first == 0) tcase_add_test(tc, a_plan_that_does_not_fit_is_left_out_everywhere); /* much memory, no new threads */
-  tcase_add_loop_test(tc, plans_share_their_memory, 0, COPSE_TEST_UP_TO(2, 1));
+  if (first == 0) {
+    tcase_add_loop_test(tc, plans_share_their_memory, 0, COPSE_TEST_UP_TO(2, 1));
+    tcase_add_loop_test(tc, plans_of_the_tool_share_their_memory, 0, copse_test_all() ? 3 : 1);
+  }
   tcase_add_test(tc, a_process_that_dies_is_a_timeout_for_the_others);
   tcase_add_test(tc, nobody_waits_for_one_that_leaves_late);
   tcase_add_test(tc, leaving_needs_no_shared_files);

@@ -17,6 +17,7 @@ struct copse_emulated_config {
   /* Devices without peer access: each so many reach each other and no others, also in other
    * processes; 0: all do. The first device's number among those of all processes. */
   int reach, first;
+  bool alone; /* the process plays all others too: it may open handles of its own */
 };
 copse_emulated_config copse_emulated_defaults(void);
 
@@ -41,6 +42,12 @@ void copse_emulated_fail(const char *function, int nth, cudaError_t error);
 int copse_emulated_calls(void);
 /* Those of one function, such as "cudaStreamWaitEvent". */
 int copse_emulated_calls_of(const char *function);
+
+/* Of a captured graph: kernels, copies, and copies that no kernel of it can run beside. */
+struct copse_emulated_graph_shape {
+  int kernels, copies, lone_copies;
+};
+copse_emulated_graph_shape copse_emulated_graph(cudaGraph_t graph);
 
 /* From now on the memory there is as if of a pool, or mapped, and so many of the first devices may use
  * it, as its owner said; the kernels of the emulation don't ask. */

@@ -33,6 +33,15 @@ Graphs &state() {
 
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
+/* [node] Whether it comes before `last` in every launch. */
+std::vector<bool> all_before(const CUgraph_st &graph, size_t last) {
+  std::vector<bool> before(graph.nodes.size(), false);
+  before[last] = true;
+  for (size_t node = last + 1; node-- > 0;)
+    for (size_t it : graph.nodes[node]->after) before[it] = before[it] || before[node];
+  return before;
+}
+
 cudaError_t begin(cudaStream_t handle, cudaStreamCaptureMode mode) {
   Stream stream = find_stream(handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
@@ -246,6 +255,7 @@ cudaError_t capture_work(CUstream_st &stream, Work run) {
   if (stream.capture->is_invalid) return cudaErrorStreamCaptureInvalidated;
   auto node = std::make_shared<CUgraphNode_st>();
   node->run = std::move(run);
+  node->function = current_function();
   node->after = stream.tail;
   std::vector<std::shared_ptr<CUgraphNode_st>> &nodes = stream.capture->graph->nodes;
   nodes.push_back(node);
@@ -320,6 +330,26 @@ int report_graphs() {
 }  // namespace copse_emulation
 
 using namespace copse_emulation;
+
+copse_emulated_graph_shape copse_emulated_graph(cudaGraph_t handle) {
+  copse_emulated_graph_shape shape = {0, 0, 0};
+  const CUgraph_st &graph = *handle;
+  const size_t n = graph.nodes.size();
+  std::vector<std::vector<bool>> before;
+  for (size_t i = 0; i < n; i++) before.push_back(all_before(graph, i));
+  const auto is = [&](size_t i, const char *what) {
+    return graph.nodes[i]->function.find(what) != std::string::npos;
+  };
+  for (size_t i = 0; i < n; i++) {
+    bool beside = false;
+    for (size_t k = 0; k < n; k++)
+      beside = beside || (is(k, "Launch") && !before[i][k] && !before[k][i]);
+    shape.kernels += is(i, "Launch");
+    shape.copies += is(i, "Memcpy");
+    shape.lone_copies += is(i, "Memcpy") && !beside;
+  }
+  return shape;
+}
 
 extern "C" {
 

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <string>
 #include <vector>
 
 #include "emulation.h"
@@ -173,6 +174,7 @@ struct CUevent_st {
 
 struct CUgraphNode_st {
   copse_emulation::Work run;
+  std::string function;              /* that made it */
   std::vector<size_t> after;         /* earlier nodes of the graph */
   std::shared_ptr<CUevent_st> event; /* that the node records or waits for, or NULL */
   bool records = false;

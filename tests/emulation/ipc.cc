@@ -72,7 +72,7 @@ cudaError_t open_handle(void **out, const cudaIpcMemHandle_t &bytes, unsigned fl
   memcpy(&handle, &bytes, sizeof handle);
   if (!out || flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
   if (handle.magic != magic) return misuse(cudaErrorInvalidResourceHandle, "not a memory handle");
-  if (handle.process == getpid())
+  if (handle.process == getpid() && !config().alone)
     return misuse(cudaErrorDeviceUninitialized, "the handle is of this very process");
   if (handle.group != group_of(current_device())) return cudaErrorPeerAccessUnsupported;
   cudaError_t error = check_unsafe();

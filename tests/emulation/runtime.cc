@@ -117,7 +117,7 @@ copse_emulated_config copse_emulated_defaults(void) {
           (int)from_environment("COPSE_EMULATED_THREADS", 2048),
           (size_t)from_environment("COPSE_EMULATED_MEMORY", 1LL << 30),
           (int)from_environment("COPSE_EMULATED_PITCH", INT32_MAX),
-          (int)from_environment("COPSE_EMULATED_REACH", 0), 0};
+          (int)from_environment("COPSE_EMULATED_REACH", 0), 0, false};
 }
 
 void copse_emulated_configure(const copse_emulated_config *wanted) {

@@ -171,9 +171,9 @@ static copse_status add_device(struct copse_cuda *cuda, int ordinal, int n_usabl
   device->max_pitch = (uint64_t)max_pitch;
   cuda->n_devices++;
   copse_on_device here(ordinal);
-  COPSE_CUDA(cudaEventCreateWithFlags(&device->entered, cudaEventDisableTiming));
-  COPSE_CUDA(cudaEventCreateWithFlags(&device->eager.done, cudaEventDisableTiming));
-  COPSE_CUDA(cudaEventCreateWithFlags(&device->captured.done, cudaEventDisableTiming));
+  for (cudaEvent_t *event : {&device->entered, &device->eager.done, &device->captured.done,
+                             &device->moved, &device->copied[0], &device->copied[1]})
+    COPSE_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   return record_once(device->eager.done, err);
 }
 
@@ -249,8 +249,11 @@ static void free_backend(void *backend) {
   }
   for (uint32_t i = 0; i < cuda->n_devices; i++) {
     const struct copse_cuda_device *device = &cuda->devices[i];
-    for (cudaEvent_t event : {device->entered, device->eager.done, device->captured.done})
+    for (cudaEvent_t event : {device->entered, device->eager.done, device->captured.done,
+                              device->moved, device->copied[0], device->copied[1]})
       if (event) (void)cudaEventDestroy(event);
+    for (size_t k = 0; k < device->n_own; k++) (void)cudaStreamDestroy(device->own[k]);
+    free(device->own);
   }
   copse_internode_close(cuda);
   (void)cudaFree(cuda->probe);

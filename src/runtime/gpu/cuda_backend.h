@@ -61,6 +61,11 @@ struct copse_cuda_device {
   unsigned long long capture; /* the id of the capture that `captured` is in */
   bool in_graphs;             /* some launch was captured, and graphs record eager.done too */
   bool untracked; /* eager.done doesn't cover all launches: graphs, a call that failed */
+  cudaStream_t *own; /* [n_own] the backend's, made when first needed */
+  size_t n_own, own_capacity;
+  /* Staged messages of several parts: a part has moved; each half of the staging is copied out. */
+  cudaEvent_t moved, copied[2];
+  bool copying[2]; /* the latter is to be waited for before peers write the half again */
 };
 
 /* A plan on one device. */
@@ -186,7 +191,8 @@ void copse_cuda_areas_free(struct copse_cuda *cuda);
 extern bool copse_cuda_system;
 /* Threads of a block. Tests make it small. */
 extern uint32_t copse_cuda_threads;
-/* Bytes of an output which isn't registered that are staged at a time. Tests make it small. */
+/* Bytes of staging for outputs which aren't registered. Messages of over a third of it move in parts,
+ * each half of it in turn. Tests make it small. */
 extern uint64_t copse_cuda_staging_bytes;
 
 copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
@@ -197,6 +203,9 @@ copse_status copse_cuda_follow(void *backend, uint32_t local_rank, copse_stream 
                                struct copse_err *err);
 copse_status copse_cuda_lead(void *backend, uint32_t local_rank, copse_stream stream,
                              struct copse_err *err);
+/* A stream of the backend's that is not `beside` and can follow it, also into a capture. */
+copse_status copse_cuda_own_stream(struct copse_cuda_device *device, cudaStream_t beside,
+                                   cudaStream_t *stream, struct copse_err *err);
 /* Enqueues the kernel of a device. */
 copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
                                       const struct copse_cuda_plan *plan, uint32_t device,

@@ -7,8 +7,14 @@
  *   last launch's end -+   launches of a communicator follow each other, whatever their streams
  *
  * Several processes: peers write an output in place where its buffer is registered. Else they write
- * a staging buffer, which is copied out, large messages part by part. In host memory, and without
- * registration, where some GPU doesn't reach another one's memory; then also in one process.
+ * a staging buffer, which is copied out. In host memory, and without registration, where some GPU
+ * doesn't reach another one's memory; then also in one process. Large messages move part by part,
+ * each in the half of the staging that the part before doesn't use: a stream of the backend's copies
+ * one out while the kernel moves the next one.
+ *
+ *   kernels   | part 0 | part 1 | part 2 |        | <- end
+ *   copies             |   0    |   1    |   2    |
+ *   half           0        1        0
  *
  * Graphs: a launch of a graph and a launch outside of it use the same counters and slots. So the
  * event of the last launch is also what a graph waits for before its first launch and what it
@@ -98,6 +104,30 @@ copse_status copse_cuda_lead(void *backend, uint32_t local_rank, copse_stream st
   return record_last(cuda, device, (cudaStream_t)stream, last, err);
 }
 
+/* Whether a stream of the backend's can follow the caller's. One that has followed into a capture
+ * stays in it until the capture ends, and must not be used for anything else. */
+static bool can_follow(cudaStream_t own, const struct copse_capture *capture) {
+  const struct copse_capture it = copse_capture_of(own);
+  return it.status == cudaStreamCaptureStatusNone ||
+         (it.status == capture->status && it.id == capture->id);
+}
+
+copse_status copse_cuda_own_stream(struct copse_cuda_device *device, cudaStream_t beside,
+                                   cudaStream_t *stream, struct copse_err *err) {
+  const struct copse_capture capture = copse_capture_of(beside);
+  size_t i = 0;
+  while (i < device->n_own && (device->own[i] == beside || !can_follow(device->own[i], &capture)))
+    i++;
+  if (i == device->n_own) {
+    copse_beside_captures permitted;
+    COPSE_DO(COPSE_GROW(device->own, device->own_capacity, i + 1, err));
+    COPSE_CUDA(cudaStreamCreateWithFlags(&device->own[i], cudaStreamNonBlocking));
+    device->n_own++;
+  }
+  *stream = device->own[i];
+  return COPSE_OK;
+}
+
 /* Lets `stream`, the first rank's, wait for those of the device's other ranks and for the last
  * launch. *last: where to record this launch. */
 static copse_status join_streams(struct copse_cuda *cuda, uint32_t d,
@@ -148,9 +178,19 @@ static const struct copse_cuda_buffer *registered(const struct copse_cuda *cuda,
 struct part {
   uint64_t first, count, whole;
   bool staged;
+  bool only, last; /* of the staged ones; the only one is copied out where the kernel runs */
+  uint32_t half;   /* of the staging */
   const struct copse_cuda_buffer *buffer;
   const uint64_t *host_counts; /* counts of pairs where the host sizes messages by them; or NULL */
 };
+
+static uint64_t half_bytes(void) { return copse_round_down(copse_cuda_staging_bytes / 2, 256); }
+
+/* Where a part is in a rank's staging. */
+static unsigned char *staged_at(const struct copse_cuda *cuda, uint32_t rank,
+                                const struct part *part) {
+  return cuda->staging->at[rank] + part->half * half_bytes();
+}
 
 static void fill_buffers(const struct copse_cuda *cuda, const struct copse_call *calls,
                          const struct part *part, uint32_t element_bytes,
@@ -171,7 +211,7 @@ static void fill_buffers(const struct copse_cuda *cuda, const struct copse_call 
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
     if (cuda->host_of[r] == cuda->host_of[cuda->first_local])
       args->buffers[r].output =
-          part->buffer ? part->buffer->area.at[r] + offset + skip : cuda->staging->at[r];
+          part->buffer ? part->buffer->area.at[r] + offset + skip : staged_at(cuda, r, part);
 }
 
 /* Copies out an alltoall's blocks. What lies behind the end of a block that isn't full keeps its
@@ -180,7 +220,7 @@ static copse_status unstage_pairs(const struct copse_cuda *cuda, uint32_t rank,
                                   const struct copse_call *call, const struct part *part,
                                   uint32_t element_bytes, cudaStream_t stream,
                                   struct copse_err *err) {
-  struct copse_unstage_args args = {cuda->staging->at[rank],
+  struct copse_unstage_args args = {staged_at(cuda, rank, part),
                                     (unsigned char *)call->recv,
                                     call->pair_counts,
                                     part->first,
@@ -202,7 +242,7 @@ static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cu
   if (call->pair_counts) return unstage_pairs(cuda, rank, call, part, element_bytes, stream, err);
   if (!call->recv) return COPSE_OK;
   unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
-  const unsigned char *from = cuda->staging->at[rank];
+  const unsigned char *from = staged_at(cuda, rank, part);
   const uint64_t row = part->count * element_bytes, pitch = part->whole * element_bytes;
   const uint32_t n = p->plan->header.output_blocks;
   if (n > 1 && pitch <= cuda->devices[0].max_pitch) {
@@ -211,6 +251,40 @@ static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cu
   }
   for (uint32_t i = 0; i < n; i++)
     COPSE_CUDA(cudaMemcpyAsync(to + i * pitch, from + i * row, row, cudaMemcpyDefault, stream));
+  return COPSE_OK;
+}
+
+/* Waits on the device until nothing is copied out of a half any more. */
+static copse_status await_copies(struct copse_cuda_device *device, uint32_t half,
+                                 cudaStream_t stream, struct copse_err *err) {
+  if (!device->copying[half]) return COPSE_OK;
+  COPSE_CUDA(cudaStreamWaitEvent(stream, device->copied[half], 0));
+  device->copying[half] = false;
+  return COPSE_OK;
+}
+
+/* Copies out what has moved to the ranks of a device, behind the kernel where it is all, else beside
+ * the next part's. Where no stream can be had for that, behind it too. */
+static copse_status unstage_device(struct copse_cuda *cuda, const struct copse_cuda_plan *p,
+                                   uint32_t d, const struct copse_call *calls,
+                                   const struct part *part, uint32_t element_bytes,
+                                   cudaStream_t stream, struct copse_err *err) {
+  struct copse_cuda_device *device = &cuda->devices[d];
+  cudaStream_t aside = stream;
+  if (!part->only) (void)copse_cuda_own_stream(device, stream, &aside, NULL);
+  if (aside != stream) {
+    COPSE_CUDA(cudaEventRecord(device->moved, stream));
+    COPSE_CUDA(cudaStreamWaitEvent(aside, device->moved, 0));
+  }
+  for (uint32_t i = 0; i < cuda->n_local; i++)
+    if (cuda->device_of[i] == d)
+      COPSE_DO(unstage(cuda, p, cuda->first_local + i, &calls[i], part, element_bytes, aside, err));
+  if (aside != stream) {
+    COPSE_CUDA(cudaEventRecord(device->copied[part->half], aside));
+    device->copying[part->half] = true;
+  }
+  for (uint32_t half = 0; part->last && half < 2; half++)
+    COPSE_DO(await_copies(device, half, stream, err));
   return COPSE_OK;
 }
 
@@ -287,14 +361,14 @@ static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan 
     if (p->split) COPSE_DO(copse_internode_find_stream(cuda, &stream, err));
     struct copse_last_launch *last;
     copse_status status = join_streams(cuda, d, calls, stream, &last, err);
+    if (part->first == 0) cuda->devices[d].copying[0] = cuda->devices[d].copying[1] = false;
+    if (status == COPSE_OK) status = await_copies(&cuda->devices[d], part->half, stream, err);
     args.plan = p->devices[d].plan;
     if (status == COPSE_OK)
       status = p->split ? copse_internode_launch(cuda, p, stream, &args, err)
                         : copse_cuda_launch_kernel(cuda, p, d, stream, &args, err);
-    for (uint32_t i = 0; part->staged && i < cuda->n_local && status == COPSE_OK; i++)
-      if (cuda->device_of[i] == d)
-        status =
-            unstage(cuda, p, cuda->first_local + i, &calls[i], part, element_bytes, stream, err);
+    if (part->staged && status == COPSE_OK)
+      status = unstage_device(cuda, p, d, calls, part, element_bytes, stream, err);
     if (status == COPSE_OK) status = split_streams(cuda, d, calls, stream, last, err);
     if (status == COPSE_OK) continue;
     cuda->devices[d].untracked = true;
@@ -303,11 +377,17 @@ static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan 
   return COPSE_OK;
 }
 
-/* Elements of a block that are staged at a time, in whole lines of memory where they are many. */
-static uint64_t part_elements(const struct copse_cuda_plan *p, uint64_t element_bytes) {
-  const uint64_t bytes = copse_cuda_staging_bytes / p->plan->header.output_blocks;
-  const uint64_t whole = bytes >= 4096 ? copse_round_down(bytes, 512) : bytes;
-  return whole > element_bytes ? whole / element_bytes : 1;
+/* Elements of a block that are staged at a time: all, or equal parts in whole lines of memory. What
+ * a third of the staging takes isn't worth a second launch (12 us of copies against about as much). */
+static uint64_t part_elements(const struct copse_cuda_plan *p, uint64_t count,
+                              uint64_t element_bytes) {
+  const uint64_t n = p->plan->header.output_blocks, most = half_bytes() / n;
+  if (count * element_bytes <= copse_cuda_staging_bytes / 3 / n) return count;
+  const uint64_t n_parts = (count * element_bytes + most - 1) / most;
+  uint64_t bytes = (count + n_parts - 1) / n_parts * element_bytes;
+  if (most >= 4096) bytes = copse_round_down(bytes + 511, 512);
+  if (bytes > most) bytes = most >= 4096 ? copse_round_down(most, 512) : most;
+  return bytes > element_bytes ? bytes / element_bytes : 1;
 }
 
 copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
@@ -315,7 +395,7 @@ copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse
   struct copse_cuda *cuda = (struct copse_cuda *)backend;
   struct copse_cuda_plan *p = (struct copse_cuda_plan *)prepared;
   uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
-  struct part part = {0, count, count, false, NULL, NULL};
+  struct part part = {0, count, count, false, false, false, 0, NULL, NULL};
   COPSE_DO(copse_cuda_check_left(cuda, err));
   for (uint32_t i = 0; i < cuda->n_local && cuda->n_devices > 1 && p->puts && !cuda->has_mirrors;
        i++)
@@ -332,9 +412,11 @@ copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse
     part.staged = part.buffer == NULL;
   }
   if (!part.staged) return launch_part(cuda, p, calls, &part, err);
-  const uint64_t most = part_elements(p, bytes);
-  for (part.first = 0; part.first < count; part.first += part.count) {
+  const uint64_t most = part_elements(p, count, bytes);
+  part.only = most >= count;
+  for (part.first = 0; part.first < count; part.first += part.count, part.half ^= 1) {
     part.count = count - part.first < most ? count - part.first : most;
+    part.last = part.first + part.count == count;
     COPSE_DO(launch_part(cuda, p, calls, &part, err));
   }
   return COPSE_OK;

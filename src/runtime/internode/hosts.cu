@@ -81,8 +81,6 @@ void copse_internode_close(struct copse_cuda *cuda) {
   struct copse_internode *in = cuda->internode;
   if (!in) return;
   copse_watch_close(cuda);
-  for (size_t i = 0; i < in->n_own; i++) (void)cudaStreamDestroy(in->own[i]);
-  free(in->own);
   free(in);
   cuda->internode = NULL;
 }
@@ -111,27 +109,8 @@ copse_status copse_internode_find_hosts(struct copse_cuda *cuda, struct copse_er
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
-/* Whether a stream of the backend's can follow the caller's. One that has followed into a capture
- * stays in it until the capture ends, and must not be used for anything else. */
-static bool can_follow(cudaStream_t own, const struct copse_capture *capture) {
-  const struct copse_capture it = copse_capture_of(own);
-  return it.status == cudaStreamCaptureStatusNone ||
-         (it.status == capture->status && it.id == capture->id);
-}
-
 copse_status copse_internode_find_stream(struct copse_cuda *cuda, cudaStream_t *stream,
                                          struct copse_err *err) {
-  struct copse_internode *in = cuda->internode;
   if (*stream != cudaStreamPerThread) return COPSE_OK;
-  const struct copse_capture capture = copse_capture_of(*stream);
-  size_t i = 0;
-  while (i < in->n_own && !can_follow(in->own[i], &capture)) i++;
-  if (i == in->n_own) {
-    copse_beside_captures permitted;
-    COPSE_DO(COPSE_GROW(in->own, in->own_capacity, i + 1, err));
-    COPSE_CUDA(cudaStreamCreateWithFlags(&in->own[i], cudaStreamNonBlocking));
-    in->n_own++;
-  }
-  *stream = in->own[i];
-  return COPSE_OK;
+  return copse_cuda_own_stream(&cuda->devices[0], *stream, stream, err);
 }

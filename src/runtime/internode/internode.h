@@ -23,8 +23,6 @@ struct copse_watch; /* watch.cu */
 struct copse_internode {
   struct copse_nccl_links links;
   struct copse_watch *watch;
-  cudaStream_t *own; /* [n_own] in place of callers' that NCCL can't use */
-  size_t n_own, own_capacity;
 };
 
 /* The rounds of a plan for one number of chunks: on the device their cursors, and what of an

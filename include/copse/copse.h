@@ -187,12 +187,19 @@ typedef struct copse_request {
    * not known), by the calling thread or by others, also by several at once. */
   void (*progress)(void *ctx, const char *phase, int64_t done, int64_t total);
   void *progress_ctx;
+  /* Of an alltoall. demand: [n * n] bytes that each rank sends to each, row by row, at least 0 and
+   * not all 0, read before the call returns (NULL: all alike). no_forward: nonzero where ranks
+   * relay nothing. */
+  const int64_t *demand;
+  int no_forward;
+  int on_routes;  /* nonzero: trees along the fabric's own routes, `--routes fabric` */
+  int in_network; /* nonzero: an allreduce by switches that copy or add, `--in-network` */
 } copse_request;
 #define COPSE_REQUEST_INIT \
-  { sizeof(copse_request), COPSE_ALLGATHER, -1, 0, 0, 0, 0, 2, 0, 0 }
+  { sizeof(copse_request), COPSE_ALLGATHER, -1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0 }
 
-/* As copse_solve, by a request. COPSE_INVALID also for a size of request that is none, and for
- * numbers out of range. */
+/* As copse_solve, by a request. COPSE_INVALID also for a size of request that is none, for numbers
+ * out of range, and for what `copse solve` does not take together. */
 COPSE_API copse_status copse_solve_request(const copse_topology *topology,
                                            const copse_request *request,
                                            copse_schedule **out) COPSE_CHECKED;

@@ -27,8 +27,8 @@ import json
 import os
 from ctypes import c_double, c_int, c_int64
 from fractions import Fraction
-from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple,
-                    Union)
+from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple, Union)
 
 from . import _library
 from ._library import (BadInput, Error, FileError, Infeasible, Invalid, OutOfMemory, Overflow,
@@ -42,6 +42,9 @@ Path = Union[str, "os.PathLike[str]"]
 
 #: A number that is taken exactly: an int, a Fraction, or a text such as "3/4" or "0.01".
 Exact = Union[int, Fraction, str]
+
+#: Bytes from each rank to each: rows of ints, or an array of NumPy.
+Demand = Sequence[Sequence[int]]
 
 #: Hears of progress: the phase, and which part of it is done, from 0 to 1, or None: not known.
 Progress = Callable[[str, Optional[float]], None]
@@ -443,6 +446,14 @@ def _in_range(what: str, value: int, bits: int) -> int:
     return value
 
 
+def _matrix(what: str, rows: Demand, n: int) -> Any:
+    """n * n numbers for C, row by row."""
+    if len(rows) != n or any(len(row) != n for row in rows):
+        raise Invalid("%s: not %d rows of %d numbers, one for each rank" % (what, n, n), 2,
+                      "invalid argument")
+    return (c_int64 * (n * n))(*(_in_range(what, int(b), 63) for row in rows for b in row))
+
+
 class _Listener:
     """Hands progress on; what the function raises is kept, since C can't be left by it."""
 
@@ -462,7 +473,8 @@ class _Listener:
 
 def solve(topology: Topology, collective: str, root: Optional[int] = None, k: int = 0,
           tolerance: Optional[Exact] = None, objective: Optional[float] = None, alpha: float = 2.0,
-          progress: Optional[Progress] = None) -> Schedule:
+          progress: Optional[Progress] = None, *, demand: Optional[Demand] = None,
+          forward: bool = True, routes: str = "free", in_network: bool = False) -> Schedule:
     """The exactly optimal schedule of a collective; the same in every run.
 
     collective: one of COLLECTIVES. root: of a broadcast or reduce, else None. k: trees per root,
@@ -470,6 +482,9 @@ def solve(topology: Topology, collective: str, root: Optional[int] = None, k: in
     trees, such as "1/100". objective: bytes; the schedule that is fastest for messages of that
     size, by the simulator, with `alpha` microseconds for each hop from rank to rank. progress: is
     called now and then, also from other threads; what it raises is raised when solving has ended.
+    demand: of an alltoall, bytes from each rank (a row) to each, also as an array of NumPy; without
+    it all send alike. forward: whether its ranks relay. routes: "fabric" for trees along the ways
+    that the fabric takes by itself. in_network: an allreduce by switches that copy or add.
     Raises Invalid, Infeasible for a rank that can't be reached, BadInput for a relay whose ingress
     and egress differ, Overflow, OutOfMemory.
 
@@ -478,6 +493,9 @@ def solve(topology: Topology, collective: str, root: Optional[int] = None, k: in
     >>> short = solve(Topology.synthetic("ring:8@50"), "allreduce", objective=1024)
     >>> short.verify(Topology.synthetic("ring:8@50"))
     'valid'
+    >>> solve(Topology.synthetic("ring:3@50"), "alltoall", demand=[[0, 6, 0], [0, 0, 0], [2, 0, 0]]
+    ...       ).time_per_GB            # M is the largest row: 6 bytes, over two ways of 50 GB/s
+    Fraction(1, 100)
     >>> solve(Topology.synthetic("ring:4@50"), "gather")
     Traceback (most recent call last):
       ...
@@ -487,13 +505,19 @@ broadcast, reduce, alltoall
     if collective not in COLLECTIVES:
         raise Invalid("no collective %r: one of %s" % (collective, ", ".join(COLLECTIVES)), 2,
                       "invalid argument")
+    if routes not in ("free", "fabric"):
+        raise Invalid("no routes %r: free or fabric" % (routes,), 2, "invalid argument")
     listener = _Listener(progress)
     request = _library.Request(size=ctypes.sizeof(_library.Request),
                                collective=COLLECTIVES.index(collective),
                                root=_in_range("root", -1 if root is None else root, 31),
                                k=_in_range("k", k, 63),
                                objective_bytes=0 if objective is None else float(objective),
-                               alpha_us=alpha, progress=listener.callback)
+                               alpha_us=alpha, progress=listener.callback,
+                               no_forward=not forward, on_routes=routes == "fabric",
+                               in_network=in_network)
+    if demand is not None:
+        request.demand = _matrix("demand", demand, topology.ranks)
     if tolerance is not None:
         part = _exact("tolerance", tolerance)
         request.tolerance_num, request.tolerance_den = part.numerator, part.denominator

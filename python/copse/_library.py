@@ -95,7 +95,9 @@ class Request(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("collective", c_int), ("root", c_int), ("k", c_int64),
                 ("tolerance_num", c_int64), ("tolerance_den", c_int64),
                 ("objective_bytes", c_double), ("alpha_us", c_double),
-                ("progress", PROGRESS), ("progress_ctx", c_void_p)]
+                ("progress", PROGRESS), ("progress_ctx", c_void_p),
+                ("demand", POINTER(c_int64)), ("no_forward", c_int), ("on_routes", c_int),
+                ("in_network", c_int)]
 
 
 _HANDLE, _OUT, _TEXT = c_void_p, POINTER(c_void_p), POINTER(c_void_p)

@@ -5,6 +5,7 @@ COPSE_TOPOLOGIES=topologies PYTHONPATH=python python3 -m unittest discover -s py
 """
 import doctest
 import gc
+import json
 import os
 import pickle
 import subprocess
@@ -136,6 +137,21 @@ class Schedules(unittest.TestCase):
                 ("-c allgather --objective 1M --k 1", copse.solve(topology, "allgather", objective=2**20, k=1)),
                 ("-c broadcast --root 3 --tolerance 1%", copse.solve(topology, "broadcast", root=3, tolerance="0.01"))):
             self.assertEqual(made.json(), command("solve --synthetic hypercube:3@50 -o - " + options), options)
+        bytes_to = [[(i * 7 + j * 3) % 5 for j in range(8)] for i in range(8)]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"format": "copse-demand/1", "bytes": bytes_to}, file)
+            file.flush()
+            for options, made in (
+                    ("-c alltoall --demand " + file.name, copse.solve(topology, "alltoall", demand=bytes_to)),
+                    ("-c allreduce --routes fabric", copse.solve(topology, "allreduce", routes="fabric"))):
+                self.assertEqual(made.json(), command("solve --synthetic hypercube:3@50 -o - " + options), options)
+        switches = copse.Topology.catalogue("dgx-h100")
+        for options, made in (("-c allreduce --in-network", copse.solve(switches, "allreduce", in_network=True)),
+                              ("-c alltoall --no-forward", copse.solve(switches, "alltoall", forward=False))):
+            self.assertEqual(made.json(), command("solve dgx-h100 -o - " + options), options)
+        for asked in ({"demand": [[1]]}, {"demand": [[0] * 8] * 8}, {"demand": [[-1] * 8] * 8}, {"routes": "nccl"}):
+            with self.assertRaises(copse.Invalid):
+                copse.solve(topology, "alltoall", **asked)
         for asked in ({"objective": 0.5}, {"alpha": -1}, {"tolerance": "-1/2"}, {"tolerance": 0.01j}):
             with self.assertRaises(copse.Invalid):
                 copse.solve(topology, "allgather", **asked)

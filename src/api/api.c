@@ -1,5 +1,6 @@
 /* The public API: opaque handles over the modules, errors kept for copse_last_error(); the planner
  * of alltoallv at run time; adaptive pipelining. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "predict/predict.h"
 #include "predict/sizes.h"
 #include "schedule/adapt.h"
+#include "schedule/demand.h"
 #include "schedule/loads.h"
 #include "schedule/online/online.h"
 #include "schedule/solve/solve.h"
@@ -184,6 +186,32 @@ static copse_status check_request(const copse_request *r, struct copse_err *err)
   return COPSE_OK;
 }
 
+/* What does not go together. */
+static copse_status check_choices(const copse_request *r, struct copse_err *err) {
+  bool alltoall = r->collective == COPSE_ALLTOALL, chosen = r->k > 0 || r->tolerance_den > 0;
+  const char *why = NULL;
+  if (!alltoall && (r->demand || r->no_forward)) why = "demand and no_forward are of an alltoall";
+  if (r->in_network && r->collective != COPSE_ALLREDUCE) why = "in_network is of an allreduce";
+  if (r->in_network && (chosen || r->objective_bytes > 0))
+    why = "in_network is exact: no k, tolerance or objective_bytes";
+  if (r->on_routes && (alltoall || r->k > 0 || r->in_network || r->objective_bytes > 0))
+    why = "on_routes is of the best trees: no alltoall, k, in_network or objective_bytes";
+  return why ? copse_fail(err, COPSE_INVALID, "%s", why) : COPSE_OK;
+}
+
+static copse_status check_demand(const copse_topology *topology, const int64_t *bytes,
+                                 struct copse_err *err) {
+  int64_t most;
+  int n = topology->n_ranks;
+  for (int i = 0; bytes && i < n * n; i++)
+    if (bytes[i] < 0)
+      return copse_fail(err, COPSE_INVALID, "demand from rank %d to rank %d: %" PRId64 " bytes",
+                        i / n, i % n, bytes[i]);
+  if (!bytes) return COPSE_OK;
+  COPSE_DO(copse_demand_total(bytes, n, &most, err));
+  return most > 0 ? COPSE_OK : copse_fail(err, COPSE_INVALID, "the demand is 0 everywhere");
+}
+
 static copse_status solve(const copse_topology *topology, const copse_request *r,
                           copse_schedule **out, struct copse_err *err) {
   struct copse_solve_seconds seconds;
@@ -191,9 +219,15 @@ static copse_status solve(const copse_topology *topology, const copse_request *r
   struct copse_solve_options options = {.collective = r->collective,
                                         .root = r->root,
                                         .k = r->k,
+                                        .demand = r->demand,
+                                        .no_forward = r->no_forward,
+                                        .on_routes = r->on_routes,
+                                        .in_network = r->in_network,
                                         .label = topology->name,
                                         .progress = &progress};
   COPSE_DO(check_request(r, err));
+  COPSE_DO(check_choices(r, err));
+  COPSE_DO(check_demand(topology, r->demand, err));
   if (r->tolerance_den > 0)
     COPSE_DO(copse_q_make(r->tolerance_num, r->tolerance_den, &options.tolerance, err));
   return r->objective_bytes > 0 ? solve_for_size(topology, r, &options, out, err)

@@ -177,6 +177,22 @@ START_TEST(requests_and_changes_are_checked) {
   r.objective_bytes = NAN;
   ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_INVALID);
   r = good;
+  static const int64_t negative[9] = {0, -1}, nothing[9] = {0};
+  const copse_request apart[] = {
+      {.collective = COPSE_ALLGATHER, .no_forward = 1},
+      {.collective = COPSE_ALLTOALL, .demand = negative},
+      {.collective = COPSE_ALLTOALL, .demand = nothing},
+      {.collective = COPSE_ALLTOALL, .on_routes = 1},
+      {.collective = COPSE_ALLREDUCE, .on_routes = 1, .k = 1},
+      {.collective = COPSE_ALLGATHER, .in_network = 1},
+      {.collective = COPSE_ALLREDUCE, .in_network = 1, .objective_bytes = 8}};
+  for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
+    r = apart[i];
+    r.size = sizeof r;
+    r.root = -1;
+    ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_INVALID);
+  }
+  r = good;
   r.size = offsetof(copse_request, tolerance_num); /* a caller of before */
   ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_OK);
   copse_schedule_free(s);

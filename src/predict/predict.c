@@ -66,6 +66,7 @@ copse_status copse_predict_plan(const char *label, const struct copse_topology *
   copse_predict_cut(o, &out->sim);
   out->time_per_GB = out->runs_per_GB = what->time_per_GB;
   out->worst_link = what->worst_link;
+  out->multicast = copse_plan_has_groups(plan);
   return COPSE_OK;
 }
 
@@ -157,9 +158,11 @@ bool copse_prediction_detour(const struct copse_prediction *p,
     return false;
   snprintf(
       text, COPSE_DETOUR_TEXT,
-      "as a plan it takes %.6g s/GB at least, %.3g times as long: ranks send over the fabric's own "
-      "routes, not the schedule's paths, and load %.80s -> %.80s most",
-      runs, runs / says, topology->nodes[l->src].id, topology->nodes[l->dst].id);
+      "as a plan it takes %.6g s/GB at least, %.3g times as long: %s, and load %.80s -> %.80s most",
+      runs, runs / says,
+      p->multicast ? "ranks send their own part to the switch too, and get it back"
+                   : "ranks send over the fabric's own routes, not the schedule's paths",
+      topology->nodes[l->src].id, topology->nodes[l->dst].id);
   return true;
 }
 

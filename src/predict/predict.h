@@ -70,6 +70,7 @@ struct copse_prediction {
   struct copse_q time_per_GB; /* as the schedule says; of a plan as its routes have it */
   struct copse_q runs_per_GB; /* over the routes that its messages take */
   int worst_link;             /* the one that takes that long */
+  bool multicast;             /* as a plan whose switch copies and adds */
   char instead[160];          /* "": predicted as a plan; else why it isn't */
   char note[160];             /* "", or what else is to be said of it */
   struct copse_err why;       /* status COPSE_OK: it is there; else why it isn't */

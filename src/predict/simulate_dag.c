@@ -346,3 +346,121 @@ out:
   copse_arena_free(&m.scratch);
   return status;
 }
+
+/* ---- what a plan's pieces are of a message ---------------------------------------------- */
+
+/* An alltoall by demand: what each pair has, in parts of a common denominator; M is the largest
+ * row. */
+static copse_status demand_of(const char *label, const struct copse_plan *plan, int64_t **demand,
+                              int64_t *most, struct copse_err *err) {
+  int64_t n = plan->header.n_ranks, whole = 1;
+  *most = 0;
+  COPSE_DO(copse_calloc((size_t)(n * n), sizeof **demand, demand, err));
+  for (int64_t i = 0; i < n * n; i++)
+    COPSE_DO(copse_lcm(whole, plan->extents[i].den, &whole, err));
+  for (int64_t r = 0; r < n; r++) {
+    int64_t row = 0;
+    for (int64_t i = r * n; i < (r + 1) * n; i++)
+      if (copse_mul_overflows(plan->extents[i].num, whole / plan->extents[i].den, *demand + i) ||
+          copse_add_overflows(row, (*demand)[i], &row))
+        return copse_fail_at(err, COPSE_OVERFLOW, label, 0,
+                             "the plan's demand doesn't fit 64 bits");
+    if (row > *most) *most = row;
+  }
+  return COPSE_OK;
+}
+
+/* What a piece is of M. */
+static copse_status share_of(const struct copse_plan *plan, uint32_t p, const int64_t *demand,
+                             int64_t most, struct copse_q *out, struct copse_err *err) {
+  const struct copse_plan_piece *piece = &plan->pieces[p];
+  const struct copse_plan_header *h = &plan->header;
+  struct copse_q lo, hi, block = {1, 1};
+  COPSE_DO(copse_q_make(piece->lo_num, piece->lo_den, &lo, err));
+  COPSE_DO(copse_q_make(piece->hi_num, piece->hi_den, &hi, err));
+  COPSE_DO(copse_q_sub(hi, lo, out, err));
+  if (demand && piece->pair > 0)
+    COPSE_DO(
+        copse_q_make(most > 0 ? demand[piece->pair - 1] : 0, most > 0 ? most : 1, &block, err));
+  else if (h->input_blocks > 1 || h->output_blocks > 1)
+    block.den = h->n_ranks;
+  return copse_q_mul(*out, block, out, err);
+}
+
+copse_status copse_sim_amounts_of_plan(const char *label, const struct copse_plan *plan,
+                                       struct copse_arena *arena, int64_t **amounts, int64_t *whole,
+                                       int64_t **demand, struct copse_err *err) {
+  const size_t n = plan->header.n_pieces;
+  struct copse_q *shares = NULL;
+  int64_t most = 0;
+  *whole = 1;
+  if (plan->header.n_extents > 0) COPSE_DO(demand_of(label, plan, demand, &most, err));
+  COPSE_DO(COPSE_ARRAY(arena, n + 1, shares, err));
+  COPSE_DO(COPSE_ARRAY(arena, n + 1, *amounts, err));
+  for (uint32_t p = 0; p < n; p++) {
+    COPSE_DO(share_of(plan, p, *demand, most, &shares[p], err));
+    COPSE_DO(copse_lcm(*whole, shares[p].den, whole, err));
+  }
+  if (*whole > INT64_MAX / 2 / ((int64_t)plan->header.n_operands + 1))
+    return copse_fail_at(err, COPSE_OVERFLOW, label, 0,
+                         "the plan's shares add up beyond 64 bits");
+  for (uint32_t p = 0; p < n; p++) (*amounts)[p] = shares[p].num * (*whole / shares[p].den);
+  return COPSE_OK;
+}
+
+/* ---- groups of ranks behind a switch ------------------------------------------------------- */
+
+/* The links from a rank to a switch and back. */
+static bool find_links(const struct copse_topology *topology, int node, int rank, int *up,
+                       int *down) {
+  *up = copse_topology_find_link(topology, topology->rank_nodes[rank], node);
+  *down = copse_topology_find_link(topology, node, topology->rank_nodes[rank]);
+  return *up >= 0 && *down >= 0;
+}
+
+/* A switch that copies and adds and joins all of them; of several the one whose link from the hub has
+ * least to carry. -1: none. */
+static int find_switch(const struct copse_topology *topology, int hub, const int *ranks, int n,
+                       const int64_t *load) {
+  int best = -1, best_up = -1;
+  for (int node = 0; node < topology->n_nodes; node++) {
+    int up, down, k = 0, hub_up;
+    if (!topology->nodes[node].multicast || !topology->nodes[node].aggregation) continue;
+    while (k < n && find_links(topology, node, ranks[k], &up, &down)) k++;
+    if (k < n || !find_links(topology, node, hub, &hub_up, &down)) continue;
+    if (best >= 0 && load[hub_up] >= load[best_up]) continue;
+    best = node;
+    best_up = hub_up;
+  }
+  return best;
+}
+
+copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
+                                     const struct copse_topology *topology, int hub,
+                                     const int *ranks, int n, bool gathers, int64_t count,
+                                     int64_t *load, const struct copse_sim_transfer *transfer,
+                                     int *ids, struct copse_err *err) {
+  const int node = find_switch(topology, hub, ranks, n, load), copy = dag->n_copies;
+  struct copse_sim_transfer t = *transfer;
+  int hub_up, hub_down;
+  if (node < 0)
+    return copse_fail(err, COPSE_INFEASIBLE,
+                      "the plan is multicast, and no switch of the topology that copies and adds "
+                      "(\"multicast\", \"aggregation\") joins its ranks");
+  (void)find_links(topology, node, hub, &hub_up, &hub_down);
+  load[gathers ? hub_down : hub_up] += count;
+  for (int k = 0; k < n; k++) {
+    int up, down;
+    (void)find_links(topology, node, ranks[k], &up, &down);
+    const int links[] = {gathers ? up : hub_up, gathers ? hub_down : down};
+    const int copies[] = {gathers ? -1 : copy, gathers ? copy : -1};
+    t.links = links;
+    t.copies = copies;
+    t.n_links = 2;
+    t.streams = &ids[k];
+    t.n_streams = ids[k] >= 0;
+    load[links[gathers ? 0 : 1]] += count;
+    COPSE_DO(copse_sim_dag_add(dag, &t, &ids[k], err));
+  }
+  return COPSE_OK;
+}

@@ -8,6 +8,8 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/memory.h"
+#include "runtime/plan/plan.h"
 #include "schedule/schedule.h"
 #include "topology/topology.h"
 
@@ -81,6 +83,28 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        const struct copse_topology *topology, bool turns,
                                        struct copse_sim_dag *dag,
                                        struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Multicast: `transfer` from each of n ranks to `hub` (gathers), or from it to each, over a switch that
+ * copies and adds and joins them all; the hub's own link carries them once. A rank may be the hub
+ * itself, whose data then go to the switch and back. ids[k]: what the k-th streams from (-1:
+ * nothing), then its number. load: [links], gets `count` where a link carries it. COPSE_INFEASIBLE
+ * without such a switch.
+ */
+copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
+                                     const struct copse_topology *topology, int hub,
+                                     const int *ranks, int n, bool gathers, int64_t count,
+                                     int64_t *load, const struct copse_sim_transfer *transfer,
+                                     int *ids, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * What each piece of a plan is of M: amounts[p] of `whole` parts, both in the arena. *demand: of an
+ * alltoall by demand, for the caller to free (in parts of its own; M is the largest row); untouched
+ * for others. COPSE_OVERFLOW.
+ */
+copse_status copse_sim_amounts_of_plan(const char *label, const struct copse_plan *plan,
+                                       struct copse_arena *arena, int64_t **amounts, int64_t *whole,
+                                       int64_t **demand, struct copse_err *err) COPSE_CHECKED;
 
 /* ---- private: how a set is kept ---- */
 

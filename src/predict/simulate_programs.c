@@ -107,70 +107,6 @@ struct native {
   struct copse_err *err;
 };
 
-/* ---- shares ---------------------------------------------------------------------------- */
-
-/* An alltoall by demand: what each pair has, in parts of a common denominator; M is the largest
- * row. */
-static copse_status demand_of(struct native *w, int64_t **demand, int64_t *most) {
-  const struct copse_plan *plan = w->plan;
-  int64_t n = plan->header.n_ranks, whole = 1;
-  *most = 0;
-  COPSE_DO(copse_calloc((size_t)(n * n), sizeof **demand, demand, w->err));
-  for (int64_t i = 0; i < n * n; i++)
-    COPSE_DO(copse_lcm(whole, plan->extents[i].den, &whole, w->err));
-  for (int64_t r = 0; r < n; r++) {
-    int64_t row = 0;
-    for (int64_t i = r * n; i < (r + 1) * n; i++)
-      if (copse_mul_overflows(plan->extents[i].num, whole / plan->extents[i].den, *demand + i) ||
-          copse_add_overflows(row, (*demand)[i], &row))
-        return copse_fail_at(w->err, COPSE_OVERFLOW, w->label, 0,
-                             "the plan's demand doesn't fit 64 bits");
-    if (row > *most) *most = row;
-  }
-  return COPSE_OK;
-}
-
-/* What a piece is of M. */
-static copse_status share_of(const struct native *w, uint32_t p, const int64_t *demand,
-                             int64_t most, struct copse_q *out) {
-  const struct copse_plan_piece *piece = &w->plan->pieces[p];
-  const struct copse_plan_header *h = &w->plan->header;
-  struct copse_q lo, hi, block = {1, 1};
-  COPSE_DO(copse_q_make(piece->lo_num, piece->lo_den, &lo, w->err));
-  COPSE_DO(copse_q_make(piece->hi_num, piece->hi_den, &hi, w->err));
-  COPSE_DO(copse_q_sub(hi, lo, out, w->err));
-  if (demand && piece->pair > 0)
-    COPSE_DO(
-        copse_q_make(most > 0 ? demand[piece->pair - 1] : 0, most > 0 ? most : 1, &block, w->err));
-  else if (h->input_blocks > 1 || h->output_blocks > 1)
-    block.den = h->n_ranks;
-  return copse_q_mul(*out, block, out, w->err);
-}
-
-/* All pieces in parts of one denominator, which is sim.chunks. */
-static copse_status find_amounts(struct native *w, const int64_t *demand, int64_t most) {
-  uint32_t n = w->plan->header.n_pieces;
-  struct copse_q *shares = NULL;
-  int64_t whole = 1;
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&w->sim.scratch, (size_t)n + 1, sizeof *shares, &shares, w->err));
-  COPSE_TRY(
-      copse_arena_array(&w->sim.scratch, (size_t)n + 1, sizeof *w->amount, &w->amount, w->err));
-  for (uint32_t p = 0; p < n; p++) {
-    COPSE_TRY(share_of(w, p, demand, most, &shares[p]));
-    COPSE_TRY(copse_lcm(whole, shares[p].den, &whole, w->err));
-  }
-  if (whole > INT64_MAX / 2 / ((int64_t)w->plan->header.n_operands + 1)) {
-    status = copse_fail_at(w->err, COPSE_OVERFLOW, w->label, 0,
-                           "the plan's shares add up beyond 64 bits");
-    goto out;
-  }
-  for (uint32_t p = 0; p < n; p++) w->amount[p] = shares[p].num * (whole / shares[p].den);
-  w->sim.chunks = whole;
-out:
-  return status;
-}
-
 /* ---- where data lies ------------------------------------------------------------------- */
 
 static int compare_cells(const void *a, const void *b) {
@@ -264,6 +200,40 @@ static copse_status join_needs(struct native *w, uint32_t op,
   return copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
 }
 
+/* The sources of a reduce-load: all come through the switch, which sums them. */
+static copse_status load_group(struct native *w, const struct copse_plan_worker *list, uint32_t i) {
+  const struct copse_plan_op *op = &w->plan->ops[i];
+  const struct copse_plan_operand *at = &w->plan->operands[op->operand];
+  struct copse_sim_transfer t = plan_transfer(w, i, list, list->rank, w->amount[op->piece]);
+  int ranks[COPSE_MOVE_MAX_OPERANDS], ids[COPSE_MOVE_MAX_OPERANDS];
+  for (uint32_t k = 0; k < op->n_src; k++) {
+    ranks[k] = (int)at[k].rank;
+    ids[k] = w->region[at[k].index];
+  }
+  COPSE_DO(copse_sim_dag_add_group(w->sim.dag, w->sim.topology, (int)list->rank, ranks, op->n_src,
+                                   true, w->amount[op->piece], w->sim.load, &t, ids, w->err));
+  memcpy(w->needs, ids, op->n_src * sizeof *ids);
+  w->n_needs = op->n_src;
+  return join_needs(w, i, list);
+}
+
+/* The destinations of a group store, which the switch copies to. */
+static copse_status store_group(struct native *w, const struct copse_plan_worker *list,
+                                uint32_t i) {
+  const struct copse_plan_op *op = &w->plan->ops[i];
+  const struct copse_plan_operand *dst = &w->plan->operands[op->operand] + op->n_src;
+  struct copse_sim_transfer t = plan_transfer(w, i, list, list->rank, w->amount[op->piece]);
+  int ranks[COPSE_MOVE_MAX_OPERANDS], ids[COPSE_MOVE_MAX_OPERANDS];
+  for (uint32_t k = 0; k < op->n_dst; k++) {
+    ranks[k] = (int)dst[k].rank;
+    ids[k] = w->n_needs > 0 ? w->needs[0] : -1;
+  }
+  COPSE_DO(copse_sim_dag_add_group(w->sim.dag, w->sim.topology, (int)list->rank, ranks, op->n_dst,
+                                   false, w->amount[op->piece], w->sim.load, &t, ids, w->err));
+  for (uint32_t k = 0; k < op->n_dst; k++) note_written(w, &dst[k], op->piece, ids[k]);
+  return COPSE_OK;
+}
+
 static copse_status do_move(struct native *w, const struct copse_plan_worker *list, uint32_t i) {
   uint32_t rank = list->rank;
   const struct copse_plan_op *op = &w->plan->ops[i];
@@ -274,6 +244,8 @@ static copse_status do_move(struct native *w, const struct copse_plan_worker *li
     if (!add_need(w, &at[k], op->piece))
       return copse_fail_at(w->err, COPSE_REFUTED, w->label, 0,
                            "operation %u reads what none has written; 'copse check' says more", i);
+  if (op->flags & COPSE_MOVE_REDUCE_LOAD) COPSE_DO(load_group(w, list, i));
+  if (op->flags & COPSE_MOVE_GROUP_STORE) return store_group(w, list, i);
   for (uint32_t k = 0; k < op->n_dst; k++) keeps = keeps || dst[k].rank == rank;
   if (keeps) COPSE_DO(join_needs(w, i, list));
   for (uint32_t k = 0; k < op->n_dst; k++) {
@@ -346,16 +318,12 @@ copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *p
                                    const struct copse_routes *routes, struct copse_sim_dag *dag,
                                    struct copse_foreign *foreign, struct copse_err *err) {
   struct native w = {.plan = plan, .label = label, .err = err};
-  int64_t most = 0;
   copse_status status;
   foreign->collective = (copse_collective)plan->header.collective;
   foreign->root = plan->header.root;
-  if (copse_plan_has_groups(plan))
-    return copse_fail_at(err, COPSE_UNSUPPORTED, label, 0,
-                         "the plan is multicast, which the simulator has not: simulate its schedule");
   COPSE_TRY(builder_start(&w.sim, label, (int)plan->header.n_ranks, 1, topology, routes, dag, err));
-  if (plan->header.n_extents > 0) COPSE_TRY(demand_of(&w, &foreign->demand, &most));
-  COPSE_TRY(find_amounts(&w, foreign->demand, most));
+  COPSE_TRY(copse_sim_amounts_of_plan(label, plan, &w.sim.scratch, &w.amount, &w.sim.chunks,
+                                      &foreign->demand, err));
   COPSE_TRY(start_native(&w));
   COPSE_TRY(run_all(&w));
   COPSE_TRY(builder_time(&w.sim, foreign));

@@ -1,5 +1,6 @@
 /* Native plans in the simulator, compared with the schedules that they were lowered from: what
  * links carry is worked out from the schedule there, from the plan's operations here. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,44 @@ START_TEST(an_alltoall_by_demand_has_its_demand) {
 }
 END_TEST
 
+/* One switch of links of 100 GB/s, which copies and adds: each rank sends M and its own n-th once more,
+ * and gets as much. */
+START_TEST(a_switch_copies_and_adds) {
+  static const char format[] =
+      "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},"
+      "{\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"c\", \"type\": \"gpu\"},"
+      "{\"id\": \"s\", \"type\": \"switch\"%s}], \"links\": ["
+      "{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 100}, {\"src\": \"b\", \"dst\": \"s\", \"bandwidth\": 100},"
+      "{\"src\": \"c\", \"dst\": \"s\", \"bandwidth\": 100}]}";
+  char json[2][600];
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_dag dag = {0}, none = {0};
+  struct copse_foreign foreign = {0};
+  double busiest;
+  snprintf(json[0], sizeof json[0], format, ", \"multicast\": true, \"aggregation\": true");
+  snprintf(json[1], sizeof json[1], format, "");
+  struct copse_topology *t = copse_test_topology(json[0]), *plain = copse_test_topology(json[1]);
+  struct copse_schedule *s = copse_test_solve_as(
+      t, (struct copse_solve_options){
+             .collective = COPSE_ALLREDUCE, .root = -1, .in_network = true, .label = "t.json"});
+  struct copse_plan *plan = lower(s, (struct copse_lower_options){.instances = COPSE_LOWER_AUTO});
+  ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, NULL, &dag, &foreign, &err), &err);
+  ck_assert_int_eq(foreign.time_per_GB.num * 300, foreign.time_per_GB.den * 4);
+  const double us = time_of(t, &dag, 1e9, 0, &busiest);
+  ck_assert_double_eq_tol(busiest, 1e6 * 4 / 300, 1);
+  ck_assert_msg(us >= busiest && us < 1.05 * busiest, "%g us, links %g", us, busiest);
+  ck_assert_double_eq_tol(time_of(t, &dag, 1, 1000, NULL), 2000, 10); /* there and back */
+  ASSERT_FAILS(copse_sim_dag_of_plan("f.plan", plan, plain, NULL, &none, &foreign, &err),
+               COPSE_INFEASIBLE, &err, "no switch of the topology that copies and adds");
+  copse_sim_dag_free(&none);
+  copse_sim_dag_free(&dag);
+  copse_plan_free(plan);
+  copse_schedule_free(s);
+  copse_topology_free(plain);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* A signal that nobody gives, data that nobody brings, a fabric of other ranks. */
 START_TEST(what_cannot_run_is_refused) {
   struct copse_topology *t = copse_test_topology(copse_test_fabrics[0]),
@@ -169,6 +208,7 @@ int main(void) {
   TCase *tc = tcase_create("all");
   tcase_add_loop_test(tc, links_carry_what_the_schedule_says, 0, 5);
   tcase_add_test(tc, an_alltoall_by_demand_has_its_demand);
+  tcase_add_test(tc, a_switch_copies_and_adds);
   tcase_add_test(tc, what_cannot_run_is_refused);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

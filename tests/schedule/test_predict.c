@@ -199,11 +199,8 @@ START_TEST(what_has_no_plan_says_why) {
                                                             .label = "t.json"});
     ASSERT_OK(copse_predict_schedule(t, s, NULL, &it, &err), &err);
     ASSERT_OK(copse_predictions_time(t, &it, 1, &bytes, 1, false, &us[in_network], &err), &err);
-    if (in_network)
-      ck_assert_msg(strstr(it.instead, "the plan is multicast, which the simulator has not") != NULL, "%s",
-                    it.instead);
-    else
-      ck_assert_str_eq(it.instead, "");
+    ck_assert_str_eq(it.instead, "");
+    ck_assert_int_eq(it.multicast, in_network);
     copse_predictions_free(&it, 1);
     ASSERT_OK(copse_predict_schedule(t, s, &links, &it, &err), &err);
     ck_assert_str_ne(it.instead, "");
@@ -211,7 +208,8 @@ START_TEST(what_has_no_plan_says_why) {
     copse_predictions_free(&it, 1);
     copse_schedule_free(s);
   }
-  ck_assert_double_lt(us[1], us[0]);
+  /* of three ranks the switch also carries each one's own third: as much as trees would */
+  ck_assert_double_lt(us[1], 1.3 * us[0]);
   copse_topology_free(t);
 }
 END_TEST

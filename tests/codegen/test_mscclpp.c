@@ -127,6 +127,30 @@ static bool data_op(struct model *m, int rank, const cJSON *tb, const cJSON *op,
   return true;
 }
 
+/* The sum over all members of a switch channel, to all. */
+static bool switch_op(struct model *m, int rank, const cJSON *tb, const cJSON *op) {
+  const cJSON *places[] = {at(op, "src_buff", 0), at(op, "dst_buff", 0)}, *own = NULL, *it;
+  cJSON_ArrayForEach(it, cJSON_GetObjectItem(cJSON_GetArrayItem(m->gpus, rank), "channels"))
+    if (cJSON_GetObjectItem(it, "rank_groups")) own = it;
+  int group = nth(cJSON_GetObjectItem(tb, "channels"), "channel_type", "switch", "channel_ids", 0);
+  const cJSON *ranks = own ? cJSON_GetObjectItem(at(own, "rank_groups", group), "ranks") : NULL;
+  for (int j = 0; ranks && j < number(places[0], "size"); j++) {
+    uint64_t sum = 0;
+    for (int k = 0; k < 2; k++)
+      for (int i = 0; i < cJSON_GetArraySize(ranks); i++) {
+        uint64_t *x = cell(m, cJSON_GetArrayItem(ranks, i)->valueint,
+                           cJSON_GetObjectItem(own, "buffer_type")->valuestring[0],
+                           number(places[k], "index") + j);
+        if (!x) return false;
+        if (k == 0)
+          sum += *x;
+        else
+          *x = sum;
+      }
+  }
+  return ranks != NULL;
+}
+
 static bool try_op(struct model *m, int rank, int block) {
   const cJSON *op = m->next[rank][block];
   const cJSON *tb = at(cJSON_GetArrayItem(m->gpus, rank), "threadblocks", block);
@@ -136,6 +160,8 @@ static bool try_op(struct model *m, int rank, int block) {
     ok = sync_op(m, rank, tb, op, true);
   else if (strstr(name, "signal"))
     ok = sync_op(m, rank, tb, op, false);
+  else if (strcmp(name, "glres") == 0)
+    ok = switch_op(m, rank, tb, op);
   else if (strcmp(name, "nop") != 0)
     ok = data_op(m, rank, tb, op, strcmp(name, "re") == 0);
   if (ok && strcmp(name, "pws") == 0) ok = sync_op(m, rank, tb, op, false);
@@ -245,6 +271,59 @@ START_TEST(what_is_written_is_proved_and_runs_right) {
         o.instances = 2;
         prove(copse_test_fabrics[f], collectives[c], o);
       }
+}
+END_TEST
+
+/* One switch of all ranks, which copies and adds: MSCCL++'s operation for it, right and proved; without
+ * any one of the operations refuted, or right all the same (a nop). */
+START_TEST(a_switch_copies_and_adds) {
+  static const char json[] =
+      "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},"
+      "{\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"c\", \"type\": \"gpu\"},"
+      "{\"id\": \"s\", \"type\": \"switch\", \"multicast\": true, \"aggregation\": true}],"
+      "\"links\": [{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 100},"
+      "{\"src\": \"b\", \"dst\": \"s\", \"bandwidth\": 100},"
+      "{\"src\": \"c\", \"dst\": \"s\", \"bandwidth\": 100}]}";
+  struct copse_topology *t = copse_test_topology(json);
+  struct copse_schedule *s = copse_test_solve_as(
+      t, (struct copse_solve_options){
+             .collective = COPSE_ALLREDUCE, .root = -1, .in_network = true, .label = "t.json"});
+  int n_refuted = 0;
+  for (int k = 0; k < 4; k++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_mscclpp_options options = {
+        .out_of_place = k % 2 != 0, .instances = 1 + k / 2, .max_blocks = 2};
+    struct copse_mscclpp_summary summary;
+    struct copse_check_mscclpp_report report;
+    uint64_t seed = 3;
+    char *text;
+    size_t size;
+    ASSERT_OK(copse_lower_mscclpp(s, &options, &text, &size, &summary, &err), &err);
+    ASSERT_OK(copse_check_mscclpp("p.json", text, size, &report, &err), &err);
+    ck_assert_ptr_nonnull(strstr(text, "glres"));
+    for (int i = -1; i < summary.ops; i++) {
+      cJSON *plan = cJSON_Parse(text);
+      cJSON *ops = cJSON_GetObjectItem(
+          (cJSON *)(uintptr_t)at(at(plan, "gpus", 0), "threadblocks", 0), "ops");
+      if (i >= 0) cJSON_DeleteItemFromArray(ops, i);
+      char *changed = cJSON_PrintUnformatted(plan);
+      err = (struct copse_err)COPSE_ERR_INIT;
+      const copse_status status =
+          copse_check_mscclpp("p.json", changed, strlen(changed), &report, &err);
+      for (int n = 0; n < 3 && status == COPSE_OK; n++) ck_assert(runs_right(plan, &seed));
+      ck_assert_int_eq(i < 0 && status != COPSE_OK, 0);
+      n_refuted += status != COPSE_OK;
+      free(changed);
+      cJSON_Delete(plan);
+    }
+    options.ranks_per_host = 2;
+    ASSERT_FAILS(copse_lower_mscclpp(s, &options, &text, &size, &summary, &err), COPSE_UNSUPPORTED,
+                 &err, "a switch channel is for one host");
+    free(text);
+  }
+  ck_assert_int_ge(n_refuted, 16);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -539,6 +618,7 @@ int main(void) {
   TCase *tc = tcase_create("all");
   tcase_set_timeout(tc, 120);
   tcase_add_test(tc, what_is_written_is_proved_and_runs_right);
+  tcase_add_test(tc, a_switch_copies_and_adds);
   tcase_add_test(tc, pipelines_are_proved);
   tcase_add_test(tc, what_does_not_fit_is_refused_with_what_would);
   tcase_add_test(tc, a_dropped_operation_is_refuted);

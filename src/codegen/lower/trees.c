@@ -516,22 +516,6 @@ static uint32_t group_region(const struct group_lowering *l, int rank, int u, bo
   return (uint32_t)(2 * (rank * l->n_units + u) + out);
 }
 
-/* Whether every tree goes from or to its root in one hop, by a switch that does both. */
-static bool is_one_group(const struct copse_schedule *s) {
-  bool group = s->n_ranks > 1 && s->n_copying > 0 && s->n_copying == s->n_adding;
-  for (int i = 0; i < s->n_copying && group; i++) group = s->copying[i] == s->adding[i];
-  for (int t = 0; t < s->n_trees && group; t++)
-    for (int e = 0; e < s->trees[t].n_edges && group; e++) {
-      const struct copse_schedule_edge *edge = &s->trees[t].edges[e];
-      bool marked = false;
-      for (int i = 0; i < s->n_copying && edge->n_path == 3; i++)
-        marked = marked || edge->path[1] == s->copying[i];
-      group = marked && s->trees[t].root ==
-                            (s->trees[t].phase == COPSE_PHASE_REDUCE ? edge->dst : edge->src);
-    }
-  return group;
-}
-
 /* The root's share of the block: what it broadcasts, which is what it has reduced. */
 static copse_status group_share(const struct copse_schedule *s, int root, struct copse_q *share,
                                 struct copse_err *err) {
@@ -623,7 +607,7 @@ static void group_release(struct group_lowering *l) { copse_arena_free(&l->arena
 copse_status copse_lower_multicast(struct copse_plan_build *b) {
   const struct copse_schedule *s = b->schedule;
   COPSE_AT_END(group_release) struct group_lowering l = {.b = b, .n_ranks = s->n_ranks};
-  if (!is_one_group(s))
+  if (!copse_schedule_is_group(s))
     return copse_fail(b->err, COPSE_UNSUPPORTED,
                       "the schedule counts on '%s' to %s for its time, and a plan can ask that of "
                       "switches only where each tree is one hop of all ranks by a switch that does "

@@ -117,12 +117,27 @@ static int compare_units(const void *a, const void *b) {
   return x->tree != y->tree ? x->tree - y->tree : copse_q_cmp(x->lo, y->lo);
 }
 
+bool copse_schedule_is_group(const struct copse_schedule *s) {
+  bool group = s->n_ranks > 1 && s->n_copying > 0 && s->n_copying == s->n_adding;
+  for (int i = 0; i < s->n_copying && group; i++) group = s->copying[i] == s->adding[i];
+  for (int t = 0; t < s->n_trees && group; t++)
+    for (int e = 0; e < s->trees[t].n_edges && group; e++) {
+      const struct copse_schedule_edge *edge = &s->trees[t].edges[e];
+      bool marked = false;
+      for (int i = 0; i < s->n_copying && edge->n_path == 3; i++)
+        marked = marked || edge->path[1] == s->copying[i];
+      group = marked && s->trees[t].root ==
+                            (s->trees[t].phase == COPSE_PHASE_REDUCE ? edge->dst : edge->src);
+    }
+  return group;
+}
+
 /* Every send of a plan goes to one receiver, and every sum is made at a rank. */
 static copse_status refuse(const struct copse_schedule *s, struct copse_err *err) {
   if (s->n_copying + s->n_adding == 0) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "the schedule counts on '%s' to %s for its time, which only a plan in chunks can "
-                    "ask of a switch (--to plan); solve the topology without \"multicast\" and \"aggregation\" for one "
+                    "ask of a switch (--to plan, mscclpp); solve the topology without \"multicast\" and \"aggregation\" for one "
                     "that is sent as it says",
                     s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]],
                     s->n_copying > 0 ? "copy" : "add");
@@ -449,4 +464,29 @@ void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text
   for (int i = 0; i < 100 && name[i]; i++)
     copse_text_add(text, "%c",
                    isalnum((unsigned char)name[i]) || strchr("_.-", name[i]) ? name[i] : '_');
+}
+
+/* ---- hosts -------------------------------------------------------------------------------- */
+
+/* The length of "h3" in "h3.gpu0"; 0 in "gpu0" and in a bus id, "gpu@0000:c1:00.0". */
+static size_t host_length(const char *id) {
+  size_t n = strcspn(id, ".@:");
+  return id[n] == '.' ? n : 0;
+}
+
+int copse_schedule_hosts(const struct copse_schedule *s, int ranks_per_host, int *host) {
+  int n_hosts = 0;
+  for (int r = 0; r < s->n_ranks; r++) {
+    const char *id = s->nodes[s->rank_nodes[r]];
+    size_t length = host_length(id);
+    int other = 0;
+    for (; other < r; other++) {
+      const char *before = s->nodes[s->rank_nodes[other]];
+      if (host_length(before) == length && strncmp(before, id, length) == 0) break;
+    }
+    host[r] = other < r ? host[other] : n_hosts;
+    if (ranks_per_host > 0) host[r] = r / ranks_per_host;
+    if (host[r] >= n_hosts) n_hosts = host[r] + 1;
+  }
+  return n_hosts;
 }

@@ -120,6 +120,14 @@ struct copse_chunk_run {
   int offset, count; /* offset: within the block */
 };
 
+/* The host of each rank, by the part of ids before a point (all on one where there is none), or so many
+ * ranks each where ranks_per_host > 0. Returns how many there are. */
+int copse_schedule_hosts(const struct copse_schedule *schedule, int ranks_per_host, int *host);
+
+/* Whether every tree goes from or to its root in one hop, by a switch that copies and adds: what
+ * --in-network gives where all ranks are at one. */
+bool copse_schedule_is_group(const struct copse_schedule *schedule);
+
 struct copse_whole_chunks {
   const struct copse_schedule *schedule;
   int stretch; /* no run crosses a multiple of so many chunks of its block */

@@ -13,6 +13,8 @@
  * Blocks start with a handshake of all their peers. Ranks of one host use memory channels. Others
  * use ports, through scratch, since a port reads a buffer from where its allocation starts, and
  * through scratch that only the sender writes, since a port may still read when the launch is over.
+ * A schedule whose switch copies and adds (--in-network) has a switch channel of all ranks: once all are
+ * there, the root of a run sums the outputs of all in the switch and stores the sum to all (glres).
  * A plan is for one layout, in place naming only the buffer that lies at the same distance on every
  * rank. A block passes on whole chunks; with --pipeline it does each of its parts in a `pipeline`,
  * piece by piece, so that the hops of a tree overlap.
@@ -77,6 +79,7 @@ struct job {
   struct copse_whole_chunks cut;
   int *host; /* [n_ranks] */
   int n_hosts;
+  bool multicast;       /* over a switch channel */
   int n_blocks;         /* of each rank */
   struct block *blocks; /* [n_ranks * n_blocks] */
   int *scratch;         /* [n_ranks] chunks taken */
@@ -421,6 +424,30 @@ static void emit_paths(struct job *j) {
   }
 }
 
+/* ---- a switch that copies and adds ----------------------------------------------------- */
+
+/* What the switch sums lies in the outputs before all greet. */
+static void fill_outputs(struct job *j) {
+  for (size_t i = 0; i < j->cut.n_runs && j->options.out_of_place; i++)
+    for (int r = 0; r < j->schedule->n_ranks; r++) {
+      const struct copse_chunk_run *s = &j->cut.runs[i];
+      struct place in = input(j, s, r), out = output(j, s, r);
+      add_data(block_of(j, r, j->block[i]), "copy", &in, 1, &out, 1, s->count);
+    }
+}
+
+static void emit_groups(struct job *j) {
+  for (size_t i = 0; i < j->cut.n_runs; i++) {
+    const struct copse_chunk_run *s = &j->cut.runs[i];
+    struct copse_text *text = start_op(block_of(j, s->unit->root, j->block[i]), "glres");
+    copse_text_add(text, ", \"channel_type\": \"switch\", \"reduce_op\": \"sum\"");
+    for (int k = 0; k < 2; k++)
+      copse_text_add(text, ", \"%s\": [{\"switch_channel_id\": 0, \"index\": %d, \"size\": %d}]",
+                     k ? "dst_buff" : "src_buff", output(j, s, 0).index, s->count);
+    copse_text_add(text, "}");
+  }
+}
+
 /* ---- blocks ---------------------------------------------------------------------------- */
 
 static void deal(struct job *j) {
@@ -435,9 +462,11 @@ static void deal(struct job *j) {
   }
 }
 
-/* Before anything is written to a peer, it has entered the launch. */
-static void greet(struct block *b) {
-  static const char *const names[] = {"rlxsignal", "rlxwait"};
+/* Before anything is written to a peer, it has entered the launch. `data`: and what a switch sums, or
+ * has stored, is there. */
+static void greet(struct block *b, bool data) {
+  const char *const names[] = {data ? "signal" : "rlxsignal", data ? "wait" : "rlxwait"};
+  if (data) meet(b);
   for (int i = 0; i < 2; i++)
     for (int type = 0; type < N_TYPES; type++)
       sync_with(b, names[i], b->peers[type].ranks, b->peers[type].n);
@@ -484,8 +513,13 @@ static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) 
   for (int i = 0; i < (int)n * n_blocks; i++)
     j->blocks[i] = (struct block){.job = j, .rank = i / n_blocks};
   deal(j);
-  for (int i = 0; i < (int)n * n_blocks; i++) greet(&j->blocks[i]);
-  (j->schedule->collective == COPSE_ALLTOALL ? emit_paths : emit_trees)(j);
+  if (j->multicast) fill_outputs(j);
+  for (int i = 0; i < (int)n * n_blocks; i++) greet(&j->blocks[i], j->multicast);
+  if (j->multicast)
+    emit_groups(j);
+  else
+    (j->schedule->collective == COPSE_ALLTOALL ? emit_paths : emit_trees)(j);
+  for (int i = 0; i < (int)n * n_blocks && j->multicast; i++) greet(&j->blocks[i], true);
   for (int i = 0; i < (int)n * n_blocks; i++)
     COPSE_KEEP(j, copse_text_status(&j->blocks[i].ops, j->err));
   *misfit = find_misfit(j);
@@ -509,32 +543,7 @@ static copse_status say_misfit(struct job *j, const struct misfit *m, int tried)
                     m->need, m->what, m->limit, hint);
 }
 
-/* ---- hosts and sizes ------------------------------------------------------------------- */
-
-/* The length of "h3" in "h3.gpu0"; 0 in "gpu0" and in a bus id, "gpu@0000:c1:00.0". */
-static size_t host_length(const char *id) {
-  size_t n = strcspn(id, ".@:");
-  return id[n] == '.' ? n : 0;
-}
-
-/* Ranks whose ids have no host part are all on one. */
-static copse_status find_hosts(struct job *j) {
-  const struct copse_schedule *s = j->schedule;
-  COPSE_DO(COPSE_ARRAY(&j->arena, (size_t)s->n_ranks, j->host, j->err));
-  for (int r = 0; r < s->n_ranks; r++) {
-    const char *id = s->nodes[s->rank_nodes[r]];
-    size_t length = host_length(id);
-    int other = 0;
-    for (; other < r; other++) {
-      const char *before = s->nodes[s->rank_nodes[other]];
-      if (host_length(before) == length && strncmp(before, id, length) == 0) break;
-    }
-    j->host[r] = other < r ? j->host[other] : j->n_hosts;
-    if (j->options.ranks_per_host > 0) j->host[r] = r / j->options.ranks_per_host;
-    if (j->host[r] >= j->n_hosts) j->n_hosts = j->host[r] + 1;
-  }
-  return COPSE_OK;
-}
+/* ---- sizes ----------------------------------------------------------------------------- */
 
 static int longest_run(const struct job *j) {
   int most = 1;
@@ -629,6 +638,17 @@ static void add_to_group(struct groups *g, int type, int number) {
 
 static void end_groups(const struct groups *g) { copse_text_add(g->text, g->any ? "]}]" : "]"); }
 
+/* The switch's channel comes last: the rank's declaration, or a block's. */
+static void add_switch(const struct groups *g, const struct job *j, bool declares) {
+  copse_text_add(g->text, "%s{\"channel_type\": \"switch\", ", g->any ? "]}, " : "");
+  if (declares)
+    copse_text_add(g->text, "\"buffer_type\": \"o\", \"rank_groups\": [{\"size\": %d, \"ranks\": [",
+                   j->schedule->n_ranks);
+  for (int r = 0; r < j->schedule->n_ranks && declares; r++)
+    copse_text_add(g->text, "%s%d", r > 0 ? ", " : "", r);
+  copse_text_add(g->text, declares ? "]}]}]" : "\"channel_ids\": [0]}]");
+}
+
 /* Peers by type, over all blocks: the rank's channels, numbered in this order. */
 static void write_channels(const struct job *j, int rank, struct copse_text *text) {
   struct groups groups = {.text = text, .key = "channel_type", .list = "connected_to"};
@@ -638,7 +658,10 @@ static void write_channels(const struct job *j, int rank, struct copse_text *tex
       const struct peers *peers = &block_of(j, rank, n)->peers[type];
       for (int i = 0; i < peers->n; i++) add_to_group(&groups, type, peers->ranks[i]);
     }
-  end_groups(&groups);
+  if (j->multicast)
+    add_switch(&groups, j, true);
+  else
+    end_groups(&groups);
   copse_text_add(text, ",\n");
 }
 
@@ -666,7 +689,10 @@ static void write_lists(const struct block *b, int channels[N_TYPES], int *remot
   copse_text_add(text, "\"channels\": [");
   for (int type = 0; type < N_TYPES; type++)
     for (int i = 0; i < b->peers[type].n; i++) add_to_group(&ids, type, channels[type]++);
-  end_groups(&ids);
+  if (b->job->multicast)
+    add_switch(&ids, b->job, false);
+  else
+    end_groups(&ids);
   copse_text_add(text, ", \"remote_buffer_refs\": [");
   for (int type = 0; type < N_TYPES; type++)
     for (int i = 0; i < b->n_remotes; i++)
@@ -727,7 +753,10 @@ static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
   struct misfit misfit;
   COPSE_DO(check_options(j));
   COPSE_DO(cut(j));
-  COPSE_DO(find_hosts(j));
+  COPSE_DO(COPSE_ARRAY(&j->arena, (size_t)j->schedule->n_ranks, j->host, j->err));
+  j->n_hosts = copse_schedule_hosts(j->schedule, j->options.ranks_per_host, j->host);
+  if (j->multicast && (j->n_hosts > 1 || j->options.pipeline_bytes > 0))
+    return copse_fail(j->err, COPSE_UNSUPPORTED, "a switch channel is for one host, without --pipeline");
   int n_blocks = j->options.max_blocks;
   int of_use =
       j->schedule->collective == COPSE_ALLTOALL ? j->schedule->n_ranks : (int)j->cut.n_runs;
@@ -755,7 +784,10 @@ copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
                                  const struct copse_mscclpp_options *options, char **text,
                                  size_t *size, struct copse_mscclpp_summary *summary,
                                  struct copse_err *err) {
-  COPSE_AT_END(end_job) struct job j = {.schedule = schedule, .options = *options, .err = err};
+  struct copse_schedule sent = *schedule; /* trees, whatever the switch does with them */
+  COPSE_AT_END(end_job) struct job j = {.schedule = &sent, .options = *options, .err = err};
+  j.multicast = copse_schedule_is_group(schedule);
+  if (j.multicast) sent.n_copying = sent.n_adding = 0;
   COPSE_AT_END(copse_text_free) struct copse_text out = {0};
   *summary = (struct copse_mscclpp_summary){0};
   COPSE_DO(make(&j, summary));

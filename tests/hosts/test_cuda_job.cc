@@ -761,8 +761,8 @@ static void run_faults(struct job *job) {
   job->world = NULL;
   count_faults(job, counts);
   for (int i = 0; i < n_faults; i++)
-    /* the first and the last, and of many some between them */
-    for (int nth = 1; nth <= counts[i]; nth += nth < counts[i] && !copse_test_all() ? (counts[i] + 2) / 4 : 1) {
+    /* the first, and of many some between it and the last */
+    for (int nth = 1; nth <= counts[i]; nth += copse_test_all() ? counts[i] / 100 + 1 : nth < counts[i] ? (counts[i] + 2) / 4 : 1) {
       if (job->rank == job->n - 1) fail_at(faults[i].function, faults[i].of, nth);
       ncclComm_t comm = job_comm(job);
       fail_no_more();

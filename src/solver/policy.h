@@ -307,6 +307,15 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_RINGS_SEGMENT 10
 #define COPSE_RINGS_EFFORT ((int64_t)1 << 22)
 #define COPSE_RINGS_STALLED 12
+/* Hamiltonian decompositions: links of a GPU at most; tries; exchanges in each, times the square of
+ * the number of GPUs; GPUs looked at in all; and of how many exchanges that make two cycles more
+ * one is taken. Tori of 8 x 8, 4 x 4 x 4, 3 x 3 x 3, 4 x 8 x 8, 16 x 16 and hypercubes of 16 to 256
+ * fall apart within a second. */
+#define COPSE_RINGS_MAX_DEGREE 16
+#define COPSE_RINGS_TRIES 64
+#define COPSE_RINGS_EXCHANGES 64
+#define COPSE_RINGS_EXCHANGE_WORK ((int64_t)1 << 28)
+#define COPSE_RINGS_UPHILL 800
 /* Packing channels by negotiated congestion: lengths of the bound's longest row, of a channel too
  * many on a row, of each round with one, and the noise that decides between equal ones, tried so
  * often, four times as much each time; searches for each number of channels; steps of searches for

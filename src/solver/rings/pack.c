@@ -116,21 +116,13 @@ static bool set_room(struct packer *p, int n, double speed) {
   return sum >= (double)n * (double)bound->least * (1 - COPSE_RINGS_GAIN);
 }
 
-/* A generator of Marsaglia's (xorshift, 2003): the same numbers in every run. */
-static uint32_t draw(uint32_t *state) {
-  *state ^= *state << 13;
-  *state ^= *state >> 17;
-  *state ^= *state << 5;
-  return *state;
-}
-
 /* The bound's lengths, what crowding there was and is, and noise between equal ones. */
 static void set_lengths(struct packer *p, int64_t longest, uint32_t noise, uint32_t *state) {
   for (int r = 0; r < p->instance->n_rows; r++) {
     int64_t base =
         (int64_t)((double)p->set->bound.lengths[r] / (double)longest * COPSE_RINGS_BASE_LENGTH);
     int64_t over = p->total[r] + p->widest[r] - p->room[r];
-    int64_t length = base + p->history[r] + draw(state) % noise;
+    int64_t length = base + p->history[r] + copse_ring_draw(state, noise);
     if (over > 0) length += over * COPSE_RINGS_CROWDED;
     p->lengths[r] = copse_smaller(length, COPSE_RINGS_LONGEST);
   }

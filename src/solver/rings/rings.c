@@ -4,6 +4,13 @@
  * shortest orders under these are the next columns. Every such search proves a bound, since its
  * lengths are integers: the best is kept. Last, lengths are tried that are small multiples of each
  * other, as the optimum's are.
+ *
+ * Tori, hypercubes and the like: links alike, equally many at each GPU. Their links fall apart into
+ * Hamiltonian cycles (Alspach, Bermond and Sotteau 1990 for products of cycles), which are the
+ * optimum. Found by local search: first into factors, in which each GPU has one next; two factors
+ * exchange what comes after the GPUs of an alternating cycle of both, which leaves them factors,
+ * until each is one cycle. Exchanges keep the parity of the number of cycles, so factors of the
+ * wrong one are not searched.
  */
 #include "solver/rings/rings.h"
 
@@ -24,6 +31,7 @@ struct generation {
   double unit;             /* the least bandwidth */
   struct copse_ring *found;
   int n_found;
+  bool decomposed; /* the first columns are a Hamiltonian decomposition */
   struct copse_arena scratch;
 };
 
@@ -133,13 +141,233 @@ static void take_prices(struct generation *g) {
     g->price[r] = fmax(0, copse_mixture_price(g->master, r)) * g->inverse[r];
 }
 
+/* ---- Hamiltonian decompositions -------------------------------------------------------------- */
+
+struct factors {
+  int n, degree, k; /* GPUs; links of each; factors */
+  bool both;        /* a factor stands for its reverse too: links are taken in one direction */
+  uint8_t *links;   /* [n * n] how many of a unit's bandwidth from i to j */
+  uint8_t *left;    /* [n * n] of these in no factor */
+  int *next;        /* [k * n] */
+  int *from, *way;  /* [n] of a matching; GPUs of an alternating cycle */
+  bool *seen;       /* [n] */
+  int64_t work;     /* left to do */
+  uint32_t state;
+};
+
+/* The bandwidth of the direct link that a step is; zero: it is none. */
+static struct copse_q link_of(const struct copse_ring_instance *instance, int i, int j) {
+  const struct copse_ring_step *step = &instance->move[i * instance->n_gpus + j];
+  struct copse_q least = COPSE_Q_ZERO;
+  if (i == j || !step->exists || step->n != (instance->closed ? 1 : 2)) return least;
+  for (int l = 0; l < step->n; l++) {
+    struct copse_q each;
+    if (copse_q_div(instance->bandwidth[step->loads[l].row],
+                    (struct copse_q){step->loads[l].amount, 1}, &each, NULL) != COPSE_OK)
+      return COPSE_Q_ZERO;
+    if (l == 0 || copse_q_cmp(each, least) < 0) least = each;
+  }
+  return least;
+}
+
+/* Counts links in units of the slowest. False where GPUs have unlike numbers, or no whole ones. */
+static bool count_links(const struct copse_ring_instance *instance, struct factors *f) {
+  struct copse_q unit = COPSE_Q_ZERO;
+  bool alike = true;
+  for (int i = 0; i < f->n * f->n; i++) {
+    struct copse_q link = link_of(instance, i / f->n, i % f->n);
+    if (link.num > 0 && (unit.num == 0 || copse_q_cmp(link, unit) < 0)) unit = link;
+  }
+  for (int i = 0; i < f->n && alike && unit.num > 0; i++) {
+    int out = 0, in = 0;
+    for (int j = 0; j < f->n && alike; j++) {
+      struct copse_q there, back;
+      alike = copse_q_div(link_of(instance, i, j), unit, &there, NULL) == COPSE_OK &&
+              copse_q_div(link_of(instance, j, i), unit, &back, NULL) == COPSE_OK &&
+              there.den == 1 && back.den == 1 && there.num <= COPSE_RINGS_MAX_DEGREE &&
+              back.num <= COPSE_RINGS_MAX_DEGREE;
+      if (!alike) break;
+      f->links[i * f->n + j] = (uint8_t)there.num;
+      f->both = f->both && there.num == back.num;
+      out += (int)there.num;
+      in += (int)back.num;
+    }
+    if (i == 0) f->degree = out;
+    alike = alike && out == f->degree && in == f->degree && out <= COPSE_RINGS_MAX_DEGREE;
+  }
+  f->both = f->both && f->degree % 2 == 0;
+  f->k = f->both ? f->degree / 2 : f->degree;
+  return alike && f->degree > 0 && (f->both || instance->closed);
+}
+
+/* A link out of i that is left, from a random place on; -1. */
+static int any_left(struct factors *f, const uint8_t *left, int i) {
+  int turn = (int)copse_ring_draw(&f->state, (uint32_t)f->n);
+  for (int j = 0; j < f->n; j++)
+    if (left[i * f->n + (j + turn) % f->n] > 0) return (j + turn) % f->n;
+  return -1;
+}
+
+/* Gives each link a direction by walking on until there is none left: as many into a GPU as out. */
+static void direct_links(struct factors *f, uint8_t *undirected) {
+  memset(f->left, 0, (size_t)f->n * (size_t)f->n);
+  for (int start = 0; start < f->n; start++)
+    for (int i = start, j; (j = any_left(f, undirected, i)) >= 0; i = j) {
+      undirected[i * f->n + j]--;
+      undirected[j * f->n + i]--;
+      f->left[i * f->n + j]++;
+    }
+}
+
+/* An augmenting path from GPU i of the matching f->from. */
+static bool match(struct factors *f, int i) {
+  int turn = (int)copse_ring_draw(&f->state, (uint32_t)f->n);
+  for (int k = 0; k < f->n; k++) {
+    int j = (k + turn) % f->n;
+    if (f->left[i * f->n + j] == 0 || f->seen[j]) continue;
+    f->seen[j] = true;
+    if (f->from[j] >= 0 && !match(f, f->from[j])) continue;
+    f->from[j] = i;
+    return true;
+  }
+  return false;
+}
+
+static int count_cycles(struct factors *f, const int *next) {
+  int cycles = 0;
+  memset(f->seen, 0, (size_t)f->n * sizeof *f->seen);
+  for (int i = 0; i < f->n; i++) {
+    if (f->seen[i]) continue;
+    cycles++;
+    for (int at = i; !f->seen[at]; at = next[at]) f->seen[at] = true;
+  }
+  return cycles;
+}
+
+/* Random factors of the links that are left (Koenig 1916: there are some); their cycles. */
+static int draw_factors(struct factors *f) {
+  int cycles = 0;
+  for (int c = 0; c < f->k; c++) {
+    int *next = f->next + c * f->n;
+    for (int j = 0; j < f->n; j++) f->from[j] = -1;
+    for (int i = 0; i < f->n; i++) {
+      memset(f->seen, 0, (size_t)f->n * sizeof *f->seen);
+      if (!match(f, i)) return 0;
+    }
+    for (int j = 0; j < f->n; j++) {
+      next[f->from[j]] = j;
+      f->left[f->from[j] * f->n + j]--;
+    }
+    cycles += count_cycles(f, next);
+  }
+  return cycles;
+}
+
+static void exchange(const struct factors *f, int n, int *a, int *b) {
+  for (int i = 0; i < n; i++) {
+    int after = a[f->way[i]];
+    a[f->way[i]] = b[f->way[i]];
+    b[f->way[i]] = after;
+  }
+}
+
+static void turn_around(int *next, int from) {
+  int before = from, at = next[from];
+  while (at != from) {
+    int after = next[at];
+    next[at] = before;
+    before = at;
+    at = after;
+  }
+  next[from] = before;
+}
+
+/* Exchanges between factors until each is one cycle, or for a while. */
+static bool join_factors(struct factors *f, int cycles) {
+  int most = COPSE_RINGS_EXCHANGES * f->n * f->n;
+  for (int round = 0; cycles > f->k && round < most && f->work > 0 && f->k > 1; round++) {
+    f->work -= f->n;
+    int i = (int)copse_ring_draw(&f->state, (uint32_t)f->k), n = 0;
+    int j = (i + 1 + (int)copse_ring_draw(&f->state, (uint32_t)f->k - 1)) % f->k;
+    int *a = f->next + i * f->n, *b = f->next + j * f->n;
+    int start = (int)copse_ring_draw(&f->state, (uint32_t)f->n), at = start;
+    if (f->both && copse_ring_draw(&f->state, 2)) turn_around(a, start);
+    for (int g = 0; g < f->n; g++) f->from[b[g]] = g;
+    do {
+      f->way[n++] = at;
+      at = f->from[a[at]];
+    } while (at != start);
+    int was = count_cycles(f, a) + count_cycles(f, b);
+    exchange(f, n, a, b);
+    int more = count_cycles(f, a) + count_cycles(f, b) - was;
+    if (more <= 0 || (more <= 2 && copse_ring_draw(&f->state, COPSE_RINGS_UPHILL) == 0))
+      cycles += more;
+    else
+      exchange(f, n, a, b);
+  }
+  return cycles == f->k;
+}
+
+/* Columns for the cycles of the factors, and for their reverse; opened somewhere for chains. */
+static copse_status add_factors(struct generation *g, const struct factors *f,
+                                struct copse_err *err) {
+  bool twice = f->both && g->instance->closed;
+  for (int c = 0; c < f->k * (twice ? 2 : 1); c++) {
+    const int *next = f->next + (twice ? c / 2 : c) * f->n;
+    int *gpus;
+    COPSE_DO(COPSE_ARRAY(&g->set->arena, (size_t)f->n, gpus, err));
+    for (int i = 0, at = 0; i < f->n; i++, at = next[at])
+      gpus[twice && c % 2 == 1 ? f->n - 1 - i : i] = at;
+    struct copse_ring ring = {gpus, {-1, -1}};
+    memset(g->load, 0, (size_t)g->instance->n_rows * sizeof *g->load);
+    copse_ring_add_load(g->instance, &ring, g->load);
+    COPSE_DO(add_column(g, &ring, err));
+  }
+  return COPSE_OK;
+}
+
+static copse_status decompose(struct generation *g, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct factors f = {
+      .n = g->instance->n_gpus, .both = true, .work = COPSE_RINGS_EXCHANGE_WORK, .state = 1};
+  size_t n = (size_t)f.n;
+  uint8_t *copy;
+  COPSE_DO(COPSE_ARRAYS(&scratch, n * n, uint8_t, err, &f.links, &f.left, &copy));
+  COPSE_DO(COPSE_ARRAYS(&scratch, n, int, err, &f.from, &f.way));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, f.seen, err));
+  if (!count_links(g->instance, &f)) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&scratch, n * (size_t)f.k, f.next, err));
+  for (int i = 0; i < COPSE_RINGS_TRIES; i++) {
+    memcpy(f.both ? copy : f.left, f.links, n * n);
+    if (f.both) direct_links(&f, copy);
+    int cycles = draw_factors(&f);
+    g->decomposed = cycles > 0 && (cycles - f.k) % 2 == 0 && join_factors(&f, cycles);
+    if (g->decomposed) return add_factors(g, &f, err);
+  }
+  return COPSE_OK;
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+/* Whether the columns there are reach the bound; chains of a decomposition need only be near, as
+ * they have a link less than cycles. */
+static bool is_enough(const struct generation *g) {
+  const struct copse_ring_bound *bound = &g->set->bound;
+  bool cycles = g->instance->closed || !g->decomposed;
+  double part = cycles ? COPSE_RINGS_GAIN : 1.0 / g->instance->n_gpus + COPSE_RINGS_GAIN;
+  return bound->lengths &&
+         g->unit / copse_mixture_most(g->master) >= copse_q_to_double(bound->GBps) * (1 - part);
+}
+
 static copse_status generate(struct generation *g, struct copse_err *err) {
   int64_t least;
   int added;
   double than = INFINITY;
-  for (int r = 0; r < g->instance->n_rows; r++) g->price[r] = g->inverse[r];
-  int most =
-      g->instance->n_gpus > COPSE_RINGS_EXACT_GPUS ? COPSE_RINGS_LONG_ROUNDS : COPSE_RINGS_ROUNDS;
+  bool large = g->instance->n_gpus > COPSE_RINGS_EXACT_GPUS;
+  if (g->instance->n_doors == 0) COPSE_DO(decompose(g, err));
+  for (int r = 0; r < g->instance->n_rows; r++)
+    g->price[r] = g->decomposed ? 1 : g->inverse[r]; /* a cycle passes n links, full ones */
+  int most = large ? COPSE_RINGS_LONG_ROUNDS : COPSE_RINGS_ROUNDS;
   for (int round = 0; round < most; round++) {
     double scale = (double)COPSE_RINGS_LONGEST / highest(g);
     COPSE_DO(search(g, scale, &least, err));
@@ -155,6 +383,7 @@ static copse_status generate(struct generation *g, struct copse_err *err) {
       return copse_fail(err, COPSE_INTERNAL, "GLPK gives up on a mixture of %d rings",
                         g->set->n_rings);
     take_prices(g);
+    if (large && is_enough(g)) break;
   }
   return COPSE_OK;
 }

@@ -9,7 +9,8 @@
  * An instance says what a step from one GPU to another loads; the links are rows. The fractional
  * optimum is found by column generation (Gilmore and Gomory 1961; Dantzig and Wolfe 1960), a column
  * for each order, the cheapest order found by Held and Karp's dynamic programme (1962) up to
- * COPSE_RINGS_EXACT_GPUS, by the assignment relaxation and patched cycles (Karp 1979) beyond.
+ * COPSE_RINGS_EXACT_GPUS, by the assignment relaxation and patched cycles (Karp 1979) beyond. There
+ * the first columns are a Hamiltonian decomposition where the links are alike and one is found.
  * Lengths on rows prove a bound: every channel of speed 1 has at least length L, all links have
  * bandwidth * length W in all, so all channels together have at most W / L.
  */
@@ -107,6 +108,14 @@ bool copse_rings_is_bound(const struct copse_ring_set *set,
 
 /* Lengths beyond could overflow sums. */
 #define COPSE_RINGS_LONGEST ((int64_t)1 << 30)
+
+/* A generator of Marsaglia's (xorshift, 2003): the same numbers in every run; *state is not 0. */
+static inline uint32_t copse_ring_draw(uint32_t *state, uint32_t below) {
+  *state ^= *state << 13;
+  *state ^= *state >> 17;
+  *state ^= *state << 5;
+  return *state % below;
+}
 
 /* ---- parts, for tests too ---------------------------------------------------------------------
  */

@@ -282,21 +282,15 @@ static void improve_cycle(struct cycle *c, int64_t *left) {
   }
 }
 
-static uint32_t draw(struct cycle *c, uint32_t below) { /* Marsaglia's xorshift, 2003 */
-  c->state ^= c->state << 13;
-  c->state ^= c->state >> 17;
-  c->state ^= c->state << 5;
-  return c->state % below;
-}
-
 /* Turns the cycle by a random number of places, and exchanges two short segments of it: what
  * improve_cycle does not undo in a step (Martin, Otto and Felten 1991). */
 static void kick(struct cycle *c) {
-  int m = c->s->m, turn = (int)draw(c, (uint32_t)m);
+  int m = c->s->m, turn = (int)copse_ring_draw(&c->state, (uint32_t)m);
   uint32_t longest = (uint32_t)copse_smaller((m - 2) / 3, COPSE_RINGS_SEGMENT);
   memcpy(c->spare, c->at, (size_t)m * sizeof *c->at);
   for (int i = 0; i < m; i++) c->at[i] = c->spare[(i + turn) % m];
-  int j = 1 + (int)draw(c, longest), k = j + 1 + (int)draw(c, longest);
+  int j = 1 + (int)copse_ring_draw(&c->state, longest),
+      k = j + 1 + (int)copse_ring_draw(&c->state, longest);
   swap_segments(c, 0, j, k);
   if (k + 2 < m) swap_segments(c, k - 1, k, k + 1);
 }

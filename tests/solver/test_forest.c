@@ -168,6 +168,44 @@ START_TEST(links_that_do_not_bind_make_no_trees) {
 }
 END_TEST
 
+/* All joined to all, over a million to and from one of them, over odd numbers of millions among the
+ * others: exact capacities have a million trees per root, rounded ones a few at the same optimum.
+ */
+START_TEST(many_trees_are_rounded_away_at_the_optimum) {
+  for (uint64_t seed = 0; seed < 40; seed++) {
+    uint64_t state = 12000 + seed;
+    struct copse_net_link links[72];
+    struct copse_net_root roots[9];
+    int terminals[9], n = 4 + (int)seed % 6, n_links = 0;
+    for (int v = 0; v < n; v++) {
+      terminals[v] = v;
+      roots[v] = (struct copse_net_root){v, 1};
+      for (int u = 0; u < n; u++)
+        if (u != v)
+          links[n_links++] = (struct copse_net_link){
+              u, v, u && v ? 2 * copse_test_random_int(&state, 1000000, 3000000) + 1 : 1000000};
+    }
+    struct copse_network network = {n, n_links, n, n, links, terminals, roots, 0, NULL, 0};
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_forest_options options = {.fewest = true, .trust_from = 1};
+    struct copse_forest forest;
+    struct copse_scale scale;
+    mpq_t time, bound;
+    mpq_inits(time, bound, NULL);
+    ASSERT_OK(copse_forest_solve(&network, &options, &forest, &err), &err);
+    ASSERT_OK(copse_optimum_scale(&network, forest.optimum.x, &scale, &err), &err);
+    ck_assert_int_eq(scale.k, 1000000);
+    const char *defect = copse_test_forest_defect(&network, &forest, time);
+    ck_assert_msg(defect == NULL, "%s", defect);
+    time_of_rate(&network, forest.optimum.x, bound);
+    ck_assert_int_eq(mpq_cmp(time, bound), 0);
+    ck_assert_int_le(forest.k, 8);
+    copse_forest_free(&forest);
+    mpq_clears(time, bound, NULL);
+  }
+}
+END_TEST
+
 /* With k given: trees that span and add up, not faster than the bound, near it. */
 static void check_fixed(const struct copse_network *network, int64_t k, bool balanced_floors) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -293,6 +331,7 @@ int main(void) {
   tcase_add_loop_test(tests, forests_reach_the_bound_on_random_fabrics, 0, n_shapes);
   tcase_add_loop_test(tests, fewer_trees_reach_the_same_optimum, 0, n_shapes);
   tcase_add_test(tests, links_that_do_not_bind_make_no_trees);
+  tcase_add_test(tests, many_trees_are_rounded_away_at_the_optimum);
   tcase_add_test(tests, weighted_roots_get_trees_in_proportion);
   tcase_add_loop_test(tests, forests_of_a_given_k_are_right_and_near_the_bound, 0, n_shapes);
   tcase_add_test(tests, an_unreachable_terminal_gives_rate_zero_and_no_trees);

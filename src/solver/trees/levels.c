@@ -196,7 +196,7 @@ static copse_status search_from(struct grower *g, int index, int x, int most, in
 static copse_status grow(struct grower *g, int index, int most, int *taken) {
   struct tree *tree = &g->trees[index];
   *taken = 0;
-  while (tree->open < tree->n_order && *taken < most) {
+  while (tree->open < tree->n_order && *taken < most && tree->n_order < g->n) {
     int more;
     COPSE_DO(search_from(g, index, tree->order[tree->open], most - *taken, &more));
     *taken += more;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/rational.h"
 #include "solver/policy.h"
 #include "solver/trees/general.h"
 #include "solver/trees/maker.h"
@@ -183,27 +184,74 @@ static copse_status run_makers(const struct copse_tree_problem *problem,
   return COPSE_OK;
 }
 
+/* The same at the optimum with k trees per root, for which capacities are rounded down; whether
+ * they carry those. */
+static copse_status round_problem(const struct copse_tree_problem *from, struct copse_q x,
+                                  int64_t k, struct copse_arena *scratch,
+                                  struct copse_tree_problem *to, bool *carries,
+                                  struct copse_err *err) {
+  const struct copse_network *network = from->network;
+  int64_t *capacities;
+  struct copse_q u;
+  *carries = false;
+  *to = *from;
+  to->k = k;
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)network->n_links, capacities, err));
+  to->capacities = capacities;
+  if (copse_q_div((struct copse_q){k, 1}, x, &u, NULL) != COPSE_OK) return COPSE_OK;
+  return copse_optimum_round(network, u, k, capacities, carries, err);
+}
+
+static int64_t rounding_work(const struct copse_network *network) {
+  return (int64_t)network->n_terminals * network->n_links;
+}
+
+/* Whether the trees among many ranks are so many that rounded capacities come first. */
+static bool is_too_fine(const struct copse_tree_problem *problem) {
+  int64_t n = 0, more;
+  if (has_symmetry(problem) || !is_many_to_many(problem)) return false;
+  for (int i = 0; i < problem->network->n_roots; i++)
+    if (copse_mul_overflows(problem->network->roots[i].weight, problem->k, &more) ||
+        copse_add_overflows(n, more, &n) || n > COPSE_FOREST_FINE / problem->network->n_terminals)
+      return true;
+  return false;
+}
+
+/* Where exact capacities have many trees, the fewest per root for which rounded ones carry them
+ * at the optimum: such a problem in place of the exact one. */
+static copse_status coarsen(struct copse_tree_problem *problem, struct copse_arena *scratch,
+                            struct copse_forest *forest, struct copse_err *err) {
+  int64_t work = 0, most = problem->k;
+  bool carries = false;
+  if (!is_too_fine(problem)) return COPSE_OK;
+  for (int64_t k = copse_optimum_step(problem->network, &forest->optimum);
+       k < most && !carries && work < COPSE_FOREST_FEWER_WORK;
+       k *= 2, work += rounding_work(problem->network)) {
+    struct copse_tree_problem fewer;
+    COPSE_DO(round_problem(problem, forest->optimum.x, k, scratch, &fewer, &carries, err));
+    if (!carries) continue;
+    forest->k = k;
+    *problem = fewer;
+  }
+  return COPSE_OK;
+}
+
 /* At the optimum, with fewer trees per root, where bandwidths that don't bind have made k large.
  * `problem` is the one that the forest is of, and becomes the one of the forest that is taken. */
 static copse_status try_fewer(struct copse_tree_problem *problem, struct copse_arena *scratch,
                               struct copse_forest *forest, struct copse_err *err) {
   const struct copse_network *network = problem->network;
-  struct copse_tree_problem fewer = *problem;
-  int64_t step = copse_optimum_step(network, &forest->optimum);
-  int64_t work = 0, each = (int64_t)network->n_terminals * network->n_links, *capacities;
+  int64_t k = copse_optimum_step(network, &forest->optimum), work = 0;
   int made = 0;
-  fewer.progress = NULL;
-  for (fewer.k = step; fewer.k < problem->k && forest->n_trees > network->n_roots &&
-                       made < COPSE_FOREST_FEWER_MADE && work < COPSE_FOREST_FEWER_WORK;
-       fewer.k *= 2, work += each) {
-    COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = fewer.k};
-    struct copse_q u;
+  for (; k < problem->k && forest->n_trees > network->n_roots && made < COPSE_FOREST_FEWER_MADE &&
+         work < COPSE_FOREST_FEWER_WORK;
+       k *= 2, work += rounding_work(network)) {
+    COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = k};
+    struct copse_tree_problem fewer;
     bool carries, packed;
-    COPSE_DO(COPSE_ARRAY(scratch, (size_t)network->n_links, capacities, err));
-    if (copse_q_div((struct copse_q){fewer.k, 1}, forest->optimum.x, &u, NULL) != COPSE_OK) break;
-    COPSE_DO(copse_optimum_round(network, u, fewer.k, capacities, &carries, err));
+    COPSE_DO(round_problem(problem, forest->optimum.x, k, scratch, &fewer, &carries, err));
     if (!carries) continue;
-    fewer.capacities = capacities;
+    fewer.progress = NULL;
     COPSE_DO(run_makers(&fewer, &other, &packed, err));
     made++;
     if (prefer_fewer(forest, &other)) *problem = fewer;
@@ -265,10 +313,11 @@ static copse_status make_trees(const struct copse_network *network,
                                        .multiple = options->multiple && options->k == 0,
                                        .trust_from = copse_trust_from(options->trust_from),
                                        .progress = options->progress};
+  bool free_k = options->fewest && options->k == 0 && !options->as_given;
+  if (free_k) COPSE_DO(coarsen(&problem, &scratch, forest, err));
   if (is_watched(&problem)) show_network(&problem);
   COPSE_DO(run_makers(&problem, forest, &packed, err));
-  if (options->fewest && options->k == 0 && !options->as_given)
-    COPSE_DO(try_fewer(&problem, &scratch, forest, err));
+  if (free_k) COPSE_DO(try_fewer(&problem, &scratch, forest, err));
   if (options->fewest && packed) COPSE_DO(pack_variants(problem, &scratch, forest, err));
   forest->seconds_pack = copse_clock_seconds() - start - forest->seconds_split;
   return COPSE_OK;

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 copse_status copse_calloc(size_t n, size_t size, void *out_pointer, struct copse_err *err) {
   void *p = calloc(n ? n : 1, size);
@@ -140,13 +142,25 @@ static bool read_number(const char *path, unsigned long long *out) {
   return ok;
 }
 
+/* What a limit on the address space (ulimit -v) leaves; UINT64_MAX without one. */
+static uint64_t address_space_left(void) {
+  struct rlimit limit;
+  unsigned long long pages = 0;
+  if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY ||
+      !read_number("/proc/self/statm", &pages))
+    return UINT64_MAX;
+  uint64_t used = (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+  return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
 uint64_t copse_memory_available(void) {
-  uint64_t available = UINT64_MAX;
+  uint64_t available = address_space_left();
   char line[256];
   unsigned long long kib, most, used;
   FILE *in = fopen("/proc/meminfo", "re");
   while (in && fgets(line, sizeof line, in))
-    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = (uint64_t)kib << 10;
+    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1 && (uint64_t)kib << 10 < available)
+      available = (uint64_t)kib << 10;
   if (in) fclose(in);
   if (read_number("/sys/fs/cgroup/memory.max", &most) &&
       read_number("/sys/fs/cgroup/memory.current", &used)) {

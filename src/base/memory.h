@@ -59,5 +59,6 @@ copse_status copse_arena_text(struct copse_arena *arena, const char *text, const
                               struct copse_err *err) COPSE_CHECKED;
 void copse_arena_free(struct copse_arena *arena);
 
-/* Bytes that can be taken without swapping; UINT64_MAX where the system doesn't tell. */
+/* Bytes that can be taken without swapping and within limits of the control group and the address
+ * space; UINT64_MAX where the system doesn't tell. */
 uint64_t copse_memory_available(void);

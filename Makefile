@@ -3,6 +3,7 @@
 #   make                build/copse, build/libcopse.so, build/libcopse.a, build/libcopse-nccl.so,
 #                       build/libnccl-tuner-copse.so, build/libcopse-mpi.so, build/libcopse-ucx.so
 #   make check          every test, plain and under ASan and UBSan; threads under TSan
+#   make coverage       lines of src that the tests reach, by folder
 #   make demo           the main job, end to end
 #   make quality        schedules of topologies/ compared with schedules/quality.txt
 #   make bench          speed, measured; make bench-mpi: between hosts, beside Open MPI
@@ -12,7 +13,7 @@
 #   make lint           includes, symbols, sizes; options and links of the documentation
 #   make install        PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=
 #
-# VARIANT=release|asan|tsan picks a set of flags and a folder under build/.
+# VARIANT=release|asan|tsan|coverage picks a set of flags and a folder under build/.
 
 VARIANT ?= release
 PREFIX  ?= /usr/local
@@ -91,8 +92,12 @@ else ifeq ($(VARIANT),tsan)
   OUT := build/tsan
   VARIANT_FLAGS := -Og -fsanitize=thread
   VARIANT_LD := -fsanitize=thread
+else ifeq ($(VARIANT),coverage)
+  OUT := build/coverage
+  VARIANT_FLAGS := -Og --coverage -fprofile-update=atomic
+  VARIANT_LD := --coverage
 else
-  $(error unknown VARIANT '$(VARIANT)': release, asan or tsan)
+  $(error unknown VARIANT '$(VARIANT)': release, asan, tsan or coverage)
 endif
 OBJ := $(OUT)/obj
 
@@ -127,9 +132,10 @@ UCX_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/ucx/*.c))
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o $(OBJ)/examples.o
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
-EMULATED_SRC  := $(filter-out tests/emulation/test_% tests/cuda/test_%,$(wildcard tests/emulation/*.cc tests/cuda/*.cc)) \
-                 $(wildcard src/runtime/*/*.cu)
-EMULATED_OBJ  := $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
+# The emulation is one source for the compiler: its parts instantiate the same templates, most of their compile time.
+EMULATION_SRC := $(filter-out tests/emulation/test_%,$(wildcard tests/emulation/*.cc))
+EMULATED_SRC  := $(filter-out tests/cuda/test_%,$(wildcard tests/cuda/*.cc)) $(wildcard src/runtime/*/*.cu)
+EMULATED_OBJ  := $(OBJ)/emulated/emulation.o $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
 EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
 # What `make check` runs of them: each in one build, unless a second one shows something else.
@@ -145,6 +151,8 @@ PLAIN_TOO := $(patsubst tests/%.c,%,$(shell \
               grep -lE 'if .(COPSE_TEST_RESULTS|!COPSE_TEST_SANITIZED)|failing_malloc|COUNTS_ALLOCATIONS' $(TEST_SRC)))
 ifeq ($(VARIANT),tsan)
 CHECKED := $(foreach t,$(TESTS),$(if $(strip $(foreach w,threads emulation cuda,$(findstring $(w),$(t)))),$(t)))
+else ifeq ($(VARIANT),coverage)
+CHECKED := $(TESTS)
 else ifneq ($(filter-out 0,$(COPSE_TEST_ALL)),)
 CHECKED := $(if $(filter asan,$(VARIANT)),$(filter-out %_out_of_memory,$(TESTS)),$(TESTS))
 else ifeq ($(VARIANT),asan)
@@ -155,7 +163,7 @@ endif
 
 .SECONDARY: # no object is removed once its program is linked
 COMPLETIONS := $(OUT)/copse.bash $(OUT)/copse.zsh $(OUT)/copse.fish
-.PHONY: all tests check check-tests quality demo bench bench-mpi lint format install uninstall clean bootstrap
+.PHONY: all tests check check-tests coverage quality demo bench bench-mpi lint format install uninstall clean bootstrap
 all: $(OUT)/copse $(OUT)/copse.1 $(COMPLETIONS) $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so \
      $(OUT)/libnccl-tuner-copse.so $(OBJ)/.without-cuda $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi) \
      $(if $(HAVE_UCX),$(OUT)/libcopse-ucx.so,$(OBJ)/.without-ucx)
@@ -331,6 +339,15 @@ $(OBJ)/emulated/%.o: %.cu $(OBJ)/.flags
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(COMPILE_EMULATED) -DCOPSE_DEVICE_CODE=1 -x c++ -c $< -o $@
+$(OBJ)/emulation.cc: $(EMULATION_SRC)
+	$(Q)mkdir -p $(@D)
+	$(Q)printf '#include "%s"\n' $(EMULATION_SRC:tests/%=%) >$@
+# Under ASan without UBSan, a third of its compile time: it is a tool of the tests.
+$(OBJ)/emulated/emulation.o: CXXFLAGS += $(if $(filter asan,$(VARIANT)),$(if $(filter-out 0,$(COPSE_TEST_ALL)),,-fno-sanitize=undefined))
+$(OBJ)/emulated/emulation.o: $(OBJ)/emulation.cc $(OBJ)/.flags
+	$(call say,CXX,$(@F:.o=))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(COMPILE_EMULATED) -c $< -o $@
 # With an NCCL of its own, which copse finds by dlsym.
 $(filter $(OUT)/tests/cuda/test_cuda_hosts%,$(TESTS)): LDFLAGS_ALL += -rdynamic
 $(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)/libcopse.a
@@ -367,6 +384,13 @@ check:
 	$(Q)$(MAKE) --no-print-directory VARIANT=asan tests
 	$(Q)$(MAKE) --no-print-directory VARIANT=tsan tests
 	$(Q)scripts/run_tests build/tsan build/asan build
+
+# Every test once, in a build that counts (gcc's gcov): 5 CPU minutes.
+coverage:
+	$(Q)$(MAKE) --no-print-directory VARIANT=coverage tests
+	$(Q)find build/coverage/obj -name '*.gcda' -delete
+	-$(Q)scripts/run_tests build/coverage # what fails covers too
+	$(Q)scripts/coverage build/coverage/obj
 
 # QUALITY_FLAGS=--update takes the present results as the new measure.
 quality: all

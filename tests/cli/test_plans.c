@@ -443,7 +443,7 @@ int main(void) {
   tcase_add_test(tests, plans_are_what_lower_makes_of_their_schedules);
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, small_allreduces_go_in_few_hops_by_packets);
   tcase_add_loop_test(tests, no_plan_is_slower_than_another, 0,
-                      copse_test_all() ? 4 : COPSE_TEST_UP_TO(2, 0));
+                      copse_test_all() ? 4 : COPSE_TEST_UP_TO(1, 0));
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

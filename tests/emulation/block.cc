@@ -21,7 +21,7 @@ namespace {
 
 /* Nanoseconds that __nanosleep sleeps at least: the first time, and at most, in a wait that goes
  * on. Every look costs a switch of threads. */
-constexpr uint64_t doze = 20000, longest_doze = 320000;
+constexpr uint64_t doze = 100000, longest_doze = 1600000;
 
 /* A thread of a block. What it waits for it writes, and who runs the block reads: atomics without
  * an order, so that ThreadSanitizer takes the threads' turns for nothing. */

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t stack_bytes = (size_t)512 << 10, guard_bytes = (size_t)64 << 10;
 
 /* Atomic, as all that a thread and its fibers both use: else ThreadSanitizer would see races. */
-thread_local std::atomic<Fiber *> current{nullptr};
+thread_local std::atomic<Fiber *> running{nullptr};
 
 [[noreturn]] void no_memory() {
   perror("emulated CUDA: no stack for a fiber");
@@ -137,9 +137,9 @@ bool Fiber::resume() {
   static thread_local Side thread;
   is_running_.store(true, std::memory_order_relaxed);
   home_.store(&thread, std::memory_order_relaxed);
-  current.store(this, std::memory_order_relaxed);
+  running.store(this, std::memory_order_relaxed);
   (void)change(&thread, &own_);
-  current.store(nullptr, std::memory_order_relaxed);
+  running.store(nullptr, std::memory_order_relaxed);
   /* relaxed: or whatever is started later would come after all of this body */
   return is_running_.load(std::memory_order_relaxed);
 }
@@ -154,13 +154,13 @@ void Fiber::came_from(const void *bottom, size_t bytes) {
 /* Never inlined: the next body may run on another thread, which has other thread-local variables.
  */
 __attribute__((noinline)) void Fiber::suspend() {
-  Fiber *self = current.load(std::memory_order_relaxed);
+  Fiber *self = running.load(std::memory_order_relaxed);
   Stack thread = change(&self->own_, self->home_.load(std::memory_order_relaxed));
   if (thread.bottom) self->came_from(thread.bottom, thread.bytes);
 }
 
 void Fiber::enter() {
-  Fiber *self = current.load(std::memory_order_relaxed);
+  Fiber *self = running.load(std::memory_order_relaxed);
 #if defined(__SANITIZE_ADDRESS__)
   Stack thread;
   __sanitizer_finish_switch_fiber(nullptr, &thread.bottom, &thread.bytes);

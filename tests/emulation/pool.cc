@@ -10,7 +10,7 @@ namespace copse_emulation {
 
 namespace {
 
-constexpr size_t stack_bytes = (size_t)256 << 10; /* kernels have stacks of their own: fiber.cc */
+constexpr size_t thread_stack_bytes = (size_t)256 << 10; /* kernels have stacks of their own: fiber.cc */
 
 struct Worker {
   std::mutex lock;
@@ -50,7 +50,7 @@ bool new_worker() {
   Worker *worker = new Worker;
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, stack_bytes);
+  pthread_attr_setstacksize(&attributes, thread_stack_bytes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t id;
   bool is_started = pthread_create(&id, &attributes, worker_main, worker) == 0;

@@ -284,8 +284,6 @@ int main(void) {
   tcase_add_test(cases, one_nic_beside_one_gpu_is_enough);
   tcase_add_loop_test(cases, own_machines_on_several_hosts_are_judged_and_verified_alike, 0,
                       COPSE_TEST_UP_TO(5, 3));
-  if (COPSE_TEST_RESULTS)
-    tcase_add_loop_test(cases, rings_and_chains_are_no_slower_than_nccls, 0, 6);
   suite_add_tcase(suite, cases);
   cases = tcase_create("certificates");
   tcase_add_loop_test(cases, changed_certificates_are_refused, 0,
@@ -293,5 +291,7 @@ int main(void) {
   tcase_add_test(cases, damaged_certificates_do_no_harm);
   tcase_add_test(cases, hosts_that_differ_are_refused);
   suite_add_tcase(suite, cases);
+  if (COPSE_TEST_RESULTS)
+    tcase_add_loop_test(copse_test_plain(suite, 60), rings_and_chains_are_no_slower_than_nccls, 0, 6);
   return copse_test_run(suite);
 }

@@ -867,7 +867,6 @@ int main(void) {
   tcase_add_test(tests, sends_and_receives_are_the_hops_of_the_pieces);
   tcase_add_test(tests, a_small_capacity_is_kept);
   tcase_add_test(tests, every_rank_computes_the_same_plan);
-  tcase_add_test(tests, planning_allocates_nothing);
   tcase_add_test(tests, the_bound_is_the_worst_port_or_host);
   tcase_add_test(tests, counts_up_to_the_limit_are_exact);
   tcase_add_test(tests, a_count_above_the_limit_leaves_no_plan);
@@ -875,5 +874,6 @@ int main(void) {
   tcase_add_test(tests, counts_changed_after_planning_do_no_harm);
   tcase_add_test(tests, models_out_of_range_are_refused);
   suite_add_tcase(suite, tests);
+  tcase_add_test(copse_test_plain(suite, 60), planning_allocates_nothing);
   return copse_test_run(suite);
 }

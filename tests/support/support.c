@@ -8,6 +8,14 @@
 #include <time.h>
 #include <unistd.h>
 
+TCase *copse_test_plain(Suite *suite, double timeout_s) {
+  TCase *tests = tcase_create("plain");
+  tcase_set_tags(tests, "plain");
+  tcase_set_timeout(tests, timeout_s);
+  suite_add_tcase(suite, tests);
+  return tests;
+}
+
 int copse_test_run(Suite *suite) {
   SRunner *runner = srunner_create(suite);
   srunner_run_all(runner, CK_NORMAL);
@@ -45,8 +53,8 @@ bool copse_test_all(void) {
 }
 
 int copse_test_one_in(void) {
-  if (COPSE_TEST_SANITIZED) return copse_test_all() ? 5 : 17;
-  return copse_test_all() ? 1 : 5;
+  if (COPSE_TEST_SANITIZED) return copse_test_all() ? 5 : 29;
+  return copse_test_all() ? 1 : 7;
 }
 
 const char *copse_test_data(const char *name) {

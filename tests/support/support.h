@@ -13,6 +13,10 @@
 /* Runs a suite: one line a failure, a closing line that scripts/run_tests adds up. */
 int copse_test_run(Suite *suite);
 
+/* Adds to `suite` the test case for what only the plain build shows, of a program that ASan's build runs too. By default
+ * scripts/run_tests runs the plain program with its cases alone. */
+TCase *copse_test_plain(Suite *suite, double timeout_s);
+
 /* Check writes the place of every assertion that held to a file, for the report of a crash, which
  * takes longer than most of what is asserted. Here it does so once a clock tick: what such a
  * report says, "after this point", stays true. */

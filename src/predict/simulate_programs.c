@@ -600,6 +600,32 @@ out:
   return status;
 }
 
+/* glres: what the switch sums of all its members, or gstore: one's own, to all of them. */
+static copse_status do_multimem(struct mscclpp *w, int block, const struct copse_pj_op *op) {
+  const struct copse_pj_place *src = &op->src[0], *dst = &op->dst[0];
+  const int own = w->file.blocks[block].rank, n = dst->n_members;
+  int *ids = NULL;
+  COPSE_DO(need(w, w->last[block]));
+  if (op->n_src == 0 || op->n_dst == 0 || dst->rank >= 0 || (src->rank < 0 && src->n_members != n))
+    return copse_fail_at(w->err, COPSE_REFUTED, w->file.label, op->line,
+                         "%s needs a switch channel as destination", op->type->name);
+  struct copse_sim_transfer t =
+      transfer(w, block, (double)dst->size / op->parts / (double)w->sim.chunks);
+  if (w->needs.n > 0) COPSE_DO(join(w, block, t.amount, false));
+  t.n_after = 0;
+  COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)n, sizeof *ids, &ids, w->err));
+  for (int stores = src->rank >= 0; stores < 2; stores++) {
+    for (int k = 0; k < n; k++) ids[k] = w->last[block];
+    COPSE_DO(copse_sim_dag_add_group(w->sim.dag, w->sim.topology, own, dst->members, n, !stores,
+                                     dst->size, w->sim.load, &t, ids, w->err));
+    t.streams = ids;
+    t.n_streams = n;
+    t.n_links = 0;
+    COPSE_DO(copse_sim_dag_add(w->sim.dag, &t, &w->last[block], w->err));
+  }
+  return COPSE_OK;
+}
+
 /* ---- waiting --------------------------------------------------------------------------- */
 
 static copse_status do_sync(struct mscclpp *w, int block, const struct copse_pj_op *op,
@@ -693,9 +719,7 @@ static copse_status place_op(struct mscclpp *w, int block, const struct copse_pj
     case COPSE_PJ_BARRIER: return do_barrier(w, block, op, done);
     case COPSE_PJ_ACQUIRE:
     case COPSE_PJ_RELEASE: return do_semaphores(w, block, op, done);
-    case COPSE_PJ_MULTIMEM:
-      return copse_fail_at(w->err, COPSE_UNSUPPORTED, w->file.label, op->line,
-                           "switch channels are not simulated");
+    case COPSE_PJ_MULTIMEM: return do_multimem(w, block, op);
     default: break;
   }
   COPSE_DO(check_op(w, block, op));

@@ -53,7 +53,8 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
 /*
  * The same of an MSCCL++ plan (JSON). An op starts when the one before it has ended, and a wait
  * ends when all that was put before the signal has come; in a pipeline, part by part. Local ops
- * cost nothing. COPSE_UNSUPPORTED for switch channels (their multicast is the switch's own).
+ * cost nothing. What goes through a switch channel is as in a native plan that is multicast, the sum
+ * of a glres included.
  */
 copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_t size,
                                       const struct copse_topology *topology,

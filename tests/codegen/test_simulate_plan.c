@@ -6,6 +6,7 @@
 
 #include "base/types.h"
 #include "codegen/lower/lower.h"
+#include "codegen/mscclpp/lower.h"
 #include "predict/simulate_programs.h"
 #include "schedule/demand.h"
 #include "support/fabric.h"
@@ -154,6 +155,20 @@ START_TEST(a_switch_copies_and_adds) {
   ck_assert_double_eq_tol(time_of(t, &dag, 1, 1000, NULL), 2000, 10); /* there and back */
   ASSERT_FAILS(copse_sim_dag_of_plan("f.plan", plan, plain, NULL, &none, &foreign, &err),
                COPSE_INFEASIBLE, &err, "no switch of the topology that copies and adds");
+  const struct copse_mscclpp_options options = {.max_blocks = 3};
+  struct copse_mscclpp_summary summary;
+  struct copse_sim_dag of_mscclpp = {0};
+  char *text;
+  size_t size;
+  err = (struct copse_err)COPSE_ERR_INIT;
+  ASSERT_OK(copse_lower_mscclpp(s, &options, &text, &size, &summary, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_mscclpp("f.json", text, size, t, &of_mscclpp, &foreign, &err), &err);
+  ck_assert_int_eq(foreign.time_per_GB.num * 300, foreign.time_per_GB.den * 4);
+  const double theirs = time_of(t, &of_mscclpp, 1e9, 0, &busiest);
+  ck_assert_double_eq_tol(busiest, 1e6 * 4 / 300, 1);
+  ck_assert_msg(theirs >= busiest && theirs < 1.3 * busiest, "%g us, links %g", theirs, busiest);
+  free(text);
+  copse_sim_dag_free(&of_mscclpp);
   copse_sim_dag_free(&none);
   copse_sim_dag_free(&dag);
   copse_plan_free(plan);

@@ -298,6 +298,19 @@ START_TEST(skipped_ones_are_said_and_their_rows_kept) {
 }
 END_TEST
 
+/* Two GPUs on a link of 10 GB/s, three on a switch of 20 each: rings fill all links. */
+START_TEST(the_best_rings_stand_beside) {
+  update();
+  run("@ quality %%/t --table %%/q.txt --nccl --json -c allreduce -c alltoall");
+  ck_assert_ptr_nonnull(strstr(result.out, "\"nccl_busbw_GBps\": 10,"));
+  ck_assert_ptr_nonnull(strstr(result.out, "\"nccl_busbw_GBps\": 20,"));
+  run("@ quality %%/t --table %%/q.txt --nccl -c allreduce");
+  ck_assert_ptr_nonnull(strstr(result.out, "best-rings"));
+  run("@ quality %%/t --table %%/q.txt --json -c allreduce");
+  ck_assert_ptr_null(strstr(result.out, "nccl_busbw"));
+}
+END_TEST
+
 START_TEST(solve_time_is_shown_and_not_in_the_table) {
   update();
   run("@ quality %%/t --table %%/q.txt --json");
@@ -457,6 +470,7 @@ int main(void) {
   tcase_add_test(tests, new_gone_and_lost_schedules_fail);
   tcase_add_test(tests, unreadable_files_are_said_and_not_accepted);
   tcase_add_test(tests, skipped_ones_are_said_and_their_rows_kept);
+  tcase_add_test(tests, the_best_rings_stand_beside);
   tcase_add_test(tests, solve_time_is_shown_and_not_in_the_table);
   tcase_add_test(tests, a_time_limit_ends_what_takes_too_long);
   tcase_add_loop_test(tests, damaged_tables_are_refused_by_line, 0,

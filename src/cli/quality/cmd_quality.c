@@ -23,6 +23,7 @@
 #include "cli/options.h"
 #include "cli/quality/quality_compare.h"
 #include "cli/solve_args.h"
+#include "predict/baseline.h"
 #include "predict/sizes.h"
 
 struct options {
@@ -37,6 +38,7 @@ struct options {
   bool update, quiet, json, some_collectives;
   bool github; /* annotations */
   bool sizes;  /* searches for each size as well */
+  bool nccl;   /* finds the best rings as well */
 };
 
 /* A topology and collective that a process is at work on. */
@@ -123,8 +125,24 @@ static copse_status measure_sizes(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
+/* The baseline of unmodified libraries; where no rings are found there is none. */
+static copse_status measure_nccl(const struct copse_topology *topology,
+                                 const struct copse_solve_options *options,
+                                 struct copse_quality_result *result, struct copse_err *err) {
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *rings = NULL;
+  const struct copse_baseline_options like = {
+      .collective = options->collective, .root = options->root, .pass_on = true};
+  struct copse_err why = COPSE_ERR_INIT;
+  if (!copse_baseline_exists(COPSE_BASELINE_RINGS, options->collective)) return COPSE_OK;
+  copse_status status =
+      copse_baseline_make(topology, COPSE_BASELINE_RINGS, &like, &rings, NULL, &why);
+  if (status == COPSE_NOMEM) return copse_fail_nomem(err);
+  if (status == COPSE_OK) result->nccl = rings->time_per_GB;
+  return COPSE_OK;
+}
+
 static void solve_and_predict(const struct copse_topology *topology, const char *label,
-                              copse_collective collective, bool sizes,
+                              copse_collective collective, const struct options *o,
                               const struct copse_predict_options *predicted,
                               struct copse_quality_result *result) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -145,7 +163,8 @@ static void solve_and_predict(const struct copse_topology *topology, const char 
   result->k = schedule->k;
   result->height = copse_schedule_height(schedule);
   COPSE_TRY(predict(topology, schedule, predicted, result, &err));
-  if (sizes) COPSE_TRY(measure_sizes(topology, &options, predicted, result, &err));
+  if (o->nccl) COPSE_TRY(measure_nccl(topology, &options, result, &err));
+  if (o->sizes) COPSE_TRY(measure_sizes(topology, &options, predicted, result, &err));
 out:
   result->outcome = outcome_of(status);
   if (status != COPSE_OK) snprintf(result->reason, sizeof result->reason, "%.250s", err.text);
@@ -208,8 +227,8 @@ static void work(int to, const struct copse_topology *topology, const char *labe
   setrlimit(RLIMIT_CPU, &limit);
   alarm(CLOCK_LIMIT * (unsigned)seconds);
   memset(&result, 0, sizeof result); /* padding too, for it goes through a pipe */
-  result.bound = result.achieved = COPSE_Q_ZERO;
-  solve_and_predict(topology, label, collective, job->o->sizes, &job->predict, &result);
+  result.bound = result.achieved = result.nccl = COPSE_Q_ZERO;
+  solve_and_predict(topology, label, collective, job->o, &job->predict, &result);
   ssize_t n = write(to, &result, sizeof result);
   _exit(n == (ssize_t)sizeof result ? 0 : 1);
 }
@@ -352,16 +371,24 @@ static copse_status measure(struct job *job) {
 
 /* ---- the report ---------------------------------------------------------------------------- */
 
-static void print_head(bool sizes) {
+static void print_head(bool sizes, bool nccl) {
   printf("# %-26s %-14s %5s  %-16s %-16s %10s %10s %5s %6s %6s %8s", "topology", "collective",
          "ranks", "bound", "achieved", "algbw", "busbw", "k", "trees", "height", "solve");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) printf(" %8s", copse_quality_size_names[i]);
   for (int i = 0; i < COPSE_QUALITY_RATIOS && sizes; i++)
     printf(" %6s", copse_quality_ratio_names[i]);
+  if (nccl) printf(" %10s", "best-rings");
   printf("\n# %-26s %-14s %5s  %-16s %-16s %10s %10s %5s %6s %6s %8s", "", "", "", "(s/GB)",
          "(s/GB)", "(GB/s)", "(GB/s)", "", "", "", "(s)");
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++) printf(" %8s", "(us)");
+  if (nccl) printf("%*s %10s", sizes ? 7 * COPSE_QUALITY_RATIOS : 0, "", "(busbw)");
   printf("\n");
+}
+
+/* GB/s of the best rings. */
+static double nccl_busbw(const struct copse_quality_row *row) {
+  return copse_collective_bus_factor((copse_collective)row->collective, row->ranks) /
+         copse_q_to_double(row->result.nccl);
 }
 
 static void print_row(const struct copse_quality_row *row, bool sizes) {
@@ -380,6 +407,7 @@ static void print_row(const struct copse_quality_row *row, bool sizes) {
   for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
     printf(r->us[i] < 1e5 ? " %8.1f" : " %8.0f", r->us[i]);
   for (int i = 0; i < COPSE_QUALITY_RATIOS && sizes; i++) printf(" %6.3f", r->ratios[i]);
+  if (r->nccl.num > 0) printf(" %10.5g", nccl_busbw(row));
   printf("\n");
 }
 
@@ -390,8 +418,8 @@ static bool is_said(const struct copse_quality_row *row, const struct copse_qual
          strcmp(row->topology, before->topology) == 0;
 }
 
-static void print_rows(const struct copse_quality_table *table, bool sizes) {
-  print_head(sizes);
+static void print_rows(const struct copse_quality_table *table, bool sizes, bool nccl) {
+  print_head(sizes, nccl);
   for (size_t i = 0; i < table->n_rows; i++)
     if (i == 0 || !is_said(&table->rows[i], &table->rows[i - 1])) print_row(&table->rows[i], sizes);
 }
@@ -412,6 +440,7 @@ static void print_json_row(const struct copse_quality_row *row, enum copse_quali
     printf(r->k > 0 ? "%" PRId64 : "null", r->k);
     printf(", \"trees\": %d, \"max_height\": %d, \"solve_seconds\": %s", r->trees, r->height,
            COPSE_CLI_NUMBER(r->seconds));
+    if (r->nccl.num > 0) printf(", \"nccl_busbw_GBps\": %s", COPSE_CLI_NUMBER(nccl_busbw(row)));
     for (int i = 0; i < COPSE_QUALITY_SIZES; i++)
       printf("%s\"%" PRIu64 "\": %s", i > 0 ? ", " : ", \"predicted_us\": {",
              copse_quality_sizes[i], COPSE_CLI_NUMBER(r->us[i]));
@@ -451,14 +480,13 @@ static copse_status add_case(struct job *job, const struct copse_quality_row *ro
                              enum copse_quality_verdict verdict, const char *text) {
   COPSE_DO(COPSE_GROW_IN(job->arena, job->cases, job->case_capacity, job->n_cases + 1, job->err));
   struct copse_quality_case *it = &job->cases[job->n_cases++];
-  *it = (struct copse_quality_case){row->topology,
-                                    row->collective == COPSE_QUALITY_NO_COLLECTIVE
-                                        ? "reading"
-                                        : collective_of(row),
-                                    path_of(job, row->topology),
-                                    NULL,
-                                    verdict,
-                                    verdict == COPSE_QUALITY_GONE ? 0 : row->result.seconds};
+  *it = (struct copse_quality_case){
+      row->topology,
+      row->collective == COPSE_QUALITY_NO_COLLECTIVE ? "reading" : collective_of(row),
+      path_of(job, row->topology),
+      NULL,
+      verdict,
+      verdict == COPSE_QUALITY_GONE ? 0 : row->result.seconds};
   return text ? copse_arena_text(job->arena, text, &it->text, job->err) : COPSE_OK;
 }
 
@@ -471,9 +499,10 @@ static bool is_unreadable(const struct job *job, const struct copse_quality_row 
 
 /* Whether this run should have met the row, had its topology still been there. */
 static bool was_in_reach(const struct job *job, const struct copse_quality_row *row) {
-  bool asked = row->collective == COPSE_QUALITY_NO_COLLECTIVE
-                   ? job->whole
-                   : job->whole || (job->o->collectives[row->collective] && is_unreadable(job, row));
+  bool asked =
+      row->collective == COPSE_QUALITY_NO_COLLECTIVE
+          ? job->whole
+          : job->whole || (job->o->collectives[row->collective] && is_unreadable(job, row));
   return asked && !copse_quality_table_find(&job->now, row);
 }
 
@@ -570,7 +599,7 @@ static int failures(const struct job *job) {
 static void print_text(const struct job *job) {
   const struct options *o = job->o;
   const int *n = job->counts;
-  if (!o->quiet) print_rows(&job->now, o->sizes);
+  if (!o->quiet) print_rows(&job->now, o->sizes, o->nccl);
   if (job->differences.data) fputs(job->differences.data, stdout);
   if (o->update) {
     for (size_t i = 0; i < job->now.n_rows; i++)
@@ -676,8 +705,11 @@ static int run(void *arguments, int n_left, char **left) {
   o->n_inputs = n_left;
   if (o->jobs == 0) o->jobs = processors();
   for (int c = 0; c < COPSE_N_COLLECTIVES && !o->some_collectives; c++) o->collectives[c] = true;
-  if (o->read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch: 'copse topo --synthetic SPEC -o FOLDER/x.json' "
-                                      "makes one");
+  if (o->read.synthetic)
+    return copse_cli_usage(
+        "quality",
+        "--synthetic is no file to watch: 'copse topo --synthetic SPEC -o FOLDER/x.json' "
+        "makes one");
   const struct copse_cli_rule rules[] = {
       {copse_cli_is_stdout(o->table), "--table must be a file, not '-'"},
       {(o->junit || o->github) && o->update,
@@ -717,6 +749,10 @@ static const struct copse_option own[] = {
      "also search for each size from 1 KiB to 1 GiB, as --objective does in\n"
      "shorter time, and compare how far that is above what nothing beats",
      TO(sizes)},
+    {"--nccl", 0, NULL,
+     "beside each the bus bandwidth of the best rings that NCCL can run; they\n"
+     "are compared by scripts/nccl_table with schedules/nccl.txt",
+     TO(nccl)},
     {"--junit", 0, "FILE",
      "also as JUnit XML, which CI systems show: a test case for each topology\n"
      "and collective",
@@ -740,7 +776,8 @@ static const char usage[] =
     "(broadcast and reduce: root 0) and compares with the table of an earlier time: exit status\n"
     "1 for any loss. A loss is a longer time, a bound that proves less, more or higher trees, a\n"
     "larger k, a longer predicted time, no schedule where there was one; also a topology that has\n"
-    "changed (even for the better), has gone, can't be read, or is not in the table. How long solving took is shown, never "
+    "changed (even for the better), has gone, can't be read, or is not in the table. How long "
+    "solving took is shown, never "
     "compared.\n\n";
 static const char in_ci[] =
     "In a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"

@@ -57,7 +57,9 @@ struct copse_quality_result {
   double us[COPSE_QUALITY_SIZES];      /* predicted */
   double ratios[COPSE_QUALITY_RATIOS]; /* 0: not measured, or no bound */
   double seconds;                      /* of solving; not in the table */
-  char reason[256];                    /* of other outcomes; not in the table */
+  struct copse_q nccl; /* s/GB by the best rings that NCCL can run; not positive: not looked for, or
+                          none. Not in the table */
+  char reason[256];    /* of other outcomes; not in the table */
 };
 
 #define COPSE_QUALITY_SHA 17 /* the first 16 hex digits of the topology's sha256 */

@@ -177,15 +177,40 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
   return COPSE_OK;
 }
 
+/* Bytes of a plan while it is made, for each hop of a path from rank to rank and for each link.
+ * Measured: 1.0 to 1.4 times the peak for rings, tori and rails of 64 to 1,024 ranks. */
+enum { HOP_BYTES = 550, LINK_BYTES = 64 };
+
+/* COPSE_NOMEM, before anything is made, where the plan of all flows would take more memory than
+ * there is. */
+static copse_status check_room(struct copse_cli_work *w) {
+  const struct copse_schedule *s = w->schedule;
+  uint64_t images = (uint64_t)copse_schedule_images(s), bytes = 0;
+  bool *is_rank;
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)s->n_nodes, is_rank, &w->err));
+  for (int r = 0; r < s->n_ranks; r++) is_rank[s->rank_nodes[r]] = true;
+  for (int f = 0; f < s->n_flows; f++)
+    for (int p = 0; p < s->flows[f].n_paths; p++) {
+      const struct copse_schedule_path *path = &s->flows[f].paths[p];
+      for (int i = 1; i < path->n_nodes; i++)
+        bytes += images * (LINK_BYTES + (is_rank[path->nodes[i]] ? HOP_BYTES : 0));
+    }
+  uint64_t available = copse_memory_available();
+  if (bytes <= available) return COPSE_OK;
+  return copse_fail_at(&w->err, COPSE_NOMEM, w->place, 0,
+                       "the plan of %llu flows takes about %llu bytes of memory, and %llu are "
+                       "available; more memory, or a schedule of fewer ranks, would do",
+                       (unsigned long long)(images * (uint64_t)s->n_flows),
+                       (unsigned long long)bytes, (unsigned long long)available);
+}
+
 static copse_status lower(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   w->place = copse_file_label(o->input);
   copse_cli_phase("read");
   COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
-  const struct copse_schedule *s = w->schedule;
-  /* a compact schedule is written out, as long as the plan stays of a size to run */
-  if (s->n_trees > 0 || copse_schedule_images(s) * s->n_flows <= 1 << 18)
-    COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+  COPSE_DO(check_room(w));
+  COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   copse_cli_phase("lower");
   begin_said(o, w);
   if (strcmp(o->to, "msccl") == 0)

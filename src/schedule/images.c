@@ -51,12 +51,6 @@ struct copse_image copse_image_of(const struct copse_images *images, int64_t num
   return image;
 }
 
-int64_t copse_image_number(const struct copse_images *images, const struct copse_image *image) {
-  int64_t number = 0;
-  for (int g = images->n - 1; g >= 0; g--) number = number * images->order[g] + image->powers[g];
-  return number;
-}
-
 static int turned(const struct copse_images *images, int g, int power, int node) {
   int first = images->first[g][node], length = images->length[g][node];
   return images->list[g][first + (images->at[g][node] - first + power) % length];

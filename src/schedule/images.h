@@ -29,7 +29,6 @@ copse_status copse_images_make(const struct copse_permutation *rotations, int n,
                                struct copse_arena *arena, struct copse_images *out,
                                struct copse_err *err) COPSE_CHECKED;
 struct copse_image copse_image_of(const struct copse_images *images, int64_t number);
-int64_t copse_image_number(const struct copse_images *images, const struct copse_image *image);
 /* Where an image has what the base tree has at `node`; and the other way around. */
 int copse_image_node(const struct copse_images *images, const struct copse_image *image, int node);
 int copse_image_back(const struct copse_images *images, const struct copse_image *image, int node);

@@ -75,13 +75,6 @@ double copse_schedule_algbw(const struct copse_schedule *schedule) {
   return t.num == 0 ? (double)INFINITY : (double)t.den / (double)t.num;
 }
 
-const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[COPSE_RATE_TEXT]) {
-  struct copse_schedule of = {.time_per_GB = time_per_GB};
-  if (time_per_GB.num == 0) return "nothing to send";
-  snprintf(buffer, COPSE_RATE_TEXT, "%.*g GB/s", digits, copse_schedule_algbw(&of));
-  return buffer;
-}
-
 int64_t copse_schedule_chunk_bytes(const struct copse_schedule *s) {
   struct copse_q most = COPSE_Q_ZERO;
   for (int t = 0; t < s->n_trees; t++)

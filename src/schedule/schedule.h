@@ -292,11 +292,6 @@ double copse_schedule_mean_height(const struct copse_schedule *schedule);
 
 /* M / T in GB/s; infinity for a single rank. For reports. */
 double copse_schedule_algbw(const struct copse_schedule *schedule);
-/* That of a time in words, such as "403.1496063 GB/s" with 10 digits; "nothing to send" for 0. */
-#define COPSE_RATE_TEXT 40
-const char *copse_rate_text(struct copse_q time_per_GB, int digits, char buffer[COPSE_RATE_TEXT]);
-/* The same for printf; lasts as long as the block it stands in. */
-#define COPSE_RATE(time, digits) copse_rate_text((time), (digits), (char[COPSE_RATE_TEXT]){0})
 
 static inline void copse_schedule_free_at(struct copse_schedule **schedule) {
   copse_schedule_free(*schedule);

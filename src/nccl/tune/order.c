@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/graph.h"
-#include "topology/modify.h"
 
 #define MAX_ROUNDS 20 /* of 2-opt; on tori of 64 hosts 3 are enough */
 
@@ -118,20 +117,4 @@ copse_status copse_nccl_order_hosts(const struct copse_nccl_machine *machine,
   for (int h = 0; h < t.n; h++) out->hosts[h] = h;
   out->best = out->given;
   return COPSE_OK;
-}
-
-copse_status copse_nccl_order_ranks(const struct copse_nccl_machine *machine,
-                                    const struct copse_nccl_order *order,
-                                    struct copse_topology **out, struct copse_err *err) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  const struct copse_topology *t = machine->topology;
-  int *nodes, n = 0;
-  *out = NULL;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, nodes, err));
-  for (int i = 0; i < machine->n_hosts; i++) {
-    int h = order->hosts[i];
-    for (int k = machine->first[h]; k < machine->first[h + 1]; k++)
-      nodes[n++] = t->rank_nodes[machine->members[k]];
-  }
-  return copse_topology_choose_ranks(t, nodes, n, false, out, err);
 }

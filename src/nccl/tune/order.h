@@ -23,9 +23,3 @@ struct copse_nccl_order {
 copse_status copse_nccl_order_hosts(const struct copse_nccl_machine *machine,
                                     struct copse_arena *arena, struct copse_nccl_order *out,
                                     struct copse_err *err) COPSE_CHECKED;
-
-/* The topology with the ranks of its hosts in that order. The caller releases *out. */
-copse_status copse_nccl_order_ranks(const struct copse_nccl_machine *machine,
-                                    const struct copse_nccl_order *order,
-                                    struct copse_topology **out,
-                                    struct copse_err *err) COPSE_CHECKED;

@@ -37,6 +37,7 @@ struct tree {
   int *parent; /* [n_ranks] hop into a rank (of a reduction out of it), -1 at the root */
   /* by place, made from the above: */
   int *rank, *up, *first_child, *n_children, *place_of;
+  int *to_go; /* hops from here to the tree's end */
 };
 
 /* What came of a run: when the last transfer arrived, and f, which is to be least. */
@@ -214,6 +215,9 @@ static bool place(const struct search *s, struct tree *t) {
       t->rank[filled++] = list[c].rank;
     }
   }
+  for (int i = 0; i < n; i++) t->to_go[i] = t->reduce && i > 0 ? t->to_go[t->up[i]] + 1 : 0;
+  for (int i = n - 1; i > 0 && !t->reduce; i--)
+    if (t->to_go[i] >= t->to_go[t->up[i]]) t->to_go[t->up[i]] = t->to_go[i] + 1;
   return true;
 }
 
@@ -243,9 +247,10 @@ static void number_trees(struct search *s) {
   }
 }
 
-/* An event: the tree's number, the transfer's turn in it (its place, of a reduction from the last
- * one on), the link of its hop or, when it has arrived, ARRIVED; what happens at one moment happens
- * in this order. */
+/* An event: with far_first the hops that are to go, from the most on; the tree's number, the transfer's turn in it
+ * (its place, of a reduction from the last one on), the link of its hop or, when it has arrived,
+ * ARRIVED; what happens at one moment happens in this order. */
+#define FAR_BITS 12
 #define TREE_BITS 20
 #define TURN_BITS 8
 #define ARRIVED 255
@@ -254,7 +259,10 @@ static inline copse_status ask(struct search *s, const struct tree *t, int f, in
                                double now) {
   int turn = t->reduce ? s->n - 1 - place : place;
   s->next.asked[f * s->n + place] = now;
-  uint64_t key = (uint64_t)s->number[f] << TREE_BITS | (uint64_t)turn << TURN_BITS;
+  int to_go = t->to_go[place]; /* of an allreduce up and down again */
+  if (t->reduce && s->n_pieces > 0) to_go += t[s->n_pieces].to_go[0];
+  uint64_t key = s->x->far_first ? (uint64_t)(2 * MOST_RANKS - to_go) << (64 - FAR_BITS) : 0;
+  key |= (uint64_t)s->number[f] << TREE_BITS | (uint64_t)turn << TURN_BITS;
   return copse_sim_queue_push(&s->queue, now, key, s->err);
 }
 
@@ -332,7 +340,7 @@ static copse_status simulate(struct search *s, double most) {
     struct copse_sim_event e;
     s->work += steps;
     COPSE_DO(copse_sim_queue_pop(&s->queue, &e, s->err));
-    int f = s->tree_at[e.key >> TREE_BITS], i = (int)(e.key & ARRIVED);
+    int f = s->tree_at[e.key << FAR_BITS >> FAR_BITS >> TREE_BITS], i = (int)(e.key & ARRIVED);
     int turn = (int)(e.key % (1 << TREE_BITS) >> TURN_BITS);
     const struct tree *t = &s->trees[s->base_at[f]];
     int place = t->reduce ? s->n - 1 - turn : turn;
@@ -437,7 +445,7 @@ static bool choose(struct search *s, struct move *m, int *hop) {
 
 static copse_status new_tree(struct search *s, struct tree *t) {
   return COPSE_ARRAYS(&s->arena, (size_t)s->n, int, s->err, &t->parent, &t->rank, &t->up,
-                      &t->first_child, &t->n_children, &t->place_of);
+                      &t->first_child, &t->n_children, &t->place_of, &t->to_go);
 }
 
 static copse_status copy_tree(struct search *s, const struct tree *from, struct tree *to) {

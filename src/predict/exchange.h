@@ -17,6 +17,7 @@ struct copse_exchange {
   int n_trees, root; /* root: of all, or -1 */
   double bytes, alpha_us;
   bool alpha_occupies; /* as in simulate.h */
+  bool far_first;      /* as the schedule's objective has it */
   int pieces;          /* trees of a root to begin with, at least: trees are cut to be so many */
   int most_transfers;  /* of all trees; twice as many pieces are tried while they are not more */
   double enough_us;    /* no schedule is faster */

@@ -99,6 +99,11 @@
 /* Rounds that gain nothing after which there are no more: together they begin with all the numbers
  * of pieces but one. On the topologies of docs/measurements.md nothing came of more. */
 #define VAIN_ROUNDS 2
+/* Up to so many ranks every other round lets links serve first what has the most hops to go: with 8
+ * it came closer to the bound (docs/measurements.md, "Finite sizes"), with 64 the time lacks. And by
+ * how much that must be faster: others' simulators of the same trees may know only their order. */
+#define MOST_FAR_RANKS 32
+#define FAR_GAIN 0.01
 /* Where trees take this many times as long as stages, exchange is not tried: it keeps both phases
  * of an allreduce, each as wide as the fabric. A round number, not measured. */
 #define EXCHANGE_REACH 1.5

@@ -118,6 +118,24 @@ out:
   return status;
 }
 
+copse_status copse_sim_dag_far_first(struct copse_sim_dag *dag, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) int *after = NULL; /* [n_transfers] over links, in a row */
+  int most = 0, orders = 1;
+  COPSE_DO(copse_calloc((size_t)dag->n_transfers + 1, sizeof *after, &after, err));
+  for (int t = dag->n_transfers - 1; t >= 0; t--) {
+    const int *streams = copse_sim_streams(dag, t);
+    int here = after[t] + (dag->items[t].n_links > 0);
+    for (int i = 0; i < dag->items[t].n_streams; i++)
+      if (here > after[streams[i]]) after[streams[i]] = here;
+    if (after[t] > most) most = after[t];
+    if (dag->items[t].order >= orders) orders = dag->items[t].order + 1;
+  }
+  if (most > INT_MAX / orders - 1) most = INT_MAX / orders - 1;
+  for (int t = 0; t < dag->n_transfers; t++)
+    dag->items[t].order += (after[t] < most ? most - after[t] : 0) * orders;
+  return COPSE_OK;
+}
+
 /* What the transfers of one schedule are made with. */
 struct maker {
   const struct copse_schedule *schedule;
@@ -341,6 +359,8 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
     COPSE_TRY(add_allreduce(&m));
   else
     COPSE_TRY(add_trees(&m));
+  if (schedule->objective.far_first)
+    COPSE_TRY(copse_sim_dag_far_first(dag, err));
   for (int f = 0; f < schedule->n_flows; f++) COPSE_TRY(add_flow(&m, &schedule->flows[f]));
 out:
   copse_arena_free(&m.scratch);

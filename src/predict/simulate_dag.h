@@ -77,7 +77,7 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
  * once per tree. COPSE_INVALID for a path or rank that the topology lacks, and for a compact
  * schedule: copse_schedule_expand it first. With `turns` as plans have it, where that matters at
  * one moment: each rank serves its right-hand neighbour's trees first, and trees have different
- * workers.
+ * workers. Trees with far_first go as copse_sim_dag_far_first has it.
  */
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        const struct copse_topology *topology, bool turns,
@@ -105,6 +105,14 @@ copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
 copse_status copse_sim_amounts_of_plan(const char *label, const struct copse_plan *plan,
                                        struct copse_arena *arena, int64_t **amounts, int64_t *whole,
                                        int64_t **demand, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Makes `order` one in which what has the most transfers over links after it comes first, and of
+ * as many what came first before: longest way first, as a schedule's far_first asks for it.
+ * O(transfers and streams).
+ */
+copse_status copse_sim_dag_far_first(struct copse_sim_dag *dag, struct copse_err *err)
+    COPSE_CHECKED;
 
 /* ---- private: how a set is kept ---- */
 

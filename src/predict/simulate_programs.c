@@ -1,9 +1,7 @@
 /*
  * Programs in the simulator: native plans, MSCCL algorithms (XML) and MSCCL++ plans (JSON). Each is
- * run once, as a message of one chunk, in any order that its waits allow, with the numbers of the
- * transfers that brought what a step reads in place of data; every step leaves a transfer or a
- * junction that streams from, or comes after, those. Sources: the formats' own readers,
- * runtime/plan, codegen/msccl and codegen/mscclpp.
+ * run once, as a message of one chunk, in any order that its waits allow, with numbers of transfers
+ * in place of data; every step leaves a transfer or a junction that goes on from what it reads.
  */
 #include "predict/simulate_programs.h"
 
@@ -180,7 +178,7 @@ static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t 
                                                const struct copse_plan_worker *list, uint32_t dst,
                                                int64_t parts) {
   uint32_t worker = (uint32_t)(list - w->plan->workers), n = w->plan->header.n_ranks;
-  bool in_order = w->plan->header.min_chunk_bytes == COPSE_LEAST_CHUNK_BYTES; /* lower.c */
+  bool in_order = copse_chunks_in_order(w->plan->header.min_chunk_bytes);
   return (struct copse_sim_transfer){
       .streams = w->needs,
       .n_streams = w->n_needs,
@@ -326,6 +324,8 @@ copse_status copse_sim_dag_of_plan(const char *label, const struct copse_plan *p
                                       &foreign->demand, err));
   COPSE_TRY(start_native(&w));
   COPSE_TRY(run_all(&w));
+  if (plan->header.min_chunk_bytes == COPSE_FAR_FIRST_CHUNK_BYTES)
+    COPSE_TRY(copse_sim_dag_far_first(dag, err));
   COPSE_TRY(builder_time(&w.sim, foreign));
 out:
   builder_free(&w.sim);

@@ -33,6 +33,7 @@ struct variant {
   int n_trees;
   const struct copse_schedule_flow *flows; /* as many as `of` has */
   int chunks;                              /* 0: as by default */
+  bool far_first;
   double us;
   char name[48];
 };
@@ -88,6 +89,7 @@ static void set_objective(const struct search *s, const struct variant *v, int c
   of->objective.chunks = chunks;
   of->objective.alpha_us = s->alpha_us;
   of->objective.alpha_occupies = s->predict.sim.alpha_occupies;
+  of->objective.far_first = chunks > 0 && v->far_first;
 }
 
 /* Chunks 0: as plans are cut by default. */
@@ -109,8 +111,11 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   return COPSE_OK;
 }
 
+/* As slow as what is as good: another order than that of trees must be worth it. */
+static double cost(const struct variant *v) { return v->us * (v->far_first ? 1 + FAR_GAIN : 1); }
+
 static double score(const struct variant *v) {
-  return v->us * (1 + DOUBLING_GAIN * log2(v->n_trees + 1));
+  return cost(v) * (1 + DOUBLING_GAIN * log2(v->n_trees + 1));
 }
 
 /* While the schedule is the variant's, see set_objective. */
@@ -118,7 +123,7 @@ static void keep(struct search *s, const struct variant *v) {
   int height = copse_proposal_hops(v->of), step = 0;
   while (step < TREE_STEPS - 1 && v->n_trees >> step > 1) step++;
   struct variant *like = &s->by_shape[height < MOST_HEIGHT ? height : MOST_HEIGHT][step];
-  if (!like->of || v->us < like->us) *like = *v;
+  if (!like->of || cost(v) < cost(like)) *like = *v;
   if (score(v) < score(&s->best)) s->best = *v;
   if (!copse_schedule_doubles(v->of) && v->us < s->trees_us) s->trees_us = v->us;
 }
@@ -470,6 +475,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .bytes = s->question->bytes,
                              .alpha_us = s->predict.sim.alpha_us,
                              .alpha_occupies = s->predict.sim.alpha_occupies,
+                             .far_first = from->far_first,
                              .enough_us = s->bound_us * (1 + ENOUGH),
                              .beat_us = s->best.us,
                              .message_us = s->predict.sim.message_us,
@@ -555,6 +561,14 @@ static copse_status add_mixtures(struct search *s, struct variant *starts, int *
   return COPSE_OK;
 }
 
+/* Whether a round goes by what has the most hops to go: some do where that may be worth it. */
+static bool has_far_rounds(const struct search *s) {
+  return s->topology->n_ranks <= MOST_FAR_RANKS && !s->question->from;
+}
+static bool goes_far_first(const struct search *s, int round) {
+  return has_far_rounds(s) && round % 2 == 1 && s->best.us > s->bound_us * (1 + FAR_GAIN);
+}
+
 /* All starts for a while each, then for as long the one that came out best. */
 static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
                                    int round) {
@@ -565,6 +579,7 @@ static copse_status exchange_round(struct search *s, const struct variant *start
   for (int i = 0; i < n && has_time(s); i++) {
     struct variant v = starts[i];
     v.us = INFINITY;
+    v.far_first = goes_far_first(s, round);
     COPSE_DO(exchange(s, &v, pieces, s->question->from ? MOST_TRANSFERS / 4 : MOST_TRANSFERS,
                       left * STARTS_PART / n, round, true));
     if (v.us < best.us) best = v;
@@ -583,7 +598,8 @@ static copse_status exchange_best(struct search *s) {
   for (int i = 0; i < s->n_starts; i++)
     if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
   COPSE_DO(add_mixtures(s, starts, &n));
-  for (int round = 0, vain = 0; round < MOST_ROUNDS && vain < VAIN_ROUNDS && has_time(s); round++) {
+  int most_vain = VAIN_ROUNDS + has_far_rounds(s);
+  for (int round = 0, vain = 0; round < MOST_ROUNDS && vain < most_vain && has_time(s); round++) {
     double before = s->best.us;
     COPSE_DO(exchange_round(s, starts, n, round));
     struct variant best = s->best;

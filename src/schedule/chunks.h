@@ -2,6 +2,7 @@
  * predicts them. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The largest chunk, and the smallest for the sake of pipelining: a GPU's thread block takes 1 us
@@ -22,6 +23,12 @@ static inline int copse_pipeline_chunks(int levels) { return levels > 1 ? 8 * (l
 
 /* No chunk is smaller: plans cut at multiples of it. */
 #define COPSE_LEAST_CHUNK_BYTES 16
+/* The least of plans in which what has the most hops to go is first: they are told by it. */
+#define COPSE_FAR_FIRST_CHUNK_BYTES 32
+/* Whether a plan of such least chunks is one of a schedule for one size: see lower.c. */
+static inline bool copse_chunks_in_order(uint64_t least) {
+  return least == COPSE_LEAST_CHUNK_BYTES || least == COPSE_FAR_FIRST_CHUNK_BYTES;
+}
 /* The most slots of a plan. */
 #define COPSE_MOST_FIFO 64
 

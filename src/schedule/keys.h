@@ -128,6 +128,7 @@ static const struct copse_json_key objective_keys[] = {
     {"chunks", COPSE_JSON_NEEDED | COPSE_JSON_COUNT, "how many the message is cut into, such as 4"},
     {"alpha_us", COPSE_JSON_NOT_NEGATIVE, "us of a hop from rank to rank, such as 2"},
     {"alpha_occupies", COPSE_JSON_BOOL, "whether latencies keep links busy"},
+    {"far_first", COPSE_JSON_BOOL, "whether links serve first what has the most hops to go"},
     {0}};
 
 /* Of the whole: of a schedule of trees, or of an alltoall's flows. */

@@ -580,6 +580,7 @@ static copse_status read_objective(struct copse_reader *r) {
   o->alpha_us = COPSE_Q_ZERO;
   COPSE_DO(
       copse_json_get_bool_or(&r->json, item, "alpha_occupies", false, &o->alpha_occupies, r->err));
+  COPSE_DO(copse_json_get_bool_or(&r->json, item, "far_first", false, &o->far_first, r->err));
   return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
 }
 

@@ -184,6 +184,8 @@ struct copse_schedule_objective {
   int chunks;
   struct copse_q alpha_us; /* the software cost of a hop that was reckoned with */
   bool alpha_occupies;     /* and latencies keep links busy (predict/simulate.h) */
+  bool far_first;          /* trees: of what asks for a link at the same moment first goes what has
+                              the most hops behind that one, of as many that of the first tree */
 };
 
 /*

@@ -93,9 +93,10 @@ static void add_routes(struct copse_text *text, const struct copse_schedule *sch
 static void add_objective(struct copse_text *text, const struct copse_schedule_objective *o) {
   if (o->bytes == 0) return;
   copse_text_add(
-      text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": \"%s\"%s},\n",
+      text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": \"%s\"%s%s},\n",
       o->bytes, o->chunks, COPSE_Q_STRING(o->alpha_us),
-      o->alpha_occupies ? ", \"alpha_occupies\": true" : "");
+      o->alpha_occupies ? ", \"alpha_occupies\": true" : "",
+      o->far_first ? ", \"far_first\": true" : "");
 }
 
 static void add_parts(struct copse_text *text, const struct copse_schedule *schedule,

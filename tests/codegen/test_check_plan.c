@@ -17,10 +17,14 @@
 static struct copse_plan *make_plan(const char *fabric, copse_collective collective) {
   struct copse_lower_options options = {
       .max_workers = 3, .fifo = 2, .chunk_bytes = 64, .min_chunk_bytes = 16};
+  static uint64_t seed = 19;
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
   struct copse_schedule *schedule = copse_test_solve(fabric, collective, 0);
   if (collective != COPSE_ALLREDUCE) options.max_workers = 2;
+  if (copse_test_random_int(&seed, 0, 1)) /* workers go by what has the most hops to go */
+    schedule->objective =
+        (struct copse_schedule_objective){.bytes = 1 << 16, .chunks = 3, .far_first = true};
   ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
   copse_schedule_free(schedule);
   return plan;

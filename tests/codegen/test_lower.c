@@ -33,6 +33,10 @@ START_TEST(every_collective_on_every_fabric_is_proved) {
       prove(schedule, (struct copse_lower_options){0});
       prove(schedule, (struct copse_lower_options){.max_workers = 2, .fifo = 1});
       prove(schedule, (struct copse_lower_options){.max_workers = 5, .fifo = 3, .instances = 3});
+      schedule->objective =
+          (struct copse_schedule_objective){.bytes = 1 << 20, .chunks = 3, .far_first = true};
+      prove(schedule, (struct copse_lower_options){0});
+      prove(schedule, (struct copse_lower_options){.max_workers = 2, .fifo = 1});
       copse_schedule_free(schedule);
     }
   }

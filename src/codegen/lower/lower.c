@@ -47,12 +47,14 @@ static copse_status fill_low_latency(struct copse_lower_options *o, struct copse
 }
 
 /* What a schedule for one size says of its chunks. The smallest chunk also tells the simulator that
- * the plan's pieces are numbered in the order in which they take turns. */
+ * the plan's pieces are numbered in the order in which they take turns, and which goes first. */
 static void fill_objective(const struct copse_schedule *s, struct copse_lower_options *o) {
   if (s->objective.bytes == 0) return;
   if (o->fifo == 0) o->fifo = copse_objective_fifo(s->objective.chunks);
   if (o->chunk_bytes == 0) o->chunk_bytes = copse_schedule_chunk_bytes(s);
-  if (o->min_chunk_bytes == 0) o->min_chunk_bytes = COPSE_LEAST_CHUNK_BYTES;
+  bool far_first = s->objective.far_first && o->chunk_bytes >= COPSE_FAR_FIRST_CHUNK_BYTES;
+  if (o->min_chunk_bytes == 0)
+    o->min_chunk_bytes = far_first ? COPSE_FAR_FIRST_CHUNK_BYTES : COPSE_LEAST_CHUNK_BYTES;
   if (o->pipeline_chunks == 0) o->pipeline_chunks = s->objective.chunks;
 }
 

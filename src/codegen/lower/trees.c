@@ -34,7 +34,9 @@
  * from the leaves in a reduction, from the root in a broadcast. An operation at (chunk, phase,
  * level) waits only for operations at smaller ones, or FIFO slots of an earlier chunk. So no ring
  * of waits can close, whatever workers the roles have. Within a level each rank starts with another
- * root, so that not all send to one. What a rank signals without a cause, that it has entered, it
+ * root, so that not all send to one. Of a schedule with far_first a worker goes by what is farthest
+ * from its tree's end instead (longest way first), a broadcast's children with the same to go at
+ * once; what an operation waits for has farther to go than itself. What a rank signals without a cause, that it has entered, it
  * signals before it waits for anything.
  *
  * In place (NCCL's rules) input and output share bytes. A broadcast writes a rank's output only
@@ -50,6 +52,7 @@ enum { REDUCE = 0, BROADCAST = 1, N_PHASES = 2 };
 
 /* One phase of one unit. */
 struct part {
+  int *to_go;    /* [n_ranks] moves to the tree's end: root (reduce) or leaves (broadcast) */
   const struct copse_unit_tree *tree; /* NULL: the unit lacks this phase */
   int *level;    /* [n_ranks] moves from the tree's leaves (reduce) or root (broadcast) */
   int *worker;   /* [n_ranks] among the rank's workers */
@@ -96,6 +99,17 @@ static double role_cost(const struct lowering *l, int phase, int u, int rank) {
   return operands * copse_width(unit);
 }
 
+/* Of a rank's children those first from which there is the farthest to go. */
+static void sort_children(const struct copse_unit_tree *tree, const int *to_go, int n_ranks) {
+  for (int rank = 0; rank < n_ranks; rank++)
+    for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++) {
+      int child = tree->children[i], at = i;
+      for (; at > tree->first_child[rank] && to_go[tree->children[at - 1]] < to_go[child]; at--)
+        tree->children[at] = tree->children[at - 1];
+      tree->children[at] = child;
+    }
+}
+
 /* Levels of one tree: a broadcast's from the root down, a reduction's from the leaves up. */
 static void find_levels(const struct copse_unit_tree *tree, int root, int phase, int *level,
                         int *order) {
@@ -127,6 +141,10 @@ static copse_status make_parts(struct lowering *l, struct copse_err *err) {
       COPSE_DO(COPSE_ARRAY(&l->arena, n, part->level, err));
       COPSE_DO(COPSE_ARRAY(&l->arena, n, part->worker, err));
       find_levels(part->tree, unit->root, p, part->level, order);
+      if (!l->units.far_first) continue;
+      COPSE_DO(COPSE_ARRAY(&l->arena, n, part->to_go, err));
+      find_levels(part->tree, unit->root, p == REDUCE ? BROADCAST : REDUCE, part->to_go, order);
+      if (p == BROADCAST) sort_children(part->tree, part->to_go, l->n_ranks);
     }
   }
   return COPSE_OK;
@@ -147,6 +165,15 @@ static int count_levels(const struct lowering *l) {
 
 /* ---- workers --------------------------------------------------------------------------- */
 
+/* When a role comes among those of a worker in a phase. */
+static int turn_of(const struct lowering *l, int phase, int u, int rank) {
+  const struct copse_unit *unit = &l->units.units[u];
+  if (!l->units.far_first) return l->parts[phase][u].level[rank];
+  int to_go = l->parts[phase][u].to_go[rank];
+  if (phase == REDUCE && unit->broadcast) to_go += l->parts[BROADCAST][u].to_go[unit->root];
+  return -to_go;
+}
+
 /* A rank's roles in a phase, by unit. Returns how many. */
 static size_t list_roles(const struct lowering *l, int phase, int rank, struct copse_role *roles) {
   size_t n = 0;
@@ -156,9 +183,11 @@ static size_t list_roles(const struct lowering *l, int phase, int rank, struct c
           .cost = role_cost(l, phase, u, rank),
           .worker = l->parts[phase][u].worker[rank],
           .phase = phase,
-          .level = l->parts[phase][u].level[rank],
+          .level = turn_of(l, phase, u, rank),
           .turn = l->units.in_order ? 0 : (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
-          .unit = u};
+          .unit = u,
+          .first = l->parts[phase][u].tree->first_child[rank],
+          .end = l->parts[phase][u].tree->first_child[rank + 1]};
   return n;
 }
 
@@ -366,20 +395,21 @@ static enum copse_plan_when when_notified(const struct copse_unit_tree *tree, in
   return copse_tree_children(tree, rank) > 0 ? COPSE_WHEN_ALWAYS : COPSE_WHEN_LAST;
 }
 
-static void notify_children(struct lowering *l, int u, int rank) {
+static void notify_children(struct lowering *l, int u, int first, int end) {
   const struct part *part = &l->parts[BROADCAST][u];
-  for (int i = part->tree->first_child[rank]; i < part->tree->first_child[rank + 1]; i++) {
+  for (int i = first; i < end; i++) {
     int child = part->tree->children[i];
     copse_build_signal(l->b, when_notified(part->tree, child), channel_of(l, u, part->data, child));
   }
 }
 
-/* MOVEs to the children from the `from`-th of the tree's list on; at a lone root also to itself. */
-static void add_puts(struct lowering *l, int u, int rank, int from) {
+/* MOVEs to the children from the `from`-th of the tree's list on; at a lone root with the first ones
+ * also to itself. */
+static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
   const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
   bool source = rank == l->units.units[u].root && !l->units.units[u].reduce;
-  int end = tree->first_child[rank + 1];
-  for (bool keep = source; from < end || keep; keep = false) { /* keep: the root's own copy, once */
+  bool own = source && from == tree->first_child[rank];
+  for (bool keep = own; from < end || keep; keep = false) { /* keep: the root's own copy, once */
     int upto = end - from > CHILDREN_PER_MOVE ? from + CHILDREN_PER_MOVE : end;
     uint32_t first = l->b->header.n_operands;
     if (source)
@@ -393,15 +423,18 @@ static void add_puts(struct lowering *l, int u, int rank, int from) {
   }
 }
 
-/* Broadcast of unit u at `rank`: the data goes from parent to child. */
-static void add_broadcast(struct lowering *l, int u, int rank) {
+/* Broadcast of a role's unit at `rank`, to its children there: the data goes from parent to child.
+ * The first of the unit's roles waits for them; all are one worker's. */
+static void add_broadcast(struct lowering *l, const struct copse_role *role, int rank) {
+  int u = role->unit;
   const struct part *part = &l->parts[BROADCAST][u];
-  if (rank != l->units.units[u].root)
+  if (rank != l->units.units[u].root && role->first == part->tree->first_child[rank])
     copse_build_wait(l->b, when_notified(part->tree, rank), channel_of(l, u, part->data, rank));
-  if (l->handshake)
-    sync_children(l, BROADCAST, u, rank, copse_build_wait, COPSE_WHEN_FIRST, part->back);
-  add_puts(l, u, rank, part->tree->first_child[rank]);
-  notify_children(l, u, rank);
+  for (int i = role->first; i < role->end && l->handshake; i++)
+    copse_build_wait(l->b, COPSE_WHEN_FIRST,
+                     channel_of(l, u, part->back, part->tree->children[i]));
+  add_puts(l, u, rank, role->first, role->end);
+  notify_children(l, u, role->first, role->end);
 }
 
 /* The root of both phases: the sum goes out and down. */
@@ -410,12 +443,14 @@ static void add_root(struct lowering *l, int u, int rank) {
   int folded = down ? at_most(copse_tree_children(down, rank), CHILDREN_PER_MOVE) : 0;
   add_sum(l, u, rank, folded);
   if (!down) return;
-  add_puts(l, u, rank, down->first_child[rank] + folded);
-  notify_children(l, u, rank);
+  int first = down->first_child[rank], end = down->first_child[rank + 1];
+  add_puts(l, u, rank, first + folded, end);
+  notify_children(l, u, first, end);
 }
 
 /* Reduction of unit u at `rank`: the data goes from child to parent. */
-static void add_reduce(struct lowering *l, int u, int rank) {
+static void add_reduce(struct lowering *l, const struct copse_role *role, int rank) {
+  int u = role->unit;
   const struct part *part = &l->parts[REDUCE][u];
   sync_children(l, REDUCE, u, rank, copse_build_wait, COPSE_WHEN_ALWAYS, part->data);
   if (rank == l->units.units[u].root) {
@@ -442,18 +477,57 @@ static void add_entered(struct lowering *l, int phase, int u, int rank) {
 
 /* ---- a worker's list --------------------------------------------------------------------- */
 
+static bool is_first_of_unit(const struct lowering *l, const struct copse_role *role, int rank) {
+  return role->first == l->parts[role->phase][role->unit].tree->first_child[rank];
+}
+
 static void add_worker(struct lowering *l, int rank, const struct copse_role *roles, size_t n) {
   uint32_t first_op = l->b->header.n_ops;
-  for (size_t i = 0; i < n; i++) add_entered(l, roles[i].phase, roles[i].unit, rank);
   for (size_t i = 0; i < n; i++)
-    (roles[i].phase == REDUCE ? add_reduce : add_broadcast)(l, roles[i].unit, rank);
+    if (is_first_of_unit(l, &roles[i], rank)) add_entered(l, roles[i].phase, roles[i].unit, rank);
+  for (size_t i = 0; i < n; i++)
+    (roles[i].phase == REDUCE ? add_reduce : add_broadcast)(l, &roles[i], rank);
   copse_build_worker(l->b, rank, first_op);
+}
+
+/* With far_first splits broadcasts where there is farther to go from one child than from another: then
+ * others' data may go between. `roles` has room for the most that come of it. */
+static size_t split_roles(const struct lowering *l, struct copse_role *roles, size_t n) {
+  size_t all = n;
+  for (size_t i = 0; i < n && l->units.far_first; i++) {
+    struct copse_role *role = &roles[i];
+    const struct part *part = &l->parts[role->phase][role->unit];
+    const int *child = part->tree->children;
+    if (role->phase == REDUCE || role->first == role->end) continue;
+    for (int k = role->end - 1; k > role->first; k--) {
+      if (part->to_go[child[k - 1]] == part->to_go[child[k]]) continue;
+      roles[all] = *role;
+      roles[all].first = k;
+      roles[all++].level = -part->to_go[child[k]] - 1;
+      role->end = k;
+    }
+  }
+  return all;
+}
+
+/* Roles of the rank that has most when every child of a broadcast is one. */
+static size_t most_roles(const struct lowering *l) {
+  size_t most = 0;
+  for (int rank = 0; rank < l->n_ranks; rank++) {
+    size_t n = N_PHASES * (size_t)l->units.n_units;
+    for (int u = 0; u < l->units.n_units; u++)
+      if (l->parts[BROADCAST][u].tree)
+        n += (size_t)copse_tree_children(l->parts[BROADCAST][u].tree, rank);
+    if (n > most) most = n;
+  }
+  return most;
 }
 
 static void make_ops(struct lowering *l) {
   for (int rank = 0; rank < l->n_ranks; rank++) {
     size_t n = list_roles(l, REDUCE, rank, l->roles), of_worker;
     n += list_roles(l, BROADCAST, rank, l->roles + n);
+    n = split_roles(l, l->roles, n);
     copse_roles_sort(l->roles, n);
     for (size_t i = 0; i < n; i += of_worker) {
       of_worker = copse_roles_of_worker(l->roles + i, n - i);
@@ -478,6 +552,7 @@ copse_status copse_lower_trees(struct copse_plan_build *b) {
   make_regions(&l);
   for (int u = 0; u < l.units.n_units; u++)
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
+  COPSE_DO(COPSE_ARRAY(&l.arena, most_roles(&l), l.roles, b->err));
   make_ops(&l);
   return COPSE_OK;
 }

@@ -186,6 +186,7 @@ static copse_status make_tree_units(struct maker *m) {
     COPSE_DO(cut_root(m, root, reduces, broadcasts, &at));
   }
   m->out->in_order = s->objective.bytes > 0;
+  m->out->far_first = m->out->in_order && s->objective.far_first;
   if (m->out->in_order && !(reduces && broadcasts))
     qsort(m->out->units, (size_t)m->out->n_units, sizeof *m->out->units, compare_units);
   return COPSE_OK;
@@ -296,7 +297,7 @@ static copse_status cut_units(struct maker *m, int instances, bool own_whole) {
     if (copse_width(&whole.units[u]) > widest) widest = copse_width(&whole.units[u]);
   for (int u = 0; u < whole.n_units; u++)
     n_parts += (size_t)count_parts(&whole.units[u], instances, own_whole, widest);
-  *m->out = (struct copse_units){.in_order = whole.in_order};
+  *m->out = (struct copse_units){.in_order = whole.in_order, .far_first = whole.far_first};
   COPSE_DO(copse_arena_array(m->arena, n_parts, sizeof *whole.units, &m->out->units, m->err));
   for (int u = 0; u < whole.n_units; u++) {
     struct copse_unit part = whole.units[u];

@@ -45,6 +45,7 @@ struct copse_units {
   int n_units;
   struct copse_unit *units;
   bool in_order; /* trees of a schedule for one size: they take turns as it lists them */
+  bool far_first; /* but for what has farther to go */
 };
 
 /*
@@ -78,6 +79,7 @@ struct copse_role {
   int rank, worker; /* of the rank's, from 0 */
   int phase;        /* in an alltoall the hop */
   int level, turn, unit;
+  int first, end; /* of the tree's children: those that a broadcast puts to */
 };
 
 /* Puts roles in the order in which they run: by rank, worker, phase, level, turn and unit. */

@@ -426,20 +426,14 @@ static copse_status end_report(struct bench *bench, struct copse_err *err) {
 
 /* ---- measuring ---------------------------------------------------------------------------- */
 
-/* Where somebody watches but doesn't see the rows come. */
+/* While a row is measured; --trace prints all the time. */
 static void show_progress(const struct bench *bench, const struct row *row) {
-  if (!bench->prints) return;
-  bool rows_are_seen = !bench->options->json && isatty(STDOUT_FILENO);
-  if ((isatty(STDERR_FILENO) || copse_cli_asked.progress) && !rows_are_seen)
-    fprintf(stderr, "\rcopse run: %llu bytes, %s %s \033[K", (unsigned long long)row->size,
-            copse_type_name(row->type), copse_redop_name(row->redop));
-}
-
-static void end_progress(const struct bench *bench) {
-  if (!bench->prints) return;
-  if ((isatty(STDERR_FILENO) || copse_cli_asked.progress) &&
-      (bench->options->json || !isatty(STDOUT_FILENO)))
-    fprintf(stderr, "\r\033[K");
+  char phase[24];
+  if (!bench->prints || bench->options->trace) return;
+  (void)copse_cli_progress_start();
+  snprintf(phase, sizeof phase, "%.4g MiB %s %s", (double)row->size / 1048576,
+           copse_type_name(row->type), copse_redop_name(row->redop));
+  copse_cli_phase(phase);
 }
 
 static void fill(struct bench *bench, const struct row *row, bool in_place) {
@@ -499,6 +493,7 @@ static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type
   if (bench->options->out_of_place) COPSE_DO(measure(bench, &row, false, &row.out_of_place, err));
   if (bench->options->in_place && copse_buffers_has_in_place(collective))
     COPSE_DO(measure(bench, &row, true, &row.in_place, err));
+  copse_cli_progress_end();
   add_row(bench, &row);
   return COPSE_OK;
 }
@@ -602,11 +597,10 @@ static copse_status run_bench(struct options *options, uint64_t *wrong, struct c
   COPSE_TRY(agree(&bench.job, opened, plan, err));
   COPSE_TRY(agree(&bench.job, prepare(&bench, options, err), plan, err));
   COPSE_TRY(run_all(&bench, err));
-  end_progress(&bench);
   *wrong = bench.wrong;
   if (bench.prints) COPSE_TRY(end_report(&bench, err));
 out:
-  if (status != COPSE_OK) end_progress(&bench);
+  copse_cli_progress_end();
   copse_cli_asked.refuted = "finished";
   if (bench.job.transport && bench.job.rank != 0) copse_cli_asked.json = false; /* rank 0 says it */
   if (status != COPSE_OK) fail_job(&bench.job, err);

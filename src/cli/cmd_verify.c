@@ -362,7 +362,8 @@ static const struct copse_option own[] = {
 static const char usage[] =
     "usage: copse verify SCHEDULE -t TOPO [--links MODE] [--draw FILE] [--json]\n\n"
     "Checks a schedule exactly and independently of the solver: trees, order, paths,\n"
-    "shares, loads, time, and the bound from its cut. Exit status 1 if anything is wrong.\n"
+    "shares, loads, time, and the bound from its cut; not k, which counts the solver's trees.\n"
+    "Exit status 1 if anything is wrong.\n"
     "Of an index.json of 'copse solve --groups' all schedules, and what they load together.\n"
     "Of a certificate of 'copse rings' channels, loads and both bounds.\n\n";
 

@@ -104,7 +104,10 @@ struct copse_progress copse_cli_progress_start(void) {
   if (shows && !bar.runs)
     bar.runs = pthread_create(&bar.thread, NULL, show_again_and_again, NULL) == 0;
   /* what is printed before the end comes after it, else it would meet the line */
-  if (bar.runs && isatty(STDOUT_FILENO)) setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+  if (bar.runs && isatty(STDOUT_FILENO)) {
+    fflush(stdout);
+    setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+  }
   return (struct copse_progress){.report = bar.runs || copse_cli_asked.verbose ? report : NULL,
                                  .tried = copse_cli_asked.verbose ? tried : NULL};
 }

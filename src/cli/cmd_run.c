@@ -431,8 +431,9 @@ static void show_progress(const struct bench *bench, const struct row *row) {
   char phase[24];
   if (!bench->prints || bench->options->trace) return;
   (void)copse_cli_progress_start();
+  bool reduces = copse_collective_reduces((copse_collective)bench->plan->header.collective);
   snprintf(phase, sizeof phase, "%.4g MiB %s %s", (double)row->size / 1048576,
-           copse_type_name(row->type), copse_redop_name(row->redop));
+           copse_type_name(row->type), reduces ? copse_redop_name(row->redop) : "");
   copse_cli_phase(phase);
 }
 

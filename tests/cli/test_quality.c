@@ -230,11 +230,17 @@ START_TEST(new_gone_and_lost_schedules_fail) {
   run("mv %%/t/pair.json %%/t/two.json");
   compare(1, "gone    pair.json allgather");
   ck_assert_ptr_nonnull(strstr(result.out, "new     two.json allgather"));
+  run("@ quality %%/t --table %%/q.txt --json");
+  ck_assert_ptr_nonnull(strstr(result.out,
+                               "\"missing\": [\n {\"topology\": \"pair.json\", \"collective\": "
+                               "\"allgather\"}"));
   run("mv %%/t/two.json %%/t/pair.json");
   compare(0, "ok");
   /* a schedule where the table has none is a gain, none where it has one a loss */
   run("cp %%/t/pair.json %%/t/odd.json");
   compare(1, "better   outcome refused -> ok");
+  run("@ quality %%/t --table %%/q.txt --json");
+  ck_assert_ptr_nonnull(strstr(result.out, "\"reason\": \"better outcome refused -> ok"));
   run("cp %%/broken.json %%/t/pair.json");
   compare(1, "gone    pair.json alltoall\n        its file can't be read\n");
 }

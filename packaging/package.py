@@ -12,6 +12,7 @@ class Copse(MakefilePackage, CudaPackage):
     version("main")
 
     variant("mpi", default=True, description="run plans between processes, over Open MPI")
+    variant("ucx", default=False, description="run plans between processes, over UCX")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
@@ -24,6 +25,7 @@ class Copse(MakefilePackage, CudaPackage):
     depends_on("zlib-api")
     depends_on("glpk")
     depends_on("openmpi", when="+mpi")
+    depends_on("ucx", when="+ucx")
 
     def _options(self):
         options = ["PREFIX={0}".format(self.prefix)]
@@ -35,6 +37,8 @@ class Copse(MakefilePackage, CudaPackage):
             options.append("NVCC=")
         if self.spec.satisfies("~mpi"):
             options.append("HAVE_MPI=")
+        if self.spec.satisfies("~ucx"):
+            options.append("HAVE_UCX=")
         return options
 
     def build(self, spec, prefix):

@@ -58,6 +58,26 @@ START_TEST(a_bare_tolerance_of_one_is_refused) {
 }
 END_TEST
 
+/* Fewer trees than the default has are slower, each number of them; -e 0% means the same. */
+START_TEST(the_default_has_the_fewest_trees_at_the_optimum) {
+  char *at;
+  ck_assert_int_eq(run("@ solve a100-x2 -c allgather --json -o %%/d.json"), 0);
+  ck_assert_ptr_nonnull(at = strstr(result.out, "\"k\": "));
+  int k = atoi(at + 5);
+  expect(result.out, "\"time_per_GB\": \"3/1040\"");
+  ck_assert_int_gt(k, 1);
+  for (int fewer = 1; fewer < k; fewer++) {
+    ck_assert_int_eq(run("@ solve a100-x2 -c allgather --k %d --json", fewer), 0);
+    expect(result.out, "\"optimal\": false");
+  }
+  ck_assert_int_eq(run("@ solve a100-x2 -c allgather -e $(printf '0\\045') -o %%/z.json"), 0);
+  char *first = copse_test_read("d.json"), *second = copse_test_read("z.json");
+  ck_assert_str_eq(first, second);
+  free(first);
+  free(second);
+}
+END_TEST
+
 START_TEST(only_bare_names_are_of_the_catalogue) {
   static const char *const cases[][2] = {
       {"topo /nonexistent/dgx-h100", "/nonexistent/dgx-h100: cannot open"},
@@ -211,6 +231,7 @@ int main(void) {
   tcase_add_test(all, links_listed_both_ways_must_say_what_they_are);
   tcase_add_test(all, a_bare_tolerance_of_one_is_refused);
   tcase_add_test(all, what_will_not_fit_says_so);
+  tcase_add_test(all, the_default_has_the_fewest_trees_at_the_optimum);
   tcase_add_test(all, only_bare_names_are_of_the_catalogue);
   if (COPSE_TEST_RESULTS) tcase_add_test(all, an_interrupted_plans_leaves_nothing_that_loads);
   tcase_add_test(all, plans_that_fail_leave_nothing);

@@ -76,7 +76,10 @@ static bool cost_text(const struct copse_audit_finding *f, char text[COST_TEXT])
   if (f->within >= 0)
     snprintf(text, COST_TEXT, "%.4g GB/s at most, within that of cause %d", f->cost, f->within + 1);
   else
-    snprintf(text, COST_TEXT, "%.4g GB/s at most, %.2g %% of the bound", f->cost, 100 * f->share);
+    snprintf(text, COST_TEXT,
+             f->share < 0.095 ? "%.4g GB/s at most, %.2g %% of the bound"
+                              : "%.4g GB/s at most, %.0f %% of the bound",
+             f->cost, 100 * f->share);
   return f->share > 0;
 }
 

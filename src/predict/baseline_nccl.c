@@ -153,6 +153,19 @@ static struct copse_q bandwidth_to(const struct levelling *v, int node, int othe
   return link < 0 ? COPSE_Q_ZERO : t->links[link].bandwidth;
 }
 
+/* Whether some host has not such a node, or as a NIC no cable at it, which others have. */
+static bool is_lacked(const struct levelling *v, int node) {
+  const struct copse_baseline_work *w = v->w;
+  const char *type = w->topology->nodes[node].type;
+  bool nic = strcmp(type, "nic") == 0 || strcmp(type, "net") == 0, some = false, none = false;
+  for (int h = 0; h < w->hosts.n_hosts; h++) {
+    int twin = find_twin(w, node, h);
+    if (twin < 0) return true;
+    *(v->outside[0][twin].num > 0 ? &some : &none) = true;
+  }
+  return nic && some && none;
+}
+
 /* Takes from a link of a host, both ways, what its like in the slowest host lacks. */
 static copse_status level_link(struct levelling *v, int a, int b) {
   struct copse_baseline_work *w = v->w;
@@ -169,7 +182,7 @@ static copse_status level_link(struct levelling *v, int a, int b) {
       if (copse_q_cmp(part, left) < 0) left = part;
     }
   }
-  if (copse_q_cmp(left, COPSE_Q_ONE) >= 0) return COPSE_OK;
+  if (copse_q_cmp(left, COPSE_Q_ONE) >= 0 || is_lacked(v, a)) return COPSE_OK;
   const char *what = copse_arena_printf(&w->scratch, "%s>%s", w->topology->nodes[a].id,
                                         w->topology->nodes[b].id);
   if (!what) return copse_fail_nomem(w->err);
@@ -184,9 +197,7 @@ static copse_status find_faults(struct levelling *v) {
   COPSE_DO(COPSE_ARRAY(&w->scratch, (size_t)t->n_nodes + (size_t)t->n_links, v->faults, w->err));
   COPSE_DO(sum_outside(v));
   for (int i = 0; i < t->n_nodes; i++) {
-    bool lacked = false;
-    for (int h = 0; h < w->hosts.n_hosts; h++) lacked = lacked || find_twin(w, i, h) < 0;
-    if (!lacked) continue;
+    if (!is_lacked(v, i)) continue;
     v->faults[v->n++] = (struct copse_fault){t->nodes[i].id, COPSE_Q_ZERO};
     if (!v->lacked) v->lacked = t->nodes[i].id + copse_host_prefix(t->nodes[i].id, NULL);
   }

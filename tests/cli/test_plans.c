@@ -134,6 +134,7 @@ START_TEST(what_is_left_has_rings_too) {
   static const struct {
     const char *fault, *note, *time; /* by hand: 2 * 15/16 over the sum of a host's NICs */
   } cases[] = {{"--down h0.nic3", "without nic3", "3/280"},                  /* 175 GB/s */
+               {"--down 'h0.nic3>rail3'", "without nic3", "3/280"},          /* a cable */
                {"--derate h1.nic2=0.5", "as slow as the slowest", "1/100"},  /* 187.5 GB/s */
                {"--down h1.nic1 --derate h0.nic0=0.5", "without nic1, links", "3/260"}};
   ck_assert_int_eq(run("@ solve a100-x2 -c allreduce -o %%/healthy.json && "

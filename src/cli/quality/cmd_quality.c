@@ -799,7 +799,7 @@ static const char usage[] =
 static const char in_ci[] =
     "In a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"
     "and run 'copse quality FOLDER --table FILE' from then on (an example for GitHub Actions:\n"
-    ".github/workflows/quality.yml). Updating without a change leaves FILE as it is.\n";
+    "quality.yml in share/doc/copse/examples). Updating without a change leaves FILE as it is.\n";
 
 const struct copse_command copse_cmd_quality = {
     .name = "quality",

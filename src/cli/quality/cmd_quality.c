@@ -424,18 +424,6 @@ static void print_rows(const struct copse_quality_table *table, bool sizes, bool
     if (i == 0 || !is_said(&table->rows[i], &table->rows[i - 1])) print_row(&table->rows[i], sizes);
 }
 
-/* Lines of a terminal as running text: "worse bound 1 -> 2 s/GB; another topology ..". */
-static const char *as_reason(struct copse_cli_work *w, const char *text) {
-  char *to = text && *text ? copse_arena_strdup(&w->arena, text) : NULL, *out = to;
-  for (const char *p = to; p && *p; p++) {
-    bool end = *p == '\n', blank = *p == ' ' && (p[1] == ' ' || p[1] == '\n' || out == to || out[-1] == ' ');
-    if (end && p[1]) *out++ = ';';
-    if (end ? p[1] != '\0' : !blank) *out++ = end ? ' ' : *p;
-  }
-  if (out) *out = '\0';
-  return to;
-}
-
 static void print_json_row(const struct copse_quality_row *row, enum copse_quality_verdict verdict,
                            const char *reason, bool first) {
   const struct copse_quality_result *r = &row->result;
@@ -652,8 +640,8 @@ static void print_json(const struct job *job) {
       job->counts[COPSE_QUALITY_GONE], job->counts[COPSE_QUALITY_GAIN],
       job->counts[COPSE_QUALITY_SAME], job->counts[COPSE_QUALITY_UNCOMPARED]);
   for (size_t i = 0; i < job->now.n_rows; i++)
-    print_json_row(&job->now.rows[i], job->verdicts[i], as_reason(job->work, job->cases[i].text),
-                   i == 0);
+    print_json_row(&job->now.rows[i], job->verdicts[i],
+                   copse_quality_reason(&job->cases[i], job->arena), i == 0);
   printf("\n], \"missing\": [");
   for (size_t i = job->now.n_rows; i < job->n_cases; i++)
     printf("%s\n {\"topology\": %s, \"collective\": %s}", i > job->now.n_rows ? "," : "",

@@ -149,6 +149,17 @@ static const char *text_of(const struct copse_quality_case *it) {
   return it->text ? it->text + strspn(it->text, " ") : "";
 }
 
+const char *copse_quality_reason(const struct copse_quality_case *it, struct copse_arena *arena) {
+  char *to = *text_of(it) ? copse_arena_strdup(arena, text_of(it)) : NULL, *out = to;
+  for (const char *p = to; p && *p; p++) {
+    bool blank = *p == ' ' && (p[1] == ' ' || p[1] == '\n' || out == to || out[-1] == ' ');
+    if (*p == '\n' && p[1]) *out++ = ';';
+    if (*p == '\n' ? p[1] != '\0' : !blank) *out++ = *p == '\n' ? ' ' : *p;
+  }
+  if (out) *out = '\0';
+  return to;
+}
+
 static void add_junit_case(const struct copse_quality_case *it, struct copse_text *out) {
   copse_text_add(out, "  <testcase classname=\"");
   copse_text_add_xml(out, it->topology);

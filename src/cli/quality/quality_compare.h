@@ -18,8 +18,8 @@ extern const char *const copse_quality_verdicts[]; /* "same", ... */
 /*
  * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
  * height, a longer predicted time, or no schedule where there was one; the other way round it is a
- * gain. Of another topology a longer bound is worse. A file that can't be read is a loss unless the
- * table has it so. was: NULL where the table has none. `text` gets a line for each difference,
+ * gain. Of another topology a longer bound is worse. A file that can't be read is a loss.
+ * was: NULL where the table has none. `text` gets a line for each difference,
  * " achieved 3/1040 -> ...", or the reason why there is no schedule.
  */
 enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row *now,
@@ -34,6 +34,8 @@ struct copse_quality_case {
   enum copse_quality_verdict verdict;
   double seconds; /* of solving */
 };
+/* Its text in one line: "worse bound 1 -> 2 s/GB; another topology .."; NULL: none, or no memory. */
+const char *copse_quality_reason(const struct copse_quality_case *it, struct copse_arena *arena);
 /* JUnit's XML: a test case for each row, a failure for each that fails the check. */
 void copse_quality_to_junit(const struct copse_quality_case *cases, size_t n,
                             struct copse_text *out);

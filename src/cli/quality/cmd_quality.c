@@ -651,10 +651,10 @@ static void print_json(const struct job *job) {
 
 /* What --update can't take for the new measure. */
 static bool any_failed(const struct job *job) {
-  for (size_t i = 0; i < job->now.n_rows; i++)
-    if (job->now.rows[i].result.outcome == COPSE_QUALITY_FAILED ||
-        job->now.rows[i].result.outcome == COPSE_QUALITY_UNREADABLE)
-      return true;
+  for (size_t i = 0; i < job->now.n_rows; i++) {
+    enum copse_quality_outcome it = job->now.rows[i].result.outcome;
+    if (it == COPSE_QUALITY_FAILED || it == COPSE_QUALITY_UNREADABLE) return true;
+  }
   return false;
 }
 
@@ -710,11 +710,7 @@ static int run(void *arguments, int n_left, char **left) {
   o->n_inputs = n_left;
   if (o->jobs == 0) o->jobs = processors();
   for (int c = 0; c < COPSE_N_COLLECTIVES && !o->some_collectives; c++) o->collectives[c] = true;
-  if (o->read.synthetic)
-    return copse_cli_usage(
-        "quality",
-        "--synthetic is no file to watch: 'copse topo --synthetic SPEC -o FOLDER/x.json' "
-        "makes one");
+  if (o->read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch");
   const struct copse_cli_rule rules[] = {
       {copse_cli_is_stdout(o->table), "--table must be a file, not '-'"},
       {(o->junit || o->github) && o->update,

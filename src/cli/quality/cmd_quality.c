@@ -710,7 +710,8 @@ static int run(void *arguments, int n_left, char **left) {
   o->n_inputs = n_left;
   if (o->jobs == 0) o->jobs = processors();
   for (int c = 0; c < COPSE_N_COLLECTIVES && !o->some_collectives; c++) o->collectives[c] = true;
-  if (o->read.synthetic) return copse_cli_usage("quality", "--synthetic is no file to watch");
+  if (o->read.synthetic)
+    return copse_cli_usage("quality", "--synthetic is no file to watch: make one by copse topo -o");
   const struct copse_cli_rule rules[] = {
       {copse_cli_is_stdout(o->table), "--table must be a file, not '-'"},
       {(o->junit || o->github) && o->update,

@@ -155,7 +155,10 @@ _COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
 
 #: Bytes of a message that measures a link, and how often each is sent.
 _PROBE, _PROBES = 4 << 20, 3
-#: GB/s of a host's network link and between its ranks, by host, as measured in this process's groups.
+#: How often a message of a byte goes to and fro.
+_PINGS = 50
+#: GB/s of a host's network link and between its ranks, and microseconds that a message takes to others,
+#: by host, as measured in this process's groups.
 _SPEEDS: Dict[str, List[float]] = {}
 
 
@@ -190,9 +193,9 @@ class _Speeds:
             return [_SPEEDS[name] for name in self._names]
         try:
             with open(self._path) as text:
-                kept = json.load(text)["GB/s outside, inside"]
+                kept = json.load(text)["GB/s outside, GB/s inside, us"]
             known = [[float(x) for x in kept[name]] for name in self._names]
-            return known if all(len(k) == 2 and min(k) > 0 for k in known) else None
+            return known if all(len(k) == 3 and min(k) > 0 for k in known) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -201,7 +204,7 @@ class _Speeds:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(self._path),
                                              delete=False) as text:
-                json.dump({"GB/s outside, inside": dict(zip(self._names, known))}, text)
+                json.dump({"GB/s outside, GB/s inside, us": dict(zip(self._names, known))}, text)
             os.replace(text.name, self._path)
         except OSError:
             pass  # the next job measures again
@@ -211,6 +214,7 @@ class _Speeds:
         ranks = [[r for r, h in enumerate(self._hosts) if h == name] for name in self._names]
         n = len(ranks)
         inward, outward = [0.0] * n, [0.0] * n
+        us = self._way(ranks[0][0], ranks[-1][0])
         shift = 1
         while shift < n:
             pairs = {ranks[h][0]: ranks[(h + shift) % n][0] for h in range(n)}
@@ -227,8 +231,26 @@ class _Speeds:
             # a switch forwards what it gets, so one number is for both ways; the link of a rank that
             # is alone on its host is never the narrowest
             inside = min(rates[r] for r in here) if len(here) > 1 else 10 * max(ways)
-            speeds.append([float("%.2g" % x) for x in (min(ways), inside)])
+            speeds.append([float("%.2g" % x) for x in (min(ways), inside, us)])
         return speeds
+
+    def _way(self, first: int, last: int) -> float:
+        """Microseconds that a byte takes from one rank to another. Collective."""
+        group, me = self._group, self._group.rank()
+        us = 0.0
+        if me in (first, last):
+            wire = group._messages  # its thread has not begun yet
+            assert wire is not None
+            other = first + last - me
+            begun = time.monotonic()
+            for _ in range(_PINGS):
+                if me == first:
+                    wire.pass_byte(other)
+                wire.catch_byte(other)
+                if me == last:
+                    wire.pass_byte(other)
+            us = (time.monotonic() - begun) / (2 * _PINGS) * 1e6
+        return float(group.exchange("%.6g" % us)[first])
 
     def _rates(self, to: Dict[int, int]) -> List[float]:
         """GB/s that each rank receives at, where rank r sends to to[r]: the best of some. Collective."""
@@ -258,7 +280,7 @@ def _found_topology(hosts: List[str], speeds: List[List[float]]) -> str:
     nodes: List[str] = ['{"id": "%d", "type": "gpu", "rank": %d}' % (r, r) for r in range(len(hosts))]
     links: List[str] = []
     line = '{"src": "%s", "dst": "%s", "bandwidth": %.6g}'
-    for h, (name, (outside, inside)) in enumerate(zip(names, speeds)):
+    for h, (name, (outside, inside, _)) in enumerate(zip(names, speeds)):
         nodes.append('{"id": "host%d", "type": "switch"}' % h)
         links += [line % (r, "host%d" % h, inside) for r, n in enumerate(hosts) if n == name]
         if len(names) > 1:
@@ -281,14 +303,20 @@ class _Plans:
         self._agree("COPSE_TOPOLOGY", "" if given is None else self._read(given))
         self._agree("COPSE_SAME_BITS", str(int(alike)))
         self._ranks: List[str] = []
+        self._costs: List[str] = []
         if given is not None:
             self._text = self._read(given)
             if members and members != list(range(dist.get_world_size())):
                 self._ranks = ["--ranks", ",".join(str(r) for r in members)]
         elif alike or len(set(hosts)) == 1:
-            self._text = _found_topology([""] * len(hosts), [[10.0, 10.0]])
+            self._text = _found_topology([""] * len(hosts), [[10.0, 10.0, 0.0]])
         else:
-            self._text = _found_topology(hosts, _Speeds(group, hosts).get())
+            speeds = _Speeds(group, hosts).get()
+            self._text = _found_topology(hosts, speeds)
+            # A hop of a plan has a message and an answer. Many small messages stand still over TCP,
+            # whose buffers count a small one as a page: a hop's half for each keeps them long.
+            hop = 2 * max(us for _, _, us in speeds)
+            self._costs = ["--alpha", "%.6g" % hop, "--message", "%.6g" % (hop / 2)]
 
     def _agree(self, what: str, mine: str) -> None:
         """Plans must be the same at all ranks: so must be what they are made from."""
@@ -307,7 +335,7 @@ class _Plans:
 
     def folder(self, *what: str) -> str:
         """The folder for `copse plans WHAT`; all ranks ask alike."""
-        key = "\n".join((version(), self._text, *self._ranks, *what))
+        key = "\n".join((version(), self._text, *self._ranks, *self._costs, *what))
         name = hashlib.sha256(key.encode()).hexdigest()
         path = os.path.join(_cache(), "plans", name)
         group = self._group
@@ -333,7 +361,7 @@ class _Plans:
         try:
             done = subprocess.run(
                 [_library.command(), "plans", "-", "-w", "4", "-I", "1", "-o", made, *self._ranks,
-                 *what], input=self._text.encode(), stdout=subprocess.DEVNULL,
+                 *self._costs, *what], input=self._text.encode(), stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE, check=False)
             if done.returncode != 0:
                 return done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
@@ -479,6 +507,34 @@ class _Messages:
             idle = 0 if moved else idle + 1
             if idle > 50:
                 time.sleep(0.0005 if idle > 1000 else 0.00005)
+
+    def pass_byte(self, rank: int) -> None:
+        """Sends a byte, from the calling thread; as the other half only before anything was posted."""
+        byte, request = torch.zeros(1, dtype=torch.uint8), c_void_p()
+        self._check(self._wire.send(self._wire.context, rank, 0, byte.data_ptr(), 1, byref(request)))
+        self._wait_for(request, rank)
+
+    def catch_byte(self, source: int) -> None:
+        byte, request = torch.zeros(1, dtype=torch.uint8), c_void_p()
+        rank, tag, n, message = c_int(), c_uint(), c_size_t(), c_void_p()
+        end = time.monotonic() + self._timeout
+        while not message.value:
+            self._check(self._wire.next(self._wire.context, byref(rank), byref(tag), byref(n),
+                                        byref(message)))
+            self._within(end, source)
+        self._check(self._wire.receive(self._wire.context, message, byte.data_ptr(), 1,
+                                       byref(request)))
+        self._wait_for(request, source)
+
+    def _wait_for(self, request: c_void_p, rank: int) -> None:
+        done, end = c_int(), time.monotonic() + self._timeout
+        while not done.value:
+            self._check(self._wire.test(self._wire.context, request, byref(done)))
+            self._within(end, rank)
+
+    def _within(self, end: float, rank: int) -> None:
+        if time.monotonic() > end:
+            raise _failure("copse: rank %d does not answer while links are measured" % rank, _TIMEOUT)
 
     def _check(self, status: int) -> None:
         if status:

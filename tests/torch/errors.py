@@ -17,9 +17,11 @@ try:
     dist.init_process_group("copse", timeout=timedelta(seconds=float(os.environ.get("LIMIT", "5"))))
 except dist.DistBackendError as why:
     print("rank %s: %s" % (os.environ["RANK"], why), flush=True)
+    time.sleep(2)  # rank 0 has the store that the others read from
     sys.exit(1)
 rank = dist.get_rank()
 dist.barrier()
+time.sleep(0.5)  # all have left it
 begun = time.time()
 try:
     if case == "kill":  # rank 1, after as many calls as the second argument says

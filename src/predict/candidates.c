@@ -143,33 +143,71 @@ static bool may_win(const struct copse_candidates *c, int i, double bytes, doubl
   return i == 0 || least <= first_us;
 }
 
+/* One question for each candidate i and size b that `asks`; those about one candidate follow each
+ * other. */
+struct timing {
+  const struct copse_candidates *c;
+  const double *bytes;
+  int n_sizes;
+  double (*us)[COPSE_MAX_CANDIDATES];
+  bool (*asks)[COPSE_MAX_CANDIDATES], (*coarse)[COPSE_MAX_CANDIDATES];
+};
+
+static copse_status run_timing(const struct timing *t, int part, struct copse_arena *arena,
+                               struct copse_err *err) {
+  const struct copse_candidates *c = t->c;
+  struct copse_sim_question *questions;
+  struct copse_sim_options *options;
+  int asked = 0;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)c->n, options, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)c->n * (size_t)t->n_sizes, questions, err));
+  for (int i = 0; i < c->n; i++) {
+    options[i] = c->predictions[i].sim;
+    options[i].max_steps /= part;
+    for (int b = 0; b < t->n_sizes; b++)
+      if (t->asks[b][i])
+        questions[asked++] = (struct copse_sim_question){
+            .dag = &c->predictions[i].dag, .options = &options[i], .unit_bytes = t->bytes[b]};
+  }
+  COPSE_DO(copse_simulate_all(c->topology, questions, asked, err));
+  for (int i = c->n - 1; i >= 0; i--)
+    for (int b = t->n_sizes - 1; b >= 0; b--) {
+      if (!t->asks[b][i]) continue;
+      t->us[b][i] = questions[--asked].result.us;
+      t->coarse[b][i] = questions[asked].result.coarse;
+    }
+  return COPSE_OK;
+}
+
+/* Asks for what chunks were too large to tell apart. */
+static void ask_again(const struct timing *t) {
+  for (int b = 0; b < t->n_sizes; b++) {
+    double least = INFINITY;
+    for (int i = 0; i < t->c->n; i++) least = fmin(least, t->us[b][i]);
+    for (int i = 0; i < t->c->n; i++)
+      t->asks[b][i] = t->coarse[b][i] && t->us[b][i] <= least * (1 + QUICK_ERROR);
+  }
+}
+
 copse_status copse_candidates_time(const struct copse_candidates *c, const double *bytes,
                                    int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct copse_sim_question *questions;
-  struct copse_sim_options *options;
-  double *first; /* [n_sizes] */
-  int asked = 0;
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, first, err));
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)c->n, options, err));
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)c->n * (size_t)n_sizes, questions, err));
-  COPSE_DO(
-      copse_predictions_time(c->topology, c->predictions, 1, bytes, n_sizes, quick, first, err));
-  for (int i = 1; i < c->n; i++) {
-    options[i] = c->predictions[i].sim;
-    if (quick) options[i].max_steps /= QUICK_PART;
-    for (int b = 0; b < n_sizes; b++)
-      if (may_win(c, i, bytes[b], first[b]))
-        questions[asked++] = (struct copse_sim_question){
-            .dag = &c->predictions[i].dag, .options = &options[i], .unit_bytes = bytes[b]};
-  }
-  COPSE_DO(copse_simulate_all(c->topology, questions, asked, err));
-  for (int b = 0; b < n_sizes; b++) us[b][0] = first[b];
-  for (int i = c->n - 1; i > 0; i--)
-    for (int b = n_sizes - 1; b >= 0; b--)
-      us[b][i] = may_win(c, i, bytes[b], first[b]) ? questions[--asked].result.us : INFINITY;
-  return COPSE_OK;
+  struct timing t = {.c = c, .bytes = bytes, .n_sizes = n_sizes, .us = us};
+  const int part = quick ? QUICK_PART : 1;
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, t.asks, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, t.coarse, err));
+  for (int b = 0; b < n_sizes; b++) t.asks[b][0] = true;
+  COPSE_DO(run_timing(&t, part, &arena, err));
+  for (int b = 0; b < n_sizes; b++)
+    for (int i = 0; i < c->n; i++) {
+      t.asks[b][i] = i > 0 && may_win(c, i, bytes[b], us[b][0]);
+      if (i > 0) us[b][i] = INFINITY;
+    }
+  COPSE_DO(run_timing(&t, part, &arena, err));
+  if (!quick) return COPSE_OK;
+  ask_again(&t);
+  return run_timing(&t, 1, &arena, err);
 }
 
 static int hops(const struct copse_candidates *candidates, int i) {

@@ -54,7 +54,8 @@ copse_status copse_candidates_packets(struct copse_candidates *candidates, uint6
 void copse_candidates_free(struct copse_candidates *candidates);
 
 /* The predicted time of every candidate for messages of so many bytes, by several threads: us
- * [n_sizes]. With `quick`, in chunks enough to tell schedules apart and an eighth of the work.
+ * [n_sizes]. With `quick`, in an eighth of the work, but for those near the fastest whose
+ * chunks that made too large.
  * Infinite beyond a candidate's sizes, and for one whose busiest link alone takes longer than the
  * first candidate, so that it is not simulated. */
 copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,

@@ -546,6 +546,7 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   int pipeline = o->pipeline_chunks ? o->pipeline_chunks : copse_pipeline_chunks(s->frame->levels);
   int wanted = chunks_of(largest, o->min_chunk_bytes, pipeline);
   int fewest = chunks_of(largest, o->max_chunk_bytes, most);
+  s->result->coarse = ceil(largest / o->max_chunk_bytes) > most;
   s->max_chunks = wanted < fewest ? fewest : wanted < most ? wanted : most;
   for (int i = 0; i < dag->n_transfers; i++) {
     struct flight *p = &s->flights[i];

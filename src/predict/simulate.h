@@ -90,6 +90,7 @@ struct copse_sim_result {
   double busiest_us; /* for how long the busiest link was taken; <= us */
   int busiest_link;  /* -1 if no link was */
   int64_t chunks;    /* of all transfers */
+  bool coarse;       /* there were not steps enough for chunks of max_chunk_bytes */
 };
 
 /*

@@ -141,6 +141,49 @@ START_TEST(every_size_has_its_best_candidate) {
 }
 END_TEST
 
+/* What one simulation with 1 / part of the steps says of a candidate. */
+static struct copse_sim_result alone(const struct copse_candidates *c, int i, double bytes,
+                                     int part) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_options options = c->predictions[i].sim;
+  struct copse_sim_result result;
+  options.max_steps /= part;
+  ASSERT_OK(
+      copse_simulate(c->topology, &c->predictions[i].dag, &options, bytes, &result, NULL, &err),
+      &err);
+  return result;
+}
+
+/* A message so long that an eighth of the steps makes chunks larger than a plan's. */
+START_TEST(those_near_the_fastest_are_simulated_whole) {
+  static const struct copse_test_random_options shape = {6, 8, 5, true, true};
+  const double bytes = exp2(36);
+  uint64_t state = 77;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_candidates c;
+  struct copse_solve_seconds seconds;
+  struct copse_topology *topology = copse_test_random_topology(&state, &shape);
+  struct copse_solve_options options = {
+      .collective = COPSE_ALLREDUCE, .root = -1, .tolerance = COPSE_Q_ZERO, .label = "random"};
+  double us[1][COPSE_MAX_CANDIDATES], least = INFINITY;
+  int again = 0;
+  ASSERT_OK(copse_candidates_make(topology, &options, NULL, &c, &seconds, &err), &err);
+  ASSERT_OK(copse_candidates_time(&c, &bytes, 1, true, us, &err), &err);
+  for (int i = 0; i < c.n; i++)
+    if (isfinite(us[0][i])) least = fmin(least, alone(&c, i, bytes, 8).us);
+  for (int i = 0; i < c.n; i++) {
+    struct copse_sim_result quick = alone(&c, i, bytes, 8);
+    bool whole = quick.coarse && quick.us <= 1.08 * least;
+    if (isinf(us[0][i])) continue;
+    ck_assert(us[0][i] == (whole ? alone(&c, i, bytes, 1).us : quick.us));
+    again += whole;
+  }
+  ck_assert_int_gt(again, 0);
+  copse_candidates_free(&c);
+  copse_topology_free(topology);
+}
+END_TEST
+
 START_TEST(only_equal_times_go_to_the_simpler_candidate) {
   const struct copse_candidates three = {.n = 3}, four = {.n = 4};
   const double close[] = {100.9, 100.5, 100, 100}, equal[] = {100 + 1e-8, 100, 100, 99};
@@ -170,6 +213,7 @@ int main(void) {
   TCase *tests = tcase_create("candidates");
   tcase_set_timeout(tests, 120);
   tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
+  tcase_add_test(tests, those_near_the_fastest_are_simulated_whole);
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);
   suite_add_tcase(suite, tests);

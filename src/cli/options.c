@@ -248,12 +248,18 @@ static const struct copse_option *find_row(const struct copse_option_rows *rows,
   return NULL;
 }
 
+static int refuse_second(const char *command, const struct copse_option *it, const char *first,
+                         const char *second) {
+  return copse_cli_usage(command, "%s is given twice, as %s and %s", it->name, first, second);
+}
+
 static int parse_and_run(const struct copse_command *command, int argc, char **argv,
                          char *options) {
   const struct copse_option_rows rows = copse_option_rows_of(command);
   struct option longs[COPSE_MOST_ROWS + 2];
   char shorts[4 * COPSE_MOST_ROWS + 3];
   make_getopt_tables(&rows, longs, shorts);
+  const char *given[COPSE_MOST_ROWS] = {NULL};
   opterr = 0;
   for (int c, i; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
     if (c == '?' || c == ':') return refuse_unknown(command->name, &rows, argv, c);
@@ -269,6 +275,9 @@ static int parse_and_run(const struct copse_command *command, int argc, char **a
       for (i = 0; rows.list[i] != meant;) i++;
       it = meant;
     }
+    if (it->type != COPSE_OPTION_TAKEN && given[i] && strcmp(given[i], optarg) != 0)
+      return refuse_second(command->name, it, given[i], optarg);
+    given[i] = it->argument ? optarg : NULL;
     int exit = take(command, it, options + rows.at[i], optarg);
     if (exit != COPSE_EXIT_DONE) return exit;
   }

@@ -17,7 +17,12 @@
 
 static int take_collective(void *options, const char *command, char *value) {
   struct copse_cli_solve *a = options;
+  copse_collective before = a->solve.collective;
   int exit = copse_cli_take_collective(command, value, &a->solve.collective);
+  if (exit == COPSE_EXIT_DONE && a->has_collective && a->solve.collective != before)
+    return copse_cli_usage(command, "takes one collective at a time, not %s and %s",
+                           copse_collective_name(before),
+                           copse_collective_name(a->solve.collective));
   a->has_collective = exit == COPSE_EXIT_DONE;
   return exit;
 }

@@ -323,6 +323,15 @@ START_TEST(long_options_may_be_abbreviated_and_stand_anywhere) {
 }
 END_TEST
 
+START_TEST(a_second_value_is_refused_and_the_same_one_is_not) {
+  ck_assert_int_eq(run("@ plans ring-8 -c broadcast -r 0 --root 5 -o %%/never"), 2);
+  ck_assert_ptr_nonnull(strstr(result.err, "--root is given twice, as 0 and 5"));
+  ck_assert_int_eq(run("@ solve ring-8 -c allreduce -c all_gather"), 2);
+  ck_assert_ptr_nonnull(strstr(result.err, "one collective at a time, not allreduce and allgather"));
+  ck_assert_int_eq(run("@ solve ring-8 -c allgather -c allGather --k 1 --k 1 --json --json"), 0);
+}
+END_TEST
+
 START_TEST(values_are_refused_by_range_and_word) {
   static const char *const cases[][2] = {
       {"solve x -c allgather -k 0", "--k must be from 1 to 1048576"},
@@ -363,6 +372,7 @@ int main(void) {
   tcase_add_test(tc, zsh_takes_its_completion);
   tcase_add_loop_test(tc, progress_is_shown_on_a_terminal_and_cleared, 0, 2);
   tcase_add_test(tc, verbose_tells_what_was_tried);
+  tcase_add_test(tc, a_second_value_is_refused_and_the_same_one_is_not);
   tcase_add_test(tc, values_are_refused_by_range_and_word);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

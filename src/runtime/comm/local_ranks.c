@@ -128,17 +128,18 @@ static void trace(const struct copse_local_ranks *local, const struct copse_call
 
 static copse_status lacks_plan(const struct copse_local_ranks *local, const struct copse_call *call,
                                uint64_t bytes, struct copse_err *err) {
-  char text[COPSE_CALL_TEXT], others[96] = "";
+  char text[COPSE_CALL_TEXT], others[96] = "", root[32] = "";
   const struct copse_plans *plans = &local->plans;
   copse_call_describe(call, text);
   if (plans->n_others)
     snprintf(others, sizeof others, ", and %u files for other numbers of ranks, such as %u",
              plans->n_others, plans->other_ranks);
+  if (copse_collective_rooted(call->collective)) snprintf(root, sizeof root, " -r %d", call->root);
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "no plan for %s, %llu bytes over %u ranks: there are %zu plans for %u ranks%s "
-                    "(copse_comm_load_plans; copse plans -c %s makes them)",
+                    "(copse_comm_load_plans; copse plans -c %s%s makes them)",
                     text, (unsigned long long)bytes, local->shape.n_ranks, plans->n,
-                    local->shape.n_ranks, others, copse_collective_name(call->collective));
+                    local->shape.n_ranks, others, copse_collective_name(call->collective), root);
 }
 
 /* Whether ranks may be out of step after a launch with this status. Refused arguments are so

@@ -74,7 +74,8 @@ static copse_status check_hosts(struct finder *f, const struct copse_nccl_channe
     if (!same)
       return copse_fail(err, COPSE_UNSUPPORTED,
                         "host %d differs from host 0, and NCCL's graphs are found for hosts that "
-                        "are alike: give one host of each kind",
+                        "are alike: take the same parts down in each (--down '*.nic0'), or give one host "
+                        "of each kind",
                         h);
   }
   return COPSE_OK;

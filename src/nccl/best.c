@@ -72,11 +72,12 @@ static copse_status check_hosts(struct finder *f, const struct copse_nccl_channe
     copse_nccl_channels_free(&other);
     COPSE_DO(status);
     if (!same)
-      return copse_fail(err, COPSE_UNSUPPORTED,
-                        "host %d differs from host 0, and NCCL's graphs are found for hosts that "
-                        "are alike: take the same parts down in each (--down '*.nic0'), or give one host "
-                        "of each kind",
-                        h);
+      return copse_fail(
+          err, COPSE_UNSUPPORTED,
+          "host %d differs from host 0, and NCCL's graphs are found for hosts that "
+          "are alike: take the same parts down in each (--down '*.nic0'), or give one host "
+          "of each kind",
+          h);
   }
   return COPSE_OK;
 }

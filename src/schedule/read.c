@@ -411,9 +411,14 @@ static copse_status add_shares(struct copse_reader *r, enum copse_phase phase,
   return s->n_rotations > 0 ? spread_shares(r, shares) : COPSE_OK;
 }
 
+/* At the root's first tree; at the document where it has none. */
 static copse_status refute_shares(struct copse_reader *r, int root, struct copse_q sum,
                                   struct copse_q due) {
-  return copse_fail_at(r->err, r->untrue, r->json.file, 0,
+  const cJSON *at = r->json.root, *trees = copse_json_get(at, "trees");
+  int i = 0;
+  while (i < r->schedule->n_trees && r->schedule->trees[i].root != root) i++;
+  if (i < r->schedule->n_trees && cJSON_GetArrayItem(trees, i)) at = cJSON_GetArrayItem(trees, i);
+  return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(at, trees),
                        "the weights of root %d's trees don't add up to its share: %s, not %s", root,
                        COPSE_Q_STRING(sum), COPSE_Q_STRING(due));
 }

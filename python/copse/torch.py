@@ -300,12 +300,13 @@ class _Plans:
         self._leader = hosts.index(hosts[group.rank()])
         given = os.environ.get("COPSE_TOPOLOGY")
         alike = os.environ.get("COPSE_SAME_BITS", "0") not in ("", "0")
-        self._agree("COPSE_TOPOLOGY", "" if given is None else self._read(given))
+        text = "" if given is None else self._read(given)
+        self._agree("COPSE_TOPOLOGY", text)
         self._agree("COPSE_SAME_BITS", str(int(alike)))
         self._ranks: List[str] = []
         self._costs: List[str] = []
         if given is not None:
-            self._text = self._read(given)
+            self._text = text
             if members and members != list(range(dist.get_world_size())):
                 self._ranks = ["--ranks", ",".join(str(r) for r in members)]
         elif alike or len(set(hosts)) == 1:

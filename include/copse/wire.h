@@ -37,6 +37,9 @@ typedef struct copse_wire {
   const char *(*why)(void *context);
   /* Ends the wire. orderly 0: others may be gone, or have messages on their way; don't wait. */
   void (*end)(void *context, int orderly);
+  /* Sleeps until a message may have come or left, or for so long; may return at once. NULL: there
+   * is no such thing, and copse yields and naps. */
+  void (*wait)(void *context, unsigned microseconds);
 } copse_wire;
 
 /*

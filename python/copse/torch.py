@@ -77,7 +77,8 @@ class _Wire(ctypes.Structure):
         ("receive", CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p))),
         ("test", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_int))),
         ("why", CFUNCTYPE(c_char_p, c_void_p)),
-        ("end", CFUNCTYPE(None, c_void_p, c_int))]
+        ("end", CFUNCTYPE(None, c_void_p, c_int)),
+        ("wait", CFUNCTYPE(None, c_void_p, c_uint))]
 
 
 _P, _N = c_void_p, c_size_t

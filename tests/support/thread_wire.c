@@ -27,7 +27,7 @@ struct thread_wires {
   int n;
   unsigned latest;
   _Atomic int cut; /* a rank, or -1 */
-  size_t longest;
+  size_t longest, n_messages;
   struct end ends[];
 };
 
@@ -47,6 +47,8 @@ struct thread_wires *thread_wires_new(int n_ranks, unsigned latest) {
 void thread_wires_cut(struct thread_wires *wires, int rank) { atomic_store(&wires->cut, rank); }
 
 size_t thread_wires_longest(const struct thread_wires *wires) { return wires->longest; }
+
+size_t thread_wires_messages(const struct thread_wires *wires) { return wires->n_messages; }
 
 void thread_wires_free(struct thread_wires *wires) {
   for (int r = 0; r < wires->n; r++)
@@ -78,6 +80,7 @@ static copse_status send_message(void *context, int to, unsigned tag, const void
   pthread_mutex_lock(&end->wires->lock);
   *other->tail = it;
   other->tail = &it->next;
+  end->wires->n_messages++;
   if (n > end->wires->longest) end->wires->longest = n;
   pthread_mutex_unlock(&end->wires->lock);
   *request = ticket;

@@ -13,6 +13,8 @@ copse_wire thread_wire(struct thread_wires *wires, int rank);
 void thread_wires_cut(struct thread_wires *wires, int rank);
 /* Bytes of the longest message so far. */
 size_t thread_wires_longest(const struct thread_wires *wires);
+/* Messages so far. */
+size_t thread_wires_messages(const struct thread_wires *wires);
 /* After the ends of all. */
 void thread_wires_free(struct thread_wires *wires);
 

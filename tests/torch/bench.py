@@ -1,6 +1,6 @@
 """Times of copse beside gloo: bench.py MIN MAX RUNS COLLECTIVE..., started by scripts/bench_torch.
 
-Runs of both alternate; a run's time is the slowest rank's. Bytes are those of nccl-tests: of an
+Runs of both alternate; a run's time is the slowest rank's, its CPU time that of all ranks and threads. Bytes are those of nccl-tests: of an
 allgather's output, a reduce_scatter's input, else of each rank's tensor.
 """
 import statistics
@@ -57,31 +57,35 @@ def training(_):
 
 
 def times(call):
-    """Microseconds of each run, by backend."""
-    taken = {name: [] for name in groups}
+    """Microseconds and CPU microseconds of each run, by backend."""
+    taken = {name: ([], []) for name in groups}
     for i in range(runs + 1):  # the first opens connections
         for name, group in groups.items():
             dist.barrier()
-            begun = time.perf_counter()
+            begun, busy = time.perf_counter(), time.process_time()
             call(group)
-            mine = torch.tensor([time.perf_counter() - begun], dtype=torch.float64)
-            dist.all_reduce(mine, dist.ReduceOp.MAX)
+            wall = torch.tensor([time.perf_counter() - begun], dtype=torch.float64)
+            cpu = torch.tensor([time.process_time() - busy], dtype=torch.float64)
+            dist.all_reduce(wall, dist.ReduceOp.MAX)
+            dist.all_reduce(cpu)
             if i > 0:
-                taken[name].append(mine.item() * 1e6)
+                taken[name][0].append(wall.item() * 1e6)
+                taken[name][1].append(cpu.item() * 1e6)
     return taken
 
 
 torch.set_num_threads(1)
 if rank == 0:
-    print("# %-14s %10s %12s %12s %8s" % ("collective", "bytes", "gloo us", "copse us", "times"), flush=True)
+    print("# %-14s %10s %12s %12s %8s %12s %12s" % (
+        "collective", "bytes", "gloo us", "copse us", "times", "gloo CPU us", "copse CPU us"), flush=True)
 for what in sys.argv[4:]:
     bytes_ = least if what != "training" else most
     while bytes_ <= most:
         taken = times(globals()[what](bytes_ // 4))
-        gloo, ours = (statistics.median(taken[name]) for name in ("gloo", "copse"))
+        (gloo, gloo_cpu), (ours, our_cpu) = ([statistics.median(x) for x in taken[name]] for name in ("gloo", "copse"))
         if rank == 0:
-            print("%-16s %10s %12.0f %12.0f %8.2f" % (
-                what, bytes_ if what != "training" else "-", gloo, ours, gloo / ours), flush=True)
+            print("%-16s %10s %12.0f %12.0f %8.2f %12.0f %12.0f" % (
+                what, bytes_ if what != "training" else "-", gloo, ours, gloo / ours, gloo_cpu, our_cpu), flush=True)
         bytes_ *= 16
 dist.barrier()
 dist.destroy_process_group()

@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/types.h"
 #include "runtime/interpreter/interpreter.h"
 #include "runtime/transport/internal.h"
 
@@ -272,6 +273,29 @@ static uint64_t digest_counts(const uint64_t *counts, uint64_t n) {
   for (uint64_t i = 0; i < n; i++)
     for (int b = 0; b < 64; b += 8) digest = (digest ^ (counts[i] >> b & 0xff)) * 1099511628211u;
   return digest ? digest : 1;
+}
+
+static const char *type_name(uint32_t type) {
+  return type < COPSE_N_TYPES ? copse_type_name((enum copse_type)type) : "?";
+}
+static const char *redop_name(uint32_t redop) {
+  return redop < COPSE_N_REDOPS ? copse_redop_name((enum copse_redop)redop) : "?";
+}
+
+copse_status copse_engine_compare_calls(const struct copse_transport *transport, uint32_t from,
+                                        struct copse_err *err) {
+  const struct copse_transport_call *mine = &transport->call, *other = &transport->peers[from].call;
+  const char *what = memcmp(mine->plan, other->plan, sizeof mine->plan) != 0 ? "run different plans"
+                     : mine->pair_counts != other->pair_counts ? "have different pair_counts"
+                                                               : NULL;
+  if (memcmp(mine, other, sizeof *mine) == 0) return COPSE_OK;
+  if (what)
+    return copse_fail(err, COPSE_REFUTED, "rank %u and rank %u %s", transport->me, from, what);
+  return copse_fail(err, COPSE_REFUTED,
+                    "rank %u calls with %" PRIu64 " elements of %s, %s, and rank %u with %" PRIu64
+                    " of %s, %s",
+                    transport->me, mine->count, type_name(mine->type), redop_name(mine->redop),
+                    from, other->count, type_name(other->type), redop_name(other->redop));
 }
 
 static copse_status begin(struct copse_interpreter *exec, struct copse_err *err) {

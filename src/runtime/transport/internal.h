@@ -19,13 +19,19 @@ struct copse_transport_call {
   uint64_t pair_counts; /* a digest of them; 0: full blocks */
 };
 
-/* Messages of the transport itself. All but BEGIN overtake those of launches. */
+/* Messages of the transport itself. All before BEGIN overtake those of launches. */
 enum copse_transport_tag {
   COPSE_TRANSPORT_PING,   /* answered by a PONG */
   COPSE_TRANSPORT_PONG,   /* struct copse_transport_pong */
   COPSE_TRANSPORT_ABORT,  /* struct copse_transport_reason */
   COPSE_TRANSPORT_GATHER, /* one rank's part of an all_gather */
-  COPSE_TRANSPORT_BEGIN   /* struct copse_transport_call: what comes next belongs to this launch */
+  COPSE_TRANSPORT_BEGIN,  /* struct copse_transport_call: what comes next belongs to this launch */
+  COPSE_TRANSPORT_BATCH   /* short messages of launches, one after the other */
+};
+
+/* Before each message of a batch. */
+struct copse_transport_part {
+  uint32_t tag, n;
 };
 
 struct copse_transport_pong {
@@ -45,8 +51,9 @@ struct copse_incoming {
   size_t n;
   void *message; /* the wire's, until it is being received */
   void *request; /* the wire's, until it is there */
-  bool started;
-  unsigned char *own; /* the transport's own messages: their bytes */
+  bool started, complete;
+  unsigned char *own; /* the transport's own messages and batches: their bytes */
+  size_t opened;      /* of a batch: bytes that have been taken */
   struct copse_incoming *next;
 };
 
@@ -71,12 +78,12 @@ struct copse_outgoing {
 };
 
 struct copse_peer {
-  struct copse_messages launches;          /* BEGIN, and what belongs to launches */
+  struct copse_messages launches;          /* batches, and what belongs to launches */
   struct copse_messages control;           /* the transport's own */
   struct copse_messages gathered;          /* parts of all_gathers, complete */
   struct copse_outgoing *sent, **sent_end; /* in order */
+  struct copse_payload *batch;             /* short messages that go with the next step, or NULL */
   struct copse_transport_call call;        /* of the launch that it is in, as last announced */
-  struct copse_transport_call next_call;   /* being received */
   uint64_t announced;                      /* the launch that it was notified of */
   double last_message;                     /* when something came from it */
   double moved;                            /* when it was last known to have moved */
@@ -130,6 +137,9 @@ copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, u
                                 size_t n, void **bytes, struct copse_err *err);
 /* The message is there, and so is all that its sender sent before. */
 void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigned tag);
+/* COPSE_REFUTED where the launch that a peer has announced is not this rank's. */
+copse_status copse_engine_compare_calls(const struct copse_transport *transport, uint32_t from,
+                                        struct copse_err *err);
 /* The rank that this one waits for, or COPSE_TRANSPORT_NOBODY; where and why, if text isn't NULL.
  */
 uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text, size_t size);

@@ -20,7 +20,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/types.h"
 #include "runtime/transport/internal.h"
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
@@ -31,6 +30,10 @@
 #define NOTIFY_SECONDS 0.5
 /* Of a message of the transport's own; more is nothing that copse has sent. */
 #define MOST_OWN_BYTES ((size_t)1 << 24)
+/* Messages of launches up to this are copied into batches: a message costs more than a copy, and
+ * TCP's buffers count a short one as a page. */
+#define MOST_PART_BYTES 4096u
+#define BATCH_BYTES ((size_t)32 << 10)
 /* Looked at in one step, so that others get their turn. */
 #define MOST_AT_ONCE 64
 
@@ -146,17 +149,49 @@ static void send_own(struct copse_transport *transport, uint32_t to, unsigned ta
   copse_transport_drop(transport, payload);
 }
 
+static void send_batch(struct copse_transport *transport, uint32_t to) {
+  struct copse_payload *batch = transport->peers[to].batch;
+  if (!batch) return;
+  transport->peers[to].batch = NULL;
+  post(transport, to, COPSE_TRANSPORT_BATCH, batch);
+  copse_transport_drop(transport, batch);
+}
+
+static void send_batches(struct copse_transport *transport) {
+  for (uint32_t r = 0; r < transport->n; r++) send_batch(transport, r);
+}
+
+static void add_part(struct copse_transport *transport, uint32_t to, unsigned tag,
+                     const void *bytes, size_t n) {
+  struct copse_peer *peer = &transport->peers[to];
+  const struct copse_transport_part part = {tag, (uint32_t)n};
+  if (peer->batch && peer->batch->n + sizeof part + n > BATCH_BYTES) send_batch(transport, to);
+  if (!peer->batch) {
+    peer->batch = new_payload(transport, BATCH_BYTES);
+    if (!peer->batch) return;
+    transport->bytes_outgoing -= peer->batch->n;
+    peer->batch->n = 0;
+  }
+  struct copse_payload *batch = peer->batch;
+  memcpy(batch->bytes + batch->n, &part, sizeof part);
+  if (n > 0) memcpy(batch->bytes + batch->n + sizeof part, bytes, n);
+  batch->n += sizeof part + n;
+  transport->bytes_outgoing += sizeof part + n;
+}
+
 void copse_transport_send(struct copse_transport *transport, uint32_t to, unsigned tag,
                           struct copse_payload *payload) {
   struct copse_peer *peer = &transport->peers[to];
   if (peer->announced != transport->call.launch) {
-    send_own(transport, to, COPSE_TRANSPORT_BEGIN, &transport->call, sizeof transport->call);
+    add_part(transport, to, COPSE_TRANSPORT_BEGIN, &transport->call, sizeof transport->call);
     peer->announced = transport->call.launch;
   }
-  if (payload)
-    post(transport, to, tag, payload);
-  else
-    send_own(transport, to, tag, NULL, 0);
+  if (!payload || payload->n <= MOST_PART_BYTES) {
+    add_part(transport, to, tag, payload ? payload->bytes : NULL, payload ? payload->n : 0);
+    return;
+  }
+  send_batch(transport, to); /* what was sent before comes before */
+  post(transport, to, tag, payload);
 }
 
 static bool pop_sent(struct copse_transport *transport, struct copse_peer *peer) {
@@ -210,10 +245,12 @@ copse_status copse_transport_fail(struct copse_transport *transport, const struc
 /* ---- keeping time --------------------------------------------------------------------------- */
 
 /* Steps without progress before a process gives its core away, and before it sleeps: many may
- * share a core. */
+ * share a core. Where the wire wakes it up it sleeps after about the time that waking up takes. */
 #define SPINS 64u
 #define YIELDS 4096u
+#define YIELDS_IF_WOKEN 128u
 #define NAP_NANOSECONDS 50000
+#define WAIT_MICROSECONDS 1000u
 /* Looking at the clock takes longer than a step. */
 #define STEPS_A_LOOK 32u
 /* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
@@ -224,7 +261,9 @@ copse_status copse_transport_fail(struct copse_transport *transport, const struc
 
 static void rest(struct copse_transport *transport) {
   static const struct timespec nap = {0, NAP_NANOSECONDS};
-  if (transport->idle > YIELDS)
+  if (transport->wire.wait && transport->idle > YIELDS_IF_WOKEN)
+    transport->wire.wait(transport->wire.context, WAIT_MICROSECONDS);
+  else if (transport->idle > YIELDS)
     nanosleep(&nap, NULL);
   else if (transport->idle > SPINS)
     sched_yield();
@@ -392,18 +431,18 @@ static bool start(struct copse_transport *transport, uint32_t from, struct copse
 static bool is_there(struct copse_transport *transport, uint32_t from, struct copse_incoming *it) {
   int done = 0;
   if (!it->started || transport->broken.status != COPSE_OK) return false;
+  if (it->complete) return true;
   copse_status status = transport->wire.test(transport->wire.context, it->request, &done);
   if (status != COPSE_OK) (void)wire_failed(transport, "receiving from", from, status);
-  return status == COPSE_OK && done;
+  it->complete = status == COPSE_OK && done;
+  return it->complete;
 }
 
 static void sort_in(struct copse_transport *transport, uint32_t from, struct copse_incoming *it) {
   struct copse_peer *peer = &transport->peers[from];
-  if (it->tag >= COPSE_TRANSPORT_BEGIN) {
-    push(&peer->launches, it);
-    return;
-  }
-  push(&peer->control, it);
+  bool of_launch = it->tag >= COPSE_TRANSPORT_BATCH;
+  push(of_launch ? &peer->launches : &peer->control, it);
+  if (it->tag > COPSE_TRANSPORT_BATCH) return;
   if (it->n > MOST_OWN_BYTES) {
     (void)refuse(transport, COPSE_REFUTED, "rank %u sends what copse %s doesn't know", from,
                  COPSE_VERSION_STRING);
@@ -480,28 +519,11 @@ static bool take_own(struct copse_transport *transport, uint32_t from, struct co
 /* A peer's messages are started as soon as it is known where they go, and count in the order in
  * which they were sent. */
 
-static const char *type_name(uint32_t type) {
-  return type < COPSE_N_TYPES ? copse_type_name((enum copse_type)type) : "?";
-}
-static const char *redop_name(uint32_t redop) {
-  return redop < COPSE_N_REDOPS ? copse_redop_name((enum copse_redop)redop) : "?";
-}
-
 /* Compares with the call that the peer has announced. */
 static void compare_calls(struct copse_transport *transport, uint32_t from) {
-  const struct copse_transport_call *mine = &transport->call, *other = &transport->peers[from].call;
-  const char *what = memcmp(mine->plan, other->plan, sizeof mine->plan) != 0 ? "run different plans"
-                     : mine->pair_counts != other->pair_counts ? "have different pair_counts"
-                                                               : NULL;
-  if (memcmp(mine, other, sizeof *mine) == 0) return;
-  if (what)
-    (void)refuse(transport, COPSE_REFUTED, "rank %u and rank %u %s", transport->me, from, what);
-  else
-    (void)refuse(transport, COPSE_REFUTED,
-                 "rank %u calls with %llu elements of %s, %s, and rank %u with %llu of %s, %s",
-                 transport->me, (unsigned long long)mine->count, type_name(mine->type),
-                 redop_name(mine->redop), from, (unsigned long long)other->count,
-                 type_name(other->type), redop_name(other->redop));
+  struct copse_err why = COPSE_ERR_INIT;
+  if (copse_engine_compare_calls(transport, from, &why) != COPSE_OK)
+    (void)copse_transport_fail(transport, &why);
 }
 
 /* A peer that sends to a rank which has left the launch. */
@@ -511,43 +533,66 @@ static void refuse_late(struct copse_transport *transport, uint32_t from) {
                from, (unsigned long long)transport->peers[from].call.launch, transport->me);
 }
 
-static bool start_begin(struct copse_transport *transport, uint32_t from,
-                        struct copse_incoming *it) {
-  struct copse_peer *peer = &transport->peers[from];
-  if (it->n == sizeof peer->next_call) return start(transport, from, it, &peer->next_call);
-  (void)refuse(transport, COPSE_REFUTED, "rank %u announces a launch in %zu bytes, must be %zu",
-               from, it->n, sizeof peer->next_call);
-  return false;
-}
-
-/* False where it must wait for this rank's own launch. */
-static bool start_part(struct copse_transport *transport, uint32_t from,
-                       struct copse_incoming *it) {
+/* Where a message of the peer's launch goes. False where it must wait for this rank's own launch. */
+static bool find_place(struct copse_transport *transport, uint32_t from, unsigned tag, size_t n,
+                       void **bytes) {
   uint64_t launch = transport->peers[from].call.launch;
   struct copse_err why = COPSE_ERR_INIT;
-  void *bytes = NULL;
   if (launch > transport->call.launch) return false;
   if (!transport->running || launch < transport->call.launch) {
     refuse_late(transport, from);
     return false;
   }
-  if (copse_engine_place(transport->running, from, it->tag, it->n, &bytes, &why) == COPSE_OK)
-    return start(transport, from, it, bytes);
+  if (copse_engine_place(transport->running, from, tag, n, bytes, &why) == COPSE_OK) return true;
   (void)copse_transport_fail(transport, &why);
   return false;
 }
 
+/* Where they go is known when all that is before them has been taken, of batches, or started. */
 static void start_launches(struct copse_transport *transport, uint32_t from) {
   struct copse_incoming *it = transport->peers[from].launches.head;
-  for (; it; it = it->next) {
-    bool begins = it->tag == COPSE_TRANSPORT_BEGIN;
-    /* what it announces is known when it is there and has been taken from the queue */
-    if (begins && it != transport->peers[from].launches.head) return;
-    if (!it->started &&
-        !(begins ? start_begin(transport, from, it) : start_part(transport, from, it)))
+  for (; it && it->tag != COPSE_TRANSPORT_BATCH; it = it->next) {
+    void *bytes;
+    if (it->started) continue;
+    if (!find_place(transport, from, it->tag, it->n, &bytes) || !start(transport, from, it, bytes))
       return;
-    if (begins) return;
   }
+}
+
+static bool take_part_of_launch(struct copse_transport *transport, uint32_t from,
+                                const struct copse_transport_part *part, const void *bytes) {
+  struct copse_peer *peer = &transport->peers[from];
+  void *place;
+  if (part->tag == COPSE_TRANSPORT_BEGIN && part->n == sizeof peer->call) {
+    memcpy(&peer->call, bytes, sizeof peer->call);
+    if (transport->running && peer->call.launch == transport->call.launch)
+      compare_calls(transport, from);
+    return true;
+  }
+  if (!find_place(transport, from, part->tag, part->n, &place)) return false;
+  if (part->n > 0) memcpy(place, bytes, part->n);
+  copse_engine_arrived(transport->running, from, part->tag);
+  return true;
+}
+
+/* Whether all of it has been taken; else the rest waits for this rank's own launch. */
+static bool open_batch(struct copse_transport *transport, uint32_t from, struct copse_incoming *it,
+                       bool *moved) {
+  struct copse_transport_part part;
+  while (it->opened < it->n && transport->broken.status == COPSE_OK) {
+    size_t left = it->n - it->opened;
+    if (left >= sizeof part) memcpy(&part, it->own + it->opened, sizeof part);
+    if (left < sizeof part || left - sizeof part < part.n) {
+      (void)refuse(transport, COPSE_REFUTED, "rank %u sends a batch that ends within a message",
+                   from);
+      return false;
+    }
+    if (!take_part_of_launch(transport, from, &part, it->own + it->opened + sizeof part))
+      return false;
+    it->opened += sizeof part + part.n;
+    *moved = true;
+  }
+  return transport->broken.status == COPSE_OK;
 }
 
 /* Whether anything has come. */
@@ -555,16 +600,15 @@ static bool end_launches(struct copse_transport *transport, uint32_t from) {
   struct copse_peer *peer = &transport->peers[from];
   bool moved = false;
   while (peer->launches.head && is_there(transport, from, peer->launches.head)) {
-    struct copse_incoming *it = pop(&peer->launches);
+    struct copse_incoming *it = peer->launches.head;
+    bool is_batch = it->tag == COPSE_TRANSPORT_BATCH;
+    if (is_batch && !open_batch(transport, from, it, &moved)) break;
+    (void)pop(&peer->launches);
     moved = true;
-    if (it->tag != COPSE_TRANSPORT_BEGIN) {
-      copse_engine_arrived(transport->running, from, it->tag);
-    } else {
-      peer->call = peer->next_call;
-      if (transport->running && peer->call.launch == transport->call.launch)
-        compare_calls(transport, from);
+    if (is_batch)
       start_launches(transport, from);
-    }
+    else
+      copse_engine_arrived(transport->running, from, it->tag);
     free_message(it);
   }
   return moved;
@@ -604,7 +648,7 @@ copse_status copse_transport_end(struct copse_transport *transport, struct copse
   transport->running = NULL;
   for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++) {
     const struct copse_incoming *it = transport->peers[r].launches.head;
-    if (it && it->started && it->tag != COPSE_TRANSPORT_BEGIN) refuse_late(transport, r);
+    if (it && it->started && it->tag != COPSE_TRANSPORT_BATCH) refuse_late(transport, r);
   }
   return copse_transport_status(transport, err);
 }
@@ -617,6 +661,7 @@ static void refuse_aborted(struct copse_transport *transport) {
 copse_status copse_transport_step(struct copse_transport *transport, bool moved,
                                   struct copse_err *err) {
   refuse_aborted(transport);
+  if (transport->broken.status == COPSE_OK) send_batches(transport);
   if (transport->broken.status == COPSE_OK) moved = take_in(transport) || moved;
   if (transport->broken.status == COPSE_OK) moved = push_out(transport) || moved;
   if (transport->broken.status == COPSE_OK) watch(transport, moved);
@@ -732,6 +777,7 @@ void copse_transport_free(struct copse_transport *transport) {
     free_messages(&transport->peers[r].control);
     free_messages(&transport->peers[r].gathered);
   }
+  for (uint32_t r = 0; transport->peers && r < transport->n; r++) free(transport->peers[r].batch);
   if (orderly) free(transport->peers);
   while (transport->free_payloads) {
     struct copse_payload *next = transport->free_payloads->next;

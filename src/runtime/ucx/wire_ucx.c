@@ -8,12 +8,19 @@
  * UCX's posix transport gives its shared memory a name until it has filled it: a process that is
  * killed meanwhile leaves a file (seen once in some 100 kills). Segments of sysv are removed right
  * after they are attached, so that is taken, unless UCX_TLS says otherwise.
+ *
+ * Between hosts without RDMA a message is sent at once, however long (RNDV_THRESH inf): asking first
+ * costs a way to and fro behind the data that queues on the links, and TCP has no zero copy to win.
  */
+#include <dirent.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <ucp/api/ucp.h>
+#include <unistd.h>
 
 #include "copse/ucx.h"
 #include "base/clock.h"
@@ -21,6 +28,8 @@
 
 /* How long an orderly end waits for messages to leave. */
 #define FLUSH_SECONDS 5.0
+/* Tests that make no progress of their own after next_message has: over TCP each is a system call. */
+#define TESTS_A_LOOK 64
 
 struct wire {
   ucp_context_h context;
@@ -30,8 +39,14 @@ struct wire {
   unsigned char *addresses;
   size_t address_bytes; /* room for one */
   uint64_t rank;
+  int event_fd;  /* readable when the worker has something to do, after ucp_worker_arm */
+  unsigned done; /* what progress has done since wait_for_events was last called */
+  int tests;     /* since next_message made progress */
   char text[300];
 };
+
+/* Room for a host's name. */
+#define HOST_BYTES 64
 
 /* Sent at once: a request that is done. */
 static char sent;
@@ -45,6 +60,8 @@ static copse_status no_memory(struct wire *wire) {
   snprintf(wire->text, sizeof wire->text, "out of memory");
   return COPSE_NOMEM;
 }
+
+static void progress(struct wire *wire) { wire->done += ucp_worker_progress(wire->worker); }
 
 static copse_status open_peer(struct wire *wire, int to) {
   const ucp_ep_params_t parameters = {
@@ -77,7 +94,8 @@ static copse_status next_message(void *context, int *from, unsigned *tag, size_t
   *message = NULL;
   ucp_tag_message_h it = ucp_tag_probe_nb(wire->worker, 0, 0, 1, &info);
   if (!it) {
-    (void)ucp_worker_progress(wire->worker);
+    progress(wire);
+    wire->tests = 0;
     it = ucp_tag_probe_nb(wire->worker, 0, 0, 1, &info);
   }
   if (!it) return COPSE_OK;
@@ -103,14 +121,25 @@ static copse_status test_request(void *context, void *request, int *done) {
   *done = 1;
   if (request == &sent) return COPSE_OK;
   ucs_status_t code = ucp_request_check_status(request);
-  if (code == UCS_INPROGRESS) {
-    (void)ucp_worker_progress(wire->worker);
+  if (code == UCS_INPROGRESS && ++wire->tests > TESTS_A_LOOK) {
+    progress(wire);
     code = ucp_request_check_status(request);
   }
   *done = code != UCS_INPROGRESS;
   if (!*done) return COPSE_OK;
   ucp_request_free(request);
   return code == UCS_OK ? COPSE_OK : failed(wire, "a message", code);
+}
+
+/* Progress that was made while the caller looked at one message may have ended another: no sleep
+ * before all were looked at again. */
+static void wait_for_events(void *context, unsigned microseconds) {
+  struct wire *wire = context;
+  const struct timespec limit = {0, (long)microseconds * 1000};
+  struct pollfd event = {.fd = wire->event_fd, .events = POLLIN};
+  unsigned done = wire->done;
+  wire->done = 0;
+  if (done == 0 && ucp_worker_arm(wire->worker) == UCS_OK) (void)ppoll(&event, 1, &limit, NULL);
 }
 
 static const char *why(void *context) { return ((struct wire *)context)->text; }
@@ -143,28 +172,59 @@ static void end_wire(void *context, int orderly) {
   drop(wire);
 }
 
-static copse_status open_worker(struct wire *wire) {
-  static const ucp_params_t parameters = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                          .features = UCP_FEATURE_TAG};
-  static const ucp_worker_params_t of_worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                                .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-  ucp_config_t *config;
-  ucs_status_t code = ucp_config_read(NULL, NULL, &config);
-  if (code != UCS_OK) return failed(wire, "ucp_config_read", code);
-  if (!getenv("UCX_TLS")) code = ucp_config_modify(config, "TLS", "^posix");
-  if (code == UCS_OK) code = ucp_init(&parameters, config, &wire->context);
-  ucp_config_release(config);
-  if (code != UCS_OK) return failed(wire, "ucp_init", code);
-  code = ucp_worker_create(wire->context, &of_worker, &wire->worker);
-  return code == UCS_OK ? COPSE_OK : failed(wire, "ucp_worker_create", code);
-}
-
 static copse_status gather(struct wire *wire, const copse_bootstrap *bootstrap, const void *mine,
                            void *all, size_t bytes) {
   copse_status status = bootstrap->all_gather(bootstrap->context, mine, all, bytes);
   if (status != COPSE_OK && !wire->text[0])
     snprintf(wire->text, sizeof wire->text, "the bootstrap's all_gather failed");
   return status;
+}
+
+static bool has_rdma(void) {
+  DIR *devices = opendir("/sys/class/infiniband");
+  bool found = false;
+  if (!devices) return false;
+  for (const struct dirent *it; !found && (it = readdir(devices));) found = it->d_name[0] != '.';
+  (void)closedir(devices);
+  return found;
+}
+
+/* Whether some ranks can be reached over TCP alone. */
+static copse_status needs_tcp(struct wire *wire, const copse_bootstrap *bootstrap, bool *needs) {
+  struct host {
+    char name[HOST_BYTES];
+    bool rdma;
+  } mine, *all = calloc((size_t)wire->n_ranks, sizeof *all);
+  if (!all) return no_memory(wire);
+  memset(&mine, 0, sizeof mine);
+  (void)gethostname(mine.name, sizeof mine.name - 1);
+  mine.rdma = has_rdma();
+  copse_status status = gather(wire, bootstrap, &mine, all, sizeof mine);
+  *needs = false;
+  for (int r = 0; r < wire->n_ranks && status == COPSE_OK; r++)
+    *needs = *needs || (strncmp(all[r].name, mine.name, HOST_BYTES) != 0 && !(all[r].rdma && mine.rdma));
+  free(all);
+  return status;
+}
+
+static copse_status open_worker(struct wire *wire, bool sends_at_once) {
+  static const ucp_params_t parameters = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                          .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
+  static const ucp_worker_params_t of_worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                                .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+  ucp_config_t *config;
+  ucs_status_t code = ucp_config_read(NULL, NULL, &config);
+  if (code != UCS_OK) return failed(wire, "ucp_config_read", code);
+  if (!getenv("UCX_TLS")) code = ucp_config_modify(config, "TLS", "^posix");
+  if (sends_at_once && !getenv("UCX_RNDV_THRESH") && code == UCS_OK)
+    code = ucp_config_modify(config, "RNDV_THRESH", "inf");
+  if (code == UCS_OK) code = ucp_init(&parameters, config, &wire->context);
+  ucp_config_release(config);
+  if (code != UCS_OK) return failed(wire, "ucp_init", code);
+  code = ucp_worker_create(wire->context, &of_worker, &wire->worker);
+  if (code != UCS_OK) return failed(wire, "ucp_worker_create", code);
+  code = ucp_worker_get_efd(wire->worker, &wire->event_fd);
+  return code == UCS_OK ? COPSE_OK : failed(wire, "ucp_worker_get_efd", code);
 }
 
 /* Addresses have lengths of their own: all are given the room of the longest. */
@@ -196,7 +256,9 @@ static copse_status connect_all(struct wire *wire, const copse_bootstrap *bootst
   size_t n;
   wire->peers = calloc((size_t)wire->n_ranks, sizeof *wire->peers);
   if (!wire->peers) return no_memory(wire);
-  copse_status status = open_worker(wire);
+  bool sends_at_once;
+  copse_status status = needs_tcp(wire, bootstrap, &sends_at_once);
+  if (status == COPSE_OK) status = open_worker(wire, sends_at_once);
   if (status != COPSE_OK) return status;
   ucs_status_t code = ucp_worker_get_address(wire->worker, &address, &n);
   if (code != UCS_OK) return failed(wire, "ucp_worker_get_address", code);
@@ -215,7 +277,8 @@ copse_status copse_wire_new_ucx(int n_ranks, int rank, const copse_bootstrap *bo
                       .receive = receive_message,
                       .test = test_request,
                       .why = why,
-                      .end = end_wire};
+                      .end = end_wire,
+                      .wait = wait_for_events};
   if (n_ranks < 1 || rank < 0 || rank >= n_ranks || !bootstrap || !bootstrap->all_gather) {
     snprintf(failure.text, sizeof failure.text, "rank %d of %d makes no sense, or no bootstrap",
              rank, n_ranks);

@@ -4,6 +4,7 @@
 #include "codegen/check/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/rational.h"
 
@@ -182,6 +183,7 @@ copse_status copse_memory_map(struct copse_memory *m, const struct copse_plan *p
   for (uint32_t op = 0; op < h->n_ops; op++)
     COPSE_DO(map_op(m, op, m->op_places + m->op_first[op], label, err));
   COPSE_DO(COPSE_ARRAY(&m->tables, m->n_places, m->cells, err));
+  COPSE_DO(COPSE_ARRAY(&m->tables, m->n_places, m->unsettled, err));
   COPSE_DO(COPSE_ARRAY(&m->tables, (size_t)h->n_regions * h->fifo, m->slots, err));
   return check_tiling(m, label, err);
 }
@@ -204,6 +206,8 @@ static bool starts_with_input(const struct copse_memory *m, const struct copse_p
 void copse_memory_start(struct copse_memory *m) {
   size_t slots = (size_t)m->plan->header.n_regions * m->plan->header.fifo;
   copse_arena_free(&m->launch);
+  m->late = NULL;
+  memset(m->unsettled, 0, m->n_places * sizeof *m->unsettled);
   for (size_t i = 0; i < slots; i++) m->slots[i] = (struct copse_cell){.content.set = -1};
 }
 

@@ -23,6 +23,7 @@ struct copse_content {
 };
 
 struct copse_reads; /* further readers than the first */
+struct copse_late;  /* accesses by peers */
 
 struct copse_cell {
   struct copse_content content;
@@ -50,6 +51,9 @@ struct copse_memory {
   bool in_place;
   struct copse_cell *cells;  /* [n_places] of the chunk at hand */
   struct copse_cell *slots;  /* of region r: from r * fifo on */
+  /* what a rank must have heard of before it leaves */
+  struct copse_event *unsettled; /* [n_places] the last write, by a peer, of earlier chunks too */
+  struct copse_late *late;       /* in the launch */
   struct copse_arena tables; /* what copse_memory_map makes */
   struct copse_arena launch; /* further reads of one launch */
 };

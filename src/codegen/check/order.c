@@ -3,12 +3,14 @@
 
 #include <string.h>
 
-/* Channels by sender, then receiver: those between two workers, or to a rank, stand together. */
+/* Channels by receiving rank, sender, then receiver: those between two workers, or to a rank, stand
+ * together, and what a rank's workers wait for and ask about lies near. Half a line of the cache. */
 struct channel {
-  uint32_t dst;
-  uint32_t seen[2];     /* when the last signal taken in was sent: of those that order; of all */
-  uint32_t first, last; /* under way, in the pool */
-  uint32_t pending;
+  uint32_t src, dst;
+  uint32_t seen[2]; /* when the last signal taken in was sent: of those that order; of all */
+  uint32_t pending; /* under way; the oldest was sent at `time`, */
+  uint32_t time;
+  uint32_t first, last; /* the others are in the pool */
 };
 
 struct signal {
@@ -23,7 +25,6 @@ struct heard {
 
 struct worker {
   uint32_t time;
-  uint32_t first_channel; /* that it signals on */
   struct heard *heard;    /* in the order of time */
   uint32_t n_heard;
   /* of a search: valid where `search` is the present one's number */
@@ -35,7 +36,8 @@ struct copse_order {
   const struct copse_plan *plan;
   uint32_t *position;       /* [n_channels] in `channels` */
   struct channel *channels; /* [n_channels] */
-  struct worker *workers;   /* [n_workers + 1] the last for its first_channel alone */
+  uint32_t *first_channel;  /* [n_ranks + 1] that the rank's workers wait on */
+  struct worker *workers;   /* [n_workers] */
   uint64_t *entered;        /* [n_workers][n_words] ranks that each knows to have entered */
   size_t n_words;
   struct signal *pool;
@@ -48,25 +50,37 @@ struct copse_order {
 };
 #define NONE UINT32_MAX
 
-/* By counting, twice: by receiver, then, keeping that order, by sender. */
+/* One pass of a sort by counting: `order` by the key of each, in the order of `by` where keys are the
+ * same. `first` [n_keys + 1]: where each key begins. */
+static void sort_by(const uint32_t *by, size_t n, const uint32_t *key, uint32_t n_keys,
+                    uint32_t *first, uint32_t *order) {
+  memset(first, 0, ((size_t)n_keys + 1) * sizeof *first);
+  for (size_t i = 0; i < n; i++) first[key[i] + 1]++;
+  for (uint32_t k = 0; k < n_keys; k++) first[k + 1] += first[k];
+  for (size_t i = 0; i < n; i++) order[first[key[by[i]]]++] = by[i];
+  memmove(first + 1, first, n_keys * sizeof *first);
+  first[0] = 0;
+}
+
 static copse_status sort_channels(struct copse_order *o, struct copse_err *err) {
   const struct copse_plan_header *h = &o->plan->header;
   const struct copse_plan_channel *ends = o->plan->channels;
   struct copse_arena scratch COPSE_AT_END(copse_arena_free) = {0};
-  uint32_t *by_dst, *count;
-  COPSE_DO(COPSE_ARRAY(&scratch, h->n_channels, by_dst, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)h->n_workers + 1, count, err));
-  for (uint32_t i = 0; i < h->n_channels; i++) count[ends[i].dst_worker + 1]++;
-  for (uint32_t w = 0; w < h->n_workers; w++) count[w + 1] += count[w];
-  for (uint32_t i = 0; i < h->n_channels; i++) by_dst[count[ends[i].dst_worker]++] = i;
-  memset(count, 0, ((size_t)h->n_workers + 1) * sizeof *count);
-  for (uint32_t i = 0; i < h->n_channels; i++) count[ends[i].src_worker + 1]++;
-  for (uint32_t w = 0; w < h->n_workers; w++) count[w + 1] += count[w];
-  for (uint32_t w = 0; w <= h->n_workers; w++) o->workers[w].first_channel = count[w];
-  for (uint32_t i = 0; i < h->n_channels; i++) {
-    const struct copse_plan_channel *c = &ends[by_dst[i]];
-    o->position[by_dst[i]] = count[c->src_worker];
-    o->channels[count[c->src_worker]++].dst = c->dst_worker;
+  uint32_t *by, *order, *key, *first, n = h->n_channels;
+  COPSE_DO(COPSE_ARRAY(&scratch, n, by, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, order, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, n, key, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)h->n_workers + 1, first, err));
+  for (uint32_t i = 0; i < n; i++) by[i] = i, key[i] = ends[i].dst_worker;
+  sort_by(by, n, key, h->n_workers, first, order);
+  for (uint32_t i = 0; i < n; i++) key[i] = ends[i].src_worker;
+  sort_by(order, n, key, h->n_workers, first, by);
+  for (uint32_t i = 0; i < n; i++) key[i] = o->plan->workers[ends[i].dst_worker].rank;
+  sort_by(by, n, key, h->n_ranks, o->first_channel, order);
+  for (uint32_t i = 0; i < n; i++) {
+    const struct copse_plan_channel *c = &ends[order[i]];
+    o->position[order[i]] = i;
+    o->channels[i] = (struct channel){.src = c->src_worker, .dst = c->dst_worker};
   }
   return COPSE_OK;
 }
@@ -82,7 +96,8 @@ copse_status copse_order_new(struct copse_arena *arena, const struct copse_plan 
   o->n_words = (h->n_ranks + 63) / 64;
   COPSE_DO(COPSE_ARRAY(arena, h->n_channels, o->position, err));
   COPSE_DO(COPSE_ARRAY(arena, h->n_channels, o->channels, err));
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)h->n_workers + 1, o->workers, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)h->n_ranks + 1, o->first_channel, err));
+  COPSE_DO(COPSE_ARRAY(arena, h->n_workers, o->workers, err));
   COPSE_DO(COPSE_ARRAY(arena, h->n_workers, o->stack, err));
   COPSE_DO(
       copse_arena_array(arena, h->n_workers, o->n_words * sizeof *o->entered, &o->entered, err));
@@ -119,7 +134,7 @@ copse_status copse_order_reset(struct copse_order *o, uint32_t chunks, struct co
     COPSE_DO(COPSE_ARRAY(&o->launch, waits, worker->heard, err));
   }
   for (uint32_t i = 0; i < h->n_channels; i++)
-    o->channels[i] = (struct channel){.dst = o->channels[i].dst, .first = NONE};
+    o->channels[i] = (struct channel){.src = o->channels[i].src, .dst = o->channels[i].dst};
   return COPSE_OK;
 }
 
@@ -129,17 +144,25 @@ struct copse_event copse_order_tick(struct copse_order *o, uint32_t worker) {
 
 copse_status copse_order_send(struct copse_order *o, uint32_t channel, struct copse_err *err) {
   struct channel *c = &o->channels[o->position[channel]];
-  uint32_t at = o->spare;
+  uint32_t at = o->spare, now = o->workers[c->src].time;
+  if (c->pending++ == 0) {
+    c->time = now;
+    return COPSE_OK;
+  }
   if (at == NONE) {
     COPSE_DO(COPSE_GROW_IN(&o->launch, o->pool, o->pool_room, o->n_pool + 1, err));
     at = (uint32_t)o->n_pool++;
   } else {
     o->spare = o->pool[at].next;
   }
-  o->pool[at] = (struct signal){o->workers[o->plan->channels[channel].src_worker].time, NONE};
-  *(c->pending++ > 0 ? &o->pool[c->last].next : &c->first) = at;
+  o->pool[at] = (struct signal){now, NONE};
+  *(c->pending > 2 ? &o->pool[c->last].next : &c->first) = at;
   c->last = at;
   return COPSE_OK;
+}
+
+void copse_order_expect(const struct copse_order *o, uint32_t channel) {
+  __builtin_prefetch(&o->channels[o->position[channel]], 1);
 }
 
 uint32_t copse_order_pending(const struct copse_order *o, uint32_t channel) {
@@ -148,35 +171,38 @@ uint32_t copse_order_pending(const struct copse_order *o, uint32_t channel) {
 
 void copse_order_receive(struct copse_order *o, uint32_t channel, bool orders) {
   struct channel *c = &o->channels[o->position[channel]];
-  uint32_t src = o->plan->channels[channel].src_worker, at = c->first, time = o->pool[at].time;
+  uint32_t at = c->first, time = c->time;
   struct worker *dst = &o->workers[c->dst];
-  c->first = o->pool[at].next;
-  c->pending--;
-  o->pool[at].next = o->spare;
-  o->spare = at;
+  if (--c->pending > 0) {
+    c->time = o->pool[at].time;
+    c->first = o->pool[at].next;
+    o->pool[at].next = o->spare;
+    o->spare = at;
+  }
   c->seen[1] = time; /* a sender's times only grow */
   if (orders) c->seen[0] = time;
-  if (orders) copse_order_note_entered(o, c->dst, o->plan->workers[src].rank);
-  dst->heard[dst->n_heard++] = (struct heard){dst->time, time, src & INT32_MAX, orders};
+  if (orders) copse_order_note_entered(o, c->dst, o->plan->workers[c->src].rank);
+  dst->heard[dst->n_heard++] = (struct heard){dst->time, time, c->src & INT32_MAX, orders};
 }
 
 /* ---- questions ----------------------------------------------------------------------------------
  */
 
-/* Whether one of the channels from a worker to the workers from `dst` to before `end` has brought a
- * signal that was sent at `time` or later. */
+/* Whether one of the channels from a worker to the workers of one rank from `dst` to before `end` has
+ * brought a signal that was sent at `time` or later. */
 static bool was_told(const struct copse_order *o, struct copse_event event, uint32_t dst,
                      uint32_t end, bool announced) {
-  uint32_t low = o->workers[event.worker].first_channel,
-           stop = o->workers[event.worker + 1].first_channel;
+  uint32_t rank = o->plan->workers[dst].rank;
+  uint32_t low = o->first_channel[rank], stop = o->first_channel[rank + 1];
   for (uint32_t high = stop; low < high;) {
     uint32_t middle = low + (high - low) / 2;
-    if (o->channels[middle].dst < dst)
+    const struct channel *c = &o->channels[middle];
+    if (c->src < event.worker || (c->src == event.worker && c->dst < dst))
       low = middle + 1;
     else
       high = middle;
   }
-  for (; low < stop && o->channels[low].dst < end; low++)
+  for (; low < stop && o->channels[low].src == event.worker && o->channels[low].dst < end; low++)
     if (o->channels[low].seen[announced] >= event.time) return true;
   return false;
 }

@@ -162,11 +162,11 @@ struct copse_reads {
 };
 
 /* A peer's write, or reading for a group, that the rank must have heard of before it leaves. */
-struct late {
+struct copse_late {
   struct copse_event access;
   uint32_t rank;
   bool reads;
-  struct late *next;
+  struct copse_late *next;
 };
 
 struct proof {
@@ -177,7 +177,9 @@ struct proof {
   int *singles, everyone; /* [n_ranks] {rank}; all of them */
   struct copse_order *order;
   struct notified *notified;
-  struct copse_memory memory;
+  /* out of place and, but for an alltoall, in place: one order of operations, followed in both */
+  struct copse_memory memories[2];
+  struct copse_memory *memory, *memories_end; /* the one at hand */
   bool regular;                 /* see chunk_counts.h */
   uint32_t chunks, chunk;       /* that all workers are at: none waits for a later one */
   struct copse_cursor *cursors; /* [n_workers] */
@@ -185,8 +187,6 @@ struct proof {
   uint32_t n_ready;
   bool *waiting; /* [n_workers] */
   uint32_t n_done;
-  struct copse_event *unsettled; /* [n_places] the last write, by a peer, of earlier chunks too */
-  struct late *late;
   int terms[COPSE_MOVE_MAX_OPERANDS];
   uint64_t executed;
   struct copse_err *err;
@@ -197,7 +197,7 @@ static copse_status refute(struct proof *p, uint32_t worker, const char *what) {
   return copse_fail_at(
       p->err, COPSE_REFUTED, p->label, 0, "rank %u, worker %u, op %u, chunk %u of %u%s: %s",
       w->rank, worker - p->plan->ranks[w->rank].first_worker, p->cursors[worker].op,
-      p->cursors[worker].chunk, p->chunks, p->memory.in_place ? ", in place" : "", what);
+      p->cursors[worker].chunk, p->chunks, p->memory->in_place ? ", in place" : "", what);
 }
 
 /* The operand is "input[0] of rank 3". */
@@ -217,7 +217,7 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
     return COPSE_OK;
   }
   struct copse_reads *more;
-  COPSE_DO(COPSE_ARRAY(&p->memory.launch, 1, more, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory->launch, 1, more, p->err));
   more->reader = now;
   more->next = cell->more;
   cell->more = more;
@@ -315,21 +315,20 @@ static copse_status write_destination(struct proof *p, uint32_t worker, struct c
 
 static copse_status note_late(struct proof *p, struct copse_event access, uint32_t rank,
                               bool reads) {
-  struct late *late;
-  COPSE_DO(COPSE_ARRAY(&p->memory.launch, 1, late, p->err));
-  *late = (struct late){access, rank, reads, p->late};
-  p->late = late;
+  struct copse_late *late;
+  COPSE_DO(COPSE_ARRAY(&p->memory->launch, 1, late, p->err));
+  *late = (struct copse_late){access, rank, reads, p->memory->late};
+  p->memory->late = late;
   return COPSE_OK;
 }
 
-static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
+static copse_status do_move(struct proof *p, uint32_t worker, struct copse_event now, uint32_t op) {
   const struct copse_plan_op *o = &p->plan->ops[op];
   const struct copse_plan_operand *operands = &p->plan->operands[o->operand];
-  struct copse_event now = copse_order_tick(p->order, worker);
   uint32_t c = p->cursors[worker].chunk;
   struct copse_content value = {-1, 0, 0, 0, false};
   for (uint32_t i = 0; i < o->n_src; i++) {
-    struct copse_cell *cell = copse_memory_cell(&p->memory, op, i, c);
+    struct copse_cell *cell = copse_memory_cell(p->memory, op, i, c);
     COPSE_DO(read_source(p, worker, now, &operands[i], cell, i > 0 ? &value : NULL));
     if (i == 0) value = cell->content;
     p->terms[i] = cell->content.set;
@@ -346,12 +345,19 @@ static copse_status do_move(struct proof *p, uint32_t worker, uint32_t op) {
   }
   for (uint32_t i = 0; i < o->n_dst; i++) {
     const struct copse_plan_operand *dst = &operands[o->n_src + i];
-    struct copse_cell *cell = copse_memory_cell(&p->memory, op, o->n_src + i, c);
+    struct copse_cell *cell = copse_memory_cell(p->memory, op, o->n_src + i, c);
     if (dst->buffer == COPSE_BUFFER_PACKETS)
       COPSE_DO(write_packets(p, worker, now, dst, cell, &value));
     else
       COPSE_DO(write_destination(p, worker, now, dst, cell, &value));
   }
+  return COPSE_OK;
+}
+
+static copse_status do_moves(struct proof *p, uint32_t worker, uint32_t op) {
+  struct copse_event now = copse_order_tick(p->order, worker);
+  for (; p->memory < p->memories_end; p->memory++) COPSE_DO(do_move(p, worker, now, op));
+  p->memory = p->memories;
   return COPSE_OK;
 }
 
@@ -373,7 +379,7 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   *blocked = false;
   if (!copse_op_runs(op->when, p->cursors[worker].chunk, p->chunks, h->fifo)) return COPSE_OK;
   p->executed++;
-  if (op->kind == COPSE_OP_MOVE) return do_move(p, worker, index);
+  if (op->kind == COPSE_OP_MOVE) return do_moves(p, worker, index);
   if (op->kind == COPSE_OP_SIGNAL) return do_signal(p, worker, op->channel);
   if (!copse_order_pending(p->order, op->channel)) {
     *blocked = true;
@@ -385,11 +391,27 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   return COPSE_OK;
 }
 
+/* Memory is what a proof of many ranks waits for: fetches what an operation that comes soon touches. */
+static void expect_op(struct proof *p, uint32_t index) {
+  const struct copse_plan_op *op = &p->plan->ops[index];
+  if (op->kind != COPSE_OP_MOVE) {
+    copse_order_expect(p->order, op->channel);
+    return;
+  }
+  for (struct copse_memory *m = p->memories; m < p->memories_end; m++)
+    for (uint32_t i = 0; i < (uint32_t)op->n_src + op->n_dst; i++)
+      __builtin_prefetch(copse_memory_cell(m, index, i, p->chunk), 1);
+}
+
+enum { SOON = 6 }; /* operations */
+
 /* Runs one worker until it waits or is through with the chunk. */
 static copse_status run_worker(struct proof *p, uint32_t worker) {
   struct copse_cursor *at = &p->cursors[worker];
-  for (; at->op < p->plan->workers[worker].n_ops; at->op++) {
+  uint32_t first = p->plan->workers[worker].first_op, n = p->plan->workers[worker].n_ops;
+  for (; at->op < n; at->op++) {
     bool blocked;
+    if (at->op + SOON < n) expect_op(p, first + at->op + SOON);
     COPSE_DO(do_op(p, worker, &blocked));
     if (blocked) {
       p->waiting[worker] = true;
@@ -444,11 +466,11 @@ static copse_status check_settled(struct proof *p, struct copse_event access, ui
 
 /* At the end of a chunk. Whoever knows of a worker's last write knows of those before. */
 static copse_status note_writes(struct proof *p) {
-  for (uint32_t i = 0; i < p->memory.n_places; i++) {
-    struct copse_event now = p->memory.cells[i].writer, *last = &p->unsettled[i];
+  for (uint32_t i = 0; i < p->memory->n_places; i++) {
+    struct copse_event now = p->memory->cells[i].writer, *last = &p->memory->unsettled[i];
     if (now.time == 0) continue;
     if (last->time > 0 && last->worker != now.worker)
-      COPSE_DO(note_late(p, *last, p->memory.places[i].rank, false));
+      COPSE_DO(note_late(p, *last, p->memory->places[i].rank, false));
     *last = now;
   }
   return COPSE_OK;
@@ -456,12 +478,12 @@ static copse_status note_writes(struct proof *p) {
 
 static copse_status check_all_settled(struct proof *p) {
   const struct copse_plan_header *h = &p->plan->header;
-  for (uint32_t i = 0; i < p->memory.n_places; i++)
-    COPSE_DO(check_settled(p, p->unsettled[i], p->memory.places[i].rank, false));
-  for (const struct late *l = p->late; l; l = l->next)
+  for (uint32_t i = 0; i < p->memory->n_places; i++)
+    COPSE_DO(check_settled(p, p->memory->unsettled[i], p->memory->places[i].rank, false));
+  for (const struct copse_late *l = p->memory->late; l; l = l->next)
     COPSE_DO(check_settled(p, l->access, l->rank, l->reads));
   for (size_t i = 0; i < (size_t)h->n_regions * h->fifo; i++) {
-    const struct copse_cell *cell = &p->memory.slots[i];
+    const struct copse_cell *cell = &p->memory->slots[i];
     const struct copse_plan_region *region = &p->plan->regions[i / h->fifo];
     bool packets = region->kind == COPSE_REGION_PACKETS;
     if (!packets) COPSE_DO(check_settled(p, cell->writer, region->rank, false));
@@ -496,7 +518,7 @@ static copse_status refute_result(struct proof *p, uint32_t rank, uint32_t block
                                   const char *what) {
   return copse_fail_at(p->err, COPSE_REFUTED, p->label, 0,
                        "rank %u, block %u, piece %u, chunk %u of %u%s: %s", rank, block, piece,
-                       p->chunk, p->chunks, p->memory.in_place ? ", in place" : "", what);
+                       p->chunk, p->chunks, p->memory->in_place ? ", in place" : "", what);
 }
 
 static copse_status check_cell_result(struct proof *p, const struct copse_place *place,
@@ -521,11 +543,11 @@ static copse_status check_cell_result(struct proof *p, const struct copse_place 
 
 /* At the end of a chunk. That every promised place is there, check_promises says. */
 static copse_status check_results(struct proof *p) {
-  for (uint32_t i = 0; i < p->memory.n_places; i++) {
-    const struct copse_place *place = &p->memory.places[i];
+  for (uint32_t i = 0; i < p->memory->n_places; i++) {
+    const struct copse_place *place = &p->memory->places[i];
     if (place->buffer == COPSE_BUFFER_OUTPUT &&
         is_promised(&p->plan->header, place->rank, place->block))
-      COPSE_DO(check_cell_result(p, place, &p->memory.cells[i].content));
+      COPSE_DO(check_cell_result(p, place, &p->memory->cells[i].content));
   }
   return COPSE_OK;
 }
@@ -540,7 +562,7 @@ static copse_status check_piece_promises(struct proof *p, uint32_t block, uint32
   const struct copse_plan_header *h = &p->plan->header;
   for (uint32_t rank = 0; rank < h->n_ranks; rank++)
     if (is_promised(h, rank, block) &&
-        copse_memory_output(&p->memory, rank, block, piece) == COPSE_NO_PLACE)
+        copse_memory_output(p->memory, rank, block, piece) == COPSE_NO_PLACE)
       return refute_result(p, rank, block, piece, "never written");
   return COPSE_OK;
 }
@@ -556,11 +578,11 @@ static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_
 static copse_status check_promises(struct proof *p) {
   uint32_t blocks = copse_memory_blocks(p->plan), next = 0;
   COPSE_AT_END(copse_free_at) uint64_t *keys = NULL;
-  COPSE_DO(copse_calloc(p->memory.n_places, sizeof *keys, &keys, p->err));
-  for (uint32_t i = 0; i < p->memory.n_places; i++)
-    keys[i] = (uint64_t)p->memory.places[i].block << 32 | p->memory.places[i].piece;
-  qsort(keys, p->memory.n_places, sizeof *keys, compare_keys);
-  for (uint32_t i = 0; i < p->memory.n_places; i++) {
+  COPSE_DO(copse_calloc(p->memory->n_places, sizeof *keys, &keys, p->err));
+  for (uint32_t i = 0; i < p->memory->n_places; i++)
+    keys[i] = (uint64_t)p->memory->places[i].block << 32 | p->memory->places[i].piece;
+  qsort(keys, p->memory->n_places, sizeof *keys, compare_keys);
+  for (uint32_t i = 0; i < p->memory->n_places; i++) {
     uint32_t block = (uint32_t)(keys[i] >> 32);
     if (i > 0 && keys[i] == keys[i - 1]) continue;
     if (block > next) next = next_block(p->plan, next, block);
@@ -591,7 +613,7 @@ static copse_status refute_stall(struct proof *p) {
   const struct copse_plan *plan = p->plan;
   size_t n = plan->header.n_channels;
   int64_t *ahead;
-  COPSE_DO(COPSE_ARRAY(&p->memory.launch, n, ahead, p->err));
+  COPSE_DO(COPSE_ARRAY(&p->memory->launch, n, ahead, p->err));
   for (uint32_t chunk = 0; chunk <= p->chunk; chunk++) {
     for (uint32_t i = 0; i < plan->header.n_ops; i++) {
       const struct copse_plan_op *op = &plan->ops[i];
@@ -606,12 +628,29 @@ static copse_status refute_stall(struct proof *p) {
   return refute_deadlock(p);
 }
 
+/* Does the same in each memory, in turn the one at hand. */
+static copse_status in_each(struct proof *p, copse_status (*check)(struct proof *)) {
+  for (p->memory = p->memories; p->memory < p->memories_end; p->memory++) COPSE_DO(check(p));
+  p->memory = p->memories;
+  return COPSE_OK;
+}
+
+static copse_status start_memory(struct proof *p) {
+  copse_memory_start(p->memory);
+  return COPSE_OK;
+}
+
+static copse_status start_chunk(struct proof *p) {
+  copse_memory_start_chunk(p->memory, p->chunk, p->singles);
+  return COPSE_OK;
+}
+
 /* All workers do a chunk before any does the next: none may wait for a later one, or a ring of
  * waits could reach over more chunks than are tried here. */
 static copse_status run_chunk(struct proof *p, uint32_t chunk) {
   uint32_t n = p->plan->header.n_workers;
   p->chunk = chunk;
-  copse_memory_start_chunk(&p->memory, chunk, p->singles);
+  COPSE_DO(in_each(p, start_chunk));
   p->n_done = 0;
   p->n_ready = n;
   for (uint32_t w = 0; w < n; w++) {
@@ -620,37 +659,41 @@ static copse_status run_chunk(struct proof *p, uint32_t chunk) {
   }
   while (p->n_ready > 0) COPSE_DO(run_worker(p, p->ready[--p->n_ready]));
   if (p->n_done < n) return refute_stall(p);
-  COPSE_DO(note_writes(p));
-  return check_results(p);
+  COPSE_DO(in_each(p, note_writes));
+  return in_each(p, check_results);
 }
 
 static copse_status prove_run(struct proof *p, uint32_t chunks) {
   p->chunks = chunks;
-  p->late = NULL;
   COPSE_DO(copse_order_reset(p->order, chunks, p->err));
   reset_notified(p->notified);
-  copse_memory_start(&p->memory);
-  memset(p->unsettled, 0, p->memory.n_places * sizeof *p->unsettled);
+  COPSE_DO(in_each(p, start_memory));
   memset(p->waiting, 0, p->plan->header.n_workers * sizeof *p->waiting);
   for (uint32_t chunk = 0; chunk < chunks; chunk++) COPSE_DO(run_chunk(p, chunk));
   COPSE_DO(check_balance(p));
-  COPSE_DO(check_all_settled(p));
+  COPSE_DO(in_each(p, check_all_settled));
   return check_notified(p->notified, p->label, p->err);
 }
 
-static copse_status prove_mode(struct proof *p, bool in_place, struct copse_proof_report *report) {
+/* Maps the memory at hand. */
+static copse_status map_memory(struct proof *p) {
+  bool in_place = p->memory > p->memories;
+  COPSE_DO(copse_memory_map(p->memory, p->plan, in_place, p->label, p->err));
+  return check_promises(p);
+}
+
+static copse_status prove_runs(struct proof *p, struct copse_proof_report *report) {
   const struct copse_plan_header *h = &p->plan->header;
-  COPSE_DO(copse_memory_map(&p->memory, p->plan, in_place, p->label, p->err));
-  COPSE_DO(COPSE_ARRAY(&p->memory.tables, p->memory.n_places, p->unsettled, p->err));
+  /* NCCL has no alltoall in place: a block would be overwritten before it is sent */
+  p->memories_end = p->memories + (h->collective == COPSE_ALLTOALL ? 1 : 2);
   p->chunk = 0;
   p->chunks = 1;
-  COPSE_DO(check_promises(p));
+  COPSE_DO(in_each(p, map_memory));
   for (uint32_t n = 0; (n = copse_next_chunks(n, h->fifo, p->regular)) > 0;) {
     COPSE_DO(prove_run(p, n));
-    report->runs++;
+    report->runs += (int)(p->memories_end - p->memories);
     if (h->protocol == COPSE_PROTOCOL_LOW_LATENCY) break;
   }
-  copse_memory_free(&p->memory);
   return COPSE_OK;
 }
 
@@ -719,7 +762,8 @@ static copse_status check_room(const struct proof *p) {
 
 static void end_proof(struct proof *p) {
   copse_order_free(p->order);
-  copse_memory_free(&p->memory);
+  copse_memory_free(&p->memories[0]);
+  copse_memory_free(&p->memories[1]);
   copse_multisets_free(p->sets);
   copse_arena_free(&p->arena);
 }
@@ -727,6 +771,7 @@ static void end_proof(struct proof *p) {
 copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
                               struct copse_proof_report *report, struct copse_err *err) {
   COPSE_AT_END(end_proof) struct proof p = {.plan = plan, .label = label, .err = err};
+  p.memory = p.memories;
   struct copse_arena *arena = &p.arena;
   size_t n = plan->header.n_workers;
   *report = (struct copse_proof_report){0};
@@ -744,9 +789,7 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   COPSE_DO(COPSE_ARRAY(arena, n, p.cursors, err));
   COPSE_DO(COPSE_ARRAY(arena, n, p.ready, err));
   COPSE_DO(COPSE_ARRAY(arena, n, p.waiting, err));
-  COPSE_DO(prove_mode(&p, false, report));
-  /* NCCL has no alltoall in place: a block would be overwritten before it is sent */
-  if (plan->header.collective != COPSE_ALLTOALL) COPSE_DO(prove_mode(&p, true, report));
-  report->operations = p.executed;
+  COPSE_DO(prove_runs(&p, report));
+  report->operations = p.executed * (uint64_t)(p.memories_end - p.memories);
   return COPSE_OK;
 }

@@ -117,21 +117,40 @@ static void name_gpus(struct copse_nccl_machine *m) {
   }
 }
 
+/* Nodes with links to and from what is outside of their host. */
+static void find_cables(const struct copse_nccl_machine *m, unsigned char *cables) {
+  for (int i = 0; i < m->topology->n_links; i++) {
+    const struct copse_link *l = &m->topology->links[i];
+    if (m->host_of_node[l->src] == m->host_of_node[l->dst]) continue;
+    cables[l->src] |= 1;
+    cables[l->dst] |= 2;
+  }
+}
+
+/* NCCL lists no NIC whose cable is down; where no NIC has one the topology has no network. */
 static copse_status find_ports(struct copse_nccl_machine *m, struct copse_err *err) {
   const struct copse_topology *t = m->topology;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *key; /* [n_nodes] the host of a port */
-  bool *nets, *unnamed;
+  bool *nets, *unnamed, cabled = false;
+  unsigned char *cables; /* [n_nodes] 1: out, 2: in */
   struct copse_adjacency ports;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_nodes, key, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_nodes, cables, err));
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)m->n_hosts, nets, err));
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)m->n_hosts, unnamed, err));
+  find_cables(m, cables);
   for (int v = 0; v < t->n_nodes; v++)
     if (m->host_of_node[v] >= 0 && is_type(m, v, "net")) nets[m->host_of_node[v]] = true;
   for (int v = 0; v < t->n_nodes; v++) {
     int h = m->host_of_node[v];
-    bool port = h >= 0 && is_type(m, v, nets[h] ? "net" : "nic");
-    key[v] = port ? h : -1;
+    key[v] = h >= 0 && is_type(m, v, nets[h] ? "net" : "nic") ? h : -1;
+    cabled = cabled || (key[v] >= 0 && cables[v] == 3);
+  }
+  for (int v = 0; v < t->n_nodes; v++) {
+    int h = key[v];
+    bool port = h >= 0 && (!cabled || cables[v] == 3);
+    if (!port) key[v] = -1;
     if (port && !t->nodes[v].has_dev) unnamed[h] = true;
   }
   COPSE_DO(copse_adjacency_by(&scratch, m->n_hosts, t->n_nodes, key, sizeof *key, &ports, err));

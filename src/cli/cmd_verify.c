@@ -317,16 +317,21 @@ static copse_status verify_rings(void *options, struct copse_cli_work *w) {
   if (!r.same_topology) note_other(o, "");
   if (o->json) {
     printf("{\"verified\": true, \"topology\": %s, \"hosts\": %d, \"gpus\": %d",
-           copse_cli_quoted(w->topology->name), r.n_hosts, r.n_gpus);
+           copse_cli_quoted(w->topology->name), r.n_hosts, r.n_gpus / r.n_hosts);
     print_rings_json_part("rings", &r.rings);
     print_rings_json_part("chains", &r.chains);
     printf(", \"same_topology\": %s}\n", COPSE_CLI_BOOL(r.same_topology));
     return COPSE_OK;
   }
-  printf("rings and chains of %s: verified, %d host%s of %d GPUs\n", w->topology->name, r.n_hosts,
-         r.n_hosts > 1 ? "s" : "", r.n_gpus);
+  if (r.n_groups > 1)
+    printf("rings and chains of %s: verified, %d hosts of %d kinds, %d GPUs\n", w->topology->name,
+           r.n_hosts, r.n_groups, r.n_gpus);
+  else
+    printf("rings and chains of %s: verified, %d host%s of %d GPUs\n", w->topology->name, r.n_hosts,
+           r.n_hosts > 1 ? "s" : "", r.n_gpus / r.n_hosts);
   char chains[32] = "chains";
-  if (r.n_hosts > 1) snprintf(chains, sizeof chains, "chains of pattern %d", r.chains.kind);
+  if (r.n_hosts > 1 && r.n_groups == 1) snprintf(chains, sizeof chains, "chains of pattern %d", r.chains.kind);
+  if (r.n_groups > 1) snprintf(chains, sizeof chains, "chains of these patterns");
   print_rings_part("rings", "rings", &r.rings);
   print_rings_part("chains", chains, &r.chains);
   return COPSE_OK;

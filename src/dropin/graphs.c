@@ -35,16 +35,30 @@ static uint32_t count_gpus(const char *text) {
   return n > 0 && n < MAX_GPUS && seen == (UINT64_C(1) << n) - 1 ? n : 0;
 }
 
+/* What files of one job have in common: their set's name, where hosts of several kinds have a file
+ * each, or all that is in the one file. */
+static uint64_t identity_of(const char *text, size_t size) {
+  const char *set = strstr(text, " set=\""), *end = strchr(text, '>');
+  uint8_t digest[COPSE_SHA256_BYTES];
+  uint64_t identity;
+  if (set && end && set < end) {
+    set += strlen(" set=\"");
+    copse_sha256(set, strcspn(set, "\""), digest);
+  } else {
+    copse_sha256(text, size, digest);
+  }
+  memcpy(&identity, digest, sizeof identity);
+  return identity;
+}
+
 void copse_nccl_graph_note(struct copse_nccl_record *mine, struct copse_err *err) {
   const char *path = getenv(variable);
   COPSE_AT_END(copse_free_at) char *text = NULL;
-  uint8_t digest[COPSE_SHA256_BYTES];
   size_t size;
   if (!path || !*path || copse_file_read(path, &text, &size, err) != COPSE_OK) return;
   mine->graph_gpus = count_gpus(text);
   mine->graph_nets = strstr(text, "<net ") != NULL;
-  copse_sha256(text, size, digest);
-  memcpy(&mine->graph, digest, sizeof mine->graph);
+  mine->graph = identity_of(text, size);
   if (mine->graph_gpus > 0) return;
   mine->graph = 0;
   (void)copse_fail_at(err, COPSE_BAD_INPUT, path, 0,

@@ -15,7 +15,7 @@ struct copse_nccl_best_options {
 
 /* A length on a row: that no channel is shorter than `least` proves the bound. */
 struct copse_nccl_length {
-  struct copse_nccl_row row; /* ports by their place in the host */
+  struct copse_nccl_row row; /* ports by their place in the host; of the group's first host */
   int64_t length;            /* > 0 */
 };
 
@@ -34,20 +34,31 @@ struct copse_nccl_optimum {
   int n_lengths;
 };
 
+/* Hosts alike: in links, NICs and NCCL's numbers of them. */
+struct copse_nccl_best_group {
+  int host; /* the first of them */
+  struct copse_nccl_graphs graphs;       /* 0 and 1, of equally many channels in all groups */
+  struct copse_nccl_optimum ring, chain; /* bounds of these hosts; channels and speed of all */
+};
+
 struct copse_nccl_best {
-  int n_hosts, n_gpus;             /* GPUs of one host */
-  struct copse_nccl_graphs graphs; /* 0 and 1, of equally many channels */
-  struct copse_nccl_optimum ring, chain;
+  int n_hosts, n_ranks;                    /* of all hosts */
+  int n_groups, *group_of;                 /* [n_hosts]; groups by their first hosts */
+  struct copse_nccl_best_group *groups;    /* [n_groups] */
+  const struct copse_nccl_graphs **graphs; /* [n_hosts] each host's */
+  struct copse_nccl_optimum ring, chain;   /* of the group with the least bound */
   struct copse_arena arena;
 };
 
 /*
  * Rings of several hosts visit each host once, in rank order, over a network that is limited by
- * NICs alone; hosts are alike (checked where the topology has several). Of equally good numbers of
- * channels the one is taken whose channels are as fast as NCCL's (best.c). The caller frees *out
- * with copse_nccl_best_free in every case. COPSE_INFEASIBLE where GPUs can't be reached,
- * COPSE_UNSUPPORTED where hosts differ or are too large, COPSE_INVALID where hosts are asked for of
- * a topology of several, COPSE_OVERFLOW, COPSE_NOMEM.
+ * NICs alone. Hosts may differ: each group has its graph, all of one number and speed of channels,
+ * and no more than the least bound of a group is possible. Where rails are apart each channel has
+ * one rail in all hosts. Of equally good numbers of channels the one is taken whose channels are as
+ * fast as NCCL's (best.c). The caller frees *out with copse_nccl_best_free in every case.
+ * COPSE_INFEASIBLE where GPUs can't be reached, COPSE_UNSUPPORTED where hosts are too large or no
+ * rails for all were found, COPSE_INVALID where hosts are asked for of a topology of several,
+ * COPSE_OVERFLOW, COPSE_NOMEM.
  */
 copse_status copse_nccl_best_find(const struct copse_topology *topology,
                                   const struct copse_nccl_best_options *options,

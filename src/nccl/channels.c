@@ -26,6 +26,7 @@ struct maker {
   struct copse_nccl_channels *out;
   const int *ranks;                                     /* [n] of the host */
   const struct copse_nccl_port *ports;                  /* [n_ports] */
+  const bool *like;                                     /* [n_hosts] or NULL: all */
   int host, first_port, n, n_ports, n_roles, host_rows; /* rows of one role */
   struct role *roles;
   struct copse_q *whole; /* [host_rows] bandwidth */
@@ -78,6 +79,7 @@ static copse_status find_roles(struct maker *m, struct copse_err *err) {
     struct role role = {.host = h};
     bool covered = false;
     int kept = 0;
+    if (m->like && !m->like[h]) continue;
     add_tree(&role, h, H);
     add_tree(&role, H % 2 == 0 ? H - 1 - h : (h + H - 1) % H, H);
     for (int i = 0; i < m->n_roles; i++) covered = covered || covers(&m->roles[i], &role);
@@ -97,14 +99,15 @@ static bool is_inside(const struct maker *m, int node) {
 }
 
 /* What joins a port and the network, in one direction; zero: the topology has no network. */
-static copse_status find_cable(const struct maker *m, int port, bool outward, struct copse_q *sum,
-                               struct copse_err *err) {
-  const struct copse_topology *t = m->machine->topology;
-  int node = m->ports[port].node;
+static copse_status find_cable(const struct copse_nccl_machine *m,
+                               const struct copse_nccl_port *port, bool outward,
+                               struct copse_q *sum, struct copse_err *err) {
+  const struct copse_topology *t = m->topology;
   *sum = COPSE_Q_ZERO;
   for (int i = 0; i < t->n_links; i++) {
     const struct copse_link *l = &t->links[i];
-    if ((outward ? l->src : l->dst) == node && !is_inside(m, outward ? l->dst : l->src))
+    if ((outward ? l->src : l->dst) == port->node &&
+        m->host_of_node[outward ? l->dst : l->src] != port->host)
       COPSE_DO(copse_q_add(*sum, l->bandwidth, sum, err));
   }
   return COPSE_OK;
@@ -126,7 +129,7 @@ static copse_status list_rows(struct maker *m, struct copse_err *err) {
     m->whole[m->host_rows++] = t->links[i].bandwidth;
   }
   for (int i = 0; i < 2 * m->n_ports; i++) {
-    COPSE_DO(find_cable(m, i / 2, i % 2 == 1, &m->whole[m->host_rows], err));
+    COPSE_DO(find_cable(m->machine, &m->ports[i / 2], i % 2 == 1, &m->whole[m->host_rows], err));
     rows[m->host_rows++] = (struct copse_nccl_row){-1, i / 2, i % 2 == 1, 0};
   }
   size_t all = (size_t)m->host_rows * (size_t)m->n_roles;
@@ -246,6 +249,7 @@ static copse_status make_tree_doors(struct maker *m, struct copse_ring_step *ent
             add_both_ways(m, i, p, role, r->up + r->child[1] + (second ? 0 : r->child[0]), err));
       }
       COPSE_DO(end_step(m, &enter[p * m->n + i], err));
+      enter[p * m->n + i].exists = m->ports[p].shared; /* trees are of one rail */
       if (!second) continue;
       for (int role = 0; role < m->n_roles; role++)
         COPSE_DO(add_both_ways(m, i, p, role, m->roles[role].child[0], err));
@@ -270,19 +274,22 @@ static copse_status find_near(struct maker *m, int i, int p, bool *near, struct 
 
 /*
  * Channels that are run, not those of the bound: data come in at GPUs near the port, and go out
- * there too where there are two.
+ * there too where there are two. A ring takes one rail in all hosts.
  */
 static copse_status keep_near_doors(struct maker *m, struct copse_ring_step *enter,
                                     struct copse_ring_step *leave, struct copse_err *err) {
   for (int p = 0; p < m->n_ports; p++) {
     int n_near = 0;
     for (int i = 0; i < m->n; i++) {
-      COPSE_DO(find_near(m, i, p, &enter[p * m->n + i].exists, err));
+      bool *near = &enter[p * m->n + i].exists;
+      COPSE_DO(find_near(m, i, p, near, err));
+      *near = *near && m->ports[p].shared;
       n_near += enter[p * m->n + i].exists;
     }
     bool twins = m->out->kind == COPSE_NCCL_TWIN_RINGS; /* where it goes out, the other comes in */
-    for (int i = 0; (twins || n_near > 1) && i < m->n; i++)
-      leave[p * m->n + i].exists = enter[p * m->n + i].exists;
+    for (int i = 0; i < m->n; i++)
+      leave[p * m->n + i].exists =
+          m->ports[p].shared && (!(twins || n_near > 1) || enter[p * m->n + i].exists);
   }
   return COPSE_OK;
 }
@@ -354,9 +361,9 @@ static copse_status make(struct maker *m, struct copse_err *err) {
   bool several = out->n_hosts > 1, chain = is_chain(m);
   bool has_other = several && out->kind != COPSE_NCCL_CHAINS;
   COPSE_DO(find_roles(m, err));
-  if (!chain) { /* all hosts are alike */
+  if (!chain) { /* all hosts have one place */
     m->n_roles = 1;
-    m->roles[0] = (struct role){0};
+    m->roles[0] = (struct role){.host = m->host};
   }
   COPSE_DO(list_rows(m, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, moves, err));
@@ -383,10 +390,12 @@ static copse_status make(struct maker *m, struct copse_err *err) {
 
 copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
                                       enum copse_nccl_channel_kind kind, int host, int hosts,
-                                      struct copse_nccl_channels *out, struct copse_err *err) {
+                                      const bool *like, struct copse_nccl_channels *out,
+                                      struct copse_err *err) {
   struct maker m = {.machine = machine,
                     .out = out,
                     .host = host,
+                    .like = like,
                     .ranks = machine->members + machine->first[host],
                     .n = machine->first[host + 1] - machine->first[host],
                     .first_port = machine->first_port[host],
@@ -399,10 +408,39 @@ copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
                       "host %d has no NIC, and can't reach the others: its "
                       "topology needs NICs with links to its GPUs",
                       host);
+  bool shared = machine->n_hosts == 1 || hosts == 1;
+  for (int p = 0; p < m.n_ports; p++) shared = shared || m.ports[p].shared;
+  if (!shared)
+    return copse_fail(err, COPSE_INFEASIBLE,
+                      "no NIC of host %d reaches one of every other host over the network alone, and "
+                      "NCCL's rings and trees go that way: add links that lead there",
+                      host);
   copse_status status = make(&m, err);
   free(m.parts);
   copse_arena_free(&m.scratch);
   return status;
+}
+
+copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine, int host,
+                                       struct copse_nccl_channels *channels,
+                                       struct copse_err *err) {
+  struct copse_ring_instance *instance = &channels->instance;
+  struct copse_q *bandwidth, cable;
+  COPSE_DO(COPSE_ARRAY(&channels->arena, (size_t)instance->n_rows, bandwidth, err));
+  for (int r = 0; r < instance->n_rows; r++) {
+    const struct copse_nccl_row *row = &channels->rows[r];
+    bandwidth[r] = instance->bandwidth[r];
+    if (row->link >= 0) continue;
+    int rail = machine->ports[machine->first_port[host] + row->port].rail;
+    for (int p = 0; p < machine->n_ports; p++) {
+      if (machine->ports[p].rail != rail) continue;
+      COPSE_DO(find_cable(machine, &machine->ports[p], row->outward, &cable, err));
+      COPSE_DO(copse_q_mul(cable, channels->unit, &cable, err));
+      if (cable.num > 0 && copse_q_cmp(cable, bandwidth[r]) < 0) bandwidth[r] = cable;
+    }
+  }
+  instance->bandwidth = bandwidth;
+  return COPSE_OK;
 }
 
 void copse_nccl_channels_free(struct copse_nccl_channels *channels) {

@@ -26,7 +26,7 @@ struct copse_nccl_row {
   int link;     /* or -1: the cable of */
   int port;     /* this one, */
   bool outward; /* in this direction */
-  int host;     /* whose place in the trees it is; 0 for rings */
+  int host;     /* whose place in the trees it is; of rings the one asked for */
 };
 
 struct copse_nccl_channels {
@@ -42,10 +42,16 @@ struct copse_nccl_channels {
   struct copse_arena arena;
 };
 
-/* Channels in one host of the machine (`host`, from 0), of `hosts` in all. Free *out in every case.
- * COPSE_INFEASIBLE where several hosts have no NIC, or parts can't be reached; COPSE_OVERFLOW. */
+/* Channels in one host of the machine (`host`, from 0), of `hosts` in all; its places in trees are
+ * those of all hosts h with like[h] (NULL: of all). Free *out in every case. COPSE_INFEASIBLE where
+ * several hosts have no NIC, or parts can't be reached; COPSE_OVERFLOW. */
 copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
                                       enum copse_nccl_channel_kind kind, int host, int hosts,
-                                      struct copse_nccl_channels *out,
+                                      const bool *like, struct copse_nccl_channels *out,
                                       struct copse_err *err) COPSE_CHECKED;
+/* Leaves cables what the slowest host has on their rails, for channels that take one rail in all
+ * hosts. COPSE_OVERFLOW, COPSE_NOMEM. */
+copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine, int host,
+                                       struct copse_nccl_channels *channels,
+                                       struct copse_err *err) COPSE_CHECKED;
 void copse_nccl_channels_free(struct copse_nccl_channels *channels);

@@ -162,11 +162,15 @@ static copse_status read_graph(const struct copse_nccl_machine *m, const int *pl
 
 copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
                                       const struct copse_nccl_machine *machine, const int *place,
-                                      struct copse_nccl_graphs *out, struct copse_err *err) {
+                                      int host, struct copse_nccl_graphs *out,
+                                      struct copse_err *err) {
   *out = (struct copse_nccl_graphs){0};
-  int rank = comm->n_graphs > 0 ? comm->graphs[0].rank : -1;
+  int rank = -1;
+  for (int i = 0; i < comm->n_graphs && rank < 0; i++)
+    if (host < 0 || machine->host_of_rank[place[comm->graphs[i].rank]] == host)
+      rank = comm->graphs[i].rank;
   for (int i = 0; i < comm->n_graphs; i++)
-    if (comm->graphs[i].rank == rank)
+    if (rank >= 0 && comm->graphs[i].rank == rank)
       COPSE_DO(read_graph(machine, place, &comm->graphs[i], out, err));
   return COPSE_OK;
 }

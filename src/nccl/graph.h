@@ -96,6 +96,8 @@ struct copse_nccl_graph_search { /* one graph: what a search found */
 };
 
 struct copse_nccl_graphs {
+  const char *set;                 /* of what files for hosts of several kinds it is one, for the
+                                      drop-in, which NCCL passes over; borrowed; NULL: of none */
   bool present[COPSE_NCCL_GRAPHS]; /* the file has this id */
   struct copse_nccl_graph_search graph[COPSE_NCCL_GRAPHS];
   struct copse_arena arena; /* channels and what they point to */

@@ -53,16 +53,20 @@ struct joiner {
   const char *label;
   const struct copse_nccl_machine *m;
   struct copse_nccl_joined *out;
-  int n, places; /* channels of a graph; GPUs of a host */
+  int n, places; /* channels of a graph; GPUs of the largest host */
   struct copse_arena scratch;
   struct copse_err *err;
 };
 
-/* One graph: the list of host h and channel c is rank[(h * n + c) * places ...]. */
+/* One graph in each host: the list of host h and channel c is rank[(h * n + c) * places ...]. */
 struct lists {
-  const struct copse_nccl_graph_search *graph;
+  const struct copse_nccl_graph_search **graph; /* [n_hosts]; NULL: no such graph */
   int *rank;
 };
+
+static int places_of(const struct joiner *j, int host) {
+  return j->m->first[host + 1] - j->m->first[host];
+}
 
 static struct copse_nccl_seat *seat(const struct joiner *j, int channel, int rank) {
   return &j->out->seats[(size_t)channel * (size_t)j->out->n_ranks + (size_t)rank];
@@ -74,15 +78,15 @@ static int *list_of(const struct joiner *j, const struct lists *l, int host, int
 
 static copse_status read_list(struct joiner *j, const struct lists *l, int host, int channel,
                               bool *used) {
-  const struct copse_nccl_channel *from = &l->graph->channels[channel];
-  const char *kind = l->graph->id == COPSE_NCCL_RING ? "ring" : "tree";
-  int *list = list_of(j, l, host, channel);
-  if (from->n_gpus != j->places)
+  const struct copse_nccl_channel *from = &l->graph[host]->channels[channel];
+  const char *kind = l->graph[host]->id == COPSE_NCCL_RING ? "ring" : "tree";
+  int *list = list_of(j, l, host, channel), places = places_of(j, host);
+  if (from->n_gpus != places)
     return copse_fail_at(j->err, COPSE_BAD_INPUT, j->label, 0,
                          "channel %d of the %s has %d GPUs and host %d of the topology %d; it "
                          "must have each once",
-                         channel, kind, from->n_gpus, host, j->places);
-  for (int i = 0; i < j->places; i++) {
+                         channel, kind, from->n_gpus, host, places);
+  for (int i = 0; i < places; i++) {
     int rank = copse_nccl_find_rank(j->m, host, from->devs[i]);
     if (rank < 0)
       return copse_fail_at(j->err, COPSE_BAD_INPUT, j->label, 0,
@@ -97,7 +101,7 @@ static copse_status read_list(struct joiner *j, const struct lists *l, int host,
                            channel, kind, from->devs[i]);
     used[rank] = true;
   }
-  for (int i = 0; i < j->places; i++) used[list[i]] = false;
+  for (int i = 0; i < places; i++) used[list[i]] = false;
   return COPSE_OK;
 }
 
@@ -117,24 +121,28 @@ static copse_status port_of(const struct joiner *j, const struct lists *l, int c
                             int *port) {
   int host = j->m->host_of_rank[rank], c = channel % j->n;
   int side = list_of(j, l, host, c)[0] == rank ? 0 : 1;
-  uint64_t net = l->graph->channels[c].nets[side];
+  uint64_t net = l->graph[host]->channels[c].nets[side];
   *port = copse_nccl_find_port(j->m, host, net);
   if (*port >= 0 || j->m->first_port[host] == j->m->first_port[host + 1]) return COPSE_OK;
   return copse_fail_at(j->err, COPSE_BAD_INPUT, j->label, 0,
                        "channel %d of the %s names NIC 0x%" PRIx64
                        ", which host %d of the topology lacks",
-                       c, l->graph->id == COPSE_NCCL_RING ? "ring" : "tree", net, host);
+                       c, l->graph[host]->id == COPSE_NCCL_RING ? "ring" : "tree", net, host);
 }
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
+/* The list that a host runs in a channel: with crossnic 2 odd hosts that of the other of two. */
+static const int *ring_list(const struct joiner *j, const struct lists *l, int host, int c) {
+  bool swaps = l->graph[host]->crossnic == 2 && j->n % 2 == 0 && host % 2 == 1;
+  return list_of(j, l, host, swaps ? c ^ 1 : c);
+}
+
 static copse_status join_ring(struct joiner *j, const struct lists *l, int channel) {
-  int hosts = j->m->n_hosts, last = j->places - 1, c = channel % j->n;
-  bool swaps = l->graph->crossnic == 2 && j->n % 2 == 0;
+  int hosts = j->m->n_hosts, c = channel % j->n;
   for (int h = 0; h < hosts; h++) {
-    int up = (h + 1) % hosts;
-    const int *list = list_of(j, l, h, swaps && h % 2 == 1 ? c ^ 1 : c);
-    const int *after = list_of(j, l, up, swaps && up % 2 == 1 ? c ^ 1 : c);
+    int last = places_of(j, h) - 1;
+    const int *list = ring_list(j, l, h, c), *after = ring_list(j, l, (h + 1) % hosts, c);
     for (int i = 0; i < last; i++) seat(j, channel, list[i])->next = list[i + 1];
     seat(j, channel, list[last])->next = after[0];
     if (hosts == 1) continue;
@@ -151,8 +159,8 @@ struct tree_ports {
   int up, child[2];
 };
 
-static struct tree_ports tree_ports(const struct joiner *j, int pattern) {
-  int second = j->places > 1 ? 1 : 0;
+static struct tree_ports tree_ports(const struct joiner *j, const struct lists *l, int host) {
+  int second = places_of(j, host) > 1 ? 1 : 0, pattern = l->graph[host]->pattern;
   return (struct tree_ports){0,
                              {pattern == COPSE_NCCL_PATTERN_TREE ? 0 : second,
                               pattern == COPSE_NCCL_PATTERN_SPLIT_TREE ? second : 0}};
@@ -170,19 +178,20 @@ static copse_status add_down(const struct joiner *j, const struct lists *l, int 
 
 /* A host's chain, and its links to other hosts. */
 static copse_status join_tree(struct joiner *j, const struct lists *l, int channel, int host) {
-  struct tree_ports ports = tree_ports(j, l->graph->pattern);
+  struct tree_ports ports = tree_ports(j, l, host), above;
   struct copse_nccl_tree_place trees[2];
   int c = channel % j->n;
   const int *list = list_of(j, l, host, c);
   copse_nccl_double_tree(j->m->n_hosts, host, trees);
   const struct copse_nccl_tree_place *place = &trees[channel / j->n % 2];
-  for (int i = 0; i + 1 < j->places; i++) {
+  for (int i = 0; i + 1 < places_of(j, host); i++) {
     seat(j, channel, list[i + 1])->up = list[i];
     COPSE_DO(add_down(j, l, channel, list[i], list[i + 1]));
   }
   if (place->up >= 0) {
     struct copse_nccl_seat *s = seat(j, channel, list[ports.up]);
-    s->up = list_of(j, l, place->up, c)[ports.child[place->child]];
+    above = tree_ports(j, l, place->up);
+    s->up = list_of(j, l, place->up, c)[above.child[place->child]];
     COPSE_DO(port_of(j, l, channel, list[ports.up], &s->up_port));
   }
   for (int d = 0; d < 2; d++)
@@ -195,30 +204,43 @@ static copse_status join_tree(struct joiner *j, const struct lists *l, int chann
 /* ---- channels -------------------------------------------------------------------------------- */
 
 /* From 2.25 on; sm_90 alone had it before. */
-static bool doubles_again(const struct joiner *j, const struct copse_nccl_graph_search *ring) {
+static bool doubles_again(const struct joiner *j, const struct lists *ring) {
   const struct copse_topology *t = j->m->topology;
-  if (j->m->n_hosts < 2 || !ring || copse_q_cmp(ring->speed_intra, (struct copse_q){45, 1}) <= 0)
-    return false;
+  if (j->m->n_hosts < 2 || !ring->graph) return false;
+  for (int h = 0; h < j->m->n_hosts; h++)
+    if (copse_q_cmp(ring->graph[h]->speed_intra, (struct copse_q){45, 1}) <= 0) return false;
   for (int r = 0; r < t->n_ranks; r++)
     if (t->nodes[t->rank_nodes[r]].sm < 90) return false;
   return 2 * j->n < 16;
 }
 
-static copse_status start(struct joiner *j, const struct copse_nccl_graph_search *ring,
-                          const struct copse_nccl_graph_search *tree) {
+/* A graph in each host, where all have it. Hosts agree on the fewest channels. */
+static copse_status find_graph(struct joiner *j, const struct copse_nccl_graphs *const *graphs,
+                               int n_graphs, enum copse_nccl_graph_id id, struct lists *l) {
+  const struct copse_nccl_graph_search **found;
+  COPSE_DO(COPSE_ARRAY(&j->scratch, (size_t)j->m->n_hosts, found, j->err));
+  for (int h = 0; h < j->m->n_hosts; h++) {
+    found[h] = copse_nccl_graph(graphs[n_graphs > 1 ? h : 0], id);
+    if (!found[h]) return COPSE_OK;
+  }
+  for (int h = 0; h < j->m->n_hosts; h++) {
+    if (j->n == 0 || found[h]->n_channels < j->n) j->n = found[h]->n_channels;
+    if (places_of(j, h) > j->places) j->places = places_of(j, h);
+  }
+  l->graph = found;
+  return COPSE_OK;
+}
+
+static copse_status start(struct joiner *j, const struct lists *ring, const struct lists *tree) {
   struct copse_nccl_joined *out = j->out;
   const struct copse_nccl_machine *m = j->m;
-  if (!m->even)
+  if (!ring->graph && !tree->graph)
     return copse_fail_at(j->err, COPSE_BAD_INPUT, j->label, 0,
-                         "the topology's hosts have unlike numbers of GPUs; one graph can't fit "
-                         "them all");
-  j->n = ring ? ring->n_channels : tree->n_channels;
-  if (ring && tree && tree->n_channels < j->n) j->n = tree->n_channels;
-  j->places = m->first[1];
+                         "neither a ring (graph 0) nor a tree (graph 1) with channels");
   out->n_ranks = m->topology->n_ranks;
   out->n_hosts = m->n_hosts;
-  out->has_ring = ring != NULL;
-  out->has_tree = tree != NULL;
+  out->has_ring = ring->graph != NULL;
+  out->has_tree = tree->graph != NULL;
   out->n_graph_channels = j->n;
   out->n_channels = 2 * j->n * (doubles_again(j, ring) ? 2 : 1);
   size_t n = (size_t)out->n_channels * (size_t)out->n_ranks;
@@ -230,19 +252,17 @@ static copse_status start(struct joiner *j, const struct copse_nccl_graph_search
 
 static void free_scratch(struct joiner *j) { copse_arena_free(&j->scratch); }
 
-copse_status copse_nccl_join(const char *label, const struct copse_nccl_graphs *graphs,
-                             const struct copse_nccl_machine *machine,
+copse_status copse_nccl_join(const char *label, const struct copse_nccl_graphs *const *graphs,
+                             int n_graphs, const struct copse_nccl_machine *machine,
                              struct copse_nccl_joined *out, struct copse_err *err) {
   COPSE_AT_END(free_scratch)
   struct joiner joiner = {.label = label, .m = machine, .out = out, .err = err};
   struct joiner *j = &joiner;
-  struct lists ring = {.graph = copse_nccl_graph(graphs, COPSE_NCCL_RING)};
-  struct lists tree = {.graph = copse_nccl_graph(graphs, COPSE_NCCL_TREE)};
+  struct lists ring = {0}, tree = {0};
   *out = (struct copse_nccl_joined){0};
-  if (!ring.graph && !tree.graph)
-    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
-                         "neither a ring (graph 0) nor a tree (graph 1) with channels");
-  COPSE_DO(start(j, ring.graph, tree.graph));
+  COPSE_DO(find_graph(j, graphs, n_graphs, COPSE_NCCL_RING, &ring));
+  COPSE_DO(find_graph(j, graphs, n_graphs, COPSE_NCCL_TREE, &tree));
+  COPSE_DO(start(j, &ring, &tree));
   if (ring.graph) COPSE_DO(read_lists(j, &ring));
   if (tree.graph) COPSE_DO(read_lists(j, &tree));
   for (int c = 0; c < out->n_channels; c++) {

@@ -1,7 +1,8 @@
 /*
  * How NCCL joins the graphs of hosts to the rings and trees of a communicator (NVIDIA/nccl
- * src/graph/connect.cc and trees.cc, as of 2.30). All hosts have the same graphs; ranks of a host
- * follow each other.
+ * src/graph/connect.cc and trees.cc, as of 2.30). All hosts have the same graphs, or each its own:
+ * then they agree on the fewest channels and the least speed (init.cc). Ranks of a host follow each
+ * other.
  *
  *   ring of channel c   the list of host 0, that of host 1, .. and back; with crossnic 2 odd hosts
  *                       take the list of channel c^1
@@ -38,13 +39,13 @@ static inline const struct copse_nccl_seat *copse_nccl_seat_of(
 }
 
 /*
- * Joins the ring and tree graphs over the machine's hosts. Refuses (COPSE_BAD_INPUT, naming channel
- * and GPU) what NCCL fails on or hangs with: a GPU or NIC that a host lacks, a GPU twice or not at
- * all, hosts of unlike sizes. `label` names the graphs' file. Free with copse_nccl_joined_free,
- * whatever the outcome. O(channels * ranks).
+ * Joins the ring and tree graphs over the machine's hosts: graphs[0] is all hosts' where n_graphs is
+ * 1, else graphs[h] that of host h. Refuses (COPSE_BAD_INPUT, naming channel and GPU) what NCCL
+ * fails on or hangs with: a GPU or NIC that a host lacks, a GPU twice or not at all. `label` names
+ * the graphs' file. Free with copse_nccl_joined_free, whatever the outcome. O(channels * ranks).
  */
-copse_status copse_nccl_join(const char *label, const struct copse_nccl_graphs *graphs,
-                             const struct copse_nccl_machine *machine,
+copse_status copse_nccl_join(const char *label, const struct copse_nccl_graphs *const *graphs,
+                             int n_graphs, const struct copse_nccl_machine *machine,
                              struct copse_nccl_joined *out, struct copse_err *err) COPSE_CHECKED;
 void copse_nccl_joined_free(struct copse_nccl_joined *joined);
 

@@ -24,11 +24,42 @@ const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm) {
   return names[algorithm];
 }
 
-copse_status copse_nccl_judge_open(const char *label, const struct copse_nccl_graphs *graphs,
-                                   struct copse_nccl_machine *machine, struct copse_nccl_judge *out,
-                                   struct copse_err *err) {
-  *out = (struct copse_nccl_judge){.machine = machine, .label = label, .graphs = graphs};
-  return copse_nccl_join(label, graphs, machine, &out->joined, err);
+static void level(struct copse_nccl_graph_search *all, const struct copse_nccl_graph_search *g) {
+  if (g->n_channels < all->n_channels) all->n_channels = g->n_channels;
+  if (copse_q_cmp(g->speed_intra, all->speed_intra) < 0) all->speed_intra = g->speed_intra;
+  if (copse_q_cmp(g->speed_inter, all->speed_inter) < 0) all->speed_inter = g->speed_inter;
+  if (copse_q_cmp(g->latency_inter, all->latency_inter) > 0) all->latency_inter = g->latency_inter;
+  if (g->type_intra > all->type_intra) all->type_intra = g->type_intra;
+  if (g->type_inter > all->type_inter) all->type_inter = g->type_inter;
+  all->same_channels = all->same_channels && g->same_channels;
+}
+
+copse_status copse_nccl_judge_open(const char *label, const struct copse_nccl_graphs *const *graphs,
+                                   int n_graphs, struct copse_nccl_machine *machine,
+                                   struct copse_nccl_judge *out, struct copse_err *err) {
+  struct copse_nccl_graphs *all;
+  *out = (struct copse_nccl_judge){.machine = machine,
+                                   .label = label,
+                                   .graphs = graphs[0],
+                                   .each = graphs,
+                                   .n_each = n_graphs};
+  if (n_graphs > 1) {
+    COPSE_DO(COPSE_ARRAY(&out->arena, 1, all, err));
+    *all = *graphs[0];
+    out->graphs = all;
+    for (int h = 1; h < n_graphs; h++)
+      for (int id = 0; id < COPSE_NCCL_GRAPHS; id++) {
+        all->present[id] = all->present[id] && graphs[h]->present[id];
+        if (all->present[id]) level(&all->graph[id], &graphs[h]->graph[id]);
+      }
+  }
+  return copse_nccl_join(label, graphs, n_graphs, machine, &out->joined, err);
+}
+
+/* The graph of one host; NULL: it has none. */
+static const struct copse_nccl_graph_search *graph_of(const struct copse_nccl_judge *judge,
+                                                      enum copse_nccl_graph_id id, int host) {
+  return copse_nccl_graph(judge->n_each > 1 ? judge->each[host] : judge->graphs, id);
 }
 
 void copse_nccl_judge_close(struct copse_nccl_judge *judge) {
@@ -253,20 +284,22 @@ static copse_status add_collnet_chain(struct loader *l, const struct copse_nccl_
   return COPSE_OK;
 }
 
-static copse_status add_in_network(struct loader *l, const struct copse_nccl_graph_search *graph) {
+static copse_status add_in_network(struct loader *l, enum copse_nccl_graph_id id) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct heads *heads;
   int hosts = l->m->n_hosts;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)hosts, heads, l->err));
-  for (int h = 0; h < hosts; h++) COPSE_DO(find_heads(l, graph, h, &scratch, &heads[h]));
+  for (int h = 0; h < hosts; h++)
+    COPSE_DO(find_heads(l, graph_of(l->judge, id, h), h, &scratch, &heads[h]));
   for (int h = 0; h < hosts; h++) {
-    if (graph->id == COPSE_NCCL_NVLS) {
+    if (id == COPSE_NCCL_NVLS) {
       COPSE_DO(add_nvls_host(l, &heads[h], h));
       COPSE_DO(add_nvls_trees(l, heads, h));
       continue;
     }
-    COPSE_DO(graph->id == COPSE_NCCL_COLLNET_DIRECT ? add_collnet_direct(l, &heads[h], h)
-                                                    : add_collnet_chain(l, graph, h));
+    COPSE_DO(id == COPSE_NCCL_COLLNET_DIRECT
+                 ? add_collnet_direct(l, &heads[h], h)
+                 : add_collnet_chain(l, graph_of(l->judge, id, h), h));
     COPSE_DO(add_collnet_heads(l, &heads[h]));
   }
   return COPSE_OK;
@@ -342,7 +375,7 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
   out->load = l->load;
   COPSE_DO(algorithm == COPSE_NCCL_RING   ? add_ring(l, collective, root)
            : algorithm == COPSE_NCCL_TREE ? add_tree(l)
-                                          : add_in_network(l, graph));
+                                          : add_in_network(l, algorithm));
   COPSE_DO(find_stated(l, graph, collective, &out->stated_time));
   return find_time(l, out);
 }

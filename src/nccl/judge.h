@@ -38,15 +38,20 @@ static inline struct copse_q copse_nccl_verdict_time(const struct copse_nccl_ver
 struct copse_nccl_judge {
   struct copse_nccl_machine *machine;     /* borrowed */
   const char *label;                      /* of the graphs' file */
-  const struct copse_nccl_graphs *graphs; /* borrowed */
+  const struct copse_nccl_graphs *graphs; /* what hosts agree on: the one graph, or the first's
+                                             with the least of all (init.cc) */
+  const struct copse_nccl_graphs *const *each; /* [n_each] borrowed */
+  int n_each;                             /* 1: of all hosts, or n_hosts */
   struct copse_nccl_joined joined;
   struct copse_arena arena; /* loads of verdicts */
 };
 
-/* Joins the graphs over the machine's hosts. Errors as of copse_nccl_join. Free with
- * copse_nccl_judge_close, whatever the outcome. */
-copse_status copse_nccl_judge_open(const char *label, const struct copse_nccl_graphs *graphs,
-                                   struct copse_nccl_machine *machine, struct copse_nccl_judge *out,
+/* Joins the graphs over the machine's hosts, one for all or one for each. Errors as of
+ * copse_nccl_join. `graphs` and what it points to must last. Free with copse_nccl_judge_close,
+ * whatever the outcome. */
+copse_status copse_nccl_judge_open(const char *label, const struct copse_nccl_graphs *const *graphs,
+                                   int n_graphs, struct copse_nccl_machine *machine,
+                                   struct copse_nccl_judge *out,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_nccl_judge_close(struct copse_nccl_judge *judge);
 

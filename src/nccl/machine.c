@@ -127,6 +127,30 @@ static void find_cables(const struct copse_nccl_machine *m, unsigned char *cable
   }
 }
 
+/* A rail is what is joined without passing a host. */
+static copse_status find_rails(struct copse_nccl_machine *m, int *set, struct copse_arena *scratch,
+                               struct copse_err *err) {
+  const struct copse_topology *t = m->topology;
+  int *leaf, *hosts, *last; /* [n_nodes]; of a rail: how many hosts have it, and the last of them */
+  COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, int, err, &leaf, &hosts, &last));
+  copse_sets_init(set, t->n_nodes);
+  for (int i = 0; i < t->n_links; i++) {
+    int a = t->links[i].src, b = t->links[i].dst, host = m->host_of_node[a];
+    if (host < 0 || host != m->host_of_node[b]) (void)copse_sets_unite(set, a, b);
+    if (host >= 0 && m->host_of_node[b] < 0) leaf[a] = b + 1;
+  }
+  for (int p = 0; p < m->n_ports; p++) {
+    struct copse_nccl_port *port = &m->ports[p];
+    port->rail = copse_sets_find(set, port->node);
+    port->leaf = leaf[port->node] - 1;
+    if (last[port->rail] != port->host + 1) hosts[port->rail]++;
+    last[port->rail] = port->host + 1;
+  }
+  for (int p = 0; p < m->n_ports; p++)
+    m->ports[p].shared = m->n_hosts == 1 || hosts[m->ports[p].rail] == m->n_hosts;
+  return COPSE_OK;
+}
+
 /* NCCL lists no NIC whose cable is down; where no NIC has one the topology has no network. */
 static copse_status find_ports(struct copse_nccl_machine *m, struct copse_err *err) {
   const struct copse_topology *t = m->topology;
@@ -161,9 +185,11 @@ static copse_status find_ports(struct copse_nccl_machine *m, struct copse_err *e
   for (int i = 0; i < m->n_ports; i++) {
     int node = ports.item[i], h = key[node];
     uint64_t place = copse_nccl_dev(0, (uint64_t)(i - m->first_port[h]));
-    m->ports[i] = (struct copse_nccl_port){node, h, unnamed[h] ? place : t->nodes[node].dev};
+    m->ports[i].node = node;
+    m->ports[i].host = h;
+    m->ports[i].dev = unnamed[h] ? place : t->nodes[node].dev;
   }
-  return COPSE_OK;
+  return find_rails(m, key, &scratch, err);
 }
 
 int copse_nccl_find_rank(const struct copse_nccl_machine *m, int host, uint64_t dev) {

@@ -15,6 +15,9 @@
 struct copse_nccl_port {
   int node, host;
   uint64_t dev; /* as graphs name it */
+  int rail;     /* ports of unlike rails can't reach each other but through hosts */
+  int leaf;     /* the network's node at its cable; -1: none */
+  bool shared;  /* every host has a port of its rail */
 };
 
 /* A link and the part of the data that goes over it: all, but where equal ways share it. */

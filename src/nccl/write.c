@@ -227,7 +227,9 @@ copse_status copse_nccl_graphs_write(const struct copse_nccl_graphs *graphs, int
                      .err = err};
   *text = NULL;
   COPSE_DO(check_graphs(&w, &arena));
-  copse_text_add(&out, "<graphs version=\"1\">\n");
+  copse_text_add(&out, "<graphs version=\"1\"");
+  if (graphs->set) copse_text_add(&out, " set=\"%s\"", graphs->set);
+  copse_text_add(&out, ">\n");
   for (int id = 0; id < COPSE_NCCL_GRAPHS; id++)
     if (copse_nccl_graph(graphs, id)) add_graph(&w, &out, &graphs->graph[id]);
   copse_text_add(&out, "</graphs>\n");

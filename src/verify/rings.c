@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "nccl/machine.h"
 #include "verify/orders.h"
 #include "verify/verify.h"
+#include "verify/ways.h"
 
 #define MOST_HOSTS 65536
 #define MOST_CHANNELS 1024
@@ -43,12 +43,15 @@ struct checker {
   const char *label;
   const struct copse_topology *topology;
   struct copse_json json;
-  struct copse_nccl_machine machine;
-  int n_hosts, n_gpus, n_nics; /* GPUs and NICs of a host */
-  int n_links, n_rows;  /* links inside a host; rows: these, then cables in and out of NICs */
-  int *row_of;          /* [topology n_links] among its host's, -1: not inside one */
-  int *links;           /* [machine hosts * n_links] */
+  struct copse_verify_ways ways;
+  int n_hosts;
   struct place *places; /* [n_hosts] */
+  int *rails[2];        /* [channels * 2] of rings', of chains' NICs in all hosts; NULL: not yet */
+  int *row_of;          /* [topology n_links] among its host's, -1: not inside one */
+  /* of the hosts alike whose channels are looked at: */
+  int first, n_alike, *alike; /* the first, whose parts are named; [n_alike] */
+  int n_gpus, n_nics;         /* of one of them */
+  int n_links, n_rows; /* links inside a host; rows: these, then cables in and out of NICs */
   struct copse_q *load; /* [n_rows] */
   struct copse_arena arena;
 };
@@ -75,41 +78,62 @@ static void add_tree(struct place *places, int hosts, bool second) {
   }
 }
 
-/* Which machine's host stands for a host of the certificate. */
-static int stand_in(const struct checker *c, int host) { return c->machine.n_hosts > 1 ? host : 0; }
+/* Which of the topology's hosts stands for a host of the certificate. */
+static int stand_in(const struct checker *c, int host) { return c->ways.n_hosts > 1 ? host : 0; }
 
-/* Numbers the links inside each host; all hosts must have as many of all. */
+static int gpu_node(const struct checker *c, int host, int gpu) {
+  return c->ways.gpus[c->ways.first_gpu[host] + gpu];
+}
+
+static int nic_node(const struct checker *c, int host, int nic) {
+  return c->ways.nics[c->ways.first_nic[host] + nic];
+}
+
+/* The rows of a host inside of it are its links in their order. */
+static int link_of(const struct checker *c, int host, int row) {
+  return c->ways.inside.item[c->ways.inside.first[host] + row];
+}
+
 static copse_status number_rows(struct checker *c, struct copse_err *err) {
-  const struct copse_nccl_machine *m = &c->machine;
-  const struct copse_topology *t = c->topology;
-  COPSE_AT_END(copse_free_at) int *count = NULL;
-  size_t links = (size_t)t->n_links;
-  COPSE_DO(copse_calloc((size_t)m->n_hosts, sizeof *count, &count, err));
-  COPSE_DO(COPSE_ARRAY(&c->arena, links, c->row_of, err));
-  for (int i = 0; i < t->n_links; i++) {
-    int host = m->host_of_node[t->links[i].src];
-    bool inside = host >= 0 && host == m->host_of_node[t->links[i].dst];
-    c->row_of[i] = inside ? count[host]++ : -1;
-  }
-  for (int h = 0; h < m->n_hosts; h++)
-    if (count[h] != count[0] || m->first[h + 1] - m->first[h] != c->n_gpus ||
-        m->first_port[h + 1] - m->first_port[h] != c->n_nics)
-      return copse_fail(err, COPSE_REFUTED, "%s: host %d of %s has other parts than host 0",
-                        c->label, h, t->name);
-  c->n_links = count[0];
+  const struct copse_adjacency *inside = &c->ways.inside;
+  COPSE_DO(COPSE_ARRAY(&c->arena, (size_t)c->topology->n_links, c->row_of, err));
+  for (int i = 0; i < c->topology->n_links; i++) c->row_of[i] = -1;
+  for (int h = 0; h < c->ways.n_hosts; h++)
+    for (int k = inside->first[h]; k < inside->first[h + 1]; k++)
+      c->row_of[inside->item[k]] = k - inside->first[h];
+  return COPSE_OK;
+}
+
+/* Takes hosts alike; all must have as many of all parts. */
+static copse_status take_hosts(struct checker *c, const int *hosts, int n, struct copse_err *err) {
+  const struct copse_verify_ways *w = &c->ways;
+  c->first = stand_in(c, hosts[0]);
+  c->n_alike = n;
+  COPSE_DO(COPSE_ARRAY(&c->arena, (size_t)n, c->alike, err));
+  memcpy(c->alike, hosts, (size_t)n * sizeof *hosts);
+  c->n_gpus = w->first_gpu[c->first + 1] - w->first_gpu[c->first];
+  c->n_nics = w->first_nic[c->first + 1] - w->first_nic[c->first];
+  c->n_links = w->inside.first[c->first + 1] - w->inside.first[c->first];
   c->n_rows = c->n_links + 2 * c->n_nics;
-  COPSE_DO(COPSE_ARRAY(&c->arena, (size_t)c->n_links * (size_t)m->n_hosts, c->links, err));
-  for (int i = 0; i < t->n_links; i++)
-    if (c->row_of[i] >= 0)
-      c->links[m->host_of_node[t->links[i].src] * c->n_links + c->row_of[i]] = i;
+  if (c->n_gpus > COPSE_VERIFY_MOST_GPUS)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "%s: rings of hosts of %d GPUs are not checked: at most %d", c->label,
+                      c->n_gpus, COPSE_VERIFY_MOST_GPUS);
+  for (int i = 0; i < n; i++) {
+    int h = stand_in(c, hosts[i]);
+    if (w->inside.first[h + 1] - w->inside.first[h] != c->n_links ||
+        w->first_gpu[h + 1] - w->first_gpu[h] != c->n_gpus ||
+        w->first_nic[h + 1] - w->first_nic[h] != c->n_nics)
+      return copse_fail(err, COPSE_REFUTED, "%s: host %d of %s has other parts than host %d",
+                        c->label, h, c->topology->name, c->first);
+  }
   return COPSE_ARRAY(&c->arena, (size_t)c->n_rows, c->load, err);
 }
 
 /* Cable of a NIC in one direction; zero: the topology has no network. */
 static copse_status cable_bandwidth(const struct checker *c, int host, int row, struct copse_q *sum,
                                     struct copse_err *err) {
-  const struct copse_nccl_machine *m = &c->machine;
-  int nic = (row - c->n_links) / 2, node = m->ports[m->first_port[host] + nic].node;
+  int node = nic_node(c, host, (row - c->n_links) / 2);
   bool out = (row - c->n_links) % 2 == 1;
   *sum = COPSE_Q_ZERO;
   for (int i = 0; i < c->topology->n_links; i++) {
@@ -123,17 +147,17 @@ static copse_status cable_bandwidth(const struct checker *c, int host, int row, 
 static copse_status row_bandwidth(const struct checker *c, int host, int row,
                                   struct copse_q *bandwidth, struct copse_err *err) {
   if (row >= c->n_links) return cable_bandwidth(c, host, row, bandwidth, err);
-  *bandwidth = c->topology->links[c->links[host * c->n_links + row]].bandwidth;
+  *bandwidth = c->topology->links[link_of(c, host, row)].bandwidth;
   return COPSE_OK;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static copse_status add_route(struct checker *c, const struct copse_nccl_route *route,
-                              struct copse_q amount, struct copse_err *err) {
-  for (int i = 0; route && i < route->n_hops; i++) {
-    struct copse_q part, *load = &c->load[c->row_of[route->hops[i].link]];
-    COPSE_DO(copse_q_mul(amount, route->hops[i].share, &part, err));
+static copse_status add_part_of(struct checker *c, const struct copse_verify_way *way,
+                                struct copse_q amount, struct copse_err *err) {
+  for (int i = 0; way && i < way->n; i++) {
+    struct copse_q part, *load = &c->load[c->row_of[way->links[i]]];
+    COPSE_DO(copse_q_mul(amount, way->parts[i], &part, err));
     COPSE_DO(copse_q_add(*load, part, load, err));
   }
   return COPSE_OK;
@@ -141,27 +165,21 @@ static copse_status add_route(struct checker *c, const struct copse_nccl_route *
 
 /* From GPU i of a host to GPU j. */
 static copse_status add_move(struct checker *c, int host, int i, int j, struct copse_err *err) {
-  const struct copse_nccl_machine *m = &c->machine;
-  const int *ranks = m->members + m->first[host], *nodes = c->topology->rank_nodes;
-  const struct copse_nccl_route *route;
-  COPSE_DO(copse_nccl_find_route(&c->machine, nodes[ranks[i]], nodes[ranks[j]], &route, err));
-  return add_route(c, route, COPSE_Q_ONE, err);
+  const struct copse_verify_way *way;
+  COPSE_DO(copse_verify_find_way(&c->ways, gpu_node(c, host, i), gpu_node(c, host, j), &way, err));
+  return add_part_of(c, way, COPSE_Q_ONE, err);
 }
 
 /* Between GPU and NIC of a host and the network. */
 static copse_status add_way(struct checker *c, int host, int gpu, int nic, bool out,
                             struct copse_q amount, struct copse_err *err) {
-  struct copse_nccl_machine *m = &c->machine;
-  int rank = m->members[m->first[host] + gpu], port = m->first_port[host] + nic, relay;
   struct copse_q *cable = &c->load[c->n_links + 2 * nic + out];
-  const struct copse_nccl_route *first = NULL, *last;
-  if (out)
-    COPSE_DO(copse_nccl_find_way_out(m, rank, port, &relay, &first, &last, err));
-  else
-    COPSE_DO(
-        copse_nccl_find_route(m, m->ports[port].node, c->topology->rank_nodes[rank], &last, err));
-  COPSE_DO(add_route(c, first, amount, err));
-  COPSE_DO(add_route(c, last, amount, err));
+  const struct copse_verify_way *first = NULL, *last;
+  int a = gpu_node(c, host, gpu), b = nic_node(c, host, nic);
+  COPSE_DO(out ? copse_verify_find_way_out(&c->ways, a, b, &first, &last, err)
+               : copse_verify_find_way(&c->ways, b, a, &last, err));
+  COPSE_DO(add_part_of(c, first, amount, err));
+  COPSE_DO(add_part_of(c, last, amount, err));
   return copse_q_add(*cable, amount, cable, err);
 }
 
@@ -226,7 +244,7 @@ static copse_status check_host(struct checker *c, const struct part *p, int host
       return copse_fail(
           err, COPSE_REFUTED, "%s: %s: the cable of NIC %d of host %d has %s GB/s of %s", c->label,
           p->what, (r - c->n_links) / 2, host, COPSE_Q_STRING(used), COPSE_Q_STRING(most));
-    const struct copse_link *l = &c->topology->links[c->links[stand_in(c, host) * c->n_links + r]];
+    const struct copse_link *l = &c->topology->links[link_of(c, stand_in(c, host), r)];
     return copse_fail(err, COPSE_REFUTED, "%s: %s: %s -> %s has %s GB/s of %s", c->label, p->what,
                       c->topology->nodes[l->src].id, c->topology->nodes[l->dst].id,
                       COPSE_Q_STRING(used), COPSE_Q_STRING(most));
@@ -235,11 +253,11 @@ static copse_status check_host(struct checker *c, const struct part *p, int host
 }
 
 /* Whether a host's loads are those of one before it. */
-static bool is_repeated(const struct checker *c, const struct part *p, int host) {
+static bool is_repeated(const struct checker *c, const struct part *p, int i) {
   bool repeated = false;
-  if (c->machine.n_hosts > 1) return false;
-  for (int h = host - 1; h >= 0 && h > host - 8 && !repeated; h--)
-    repeated = !p->chains || memcmp(&c->places[h], &c->places[host], sizeof *c->places) == 0;
+  if (c->ways.n_hosts > 1) return false;
+  for (int k = i - 1; k >= 0 && k > i - 8 && !repeated; k--)
+    repeated = !p->chains || memcmp(&c->places[k], &c->places[i], sizeof *c->places) == 0;
   return repeated;
 }
 
@@ -250,8 +268,28 @@ static copse_status check_loads(struct checker *c, const struct part *p, struct 
     return copse_fail(err, COPSE_REFUTED, "%s: %s: %d channels of %s GB/s are %s, not %s", c->label,
                       p->what, p->n, COPSE_Q_STRING(p->speed), COPSE_Q_STRING(all),
                       COPSE_Q_STRING(p->GBps));
-  for (int h = 0; h < c->n_hosts; h++)
-    if (!is_repeated(c, p, h)) COPSE_DO(check_host(c, p, h, err));
+  for (int i = 0; i < c->n_alike; i++)
+    if (!is_repeated(c, p, i)) COPSE_DO(check_host(c, p, c->alike[i], err));
+  return COPSE_OK;
+}
+
+/* That a channel's NICs are on the same rails in all hosts, which reach each other there. */
+static copse_status check_rails(struct checker *c, const struct part *p, struct copse_err *err) {
+  const struct copse_verify_ways *w = &c->ways;
+  bool first = !c->rails[p->chains];
+  if (w->n_hosts == 1) return COPSE_OK;
+  if (first) COPSE_DO(COPSE_ARRAY(&c->arena, (size_t)p->n * 2, c->rails[p->chains], err));
+  int *rails = c->rails[p->chains];
+  for (int i = 0; i < c->n_alike; i++)
+    for (int k = 0; k < 2 * p->n; k++) {
+      int rail = w->rail[w->first_nic[c->alike[i]] + p->nics[k]];
+      if (first && i == 0) rails[k] = rail;
+      if (rail != rails[k])
+        return copse_fail(err, COPSE_REFUTED,
+                          "%s: %s: channel %d has a NIC of host %d that doesn't reach that of the "
+                          "hosts before it",
+                          c->label, p->what, k / 2, c->alike[i]);
+    }
   return COPSE_OK;
 }
 
@@ -321,6 +359,9 @@ static copse_status least_length(struct checker *c, const struct part *p, struct
   for (int step = MOVE; step <= (several ? LAST : MOVE); step++)
     COPSE_DO(fill(c, p, (enum step)step, &tables[step], &common, err));
   for (int step = MOVE; step <= LAST; step++) COPSE_DO(make_whole(&tables[step], common, err));
+  for (int i = 0; several && p->chains && i < tables[FIRST].n; i++) /* trees are of one rail */
+    if (!c->ways.shared[c->ways.first_nic[c->first] + i / c->n_gpus])
+      tables[FIRST].whole[i] = COPSE_VERIFY_LONGEST_STEP;
   o.move = tables[MOVE].whole;
   o.first = tables[FIRST].whole;
   o.second = c->n_gpus > 1 ? tables[SECOND].whole : NULL;
@@ -368,21 +409,20 @@ static int node_of(const struct checker *c, const char *id, size_t n) {
   return copse_topology_find(c->topology, text);
 }
 
-/* The NIC of host 0 that a node is, or -1. */
+/* The NIC, the GPU of the first host alike that a node is, or -1. */
 static int nic_of(const struct checker *c, int node) {
   for (int i = 0; node >= 0 && i < c->n_nics; i++)
-    if (c->machine.ports[i].node == node) return i;
+    if (nic_node(c, c->first, i) == node) return i;
   return -1;
 }
 
-/* The GPU of host 0 that a node is, or -1. */
 static int gpu_of(const struct checker *c, int node) {
   for (int i = 0; node >= 0 && i < c->n_gpus; i++)
-    if (c->topology->rank_nodes[c->machine.members[i]] == node) return i;
+    if (gpu_node(c, c->first, i) == node) return i;
   return -1;
 }
 
-/* "a>b", "*>a", "a>*" of host 0, of n characters; -1 for anything else. */
+/* "a>b", "*>a", "a>*" of that host, of n characters; -1 for anything else. */
 static int row_named(const struct checker *c, const char *name, size_t n) {
   for (size_t i = 1; i + 1 < n; i++) {
     if (name[i] != '>') continue;
@@ -391,27 +431,33 @@ static int row_named(const struct checker *c, const char *name, size_t n) {
     int nic = from ? nic_of(c, b) : to ? nic_of(c, a) : -1;
     if (nic >= 0) return c->n_links + 2 * nic + to;
     int link = a >= 0 && b >= 0 ? copse_topology_find_link(c->topology, a, b) : -1;
-    if (link >= 0 && c->row_of[link] >= 0 && c->machine.host_of_node[a] == 0)
+    if (link >= 0 && c->row_of[link] >= 0 && c->ways.host[a] == c->first)
       return c->row_of[link];
   }
   return -1;
 }
 
+static bool is_alike(const struct checker *c, long host) {
+  for (int i = 0; i < c->n_alike; i++)
+    if (c->alike[i] == host) return true;
+  return false;
+}
+
 static copse_status read_length(struct checker *c, const cJSON *item, const cJSON *parent,
                                 struct part *p, struct length *out, struct copse_err *err) {
   const char *name = item->string, *hash = strrchr(name, '#');
-  out->host = 0;
+  out->host = c->alike[0];
   out->row = row_named(c, name, strlen(name));
   if (out->row < 0 && hash) {
     char *end;
     long host = strtol(hash + 1, &end, 10);
-    bool is = hash[1] >= '0' && hash[1] <= '9' && *end == '\0' && host < c->n_hosts;
+    bool is = hash[1] >= '0' && hash[1] <= '9' && *end == '\0' && is_alike(c, host);
     if (is) out->host = (int)host;
     if (is) out->row = row_named(c, name, (size_t)(hash - name));
   }
-  if (out->row < 0 || (!p->chains && out->host > 0))
-    return copse_fail(err, COPSE_REFUTED, "%s: %s: a length on %s, which is no link inside host 0",
-                      c->label, p->what, name);
+  if (out->row < 0 || (!p->chains && out->host != c->alike[0]))
+    return copse_fail(err, COPSE_REFUTED, "%s: %s: a length on %s, which is no link inside host %d",
+                      c->label, p->what, name, c->alike[0]);
   for (const struct length *l = p->lengths; l < out; l++)
     if (l->host == out->host && l->row == out->row)
       return copse_fail(err, COPSE_REFUTED, "%s: %s: two lengths on %s", c->label, p->what, name);
@@ -452,7 +498,7 @@ static copse_status read_bound(struct checker *c, const cJSON *object, struct pa
   return COPSE_OK;
 }
 
-/* GPUs of host 0, each once. */
+/* GPUs of the first host alike, each once. */
 static copse_status read_gpus(struct checker *c, const cJSON *channel, struct part *p, int *gpus,
                               struct copse_err *err) {
   const cJSON *list;
@@ -466,8 +512,8 @@ static copse_status read_gpus(struct checker *c, const cJSON *channel, struct pa
         return copse_fail(err, COPSE_REFUTED, "%s: %s: a channel has %s twice", c->label, p->what,
                           id);
     if (gpu < 0)
-      return copse_fail(err, COPSE_REFUTED, "%s: %s: %s is no GPU of host 0", c->label, p->what,
-                        id);
+      return copse_fail(err, COPSE_REFUTED, "%s: %s: %s is no GPU of host %d", c->label, p->what,
+                        id, c->alike[0]);
     gpus[n++] = gpu;
   }
   if (n < c->n_gpus)
@@ -484,8 +530,8 @@ static copse_status read_nics(struct checker *c, const cJSON *channel, struct pa
     const char *id = copse_json_is_string(item) ? item->valuestring : "?";
     int nic = nic_of(c, copse_topology_find(c->topology, id));
     if (nic < 0 || n == 2)
-      return copse_fail(err, COPSE_REFUTED, "%s: %s: %s is %s", c->label, p->what, id,
-                        n == 2 ? "a third NIC" : "no NIC of host 0");
+      return copse_fail(err, COPSE_REFUTED, "%s: %s: %s is %s %d", c->label, p->what, id,
+                        n == 2 ? "a third NIC of host" : "no NIC of host", c->alike[0]);
     nics[n++] = nic;
   }
   if (n != (c->n_hosts > 1 ? 2 : 0))
@@ -513,8 +559,8 @@ static copse_status check_nics(struct checker *c, const struct part *p, struct c
   return COPSE_OK;
 }
 
-static copse_status read_part(struct checker *c, const char *what, bool chains, struct part *p,
-                              struct copse_err *err) {
+static copse_status read_part(struct checker *c, const cJSON *root, const char *what, bool chains,
+                              struct part *p, struct copse_err *err) {
   enum { RINGS = 1, CHAINS = 2 };
   static const struct copse_json_key keys[] = {
       {"crossnic", COPSE_JSON_NEEDED | COPSE_JSON_INDEX | COPSE_JSON_OF(RINGS),
@@ -533,7 +579,7 @@ static copse_status read_part(struct checker *c, const char *what, bool chains, 
        "the GPUs of host 0 in order, such as [\"h0.gpu0\", \"h0.gpu1\"]"},
       {"nics", COPSE_JSON_ARRAY, "in and out, such as [\"h0.nic0\", \"h0.nic0\"]"},
       {0}};
-  const cJSON *root = c->json.root, *object = copse_json_get(root, what), *list;
+  const cJSON *object = copse_json_get(root, what), *list;
   int64_t kind;
   *p = (struct part){.chains = chains, .what = what};
   COPSE_DO(
@@ -566,13 +612,18 @@ static copse_status read_part(struct checker *c, const char *what, bool chains, 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 static copse_status read_head(struct checker *c, bool *same, struct copse_err *err) {
+  enum { ALIKE = 1, GROUPS = 2 };
   static const struct copse_json_key keys[] = {
       {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-rings/1\""},
       {"topology", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
        "such as {\"name\": \"a100-x2\", \"sha256\": \"..\"}"},
       {"hosts", COPSE_JSON_NEEDED | COPSE_JSON_COUNT, "how many there are, such as 2"},
-      {"rings", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT, "the channels and their bound"},
-      {"chains", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT, "the channels and their bound"},
+      {"rings", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT | COPSE_JSON_OF(ALIKE),
+       "the channels and their bound"},
+      {"chains", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT | COPSE_JSON_OF(ALIKE),
+       "the channels and their bound"},
+      {"groups", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY | COPSE_JSON_OF(GROUPS),
+       "hosts alike, each with \"hosts\", \"rings\" and \"chains\""},
       {0}};
   static const struct copse_json_key topology_keys[] = {
       {"name", COPSE_JSON_STRING, "the name of the topology"},
@@ -584,7 +635,8 @@ static copse_status read_head(struct checker *c, bool *same, struct copse_err *e
   const char *theirs = "";
   int64_t hosts;
   COPSE_DO(copse_json_expect_format(&c->json, "copse-rings/1", err));
-  COPSE_DO(copse_json_expect_object(&c->json, root, NULL, "a certificate of rings", keys, err));
+  COPSE_DO(copse_json_expect_variant(&c->json, root, NULL, "a certificate of rings", keys,
+                                     copse_json_get(root, "groups") ? GROUPS : ALIKE, err));
   about = copse_json_get(root, "topology");
   COPSE_DO(copse_json_expect_object(&c->json, about, root, "topology", topology_keys, err));
   COPSE_DO(copse_json_get_string(&c->json, about, "sha256", &theirs, err));
@@ -592,42 +644,91 @@ static copse_status read_head(struct checker *c, bool *same, struct copse_err *e
   *same = strcmp(theirs, sha256) == 0;
   COPSE_DO(copse_json_get_int(&c->json, root, "hosts", 1, MOST_HOSTS, &hosts, err));
   c->n_hosts = (int)hosts;
-  if (c->machine.n_hosts > 1 && c->machine.n_hosts != c->n_hosts)
+  if (c->ways.n_hosts > 1 && c->ways.n_hosts != c->n_hosts)
     return copse_fail(err, COPSE_REFUTED, "%s: for %d hosts, but %s has %d", c->label, c->n_hosts,
-                      c->topology->name, c->machine.n_hosts);
-  c->n_gpus = c->machine.first[1];
-  if (c->n_gpus > COPSE_VERIFY_MOST_GPUS)
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "%s: rings of hosts of %d GPUs are not checked: at most %d", c->label,
-                      c->n_gpus, COPSE_VERIFY_MOST_GPUS);
-  c->n_nics = c->machine.first_port[1];
+                      c->topology->name, c->ways.n_hosts);
   COPSE_DO(COPSE_ARRAY(&c->arena, (size_t)c->n_hosts, c->places, err));
   add_tree(c->places, c->n_hosts, false);
   add_tree(c->places, c->n_hosts, true);
   return number_rows(c, err);
 }
 
-static copse_status check_part(struct checker *c, const char *what, bool chains,
-                               struct copse_verify_rings_part *report, struct copse_err *err) {
+/* Hosts of several groups agree on channels and speed, and the least bound is that of all. */
+static copse_status check_part(struct checker *c, const cJSON *object, const char *what,
+                               bool chains, struct copse_verify_rings_part *report,
+                               struct copse_err *err) {
   struct part p;
-  COPSE_DO(read_part(c, what, chains, &p, err));
+  struct copse_verify_rings_part own = {0};
+  COPSE_DO(read_part(c, object, what, chains, &p, err));
   COPSE_DO(check_loads(c, &p, err));
-  COPSE_DO(check_bound(c, &p, report, err));
-  report->n = p.n;
-  report->kind = p.kind;
-  report->speed = p.speed;
-  report->GBps = p.GBps;
-  return COPSE_OK;
+  COPSE_DO(check_bound(c, &p, &own, err));
+  own.n = p.n;
+  own.kind = p.kind;
+  own.speed = p.speed;
+  own.GBps = p.GBps;
+  bool first = report->n == 0;
+  if (!first && (own.n != report->n || !copse_q_eq(own.speed, report->speed)))
+    return copse_fail(err, COPSE_REFUTED, "%s: %s: host %d has %d channels of %s GB/s, others %d "
+                      "of %s: hosts must agree",
+                      c->label, what, c->alike[0], own.n, COPSE_Q_STRING(own.speed), report->n,
+                      COPSE_Q_STRING(report->speed));
+  if (first || copse_q_cmp(own.bound, report->bound) < 0) *report = own;
+  return check_rails(c, &p, err);
+}
+
+static copse_status check_hosts(struct checker *c, const cJSON *object, const int *hosts, int n,
+                                struct copse_verify_rings_report *report, struct copse_err *err) {
+  COPSE_DO(take_hosts(c, hosts, n, err));
+  report->n_groups++;
+  report->n_gpus += n * c->n_gpus;
+  COPSE_DO(check_part(c, object, "rings", false, &report->rings, err));
+  return check_part(c, object, "chains", true, &report->chains, err);
+}
+
+/* Hosts alike with their channels: every host is in one of them. */
+static copse_status check_groups(struct checker *c, struct copse_verify_rings_report *report,
+                                 struct copse_err *err) {
+  static const struct copse_json_key keys[] = {
+      {"hosts", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY, "their numbers, such as [0, 1]"},
+      {"rings", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT, "the channels and their bound"},
+      {"chains", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT, "the channels and their bound"},
+      {0}};
+  const cJSON *groups = copse_json_get(c->json.root, "groups"), *list;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int *hosts, left = c->n_hosts;
+  bool *seen;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)c->n_hosts, hosts, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)c->n_hosts, seen, err));
+  COPSE_JSON_EACH (item, groups) {
+    int n = 0;
+    COPSE_DO(copse_json_expect_object(&c->json, item, groups, "group", keys, err));
+    COPSE_DO(copse_json_get_array(&c->json, item, "hosts", &list, err));
+    COPSE_JSON_EACH (number, list) {
+      int64_t host;
+      COPSE_DO(copse_json_int(&c->json, number, list, "host", 0, c->n_hosts - 1, &host, err));
+      if (seen[host])
+        return copse_fail(err, COPSE_REFUTED, "%s: host %d is in two groups", c->label, (int)host);
+      seen[host] = true;
+      hosts[n++] = (int)host;
+    }
+    left -= n;
+    if (n == 0) return copse_fail(err, COPSE_REFUTED, "%s: a group has no hosts", c->label);
+    COPSE_DO(check_hosts(c, item, hosts, n, report, err));
+  }
+  if (left == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_REFUTED, "%s: %d hosts are in no group", c->label, left);
 }
 
 static copse_status check(struct checker *c, struct copse_verify_rings_report *report,
                           struct copse_err *err) {
-  COPSE_DO(copse_nccl_machine_open(c->topology, &c->machine, err));
+  COPSE_AT_END(copse_free_at) int *all = NULL;
+  COPSE_DO(copse_verify_ways_open(c->topology, &c->ways, err));
   COPSE_DO(read_head(c, &report->same_topology, err));
   report->n_hosts = c->n_hosts;
-  report->n_gpus = c->n_gpus;
-  COPSE_DO(check_part(c, "rings", false, &report->rings, err));
-  return check_part(c, "chains", true, &report->chains, err);
+  if (copse_json_get(c->json.root, "groups")) return check_groups(c, report, err);
+  COPSE_DO(copse_calloc((size_t)c->n_hosts, sizeof *all, &all, err));
+  for (int h = 0; h < c->n_hosts; h++) all[h] = h;
+  return check_hosts(c, c->json.root, all, c->n_hosts, report, err);
 }
 
 copse_status copse_verify_rings(const char *label, const char *data, size_t size,
@@ -638,7 +739,7 @@ copse_status copse_verify_rings(const char *label, const char *data, size_t size
   copse_status status = copse_json_parse(label, data, size, &c.json, err);
   if (status == COPSE_OK) status = check(&c, report, err);
   copse_json_free(&c.json);
-  copse_nccl_machine_free(&c.machine);
+  copse_verify_ways_free(&c.ways);
   copse_arena_free(&c.arena);
   return status;
 }

@@ -1,7 +1,7 @@
 /*
  * The independent check of a certificate of rings and chains, "copse-rings/1" (docs/nccl-rings.md).
- * It shares no code with solver/rings and nccl/best; how data go from one GPU to another, and to
- * NICs, is the model of nccl/machine.h, which is given, as the topology is.
+ * It shares no code with solver/rings and src/nccl: how data go from one GPU to another, and to
+ * NICs, is read from the topology anew (ways.h).
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct copse_verify_rings_part {
 
 struct copse_verify_rings_report {
   bool same_topology; /* the certificate's sha256 is this topology's */
-  int n_hosts, n_gpus;
+  int n_hosts, n_gpus, n_groups; /* GPUs of all hosts; groups of hosts alike */
   struct copse_verify_rings_part rings, chains;
 };
 
@@ -32,7 +32,9 @@ struct copse_verify_rings_report {
  * - no link of any host has more than its bandwidth at the speed stated: of rings over hosts in
  * rank order, of chains joined by two binary trees, half in each;
  * - GBps is channels times speed;
- * - the bound follows from its lengths: the least length of an order, and bandwidth times length.
+ * - the bound follows from its lengths: the least length of an order, and bandwidth times length;
+ * - of hosts in groups each is in one, all have as many channels of one speed; the report has the
+ *   least bound.
  * COPSE_REFUTED with the first defect; COPSE_BAD_INPUT for what is no certificate;
  * COPSE_UNSUPPORTED for hosts of over 256 GPUs; COPSE_OVERFLOW, COPSE_NOMEM.
  */

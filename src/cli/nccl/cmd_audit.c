@@ -22,6 +22,7 @@
 #include "view/audit_page.h"
 
 #define MOST_TESTS 64
+#define MOST_GRAPHS 64
 #define MOST_REMARKS 8
 #define MOST_DOUBTS 32
 
@@ -35,8 +36,11 @@ struct options {
 
 /* What the files held. */
 struct inputs {
-  struct copse_nccl_graphs graphs; /* of a dump, else of the log */
-  const char *graphs_path;         /* NULL: none */
+  struct copse_nccl_graphs *graphs; /* [n_graphs] of dumps, else of the log's hosts */
+  int n_graphs;
+  const char *graphs_path;               /* the first; NULL: none */
+  const struct copse_nccl_graphs **each; /* [n_each] as a judge takes them */
+  int n_each;
   struct copse_nccl_log log;
   const char *log_path; /* the first; NULL: none */
   const struct copse_log_comm *comm;
@@ -73,7 +77,7 @@ static void free_inputs(struct inputs *in) {
   copse_arena_free(&in->arena);
   copse_nccl_judge_close(&in->judge);
   copse_nccl_machine_free(&in->machine);
-  copse_nccl_graphs_free(&in->graphs);
+  for (int i = 0; i < in->n_graphs; i++) copse_nccl_graphs_free(&in->graphs[i]);
   copse_nccl_log_free(&in->log);
   for (int i = 0; i < in->n_tests; i++) copse_tests_free(&in->tests[i]);
   copse_calls_free(&in->calls);
@@ -109,10 +113,11 @@ static copse_status take_once(bool *has, const char *path, unsigned kind, struct
 
 static copse_status take_graphs(struct inputs *in, const char *path, const char *data, size_t size,
                                 struct copse_err *err) {
-  bool has = in->graphs_path != NULL;
-  COPSE_DO(take_once(&has, path, COPSE_NCCL_IS_GRAPHS, err));
-  in->graphs_path = path;
-  return copse_nccl_graphs_parse(path, data, size, &in->notes, &in->graphs, err);
+  if (!in->graphs) COPSE_DO(COPSE_ARRAY(&in->arena, MOST_GRAPHS, in->graphs, err));
+  if (in->n_graphs == MOST_GRAPHS)
+    return copse_fail(err, COPSE_INVALID, "%s: more than %d graph files", path, MOST_GRAPHS);
+  if (!in->graphs_path) in->graphs_path = path;
+  return copse_nccl_graphs_parse(path, data, size, &in->notes, &in->graphs[in->n_graphs++], err);
 }
 
 static void note_damaged(const char *path, int64_t n, unsigned kind) {
@@ -214,7 +219,8 @@ static int ranks_at_work(const struct inputs *in) {
 /* Hosts of the topology's kind; 0: as the topology has them. A graph with NICs is of several, two
  * for all that it says. */
 static int hosts_of(const struct options *o, const struct inputs *in, int n_gpus) {
-  const struct copse_nccl_graph_search *ring = copse_nccl_graph(&in->graphs, COPSE_NCCL_RING);
+  const struct copse_nccl_graph_search *ring =
+      in->n_graphs > 0 ? copse_nccl_graph(&in->graphs[0], COPSE_NCCL_RING) : NULL;
   int ranks = ranks_at_work(in);
   if (o->hosts > 0) return o->hosts;
   if (in->machine.n_hosts > 1) return 0;
@@ -472,7 +478,7 @@ static copse_status make_tune(struct inputs *in, const struct options *o, struct
     copse_text_add(&text, "TOPO");
   copse_text_add(&text, " -o FOLDER --for %s", rccl ? "rccl" : "nccl");
   if (in->repeated) copse_text_add(&text, " --hosts %d", in->machine.n_hosts);
-  if (dump && !rccl) {
+  if (dump && !rccl && in->n_graphs == 1) {
     copse_text_add(&text, " --nccl ");
     copse_text_add_shell(&text, in->graphs_path);
   }
@@ -503,6 +509,25 @@ static void doubt_buses(struct inputs *in) {
                in->log_path);
 }
 
+/* What a rank of each host printed, else of the first that did. */
+static copse_status graphs_of_log(struct inputs *in, struct copse_err *err) {
+  int hosts = in->machine.n_hosts;
+  bool all = hosts > 1;
+  COPSE_DO(COPSE_ARRAY(&in->arena, (size_t)hosts, in->graphs, err));
+  for (int h = 0; h < hosts && all; h++) {
+    in->n_graphs++;
+    COPSE_DO(copse_nccl_graphs_of_log(in->comm, &in->machine, in->place, h, &in->graphs[h], err));
+    all = copse_nccl_graph(&in->graphs[h], COPSE_NCCL_RING) != NULL;
+  }
+  if (!all) {
+    while (in->n_graphs > 0) copse_nccl_graphs_free(&in->graphs[--in->n_graphs]);
+    in->n_graphs = 1;
+    COPSE_DO(copse_nccl_graphs_of_log(in->comm, &in->machine, in->place, -1, in->graphs, err));
+  }
+  if (copse_nccl_graph(in->graphs, COPSE_NCCL_RING)) in->graphs_path = in->log_path;
+  return COPSE_OK;
+}
+
 /* The log's communicator of these ranks, and graphs from it where there is no dump. */
 static copse_status read_log(struct inputs *in, const struct copse_topology *t,
                              struct copse_err *err) {
@@ -517,9 +542,43 @@ static copse_status read_log(struct inputs *in, const struct copse_topology *t,
   COPSE_DO(copse_calloc((size_t)t->n_ranks, sizeof *in->place, &in->place, err));
   COPSE_DO(copse_nccl_place_ranks(in->comm, &in->machine, in->place, &by_bus, err));
   if (!by_bus) doubt_buses(in);
-  if (in->graphs_path) return COPSE_OK;
-  COPSE_DO(copse_nccl_graphs_of_log(in->comm, &in->machine, in->place, &in->graphs, err));
-  if (copse_nccl_graph(&in->graphs, COPSE_NCCL_RING)) in->graphs_path = in->log_path;
+  return in->graphs_path ? COPSE_OK : graphs_of_log(in, err);
+}
+
+/* The group of hosts that a dump is of: that of its first rank, where it says ranks, else the next
+ * one, in the order of the files. */
+static int group_of(const struct inputs *in, const struct copse_nccl_graphs *graphs, int next) {
+  const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);
+  int rank = ring && ring->channels[0].ranks ? ring->channels[0].ranks[0] : -1;
+  bool says = rank >= 0 && rank < in->machine.topology->n_ranks;
+  return says ? in->best.group_of[in->machine.host_of_rank[rank]] : next;
+}
+
+/* One graph for all hosts, or one for each group of them. */
+static copse_status choose_graphs(struct inputs *in, struct copse_err *err) {
+  int hosts = in->machine.n_hosts, groups = in->best.n_groups;
+  in->n_each = in->n_graphs > 1 ? hosts : in->n_graphs;
+  COPSE_DO(COPSE_ARRAY(&in->arena, (size_t)hosts, in->each, err));
+  if (in->graphs_path == in->log_path || in->n_graphs == 1) {
+    for (int i = 0; i < in->n_each; i++) in->each[i] = &in->graphs[i];
+    return COPSE_OK;
+  }
+  if (in->n_graphs != groups)
+    return copse_fail(err, COPSE_INVALID,
+                      "%d graph files, and the topology has hosts of %d kind%s: give one for all, or "
+                      "one of each kind, in the order of their first hosts",
+                      in->n_graphs, groups, groups == 1 ? "" : "s");
+  for (int i = 0; i < in->n_graphs; i++) {
+    int group = group_of(in, &in->graphs[i], i);
+    for (int h = 0; h < hosts; h++)
+      if (in->best.group_of[h] == group) in->each[h] = &in->graphs[i];
+  }
+  for (int h = 0; h < hosts; h++)
+    if (!in->each[h])
+      return copse_fail(err, COPSE_INVALID,
+                        "two graph files are of one kind of hosts, and none is of host %d: give one "
+                        "of each kind",
+                        h);
   return COPSE_OK;
 }
 
@@ -527,9 +586,12 @@ static copse_status open_judge(struct inputs *in, const struct copse_topology *t
                                struct copse_err *err) {
   COPSE_DO(read_log(in, t, err));
   in->judge = (struct copse_nccl_judge){.machine = &in->machine, .label = in->log_path};
-  if (in->graphs_path)
-    COPSE_DO(copse_nccl_judge_open(in->graphs_path, &in->graphs, &in->machine, &in->judge, err));
   in->has_judge = in->graphs_path != NULL;
+  if (in->has_judge) {
+    COPSE_DO(choose_graphs(in, err));
+    COPSE_DO(copse_nccl_judge_open(in->graphs_path, in->each, in->n_each, &in->machine, &in->judge,
+                                   err));
+  }
   if (!in->comm) return COPSE_OK;
   bool used;
   COPSE_DO(copse_nccl_judge_log(&in->judge, in->comm, in->place, &used, &in->unlike, err));
@@ -606,10 +668,10 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   const struct copse_topology *all = whole_of(in, w);
   copse_cli_phase("bounds");
   COPSE_DO(find_bounds(in, o, w));
-  copse_cli_phase("channels");
-  COPSE_DO(open_judge(in, all, &w->err));
   copse_cli_phase("rings");
   COPSE_DO(find_best(in, all, &w->err));
+  copse_cli_phase("channels");
+  COPSE_DO(open_judge(in, all, &w->err));
   COPSE_DO(compare_files(in, all, &w->err));
   COPSE_DO(make_tune(in, o, &w->err));
   const char *path =

@@ -28,8 +28,7 @@ struct figures {
 
 /* 2 (N - 1) / N: bus bandwidth over algorithm bandwidth. */
 static double bus_factor(const struct copse_nccl_best *best) {
-  int ranks = best->n_hosts * best->n_gpus;
-  return 2.0 * (ranks - 1) / ranks;
+  return 2.0 * (best->n_ranks - 1) / best->n_ranks;
 }
 
 /* Bus bandwidth by the loads of all links, which may be less than hosts alone would allow. */
@@ -40,7 +39,8 @@ static copse_status judge(const struct copse_topology *topology, const struct co
   struct copse_nccl_verdict rings, chains;
   copse_status status = copse_nccl_machine_open(topology, &machine, err);
   if (status == COPSE_OK)
-    status = copse_nccl_judge_open(topology->name, &best->graphs, &machine, &judge, err);
+    status = copse_nccl_judge_open(topology->name, best->graphs, best->n_hosts, &machine, &judge,
+                                   err);
   if (status == COPSE_OK)
     status = copse_nccl_judge(&judge, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0, &rings, err);
   if (status == COPSE_OK)
@@ -88,14 +88,32 @@ static void print_part(const char *what, const char *such, const struct copse_nc
     printf("  but the network between hosts lets these have busbw %.10g\n", bus);
 }
 
+/* "host 0 and 2 more like it" */
+static void print_hosts(const struct copse_nccl_best *best, int group) {
+  int others = -1;
+  for (int h = 0; h < best->n_hosts; h++) others += best->group_of[h] == group;
+  printf("  host %d", best->groups[group].host);
+  if (others > 0) printf(" and %d more like it", others);
+}
+
 static void print_report(const struct copse_nccl_best *best, const struct copse_topology *t,
                          const struct figures *f) {
   /* a bound on chains of several hosts is for where their links to other hosts are */
   const char *chains = best->n_hosts == 1                            ? "chains"
+                       : best->n_groups > 1 ? "chains of these patterns"
                        : best->chain.kind == COPSE_NCCL_SPLIT_CHAINS ? "chains of pattern 1"
                                                                      : "chains of pattern 3";
-  printf("%s: %d host%s of %d GPUs, allreduce\n", t->name, best->n_hosts,
-         best->n_hosts > 1 ? "s" : "", best->n_gpus);
+  if (best->n_groups > 1)
+    printf("%s: %d hosts of %d kinds, %d GPUs, allreduce\n", t->name, best->n_hosts, best->n_groups,
+           best->n_ranks);
+  else
+    printf("%s: %d host%s of %d GPUs, allreduce\n", t->name, best->n_hosts,
+           best->n_hosts > 1 ? "s" : "", best->n_ranks / best->n_hosts);
+  for (int g = 0; best->n_groups > 1 && g < best->n_groups; g++) {
+    print_hosts(best, g);
+    printf(" alone could have rings of %s GB/s and chains of %s at most\n",
+           COPSE_CLI_Q(best->groups[g].ring.bound), COPSE_CLI_Q(best->groups[g].chain.bound));
+  }
   print_part("rings", "rings", &best->ring, 1, f->rings);
   print_part("chains", chains, &best->chain, bus_factor(best), f->chains);
   printf("all schedules: busbw %.10g at most; rings reach %.1f %% of it, chains %.1f %%\n", f->all,
@@ -112,12 +130,36 @@ static void print_json_part(const char *what, const struct copse_nccl_optimum *p
          COPSE_CLI_NUMBER(bus));
 }
 
+/* Hosts alike, where there are several kinds; figures before are those of the first. */
+static void print_json_groups(const struct copse_nccl_best *best) {
+  if (best->n_groups == 1) return;
+  printf(" \"groups\": [\n");
+  for (int g = 0; g < best->n_groups; g++) {
+    const struct copse_nccl_best_group *group = &best->groups[g];
+    const char *comma = "";
+    printf("  {\"hosts\": [");
+    for (int h = 0; h < best->n_hosts; h++) {
+      if (best->group_of[h] != g) continue;
+      printf("%s%d", comma, h);
+      comma = ", ";
+    }
+    printf("], \"crossnic\": %d, \"pattern\": %d, \"rings_bound_GBps\": \"%s\", "
+           "\"chains_bound_GBps\": \"%s\"}%s\n",
+           group->graphs.graph[COPSE_NCCL_RING].crossnic,
+           group->graphs.graph[COPSE_NCCL_TREE].pattern, COPSE_Q_STRING(group->ring.bound),
+           COPSE_Q_STRING(group->chain.bound), g + 1 < best->n_groups ? "," : "],");
+  }
+}
+
 static void print_json(const struct copse_topology *t, const struct copse_nccl_best *best,
                        const struct figures *f, double seconds) {
   printf("{\"topology\": %s, \"hosts\": %d, \"gpus\": %d, \"crossnic\": %d, \"pattern\": %d,\n",
          copse_cli_quoted(t->name), best->n_hosts,
-         best->n_gpus, best->graphs.graph[COPSE_NCCL_RING].crossnic,
-         best->graphs.graph[COPSE_NCCL_TREE].pattern);
+         best->groups[0].graphs.graph[COPSE_NCCL_RING].n_channels > 0
+             ? best->groups[0].graphs.graph[COPSE_NCCL_RING].channels[0].n_gpus
+             : 1, best->graphs[0]->graph[COPSE_NCCL_RING].crossnic,
+         best->graphs[0]->graph[COPSE_NCCL_TREE].pattern);
+  print_json_groups(best);
   print_json_part("rings", &best->ring, f->rings);
   print_json_part("chains", &best->chain, f->chains);
   printf(" \"bound_busbw_GBps\": %s, \"seconds\": %.6f}\n", COPSE_CLI_NUMBER(f->all), seconds);
@@ -131,13 +173,7 @@ static copse_status find(const struct options *o, struct copse_nccl_best *best,
   w->place = w->solved = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   copse_cli_phase("rings");
-  struct copse_err why = COPSE_ERR_INIT;
-  copse_status found = copse_nccl_best_find(w->topology, &options, best, &why);
-  if (found != COPSE_OK)
-    return copse_fail(&w->err, found, "%s%s", why.text,
-                      found == COPSE_UNSUPPORTED && o->topology.n_faults > 0
-                          ? "; 'copse simulate' has the best rings of what all hosts have left"
-                          : "");
+  COPSE_DO(copse_nccl_best_find(w->topology, &options, best, &w->err));
   double seconds = copse_clock_seconds() - start;
   COPSE_DO(copse_nccl_best_to_json(best, w->topology, &w->made, &w->made_size, &w->err));
   COPSE_DO(find_figures(o, w->topology, best, &figures, &w->err));

@@ -28,6 +28,7 @@
 /* Linux has room for 128 KiB in one variable. */
 #define MAX_VARIABLE 100000
 #define MAX_FIGURES 5
+#define MAX_GROUPS 64 /* kinds of hosts */
 
 struct options {
   struct copse_cli_topology topology;
@@ -43,18 +44,20 @@ struct job {
   struct copse_cli_work *work;
   struct copse_topology *topology; /* all hosts; the work's */
   struct copse_nccl_best best;
-  struct copse_nccl_graphs graphs; /* the best's, and NVLS; they own nothing */
-  struct copse_nccl_channel heads[COPSE_NCCL_MAX_CHANNELS];
+  struct copse_nccl_graphs *graphs; /* [best.n_groups] the best's, and NVLS; they own nothing */
+  const struct copse_nccl_graphs **each; /* [n_each] of hosts, where there are groups */
+  int n_each;
   struct copse_nccl_machine machine;
   struct copse_nccl_judge judge;
   struct copse_nccl_graphs theirs; /* NCCL's own */
+  const struct copse_nccl_graphs *their_graphs;
   struct copse_nccl_judge judge_theirs;
   struct copse_nccl_model model;
   struct copse_nccl_order order;
   struct copse_tuner_table table;
   struct copse_tune_figure figures[MAX_FIGURES];
   struct copse_tune_facts facts;
-  struct copse_text rings, trees;
+  struct copse_text trees;
   char folder[PATH_MAX], beside[PATH_MAX + 8]; /* "": none was made */
   char *input;                                 /* XML that was given; or NULL */
   size_t input_size;
@@ -78,8 +81,17 @@ static bool is_made(const struct copse_tune_facts *f, int file) {
   return made[file];
 }
 
+/* graph-1.xml and so on, of hosts of several kinds. */
+static bool is_graph(const char *name) {
+  char other[COPSE_TUNE_NAME];
+  int group = 0;
+  if (sscanf(name, "graph-%d.xml", &group) != 1 || group < 1 || group >= MAX_GROUPS) return false;
+  copse_tune_graph_name(group, other);
+  return strcmp(name, other) == 0;
+}
+
 static bool is_ours(const char *name) {
-  if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return true;
+  if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || is_graph(name)) return true;
   for (int i = 0; i < N_FILES; i++)
     if (strcmp(name, file_names[i]) == 0) return true;
   return false;
@@ -104,6 +116,12 @@ static void remove_folder(const char *folder) {
   char path[PATH_MAX + 64];
   for (int i = 0; i < N_FILES; i++) {
     snprintf(path, sizeof path, "%s/%s", folder, file_names[i]);
+    (void)unlink(path);
+  }
+  for (int g = 1; g < MAX_GROUPS; g++) {
+    char name[COPSE_TUNE_NAME];
+    copse_tune_graph_name(g, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     (void)unlink(path);
   }
   (void)rmdir(folder);
@@ -232,8 +250,9 @@ static bool all_switched(const struct copse_topology *t) {
   return true;
 }
 
-static void add_head(struct job *j, struct copse_nccl_graph_search *g, int rank, uint64_t net) {
-  struct copse_nccl_channel *head = &j->heads[g->n_channels];
+static void add_head(const struct job *j, struct copse_nccl_graph_search *g, int rank,
+                     uint64_t net) {
+  struct copse_nccl_channel *head = &g->channels[g->n_channels];
   for (int c = 0; c < g->n_channels; c++)
     if (*g->channels[c].devs == j->machine.devs[rank]) return;
   if (g->n_channels == COPSE_NCCL_MAX_CHANNELS) return;
@@ -247,22 +266,24 @@ static void add_head(struct job *j, struct copse_nccl_graph_search *g, int rank,
  * several hosts the GPU next to each NIC. That search stays NCCL's; its graph is for figures and
  * the model.
  */
-static copse_status add_nvls(struct job *j) {
-  const struct copse_nccl_graph_search *ring = copse_nccl_graph(&j->graphs, COPSE_NCCL_RING);
-  struct copse_nccl_graph_search *g = &j->graphs.graph[COPSE_NCCL_NVLS];
+static copse_status add_nvls(struct job *j, int group) {
+  struct copse_nccl_graphs *graphs = &j->graphs[group];
+  const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);
+  struct copse_nccl_graph_search *g = &graphs->graph[COPSE_NCCL_NVLS];
   const struct copse_nccl_machine *m = &j->machine;
-  if (!ring || j->o->target == 1 || j->model.sm < 90 || j->best.n_gpus < 3 ||
+  int h = j->best.groups[group].host;
+  if (!ring || j->o->target == 1 || j->model.sm < 90 || m->first[h + 1] - m->first[h] < 3 ||
       !all_switched(j->topology))
     return COPSE_OK;
   *g = *ring;
   g->id = COPSE_NCCL_NVLS;
   g->pattern = COPSE_NCCL_PATTERN_NVLS;
   g->n_channels = 0;
-  g->channels = j->heads;
-  j->graphs.present[COPSE_NCCL_NVLS] = true;
-  for (int i = m->first[0]; m->n_hosts == 1 && i < m->first[1]; i++)
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, COPSE_NCCL_MAX_CHANNELS, g->channels, j->err));
+  graphs->present[COPSE_NCCL_NVLS] = true;
+  for (int i = m->first[h]; m->n_hosts == 1 && i < m->first[h + 1]; i++)
     add_head(j, g, m->members[i], 0);
-  for (int p = m->first_port[0]; m->n_hosts > 1 && p < m->first_port[1]; p++) {
+  for (int p = m->first_port[h]; m->n_hosts > 1 && p < m->first_port[h + 1]; p++) {
     int rank = -1;
     COPSE_DO(copse_nccl_find_near_gpu(&j->machine, p, &rank, j->err));
     if (rank >= 0) add_head(j, g, rank, m->ports[p].dev);
@@ -308,36 +329,56 @@ static copse_status fill_model(struct job *j) {
  * allreduce's data, since NCCL takes half of a tree's bandwidth for each direction.
  */
 static copse_status state_speed(struct job *j, enum copse_nccl_graph_id id) {
-  struct copse_nccl_graph_search *g = &j->graphs.graph[id];
   int64_t n = j->topology->n_ranks;
   struct copse_nccl_verdict verdict;
   struct copse_q speed;
   if (!copse_nccl_judge_has(&j->judge, id, COPSE_ALLREDUCE)) return COPSE_OK;
   COPSE_DO(copse_nccl_judge(&j->judge, id, COPSE_ALLREDUCE, 0, &verdict, j->err));
   if (verdict.links_time.num == 0) return COPSE_OK;
-  COPSE_DO(
-      copse_q_make(2 * (id == COPSE_NCCL_RING ? n - 1 : n), n * g->n_channels, &speed, j->err));
+  COPSE_DO(copse_q_make(2 * (id == COPSE_NCCL_RING ? n - 1 : n),
+                        n * j->graphs[0].graph[id].n_channels, &speed, j->err));
   COPSE_DO(copse_q_div(speed, verdict.links_time, &speed, j->err));
-  g->speed_intra = g->speed_inter = speed;
-  /* Where a host's links to others are matters on several only; NCCL thinks less of pattern 3. */
-  if (id == COPSE_NCCL_TREE && j->machine.n_hosts == 1)
-    g->pattern = COPSE_NCCL_PATTERN_BALANCED_TREE;
+  for (int i = 0; i < j->best.n_groups; i++) {
+    struct copse_nccl_graph_search *g = &j->graphs[i].graph[id];
+    g->speed_intra = g->speed_inter = speed;
+    /* Where a host's links to others are matters on several only; NCCL thinks less of pattern 3. */
+    if (id == COPSE_NCCL_TREE && j->machine.n_hosts == 1)
+      g->pattern = COPSE_NCCL_PATTERN_BALANCED_TREE;
+  }
   return COPSE_OK;
+}
+
+static copse_status open_judge(struct job *j) {
+  copse_nccl_judge_close(&j->judge);
+  return copse_nccl_judge_open("graph.xml", j->each, j->n_each, &j->machine, &j->judge, j->err);
 }
 
 static copse_status find_graphs(struct job *j) {
   const struct copse_nccl_best_options options = {.max_channels = version_of(j) < 22500 ? 16 : 0};
   COPSE_DO(copse_nccl_best_find(j->topology, &options, &j->best, j->err));
-  j->graphs = j->best.graphs;
+  int groups = j->best.n_groups;
+  if (groups > MAX_GROUPS)
+    return copse_fail(j->err, COPSE_UNSUPPORTED, "hosts of %d kinds: at most %d have a graph each",
+                      groups, MAX_GROUPS);
+  j->n_each = groups > 1 ? j->best.n_hosts : 1;
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)groups, j->graphs, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)j->n_each, j->each, j->err));
+  for (int h = 0; h < j->n_each; h++) j->each[h] = &j->graphs[j->best.group_of[h]];
   j->model.sm = copse_nccl_topo_sm(j->topology);
   COPSE_DO(copse_nccl_machine_open(j->topology, &j->machine, j->err));
-  COPSE_DO(add_nvls(j));
-  COPSE_DO(copse_nccl_judge_open("graph.xml", &j->graphs, &j->machine, &j->judge, j->err));
+  for (int i = 0; i < groups; i++) {
+    j->graphs[i] = j->best.groups[i].graphs;
+    COPSE_DO(add_nvls(j, i));
+  }
+  COPSE_DO(open_judge(j));
   COPSE_DO(state_speed(j, COPSE_NCCL_RING));
   COPSE_DO(state_speed(j, COPSE_NCCL_TREE));
+  if (groups > 1) COPSE_DO(open_judge(j)); /* by what is stated now */
   if (!j->o->nccl) return COPSE_OK;
   COPSE_DO(copse_nccl_graphs_load(j->o->nccl, &copse_cli_notes, &j->theirs, j->err));
-  return copse_nccl_judge_open(j->o->nccl, &j->theirs, &j->machine, &j->judge_theirs, j->err);
+  j->their_graphs = &j->theirs;
+  return copse_nccl_judge_open(j->o->nccl, &j->their_graphs, 1, &j->machine, &j->judge_theirs,
+                               j->err);
 }
 
 static copse_status judge_theirs(struct job *j, copse_collective collective,
@@ -399,15 +440,48 @@ static long oldest_reader(const struct job *j, const struct copse_nccl_graphs *g
   return version_of(j);
 }
 
+/* What a file holds of a group's graphs: NCCL's own search for NVLS is as good. */
+static struct copse_nccl_graphs searched(const struct job *j, int group) {
+  struct copse_nccl_graphs graphs = j->graphs[group];
+  graphs.present[COPSE_NCCL_NVLS] = false;
+  return graphs;
+}
+
+/* A name of the files of all kinds of hosts together, for the drop-in: by what is in them. */
+static copse_status name_set(struct job *j, char name[17]) {
+  COPSE_AT_END(copse_text_free) struct copse_text all = {0};
+  char digest[COPSE_SHA256_HEX];
+  for (int i = 0; i < j->best.n_groups; i++) {
+    COPSE_AT_END(copse_free_at) char *text = NULL;
+    const struct copse_nccl_graphs graphs = searched(j, i);
+    size_t size;
+    COPSE_DO(copse_nccl_graphs_write(&graphs, j->machine.n_hosts, version_of(j), &text, &size,
+                                     j->err));
+    copse_text_append(&all, text, size);
+  }
+  COPSE_DO(copse_text_status(&all, j->err));
+  copse_sha256_hex(all.data, all.size, digest);
+  snprintf(name, 17, "%.16s", digest);
+  return COPSE_OK;
+}
+
 static copse_status write_graphs(struct job *j) {
-  COPSE_AT_END(copse_free_at) char *text = NULL;
-  struct copse_nccl_graphs searched = j->graphs;
-  size_t size;
-  searched.present[COPSE_NCCL_NVLS] = false; /* NCCL's own is as good */
-  COPSE_DO(
-      copse_nccl_graphs_write(&searched, j->machine.n_hosts, version_of(j), &text, &size, j->err));
-  j->facts.version = oldest_reader(j, &searched, text);
-  return j->o->target == 1 ? COPSE_OK : write_file(j, "graph.xml", text, size);
+  char set[17] = "";
+  if (j->best.n_groups > 1) COPSE_DO(name_set(j, set));
+  for (int i = 0; i < j->best.n_groups; i++) {
+    COPSE_AT_END(copse_free_at) char *text = NULL;
+    struct copse_nccl_graphs graphs = searched(j, i);
+    char name[COPSE_TUNE_NAME];
+    size_t size;
+    if (*set) graphs.set = set;
+    COPSE_DO(copse_nccl_graphs_write(&graphs, j->machine.n_hosts, version_of(j), &text, &size,
+                                     j->err));
+    long oldest = oldest_reader(j, &graphs, text);
+    if (oldest > j->facts.version) j->facts.version = oldest;
+    copse_tune_graph_name(i, name);
+    if (j->o->target != 1) COPSE_DO(write_file(j, name, text, size));
+  }
+  return COPSE_OK;
 }
 
 /* NCCL's version of the format is 1, RCCL's 2, and neither reads the other's. */
@@ -515,10 +589,10 @@ static copse_status write_hostfile(struct job *j) {
   COPSE_DO(copse_nccl_order_hosts(&j->machine, &j->work->arena, &j->order, j->err));
   j->facts.hops_given = j->order.given;
   j->facts.hops_best = j->order.best;
-  j->facts.has_hostfile = j->order.matters;
-  if (!j->order.matters) return COPSE_OK;
+  j->facts.has_hostfile = j->order.matters && j->best.n_groups == 1; /* whose graphs have places */
+  if (!j->facts.has_hostfile) return COPSE_OK;
   for (int i = 0; i < j->machine.n_hosts; i++)
-    copse_text_add(&text, "h%d slots=%d\n", j->order.hosts[i], j->best.n_gpus);
+    copse_text_add(&text, "h%d slots=%d\n", j->order.hosts[i], j->machine.first[1]);
   return write_text(j, "hostfile", &text);
 }
 
@@ -526,22 +600,33 @@ static copse_status write_hostfile(struct job *j) {
 static copse_status make_variables(struct job *j) {
   int channels = j->best.ring.n * (j->machine.n_hosts > 1 ? 2 : 1);
   if (j->o->target != 1) return COPSE_OK;
-  COPSE_DO(copse_rccl_rings(&j->graphs, j->machine.n_hosts, &j->rings, j->err));
+  const char **rings;
+  bool fits = true;
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)j->best.n_groups, rings, j->err));
+  for (int i = 0; i < j->best.n_groups; i++) {
+    COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+    COPSE_DO(copse_rccl_rings(&j->graphs[i], j->machine.n_hosts, &text, j->err));
+    fits = fits && text.size <= MAX_VARIABLE;
+    COPSE_DO(copse_arena_text(&j->work->arena, text.data, &rings[i], j->err));
+  }
+  if (fits) j->facts.rings = rings;
   COPSE_DO(copse_rccl_trees(&j->judge.joined, channels, &j->trees, j->err));
-  if (j->rings.size <= MAX_VARIABLE) j->facts.rings = j->rings.data;
   if (j->trees.size <= MAX_VARIABLE) j->facts.trees = j->trees.data;
   return COPSE_OK;
 }
 
 static copse_status write_texts(struct job *j) {
   COPSE_AT_END(copse_text_free) struct copse_text env = {0}, readme = {0};
-  const struct copse_nccl_graph_search *ring = copse_nccl_graph(&j->graphs, COPSE_NCCL_RING);
+  const struct copse_nccl_graph_search *ring = copse_nccl_graph(&j->graphs[0], COPSE_NCCL_RING);
   j->facts.topology = j->topology->name;
   j->facts.folder = j->folder;
   j->facts.version_text = copse_version();
   j->facts.rccl = j->o->target == 1;
   j->facts.hosts = j->machine.n_hosts;
-  j->facts.gpus = j->best.n_gpus;
+  j->facts.gpus = j->machine.first[1];
+  j->facts.n_groups = j->best.n_groups;
+  j->facts.group_of = j->best.group_of;
+  j->facts.even = j->machine.even;
   j->facts.channels = ring ? ring->n_channels : 0;
   j->facts.joined = j->judge.joined.n_channels;
   j->facts.figures = j->figures;
@@ -569,6 +654,11 @@ static void print_summary(const struct job *j) {
   printf("%s:", j->o->output);
   for (int i = 0; i < N_FILES; i++)
     if (is_made(f, i)) printf(" %s", file_names[i]);
+  for (int g = 1; g < f->n_groups && !f->rccl; g++) {
+    char name[COPSE_TUNE_NAME];
+    copse_tune_graph_name(g, name);
+    printf(" %s", name);
+  }
   printf("\n");
 }
 
@@ -596,6 +686,11 @@ static copse_status print_json(const struct job *j) {
                  COPSE_CLI_NUMBER(f->tree_busbw));
   for (int i = 0; i < N_FILES; i++)
     if (is_made(f, i)) copse_text_add(&text, "%s\"%s\"", i > 0 ? ", " : "", file_names[i]);
+  for (int g = 1; g < f->n_groups && !f->rccl; g++) {
+    char name[COPSE_TUNE_NAME];
+    copse_tune_graph_name(g, name);
+    copse_text_add(&text, ", \"%s\"", name);
+  }
   copse_text_add(&text, "],\n \"collectives\": [");
   for (int i = 0; i < f->n_figures; i++) {
     copse_text_add(&text, "%s\n  ", i > 0 ? "," : "");
@@ -645,7 +740,6 @@ static copse_status tune(void *options, struct copse_cli_work *work) {
   copse_nccl_graphs_free(&j.theirs);
   copse_nccl_best_free(&j.best);
   copse_tuner_table_free(&j.table);
-  copse_text_free(&j.rings);
   copse_text_free(&j.trees);
   free(j.input);
   return status;

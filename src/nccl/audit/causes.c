@@ -148,7 +148,8 @@ static copse_status judge_best(const struct causes *c, struct reach *r) {
   const struct copse_topology *t = c->in->topology;
   COPSE_AT_END(copse_nccl_judge_close) struct copse_nccl_judge judge = {0};
   struct copse_nccl_verdict rings, chains;
-  COPSE_DO(copse_nccl_judge_open(t->name, &c->in->best->graphs, c->in->machine, &judge, c->err));
+  COPSE_DO(copse_nccl_judge_open(t->name, c->in->best->graphs, c->in->best->n_hosts,
+                                 c->in->machine, &judge, c->err));
   COPSE_DO(copse_nccl_judge(&judge, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0, &rings, c->err));
   COPSE_DO(copse_nccl_judge(&judge, COPSE_NCCL_TREE, COPSE_ALLREDUCE, 0, &chains, c->err));
   r->rings = copse_audit_busbw(t, COPSE_ALLREDUCE, rings.links_time);

@@ -2,6 +2,7 @@
 #include "nccl/tune/texts.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_DEPTH 4096 /* of a tree in RCCL_TREES */
@@ -24,15 +25,67 @@ static bool trees_win(const struct copse_tune_facts *f) {
 /* ---- env.sh
  * -------------------------------------------------------------------------------------- */
 
+void copse_tune_graph_name(int group, char name[COPSE_TUNE_NAME]) {
+  if (group == 0)
+    snprintf(name, COPSE_TUNE_NAME, "graph.xml");
+  else
+    snprintf(name, COPSE_TUNE_NAME, "graph-%d.xml", group);
+}
+
+/* Finds the host's place among those of the job, and sets `name` by its kind: to the graph's file,
+ * or to RCCL's rings. */
+static void add_kinds(const struct copse_tune_facts *f, const char *name, struct copse_text *out) {
+  copse_text_add(
+      out,
+      "# Hosts of %d kinds have a graph each. Which this host is: COPSE_HOST, its place from 0 in\n"
+      "# the order of ranks; else as Slurm, torchrun, Open MPI or MPICH say.\n"
+      "COPSE_PLACE=${COPSE_HOST:-${SLURM_NODEID:-${GROUP_RANK:-}}}\n",
+      f->n_groups);
+  if (f->even)
+    copse_text_add(
+        out,
+        "if [ -z \"$COPSE_PLACE\" ] && [ -n \"${OMPI_COMM_WORLD_LOCAL_SIZE:-}\" ]; then\n"
+        "  COPSE_PLACE=$((OMPI_COMM_WORLD_RANK / OMPI_COMM_WORLD_LOCAL_SIZE))\n"
+        "elif [ -z \"$COPSE_PLACE\" ] && [ -n \"${MPI_LOCALNRANKS:-}\" ]; then\n"
+        "  COPSE_PLACE=$((PMI_RANK / MPI_LOCALNRANKS))\n"
+        "fi\n");
+  copse_text_add(out, "%s=\ncase $COPSE_PLACE in\n", name);
+  for (int g = 0; g < f->n_groups; g++) {
+    char file[COPSE_TUNE_NAME];
+    const char *bar = "";
+    for (int h = 0; h < f->hosts; h++) {
+      if (f->group_of[h] != g) continue;
+      copse_text_add(out, "%s%d", bar, h);
+      bar = "|";
+    }
+    copse_tune_graph_name(g, file);
+    copse_text_add(out, ") %s=", name);
+    if (f->rccl)
+      add_quoted(out, f->rings[g]);
+    else
+      copse_text_add(out, "$COPSE_TUNE/%s", file);
+    copse_text_add(out, " ;;\n");
+  }
+  copse_text_add(
+      out,
+      "*) echo \"copse tune: COPSE_HOST must say which host of the job this is, from 0 to %d;"
+      " it gets no graph\" >&2 ;;\nesac\n",
+      f->hosts - 1);
+}
+
 static void add_nccl_env(const struct copse_tune_facts *f, struct copse_text *out) {
+  const char *graph = f->n_groups > 1 ? "$COPSE_GRAPH" : "$COPSE_TUNE/graph.xml";
+  if (f->n_groups > 1) add_kinds(f, "COPSE_GRAPH", out);
   copse_text_add(
       out,
       "# Under copse's drop-in only the communicators that the graph fits get it; without, "
       "every one.\n"
-      "case ${LD_PRELOAD:-} in\n"
-      "*libcopse-nccl.so*) export COPSE_NCCL_GRAPHS=\"$COPSE_TUNE/graph.xml\" ;;\n"
-      "*) export NCCL_GRAPH_FILE=\"$COPSE_TUNE/graph.xml\" ;;\n"
-      "esac\n");
+      "%scase ${LD_PRELOAD:-} in\n"
+      "*libcopse-nccl.so*) export COPSE_NCCL_GRAPHS=\"%s\" ;;\n"
+      "*) export NCCL_GRAPH_FILE=\"%s\" ;;\n"
+      "esac\n%s",
+      f->n_groups > 1 ? "if [ -n \"$COPSE_GRAPH\" ]; then\n" : "", graph, graph,
+      f->n_groups > 1 ? "fi\n" : "");
   if (f->has_topo && f->topo_is_real)
     copse_text_add(out, "export NCCL_TOPO_FILE=\"$COPSE_TUNE/topo.xml\"\n");
   if (!f->has_table) return;
@@ -43,9 +96,12 @@ static void add_nccl_env(const struct copse_tune_facts *f, struct copse_text *ou
 
 static void add_rccl_env(const struct copse_tune_facts *f, struct copse_text *out) {
   bool trees = f->trees && trees_win(f);
-  if (f->rings || trees) {
+  if (!trees && f->rings && f->n_groups > 1) {
+    add_kinds(f, "NCCL_RINGS", out);
+    copse_text_add(out, "[ -z \"$NCCL_RINGS\" ] || export NCCL_RINGS\n");
+  } else if (f->rings || trees) {
     copse_text_add(out, "export %s=", trees ? "RCCL_TREES" : "NCCL_RINGS");
-    add_quoted(out, trees ? f->trees : f->rings);
+    add_quoted(out, trees ? f->trees : f->rings[0]);
     copse_text_add(out, "\n");
   }
   if (f->has_topo && f->topo_is_real)
@@ -131,6 +187,13 @@ static void add_nccl_files(const struct copse_tune_facts *f, struct copse_text *
       "| `graph.xml` | `NCCL_GRAPH_FILE`: %d rings and as many chains for the %d GPUs of a host. "
       "NCCL makes %d channels of them. NCCL %ld.%ld and later read it as it is meant |\n",
       f->channels, f->gpus, f->joined, f->version / 10000, f->version / 100 % 100);
+  if (f->n_groups > 1)
+    copse_text_add(out,
+                   "| `graph-1.xml` .. `graph-%d.xml` | the same for the other kinds of hosts, with "
+                   "as many channels of the same speed. env.sh takes the host's own by COPSE_HOST, "
+                   "its place from 0 in the order of ranks, or what Slurm, torchrun, Open MPI or "
+                   "MPICH say |\n",
+                   f->n_groups - 1);
   add_row(out, f->has_topo, "topo.xml",
           f->topo_is_real
               ? "`NCCL_TOPO_FILE`: the topology as NCCL reads it"
@@ -181,7 +244,9 @@ static void add_files(const struct copse_tune_facts *f, struct copse_text *out) 
         " links in the order\nof the topology, %" PRId64 " in that of hostfile.\n",
         f->hops_given, f->hops_best);
   else if (f->hosts > 1)
-    copse_text_add(out, "\nAll hosts are equally far apart: their order does not matter.\n");
+    copse_text_add(out, f->n_groups > 1 ? "\nNumber the ranks in the topology's order of hosts.\n"
+                                        : "\nAll hosts are equally far apart: their order does not "
+                                          "matter.\n");
 }
 
 static void add_limits(const struct copse_tune_facts *f, struct copse_text *out) {
@@ -197,11 +262,12 @@ static void add_limits(const struct copse_tune_facts *f, struct copse_text *out)
         "communicators preloads `libcopse-nccl.so`\n  before it sources env.sh: that gives the "
         "graph "
         "only to those that it fits, and says so (COPSE_DEBUG=INFO).\n"
-        "- All ranks need the same files, and hosts the same GPUs and NICs by NVML's and NCCL's "
-        "numbers.\n"
+        "- %s and hosts%s the same GPUs and NICs by NVML's and NCCL's numbers.\n"
         "- A file that NCCL can't open ends the job's init. Keep the folder where every host sees "
         "it.\n",
-        f->gpus, f->hosts > 1 ? "" : ", on one host");
+        f->gpus, f->hosts > 1 ? "" : ", on one host",
+        f->n_groups > 1 ? "Hosts of one kind need the same files," : "All ranks need the same files,",
+        f->n_groups > 1 ? " of a kind" : "");
   else
     copse_text_add(
         out,
@@ -210,6 +276,11 @@ static void add_limits(const struct copse_tune_facts *f, struct copse_text *out)
         "- Odd hosts run rings backwards, as RCCL does unless RCCL_MODEL_REVERSAL_DISABLE "
         "is 1.\n",
         f->gpus, f->hosts > 1 ? " of every host" : "");
+  if (f->n_groups > 1)
+    copse_text_add(out,
+                   "- The order of hosts is that of the topology: rings and trees were found for it. A "
+                   "host that lacks its graph\n  searches its own; NCCL then has the fewest channels "
+                   "and the least speed of all hosts.\n");
   if (f->domain)
     copse_text_add(out,
                    "- GPUs of several trays are named by the tray's number, which follows the "

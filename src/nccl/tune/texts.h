@@ -20,7 +20,10 @@ struct copse_tune_facts {
   const char *version_text;      /* of copse */
   bool rccl;
   long version; /* the oldest NCCL that reads graph.xml: 23007 */
-  int hosts, gpus, channels;
+  int hosts, gpus, channels; /* GPUs of a host, of the first kind */
+  int n_groups;              /* hosts of so many kinds; each has a graph */
+  const int *group_of;       /* [hosts] */
+  bool even;                 /* all hosts have as many GPUs */
   int joined;                    /* channels of a communicator of all hosts */
   double ring_busbw, tree_busbw; /* of an allreduce, by links */
   const struct copse_tune_figure *figures;
@@ -31,8 +34,13 @@ struct copse_tune_facts {
   const char *calls;              /* of the table: "allreduce, broadcast" */
   const char *no_topo, *no_table; /* why not */
   int64_t hops_given, hops_best;  /* of the hostfile */
-  const char *rings, *trees;      /* RCCL's */
+  const char *const *rings; /* [n_groups] RCCL's; NULL: none */
+  const char *trees;        /* and for all */
 };
+
+/* The file with a group's graph: graph.xml, graph-1.xml, .. */
+#define COPSE_TUNE_NAME 24
+void copse_tune_graph_name(int group, char name[COPSE_TUNE_NAME]);
 
 /* env.sh, for any POSIX shell. */
 void copse_tune_write_env(const struct copse_tune_facts *facts, struct copse_text *out);

@@ -1,0 +1,378 @@
+/*
+ * Hosts and ways of a topology, step by step as docs/nccl-rings.md says them: nodes of one prefix are
+ * a host, and what NVLink joins; a way grows link by link from its source, and its data are followed
+ * back from the destination.
+ */
+#include "verify/ways.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/index_map.h"
+
+/* NCCL's path types in its order, those that a host has. */
+enum type { LOC, NVL, NVB, PIX, PXB, P2C, PXN, PHB, SYS };
+/* A GPU at a CPU by more than PCIe has, GB/s, is on C2C. */
+#define MOST_PCIE 96
+
+/* All ways from one node, by the places of its host's nodes. */
+struct copse_verify_source {
+  int *distance[2];         /* -1: none; [1]: over any GPUs */
+  struct copse_q *width[2]; /* of those that there are */
+  struct copse_verify_way **ways; /* those asked for */
+};
+
+static bool is_gpu(const struct copse_topology *t, int node) { return t->nodes[node].rank >= 0; }
+
+static bool is(const struct copse_topology *t, int node, const char *type) {
+  return strcmp(t->nodes[node].type, type) == 0;
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+static bool is_nvlink(const struct copse_topology *t, const struct copse_link *l) {
+  bool a = is_gpu(t, l->src) || is(t, l->src, "gpu"), b = is_gpu(t, l->dst) || is(t, l->dst, "gpu");
+  return (a && b) || (a && is(t, l->dst, "nvswitch")) || (b && is(t, l->src, "nvswitch"));
+}
+
+/* Labels [n_nodes] are the first node of the set. */
+static void unite(int *label, int n, int a, int b) {
+  int from = label[a] > label[b] ? label[a] : label[b];
+  int to = label[a] > label[b] ? label[b] : label[a];
+  for (int v = 0; from != to && v < n; v++)
+    if (label[v] == from) label[v] = to;
+}
+
+/* Sets of nodes: of one prefix, where all GPUs have one, and what NVLink joins. */
+static copse_status label_hosts(const struct copse_topology *t, int *label,
+                                struct copse_err *err) {
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map firsts = {0};
+  bool prefixed = t->n_ranks > 0;
+  for (int r = 0; r < t->n_ranks; r++)
+    prefixed = prefixed && copse_host_prefix(t->nodes[t->rank_nodes[r]].id, NULL) > 0;
+  for (int v = 0; v < t->n_nodes; v++) {
+    int number = 0;
+    size_t cursor = 0;
+    bool of_host = !prefixed || copse_host_prefix(t->nodes[v].id, &number) > 0;
+    int first = copse_index_map_next(&firsts, (uint64_t)number, &cursor);
+    label[v] = of_host && first >= 0 ? first : v;
+    if (of_host && first < 0) COPSE_DO(copse_index_map_add(&firsts, (uint64_t)number, v, err));
+  }
+  for (int i = 0; i < t->n_links; i++)
+    if (is_nvlink(t, &t->links[i])) unite(label, t->n_nodes, t->links[i].src, t->links[i].dst);
+  return COPSE_OK;
+}
+
+/* Numbers hosts in order of their first ranks, and lists their GPUs. */
+static copse_status find_hosts(struct copse_verify_ways *w, int *label, struct copse_err *err) {
+  const struct copse_topology *t = w->topology;
+  int n = 0;
+  for (int v = 0; v < t->n_nodes; v++) w->host[v] = -1;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int set = label[t->rank_nodes[r]];
+    if (w->host[t->rank_nodes[r]] >= 0) continue;
+    for (int v = 0; v < t->n_nodes; v++)
+      if (label[v] == set) w->host[v] = w->n_hosts;
+    w->n_hosts++;
+  }
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)w->n_hosts + 1, w->first_gpu, err));
+  for (int h = 0; h < w->n_hosts; h++) {
+    w->first_gpu[h] = n;
+    for (int r = 0; r < t->n_ranks; r++)
+      if (w->host[t->rank_nodes[r]] == h) w->gpus[n++] = t->rank_nodes[r];
+  }
+  w->first_gpu[w->n_hosts] = n;
+  return COPSE_OK;
+}
+
+/* Whether a node is a port of its host: of type "net", in a host without any of type "nic". */
+static bool is_port(const struct copse_verify_ways *w, int node, const bool *has_nets) {
+  int h = w->host[node];
+  return h >= 0 && is(w->topology, node, has_nets[h] ? "net" : "nic");
+}
+
+/* Lists NICs with a cable both ways; all of them where no NIC has any, as in one host. */
+static copse_status find_nics(struct copse_verify_ways *w, struct copse_arena *scratch,
+                              struct copse_err *err) {
+  const struct copse_topology *t = w->topology;
+  bool *nets, *out, *in, cabled = false;
+  int n = 0;
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)w->n_hosts + 1, nets, err));
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)t->n_nodes, out, err));
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)t->n_nodes, in, err));
+  for (int v = 0; v < t->n_nodes; v++)
+    if (w->host[v] >= 0 && is(t, v, "net")) nets[w->host[v]] = true;
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    if (w->host[l->src] != w->host[l->dst]) out[l->src] = in[l->dst] = true;
+  }
+  for (int v = 0; v < t->n_nodes; v++) cabled = cabled || (is_port(w, v, nets) && out[v] && in[v]);
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)w->n_hosts + 1, w->first_nic, err));
+  for (int h = 0; h < w->n_hosts; h++) {
+    w->first_nic[h] = n;
+    for (int v = 0; v < t->n_nodes; v++)
+      if (w->host[v] == h && is_port(w, v, nets) && (!cabled || (out[v] && in[v])))
+        w->nics[n++] = v;
+  }
+  w->first_nic[w->n_hosts] = n;
+  return COPSE_OK;
+}
+
+/* A rail is what is joined without passing a host. */
+static copse_status find_rails(struct copse_verify_ways *w, int *label, struct copse_arena *scratch,
+                                struct copse_err *err) {
+  const struct copse_topology *t = w->topology;
+  int nics = w->first_nic[w->n_hosts], *hosts, *last; /* [n_nodes] of a set of the network */
+  COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, int, err, &hosts, &last));
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)nics, w->shared, err));
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)nics, w->rail, err));
+  for (int v = 0; v < t->n_nodes; v++) label[v] = v;
+  for (int i = 0; i < t->n_links; i++) {
+    int a = t->links[i].src, b = t->links[i].dst;
+    if (w->host[a] < 0 || w->host[a] != w->host[b]) unite(label, t->n_nodes, a, b);
+  }
+  for (int i = 0; i < nics; i++) {
+    int set = w->rail[i] = label[w->nics[i]], host = w->host[w->nics[i]] + 1;
+    if (last[set] != host) hosts[set]++;
+    last[set] = host;
+  }
+  for (int i = 0; i < nics; i++)
+    w->shared[i] = w->n_hosts == 1 || hosts[w->rail[i]] == w->n_hosts;
+  return COPSE_OK;
+}
+
+/* Numbers nodes in their hosts, and lists the links inside of each. */
+static copse_status find_insides(struct copse_verify_ways *w, struct copse_arena *scratch,
+                                 struct copse_err *err) {
+  const struct copse_topology *t = w->topology;
+  int *host; /* [n_links] */
+  COPSE_DO(COPSE_ARRAY(scratch, (size_t)t->n_links, host, err));
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)w->n_hosts, w->n_local, err));
+  for (int v = 0; v < t->n_nodes; v++)
+    if (w->host[v] >= 0) w->local[v] = w->n_local[w->host[v]]++;
+  for (int i = 0; i < t->n_links; i++) {
+    int a = w->host[t->links[i].src], b = w->host[t->links[i].dst];
+    host[i] = a == b ? a : -1;
+  }
+  return copse_adjacency_by(&w->arena, w->n_hosts, t->n_links, host, sizeof *host, &w->inside, err);
+}
+
+copse_status copse_verify_ways_open(const struct copse_topology *topology,
+                                    struct copse_verify_ways *out, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  size_t nodes = (size_t)topology->n_nodes;
+  int *label;
+  *out = (struct copse_verify_ways){.topology = topology};
+  COPSE_DO(COPSE_ARRAY(&scratch, nodes, label, err));
+  COPSE_DO(COPSE_ARRAYS(&out->arena, nodes, int, err, &out->host, &out->gpus, &out->nics,
+                        &out->local));
+  COPSE_DO(COPSE_ARRAY(&out->arena, nodes, out->sources, err));
+  COPSE_DO(label_hosts(topology, label, err));
+  COPSE_DO(find_hosts(out, label, err));
+  COPSE_DO(find_nics(out, &scratch, err));
+  COPSE_DO(find_rails(out, label, &scratch, err));
+  return find_insides(out, &scratch, err);
+}
+
+void copse_verify_ways_free(struct copse_verify_ways *ways) {
+  copse_arena_free(&ways->arena);
+  *ways = (struct copse_verify_ways){0};
+}
+
+/* ---- ways from one node ---------------------------------------------------------------------- */
+
+/* Whether a way from `from` may go on from `at`, so far away, to `next`: over GPUs only in NVLink and
+ * over one, unless any may relay. */
+static bool may_go(const struct copse_topology *t, int from, int at, int distance, int next,
+                   bool any) {
+  if (at == from || !is_gpu(t, at) || any) return true;
+  return distance == 1 && is_gpu(t, from) && is_gpu(t, next);
+}
+
+static struct copse_q least(struct copse_q a, struct copse_q b) {
+  return copse_q_cmp(b, a) < 0 ? b : a;
+}
+
+/* Spreads from the source over the host's links, one link further in every round. */
+static void spread(const struct copse_verify_ways *w, int from, bool any, int *distance,
+                   struct copse_q *width) {
+  const struct copse_topology *t = w->topology;
+  int host = w->host[from];
+  for (int v = 0; v < w->n_local[host]; v++) distance[v] = -1;
+  distance[w->local[from]] = 0;
+  width[w->local[from]] = (struct copse_q){INT64_MAX, 1};
+  bool more = true;
+  for (int d = 0; more; d++) {
+    more = false;
+    for (int i = w->inside.first[host]; i < w->inside.first[host + 1]; i++) {
+      const struct copse_link *l = &t->links[w->inside.item[i]];
+      int a = w->local[l->src], b = w->local[l->dst];
+      bool there = distance[b] >= 0 && distance[b] <= d;
+      if (distance[a] != d || there || !may_go(t, from, l->src, d, l->dst, any)) continue;
+      struct copse_q wide = least(width[a], l->bandwidth);
+      if (distance[b] < 0 || copse_q_cmp(wide, width[b]) > 0) width[b] = wide;
+      distance[b] = d + 1;
+      more = true;
+    }
+  }
+}
+
+static copse_status find_source(struct copse_verify_ways *w, int from,
+                                struct copse_verify_source **out, struct copse_err *err) {
+  size_t nodes = (size_t)w->n_local[w->host[from]];
+  struct copse_verify_source *s = w->sources[from];
+  *out = s;
+  if (s) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&w->arena, 1, s, err));
+  COPSE_DO(COPSE_ARRAY(&w->arena, nodes, s->ways, err));
+  for (int any = 0; any < 2; any++) {
+    COPSE_DO(COPSE_ARRAY(&w->arena, nodes, s->distance[any], err));
+    COPSE_DO(COPSE_ARRAY(&w->arena, nodes, s->width[any], err));
+    spread(w, from, any == 1, s->distance[any], s->width[any]);
+  }
+  *out = w->sources[from] = s;
+  return COPSE_OK;
+}
+
+/* ---- one way --------------------------------------------------------------------------------- */
+
+struct trace {
+  const struct copse_verify_ways *w;
+  const struct copse_verify_source *source;
+  int from, to;
+  bool any;
+  struct copse_verify_way *way;
+};
+
+/* Whether a link is the last one of a best way to its end. */
+static bool is_last(const struct trace *r, int link) {
+  const struct copse_topology *t = r->w->topology;
+  const struct copse_link *l = &t->links[link];
+  const int *distance = r->source->distance[r->any];
+  const struct copse_q *width = r->source->width[r->any];
+  int a = r->w->local[l->src], b = r->w->local[l->dst];
+  return distance[a] >= 0 && distance[a] + 1 == distance[b] &&
+         may_go(t, r->from, l->src, distance[a], l->dst, r->any) &&
+         copse_q_eq(least(width[a], l->bandwidth), width[b]);
+}
+
+/* The links by which a node's part comes: all the best alike, or over a GPU the first alone. */
+static copse_status follow_back(const struct trace *r, int place, struct copse_q *part,
+                                struct copse_err *err) {
+  const struct copse_topology *t = r->w->topology;
+  const struct copse_adjacency *inside = &r->w->inside;
+  struct copse_verify_way *way = r->way;
+  int first = way->n, relay = -1, host = r->w->host[r->from];
+  for (int k = inside->first[host]; k < inside->first[host + 1]; k++) {
+    int i = inside->item[k], source = t->links[i].src;
+    if (r->w->local[t->links[i].dst] != place || !is_last(r, i)) continue;
+    if (relay < 0 && source != r->from && is_gpu(t, source)) relay = i;
+    way->links[way->n++] = i;
+  }
+  if (relay >= 0) {
+    way->links[first] = relay;
+    way->n = first + 1;
+  }
+  struct copse_q each;
+  COPSE_DO(copse_q_div(part[place], (struct copse_q){way->n - first, 1}, &each, err));
+  for (int i = first; i < way->n; i++) {
+    struct copse_q *source = &part[r->w->local[t->links[way->links[i]].src]];
+    way->parts[i] = each;
+    COPSE_DO(copse_q_add(*source, each, source, err));
+  }
+  return COPSE_OK;
+}
+
+/* By the nodes between the ends, along the first links. */
+static int type_of(const struct trace *r) {
+  const struct copse_topology *t = r->w->topology;
+  int cpus = 0, bridges = 0, gpus = 0, node = r->to;
+  bool c2c = false, between_gpus = is_gpu(t, r->from) && is_gpu(t, r->to);
+  for (int i = 0; i < r->way->n && node != r->from; i++) {
+    const struct copse_link *l = &t->links[r->way->links[i]];
+    if (l->dst != node) continue;
+    bool at_cpu = (is(t, l->src, "cpu") && is_gpu(t, l->dst)) ||
+                  (is(t, l->dst, "cpu") && is_gpu(t, l->src));
+    c2c = c2c || (at_cpu && copse_q_cmp(l->bandwidth, (struct copse_q){MOST_PCIE, 1}) > 0);
+    node = l->src;
+    if (node == r->from) break;
+    cpus += is(t, node, "cpu");
+    bridges += is(t, node, "pcie");
+    gpus += is_gpu(t, node);
+  }
+  if (cpus > 1) return SYS;
+  if (cpus == 1) return c2c && !between_gpus ? P2C : PHB;
+  if (between_gpus && bridges == 0) return gpus > 0 ? NVB : NVL;
+  if (gpus > 0) return PXN;
+  return bridges > 1 ? PXB : PIX;
+}
+
+static copse_status trace(struct copse_verify_ways *w, const struct trace *r,
+                          struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_verify_way *way = r->way, found;
+  const int *distance = r->source->distance[r->any];
+  int host = w->host[r->from], nodes = w->n_local[host], to = w->local[r->to];
+  size_t links = (size_t)(w->inside.first[host + 1] - w->inside.first[host]);
+  struct copse_q *part;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)nodes, part, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, links, way->links, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, links, way->parts, err));
+  for (int v = 0; v < nodes; v++) part[v] = COPSE_Q_ZERO;
+  part[to] = COPSE_Q_ONE;
+  for (int d = distance[to]; d > 0; d--)
+    for (int v = 0; v < nodes; v++)
+      if (distance[v] == d && part[v].num > 0) COPSE_DO(follow_back(r, v, part, err));
+  way->type = type_of(r);
+  way->width = r->source->width[r->any][to];
+  found = *way;
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)way->n, way->links, err));
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)way->n, way->parts, err));
+  memcpy(way->links, found.links, (size_t)way->n * sizeof *way->links);
+  memcpy(way->parts, found.parts, (size_t)way->n * sizeof *way->parts);
+  return COPSE_OK;
+}
+
+copse_status copse_verify_find_way(struct copse_verify_ways *w, int from, int to,
+                                   const struct copse_verify_way **out, struct copse_err *err) {
+  struct copse_verify_source *s;
+  int at = w->local[to];
+  COPSE_DO(find_source(w, from, &s, err));
+  *out = s->ways[at];
+  if (*out) return COPSE_OK;
+  bool any = s->distance[0][at] < 0;
+  if (s->distance[any][at] < 0)
+    return copse_fail(err, COPSE_REFUTED, "%s: no way from %s to %s inside of their host",
+                      w->topology->name, w->topology->nodes[from].id, w->topology->nodes[to].id);
+  struct copse_verify_way *way;
+  COPSE_DO(COPSE_ARRAY(&w->arena, 1, way, err));
+  *way = (struct copse_verify_way){.type = LOC, .width = {INT64_MAX, 1}};
+  const struct trace r = {w, s, from, to, any, way};
+  if (from != to) COPSE_DO(trace(w, &r, err));
+  *out = s->ways[at] = way;
+  return COPSE_OK;
+}
+
+copse_status copse_verify_find_way_out(struct copse_verify_ways *w, int gpu, int nic,
+                                       const struct copse_verify_way **first,
+                                       const struct copse_verify_way **last,
+                                       struct copse_err *err) {
+  const struct copse_verify_way *near = NULL, *to_peer;
+  int host = w->host[nic], peer = -1;
+  *first = NULL;
+  COPSE_DO(copse_verify_find_way(w, gpu, nic, last, err));
+  for (int i = w->first_gpu[host]; i < w->first_gpu[host + 1]; i++) {
+    const struct copse_verify_way *way;
+    COPSE_DO(copse_verify_find_way(w, w->gpus[i], nic, &way, err));
+    bool nearer = !near || way->type < near->type ||
+                  (way->type == near->type && copse_q_cmp(way->width, near->width) > 0);
+    if (nearer) peer = w->gpus[i], near = way;
+  }
+  if (peer == gpu) return COPSE_OK;
+  COPSE_DO(copse_verify_find_way(w, gpu, peer, &to_peer, err));
+  bool spares = (*last)->type > PXN || copse_q_cmp(near->width, (*last)->width) > 0;
+  if (near->type > P2C || to_peer->type > NVL || !spares) return COPSE_OK;
+  *first = to_peer;
+  *last = near;
+  return COPSE_OK;
+}

@@ -1,0 +1,50 @@
+/*
+ * Inside src/verify only: a topology read as NCCL reads it, for certificates of rings: hosts, GPUs,
+ * NICs, and the one way between two of them (fewest links, of these the widest; docs/nccl-rings.md).
+ * Written apart from src/nccl, which the search goes by.
+ */
+#pragma once
+
+#include "base/graph.h"
+#include "base/memory.h"
+#include "topology/topology.h"
+
+struct copse_verify_way {
+  int type;             /* smaller is nearer, by NCCL's order of path types */
+  struct copse_q width; /* GB/s of its narrowest link */
+  int n;                /* links */
+  int *links;
+  struct copse_q *parts; /* of the data, on each: 1, but where equal ways share */
+};
+
+struct copse_verify_ways {
+  const struct copse_topology *topology; /* borrowed */
+  int n_hosts;
+  int *host;             /* [n_nodes] -1: of the network */
+  int *first_gpu, *gpus; /* nodes of host h's GPUs: gpus[first_gpu[h]], .. in order of ranks */
+  int *first_nic, *nics; /* of its NICs with a cable */
+  int *rail;             /* [NICs] those of one number reach each other over the network alone */
+  bool *shared;          /* [NICs] all hosts have one of its rail */
+  int *local, *n_local;  /* [n_nodes] a node's place in its host; [n_hosts] nodes of a host */
+  struct copse_adjacency inside;        /* links inside each host */
+  struct copse_verify_source **sources; /* [n_nodes] */
+  struct copse_arena arena;
+};
+
+/* Free with copse_verify_ways_free, whatever the outcome. COPSE_NOMEM. */
+copse_status copse_verify_ways_open(const struct copse_topology *topology,
+                                    struct copse_verify_ways *out,
+                                    struct copse_err *err) COPSE_CHECKED;
+void copse_verify_ways_free(struct copse_verify_ways *ways);
+
+/* Between two nodes of one host. `ways` owns *out. COPSE_REFUTED naming both without one. */
+copse_status copse_verify_find_way(struct copse_verify_ways *ways, int from, int to,
+                                   const struct copse_verify_way **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/* From a GPU out at a NIC, both nodes of one host: straight (*first is NULL), or over the GPU
+ * beside the NIC where that spares a CPU or is wider (PXN of NCCL 2.12). */
+copse_status copse_verify_find_way_out(struct copse_verify_ways *ways, int gpu, int nic,
+                                       const struct copse_verify_way **first,
+                                       const struct copse_verify_way **last,
+                                       struct copse_err *err) COPSE_CHECKED;

@@ -6,9 +6,9 @@
  * Several hosts: rings come back to the NIC by which they came (crossnic 0), or go in pairs that
  * are each other's mirror (crossnic 2); the bound is for any choice of NICs.
  *
- * Hosts that differ: what one does in its inside limits no other, so each group is solved alone, and
- * of n channels all have the speed of the slowest group, as NCCL's hosts agree (init.cc). The least
- * bound of a group is that of all.
+ * Hosts that differ: what one does in its inside limits no other, so each group is solved alone,
+ * and of n channels all have the speed of the slowest group, as NCCL's hosts agree (init.cc). The
+ * least bound of a group is that of all.
  */
 #include "nccl/best.h"
 
@@ -105,8 +105,8 @@ static copse_status place_host(struct finder *f, int host, struct copse_nccl_cha
     copse_nccl_channels_free(&own);
     return status;
   }
-  f->groups[g] = (struct group){.host = host,
-                                .n_gpus = f->machine.first[host + 1] - f->machine.first[host]};
+  f->groups[g] =
+      (struct group){.host = host, .n_gpus = f->machine.first[host + 1] - f->machine.first[host]};
   channels[out->n_groups++] = own;
   return COPSE_OK;
 }
@@ -406,7 +406,8 @@ static copse_status make_graph(struct finder *f, int i, int id, const struct sol
   return COPSE_OK;
 }
 
-/* ---- rails ------------------------------------------------------------------------------------ */
+/* ---- rails ------------------------------------------------------------------------------------
+ */
 
 static const struct copse_nccl_port *port_named(const struct finder *f, int i, uint64_t dev) {
   const struct copse_nccl_machine *m = &f->machine;
@@ -520,8 +521,8 @@ static copse_status solve_level(struct finder *f, bool chains, int n, bool *has,
     COPSE_DO(copse_rings_pack(&s->channels.instance, &s->set, f->most, s->packings, err));
     *has = s->packings[n - 1].n > 0;
     for (int thorough = 0; thorough < 2 && *has; thorough++)
-      COPSE_DO(copse_rings_improve(&s->channels.instance, &s->set, n, thorough == 1, s->packings,
-                                   err));
+      COPSE_DO(
+          copse_rings_improve(&s->channels.instance, &s->set, n, thorough == 1, s->packings, err));
   }
   return COPSE_OK;
 }
@@ -534,10 +535,11 @@ static copse_status make_part(struct finder *f, bool chains, int n, struct copse
   COPSE_DO(solve_level(f, chains, n, &has, err));
   if (has) COPSE_DO(make_graphs(f, chains, n, true, &aligned, err));
   if (aligned) return COPSE_OK;
-  return copse_fail(err, COPSE_UNSUPPORTED,
-                    "hosts differ, and no %s were found that take the same rails in all of them, as "
-                    "the network needs: take the same NICs down in each (--down '*.nic0')",
-                    chains ? "chains" : "rings");
+  return copse_fail(
+      err, COPSE_UNSUPPORTED,
+      "hosts differ, and no %s were found that take the same rails in all of them, as "
+      "the network needs: take the same NICs down in each (--down '*.nic0')",
+      chains ? "chains" : "rings");
 }
 
 static copse_status find(struct finder *f, struct copse_err *err) {
@@ -572,8 +574,7 @@ copse_status copse_nccl_best_find(const struct copse_topology *topology,
   if (status == COPSE_OK) status = find(&f, err);
   for (int i = 0; i < out->n_groups; i++)
     for (int k = 0; k < N_KINDS + 2; k++) {
-      struct solved *s =
-          k < N_KINDS ? &f.groups[i].kinds[k] : &f.groups[i].level[k - N_KINDS];
+      struct solved *s = k < N_KINDS ? &f.groups[i].kinds[k] : &f.groups[i].level[k - N_KINDS];
       copse_ring_set_free(&s->set);
       copse_nccl_channels_free(&s->channels);
     }
@@ -586,7 +587,8 @@ void copse_nccl_best_free(struct copse_nccl_best *best) {
   *best = (struct copse_nccl_best){0};
 }
 
-/* ---- certificates (docs/nccl-rings.md): one channel, and one length, a line ------------------- */
+/* ---- certificates (docs/nccl-rings.md): one channel, and one length, a line -------------------
+ */
 
 struct writer {
   const struct copse_nccl_best *best;

@@ -36,7 +36,7 @@ struct copse_nccl_optimum {
 
 /* Hosts alike: in links, NICs and NCCL's numbers of them. */
 struct copse_nccl_best_group {
-  int host; /* the first of them */
+  int host;                              /* the first of them */
   struct copse_nccl_graphs graphs;       /* 0 and 1, of equally many channels in all groups */
   struct copse_nccl_optimum ring, chain; /* bounds of these hosts; channels and speed of all */
 };

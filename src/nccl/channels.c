@@ -411,10 +411,11 @@ copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
   bool shared = machine->n_hosts == 1 || hosts == 1;
   for (int p = 0; p < m.n_ports; p++) shared = shared || m.ports[p].shared;
   if (!shared)
-    return copse_fail(err, COPSE_INFEASIBLE,
-                      "no NIC of host %d reaches one of every other host over the network alone, and "
-                      "NCCL's rings and trees go that way: add links that lead there",
-                      host);
+    return copse_fail(
+        err, COPSE_INFEASIBLE,
+        "no NIC of host %d reaches one of every other host over the network alone, and "
+        "NCCL's rings and trees go that way: add links that lead there",
+        host);
   copse_status status = make(&m, err);
   free(m.parts);
   copse_arena_free(&m.scratch);

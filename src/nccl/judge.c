@@ -38,11 +38,8 @@ copse_status copse_nccl_judge_open(const char *label, const struct copse_nccl_gr
                                    int n_graphs, struct copse_nccl_machine *machine,
                                    struct copse_nccl_judge *out, struct copse_err *err) {
   struct copse_nccl_graphs *all;
-  *out = (struct copse_nccl_judge){.machine = machine,
-                                   .label = label,
-                                   .graphs = graphs[0],
-                                   .each = graphs,
-                                   .n_each = n_graphs};
+  *out = (struct copse_nccl_judge){
+      .machine = machine, .label = label, .graphs = graphs[0], .each = graphs, .n_each = n_graphs};
   if (n_graphs > 1) {
     COPSE_DO(COPSE_ARRAY(&out->arena, 1, all, err));
     *all = *graphs[0];
@@ -297,9 +294,8 @@ static copse_status add_in_network(struct loader *l, enum copse_nccl_graph_id id
       COPSE_DO(add_nvls_trees(l, heads, h));
       continue;
     }
-    COPSE_DO(id == COPSE_NCCL_COLLNET_DIRECT
-                 ? add_collnet_direct(l, &heads[h], h)
-                 : add_collnet_chain(l, graph_of(l->judge, id, h), h));
+    COPSE_DO(id == COPSE_NCCL_COLLNET_DIRECT ? add_collnet_direct(l, &heads[h], h)
+                                             : add_collnet_chain(l, graph_of(l->judge, id, h), h));
     COPSE_DO(add_collnet_heads(l, &heads[h]));
   }
   return COPSE_OK;

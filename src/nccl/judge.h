@@ -36,12 +36,12 @@ static inline struct copse_q copse_nccl_verdict_time(const struct copse_nccl_ver
 }
 
 struct copse_nccl_judge {
-  struct copse_nccl_machine *machine;     /* borrowed */
-  const char *label;                      /* of the graphs' file */
-  const struct copse_nccl_graphs *graphs; /* what hosts agree on: the one graph, or the first's
-                                             with the least of all (init.cc) */
+  struct copse_nccl_machine *machine;          /* borrowed */
+  const char *label;                           /* of the graphs' file */
+  const struct copse_nccl_graphs *graphs;      /* what hosts agree on: the one graph, or the first's
+                                                  with the least of all (init.cc) */
   const struct copse_nccl_graphs *const *each; /* [n_each] borrowed */
-  int n_each;                             /* 1: of all hosts, or n_hosts */
+  int n_each;                                  /* 1: of all hosts, or n_hosts */
   struct copse_nccl_joined joined;
   struct copse_arena arena; /* loads of verdicts */
 };

@@ -128,8 +128,7 @@ copse_status copse_baseline_rings(struct copse_baseline_work *w) {
   int64_t ranks = w->topology->n_ranks, roots = w->options->root < 0 ? ranks : 1;
   if (ranks < 2)
     return copse_baseline_chains(w, &(struct copse_baseline_ring){(int[]){0}, NULL}, COPSE_Q_ONE);
-  COPSE_DO(w->options->nccl ? join(w, &w->options->nccl, 1, &rings)
-                            : find_best(w, &rings));
+  COPSE_DO(w->options->nccl ? join(w, &w->options->nccl, 1, &rings) : find_best(w, &rings));
   if (rings.n * roots * ranks > MOST_EDGES)
     return copse_fail(w->err, COPSE_UNSUPPORTED,
                       "%d rings of %d ranks are more than %d edges of trees", rings.n, (int)ranks,

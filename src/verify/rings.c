@@ -51,8 +51,8 @@ struct checker {
   /* of the hosts alike whose channels are looked at: */
   int first, n_alike, *alike; /* the first, whose parts are named; [n_alike] */
   int n_gpus, n_nics;         /* of one of them */
-  int n_links, n_rows; /* links inside a host; rows: these, then cables in and out of NICs */
-  struct copse_q *load; /* [n_rows] */
+  int n_links, n_rows;        /* links inside a host; rows: these, then cables in and out of NICs */
+  struct copse_q *load;       /* [n_rows] */
   struct copse_arena arena;
 };
 
@@ -431,8 +431,7 @@ static int row_named(const struct checker *c, const char *name, size_t n) {
     int nic = from ? nic_of(c, b) : to ? nic_of(c, a) : -1;
     if (nic >= 0) return c->n_links + 2 * nic + to;
     int link = a >= 0 && b >= 0 ? copse_topology_find_link(c->topology, a, b) : -1;
-    if (link >= 0 && c->row_of[link] >= 0 && c->ways.host[a] == c->first)
-      return c->row_of[link];
+    if (link >= 0 && c->row_of[link] >= 0 && c->ways.host[a] == c->first) return c->row_of[link];
   }
   return -1;
 }
@@ -668,7 +667,8 @@ static copse_status check_part(struct checker *c, const cJSON *object, const cha
   own.GBps = p.GBps;
   bool first = report->n == 0;
   if (!first && (own.n != report->n || !copse_q_eq(own.speed, report->speed)))
-    return copse_fail(err, COPSE_REFUTED, "%s: %s: host %d has %d channels of %s GB/s, others %d "
+    return copse_fail(err, COPSE_REFUTED,
+                      "%s: %s: host %d has %d channels of %s GB/s, others %d "
                       "of %s: hosts must agree",
                       c->label, what, c->alike[0], own.n, COPSE_Q_STRING(own.speed), report->n,
                       COPSE_Q_STRING(report->speed));

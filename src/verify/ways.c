@@ -1,7 +1,7 @@
 /*
- * Hosts and ways of a topology, step by step as docs/nccl-rings.md says them: nodes of one prefix are
- * a host, and what NVLink joins; a way grows link by link from its source, and its data are followed
- * back from the destination.
+ * Hosts and ways of a topology, step by step as docs/nccl-rings.md says them: nodes of one prefix
+ * are a host, and what NVLink joins; a way grows link by link from its source, and its data are
+ * followed back from the destination.
  */
 #include "verify/ways.h"
 
@@ -17,8 +17,8 @@ enum type { LOC, NVL, NVB, PIX, PXB, P2C, PXN, PHB, SYS };
 
 /* All ways from one node, by the places of its host's nodes. */
 struct copse_verify_source {
-  int *distance[2];         /* -1: none; [1]: over any GPUs */
-  struct copse_q *width[2]; /* of those that there are */
+  int *distance[2];               /* -1: none; [1]: over any GPUs */
+  struct copse_q *width[2];       /* of those that there are */
   struct copse_verify_way **ways; /* those asked for */
 };
 
@@ -44,8 +44,7 @@ static void unite(int *label, int n, int a, int b) {
 }
 
 /* Sets of nodes: of one prefix, where all GPUs have one, and what NVLink joins. */
-static copse_status label_hosts(const struct copse_topology *t, int *label,
-                                struct copse_err *err) {
+static copse_status label_hosts(const struct copse_topology *t, int *label, struct copse_err *err) {
   COPSE_AT_END(copse_index_map_free) struct copse_index_map firsts = {0};
   bool prefixed = t->n_ranks > 0;
   for (int r = 0; r < t->n_ranks; r++)
@@ -120,7 +119,7 @@ static copse_status find_nics(struct copse_verify_ways *w, struct copse_arena *s
 
 /* A rail is what is joined without passing a host. */
 static copse_status find_rails(struct copse_verify_ways *w, int *label, struct copse_arena *scratch,
-                                struct copse_err *err) {
+                               struct copse_err *err) {
   const struct copse_topology *t = w->topology;
   int nics = w->first_nic[w->n_hosts], *hosts, *last; /* [n_nodes] of a set of the network */
   COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, int, err, &hosts, &last));
@@ -136,8 +135,7 @@ static copse_status find_rails(struct copse_verify_ways *w, int *label, struct c
     if (last[set] != host) hosts[set]++;
     last[set] = host;
   }
-  for (int i = 0; i < nics; i++)
-    w->shared[i] = w->n_hosts == 1 || hosts[w->rail[i]] == w->n_hosts;
+  for (int i = 0; i < nics; i++) w->shared[i] = w->n_hosts == 1 || hosts[w->rail[i]] == w->n_hosts;
   return COPSE_OK;
 }
 
@@ -164,8 +162,8 @@ copse_status copse_verify_ways_open(const struct copse_topology *topology,
   int *label;
   *out = (struct copse_verify_ways){.topology = topology};
   COPSE_DO(COPSE_ARRAY(&scratch, nodes, label, err));
-  COPSE_DO(COPSE_ARRAYS(&out->arena, nodes, int, err, &out->host, &out->gpus, &out->nics,
-                        &out->local));
+  COPSE_DO(
+      COPSE_ARRAYS(&out->arena, nodes, int, err, &out->host, &out->gpus, &out->nics, &out->local));
   COPSE_DO(COPSE_ARRAY(&out->arena, nodes, out->sources, err));
   COPSE_DO(label_hosts(topology, label, err));
   COPSE_DO(find_hosts(out, label, err));
@@ -181,8 +179,8 @@ void copse_verify_ways_free(struct copse_verify_ways *ways) {
 
 /* ---- ways from one node ---------------------------------------------------------------------- */
 
-/* Whether a way from `from` may go on from `at`, so far away, to `next`: over GPUs only in NVLink and
- * over one, unless any may relay. */
+/* Whether a way from `from` may go on from `at`, so far away, to `next`: over GPUs only in NVLink
+ * and over one, unless any may relay. */
 static bool may_go(const struct copse_topology *t, int from, int at, int distance, int next,
                    bool any) {
   if (at == from || !is_gpu(t, at) || any) return true;
@@ -291,8 +289,8 @@ static int type_of(const struct trace *r) {
   for (int i = 0; i < r->way->n && node != r->from; i++) {
     const struct copse_link *l = &t->links[r->way->links[i]];
     if (l->dst != node) continue;
-    bool at_cpu = (is(t, l->src, "cpu") && is_gpu(t, l->dst)) ||
-                  (is(t, l->dst, "cpu") && is_gpu(t, l->src));
+    bool at_cpu =
+        (is(t, l->src, "cpu") && is_gpu(t, l->dst)) || (is(t, l->dst, "cpu") && is_gpu(t, l->src));
     c2c = c2c || (at_cpu && copse_q_cmp(l->bandwidth, (struct copse_q){MOST_PCIE, 1}) > 0);
     node = l->src;
     if (node == r->from) break;

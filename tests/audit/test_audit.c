@@ -569,7 +569,8 @@ END_TEST
 
 START_TEST(wrong_inputs_are_refused) {
   static const char *const cases[][2] = {
-      {"audit " SKL ".1.graph.xml " SKL ".2.graph.xml", "a second file with"},
+      {"audit " SKL ".topo.xml --hosts 2 " SKL ".2.graph.xml " SKL ".2.graph.xml",
+       "2 graph files, and the topology has hosts of 1 kind"},
       {"audit " SKL ".topo.xml " TURIN ".topo.xml", "a second topology"},
       {"audit " SKL ".topo.xml LICENSE", "a kind that audit doesn't know"},
       {"audit " SKL ".topo.xml " DATA "h100-5gpu.1.graph.xml", "has 5 GPUs and host 0"},

@@ -59,7 +59,8 @@ static bool check_joined(const char *folder, const char *name, int hosts) {
   size_t size;
   ASSERT_OK(copse_nccl_machine_open(t, &machine, &err), &err);
   ASSERT_OK(copse_nccl_graphs_load(graph_path, NULL, &graphs, &err), &err);
-  ASSERT_OK(copse_nccl_join(graph_path, &graphs, &machine, &joined, &err), &err);
+  ASSERT_OK(copse_nccl_join(graph_path, &(const struct copse_nccl_graphs *){&graphs}, 1, &machine, &joined,
+                            &err), &err);
   ASSERT_OK(copse_file_read(joined_path, &theirs, &size, &err), &err);
   print_joined(&joined, &ours);
   trim(theirs);
@@ -301,7 +302,8 @@ START_TEST(damaged_files_do_not_crash) {
       copy[copse_test_random_int(&random, 0, (int)size - 1)] =
           "<>\"'0x=1/9 \n"[copse_test_random_int(&random, 0, 11)];
     if (copse_nccl_graphs_parse("g", copy, n, NULL, &g, &ignored) == COPSE_OK) {
-      copse_status status = copse_nccl_join("g", &g, &machine, &joined, &ignored);
+      copse_status status = copse_nccl_join(
+          "g", &(const struct copse_nccl_graphs *){&g}, 1, &machine, &joined, &ignored);
       ck_assert(status == COPSE_OK || status == COPSE_BAD_INPUT);
       copse_nccl_joined_free(&joined);
     }

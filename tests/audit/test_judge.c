@@ -15,6 +15,7 @@ struct opened {
   struct copse_topology *t;
   struct copse_nccl_machine machine;
   struct copse_nccl_graphs graphs;
+  const struct copse_nccl_graphs *all; /* hosts' */
   struct copse_nccl_judge judge;
 };
 
@@ -25,7 +26,8 @@ static void open_machine(struct opened *o, const char *folder, const char *name,
   o->t = load_machine(folder, name, hosts);
   ASSERT_OK(copse_nccl_machine_open(o->t, &o->machine, &err), &err);
   ASSERT_OK(copse_nccl_graphs_load(path, NULL, &o->graphs, &err), &err);
-  ASSERT_OK(copse_nccl_judge_open(path, &o->graphs, &o->machine, &o->judge, &err), &err);
+  o->all = &o->graphs;
+  ASSERT_OK(copse_nccl_judge_open(path, &o->all, 1, &o->machine, &o->judge, &err), &err);
 }
 
 static void close_machine(struct opened *o) {

@@ -297,6 +297,32 @@ START_TEST(a_graph_of_one_host_has_no_nics) {
 }
 END_TEST
 
+/* Hosts of two kinds have files of one set; another set's file is another graph. */
+START_TEST(graphs_of_one_set_go_together) {
+  const char *own =
+      _i == 0 ? "<graphs version=\"1\" set=\"a1\">" : "<graphs version=\"1\" set=\"b2\">";
+  static char text[300];
+  static const char rest[] =
+      "<graph id=\"0\" nchannels=\"1\"><channel>" NETS "<gpu dev=\"0\"/><gpu dev=\"0x1\"/>" NETS
+      "</channel></graph></graphs>";
+  struct scene scene = two_hosts(
+      "first.xml",
+      "<graphs version=\"1\" set=\"a1\"><graph id=\"0\" nchannels=\"1\"><channel>" NETS TWO_GPUS
+          NETS "</channel></graph></graphs>");
+  static char first[128];
+  snprintf(first, sizeof first, "%s", scene.graphs[0]);
+  snprintf(text, sizeof text, "%s%s", own, rest);
+  struct scene other = two_hosts("second.xml", text);
+  scene.graphs[0] = scene.graphs[1] = first;
+  scene.graphs[2] = scene.graphs[3] = other.graphs[0];
+  run(&scene);
+  if (_i == 0)
+    ck_assert_int_eq(fake_nccl_calls("CommSplit"), N);
+  else
+    assert_no_graph(&scene, "have different ones");
+}
+END_TEST
+
 START_TEST(ranks_of_different_graphs_have_none) {
   struct scene scene = two_hosts("graph.xml", GRAPH(NETS TWO_GPUS NETS));
   scene.graphs[2] = NULL;
@@ -354,6 +380,7 @@ int main(void) {
   tcase_add_loop_test(graphs, a_graph_that_fits_is_nccl_s_while_it_makes_the_communicator, 0, 2);
   tcase_add_test(graphs, a_graph_of_other_hosts_is_left_out);
   tcase_add_test(graphs, a_graph_of_one_host_has_no_nics);
+  tcase_add_loop_test(graphs, graphs_of_one_set_go_together, 0, 2);
   tcase_add_test(graphs, ranks_of_different_graphs_have_none);
   tcase_add_test(graphs, ranks_of_one_process_have_none);
   tcase_add_loop_test(graphs, a_file_that_is_no_graph_is_none, 0, 5);

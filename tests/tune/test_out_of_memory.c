@@ -67,7 +67,7 @@ static copse_status make_variables(struct copse_err *err) {
   struct copse_nccl_machine machine;
   struct copse_nccl_joined joined = {0};
   copse_status status = copse_nccl_machine_open(topology, &machine, err);
-  if (status == COPSE_OK) status = copse_nccl_join("g", &graphs, &machine, &joined, err);
+  if (status == COPSE_OK) status = copse_nccl_join("g", &(const struct copse_nccl_graphs *){&graphs}, 1, &machine, &joined, err);
   if (status == COPSE_OK) status = copse_rccl_rings(&graphs, 4, &text, err);
   if (status == COPSE_OK) status = copse_rccl_trees(&joined, 2, &text, err);
   copse_nccl_joined_free(&joined);

@@ -199,6 +199,48 @@ START_TEST(older_nccl_has_room_for_fewer_channels) {
 }
 END_TEST
 
+/* Hosts of two kinds have a graph each, of as many channels of one speed, and a shell finds the own one
+ * by what launchers say. audit takes both files. */
+START_TEST(hosts_that_differ_have_graphs_of_their_own) {
+  static const struct {
+    const char *says, *file; /* NULL: none, with a line that says why */
+  } hosts[] = {{"COPSE_HOST=0", "graph.xml"},
+               {"COPSE_HOST=3", "graph-1.xml"},
+               {"SLURM_NODEID=1", "graph.xml"},
+               {"SLURM_NODEID=2 COPSE_HOST=0", "graph.xml"},
+               {"GROUP_RANK=2", "graph-1.xml"},
+               {"OMPI_COMM_WORLD_RANK=23 OMPI_COMM_WORLD_LOCAL_SIZE=8", "graph-1.xml"},
+               {"PMI_RANK=15 MPI_LOCALNRANKS=8", "graph.xml"},
+               {"COPSE_HOST=4", NULL},
+               {"LANG=C", NULL}};
+  char said[300];
+  ck_assert_int_eq(copse_test_command("@ tune mixed-a100-h100 -o %%/t"), 0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, " graph-1.xml"));
+  read_graphs("t/graph.xml", 23000, 8);
+  struct read_graph first[2] = {graphs[0], graphs[1]};
+  read_graphs("t/graph-1.xml", 23000, 8);
+  for (int id = 0; id < 2; id++) {
+    ck_assert_int_eq(graphs[id].n_channels, first[id].n_channels);
+    ck_assert_double_eq(graphs[id].speed_inter, first[id].speed_inter);
+  }
+  for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+    ck_assert_int_eq(copse_test_command("env -u COPSE_HOST -u SLURM_NODEID -u GROUP_RANK %s sh -c "
+                                        "'. %%/t/env.sh; echo \"[$NCCL_GRAPH_FILE]\"'",
+                                        hosts[i].says),
+                     0);
+    snprintf(said, sizeof said, "%s%s]\n", hosts[i].file ? "/t/" : "[",
+             hosts[i].file ? hosts[i].file : "");
+    ck_assert_msg(strstr(copse_test_result.out, said) != NULL, "%s: %s", hosts[i].says,
+                  copse_test_result.out);
+    ck_assert(hosts[i].file || strstr(copse_test_result.err, "COPSE_HOST must say"));
+  }
+  ck_assert_int_eq(copse_test_command("@ audit mixed-a100-h100 %%/t/graph.xml %%/t/graph-1.xml"), 0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "200"));
+  ck_assert_int_eq(copse_test_command("@ audit a100-x2 %%/t/graph.xml %%/t/graph-1.xml"), 2);
+  copse_test_refused(2, "2 graph files, and the topology has hosts of 1 kind");
+}
+END_TEST
+
 /* On a torus hosts differ in how far they are apart. */
 START_TEST(a_torus_has_an_order_of_hosts) {
   ck_assert_int_eq(copse_test_command("@ tune --synthetic 'hosts:16 gpus:2@300 nics:1@25 "
@@ -383,6 +425,7 @@ int main(void) {
   tcase_add_test(t, rings_come_in_at_gpus_near_their_nics);
   tcase_add_test(t, older_nccl_has_room_for_fewer_channels);
   tcase_add_test(t, a_torus_has_an_order_of_hosts);
+  tcase_add_test(t, hosts_that_differ_have_graphs_of_their_own);
   tcase_add_test(t, rccl_gets_rings_as_its_variable);
   tcase_add_test(t, rccl_gets_trees_where_they_are_better);
   tcase_add_test(t, it_is_replaced_whole_or_not_at_all);

@@ -564,10 +564,11 @@ static copse_status choose_graphs(struct inputs *in, struct copse_err *err) {
     return COPSE_OK;
   }
   if (in->n_graphs != groups)
-    return copse_fail(err, COPSE_INVALID,
-                      "%d graph files, and the topology has hosts of %d kind%s: give one for all, or "
-                      "one of each kind, in the order of their first hosts",
-                      in->n_graphs, groups, groups == 1 ? "" : "s");
+    return copse_fail(
+        err, COPSE_INVALID,
+        "%d graph files, and the topology has hosts of %d kind%s: give one for all, or "
+        "one of each kind, in the order of their first hosts",
+        in->n_graphs, groups, groups == 1 ? "" : "s");
   for (int i = 0; i < in->n_graphs; i++) {
     int group = group_of(in, &in->graphs[i], i);
     for (int h = 0; h < hosts; h++)
@@ -575,10 +576,11 @@ static copse_status choose_graphs(struct inputs *in, struct copse_err *err) {
   }
   for (int h = 0; h < hosts; h++)
     if (!in->each[h])
-      return copse_fail(err, COPSE_INVALID,
-                        "two graph files are of one kind of hosts, and none is of host %d: give one "
-                        "of each kind",
-                        h);
+      return copse_fail(
+          err, COPSE_INVALID,
+          "two graph files are of one kind of hosts, and none is of host %d: give one "
+          "of each kind",
+          h);
   return COPSE_OK;
 }
 

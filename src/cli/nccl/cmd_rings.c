@@ -39,8 +39,8 @@ static copse_status judge(const struct copse_topology *topology, const struct co
   struct copse_nccl_verdict rings, chains;
   copse_status status = copse_nccl_machine_open(topology, &machine, err);
   if (status == COPSE_OK)
-    status = copse_nccl_judge_open(topology->name, best->graphs, best->n_hosts, &machine, &judge,
-                                   err);
+    status =
+        copse_nccl_judge_open(topology->name, best->graphs, best->n_hosts, &machine, &judge, err);
   if (status == COPSE_OK)
     status = copse_nccl_judge(&judge, COPSE_NCCL_RING, COPSE_ALLREDUCE, 0, &rings, err);
   if (status == COPSE_OK)
@@ -100,7 +100,7 @@ static void print_report(const struct copse_nccl_best *best, const struct copse_
                          const struct figures *f) {
   /* a bound on chains of several hosts is for where their links to other hosts are */
   const char *chains = best->n_hosts == 1                            ? "chains"
-                       : best->n_groups > 1 ? "chains of these patterns"
+                       : best->n_groups > 1                          ? "chains of these patterns"
                        : best->chain.kind == COPSE_NCCL_SPLIT_CHAINS ? "chains of pattern 1"
                                                                      : "chains of pattern 3";
   if (best->n_groups > 1)
@@ -143,11 +143,12 @@ static void print_json_groups(const struct copse_nccl_best *best) {
       printf("%s%d", comma, h);
       comma = ", ";
     }
-    printf("], \"crossnic\": %d, \"pattern\": %d, \"rings_bound_GBps\": \"%s\", "
-           "\"chains_bound_GBps\": \"%s\"}%s\n",
-           group->graphs.graph[COPSE_NCCL_RING].crossnic,
-           group->graphs.graph[COPSE_NCCL_TREE].pattern, COPSE_Q_STRING(group->ring.bound),
-           COPSE_Q_STRING(group->chain.bound), g + 1 < best->n_groups ? "," : "],");
+    printf(
+        "], \"crossnic\": %d, \"pattern\": %d, \"rings_bound_GBps\": \"%s\", "
+        "\"chains_bound_GBps\": \"%s\"}%s\n",
+        group->graphs.graph[COPSE_NCCL_RING].crossnic, group->graphs.graph[COPSE_NCCL_TREE].pattern,
+        COPSE_Q_STRING(group->ring.bound), COPSE_Q_STRING(group->chain.bound),
+        g + 1 < best->n_groups ? "," : "],");
   }
 }
 
@@ -157,7 +158,8 @@ static void print_json(const struct copse_topology *t, const struct copse_nccl_b
          copse_cli_quoted(t->name), best->n_hosts,
          best->groups[0].graphs.graph[COPSE_NCCL_RING].n_channels > 0
              ? best->groups[0].graphs.graph[COPSE_NCCL_RING].channels[0].n_gpus
-             : 1, best->graphs[0]->graph[COPSE_NCCL_RING].crossnic,
+             : 1,
+         best->graphs[0]->graph[COPSE_NCCL_RING].crossnic,
          best->graphs[0]->graph[COPSE_NCCL_TREE].pattern);
   print_json_groups(best);
   print_json_part("rings", &best->ring, f->rings);

@@ -188,12 +188,13 @@ static void add_nccl_files(const struct copse_tune_facts *f, struct copse_text *
       "NCCL makes %d channels of them. NCCL %ld.%ld and later read it as it is meant |\n",
       f->channels, f->gpus, f->joined, f->version / 10000, f->version / 100 % 100);
   if (f->n_groups > 1)
-    copse_text_add(out,
-                   "| `graph-1.xml` .. `graph-%d.xml` | the same for the other kinds of hosts, with "
-                   "as many channels of the same speed. env.sh takes the host's own by COPSE_HOST, "
-                   "its place from 0 in the order of ranks, or what Slurm, torchrun, Open MPI or "
-                   "MPICH say |\n",
-                   f->n_groups - 1);
+    copse_text_add(
+        out,
+        "| `graph-1.xml` .. `graph-%d.xml` | the same for the other kinds of hosts, with "
+        "as many channels of the same speed. env.sh takes the host's own by COPSE_HOST, "
+        "its place from 0 in the order of ranks, or what Slurm, torchrun, Open MPI or "
+        "MPICH say |\n",
+        f->n_groups - 1);
   add_row(out, f->has_topo, "topo.xml",
           f->topo_is_real
               ? "`NCCL_TOPO_FILE`: the topology as NCCL reads it"
@@ -266,7 +267,8 @@ static void add_limits(const struct copse_tune_facts *f, struct copse_text *out)
         "- A file that NCCL can't open ends the job's init. Keep the folder where every host sees "
         "it.\n",
         f->gpus, f->hosts > 1 ? "" : ", on one host",
-        f->n_groups > 1 ? "Hosts of one kind need the same files," : "All ranks need the same files,",
+        f->n_groups > 1 ? "Hosts of one kind need the same files,"
+                        : "All ranks need the same files,",
         f->n_groups > 1 ? " of a kind" : "");
   else
     copse_text_add(
@@ -277,10 +279,11 @@ static void add_limits(const struct copse_tune_facts *f, struct copse_text *out)
         "is 1.\n",
         f->gpus, f->hosts > 1 ? " of every host" : "");
   if (f->n_groups > 1)
-    copse_text_add(out,
-                   "- The order of hosts is that of the topology: rings and trees were found for it. A "
-                   "host that lacks its graph\n  searches its own; NCCL then has the fewest channels "
-                   "and the least speed of all hosts.\n");
+    copse_text_add(
+        out,
+        "- The order of hosts is that of the topology: rings and trees were found for it. A "
+        "host that lacks its graph\n  searches its own; NCCL then has the fewest channels "
+        "and the least speed of all hosts.\n");
   if (f->domain)
     copse_text_add(out,
                    "- GPUs of several trays are named by the tray's number, which follows the "

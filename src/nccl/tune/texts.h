@@ -19,11 +19,11 @@ struct copse_tune_facts {
   const char *topology, *folder; /* the folder's own path, absolute */
   const char *version_text;      /* of copse */
   bool rccl;
-  long version; /* the oldest NCCL that reads graph.xml: 23007 */
-  int hosts, gpus, channels; /* GPUs of a host, of the first kind */
-  int n_groups;              /* hosts of so many kinds; each has a graph */
-  const int *group_of;       /* [hosts] */
-  bool even;                 /* all hosts have as many GPUs */
+  long version;                  /* the oldest NCCL that reads graph.xml: 23007 */
+  int hosts, gpus, channels;     /* GPUs of a host, of the first kind */
+  int n_groups;                  /* hosts of so many kinds; each has a graph */
+  const int *group_of;           /* [hosts] */
+  bool even;                     /* all hosts have as many GPUs */
   int joined;                    /* channels of a communicator of all hosts */
   double ring_busbw, tree_busbw; /* of an allreduce, by links */
   const struct copse_tune_figure *figures;
@@ -34,8 +34,8 @@ struct copse_tune_facts {
   const char *calls;              /* of the table: "allreduce, broadcast" */
   const char *no_topo, *no_table; /* why not */
   int64_t hops_given, hops_best;  /* of the hostfile */
-  const char *const *rings; /* [n_groups] RCCL's; NULL: none */
-  const char *trees;        /* and for all */
+  const char *const *rings;       /* [n_groups] RCCL's; NULL: none */
+  const char *trees;              /* and for all */
 };
 
 /* The file with a group's graph: graph.xml, graph-1.xml, .. */

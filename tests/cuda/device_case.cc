@@ -2,6 +2,11 @@
 
 #include <stdarg.h>
 
+extern "C" {
+#include "codegen/lower/lower.h"
+#include "support/fabric.h"
+}
+
 void device_fail(const char *file, int line, const char *format, ...) {
   va_list arguments;
   fprintf(stderr, "%s:%d: ", file, line);
@@ -55,6 +60,39 @@ void device_plan_close(struct device_plan *d) {
   }
   free(d->streams);
   free(d->devices);
+}
+
+struct copse_plan *device_multicast_plan(int n) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plan = NULL;
+  char text[4096];
+  int at = snprintf(text, sizeof text,
+                    "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"s\", \"type\": \"switch\","
+                    " \"multicast\": true, \"aggregation\": true}");
+  for (int r = 0; r < n; r++)
+    at += snprintf(text + at, sizeof text - (size_t)at, ", {\"id\": \"g%d\", \"type\": \"gpu\"}", r);
+  at += snprintf(text + at, sizeof text - (size_t)at, "], \"links\": [");
+  for (int r = 0; r < n; r++)
+    at += snprintf(text + at, sizeof text - (size_t)at,
+                   "%s{\"src\": \"g%d\", \"dst\": \"s\", \"bandwidth\": 100}", r ? ", " : "", r);
+  snprintf(text + at, sizeof text - (size_t)at, "]}");
+  struct copse_topology *topology = copse_test_topology(text);
+  struct copse_solve_options solve;
+  struct copse_lower_options lower;
+  memset(&solve, 0, sizeof solve);
+  memset(&lower, 0, sizeof lower);
+  solve.collective = COPSE_ALLREDUCE;
+  solve.root = -1;
+  solve.in_network = true;
+  solve.label = "t.json";
+  lower.instances = 2;
+  lower.chunk_bytes = 512;
+  struct copse_schedule *schedule = copse_test_solve_as(topology, solve);
+  COPSE_SUCCEEDS(copse_lower_schedule(schedule, &lower, &plan, &err), &err);
+  copse_schedule_free(schedule);
+  copse_topology_free(topology);
+  DEVICE_ASSERT(copse_plan_has_groups(plan), "the plan of %d ranks has no groups", n);
+  return plan;
 }
 
 /* ---- memory ------------------------------------------------------------------------------- */

@@ -50,6 +50,10 @@ void device_plan_open(struct device_plan *d, const struct copse_plan *plan, int 
                       enum device_streams streams);
 void device_plan_close(struct device_plan *d);
 
+/* An allreduce of n >= 3 ranks at a switch that adds and copies, as `copse lower` makes it of `solve
+ * --in-network`, in small chunks. */
+struct copse_plan *device_multicast_plan(int n);
+
 /* Device copies of the raw memory of a struct copse_buffers, guards included. */
 struct device_buffers {
   uint32_t n_ranks;

@@ -666,7 +666,8 @@ END_TEST
 START_TEST(looks_may_wrap_around) {
   struct copse_control control;
   memset(&control, 0, sizeof control);
-  const struct copse_timeout timeout = {&control, 5000000000u, 7, 6, 5, 4};
+  const struct copse_limit limit = {&control, 5000000000u, 7, 6};
+  const struct copse_timeout timeout = {&limit, 5, 4};
   struct copse_wait wait = {copse_device_clock() - 10000000000u, COPSE_CONTROL_POLLS - 1};
   ck_assert(!copse_keep_waiting(&timeout, &wait));
   ck_assert_uint_eq(control.leave, COPSE_LEAVE_TIMEOUT);
@@ -721,29 +722,52 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
 }
 END_TEST
 
-/* Which every rank's slots must lie alike for: no such memory is made yet. */
-START_TEST(a_multicast_plan_is_refused) {
+/* Every type and reduction, also those that the switch doesn't have; odd counts, of several chunks. */
+START_TEST(a_switch_adds_and_copies) {
+  static const uint64_t counts[] = {1, 37, 3001};
+  struct copse_plan *plan = device_multicast_plan(3);
+  struct device_plan d;
+  copse_cuda_threads = 32;
+  device_plan_open(&d, plan, 3, STREAM_PER_RANK);
+  for (int type = 0; type < COPSE_N_TYPES; type++)
+    for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
+      for (int k = 0; k < 3; k++) {
+        if ((type + redop + k) % COPSE_TEST_ONE_IN) continue;
+        struct exec_case it = {(copse_type)type, (copse_redop)redop, counts[k], (type + k) % 2 != 0};
+        DEVICE_ASSERT(device_case_run(&d, it) == 0, "%llu %s, %s", (unsigned long long)it.count,
+                      copse_type_name(it.type), copse_redop_name(it.redop));
+        if (k == 2)
+          DEVICE_ASSERT(device_case_compare(&d, it, (uint64_t)(type * 7 + redop)) == 0,
+                        "bits of %s, %s", copse_type_name(it.type), copse_redop_name(it.redop));
+      }
+  device_plan_close(&d);
+  copse_plan_free(plan);
+}
+END_TEST
+
+/* Refused where there is no switch that does it, with the reason. */
+START_TEST(a_multicast_plan_without_its_switch_is_refused) {
+  static const int devices[][3] = {{0, 1, 2}, {0, 1, 1}, {0, 1, 2}};
+  static const char *const why[] = {"GPU 0 has no multicast", "ranks share a GPU",
+                                    "GPUs have no access to each other's memory"};
   struct copse_err err = COPSE_ERR_INIT;
-  const int devices[] = {0, 1};
-  const struct copse_comm_shape shape = {2, 0, 2, devices, NULL, NULL, NULL};
-  struct plan_builder *b = pb_new(COPSE_ALLREDUCE, 2, -1);
-  const uint32_t piece = pb_piece(b, 0, 1, 1, 1);
-  for (uint32_t r = 0; r < 2; r++) pb_worker(b, r);
-  const uint32_t slots[] = {pb_region(b, 0, piece), pb_region(b, 1, piece)};
-  pb_move(b, 0, piece, COPSE_MOVE_GROUP_STORE);
-  pb_src(b, pb_input(0, 0));
-  for (uint32_t r = 0; r < 2; r++) pb_dst(b, pb_scratch(r, slots[r]));
-  const struct copse_plan *plan = pb_finish(b);
+  copse_emulated_config config = copse_emulated_defaults();
+  const struct copse_comm_shape shape = {3, 0, 3, devices[_i], NULL, NULL, NULL};
+  struct copse_plan *plan = device_multicast_plan(3);
   void *backend, *prepared;
-  COPSE_SUCCEEDS(copse_plan_validate(plan, "p", &err), &err);
-  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
-  ck_assert_int_eq(copse_cuda_backend.prepare(backend, &plan, 1, &prepared, &err),
-                   COPSE_UNSUPPORTED);
-  ck_assert_ptr_nonnull(strstr(err.text, "the plan is multicast (NVLink SHARP)"));
+  config.devices = 3;
+  config.multicast = _i > 0;
+  config.reach = _i == 2 ? 1 : 0;
+  copse_emulated_configure(&config);
+  ASSERT_OK(copse_cuda_backend.create(&shape, &backend, &err), &err);
+  ck_assert_int_eq(
+      copse_cuda_backend.prepare(backend, (const struct copse_plan *const *)&plan, 1, &prepared, &err),
+      COPSE_UNSUPPORTED);
+  ck_assert_msg(strstr(err.text, why[_i]) && strstr(err.text, "the plan is multicast (NVLink SHARP)"), "%s",
+                err.text);
   ck_assert_ptr_null(prepared);
   copse_cuda_backend.destroy(backend);
-  pb_free((struct copse_plan *)plan);
-  ck_assert_int_eq(copse_emulated_leaks(), 0);
+  copse_plan_free(plan);
 }
 END_TEST
 
@@ -758,10 +782,10 @@ START_TEST(devices_that_are_not_there_are_refused) {
 }
 END_TEST
 
-/* One whole life; the status of the first call that fails. */
+/* One whole life; the status of the first call that fails. A multicast plan's ranks share no GPU. */
 static copse_status whole_life(const struct copse_plan *plan) {
   struct copse_err err = COPSE_ERR_INIT;
-  const int devices[] = {0, 1, 1};
+  const int devices[] = {0, 1, copse_plan_has_groups(plan) ? 2 : 1};
   const struct copse_comm_shape shape = {3, 0, 3, devices, NULL, NULL, NULL};
   struct copse_call calls[3];
   void *backend, *prepared;
@@ -789,7 +813,7 @@ static copse_status whole_life(const struct copse_plan *plan) {
     (void)copse_cuda_backend.finish(backend, &err);
   }
   copse_cuda_backend.destroy(backend);
-  for (int d = 1; d >= 0; d--) { /* CUDA's cudaFree waits for all kernels, the emulation's doesn't */
+  for (int d = 2; d >= 0; d--) { /* CUDA's cudaFree waits for all kernels, the emulation's doesn't */
     CUDA_OK(cudaSetDevice(d));
     CUDA_OK(cudaDeviceSynchronize());
   }
@@ -815,6 +839,25 @@ START_TEST(any_call_of_cuda_may_fail) {
       copse_emulated_fail(NULL, 0, cudaSuccess);
     }
   pb_free(plan);
+}
+END_TEST
+
+/* The same for what a multicast plan asks of the driver: the second time when its memory is made. */
+START_TEST(any_call_for_a_group_may_fail) {
+  static const char *const functions[] = {
+      "cuMulticastCreate", "cuMulticastAddDevice", "cuMemCreate",        "cuMemAddressReserve",
+      "cuMemMap",          "cuMemSetAccess",       "cuMulticastBindMem", "cudaMemsetAsync"};
+  struct copse_plan *plan = device_multicast_plan(3);
+  copse_status status = whole_life(plan);
+  ck_assert_int_eq(status, COPSE_OK);
+  for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
+    for (int nth = 1; nth <= (COPSE_TEST_RACES ? 1 : 4); nth++) {
+      copse_emulated_fail(functions[f], nth, nth == 2 ? cudaErrorMemoryAllocation : cudaErrorUnknown);
+      status = whole_life(plan);
+      ck_assert_msg(nth > 1 || status != COPSE_OK, "%s fails unseen", functions[f]);
+      copse_emulated_fail(NULL, 0, cudaSuccess);
+    }
+  copse_plan_free(plan);
 }
 END_TEST
 
@@ -846,8 +889,10 @@ int main(void) {
   tcase_add_test(tc, looks_may_wrap_around);
   tcase_add_test(tc, an_abort_ends_what_runs);
   tcase_add_test(tc, a_plan_that_does_not_fit_names_the_cap_that_would);
-  tcase_add_test(tc, a_multicast_plan_is_refused);
+  tcase_add_test(tc, a_switch_adds_and_copies);
+  tcase_add_loop_test(tc, a_multicast_plan_without_its_switch_is_refused, 0, 3);
   tcase_add_test(tc, devices_that_are_not_there_are_refused);
+  tcase_add_test(tc, any_call_for_a_group_may_fail);
   tcase_add_loop_test(tc, any_call_of_cuda_may_fail, 0, COPSE_TEST_RACES && !copse_test_all() ? 1 : 2);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

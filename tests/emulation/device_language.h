@@ -43,6 +43,11 @@ static inline int __any_sync(unsigned mask, int predicate) {
 int __all_sync(unsigned mask, int predicate);
 void copse_emulated_grid_sync(void);
 
+/* The memory behind an address of a multicast object: how many devices' it is, and each one's at least so
+ * many bytes. Ends the program at other addresses: on a GPU only multimem instructions may use them. */
+unsigned copse_emulated_members(const void *address);
+unsigned char *copse_emulated_member(const void *address, unsigned i, size_t bytes);
+
 /* Another lane's value, and whether there is such a lane. */
 bool copse_emulated_shuffle(unsigned mask, unsigned lane, unsigned long long *value);
 unsigned copse_emulated_lane(void);

@@ -1,7 +1,7 @@
 /*
  * What tests ask of the emulation itself. The environment sets the same things for programs
  * that don't call copse_emulated_configure: COPSE_EMULATED_DEVICES, _MULTIPROCESSORS, _THREADS
- * (of a multiprocessor), _MEMORY (bytes of a device), _PITCH and _REACH.
+ * (of a multiprocessor), _MEMORY (bytes of a device), _PITCH, _REACH and _MULTICAST.
  */
 #ifndef COPSE_EMULATION_H
 #define COPSE_EMULATION_H
@@ -18,6 +18,7 @@ struct copse_emulated_config {
    * processes; 0: all do. The first device's number among those of all processes. */
   int reach, first;
   bool alone; /* the process plays all others too: it may open handles of its own */
+  bool multicast; /* true: devices are at a switch that adds and copies (NVLink SHARP) */
 };
 copse_emulated_config copse_emulated_defaults(void);
 

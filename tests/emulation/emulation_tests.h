@@ -27,7 +27,7 @@ static inline void finish(int misuses) {
 }
 
 static inline void configure(int devices, int multiprocessors, int threads, size_t memory) {
-  copse_emulated_config c = {devices, multiprocessors, threads, memory, 0x7fffffff, 0, 0, false};
+  copse_emulated_config c = {devices, multiprocessors, threads, memory, 0x7fffffff, 0, 0, false, true};
   copse_emulated_configure(&c);
 }
 

@@ -136,6 +136,10 @@ void add_mapped(void *base, size_t bytes, int device);
 bool remove_memory(const void *base, MemoryKind kind, Memory *removed);
 int report_memory();
 void reset_memory(); /* new devices: nothing is allocated */
+/* Takes memory of a device that is mapped elsewhere; false where so much isn't left. Gives it back. */
+bool charge(int device, size_t bytes);
+void discharge(int device, size_t bytes);
+int report_handles(); /* driver.cc: what cuMemCreate and cuMulticastCreate made */
 
 /* ---- stream.cc ---------------------------------------------------------------------------- */
 struct Capture;

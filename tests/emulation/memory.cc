@@ -280,6 +280,19 @@ void add_mapped(void *base, size_t bytes, int device) {
   enter_entry({static_cast<char *>(base), bytes, device, MemoryKind::Mapped, 0});
 }
 
+bool charge(int device, size_t bytes) {
+  std::lock_guard<std::mutex> hold(table().lock);
+  Heap &heap = heap_of(device);
+  if (heap.used + bytes > config().memory) return false;
+  heap.used += bytes;
+  return true;
+}
+
+void discharge(int device, size_t bytes) {
+  std::lock_guard<std::mutex> hold(table().lock);
+  heap_of(device).used -= bytes;
+}
+
 bool remove_memory(const void *base, MemoryKind kind, Memory *removed) {
   std::lock_guard<std::mutex> hold(table().lock);
   auto at = table().entries.find(static_cast<const char *>(base));

@@ -117,7 +117,8 @@ copse_emulated_config copse_emulated_defaults(void) {
           (int)from_environment("COPSE_EMULATED_THREADS", 2048),
           (size_t)from_environment("COPSE_EMULATED_MEMORY", 1LL << 30),
           (int)from_environment("COPSE_EMULATED_PITCH", INT32_MAX),
-          (int)from_environment("COPSE_EMULATED_REACH", 0), 0, false};
+          (int)from_environment("COPSE_EMULATED_REACH", 0), 0, false,
+          from_environment("COPSE_EMULATED_MULTICAST", 1) != 0};
 }
 
 void copse_emulated_configure(const copse_emulated_config *wanted) {
@@ -137,7 +138,7 @@ void copse_emulated_configure(const copse_emulated_config *wanted) {
 
 int copse_emulated_leaks(void) {
   for (int d = 0; d < config().devices; d++) wait_for_device(d);
-  return report_memory() + report_streams() + report_events() + report_graphs();
+  return report_memory() + report_handles() + report_streams() + report_events() + report_graphs();
 }
 
 int copse_emulated_misuses(void) { return misuses; }

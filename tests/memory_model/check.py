@@ -31,12 +31,13 @@ def one_if(condition, op):
 # ---- signal and wait: what a block wrote before a SIGNAL is there after the WAIT ------------------------------------
 
 
-def chunk(gpus=(0, 1), scope="sys", store="release", load="acquire", before=True, after=True):
+def chunk(gpus=(0, 1), scope="sys", store="release", load="acquire", before=True, after=True, look=False):
     """Thread 1 of block a writes; thread 0 signals for the block; thread 0 of block b waits; thread 1 reads."""
     return [
         Thread("a1", gpus[0], 0, write("data", 7), one_if(before, meet("a"))),
         Thread("a0", gpus[0], 0, one_if(before, meet("a")), signal(order=store, scope=scope)),
-        Thread("b0", gpus[1], 1, wait(order=load, scope=scope), one_if(after, meet("b"))),
+        Thread("b0", gpus[1], 1, one_if(look, wait(order="relaxed", scope=scope)), wait(order=load, scope=scope),
+               one_if(after, meet("b"))),
         Thread("b1", gpus[1], 1, one_if(after, meet("b")), read("data", 0)),
     ]
 
@@ -195,6 +196,48 @@ def group_credit(fenced=True, load="acquire"):
     ]
 
 
+def block_sum(stale="slot 0", fence_at=0, meets=(True, True)):
+    """The kernel (copse_move_group): thread a1 fills rank a's slot, b2 the root's own. After a barrier thread b0 fences
+    for the block, and after one more b1 sums."""
+    return [
+        Thread("a1", 0, 0, write("slot 0", 7), meet("a")),
+        Thread("a0", 0, 0, meet("a"), one_if(fence_at == 2, alias_fence()), signal()),
+        Thread("b2", 1, 1, write("slot 1", 7), one_if(meets[0], meet("b"))),
+        Thread("b0", 1, 1, wait(), one_if(fence_at == 1, alias_fence()), one_if(meets[0], meet("b")),
+               one_if(fence_at == 0, alias_fence()), one_if(meets[1], meet("b'"))),
+        Thread("b1", 1, 1, one_if(meets[1], meet("b'")), read(stale, 0, **GROUP)),
+    ]
+
+
+def block_store(fenced=True, meets=True, order="release"):
+    """Thread b1 stores a sum to the group; after a barrier b0 fences and signals for the block; a1 copies it out."""
+    return [
+        Thread("b1", 1, 1, write("sum 0", 9, **GROUP), one_if(meets, meet("b"))),
+        Thread("b0", 1, 1, one_if(meets, meet("b")), one_if(fenced, alias_fence()), signal(order=order)),
+        Thread("a0", 0, 0, wait(), meet("a")),
+        Thread("a1", 0, 0, meet("a"), read("sum 0", 0)),
+    ]
+
+
+def block_own(fenced=True, meets=(True, True)):
+    """The root's own copy of the sum: b1 stores it, b0 fences between two barriers, b2 copies it out."""
+    return [
+        Thread("b1", 1, 1, write("sum 1", 9, **GROUP), one_if(meets[0], meet("b"))),
+        Thread("b0", 1, 1, one_if(meets[0], meet("b")), one_if(fenced, alias_fence()), one_if(meets[1], meet("b'"))),
+        Thread("b2", 1, 1, one_if(meets[1], meet("b'")), read("sum 1", 0)),
+    ]
+
+
+def block_credit(fenced=True):
+    """Thread a1 fills its slot again when the root's signal says that the sum was read."""
+    return [
+        Thread("b1", 1, 1, read("slot 0", 2, **GROUP), meet("b")),
+        Thread("b0", 1, 1, meet("b"), one_if(fenced, alias_fence()), signal()),
+        Thread("a0", 0, 0, wait(), meet("a")),
+        Thread("a1", 0, 0, meet("a"), write("slot 0", 2)),
+    ]
+
+
 def group_launches(ordered=True):
     """A rank reads what came by the group's address in a kernel before: no fence of its own."""
     after, before = (end, start) if ordered else (lambda g: [], lambda g: [])
@@ -214,6 +257,9 @@ PROTOCOLS = [
         "a relaxed wait": chunk(load="relaxed"),
         "no barrier before the signal": chunk(before=False),
         "no barrier after the wait": chunk(after=False),
+    }),
+    ("chunk after relaxed looks", chunk(look=True), {
+        "no acquire behind them": chunk(look=True, load="relaxed"),
     }),
     ("chunk between blocks of a GPU", chunk(gpus=(0, 0), scope="gpu"), {
         "the scope of a block": chunk(gpus=(0, 0), scope="cta"),
@@ -275,6 +321,29 @@ PROTOCOLS = [
     ("credit for a slot of a group", group_credit(), {
         "no proxy fence": group_credit(fenced=False),
         "a relaxed wait": group_credit(load="relaxed"),
+    }),
+    ("the kernel's sum of a peer's slot", block_sum(), {
+        "no proxy fence": block_sum(fence_at=None),
+        "no barrier after the fence": block_sum(meets=(True, False)),
+    }),
+    ("the kernel's sum of the root's slot", block_sum("slot 1"), {
+        "no proxy fence": block_sum("slot 1", fence_at=None),
+        "a fence before the barrier": block_sum("slot 1", fence_at=1),
+        "a fence at the other rank alone": block_sum("slot 1", fence_at=2),
+        "no barrier before the fence": block_sum("slot 1", meets=(False, True)),
+    }),
+    ("the kernel's store to a group", block_store(), {
+        "no proxy fence": block_store(fenced=False),
+        "no barrier before the fence": block_store(meets=False),
+        "a relaxed signal": block_store(order="relaxed"),
+    }),
+    ("the kernel's store to its own rank", block_own(), {
+        "no proxy fence": block_own(fenced=False),
+        "no barrier before the fence": block_own(meets=(False, True)),
+        "no barrier after the fence": block_own(meets=(True, False)),
+    }),
+    ("the kernel's credit for a group's slot", block_credit(), {
+        "no proxy fence": block_credit(fenced=False),
     }),
     ("store to a group, read by the next kernel", group_launches(), {
         "launches that nobody orders": group_launches(ordered=False),

@@ -21,6 +21,10 @@
  * keep their values between launches and packets are written before their reader enters: they are
  * each plan's own.
  *
+ * Multicast plans (NVLink SHARP): where a plan of the folder has groups, the arena is memory that the
+ * driver maps twice: each rank's part by itself, as all other memory, and all parts at one address, at
+ * which a switch adds and copies. Every rank has a GPU of its own, and all are in this process.
+ *
  * GPUs without peer access (PCIe workstations, virtual machines). What a rank writes into memory of
  * one that it can't reach goes through page-locked host memory: every area has a mirror there, of the
  * same layout. Pair by pair: a slot, packet or counter is in the mirror where one of those who name
@@ -89,6 +93,10 @@ struct copse_cuda_area {
   struct copse_cuda_area *next;
   uint64_t bytes;
   bool on_host;                         /* page-locked, not on a device */
+  bool grouped; /* all ranks' parts also have one address together: */
+  unsigned char *group;
+  uint64_t parts[COPSE_CUDA_MAX_RANKS], whole; /* the driver's handles behind both */
+  uint32_t n_bound;                            /* of the parts to the whole */
   const struct copse_cuda_area *mirror; /* on the host, of the same layout; or NULL */
   unsigned char *at[COPSE_CUDA_MAX_RANKS];
   /* IPC mappings of others' memory; on the host, where there are processes: of all, own as well */
@@ -113,6 +121,8 @@ struct copse_cuda_plan {
   unsigned char *segments[COPSE_CUDA_MAX_RANKS], *slots[COPSE_CUDA_MAX_RANKS];
   unsigned char *mirror_segments[COPSE_CUDA_MAX_RANKS], *mirror_slots[COPSE_CUDA_MAX_RANKS];
   bool puts; /* peers write a rank's output */
+  bool grouped; /* multicast */
+  unsigned char *group; /* then: all ranks' slots together */
   struct copse_plan_on_device devices[COPSE_CUDA_MAX_DEVICES];
 };
 
@@ -141,6 +151,7 @@ struct copse_cuda {
   char barrier_name[COPSE_PEER_BARRIER_NAME]; /* of this process's own while others may open it */
   struct copse_internode *internode;          /* NULL where all ranks share a host */
   uint32_t n_devices;
+  uint64_t group_granularity; /* bytes; 0: whether there are groups wasn't asked yet */
   struct copse_cuda_device devices[COPSE_CUDA_MAX_DEVICES];
   uint32_t device_of[COPSE_CUDA_MAX_RANKS]; /* of local ranks: index into devices */
   void *get_attribute; /* the driver's cuPointerGetAttribute, or NULL before its first use */
@@ -244,6 +255,12 @@ copse_status copse_cuda_host_area(struct copse_cuda *cuda, struct copse_cuda_are
 /* When all have opened it, or nobody will. */
 void copse_cuda_host_settle(struct copse_cuda_area *area);
 void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area);
+/* Whether the local ranks' GPUs are at a switch that adds and copies; COPSE_UNSUPPORTED says why not. Sets
+ * group_granularity. Then memory of a group: area->bytes is a multiple of it. Zeroed. */
+copse_status copse_cuda_group_check(struct copse_cuda *cuda, struct copse_err *err);
+copse_status copse_cuda_group_area(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                                   struct copse_err *err);
+void copse_cuda_group_free(struct copse_cuda *cuda, struct copse_cuda_area *area);
 /* Which ranks reach which GPUs' memory (NCCL_P2P_DISABLE=1: no other GPU's): each rank offers a few
  * bytes, the others try to open them, and the next vote tells all. What failed: probe_status. */
 struct copse_cuda_probe {

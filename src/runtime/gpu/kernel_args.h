@@ -61,6 +61,8 @@ struct copse_device_plan {
   const struct copse_channel_place *channels;
   const struct copse_block_work *works;      /* [gridDim.x] of the workers that run here */
   const struct copse_rank_segment *segments; /* [n_segments] */
+  unsigned char *group; /* all ranks' scratch, by the address at which a switch adds and copies; NULL
+                           where the plan isn't multicast */
   uint64_t *sent;   /* [n_channels] signals so far, by workers that run here */
   uint64_t *taken;  /* [n_channels] waits so far, by workers that run here */
   uint32_t *epochs; /* [n_workers] launches so far */

@@ -43,28 +43,37 @@ struct loaded_op {
   };
 };
 
-/* A block's shared memory. */
+/* A MOVE as all threads of a block do it. */
+struct block_move {
+  struct copse_move it;
+  struct copse_timeout timeout;
+};
+
+/* A block's shared memory. What is the same for all threads is here and not in each one's state: whose
+ * address would be taken, and which so would lie on its stack. */
 struct block_state {
+  struct copse_view view;
+  struct copse_limit limit;
+  struct copse_block_work work;
   struct copse_rank_memory ranks[COPSE_CUDA_MAX_RANKS];
   struct loaded_op ops[LOADED_OPS];
   struct copse_base bases[LOADED_OPERANDS];
   uint8_t op_of_operand[LOADED_OPERANDS];
   struct copse_place places[2u * TURN_PLACES];
+  struct block_move moves[2]; /* in turn, as places */
 };
 
 /* Each thread's own state. */
 struct thread_state {
-  struct copse_view view;
-  struct copse_timeout timeout;
   struct block_state *block;
-  struct copse_block_work work;
   uint32_t epoch;
   bool left; /* this thread has timed out or the host ends kernels; most often a thread of the first
                 warp. The block leaves where its threads next meet */
   bool waited, wrote; /* since the last meet() */
+  bool aliased;       /* a switch has stored for this block, and no fence came since */
   bool based;         /* block_state.bases are all loaded */
   bool kept;          /* and the places are too, since they don't change */
-  uint32_t turn;      /* which half of block_state.places comes next */
+  uint32_t turn;      /* which half of block_state.moves and .places comes next */
 };
 
 /* Leaves because a rank of another host has left, or blocks of this one have. */
@@ -77,35 +86,35 @@ __device__ static inline void leave_with(const struct copse_device_plan &plan,
 __device__ static inline void thread_enter(const struct copse_launch_args &args,
                                            struct block_state *block, struct thread_state *self) {
   const struct copse_device_plan &plan = args.plan;
-  self->work = plan.works[blockIdx.x];
+  const struct copse_block_work work = plan.works[blockIdx.x];
   for (uint32_t r = threadIdx.x; r < plan.n_segments; r += blockDim.x)
     block->ranks[r] = copse_rank_memory{args.buffers[r].input, args.buffers[r].output,
                                         plan.segments[r].scratch, plan.segments[r].packets};
-  self->view.ops = plan.ops + self->work.first_op;
-  self->view.operands = plan.operands;
-  self->view.pieces = plan.pieces;
-  self->view.extents = plan.extents;
-  self->view.places = plan.places;
-  self->view.ranks = block->ranks;
-  self->view.pair_counts = args.pair_counts;
-  self->view.pair_first = args.pair_first;
-  self->view.packets_copy = plan.packets_copy;
-  self->view.shape = args.shape;
-  self->view.n_ranks = plan.n_ranks;
-  self->view.type = (copse_type)args.type;
-  self->view.redop = (copse_redop)args.redop;
-  self->timeout.control = plan.control;
-  self->timeout.limit_ns = args.limit_ns;
-  self->timeout.plan = plan.number;
-  self->timeout.worker = self->work.worker;
+  if (threadIdx.x == 0) {
+    block->view = copse_view{plan.ops + work.first_op,
+                             plan.operands,
+                             plan.pieces,
+                             plan.extents,
+                             plan.places,
+                             block->ranks,
+                             args.pair_counts,
+                             args.pair_first,
+                             plan.packets_copy,
+                             args.shape,
+                             plan.n_ranks,
+                             (copse_type)args.type,
+                             (copse_redop)args.redop};
+    block->work = work;
+    block->limit = copse_limit{plan.control, args.limit_ns, plan.number, work.worker};
+  }
   self->block = block;
   /* All rounds of a launch have one epoch, counted when the worker finishes the launch. */
-  self->epoch = plan.epochs[self->work.worker];
+  self->epoch = plan.epochs[work.worker];
   if (!args.from || args.from[blockIdx.x].chunk < args.shape.n_chunks)
     self->epoch = copse_next_epoch(self->epoch);
-  self->left = self->waited = self->wrote = false;
-  self->based = self->work.n_operands <= LOADED_OPERANDS;
-  self->kept = self->based && args.shape.n_chunks == 1 && self->work.n_ops <= LOADED_OPS;
+  self->left = self->waited = self->wrote = self->aliased = false;
+  self->based = work.n_operands <= LOADED_OPERANDS;
+  self->kept = self->based && args.shape.n_chunks == 1 && work.n_ops <= LOADED_OPS;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) leave_with(plan, self, r);
@@ -151,17 +160,17 @@ __device__ static inline uint64_t *counter_of(const struct copse_device_plan &pl
 __device__ static inline bool load_ops(const struct copse_device_plan &plan,
                                        struct thread_state *self) {
   struct block_state *block = self->block;
-  const struct copse_block_work &work = self->work;
+  const struct copse_block_work &work = block->work;
   const uint32_t n = work.n_ops < LOADED_OPS ? work.n_ops : LOADED_OPS;
-  if (!meet(self)) return false; /* block->ranks are written */
+  if (!meet(self)) return false; /* view and ranks are written */
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
-    const struct copse_plan_op op = self->view.ops[i];
+    const struct copse_plan_op op = self->block->view.ops[i];
     block->ops[i].op = op;
     if (op.kind != COPSE_OP_MOVE) {
       block->ops[i].signal = counter_of(plan, op.channel);
       continue;
     }
-    block->ops[i].piece = copse_view_piece(&self->view, op.piece);
+    block->ops[i].piece = copse_view_piece(&self->block->view, op.piece);
     for (uint32_t k = 0; k < (uint32_t)op.n_src + op.n_dst && self->kept; k++)
       block->op_of_operand[op.operand - work.first_operand + k] = (uint8_t)i;
   }
@@ -169,12 +178,12 @@ __device__ static inline bool load_ops(const struct copse_device_plan &plan,
   for (uint32_t k = blockDim.x - 1 - threadIdx.x; k < work.n_operands && self->based;
        k += blockDim.x)
     block->bases[k] =
-        copse_view_base(&self->view, &self->view.operands[work.first_operand + k], self->epoch);
+        copse_view_base(&self->block->view, &self->block->view.operands[work.first_operand + k], self->epoch);
   if (!meet(self)) return false;
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
     block->ops[i].run = run_length(block, i, n);
   for (uint32_t k = threadIdx.x; k < work.n_operands && self->kept; k += blockDim.x)
-    block->places[k] = copse_base_place(&self->view, &block->bases[k],
+    block->places[k] = copse_base_place(&self->block->view, &block->bases[k],
                                         block->ops[block->op_of_operand[k]].piece, 0);
   return meet(self);
 }
@@ -183,11 +192,11 @@ __device__ static inline struct loaded_op op_at(const struct copse_device_plan &
                                                 const struct thread_state *self, uint32_t i) {
   if (i < LOADED_OPS) return self->block->ops[i];
   struct loaded_op it;
-  it.op = self->view.ops[i];
+  it.op = self->block->view.ops[i];
   it.run = 1;
   it.piece = copse_span{0, 0};
   if (it.op.kind == COPSE_OP_MOVE)
-    it.piece = copse_view_piece(&self->view, it.op.piece);
+    it.piece = copse_view_piece(&self->block->view, it.op.piece);
   else
     it.signal = counter_of(plan, it.op.channel);
   return it;
@@ -198,11 +207,17 @@ __device__ static inline struct loaded_op op_at(const struct copse_device_plan &
 /* Called by one thread. After a timeout it neither waits nor signals any more. */
 __device__ static inline void wait_for(const struct copse_device_plan &plan,
                                        struct thread_state *self, uint32_t channel,
-                                       uint64_t *signal) {
+                                       uint64_t *signal, uint32_t op, uint32_t c) {
+  const struct copse_timeout timeout = {&self->block->limit, op, c};
   uint64_t needed = plan.taken[channel] + 1;
   struct copse_wait wait = {0, 0};
-  while (!self->left && copse_signal_load(signal, plan.system != 0) < needed)
-    self->left = !copse_keep_waiting(&self->timeout, &wait);
+  const bool system = plan.system != 0;
+  if (!self->left && copse_signal_load(signal, system) < needed) { /* most often it is there */
+    do
+      self->left = !copse_keep_waiting(&timeout, &wait);
+    while (!self->left && copse_signal_look(signal, system) < needed);
+    (void)copse_signal_load(signal, system);
+  }
   plan.taken[channel] = needed;
 }
 
@@ -223,15 +238,18 @@ __device__ static inline bool do_syncs(const struct copse_launch_args &args,
   /* a signal covers what all threads of the block wrote */
   if (kind == COPSE_OP_SIGNAL && self->wrote && !meet(self)) return false;
   if (kind == COPSE_OP_WAIT) self->waited = true;
+  if (kind == COPSE_OP_SIGNAL && self->aliased) {
+    self->aliased = false;
+    if (threadIdx.x < warpSize) copse_group_fence(); /* each lane before its own signal */
+  }
   if (threadIdx.x >= warpSize) return true;
   if (threadIdx.x < n) {
     const struct loaded_op it = op_at(args.plan, self, i + threadIdx.x);
     const struct copse_plan_op &op = it.op;
     bool runs = copse_op_runs(op.when, c, args.shape.n_chunks, args.plan.fifo);
-    self->timeout.op = i + threadIdx.x;
     if (!runs || (op.flags & COPSE_SYNC_IN_DATA)) { /* packets carry their own flags */
     } else if (kind == COPSE_OP_WAIT) {
-      wait_for(args.plan, self, op.channel, it.signal);
+      wait_for(args.plan, self, op.channel, it.signal, i + threadIdx.x, c);
     } else {
       raise_signal(args.plan, self, op.channel, it.signal);
     }
@@ -241,46 +259,65 @@ __device__ static inline bool do_syncs(const struct copse_launch_args &args,
   return true;
 }
 
-/* The places of a MOVE's operands, or NULL where the block must leave. */
-__device__ static inline const struct copse_place *places_of(struct thread_state *self,
-                                                             const struct copse_plan_op &op,
-                                                             struct copse_span chunk, uint32_t c) {
-  if (self->kept) {
-    if ((self->waited || self->wrote) && !meet(self)) return NULL;
-    return self->block->places + (op.operand - self->work.first_operand);
+/* A MOVE with the places of its operands, or NULL where the block must leave. */
+__device__ static inline const struct copse_move *move_of(struct thread_state *self,
+                                                          const struct copse_plan_op &op,
+                                                          struct copse_span chunk, uint32_t i,
+                                                          uint32_t c) {
+  struct block_state *block = self->block;
+  if (self->aliased) { /* its own slots may be the next sources */
+    if (!meet(self)) return NULL;
+    if (threadIdx.x == 0) copse_group_fence();
+    self->aliased = false;
   }
-  struct copse_place *places = self->block->places + self->turn * TURN_PLACES;
+  const struct copse_view *view = &block->view;
+  const uint32_t first = op.operand - block->work.first_operand;
+  struct block_move *move = &block->moves[self->turn];
+  struct copse_place *places = block->places + (self->kept ? first : self->turn * TURN_PLACES);
   self->turn ^= 1;
-  const struct copse_base *bases = self->block->bases + (op.operand - self->work.first_operand);
-  for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst; k += blockDim.x)
-    places[k] = self->based ? copse_base_place(&self->view, &bases[k], chunk, c)
-                            : copse_view_operand(&self->view, &self->view.operands[op.operand + k],
-                                                 chunk, c, self->epoch);
-  return meet(self) ? places : NULL;
+  if (threadIdx.x == 0) {
+    move->timeout = copse_timeout{&block->limit, i, c};
+    move->it = copse_move{view->type,    view->redop, op.n_src,          op.n_dst,      copse_view_divisor(view, &op),
+                          chunk.count, places,      places + op.n_src, &move->timeout};
+  }
+  for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst && !self->kept; k += blockDim.x)
+    places[k] = self->based ? copse_base_place(view, &block->bases[first + k], chunk, c)
+                            : copse_view_operand(view, &view->operands[op.operand + k], chunk, c,
+                                                 self->epoch);
+  return meet(self) ? &move->it : NULL;
+}
+
+/* Has the switch do a MOVE whose sources and destinations are both slots of all ranks. False where it
+ * can't: then the block reads and writes every rank's slot itself. */
+template <typename MOVER>
+__device__ static inline bool moved_by_switch(const struct copse_device_plan &plan,
+                                              struct thread_state *self,
+                                              const struct copse_plan_op &op,
+                                              const struct copse_move *move) {
+  const uint8_t both = COPSE_MOVE_REDUCE_LOAD | COPSE_MOVE_GROUP_STORE;
+  if (!plan.group || (op.flags & both) != both) return false;
+  const unsigned char *first = self->block->ranks[0].scratch; /* the first operand is rank 0's */
+  self->aliased = copse_move_group<MOVER::type>(
+      move, plan.group + (move->src[0].at - first), plan.group + (move->dst[0].at - first),
+      threadIdx.x, blockDim.x);
+  return self->aliased;
 }
 
 /* Does one MOVE; false where the block must leave. MOVER moves elements of one type, or copies. */
 template <typename MOVER>
-__device__ static inline bool do_move(struct thread_state *self, const struct loaded_op &it,
-                                      uint32_t c) {
+__device__ static inline bool do_move(const struct copse_device_plan &plan,
+                                      struct thread_state *self, const struct loaded_op &it,
+                                      uint32_t i, uint32_t c) {
   const struct copse_plan_op &op = it.op;
-  struct copse_span chunk = copse_shape_chunk(&self->view.shape, it.piece, c);
+  struct copse_span chunk = copse_shape_chunk(&self->block->view.shape, it.piece, c);
   if (chunk.count == 0) return true;
-  const struct copse_place *places = places_of(self, op, chunk, c);
-  if (!places) return false;
+  const struct copse_move *move = move_of(self, op, chunk, i, c);
+  if (!move) return false;
   bool packets = false;
-  for (uint32_t k = 0; k < op.n_src; k++) packets = packets || places[k].epoch != 0;
-  const struct copse_move move = {self->view.type,
-                                  self->view.redop,
-                                  op.n_src,
-                                  op.n_dst,
-                                  copse_view_divisor(&self->view, &op),
-                                  chunk.count,
-                                  places,
-                                  places + op.n_src,
-                                  &self->timeout};
-  bool ok = MOVER::run(&move);
+  for (uint32_t k = 0; k < op.n_src; k++) packets = packets || move->src[k].epoch != 0;
   self->wrote = true;
+  if (moved_by_switch<MOVER>(plan, self, op, move)) return true;
+  bool ok = MOVER::run(move);
   if (!packets) return true;
   /* any thread may have timed out waiting for a packet: all learn it here, before the next wait */
   self->left = !ok;
@@ -308,15 +345,13 @@ __device__ static inline bool run_range(const struct copse_launch_args &args,
                                         struct copse_cursor to) {
   if (!load_ops(args.plan, self)) return false;
   for (uint32_t c = from.chunk; c <= to.chunk; c++) {
-    const uint32_t end = c < to.chunk ? self->work.n_ops : to.op;
+    const uint32_t end = c < to.chunk ? self->block->work.n_ops : to.op;
     for (uint32_t i = c == from.chunk ? from.op : 0, n; i < end; i += n) {
       const struct loaded_op it = op_at(args.plan, self, i);
-      self->timeout.op = i;
-      self->timeout.chunk = c;
       n = it.run < end - i ? it.run : end - i;
       if (it.op.kind == COPSE_OP_MOVE) {
         if (copse_op_runs(it.op.when, c, args.shape.n_chunks, args.plan.fifo) &&
-            !do_move<MOVER>(self, it, c))
+            !do_move<MOVER>(args.plan, self, it, i, c))
           return false;
       } else if (!do_syncs(args, self, it.op.kind, i, n, c)) {
         return false;
@@ -343,9 +378,9 @@ __device__ static inline void run_worker(const struct copse_launch_args &args,
   if ((!done || self.left) && plan.words && threadIdx.x == 0)
     copse_word_release(&plan.words[plan.own_word], 1);
   if (threadIdx.x == 0 && to.chunk == args.shape.n_chunks)
-    plan.epochs[self.work.worker] = self.epoch;
+    plan.epochs[block->work.worker] = self.epoch;
   if (plan.low_latency && args.ends && copse_epoch_is_last(self.epoch))
-    clear_packets(plan, self.work.rank, self.epoch);
+    clear_packets(plan, block->work.rank, self.epoch);
 }
 
 /* ---- kernels ------------------------------------------------------------------------------ */
@@ -356,6 +391,7 @@ static_assert(sizeof(struct copse_launch_args) <= 4096, "a kernel's arguments");
 
 /* For collectives that only move data: copies the bits. */
 struct copier {
+  static constexpr copse_type type = COPSE_UINT8; /* of which a switch has no sums */
   __device__ static bool run(const struct copse_move *move) {
     return copse_move_copy(move, copse_type_bytes(move->type), threadIdx.x, blockDim.x);
   }
@@ -369,6 +405,7 @@ __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)
 
 #define DEFINE_KERNEL(NAME, TYPE, T, A)                                              \
   struct mover_##NAME {                                                              \
+    static constexpr copse_type type = TYPE;                                         \
     /* not inlined into the kernel, so that all registers are free for the data */   \
     __device__ static COPSE_NOINLINE bool run(const struct copse_move *move) {       \
       if (move->n_src == 1 && move->divisor == 1) return copier::run(move);          \

@@ -250,6 +250,7 @@ static copse_status make_device(struct copse_cuda *cuda, struct copse_cuda_plan 
   copse_arena_free(&scratch);
   struct copse_device_plan *d = &p->devices[device].plan;
   d->control = cuda->control;
+  d->group = p->group;
   d->packets_copy = p->segment.packets_copy;
   d->n_ranks = p->plan->header.n_ranks;
   d->fifo = p->plan->header.fifo;
@@ -310,7 +311,8 @@ static void free_area(struct copse_cuda *cuda, struct copse_cuda_area *area) {
   if (!area) return;
   copse_cuda_unshare(cuda, area);
   if (area->on_host) copse_cuda_host_free(cuda, area);
-  for (uint32_t i = 0; i < cuda->n_local && !area->on_host; i++)
+  if (area->grouped) copse_cuda_group_free(cuda, area);
+  for (uint32_t i = 0; i < cuda->n_local && !area->on_host && !area->grouped; i++)
     (void)cudaFree(area->at[cuda->first_local + i]);
   free(area);
 }
@@ -346,12 +348,24 @@ struct batch {
   bool shared;          /* other processes may have opened this one's areas */
 };
 
+/* The switch's group is all ranks, or the plan can't run. */
+static copse_status check_groups(struct copse_cuda *cuda, const struct copse_plan *plan,
+                                 struct copse_err *err) {
+  for (uint32_t i = 0; i < plan->header.n_ops; i++) {
+    const struct copse_plan_op *op = &plan->ops[i];
+    if (op->kind != COPSE_OP_MOVE) continue;
+    if ((op->flags & COPSE_MOVE_REDUCE_LOAD && op->n_src != plan->header.n_ranks) ||
+        (op->flags & COPSE_MOVE_GROUP_STORE && op->n_dst != plan->header.n_ranks))
+      return copse_fail(err, COPSE_UNSUPPORTED,
+                        "the plan is multicast to groups of some ranks, and GPUs have one of all");
+  }
+  return copse_cuda_group_check(cuda, err);
+}
+
 static copse_status make_own(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                              struct copse_err *err) {
-  if (copse_plan_has_groups(p->plan))
-    return copse_fail(err, COPSE_UNSUPPORTED,
-                      "the plan is multicast (NVLink SHARP), which the CUDA backend doesn't run yet: "
-                      "lower a schedule that was solved without --in-network");
+  p->grouped = copse_plan_has_groups(p->plan);
+  if (p->grouped) COPSE_DO(check_groups(cuda, p->plan, err));
   COPSE_DO(copse_internode_split(cuda, p, err));
   COPSE_DO(copse_layout_new(p->plan, &p->layout, err));
   COPSE_DO(copse_layout_limit(&p->layout, copse_cuda_slots_limit(cuda->n_ranks), err));
@@ -420,16 +434,21 @@ static void need(struct batch *batch, struct copse_cuda_area *area, uint64_t byt
 static void size_areas(struct batch *batch) {
   const struct copse_cuda *cuda = batch->cuda;
   uint64_t slots = 0, segments = 0;
-  bool stages = false;
+  bool stages = false, grouped = false;
   for (size_t i = 0; i < batch->n; i++) {
     const struct copse_cuda_plan *p = batch->made[i];
     if (!p) continue;
     if (p->segment.slots_bytes > slots) slots = p->segment.slots_bytes;
     segments += segment_bytes(&p->segment);
     stages = stages || p->puts;
+    grouped = grouped || p->grouped;
   }
-  batch->slots_bytes = !cuda->slots || slots > cuda->slots_bytes ? slots : 0;
+  grouped = grouped && !(cuda->slots && cuda->slots->grouped && slots <= cuda->slots_bytes);
+  batch->slots_bytes = !cuda->slots || slots > cuda->slots_bytes || grouped ? slots : 0;
   need(batch, batch->arena, batch->slots_bytes + segments, false);
+  batch->arena->grouped = grouped;
+  if (grouped)
+    batch->arena->bytes = copse_round_up(batch->arena->bytes, cuda->group_granularity);
   if (cuda->has_mirrors) {
     need(batch, batch->mirror, batch->arena->bytes, true);
     batch->arena->mirror = batch->mirror;
@@ -443,7 +462,8 @@ static copse_status make_areas(struct batch *batch, struct copse_err *err) {
   for (uint32_t a = 0; a < batch->n_areas; a++) {
     struct copse_cuda_area *area = batch->areas[a];
     if (area->on_host) COPSE_DO(copse_cuda_host_area(cuda, area, err));
-    for (uint32_t i = 0; i < cuda->n_local && !area->on_host; i++) {
+    if (area->grouped) COPSE_DO(copse_cuda_group_area(cuda, area, err));
+    for (uint32_t i = 0; i < cuda->n_local && !area->on_host && !area->grouped; i++) {
       const uint32_t r = cuda->first_local + i;
       COPSE_DO(allocate(cuda, r, area->bytes, &area->at[r], err));
     }
@@ -462,6 +482,7 @@ static void place_plans(struct batch *batch) {
     for (uint32_t r = 0; p && r < cuda->n_ranks; r++) {
       p->segments[r] = arena->at[r] ? arena->at[r] + at : NULL;
       p->slots[r] = slots->at[r];
+      if (p->grouped) p->group = slots->group;
       if (!arena->mirror) continue;
       p->mirror_segments[r] = arena->mirror->at[r] ? arena->mirror->at[r] + at : NULL;
       p->mirror_slots[r] = slots->mirror->at[r];

@@ -149,6 +149,146 @@ void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area)
     (void)cudaFreeHost(area->at[r]);
 }
 
+/* ---- memory of a group -------------------------------------------------------------------------
+ * Each rank's part by itself and all parts at one address (cuda.h, "Virtual Memory Management",
+ * "Multicast Object Management"; as there, in the order of the calls). */
+
+struct location {
+  int type, id; /* 1: a device */
+};
+struct part_properties {
+  int type, handle_types; /* 1: pinned */
+  struct location location;
+  void *windows;
+  unsigned char flags[8];
+};
+struct group_properties {
+  unsigned n_devices;
+  size_t bytes;
+  unsigned long long handle_types, flags;
+};
+struct access_of {
+  struct location location;
+  int flags; /* 3: to read and write */
+};
+enum { MULTICAST_SUPPORTED = 132 };
+
+/* A call of the driver by name. Its result is a CUresult. */
+template <typename... A>
+static copse_status driver(const char *name, struct copse_err *err, A... arguments) {
+  void *function = NULL;
+  COPSE_DO(copse_cuda_find_driver(name, &function, err));
+  const int result = ((int (*)(A...))function)(arguments...);
+  if (result == 0) return COPSE_OK;
+  return copse_fail(err, result == 2 ? COPSE_NOMEM : COPSE_DEVICE, "%s: the CUDA driver's error %d",
+                    name, result);
+}
+
+static copse_status make_group(const struct copse_cuda *cuda, uint64_t bytes, uint64_t *group,
+                               struct copse_err *err) {
+  const struct group_properties wanted = {cuda->n_local, bytes, 0, 0};
+  COPSE_DO(driver("cuMulticastCreate", err, group, &wanted));
+  for (uint32_t i = 0; i < cuda->n_local; i++)
+    COPSE_DO(driver("cuMulticastAddDevice", err, *group,
+                    cuda->devices[cuda->device_of[i]].ordinal));
+  return COPSE_OK;
+}
+
+static copse_status find_granularity(struct copse_cuda *cuda, uint64_t *granularity,
+                                     struct copse_err *err) {
+  struct group_properties any = {cuda->n_local, 1, 0, 0};
+  uint64_t group = 0;
+  size_t bytes = 0;
+  for (uint32_t d = 0; d < cuda->n_devices; d++) {
+    int supported = 0;
+    COPSE_DO(driver("cuDeviceGetAttribute", err, &supported, (int)MULTICAST_SUPPORTED,
+                    cuda->devices[d].ordinal));
+    if (!supported)
+      return copse_fail(err, COPSE_UNSUPPORTED, "GPU %d has no multicast", cuda->devices[d].ordinal);
+  }
+  COPSE_DO(driver("cuMulticastGetGranularity", err, &bytes, (const struct group_properties *)&any, 0));
+  /* where the fabric isn't ready, only this says so */
+  const copse_status status = make_group(cuda, bytes, &group, err);
+  if (group) (void)driver("cuMemRelease", NULL, group);
+  if (status == COPSE_OK) *granularity = bytes;
+  return status;
+}
+
+copse_status copse_cuda_group_check(struct copse_cuda *cuda, struct copse_err *err) {
+  struct copse_err why = COPSE_ERR_INIT;
+  if (cuda->group_granularity) return COPSE_OK;
+  if (cuda->many_processes)
+    (void)copse_fail(&why, COPSE_UNSUPPORTED, "ranks in several processes make no group yet");
+  else if (cuda->n_devices < cuda->n_local)
+    (void)copse_fail(&why, COPSE_UNSUPPORTED, "ranks share a GPU");
+  else if (cuda->has_mirrors)
+    (void)copse_fail(&why, COPSE_UNSUPPORTED, "GPUs have no access to each other's memory");
+  else if (find_granularity(cuda, &cuda->group_granularity, &why) == COPSE_OK)
+    return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "the plan is multicast (NVLink SHARP), and here %s: lower a schedule that was "
+                    "solved without --in-network",
+                    why.text);
+}
+
+/* Maps a part, or the whole group, for all devices. *at is set as soon as there is a range to free. */
+static copse_status map_part(const struct copse_cuda *cuda, uint64_t handle, uint64_t bytes,
+                             unsigned char **at, struct copse_err *err) {
+  struct access_of access[COPSE_CUDA_MAX_DEVICES];
+  uint64_t pointer = 0;
+  for (uint32_t d = 0; d < cuda->n_devices; d++)
+    access[d] = access_of{{1, cuda->devices[d].ordinal}, 3};
+  COPSE_DO(driver("cuMemAddressReserve", err, &pointer, (size_t)bytes, (size_t)0, (uint64_t)0, 0ull));
+  copse_status status = driver("cuMemMap", err, pointer, (size_t)bytes, (size_t)0, handle, 0ull);
+  if (status != COPSE_OK) {
+    (void)driver("cuMemAddressFree", NULL, pointer, (size_t)bytes);
+    return status;
+  }
+  *at = (unsigned char *)(uintptr_t)pointer;
+  return driver("cuMemSetAccess", err, pointer, (size_t)bytes, (const struct access_of *)access,
+                (size_t)cuda->n_devices);
+}
+
+static void unmap_part(unsigned char *at, uint64_t bytes) {
+  if (!at) return;
+  (void)driver("cuMemUnmap", NULL, (uint64_t)(uintptr_t)at, (size_t)bytes);
+  (void)driver("cuMemAddressFree", NULL, (uint64_t)(uintptr_t)at, (size_t)bytes);
+}
+
+copse_status copse_cuda_group_area(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                                   struct copse_err *err) {
+  const size_t bytes = area->bytes;
+  copse_beside_captures permitted;
+  COPSE_DO(make_group(cuda, bytes, &area->whole, err));
+  for (uint32_t r = 0; r < cuda->n_local; r++) {
+    const int device = cuda->devices[cuda->device_of[r]].ordinal;
+    const struct part_properties wanted = {1, 0, {1, device}, NULL, {0}};
+    copse_on_device here(device);
+    COPSE_DO(driver("cuMemCreate", err, &area->parts[r], bytes, &wanted, 0ull));
+    COPSE_DO(map_part(cuda, area->parts[r], bytes, &area->at[r], err));
+    COPSE_DO(copse_cuda_upload(area->at[r], NULL, bytes, err));
+    COPSE_DO(driver("cuMulticastBindMem", err, area->whole, (size_t)0, area->parts[r], (size_t)0,
+                    bytes, 0ull));
+    area->n_bound++;
+  }
+  return map_part(cuda, area->whole, bytes, &area->group, err);
+}
+
+void copse_cuda_group_free(struct copse_cuda *cuda, struct copse_cuda_area *area) {
+  const size_t bytes = area->bytes;
+  copse_beside_captures permitted;
+  unmap_part(area->group, bytes);
+  for (uint32_t r = 0; r < cuda->n_local; r++) {
+    copse_on_device here(cuda->devices[cuda->device_of[r]].ordinal);
+    if (r < area->n_bound)
+      (void)driver("cuMulticastUnbind", NULL, area->whole,
+                   cuda->devices[cuda->device_of[r]].ordinal, (size_t)0, bytes);
+    unmap_part(area->at[r], bytes);
+    if (area->parts[r]) (void)driver("cuMemRelease", NULL, area->parts[r]);
+  }
+  if (area->whole) (void)driver("cuMemRelease", NULL, area->whole);
+}
+
 /* ---- opening ----------------------------------------------------------------------------- */
 
 /* What a rank sends the others about its memory. */

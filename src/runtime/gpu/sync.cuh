@@ -24,7 +24,13 @@
  * arrival before the second packet at the other. Whoever puts two launches into one kernel needs a
  * fence.acq_rel.sys between them at both ends.
  *
- * tests/memory_model has all of this as litmus tests: signals, credits, lanes, packets, launches.
+ * A switch that adds and copies (multimem.ld_reduce, multimem.st) reads and writes slots by an address
+ * of the group, which the ranks themselves read and write by their own. To the model these are aliases
+ * ("Proxies"): causality order passes from one to the other only through fence.proxy.alias. It is
+ * MEMBAR.SC.SYS on sm_90, so one thread has it for the block, between two barriers before the sum, and
+ * those that signal after one behind it. No GPU has run it yet.
+ *
+ * tests/memory_model has all of this as litmus tests: signals, credits, lanes, packets, launches, groups.
  */
 #pragma once
 
@@ -60,6 +66,16 @@ __device__ static inline uint64_t copse_signal_load(uint64_t *signal, bool syste
       cuda::memory_order_acquire);
 }
 
+/* A look that orders nothing, so that it leaves the multiprocessor's L1 cache alone: one
+ * copse_signal_load must follow that sees the value too. */
+__device__ static inline uint64_t copse_signal_look(uint64_t *signal, bool system) {
+  if (system)
+    return cuda::atomic_ref<uint64_t, cuda::thread_scope_system>(*signal).load(
+        cuda::memory_order_relaxed);
+  return cuda::atomic_ref<uint64_t, cuda::thread_scope_device>(*signal).load(
+      cuda::memory_order_relaxed);
+}
+
 /* Stores two packets, each in one access (PTX ISA: a vector access is one access per element).
  * atomic_ref has no vectors, hence the assembler. */
 __device__ static inline void copse_packets_store(uint64_t *packets, struct copse_packets pair) {
@@ -75,6 +91,11 @@ __device__ static inline struct copse_packets copse_packets_load(uint64_t *packe
                : "l"(packets)
                : "memory");
   return pair;
+}
+
+/* Between accesses to the same memory by a rank's own address and by a group's. */
+__device__ static inline void copse_group_fence(void) {
+  asm volatile("fence.proxy.alias;" ::: "memory");
 }
 
 /* Words that the host and the GPU share. */
@@ -120,6 +141,9 @@ static inline void copse_signal_store(uint64_t *signal, uint64_t value, bool) {
 static inline uint64_t copse_signal_load(uint64_t *signal, bool) {
   return __atomic_load_n(signal, __ATOMIC_ACQUIRE);
 }
+static inline uint64_t copse_signal_look(uint64_t *signal, bool) {
+  return __atomic_load_n(signal, __ATOMIC_RELAXED);
+}
 static inline void copse_packets_store(uint64_t *packets, struct copse_packets pair) {
   for (int i = 0; i < 2; i++) __atomic_store_n(&packets[i], pair.packet[i], __ATOMIC_RELAXED);
 }
@@ -128,6 +152,7 @@ static inline struct copse_packets copse_packets_load(uint64_t *packets) {
   for (int i = 0; i < 2; i++) pair.packet[i] = __atomic_load_n(&packets[i], __ATOMIC_RELAXED);
   return pair;
 }
+static inline void copse_group_fence(void) {}
 static inline uint32_t copse_word_load(uint32_t *word) {
   return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
@@ -151,11 +176,17 @@ static inline uint64_t copse_device_clock(void) {
 
 /* ---- waiting with a time limit -------------------------------------------------------------- */
 
-/* A worker's time limit, and where it is, for the report when the limit passes. */
-struct copse_timeout {
+/* A worker's time limit. */
+struct copse_limit {
   struct copse_control *control;
-  uint64_t limit_ns;
-  uint32_t plan, worker, op, chunk;
+  uint64_t ns;
+  uint32_t plan, worker;
+};
+
+/* The same, and where it waits, for the report when the limit passes. */
+struct copse_timeout {
+  const struct copse_limit *limit;
+  uint32_t op, chunk;
 };
 
 /* The state of one wait. */
@@ -177,16 +208,17 @@ __device__ static inline bool copse_keep_waiting(const struct copse_timeout *tim
                                                  struct copse_wait *wait) {
   copse_pause();
   if (++wait->polls % COPSE_CONTROL_POLLS != 0) return true;
-  if (copse_word_load(&timeout->control->leave)) return false;
+  const struct copse_limit *limit = timeout->limit;
+  if (copse_word_load(&limit->control->leave)) return false;
   uint64_t now = copse_device_clock();
   if (wait->since == 0) wait->since = now;
-  if (now - wait->since < timeout->limit_ns) return true;
-  if (copse_word_claim(&timeout->control->claimed, 1)) {
-    timeout->control->plan = timeout->plan;
-    timeout->control->worker = timeout->worker;
-    timeout->control->op = timeout->op;
-    timeout->control->chunk = timeout->chunk;
-    copse_word_release(&timeout->control->leave, COPSE_LEAVE_TIMEOUT);
+  if (now - wait->since < limit->ns) return true;
+  if (copse_word_claim(&limit->control->claimed, 1)) {
+    limit->control->plan = limit->plan;
+    limit->control->worker = limit->worker;
+    limit->control->op = timeout->op;
+    limit->control->chunk = timeout->chunk;
+    copse_word_release(&limit->control->leave, COPSE_LEAVE_TIMEOUT);
   }
   return false;
 }

@@ -403,3 +403,138 @@ __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *m
 }
 
 #include "runtime/interpreter/element_move_types.h"
+
+/* ---- by a switch that adds and copies -------------------------------------------------------
+ * A vector of 16 bytes at an address of a group: the switch adds up all members' and gives the sum, or
+ * stores to all. Slots have room behind a chunk (COPSE_SLOT_SLACK), so the last vector is whole too.
+ *
+ * Switches have no products and no 8-bit integers, and fp8 on sm_100 alone. Minima and maxima of floats
+ * treat NaN in another way than here, and an average would be rounded twice: not by the switch. */
+
+/* X(type's name, type, T, fold, reduction, form of the access, instruction) */
+#define COPSE_GROUP_FOLDS(X)                                                            \
+  X(half, COPSE_HALF, uint16_t, sum, COPSE_SUM, FOUR, "add.acc::f32.v4.f16x2")          \
+  X(bfloat16, COPSE_BFLOAT16, uint16_t, sum, COPSE_SUM, FOUR, "add.acc::f32.v4.bf16x2") \
+  X(float, COPSE_FLOAT, float, sum, COPSE_SUM, FOUR, "add.v4.f32")                      \
+  X(double, COPSE_DOUBLE, double, sum, COPSE_SUM, WIDE, "add.f64")                      \
+  X(int32, COPSE_INT32, int32_t, sum, COPSE_SUM, WORDS, "add.s32")                      \
+  X(int32, COPSE_INT32, int32_t, min, COPSE_MIN, WORDS, "min.s32")                      \
+  X(int32, COPSE_INT32, int32_t, max, COPSE_MAX, WORDS, "max.s32")                      \
+  X(uint32, COPSE_UINT32, uint32_t, sum, COPSE_SUM, WORDS, "add.u32")                   \
+  X(uint32, COPSE_UINT32, uint32_t, min, COPSE_MIN, WORDS, "min.u32")                   \
+  X(uint32, COPSE_UINT32, uint32_t, max, COPSE_MAX, WORDS, "max.u32")                   \
+  X(int64, COPSE_INT64, int64_t, sum, COPSE_SUM, WIDE, "add.u64")                       \
+  X(int64, COPSE_INT64, int64_t, min, COPSE_MIN, WIDE, "min.s64")                       \
+  X(int64, COPSE_INT64, int64_t, max, COPSE_MAX, WIDE, "max.s64")                       \
+  X(uint64, COPSE_UINT64, uint64_t, sum, COPSE_SUM, WIDE, "add.u64")                    \
+  X(uint64, COPSE_UINT64, uint64_t, min, COPSE_MIN, WIDE, "min.u64")                    \
+  X(uint64, COPSE_UINT64, uint64_t, max, COPSE_MAX, WIDE, "max.u64")
+
+#if !defined(__CUDACC__) /* the same on CPU threads: members in their order */
+#define COPSE_GROUP_LOADER(NAME, TYPE, T, FOLD, REDOP, FORM, INSTRUCTION)                        \
+  static inline copse_vector copse_group_load_##NAME##_##FOLD(const unsigned char *at) {         \
+    T part[COPSE_VECTOR_LANES(T)];                                                               \
+    decltype(copse_##NAME##_load(T())) all[COPSE_VECTOR_LANES(T)] = {};                          \
+    copse_vector v;                                                                              \
+    for (unsigned k = 0; k < copse_emulated_members(at); k++) {                                  \
+      memcpy(part, copse_emulated_member(at, k, sizeof part), sizeof part);                      \
+      for (unsigned i = 0; i < COPSE_VECTOR_LANES(T); i++)                                       \
+        all[i] = k == 0 ? copse_##NAME##_load(part[i])                                           \
+                        : copse_##NAME##_##FOLD(all[i], copse_##NAME##_load(part[i]));           \
+    }                                                                                            \
+    for (unsigned i = 0; i < COPSE_VECTOR_LANES(T); i++) part[i] = copse_##NAME##_store(all[i]); \
+    memcpy(&v, part, sizeof v);                                                                  \
+    return v;                                                                                    \
+  }
+static inline void copse_group_store(unsigned char *at, copse_vector v) {
+  for (unsigned k = 0; k < copse_emulated_members(at); k++)
+    memcpy(copse_emulated_member(at, k, sizeof v), &v, sizeof v);
+}
+#elif __CUDA_ARCH__ >= 900
+#define COPSE_MULTIMEM(INSTRUCTION) "multimem.ld_reduce.relaxed.sys.global." INSTRUCTION
+#define COPSE_GROUP_FOUR(INSTRUCTION)                                               \
+  asm volatile(COPSE_MULTIMEM(INSTRUCTION) " {%0, %1, %2, %3}, [%4];"               \
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) \
+               : "l"(at)                                                            \
+               : "memory")
+#define COPSE_GROUP_WORDS(INSTRUCTION)                    \
+  COPSE_TILE_UNROLL                                       \
+  for (uint32_t i = 0; i < 4; i++)                        \
+    asm volatile(COPSE_MULTIMEM(INSTRUCTION) " %0, [%1];" \
+                 : "=r"(v.word[i])                        \
+                 : "l"(at + 4 * i)                        \
+                 : "memory")
+#define COPSE_GROUP_WIDE(INSTRUCTION)                     \
+  uint64_t wide[2];                                       \
+  COPSE_TILE_UNROLL                                       \
+  for (uint32_t i = 0; i < 2; i++)                        \
+    asm volatile(COPSE_MULTIMEM(INSTRUCTION) " %0, [%1];" \
+                 : "=l"(wide[i])                          \
+                 : "l"(at + 8 * i)                        \
+                 : "memory");                             \
+  memcpy(&v, wide, sizeof v)
+#define COPSE_GROUP_LOADER(NAME, TYPE, T, FOLD, REDOP, FORM, INSTRUCTION)          \
+  __device__ static __forceinline__ copse_vector copse_group_load_##NAME##_##FOLD( \
+      const unsigned char *at) {                                                   \
+    copse_vector v;                                                                \
+    COPSE_GROUP_##FORM(INSTRUCTION);                                               \
+    return v;                                                                      \
+  }
+__device__ static __forceinline__ void copse_group_store(unsigned char *at, copse_vector v) {
+  asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at),
+               "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
+               : "memory");
+}
+#endif
+
+/* One MOVE from the slots of all ranks to slots of all, both by the group's addresses, aligned to
+ * vectors, of elements of TYPE. False, and nothing was done, where the switch doesn't have the
+ * reduction. A function of its own, as copse_move_copy is. Called by all threads of the block after a
+ * barrier; a fence must follow (thread_state.aliased). */
+#if defined(COPSE_GROUP_LOADER)
+COPSE_GROUP_FOLDS(COPSE_GROUP_LOADER)
+
+template <typename LOAD>
+__device__ static __forceinline__ void copse_group_run(const unsigned char *src, unsigned char *dst,
+                                                       uint64_t bytes, uint32_t thread,
+                                                       uint32_t step, LOAD load) {
+  const uint64_t n = (bytes + COPSE_VECTOR_BYTES - 1) / COPSE_VECTOR_BYTES;
+  if (thread == 0) copse_group_fence(); /* for all, behind the barrier that the MOVE began with */
+  __syncthreads();
+  for (uint64_t first = thread; first < n; first += (uint64_t)COPSE_VECTORS * step) {
+    copse_vector v[COPSE_VECTORS]; /* loads that are under way together */
+    COPSE_TILE_UNROLL
+    for (uint32_t u = 0; u < COPSE_VECTORS; u++) {
+      uint64_t index = first + (uint64_t)u * step;
+      v[u] = load(src + (index < n ? index : first) * COPSE_VECTOR_BYTES);
+    }
+    COPSE_TILE_UNROLL
+    for (uint32_t u = 0; u < COPSE_VECTORS; u++) {
+      uint64_t index = first + (uint64_t)u * step;
+      if (index < n) copse_group_store(dst + index * COPSE_VECTOR_BYTES, v[u]);
+    }
+  }
+}
+
+template <copse_type OF>
+__device__ static COPSE_NOINLINE bool copse_move_group(const struct copse_move *move,
+                                                       const unsigned char *src, unsigned char *dst,
+                                                       uint32_t thread, uint32_t n_threads) {
+#define COPSE_GROUP_CASE(NAME, TYPE, T, FOLD, REDOP, FORM, INSTRUCTION)                  \
+  if (OF == TYPE && move->redop == REDOP) {                                              \
+    copse_group_run(src, dst, move->count * sizeof(T), thread, n_threads,                \
+                    [](const unsigned char *at) {                                        \
+                      return copse_group_load_##NAME##_##FOLD(at);                       \
+                    });                                                                  \
+    return true;                                                                         \
+  }
+  COPSE_GROUP_FOLDS(COPSE_GROUP_CASE)
+  return false;
+}
+#else
+template <copse_type OF>
+__device__ static inline bool copse_move_group(const struct copse_move *, const unsigned char *,
+                                               unsigned char *, uint32_t, uint32_t) {
+  return false;
+}
+#endif

@@ -23,7 +23,7 @@
  *   ranks ascend, and their slots lie at the same place in each rank's scratch: in a plan with marks
  *   all ranks have the same regions in the same order. Executors on shared memory need not know the
  *   marks: a MOVE folds in the order of its operands, so in that of the ranks. A switch adds floats
- *   in an order of its own.
+ *   in an order of its own, and has only some reductions: gpu/tile.cuh.
  * - A **channel** is a counter that one worker raises (SIGNAL) and one worker waits on (WAIT: the
  *   j-th wait needs the j-th signal). Signals release what the worker wrote before, waits acquire
  *   it. One worker at each end makes proofs finite: whether a wait can pass never depends on the

@@ -116,7 +116,8 @@ CUDA_HOST := $(if $(CUDA_SRC),$(shell grep -LE '__global__|__device__|cudaLaunch
 LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu/gpu_none.c,$(LIB_SRC)),$(LIB_SRC)))
 # Folders without threads and atomics, where TSan has nothing to see: its build takes the plain one's objects.
 ifeq ($(VARIANT),tsan)
-PLAIN_OBJ := $(patsubst %.c,build/obj/%.o,$(filter $(addprefix src/,nccl/% topology/% codegen/% verify/%),$(LIB_SRC)))
+PLAIN_OBJ := $(patsubst %.c,build/obj/%.o,$(filter $(addprefix src/,nccl/% topology/% codegen/% verify/% \
+  $(addprefix solver/,trees/% joint/% lp/% alltoall/% placement/% rings/%)),$(LIB_SRC)))
 LIB_OBJ  := $(filter-out $(PLAIN_OBJ:build/%=$(OUT)/%),$(LIB_OBJ)) $(PLAIN_OBJ)
 $(PLAIN_OBJ): VARIANT_FLAGS := -O2
 $(PLAIN_OBJ): build/obj/%.o: %.c
@@ -138,27 +139,36 @@ EMULATED_SRC  := $(filter-out tests/cuda/test_%,$(wildcard tests/cuda/*.cc)) $(w
 EMULATED_OBJ  := $(OBJ)/emulated/emulation.o $(patsubst %,$(OBJ)/emulated/%.o,$(basename $(EMULATED_SRC)))
 EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
-# What `make check` runs of them: each in one build, unless a second one shows something else.
-# - Under TSan: those that use threads.
-# - Plain only: those that replace malloc, and those that start copse hundreds of times, where ASan would take most of
-#   the time to start; hostile input and every option's parsing stay under ASan (HOSTILE).
-# - Under ASan: all others. Plain too where a program has cases that only the plain build takes.
-# COPSE_TEST_ALL: plain and ASan run all. scripts/check_includes looks for tests that no build runs.
+# What `make check` runs of them: each in the one build where it shows most.
+# - Under TSan: those that use threads, and of the emulated GPUs the backend, which has all of the protocols between GPUs.
+# - Plain: those that replace malloc, those that start copse hundreds of times, where ASan would take most of the time to
+#   start, those that compute for seconds (HEAVY: 3 CPU seconds or more under ASan, a third of that here), and the rest of
+#   the emulated GPUs, most of whose time under a sanitizer is its own.
+# - Under ASan: all others: parsers, hostile input and every option's parsing (HOSTILE), the API, the runtime, NCCL, and
+#   of solver, schedule and codegen what is quick. Plain too where a program has cases that only the plain build takes.
+# COPSE_TEST_ALL: plain and ASan run all, TSan all with threads. scripts/check_includes looks for tests that no build runs.
 HOSTILE  := cli/test_odd_inputs cli/test_options cli/test_guesses cli/test_draw
 COMMANDS := $(filter-out $(HOSTILE),$(patsubst tests/%.c,%,$(wildcard tests/cli/test_*.c tests/docs/test_*.c)) \
               api/test_python audit/test_audit gpu/test_run_gpu runtime/test_mpi tune/test_tune)
+HEAVY    := $(addprefix schedule/test_,baseline bound_at broken_clusters candidates changes compact doubling free_shares \
+              groups heights in_network place predict sizes solve) \
+            $(addprefix solver/test_,forest joint online optimum rings) \
+            $(addprefix codegen/test_,lower_packets msccl mscclpp) rings/test_best
 PLAIN_TOO := $(patsubst tests/%.c,%,$(shell \
-              grep -lE 'if .(COPSE_TEST_RESULTS|!COPSE_TEST_SANITIZED)|failing_malloc|COUNTS_ALLOCATIONS' $(TEST_SRC)))
-ifeq ($(VARIANT),tsan)
-CHECKED := $(foreach t,$(TESTS),$(if $(strip $(foreach w,threads emulation cuda,$(findstring $(w),$(t)))),$(t)))
+              grep -lE 'if .(COPSE_TEST_RESULTS|!COPSE_TEST_SANITIZED)|failing_malloc|COUNTS_ALLOCATIONS' $(TEST_SRC))) runtime/test_packets_threads
+EMULATED := $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
+THREADED := $(filter %_threads,$(TESTS)) $(OUT)/tests/cuda/test_cuda_backend
+ifneq ($(filter-out 0,$(COPSE_TEST_ALL)),)
+CHECKED := $(if $(filter asan,$(VARIANT)),$(filter-out %_out_of_memory,$(TESTS)),$(TESTS))
+CHECKED := $(if $(filter tsan,$(VARIANT)),$(foreach t,$(TESTS),$(if $(strip $(foreach w,threads emulation cuda,$(findstring $(w),$(t)))),$(t))),$(CHECKED))
 else ifeq ($(VARIANT),coverage)
 CHECKED := $(TESTS)
-else ifneq ($(filter-out 0,$(COPSE_TEST_ALL)),)
-CHECKED := $(if $(filter asan,$(VARIANT)),$(filter-out %_out_of_memory,$(TESTS)),$(TESTS))
+else ifeq ($(VARIANT),tsan)
+CHECKED := $(THREADED)
 else ifeq ($(VARIANT),asan)
-CHECKED := $(filter-out %_out_of_memory $(COMMANDS:%=$(OUT)/tests/%),$(TESTS))
+CHECKED := $(filter-out %_out_of_memory $(THREADED) $(EMULATED) $(addprefix $(OUT)/tests/,$(COMMANDS) $(HEAVY)),$(TESTS))
 else
-CHECKED := $(sort $(addprefix $(OUT)/tests/,$(filter-out $(HOSTILE),$(PLAIN_TOO)) $(COMMANDS)))
+CHECKED := $(sort $(addprefix $(OUT)/tests/,$(filter-out $(HOSTILE),$(PLAIN_TOO)) $(COMMANDS) $(HEAVY)) $(filter-out $(THREADED),$(EMULATED)))
 endif
 
 .SECONDARY: # no object is removed once its program is linked
@@ -330,7 +340,9 @@ $(OUT)/tests/nccl/test_agree_threads: NCCL_TEST_LD = \
 
 # In C++, with the emulation instead of CUDA. The emulation's folder comes before a CUDA
 # toolkit's that may be in the environment.
-COMPILE_EMULATED = $(CXX) -DCOPSE_HAVE_CUDA=1 $(CPPFLAGS_ALL) -Itests/emulation -Itests $(CHECK_CFLAGS) $(CXXFLAGS_ALL) -MMD -MP
+# Without optimization in the plain build: compiling takes longer than running.
+COMPILE_EMULATED = $(CXX) -DCOPSE_HAVE_CUDA=1 $(CPPFLAGS_ALL) -Itests/emulation -Itests $(CHECK_CFLAGS) $(CXXFLAGS_ALL) \
+  $(if $(filter release,$(VARIANT)),-O0) -MMD -MP
 $(OBJ)/emulated/%.o: %.cc $(OBJ)/.flags
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D)
@@ -366,7 +378,7 @@ $(JOB_FAKES):
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(LDFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $<
-$(OUT)/tests/hosts/%: $(OBJ)/emulated/tests/hosts/%.o $(OBJ)/emulated/tests/hosts/job.o $(OBJ)/tests/hosts/job_limit.o \
+$(filter $(OUT)/tests/hosts/%,$(TESTS)): $(OUT)/tests/hosts/%: $(OBJ)/emulated/tests/hosts/%.o $(OBJ)/emulated/tests/hosts/job.o $(OBJ)/tests/hosts/job_limit.o \
                       $(filter-out %/stand_in_nccl.o,$(EMULATED_OBJ)) $(NCCL_OBJ) $(TEST_LIB_OBJ) \
                       $(OUT)/libcopse.a $(JOB_FAKES)
 	$(call say,LD,$@)

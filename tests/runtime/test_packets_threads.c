@@ -186,7 +186,7 @@ int main(void) {
   Suite *suite = suite_create("runtime/packets_threads");
   TCase *tc = tcase_create("packets_threads");
   /* Threads are the same in all collectives. */
-  const int first = COPSE_TEST_RACES && !copse_test_all() ? COPSE_ALLTOALL - 1 : 0;
+  const int first = COPSE_TEST_UP_TO(0, COPSE_ALLTOALL - 1);
   tcase_add_loop_test(tc, free_ranks_are_right, first, COPSE_ALLTOALL + 1);
   tcase_add_loop_test(tc, numbers_that_start_again_are_right, first, COPSE_ALLTOALL + 1);
   tcase_add_test(tc, free_ranks_find_what_the_proof_refuses);

@@ -53,7 +53,7 @@ CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 CUDA_LIBDIRS := $(wildcard $(foreach d,lib64 lib targets/x86_64-linux/lib,$(CUDA_HOME)/$(d)))
 CUDA_LIBS := $(if $(HAVE_CUDA),$(CUDA_LIBDIRS:%=-L%) -lcudart_static -ldl -lrt -lstdc++)
 # CUDA_QUICK=1: slow GPU code in a quarter of the time, to see that it compiles (scripts/check).
-NVCC_QUICK := $(if $(CUDA_QUICK),$(shell $(NVCC) --help | grep -q Ofast-compile && echo --Ofast-compile=max))
+NVCC_QUICK := $(if $(and $(NVCC),$(CUDA_QUICK)),$(shell $(NVCC) --help | grep -q Ofast-compile && echo --Ofast-compile=max))
 # Without contraction of a * b + c: the GPU's bits are the CPU's.
 NVCC_FLAGS = -std=c++17 -O3 --fmad=false $(NVCC_QUICK) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) --threads 2 \

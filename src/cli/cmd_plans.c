@@ -41,7 +41,7 @@ struct job {
   struct copse_cli_work *work;
   struct copse_topology *topology;
   struct copse_predict_options predicted;
-  struct copse_candidates candidates; /* of the collective at hand */
+  struct copse_candidates candidates, healthy; /* of the collective at hand */
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
   struct copse_text losses;  /* what fewer hops and fewer plans cost, a line each */
@@ -283,6 +283,28 @@ static copse_status say_candidates(const struct job *j, copse_collective collect
   return COPSE_OK;
 }
 
+/* Whether the ranks are the same in both. */
+static bool has_ranks_of(const struct copse_topology *t, const struct copse_topology *other) {
+  bool same = t->n_ranks == other->n_ranks;
+  for (int r = 0; r < t->n_ranks && same; r++)
+    same = strcmp(t->nodes[t->rank_nodes[r]].id, other->nodes[other->rank_nodes[r]].id) == 0;
+  return same;
+}
+
+/* What there is to choose from in chunks; of a broken topology also what the healthy one has. */
+static copse_status make_candidates(struct job *j, const struct copse_solve_options *options) {
+  const struct copse_topology *healthy = j->work->whole;
+  struct copse_solve_seconds ignored;
+  COPSE_DO(
+      copse_candidates_make(j->topology, options, &j->predicted, &j->candidates, &ignored, j->err));
+  if (healthy && has_ranks_of(j->topology, healthy)) {
+    COPSE_DO(copse_candidates_make(healthy, options, &j->predicted, &j->healthy, &ignored, j->err));
+    COPSE_DO(copse_candidates_search(&j->healthy, options, j->err));
+    COPSE_DO(copse_candidates_adopt(&j->candidates, &j->healthy, j->err));
+  }
+  return copse_candidates_search(&j->candidates, options, j->err);
+}
+
 static copse_status make_collective(struct job *j, copse_collective collective,
                                     const struct copse_progress *progress) {
   int root = j->o->root < 0 ? 0 : j->o->root;
@@ -292,13 +314,10 @@ static copse_status make_collective(struct job *j, copse_collective collective,
                                         .label = copse_cli_topology_label(&j->o->topology),
                                         .progress = progress};
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
-  struct copse_solve_seconds ignored;
   int n;
   copse_status status;
   if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
-  COPSE_TRY(copse_candidates_make(j->topology, &options, &j->predicted, &j->candidates, &ignored,
-                                  j->err));
-  COPSE_TRY(copse_candidates_search(&j->candidates, &options, j->err));
+  COPSE_TRY(make_candidates(j, &options));
   if (!j->o->no_low_latency)
     COPSE_TRY(copse_candidates_packets(&j->candidates, LARGEST_PACKETS, j->err));
   COPSE_TRY(say_candidates(j, collective));
@@ -306,6 +325,7 @@ static copse_status make_collective(struct job *j, copse_collective collective,
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
 out:
   copse_candidates_free(&j->candidates);
+  copse_candidates_free(&j->healthy);
   return status;
 }
 

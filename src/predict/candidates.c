@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -59,27 +60,81 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
   return copse_propose(&proposer, seconds, err);
 }
 
+/* A copy with an arena of its own, which borrows what it was copied from. */
+static copse_status borrow(const struct copse_schedule *from, struct copse_schedule **out,
+                           struct copse_err *err) {
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  **out = *from;
+  (*out)->arena = (struct copse_arena){NULL};
+  return COPSE_OK;
+}
+
+copse_status copse_candidates_adopt(struct copse_candidates *c,
+                                    const struct copse_candidates *healthy, struct copse_err *err) {
+  for (int i = 0; i < healthy->n; i++) {
+    struct copse_schedule *s;
+    struct copse_err why = COPSE_ERR_INIT;
+    char name[64];
+    if (!healthy->list[i].owned) continue;
+    COPSE_DO(borrow(healthy->list[i].schedule, &s, err));
+    copse_status status =
+        copse_proposal_adopt(c->topology, c->options.routes, c->list[0].schedule, s, &why);
+    if (status == COPSE_OK) status = copse_proposal_check(c->topology, s, "healthy", &why);
+    if (status != COPSE_OK) {
+      copse_schedule_free(s);
+      if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
+      return copse_fail(err, status, "%s", why.text);
+    }
+    snprintf(name, sizeof name, "healthy: %.50s", healthy->list[i].name);
+    COPSE_DO(take(c, s, name, err));
+  }
+  return COPSE_OK;
+}
+
+struct timed {
+  double us;
+  int candidate;
+};
+
+static int faster(const void *a, const void *b) {
+  const struct timed *x = a, *y = b;
+  if (x->us != y->us) return x->us < y->us ? -1 : 1;
+  return x->candidate - y->candidate;
+}
+
+/* To begin a search with: the first, then those that are fastest at the size. */
+static copse_status list_fastest_first(const struct copse_candidates *c, double bytes,
+                                       struct copse_proposal *from, struct copse_err *err) {
+  double us[1][COPSE_MAX_CANDIDATES];
+  struct timed list[COPSE_MAX_CANDIDATES];
+  COPSE_DO(copse_candidates_time(c, &bytes, 1, true, us, err));
+  for (int i = 0; i < c->n; i++) list[i] = (struct timed){i > 0 ? us[0][i] : -1, i};
+  qsort(list, (size_t)c->n, sizeof *list, faster);
+  for (int i = 0; i < c->n; i++) {
+    const struct copse_candidate *it = &c->list[list[i].candidate];
+    from[i].schedule = it->schedule;
+    snprintf(from[i].name, sizeof from[i].name, "%.39s", it->name);
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_candidates_search(struct copse_candidates *c,
                                      const struct copse_solve_options *options,
                                      struct copse_err *err) {
   static const uint64_t sizes[] = PLAN_SIZES;
-  struct copse_proposal from[COPSE_MAX_CANDIDATES];
-  int n_from = c->n;
   if (c->topology->n_ranks == 1) return COPSE_OK;
-  for (int i = 0; i < n_from; i++) {
-    from[i].schedule = c->list[i].schedule;
-    snprintf(from[i].name, sizeof from[i].name, "%.39s", c->list[i].name);
-  }
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    struct copse_proposal from[COPSE_MAX_CANDIDATES];
     const struct copse_size_question question = {.solve = options,
                                                  .predict = &c->options,
                                                  .bytes = (double)sizes[i],
                                                  .work = PLAN_WORK(c->topology->n_ranks),
                                                  .from = from,
-                                                 .n_from = n_from};
+                                                 .n_from = c->n};
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
     char name[64];
+    COPSE_DO(list_fastest_first(c, question.bytes, from, err));
     COPSE_DO(copse_solve_for_size(c->topology, &question, &answer, &ignored, err));
     const char *unit = sizes[i] < 1 << 20 ? "K" : "M";
     snprintf(name, sizeof name, "%" PRIu64 "%s: %.40s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit,

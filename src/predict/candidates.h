@@ -16,7 +16,7 @@ struct copse_candidate {
   uint64_t most_bytes; /* packets: for no larger messages; else 0 */
 };
 
-#define COPSE_MAX_CANDIDATES 64
+#define COPSE_MAX_CANDIDATES 128
 
 struct copse_candidates {
   const struct copse_topology *topology; /* borrowed */
@@ -40,8 +40,15 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, as "64K:
- * k=4". */
+/* Adds those of the topology with nothing broken, whose ranks are the same, as "healthy: k=4": they
+ * may be better than what is found for the broken one, which is less symmetric. What can't be one
+ * of this topology is left out. */
+copse_status copse_candidates_adopt(struct copse_candidates *candidates,
+                                    const struct copse_candidates *healthy,
+                                    struct copse_err *err) COPSE_CHECKED;
+
+/* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, from
+ * those that are there, as "64K: k=4". */
 copse_status copse_candidates_search(struct copse_candidates *candidates,
                                      const struct copse_solve_options *options,
                                      struct copse_err *err) COPSE_CHECKED;

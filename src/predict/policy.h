@@ -90,6 +90,10 @@
 /* Of more chunks, by how much they are slower when yet more are not tried. */
 #define CHUNKS_WORSE 0.1
 
+/* What is slower than the best by more is not tried with few slots. A round number, not measured.
+ */
+#define FEW_SLOTS_REACH 1.25
+
 /* As close to the bound nothing more is looked for. */
 #define ENOUGH 0.0005
 

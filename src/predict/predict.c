@@ -28,7 +28,7 @@ void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
   sim->pipeline_chunks = o->chunks;
   sim->min_chunk_bytes = COPSE_LEAST_CHUNK_BYTES;
   sim->max_chunk_bytes = (double)copse_schedule_chunk_bytes(schedule);
-  sim->fifo = copse_objective_fifo(o->chunks);
+  sim->fifo = copse_objective_fifo(o->chunks, o->fifo);
 }
 
 /* ---- one --------------------------------------------------------------------------------- */

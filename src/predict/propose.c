@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "predict/baseline.h"
 #include "predict/policy.h"
+#include "schedule/adapt.h"
 #include "schedule/loads.h"
 #include "topology/modify.h"
 #include "verify/verify.h"
@@ -38,6 +39,103 @@ copse_status copse_proposal_check(const struct copse_topology *topology,
                     "the %s schedule fails verification: %s", name, why.text);
 }
 
+/* ---- of another topology ------------------------------------------------------------------ */
+
+/* Replaces a way between two ranks that is not there. */
+static copse_status mend_path(const struct copse_topology *t, const struct copse_routes *routes,
+                              struct copse_arena *arena, int src, int dst, const int **path,
+                              int *n_path, struct copse_err *err) {
+  bool is_there = true;
+  int n, *nodes;
+  for (int i = 0; i + 1 < *n_path && is_there; i++)
+    is_there = (*path)[i] >= 0 && (*path)[i + 1] >= 0 &&
+               copse_topology_find_link(t, (*path)[i], (*path)[i + 1]) >= 0;
+  if (is_there) return COPSE_OK;
+  if (!routes) return copse_fail(err, COPSE_UNSUPPORTED, "too many pairs of ranks for routes");
+  const int *route = copse_route(routes, src, dst, &n);
+  for (int i = 1; i + 1 < n; i++)
+    if (t->nodes[route[i]].rank >= 0)
+      return copse_fail(err, COPSE_UNSUPPORTED, "ranks between two ranks");
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, nodes, err));
+  memcpy(nodes, route, (size_t)n * sizeof *nodes);
+  *path = nodes;
+  *n_path = n;
+  return COPSE_OK;
+}
+
+static copse_status mend_trees(const struct copse_topology *t, const struct copse_routes *routes,
+                               struct copse_schedule *s, struct copse_err *err) {
+  struct copse_schedule_tree *trees;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, trees, err));
+  for (int i = 0; i < s->n_trees; i++) {
+    struct copse_schedule_edge *edges;
+    trees[i] = s->trees[i];
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)trees[i].n_edges, edges, err));
+    for (int e = 0; e < trees[i].n_edges; e++) {
+      edges[e] = trees[i].edges[e];
+      COPSE_DO(mend_path(t, routes, &s->arena, edges[e].src, edges[e].dst, &edges[e].path,
+                         &edges[e].n_path, err));
+    }
+    trees[i].edges = edges;
+  }
+  s->trees = trees;
+  return COPSE_OK;
+}
+
+static copse_status mend_flows(const struct copse_topology *t, const struct copse_routes *routes,
+                               struct copse_schedule *s, struct copse_err *err) {
+  struct copse_schedule_flow *flows;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_flows, flows, err));
+  for (int f = 0; f < s->n_flows; f++) {
+    struct copse_schedule_path *paths;
+    flows[f] = s->flows[f];
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)flows[f].n_paths, paths, err));
+    for (int p = 0; p < flows[f].n_paths; p++) {
+      paths[p] = flows[f].paths[p];
+      COPSE_DO(mend_path(t, routes, &s->arena, flows[f].src, flows[f].dst, &paths[p].nodes,
+                         &paths[p].n_nodes, err));
+    }
+    flows[f].paths = paths;
+  }
+  s->flows = flows;
+  return COPSE_OK;
+}
+
+/* Of trees the cut that bounds a direct exchange, and so any schedule. */
+static copse_status take_bound(const struct copse_topology *t, const struct copse_schedule *like,
+                               struct copse_schedule *s, struct copse_err *err) {
+  const struct copse_baseline_options of = {.collective = s->collective, .root = s->root};
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *direct = NULL;
+  int *cut;
+  s->bound_at = NULL;
+  s->routes = NULL; /* another topology may have other routes */
+  if (s->collective == COPSE_ALLTOALL) {
+    s->bound = like->bound;
+    return copse_arena_text(&s->arena, like->topology_sha256, &s->topology_sha256, err);
+  }
+  COPSE_DO(copse_baseline_make(t, COPSE_BASELINE_DIRECT, &of, &direct, NULL, err));
+  COPSE_DO(copse_arena_text(&s->arena, direct->topology_sha256, &s->topology_sha256, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)direct->bound.n_cut, cut, err));
+  memcpy(cut, direct->bound.cut, (size_t)direct->bound.n_cut * sizeof *cut);
+  s->bound = direct->bound;
+  s->bound.cut = cut;
+  return COPSE_OK;
+}
+
+copse_status copse_proposal_adopt(const struct copse_topology *t, const struct copse_routes *routes,
+                                  const struct copse_schedule *like, struct copse_schedule *s,
+                                  struct copse_err *err) {
+  COPSE_DO(copse_schedule_place(s, t, err));
+  COPSE_DO(copse_arena_text(&s->arena, t->name, &s->topology_name, err));
+  COPSE_DO(mend_trees(t, routes, s, err));
+  COPSE_DO(mend_flows(t, routes, s, err));
+  COPSE_DO(take_bound(t, like, s, err));
+  return s->n_flows > 0 ? copse_flow_time(t, s->flows, s->n_flows, &s->time_per_GB, err)
+                        : copse_tree_time(t, s->trees, (size_t)s->n_trees, &s->time_per_GB, err);
+}
+
+/* ---- proposals ---------------------------------------------------------------------------- */
+
 /* Hands a schedule on; releases it where it is not right. */
 static copse_status offer(struct proposing *g, struct copse_schedule *schedule, const char *name) {
   const struct copse_topology *t = g->p->topology;
@@ -52,25 +150,10 @@ static copse_status offer(struct proposing *g, struct copse_schedule *schedule, 
   return g->p->take(g->p->context, schedule, name, g->err);
 }
 
-/* A schedule for the balanced topology as one of the real one: its trees, and the bound of a direct
- * exchange. */
+/* A schedule for the balanced topology, which has the same nodes, as one of the real one. */
 static copse_status adopt(struct proposing *g, struct copse_schedule *schedule) {
-  const struct copse_solve_options *o = g->p->solve;
-  const struct copse_baseline_options like = {.collective = o->collective, .root = o->root};
-  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *direct = NULL;
-  struct copse_arena *arena = &schedule->arena;
-  int *cut;
-  COPSE_DO(
-      copse_baseline_make(g->p->topology, COPSE_BASELINE_DIRECT, &like, &direct, NULL, g->err));
   COPSE_DO(copse_schedule_expand(schedule, g->err));
-  COPSE_DO(copse_arena_text(arena, direct->topology_sha256, &schedule->topology_sha256, g->err));
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)direct->bound.n_cut, cut, g->err));
-  memcpy(cut, direct->bound.cut, (size_t)direct->bound.n_cut * sizeof *cut);
-  schedule->routes = NULL; /* narrower links may have other routes */
-  schedule->bound = direct->bound;
-  schedule->bound.cut = cut;
-  return copse_tree_time(g->p->topology, schedule->trees, (size_t)schedule->n_trees,
-                         &schedule->time_per_GB, g->err);
+  return copse_proposal_adopt(g->p->topology, g->p->routes, NULL, schedule, g->err);
 }
 
 /* Solves; where relays are out of balance, with links narrowed. */

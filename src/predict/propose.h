@@ -48,6 +48,18 @@ copse_status copse_propose(const struct copse_proposer *proposer,
 /* Hops from the first send to the last, those of both phases of an allreduce. */
 int copse_proposal_hops(const struct copse_schedule *schedule);
 
+/*
+ * Makes an expanded schedule of another topology with the same ranks one of `topology`, of which
+ * `like` is a schedule of the collective: a path over what is not there becomes the fabric's own
+ * route (`routes`). Its bound is one of any schedule, like's where that is of lengths.
+ * COPSE_UNSUPPORTED for a topology without a direct exchange.
+ */
+copse_status copse_proposal_adopt(const struct copse_topology *topology,
+                                  const struct copse_routes *routes,
+                                  const struct copse_schedule *like,
+                                  struct copse_schedule *schedule,
+                                  struct copse_err *err) COPSE_CHECKED;
+
 /* Verifies a schedule of ours: COPSE_INTERNAL where it is refuted, COPSE_OVERFLOW. */
 copse_status copse_proposal_check(const struct copse_topology *topology,
                                   const struct copse_schedule *schedule, const char *name,

@@ -33,6 +33,7 @@ struct variant {
   int n_trees;
   const struct copse_schedule_flow *flows; /* as many as `of` has */
   int chunks;                              /* 0: as by default */
+  int fifo;                                /* as in a schedule's objective */
   bool far_first;
   double us;
   char name[48];
@@ -80,24 +81,25 @@ static double largest_transfer(const struct variant *v) {
 }
 
 /* As the schedule that it would be. */
-static void set_objective(const struct search *s, const struct variant *v, int chunks) {
+static void set_objective(const struct search *s, const struct variant *v, int chunks, int fifo) {
   struct copse_schedule *of = v->of;
   of->trees = v->trees;
   of->n_trees = v->n_trees;
   of->flows = v->flows;
   of->objective.bytes = chunks > 0 ? (int64_t)s->question->bytes : 0;
   of->objective.chunks = chunks;
+  of->objective.fifo = chunks > 0 ? fifo : 0;
   of->objective.alpha_us = s->alpha_us;
   of->objective.alpha_occupies = s->predict.sim.alpha_occupies;
   of->objective.far_first = chunks > 0 && v->far_first;
 }
 
 /* Chunks 0: as plans are cut by default. */
-static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
-                                   struct variant *v, int chunks, double *us) {
+static copse_status time_in_slots(struct search *s, const struct copse_prediction *prediction,
+                                  struct variant *v, int chunks, int fifo, double *us) {
   struct copse_sim_options options = prediction->sim;
   struct copse_sim_result result;
-  set_objective(s, v, chunks);
+  set_objective(s, v, chunks, fifo);
   if (chunks > 0) copse_sim_options_of_schedule(v->of, &options);
   COPSE_DO(copse_simulate(s->topology, &prediction->dag, &options, s->question->bytes, &result,
                           NULL, s->err));
@@ -108,6 +110,24 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   if (result.us >= v->us) return COPSE_OK;
   v->us = result.us;
   v->chunks = chunks;
+  v->fifo = fifo;
+  return COPSE_OK;
+}
+
+static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
+                                   struct variant *v, int chunks, double *us) {
+  return time_in_slots(s, prediction, v, chunks, 0, us);
+}
+
+/* Few slots: trees that run ahead of others fill the queues of links that those have to cross.
+ * Where that gains something, in more chunks too. */
+static copse_status try_few_slots(struct search *s, const struct copse_prediction *prediction,
+                                  struct variant *v, int most, double end) {
+  double us = v->us;
+  for (int c = v->chunks; c > COPSE_FIFO && c <= most && us <= v->us; c *= 2) {
+    if (!has_time(s) || s->work >= end) break;
+    COPSE_DO(time_in_slots(s, prediction, v, c, COPSE_FIFO, &us));
+  }
   return COPSE_OK;
 }
 
@@ -145,7 +165,7 @@ static void give_back(struct lent *it) {
 static copse_status predict(struct search *s, const struct variant *v, int chunks,
                             struct copse_prediction *out) {
   copse_prediction_free(out);
-  set_objective(s, v, chunks);
+  set_objective(s, v, chunks, 0);
   return copse_predict_schedule(s->topology, v->of, &s->predict, out, s->err);
 }
 
@@ -164,7 +184,9 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   }
   double us;
   int around = v->chunks;
-  if (around == 0 || v->us >= 1.05 * s->best.us || !has_time(s) || s->work >= end) return COPSE_OK;
+  if (v->us < FEW_SLOTS_REACH * s->best.us) COPSE_DO(try_few_slots(s, prediction, v, most, end));
+  if (around == 0 || v->fifo > 0 || v->us >= 1.05 * s->best.us || !has_time(s) || s->work >= end)
+    return COPSE_OK;
   if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4, &us));
   if (around * 3 / 2 <= most && around % 2 == 0)
     COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2, &us));
@@ -563,7 +585,7 @@ static copse_status add_mixtures(struct search *s, struct variant *starts, int *
 
 /* Whether a round goes by what has the most hops to go: some do where that may be worth it. */
 static bool has_far_rounds(const struct search *s) {
-  return s->topology->n_ranks <= MOST_FAR_RANKS && !s->question->from;
+  return s->topology->n_ranks <= MOST_FAR_RANKS;
 }
 static bool goes_far_first(const struct search *s, int round) {
   return has_far_rounds(s) && round % 2 == 1 && s->best.us > s->bound_us * (1 + FAR_GAIN);
@@ -608,6 +630,16 @@ static copse_status exchange_best(struct search *s) {
     vain = s->best.us < before ? 0 : vain + 1;
   }
   return COPSE_OK;
+}
+
+/* The best as it is, but that a link serves first what has the most hops to go. */
+static copse_status try_far_first(struct search *s) {
+  struct variant v = s->best;
+  if (v.n_trees == 0 || v.chunks == 0 || v.far_first || copse_schedule_doubles(v.of) ||
+      s->best.us <= s->bound_us * (1 + FAR_GAIN))
+    return COPSE_OK;
+  v.far_first = true;
+  return consider(s, &v);
 }
 
 /* An alltoall: the best, in ever more pieces, each for as long. */
@@ -706,7 +738,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
     COPSE_DO(copse_flow_time(s->topology, best->flows, schedule->n_flows, &schedule->time_per_GB,
                              s->err));
   }
-  set_objective(s, best, best->chunks);
+  set_objective(s, best, best->chunks, best->fifo);
   COPSE_DO(copse_proposal_check(s->topology, schedule, best->name, s->err));
   for (size_t i = 0; i < s->n_bases; i++)
     if (s->bases[i] == schedule) s->bases[i] = NULL;
@@ -773,5 +805,6 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
     COPSE_DO(question->solve->collective == COPSE_ALLTOALL ? exchange_paths(&s)
                                                            : exchange_best(&s));
   }
+  COPSE_DO(try_far_first(&s));
   return hand_over(&s, answer);
 }

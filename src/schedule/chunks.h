@@ -32,8 +32,9 @@ static inline bool copse_chunks_in_order(uint64_t least) {
 /* The most slots of a plan. */
 #define COPSE_MOST_FIFO 64
 
-/* Slots of a schedule with an objective: for all of its chunks, as far as there can be so many, so
- * that none waits for a slot. */
-static inline int copse_objective_fifo(int chunks) {
+/* Slots of a schedule with an objective that states none: for all of its chunks, as far as there
+ * can be so many, so that none waits for a slot. */
+static inline int copse_objective_fifo(int chunks, int stated) {
+  if (stated > 0) return stated;
   return chunks < COPSE_FIFO ? COPSE_FIFO : chunks < COPSE_MOST_FIFO ? chunks : COPSE_MOST_FIFO;
 }

@@ -126,6 +126,7 @@ static const struct copse_json_key tree_keys[] = {
 static const struct copse_json_key objective_keys[] = {
     {"bytes", COPSE_JSON_NEEDED | COPSE_JSON_COUNT, "of a message, such as 65536"},
     {"chunks", COPSE_JSON_NEEDED | COPSE_JSON_COUNT, "how many the message is cut into, such as 4"},
+    {"fifo", COPSE_JSON_COUNT, "slots of a plan's buffers, such as 4"},
     {"alpha_us", COPSE_JSON_NOT_NEGATIVE, "us of a hop from rank to rank, such as 2"},
     {"alpha_occupies", COPSE_JSON_BOOL, "whether latencies keep links busy"},
     {"far_first", COPSE_JSON_BOOL, "whether links serve first what has the most hops to go"},

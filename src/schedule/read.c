@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/types.h"
+#include "schedule/chunks.h"
 #include "schedule/read_internal.h"
 
 /* COPSE_BAD_INPUT at the item's line, or its parent's. */
@@ -574,7 +575,7 @@ static copse_status check_algbw(struct copse_reader *r) {
 static copse_status read_objective(struct copse_reader *r) {
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;
-  int64_t chunks;
+  int64_t chunks, fifo = 0;
   if (!item) return COPSE_OK;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"objective\"", objective_keys,
                                     r->err));
@@ -582,6 +583,9 @@ static copse_status read_objective(struct copse_reader *r) {
   COPSE_DO(
       copse_json_get_int(&r->json, item, "chunks", 1, COPSE_SCHEDULE_MAX_CHUNKS, &chunks, r->err));
   o->chunks = (int)chunks;
+  if (copse_json_get(item, "fifo"))
+    COPSE_DO(copse_json_get_int(&r->json, item, "fifo", 1, COPSE_MOST_FIFO, &fifo, r->err));
+  o->fifo = (int)fifo;
   o->alpha_us = COPSE_Q_ZERO;
   COPSE_DO(
       copse_json_get_bool_or(&r->json, item, "alpha_occupies", false, &o->alpha_occupies, r->err));

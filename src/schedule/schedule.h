@@ -182,6 +182,8 @@ struct copse_schedule_routes {
 struct copse_schedule_objective {
   int64_t bytes; /* M; 0: it is for long messages, cut as schedule/chunks.h says */
   int chunks;
+  int fifo; /* slots of a plan's buffers, 1 to COPSE_MOST_FIFO; 0: one for each chunk,
+               as far as there can be so many */
   struct copse_q alpha_us; /* the software cost of a hop that was reckoned with */
   bool alpha_occupies;     /* and latencies keep links busy (predict/simulate.h) */
   bool far_first;          /* trees: of what asks for a link at the same moment first goes what has

@@ -92,11 +92,12 @@ static void add_routes(struct copse_text *text, const struct copse_schedule *sch
 
 static void add_objective(struct copse_text *text, const struct copse_schedule_objective *o) {
   if (o->bytes == 0) return;
-  copse_text_add(
-      text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d, \"alpha_us\": \"%s\"%s%s},\n",
-      o->bytes, o->chunks, COPSE_Q_STRING(o->alpha_us),
-      o->alpha_occupies ? ", \"alpha_occupies\": true" : "",
-      o->far_first ? ", \"far_first\": true" : "");
+  copse_text_add(text, " \"objective\": {\"bytes\": %" PRId64 ", \"chunks\": %d", o->bytes,
+                 o->chunks);
+  if (o->fifo > 0) copse_text_add(text, ", \"fifo\": %d", o->fifo);
+  copse_text_add(text, ", \"alpha_us\": \"%s\"%s%s},\n", COPSE_Q_STRING(o->alpha_us),
+                 o->alpha_occupies ? ", \"alpha_occupies\": true" : "",
+                 o->far_first ? ", \"far_first\": true" : "");
 }
 
 static void add_parts(struct copse_text *text, const struct copse_schedule *schedule,

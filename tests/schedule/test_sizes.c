@@ -80,6 +80,7 @@ static void check_answer(const struct copse_topology *t, const struct copse_size
   ASSERT_OK(copse_schedule_to_json(answer->schedule, &text, &size, &err), &err);
   ASSERT_OK(copse_schedule_parse("s.json", text, size, &again, &err), &err);
   ck_assert_double_eq_tol(predicted(t, again, bytes, predict), answer->us, 1e-9 * answer->us);
+  ck_assert_int_eq(again->objective.fifo, answer->schedule->objective.fifo);
   ck_assert_int_eq(again->objective.alpha_occupies,
                    answer->chunks > 0 && predict->sim.alpha_occupies);
   copse_schedule_free(again);

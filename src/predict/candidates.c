@@ -60,15 +60,6 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
   return copse_propose(&proposer, seconds, err);
 }
 
-/* A copy with an arena of its own, which borrows what it was copied from. */
-static copse_status borrow(const struct copse_schedule *from, struct copse_schedule **out,
-                           struct copse_err *err) {
-  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
-  **out = *from;
-  (*out)->arena = (struct copse_arena){NULL};
-  return COPSE_OK;
-}
-
 copse_status copse_candidates_adopt(struct copse_candidates *c,
                                     const struct copse_candidates *healthy, struct copse_err *err) {
   for (int i = 0; i < healthy->n; i++) {
@@ -76,7 +67,7 @@ copse_status copse_candidates_adopt(struct copse_candidates *c,
     struct copse_err why = COPSE_ERR_INIT;
     char name[64];
     if (!healthy->list[i].owned) continue;
-    COPSE_DO(borrow(healthy->list[i].schedule, &s, err));
+    COPSE_DO(copse_proposal_borrow(healthy->list[i].schedule, &s, err));
     copse_status status =
         copse_proposal_adopt(c->topology, c->options.routes, c->list[0].schedule, s, &why);
     if (status == COPSE_OK) status = copse_proposal_check(c->topology, s, "healthy", &why);

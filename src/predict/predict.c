@@ -154,8 +154,7 @@ bool copse_prediction_detour(const struct copse_prediction *p,
   if (!copse_prediction_exists(p) || p->runs_per_GB.num == 0) return false; /* no routes of plans */
   double says = copse_q_to_double(p->time_per_GB), runs = copse_q_to_double(p->runs_per_GB);
   const struct copse_link *l = &topology->links[p->worst_link];
-  if (says <= 0 || !(runs > says * (1 + CLOSE_TIME)))
-    return false;
+  if (says <= 0 || !(runs > says * (1 + CLOSE_TIME))) return false;
   snprintf(
       text, COPSE_DETOUR_TEXT,
       "as a plan it takes %.6g s/GB at least, %.3g times as long: %s, and load %.80s -> %.80s most",

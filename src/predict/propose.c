@@ -39,6 +39,14 @@ copse_status copse_proposal_check(const struct copse_topology *topology,
                     "the %s schedule fails verification: %s", name, why.text);
 }
 
+copse_status copse_proposal_borrow(const struct copse_schedule *from, struct copse_schedule **out,
+                                   struct copse_err *err) {
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  **out = *from;
+  (*out)->arena = (struct copse_arena){NULL};
+  return COPSE_OK;
+}
+
 /* ---- of another topology ------------------------------------------------------------------ */
 
 /* Replaces a way between two ranks that is not there. */

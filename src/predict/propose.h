@@ -48,6 +48,9 @@ copse_status copse_propose(const struct copse_proposer *proposer,
 /* Hops from the first send to the last, those of both phases of an allreduce. */
 int copse_proposal_hops(const struct copse_schedule *schedule);
 
+/* A copy that borrows what it was copied from, to be changed; the caller releases it first. */
+copse_status copse_proposal_borrow(const struct copse_schedule *from, struct copse_schedule **out,
+                                   struct copse_err *err) COPSE_CHECKED;
 /*
  * Makes an expanded schedule of another topology with the same ranks one of `topology`, of which
  * `like` is a schedule of the collective: a path over what is not there becomes the fabric's own

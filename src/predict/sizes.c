@@ -95,8 +95,8 @@ static void set_objective(const struct search *s, const struct variant *v, int c
 }
 
 /* Chunks 0: as plans are cut by default. */
-static copse_status time_in_slots(struct search *s, const struct copse_prediction *prediction,
-                                  struct variant *v, int chunks, int fifo, double *us) {
+static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
+                                   struct variant *v, int chunks, int fifo, double *us) {
   struct copse_sim_options options = prediction->sim;
   struct copse_sim_result result;
   set_objective(s, v, chunks, fifo);
@@ -114,11 +114,6 @@ static copse_status time_in_slots(struct search *s, const struct copse_predictio
   return COPSE_OK;
 }
 
-static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
-                                   struct variant *v, int chunks, double *us) {
-  return time_in_slots(s, prediction, v, chunks, 0, us);
-}
-
 /* Few slots: trees that run ahead of others fill the queues of links that those have to cross.
  * Where that gains something, in more chunks too. */
 static copse_status try_few_slots(struct search *s, const struct copse_prediction *prediction,
@@ -126,7 +121,7 @@ static copse_status try_few_slots(struct search *s, const struct copse_predictio
   double us = v->us;
   for (int c = v->chunks; c > COPSE_FIFO && c <= most && us <= v->us; c *= 2) {
     if (!has_time(s) || s->work >= end) break;
-    COPSE_DO(time_in_slots(s, prediction, v, c, COPSE_FIFO, &us));
+    COPSE_DO(time_in_chunks(s, prediction, v, c, COPSE_FIFO, &us));
   }
   return COPSE_OK;
 }
@@ -178,7 +173,7 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
   for (int c = 1; c <= most; c *= 2) {
     double us;
-    COPSE_DO(time_in_chunks(s, prediction, v, c, &us));
+    COPSE_DO(time_in_chunks(s, prediction, v, c, 0, &us));
     if (us > v->us * (1 + CHUNKS_WORSE) || c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end)
       break;
   }
@@ -187,10 +182,10 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   if (v->us < FEW_SLOTS_REACH * s->best.us) COPSE_DO(try_few_slots(s, prediction, v, most, end));
   if (around == 0 || v->fifo > 0 || v->us >= 1.05 * s->best.us || !has_time(s) || s->work >= end)
     return COPSE_OK;
-  if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4, &us));
+  if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4, 0, &us));
   if (around * 3 / 2 <= most && around % 2 == 0)
-    COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2, &us));
-  if (around == 1 && most >= 3) COPSE_DO(time_in_chunks(s, prediction, v, 3, &us));
+    COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2, 0, &us));
+  if (around == 1 && most >= 3) COPSE_DO(time_in_chunks(s, prediction, v, 3, 0, &us));
   return COPSE_OK;
 }
 
@@ -220,7 +215,7 @@ static copse_status consider(struct search *s, struct variant *v) {
                         (int64_t)s->question->work);
   if (s->n_tried == 0) {
     double us;
-    COPSE_DO(time_in_chunks(s, &prediction, v, 0, &us));
+    COPSE_DO(time_in_chunks(s, &prediction, v, 0, 0, &us));
     keep(s, v);
     COPSE_DO(predict(s, v, 1, &prediction));
   }
@@ -584,11 +579,9 @@ static copse_status add_mixtures(struct search *s, struct variant *starts, int *
 }
 
 /* Whether a round goes by what has the most hops to go: some do where that may be worth it. */
-static bool has_far_rounds(const struct search *s) {
-  return s->topology->n_ranks <= MOST_FAR_RANKS;
-}
 static bool goes_far_first(const struct search *s, int round) {
-  return has_far_rounds(s) && round % 2 == 1 && s->best.us > s->bound_us * (1 + FAR_GAIN);
+  return s->topology->n_ranks <= MOST_FAR_RANKS && round % 2 == 1 &&
+         s->best.us > s->bound_us * (1 + FAR_GAIN);
 }
 
 /* All starts for a while each, then for as long the one that came out best. */
@@ -620,7 +613,7 @@ static copse_status exchange_best(struct search *s) {
   for (int i = 0; i < s->n_starts; i++)
     if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
   COPSE_DO(add_mixtures(s, starts, &n));
-  int most_vain = VAIN_ROUNDS + has_far_rounds(s);
+  int most_vain = VAIN_ROUNDS + (s->topology->n_ranks <= MOST_FAR_RANKS);
   for (int round = 0, vain = 0; round < MOST_ROUNDS && vain < most_vain && has_time(s); round++) {
     double before = s->best.us;
     COPSE_DO(exchange_round(s, starts, n, round));
@@ -759,9 +752,7 @@ static copse_status take_all(struct search *s, const struct copse_proposal *from
   for (int i = 0; i < n; i++) {
     struct copse_schedule *copy;
     if (i > 0 && !wants(s, from[i].name, 0)) continue;
-    COPSE_DO(copse_calloc(1, sizeof *copy, &copy, s->err));
-    *copy = *from[i].schedule;
-    copy->arena = (struct copse_arena){NULL};
+    COPSE_DO(copse_proposal_borrow(from[i].schedule, &copy, s->err));
     COPSE_DO(take(s, copy, from[i].name, s->err));
   }
   return COPSE_OK;
@@ -793,8 +784,7 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
   COPSE_DO(COPSE_ARRAY(&s.scratch, MOST_HEIGHT + 1, s.by_shape, err));
   COPSE_DO(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
   for (int i = 0; i < topology->n_links; i++)
-    s.least_latency_us =
-        fmin(s.least_latency_us, copse_q_to_double(topology->links[i].latency));
+    s.least_latency_us = fmin(s.least_latency_us, copse_q_to_double(topology->links[i].latency));
   COPSE_DO(copse_predict_routes(topology, &s.routes, &s.predict, err));
   proposer.routes = s.predict.routes;
   COPSE_DO(question->from ? take_all(&s, question->from, question->n_from)

@@ -137,9 +137,9 @@ END_TEST
 START_TEST(what_is_left_has_rings_too) {
   static const struct {
     const char *fault, *note, *time; /* by hand: 2 * 15/16 over the sum of a host's NICs */
-  } cases[] = {{"--down h0.nic3", "without nic3", "3/280"},                  /* 175 GB/s */
-               {"--down 'h0.nic3>rail3'", "without nic3", "3/280"},          /* a cable */
-               {"--derate h1.nic2=0.5", "as slow as the slowest", "1/100"},  /* 187.5 GB/s */
+  } cases[] = {{"--down h0.nic3", "without nic3", "3/280"},                 /* 175 GB/s */
+               {"--down 'h0.nic3>rail3'", "without nic3", "3/280"},         /* a cable */
+               {"--derate h1.nic2=0.5", "as slow as the slowest", "1/100"}, /* 187.5 GB/s */
                {"--down h1.nic1 --derate h0.nic0=0.5", "without nic1, links", "3/260"}};
   ck_assert_int_eq(run("@ solve a100-x2 -c allreduce -o %%/healthy.json && "
                        "@ lower %%/healthy.json --to plan -o %%/healthy.plan"),
@@ -185,7 +185,8 @@ START_TEST(a_folder_of_plans_is_simulated_whole) {
   cJSON_Delete(json);
   json = parsed();
   row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "rows"), 0);
-  ck_assert(us == number_of(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times"), "plan"), "time"));
+  ck_assert(us ==
+            number_of(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times"), "plan"), "time"));
   cJSON_Delete(json);
   ck_assert_int_eq(run("@ simulate %%/whole -t dgx-a100"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "allgather-1.plan\n"));

@@ -354,6 +354,10 @@ START_TEST(logs_stand_in_for_dumps) {
   expect("allreduce", "links_busbw_GBps", 370.8);
   ck_assert_double_gt(figure("allreduce", "measured_busbw_GBps"), 370.8); /* NVLS */
   cJSON_Delete(json);
+  audit("../shared/nccl/logs/nccl-2.30.7-h100x8.log"); /* and for the topology */
+  expect("allreduce", "nccl_busbw_GBps", 360);
+  expect("allreduce", "bound_busbw_GBps", 370.8);
+  cJSON_Delete(json);
   audit(SHARED_MACHINES "/dgx-a100-8nic.topo.xml ../shared/nccl/logs/nccl-2.22.3-a100x16.log");
   expect("allreduce", "links_busbw_GBps", 192);
   cJSON_Delete(json);

@@ -42,7 +42,8 @@ struct inputs {
   const struct copse_nccl_graphs **each; /* [n_each] as a judge takes them */
   int n_each;
   struct copse_nccl_log log;
-  const char *log_path; /* the first; NULL: none */
+  const char *log_path;  /* the first; NULL: none */
+  const char *tree_path; /* of the first log that prints a topology */
   const struct copse_log_comm *comm;
   struct copse_tests tests[MOST_TESTS];
   const char *tests_paths[MOST_TESTS], *nvbandwidth_path;
@@ -147,6 +148,21 @@ static copse_status take_topology(struct options *o, const char *path, struct co
   return COPSE_OK;
 }
 
+/* Whether a rank's lines of the subsystem GRAPH print a topology, to its end. */
+static copse_status find_tree(const struct options *o, struct inputs *in, const char *path,
+                              const char *data, size_t size, struct copse_err *err) {
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *tree = NULL;
+  struct copse_topology_options options = o->topology.options;
+  struct copse_err why = COPSE_ERR_INIT;
+  if (in->tree_path || strcmp(path, "-") == 0 || !memmem(data, size, "=== System ", 11))
+    return COPSE_OK;
+  options.notes = NULL;
+  options.profile = NULL;
+  copse_status status = copse_topology_parse(path, data, size, &options, &tree, &why);
+  if (status == COPSE_OK) in->tree_path = path;
+  return status == COPSE_NOMEM ? copse_fail_nomem(err) : COPSE_OK;
+}
+
 static copse_status take_file(struct options *o, struct inputs *in, const char *path,
                               struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *data = NULL;
@@ -162,6 +178,7 @@ static copse_status take_file(struct options *o, struct inputs *in, const char *
     if (!in->log_path) COPSE_DO(copse_nccl_log_open(&in->log, err));
     if (!in->log_path) in->log_path = path;
     COPSE_DO(copse_nccl_log_add(&in->log, data, size, err));
+    COPSE_DO(find_tree(o, in, path, data, size, err));
   }
   if (kinds & COPSE_NCCL_IS_TESTS) COPSE_DO(take_tests(in, path, data, size, err));
   if (kinds & COPSE_NCCL_IS_NVBANDWIDTH) {
@@ -184,12 +201,21 @@ static copse_status take_file(struct options *o, struct inputs *in, const char *
   return kinds ? COPSE_OK : take_topology(o, path, err);
 }
 
-/* Without a topology: what NCCL dumped, or what nvidia-smi says of this machine. */
-static copse_status look_at_machine(struct options *o, struct copse_cli_work *w) {
+/* Without a topology: what the log prints, what NCCL dumped, or what nvidia-smi says of this
+ * machine.
+ */
+static copse_status look_at_machine(struct options *o, struct inputs *in,
+                                    struct copse_cli_work *w) {
   char program[] = "nvidia-smi", topo[] = "topo", matrix[] = "-m";
   char *argv[] = {program, topo, matrix, NULL};
   const char *dump = getenv("NCCL_TOPO_DUMP_FILE");
   struct copse_topology_options options = o->topology.options;
+  if (in->tree_path) {
+    copse_note(&copse_cli_notes, "no topology was given; that which %s prints is taken",
+               in->tree_path);
+    o->topology.path = in->tree_path;
+    return copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err);
+  }
   if (dump && access(dump, R_OK) == 0) {
     copse_note(&copse_cli_notes, "no topology was given; %s is taken, as NCCL_TOPO_DUMP_FILE says",
                dump);
@@ -661,7 +687,7 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
   if (copse_cli_has_topology(&o->topology))
     COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   else
-    COPSE_DO(look_at_machine(o, w));
+    COPSE_DO(look_at_machine(o, in, w));
   w->solved = copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology)
                                                    : w->topology->name;
   COPSE_DO(load_all_links(o, in, w));

@@ -130,9 +130,8 @@ static void print_json_part(const char *what, const struct copse_nccl_optimum *p
          COPSE_CLI_NUMBER(bus));
 }
 
-/* Hosts alike, where there are several kinds; figures before are those of the first. */
+/* Hosts alike; figures before are those of the first kind. */
 static void print_json_groups(const struct copse_nccl_best *best) {
-  if (best->n_groups == 1) return;
   printf(" \"groups\": [\n");
   for (int g = 0; g < best->n_groups; g++) {
     const struct copse_nccl_best_group *group = &best->groups[g];

@@ -60,6 +60,7 @@ struct job {
   struct copse_text trees;
   char folder[PATH_MAX], beside[PATH_MAX + 8]; /* "": none was made */
   char *input;                                 /* XML that was given; or NULL */
+  bool is_log;                                 /* a log with NCCL's tree was */
   size_t input_size;
   struct copse_err *err;
 };
@@ -196,6 +197,7 @@ static copse_status read_input(struct job *j) {
   COPSE_DO(copse_file_read(path, &j->input, &j->input_size, j->err));
   const char *text = j->input + strspn(j->input, " \t\r\n");
   if (*text == '<') return COPSE_OK;
+  j->is_log = strstr(text, "NCCL INFO === System ") != NULL;
   free(j->input);
   j->input = NULL;
   return COPSE_OK;
@@ -218,7 +220,7 @@ static copse_status load_topology(struct job *j) {
   struct copse_topology *whole = NULL;
   COPSE_DO(read_input(j));
   COPSE_DO(check_image(j));
-  if (args.options.links == COPSE_LINKS_DEFAULT && (args.path && j->input))
+  if (args.options.links == COPSE_LINKS_DEFAULT && args.path && (j->input || j->is_log))
     args.options.links = COPSE_LINKS_ALL;
   COPSE_DO(copse_cli_load_whole(&args, &whole, j->err));
   j->work->whole = whole;

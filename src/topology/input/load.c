@@ -174,6 +174,7 @@ static copse_status parse_text(const struct copse_input *in, struct copse_topolo
                                struct copse_err *err) {
   bool slurm = contains(in, "SwitchName="), ib = contains(in, "switchguid=");
   bool matrix = false;
+  if (copse_is_nccl_tree(in)) return copse_read_nccl_tree(in, out, err);
   if (contains(in, "between two GPUs")) return copse_read_matrix(in, true, out, err);
   COPSE_DO(copse_find_nvidia_smi(in, &matrix, err));
   if (matrix) return copse_read_matrix(in, false, out, err);
@@ -194,8 +195,8 @@ static copse_status parse(const struct copse_input *in, struct copse_topology **
   switch (first_byte(in->data, in->size)) {
     case '<': return copse_read_nccl_xml(in, out, err);
     case '{': return copse_read_topology_json(in, out, err);
-    case '[': /* JSON, or an escape sequence that lost its ESC in copying: "[4mGPU0" */
-      if (!contains(in, "[4m")) return copse_read_topology_json(in, out, err);
+    case '[': /* JSON, or an escape sequence that lost its ESC in copying: "[4mGPU0", or a time */
+      if (!contains(in, "[4m") && !copse_is_nccl_tree(in)) return copse_read_topology_json(in, out, err);
       break;
     default: break;
   }

@@ -31,6 +31,10 @@ copse_status copse_read_cluster(const struct copse_input *in, const struct copse
                                 struct copse_err *err) COPSE_CHECKED;
 copse_status copse_read_nccl_xml(const struct copse_input *in, struct copse_topology **out,
                                  struct copse_err *err) COPSE_CHECKED;
+/* The tree that NCCL's debug log has, and whether a text has one. */
+copse_status copse_read_nccl_tree(const struct copse_input *in, struct copse_topology **out,
+                                  struct copse_err *err) COPSE_CHECKED;
+bool copse_is_nccl_tree(const struct copse_input *in);
 /* The text of `nvidia-smi topo -m`, or (`amd`) of `rocm-smi --showtopo`, of --shownodesbw with it.
  */
 copse_status copse_read_matrix(const struct copse_input *in, bool amd, struct copse_topology **out,

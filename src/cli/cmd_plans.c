@@ -269,6 +269,43 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   return COPSE_OK;
 }
 
+/* From which bytes on a range's candidate is slower than candidate `by`; false: not at its last. */
+static copse_status find_switch(const struct job *j, int by, const struct copse_candidate_range *range,
+                                uint64_t *from, bool *found, struct copse_err *err) {
+  const struct copse_candidates *c = &j->candidates;
+  *found = false;
+  for (uint64_t size = LARGEST; size >= SMALLEST; size /= 2) {
+    const double bytes = (double)size;
+    double us[2];
+    if (size > range->max_bytes || size < range->min_bytes) continue;
+    COPSE_DO(copse_predictions_time(c->topology, &c->predictions[by], 1, &bytes, 1, true, &us[0], err));
+    COPSE_DO(copse_predictions_time(c->topology, &c->predictions[range->candidate], 1, &bytes, 1, true,
+                                    &us[1], err));
+    if (us[0] >= us[1]) return COPSE_OK;
+    *found = true;
+    *from = size / 2 < range->min_bytes || size == SMALLEST ? range->min_bytes : size;
+  }
+  return COPSE_OK;
+}
+
+/* Plans for switches that copy and add, where they are faster, beside those that need none: not every
+ * job can use the switch. Their ranges lie within the others', so that communicators that can, do. */
+static copse_status make_switched(struct job *j, const struct copse_solve_options *options,
+                                  const struct copse_candidate_range *ranges, int n) {
+  int number = n;
+  bool found = false;
+  COPSE_DO(copse_candidates_switch(&j->candidates, options, &found, j->err));
+  for (int i = 0; found && i < n; i++) {
+    struct copse_candidate_range it = {.max_bytes = ranges[i].max_bytes,
+                                       .candidate = j->candidates.n - 1};
+    bool faster = false;
+    COPSE_DO(find_switch(j, it.candidate, &ranges[i], &it.min_bytes, &faster, j->err));
+    it.fastest = it.candidate;
+    if (faster) COPSE_DO(make_range(j, &it, ++number));
+  }
+  return COPSE_OK;
+}
+
 /* What there is to choose from, with --verbose. */
 static copse_status say_candidates(const struct job *j, copse_collective collective) {
   static const double bytes[] = {4096, 1 << 20, 1 << 30};
@@ -323,6 +360,7 @@ static copse_status make_collective(struct job *j, copse_collective collective,
   COPSE_TRY(say_candidates(j, collective));
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
+  COPSE_TRY(make_switched(j, &options, ranges, n));
 out:
   copse_candidates_free(&j->candidates);
   copse_candidates_free(&j->healthy);
@@ -458,7 +496,8 @@ static const char columns[] =
     "Names:\n"
     "\"64K: ..\" was searched for that size, \"stages\" are recursive doubling, \"exchanged\" has "
     "sends in\n"
-    "another order, \"packets\" carry data and flag together.\n";
+    "another order, \"packets\" carry data and flag together. \"by the switch\" is multicast, for switches\n"
+    "marked \"multicast\" and \"aggregation\": beside the others, which serve where the switch can't.\n";
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"

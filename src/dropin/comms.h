@@ -58,11 +58,8 @@ struct copse_nccl_made {
 /* Makes the drop-in know them. Collective over each of them, so it must not be called inside a
  * group. What fails is said in the log, told the other ranks, and leaves the communicator to NCCL.
  * False where this rank couldn't even tell them, or waited for one that couldn't
- * (copse_nccl_join_seconds): these communicators were aborted, and are NULL. */
+ * (COPSE_JOIN_TIMEOUT): these communicators were aborted, and are NULL. */
 bool copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n);
-
-/* How long ranks wait for each other while a communicator is made, from where NCCL has made it. */
-extern double copse_nccl_join_seconds;
 
 /* Takes over a complete communicator; its first user is the registry. */
 void copse_nccl_register(struct copse_nccl_comm *comm);

@@ -295,7 +295,24 @@ struct newcomer {
   bool gathered; /* all of `all` is there */
 };
 
-double copse_nccl_join_seconds = 120;
+/* How long a communicator in the making waits for its ranks where COPSE_JOIN_TIMEOUT doesn't say. */
+#define JOIN_SECONDS 120.0
+
+/* What an environment variable says in seconds. */
+static double seconds_of(const char *variable, double otherwise, int rank) {
+  const char *text = getenv(variable);
+  char *end;
+  if (!text || !*text) return otherwise;
+  double seconds = strtod(text, &end);
+  if (seconds > 0 && !*end && isfinite(seconds)) return seconds;
+  copse_debug(COPSE_DEBUG_WARN, rank, "%s=%.40s is no number of seconds above 0: passed over", variable,
+              text);
+  return otherwise;
+}
+
+static double join_seconds(int rank) {
+  return seconds_of("COPSE_JOIN_TIMEOUT", JOIN_SECONDS, rank);
+}
 
 static void pass(struct newcomer *it, const char *why) {
   it->way = COPSE_NCCL_PASS;
@@ -358,7 +375,7 @@ static copse_status gather_from(const struct arrivals *in, bool outcomes, struct
     };
   }
   copse_status status = n_items > 0 ? copse_nccl_gather_all(in->items, in->scratch, n_items,
-                                                            copse_nccl_join_seconds, err)
+                                                            join_seconds(in->fresh->comm->rank), err)
                                     : COPSE_OK;
   for (size_t i = 0; i < in->n && status != COPSE_OK; i++)
     if (in->fresh[i].way != COPSE_NCCL_PASS) lose(&in->fresh[i], err);
@@ -410,7 +427,7 @@ static void remake(struct newcomer *it) {
   it->outcome.status = made == ncclSuccess ? COPSE_OK : COPSE_DEVICE;
   struct copse_nccl_gather item = {old,          it->comm->device, it->comm->n_ranks,
                                    &it->outcome, it->outcomes,     sizeof it->outcome};
-  bool all = copse_nccl_gather_one(&item, copse_nccl_join_seconds, &err) == COPSE_OK;
+  bool all = copse_nccl_gather_one(&item, join_seconds(it->comm->rank), &err) == COPSE_OK;
   if (!all) lose(it, &err);
   for (int r = 0; r < it->comm->n_ranks; r++) all = all && it->outcomes[r].status == COPSE_OK;
   if (all) {
@@ -448,7 +465,7 @@ static copse_status all_gather(void *context, const void *mine, void *all, size_
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_nccl_gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
   if (comm->lost) return COPSE_DEVICE; /* the others are at the one that failed */
-  const double seconds = comm->made ? 0 : copse_nccl_join_seconds;
+  const double seconds = comm->made ? 0 : join_seconds(comm->rank);
   copse_status status = copse_nccl_in_group() ? copse_nccl_gather_apart(&item, seconds, &err)
                                               : copse_nccl_gather_one(&item, seconds, &err);
   comm->lost = status != COPSE_OK;
@@ -467,20 +484,10 @@ static copse_nccl_find_type source_of(const copse_bootstrap *bootstrap) {
   return bootstrap->all_gather == all_gather ? find_real : NULL;
 }
 
-/* Seconds. As with NCCL itself a rank that is late is waited for, however long: when it is too long
- * is for the job's watchdog to say, which aborts. A call that gives up lets the stream run on, over
- * results that aren't there. */
-static double time_limit(int rank) {
-  const char *text = getenv("COPSE_TIMEOUT");
-  char *end;
-  if (!text || !*text) return FOREVER_SECONDS;
-  double seconds = strtod(text, &end);
-  if (seconds > 0 && !*end && isfinite(seconds)) return seconds;
-  copse_debug(COPSE_DEBUG_WARN, rank,
-              "COPSE_TIMEOUT=%.40s is no number of seconds above 0: calls have no time limit",
-              text);
-  return FOREVER_SECONDS;
-}
+/* As with NCCL itself a rank that is late is waited for, however long: when it is too long is for the
+ * job's watchdog to say, which aborts. A call that gives up lets the stream run on, over results that
+ * aren't there. */
+static double time_limit(int rank) { return seconds_of("COPSE_TIMEOUT", FOREVER_SECONDS, rank); }
 
 static copse_status open_copse(struct newcomer *it, const char *folder, int *n_plans,
                                struct copse_err *err) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "codegen/lower/work.h"
 #include "predict/policy.h"
 #include "predict/sizes.h"
 
@@ -166,6 +167,26 @@ copse_status copse_candidates_packets(struct copse_candidates *c, uint64_t most_
   if (c->list[0].schedule->collective != COPSE_ALLREDUCE) return COPSE_OK;
   for (int i = 0, before = c->n; i < n && c->n == before; i++)
     COPSE_DO(add_packets(c, i, most_bytes, true, err));
+  return COPSE_OK;
+}
+
+copse_status copse_candidates_switch(struct copse_candidates *c,
+                                     const struct copse_solve_options *options, bool *found,
+                                     struct copse_err *err) {
+  struct copse_solve_options wanted = *options;
+  struct copse_schedule *schedule = NULL;
+  struct copse_solve_seconds ignored;
+  bool marked = false;
+  *found = false;
+  for (int v = 0; v < c->topology->n_nodes; v++)
+    marked = marked || (c->topology->nodes[v].multicast && c->topology->nodes[v].aggregation);
+  if (options->collective != COPSE_ALLREDUCE || !marked || c->n == COPSE_MAX_CANDIDATES)
+    return COPSE_OK;
+  wanted.in_network = true;
+  COPSE_DO(copse_solve_schedule(c->topology, &wanted, &schedule, &ignored, err));
+  *found = copse_schedule_is_group(schedule);
+  if (*found) return take(c, schedule, "by the switch", err);
+  copse_schedule_free(schedule);
   return COPSE_OK;
 }
 

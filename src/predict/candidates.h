@@ -58,6 +58,12 @@ copse_status copse_candidates_search(struct copse_candidates *candidates,
 copse_status copse_candidates_packets(struct copse_candidates *candidates, uint64_t most_bytes,
                                       struct copse_err *err) COPSE_CHECKED;
 
+/* Adds, last, the allreduce by switches that copy and add, where all ranks are at such ones and a plan
+ * can ask it of them: "by the switch". *found: whether it did. */
+copse_status copse_candidates_switch(struct copse_candidates *candidates,
+                                     const struct copse_solve_options *options, bool *found,
+                                     struct copse_err *err) COPSE_CHECKED;
+
 void copse_candidates_free(struct copse_candidates *candidates);
 
 /* The predicted time of every candidate for messages of so many bytes, by several threads: us

@@ -456,6 +456,40 @@ START_TEST(small_allreduces_go_in_few_hops_by_packets) {
 }
 END_TEST
 
+/* Beside the plan that needs no switch there is one that does, of the same range; a communicator that can
+ * run both takes it. */
+START_TEST(marked_switches_get_plans_of_their_own) {
+  copse_comm *comms[4];
+  const copse_plan *found = NULL;
+  char folder[256];
+  int loaded = 0;
+  ck_assert_int_eq(run("@ topo --synthetic switch:4@100 -o %%/bare.json && sed 's/\"type\": \"switch\"/&, "
+                       "\"multicast\": true, \"aggregation\": true/' %%/bare.json > %%/marked.json"), 0);
+  ck_assert_int_eq(run("@ plans %%/bare.json -c allreduce -o %%/bare --json"), 0);
+  ck_assert_ptr_null(strstr(result.out, "by the switch"));
+  ck_assert_int_eq(run("@ plans %%/marked.json -c allreduce -o %%/marked --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *ranges = cJSON_GetObjectItem(json, "ranges");
+  const int n = cJSON_GetArraySize(ranges);
+  const cJSON *last = cJSON_GetArrayItem(ranges, n - 1), *before = cJSON_GetArrayItem(ranges, n - 2);
+  ck_assert_str_eq(text_of(last, "chosen"), "by the switch");
+  ck_assert_str_ne(text_of(before, "chosen"), "by the switch");
+  ck_assert(cJSON_IsNull(cJSON_GetObjectItem(last, "max_bytes")));
+  ck_assert(number_of(last, "min_bytes") >= number_of(before, "min_bytes"));
+  snprintf(folder, sizeof folder, "%s/marked", copse_test_folder());
+  ck_assert_int_eq(copse_comm_init_all(comms, 4, NULL), COPSE_OK);
+  ck_assert_msg(copse_comm_load_plans(comms[0], folder, &loaded) == COPSE_OK, "%s", copse_last_error());
+  ck_assert_int_eq(loaded, n);
+  for (int large = 0; large < 2; large++) {
+    ck_assert_int_eq(copse_comm_find_plan(comms[0], COPSE_ALLREDUCE, -1, large ? 64 << 20 : 16, COPSE_FLOAT,
+                                          &found), COPSE_OK);
+    ck_assert_int_eq(copse_plan_has_groups(found), large);
+  }
+  for (int r = 0; r < 4; r++) ck_assert_int_eq(copse_comm_destroy(comms[r]), COPSE_OK);
+  cJSON_Delete(json);
+}
+END_TEST
+
 START_TEST(plans_without_packets_when_they_are_not_wanted) {
   ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/plain"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "all proved"));
@@ -482,6 +516,7 @@ int main(void) {
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, small_allreduces_go_in_few_hops_by_packets);
   tcase_add_loop_test(tests, no_plan_is_slower_than_another, 0,
                       copse_test_all() ? 4 : COPSE_TEST_UP_TO(1, 0));
+  tcase_add_test(tests, marked_switches_get_plans_of_their_own);
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

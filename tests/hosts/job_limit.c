@@ -14,9 +14,6 @@ int job_set_timeout(ncclComm_t nccl, double seconds) {
   return set;
 }
 
-void job_set_join_seconds(double seconds);
-void job_set_join_seconds(double seconds) { copse_nccl_join_seconds = seconds; }
-
 /* ---- allocations: of this thread's ------------------------------------------------------------- */
 
 static _Thread_local int n_allocations, failing_from = INT_MAX, failing_to = INT_MAX;

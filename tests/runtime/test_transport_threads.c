@@ -1,12 +1,14 @@
 /* Ranks joined by a wire, here between threads: right results whatever comes when, and every
  * fault named. Over MPI: test_mpi.c. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "copse/wire.h"
 #include "runtime/comm/executor.h"
 #include "support/comm_support.h"
+#include "support/command.h"
 #include "support/exec_support.h"
 #include "support/plan_builder.h"
 #include "support/support.h"
@@ -196,6 +198,51 @@ static copse_status speak_another_version(struct rank *rank) {
   return COPSE_OK;
 }
 
+/* A plan whose slots are stored to by a switch; it needs memory that ranks share. */
+static struct copse_plan *multicast_plan(void) {
+  struct plan_builder *b = pb_new(COPSE_ALLREDUCE, N, -1);
+  const uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  uint32_t slots[N];
+  for (uint32_t r = 0; r < N; r++) pb_worker(b, r);
+  for (uint32_t r = 0; r < N; r++) slots[r] = pb_region(b, r, piece);
+  pb_move(b, 0, piece, COPSE_MOVE_GROUP_STORE);
+  pb_src(b, pb_input(0, 0));
+  for (uint32_t r = 0; r < N; r++) pb_dst(b, pb_scratch(r, slots[r]));
+  return pb_finish(b);
+}
+
+static copse_status load(struct rank *rank) {
+  copse_comm *comm = NULL;
+  int n = 0;
+  copse_status status = join(rank, &comm);
+  if (status == COPSE_OK) status = copse_comm_load_plans(comm, copse_test_folder(), &n);
+  if (status == COPSE_OK && n != 1) status = COPSE_INTERNAL;
+  (void)copse_comm_abort(comm);
+  return status;
+}
+
+/* Alone it is refused; beside others it is left out at all ranks, and the others are used. */
+START_TEST(a_plan_that_wires_do_not_run_is_left_out) {
+  char paths[2][256];
+  struct copse_plan *plans[2] = {multicast_plan(),
+                                 pb_tree_plan(COPSE_ALLREDUCE, N, -1, (struct pb_options){2, 2, 2, 3, 512, 64})};
+  for (int i = 0; i < 2; i++) {
+    struct job job;
+    snprintf(paths[i], sizeof paths[i], "%s/%d.plan", copse_test_folder(), i);
+    ck_assert_int_eq(copse_plan_write(plans[i], paths[i]), COPSE_OK);
+    job_new(&job, N, 0);
+    job.timeout = PATIENCE;
+    run(&job, load);
+    expect(&job, i == 0 ? COPSE_UNSUPPORTED : COPSE_OK, i == 0 ? "the plan is multicast" : NULL, -1);
+    job_free(&job);
+  }
+  for (int i = 0; i < 2; i++) {
+    remove(paths[i]);
+    pb_free(plans[i]);
+  }
+}
+END_TEST
+
 START_TEST(another_version_is_refused_by_name) {
   struct job job;
   job_new(&job, N, 0);
@@ -379,6 +426,7 @@ int main(void) {
   tcase_add_loop_test(tc, results_are_right_whatever_comes_when, 0, 3);
   tcase_add_test(tc, short_messages_go_together);
   tcase_add_loop_test(tc, a_batch_that_ends_too_early_is_refused, 1, 3);
+  tcase_add_test(tc, a_plan_that_wires_do_not_run_is_left_out);
   tcase_add_test(tc, another_version_is_refused_by_name);
   tcase_add_loop_test(tc, ranks_that_do_not_come_are_named, 0, 2);
   tcase_add_test(tc, a_standstill_is_no_dead_rank);

@@ -53,7 +53,8 @@ static copse_status prepare_all(struct copse_local_ranks *local,
   COPSE_DO(local->ops->prepare(local->backend, added, n, prepared, err));
   for (size_t i = 0; i < n; i++) {
     if (!prepared[i]) continue;
-    plans->entries[plans->n++] = (struct copse_plan_entry){added[i], prepared[i]};
+    plans->entries[plans->n++] = (struct copse_plan_entry){added[i], prepared[i],
+                                                             copse_plan_has_groups(added[i])};
     ++*n_fit;
   }
   return COPSE_OK;

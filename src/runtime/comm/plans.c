@@ -119,7 +119,7 @@ static bool fits(const struct copse_plan_header *h, const struct copse_call *cal
 copse_status copse_plans_find(const struct copse_plans *plans, uint32_t n_ranks,
                               const struct copse_call *call, struct copse_plan_choice *choice,
                               struct copse_err *err) {
-  uint64_t narrowest = 0;
+  uint64_t narrowest = UINT64_MAX;
   *choice = (struct copse_plan_choice){NULL, 0, 0};
   COPSE_DO(copse_message_bytes(call->collective, n_ranks, call->count, call->type,
                                &choice->message_bytes, err));
@@ -127,7 +127,9 @@ copse_status copse_plans_find(const struct copse_plans *plans, uint32_t n_ranks,
     const struct copse_plan_header *h = &plans->entries[i].plan->header;
     if (!fits(h, call, choice->message_bytes)) continue;
     uint64_t width = h->max_bytes - h->min_bytes;
-    if (choice->n_fitting++ > 0 && width >= narrowest) continue;
+    const bool better = width < narrowest || (width == narrowest && plans->entries[i].grouped &&
+                                              !choice->entry->grouped);
+    if (choice->n_fitting++ > 0 && !better) continue;
     choice->entry = &plans->entries[i];
     narrowest = width;
   }

@@ -7,6 +7,7 @@
 struct copse_plan_entry {
   const struct copse_plan *plan;
   void *prepared; /* the backend's */
+  bool grouped;   /* multicast */
 };
 
 /* Zero-initialise to start. */
@@ -45,7 +46,8 @@ struct copse_plan_choice {
 
 /*
  * The best entry: of those for the collective and root whose range holds the message's size, the
- * one with the narrowest range, then the one added first. Uneven all-to-alls are not served
+ * one with the narrowest range, then a multicast one, which `plans` makes beside others that need no
+ * switch, then the one added first. Uneven all-to-alls are not served
  * by the low-latency protocol, whose packets are laid out for full blocks.
  * Complexity: linear in the number of plans, of which a job has a few dozen.
  */

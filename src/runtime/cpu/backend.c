@@ -149,8 +149,8 @@ static copse_status agree(const struct cpu *cpu, copse_status mine, struct copse
     return copse_transport_out_of_memory(cpu->transport);
   if (copse_transport_all_gather(cpu->transport, &status, all, sizeof status) != COPSE_OK)
     mine = copse_transport_status(cpu->transport, err);
-  for (uint32_t r = 0; mine == COPSE_OK && r < cpu->n_ranks; r++)
-    if (all[r] != COPSE_OK)
+  for (uint32_t r = 0; (mine == COPSE_OK || mine == COPSE_UNSUPPORTED) && r < cpu->n_ranks; r++)
+    if (all[r] != mine) /* also where they would leave out different plans */
       mine = copse_fail(err, COPSE_REFUTED, "the plan can't be used: rank %u: %s", r,
                         copse_status_string((copse_status)all[r]));
   return mine;
@@ -173,10 +173,19 @@ static copse_status prepare_one(void *context, const struct copse_plan *plan, vo
   return COPSE_OK;
 }
 
-/* All fit a CPU. */
+/* Leaves out what the engine doesn't run (multicast, by messages), unless that is all. */
 static copse_status prepare(void *context, const struct copse_plan *const *plans, size_t n,
                             void **out, struct copse_err *err) {
-  for (size_t i = 0; i < n; i++) COPSE_DO(prepare_one(context, plans[i], &out[i], err));
+  struct copse_err why = COPSE_ERR_INIT;
+  size_t n_left = 0;
+  for (size_t i = 0; i < n; i++) {
+    const copse_status status = prepare_one(context, plans[i], &out[i], &why);
+    if (status == COPSE_UNSUPPORTED && ++n_left < n) {
+      copse_debug(COPSE_DEBUG_INFO, -1, "%s is left out: %s", plans[i]->name, why.text);
+      continue;
+    }
+    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  }
   return COPSE_OK;
 }
 

@@ -161,8 +161,8 @@ __device__ static inline bool load_ops(const struct copse_device_plan &plan,
                                        struct thread_state *self) {
   struct block_state *block = self->block;
   const struct copse_block_work &work = block->work;
+  if (!meet(self)) return false; /* view, work and ranks are written */
   const uint32_t n = work.n_ops < LOADED_OPS ? work.n_ops : LOADED_OPS;
-  if (!meet(self)) return false; /* view and ranks are written */
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
     const struct copse_plan_op op = self->block->view.ops[i];
     block->ops[i].op = op;

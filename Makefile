@@ -173,7 +173,7 @@ endif
 
 .SECONDARY: # no object is removed once its program is linked
 COMPLETIONS := $(OUT)/copse.bash $(OUT)/copse.zsh $(OUT)/copse.fish
-.PHONY: all tests check check-tests coverage quality demo bench bench-mpi lint format install uninstall clean bootstrap
+.PHONY: all tests check check-tests coverage quality demo demo-repair bench bench-mpi lint format install uninstall clean bootstrap
 all: $(OUT)/copse $(OUT)/copse.1 $(COMPLETIONS) $(OUT)/libcopse.so $(OUT)/libcopse.a $(OUT)/libcopse-nccl.so \
      $(OUT)/libnccl-tuner-copse.so $(OBJ)/.without-cuda $(if $(HAVE_MPI),$(OUT)/libcopse-mpi.so,$(OBJ)/.without-mpi) \
      $(if $(HAVE_UCX),$(OUT)/libcopse-ucx.so,$(OBJ)/.without-ucx)
@@ -299,7 +299,7 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(CHECK_LIBS)
 
 # A job for mpirun, which test_mpi starts; without MPI the test skips.
-MPI_JOB := $(if $(HAVE_MPI),$(OUT)/tests/runtime/mpi/job $(OUT)/tests/runtime/mpi/hang.so)
+MPI_JOB := $(if $(HAVE_MPI),$(OUT)/tests/runtime/mpi/job $(OUT)/tests/runtime/mpi/hang.so $(OUT)/bench/bench_mpi)
 $(OBJ)/tests/runtime/mpi/%.o: CPPFLAGS += $(MPI_CFLAGS) $(if $(HAVE_UCX),-DCOPSE_HAVE_UCX)
 $(OUT)/tests/runtime/mpi/hang.so: $(OBJ)/tests/runtime/mpi/hang.o
 	$(call say,LD,$@)
@@ -447,6 +447,10 @@ $(OUT)/bench/bench_mpi: $(OBJ)/tests/bench/bench_mpi.o $(OUT)/libcopse.a $(OUT)/
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-rpath,'$$ORIGIN/..' -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(MPI_LIBS)
 bench-mpi: all $(if $(HAVE_MPI),$(OUT)/bench/bench_mpi)
 	$(Q)scripts/bench_mpi $(BENCH_MPI_FLAGS)
+
+# A cable is cut under a job over MPI: what goes on, and how soon.
+demo-repair: all $(if $(HAVE_MPI),$(OUT)/bench/bench_mpi)
+	$(Q)scripts/demo_repair $(DEMO_REPAIR_FLAGS)
 
 bench: all $(OUT)/bench/bench_online
 	$(Q)scripts/bench

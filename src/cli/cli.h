@@ -153,10 +153,14 @@ int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *w
 copse_status copse_cli_write(const char *path, const void *data, size_t size,
                              struct copse_err *err) COPSE_CHECKED;
 
-/* ---- folders that a command writes a set of files into ---- */
+/* ---- folders of files ---- */
 
 /* Makes it, unless it is there. COPSE_IO. */
 copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) COPSE_CHECKED;
+/* The names of the *.plan in it, in their order; at least one: COPSE_BAD_INPUT says how to make some. */
+copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
+                                  const char *const **names, int *n,
+                                  struct copse_err *err) COPSE_CHECKED;
 /* Whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,9 @@
 #include "codegen/lower/lower.h"
 #include "predict/bounds.h"
 #include "predict/candidates.h"
+#include "base/file.h"
+#include "schedule/adapt.h"
+#include "verify/verify.h"
 
 /* Sizes at which candidates are compared, and up to which there are packets. */
 #define SMALLEST ((uint64_t)1 << 10)
@@ -28,16 +32,29 @@
 struct options {
   struct copse_cli_topology topology;
   const char *output;
+  const char *from; /* the plans that a job has, or NULL */
   bool wanted[COPSE_ALLTOALL + 1];
   int root; /* -1: not given */
   struct copse_lower_options lower;
   struct copse_cli_costs costs;
-  bool no_low_latency, json;
+  bool no_low_latency, json, keep;
   bool by_default; /* the collectives are those that are made without -c */
+};
+
+/* A plan that ranks have already. */
+struct old_plan {
+  const char *name, *schedule; /* its path, or NULL */
+  struct copse_plan_header header;
+  uint8_t (*parts)[COPSE_SHA256_BYTES]; /* [n_ranks] copse_plan_digest_parts */
 };
 
 struct job {
   const struct options *o;
+  bool wanted[COPSE_ALLTOALL + 1];
+  int root;
+  struct old_plan *old;
+  int n_old;
+  bool keeping; /* plans as they were */
   struct copse_cli_work *work;
   struct copse_topology *topology;
   struct copse_predict_options predicted;
@@ -45,6 +62,8 @@ struct job {
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
   struct copse_text losses;  /* what fewer hops and fewer plans cost, a line each */
+  struct copse_text difference; /* of the plan at hand, for the index */
+  struct copse_text changes; /* what ranks must load again, a line for each plan */
   struct copse_text written; /* names of files, each on a line */
   char *making; /* the folder that they are made in, beside or inside the one asked for */
   bool exists;  /* that one does */
@@ -145,6 +164,139 @@ static copse_status put_in_place(struct job *j) {
   return rmdir(j->making) == 0 ? COPSE_OK : cannot_place(j);
 }
 
+/* ---- what ranks have already --------------------------------------------------------------- */
+
+static copse_status keep_old(struct job *j, const char *name, const char *schedule,
+                             const struct copse_plan *plan) {
+  struct old_plan *it = &j->old[j->n_old];
+  *it = (struct old_plan){.name = name, .schedule = schedule, .header = plan->header};
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, it->parts, j->err));
+  j->n_old++;
+  return copse_plan_digest_parts(plan, it->parts, j->err);
+}
+
+/* A plan's file, with its schedule beside it, or a schedule that is lowered as its plan would be. */
+static copse_status read_old(struct job *j, const char *name, const char *path) {
+  struct copse_cli_work *w = j->work;
+  const char *schedule = path, *end = strrchr(path, '.');
+  copse_status status;
+  free(w->data);
+  w->data = NULL;
+  COPSE_DO(copse_file_read(path, &w->data, &w->size, j->err));
+  if (copse_cli_kind_of(w->data, w->size) == COPSE_KIND_SCHEDULE) {
+    COPSE_DO(copse_schedule_load(path, &w->schedule, j->err));
+    COPSE_DO(copse_schedule_expand(w->schedule, j->err));
+    COPSE_DO(copse_lower_schedule(w->schedule, &j->o->lower, &w->plan, j->err));
+    copse_schedule_free(w->schedule);
+    w->schedule = NULL;
+  } else {
+    COPSE_DO(copse_plan_decode(path, w->data, w->size, &w->plan, j->err));
+    schedule = copse_arena_printf(&w->arena, "%.*s.json", end ? (int)(end - path) : 0, path);
+    if (!schedule) return copse_fail_nomem(j->err);
+    if (!end || access(schedule, F_OK) != 0) schedule = NULL;
+  }
+  status = keep_old(j, name, schedule, w->plan);
+  copse_plan_free(w->plan);
+  w->plan = NULL;
+  return status;
+}
+
+static int by_size(const void *a, const void *b) {
+  const struct old_plan *x = a, *y = b;
+  if (x->header.max_bytes != y->header.max_bytes)
+    return x->header.max_bytes < y->header.max_bytes ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+/* Without -c, what there are plans of is made again. */
+static copse_status read_all_old(struct job *j) {
+  const char *from = j->o->from, *slash = strrchr(from, '/'), *path;
+  const char *const *names = (const char *const[]){slash && slash[1] ? slash + 1 : from};
+  struct stat about;
+  int n = 1;
+  bool is_folder = stat(from, &about) == 0 && S_ISDIR(about.st_mode);
+  if (is_folder) COPSE_DO(copse_cli_list_plans(from, &j->work->arena, &names, &n, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)n, j->old, j->err));
+  if (j->o->by_default) memset(j->wanted, 0, sizeof j->wanted);
+  for (int i = 0; i < n; i++) {
+    path = is_folder ? copse_arena_printf(&j->work->arena, "%s/%s", from, names[i]) : from;
+    if (!path) return copse_fail_nomem(j->err);
+    COPSE_DO(read_old(j, names[i], path));
+    const struct copse_plan_header *h = &j->old[i].header;
+    if (j->o->by_default) j->wanted[h->collective] = true;
+    if (j->o->by_default && j->root < 0) j->root = h->root;
+  }
+  qsort(j->old, (size_t)j->n_old, sizeof *j->old, by_size);
+  return COPSE_OK;
+}
+
+static bool has_part(const struct old_plan *like, uint8_t (*parts)[COPSE_SHA256_BYTES],
+                     uint32_t r) {
+  return like && memcmp(like->parts[r], parts[r], sizeof parts[r]) == 0;
+}
+
+/* The old plan in which most ranks do the same, and how many those are; NULL: there is none of so
+ * many ranks. */
+static const struct old_plan *find_like(const struct job *j, const struct copse_plan_header *h,
+                                        uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t *same) {
+  const struct old_plan *like = NULL;
+  *same = 0;
+  for (int i = 0; i < j->n_old; i++) {
+    const struct old_plan *it = &j->old[i];
+    uint32_t n = 0;
+    if (it->header.collective != h->collective || it->header.n_ranks != h->n_ranks ||
+        it->header.root != h->root)
+      continue;
+    for (uint32_t r = 0; r < h->n_ranks; r++)
+      n += has_part(it, parts, r);
+    if (like && n <= *same) continue;
+    like = it;
+    *same = n;
+  }
+  return like;
+}
+
+/* "0-3, 7" or as JSON "0, 1, 2, 3, 7". */
+static void add_changed(struct copse_text *text, const struct old_plan *like,
+                        uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t n, bool ranges) {
+  const char *before = "";
+  for (uint32_t r = 0, last; r < n; r = last + 1) {
+    last = r;
+    if (has_part(like, parts, r)) continue;
+    while (ranges && last + 1 < n && !has_part(like, parts, last + 1)) last++;
+    copse_text_add(text, last > r ? "%s%u-%u" : "%s%u", before, r, last);
+    before = ", ";
+  }
+}
+
+/* Which ranks must load their part of the new plan, and which have it. */
+static copse_status compare_parts(struct job *j, const struct copse_plan *plan, const char *name) {
+  const uint32_t n = plan->header.n_ranks;
+  uint8_t(*parts)[COPSE_SHA256_BYTES];
+  uint32_t same;
+  j->difference.size = 0;
+  if (!j->o->from) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, n, parts, j->err));
+  COPSE_DO(copse_plan_digest_parts(plan, parts, j->err));
+  const struct old_plan *like = find_like(j, &plan->header, parts, &same);
+  copse_text_add(&j->difference, ",\n   \"like\": %s, \"changed_ranks\": [",
+                 like ? copse_cli_quoted(like->name) : "null");
+  add_changed(&j->difference, like, parts, n, false);
+  copse_text_add(&j->difference, "]");
+  copse_text_add(&j->changes, "%s: ", name);
+  if (same == n) {
+    copse_text_add(&j->changes, "no rank does anything else than in %s\n", like->name);
+    return COPSE_OK;
+  }
+  copse_text_add(&j->changes, "rank%s ", n - same == 1 ? "" : "s");
+  add_changed(&j->changes, like, parts, n, true);
+  if (like)
+    copse_text_add(&j->changes, " must load it, %u of %u do as in %s\n", same, n, like->name);
+  else
+    copse_text_add(&j->changes, " must load it, there was none for %u ranks\n", n);
+  return COPSE_OK;
+}
+
 /* ---- one plan ---------------------------------------------------------------------------- */
 
 /* Lowers, proves and writes one plan for the sizes of `range`. */
@@ -165,6 +317,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
                           "a plan of ours fails its proof", &why, j->err));
   COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
   COPSE_TRY(write_file(j, name, bytes, size));
+  COPSE_TRY(compare_parts(j, plan, name));
   j->n_plans++;
 out:
   free(bytes);
@@ -210,7 +363,9 @@ static void add_loss(struct job *j, const struct copse_candidate_range *range) {
                  " bytes) than %s, for ",
                  copse_collective_name(list[range->candidate].schedule->collective),
                  range->min_bytes, 100 * range->loss, range->loss_bytes, list[range->fastest].name);
-  if (range->fewer_hops > 0)
+  if (j->keeping)
+    copse_text_add(&j->losses, "being kept\n");
+  else if (range->fewer_hops > 0)
     copse_text_add(&j->losses, "%d hop%s less\n", range->fewer_hops,
                    range->fewer_hops == 1 ? "" : "s");
   else
@@ -243,6 +398,7 @@ static void add_to_index(struct job *j, const struct copse_candidate_range *rang
     copse_text_add(&j->index, ", \"fastest\": %s, \"at_bytes\": %" PRIu64 ", \"fewer_hops\": %d",
                    copse_cli_quoted(j->candidates.list[range->fastest].name), range->loss_bytes,
                    range->fewer_hops);
+  copse_text_append(&j->index, j->difference.data, j->difference.size);
   copse_text_add(&j->index, "}");
 }
 
@@ -342,9 +498,147 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
   return copse_candidates_search(&j->candidates, options, j->err);
 }
 
+/* ---- plans that are kept ----------------------------------------------------------------- */
+
+static bool same_parts(const struct old_plan *a, const struct copse_plan *plan,
+                       uint8_t (*parts)[COPSE_SHA256_BYTES]) {
+  uint32_t n = plan->header.n_ranks;
+  return a->header.n_ranks == n &&
+         memcmp(a->parts, parts, (size_t)n * COPSE_SHA256_BYTES) == 0;
+}
+
+/* How the plan was lowered from its schedule: *known where that is found. */
+static copse_status find_lowering(struct job *j, const struct old_plan *old,
+                                  const struct copse_schedule *schedule,
+                                  struct copse_lower_options *lower, bool *known) {
+  *known = false;
+  for (int low = 0; low < 2 && !*known; low++) {
+    struct copse_err why = COPSE_ERR_INIT;
+    struct copse_plan *plan = NULL;
+    uint8_t(*parts)[COPSE_SHA256_BYTES];
+    *lower = j->o->lower;
+    lower->low_latency = low > 0;
+    lower->min_bytes = (int64_t)old->header.min_bytes;
+    lower->max_bytes = (int64_t)old->header.max_bytes;
+    if (low != (old->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)) continue;
+    copse_status status = copse_lower_schedule(schedule, lower, &plan, &why);
+    if (status != COPSE_OK) return status == COPSE_UNSUPPORTED ? COPSE_OK : copse_fail(j->err, status, "%s", why.text);
+    status = COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, parts, j->err);
+    if (status == COPSE_OK) status = copse_plan_digest_parts(plan, parts, j->err);
+    *known = status == COPSE_OK && same_parts(old, plan, parts);
+    copse_plan_free(plan);
+    if (status != COPSE_OK) return status;
+  }
+  return COPSE_OK;
+}
+
+/* Adds the old plan's schedule, mended and verified, to the candidates, the first of which has the
+ * bound; *kept: false where that can't be. */
+static copse_status keep_schedule(struct job *j, const struct old_plan *old, bool *kept) {
+  struct copse_schedule *s = NULL;
+  struct copse_verify_report report;
+  struct copse_lower_options lower;
+  struct copse_err why = COPSE_ERR_INIT;
+  char name[64];
+  copse_status status;
+  *kept = false;
+  if (!old->schedule) return COPSE_OK;
+  COPSE_TRY(copse_schedule_load(old->schedule, &s, j->err));
+  COPSE_TRY(copse_schedule_expand(s, j->err));
+  COPSE_TRY(find_lowering(j, old, s, &lower, kept));
+  if (*kept) COPSE_TRY(copse_schedule_mend(s, j->topology, kept, j->err));
+  if (!*kept) goto out;
+  lower.pipeline_chunks = (int)old->header.pipeline_chunks; /* else by the height, at all ranks */
+  /* stages have a bound of another kind, which may still hold */
+  if (!copse_schedule_doubles(s))
+    s->bound = j->candidates.list[0].schedule->bound; /* which lives as long */
+  *kept = copse_verify_schedule(s, j->topology, old->schedule, &report, &why) == COPSE_OK;
+  if (!*kept) {
+    copse_cli_say("%s can't be kept: %s", old->name, why.text);
+    goto out;
+  }
+  snprintf(name, sizeof name, "%.40s, mended", old->name);
+  struct copse_schedule *taken = s;
+  s = NULL;
+  status = copse_candidates_add(&j->candidates, taken, name, &lower, j->err);
+out:
+  copse_schedule_free(s);
+  return status;
+}
+
+/* What the last candidate costs: its time beside the optimum's at both ends of its sizes. */
+static copse_status find_loss(struct job *j, struct copse_candidate_range *range) {
+  const struct copse_candidates *c = &j->candidates;
+  double first = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST),
+         last = (double)(range->max_bytes < LARGEST ? range->max_bytes : LARGEST),
+         bytes[2] = {first, last > first ? last : first}, us[2][COPSE_MAX_CANDIDATES];
+  double slower = copse_q_to_double(c->list[range->candidate].schedule->time_per_GB) /
+                      copse_q_to_double(c->list[0].schedule->time_per_GB) -
+                  1;
+  COPSE_DO(copse_candidates_time(c, bytes, 2, true, us, j->err));
+  for (int i = 0; i < 2; i++) {
+    double loss = us[i][range->candidate] / us[i][0] - 1;
+    if (!isfinite(loss)) loss = slower; /* so slow that it was not simulated */
+    if (!(loss > range->loss)) continue;
+    range->loss = loss;
+    range->loss_bytes = (uint64_t)bytes[i];
+  }
+  range->fewer_hops = copse_schedule_height(c->list[0].schedule) -
+                      copse_schedule_height(c->list[range->candidate].schedule);
+  return COPSE_OK;
+}
+
+static copse_status add_kept(struct job *j, const struct old_plan *old,
+                             struct copse_candidate_range *ranges, int *n) {
+  struct copse_candidate_range *range = &ranges[*n];
+  bool kept;
+  COPSE_DO(keep_schedule(j, old, &kept));
+  /* what is not kept is served by the plan for the next larger messages, or else the one before */
+  if (kept && *n < COPSE_MAX_RANGES)
+    *range = (struct copse_candidate_range){.min_bytes = *n ? range[-1].max_bytes + 1 : 0,
+                                            .max_bytes = old->header.max_bytes,
+                                            .candidate = j->candidates.n - 1};
+  else if (*n > 0 && old->header.protocol == COPSE_PROTOCOL_BANDWIDTH &&
+           !j->candidates.list[range[-1].candidate].lower.low_latency)
+    range[-1].max_bytes = old->header.max_bytes;
+  *n += kept && *n < COPSE_MAX_RANGES;
+  return COPSE_OK;
+}
+
+/* Plans of a collective as they were, but for trees that met what is down; *kept: false, and nothing
+ * is made, where none is left for the longest messages. */
+static copse_status keep_collective(struct job *j, const struct copse_solve_options *options,
+                                    bool *kept) {
+  struct copse_candidate_range ranges[COPSE_MAX_RANGES + 1];
+  struct copse_schedule *optimum;
+  struct copse_solve_seconds ignored;
+  uint64_t longest = 0;
+  int n = 0;
+  copse_status status;
+  COPSE_TRY(copse_candidates_begin(j->topology, &j->predicted, &j->candidates, j->err));
+  COPSE_TRY(copse_solve_schedule(j->topology, options, &optimum, &ignored, j->err));
+  status = copse_schedule_expand(optimum, j->err);
+  if (status != COPSE_OK) copse_schedule_free(optimum);
+  if (status != COPSE_OK) goto out;
+  COPSE_TRY(copse_candidates_add(&j->candidates, optimum, "optimal", &j->o->lower, j->err));
+  for (int i = 0; i < j->n_old; i++) {
+    if (j->old[i].header.collective != (uint32_t)options->collective) continue;
+    longest = j->old[i].header.max_bytes;
+    COPSE_TRY(add_kept(j, &j->old[i], ranges, &n));
+  }
+  *kept = n > 0 && ranges[n - 1].max_bytes == longest;
+  for (int i = 0; i < n && *kept; i++) {
+    COPSE_TRY(find_loss(j, &ranges[i]));
+    COPSE_TRY(make_range(j, &ranges[i], i + 1));
+  }
+out:
+  copse_candidates_free(&j->candidates);
+  return status;
+}
+
 static copse_status make_collective(struct job *j, copse_collective collective,
                                     const struct copse_progress *progress) {
-  int root = j->o->root < 0 ? 0 : j->o->root;
+  int root = j->root < 0 ? 0 : j->root;
   struct copse_solve_options options = {.collective = collective,
                                         .root = copse_collective_rooted(collective) ? root : -1,
                                         .tolerance = COPSE_Q_ZERO,
@@ -353,7 +647,15 @@ static copse_status make_collective(struct job *j, copse_collective collective,
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
   int n;
   copse_status status;
+  bool kept = false;
   if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
+  j->keeping = j->o->keep;
+  if (j->keeping) COPSE_DO(keep_collective(j, &options, &kept));
+  j->keeping = false;
+  if (kept) return COPSE_OK;
+  if (j->o->keep)
+    copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew",
+               copse_collective_name(collective));
   COPSE_TRY(make_candidates(j, &options));
   if (!j->o->no_low_latency)
     COPSE_TRY(copse_candidates_packets(&j->candidates, LARGEST_PACKETS, j->err));
@@ -370,9 +672,11 @@ out:
 static copse_status finish(struct job *j) {
   struct copse_text *text = &j->work->text;
   copse_text_add(text,
-                 COPSE_JSON_HEAD("plans") ", \"topology\": %s, \"nranks\": %d,\n"
+                 COPSE_JSON_HEAD("plans") ", \"topology\": %s, \"nranks\": %d,%s%s%s\n"
                  " \"ranges\": [%s\n ]}\n",
                  copse_cli_quoted(j->topology->name), j->topology->n_ranks,
+                 j->o->from ? " \"since\": " : "",
+                 j->o->from ? copse_cli_quoted(j->o->from) : "", j->o->from ? "," : "",
                  j->index.data ? j->index.data : "");
   COPSE_DO(copse_text_status(&j->index, j->err));
   COPSE_DO(copse_text_status(text, j->err));
@@ -383,11 +687,13 @@ static copse_status finish(struct job *j) {
   } else {
     COPSE_DO(copse_text_status(&j->table, j->err));
     COPSE_DO(copse_text_status(&j->losses, j->err));
-    printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%s%d plans for %s in %s, all proved%s\n",
+    COPSE_DO(copse_text_status(&j->changes, j->err));
+    printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%s%s%d plans for %s in %s, all proved%s\n",
            "collective", "from bytes", "to", "schedule", "height", "us there", "above bound",
-           "optimal", j->table.data, j->losses.data ? j->losses.data : "", j->n_plans,
+           "optimal", j->table.data, j->losses.data ? j->losses.data : "",
+           j->changes.data ? j->changes.data : "", j->n_plans,
            j->topology->name, j->o->output,
-           j->o->by_default ? " (-c makes those of broadcast, reduce and alltoall)" : "");
+           j->o->by_default && !j->o->from ? " (-c makes those of broadcast, reduce and alltoall)" : "");
   }
   return COPSE_OK;
 }
@@ -395,16 +701,19 @@ static copse_status finish(struct job *j) {
 static copse_status make_all(struct job *j) {
   COPSE_DO(begin_folder(j));
   for (int c = 0; c <= COPSE_ALLTOALL; c++)
-    if (j->o->wanted[c]) COPSE_DO(make_collective(j, (copse_collective)c, &j->work->progress));
+    if (j->wanted[c]) COPSE_DO(make_collective(j, (copse_collective)c, &j->work->progress));
   copse_cli_progress_end();
   return finish(j);
 }
 
 static copse_status make_plans(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
-  struct job j = {.o = o, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
+  struct job j = {
+      .o = o, .work = w, .root = o->root, .predicted = copse_predict_defaults, .err = &w->err};
+  memcpy(j.wanted, o->wanted, sizeof j.wanted);
   j.predicted.lower = o->lower;
   COPSE_DO(copse_cli_costs(&o->topology, &o->costs, &j.predicted, &w->err));
+  if (o->from) COPSE_DO(read_all_old(&j));
   w->place = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   j.topology = w->topology;
@@ -414,6 +723,8 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   copse_text_free(&j.index);
   copse_text_free(&j.table);
   copse_text_free(&j.losses);
+  copse_text_free(&j.changes);
+  copse_text_free(&j.difference);
   return status;
 }
 
@@ -424,6 +735,7 @@ static int check(struct options *o, int n_left, char *const *left) {
   int bad = copse_cli_take_topology(&o->topology, "plans", n_left, left);
   if (bad) return bad;
   if (!o->output) return copse_cli_usage("plans", "name the folder with -o");
+  if (o->keep && !o->from) return copse_cli_usage("plans", "--keep is for --from");
   if (o->root >= 0 && !o->wanted[COPSE_BROADCAST] && !o->wanted[COPSE_REDUCE])
     return copse_cli_usage("plans", "--root is for broadcast and reduce");
   for (int c = 0; c <= COPSE_ALLTOALL; c++) any = any || o->wanted[c];
@@ -456,6 +768,14 @@ static int take_instances(void *options, const char *command, char *value) {
   return COPSE_EXIT_DONE;
 }
 
+static int take_chunk(void *options, const char *command, char *value) {
+  uint64_t bytes;
+  if (!copse_cli_parse_size(value, INT64_MAX, &bytes) || bytes < 1)
+    return copse_cli_usage(command, "--chunk must be a number of bytes, such as 61440 or 64K");
+  ((struct options *)options)->lower.chunk_bytes = (int64_t)bytes;
+  return COPSE_EXIT_DONE;
+}
+
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const char *const automatic[] = {"auto", NULL};
 static const struct copse_option own[] = {
@@ -468,6 +788,16 @@ static const struct copse_option own[] = {
      COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a number up to 2147483647"},
     {"--output", 'o', "FOLDER", "made if it is not there; must hold no plans", TO(output),
      .common = true},
+    {"--from", 0, "PLANS",
+     "what the job has, before parts went --down: a folder of plans, a plan or\n"
+     "a schedule; says which ranks must load what, and which have it; without\n"
+     "-c makes plans of the collectives in it",
+     TO(from)},
+    {"--keep", 0, NULL,
+     "keep the plans of --from, which needs their schedules beside them, but\n"
+     "for trees that crossed what is down: those are mended, in a moment, and\n"
+     "fewer ranks have to load something; says what it costs beside the optimum",
+     TO(keep)},
     {"--workers", 'w', "N", "at most N workers per rank (default 32; see 'copse lower')",
      TO(lower.max_workers), COPSE_OPTION_RANGE(1, 1024), .must = "a number up to 1024",
      .common = true},
@@ -475,6 +805,9 @@ static const struct copse_option own[] = {
      "cut each tree into N parts, for more workers (default auto, as\n"
      "'copse lower' has it)",
      .words = automatic, .take = take_instances},
+    {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
+     COPSE_OPTION_RANGE(1, 64), .must = "a number up to 64"},
+    {"--chunk", 'C', "BYTES", "largest chunk; default 524288", .take = take_chunk},
     {"--no-low-latency", 0, NULL,
      "no plans of packets for messages of up to 256 KiB, nor, below those,\n"
      "of one hop for an allreduce, where all ranks join each other",
@@ -514,7 +847,9 @@ const struct copse_command copse_cmd_plans = {
     .name = "plans",
     .does = "make a set of plans for all message sizes",
     .usage = usage,
-    .example = "example: copse plans a100-x2 -c allreduce -o plans\n",
+    .example =
+        "example: copse plans a100-x2 -c allreduce -o plans\n"
+        "         copse plans a100-x2 --down h0.nic3 --from plans -o plans-without-nic3\n",
     .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own, .after = columns},

@@ -2,7 +2,6 @@
  * copse simulate SCHEDULE|PLAN|FOLDER -t TOPO: predicted times over message sizes, beside today's
  * algorithms, of a folder of plans each at the sizes that it is for; --overlap: how many parts a Mixture-of-Experts layer should be cut into.
  */
-#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -434,11 +433,9 @@ static copse_status read_plan(struct job *job, const char *name) {
 
 static copse_status read_entry(struct job *job, const char *name, struct entry *to) {
   struct copse_cli_work *w = job->work;
-  const char *kept = copse_arena_strdup(&w->arena, name);
-  if (!kept) return copse_fail_nomem(job->err);
-  COPSE_DO(read_plan(job, kept));
+  COPSE_DO(read_plan(job, name));
   COPSE_DO(copse_plan_decode(job->path, w->data, w->size, &w->plan, job->err));
-  *to = (struct entry){kept, w->plan->header};
+  *to = (struct entry){name, w->plan->header};
   copse_plan_free(w->plan);
   w->plan = NULL;
   return COPSE_OK;
@@ -446,26 +443,12 @@ static copse_status read_entry(struct job *job, const char *name, struct entry *
 
 /* The *.plan of a folder, by collective and size. */
 static copse_status list_plans(struct job *job, struct entry **out, int *n) {
-  const char *folder = job->o->schedule;
-  struct dirent **found = NULL;
-  int n_found = scandir(folder, &found, NULL, alphasort);
-  copse_status status = COPSE_OK;
-  *n = 0;
-  if (n_found < 0) return copse_fail_at(job->err, COPSE_IO, folder, 0, "cannot be opened");
-  status = COPSE_ARRAY(&job->work->arena, (size_t)n_found + 1, *out, job->err);
-  for (int i = 0; i < n_found; i++) {
-    size_t length = strlen(found[i]->d_name);
-    bool is_plan = length > 5 && strcmp(found[i]->d_name + length - 5, ".plan") == 0;
-    if (status == COPSE_OK && is_plan)
-      status = read_entry(job, found[i]->d_name, &(*out)[(*n)++]);
-    free(found[i]);
-  }
-  free(found);
-  if (status == COPSE_OK && *n == 0)
-    return copse_fail_at(job->err, COPSE_BAD_INPUT, folder, 0,
-                         "has no plans (*.plan); 'copse plans TOPO -o FOLDER' makes them");
-  if (status == COPSE_OK) qsort(*out, (size_t)*n, sizeof **out, by_range);
-  return status;
+  const char *const *names;
+  COPSE_DO(copse_cli_list_plans(job->o->schedule, &job->work->arena, &names, n, job->err));
+  COPSE_DO(COPSE_ARRAY(&job->work->arena, (size_t)*n, *out, job->err));
+  for (int i = 0; i < *n; i++) COPSE_DO(read_entry(job, names[i], &(*out)[i]));
+  qsort(*out, (size_t)*n, sizeof **out, by_range);
+  return COPSE_OK;
 }
 
 /* Those of -b, -f, -e that the plan is for; between two of them that which it begins with. */

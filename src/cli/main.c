@@ -2,6 +2,7 @@
  * copse COMMAND [options] [files]: finds the command and hands it the rest. And what the commands
  * share: exit statuses, one-line messages, notes, progress, numbers, folders.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -341,6 +342,31 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) {
   int why = errno;
   if (why == EEXIST && stat(folder, &about) == 0 && S_ISDIR(about.st_mode)) return COPSE_OK;
   return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be made a folder: %s", strerror(why));
+}
+
+static int is_plan(const struct dirent *entry) {
+  size_t length = strlen(entry->d_name);
+  return length > 5 && strcmp(entry->d_name + length - 5, ".plan") == 0;
+}
+
+copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
+                                  const char *const **names, int *n, struct copse_err *err) {
+  struct dirent **found = NULL;
+  const char **list = NULL;
+  *n = scandir(folder, &found, is_plan, alphasort);
+  if (*n < 0) return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be opened");
+  copse_status status = COPSE_ARRAY(arena, (size_t)*n + 1, list, err);
+  for (int i = 0; i < *n; i++) {
+    if (status == COPSE_OK && !(list[i] = copse_arena_strdup(arena, found[i]->d_name)))
+      status = copse_fail_nomem(err);
+    free(found[i]);
+  }
+  free(found);
+  if (status == COPSE_OK && *n == 0)
+    status = copse_fail_at(err, COPSE_BAD_INPUT, folder, 0,
+                           "has no plans (*.plan); 'copse plans TOPO -o FOLDER' makes them");
+  *names = list;
+  return status;
 }
 
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,

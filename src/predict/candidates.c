@@ -32,20 +32,38 @@ static copse_status predict_last(struct copse_candidates *c, struct copse_err *e
                                 err);
 }
 
+copse_status copse_candidates_add(struct copse_candidates *c, struct copse_schedule *schedule,
+                                  const char *name, const struct copse_lower_options *lower,
+                                  struct copse_err *err) {
+  struct copse_candidate *it = &c->list[c->n];
+  if (c->n == COPSE_MAX_CANDIDATES) {
+    copse_schedule_free(schedule);
+    return copse_fail(err, COPSE_UNSUPPORTED, "more than %d candidates", COPSE_MAX_CANDIDATES);
+  }
+  *it = (struct copse_candidate){.schedule = schedule, .owned = true, .lower = *lower};
+  snprintf(it->name, sizeof it->name, "%s", name);
+  c->n++;
+  return predict_last(c, err);
+}
+
 static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
                          struct copse_err *err) {
   struct copse_candidates *c = context;
-  struct copse_candidate *it = &c->list[c->n];
   if (c->n == COPSE_MAX_CANDIDATES ||
       (strcmp(name, "equal shares") == 0 &&
        copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))) {
     copse_schedule_free(schedule);
     return COPSE_OK;
   }
-  *it = (struct copse_candidate){.schedule = schedule, .owned = true, .lower = c->options.lower};
-  snprintf(it->name, sizeof it->name, "%s", name);
-  c->n++;
-  return predict_last(c, err);
+  return copse_candidates_add(c, schedule, name, &c->options.lower, err);
+}
+
+copse_status copse_candidates_begin(const struct copse_topology *topology,
+                                    const struct copse_predict_options *predict,
+                                    struct copse_candidates *out, struct copse_err *err) {
+  *out = (struct copse_candidates){.topology = topology,
+                                   .options = predict ? *predict : copse_predict_defaults};
+  return copse_predict_routes(topology, &out->routes, &out->options, err);
 }
 
 copse_status copse_candidates_make(const struct copse_topology *topology,
@@ -54,9 +72,7 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
   struct copse_proposer proposer = {topology, options, NULL, out, wants, take};
-  *out = (struct copse_candidates){.topology = topology,
-                                   .options = predict ? *predict : copse_predict_defaults};
-  COPSE_DO(copse_predict_routes(topology, &out->routes, &out->options, err));
+  COPSE_DO(copse_candidates_begin(topology, predict, out, err));
   proposer.routes = out->options.routes;
   return copse_propose(&proposer, seconds, err);
 }

@@ -40,6 +40,18 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;
 
+/* The same with none in it, for copse_candidates_add. */
+copse_status copse_candidates_begin(const struct copse_topology *topology,
+                                    const struct copse_predict_options *predict,
+                                    struct copse_candidates *out,
+                                    struct copse_err *err) COPSE_CHECKED;
+/* Adds one, lowered so; the schedule, expanded, is taken over also after a failure. COPSE_UNSUPPORTED
+ * where the list is full. */
+copse_status copse_candidates_add(struct copse_candidates *candidates,
+                                  struct copse_schedule *schedule, const char *name,
+                                  const struct copse_lower_options *lower,
+                                  struct copse_err *err) COPSE_CHECKED;
+
 /* Adds those of the topology with nothing broken, whose ranks are the same, as "healthy: k=4": they
  * may be better than what is found for the broken one, which is less symmetric. What can't be one
  * of this topology is left out. */

@@ -4,9 +4,12 @@
  */
 #include "schedule/adapt.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
+#include "schedule/loads.h"
 #include "topology/modify.h"
 
 copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
@@ -223,4 +226,238 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
 out:
   copse_schedule_free(m.to);
   return status;
+}
+
+/* ---- parts that are down ---- */
+
+/* How much longer a link is for a search than an empty one, where it carries as much as the busiest
+ * link of the schedule: e to the power of this. Steep, since the busiest link makes the time; not
+ * measured. */
+#define STEEPNESS 8.0
+#define UNIT ((double)(1 << 20))
+#define LONGEST ((double)((int64_t)1 << 40))
+
+struct mending {
+  const struct copse_topology *t;
+  double *load; /* [n_links] fractions of M */
+  double worst; /* the most of them over a bandwidth, before */
+  struct copse_adjacency leaving, entering;
+  struct copse_nearest nearest;
+  int *via;  /* [n_nodes] the link that the search came by, -1: it began here */
+  int *rank_of; /* [n_nodes] -1: a relay */
+  /* of the tree at hand, [n_ranks]: */
+  bool downwards; /* its edges lead away from the root */
+  double weight;
+  int *up;          /* the rank that it hangs on; -1: nowhere, or the root */
+  int *top;         /* the root of what it hangs in */
+  struct copse_schedule_edge *way; /* from up[r] or to it */
+  int *order;       /* ranks as the tree lists them, from the root on */
+  struct copse_arena arena;
+};
+
+static void free_mending(struct mending *m) { copse_arena_free(&m->arena); }
+
+/* Adds `weight` to the links of a path; false, and nothing, where one of them is gone. */
+static bool load_path(struct mending *m, const int *path, int n, double weight) {
+  for (int i = 0; i < n; i++)
+    if (path[i] < 0 || (i > 0 && copse_topology_find_link(m->t, path[i - 1], path[i]) < 0))
+      return false;
+  for (int i = 1; i < n; i++) m->load[copse_topology_find_link(m->t, path[i - 1], path[i])] += weight;
+  return true;
+}
+
+static copse_status prepare_mending(struct mending *m, const struct copse_schedule *s,
+                                    struct copse_err *err) {
+  const struct copse_topology *t = m->t;
+  size_t n_nodes = (size_t)t->n_nodes, n_ranks = (size_t)t->n_ranks;
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)t->n_links, m->load, err));
+  COPSE_DO(COPSE_ARRAYS(&m->arena, n_nodes, int, err, &m->via, &m->rank_of));
+  COPSE_DO(COPSE_ARRAYS(&m->arena, n_ranks, int, err, &m->up, &m->top, &m->order));
+  COPSE_DO(COPSE_ARRAY(&m->arena, n_ranks, m->way, err));
+  COPSE_DO(copse_nearest_prepare(&m->arena, t->n_nodes, &m->nearest, err));
+  COPSE_DO(copse_adjacency_by(&m->arena, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
+                              sizeof *t->links, &m->leaving, err));
+  COPSE_DO(copse_adjacency_by(&m->arena, t->n_nodes, t->n_links, COPSE_KEYS(t->links, dst),
+                              sizeof *t->links, &m->entering, err));
+  for (int v = 0; v < t->n_nodes; v++) m->rank_of[v] = t->nodes[v].rank;
+  for (int i = 0; i < s->n_trees; i++)
+    for (int e = 0; e < s->trees[i].n_edges; e++)
+      (void)load_path(m, s->trees[i].edges[e].path, s->trees[i].edges[e].n_path,
+                      copse_q_to_double(s->trees[i].weight));
+  for (int l = 0; l < t->n_links; l++)
+    m->worst = fmax(fmax(m->worst, 1e-300), m->load[l] / copse_q_to_double(t->links[l].bandwidth));
+  return COPSE_OK;
+}
+
+/* The tree without what it lost; how many of its ranks hang nowhere. */
+static int take_tree(struct mending *m, const struct copse_schedule_tree *tree) {
+  int n = tree->n_edges, lost = 0;
+  m->downwards = tree->phase == COPSE_PHASE_BROADCAST;
+  m->weight = copse_q_to_double(tree->weight);
+  m->up[tree->root] = -1;
+  m->top[tree->root] = tree->root;
+  m->order[0] = tree->root;
+  for (int e = 0; e < n; e++) {
+    const struct copse_schedule_edge *edge = &tree->edges[m->downwards ? e : n - 1 - e];
+    int below = m->downwards ? edge->dst : edge->src, above = m->downwards ? edge->src : edge->dst;
+    bool stays = load_path(m, edge->path, edge->n_path, 0);
+    m->order[e + 1] = below;
+    m->up[below] = stays ? above : -1;
+    m->top[below] = stays ? m->top[above] : below;
+    m->way[below] = *edge;
+    lost += !stays;
+  }
+  return lost;
+}
+
+static int64_t length_of(const struct mending *m, int link) {
+  double share = (m->load[link] + m->weight) / copse_q_to_double(m->t->links[link].bandwidth);
+  return (int64_t)fmin(UNIT * exp(STEEPNESS * fmin(share / m->worst, 4)), LONGEST);
+}
+
+/* Whether the ranks from `rank` up to the one that hangs nowhere can be turned around. */
+static bool may_turn(const struct mending *m, int rank) {
+  for (; m->up[rank] >= 0; rank = m->up[rank]) {
+    const struct copse_schedule_edge *way = &m->way[rank];
+    for (int i = 1; i < way->n_path; i++)
+      if (copse_topology_find_link(m->t, way->path[i], way->path[i - 1]) < 0) return false;
+  }
+  return true;
+}
+
+/* The nearest rank that does not hang on the root and can be hung there, or -1; `via` leads back. */
+static int find_place(struct mending *m, int root) {
+  const struct copse_topology *t = m->t;
+  const struct copse_adjacency *next = m->downwards ? &m->leaving : &m->entering;
+  copse_nearest_reset(&m->nearest);
+  for (int r = 0; r < t->n_ranks; r++)
+    if (m->top[r] == root && copse_nearest_offer(&m->nearest, t->rank_nodes[r], 0))
+      m->via[t->rank_nodes[r]] = -1;
+  while (m->nearest.n > 0) {
+    int v = copse_nearest_take(&m->nearest), rank = m->rank_of[v];
+    if (rank >= 0 && m->top[rank] != root) {
+      if (may_turn(m, rank)) return rank;
+      continue;
+    }
+    for (int i = next->first[v]; i < next->first[v + 1]; i++) {
+      int link = next->item[i], to = m->downwards ? t->links[link].dst : t->links[link].src;
+      int64_t length = length_of(m, link);
+      if (copse_nearest_offer(&m->nearest, to, m->nearest.distance[v] + length)) m->via[to] = link;
+    }
+  }
+  return -1;
+}
+
+/* The way that the search found to a rank, as an edge of the tree. */
+static copse_status take_way(struct mending *m, struct copse_schedule *s, int rank,
+                             struct copse_schedule_edge *out, struct copse_err *err) {
+  const struct copse_topology *t = m->t;
+  int n = 1, *path, at = t->rank_nodes[rank];
+  for (int v = at; m->via[v] >= 0; n++)
+    v = m->downwards ? t->links[m->via[v]].src : t->links[m->via[v]].dst;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, path, err));
+  for (int i = 0; i < n; i++) {
+    path[m->downwards ? n - 1 - i : i] = at;
+    if (m->via[at] >= 0) at = m->downwards ? t->links[m->via[at]].src : t->links[m->via[at]].dst;
+  }
+  *out = (struct copse_schedule_edge){m->rank_of[path[0]], m->rank_of[path[n - 1]], path, n};
+  (void)load_path(m, path, n, m->weight);
+  return COPSE_OK;
+}
+
+/* The same path the other way around, between the same ranks. */
+static copse_status turn_way(struct mending *m, struct copse_schedule *s,
+                             const struct copse_schedule_edge *way, struct copse_schedule_edge *out,
+                             struct copse_err *err) {
+  int *path, n = way->n_path;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, path, err));
+  for (int i = 0; i < n; i++) path[i] = way->path[n - 1 - i];
+  (void)load_path(m, way->path, n, -m->weight);
+  (void)load_path(m, path, n, m->weight);
+  *out = (struct copse_schedule_edge){way->dst, way->src, path, n};
+  return COPSE_OK;
+}
+
+/* Hangs a rank by a way, and all that it hung on below it. */
+static copse_status hang(struct mending *m, struct copse_schedule *s, int rank, int root,
+                         struct copse_err *err) {
+  struct copse_schedule_edge way, next;
+  int lost = m->top[rank], above;
+  COPSE_DO(take_way(m, s, rank, &way, err));
+  for (above = m->downwards ? way.src : way.dst; rank >= 0;) {
+    int was = m->up[rank];
+    if (was >= 0) COPSE_DO(turn_way(m, s, &m->way[rank], &next, err));
+    m->up[rank] = above;
+    m->way[rank] = way;
+    way = next;
+    above = rank;
+    rank = was;
+  }
+  for (int r = 0; r < m->t->n_ranks; r++)
+    if (m->top[r] == lost) m->top[r] = root;
+  return COPSE_OK;
+}
+
+/* The edges in the order of before, but none before the one that it hangs on. */
+static copse_status list_edges(struct mending *m, struct copse_schedule *s,
+                               struct copse_schedule_tree *tree, struct copse_err *err) {
+  struct copse_schedule_edge *edges;
+  int n = tree->n_edges, done = 0;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, edges, err));
+  m->top[tree->root] = -1; /* listed */
+  while (done < n)
+    for (int i = 1; i <= n; i++) {
+      int r = m->order[i];
+      if (m->top[r] < 0 || m->top[m->up[r]] >= 0) continue;
+      edges[m->downwards ? done : n - 1 - done] = m->way[r];
+      m->top[r] = -1;
+      done++;
+    }
+  tree->edges = edges;
+  return COPSE_OK;
+}
+
+static copse_status mend_tree(struct mending *m, struct copse_schedule *s,
+                              struct copse_schedule_tree *tree, bool *mended,
+                              struct copse_err *err) {
+  int lost = take_tree(m, tree);
+  *mended = lost == 0 || tree->stage == 0;
+  if (lost == 0 || !*mended) return COPSE_OK;
+  for (; lost > 0; lost--) {
+    int rank = find_place(m, tree->root);
+    *mended = rank >= 0;
+    if (!*mended) return COPSE_OK;
+    COPSE_DO(hang(m, s, rank, tree->root, err));
+  }
+  return list_edges(m, s, tree, err);
+}
+
+static bool has_ranks_of(const struct copse_schedule *s, const struct copse_topology *topology) {
+  bool same = s->n_ranks == topology->n_ranks;
+  for (int r = 0; same && r < s->n_ranks; r++)
+    same = strcmp(s->nodes[s->rank_nodes[r]], topology->nodes[topology->rank_nodes[r]].id) == 0;
+  return same;
+}
+
+copse_status copse_schedule_mend(struct copse_schedule *s, const struct copse_topology *topology,
+                                 bool *mended, struct copse_err *err) {
+  COPSE_AT_END(free_mending) struct mending m = {.t = topology};
+  struct copse_schedule_tree *trees;
+  char sha256[COPSE_SHA256_HEX];
+  *mended = s->n_trees > 0 && s->n_copying == 0 &&
+            s->n_adding == 0 && s->n_rotations == 0 && has_ranks_of(s, topology);
+  if (!*mended) return COPSE_OK;
+  COPSE_DO(copse_schedule_place(s, topology, err));
+  COPSE_DO(prepare_mending(&m, s, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, trees, err));
+  for (int i = 0; i < s->n_trees && *mended; i++) {
+    trees[i] = s->trees[i];
+    COPSE_DO(mend_tree(&m, s, &trees[i], mended, err));
+  }
+  if (!*mended) return COPSE_OK;
+  s->trees = trees;
+  COPSE_DO(copse_topology_sha256(topology, sha256, err));
+  COPSE_DO(copse_arena_text(&s->arena, topology->name, &s->topology_name, err));
+  COPSE_DO(copse_arena_text(&s->arena, sha256, &s->topology_sha256, err));
+  return copse_loads_time(topology, s, &s->time_per_GB, err);
 }

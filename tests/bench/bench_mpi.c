@@ -13,15 +13,25 @@
  *
  * `bench_mpi copies RUNS BYTES...`: a line for each of BYTES, microseconds of filling that much new
  * memory and of a copy as long, all ranks at the same time.
+ *
+ * `bench_mpi repair PLANS NEW BYTES SECONDS COMMAND`: allreduces one after the other for so long, a
+ * line for each: microseconds since 1970 when it was done, microseconds that it took, wrong
+ * elements. Rank r is on host r, whose link to host s is the device "to<s>". When the system says
+ * that a rank's link is down, that rank ends the call on all; they agree on which links are down,
+ * rank 0 runs COMMAND with a --down for each, and all go on with the plans in NEW. An empty COMMAND:
+ * nobody looks at links. scripts/demo_repair makes hosts and cuts a link.
  */
 #include "copse/mpi.h"
 
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TIMEOUT_SECONDS 120
@@ -280,6 +290,144 @@ static void run_copies(int rank, size_t bytes, int runs) {
   free(out);
 }
 
+/* ---- a link that is cut ------------------------------------------------------------------- */
+
+#define MOST_HOSTS 8
+#define LOOK_EVERY_NS 1000000
+
+/* Of a rank. What the watching thread shares: `comm` under `lock`, `down` a bit for each host. */
+struct watch {
+  pthread_mutex_t lock;
+  copse_comm *comm;
+  atomic_uint down;
+  atomic_bool ends;
+  int rank, n;
+};
+
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+static bool is_up(int host) {
+  char path[64], state[16] = "";
+  snprintf(path, sizeof path, "/sys/class/net/to%d/operstate", host);
+  FILE *in = fopen(path, "r");
+  if (!in) return false;
+  bool up = fgets(state, sizeof state, in) && strcmp(state, "up\n") == 0;
+  fclose(in);
+  return up;
+}
+
+static void *watch_links(void *context) {
+  static const struct timespec nap = {0, LOOK_EVERY_NS};
+  struct watch *w = context;
+  while (!atomic_load(&w->ends)) {
+    for (int h = 0; h < w->n; h++) {
+      unsigned bit = 1u << h;
+      if (h == w->rank || (atomic_load(&w->down) & bit) || is_up(h)) continue;
+      atomic_fetch_or(&w->down, bit);
+      pthread_mutex_lock(&w->lock);
+      if (w->comm) ok(copse_comm_abort(w->comm));
+      pthread_mutex_unlock(&w->lock);
+    }
+    nanosleep(&nap, NULL);
+  }
+  return NULL;
+}
+
+static copse_comm *join(const char *plans) {
+  copse_comm *comm;
+  copse_wire wire;
+  int loaded = 0;
+  (void)!copse_wire_new_mpi(MPI_COMM_WORLD, TIMEOUT_SECONDS, &wire);
+  ok(copse_comm_init_wire(&comm, &wire, TIMEOUT_SECONDS));
+  ok(copse_comm_load_plans(comm, plans, &loaded));
+  if (loaded == 0) die("no plan in %s", plans);
+  return comm;
+}
+
+/* COMMAND with what is down, run by rank 0; the others wait for it. */
+static void make_plans(const struct watch *w, const unsigned *down, const char *command) {
+  char text[4096];
+  int status = 0;
+  size_t used = (size_t)snprintf(text, sizeof text, "%s", command);
+  for (int a = 0; a < w->n; a++)
+    for (int b = a + 1; b < w->n; b++)
+      if ((down[a] >> b & 1u) || (down[b] >> a & 1u))
+        used += (size_t)snprintf(text + used, sizeof text - used, " --down 'h%d>h%d'", a, b);
+  if (used >= sizeof text) die("the command is too long");
+  if (w->rank == 0) status = system(text);
+  MPI_Bcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  if (status != 0) die("failed: %s", text);
+}
+
+/* After a call that ended with the communicator. */
+static void go_on(struct watch *w, copse_comm *broken, const char *plans, const char *command) {
+  unsigned mine, down[MOST_HOSTS];
+  double at[4] = {now_us()};
+  if (w->rank == 0) printf("# ended: %s\n", copse_last_error());
+  pthread_mutex_lock(&w->lock);
+  w->comm = NULL;
+  pthread_mutex_unlock(&w->lock);
+  mine = atomic_load(&w->down);
+  MPI_Allgather(&mine, 1, MPI_UNSIGNED, down, 1, MPI_UNSIGNED, MPI_COMM_WORLD);
+  at[1] = now_us();
+  make_plans(w, down, command);
+  at[2] = now_us();
+  (void)!copse_comm_destroy(broken); /* says again why it is broken */
+  copse_comm *comm = join(plans);
+  at[3] = now_us();
+  pthread_mutex_lock(&w->lock);
+  w->comm = comm;
+  pthread_mutex_unlock(&w->lock);
+  if (w->rank == 0) printf("repair %.0f %.0f %.0f %.0f\n", at[0], at[1], at[2], at[3]);
+}
+
+/* One allreduce; false: it ended with the communicator. */
+static bool reduce_once(struct watch *w, float *data, size_t count, int seed) {
+  long long wrong = 0, all_wrong = 0;
+  int failed, any_failed = 0;
+  for (size_t i = 0; i < count; i++) data[i] = (float)((i + (size_t)seed) % 1000 + (size_t)w->rank);
+  double start = now_us();
+  failed = copse_all_reduce(data, data, count, COPSE_FLOAT, COPSE_SUM, w->comm, NULL) != COPSE_OK;
+  double end = now_us();
+  MPI_Allreduce(&failed, &any_failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (any_failed) return false;
+  for (size_t i = 0; i < count; i++)
+    wrong += data[i] !=
+             (float)((size_t)w->n * ((i + (size_t)seed) % 1000) + (size_t)(w->n * (w->n - 1) / 2));
+  MPI_Reduce(&wrong, &all_wrong, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (w->rank == 0) printf("done %.0f %.0f %lld\n", end, end - start, all_wrong);
+  fflush(stdout);
+  return true;
+}
+
+static void run_repair(int rank, int n, char **argv) {
+  struct watch w = {.rank = rank, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER};
+  size_t count = strtoull(argv[4], NULL, 10) / sizeof(float);
+  double end = now_us() + 1e6 * atof(argv[5]);
+  pthread_t watcher;
+  if (n > MOST_HOSTS) die("more than %d hosts", MOST_HOSTS);
+  w.comm = join(argv[2]);
+  float *data = new_floats(count);
+  bool watches = argv[6][0] != '\0';
+  if (watches && pthread_create(&watcher, NULL, watch_links, &w) != 0) die("no thread");
+  for (int seed = 0, goes_on = 1; goes_on; seed++) {
+    if (!reduce_once(&w, data, count, seed)) {
+      if (!watches) die("%s", copse_last_error());
+      go_on(&w, w.comm, argv[3], argv[6]);
+    }
+    goes_on = now_us() < end;
+    MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  }
+  atomic_store(&w.ends, true);
+  if (watches) pthread_join(watcher, NULL);
+  ok(copse_comm_destroy(w.comm));
+  free(data);
+}
+
 int main(int argc, char **argv) {
   struct bench b = {.comm = NULL};
   int loaded = 0;
@@ -294,6 +442,11 @@ int main(int argc, char **argv) {
   if (argc >= 4 && strcmp(argv[1], "copies") == 0) {
     int runs = number_of(argv[2], "RUNS", MOST_RUNS);
     for (int i = 3; i < argc; i++) run_copies(b.rank, strtoull(argv[i], NULL, 10), runs);
+    MPI_Finalize();
+    return 0;
+  }
+  if (argc == 7 && strcmp(argv[1], "repair") == 0) {
+    run_repair(b.rank, b.n, argv);
     MPI_Finalize();
     return 0;
   }

@@ -498,6 +498,155 @@ START_TEST(plans_without_packets_when_they_are_not_wanted) {
 }
 END_TEST
 
+/* ---- repair ------------------------------------------------------------------------------ */
+
+static bool same_worker(const copse_plan *a, uint32_t v, const copse_plan *b, uint32_t w) {
+  uint32_t r = a->workers[v].rank;
+  return r == b->workers[w].rank && v - a->ranks[r].first_worker == w - b->ranks[r].first_worker;
+}
+
+/* How many channels before it join the same workers. */
+static int earlier(const copse_plan *plan, uint32_t channel) {
+  const struct copse_plan_channel *it = &plan->channels[channel];
+  int n = 0;
+  for (uint32_t c = 0; c < channel; c++)
+    n += memcmp(&plan->channels[c], it, sizeof *it) == 0;
+  return n;
+}
+
+/* Whether a rank's regions up to these two are alike, so that they lie at the same place. */
+static bool same_place(const copse_plan *a, uint32_t v, const copse_plan *b, uint32_t w) {
+  for (;; v--, w--) {
+    const struct copse_plan_region *x = &a->regions[v], *y = &b->regions[w];
+    if (x->rank != y->rank || x->kind != y->kind ||
+        memcmp(&a->pieces[x->piece], &b->pieces[y->piece], sizeof *a->pieces) != 0)
+      return false;
+    bool first_x = v == 0 || a->regions[v - 1].rank != x->rank;
+    bool first_y = w == 0 || b->regions[w - 1].rank != y->rank;
+    if (first_x || first_y) return first_x && first_y;
+  }
+}
+
+static bool same_op(const copse_plan *a, const struct copse_plan_op *x, const copse_plan *b,
+                    const struct copse_plan_op *y) {
+  if (x->kind != y->kind || x->when != y->when || x->flags != y->flags || x->n_src != y->n_src ||
+      x->n_dst != y->n_dst)
+    return false;
+  if (x->kind != COPSE_OP_MOVE)
+    return same_worker(a, a->channels[x->channel].src_worker, b,
+                       b->channels[y->channel].src_worker) &&
+           same_worker(a, a->channels[x->channel].dst_worker, b,
+                       b->channels[y->channel].dst_worker) &&
+           earlier(a, x->channel) == earlier(b, y->channel);
+  if (memcmp(&a->pieces[x->piece], &b->pieces[y->piece], sizeof *a->pieces) != 0) return false;
+  for (uint32_t k = 0; k < (uint32_t)x->n_src + x->n_dst; k++) {
+    const struct copse_plan_operand *p = &a->operands[x->operand + k],
+                                    *q = &b->operands[y->operand + k];
+    if (p->rank != q->rank || p->buffer != q->buffer) return false;
+    bool scratch = p->buffer == COPSE_BUFFER_SCRATCH || p->buffer == COPSE_BUFFER_PACKETS;
+    if (scratch ? !same_place(a, p->index, b, q->index) : p->index != q->index) return false;
+  }
+  return true;
+}
+
+/* What a rank does in two plans, compared operation by operation. */
+static bool does_the_same(const copse_plan *a, const copse_plan *b, uint32_t r) {
+  const struct copse_plan_rank *x = &a->ranks[r], *y = &b->ranks[r];
+  if (x->n_workers != y->n_workers || a->header.protocol != b->header.protocol ||
+      a->header.fifo != b->header.fifo || a->header.chunk_bytes != b->header.chunk_bytes ||
+      a->header.pipeline_chunks != b->header.pipeline_chunks ||
+      a->header.min_chunk_bytes != b->header.min_chunk_bytes)
+    return false;
+  for (uint32_t w = 0; w < x->n_workers; w++) {
+    const struct copse_plan_worker *v = &a->workers[x->first_worker + w],
+                                   *u = &b->workers[y->first_worker + w];
+    if (v->n_ops != u->n_ops) return false;
+    for (uint32_t i = 0; i < v->n_ops; i++)
+      if (!same_op(a, &a->ops[v->first_op + i], b, &b->ops[u->first_op + i])) return false;
+  }
+  return true;
+}
+
+static copse_plan *open_plan(const char *folder, const char *name) {
+  char path[300];
+  copse_plan *plan;
+  snprintf(path, sizeof path, "%s/%s/%s", copse_test_folder(), folder, name);
+  ck_assert_int_eq(copse_plan_load(path, &plan), COPSE_OK);
+  return plan;
+}
+
+/* How many ranks have their part already; what the index says of all is so. */
+static int check_difference(const cJSON *range) {
+  copse_plan *new = open_plan("new", text_of(range, "plan"));
+  copse_plan *old = open_plan("old", text_of(range, "like"));
+  const cJSON *changed = cJSON_GetObjectItem(range, "changed_ranks"), *it = changed->child;
+  int same = 0;
+  for (uint32_t r = 0; r < new->header.n_ranks; r++) {
+    bool says = it && it->valueint == (int)r;
+    ck_assert_msg(says != does_the_same(old, new, r), "%s: rank %u", text_of(range, "plan"), r);
+    same += !says;
+    if (says) it = it->next;
+  }
+  ck_assert_ptr_null(it);
+  copse_plan_free(new);
+  copse_plan_free(old);
+  return same;
+}
+
+/* What is down, and whether plans are kept. With nothing down no rank has anything to load; with a
+ * link down some keep what they have, in kept plans. */
+static const struct {
+  const char *fabric, *down, *keep;
+  int least; /* parts in all that stay */
+} repairs[] = {{FABRIC, "", "--keep", 0},
+               {FABRIC, "--down h0.nic1", "--keep", 0},
+               {"dgx1-v100", "--down 'gpu0>gpu1'", "--keep", 4},
+               {FABRIC, "--down h0.nic1", "", 0}};
+
+START_TEST(repaired_plans_are_right_and_say_who_must_load_what) {
+  const char *fabric = repairs[_i].fabric, *down = repairs[_i].down;
+  ck_assert_int_eq(run("@ plans %s -c allgather -c reduce_scatter -I 1 -o %%/old", fabric), 0);
+  ck_assert_int_eq(run("@ plans %s %s -I 1 --from %%/old %s -o %%/new --json", fabric, down,
+                       repairs[_i].keep),
+                   0);
+  cJSON *json = parsed();
+  const cJSON *range;
+  int stay = 0, gathers = 0, n_ranks = (int)number_of(json, "nranks");
+  cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
+    ck_assert_int_eq(run("@ check %%/new/%s", text_of(range, "plan")), 0);
+    ck_assert_int_eq(
+        run("@ verify %%/new/%s %s %s %s", text_of(range, "schedule"), *fabric == '-' ? "" : "-t",
+            fabric, down),
+        0);
+    stay += check_difference(range);
+    gathers += strcmp(text_of(range, "collective"), "allgather") == 0;
+  }
+  ck_assert_int_gt(gathers, 0);
+  ck_assert_int_lt(gathers, cJSON_GetArraySize(cJSON_GetObjectItem(json, "ranges")));
+  if (*down)
+    ck_assert_int_ge(stay, repairs[_i].least);
+  else
+    ck_assert_int_eq(stay, n_ranks * cJSON_GetArraySize(cJSON_GetObjectItem(json, "ranges")));
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("rm -r %%/old %%/new"), 0);
+}
+END_TEST
+
+START_TEST(plans_of_other_ranks_and_kept_ones_without_schedules) {
+  ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/whole-set"), 0);
+  ck_assert_int_eq(
+      run("@ plans " FABRIC " --down h1.gpu1 --from %%/whole-set --keep -o %%/fewer"), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "plans of allgather can't be kept"));
+  ck_assert_ptr_nonnull(strstr(result.out, "there was none for"));
+  ck_assert_int_eq(run("rm %%/whole-set/*.json"), 0);
+  ck_assert_int_eq(
+      run("@ plans " FABRIC " --down h1.nic1 --from %%/whole-set --keep -o %%/bare"), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "can't be kept"));
+  copse_test_refused(run("@ plans " FABRIC " --from %%/missing -o %%/none"), "missing: cannot open");
+  copse_test_refused(run("@ plans " FABRIC " --keep -o %%/none"), "--keep is for --from");
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/plans");
   TCase *tests = tcase_create("plans");
@@ -518,6 +667,9 @@ int main(void) {
                       copse_test_all() ? 4 : COPSE_TEST_UP_TO(1, 0));
   tcase_add_test(tests, marked_switches_get_plans_of_their_own);
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
+  tcase_add_loop_test(tests, repaired_plans_are_right_and_say_who_must_load_what, 0,
+                      COPSE_TEST_UP_TO(4, 2));
+  tcase_add_test(tests, plans_of_other_ranks_and_kept_ones_without_schedules);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

@@ -430,6 +430,25 @@ START_TEST(without_mpi_the_backend_is_refused_in_one_line) {
 }
 END_TEST
 
+/* Between hosts made of namespaces, where this user can make some. */
+START_TEST(a_job_goes_on_with_repaired_plans_when_a_cable_is_cut) {
+  NEED_MPI();
+  ck_assert_int_eq(copse_test_command("scripts/demo_repair -h 3 -b 300000 -n 4"), 0);
+  if (strstr(copse_test_result.out, "skipped: ")) COPSE_SKIP("%s", copse_test_result.out);
+  const char *old = strstr(copse_test_result.out, "old plans:");
+  const char *repaired = strstr(copse_test_result.out, "repaired plans:");
+  ck_assert_msg(old && repaired, "%s", copse_test_result.out);
+  int before = 0, after = 0;
+  ck_assert_int_eq(sscanf(repaired, "repaired plans: %d allreduces before the cut, %*d ms each; %d",
+                          &before, &after),
+                   2);
+  ck_assert_int_gt(before, 0);
+  ck_assert_int_gt(after, 0);
+  ck_assert_ptr_nonnull(strstr(repaired, "; 0 elements wrong"));
+  ck_assert_ptr_nonnull(strstr(repaired, "must load it"));
+}
+END_TEST
+
 static void find_job(void) {
   const char *bin = getenv("COPSE_BIN");
   char path[PATH_MAX];
@@ -464,6 +483,7 @@ int main(void) {
     tcase_add_loop_test(tc, wrong_elements_of_any_rank_fail_the_run, 0, copse_test_all() ? N_WIRES : 1);
     tcase_add_loop_test(tc, a_call_of_mpi_that_does_not_return_is_left, 0, 2);
     tcase_add_test(tc, a_rank_that_never_starts_ends_the_others_in_time);
+    tcase_add_test(tc, a_job_goes_on_with_repaired_plans_when_a_cable_is_cut);
     tcase_add_loop_test(tc, a_slow_rank_is_waited_for, 0, N_WIRES);
   }
   tcase_add_test(tc, without_mpi_the_backend_is_refused_in_one_line);

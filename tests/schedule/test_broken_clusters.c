@@ -8,9 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/types.h"
+#include "schedule/adapt.h"
 #include "schedule/solve/solve.h"
 #include "verify/verify.h"
 #include "support/oracle.h"
+#include "support/random.h"
+#include "support/random_topology.h"
 #include "support/support.h"
 #include "topology/modify.h"
 
@@ -283,6 +287,79 @@ START_TEST(repaired_schedules_are_optimal_and_what_they_list_is_too) {
 }
 END_TEST
 
+/* Whether a path crosses the cable between two nodes. */
+static bool crosses(const struct copse_schedule *s, const struct copse_schedule_edge *edge,
+                    const char *a, const char *b) {
+  for (int i = 0; i + 1 < edge->n_path; i++) {
+    const char *x = s->nodes[edge->path[i]], *y = s->nodes[edge->path[i + 1]];
+    if ((!strcmp(x, a) && !strcmp(y, b)) || (!strcmp(x, b) && !strcmp(y, a))) return true;
+  }
+  return false;
+}
+
+/* A tree that crossed nothing of what is down is as it was, with its weight. */
+static void check_others_stay(const struct copse_schedule *before, const struct copse_schedule *after,
+                              const char *a, const char *b) {
+  ck_assert_int_eq(before->n_trees, after->n_trees);
+  for (int i = 0; i < before->n_trees; i++) {
+    const struct copse_schedule_tree *was = &before->trees[i], *is = &after->trees[i];
+    bool hit = false;
+    ck_assert(copse_q_eq(was->weight, is->weight));
+    ck_assert_int_eq(was->root, is->root);
+    for (int e = 0; e < was->n_edges; e++) hit = hit || crosses(before, &was->edges[e], a, b);
+    for (int e = 0; e < was->n_edges && !hit; e++) {
+      ck_assert_int_eq(was->edges[e].n_path, is->edges[e].n_path);
+      for (int v = 0; v < was->edges[e].n_path; v++)
+        ck_assert_str_eq(before->nodes[was->edges[e].path[v]], after->nodes[is->edges[e].path[v]]);
+    }
+  }
+}
+
+/* Of random fabrics, whose links have both ways, each with a cable cut that leaves them joined. */
+START_TEST(a_mended_schedule_is_right_and_only_what_was_hit_has_changed) {
+  static const struct copse_test_random_options options = {3, 9, 6, false, true};
+  static const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER,
+                                                 COPSE_ALLREDUCE, COPSE_BROADCAST, COPSE_REDUCE};
+  uint64_t state = 977u * (uint64_t)_i + 5;
+  struct copse_topology *t = copse_test_random_topology(&state, &options), *left;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  const struct copse_link *cut = &t->links[copse_test_random_int(&state, 0, t->n_links - 1)];
+  const char *a = t->nodes[cut->src].id, *b = t->nodes[cut->dst].id;
+  copse_collective collective = collectives[_i % 5];
+  struct copse_schedule *before, *s, *best;
+  char what[200];
+  bool mended;
+  snprintf(what, sizeof what, "%s>%s", a, b);
+  const struct copse_fault fault = {what, {0, 1}};
+  ASSERT_OK(copse_topology_break(t, "t.json", &fault, 1, &left, &err), &err);
+  const struct copse_solve_options solve = {.collective = collective,
+                                            .root = copse_collective_rooted(collective) ? 1 : -1,
+                                            .label = "t.json"};
+  copse_status joined = copse_solve_schedule(left, &solve, &best, &seconds, &err);
+  ck_assert(joined == COPSE_OK || joined == COPSE_INFEASIBLE || joined == COPSE_UNSUPPORTED ||
+            joined == COPSE_BAD_INPUT);
+  ASSERT_OK(copse_solve_schedule(t, &solve, &before, &seconds, &err), &err);
+  ASSERT_OK(copse_solve_schedule(t, &solve, &s, &seconds, &err), &err);
+  ASSERT_OK(copse_schedule_mend(s, left, &mended, &err), &err);
+  ck_assert_msg(mended || joined != COPSE_OK, "%s: not mended", what);
+  if (joined == COPSE_OK) {
+    struct copse_verify_report report;
+    s->bound = best->bound;
+    const char *defect = copse_test_schedule_defect(s, left);
+    ck_assert_msg(!defect, "%s: %s", what, defect);
+    ASSERT_OK(copse_verify_schedule(s, left, "s.json", &report, &err), &err);
+    ck_assert(copse_q_cmp(s->time_per_GB, best->time_per_GB) >= 0);
+    check_others_stay(before, s, a, b);
+  }
+  copse_schedule_free(s);
+  copse_schedule_free(before);
+  if (joined == COPSE_OK) copse_schedule_free(best);
+  copse_topology_free(left);
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/broken_clusters");
   TCase *tests = tcase_create("broken_clusters");
@@ -291,6 +368,8 @@ int main(void) {
   tcase_add_loop_test(tests, trees_of_one_root_over_physical_links_are_as_good, 0, N_CASES);
   tcase_add_loop_test(tests, repaired_schedules_are_optimal_and_what_they_list_is_too, 0,
                       N_REPAIRED);
+  tcase_add_loop_test(tests, a_mended_schedule_is_right_and_only_what_was_hit_has_changed, 0,
+                      copse_test_all() ? 2000 : 60 / COPSE_TEST_ONE_IN);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 /* ---- validation ---------------------------------------------------------------------------- */
 
@@ -453,6 +454,133 @@ copse_status copse_plan_checksum(const struct copse_plan *plan, uint8_t digest[C
   size_t size;
   COPSE_DO(copse_plan_encode(plan, &bytes, &size, err));
   memcpy(digest, bytes + size - COPSE_SHA256_BYTES, COPSE_SHA256_BYTES);
+  return COPSE_OK;
+}
+
+/* ---- parts of ranks ------------------------------------------------------------------------ */
+
+struct channel_key {
+  uint32_t src, dst, channel;
+};
+
+static int by_ends(const void *a, const void *b) {
+  const struct channel_key *x = a, *y = b;
+  if (x->src != y->src) return x->src < y->src ? -1 : 1;
+  if (x->dst != y->dst) return x->dst < y->dst ? -1 : 1;
+  return (x->channel > y->channel) - (x->channel < y->channel);
+}
+
+/* What numbers over the whole plan stand for. */
+struct parts {
+  const struct copse_plan *plan;
+  struct copse_arena arena;
+  uint32_t *ordinal;                     /* [n_channels] among those of the same two workers */
+  uint8_t (*places)[COPSE_SHA256_BYTES]; /* [n_regions] of its rank's regions up to it */
+};
+
+static void free_parts(struct parts *parts) { copse_arena_free(&parts->arena); }
+
+static copse_status number_channels(struct parts *parts, struct copse_err *err) {
+  const struct copse_plan *plan = parts->plan;
+  uint32_t n = plan->header.n_channels;
+  struct channel_key *keys;
+  COPSE_DO(COPSE_ARRAY(&parts->arena, n, keys, err));
+  COPSE_DO(COPSE_ARRAY(&parts->arena, n, parts->ordinal, err));
+  for (uint32_t c = 0; c < n; c++)
+    keys[c] = (struct channel_key){plan->channels[c].src_worker, plan->channels[c].dst_worker, c};
+  if (n > 0) qsort(keys, n, sizeof *keys, by_ends);
+  for (uint32_t i = 1; i < n; i++) {
+    bool same = keys[i].src == keys[i - 1].src && keys[i].dst == keys[i - 1].dst;
+    parts->ordinal[keys[i].channel] = same ? parts->ordinal[keys[i - 1].channel] + 1 : 0;
+  }
+  return COPSE_OK;
+}
+
+/* Where a region lies follows from those before it at its rank. */
+static copse_status place_regions(struct parts *parts, struct copse_err *err) {
+  const struct copse_plan *plan = parts->plan;
+  struct {
+    uint8_t before[COPSE_SHA256_BYTES];
+    struct copse_plan_piece piece;
+    uint64_t kind;
+  } it;
+  COPSE_DO(COPSE_ARRAY(&parts->arena, plan->header.n_regions, parts->places, err));
+  memset(&it, 0, sizeof it);
+  for (uint32_t i = 0; i < plan->header.n_regions; i++) {
+    const struct copse_plan_region *region = &plan->regions[i];
+    if (i > 0 && region->rank == plan->regions[i - 1].rank)
+      memcpy(it.before, parts->places[i - 1], sizeof it.before);
+    else
+      memset(it.before, 0, sizeof it.before);
+    it.piece = plan->pieces[region->piece];
+    it.kind = region->kind;
+    copse_sha256(&it, sizeof it, parts->places[i]);
+  }
+  return COPSE_OK;
+}
+
+static void add_operand(const struct parts *parts, const struct copse_plan_operand *it,
+                        struct copse_text *to) {
+  bool scratch = it->buffer == COPSE_BUFFER_SCRATCH || it->buffer == COPSE_BUFFER_PACKETS;
+  const uint32_t head[] = {it->rank, it->buffer, scratch ? 0 : it->index};
+  copse_text_append(to, (const char *)head, sizeof head);
+  if (scratch)
+    copse_text_append(to, (const char *)parts->places[it->index], COPSE_SHA256_BYTES);
+}
+
+/* A worker, by its rank and its number there. */
+static void add_worker(const struct copse_plan *plan, uint32_t worker, struct copse_text *to) {
+  uint32_t rank = plan->workers[worker].rank;
+  const uint32_t head[] = {rank, worker - plan->ranks[rank].first_worker};
+  copse_text_append(to, (const char *)head, sizeof head);
+}
+
+static void add_op(const struct parts *parts, const struct copse_plan_op *op,
+                   struct copse_text *to) {
+  const struct copse_plan *plan = parts->plan;
+  const uint8_t head[] = {op->kind, op->when, op->flags, op->n_src, op->n_dst};
+  copse_text_append(to, (const char *)head, sizeof head);
+  if (op->kind == COPSE_OP_MOVE) {
+    copse_text_append(to, (const char *)&plan->pieces[op->piece], sizeof *plan->pieces);
+    for (uint32_t k = 0; k < (uint32_t)op->n_src + op->n_dst; k++)
+      add_operand(parts, &plan->operands[op->operand + k], to);
+    return;
+  }
+  add_worker(plan, plan->channels[op->channel].src_worker, to);
+  add_worker(plan, plan->channels[op->channel].dst_worker, to);
+  copse_text_append(to, (const char *)&parts->ordinal[op->channel], sizeof *parts->ordinal);
+}
+
+/* What all ranks have in common. */
+static void add_common(const struct copse_plan *plan, struct copse_text *to) {
+  const struct copse_plan_header *h = &plan->header;
+  const uint64_t head[] = {h->collective, (uint64_t)h->root,  h->fifo,           h->pipeline_chunks,
+                           h->chunk_bytes, h->min_chunk_bytes, h->n_ranks, h->protocol};
+  copse_text_append(to, (const char *)head, sizeof head);
+  if (h->n_extents > 0)
+    copse_text_append(to, (const char *)plan->extents, h->n_extents * sizeof *plan->extents);
+}
+
+copse_status copse_plan_digest_parts(const struct copse_plan *plan,
+                                     uint8_t (*digests)[COPSE_SHA256_BYTES],
+                                     struct copse_err *err) {
+  COPSE_AT_END(free_parts) struct parts parts = {.plan = plan};
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  COPSE_DO(number_channels(&parts, err));
+  COPSE_DO(place_regions(&parts, err));
+  for (uint32_t r = 0; r < plan->header.n_ranks; r++) {
+    const struct copse_plan_rank *rank = &plan->ranks[r];
+    text.size = 0;
+    add_common(plan, &text);
+    for (uint32_t w = 0; w < rank->n_workers; w++) {
+      const struct copse_plan_worker *worker = &plan->workers[rank->first_worker + w];
+      copse_text_append(&text, (const char *)&worker->n_ops, sizeof worker->n_ops);
+      for (uint32_t i = 0; i < worker->n_ops; i++)
+        add_op(&parts, &plan->ops[worker->first_op + i], &text);
+    }
+    COPSE_DO(copse_text_status(&text, err));
+    copse_sha256(text.data, text.size, digests[r]);
+  }
   return COPSE_OK;
 }
 

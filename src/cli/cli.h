@@ -161,6 +161,26 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) CO
 copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
                                   const char *const **names, int *n,
                                   struct copse_err *err) COPSE_CHECKED;
+/*
+ * A set of files of which some without the others would do harm. They are made in another folder,
+ * and put in place at the end: FOLDER.making-XXXXXX beside a new one; a folder that exists may be a
+ * mount or the current one, and gets FOLDER/.making-XXXXXX, whose files are moved up. It must hold
+ * no file of `suffix`: one left from another call would be taken for one of the set.
+ */
+struct copse_cli_set {
+  const char *output;
+  char *making;
+  bool exists;               /* `output` does */
+  struct copse_text written; /* names, each on a line */
+  struct copse_arena arena;
+};
+copse_status copse_cli_set_begin(const char *output, const char *suffix, struct copse_cli_set *set,
+                                 struct copse_err *err) COPSE_CHECKED;
+copse_status copse_cli_set_add(struct copse_cli_set *set, const char *name, const void *data,
+                               size_t size, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *err) COPSE_CHECKED;
+/* In every case; files that were not put in place are removed. */
+void copse_cli_set_end(struct copse_cli_set *set);
 /* Whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;

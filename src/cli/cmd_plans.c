@@ -1,6 +1,4 @@
 /* copse plans TOPO -o FOLDER: a set of plans that covers all message sizes. */
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -61,108 +59,13 @@ struct job {
   struct copse_candidates candidates, healthy; /* of the collective at hand */
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
-  struct copse_text losses;  /* what fewer hops and fewer plans cost, a line each */
+  struct copse_text losses;     /* what fewer hops and fewer plans cost, a line each */
   struct copse_text difference; /* of the plan at hand, for the index */
-  struct copse_text changes; /* what ranks must load again, a line for each plan */
-  struct copse_text written; /* names of files, each on a line */
-  char *making; /* the folder that they are made in, beside or inside the one asked for */
-  bool exists;  /* that one does */
+  struct copse_text changes;    /* what ranks must load again, a line for each plan */
+  struct copse_cli_set set;     /* the folder's files */
   int n_plans;
   struct copse_err *err;
 };
-
-/* ---- files ------------------------------------------------------------------------------- */
-
-static copse_status write_file(struct job *j, const char *name, const void *data, size_t size) {
-  COPSE_DO(copse_cli_write_in(j->making, name, data, size, j->err));
-  copse_text_add(&j->written, "%s\n", name);
-  return copse_text_status(&j->written, j->err);
-}
-
-/* A plan left from another call could be narrower than the right one, and win. */
-static copse_status refuse_old_plans(struct job *j) {
-  DIR *dir = opendir(j->o->output);
-  bool found = false;
-  if (!dir) return copse_fail_at(j->err, COPSE_IO, j->o->output, 0, "cannot be opened");
-  for (const struct dirent *it; !found && (it = readdir(dir)) != NULL;) {
-    size_t n = strlen(it->d_name);
-    found = n > 5 && strcmp(it->d_name + n - 5, ".plan") == 0;
-  }
-  closedir(dir);
-  return found ? copse_fail_at(j->err, COPSE_INVALID, j->o->output, 0,
-                               "holds plans already, which a job would load as well: name another "
-                               "folder or remove them")
-               : COPSE_OK;
-}
-
-/*
- * A job would load some plans of a set without the others. So they are made in another folder, and
- * put in place at the end: FOLDER.making-XXXXXX beside a new one; a folder that exists may be a
- * mount or the current one, and gets FOLDER/.making-XXXXXX, whose files are moved up.
- */
-static copse_status begin_folder(struct job *j) {
-  const char *output = j->o->output;
-  size_t n = strlen(output);
-  mode_t mask = umask(0);
-  umask(mask);
-  while (n > 1 && output[n - 1] == '/') n--;
-  j->exists = access(output, F_OK) == 0;
-  if (j->exists) COPSE_DO(copse_cli_make_folder(output, j->err)); /* refuses what is none */
-  if (j->exists) COPSE_DO(refuse_old_plans(j));
-  j->making = copse_arena_printf(&j->work->arena, "%.*s%s.making-XXXXXX", (int)n, output,
-                                 j->exists ? "/" : "");
-  if (!j->making) return copse_fail_nomem(j->err);
-  char *made = mkdtemp(j->making);
-  if (made && chmod(made, 0777 & ~mask) == 0) return COPSE_OK;
-  if (!made) j->making = NULL;
-  return copse_fail_at(j->err, COPSE_IO, output, 0, "cannot be made a folder: %s", strerror(errno));
-}
-
-/* The path of a file in a folder, where names end in '\n'; NULL when memory ran out. */
-static const char *path_in(struct job *j, const char *folder, const char *name) {
-  return copse_arena_printf(&j->work->arena, "%s/%.*s", folder, (int)strcspn(name, "\n"), name);
-}
-
-/* Removes the files that were made, and their folder; a call that fails leaves none. */
-static void remove_made(struct job *j) {
-  for (const char *name = j->written.data; name && *name; name = strchr(name, '\n') + 1) {
-    const char *path = path_in(j, j->making, name);
-    if (path) remove(path);
-  }
-  if (j->making) rmdir(j->making);
-}
-
-static copse_status cannot_place(struct job *j) {
-  return copse_fail_at(j->err, COPSE_IO, j->o->output, 0, "cannot be put in place: %s",
-                       strerror(errno));
-}
-
-/* Moves all files up; if one can't be, those that were are removed. */
-static copse_status move_up(struct job *j) {
-  const char *name = j->written.data;
-  copse_status status = COPSE_OK;
-  while (status == COPSE_OK && *name) {
-    const char *from = path_in(j, j->making, name), *to = path_in(j, j->o->output, name);
-    if (!from || !to)
-      status = copse_fail_nomem(j->err);
-    else if (rename(from, to) != 0)
-      status = cannot_place(j);
-    else
-      name = strchr(name, '\n') + 1;
-  }
-  for (const char *it = j->written.data; status != COPSE_OK && it < name;
-       it = strchr(it, '\n') + 1) {
-    const char *to = path_in(j, j->o->output, it);
-    if (to) remove(to);
-  }
-  return status;
-}
-
-static copse_status put_in_place(struct job *j) {
-  if (!j->exists) return rename(j->making, j->o->output) == 0 ? COPSE_OK : cannot_place(j);
-  COPSE_DO(move_up(j));
-  return rmdir(j->making) == 0 ? COPSE_OK : cannot_place(j);
-}
 
 /* ---- what ranks have already --------------------------------------------------------------- */
 
@@ -175,7 +78,8 @@ static copse_status keep_old(struct job *j, const char *name, const char *schedu
   return copse_plan_digest_parts(plan, it->parts, j->err);
 }
 
-/* A plan's file, with its schedule beside it, or a schedule that is lowered as its plan would be. */
+/* A plan's file, with its schedule beside it, or a schedule that is lowered as its plan would be.
+ */
 static copse_status read_old(struct job *j, const char *name, const char *path) {
   struct copse_cli_work *w = j->work;
   const char *schedule = path, *end = strrchr(path, '.');
@@ -247,8 +151,7 @@ static const struct old_plan *find_like(const struct job *j, const struct copse_
     if (it->header.collective != h->collective || it->header.n_ranks != h->n_ranks ||
         it->header.root != h->root)
       continue;
-    for (uint32_t r = 0; r < h->n_ranks; r++)
-      n += has_part(it, parts, r);
+    for (uint32_t r = 0; r < h->n_ranks; r++) n += has_part(it, parts, r);
     if (like && n <= *same) continue;
     like = it;
     *same = n;
@@ -316,7 +219,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   COPSE_TRY(copse_cli_own(copse_prove_plan(plan, name, &report, &why),
                           "a plan of ours fails its proof", &why, j->err));
   COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
-  COPSE_TRY(write_file(j, name, bytes, size));
+  COPSE_TRY(copse_cli_set_add(&j->set, name, bytes, size, j->err));
   COPSE_TRY(compare_parts(j, plan, name));
   j->n_plans++;
 out:
@@ -330,7 +233,7 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
   char *text = NULL;
   size_t size;
   copse_status status = copse_schedule_to_json(schedule, &text, &size, j->err);
-  if (status == COPSE_OK) status = write_file(j, name, text, size);
+  if (status == COPSE_OK) status = copse_cli_set_add(&j->set, name, text, size, j->err);
   free(text);
   return status;
 }
@@ -503,8 +406,7 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
 static bool same_parts(const struct old_plan *a, const struct copse_plan *plan,
                        uint8_t (*parts)[COPSE_SHA256_BYTES]) {
   uint32_t n = plan->header.n_ranks;
-  return a->header.n_ranks == n &&
-         memcmp(a->parts, parts, (size_t)n * COPSE_SHA256_BYTES) == 0;
+  return a->header.n_ranks == n && memcmp(a->parts, parts, (size_t)n * COPSE_SHA256_BYTES) == 0;
 }
 
 /* How the plan was lowered from its schedule: *known where that is found. */
@@ -522,7 +424,8 @@ static copse_status find_lowering(struct job *j, const struct old_plan *old,
     lower->max_bytes = (int64_t)old->header.max_bytes;
     if (low != (old->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)) continue;
     copse_status status = copse_lower_schedule(schedule, lower, &plan, &why);
-    if (status != COPSE_OK) return status == COPSE_UNSUPPORTED ? COPSE_OK : copse_fail(j->err, status, "%s", why.text);
+    if (status != COPSE_OK)
+      return status == COPSE_UNSUPPORTED ? COPSE_OK : copse_fail(j->err, status, "%s", why.text);
     status = COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, parts, j->err);
     if (status == COPSE_OK) status = copse_plan_digest_parts(plan, parts, j->err);
     *known = status == COPSE_OK && same_parts(old, plan, parts);
@@ -605,8 +508,8 @@ static copse_status add_kept(struct job *j, const struct old_plan *old,
   return COPSE_OK;
 }
 
-/* Plans of a collective as they were, but for trees that met what is down; *kept: false, and nothing
- * is made, where none is left for the longest messages. */
+/* Plans of a collective as they were, but for trees that met what is down; *kept: false, and
+ * nothing is made, where none is left for the longest messages. */
 static copse_status keep_collective(struct job *j, const struct copse_solve_options *options,
                                     bool *kept) {
   struct copse_candidate_range ranges[COPSE_MAX_RANGES + 1];
@@ -680,8 +583,8 @@ static copse_status finish(struct job *j) {
                  j->index.data ? j->index.data : "");
   COPSE_DO(copse_text_status(&j->index, j->err));
   COPSE_DO(copse_text_status(text, j->err));
-  COPSE_DO(write_file(j, "index.json", text->data, text->size));
-  COPSE_DO(put_in_place(j));
+  COPSE_DO(copse_cli_set_add(&j->set, "index.json", text->data, text->size, j->err));
+  COPSE_DO(copse_cli_set_place(&j->set, j->err));
   if (j->o->json) {
     fputs(text->data, stdout);
   } else {
@@ -691,15 +594,15 @@ static copse_status finish(struct job *j) {
     printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%s%s%d plans for %s in %s, all proved%s\n",
            "collective", "from bytes", "to", "schedule", "height", "us there", "above bound",
            "optimal", j->table.data, j->losses.data ? j->losses.data : "",
-           j->changes.data ? j->changes.data : "", j->n_plans,
-           j->topology->name, j->o->output,
-           j->o->by_default && !j->o->from ? " (-c makes those of broadcast, reduce and alltoall)" : "");
+           j->changes.data ? j->changes.data : "", j->n_plans, j->topology->name, j->o->output,
+           j->o->by_default && !j->o->from ? " (-c makes those of broadcast, reduce and alltoall)"
+                                           : "");
   }
   return COPSE_OK;
 }
 
 static copse_status make_all(struct job *j) {
-  COPSE_DO(begin_folder(j));
+  COPSE_DO(copse_cli_set_begin(j->o->output, ".plan", &j->set, j->err));
   for (int c = 0; c <= COPSE_ALLTOALL; c++)
     if (j->wanted[c]) COPSE_DO(make_collective(j, (copse_collective)c, &j->work->progress));
   copse_cli_progress_end();
@@ -718,8 +621,7 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   j.topology = w->topology;
   copse_status status = make_all(&j);
-  if (status != COPSE_OK) remove_made(&j);
-  copse_text_free(&j.written);
+  copse_cli_set_end(&j.set);
   copse_text_free(&j.index);
   copse_text_free(&j.table);
   copse_text_free(&j.losses);

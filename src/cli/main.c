@@ -344,10 +344,12 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) {
   return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be made a folder: %s", strerror(why));
 }
 
-static int is_plan(const struct dirent *entry) {
-  size_t length = strlen(entry->d_name);
-  return length > 5 && strcmp(entry->d_name + length - 5, ".plan") == 0;
+static bool has_suffix(const char *name, const char *suffix) {
+  size_t length = strlen(name), n = strlen(suffix);
+  return length > n && strcmp(name + length - n, suffix) == 0;
 }
+
+static int is_plan(const struct dirent *entry) { return has_suffix(entry->d_name, ".plan"); }
 
 copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
                                   const char *const **names, int *n, struct copse_err *err) {
@@ -377,6 +379,97 @@ copse_status copse_cli_write_in(const char *folder, const char *name, const void
   if (status == COPSE_OK) status = copse_file_write(path.data, data, size, err);
   copse_text_free(&path);
   return status;
+}
+
+/* ---- sets of files ------------------------------------------------------------------------- */
+
+static copse_status refuse_old(const char *folder, const char *suffix, struct copse_err *err) {
+  DIR *dir = opendir(folder);
+  bool found = false;
+  if (!dir) return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be opened");
+  for (const struct dirent *it; !found && (it = readdir(dir)) != NULL;)
+    found = has_suffix(it->d_name, suffix);
+  closedir(dir);
+  return found ? copse_fail_at(err, COPSE_INVALID, folder, 0,
+                               "holds plans already, which a job would load as well: name another "
+                               "folder or remove them")
+               : COPSE_OK;
+}
+
+copse_status copse_cli_set_begin(const char *output, const char *suffix, struct copse_cli_set *set,
+                                 struct copse_err *err) {
+  size_t n = strlen(output);
+  mode_t mask = umask(0);
+  umask(mask);
+  while (n > 1 && output[n - 1] == '/') n--;
+  set->output = output;
+  set->exists = access(output, F_OK) == 0;
+  if (set->exists) COPSE_DO(copse_cli_make_folder(output, err)); /* refuses what is none */
+  if (set->exists) COPSE_DO(refuse_old(output, suffix, err));
+  set->making = copse_arena_printf(&set->arena, "%.*s%s.making-XXXXXX", (int)n, output,
+                                   set->exists ? "/" : "");
+  if (!set->making) return copse_fail_nomem(err);
+  char *made = mkdtemp(set->making);
+  if (made && chmod(made, 0777 & ~mask) == 0) return COPSE_OK;
+  if (!made) set->making = NULL;
+  return copse_fail_at(err, COPSE_IO, output, 0, "cannot be made a folder: %s", strerror(errno));
+}
+
+copse_status copse_cli_set_add(struct copse_cli_set *set, const char *name, const void *data,
+                               size_t size, struct copse_err *err) {
+  COPSE_DO(copse_cli_write_in(set->making, name, data, size, err));
+  copse_text_add(&set->written, "%s\n", name);
+  return copse_text_status(&set->written, err);
+}
+
+/* The path of a file in a folder, where names end in '\n'; NULL when memory ran out. */
+static const char *path_in(struct copse_cli_set *set, const char *folder, const char *name) {
+  return copse_arena_printf(&set->arena, "%s/%.*s", folder, (int)strcspn(name, "\n"), name);
+}
+
+static copse_status cannot_place(const struct copse_cli_set *set, struct copse_err *err) {
+  return copse_fail_at(err, COPSE_IO, set->output, 0, "cannot be put in place: %s",
+                       strerror(errno));
+}
+
+/* Moves all files up; if one can't be, those that were are removed. */
+static copse_status move_up(struct copse_cli_set *set, struct copse_err *err) {
+  const char *name = set->written.data;
+  copse_status status = COPSE_OK;
+  while (status == COPSE_OK && *name) {
+    const char *from = path_in(set, set->making, name), *to = path_in(set, set->output, name);
+    if (!from || !to)
+      status = copse_fail_nomem(err);
+    else if (rename(from, to) != 0)
+      status = cannot_place(set, err);
+    else
+      name = strchr(name, '\n') + 1;
+  }
+  for (const char *it = set->written.data; status != COPSE_OK && it < name;
+       it = strchr(it, '\n') + 1) {
+    const char *to = path_in(set, set->output, it);
+    if (to) remove(to);
+  }
+  return status;
+}
+
+copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *err) {
+  if (set->exists) COPSE_DO(move_up(set, err));
+  if ((set->exists ? rmdir(set->making) : rename(set->making, set->output)) != 0)
+    return cannot_place(set, err);
+  set->making = NULL;
+  return COPSE_OK;
+}
+
+void copse_cli_set_end(struct copse_cli_set *set) {
+  for (const char *name = set->written.data; set->making && name && *name;
+       name = strchr(name, '\n') + 1) {
+    const char *path = path_in(set, set->making, name);
+    if (path) remove(path);
+  }
+  if (set->making) rmdir(set->making);
+  copse_text_free(&set->written);
+  copse_arena_free(&set->arena);
 }
 
 /* ---- the program --------------------------------------------------------------------------- */

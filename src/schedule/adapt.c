@@ -4,7 +4,6 @@
  */
 #include "schedule/adapt.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,47 +229,63 @@ out:
 
 /* ---- parts that are down ---- */
 
-/* How much longer a link is for a search than an empty one, where it carries as much as the busiest
- * link of the schedule: e to the power of this. Steep, since the busiest link makes the time; not
- * measured. */
-#define STEEPNESS 8.0
-#define UNIT ((double)(1 << 20))
-#define LONGEST ((double)((int64_t)1 << 40))
+/* Loads of searches: fractions of M in parts of this, rounded down. What they come to is added up
+ * exactly at the end. */
+#define WHOLE_LOAD ((int64_t)1 << 32)
+/* A link is so much longer for a search than an empty one where it carries as much as the busiest
+ * link of the schedule: a power of two, times this. Steep, since the busiest link makes the time;
+ * not measured. */
+#define STEEPNESS 12
+#define MOST_STEEPNESS 28
 
 struct mending {
   const struct copse_topology *t;
-  double *load; /* [n_links] fractions of M */
-  double worst; /* the most of them over a bandwidth, before */
+  int64_t *load;  /* [n_links] of WHOLE_LOAD */
+  int64_t *worst; /* [n_links] as much as makes it as busy as the busiest before; at least 1 */
   struct copse_adjacency leaving, entering;
   struct copse_nearest nearest;
-  int *via;  /* [n_nodes] the link that the search came by, -1: it began here */
+  int *via;     /* [n_nodes] the link that the search came by, -1: it began here */
   int *rank_of; /* [n_nodes] -1: a relay */
   /* of the tree at hand, [n_ranks]: */
   bool downwards; /* its edges lead away from the root */
-  double weight;
-  int *up;          /* the rank that it hangs on; -1: nowhere, or the root */
-  int *top;         /* the root of what it hangs in */
+  int64_t weight;
+  int *up;                         /* the rank that it hangs on; -1: nowhere, or the root */
+  int *top;                        /* the root of what it hangs in */
   struct copse_schedule_edge *way; /* from up[r] or to it */
-  int *order;       /* ranks as the tree lists them, from the root on */
+  int *order;                      /* ranks as the tree lists them, from the root on */
   struct copse_arena arena;
 };
 
 static void free_mending(struct mending *m) { copse_arena_free(&m->arena); }
 
 /* Adds `weight` to the links of a path; false, and nothing, where one of them is gone. */
-static bool load_path(struct mending *m, const int *path, int n, double weight) {
+static bool load_path(struct mending *m, const int *path, int n, int64_t weight) {
   for (int i = 0; i < n; i++)
     if (path[i] < 0 || (i > 0 && copse_topology_find_link(m->t, path[i - 1], path[i]) < 0))
       return false;
-  for (int i = 1; i < n; i++) m->load[copse_topology_find_link(m->t, path[i - 1], path[i])] += weight;
+  for (int i = 1; i < n; i++)
+    m->load[copse_topology_find_link(m->t, path[i - 1], path[i])] += weight;
   return true;
+}
+
+static int64_t load_of(struct copse_q weight) {
+  return (int64_t)((__int128)weight.num * WHOLE_LOAD / weight.den);
+}
+
+/* b * load / c, at least 1 and no more than fits. */
+static int64_t scaled(int64_t load, struct copse_q b, struct copse_q c) {
+  __int128 n = (__int128)load * b.num / b.den;
+  if (n >= INT64_MAX) return INT64_MAX;
+  n = n * c.den / c.num;
+  return n < 1 ? 1 : n >= INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
 static copse_status prepare_mending(struct mending *m, const struct copse_schedule *s,
                                     struct copse_err *err) {
   const struct copse_topology *t = m->t;
   size_t n_nodes = (size_t)t->n_nodes, n_ranks = (size_t)t->n_ranks;
-  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)t->n_links, m->load, err));
+  int busiest = 0;
+  COPSE_DO(COPSE_ARRAYS(&m->arena, (size_t)t->n_links, int64_t, err, &m->load, &m->worst));
   COPSE_DO(COPSE_ARRAYS(&m->arena, n_nodes, int, err, &m->via, &m->rank_of));
   COPSE_DO(COPSE_ARRAYS(&m->arena, n_ranks, int, err, &m->up, &m->top, &m->order));
   COPSE_DO(COPSE_ARRAY(&m->arena, n_ranks, m->way, err));
@@ -283,9 +298,12 @@ static copse_status prepare_mending(struct mending *m, const struct copse_schedu
   for (int i = 0; i < s->n_trees; i++)
     for (int e = 0; e < s->trees[i].n_edges; e++)
       (void)load_path(m, s->trees[i].edges[e].path, s->trees[i].edges[e].n_path,
-                      copse_q_to_double(s->trees[i].weight));
+                      load_of(s->trees[i].weight));
+  for (int l = 1; l < t->n_links; l++)
+    if (scaled(m->load[busiest], t->links[l].bandwidth, t->links[busiest].bandwidth) < m->load[l])
+      busiest = l;
   for (int l = 0; l < t->n_links; l++)
-    m->worst = fmax(fmax(m->worst, 1e-300), m->load[l] / copse_q_to_double(t->links[l].bandwidth));
+    m->worst[l] = scaled(m->load[busiest], t->links[l].bandwidth, t->links[busiest].bandwidth);
   return COPSE_OK;
 }
 
@@ -293,7 +311,7 @@ static copse_status prepare_mending(struct mending *m, const struct copse_schedu
 static int take_tree(struct mending *m, const struct copse_schedule_tree *tree) {
   int n = tree->n_edges, lost = 0;
   m->downwards = tree->phase == COPSE_PHASE_BROADCAST;
-  m->weight = copse_q_to_double(tree->weight);
+  m->weight = load_of(tree->weight);
   m->up[tree->root] = -1;
   m->top[tree->root] = tree->root;
   m->order[0] = tree->root;
@@ -310,9 +328,11 @@ static int take_tree(struct mending *m, const struct copse_schedule_tree *tree) 
   return lost;
 }
 
+/* Two to the power of the load's share of the worst, straight between whole powers. */
 static int64_t length_of(const struct mending *m, int link) {
-  double share = (m->load[link] + m->weight) / copse_q_to_double(m->t->links[link].bandwidth);
-  return (int64_t)fmin(UNIT * exp(STEEPNESS * fmin(share / m->worst, 4)), LONGEST);
+  __int128 power = (__int128)(m->load[link] + m->weight) * STEEPNESS * 1024 / m->worst[link];
+  int64_t p = power < MOST_STEEPNESS * 1024 ? (int64_t)power : MOST_STEEPNESS * 1024;
+  return ((int64_t)1 << p / 1024) * (1024 + p % 1024);
 }
 
 /* Whether the ranks from `rank` up to the one that hangs nowhere can be turned around. */
@@ -325,7 +345,8 @@ static bool may_turn(const struct mending *m, int rank) {
   return true;
 }
 
-/* The nearest rank that does not hang on the root and can be hung there, or -1; `via` leads back. */
+/* The nearest rank that does not hang on the root and can be hung there, or -1; `via` leads back.
+ */
 static int find_place(struct mending *m, int root) {
   const struct copse_topology *t = m->t;
   const struct copse_adjacency *next = m->downwards ? &m->leaving : &m->entering;
@@ -444,8 +465,8 @@ copse_status copse_schedule_mend(struct copse_schedule *s, const struct copse_to
   COPSE_AT_END(free_mending) struct mending m = {.t = topology};
   struct copse_schedule_tree *trees;
   char sha256[COPSE_SHA256_HEX];
-  *mended = s->n_trees > 0 && s->n_copying == 0 &&
-            s->n_adding == 0 && s->n_rotations == 0 && has_ranks_of(s, topology);
+  *mended = s->n_trees > 0 && s->n_copying == 0 && s->n_adding == 0 && s->n_rotations == 0 &&
+            has_ranks_of(s, topology);
   if (!*mended) return COPSE_OK;
   COPSE_DO(copse_schedule_place(s, topology, err));
   COPSE_DO(prepare_mending(&m, s, err));

@@ -35,16 +35,17 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Makes of a schedule one of `topology`, in which parts are down of the one it was made for, with as
- * little changed as will do. Trees that crossed nothing of what is down stay as they are; in the
+ * Makes of a schedule one of `topology`, in which parts are down of the one it was made for, with
+ * as little changed as will do. Trees that crossed nothing of what is down stay as they are; in the
  * others a rank that hangs nowhere, with all below it, is hung on the nearest rank of its tree by
  * ways that lead over relays, where loaded links are long ones; or the rank below it that is
  * nearest, and it hangs on that. Shares, weights, the order of trees and of the edges that stay are
- * as before; time_per_GB is that of the loads, exact, which nobody says is the optimum. *mended: false where that
- * can't be: ranks are missing, some rank can't be hung on any, a tree of stages is hit, an alltoall,
- * switches that copy or add; then only the numbers of nodes may have changed. The bound is no more one, and
- * the caller's to set. The schedule is expanded. COPSE_NOMEM, COPSE_OVERFLOW. Deterministic.
- * O((ranks that hang nowhere + 1) * links * log) for each tree that is hit.
+ * as before; time_per_GB is that of the loads, exact, which nobody says is the optimum. *mended:
+ * false where that can't be: ranks are missing, some rank can't be hung on any, a tree of stages is
+ * hit, an alltoall, switches that copy or add; then only the numbers of nodes may have changed. The
+ * bound is no more one, and the caller's to set. The schedule is expanded. COPSE_NOMEM,
+ * COPSE_OVERFLOW. Deterministic. O((ranks that hang nowhere + 1) * links * log) for each tree that
+ * is hit.
  */
 copse_status copse_schedule_mend(struct copse_schedule *schedule,
                                  const struct copse_topology *topology, bool *mended,

@@ -18,8 +18,8 @@
  * line for each: microseconds since 1970 when it was done, microseconds that it took, wrong
  * elements. Rank r is on host r, whose link to host s is the device "to<s>". When the system says
  * that a rank's link is down, that rank ends the call on all; they agree on which links are down,
- * rank 0 runs COMMAND with a --down for each, and all go on with the plans in NEW. An empty COMMAND:
- * nobody looks at links. scripts/demo_repair makes hosts and cuts a link.
+ * rank 0 runs COMMAND with a --down for each, and all go on with the plans in NEW. An empty
+ * COMMAND: nobody looks at links. scripts/demo_repair makes hosts and cuts a link.
  */
 #include "copse/mpi.h"
 
@@ -363,20 +363,28 @@ static void make_plans(const struct watch *w, const unsigned *down, const char *
   if (status != 0) die("failed: %s", text);
 }
 
-/* After a call that ended with the communicator. */
-static void go_on(struct watch *w, copse_comm *broken, const char *plans, const char *command) {
-  unsigned mine, down[MOST_HOSTS];
-  double at[4] = {now_us()};
-  if (w->rank == 0) printf("# ended: %s\n", copse_last_error());
+/* Ends it here. A rank that waits in a call hears of it; so this comes before all else that waits
+ * for others. */
+static void leave(struct watch *w) {
   pthread_mutex_lock(&w->lock);
+  copse_comm *broken = w->comm;
   w->comm = NULL;
   pthread_mutex_unlock(&w->lock);
+  if (!broken) return;
+  ok(copse_comm_abort(broken));      /* where it isn't broken yet: others don't come to free it */
+  (void)!copse_comm_destroy(broken); /* says again why it is broken */
+}
+
+/* After a call that ended with the communicator. */
+static void go_on(struct watch *w, const char *plans, const char *command) {
+  unsigned mine, down[MOST_HOSTS];
+  double at[4] = {now_us()};
+  leave(w);
   mine = atomic_load(&w->down);
   MPI_Allgather(&mine, 1, MPI_UNSIGNED, down, 1, MPI_UNSIGNED, MPI_COMM_WORLD);
   at[1] = now_us();
   make_plans(w, down, command);
   at[2] = now_us();
-  (void)!copse_comm_destroy(broken); /* says again why it is broken */
   copse_comm *comm = join(plans);
   at[3] = now_us();
   pthread_mutex_lock(&w->lock);
@@ -393,6 +401,10 @@ static bool reduce_once(struct watch *w, float *data, size_t count, int seed) {
   double start = now_us();
   failed = copse_all_reduce(data, data, count, COPSE_FLOAT, COPSE_SUM, w->comm, NULL) != COPSE_OK;
   double end = now_us();
+  if (failed) {
+    printf("# rank %d: %s\n", w->rank, copse_last_error());
+    leave(w);
+  }
   MPI_Allreduce(&failed, &any_failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (any_failed) return false;
   for (size_t i = 0; i < count; i++)
@@ -417,7 +429,7 @@ static void run_repair(int rank, int n, char **argv) {
   for (int seed = 0, goes_on = 1; goes_on; seed++) {
     if (!reduce_once(&w, data, count, seed)) {
       if (!watches) die("%s", copse_last_error());
-      go_on(&w, w.comm, argv[3], argv[6]);
+      go_on(&w, argv[3], argv[6]);
     }
     goes_on = now_us() < end;
     MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);

@@ -509,8 +509,7 @@ static bool same_worker(const copse_plan *a, uint32_t v, const copse_plan *b, ui
 static int earlier(const copse_plan *plan, uint32_t channel) {
   const struct copse_plan_channel *it = &plan->channels[channel];
   int n = 0;
-  for (uint32_t c = 0; c < channel; c++)
-    n += memcmp(&plan->channels[c], it, sizeof *it) == 0;
+  for (uint32_t c = 0; c < channel; c++) n += memcmp(&plan->channels[c], it, sizeof *it) == 0;
   return n;
 }
 
@@ -606,18 +605,17 @@ static const struct {
 START_TEST(repaired_plans_are_right_and_say_who_must_load_what) {
   const char *fabric = repairs[_i].fabric, *down = repairs[_i].down;
   ck_assert_int_eq(run("@ plans %s -c allgather -c reduce_scatter -I 1 -o %%/old", fabric), 0);
-  ck_assert_int_eq(run("@ plans %s %s -I 1 --from %%/old %s -o %%/new --json", fabric, down,
-                       repairs[_i].keep),
-                   0);
+  ck_assert_int_eq(
+      run("@ plans %s %s -I 1 --from %%/old %s -o %%/new --json", fabric, down, repairs[_i].keep),
+      0);
   cJSON *json = parsed();
   const cJSON *range;
   int stay = 0, gathers = 0, n_ranks = (int)number_of(json, "nranks");
   cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
     ck_assert_int_eq(run("@ check %%/new/%s", text_of(range, "plan")), 0);
-    ck_assert_int_eq(
-        run("@ verify %%/new/%s %s %s %s", text_of(range, "schedule"), *fabric == '-' ? "" : "-t",
-            fabric, down),
-        0);
+    ck_assert_int_eq(run("@ verify %%/new/%s %s %s %s", text_of(range, "schedule"),
+                         *fabric == '-' ? "" : "-t", fabric, down),
+                     0);
     stay += check_difference(range);
     gathers += strcmp(text_of(range, "collective"), "allgather") == 0;
   }
@@ -634,15 +632,16 @@ END_TEST
 
 START_TEST(plans_of_other_ranks_and_kept_ones_without_schedules) {
   ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/whole-set"), 0);
-  ck_assert_int_eq(
-      run("@ plans " FABRIC " --down h1.gpu1 --from %%/whole-set --keep -o %%/fewer"), 0);
+  ck_assert_int_eq(run("@ plans " FABRIC " --down h1.gpu1 --from %%/whole-set --keep -o %%/fewer"),
+                   0);
   ck_assert_ptr_nonnull(strstr(result.err, "plans of allgather can't be kept"));
   ck_assert_ptr_nonnull(strstr(result.out, "there was none for"));
   ck_assert_int_eq(run("rm %%/whole-set/*.json"), 0);
-  ck_assert_int_eq(
-      run("@ plans " FABRIC " --down h1.nic1 --from %%/whole-set --keep -o %%/bare"), 0);
+  ck_assert_int_eq(run("@ plans " FABRIC " --down h1.nic1 --from %%/whole-set --keep -o %%/bare"),
+                   0);
   ck_assert_ptr_nonnull(strstr(result.err, "can't be kept"));
-  copse_test_refused(run("@ plans " FABRIC " --from %%/missing -o %%/none"), "missing: cannot open");
+  copse_test_refused(run("@ plans " FABRIC " --from %%/missing -o %%/none"),
+                     "missing: cannot open");
   copse_test_refused(run("@ plans " FABRIC " --keep -o %%/none"), "--keep is for --from");
 }
 END_TEST

@@ -401,8 +401,7 @@ START_TEST(nothing_is_left_in_shared_memory_after_a_kill) {
   NEED(UCX);
   write_plans("trees", 3);
   /* of UCX; segments that nobody is attached to */
-  const char *list =
-      "ls -A /dev/shm | grep ucx; awk \"\\$7 == 0 {print \\$2}\" /proc/sysvipc/shm";
+  const char *list = "ls -A /dev/shm | grep ucx; awk \"\\$7 == 0 {print \\$2}\" /proc/sysvipc/shm";
   copse_test_write("kill_all",
                    "for d in 0.02 0.1 0.2 0.3 0.5 0.7 1 1.5; do\n"
                    "  for r in 0 1 2; do\n"
@@ -480,7 +479,8 @@ int main(void) {
   if (COPSE_TEST_RESULTS) { /* these mostly wait, or take the same ways with other numbers */
     tcase_add_loop_test(tc, plans_of_the_solver_run_too, 0, copse_test_all() ? N_WIRES : 1);
     tcase_add_loop_test(tc, one_process_prints_the_table_for_all, 0, N_WIRES);
-    tcase_add_loop_test(tc, wrong_elements_of_any_rank_fail_the_run, 0, copse_test_all() ? N_WIRES : 1);
+    tcase_add_loop_test(tc, wrong_elements_of_any_rank_fail_the_run, 0,
+                        copse_test_all() ? N_WIRES : 1);
     tcase_add_loop_test(tc, a_call_of_mpi_that_does_not_return_is_left, 0, 2);
     tcase_add_test(tc, a_rank_that_never_starts_ends_the_others_in_time);
     tcase_add_test(tc, a_job_goes_on_with_repaired_plans_when_a_cable_is_cut);

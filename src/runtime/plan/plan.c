@@ -169,8 +169,7 @@ static copse_status check_operand(const struct checker *check, uint32_t i, uint3
   const struct copse_plan_operand *it = &plan->operands[o];
   bool is_source = o - op->operand < op->n_src;
   if (it->rank >= h->n_ranks) return BAD(check, "op %u: operand %u: no rank %u", i, o, it->rank);
-  if (is_source && !(op->flags & COPSE_MOVE_REDUCE_LOAD) &&
-      it->rank != plan->workers[worker].rank)
+  if (is_source && !(op->flags & COPSE_MOVE_REDUCE_LOAD) && it->rank != plan->workers[worker].rank)
     return BAD(check, "op %u: operand %u: a source at rank %u, the worker's rank is %u", i, o,
                it->rank, plan->workers[worker].rank);
   uint32_t limit;
@@ -524,8 +523,7 @@ static void add_operand(const struct parts *parts, const struct copse_plan_opera
   bool scratch = it->buffer == COPSE_BUFFER_SCRATCH || it->buffer == COPSE_BUFFER_PACKETS;
   const uint32_t head[] = {it->rank, it->buffer, scratch ? 0 : it->index};
   copse_text_append(to, (const char *)head, sizeof head);
-  if (scratch)
-    copse_text_append(to, (const char *)parts->places[it->index], COPSE_SHA256_BYTES);
+  if (scratch) copse_text_append(to, (const char *)parts->places[it->index], COPSE_SHA256_BYTES);
 }
 
 /* A worker, by its rank and its number there. */
@@ -554,7 +552,7 @@ static void add_op(const struct parts *parts, const struct copse_plan_op *op,
 /* What all ranks have in common. */
 static void add_common(const struct copse_plan *plan, struct copse_text *to) {
   const struct copse_plan_header *h = &plan->header;
-  const uint64_t head[] = {h->collective, (uint64_t)h->root,  h->fifo,           h->pipeline_chunks,
+  const uint64_t head[] = {h->collective,  (uint64_t)h->root,  h->fifo,    h->pipeline_chunks,
                            h->chunk_bytes, h->min_chunk_bytes, h->n_ranks, h->protocol};
   copse_text_append(to, (const char *)head, sizeof head);
   if (h->n_extents > 0)

@@ -24,7 +24,10 @@ struct pass {
   long line;
   char nesting[MAX_DEPTH]; /* '{' or '[' */
   int depth;
-  int values; /* commas and containers seen: within a factor of two of cJSON's items */
+  int values;       /* commas and containers seen: within a factor of two of cJSON's items */
+  const char *name; /* the last string at depth 1, without quotes */
+  size_t name_size;
+  struct copse_json_list *lists; /* NULL: none */
   struct copse_text out;
   struct copse_err *err;
 };
@@ -52,6 +55,8 @@ static copse_status copy_string(struct pass *s) {
   if (s->p >= s->end) return refuse(s, "the file ends inside a string");
   s->p++;
   copse_text_append(&s->out, from, (size_t)(s->p - from));
+  s->name = from + 1;
+  s->name_size = (size_t)(s->p - from) - 2;
   return COPSE_OK;
 }
 
@@ -100,11 +105,81 @@ static copse_status close_container(struct pass *s) {
   return COPSE_OK;
 }
 
+/* ---- lists that stay text ------------------------------------------------------------------ */
+
+/* The list that an array is which begins here, or NULL. */
+static struct copse_json_list *find_list(const struct pass *s) {
+  if (!s->lists || s->depth != 1 || s->nesting[0] != '{' || !s->name) return NULL;
+  for (int i = 0; i < COPSE_JSON_LISTS; i++) {
+    const char *name = s->lists[i].name;
+    if (name && strlen(name) == s->name_size && memcmp(name, s->name, s->name_size) == 0)
+      return &s->lists[i];
+  }
+  return NULL;
+}
+
+/* Moves behind a string, or to the end. */
+static void skip_string(struct pass *s) {
+  for (s->p++; s->p < s->end && *s->p != '"'; s->p++) {
+    s->line += *s->p == '\n';
+    if (*s->p == '\\' && s->p + 1 < s->end) s->p++;
+  }
+  if (s->p < s->end) s->p++;
+}
+
+/* To the comma or bracket that ends an item. */
+static void skip_item(struct pass *s) {
+  int depth = 0;
+  while (s->p < s->end) {
+    char c = *s->p;
+    if (c == '"') {
+      skip_string(s);
+      continue;
+    }
+    if (depth == 0 && (c == ',' || c == ']' || c == '}')) return;
+    depth += c == '{' || c == '[';
+    depth -= c == '}' || c == ']';
+    s->line += c == '\n';
+    s->p++;
+  }
+}
+
+static void skip_space(struct pass *s) {
+  for (; s->p < s->end && *s->p && strchr(" \t\r\n", *s->p); s->p++) s->line += *s->p == '\n';
+}
+
+/* Brackets of other kinds than they were opened by are found when an item is parsed. */
+static copse_status keep_list(struct pass *s, struct copse_json_list *list) {
+  long before = s->line;
+  s->p++;
+  skip_space(s);
+  for (bool more = s->p < s->end && *s->p != ']'; more;) {
+    COPSE_DO(COPSE_GROW(list->items, list->capacity, list->n + 1, s->err));
+    struct copse_json_piece *it = &list->items[list->n++];
+    *it = (struct copse_json_piece){.from = s->p, .line = s->line};
+    skip_item(s);
+    it->end = s->p;
+    more = s->p < s->end && *s->p == ',';
+    if (more) s->p++;
+    if (more) skip_space(s);
+  }
+  if (s->p == s->end) return refuse(s, "the file ends inside an object or array");
+  if (*s->p != ']') return refuse(s, "'}' closes nothing");
+  s->p++;
+  copse_text_add(&s->out, "[]");
+  for (; before < s->line; before++) copse_text_append(&s->out, "\n", 1);
+  return COPSE_OK;
+}
+
+/* ---- the pass ------------------------------------------------------------------------------ */
+
 /* One token, or one run of bytes that pass through. */
 static copse_status step(struct pass *s) {
   char c = *s->p;
   if (c == '"') return copy_string(s);
   if (c == '-' || (c >= '0' && c <= '9')) return mark_number(s);
+  struct copse_json_list *list = c == '[' ? find_list(s) : NULL;
+  if (list) return keep_list(s, list);
   if (c == '{' || c == '[') return open_container(s);
   if (c == '}' || c == ']') return close_container(s);
   if (c == '\n') s->line++;
@@ -117,7 +192,6 @@ static copse_status step(struct pass *s) {
 }
 
 static copse_status annotate(struct pass *s) {
-  if (s->end - s->p >= 3 && memcmp(s->p, "\xef\xbb\xbf", 3) == 0) s->p += 3; /* a BOM */
   while (s->p < s->end) COPSE_DO(step(s));
   if (s->depth > 0) return refuse(s, "the file ends inside an object or array");
   return copse_text_status(&s->out, s->err);
@@ -131,27 +205,63 @@ static long count_lines(const char *from, const char *to) {
   return lines;
 }
 
-copse_status copse_json_parse(const char *file, const char *data, size_t size,
-                              struct copse_json *out, struct copse_err *err) {
-  COPSE_AT_END(release)
-  struct pass s = {.file = file, .p = data, .end = data + size, .line = 1, .err = err};
-  *out = (struct copse_json){NULL, file};
-  COPSE_DO(annotate(&s));
-  if (s.out.size == 0) return refuse(&s, "empty, where JSON was expected");
+/* What cJSON makes of it. */
+static copse_status parse(struct pass *s, struct copse_json *out) {
+  long first = s->line;
+  COPSE_DO(annotate(s));
+  if (s->out.size == 0) return refuse(s, "empty, where JSON was expected");
   const char *stop = NULL;
-  out->root = cJSON_ParseWithLengthOpts(s.out.data, s.out.size + 1, &stop, true);
+  out->root = cJSON_ParseWithLengthOpts(s->out.data, s->out.size + 1, &stop, true);
   if (out->root) return COPSE_OK;
   /* cJSON doesn't say whether it was the text or the memory; see whether there is any */
-  void *probe = malloc(16 * s.out.size);
+  void *probe = malloc(16 * s->out.size);
   free(probe);
-  if (!probe) return copse_fail_at(err, COPSE_NOMEM, file, 0, "out of memory");
-  long line = stop ? count_lines(s.out.data, stop) : 0;
-  return copse_fail_at(err, COPSE_BAD_INPUT, file, line, "not valid JSON");
+  if (!probe) return copse_fail_at(s->err, COPSE_NOMEM, s->file, 0, "out of memory");
+  long line = stop ? first - 1 + count_lines(s->out.data, stop) : 0;
+  return copse_fail_at(s->err, COPSE_BAD_INPUT, s->file, line, "not valid JSON");
+}
+
+copse_status copse_json_parse_lists(const char *file, const char *data, size_t size,
+                                    const char *const names[COPSE_JSON_LISTS],
+                                    struct copse_json *out, struct copse_err *err) {
+  bool has_bom = size >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0;
+  COPSE_AT_END(release)
+  struct pass s = {
+      .file = file, .p = data + (has_bom ? 3 : 0), .end = data + size, .line = 1, .err = err};
+  *out = (struct copse_json){NULL, file, {{0}}};
+  for (int i = 0; names && i < COPSE_JSON_LISTS; i++) out->lists[i].name = names[i];
+  if (names) s.lists = out->lists;
+  return parse(&s, out);
+}
+
+copse_status copse_json_parse(const char *file, const char *data, size_t size,
+                              struct copse_json *out, struct copse_err *err) {
+  return copse_json_parse_lists(file, data, size, NULL, out, err);
+}
+
+const struct copse_json_list *copse_json_list(const struct copse_json *json, const char *name) {
+  static const struct copse_json_list none;
+  for (int i = 0; i < COPSE_JSON_LISTS; i++)
+    if (json->lists[i].name && strcmp(json->lists[i].name, name) == 0) return &json->lists[i];
+  return &none;
+}
+
+copse_status copse_json_item(const struct copse_json *json, const struct copse_json_list *list,
+                             size_t i, struct copse_json *out, struct copse_err *err) {
+  const struct copse_json_piece *it = &list->items[i];
+  COPSE_AT_END(release)
+  struct pass s = {.file = json->file, .p = it->from, .end = it->end, .line = it->line, .err = err};
+  *out = (struct copse_json){NULL, json->file, {{0}}};
+  return parse(&s, out);
 }
 
 void copse_json_free(struct copse_json *json) {
   cJSON_Delete(json->root);
   json->root = NULL;
+  for (int i = 0; i < COPSE_JSON_LISTS; i++) {
+    free(json->lists[i].items);
+    json->lists[i] = (struct copse_json_list){0};
+  }
 }
 
 bool copse_json_is_object(const cJSON *item) { return cJSON_IsObject(item); }

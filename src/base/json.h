@@ -14,15 +14,43 @@
 #include "base/err.h"
 #include "base/rational.h"
 
+/* Items of an array that are still text. */
+struct copse_json_list {
+  const char *name; /* the root's key */
+  struct copse_json_piece {
+    const char *from, *end;
+    long line;
+  } * items; /* [n] */
+  size_t n, capacity;
+};
+#define COPSE_JSON_LISTS 2
+
 /* One parsed document; `file` is borrowed and names it in messages. */
 struct copse_json {
   cJSON *root;
   const char *file;
+  struct copse_json_list lists[COPSE_JSON_LISTS];
 };
 
 copse_status copse_json_parse(const char *file, const char *data, size_t size,
                               struct copse_json *out, struct copse_err *err) COPSE_CHECKED;
 void copse_json_free(struct copse_json *json);
+
+/*
+ * The same, but the items of the root's arrays `names` [COPSE_JSON_LISTS] (NULL: none) are left as
+ * text, to be parsed one by one: a value costs some 150 bytes, and a file may have a hundred
+ * million. The arrays are empty in the document. `data` stays the caller's, for as long as items
+ * are parsed; an item that is no JSON is found then.
+ */
+copse_status copse_json_parse_lists(const char *file, const char *data, size_t size,
+                                    const char *const names[COPSE_JSON_LISTS],
+                                    struct copse_json *out, struct copse_err *err) COPSE_CHECKED;
+/* The list of that name; no items where the document has no such array. */
+const struct copse_json_list *copse_json_list(const struct copse_json *json, const char *name);
+/* Item i, to be freed as a document. */
+copse_status copse_json_item(const struct copse_json *json, const struct copse_json_list *list,
+                             size_t i, struct copse_json *out, struct copse_err *err) COPSE_CHECKED;
+static inline void copse_json_free_at(struct copse_json *json) { copse_json_free(json); }
 
 /* The line of an object or number; for other values that of `parent`, 0 if unknown. */
 long copse_json_line(const cJSON *item, const cJSON *parent);

@@ -2,6 +2,7 @@
  * copse lower SCHEDULE --to FORMAT -o FILE: a plan, or a program for another executor.
  * copse expand SCHEDULE -o FILE: the compact form of a schedule, written out.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "codegen/msccl/lower.h"
 #include "codegen/mscclpp/lower.h"
 #include "cli/topology_args.h"
+#include "predict/propose.h"
 #include "schedule/adapt.h"
 #include "schedule/schedule.h"
 #include "base/file.h"
@@ -27,7 +29,7 @@ struct options {
   int64_t pipeline_bytes;
   bool text, json;
   /* an option that only this format has, or both foreign ones; NULL: none was given */
-  const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *layout;
+  const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *for_routes, *layout;
 };
 
 /* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
@@ -112,18 +114,142 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   return COPSE_OK;
 }
 
+/* ---- where a schedule does not fit MSCCL's limits: another one of its topology ---- */
+
+struct fitting {
+  const struct copse_msccl_options *options;
+  const struct copse_schedule *given;
+  struct copse_schedule *first; /* which the proposer needs to its end */
+  char name[COPSE_PROPOSAL_NAME];
+  struct copse_q time;
+  double cost; /* of the best so far: seconds per GB, rounding included */
+  char *text;  /* its program, NULL: none fits yet */
+  size_t size;
+  struct copse_msccl_summary sum;
+};
+
+static void end_fitting(struct fitting *it) {
+  copse_schedule_free(it->first);
+  free(it->text);
+}
+
+/* Nothing more once there is one that is as fast as any. */
+static bool wants_more(void *context, const char *name, int n_trees) {
+  const struct fitting *it = context;
+  (void)name, (void)n_trees;
+  return !it->text || it->sum.more > 0 || copse_q_cmp(it->time, it->first->time_per_GB) > 0;
+}
+
+static copse_status try_program(void *context, struct copse_schedule *schedule, const char *name,
+                                struct copse_err *err) {
+  struct fitting *it = context;
+  struct copse_msccl_summary sum;
+  struct copse_err why = COPSE_ERR_INIT;
+  char *text = NULL;
+  size_t size;
+  /* the one that is known not to fit is often made again */
+  bool known = schedule->n_trees == it->given->n_trees && schedule->n_flows == it->given->n_flows &&
+               schedule->k == it->given->k &&
+               copse_q_eq(schedule->time_per_GB, it->given->time_per_GB);
+  copse_status status = known ? COPSE_UNSUPPORTED
+                              : copse_lower_msccl(schedule, it->options, &text, &size, &sum, &why);
+  double cost =
+      status == COPSE_OK ? copse_q_to_double(schedule->time_per_GB) * (1 + sum.more) : INFINITY;
+  if (status == COPSE_OK && (!it->text || cost < it->cost)) {
+    free(it->text);
+    it->text = text;
+    it->size = size;
+    it->sum = sum;
+    it->cost = cost;
+    it->time = schedule->time_per_GB;
+    snprintf(it->name, sizeof it->name, "%s", name);
+    text = NULL;
+  }
+  free(text);
+  if (it->first)
+    copse_schedule_free(schedule);
+  else
+    it->first = schedule;
+  if (status == COPSE_OK || status == COPSE_UNSUPPORTED) return COPSE_OK;
+  return copse_fail(err, status, "%s", why.text);
+}
+
+/* The fastest of fewer trees, rings and the like that fits, where the topology is known; w->err
+ * has why the schedule does not, and keeps it where none does. */
+static copse_status find_fitting(const struct options *o, struct copse_cli_work *w,
+                                 struct fitting *it) {
+  const struct copse_schedule *s = w->schedule;
+  const struct copse_solve_options solve = {
+      .collective = s->collective, .root = -1, .tolerance = COPSE_Q_ZERO, .progress = &w->progress};
+  struct copse_proposer proposer = {NULL, &solve, NULL, it, wants_more, try_program};
+  struct copse_solve_seconds ignored;
+  struct copse_err found = COPSE_ERR_INIT, kept = w->err;
+  char sha256[COPSE_SHA256_HEX];
+  w->err = found;
+  copse_status status = load_topology(o, w);
+  if (status == COPSE_OK && w->topology) {
+    status = copse_topology_sha256(w->topology, sha256, &w->err);
+    if (status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0) {
+      proposer.topology = w->topology;
+      status = copse_propose(&proposer, &ignored, &w->err);
+    }
+  }
+  if (status == COPSE_OK && it->text) return COPSE_OK;
+  if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
+  if (w->topology) {
+    w->err = kept;
+    return COPSE_UNSUPPORTED;
+  }
+  w->err = found;
+  return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0,
+                       "%s; or name its topology with -t, and lower looks for one that fits",
+                       kept.text);
+}
+
+static bool may_be_another(const struct copse_schedule *s) {
+  return !copse_collective_rooted(s->collective) && !s->demand && !s->no_forward;
+}
+
+/* How much longer it takes than the schedule that was given, without rounding: per cent. */
+static double slower_percent(const struct fitting *it, const struct copse_schedule *s) {
+  double given = copse_q_to_double(s->time_per_GB);
+  return given > 0 ? 100 * (copse_q_to_double(it->time) / given - 1) : 0;
+}
+
 static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) {
   struct copse_msccl_options options = o->msccl;
   struct copse_msccl_summary sum;
   options.max_blocks = o->lower.max_workers;
   options.instances = o->lower.instances;
-  COPSE_DO(copse_lower_msccl(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err));
+  struct copse_err misfit = COPSE_ERR_INIT;
+  COPSE_AT_END(end_fitting) struct fitting other = {.options = &options, .given = w->schedule};
+  copse_status status =
+      copse_lower_msccl(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err);
+  if (status == COPSE_UNSUPPORTED && may_be_another(w->schedule)) {
+    misfit = w->err; /* and what the user could do */
+    status = find_fitting(o, w, &other);
+  }
+  if (status != COPSE_OK) return status;
+  if (other.text) {
+    w->made = other.text;
+    w->made_size = other.size;
+    other.text = NULL;
+    sum = other.sum;
+    copse_note(&copse_cli_notes,
+               "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
+               "found for %s that does: %.3g %% slower",
+               (int)strcspn(misfit.text, ";"), misfit.text, other.name, w->schedule->topology_name,
+               slower_percent(&other, w->schedule));
+  }
   if (o->json) {
     copse_text_add(&w->text,
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
-                   "\"elements_multiple\": %d, \"rounding_percent\": %.4g, \"bytes\": %zu}\n",
-                   sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, 100 * sum.more,
-                   w->made_size);
+                   "\"elements_multiple\": %d, \"rounding_percent\": %.4g",
+                   sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, 100 * sum.more);
+    if (other.name[0])
+      copse_text_add(&w->text, ", \"instead\": %s, \"slower_percent\": %.4g",
+                     copse_cli_quoted(other.name), slower_percent(&other, w->schedule));
+    copse_text_add(&w->text, ", \"bytes\": %zu}\n", w->made_size);
   } else {
     copse_text_add(&w->text,
                    ", up to %d thread blocks each, %d channels, %d chunks "
@@ -237,8 +363,9 @@ static int check(const struct options *o) {
                            o->to);
   const struct copse_cli_rule rules[] = {
       {o->for_plan && !plan,
-       "--topology, --text, --fifo, --chunk, --min-chunk, --pipeline-chunks, --low-latency and "
+       "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, --low-latency and "
        "--one-hop are for --to plan"},
+      {o->for_routes && mscclpp, "--topology is for --to plan and --to msccl"},
       {o->lower.one_hop && !o->lower.low_latency, "--one-hop is for --low-latency"},
       {o->for_msccl && !msccl, "--executor, --channels and --protocol are for --to msccl"},
       {o->for_mscclpp && !mscclpp, "--ranks-per-host and --pipeline are for --to mscclpp"},
@@ -321,6 +448,12 @@ static const struct copse_option common[] = {
      "workers; default 1, plan: auto, the fewest with which all workers\n"
      "have about as much to move",
      .words = automatic, .take = take_instances, .common = true},
+    {"--topology", 't', "TOPO",
+     "of a plan, say whether the fabric's own routes, which its messages\n"
+     "take, load links more than the schedule's paths; of msccl, where the\n"
+     "schedule does not fit, look for another one; default: the one that the\n"
+     "schedule names, if it is in the catalogue or synthetic",
+     TO(topology), MARK(for_routes), .takes = COPSE_KIND_TOPOLOGY},
     {"--min-bytes", 0, "N", "smallest message that it is for (K, M, G: times 1024, ...)",
      SIZE_TO(msccl.min_bytes)},
     {"--max-bytes", 0, "N",
@@ -332,11 +465,6 @@ static const struct copse_option common[] = {
     {0}};
 
 static const struct copse_option of_plan[] = {
-    {"--topology", 't', "TOPO",
-     "say whether the fabric's own routes, which a plan's messages take, load\n"
-     "links more than the schedule's paths; default: the one that the\n"
-     "schedule names, if it is in the catalogue",
-     TO(topology), MARK(for_plan), .takes = COPSE_KIND_TOPOLOGY},
     {"--text", 0, NULL, "JSON for people instead of the binary file", TO(text), MARK(for_plan)},
     {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
      COPSE_OPTION_RANGE(1, 64), MARK(for_plan)},

@@ -242,16 +242,31 @@ static copse_status read_demand(struct copse_reader *r, const cJSON *rows) {
   return COPSE_OK;
 }
 
+/* Zeroed memory for the items of a list that is still text, and that it is one. */
+static copse_status take_items(struct copse_reader *r, const char *key, size_t size,
+                               const struct copse_json_list **list, void *out_pointer) {
+  const cJSON *array;
+  COPSE_DO(copse_json_get_array(&r->json, r->json.root, key, &array, r->err));
+  *list = copse_json_list(&r->json, key);
+  if ((*list)->n > INT32_MAX) return copse_reader_refuse(r, r->json.root, NULL, "too many items");
+  return copse_reader_take(r, (*list)->n, size, out_pointer);
+}
+
 /* "flows", "demand", "forward" and "rotation" of an alltoall. */
 static copse_status read_flows(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   struct copse_schedule_flow *out;
-  const cJSON *flows, *root = r->json.root;
+  const struct copse_json_list *flows;
+  const cJSON *root = r->json.root;
   bool forward;
-  COPSE_DO(copse_reader_take_list(r, root, "flows", sizeof *out, &flows, &out));
+  COPSE_DO(take_items(r, "flows", sizeof *out, &flows, &out));
   COPSE_DO(copse_json_get_bool_or(&r->json, root, "forward", true, &forward, r->err));
   s->no_forward = !forward;
-  COPSE_JSON_EACH (flow, flows) COPSE_DO(read_flow(r, flow, &out[s->n_flows++]));
+  for (size_t i = 0; i < flows->n; i++) {
+    COPSE_AT_END(copse_json_free_at) struct copse_json flow;
+    COPSE_DO(copse_json_item(&r->json, flows, i, &flow, r->err));
+    COPSE_DO(read_flow(r, flow.root, &out[s->n_flows++]));
+  }
   s->flows = out;
   if (copse_json_get(root, "demand")) COPSE_DO(read_demand(r, copse_json_get(root, "demand")));
   if (copse_json_get(root, "rotation"))
@@ -415,11 +430,11 @@ static copse_status add_shares(struct copse_reader *r, enum copse_phase phase,
 /* At the root's first tree; at the document where it has none. */
 static copse_status refute_shares(struct copse_reader *r, int root, struct copse_q sum,
                                   struct copse_q due) {
-  const cJSON *at = r->json.root, *trees = copse_json_get(at, "trees");
+  const struct copse_json_list *trees = copse_json_list(&r->json, "trees");
   int i = 0;
   while (i < r->schedule->n_trees && r->schedule->trees[i].root != root) i++;
-  if (i < r->schedule->n_trees && cJSON_GetArrayItem(trees, i)) at = cJSON_GetArrayItem(trees, i);
-  return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(at, trees),
+  long line = (size_t)i < trees->n ? trees->items[i].line : copse_json_line(r->json.root, NULL);
+  return copse_fail_at(r->err, r->untrue, r->json.file, line,
                        "the weights of root %d's trees don't add up to its share: %s, not %s", root,
                        COPSE_Q_STRING(sum), COPSE_Q_STRING(due));
 }
@@ -519,12 +534,16 @@ static copse_status read_changes(struct copse_reader *r) {
 static copse_status read_trees(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   struct copse_schedule_tree *out;
-  const cJSON *trees;
+  const struct copse_json_list *trees;
   if (copse_json_get(r->json.root, "symmetry"))
     COPSE_DO(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
-  COPSE_DO(copse_reader_take_list(r, r->json.root, "trees", sizeof *out, &trees, &out));
+  COPSE_DO(take_items(r, "trees", sizeof *out, &trees, &out));
   s->trees = out;
-  COPSE_JSON_EACH (tree, trees) COPSE_DO(read_tree(r, tree, &out[s->n_trees++]));
+  for (size_t i = 0; i < trees->n; i++) {
+    COPSE_AT_END(copse_json_free_at) struct copse_json tree;
+    COPSE_DO(copse_json_item(&r->json, trees, i, &tree, r->err));
+    COPSE_DO(read_tree(r, tree.root, &out[s->n_trees++]));
+  }
   COPSE_DO(check_shares(r));
   return read_changes(r);
 }
@@ -544,15 +563,17 @@ static copse_status read_collective(struct copse_reader *r) {
 /* Optional: older or foreign files say it through the trees alone. */
 static copse_status read_root(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
-  const cJSON *first = copse_json_get(r->json.root, "trees");
+  const struct copse_json_list *trees = copse_json_list(&r->json, "trees");
   const cJSON *holder = copse_json_get(r->json.root, "root") ? r->json.root : NULL;
+  COPSE_AT_END(copse_json_free_at) struct copse_json first = {0};
   s->root = -1;
   if (!copse_collective_rooted(s->collective)) {
     if (holder)
       return copse_reader_refuse(r, r->json.root, NULL, "\"root\" is for broadcast and reduce");
     return COPSE_OK;
   }
-  if (!holder && first && copse_json_is_array(first)) holder = copse_json_first(first);
+  if (!holder && trees->n > 0) COPSE_DO(copse_json_item(&r->json, trees, 0, &first, r->err));
+  if (!holder) holder = first.root;
   if (!holder || !copse_json_is_object(holder))
     return copse_reader_refuse(r, r->json.root, NULL, "\"root\" is missing");
   return copse_json_get_index(&r->json, holder, "root", s->n_ranks, &s->root, r->err);
@@ -647,7 +668,8 @@ static copse_status parse(const char *label, const char *data, size_t size, cops
                           struct copse_schedule **out, struct copse_err *err) {
   COPSE_AT_END(release) struct copse_reader r = {.untrue = untrue, .err = err};
   *out = NULL;
-  COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
+  static const char *const lists[COPSE_JSON_LISTS] = {"trees", "flows"};
+  COPSE_DO(copse_json_parse_lists(label, data, size, lists, &r.json, err));
   COPSE_DO(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
   COPSE_DO(read_document(&r));
   *out = r.schedule;

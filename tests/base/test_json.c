@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "support/random.h"
 #include "support/support.h"
 
 static struct copse_json parse_good(const char *text) {
@@ -336,6 +337,95 @@ START_TEST(strings_written_are_read_back) {
 }
 END_TEST
 
+/* ---- lists that stay text ------------------------------------------------------------------ */
+
+static const char *const kept[COPSE_JSON_LISTS] = {"trees", "flows"};
+
+/* A value of brackets, strings with brackets and quotes in them, and numbers. */
+static void add_value(struct copse_text *text, uint64_t *state, int depth) {
+  static const char *const leaves[] = {"1",    "-2.5e3", "\"a\"", "\"}],{[\"", "\"\\\"]\\\\\"",
+                                       "true", "null"};
+  int kind = copse_test_random_int(state, 0, depth > 0 ? 2 : 0),
+      n = copse_test_random_int(state, 0, 3);
+  if (kind == 0) {
+    copse_text_add(text, "%s", leaves[copse_test_random_int(state, 0, 6)]);
+    return;
+  }
+  copse_text_add(text, kind == 1 ? "[" : "{");
+  for (int i = 0; i < n; i++) {
+    copse_text_add(text, "%s%s", i ? "," : "", copse_test_random_int(state, 0, 2) ? "" : " \n ");
+    if (kind == 2) copse_text_add(text, "\"trees%d\" :", i);
+    add_value(text, state, depth - 1);
+  }
+  copse_text_add(text, kind == 1 ? "\n]" : "}");
+}
+
+/* Every item is what a parse of the whole document has there, with its line. */
+START_TEST(lists_have_the_items_of_the_whole_document) {
+  uint64_t state = 31u * (uint64_t)_i + 7;
+  struct copse_err err = COPSE_ERR_INIT;
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  struct copse_json whole, parts, item;
+  copse_text_add(&text, "{\"a\": {\"trees\": [1, 2]},\n\"trees\": [");
+  for (int i = 0, n = copse_test_random_int(&state, 0, 5); i < n; i++) {
+    copse_text_add(&text, i ? " ,\n" : "\n");
+    add_value(&text, &state, 4);
+  }
+  copse_text_add(&text, "\n], \"b\": [{}], \"last\": {}}");
+  ASSERT_OK(copse_json_parse("t", text.data, text.size, &whole, &err), &err);
+  ASSERT_OK(copse_json_parse_lists("t", text.data, text.size, kept, &parts, &err), &err);
+  const struct copse_json_list *list = copse_json_list(&parts, "trees");
+  const cJSON *there = copse_json_get(whole.root, "trees")->child;
+  for (size_t i = 0; i < list->n; i++, there = there->next) {
+    ck_assert_ptr_nonnull(there);
+    ASSERT_OK(copse_json_item(&parts, list, i, &item, &err), &err);
+    ck_assert_msg(cJSON_Compare(item.root, there, true), "item %zu of %s", i, text.data);
+    copse_json_free(&item);
+  }
+  ck_assert_ptr_null(there);
+  ck_assert_ptr_null(copse_json_get(parts.root, "trees")->child);
+  ck_assert_int_eq(copse_json_line(copse_json_get(parts.root, "last"), NULL),
+                   copse_json_line(copse_json_get(whole.root, "last"), NULL));
+  ck_assert(cJSON_Compare(copse_json_get(parts.root, "b"), copse_json_get(whole.root, "b"), true));
+  copse_json_free(&parts);
+  copse_json_free(&whole);
+}
+END_TEST
+
+/* Where the whole is refused, so is a list or an item of it. */
+START_TEST(lists_refuse_what_the_whole_does) {
+  static const char *const bad[] = {"{\"trees\": [1,]}",
+                                    "{\"trees\": [,1]}",
+                                    "{\"trees\": [1 2]}",
+                                    "{\"trees\": [",
+                                    "{\"trees\": [1}",
+                                    "{\"trees\": [[1}]}",
+                                    "{\"trees\": [{]}",
+                                    "{\"trees\": [\"a]}",
+                                    "{\"trees\": [1]],\"a\":1}",
+                                    "{\"trees\" [1]}",
+                                    "{\"trees\": [1] 2}",
+                                    "{\"trees\": [01x]}",
+                                    "{\"trees\": [{\"a\" 1}]}",
+                                    "{\"trees\": [\"\\u0001\"]}",
+                                    "{\"trees\": [\xef\xbb\xbf"
+                                    "1]}"};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_json json, item;
+  ck_assert_int_ne(copse_json_parse("t", bad[_i], strlen(bad[_i]), &json, &err), COPSE_OK);
+  copse_json_free(&json);
+  err.status = COPSE_OK;
+  copse_status status = copse_json_parse_lists("t", bad[_i], strlen(bad[_i]), kept, &json, &err);
+  const struct copse_json_list *list = copse_json_list(&json, "trees");
+  for (size_t i = 0; status == COPSE_OK && i < list->n; i++) {
+    status = copse_json_item(&json, list, i, &item, &err);
+    copse_json_free(&item);
+  }
+  ck_assert_msg(status == COPSE_BAD_INPUT, "%s", bad[_i]);
+  copse_json_free(&json);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("base/json");
   TCase *tc = tcase_create("reading");
@@ -348,6 +438,11 @@ int main(void) {
   tcase_add_test(tc, edits_are_counted);
   tcase_add_test(tc, numbers_are_checked_when_asked_for);
   tcase_add_test(tc, strings_written_are_read_back);
+  suite_add_tcase(suite, tc);
+  tc = tcase_create("lists");
+  tcase_add_loop_test(tc, lists_have_the_items_of_the_whole_document, 0,
+                      COPSE_TEST_SOME(copse_test_all() ? 3000 : 700));
+  tcase_add_loop_test(tc, lists_refuse_what_the_whole_does, 0, 15);
   suite_add_tcase(suite, tc);
   tc = tcase_create("refusals");
   tcase_add_loop_test(tc, what_is_no_json_is_refused_with_its_line, 0,

@@ -846,6 +846,33 @@ START_TEST(the_reference_topologies_go_through_the_whole_chain) {
 }
 END_TEST
 
+/* A star of 66 has more peers than a rank may have thread blocks: rings fit, and cost nothing at a
+ * switch. Where the topology is not known, it can be named. */
+START_TEST(what_does_not_fit_msccl_is_lowered_in_another_way) {
+  const char *fabric = "--synthetic switch:66@100";
+  ck_assert_int_eq(run("@ solve %s -c allgather -o %%/star.json", fabric), 0);
+  ck_assert_int_eq(run("@ lower %%/star.json --to msccl -o %%/star.xml --json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "rank 0 needs 65 thread blocks and may have 64"));
+  ck_assert_ptr_nonnull(strstr(result.out, "\"instead\": \"best-rings\", \"slower_percent\": 0"));
+  ck_assert_int_eq(run("@ check %%/star.xml"), 0);
+  /* the same time as the schedule's, by another program's model */
+  ck_assert_int_eq(run("@ simulate %%/star.xml %s -b 1G -e 1G --no-baselines --json", fabric), 0);
+  const char *time = strstr(result.out, "\"time_per_GB\": \"");
+  ck_assert_ptr_nonnull(time);
+  ck_assert_int_eq(strncmp(time, "\"time_per_GB\": \"13/1320\"", 24), 0); /* 65/66 over 100 GB/s */
+  ck_assert_int_eq(run("@ lower %%/star.json --to msccl --executor nccl -o %%/star.xml --json"), 0);
+  ck_assert_ptr_null(strstr(result.out, "instead"));
+  ck_assert_int_eq(run("@ topo %s -o %%/star-topology.json", fabric), 0);
+  ck_assert_int_eq(run("sed 's/switch:66@100/elsewhere/' %%/star-topology.json >%%/t.json && "
+                       "@ solve %%/t.json -c allgather -o %%/star.json"),
+                   0);
+  ck_assert_int_eq(run("@ lower %%/star.json --to msccl -o %%/none.xml"), 2);
+  ck_assert_ptr_nonnull(strstr(result.err, "or name its topology with -t"));
+  ck_assert_int_eq(run("@ lower %%/star.json -t %%/t.json --to msccl -o %%/star.xml"), 0);
+  ck_assert_int_eq(run("@ check %%/star.xml"), 0);
+}
+END_TEST
+
 int main(void) {
   if (!mkdtemp(dir)) return EXIT_FAILURE;
   Suite *suite = suite_create("cli/cli");
@@ -878,6 +905,7 @@ int main(void) {
   tcase_add_test(tc, what_is_made_can_be_told_as_json);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
+  if (COPSE_TEST_RESULTS) tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);
   suite_add_tcase(suite, tc);
   int status = copse_test_run(suite);
   char command[128];

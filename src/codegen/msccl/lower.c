@@ -61,6 +61,59 @@ static bool fits(const struct job *job, const struct copse_msccl_program *p, str
   return true;
 }
 
+/* ---- peers ---- */
+
+struct peers {
+  const struct job *job;
+  bool *sends; /* [n_ranks * n_ranks] from, to */
+};
+
+static void free_peers(struct peers *p) { free(p->sends); }
+
+static void mark_pair(struct peers *p, int from, int to) {
+  p->sends[(size_t)from * (size_t)p->job->schedule->n_ranks + (size_t)to] = true;
+}
+
+static void mark_tree(struct peers *p, int tree) {
+  if (tree < 0) return;
+  const struct copse_schedule_tree *t = &p->job->schedule->trees[tree];
+  for (int e = 0; e < t->n_edges; e++) mark_pair(p, t->edges[e].src, t->edges[e].dst);
+}
+
+static void mark_unit(struct peers *p, const struct copse_unit *unit) {
+  const struct copse_schedule *s = p->job->schedule;
+  for (int i = 0; i + 1 < unit->n_path; i++) mark_pair(p, unit->path[i], unit->path[i + 1]);
+  if (unit->n_path > 0) return;
+  for (int t = unit->tree; unit->n_stages > 0 && t < s->n_trees; t++)
+    if (s->trees[t].piece == s->trees[unit->tree].piece) mark_tree(p, t);
+  if (unit->n_stages > 0) return;
+  mark_tree(p, unit->broadcast_tree);
+  mark_tree(p, unit->tree);
+}
+
+/* A rank that sends to more ranks, or receives from more, than it may have blocks: no number of
+ * channels helps. COPSE_UNSUPPORTED with *m. O(trees * ranks + ranks^2), an attempt's less. */
+static copse_status check_peers(const struct job *job, struct misfit *m, struct copse_err *err) {
+  COPSE_AT_END(free_peers) struct peers p = {.job = job};
+  const int n = job->schedule->n_ranks;
+  const struct copse_unit *last = NULL;
+  COPSE_DO(copse_calloc((size_t)n * (size_t)n, sizeof *p.sends, &p.sends, err));
+  for (size_t i = 0; i < job->cut.n_runs; i++) {
+    if (job->cut.runs[i].unit != last) mark_unit(&p, job->cut.runs[i].unit);
+    last = job->cut.runs[i].unit;
+  }
+  for (int r = 0; r < n; r++) {
+    int to = 0, from = 0;
+    for (int other = 0; other < n; other++) {
+      to += p.sends[(size_t)r * (size_t)n + (size_t)other];
+      from += p.sends[(size_t)other * (size_t)n + (size_t)r];
+    }
+    if (over(m, "thread blocks", r, to > from ? to : from, job->options.max_blocks))
+      return COPSE_UNSUPPORTED;
+  }
+  return COPSE_OK;
+}
+
 /* One attempt; COPSE_UNSUPPORTED with *m where it doesn't fit. */
 static copse_status attempt(const struct job *job, int channels, enum copse_msccl_sharing sharing,
                             struct copse_msccl_program *p, struct misfit *m,
@@ -89,6 +142,8 @@ out:
 static copse_status search(const struct job *job, int most, struct copse_msccl_program *p,
                            int *channels, struct misfit *m, struct copse_err *err) {
   struct misfit first = {0};
+  copse_status peers = check_peers(job, m, err);
+  if (peers != COPSE_OK) return peers;
   for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL; sharing++) {
     for (*channels = most; *channels >= 1; --*channels) {
       copse_status status = attempt(job, *channels, (enum copse_msccl_sharing)sharing, p, m, err);
@@ -306,7 +361,10 @@ static int list_candidates(const struct job *job, struct candidate *to) {
 /* Whether the cut at hand fits with some power of two below `most` as the number of channels. */
 static copse_status fits_somehow(const struct job *job, int most, bool *yes,
                                  struct copse_err *err) {
+  struct misfit crowded;
   *yes = false;
+  copse_status peers = check_peers(job, &crowded, err);
+  if (peers != COPSE_OK) return peers == COPSE_UNSUPPORTED ? COPSE_OK : peers;
   for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL && !*yes; sharing++)
     for (int channels = most; channels >= 1 && !*yes; channels /= 2) {
       struct copse_msccl_program p;

@@ -240,6 +240,16 @@ void copse_cli_topology_words(const struct copse_cli_topology *args, struct cops
   if (version > 0)
     copse_text_add(text, " --nccl-version %d.%d", version / 10000, version / 100 % 100);
   if (version % 100 > 0) copse_text_add(text, ".%d", version % 100);
+  for (int i = 0; i < args->n_faults; i++) {
+    bool down = args->faults[i].left.num == 0;
+    copse_text_add(text, down ? " --down " : " --derate ");
+    copse_text_add_shell(text, args->faults[i].what);
+    if (!down) copse_text_add(text, "=%.9g%%", 100 * copse_q_to_double(args->faults[i].left));
+  }
+  if (args->ranks) {
+    copse_text_add(text, " --ranks ");
+    copse_text_add_shell(text, args->ranks);
+  }
 }
 
 const char *copse_cli_topology_label(const struct copse_cli_topology *args) {

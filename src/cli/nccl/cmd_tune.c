@@ -42,7 +42,8 @@ struct options {
 struct job {
   const struct options *o;
   struct copse_cli_work *work;
-  struct copse_topology *topology; /* all hosts; the work's */
+  struct copse_topology *topology; /* all hosts: the work's, or that repeated */
+  struct copse_topology *repeated;
   struct copse_nccl_best best;
   struct copse_nccl_graphs *graphs; /* [best.n_groups] the best's, and NVLS; they own nothing */
   const struct copse_nccl_graphs **each; /* [n_each] of hosts, where there are groups */
@@ -68,8 +69,7 @@ struct job {
 /* Whose constants the topology is read by, and that is to read the files. */
 static long version_of(const struct job *j) { return copse_nccl_version(&j->o->topology.options); }
 
-/* ---- the folder
- * ---------------------------------------------------------------------------------- */
+/* ---- the folder ------------------------------------------------------------------------------ */
 
 static const char *const file_names[] = {"env.sh", "graph.xml", "topo.xml", "tuner.csv",
                                          PLUGIN,   "hostfile",  "README"};
@@ -185,8 +185,7 @@ static copse_status write_text(struct job *j, const char *name, const struct cop
   return write_file(j, name, text->data, text->size);
 }
 
-/* ---- the topology
- * -------------------------------------------------------------------------------- */
+/* ---- the topology ---------------------------------------------------------------------------- */
 
 /* The file's text where it is XML: what is there is better than what the topology keeps of it. */
 static copse_status read_input(struct job *j) {
@@ -217,28 +216,25 @@ static copse_status check_image(const struct job *j) {
 /* NCCL sees all links: also the PCIe from a GPU to the NIC of the next one. */
 static copse_status load_topology(struct job *j) {
   struct copse_cli_topology args = j->o->topology;
-  struct copse_topology *whole = NULL;
   COPSE_DO(read_input(j));
   COPSE_DO(check_image(j));
   if (args.options.links == COPSE_LINKS_DEFAULT && args.path && (j->input || j->is_log))
     args.options.links = COPSE_LINKS_ALL;
-  COPSE_DO(copse_cli_load_whole(&args, &whole, j->err));
-  j->work->whole = whole;
-  j->topology = whole;
+  COPSE_DO(copse_cli_load_topology(&args, &j->work->topology, &j->work->whole, j->err));
+  j->topology = j->work->topology;
   if (j->o->hosts < 2) return COPSE_OK;
-  COPSE_DO(copse_nccl_machine_open(whole, &j->machine, j->err));
+  COPSE_DO(copse_nccl_machine_open(j->topology, &j->machine, j->err));
   int hosts = j->machine.n_hosts;
   copse_nccl_machine_free(&j->machine);
   if (hosts > 1)
     return copse_fail(j->err, COPSE_INVALID, "--hosts is for a topology of one host, and %s has %d",
-                      whole->name, hosts);
-  COPSE_DO(copse_nccl_repeat_host(whole, j->o->hosts, &j->work->topology, j->err));
-  j->topology = j->work->topology;
+                      j->topology->name, hosts);
+  COPSE_DO(copse_nccl_repeat_host(j->topology, j->o->hosts, &j->repeated, j->err));
+  j->topology = j->repeated;
   return COPSE_OK;
 }
 
-/* ---- graphs and what they reach
- * ------------------------------------------------------------------ */
+/* ---- graphs and what they reach -------------------------------------------------------------- */
 
 /* Whether every GPU is on an NVSwitch. */
 static bool all_switched(const struct copse_topology *t) {
@@ -424,8 +420,7 @@ static copse_status add_figure(struct job *j, copse_collective collective) {
   return judge_theirs(j, collective, figure);
 }
 
-/* ---- files
- * --------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* The oldest version for which the very same text is written. */
 static long oldest_reader(const struct job *j, const struct copse_nccl_graphs *graphs,
@@ -457,8 +452,8 @@ static copse_status name_set(struct job *j, char name[17]) {
     COPSE_AT_END(copse_free_at) char *text = NULL;
     const struct copse_nccl_graphs graphs = searched(j, i);
     size_t size;
-    COPSE_DO(copse_nccl_graphs_write(&graphs, j->machine.n_hosts, version_of(j), &text, &size,
-                                     j->err));
+    COPSE_DO(
+        copse_nccl_graphs_write(&graphs, j->machine.n_hosts, version_of(j), &text, &size, j->err));
     copse_text_append(&all, text, size);
   }
   COPSE_DO(copse_text_status(&all, j->err));
@@ -476,8 +471,8 @@ static copse_status write_graphs(struct job *j) {
     char name[COPSE_TUNE_NAME];
     size_t size;
     if (*set) graphs.set = set;
-    COPSE_DO(copse_nccl_graphs_write(&graphs, j->machine.n_hosts, version_of(j), &text, &size,
-                                     j->err));
+    COPSE_DO(
+        copse_nccl_graphs_write(&graphs, j->machine.n_hosts, version_of(j), &text, &size, j->err));
     long oldest = oldest_reader(j, &graphs, text);
     if (oldest > j->facts.version) j->facts.version = oldest;
     copse_tune_graph_name(i, name);
@@ -489,6 +484,8 @@ static copse_status write_graphs(struct job *j) {
 /* NCCL's version of the format is 1, RCCL's 2, and neither reads the other's. */
 static copse_status make_topo(struct job *j, char **text, size_t *size, struct copse_err *why) {
   const struct copse_nccl_topo_options options = {.notes = &copse_cli_notes};
+  if (j->o->topology.n_faults > 0 || j->o->topology.ranks)
+    return copse_fail(why, COPSE_UNSUPPORTED, "it would not say what is down or left out");
   if (!j->input && j->o->target == 1)
     return copse_fail(why, COPSE_UNSUPPORTED, "RCCL's form of a topology is from RCCL's own dump");
   if (!j->input) return copse_nccl_topo_write(j->topology, &options, text, size, why);
@@ -641,8 +638,7 @@ static copse_status write_texts(struct job *j) {
   return write_text(j, "README", &readme);
 }
 
-/* ---- the command
- * --------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static void print_summary(const struct job *j) {
   const struct copse_tune_facts *f = &j->facts;
@@ -743,6 +739,7 @@ static copse_status tune(void *options, struct copse_cli_work *work) {
   copse_nccl_best_free(&j.best);
   copse_tuner_table_free(&j.table);
   copse_text_free(&j.trees);
+  copse_topology_free(j.repeated);
   free(j.input);
   return status;
 }
@@ -795,6 +792,7 @@ const struct copse_command copse_cmd_tune = {
     .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},
-                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology)},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .size = sizeof(struct options),
     .run = run};

@@ -75,7 +75,6 @@ struct inputs {
 static void free_inputs(struct inputs *in) {
   copse_audit_free(&in->audit);
   copse_nccl_best_free(&in->best);
-  copse_arena_free(&in->arena);
   copse_nccl_judge_close(&in->judge);
   copse_nccl_machine_free(&in->machine);
   for (int i = 0; i < in->n_graphs; i++) copse_nccl_graphs_free(&in->graphs[i]);
@@ -87,6 +86,7 @@ static void free_inputs(struct inputs *in) {
   free(in->place);
   copse_topology_free(in->all);
   for (int i = 0; i < COPSE_ALLTOALL; i++) copse_schedule_free(in->schedules[i]);
+  copse_arena_free(&in->arena); /* the graphs' own array is in it */
 }
 
 /* Notes of readers: those on what NCCL takes something for are findings, the others go on. */

@@ -4,7 +4,7 @@
 
 extern "C" {
 #include "codegen/lower/lower.h"
-#include "support/fabric.h"
+#include "schedule/solve/solve.h"
 }
 
 void device_fail(const char *file, int line, const char *format, ...) {
@@ -76,8 +76,10 @@ struct copse_plan *device_multicast_plan(int n) {
     at += snprintf(text + at, sizeof text - (size_t)at,
                    "%s{\"src\": \"g%d\", \"dst\": \"s\", \"bandwidth\": 100}", r ? ", " : "", r);
   snprintf(text + at, sizeof text - (size_t)at, "]}");
-  struct copse_topology *topology = copse_test_topology(text);
+  struct copse_topology *topology;
+  struct copse_schedule *schedule;
   struct copse_solve_options solve;
+  struct copse_solve_seconds seconds;
   struct copse_lower_options lower;
   memset(&solve, 0, sizeof solve);
   memset(&lower, 0, sizeof lower);
@@ -87,7 +89,8 @@ struct copse_plan *device_multicast_plan(int n) {
   solve.label = "t.json";
   lower.instances = 2;
   lower.chunk_bytes = 512;
-  struct copse_schedule *schedule = copse_test_solve_as(topology, solve);
+  COPSE_SUCCEEDS(copse_topology_parse("switch", text, strlen(text), NULL, &topology, &err), &err);
+  COPSE_SUCCEEDS(copse_solve_schedule(topology, &solve, &schedule, &seconds, &err), &err);
   COPSE_SUCCEEDS(copse_lower_schedule(schedule, &lower, &plan, &err), &err);
   copse_schedule_free(schedule);
   copse_topology_free(topology);

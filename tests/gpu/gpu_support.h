@@ -31,6 +31,17 @@ static inline void gpu_make_small(void) {
 #endif
 }
 
+/* So many emulated GPUs from here on, where they are not real and nothing is alive. */
+static inline void gpu_make_several(int n) {
+#if defined(COPSE_CUDA_EMULATED)
+  copse_emulated_config config = copse_emulated_defaults();
+  config.multiprocessors = 64;
+  config.devices = n;
+  copse_emulated_configure(&config);
+#endif
+  (void)n;
+}
+
 /* The first of comma-separated words; where the next one is, or NULL. */
 static inline const char *next_word(const char *list, char *word, size_t room) {
   size_t n = strcspn(list, ",");

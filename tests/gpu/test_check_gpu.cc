@@ -636,6 +636,45 @@ static void check_inverted(void) {
   passed++;
 }
 
+/* Whether the driver makes groups of the first n GPUs' memory; says why not. */
+static bool has_switch(int n) {
+  struct copse_err err = COPSE_ERR_INIT;
+  int devices[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  const struct copse_comm_shape shape = {(uint32_t)n, 0, (uint32_t)n, devices, NULL, NULL, NULL};
+  void *backend;
+  COPSE_SUCCEEDS(copse_cuda_backend.create(&shape, &backend, &err), &err);
+  const copse_status status = copse_cuda_group_check((struct copse_cuda *)backend, &err);
+  copse_cuda_backend.destroy(backend);
+  if (status != COPSE_OK) printf("SKIP %s: %s\n", group, err.text);
+  return status == COPSE_OK;
+}
+
+/* Sums whatever their order: the test data's are exact. */
+static void check_multicast(void) {
+  static const uint64_t counts[] = {1, 511, 4099, 262147};
+  begin("multicast: sums by the switch");
+  gpu_make_several(3);
+  const int n = n_devices() < 8 ? n_devices() : 8;
+  if (n < 3) printf("SKIP %s: %d GPUs, a group's sums are worth it from 3 on\n", group, n);
+  if (n < 3 || !has_switch(n)) {
+    skipped++;
+    return gpu_make_several(1);
+  }
+  struct copse_plan *plan = device_multicast_plan(n);
+  struct device_plan d;
+  device_plan_open(&d, plan, n, STREAM_PER_RANK);
+  for (int type = 0; type < COPSE_N_TYPES; type++)
+    for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
+      for (int k = 0; k < (GPU_IS_REAL ? 4 : 2); k++) {
+        struct exec_case it = case_of((copse_type)type, (copse_redop)redop, counts[k],
+                                      (type + redop + k) % 2 == 1);
+        expect(device_case_run(&d, it) == 0, &d, it, "wrong elements");
+      }
+  device_plan_close(&d);
+  copse_plan_free(plan);
+  gpu_make_several(1);
+}
+
 /* ---- main ---------------------------------------------------------------------------------------- */
 
 static struct options parse(int argc, char **argv) {
@@ -701,6 +740,7 @@ int main(int argc, char **argv) {
   if (wanted(&options, "system")) check_system(&options, small, large);
   if (wanted(&options, "processes")) check_processes();
   if (wanted(&options, "inverted")) check_inverted();
+  if (wanted(&options, "multicast")) check_multicast();
   if (wanted(&options, "plans") && GPU_IS_REAL) check_folder(&options, &folder);
   if (wanted(&options, "moe")) check_moe(&options);
   if (wanted(&options, "soak")) check_soak(&options, small, large);

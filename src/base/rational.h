@@ -70,3 +70,7 @@ copse_status copse_q_parse_decimal(const char *text, struct copse_q *out,
 /* Parses "p/q" or "p", integers with an optional leading minus, q > 0. */
 copse_status copse_q_parse_fraction(const char *text, struct copse_q *out,
                                     struct copse_err *err) COPSE_CHECKED;
+
+/* A common denominator, at most `limit`, under which every value (finite, >= 0) is within
+ * `slack` of an integer; 0 if continued fractions find none. */
+int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack);

@@ -35,6 +35,7 @@ struct column {
   struct column_load *loads;
   int n_loads;
   double weight; /* in the master's solution */
+  int next;      /* of the same source, or -1 */
 };
 
 struct search {
@@ -45,9 +46,10 @@ struct search {
   int64_t *orbit_capacity;
   int *base; /* [n_bases] terminals that are routed */
   int n_bases;
-  int64_t most_demand; /* of a base source */
-  double unit;         /* time that is about 1 in the master: of the first tree with a load */
-  bool *blocked;       /* [n_nodes] may not be passed */
+  int *first_column, *last_column; /* [n_bases] */
+  int64_t most_demand;             /* of a base source */
+  double unit;   /* time that is about 1 in the master: of the first tree with a load */
+  bool *blocked; /* [n_nodes] may not be passed */
   struct copse_shortest shortest;
   int64_t *below;   /* [n_nodes] scratch */
   int64_t *lengths; /* [n_links] scratch */
@@ -124,6 +126,9 @@ static copse_status prepare(struct search *s) {
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, s->row, s->err));
   COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->n_orbits, double, s->err, &s->price, &s->best_price));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_bases, s->share_price, s->err));
+  COPSE_DO(
+      COPSE_ARRAYS(&s->arena, (size_t)s->n_bases, int, s->err, &s->first_column, &s->last_column));
+  for (int b = 0; b < s->n_bases; b++) s->first_column[b] = -1;
   COPSE_DO(copse_shortest_prepare(network, &s->arena, &s->shortest, s->err));
   for (int i = 0; i < network->n_terminals; i++)
     s->blocked[network->terminals[i]] = !s->problem->forward;
@@ -173,19 +178,19 @@ static copse_status find_tree(struct search *s, int base, struct copse_concurren
 }
 
 /* Each row in its own capacity, and T near 1, whatever the units and however they differ. */
-static void add_to_master(struct search *s, const struct column *column) {
+static copse_status add_to_master(struct search *s, const struct column *column) {
   for (int i = 0; i < column->n_loads; i++) {
     const struct column_load *load = &column->loads[i];
     s->row[i] = (struct copse_mixture_load){
         load->orbit, (double)load->load / (double)s->orbit_capacity[load->orbit] / s->unit};
   }
-  copse_mixture_add(s->master, column->base, s->row, column->n_loads);
+  return copse_mixture_add(s->master, column->base, s->row, column->n_loads, s->err);
 }
 
 /* Sets time, prices and the columns' weights; or `stuck`, which leaves them as they were: what was
  * found so far stands, and its gap is stated. */
-static void solve_master(struct search *s) {
-  s->stuck = !copse_mixture_solve(s->master);
+static void solve_master(struct search *s, double slack) {
+  s->stuck = !copse_mixture_solve(s->master, slack);
   if (s->stuck) return;
   s->time = copse_mixture_most(s->master) * s->unit;
   for (int o = 0; o < s->n_orbits; o++) {
@@ -202,7 +207,7 @@ static void solve_master(struct search *s) {
 static copse_status keep_tree(struct search *s, int base) {
   const struct copse_network *network = s->problem->network;
   /* the first tree of each source is a solution by itself, should no master be solved */
-  struct column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0};
+  struct column column = {.base = base, .weight = s->n_rounds == 0 ? 1 : 0, .next = -1};
   for (int o = 0; o < s->n_orbits; o++) column.n_loads += s->loads[o] > 0;
   COPSE_DO(COPSE_GROW_IN(&s->arena, s->columns, s->columns_capacity, s->n_columns + 1, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)column.n_loads, column.loads, s->err));
@@ -210,9 +215,12 @@ static copse_status keep_tree(struct search *s, int base) {
   memcpy(column.via, s->shortest.via, (size_t)network->n_nodes * sizeof *column.via);
   for (int o = 0, n = 0; o < s->n_orbits; o++)
     if (s->loads[o] > 0) column.loads[n++] = (struct column_load){o, s->loads[o]};
+  int number = (int)s->n_columns;
+  *(s->first_column[base] < 0 ? &s->first_column[base] : &s->columns[s->last_column[base]].next) =
+      number;
+  s->last_column[base] = number;
   s->columns[s->n_columns++] = column;
-  add_to_master(s, &column);
-  return COPSE_OK;
+  return add_to_master(s, &column);
 }
 
 /* Integer lengths from the prices of orbits. */
@@ -286,14 +294,17 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
   COPSE_DO(price_columns(s, s->best_price, &bound, &improving, out));
   s->best_bound = bound;
   for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
-    solve_master(s);
+    solve_master(s, fmax(tolerance / 4, COPSE_LP_MIXTURE_SLACK));
     if (s->stuck) break;
     if (s->time <= s->best_bound * (1 + tolerance)) break;
     /* neither side moves: degenerate steps, and rounding noise at the optimum */
     stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;
     if (stalled > COPSE_STALLED_ROUNDS) break;
+    /* where T hardly falls, the master's own prices may prove it */
+    double own = s->time > last_time * (1 - tolerance / 8) ? 1 : 0.5;
     last_time = s->time;
-    for (int o = 0; o < s->n_orbits; o++) smoothed[o] = 0.5 * s->price[o] + 0.5 * s->best_price[o];
+    for (int o = 0; o < s->n_orbits; o++)
+      smoothed[o] = own * s->price[o] + (1 - own) * s->best_price[o];
     COPSE_DO(price_columns(s, smoothed, &bound, &improving, out));
     const double *used = smoothed;
     if (improving == 0) {
@@ -606,7 +617,7 @@ static copse_status add_path(struct collector *k, size_t first,
 }
 
 /* How much of a pair's demand takes a column's tree. */
-static int64_t amount_of(const struct collector *k, size_t c, int64_t due) {
+static int64_t amount_of(const struct collector *k, int c, int64_t due) {
   const struct column *column = &k->s->columns[c];
   if (k->weights) return due / k->out->whole * k->weights[c];
   return column->weight < COPSE_LEAST_WEIGHT ? 0 : (int64_t)floor(column->weight * (double)due);
@@ -614,7 +625,8 @@ static int64_t amount_of(const struct collector *k, size_t c, int64_t due) {
 
 /* The largest share of the pair takes up what rounding leaves. */
 static copse_status collect_pair(struct collector *k, int base, int sink) {
-  size_t first = k->n, largest = k->s->n_columns;
+  size_t first = k->n;
+  int largest = -1;
   int64_t due, left;
   if (copse_mul_overflows(column_demand(k->s, base, sink), k->out->whole, &due)) {
     k->overflow = true;
@@ -622,14 +634,11 @@ static copse_status collect_pair(struct collector *k, int base, int sink) {
   }
   if (due == 0) return COPSE_OK;
   left = due;
-  for (size_t c = 0; c < k->s->n_columns; c++) {
-    if (k->s->columns[c].base != base) continue;
+  for (int c = k->s->first_column[base]; c >= 0; c = k->s->columns[c].next) {
     left -= amount_of(k, c, due);
-    if (largest == k->s->n_columns || amount_of(k, c, due) > amount_of(k, largest, due))
-      largest = c;
+    if (largest < 0 || amount_of(k, c, due) > amount_of(k, largest, due)) largest = c;
   }
-  for (size_t c = 0; c < k->s->n_columns; c++) {
-    if (k->s->columns[c].base != base) continue;
+  for (int c = k->s->first_column[base]; c >= 0; c = k->s->columns[c].next) {
     struct copse_concurrent_path path = {
         .source = k->s->base[base], .sink = sink, .amount = amount_of(k, c, due)};
     if (c == largest) path.amount += left;
@@ -705,8 +714,7 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
   bool exact = whole > 0;
   for (int b = 0; b < s->n_bases && exact; b++) {
     int64_t left = whole;
-    for (size_t c = 0; c < s->n_columns; c++) {
-      if (s->columns[c].base != b) continue;
+    for (int c = s->first_column[b]; c >= 0; c = s->columns[c].next) {
       weights[c] = s->columns[c].weight < COPSE_LEAST_WEIGHT
                        ? 0
                        : llround(s->columns[c].weight * (double)whole);

@@ -154,38 +154,6 @@ int64_t copse_lp_units(const struct copse_lp *lp, int column) {
 
 /* ---- rationals ----------------------------------------------------------------------------- */
 
-/* The smallest denominator of a convergent of x in [0, 1) that is within slack / scale. */
-static int64_t denominator_of(double x, int64_t limit, double tolerance) {
-  int64_t q0 = 0, q1 = 1; /* denominators of successive convergents */
-  double rest = x;
-  for (int i = 0; i < 40; i++) {
-    if (fabs(x * (double)q1 - round(x * (double)q1)) <= tolerance * (double)q1 * 8) return q1;
-    if (rest < 1e-13) return 0;
-    rest = 1 / rest;
-    double whole = floor(rest);
-    if (whole > (double)limit) return 0;
-    int64_t q2 = (int64_t)whole * q1 + q0;
-    if (q2 > limit || q2 <= 0) return 0;
-    q0 = q1;
-    q1 = q2;
-    rest -= whole;
-  }
-  return 0;
-}
-
-int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack) {
-  int64_t common = 1;
-  for (int i = 0; i < n; i++) {
-    double scaled = values[i] * (double)common;
-    double fraction = scaled - floor(scaled);
-    if (fraction < slack || fraction > 1 - slack) continue;
-    int64_t q = denominator_of(fraction, limit / common, slack / 1e3);
-    if (q == 0 || q > limit / common) return 0;
-    common *= q;
-  }
-  return common;
-}
-
 /* The number of rationals is itself one, before the first. */
 copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) {
   mpq_t *all = NULL;
@@ -558,11 +526,22 @@ copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t 
 /* ---- mixtures -------------------------------------------------------------------------------- */
 
 /* The master problem of a Dantzig-Wolfe decomposition (Operations Research 8, 1960): the first
- * column is T, rows come first, then kinds. */
+ * column is T, the first rows are the kinds. GLPK has only those of the other rows that have been
+ * the fullest once: of thousands, few bind. */
+struct mixed {
+  int kind, n;
+  struct copse_mixture_load *loads;
+};
+
 struct copse_mixture {
   glp_prob *glp;
-  int n_rows, n_kinds;
+  int n_rows, n_kinds, n_there;
   bool solved; /* once */
+  int *there;  /* [n_rows] the row of `glp`, or 0 */
+  double *sum; /* [n_rows] of the solution at hand, */
+  double most; /* and the largest */
+  struct mixed *columns;
+  size_t n_columns, columns_capacity;
   int *index;
   double *value;
   struct copse_arena arena;
@@ -578,18 +557,14 @@ copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **o
   m->n_kinds = n_kinds;
   COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->index, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->value, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)n_rows, m->there, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)n_rows, m->sum, err));
   m->glp = new_problem(GLP_MIN);
-  glp_add_rows(m->glp, (int)rows);
-  for (int o = 0; o < n_rows; o++) glp_set_row_bnds(m->glp, o + 1, GLP_UP, 0, 0);
-  for (int b = 0; b < n_kinds; b++) glp_set_row_bnds(m->glp, n_rows + b + 1, GLP_FX, 1, 1);
+  glp_add_rows(m->glp, n_kinds);
+  for (int b = 0; b < n_kinds; b++) glp_set_row_bnds(m->glp, b + 1, GLP_FX, 1, 1);
   glp_add_cols(m->glp, 1);
   glp_set_col_bnds(m->glp, 1, GLP_LO, 0, 0);
   glp_set_obj_coef(m->glp, 1, 1);
-  for (int o = 0; o < n_rows; o++) {
-    m->index[o + 1] = o + 1;
-    m->value[o + 1] = -1;
-  }
-  glp_set_mat_col(m->glp, 1, n_rows, m->index, m->value);
   return COPSE_OK;
 }
 
@@ -600,44 +575,100 @@ void copse_mixture_free(struct copse_mixture *m) {
   free(m);
 }
 
-void copse_mixture_add(struct copse_mixture *m, int kind, const struct copse_mixture_load *loads,
-                       int n) {
-  int j = glp_add_cols(m->glp, 1);
-  glp_set_col_bnds(m->glp, j, GLP_LO, 0, 0);
-  for (int i = 0; i < n; i++) {
-    m->index[i + 1] = loads[i].row + 1;
-    m->value[i + 1] = loads[i].load;
+static void write_mixed(struct copse_mixture *m, size_t c) {
+  const struct mixed *column = &m->columns[c];
+  int n = 1;
+  m->index[n] = column->kind + 1;
+  m->value[n] = 1;
+  for (int i = 0; i < column->n; i++) {
+    if (!m->there[column->loads[i].row]) continue;
+    m->index[++n] = m->there[column->loads[i].row];
+    m->value[n] = column->loads[i].load;
   }
-  m->index[n + 1] = m->n_rows + kind + 1;
-  m->value[n + 1] = 1;
-  glp_set_mat_col(m->glp, j, n + 1, m->index, m->value);
+  glp_set_mat_col(m->glp, (int)c + 2, n, m->index, m->value);
+}
+
+copse_status copse_mixture_add(struct copse_mixture *m, int kind,
+                               const struct copse_mixture_load *loads, int n,
+                               struct copse_err *err) {
+  struct mixed column = {.kind = kind, .n = n};
+  COPSE_DO(COPSE_GROW_IN(&m->arena, m->columns, m->columns_capacity, m->n_columns + 1, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)n, column.loads, err));
+  memcpy(column.loads, loads, (size_t)n * sizeof *loads);
+  m->columns[m->n_columns++] = column;
+  glp_set_col_bnds(m->glp, glp_add_cols(m->glp, 1), GLP_LO, 0, 0);
+  write_mixed(m, m->n_columns - 1);
+  return COPSE_OK;
+}
+
+/* How many rows that GLPK has not are fuller than that. */
+static int fuller_than(const struct copse_mixture *m, double load) {
+  int n = 0;
+  for (int o = 0; o < m->n_rows; o++) n += !m->there[o] && m->sum[o] > load;
+  return n;
+}
+
+/* The fullest rows of the solution, if they are too full; false if none is. */
+static bool add_full_rows(struct copse_mixture *m, double slack) {
+  double cut = glp_get_col_prim(m->glp, 1) * (1 + slack), full = 0;
+  memset(m->sum, 0, (size_t)m->n_rows * sizeof *m->sum);
+  for (size_t c = 0; c < m->n_columns; c++) {
+    double weight = copse_mixture_weight(m, c);
+    for (int i = 0; weight > 0 && i < m->columns[c].n; i++)
+      m->sum[m->columns[c].loads[i].row] += weight * m->columns[c].loads[i].load;
+  }
+  for (int o = 0; o < m->n_rows; o++)
+    if (!m->there[o] && m->sum[o] > full) full = m->sum[o];
+  m->most = fmax(glp_get_col_prim(m->glp, 1), full);
+  if (full <= cut) return false;
+  for (int i = 0; i < 20 && fuller_than(m, cut) > COPSE_LP_MIXTURE_ROWS + m->n_there / 4; i++)
+    cut = (cut + full) / 2;
+  for (int o = 0; o < m->n_rows; o++) {
+    if (m->there[o] || m->sum[o] <= cut) continue;
+    m->there[o] = glp_add_rows(m->glp, 1);
+    glp_set_row_bnds(m->glp, m->there[o], GLP_UP, 0, 0);
+    m->n_there++;
+  }
+  for (int i = 1; i <= m->n_there; i++) {
+    m->index[i] = m->n_kinds + i;
+    m->value[i] = -1;
+  }
+  glp_set_mat_col(m->glp, 1, m->n_there, m->index, m->value);
+  for (size_t c = 0; c < m->n_columns; c++) write_mixed(m, c);
+  return true;
 }
 
 /* Far more steps than a master of this size takes, unless it cycles in rounding noise. */
 static int step_limit(const struct copse_mixture *m) {
-  int most = COPSE_LP_MIXTURE_STEPS + COPSE_LP_MIXTURE_STEPS_PER_ROW * (m->n_rows + m->n_kinds);
+  int most = COPSE_LP_MIXTURE_STEPS + COPSE_LP_MIXTURE_STEPS_PER_ROW * (m->n_there + m->n_kinds);
   return glp_get_it_cnt(m->glp) < INT_MAX - most ? most : INT_MAX;
 }
 
-bool copse_mixture_solve(struct copse_mixture *m) {
-  if (!m->solved) glp_adv_basis(m->glp, 0);
-  m->solved = true;
-  if (run_simplex(m->glp, GLP_PRIMAL, step_limit(m), COPSE_LP_MIXTURE_MILLISECONDS))
-    return true; /* new columns leave the basis primal feasible */
+static bool optimize(struct copse_mixture *m, int method) {
+  if (run_simplex(m->glp, method, step_limit(m), COPSE_LP_MIXTURE_MILLISECONDS)) return true;
   /* a numerically bad basis: once more from a fresh one, scaled, by the dual simplex */
   glp_scale_prob(m->glp, GLP_SF_AUTO);
   glp_std_basis(m->glp);
   return run_simplex(m->glp, GLP_DUALP, step_limit(m), COPSE_LP_MIXTURE_MILLISECONDS);
 }
 
-double copse_mixture_most(const struct copse_mixture *m) { return glp_get_col_prim(m->glp, 1); }
+bool copse_mixture_solve(struct copse_mixture *m, double slack) {
+  if (!m->solved) glp_adv_basis(m->glp, 0);
+  m->solved = true;
+  bool good = optimize(m, GLP_PRIMAL); /* new columns leave the basis primal feasible, */
+  while (good && add_full_rows(m, slack))
+    good = optimize(m, GLP_DUALP); /* new rows dual feasible */
+  return good;
+}
+
+double copse_mixture_most(const struct copse_mixture *m) { return m->most; }
 
 double copse_mixture_price(const struct copse_mixture *m, int row) {
-  return -glp_get_row_dual(m->glp, row + 1);
+  return m->there[row] ? -glp_get_row_dual(m->glp, m->there[row]) : 0;
 }
 
 double copse_mixture_share_price(const struct copse_mixture *m, int kind) {
-  return glp_get_row_dual(m->glp, m->n_rows + kind + 1);
+  return glp_get_row_dual(m->glp, kind + 1);
 }
 
 double copse_mixture_weight(const struct copse_mixture *m, size_t column) {

@@ -1,6 +1,6 @@
 /* Linear programmes by GLPK, in floating point: such that grow by rows, as cutting planes want it,
- * with their last basis worked out in GMP rationals; such that grow by columns; such with columns of
- * 0 or 1. */
+ * with their last basis worked out in GMP rationals; such that grow by columns; such with columns
+ * of 0 or 1. */
 #pragma once
 
 #include "base/exact.h"
@@ -56,10 +56,6 @@ copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) C
 /* Frees *rationals, unless it is NULL; for COPSE_AT_END. */
 void copse_rationals_free(mpq_t **rationals);
 
-/* A common denominator, at most `limit`, under which every value (finite, >= 0) is within
- * `slack` of an integer; 0 if continued fractions find none. */
-int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack);
-
 /* ---- mixtures -------------------------------------------------------------------------------- */
 
 /* Linear programmes that grow by columns, as column generation wants it: mix what there is of each
@@ -83,11 +79,13 @@ struct copse_mixture_load {
   double load;
 };
 /* Columns are numbered from 0 on. `loads` has each row at most once. */
-void copse_mixture_add(struct copse_mixture *mixture, int kind,
-                       const struct copse_mixture_load *loads, int n);
+copse_status copse_mixture_add(struct copse_mixture *mixture, int kind,
+                               const struct copse_mixture_load *loads, int n,
+                               struct copse_err *err) COPSE_CHECKED;
 
-/* False where GLPK gives up, also from a fresh basis. */
-bool copse_mixture_solve(struct copse_mixture *mixture);
+/* False where GLPK gives up, also from a fresh basis. slack: T may be above the least there is by
+ * that part of it; at least COPSE_LP_MIXTURE_SLACK. */
+bool copse_mixture_solve(struct copse_mixture *mixture, double slack);
 
 /* After that. */
 double copse_mixture_most(const struct copse_mixture *mixture); /* T */

@@ -115,7 +115,7 @@ static copse_status add_column(struct generation *g, const struct copse_ring *ri
   for (int r = 0; r < g->instance->n_rows; r++)
     if (g->load[r] > 0)
       g->column[n++] = (struct copse_mixture_load){r, (double)g->load[r] * g->inverse[r]};
-  copse_mixture_add(g->master, 0, g->column, n);
+  COPSE_DO(copse_mixture_add(g->master, 0, g->column, n, err));
   set->weights[set->n_rings] = 0;
   set->rings[set->n_rings++] = *ring;
   return COPSE_OK;
@@ -379,7 +379,7 @@ static copse_status generate(struct generation *g, struct copse_err *err) {
     if (round > 0) than = copse_mixture_share_price(g->master, 0) * scale * (1 - COPSE_RINGS_GAIN);
     COPSE_DO(add_shorter(g, than, &added, err));
     if (added == 0) break;
-    if (!copse_mixture_solve(g->master))
+    if (!copse_mixture_solve(g->master, COPSE_LP_MIXTURE_SLACK))
       return copse_fail(err, COPSE_INTERNAL, "GLPK gives up on a mixture of %d rings",
                         g->set->n_rings);
     take_prices(g);

@@ -41,6 +41,7 @@ import os
 import queue
 import shutil
 import socket
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -154,10 +155,12 @@ def _kind(op: Any) -> Any:
 _COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
 
 
-#: Bytes of a message that measures a link, and how often each is sent.
-_PROBE, _PROBES = 4 << 20, 3
+#: Bytes of a message that measures a link, how many follow each other, and how often that is done.
+_PROBE, _TRAIN, _PROBES = 1 << 20, 5, 5
 #: How often a message of a byte goes to and fro.
-_PINGS = 50
+_PINGS = 100
+#: Hosts whose speeds differ by less count as equal: busy hosts measure no better.
+_ALIKE = 1.25
 #: GB/s of a host's network link and between its ranks, and microseconds that a message takes to others,
 #: by host, as measured in this process's groups.
 _SPEEDS: Dict[str, List[float]] = {}
@@ -227,52 +230,64 @@ class _Speeds:
         pairs = {r: here[(i + 1) % len(here)] for here in ranks for i, r in enumerate(here)
                  if len(here) > 1}
         rates = self._rates(pairs)
-        speeds = []
+        outside, inside = [], []
         for here, *ways in zip(ranks, inward, outward):
             # a switch forwards what it gets, so one number is for both ways; the link of a rank that
             # is alone on its host is never the narrowest
-            inside = min(rates[r] for r in here) if len(here) > 1 else 10 * max(ways)
-            speeds.append([float("%.2g" % x) for x in (min(ways), inside, us)])
-        return speeds
+            outside.append(min(ways))
+            inside.append(min(rates[r] for r in here) if len(here) > 1 else 10 * max(ways))
+        return [[float("%.2g" % o), float("%.2g" % i), us]
+                for o, i in zip(_alike(outside), _alike(inside))]
 
     def _way(self, first: int, last: int) -> float:
         """Microseconds that a byte takes from one rank to another. Collective."""
         group, me = self._group, self._group.rank()
-        us = 0.0
+        trips = [0.0]
         if me in (first, last):
             wire = group._messages  # its thread has not begun yet
             assert wire is not None
             other = first + last - me
-            begun = time.monotonic()
+            trips = []
             for _ in range(_PINGS):
+                begun = time.monotonic()
                 if me == first:
                     wire.pass_byte(other)
                 wire.catch_byte(other)
                 if me == last:
                     wire.pass_byte(other)
-            us = (time.monotonic() - begun) / (2 * _PINGS) * 1e6
-        return float(group.exchange("%.6g" % us)[first])
+                trips.append(time.monotonic() - begun)
+        return float(group.exchange("%.2g" % (statistics.median(trips) / 2 * 1e6))[first])
 
     def _rates(self, to: Dict[int, int]) -> List[float]:
-        """GB/s that each rank receives at, where rank r sends to to[r]: the best of some. Collective."""
+        """GB/s that each rank receives at, where rank r sends to to[r]: the median of some. Collective."""
         group, me = self._group, self._group.rank()
         source = next((r for r, t in to.items() if t == me), None)
         out, into = torch.zeros(_PROBE, dtype=torch.uint8), torch.empty(_PROBE, dtype=torch.uint8)
-        best = 0.0
+        seen = [0.0]
         for _ in range(_PROBES):
             group.exchange("")  # all begin together
-            begun, works = time.monotonic(), []
-            if source is not None:
-                works.append(group.recv([into], source))
-            if me in to:
-                works.append(group.send([out], to[me]))
-            if works:
-                works[0].wait()
-            if source is not None:
-                best = max(best, _PROBE / (time.monotonic() - begun) / 1e9)
-            for work in works[1:]:
+            coming = [group.recv([into], source) for _ in range(_TRAIN)] if source is not None else []
+            works = [group.send([out], to[me]) for _ in range(_TRAIN)] if me in to else []
+            if coming:
+                coming[0].wait()  # the clock begins when both ends are at it
+                begun = time.monotonic()
+                coming[-1].wait()
+                seen.append((_TRAIN - 1) * _PROBE / (time.monotonic() - begun) / 1e9)
+            for work in works:
                 work.wait()
-        return [float(x) for x in group.exchange("%.6g" % best)]
+        return [float(x) for x in group.exchange("%.6g" % statistics.median(seen[-_PROBES:]))]
+
+
+def _alike(speeds: List[float]) -> List[float]:
+    """With the median of those that are within _ALIKE of their slowest in place of each."""
+    order = sorted(range(len(speeds)), key=lambda i: speeds[i])
+    found = list(speeds)
+    while order:
+        same = [i for i in order if speeds[i] <= _ALIKE * speeds[order[0]]]
+        for i in same:
+            found[i] = statistics.median(speeds[j] for j in same)
+        order = order[len(same):]
+    return found
 
 
 def _found_topology(hosts: List[str], speeds: List[List[float]]) -> str:
@@ -642,6 +657,14 @@ def _dense(t: torch.Tensor) -> torch.Tensor:
     if t.is_complex() and t.is_conj():
         t = t.resolve_conj()
     return (t if t.device.type == "cpu" else t.cpu()).contiguous()
+
+
+def _room(t: torch.Tensor, *sources: torch.Tensor) -> torch.Tensor:
+    """Memory for t's new value, to be _put there: t's own where nothing is read from it meanwhile."""
+    t = t.detach()
+    apart = all(t.untyped_storage().data_ptr() != s.untyped_storage().data_ptr() for s in sources)
+    plain = apart and t.device.type == "cpu" and t.is_contiguous()
+    return t if plain else torch.empty(t.shape, dtype=t.dtype)
 
 
 def _put(to: torch.Tensor, value: torch.Tensor) -> None:
@@ -1177,7 +1200,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
                   "gather: invalid tensor: outputs are like the input")
 
         def run() -> None:
-            here = [torch.empty(mine.shape, dtype=mine.dtype) for _ in parts]
+            here = [_room(p, mine) for p in parts]
             self._to_root(_dense(mine), here, root)
             for p, value in zip(parts, here):
                 _put(p, value)
@@ -1201,7 +1224,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
             counts = torch.zeros((n, n), dtype=torch.int64)
             counts[root, :] = _bytes(mine)
             nothing = torch.empty(0, dtype=torch.uint8)
-            here = torch.empty(mine.shape, dtype=mine.dtype)
+            here = _room(mine, *parts)
             self._all_to_all_v([_dense(p) for p in parts] or [nothing] * n,
                                [here if r == root else nothing for r in range(n)], counts)
             _put(mine, here)
@@ -1221,13 +1244,13 @@ class ProcessGroupCopse(dist.ProcessGroup):
                   "reduce_scatter: invalid tensor: inputs are like the output")
 
         def run() -> None:
-            here = torch.empty(mine.shape, dtype=mine.dtype)
+            here = _room(mine)
             self._scatter_reduced(torch.cat([_dense(p).view(-1) for p in parts]), here, op)
             _put(mine, here)
         return self._submit(_said("reduce_scatter", op, mine), run, [mine], opts)
 
     def _scatter_single(self, output: torch.Tensor, whole: torch.Tensor, op: Any) -> None:
-        here = torch.empty(output.shape, dtype=output.dtype)
+        here = _room(output, whole)
         self._scatter_reduced(_dense(whole), here, op)
         _put(output, here)
 
@@ -1270,7 +1293,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
                       (rows, n))
 
         def run() -> None:
-            source, into = _dense(whole), torch.empty(output.shape, dtype=output.dtype)
+            source, into = _dense(whole), _room(output, whole)
             if output_sizes or input_sizes:
                 self._exchange_uneven(
                     list(source.split(input_sizes or source.shape[0] // n)),
@@ -1299,7 +1322,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
               "all_to_all: lists of other lengths than the %d ranks" % self._n)
 
         def run() -> None:
-            here = [torch.empty(t.shape, dtype=t.dtype) for t in outputs]
+            here = [_room(t, *inputs) for t in outputs]
             self._exchange_uneven([_dense(t) for t in inputs], here)
             for t, value in zip(outputs, here):
                 _put(t, value)

@@ -330,10 +330,10 @@ class _Plans:
         else:
             speeds = _Speeds(group, hosts).get()
             self._text = _found_topology(hosts, speeds)
-            # A hop of a plan has a message and an answer. Many small messages stand still over TCP,
-            # whose buffers count a small one as a page: a hop's half for each keeps them long.
-            hop = 2 * max(us for _, _, us in speeds)
-            self._costs = ["--alpha", "%.6g" % hop, "--message", "%.6g" % (hop / 2)]
+            # A hop of a plan has a message and an answer. All workers of a rank share a thread: a hop's
+            # half for each message keeps their number low.
+            us = max(us for _, _, us in speeds)
+            self._costs = ["--alpha", "%.6g" % (2 * us), "--message", "%.6g" % us]
 
     def _agree(self, what: str, mine: str) -> None:
         """Plans must be the same at all ranks: so must be what they are made from."""

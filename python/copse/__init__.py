@@ -25,6 +25,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import tempfile
 from ctypes import c_double, c_int, c_int64
 from fractions import Fraction
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional,
@@ -36,7 +37,7 @@ from ._library import (BadInput, Error, FileError, Infeasible, Invalid, OutOfMem
 
 __all__ = ["BadInput", "Edge", "Error", "FileError", "Flow", "Infeasible", "Invalid", "Link", "Load",
            "Node", "OutOfMemory", "Overflow", "Plan", "Refuted", "Schedule", "Topology", "Tree",
-           "Unsupported", "COLLECTIVES", "lower", "solve", "version"]
+           "Unsupported", "COLLECTIVES", "lower", "solve", "solve_groups", "version"]
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -45,6 +46,9 @@ Exact = Union[int, Fraction, str]
 
 #: Bytes from each rank to each: rows of ints, or an array of NumPy.
 Demand = Sequence[Sequence[int]]
+
+#: Ranks that run together, or a line of the file of `copse solve --groups`.
+Group = Union[str, Iterable[int]]
 
 #: Hears of progress: the phase, and which part of it is done, from 0 to 1, or None: not known.
 Progress = Callable[[str, Optional[float]], None]
@@ -526,6 +530,37 @@ broadcast, reduce, alltoall
         raise listener.raised
     made._topology = topology
     return made
+
+
+def solve_groups(topology: Topology, groups: Iterable[Group],
+                 collective: str = "allreduce") -> List[Schedule]:
+    """Schedules of groups of ranks that run at the same time, as `copse solve --groups` has them.
+
+    groups: of each its ranks, or a line of that command's file, such as "allgather 0-3", where it
+    runs another collective than `collective`. Ranks of a schedule are those of its group, in that
+    order; its time is that of its links without the other groups. Together no trees and flows of
+    these groups are faster. Raises Invalid, Infeasible for a rank that can't be reached.
+
+    >>> ring = Topology.synthetic("ring:4@50")
+    >>> [s.time_per_GB for s in solve_groups(ring, [[0, 1], "allgather 2,3"])]
+    [Fraction(3, 200), Fraction(1, 100)]
+    >>> solve_groups(ring, [[0, 7]])
+    Traceback (most recent call last):
+      ...
+    copse.Invalid: groups:1: 7 in the list of ranks; the topology has ranks 0 to 3
+    """
+    lines = [g if isinstance(g, str) else ",".join(str(int(r)) for r in g) for g in groups]
+    if any("\n" in line for line in lines):
+        raise Invalid("a group is one line", 2, "invalid argument")
+    with tempfile.TemporaryDirectory(prefix="copse-") as folder:
+        with open(os.path.join(folder, "groups"), "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+        _library.run(["solve", "-", "-c", collective, "--groups", "groups", "-o", "made"],
+                     topology.json(), folder)
+        with open(os.path.join(folder, "made", "index.json"), encoding="utf-8") as file:
+            members = json.load(file)["groups"]
+        return [Schedule.read(os.path.join(folder, "made", m["file"]),
+                              topology.change(ranks=",".join(m["ranks"]))) for m in members]
 
 
 def lower(schedule: Schedule, workers: int = 0) -> Plan:

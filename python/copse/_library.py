@@ -221,9 +221,28 @@ def catalogue() -> str:
 
 def command() -> str:
     """The program: COPSE_BIN, the wheel's own, or what the PATH has."""
-    own = os.environ.get("COPSE_BIN")
+    own = os.environ.get("COPSE_BIN") and os.path.abspath(os.environ["COPSE_BIN"])
     beside = os.path.join(_NATIVE, "bin", "copse")
     return own or (beside if os.path.exists(beside) else "copse")
+
+
+#: The number of copse_status by the program's exit status.
+_EXITS = {1: 1, 2: 2, 3: 5}
+
+
+def run(arguments: List[str], given: str, folder: str) -> None:
+    """Runs the program in a folder, with `given` as its standard input; raises what it refuses."""
+    try:
+        done = subprocess.run([command()] + arguments, cwd=folder, input=given.encode("utf-8", "surrogateescape"),
+                              check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    except OSError as why:
+        raise FileError("%s: %s" % (command(), why.strerror), 4, "file error") from None
+    if done.returncode:
+        status = _EXITS.get(done.returncode, 9)
+        text = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+        words = LIBRARY.copse_status_string(status).decode()
+        raise _CLASSES.get(status, Error)(text[text.startswith("copse: ") and 7:] or words, status,
+                                          words)
 
 
 def drawing(arguments: List[str], **files: str) -> Optional[str]:

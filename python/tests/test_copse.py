@@ -40,6 +40,28 @@ def in_order(tree):
     return True
 
 
+class Groups(unittest.TestCase):
+    def test_are_the_commands_and_proved(self):
+        torus = copse.Topology.synthetic("torus:2x4@50")
+        with tempfile.TemporaryDirectory() as folder:
+            with open(folder + "/groups", "w", encoding="utf-8") as file:
+                file.write("5,4,6,7\nallgather 0-3\n")
+            command("solve --synthetic torus:2x4@50 -c alltoall --groups %s/groups -o %s/made" % (folder, folder))
+            theirs = [copse.Schedule.read("%s/made/group-%d.json" % (folder, i)).json() for i in range(2)]
+        made = copse.solve_groups(torus, [[5, 4, 6, 7], "allgather 0-3"], "alltoall")
+        self.assertEqual([s.json() for s in made], theirs)
+        self.assertEqual([s.collective for s in made], ["alltoall", "allgather"])
+        for schedule in made:
+            copse.lower(schedule).check()
+
+    def test_what_is_refused_names_the_line(self):
+        ring = copse.Topology.synthetic("ring:4@50")
+        with self.assertRaisesRegex(copse.Invalid, "^groups:2: a group of one rank"):
+            copse.solve_groups(ring, [[0, 1], [2]])
+        with self.assertRaisesRegex(copse.Invalid, "^a group is one line"):
+            copse.solve_groups(ring, ["0,1\n2,3"])
+
+
 class Topologies(unittest.TestCase):
     def test_links_have_the_files_bandwidth_and_latency(self):
         text = ('{"format": "copse-topology/1", "name": "two", "nodes": [{"id": "a", "type": "gpu"}, '

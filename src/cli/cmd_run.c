@@ -155,7 +155,8 @@ typedef copse_status ucx_start(const char *version, const struct copse_meeting *
  * doesn't come twice into a process. */
 static copse_status find_start(const struct wire_library *of, void *start, struct copse_err *err) {
   char path[PATH_MAX + 64];
-  bool beside = copse_cli_library(of->file, path, sizeof path);
+  bool beside = copse_cli_library(of->file, path, sizeof path) ||
+                copse_cli_library(of->system_file, path, sizeof path); /* as a wheel has it */
   void *library = dlopen(beside ? path : of->system_file, RTLD_NOW | RTLD_GLOBAL);
   void *found = library ? dlsym(library, of->entry) : NULL;
   const char *why = found ? "" : dlerror();

@@ -407,7 +407,7 @@ coverage:
 # QUALITY_FLAGS=--update takes the present results as the new measure.
 quality: all
 	$(Q)$(OUT)/copse quality topologies --table schedules/quality.txt $(QUALITY_FLAGS)
-	$(Q)COPSE_BIN=$(OUT)/copse scripts/nccl_table $(filter --update,$(QUALITY_FLAGS))
+	$(Q)$(if $(filter --max-ranks,$(QUALITY_FLAGS)),:,COPSE_BIN=$(OUT)/copse scripts/nccl_table $(filter --update,$(QUALITY_FLAGS)))
 
 demo: all
 	$(Q)scripts/demo --no-bootstrap

@@ -6,11 +6,12 @@ schemas.py check FILE[=SCHEMA] ..   every file must be valid by the schema of it
 schemas.py page PAGE                every key of every schema stands in the section of its format
 schemas.py variants FILE ..         damaged variants of each file, one a line: the number of the
                                     file, 1 or 0 (valid by its schema or not), what was done, and
-                                    the JSON, with tabs between
+                                    the JSON, with tabs between; without COPSE_TEST_ALL=1 each third
 
 Exit status 77: jsonschema is missing.
 """
 import json
+import os
 import pathlib
 import re
 import sys
@@ -142,11 +143,13 @@ def variants(document):
 
 
 def print_variants(paths):
+    one_in = 1 if os.environ.get("COPSE_TEST_ALL", "0") not in ("", "0") else 3
     for number, path in enumerate(paths):
         document = json.loads(pathlib.Path(path).read_text())
         validator = Draft202012Validator(load(schema_name(document)))
-        for what in variants(document):
-            print(number, int(validator.is_valid(document)), what, json.dumps(document), sep="\t")
+        for at, what in enumerate(variants(document)):
+            if at % one_in == 0:
+                print(number, int(validator.is_valid(document)), what, json.dumps(document), sep="\t")
 
 
 if __name__ == "__main__":

@@ -166,9 +166,11 @@ copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
                                       struct copse_err *err) {
   *out = (struct copse_nccl_graphs){0};
   int rank = -1;
-  for (int i = 0; i < comm->n_graphs && rank < 0; i++)
-    if (host < 0 || machine->host_of_rank[place[comm->graphs[i].rank]] == host)
-      rank = comm->graphs[i].rank;
+  for (int i = 0; i < comm->n_graphs && rank < 0; i++) {
+    int own = comm->graphs[i].rank;
+    bool is = own >= 0 && own < comm->n_ranks;
+    if (host < 0 || (is && machine->host_of_rank[place[own]] == host)) rank = own;
+  }
   for (int i = 0; i < comm->n_graphs; i++)
     if (rank >= 0 && comm->graphs[i].rank == rank)
       COPSE_DO(read_graph(machine, place, &comm->graphs[i], out, err));
@@ -193,7 +195,8 @@ static void read_trees(const struct copse_log_comm *comm, const int *place,
   j->has_tree = comm->n_trees == j->n_channels * j->n_ranks;
   for (int i = 0; j->has_tree && i < comm->n_trees; i++) {
     const struct copse_log_tree *t = &comm->trees[i];
-    if (t->channel >= j->n_channels) continue;
+    j->has_tree = t->rank >= 0 && t->rank < j->n_ranks; /* else a damaged line is among them */
+    if (!j->has_tree || t->channel < 0 || t->channel >= j->n_channels) continue;
     struct copse_nccl_seat *s = seat(j, t->channel, place[t->rank]);
     s->up = t->up >= 0 && t->up < j->n_ranks ? place[t->up] : -1;
     for (int d = 0; d < COPSE_NCCL_DOWNS; d++)

@@ -34,7 +34,7 @@ void copse_text_append(struct copse_text *text, const char *bytes, size_t n) {
     text->failed = true;
     return;
   }
-  memcpy(text->data + text->size, bytes, n);
+  if (n > 0) memcpy(text->data + text->size, bytes, n); /* an empty text has no bytes */
   text->size += n;
   text->data[text->size] = '\0';
 }

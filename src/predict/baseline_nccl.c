@@ -110,6 +110,20 @@ static copse_status join(struct copse_baseline_work *w,
   return collect(w, &machine, &joined, rings);
 }
 
+/* Hosts of one communicator run one number and speed of channels: says whose bound is the least. */
+static void note_hosts_that_differ(const struct copse_baseline_work *w,
+                                   const struct copse_nccl_best *best) {
+  int least = 0;
+  for (int i = 1; i < best->n_groups; i++)
+    if (copse_q_cmp(best->groups[i].ring.bound, best->groups[least].ring.bound) < 0) least = i;
+  int host = best->groups[least].host;
+  const char *id = w->topology->nodes[w->topology->rank_nodes[w->hosts.members[w->hosts.first[host]]]].id;
+  int length = (int)copse_host_prefix(id, NULL);
+  if (best->n_groups > 1)
+    copse_note(w->options->notes, "hosts differ: rings of %d kinds of host, all as fast as %.*s's",
+               best->n_groups, length > 0 ? length - 1 : 0, id);
+}
+
 static copse_status find_best(struct copse_baseline_work *w, struct rings *rings) {
   COPSE_AT_END(copse_nccl_best_free) struct copse_nccl_best best = {0};
   const struct copse_nccl_best_options options = {0};
@@ -120,6 +134,7 @@ static copse_status find_best(struct copse_baseline_work *w, struct rings *rings
   if (status != COPSE_OK) return copse_fail(w->err, status, "%s", why.text);
   if (best.ring.n == 0)
     return copse_fail(w->err, COPSE_UNSUPPORTED, "hosts of one GPU have no rings of their own");
+  note_hosts_that_differ(w, &best);
   return join(w, best.graphs, best.n_hosts, rings);
 }
 

@@ -256,6 +256,18 @@ START_TEST(uneven_counts_must_be_the_same_and_fit) {
 }
 END_TEST
 
+/* One rank alone, from one thread: nobody else will ever call. */
+START_TEST(a_call_without_a_plan_is_refused_before_its_peers_call) {
+  struct comm_job job;
+  comm_job_new(&job, N, true);
+  for (int r = 0; r < N; r += 3)
+    COMM_FAILS(copse_broadcast(in[r], out[r], 1, COPSE_INT, 0, job.comms[r], NULL),
+               COPSE_UNSUPPORTED, "no plan for broadcast of 1 int32, root 0, 4 bytes over 4 ranks");
+  assert_works(&job);
+  comm_job_free(&job);
+}
+END_TEST
+
 START_TEST(a_refused_call_keeps_its_group_from_starting) {
   struct comm_job job;
   comm_job_new(&job, N, true);
@@ -653,6 +665,7 @@ int main(void) {
   tcase_add_test(tc, calls_that_differ_are_refused_and_leave_the_communicator_usable);
   tcase_add_test(tc, uneven_counts_must_be_the_same_and_fit);
   tcase_add_test(tc, a_refused_call_keeps_its_group_from_starting);
+  tcase_add_test(tc, a_call_without_a_plan_is_refused_before_its_peers_call);
   tcase_add_test(tc, a_group_reports_its_first_error_and_runs_the_rest);
   tcase_add_test(tc, the_narrowest_range_that_holds_the_message_wins);
   tcase_add_test(tc, a_plan_serves_its_root_only);

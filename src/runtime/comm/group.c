@@ -62,6 +62,9 @@ static copse_status try_call(struct copse_comm *comm, const struct copse_call *c
   if (!comm) return copse_fail(err, COPSE_INVALID, "comm is NULL");
   COPSE_DO(copse_call_check(call, comm->local->shape.n_ranks, comm->rank, err));
   COPSE_DO(copse_gather_broken(&comm->local->gather, err));
+  /* what no rank can be served is said at once, not when the last rank has called */
+  if (call->count > 0 && group.depth == 0 && comm->local->shape.n_local > 1)
+    COPSE_DO(copse_local_covers(comm->local, call, err));
   if (call->count > 0) COPSE_DO(take_call(comm, call, err));
   return COPSE_OK;
 }

@@ -143,6 +143,14 @@ static copse_status lacks_plan(const struct copse_local_ranks *local, const stru
                     local->shape.n_ranks, others, copse_collective_name(call->collective), root);
 }
 
+copse_status copse_local_covers(struct copse_local_ranks *local, const struct copse_call *call,
+                                struct copse_err *err) {
+  struct copse_plan_choice choice;
+  COPSE_HOLD(&local->backend_lock);
+  COPSE_DO(copse_plans_find(&local->plans, local->shape.n_ranks, call, &choice, err));
+  return choice.entry ? COPSE_OK : lacks_plan(local, call, choice.message_bytes, err);
+}
+
 /* Whether ranks may be out of step after a launch with this status. Refused arguments are so
  * everywhere, but memory runs out on one host alone. */
 static bool is_breaking(const struct copse_local_ranks *local, copse_status status) {

@@ -70,6 +70,10 @@ copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct
                                    const struct copse_plan **plan,
                                    struct copse_err *err) COPSE_CHECKED;
 
+/* COPSE_UNSUPPORTED, with what would help, where none does. */
+copse_status copse_local_covers(struct copse_local_ranks *local, const struct copse_call *call,
+                                struct copse_err *err) COPSE_CHECKED;
+
 /* See follow and lead in backend.h. Nothing where the communicator is broken. */
 copse_status copse_local_follow(struct copse_comm *comm, copse_stream stream,
                                 struct copse_err *err) COPSE_CHECKED;

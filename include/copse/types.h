@@ -21,7 +21,12 @@ typedef enum copse_type {
   COPSE_BFLOAT16 = 9,
   COPSE_FLOAT8_E4M3 = 10, /* OCP E4M3: no infinity, up to 448; results saturate */
   COPSE_FLOAT8_E5M2 = 11, /* OCP E5M2: up to 57344; results saturate */
-  COPSE_N_TYPES
+  COPSE_N_TYPES,
+  COPSE_CHAR = COPSE_INT8, /* NCCL's other names */
+  COPSE_INT = COPSE_INT32,
+  COPSE_FLOAT16 = COPSE_HALF,
+  COPSE_FLOAT32 = COPSE_FLOAT,
+  COPSE_FLOAT64 = COPSE_DOUBLE
 } copse_type;
 
 typedef enum copse_redop {

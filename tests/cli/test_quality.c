@@ -257,7 +257,8 @@ START_TEST(unreadable_files_are_said_and_not_accepted) {
   ck_assert_ptr_nonnull(strstr(said, "pair.json:2: "));
   ck_assert_ptr_nonnull(strstr(result.out, "gone    pair.json allgather\n"));
   ck_assert_ptr_null(strstr(result.out, "gone    pair.json alltoall\n"));
-  ck_assert_ptr_nonnull(strstr(result.out, "LOSS::reading of pair.json: unreadable: "));
+  ck_assert_ptr_nonnull(strstr(result.out, "LOSS::pair.json%0A"));
+  ck_assert_ptr_nonnull(strstr(result.out, "%0Areading: unreadable: "));
   char *xml = copse_test_read("u.xml");
   ck_assert_ptr_nonnull(strstr(xml, "message=\"reading of pair.json: LOSS\">unreadable: "));
   free(xml);
@@ -440,7 +441,10 @@ START_TEST(junit_and_github_have_what_fails) {
   ck_assert_int_eq(run("rm -f %%/u.txt; @ quality %%/t --table %%/u.txt --update -c allgather"), 0);
   ck_assert_int_eq(run("@ quality %%/t --table %%/u.txt -c allgather --junit %%/u.xml --github"),
                    0);
-  ck_assert_ptr_null(strstr(result.out, "::"));
+  /* nothing differs: the counts, and no line for a row */
+  ck_assert_ptr_nonnull(strstr(result.out, "\n::notice title=copse quality::ok: "));
+  ck_assert_ptr_null(strstr(strstr(result.out, "::notice") + 1, "\n::"));
+  ck_assert_ptr_null(strstr(result.out, "file="));
   ck_assert_int_eq(run("grep -c '<failure' %%/u.xml"), 1);
   /* a table that lacks one and has another that is gone */
   ck_assert_int_eq(run("sed -i 's/^pair.json/gone.json/' %%/u.txt; @ quality %%/t --table %%/u.txt "
@@ -448,13 +452,21 @@ START_TEST(junit_and_github_have_what_fails) {
                    1);
   ck_assert_ptr_nonnull(strstr(result.out, "::error file="));
   ck_assert_ptr_nonnull(
-      strstr(result.out, "/t/pair.json,title=copse quality%3A new::allgather of pair.json: new\n"));
+      strstr(result.out, "/t/pair.json,title=copse quality%3A new::pair.json%0Aallgather: new\n"));
+  ck_assert_ptr_nonnull(strstr(result.out, "\n::error title=copse quality::NOT OK: "));
   char *xml = copse_test_read("u.xml");
   ck_assert_ptr_nonnull(strstr(xml, "<testcase classname=\"pair.json\" name=\"allgather\" file="));
   ck_assert_ptr_nonnull(
       strstr(xml, "><failure type=\"new\" message=\"allgather of pair.json: new\">"));
   ck_assert_ptr_nonnull(strstr(xml, " failures=\"1\" errors=\"0\" "));
   free(xml);
+  /* six collectives of one topology are one line */
+  run("@ quality %%/t --table %%/u.txt --update --quiet; sed -i '/^pair.json/d' %%/u.txt; "
+      "@ quality %%/t --table %%/u.txt --quiet --github | grep '^::'");
+  const char *error = strstr(result.out, "::error file=");
+  ck_assert_ptr_nonnull(error);
+  ck_assert_ptr_nonnull(strstr(error, "::pair.json%0Aallgather: new%0Areduce_scatter: new%0A"));
+  ck_assert(strncmp(strchr(error, '\n') + 1, "::error title=copse quality::NOT OK", 35) == 0);
   run("@ quality %%/t --table %%/u.txt --github --json");
   copse_test_refused(2, "leave out --json");
   run("@ quality %%/t --table %%/u.txt --junit x --update");

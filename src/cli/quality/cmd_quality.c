@@ -596,9 +596,21 @@ static int failures(const struct job *job) {
   return n;
 }
 
+/* "ok: 7 files, 42 results: 41 as before, .." */
+static void add_counts(const struct job *job, struct copse_text *out) {
+  const int *n = job->counts;
+  copse_text_add(
+      out,
+      "%s: %d files, %zu results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
+      "%d not compared",
+      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[COPSE_QUALITY_SAME],
+      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
+      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
+}
+
 static void print_text(const struct job *job) {
   const struct options *o = job->o;
-  const int *n = job->counts;
+  COPSE_AT_END(copse_text_free) struct copse_text counts = {0};
   if (!o->quiet) print_rows(&job->now, o->sizes, o->nccl);
   if (job->differences.data) fputs(job->differences.data, stdout);
   if (o->update) {
@@ -610,13 +622,9 @@ static void print_text(const struct job *job) {
     printf("%s: written, %zu results of %d files\n", o->table, job->now.n_rows, job->n_files);
     return;
   }
-  printf(
-      "%s: %d files, %zu results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
-      "%d not compared\n",
-      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[COPSE_QUALITY_SAME],
-      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
-      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
-  if (failures(job) > 0 || n[COPSE_QUALITY_GAIN] > 0)
+  add_counts(job, &counts);
+  printf("%s\n", counts.data ? counts.data : "");
+  if (failures(job) > 0 || job->counts[COPSE_QUALITY_GAIN] > 0)
     printf("to take these results as the new measure: copse quality ... --table %s --update\n",
            o->table);
 }
@@ -674,8 +682,10 @@ static copse_status write_junit(const struct job *job) {
 }
 
 static copse_status print_annotations(const struct job *job) {
-  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
-  copse_quality_to_annotations(job->cases, job->n_cases, &text);
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0}, counts = {0};
+  add_counts(job, &counts);
+  COPSE_DO(copse_text_status(&counts, job->err));
+  copse_quality_to_annotations(job->cases, job->n_cases, counts.data, &text);
   COPSE_DO(copse_text_status(&text, job->err));
   if (text.data) fputs(text.data, stdout);
   return COPSE_OK;
@@ -760,8 +770,8 @@ static const struct copse_option own[] = {
      "and collective",
      TO(junit)},
     {"--github", 0, NULL,
-     "also as annotations of GitHub Actions: an ::error line for each loss, a\n"
-     "::notice for what is better",
+     "also as annotations of GitHub Actions: an ::error for each topology of\n"
+     "which something is lost, a ::notice where all is better, and the counts",
      TO(github)},
     {"--quiet", 'q', NULL, "only what differs", TO(quiet), .common = true},
     {"--json", 'j', NULL, "one JSON object", TO(json), .common = true},

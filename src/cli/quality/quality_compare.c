@@ -209,23 +209,56 @@ static void add_escaped(struct copse_text *out, const char *text, bool property)
       copse_text_append(out, p, 1);
 }
 
-void copse_quality_to_annotations(const struct copse_quality_case *cases, size_t n,
-                                  struct copse_text *out) {
-  for (size_t i = 0; i < n; i++) {
-    const struct copse_quality_case *it = &cases[i];
-    if (!fails(it) && it->verdict != COPSE_QUALITY_GAIN) continue;
-    copse_text_add(out, "::%s file=", fails(it) ? "error" : "notice");
-    add_escaped(out, it->file, true);
-    copse_text_add(out, ",title=copse quality%%3A %s::%s of ", copse_quality_verdicts[it->verdict],
-                   it->collective);
-    add_escaped(out, it->topology, false);
-    copse_text_add(out, ": ");
-    size_t length = strlen(text_of(it));
-    while (length > 0 && text_of(it)[length - 1] == '\n') length--;
-    COPSE_AT_END(copse_text_free) struct copse_text text = {0};
-    copse_text_append(&text, text_of(it), length);
-    if (text.data && length > 0) add_escaped(out, text.data, false);
-    if (length == 0) copse_text_add(out, "%s", copse_quality_verdicts[it->verdict]);
-    copse_text_add(out, "\n");
+static bool is_noted(const struct copse_quality_case *it) {
+  return fails(it) || it->verdict == COPSE_QUALITY_GAIN;
+}
+
+/* "allgather: worse  height 3 -> 4" of a case, in as many lines as its text has. */
+static void add_annotated(struct copse_text *out, const struct copse_quality_case *it) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  size_t length = strlen(text_of(it));
+  while (length > 0 && text_of(it)[length - 1] == '\n') length--;
+  copse_text_append(&text, text_of(it), length);
+  copse_text_add(out, "%s: ", it->collective);
+  if (text.data && length > 0)
+    add_escaped(out, text.data, false);
+  else
+    copse_text_add(out, "%s", copse_quality_verdicts[it->verdict]);
+}
+
+/* All of a topology that differs, from case `first` on, which is one. */
+static void annotate(const struct copse_quality_case *cases, size_t first, size_t n,
+                     struct copse_text *out) {
+  const struct copse_quality_case *worst = &cases[first];
+  bool more = false;
+  for (size_t i = first; i < n; i++)
+    if (strcmp(cases[i].topology, worst->topology) == 0 && cases[i].verdict > worst->verdict)
+      worst = &cases[i];
+  copse_text_add(out, "::%s file=", fails(worst) ? "error" : "notice");
+  add_escaped(out, worst->file, true);
+  copse_text_add(out, ",title=copse quality%%3A %s::", copse_quality_verdicts[worst->verdict]);
+  add_escaped(out, worst->topology, false);
+  copse_text_add(out, "%%0A");
+  for (size_t i = first; i < n; i++) {
+    if (!is_noted(&cases[i]) || strcmp(cases[i].topology, worst->topology) != 0) continue;
+    copse_text_add(out, "%s", more ? "%0A" : "");
+    add_annotated(out, &cases[i]);
+    more = true;
   }
+  copse_text_add(out, "\n");
+}
+
+void copse_quality_to_annotations(const struct copse_quality_case *cases, size_t n,
+                                  const char *summary, struct copse_text *out) {
+  size_t failed = 0;
+  for (size_t i = 0; i < n; i++) {
+    bool first = is_noted(&cases[i]);
+    failed += fails(&cases[i]);
+    for (size_t j = 0; first && j < i; j++)
+      first = !is_noted(&cases[j]) || strcmp(cases[i].topology, cases[j].topology) != 0;
+    if (first) annotate(cases, i, n, out);
+  }
+  copse_text_add(out, "::%s title=copse quality::", failed > 0 ? "error" : "notice");
+  add_escaped(out, summary, false);
+  copse_text_add(out, "\n");
 }

@@ -39,7 +39,8 @@ const char *copse_quality_reason(const struct copse_quality_case *it, struct cop
 /* JUnit's XML: a test case for each row, a failure for each that fails the check. */
 void copse_quality_to_junit(const struct copse_quality_case *cases, size_t n,
                             struct copse_text *out);
-/* Workflow commands of GitHub: an ::error for each row that fails the check, a ::notice for each
- * that is better. */
+/* Workflow commands of GitHub: for each topology of which something differs one line with all that
+ * does, an ::error where anything fails the check, else a ::notice; at the end one line with
+ * `summary`. What is as before has none: GitHub shows ten of a kind for each step. */
 void copse_quality_to_annotations(const struct copse_quality_case *cases, size_t n,
-                                  struct copse_text *out);
+                                  const char *summary, struct copse_text *out);

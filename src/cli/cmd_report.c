@@ -1,8 +1,10 @@
 /* copse report TOPO -c COLLECTIVE -o FILE.html: schedule, proof and predictions on one page. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/kinds.h"
@@ -163,12 +165,31 @@ static int one_of_many(const struct options *o, const char *path, struct copse_r
   return copse_cli_do(write_page, &one);
 }
 
+/* Pages of an earlier run, whose index goes as well: what a folder holds is of one run. Other files
+ * stay, also HTML that copse didn't make. */
+static copse_status remove_old(const char *folder, struct copse_err *err) {
+  struct dirent **found = NULL;
+  int n = scandir(folder, &found, NULL, alphasort);
+  if (n < 0) return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be opened");
+  for (int i = 0; i < n; i++) {
+    const char *name = found[i]->d_name, *dot = strrchr(name, '.');
+    COPSE_AT_END(copse_free_at) char *path = NULL;
+    if (dot && strcmp(dot, ".html") == 0 && asprintf(&path, "%s/%s", folder, name) >= 0 &&
+        copse_report_is_page(path))
+      (void)unlink(path);
+    free(found[i]);
+  }
+  free(found);
+  return COPSE_OK;
+}
+
 /* Every topology that can be reported is; the exit status is the first other than 0. */
 static int report_many(struct options *o, int n, char **paths) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_report_row *rows;
   int first = COPSE_EXIT_DONE;
   copse_status status = copse_cli_make_folder(o->output, &err);
+  if (status == COPSE_OK) status = remove_old(o->output, &err);
   if (status == COPSE_OK) status = copse_calloc((size_t)n, sizeof *rows, &rows, &err);
   if (status != COPSE_OK) return copse_cli_fail(&err);
   copse_cli_asked.json = false; /* one object, at the end */
@@ -213,7 +234,7 @@ static int run(void *arguments, int n_left, char **left) {
 static const struct copse_option output[] = {
     {"--output", 'o', "FILE",
      "the page (- for standard output); of several topologies a folder, with\n"
-     "an index.html",
+     "an index.html; pages of an earlier run go",
      TO(output), .common = true},
     {0}};
 static const struct copse_option own[] = {

@@ -267,7 +267,7 @@ static void add_card(struct copse_text *text, const char *title) {
 
 static const char *standing(const struct copse_schedule *s) {
   if (!copse_q_eq(s->time_per_GB, s->bound.time_per_GB)) return NULL;
-  return s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal"
+  return s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal: no reduce_scatter and allgather in turn, equal shares, are faster"
          : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"
                                                 : "optimal: equal to the bound";
 }
@@ -318,12 +318,21 @@ void copse_page_begin(const char *title, const char *nav, struct copse_text *tex
                  "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n"
                  "<head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
                  "content=\"width=device-width, initial-scale=1\"/><meta name=\"color-scheme\" "
-                 "content=\"light dark\"/>\n<title>");
+                 "content=\"light dark\"/>" COPSE_PAGE_MARK "\n<title>");
   copse_text_add_xml(text, title);
   copse_text_add(text, "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<header><h1>",
                  copse_report_css, copse_draw_css);
   copse_text_add_xml(text, title);
   copse_text_add(text, "</h1>%s</header>\n<main>\n", nav);
+}
+
+bool copse_report_is_page(const char *path) {
+  char head[4097] = "";
+  FILE *file = fopen(path, "r");
+  if (!file) return false;
+  head[fread(head, 1, sizeof head - 1, file)] = '\0';
+  fclose(file);
+  return strstr(head, COPSE_PAGE_MARK) != NULL;
 }
 
 void copse_page_end(const char *made_by, const char *more, struct copse_text *text) {
@@ -496,6 +505,10 @@ static void add_prediction_table(struct copse_text *text, const struct copse_rep
   copse_text_add(text, "<th>best other</th><th>the bound</th></tr></thead><tbody>\n");
   add_prediction_rows(text, r);
   copse_text_add(text, "</tbody></table>\n");
+  if (r->schedule->collective == COPSE_ALLREDUCE)
+    copse_text_add(text,
+                   "<p>The bound of this table is for an allreduce of any kind at that size. "
+                   "Whether one is as fast isn't known.</p>\n");
 }
 
 static void add_predictions(struct copse_text *text, const struct copse_report *r) {

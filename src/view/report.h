@@ -28,6 +28,10 @@ struct copse_report {
 void copse_page_begin(const char *title, const char *nav, struct copse_text *text);
 void copse_page_end(const char *made_by, const char *more, struct copse_text *text);
 
+/* In the first 4 KiB of every page; and whether the file is such a page. */
+#define COPSE_PAGE_MARK "<meta name=\"generator\" content=\"copse\"/>"
+bool copse_report_is_page(const char *path);
+
 /* One topology of an index. */
 struct copse_report_row {
   const char *name, *page; /* page: the file beside the index */

@@ -288,6 +288,19 @@ START_TEST(one_topology_goes_into_a_folder_too) {
 }
 END_TEST
 
+/* A folder has the pages of one run: older ones go, other people's HTML stays. */
+START_TEST(pages_of_an_earlier_run_go) {
+  NEED_GRAPHVIZ();
+  run("mkdir -p %%/again; echo '<html>mine</html>' >%%/again/mine.html");
+  ck_assert_int_eq(run("@ report topologies/ring-8.json topologies/dgx1-v100.json -c allgather -o "
+                       "%%/again"),
+                   0);
+  ck_assert_int_eq(run("@ report topologies/ring-8.json -c allgather -o %%/again"), 0);
+  run("ls %%/again");
+  ck_assert_str_eq(result.out, "index.html\nmine.html\nring-8.html\n");
+}
+END_TEST
+
 START_TEST(many_topologies_have_an_index) {
   NEED_GRAPHVIZ();
   run("mkdir -p %%/other && cp topologies/ring-8.json %%/other/ring-8.json");
@@ -322,6 +335,7 @@ int main(void) {
   tcase_add_test(tests, hostile_names_are_text);
   tcase_add_test(tests, a_single_rank_has_a_page);
   tcase_add_test(tests, a_page_says_what_made_it_and_fits_a_phone);
+  tcase_add_test(tests, pages_of_an_earlier_run_go);
   tcase_add_test(tests, many_topologies_have_an_index);
   tcase_add_test(tests, one_topology_goes_into_a_folder_too);
   tcase_add_test(tests, bad_usage_is_one_line);

@@ -490,14 +490,22 @@ static struct way extend(const struct outline *o, const struct way *w, int v, in
     next.cpus += is_type(o, v, "cpu");
     next.pcie += is_type(o, v, "pcie");
     next.nvswitch = next.nvswitch || is_type(o, v, "nvswitch");
-    next.fabric = next.fabric || is_type(o, v, "switch");
+    next.fabric = next.fabric || (is_type(o, v, "switch") && (o->places.n == 0 || o->places.of[v] < 0));
   }
   struct copse_q width = o->topology->links[link].bandwidth;
   if (next.width.num == 0 || copse_q_cmp(width, next.width) < 0) next.width = width;
   return next;
 }
 
-/* Of the fewest links, through no GPU. */
+/* Whether a way inside a host may take the link: one of the fabric leads out and back again, and
+ * from one NIC of a host to another's GPUs there is none. */
+static bool stays_inside(const struct outline *o, int link) {
+  const struct copse_link *l = &o->topology->links[link];
+  return o->places.n == 0 || o->places.of[l->src] < 0 ||
+         o->places.of[l->src] == o->places.of[l->dst];
+}
+
+/* Of the fewest links, through no GPU; of hosts, inside the host. */
 static void find_ways(const struct outline *o, int from, struct way *ways,
                       struct copse_queue *queue) {
   for (int v = 0; v < o->topology->n_nodes; v++) ways[v].hops = -1;
@@ -509,7 +517,7 @@ static void find_ways(const struct outline *o, int from, struct way *ways,
     if (v != from && o->topology->nodes[v].rank >= 0) continue;
     for (int i = o->out.first[v]; i < o->out.first[v + 1]; i++) {
       int link = o->out.item[i], u = o->topology->links[link].dst;
-      if (ways[u].hops >= 0) continue;
+      if (ways[u].hops >= 0 || !stays_inside(o, link)) continue;
       ways[u] = extend(o, &ways[v], v, link);
       copse_queue_push(queue, u);
     }
@@ -628,6 +636,6 @@ copse_status copse_outline_matrix(const struct copse_topology *topology, bool js
   if (m.all > m.n) copse_text_add(text, "(the first %d of %d GPUs)\n", m.n, m.all);
   copse_text_add(text,
                  "GB/s of the narrowest link. NVS: through an NVSwitch, PIX: one PCIe switch, PXB: "
-                 "several,\nPHB: a CPU, SYS: two CPUs, net: switches of the fabric\n");
+                 "several,\nPHB: a CPU, SYS: two CPUs, relay: a switch of the host,\nnet: switches of the fabric, -: no way inside the host\n");
   return copse_text_status(text, err);
 }

@@ -117,6 +117,17 @@ START_TEST(the_matrix_says_what_lies_between) {
 }
 END_TEST
 
+/* From a NIC to the GPUs of another one of its host there is no way but through the fabric. */
+START_TEST(the_matrix_stays_inside_the_host) {
+  run("@ topo a100-x2 --matrix");
+  SAYS("NIC nic0               25 direct           -           -");
+  run("@ topo a100-x2 --matrix --json | grep -c '\"net\"'");
+  ck_assert_str_eq(result.out, "0\n");
+  run("@ topo perlmutter-x16 --matrix");
+  ck_assert_ptr_null(strstr(result.out, " net "));
+}
+END_TEST
+
 START_TEST(the_matrix_is_json_too) {
   run("@ topo a100-x2 --matrix --json");
   cJSON *json = cJSON_Parse(result.out);
@@ -274,6 +285,7 @@ int main(void) {
   tcase_add_test(tc, links_between_gpus_are_named_and_one_way_links_told);
   tcase_add_test(tc, a_drawing_of_thousands_of_nodes_ends);
   tcase_add_test(tc, the_matrix_says_what_lies_between);
+  tcase_add_test(tc, the_matrix_stays_inside_the_host);
   tcase_add_test(tc, the_matrix_is_json_too);
   tcase_add_test(tc, one_bandwidth_is_said_once_and_loads_in_words);
   tcase_add_test(tc, json_is_the_summary_alone);

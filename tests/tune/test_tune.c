@@ -2,6 +2,7 @@
  * copse tune: what is in the folder, as NCCL, RCCL and a shell read it. Of the machines whose
  * graphs NCCL 2.30.7 found (../shared/nccl/data, where it is there) ours are at least as fast.
  */
+#include <cjson/cJSON.h>
 #include <dlfcn.h>
 #include <glob.h>
 #include <math.h>
@@ -155,6 +156,56 @@ START_TEST(several_hosts_have_nics) {
   check_table("t/tuner.csv", 3, 24, "01234");
   char *readme = copse_test_read("t/README");
   ck_assert_ptr_nonnull(strstr(readme, "their order does not matter"));
+  free(readme);
+}
+END_TEST
+
+/* What is down is in none of the files: the input's own text would have it. */
+START_TEST(what_is_down_is_not_written) {
+  ck_assert_int_eq(copse_test_command("@ tune dgx-a100 --hosts 2 -o %%/all"), 0);
+  ck_assert_int_eq(
+      copse_test_command("@ tune dgx-a100 --hosts 2 --down net@mlx5_0 -o %%/left"), 0);
+  char *all = copse_test_read("all/topo.xml"), *left = copse_test_read("left/topo.xml");
+  ck_assert_ptr_nonnull(strstr(all, "mlx5_0"));
+  ck_assert_ptr_null(strstr(left, "mlx5_0"));
+  ck_assert_ptr_nonnull(strstr(left, "mlx5_1"));
+  free(all);
+  free(left);
+  copse_test_command("@ tune a100-x2 --down h0.nic3 -o %%/x");
+  copse_test_refused(2, "host 1 differs from host 0");
+}
+END_TEST
+
+/* The times that are said are of what the table takes at that size. */
+START_TEST(times_by_size_are_of_what_the_table_takes) {
+  struct copse_tuner_table table;
+  struct copse_err err = COPSE_ERR_INIT;
+  double before = 0;
+  int n = 0;
+  size_t at;
+  ck_assert_int_eq(copse_test_command("@ tune h100-x8-clos2 -o %%/t --json"), 0);
+  cJSON *json = cJSON_Parse(copse_test_result.out), *it;
+  char *text = copse_test_read("t/tuner.csv"), *readme = copse_test_read("t/README");
+  ASSERT_OK(copse_tuner_table_parse("t", text, strlen(text), &table, &err), &err);
+  cJSON_ArrayForEach(it, cJSON_GetObjectItem(json, "allreduce_by_nccl")) {
+    const struct copse_tuner_call call = {
+        COPSE_TUNER_ALLREDUCE, (uint64_t)cJSON_GetObjectItem(it, "bytes")->valuedouble, 8, 64, 1, 0};
+    const struct copse_tuner_rule *rule = copse_tuner_table_find(&table, &call, 0, &at);
+    ck_assert_ptr_nonnull(rule);
+    ck_assert_str_eq(copse_tuner_algorithms[rule->algorithm],
+                     cJSON_GetObjectItem(it, "algorithm")->valuestring);
+    ck_assert_str_eq(copse_tuner_protocols[rule->protocol],
+                     cJSON_GetObjectItem(it, "protocol")->valuestring);
+    double us = cJSON_GetObjectItem(it, "us")->valuedouble;
+    ck_assert(us > before); /* more bytes take longer */
+    before = us;
+    n++;
+  }
+  ck_assert_int_eq(n, 11);
+  ck_assert_ptr_nonnull(strstr(readme, "| 1073741824 | "));
+  copse_tuner_table_free(&table);
+  cJSON_Delete(json);
+  free(text);
   free(readme);
 }
 END_TEST
@@ -424,6 +475,8 @@ int main(void) {
   tcase_add_test(t, a_shell_sources_it);
   tcase_add_test(t, made_up_bus_ids_are_not_for_the_machine);
   tcase_add_test(t, several_hosts_have_nics);
+  tcase_add_test(t, what_is_down_is_not_written);
+  tcase_add_test(t, times_by_size_are_of_what_the_table_takes);
   tcase_add_test(t, calls_that_are_not_modelled_have_no_rules);
   tcase_add_test(t, rings_come_in_at_gpus_near_their_nics);
   tcase_add_test(t, older_nccl_has_room_for_fewer_channels);

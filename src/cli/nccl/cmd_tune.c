@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,8 @@
 #define MAX_VARIABLE 100000
 #define MAX_FIGURES 5
 #define MAX_GROUPS 64 /* kinds of hosts */
+/* From 1 KiB in steps of four. */
+#define MAX_TIMES 11
 
 struct options {
   struct copse_cli_topology topology;
@@ -57,6 +60,7 @@ struct job {
   struct copse_nccl_order order;
   struct copse_tuner_table table;
   struct copse_tune_figure figures[MAX_FIGURES];
+  struct copse_tune_time times[MAX_TIMES];
   struct copse_tune_facts facts;
   struct copse_text trees;
   char folder[PATH_MAX], beside[PATH_MAX + 8]; /* "": none was made */
@@ -568,6 +572,21 @@ static copse_status write_table(struct job *j) {
   return write_text(j, "tuner.csv", &text);
 }
 
+static copse_status find_times(struct job *j) {
+  int algorithm, protocol;
+  j->facts.times = j->times;
+  if (j->o->target == 1) return COPSE_OK;
+  COPSE_DO(judge_links(j, COPSE_NCCL_NVLS, COPSE_ALLREDUCE, &j->model.links[COPSE_NCCL_NVLS]));
+  for (int i = 0; i < MAX_TIMES; i++) {
+    uint64_t bytes = (uint64_t)1024 << (2 * i);
+    if (!copse_nccl_choose(&j->model, COPSE_TUNER_ALLREDUCE, bytes, &algorithm, &protocol)) continue;
+    j->times[j->facts.n_times++] = (struct copse_tune_time){
+        bytes, copse_tuner_algorithms[algorithm], copse_tuner_protocols[protocol],
+        copse_nccl_model_us(&j->model, COPSE_TUNER_ALLREDUCE, algorithm, protocol, bytes)};
+  }
+  return COPSE_OK;
+}
+
 static copse_status copy_plugin(struct job *j) {
   char path[PATH_MAX + 64];
   COPSE_AT_END(copse_free_at) char *data = NULL;
@@ -649,6 +668,11 @@ static void print_summary(const struct job *j) {
          f->tree_busbw);
   if (f->has_theirs && allreduce->theirs > 0)
     printf("NCCL's own graph: %.4g GB/s (%s)\n", allreduce->theirs, allreduce->theirs_algorithm);
+  if (f->n_times > 0)
+    printf("allreduce by NCCL's own model, with these graphs:\n%12s %12s  takes\n", "bytes", "us");
+  for (int i = 0; i < f->n_times; i++)
+    printf("%12" PRIu64 " %12.4g  %s, %s\n", f->times[i].bytes, f->times[i].us,
+           f->times[i].algorithm, f->times[i].protocol);
   printf("%s:", j->o->output);
   for (int i = 0; i < N_FILES; i++)
     if (is_made(f, i)) printf(" %s", file_names[i]);
@@ -694,6 +718,13 @@ static copse_status print_json(const struct job *j) {
     copse_text_add(&text, "%s\n  ", i > 0 ? "," : "");
     add_figure_json(&j->figures[i], &text);
   }
+  copse_text_add(&text, "],\n \"allreduce_by_nccl\": [");
+  for (int i = 0; i < f->n_times; i++)
+    copse_text_add(&text,
+                   "%s\n  {\"bytes\": %" PRIu64
+                   ", \"us\": %s, \"algorithm\": \"%s\", \"protocol\": \"%s\"}",
+                   i > 0 ? "," : "", f->times[i].bytes, COPSE_CLI_NUMBER(f->times[i].us),
+                   f->times[i].algorithm, f->times[i].protocol);
   copse_text_add(&text, "]}\n");
   COPSE_DO(copse_text_status(&text, j->err));
   fwrite(text.data, 1, text.size, stdout);
@@ -721,6 +752,7 @@ static copse_status make_files(struct job *j) {
   COPSE_DO(copy_plugin(j));
   COPSE_DO(write_hostfile(j));
   COPSE_DO(make_variables(j));
+  COPSE_DO(find_times(j));
   COPSE_DO(write_texts(j));
   copse_cli_progress_end();
   return end_folder(j);

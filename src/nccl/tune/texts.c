@@ -137,6 +137,16 @@ static void add_busbw(struct copse_text *out, double busbw) {
     copse_text_add(out, " - |");
 }
 
+static void add_times(const struct copse_tune_facts *f, struct copse_text *out) {
+  if (f->n_times == 0) return;
+  copse_text_add(out,
+                 "\nWhat NCCL's own model predicts of an allreduce with these graphs, and what NCCL "
+                 "takes by it:\n\n| bytes | us | algorithm | protocol |\n| --- | --- | --- | --- |\n");
+  for (int i = 0; i < f->n_times; i++)
+    copse_text_add(out, "| %" PRIu64 " | %.4g | %s | %s |\n", f->times[i].bytes, f->times[i].us,
+                   f->times[i].algorithm, f->times[i].protocol);
+}
+
 static void add_figures(const struct copse_tune_facts *f, struct copse_text *out) {
   copse_text_add(
       out,
@@ -297,6 +307,7 @@ void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text
                  f->version_text);
   copse_text_add(out, "./env.sh\n");
   add_figures(f, out);
+  add_times(f, out);
   add_files(f, out);
   add_limits(f, out);
   copse_text_add(out,

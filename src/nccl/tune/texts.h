@@ -15,6 +15,13 @@ struct copse_tune_figure {
   double theirs;
 };
 
+/* What NCCL's model takes for an allreduce of so many bytes, with the graphs that are written. */
+struct copse_tune_time {
+  uint64_t bytes;
+  const char *algorithm, *protocol; /* the table's words */
+  double us;
+};
+
 struct copse_tune_facts {
   const char *topology, *folder; /* the folder's own path, absolute */
   const char *version_text;      /* of copse */
@@ -28,6 +35,8 @@ struct copse_tune_facts {
   double ring_busbw, tree_busbw; /* of an allreduce, by links */
   const struct copse_tune_figure *figures;
   int n_figures;
+  const struct copse_tune_time *times;
+  int n_times; /* 0: of RCCL, or the model has none */
   bool has_theirs; /* NCCL's own graph was given */
   /* files */
   bool has_topo, topo_is_real, has_plugin, has_table, has_hostfile, domain;

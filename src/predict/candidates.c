@@ -395,6 +395,10 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
     if (*n > 0) {
       COPSE_DO(find_border(candidates, range[-1].candidate, best, bytes[i - 1], bytes[i],
                            &range->min_bytes, err));
+      /* not a plan for one size: an eighth before it the two differ by little */
+      bool ends_here = n_close == 1 && i + 1 < n_sizes && bytes[i + 1] == bytes[i] + 1;
+      if (ends_here && range->min_bytes == (uint64_t)bytes[i])
+        range->min_bytes -= (uint64_t)((bytes[i] - bytes[i - 1]) / 8);
       range[-1].max_bytes = range->min_bytes - 1;
     }
     ++*n;

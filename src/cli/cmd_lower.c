@@ -22,7 +22,8 @@
 #define BYTES "a number of bytes, such as 1000, 64K or 1G"
 
 struct options {
-  const char *input, *output, *to, *topology;
+  const char *input, *output, *to;
+  struct copse_cli_topology topology;
   struct copse_lower_options lower;
   struct copse_msccl_options msccl; /* mscclpp takes what it has of these */
   int ranks_per_host;
@@ -54,23 +55,35 @@ static void begin_said(const struct options *o, struct copse_cli_work *w) {
     copse_text_add(&w->text, "%s of %s: %d ranks", collective, s->topology_name, s->n_ranks);
 }
 
+/* The topology that is named; it may be another than the schedule's, but not unnoticed. */
+static copse_status load_given(const struct options *o, struct copse_cli_work *w) {
+  const struct copse_schedule *s = w->schedule;
+  char sha256[COPSE_SHA256_HEX];
+  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
+  COPSE_DO(copse_schedule_choose_ranks(s, &w->topology, &w->err));
+  COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
+  if (strcmp(sha256, s->topology_sha256) == 0) return COPSE_OK;
+  copse_note(&copse_cli_notes, "%s; its routes are those of the one given",
+             copse_cli_other_topology(&o->topology, o->input, s->topology_name, w->topology,
+                                      (char[COPSE_CLI_OTHER_TEXT]){0}));
+  return COPSE_OK;
+}
+
 /* The topology that is named, or that the schedule names, with its ranks; NULL: it isn't known. */
 static copse_status load_topology(const struct options *o, struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
-  bool line = !o->topology && strchr(s->topology_name, ':');
-  const struct copse_cli_topology named = {.path = o->topology ? o->topology
-                                                   : line      ? NULL
-                                                               : s->topology_name,
+  bool line = strchr(s->topology_name, ':') != NULL;
+  const struct copse_cli_topology named = {.path = line ? NULL : s->topology_name,
                                            .synthetic = line ? s->topology_name : NULL};
   struct copse_err unknown = COPSE_ERR_INIT;
   char sha256[COPSE_SHA256_HEX];
-  if (!o->topology && s->n_ranks > MOST_RANKS) return COPSE_OK;
+  if (copse_cli_has_topology(&o->topology)) return load_given(o, w);
+  if (s->n_ranks > MOST_RANKS) return COPSE_OK;
   copse_status status = copse_cli_load_topology(&named, &w->topology, &w->whole, &unknown);
   if (status == COPSE_OK) status = copse_schedule_choose_ranks(s, &w->topology, &unknown);
   if (status == COPSE_OK) status = copse_topology_sha256(w->topology, sha256, &unknown);
-  if (status != COPSE_OK && o->topology) return copse_fail(&w->err, status, "%s", unknown.text);
   bool same = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
-  if (o->topology || (same && w->topology->n_ranks == s->n_ranks)) return COPSE_OK;
+  if (same && w->topology->n_ranks == s->n_ranks) return COPSE_OK;
   copse_topology_free(w->topology);
   w->topology = NULL;
   return COPSE_OK;
@@ -361,11 +374,14 @@ static int check(const struct options *o) {
   if (!plan && !msccl && !mscclpp)
     return copse_cli_usage("lower", "unknown format '%.40s'; plan, msccl and mscclpp are there",
                            o->to);
+  bool given = copse_cli_has_topology(&o->topology);
   const struct copse_cli_rule rules[] = {
+      {(o->topology.n_faults > 0 || o->topology.ranks) && !given,
+       "--down, --derate and --ranks change the topology that -t or --synthetic names"},
       {o->for_plan && !plan,
        "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, --low-latency and "
        "--one-hop are for --to plan"},
-      {o->for_routes && mscclpp, "--topology is for --to plan and --to msccl"},
+      {given && mscclpp, "--topology is for --to plan and --to msccl"},
       {o->lower.one_hop && !o->lower.low_latency, "--one-hop is for --low-latency"},
       {o->for_msccl && !msccl, "--executor, --channels and --protocol are for --to msccl"},
       {o->for_mscclpp && !mscclpp, "--ranks-per-host and --pipeline are for --to mscclpp"},
@@ -453,7 +469,7 @@ static const struct copse_option common[] = {
      "take, load links more than the schedule's paths; of msccl, where the\n"
      "schedule does not fit, look for another one; default: the one that the\n"
      "schedule names, if it is in the catalogue or synthetic",
-     TO(topology), MARK(for_routes), .takes = COPSE_KIND_TOPOLOGY},
+     TO(topology.path), MARK(for_routes), .takes = COPSE_KIND_TOPOLOGY},
     {"--min-bytes", 0, "N", "smallest message that it is for (K, M, G: times 1024, ...)",
      SIZE_TO(msccl.min_bytes)},
     {"--max-bytes", 0, "N",
@@ -538,7 +554,9 @@ const struct copse_command copse_cmd_lower = {
                  {.title = "For --to plan", .options = of_plan},
                  {.title = "For --to msccl and --to mscclpp", .options = of_foreign},
                  {.title = "For --to msccl", .options = of_msccl},
-                 {.title = "For --to mscclpp", .options = of_mscclpp}},
+                 {.title = "For --to mscclpp", .options = of_mscclpp},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .takes = COPSE_KIND_SCHEDULE,
     .size = sizeof(struct options),
     .run = run};

@@ -213,7 +213,8 @@ const struct copse_command copse_cmd_place = {
         "         copse place --demand trace.json --experts 64 -t a100-x4\n",
     .sections = {{.title = "Placing", .options = placing},
                  {.title = "Making up a trace", .options = generating},
-                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology)},
+                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
+                 COPSE_CLI_FAULT_SECTION(struct options, topology)},
     .size = sizeof(struct options),
     .begin = begin,
     .run = run};

@@ -99,15 +99,14 @@ static copse_status check_paths(const struct job *job) {
 
 /* A schedule may well be asked what it does on another fabric, a degraded one, say: but not
  * unnoticed. */
-static copse_status note_other_topology(struct job *job, const char *made_for) {
+static copse_status note_other_topology(struct job *job, const char *made_for, const char *name) {
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_topology_sha256(job->work->topology, sha256, job->err));
   if (strcmp(sha256, made_for) == 0 || job->is_other) return COPSE_OK;
   job->is_other = true;
-  copse_note(
-      &copse_cli_notes,
-      "%s was made for another topology than %s, or names none; it is simulated on the one given",
-      copse_file_label(job->o->schedule), copse_cli_topology_label(&job->o->topology));
+  copse_note(&copse_cli_notes, "%s; it is simulated on the one given",
+             copse_cli_other_topology(&job->o->topology, job->o->schedule, name,
+                                      job->work->topology, (char[COPSE_CLI_OTHER_TEXT]){0}));
   return COPSE_OK;
 }
 
@@ -133,13 +132,18 @@ static void print_column(const struct job *job, const struct copse_prediction *c
   if (copse_prediction_detour(c, job->work->topology, text)) printf("# %-10s %s\n", "", text);
 }
 
-/* An allreduce's bound is below that of its two phases. */
-static void print_which_bound(const struct copse_schedule *s) {
-  if (!s || s->bound.kind != COPSE_BOUND_PHASES) return;
-  printf(
-      "# bound: of any allreduce, its phases overlapped too; reduce_scatter and allgather in turn "
-      "take %s s/GB\n",
-      COPSE_CLI_Q(s->bound.time_per_GB));
+/* The bound of the table is that of any allreduce: what is optimal among fewer may be above it. */
+static void print_which_bound(const struct job *job) {
+  const struct copse_schedule *s = job->is_other ? NULL : job->work->schedule;
+  if (job->what.collective != COPSE_ALLREDUCE) return;
+  printf("# bound: no allreduce of any kind is faster; whether one is as fast isn't known\n");
+  if (!s || s->bound.kind == COPSE_BOUND_CUT) return;
+  printf("#        the optimum of %s is %s s/GB%s\n",
+         s->bound.kind == COPSE_BOUND_PHASES
+             ? "reduce_scatter and allgather in turn, equal shares,"
+             : "reduce and broadcast forests with common shares",
+         COPSE_CLI_Q(s->bound.time_per_GB),
+         copse_q_eq(s->time_per_GB, s->bound.time_per_GB) ? ", which this schedule has" : "");
 }
 
 /* Titles over the columns of numbers. */
@@ -157,8 +161,13 @@ static void print_titles(const struct job *job) {
 static void print_head(const struct job *job) {
   const struct options *o = job->o;
   const struct copse_sim_options *sim = &o->predict.sim;
-  printf("# copse simulate: %s, %d ranks, topology %s\n",
-         copse_collective_name(job->what.collective), job->work->topology->n_ranks,
+  bool has_root = copse_collective_rooted(job->what.collective) && job->what.root >= 0;
+  char root[24] = "";
+  if (has_root) snprintf(root, sizeof root, " from root %d", job->what.root);
+  if (has_root && job->what.collective == COPSE_REDUCE)
+    snprintf(root, sizeof root, " to root %d", job->what.root);
+  printf("# copse simulate: %s%s, %d ranks, topology %s\n",
+         copse_collective_name(job->what.collective), root, job->work->topology->n_ranks,
          job->work->topology->name);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64
          "(factor) alpha: %g us message: %g us",
@@ -171,7 +180,7 @@ static void print_head(const struct job *job) {
   /* of a folder each plan has a bandwidth of its own */
   for (int i = job->plan ? 1 : 0; i < job->work->n_columns; i++)
     print_column(job, &job->work->columns[i]);
-  print_which_bound(job->work->schedule);
+  print_which_bound(job);
   print_titles(job);
 }
 
@@ -322,7 +331,7 @@ static copse_status add_plan(struct job *job) {
                               &job->what, job->err));
   for (size_t i = 0; i < sizeof header->topology_sha256; i++)
     snprintf(sha256 + 2 * i, 3, "%02x", header->topology_sha256[i]);
-  COPSE_DO(note_other_topology(job, sha256));
+  COPSE_DO(note_other_topology(job, sha256, w->plan->name));
   if (job->plan) return COPSE_OK; /* at its own sizes */
   if (job->o->min_bytes < header->min_bytes || job->o->max_bytes > header->max_bytes)
     copse_note(&copse_cli_notes,
@@ -372,7 +381,7 @@ static copse_status add_first(struct job *job) {
   if (is_plan) return add_any_plan(job, kind);
   COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, job->err));
   COPSE_DO(check_ranks(job));
-  COPSE_DO(note_other_topology(job, w->schedule->topology_sha256));
+  COPSE_DO(note_other_topology(job, w->schedule->topology_sha256, w->schedule->topology_name));
   if (o->overlap) return COPSE_OK;
   COPSE_DO(copse_schedule_expand(w->schedule, job->err));
   if (job->is_other) COPSE_DO(check_paths(job));

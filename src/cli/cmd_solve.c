@@ -53,9 +53,8 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
   const struct copse_bound_at *at = s->bound_at;
   char gap[COPSE_GAP_TEXT];
   double bound = copse_q_to_double(at->us);
-  printf("%s above the bound of %.6g us at %" PRId64 " bytes, which holds for any %s%s",
-         copse_gap_text(us, bound, gap), bound, at->bytes, copse_collective_name(s->collective),
-         s->collective == COPSE_ALLREDUCE ? ", its phases overlapped too" : "");
+  printf("%s above the bound of %.6g us at %" PRId64 " bytes, which any %s takes at least",
+         copse_gap_text(us, bound, gap), bound, at->bytes, copse_collective_name(s->collective));
   if (at->kind == COPSE_BOUND_AT_CUT && at->rank >= 0)
     printf(": what must go %s %s\n", at->reversed ? "out of" : "into",
            t->nodes[t->rank_nodes[at->rank]].id);
@@ -63,8 +62,11 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
     printf(": %s\n", at->kind == COPSE_BOUND_AT_LENGTHS  ? "how far all bytes must go"
                      : at->kind == COPSE_BOUND_AT_VOLUME ? "how many messages there must be"
                                                          : "what must cross from part to part");
-  if (s->bound.kind == COPSE_BOUND_PHASES)
-    printf("reduce_scatter and allgather in turn take at least %.6g us, by bandwidth alone\n",
+  if (s->bound.kind == COPSE_BOUND_PHASES || s->bound.kind == COPSE_BOUND_FORESTS)
+    printf("%s at least %.6g us, by bandwidth alone\n",
+           s->bound.kind == COPSE_BOUND_PHASES
+               ? "reduce_scatter and allgather in turn take"
+               : "reduce and broadcast forests with common shares take",
            1e-3 * copse_q_to_double(s->bound.time_per_GB) * (double)at->bytes);
 }
 
@@ -74,12 +76,13 @@ static void print_objective(const struct objective *objective) {
   printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunk%s, predicted %.6g us", found->n_tried,
          objective->bytes, found->name, found->chunks, found->chunks == 1 ? "" : "s", found->us);
   printf("; without --objective %.6g us\n", found->first_us);
-  if (found->us > found->fastest_us)
-    printf(
-        "for fewer hops, or within %.4g %% fewer trees, %.2g %% above the fastest: %.6g us, %d "
-        "trees\n",
-        100 * copse_q_to_double(objective->tolerance), 100 * (found->us / found->fastest_us - 1),
-        found->fastest_us, found->fastest_trees);
+  if (found->us <= found->fastest_us) return;
+  printf("the fastest found takes %.6g us", found->fastest_us);
+  if (found->fewer_hops > 0)
+    printf("; this one has %d hop%s less", found->fewer_hops, found->fewer_hops == 1 ? "" : "s");
+  else
+    printf(" with %d trees; this one has %d", found->fastest_trees, found->schedule->n_trees);
+  printf(" and takes %.2g %% longer\n", 100 * (found->us / found->fastest_us - 1));
 }
 
 static void print_objective_json(const struct objective *objective) {

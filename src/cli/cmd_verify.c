@@ -123,41 +123,12 @@ static void print_json(const struct copse_schedule *s, const struct copse_topolo
       COPSE_CLI_NUMBER(s->bound_at ? copse_q_to_double(s->bound_at->us) : NAN), copse_peak_mib());
 }
 
-/* What was checked, a schedule or an index, is of another topology, or says nothing of it. */
-static void note_other(const struct options *o, const char *or_none) {
-  copse_note(&copse_cli_notes,
-             "%s was made for another topology than %s%s; it is checked against the one given",
-             copse_file_label(o->schedule), copse_cli_topology_label(&o->topology), or_none);
-}
-
-/* An option with a value that a shell may take for something else. */
-static void add_option(struct copse_text *out, const char *option, const char *value) {
-  copse_text_add(out, " %s ", option);
-  copse_text_add_shell(out, value);
-}
-
-/*
- * The options that make the schedule's topology of the one that is given, where its name says that
- * (modify.c): "a100-x2 without h0.nic3, with h1.nic0 at 50%" is a100-x2 with --down h0.nic3 and
- * --derate h1.nic0=50%. Empty where the name is another.
- */
-static void find_faults(const char *made_for, const char *given, struct copse_text *out) {
-  char value[512];
-  if (strncmp(made_for, given, strlen(given)) != 0) return;
-  for (const char *at = made_for + strlen(given);;) {
-    bool down = strncmp(at, " without ", 9) == 0;
-    if (!down && strncmp(at, " with ", 6) != 0) break;
-    const char *what = at + (down ? 9 : 6), *end = strstr(what, ", with"), *part;
-    if (!end) end = strstr(what, " and ");
-    if (!end) end = what + strlen(what);
-    part = down ? end : memmem(what, (size_t)(end - what), " at ", 4);
-    if (!part) break;
-    snprintf(value, sizeof value, "%.*s%s%.*s", (int)(part - what), what, down ? "" : "=",
-             down ? 0 : (int)(end - part) - 4, down ? "" : part + 4);
-    add_option(out, down ? "--down" : "--derate", value);
-    at = end + (*end == ',');
-    if (strncmp(at, " and ", 5) == 0) copse_text_add(out, "%s", at); /* " and 2 more faults" */
-  }
+/* What was checked is of another topology; made_for: its name, or NULL. */
+static void note_other(const struct options *o, const char *made_for,
+                       const struct copse_topology *given) {
+  copse_note(&copse_cli_notes, "%s; it is checked against the one given",
+             copse_cli_other_topology(&o->topology, o->schedule, made_for, given,
+                                      (char[COPSE_CLI_OTHER_TEXT]){0}));
 }
 
 /* Adds to an error that the schedule is of the same topology with parts down, if it is. */
@@ -165,8 +136,13 @@ static copse_status explain(struct copse_cli_work *w, copse_status status,
                             const struct copse_err *why) {
   COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
   const struct copse_topology *given = w->topology;
-  if (w->schedule->topology_name) find_faults(w->schedule->topology_name, given->name, &faults);
+  copse_cli_faults_between(w->schedule->topology_name, given->name, &faults);
+  bool whole = faults.size == 0 && w->schedule->topology_name;
+  if (whole) copse_cli_faults_between(given->name, w->schedule->topology_name, &faults);
   if (faults.failed || faults.size == 0) return copse_fail(&w->err, status, "%s", why->text);
+  if (whole)
+    return copse_fail(&w->err, status, "%s; it was made for %.100s as a whole: leave out%s",
+                      why->text, w->schedule->topology_name, faults.data);
   return copse_fail(&w->err, status, "%s; it was made for %.100s with parts down or slower: add%s",
                     why->text, given->name, faults.data);
 }
@@ -201,7 +177,7 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
   copse_status status = check(o, w, &report, &why);
   copse_cli_progress_end();
   if (status != COPSE_OK) return explain(w, status, &why);
-  if (!report.same_topology) note_other(o, ", or names none");
+  if (!report.same_topology) note_other(o, w->schedule->topology_name, w->topology);
   bool says = !copse_cli_is_stdout(o->draw);
   if (o->json)
     print_json(w->schedule, w->topology, n_gpus, &report);
@@ -274,7 +250,7 @@ static copse_status verify_groups(void *options, struct copse_cli_work *w) {
   COPSE_TRY(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_TRY(
       copse_verify_groups(groups, w->topology, copse_file_label(o->schedule), &report, &w->err));
-  if (!report.same_topology) note_other(o, "");
+  if (!report.same_topology) note_other(o, groups->topology_name, w->topology);
   if (o->json)
     print_groups_json(groups, w->topology, &report);
   else
@@ -314,7 +290,7 @@ static copse_status verify_rings(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_DO(copse_verify_rings(copse_file_label(o->schedule), w->data, w->size, w->topology, &r,
                               &w->err));
-  if (!r.same_topology) note_other(o, "");
+  if (!r.same_topology) note_other(o, NULL, w->topology);
   if (o->json) {
     printf("{\"verified\": true, \"topology\": %s, \"hosts\": %d, \"gpus\": %d",
            copse_cli_quoted(w->topology->name), r.n_hosts, r.n_gpus / r.n_hosts);

@@ -202,6 +202,12 @@ void copse_cli_print_cut_json(const struct copse_schedule *s) {
   print_nodes_json("reduce_cut", s, s->bound.reduce_cut, s->bound.n_reduce_cut);
 }
 
+/* A bound that the schedule doesn't reach says nothing of what limits the schedule. */
+static const char *what_limits(const struct copse_schedule *s) {
+  return copse_q_cmp(s->time_per_GB, s->bound.time_per_GB) > 0 ? "bound, not reached"
+                                                                : "bottleneck";
+}
+
 /* The links that bound an alltoall: those of the greatest length. */
 static void print_busy_lengths(const struct copse_topology *t, const struct copse_schedule *s) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
@@ -217,7 +223,7 @@ static void print_busy_lengths(const struct copse_topology *t, const struct cops
   }
   const char *words = first < 0 ? NULL : copse_link_words(t, first, &arena);
   if (!words) return;
-  printf("bottleneck: %s", words);
+  printf("%s: %s", what_limits(s), words);
   if (n > 1) printf(" and %d links like it", n - 1);
   printf(" (%d of %d links count in the bound)\n", s->bound.n_lengths, t->n_links);
 }
@@ -242,7 +248,7 @@ void copse_cli_print_bottleneck(const struct copse_topology *t, const struct cop
   }
   if (bound->kind != COPSE_BOUND_FORESTS) {
     const char *words = cut_words(t, s, bound->cut, bound->n_cut, reduces, &arena);
-    if (words) printf("bottleneck: %s\n", words);
+    if (words) printf("%s: %s\n", what_limits(s), words);
     return;
   }
   const struct copse_schedule_cut *heaviest = bound->cuts;
@@ -251,7 +257,8 @@ void copse_cli_print_bottleneck(const struct copse_topology *t, const struct cop
   const char *words = cut_words(t, s, heaviest->nodes, heaviest->n_nodes,
                                 heaviest->phase == COPSE_PHASE_REDUCE, &arena);
   if (words)
-    printf("bottleneck: %d cuts, of both phases; of most weight: %s\n", bound->n_cuts, words);
+    printf("%s: %d cuts, of both phases; of most weight: %s\n", what_limits(s), bound->n_cuts,
+           words);
 }
 
 struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology) {

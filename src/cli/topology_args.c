@@ -125,15 +125,18 @@ const struct copse_option copse_cli_topology_options[] = {
      .take = take_nccl_version},
     {0}};
 
-const char copse_cli_change_intro[] =
-    "With something changed (verify and simulate see from the schedule which its ranks are):\n";
-const struct copse_option copse_cli_change_options[] = {
+const char copse_cli_choice_intro[] =
+    "For some of the GPUs (verify, simulate and lower see from the schedule which its ranks are):\n";
+const struct copse_option copse_cli_choice_options[] = {
     {"--ranks", 0, "LIST", "only these GPUs are ranks, in this order: 0-3,8 or their ids",
      TO(ranks)},
     {"--others", 0, "relay", "the other GPUs forward as switches do (default), or", .words = others,
      .take = take_others},
     {"--others", 0, "exclude", "are left out with their links", .words = others,
      .take = take_others},
+    {0}};
+
+const struct copse_option copse_cli_fault_options[] = {
     {"--down", 0, "WHAT",
      "without a node (its id), or a link SRC>DST, both directions of it;\n"
      "as often as needed",
@@ -303,6 +306,57 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
     whole = NULL;
   }
   return COPSE_OK;
+}
+
+/* ---- files of another topology -------------------------------------------------------------- */
+
+/* An option with a value that a shell may take for something else. */
+static void add_option(struct copse_text *out, const char *option, const char *value) {
+  copse_text_add(out, " %s ", option);
+  copse_text_add_shell(out, value);
+}
+
+void copse_cli_faults_between(const char *made_for, const char *given, struct copse_text *out) {
+  char value[512];
+  if (!made_for || strncmp(made_for, given, strlen(given)) != 0) return;
+  for (const char *at = made_for + strlen(given);;) {
+    bool down = strncmp(at, " without ", 9) == 0;
+    if (!down && strncmp(at, " with ", 6) != 0) break;
+    const char *what = at + (down ? 9 : 6), *end = strstr(what, ", with"), *part;
+    if (!end) end = strstr(what, " and ");
+    if (!end) end = what + strlen(what);
+    part = down ? end : memmem(what, (size_t)(end - what), " at ", 4);
+    if (!part) break;
+    snprintf(value, sizeof value, "%.*s%s%.*s", (int)(part - what), what, down ? "" : "=",
+             down ? 0 : (int)(end - part) - 4, down ? "" : part + 4);
+    add_option(out, down ? "--down" : "--derate", value);
+    at = end + (*end == ',');
+    if (strncmp(at, " and ", 5) == 0) copse_text_add(out, "%s", at); /* " and 2 more faults" */
+  }
+}
+
+const char *copse_cli_other_topology(const struct copse_cli_topology *args, const char *file,
+                                     const char *made_for, const struct copse_topology *given,
+                                     char text[COPSE_CLI_OTHER_TEXT]) {
+  COPSE_AT_END(copse_text_free) struct copse_text missing = {0}, extra = {0};
+  const char *label = copse_cli_topology_label(args);
+  file = copse_file_label(file);
+  copse_cli_faults_between(made_for, given->name, &missing);
+  if (made_for) copse_cli_faults_between(given->name, made_for, &extra);
+  if (missing.size > 0 && !missing.failed)
+    snprintf(text, COPSE_CLI_OTHER_TEXT,
+             "%s was made for %.100s with parts down or slower: add%s to mean that", file,
+             given->name, missing.data);
+  else if (extra.size > 0 && !extra.failed)
+    snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for %.100s as a whole, without%s", file,
+             made_for, extra.data);
+  else if (made_for && made_for[0])
+    snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for another topology (%.100s) than %s", file,
+             made_for, label);
+  else
+    snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for another topology than %s, or names none",
+             file, label);
+  return text;
 }
 
 /* ---- where the catalogue is -------------------------------------------------------------- */

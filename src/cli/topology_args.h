@@ -23,18 +23,26 @@ struct copse_cli_topology {
 
 /* The tables of how it is read and of what may be changed of it, and the same as the last sections
  * of a command that has a struct copse_cli_topology as `member`. */
-extern const struct copse_option copse_cli_topology_options[], copse_cli_change_options[];
-extern const char copse_cli_topology_intro[], copse_cli_change_intro[];
+extern const struct copse_option copse_cli_topology_options[], copse_cli_choice_options[],
+    copse_cli_fault_options[];
+extern const char copse_cli_topology_intro[], copse_cli_choice_intro[];
 #define COPSE_CLI_TOPOLOGY_SECTION(struct_type, member)                                           \
   {                                                                                               \
     .title = "Topology options", .about = copse_cli_topology_intro, .shared = true,               \
     .of_inputs = true, .options = copse_cli_topology_options, .at = offsetof(struct_type, member) \
   }
-#define COPSE_CLI_CHANGE_SECTION(struct_type, member)                                           \
-  {                                                                                             \
-    .title = "Changes of the topology", .about = copse_cli_change_intro, .shared = true,        \
-    .of_inputs = true, .options = copse_cli_change_options, .at = offsetof(struct_type, member) \
+#define COPSE_CLI_FAULT_SECTION(struct_type, member)                                          \
+  {                                                                                           \
+    .title = "Parts down or slower", .shared = true, .of_inputs = true,                       \
+    .options = copse_cli_fault_options, .at = offsetof(struct_type, member)                   \
   }
+/* Two sections. A command with a --ranks of its own has the second alone. */
+#define COPSE_CLI_CHANGE_SECTION(struct_type, member)                                       \
+  {                                                                                         \
+    .title = "Ranks of the topology", .about = copse_cli_choice_intro, .shared = true,      \
+    .of_inputs = true, .options = copse_cli_choice_options, .at = offsetof(struct_type, member) \
+  },                                                                                        \
+      COPSE_CLI_FAULT_SECTION(struct_type, member)
 
 /* What predictions count beside links. */
 struct copse_cli_costs {
@@ -98,6 +106,20 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
                                        const struct copse_fault *faults, int n_faults,
                                        struct copse_topology **out,
                                        struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * The options that make the topology `made_for` of the one called `given`, where its name says that
+ * (modify.c): "a100-x2 without h0.nic3, with h1.nic0 at 50%" is a100-x2 with --down h0.nic3 and
+ * --derate h1.nic0=50%. Adds nothing where the name is another, or NULL.
+ */
+void copse_cli_faults_between(const char *made_for, const char *given, struct copse_text *out);
+
+/* What a note says of a file that was made for another topology than the one given: the options
+ * that are missing or too many, if that is all; made_for: the name that the file has, or NULL. */
+#define COPSE_CLI_OTHER_TEXT 1024
+const char *copse_cli_other_topology(const struct copse_cli_topology *args, const char *file,
+                                     const char *made_for, const struct copse_topology *given,
+                                     char text[COPSE_CLI_OTHER_TEXT]);
 
 /*
  * The catalogue's folders, NULL-terminated: $COPSE_TOPOLOGIES alone if it is set; else

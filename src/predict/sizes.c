@@ -740,6 +740,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   answer->us = best->us;
   answer->fastest_us = s->best.us;
   answer->fastest_trees = s->best.n_trees;
+  answer->fewer_hops = copse_proposal_hops(s->best.of) - copse_proposal_hops(best->of);
   answer->bound_us = s->bound_us;
   answer->first_us = s->first_us;
   answer->n_tried = s->n_tried;

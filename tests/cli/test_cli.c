@@ -491,6 +491,51 @@ START_TEST(a_schedule_for_another_fabric_is_refuted_with_status_1) {
 }
 END_TEST
 
+#define OF_TWO "@ solve a100-x2 -c allgather -k 1 %s -o %%/%s.json"
+#define SAYS_NOTE(text) ck_assert_msg(strstr(result.err, text) != NULL, "%s", result.err)
+
+/* A schedule or plan of what is left, and the topology without --down, or the other way round: what
+ * is missing is said, by verify, simulate and lower. */
+START_TEST(the_down_that_is_missing_is_said) {
+  ck_assert_int_eq(run(OF_TWO, "--down h0.nic3 --derate h1.nic0=0.5", "left"), 0);
+  ck_assert_int_eq(run(OF_TWO, "", "whole"), 0);
+  run("@ verify %%/left.json -t a100-x2");
+  SAYS_NOTE("add --down h0.nic3 --derate h1.nic0=50%");
+  run("@ verify %%/whole.json -t a100-x2 --down h0.nic3");
+  SAYS_NOTE("made for a100-x2 as a whole: leave out --down h0.nic3");
+  ck_assert_int_eq(run("@ simulate %%/left.json -t a100-x2 -b 1M -e 1M --no-baselines"), 0);
+  SAYS_NOTE("made for a100-x2 with parts down or slower: add --down h0.nic3 --derate h1.nic0=50%");
+  ck_assert_int_eq(run("@ lower %%/left.json --to plan -t a100-x2 -o %%/left.plan"), 0);
+  SAYS_NOTE("add --down h0.nic3 --derate h1.nic0=50%");
+  ck_assert_int_eq(run("@ simulate %%/left.plan -t a100-x2 -b 1M -e 1M --no-baselines"), 0);
+  SAYS_NOTE("left.plan was made for a100-x2 with parts down or slower: add --down h0.nic3");
+  ck_assert_int_eq(run("@ lower %%/whole.json --to plan -t a100-x2 --down h0.nic3 -o %%/w.plan"), 0);
+  SAYS_NOTE("made for a100-x2 as a whole, without --down h0.nic3");
+  ck_assert_int_eq(run("@ lower %%/left.json --to plan -t a100-x2 --down h0.nic3 --derate "
+                       "h1.nic0=0.5 -o %%/left.plan"),
+                   0);
+  ck_assert_ptr_null(strstr(result.err, "made for"));
+  ck_assert_int_eq(run("@ lower %%/left.json --to plan --down h0.nic3 -o %%/left.plan"), 2);
+  assert_one_line("change the topology that -t or --synthetic names");
+}
+END_TEST
+
+/* What a bound says of, where the schedule doesn't reach it, and where other words call it optimal. */
+START_TEST(bounds_that_are_not_reached_are_called_so) {
+  ck_assert_int_eq(run("@ solve --synthetic full:4@50 -c allreduce -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ simulate %%/s.json --synthetic full:4@50 -b 1G -e 1G --no-baselines"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "# bound: no allreduce of any kind is faster; whether "
+                                           "one is as fast isn't known\n"));
+  ck_assert_ptr_nonnull(
+      strstr(result.out, "#        the optimum of reduce_scatter and allgather in turn, equal shares"));
+  ck_assert_int_eq(run(OF_TWO, "", "one"), 0); /* k = 1 is above the bound */
+  ck_assert_ptr_nonnull(strstr(result.out, "\nbound, not reached: into GPU 0 of h0"));
+  ck_assert_int_eq(run("@ verify %%/one.json -t a100-x2"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\nbound, not reached: into GPU 0 of h0"));
+  ck_assert_ptr_null(strstr(result.out, "bottleneck"));
+}
+END_TEST
+
 /* Well formed and wrong is what verify is for; to the other commands it is bad input. */
 START_TEST(a_wrong_schedule_is_refuted_by_verify_and_bad_input_elsewhere) {
   static const char *const edits[] = {
@@ -906,6 +951,8 @@ int main(void) {
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   if (COPSE_TEST_RESULTS) tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);
+  tcase_add_test(tc, the_down_that_is_missing_is_said);
+  tcase_add_test(tc, bounds_that_are_not_reached_are_called_so);
   suite_add_tcase(suite, tc);
   int status = copse_test_run(suite);
   char command[128];

@@ -439,7 +439,7 @@ START_TEST(commands_show_it) {
           "@ solve --synthetic switch:4@100 -c allgather --objective 64K -o %%/o.json"),
       0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above the bound of"));
-  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "which holds for any allgather:"));
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "which any allgather takes at least:"));
   ck_assert_ptr_null(strstr(copse_test_result.out, "in turn"));
   ck_assert_int_eq(copse_test_command("@ verify %%/o.json --synthetic switch:4@100"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "no schedule takes less than"));

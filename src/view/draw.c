@@ -365,7 +365,10 @@ void copse_draw(const struct copse_drawing *d, bool inlined, struct copse_text *
                  d->topology->n_links > DENSE ? " dense" : "", width, height, width, height);
   copse_text_add_xml(text, d->title);
   copse_text_add(text, "</title>\n");
-  if (!inlined) copse_text_add(text, "<style>\n%s</style>\n", copse_draw_css);
+  /* on a page report.css fits it to the width */
+  if (!inlined)
+    copse_text_add(text, "<style>\nsvg.cp{max-width:100%%;height:auto}\n%s</style>\n",
+                   copse_draw_css);
   copse_text_add(text,
                  "<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n"
                  "<g transform=\"scale(%.3f)\">\n",

@@ -449,6 +449,7 @@ START_TEST(the_busiest_links_have_their_number) {
   ck_assert_int_eq(count(&p, "//s:rect[@class='paper'][not(@fill)]"), 1);
   char *text = copse_test_read("t.svg");
   ck_assert_ptr_nonnull(strstr(text, "@media (prefers-color-scheme:dark)"));
+  ck_assert_ptr_nonnull(strstr(text, "svg.cp{max-width:100%;height:auto}")); /* a phone */
   free(text);
   close_picture(&p);
 }

@@ -590,23 +590,7 @@ static copse_status read_table(struct job *job) {
 
 /* ---- all together -------------------------------------------------------------------------- */
 
-static int failures(const struct job *job) {
-  int n = 0;
-  for (int v = COPSE_QUALITY_NEW; v <= COPSE_QUALITY_LOSS; v++) n += job->counts[v];
-  return n;
-}
-
-/* "ok: 7 files, 42 results: 41 as before, .." */
-static void add_counts(const struct job *job, struct copse_text *out) {
-  const int *n = job->counts;
-  copse_text_add(
-      out,
-      "%s: %d files, %zu results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
-      "%d not compared",
-      failures(job) > 0 ? "NOT OK" : "ok", job->n_files, job->now.n_rows, n[COPSE_QUALITY_SAME],
-      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
-      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
-}
+static int failures(const struct job *job) { return copse_quality_failures(job->counts); }
 
 static void print_text(const struct job *job) {
   const struct options *o = job->o;
@@ -622,7 +606,7 @@ static void print_text(const struct job *job) {
     printf("%s: written, %zu results of %d files\n", o->table, job->now.n_rows, job->n_files);
     return;
   }
-  add_counts(job, &counts);
+  copse_quality_count(job->counts, job->n_files, &counts);
   printf("%s\n", counts.data ? counts.data : "");
   if (failures(job) > 0 || job->counts[COPSE_QUALITY_GAIN] > 0)
     printf("to take these results as the new measure: copse quality ... --table %s --update\n",
@@ -683,7 +667,7 @@ static copse_status write_junit(const struct job *job) {
 
 static copse_status print_annotations(const struct job *job) {
   COPSE_AT_END(copse_text_free) struct copse_text text = {0}, counts = {0};
-  add_counts(job, &counts);
+  copse_quality_count(job->counts, job->n_files, &counts);
   COPSE_DO(copse_text_status(&counts, job->err));
   copse_quality_to_annotations(job->cases, job->n_cases, counts.data, &text);
   COPSE_DO(copse_text_status(&text, job->err));

@@ -160,6 +160,25 @@ const char *copse_quality_reason(const struct copse_quality_case *it, struct cop
   return to;
 }
 
+int copse_quality_failures(const int counts[COPSE_QUALITY_LOSS + 1]) {
+  int n = 0;
+  for (int v = COPSE_QUALITY_NEW; v <= COPSE_QUALITY_LOSS; v++) n += counts[v];
+  return n;
+}
+
+void copse_quality_count(const int n[COPSE_QUALITY_LOSS + 1], int n_files,
+                         struct copse_text *out) {
+  int all = 0;
+  for (int v = 0; v <= COPSE_QUALITY_LOSS; v++) all += v == COPSE_QUALITY_GONE ? 0 : n[v];
+  copse_text_add(
+      out,
+      "%s: %d files, %d results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
+      "%d not compared",
+      copse_quality_failures(n) > 0 ? "NOT OK" : "ok", n_files, all, n[COPSE_QUALITY_SAME],
+      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
+      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
+}
+
 static void add_junit_case(const struct copse_quality_case *it, struct copse_text *out) {
   copse_text_add(out, "  <testcase classname=\"");
   copse_text_add_xml(out, it->topology);

@@ -26,6 +26,12 @@ enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row 
                                                  const struct copse_quality_row *was,
                                                  struct copse_text *text);
 
+/* Of rows counted by verdict: how many fail the check; and a line of how many there are of each,
+ * "ok: 7 files, 42 results: 41 as before, ..". */
+int copse_quality_failures(const int counts[COPSE_QUALITY_LOSS + 1]);
+void copse_quality_count(const int counts[COPSE_QUALITY_LOSS + 1], int n_files,
+                         struct copse_text *out);
+
 /* A row as reports have it. */
 struct copse_quality_case {
   const char *topology, *collective; /* as the table has them */

@@ -133,7 +133,7 @@ START_TEST(predictions_stand_beside_todays_algorithms) {
 }
 END_TEST
 
-/* A broken part: rings of what all hosts have; a schedule over it is refused with the mend. */
+/* A broken part: the best rings of what each host has; a schedule over it is refused with the mend. */
 START_TEST(what_is_left_has_rings_too) {
   static const struct {
     const char *fault, *note, *time; /* by hand: 2 * 15/16 over the sum of a host's NICs */

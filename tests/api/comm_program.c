@@ -45,7 +45,10 @@ int main(int argc, char **argv) {
   copse_plan *plan;
   pthread_t threads[N_RANKS];
   int ranks[N_RANKS];
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    fprintf(stderr, "usage: %s TOPOLOGY, a file of %d GPUs\n", argv[0], N_RANKS);
+    return 2;
+  }
   must(copse_topology_read(argv[1], NULL, &topology));
   must(copse_solve(topology, COPSE_ALLREDUCE, -1, 0, &schedule));
   must(copse_lower(schedule, 0, &plan));

@@ -179,6 +179,7 @@ START_TEST(files_that_the_document_names_exist) {
       if (*at) at++;
     }
   ck_assert_int_ge(found, documents[_i].files);
+  if (strcmp(document, "README.md") == 0) ck_assert_uint_le(d.n, 180); /* read in a few minutes */
   free_document(&d);
 }
 END_TEST

@@ -30,7 +30,7 @@ struct options {
   int64_t pipeline_bytes;
   bool text, json;
   /* an option that only this format has, or both foreign ones; NULL: none was given */
-  const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *for_routes, *layout;
+  const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *layout;
 };
 
 /* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
@@ -469,7 +469,7 @@ static const struct copse_option common[] = {
      "take, load links more than the schedule's paths; of msccl, where the\n"
      "schedule does not fit, look for another one; default: the one that the\n"
      "schedule names, if it is in the catalogue or synthetic",
-     TO(topology.path), MARK(for_routes), .takes = COPSE_KIND_TOPOLOGY},
+     TO(topology.path), .takes = COPSE_KIND_TOPOLOGY},
     {"--min-bytes", 0, "N", "smallest message that it is for (K, M, G: times 1024, ...)",
      SIZE_TO(msccl.min_bytes)},
     {"--max-bytes", 0, "N",

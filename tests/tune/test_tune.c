@@ -160,22 +160,6 @@ START_TEST(several_hosts_have_nics) {
 }
 END_TEST
 
-/* What is down is in none of the files: the input's own text would have it. */
-START_TEST(what_is_down_is_not_written) {
-  ck_assert_int_eq(copse_test_command("@ tune dgx-a100 --hosts 2 -o %%/all"), 0);
-  ck_assert_int_eq(
-      copse_test_command("@ tune dgx-a100 --hosts 2 --down net@mlx5_0 -o %%/left"), 0);
-  char *all = copse_test_read("all/topo.xml"), *left = copse_test_read("left/topo.xml");
-  ck_assert_ptr_nonnull(strstr(all, "mlx5_0"));
-  ck_assert_ptr_null(strstr(left, "mlx5_0"));
-  ck_assert_ptr_nonnull(strstr(left, "mlx5_1"));
-  free(all);
-  free(left);
-  copse_test_command("@ tune a100-x2 --down h0.nic3 -o %%/x");
-  copse_test_refused(2, "host 1 differs from host 0");
-}
-END_TEST
-
 /* The times that are said are of what the table takes at that size. */
 START_TEST(times_by_size_are_of_what_the_table_takes) {
   struct copse_tuner_table table;
@@ -475,7 +459,6 @@ int main(void) {
   tcase_add_test(t, a_shell_sources_it);
   tcase_add_test(t, made_up_bus_ids_are_not_for_the_machine);
   tcase_add_test(t, several_hosts_have_nics);
-  tcase_add_test(t, what_is_down_is_not_written);
   tcase_add_test(t, times_by_size_are_of_what_the_table_takes);
   tcase_add_test(t, calls_that_are_not_modelled_have_no_rules);
   tcase_add_test(t, rings_come_in_at_gpus_near_their_nics);

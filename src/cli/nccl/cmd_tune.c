@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +29,6 @@
 #define MAX_VARIABLE 100000
 #define MAX_FIGURES 5
 #define MAX_GROUPS 64 /* kinds of hosts */
-/* From 1 KiB in steps of four. */
-#define MAX_TIMES 11
 
 struct options {
   struct copse_cli_topology topology;
@@ -60,7 +57,7 @@ struct job {
   struct copse_nccl_order order;
   struct copse_tuner_table table;
   struct copse_tune_figure figures[MAX_FIGURES];
-  struct copse_tune_time times[MAX_TIMES];
+  struct copse_tune_time times[COPSE_TUNE_TIMES];
   struct copse_tune_facts facts;
   struct copse_text trees;
   char folder[PATH_MAX], beside[PATH_MAX + 8]; /* "": none was made */
@@ -573,17 +570,10 @@ static copse_status write_table(struct job *j) {
 }
 
 static copse_status find_times(struct job *j) {
-  int algorithm, protocol;
   j->facts.times = j->times;
   if (j->o->target == 1) return COPSE_OK;
   COPSE_DO(judge_links(j, COPSE_NCCL_NVLS, COPSE_ALLREDUCE, &j->model.links[COPSE_NCCL_NVLS]));
-  for (int i = 0; i < MAX_TIMES; i++) {
-    uint64_t bytes = (uint64_t)1024 << (2 * i);
-    if (!copse_nccl_choose(&j->model, COPSE_TUNER_ALLREDUCE, bytes, &algorithm, &protocol)) continue;
-    j->times[j->facts.n_times++] = (struct copse_tune_time){
-        bytes, copse_tuner_algorithms[algorithm], copse_tuner_protocols[protocol],
-        copse_nccl_model_us(&j->model, COPSE_TUNER_ALLREDUCE, algorithm, protocol, bytes)};
-  }
+  j->facts.n_times = copse_tune_find_times(&j->model, j->times);
   return COPSE_OK;
 }
 
@@ -668,11 +658,9 @@ static void print_summary(const struct job *j) {
          f->tree_busbw);
   if (f->has_theirs && allreduce->theirs > 0)
     printf("NCCL's own graph: %.4g GB/s (%s)\n", allreduce->theirs, allreduce->theirs_algorithm);
-  if (f->n_times > 0)
-    printf("allreduce by NCCL's own model, with these graphs:\n%12s %12s  takes\n", "bytes", "us");
-  for (int i = 0; i < f->n_times; i++)
-    printf("%12" PRIu64 " %12.4g  %s, %s\n", f->times[i].bytes, f->times[i].us,
-           f->times[i].algorithm, f->times[i].protocol);
+  COPSE_AT_END(copse_text_free) struct copse_text times = {0};
+  copse_tune_write_times(f, COPSE_TUNE_TIMES_TABLE, &times);
+  if (times.data && !times.failed) fputs(times.data, stdout);
   printf("%s:", j->o->output);
   for (int i = 0; i < N_FILES; i++)
     if (is_made(f, i)) printf(" %s", file_names[i]);
@@ -682,16 +670,6 @@ static void print_summary(const struct job *j) {
     printf(" %s", name);
   }
   printf("\n");
-}
-
-static void add_figure_json(const struct copse_tune_figure *f, struct copse_text *text) {
-  copse_text_add(text, "{\"collective\": \"%s\", \"busbw_GBps\": %s, \"algorithm\": \"%s\"",
-                 f->collective, COPSE_CLI_NUMBER(f->ours), f->algorithm);
-  if (f->bound > 0) copse_text_add(text, ", \"bound_busbw_GBps\": %s", COPSE_CLI_NUMBER(f->bound));
-  if (f->theirs > 0)
-    copse_text_add(text, ", \"nccl_busbw_GBps\": %s, \"nccl_algorithm\": \"%s\"",
-                   COPSE_CLI_NUMBER(f->theirs), f->theirs_algorithm);
-  copse_text_add(text, "}");
 }
 
 static copse_status print_json(const struct job *j) {
@@ -714,17 +692,9 @@ static copse_status print_json(const struct job *j) {
     copse_text_add(&text, ", \"%s\"", name);
   }
   copse_text_add(&text, "],\n \"collectives\": [");
-  for (int i = 0; i < f->n_figures; i++) {
-    copse_text_add(&text, "%s\n  ", i > 0 ? "," : "");
-    add_figure_json(&j->figures[i], &text);
-  }
+  copse_tune_write_figures_json(f, &text);
   copse_text_add(&text, "],\n \"allreduce_by_nccl\": [");
-  for (int i = 0; i < f->n_times; i++)
-    copse_text_add(&text,
-                   "%s\n  {\"bytes\": %" PRIu64
-                   ", \"us\": %s, \"algorithm\": \"%s\", \"protocol\": \"%s\"}",
-                   i > 0 ? "," : "", f->times[i].bytes, COPSE_CLI_NUMBER(f->times[i].us),
-                   f->times[i].algorithm, f->times[i].protocol);
+  copse_tune_write_times(f, COPSE_TUNE_TIMES_JSON, &text);
   copse_text_add(&text, "]}\n");
   COPSE_DO(copse_text_status(&text, j->err));
   fwrite(text.data, 1, text.size, stdout);

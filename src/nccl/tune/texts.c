@@ -137,14 +137,57 @@ static void add_busbw(struct copse_text *out, double busbw) {
     copse_text_add(out, " - |");
 }
 
-static void add_times(const struct copse_tune_facts *f, struct copse_text *out) {
-  if (f->n_times == 0) return;
-  copse_text_add(out,
-                 "\nWhat NCCL's own model predicts of an allreduce with these graphs, and what NCCL "
-                 "takes by it:\n\n| bytes | us | algorithm | protocol |\n| --- | --- | --- | --- |\n");
-  for (int i = 0; i < f->n_times; i++)
-    copse_text_add(out, "| %" PRIu64 " | %.4g | %s | %s |\n", f->times[i].bytes, f->times[i].us,
-                   f->times[i].algorithm, f->times[i].protocol);
+static void add_figure_json(const struct copse_tune_figure *f, struct copse_text *text) {
+  copse_text_add(text, "{\"collective\": \"%s\", \"busbw_GBps\": %.10g, \"algorithm\": \"%s\"",
+                 f->collective, f->ours, f->algorithm);
+  if (f->bound > 0) copse_text_add(text, ", \"bound_busbw_GBps\": %.10g", f->bound);
+  if (f->theirs > 0)
+    copse_text_add(text, ", \"nccl_busbw_GBps\": %.10g, \"nccl_algorithm\": \"%s\"",
+                   f->theirs, f->theirs_algorithm);
+  copse_text_add(text, "}");
+}
+
+void copse_tune_write_figures_json(const struct copse_tune_facts *f, struct copse_text *out) {
+  for (int i = 0; i < f->n_figures; i++) {
+    copse_text_add(out, "%s\n  ", i > 0 ? "," : "");
+    add_figure_json(&f->figures[i], out);
+  }
+}
+
+int copse_tune_find_times(const struct copse_nccl_model *model,
+                          struct copse_tune_time times[COPSE_TUNE_TIMES]) {
+  int n = 0, algorithm, protocol;
+  for (int i = 0; i < COPSE_TUNE_TIMES; i++) {
+    uint64_t bytes = (uint64_t)1024 << (2 * i);
+    if (!copse_nccl_choose(model, COPSE_TUNER_ALLREDUCE, bytes, &algorithm, &protocol)) continue;
+    times[n++] = (struct copse_tune_time){
+        bytes, copse_tuner_algorithms[algorithm], copse_tuner_protocols[protocol],
+        copse_nccl_model_us(model, COPSE_TUNER_ALLREDUCE, algorithm, protocol, bytes)};
+  }
+  return n;
+}
+
+void copse_tune_write_times(const struct copse_tune_facts *f, enum copse_tune_times_form form,
+                            struct copse_text *out) {
+  static const char *const heads[] = {
+      "allreduce by NCCL's own model, with these graphs:\n       bytes           us  takes\n",
+      "\nWhat NCCL's own model predicts of an allreduce with these graphs, and what NCCL takes by "
+      "it:\n\n| bytes | us | algorithm | protocol |\n| --- | --- | --- | --- |\n",
+      ""};
+  if (f->n_times > 0) copse_text_add(out, "%s", heads[form]);
+  for (int i = 0; i < f->n_times; i++) {
+    const struct copse_tune_time *t = &f->times[i];
+    if (form == COPSE_TUNE_TIMES_JSON)
+      copse_text_add(out,
+                     "%s\n  {\"bytes\": %" PRIu64
+                     ", \"us\": %.10g, \"algorithm\": \"%s\", \"protocol\": \"%s\"}",
+                     i > 0 ? "," : "", t->bytes, t->us, t->algorithm, t->protocol);
+    else
+      copse_text_add(out,
+                     form == COPSE_TUNE_TIMES_TABLE ? "%12" PRIu64 " %12.4g  %s, %s\n"
+                                                    : "| %" PRIu64 " | %.4g | %s | %s |\n",
+                     t->bytes, t->us, t->algorithm, t->protocol);
+  }
 }
 
 static void add_figures(const struct copse_tune_facts *f, struct copse_text *out) {
@@ -307,7 +350,7 @@ void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text
                  f->version_text);
   copse_text_add(out, "./env.sh\n");
   add_figures(f, out);
-  add_times(f, out);
+  copse_tune_write_times(f, COPSE_TUNE_TIMES_MARKDOWN, out);
   add_files(f, out);
   add_limits(f, out);
   copse_text_add(out,

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "nccl/join.h"
+#include "nccl/model.h"
 
 /* An allreduce of large messages, busbw in GB/s by the loads of links; 0: not known. */
 struct copse_tune_figure {
@@ -50,6 +51,18 @@ struct copse_tune_facts {
 /* The file with a group's graph: graph.xml, graph-1.xml, .. */
 #define COPSE_TUNE_NAME 24
 void copse_tune_graph_name(int group, char name[COPSE_TUNE_NAME]);
+
+/* Adds the figures as items of a JSON list. */
+void copse_tune_write_figures_json(const struct copse_tune_facts *facts, struct copse_text *out);
+
+/* For 1 KiB to 1 GiB in steps of four; how many the model has. */
+#define COPSE_TUNE_TIMES 11
+int copse_tune_find_times(const struct copse_nccl_model *model,
+                          struct copse_tune_time times[COPSE_TUNE_TIMES]);
+/* Adds them, nothing where there are none. */
+enum copse_tune_times_form { COPSE_TUNE_TIMES_TABLE, COPSE_TUNE_TIMES_MARKDOWN, COPSE_TUNE_TIMES_JSON };
+void copse_tune_write_times(const struct copse_tune_facts *facts, enum copse_tune_times_form form,
+                            struct copse_text *out);
 
 /* env.sh, for any POSIX shell. */
 void copse_tune_write_env(const struct copse_tune_facts *facts, struct copse_text *out);

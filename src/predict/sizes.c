@@ -676,8 +676,7 @@ static const struct variant *first_within(const struct variant *row, double us) 
   return NULL;
 }
 
-/* Where hops cost something, more of them must gain more than the model's error, and more trees
- * more than the tolerance. */
+/* If hops cost: more of them gain more than the model's error, more trees than the tolerance. */
 static const struct variant *choose(const struct search *s) {
   const struct variant *best = NULL;
   struct copse_q tolerance = s->question->tolerance;

@@ -98,9 +98,10 @@ copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
                                      int *ids, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * What each piece of a plan is of M: amounts[p] of `whole` parts, both in the arena. *demand: of an
- * alltoall by demand, for the caller to free (in parts of its own; M is the largest row); untouched
- * for others. COPSE_OVERFLOW.
+ * What each piece of a plan is of M: amounts[p] of `whole` parts, in the arena; exact where the
+ * pieces have a common denominator of 64 bits, else rounded. *demand: of an alltoall by demand, for
+ * the caller to free (in parts of its own; M is the largest row); untouched for others.
+ * COPSE_OVERFLOW where the demand's own parts don't fit.
  */
 copse_status copse_sim_amounts_of_plan(const char *label, const struct copse_plan *plan,
                                        struct copse_arena *arena, int64_t **amounts, int64_t *whole,

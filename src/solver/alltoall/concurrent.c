@@ -300,8 +300,9 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
     /* neither side moves: degenerate steps, and rounding noise at the optimum */
     stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;
     if (stalled > COPSE_STALLED_ROUNDS) break;
-    /* where T hardly falls, the master's own prices may prove it */
-    double own = s->time > last_time * (1 - tolerance / 8) ? 1 : 0.5;
+    /* of a large master, where T hardly falls, its own prices may prove it */
+    bool large = s->n_orbits > COPSE_LP_MIXTURE_WHOLE;
+    double own = large && s->time > last_time * (1 - tolerance / 8) ? 1 : 0.5;
     last_time = s->time;
     for (int o = 0; o < s->n_orbits; o++)
       smoothed[o] = own * s->price[o] + (1 - own) * s->best_price[o];

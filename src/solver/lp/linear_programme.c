@@ -526,8 +526,8 @@ copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t 
 /* ---- mixtures -------------------------------------------------------------------------------- */
 
 /* The master problem of a Dantzig-Wolfe decomposition (Operations Research 8, 1960): the first
- * column is T, the first rows are the kinds. GLPK has only those of the other rows that have been
- * the fullest once: of thousands, few bind. */
+ * column is T. GLPK has all rows, and then the kinds; of thousands of rows, of which few bind, the
+ * kinds and then those rows only that have been the fullest once. */
 struct mixed {
   int kind, n;
   struct copse_mixture_load *loads;
@@ -536,7 +536,8 @@ struct mixed {
 struct copse_mixture {
   glp_prob *glp;
   int n_rows, n_kinds, n_there;
-  bool solved; /* once */
+  int first_kind; /* the row of `glp` before the first kind's */
+  bool solved;    /* once */
   int *there;  /* [n_rows] the row of `glp`, or 0 */
   double *sum; /* [n_rows] of the solution at hand, */
   double most; /* and the largest */
@@ -546,6 +547,15 @@ struct copse_mixture {
   double *value;
   struct copse_arena arena;
 };
+
+/* T is at least each row that there is; the first of them comes after `before`. */
+static void write_most(struct copse_mixture *m, int before) {
+  for (int i = 1; i <= m->n_there; i++) {
+    m->index[i] = before + i;
+    m->value[i] = -1;
+  }
+  glp_set_mat_col(m->glp, 1, m->n_there, m->index, m->value);
+}
 
 copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **out,
                                struct copse_err *err) {
@@ -560,11 +570,18 @@ copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **o
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)n_rows, m->there, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)n_rows, m->sum, err));
   m->glp = new_problem(GLP_MIN);
-  glp_add_rows(m->glp, n_kinds);
-  for (int b = 0; b < n_kinds; b++) glp_set_row_bnds(m->glp, b + 1, GLP_FX, 1, 1);
+  if (n_rows <= COPSE_LP_MIXTURE_WHOLE) m->n_there = m->first_kind = n_rows;
+  glp_add_rows(m->glp, m->n_there + n_kinds);
+  for (int o = 0; o < m->n_there; o++) {
+    m->there[o] = o + 1;
+    glp_set_row_bnds(m->glp, o + 1, GLP_UP, 0, 0);
+  }
+  const int kind = m->first_kind + 1;
+  for (int b = 0; b < n_kinds; b++) glp_set_row_bnds(m->glp, kind + b, GLP_FX, 1, 1);
   glp_add_cols(m->glp, 1);
   glp_set_col_bnds(m->glp, 1, GLP_LO, 0, 0);
   glp_set_obj_coef(m->glp, 1, 1);
+  write_most(m, 0);
   return COPSE_OK;
 }
 
@@ -577,14 +594,14 @@ void copse_mixture_free(struct copse_mixture *m) {
 
 static void write_mixed(struct copse_mixture *m, size_t c) {
   const struct mixed *column = &m->columns[c];
-  int n = 1;
-  m->index[n] = column->kind + 1;
-  m->value[n] = 1;
+  int n = 0;
   for (int i = 0; i < column->n; i++) {
     if (!m->there[column->loads[i].row]) continue;
     m->index[++n] = m->there[column->loads[i].row];
     m->value[n] = column->loads[i].load;
   }
+  m->index[++n] = m->first_kind + column->kind + 1;
+  m->value[n] = 1;
   glp_set_mat_col(m->glp, (int)c + 2, n, m->index, m->value);
 }
 
@@ -611,6 +628,8 @@ static int fuller_than(const struct copse_mixture *m, double load) {
 /* The fullest rows of the solution, if they are too full; false if none is. */
 static bool add_full_rows(struct copse_mixture *m, double slack) {
   double cut = glp_get_col_prim(m->glp, 1) * (1 + slack), full = 0;
+  m->most = glp_get_col_prim(m->glp, 1);
+  if (m->n_there == m->n_rows) return false;
   memset(m->sum, 0, (size_t)m->n_rows * sizeof *m->sum);
   for (size_t c = 0; c < m->n_columns; c++) {
     double weight = copse_mixture_weight(m, c);
@@ -619,7 +638,7 @@ static bool add_full_rows(struct copse_mixture *m, double slack) {
   }
   for (int o = 0; o < m->n_rows; o++)
     if (!m->there[o] && m->sum[o] > full) full = m->sum[o];
-  m->most = fmax(glp_get_col_prim(m->glp, 1), full);
+  m->most = fmax(m->most, full);
   if (full <= cut) return false;
   for (int i = 0; i < 20 && fuller_than(m, cut) > COPSE_LP_MIXTURE_ROWS + m->n_there / 4; i++)
     cut = (cut + full) / 2;
@@ -629,11 +648,7 @@ static bool add_full_rows(struct copse_mixture *m, double slack) {
     glp_set_row_bnds(m->glp, m->there[o], GLP_UP, 0, 0);
     m->n_there++;
   }
-  for (int i = 1; i <= m->n_there; i++) {
-    m->index[i] = m->n_kinds + i;
-    m->value[i] = -1;
-  }
-  glp_set_mat_col(m->glp, 1, m->n_there, m->index, m->value);
+  write_most(m, m->n_kinds);
   for (size_t c = 0; c < m->n_columns; c++) write_mixed(m, c);
   return true;
 }
@@ -656,8 +671,7 @@ bool copse_mixture_solve(struct copse_mixture *m, double slack) {
   if (!m->solved) glp_adv_basis(m->glp, 0);
   m->solved = true;
   bool good = optimize(m, GLP_PRIMAL); /* new columns leave the basis primal feasible, */
-  while (good && add_full_rows(m, slack))
-    good = optimize(m, GLP_DUALP); /* new rows dual feasible */
+  while (good && add_full_rows(m, slack)) good = optimize(m, GLP_DUALP); /* new rows dual */
   return good;
 }
 
@@ -668,7 +682,7 @@ double copse_mixture_price(const struct copse_mixture *m, int row) {
 }
 
 double copse_mixture_share_price(const struct copse_mixture *m, int kind) {
-  return glp_get_row_dual(m->glp, kind + 1);
+  return glp_get_row_dual(m->glp, m->first_kind + kind + 1);
 }
 
 double copse_mixture_weight(const struct copse_mixture *m, size_t column) {

@@ -193,7 +193,9 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
   }
   copse_text_add(&j->changes, "rank%s ", n - same == 1 ? "" : "s");
   add_changed(&j->changes, like, parts, n, true);
-  if (like)
+  if (like && same == 0)
+    copse_text_add(&j->changes, " must load it\n");
+  else if (like)
     copse_text_add(&j->changes, " must load it, %u of %u do as in %s\n", same, n, like->name);
   else
     copse_text_add(&j->changes, " must load it, there was none for %u ranks\n", n);
@@ -320,7 +322,7 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   COPSE_DO(write_schedule(j, schedule, name));
   snprintf(name, sizeof name, "%s-%d.plan", copse_collective_name(schedule->collective), number);
   COPSE_DO(write_plan(j, range, name));
-  COPSE_DO(copse_candidates_time(c, &bytes, 1, true, us, j->err));
+  COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, us, j->err));
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
   add_to_table(j, range, us[0][range->candidate], us[0][0], bound_us);
   add_loss(j, range);
@@ -435,6 +437,23 @@ static copse_status find_lowering(struct job *j, const struct old_plan *old,
   return COPSE_OK;
 }
 
+/* Refuses to keep what was made for another cluster: neither this one nor it with parts down. */
+static copse_status check_made_for(const struct job *j, const char *file,
+                                   const struct copse_schedule *s) {
+  const struct copse_topology *whole = j->work->whole ? j->work->whole : j->topology;
+  const char *name = s->topology_name ? s->topology_name : "none";
+  size_t length = strlen(whole->name);
+  if (strncmp(name, whole->name, length) == 0 && strncmp(name + length, " with", 5) == 0)
+    return COPSE_OK; /* "rack without h0.nic3", "rack with h0.nic3 at 50%" */
+  char sha256[COPSE_SHA256_HEX];
+  COPSE_DO(copse_topology_sha256(whole, sha256, j->err));
+  if (strcmp(s->topology_sha256, sha256) == 0) return COPSE_OK;
+  return copse_fail_at(j->err, COPSE_BAD_INPUT, file, 0,
+                       "was made for another topology (%.100s) than this %.100s: leave out --keep "
+                       "to make new plans",
+                       name, whole->name);
+}
+
 /* Adds the old plan's schedule, mended and verified, to the candidates, the first of which has the
  * bound; *kept: false where that can't be. */
 static copse_status keep_schedule(struct job *j, const struct old_plan *old, bool *kept) {
@@ -447,6 +466,7 @@ static copse_status keep_schedule(struct job *j, const struct old_plan *old, boo
   *kept = false;
   if (!old->schedule) return COPSE_OK;
   COPSE_TRY(copse_schedule_load(old->schedule, &s, j->err));
+  COPSE_TRY(check_made_for(j, old->schedule, s));
   COPSE_TRY(copse_schedule_expand(s, j->err));
   COPSE_TRY(find_lowering(j, old, s, &lower, kept));
   if (*kept) COPSE_TRY(copse_schedule_mend(s, j->topology, kept, j->err));
@@ -475,13 +495,9 @@ static copse_status find_loss(struct job *j, struct copse_candidate_range *range
   double first = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST),
          last = (double)(range->max_bytes < LARGEST ? range->max_bytes : LARGEST),
          bytes[2] = {first, last > first ? last : first}, us[2][COPSE_MAX_CANDIDATES];
-  double slower = copse_q_to_double(c->list[range->candidate].schedule->time_per_GB) /
-                      copse_q_to_double(c->list[0].schedule->time_per_GB) -
-                  1;
-  COPSE_DO(copse_candidates_time(c, bytes, 2, true, us, j->err));
+  COPSE_DO(copse_candidates_time_of(c, range->candidate, bytes, 2, us, j->err));
   for (int i = 0; i < 2; i++) {
     double loss = us[i][range->candidate] / us[i][0] - 1;
-    if (!isfinite(loss)) loss = slower; /* so slow that it was not simulated */
     if (!(loss > range->loss)) continue;
     range->loss = loss;
     range->loss_bytes = (uint64_t)bytes[i];

@@ -293,6 +293,22 @@ copse_status copse_candidates_time(const struct copse_candidates *c, const doubl
   return run_timing(&t, 1, &arena, err);
 }
 
+copse_status copse_candidates_time_of(const struct copse_candidates *c, int which,
+                                      const double *bytes, int n_sizes,
+                                      double (*us)[COPSE_MAX_CANDIDATES], struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct timing t = {.c = c, .bytes = bytes, .n_sizes = n_sizes, .us = us};
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, t.asks, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, t.coarse, err));
+  for (int b = 0; b < n_sizes; b++) {
+    for (int i = 0; i < c->n; i++) us[b][i] = INFINITY;
+    t.asks[b][0] = t.asks[b][which] = true;
+  }
+  COPSE_DO(run_timing(&t, QUICK_PART, &arena, err));
+  ask_again(&t);
+  return run_timing(&t, 1, &arena, err);
+}
+
 static int hops(const struct copse_candidates *candidates, int i) {
   const struct copse_schedule *s = candidates->list[i].schedule;
   return s ? copse_proposal_hops(s) : 0;

@@ -87,6 +87,12 @@ copse_status copse_candidates_time(const struct copse_candidates *candidates, co
                                    int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) COPSE_CHECKED;
 
+/* The same of one candidate and of the first, however slow it is; the others' are infinite. */
+copse_status copse_candidates_time_of(const struct copse_candidates *candidates, int which,
+                                      const double *bytes, int n_sizes,
+                                      double (*us)[COPSE_MAX_CANDIDATES],
+                                      struct copse_err *err) COPSE_CHECKED;
+
 /*
  * The one of times [n] to take: of those within MODEL_ERROR (policy.h) of the fastest the fastest
  * one with fewest hops, of those within SAME_TIME of each other the list's first.

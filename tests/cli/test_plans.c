@@ -15,9 +15,11 @@
 #define result copse_test_result
 #if COPSE_TEST_SANITIZED /* all that is tried takes its time there */
 #define RANKS 4
+#define HOST_GPUS "2"
 #define FABRIC "--synthetic 'hosts:2 gpus:2@300 nics:2@25 rails'"
 #else
 #define RANKS 8
+#define HOST_GPUS "4"
 #define FABRIC "--synthetic 'hosts:2 gpus:4@300 nics:4@25 rails'"
 #endif
 
@@ -640,6 +642,15 @@ START_TEST(plans_of_other_ranks_and_kept_ones_without_schedules) {
   ck_assert_int_eq(run("@ plans " FABRIC " --down h1.nic1 --from %%/whole-set --keep -o %%/anew"),
                    0);
   ck_assert_ptr_nonnull(strstr(result.err, "can't be kept"));
+  ck_assert_int_eq(run("@ plans " FABRIC " -c allgather -o %%/own"), 0);
+  ck_assert_int_eq(run("@ plans " FABRIC " --down h1.nic1 --derate h0.nic0=0.02 --from %%/own "
+                       "--keep -o %%/slow"),
+                   0);
+  ck_assert_ptr_nonnull(strstr(result.out, "for being kept")); /* by how much, however slow */
+  ck_assert_ptr_null(strstr(result.out, "inf"));
+  copse_test_refused(run("@ plans --synthetic 'hosts:2 gpus:" HOST_GPUS "@200 nics:" HOST_GPUS
+                         "@25 rails' --down h1.nic1 --from %%/own --keep -o %%/none"),
+                     "was made for another topology");
   copse_test_refused(run("@ plans " FABRIC " --from %%/missing -o %%/none"),
                      "missing: cannot open");
   copse_test_refused(run("@ plans " FABRIC " --keep -o %%/none"), "--keep is for --from");

@@ -290,6 +290,14 @@ START_TEST(skipped_ones_are_said_and_their_rows_kept) {
   char *after = copse_test_read("q.txt");
   ck_assert_str_eq(whole, after);
   free(after);
+  /* not solved, but seen to be another one */
+  ck_assert_int_eq(run("mv %%/t %%/kept && cp -r %%/kept %%/t && "
+                       "sed -i 's/\"bandwidth\":20/\"bandwidth\":7/' '%%/t/star 3.json'"),
+                   0);
+  run("@ quality %%/t --table %%/q.txt --max-ranks 2");
+  ck_assert_int_eq(result.status, 1);
+  ck_assert_ptr_nonnull(strstr(result.out, " 6 changed"));
+  ck_assert_int_eq(run("rm -r %%/t && mv %%/kept %%/t"), 0);
   /* one collective, one file: only those rows are looked at and replaced */
   edit("star%203.json", " allreduce ", 8, "1");
   edit("pair.json", " allgather ", 6, "1/1000");

@@ -119,7 +119,9 @@ enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row 
   enum copse_quality_outcome outcome = now->result.outcome;
   if (outcome == COPSE_QUALITY_SKIPPED || (outcome == COPSE_QUALITY_TIMEOUT && !was)) {
     copse_text_add(text, "        %s\n", now->result.reason);
-    return COPSE_QUALITY_UNCOMPARED;
+    if (!c.another) return COPSE_QUALITY_UNCOMPARED;
+    copse_text_add(text, "        another topology than when the table was written\n");
+    return COPSE_QUALITY_CHANGED;
   }
   bool unread = outcome == COPSE_QUALITY_UNREADABLE; /* also where an older table took that */
   if (outcome == COPSE_QUALITY_FAILED || unread || (outcome != COPSE_QUALITY_OK && !was)) {

@@ -107,6 +107,15 @@ START_TEST(a_two_socket_box_gets_trees) {
   ck_assert_ptr_nonnull(strstr(csv, "18446744073709551615,tree,simple"));
   plugin_finds_table("t");
   ck_assert(!copse_test_exists("t/hostfile"));
+  ck_assert_ptr_nonnull(strstr(readme, "tuner.csv takes trees where they are faster"));
+  free(readme);
+  free(csv);
+  /* by the links trees, by NCCL's model and so by the table rings: no promise of trees */
+  ck_assert_int_eq(copse_test_command("@ tune dgx1-v100 --hosts 2 -o %%/two"), 0);
+  readme = copse_test_read("two/README"), csv = copse_test_read("two/tuner.csv");
+  ck_assert_ptr_nonnull(strstr(csv, "allreduce,67558177,18446744073709551615,ring,simple"));
+  ck_assert_ptr_nonnull(strstr(readme, "Trees beat rings"));
+  ck_assert_ptr_nonnull(strstr(readme, "so that rings are what runs"));
   free(readme);
   free(csv);
 }

@@ -190,6 +190,25 @@ void copse_tune_write_times(const struct copse_tune_facts *f, enum copse_tune_ti
   }
 }
 
+/* Trees are faster by the links; NCCL's model, and the table by it, may still take rings. */
+static void add_trees(const struct copse_tune_facts *f, struct copse_text *out) {
+  const struct copse_tune_time *longest = f->n_times > 0 ? &f->times[f->n_times - 1] : NULL;
+  bool takes_rings = f->has_table && longest && strcmp(longest->algorithm, "tree") != 0;
+  copse_text_add(
+      out,
+      "\nTrees beat rings on this machine (%.4g to %.4g GB/s for an allreduce): a ring "
+      "crosses the narrow links\nwith nearly all data in each direction, a tree with "
+      "half as much.%s\n",
+      f->tree_busbw, f->ring_busbw,
+      f->rccl        ? " So RCCL_TREES is set."
+      : takes_rings  ? " NCCL's own model puts rings first for large messages,\nand tuner.csv "
+                       "follows it, so that rings are what runs. To try trees: run all_reduce_perf "
+                       "also with\n`NCCL_ALGO=allreduce:tree`, without tuner.csv, and keep what is "
+                       "faster."
+      : f->has_table ? " tuner.csv takes trees where they are faster."
+                     : " Which of them runs NCCL chooses by the speeds that graph.xml states.");
+}
+
 static void add_figures(const struct copse_tune_facts *f, struct copse_text *out) {
   copse_text_add(
       out,
@@ -218,16 +237,7 @@ static void add_figures(const struct copse_tune_facts *f, struct copse_text *out
         out,
         "\nFor what NCCL does without: run a job with NCCL_GRAPH_DUMP_FILE=nccl-graph.xml, "
         "then\n`copse tune ... --nccl nccl-graph.xml`.\n");
-  if (trees_win(f))
-    copse_text_add(
-        out,
-        "\nTrees beat rings on this machine (%.4g to %.4g GB/s for an allreduce): a ring "
-        "crosses the narrow links\nwith nearly all data in each direction, a tree with "
-        "half as much.%s\n",
-        f->tree_busbw, f->ring_busbw,
-        f->rccl        ? " So RCCL_TREES is set."
-        : f->has_table ? " tuner.csv takes trees where they are faster."
-                       : " Which of them runs NCCL chooses by the speeds that graph.xml states.");
+  if (trees_win(f)) add_trees(f, out);
 }
 
 static void add_row(struct copse_text *out, bool there, const char *file, const char *text) {

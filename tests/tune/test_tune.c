@@ -283,6 +283,9 @@ START_TEST(hosts_that_differ_have_graphs_of_their_own) {
   ck_assert_int_eq(copse_test_command("@ tune a100-x2 --down h0.nic0 -o %%/d"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "14 channels"));
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, " graph-1.xml"));
+  ck_assert_int_eq(
+      copse_test_command("@ audit a100-x2 --down h0.nic0 %%/d/graph-1.xml %%/d/graph.xml"), 2);
+  copse_test_refused(2, "the graph files in this order (one for each kind of hosts");
   ck_assert_int_eq(copse_test_command("@ audit a100-x2 %%/t/graph.xml %%/t/graph-1.xml"), 2);
   copse_test_refused(2, "2 graph files, and the topology has hosts of 1 kind");
 }

@@ -617,8 +617,10 @@ static copse_status open_judge(struct inputs *in, const struct copse_topology *t
   in->has_judge = in->graphs_path != NULL;
   if (in->has_judge) {
     COPSE_DO(choose_graphs(in, err));
-    COPSE_DO(copse_nccl_judge_open(in->graphs_path, in->each, in->n_each, &in->machine, &in->judge,
-                                   err));
+    const char *label = in->graphs_path;
+    if (in->n_graphs > 1 && in->graphs_path != in->log_path)
+      label = "the graph files in this order (one for each kind of hosts, by first hosts)";
+    COPSE_DO(copse_nccl_judge_open(label, in->each, in->n_each, &in->machine, &in->judge, err));
   }
   if (!in->comm) return COPSE_OK;
   bool used;

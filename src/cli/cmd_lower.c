@@ -250,7 +250,7 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
     sum = other.sum;
     copse_note(&copse_cli_notes,
                "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
-               "found for %s that does: %.3g %% slower",
+               "found for %s that does: %.3g %% slower for long messages, and short ones may lose more",
                (int)strcspn(misfit.text, ";"), misfit.text, other.name, w->schedule->topology_name,
                slower_percent(&other, w->schedule));
   }

@@ -257,7 +257,7 @@ static const struct copse_option own[] = {
      TO(draw), .was = 'd', .common = true},
     {"--ids", 0, "PATTERN",
      "the ids that match, such as '*', 'h0.*', 'net@mlx5_*', or of a type,\n"
-     "such as nic: what --down and --ranks take",
+     "such as nic; --down and --ranks take the ids",
      TO(ids), .common = true},
     {"--matrix", 0, NULL,
      "instead of the drawing what 'nvidia-smi topo -m' shows, with GB/s,\n"

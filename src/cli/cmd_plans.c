@@ -1,12 +1,12 @@
 /* copse plans TOPO -o FOLDER: a set of plans that covers all message sizes. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
@@ -16,7 +16,6 @@
 #include "codegen/lower/lower.h"
 #include "predict/bounds.h"
 #include "predict/candidates.h"
-#include "base/file.h"
 #include "schedule/adapt.h"
 #include "verify/verify.h"
 

@@ -262,14 +262,22 @@ static copse_status run_timing(const struct timing *t, int part, struct copse_ar
   return COPSE_OK;
 }
 
-/* Asks for what chunks were too large to tell apart. */
-static void ask_again(const struct timing *t) {
+static copse_status begin_timing(struct timing *t, struct copse_arena *arena,
+                                 struct copse_err *err) {
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)t->n_sizes, t->asks, err));
+  return COPSE_ARRAY(arena, (size_t)t->n_sizes, t->coarse, err);
+}
+
+/* Asks, with all of the work, for what chunks were too large to tell apart. */
+static copse_status ask_again(const struct timing *t, struct copse_arena *arena,
+                              struct copse_err *err) {
   for (int b = 0; b < t->n_sizes; b++) {
     double least = INFINITY;
     for (int i = 0; i < t->c->n; i++) least = fmin(least, t->us[b][i]);
     for (int i = 0; i < t->c->n; i++)
       t->asks[b][i] = t->coarse[b][i] && t->us[b][i] <= least * (1 + QUICK_ERROR);
   }
+  return run_timing(t, 1, arena, err);
 }
 
 copse_status copse_candidates_time(const struct copse_candidates *c, const double *bytes,
@@ -278,8 +286,7 @@ copse_status copse_candidates_time(const struct copse_candidates *c, const doubl
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   struct timing t = {.c = c, .bytes = bytes, .n_sizes = n_sizes, .us = us};
   const int part = quick ? QUICK_PART : 1;
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, t.asks, err));
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, t.coarse, err));
+  COPSE_DO(begin_timing(&t, &arena, err));
   for (int b = 0; b < n_sizes; b++) t.asks[b][0] = true;
   COPSE_DO(run_timing(&t, part, &arena, err));
   for (int b = 0; b < n_sizes; b++)
@@ -289,8 +296,7 @@ copse_status copse_candidates_time(const struct copse_candidates *c, const doubl
     }
   COPSE_DO(run_timing(&t, part, &arena, err));
   if (!quick) return COPSE_OK;
-  ask_again(&t);
-  return run_timing(&t, 1, &arena, err);
+  return ask_again(&t, &arena, err);
 }
 
 copse_status copse_candidates_time_of(const struct copse_candidates *c, int which,
@@ -298,15 +304,13 @@ copse_status copse_candidates_time_of(const struct copse_candidates *c, int whic
                                       double (*us)[COPSE_MAX_CANDIDATES], struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   struct timing t = {.c = c, .bytes = bytes, .n_sizes = n_sizes, .us = us};
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, t.asks, err));
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_sizes, t.coarse, err));
+  COPSE_DO(begin_timing(&t, &arena, err));
   for (int b = 0; b < n_sizes; b++) {
     for (int i = 0; i < c->n; i++) us[b][i] = INFINITY;
     t.asks[b][0] = t.asks[b][which] = true;
   }
   COPSE_DO(run_timing(&t, QUICK_PART, &arena, err));
-  ask_again(&t);
-  return run_timing(&t, 1, &arena, err);
+  return ask_again(&t, &arena, err);
 }
 
 static int hops(const struct copse_candidates *candidates, int i) {

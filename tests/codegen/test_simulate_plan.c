@@ -103,6 +103,15 @@ START_TEST(links_carry_what_the_schedule_says) {
 }
 END_TEST
 
+static void free_all(struct copse_foreign *foreign, struct copse_sim_dag *dag,
+                     struct copse_plan *plan, struct copse_schedule *s, struct copse_topology *t) {
+  free(foreign->demand);
+  copse_sim_dag_free(dag);
+  copse_plan_free(plan);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+}
+
 /* The demand comes back in its proportions, and M is the largest row again. */
 START_TEST(an_alltoall_by_demand_has_its_demand) {
   static const int64_t demand[16] = {7, 1000, 0, 30, 40, 0, 5, 6, 0, 0, 0, 0, 900, 800, 700, 600};
@@ -118,11 +127,7 @@ START_TEST(an_alltoall_by_demand_has_its_demand) {
   ASSERT_OK(copse_demand_total(foreign.demand, 4, &m, &err), &err);
   for (int i = 0; i < 16; i++) /* of 3,000 */
     ck_assert_int_eq(foreign.demand[i] * 3000, demand[i] * m);
-  free(foreign.demand);
-  copse_sim_dag_free(&dag);
-  copse_plan_free(plan);
-  copse_schedule_free(s);
-  copse_topology_free(t);
+  free_all(&foreign, &dag, plan, s, t);
 }
 END_TEST
 
@@ -141,11 +146,7 @@ START_TEST(demands_in_odd_bytes_have_predictions) {
   ASSERT_OK(copse_sim_dag_of_plan("f.plan", plan, t, NULL, &dag, &foreign, &err), &err);
   double of_plan = copse_q_to_double(foreign.time_per_GB), of_s = copse_q_to_double(s->time_per_GB);
   ck_assert_double_eq_tol(of_plan, of_s, 1e-9 * of_s);
-  free(foreign.demand);
-  copse_sim_dag_free(&dag);
-  copse_plan_free(plan);
-  copse_schedule_free(s);
-  copse_topology_free(t);
+  free_all(&foreign, &dag, plan, s, t);
 }
 END_TEST
 

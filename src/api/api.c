@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
-#include "predict/bounds.h"
 #include "predict/overlap.h"
 #include "predict/predict.h"
 #include "predict/sizes.h"

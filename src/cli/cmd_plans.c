@@ -14,7 +14,7 @@
 #include "cli/topology_args.h"
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
-#include "predict/bounds.h"
+#include "predict/predict.h"
 #include "predict/candidates.h"
 #include "schedule/adapt.h"
 #include "verify/verify.h"

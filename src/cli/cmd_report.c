@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
-#include "predict/bounds.h"
+#include "predict/predict.h"
 #include "topology/words.h"
 #include "view/report.h"
 #include "cli/solve_args.h"

@@ -15,7 +15,7 @@
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
-#include "runtime/comm/agree.h"
+#include "runtime/comm/gather.h"
 #include "runtime/comm/executor.h"
 #include "runtime/interpreter/expected.h"
 #include "runtime/plan/layout.h"

@@ -15,7 +15,6 @@
 #include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
-#include "predict/bounds.h"
 #include "predict/predict.h"
 #include "schedule/adapt.h"
 

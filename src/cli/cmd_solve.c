@@ -12,7 +12,7 @@
 #include "cli/solve_args.h"
 #include "cli/kinds.h"
 #include "cli/solve_many.h"
-#include "predict/bounds.h"
+#include "predict/predict.h"
 #include "predict/sizes.h"
 #include "schedule/guess.h"
 #include "topology/words.h"

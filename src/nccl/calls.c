@@ -10,9 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/json.h"
-#include "base/scan.h"
 #include "base/text.h"
 #include "base/types.h"
 

@@ -1,10 +1,10 @@
 /* Inside src/nccl/log*.c only: what is read before ranks are joined to communicators. */
 #pragma once
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "nccl/log.h"
-#include "base/scan.h"
+#include "base/text.h"
 
 /* Values of one type, each of a member (below); member -1: of none. */
 struct copse_log_list {

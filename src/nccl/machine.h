@@ -6,7 +6,6 @@
 #pragma once
 
 #include "base/graph.h"
-#include "base/index_map.h"
 #include "base/memory.h"
 #include "nccl/graph.h"
 #include "topology/topology.h"

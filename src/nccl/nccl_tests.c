@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/scan.h"
+#include "base/text.h"
 #include "nccl/reports.h"
 
 /* ---- parts of a report ----------------------------------------------------------------------- */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/scan.h"
 #include "base/text.h"
 #include "nccl/calls.h"
 #include "nccl/graph.h"

@@ -47,7 +47,6 @@ copse_status copse_baseline_2dh(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) COPSE_CHECKED;
 
 /* Trees of the other ones, with weights, and edges in w->arena. */
-copse_status copse_baseline_rings(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_tree(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;
 

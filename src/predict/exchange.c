@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "base/graph.h"
-#include "base/index_map.h"
 #include "predict/event_queue.h"
 #include "predict/policy.h"
 

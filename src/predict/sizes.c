@@ -18,7 +18,7 @@
 
 #include "base/memory.h"
 #include "predict/baseline.h"
-#include "predict/bounds.h"
+#include "predict/predict.h"
 #include "predict/exchange.h"
 #include "predict/exchange_paths.h"
 #include "predict/policy.h"

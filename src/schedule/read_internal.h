@@ -1,7 +1,7 @@
 /* What the readers of schedule JSON share: read.c, read_bound.c. */
 #pragma once
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/json.h"
 #include "schedule/keys.h"
 #include "schedule/schedule.h"

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/graph.h"
-#include "base/index_map.h"
 #include "base/text.h"
 
 /* `view` comes first: a pointer to it is a pointer to the whole. */

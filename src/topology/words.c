@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/graph.h"
-#include "base/index_map.h"
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 

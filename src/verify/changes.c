@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "verify/internal.h"
 
 /* Where a permutation takes nodes after any number of times: list[] by cycles. */

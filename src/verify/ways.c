@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 
 /* NCCL's path types in its order, those that a host has. */
 enum type { LOC, NVL, NVB, PIX, PXB, P2C, PXN, PHB, SYS };

@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "base/graph.h"
-#include "base/index_map.h"
 #include "topology/words.h"
 
 #define MOST_ROWS 96  /* of a host, or of the fabric */

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/types.h"
-#include "predict/bounds.h"
+#include "predict/predict.h"
 #include "schedule/guess.h"
 #include "schedule/loads.h"
 #include "topology/words.h"

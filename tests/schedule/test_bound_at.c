@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/types.h"
-#include "predict/bounds.h"
+#include "predict/predict.h"
 #include "support/command.h"
 #include "solver/network/quickest.h"
 #include "support/fabric.h"

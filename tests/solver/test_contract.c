@@ -1,6 +1,6 @@
 /* Networks without relays that never bind: cuts, amounts and joint optima are those of the whole.
  */
-#include "solver/network/contract.h"
+#include "solver/network/network.h"
 
 #include <math.h>
 #include <stdlib.h>

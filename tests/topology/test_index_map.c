@@ -1,5 +1,5 @@
 /* The hash map behind ids and pairs, and the lookups that rest on it. */
-#include "base/index_map.h"
+#include "base/graph.h"
 
 #include "helpers.h"
 

@@ -21,7 +21,7 @@
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
-#include "cli/quality/quality_compare.h"
+#include "cli/quality/quality_table.h"
 #include "cli/solve_args.h"
 #include "predict/baseline.h"
 #include "predict/sizes.h"

@@ -2,7 +2,7 @@
  * rank, or one scratch region; it has a cell per chunk, or per slot. */
 #pragma once
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "codegen/check/multisets.h"
 #include "runtime/plan/plan.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/text.h"
 
 /* Ranks are listed up to here, with room for one more. */

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/types.h"
 #include "base/text.h"

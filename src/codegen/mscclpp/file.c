@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/json.h"
 
 enum { MAX_RANKS = 4096, MAX_CHUNKS = 1 << 20, MAX_LISTED = 16, MAX_BARRIERS = 16 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "runtime/comm/agree.h"
+#include "runtime/comm/gather.h"
 #include "runtime/cpu/cpu.h"
 #include "runtime/gpu/gpu.h"
 #include "runtime/transport/transport.h"

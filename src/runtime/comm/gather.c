@@ -1,5 +1,6 @@
 /*
- * Gathering: one queue of calls for each rank of this process. A round is the heads of all queues.
+ * Calls of ranks, and what brings them together. Gathering: one queue of calls for each rank of this
+ * process. A round is the heads of all queues.
  *
  *   rank 0:  AR AG --          rank 0:     AG --
  *   rank 1:  AR -- --    =>    rank 1:     -- --      AR has run as a round of all three ranks;
@@ -7,12 +8,154 @@
  */
 #include "runtime/comm/gather.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/memory.h"
 #include "base/parallel.h"
-#include "runtime/comm/call.h"
+#include "base/text.h"
+#include "base/types.h"
+#include "runtime/comm/plans.h"
+
+/* ---- one rank's call: the checks of its arguments, its text, whether several are the same ------ */
+
+static const char *name_of(const struct copse_call *call) {
+  switch (call->collective) {
+    case COPSE_ALLGATHER: return "all_gather";
+    case COPSE_REDUCE_SCATTER: return "reduce_scatter";
+    case COPSE_ALLREDUCE: return "all_reduce";
+    case COPSE_BROADCAST: return "broadcast";
+    case COPSE_REDUCE: return "reduce";
+    case COPSE_ALLTOALL: return call->pair_counts ? "all_to_all_v" : "all_to_all";
+  }
+  return "unknown";
+}
+
+void copse_call_describe(const struct copse_call *call, char text[COPSE_CALL_TEXT]) {
+  char root[24] = "";
+  bool reduces = copse_collective_reduces(call->collective);
+  if (copse_collective_rooted(call->collective))
+    snprintf(root, sizeof root, ", root %d", call->root);
+  snprintf(text, COPSE_CALL_TEXT, "%s of %llu %s%s%s%s", name_of(call),
+           (unsigned long long)call->count, copse_type_name(call->type), reduces ? " " : "",
+           reduces ? copse_redop_name(call->redop) : "", root);
+}
+
+/* A rank's buffers, as far as the call uses them. */
+struct extents {
+  const char *send, *recv;
+  uint64_t send_bytes, recv_bytes; /* 0: not used */
+  uint64_t block_bytes;
+};
+
+static struct extents extents_of(const struct copse_call *call, uint32_t n_ranks, uint32_t rank) {
+  uint64_t block = call->count * copse_type_bytes(call->type);
+  struct extents e = {call->send, call->recv, block, block, block};
+  bool is_root = (uint32_t)call->root == rank;
+  switch (call->collective) {
+    case COPSE_ALLGATHER: e.recv_bytes = n_ranks * block; break;
+    case COPSE_REDUCE_SCATTER: e.send_bytes = n_ranks * block; break;
+    case COPSE_ALLTOALL: e.send_bytes = e.recv_bytes = n_ranks * block; break;
+    case COPSE_BROADCAST:
+      if (!is_root) e.send_bytes = 0;
+      break;
+    case COPSE_REDUCE:
+      if (!is_root) e.recv_bytes = 0;
+      break;
+    default: break;
+  }
+  return e;
+}
+
+static copse_status check_buffer(const char *what, const void *buffer, uint64_t bytes,
+                                 copse_type type, struct copse_err *err) {
+  if (bytes == 0) return COPSE_OK;
+  if (!buffer) return copse_fail(err, COPSE_INVALID, "%s is NULL", what);
+  if ((uintptr_t)buffer % copse_type_bytes(type) != 0)
+    return copse_fail(err, COPSE_INVALID, "%s %p is not aligned to a %s of %zu bytes", what, buffer,
+                      copse_type_name(type), copse_type_bytes(type));
+  return COPSE_OK;
+}
+
+static bool overlap(const struct extents *e) {
+  if (e->send_bytes == 0 || e->recv_bytes == 0) return false;
+  uintptr_t send = (uintptr_t)e->send, recv = (uintptr_t)e->recv;
+  return send < recv ? recv - send < e->send_bytes : send - recv < e->recv_bytes;
+}
+
+static copse_status check_place(const struct copse_call *call, uint32_t rank,
+                                const struct extents *e, struct copse_err *err) {
+  if (!overlap(e)) return COPSE_OK;
+  uintptr_t send = (uintptr_t)e->send, recv = (uintptr_t)e->recv, own = rank * e->block_bytes;
+  bool in_place = send == recv;
+  const char *rule = "recvbuff == sendbuff";
+  if (call->collective == COPSE_ALLTOALL)
+    return copse_fail(err, COPSE_INVALID, "sendbuff and recvbuff overlap: %s is not done in place",
+                      name_of(call));
+  if (call->collective == COPSE_ALLGATHER) {
+    in_place = send == recv + own;
+    rule = "sendbuff == recvbuff + rank * sendcount";
+  } else if (call->collective == COPSE_REDUCE_SCATTER) {
+    in_place = recv == send + own;
+    rule = "recvbuff == sendbuff + rank * recvcount";
+  }
+  if (in_place) return COPSE_OK;
+  return copse_fail(err, COPSE_INVALID, "sendbuff and recvbuff overlap; in place means %s", rule);
+}
+
+copse_status copse_call_check(const struct copse_call *call, uint32_t n_ranks, uint32_t rank,
+                              struct copse_err *err) {
+  uint64_t bytes;
+  if ((unsigned)call->type >= COPSE_N_TYPES)
+    return copse_fail(err, COPSE_INVALID, "%d is no copse_type", (int)call->type);
+  if (copse_collective_reduces(call->collective) && (unsigned)call->redop >= COPSE_N_REDOPS)
+    return copse_fail(err, COPSE_INVALID, "%d is no copse_redop", (int)call->redop);
+  if (copse_collective_rooted(call->collective) &&
+      (call->root < 0 || (uint32_t)call->root >= n_ranks))
+    return copse_fail(err, COPSE_INVALID, "root %d is no rank of 0..%u", call->root, n_ranks - 1);
+  COPSE_DO(copse_message_bytes(call->collective, n_ranks, call->count, call->type, &bytes, err));
+  struct extents e = extents_of(call, n_ranks, rank);
+  COPSE_DO(check_buffer("sendbuff", e.send, e.send_bytes, call->type, err));
+  COPSE_DO(check_buffer("recvbuff", e.recv, e.recv_bytes, call->type, err));
+  return check_place(call, rank, &e, err);
+}
+
+static bool is_same(const struct copse_call *a, const struct copse_call *b) {
+  return a->collective == b->collective && a->root == b->root && a->count == b->count &&
+         a->type == b->type && a->redop == b->redop && !a->pair_counts == !b->pair_counts;
+}
+
+copse_status copse_calls_match(const struct copse_call *calls, uint32_t n, uint32_t first_rank,
+                               struct copse_err *err) {
+  for (uint32_t i = 1; i < n; i++) {
+    if (is_same(&calls[0], &calls[i])) continue;
+    char first[COPSE_CALL_TEXT], other[COPSE_CALL_TEXT];
+    copse_call_describe(&calls[0], first);
+    copse_call_describe(&calls[i], other);
+    return copse_fail(err, COPSE_INVALID, "rank %u calls %s where rank %u calls %s", first_rank + i,
+                      other, first_rank, first);
+  }
+  return COPSE_OK;
+}
+
+#define MAX_NAMED_RANKS 8
+
+void copse_ranks_describe(bool (*holds)(const void *context, uint32_t i), const void *context,
+                          uint32_t first_rank, uint32_t n, char text[COPSE_RANKS_TEXT]) {
+  struct copse_line line = {.text = "rank", .used = 4};
+  uint32_t named = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (holds(context, i) && named++ < MAX_NAMED_RANKS)
+      copse_line_add(&line, "%s %u", named > 1 ? "," : "", first_rank + i);
+  if (named > MAX_NAMED_RANKS) copse_line_add(&line, " and %u more", named - MAX_NAMED_RANKS);
+  memcpy(text, line.text, line.used + 1);
+}
+
+/* ---- rounds --------------------------------------------------------------------------------- */
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
 
@@ -167,4 +310,80 @@ void copse_gather_set_timeout(struct copse_gather *gather, double seconds) {
   COPSE_HOLD(&gather->lock);
   gather->timeout_seconds = seconds;
   pthread_cond_broadcast(&gather->changed);
+}
+
+/* ---- agreement ------------------------------------------------------------------------------ */
+
+/* Agreement of all processes of a communicator: an all-gather of status and checksums of plans,
+ * from which every rank draws the same conclusion. */
+
+/* What a rank tells the others. All processes run on hosts of one kind. */
+struct vote {
+  uint32_t status; /* copse_status */
+  uint32_t n_plans;
+  uint8_t digest[COPSE_SHA256_BYTES]; /* of the plans' own checksums */
+};
+
+static copse_status digest_plans(const struct copse_plan *const *plans, size_t n,
+                                 uint8_t digest[COPSE_SHA256_BYTES], struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) uint8_t *checksums = NULL;
+  COPSE_DO(copse_calloc(n, COPSE_SHA256_BYTES, &checksums, err));
+  for (size_t i = 0; i < n; i++)
+    COPSE_DO(copse_plan_checksum(plans[i], checksums + i * COPSE_SHA256_BYTES, err));
+  copse_sha256(checksums, n * COPSE_SHA256_BYTES, digest);
+  return COPSE_OK;
+}
+
+static bool has_failed(const void *context, uint32_t r) {
+  const struct vote *votes = context;
+  return votes[r].status != COPSE_OK;
+}
+
+static bool differs(const void *context, uint32_t r) {
+  const struct vote *votes = context;
+  return memcmp(&votes[r], &votes[0], sizeof *votes) != 0;
+}
+
+/* Of as many ranks as GPUs have, so that there no memory is needed: a rank that has none left must
+ * still say so. */
+#define FEW_RANKS 128
+
+static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct copse_err *err) {
+  char ranks[COPSE_RANKS_TEXT];
+  for (uint32_t r = 0; r < n_ranks; r++) {
+    if (!has_failed(votes, r)) continue;
+    copse_ranks_describe(has_failed, votes, 0, n_ranks, ranks);
+    return copse_fail(err, COPSE_REFUTED, "stopped on all ranks because %s failed (rank %u: %s)",
+                      ranks, r, copse_status_string((copse_status)votes[r].status));
+  }
+  for (uint32_t r = 1; r < n_ranks; r++) {
+    if (!differs(votes, r)) continue;
+    copse_ranks_describe(differs, votes, 0, n_ranks, ranks);
+    return copse_fail(err, COPSE_REFUTED,
+                      "no plan is added: %s has not the %u plans that rank 0 has (by checksum)",
+                      ranks, votes[0].n_plans);
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine,
+                         const struct copse_plan *const *plans, size_t n, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) struct vote *many = NULL;
+  struct vote vote, few[FEW_RANKS], *votes = few;
+  if (!shape->bootstrap) return mine;
+  memset(&vote, 0, sizeof vote);
+  vote.n_plans = (uint32_t)n;
+  if (mine == COPSE_OK) mine = digest_plans(plans, n, vote.digest, err);
+  vote.status = (uint32_t)mine;
+  if (shape->n_ranks > FEW_RANKS) {
+    COPSE_DO(copse_calloc(shape->n_ranks, sizeof *many, &many, err));
+    votes = many;
+  }
+  const copse_status status =
+      shape->bootstrap->all_gather(shape->bootstrap->context, &vote, votes, sizeof vote);
+  if (status != COPSE_OK) {
+    if (shape->bootstrap_error) (void)shape->bootstrap_error(shape->bootstrap->context, err);
+    return copse_fail(err, status, "the bootstrap's all_gather failed");
+  }
+  return mine != COPSE_OK ? mine : judge(votes, shape->n_ranks, err);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "runtime/comm/call.h"
+#include "runtime/comm/gather.h"
 
 struct queued {
   struct copse_comm *comm;

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/agree.h"
-#include "runtime/comm/call.h"
+#include "runtime/comm/plans.h"
+#include "runtime/comm/gather.h"
 #include "base/parallel.h"
 
 copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,

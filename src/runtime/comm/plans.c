@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 
 #include "base/memory.h"
-#include "base/err.h"
 #include "base/types.h"
 #include "runtime/plan/layout.h"
 

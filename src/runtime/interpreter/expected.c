@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "runtime/plan/plan_math.h"
 
 /* ---- random bits: a function of (seed, element, rank) --------------------------------- */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/types.h"
 #include "schedule/images.h"
 #include "schedule/solve/policy.h"

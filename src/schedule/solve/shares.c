@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/graph.h"
-#include "base/index_map.h"
 #include "base/memory.h"
 #include "schedule/solve/policy.h"
 

@@ -15,7 +15,7 @@
 
 #include "solver/joint/internal.h"
 #include "solver/policy.h"
-#include "solver/network/contract.h"
+#include "solver/network/network.h"
 #include "solver/network/flow.h"
 
 /* ---- cuts -------------------------------------------------------------------------------- */

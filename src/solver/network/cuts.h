@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "solver/network/network.h"
 
 /* The cuts that hold a node. */

@@ -1,5 +1,5 @@
-/* The planner's inside: planner.c reads the counts, forms.c chooses the form of the plan, stages.c
- * cuts the host matrix into stages, walk.c turns all that into pieces, bound.c has the bounds. */
+/* The planner's inside: planner.c reads the counts and has the bounds, forms.c cuts the host matrix
+ * into stages and chooses the form of the plan, walk.c turns all that into pieces. */
 #pragma once
 
 #include "base/memory.h"
@@ -72,14 +72,7 @@ struct copse_online {
   struct copse_arena arena;
 };
 
-/* Cuts online->total into stages and steps: the form EVEN. */
-void copse_online_cut(struct copse_online *online);
-/* The shortest stage worth one to one: half of what an even matrix would have in each, between a
- * quarter of a message of each NIC and two. */
-int64_t copse_online_shortest_stage(const struct copse_online *online);
 /* Chooses the form that is predicted to be fastest, and plans it. */
 void copse_online_choose(struct copse_online *online);
 /* value * k / n for 0 <= k <= n without overflow. */
 int64_t copse_online_part(int64_t value, int64_t k, int64_t n);
-/* The largest cut of the demand; exact. */
-void copse_online_find_bound(struct copse_online *online);

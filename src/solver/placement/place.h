@@ -19,7 +19,7 @@
  */
 #pragma once
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "solver/network/network.h"
 
 /* splitmix64: the same on every machine. */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/memory.h"
 
 /* A physical link (left < 0: `right` is its index) or the concatenation of two paths. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "topology/input/readers.h"

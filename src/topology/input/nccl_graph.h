@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "topology/topology.h"
 

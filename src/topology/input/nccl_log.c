@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/scan.h"
 #include "base/text.h"
 #include "topology/input/nccl_graph.h"
 #include "topology/input/readers.h"

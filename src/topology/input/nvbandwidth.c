@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/scan.h"
 #include "base/text.h"
 
 #define MAX_DEVICES 1024

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 #include "base/text.h"
 #include "topology/fabric/fabric.h"
 #include "topology/input/readers.h"

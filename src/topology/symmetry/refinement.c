@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/index_map.h"
+#include "base/graph.h"
 
 /* A vertex next to the splitter, and the sum of the colours that it sees there. */
 struct copse_refinement_hit {

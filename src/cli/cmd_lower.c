@@ -11,11 +11,13 @@
 #include "cli/kinds.h"
 #include "cli/options.h"
 #include "codegen/lower/lower.h"
+#include "codegen/lower/work.h"
 #include "codegen/msccl/lower.h"
 #include "codegen/mscclpp/lower.h"
 #include "cli/topology_args.h"
 #include "predict/propose.h"
 #include "schedule/adapt.h"
+#include "schedule/chunks.h"
 #include "schedule/schedule.h"
 #include "base/file.h"
 
@@ -27,7 +29,7 @@ struct options {
   struct copse_lower_options lower;
   struct copse_msccl_options msccl; /* mscclpp takes what it has of these */
   int ranks_per_host;
-  int64_t pipeline_bytes;
+  int64_t pipeline_bytes; /* -1: not given */
   bool text, json;
   /* an option that only this format has, or both foreign ones; NULL: none was given */
   const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *layout;
@@ -285,6 +287,29 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   return COPSE_OK;
 }
 
+/* Without --pipeline ranks pass on in pieces where that helps and the format has room for it. */
+static copse_status lower_to_mscclpp(const struct options *o, struct copse_cli_work *w,
+                                     struct copse_mscclpp_options *options,
+                                     struct copse_mscclpp_summary *sum) {
+  const struct copse_schedule *s = w->schedule;
+  struct copse_err why = COPSE_ERR_INIT;
+  bool chosen = o->pipeline_bytes >= 0, passes_on = copse_schedule_height(s) > 1;
+  options->pipeline_bytes = chosen ? o->pipeline_bytes : 0;
+  if (!chosen && passes_on && !copse_schedule_is_group(s)) {
+    options->pipeline_bytes = COPSE_CHUNK_BYTES;
+    copse_status status = copse_lower_mscclpp(s, options, &w->made, &w->made_size, sum, &why);
+    if (status == COPSE_OK) return COPSE_OK;
+    if (status != COPSE_UNSUPPORTED) return copse_fail(&w->err, status, "%s", why.text);
+    options->pipeline_bytes = 0;
+  }
+  COPSE_DO(copse_lower_mscclpp(s, options, &w->made, &w->made_size, sum, &w->err));
+  if (!chosen && passes_on && !copse_schedule_is_group(s))
+    copse_note(&copse_cli_notes,
+               "ranks pass on whole chunks, which costs long messages a multiple: in pieces (%s)",
+               why.text);
+  return COPSE_OK;
+}
+
 static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w) {
   struct copse_mscclpp_options options = {
       .out_of_place = o->msccl.layout == COPSE_MSCCL_OUT_OF_PLACE,
@@ -292,11 +317,10 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
       .instances = o->lower.instances,
       .chunks = o->msccl.chunks,
       .ranks_per_host = o->ranks_per_host,
-      .pipeline_bytes = o->pipeline_bytes,
       .min_bytes = o->msccl.min_bytes,
       .max_bytes = o->msccl.max_bytes};
   struct copse_mscclpp_summary sum;
-  COPSE_DO(copse_lower_mscclpp(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err));
+  COPSE_DO(lower_to_mscclpp(o, w, &options, &sum));
   if (o->json) {
     copse_text_add(&w->text,
                    ", \"hosts\": %d, \"thread_blocks\": %d, \"operations\": %d, \"chunks\": %d, "
@@ -532,10 +556,14 @@ static const struct copse_option of_mscclpp[] = {
      "ports; default: by the ids, h3.gpu0 being on host h3",
      TO(ranks_per_host), COPSE_OPTION_RANGE(1, 1 << 20), MARK(for_mscclpp)},
     {"--pipeline", 0, "BYTES",
-     "pass data on in pieces of so many bytes, a multiple of 16, such as\n"
-     "512K: worth it where ranks forward; default: whole chunks",
+     "pass data on in pieces of so many bytes, a multiple of 16; 0: whole\n"
+     "chunks; default 512K where ranks pass on and the format has room",
      SIZE_TO(pipeline_bytes), MARK(for_mscclpp)},
     {0}};
+
+static void begin(void *options) {
+  *(struct options *)options = (struct options){.pipeline_bytes = -1};
+}
 
 static const char choice[] =
     "The library picks among plans by the message's size: the narrowest range that holds it.\n";
@@ -559,6 +587,7 @@ const struct copse_command copse_cmd_lower = {
                  COPSE_CLI_CHANGE_SECTION(struct options, topology)},
     .takes = COPSE_KIND_SCHEDULE,
     .size = sizeof(struct options),
+    .begin = begin,
     .run = run};
 
 /* ---- copse expand ------------------------------------------------------------------------ */

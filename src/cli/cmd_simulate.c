@@ -596,11 +596,13 @@ static const struct copse_option own[] = {
      TO(model), .words = models},
     {"--chunk", 0, "N",
      "bytes of a chunk, all of them (default: as plans are cut, 32K to\n"
-     "512K, see 'copse lower --chunk'; a plan as it says itself)",
+     "512K, see 'copse lower --chunk'; a plan as it says itself; a baseline\n"
+     "as is best for it at each size)",
      .take = take_chunk},
     {"--fifo", 0, "N",
      "chunks of a transfer that may be on their way over links, as slots of\n"
-     "a plan's buffers (default 4, a plan's own; 0: any number)",
+     "a plan's buffers (default 4, a plan's own, a baseline's 8; 0: any\n"
+     "number)",
      TO(predict.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO),
      .must = "an integer from 0 to 1024"},
     {"--nccl", 0, "GRAPH",

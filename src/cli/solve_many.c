@@ -13,8 +13,8 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "predict/baseline.h"
 #include "predict/predict.h"
+#include "predict/propose.h"
 #include "schedule/adapt.h"
 #include "schedule/solve/solve.h"
 #include "topology/symmetry/symmetry.h"
@@ -620,7 +620,7 @@ static copse_status consider_baseline(struct pareto *j, enum copse_baseline kind
   if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
   status = copse_verify_schedule(schedule, j->work->topology, "schedule", &report, &why);
   status = copse_cli_own(status, copse_baseline_name(kind), &why, j->err);
-  if (status == COPSE_OK) status = consider(j, schedule, copse_baseline_name(kind));
+  if (status == COPSE_OK) status = consider(j, schedule, copse_proposal_name(kind));
   copse_schedule_free(schedule);
   return status;
 }

@@ -42,6 +42,12 @@
     .fifo = COPSE_FIFO, .max_steps = MAX_STEPS                                      \
   }
 
+/* Baselines are timed at their best number of chunks for each size, with the slots of NCCL's
+ * buffers (NCCL_STEPS, NVIDIA/nccl src/include/device.h). The numbers grow by half until two in a
+ * row gain less than this each. */
+#define BASELINE_SLOTS 8
+#define CUT_GAIN 0.001
+
 /* Edges of a schedule's trees, or flows, and pairs of ranks up to which it is lowered to be
  * predicted: a plan has some ten operations for each edge, 300 bytes and 1 us to make, and each
  * pair needs routes. Up to 700 ranks with a tree for each. */

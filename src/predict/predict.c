@@ -5,6 +5,7 @@
  */
 #include "predict/predict.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +195,10 @@ static copse_status make_baseline(const struct copse_baseline_options *like,
     p->sim = options->sim;
     copse_predict_cut(options, &p->sim);
   }
+  if (options->chunk_bytes <= 0)
+    p->slots = options->fifo < 0    ? BASELINE_SLOTS
+               : options->fifo == 0 ? COPSE_SIM_MAX_FIFO
+                                    : options->fifo;
   p->time_per_GB = schedule->time_per_GB;
   memcpy(p->note, said.note, sizeof p->note);
   return COPSE_OK;
@@ -247,29 +252,95 @@ copse_status copse_predict_all(const struct copse_topology *topology,
 
 /* ---- times ------------------------------------------------------------------------------- */
 
+/* Questions about several predictions at several sizes, each of which is asked or not. */
+struct asking {
+  const struct copse_topology *topology;
+  const struct copse_prediction *predictions; /* [n] */
+  const double *bytes;                        /* [n_sizes] */
+  int n, n_sizes;
+  bool *asks;                          /* [n * n_sizes] */
+  struct copse_sim_options *options;   /* [n] for the questions at hand */
+  struct copse_sim_question *questions; /* [n * n_sizes] of which those asked come first */
+  double *us;                          /* [n * n_sizes] the last answers */
+};
+
+/* Those about one prediction follow each other. */
+static copse_status ask(struct asking *q, struct copse_err *err) {
+  int asked = 0;
+  for (int i = 0; i < q->n * q->n_sizes; i++)
+    if (q->asks[i])
+      q->questions[asked++] = (struct copse_sim_question){
+          .dag = &q->predictions[i / q->n_sizes].dag,
+          .options = &q->options[i / q->n_sizes],
+          .unit_bytes = q->bytes[i % q->n_sizes]};
+  COPSE_DO(copse_simulate_all(q->topology, q->questions, asked, err));
+  for (int i = q->n * q->n_sizes - 1; i >= 0; i--)
+    if (q->asks[i]) q->us[i] = q->questions[--asked].result.us;
+  return COPSE_OK;
+}
+
+/* The number of chunks after this one that is tried. */
+static int more_chunks(int chunks) { return chunks + (chunks > 1 ? chunks / 2 : 1); }
+
+static void cut_all(struct asking *q, int chunks) {
+  for (int i = 0; i < q->n; i++) {
+    q->options[i].min_chunk_bytes = COPSE_LEAST_CHUNK_BYTES;
+    q->options[i].max_chunk_bytes = INFINITY;
+    q->options[i].pipeline_chunks = chunks;
+    q->options[i].fifo = q->predictions[i].slots;
+  }
+}
+
+/* Of baselines the least: more and more chunks until two numbers in a row gain nothing. */
+static copse_status ask_for_best_cuts(struct asking *q, struct copse_err *err) {
+  int all = q->n * q->n_sizes, left = 0, *vain;
+  double *own, *least;
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)all, vain, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)all, own, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)all, least, err));
+  for (int i = 0; i < all; i++) {
+    own[i] = q->us[i];
+    least[i] = INFINITY;
+    q->asks[i] = q->asks[i] && q->predictions[i / q->n_sizes].slots > 0;
+    left += q->asks[i];
+  }
+  for (int chunks = 1; left > 0; chunks = more_chunks(chunks)) {
+    cut_all(q, chunks);
+    COPSE_DO(ask(q, err));
+    for (int i = 0; i < all; i++) {
+      int64_t ints = (int64_t)q->predictions[i / q->n_sizes].dag.n_ints;
+      if (!q->asks[i]) continue;
+      vain[i] = q->us[i] < least[i] * (1 - CUT_GAIN) ? 0 : vain[i] + 1;
+      least[i] = fmin(least[i], q->us[i]);
+      q->asks[i] = vain[i] < 2 && chunks * ints < q->options[i / q->n_sizes].max_steps;
+      left -= !q->asks[i];
+    }
+  }
+  for (int i = 0; i < all; i++) q->us[i] = fmin(own[i], least[i]);
+  return COPSE_OK;
+}
+
 copse_status copse_predictions_time(const struct copse_topology *topology,
                                     const struct copse_prediction *predictions, int n,
                                     const double *bytes, int n_sizes, bool quick, double *us,
                                     struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct copse_sim_question *questions;
-  struct copse_sim_options *options;
-  int asked = 0;
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n, options, err));
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n * (size_t)n_sizes, questions, err));
+  struct asking q = {topology, predictions, bytes, n, n_sizes, .us = us};
+  size_t all = (size_t)n * (size_t)n_sizes;
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n, q.options, err));
+  COPSE_DO(COPSE_ARRAY(&arena, all, q.asks, err));
+  COPSE_DO(COPSE_ARRAY(&arena, all, q.questions, err));
   for (int i = 0; i < n; i++) {
-    options[i] = predictions[i].sim;
-    if (quick) options[i].max_steps /= QUICK_PART;
-    for (int b = 0; b < n_sizes && copse_prediction_exists(&predictions[i]); b++)
-      questions[asked++] = (struct copse_sim_question){
-          .dag = &predictions[i].dag, .options = &options[i], .unit_bytes = bytes[b]};
+    q.options[i] = predictions[i].sim;
+    if (quick) q.options[i].max_steps /= QUICK_PART;
   }
-  COPSE_DO(copse_simulate_all(topology, questions, asked, err));
-  for (int i = n - 1; i >= 0; i--)
-    for (int b = n_sizes - 1; b >= 0; b--)
-      us[i * n_sizes + b] =
-          copse_prediction_exists(&predictions[i]) ? questions[--asked].result.us : 0;
-  return COPSE_OK;
+  for (size_t i = 0; i < all; i++) {
+    q.asks[i] = copse_prediction_exists(&predictions[i / (size_t)n_sizes]);
+    us[i] = q.asks[i] ? INFINITY : 0;
+  }
+  COPSE_DO(ask(&q, err));
+  return ask_for_best_cuts(&q, err);
 }
 
 void copse_predictions_free(struct copse_prediction *predictions, int n) {

@@ -71,6 +71,8 @@ struct copse_prediction {
   struct copse_q runs_per_GB; /* over the routes that its messages take */
   int worst_link;             /* the one that takes that long */
   bool multicast;             /* as a plan whose switch copies and adds */
+  int slots; /* > 0: of a baseline, which is timed in the number of chunks that is best for each
+                size, with so many slots; 0: cut as `sim` has it */
   char instead[160];          /* "": predicted as a plan; else why it isn't */
   char note[160];             /* "", or what else is to be said of it */
   struct copse_err why;       /* status COPSE_OK: it is there; else why it isn't */
@@ -114,7 +116,8 @@ copse_status copse_predict_all(const struct copse_topology *topology,
                                struct copse_err *err) COPSE_CHECKED;
 
 /* Times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0 for one
- * that isn't there. With `quick` in chunks enough to tell them apart, an eighth of the work. */
+ * that isn't there; of a baseline in the number of chunks that is the fastest of those tried, to
+ * some 0.1 %. With `quick` in chunks enough to tell them apart, an eighth of the work. */
 copse_status copse_predictions_time(const struct copse_topology *topology,
                                     const struct copse_prediction *predictions, int n,
                                     const double *bytes, int n_sizes, bool quick, double *us,

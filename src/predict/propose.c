@@ -273,6 +273,10 @@ static copse_status offer_routed(struct proposing *g) {
   return offer(g, schedule, "routes");
 }
 
+const char *copse_proposal_name(enum copse_baseline kind) {
+  return kind == COPSE_BASELINE_RINGS ? "rings" : copse_baseline_name(kind);
+}
+
 static copse_status offer_baselines(struct proposing *g) {
   const struct copse_solve_options *o = g->p->solve;
   COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
@@ -282,7 +286,7 @@ static copse_status offer_baselines(struct proposing *g) {
                                               .like = g->first,
                                               .shared = &shared};
   for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
-    const char *name = copse_baseline_name((enum copse_baseline)kind);
+    const char *name = copse_proposal_name((enum copse_baseline)kind);
     struct copse_err why = COPSE_ERR_INIT;
     struct copse_schedule *schedule;
     if (!copse_baseline_exists((enum copse_baseline)kind, o->collective) ||

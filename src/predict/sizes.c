@@ -424,7 +424,7 @@ static bool wants_rings(const struct search *s) {
 static bool wants(void *context, const char *name, int n_trees) {
   const struct search *s = context;
   (void)n_trees;
-  if (strcmp(name, copse_baseline_name(COPSE_BASELINE_RINGS)) == 0 && !wants_rings(s)) return false;
+  if (strcmp(name, copse_proposal_name(COPSE_BASELINE_RINGS)) == 0 && !wants_rings(s)) return false;
   if (strcmp(name, "equal shares") == 0) return true;
   return is_start(s, name) || strncmp(name, "stages", 6) == 0 ? has_reason(s) : has_time(s);
 }

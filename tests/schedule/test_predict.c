@@ -264,6 +264,42 @@ START_TEST(pure_links_agree_with_an_independent_simulator) {
 }
 END_TEST
 
+/* ---- baselines --------------------------------------------------------------------------- */
+
+/* A baseline is not made slow by chunks that nobody who runs it would take: none of all chunks that
+ * --chunk can ask for is faster than what it is said to take by more than 1 %. */
+START_TEST(baselines_have_their_best_chunks) {
+  static const char *const names[] = {"tests/data/reference/dgx1-v100.json",
+                                      "topologies/dgx-h100.json",
+                                      "tests/data/reference/a100-x2.json"};
+  static const copse_collective collectives[] = {COPSE_ALLREDUCE, COPSE_ALLGATHER, COPSE_ALLTOALL};
+  const struct copse_topology_options reading = {0};
+  const struct copse_baseline_options like = {.collective = collectives[_i % 3], .root = -1};
+  struct copse_prediction own[COPSE_MAX_PREDICTIONS], cut[COPSE_MAX_PREDICTIONS];
+  double us[COPSE_MAX_PREDICTIONS * N_SIZES], other[COPSE_MAX_PREDICTIONS * N_SIZES];
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  int n = 0;
+  ASSERT_OK(copse_topology_load(names[_i / 3], &reading, &t, &err), &err);
+  ASSERT_OK(copse_predict_baselines(&like, t, NULL, own, &n, &err), &err);
+  ASSERT_OK(copse_predictions_time(t, own, n, sizes, N_SIZES, false, us, &err), &err);
+  for (double chunk = 16 << 10; chunk <= 4 << 20; chunk *= 4) {
+    struct copse_predict_options options = copse_predict_defaults;
+    int same = 0;
+    options.chunk_bytes = chunk;
+    ASSERT_OK(copse_predict_baselines(&like, t, &options, cut, &same, &err), &err);
+    ck_assert_int_eq(same, n);
+    ASSERT_OK(copse_predictions_time(t, cut, n, sizes, N_SIZES, false, other, &err), &err);
+    for (int i = 0; i < n * N_SIZES; i++)
+      ck_assert_msg(us[i] <= 1.01 * other[i], "%s by %s, %g bytes: %g us, in chunks of %g %g us",
+                    t->name, own[i / N_SIZES].name, sizes[i % N_SIZES], us[i], chunk, other[i]);
+    copse_predictions_free(cut, n);
+  }
+  copse_predictions_free(own, n);
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/predict");
   copse_test_folder();
@@ -273,6 +309,7 @@ int main(void) {
   tcase_add_loop_test(tc, fan_out_costs_the_sender, 0, COPSE_TEST_UP_TO(6, 4));
   tcase_add_test(tc, costs_come_from_defaults_profile_and_options);
   tcase_add_test(tc, what_has_no_plan_says_why);
+  tcase_add_loop_test(tc, baselines_have_their_best_chunks, 0, COPSE_TEST_UP_TO(9, 3));
   tcase_add_loop_test(tc, pure_links_agree_with_an_independent_simulator, COPSE_TEST_UP_TO(0, 4),
                       COPSE_TEST_UP_TO(sizeof checked / sizeof *checked, 8));
   suite_add_tcase(suite, tc);

@@ -537,8 +537,8 @@ static copse_status say_misfit(struct job *j, const struct misfit *m, int tried)
   }
   if (!other.what)
     snprintf(hint, sizeof hint, "--workers %d fits", blocks);
-  else if (j->schedule->k > 1)
-    snprintf(hint, sizeof hint, "solve again with --k %" PRId64 " or less", k < 1 ? 1 : k);
+  else if (k >= 1 && j->schedule->k > 1)
+    snprintf(hint, sizeof hint, "solve again with --k %" PRId64 " or less", k);
   return copse_fail(j->err, COPSE_UNSUPPORTED, "rank %d needs %d %s and may have %d; %s", m->rank,
                     m->need, m->what, m->limit, hint);
 }

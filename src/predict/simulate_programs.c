@@ -577,7 +577,8 @@ static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_
     const struct copse_pj_place *at = &op->dst[i];
     arrival = w->last[block];
     if (at->rank != own) {
-      COPSE_TRY(carry(w, block, op, own, at->rank, at->size, &arrival));
+      const int twice = is_packet(op, op->type->pkt_dst, i) ? 2 : 1; /* as many flags as data */
+      COPSE_TRY(carry(w, block, op, own, at->rank, twice * at->size, &arrival));
       if (!port) arrivals[n++] = arrival;
       if (port && i < op->n_ends) w->port_last[op->ends[i]] = arrival;
     }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "codegen/mscclpp/check.h"
 #include "codegen/mscclpp/lower.h"
 #include "support/fabric.h"
@@ -130,8 +131,9 @@ static bool data_op(struct model *m, int rank, const cJSON *tb, const cJSON *op,
 /* The sum over all members of a switch channel, to all. */
 static bool switch_op(struct model *m, int rank, const cJSON *tb, const cJSON *op) {
   const cJSON *places[] = {at(op, "src_buff", 0), at(op, "dst_buff", 0)}, *own = NULL, *it;
-  cJSON_ArrayForEach(it, cJSON_GetObjectItem(cJSON_GetArrayItem(m->gpus, rank), "channels"))
-    if (cJSON_GetObjectItem(it, "rank_groups")) own = it;
+  cJSON_ArrayForEach(
+      it, cJSON_GetObjectItem(cJSON_GetArrayItem(m->gpus, rank),
+                              "channels")) if (cJSON_GetObjectItem(it, "rank_groups")) own = it;
   int group = nth(cJSON_GetObjectItem(tb, "channels"), "channel_type", "switch", "channel_ids", 0);
   const cJSON *ranks = own ? cJSON_GetObjectItem(at(own, "rank_groups", group), "ranks") : NULL;
   for (int j = 0; ranks && j < number(places[0], "size"); j++) {
@@ -274,8 +276,8 @@ START_TEST(what_is_written_is_proved_and_runs_right) {
 }
 END_TEST
 
-/* One switch of all ranks, which copies and adds: MSCCL++'s operation for it, right and proved; without
- * any one of the operations refuted, or right all the same (a nop). */
+/* One switch of all ranks, which copies and adds: MSCCL++'s operation for it, right and proved;
+ * without any one of the operations refuted, or right all the same (a nop). */
 START_TEST(a_switch_copies_and_adds) {
   static const char json[] =
       "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},"
@@ -613,6 +615,83 @@ START_TEST(damaged_files_are_answered) {
 }
 END_TEST
 
+/* ---- plans of others --------------------------------------------------------------------- */
+
+/* Packets, a barrier of two blocks, a semaphore (tests/data/README.md): copse writes none of them.
+ * What each change of the first place of `from` is refuted for. */
+static const struct {
+  const char *file, *from, *to, *says;
+} changed[] = {
+    {"allgather-packets", "\"upkt\"", "\"copy\"", "gpu 0 tb 0 op 2"},
+    {"allgather-packets", "\"LL\"", "\"Simple\"", "unless \"protocol\" is \"LL\""},
+    {"allgather-packets", "\"ppkt\"", "\"put\"", "gpu 0 tb 0 op 0"},
+    {"allgather-packets", "scratch_buffer\": true", "scratch_buffer\": false", "gpu "},
+    {"allgather-packets", "\"rank\": 1, \"type\": \"s\"", "\"rank\": 1, \"type\": \"o\"",
+     "outside scratch"},
+    {"allreduce-barrier", "\"num_threadblocks\": 2", "\"num_threadblocks\": 3", "different counts"},
+    {"allreduce-barrier", "\"barrier_id\": 0", "\"barrier_id\": 1", "gpu 0 tb "},
+    {"allreduce-barrier", "\"repkt\"", "\"re\"", "gpu 0 tb 1 op 2"},
+    {"allreduce-semaphore", "\"init_value\": 0", "\"init_value\": 1", "gpu 0 tb 1 op "},
+    {"allreduce-semaphore", "\"semaphore_ids\": [0]", "\"semaphore_ids\": [0, 0]",
+     "ends at 1 and starts at 0"},
+    {"allreduce-semaphore", "{\"name\": \"nop\"}", "{\"name\": \"flush\"}", "gpu 0 tb "},
+};
+
+static char *plan_of(const char *file) {
+  char name[64], *text;
+  size_t size;
+  struct copse_err err = COPSE_ERR_INIT;
+  snprintf(name, sizeof name, "mscclpp/%s.json", file);
+  ASSERT_OK(copse_file_read(copse_test_data(name), &text, &size, &err), &err);
+  return text;
+}
+
+START_TEST(packets_barriers_and_semaphores_of_others) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_check_mscclpp_report report;
+  COPSE_AT_END(copse_free_at) char *text = plan_of(changed[_i].file);
+  ASSERT_OK(copse_check_mscclpp("p.json", text, strlen(text), &report, &err), &err);
+  const char *at = strstr(text, changed[_i].from);
+  char other[8192];
+  ck_assert_ptr_nonnull(at);
+  snprintf(other, sizeof other, "%.*s%s%s", (int)(at - text), text, changed[_i].to,
+           at + strlen(changed[_i].from));
+  const copse_status status = copse_check_mscclpp("p.json", other, strlen(other), &report, &err);
+  ck_assert_msg(status == COPSE_REFUTED, "%s: status %d", changed[_i].to, (int)status);
+  ck_assert_msg(strstr(err.text, changed[_i].says) != NULL, "%s", err.text);
+}
+END_TEST
+
+/* Without any one of its operations none of them is right. */
+START_TEST(no_operation_of_others_is_idle) {
+  static const char *const files[] = {"allgather-packets", "allreduce-barrier",
+                                      "allreduce-semaphore"};
+  struct copse_check_mscclpp_report report;
+  COPSE_AT_END(copse_free_at) char *text = plan_of(files[_i]);
+  int n_blocks = 0;
+  for (int b = 0; b < 2; b++)
+    for (int i = 0; i < 4; i++) {
+      struct copse_err err = COPSE_ERR_INIT;
+      cJSON *plan = cJSON_Parse(text);
+      cJSON *block = cJSON_GetArrayItem(
+          cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(plan, "gpus"), 1),
+                              "threadblocks"),
+          b);
+      cJSON *ops = cJSON_GetObjectItem(block, "ops");
+      n_blocks += i == 0 && block != NULL;
+      if (i < cJSON_GetArraySize(ops)) {
+        cJSON_DeleteItemFromArray(ops, i);
+        char *without = cJSON_PrintUnformatted(plan);
+        ASSERT_FAILS(copse_check_mscclpp("p.json", without, strlen(without), &report, &err),
+                     COPSE_REFUTED, &err, "gpu ");
+        cJSON_free(without);
+      }
+      cJSON_Delete(plan);
+    }
+  ck_assert_int_eq(n_blocks, _i == 0 ? 1 : 2);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("codegen/mscclpp");
   TCase *tc = tcase_create("all");
@@ -629,6 +708,9 @@ int main(void) {
   tcase_add_test(tc, what_a_port_reads_must_outlast_the_launch);
   tcase_add_test(tc, another_channel_is_refuted);
   tcase_add_test(tc, damaged_files_are_answered);
+  tcase_add_loop_test(tc, packets_barriers_and_semaphores_of_others, 0,
+                      sizeof changed / sizeof *changed);
+  tcase_add_loop_test(tc, no_operation_of_others_is_idle, 0, 3);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

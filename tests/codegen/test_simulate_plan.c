@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/types.h"
 #include "codegen/lower/lower.h"
 #include "codegen/mscclpp/lower.h"
@@ -131,7 +132,8 @@ START_TEST(an_alltoall_by_demand_has_its_demand) {
 }
 END_TEST
 
-/* Odd bytes for each pair, as a job counts them: the pieces have no denominator in common of 64 bits. */
+/* Odd bytes for each pair, as a job counts them: the pieces have no denominator in common of 64
+ * bits. */
 START_TEST(demands_in_odd_bytes_have_predictions) {
   uint64_t seed = 11 + (uint64_t)_i;
   struct copse_err err = COPSE_ERR_INIT;
@@ -150,14 +152,15 @@ START_TEST(demands_in_odd_bytes_have_predictions) {
 }
 END_TEST
 
-/* One switch of links of 100 GB/s, which copies and adds: each rank sends M and its own n-th once more,
- * and gets as much. */
+/* One switch of links of 100 GB/s, which copies and adds: each rank sends M and its own n-th once
+ * more, and gets as much. */
 START_TEST(a_switch_copies_and_adds) {
   static const char format[] =
       "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},"
       "{\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"c\", \"type\": \"gpu\"},"
       "{\"id\": \"s\", \"type\": \"switch\"%s}], \"links\": ["
-      "{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 100}, {\"src\": \"b\", \"dst\": \"s\", \"bandwidth\": 100},"
+      "{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 100}, {\"src\": \"b\", \"dst\": \"s\", "
+      "\"bandwidth\": 100},"
       "{\"src\": \"c\", \"dst\": \"s\", \"bandwidth\": 100}]}";
   char json[2][600];
   struct copse_err err = COPSE_ERR_INIT;
@@ -199,6 +202,35 @@ START_TEST(a_switch_copies_and_adds) {
   copse_schedule_free(s);
   copse_topology_free(plain);
   copse_topology_free(t);
+}
+END_TEST
+
+/* Two GPUs on 100 GB/s each way exchange in one hop; packets take twice their bytes. A barrier and
+ * a semaphore cost nothing of the links. */
+START_TEST(packets_of_others_take_twice_their_bytes) {
+  static const struct {
+    const char *file;
+    double share; /* of the message that a rank sends */
+  } plans[] = {{"allgather-packets", 0.5}, {"allreduce-barrier", 1}, {"allreduce-semaphore", 1}};
+  struct copse_topology *t = copse_test_topology(
+      "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},"
+      "{\"id\": \"b\", \"type\": \"gpu\"}], \"links\": [{\"src\": \"a\", \"dst\": \"b\", "
+      "\"bandwidth\": 100}]}");
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_dag dag = {0};
+  struct copse_foreign foreign = {0};
+  char name[64], *text;
+  size_t size;
+  double busiest;
+  snprintf(name, sizeof name, "mscclpp/%s.json", plans[_i].file);
+  ASSERT_OK(copse_file_read(copse_test_data(name), &text, &size, &err), &err);
+  ASSERT_OK(copse_sim_dag_of_mscclpp("f.json", text, size, t, &dag, &foreign, &err), &err);
+  const double us = time_of(t, &dag, 1e9, 0, &busiest), least = 2 * plans[_i].share * 1e9 / 100e3;
+  ck_assert_double_eq_tol(busiest, least, 1);
+  ck_assert_msg(us >= busiest && us < 1.05 * busiest, "%g us, links %g", us, busiest);
+  ck_assert_double_eq_tol(time_of(t, &dag, 1, 1000, NULL), 1000, 10);
+  free(text);
+  free_all(&foreign, &dag, NULL, NULL, t);
 }
 END_TEST
 
@@ -249,6 +281,7 @@ int main(void) {
   tcase_add_test(tc, an_alltoall_by_demand_has_its_demand);
   tcase_add_loop_test(tc, demands_in_odd_bytes_have_predictions, 0, 4);
   tcase_add_test(tc, a_switch_copies_and_adds);
+  tcase_add_loop_test(tc, packets_of_others_take_twice_their_bytes, 0, 3);
   tcase_add_test(tc, what_cannot_run_is_refused);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

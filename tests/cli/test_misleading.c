@@ -223,6 +223,102 @@ START_TEST(what_will_not_fit_says_so) {
 }
 END_TEST
 
+/* What is surely mistyped has one note, which names the link and the likely mistake; what machines print
+ * and the catalogue has none. */
+START_TEST(mistyped_topologies_are_remarked_on) {
+  static const struct {
+    const char *topology, *note, *also;
+  } cases[] = {
+      {"hosts:4 gpus:8@300 nics:8@400 rails",
+       "h0.nic0 -> rail0 has 400 GB/s (and 31 links alike), more than any NIC",
+       "400 Gb/s are 50 GB/s"},
+      {"hosts:2 gpus:4@300 nics:4@50 clos:8/2", "a leaf joins 8 hosts, and there are 2", "one leaf"},
+      {"ring:4@0.0001", "gpu0 -> gpu1 has 0.0001 GB/s (and 7 links alike), less than 8 Mb/s",
+       "bandwidth is in GB/s"},
+      {"full:4@25000000000", "more than any link; bandwidth is in GB/s", "gpu0 -> gpu1"},
+      {"hosts:4 gpus:8@300 nics:8@25 clos:2/2", NULL, NULL},
+      {"hosts:2 gpus:8@900 nics:8@100 rails", NULL, NULL}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ck_assert_int_eq(run("@ topo --synthetic '%s'", cases[i].topology), 0);
+    const char *line = strchr(result.err, '\n'); /* no more than one */
+    ck_assert_msg(cases[i].note ? line && !line[1] : !line, "%s", result.err);
+    if (cases[i].note) expect(result.err, cases[i].note);
+    if (cases[i].note) expect(result.err, cases[i].also);
+  }
+  copse_test_write("wide.json", "{\"format\": \"copse-cluster/1\", \"host\": \"dgx-h100\", \"hosts\": 4,\n"
+                                "\"fabric\": {\"type\": \"flat\", \"bandwidth\": 400}}");
+  ck_assert_int_eq(run("@ topo %%/wide.json"), 0);
+  expect(result.err, "wide.json: h0.nic0 -> fabric has 400 GB/s (and 31 links alike), and its NIC 63 "
+                     "GB/s within the host; Gb/s typed for GB/s?");
+  copse_test_write("types.json",
+                   "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},\n"
+                   "{\"id\": \"b\", \"type\": \"GPU\"}, {\"id\": \"c\", \"type\": \"Switch\"}], \"links\": [\n"
+                   "{\"src\": \"a\", \"dst\": \"c\", \"bandwidth\": 25},\n"
+                   "{\"src\": \"b\", \"dst\": \"c\", \"bandwidth\": 25}]}");
+  ck_assert_int_eq(run("@ topo %%/types.json"), 0);
+  expect(result.err, "types.json: 1 node, b first, has type \"GPU\", a relay as any unknown type is: "
+                     "write \"gpu\"");
+  expect(result.err, "write \"switch\"");
+  ck_assert_int_eq(run("@ topo --list >%%/list; for t in $(cut -d ' ' -f 1 %%/list) tests/data/dumps/*.xml; do "
+                       "@ topo $t 2>&1 >%%/summary && echo read $t; done >%%/all; grep -c ^read %%/all"),
+                   0);
+  ck_assert_msg(atoi(result.out) > 60, "%s", result.out);
+  ck_assert_int_eq(run("grep 'typed\\|bandwidth is in\\|a leaf joins\\| type ' %%/all"), 1);
+}
+END_TEST
+
+/* M is the largest row with its diagonal: where that is most of it, rates say little of links. */
+START_TEST(a_diagonal_that_is_most_of_m_is_remarked_on) {
+  copse_test_write("d.json", "{\"format\": \"copse-demand/1\", \"bytes\": [[100000, 10, 10], [1, 0, 1],\n"
+                             "[1, 1, 0]]}");
+  ck_assert_int_eq(run("@ solve --synthetic full:3@25 -c alltoall --demand %%/d.json"), 0);
+  expect(result.err, "d.json: rank 0 sends itself 100000 bytes, and M, which algbw and busbw count, is "
+                     "100020");
+  ck_assert_int_eq(run("sed -i s/100000/10/ %%/d.json; "
+                       "@ solve --synthetic full:3@25 -c alltoall --demand %%/d.json"),
+                   0);
+  ck_assert_str_eq(result.err, "");
+  copse_test_refused(run("sed -i s/10,/4398046511105,/ %%/d.json; "
+                         "@ solve --synthetic full:3@25 -c alltoall --demand %%/d.json"),
+                     "an entry of \"bytes\"");
+  expect(result.err, "4398046511104");
+}
+END_TEST
+
+/* The checksum of a topology covers its name. */
+START_TEST(a_renamed_topology_is_no_other_one) {
+  ck_assert_int_eq(run("@ topo --synthetic full:4@25 -o %%/a.json && sed s/full:4@25/mine/ %%/a.json "
+                       ">%%/b.json && @ solve %%/a.json -c allgather -o %%/s.json && "
+                       "@ verify %%/s.json -t %%/b.json"),
+                   0);
+  expect(result.err, "s.json was made for full:4@25, the same topology by another name; it is checked");
+  ck_assert_int_eq(run("@ simulate %%/s.json -t %%/b.json -b 1M -e 1M"), 0);
+  expect(result.err, "the same topology by another name; it is simulated");
+  ck_assert_int_eq(run("@ lower %%/s.json -t %%/b.json --to plan -o %%/s.plan"), 0);
+  expect(result.err, "the same topology by another name; its routes");
+  ck_assert_int_eq(run("sed -i s/25}/26}/ %%/b.json; @ simulate %%/s.json -t %%/b.json -b 1M -e 1M"), 0);
+  expect(result.err, "made for another topology (full:4@25)");
+}
+END_TEST
+
+/* lower -t names the schedule's ranks, and another topology gives no schedules for MSCCL. */
+START_TEST(lower_takes_the_topology_of_its_schedule) {
+  ck_assert_int_eq(run("@ solve --synthetic switch:66@100 -c allgather -o %%/star.json && "
+                       "@ topo --synthetic switch:66@50 -o %%/slow.json"),
+                   0);
+  copse_test_refused(run("@ lower %%/star.json --synthetic switch:8@100 --to plan -o %%/x.plan"),
+                     "star.json: the schedule has 66 ranks, the topology 8");
+  copse_test_refused(run("@ lower %%/star.json -t %%/slow.json --to msccl -o %%/x.xml"),
+                     "rank 0 needs 65 thread blocks");
+  expect(result.err, "or name with -t the topology that it was made for, not another");
+  copse_test_refused(run("@ simulate %%/star.json --synthetic full:66@100 -b 1M -e 1M"),
+                     "name with -t the topology that it was solved for");
+  ck_assert_ptr_null(strstr(result.err, "--down"));
+  copse_test_refused(run("@ simulate %%/star.json --synthetic switch:66@100 -e 64KB"),
+                     "64K or 1G: K is times 1024, and the B is left out");
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/misleading");
   TCase *all = tcase_create("misleading");
@@ -238,6 +334,10 @@ int main(void) {
   tcase_add_test(all, a_loop_of_links_is_refused_and_stays);
   tcase_add_test(all, a_worse_topology_has_no_better_bound);
   tcase_add_test(all, verify_knows_what_was_down);
+  tcase_add_test(all, mistyped_topologies_are_remarked_on);
+  tcase_add_test(all, a_diagonal_that_is_most_of_m_is_remarked_on);
+  tcase_add_test(all, a_renamed_topology_is_no_other_one);
+  if (COPSE_TEST_RESULTS) tcase_add_test(all, lower_takes_the_topology_of_its_schedule);
   suite_add_tcase(suite, all);
   return copse_test_run(suite);
 }

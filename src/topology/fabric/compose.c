@@ -268,6 +268,10 @@ static copse_status add_clos(struct composer *c) {
       check_size(c, c->fabric->line, n_leaves + fabric->spines, 2 * n_leaves * fabric->spines));
   COPSE_DO(COPSE_ARRAY(c->scratch, (size_t)n_leaves, leaves, c->err));
   for (int64_t i = 0; i < n_leaves; i++) leaves[i] = (struct leaf){-1, COPSE_Q_ZERO};
+  if (fabric->leaf_hosts > c->n_hosts)
+    copse_note(fabric->notes,
+               "%s: a leaf joins %d hosts, and there are %d: all are on one leaf, without a spine",
+               c->file, fabric->leaf_hosts, c->n_hosts);
   COPSE_DO(plug_leaves(c, leaves));
   return n_leaves > 1 ? join_spines(c, leaves, (int)n_leaves) : COPSE_OK;
 }

@@ -41,7 +41,8 @@ struct copse_fabric {
   int dims[COPSE_MAX_DIMENSIONS], n_dims; /* torus */
   struct copse_q link_bandwidth;
   const struct copse_fabric_map *map;
-  long line; /* for messages */
+  long line;                        /* for messages */
+  const struct copse_notes *notes; /* may be NULL */
 };
 
 /* `count` equal hosts. */

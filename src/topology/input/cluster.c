@@ -406,6 +406,7 @@ copse_status copse_read_cluster(const struct copse_input *in, const struct copse
                                 struct copse_topology_builder *builder, struct copse_err *err) {
   struct reader r = {.in = in, .json = json, .err = err};
   copse_status status = read_parts(&r, builder);
+  r.fabric.notes = in->options->notes;
   if (status == COPSE_OK)
     status = copse_compose(builder, json->file, &r.fabric, r.groups, r.n_groups, err);
   for (int i = 0; i < r.n_loaded; i++) copse_topology_free(r.loaded[i].host);

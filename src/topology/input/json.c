@@ -218,7 +218,8 @@ static copse_status read_topology(const struct copse_json *json,
 
 /* {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a synthetic line with a name. */
 static copse_status read_synthetic(const struct copse_json *json,
-                                   struct copse_topology_builder *builder, struct copse_err *err) {
+                                   struct copse_topology_builder *builder,
+                                   const struct copse_notes *notes, struct copse_err *err) {
   static const struct copse_json_key keys[] = {
       {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-synthetic/1\""},
       {"name", COPSE_JSON_STRING, "the name in reports, such as \"rack-7\""},
@@ -231,7 +232,8 @@ static copse_status read_synthetic(const struct copse_json *json,
   COPSE_DO(copse_json_expect_object(json, json->root, NULL, "a synthetic topology", keys, err));
   COPSE_DO(copse_read_about(json, builder, err));
   COPSE_DO(copse_json_get_string(json, json->root, "synthetic", &spec, err));
-  return copse_build_synthetic(builder, json->file, copse_json_line(json->root, NULL), spec, err);
+  return copse_build_synthetic(builder, json->file, copse_json_line(json->root, NULL), spec, notes,
+                               err);
 }
 
 /* Refuses a "format" that is unknown, or known in another version. */
@@ -275,7 +277,7 @@ copse_status copse_read_topology_json(const struct copse_input *in, struct copse
   else if (strcmp(format, "copse-cluster/1") == 0)
     COPSE_DO(copse_read_cluster(in, &json, builder, err));
   else if (strcmp(format, "copse-synthetic/1") == 0)
-    COPSE_DO(read_synthetic(&json, builder, err));
+    COPSE_DO(read_synthetic(&json, builder, in->options->notes, err));
   else
     return refuse_format(&json, format, err);
   return copse_builder_finish(builder, out, err);

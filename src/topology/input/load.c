@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -190,11 +191,131 @@ static copse_status parse_text(const struct copse_input *in, struct copse_topolo
                        "--showtopo print");
 }
 
+/* ---- what is surely mistyped ---------------------------------------------------------------- */
+
+/* GB/s. Slower than 8 Mb/s, or faster than any link that there is: another unit was meant. A NIC of
+ * one GPU has 1.6 Tb/s at most. A port has up to twice what its slot takes in real hosts (400 Gb/s on
+ * PCIe Gen4), Gb/s typed for GB/s at least three times. */
+static const struct copse_q least_link = {1, 1000}, most_link = {100000, 1}, most_nic = {200, 1},
+                            most_over_slot = {5, 2};
+
+/* One kind of oddity: the first of it, and how many there are. */
+struct oddity {
+  int first, second, n; /* node, or link's nodes */
+  struct copse_q GBps, than;
+};
+
+static void meet(struct oddity *it, const struct copse_link *link, struct copse_q than) {
+  if (it->n++ == 0) *it = (struct oddity){link->src, link->dst, 1, link->bandwidth, than};
+}
+
+static void note_oddity(const struct copse_input *in, const struct copse_topology *t,
+                        const struct oddity *it, const char *before, const char *after,
+                        const char *mistake) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  if (it->n == 0) return;
+  copse_text_add(&text, "%s: %s -> %s has %.6g GB/s", in->label, t->nodes[it->first].id,
+                 t->nodes[it->second].id, copse_q_to_double(it->GBps));
+  if (it->n > 1) copse_text_add(&text, " (and %d link%s alike)", it->n - 1, COPSE_S(it->n - 1));
+  if (*before) copse_text_add(&text, ", %s %.6g", before, copse_q_to_double(it->than));
+  copse_text_add(&text, "%s%s", after, mistake);
+  if (text.data && !text.failed) copse_note(in->options->notes, "%s", text.data);
+}
+
+static bool is_word(const char *type, const char *const *words) {
+  while (*words && strcmp(type, *words) != 0) words++;
+  return *words != NULL;
+}
+
+/* A port's links to parts of its host, as many as 64 bits hold. */
+struct slot {
+  struct copse_q GBps;
+  int n;
+};
+
+/* Whether the port's cable is too fast for its slot; not where 64 bits don't say. */
+static bool is_too_wide(const struct copse_link *cable, const struct slot *slot) {
+  struct copse_q most;
+  return slot->n > 0 && copse_q_mul(slot->GBps, most_over_slot, &most, NULL) == COPSE_OK &&
+         copse_q_cmp(cable->bandwidth, most) > 0;
+}
+
+static copse_status note_speeds(const struct copse_input *in, const struct copse_topology *t,
+                                struct copse_err *err) {
+  static const char *const of_host[] = {"gpu", "nvswitch", "pcie", "cpu", "nic", NULL};
+  static const char *const ports[] = {"nic", "net", NULL};
+  struct oddity slow = {0}, fast = {0}, wide = {0}, nic = {0};
+  COPSE_AT_END(copse_free_at) struct slot *slots = NULL;
+  COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *slots, &slots, err));
+  for (int v = 0; v < t->n_nodes; v++) slots[v].GBps = COPSE_Q_ZERO;
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    struct slot *slot = &slots[l->src];
+    if (is_word(t->nodes[l->dst].type, of_host) &&
+        copse_q_add(slot->GBps, l->bandwidth, &slot->GBps, NULL) == COPSE_OK)
+      slot->n++;
+  }
+  for (int i = 0; i < t->n_links; i++) {
+    const struct copse_link *l = &t->links[i];
+    const struct slot *slot = &slots[l->src];
+    bool cable = is_word(t->nodes[l->src].type, ports) &&
+                 !is_word(t->nodes[l->dst].type, of_host) && strcmp(t->nodes[l->dst].type, "net") != 0;
+    if (copse_q_cmp(l->bandwidth, least_link) < 0) meet(&slow, l, COPSE_Q_ZERO);
+    if (copse_q_cmp(l->bandwidth, most_link) > 0)
+      meet(&fast, l, COPSE_Q_ZERO);
+    else if (cable && is_too_wide(l, slot))
+      meet(&wide, l, slot->GBps);
+    else if (cable && slot->n == 1 && copse_q_cmp(l->bandwidth, most_nic) > 0)
+      meet(&nic, l, COPSE_Q_ZERO);
+  }
+  const char *gigabits = "; Gb/s typed for GB/s? 400 Gb/s are 50 GB/s";
+  const char *unit = "; bandwidth is in GB/s (10^9 bytes per second)";
+  note_oddity(in, t, &slow, "", ", less than 8 Mb/s", unit);
+  note_oddity(in, t, &fast, "", ", more than any link", unit);
+  note_oddity(in, t, &wide, "and its NIC", " GB/s within the host", gigabits);
+  note_oddity(in, t, &nic, "", ", more than any NIC", gigabits);
+  return COPSE_OK;
+}
+
+/* Types that differ from those that commands know by capital letters alone. */
+static void note_types(const struct copse_input *in, const struct copse_topology *t) {
+  static const char *const known[] = {"gpu", "nvswitch", "pcie", "cpu", "nic", "net", "switch"};
+  for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+    int first = -1, n = 0;
+    for (int i = t->n_nodes - 1; i >= 0; i--) {
+      const char *type = t->nodes[i].type;
+      if (strcasecmp(type, known[k]) != 0 || strcmp(type, known[k]) == 0) continue;
+      first = i;
+      n++;
+    }
+    if (n == 0) continue;
+    copse_note(in->options->notes, "%s: %d node%s, %.80s first, ha%s type \"%.40s\", a relay as any "
+               "unknown type is: write \"%s\"", in->label, n, COPSE_S(n), t->nodes[first].id,
+               n == 1 ? "s" : "ve", t->nodes[first].type, known[k]);
+  }
+}
+
+/* Of what people write; what machines print is as it is. The hosts of a cluster are in it. */
+static copse_status note_mistakes(const struct copse_input *in, const struct copse_topology *t,
+                                  struct copse_err *err) {
+  if (in->depth > 0 || !in->options->notes) return COPSE_OK;
+  note_types(in, t);
+  return note_speeds(in, t, err);
+}
+
+static copse_status parse_json(const struct copse_input *in, struct copse_topology **out,
+                               struct copse_err *err) {
+  COPSE_DO(copse_read_topology_json(in, out, err));
+  return note_mistakes(in, *out, err);
+}
+
+/* ---- formats -------------------------------------------------------------------------------- */
+
 static copse_status parse(const struct copse_input *in, struct copse_topology **out,
                           struct copse_err *err) {
   switch (first_byte(in->data, in->size)) {
     case '<': return copse_read_nccl_xml(in, out, err);
-    case '{': return copse_read_topology_json(in, out, err);
+    case '{': return parse_json(in, out, err);
     case '[': /* JSON, or an escape sequence that lost its ESC in copying: "[4mGPU0", or a time */
       if (!contains(in, "[4m") && !copse_is_nccl_tree(in)) return copse_read_topology_json(in, out, err);
       break;
@@ -246,10 +367,10 @@ static copse_status make_synthetic(const char *spec, const struct copse_topology
   COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
   COPSE_DO(copse_builder_new(in.label, &builder, err));
   COPSE_DO(copse_builder_set_name(builder, spec, err));
-  COPSE_DO(copse_build_synthetic(builder, in.label, 0, spec, err));
+  COPSE_DO(copse_build_synthetic(builder, in.label, 0, spec, options->notes, err));
   COPSE_DO(copse_builder_finish(builder, out, err));
   copse_note_unused_options(&in, "a synthetic line", 0);
-  return COPSE_OK;
+  return note_mistakes(&in, *out, err);
 }
 
 copse_status copse_topology_synthetic(const char *spec,

@@ -44,7 +44,7 @@ copse_status copse_find_nvidia_smi(const struct copse_input *in, bool *found,
                                    struct copse_err *err) COPSE_CHECKED;
 /* A synthetic line; `label` and line for messages. The name is the builder's own or `spec`. */
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
-                                   long line, const char *spec,
+                                   long line, const char *spec, const struct copse_notes *notes,
                                    struct copse_err *err) COPSE_CHECKED;
 copse_status copse_topology_load_at(const char *path, const struct copse_topology_options *options,
                                     int depth, struct copse_topology **out,

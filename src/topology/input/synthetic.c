@@ -31,6 +31,7 @@ struct line {
   struct copse_topology_builder *builder;
   const char *label, *spec;
   long at;
+  const struct copse_notes *notes;
   struct copse_err *err;
   char text[MAX_SPEC + 1];
   struct word words[MAX_WORDS];
@@ -308,7 +309,7 @@ static copse_status add_host(const struct line *l, const struct cluster *c) {
 }
 
 static copse_status build_cluster(const struct line *l) {
-  struct cluster c = {.hosts = 1, .fabric = {.line = l->at, COPSE_FABRIC_DEFAULTS}};
+  struct cluster c = {.hosts = 1, .fabric = {.line = l->at, .notes = l->notes, COPSE_FABRIC_DEFAULTS}};
   struct line host = *l;
   COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
   COPSE_AT_END(copse_topology_free_at) struct copse_topology *topology = NULL;
@@ -325,8 +326,9 @@ static copse_status build_cluster(const struct line *l) {
 }
 
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
-                                   long line, const char *spec, struct copse_err *err) {
-  struct line l = {.builder = builder, .label = label, .spec = spec, .at = line, .err = err};
+                                   long line, const char *spec, const struct copse_notes *notes,
+                                   struct copse_err *err) {
+  struct line l = {.builder = builder, .label = label, .spec = spec, .at = line, .notes = notes, .err = err};
   COPSE_DO(cut(&l));
   bool cluster = strcmp(l.words[0].key, "hosts") == 0 || strcmp(l.words[0].key, "gpus") == 0;
   return cluster ? build_cluster(&l) : build_regular(&l);

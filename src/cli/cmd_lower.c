@@ -54,32 +54,36 @@ static void begin_said(const struct options *o, struct copse_cli_work *w) {
                    "{\"format\": \"%s\", \"collective\": \"%s\", \"topology\": %s, \"nranks\": %d",
                    o->to, collective, copse_cli_quoted(s->topology_name), s->n_ranks);
   else
-    copse_text_add(&w->text, "%s of %s: %d ranks", collective, s->topology_name, s->n_ranks);
+    copse_text_add(&w->text, "%s of %s: %d rank%s", collective, s->topology_name, s->n_ranks,
+                   COPSE_S(s->n_ranks));
 }
 
-/* The topology that is named; it may be another than the schedule's, but not unnoticed. */
+/* The topology that is named; it may be another than the schedule's, but not unnoticed, and has its
+ * ranks. */
 static copse_status load_given(const struct options *o, struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
   char sha256[COPSE_SHA256_HEX];
+  if (!copse_cli_has_topology(&o->topology)) return COPSE_OK;
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_DO(copse_schedule_choose_ranks(s, &w->topology, &w->err));
+  COPSE_DO(copse_schedule_check_ranks(s, w->place, w->topology, &w->err));
   COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
   if (strcmp(sha256, s->topology_sha256) == 0) return COPSE_OK;
   copse_note(&copse_cli_notes, "%s; its routes are those of the one given",
-             copse_cli_other_topology(&o->topology, o->input, s->topology_name, w->topology,
-                                      (char[COPSE_CLI_OTHER_TEXT]){0}));
+             copse_cli_other_topology(&o->topology, o->input, s->topology_name,
+                                      s->topology_sha256, w->topology, (char[COPSE_CLI_OTHER_TEXT]){0}));
   return COPSE_OK;
 }
 
 /* The topology that is named, or that the schedule names, with its ranks; NULL: it isn't known. */
-static copse_status load_topology(const struct options *o, struct copse_cli_work *w) {
+static copse_status load_topology(struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
   bool line = strchr(s->topology_name, ':') != NULL;
   const struct copse_cli_topology named = {.path = line ? NULL : s->topology_name,
                                            .synthetic = line ? s->topology_name : NULL};
   struct copse_err unknown = COPSE_ERR_INIT;
   char sha256[COPSE_SHA256_HEX];
-  if (copse_cli_has_topology(&o->topology)) return load_given(o, w);
+  if (w->topology) return COPSE_OK;
   if (s->n_ranks > MOST_RANKS) return COPSE_OK;
   copse_status status = copse_cli_load_topology(&named, &w->topology, &w->whole, &unknown);
   if (status == COPSE_OK) status = copse_schedule_choose_ranks(s, &w->topology, &unknown);
@@ -96,7 +100,7 @@ static copse_status note_detour(const struct options *o, struct copse_cli_work *
   struct copse_prediction *it = &w->columns[0];
   struct copse_foreign what = {0};
   char text[COPSE_DETOUR_TEXT];
-  COPSE_DO(load_topology(o, w));
+  COPSE_DO(load_topology(w));
   if (!w->topology) return COPSE_OK;
   w->n_columns = 1;
   copse_status status = copse_predict_plan(copse_file_label(o->output), w->topology, w->plan, NULL,
@@ -191,8 +195,7 @@ static copse_status try_program(void *context, struct copse_schedule *schedule, 
 
 /* The fastest of fewer trees, rings and the like that fits, where the topology is known; w->err
  * has why the schedule does not, and keeps it where none does. */
-static copse_status find_fitting(const struct options *o, struct copse_cli_work *w,
-                                 struct fitting *it) {
+static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   const struct copse_schedule *s = w->schedule;
   const struct copse_solve_options solve = {
       .collective = s->collective, .root = -1, .tolerance = COPSE_Q_ZERO, .progress = &w->progress};
@@ -201,23 +204,26 @@ static copse_status find_fitting(const struct options *o, struct copse_cli_work 
   struct copse_err found = COPSE_ERR_INIT, kept = w->err;
   char sha256[COPSE_SHA256_HEX];
   w->err = found;
-  copse_status status = load_topology(o, w);
+  bool is_its = false;
+  copse_status status = load_topology(w);
   if (status == COPSE_OK && w->topology) {
     status = copse_topology_sha256(w->topology, sha256, &w->err);
-    if (status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0) {
-      proposer.topology = w->topology;
-      status = copse_propose(&proposer, &ignored, &w->err);
-    }
+    is_its = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
+    proposer.topology = w->topology;
+    if (is_its) status = copse_propose(&proposer, &ignored, &w->err);
   }
   if (status == COPSE_OK && it->text) return COPSE_OK;
   if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
-  if (w->topology) {
+  if (is_its) {
     w->err = kept;
     return COPSE_UNSUPPORTED;
   }
   w->err = found;
   return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0,
-                       "%s; or name its topology with -t, and lower looks for one that fits",
+                       w->topology ? "%s; or name with -t the topology that it was made for, not "
+                                     "another, and lower looks for one that fits"
+                                   : "%s; or name its topology with -t, and lower looks for one "
+                                     "that fits",
                        kept.text);
 }
 
@@ -242,7 +248,7 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
       copse_lower_msccl(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err);
   if (status == COPSE_UNSUPPORTED && may_be_another(w->schedule)) {
     misfit = w->err; /* and what the user could do */
-    status = find_fitting(o, w, &other);
+    status = find_fitting(w, &other);
   }
   if (status != COPSE_OK) return status;
   if (other.text) {
@@ -373,6 +379,7 @@ static copse_status lower(void *options, struct copse_cli_work *w) {
   copse_cli_phase("read");
   COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
   COPSE_DO(check_room(w));
+  COPSE_DO(load_given(o, w));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   copse_cli_phase("lower");
   begin_said(o, w);

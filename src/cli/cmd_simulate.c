@@ -48,20 +48,6 @@ struct job {
   struct copse_err *err;
 };
 
-static copse_status check_ranks(const struct job *job) {
-  const struct copse_schedule *s = job->work->schedule;
-  const struct copse_topology *t = job->work->topology;
-  if (s->n_ranks != t->n_ranks)
-    return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
-                         "the schedule has %d ranks, the topology %d", s->n_ranks, t->n_ranks);
-  for (int r = 0; r < s->n_ranks; r++)
-    if (strcmp(s->nodes[s->rank_nodes[r]], t->nodes[t->rank_nodes[r]].id) != 0)
-      return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
-                           "rank %d is '%s' in the schedule and '%s' in the topology", r,
-                           s->nodes[s->rank_nodes[r]], t->nodes[t->rank_nodes[r]].id);
-  return COPSE_OK;
-}
-
 /* The two nodes are joined, as the schedule's path has it. */
 static copse_status check_path(const struct job *job, const int *nodes, int n_nodes,
                                const int *number) {
@@ -71,10 +57,12 @@ static copse_status check_path(const struct job *job, const int *nodes, int n_no
     int a = number[nodes[i]], b = number[nodes[i + 1]];
     if (a >= 0 && b >= 0 && copse_topology_find_link(t, a, b) >= 0) continue;
     return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
-                         "goes from \"%.80s\" to \"%.80s\", a link that %.80s lacks: solve for what "
-                         "is left (solve takes the same --down), or simulate the plan ('copse "
-                         "lower'), whose messages take the routes that are left",
-                         s->nodes[nodes[i]], s->nodes[nodes[i + 1]], t->name);
+                         "goes from \"%.80s\" to \"%.80s\", a link that %.80s lacks: %s, or simulate "
+                         "the plan ('copse lower'), whose messages take the routes that are there",
+                         s->nodes[nodes[i]], s->nodes[nodes[i + 1]], t->name,
+                         job->o->topology.n_faults > 0
+                             ? "solve for what is left (solve takes the same --down)"
+                             : "name with -t the topology that it was solved for");
   }
   return COPSE_OK;
 }
@@ -104,7 +92,7 @@ static copse_status note_other_topology(struct job *job, const char *made_for, c
   if (strcmp(sha256, made_for) == 0 || job->is_other) return COPSE_OK;
   job->is_other = true;
   copse_note(&copse_cli_notes, "%s; it is simulated on the one given",
-             copse_cli_other_topology(&job->o->topology, job->o->schedule, name,
+             copse_cli_other_topology(&job->o->topology, job->o->schedule, name, made_for,
                                       job->work->topology, (char[COPSE_CLI_OTHER_TEXT]){0}));
   return COPSE_OK;
 }
@@ -379,7 +367,8 @@ static copse_status add_first(struct job *job) {
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, job->err));
   if (is_plan) return add_any_plan(job, kind);
   COPSE_DO(copse_schedule_choose_ranks(w->schedule, &w->topology, job->err));
-  COPSE_DO(check_ranks(job));
+  COPSE_DO(copse_schedule_check_ranks(w->schedule, copse_file_label(o->schedule), w->topology,
+                                      job->err));
   COPSE_DO(note_other_topology(job, w->schedule->topology_sha256, w->schedule->topology_name));
   if (o->overlap) return COPSE_OK;
   COPSE_DO(copse_schedule_expand(w->schedule, job->err));

@@ -123,11 +123,11 @@ static void print_json(const struct copse_schedule *s, const struct copse_topolo
       COPSE_CLI_NUMBER(s->bound_at ? copse_q_to_double(s->bound_at->us) : NAN), copse_peak_mib());
 }
 
-/* What was checked is of another topology; made_for: its name, or NULL. */
-static void note_other(const struct options *o, const char *made_for,
+/* What was checked is of another topology, of this name and checksum, or NULL. */
+static void note_other(const struct options *o, const char *made_for, const char *sha256,
                        const struct copse_topology *given) {
   copse_note(&copse_cli_notes, "%s; it is checked against the one given",
-             copse_cli_other_topology(&o->topology, o->schedule, made_for, given,
+             copse_cli_other_topology(&o->topology, o->schedule, made_for, sha256, given,
                                       (char[COPSE_CLI_OTHER_TEXT]){0}));
 }
 
@@ -177,7 +177,8 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
   copse_status status = check(o, w, &report, &why);
   copse_cli_progress_end();
   if (status != COPSE_OK) return explain(w, status, &why);
-  if (!report.same_topology) note_other(o, w->schedule->topology_name, w->topology);
+  if (!report.same_topology) 
+    note_other(o, w->schedule->topology_name, w->schedule->topology_sha256, w->topology);
   bool says = !copse_cli_is_stdout(o->draw);
   if (o->json)
     print_json(w->schedule, w->topology, n_gpus, &report);
@@ -250,7 +251,8 @@ static copse_status verify_groups(void *options, struct copse_cli_work *w) {
   COPSE_TRY(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_TRY(
       copse_verify_groups(groups, w->topology, copse_file_label(o->schedule), &report, &w->err));
-  if (!report.same_topology) note_other(o, groups->topology_name, w->topology);
+  if (!report.same_topology) 
+    note_other(o, groups->topology_name, groups->topology_sha256, w->topology);
   if (o->json)
     print_groups_json(groups, w->topology, &report);
   else
@@ -290,7 +292,7 @@ static copse_status verify_rings(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   COPSE_DO(copse_verify_rings(copse_file_label(o->schedule), w->data, w->size, w->topology, &r,
                               &w->err));
-  if (!r.same_topology) note_other(o, NULL, w->topology);
+  if (!r.same_topology) note_other(o, NULL, NULL, w->topology);
   if (o->json) {
     printf("{\"verified\": true, \"topology\": %s, \"hosts\": %d, \"gpus\": %d",
            copse_cli_quoted(w->topology->name), r.n_hosts, r.n_gpus / r.n_hosts);

@@ -335,8 +335,22 @@ void copse_cli_faults_between(const char *made_for, const char *given, struct co
   }
 }
 
+/* Whether it is the topology of that checksum but for its name, which the checksum covers. */
+static bool is_renamed(const struct copse_topology *given, const char *made_for,
+                       const char *sha256) {
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *copy = NULL;
+  struct copse_topology named = *given;
+  struct copse_err ignored = COPSE_ERR_INIT;
+  char own[COPSE_SHA256_HEX];
+  if (!made_for || !sha256) return false;
+  named.name = made_for;
+  return copse_topology_copy(&named, made_for, &copy, &ignored) == COPSE_OK &&
+         copse_topology_sha256(copy, own, &ignored) == COPSE_OK && strcmp(own, sha256) == 0;
+}
+
 const char *copse_cli_other_topology(const struct copse_cli_topology *args, const char *file,
-                                     const char *made_for, const struct copse_topology *given,
+                                     const char *made_for, const char *sha256,
+                                     const struct copse_topology *given,
                                      char text[COPSE_CLI_OTHER_TEXT]) {
   COPSE_AT_END(copse_text_free) struct copse_text missing = {0}, extra = {0};
   const char *label = copse_cli_topology_label(args);
@@ -350,6 +364,9 @@ const char *copse_cli_other_topology(const struct copse_cli_topology *args, cons
   else if (extra.size > 0 && !extra.failed)
     snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for %.100s as a whole, without%s", file,
              made_for, extra.data);
+  else if (is_renamed(given, made_for, sha256))
+    snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for %.100s, the same topology by another name",
+             file, made_for);
   else if (made_for && made_for[0])
     snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for another topology (%.100s) than %s", file,
              made_for, label);

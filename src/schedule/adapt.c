@@ -31,6 +31,19 @@ copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
   return COPSE_OK;
 }
 
+copse_status copse_schedule_check_ranks(const struct copse_schedule *s, const char *label,
+                                        const struct copse_topology *t, struct copse_err *err) {
+  if (s->n_ranks != t->n_ranks)
+    return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                         "the schedule has %d ranks, the topology %d", s->n_ranks, t->n_ranks);
+  for (int r = 0; r < s->n_ranks; r++)
+    if (strcmp(s->nodes[s->rank_nodes[r]], t->nodes[t->rank_nodes[r]].id) != 0)
+      return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
+                           "rank %d is '%s' in the schedule and '%s' in the topology", r,
+                           s->nodes[s->rank_nodes[r]], t->nodes[t->rank_nodes[r]].id);
+  return COPSE_OK;
+}
+
 /* ---- the topology's own numbers ---- */
 
 /* A list of nodes of the schedule as one of nodes of the topology. */

@@ -14,6 +14,11 @@ copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
                                          struct copse_topology **topology,
                                          struct copse_err *err) COPSE_CHECKED;
 
+/* COPSE_BAD_INPUT, naming `label`, where the topology's ranks are not the schedule's. */
+copse_status copse_schedule_check_ranks(const struct copse_schedule *schedule, const char *label,
+                                        const struct copse_topology *topology,
+                                        struct copse_err *err) COPSE_CHECKED;
+
 /*
  * Numbers the nodes of an expanded, verified schedule as the topology does; a file may number them
  * otherwise. Its bound for one size and the proof of its routes are left out. COPSE_NOMEM.

@@ -21,6 +21,9 @@ void copse_text_append(struct copse_text *text, const char *bytes, size_t n);
 /* How a document of ours begins: its format, and its schema, which docs/schemas has. */
 #define COPSE_JSON_HEAD(name) \
   "{\"format\": \"copse-" name "/1\", \"$schema\": \"urn:copse:schema:" name ":1\""
+/* "1 rank", "2 ranks". */
+#define COPSE_S(n) ((n) == 1 ? "" : "s")
+
 /* `s` as a JSON string, quotes included. */
 void copse_text_add_json_string(struct copse_text *text, const char *s);
 /* `s` as text of XML or an attribute's value: markup is escaped, and what XML can't have

@@ -475,6 +475,14 @@ START_TEST(junit_and_github_have_what_fails) {
   ck_assert_ptr_nonnull(error);
   ck_assert_ptr_nonnull(strstr(error, "::pair.json%0Aallgather: new%0Areduce_scatter: new%0A"));
   ck_assert(strncmp(strchr(error, '\n') + 1, "::error title=copse quality::NOT OK", 35) == 0);
+  ck_assert_int_eq(run("@ quality %%/t --table %%/no.txt --github"), 2);
+  ck_assert(strncmp(result.out, "::error title=copse quality::", 29) == 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "no.txt: no such table"));
+  /* packed files are watched as well */
+  ck_assert_int_eq(run("mkdir %%/packed && gzip -c %%/t/pair.json >%%/packed/pair.json.gz && "
+                       "@ quality %%/packed --table %%/p.txt --update -c allgather"),
+                   0);
+  ck_assert_ptr_nonnull(strstr(result.out, "written, 1 result of 1 file\n"));
   run("@ quality %%/t --table %%/u.txt --github --json");
   copse_test_refused(2, "leave out --json");
   run("@ quality %%/t --table %%/u.txt --junit x --update");

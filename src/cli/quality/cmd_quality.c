@@ -6,6 +6,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -312,13 +313,10 @@ out:
 
 /* ---- the files -------------------------------------------------------------------------- */
 
-static bool has_topology_suffix(const char *name) {
-  const char *dot = strrchr(name, '.');
-  return dot && dot != name && (strcmp(dot, ".json") == 0 || strcmp(dot, ".xml") == 0);
-}
-
 static int is_wanted(const struct dirent *entry) {
-  return entry->d_name[0] != '.' && has_topology_suffix(entry->d_name);
+  const char *name = entry->d_name;
+  return name[0] != '.' && (fnmatch("*.json", name, 0) == 0 || fnmatch("*.xml", name, 0) == 0 ||
+                            fnmatch("*.json.gz", name, 0) == 0 || fnmatch("*.xml.gz", name, 0) == 0);
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b) {
@@ -331,7 +329,7 @@ static copse_status add_folder(struct job *job, const char *path) {
   int n = scandir(path, &entries, is_wanted, by_name);
   if (n < 0) return copse_fail(job->err, COPSE_IO, "%s: cannot read this folder", path);
   if (n == 0)
-    status = copse_fail(job->err, COPSE_BAD_INPUT, "%s: no *.json or *.xml file in it", path);
+    status = copse_fail(job->err, COPSE_BAD_INPUT, "%s: no *.json or *.xml file in it, nor *.gz of such", path);
   for (int i = 0; i < n; i++) {
     const char *file = copse_arena_printf(job->arena, "%s/%s", path, entries[i]->d_name);
     if (status == COPSE_OK)
@@ -603,7 +601,7 @@ static void print_text(const struct job *job) {
         printf("%s: %s until it can be read, or is removed\n", job->now.rows[i].topology,
                had_results(job, &job->now.rows[i]) ? "its rows stay in the table"
                                                    : "not in the table");
-    printf("%s: written, %zu results of %d files\n", o->table, job->now.n_rows, job->n_files);
+    printf("%s: written, %zu result%s of %d file%s\n", o->table, job->now.n_rows, COPSE_S(job->now.n_rows), job->n_files, COPSE_S(job->n_files));
     return;
   }
   copse_quality_count(job->counts, job->n_files, &counts);
@@ -675,7 +673,7 @@ static copse_status print_annotations(const struct job *job) {
   return COPSE_OK;
 }
 
-static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
+static copse_status compare_all_or_update(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   COPSE_AT_END(release) struct job job = {.o = o, .work = w, .arena = &w->arena, .err = &w->err};
   COPSE_DO(read_table(&job));
@@ -689,6 +687,16 @@ static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
   if (!o->json) COPSE_DO(print_summary(&job));
   if (o->update ? any_failed(&job) : failures(&job) > 0) w->exit = COPSE_EXIT_REFUTED;
   return COPSE_OK;
+}
+
+/* What ends all of it is an annotation too. */
+static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  copse_status status = compare_all_or_update(options, w);
+  if (status == COPSE_OK || !((const struct options *)options)->github) return status;
+  copse_quality_annotate("error", w->err.text, &text);
+  if (text.data) fputs(text.data, stdout);
+  return status;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -768,7 +776,7 @@ static void begin(void *options) {
 
 static const char usage[] =
     "usage: copse quality [FOLDER|FILE ...] [--table FILE] [options]\n\n"
-    "Solves every topology (*.json, *.xml; default: those in topologies/) for every collective\n"
+    "Solves every topology (*.json, *.xml, also .gz; default: those in topologies/) for every collective\n"
     "(broadcast and reduce: root 0) and compares with the table of an earlier time: exit status\n"
     "1 for any loss. A loss is a longer time, a bound that proves less, more or higher trees, a\n"
     "larger k, a longer predicted time, no schedule where there was one; also a topology that has\n"

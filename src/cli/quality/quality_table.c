@@ -493,9 +493,9 @@ void copse_quality_count(const int n[COPSE_QUALITY_LOSS + 1], int n_files,
   for (int v = 0; v <= COPSE_QUALITY_LOSS; v++) all += v == COPSE_QUALITY_GONE ? 0 : n[v];
   copse_text_add(
       out,
-      "%s: %d files, %d results: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
+      "%s: %d file%s, %d result%s: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
       "%d not compared",
-      copse_quality_failures(n) > 0 ? "NOT OK" : "ok", n_files, all, n[COPSE_QUALITY_SAME],
+      copse_quality_failures(n) > 0 ? "NOT OK" : "ok", n_files, COPSE_S(n_files), all, COPSE_S(all), n[COPSE_QUALITY_SAME],
       n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
       n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
 }
@@ -588,6 +588,12 @@ static void annotate(const struct copse_quality_case *cases, size_t first, size_
   copse_text_add(out, "\n");
 }
 
+void copse_quality_annotate(const char *level, const char *message, struct copse_text *out) {
+  copse_text_add(out, "::%s title=copse quality::", level);
+  add_escaped(out, message, false);
+  copse_text_add(out, "\n");
+}
+
 void copse_quality_to_annotations(const struct copse_quality_case *cases, size_t n,
                                   const char *summary, struct copse_text *out) {
   size_t failed = 0;
@@ -598,7 +604,5 @@ void copse_quality_to_annotations(const struct copse_quality_case *cases, size_t
       first = !is_noted(&cases[j]) || strcmp(cases[i].topology, cases[j].topology) != 0;
     if (first) annotate(cases, i, n, out);
   }
-  copse_text_add(out, "::%s title=copse quality::", failed > 0 ? "error" : "notice");
-  add_escaped(out, summary, false);
-  copse_text_add(out, "\n");
+  copse_quality_annotate(failed > 0 ? "error" : "notice", summary, out);
 }

@@ -164,6 +164,8 @@ const char *copse_quality_reason(const struct copse_quality_case *it, struct cop
 /* JUnit's XML: a test case for each row, a failure for each that fails the check. */
 void copse_quality_to_junit(const struct copse_quality_case *cases, size_t n,
                             struct copse_text *out);
+/* "::error title=copse quality::MESSAGE". */
+void copse_quality_annotate(const char *level, const char *message, struct copse_text *out);
 /* Workflow commands of GitHub: for each topology of which something differs one line with all that
  * does, an ::error where anything fails the check, else a ::notice; at the end one line with
  * `summary`. What is as before has none: GitHub shows ten of a kind for each step. */

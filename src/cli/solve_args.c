@@ -3,6 +3,7 @@
 #include "cli/solve_args.h"
 #include "cli/kinds.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,23 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
   return COPSE_CLI_CHECK(command, rules);
 }
 
+/* Where most of M crosses no link, rates that count it say little of the links. */
+static copse_status note_diagonal(const char *label, const int64_t *bytes, int n,
+                                  struct copse_err *err) {
+  int64_t m;
+  COPSE_DO(copse_demand_total(bytes, n, &m, err));
+  for (int r = 0; r < n; r++) {
+    int64_t own = bytes[(size_t)r * (size_t)n + (size_t)r];
+    if (n < 2 || own < m - m / 2) continue;
+    copse_note(&copse_cli_notes,
+               "%s: rank %d sends itself %" PRId64 " bytes, and M, which algbw and busbw count, is %" PRId64
+               ": with zeros on the diagonal they are those of what crosses links",
+               label, r, own, m);
+    break;
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_cli_load_demand(const struct copse_cli_solve *a,
                                    struct copse_solve_options *options, struct copse_cli_work *w) {
   if (!a->demand) return COPSE_OK;
@@ -140,7 +158,7 @@ copse_status copse_cli_load_demand(const struct copse_cli_solve *a,
   COPSE_DO(copse_demand_parse(copse_file_label(a->demand), w->data, w->size, w->topology->n_ranks,
                               &w->demand, &w->err));
   options->demand = w->demand;
-  return COPSE_OK;
+  return note_diagonal(copse_file_label(a->demand), w->demand, w->topology->n_ranks, &w->err);
 }
 
 copse_status copse_cli_find_root(const struct copse_cli_solve *a,
@@ -251,11 +269,9 @@ void copse_cli_print_bottleneck(const struct copse_topology *t, const struct cop
     if (words) printf("%s: %s\n", what_limits(s), words);
     return;
   }
-  const struct copse_schedule_cut *heaviest = bound->cuts;
-  for (int i = 1; i < bound->n_cuts; i++)
-    if (copse_q_cmp(bound->cuts[i].weight, heaviest->weight) > 0) heaviest = &bound->cuts[i];
-  const char *words = cut_words(t, s, heaviest->nodes, heaviest->n_nodes,
-                                heaviest->phase == COPSE_PHASE_REDUCE, &arena);
+  const struct copse_schedule_cut most = copse_bound_main_cut(bound);
+  const char *words =
+      cut_words(t, s, most.nodes, most.n_nodes, most.phase == COPSE_PHASE_REDUCE, &arena);
   if (words)
     printf("%s: %d cuts, of both phases; of most weight: %s\n", what_limits(s), bound->n_cuts,
            words);

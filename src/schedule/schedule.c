@@ -75,6 +75,14 @@ double copse_schedule_algbw(const struct copse_schedule *schedule) {
   return t.num == 0 ? (double)INFINITY : (double)t.den / (double)t.num;
 }
 
+struct copse_schedule_cut copse_bound_main_cut(const struct copse_bound *bound) {
+  bool one = bound->kind != COPSE_BOUND_FORESTS;
+  struct copse_schedule_cut most = {.nodes = bound->cut, .n_nodes = one ? bound->n_cut : 0};
+  for (int i = 0; i < bound->n_cuts; i++)
+    if (i == 0 || copse_q_cmp(bound->cuts[i].weight, most.weight) > 0) most = bound->cuts[i];
+  return most;
+}
+
 int64_t copse_schedule_chunk_bytes(const struct copse_schedule *s) {
   struct copse_q most = COPSE_Q_ZERO;
   for (int t = 0; t < s->n_trees; t++)

@@ -125,6 +125,9 @@ struct copse_bound {
   int n_potentials;
 };
 
+/* The cut that bounds: of COPSE_BOUND_FORESTS that of most weight, else the first; n_nodes 0: none. */
+struct copse_schedule_cut copse_bound_main_cut(const struct copse_bound *bound);
+
 /*
  * What no schedule beats for a message of some bytes, latencies counted (docs/theory.md, "Every
  * size"): a link e takes its latency, and alpha where it leads to a rank. `times` p of nodes, from

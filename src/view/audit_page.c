@@ -64,6 +64,7 @@ static void add_row(const struct copse_audit_row *row, struct copse_text *text) 
 static void add_reasons(const struct copse_audit *a, struct copse_text *text) {
   if (a->n_rows == 0) return;
   const struct copse_audit_row *row = &a->rows[0];
+  if (!row->cut && !row->how && a->n_notes == 0) return;
   copse_text_add(text, "\nof %s:\n", copse_collective_name(row->collective));
   if (row->cut) add_wrapped(text, "  bound", 13, row->cut);
   if (row->how) add_wrapped(text, "  NCCL", 13, row->how);

@@ -648,12 +648,15 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
     COPSE_DO(copse_cli_solve_checked(w->topology, &options, false, &in->schedules[i], &seconds,
                                      NULL, &w->err));
     const struct copse_schedule *s = in->schedules[i];
-    bool one = s->bound.kind == COPSE_BOUND_CUT || s->bound.kind == COPSE_BOUND_PHASES;
+    const struct copse_schedule_cut cut = copse_bound_main_cut(&s->bound);
+    bool into = s->bound.n_cuts > 0
+                    ? cut.phase == COPSE_PHASE_REDUCE
+                    : order[i] != COPSE_ALLREDUCE && copse_collective_reduces(order[i]);
     struct copse_guessed guessed;
     COPSE_DO(copse_guessed_find(w->topology, s, &in->arena, &guessed, &w->err));
     in->bounds[in->n_bounds++] = (struct copse_audit_bound){
-        order[i],      w->topology, s->time_per_GB, s->bound.cut, one ? s->bound.n_cut : 0,
-        guessed.links, guessed.n};
+        order[i],        w->topology, s->time_per_GB, cut.nodes, cut.n_nodes,
+        s->bound.n_cuts, into,        guessed.links,  guessed.n};
   }
   return COPSE_OK;
 }

@@ -134,8 +134,6 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
                              struct copse_err *err) {
   const struct copse_topology *t = in->topology;
   struct copse_nccl_verdict v;
-  bool reduces =
-      bound->collective != COPSE_ALLREDUCE && copse_collective_reduces(bound->collective);
   *row = (struct copse_audit_row){.collective = bound->collective,
                                   .bound = copse_audit_busbw(t, bound->collective, bound->time),
                                   .nccl = NAN,
@@ -143,7 +141,13 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
                                   .links = NAN,
                                   .stated = NAN};
   if (bound->n_cut > 0) {
-    row->cut = copse_cut_words(bound->topology, bound->cut, bound->n_cut, reduces, &audit->arena);
+    const char *cut = copse_cut_words(bound->topology, bound->cut, bound->n_cut, bound->into,
+                                      &audit->arena);
+    row->cut = cut && bound->n_cuts > 1
+                   ? copse_arena_printf(&audit->arena,
+                                        "%d cuts, of both phases; of most weight: %s",
+                                        bound->n_cuts, cut)
+                   : cut;
     if (!row->cut) return copse_fail_nomem(err);
   }
   find_measured(in, row);

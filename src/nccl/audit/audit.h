@@ -18,8 +18,9 @@ struct copse_audit_bound {
   copse_collective collective;
   const struct copse_topology *topology; /* the cut's, of the same ranks */
   struct copse_q time;                   /* s/GB */
-  const int *cut; /* [n_cut] nodes of the topology; a collective without one cut: none */
-  int n_cut;
+  const int *cut; /* [n_cut] nodes of the topology; of n_cuts the one of most weight */
+  int n_cut, n_cuts;
+  bool into; /* what must get into the cut counts, not what must get out */
   const int *guessed; /* [n_guessed] links of the cut whose bandwidth nobody stated or measured */
   int n_guessed;
 };

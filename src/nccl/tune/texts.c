@@ -80,6 +80,7 @@ static void add_nccl_env(const struct copse_tune_facts *f, struct copse_text *ou
       out,
       "# Under copse's drop-in only the communicators that the graph fits get it; without, "
       "every one.\n"
+      "unset NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS # what an older env.sh has set\n"
       "%scase ${LD_PRELOAD:-} in\n"
       "*libcopse-nccl.so*) export COPSE_NCCL_GRAPHS=\"%s\" ;;\n"
       "*) export NCCL_GRAPH_FILE=\"%s\" ;;\n"
@@ -96,9 +97,10 @@ static void add_nccl_env(const struct copse_tune_facts *f, struct copse_text *ou
 
 static void add_rccl_env(const struct copse_tune_facts *f, struct copse_text *out) {
   bool trees = f->trees && trees_win(f);
+  copse_text_add(out, "unset NCCL_RINGS RCCL_TREES # what an older env.sh has set\n");
   if (!trees && f->rings && f->n_groups > 1) {
     add_kinds(f, "NCCL_RINGS", out);
-    copse_text_add(out, "[ -z \"$NCCL_RINGS\" ] || export NCCL_RINGS\n");
+    copse_text_add(out, "if [ -n \"$NCCL_RINGS\" ]; then export NCCL_RINGS; else unset NCCL_RINGS; fi\n");
   } else if (f->rings || trees) {
     copse_text_add(out, "export %s=", trees ? "RCCL_TREES" : "NCCL_RINGS");
     add_quoted(out, trees ? f->trees : f->rings[0]);

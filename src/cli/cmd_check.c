@@ -23,9 +23,9 @@ static void print_report(const struct copse_plan *plan, const struct copse_proof
         plan->header.n_ops, plan->header.n_channels, report->runs, report->operations);
   else
     printf(
-        "%s of %s: proved for %u ranks, %s: result, no deadlock, no race\n"
+        "%s of %s: proved for %u rank%s, %s: result, no deadlock, no race\n"
         "%u operations of %u workers over %u channels, %" PRIu64 " steps followed\n",
-        name, plan->name, plan->header.n_ranks,
+        name, plan->name, plan->header.n_ranks, COPSE_S(plan->header.n_ranks),
         plan->header.collective == COPSE_ALLTOALL ? "out of place" : "in place and out of place",
         plan->header.n_ops, plan->header.n_workers, plan->header.n_channels, report->operations);
 }
@@ -52,8 +52,8 @@ static void print_msccl(const struct copse_check_msccl_report *r, bool json) {
         COPSE_CLI_BOOL(r->on_rccl));
     return;
   }
-  printf("%s (MSCCL XML): proved for %d ranks, %s: result, no deadlock, no race\n",
-         copse_collective_name(r->collective), r->n_ranks, layout);
+  printf("%s (MSCCL XML): proved for %d rank%s, %s: result, no deadlock, no race\n",
+         copse_collective_name(r->collective), r->n_ranks, COPSE_S(r->n_ranks), layout);
   printf(
       "%d steps of %d thread blocks over %d channels; runs on %s\n", r->n_steps, r->n_tbs,
       r->n_channels,
@@ -85,9 +85,9 @@ static copse_status check_mscclpp(const char *label, bool json, struct copse_cli
         r.in_place ? "false" : "true");
   else
     printf(
-        "%s (MSCCL++ JSON): proved for %d ranks, %s: result, no deadlock, no race\n"
+        "%s (MSCCL++ JSON): proved for %d rank%s, %s: result, no deadlock, no race\n"
         "%d operations of %d thread blocks\n",
-        name, r.n_ranks, r.in_place ? "in place" : "out of place", r.n_ops, r.n_blocks);
+        name, r.n_ranks, COPSE_S(r.n_ranks), r.in_place ? "in place" : "out of place", r.n_ops, r.n_blocks);
   return COPSE_OK;
 }
 

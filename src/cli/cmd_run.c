@@ -314,8 +314,9 @@ static void begin_report(struct bench *bench) {
                    copse_cli_quoted(bench->plan->name), backend_names[o->backend], h->n_workers);
     return;
   }
-  printf("# copse run: %s, %u ranks, %u workers, topology ",
-         copse_collective_name((copse_collective)h->collective), h->n_ranks, h->n_workers);
+  printf("# copse run: %s, %u rank%s, %u workers, topology ",
+         copse_collective_name((copse_collective)h->collective), h->n_ranks, COPSE_S(h->n_ranks),
+         h->n_workers);
   for (const char *p = bench->plan->name; *p; p++) putchar((unsigned char)*p < ' ' ? '?' : *p);
   printf(", backend %s\n", backend_names[o->backend]);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64

@@ -385,9 +385,9 @@ static void print_flows(const struct report *r) {
   const struct seconds *sec = &r->seconds;
   copse_cli_print_bottleneck(r->topology, s);
   if (!r->bound_only)
-    printf("%d flows%s over %d paths, at most %d hops\n", s->n_flows,
+    printf("%d flows%s over %d paths, at most %d hop%s\n", s->n_flows,
            s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_paths(s),
-           copse_schedule_height(s));
+           copse_schedule_height(s), COPSE_S(copse_schedule_height(s)));
   if (!r->bound_only && s->n_rotations > 0)
     printf("the others are their images under a rotation of order %d\n", s->rotations[0].order);
   printf("seconds: flow %.3f, paths %.3f, verify %.3f, total %.3f\n", sec->solve.optimum,
@@ -403,8 +403,9 @@ static void print_trees(const struct report *r) {
     printf("symmetry: the %d ranks are of %d kind%s\n", t->n_ranks, sec->solve.orbits,
            sec->solve.orbits == 1 ? "" : "s");
   if (!r->bound_only)
-    printf("k = %" PRId64 ", %d trees%s, at most %d hops high, %.3g on average\n", s->k, s->n_trees,
-           s->n_rotations > 0 ? " of base ranks" : "", copse_schedule_height(s),
+    printf("k = %" PRId64 ", %d tree%s%s, at most %d hop%s high, %.3g on average\n", s->k, s->n_trees,
+           COPSE_S(s->n_trees), s->n_rotations > 0 ? " of base ranks" : "",
+           copse_schedule_height(s), COPSE_S(copse_schedule_height(s)),
            copse_schedule_mean_height(s));
   if (!r->bound_only && s->n_rotations > 0)
     printf("the others are their images under %d symmetr%s: %" PRId64 " trees in all\n",

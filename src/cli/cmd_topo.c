@@ -75,7 +75,8 @@ static void print_types(const struct copse_topology *t) {
 }
 
 static void print_text(const struct copse_topology *t, const struct summary *s) {
-  printf("%s: %d ranks, %d nodes (", t->name, t->n_ranks, t->n_nodes);
+  printf("%s: %d rank%s, %d node%s (", t->name, t->n_ranks, COPSE_S(t->n_ranks), t->n_nodes,
+         COPSE_S(t->n_nodes));
   print_types(t);
   printf(")\n");
   if (t->n_links == 0) {

@@ -97,11 +97,14 @@ static int refuse(const struct copse_command *command, const struct copse_option
   char range[64];
   if (it->words && !it->must) return refuse_word(command, it, value);
   const char *name = it->spelled ? it->spelled : it->name, *must = it->must ? it->must : range;
+  const char *unit = it->bytes && strchr("bB", value[strlen(value) - !!*value]) && *value
+                         ? ": K is times 1024, and the B is left out"
+                         : "";
   snprintf(range, sizeof range, "from %llu to %llu", (unsigned long long)it->min,
            (unsigned long long)it->max);
   if (command->quotes_values)
-    return copse_cli_usage(command->name, "%s '%s' must be %s", name, value, must);
-  return copse_cli_usage(command->name, "%s must be %s", name, must);
+    return copse_cli_usage(command->name, "%s '%s' must be %s%s", name, value, must, unit);
+  return copse_cli_usage(command->name, "%s must be %s%s", name, must, unit);
 }
 
 static bool take_number(const struct copse_option *it, const char *value, int64_t *out) {

@@ -71,7 +71,7 @@ static copse_status new_on_gpus(const struct copse_plan *plan, struct copse_exec
   COPSE_AT_END(copse_free_at) int *devices = NULL;
   if (!gpu)
     return copse_fail(err, COPSE_UNSUPPORTED,
-                      "this copse was built without CUDA: backends cpu and threads");
+                      "this copse was built without CUDA: backends are cpu, threads, mpi and ucx");
   int n_devices = gpu->device_count();
   COPSE_DO(copse_calloc(n, sizeof *devices, &devices, err));
   for (uint32_t r = 0; r < n; r++) devices[r] = n_devices > 0 ? (int)(r % (uint32_t)n_devices) : 0;

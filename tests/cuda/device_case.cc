@@ -160,9 +160,11 @@ static void *on_device(const struct device_buffers *d, const struct copse_buffer
 
 /* ---- launches ------------------------------------------------------------------------------- */
 
-copse_status device_launch(const struct device_plan *d, const struct device_buffers *buffers,
-                           const struct copse_buffers *host, struct exec_case it,
-                           const uint64_t *pair_counts, struct copse_err *err) {
+/* The ranks' calls; the caller frees them. */
+static struct copse_call *make_calls(const struct device_plan *d,
+                                     const struct device_buffers *buffers,
+                                     const struct copse_buffers *host, struct exec_case it,
+                                     const uint64_t *pair_counts) {
   struct copse_call *calls = new_array<struct copse_call>(d->n_ranks);
   for (uint32_t r = 0; r < d->n_ranks; r++) {
     struct copse_call *call = &calls[r];
@@ -176,7 +178,14 @@ copse_status device_launch(const struct device_plan *d, const struct device_buff
     call->pair_counts = pair_counts;
     call->stream = d->streams[r];
   }
-  copse_status status = copse_cuda_backend.launch(d->backend, d->prepared, calls, err);
+  return calls;
+}
+
+copse_status device_launch(const struct device_plan *d, const struct device_buffers *buffers,
+                           const struct copse_buffers *host, struct exec_case it,
+                           const uint64_t *pair_counts, struct copse_err *err) {
+  struct copse_call *calls = make_calls(d, buffers, host, it, pair_counts);
+  copse_status status = copse_launch_one(&copse_cuda_backend, d->backend, d->prepared, calls, err);
   free(calls);
   return status;
 }
@@ -248,37 +257,107 @@ void device_fill_rough(struct exec_case it, void *memory, uint64_t n, uint64_t s
   }
 }
 
-uint64_t device_case_compare(const struct device_plan *d, struct exec_case it, uint64_t seed) {
-  struct copse_err err = COPSE_ERR_INIT;
-  const struct copse_plan_header *h = &d->plan->header;
+/* A collective on data that rounds, and the same for the CPU's executor. */
+struct compared {
+  struct device_plan d;
+  struct exec_case it;
   struct copse_buffers host, cpu;
   struct device_buffers device;
-  uint64_t bytes = copse_type_bytes(it.type), wrong = 0;
-  make_host(d, it, &host);
-  make_host(d, it, &cpu);
+  struct copse_call *calls;
+};
+
+static void compare_begin(struct compared *c, const struct device_plan *d, struct exec_case it,
+                          uint64_t seed) {
+  const struct copse_plan_header *h = &d->plan->header;
+  c->d = *d;
+  c->it = it;
+  make_host(d, it, &c->host);
+  make_host(d, it, &c->cpu);
   for (uint32_t r = 0; r < h->n_ranks; r++) {
-    device_fill_rough(it, host.inputs[r], h->input_blocks * it.count, seed * 1000 + r);
-    memcpy(cpu.inputs[r], host.inputs[r], h->input_blocks * it.count * bytes);
+    device_fill_rough(it, c->host.inputs[r], h->input_blocks * it.count, seed * 1000 + r);
+    memcpy(c->cpu.inputs[r], c->host.inputs[r],
+           h->input_blocks * it.count * copse_type_bytes(it.type));
   }
-  device_buffers_new(&device, d, &host);
-  device_upload(&device, &host);
-  COPSE_SUCCEEDS(device_launch(d, &device, &host, it, NULL, &err), &err);
+  device_buffers_new(&c->device, d, &c->host);
+  device_upload(&c->device, &c->host);
+  c->calls = make_calls(d, &c->device, &c->host, it, NULL);
+}
+
+/* How many elements are other ones than the CPU's. */
+static uint64_t compare_end(struct compared *c) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const struct copse_plan_header *h = &c->d.plan->header;
+  const struct copse_launch launch = {c->it.count,   c->it.type,     c->it.redop,
+                                      c->cpu.inputs, c->cpu.outputs, NULL};
+  const uint64_t bytes = copse_type_bytes(c->it.type);
+  uint64_t wrong = 0;
   struct copse_exec *exec;
-  COPSE_SUCCEEDS(copse_exec_new(d->plan, COPSE_BACKEND_CPU, &exec, &err), &err);
-  const struct copse_launch launch = {it.count, it.type, it.redop, cpu.inputs, cpu.outputs, NULL};
+  COPSE_SUCCEEDS(copse_exec_new(c->d.plan, COPSE_BACKEND_CPU, &exec, &err), &err);
   COPSE_SUCCEEDS(copse_exec_run(exec, &launch, &err), &err);
-  device_wait(d);
-  device_download(&device, &host);
+  device_download(&c->device, &c->host);
   for (uint32_t r = 0; r < h->n_ranks; r++) {
-    if (!copse_data_is_promised(&host.data, r)) continue;
-    const unsigned char *a = (const unsigned char *)host.outputs[r];
-    const unsigned char *b = (const unsigned char *)cpu.outputs[r];
-    for (uint64_t i = 0; i < h->output_blocks * it.count; i++)
+    if (!copse_data_is_promised(&c->host.data, r)) continue;
+    const unsigned char *a = (const unsigned char *)c->host.outputs[r];
+    const unsigned char *b = (const unsigned char *)c->cpu.outputs[r];
+    for (uint64_t i = 0; i < h->output_blocks * c->it.count; i++)
       wrong += memcmp(a + i * bytes, b + i * bytes, bytes) != 0;
   }
   copse_exec_free(exec);
-  device_buffers_free(&device);
-  copse_buffers_free(&host);
-  copse_buffers_free(&cpu);
+  device_buffers_free(&c->device);
+  copse_buffers_free(&c->host);
+  copse_buffers_free(&c->cpu);
+  free(c->calls);
+  return wrong;
+}
+
+uint64_t device_case_compare(const struct device_plan *d, struct exec_case it, uint64_t seed) {
+  const struct device_member one = {d->plan, d->prepared, it};
+  return device_group_compare(d, &one, 1, 0, seed, NULL);
+}
+
+/* Enqueues all, as many together as the backend takes; in how many launches. */
+static int launch_rounds(const struct device_plan *d, const struct copse_round *rounds,
+                         uint32_t n) {
+  struct copse_err err = COPSE_ERR_INIT;
+  int launches = 0;
+  for (uint32_t at = 0, taken = 0; at < n; at += taken, launches++)
+    COPSE_SUCCEEDS(copse_cuda_backend.launch(d->backend, rounds + at, n - at, &taken, &err), &err);
+  return launches;
+}
+
+uint64_t device_group_compare(const struct device_plan *d, const struct device_member *members,
+                              uint32_t n, int graph_launches, uint64_t seed, int *launches) {
+  struct compared *all = new_array<struct compared>(n);
+  struct copse_round *rounds = new_array<struct copse_round>(n);
+  uint64_t wrong = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    struct device_plan of = *d;
+    of.plan = members[i].plan;
+    of.prepared = members[i].prepared;
+    compare_begin(&all[i], &of, members[i].it, seed + i);
+    rounds[i] = {members[i].prepared, all[i].calls};
+  }
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  if (graph_launches > 0)
+    CUDA_OK(cudaStreamBeginCapture(d->streams[0], cudaStreamCaptureModeThreadLocal));
+  const int n_launches = launch_rounds(d, rounds, n);
+  if (graph_launches > 0) {
+    CUDA_OK(cudaStreamEndCapture(d->streams[0], &graph));
+    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < graph_launches; i++) {
+      CUDA_OK(cudaGraphLaunch(exec, d->streams[0]));
+      (void)launch_rounds(d, rounds, n); /* beside it */
+    }
+  }
+  device_wait(d);
+  for (uint32_t i = 0; i < n; i++) wrong += compare_end(&all[i]);
+  if (launches) *launches = n_launches;
+  if (graph_launches > 0) {
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(graph));
+  }
+  free(all);
+  free(rounds);
   return wrong;
 }

@@ -79,5 +79,15 @@ void device_fill_rough(struct exec_case it, void *memory, uint64_t n, uint64_t s
 uint64_t device_case_run(const struct device_plan *d, struct exec_case it);
 /* The same on data that rounds at every step: elements that differ from the CPU executor's bits. */
 uint64_t device_case_compare(const struct device_plan *d, struct exec_case it, uint64_t seed);
+/* The same for a group of collectives on d's backend, as many in a launch as it takes: how many launches.
+ * graph_launches > 0 (all ranks on one stream): captured, and each launch of the graph beside one more of
+ * the group. */
+struct device_member {
+  const struct copse_plan *plan;
+  void *prepared;
+  struct exec_case it;
+};
+uint64_t device_group_compare(const struct device_plan *d, const struct device_member *members,
+                              uint32_t n, int graph_launches, uint64_t seed, int *launches);
 
 #endif

@@ -131,7 +131,7 @@ copse_status process_launch(struct process *p, const struct copse_data *data, vo
   call.send = send;
   call.recv = recv;
   call.stream = p->stream;
-  return copse_cuda_backend.launch(p->backend, p->prepared, &call, err);
+  return copse_launch_one(&copse_cuda_backend, p->backend, p->prepared, &call, err);
 }
 
 struct copse_data process_data(const struct process *p, uint64_t count, uint64_t seed) {
@@ -308,7 +308,7 @@ static void launch_uneven(struct process *p, const struct uneven *u) {
   call.recv = u->recv;
   call.pair_counts = u->on_device;
   call.stream = p->stream;
-  COPSE_SUCCEEDS(copse_cuda_backend.launch(p->backend, p->prepared, &call, &err), &err);
+  COPSE_SUCCEEDS(copse_launch_one(&copse_cuda_backend, p->backend, p->prepared, &call, &err), &err);
 }
 
 static void launch_uneven_graph(struct process *p, struct uneven *u, int launches) {

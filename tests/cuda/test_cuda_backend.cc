@@ -805,7 +805,7 @@ static copse_status whole_life(const struct copse_plan *plan) {
     calls[r].recv = memory + (r + 3) * 256;
   }
   status = copse_cuda_backend.prepare(backend, &plan, 1, &prepared, &err);
-  if (status == COPSE_OK) status = copse_cuda_backend.launch(backend, prepared, calls, &err);
+  if (status == COPSE_OK) status = copse_launch_one(&copse_cuda_backend, backend, prepared, calls, &err);
   if (status == COPSE_OK) status = copse_cuda_backend.finish(backend, &err);
   if (status != COPSE_OK) {
     ck_assert_str_ne(err.text, "");
@@ -841,6 +841,206 @@ START_TEST(any_call_of_cuda_may_fail) {
     }
   copse_cuda_staging_bytes = 96u << 20;
   pb_free(plan);
+}
+END_TEST
+
+/* ---- groups ------------------------------------------------------------------------------------- */
+
+/* A backend with several plans. */
+struct grouped {
+  struct device_plan d;
+  struct copse_plan *plans[6];
+  void *prepared[6];
+};
+enum { SUM, GATHER, EXCHANGE, PACKET_SUM, PACKET_GATHER, BROADCAST };
+
+static void grouped_open(struct grouped *g, int devices, enum device_streams streams) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *plans[] = {tree_plan(COPSE_ALLREDUCE, 4), tree_plan(COPSE_ALLGATHER, 4),
+                                tree_plan(COPSE_ALLTOALL, 4),  packet_allreduce(4),
+                                packet_allgather(4),           tree_plan(COPSE_BROADCAST, 4)};
+  memcpy(g->plans, plans, sizeof plans);
+  device_plan_open(&g->d, plans[0], devices, streams);
+  g->prepared[0] = g->d.prepared;
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(g->d.backend, (const struct copse_plan *const *)plans + 1, 5,
+                                            g->prepared + 1, &err),
+                 &err);
+}
+
+static void grouped_close(struct grouped *g) {
+  device_plan_close(&g->d);
+  for (struct copse_plan *plan : g->plans) pb_free(plan);
+}
+
+static struct device_member member_of(const struct grouped *g, int plan, copse_type type, copse_redop redop,
+                                      uint64_t count, bool in_place = false) {
+  return {g->plans[plan], g->prepared[plan], {type, redop, count, in_place}};
+}
+
+/* One after another in one kernel a GPU, with the bits of the CPU: chunks, packets, copies of other types,
+ * the same plan again; two where two types are reduced. */
+START_TEST(a_group_is_one_launch) {
+  struct grouped g;
+  const int devices = _i == 0 ? 1 : _i == 1 ? 2 : 4;
+  int launches = 0;
+  if (_i == 2) configure_apart(1);
+  grouped_open(&g, devices, _i == 0 ? ONE_STREAM : STREAM_PER_RANK);
+  const bool graph = _i == 0;
+  const struct device_member one[] = {
+      member_of(&g, PACKET_SUM, COPSE_FLOAT, COPSE_SUM, 17),
+      member_of(&g, SUM, COPSE_FLOAT, COPSE_AVG, 1000, !graph),
+      member_of(&g, GATHER, COPSE_INT8, COPSE_SUM, 333),
+      member_of(&g, SUM, COPSE_FLOAT, COPSE_SUM, 50),
+      member_of(&g, PACKET_GATHER, COPSE_DOUBLE, COPSE_SUM, 29),
+      member_of(&g, EXCHANGE, COPSE_HALF, COPSE_SUM, 111),
+      member_of(&g, PACKET_SUM, COPSE_FLOAT, COPSE_MAX, 900)};
+  const struct device_member two[] = {member_of(&g, SUM, COPSE_FLOAT, COPSE_SUM, 64),
+                                      member_of(&g, BROADCAST, COPSE_HALF, COPSE_SUM, 100),
+                                      member_of(&g, PACKET_SUM, COPSE_HALF, COPSE_SUM, 33),
+                                      member_of(&g, GATHER, COPSE_FLOAT, COPSE_SUM, 12)};
+  for (uint64_t turn = 0; turn < COPSE_TEST_UP_TO(6, 2); turn++) {
+    const int before = copse_emulated_calls_of("cudaLaunchKernelExC");
+    ck_assert_uint_eq(device_group_compare(&g.d, one, 7, 0, turn, &launches), 0);
+    ck_assert_int_eq(launches, 1);
+    ck_assert_int_eq(copse_emulated_calls_of("cudaLaunchKernelExC") - before, devices);
+    ck_assert_uint_eq(device_group_compare(&g.d, two, 4, graph ? 3 : 0, turn, &launches), 0);
+    ck_assert_int_eq(launches, 2);
+    if (graph) ck_assert_uint_eq(device_group_compare(&g.d, one, 7, 3, turn, &launches), 0);
+    for (int i = 0; i < 7; i++) /* and each by itself */
+      ck_assert_uint_eq(device_case_compare(&g.d, one[i].it, turn), 0);
+  }
+  struct device_member many[40]; /* more than a kernel's arguments hold */
+  for (int i = 0; i < 40; i++)
+    many[i] = member_of(&g, i % 3 ? PACKET_SUM : SUM, COPSE_FLOAT, COPSE_SUM, 1 + i * 7 % 60);
+  ck_assert_uint_eq(device_group_compare(&g.d, many, 40, 0, 5, &launches), 0);
+  const int most = COPSE_CALLS_BYTES / copse_call_bytes(4);
+  ck_assert_int_eq(launches, (40 + most - 1) / most);
+  grouped_close(&g);
+}
+END_TEST
+
+/* The numbers of packets start again within a group, while other blocks are in other calls. */
+START_TEST(numbers_start_again_in_a_group) {
+  struct grouped g;
+  if (_i > 0) configure_apart(_i);
+  grouped_open(&g, 2, ONE_STREAM);
+  const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)g.prepared[PACKET_SUM];
+  struct device_member members[6];
+  for (int i = 0; i < 6; i++)
+    members[i] = member_of(&g, i % 3 == 1 ? SUM : PACKET_SUM, COPSE_FLOAT, COPSE_SUM, i % 2 ? 900 : 5);
+  for (uint32_t back = 1; back < COPSE_TEST_UP_TO(9, 6); back++) {
+    for (int s = 0; s < 2; s++)
+      for (uint32_t w = 0; w < g.plans[PACKET_SUM]->header.n_workers; w++) {
+        const uint32_t epoch = UINT32_MAX - back;
+        CUDA_OK(cudaMemcpy(p->devices[s].plan.epochs + w, &epoch, 4, cudaMemcpyHostToDevice));
+      }
+    for (uint64_t turn = 0; turn < 3; turn++) {
+      int launches = 0;
+      ck_assert_uint_eq(device_group_compare(&g.d, members, 6, 0, turn, &launches), 0);
+      ck_assert_int_eq(launches, 1);
+    }
+  }
+  grouped_close(&g);
+}
+END_TEST
+
+/* What waits in vain ends with its limit, or by an abort, and the calls behind it in the kernel too. */
+START_TEST(a_group_that_stands_still_ends) {
+  struct copse_plan *plan = hanging_plan();
+  struct copse_err err = COPSE_ERR_INIT;
+  struct repeated r;
+  struct copse_call calls[2];
+  uint32_t taken = 0;
+  repeated_open(&r, plan, 1, ONE_STREAM, 100);
+  repeated_fill(&r, 1);
+  memset(calls, 0, sizeof calls);
+  for (uint32_t k = 0; k < 2; k++) {
+    calls[k].collective = COPSE_ALLREDUCE;
+    calls[k].root = -1;
+    calls[k].count = 100;
+    calls[k].type = COPSE_FLOAT;
+    calls[k].send = r.device.inputs[k] + COPSE_GUARD_BYTES;
+    calls[k].recv = r.device.outputs[k] + COPSE_GUARD_BYTES;
+    calls[k].stream = r.d.streams[0];
+  }
+  const struct copse_round rounds[] = {{r.d.prepared, calls}, {r.d.prepared, calls}, {r.d.prepared, calls}};
+  copse_cuda_backend.set_timeout(r.d.backend, _i == 0 ? 0.2 : 60);
+  COPSE_SUCCEEDS(copse_cuda_backend.launch(r.d.backend, rounds, 3, &taken, &err), &err);
+  ck_assert_uint_eq(taken, 3);
+  if (_i == 1) copse_cuda_backend.abort(r.d.backend);
+  ck_assert_int_eq(copse_cuda_backend.finish(r.d.backend, &err), _i == 0 ? COPSE_TIMEOUT : COPSE_ABORTED);
+  ck_assert(_i == 1 || strstr(err.text, "rank 1, worker 0 waited over 0.2 s for rank 0 (channel 0, chunk 0)"));
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
+/* Where outputs are staged a call that reads what an earlier one copies out behind its kernel, or puts its
+ * own over it, or in whose place of the staging that still is, comes in a launch of its own. */
+START_TEST(a_call_that_needs_what_is_copied_out_comes_after_it) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct grouped g;
+  unsigned char *memory[4];
+  struct copse_call calls[3][4];
+  copse_cuda_staging_bytes = 4096;
+  configure_apart(1);
+  grouped_open(&g, 4, ONE_STREAM);
+  for (int r = 0; r < 4; r++) {
+    CUDA_OK(cudaSetDevice(g.d.devices[r]));
+    CUDA_OK(cudaMalloc((void **)&memory[r], 20480));
+  }
+  static const struct {
+    uint64_t at[3][2], count; /* where calls send from and receive */
+    uint32_t first;           /* how many go together */
+  } cases[] = {
+      {{{0, 1024}, {2048, 3072}, {4096, 5120}}, 20, 3},
+      {{{0, 1024}, {1024 + 60, 3072}, {4096, 5120}}, 20, 1},  /* reads a part of it */
+      {{{0, 1024}, {2048, 3072}, {4096, 1024 + 300}}, 20, 2}, /* writes a part of it */
+      {{{0, 1024}, {1024 - 80, 3072}, {4096, 5120}}, 20, 3},  /* ends before it */
+      {{{0, 8192}, {2048, 12288}, {4096, 16384}}, 80, 3},     /* 3840 of 4096 bytes of staging */
+      {{{0, 8192}, {2048, 12288}, {4096, 16384}}, 85, 2},     /* 4608: the third begins anew */
+  };
+  for (const auto &it : cases) {
+    struct copse_round rounds[3];
+    uint32_t taken = 0;
+    ((struct copse_cuda *)g.d.backend)->staged_to = 0;
+    memset(calls, 0, sizeof calls);
+    for (int k = 0; k < 3; k++) {
+      for (int r = 0; r < 4; r++) {
+        calls[k][r].collective = COPSE_ALLGATHER;
+        calls[k][r].root = -1;
+        calls[k][r].count = it.count;
+        calls[k][r].type = COPSE_FLOAT;
+        calls[k][r].send = memory[r] + it.at[k][0];
+        calls[k][r].recv = memory[r] + it.at[k][1];
+        calls[k][r].stream = NULL;
+      }
+      rounds[k] = {g.prepared[GATHER], calls[k]};
+    }
+    for (uint32_t at = 0; at < 3; at += taken) {
+      COPSE_SUCCEEDS(copse_cuda_backend.launch(g.d.backend, rounds + at, 3 - at, &taken, &err), &err);
+      ck_assert_msg(at > 0 || taken == it.first, "case %ld: %u together", (long)(&it - cases), taken);
+    }
+    device_wait(&g.d);
+  }
+  for (int r = 0; r < 4; r++) CUDA_OK(cudaFree(memory[r]));
+  grouped_close(&g);
+  copse_cuda_staging_bytes = 96u << 20;
+}
+END_TEST
+
+/* Blocks that wait for each other start all together; one by itself needs no such promise. */
+START_TEST(a_kernel_of_one_block_is_an_ordinary_one) {
+  for (int devices = 1; devices <= 3; devices += 2) {
+    struct copse_plan *plan = pb_ring_allgather(3, small);
+    struct device_plan d;
+    device_plan_open(&d, plan, devices, ONE_STREAM);
+    const int before = copse_emulated_cooperative();
+    ck_assert_uint_eq(device_case_run(&d, {COPSE_FLOAT, COPSE_SUM, 100, false}), 0);
+    ck_assert_int_eq(copse_emulated_cooperative() - before, devices == 1);
+    device_plan_close(&d);
+    pb_free(plan);
+  }
 }
 END_TEST
 
@@ -896,6 +1096,11 @@ int main(void) {
   tcase_add_test(tc, devices_that_are_not_there_are_refused);
   tcase_add_test(tc, any_call_for_a_group_may_fail);
   tcase_add_loop_test(tc, any_call_of_cuda_may_fail, 0, 2);
+  tcase_add_loop_test(tc, a_group_is_one_launch, 0, 3);
+  tcase_add_loop_test(tc, numbers_start_again_in_a_group, 0, 2);
+  tcase_add_loop_test(tc, a_group_that_stands_still_ends, 0, 2);
+  tcase_add_test(tc, a_call_that_needs_what_is_copied_out_comes_after_it);
+  tcase_add_test(tc, a_kernel_of_one_block_is_an_ordinary_one);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

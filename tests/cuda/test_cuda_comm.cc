@@ -62,11 +62,24 @@ static void end() {
 /* The average of 4 r + i is 6 + i, and so is the average of those. */
 static void *average(void *context) {
   struct rank *rank = (struct rank *)context;
-  for (int turn = 0; turn < TURNS; turn++)
-    COMM_OK(copse_all_reduce(rank->data, rank->data, COUNT, COPSE_FLOAT, COPSE_AVG, rank->comm,
-                             rank->stream));
+  for (int turn = 0; turn < TURNS; turn++) {
+    if (turn % 2) COMM_OK(copse_group_start());
+    for (int k = 0; k < 1 + turn % 2; k++)
+      COMM_OK(copse_all_reduce(rank->data, rank->data, COUNT, COPSE_FLOAT, COPSE_AVG, rank->comm,
+                               rank->stream));
+    if (turn % 2) COMM_OK(copse_group_end());
+  }
   CUDA_OK(cudaStreamSynchronize(rank->stream));
   return NULL;
+}
+
+static void check_averages() {
+  for (int r = 0; r < N; r++) {
+    float host[COUNT];
+    CUDA_OK(cudaStreamSynchronize(ranks[r].stream));
+    CUDA_OK(cudaMemcpy(host, ranks[r].data, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COUNT; i++) ck_assert(host[i] == (float)(6 + i));
+  }
 }
 
 static void average_on(const int *devices) {
@@ -74,11 +87,7 @@ static void average_on(const int *devices) {
   for (int r = 0; r < N; r++)
     ck_assert_int_eq(pthread_create(&ranks[r].thread, NULL, average, &ranks[r]), 0);
   for (int r = 0; r < N; r++) pthread_join(ranks[r].thread, NULL);
-  for (int r = 0; r < N; r++) {
-    float host[COUNT];
-    CUDA_OK(cudaMemcpy(host, ranks[r].data, sizeof host, cudaMemcpyDeviceToHost));
-    for (int i = 0; i < COUNT; i++) ck_assert(host[i] == (float)(6 + i));
-  }
+  check_averages();
   end();
 }
 
@@ -91,6 +100,40 @@ END_TEST
 START_TEST(ranks_of_two_gpus_call_from_a_thread_each) {
   static const int devices[N] = {0, 1, 1, 0};
   average_on(devices);
+}
+END_TEST
+
+/* A thread's group of calls for all ranks: each GPU gets one kernel. */
+START_TEST(a_group_is_one_launch_a_gpu) {
+  static const int devices[N] = {0, 1, 1, 0};
+  begin(devices);
+  const int before = copse_emulated_calls_of("cudaLaunchKernelExC");
+  COMM_OK(copse_group_start());
+  for (int turn = 0; turn < TURNS; turn++)
+    for (int r = 0; r < N; r++)
+      COMM_OK(copse_all_reduce(ranks[r].data, ranks[r].data, COUNT, COPSE_FLOAT, COPSE_AVG,
+                               ranks[r].comm, ranks[r].stream));
+  COMM_OK(copse_group_end());
+  ck_assert_int_eq(copse_emulated_calls_of("cudaLaunchKernelExC") - before, 2);
+  check_averages();
+  end();
+}
+END_TEST
+
+/* A call that is refused takes none of its neighbours with it. */
+START_TEST(a_group_goes_on_behind_a_call_without_a_plan) {
+  static const int devices[N] = {0, 1, 1, 0};
+  begin(devices);
+  COMM_OK(copse_group_start());
+  for (int turn = 0; turn < 3; turn++)
+    for (int r = 0; r < N; r++)
+      COMM_OK(turn == 1 ? copse_broadcast(ranks[r].data, ranks[r].data, COUNT, COPSE_FLOAT, 0, ranks[r].comm,
+                                          ranks[r].stream)
+                        : copse_all_reduce(ranks[r].data, ranks[r].data, COUNT, COPSE_FLOAT, COPSE_AVG,
+                                           ranks[r].comm, ranks[r].stream));
+  ck_assert_int_eq(copse_group_end(), COPSE_UNSUPPORTED);
+  check_averages();
+  end();
 }
 END_TEST
 
@@ -148,6 +191,8 @@ int main() {
   TCase *tc = tcase_create("all");
   tcase_add_test(tc, virtual_ranks_call_from_a_thread_each);
   tcase_add_test(tc, ranks_of_two_gpus_call_from_a_thread_each);
+  tcase_add_test(tc, a_group_is_one_launch_a_gpu);
+  tcase_add_test(tc, a_group_goes_on_behind_a_call_without_a_plan);
   tcase_add_test(tc, a_missing_call_is_a_timeout_on_gpus_too);
   tcase_add_test(tc, a_launch_that_fails_on_one_gpu_ends_on_the_others);
   tcase_add_test(tc, a_gpu_that_is_not_there_is_refused);

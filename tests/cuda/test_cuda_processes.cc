@@ -109,7 +109,7 @@ static void count_launches(void *backend, void *prepared) {
     cudaGraph_t graph;
     call.count = it.mib << 18;
     CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    COPSE_SUCCEEDS(copse_cuda_backend.launch(backend, prepared, &call, &err), &err);
+    COPSE_SUCCEEDS(copse_launch_one(&copse_cuda_backend, backend, prepared, &call, &err), &err);
     CUDA_OK(cudaStreamEndCapture(stream, &graph));
     const struct copse_emulated_graph_shape shape = copse_emulated_graph(graph);
     ck_assert_msg(shape.kernels == it.parts && shape.copies == it.parts && shape.lone_copies == 1,
@@ -193,6 +193,108 @@ static copse_status counted_all_gather(void *context, const void *mine, void *al
   struct counted *it = (struct counted *)context;
   it->calls++;
   return meeting_all_gather(&it->meeting, mine, all, bytes);
+}
+
+/* ---- groups ------------------------------------------------------------------------------------- */
+
+enum { MEMBERS = 4 };
+
+/* A call of a group: its data and memory, output first. */
+struct member {
+  struct copse_data data;
+  struct copse_call call;
+  unsigned char *memory, *host;
+  uint64_t in, out; /* bytes */
+};
+
+static void member_begin(struct member *m, const struct process *p, const struct copse_plan *plan,
+                         uint64_t count, uint64_t seed) {
+  const struct copse_plan_header *h = &plan->header;
+  struct process of = *p;
+  of.plan = plan;
+  memset(m, 0, sizeof *m);
+  m->data = process_data(&of, count, 2 * seed + 1);
+  m->in = h->input_blocks * count * sizeof(float);
+  m->out = h->output_blocks * count * sizeof(float);
+  m->host = (unsigned char *)calloc(m->in + 2 * m->out, 1);
+  copse_data_input(&m->data, (uint32_t)p->meeting.rank, 0, h->input_blocks * count, m->host);
+  copse_data_output(&m->data, (uint32_t)p->meeting.rank, 0, h->output_blocks * count,
+                    m->host + m->in);
+  CUDA_OK(cudaMalloc((void **)&m->memory, m->out + m->in));
+  CUDA_OK(cudaMemset(m->memory, 0xa5, m->out));
+  CUDA_OK(cudaMemcpy(m->memory + m->out, m->host, m->in, cudaMemcpyHostToDevice));
+  m->call.collective = m->data.collective;
+  m->call.root = -1;
+  m->call.count = count;
+  m->call.type = COPSE_FLOAT;
+  m->call.send = m->memory + m->out;
+  m->call.recv = m->memory;
+  m->call.stream = p->stream;
+}
+
+static void member_check(struct member *m, int rank) {
+  CUDA_OK(cudaMemcpy(m->host + m->in + m->out, m->memory, m->out, cudaMemcpyDeviceToHost));
+  DEVICE_ASSERT(memcmp(m->host + m->in, m->host + m->in + m->out, m->out) == 0, "rank %d: wrong %s", rank,
+                copse_collective_name(m->data.collective));
+  CUDA_OK(cudaMemset(m->memory, 0xa5, m->out));
+}
+
+/* A group's calls, in one launch at even ranks and one by one at odd ones, straight and as a graph. */
+static void run_grouped(struct process *p) {
+  struct copse_err err = COPSE_ERR_INIT;
+  const copse_bootstrap bootstrap = {meeting_all_gather, &p->meeting};
+  const uint32_t n = (uint32_t)p->meeting.n;
+  struct copse_plan *plans[] = {pb_tree_plan(COPSE_ALLREDUCE, n, -1, PROCESS_TREES),
+                                pb_tree_plan(COPSE_ALLGATHER, n, -1, PROCESS_TREES),
+                                pb_tree_plan(COPSE_ALLTOALL, n, -1, PROCESS_TREES)};
+  void *prepared[3];
+  struct member members[MEMBERS];
+  struct copse_round rounds[MEMBERS];
+  copse_cuda_staging_bytes = 8192; /* not a whole number of groups: places move on */
+  process_meet(p, &bootstrap);
+  copse_cuda_backend.set_timeout(p->backend, 60);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(p->backend, (const struct copse_plan *const *)plans, 3,
+                                            prepared, &err),
+                 &err);
+  CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+  for (uint32_t i = 0; i < MEMBERS; i++) {
+    member_begin(&members[i], p, plans[i % 3], 30 + 17 * i, i);
+    rounds[i] = {prepared[i % 3], &members[i].call};
+  }
+  for (int turn = 0; turn < 8; turn++) {
+    const bool captures = turn > 4;
+    const bool together = (p->meeting.rank + turn / 2) % 2 == 0;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    const int before = copse_emulated_calls_of("cudaLaunchKernelExC");
+    CUDA_OK(cudaStreamSynchronize(NULL));
+    if (captures) CUDA_OK(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
+    for (uint32_t at = 0, taken; at < MEMBERS; at += taken)
+      COPSE_SUCCEEDS(copse_cuda_backend.launch(p->backend, rounds + at, together ? MEMBERS - at : 1,
+                                               &taken, &err),
+                     &err);
+    const int launches = copse_emulated_calls_of("cudaLaunchKernelExC") - before;
+    /* where the staging begins anew within the group, two */
+    DEVICE_ASSERT(together ? launches <= 2 : launches == MEMBERS, "%d launches", launches);
+    if (captures) {
+      CUDA_OK(cudaStreamEndCapture(p->stream, &graph));
+      CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+      for (int i = 0; i < 2; i++) CUDA_OK(cudaGraphLaunch(exec, p->stream));
+    }
+    CUDA_OK(cudaStreamSynchronize(p->stream));
+    for (struct member &m : members) member_check(&m, p->meeting.rank);
+    if (captures) {
+      CUDA_OK(cudaGraphExecDestroy(exec));
+      CUDA_OK(cudaGraphDestroy(graph));
+    }
+  }
+  for (struct member &m : members) {
+    CUDA_OK(cudaFree(m.memory));
+    free(m.host);
+  }
+  process_stop(p);
+  for (struct copse_plan *plan : plans) pb_free(plan);
+  DEVICE_ASSERT(copse_emulated_misuses() == 0 && copse_emulated_leaks() == 0, "misuse, or a leak");
 }
 
 /* The second of three plans takes more blocks than rank 1's GPU holds. */
@@ -337,6 +439,10 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
     run_too_large(&p);
     return;
   }
+  if (strcmp(mode, "grouped") == 0) {
+    run_grouped(&p);
+    return;
+  }
   if (strcmp(mode, "any") == 0) {
     run_any_failure(&p, is_mirrored);
     return;
@@ -426,6 +532,12 @@ START_TEST(a_plan_that_does_not_fit_is_left_out_everywhere) {
 }
 END_TEST
 
+/* Whether a rank groups its calls is its own affair. */
+START_TEST(some_ranks_group_their_calls) {
+  processes_run(COPSE_ALLREDUCE, _i == 0 ? "grouped" : "host 1 grouped", 3);
+}
+END_TEST
+
 START_TEST(a_process_that_dies_is_a_timeout_for_the_others) {
   processes_run(COPSE_ALLREDUCE, "dies", 3);
 }
@@ -488,6 +600,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(tc, plans_of_the_tool_share_their_memory, 0,
                         COPSE_TEST_RACES ? 0 : copse_test_all() && !COPSE_TEST_SANITIZED ? 3 : 1);
   }
+  tcase_add_loop_test(tc, some_ranks_group_their_calls, 0, 2);
   tcase_add_test(tc, a_process_that_dies_is_a_timeout_for_the_others);
   tcase_add_test(tc, nobody_waits_for_one_that_leaves_late);
   tcase_add_test(tc, leaving_needs_no_shared_files);

@@ -43,6 +43,8 @@ void copse_emulated_fail(const char *function, int nth, cudaError_t error);
 int copse_emulated_calls(void);
 /* Those of one function, such as "cudaStreamWaitEvent". */
 int copse_emulated_calls_of(const char *function);
+/* Of the launches so far, those whose blocks start all together. */
+int copse_emulated_cooperative(void);
 
 /* Of a captured graph: kernels, copies, and copies that no kernel of it can run beside. */
 struct copse_emulated_graph_shape {

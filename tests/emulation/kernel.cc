@@ -258,6 +258,8 @@ cudaError_t check_shape(const Request &r, const Kernel &kernel) {
   return cudaSuccess;
 }
 
+std::atomic<int> n_cooperative;
+
 cudaError_t launch_kernel(const Request &r) {
   Kernel kernel;
   if (!find_kernel(r.function, &kernel)) return cudaErrorInvalidDeviceFunction;
@@ -279,6 +281,7 @@ cudaError_t launch_kernel(const Request &r) {
   launch->shared = r.shared;
   launch->device = stream->device;
   launch->is_cooperative = r.is_cooperative;
+  n_cooperative += r.is_cooperative;
   launch->n_blocks = (size_t)r.grid.x * r.grid.y * r.grid.z;
   launch->n_threads = (int)(r.block.x * r.block.y * r.block.z);
   return submit(stream, [launch = LaunchPtr(launch)] { run_kernel(launch); });
@@ -347,6 +350,8 @@ void reset_residency() {
 }  // namespace copse_emulation
 
 using namespace copse_emulation;
+
+int copse_emulated_cooperative(void) { return n_cooperative; }
 
 void copse_emulated_register(const void *function, const copse_emulated_signature *signature) {
   std::lock_guard<std::mutex> hold(kernels().lock);

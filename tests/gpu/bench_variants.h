@@ -113,8 +113,9 @@ static inline bool variant_fits(const struct variant *v, const struct copse_plan
   struct copse_cuda_device device = {};
   device.n_multiprocessors = (uint32_t)properties.multiProcessorCount;
   uint32_t threads = v->threads && GPU_IS_REAL ? v->threads : copse_cuda_threads, room = 0;
+  const bool reduces = copse_collective_reduces((copse_collective)plan->header.collective);
   for (;; threads /= 2) {
-    COPSE_SUCCEEDS(copse_cuda_room(plan, &device, threads, &room, &err), &err);
+    COPSE_SUCCEEDS(copse_cuda_room(reduces, &device, threads, &room, &err), &err);
     if (plan->header.n_workers <= room) return true;
     if (threads / 2 < COPSE_CUDA_LEAST_THREADS) return false;
   }

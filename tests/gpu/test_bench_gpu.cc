@@ -203,7 +203,7 @@ static void enqueue_plan(void *context, cudaStream_t stream) {
   struct running *r = (struct running *)context;
   struct copse_err err = COPSE_ERR_INIT;
   (void)stream;
-  COPSE_SUCCEEDS(copse_cuda_backend.launch(r->d.backend, r->d.prepared, r->calls, &err), &err);
+  COPSE_SUCCEEDS(copse_launch_one(&copse_cuda_backend, r->d.backend, r->d.prepared, r->calls, &err), &err);
 }
 
 /* ---- bandwidth ------------------------------------------------------------------------------ */

@@ -264,7 +264,7 @@ static void soak_once(struct soak *s, uint64_t count, int32_t value, bool low_la
     calls[r].stream = stream;
   }
   launch_blocks(fill_inputs, fill, n, stream);
-  COPSE_SUCCEEDS(copse_cuda_backend.launch(d->backend, d->prepared, calls, &err), &err);
+  COPSE_SUCCEEDS(copse_launch_one(&copse_cuda_backend, d->backend, d->prepared, calls, &err), &err);
   launch_blocks(verify_sums, verify, n, stream);
 }
 
@@ -464,6 +464,36 @@ static void check_numbers(const struct copse_plan *small) {
   device_plan_close(&d);
 }
 
+/* Groups of calls in one kernel, all blocks meeting between two: as they are and in a graph. */
+static void check_groups(const struct copse_plan *small, const struct copse_plan *large) {
+  const struct pb_options shape = {2, 2, 2, 4, 64 << 10, 1 << 10};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_plan *gather = pb_tree_plan(COPSE_ALLGATHER, large->header.n_ranks, -1, shape);
+  const struct copse_plan *plans[] = {small, large, gather};
+  void *prepared[3];
+  struct device_member members[6];
+  struct device_plan d;
+  begin("groups of calls in one kernel");
+  device_plan_open(&d, small, 1, ONE_STREAM);
+  COPSE_SUCCEEDS(copse_cuda_backend.prepare(d.backend, plans, 3, prepared, &err), &err);
+  for (uint64_t turn = 0; turn < (GPU_IS_REAL ? 100u : 3u); turn++) {
+    const int graph_launches = turn % 4 == 1 ? 3 : 0;
+    int launches = 0;
+    for (uint64_t i = 0; i < 6; i++) {
+      const struct exec_case it = case_of(i % 3 == 2 ? COPSE_INT32 : COPSE_FLOAT, COPSE_SUM,
+                                          1 + random_of(6 * turn + i) % (i % 3 ? 50000 : 1000), false);
+      members[i] = {plans[i % 3], prepared[i % 3], it};
+    }
+    expect(device_group_compare(&d, members, 6, graph_launches, turn, &launches) == 0, &d, members[0].it,
+           "bits that are not the CPU's");
+    /* a plan of other widths than the others' has launches of its own */
+    expect(GPU_IS_REAL ? launches <= 6 : launches == 1, &d, members[0].it, "several launches");
+    if (turn == 0) printf("  6 calls in %d launches\n", launches);
+  }
+  device_plan_close(&d);
+  pb_free(gather);
+}
+
 /* Rank 1 waits for a signal, or for packets, that rank 0 never sends. */
 static struct copse_plan *hanging_plan(bool packets) {
   struct plan_builder *b = pb_new(COPSE_ALLREDUCE, 2, -1);
@@ -505,7 +535,7 @@ static void check_hanging(bool packets, bool by_abort) {
   }
   CUDA_OK(cudaDeviceSynchronize());
   copse_cuda_backend.set_timeout(d.backend, by_abort ? 30 : 0.2);
-  COPSE_SUCCEEDS(copse_cuda_backend.launch(d.backend, d.prepared, calls, &err), &err);
+  COPSE_SUCCEEDS(copse_launch_one(&copse_cuda_backend, d.backend, d.prepared, calls, &err), &err);
   if (by_abort) copse_cuda_backend.abort(d.backend);
   copse_status status = copse_cuda_backend.finish(d.backend, &err);
   expect(status == (by_abort ? COPSE_ABORTED : COPSE_TIMEOUT), &d, it, "not the error it should be");
@@ -735,6 +765,7 @@ int main(int argc, char **argv) {
   if (wanted(&options, "widths")) check_widths(&options);
   if (wanted(&options, "numbers")) check_numbers(small);
   if (wanted(&options, "graphs")) check_graph(small, large);
+  if (wanted(&options, "groups")) check_groups(small, large);
   if (wanted(&options, "busy")) check_busy(small, large);
   if (wanted(&options, "waits")) check_waits();
   if (wanted(&options, "system")) check_system(&options, small, large);

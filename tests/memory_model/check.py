@@ -120,6 +120,43 @@ def cleared(kernels=True):
     ]
 
 
+# ---- two calls in one kernel: what copse_blocks_meet is to other ranks -------------------------------------------------
+
+
+def blocks_meet(first, second, gpu=0, before=True, after=True, arrive="release", look="acquire"):
+    """Thread r1 of a block does `first`; the block meets another one's; there q1 does `second`. Every thread fences
+    before and after; thread 0 arrives for its block and looks for the last one."""
+    ahead, behind = one_if(before, [fence("sys")]), one_if(after, [fence("sys")])
+    met, r, q = f"met {gpu}", f"r{gpu}", f"q{gpu}"
+    return [
+        Thread(f"{r}.1", gpu, 10 * gpu, first, ahead, meet(r)),
+        Thread(f"{r}.0", gpu, 10 * gpu, ahead, meet(r), write(met, 1, arrive, **GPU)),
+        Thread(f"{q}.0", gpu, 10 * gpu + 1, read(met, 1, look, **GPU), meet(q), behind),
+        Thread(f"{q}.1", gpu, 10 * gpu + 1, meet(q), behind, second),
+    ]
+
+
+def wrap_in_kernels(reader=True, writer=True, **options):
+    """wrap(), where the reader's rank, the writer's or both have their two calls in one kernel."""
+    first = [read("packet", 3, "relaxed", **SYS), write("answer", 2, "relaxed", **SYS)]
+    second = [read("answer", 2, "relaxed", **SYS), write("packet", 3, "relaxed", **SYS)]
+    threads = []
+    for gpu, calls, together in ((0, first, reader), (1, second, writer)):
+        threads += blocks_meet(*calls, gpu=gpu, **options) if together else [
+            Thread(f"k{gpu}.1", gpu, 10 * gpu, calls[0], end(gpu)), Thread(f"k{gpu}.2", gpu, 10 * gpu + 1, start(gpu), calls[1])]
+    return threads
+
+
+def slots_between_calls(**options):
+    """shared_slots(): the peer writes a slot when another block of the reader's rank is in the next call."""
+    return blocks_meet(read("slot", 2), signal(), **options) + [Thread("w.2", 1, 10, wait(), write("slot", 2))]
+
+
+def output_between_calls(**options):
+    """A peer puts a chunk into the output; another block reads it as the next call's input."""
+    return [Thread("p", 1, 10, write("output", 7), signal())] + blocks_meet(wait(), read("output", 0), **options)
+
+
 # ---- counters of a launch and of the next, also where graphs replay it ------------------------------------------------
 
 
@@ -289,6 +326,22 @@ PROTOCOLS = [
     ("packet two launches later, in one kernel, fenced", wrap(kernels=False, fences=True), {}),
     ("packets cleared", cleared(), {
         "one kernel for all launches": cleared(kernels=False),
+    }),
+    ("packet two calls later, both ranks' calls in one kernel", wrap_in_kernels(), {
+        "no fence before the blocks meet": wrap_in_kernels(before=False),
+        "no fence after": wrap_in_kernels(after=False),
+    }),
+    ("packet two calls later, the reader's in one kernel", wrap_in_kernels(writer=False), {
+        "no fences": wrap_in_kernels(writer=False, before=False, after=False),
+    }),
+    ("packet two calls later, the writer's in one kernel", wrap_in_kernels(reader=False), {}),
+    ("slots from call to call in one kernel", slots_between_calls(), {
+        "nothing but relaxed accesses where blocks meet":
+            slots_between_calls(before=False, after=False, arrive="relaxed", look="relaxed"),
+    }),
+    ("output of a call, read by the next in the kernel", output_between_calls(), {
+        "a relaxed arrival": output_between_calls(before=False, after=False, arrive="relaxed"),
+        "a relaxed look": output_between_calls(before=False, after=False, look="relaxed"),
     }),
     ("counters from launch to launch", counters(), {
         "launches that nobody orders": counters(ordered=False),

@@ -309,9 +309,10 @@ static copse_status fake_prepare(void *machine, const struct copse_plan *const *
   atomic_fetch_add(&fake.n_prepared, (int)n);
   return COPSE_OK;
 }
-static copse_status fake_launch(void *machine, void *prepared, const struct copse_call *calls,
-                                struct copse_err *err) {
-  (void)machine, (void)prepared, (void)calls;
+static copse_status fake_launch(void *machine, const struct copse_round *rounds, uint32_t n,
+                                uint32_t *n_taken, struct copse_err *err) {
+  (void)machine, (void)rounds, (void)n;
+  *n_taken = 1;
   atomic_fetch_add(&fake.n_launches, 1);
   pause_seconds(fake.launch_seconds);
   return fake.launch == COPSE_OK ? COPSE_OK : copse_fail(err, fake.launch, "the launch failed");

@@ -23,6 +23,12 @@ struct copse_call {
   const uint64_t *host_counts;
 };
 
+/* The calls of all local ranks that belong together, and the plan that runs them. */
+struct copse_round {
+  void *prepared;
+  const struct copse_call *calls; /* [n_local] */
+};
+
 struct copse_engine; /* runtime/interpreter/interpreter.h */
 
 /* Who is in a communicator. */
@@ -50,12 +56,13 @@ struct copse_backend_ops {
   copse_status (*prepare)(void *backend, const struct copse_plan *const *plans, size_t n,
                           void **prepared, struct copse_err *err);
 
-  /* Runs (CPU) or enqueues (GPU) one collective. calls[i] is that of local rank i. After
-   * COPSE_INVALID and COPSE_UNSUPPORTED (refused alike in every process), and after COPSE_NOMEM
-   * where all ranks are local, nothing has started and the backend is as before; any other
-   * error breaks the communicator. */
-  copse_status (*launch)(void *backend, void *prepared, const struct copse_call *calls,
-                         struct copse_err *err);
+  /* Runs (CPU) or enqueues (GPU) the first of n >= 1 rounds, and as many after it as one launch can
+   * hold: *n_taken. They run one after the other; how many go together is each process's own affair.
+   * The status is of all that were taken. After COPSE_INVALID and COPSE_UNSUPPORTED (refused alike in
+   * every process), and after COPSE_NOMEM where all ranks are local, nothing has started and the
+   * backend is as before; any other error breaks the communicator. */
+  copse_status (*launch)(void *backend, const struct copse_round *rounds, uint32_t n,
+                         uint32_t *n_taken, struct copse_err *err);
 
   copse_status (*finish)(void *backend, struct copse_err *err); /* waits for what is enqueued */
   copse_status (*poll)(void *backend, struct copse_err *err);   /* why it broke, or COPSE_OK */
@@ -80,6 +87,15 @@ struct copse_backend_ops {
    * plan is prepared. May be NULL: no. */
   bool (*sizes_messages)(const void *backend);
 };
+
+/* One round. calls[i] is that of local rank i. */
+static inline copse_status copse_launch_one(const struct copse_backend_ops *ops, void *backend,
+                                            void *prepared, const struct copse_call *calls,
+                                            struct copse_err *err) {
+  const struct copse_round round = {prepared, calls};
+  uint32_t n_taken;
+  return ops->launch(backend, &round, 1, &n_taken, err);
+}
 
 /* The GPUs'; only in builds with CUDA, where copse_gpu() in gpu/gpu.h has it. */
 extern const struct copse_backend_ops copse_cuda_backend;

@@ -235,7 +235,7 @@ copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch
     exec->calls[i].recv = p.out;
     exec->calls[i].pair_counts = NULL; /* it would have to be in device memory */
   }
-  return exec->ops->launch(exec->backend, exec->prepared, exec->calls, err);
+  return copse_launch_one(exec->ops, exec->backend, exec->prepared, exec->calls, err);
 }
 
 copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) {

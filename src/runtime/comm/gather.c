@@ -167,7 +167,7 @@ copse_status copse_gather_init(struct copse_gather *gather, uint32_t first_rank,
   pthread_mutex_init(&gather->lock, NULL);
   copse_clock_condition(&gather->changed);
   COPSE_DO(copse_calloc(n, sizeof *gather->queues, &gather->queues, err));
-  return copse_calloc(n, sizeof *gather->calls, &gather->calls, err);
+  return copse_calloc((size_t)n * COPSE_GATHER_MOST, sizeof *gather->calls, &gather->calls, err);
 }
 
 void copse_gather_destroy(struct copse_gather *gather) {
@@ -215,33 +215,49 @@ static void break_locked(struct copse_gather *gather, const struct copse_err *wh
   end_waiting(gather, &gather->broken);
 }
 
-/* Runs the round of all queues' heads; without the lock in between. */
-static void run_round(struct copse_gather *gather) {
-  struct copse_err err = COPSE_ERR_INIT;
-  bool breaks = false;
+/* Takes the next round out of the queues, as the k-th of those that run. */
+static void take_round(struct copse_gather *gather, uint32_t k) {
+  struct copse_call *calls = gather->calls + (size_t)k * gather->n;
   for (uint32_t r = 0; r < gather->n; r++) {
-    gather->queues[r].runs = pop(gather, r);
-    gather->calls[r] = gather->queues[r].runs->call;
+    struct copse_pending *first = pop(gather, r);
+    if (k == 0) gather->queues[r].runs = first;
+    calls[r] = first->call;
   }
+  gather->rounds[k] = (struct copse_gather_round){.calls = calls};
+}
+
+/* Runs the rounds that are complete, as many as there is room for; without the lock in between. */
+static void run_rounds(struct copse_gather *gather) {
+  struct copse_err breaks = COPSE_ERR_INIT;
+  uint32_t n = 0;
+  while (n < COPSE_GATHER_MOST && gather->n_waiting == gather->n) take_round(gather, n++);
   gather->running = true;
   pthread_mutex_unlock(&gather->lock);
-  copse_status status = copse_calls_match(gather->calls, gather->n, gather->first_rank, &err);
-  if (status == COPSE_OK) status = gather->launch(gather->context, gather->calls, &breaks, &err);
-  err.status = status; /* also where a launch gave no text */
+  for (uint32_t k = 0; k < n; k++) {
+    struct copse_err *result = &gather->rounds[k].result;
+    result->status =
+        copse_calls_match(gather->rounds[k].calls, gather->n, gather->first_rank, result);
+  }
+  gather->launch(gather->context, gather->rounds, n, &breaks);
   pthread_mutex_lock(&gather->lock);
   gather->running = false;
-  gather->n_rounds++;
-  if (breaks) break_locked(gather, &err);
-  /* an abort while it ran: what it did is unknown to its callers' peers */
-  const struct copse_err *result = gather->broken.status != COPSE_OK ? &gather->broken : &err;
-  for (uint32_t r = 0; r < gather->n; r++) end(gather->queues[r].runs, result);
+  gather->n_rounds += n;
+  if (breaks.status != COPSE_OK) break_locked(gather, &breaks);
+  /* an abort while they ran: what they did is unknown to their callers' peers */
+  const struct copse_err *broken = gather->broken.status != COPSE_OK ? &gather->broken : NULL;
+  for (uint32_t r = 0; r < gather->n; r++)
+    for (uint32_t k = 0; k < n; k++) {
+      struct copse_pending *next = gather->queues[r].runs->next;
+      end(gather->queues[r].runs, broken ? broken : &gather->rounds[k].result);
+      gather->queues[r].runs = next;
+    }
   pthread_cond_broadcast(&gather->changed);
 }
 
 /* ---- without ------------------------------------------------------------------------------ */
 
-void copse_gather_submit(struct copse_gather *gather, uint32_t local_rank,
-                         struct copse_pending *pending) {
+void copse_gather_queue(struct copse_gather *gather, uint32_t local_rank,
+                        struct copse_pending *pending) {
   COPSE_HOLD(&gather->lock);
   if (gather->broken.status != COPSE_OK)
     end(pending, &gather->broken);
@@ -249,8 +265,12 @@ void copse_gather_submit(struct copse_gather *gather, uint32_t local_rank,
     end(pending, &gather->left);
   else
     push(gather, local_rank, pending);
-  /* whoever runs a round goes on with those that have become complete meanwhile */
-  while (!gather->running && gather->n_waiting == gather->n) run_round(gather);
+}
+
+void copse_gather_run(struct copse_gather *gather) {
+  COPSE_HOLD(&gather->lock);
+  /* whoever runs rounds goes on with those that have become complete meanwhile */
+  while (!gather->running && gather->n_waiting == gather->n) run_rounds(gather);
 }
 
 static bool is_missing(const void *context, uint32_t i) {

@@ -2,9 +2,9 @@
  * Inside src/runtime: bringing together the calls of a communicator's ranks in this process.
  *
  * Every rank has a queue of calls. When no queue is empty, the heads are a round, which the
- * thread that completed it launches; rounds run one at a time, in order. All others wait for
- * the end of their calls. A group submits all its calls before it waits for any, so that a
- * thread may hold many ranks, and ranks of many communicators.
+ * thread that completed it launches, with the rounds behind it that are complete too, in order. All
+ * others wait for the end of their calls. A group queues all its calls before it runs or waits for
+ * any, so that a thread may hold many ranks, and ranks of many communicators.
  *
  *   what happens                               the round               afterwards
  *   ----------------------------------------   ---------------------   ------------------
@@ -58,7 +58,15 @@ struct copse_pending {
 
 struct copse_gather_queue {
   struct copse_pending *head, *tail;
-  struct copse_pending *runs; /* in the round that runs */
+  struct copse_pending *runs; /* the first in the rounds that run */
+};
+
+/* Rounds that run in one launch, at most. */
+#define COPSE_GATHER_MOST 16u
+
+struct copse_gather_round {
+  const struct copse_call *calls; /* [n] */
+  struct copse_err result;        /* one that is refused already isn't launched */
 };
 
 struct copse_gather {
@@ -67,17 +75,18 @@ struct copse_gather {
   uint32_t first_rank, n;            /* the ranks of this process */
   uint32_t n_waiting;                /* queues that are not empty */
   struct copse_gather_queue *queues; /* [n] */
-  struct copse_call *calls;          /* [n] of the round that runs */
+  struct copse_call *calls;          /* [COPSE_GATHER_MOST][n] of the rounds that run */
+  struct copse_gather_round rounds[COPSE_GATHER_MOST];
   bool running;
   uint64_t n_rounds;
   double timeout_seconds;
   struct copse_err broken; /* COPSE_OK: it isn't */
   struct copse_err left;   /* who has destroyed its communicator */
 
-  /* Runs one round; called without the lock, one at a time. *breaks: whether no later round may
+  /* Runs n rounds; called without the lock, by one thread at a time. *breaks: why no later round may
    * run. */
-  copse_status (*launch)(void *context, const struct copse_call *calls, bool *breaks,
-                         struct copse_err *err);
+  void (*launch)(void *context, struct copse_gather_round *rounds, uint32_t n,
+                 struct copse_err *breaks);
   void *context;
 };
 
@@ -86,9 +95,11 @@ copse_status copse_gather_init(struct copse_gather *gather, uint32_t first_rank,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_gather_destroy(struct copse_gather *gather);
 
-/* Queues a call of a rank (counted from first_rank), and runs all rounds that are complete. */
-void copse_gather_submit(struct copse_gather *gather, uint32_t local_rank,
-                         struct copse_pending *pending);
+/* Queues a call of a rank (counted from first_rank). */
+void copse_gather_queue(struct copse_gather *gather, uint32_t local_rank,
+                        struct copse_pending *pending);
+/* Runs all rounds that are complete. */
+void copse_gather_run(struct copse_gather *gather);
 /* Until the call is done; its result is in pending->result. */
 void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pending);
 

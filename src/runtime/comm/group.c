@@ -34,9 +34,20 @@ bool copse_group_holds(const struct copse_comm *comm) {
   return false;
 }
 
-static void submit(struct copse_comm *comm, struct copse_pending *pending) {
+static void queue(struct copse_comm *comm, struct copse_pending *pending) {
   struct copse_local_ranks *local = comm->local;
-  copse_gather_submit(&local->gather, comm->rank - local->shape.first_local, pending);
+  copse_gather_queue(&local->gather, comm->rank - local->shape.first_local, pending);
+}
+
+/* Calls of one communicator in a row go together. A call of another one between two keeps them apart:
+ * a rank that doesn't group them has it between them in its stream. */
+static void submit_group(void) {
+  for (size_t i = 0; i < group.n; i++) {
+    struct copse_gather *gather = &group.calls[i].comm->local->gather;
+    queue(group.calls[i].comm, &group.calls[i].pending);
+    if (i + 1 == group.n || &group.calls[i + 1].comm->local->gather != gather)
+      copse_gather_run(gather);
+  }
 }
 
 static copse_status take_result(const struct copse_pending *pending, struct copse_err *err) {
@@ -48,7 +59,8 @@ static copse_status take_call(struct copse_comm *comm, const struct copse_call *
                               struct copse_err *err) {
   if (group.depth == 0) {
     struct copse_pending pending = {.call = *call};
-    submit(comm, &pending);
+    queue(comm, &pending);
+    copse_gather_run(&comm->local->gather);
     copse_gather_wait(&comm->local->gather, &pending);
     return take_result(&pending, err);
   }
@@ -85,8 +97,7 @@ copse_status copse_group_close(struct copse_err *err) {
   if (group.refused.status != COPSE_OK)
     status = copse_fail(err, group.refused.status, "%s", group.refused.text);
   /* from here on the calls must stay where they are: others point to them */
-  for (size_t i = 0; status == COPSE_OK && i < group.n; i++)
-    submit(group.calls[i].comm, &group.calls[i].pending);
+  if (status == COPSE_OK) submit_group();
   for (size_t i = 0; group.refused.status == COPSE_OK && i < group.n; i++) {
     copse_gather_wait(&group.calls[i].comm->local->gather, &group.calls[i].pending);
     copse_status result = take_result(&group.calls[i].pending, err);

@@ -158,27 +158,52 @@ static bool is_breaking(const struct copse_local_ranks *local, copse_status stat
   return status != COPSE_OK && status != COPSE_INVALID && status != COPSE_UNSUPPORTED;
 }
 
-/* Picks the plan and hands the round to the backend. */
-static copse_status launch_locked(struct copse_local_ranks *local, const struct copse_call *calls,
-                                  struct copse_err *err) {
-  struct copse_plan_choice choice;
-  COPSE_DO(local->ops->poll(local->backend, err));
-  COPSE_DO(copse_plans_find(&local->plans, local->shape.n_ranks, &calls[0], &choice, err));
-  if (!choice.entry) return lacks_plan(local, &calls[0], choice.message_bytes, err);
-  trace(local, &calls[0], &choice);
-  return local->ops->launch(local->backend, choice.entry->prepared, calls, err);
+/* Picks the round's plan. */
+static copse_status choose(struct copse_local_ranks *local, const struct copse_call *calls,
+                           struct copse_plan_choice *choice, struct copse_round *round,
+                           struct copse_err *err) {
+  COPSE_DO(copse_plans_find(&local->plans, local->shape.n_ranks, &calls[0], choice, err));
+  if (!choice->entry) return lacks_plan(local, &calls[0], choice->message_bytes, err);
+  *round = (struct copse_round){choice->entry->prepared, calls};
+  return COPSE_OK;
+}
+
+/* Hands the first round to the backend, with those behind it that are not refused. Returns how many
+ * the status is of. */
+static uint32_t launch_locked(struct copse_local_ranks *local,
+                              const struct copse_gather_round *rounds, uint32_t n,
+                              copse_status *status, struct copse_err *err) {
+  struct copse_plan_choice choices[COPSE_GATHER_MOST];
+  struct copse_round ready[COPSE_GATHER_MOST];
+  uint32_t n_ready = 1, n_taken = 1;
+  *status = local->ops->poll(local->backend, err);
+  if (*status == COPSE_OK) *status = choose(local, rounds[0].calls, &choices[0], &ready[0], err);
+  if (*status != COPSE_OK) return 1;
+  while (n_ready < n && rounds[n_ready].result.status == COPSE_OK &&
+         choose(local, rounds[n_ready].calls, &choices[n_ready], &ready[n_ready], NULL) == COPSE_OK)
+    n_ready++;
+  *status = local->ops->launch(local->backend, ready, n_ready, &n_taken, err);
+  for (uint32_t i = 0; i < n_taken; i++) trace(local, rounds[i].calls, &choices[i]);
+  return n_taken;
 }
 
 /* The gathering's launch. */
-static copse_status local_launch(void *context, const struct copse_call *calls, bool *breaks,
-                                 struct copse_err *err) {
+static void local_launch(void *context, struct copse_gather_round *rounds, uint32_t n,
+                         struct copse_err *breaks) {
   struct copse_local_ranks *local = context;
   COPSE_HOLD(&local->backend_lock);
-  const copse_status status = launch_locked(local, calls, err);
-  *breaks = is_breaking(local, status);
+  for (uint32_t i = 0, n_taken; i < n && breaks->status == COPSE_OK; i += n_taken) {
+    struct copse_err result = COPSE_ERR_INIT;
+    n_taken = 1;
+    if (rounds[i].result.status != COPSE_OK) continue;
+    copse_status status;
+    n_taken = launch_locked(local, &rounds[i], n - i, &status, &result);
+    result.status = status; /* also where a launch gave no text */
+    for (uint32_t k = i; k < i + n_taken; k++) rounds[k].result = result;
+    if (is_breaking(local, status)) *breaks = result;
+  }
   /* what a failed launch has started on some GPUs would wait for the rest */
-  if (*breaks) local->ops->abort(local->backend);
-  return status;
+  if (breaks->status != COPSE_OK) local->ops->abort(local->backend);
 }
 
 /* Takes what is half made. */

@@ -215,12 +215,15 @@ static copse_status check_pair_counts(const struct cpu *cpu, const struct copse_
   return COPSE_OK;
 }
 
-static copse_status launch(void *context, void *prepared, const struct copse_call *calls,
-                           struct copse_err *err) {
+/* One round at a time. */
+static copse_status launch(void *context, const struct copse_round *rounds, uint32_t n,
+                           uint32_t *n_taken, struct copse_err *err) {
   struct cpu *cpu = context;
   struct copse_err why = COPSE_ERR_INIT;
-  COPSE_DO(check_pair_counts(cpu, calls, err));
-  copse_status status = copse_interpreter_run(prepared, calls, &why);
+  (void)n;
+  *n_taken = 1;
+  COPSE_DO(check_pair_counts(cpu, rounds->calls, err));
+  copse_status status = copse_interpreter_run(rounds->prepared, rounds->calls, &why);
   if (status == COPSE_OK) return COPSE_OK;
   /* other ranks may be running it */
   if (cpu->transport) (void)copse_transport_fail(cpu->transport, &why);

@@ -6,7 +6,8 @@
  *   kernels.cu   the interpreter on a GPU    ../internode/  ranks on several hosts
  *
  * All workers of the local ranks on one device run in one cooperative kernel, so that ranks which
- * share a device are resident together. Kernels on different devices run at the same time.
+ * share a device are resident together. Kernels on different devices run at the same time. Calls of a
+ * group share a kernel, one after another, where they can (launch.cu).
  *
  *      process                          a rank's memory, shared by IPC
  *   +------------------------+          +-------+---------+---------+---+  +---------+
@@ -77,6 +78,7 @@ struct copse_plan_on_device {
   unsigned char *tables; /* device memory behind all pointers in `plan`, but for the segments */
   struct copse_device_plan plan;
   uint32_t n_blocks, n_threads; /* of each launch */
+  bool fits_beside; /* so many blocks also of every kernel that reduces */
 };
 
 /* Sizes within a rank's memory segment for a plan: signals, two copies of packets, status words, in
@@ -164,6 +166,8 @@ struct copse_cuda {
   struct copse_cuda_area *areas;                 /* all; of them: */
   const struct copse_cuda_area *slots, *staging; /* NULL: none so far; at the start of the first */
   uint64_t slots_bytes;
+  uint64_t staged_to; /* bytes of staging, up to the last message that was staged whole: the next one's
+                         place, which so is the same at all ranks however their calls are grouped */
   struct copse_cuda_buffer *buffers;
   uint32_t n_plans;
 };
@@ -189,9 +193,9 @@ copse_status copse_cuda_prepare(void *backend, const struct copse_plan *const *p
                                 void **prepared, struct copse_err *err);
 /* Bytes that all plans' slots of a rank may take. More ranks have more regions each. */
 uint64_t copse_cuda_slots_limit(uint32_t n_ranks);
-/* How many blocks of n_threads threads fit on a device at once, for the plan's kernel that takes
- * most. */
-copse_status copse_cuda_room(const struct copse_plan *plan, const struct copse_cuda_device *device,
+/* How many blocks of n_threads threads fit on a device at once, for the kernel that takes most of those
+ * that reduce, or don't. */
+copse_status copse_cuda_room(bool reduces, const struct copse_cuda_device *device,
                              uint32_t n_threads, uint32_t *room, struct copse_err *err);
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *plan);
 void copse_cuda_areas_free(struct copse_cuda *cuda);
@@ -206,8 +210,8 @@ extern uint32_t copse_cuda_threads;
  * each half of it in turn. Tests make it small. */
 extern uint64_t copse_cuda_staging_bytes;
 
-copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
-                               struct copse_err *err);
+copse_status copse_cuda_launch(void *backend, const struct copse_round *rounds, uint32_t n,
+                               uint32_t *n_taken, struct copse_err *err);
 /* The order of a stream with the communicator's launches, for work of others on the same ranks
  * (backend.h). */
 copse_status copse_cuda_follow(void *backend, uint32_t local_rank, copse_stream stream,
@@ -217,10 +221,10 @@ copse_status copse_cuda_lead(void *backend, uint32_t local_rank, copse_stream st
 /* A stream of the backend's that is not `beside` and can follow it, also into a capture. */
 copse_status copse_cuda_own_stream(struct copse_cuda_device *device, cudaStream_t beside,
                                    cudaStream_t *stream, struct copse_err *err);
-/* Enqueues the kernel of a device. */
+/* Enqueues the kernel of a device for one call. */
 copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
                                       const struct copse_cuda_plan *plan, uint32_t device,
-                                      cudaStream_t stream, struct copse_launch_args *args,
+                                      cudaStream_t stream, const struct copse_launch_args *args,
                                       struct copse_err *err);
 
 /* ---- share.cu --------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include <stddef.h>
+
 #include "runtime/plan/plan_abi.h"
 #include "runtime/plan/plan_math.h"
 
@@ -51,7 +53,7 @@ struct copse_block_work {
   uint32_t first_operand, n_operands;
 };
 
-/* A plan on one device, as the device addresses it. */
+/* A plan on one device, as the device addresses it. n_blocks: the workers that run here. */
 struct copse_device_plan {
   const struct copse_plan_op *ops;
   const struct copse_plan_operand *operands;
@@ -59,20 +61,21 @@ struct copse_device_plan {
   const struct copse_plan_extent *extents; /* NULL: blocks are full */
   const struct copse_region_place *places;
   const struct copse_channel_place *channels;
-  const struct copse_block_work *works;      /* [gridDim.x] of the workers that run here */
+  const struct copse_block_work *works;      /* [n_blocks] */
   const struct copse_rank_segment *segments; /* [n_segments] */
   unsigned char *group; /* all ranks' scratch, by the address at which a switch adds and copies; NULL
                            where the plan isn't multicast */
   uint64_t *sent;   /* [n_channels] signals so far, by workers that run here */
   uint64_t *taken;  /* [n_channels] waits so far, by workers that run here */
   uint32_t *epochs; /* [n_workers] launches so far */
+  uint32_t *met;    /* [2] of copse_blocks_meet: the plan's own blocks; all of a launch */
   /* Status words, NULL where all ranks share a host: [n_ranks] those received from each rank at the
    * end of the last round, and at own_word what this rank sends: 0, or 1 when it has left. */
   uint32_t *words;
   uint32_t own_word;
   struct copse_control *control;
   uint64_t packets_copy;
-  uint32_t n_ranks, fifo;
+  uint32_t n_ranks, fifo, n_blocks;
   uint32_t n_segments; /* n_ranks; or with their mirrors in host memory behind them, which operands
                           and channels name as ranks n_ranks and more (cuda_backend.h) */
   uint32_t low_latency;
@@ -80,10 +83,14 @@ struct copse_device_plan {
   uint32_t number; /* of the plan, for reports */
 };
 
-/* A launch, passed by value. */
-struct copse_launch_args {
+struct copse_rank_buffers {
+  unsigned char *input, *output;
+};
+
+/* One call of a launch, but for its buffers. */
+struct copse_call_args {
   struct copse_device_plan plan;
-  /* [gridDim.x] where each block begins and ends this round. NULL: the whole plan. */
+  /* [n_blocks] where each block begins and ends this round. NULL: the whole plan. */
   const struct copse_cursor *from, *to;
   struct copse_shape shape;
   const uint64_t *pair_counts;
@@ -93,10 +100,23 @@ struct copse_launch_args {
   uint64_t limit_ns; /* of each wait */
   uint32_t type, redop;
   uint32_t ends; /* no later round of this launch runs these workers */
-  struct copse_rank_buffers {
-    unsigned char *input, *output;
-  } buffers[COPSE_CUDA_MAX_RANKS]; /* ranks in other processes: output only */
 };
+
+/* With them, by ranks; of those in other processes the output only. */
+struct copse_launch_args : copse_call_args {
+  struct copse_rank_buffers buffers[COPSE_CUDA_MAX_RANKS];
+};
+
+/* A kernel's argument, passed by value: the calls that it runs one after another, each with the
+ * buffers of as many ranks as its plan has behind it. */
+#define COPSE_CALLS_BYTES 4088u
+struct copse_kernel_args {
+  uint32_t n_calls, call_bytes; /* from one call to the next */
+  uint64_t calls[COPSE_CALLS_BYTES / sizeof(uint64_t)];
+};
+static inline uint32_t copse_call_bytes(uint32_t n_ranks) {
+  return (uint32_t)(sizeof(struct copse_call_args) + n_ranks * sizeof(struct copse_rank_buffers));
+}
 
 /* A chunk of an alltoall's block that a message brought: copied from an inbox's slot to its place.
  */

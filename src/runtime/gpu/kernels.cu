@@ -4,7 +4,8 @@
  * A thread block is one of the plan's workers. It runs that worker's operations in order, chunk
  * after chunk, as exec_step.c does on a CPU. What an operation means comes from the same code,
  * runtime/interpreter/view.h and element_move.h. All blocks of a launch must be resident at once,
- * since they wait for each other.
+ * since they wait for each other. A launch may be several calls: between two of them all blocks meet,
+ * so that to other ranks it looks like a launch for each.
  *
  *   thread_enter     where the launch's memory is
  *   load_ops         all threads: operations, counters and places, loaded once, in parallel
@@ -20,8 +21,6 @@
  * it was (copse_keep_waiting) and the block leaves. The communicator is broken then.
  */
 #include "runtime/gpu/kernels.h"
-
-#include <cooperative_groups.h>
 
 #include "runtime/gpu/tile.cuh"
 #include "runtime/interpreter/view.h"
@@ -52,9 +51,15 @@ struct block_move {
 /* A block's shared memory. What is the same for all threads is here and not in each one's state: whose
  * address would be taken, and which so would lie on its stack. */
 struct block_state {
+  struct copse_call_args call;
+  uint32_t number; /* of the call in the launch */
   struct copse_view view;
   struct copse_limit limit;
   struct copse_block_work work;
+  struct copse_cursor from, to; /* of this round */
+  uint32_t epoch;
+  bool based; /* bases are all loaded */
+  bool kept;  /* and the places are too, since they don't change */
   struct copse_rank_memory ranks[COPSE_CUDA_MAX_RANKS];
   struct loaded_op ops[LOADED_OPS];
   struct copse_base bases[LOADED_OPERANDS];
@@ -66,14 +71,11 @@ struct block_state {
 /* Each thread's own state. */
 struct thread_state {
   struct block_state *block;
-  uint32_t epoch;
   bool left; /* this thread has timed out or the host ends kernels; most often a thread of the first
                 warp. The block leaves where its threads next meet */
-  bool waited, wrote; /* since the last meet() */
-  bool aliased;       /* a switch has stored for this block, and no fence came since */
-  bool based;         /* block_state.bases are all loaded */
-  bool kept;          /* and the places are too, since they don't change */
-  uint32_t turn;      /* which half of block_state.moves and .places comes next */
+  bool wrote;    /* since the last meet() */
+  bool aliased;  /* a switch has stored for this block, and no fence came since */
+  uint32_t turn; /* which half of block_state.moves and .places comes next */
 };
 
 /* Leaves because a rank of another host has left, or blocks of this one have. */
@@ -83,13 +85,20 @@ __device__ static inline void leave_with(const struct copse_device_plan &plan,
   if (rank != plan.own_word) copse_word_claim(&plan.control->leave, COPSE_LEAVE_PEER + rank);
 }
 
-__device__ static inline void thread_enter(const struct copse_launch_args &args,
+__device__ static inline void thread_enter(const struct copse_call_args &args,
                                            struct block_state *block, struct thread_state *self) {
   const struct copse_device_plan &plan = args.plan;
   const struct copse_block_work work = plan.works[blockIdx.x];
-  for (uint32_t r = threadIdx.x; r < plan.n_segments; r += blockDim.x)
-    block->ranks[r] = copse_rank_memory{args.buffers[r].input, args.buffers[r].output,
+  const uint64_t *words = reinterpret_cast<const uint64_t *>(&args);
+  for (uint32_t i = threadIdx.x; i < sizeof args / sizeof *words; i += blockDim.x)
+    reinterpret_cast<uint64_t *>(&block->call)[i] = words[i];
+  const struct copse_rank_buffers *buffers =
+      reinterpret_cast<const struct copse_rank_buffers *>(&args + 1);
+  for (uint32_t r = threadIdx.x; r < plan.n_segments; r += blockDim.x) {
+    const bool mirror = r >= plan.n_ranks;
+    block->ranks[r] = copse_rank_memory{mirror ? NULL : buffers[r].input, mirror ? NULL : buffers[r].output,
                                         plan.segments[r].scratch, plan.segments[r].packets};
+  }
   if (threadIdx.x == 0) {
     block->view = copse_view{plan.ops + work.first_op,
                              plan.operands,
@@ -106,15 +115,16 @@ __device__ static inline void thread_enter(const struct copse_launch_args &args,
                              (copse_redop)args.redop};
     block->work = work;
     block->limit = copse_limit{plan.control, args.limit_ns, plan.number, work.worker};
+    block->from = args.from ? args.from[blockIdx.x] : copse_cursor{0, 0};
+    block->to = args.from ? args.to[blockIdx.x] : copse_cursor{args.shape.n_chunks, 0};
+    /* All rounds of a launch have one epoch, counted when the worker finishes the launch. */
+    const uint32_t epoch = plan.epochs[work.worker];
+    block->epoch = block->from.chunk < args.shape.n_chunks ? copse_next_epoch(epoch) : epoch;
+    block->based = work.n_operands <= LOADED_OPERANDS;
+    block->kept = block->based && args.shape.n_chunks == 1 && work.n_ops <= LOADED_OPS;
   }
   self->block = block;
-  /* All rounds of a launch have one epoch, counted when the worker finishes the launch. */
-  self->epoch = plan.epochs[work.worker];
-  if (!args.from || args.from[blockIdx.x].chunk < args.shape.n_chunks)
-    self->epoch = copse_next_epoch(self->epoch);
-  self->left = self->waited = self->wrote = self->aliased = false;
-  self->based = work.n_operands <= LOADED_OPERANDS;
-  self->kept = self->based && args.shape.n_chunks == 1 && work.n_ops <= LOADED_OPS;
+  self->left = self->wrote = self->aliased = false;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) leave_with(plan, self, r);
@@ -125,7 +135,7 @@ __device__ static inline void thread_enter(const struct copse_launch_args &args,
 
 /* Called by all threads of the block; false where the block must leave. */
 __device__ static inline bool meet(struct thread_state *self) {
-  self->waited = self->wrote = false;
+  self->wrote = false;
   return __syncthreads_or(self->left) == 0;
 }
 
@@ -161,7 +171,6 @@ __device__ static inline bool load_ops(const struct copse_device_plan &plan,
                                        struct thread_state *self) {
   struct block_state *block = self->block;
   const struct copse_block_work &work = block->work;
-  if (!meet(self)) return false; /* view, work and ranks are written */
   const uint32_t n = work.n_ops < LOADED_OPS ? work.n_ops : LOADED_OPS;
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
     const struct copse_plan_op op = self->block->view.ops[i];
@@ -171,18 +180,18 @@ __device__ static inline bool load_ops(const struct copse_device_plan &plan,
       continue;
     }
     block->ops[i].piece = copse_view_piece(&self->block->view, op.piece);
-    for (uint32_t k = 0; k < (uint32_t)op.n_src + op.n_dst && self->kept; k++)
+    for (uint32_t k = 0; k < (uint32_t)op.n_src + op.n_dst && self->block->kept; k++)
       block->op_of_operand[op.operand - work.first_operand + k] = (uint8_t)i;
   }
   /* from the last thread down, since the last ones have no operation to load */
-  for (uint32_t k = blockDim.x - 1 - threadIdx.x; k < work.n_operands && self->based;
+  for (uint32_t k = blockDim.x - 1 - threadIdx.x; k < work.n_operands && self->block->based;
        k += blockDim.x)
     block->bases[k] =
-        copse_view_base(&self->block->view, &self->block->view.operands[work.first_operand + k], self->epoch);
+        copse_view_base(&self->block->view, &self->block->view.operands[work.first_operand + k], self->block->epoch);
   if (!meet(self)) return false;
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
     block->ops[i].run = run_length(block, i, n);
-  for (uint32_t k = threadIdx.x; k < work.n_operands && self->kept; k += blockDim.x)
+  for (uint32_t k = threadIdx.x; k < work.n_operands && self->block->kept; k += blockDim.x)
     block->places[k] = copse_base_place(&self->block->view, &block->bases[k],
                                         block->ops[block->op_of_operand[k]].piece, 0);
   return meet(self);
@@ -232,12 +241,11 @@ __device__ static inline void raise_signal(const struct copse_device_plan &plan,
 
 /* Does n SIGNALs or WAITs from operation i on, a lane of the first warp each. False where the block
  * must leave. */
-__device__ static inline bool do_syncs(const struct copse_launch_args &args,
+__device__ static inline bool do_syncs(const struct copse_call_args &args,
                                        struct thread_state *self, uint8_t kind, uint32_t i,
                                        uint32_t n, uint32_t c) {
   /* a signal covers what all threads of the block wrote */
   if (kind == COPSE_OP_SIGNAL && self->wrote && !meet(self)) return false;
-  if (kind == COPSE_OP_WAIT) self->waited = true;
   if (kind == COPSE_OP_SIGNAL && self->aliased) {
     self->aliased = false;
     if (threadIdx.x < warpSize) copse_group_fence(); /* each lane before its own signal */
@@ -273,17 +281,17 @@ __device__ static inline const struct copse_move *move_of(struct thread_state *s
   const struct copse_view *view = &block->view;
   const uint32_t first = op.operand - block->work.first_operand;
   struct block_move *move = &block->moves[self->turn];
-  struct copse_place *places = block->places + (self->kept ? first : self->turn * TURN_PLACES);
+  struct copse_place *places = block->places + (self->block->kept ? first : self->turn * TURN_PLACES);
   self->turn ^= 1;
   if (threadIdx.x == 0) {
     move->timeout = copse_timeout{&block->limit, i, c};
     move->it = copse_move{view->type,    view->redop, op.n_src,          op.n_dst,      copse_view_divisor(view, &op),
                           chunk.count, places,      places + op.n_src, &move->timeout};
   }
-  for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst && !self->kept; k += blockDim.x)
-    places[k] = self->based ? copse_base_place(view, &block->bases[first + k], chunk, c)
+  for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst && !self->block->kept; k += blockDim.x)
+    places[k] = self->block->based ? copse_base_place(view, &block->bases[first + k], chunk, c)
                             : copse_view_operand(view, &view->operands[op.operand + k], chunk, c,
-                                                 self->epoch);
+                                                 self->block->epoch);
   return meet(self) ? &move->it : NULL;
 }
 
@@ -307,28 +315,31 @@ __device__ static inline bool moved_by_switch(const struct copse_device_plan &pl
 template <typename MOVER>
 __device__ static inline bool do_move(const struct copse_device_plan &plan,
                                       struct thread_state *self, const struct loaded_op &it,
-                                      uint32_t i, uint32_t c) {
+                                      uint32_t &i, uint32_t &c) {
   const struct copse_plan_op &op = it.op;
   struct copse_span chunk = copse_shape_chunk(&self->block->view.shape, it.piece, c);
   if (chunk.count == 0) return true;
   const struct copse_move *move = move_of(self, op, chunk, i, c);
   if (!move) return false;
-  bool packets = false;
-  for (uint32_t k = 0; k < op.n_src; k++) packets = packets || move->src[k].epoch != 0;
   self->wrote = true;
   if (moved_by_switch<MOVER>(plan, self, op, move)) return true;
-  bool ok = MOVER::run(move);
-  if (!packets) return true;
+  const bool ok = MOVER::run(move);
+  /* from shared memory, or known, so that they take no registers meanwhile */
+  i = move->timeout->op;
+  c = move->timeout->chunk;
+  self->turn = move == &self->block->moves[0].it;
+  self->left = false; /* nobody has left, or move_of had given NULL */
+  if (!plan.low_latency) return true;
   /* any thread may have timed out waiting for a packet: all learn it here, before the next wait */
   self->left = !ok;
   return meet(self);
 }
 
 /* Zeroes a rank's packets once all blocks of this device are done with them (copse_epoch_is_last).
- * All blocks call this, also those that leave early, since it waits for the whole grid. */
+ * All blocks of the plan call this, also those that leave early, since they wait for each other. */
 __device__ static inline void clear_packets(const struct copse_device_plan &plan, uint32_t rank,
                                             uint32_t epoch) {
-  cooperative_groups::this_grid().sync();
+  copse_blocks_meet(&plan.met[0], plan.n_blocks);
   for (uint32_t r = rank; r < plan.n_segments; r += plan.n_ranks) { /* and its mirror */
     uint64_t *packets =
         reinterpret_cast<uint64_t *>(plan.segments[r].packets + (epoch & 1) * plan.packets_copy);
@@ -338,56 +349,81 @@ __device__ static inline void clear_packets(const struct copse_device_plan &plan
   }
 }
 
-/* Runs from one cursor to another; all threads of the block. False where the block must leave. */
+/* Runs this round's part; all threads of the block. False where the block must leave. */
 template <typename MOVER>
-__device__ static inline bool run_range(const struct copse_launch_args &args,
-                                        struct thread_state *self, struct copse_cursor from,
-                                        struct copse_cursor to) {
+__device__ static inline bool run_range(const struct copse_call_args &args,
+                                        struct thread_state *self) {
+  const struct copse_cursor &from = self->block->from, &to = self->block->to;
   if (!load_ops(args.plan, self)) return false;
   for (uint32_t c = from.chunk; c <= to.chunk; c++) {
-    const uint32_t end = c < to.chunk ? self->block->work.n_ops : to.op;
-    for (uint32_t i = c == from.chunk ? from.op : 0, n; i < end; i += n) {
+    for (uint32_t i = c == from.chunk ? from.op : 0, n = 1;; i += n) {
+      const uint32_t end = c < to.chunk ? self->block->work.n_ops : to.op;
+      if (i >= end) break;
       const struct loaded_op it = op_at(args.plan, self, i);
-      n = it.run < end - i ? it.run : end - i;
       if (it.op.kind == COPSE_OP_MOVE) {
+        n = 1;
         if (copse_op_runs(it.op.when, c, args.shape.n_chunks, args.plan.fifo) &&
             !do_move<MOVER>(args.plan, self, it, i, c))
           return false;
-      } else if (!do_syncs(args, self, it.op.kind, i, n, c)) {
-        return false;
+        continue;
       }
+      n = it.run < end - i ? it.run : end - i;
+      if (!do_syncs(args, self, it.op.kind, i, n, c)) return false;
     }
   }
   return true;
 }
 
 template <typename MOVER>
-__device__ static inline void run_worker(const struct copse_launch_args &args,
+__device__ static inline void run_worker(const struct copse_call_args &args,
                                          struct block_state *block) {
-  const struct copse_device_plan &plan = args.plan;
+  const struct copse_call_args &call = block->call; /* the same, once the block has met */
   struct thread_state self;
-  struct copse_cursor from = {0, 0}, to = {args.shape.n_chunks, 0};
-  if (args.from) {
-    from = args.from[blockIdx.x];
-    to = args.to[blockIdx.x];
-  }
   thread_enter(args, block, &self);
-  if (plan.words && blockIdx.x == 0 && threadIdx.x == 0)
-    copse_signal_store(&plan.control->moved, copse_device_clock(), true);
-  bool done = run_range<MOVER>(args, &self, from, to);
-  if ((!done || self.left) && plan.words && threadIdx.x == 0)
-    copse_word_release(&plan.words[plan.own_word], 1);
-  if (threadIdx.x == 0 && to.chunk == args.shape.n_chunks)
-    plan.epochs[block->work.worker] = self.epoch;
-  if (plan.low_latency && args.ends && copse_epoch_is_last(self.epoch))
-    clear_packets(plan, block->work.rank, self.epoch);
+  if (args.plan.words && blockIdx.x == 0 && threadIdx.x == 0)
+    copse_signal_store(&args.plan.control->moved, copse_device_clock(), true);
+  bool done = meet(&self) /* call, view, work and ranks are written */ &&
+              run_range<MOVER>(call, &self);
+  if ((!done || self.left) && call.plan.words && threadIdx.x == 0)
+    copse_word_release(&call.plan.words[call.plan.own_word], 1);
+  if (threadIdx.x == 0 && block->to.chunk == call.shape.n_chunks)
+    call.plan.epochs[block->work.worker] = block->epoch;
+  if (call.plan.low_latency && call.ends && copse_epoch_is_last(block->epoch))
+    clear_packets(call.plan, block->work.rank, block->epoch);
+}
+
+__device__ static inline const struct copse_call_args &call_of(const struct copse_kernel_args &all,
+                                                               uint32_t i) {
+  const unsigned char *calls = reinterpret_cast<const unsigned char *>(all.calls);
+  return *reinterpret_cast<const struct copse_call_args *>(calls + i * all.call_bytes);
+}
+
+/* Runs the calls one after another. What a kernel's end and the next one's start are to other ranks is
+ * here a meeting of all blocks, those without work included. */
+template <typename MOVER>
+__device__ static inline void run_calls(const struct copse_kernel_args &all,
+                                        struct block_state *block) {
+  for (uint32_t i = 0;;) {
+    const struct copse_call_args &args = call_of(all, i);
+    if (blockIdx.x < args.plan.n_blocks) {
+      if (threadIdx.x == 0) block->number = i;
+      run_worker<MOVER>(args, block);
+      i = block->number;
+    }
+    if (++i == all.n_calls) return;
+    const bool grouped = args.plan.group || call_of(all, i).plan.group;
+    if (grouped) copse_group_fence();
+    copse_blocks_meet(&call_of(all, 0).plan.met[1], gridDim.x);
+    if (grouped) copse_group_fence();
+  }
 }
 
 /* ---- kernels ------------------------------------------------------------------------------ */
 
 /* More needs cudaFuncSetAttribute, and for arguments newer GPUs. */
 static_assert(sizeof(struct block_state) <= 48u << 10, "a block's shared memory");
-static_assert(sizeof(struct copse_launch_args) <= 4096, "a kernel's arguments");
+static_assert(sizeof(struct copse_kernel_args) <= 4096, "a kernel's arguments");
+static_assert(sizeof(struct copse_call_args) % sizeof(uint64_t) == 0, "buffers behind it are aligned");
 
 /* For collectives that only move data: copies the bits. */
 struct copier {
@@ -398,9 +434,9 @@ struct copier {
 };
 
 __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)
-    copse_kernel_copy(const COPSE_GRID_CONSTANT struct copse_launch_args args) {
+    copse_kernel_copy(const COPSE_GRID_CONSTANT struct copse_kernel_args args) {
   COPSE_SHARED_MEMORY(struct block_state, block);
-  run_worker<copier>(args, block);
+  run_calls<copier>(args, block);
 }
 
 #define DEFINE_KERNEL(NAME, TYPE, T, A)                                              \
@@ -413,9 +449,9 @@ __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)
     }                                                                                \
   };                                                                                 \
   __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS, 1)                       \
-      copse_kernel_##NAME(const COPSE_GRID_CONSTANT struct copse_launch_args args) { \
+      copse_kernel_##NAME(const COPSE_GRID_CONSTANT struct copse_kernel_args args) { \
     COPSE_SHARED_MEMORY(struct block_state, block);                                  \
-    run_worker<mover_##NAME>(args, block);                                           \
+    run_calls<mover_##NAME>(args, block);                                            \
   }
 COPSE_ELEMENT_TYPES(DEFINE_KERNEL)
 

@@ -20,9 +20,10 @@
 #define COPSE_KERNEL_ADDRESS(kernel) (kernel)
 #endif
 
-typedef void (*copse_kernel)(const struct copse_launch_args args);
+typedef void (*copse_kernel)(const struct copse_kernel_args args);
 
-/* The kernel for an element type of a collective that reduces, or doesn't. */
+/* The kernel for an element type of a collective that reduces, or doesn't. One that reduces also runs
+ * calls that don't, of any type. */
 copse_kernel copse_kernel_of(copse_type type, bool reduces);
 
 /* Grid: a block per sending rank. */

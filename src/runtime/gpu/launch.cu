@@ -1,10 +1,21 @@
 /*
- * One collective on the GPUs: arguments, streams, and parts for outputs that aren't shared.
+ * Collectives on the GPUs: arguments, streams, and parts for outputs that aren't shared.
  *
  *   ranks' streams   --+              +--> each rank's stream waits for the end
  *   of one device    --+-> kernel ----+
  *                      ^   (first rank's stream)
  *   last launch's end -+   launches of a communicator follow each other, whatever their streams
+ *
+ * Calls of a group on one stream share a launch: the kernel runs them one after another, and between
+ * two of them all of a GPU's blocks meet (kernels.cu), so that other ranks can't tell whether they do.
+ * So each process decides by itself how many go together, by what a kernel's arguments hold, the
+ * kernel's type, the blocks' width, and whether a call needs what is copied out behind the kernel.
+ *
+ * A kernel of several blocks is launched cooperatively: all of its blocks start or none does. That all
+ * fit an empty GPU isn't enough. Blocks wait for each other, and where another kernel that waits for
+ * its peers (NCCL's, another communicator's) holds some multiprocessors, each of the two may get a part
+ * of what it needs and wait for ever; a stream may also have only a part of the GPU (green contexts).
+ * Nothing that a library can ask says that this isn't so. A kernel of one block needs no such promise.
  *
  * Several processes: peers write an output in place where its buffer is registered. Else they write
  * a staging buffer, which is copied out. In host memory, and without registration, where some GPU
@@ -179,7 +190,8 @@ struct part {
   uint64_t first, count, whole;
   bool staged;
   bool only, last; /* of the staged ones; the only one is copied out where the kernel runs */
-  uint32_t half;   /* of the staging */
+  uint32_t half;   /* of the staging, which copies are waited for in */
+  uint64_t at;     /* bytes from its start */
   const struct copse_cuda_buffer *buffer;
   const uint64_t *host_counts; /* counts of pairs where the host sizes messages by them; or NULL */
 };
@@ -189,7 +201,7 @@ static uint64_t half_bytes(void) { return copse_round_down(copse_cuda_staging_by
 /* Where a part is in a rank's staging. */
 static unsigned char *staged_at(const struct copse_cuda *cuda, uint32_t rank,
                                 const struct part *part) {
-  return cuda->staging->at[rank] + part->half * half_bytes();
+  return cuda->staging->at[rank] + part->at;
 }
 
 static void fill_buffers(const struct copse_cuda *cuda, const struct copse_call *calls,
@@ -199,7 +211,7 @@ static void fill_buffers(const struct copse_cuda *cuda, const struct copse_call 
   for (uint32_t r = 0; r < cuda->n_ranks; r++)
     args->buffers[r].input = args->buffers[r].output = NULL;
   for (uint32_t i = 0; i < cuda->n_local; i++) {
-    struct copse_launch_args::copse_rank_buffers *own = &args->buffers[cuda->first_local + i];
+    struct copse_rank_buffers *own = &args->buffers[cuda->first_local + i];
     own->input = (unsigned char *)(uintptr_t)calls[i].send;
     own->output = (unsigned char *)calls[i].recv;
     if (own->input) own->input += skip;
@@ -263,55 +275,74 @@ static copse_status await_copies(struct copse_cuda_device *device, uint32_t half
   return COPSE_OK;
 }
 
-/* Copies out what has moved to the ranks of a device, behind the kernel where it is all, else beside
- * the next part's. Where no stream can be had for that, behind it too. */
-static copse_status unstage_device(struct copse_cuda *cuda, const struct copse_cuda_plan *p,
-                                   uint32_t d, const struct copse_call *calls,
-                                   const struct part *part, uint32_t element_bytes,
-                                   cudaStream_t stream, struct copse_err *err) {
-  struct copse_cuda_device *device = &cuda->devices[d];
-  cudaStream_t aside = stream;
-  if (!part->only) (void)copse_cuda_own_stream(device, stream, &aside, NULL);
-  if (aside != stream) {
-    COPSE_CUDA(cudaEventRecord(device->moved, stream));
-    COPSE_CUDA(cudaStreamWaitEvent(aside, device->moved, 0));
-  }
-  for (uint32_t i = 0; i < cuda->n_local; i++)
-    if (cuda->device_of[i] == d)
-      COPSE_DO(unstage(cuda, p, cuda->first_local + i, &calls[i], part, element_bytes, aside, err));
-  if (aside != stream) {
-    COPSE_CUDA(cudaEventRecord(device->copied[part->half], aside));
-    device->copying[part->half] = true;
-  }
-  for (uint32_t half = 0; part->last && half < 2; half++)
-    COPSE_DO(await_copies(device, half, stream, err));
-  return COPSE_OK;
-}
-
 /* ---- launching ------------------------------------------------------------------------ */
 
-copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
-                                      const struct copse_cuda_plan *p, uint32_t d,
-                                      cudaStream_t stream, struct copse_launch_args *args,
-                                      struct copse_err *err) {
-  bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
+/* A kernel's argument while it is put together, and what the launch needs beside it. */
+struct packed {
+  struct copse_kernel_args args;
+  uint32_t n_blocks, n_threads;
+  bool reduces;
+  copse_type type; /* of those that reduce */
+};
+
+static bool reduces(const struct copse_cuda_plan *p) {
+  return copse_collective_reduces((copse_collective)p->plan->header.collective);
+}
+
+static void begin_packing(struct packed *it) {
+  it->args.n_calls = it->args.call_bytes = 0;
+  it->n_blocks = it->n_threads = 0;
+  it->reduces = false;
+  it->type = COPSE_UINT8;
+}
+
+/* Adds a call. The ranks of all are as many. */
+static void pack(struct packed *it, const struct copse_cuda_plan *p, uint32_t d,
+                 const struct copse_launch_args *args) {
   const struct copse_plan_on_device *on = &p->devices[d];
-  if (on->n_blocks == 0) return COPSE_OK;
+  const uint32_t n_ranks = p->plan->header.n_ranks;
+  if (on->n_blocks == 0) return;
+  it->args.call_bytes = copse_call_bytes(n_ranks);
+  unsigned char *at = (unsigned char *)it->args.calls + it->args.n_calls++ * it->args.call_bytes;
+  struct copse_call_args call = *args;
+  call.plan = on->plan;
+  memcpy(at, &call, sizeof call);
+  memcpy(at + sizeof call, args->buffers, n_ranks * sizeof *args->buffers);
+  if (on->n_blocks > it->n_blocks) it->n_blocks = on->n_blocks;
+  it->n_threads = on->n_threads;
+  if (!reduces(p)) return;
+  it->reduces = true;
+  it->type = (copse_type)args->type;
+}
+
+static copse_status launch_packed(const struct copse_cuda *cuda, uint32_t d, cudaStream_t stream,
+                                  struct packed *it, struct copse_err *err) {
+  if (it->n_blocks == 0) return COPSE_OK;
   cudaLaunchAttribute together = cudaLaunchAttribute();
   together.id = cudaLaunchAttributeCooperative;
   together.val.cooperative = 1;
   cudaLaunchConfig_t config = cudaLaunchConfig_t();
-  config.gridDim = dim3(on->n_blocks);
-  config.blockDim = dim3(on->n_threads);
+  config.gridDim = dim3(it->n_blocks);
+  config.blockDim = dim3(it->n_threads);
   config.dynamicSmemBytes = copse_kernel_shared_bytes();
   config.stream = stream;
   config.attrs = &together;
-  config.numAttrs = 1;
-  void *arguments[] = {args};
+  config.numAttrs = it->n_blocks > 1; /* see above */
+  void *arguments[] = {&it->args};
   copse_on_device here(cuda->devices[d].ordinal);
-  copse_kernel kernel = copse_kernel_of((copse_type)args->type, reduces);
+  copse_kernel kernel = copse_kernel_of(it->type, it->reduces);
   COPSE_CUDA(cudaLaunchKernelExC(&config, COPSE_KERNEL_ADDRESS(kernel), arguments));
   return COPSE_OK;
+}
+
+copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
+                                      const struct copse_cuda_plan *p, uint32_t d,
+                                      cudaStream_t stream, const struct copse_launch_args *args,
+                                      struct copse_err *err) {
+  struct packed it;
+  begin_packing(&it);
+  pack(&it, p, d, args);
+  return launch_packed(cuda, d, stream, &it, err);
 }
 
 /* The counts of pairs as the host can read them, or NULL: the caller's own host copy, or the counts
@@ -336,40 +367,93 @@ static uint64_t longest(const uint64_t *counts, uint32_t n_ranks, uint64_t count
   return most < count ? most : count;
 }
 
-static copse_status launch_part(struct copse_cuda *cuda, struct copse_cuda_plan *p,
-                                const struct copse_call *calls, const struct part *part,
-                                struct copse_err *err) {
+/* A call, or a part of one, as it is launched. */
+struct step {
+  struct copse_cuda_plan *p;
+  const struct copse_call *calls;
+  struct part part;
+  uint32_t element_bytes;
   struct copse_launch_args args;
-  uint32_t element_bytes = (uint32_t)copse_type_bytes(calls[0].type);
-  memset(&args, 0, sizeof args);
-  COPSE_DO(copse_layout_shape(&p->layout, part->count, element_bytes, &args.shape, err));
-  args.shape.input_stride = part->whole;
-  args.shape.output_stride = part->staged ? part->count : part->whole;
-  args.pair_counts = calls[0].pair_counts;
-  args.host_counts = part->host_counts;
-  args.pair_first = part->first;
-  args.limit_ns = cuda->limit_ns;
-  args.ends = 1;
-  args.type = (uint32_t)calls[0].type;
-  args.redop = (uint32_t)calls[0].redop;
-  if (!copse_collective_reduces((copse_collective)p->plan->header.collective))
-    args.redop = COPSE_SUM;
-  fill_buffers(cuda, calls, part, element_bytes, &args);
+};
+
+static copse_status fill_args(const struct copse_cuda *cuda, struct step *it, struct copse_err *err) {
+  const struct part *part = &it->part;
+  struct copse_launch_args *args = &it->args;
+  static_cast<struct copse_call_args &>(*args) = copse_call_args();
+  COPSE_DO(copse_layout_shape(&it->p->layout, part->count, it->element_bytes, &args->shape, err));
+  args->shape.input_stride = part->whole;
+  args->shape.output_stride = part->staged ? part->count : part->whole;
+  args->pair_counts = it->calls[0].pair_counts;
+  args->host_counts = part->host_counts;
+  args->pair_first = part->first;
+  args->limit_ns = cuda->limit_ns;
+  args->ends = 1;
+  args->type = (uint32_t)it->calls[0].type;
+  args->redop = reduces(it->p) ? (uint32_t)it->calls[0].redop : (uint32_t)COPSE_SUM;
+  fill_buffers(cuda, it->calls, part, it->element_bytes, args);
+  return COPSE_OK;
+}
+
+/* Copies out what has moved to the ranks of a device, behind the kernel where it is all, else beside
+ * the next part's. Where no stream can be had for that, behind it too. */
+static copse_status unstage_device(struct copse_cuda *cuda, uint32_t d, const struct step *it,
+                                   cudaStream_t stream, struct copse_err *err) {
+  const struct part *part = &it->part;
+  struct copse_cuda_device *device = &cuda->devices[d];
+  cudaStream_t aside = stream;
+  if (!part->only) (void)copse_cuda_own_stream(device, stream, &aside, NULL);
+  if (aside != stream) {
+    COPSE_CUDA(cudaEventRecord(device->moved, stream));
+    COPSE_CUDA(cudaStreamWaitEvent(aside, device->moved, 0));
+  }
+  for (uint32_t i = 0; i < cuda->n_local; i++)
+    if (cuda->device_of[i] == d)
+      COPSE_DO(unstage(cuda, it->p, cuda->first_local + i, &it->calls[i], part, it->element_bytes,
+                       aside, err));
+  if (aside != stream) {
+    COPSE_CUDA(cudaEventRecord(device->copied[part->half], aside));
+    device->copying[part->half] = true;
+  }
+  for (uint32_t half = 0; part->last && half < 2; half++)
+    COPSE_DO(await_copies(device, half, stream, err));
+  return COPSE_OK;
+}
+
+static copse_status launch_kernels(struct copse_cuda *cuda, struct step *steps, uint32_t n,
+                                   uint32_t d, cudaStream_t stream, struct copse_err *err) {
+  struct packed it;
+  if (steps->p->split) {
+    steps->args.plan = steps->p->devices[d].plan;
+    return copse_internode_launch(cuda, steps->p, stream, &steps->args, err);
+  }
+  begin_packing(&it);
+  for (uint32_t i = 0; i < n; i++) pack(&it, steps[i].p, d, &steps[i].args);
+  return launch_packed(cuda, d, stream, &it, err);
+}
+
+/* Launches n steps on a device, whose calls come on the same streams. */
+static copse_status launch_on(struct copse_cuda *cuda, struct step *steps, uint32_t n, uint32_t d,
+                              struct copse_err *err) {
+  struct copse_cuda_device *device = &cuda->devices[d];
+  const struct copse_call *calls = steps->calls;
+  cudaStream_t stream = stream_of_device(cuda, d, calls);
+  struct copse_last_launch *last;
+  copse_on_device here(device->ordinal);
+  if (steps->p->split) COPSE_DO(copse_internode_find_stream(cuda, &stream, err));
+  COPSE_DO(join_streams(cuda, d, calls, stream, &last, err));
+  if (steps->part.first == 0) device->copying[0] = device->copying[1] = false;
+  COPSE_DO(await_copies(device, steps->part.half, stream, err));
+  COPSE_DO(launch_kernels(cuda, steps, n, d, stream, err));
+  for (uint32_t i = 0; i < n; i++)
+    if (steps[i].part.staged) COPSE_DO(unstage_device(cuda, d, &steps[i], stream, err));
+  return split_streams(cuda, d, calls, stream, last, err);
+}
+
+static copse_status launch_steps(struct copse_cuda *cuda, struct step *steps, uint32_t n,
+                                 struct copse_err *err) {
+  for (uint32_t i = 0; i < n; i++) COPSE_DO(fill_args(cuda, &steps[i], err));
   for (uint32_t d = 0; d < cuda->n_devices; d++) {
-    cudaStream_t stream = stream_of_device(cuda, d, calls);
-    copse_on_device here(cuda->devices[d].ordinal);
-    if (p->split) COPSE_DO(copse_internode_find_stream(cuda, &stream, err));
-    struct copse_last_launch *last;
-    copse_status status = join_streams(cuda, d, calls, stream, &last, err);
-    if (part->first == 0) cuda->devices[d].copying[0] = cuda->devices[d].copying[1] = false;
-    if (status == COPSE_OK) status = await_copies(&cuda->devices[d], part->half, stream, err);
-    args.plan = p->devices[d].plan;
-    if (status == COPSE_OK)
-      status = p->split ? copse_internode_launch(cuda, p, stream, &args, err)
-                        : copse_cuda_launch_kernel(cuda, p, d, stream, &args, err);
-    if (part->staged && status == COPSE_OK)
-      status = unstage_device(cuda, p, d, calls, part, element_bytes, stream, err);
-    if (status == COPSE_OK) status = split_streams(cuda, d, calls, stream, last, err);
+    const copse_status status = launch_on(cuda, steps, n, d, err);
     if (status == COPSE_OK) continue;
     cuda->devices[d].untracked = true;
     return status;
@@ -390,34 +474,134 @@ static uint64_t part_elements(const struct copse_cuda_plan *p, uint64_t count,
   return bytes > element_bytes ? bytes / element_bytes : 1;
 }
 
-copse_status copse_cuda_launch(void *backend, void *prepared, const struct copse_call *calls,
-                               struct copse_err *err) {
-  struct copse_cuda *cuda = (struct copse_cuda *)backend;
-  struct copse_cuda_plan *p = (struct copse_cuda_plan *)prepared;
-  uint64_t count = calls[0].count, bytes = copse_type_bytes(calls[0].type);
-  struct part part = {0, count, count, false, false, false, 0, NULL, NULL};
-  COPSE_DO(copse_cuda_check_left(cuda, err));
+static uint64_t output_bytes(const struct step *it) {
+  return it->part.whole * it->element_bytes * it->p->plan->header.output_blocks;
+}
+
+/* Gives a call that is staged whole its place behind the last one: *to. */
+static void place_staged(struct step *it, uint64_t *to) {
+  const uint64_t bytes = copse_round_up(output_bytes(it), 256);
+  it->part.at = bytes <= copse_cuda_staging_bytes && *to <= copse_cuda_staging_bytes - bytes ? *to : 0;
+  *to = it->part.at + bytes;
+}
+
+/* What a round needs, before anything starts. *most: elements of a block that are launched at a time;
+ * *staged_to: see struct copse_cuda. */
+static copse_status examine(struct copse_cuda *cuda, const struct copse_round *round,
+                            struct step *it, uint64_t *most, uint64_t *staged_to,
+                            struct copse_err *err) {
+  struct copse_cuda_plan *p = (struct copse_cuda_plan *)round->prepared;
+  const struct copse_call *calls = round->calls;
+  struct part *part = &it->part;
+  it->p = p;
+  it->calls = calls;
+  it->element_bytes = (uint32_t)copse_type_bytes(calls[0].type);
+  *part = {0, calls[0].count, calls[0].count, false, true, true, 0, 0, NULL, NULL};
   for (uint32_t i = 0; i < cuda->n_local && cuda->n_devices > 1 && p->puts && !cuda->has_mirrors;
        i++)
     COPSE_DO(copse_cuda_check_reach(cuda, i, calls[i].recv, err));
-  COPSE_DO(find_counts(p, &calls[0], &part.host_counts, err));
+  COPSE_DO(find_counts(p, &calls[0], &part->host_counts, err));
   /* nothing moves behind the longest block */
-  if (part.host_counts) part.count = count = longest(part.host_counts, cuda->n_ranks, count);
-  if (count == 0) return COPSE_OK; /* no packet would be sent: see copse_next_epoch */
+  if (part->host_counts) part->count = longest(part->host_counts, cuda->n_ranks, part->count);
+  *most = part->count;
   if ((cuda->many_processes || cuda->has_mirrors) && p->puts) {
     /* in a reduction only the root need give an output, and no rank knows another's */
     if (calls[0].collective != COPSE_REDUCE)
-      part.buffer =
-          registered(cuda, calls[0].recv, part.whole * bytes * p->plan->header.output_blocks);
-    part.staged = part.buffer == NULL;
+      part->buffer = registered(cuda, calls[0].recv, output_bytes(it));
+    part->staged = part->buffer == NULL;
   }
-  if (!part.staged) return launch_part(cuda, p, calls, &part, err);
-  const uint64_t most = part_elements(p, count, bytes);
-  part.only = most >= count;
-  for (part.first = 0; part.first < count; part.first += part.count, part.half ^= 1) {
-    part.count = count - part.first < most ? count - part.first : most;
-    part.last = part.first + part.count == count;
-    COPSE_DO(launch_part(cuda, p, calls, &part, err));
+  if (!part->staged) return COPSE_OK;
+  *most = part_elements(p, part->count, it->element_bytes);
+  part->only = *most >= part->count;
+  if (part->only) place_staged(it, staged_to);
+  return COPSE_OK;
+}
+
+static copse_status launch_parts(struct copse_cuda *cuda, struct step *it, uint64_t most,
+                                 struct copse_err *err) {
+  struct part *part = &it->part;
+  const uint64_t count = part->count;
+  for (part->first = 0; part->first < count; part->first += part->count, part->half ^= 1) {
+    part->at = part->half * half_bytes();
+    part->count = count - part->first < most ? count - part->first : most;
+    part->last = part->first + part->count == count;
+    COPSE_DO(launch_steps(cuda, it, 1, err));
   }
   return COPSE_OK;
+}
+
+/* ---- several calls in one launch -------------------------------------------------------------- */
+
+static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
+  const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+  return a && b && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* Whether a call touches what is only copied to the output of an earlier one behind the kernel, or takes
+ * its place in the staging. */
+static bool needs_copy(const struct copse_cuda *cuda, const struct step *earlier,
+                       const struct step *later) {
+  const uint64_t sends =
+      later->part.whole * later->element_bytes * later->p->plan->header.input_blocks;
+  const uint64_t out = output_bytes(earlier), out_later = output_bytes(later);
+  if (!earlier->part.staged) return false;
+  if (later->part.staged && earlier->part.at < later->part.at + out_later &&
+      later->part.at < earlier->part.at + out)
+    return true;
+  for (uint32_t i = 0; i < cuda->n_local; i++)
+    for (uint32_t j = 0; j < cuda->n_local; j++)
+      if (overlap(earlier->calls[i].recv, out, later->calls[j].send, sends) ||
+          overlap(earlier->calls[i].recv, out, later->calls[j].recv, out_later))
+        return true;
+  return false;
+}
+
+/* Whether a call can run in the kernel of those before it, the first of which steps[0] is. */
+static bool joins(const struct copse_cuda *cuda, const struct step *steps, uint32_t n,
+                  const struct step *it) {
+  if (it->part.count == 0 || !it->part.only || it->p->split) return false;
+  for (uint32_t i = 0; i < cuda->n_local; i++)
+    if (it->calls[i].stream != steps->calls[i].stream) return false;
+  bool any_reduces = reduces(it->p);
+  for (uint32_t i = 0; i < n; i++) {
+    if (reduces(it->p) && reduces(steps[i].p) && it->calls[0].type != steps[i].calls[0].type)
+      return false;
+    any_reduces = any_reduces || reduces(steps[i].p);
+    if (needs_copy(cuda, &steps[i], it)) return false;
+  }
+  for (uint32_t d = 0; d < cuda->n_devices; d++) {
+    const struct copse_plan_on_device *on = &it->p->devices[d];
+    for (uint32_t i = 0; i < n; i++) {
+      const struct copse_plan_on_device *other = &steps[i].p->devices[d];
+      if (on->n_threads != other->n_threads ||
+          (any_reduces && !(on->fits_beside && other->fits_beside)))
+        return false;
+    }
+  }
+  return true;
+}
+
+enum { MOST_STEPS = 16 };
+
+copse_status copse_cuda_launch(void *backend, const struct copse_round *rounds, uint32_t n,
+                               uint32_t *n_taken, struct copse_err *err) {
+  struct copse_cuda *cuda = (struct copse_cuda *)backend;
+  struct step steps[MOST_STEPS];
+  const uint32_t room = COPSE_CALLS_BYTES / copse_call_bytes(cuda->n_ranks);
+  uint64_t most = 0, staged_to = cuda->staged_to;
+  *n_taken = 1;
+  COPSE_DO(copse_cuda_check_left(cuda, err));
+  COPSE_DO(examine(cuda, &rounds[0], &steps[0], &most, &staged_to, err));
+  cuda->staged_to = staged_to;
+  if (steps[0].part.count == 0) return COPSE_OK; /* no packet would be sent: see copse_next_epoch */
+  if (!steps[0].part.only) return launch_parts(cuda, &steps[0], most, err);
+  uint32_t k = 1;
+  while (k < n && k < MOST_STEPS && k < room && !steps[0].p->split &&
+         examine(cuda, &rounds[k], &steps[k], &most, &staged_to, NULL) == COPSE_OK &&
+         joins(cuda, steps, k, &steps[k])) {
+    cuda->staged_to = staged_to;
+    k++;
+  }
+  *n_taken = k;
+  return launch_steps(cuda, steps, k, err);
 }

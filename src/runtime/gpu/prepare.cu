@@ -37,9 +37,8 @@ static uint32_t blocks_on(const struct copse_cuda *cuda, const struct copse_plan
   return n;
 }
 
-copse_status copse_cuda_room(const struct copse_plan *plan, const struct copse_cuda_device *at,
-                             uint32_t n_threads, uint32_t *room, struct copse_err *err) {
-  bool reduces = copse_collective_reduces((copse_collective)plan->header.collective);
+copse_status copse_cuda_room(bool reduces, const struct copse_cuda_device *at, uint32_t n_threads,
+                             uint32_t *room, struct copse_err *err) {
   int fewest = -1;
   copse_on_device here(at->ordinal);
   for (int type = 0; type < COPSE_N_TYPES; type++) {
@@ -53,24 +52,32 @@ copse_status copse_cuda_room(const struct copse_plan *plan, const struct copse_c
   return COPSE_OK;
 }
 
-static copse_status choose_threads(const struct copse_cuda *cuda, const struct copse_plan *plan,
-                                   uint32_t device, struct copse_plan_on_device *it,
-                                   struct copse_err *err) {
-  const struct copse_cuda_device *at = &cuda->devices[device];
-  uint32_t room = 0;
-  it->n_blocks = blocks_on(cuda, plan, device);
-  it->n_threads = copse_cuda_threads;
-  for (;;) {
-    COPSE_DO(copse_cuda_room(plan, at, it->n_threads, &room, err));
-    if (it->n_blocks <= room) return COPSE_OK;
-    if (it->n_threads / 2 < COPSE_CUDA_LEAST_THREADS) break;
-    it->n_threads /= 2;
-  }
+static copse_status too_many(const struct copse_cuda *cuda, uint32_t device, uint32_t n_blocks,
+                             uint32_t room, struct copse_err *err) {
   uint32_t ranks = ranks_on(cuda, device);
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "the plan takes %u thread blocks on GPU %d (%u ranks), which holds %u at once; "
                     "copse lower --workers %u fits",
-                    it->n_blocks, at->ordinal, ranks, room, room / ranks);
+                    n_blocks, cuda->devices[device].ordinal, ranks, room, room / ranks);
+}
+
+static copse_status choose_threads(const struct copse_cuda *cuda, const struct copse_plan *plan,
+                                   uint32_t device, struct copse_plan_on_device *it,
+                                   struct copse_err *err) {
+  const struct copse_cuda_device *at = &cuda->devices[device];
+  const bool reduces = copse_collective_reduces((copse_collective)plan->header.collective);
+  uint32_t room = 0, room_beside = 0;
+  it->n_blocks = blocks_on(cuda, plan, device);
+  it->n_threads = copse_cuda_threads;
+  for (;;) {
+    COPSE_DO(copse_cuda_room(reduces, at, it->n_threads, &room, err));
+    if (it->n_blocks <= room) break;
+    if (it->n_threads / 2 < COPSE_CUDA_LEAST_THREADS) return too_many(cuda, device, it->n_blocks, room, err);
+    it->n_threads /= 2;
+  }
+  COPSE_DO(copse_cuda_room(true, at, it->n_threads, &room_beside, err));
+  it->fits_beside = it->n_blocks <= room_beside;
+  return COPSE_OK;
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */
@@ -119,6 +126,7 @@ static void put_all(struct writer *w, const struct copse_cuda_plan *p, const str
   d->n_segments = parts->n_segments;
   d->sent = put(w, (const uint64_t *)NULL, h->n_channels);
   d->taken = put(w, (const uint64_t *)NULL, h->n_channels);
+  d->met = put(w, (const uint32_t *)NULL, 2);
 }
 
 static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t worker) {
@@ -253,6 +261,7 @@ static copse_status make_device(struct copse_cuda *cuda, struct copse_cuda_plan 
   d->group = p->group;
   d->packets_copy = p->segment.packets_copy;
   d->n_ranks = p->plan->header.n_ranks;
+  d->n_blocks = p->devices[device].n_blocks;
   d->fifo = p->plan->header.fifo;
   d->low_latency = p->plan->header.protocol == COPSE_PROTOCOL_LOW_LATENCY;
   d->system = copse_cuda_system || cuda->n_devices > 1 || cuda->many_processes;

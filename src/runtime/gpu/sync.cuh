@@ -21,8 +21,8 @@
  * kernel the model would let the reader find the later packet (load buffering), and wait for ever.
  * It can't happen because each launch is a kernel: CUDA orders the kernels of a stream, all of one
  * before all of the next, so that the read comes before the answer at one end, and the answer's
- * arrival before the second packet at the other. Whoever puts two launches into one kernel needs a
- * fence.acq_rel.sys between them at both ends.
+ * arrival before the second packet at the other. Between two calls in one kernel (copse_blocks_meet)
+ * every thread has a fence.acq_rel.sys before the barrier and after it in the place of that.
  *
  * A switch that adds and copies (multimem.ld_reduce, multimem.st) reads and writes slots by an address
  * of the group, which the ranks themselves read and write by their own. To the model these are aliases
@@ -98,6 +98,21 @@ __device__ static inline void copse_group_fence(void) {
   asm volatile("fence.proxy.alias;" ::: "memory");
 }
 
+/* Of what this thread has read and written before with what it does after, for all observers. */
+__device__ static inline void copse_full_fence(void) {
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+/* Arrives at a barrier of a GPU's blocks; the word as it was. And its latest value. */
+__device__ static inline uint32_t copse_met_add(uint32_t *met, uint32_t value) {
+  return cuda::atomic_ref<uint32_t, cuda::thread_scope_device>(*met).fetch_add(
+      value, cuda::memory_order_acq_rel);
+}
+__device__ static inline uint32_t copse_met_load(uint32_t *met) {
+  return cuda::atomic_ref<uint32_t, cuda::thread_scope_device>(*met).load(
+      cuda::memory_order_acquire);
+}
+
 /* Words that the host and the GPU share. */
 __device__ static inline uint32_t copse_word_load(uint32_t *word) {
   return cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*word).load(
@@ -153,6 +168,13 @@ static inline struct copse_packets copse_packets_load(uint64_t *packets) {
   return pair;
 }
 static inline void copse_group_fence(void) {}
+static inline void copse_full_fence(void) {}
+static inline uint32_t copse_met_add(uint32_t *met, uint32_t value) {
+  return __atomic_fetch_add(met, value, __ATOMIC_ACQ_REL);
+}
+static inline uint32_t copse_met_load(uint32_t *met) {
+  return __atomic_load_n(met, __ATOMIC_ACQUIRE);
+}
 static inline uint32_t copse_word_load(uint32_t *word) {
   return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
@@ -173,6 +195,24 @@ static inline uint64_t copse_device_clock(void) {
 #define COPSE_SHARED_MEMORY(T, name) T *name = static_cast<T *>(copse_emulated_shared())
 
 #endif
+
+/* ---- blocks of a launch meet ------------------------------------------------------------------ */
+
+/* The first n blocks of the grid, all threads of each, wait for each other: what each has done for a call
+ * is over, for all observers, before any of them goes on. n may differ from time to time: a meeting adds
+ * 2^31 in all, so the highest bit turns when the last block has come. Each of these blocks must come,
+ * and does, since whatever it waits for ends with the time limit; and all must be resident. */
+__device__ static inline void copse_blocks_meet(uint32_t *met, uint32_t n) {
+  const uint32_t last = 1u << 31;
+  copse_full_fence();
+  __syncthreads();
+  if (threadIdx.x == 0 && n > 1) {
+    const uint32_t before = copse_met_add(met, blockIdx.x == 0 ? last - (n - 1) : 1);
+    while (((copse_met_load(met) ^ before) & last) == 0) copse_pause();
+  }
+  __syncthreads();
+  copse_full_fence();
+}
 
 /* ---- waiting with a time limit -------------------------------------------------------------- */
 

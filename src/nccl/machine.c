@@ -17,6 +17,7 @@
 /* Breadth first search from one node, and the routes it found. */
 struct copse_nccl_finder {
   struct copse_adjacency out, in; /* links by source, by destination */
+  unsigned char *types;           /* [n_links] a way over the link has this path type or worse */
   int *distance;                  /* [n_nodes] from the source; only of nodes in the queue */
   int *relays;                    /* [n_nodes] GPUs on the way to it */
   struct copse_q *width;          /* [n_nodes] */
@@ -189,6 +190,9 @@ static copse_status find_ports(struct copse_nccl_machine *m, struct copse_err *e
     m->ports[i].host = h;
     m->ports[i].dev = unnamed[h] ? place : t->nodes[node].dev;
   }
+  m->same_nics = true;
+  for (int h = 0; h < m->n_hosts; h++)
+    m->same_nics = m->same_nics && m->first_port[h + 1] - m->first_port[h] == m->first_port[1];
   return find_rails(m, key, &scratch, err);
 }
 
@@ -202,6 +206,22 @@ int copse_nccl_find_port(const struct copse_nccl_machine *m, int host, uint64_t 
   for (int i = m->first_port[host]; i < m->first_port[host + 1]; i++)
     if (m->ports[i].dev == dev) return i;
   return -1;
+}
+
+/* A GPU on a root port has so much at most; C2C has more. */
+static const struct copse_q most_pcie = {96, 1};
+
+/* As NCCL makes a path's type of its links (ncclTopoSetPaths). */
+static unsigned char type_of_link(const struct copse_nccl_machine *m, const struct copse_link *l) {
+  int cpus = is_type(m, l->src, "cpu") + is_type(m, l->dst, "cpu");
+  int bridges = is_type(m, l->src, "pcie") + is_type(m, l->dst, "pcie");
+  bool gpu = m->topology->nodes[l->src].rank >= 0 || m->topology->nodes[l->dst].rank >= 0;
+  if (cpus == 2) return COPSE_NCCL_PATH_SYS;
+  if (cpus == 1)
+    return gpu && copse_q_cmp(l->bandwidth, most_pcie) > 0 ? COPSE_NCCL_PATH_C2C
+                                                           : COPSE_NCCL_PATH_PHB;
+  if (bridges == 2) return COPSE_NCCL_PATH_PXB;
+  return bridges == 1 ? COPSE_NCCL_PATH_PIX : COPSE_NCCL_PATH_NVL;
 }
 
 copse_status copse_nccl_machine_open(const struct copse_topology *topology,
@@ -218,6 +238,8 @@ copse_status copse_nccl_machine_open(const struct copse_topology *topology,
   COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, int, err, &f->distance, &f->relays, &f->queue.items));
   COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, struct copse_q, err, &f->width, &f->part));
   COPSE_DO(COPSE_ARRAY(&m->arena, nodes, f->seen, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)topology->n_links, f->types, err));
+  for (int i = 0; i < topology->n_links; i++) f->types[i] = type_of_link(m, &topology->links[i]);
   COPSE_DO(copse_adjacency_by(&m->arena, topology->n_nodes, topology->n_links,
                               COPSE_KEYS(topology->links, src), sizeof *topology->links, &f->out,
                               err));
@@ -254,20 +276,22 @@ copse_status copse_nccl_repeat_host(const struct copse_topology *host, int n,
 /* What a search may pass. */
 struct search {
   struct copse_nccl_machine *m;
-  int from, to, host; /* host >= 0: only its nodes */
-  bool any_gpu;       /* GPUs relay */
+  int from, to, host;         /* host >= 0: only its nodes */
+  enum copse_nccl_path worst; /* of a link; over one GPU from NVB on */
+  bool any_gpu;               /* GPUs relay */
 };
 
 /* NVLink over one GPU (NVB): the relay is a neighbour of the source, and so is the destination. */
-static bool may_pass(const struct search *s, int at, int next) {
+static bool may_pass(const struct search *s, int link) {
   const struct copse_topology *t = s->m->topology;
-  int host = s->m->host_of_node[next];
+  int at = t->links[link].src, next = t->links[link].dst, host = s->m->host_of_node[next];
+  if (s->m->finder->types[link] > s->worst) return false;
   bool inside = s->host >= 0 ? host == s->host
                              : host < 0 || host == s->m->host_of_node[s->from] ||
                                    host == s->m->host_of_node[s->to];
   if (!inside) return false;
   if (at == s->from || t->nodes[at].rank < 0 || s->any_gpu) return true;
-  return s->m->finder->distance[at] == 1 && t->nodes[s->from].rank >= 0 && t->nodes[next].rank >= 0;
+  return s->worst >= COPSE_NCCL_PATH_NVB && s->m->finder->distance[at] == 1 && t->nodes[s->from].rank >= 0 && t->nodes[next].rank >= 0;
 }
 
 static struct copse_q narrower(struct copse_q a, struct copse_q b) {
@@ -291,7 +315,7 @@ static bool search_ways(const struct search *s) {
     for (int i = f->out.first[u]; i < f->out.first[u + 1]; i++) {
       const struct copse_link *link = &t->links[f->out.item[i]];
       int v = link->dst;
-      if (!may_pass(s, u, v)) continue;
+      if (!may_pass(s, f->out.item[i])) continue;
       struct copse_q width = narrower(f->width[u], link->bandwidth);
       if (!f->seen[v]) {
         f->seen[v] = true;
@@ -311,11 +335,31 @@ static bool is_best(const struct search *s, int link) {
   const struct copse_nccl_finder *f = s->m->finder;
   const struct copse_link *l = &s->m->topology->links[link];
   return f->seen[l->src] && f->distance[l->src] + 1 == f->distance[l->dst] &&
-         may_pass(s, l->src, l->dst) &&
+         may_pass(s, link) &&
          copse_q_eq(narrower(f->width[l->src], l->bandwidth), f->width[l->dst]);
 }
 
-/* Adds the hops into v, each with an equal part of what v gets. NCCL takes one GPU as a relay. */
+/* Of GPUs that may relay to v NCCL takes one, by v's links to them: the widest, of these the first;
+ * `link` is of any. */
+static int find_relay(const struct search *s, int v, int link) {
+  const struct copse_nccl_finder *f = s->m->finder;
+  const struct copse_link *links = s->m->topology->links;
+  struct copse_q most = COPSE_Q_ZERO;
+  for (int i = f->out.first[v]; i < f->out.first[v + 1]; i++) {
+    const struct copse_link *back = &links[f->out.item[i]];
+    for (int k = f->in.first[v]; k < f->in.first[v + 1]; k++) {
+      int into = f->in.item[k];
+      if (links[into].src != back->dst || s->m->topology->nodes[back->dst].rank < 0 ||
+          back->dst == s->from || !is_best(s, into) || copse_q_cmp(back->bandwidth, most) <= 0)
+        continue;
+      most = back->bandwidth;
+      link = into;
+    }
+  }
+  return link;
+}
+
+/* Adds the hops into v, each with an equal part of what v gets, or all over one GPU. */
 static copse_status add_hops(const struct search *s, int v, struct copse_nccl_route *route,
                              struct copse_err *err) {
   struct copse_nccl_finder *f = s->m->finder;
@@ -328,6 +372,7 @@ static copse_status add_hops(const struct search *s, int v, struct copse_nccl_ro
     n++;
   }
   struct copse_q share = f->part[v];
+  if (relay >= 0) relay = find_relay(s, v, relay);
   if (relay < 0) COPSE_DO(copse_q_div(share, (struct copse_q){n, 1}, &share, err));
   for (int i = f->in.first[v]; i < f->in.first[v + 1]; i++) {
     int link = f->in.item[i], u = t->links[link].src;
@@ -340,7 +385,6 @@ static copse_status add_hops(const struct search *s, int v, struct copse_nccl_ro
 
 /* The kind of the way by the nodes that the hops pass. */
 static enum copse_nccl_path classify(const struct search *s, const struct copse_nccl_route *route) {
-  const struct copse_q most_pcie = {96, 1}; /* of a GPU on a root port; C2C has more */
   const struct copse_topology *t = s->m->topology;
   int cpus = 0, bridges = 0, gpus = 0, at = s->to;
   bool c2c = false;
@@ -395,10 +439,13 @@ static copse_status make_route(struct copse_nccl_machine *m, int from, int to,
   int host = m->host_of_node[from] == m->host_of_node[to] ? m->host_of_node[from] : -1;
   *route = (struct copse_nccl_route){COPSE_NCCL_PATH_LOC, {INT64_MAX, 1}, 0, NULL};
   if (from == to) return COPSE_OK;
-  for (int any = 0; any < 2; any++) {
-    struct search s = {m, from, to, host, any == 1};
+  enum copse_nccl_path worst = host >= 0 ? COPSE_NCCL_PATH_NVL : COPSE_NCCL_PATH_SYS;
+  for (; worst <= COPSE_NCCL_PATH_SYS; worst++) {
+    struct search s = {m, from, to, host, worst, false};
     if (search_ways(&s)) return lay_out(&s, route, err);
   }
+  struct search s = {m, from, to, host, COPSE_NCCL_PATH_SYS, true};
+  if (search_ways(&s)) return lay_out(&s, route, err);
   return copse_topology_refuse_unreached(m->topology, NULL, from, to,
                                          host >= 0 ? " inside of their host" : "", err);
 }

@@ -1,7 +1,8 @@
 /*
  * A topology as NCCL sees it: hosts (an NVLink domain is one), GPUs and NICs by NCCL's numbers, and
- * the one way that NCCL takes between two of them (NVIDIA/nccl src/graph/paths.cc): fewest links,
- * of these the widest.
+ * the one way that NCCL takes between two of them (NVIDIA/nccl src/graph/paths.cc): of the best path
+ * type, of these the fewest links, of these the widest. Types in order: NVLink, NVLink over a GPU,
+ * C2C, one PCIe switch, several, a CPU, several.
  */
 #pragma once
 
@@ -35,7 +36,7 @@ struct copse_nccl_route {
 struct copse_nccl_machine {
   const struct copse_topology *topology; /* borrowed */
   int n_hosts;                           /* in order of their first ranks */
-  bool even;                             /* all hosts have as many GPUs */
+  bool even, same_nics;                  /* all hosts have as many GPUs; as many ports */
   int *host_of_node;                     /* [n_nodes] -1: of the network between hosts */
   int *host_of_rank;                     /* [n_ranks] */
   int *first, *members; /* ranks of host h: members[first[h]] to members[first[h + 1] - 1] */

@@ -10,15 +10,15 @@
 
 #include "base/graph.h"
 
-/* NCCL's path types in its order, those that a host has. */
-enum type { LOC, NVL, NVB, PIX, PXB, P2C, PXN, PHB, SYS };
+/* NCCL's path types in its order, those that a host has; ANY: over any GPUs. */
+enum type { LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, ANY, N_TYPES };
 /* A GPU at a CPU by more than PCIe has, GB/s, is on C2C. */
 #define MOST_PCIE 96
 
 /* All ways from one node, by the places of its host's nodes. */
 struct copse_verify_source {
-  int *distance[2];               /* -1: none; [1]: over any GPUs */
-  struct copse_q *width[2];       /* of those that there are */
+  int *distance[N_TYPES];         /* over links of a type, or better; -1: none. NULL: not yet known */
+  struct copse_q *width[N_TYPES]; /* of those that there are */
   struct copse_verify_way **ways; /* those asked for */
 };
 
@@ -179,12 +179,27 @@ void copse_verify_ways_free(struct copse_verify_ways *ways) {
 
 /* ---- ways from one node ---------------------------------------------------------------------- */
 
-/* Whether a way from `from` may go on from `at`, so far away, to `next`: over GPUs only in NVLink
- * and over one, unless any may relay. */
-static bool may_go(const struct copse_topology *t, int from, int at, int distance, int next,
-                   bool any) {
-  if (at == from || !is_gpu(t, at) || any) return true;
-  return distance == 1 && is_gpu(t, from) && is_gpu(t, next);
+/* The type of a way over this link alone: by what is at its ends. */
+static int type_of_link(const struct copse_topology *t, const struct copse_link *l) {
+  bool cpu = is(t, l->src, "cpu"), bridge = is(t, l->src, "pcie");
+  int other = cpu || bridge ? l->dst : l->src;
+  if (!cpu && is(t, l->dst, "cpu")) cpu = true;
+  if (!cpu && !bridge && is(t, l->dst, "pcie")) bridge = true;
+  if (cpu && is(t, other, "cpu")) return SYS;
+  if (cpu && is_gpu(t, other) && copse_q_cmp(l->bandwidth, (struct copse_q){MOST_PCIE, 1}) > 0)
+    return C2C;
+  if (cpu) return PHB;
+  if (bridge) return is(t, other, "pcie") ? PXB : PIX;
+  return NVL;
+}
+
+/* Whether a way from `from` may go on over a link, so far away, by links of a type or better: over
+ * GPUs only in NVLink and over one, unless any may relay. */
+static bool may_go(const struct copse_topology *t, int from, const struct copse_link *l,
+                   int distance, int type) {
+  if (type_of_link(t, l) > type) return false;
+  if (l->src == from || !is_gpu(t, l->src) || type == ANY) return true;
+  return type >= NVB && distance == 1 && is_gpu(t, from) && is_gpu(t, l->dst);
 }
 
 static struct copse_q least(struct copse_q a, struct copse_q b) {
@@ -192,7 +207,7 @@ static struct copse_q least(struct copse_q a, struct copse_q b) {
 }
 
 /* Spreads from the source over the host's links, one link further in every round. */
-static void spread(const struct copse_verify_ways *w, int from, bool any, int *distance,
+static void spread(const struct copse_verify_ways *w, int from, int type, int *distance,
                    struct copse_q *width) {
   const struct copse_topology *t = w->topology;
   int host = w->host[from];
@@ -206,7 +221,7 @@ static void spread(const struct copse_verify_ways *w, int from, bool any, int *d
       const struct copse_link *l = &t->links[w->inside.item[i]];
       int a = w->local[l->src], b = w->local[l->dst];
       bool there = distance[b] >= 0 && distance[b] <= d;
-      if (distance[a] != d || there || !may_go(t, from, l->src, d, l->dst, any)) continue;
+      if (distance[a] != d || there || !may_go(t, from, l, d, type)) continue;
       struct copse_q wide = least(width[a], l->bandwidth);
       if (distance[b] < 0 || copse_q_cmp(wide, width[b]) > 0) width[b] = wide;
       distance[b] = d + 1;
@@ -223,12 +238,22 @@ static copse_status find_source(struct copse_verify_ways *w, int from,
   if (s) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&w->arena, 1, s, err));
   COPSE_DO(COPSE_ARRAY(&w->arena, nodes, s->ways, err));
-  for (int any = 0; any < 2; any++) {
-    COPSE_DO(COPSE_ARRAY(&w->arena, nodes, s->distance[any], err));
-    COPSE_DO(COPSE_ARRAY(&w->arena, nodes, s->width[any], err));
-    spread(w, from, any == 1, s->distance[any], s->width[any]);
-  }
   *out = w->sources[from] = s;
+  return COPSE_OK;
+}
+
+/* The best type of a way from the source to a place of its host; N_TYPES: there is none. */
+static copse_status find_type(struct copse_verify_ways *w, int from, int place,
+                              struct copse_verify_source *s, int *type, struct copse_err *err) {
+  size_t nodes = (size_t)w->n_local[w->host[from]];
+  for (*type = LOC; *type < N_TYPES; ++*type) {
+    if (!s->distance[*type]) {
+      COPSE_DO(COPSE_ARRAY(&w->arena, nodes, s->width[*type], err));
+      COPSE_DO(COPSE_ARRAY(&w->arena, nodes, s->distance[*type], err));
+      spread(w, from, *type, s->distance[*type], s->width[*type]);
+    }
+    if (s->distance[*type][place] >= 0) break;
+  }
   return COPSE_OK;
 }
 
@@ -237,8 +262,7 @@ static copse_status find_source(struct copse_verify_ways *w, int from,
 struct trace {
   const struct copse_verify_ways *w;
   const struct copse_verify_source *source;
-  int from, to;
-  bool any;
+  int from, to, type;
   struct copse_verify_way *way;
 };
 
@@ -246,15 +270,34 @@ struct trace {
 static bool is_last(const struct trace *r, int link) {
   const struct copse_topology *t = r->w->topology;
   const struct copse_link *l = &t->links[link];
-  const int *distance = r->source->distance[r->any];
-  const struct copse_q *width = r->source->width[r->any];
+  const int *distance = r->source->distance[r->type];
+  const struct copse_q *width = r->source->width[r->type];
   int a = r->w->local[l->src], b = r->w->local[l->dst];
   return distance[a] >= 0 && distance[a] + 1 == distance[b] &&
-         may_go(t, r->from, l->src, distance[a], l->dst, r->any) &&
+         may_go(t, r->from, l, distance[a], r->type) &&
          copse_q_eq(least(width[a], l->bandwidth), width[b]);
 }
 
-/* The links by which a node's part comes: all the best alike, or over a GPU the first alone. */
+/* Whether a GPU that relays is taken before another: by the link to it from where the way ends,
+ * which is wider, or as wide and comes first. */
+static bool is_before(const struct trace *r, int link, int other) {
+  const struct copse_link *links = r->w->topology->links;
+  struct copse_q widest[2] = {COPSE_Q_ZERO, COPSE_Q_ZERO};
+  int at[2] = {-1, -1};
+  for (int i = 0; i < r->w->topology->n_links; i++)
+    for (int k = 0; k < 2; k++) {
+      const struct copse_link *into = &links[k == 0 ? link : other];
+      if (links[i].src != into->dst || links[i].dst != into->src ||
+          copse_q_cmp(links[i].bandwidth, widest[k]) <= 0)
+        continue;
+      widest[k] = links[i].bandwidth;
+      at[k] = i;
+    }
+  int order = copse_q_cmp(widest[0], widest[1]);
+  return order > 0 || (order == 0 && at[0] < at[1]);
+}
+
+/* The links by which a node's part comes: all the best alike, or over one GPU alone. */
 static copse_status follow_back(const struct trace *r, int place, struct copse_q *part,
                                 struct copse_err *err) {
   const struct copse_topology *t = r->w->topology;
@@ -264,7 +307,7 @@ static copse_status follow_back(const struct trace *r, int place, struct copse_q
   for (int k = inside->first[host]; k < inside->first[host + 1]; k++) {
     int i = inside->item[k], source = t->links[i].src;
     if (r->w->local[t->links[i].dst] != place || !is_last(r, i)) continue;
-    if (relay < 0 && source != r->from && is_gpu(t, source)) relay = i;
+    if (source != r->from && is_gpu(t, source) && (relay < 0 || is_before(r, i, relay))) relay = i;
     way->links[way->n++] = i;
   }
   if (relay >= 0) {
@@ -309,7 +352,7 @@ static copse_status trace(struct copse_verify_ways *w, const struct trace *r,
                           struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_verify_way *way = r->way, found;
-  const int *distance = r->source->distance[r->any];
+  const int *distance = r->source->distance[r->type];
   int host = w->host[r->from], nodes = w->n_local[host], to = w->local[r->to];
   size_t links = (size_t)(w->inside.first[host + 1] - w->inside.first[host]);
   struct copse_q *part;
@@ -322,7 +365,7 @@ static copse_status trace(struct copse_verify_ways *w, const struct trace *r,
     for (int v = 0; v < nodes; v++)
       if (distance[v] == d && part[v].num > 0) COPSE_DO(follow_back(r, v, part, err));
   way->type = type_of(r);
-  way->width = r->source->width[r->any][to];
+  way->width = r->source->width[r->type][to];
   found = *way;
   COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)way->n, way->links, err));
   COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)way->n, way->parts, err));
@@ -334,18 +377,18 @@ static copse_status trace(struct copse_verify_ways *w, const struct trace *r,
 copse_status copse_verify_find_way(struct copse_verify_ways *w, int from, int to,
                                    const struct copse_verify_way **out, struct copse_err *err) {
   struct copse_verify_source *s;
-  int at = w->local[to];
+  int at = w->local[to], type;
   COPSE_DO(find_source(w, from, &s, err));
   *out = s->ways[at];
   if (*out) return COPSE_OK;
-  bool any = s->distance[0][at] < 0;
-  if (s->distance[any][at] < 0)
+  COPSE_DO(find_type(w, from, at, s, &type, err));
+  if (type == N_TYPES)
     return copse_fail(err, COPSE_REFUTED, "%s: no way from %s to %s inside of their host",
                       w->topology->name, w->topology->nodes[from].id, w->topology->nodes[to].id);
   struct copse_verify_way *way;
   COPSE_DO(COPSE_ARRAY(&w->arena, 1, way, err));
   *way = (struct copse_verify_way){.type = LOC, .width = {INT64_MAX, 1}};
-  const struct trace r = {w, s, from, to, any, way};
+  const struct trace r = {w, s, from, to, type, way};
   if (from != to) COPSE_DO(trace(w, &r, err));
   *out = s->ways[at] = way;
   return COPSE_OK;

@@ -1,7 +1,6 @@
 /*
  * Inside src/verify only: a topology read as NCCL reads it, for certificates of rings: hosts, GPUs,
- * NICs, and the one way between two of them (fewest links, of these the widest;
- * docs/nccl-rings.md). Written apart from src/nccl, which the search goes by.
+ * NICs, and the one way between two of them (docs/nccl-rings.md). Written apart from src/nccl, which the search goes by.
  */
 #pragma once
 

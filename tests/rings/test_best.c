@@ -9,6 +9,7 @@
 #include "nccl/judge.h"
 #include "topology/modify.h"
 #include "verify/rings.h"
+#include "verify/ways.h"
 
 #define MACHINES 64
 
@@ -126,6 +127,119 @@ START_TEST(own_machines_on_several_hosts_are_judged_and_verified_alike) {
   for (int i = 0; i < n; i++)
     if (hosts[_i] == 1 || strncmp(names[i], "turin", 5) != 0) /* which has no NIC */
       expect_best(load_machine(OWN_MACHINES, names[i], hosts[_i]));
+}
+END_TEST
+
+/* ---- ways ------------------------------------------------------------------------------------ */
+
+/* One way, found by what searches and by what verifies: the same links, parts, width and type. */
+static void expect_same_way(struct copse_nccl_machine *machine, struct copse_verify_ways *ways,
+                            int from, int to) {
+  const struct copse_nccl_route *route;
+  const struct copse_verify_way *way;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_nccl_find_route(machine, from, to, &route, &err), &err);
+  ASSERT_OK(copse_verify_find_way(ways, from, to, &way, &err), &err);
+  ck_assert_int_eq(route->n_hops, way->n);
+  ck_assert_int_eq((int)route->type, way->type);
+  ck_assert(copse_q_eq(route->width, way->width));
+  for (int i = 0; i < way->n; i++) {
+    int at = 0;
+    while (at < route->n_hops && route->hops[at].link != way->links[i]) at++;
+    ck_assert_int_lt(at, route->n_hops);
+    ck_assert(copse_q_eq(route->hops[at].share, way->parts[i]));
+  }
+}
+
+static void expect_same_ways(struct copse_topology *t) {
+  struct copse_nccl_machine m;
+  struct copse_verify_ways ways;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_nccl_machine_open(t, &m, &err), &err);
+  ASSERT_OK(copse_verify_ways_open(t, &ways, &err), &err);
+  ck_assert_int_eq(m.n_hosts, ways.n_hosts);
+  for (int r = 0; r < t->n_ranks; r++) {
+    int host = m.host_of_rank[r], node = t->rank_nodes[r];
+    ck_assert_int_eq(host, ways.host[node]);
+    for (int i = m.first[host]; i < m.first[host + 1]; i++)
+      expect_same_way(&m, &ways, node, t->rank_nodes[m.members[i]]);
+    ck_assert_int_eq(m.first_port[host + 1], ways.first_nic[host + 1]);
+    for (int p = m.first_port[host]; p < m.first_port[host + 1]; p++) {
+      const struct copse_nccl_route *first, *last;
+      const struct copse_verify_way *ahead, *rest;
+      int relay;
+      ck_assert_int_eq(m.ports[p].node, ways.nics[p]);
+      ck_assert_int_eq(m.ports[p].shared, ways.shared[p]);
+      for (int q = m.first_port[host]; q < p; q++)
+        ck_assert((m.ports[p].rail == m.ports[q].rail) == (ways.rail[p] == ways.rail[q]));
+      expect_same_way(&m, &ways, node, ways.nics[p]);
+      expect_same_way(&m, &ways, ways.nics[p], node);
+      ASSERT_OK(copse_nccl_find_way_out(&m, r, p, &relay, &first, &last, &err), &err);
+      ASSERT_OK(copse_verify_find_way_out(&ways, node, ways.nics[p], &ahead, &rest, &err), &err);
+      ck_assert((first != NULL) == (ahead != NULL));
+      ck_assert_int_eq(first ? first->hops[0].link : -1, ahead ? ahead->links[0] : -1);
+      ck_assert_int_eq(last->hops[0].link, rest->links[0]);
+    }
+  }
+  copse_verify_ways_free(&ways);
+  copse_nccl_machine_free(&m);
+  copse_topology_free(t);
+}
+
+START_TEST(named_ways_are_found_alike) { expect_same_ways(load_named(named[_i])); }
+END_TEST
+
+START_TEST(own_machines_ways_are_found_alike) {
+  char names[MACHINES][64];
+  int n = list_machines(OWN_MACHINES, names, MACHINES);
+  for (int i = 0; i < n; i++) expect_same_ways(load_machine(OWN_MACHINES, names[i], 1));
+}
+END_TEST
+
+/*
+ * What NCCL 2.30.7 itself finds on these four GPUs: NVLink over another GPU goes before one PCIe
+ * switch; of the GPUs between, that counts to which the end has its widest link, of equals the first.
+ */
+START_TEST(nccl_takes_these_ways) {
+  static const struct {
+    int a, b, count;
+  } links[] = {{0, 1, 1}, {0, 2, 1}, {1, 3, 2}, {2, 3, 1}};
+  static const int over[4][4] = {{-1, -1, -1, 1}, {-1, -1, 0, -1}, {-1, 3, -1, -1}, {1, -1, -1, -1}};
+  struct copse_text text = {0};
+  struct copse_nccl_machine m;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  copse_text_add(&text,
+                 "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\" "
+                 "familyid=\"143\" modelid=\"49\"><pci busid=\"0000:01:00.0\" class=\"0x060400\" "
+                 "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">");
+  for (int g = 0; g < 4; g++) {
+    copse_text_add(&text,
+                   "<pci busid=\"0000:1%d:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" "
+                   "link_width=\"16\"><gpu dev=\"%d\" sm=\"80\" rank=\"%d\" gdr=\"1\">",
+                   g, g, g);
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+      if (links[i].a == g || links[i].b == g)
+        copse_text_add(&text, "<nvlink target=\"0000:1%d:00.0\" count=\"%d\" tclass=\"0x030200\"/>",
+                       links[i].a == g ? links[i].b : links[i].a, links[i].count);
+    copse_text_add(&text, "</gpu></pci>");
+  }
+  copse_text_add(&text, "</pci></cpu></system>");
+  const struct copse_topology_options options = {.links = COPSE_LINKS_ALL};
+  ASSERT_OK(copse_topology_parse("four.xml", text.data, text.size, &options, &t, &err), &err);
+  ASSERT_OK(copse_nccl_machine_open(t, &m, &err), &err);
+  for (int a = 0; a < 4; a++)
+    for (int b = 0; b < 4; b++) {
+      const struct copse_nccl_route *route;
+      if (over[a][b] < 0) continue;
+      ASSERT_OK(copse_nccl_find_route(&m, t->rank_nodes[a], t->rank_nodes[b], &route, &err), &err);
+      ck_assert_int_eq(route->type, COPSE_NCCL_PATH_NVB);
+      ck_assert_int_eq(route->n_hops, 2);
+      ck_assert_int_eq(t->links[route->hops[0].link].src, t->rank_nodes[over[a][b]]);
+    }
+  copse_nccl_machine_free(&m);
+  copse_text_free(&text);
+  expect_same_ways(t);
 }
 END_TEST
 
@@ -345,6 +459,9 @@ int main(void) {
   TCase *cases = tcase_create("machines");
   tcase_add_loop_test(cases, catalogue_machines_are_judged_and_verified_alike, 0, N_NAMED);
   tcase_add_test(cases, one_nic_beside_one_gpu_is_enough);
+  tcase_add_loop_test(cases, named_ways_are_found_alike, 0, N_NAMED);
+  tcase_add_test(cases, own_machines_ways_are_found_alike);
+  tcase_add_test(cases, nccl_takes_these_ways);
   tcase_add_loop_test(cases, own_machines_on_several_hosts_are_judged_and_verified_alike, 0,
                       COPSE_TEST_UP_TO(5, 3));
   suite_add_tcase(suite, cases);

@@ -279,6 +279,8 @@ START_TEST(hosts_that_differ_have_graphs_of_their_own) {
                   copse_test_result.out);
     ck_assert(hosts[i].file || strstr(copse_test_result.err, "COPSE_HOST must say"));
   }
+  ck_assert_int_eq(copse_test_command("sh -c '. %%/t/env.sh; echo [$NCCL_IGNORE_NET_MISMATCH]'"), 0);
+  ck_assert_str_eq(copse_test_result.out, "[]\n"); /* all have 8 NICs */
   ck_assert_int_eq(copse_test_command("@ audit mixed-a100-h100 %%/t/graph.xml %%/t/graph-1.xml"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "200"));
   /* the bound has several cuts, and one is said */
@@ -286,6 +288,8 @@ START_TEST(hosts_that_differ_have_graphs_of_their_own) {
   ck_assert_int_eq(copse_test_command("@ tune a100-x2 --down h0.nic0 -o %%/d"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "14 channels"));
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, " graph-1.xml"));
+  ck_assert_int_eq(copse_test_command("sh -c '. %%/d/env.sh; echo [$NCCL_IGNORE_NET_MISMATCH]'"), 0);
+  ck_assert_str_eq(copse_test_result.out, "[1]\n");
   ck_assert_int_eq(
       copse_test_command("@ audit a100-x2 --down h0.nic0 %%/d/graph-1.xml %%/d/graph.xml"), 2);
   copse_test_refused(2, "the graph files in this order (one for each kind of hosts");

@@ -1,7 +1,5 @@
-/*
- * copse tune TOPO -o FOLDER: the files with which an unmodified NCCL or RCCL runs the best rings
- * and chains, and a table of algorithms. The folder is made beside and renamed.
- */
+/* copse tune TOPO -o FOLDER: the files with which an unmodified NCCL or RCCL runs the best rings
+ * and chains, and a table of algorithms. The folder is made beside and renamed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -635,6 +633,7 @@ static copse_status write_texts(struct job *j) {
   j->facts.n_groups = j->best.n_groups;
   j->facts.group_of = j->best.group_of;
   j->facts.even = j->machine.even;
+  j->facts.same_nics = j->machine.same_nics;
   j->facts.channels = ring ? ring->n_channels : 0;
   j->facts.joined = j->judge.joined.n_channels;
   j->facts.figures = j->figures;

@@ -87,6 +87,10 @@ static void add_nccl_env(const struct copse_tune_facts *f, struct copse_text *ou
       "esac\n%s",
       f->n_groups > 1 ? "if [ -n \"$COPSE_GRAPH\" ]; then\n" : "", graph, graph,
       f->n_groups > 1 ? "fi\n" : "");
+  if (!f->same_nics)
+    copse_text_add(out,
+                   "# Hosts have unlike numbers of NICs, with which NCCL from 2.30.3 on does not "
+                   "start unless:\nexport NCCL_IGNORE_NET_MISMATCH=1\n");
   if (f->has_topo && f->topo_is_real)
     copse_text_add(out, "export NCCL_TOPO_FILE=\"$COPSE_TUNE/topo.xml\"\n");
   if (!f->has_table) return;
@@ -343,6 +347,11 @@ static void add_limits(const struct copse_tune_facts *f, struct copse_text *out)
         "- Odd hosts run rings backwards, as RCCL does unless RCCL_MODEL_REVERSAL_DISABLE "
         "is 1.\n",
         f->gpus, f->hosts > 1 ? " of every host" : "");
+  if (!f->same_nics && !f->rccl)
+    copse_text_add(out,
+                   "- Hosts have unlike numbers of NICs. NCCL from 2.30.3 on refuses that at init "
+                   "(\"mixed local Net device\n  counts\"); env.sh sets "
+                   "NCCL_IGNORE_NET_MISMATCH=1, which allows it.\n");
   if (f->n_groups > 1)
     copse_text_add(
         out,
@@ -377,7 +386,7 @@ void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text
       "else was changed.\n",
       f->rccl ? "NCCL_RINGS RCCL_TREES NCCL_TOPO_FILE NCCL_TUNER_CONFIG_FILE"
               : "NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS NCCL_TOPO_FILE NCCL_TUNER_PLUGIN "
-                "NCCL_TUNER_CONFIG_FILE");
+                "NCCL_TUNER_CONFIG_FILE NCCL_IGNORE_NET_MISMATCH");
 }
 
 /* ---- RCCL's variables

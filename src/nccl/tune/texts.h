@@ -31,7 +31,7 @@ struct copse_tune_facts {
   int hosts, gpus, channels;     /* GPUs of a host, of the first kind */
   int n_groups;                  /* hosts of so many kinds; each has a graph */
   const int *group_of;           /* [hosts] */
-  bool even;                     /* all hosts have as many GPUs */
+  bool even, same_nics;          /* all hosts have as many GPUs; as many NICs */
   int joined;                    /* channels of a communicator of all hosts */
   double ring_busbw, tree_busbw; /* of an allreduce, by links */
   const struct copse_tune_figure *figures;

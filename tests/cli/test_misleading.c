@@ -110,7 +110,8 @@ START_TEST(an_interrupted_plans_leaves_nothing_that_loads) {
     pid_t child = fork();
     if (child == 0) {
       ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
-      execl(getenv("COPSE_BIN"), "copse", "plans", "a100-x2", "-o", output, (char *)NULL);
+      execl(getenv("COPSE_BIN"), "copse", "plans", "--synthetic",
+            "hosts:2 gpus:4@300 nics:4@25 rails", "-o", output, (char *)NULL);
       _exit(127);
     }
     int tries = 0; /* until there is a first plan somewhere */
@@ -223,8 +224,8 @@ START_TEST(what_will_not_fit_says_so) {
 }
 END_TEST
 
-/* What is surely mistyped has one note, which names the link and the likely mistake; what machines print
- * and the catalogue has none. */
+/* What is surely mistyped has one note, which names the link and the likely mistake; what machines
+ * print and the catalogue has none. */
 START_TEST(mistyped_topologies_are_remarked_on) {
   static const struct {
     const char *topology, *note, *also;
@@ -232,7 +233,8 @@ START_TEST(mistyped_topologies_are_remarked_on) {
       {"hosts:4 gpus:8@300 nics:8@400 rails",
        "h0.nic0 -> rail0 has 400 GB/s (and 31 links alike), more than any NIC",
        "400 Gb/s are 50 GB/s"},
-      {"hosts:2 gpus:4@300 nics:4@50 clos:8/2", "a leaf joins 8 hosts, and there are 2", "one leaf"},
+      {"hosts:2 gpus:4@300 nics:4@50 clos:8/2", "a leaf joins 8 hosts, and there are 2",
+       "one leaf"},
       {"ring:4@0.0001", "gpu0 -> gpu1 has 0.0001 GB/s (and 7 links alike), less than 8 Mb/s",
        "bandwidth is in GB/s"},
       {"full:4@25000000000", "more than any link; bandwidth is in GB/s", "gpu0 -> gpu1"},
@@ -245,23 +247,28 @@ START_TEST(mistyped_topologies_are_remarked_on) {
     if (cases[i].note) expect(result.err, cases[i].note);
     if (cases[i].note) expect(result.err, cases[i].also);
   }
-  copse_test_write("wide.json", "{\"format\": \"copse-cluster/1\", \"host\": \"dgx-h100\", \"hosts\": 4,\n"
-                                "\"fabric\": {\"type\": \"flat\", \"bandwidth\": 400}}");
+  copse_test_write("wide.json",
+                   "{\"format\": \"copse-cluster/1\", \"host\": \"dgx-h100\", \"hosts\": 4,\n"
+                   "\"fabric\": {\"type\": \"flat\", \"bandwidth\": 400}}");
   ck_assert_int_eq(run("@ topo %%/wide.json"), 0);
-  expect(result.err, "wide.json: h0.nic0 -> fabric has 400 GB/s (and 31 links alike), and its NIC 63 "
-                     "GB/s within the host; Gb/s typed for GB/s?");
-  copse_test_write("types.json",
-                   "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},\n"
-                   "{\"id\": \"b\", \"type\": \"GPU\"}, {\"id\": \"c\", \"type\": \"Switch\"}], \"links\": [\n"
-                   "{\"src\": \"a\", \"dst\": \"c\", \"bandwidth\": 25},\n"
-                   "{\"src\": \"b\", \"dst\": \"c\", \"bandwidth\": 25}]}");
+  expect(result.err,
+         "wide.json: h0.nic0 -> fabric has 400 GB/s (and 31 links alike), and its NIC 63 "
+         "GB/s within the host; Gb/s typed for GB/s?");
+  copse_test_write(
+      "types.json",
+      "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},\n"
+      "{\"id\": \"b\", \"type\": \"GPU\"}, {\"id\": \"c\", \"type\": \"Switch\"}], \"links\": [\n"
+      "{\"src\": \"a\", \"dst\": \"c\", \"bandwidth\": 25},\n"
+      "{\"src\": \"b\", \"dst\": \"c\", \"bandwidth\": 25}]}");
   ck_assert_int_eq(run("@ topo %%/types.json"), 0);
-  expect(result.err, "types.json: 1 node, b first, has type \"GPU\", a relay as any unknown type is: "
-                     "write \"gpu\"");
+  expect(result.err,
+         "types.json: 1 node, b first, has type \"GPU\", a relay as any unknown type is: "
+         "write \"gpu\"");
   expect(result.err, "write \"switch\"");
-  ck_assert_int_eq(run("@ topo --list >%%/list; for t in $(cut -d ' ' -f 1 %%/list) tests/data/dumps/*.xml; do "
-                       "@ topo $t 2>&1 >%%/summary && echo read $t; done >%%/all; grep -c ^read %%/all"),
-                   0);
+  ck_assert_int_eq(
+      run("@ topo --list >%%/list; for t in $(cut -d ' ' -f 1 %%/list) tests/data/dumps/*.xml; do "
+          "@ topo $t 2>&1 >%%/summary && echo read $t; done >%%/all; grep -c ^read %%/all"),
+      0);
   ck_assert_msg(atoi(result.out) > 60, "%s", result.out);
   ck_assert_int_eq(run("grep 'typed\\|bandwidth is in\\|a leaf joins\\| type ' %%/all"), 1);
 }
@@ -269,11 +276,13 @@ END_TEST
 
 /* M is the largest row with its diagonal: where that is most of it, rates say little of links. */
 START_TEST(a_diagonal_that_is_most_of_m_is_remarked_on) {
-  copse_test_write("d.json", "{\"format\": \"copse-demand/1\", \"bytes\": [[100000, 10, 10], [1, 0, 1],\n"
-                             "[1, 1, 0]]}");
+  copse_test_write("d.json",
+                   "{\"format\": \"copse-demand/1\", \"bytes\": [[100000, 10, 10], [1, 0, 1],\n"
+                   "[1, 1, 0]]}");
   ck_assert_int_eq(run("@ solve --synthetic full:3@25 -c alltoall --demand %%/d.json"), 0);
-  expect(result.err, "d.json: rank 0 sends itself 100000 bytes, and M, which algbw and busbw count, is "
-                     "100020");
+  expect(result.err,
+         "d.json: rank 0 sends itself 100000 bytes, and M, which algbw and busbw count, is "
+         "100020");
   ck_assert_int_eq(run("sed -i s/100000/10/ %%/d.json; "
                        "@ solve --synthetic full:3@25 -c alltoall --demand %%/d.json"),
                    0);
@@ -287,16 +296,19 @@ END_TEST
 
 /* The checksum of a topology covers its name. */
 START_TEST(a_renamed_topology_is_no_other_one) {
-  ck_assert_int_eq(run("@ topo --synthetic full:4@25 -o %%/a.json && sed s/full:4@25/mine/ %%/a.json "
-                       ">%%/b.json && @ solve %%/a.json -c allgather -o %%/s.json && "
-                       "@ verify %%/s.json -t %%/b.json"),
-                   0);
-  expect(result.err, "s.json was made for full:4@25, the same topology by another name; it is checked");
+  ck_assert_int_eq(
+      run("@ topo --synthetic full:4@25 -o %%/a.json && sed s/full:4@25/mine/ %%/a.json "
+          ">%%/b.json && @ solve %%/a.json -c allgather -o %%/s.json && "
+          "@ verify %%/s.json -t %%/b.json"),
+      0);
+  expect(result.err,
+         "s.json was made for full:4@25, the same topology by another name; it is checked");
   ck_assert_int_eq(run("@ simulate %%/s.json -t %%/b.json -b 1M -e 1M"), 0);
   expect(result.err, "the same topology by another name; it is simulated");
   ck_assert_int_eq(run("@ lower %%/s.json -t %%/b.json --to plan -o %%/s.plan"), 0);
   expect(result.err, "the same topology by another name; its routes");
-  ck_assert_int_eq(run("sed -i s/25}/26}/ %%/b.json; @ simulate %%/s.json -t %%/b.json -b 1M -e 1M"), 0);
+  ck_assert_int_eq(
+      run("sed -i s/25}/26}/ %%/b.json; @ simulate %%/s.json -t %%/b.json -b 1M -e 1M"), 0);
   expect(result.err, "made for another topology (full:4@25)");
 }
 END_TEST

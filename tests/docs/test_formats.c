@@ -210,7 +210,8 @@ START_TEST(schemas_and_readers_agree_on_what_is_damaged) {
   ASSERT_OK(copse_topology_synthetic(RAILS, NULL, &rails, &err), &err);
   for (char *line; (line = strsep(&rest, "\n")) && *line;) n[compare(line)]++;
   for (size_t i = 0; i < N_INPUTS; i++)
-    ck_assert_msg(n[i] * (copse_test_all() ? 1 : 3) >= inputs[i].least, "%s: %d variants", inputs[i].file, n[i]);
+    ck_assert_msg(n[i] * (copse_test_all() ? 1 : 3) >= inputs[i].least, "%s: %d variants",
+                  inputs[i].file, n[i]);
   copse_topology_free(rails);
 }
 END_TEST
@@ -244,8 +245,9 @@ static const char *const outputs[] = {
     "@ expand %/s.json -o %/expanded.json --json >%/a.json=report-expand",
     "@ report " TOPOLOGY " -c allreduce -o %/r.html --json >%/a.json=report-report",
     "@ report " TOPOLOGY " a100-x2 -c allreduce -o %/r --json >%/a.json=report-report",
-    "@ solve a100-x2 -c allgather --down h0.nic0 --predict --json >%/a.json=report-solve",
-    "@ solve a100-x2 -c allgather --objective 1M --json >%/a.json=report-solve",
+    "@ solve --synthetic 'hosts:2 gpus:2@300 nics:2@25 rails' -c allgather --down h0.nic0 "
+    "--predict --json >%/a.json=report-solve",
+    "@ solve hgx-a100-4 -c allgather --objective 1M --json >%/a.json=report-solve",
     "! @ verify %/s.json -t a100-x2 --json >%/a.json=report-verify",
     "@ run %/s.plan -b 64 -e 64 -n 1 --json >%/a.json=report-run",
     "@ simulate %/s.json -t " TOPOLOGY " -b 1M -e 1M --json >%/a.json=report-simulate",

@@ -474,6 +474,14 @@ START_TEST(offline_schedules_that_do_not_fit_are_refused) {
   ASSERT_FAILS(copse_planner_plan(p, r.bytes, &err), COPSE_INFEASIBLE, &err,
                "from rank 1 to rank 2");
   copse_planner_release(p);
+  r.offline.schedule.n_flows = 12;
+  r.offline.flows[4].n_paths = 0; /* a flow from rank 1 to rank 2 without a path */
+  err = (struct copse_err)COPSE_ERR_INIT;
+  ASSERT_OK(copse_planner_create(r.t, &r.offline.schedule, NULL, &p, &err), &err);
+  ASSERT_FAILS(copse_planner_plan(p, r.bytes, &err), COPSE_INFEASIBLE, &err,
+               "from rank 1 to rank 2");
+  copse_planner_release(p);
+  r.offline.schedule.n_flows = 3;
   r.offline.nodes[0][1] = 3; /* h0.gpu0 -> h1.gpu1 directly */
   err = (struct copse_err)COPSE_ERR_INIT;
   ASSERT_FAILS(copse_planner_create(r.t, &r.offline.schedule, NULL, &p, &err), COPSE_INVALID, &err,

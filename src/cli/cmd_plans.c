@@ -17,7 +17,6 @@
 #include "predict/predict.h"
 #include "predict/candidates.h"
 #include "schedule/adapt.h"
-#include "verify/verify.h"
 
 /* Sizes at which candidates are compared, and up to which there are packets. */
 #define SMALLEST ((uint64_t)1 << 10)
@@ -51,11 +50,12 @@ struct job {
   int root;
   struct old_plan *old;
   int n_old;
-  bool keeping; /* plans as they were */
   struct copse_cli_work *work;
   struct copse_topology *topology;
   struct copse_predict_options predicted;
   struct copse_candidates candidates, healthy; /* of the collective at hand */
+  const struct old_plan *before[COPSE_MAX_CANDIDATES]; /* [n_before] what `healthy` has of --from */
+  int n_before;
   struct copse_text index;            /* all plans so far */
   struct copse_text table;
   struct copse_text losses;     /* what fewer hops and fewer plans cost, a line each */
@@ -258,6 +258,13 @@ static void add_to_table(struct job *j, const struct copse_candidate_range *rang
                  copse_gap_text(us, bound_us, (char[COPSE_GAP_TEXT]){0}), optimal_us);
 }
 
+/* How much slower a plan is than what there was before anything was down. */
+struct loss_before {
+  double part; /* 0: no slower, or nothing to compare with */
+  uint64_t bytes;
+  const char *by; /* the plan of before */
+};
+
 /* Where the plan taken is not the fastest one: why, and by how much. */
 static void add_loss(struct job *j, const struct copse_candidate_range *range) {
   const struct copse_candidate *list = j->candidates.list;
@@ -267,7 +274,7 @@ static void add_loss(struct job *j, const struct copse_candidate_range *range) {
                  " bytes) than %s, for ",
                  copse_collective_name(list[range->candidate].schedule->collective),
                  range->min_bytes, 100 * range->loss, range->loss_bytes, list[range->fastest].name);
-  if (j->keeping)
+  if (list[range->candidate].kept && !list[range->fastest].kept)
     copse_text_add(&j->losses, "being kept\n");
   else if (range->fewer_hops > 0)
     copse_text_add(&j->losses, "%d hop%s less\n", range->fewer_hops,
@@ -276,7 +283,60 @@ static void add_loss(struct job *j, const struct copse_candidate_range *range) {
     copse_text_add(&j->losses, "a plan less\n");
 }
 
-static void add_to_index(struct job *j, const struct copse_candidate_range *range, int number) {
+/* Sizes of a range: its first and last, of those that are compared, and powers of two between. */
+#define MOST_OF_RANGE 24
+
+static int sizes_of(const struct copse_candidate_range *range, double bytes[MOST_OF_RANGE]) {
+  uint64_t first = range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST,
+           last = range->max_bytes < LARGEST ? range->max_bytes : LARGEST;
+  int n = 0;
+  bytes[n++] = (double)first;
+  for (uint64_t size = SMALLEST; size < last; size *= 2)
+    if (size > first) bytes[n++] = (double)size;
+  if (last > first) bytes[n++] = (double)last;
+  return n;
+}
+
+/* Of the plans of before the one for so many bytes, as a candidate of the healthy topology; -1. */
+static int served_before(const struct job *j, double bytes) {
+  for (int i = 0; i < j->n_before; i++)
+    if (bytes >= (double)j->before[i]->header.min_bytes &&
+        bytes <= (double)j->before[i]->header.max_bytes)
+      return i;
+  return -1;
+}
+
+/* What a range's messages took before, with nothing down: where the plan is slowest beside that. */
+static copse_status compare_before(const struct job *j, const struct copse_candidate_range *range,
+                                   struct loss_before *loss) {
+  double bytes[MOST_OF_RANGE], us[MOST_OF_RANGE][COPSE_MAX_CANDIDATES];
+  int n = sizes_of(range, bytes);
+  *loss = (struct loss_before){0};
+  if (j->n_before == 0) return COPSE_OK;
+  COPSE_DO(copse_candidates_time_of(&j->candidates, range->candidate, bytes, n, us, j->err));
+  for (int i = 0; i < n; i++) {
+    double was[1][COPSE_MAX_CANDIDATES];
+    int by = served_before(j, bytes[i]);
+    if (by < 0) continue;
+    COPSE_DO(copse_candidates_time_of(&j->healthy, by, &bytes[i], 1, was, j->err));
+    double part = us[i][range->candidate] / was[0][by] - 1;
+    if (part > loss->part) *loss = (struct loss_before){part, (uint64_t)bytes[i], j->before[by]->name};
+  }
+  return COPSE_OK;
+}
+
+static void add_loss_before(struct job *j, const struct copse_candidate_range *range,
+                            const struct loss_before *loss) {
+  if (loss->part < WORTH_SAYING) return;
+  copse_text_add(&j->losses,
+                 "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64
+                 " bytes) than %s was with nothing down\n",
+                 copse_collective_name(j->candidates.list[range->candidate].schedule->collective),
+                 range->min_bytes, 100 * loss->part, loss->bytes, loss->by);
+}
+
+static void add_to_index(struct job *j, const struct copse_candidate_range *range,
+                         const struct loss_before *before, int number) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const struct copse_schedule *s = it->schedule;
   const char *collective = copse_collective_name(s->collective);
@@ -302,6 +362,9 @@ static void add_to_index(struct job *j, const struct copse_candidate_range *rang
     copse_text_add(&j->index, ", \"fastest\": %s, \"at_bytes\": %" PRIu64 ", \"fewer_hops\": %d",
                    copse_cli_quoted(j->candidates.list[range->fastest].name), range->loss_bytes,
                    range->fewer_hops);
+  if (before->part > 0)
+    copse_text_add(&j->index, ",\n   \"above_before\": %.6g, \"before_at_bytes\": %" PRIu64,
+                   before->part, before->bytes);
   copse_text_append(&j->index, j->difference.data, j->difference.size);
   copse_text_add(&j->index, "}");
 }
@@ -316,6 +379,7 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
       bytes = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST);
   const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
                                                  c->predictions[range->candidate].sim.alpha_us};
+  struct loss_before before;
   char name[64];
   snprintf(name, sizeof name, "%s-%d.json", copse_collective_name(schedule->collective), number);
   COPSE_DO(write_schedule(j, schedule, name));
@@ -324,8 +388,10 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, us, j->err));
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
   add_to_table(j, range, us[0][range->candidate], us[0][0], bound_us);
+  COPSE_DO(compare_before(j, range, &before));
   add_loss(j, range);
-  add_to_index(j, range, number);
+  add_loss_before(j, range, &before);
+  add_to_index(j, range, &before, number);
   return COPSE_OK;
 }
 
@@ -388,21 +454,7 @@ static bool has_ranks_of(const struct copse_topology *t, const struct copse_topo
   return same;
 }
 
-/* What there is to choose from in chunks; of a broken topology also what the healthy one has. */
-static copse_status make_candidates(struct job *j, const struct copse_solve_options *options) {
-  const struct copse_topology *healthy = j->work->whole;
-  struct copse_solve_seconds ignored;
-  COPSE_DO(
-      copse_candidates_make(j->topology, options, &j->predicted, &j->candidates, &ignored, j->err));
-  if (healthy && has_ranks_of(j->topology, healthy)) {
-    COPSE_DO(copse_candidates_make(healthy, options, &j->predicted, &j->healthy, &ignored, j->err));
-    COPSE_DO(copse_candidates_search(&j->healthy, options, j->err));
-    COPSE_DO(copse_candidates_adopt(&j->candidates, &j->healthy, j->err));
-  }
-  return copse_candidates_search(&j->candidates, options, j->err);
-}
-
-/* ---- plans that are kept ----------------------------------------------------------------- */
+/* ---- what the job has, as schedules ------------------------------------------------------- */
 
 static bool same_parts(const struct old_plan *a, const struct copse_plan *plan,
                        uint8_t (*parts)[COPSE_SHA256_BYTES]) {
@@ -415,18 +467,21 @@ static copse_status find_lowering(struct job *j, const struct old_plan *old,
                                   const struct copse_schedule *schedule,
                                   struct copse_lower_options *lower, bool *known) {
   *known = false;
-  for (int low = 0; low < 2 && !*known; low++) {
+  /* in chunks, packets, and packets of one hop */
+  for (int low = 0; low < 3 && !*known; low++) {
     struct copse_err why = COPSE_ERR_INIT;
     struct copse_plan *plan = NULL;
     uint8_t(*parts)[COPSE_SHA256_BYTES];
     *lower = j->o->lower;
     lower->low_latency = low > 0;
+    lower->one_hop = low > 1;
+    if (low > 1) lower->instances = 0; /* those of candidates.h */
     lower->min_bytes = (int64_t)old->header.min_bytes;
     lower->max_bytes = (int64_t)old->header.max_bytes;
-    if (low != (old->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)) continue;
+    if ((low > 0) != (old->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)) continue;
     copse_status status = copse_lower_schedule(schedule, lower, &plan, &why);
-    if (status != COPSE_OK)
-      return status == COPSE_UNSUPPORTED ? COPSE_OK : copse_fail(j->err, status, "%s", why.text);
+    if (status == COPSE_UNSUPPORTED) continue;
+    if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
     status = COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, parts, j->err);
     if (status == COPSE_OK) status = copse_plan_digest_parts(plan, parts, j->err);
     *known = status == COPSE_OK && same_parts(old, plan, parts);
@@ -436,10 +491,15 @@ static copse_status find_lowering(struct job *j, const struct old_plan *old,
   return COPSE_OK;
 }
 
-/* Refuses to keep what was made for another cluster: neither this one nor it with parts down. */
+/* The topology with nothing down. */
+static const struct copse_topology *whole_of(const struct job *j) {
+  return j->work->whole ? j->work->whole : j->topology;
+}
+
+/* Refuses what was made for another cluster: neither this one nor it with parts down. */
 static copse_status check_made_for(const struct job *j, const char *file,
                                    const struct copse_schedule *s) {
-  const struct copse_topology *whole = j->work->whole ? j->work->whole : j->topology;
+  const struct copse_topology *whole = whole_of(j);
   const char *name = s->topology_name ? s->topology_name : "none";
   size_t length = strlen(whole->name);
   if (strncmp(name, whole->name, length) == 0 && strncmp(name + length, " with", 5) == 0)
@@ -453,105 +513,93 @@ static copse_status check_made_for(const struct job *j, const char *file,
                        name, whole->name);
 }
 
-/* Adds the old plan's schedule, mended and verified, to the candidates, the first of which has the
- * bound; *kept: false where that can't be. */
-static copse_status keep_schedule(struct job *j, const struct old_plan *old, bool *kept) {
+/* Whether all nodes of a schedule are there, and its ranks are the topology's. */
+static bool has_nodes_of(const struct copse_topology *t, const struct copse_schedule *s) {
+  bool same = t->n_ranks == s->n_ranks;
+  for (int r = 0; r < t->n_ranks && same; r++)
+    same = strcmp(t->nodes[t->rank_nodes[r]].id, s->nodes[s->rank_nodes[r]]) == 0;
+  for (int v = 0; v < s->n_nodes && same; v++) same = copse_topology_find(t, s->nodes[v]) >= 0;
+  return same;
+}
+
+/* Adds an old plan, as it was lowered from its schedule, to `healthy`, where that can be told. */
+static copse_status take_before(struct job *j, const struct old_plan *old, bool *foreign) {
+  struct copse_candidates *h = &j->healthy;
   struct copse_schedule *s = NULL;
-  struct copse_verify_report report;
   struct copse_lower_options lower;
-  struct copse_err why = COPSE_ERR_INIT;
-  char name[64];
-  copse_status status;
-  *kept = false;
-  if (!old->schedule) return COPSE_OK;
+  bool known = false;
+  copse_status status = COPSE_OK;
+  if (!old->schedule || h->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
   COPSE_TRY(copse_schedule_load(old->schedule, &s, j->err));
-  COPSE_TRY(check_made_for(j, old->schedule, s));
+  *foreign = check_made_for(j, old->schedule, s) != COPSE_OK;
+  if (*foreign) goto out;
   COPSE_TRY(copse_schedule_expand(s, j->err));
-  COPSE_TRY(find_lowering(j, old, s, &lower, kept));
-  if (*kept) COPSE_TRY(copse_schedule_mend(s, j->topology, kept, j->err));
-  if (!*kept) goto out;
+  if (s->n_copying == 0 && s->n_adding == 0 && has_nodes_of(h->topology, s))
+    COPSE_TRY(find_lowering(j, old, s, &lower, &known));
+  if (!known) goto out;
+  lower.min_bytes = 0;
   lower.pipeline_chunks = (int)old->header.pipeline_chunks; /* else by the height, at all ranks */
-  /* stages have a bound of another kind, which may still hold */
-  if (!copse_schedule_doubles(s))
-    s->bound = j->candidates.list[0].schedule->bound; /* which lives as long */
-  *kept = copse_verify_schedule(s, j->topology, old->schedule, &report, &why) == COPSE_OK;
-  if (!*kept) {
-    copse_cli_say("%s can't be kept: %s", old->name, why.text);
-    goto out;
-  }
-  snprintf(name, sizeof name, "%.40s, mended", old->name);
+  COPSE_TRY(copse_schedule_place(s, h->topology, j->err));
   struct copse_schedule *taken = s;
   s = NULL;
-  status = copse_candidates_add(&j->candidates, taken, name, &lower, j->err);
+  COPSE_TRY(copse_candidates_add(h, taken, old->name, &lower, j->err));
+  if (lower.low_latency) h->list[h->n - 1].most_bytes = old->header.max_bytes;
+  j->before[j->n_before++] = old;
 out:
   copse_schedule_free(s);
   return status;
 }
 
-/* What the last candidate costs: its time beside the optimum's at both ends of its sizes. */
-static copse_status find_loss(struct job *j, struct copse_candidate_range *range) {
-  const struct copse_candidates *c = &j->candidates;
-  double first = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST),
-         last = (double)(range->max_bytes < LARGEST ? range->max_bytes : LARGEST),
-         bytes[2] = {first, last > first ? last : first}, us[2][COPSE_MAX_CANDIDATES];
-  COPSE_DO(copse_candidates_time_of(c, range->candidate, bytes, 2, us, j->err));
-  for (int i = 0; i < 2; i++) {
-    double loss = us[i][range->candidate] / us[i][0] - 1;
-    if (!(loss > range->loss)) continue;
-    range->loss = loss;
-    range->loss_bytes = (uint64_t)bytes[i];
-  }
-  range->fewer_hops = copse_schedule_height(c->list[0].schedule) -
-                      copse_schedule_height(c->list[range->candidate].schedule);
-  return COPSE_OK;
-}
-
-static copse_status add_kept(struct job *j, const struct old_plan *old,
-                             struct copse_candidate_range *ranges, int *n) {
-  struct copse_candidate_range *range = &ranges[*n];
-  bool kept;
-  COPSE_DO(keep_schedule(j, old, &kept));
-  /* what is not kept is served by the plan for the next larger messages, or else the one before */
-  if (kept && *n < COPSE_MAX_RANGES)
-    *range = (struct copse_candidate_range){.min_bytes = *n ? range[-1].max_bytes + 1 : 0,
-                                            .max_bytes = old->header.max_bytes,
-                                            .candidate = j->candidates.n - 1};
-  else if (*n > 0 && old->header.protocol == COPSE_PROTOCOL_BANDWIDTH &&
-           !j->candidates.list[range[-1].candidate].lower.low_latency)
-    range[-1].max_bytes = old->header.max_bytes;
-  *n += kept && *n < COPSE_MAX_RANGES;
-  return COPSE_OK;
-}
-
-/* Plans of a collective as they were, but for trees that met what is down; *kept: false, and
- * nothing is made, where none is left for the longest messages. */
-static copse_status keep_collective(struct job *j, const struct copse_solve_options *options,
-                                    bool *kept) {
-  struct copse_candidate_range ranges[COPSE_MAX_RANGES + 1];
-  struct copse_schedule *optimum;
+/* What is best with nothing down: of the plans that the job has, or else, where parts are down,
+ * found. With --keep plans of another cluster are an error. */
+static copse_status find_healthy(struct job *j, const struct copse_solve_options *options) {
   struct copse_solve_seconds ignored;
-  uint64_t longest = 0;
-  int n = 0;
-  copse_status status;
-  COPSE_TRY(copse_candidates_begin(j->topology, &j->predicted, &j->candidates, j->err));
-  COPSE_TRY(copse_solve_schedule(j->topology, options, &optimum, &ignored, j->err));
-  status = copse_schedule_expand(optimum, j->err);
-  if (status != COPSE_OK) copse_schedule_free(optimum);
-  if (status != COPSE_OK) goto out;
-  COPSE_TRY(copse_candidates_add(&j->candidates, optimum, "optimal", &j->o->lower, j->err));
+  j->n_before = 0;
+  COPSE_DO(copse_candidates_begin(whole_of(j), &j->predicted, &j->healthy, j->err));
   for (int i = 0; i < j->n_old; i++) {
+    bool foreign = false;
     if (j->old[i].header.collective != (uint32_t)options->collective) continue;
-    longest = j->old[i].header.max_bytes;
-    COPSE_TRY(add_kept(j, &j->old[i], ranges, &n));
+    copse_status status = take_before(j, &j->old[i], &foreign);
+    if (status != COPSE_OK && (j->o->keep || !foreign)) return status;
   }
-  *kept = n > 0 && ranges[n - 1].max_bytes == longest;
-  for (int i = 0; i < n && *kept; i++) {
-    COPSE_TRY(find_loss(j, &ranges[i]));
-    COPSE_TRY(make_range(j, &ranges[i], i + 1));
-  }
-out:
-  copse_candidates_free(&j->candidates);
+  if (j->n_before > 0 || j->o->keep || !j->work->whole || !has_ranks_of(j->topology, j->work->whole))
+    return COPSE_OK;
+  copse_candidates_free(&j->healthy);
+  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->predicted, false, &j->healthy,
+                                 &ignored, j->err));
+  return copse_candidates_search(&j->healthy, options, j->err);
+}
+
+/* There is reason to keep only what some rank has a part of. */
+static copse_status find_kept(struct job *j, struct copse_candidate *it) {
+  struct copse_plan *plan;
+  uint8_t(*parts)[COPSE_SHA256_BYTES];
+  uint32_t same;
+  COPSE_DO(copse_lower_schedule(it->schedule, &it->lower, &plan, j->err));
+  copse_status status = COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, parts, j->err);
+  if (status == COPSE_OK) status = copse_plan_digest_parts(plan, parts, j->err);
+  if (status == COPSE_OK) (void)find_like(j, &plan->header, parts, &same);
+  if (status == COPSE_OK) it->kept = same > 0;
+  copse_plan_free(plan);
   return status;
+}
+
+/* What there is to choose from. With --keep without a search, where something can be kept. */
+static copse_status make_candidates(struct job *j, const struct copse_solve_options *options) {
+  struct copse_candidates *c = &j->candidates;
+  struct copse_solve_seconds ignored;
+  int n;
+  COPSE_DO(find_healthy(j, options));
+  COPSE_DO(copse_candidates_make(j->topology, options, &j->predicted, j->o->keep, c, &ignored, j->err));
+  n = c->n;
+  if (has_ranks_of(j->topology, whole_of(j)) && (j->o->keep || j->work->whole))
+    COPSE_DO(copse_candidates_adopt(c, &j->healthy, j->o->keep, j->err));
+  for (int i = n; i < c->n && j->o->keep; i++) COPSE_DO(find_kept(j, &c->list[i]));
+  if (j->o->keep && c->n == n)
+    copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew",
+               copse_collective_name(options->collective));
+  if (!j->o->keep || c->n == n) COPSE_DO(copse_candidates_search(c, options, j->err));
+  return j->o->no_low_latency ? COPSE_OK : copse_candidates_packets(c, LARGEST_PACKETS, j->err);
 }
 
 static copse_status make_collective(struct job *j, copse_collective collective,
@@ -565,18 +613,8 @@ static copse_status make_collective(struct job *j, copse_collective collective,
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
   int n;
   copse_status status;
-  bool kept = false;
   if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
-  j->keeping = j->o->keep;
-  if (j->keeping) COPSE_DO(keep_collective(j, &options, &kept));
-  j->keeping = false;
-  if (kept) return COPSE_OK;
-  if (j->o->keep)
-    copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew",
-               copse_collective_name(collective));
   COPSE_TRY(make_candidates(j, &options));
-  if (!j->o->no_low_latency)
-    COPSE_TRY(copse_candidates_packets(&j->candidates, LARGEST_PACKETS, j->err));
   COPSE_TRY(say_candidates(j, collective));
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
@@ -711,9 +749,10 @@ static const struct copse_option own[] = {
      "-c makes plans of the collectives in it",
      TO(from)},
     {"--keep", 0, NULL,
-     "keep the plans of --from, which needs their schedules beside them, but\n"
-     "for trees that crossed what is down: those are mended, in a moment, and\n"
-     "fewer ranks have to load something; says what it costs beside the optimum",
+     "keep the plans of --from of which some rank keeps its part, trees that\n"
+     "crossed what is down mended, if they are slower than new ones by some\n"
+     "10 % at most; needs their schedules beside them; new ones are made without\n"
+     "the search, so sooner, and may be slower than those without --keep",
      TO(keep)},
     {"--workers", 'w', "N", "at most N workers per rank (default 32; see 'copse lower')",
      TO(lower.max_workers), COPSE_OPTION_RANGE(1, 1024), .must = "a number up to 1024",

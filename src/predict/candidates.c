@@ -12,8 +12,11 @@
 
 #include "base/memory.h"
 #include "codegen/lower/work.h"
+#include "predict/baseline.h"
 #include "predict/policy.h"
 #include "predict/sizes.h"
+#include "schedule/adapt.h"
+#include "verify/verify.h"
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
@@ -21,6 +24,11 @@
 static bool wants(void *context, const char *name, int n_trees) {
   (void)context, (void)name;
   return n_trees <= 8 && (n_trees & (n_trees - 1)) == 0;
+}
+
+static bool wants_quick(void *context, const char *name, int n_trees) {
+  return wants(context, name, n_trees) &&
+         strcmp(name, copse_baseline_name(COPSE_BASELINE_RINGS)) != 0;
 }
 
 /* What the last of the list takes. */
@@ -68,36 +76,88 @@ copse_status copse_candidates_begin(const struct copse_topology *topology,
 
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
-                                   const struct copse_predict_options *predict,
+                                   const struct copse_predict_options *predict, bool quick,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct copse_proposer proposer = {topology, options, NULL, out, wants, take};
+  struct copse_proposer proposer = {topology, options, NULL, out, quick ? wants_quick : wants, take};
   COPSE_DO(copse_candidates_begin(topology, predict, out, err));
   proposer.routes = out->options.routes;
   return copse_propose(&proposer, seconds, err);
 }
 
-copse_status copse_candidates_adopt(struct copse_candidates *c,
-                                    const struct copse_candidates *healthy, struct copse_err *err) {
-  for (int i = 0; i < healthy->n; i++) {
-    struct copse_schedule *s;
-    struct copse_err why = COPSE_ERR_INIT;
-    char name[64];
-    if (!healthy->list[i].owned) continue;
-    COPSE_DO(copse_proposal_borrow(healthy->list[i].schedule, &s, err));
-    copse_status status =
-        copse_proposal_adopt(c->topology, c->options.routes, c->list[0].schedule, s, &why);
-    if (status == COPSE_OK) status = copse_proposal_check(c->topology, s, "healthy", &why);
-    if (status != COPSE_OK) {
-      copse_schedule_free(s);
-      if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
-      return copse_fail(err, status, "%s", why.text);
-    }
-    snprintf(name, sizeof name, "healthy: %.50s", healthy->list[i].name);
-    COPSE_DO(take(c, s, name, err));
+/* ---- those of the healthy topology ----------------------------------------------------------- */
+
+/* As it is, on the fabric's own routes where it crosses what is down, its trees mended. */
+enum way { AS_IT_IS, REROUTED, MENDED, N_WAYS };
+
+/* Takes the last one back. */
+static void drop_last(struct copse_candidates *c) {
+  struct copse_candidate *it = &c->list[--c->n];
+  copse_prediction_free(&c->predictions[c->n]);
+  if (it->owned) copse_schedule_free(it->schedule);
+}
+
+static copse_status make_one_of(const struct copse_candidates *c, enum way way,
+                                struct copse_schedule *s, struct copse_err *err) {
+  const struct copse_schedule *like = c->list[0].schedule;
+  struct copse_verify_report report;
+  struct copse_err why = COPSE_ERR_INIT;
+  if (way == MENDED) {
+    bool mended;
+    COPSE_DO(copse_schedule_mend(s, c->topology, &mended, err));
+    if (!mended) return copse_fail(err, COPSE_UNSUPPORTED, "trees that can't be mended");
+    s->bound = like->bound;
+  } else {
+    COPSE_DO(copse_proposal_adopt(c->topology, way == REROUTED ? c->options.routes : NULL, like, s,
+                                  err));
+    if (s->collective == COPSE_ALLTOALL || copse_schedule_doubles(s))
+      return copse_proposal_check(c->topology, s, "healthy", err);
+    const struct copse_bound of_any = s->bound;
+    s->bound = like->bound; /* which lasts as long, and says more where it holds for these trees */
+    if (copse_verify_schedule(s, c->topology, "schedule", &report, &why) == COPSE_OK) return COPSE_OK;
+    s->bound = of_any;
   }
+  return copse_proposal_check(c->topology, s, "healthy", err);
+}
+
+/* *found: whether the candidate is one of this topology that way. */
+static copse_status adopt_one(struct copse_candidates *c, const struct copse_candidate *from,
+                              enum way way, bool keep, bool *found, struct copse_err *err) {
+  static const char *const suffixes[N_WAYS] = {"", ", rerouted", ", mended"};
+  const struct copse_lower_options *lower = keep ? &from->lower : &c->options.lower;
+  struct copse_err why = COPSE_ERR_INIT;
+  struct copse_schedule *s;
+  char name[64];
+  int before = c->n;
+  COPSE_DO(copse_proposal_borrow(from->schedule, &s, err));
+  copse_status status = make_one_of(c, way, s, &why);
+  if (status != COPSE_OK) copse_schedule_free(s);
+  snprintf(name, sizeof name, "%s%.45s%s", keep ? "" : "healthy: ", from->name, keep ? suffixes[way] : "");
+  if (status == COPSE_OK) status = copse_candidates_add(c, s, name, lower, &why);
+  *found = status == COPSE_OK && (!keep || c->predictions[before].instead[0] == '\0');
+  if (*found) {
+    c->list[before].kept = keep;
+    c->list[before].most_bytes = keep ? from->most_bytes : 0;
+  } else if (c->n > before) {
+    drop_last(c);
+  }
+  if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
+  return copse_fail(err, status, "%s", why.text);
+}
+
+copse_status copse_candidates_adopt(struct copse_candidates *c,
+                                    const struct copse_candidates *healthy, bool keep,
+                                    struct copse_err *err) {
+  for (int i = 0; i < healthy->n; i++)
+    for (enum way way = AS_IT_IS; healthy->list[i].owned && way < N_WAYS; way++) {
+      bool found;
+      COPSE_DO(adopt_one(c, &healthy->list[i], way, keep, &found, err));
+      if (found && (way == AS_IT_IS || !keep)) break;
+    }
   return COPSE_OK;
 }
+
+/* ---- searched ones, packets, the switch ------------------------------------------------------ */
 
 struct timed {
   double us;
@@ -159,7 +219,7 @@ static copse_status add_packets(struct copse_candidates *c, int of, uint64_t mos
   struct copse_err why = COPSE_ERR_INIT;
   if (c->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
   *it = c->list[of];
-  it->owned = false;
+  it->owned = it->kept = false;
   it->most_bytes = most;
   it->lower.low_latency = true;
   it->lower.one_hop = one_hop;
@@ -170,7 +230,7 @@ static copse_status add_packets(struct copse_candidates *c, int of, uint64_t mos
   c->n++;
   copse_status status = predict_last(c, &why);
   if (status == COPSE_OK && c->predictions[c->n - 1].instead[0] == '\0') return COPSE_OK;
-  copse_prediction_free(&c->predictions[--c->n]);
+  drop_last(c);
   if (status == COPSE_OK || status == COPSE_UNSUPPORTED) return COPSE_OK;
   return copse_fail(err, status, "%s", why.text);
 }
@@ -179,7 +239,8 @@ copse_status copse_candidates_packets(struct copse_candidates *c, uint64_t most_
                                       struct copse_err *err) {
   int n = c->n;
   if (c->topology->n_ranks == 1) return COPSE_OK;
-  for (int i = 0; i < n; i++) COPSE_DO(add_packets(c, i, most_bytes, false, err));
+  for (int i = 0; i < n; i++)
+    if (!c->list[i].lower.low_latency) COPSE_DO(add_packets(c, i, most_bytes, false, err));
   if (c->list[0].schedule->collective != COPSE_ALLREDUCE) return COPSE_OK;
   for (int i = 0, before = c->n; i < n && c->n == before; i++)
     COPSE_DO(add_packets(c, i, most_bytes, true, err));
@@ -318,15 +379,20 @@ static int hops(const struct copse_candidates *candidates, int i) {
   return s ? copse_proposal_hops(s) : 0;
 }
 
+/* A candidate's time, to be compared with others' when one is taken. */
+static double cost(const struct copse_candidates *candidates, const double *us, int i) {
+  return candidates->list[i].kept ? us[i] / (1 + KEPT_WORTH) : us[i];
+}
+
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
-  double least = us[0];
+  double least = INFINITY;
   int best = -1;
-  for (int i = 1; i < candidates->n; i++)
-    if (us[i] < least) least = us[i];
+  for (int i = 0; i < candidates->n; i++) least = fmin(least, cost(candidates, us, i));
   for (int i = 0; i < candidates->n; i++) {
     int more = best >= 0 ? hops(candidates, i) - hops(candidates, best) : -1;
-    if (us[i] > least * (1 + MODEL_ERROR) || more > 0) continue;
-    if (more < 0 || us[i] * (1 + SAME_TIME) < us[best]) best = i;
+    double at = cost(candidates, us, i);
+    if (at > least * (1 + MODEL_ERROR) || more > 0) continue;
+    if (more < 0 || at * (1 + SAME_TIME) < cost(candidates, us, best)) best = i;
   }
   return best;
 }
@@ -339,7 +405,8 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
     int n = 0;
     for (; n < n_sizes; n++) {
       int at = copse_candidates_best(candidates, us[n]);
-      if (us[n][i] > us[n][at] * (1 + CLOSE_TIME) || hops(candidates, i) > hops(candidates, at))
+      if (cost(candidates, us[n], i) > cost(candidates, us[n], at) * (1 + CLOSE_TIME) ||
+          hops(candidates, i) > hops(candidates, at))
         break;
     }
     if (n <= *n_close) continue;

@@ -14,6 +14,7 @@ struct copse_candidate {
   bool owned;                      /* else another candidate's */
   struct copse_lower_options lower;
   uint64_t most_bytes; /* packets: for no larger messages; else 0 */
+  bool kept;           /* taken before others that are faster by less than KEPT_WORTH: ranks have it */
 };
 
 #define COPSE_MAX_CANDIDATES 128
@@ -29,13 +30,13 @@ struct copse_candidates {
 
 /*
  * The proposals of propose.h, of fewer trees those of 1, 2, 4 and 8, equal shares where they are
- * slower in the long run. Times are predicted as `predict` says;
- * NULL: the defaults. Errors are those of copse_propose. Free with copse_candidates_free in every
+ * slower in the long run; with `quick` without the best rings, which take longest to find. Times are
+ * predicted as `predict` says; NULL: the defaults. Errors are those of copse_propose. Free with copse_candidates_free in every
  * case.
  */
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
-                                   const struct copse_predict_options *predict,
+                                   const struct copse_predict_options *predict, bool quick,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;
@@ -52,11 +53,15 @@ copse_status copse_candidates_add(struct copse_candidates *candidates,
                                   const struct copse_lower_options *lower,
                                   struct copse_err *err) COPSE_CHECKED;
 
-/* Adds those of the topology with nothing broken, whose ranks are the same, as "healthy: k=4": they
- * may be better than what is found for the broken one, which is less symmetric. What can't be one
- * of this topology is left out. */
+/*
+ * Adds those of the topology with nothing broken, whose ranks are the same. One that crosses what is
+ * down is laid on the fabric's own routes, or else its trees are mended (schedule/adapt.h). As
+ * "healthy: k=4", in chunks: they may be better than what is found for the broken one, which is less
+ * symmetric. With `keep` lowered as they are, both ways, "x", "x, rerouted", "x, mended", and kept.
+ * What can't be one of this topology is left out.
+ */
 copse_status copse_candidates_adopt(struct copse_candidates *candidates,
-                                    const struct copse_candidates *healthy,
+                                    const struct copse_candidates *healthy, bool keep,
                                     struct copse_err *err) COPSE_CHECKED;
 
 /* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, from
@@ -65,7 +70,7 @@ copse_status copse_candidates_search(struct copse_candidates *candidates,
                                      const struct copse_solve_options *options,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* Adds those that are there as packets, for messages of at most so many bytes, and an allreduce in
+/* Adds those that are there in chunks as packets, for messages of at most so many bytes, and an allreduce in
  * one hop; what can't be packets is left out. */
 copse_status copse_candidates_packets(struct copse_candidates *candidates, uint64_t most_bytes,
                                       struct copse_err *err) COPSE_CHECKED;
@@ -95,7 +100,8 @@ copse_status copse_candidates_time_of(const struct copse_candidates *candidates,
 
 /*
  * The one of times [n] to take: of those within MODEL_ERROR (policy.h) of the fastest the fastest
- * one with fewest hops, of those within SAME_TIME of each other the list's first.
+ * one with fewest hops, of those within SAME_TIME of each other the list's first. Times of kept ones
+ * count as shorter by KEPT_WORTH here and in copse_candidates_lasting, not in what a range says of losses.
  */
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
 

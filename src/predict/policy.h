@@ -66,6 +66,11 @@
  * allgathers of MPI's algorithms, 1 to 5 %). Each hop is one more rank that can be late. */
 #define MODEL_ERROR 0.03
 
+/* By how much slower a plan that ranks have already may be than a new one and still be kept. Where
+ * something is down a mended plan of a tree over NVSwitches is loaded by all ranks, so that nothing is
+ * kept but the time to search: `copse plans` without --keep. A round number. */
+#define KEPT_WORTH 0.1
+
 /* Routes of all pairs, up to which trees on them are proposed: with one for each of 64 ranks the
  * programme takes a second, with four (Perlmutter's NICs) 13 to 20 s. And parts of M in which loads
  * over them are counted. */

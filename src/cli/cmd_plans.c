@@ -16,6 +16,7 @@
 #include "codegen/lower/lower.h"
 #include "predict/predict.h"
 #include "predict/candidates.h"
+#include "predict/policy.h"
 #include "schedule/adapt.h"
 
 /* Sizes at which candidates are compared, and up to which there are packets. */
@@ -276,7 +277,7 @@ static void add_loss(struct job *j, const struct copse_candidate_range *range) {
                  range->min_bytes, 100 * range->loss, range->loss_bytes, list[range->fastest].name);
   if (list[range->candidate].kept && !list[range->fastest].kept)
     copse_text_add(&j->losses, "being kept\n");
-  else if (range->fewer_hops > 0)
+  else if (range->fewer_hops > 0 && range->loss <= MODEL_ERROR)
     copse_text_add(&j->losses, "%d hop%s less\n", range->fewer_hops,
                    range->fewer_hops == 1 ? "" : "s");
   else
@@ -531,19 +532,22 @@ static copse_status take_before(struct job *j, const struct old_plan *old, bool 
   copse_status status = COPSE_OK;
   if (!old->schedule || h->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
   COPSE_TRY(copse_schedule_load(old->schedule, &s, j->err));
-  *foreign = check_made_for(j, old->schedule, s) != COPSE_OK;
+  status = check_made_for(j, old->schedule, s);
+  *foreign = status != COPSE_OK;
   if (*foreign) goto out;
   COPSE_TRY(copse_schedule_expand(s, j->err));
   if (s->n_copying == 0 && s->n_adding == 0 && has_nodes_of(h->topology, s))
     COPSE_TRY(find_lowering(j, old, s, &lower, &known));
   if (!known) goto out;
   lower.min_bytes = 0;
+  if (lower.low_latency && !lower.one_hop) /* one hop is cut by the largest message */
+    lower.max_bytes = (int64_t)LARGEST_PACKETS;
   lower.pipeline_chunks = (int)old->header.pipeline_chunks; /* else by the height, at all ranks */
   COPSE_TRY(copse_schedule_place(s, h->topology, j->err));
   struct copse_schedule *taken = s;
   s = NULL;
   COPSE_TRY(copse_candidates_add(h, taken, old->name, &lower, j->err));
-  if (lower.low_latency) h->list[h->n - 1].most_bytes = old->header.max_bytes;
+  if (lower.low_latency) h->list[h->n - 1].most_bytes = (uint64_t)lower.max_bytes;
   j->before[j->n_before++] = old;
 out:
   copse_schedule_free(s);

@@ -420,7 +420,6 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
 static void find_loss(const struct copse_candidates *c, const double *bytes,
                       double (*us)[COPSE_MAX_CANDIDATES], int n,
                       struct copse_candidate_range *range) {
-  range->fastest = range->candidate;
   for (int b = 0; b < n; b++) {
     int fastest = range->candidate;
     for (int i = 0; i < c->n; i++)
@@ -466,6 +465,22 @@ static copse_status find_border(const struct copse_candidates *c, int before, in
   return COPSE_OK;
 }
 
+/* Losses at the ends of ranges too, between the sizes that were compared. */
+static copse_status find_losses_at_ends(const struct copse_candidates *c,
+                                        struct copse_candidate_range *ranges, int n,
+                                        struct copse_err *err) {
+  double us[2 * COPSE_MAX_RANGES][COPSE_MAX_CANDIDATES], bytes[2 * COPSE_MAX_RANGES];
+  int n_sizes = 0;
+  for (int i = 1; i < n; i++) {
+    bytes[n_sizes++] = (double)ranges[i - 1].max_bytes;
+    bytes[n_sizes++] = (double)ranges[i].min_bytes;
+  }
+  if (n_sizes == 0) return COPSE_OK;
+  COPSE_DO(copse_candidates_time(c, bytes, n_sizes, true, us, err));
+  for (int i = 0; i < n_sizes; i++) find_loss(c, &bytes[i], &us[i], 1, &ranges[(i + 1) / 2]);
+  return COPSE_OK;
+}
+
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
@@ -477,7 +492,8 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
   for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
     struct copse_candidate_range *range = &ranges[*n];
     int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
-    *range = (struct copse_candidate_range){.max_bytes = INT64_MAX, .candidate = best};
+    *range = (struct copse_candidate_range){
+        .max_bytes = INT64_MAX, .candidate = best, .fastest = best};
     find_loss(candidates, bytes + i, us + i, n_close, range);
     if (*n > 0) {
       COPSE_DO(find_border(candidates, range[-1].candidate, best, bytes[i - 1], bytes[i],
@@ -490,5 +506,5 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
     }
     ++*n;
   }
-  return COPSE_OK;
+  return find_losses_at_ends(candidates, ranges, *n, err);
 }

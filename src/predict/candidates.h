@@ -111,7 +111,8 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
                              double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
 
 /* Message sizes that one candidate is for, both included, and what it costs to have no other: of
- * the sizes compared the one where it is farthest above the fastest candidate. */
+ * the sizes compared, and those where ranges meet, the one where it is farthest above the fastest
+ * candidate. */
 struct copse_candidate_range {
   uint64_t min_bytes, max_bytes;
   int candidate;

@@ -53,6 +53,7 @@ struct job {
   int n_old;
   struct copse_cli_work *work;
   struct copse_topology *topology;
+  const struct copse_topology *whole; /* with nothing down */
   struct copse_predict_options predicted;
   struct copse_candidates candidates, healthy; /* of the collective at hand */
   const struct old_plan *before[COPSE_MAX_CANDIDATES]; /* [n_before] what `healthy` has of --from */
@@ -69,21 +70,10 @@ struct job {
 
 /* ---- what ranks have already --------------------------------------------------------------- */
 
-static copse_status keep_old(struct job *j, const char *name, const char *schedule,
-                             const struct copse_plan *plan) {
-  struct old_plan *it = &j->old[j->n_old];
-  *it = (struct old_plan){.name = name, .schedule = schedule, .header = plan->header};
-  COPSE_DO(COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, it->parts, j->err));
-  j->n_old++;
-  return copse_plan_digest_parts(plan, it->parts, j->err);
-}
-
-/* A plan's file, with its schedule beside it, or a schedule that is lowered as its plan would be.
- */
+/* A plan's file, with its schedule beside it, or a schedule, lowered as its plan would be. */
 static copse_status read_old(struct job *j, const char *name, const char *path) {
   struct copse_cli_work *w = j->work;
   const char *schedule = path, *end = strrchr(path, '.');
-  copse_status status;
   free(w->data);
   w->data = NULL;
   COPSE_DO(copse_file_read(path, &w->data, &w->size, j->err));
@@ -99,10 +89,13 @@ static copse_status read_old(struct job *j, const char *name, const char *path) 
     if (!schedule) return copse_fail_nomem(j->err);
     if (!end || access(schedule, F_OK) != 0) schedule = NULL;
   }
-  status = keep_old(j, name, schedule, w->plan);
+  struct old_plan *it = &j->old[j->n_old++];
+  *it = (struct old_plan){.name = name, .schedule = schedule, .header = w->plan->header};
+  COPSE_DO(COPSE_ARRAY(&w->arena, it->header.n_ranks, it->parts, j->err));
+  COPSE_DO(copse_plan_digest_parts(w->plan, it->parts, j->err));
   copse_plan_free(w->plan);
   w->plan = NULL;
-  return status;
+  return COPSE_OK;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -139,8 +132,7 @@ static bool has_part(const struct old_plan *like, uint8_t (*parts)[COPSE_SHA256_
   return like && memcmp(like->parts[r], parts[r], sizeof parts[r]) == 0;
 }
 
-/* The old plan in which most ranks do the same, and how many those are; NULL: there is none of so
- * many ranks. */
+/* The old plan in which most ranks do the same, and how many; NULL: none is of so many ranks. */
 static const struct old_plan *find_like(const struct job *j, const struct copse_plan_header *h,
                                         uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t *same) {
   const struct old_plan *like = NULL;
@@ -205,8 +197,7 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
 /* ---- one plan ---------------------------------------------------------------------------- */
 
 /* Lowers, proves and writes one plan for the sizes of `range`. */
-static copse_status write_plan(struct job *j, const struct copse_candidate_range *range,
-                               const char *name) {
+static copse_status write_plan(struct job *j, const struct copse_candidate_range *range, const char *name) {
   const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
   struct copse_lower_options options = candidate->lower;
   struct copse_proof_report report;
@@ -218,8 +209,7 @@ static copse_status write_plan(struct job *j, const struct copse_candidate_range
   options.min_bytes = (int64_t)range->min_bytes;
   options.max_bytes = (int64_t)range->max_bytes;
   COPSE_TRY(copse_lower_schedule(candidate->schedule, &options, &plan, j->err));
-  COPSE_TRY(copse_cli_own(copse_prove_plan(plan, name, &report, &why),
-                          "a plan of ours fails its proof", &why, j->err));
+  COPSE_TRY(copse_cli_own(copse_prove_plan(plan, name, &report, &why), "a plan of ours fails its proof", &why, j->err));
   COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
   COPSE_TRY(copse_cli_set_add(&j->set, name, bytes, size, j->err));
   COPSE_TRY(compare_parts(j, plan, name));
@@ -230,8 +220,7 @@ out:
   return status;
 }
 
-static copse_status write_schedule(struct job *j, const struct copse_schedule *schedule,
-                                   const char *name) {
+static copse_status write_schedule(struct job *j, const struct copse_schedule *schedule, const char *name) {
   char *text = NULL;
   size_t size;
   copse_status status = copse_schedule_to_json(schedule, &text, &size, j->err);
@@ -266,22 +255,31 @@ struct loss_before {
   const char *by; /* the plan of before */
 };
 
-/* Where the plan taken is not the fastest one: why, and by how much. */
-static void add_loss(struct job *j, const struct copse_candidate_range *range) {
+static void add_slower(struct job *j, const struct copse_candidate_range *range, double part,
+                       uint64_t bytes, const char *than) {
+  copse_text_add(
+      &j->losses, "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64 " bytes) than %s",
+      copse_collective_name(j->candidates.list[range->candidate].schedule->collective),
+      range->min_bytes, 100 * part, bytes, than);
+}
+
+/* Where the plan taken is not the fastest one: why, and by how much; and slower than before. */
+static void add_losses(struct job *j, const struct copse_candidate_range *range,
+                       const struct loss_before *before) {
   const struct copse_candidate *list = j->candidates.list;
-  if (range->loss < WORTH_SAYING) return;
-  copse_text_add(&j->losses,
-                 "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64
-                 " bytes) than %s, for ",
-                 copse_collective_name(list[range->candidate].schedule->collective),
-                 range->min_bytes, 100 * range->loss, range->loss_bytes, list[range->fastest].name);
-  if (list[range->candidate].kept && !list[range->fastest].kept)
-    copse_text_add(&j->losses, "being kept\n");
-  else if (range->fewer_hops > 0 && range->loss <= MODEL_ERROR)
-    copse_text_add(&j->losses, "%d hop%s less\n", range->fewer_hops,
-                   range->fewer_hops == 1 ? "" : "s");
-  else
-    copse_text_add(&j->losses, "a plan less\n");
+  if (range->loss >= WORTH_SAYING) {
+    add_slower(j, range, range->loss, range->loss_bytes, list[range->fastest].name);
+    if (list[range->candidate].kept && !list[range->fastest].kept)
+      copse_text_add(&j->losses, ", for being kept\n");
+    else if (range->fewer_hops > 0 && range->loss <= MODEL_ERROR)
+      copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops,
+                     range->fewer_hops == 1 ? "" : "s");
+    else
+      copse_text_add(&j->losses, ", for a plan less\n");
+  }
+  if (before->part < WORTH_SAYING) return;
+  add_slower(j, range, before->part, before->bytes, before->by);
+  copse_text_add(&j->losses, " was with nothing down\n");
 }
 
 /* Sizes of a range: its first and last, of those that are compared, and powers of two between. */
@@ -324,16 +322,6 @@ static copse_status compare_before(const struct job *j, const struct copse_candi
     if (part > loss->part) *loss = (struct loss_before){part, (uint64_t)bytes[i], j->before[by]->name};
   }
   return COPSE_OK;
-}
-
-static void add_loss_before(struct job *j, const struct copse_candidate_range *range,
-                            const struct loss_before *loss) {
-  if (loss->part < WORTH_SAYING) return;
-  copse_text_add(&j->losses,
-                 "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64
-                 " bytes) than %s was with nothing down\n",
-                 copse_collective_name(j->candidates.list[range->candidate].schedule->collective),
-                 range->min_bytes, 100 * loss->part, loss->bytes, loss->by);
 }
 
 static void add_to_index(struct job *j, const struct copse_candidate_range *range,
@@ -390,8 +378,7 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
   add_to_table(j, range, us[0][range->candidate], us[0][0], bound_us);
   COPSE_DO(compare_before(j, range, &before));
-  add_loss(j, range);
-  add_loss_before(j, range, &before);
+  add_losses(j, range, &before);
   add_to_index(j, range, &before, number);
   return COPSE_OK;
 }
@@ -415,8 +402,8 @@ static copse_status find_switch(const struct job *j, int by, const struct copse_
   return COPSE_OK;
 }
 
-/* Plans for switches that copy and add, where they are faster, beside those that need none: not every
- * job can use the switch. Their ranges lie within the others', so that communicators that can, do. */
+/* Plans for switches that copy and add, where they are faster: within the ranges of the others, which
+ * serve jobs that can't use the switch. */
 static copse_status make_switched(struct job *j, const struct copse_solve_options *options,
                                   const struct copse_candidate_range *ranges, int n) {
   int number = n;
@@ -457,10 +444,17 @@ static bool has_ranks_of(const struct copse_topology *t, const struct copse_topo
 
 /* ---- what the job has, as schedules ------------------------------------------------------- */
 
-static bool same_parts(const struct old_plan *a, const struct copse_plan *plan,
-                       uint8_t (*parts)[COPSE_SHA256_BYTES]) {
-  uint32_t n = plan->header.n_ranks;
-  return a->header.n_ranks == n && memcmp(a->parts, parts, (size_t)n * COPSE_SHA256_BYTES) == 0;
+/* What ranks do of a schedule lowered so. */
+static copse_status digest_lowered(struct job *j, const struct copse_schedule *schedule,
+                                   const struct copse_lower_options *lower, struct old_plan *out,
+                                   struct copse_err *err) {
+  struct copse_plan *plan;
+  COPSE_DO(copse_lower_schedule(schedule, lower, &plan, err));
+  out->header = plan->header;
+  copse_status status = COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, out->parts, err);
+  if (status == COPSE_OK) status = copse_plan_digest_parts(plan, out->parts, err);
+  copse_plan_free(plan);
+  return status;
 }
 
 /* How the plan was lowered from its schedule: *known where that is found. */
@@ -471,47 +465,36 @@ static copse_status find_lowering(struct job *j, const struct old_plan *old,
   /* in chunks, packets, and packets of one hop */
   for (int low = 0; low < 3 && !*known; low++) {
     struct copse_err why = COPSE_ERR_INIT;
-    struct copse_plan *plan = NULL;
-    uint8_t(*parts)[COPSE_SHA256_BYTES];
+    struct old_plan plan;
     *lower = j->o->lower;
     lower->low_latency = low > 0;
-    lower->one_hop = low > 1;
-    if (low > 1) lower->instances = 0; /* those of candidates.h */
+    if ((lower->one_hop = low > 1)) lower->instances = 0; /* those of candidates.h */
     lower->min_bytes = (int64_t)old->header.min_bytes;
     lower->max_bytes = (int64_t)old->header.max_bytes;
     if ((low > 0) != (old->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)) continue;
-    copse_status status = copse_lower_schedule(schedule, lower, &plan, &why);
+    copse_status status = digest_lowered(j, schedule, lower, &plan, &why);
     if (status == COPSE_UNSUPPORTED) continue;
     if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
-    status = COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, parts, j->err);
-    if (status == COPSE_OK) status = copse_plan_digest_parts(plan, parts, j->err);
-    *known = status == COPSE_OK && same_parts(old, plan, parts);
-    copse_plan_free(plan);
-    if (status != COPSE_OK) return status;
+    *known = plan.header.n_ranks == old->header.n_ranks &&
+             memcmp(old->parts, plan.parts, plan.header.n_ranks * sizeof *plan.parts) == 0;
   }
   return COPSE_OK;
-}
-
-/* The topology with nothing down. */
-static const struct copse_topology *whole_of(const struct job *j) {
-  return j->work->whole ? j->work->whole : j->topology;
 }
 
 /* Refuses what was made for another cluster: neither this one nor it with parts down. */
 static copse_status check_made_for(const struct job *j, const char *file,
                                    const struct copse_schedule *s) {
-  const struct copse_topology *whole = whole_of(j);
   const char *name = s->topology_name ? s->topology_name : "none";
-  size_t length = strlen(whole->name);
-  if (strncmp(name, whole->name, length) == 0 && strncmp(name + length, " with", 5) == 0)
+  size_t length = strlen(j->whole->name);
+  if (strncmp(name, j->whole->name, length) == 0 && strncmp(name + length, " with", 5) == 0)
     return COPSE_OK; /* "rack without h0.nic3", "rack with h0.nic3 at 50%" */
   char sha256[COPSE_SHA256_HEX];
-  COPSE_DO(copse_topology_sha256(whole, sha256, j->err));
+  COPSE_DO(copse_topology_sha256(j->whole, sha256, j->err));
   if (strcmp(s->topology_sha256, sha256) == 0) return COPSE_OK;
   return copse_fail_at(j->err, COPSE_BAD_INPUT, file, 0,
                        "was made for another topology (%.100s) than this %.100s: leave out --keep "
                        "to make new plans",
-                       name, whole->name);
+                       name, j->whole->name);
 }
 
 /* Whether all nodes of a schedule are there, and its ranks are the topology's. */
@@ -559,33 +542,27 @@ out:
 static copse_status find_healthy(struct job *j, const struct copse_solve_options *options) {
   struct copse_solve_seconds ignored;
   j->n_before = 0;
-  COPSE_DO(copse_candidates_begin(whole_of(j), &j->predicted, &j->healthy, j->err));
+  COPSE_DO(copse_candidates_begin(j->whole, &j->predicted, &j->healthy, j->err));
   for (int i = 0; i < j->n_old; i++) {
     bool foreign = false;
     if (j->old[i].header.collective != (uint32_t)options->collective) continue;
     copse_status status = take_before(j, &j->old[i], &foreign);
     if (status != COPSE_OK && (j->o->keep || !foreign)) return status;
   }
-  if (j->n_before > 0 || j->o->keep || !j->work->whole || !has_ranks_of(j->topology, j->work->whole))
-    return COPSE_OK;
+  if (j->n_before > 0 || j->o->keep || !j->work->whole || !has_ranks_of(j->topology, j->whole)) return COPSE_OK;
   copse_candidates_free(&j->healthy);
-  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->predicted, false, &j->healthy,
-                                 &ignored, j->err));
+  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->predicted, false, &j->healthy, &ignored, j->err));
   return copse_candidates_search(&j->healthy, options, j->err);
 }
 
 /* There is reason to keep only what some rank has a part of. */
 static copse_status find_kept(struct job *j, struct copse_candidate *it) {
-  struct copse_plan *plan;
-  uint8_t(*parts)[COPSE_SHA256_BYTES];
+  struct old_plan plan;
   uint32_t same;
-  COPSE_DO(copse_lower_schedule(it->schedule, &it->lower, &plan, j->err));
-  copse_status status = COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, parts, j->err);
-  if (status == COPSE_OK) status = copse_plan_digest_parts(plan, parts, j->err);
-  if (status == COPSE_OK) (void)find_like(j, &plan->header, parts, &same);
-  if (status == COPSE_OK) it->kept = same > 0;
-  copse_plan_free(plan);
-  return status;
+  COPSE_DO(digest_lowered(j, it->schedule, &it->lower, &plan, j->err));
+  (void)find_like(j, &plan.header, plan.parts, &same);
+  it->kept = same > 0;
+  return COPSE_OK;
 }
 
 /* What there is to choose from. With --keep without a search, where something can be kept. */
@@ -596,7 +573,7 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
   COPSE_DO(find_healthy(j, options));
   COPSE_DO(copse_candidates_make(j->topology, options, &j->predicted, j->o->keep, c, &ignored, j->err));
   n = c->n;
-  if (has_ranks_of(j->topology, whole_of(j)) && (j->o->keep || j->work->whole))
+  if (has_ranks_of(j->topology, j->whole) && (j->o->keep || j->work->whole))
     COPSE_DO(copse_candidates_adopt(c, &j->healthy, j->o->keep, j->err));
   for (int i = n; i < c->n && j->o->keep; i++) COPSE_DO(find_kept(j, &c->list[i]));
   if (j->o->keep && c->n == n)
@@ -677,6 +654,7 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   w->place = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   j.topology = w->topology;
+  j.whole = w->whole ? w->whole : w->topology;
   copse_status status = make_all(&j);
   copse_cli_set_end(&j.set);
   copse_text_free(&j.index);

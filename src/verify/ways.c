@@ -181,16 +181,13 @@ void copse_verify_ways_free(struct copse_verify_ways *ways) {
 
 /* The type of a way over this link alone: by what is at its ends. */
 static int type_of_link(const struct copse_topology *t, const struct copse_link *l) {
-  bool cpu = is(t, l->src, "cpu"), bridge = is(t, l->src, "pcie");
-  int other = cpu || bridge ? l->dst : l->src;
-  if (!cpu && is(t, l->dst, "cpu")) cpu = true;
-  if (!cpu && !bridge && is(t, l->dst, "pcie")) bridge = true;
-  if (cpu && is(t, other, "cpu")) return SYS;
-  if (cpu && is_gpu(t, other) && copse_q_cmp(l->bandwidth, (struct copse_q){MOST_PCIE, 1}) > 0)
-    return C2C;
-  if (cpu) return PHB;
-  if (bridge) return is(t, other, "pcie") ? PXB : PIX;
-  return NVL;
+  if (is(t, l->src, "cpu") && is(t, l->dst, "cpu")) return SYS;
+  if (is(t, l->src, "cpu") || is(t, l->dst, "cpu")) {
+    bool wide = copse_q_cmp(l->bandwidth, (struct copse_q){MOST_PCIE, 1}) > 0;
+    return wide && (is_gpu(t, l->src) || is_gpu(t, l->dst)) ? C2C : PHB;
+  }
+  if (is(t, l->src, "pcie") && is(t, l->dst, "pcie")) return PXB;
+  return is(t, l->src, "pcie") || is(t, l->dst, "pcie") ? PIX : NVL;
 }
 
 /* Whether a way from `from` may go on over a link, so far away, by links of a type or better: over

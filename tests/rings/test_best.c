@@ -190,9 +190,88 @@ START_TEST(named_ways_are_found_alike) { expect_same_ways(load_named(named[_i]))
 END_TEST
 
 START_TEST(own_machines_ways_are_found_alike) {
+  static const char *const folders[] = {OWN_MACHINES, "schedules/nccl"};
   char names[MACHINES][64];
-  int n = list_machines(OWN_MACHINES, names, MACHINES);
-  for (int i = 0; i < n; i++) expect_same_ways(load_machine(OWN_MACHINES, names[i], 1));
+  for (int k = 0; k < 2; k++) {
+    int n = list_machines(folders[k], names, MACHINES);
+    ck_assert_int_gt(n, 3);
+    for (int i = 0; i < n; i++)
+      for (int hosts = 1; hosts <= 2; hosts++)
+        if (hosts == 1 || strncmp(names[i], "turin", 5) != 0) /* which has no NIC */
+          expect_same_ways(load_machine(folders[k], names[i], hosts));
+  }
+}
+END_TEST
+
+/* What machines seldom have: C2C alone between GPUs, a NIC with a cable in one direction, nodes of
+ * type "net" beside "nic", a GPU three links of NVLink away, links in one direction, NICs of a rail that
+ * only some hosts have. */
+static const char *const odd[] = {
+    "{'id': 'a', 'type': 'gpu'}, {'id': 'b', 'type': 'gpu'}, {'id': 'c', 'type': 'cpu'}, {'id': 'n', 'type': 'nic'}|"
+    "{'src': 'a', 'dst': 'c', 'bandwidth': 200}, {'src': 'b', 'dst': 'c', 'bandwidth': 96}, "
+    "{'src': 'c', 'dst': 'n', 'bandwidth': 25}",
+    "{'id': 'a', 'type': 'gpu'}, {'id': 'b', 'type': 'gpu'}, {'id': 'c', 'type': 'cpu'}, {'id': 'n', 'type': 'nic'}|"
+    "{'src': 'a', 'dst': 'c', 'bandwidth': 200}, {'src': 'b', 'dst': 'c', 'bandwidth': 97}, "
+    "{'src': 'c', 'dst': 'n', 'bandwidth': 25}",
+    "{'id': 'a', 'type': 'gpu'}, {'id': 'b', 'type': 'gpu'}, {'id': 'c', 'type': 'gpu'}, {'id': 'd', 'type': 'gpu'}, {'id': 'n', 'type': 'nic'}, "
+    "{'id': 'm', 'type': 'net'}|{'src': 'a', 'dst': 'b', 'bandwidth': 3}, "
+    "{'src': 'b', 'dst': 'c', 'bandwidth': 2}, {'src': 'c', 'dst': 'd', 'bandwidth': 1}, "
+    "{'src': 'd', 'dst': 'n', 'bandwidth': 1}, {'src': 'n', 'dst': 'm', 'bandwidth': 1}, "
+    "{'src': 'a', 'dst': 'd', 'bandwidth': 1, 'duplex': false}",
+    "{'id': 'h0.a', 'type': 'gpu'}, {'id': 'h0.n', 'type': 'nic'}, {'id': 'h0.o', 'type': 'nic'}, {'id': 'h1.a', 'type': 'gpu'}, "
+    "{'id': 'h1.n', 'type': 'nic'}, {'id': 'h1.o', 'type': 'nic'}, {'id': 's', 'type': 'switch'}, "
+    "{'id': 'r', 'type': 'switch'}|{'src': 'h0.a', 'dst': 'h0.n', 'bandwidth': 1}, "
+    "{'src': 'h0.a', 'dst': 'h0.o', 'bandwidth': 1}, {'src': 'h1.a', 'dst': 'h1.n', 'bandwidth': 1}, "
+    "{'src': 'h1.a', 'dst': 'h1.o', 'bandwidth': 1}, {'src': 'h0.n', 'dst': 's', 'bandwidth': 1}, "
+    "{'src': 'h1.n', 'dst': 's', 'bandwidth': 1}, {'src': 'h0.o', 'dst': 'r', 'bandwidth': 1}, "
+    "{'src': 'h1.o', 'dst': 'r', 'bandwidth': 1, 'duplex': false}"};
+
+/* Of nodes and links of copse-topology/1, with ' for ". */
+static void expect_same_ways_of(const char *nodes, int n_nodes, const char *links) {
+  struct copse_text text = {0};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  copse_text_add(&text, "{'format': 'copse-topology/1', 'name': 'odd', 'nodes': [%.*s], 'links': [%s]}",
+                 n_nodes, nodes, links);
+  for (size_t i = 0; i < text.size; i++)
+    if (text.data[i] == '\'') text.data[i] = '"';
+  ASSERT_OK(copse_topology_parse("odd", text.data, text.size, &(struct copse_topology_options){0}, &t,
+                                 &err),
+            &err);
+  copse_text_free(&text);
+  expect_same_ways(t);
+}
+
+START_TEST(odd_ways_are_found_alike) {
+  const char *bar = strchr(odd[_i], '|');
+  expect_same_ways_of(odd[_i], (int)(bar - odd[_i]), bar + 1);
+}
+END_TEST
+
+/* Any nodes joined anyhow: many ways of unlike types, lengths and widths. */
+START_TEST(random_ways_are_found_alike) {
+  static const char *const types[] = {"gpu", "gpu", "gpu", "pcie", "pcie", "cpu", "nvswitch", "nic"};
+  static const int widths[] = {1, 1, 2, 50, 96, 97, 200};
+  uint32_t state = 77 + (uint32_t)_i;
+  struct copse_text nodes = {0}, links = {0};
+  bool joined[14][14] = {{false}};
+  for (int v = 0; v < 14; v++) {
+    const char *type = types[v < 3 ? 0 : v == 3 ? 7 : copse_ring_draw(&state, 8)];
+    copse_text_add(&nodes, "%s{'id': 'v%d', 'type': '%s'}", v > 0 ? ", " : "", v, type);
+    for (int k = 0; v > 0 && k < 3; k++) { /* the first keeps all in one piece */
+      int other = (int)copse_ring_draw(&state, (uint32_t)v);
+      if (joined[v][other]) continue;
+      joined[v][other] = true;
+      bool turned = k > 0 && copse_ring_draw(&state, 2) == 1;
+      copse_text_add(&links, "%s{'src': 'v%d', 'dst': 'v%d', 'bandwidth': %d, 'duplex': %s}",
+                     v > 1 || k > 0 ? ", " : "", turned ? other : v, turned ? v : other,
+                     widths[copse_ring_draw(&state, 7)],
+                     k > 0 && copse_ring_draw(&state, 4) == 0 ? "false" : "true");
+    }
+  }
+  expect_same_ways_of(nodes.data, (int)nodes.size, links.data);
+  copse_text_free(&nodes);
+  copse_text_free(&links);
 }
 END_TEST
 
@@ -461,6 +540,8 @@ int main(void) {
   tcase_add_test(cases, one_nic_beside_one_gpu_is_enough);
   tcase_add_loop_test(cases, named_ways_are_found_alike, 0, N_NAMED);
   tcase_add_test(cases, own_machines_ways_are_found_alike);
+  tcase_add_loop_test(cases, odd_ways_are_found_alike, 0, (int)(sizeof odd / sizeof *odd));
+  tcase_add_loop_test(cases, random_ways_are_found_alike, 0, 60);
   tcase_add_test(cases, nccl_takes_these_ways);
   tcase_add_loop_test(cases, own_machines_on_several_hosts_are_judged_and_verified_alike, 0,
                       COPSE_TEST_UP_TO(5, 3));

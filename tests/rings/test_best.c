@@ -205,7 +205,7 @@ END_TEST
 
 /* What machines seldom have: C2C alone between GPUs, a NIC with a cable in one direction, nodes of
  * type "net" beside "nic", a GPU three links of NVLink away, links in one direction, NICs of a rail that
- * only some hosts have. */
+ * only some hosts have, a cable from NIC to NIC, NVLink between hosts. */
 static const char *const odd[] = {
     "{'id': 'a', 'type': 'gpu'}, {'id': 'b', 'type': 'gpu'}, {'id': 'c', 'type': 'cpu'}, {'id': 'n', 'type': 'nic'}|"
     "{'src': 'a', 'dst': 'c', 'bandwidth': 200}, {'src': 'b', 'dst': 'c', 'bandwidth': 96}, "
@@ -224,7 +224,16 @@ static const char *const odd[] = {
     "{'src': 'h0.a', 'dst': 'h0.o', 'bandwidth': 1}, {'src': 'h1.a', 'dst': 'h1.n', 'bandwidth': 1}, "
     "{'src': 'h1.a', 'dst': 'h1.o', 'bandwidth': 1}, {'src': 'h0.n', 'dst': 's', 'bandwidth': 1}, "
     "{'src': 'h1.n', 'dst': 's', 'bandwidth': 1}, {'src': 'h0.o', 'dst': 'r', 'bandwidth': 1}, "
-    "{'src': 'h1.o', 'dst': 'r', 'bandwidth': 1, 'duplex': false}"};
+    "{'src': 'h1.o', 'dst': 'r', 'bandwidth': 1, 'duplex': false}",
+    "{'id': 'h0.a', 'type': 'gpu'}, {'id': 'h0.n', 'type': 'nic'}, {'id': 'h1.a', 'type': 'gpu'}, "
+    "{'id': 'h1.n', 'type': 'nic'}|{'src': 'h0.a', 'dst': 'h0.n', 'bandwidth': 1}, "
+    "{'src': 'h1.a', 'dst': 'h1.n', 'bandwidth': 1}, {'src': 'h0.n', 'dst': 'h1.n', 'bandwidth': 1}",
+    "{'id': 'h0.a', 'type': 'gpu'}, {'id': 'h0.n', 'type': 'nic'}, {'id': 'h1.a', 'type': 'gpu'}|"
+    "{'src': 'h0.a', 'dst': 'h0.n', 'bandwidth': 1}, {'src': 'h0.a', 'dst': 'h1.a', 'bandwidth': 1}",
+    "{'id': 'h0.a', 'type': 'gpu'}, {'id': 'h0.p', 'type': 'pcie'}, {'id': 'h1.b', 'type': 'gpu'}, "
+    "{'id': 's', 'type': 'nvswitch'}|{'src': 'h0.a', 'dst': 's', 'bandwidth': 1}, "
+    "{'src': 's', 'dst': 'h1.b', 'bandwidth': 1, 'duplex': false}, "
+    "{'src': 'h0.a', 'dst': 'h0.p', 'bandwidth': 1}, {'src': 'h0.p', 'dst': 'h1.b', 'bandwidth': 1}"};
 
 /* Of nodes and links of copse-topology/1, with ' for ". */
 static void expect_same_ways_of(const char *nodes, int n_nodes, const char *links) {

@@ -456,7 +456,8 @@ static copse_status launch_steps(struct copse_cuda *cuda, struct step *steps, ui
     const copse_status status = launch_on(cuda, steps, n, d, err);
     if (status == COPSE_OK) continue;
     cuda->devices[d].untracked = true;
-    return status;
+    /* other GPUs, or parts before, may wait for this: it is no refusal, after which all goes on */
+    return status == COPSE_NOMEM ? COPSE_DEVICE : status;
   }
   return COPSE_OK;
 }

@@ -1029,6 +1029,50 @@ START_TEST(a_call_that_needs_what_is_copied_out_comes_after_it) {
 }
 END_TEST
 
+/* Rank 1 sums into rank 0's output. */
+static struct copse_plan *putting_reduce(void) {
+  struct plan_builder *b = pb_new(COPSE_REDUCE, 2, 0);
+  const uint32_t piece = pb_piece(b, 0, 1, 1, 1);
+  for (uint32_t r = 0; r < 2; r++) pb_worker(b, r);
+  const uint32_t region = pb_region(b, 1, piece), there = pb_channel(b, 0, 1), back = pb_channel(b, 1, 0);
+  pb_move(b, 0, piece, 0);
+  pb_src(b, pb_input(0, 0));
+  pb_dst(b, pb_scratch(1, region));
+  pb_signal(b, 0, there, COPSE_WHEN_ALWAYS);
+  pb_wait(b, 0, back, COPSE_WHEN_ALWAYS);
+  pb_wait(b, 1, there, COPSE_WHEN_ALWAYS);
+  pb_move(b, 1, piece, COPSE_MOVE_FINAL);
+  pb_src(b, pb_scratch(1, region));
+  pb_src(b, pb_input(1, 0));
+  pb_dst(b, pb_output(0, 0));
+  pb_signal(b, 1, back, COPSE_WHEN_ALWAYS);
+  return pb_finish(b);
+}
+
+/* What ranks beside the root name as their output, such as their input, stays as it is. */
+START_TEST(a_reduction_is_copied_out_at_its_root_alone) {
+  struct copse_plan *plan = putting_reduce();
+  struct repeated r;
+  struct copse_err err = COPSE_ERR_INIT;
+  configure_apart(1);
+  copse_cuda_staging_bytes = 4096;
+  repeated_open(&r, plan, 2, ONE_STREAM, 100);
+  for (uint64_t seed = 1; seed < 3; seed++) { /* the second finds what the first has staged */
+    repeated_fill(&r, seed);
+    COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+    device_wait(&r.d);
+    unsigned char *before = (unsigned char *)malloc(r.device.output_bytes);
+    memcpy(before, r.host.output_memory[1], r.device.output_bytes);
+    ck_assert_uint_eq(repeated_wrong(&r), 0);
+    ck_assert_mem_eq(before, r.host.output_memory[1], r.device.output_bytes);
+    free(before);
+  }
+  repeated_close(&r);
+  copse_cuda_staging_bytes = 96u << 20;
+  pb_free(plan);
+}
+END_TEST
+
 /* Blocks that wait for each other start all together; one by itself needs no such promise. */
 START_TEST(a_kernel_of_one_block_is_an_ordinary_one) {
   for (int devices = 1; devices <= 3; devices += 2) {
@@ -1100,6 +1144,7 @@ int main(void) {
   tcase_add_loop_test(tc, numbers_start_again_in_a_group, 0, 2);
   tcase_add_loop_test(tc, a_group_that_stands_still_ends, 0, 2);
   tcase_add_test(tc, a_call_that_needs_what_is_copied_out_comes_after_it);
+  tcase_add_test(tc, a_reduction_is_copied_out_at_its_root_alone);
   tcase_add_test(tc, a_kernel_of_one_block_is_an_ordinary_one);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);

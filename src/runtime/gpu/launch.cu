@@ -253,6 +253,8 @@ static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cu
                             uint32_t element_bytes, cudaStream_t stream, struct copse_err *err) {
   if (call->pair_counts) return unstage_pairs(cuda, rank, call, part, element_bytes, stream, err);
   if (!call->recv) return COPSE_OK;
+  /* what others of a reduction name is no output */
+  if (call->collective == COPSE_REDUCE && call->root != (int)rank) return COPSE_OK;
   unsigned char *to = (unsigned char *)call->recv + part->first * element_bytes;
   const unsigned char *from = staged_at(cuda, rank, part);
   const uint64_t row = part->count * element_bytes, pitch = part->whole * element_bytes;

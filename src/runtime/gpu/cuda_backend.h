@@ -124,6 +124,7 @@ struct copse_cuda_plan {
   unsigned char *mirror_segments[COPSE_CUDA_MAX_RANKS], *mirror_slots[COPSE_CUDA_MAX_RANKS];
   bool puts; /* peers write a rank's output */
   bool grouped; /* multicast */
+  bool told;    /* then: that ranks do some reductions that the switch doesn't have */
   unsigned char *group; /* then: all ranks' slots together */
   struct copse_plan_on_device devices[COPSE_CUDA_MAX_DEVICES];
 };

@@ -465,6 +465,13 @@ copse_kernel copse_kernel_of(copse_type type, bool reduces) {
   }
 }
 
+bool copse_kernel_switches(copse_type type, copse_redop redop) {
+#define COPSE_SWITCHES(NAME, TYPE, T, FOLD, REDOP, FORM, INSTRUCTION) \
+  if (type == TYPE && redop == REDOP) return true;
+  COPSE_GROUP_FOLDS(COPSE_SWITCHES)
+  return false;
+}
+
 __global__ void __launch_bounds__(COPSE_CUDA_MAX_THREADS)
     copse_kernel_unstage(const COPSE_GRID_CONSTANT struct copse_unstage_args args) {
   uint64_t there = args.pair_counts[(uint64_t)blockIdx.x * args.n_ranks + args.rank];

@@ -26,6 +26,9 @@ typedef void (*copse_kernel)(const struct copse_kernel_args args);
  * calls that don't, of any type. */
 copse_kernel copse_kernel_of(copse_type type, bool reduces);
 
+/* Whether a switch that adds and copies has the reduction. */
+bool copse_kernel_switches(copse_type type, copse_redop redop);
+
 /* Grid: a block per sending rank. */
 typedef void (*copse_unstage_kernel_type)(const struct copse_unstage_args args);
 copse_unstage_kernel_type copse_unstage_kernel(void);

@@ -488,6 +488,18 @@ static void place_staged(struct step *it, uint64_t *to) {
   *to = it->part.at + bytes;
 }
 
+/* Says once of a multicast plan that a reduction isn't the switch's: then the same plan has each root
+ * read all ranks' slots and write all. */
+static void tell_no_switch(const struct copse_cuda *cuda, struct copse_cuda_plan *p,
+                           const struct copse_call *call) {
+  if (!p->grouped || p->told || copse_kernel_switches(call->type, call->redop)) return;
+  p->told = true;
+  copse_debug(COPSE_DEBUG_INFO, (int)cuda->first_local,
+              "%s of %s: the switch has no %s of %s, the GPUs do it by themselves",
+              copse_collective_name(call->collective), p->plan->name, copse_redop_name(call->redop),
+              copse_type_name(call->type));
+}
+
 /* What a round needs, before anything starts. *most: elements of a block that are launched at a time;
  * *staged_to: see struct copse_cuda. */
 static copse_status examine(struct copse_cuda *cuda, const struct copse_round *round,
@@ -499,6 +511,7 @@ static copse_status examine(struct copse_cuda *cuda, const struct copse_round *r
   it->p = p;
   it->calls = calls;
   it->element_bytes = (uint32_t)copse_type_bytes(calls[0].type);
+  tell_no_switch(cuda, p, &calls[0]);
   *part = {0, calls[0].count, calls[0].count, false, true, true, 0, 0, NULL, NULL};
   for (uint32_t i = 0; i < cuda->n_local && cuda->n_devices > 1 && p->puts && !cuda->has_mirrors;
        i++)

@@ -408,7 +408,8 @@ __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *m
  * A vector of 16 bytes at an address of a group: the switch adds up all members' and gives the sum, or
  * stores to all. Slots have room behind a chunk (COPSE_SLOT_SLACK), so the last vector is whole too.
  *
- * Switches have no products and no 8-bit integers, and fp8 on sm_100 alone. Minima and maxima of floats
+ * Switches have no products and no 8-bit integers, and fp8 only in code for one architecture (sm_100a;
+ * PTX ISA, multimem.ld_reduce), of which there is none here. Minima and maxima of floats
  * treat NaN in another way than here, and an average would be rounded twice: not by the switch. */
 
 /* X(type's name, type, T, fold, reduction, form of the access, instruction) */

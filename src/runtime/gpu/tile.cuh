@@ -209,6 +209,13 @@ __device__ static inline void copse_vectors_read(const struct copse_place *place
                                                  uint32_t element_bytes, copse_vector (&v)[N]) {
   const unsigned char *base = place->at + tile.offset;
   const bool aligned = copse_is_aligned(base);
+  if (aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) { /* most of them */
+    const unsigned char *at = base + tile.first * COPSE_VECTOR_BYTES;
+    const uint64_t step = (uint64_t)tile.step * COPSE_VECTOR_BYTES;
+    COPSE_TILE_UNROLL
+    for (uint32_t u = 0; u < N; u++) v[u] = *reinterpret_cast<const copse_vector *>(at + u * step);
+    return;
+  }
   COPSE_TILE_UNROLL
   for (uint32_t u = 0; u < N; u++) {
     uint64_t index = tile.first + (uint64_t)u * tile.step;
@@ -235,6 +242,13 @@ __device__ static inline void copse_vectors_write(const struct copse_place *plac
                                                   const copse_vector (&v)[N]) {
   unsigned char *base = place->at + tile.offset;
   const bool aligned = copse_is_aligned(base);
+  if (aligned && tile.first + (uint64_t)(N - 1) * tile.step < tile.full) {
+    unsigned char *at = base + tile.first * COPSE_VECTOR_BYTES;
+    const uint64_t step = (uint64_t)tile.step * COPSE_VECTOR_BYTES;
+    COPSE_TILE_UNROLL
+    for (uint32_t u = 0; u < N; u++) *reinterpret_cast<copse_vector *>(at + u * step) = v[u];
+    return;
+  }
   COPSE_TILE_UNROLL
   for (uint32_t u = 0; u < N; u++) {
     uint64_t index = tile.first + (uint64_t)u * tile.step;

@@ -477,7 +477,14 @@ static copse_status find_losses_at_ends(const struct copse_candidates *c,
   }
   if (n_sizes == 0) return COPSE_OK;
   COPSE_DO(copse_candidates_time(c, bytes, n_sizes, true, us, err));
-  for (int i = 0; i < n_sizes; i++) find_loss(c, &bytes[i], &us[i], 1, &ranges[(i + 1) / 2]);
+  for (int i = 0; i < n_sizes; i++) {
+    struct copse_candidate_range *range = &ranges[(i + 1) / 2];
+    double *its = &us[i][range->candidate];
+    if (isinf(*its)) /* not asked, since it can't be the fastest there */
+      COPSE_DO(copse_predictions_time(c->topology, &c->predictions[range->candidate], 1, &bytes[i],
+                                      1, true, its, err));
+    find_loss(c, &bytes[i], &us[i], 1, range);
+  }
   return COPSE_OK;
 }
 

@@ -576,6 +576,22 @@ static copse_plan *open_plan(const char *folder, const char *name) {
   return plan;
 }
 
+/* Here a range ends where its candidate is too slow to be asked: its loss is a number all the same. */
+START_TEST(losses_where_ranges_meet_are_numbers) {
+  ck_assert_int_eq(run("@ plans --synthetic 'hosts:3 gpus:4@300 nics:4@25 rails' -c allreduce "
+                       "-o %%/ends --json"),
+                   0);
+  cJSON *json = parsed();
+  const cJSON *range;
+  double most = 0;
+  cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
+    most = fmax(most, number_of(range, "above_fastest"));
+  }
+  ck_assert(most > 0 && most < 1);
+  cJSON_Delete(json);
+}
+END_TEST
+
 /* How many ranks have their part already; what the index says of all is so. */
 static int check_difference(const cJSON *range) {
   copse_plan *new = open_plan("new", text_of(range, "plan"));
@@ -727,6 +743,7 @@ int main(void) {
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, small_allreduces_go_in_few_hops_by_packets);
   tcase_add_loop_test(tests, no_plan_is_slower_than_another, 0,
                       copse_test_all() ? 4 : COPSE_TEST_UP_TO(1, 0));
+  if (COPSE_TEST_RESULTS) tcase_add_test(tests, losses_where_ranges_meet_are_numbers);
   tcase_add_test(tests, marked_switches_get_plans_of_their_own);
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);
   tcase_add_loop_test(tests, repaired_plans_are_right_and_say_who_must_load_what, 0,

@@ -94,6 +94,7 @@ static int check_ranges(const struct copse_candidates *c) {
   int n, at = 0;
   ASSERT_OK(copse_candidates_ranges(c, SMALLEST, LARGEST, ranges, &n, &err), &err);
   ck_assert(n >= 1 && ranges[0].min_bytes == 0 && ranges[n - 1].max_bytes == INT64_MAX);
+  for (int i = 0; i < n; i++) ck_assert(isfinite(ranges[i].loss));
   for (int i = 1; i < n; i++) {
     ck_assert(ranges[i].min_bytes == ranges[i - 1].max_bytes + 1);
     ck_assert_int_ne(ranges[i].candidate, ranges[i - 1].candidate);

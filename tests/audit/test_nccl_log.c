@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/memory.h"
 #include "nccl/log.h"
 #include "support/support.h"
@@ -28,16 +27,9 @@ static void read_text(const char *text, size_t size, struct copse_nccl_log *log)
 }
 
 /* The file's text, with a NUL behind it; free it. */
-static char *load(const char *path, size_t *size) {
-  struct copse_err err = COPSE_ERR_INIT;
-  char *data = NULL;
-  ASSERT_OK(copse_file_read(path, &data, size, &err), &err);
-  return data;
-}
-
 static void read_file(const char *name, struct copse_nccl_log *log) {
   size_t size = 0;
-  char *data = load(copse_test_data(name), &size);
+  char *data = copse_test_load(copse_test_data(name), &size);
   read_text(data, size, log);
   free(data); /* nothing points into it */
 }
@@ -285,7 +277,7 @@ static void check_rings(const struct copse_nccl_log *log) {
 
 START_TEST(a_log_that_ends_anywhere) {
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *data = load(copse_test_data(samples[_i]), &size);
+  COPSE_AT_END(copse_free_at) char *data = copse_test_load(copse_test_data(samples[_i]), &size);
   struct copse_nccl_log log;
   for (size_t end = 0; end <= size; end += 1 + end % 3) {
     read_text(data, end, &log);
@@ -297,7 +289,7 @@ END_TEST
 
 START_TEST(damaged_logs_are_read) {
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *data = load(copse_test_data(samples[_i]), &size);
+  COPSE_AT_END(copse_free_at) char *data = copse_test_load(copse_test_data(samples[_i]), &size);
   COPSE_AT_END(copse_free_at) char *text = malloc(size);
   uint64_t state = 5 + (uint64_t)_i;
   struct copse_nccl_log log;
@@ -390,7 +382,7 @@ START_TEST(shared_logs) {
   struct copse_nccl_log log;
   size_t size = 0;
   if (access(logs[_i].path, R_OK) != 0) COPSE_SKIP("no %s", logs[_i].path);
-  COPSE_AT_END(copse_free_at) char *data = load(logs[_i].path, &size);
+  COPSE_AT_END(copse_free_at) char *data = copse_test_load(logs[_i].path, &size);
   read_text(data, size, &log);
   ck_assert_int_eq(log.n_comms, 1);
   ck_assert_str_eq(notes_seen, "");

@@ -5,20 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/memory.h"
 #include "nccl/calls.h"
 #include "nccl/log.h"
 #include "nccl/reports.h"
 #include "support/support.h"
 #include "topology/input/nvbandwidth.h"
-
-static char *load(const char *path, size_t *size) {
-  struct copse_err err = COPSE_ERR_INIT;
-  char *data = NULL;
-  ASSERT_OK(copse_file_read(path, &data, size, &err), &err);
-  return data;
-}
 
 static const struct {
   const char *name;
@@ -49,7 +41,7 @@ static const struct {
 
 START_TEST(kinds_by_content) {
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *data = load(copse_test_data(samples[_i].name), &size);
+  COPSE_AT_END(copse_free_at) char *data = copse_test_load(copse_test_data(samples[_i].name), &size);
   ck_assert_msg(copse_nccl_detect(data, size) == samples[_i].kinds, "%s is %s", samples[_i].name,
                 copse_nccl_kind_name(copse_nccl_detect(data, size)));
 }
@@ -58,7 +50,7 @@ END_TEST
 static void read_tests(const char *name, struct copse_tests *tests) {
   struct copse_err err = COPSE_ERR_INIT;
   size_t size = 0;
-  char *data = load(copse_test_data(name), &size);
+  char *data = copse_test_load(copse_test_data(name), &size);
   ASSERT_OK(copse_tests_parse("t", data, size, tests, &err), &err);
   free(data);
 }
@@ -184,7 +176,7 @@ END_TEST
 static void read_nvbandwidth(const char *name, struct copse_nvbandwidth *out) {
   struct copse_err err = COPSE_ERR_INIT;
   size_t size = 0;
-  char *data = load(copse_test_data(name), &size);
+  char *data = copse_test_load(copse_test_data(name), &size);
   ASSERT_OK(copse_nvbandwidth_parse("n", data, size, out, &err), &err);
   free(data);
 }
@@ -222,7 +214,7 @@ START_TEST(ras_reports) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_ras ras;
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *text = load(copse_test_data("nccl/ras.txt"), &size);
+  COPSE_AT_END(copse_free_at) char *text = copse_test_load(copse_test_data("nccl/ras.txt"), &size);
   ASSERT_OK(copse_ras_parse("r", text, size, &ras, &err), &err);
   ck_assert_str_eq(ras.version, "2.30.7");
   ck_assert_int_eq(ras.n_comms, 2);
@@ -233,7 +225,7 @@ START_TEST(ras_reports) {
   ck_assert_int_eq(ras.n_lines, 3);
   ck_assert_str_eq(ras.lines[0], "#1-0 (2b7a) MISMATCH");
   copse_ras_free(&ras);
-  COPSE_AT_END(copse_free_at) char *json = load(copse_test_data("nccl/ras.json"), &size);
+  COPSE_AT_END(copse_free_at) char *json = copse_test_load(copse_test_data("nccl/ras.json"), &size);
   ASSERT_OK(copse_ras_parse("r", json, size, &ras, &err), &err);
   ck_assert_int_eq(ras.n_comms, 1);
   ck_assert_int_eq(ras.comms[0].n_missing, 1);
@@ -249,7 +241,7 @@ START_TEST(ras_events) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_ras ras;
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *text = load(copse_test_data("nccl/ras-monitor.txt"), &size);
+  COPSE_AT_END(copse_free_at) char *text = copse_test_load(copse_test_data("nccl/ras-monitor.txt"), &size);
   ASSERT_OK(copse_ras_parse("r", text, size, &ras, &err), &err);
   ck_assert_int_eq(ras.n_events, 3);
   ck_assert_int_eq(ras.n_lines, 1);
@@ -261,7 +253,7 @@ END_TEST
 static void add_calls(struct copse_calls *calls, const char *name) {
   struct copse_err err = COPSE_ERR_INIT;
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *text = load(copse_test_data(name), &size);
+  COPSE_AT_END(copse_free_at) char *text = copse_test_load(copse_test_data(name), &size);
   ASSERT_OK(copse_calls_add(calls, name, text, size, &err), &err);
 }
 
@@ -422,7 +414,7 @@ static void read_all(const char *text, size_t size) {
 
 START_TEST(texts_that_end_at_any_line) {
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *data = load(copse_test_data(samples[_i].name), &size);
+  COPSE_AT_END(copse_free_at) char *data = copse_test_load(copse_test_data(samples[_i].name), &size);
   for (size_t end = 0; end <= size && end < 8192; end++)
     if (end == 0 || data[end - 1] == '\n' || end % 31 == 0) {
       COPSE_AT_END(copse_free_at) char *text = malloc(end + !end);
@@ -434,7 +426,7 @@ END_TEST
 
 START_TEST(damaged_texts) {
   size_t size = 0;
-  COPSE_AT_END(copse_free_at) char *data = load(copse_test_data(samples[_i].name), &size);
+  COPSE_AT_END(copse_free_at) char *data = copse_test_load(copse_test_data(samples[_i].name), &size);
   COPSE_AT_END(copse_free_at) char *text = malloc(size);
   uint64_t state = 99 + (uint64_t)_i;
   for (int round = 0; round < 60; round++) {
@@ -462,7 +454,7 @@ START_TEST(shared_samples) {
   const char *table = "../shared/nccl/logs/nccl-tests-all_reduce-h100x8.txt";
   const char *matrix = "../shared/nccl/logs/nvbandwidth-h100x8.txt";
   if (access(table, R_OK) != 0 || access(matrix, R_OK) != 0) COPSE_SKIP("no %s", table);
-  COPSE_AT_END(copse_free_at) char *text = load(table, &size);
+  COPSE_AT_END(copse_free_at) char *text = copse_test_load(table, &size);
   ck_assert_uint_eq(copse_nccl_detect(text, size), COPSE_NCCL_IS_TESTS);
   ASSERT_OK(copse_tests_parse("t", text, size, &t, &err), &err);
   ck_assert_int_eq(t.n_rows, 24);
@@ -470,7 +462,7 @@ START_TEST(shared_samples) {
   ck_assert_int_eq(t.rows[23].bytes, 8589934592);
   expect_time(&t.rows[23].out, "157332/5 us, 27299/100, 47773/100, 0");
   copse_tests_free(&t);
-  COPSE_AT_END(copse_free_at) char *nv = load(matrix, &size);
+  COPSE_AT_END(copse_free_at) char *nv = copse_test_load(matrix, &size);
   ck_assert_uint_eq(copse_nccl_detect(nv, size), COPSE_NCCL_IS_NVBANDWIDTH);
   ASSERT_OK(copse_nvbandwidth_parse("n", nv, size, &n, &err), &err);
   ck_assert_int_eq(n.n_tests, 2);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "codegen/mscclpp/check.h"
 #include "codegen/mscclpp/lower.h"
 #include "support/fabric.h"
@@ -622,34 +621,28 @@ END_TEST
 static const struct {
   const char *file, *from, *to, *says;
 } changed[] = {
-    {"allgather-packets", "\"upkt\"", "\"copy\"", "gpu 0 tb 0 op 2"},
-    {"allgather-packets", "\"LL\"", "\"Simple\"", "unless \"protocol\" is \"LL\""},
-    {"allgather-packets", "\"ppkt\"", "\"put\"", "gpu 0 tb 0 op 0"},
-    {"allgather-packets", "scratch_buffer\": true", "scratch_buffer\": false", "gpu "},
-    {"allgather-packets", "\"rank\": 1, \"type\": \"s\"", "\"rank\": 1, \"type\": \"o\"",
-     "outside scratch"},
-    {"allreduce-barrier", "\"num_threadblocks\": 2", "\"num_threadblocks\": 3", "different counts"},
-    {"allreduce-barrier", "\"barrier_id\": 0", "\"barrier_id\": 1", "gpu 0 tb "},
-    {"allreduce-barrier", "\"repkt\"", "\"re\"", "gpu 0 tb 1 op 2"},
-    {"allreduce-semaphore", "\"init_value\": 0", "\"init_value\": 1", "gpu 0 tb 1 op "},
-    {"allreduce-semaphore", "\"semaphore_ids\": [0]", "\"semaphore_ids\": [0, 0]",
+    {"mscclpp/allgather-packets.json", "\"upkt\"", "\"copy\"", "gpu 0 tb 0 op 2"},
+    {"mscclpp/allgather-packets.json", "\"LL\"", "\"Simple\"", "unless \"protocol\" is \"LL\""},
+    {"mscclpp/allgather-packets.json", "\"ppkt\"", "\"put\"", "gpu 0 tb 0 op 0"},
+    {"mscclpp/allgather-packets.json", "scratch_buffer\": true", "scratch_buffer\": false", "gpu "},
+    {"mscclpp/allgather-packets.json", "\"rank\": 1, \"type\": \"s\"",
+     "\"rank\": 1, \"type\": \"o\"", "outside scratch"},
+    {"mscclpp/allreduce-barrier.json", "\"num_threadblocks\": 2", "\"num_threadblocks\": 3",
+     "different counts"},
+    {"mscclpp/allreduce-barrier.json", "\"barrier_id\": 0", "\"barrier_id\": 1", "gpu 0 tb "},
+    {"mscclpp/allreduce-barrier.json", "\"repkt\"", "\"re\"", "gpu 0 tb 1 op 2"},
+    {"mscclpp/allreduce-semaphore.json", "\"init_value\": 0", "\"init_value\": 1",
+     "gpu 0 tb 1 op "},
+    {"mscclpp/allreduce-semaphore.json", "\"semaphore_ids\": [0]", "\"semaphore_ids\": [0, 0]",
      "ends at 1 and starts at 0"},
-    {"allreduce-semaphore", "{\"name\": \"nop\"}", "{\"name\": \"flush\"}", "gpu 0 tb "},
+    {"mscclpp/allreduce-semaphore.json", "{\"name\": \"nop\"}", "{\"name\": \"flush\"}",
+     "gpu 0 tb "},
 };
-
-static char *plan_of(const char *file) {
-  char name[64], *text;
-  size_t size;
-  struct copse_err err = COPSE_ERR_INIT;
-  snprintf(name, sizeof name, "mscclpp/%s.json", file);
-  ASSERT_OK(copse_file_read(copse_test_data(name), &text, &size, &err), &err);
-  return text;
-}
 
 START_TEST(packets_barriers_and_semaphores_of_others) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_check_mscclpp_report report;
-  COPSE_AT_END(copse_free_at) char *text = plan_of(changed[_i].file);
+  COPSE_AT_END(copse_free_at) char *text = copse_test_load(copse_test_data(changed[_i].file), NULL);
   ASSERT_OK(copse_check_mscclpp("p.json", text, strlen(text), &report, &err), &err);
   const char *at = strstr(text, changed[_i].from);
   char other[8192];
@@ -664,19 +657,17 @@ END_TEST
 
 /* Without any one of its operations none of them is right. */
 START_TEST(no_operation_of_others_is_idle) {
-  static const char *const files[] = {"allgather-packets", "allreduce-barrier",
-                                      "allreduce-semaphore"};
+  static const char *const files[] = {"mscclpp/allgather-packets.json",
+                                      "mscclpp/allreduce-barrier.json",
+                                      "mscclpp/allreduce-semaphore.json"};
   struct copse_check_mscclpp_report report;
-  COPSE_AT_END(copse_free_at) char *text = plan_of(files[_i]);
+  COPSE_AT_END(copse_free_at) char *text = copse_test_load(copse_test_data(files[_i]), NULL);
   int n_blocks = 0;
   for (int b = 0; b < 2; b++)
     for (int i = 0; i < 4; i++) {
       struct copse_err err = COPSE_ERR_INIT;
       cJSON *plan = cJSON_Parse(text);
-      cJSON *block = cJSON_GetArrayItem(
-          cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(plan, "gpus"), 1),
-                              "threadblocks"),
-          b);
+      const cJSON *block = at(at(plan, "gpus", 1), "threadblocks", b);
       cJSON *ops = cJSON_GetObjectItem(block, "ops");
       n_blocks += i == 0 && block != NULL;
       if (i < cJSON_GetArraySize(ops)) {

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/types.h"
 #include "codegen/lower/lower.h"
 #include "codegen/mscclpp/lower.h"
@@ -211,7 +210,9 @@ START_TEST(packets_of_others_take_twice_their_bytes) {
   static const struct {
     const char *file;
     double share; /* of the message that a rank sends */
-  } plans[] = {{"allgather-packets", 0.5}, {"allreduce-barrier", 1}, {"allreduce-semaphore", 1}};
+  } plans[] = {{"mscclpp/allgather-packets.json", 0.5},
+               {"mscclpp/allreduce-barrier.json", 1},
+               {"mscclpp/allreduce-semaphore.json", 1}};
   struct copse_topology *t = copse_test_topology(
       "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"},"
       "{\"id\": \"b\", \"type\": \"gpu\"}], \"links\": [{\"src\": \"a\", \"dst\": \"b\", "
@@ -219,11 +220,9 @@ START_TEST(packets_of_others_take_twice_their_bytes) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_sim_dag dag = {0};
   struct copse_foreign foreign = {0};
-  char name[64], *text;
   size_t size;
+  char *text = copse_test_load(copse_test_data(plans[_i].file), &size);
   double busiest;
-  snprintf(name, sizeof name, "mscclpp/%s.json", plans[_i].file);
-  ASSERT_OK(copse_file_read(copse_test_data(name), &text, &size, &err), &err);
   ASSERT_OK(copse_sim_dag_of_mscclpp("f.json", text, size, t, &dag, &foreign, &err), &err);
   const double us = time_of(t, &dag, 1e9, 0, &busiest), least = 2 * plans[_i].share * 1e9 / 100e3;
   ck_assert_double_eq_tol(busiest, least, 1);

@@ -28,6 +28,21 @@ static void teardown(void) {
   ck_assert_int_eq(copse_emulated_leaks(), 0);
 }
 
+/* A rank's call on floats, without a root. */
+static struct copse_call call_of(copse_collective collective, uint64_t count, const void *send, void *recv,
+                                 copse_stream stream) {
+  struct copse_call call;
+  memset(&call, 0, sizeof call);
+  call.collective = collective;
+  call.root = -1;
+  call.count = count;
+  call.type = COPSE_FLOAT;
+  call.send = send;
+  call.recv = recv;
+  call.stream = stream;
+  return call;
+}
+
 static struct copse_plan *tree_plan(copse_collective collective, uint32_t n) {
   return pb_tree_plan(collective, n, exec_case_root(collective, n), small);
 }
@@ -801,15 +816,8 @@ static copse_status whole_life(const struct copse_plan *plan) {
   CUDA_OK(cudaMalloc((void **)&memory, 6 * 256));
   CUDA_OK(cudaMemset(memory, 0, 6 * 256));
   CUDA_OK(cudaDeviceSynchronize()); /* the other device's stream doesn't wait for this one's memset */
-  memset(calls, 0, sizeof calls);
-  for (int r = 0; r < 3; r++) {
-    calls[r].collective = COPSE_ALLREDUCE;
-    calls[r].root = -1;
-    calls[r].count = 50;
-    calls[r].type = COPSE_FLOAT;
-    calls[r].send = memory + r * 256;
-    calls[r].recv = memory + (r + 3) * 256;
-  }
+  for (int r = 0; r < 3; r++)
+    calls[r] = call_of(COPSE_ALLREDUCE, 50, memory + r * 256, memory + (r + 3) * 256, NULL);
   status = copse_cuda_backend.prepare(backend, &plan, 1, &prepared, &err);
   if (status == COPSE_OK) status = copse_launch_one(&copse_cuda_backend, backend, prepared, calls, &err);
   if (status == COPSE_OK) status = copse_cuda_backend.finish(backend, &err);
@@ -959,16 +967,9 @@ START_TEST(a_group_that_stands_still_ends) {
   uint32_t taken = 0;
   repeated_open(&r, plan, 1, ONE_STREAM, 100);
   repeated_fill(&r, 1);
-  memset(calls, 0, sizeof calls);
-  for (uint32_t k = 0; k < 2; k++) {
-    calls[k].collective = COPSE_ALLREDUCE;
-    calls[k].root = -1;
-    calls[k].count = 100;
-    calls[k].type = COPSE_FLOAT;
-    calls[k].send = r.device.inputs[k] + COPSE_GUARD_BYTES;
-    calls[k].recv = r.device.outputs[k] + COPSE_GUARD_BYTES;
-    calls[k].stream = r.d.streams[0];
-  }
+  for (uint32_t k = 0; k < 2; k++)
+    calls[k] = call_of(COPSE_ALLREDUCE, 100, r.device.inputs[k] + COPSE_GUARD_BYTES,
+                       r.device.outputs[k] + COPSE_GUARD_BYTES, r.d.streams[0]);
   const struct copse_round rounds[] = {{r.d.prepared, calls}, {r.d.prepared, calls}, {r.d.prepared, calls}};
   copse_cuda_backend.set_timeout(r.d.backend, _i == 0 ? 0.2 : 60);
   COPSE_SUCCEEDS(copse_cuda_backend.launch(r.d.backend, rounds, 3, &taken, &err), &err);
@@ -1010,17 +1011,9 @@ START_TEST(a_call_that_needs_what_is_copied_out_comes_after_it) {
     struct copse_round rounds[3];
     uint32_t taken = 0;
     ((struct copse_cuda *)g.d.backend)->staged_to = 0;
-    memset(calls, 0, sizeof calls);
     for (int k = 0; k < 3; k++) {
-      for (int r = 0; r < 4; r++) {
-        calls[k][r].collective = COPSE_ALLGATHER;
-        calls[k][r].root = -1;
-        calls[k][r].count = it.count;
-        calls[k][r].type = COPSE_FLOAT;
-        calls[k][r].send = memory[r] + it.at[k][0];
-        calls[k][r].recv = memory[r] + it.at[k][1];
-        calls[k][r].stream = NULL;
-      }
+      for (int r = 0; r < 4; r++)
+        calls[k][r] = call_of(COPSE_ALLGATHER, it.count, memory[r] + it.at[k][0], memory[r] + it.at[k][1], NULL);
       rounds[k] = {g.prepared[GATHER], calls[k]};
     }
     for (uint32_t at = 0; at < 3; at += taken) {

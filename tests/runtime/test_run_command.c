@@ -23,12 +23,9 @@ static const char *binary(void) {
   if (access(binary(), X_OK) != 0) COPSE_SKIP("no %s", binary())
 
 static char *slurp(const char *name) {
-  char path[256], *data;
-  size_t size;
-  struct copse_err err = COPSE_ERR_INIT;
+  char path[256];
   snprintf(path, sizeof path, "%s/%s", folder, name);
-  ASSERT_OK(copse_file_read(path, &data, &size, &err), &err);
-  return data;
+  return copse_test_load(path, NULL);
 }
 
 struct outcome {

@@ -1,3 +1,4 @@
+#include "base/file.h"
 #include "support/support.h"
 
 #include <stdarg.h>
@@ -62,4 +63,13 @@ const char *copse_test_data(const char *name) {
   snprintf(path, sizeof path, "tests/data/%s", name);
   ck_assert_msg(access(path, R_OK) == 0, "%s can't be read", path);
   return path;
+}
+
+char *copse_test_load(const char *path, size_t *size) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *data = NULL;
+  size_t n;
+  ASSERT_OK(copse_file_read(path, &data, &n, &err), &err);
+  if (size) *size = n;
+  return data;
 }

@@ -83,4 +83,7 @@ bool copse_test_all(void);
  * "reference/ring-8.json". The path is valid until the next call. */
 const char *copse_test_data(const char *name);
 
+/* Reads a whole file, which must be there; a NUL follows it. The caller frees it; size may be NULL. */
+char *copse_test_load(const char *path, size_t *size);
+
 #endif

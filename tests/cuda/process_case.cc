@@ -198,6 +198,10 @@ void process_begin(struct process *p, struct process_call it, unsigned char *mem
   const struct copse_plan_header *h = &p->plan->header;
   running->it = it;
   running->data = process_data(p, it.count, it.seed);
+  if (it.typed) {
+    running->data.type = it.type;
+    running->data.redop = it.redop;
+  }
   const uint64_t bytes = copse_type_bytes(running->data.type);
   running->in = h->input_blocks * it.count * bytes;
   running->out = h->output_blocks * it.count * bytes;

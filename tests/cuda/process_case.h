@@ -69,6 +69,9 @@ struct process_call {
   uint64_t count, seed;
   bool in_place;
   int graph_launches; /* 0: no graph */
+  bool typed = false; /* false: a type by the seed, sums */
+  copse_type type = COPSE_UINT8;
+  copse_redop redop = COPSE_SUM;
 };
 void process_check(struct process *p, const struct process_call *it, unsigned char *memory,
                    uint64_t room);

@@ -2,9 +2,12 @@
  * One rank per process, on emulated GPUs: memory shared by CUDA IPC, outputs staged in parts or
  * registered, peers that die.
  */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "cuda/process_case.h"
@@ -27,14 +30,30 @@ extern "C" int shm_open(const char *name, int flags, mode_t mode) {
   return -1;
 }
 
+/* The nth message with descriptors from now on fails, or comes without them; 0: none. */
+static int fail_sending, lose_files;
+
+extern "C" ssize_t sendmsg(int socket, const struct msghdr *message, int flags) {
+  static const auto real = (ssize_t(*)(int, const struct msghdr *, int))dlsym(RTLD_NEXT, "sendmsg");
+  struct msghdr without = *message;
+  if (fail_sending > 0 && --fail_sending == 0) {
+    errno = EPERM;
+    return -1;
+  }
+  if (lose_files == 0 || --lose_files > 0) return real(socket, message, flags);
+  without.msg_control = NULL;
+  without.msg_controllen = 0;
+  return real(socket, &without, flags);
+}
+
 /* Rank 1 leaves only when the others are back from leaving; what they shared stays until then. */
-static void leave_late(struct process *p) {
+static void leave_late(struct process *p, bool keeps) {
   pthread_barrier_t *barrier = &p->meeting.place->barrier;
   copse_cuda_leave_seconds = 0.05;
   if (p->meeting.rank == 1) pthread_barrier_wait(barrier);
-  process_close(p);
+  process_stop(p);
   if (p->meeting.rank != 1) {
-    DEVICE_ASSERT(copse_emulated_leaks() > 0, "freed although rank 1 may use it");
+    DEVICE_ASSERT(!keeps || copse_emulated_leaks() > 0, "freed although rank 1 may use it");
     pthread_barrier_wait(barrier);
   }
   pthread_barrier_wait(barrier);
@@ -390,6 +409,136 @@ static void run_any_failure(struct process *p, bool mirrored) {
   pb_free(plan);
 }
 
+/* ---- groups of GPUs at a switch ---------------------------------------------------------------- */
+
+/* Every process sees all GPUs, and its own is that of its rank. */
+static void configure_switch(int n) {
+  copse_emulated_config config = copse_emulated_defaults();
+  config.devices = n;
+  copse_emulated_configure(&config);
+}
+
+static int n_open_files(void) {
+  DIR *folder = opendir("/proc/self/fd");
+  int n = 0;
+  while (readdir(folder)) n++;
+  closedir(folder);
+  return n;
+}
+
+/* Every reduction and type, also those that the switch doesn't have. */
+static void run_switch(struct process *p, bool late) {
+  const copse_bootstrap bootstrap = {meeting_all_gather, &p->meeting};
+  struct copse_plan *plan = device_multicast_plan(p->meeting.n);
+  const uint64_t room = 64 << 10;
+  unsigned char *memory;
+  configure_switch(p->meeting.n);
+  process_start(p, plan, &bootstrap);
+  const struct copse_cuda_plan *prepared = (const struct copse_cuda_plan *)p->prepared;
+  DEVICE_ASSERT(prepared->grouped && prepared->group, "no group");
+  CUDA_OK(cudaMalloc((void **)&memory, 2 * room));
+  static const uint64_t counts[] = {1, 37, 1023, 3001};
+  for (uint64_t i = 0; i < 8; i++) {
+    const struct process_call check = {counts[i / 2], i, i % 2 == 1, i == 4 ? 2 : 0};
+    process_check(p, &check, memory, room);
+    const long before = copse_emulated_multimems();
+    process_compare(p, &check, memory, room);
+    DEVICE_ASSERT(check.count < 37 || copse_emulated_multimems() > before, "not by the switch");
+  }
+  for (int type = 0; type < COPSE_N_TYPES; type++)
+    for (int redop = 0; redop < COPSE_N_REDOPS; redop++) {
+      const struct process_call check = {100, 5, false, 0, true, (copse_type)type, (copse_redop)redop};
+      process_check(p, &check, memory, room);
+    }
+  CUDA_OK(cudaFree(memory));
+  if (late)
+    leave_late(p, false);
+  else
+    process_stop(p);
+  copse_plan_free(plan);
+}
+
+/* A multicast plan and one that isn't: where the first can't be served, the second is, at all ranks. */
+static void prepare_two(struct process *p, const struct copse_plan *const *plans, const char *what,
+                        int *n_left, struct copse_err *err) {
+  const copse_bootstrap bootstrap = {meeting_all_gather, &p->meeting};
+  int mine[2], all[MAX_PROCESSES][2];
+  void *prepared[2];
+  const copse_status status = copse_cuda_backend.prepare(p->backend, plans, 2, prepared, err);
+  copse_emulated_fail(NULL, 0, cudaSuccess);
+  mine[0] = status == COPSE_OK && prepared[0];
+  mine[1] = status == COPSE_OK && prepared[1];
+  (void)bootstrap.all_gather(bootstrap.context, mine, all, sizeof mine);
+  for (int r = 0; r < p->meeting.n; r++)
+    DEVICE_ASSERT(all[r][0] == mine[0] && all[r][1] == mine[1], "%s: ranks %d and %d differ: %s", what,
+                  r, p->meeting.rank, err->text);
+  *n_left += !mine[0] && mine[1];
+  if (!mine[1]) return;
+  unsigned char *memory;
+  const struct process_call check = {500, 3, false, 0};
+  CUDA_OK(cudaMalloc((void **)&memory, 16 << 10));
+  CUDA_OK(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+  for (int i = 0; i < 2; i++) {
+    p->plan = plans[i];
+    p->prepared = prepared[i];
+    if (mine[i]) process_check(p, &check, memory, 8 << 10);
+  }
+  CUDA_OK(cudaStreamDestroy(p->stream));
+  CUDA_OK(cudaFree(memory));
+}
+
+/* Each call for a group fails in turn, at rank 0, which makes it, or at rank 1. */
+static void run_switch_failing(struct process *p) {
+  static const char *const functions[] = {"cuMulticastCreate", "cuMulticastAddDevice", "cuMemCreate",
+                                          "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle",
+                                          "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
+                                          "cuMulticastBindMem", "cudaMemsetAsync", "cudaMalloc", "sendmsg", "files"};
+  const copse_bootstrap bootstrap = {meeting_all_gather, &p->meeting};
+  struct copse_plan *const plans[] = {device_multicast_plan(p->meeting.n),
+                                      pb_tree_plan(COPSE_ALLREDUCE, (uint32_t)p->meeting.n, -1, PROCESS_TREES)};
+  configure_switch(p->meeting.n);
+  copse_cuda_swap_seconds = 0.5;
+  int n_open = 0;
+  for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
+    for (int rank = 0; rank < 2; rank++) {
+      int n_left = 0;
+      for (int nth = 1; nth <= 3; nth++) {
+        struct copse_err err = COPSE_ERR_INIT;
+        char what[80];
+        snprintf(what, sizeof what, "%s, call %d at rank %d", functions[f], nth, rank);
+        process_meet(p, &bootstrap);
+        if (p->meeting.rank == rank) {
+          fail_sending = strcmp(functions[f], "sendmsg") == 0 ? nth : 0;
+          lose_files = strcmp(functions[f], "files") == 0 ? nth : 0;
+          copse_emulated_fail(functions[f], nth, nth == 2 ? cudaErrorMemoryAllocation : cudaErrorUnknown);
+        }
+        prepare_two(p, (const struct copse_plan *const *)plans, what, &n_left, &err);
+        fail_sending = lose_files = 0;
+        copse_cuda_backend.destroy(p->backend);
+        DEVICE_ASSERT(copse_emulated_leaks() == 0, "%s: something leaks", what);
+        if (n_open == 0) n_open = n_open_files(); /* with the devices' memory */
+        DEVICE_ASSERT(n_open_files() == n_open, "%s: a file stays open", what);
+      }
+      DEVICE_ASSERT(n_left > 0, "%s at rank %d: the multicast plan is never left out", functions[f], rank);
+    }
+  copse_plan_free(plans[0]);
+  pb_free(plans[1]);
+}
+
+/* Two processes that have the same GPU. */
+static void run_switch_shared(struct process *p) {
+  const copse_bootstrap bootstrap = {meeting_all_gather, &p->meeting};
+  struct copse_plan *plan = device_multicast_plan(p->meeting.n);
+  struct copse_err err = COPSE_ERR_INIT;
+  void *prepared;
+  process_meet(p, &bootstrap); /* one device each, of the same number */
+  const copse_status status =
+      copse_cuda_backend.prepare(p->backend, (const struct copse_plan *const *)&plan, 1, &prepared, &err);
+  DEVICE_ASSERT(status == COPSE_UNSUPPORTED && strstr(err.text, "ranks share a GPU"), "%s", err.text);
+  copse_cuda_backend.destroy(p->backend);
+  copse_plan_free(plan);
+}
+
 /* Outputs that aren't registered: how many kernels and copies a call of so many bytes is, and that only
  * the last part's copies have no kernel beside them. */
 static void run_parts(struct process *p) {
@@ -443,6 +592,16 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
     run_grouped(&p);
     return;
   }
+  if (strncmp(mode, "switch", 6) == 0) {
+    if (strcmp(mode, "switch failing") == 0)
+      run_switch_failing(&p);
+    else if (strcmp(mode, "switch shared") == 0)
+      run_switch_shared(&p);
+    else
+      run_switch(&p, strcmp(mode, "switch late") == 0);
+    DEVICE_ASSERT(copse_emulated_misuses() == 0 && copse_emulated_leaks() == 0, "misuse, or a leak");
+    return;
+  }
   if (strcmp(mode, "any") == 0) {
     run_any_failure(&p, is_mirrored);
     return;
@@ -494,9 +653,10 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   if (handle) COPSE_SUCCEEDS(copse_cuda_backend.remove_buffer(p.backend, 0, handle, &err), &err);
   CUDA_OK(cudaFree(memory));
   if (strcmp(mode, "late") == 0)
-    leave_late(&p);
+    leave_late(&p, true);
   else
-    process_close(&p);
+    process_stop(&p);
+  pb_free((struct copse_plan *)p.plan);
   DEVICE_ASSERT(copse_emulated_misuses() == 0, "CUDA was misused");
   DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
 }
@@ -564,6 +724,15 @@ START_TEST(any_call_may_fail_at_one_rank) {
 }
 END_TEST
 
+START_TEST(a_switch_adds_and_copies_for_processes) {
+  static const char *const modes[] = {"switch", "switch late", "switch shared"};
+  processes_run(COPSE_ALLREDUCE, modes[_i], _i == 0 ? 4 : 3);
+}
+END_TEST
+
+START_TEST(any_call_for_a_group_may_fail_at_one_rank) { processes_run(COPSE_ALLREDUCE, "switch failing", 3); }
+END_TEST
+
 START_TEST(peer_access_can_be_denied) {
   setenv("NCCL_P2P_DISABLE", "1", 1);
   processes_run(COPSE_ALLREDUCE, "mirrored", 2);
@@ -592,6 +761,8 @@ int main(int argc, char **argv) {
   tcase_add_test(tc, a_process_without_peer_access_dies);
   tcase_add_loop_test(tc, any_call_may_fail_at_one_rank, 0, 3);
   tcase_add_test(tc, peer_access_can_be_denied);
+  tcase_add_loop_test(tc, a_switch_adds_and_copies_for_processes, 0, 3);
+  tcase_add_test(tc, any_call_for_a_group_may_fail_at_one_rank);
   tcase_add_test(tc, a_registration_that_fails_at_one_rank_is_none);
   if (first == 0) tcase_add_test(tc, a_plan_that_does_not_fit_is_left_out_everywhere); /* much memory, no new threads */
   if (first == 0) {

@@ -46,6 +46,9 @@ int copse_emulated_calls_of(const char *function);
 /* Of the launches so far, those whose blocks start all together. */
 int copse_emulated_cooperative(void);
 
+/* How often a multimem instruction has looked for the members of a group. */
+long copse_emulated_multimems(void);
+
 /* Of a captured graph: kernels, copies, and copies that no kernel of it can run beside. */
 struct copse_emulated_graph_shape {
   int kernels, copies, lone_copies;

@@ -24,7 +24,8 @@
  *
  * Multicast plans (NVLink SHARP): where a plan of the folder has groups, the arena is memory that the
  * driver maps twice: each rank's part by itself, as all other memory, and all parts at one address, at
- * which a switch adds and copies. Every rank has a GPU of its own, and all are in this process.
+ * which a switch adds and copies. Every rank has a GPU of its own, all are on one host. Where the group
+ * can't be made, these plans are left out at all ranks.
  *
  * GPUs without peer access (PCIe workstations, virtual machines). What a rank writes into memory of
  * one that it can't reach goes through page-locked host memory: every area has a mirror there, of the
@@ -97,8 +98,8 @@ struct copse_cuda_area {
   bool on_host;                         /* page-locked, not on a device */
   bool grouped; /* all ranks' parts also have one address together: */
   unsigned char *group;
-  uint64_t parts[COPSE_CUDA_MAX_RANKS], whole; /* the driver's handles behind both */
-  uint32_t n_bound;                            /* of the parts to the whole */
+  uint64_t parts[COPSE_CUDA_MAX_RANKS], whole; /* the driver's handles behind both; 0: none */
+  uint32_t n_bound;                            /* of the local ranks' parts to the whole */
   const struct copse_cuda_area *mirror; /* on the host, of the same layout; or NULL */
   unsigned char *at[COPSE_CUDA_MAX_RANKS];
   /* IPC mappings of others' memory; on the host, where there are processes: of all, own as well */
@@ -147,6 +148,7 @@ struct copse_cuda {
   /* Bit b % 64 of word b / 64: rank a has no access to the memory of b's GPU, on its host. */
   uint64_t beyond[COPSE_CUDA_MAX_RANKS][2];
   bool has_mirrors; /* some bit is set */
+  bool shares_gpus; /* two ranks, in processes of a host, have one GPU */
   void *probe;      /* the few bytes that other processes try to open, until the next vote */
   struct copse_err probed;
   struct copse_peer_barrier
@@ -261,9 +263,12 @@ copse_status copse_cuda_host_area(struct copse_cuda *cuda, struct copse_cuda_are
 void copse_cuda_host_settle(struct copse_cuda_area *area);
 void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area);
 /* Whether the local ranks' GPUs are at a switch that adds and copies; COPSE_UNSUPPORTED says why not. Sets
- * group_granularity. Then memory of a group: area->bytes is a multiple of it. Zeroed. */
+ * group_granularity. Then memory of a group: area->bytes is a multiple of it. Zeroed; to be shared where
+ * there are several processes, and bound when all of them have shared it. */
 copse_status copse_cuda_group_check(struct copse_cuda *cuda, struct copse_err *err);
 copse_status copse_cuda_group_area(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                                   struct copse_err *err);
+copse_status copse_cuda_group_bind(struct copse_cuda *cuda, struct copse_cuda_area *area,
                                    struct copse_err *err);
 void copse_cuda_group_free(struct copse_cuda *cuda, struct copse_cuda_area *area);
 /* Which ranks reach which GPUs' memory (NCCL_P2P_DISABLE=1: no other GPU's): each rank offers a few
@@ -284,8 +289,9 @@ copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buf
 copse_status copse_cuda_remove_buffer(void *backend, uint32_t local_rank, void *handle,
                                       struct copse_err *err);
 
-/* How long a process waits for its peers when it leaves. Tests change it. */
-extern double copse_cuda_leave_seconds;
+/* How long a process waits for its peers when it leaves, and how long processes that come from one
+ * all_gather may take to send each other descriptors. Tests change it. */
+extern double copse_cuda_leave_seconds, copse_cuda_swap_seconds;
 /* The barrier at which the processes of a host will leave each other. Each rank offers the name of
  * one, "" where it has none; the host's first is used, if all ranks of all hosts have theirs: the
  * next vote decides. */

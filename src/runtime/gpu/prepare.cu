@@ -316,27 +316,34 @@ uint64_t copse_cuda_slots_limit(uint32_t n_ranks) {
   return (mib < 208 ? mib : 208) << 20;
 }
 
-static void free_area(struct copse_cuda *cuda, struct copse_cuda_area *area) {
-  if (!area) return;
+static void empty_area(struct copse_cuda *cuda, struct copse_cuda_area *area) {
   copse_cuda_unshare(cuda, area);
   if (area->on_host) copse_cuda_host_free(cuda, area);
   if (area->grouped) copse_cuda_group_free(cuda, area);
   for (uint32_t i = 0; i < cuda->n_local && !area->on_host && !area->grouped; i++)
     (void)cudaFree(area->at[cuda->first_local + i]);
-  free(area);
+  memset(area, 0, sizeof *area);
 }
 
 void copse_cuda_areas_free(struct copse_cuda *cuda) {
   while (cuda->areas) {
     struct copse_cuda_area *area = cuda->areas;
     cuda->areas = area->next;
-    free_area(cuda, area);
+    empty_area(cuda, area);
+    free(area);
+  }
+}
+
+static void free_tables(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
+  for (uint32_t d = 0; d < cuda->n_devices; d++) {
+    (void)cudaFree(p->devices[d].tables);
+    p->devices[d].tables = NULL;
   }
 }
 
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *p) {
   if (!p) return;
-  for (uint32_t d = 0; d < cuda->n_devices; d++) (void)cudaFree(p->devices[d].tables);
+  free_tables(cuda, p);
   copse_internode_plan_free(p);
   copse_layout_free(&p->layout);
   free(p);
@@ -507,6 +514,50 @@ static copse_status make_devices(struct batch *batch, struct copse_err *err) {
   return COPSE_OK;
 }
 
+/* What the plans need of memory, in one step of all ranks: all have it or none does. */
+static copse_status make_memory(struct batch *batch, struct copse_err *err) {
+  struct copse_cuda *cuda = batch->cuda;
+  size_areas(batch);
+  copse_status mine = make_areas(batch, err);
+  batch->shared = cuda->many_processes;
+  if (batch->shared) mine = copse_cuda_share(cuda, batch->areas, batch->n_areas, mine, err);
+  if (batch->arena->grouped) {
+    mine = copse_cuda_agree(cuda, mine, err); /* all devices are in the group */
+    if (mine != COPSE_OK) return mine;
+    mine = copse_cuda_group_bind(cuda, batch->arena, err);
+  }
+  if (mine == COPSE_OK) place_plans(batch);
+  if (mine == COPSE_OK) mine = make_devices(batch, err);
+  return copse_cuda_agree(cuda, mine, err);
+}
+
+/* Peers close what they opened before its owner frees it; all have failed, so all come. */
+static void undo_memory(struct batch *batch) {
+  struct copse_cuda *cuda = batch->cuda;
+  for (uint32_t a = 0; a < batch->n_areas; a++) copse_cuda_unshare(cuda, batch->areas[a]);
+  if (batch->shared) (void)copse_cuda_agree(cuda, COPSE_OK, NULL);
+  for (uint32_t a = 0; a < batch->n_areas; a++) empty_area(cuda, batch->areas[a]);
+  for (size_t i = 0; batch->made && i < batch->n; i++)
+    if (batch->made[i]) free_tables(cuda, batch->made[i]);
+  batch->n_areas = 0;
+  batch->shared = false;
+}
+
+/* Leaves out the multicast plans, for which there is no memory of a group. False where no others are. */
+static bool leave_out_grouped(struct batch *batch, const struct copse_err *why) {
+  bool others = false;
+  for (size_t i = 0; i < batch->n; i++) {
+    others = others || (batch->made[i] && !batch->made[i]->grouped);
+    if (!batch->made[i] || !batch->made[i]->grouped) continue;
+    copse_debug(COPSE_DEBUG_WARN, (int)batch->cuda->first_local, "%s of %s is left out: %s",
+                copse_collective_name((copse_collective)batch->plans[i]->header.collective),
+                batch->plans[i]->name, why->text);
+    copse_cuda_plan_free(batch->cuda, batch->made[i]);
+    batch->made[i] = NULL;
+  }
+  return others;
+}
+
 static copse_status prepare(struct batch *batch, struct copse_err *err) {
   struct copse_cuda *cuda = batch->cuda;
   struct copse_cuda_ballot vote;
@@ -522,22 +573,19 @@ static copse_status prepare(struct batch *batch, struct copse_err *err) {
     return copse_fail(err, COPSE_UNSUPPORTED,
                       "%u ranks, the most are %u where GPUs have no access to each other's memory",
                       cuda->n_ranks, COPSE_CUDA_MAX_RANKS / 2);
-  size_areas(batch);
-  mine = make_areas(batch, err);
-  batch->shared = cuda->many_processes;
-  if (batch->shared) mine = copse_cuda_share(cuda, batch->areas, batch->n_areas, mine, err);
-  if (mine == COPSE_OK) place_plans(batch);
-  if (mine == COPSE_OK) mine = make_devices(batch, err);
-  return copse_cuda_agree(cuda, mine, err);
+  struct copse_err no_group = COPSE_ERR_INIT;
+  copse_status status = make_memory(batch, &no_group);
+  if (status != COPSE_OK && batch->arena->grouped) { /* at all ranks */
+    undo_memory(batch);
+    if (leave_out_grouped(batch, &no_group)) return make_memory(batch, err);
+  }
+  return status == COPSE_OK ? status : copse_fail(err, status, "%s", no_group.text);
 }
 
-/* Peers close what they opened before its owner frees it; all have failed, so all come. */
 static void undo(struct batch *batch) {
   struct copse_cuda *cuda = batch->cuda;
-  for (uint32_t a = 0; a < batch->n_areas; a++) copse_cuda_unshare(cuda, batch->areas[a]);
-  if (batch->shared) (void)copse_cuda_agree(cuda, COPSE_OK, NULL);
-  for (struct copse_cuda_area *area : {batch->arena, batch->mirror, batch->staging})
-    free_area(cuda, area);
+  undo_memory(batch);
+  for (struct copse_cuda_area *area : {batch->arena, batch->mirror, batch->staging}) free(area);
   for (size_t i = 0; batch->made && i < batch->n; i++) copse_cuda_plan_free(cuda, batch->made[i]);
 }
 

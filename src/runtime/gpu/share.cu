@@ -1,6 +1,6 @@
 /*
  * Memory of other processes, by CUDA IPC, and how processes that share memory leave each other.
- * Processes exchange handles through the bootstrap.
+ * Processes exchange handles through the bootstrap, and descriptors of multicast memory by sockets.
  *
  * Memory that a process shares must not be freed before its peers have closed it. So a process that
  * leaves closes what it opened, arrives at a barrier (peer_barrier.h), and waits there for the
@@ -22,6 +22,8 @@ extern "C" {
 }
 
 double copse_cuda_leave_seconds = 2;
+
+double copse_cuda_swap_seconds = 10;
 
 /* ---- agreement --------------------------------------------------------------------------- */
 
@@ -151,7 +153,14 @@ void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area)
 
 /* ---- memory of a group -------------------------------------------------------------------------
  * Each rank's part by itself and all parts at one address (cuda.h, "Virtual Memory Management",
- * "Multicast Object Management"; as there, in the order of the calls). */
+ * "Multicast Object Management"; as there, in the order of the calls).
+ *
+ *   copse_cuda_group_area   rank 0's process makes the group, each its ranks' parts
+ *   open_group              several processes: each imports the group and the others' parts
+ *   add_devices             each; then all agree, since binding may wait for devices that were not added
+ *   copse_cuda_group_bind   each binds its parts; all agree before somebody uses the address
+ *
+ * The driver keeps a part as long as somebody has it mapped, so nobody waits for others to free theirs. */
 
 struct location {
   int type, id; /* 1: a device */
@@ -171,7 +180,7 @@ struct access_of {
   struct location location;
   int flags; /* 3: to read and write */
 };
-enum { MULTICAST_SUPPORTED = 132 };
+enum { MULTICAST_SUPPORTED = 132, FILE_DESCRIPTORS = 1 };
 
 /* A call of the driver by name. Its result is a CUresult. */
 template <typename... A>
@@ -184,19 +193,25 @@ static copse_status driver(const char *name, struct copse_err *err, A... argumen
                     name, result);
 }
 
+static int handle_types(const struct copse_cuda *cuda) {
+  return cuda->many_processes ? FILE_DESCRIPTORS : 0;
+}
+
 static copse_status make_group(const struct copse_cuda *cuda, uint64_t bytes, uint64_t *group,
                                struct copse_err *err) {
-  const struct group_properties wanted = {cuda->n_local, bytes, 0, 0};
-  COPSE_DO(driver("cuMulticastCreate", err, group, &wanted));
+  const struct group_properties wanted = {cuda->n_ranks, bytes, (unsigned long long)handle_types(cuda), 0};
+  return driver("cuMulticastCreate", err, group, &wanted);
+}
+
+static copse_status add_devices(const struct copse_cuda *cuda, uint64_t group, struct copse_err *err) {
   for (uint32_t i = 0; i < cuda->n_local; i++)
-    COPSE_DO(driver("cuMulticastAddDevice", err, *group,
-                    cuda->devices[cuda->device_of[i]].ordinal));
+    COPSE_DO(driver("cuMulticastAddDevice", err, group, cuda->devices[cuda->device_of[i]].ordinal));
   return COPSE_OK;
 }
 
 static copse_status find_granularity(struct copse_cuda *cuda, uint64_t *granularity,
                                      struct copse_err *err) {
-  struct group_properties any = {cuda->n_local, 1, 0, 0};
+  struct group_properties any = {cuda->n_ranks, 1, (unsigned long long)handle_types(cuda), 0};
   uint64_t group = 0;
   size_t bytes = 0;
   for (uint32_t d = 0; d < cuda->n_devices; d++) {
@@ -208,8 +223,9 @@ static copse_status find_granularity(struct copse_cuda *cuda, uint64_t *granular
   }
   COPSE_DO(driver("cuMulticastGetGranularity", err, &bytes, (const struct group_properties *)&any, 0));
   /* where the fabric isn't ready, only this says so */
-  const copse_status status = make_group(cuda, bytes, &group, err);
-  if (group) (void)driver("cuMemRelease", NULL, group);
+  COPSE_DO(make_group(cuda, bytes, &group, err));
+  const copse_status status = add_devices(cuda, group, err);
+  (void)driver("cuMemRelease", NULL, group);
   if (status == COPSE_OK) *granularity = bytes;
   return status;
 }
@@ -217,9 +233,9 @@ static copse_status find_granularity(struct copse_cuda *cuda, uint64_t *granular
 copse_status copse_cuda_group_check(struct copse_cuda *cuda, struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
   if (cuda->group_granularity) return COPSE_OK;
-  if (cuda->many_processes)
-    (void)copse_fail(&why, COPSE_UNSUPPORTED, "ranks in several processes make no group yet");
-  else if (cuda->n_devices < cuda->n_local)
+  if (cuda->n_hosts > 1)
+    (void)copse_fail(&why, COPSE_UNSUPPORTED, "ranks are on several hosts");
+  else if (cuda->shares_gpus || cuda->n_devices < cuda->n_local)
     (void)copse_fail(&why, COPSE_UNSUPPORTED, "ranks share a GPU");
   else if (cuda->has_mirrors)
     (void)copse_fail(&why, COPSE_UNSUPPORTED, "GPUs have no access to each other's memory");
@@ -249,26 +265,43 @@ static copse_status map_part(const struct copse_cuda *cuda, uint64_t handle, uin
                 (size_t)cuda->n_devices);
 }
 
-static void unmap_part(unsigned char *at, uint64_t bytes) {
-  if (!at) return;
-  (void)driver("cuMemUnmap", NULL, (uint64_t)(uintptr_t)at, (size_t)bytes);
-  (void)driver("cuMemAddressFree", NULL, (uint64_t)(uintptr_t)at, (size_t)bytes);
+static void unmap_part(unsigned char **at, uint64_t bytes) {
+  if (!*at) return;
+  (void)driver("cuMemUnmap", NULL, (uint64_t)(uintptr_t)*at, (size_t)bytes);
+  (void)driver("cuMemAddressFree", NULL, (uint64_t)(uintptr_t)*at, (size_t)bytes);
+  *at = NULL;
+}
+
+static void release(uint64_t *handle) {
+  if (*handle) (void)driver("cuMemRelease", NULL, *handle);
+  *handle = 0;
 }
 
 copse_status copse_cuda_group_area(struct copse_cuda *cuda, struct copse_cuda_area *area,
                                    struct copse_err *err) {
   const size_t bytes = area->bytes;
   copse_beside_captures permitted;
-  COPSE_DO(make_group(cuda, bytes, &area->whole, err));
-  for (uint32_t r = 0; r < cuda->n_local; r++) {
-    const int device = cuda->devices[cuda->device_of[r]].ordinal;
-    const struct part_properties wanted = {1, 0, {1, device}, NULL, {0}};
+  if (cuda->first_local == 0) COPSE_DO(make_group(cuda, bytes, &area->whole, err));
+  for (uint32_t i = 0; i < cuda->n_local; i++) {
+    const uint32_t r = cuda->first_local + i;
+    const int device = cuda->devices[cuda->device_of[i]].ordinal;
+    const struct part_properties wanted = {1, handle_types(cuda), {1, device}, NULL, {0}};
     copse_on_device here(device);
     COPSE_DO(driver("cuMemCreate", err, &area->parts[r], bytes, &wanted, 0ull));
     COPSE_DO(map_part(cuda, area->parts[r], bytes, &area->at[r], err));
     COPSE_DO(copse_cuda_upload(area->at[r], NULL, bytes, err));
-    COPSE_DO(driver("cuMulticastBindMem", err, area->whole, (size_t)0, area->parts[r], (size_t)0,
-                    bytes, 0ull));
+  }
+  return cuda->many_processes ? COPSE_OK : add_devices(cuda, area->whole, err);
+}
+
+copse_status copse_cuda_group_bind(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                                   struct copse_err *err) {
+  const size_t bytes = area->bytes;
+  copse_beside_captures permitted;
+  for (uint32_t i = 0; i < cuda->n_local; i++) {
+    copse_on_device here(cuda->devices[cuda->device_of[i]].ordinal);
+    COPSE_DO(driver("cuMulticastBindMem", err, area->whole, (size_t)0,
+                    area->parts[cuda->first_local + i], (size_t)0, bytes, 0ull));
     area->n_bound++;
   }
   return map_part(cuda, area->whole, bytes, &area->group, err);
@@ -277,16 +310,77 @@ copse_status copse_cuda_group_area(struct copse_cuda *cuda, struct copse_cuda_ar
 void copse_cuda_group_free(struct copse_cuda *cuda, struct copse_cuda_area *area) {
   const size_t bytes = area->bytes;
   copse_beside_captures permitted;
-  unmap_part(area->group, bytes);
-  for (uint32_t r = 0; r < cuda->n_local; r++) {
-    copse_on_device here(cuda->devices[cuda->device_of[r]].ordinal);
-    if (r < area->n_bound)
-      (void)driver("cuMulticastUnbind", NULL, area->whole,
-                   cuda->devices[cuda->device_of[r]].ordinal, (size_t)0, bytes);
-    unmap_part(area->at[r], bytes);
-    if (area->parts[r]) (void)driver("cuMemRelease", NULL, area->parts[r]);
+  unmap_part(&area->group, bytes);
+  for (uint32_t i = 0; i < cuda->n_local; i++) {
+    const uint32_t r = cuda->first_local + i;
+    const int device = cuda->devices[cuda->device_of[i]].ordinal;
+    copse_on_device here(device);
+    if (i < area->n_bound)
+      (void)driver("cuMulticastUnbind", NULL, area->whole, device, (size_t)0, bytes);
+    unmap_part(&area->at[r], bytes);
+    release(&area->parts[r]);
   }
-  if (area->whole) (void)driver("cuMemRelease", NULL, area->whole);
+  release(&area->whole);
+}
+
+/* What a process gives the others of its group: descriptors of its part, and of the group at rank 0. */
+struct gift {
+  int socket, files[COPSE_PEER_FILES];
+};
+
+static copse_status wrap_gift(const struct copse_cuda *cuda, const struct copse_cuda_area *area,
+                              struct gift *gift, struct copse_peer_address *address,
+                              struct copse_err *err) {
+  const uint64_t handles[COPSE_PEER_FILES] = {area->parts[cuda->first_local], area->whole};
+  for (int i = 0; i < COPSE_PEER_FILES; i++)
+    if (handles[i])
+      COPSE_DO(driver("cuMemExportToShareableHandle", err, (void *)&gift->files[i], handles[i],
+                      (int)FILE_DESCRIPTORS, 0ull));
+  return copse_peer_socket_new(address, &gift->socket, err);
+}
+
+static void close_files(int *files, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (files[i] >= 0) close(files[i]);
+}
+
+static copse_status import(int file, uint64_t *handle, struct copse_err *err) {
+  if (file < 0) return copse_fail(err, COPSE_IO, "a descriptor is missing");
+  return driver("cuMemImportFromShareableHandle", err, handle, (void *)(intptr_t)file, (int)FILE_DESCRIPTORS);
+}
+
+static copse_status open_parts(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                               int (*files)[COPSE_PEER_FILES], struct copse_err *err) {
+  if (!area->whole) COPSE_DO(import(files[0][1], &area->whole, err));
+  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
+    if (r == cuda->first_local) continue;
+    COPSE_DO(import(files[r][0], &area->parts[r], err));
+    COPSE_DO(map_part(cuda, area->parts[r], area->bytes, &area->at[r], err));
+  }
+  return add_devices(cuda, area->whole, err);
+}
+
+static copse_status open_group(struct copse_cuda *cuda, struct copse_cuda_area *area,
+                               const struct gift *gift, const struct copse_peer_address *all,
+                               struct copse_err *err) {
+  int files[COPSE_CUDA_MAX_RANKS][COPSE_PEER_FILES];
+  copse_status status = copse_peer_files_swap(gift->socket, all, cuda->n_ranks, cuda->first_local,
+                                              gift->files, files, copse_cuda_swap_seconds, err);
+  if (status == COPSE_OK) status = open_parts(cuda, area, files, err);
+  close_files(files[0], cuda->n_ranks * COPSE_PEER_FILES);
+  return status;
+}
+
+/* What this process has of others. */
+static void close_group(struct copse_cuda *cuda, struct copse_cuda_area *area) {
+  if (!cuda->many_processes) return;
+  copse_beside_captures permitted;
+  unmap_part(&area->group, area->bytes);
+  for (uint32_t r = 0; r < cuda->n_ranks; r++) {
+    if (r == cuda->first_local) continue;
+    unmap_part(&area->at[r], area->bytes);
+    release(&area->parts[r]);
+  }
 }
 
 /* ---- opening ----------------------------------------------------------------------------- */
@@ -296,6 +390,7 @@ struct offer {
   union {
     cudaIpcMemHandle_t handle;
     char name[COPSE_PEER_BARRIER_NAME]; /* of memory on the host */
+    struct copse_peer_address address;  /* where to send descriptors of multicast memory */
   };
   uint64_t offset; /* from the start of the allocation */
   uint64_t bytes;
@@ -344,29 +439,50 @@ static copse_status open_area(struct copse_cuda *cuda, const struct offer *all, 
   return COPSE_OK;
 }
 
+static void make_offer(const struct copse_cuda *cuda, const struct copse_cuda_area *area,
+                       struct gift *gift, struct offer *mine) {
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_status status = COPSE_OK;
+  if (mine->status != COPSE_OK) return;
+  if (area->on_host)
+    memcpy(mine->name, area->name, sizeof mine->name);
+  else if (area->grouped)
+    status = wrap_gift(cuda, area, gift, &mine->address, &why);
+  else if (copse_cuda_check(cudaIpcGetMemHandle(&mine->handle, area->at[cuda->first_local] - mine->offset),
+                            "cudaIpcGetMemHandle", &why) != COPSE_OK)
+    status = COPSE_UNSUPPORTED;
+  if (status != COPSE_OK) refuse(mine, status, why.text);
+}
+
+static copse_status open_all(struct copse_cuda *cuda, const struct offer *all,
+                             struct copse_cuda_area *const *areas, uint32_t n,
+                             const struct gift *gift, struct copse_err *err) {
+  struct copse_peer_address addresses[COPSE_CUDA_MAX_RANKS];
+  for (uint32_t i = 0; i < n; i++) {
+    if (!areas[i]->grouped) {
+      COPSE_DO(open_area(cuda, all + i, n, areas[i], err));
+      continue;
+    }
+    for (uint32_t r = 0; r < cuda->n_ranks; r++) addresses[r] = all[r * n + i].address;
+    COPSE_DO(open_group(cuda, areas[i], gift, addresses, err));
+  }
+  return COPSE_OK;
+}
+
+/* At most one of the areas is grouped. */
 static copse_status share(struct copse_cuda *cuda, struct offer *mine,
                           struct copse_cuda_area *const *areas, uint32_t n, struct copse_err *err) {
   /* on the stack: failing here would leave others waiting */
   struct offer all[MOST_AREAS * COPSE_CUDA_MAX_RANKS];
+  struct gift gift = {-1, {-1, -1}};
   copse_on_device here(cuda->devices[0].ordinal);
-  for (uint32_t i = 0; i < n; i++) {
-    if (mine[i].status != COPSE_OK) continue;
-    if (areas[i]->on_host) {
-      memcpy(mine[i].name, areas[i]->name, sizeof mine[i].name);
-      continue;
-    }
-    const cudaError_t error =
-        cudaIpcGetMemHandle(&mine[i].handle, areas[i]->at[cuda->first_local] - mine[i].offset);
-    if (error == cudaSuccess) continue;
-    (void)cudaGetLastError();
-    char why[100];
-    snprintf(why, sizeof why, "cudaIpcGetMemHandle: %s", cudaGetErrorString(error));
-    refuse(&mine[i], COPSE_UNSUPPORTED, why);
-  }
-  COPSE_DO(copse_cuda_gather(cuda, mine, all, n * sizeof *mine, err));
-  COPSE_DO(check_offers(cuda, all, mine, n, err));
-  for (uint32_t i = 0; i < n; i++) COPSE_DO(open_area(cuda, all + i, n, areas[i], err));
-  return COPSE_OK;
+  for (uint32_t i = 0; i < n; i++) make_offer(cuda, areas[i], &gift, &mine[i]);
+  copse_status status = copse_cuda_gather(cuda, mine, all, n * sizeof *mine, err);
+  if (status == COPSE_OK) status = check_offers(cuda, all, mine, n, err);
+  if (status == COPSE_OK) status = open_all(cuda, all, areas, n, &gift, err);
+  close_files(gift.files, COPSE_PEER_FILES);
+  close_files(&gift.socket, 1);
+  return status;
 }
 
 copse_status copse_cuda_share(struct copse_cuda *cuda, struct copse_cuda_area *const *areas,
@@ -382,6 +498,7 @@ copse_status copse_cuda_share(struct copse_cuda *cuda, struct copse_cuda_area *c
 
 void copse_cuda_unshare(struct copse_cuda *cuda, struct copse_cuda_area *area) {
   copse_on_device here(cuda->devices[0].ordinal); /* that opened them */
+  if (area->grouped) close_group(cuda, area);
   for (uint32_t r = 0; r < cuda->n_ranks; r++) {
     void *opened = area->opened[r];
     area->opened[r] = NULL;
@@ -597,6 +714,10 @@ static void keep(struct copse_cuda *cuda) {
   for (struct copse_cuda_area *a = cuda->areas; a; a = a->next) {
     unsigned char **own = &a->at[cuda->first_local];
     if (a->on_host) continue; /* each process has a mapping of its own */
+    if (a->grouped) {         /* so the driver keeps it, bound */
+      a->n_bound = 0;
+      continue;
+    }
     if (it && *own) it->memory[it->n++] = *own;
     *own = NULL;
   }

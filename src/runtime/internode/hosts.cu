@@ -31,10 +31,11 @@ static uint64_t number_of_host(void) {
   return number;
 }
 
-/* Of each rank: its host, whether plans over several hosts are asked for there, and the barrier at
+/* Of each rank: its host and GPU, whether plans over several hosts are asked for there, and the barrier at
  * which it would leave. */
 struct arrival {
   uint64_t host, asked;
+  char gpu[24]; /* its PCI bus id; "" where CUDA doesn't say */
   char barrier[COPSE_PEER_BARRIER_NAME];
   struct copse_cuda_probe probe;
 };
@@ -55,6 +56,10 @@ static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts, boo
   memset(&own, 0, sizeof own);
   own.host = number_of_host();
   own.asked = is_asked_for();
+  if (cudaDeviceGetPCIBusId(own.gpu, sizeof own.gpu, cuda->devices[0].ordinal) != cudaSuccess) {
+    (void)cudaGetLastError();
+    own.gpu[0] = '\0';
+  }
   copse_cuda_leave_offer(cuda, own.barrier);
   copse_cuda_probe_offer(cuda, &own.probe);
   COPSE_DO(copse_cuda_gather(cuda, &own, all, sizeof own, err));
@@ -64,6 +69,9 @@ static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts, boo
     *asked = *asked && all[r].asked;
     while (all[first].host != all[r].host) first++;
     cuda->host_of[r] = first < r ? cuda->host_of[first] : (*n_hosts)++;
+    for (uint32_t q = first; q < r; q++)
+      cuda->shares_gpus = cuda->shares_gpus || (all[q].host == all[r].host && all[r].gpu[0] &&
+                                                memcmp(all[q].gpu, all[r].gpu, sizeof own.gpu) == 0);
     all[r].barrier[COPSE_PEER_BARRIER_NAME - 1] = '\0';
     if (r == cuda->first_local) copse_cuda_leave_choose(cuda, all[first].barrier);
     probes[r] = all[r].probe;

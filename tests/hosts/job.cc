@@ -161,6 +161,7 @@ void job_begin(struct job *job, struct meeting meeting, const char *mode) {
   own_host = copse_cuda_host = 1 + (uint64_t)(mode[job->rank] - '0');
   config.devices = 2;
   config.multiprocessors = 80;
+  config.memory = (size_t)2 << 30;
   copse_emulated_configure(&config);
   copse_cuda_threads = job->n > 4 ? 1 : 2;
   copse_cuda_staging_bytes = 2048;

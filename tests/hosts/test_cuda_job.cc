@@ -1031,6 +1031,83 @@ static void run_watched(struct job *job) {
   job->world = NULL;
 }
 
+/* ---- what the drop-in takes -------------------------------------------------------------------------- */
+
+enum { MIB = 1 << 20 };
+
+/* Of a communicator: memory, shared allocations, all-gathers over NCCL. */
+static void count_making(struct job *job) {
+  size_t before = 0, left = 0, total = 0;
+  const int gathers = job_nccl_calls("AllGather"), shared = copse_emulated_calls_of("cudaIpcGetMemHandle");
+  JOB_CUDA(cudaMemGetInfo(&before, &total));
+  job->world = job_comm(job);
+  JOB_CUDA(cudaMemGetInfo(&left, &total));
+  JOB_ASSERT(before - left > 96 * MIB && before - left <= 98 * MIB, "%zu KiB", (before - left) >> 10);
+  JOB_ASSERT(copse_emulated_calls_of("cudaIpcGetMemHandle") - shared == 1 + 2, "%d shared allocations",
+             copse_emulated_calls_of("cudaIpcGetMemHandle") - shared);
+  JOB_ASSERT(job_nccl_calls("AllGather") - gathers == 8, "%d all-gathers",
+             job_nccl_calls("AllGather") - gathers);
+}
+
+/* Of calls of so many MiB into buffers that nobody has registered: kernels, and copies out of the staging,
+ * of which only the last has no kernel beside it. src/dropin/README.md has this table. */
+static void count_parts(struct job *job) {
+  static const struct {
+    size_t mib;
+    int parts;
+  } cases[] = {{16, 1}, {32, 1}, {64, 2}, {256, 6}, {1024, 22}};
+  void *memory;
+  JOB_CUDA(cudaMalloc(&memory, (size_t)1024 * MIB));
+  for (const auto &it : cases) {
+    cudaGraph_t graph;
+    JOB_CUDA(cudaStreamBeginCapture(job->stream, cudaStreamCaptureModeThreadLocal));
+    JOB_NCCL(ncclBroadcast(memory, memory, it.mib * MIB / 4, FLOAT, 0, job->world, job->stream));
+    JOB_CUDA(cudaStreamEndCapture(job->stream, &graph));
+    const struct copse_emulated_graph_shape shape = copse_emulated_graph(graph);
+    JOB_ASSERT(shape.kernels == it.parts && shape.copies == it.parts && shape.lone_copies == 1,
+               "%zu MiB: %d kernels, %d copies, %d alone", it.mib, shape.kernels, shape.copies,
+               shape.lone_copies);
+    JOB_CUDA(cudaGraphDestroy(graph));
+  }
+  JOB_CUDA(cudaFree(memory));
+}
+
+/* Of a group: one launch for all of its calls. */
+static void count_group(struct job *job) {
+  const struct side world = {job->world, job->rank, job->n};
+  const struct call calls[] = {
+      {ALL_REDUCE, 333, FLOAT, SUM, 0, true, 1},      {BROADCAST, 40, INT32, SUM, 0, false, 2},
+      {ALL_GATHER, 77, BFLOAT16, SUM, 0, false, 3},   {ALL_TO_ALL, 90, INT64, SUM, 0, false, 4},
+      {REDUCE_SCATTER, 55, FLOAT, SUM, 0, false, 5},  {ALL_REDUCE, 300, FLOAT, MAX, 0, false, 6},
+      {ALL_GATHER, 900, FLOAT, SUM, 0, false, 7},
+  };
+  const int n = (int)(sizeof calls / sizeof *calls);
+  for (int grouped = 0; grouped < 2; grouped++) {
+    struct buffers b[sizeof calls / sizeof *calls];
+    for (int i = 0; i < n; i++) prepare(&calls[i], &world, &b[i]);
+    const int before = copse_emulated_calls_of("cudaLaunchKernelExC");
+    if (grouped) JOB_NCCL(ncclGroupStart());
+    for (int i = 0; i < n; i++) JOB_NCCL(issue(&calls[i], &world, &b[i], job->stream));
+    if (grouped) JOB_NCCL(ncclGroupEnd());
+    JOB_CUDA(cudaStreamSynchronize(job->stream));
+    const int launches = copse_emulated_calls_of("cudaLaunchKernelExC") - before;
+    JOB_ASSERT(launches == (grouped ? 1 : n), "%d launches of %d calls, grouped %d", launches, n, grouped);
+    for (int i = 0; i < n; i++) check(&calls[i], &world, &b[i]);
+    for (int i = 0; i < n; i++) discard(&b[i]);
+  }
+}
+
+static void run_counts(struct job *job) {
+  JOB_NCCL(ncclCommDestroy(job->world));
+  copse_cuda_staging_bytes = 96 * MIB;
+  count_making(job);
+  count_parts(job);
+  count_group(job);
+  for (const auto &it : names)
+    if (strcmp(it.function, "AllGather") != 0) /* by which the ranks agree */
+      JOB_ASSERT(job_nccl_calls(it.function) == 0, "%s by NCCL", it.function);
+}
+
 static void run_rank(struct meeting meeting, const char *mode) {
   static const struct {
     const char *name;
@@ -1042,7 +1119,7 @@ static void run_rank(struct meeting meeting, const char *mode) {
                {"unjoined", run_unjoined}, {"streams", run_streams}, {"threads", run_threads},
                {"watched", run_watched},   {"engines", run_engines}, {"replays", run_replays},
                {"mixed", run_mixed},       {"faults", run_faults},
-               {"lacks", run_lacks}};
+               {"lacks", run_lacks},       {"counts", run_counts}};
   const char *what = strchr(mode, '.') + 1;
   struct job job;
   if (strcmp(what, "groups") == 0) setenv("COPSE_NCCL_ALLTOALL", "1", 1);
@@ -1100,6 +1177,8 @@ START_TEST(two_engines_of_a_communicator_are_in_order) {
 END_TEST
 START_TEST(what_fails_at_one_rank_is_told_the_others) { job_run(_i ? "01.faults" : "00.faults"); }
 END_TEST
+START_TEST(memory_launches_and_copies_are_counted) { job_run("00.counts"); }
+END_TEST
 START_TEST(a_rank_that_can_not_join_is_not_waited_for) { job_run("000.lacks"); }
 END_TEST
 START_TEST(a_watchdog_may_abort) { job_run("0011.watched"); }
@@ -1141,6 +1220,7 @@ int main(int argc, char **argv) {
   if (!COPSE_TEST_RACES)
     tcase_add_loop_test(making, what_fails_at_one_rank_is_told_the_others, 0, COPSE_TEST_UP_TO(2, 1));
   tcase_add_test(making, a_rank_that_can_not_join_is_not_waited_for);
+  tcase_add_test(making, memory_launches_and_copies_are_counted);
   suite_add_tcase(suite, making);
   return copse_test_run(suite);
 }

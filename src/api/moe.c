@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "runtime/comm/group.h"
+#include "runtime/comm/local_ranks.h"
 #include "base/err.h"
 #include "base/types.h"
 #include "runtime/gpu/gpu.h"

@@ -14,7 +14,7 @@
 #include "cli/solve_many.h"
 #include "predict/predict.h"
 #include "predict/sizes.h"
-#include "schedule/guess.h"
+#include "schedule/loads.h"
 #include "topology/words.h"
 #include "view/draw_schedule.h"
 

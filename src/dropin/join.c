@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,22 +20,167 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "copse/comm.h"
 #include "dropin/calls.h"
 #include "dropin/comms.h"
 #include "dropin/gather.h"
-#include "dropin/graphs.h"
 #include "dropin/real.h"
+#include "runtime/backend/nccl_source.h"
+#include "runtime/plan/plan_abi.h"
+
+/* ==== NCCL's graph file ======================================================================= */
+
+/*
+ * Communicators with NCCL's graph file. The variable is set while NCCL makes them and only then:
+ * NCCL looks at NCCL_GRAPH_FILE whenever it searches for a graph (NVIDIA/nccl src/graph/search.cc).
+ * The file is looked into by its tags alone: a preloaded library brings no XML parser.
+ */
+
+static const char graphs_variable[] = "COPSE_NCCL_GRAPHS", of_nccl[] = "NCCL_GRAPH_FILE";
+#define MAX_GPUS 64 /* of a host */
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+/* GPUs of the first channel; 0 where they are not 0 to n - 1, as NVML numbers those of a host. */
+static uint32_t count_gpus(const char *text) {
+  const char *channel = strstr(text, "<channel>");
+  const char *end = channel ? strstr(channel, "</channel>") : NULL;
+  uint64_t seen = 0;
+  uint32_t n = 0;
+  for (const char *p = channel; end && (p = strstr(p, "<gpu dev=\"")) && p < end; n++) {
+    p += strlen("<gpu dev=\"");
+    unsigned long dev = strtoul(p, NULL, 16);
+    if (dev >= MAX_GPUS) return 0;
+    seen |= UINT64_C(1) << dev;
+  }
+  return n > 0 && n < MAX_GPUS && seen == (UINT64_C(1) << n) - 1 ? n : 0;
+}
+
+/* What files of one job have in common: their set's name, where hosts of several kinds have a file
+ * each, or all that is in the one file. */
+static uint64_t identity_of(const char *text, size_t size) {
+  const char *set = strstr(text, " set=\""), *end = strchr(text, '>');
+  uint8_t digest[COPSE_SHA256_BYTES];
+  uint64_t identity;
+  if (set && end && set < end) {
+    set += strlen(" set=\"");
+    copse_sha256(set, strcspn(set, "\""), digest);
+  } else {
+    copse_sha256(text, size, digest);
+  }
+  memcpy(&identity, digest, sizeof identity);
+  return identity;
+}
+
+/* Notes in the record which graph COPSE_NCCL_GRAPHS is; a file that can't be used is none, and *err
+ * says why. Without the graphs_variable nothing. */
+static void nccl_graph_note(struct copse_nccl_record *mine, struct copse_err *err) {
+  const char *path = getenv(graphs_variable);
+  COPSE_AT_END(copse_free_at) char *text = NULL;
+  size_t size;
+  if (!path || !*path || copse_file_read(path, &text, &size, err) != COPSE_OK) return;
+  mine->graph_gpus = count_gpus(text);
+  mine->graph_nets = strstr(text, "<net ") != NULL;
+  mine->graph = identity_of(text, size);
+  if (mine->graph_gpus > 0) return;
+  mine->graph = 0;
+  (void)copse_fail_at(err, COPSE_BAD_INPUT, path, 0,
+                      "no graph of the GPUs 0 to n - 1 of a host, such as copse tune makes");
+}
+
+/* ---- the ranks ------------------------------------------------------------------------------- */
+
+static int ranks_on(const struct copse_nccl_record *all, int n_ranks, uint64_t host) {
+  int n = 0;
+  for (int r = 0; r < n_ranks; r++) n += all[r].host == host;
+  return n;
+}
+
+static bool shares_process(const struct copse_nccl_record *all, int rank) {
+  for (int r = 0; r < rank; r++)
+    if (memcmp(all[r].process, all[rank].process, sizeof all[r].process) == 0) return true;
+  return false;
+}
+
+/*
+ * Whether the graph fits a communicator of these ranks: all name the same one, each rank has a
+ * process of its own (the graphs_variable is the process's), and every host has as many ranks as
+ * the graph has GPUs. A pure function of what all ranks have. why: the reason if not, "" where
+ * nobody has a graph.
+ */
+static bool nccl_graph_fits(const struct copse_nccl_record *all, int n_ranks, char *why,
+                            size_t n_why) {
+  bool any = false;
+  for (int r = 0; r < n_ranks; r++) any = any || all[r].graph != 0;
+  snprintf(why, n_why, "%s", "");
+  for (int r = 0; any && r < n_ranks; r++) {
+    int here = ranks_on(all, n_ranks, all[r].host);
+    if (all[r].graph != all[0].graph)
+      snprintf(why, n_why, "ranks 0 and %d have different ones", r);
+    else if (shares_process(all, r))
+      snprintf(why, n_why, "rank %d shares its process with another", r);
+    else if (here != (int)all[r].graph_gpus)
+      snprintf(why, n_why, "it is for %u GPUs of a host, the host of rank %d has %d ranks",
+               all[r].graph_gpus, r, here);
+    else if (here < n_ranks && !all[r].graph_nets)
+      snprintf(why, n_why, "it is for one host and has no NICs");
+    else
+      continue;
+    return false;
+  }
+  return any;
+}
+
+/* ---- making it again ------------------------------------------------------------------------- */
+
+/* Threads that are in nccl_graph_split, and what the graphs_variable was before the first. */
+static pthread_mutex_t split_lock = PTHREAD_MUTEX_INITIALIZER;
+static int n_inside;
+static char *before;
+
+static void enter(void) {
+  pthread_mutex_lock(&split_lock);
+  const char *path = getenv(graphs_variable), *was = getenv(of_nccl);
+  if (n_inside++ == 0) {
+    before = was ? strdup(was) : NULL;
+    if (path) (void)setenv(of_nccl, path, 1);
+  }
+  pthread_mutex_unlock(&split_lock);
+}
+
+static void leave(void) {
+  pthread_mutex_lock(&split_lock);
+  if (--n_inside == 0) {
+    if (before)
+      (void)setenv(of_nccl, before, 1);
+    else
+      (void)unsetenv(of_nccl);
+    free(before);
+    before = NULL;
+  }
+  pthread_mutex_unlock(&split_lock);
+}
+
+/* The same ranks with the graph: collective. The caller owns both. */
+static ncclResult_t nccl_graph_split(ncclComm_t comm, int rank, ncclComm_t *out) {
+  *out = NULL;
+  enter();
+  ncclResult_t result = copse_nccl_real_CommSplit(comm, 0, rank, out, NULL);
+  leave();
+  return result;
+}
+
+/* ==== joining ================================================================================= */
+
 /*
  * What the public API doesn't give. The number of ranks of a plan in a file, before there is a
  * communicator that could load it (here), and what a plan is called in the log (comms.c): the API
  * keeps plans opaque, as their format changes. Where the backend finds this NCCL's functions: only
  * a library that has NCCL's names itself needs to say so.
  */
-#include "runtime/backend/nccl_source.h"
-#include "runtime/plan/plan_abi.h"
 
 /* Sent between ranks as it is. All versions have 128 bytes and begin with `version`: 1 served one
  * host only. */
@@ -295,7 +441,8 @@ struct newcomer {
   bool gathered; /* all of `all` is there */
 };
 
-/* How long a communicator in the making waits for its ranks where COPSE_JOIN_TIMEOUT doesn't say. */
+/* How long a communicator in the making waits for its ranks where COPSE_JOIN_TIMEOUT doesn't say.
+ */
 #define JOIN_SECONDS 120.0
 
 /* What an environment variable says in seconds. */
@@ -305,8 +452,8 @@ static double seconds_of(const char *variable, double otherwise, int rank) {
   if (!text || !*text) return otherwise;
   double seconds = strtod(text, &end);
   if (seconds > 0 && !*end && isfinite(seconds)) return seconds;
-  copse_debug(COPSE_DEBUG_WARN, rank, "%s=%.40s is no number of seconds above 0: passed over", variable,
-              text);
+  copse_debug(COPSE_DEBUG_WARN, rank, "%s=%.40s is no number of seconds above 0: passed over",
+              variable, text);
   return otherwise;
 }
 
@@ -374,9 +521,10 @@ static copse_status gather_from(const struct arrivals *in, bool outcomes, struct
         .bytes = outcomes ? sizeof it->outcome : sizeof it->mine,
     };
   }
-  copse_status status = n_items > 0 ? copse_nccl_gather_all(in->items, in->scratch, n_items,
-                                                            join_seconds(in->fresh->comm->rank), err)
-                                    : COPSE_OK;
+  copse_status status = n_items > 0
+                            ? copse_nccl_gather_all(in->items, in->scratch, n_items,
+                                                    join_seconds(in->fresh->comm->rank), err)
+                            : COPSE_OK;
   for (size_t i = 0; i < in->n && status != COPSE_OK; i++)
     if (in->fresh[i].way != COPSE_NCCL_PASS) lose(&in->fresh[i], err);
   return status;
@@ -394,7 +542,7 @@ static void judge(const struct arrivals *in, const char *folder) {
     if (reading.status != COPSE_OK)
       copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_PLAN_DIR: %s", reading.text);
     reading = (struct copse_err)COPSE_ERR_INIT;
-    copse_nccl_graph_note(&it->mine, &reading);
+    nccl_graph_note(&it->mine, &reading);
     if (reading.status != COPSE_OK)
       copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "COPSE_NCCL_GRAPHS: %s", reading.text);
   }
@@ -423,7 +571,7 @@ static int by_number(const void *a, const void *b) {
 static void remake(struct newcomer *it) {
   struct copse_err err = COPSE_ERR_INIT;
   ncclComm_t old = it->comm->nccl, anew = NULL;
-  ncclResult_t made = copse_nccl_graph_split(old, it->comm->rank, &anew);
+  ncclResult_t made = nccl_graph_split(old, it->comm->rank, &anew);
   it->outcome.status = made == ncclSuccess ? COPSE_OK : COPSE_DEVICE;
   struct copse_nccl_gather item = {old,          it->comm->device, it->comm->n_ranks,
                                    &it->outcome, it->outcomes,     sizeof it->outcome};
@@ -449,7 +597,7 @@ static void remake_all(struct newcomer *fresh, size_t n) {
   for (size_t i = 0; i < n; i++) {
     char why[160] = "";
     if (!fresh[i].gathered) continue;
-    if (copse_nccl_graph_fits(fresh[i].all, fresh[i].comm->n_ranks, why, sizeof why))
+    if (nccl_graph_fits(fresh[i].all, fresh[i].comm->n_ranks, why, sizeof why))
       remake(&fresh[i]);
     else if (*why)
       copse_debug(COPSE_DEBUG_INFO, fresh[i].comm->rank,
@@ -484,9 +632,9 @@ static copse_nccl_find_type source_of(const copse_bootstrap *bootstrap) {
   return bootstrap->all_gather == all_gather ? find_real : NULL;
 }
 
-/* As with NCCL itself a rank that is late is waited for, however long: when it is too long is for the
- * job's watchdog to say, which aborts. A call that gives up lets the stream run on, over results that
- * aren't there. */
+/* As with NCCL itself a rank that is late is waited for, however long: when it is too long is for
+ * the job's watchdog to say, which aborts. A call that gives up lets the stream run on, over
+ * results that aren't there. */
 static double time_limit(int rank) { return seconds_of("COPSE_TIMEOUT", FOREVER_SECONDS, rank); }
 
 static copse_status open_copse(struct newcomer *it, const char *folder, int *n_plans,
@@ -539,8 +687,7 @@ static void open_all(const struct arrivals *in, const char *folder) {
     if (status == COPSE_OK)
       status = copse_comm_set_timeout(it->comm->copse, time_limit(it->comm->rank));
     it->outcome = (struct outcome){(uint32_t)status, (uint32_t)n_plans};
-    if (status != COPSE_OK)
-      snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", err.text);
+    if (status != COPSE_OK) snprintf(it->comm->why_not, sizeof it->comm->why_not, "%s", err.text);
     if (it->comm->lost) it->way = COPSE_NCCL_PASS;
   }
   struct copse_err err = COPSE_ERR_INIT;

@@ -2,7 +2,11 @@
  * Serving a call is a decision of all ranks or of none. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "base/err.h"
+#include "dropin/abi.h"
 #include "dropin/record.h"
 
 enum copse_nccl_trouble {
@@ -28,3 +32,13 @@ int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks);
  * Complexity: quadratic in the number of ranks. */
 enum copse_nccl_way copse_nccl_way_of(const struct copse_nccl_record *all, int n_ranks, char *why,
                                       size_t n_why);
+
+/* ==== NCCL's graph file ======================================================================= */
+
+/*
+ * NCCL's graph file (copse tune makes one) for the communicators that it fits. NCCL reads
+ * NCCL_GRAPH_FILE for every communicator of a process; one of other GPUs fails with it or hangs. So
+ * it is COPSE_NCCL_GRAPHS here: NCCL makes a communicator as ever, and once its ranks know where
+ * all of them are, and that the graph fits, NCCL makes it again with the file, as a split of the
+ * first that has all ranks. It costs a second making of these communicators.
+ */

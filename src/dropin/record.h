@@ -15,7 +15,7 @@ struct copse_nccl_record {
   uint32_t zero[3];
   uint8_t folder[32];              /* a checksum of the names and contents of its plans */
   uint64_t host;                   /* the same for all processes of a host; for the log */
-  uint64_t graph;                  /* a checksum of NCCL's graph file (graphs.h); 0: none */
+  uint64_t graph;                  /* a checksum of NCCL's graph file (join.h); 0: none */
   uint32_t graph_gpus, graph_nets; /* GPUs of a host in it; whether it has NICs */
   uint8_t unused[16];
 };

@@ -35,5 +35,3 @@ copse_status copse_doubling_make(const struct copse_topology *topology,
 
 /* "stages 4x4", "stages 4x4 turned". */
 #define COPSE_DOUBLING_NAME 40
-const char *copse_doubling_name(const struct copse_doubling *doubling,
-                                char name[COPSE_DOUBLING_NAME]);

@@ -36,18 +36,18 @@ struct copse_proposer {
  * 1 %" of it (COPSE_NEAR_OPTIMUM); of an allreduce with unequal shares "equal shares"; "routes",
  * the best trees on the fabric's own routes, where those load links more than the first one's paths
  * do (not of fabrics whose pairs have too many routes, policy.h); the best trees of 1 per root,
- * "k=1"; the baselines' trees, copse_proposal_name; the best of 2, 3, 4, 6, 8, 12 and 16 trees where those are fewer;
- * allreduces in stages (doubling.h). An alltoall has the first and the baselines. Where relays let
- * out less than they take in, links are narrowed to solve. A kind that doesn't apply to the
- * topology, or isn't exact in 64 bits, is left out. `seconds` are the first one's. As
- * copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification.
+ * "k=1"; the baselines' trees, copse_proposal_name; the best of 2, 3, 4, 6, 8, 12 and 16 trees
+ * where those are fewer; allreduces in stages (doubling.h). An alltoall has the first and the
+ * baselines. Where relays let out less than they take in, links are narrowed to solve. A kind that
+ * doesn't apply to the topology, or isn't exact in 64 bits, is left out. `seconds` are the first
+ * one's. As copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification.
  */
 copse_status copse_propose(const struct copse_proposer *proposer,
                            struct copse_solve_seconds *seconds,
                            struct copse_err *err) COPSE_CHECKED;
 
-/* Of a schedule of ours with a baseline's trees: "rings", whose messages and chunks are a plan's, are
- * not "best-rings", which are what NCCL does; the others have the baseline's name. */
+/* Of a schedule of ours with a baseline's trees: "rings", whose messages and chunks are a plan's,
+ * are not "best-rings", which are what NCCL does; the others have the baseline's name. */
 const char *copse_proposal_name(enum copse_baseline kind);
 
 /* Hops from the first send to the last, those of both phases of an allreduce. */

@@ -125,7 +125,8 @@ struct copse_bound {
   int n_potentials;
 };
 
-/* The cut that bounds: of COPSE_BOUND_FORESTS that of most weight, else the first; n_nodes 0: none. */
+/* The cut that bounds: of COPSE_BOUND_FORESTS that of most weight, else the first; n_nodes 0: none.
+ */
 struct copse_schedule_cut copse_bound_main_cut(const struct copse_bound *bound);
 
 /*

@@ -46,7 +46,7 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_FOREST_VARIANTS 20
 #define COPSE_FOREST_VARIANTS_WORK 20000
 
-/* ---- flows to all sinks (network/sinks.c, network/flow.c) ----------------------------------- */
+/* ---- flows to all sinks (network/flow.c) ----------------------------------- */
 
 /* Threads at most, the calling one included. Not measured beyond 16 processors. */
 #define COPSE_SINKS_THREADS 16

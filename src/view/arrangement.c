@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/process.h"
+#include "base/file.h"
 #include "view/arrangement.h"
 #include "view/arrangement_internal.h"
 

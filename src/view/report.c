@@ -17,7 +17,6 @@
 
 #include "base/types.h"
 #include "predict/predict.h"
-#include "schedule/guess.h"
 #include "schedule/loads.h"
 #include "topology/words.h"
 #include "view/draw_schedule.h"

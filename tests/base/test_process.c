@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/process.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "support/support.h"
 

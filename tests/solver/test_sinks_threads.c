@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "schedule/solve/instance.h"
-#include "solver/network/sinks.h"
+#include "solver/network/flow.h"
 #include "support/fabric.h"
 #include "support/oracle.h"
 #include "support/random_topology.h"

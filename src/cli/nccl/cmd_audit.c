@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/process.h"
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
@@ -17,7 +16,7 @@
 #include "nccl/audit/audit.h"
 #include "nccl/best.h"
 #include "nccl/from_log.h"
-#include "schedule/guess.h"
+#include "schedule/loads.h"
 #include "topology/input/nccl_bandwidth.h"
 #include "view/audit_page.h"
 

@@ -23,8 +23,6 @@ copse_status copse_multisets_sum(struct copse_multisets *sets, const int *terms,
 
 /* Whether the rank is in the multiset. */
 bool copse_multisets_has(const struct copse_multisets *sets, int set, int rank);
-/* Whether some rank is in the multiset more than once. */
-bool copse_multisets_repeats(const struct copse_multisets *sets, int set);
 
 /* "ranks 0-3, 5 (2 times)", for messages; valid until the next call. */
 const char *copse_multisets_text(struct copse_multisets *sets, int set);

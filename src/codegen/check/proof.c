@@ -29,7 +29,6 @@
 
 #include "codegen/check/chunk_counts.h"
 #include "codegen/check/memory.h"
-#include "codegen/check/order.h"
 #include "runtime/plan/plan_math.h"
 
 /* ---- notified: which ranks each worker knows by packets to have entered ------------------- */
@@ -180,7 +179,7 @@ struct proof {
   /* out of place and, but for an alltoall, in place: one order of operations, followed in both */
   struct copse_memory memories[2];
   struct copse_memory *memory, *memories_end; /* the one at hand */
-  bool regular;                 /* see chunk_counts.h */
+  bool regular;                               /* see chunk_counts.h */
   uint32_t chunks, chunk;       /* that all workers are at: none waits for a later one */
   struct copse_cursor *cursors; /* [n_workers] */
   uint32_t *ready;              /* [n_workers] workers that may move, as a stack */
@@ -391,7 +390,8 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   return COPSE_OK;
 }
 
-/* Memory is what a proof of many ranks waits for: fetches what an operation that comes soon touches. */
+/* Memory is what a proof of many ranks waits for: fetches what an operation that comes soon
+ * touches. */
 static void expect_op(struct proof *p, uint32_t index) {
   const struct copse_plan_op *op = &p->plan->ops[index];
   if (op->kind != COPSE_OP_MOVE) {

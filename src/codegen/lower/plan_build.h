@@ -1,6 +1,6 @@
 /* Inside codegen/lower: a plan's tables while they grow, and the lowerings that fill them.
  * Regions must come grouped by rank, operations by worker, workers by rank. The first failure is
- * kept in `status`: what is added after it is lost, and copse_build_finish reports it. */
+ * kept in `status`: what is added after it is lost, and copse_lower_schedule reports it. */
 #pragma once
 
 #include "base/memory.h"
@@ -30,12 +30,6 @@ struct copse_plan_build {
   struct copse_err *err;
 };
 
-/* Fills in the header. `options` must be filled in; the schedule is borrowed. */
-copse_status copse_build_start(struct copse_plan_build *b, const struct copse_schedule *schedule,
-                               const struct copse_lower_options *options,
-                               struct copse_err *err) COPSE_CHECKED;
-void copse_build_free(struct copse_plan_build *b);
-
 /* How many ranks the data goes through, one after the other: chunks to aim for, unless the options
  * say. */
 void copse_build_levels(struct copse_plan_build *b, int levels);
@@ -64,9 +58,6 @@ void copse_build_move(struct copse_plan_build *b, int piece, uint32_t first, int
                       uint8_t flags);
 /* Ends a worker whose operations are those since `first_op`. */
 void copse_build_worker(struct copse_plan_build *b, int rank, uint32_t first_op);
-
-/* Through the file format, so that what runs is what a file would hold. */
-copse_status copse_build_finish(struct copse_plan_build *b, struct copse_plan **out) COPSE_CHECKED;
 
 /* The lowerings, each in its file: they fill in the tables. COPSE_UNSUPPORTED where the schedule
  * doesn't fit, COPSE_OVERFLOW, COPSE_NOMEM. */

@@ -1,5 +1,5 @@
 /*
- * The proof of an MSCCL file. It runs the file's operations (operations.c) once on names: a cell is
+ * The proof of an MSCCL file. It runs the file's operations (file.c) once on names: a cell is
  * a chunk (check/cells.c).
  *
  * Why one execution decides. Blocks are sequential, every connection has one sender and one

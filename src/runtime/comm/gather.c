@@ -19,9 +19,9 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/types.h"
-#include "runtime/comm/plans.h"
+#include "runtime/plan/layout.h"
 
-/* ---- one rank's call: the checks of its arguments, its text, whether several are the same ------ */
+/* ---- one rank's call: the checks of its arguments, its text, whether several are the same ---- */
 
 static const char *name_of(const struct copse_call *call) {
   switch (call->collective) {
@@ -105,6 +105,19 @@ static copse_status check_place(const struct copse_call *call, uint32_t rank,
   }
   if (in_place) return COPSE_OK;
   return copse_fail(err, COPSE_INVALID, "sendbuff and recvbuff overlap; in place means %s", rule);
+}
+
+copse_status copse_message_bytes(copse_collective collective, uint32_t n_ranks, uint64_t count,
+                                 copse_type type, uint64_t *bytes, struct copse_err *err) {
+  bool per_rank = collective == COPSE_ALLGATHER || collective == COPSE_REDUCE_SCATTER ||
+                  collective == COPSE_ALLTOALL;
+  uint64_t blocks = per_rank ? n_ranks : 1;
+  if (__builtin_mul_overflow(count, copse_type_bytes(type), bytes) ||
+      __builtin_mul_overflow(*bytes, blocks, bytes) || *bytes > COPSE_BUFFER_MAX_BYTES)
+    return copse_fail(err, COPSE_INVALID,
+                      "%llu blocks of %llu %s: a buffer may have up to 2^48 bytes",
+                      (unsigned long long)blocks, (unsigned long long)count, copse_type_name(type));
+  return COPSE_OK;
 }
 
 copse_status copse_call_check(const struct copse_call *call, uint32_t n_ranks, uint32_t rank,

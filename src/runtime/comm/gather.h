@@ -20,7 +20,7 @@
 
 #include "runtime/backend/backend.h"
 
-/* ---- one rank's call, as arguments and in words ----------------------------------------------- */
+/* ---- one rank's call, as arguments and in words ---------------------------------------------- */
 
 #define COPSE_CALL_TEXT 96
 
@@ -113,7 +113,7 @@ void copse_gather_leave(struct copse_gather *gather, uint32_t local_rank);
 
 void copse_gather_set_timeout(struct copse_gather *gather, double seconds);
 
-/* ---- agreement of processes ------------------------------------------------------------------- */
+/* ---- agreement of processes ------------------------------------------------------------------ */
 
 /*
  * Whether all processes of a communicator go on alike. Collective over the bootstrap; without one it only returns `mine`. `mine` is how this rank has
@@ -124,3 +124,9 @@ void copse_gather_set_timeout(struct copse_gather *gather, double seconds);
 copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine,
                          const struct copse_plan *const *plans, size_t n,
                          struct copse_err *err) COPSE_CHECKED;
+
+/* The size of a message as nccl-tests counts it: of the larger of a rank's buffers. `count`
+ * elements are a block. COPSE_INVALID where buffers would be too large for any plan. */
+copse_status copse_message_bytes(copse_collective collective, uint32_t n_ranks, uint64_t count,
+                                 copse_type type, uint64_t *bytes,
+                                 struct copse_err *err) COPSE_CHECKED;

@@ -1,16 +1,195 @@
 /*
- * The ranks of one communicator that live in this process: making and ending them, their plans,
- * registered buffers, and the launch of a round of calls that the gathering has brought together.
+ * The ranks of one communicator that live in this process: their plans, making and ending them,
+ * registered buffers, the launch of a round of calls that the gathering has brought together, and
+ * groups of calls.
  */
 #include "runtime/comm/local_ranks.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "runtime/comm/plans.h"
-#include "runtime/comm/gather.h"
+#include "base/memory.h"
 #include "base/parallel.h"
+#include "base/types.h"
+#include "runtime/comm/gather.h"
+#include "runtime/plan/layout.h"
+
+/* ==== plans =================================================================================== */
+
+/* The plans of a communicator: reading a folder of them, and the choice of the plan for a call. */
+
+#define SUFFIX ".plan"
+
+static int is_plan_file(const struct dirent *entry) {
+  const char *name = entry->d_name;
+  size_t n = strlen(name), suffix = sizeof SUFFIX - 1;
+  return name[0] != '.' && n > suffix && strcmp(name + n - suffix, SUFFIX) == 0;
+}
+
+/* The same order on every host, whatever its locale. */
+static int by_name(const struct dirent **a, const struct dirent **b) {
+  return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* Whether a communicator of so many ranks has a use for it. */
+static bool is_wanted(const struct copse_plan *plan, const char *path, uint32_t n_ranks) {
+  if (plan->header.n_ranks != n_ranks) {
+    copse_debug(COPSE_DEBUG_INFO, -1, "%s is for %u ranks, not %u: passed over", path,
+                plan->header.n_ranks, n_ranks);
+    return false;
+  }
+  if (plan->header.n_extents != 0) {
+    copse_debug(COPSE_DEBUG_INFO, -1, "%s is an alltoall for one demand: passed over", path);
+    return false;
+  }
+  return true;
+}
+
+static copse_status read_plan(struct copse_plans *plans, const char *folder, const char *name,
+                              uint32_t n_ranks, struct copse_err *err) {
+  char path[PATH_MAX];
+  struct copse_plan *plan;
+  struct stat st;
+  if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+    return copse_fail(err, COPSE_IO, "%s: %s", folder, strerror(ENAMETOOLONG));
+  /* to open a pipe would wait for somebody to write into it */
+  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    return copse_fail(err, COPSE_IO, "%s: is no regular file, plans must be", path);
+  COPSE_DO(COPSE_GROW(plans->read, plans->read_capacity, plans->n_read + 1, err));
+  COPSE_DO(copse_plan_open(path, &plan, err));
+  if (plan->header.n_ranks != n_ranks) {
+    plans->n_others++;
+    plans->other_ranks = plan->header.n_ranks;
+  }
+  if (is_wanted(plan, path, n_ranks))
+    plans->read[plans->n_read++] = plan;
+  else
+    copse_plan_free(plan);
+  return COPSE_OK;
+}
+
+static void drop_from(struct copse_plans *plans, size_t first) {
+  while (plans->n_read > first) copse_plan_free(plans->read[--plans->n_read]);
+}
+
+static void plans_free(struct copse_plans *plans) {
+  drop_from(plans, 0);
+  free(plans->read);
+  free(plans->entries);
+}
+
+/*
+ * Reads every *.plan of the folder (as a shell would list them: no hidden ones) for n_ranks, in
+ * byte order of name; plans for other numbers of ranks and alltoalls by demand are passed over.
+ * COPSE_INVALID for no folder (NULL or ""), COPSE_IO, or what is wrong with a file; then none is
+ * kept.
+ */
+static copse_status plans_read(struct copse_plans *plans, const char *folder, uint32_t n_ranks,
+                               struct copse_err *err) {
+  struct dirent **entries;
+  const size_t first = plans->n_read;
+  copse_status status = COPSE_OK;
+  if (!folder || !*folder)
+    return copse_fail(err, COPSE_INVALID, "no folder of plans is given and COPSE_PLAN_DIR not set");
+  int n = scandir(folder, &entries, is_plan_file, by_name);
+  if (n < 0 && errno == ENOMEM) return copse_fail_nomem(err);
+  if (n < 0)
+    return copse_fail(err, COPSE_IO, "%s: cannot open the folder of plans: %s", folder,
+                      strerror(errno));
+  for (int i = 0; i < n; i++) {
+    if (status == COPSE_OK) status = read_plan(plans, folder, entries[i]->d_name, n_ranks, err);
+    free(entries[i]);
+  }
+  free(entries);
+  if (status != COPSE_OK) drop_from(plans, first);
+  return status;
+}
+
+static bool fits(const struct copse_plan_header *h, const struct copse_call *call,
+                 uint64_t message_bytes) {
+  if (h->collective != (uint32_t)call->collective) return false;
+  if (copse_collective_rooted(call->collective) && h->root != call->root) return false;
+  if (call->pair_counts && h->protocol != COPSE_PROTOCOL_BANDWIDTH) return false;
+  return h->min_bytes <= message_bytes && message_bytes <= h->max_bytes;
+}
+
+struct plan_choice {
+  const struct copse_plan_entry *entry; /* NULL: none fits */
+  size_t n_fitting;                     /* to choose from */
+  uint64_t message_bytes;
+};
+
+/*
+ * The best entry: of those for the collective and root whose range holds the message's size, the
+ * one with the narrowest range, then a multicast one, which `plans` makes beside others that need
+ * no switch, then the one added first. Uneven all-to-alls are not served by the low-latency
+ * protocol, whose packets are laid out for full blocks. Complexity: linear in the number of plans,
+ * of which a job has a few dozen.
+ */
+static copse_status plans_find(const struct copse_plans *plans, uint32_t n_ranks,
+                               const struct copse_call *call, struct plan_choice *choice,
+                               struct copse_err *err) {
+  uint64_t narrowest = UINT64_MAX;
+  *choice = (struct plan_choice){NULL, 0, 0};
+  COPSE_DO(copse_message_bytes(call->collective, n_ranks, call->count, call->type,
+                               &choice->message_bytes, err));
+  for (size_t i = 0; i < plans->n; i++) {
+    const struct copse_plan_header *h = &plans->entries[i].plan->header;
+    if (!fits(h, call, choice->message_bytes)) continue;
+    uint64_t width = h->max_bytes - h->min_bytes;
+    const bool better = width < narrowest || (width == narrowest && plans->entries[i].grouped &&
+                                              !choice->entry->grouped);
+    if (choice->n_fitting++ > 0 && !better) continue;
+    choice->entry = &plans->entries[i];
+    narrowest = width;
+  }
+  return COPSE_OK;
+}
+
+/* The first operand in a buffer that a caller may leave NULL, or NULL. */
+static const struct copse_plan_operand *find_unpromised(const struct copse_plan *plan) {
+  const struct copse_plan_header *h = &plan->header;
+  if (!copse_collective_rooted((copse_collective)h->collective)) return NULL;
+  uint32_t unpromised = h->collective == COPSE_BROADCAST ? COPSE_BUFFER_INPUT : COPSE_BUFFER_OUTPUT;
+  for (uint32_t i = 0; i < h->n_operands; i++) {
+    const struct copse_plan_operand *it = &plan->operands[i];
+    if (it->buffer == unpromised && it->rank != (uint32_t)h->root) return it;
+  }
+  return NULL;
+}
+
+/*
+ * Whether a communicator can serve calls with the plan at all. COPSE_INVALID for another number
+ * of ranks. COPSE_UNSUPPORTED for an alltoall by demand (it moves only the parts of blocks
+ * that its own demand names, so it serves neither all_to_all nor all_to_all_v of other counts;
+ * `copse run` runs it), and for a plan that touches what NCCL's arguments let be NULL: the
+ * input of a broadcast but at its root, the output of a reduce but at its root.
+ */
+static copse_status plan_check_servable(const struct copse_plan *plan, uint32_t n_ranks,
+                                        struct copse_err *err) {
+  const struct copse_plan_header *h = &plan->header;
+  if (h->n_ranks != n_ranks)
+    return copse_fail(err, COPSE_INVALID, "a plan for %u ranks, the communicator has %u",
+                      h->n_ranks, n_ranks);
+  if (h->n_extents != 0)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "an alltoall plan for one demand serves no calls of a communicator; "
+                      "lower a schedule that was solved without --demand");
+  const struct copse_plan_operand *it = find_unpromised(plan);
+  if (it)
+    return copse_fail(err, COPSE_UNSUPPORTED,
+                      "the plan touches the %s of rank %u, which in a %s with root %d may be NULL",
+                      it->buffer == COPSE_BUFFER_INPUT ? "input" : "output", it->rank,
+                      copse_collective_name((copse_collective)h->collective), h->root);
+  return COPSE_OK;
+}
+
+/* ==== ranks =================================================================================== */
 
 copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,
                                   void **handle, struct copse_err *err) {
@@ -53,8 +232,8 @@ static copse_status prepare_all(struct copse_local_ranks *local,
   COPSE_DO(local->ops->prepare(local->backend, added, n, prepared, err));
   for (size_t i = 0; i < n; i++) {
     if (!prepared[i]) continue;
-    plans->entries[plans->n++] = (struct copse_plan_entry){added[i], prepared[i],
-                                                             copse_plan_has_groups(added[i])};
+    plans->entries[plans->n++] =
+        (struct copse_plan_entry){added[i], prepared[i], copse_plan_has_groups(added[i])};
     ++*n_fit;
   }
   return COPSE_OK;
@@ -68,7 +247,7 @@ static copse_status add_all(struct copse_local_ranks *local, copse_status mine,
   COPSE_AT_END(copse_free_at) void **prepared = NULL;
   struct copse_plans *all = &local->plans;
   for (size_t i = 0; i < n && mine == COPSE_OK; i++)
-    mine = copse_plan_check_servable(plans[i], local->shape.n_ranks, err);
+    mine = plan_check_servable(plans[i], local->shape.n_ranks, err);
   if (mine == COPSE_OK) mine = COPSE_GROW(all->entries, all->capacity, all->n + n, err);
   if (mine == COPSE_OK) mine = copse_calloc(n, sizeof *prepared, &prepared, err);
   COPSE_DO(copse_agree(&local->shape, mine, plans, n, err));
@@ -90,7 +269,7 @@ copse_status copse_local_load_plans(struct copse_local_ranks *local, const char 
   copse_status mine = copse_gather_broken(&local->gather, err);
   COPSE_HOLD(&local->backend_lock);
   const size_t first = plans->n_read;
-  if (mine == COPSE_OK) mine = copse_plans_read(plans, folder, local->shape.n_ranks, err);
+  if (mine == COPSE_OK) mine = plans_read(plans, folder, local->shape.n_ranks, err);
   const size_t n = plans->n_read - first;
   size_t n_fit = 0;
   COPSE_DO(add_all(local, mine, n ? (const struct copse_plan *const *)plans->read + first : NULL, n,
@@ -103,15 +282,15 @@ copse_status copse_local_load_plans(struct copse_local_ranks *local, const char 
 
 copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct copse_call *call,
                                    const struct copse_plan **plan, struct copse_err *err) {
-  struct copse_plan_choice choice;
+  struct plan_choice choice;
   COPSE_HOLD(&local->backend_lock);
-  copse_status status = copse_plans_find(&local->plans, local->shape.n_ranks, call, &choice, err);
+  copse_status status = plans_find(&local->plans, local->shape.n_ranks, call, &choice, err);
   *plan = choice.entry ? choice.entry->plan : NULL;
   return status;
 }
 
 static void trace(const struct copse_local_ranks *local, const struct copse_call *call,
-                  const struct copse_plan_choice *choice) {
+                  const struct plan_choice *choice) {
   if (!copse_debug_wants(COPSE_DEBUG_TRACE)) return;
   const struct copse_plan_header *h = &choice->entry->plan->header;
   char text[COPSE_CALL_TEXT];
@@ -143,11 +322,12 @@ static copse_status lacks_plan(const struct copse_local_ranks *local, const stru
                     local->shape.n_ranks, others, copse_collective_name(call->collective), root);
 }
 
-copse_status copse_local_covers(struct copse_local_ranks *local, const struct copse_call *call,
-                                struct copse_err *err) {
-  struct copse_plan_choice choice;
+/* COPSE_UNSUPPORTED, with what would help, where none does. */
+static copse_status local_covers(struct copse_local_ranks *local, const struct copse_call *call,
+                                 struct copse_err *err) {
+  struct plan_choice choice;
   COPSE_HOLD(&local->backend_lock);
-  COPSE_DO(copse_plans_find(&local->plans, local->shape.n_ranks, call, &choice, err));
+  COPSE_DO(plans_find(&local->plans, local->shape.n_ranks, call, &choice, err));
   return choice.entry ? COPSE_OK : lacks_plan(local, call, choice.message_bytes, err);
 }
 
@@ -160,9 +340,9 @@ static bool is_breaking(const struct copse_local_ranks *local, copse_status stat
 
 /* Picks the round's plan. */
 static copse_status choose(struct copse_local_ranks *local, const struct copse_call *calls,
-                           struct copse_plan_choice *choice, struct copse_round *round,
+                           struct plan_choice *choice, struct copse_round *round,
                            struct copse_err *err) {
-  COPSE_DO(copse_plans_find(&local->plans, local->shape.n_ranks, &calls[0], choice, err));
+  COPSE_DO(plans_find(&local->plans, local->shape.n_ranks, &calls[0], choice, err));
   if (!choice->entry) return lacks_plan(local, &calls[0], choice->message_bytes, err);
   *round = (struct copse_round){choice->entry->prepared, calls};
   return COPSE_OK;
@@ -173,7 +353,7 @@ static copse_status choose(struct copse_local_ranks *local, const struct copse_c
 static uint32_t launch_locked(struct copse_local_ranks *local,
                               const struct copse_gather_round *rounds, uint32_t n,
                               copse_status *status, struct copse_err *err) {
-  struct copse_plan_choice choices[COPSE_GATHER_MOST];
+  struct plan_choice choices[COPSE_GATHER_MOST];
   struct copse_round ready[COPSE_GATHER_MOST];
   uint32_t n_ready = 1, n_taken = 1;
   *status = local->ops->poll(local->backend, err);
@@ -215,7 +395,7 @@ static void free_local_ranks(struct copse_local_ranks *local) {
     local->registrations = next;
   }
   if (local->backend) local->ops->destroy(local->backend);
-  copse_plans_free(&local->plans);
+  plans_free(&local->plans);
   copse_gather_destroy(&local->gather);
   pthread_mutex_destroy(&local->backend_lock);
   if (local->free_bootstrap) local->free_bootstrap(&local->bootstrap);
@@ -349,4 +529,112 @@ void copse_local_set_timeout(struct copse_local_ranks *local, double seconds) {
   copse_gather_set_timeout(&local->gather, seconds);
   COPSE_HOLD(&local->backend_lock);
   local->ops->set_timeout(local->backend, seconds);
+}
+
+/* ==== groups of calls ========================================================================= */
+
+/* Groups of calls: what a thread calls between group start and group end is checked at once, queued
+ * at the end, and waited for together. The interface is that of NCCL's ncclGroupStart and
+ * ncclGroupEnd. */
+
+struct queued {
+  struct copse_comm *comm;
+  struct copse_pending pending;
+};
+
+static _Thread_local struct {
+  unsigned depth;
+  struct queued *calls;
+  size_t n, capacity;
+  struct copse_err refused; /* the first */
+} group;
+
+void copse_group_open(void) { group.depth++; }
+
+void copse_group_refuse(const struct copse_err *err) {
+  if (group.depth > 0 && group.refused.status == COPSE_OK) group.refused = *err;
+}
+
+bool copse_group_is_open(void) { return group.depth > 0; }
+
+bool copse_group_holds(const struct copse_comm *comm) {
+  for (size_t i = 0; i < group.n; i++)
+    if (group.calls[i].comm == comm) return true;
+  return false;
+}
+
+static void queue(struct copse_comm *comm, struct copse_pending *pending) {
+  struct copse_local_ranks *local = comm->local;
+  copse_gather_queue(&local->gather, comm->rank - local->shape.first_local, pending);
+}
+
+/* Calls of one communicator in a row go together. A call of another one between two keeps them
+ * apart: a rank that doesn't group them has it between them in its stream. */
+static void submit_group(void) {
+  for (size_t i = 0; i < group.n; i++) {
+    struct copse_gather *gather = &group.calls[i].comm->local->gather;
+    queue(group.calls[i].comm, &group.calls[i].pending);
+    if (i + 1 == group.n || &group.calls[i + 1].comm->local->gather != gather)
+      copse_gather_run(gather);
+  }
+}
+
+static copse_status take_result(const struct copse_pending *pending, struct copse_err *err) {
+  copse_status status = pending->result.status;
+  return status == COPSE_OK ? COPSE_OK : copse_fail(err, status, "%s", pending->result.text);
+}
+
+static copse_status take_call(struct copse_comm *comm, const struct copse_call *call,
+                              struct copse_err *err) {
+  if (group.depth == 0) {
+    struct copse_pending pending = {.call = *call};
+    queue(comm, &pending);
+    copse_gather_run(&comm->local->gather);
+    copse_gather_wait(&comm->local->gather, &pending);
+    return take_result(&pending, err);
+  }
+  COPSE_DO(COPSE_GROW(group.calls, group.capacity, group.n + 1, err));
+  group.calls[group.n++] = (struct queued){.comm = comm, .pending = {.call = *call}};
+  return COPSE_OK;
+}
+
+static copse_status try_call(struct copse_comm *comm, const struct copse_call *call,
+                             struct copse_err *err) {
+  if (!comm) return copse_fail(err, COPSE_INVALID, "comm is NULL");
+  COPSE_DO(copse_call_check(call, comm->local->shape.n_ranks, comm->rank, err));
+  COPSE_DO(copse_gather_broken(&comm->local->gather, err));
+  /* what no rank can be served is said at once, not when the last rank has called */
+  if (call->count > 0 && group.depth == 0 && comm->local->shape.n_local > 1)
+    COPSE_DO(local_covers(comm->local, call, err));
+  if (call->count > 0) COPSE_DO(take_call(comm, call, err));
+  return COPSE_OK;
+}
+
+copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *call,
+                              struct copse_err *err) {
+  copse_status status = try_call(comm, call, err);
+  if (status == COPSE_OK) return COPSE_OK;
+  err->status = status;
+  copse_group_refuse(err);
+  return status;
+}
+
+copse_status copse_group_close(struct copse_err *err) {
+  copse_status status = COPSE_OK;
+  if (group.depth == 0) return copse_fail(err, COPSE_INVALID, "a group ends that was not started");
+  if (--group.depth > 0) return COPSE_OK;
+  if (group.refused.status != COPSE_OK)
+    status = copse_fail(err, group.refused.status, "%s", group.refused.text);
+  /* from here on the calls must stay where they are: others point to them */
+  if (status == COPSE_OK) submit_group();
+  for (size_t i = 0; group.refused.status == COPSE_OK && i < group.n; i++) {
+    copse_gather_wait(&group.calls[i].comm->local->gather, &group.calls[i].pending);
+    copse_status result = take_result(&group.calls[i].pending, err);
+    if (status == COPSE_OK) status = result;
+  }
+  free(group.calls);
+  group.calls = NULL;
+  group.n = group.capacity = 0;
+  group.refused = (struct copse_err)COPSE_ERR_INIT;
+  return status;
 }

@@ -14,13 +14,27 @@
 #include "base/memory.h"
 #include "runtime/backend/backend.h"
 #include "runtime/comm/gather.h"
-#include "runtime/comm/plans.h"
-
-struct copse_local_ranks;
 
 struct copse_comm {
   struct copse_local_ranks *local;
   uint32_t rank;
+};
+
+struct copse_plan_entry {
+  const struct copse_plan *plan;
+  void *prepared; /* the backend's */
+  bool grouped;   /* multicast */
+};
+
+/* Zero-initialise to start. */
+struct copse_plans {
+  struct copse_plan_entry *entries; /* in the order in which plans were added */
+  size_t n, capacity;
+  /* Those from files, to be freed after the backend, which may hold some that aren't entries. */
+  struct copse_plan **read;
+  size_t n_read, read_capacity;
+  /* Those that were passed over for being for other numbers of ranks, and the last one's number. */
+  uint32_t n_others, other_ranks;
 };
 
 struct copse_registration {
@@ -70,10 +84,6 @@ copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct
                                    const struct copse_plan **plan,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* COPSE_UNSUPPORTED, with what would help, where none does. */
-copse_status copse_local_covers(struct copse_local_ranks *local, const struct copse_call *call,
-                                struct copse_err *err) COPSE_CHECKED;
-
 /* See follow and lead in backend.h. Nothing where the communicator is broken. */
 copse_status copse_local_follow(struct copse_comm *comm, copse_stream stream,
                                 struct copse_err *err) COPSE_CHECKED;
@@ -87,3 +97,26 @@ copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t 
                                   void **handle, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_local_deregister(struct copse_comm *comm, void *handle,
                                     struct copse_err *err) COPSE_CHECKED;
+
+/* ==== groups of calls ========================================================================= */
+
+/* Of the calling thread, between group start and end. */
+
+void copse_group_open(void);
+
+/* The end of the outermost group starts what is queued, in order, waits until all of it is
+ * done, and gives the first error in the order of the calls. Where a call of the group was
+ * refused (copse_group_refuse), nothing starts and that error is the group's. */
+copse_status copse_group_close(struct copse_err *err) COPSE_CHECKED;
+
+/* Checks a call, and queues it, or runs it to its end where no group is open. What is refused is
+ * so for the open group too. comm NULL is refused. */
+copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *call,
+                              struct copse_err *err) COPSE_CHECKED;
+void copse_group_refuse(const struct copse_err *err);
+
+/* Whether the thread has a group open: its calls run only at the end. */
+bool copse_group_is_open(void);
+
+/* Whether the thread's open group has calls on the communicator. */
+bool copse_group_holds(const struct copse_comm *comm);

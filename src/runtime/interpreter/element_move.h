@@ -1,10 +1,10 @@
 /*
  * One MOVE on elements: folds the sources in the order given and stores the result in
  * every destination. In the common subset of C11, C++17 and CUDA C++; the loops are
- * generated once per type and operation from element_move_type.h: for a CPU in element_cpu.c
+ * generated once per type and operation from element_move_type.h: for a CPU in interpreter.c
  * alone, since they take long to compile, for a GPU into every kernel. How a tile of elements
  * comes from memory and goes there is defined by whoever includes element_move_types.h:
- * element_cpu.c by element_tile_cpu.h, GPU kernels by runtime/gpu/tile.cuh.
+ * interpreter.c by element_tile_cpu.h, GPU kernels by runtime/gpu/tile.cuh.
  *
  * Calling threads: `n_threads` threads (a thread block; 1 on a CPU) call with the same
  * move, each with its own `thread` in [0, n_threads). They write disjoint elements and

@@ -1,4 +1,4 @@
-/* copse_NAME_move() of every type, for element_cpu.c and gpu/tile.cuh, which define tiles first. */
+/* copse_NAME_move() of every type, for interpreter.c and gpu/tile.cuh, which define tiles first. */
 #pragma once
 
 #define COPSE_JOIN3_NOW(a, b, c) a##b##c

@@ -1,6 +1,6 @@
 /*
  * A plan's execution on CPUs: its state, and the interpreter of one worker. An engine runs the
- * workers: all in one thread (cpu/backend.c), a thread each (cpu/threads.c), or those of one rank
+ * workers: all in one thread or a thread each (cpu/backend.c), or those of one rank
  * with the others behind a transport (transport/engine.c). Engines differ in who runs the
  * workers and in what waiting means; what an operation does is the same for all.
  */

@@ -19,7 +19,6 @@
 #include "schedule/solve/policy.h"
 #include "schedule/solve/repair.h"
 #include "schedule/solve/routes.h"
-#include "schedule/solve/shares.h"
 #include "schedule/solve/solve.h"
 #include "schedule/solve/switches.h"
 #include "schedule/solve/trees.h"

@@ -67,7 +67,7 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
  * the cut that proves the optimum. An allreduce is a reduce_scatter and an allgather with
  * equal shares, each optimal; its time_per_GB is the most loaded link's with both loads
  * added, so at most the sum of the two. Where unequal shares are faster, the roots have those of
- * the best pair of forests with common shares (shares.h), unless k, equal_shares or compact
+ * the best pair of forests with common shares (switches.h), unless k, equal_shares or compact
  * say otherwise, and with a tolerance only if equal ones are outside it, rounded so that trees are
  * fewer; up to how many ranks they are looked for says policy.h, and options->notes hears where
  * they are not. With in_network, without k and tolerance, marked switches may copy and add for it

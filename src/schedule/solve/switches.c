@@ -1,7 +1,5 @@
 /*
- * Switches that copy or add for an allreduce: which sets of them to try, the programme that divides
- * links and shares between the sets, and its trees; then a bound for any trees that use them. The
- * reasons are in switches.h.
+ * Unequal shares of a schedule's trees, and switches that copy and add: both by the joint programme.
  */
 #include "schedule/solve/switches.h"
 
@@ -9,10 +7,324 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "schedule/solve/policy.h"
-#include "schedule/solve/shares.h"
 #include "schedule/solve/trees.h"
+
+/* ==== unequal shares ========================================================================== */
+
+/*
+ * Unequal shares of an allreduce, from the programme of solver/joint/joint.h with one group of all
+ * ranks, and the proof for a schedule's file.
+ *
+ * A fabric with symmetries has a programme with one column for all that they map to each other,
+ * small where few kinds of ranks and links are left, as with one slow NIC among a thousand. A cut
+ * of it stands for the mean over its images:
+ *
+ *   programme:  {h0}, weight w          file:  {h0}, {h1}, {h2}, {h3}, weight w/4 each
+ *
+ * Without symmetries each link has one column for both phases, and each cut is its only image.
+ */
+
+struct shares_job {
+  const struct copse_network *network;
+  const struct copse_symmetry *symmetries; /* NULL: ranks and links count one by one */
+  const bool *unbalanced;
+  struct copse_q at_least;
+  int max_columns;
+  const struct copse_progress *progress;
+  struct copse_shares *out;
+  struct copse_index_map images; /* of the cut at hand, by their sets */
+  bool *image;                   /* [n_nodes] */
+  bool fits;                     /* 64 bits, and COPSE_SHARES_CUTS */
+  struct copse_arena scratch;
+  struct copse_err *err;
+};
+
+static int n_symmetries(const struct shares_job *j) {
+  return j->symmetries ? j->symmetries->n_others : 0;
+}
+
+static const int *symmetry(const struct shares_job *j, int i) {
+  return j->symmetries->generators[i].image;
+}
+
+/* With no share above `most` of the rate, or 0/1: any. */
+static copse_status solve(struct shares_job *j, struct copse_q most, struct copse_joint *out) {
+  struct copse_joint_group all = {.n_members = j->network->n_terminals,
+                                  .members = j->network->terminals,
+                                  .broadcasts = true,
+                                  .reduces = true,
+                                  .root = -1,
+                                  .unbalanced = j->unbalanced};
+  struct copse_joint_options options = {
+      .max_columns = j->max_columns,
+      .n_symmetries = n_symmetries(j),
+      .symmetries = j->symmetries ? j->symmetries->generators : NULL,
+      .most = most,
+      .whole_links = !j->symmetries && !j->unbalanced,
+      .at_least = j->at_least,
+      .progress = j->progress};
+  return copse_joint_find(j->network, &all, 1, &options, out, j->err);
+}
+
+/* ---- images of cuts ------------------------------------------------------------------------ */
+
+static uint64_t hash_of(const bool *set, int n) {
+  uint64_t h = 1469598103934665603U; /* FNV-1a */
+  for (int v = 0; v < n; v++) h = (h ^ set[v]) * 1099511628211U;
+  return h ^ h >> 29;
+}
+
+static copse_status add_image(struct shares_job *j, const struct copse_joint_cut *from,
+                              const bool *set) {
+  size_t nodes = (size_t)j->network->n_nodes;
+  uint64_t key = hash_of(set, j->network->n_nodes);
+  struct copse_joint_cut image = *from;
+  size_t cursor = 0;
+  bool *inside;
+  for (int c; (c = copse_index_map_next(&j->images, key, &cursor)) >= 0;)
+    if (memcmp(j->out->cuts[c].inside, set, nodes) == 0) return COPSE_OK;
+  j->fits = j->out->n_cuts < COPSE_SHARES_CUTS;
+  if (!j->fits) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&j->out->arena, nodes, inside, j->err));
+  image.inside = memcpy(inside, set, nodes);
+  j->out->cuts[j->out->n_cuts] = image;
+  return copse_index_map_add(&j->images, key, j->out->n_cuts++, j->err);
+}
+
+/* A cut of the joint optimum stands for the mean over all of its images. */
+static copse_status add_images(struct shares_job *j, const struct copse_joint_cut *cut) {
+  int first = j->out->n_cuts;
+  copse_index_map_free(&j->images);
+  COPSE_DO(add_image(j, cut, cut->inside));
+  for (int c = first; c < j->out->n_cuts && j->fits; c++)
+    for (int i = 0; i < n_symmetries(j) && j->fits; i++) {
+      for (int v = 0; v < j->network->n_nodes; v++)
+        j->image[symmetry(j, i)[v]] = j->out->cuts[c].inside[v];
+      COPSE_DO(add_image(j, cut, j->image));
+    }
+  struct copse_q n = {j->out->n_cuts - first, 1};
+  for (int c = first; c < j->out->n_cuts && j->fits; c++)
+    j->fits = copse_q_div(cut->weight, n, &j->out->cuts[c].weight, NULL) == COPSE_OK;
+  return COPSE_OK;
+}
+
+/* ---- the proof ----------------------------------------------------------------------------- */
+
+/*
+ * A schedule has potentials of its broadcast alone. Those of the reduction, r, are the same as -r
+ * there: relays have as much bandwidth in as out, so that r[dst] - r[src] over all links, times
+ * their bandwidths, comes to nothing.
+ */
+static copse_status set_potentials(struct shares_job *j) {
+  const struct copse_joint_part *part = &j->out->joint.parts[0];
+  struct copse_q *to = j->out->potentials;
+  size_t nodes = (size_t)j->network->n_nodes;
+  int n_nodes = j->network->n_nodes, *orbit, *size;
+  COPSE_DO(COPSE_ARRAYS(&j->scratch, nodes, int, j->err, &orbit, &size));
+  copse_sets_init(orbit, n_nodes);
+  for (int i = 0; i < n_symmetries(j); i++)
+    for (int v = 0; v < n_nodes; v++) copse_sets_unite(orbit, v, symmetry(j, i)[v]);
+  for (int v = 0; v < n_nodes; v++) to[v] = COPSE_Q_ZERO;
+  for (int v = 0; v < n_nodes && j->fits; v++) {
+    struct copse_q *sum = &to[copse_sets_find(orbit, v)], gain;
+    size[copse_sets_find(orbit, v)]++;
+    gain = part->broadcast_potentials[v];
+    if (part->reduce_potentials)
+      j->fits = copse_q_sub(gain, part->reduce_potentials[v], &gain, NULL) == COPSE_OK;
+    j->fits = j->fits && copse_q_add(*sum, gain, sum, NULL) == COPSE_OK;
+  }
+  for (int v = 0; v < n_nodes && j->fits; v++) {
+    int first = copse_sets_find(orbit, v); /* comes before v */
+    to[v] = to[first];
+    if (first == v)
+      j->fits = copse_q_div(to[v], (struct copse_q){size[v], 1}, &to[v], NULL) == COPSE_OK;
+  }
+  return COPSE_OK;
+}
+
+/* The least weight around a terminal is to be 1. */
+static bool norm(struct shares_job *j) {
+  struct copse_q *potentials = j->out->potentials;
+  struct copse_q least = COPSE_Q_ZERO;
+  bool fits = true;
+  for (int i = 0; i < j->network->n_terminals && fits; i++) {
+    struct copse_q around = COPSE_Q_ZERO;
+    for (int c = 0; c < j->out->n_cuts && fits; c++)
+      if (j->out->cuts[c].inside[j->network->terminals[i]])
+        fits = copse_q_add(around, j->out->cuts[c].weight, &around, NULL) == COPSE_OK;
+    if (i == 0 || copse_q_cmp(around, least) < 0) least = around;
+  }
+  fits = fits && least.num > 0;
+  for (int c = 0; c < j->out->n_cuts && fits; c++)
+    fits = copse_q_div(j->out->cuts[c].weight, least, &j->out->cuts[c].weight, NULL) == COPSE_OK;
+  for (int v = 0; v < j->network->n_nodes && fits; v++)
+    fits = copse_q_div(potentials[v], least, &potentials[v], NULL) == COPSE_OK;
+  return fits;
+}
+
+static copse_status set_proof(struct shares_job *j) {
+  struct copse_shares *out = j->out;
+  size_t nodes = (size_t)j->network->n_nodes;
+  struct copse_arena *arena = &out->arena;
+  COPSE_DO(COPSE_ARRAY(arena, nodes, out->potentials, j->err));
+  COPSE_DO(COPSE_ARRAY(arena, COPSE_SHARES_CUTS, out->cuts, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->scratch, nodes, j->image, j->err));
+  for (int c = 0; c < out->joint.n_cuts && j->fits; c++)
+    COPSE_DO(add_images(j, &out->joint.cuts[c]));
+  if (j->fits) COPSE_DO(set_potentials(j));
+  j->fits = j->fits && norm(j);
+  return COPSE_OK;
+}
+
+/* ---- the shares ---------------------------------------------------------------------------- */
+
+/* Whole links have even shares already; a programme by symmetries has them by limits. */
+static copse_status choose_part(struct shares_job *j) {
+  struct copse_shares *out = j->out;
+  int n = j->network->n_terminals;
+  out->part = &out->joint.parts[0];
+  for (int64_t most = 1; most < n && j->symmetries; most *= 2) {
+    copse_joint_free(&out->even);
+    COPSE_DO(solve(j, (struct copse_q){most, n}, &out->even));
+    if (out->even.outcome != COPSE_JOINT_PROVED || !copse_q_eq(out->even.rate, out->rate)) continue;
+    out->part = &out->even.parts[0];
+    break;
+  }
+  return COPSE_OK;
+}
+
+static copse_status find_shares(struct shares_job *j) {
+  struct copse_shares *out = j->out;
+  COPSE_DO(solve(j, COPSE_Q_ZERO, &out->joint));
+  out->outcome =
+      out->joint.outcome == COPSE_JOINT_CLOSE ? COPSE_JOINT_UNPROVED : out->joint.outcome;
+  out->rate = out->joint.rate;
+  if (out->outcome == COPSE_JOINT_PROVED && copse_q_cmp(out->rate, j->at_least) <= 0)
+    out->outcome = COPSE_JOINT_NOT_BETTER;
+  if (out->outcome != COPSE_JOINT_PROVED) return COPSE_OK;
+  j->fits = true;
+  if (!j->unbalanced) COPSE_DO(choose_part(j));
+  COPSE_DO(set_proof(j));
+  if (!j->fits) out->outcome = COPSE_JOINT_UNPROVED;
+  return COPSE_OK;
+}
+
+void copse_shares_free(struct copse_shares *shares) {
+  copse_joint_free(&shares->joint);
+  copse_joint_free(&shares->even);
+  copse_arena_free(&shares->arena);
+}
+
+static bool is_open(const struct copse_shares *shares) {
+  return shares->outcome == COPSE_JOINT_TOO_LARGE || shares->outcome == COPSE_JOINT_STUCK ||
+         shares->outcome == COPSE_JOINT_UNPROVED;
+}
+
+/* By symmetries or without; COPSE_JOINT_TOO_LARGE where there are none. */
+static copse_status try(const struct copse_topology *topology, bool by_symmetries,
+                        struct shares_job *j) {
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry found = {0};
+  *j->out = (struct copse_shares){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
+  if (by_symmetries) COPSE_DO(copse_fabric_symmetries(topology, &found, j->err));
+  j->symmetries = by_symmetries ? &found : NULL;
+  if (by_symmetries && found.n_others == 0) return COPSE_OK;
+  copse_status status = find_shares(j);
+  copse_index_map_free(&j->images);
+  copse_arena_free(&j->scratch);
+  return status;
+}
+
+static copse_status shares_find(const struct copse_topology *topology,
+                                const struct copse_solve_options *options,
+                                const struct copse_instance *instance, struct copse_q at_least,
+                                const bool *unbalanced, struct copse_shares *out,
+                                struct copse_err *err) {
+  struct shares_job j = {.network = &instance->network,
+                         .unbalanced = unbalanced,
+                         .at_least = at_least,
+                         .progress = options->progress,
+                         .out = out,
+                         .err = err};
+  *out = (struct copse_shares){.outcome = COPSE_JOINT_TOO_LARGE};
+  j.max_columns = unbalanced ? COPSE_SWITCH_COLUMNS : COPSE_SHARES_KINDS;
+  if (!options->no_symmetry && topology->n_ranks <= COPSE_SYMMETRY_RANKS)
+    COPSE_DO(try(topology, true, &j));
+  if (!is_open(out)) return COPSE_OK;
+  copse_shares_free(out);
+  j.max_columns = unbalanced ? COPSE_SWITCH_COLUMNS : COPSE_SHARES_COLUMNS;
+  return try(topology, false, &j);
+}
+
+/* ---- in a schedule ------------------------------------------------------------------------- */
+
+copse_status copse_shares_find_time(const struct copse_topology *topology,
+                                    const struct copse_solve_options *options,
+                                    const struct copse_instance *instance, struct copse_q at_most,
+                                    bool only_faster, struct copse_shares *shares,
+                                    struct copse_q *time, struct copse_err *err) {
+  struct copse_q scale = {instance->scale, 1}, at_least = COPSE_Q_ZERO;
+  *shares = (struct copse_shares){.outcome = COPSE_JOINT_NOT_BETTER};
+  if (topology->n_ranks == 1) return COPSE_OK;
+  if (only_faster) COPSE_DO(copse_q_div(scale, at_most, &at_least, err));
+  shares->outcome = COPSE_JOINT_TOO_LARGE;
+  if (topology->n_ranks <= COPSE_SYMMETRY_RANKS)
+    COPSE_DO(shares_find(topology, options, instance, at_least, NULL, shares, err));
+  if (shares->outcome == COPSE_JOINT_PROVED && copse_q_div(scale, shares->rate, time, NULL))
+    shares->outcome = COPSE_JOINT_UNPROVED;
+  if (is_open(shares))
+    copse_note(options->notes, "%s: unequal shares, which may be faster, were not %s: %s",
+               options->label, shares->outcome == COPSE_JOINT_TOO_LARGE ? "tried" : "found",
+               shares->outcome == COPSE_JOINT_UNPROVED ? "their fractions don't fit 64 bits"
+               : shares->outcome == COPSE_JOINT_STUCK
+                   ? "the simplex method does not come to an end in floating point"
+               : topology->n_ranks > COPSE_SYMMETRY_RANKS
+                   ? "there are too many ranks"
+                   : "too many ranks and links are of different kinds");
+  return COPSE_OK;
+}
+
+static copse_status copy_cut(const struct copse_topology *topology,
+                             const struct copse_joint_cut *from, struct copse_arena *arena,
+                             struct copse_schedule_cut *to, struct copse_err *err) {
+  int *nodes;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)topology->n_nodes, nodes, err));
+  to->phase = from->reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST;
+  to->weight = from->weight;
+  to->nodes = nodes;
+  for (int v = 0; v < topology->n_nodes; v++)
+    if (from->inside[v]) nodes[to->n_nodes++] = v;
+  return COPSE_OK;
+}
+
+copse_status copse_shares_bound(const struct copse_topology *topology,
+                                const struct copse_shares *shares, struct copse_q time,
+                                struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_arena *arena = &schedule->arena;
+  struct copse_schedule_cut *cuts;
+  struct copse_schedule_potential *potentials;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)shares->n_cuts, cuts, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)topology->n_nodes, potentials, err));
+  schedule->bound = (struct copse_bound){
+      .kind = COPSE_BOUND_FORESTS, .time_per_GB = time, .cuts = cuts, .potentials = potentials};
+  for (int i = 0; i < shares->n_cuts; i++)
+    COPSE_DO(copy_cut(topology, &shares->cuts[i], arena, &cuts[schedule->bound.n_cuts++], err));
+  for (int v = 0; v < topology->n_nodes; v++)
+    if (shares->potentials[v].num != 0)
+      potentials[schedule->bound.n_potentials++] =
+          (struct copse_schedule_potential){v, shares->potentials[v]};
+  return COPSE_OK;
+}
+
+/* ==== switches that copy and add ============================================================== */
+
+/*
+ * Switches that copy or add for an allreduce: which sets of them to try, the programme that divides
+ * links and shares between the sets, and its trees; then a bound for any trees that use them. The
+ * reasons are in switches.h.
+ */
 
 struct job {
   const struct copse_topology *topology;
@@ -302,7 +614,7 @@ copse_status copse_bound_with_switches(const struct copse_topology *topology,
   double start = copse_clock_seconds();
   COPSE_DO(copse_calloc((size_t)topology->n_nodes, sizeof *unbalanced, &unbalanced, err));
   copse_mark_unbalanced(topology, unbalanced);
-  COPSE_DO(copse_shares_find(topology, options, instance, COPSE_Q_ZERO, unbalanced, &proof, err));
+  COPSE_DO(shares_find(topology, options, instance, COPSE_Q_ZERO, unbalanced, &proof, err));
   seconds->optimum += copse_clock_seconds() - start;
   if (proof.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, proof.rate, &time, NULL))
     return COPSE_OK;

@@ -12,7 +12,7 @@
 #include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
-#include "solver/network/sinks.h"
+#include "solver/network/flow.h"
 #include "solver/policy.h"
 
 /* ---- the store --------------------------------------------------------------------------- */

@@ -68,7 +68,7 @@ static inline const unsigned char *copse_cuts_flags(const struct copse_cuts *cut
  * Makes a store with flags of the tight cuts nearest to `sinks`, as wide as what must enter them
  * for k trees per unit of root weight, of more than one and fewer than all terminals: hosts, as a
  * rule. slack is 0. COPSE_NOMEM, COPSE_OVERFLOW. Complexity: a maximum flow per sink
- * (network/sinks.h).
+ * (network/flow.h).
  */
 copse_status copse_cuts_tight(const struct copse_network *network, const int64_t *capacities,
                               int64_t k, const int *sinks, int n_sinks, struct copse_cuts *out,

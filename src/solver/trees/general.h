@@ -14,7 +14,7 @@
 #include "solver/network/flow.h"
 #include "solver/trees/maker.h"
 
-/* ---- physical ways (paths.c) --------------------------------------------------------------- */
+/* ---- physical ways (solve.c) --------------------------------------------------------------- */
 
 /*
  * The physical ways behind the links that edge splitting makes. Every logical link
@@ -67,7 +67,7 @@ int copse_paths_expand(struct copse_paths *paths, int path, int *nodes);
  *
  * First exact contractions (relays with one or two neighbours). Then, slowest relay first, a
  * guess that spreads each relay's links over groups of neighbours, for all relays together,
- * proved by flows to all terminals (network/sinks.h). If that fails, the same within the tight
+ * proved by flows to all terminals (network/flow.h). If that fails, the same within the tight
  * cuts around the terminals (network/cuts.h), for as many relays under one proof as go, tried again
  * with the cuts that the proof found broken, then for fewer; then one relay, likewise; then parts
  * of the guess; what is left goes pair by pair, each by the largest safe amount. By Bang-Jensen,
@@ -119,10 +119,3 @@ struct copse_packing {
 copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct copse_flow *flow,
                               struct copse_packing *out, struct copse_err *err) COPSE_CHECKED;
 void copse_packing_free(struct copse_packing *packing);
-
-/*
- * Lays the trees of a packing on physical paths: forest->trees and n_trees. A family whose edges
- * lie on several paths becomes several trees, cut where one ends. COPSE_NOMEM, COPSE_INTERNAL.
- */
-copse_status copse_paths_lay(struct copse_paths *paths, const struct copse_packing *packing,
-                             struct copse_forest *forest, struct copse_err *err) COPSE_CHECKED;

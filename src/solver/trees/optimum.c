@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "solver/network/sinks.h"
+#include "solver/network/flow.h"
 
 static int64_t total_weight(const struct copse_network *network) {
   int64_t sum = 0;

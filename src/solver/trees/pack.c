@@ -17,7 +17,7 @@
 #include "base/memory.h"
 #include "base/rational.h"
 #include "solver/network/cuts.h"
-#include "solver/network/sinks.h"
+#include "solver/network/flow.h"
 #include "solver/policy.h"
 
 struct link {

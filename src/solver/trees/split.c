@@ -20,7 +20,7 @@
 #include "base/memory.h"
 #include "base/rational.h"
 #include "solver/network/cuts.h"
-#include "solver/network/sinks.h"
+#include "solver/network/flow.h"
 #include "solver/policy.h"
 
 /* `amount` of (u, w) and (w, t) to be replaced by (u, t), w the relay. */

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "topology/symmetry/refinement.h"
+#include "topology/symmetry/internal.h"
 
 /* Work in arcs looked at, for generators and again for other automorphisms: this many rounds over
  * all arcs, within bounds; turns by number get a part of it. */

@@ -1,12 +1,17 @@
-/* What is known of a topology's symmetries, without a search: whether a permutation is one, the
- * rotation of hosts that their names tell, and which nodes are alike under those found. */
+/*
+ * Symmetries of a topology. Without a search: whether a permutation is one, the rotation of hosts that
+ * their names tell, and which nodes are alike under those found. Colour refinement, on which searches
+ * stand. The search that keeps sets of nodes.
+ */
 #include "topology/symmetry/symmetry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
+#include "topology/symmetry/internal.h"
 
 copse_status copse_topology_is_automorphism(const struct copse_topology *topology, const int *image,
                                             bool *is, struct copse_err *err) {
@@ -162,4 +167,478 @@ void copse_symmetry_products(const struct copse_symmetry *symmetry, int n_nodes,
         for (size_t v = 0; v < nodes; v++)
           images[have * nodes + v] = by->image[images[(have - before) * nodes + v]];
   }
+}
+
+/* ==== colour refinement ======================================================================= */
+
+/*
+ * Colour refinement of two copies of a graph: a queue of cells that split others.
+ *
+ *   cells of left and right copies      splitter C: what each vertex sees of it is a sum of
+ *   [ a b | a'b' ] [ c d e | c'd'e' ]   colours; a cell splits by these sums
+ *                                        => [ c | c' ] [ d e | d'e' ], the smaller one queued
+ *
+ * Hopcroft's rule as Paige and Tarjan have it: Three Partition Refinement Algorithms (1987).
+ */
+
+/* A vertex next to the splitter, and the sum of the colours that it sees there. */
+struct copse_refinement_hit {
+  int vertex;
+  uint64_t sum;
+};
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+static copse_status make_partition(struct copse_refinement *r, struct copse_partition *cells,
+                                   struct copse_err *err) {
+  size_t size = 2 * (size_t)r->n;
+  int *all;
+  COPSE_DO(COPSE_ARRAY(&r->arena, 5 * size, all, err));
+  *cells =
+      (struct copse_partition){all, all + size, all + 2 * size, all + 3 * size, all + 4 * size};
+  return COPSE_OK;
+}
+
+static void copy_partition(int n, const struct copse_partition *from, struct copse_partition *to) {
+  memcpy(to->elements, from->elements, 10 * (size_t)n * sizeof(int)); /* the five are one block */
+}
+
+void copse_refinement_keep(struct copse_refinement *r) {
+  copy_partition(r->n, &r->cells, &r->base);
+}
+
+void copse_refinement_restore(struct copse_refinement *r) {
+  copy_partition(r->n, &r->base, &r->cells);
+}
+
+static int compare_arcs(const void *a, const void *b) {
+  const struct copse_refinement_arc *x = a, *y = b;
+  if (x->degree != y->degree) return x->degree < y->degree ? -1 : 1;
+  if (x->node != y->node) return x->node < y->node ? -1 : 1;
+  return (x->colour > y->colour) - (x->colour < y->colour);
+}
+
+/* Calls for every arc, from one end; `next` NULL: only counted, in r->first_arc[v + 2]. */
+static void add_arc(struct copse_refinement *r, int *next, int u, int v, uint64_t colour) {
+  if (next) {
+    r->arcs[next[u]++] = (struct copse_refinement_arc){v, 0, colour};
+    r->arcs[next[v]++] = (struct copse_refinement_arc){u, 0, copse_mix(colour)};
+  } else {
+    r->first_arc[u + 2]++;
+    r->first_arc[v + 2]++;
+  }
+}
+
+static void add_arcs(struct copse_refinement *r, int *next) {
+  const struct copse_topology *t = r->topology;
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *l = &t->links[e];
+    uint64_t colour = copse_mix(copse_mix((uint64_t)l->bandwidth.num) ^ (uint64_t)l->bandwidth.den);
+    add_arc(r, next, l->src, l->dst, colour);
+  }
+  for (int i = 0; i < r->n_sets; i++)
+    for (int k = 0; k < r->sets[i].n; k++)
+      add_arc(r, next, r->sets[i].nodes[k], t->n_nodes + i, copse_mix(k == r->sets[i].root));
+}
+
+static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err) {
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)r->n + 2, r->first_arc, err));
+  add_arcs(r, NULL);
+  int *next = r->first_arc + 1; /* first_arc itself, once all are there */
+  for (int v = 0; v < r->n; v++) next[v + 1] += next[v];
+  int n_arcs = next[r->n];
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)n_arcs, r->arcs, err));
+  add_arcs(r, next);
+  for (int a = 0; a < n_arcs; a++) {
+    int v = r->arcs[a].node;
+    r->arcs[a].degree = r->first_arc[v + 1] - r->first_arc[v];
+  }
+  for (int v = 0; v < r->n; v++)
+    qsort(r->arcs + r->first_arc[v], (size_t)(r->first_arc[v + 1] - r->first_arc[v]),
+          sizeof *r->arcs, compare_arcs);
+  return COPSE_OK;
+}
+
+copse_status copse_refinement_make(struct copse_refinement *r,
+                                   const struct copse_topology *topology,
+                                   const struct copse_node_set *sets, int n_sets,
+                                   struct copse_err *err) {
+  *r = (struct copse_refinement){
+      .topology = topology, .sets = sets, .n_sets = n_sets, .n = topology->n_nodes + n_sets};
+  size_t size = 2 * (size_t)r->n;
+  COPSE_DO(list_arcs(r, err));
+  COPSE_DO(make_partition(r, &r->cells, err));
+  COPSE_DO(make_partition(r, &r->base, err));
+  COPSE_DO(COPSE_ARRAYS(&r->arena, size, int, err, &r->queue, &r->hit_of, &r->hit_cells,
+                        &r->cell_hits, &r->cell_start));
+  COPSE_DO(COPSE_ARRAY(&r->arena, size, r->queued, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, size, r->hits, err));
+  COPSE_DO(COPSE_ARRAY(&r->arena, size, r->sorted, err));
+  for (size_t v = 0; v < size; v++) r->hit_of[v] = -1;
+  return COPSE_OK;
+}
+
+void copse_refinement_free(struct copse_refinement *r) { copse_arena_free(&r->arena); }
+
+copse_status copse_refinement_commute(struct copse_refinement *r, const int *image,
+                                      struct copse_err *err) {
+  int *inverse;
+  if (r->n_permutations == COPSE_REFINEMENT_PERMUTATIONS)
+    return copse_fail(err, COPSE_INTERNAL, "more symmetries than are ever looked for");
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)r->n, inverse, err));
+  copse_permutation_invert(image, r->n, inverse);
+  r->images[r->n_permutations] = image;
+  r->inverses[r->n_permutations++] = inverse;
+  return COPSE_OK;
+}
+
+/* ---- splitting ------------------------------------------------------------------------------ */
+
+static void enqueue(struct copse_refinement *r, int cell) {
+  r->queue[(r->queue_head + r->n_queued++) % (2 * r->n)] = cell;
+  r->queued[cell] = 1;
+}
+
+static int dequeue(struct copse_refinement *r) {
+  int cell = r->queue[r->queue_head];
+  r->queue_head = (r->queue_head + 1) % (2 * r->n);
+  r->n_queued--;
+  r->queued[cell] = 0;
+  return cell;
+}
+
+static void hit(struct copse_refinement *r, int vertex, uint64_t colour, int *n_hits) {
+  if (r->hit_of[vertex] < 0) {
+    r->hit_of[vertex] = *n_hits;
+    r->hits[(*n_hits)++] = (struct copse_refinement_hit){vertex, 0};
+  }
+  r->hits[r->hit_of[vertex]].sum += colour;
+}
+
+/* What each vertex sees of the splitter. */
+static int collect_hits(struct copse_refinement *r, int splitter) {
+  const struct copse_partition *c = &r->cells;
+  int n_hits = 0;
+  for (int i = splitter; i < splitter + c->length[splitter]; i++) {
+    int side = c->elements[i] >= r->n ? r->n : 0, v = c->elements[i] - side;
+    for (int a = r->first_arc[v]; a < r->first_arc[v + 1]; a++)
+      hit(r, r->arcs[a].node + side, r->arcs[a].colour, &n_hits);
+    for (int p = 0; p < r->n_permutations; p++) {
+      hit(r, r->images[p][v] + side, copse_mix((uint64_t)p), &n_hits);
+      hit(r, r->inverses[p][v] + side, copse_mix(~(uint64_t)p), &n_hits);
+    }
+    r->work += r->first_arc[v + 1] - r->first_arc[v] + 2 * r->n_permutations;
+  }
+  for (int i = 0; i < n_hits; i++) r->hit_of[r->hits[i].vertex] = -1;
+  return n_hits;
+}
+
+static int compare_hits(const void *a, const void *b) {
+  const struct copse_refinement_hit *x = a, *y = b;
+  if (x->sum != y->sum) return x->sum < y->sum ? -1 : 1;
+  return (x->vertex > y->vertex) - (x->vertex < y->vertex);
+}
+
+/* The hits by cell in r->sorted, cells in r->hit_cells, how many each in r->cell_hits; returns how
+ * many cells. */
+static int sort_by_cell(struct copse_refinement *r, int n) {
+  const int *cell = r->cells.cell;
+  int n_cells = 0, next = 0;
+  for (int i = 0; i < n; i++)
+    if (r->cell_hits[cell[r->hits[i].vertex]]++ == 0)
+      r->hit_cells[n_cells++] = cell[r->hits[i].vertex];
+  for (int i = 0; i < n_cells; i++) {
+    r->cell_start[r->hit_cells[i]] = next;
+    next += r->cell_hits[r->hit_cells[i]];
+  }
+  for (int i = 0; i < n; i++) r->sorted[r->cell_start[cell[r->hits[i].vertex]]++] = r->hits[i];
+  return n_cells;
+}
+
+/* As a rule all are the same: no need to sort them. */
+static void sort_by_sum(struct copse_refinement_hit *hits, int n) {
+  int i = 1;
+  while (i < n && hits[i].sum == hits[0].sum) i++;
+  if (i < n) qsort(hits, (size_t)n, sizeof *hits, compare_hits);
+}
+
+/* Moves n vertices of a cell to a new one at its end; false if that is not half left, half
+ * right. */
+static bool split_off(struct copse_refinement *r, int cell, const struct copse_refinement_hit *hits,
+                      int n) {
+  struct copse_partition *c = &r->cells;
+  int lefts = 0, made = cell + c->length[cell] - n;
+  for (int i = 0; i < n; i++) { /* to the places from `made` on */
+    int vertex = hits[i].vertex, from = c->place[vertex], to = made + n - 1 - i;
+    int other = c->elements[to];
+    c->elements[from] = other;
+    c->place[other] = from;
+    c->elements[to] = vertex;
+    c->place[vertex] = to;
+    c->cell[vertex] = made;
+    lefts += vertex < r->n;
+  }
+  c->length[made] = n;
+  c->lefts[made] = lefts;
+  c->length[cell] -= n;
+  c->lefts[cell] -= lefts;
+  return 2 * lefts == n;
+}
+
+/* Splits one cell by the sums of its vertices that were hit, which are sorted. All parts split
+ * others in turn, but for the largest: what is seen of it follows from the rest. */
+static bool split_cell(struct copse_refinement *r, int cell,
+                       const struct copse_refinement_hit *hits, int n) {
+  const int *length = r->cells.length;
+  int past = cell + length[cell], largest = cell;
+  bool good = true, whole = n == length[cell];
+  for (int end, i = 0; i < n && good; i = end) {
+    for (end = i + 1; end < n && hits[end].sum == hits[i].sum;) end++;
+    if (end == n && whole) break; /* the last keep the cell where all were hit */
+    good = split_off(r, cell, hits + i, end - i);
+  }
+  for (int part = cell; part < past; part += length[part])
+    if (length[part] > length[largest]) largest = part;
+  if (r->queued[cell]) largest = -1; /* what is seen of the whole is not known yet */
+  for (int part = cell; part < past; part += length[part])
+    if (part != largest && !r->queued[part]) enqueue(r, part);
+  return good;
+}
+
+static bool split_by(struct copse_refinement *r, int splitter) {
+  struct copse_refinement_hit *hits = r->sorted;
+  int n_cells = sort_by_cell(r, collect_hits(r, splitter));
+  bool good = true;
+  for (int i = 0; i < n_cells; i++) {
+    int cell = r->hit_cells[i], n = r->cell_hits[cell];
+    r->cell_hits[cell] = 0;
+    if (good) {
+      sort_by_sum(hits, n);
+      good = split_cell(r, cell, hits, n);
+    }
+    hits += n;
+  }
+  return good;
+}
+
+static bool refine(struct copse_refinement *r) {
+  bool good = true;
+  while (r->n_queued > 0) {
+    int splitter = dequeue(r);
+    if (good) good = split_by(r, splitter);
+  }
+  return good;
+}
+
+/* ---- partitions ----------------------------------------------------------------------------- */
+
+/* Sets come behind all kinds of nodes. */
+#define NODE_KINDS 8
+static int kind_of(const struct copse_refinement *r, int v) {
+  const struct copse_topology *t = r->topology;
+  if (v >= t->n_nodes) return NODE_KINDS + r->sets[v - t->n_nodes].kind;
+  const struct copse_node *node = &t->nodes[v];
+  return (node->rank >= 0) | node->multicast << 1 | node->aggregation << 2;
+}
+
+void copse_refinement_start(struct copse_refinement *r) {
+  struct copse_partition *c = &r->cells;
+  int n = 0, n_kinds = NODE_KINDS;
+  for (int i = 0; i < r->n_sets; i++)
+    if (NODE_KINDS + r->sets[i].kind >= n_kinds) n_kinds = NODE_KINDS + r->sets[i].kind + 1;
+  for (int kind = 0; kind < n_kinds; kind++) {
+    int first = n;
+    for (int i = 0; i < 2 * r->n; i++) {
+      if (kind_of(r, i % r->n) != kind) continue;
+      c->elements[n] = i;
+      c->place[i] = n++;
+      c->cell[i] = first;
+    }
+    if (n == first) continue;
+    c->length[first] = n - first;
+    c->lefts[first] = (n - first) / 2;
+    enqueue(r, first);
+  }
+  refine(r); /* both copies are the same: nothing to tell them apart */
+}
+
+bool copse_refinement_pair(struct copse_refinement *r, int left, int right) {
+  struct copse_refinement_hit pair[2] = {{.vertex = left}, {.vertex = r->n + right}};
+  int cell = r->cells.cell[left];
+  if (!copse_refinement_may_go(r, left, right)) return false;
+  if (r->cells.length[cell] == 2) return true;
+  split_off(r, cell, pair, 2);
+  enqueue(r, r->cells.cell[left]);
+  return refine(r);
+}
+
+int copse_refinement_image(const struct copse_refinement *r, int left) {
+  const struct copse_partition *c = &r->cells;
+  int cell = c->cell[left];
+  if (c->length[cell] != 2) return -1;
+  int other = c->elements[cell] == left ? c->elements[cell + 1] : c->elements[cell];
+  return other - r->n;
+}
+
+/* ==== symmetries that keep sets of nodes ====================================================== */
+
+/*
+ * Symmetries that keep sets of nodes: the groups of ranks at work on one fabric. Two ranks that
+ * look alike are made a pair; as long as refinement leaves a rank several images, it gets the one
+ * as far on in number as the first pair's, or next to that. What comes out is checked on links and
+ * sets.
+ *
+ *   groups {0 1} {2 3}, all alike: try 0 -> 1   =>  0 <-> 1          orbits {0 1} {2} {3}
+ *                                  then 0 -> 2  =>  0 -> 2, 1 -> 3   orbits {0 1 2 3}
+ */
+
+#define MOST_TRIED 100
+#define MOST_FAILED 24 /* ranks that look alike and are not: few more will be */
+
+struct finder {
+  const struct copse_topology *topology;
+  const struct copse_node_set *sets;
+  int n_sets, n_nodes;
+  struct copse_refinement *refinement;
+  int *orbit;          /* [n_nodes] the least that a node is an image of */
+  int *mark;           /* [n_nodes] 1 + the set that was last taken here */
+  bool *taken;         /* [n_sets] */
+  int *image, *groups; /* [n_nodes], [n_sets] where the candidate takes them */
+  int n_tried, n_failed;
+  struct copse_symmetry *found;
+  struct copse_err *err;
+};
+
+/* ---- candidates ---------------------------------------------------------------------------- */
+
+/* Of several that look alike: a rank to where the turn takes it or next to that, so that what comes
+ * out turns much; a relay to the first. */
+static int choose(const struct finder *f, int from, int turn) {
+  const struct copse_partition *cells = &f->refinement->cells;
+  const struct copse_node *nodes = f->topology->nodes;
+  int n_ranks = f->topology->n_ranks, cell = cells->cell[from], best = -1, least = 0;
+  for (int i = cell; i < cell + cells->length[cell]; i++) {
+    int to = cells->elements[i] - f->refinement->n;
+    if (to < 0) continue;
+    int off = nodes[from].rank < 0
+                  ? to
+                  : (nodes[to].rank - nodes[from].rank - turn + 2 * n_ranks) % n_ranks;
+    if (best >= 0 && off >= least) continue;
+    best = to;
+    least = off;
+  }
+  return best;
+}
+
+/* If more than one node may be its image, chooses one. */
+static bool settle(struct finder *f, int node, int turn) {
+  return copse_refinement_image(f->refinement, node) >= 0 ||
+         copse_refinement_pair(f->refinement, node, choose(f, node, turn));
+}
+
+/* An image of all nodes that takes one to the other, if refinement finds one. */
+static bool match(struct finder *f, int from, int to, int *image) {
+  const struct copse_topology *t = f->topology;
+  int turn = t->nodes[to].rank - t->nodes[from].rank; /* 0 of relays */
+  copse_refinement_restore(f->refinement);
+  if (!copse_refinement_pair(f->refinement, from, to)) return false;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (!settle(f, t->rank_nodes[r], turn)) return false;
+  for (int v = 0; v < f->n_nodes; v++)
+    if (!settle(f, v, turn)) return false;
+  for (int v = 0; v < f->n_nodes; v++) image[v] = copse_refinement_image(f->refinement, v);
+  return true;
+}
+
+/* ---- what becomes of sets ---------------------------------------------------------------- */
+
+static bool is_image(const struct finder *f, const int *image, int from, int to) {
+  const struct copse_node_set *a = &f->sets[from], *b = &f->sets[to];
+  if (a->kind != b->kind || a->n != b->n) return false;
+  for (int i = 0; i < b->n; i++)
+    if (f->mark[b->nodes[i]] != from + 1) return false;
+  return a->root < 0 || image[a->nodes[a->root]] == b->nodes[b->root];
+}
+
+/* Sets that are the same go to such in their order. */
+static bool map_sets(struct finder *f, const int *image, int *to) {
+  memset(f->mark, 0, (size_t)f->n_nodes * sizeof *f->mark);
+  memset(f->taken, 0, (size_t)f->n_sets * sizeof *f->taken);
+  for (int g = 0; g < f->n_sets; g++) {
+    int h = 0;
+    for (int i = 0; i < f->sets[g].n; i++) f->mark[image[f->sets[g].nodes[i]]] = g + 1;
+    while (h < f->n_sets && (f->taken[h] || !is_image(f, image, g, h))) h++;
+    if (h == f->n_sets) return false;
+    f->taken[h] = true;
+    to[g] = h;
+  }
+  return true;
+}
+
+/* ---- search -------------------------------------------------------------------------------- */
+
+static copse_status try_match(struct finder *f, int from, int to) {
+  const struct copse_permutation by = {.image = f->image, .groups = f->groups};
+  bool good = match(f, from, to, f->image);
+  f->n_tried++;
+  if (good) COPSE_DO(copse_topology_is_automorphism(f->topology, f->image, &good, f->err));
+  good = good && map_sets(f, f->image, f->groups);
+  f->n_failed += !good;
+  if (!good) return COPSE_OK;
+  for (int v = 0; v < f->n_nodes; v++) copse_sets_unite(f->orbit, v, f->image[v]);
+  return copse_symmetry_add(f->found, by, f->n_nodes, f->n_sets, f->err);
+}
+
+/* Ranks, or else relays, that look alike and are no images of each other yet. */
+static copse_status join_alike(struct finder *f, bool ranks) {
+  const int *cell = f->refinement->base.cell;
+  for (int w = 0; w < f->n_nodes; w++)
+    for (int v = 0; v < w && f->orbit[w] == w; v++) {
+      if (f->n_tried >= MOST_TRIED || f->n_failed >= MOST_FAILED) return COPSE_OK;
+      if (cell[v] == cell[w] && (f->topology->nodes[v].rank >= 0) == ranks && f->orbit[v] == v)
+        COPSE_DO(try_match(f, v, w));
+    }
+  return COPSE_OK;
+}
+
+static copse_status prepare(struct finder *f) {
+  size_t nodes = (size_t)f->n_nodes, sets = (size_t)f->n_sets;
+  COPSE_DO(copse_refinement_make(f->refinement, f->topology, f->sets, f->n_sets, f->err));
+  COPSE_DO(COPSE_ARRAYS(&f->refinement->arena, nodes, int, f->err, &f->orbit, &f->mark, &f->image));
+  COPSE_DO(COPSE_ARRAY(&f->refinement->arena, sets, f->groups, f->err));
+  COPSE_DO(COPSE_ARRAY(&f->refinement->arena, sets, f->taken, f->err));
+  copse_sets_init(f->orbit, f->n_nodes);
+  return COPSE_OK;
+}
+
+static copse_status search(struct finder *f) {
+  const struct copse_topology *t = f->topology;
+  COPSE_DO(prepare(f));
+  copse_refinement_start(f->refinement);
+  copse_refinement_keep(f->refinement);
+  COPSE_DO(join_alike(f, true));
+  /* with all ranks in their places, parallel switches */
+  copse_refinement_restore(f->refinement);
+  for (int r = 0; r < t->n_ranks; r++)
+    (void)copse_refinement_pair(f->refinement, t->rank_nodes[r], t->rank_nodes[r]);
+  copse_refinement_keep(f->refinement);
+  f->n_failed = 0;
+  return join_alike(f, false);
+}
+
+copse_status copse_topology_set_symmetries(const struct copse_topology *topology,
+                                           const struct copse_node_set *sets, int n_sets,
+                                           struct copse_symmetry *out, struct copse_err *err) {
+  COPSE_AT_END(copse_refinement_free) struct copse_refinement refinement = {0};
+  struct finder f = {.refinement = &refinement,
+                     .topology = topology,
+                     .sets = sets,
+                     .n_sets = n_sets,
+                     .n_nodes = topology->n_nodes,
+                     .found = out,
+                     .err = err};
+  *out = (struct copse_symmetry){.n_products = 1};
+  copse_status status = search(&f);
+  if (status != COPSE_OK) copse_symmetry_free(out);
+  return status;
 }

@@ -35,7 +35,7 @@ copse_status copse_topology_is_automorphism(const struct copse_topology *topolog
  * 1. Turns of blocks by number, as hosts and their GPUs are mostly numbered: rank r of a block of
  *    B goes to (r + s) mod B of the same block, where s divides B and B the number of ranks.
  * 2. Turns from one rank to another of each kind that it may go to, the nearest first: colour
- *    refinement of two copies of the topology (refinement.h), those before and after, tells
+ *    refinement of two copies of the topology (internal.h), those before and after, tells
  *    what follows from one image for the others; where it leaves several, the nearest is taken,
  *    by way of the smaller switch, so that hosts and leaves stay together, and cycles are closed
  *    when they are as long as the first. Generators so far count as links of colours of their
@@ -95,8 +95,8 @@ copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_perm
 copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
                                 int n_nodes, int n_groups, struct copse_err *err) COPSE_CHECKED;
 
-/* All products of the generators, the identity first: images [n_products * n_nodes] is the caller's.
- * NULL: the identity alone. */
+/* All products of the generators, the identity first: images [n_products * n_nodes] is the
+ * caller's. NULL: the identity alone. */
 void copse_symmetry_products(const struct copse_symmetry *symmetry, int n_nodes, int *images);
 
 /* The nodes [n] that products of symmetries take members[0] to, itself first, and such

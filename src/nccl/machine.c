@@ -196,6 +196,13 @@ static copse_status find_ports(struct copse_nccl_machine *m, struct copse_err *e
   return find_rails(m, key, &scratch, err);
 }
 
+static bool is_port(const struct copse_nccl_machine *m, int node) {
+  int host = m->host_of_node[node];
+  for (int p = m->first_port[host]; p < m->first_port[host + 1]; p++)
+    if (m->ports[p].node == node) return true;
+  return false;
+}
+
 int copse_nccl_find_rank(const struct copse_nccl_machine *m, int host, uint64_t dev) {
   for (int i = m->first[host]; i < m->first[host + 1]; i++)
     if (m->devs[m->members[i]] == dev) return m->members[i];
@@ -434,6 +441,51 @@ static copse_status lay_out(const struct search *s, struct copse_nccl_route *rou
   return COPSE_OK;
 }
 
+/* The CPU to which a GPU has the widest way, of these the shortest; -1: none. */
+static copse_status find_local_cpu(struct copse_nccl_machine *m, int gpu,
+                                   const struct copse_nccl_route **out, int *cpu,
+                                   struct copse_err *err) {
+  *out = NULL;
+  *cpu = -1;
+  for (int v = 0; v < m->topology->n_nodes; v++) {
+    const struct copse_nccl_route *route;
+    if (m->host_of_node[v] != m->host_of_node[gpu] || !is_type(m, v, "cpu")) continue;
+    COPSE_DO(copse_nccl_find_route(m, gpu, v, &route, err));
+    int wider = *out ? copse_q_cmp(route->width, (*out)->width) : 1;
+    if (wider < 0 || (wider == 0 && (route->type > (*out)->type || route->n_hops >= (*out)->n_hops)))
+      continue;
+    *out = route;
+    *cpu = v;
+  }
+  return COPSE_OK;
+}
+
+/* Without GPUDirect RDMA data between a GPU and a NIC pass the memory of the GPU's CPU. */
+static copse_status pass_memory(struct copse_nccl_machine *m, int from, int to,
+                                struct copse_nccl_route *route, struct copse_err *err) {
+  const struct copse_node *nodes = m->topology->nodes;
+  bool out = nodes[from].rank >= 0;
+  int gpu = out ? from : to, nic = out ? to : from, cpu;
+  const struct copse_nccl_route *at_gpu, *at_nic, *first, *last;
+  if (nodes[gpu].rank < 0 || nodes[nic].rank >= 0 || !is_port(m, nic) ||
+      !(nodes[gpu].no_gdr || nodes[nic].no_gdr) || route->type >= COPSE_NCCL_PATH_PHB)
+    return COPSE_OK;
+  COPSE_DO(find_local_cpu(m, gpu, &at_gpu, &cpu, err));
+  if (cpu < 0) return COPSE_OK;
+  if (!out) COPSE_DO(copse_nccl_find_route(m, cpu, gpu, &at_gpu, err));
+  COPSE_DO(copse_nccl_find_route(m, out ? cpu : nic, out ? nic : cpu, &at_nic, err));
+  first = out ? at_gpu : at_nic;
+  last = out ? at_nic : at_gpu;
+  route->n_hops = first->n_hops + last->n_hops;
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)route->n_hops, route->hops, err));
+  memcpy(route->hops, first->hops, (size_t)first->n_hops * sizeof *route->hops);
+  memcpy(route->hops + first->n_hops, last->hops, (size_t)last->n_hops * sizeof *route->hops);
+  route->width = narrower(first->width, last->width);
+  route->type = copse_q_cmp(at_gpu->width, most_pcie) > 0 ? COPSE_NCCL_PATH_P2C
+                                                          : COPSE_NCCL_PATH_PHB;
+  return COPSE_OK;
+}
+
 static copse_status make_route(struct copse_nccl_machine *m, int from, int to,
                                struct copse_nccl_route *route, struct copse_err *err) {
   int host = m->host_of_node[from] == m->host_of_node[to] ? m->host_of_node[from] : -1;
@@ -442,7 +494,9 @@ static copse_status make_route(struct copse_nccl_machine *m, int from, int to,
   enum copse_nccl_path worst = host >= 0 ? COPSE_NCCL_PATH_NVL : COPSE_NCCL_PATH_SYS;
   for (; worst <= COPSE_NCCL_PATH_SYS; worst++) {
     struct search s = {m, from, to, host, worst, false};
-    if (search_ways(&s)) return lay_out(&s, route, err);
+    if (!search_ways(&s)) continue;
+    COPSE_DO(lay_out(&s, route, err));
+    return pass_memory(m, from, to, route, err);
   }
   struct search s = {m, from, to, host, COPSE_NCCL_PATH_SYS, true};
   if (search_ways(&s)) return lay_out(&s, route, err);
@@ -498,6 +552,8 @@ copse_status copse_nccl_find_way_out(struct copse_nccl_machine *m, int rank, int
   if (peer == rank || peer < 0) return COPSE_OK;
   COPSE_DO(copse_nccl_find_route(m, nodes[rank], nodes[peer], &there, err));
   COPSE_DO(copse_nccl_find_route(m, nodes[peer], m->ports[port].node, &on, err));
+  const struct copse_node *of = m->topology->nodes;
+  if (of[m->ports[port].node].no_gdr || of[nodes[peer]].no_gdr) return COPSE_OK;
   bool spares = (*last)->type > COPSE_NCCL_PATH_PXN || copse_q_cmp(on->width, (*last)->width) > 0;
   if (on->type > COPSE_NCCL_PATH_P2C || there->type > COPSE_NCCL_PATH_NVL || !spares)
     return COPSE_OK;

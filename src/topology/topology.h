@@ -13,6 +13,7 @@ struct copse_node {
   int rank;         /* 0..n_ranks-1, or -1 for a relay */
   bool multicast;   /* a switch that copies: one copy in, many out */
   bool aggregation; /* a switch that reduces: many in, one out */
+  bool no_gdr;      /* a GPU or NIC without GPUDirect RDMA: NCCL goes over the host's memory */
   /* What NCCL calls it, where its XML says: (number of its system << 56) + NVML index of a gpu or
    * index of a net. These three are in no JSON. */
   bool has_dev;

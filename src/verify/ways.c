@@ -371,6 +371,61 @@ static copse_status trace(struct copse_verify_ways *w, const struct trace *r,
   return COPSE_OK;
 }
 
+static bool is_nic(const struct copse_verify_ways *w, int node) {
+  int host = w->host[node];
+  for (int i = w->first_nic[host]; i < w->first_nic[host + 1]; i++)
+    if (w->nics[i] == node) return true;
+  return false;
+}
+
+/* Whether a GPU's data must pass the memory of its CPU, as its NIC or itself has no GPUDirect. */
+static bool is_staged(const struct copse_verify_ways *w, int gpu, int nic, int type) {
+  const struct copse_node *nodes = w->topology->nodes;
+  return type < PHB && is_gpu(w->topology, gpu) && is_nic(w, nic) &&
+         (nodes[gpu].no_gdr || nodes[nic].no_gdr);
+}
+
+/* The CPU that a GPU gets most data to, of these the nearest and first. */
+static copse_status find_own_cpu(struct copse_verify_ways *w, int gpu, int *cpu,
+                                 struct copse_err *err) {
+  const struct copse_verify_way *best = NULL;
+  *cpu = -1;
+  for (int v = 0; v < w->topology->n_nodes; v++) {
+    const struct copse_verify_way *way;
+    if (w->host[v] != w->host[gpu] || !is(w->topology, v, "cpu")) continue;
+    COPSE_DO(copse_verify_find_way(w, gpu, v, &way, err));
+    bool wide = best && copse_q_eq(way->width, best->width);
+    if (best && !wide && copse_q_cmp(way->width, best->width) < 0) continue;
+    if (wide && (way->type > best->type || way->n >= best->n)) continue;
+    best = way;
+    *cpu = v;
+  }
+  return COPSE_OK;
+}
+
+/* Lays a way over the memory: one part to the GPU's CPU and one from it. */
+static copse_status stage(struct copse_verify_ways *w, int from, int to,
+                          struct copse_verify_way *way, struct copse_err *err) {
+  const struct copse_verify_way *part[2];
+  int cpu, gpu_end = is_gpu(w->topology, from) ? 0 : 1, n = 0;
+  COPSE_DO(find_own_cpu(w, gpu_end == 0 ? from : to, &cpu, err));
+  if (cpu < 0) return COPSE_OK;
+  COPSE_DO(copse_verify_find_way(w, from, cpu, &part[0], err));
+  COPSE_DO(copse_verify_find_way(w, cpu, to, &part[1], err));
+  way->n = part[0]->n + part[1]->n;
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)way->n, way->links, err));
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)way->n, way->parts, err));
+  for (int k = 0; k < 2; k++)
+    for (int i = 0; i < part[k]->n; i++, n++) {
+      way->links[n] = part[k]->links[i];
+      way->parts[n] = part[k]->parts[i];
+    }
+  way->width = least(part[0]->width, part[1]->width);
+  bool c2c = copse_q_cmp(part[gpu_end]->width, (struct copse_q){MOST_PCIE, 1}) > 0;
+  way->type = c2c ? P2C : PHB;
+  return COPSE_OK;
+}
+
 copse_status copse_verify_find_way(struct copse_verify_ways *w, int from, int to,
                                    const struct copse_verify_way **out, struct copse_err *err) {
   struct copse_verify_source *s;
@@ -387,6 +442,8 @@ copse_status copse_verify_find_way(struct copse_verify_ways *w, int from, int to
   *way = (struct copse_verify_way){.type = LOC, .width = {INT64_MAX, 1}};
   const struct trace r = {w, s, from, to, type, way};
   if (from != to) COPSE_DO(trace(w, &r, err));
+  if (is_staged(w, from, to, way->type) || is_staged(w, to, from, way->type))
+    COPSE_DO(stage(w, from, to, way, err));
   *out = s->ways[at] = way;
   return COPSE_OK;
 }
@@ -410,6 +467,7 @@ copse_status copse_verify_find_way_out(struct copse_verify_ways *w, int gpu, int
   COPSE_DO(copse_verify_find_way(w, gpu, peer, &to_peer, err));
   bool spares = (*last)->type > PXN || copse_q_cmp(near->width, (*last)->width) > 0;
   if (near->type > P2C || to_peer->type > NVL || !spares) return COPSE_OK;
+  if (w->topology->nodes[peer].no_gdr || w->topology->nodes[nic].no_gdr) return COPSE_OK;
   *first = to_peer;
   *last = near;
   return COPSE_OK;

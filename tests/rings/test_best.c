@@ -233,7 +233,17 @@ static const char *const odd[] = {
     "{'id': 'h0.a', 'type': 'gpu'}, {'id': 'h0.p', 'type': 'pcie'}, {'id': 'h1.b', 'type': 'gpu'}, "
     "{'id': 's', 'type': 'nvswitch'}|{'src': 'h0.a', 'dst': 's', 'bandwidth': 1}, "
     "{'src': 's', 'dst': 'h1.b', 'bandwidth': 1, 'duplex': false}, "
-    "{'src': 'h0.a', 'dst': 'h0.p', 'bandwidth': 1}, {'src': 'h0.p', 'dst': 'h1.b', 'bandwidth': 1}"};
+    "{'src': 'h0.a', 'dst': 'h0.p', 'bandwidth': 1}, {'src': 'h0.p', 'dst': 'h1.b', 'bandwidth': 1}",
+    "{'id': 'a', 'type': 'gpu', 'gdr': false}, {'id': 'b', 'type': 'gpu'}, {'id': 'p', 'type': 'pcie'}, {'id': 'c', 'type': 'cpu'}, "
+    "{'id': 'd', 'type': 'cpu'}, {'id': 'n', 'type': 'nic'}, {'id': 'o', 'type': 'nic', 'gdr': false}|"
+    "{'src': 'a', 'dst': 'b', 'bandwidth': 50}, {'src': 'a', 'dst': 'p', 'bandwidth': 12}, "
+    "{'src': 'b', 'dst': 'p', 'bandwidth': 24}, {'src': 'n', 'dst': 'p', 'bandwidth': 24}, "
+    "{'src': 'o', 'dst': 'p', 'bandwidth': 24}, {'src': 'p', 'dst': 'd', 'bandwidth': 24}, "
+    "{'src': 'd', 'dst': 'c', 'bandwidth': 40}",
+    "{'id': 'a', 'type': 'gpu', 'gdr': false}, {'id': 'b', 'type': 'gpu'}, {'id': 'p', 'type': 'pcie'}, {'id': 'c', 'type': 'cpu'}, "
+    "{'id': 'n', 'type': 'nic'}|{'src': 'a', 'dst': 'c', 'bandwidth': 400}, {'src': 'b', 'dst': 'c', 'bandwidth': 24}, "
+    "{'src': 'a', 'dst': 'p', 'bandwidth': 24}, {'src': 'n', 'dst': 'p', 'bandwidth': 24}, "
+    "{'src': 'p', 'dst': 'c', 'bandwidth': 24}"};
 
 /* Of nodes and links of copse-topology/1, with ' for ". */
 static void expect_same_ways_of(const char *nodes, int n_nodes, const char *links) {
@@ -281,6 +291,47 @@ START_TEST(random_ways_are_found_alike) {
   expect_same_ways_of(nodes.data, (int)nodes.size, links.data);
   copse_text_free(&nodes);
   copse_text_free(&links);
+}
+END_TEST
+
+/* Two GPUs and a NIC at one PCIe switch: NCCL 2.30.7 itself, without GPUDirect RDMA at the NIC (or
+ * at a GPU), goes up to the CPU and down again, and says PHB. */
+START_TEST(without_gpudirect_data_pass_the_cpu) {
+  bool at_gpu = _i & 1, at_nic = _i & 2;
+  struct copse_text text = {0};
+  struct copse_nccl_machine m;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  const char *pci = "link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"";
+  copse_text_add(&text,
+                 "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\" "
+                 "familyid=\"143\" modelid=\"49\"><pci busid=\"0000:01:00.0\" class=\"0x060400\" %s>",
+                 pci);
+  for (int g = 0; g < 2; g++)
+    copse_text_add(&text,
+                   "<pci busid=\"0000:1%d:00.0\" class=\"0x030200\" %s><gpu dev=\"%d\" sm=\"80\" "
+                   "rank=\"%d\" gdr=\"%d\"/></pci>",
+                   g, pci, g, g, g == 0 && at_gpu ? 0 : 1);
+  copse_text_add(&text,
+                 "<pci busid=\"0000:20:00.0\" class=\"0x020700\" %s><nic><net name=\"n\" dev=\"0\" "
+                 "speed=\"100000\" port=\"1\" gdr=\"%d\"/></nic></pci></pci></cpu></system>",
+                 pci, at_nic ? 0 : 1);
+  const struct copse_topology_options options = {.links = COPSE_LINKS_ALL};
+  ASSERT_OK(copse_topology_parse("two.xml", text.data, text.size, &options, &t, &err), &err);
+  ASSERT_OK(copse_nccl_machine_open(t, &m, &err), &err);
+  for (int r = 0; r < 2; r++)
+    for (int outward = 0; outward < 2; outward++) {
+      const struct copse_nccl_route *route;
+      int gpu = t->rank_nodes[r], port = m.ports[0].node;
+      bool staged = at_nic || (at_gpu && r == 0);
+      ASSERT_OK(copse_nccl_find_route(&m, outward ? gpu : port, outward ? port : gpu, &route, &err),
+                &err);
+      ck_assert_int_eq(route->type, staged ? COPSE_NCCL_PATH_PHB : COPSE_NCCL_PATH_PIX);
+      ck_assert_int_eq(route->n_hops, staged ? 5 : 3); /* GPU, switch, (CPU, switch,) NIC, port */
+    }
+  copse_nccl_machine_free(&m);
+  copse_text_free(&text);
+  expect_same_ways(t);
 }
 END_TEST
 
@@ -552,6 +603,7 @@ int main(void) {
   tcase_add_loop_test(cases, odd_ways_are_found_alike, 0, (int)(sizeof odd / sizeof *odd));
   tcase_add_loop_test(cases, random_ways_are_found_alike, 0, 60);
   tcase_add_test(cases, nccl_takes_these_ways);
+  tcase_add_loop_test(cases, without_gpudirect_data_pass_the_cpu, 0, 4);
   tcase_add_loop_test(cases, own_machines_on_several_hosts_are_judged_and_verified_alike, 0,
                       COPSE_TEST_UP_TO(5, 3));
   suite_add_tcase(suite, cases);

@@ -5,7 +5,7 @@ START_TEST(canonical_text_is_as_documented) {
   struct copse_topology *t = read_good(
       "{\"format\":\"copse-topology/1\",\"name\":\"q\\\"\\u00e9\",\"nodes\":["
       "{\"id\":\"a\",\"type\":\"gpu\"},{\"id\":\"b\",\"type\":\"gpu\"},"
-      "{\"id\":\"s\",\"type\":\"switch\",\"aggregation\":true,\"multicast\":true}],\"links\":["
+      "{\"id\":\"s\",\"type\":\"switch\",\"aggregation\":true,\"gdr\":false,\"multicast\":true}],\"links\":["
       "{\"src\":\"a\",\"dst\":\"s\",\"bandwidth\":12.50,\"latency\":0.5,\"duplex\":false},"
       "{\"src\":\"b\",\"dst\":\"s\",\"bandwidth\":\"1/3\"},"
       "{\"src\":\"s\",\"dst\":\"a\",\"bandwidth\":\"25/2\",\"latency\":0.5,\"duplex\":false},"
@@ -19,7 +19,7 @@ START_TEST(canonical_text_is_as_documented) {
                    "  {\"id\": \"a\", \"type\": \"gpu\", \"rank\": 0},\n"
                    "  {\"id\": \"b\", \"type\": \"gpu\", \"rank\": 1},\n"
                    "  {\"id\": \"s\", \"type\": \"switch\", \"multicast\": true, "
-                   "\"aggregation\": true}],\n"
+                   "\"aggregation\": true, \"gdr\": false}],\n"
                    " \"links\": [\n"
                    "  {\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 12.5, \"latency\": 0.5},\n"
                    "  {\"src\": \"b\", \"dst\": \"s\", \"bandwidth\": \"1/3\"},\n"

@@ -517,8 +517,8 @@ static int dev_of(const struct writer *w, int node) {
 
 static void write_gpu(struct writer *w, const struct part *gpu, int depth) {
   int rank = rank_in_host(w, gpu->node);
-  add_line(w, depth, "<gpu dev=\"%d\" sm=\"%d\" rank=\"%d\" gdr=\"1\">", dev_of(w, gpu->node),
-           gpu->sm, rank);
+  add_line(w, depth, "<gpu dev=\"%d\" sm=\"%d\" rank=\"%d\" gdr=\"%d\">", dev_of(w, gpu->node),
+           gpu->sm, rank, !w->t->nodes[gpu->node].no_gdr);
   write_nvlinks(w, gpu, depth + 1);
   add_line(w, depth, "</gpu>");
 }
@@ -532,12 +532,14 @@ static struct copse_q port_speed(const struct writer *w, const struct part *nic)
   return nic->up;
 }
 
-static void write_port(struct writer *w, const struct part *nic, const char *name, int dev,
+/* `node`: the port's, or the NIC's where it has none. */
+static void write_port(struct writer *w, const struct part *nic, const char *name, int node,
                        struct copse_q speed, int depth) {
   add_line(w, depth,
            "<net name=\"%s\" dev=\"%d\" speed=\"%.0f\" port=\"1\" latency=\"0\" guid=\"0x%x\" "
-           "maxconn=\"131072\" gdr=\"1\" coll=\"0\"/>",
-           name, dev, copse_q_to_double(speed) * 8000, nic->number + 1);
+           "maxconn=\"131072\" gdr=\"%d\" coll=\"0\"/>",
+           name, dev_of(w, node), copse_q_to_double(speed) * 8000, nic->number + 1,
+           !w->t->nodes[node].no_gdr);
   w->n_ports++;
 }
 
@@ -560,11 +562,11 @@ static void write_nic(struct writer *w, int at, int depth) {
   for (int p = 0; p < w->n_parts; p++) {
     if (w->parts[p].kind != PORT || w->parts[p].parent != at) continue;
     name_port(w, &w->parts[p], name);
-    write_port(w, nic, name, dev_of(w, w->parts[p].node), w->parts[p].up, depth + 1);
+    write_port(w, nic, name, w->parts[p].node, w->parts[p].up, depth + 1);
     any = true;
   }
   name_port(w, NULL, name);
-  if (!any) write_port(w, nic, name, dev_of(w, nic->node), port_speed(w, nic), depth + 1);
+  if (!any) write_port(w, nic, name, nic->node, port_speed(w, nic), depth + 1);
   add_line(w, depth, "</nic>");
 }
 

@@ -34,15 +34,19 @@ static copse_status read_node(struct reader *r, const cJSON *item, const cJSON *
       {"rank", COPSE_JSON_INDEX, "its rank among the gpus, from 0"},
       {"multicast", COPSE_JSON_BOOL, "whether the switch can copy, such as true"},
       {"aggregation", COPSE_JSON_BOOL, "whether the switch can add, such as true"},
+      {"gdr", COPSE_JSON_BOOL, "false for a GPU or NIC without GPUDirect RDMA"},
       {0}};
   const struct copse_json *json = r->json;
   struct copse_node node = {.rank = -1};
   int64_t rank = -1;
+  bool gdr = true;
   COPSE_DO(copse_json_expect_object(json, item, parent, "a node", keys, r->err));
   COPSE_DO(copse_json_get_string(json, item, "id", &node.id, r->err));
   COPSE_DO(copse_json_get_string(json, item, "type", &node.type, r->err));
   COPSE_DO(copse_json_get_bool_or(json, item, "multicast", false, &node.multicast, r->err));
   COPSE_DO(copse_json_get_bool_or(json, item, "aggregation", false, &node.aggregation, r->err));
+  COPSE_DO(copse_json_get_bool_or(json, item, "gdr", true, &gdr, r->err));
+  node.no_gdr = !gdr;
   if (copse_json_get(item, "rank"))
     COPSE_DO(copse_json_get_int(json, item, "rank", 0, COPSE_TOPOLOGY_MAX_NODES, &rank, r->err));
   node.rank = (int)rank;
@@ -315,6 +319,7 @@ static void add_node(struct copse_text *text, const struct copse_node *node) {
   if (node->rank >= 0) copse_text_add(text, ", \"rank\": %d", node->rank);
   if (node->multicast) copse_text_add(text, ", \"multicast\": true");
   if (node->aggregation) copse_text_add(text, ", \"aggregation\": true");
+  if (node->no_gdr) copse_text_add(text, ", \"gdr\": false");
   copse_text_add(text, "}");
 }
 

@@ -160,7 +160,8 @@ static copse_status add_kept(const struct copse_nccl_graph *graph, int *index_of
                               .rank = from->rank,
                               .has_dev = from->has_dev,
                               .dev = from->dev,
-                              .sm = from->sm};
+                              .sm = from->sm,
+                              .no_gdr = from->no_gdr};
     COPSE_DO(copse_builder_add_node(builder, from->line, &node, &index_of[i], err));
   }
   for (int i = 0; i < graph->n_links; i++) {

@@ -38,6 +38,7 @@ struct copse_nccl_node {
   bool has_dev;
   uint64_t dev; /* as a topology's nodes have it, like sm */
   int sm;
+  bool no_gdr;
   long line;
   bool keep;
 };

@@ -193,12 +193,15 @@ static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, 
   return COPSE_OK;
 }
 
-/* What NCCL knows a GPU or a port by: its number in its host's system, and the generation. A
- * garbled attribute is none. */
+/* What NCCL knows a GPU or a port by: its number in its host's system, the generation, and whether
+ * it has GPUDirect RDMA (where nothing is said NCCL asks the machine). A garbled attribute is none. */
 static void read_names(struct reader *r, const xmlNode *element, int node) {
   const struct copse_xml_int dev = {"dev", -1, 0, INT32_MAX}, sm = {"sm", 0, 0, 1 << 20};
+  const struct copse_xml_int gdr = {"gdr", 1, INT32_MIN, INT32_MAX};
   struct copse_nccl_node *to = &r->graph->nodes[node];
-  int64_t index = -1, generation = 0;
+  int64_t index = -1, generation = 0, direct = 1;
+  if (copse_xml_get_int(r->xml, element, gdr, &direct, NULL, NULL) == COPSE_OK)
+    to->no_gdr = direct == 0;
   if (copse_xml_get_int(r->xml, element, sm, &generation, NULL, NULL) == COPSE_OK)
     to->sm = (int)generation;
   if (copse_xml_get_int(r->xml, element, dev, &index, NULL, NULL) != COPSE_OK || index < 0) return;

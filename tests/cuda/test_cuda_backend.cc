@@ -1,7 +1,7 @@
 /* The CUDA backend on emulated GPUs: the kernels and host code of src/runtime/gpu, run by CPU
  * threads against the CPU executors' test data. */
 
-#include "cuda/device_case.h"
+#include "cuda/process_case.h"
 #include "runtime/gpu/cuda_backend.h"
 #include "runtime/gpu/sync.cuh"
 #include "emulation/emulation_tests.h"
@@ -737,6 +737,61 @@ START_TEST(a_plan_that_does_not_fit_names_the_cap_that_would) {
 }
 END_TEST
 
+static bool same_operands(const struct copse_plan *plan, const struct copse_plan_op *a,
+                          const struct copse_plan_op *b) {
+  const size_t n = (size_t)a->n_src + a->n_dst;
+  return a->kind == COPSE_OP_MOVE && b->kind == COPSE_OP_MOVE && a->piece != b->piece &&
+         a->n_src == b->n_src && a->n_dst == b->n_dst &&
+         memcmp(plan->operands + a->operand, plan->operands + b->operand, n * sizeof *plan->operands) == 0;
+}
+
+/* What lower makes needs no second look at places: each operand is one MOVE's. */
+START_TEST(lowered_operands_are_not_shared) {
+  struct copse_lower_options options = {};
+  options.low_latency = _i >= COPSE_N_COLLECTIVES;
+  options.instances = 2;
+  struct copse_plan *plan = process_lower((copse_collective)(_i % COPSE_N_COLLECTIVES), 4, &options);
+  for (uint32_t w = 0; w < plan->header.n_workers; w++)
+    for (uint32_t i = 0, end = 0; i < plan->workers[w].n_ops; i++) {
+      const struct copse_plan_op *op = &plan->ops[plan->workers[w].first_op + i];
+      if (op->kind != COPSE_OP_MOVE) continue;
+      ck_assert_uint_ge(op->operand, end);
+      end = op->operand + op->n_src + op->n_dst;
+    }
+  copse_plan_free(plan);
+}
+END_TEST
+
+/* Two MOVEs of a worker may name the same operands, for different pieces. */
+START_TEST(operands_may_be_shared) {
+  struct copse_lower_options options = {};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct device_plan d;
+  int n_shared = 0;
+  options.max_workers = 1;
+  options.instances = 3;
+  struct copse_plan *plan = process_lower(COPSE_ALLGATHER, 3, &options);
+  for (uint32_t w = 0; w < plan->header.n_workers; w++) {
+    struct copse_plan_op *ops = (struct copse_plan_op *)plan->ops + plan->workers[w].first_op;
+    for (uint32_t i = 0; i < plan->workers[w].n_ops; i++)
+      for (uint32_t j = 0; j < i; j++)
+        if (same_operands(plan, &ops[i], &ops[j])) {
+          ops[i].operand = ops[j].operand;
+          n_shared++;
+          break;
+        }
+  }
+  ck_assert_int_gt(n_shared, 0);
+  COPSE_SUCCEEDS(copse_plan_validate(plan, "shared", &err), &err);
+  device_plan_open(&d, plan, 3, STREAM_PER_RANK);
+  for (uint64_t count : {5, 100, 5000}) { /* one chunk, and more */
+    ck_assert_uint_eq(device_case_run(&d, {COPSE_FLOAT, COPSE_SUM, count, false}), 0);
+  }
+  device_plan_close(&d);
+  copse_plan_free(plan);
+}
+END_TEST
+
 /* Every type and reduction, also those that the switch doesn't have; odd counts, of several chunks. */
 START_TEST(a_switch_adds_and_copies) {
   static const uint64_t counts[] = {1, 37, 3001};
@@ -1135,6 +1190,8 @@ int main(void) {
   tcase_add_test(tc, an_abort_ends_what_runs);
   tcase_add_test(tc, a_plan_that_does_not_fit_names_the_cap_that_would);
   tcase_add_test(tc, a_switch_adds_and_copies);
+  tcase_add_test(tc, operands_may_be_shared);
+  tcase_add_loop_test(tc, lowered_operands_are_not_shared, 0, 2 * COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, a_multicast_plan_without_its_switch_is_refused, 0, 3);
   tcase_add_test(tc, devices_that_are_not_there_are_refused);
   tcase_add_test(tc, any_call_for_a_group_may_fail);

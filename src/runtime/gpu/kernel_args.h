@@ -51,6 +51,7 @@ struct copse_block_work {
   uint32_t worker, rank;
   uint32_t first_op, n_ops;
   uint32_t first_operand, n_operands;
+  uint32_t shared; /* whether two of its operations may name the same operand */
 };
 
 /* A plan on one device, as the device addresses it. n_blocks: the workers that run here. */

@@ -30,7 +30,8 @@
 /* Operands likewise: the part of their places that no chunk changes. */
 #define LOADED_OPERANDS 256u
 /* Places of two MOVEs in turn: faster threads find those of the next MOVE while slower ones still
- * use those of the last. Where the launch is one chunk, so that no place changes: those of all. */
+ * use those of the last. Where the launch is one chunk, so that no place changes, and each operand is one
+ * MOVE's, whose piece decides where it is: those of all. */
 #define TURN_PLACES (2u * COPSE_MOVE_MAX_OPERANDS)
 
 struct loaded_op {
@@ -121,7 +122,7 @@ __device__ static inline void thread_enter(const struct copse_call_args &args,
     const uint32_t epoch = plan.epochs[work.worker];
     block->epoch = block->from.chunk < args.shape.n_chunks ? copse_next_epoch(epoch) : epoch;
     block->based = work.n_operands <= LOADED_OPERANDS;
-    block->kept = block->based && args.shape.n_chunks == 1 && work.n_ops <= LOADED_OPS;
+    block->kept = block->based && !work.shared && args.shape.n_chunks == 1 && work.n_ops <= LOADED_OPS;
   }
   self->block = block;
   self->left = self->wrote = self->aliased = false;

@@ -259,7 +259,7 @@ static copse_status unstage(const struct copse_cuda *cuda, const struct copse_cu
   const unsigned char *from = staged_at(cuda, rank, part);
   const uint64_t row = part->count * element_bytes, pitch = part->whole * element_bytes;
   const uint32_t n = p->plan->header.output_blocks;
-  if (n > 1 && pitch <= cuda->devices[0].max_pitch) {
+  if (n > 1 && pitch <= cuda->devices[cuda->device_of[rank - cuda->first_local]].max_pitch) {
     COPSE_CUDA(cudaMemcpy2DAsync(to, pitch, from, row, row, n, cudaMemcpyDefault, stream));
     return COPSE_OK;
   }

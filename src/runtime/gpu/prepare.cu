@@ -131,11 +131,12 @@ static void put_all(struct writer *w, const struct copse_cuda_plan *p, const str
 
 static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t worker) {
   const struct copse_plan_worker *it = &plan->workers[worker];
-  struct copse_block_work work = {worker, it->rank, it->first_op, it->n_ops, 0, 0};
+  struct copse_block_work work = {worker, it->rank, it->first_op, it->n_ops, 0, 0, 0};
   uint64_t first = UINT64_MAX, end = 0;
   for (uint32_t i = 0; i < it->n_ops; i++) {
     const struct copse_plan_op *op = &plan->ops[it->first_op + i];
     if (op->kind != COPSE_OP_MOVE) continue;
+    if (op->operand < end) work.shared = 1; /* lower's ascend */
     if (op->operand < first) first = op->operand;
     uint64_t after = (uint64_t)op->operand + op->n_src + op->n_dst;
     if (after > end) end = after;

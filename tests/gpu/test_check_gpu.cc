@@ -640,8 +640,33 @@ static void run_inverted(struct meeting meeting) {
   }
 }
 
+/* Sums by the switch, a process per GPU. */
+static void run_multicast(struct meeting meeting) {
+  static const uint64_t counts[] = {1, 511, 4099, 262147};
+  const copse_bootstrap bootstrap = {meeting_all_gather, &meeting};
+  struct copse_plan *plan = device_multicast_plan(meeting.n);
+  struct process p;
+  unsigned char *memory;
+  memset(&p, 0, sizeof p);
+  p.meeting = meeting;
+  gpu_make_several(meeting.n);
+  process_start(&p, plan, &bootstrap);
+  CUDA_OK(cudaMalloc((void **)&memory, 2 * process_room));
+  for (int type = 0; type < COPSE_N_TYPES; type++)
+    for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
+      for (int k = 0; k < (GPU_IS_REAL ? 4 : 2); k++) {
+        const struct process_call call = {counts[k], (uint64_t)(type + redop), (type + redop + k) % 2 == 1,
+                                          0, true, (copse_type)type, (copse_redop)redop};
+        process_check(&p, &call, memory, process_room);
+      }
+  CUDA_OK(cudaFree(memory));
+  process_stop(&p);
+  copse_plan_free(plan);
+}
+
 static void run_as_rank(const struct process_arguments *arguments) {
   gpu_make_small();
+  if (strcmp(arguments->mode, "multicast") == 0) return run_multicast(arguments->meeting);
   if (strcmp(arguments->mode, "inverted") == 0)
     run_inverted(arguments->meeting);
   else
@@ -703,6 +728,9 @@ static void check_multicast(void) {
   device_plan_close(&d);
   copse_plan_free(plan);
   gpu_make_several(1);
+  begin("multicast: a process per rank");
+  processes_run(COPSE_ALLREDUCE, "multicast", n);
+  passed++;
 }
 
 /* ---- main ---------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  *   prepare.cu   a plan's tables and memory  launch.cu      one collective
  *   kernels.cu   the interpreter on a GPU    ../internode/  ranks on several hosts
  *
- * All workers of the local ranks on one device run in one cooperative kernel, so that ranks which
+ * All workers of the local ranks on one device run in one kernel, whose blocks start together, so that ranks which
  * share a device are resident together. Kernels on different devices run at the same time. Calls of a
  * group share a kernel, one after another, where they can (launch.cu).
  *

@@ -6,8 +6,8 @@
  * to a multiprocessor: while one waits the others move data. A plan that still doesn't fit is
  * refused with the number of workers that would.
  *
- * Where ranks are in several processes each rank's memory for the plans is shared by CUDA IPC once,
- * here, for all plans of a folder together. The processes vote after every step, so that none waits
+ * Where ranks are in several processes each rank's memory for the plans is shared once, here, for all
+ * plans of a folder together. The processes vote after every step, so that none waits
  * for one that gave up; a plan that doesn't fit at one rank is left out at all.
  */
 #include "runtime/gpu/cuda_backend.h"

@@ -116,8 +116,7 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   struct copse_lower_options options = o->lower;
   options.min_bytes = o->msccl.min_bytes;
   options.max_bytes = o->msccl.max_bytes;
-  if (options.instances == 0 && w->schedule->objective.bytes == 0)
-    options.instances = COPSE_LOWER_AUTO;
+  if (options.instances == 0) options.instances = COPSE_LOWER_AUTO;
   COPSE_DO(copse_lower_schedule(w->schedule, &options, &w->plan, &w->err));
   if (o->text)
     COPSE_DO(copse_plan_to_text(w->plan, &w->made, &w->made_size, &w->err));
@@ -493,7 +492,7 @@ static const struct copse_option common[] = {
     {"--instances", 'I', "N",
      "cut each tree, or an alltoall's path, into N parts, for more\n"
      "workers; default 1, plan: auto, the fewest with which all workers\n"
-     "have about as much to move",
+     "have about as much to move, 1 of a schedule by --objective",
      .words = automatic, .take = take_instances, .common = true},
     {"--topology", 't', "TOPO",
      "of a plan, say whether the fabric's own routes, which its messages\n"

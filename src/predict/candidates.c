@@ -186,6 +186,13 @@ static copse_status list_fastest_first(const struct copse_candidates *c, double 
   return COPSE_OK;
 }
 
+/* "k=1, far first" of "1M: k=1, far first", which it began with. */
+static const char *without_size(const char *name) {
+  size_t digits = strspn(name, "0123456789");
+  bool sized = digits > 0 && strchr("KM", name[digits]) && strncmp(name + digits + 1, ": ", 2) == 0;
+  return sized ? name + digits + 3 : name;
+}
+
 copse_status copse_candidates_search(struct copse_candidates *c,
                                      const struct copse_solve_options *options,
                                      struct copse_err *err) {
@@ -206,7 +213,7 @@ copse_status copse_candidates_search(struct copse_candidates *c,
     COPSE_DO(copse_solve_for_size(c->topology, &question, &answer, &ignored, err));
     const char *unit = sizes[i] < 1 << 20 ? "K" : "M";
     snprintf(name, sizeof name, "%" PRIu64 "%s: %.40s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit,
-             answer.name);
+             without_size(answer.name));
     COPSE_DO(take(c, answer.schedule, name, err));
   }
   return COPSE_OK;
@@ -447,10 +454,10 @@ static int list_sizes(const struct copse_candidates *c, uint64_t smallest, uint6
 }
 
 /* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
- * second becomes as fast, to an eighth. */
+ * second becomes as fast. */
 static copse_status find_border(const struct copse_candidates *c, int before, int after,
                                 double from, double to, uint64_t *border, struct copse_err *err) {
-  int low = 0, high = to - from < 8 ? 1 : 8; /* eighths of the way */
+  int low = 0, high = to - from < BORDER_PARTS ? 1 : BORDER_PARTS; /* parts of the way */
   double step = (to - from) / high;
   while (high - low > 1) {
     int middle = (low + high) / 2;

@@ -109,8 +109,7 @@ static copse_status as_plan(const struct copse_topology *topology,
                       "more than %d edges of trees, or pairs of ranks, are too many to lower for a "
                       "prediction",
                       MOST_LOWERED);
-  if (lower.instances == 0 && !lower.low_latency && schedule->objective.bytes == 0)
-    lower.instances = COPSE_LOWER_AUTO;
+  if (lower.instances == 0 && !lower.low_latency) lower.instances = COPSE_LOWER_AUTO;
   COPSE_DO(copse_lower_schedule(schedule, &lower, &plan, why));
   return copse_predict_plan("plan", topology, plan, o, out, &what, why);
 }

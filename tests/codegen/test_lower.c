@@ -43,6 +43,28 @@ START_TEST(every_collective_on_every_fabric_is_proved) {
 }
 END_TEST
 
+/* Channels of a plan: as many as parts of trees have edges between ranks. */
+static uint32_t channels_with(const struct copse_schedule *schedule, int instances) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_lower_options options = {.instances = instances};
+  struct copse_plan *plan;
+  ASSERT_OK(copse_lower_schedule(schedule, &options, &plan, &err), &err);
+  uint32_t n = plan->header.n_channels;
+  copse_plan_free(plan);
+  return n;
+}
+
+/* The search for a size timed the trees as they are; more parts would be other chunks. */
+START_TEST(a_schedule_for_one_size_is_cut_as_it_says) {
+  struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[0], COPSE_ALLGATHER, 0);
+  ck_assert_uint_gt(channels_with(schedule, COPSE_LOWER_AUTO), channels_with(schedule, 1));
+  schedule->objective = (struct copse_schedule_objective){.bytes = 1 << 20, .chunks = 3};
+  ck_assert_uint_eq(channels_with(schedule, COPSE_LOWER_AUTO), channels_with(schedule, 1));
+  ck_assert_uint_gt(channels_with(schedule, 2), channels_with(schedule, 1));
+  copse_schedule_free(schedule);
+}
+END_TEST
+
 /* Random demands, rows and pairs without any among them: proved, and run bit for bit at
  * counts that the shares do not divide. */
 START_TEST(alltoalls_by_demand_are_proved_and_run_right) {
@@ -224,6 +246,7 @@ int main(void) {
   Suite *suite = suite_create("codegen/lower");
   TCase *tc = tcase_create("all");
   tcase_add_test(tc, every_collective_on_every_fabric_is_proved);
+  tcase_add_test(tc, a_schedule_for_one_size_is_cut_as_it_says);
   tcase_add_test(tc, alltoalls_by_demand_are_proved_and_run_right);
   tcase_add_test(tc, a_missing_block_is_missed_only_if_it_has_elements);
   tcase_add_test(tc, more_children_than_a_move_has_operands_take_several);

@@ -4,7 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Instances: the fewest with which all workers of a rank have about as much to move. */
+/* Instances: the fewest with which all workers of a rank have about as much to move; of a schedule
+ * for one size, whose trees are cut already, 1. */
 #define COPSE_LOWER_AUTO (-1)
 #define COPSE_LOWER_MOST_INSTANCES 256
 

@@ -93,8 +93,8 @@ struct grower {
   struct users *users;     /* [n_links], NULL before the first exchange */
   struct sources *sources; /* [n_nodes], as the last repair found them */
   struct search search[COPSE_LEVELS_CHAIN + 1];
-  int64_t candidates; /* for exchanges that may still be looked at */
-  int allowed;        /* of them, for the repair at hand */
+  int64_t steps; /* of exchanges that are left: candidates looked at, links walked back */
+  int allowed;   /* of them, for the repair at hand */
   struct copse_arena arena;
   struct copse_err *err;
 };
@@ -301,7 +301,7 @@ static void collect_back(const struct grower *g, struct search *s, int at, int v
 /*
  * Backwards from v, which hangs nowhere, to vertices of the tree that do not hang below it:
  * s->ends, the nearest first. With `full`, one stretch of the way is over links that have nothing
- * left (layer 1; layer 2 is beyond), else none.
+ * left (layer 1; layer 2 is beyond), else none. Each link counts against g->allowed.
  */
 static void search_back(struct grower *g, int t, int v, struct search *s, bool full) {
   const struct tree *tree = &g->trees[t];
@@ -312,6 +312,7 @@ static void search_back(struct grower *g, int t, int v, struct search *s, bool f
   copse_queue_push(&queue, g->network->terminals[v]);
   while (!copse_queue_is_empty(&queue)) {
     int at = copse_queue_pop(&queue), b = at % n_nodes, layer = at / n_nodes;
+    g->allowed -= g->entering.first[b + 1] - g->entering.first[b];
     for (int i = g->entering.first[b]; i < g->entering.first[b + 1]; i++) {
       int e = g->entering.item[i], a = g->network->links[e].src, u = g->number[a];
       if (g->left[e] == 0 && (!full || layer == 2)) continue;
@@ -442,7 +443,7 @@ static copse_status attach(struct grower *g, int t, int v, int chain, bool *done
 /* One more terminal for a tree that is stuck, by at most `chain` exchanges in a row. */
 static copse_status repair(struct grower *g, int t, int chain, bool *repaired) {
   struct tree *tree = &g->trees[t];
-  int most = (int)copse_smaller(g->candidates, COPSE_LEVELS_REPAIR_CANDIDATES);
+  int most = (int)copse_smaller(g->steps, COPSE_LEVELS_REPAIR_STEPS);
   if (!g->users) COPSE_DO(list_users(g));
   *repaired = false;
   g->allowed = most;
@@ -456,7 +457,7 @@ static copse_status repair(struct grower *g, int t, int chain, bool *repaired) {
     measure(g, tree);
     tree->open = 0; /* room may have grown */
   }
-  g->candidates -= most - g->allowed;
+  g->steps -= most - g->allowed;
   return COPSE_OK;
 }
 
@@ -591,7 +592,7 @@ static copse_status finish(struct grower *g, bool *complete) {
   *complete = false;
   for (int chain = 0; chain <= COPSE_LEVELS_CHAIN && !*complete; chain++) do {
       COPSE_DO(repair_all(g, chain, &any, complete));
-    } while (any && !*complete && g->candidates > 0);
+    } while (any && !*complete && g->steps > 0);
   return COPSE_OK;
 }
 
@@ -626,13 +627,12 @@ static copse_status keep_tree(struct grower *g, const struct tree *tree) {
   return copse_forest_add(g->forest, kept, g->n - 1, g->search->queue, g->err);
 }
 
-/* Sets how many candidates for exchanges may be looked at; false where exchanges can't finish the
- * trees. */
+/* Sets how many steps exchanges may take; false where they can't finish the trees. */
 static bool is_worth_finishing(struct grower *g) {
   int64_t all = (int64_t)g->n_trees * g->n, missing = all;
   for (int t = 0; t < g->n_trees; t++) missing -= g->trees[t].n_order;
-  g->candidates = COPSE_LEVELS_LEAST_CANDIDATES + COPSE_LEVELS_CANDIDATES_EACH * missing;
-  if (g->candidates > COPSE_LEVELS_MOST_CANDIDATES) g->candidates = COPSE_LEVELS_MOST_CANDIDATES;
+  g->steps = COPSE_LEVELS_LEAST_STEPS + COPSE_LEVELS_STEPS_EACH * missing;
+  if (g->steps > COPSE_LEVELS_MOST_STEPS) g->steps = COPSE_LEVELS_MOST_STEPS;
   return missing <= all / COPSE_LEVELS_LEAST_GROWN;
 }
 

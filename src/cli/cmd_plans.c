@@ -31,7 +31,7 @@ struct options {
   const char *output;
   const char *from; /* the plans that a job has, or NULL */
   bool wanted[COPSE_ALLTOALL + 1];
-  int root; /* -1: not given */
+  const char *roots; /* a list of ranks, or NULL */
   struct copse_lower_options lower;
   struct copse_cli_costs costs;
   bool no_low_latency, json, keep;
@@ -48,7 +48,7 @@ struct old_plan {
 struct job {
   const struct options *o;
   bool wanted[COPSE_ALLTOALL + 1];
-  int root;
+  int *roots, n_roots; /* of the collective at hand; {-1} where it has none */
   struct old_plan *old;
   int n_old;
   struct copse_cli_work *work;
@@ -58,8 +58,7 @@ struct job {
   struct copse_candidates candidates, healthy; /* of the collective at hand */
   const struct old_plan *before[COPSE_MAX_CANDIDATES]; /* [n_before] what `healthy` has of --from */
   int n_before;
-  struct copse_text index;            /* all plans so far */
-  struct copse_text table;
+  struct copse_text index, table; /* of all plans so far */
   struct copse_text losses;     /* what fewer hops and fewer plans cost, a line each */
   struct copse_text difference; /* of the plan at hand, for the index */
   struct copse_text changes;    /* what ranks must load again, a line for each plan */
@@ -119,9 +118,7 @@ static copse_status read_all_old(struct job *j) {
     path = is_folder ? copse_arena_printf(&j->work->arena, "%s/%s", from, names[i]) : from;
     if (!path) return copse_fail_nomem(j->err);
     COPSE_DO(read_old(j, names[i], path));
-    const struct copse_plan_header *h = &j->old[i].header;
-    if (j->o->by_default) j->wanted[h->collective] = true;
-    if (j->o->by_default && j->root < 0) j->root = h->root;
+    if (j->o->by_default) j->wanted[j->old[i].header.collective] = true;
   }
   qsort(j->old, (size_t)j->n_old, sizeof *j->old, by_size);
   return COPSE_OK;
@@ -194,6 +191,24 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
   return COPSE_OK;
 }
 
+/* ---- names ------------------------------------------------------------------------------- */
+
+/* "broadcast 4", "allreduce" */
+static const char *label_of(const struct copse_schedule *s, char text[40]) {
+  const char *name = copse_collective_name(s->collective);
+  snprintf(text, 40, copse_collective_rooted(s->collective) ? "%s %d" : "%s", name, s->root);
+  return text;
+}
+
+/* "allreduce-1", and where there are several roots "broadcast-root4-1" */
+static const char *stem_of(const struct job *j, const struct copse_schedule *s, int number,
+                           char text[64]) {
+  char root[24] = "";
+  if (j->n_roots > 1) snprintf(root, sizeof root, "-root%d", s->root);
+  snprintf(text, 64, "%s%s-%d", copse_collective_name(s->collective), root, number);
+  return text;
+}
+
 /* ---- one plan ---------------------------------------------------------------------------- */
 
 /* Lowers, proves and writes one plan for the sizes of `range`. */
@@ -242,7 +257,7 @@ static void add_to_table(struct job *j, const struct copse_candidate_range *rang
                          double optimal_us, double bound_us) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-36s %7d %12.6g %12s %12.6g\n",
-                 copse_collective_name(it->schedule->collective), range->min_bytes,
+                 label_of(it->schedule, (char[40]){0}), range->min_bytes,
                  most_of(range, "any", (char[24]){0}), it->name,
                  copse_schedule_height(it->schedule), us,
                  copse_gap_text(us, bound_us, (char[COPSE_GAP_TEXT]){0}), optimal_us);
@@ -259,7 +274,7 @@ static void add_slower(struct job *j, const struct copse_candidate_range *range,
                        uint64_t bytes, const char *than) {
   copse_text_add(
       &j->losses, "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64 " bytes) than %s",
-      copse_collective_name(j->candidates.list[range->candidate].schedule->collective),
+      label_of(j->candidates.list[range->candidate].schedule, (char[40]){0}),
       range->min_bytes, 100 * part, bytes, than);
 }
 
@@ -325,19 +340,17 @@ static copse_status compare_before(const struct job *j, const struct copse_candi
 }
 
 static void add_to_index(struct job *j, const struct copse_candidate_range *range,
-                         const struct loss_before *before, int number) {
+                         const struct loss_before *before, const char *stem) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const struct copse_schedule *s = it->schedule;
-  const char *collective = copse_collective_name(s->collective);
   copse_text_add(&j->index, "%s\n  {\"collective\": \"%s\", ", j->index.size ? "," : "",
-                 collective);
+                 copse_collective_name(s->collective));
   if (copse_collective_rooted(s->collective)) copse_text_add(&j->index, "\"root\": %d, ", s->root);
   copse_text_add(&j->index,
                  "\"min_bytes\": %" PRIu64
                  ", \"max_bytes\": %s,\n"
-                 "   \"plan\": \"%s-%d.plan\", \"schedule\": \"%s-%d.json\",",
-                 range->min_bytes, most_of(range, "null", (char[24]){0}), collective, number,
-                 collective, number);
+                 "   \"plan\": \"%s.plan\", \"schedule\": \"%s.json\",",
+                 range->min_bytes, most_of(range, "null", (char[24]){0}), stem, stem);
   if (it->lower.low_latency)
     copse_text_add(&j->index, " \"low_latency\": true,%s",
                    it->lower.one_hop ? " \"one_hop\": true," : "");
@@ -369,17 +382,17 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
                                                  c->predictions[range->candidate].sim.alpha_us};
   struct loss_before before;
-  char name[64];
-  snprintf(name, sizeof name, "%s-%d.json", copse_collective_name(schedule->collective), number);
+  char name[80], stem[64];
+  snprintf(name, sizeof name, "%s.json", stem_of(j, schedule, number, stem));
   COPSE_DO(write_schedule(j, schedule, name));
-  snprintf(name, sizeof name, "%s-%d.plan", copse_collective_name(schedule->collective), number);
+  snprintf(name, sizeof name, "%s.plan", stem);
   COPSE_DO(write_plan(j, range, name));
   COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, us, j->err));
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
   add_to_table(j, range, us[0][range->candidate], us[0][0], bound_us);
   COPSE_DO(compare_before(j, range, &before));
   add_losses(j, range, &before);
-  add_to_index(j, range, &before, number);
+  add_to_index(j, range, &before, stem);
   return COPSE_OK;
 }
 
@@ -421,65 +434,28 @@ static copse_status make_switched(struct job *j, const struct copse_solve_option
 }
 
 /* What there is to choose from, with --verbose. */
-static copse_status say_candidates(const struct job *j, copse_collective collective) {
+static copse_status say_candidates(const struct job *j) {
   static const double bytes[] = {4096, 1 << 20, 1 << 30};
   double us[3][COPSE_MAX_CANDIDATES];
   if (!copse_cli_asked.verbose) return COPSE_OK;
   COPSE_DO(copse_candidates_time(&j->candidates, bytes, 3, true, us, j->err));
   for (int i = 0; i < j->candidates.n; i++)
     copse_cli_say("%s by %s: %s us at 4 KiB, %s at 1 MiB, %s at 1 GiB (null: not simulated)",
-                  copse_collective_name(collective), j->candidates.list[i].name,
+                  label_of(j->candidates.list[i].schedule, (char[40]){0}), j->candidates.list[i].name,
                   COPSE_CLI_NUMBER(us[0][i]), COPSE_CLI_NUMBER(us[1][i]),
                   COPSE_CLI_NUMBER(us[2][i]));
   return COPSE_OK;
 }
 
-/* Whether the ranks are the same in both. */
-static bool has_ranks_of(const struct copse_topology *t, const struct copse_topology *other) {
-  bool same = t->n_ranks == other->n_ranks;
-  for (int r = 0; r < t->n_ranks && same; r++)
-    same = strcmp(t->nodes[t->rank_nodes[r]].id, other->nodes[other->rank_nodes[r]].id) == 0;
-  return same;
+/* Which rank an old plan's root is now; -1: its GPU is down. */
+static int root_now(const struct job *j, const struct copse_plan_header *old) {
+  const struct copse_topology *was = j->whole, *t = j->topology;
+  if (old->root < 0 || old->n_ranks != (uint32_t)was->n_ranks) return old->root;
+  int node = copse_topology_find(t, was->nodes[was->rank_nodes[old->root]].id);
+  return node < 0 ? -1 : t->nodes[node].rank;
 }
 
 /* ---- what the job has, as schedules ------------------------------------------------------- */
-
-/* What ranks do of a schedule lowered so. */
-static copse_status digest_lowered(struct job *j, const struct copse_schedule *schedule,
-                                   const struct copse_lower_options *lower, struct old_plan *out,
-                                   struct copse_err *err) {
-  struct copse_plan *plan;
-  COPSE_DO(copse_lower_schedule(schedule, lower, &plan, err));
-  out->header = plan->header;
-  copse_status status = COPSE_ARRAY(&j->work->arena, plan->header.n_ranks, out->parts, err);
-  if (status == COPSE_OK) status = copse_plan_digest_parts(plan, out->parts, err);
-  copse_plan_free(plan);
-  return status;
-}
-
-/* How the plan was lowered from its schedule: *known where that is found. */
-static copse_status find_lowering(struct job *j, const struct old_plan *old,
-                                  const struct copse_schedule *schedule,
-                                  struct copse_lower_options *lower, bool *known) {
-  *known = false;
-  /* in chunks, packets, and packets of one hop */
-  for (int low = 0; low < 3 && !*known; low++) {
-    struct copse_err why = COPSE_ERR_INIT;
-    struct old_plan plan;
-    *lower = j->o->lower;
-    lower->low_latency = low > 0;
-    if ((lower->one_hop = low > 1)) lower->instances = 0; /* those of candidates.h */
-    lower->min_bytes = (int64_t)old->header.min_bytes;
-    lower->max_bytes = (int64_t)old->header.max_bytes;
-    if ((low > 0) != (old->header.protocol == COPSE_PROTOCOL_LOW_LATENCY)) continue;
-    copse_status status = digest_lowered(j, schedule, lower, &plan, &why);
-    if (status == COPSE_UNSUPPORTED) continue;
-    if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
-    *known = plan.header.n_ranks == old->header.n_ranks &&
-             memcmp(old->parts, plan.parts, plan.header.n_ranks * sizeof *plan.parts) == 0;
-  }
-  return COPSE_OK;
-}
 
 /* Refuses what was made for another cluster: neither this one nor it with parts down. */
 static copse_status check_made_for(const struct job *j, const char *file,
@@ -497,20 +473,11 @@ static copse_status check_made_for(const struct job *j, const char *file,
                        name, j->whole->name);
 }
 
-/* Whether all nodes of a schedule are there, and its ranks are the topology's. */
-static bool has_nodes_of(const struct copse_topology *t, const struct copse_schedule *s) {
-  bool same = t->n_ranks == s->n_ranks;
-  for (int r = 0; r < t->n_ranks && same; r++)
-    same = strcmp(t->nodes[t->rank_nodes[r]].id, s->nodes[s->rank_nodes[r]]) == 0;
-  for (int v = 0; v < s->n_nodes && same; v++) same = copse_topology_find(t, s->nodes[v]) >= 0;
-  return same;
-}
-
 /* Adds an old plan, as it was lowered from its schedule, to `healthy`, where that can be told. */
 static copse_status take_before(struct job *j, const struct old_plan *old, bool *foreign) {
   struct copse_candidates *h = &j->healthy;
   struct copse_schedule *s = NULL;
-  struct copse_lower_options lower;
+  struct copse_lower_options lower = j->o->lower;
   bool known = false;
   copse_status status = COPSE_OK;
   if (!old->schedule || h->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
@@ -519,8 +486,8 @@ static copse_status take_before(struct job *j, const struct old_plan *old, bool 
   *foreign = status != COPSE_OK;
   if (*foreign) goto out;
   COPSE_TRY(copse_schedule_expand(s, j->err));
-  if (s->n_copying == 0 && s->n_adding == 0 && has_nodes_of(h->topology, s))
-    COPSE_TRY(find_lowering(j, old, s, &lower, &known));
+  if (s->n_copying == 0 && s->n_adding == 0 && copse_schedule_has_nodes_of(s, h->topology))
+    COPSE_TRY(copse_lower_find(s, &old->header, old->parts, &j->work->arena, &lower, &known, j->err));
   if (!known) goto out;
   lower.min_bytes = 0;
   if (lower.low_latency && !lower.one_hop) /* one hop is cut by the largest message */
@@ -546,10 +513,12 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
   for (int i = 0; i < j->n_old; i++) {
     bool foreign = false;
     if (j->old[i].header.collective != (uint32_t)options->collective) continue;
+    if (options->root >= 0 && root_now(j, &j->old[i].header) != options->root) continue;
     copse_status status = take_before(j, &j->old[i], &foreign);
     if (status != COPSE_OK && (j->o->keep || !foreign)) return status;
   }
-  if (j->n_before > 0 || j->o->keep || !j->work->whole || !has_ranks_of(j->topology, j->whole)) return COPSE_OK;
+  bool known = j->n_before > 0 || j->o->keep || !j->work->whole;
+  if (known || !copse_topology_has_ranks_of(j->topology, j->whole)) return COPSE_OK;
   copse_candidates_free(&j->healthy);
   COPSE_DO(copse_candidates_make(j->work->whole, options, &j->predicted, false, &j->healthy, &ignored, j->err));
   return copse_candidates_search(&j->healthy, options, j->err);
@@ -559,7 +528,8 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
 static copse_status find_kept(struct job *j, struct copse_candidate *it) {
   struct old_plan plan;
   uint32_t same;
-  COPSE_DO(digest_lowered(j, it->schedule, &it->lower, &plan, j->err));
+  COPSE_DO(copse_lower_digest(it->schedule, &it->lower, &j->work->arena, &plan.header, &plan.parts,
+                              j->err));
   (void)find_like(j, &plan.header, plan.parts, &same);
   it->kept = same > 0;
   return COPSE_OK;
@@ -573,7 +543,7 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
   COPSE_DO(find_healthy(j, options));
   COPSE_DO(copse_candidates_make(j->topology, options, &j->predicted, j->o->keep, c, &ignored, j->err));
   n = c->n;
-  if (has_ranks_of(j->topology, j->whole) && (j->o->keep || j->work->whole))
+  if (copse_topology_has_ranks_of(j->topology, j->whole) && (j->o->keep || j->work->whole))
     COPSE_DO(copse_candidates_adopt(c, &j->healthy, j->o->keep, j->err));
   for (int i = n; i < c->n && j->o->keep; i++) COPSE_DO(find_kept(j, &c->list[i]));
   if (j->o->keep && c->n == n)
@@ -583,20 +553,18 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
   return j->o->no_low_latency ? COPSE_OK : copse_candidates_packets(c, LARGEST_PACKETS, j->err);
 }
 
-static copse_status make_collective(struct job *j, copse_collective collective,
-                                    const struct copse_progress *progress) {
-  int root = j->root < 0 ? 0 : j->root;
+static copse_status make_collective(struct job *j, copse_collective collective, int root) {
   struct copse_solve_options options = {.collective = collective,
-                                        .root = copse_collective_rooted(collective) ? root : -1,
+                                        .root = root,
                                         .tolerance = COPSE_Q_ZERO,
                                         .label = copse_cli_topology_label(&j->o->topology),
-                                        .progress = progress};
+                                        .progress = &j->work->progress};
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
   int n;
   copse_status status;
   if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
   COPSE_TRY(make_candidates(j, &options));
-  COPSE_TRY(say_candidates(j, collective));
+  COPSE_TRY(say_candidates(j));
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
   COPSE_TRY(make_switched(j, &options, ranges, n));
@@ -604,6 +572,35 @@ out:
   copse_candidates_free(&j->candidates);
   copse_candidates_free(&j->healthy);
   return status;
+}
+
+/* Those of --root, else those of the plans of before, else rank 0. */
+static copse_status find_roots(struct job *j, copse_collective collective) {
+  COPSE_AT_END(copse_free_at) int *nodes = NULL;
+  const char *list = j->o->roots;
+  const struct copse_topology *t = j->topology;
+  const bool rooted = copse_collective_rooted(collective);
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)t->n_ranks + 1, j->roots, j->err));
+  j->roots[0] = rooted ? 0 : -1;
+  j->n_roots = 1;
+  if (rooted && list) {
+    list = strcmp(list, "all") == 0 ? "*" : list;
+    COPSE_DO(copse_topology_parse_ranks(t, "--root", list, &nodes, &j->n_roots, j->err));
+    for (int i = 0; i < j->n_roots; i++) j->roots[i] = t->nodes[nodes[i]].rank;
+    return COPSE_OK;
+  }
+  int n = 0;
+  for (int i = 0; rooted && i < j->n_old; i++) {
+    int root = root_now(j, &j->old[i].header), k = 0;
+    if (j->old[i].header.collective != (uint32_t)collective) continue;
+    bool gone = root < 0 || root >= t->n_ranks;
+    if (gone && j->old[i].header.min_bytes == 0)
+      copse_note(&copse_cli_notes, "%s: its root is no more a rank: no plans of it", j->old[i].name);
+    while (k < n && j->roots[k] != root) k++;
+    if (k == n && !gone) j->roots[n++] = root;
+  }
+  j->n_roots = n > 0 ? n : 1;
+  return COPSE_OK;
 }
 
 static copse_status finish(struct job *j) {
@@ -637,8 +634,12 @@ static copse_status finish(struct job *j) {
 
 static copse_status make_all(struct job *j) {
   COPSE_DO(copse_cli_set_begin(j->o->output, ".plan", &j->set, j->err));
-  for (int c = 0; c <= COPSE_ALLTOALL; c++)
-    if (j->wanted[c]) COPSE_DO(make_collective(j, (copse_collective)c, &j->work->progress));
+  for (int c = 0; c <= COPSE_ALLTOALL; c++) {
+    if (!j->wanted[c]) continue;
+    COPSE_DO(find_roots(j, (copse_collective)c));
+    for (int i = 0; i < j->n_roots; i++)
+      COPSE_DO(make_collective(j, (copse_collective)c, j->roots[i]));
+  }
   copse_cli_progress_end();
   return finish(j);
 }
@@ -646,7 +647,7 @@ static copse_status make_all(struct job *j) {
 static copse_status make_plans(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   struct job j = {
-      .o = o, .work = w, .root = o->root, .predicted = copse_predict_defaults, .err = &w->err};
+      .o = o, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
   memcpy(j.wanted, o->wanted, sizeof j.wanted);
   j.predicted.lower = o->lower;
   COPSE_DO(copse_cli_costs(&o->topology, &o->costs, &j.predicted, &w->err));
@@ -673,7 +674,7 @@ static int check(struct options *o, int n_left, char *const *left) {
   if (bad) return bad;
   if (!o->output) return copse_cli_usage("plans", "name the folder with -o");
   if (o->keep && !o->from) return copse_cli_usage("plans", "--keep is for --from");
-  if (o->root >= 0 && !o->wanted[COPSE_BROADCAST] && !o->wanted[COPSE_REDUCE])
+  if (o->roots && !o->wanted[COPSE_BROADCAST] && !o->wanted[COPSE_REDUCE])
     return copse_cli_usage("plans", "--root is for broadcast and reduce");
   for (int c = 0; c <= COPSE_ALLTOALL; c++) any = any || o->wanted[c];
   o->by_default = !any;
@@ -721,8 +722,10 @@ static const struct copse_option own[] = {
      "alltoall; may be given several times (default: allreduce, allgather\n"
      "and reduce_scatter)",
      .words = copse_cli_collectives, .take = take_collective, .common = true},
-    {"--root", 'r', "R", "the root rank of a broadcast or reduce (default 0)", TO(root),
-     COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a number up to 2147483647"},
+    {"--root", 'r', "LIST",
+     "the roots of a broadcast or reduce, a set of plans for each: 0,4-7, ids\n"
+     "of GPUs, all (default: those of --from, else 0)",
+     TO(roots)},
     {"--output", 'o', "FOLDER", "made if it is not there; must hold no plans", TO(output),
      .common = true},
     {"--from", 0, "PLANS",
@@ -756,19 +759,17 @@ static const struct copse_option own[] = {
 
 static void begin(void *options) {
   *(struct options *)options = (struct options){
-      .root = -1, .lower.instances = COPSE_LOWER_AUTO, .costs = COPSE_CLI_COSTS_INIT};
+      .lower.instances = COPSE_LOWER_AUTO, .costs = COPSE_CLI_COSTS_INIT};
 }
 
 static const char columns[] =
-    "The table has for each plan the sizes it is for (of the whole message, as nccl-tests counts\n"
-    "them), the schedule, its height in hops, the predicted time at the first of the sizes, how "
-    "far\n"
-    "that is above what nothing beats, and the time of the optimum for long messages there. "
-    "Names:\n"
-    "\"64K: ..\" was searched for that size, \"stages\" are recursive doubling, \"exchanged\" has "
-    "sends in\n"
-    "another order, \"packets\" carry data and flag together. \"by the switch\" is multicast, for switches\n"
-    "marked \"multicast\" and \"aggregation\": beside the others, which serve where the switch can't.\n";
+    "The table has for each plan the collective and its root, the sizes it is for (of the whole\n"
+    "message, as nccl-tests counts them), the schedule, its height in hops, the predicted time at\n"
+    "the first of the sizes, how far that is above what nothing beats, and the time of the optimum\n"
+    "for long messages there. Names: \"64K: ..\" was searched for that size, \"stages\" are recursive\n"
+    "doubling, \"exchanged\" has sends in another order, \"packets\" carry data and flag together.\n"
+    "\"by the switch\" is multicast, for switches marked \"multicast\" and \"aggregation\": beside the\n"
+    "others, which serve where the switch can't.\n";
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
@@ -776,10 +777,9 @@ static const char usage[] =
     "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
     "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
     "sake of few plans one that is predicted within 1 % of the fastest will do, or 3 % with fewer\n"
-    "hops; what that costs is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans "
-    "take; beside each plan is\n"
-    "its schedule, and index.json tells all. It is made beside and renamed at the end, so that a\n"
-    "call that is interrupted leaves nothing that loads.\n\n";
+    "hops; what that costs is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans\n"
+    "take; beside each plan is its schedule, and index.json tells all. It is made beside and renamed\n"
+    "at the end, so that a call that is interrupted leaves nothing that loads.\n\n";
 
 const struct copse_command copse_cmd_plans = {
     .name = "plans",
@@ -787,6 +787,7 @@ const struct copse_command copse_cmd_plans = {
     .usage = usage,
     .example =
         "example: copse plans a100-x2 -c allreduce -o plans\n"
+        "         copse plans a100-x2 -c broadcast -c reduce --root all -o plans-rooted\n"
         "         copse plans a100-x2 --down h0.nic3 --from plans -o plans-without-nic3\n",
     .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,

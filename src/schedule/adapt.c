@@ -44,6 +44,15 @@ copse_status copse_schedule_check_ranks(const struct copse_schedule *s, const ch
   return COPSE_OK;
 }
 
+bool copse_schedule_has_nodes_of(const struct copse_schedule *schedule,
+                                 const struct copse_topology *topology) {
+  struct copse_err why = COPSE_ERR_INIT;
+  bool same = copse_schedule_check_ranks(schedule, "", topology, &why) == COPSE_OK;
+  for (int v = 0; v < schedule->n_nodes && same; v++)
+    same = copse_topology_find(topology, schedule->nodes[v]) >= 0;
+  return same;
+}
+
 /* ---- the topology's own numbers ---- */
 
 /* A list of nodes of the schedule as one of nodes of the topology. */

@@ -19,6 +19,10 @@ copse_status copse_schedule_check_ranks(const struct copse_schedule *schedule, c
                                         const struct copse_topology *topology,
                                         struct copse_err *err) COPSE_CHECKED;
 
+/* Whether the topology has the schedule's ranks, and all its nodes. */
+bool copse_schedule_has_nodes_of(const struct copse_schedule *schedule,
+                                 const struct copse_topology *topology);
+
 /*
  * Numbers the nodes of an expanded, verified schedule as the topology does; a file may number them
  * otherwise. Its bound for one size and the proof of its routes are left out. COPSE_NOMEM.

@@ -50,6 +50,15 @@ int copse_topology_find(const struct copse_topology *topology, const char *id) {
                               offsetof(struct copse_node, id));
 }
 
+bool copse_topology_has_ranks_of(const struct copse_topology *topology,
+                                 const struct copse_topology *other) {
+  const struct copse_topology *t = topology;
+  bool same = t->n_ranks == other->n_ranks;
+  for (int r = 0; r < t->n_ranks && same; r++)
+    same = strcmp(t->nodes[t->rank_nodes[r]].id, other->nodes[other->rank_nodes[r]].id) == 0;
+  return same;
+}
+
 size_t copse_host_prefix(const char *id, int *host) {
   int64_t number = 0;
   size_t n = 1;

@@ -152,6 +152,10 @@ void copse_catalogue_free(struct copse_catalogue *catalogue);
 /* The node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);
 
+/* Whether both have the same GPUs as the same ranks. */
+bool copse_topology_has_ranks_of(const struct copse_topology *topology,
+                                 const struct copse_topology *other);
+
 /* The length of "h12.", which the ids of a cluster's nodes begin with, or 0; *host (may be NULL)
  * gets its number, -1 where there is none or one beyond COPSE_TOPOLOGY_MAX_NODES. */
 size_t copse_host_prefix(const char *id, int *host);

@@ -245,7 +245,7 @@ START_TEST(what_does_not_go_together_is_refused) {
       {"plans -o %/none", "give one topology"},
       {"plans " FABRIC " -o %/none -c gather", "unknown collective"},
       {"plans " FABRIC " -o %/none -w 0", "--workers"},
-      {"plans " FABRIC " -o %/none -c reduce -r 8", "root from 0 to"},
+      {"plans " FABRIC " -o %/none -c reduce -r 8", "--root: 8 in the list of ranks"},
   };
   copse_test_all_refused(cases, sizeof cases / sizeof *cases);
 }
@@ -725,6 +725,111 @@ START_TEST(plans_of_other_ranks_and_kept_ones_without_schedules) {
 }
 END_TEST
 
+/* ---- several roots ------------------------------------------------------------------------- */
+
+#define ROOTED "--synthetic full:4@50 -c broadcast -c reduce --no-low-latency"
+
+/* Rank 0's value of a broadcast or reduce of one float 10 * rank + 1, or what the call failed with. */
+static copse_status call_rooted(copse_comm **comms, bool reduce, int root, float *out) {
+  float in[4], results[4];
+  copse_status status = COPSE_OK;
+  ck_assert_int_eq(copse_group_start(), COPSE_OK);
+  for (int r = 0; r < 4 && status == COPSE_OK; r++) {
+    in[r] = (float)(10 * r + 1);
+    results[r] = -1;
+    status = reduce ? copse_reduce(&in[r], &results[r], 1, COPSE_FLOAT, COPSE_SUM, root, comms[r], NULL)
+                    : copse_broadcast(&in[r], &results[r], 1, COPSE_FLOAT, root, comms[r], NULL);
+  }
+  copse_status end = copse_group_end();
+  *out = results[reduce ? root : (root + 1) % 4];
+  return status == COPSE_OK ? end : status;
+}
+
+/* The plan of each range has its root; each collective and root has plans for all sizes. */
+static int check_roots(const char *folder, cJSON *json, const char *wanted) {
+  static const char fabric[] = " --synthetic full:4@50";
+  const cJSON *range;
+  int n = 0;
+  char seen[64] = "";
+  cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
+    copse_plan *plan = open_plan(folder, text_of(range, "plan"));
+    int root = (int)number_of(range, "root");
+    ck_assert_int_eq(plan->header.root, root);
+    ck_assert(plan->header.min_bytes == (uint64_t)number_of(range, "min_bytes"));
+    ck_assert_int_eq(run("@ check %%/%s/%s", folder, text_of(range, "plan")), 0);
+    ck_assert_int_eq(run("@ verify %%/%s/%s%s", folder, text_of(range, "schedule"), fabric), 0);
+    if (plan->header.min_bytes == 0)
+      snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%c%d ",
+               text_of(range, "collective")[0], root);
+    n += cJSON_IsNull(cJSON_GetObjectItem(range, "max_bytes"));
+    copse_plan_free(plan);
+  }
+  ck_assert_str_eq(seen, wanted);
+  return n;
+}
+
+START_TEST(several_roots_in_one_folder) {
+  copse_comm *comms[4];
+  int n;
+  ck_assert_int_eq(run("@ plans " ROOTED " --root gpu2,0 -o %%/rooted --json"), 0);
+  cJSON *json = parsed();
+  ck_assert_int_eq(check_roots("rooted", json, "b2 b0 r2 r0 "), 4);
+  ck_assert_int_eq(copse_comm_init_all(comms, 4, (const int[]){-1, -1, -1, -1}), COPSE_OK);
+  char folder[300];
+  snprintf(folder, sizeof folder, "%s/rooted", copse_test_folder());
+  for (int r = 0; r < 4; r++) ck_assert_int_eq(copse_comm_load_plans(comms[r], folder, &n), COPSE_OK);
+  for (int root = 0; root < 4; root++)
+    for (int reduce = 0; reduce < 2; reduce++) {
+      float got;
+      copse_status status = call_rooted(comms, reduce, root, &got);
+      if (root == 0 || root == 2) {
+        ck_assert_msg(status == COPSE_OK, "root %d: %s", root, copse_last_error());
+        ck_assert(got == (reduce ? 64.0f : (float)(10 * root + 1)));
+      } else {
+        ck_assert_int_ne(status, COPSE_OK);
+      }
+    }
+  for (int r = 0; r < 4; r++) ck_assert_int_eq(copse_comm_destroy(comms[r]), COPSE_OK);
+  cJSON_Delete(json);
+}
+END_TEST
+
+START_TEST(plans_of_before_say_the_roots) {
+  ck_assert_int_eq(run("@ plans " ROOTED " --root gpu2,0 -o %%/had-roots"), 0);
+  ck_assert_int_eq(run("@ plans --synthetic full:4@50 --no-low-latency --from %%/had-roots -o "
+                       "%%/again --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *range;
+  ck_assert_int_eq(check_roots("again", json, "b0 b2 r0 r2 "), 4);
+  cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges"))
+      ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(range, "changed_ranks")), 0);
+  cJSON_Delete(json);
+  /* a root keeps its GPU where numbers move, and one that is down has no plans */
+  ck_assert_int_eq(run("@ plans --synthetic full:4@50 --down gpu0 --no-low-latency --from "
+                       "%%/had-roots -o %%/moved --json"), 0);
+  json = parsed();
+  cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges"))
+      ck_assert_int_eq((int)number_of(range, "root"), 1);
+  cJSON_Delete(json);
+  ck_assert_ptr_nonnull(strstr(result.err, "broadcast-root0-1.plan: its root is no more a rank"));
+  ck_assert_int_eq(run("@ plans " ROOTED " --root all -o %%/all --json | grep -c '\"root\": [0-3], \"min_bytes\": 0'"), 0);
+  ck_assert_str_eq(result.out, "8\n");
+}
+END_TEST
+
+START_TEST(roots_that_are_none) {
+  static const char *const cases[][2] = {
+      {"--root 9", "--root: 9 in the list of ranks; the topology has ranks 0 to 3"},
+      {"--root 0,gpu0", "twice in the list of ranks"},
+      {"--root nowhere", "\"nowhere\" in the list of ranks is no node"},
+      {"--root ''", "in the list of ranks"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    copse_test_refused(run("@ plans " ROOTED " %s -o %%/none", cases[i][0]), cases[i][1]);
+  copse_test_refused(run("@ plans ring-8 -c allgather --root 0,1 -o %%/none"),
+                     "--root is for broadcast and reduce");
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/plans");
   TCase *tests = tcase_create("plans");
@@ -750,6 +855,9 @@ int main(void) {
                       COPSE_TEST_UP_TO(4, 2));
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, kept_plans_are_no_slower_than_they_say);
   tcase_add_test(tests, plans_of_other_ranks_and_kept_ones_without_schedules);
+  tcase_add_test(tests, several_roots_in_one_folder);
+  tcase_add_test(tests, plans_of_before_say_the_roots);
+  tcase_add_test(tests, roots_that_are_none);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

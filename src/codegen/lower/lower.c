@@ -414,3 +414,44 @@ copse_status copse_plan_to_text(const struct copse_plan *plan, char **out, size_
   copse_text_add(&text, "\n ]}\n");
   return copse_text_take(&text, out, size, err);
 }
+
+/* ---- how a plan was lowered ---------------------------------------------------------------- */
+
+copse_status copse_lower_digest(const struct copse_schedule *schedule,
+                                const struct copse_lower_options *options,
+                                struct copse_arena *arena, struct copse_plan_header *header,
+                                uint8_t (**parts)[COPSE_SHA256_BYTES], struct copse_err *err) {
+  struct copse_plan *plan;
+  COPSE_DO(copse_lower_schedule(schedule, options, &plan, err));
+  *header = plan->header;
+  copse_status status = COPSE_ARRAY(arena, plan->header.n_ranks, *parts, err);
+  if (status == COPSE_OK) status = copse_plan_digest_parts(plan, *parts, err);
+  copse_plan_free(plan);
+  return status;
+}
+
+copse_status copse_lower_find(const struct copse_schedule *schedule,
+                              const struct copse_plan_header *header,
+                              uint8_t (*const parts)[COPSE_SHA256_BYTES],
+                              struct copse_arena *arena, struct copse_lower_options *options,
+                              bool *found, struct copse_err *err) {
+  const struct copse_lower_options given = *options;
+  *found = false;
+  for (int low = 0; low < 3 && !*found; low++) {
+    struct copse_err why = COPSE_ERR_INIT;
+    struct copse_plan_header other;
+    uint8_t(*digests)[COPSE_SHA256_BYTES];
+    *options = given;
+    options->low_latency = low > 0;
+    if ((options->one_hop = low > 1)) options->instances = 0; /* as candidates of plans have it */
+    options->min_bytes = (int64_t)header->min_bytes;
+    options->max_bytes = (int64_t)header->max_bytes;
+    if ((low > 0) != (header->protocol == COPSE_PROTOCOL_LOW_LATENCY)) continue;
+    copse_status status = copse_lower_digest(schedule, options, arena, &other, &digests, &why);
+    if (status == COPSE_UNSUPPORTED) continue;
+    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+    *found = other.n_ranks == header->n_ranks &&
+             memcmp(parts, digests, other.n_ranks * sizeof *digests) == 0;
+  }
+  return COPSE_OK;
+}

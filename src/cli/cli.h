@@ -91,8 +91,9 @@ const char *copse_cli_rates(struct copse_q time_per_GB, copse_collective collect
 /* Whether a file's name stands for standard output. NULL does not. */
 bool copse_cli_is_stdout(const char *path);
 
-/* Whether SVG may be written under that name: false for that of another kind of picture. */
-bool copse_cli_is_svg(const char *path);
+/* Whether ".svg" or ".html" may be written under that name: false for that of another kind of
+ * picture or page. */
+bool copse_cli_may_be(const char *path, const char *kind);
 
 /* A collective's name; 0, or the exit status after what is wrong with it has been said. */
 int copse_cli_take_collective(const char *command, const char *value, copse_collective *out);

@@ -16,7 +16,8 @@
 
 struct options {
   struct copse_cli_solve what;
-  const char *output, *nccl;
+  const char *output;
+  struct copse_cli_nccl nccl;
   struct copse_cli_costs costs;
   bool json;
   struct copse_report_row *row; /* of many topologies: what the index will say; or NULL */
@@ -40,9 +41,9 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
   struct copse_predict_options predict = copse_predict_defaults;
   double sizes[COPSE_REPORT_SIZES];
   struct copse_solve_seconds seconds;
-  COPSE_AT_END(copse_nccl_graphs_free) struct copse_nccl_graphs graphs = {0};
+  COPSE_AT_END(copse_cli_nccl_free) struct copse_cli_nccl_graphs graphs = {0};
   COPSE_DO(copse_cli_costs(&o->what.topology, &o->costs, &predict, &w->err));
-  COPSE_DO(copse_cli_load_nccl(o->nccl, &graphs, &predict, &w->err));
+  COPSE_DO(copse_cli_load_nccl(&o->nccl, &graphs, &predict, &w->err));
   COPSE_DO(copse_cli_begin_solve(&o->what, w));
   COPSE_DO(copse_arrangement_make(w->whole ? w->whole : w->topology, &w->arrangement, &w->err));
   COPSE_DO(copse_cli_solve_checked(w->topology, &o->what.solve, o->what.has_tolerance, &w->schedule,
@@ -222,12 +223,20 @@ static int run(void *arguments, int n_left, char **left) {
   int bad = copse_cli_solve_check(&o->what, "report", many ? 1 : n_left, left);
   if (bad) return bad;
   if (!o->output) return copse_cli_usage("report", "name the page with -o");
+  if (!folder && !copse_cli_may_be(o->output, ".html"))
+    return copse_cli_usage("report",
+                           "-o is a page of HTML: give it a name that ends in .html; pictures are "
+                           "'copse topo --draw' and 'copse solve --draw'");
   if (many && copse_cli_is_stdout(o->output))
     return copse_cli_usage("report", "of many topologies -o is a folder");
   if (many) return report_many(o, n_left, left);
   if (o->json && copse_cli_is_stdout(o->output))
     return copse_cli_usage("report", "of --json and -o - only one can have standard output");
   return copse_cli_do(write_report, o);
+}
+
+static int take_nccl(void *options, const char *command, char *value) {
+  return copse_cli_take_nccl(&((struct options *)options)->nccl, command, value);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
@@ -239,9 +248,10 @@ static const struct copse_option output[] = {
     {0}};
 static const struct copse_option own[] = {
     {"--nccl", 0, "GRAPH",
-     "compare with NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE), not\n"
-     "with the best rings",
-     TO(nccl), .common = true, .takes = COPSE_KIND_GRAPHS},
+     "compare with NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE, or\n"
+     "graph.xml of 'copse tune'), not with the best rings; where hosts differ,\n"
+     "once for each kind of host",
+     .take = take_nccl, .common = true, .takes = COPSE_KIND_GRAPHS},
     {"--json", 'j', NULL, "what was made as one JSON object on standard output", TO(json),
      .common = true},
     {0}};

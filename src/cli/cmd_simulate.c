@@ -29,7 +29,7 @@ struct options {
   int64_t factor;
   struct copse_cli_costs costs;
   struct copse_predict_options predict;
-  const char *nccl;
+  struct copse_cli_nccl nccl;
   int model; /* of models[] */
   bool no_baselines, json;
   const char *of_table; /* an option given that says what the table has */
@@ -524,9 +524,9 @@ static copse_status take_costs(struct options *o, struct copse_err *err) {
 static copse_status predict(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   struct job job = {.o = o, .work = w, .err = &w->err};
-  COPSE_AT_END(copse_nccl_graphs_free) struct copse_nccl_graphs graphs = {0};
+  COPSE_AT_END(copse_cli_nccl_free) struct copse_cli_nccl_graphs graphs = {0};
   COPSE_DO(take_costs(o, &w->err));
-  COPSE_DO(copse_cli_load_nccl(o->nccl, &graphs, &o->predict, &w->err));
+  COPSE_DO(copse_cli_load_nccl(&o->nccl, &graphs, &o->predict, &w->err));
   struct stat about;
   bool is_folder = stat(o->schedule, &about) == 0 && S_ISDIR(about.st_mode);
   copse_status status = is_folder ? simulate_folder(&job) : simulate(&job);
@@ -549,6 +549,10 @@ static int run(void *arguments, int n_left, char **left) {
                            "--no-baselines");
   o->schedule = left[0];
   return copse_cli_do(predict, o);
+}
+
+static int take_nccl(void *options, const char *command, char *value) {
+  return copse_cli_take_nccl(&((struct options *)options)->nccl, command, value);
 }
 
 static int take_chunk(void *options, const char *command, char *value) {
@@ -595,9 +599,10 @@ static const struct copse_option own[] = {
      TO(predict.fifo), COPSE_OPTION_RANGE(0, COPSE_SIM_MAX_FIFO),
      .must = "an integer from 0 to 1024"},
     {"--nccl", 0, "GRAPH",
-     "NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE) in place of the\n"
-     "best rings",
-     TO(nccl), MARK(of_table), .takes = COPSE_KIND_GRAPHS},
+     "NCCL's own rings (a file of NCCL_GRAPH_DUMP_FILE, or graph.xml of\n"
+     "'copse tune') in place of the best rings; where hosts differ, once for\n"
+     "each kind of host",
+     .take = take_nccl, MARK(of_table), .takes = COPSE_KIND_GRAPHS},
     {"--no-baselines", 0, NULL, "the schedule alone", TO(no_baselines), MARK(of_table)},
     {"--json", 'j', NULL, "one JSON object instead of the table", TO(json), .common = true},
     {0}};

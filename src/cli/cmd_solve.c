@@ -627,7 +627,7 @@ static int check(const struct options *o) {
            (alltoall || o->what.has_tolerance || solve->bound_only || o->output || o->draw),
        "--pareto makes a table about trees: leave out alltoall, --tolerance, --bound-only, -o and "
        "--draw"},
-      {!copse_cli_is_svg(o->draw), "--draw writes SVG: give it a name that ends in .svg"},
+      {!copse_cli_may_be(o->draw, ".svg"), "--draw writes SVG: give it a name that ends in .svg"},
       {o->pareto && (solve->in_network || solve->compact),
        "--pareto counts the trees of each rank, and no switch copies for them: leave out "
        "--in-network and --compact"},

@@ -242,7 +242,7 @@ static int run(void *arguments, int n_left, char **left) {
   if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");
-  if (!copse_cli_is_svg(o->draw))
+  if (!copse_cli_may_be(o->draw, ".svg"))
     return copse_cli_usage("topo", "--draw writes SVG: give it a name that ends in .svg");
   if (o->ids && (o->output || o->draw || o->matrix))
     return copse_cli_usage("topo", "--ids lists ids, nothing else: leave out -o, --draw, --matrix");

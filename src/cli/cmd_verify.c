@@ -326,7 +326,7 @@ static int run(void *arguments, int n_left, char **left) {
   verification *kind = kind_of(o->schedule);
   const struct copse_cli_rule rules[] = {
       {o->draw && kind != verify, "--draw is for one schedule, not for groups or rings"},
-      {!copse_cli_is_svg(o->draw), "--draw writes SVG: give it a name that ends in .svg"},
+      {!copse_cli_may_be(o->draw, ".svg"), "--draw writes SVG: give it a name that ends in .svg"},
       {o->json && copse_cli_is_stdout(o->draw),
        "of --json and --draw - only one can have standard output"}};
   int bad = COPSE_CLI_CHECK("verify", rules);

@@ -233,12 +233,13 @@ double copse_cli_gap_percent(struct copse_q time, struct copse_q bound) {
 
 bool copse_cli_is_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
 
-bool copse_cli_is_svg(const char *path) {
-  static const char *const others[] = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf",
-                                       ".ps",  ".eps", ".dot",  ".gv",  ".html"};
+bool copse_cli_may_be(const char *path, const char *kind) {
+  static const char *const kinds[] = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".ps",
+                                      ".eps", ".dot", ".gv",   ".svg", ".html"};
   const char *dot = path ? strrchr(path, '.') : NULL;
-  for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++)
-    if (strcasecmp(dot, others[i]) == 0) return false;
+  if (!dot || strcasecmp(dot, kind) == 0) return true;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strcasecmp(dot, kinds[i]) == 0) return false;
   return true;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "nccl/best.h"
 
 bool copse_cli_parse_part(const char *text, struct copse_q *out) {
   char number[64];
@@ -203,12 +204,28 @@ out:
   return status;
 }
 
-copse_status copse_cli_load_nccl(const char *path, struct copse_nccl_graphs *graphs,
+int copse_cli_take_nccl(struct copse_cli_nccl *nccl, const char *command, const char *path) {
+  if (nccl->n == COPSE_CLI_MAX_NCCL)
+    return copse_cli_usage(command, "at most %d --nccl, one for each kind of hosts",
+                           COPSE_CLI_MAX_NCCL);
+  nccl->paths[nccl->n++] = path;
+  return COPSE_EXIT_DONE;
+}
+
+void copse_cli_nccl_free(struct copse_cli_nccl_graphs *graphs) {
+  for (int i = 0; i < COPSE_CLI_MAX_NCCL; i++) copse_nccl_graphs_free(&graphs->of[i]);
+}
+
+copse_status copse_cli_load_nccl(const struct copse_cli_nccl *nccl,
+                                 struct copse_cli_nccl_graphs *graphs,
                                  struct copse_predict_options *out, struct copse_err *err) {
-  if (!path) return COPSE_OK;
-  out->nccl = graphs;
-  out->nccl_label = copse_file_label(path);
-  return copse_nccl_graphs_load(path, &copse_cli_notes, graphs, err);
+  if (nccl->n == 0) return COPSE_OK;
+  out->nccl = graphs->of;
+  out->n_nccl = nccl->n;
+  out->nccl_label = nccl->n > 1 ? COPSE_NCCL_GRAPH_FILES : copse_file_label(nccl->paths[0]);
+  for (int i = 0; i < nccl->n; i++)
+    COPSE_DO(copse_nccl_graphs_load(nccl->paths[i], &copse_cli_notes, &graphs->of[i], err));
+  return COPSE_OK;
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */

@@ -64,9 +64,23 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
                              const struct copse_cli_costs *costs, struct copse_predict_options *out,
                              struct copse_err *err) COPSE_CHECKED;
 
-/* Reads a graph dump of NCCL, whose rings then are the baseline "nccl"; path NULL: nothing. The
- * caller frees *graphs, which has to live as long as the options, whatever the outcome. */
-copse_status copse_cli_load_nccl(const char *path, struct copse_nccl_graphs *graphs,
+/* Graph dumps of NCCL, one for all hosts or one for each kind of them: --nccl, once or more. */
+#define COPSE_CLI_MAX_NCCL 16
+struct copse_cli_nccl {
+  const char *paths[COPSE_CLI_MAX_NCCL];
+  int n;
+};
+int copse_cli_take_nccl(struct copse_cli_nccl *nccl, const char *command, const char *path);
+
+struct copse_cli_nccl_graphs {
+  struct copse_nccl_graphs of[COPSE_CLI_MAX_NCCL];
+};
+void copse_cli_nccl_free(struct copse_cli_nccl_graphs *graphs);
+
+/* Reads them; their rings then are the baseline "nccl". The caller frees *graphs, which has to live
+ * as long as the options, whatever the outcome. */
+copse_status copse_cli_load_nccl(const struct copse_cli_nccl *nccl,
+                                 struct copse_cli_nccl_graphs *graphs,
                                  struct copse_predict_options *out,
                                  struct copse_err *err) COPSE_CHECKED;
 

@@ -50,7 +50,7 @@ struct group {
 };
 
 struct finder {
-  struct copse_nccl_machine machine;
+  struct copse_nccl_machine *machine;
   struct copse_nccl_best *out;
   struct group *groups; /* [out->n_groups] */
   int most;             /* channels */
@@ -95,10 +95,10 @@ static copse_status place_host(struct finder *f, int host, struct copse_nccl_cha
   struct copse_nccl_channels own;
   int g = 0;
   copse_status status =
-      copse_nccl_channels_make(&f->machine, COPSE_NCCL_RINGS, host, out->n_hosts, NULL, &own, err);
+      copse_nccl_channels_make(f->machine, COPSE_NCCL_RINGS, host, out->n_hosts, NULL, &own, err);
   while (status == COPSE_OK && g < out->n_groups &&
          !(same_instance(&channels[g].instance, &own.instance) &&
-           same_names(&f->machine, f->groups[g].host, host)))
+           same_names(f->machine, f->groups[g].host, host)))
     g++;
   out->group_of[host] = g;
   if (status != COPSE_OK || g < out->n_groups) {
@@ -106,14 +106,14 @@ static copse_status place_host(struct finder *f, int host, struct copse_nccl_cha
     return status;
   }
   f->groups[g] =
-      (struct group){.host = host, .n_gpus = f->machine.first[host + 1] - f->machine.first[host]};
+      (struct group){.host = host, .n_gpus = f->machine->first[host + 1] - f->machine->first[host]};
   channels[out->n_groups++] = own;
   return COPSE_OK;
 }
 
 static copse_status find_groups(struct finder *f, struct copse_err *err) {
   struct copse_nccl_best *out = f->out;
-  int hosts = f->machine.n_hosts;
+  int hosts = f->machine->n_hosts;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_nccl_channels *channels;
   COPSE_DO(COPSE_ARRAY(&out->arena, (size_t)out->n_hosts, out->group_of, err));
@@ -122,7 +122,7 @@ static copse_status find_groups(struct finder *f, struct copse_err *err) {
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)hosts, channels, err));
   copse_status status = COPSE_OK;
   if (hosts == 1) { /* whose rings need not be made for a comparison */
-    f->groups[out->n_groups++] = (struct group){.n_gpus = f->machine.first[1]};
+    f->groups[out->n_groups++] = (struct group){.n_gpus = f->machine->first[1]};
     return COPSE_ARRAY(&out->arena, 1, out->groups, err);
   }
   for (int h = 0; status == COPSE_OK && h < hosts; h++) status = place_host(f, h, channels, err);
@@ -135,6 +135,42 @@ static copse_status find_groups(struct finder *f, struct copse_err *err) {
   return COPSE_ARRAY(&out->arena, (size_t)out->n_groups, out->groups, err);
 }
 
+/* The group of hosts that a dump is of: that of its first rank, where it says ranks, else the next
+ * one, in the order of the files. */
+static int group_of_graph(const struct finder *f, const struct copse_nccl_graphs *graphs, int next) {
+  const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);
+  int rank = ring && ring->channels[0].ranks ? ring->channels[0].ranks[0] : -1;
+  bool says = rank >= 0 && rank < f->machine->topology->n_ranks;
+  return says ? f->out->group_of[f->machine->host_of_rank[rank]] : next;
+}
+
+copse_status copse_nccl_graphs_by_host(struct copse_nccl_machine *machine,
+                                       const struct copse_nccl_graphs *graphs, int n,
+                                       const struct copse_nccl_graphs **each,
+                                       struct copse_err *err) {
+  COPSE_AT_END(copse_nccl_best_free) struct copse_nccl_best best = {.n_hosts = machine->n_hosts};
+  struct finder f = {.machine = machine, .out = &best};
+  COPSE_DO(find_groups(&f, err));
+  if (best.n_groups != n)
+    return copse_fail(err, COPSE_INVALID,
+                      "%d graph files, and the topology has hosts of %d kind%s: give one for all, or "
+                      "one of each kind, in the order of their first hosts",
+                      n, best.n_groups, best.n_groups == 1 ? "" : "s");
+  for (int h = 0; h < best.n_hosts; h++) each[h] = NULL;
+  for (int i = 0; i < n; i++) {
+    int group = group_of_graph(&f, &graphs[i], i);
+    for (int h = 0; h < best.n_hosts; h++)
+      if (best.group_of[h] == group) each[h] = &graphs[i];
+  }
+  for (int h = 0; h < best.n_hosts; h++)
+    if (!each[h])
+      return copse_fail(err, COPSE_INVALID,
+                        "two graph files are of one kind of hosts, and none is of host %d: give one "
+                        "of each kind",
+                        h);
+  return COPSE_OK;
+}
+
 /* ---- one kind -------------------------------------------------------------------------------- */
 
 static copse_status solve_kind(struct finder *f, struct group *g, enum copse_nccl_channel_kind kind,
@@ -143,7 +179,7 @@ static copse_status solve_kind(struct finder *f, struct group *g, enum copse_ncc
   s->has = true;
   s->width = kind == COPSE_NCCL_TWIN_RINGS ? 2 : 1;
   s->packs = kind != COPSE_NCCL_RINGS || f->out->n_hosts == 1;
-  COPSE_DO(copse_nccl_channels_make(&f->machine, kind, g->host, f->out->n_hosts, g->like,
+  COPSE_DO(copse_nccl_channels_make(f->machine, kind, g->host, f->out->n_hosts, g->like,
                                     &s->channels, err));
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status = copse_rings_solve(&s->channels.instance, &s->set, &why);
@@ -167,7 +203,7 @@ static bool rails_are_apart(const struct copse_nccl_machine *m) {
  * two lists. */
 static bool may_have_twins(const struct finder *f) {
   bool turns = f->out->n_hosts % 2 == 0 && f->out->n_groups == 1;
-  return f->most > 1 && (turns || !rails_are_apart(&f->machine));
+  return f->most > 1 && (turns || !rails_are_apart(f->machine));
 }
 
 static copse_status solve_kinds(struct finder *f, struct group *g, struct copse_err *err) {
@@ -346,7 +382,7 @@ static copse_status make_channel(struct finder *f, const struct group *g, const 
                                  const struct copse_ring *ring, bool backwards,
                                  struct copse_nccl_graph_search *graph,
                                  struct copse_nccl_channel *channel, struct copse_err *err) {
-  const struct copse_nccl_machine *m = &f->machine;
+  const struct copse_nccl_machine *m = f->machine;
   const int *members = m->members + m->first[g->host];
   int n = g->n_gpus;
   COPSE_DO(COPSE_ARRAY(&f->out->arena, (size_t)n, channel->devs, err));
@@ -410,7 +446,7 @@ static copse_status make_graph(struct finder *f, int i, int id, const struct sol
  */
 
 static const struct copse_nccl_port *port_named(const struct finder *f, int i, uint64_t dev) {
-  const struct copse_nccl_machine *m = &f->machine;
+  const struct copse_nccl_machine *m = f->machine;
   return &m->ports[copse_nccl_find_port(m, f->groups[i].host, dev)];
 }
 
@@ -512,10 +548,10 @@ static copse_status solve_level(struct finder *f, bool chains, int n, bool *has,
     struct solved *s = &g->level[chains];
     struct copse_err why = COPSE_ERR_INIT;
     s->width = 1;
-    COPSE_DO(copse_nccl_channels_make(&f->machine,
+    COPSE_DO(copse_nccl_channels_make(f->machine,
                                       chains ? COPSE_NCCL_CHAINS : COPSE_NCCL_RAIL_RINGS, g->host,
                                       f->out->n_hosts, g->like, &s->channels, err));
-    COPSE_DO(copse_nccl_channels_level(&f->machine, g->host, &s->channels, err));
+    COPSE_DO(copse_nccl_channels_level(f->machine, g->host, &s->channels, err));
     copse_status status = copse_rings_solve(&s->channels.instance, &s->set, &why);
     if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
     COPSE_DO(copse_rings_pack(&s->channels.instance, &s->set, f->most, s->packings, err));
@@ -558,13 +594,14 @@ static copse_status find(struct finder *f, struct copse_err *err) {
 copse_status copse_nccl_best_find(const struct copse_topology *topology,
                                   const struct copse_nccl_best_options *options,
                                   struct copse_nccl_best *out, struct copse_err *err) {
-  struct finder f = {.out = out};
+  struct copse_nccl_machine machine = {0};
+  struct finder f = {.out = out, .machine = &machine};
   int most = options->max_channels;
   *out = (struct copse_nccl_best){0};
   f.most = most > 0 && most < COPSE_NCCL_MAX_CHANNELS ? most : COPSE_NCCL_MAX_CHANNELS;
-  copse_status status = copse_nccl_machine_open(topology, &f.machine, err);
+  copse_status status = copse_nccl_machine_open(topology, &machine, err);
   if (status == COPSE_OK) {
-    int hosts = f.machine.n_hosts;
+    int hosts = machine.n_hosts;
     out->n_hosts = options->hosts > 0 ? options->hosts : hosts;
     out->n_ranks = topology->n_ranks * (hosts == 1 ? out->n_hosts : 1);
     if (hosts > 1 && out->n_hosts != hosts)
@@ -578,7 +615,7 @@ copse_status copse_nccl_best_find(const struct copse_topology *topology,
       copse_ring_set_free(&s->set);
       copse_nccl_channels_free(&s->channels);
     }
-  copse_nccl_machine_free(&f.machine);
+  copse_nccl_machine_free(&machine);
   return status;
 }
 

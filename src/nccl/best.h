@@ -65,6 +65,20 @@ copse_status copse_nccl_best_find(const struct copse_topology *topology,
                                   struct copse_nccl_best *out, struct copse_err *err) COPSE_CHECKED;
 void copse_nccl_best_free(struct copse_nccl_best *best);
 
+/* What several graph files are called in messages. */
+#define COPSE_NCCL_GRAPH_FILES \
+  "the graph files in this order (one for each kind of hosts, by first hosts)"
+
+/*
+ * The graphs [n > 1] of files, one for each kind of hosts, as `each` [machine->n_hosts] host's: a
+ * file is of the kind of its first rank's host, where it says ranks, else the next in order of
+ * first hosts. COPSE_INVALID where they are not one of each kind; other errors as above.
+ */
+copse_status copse_nccl_graphs_by_host(struct copse_nccl_machine *machine,
+                                       const struct copse_nccl_graphs *graphs, int n,
+                                       const struct copse_nccl_graphs **each,
+                                       struct copse_err *err) COPSE_CHECKED;
+
 /*
  * The rings and chains with their bounds as a certificate, JSON "copse-rings/1", which
  * copse_verify_rings checks (docs/nccl-rings.md has the format). The caller frees *text.

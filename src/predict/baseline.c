@@ -115,13 +115,23 @@ static copse_status collect(struct copse_baseline_work *w, struct copse_nccl_mac
   return COPSE_OK;
 }
 
+/* graphs [n_graphs]: of all hosts, or each host's; NULL: those of the options. */
 static copse_status join(struct copse_baseline_work *w,
                          const struct copse_nccl_graphs *const *graphs, int n_graphs,
                          struct rings *rings) {
   COPSE_AT_END(copse_nccl_machine_free) struct copse_nccl_machine machine = {0};
   COPSE_AT_END(copse_nccl_joined_free) struct copse_nccl_joined joined = {0};
   const char *label = w->options->nccl_label ? w->options->nccl_label : w->topology->name;
+  const struct copse_baseline_options *o = w->options;
   COPSE_DO(copse_nccl_machine_open(w->topology, &machine, w->err));
+  if (!graphs && o->n_nccl > 1) {
+    const struct copse_nccl_graphs **each;
+    n_graphs = machine.n_hosts;
+    COPSE_DO(COPSE_ARRAY(&w->scratch, (size_t)n_graphs, each, w->err));
+    COPSE_DO(copse_nccl_graphs_by_host(&machine, o->nccl, o->n_nccl, each, w->err));
+    graphs = each;
+  }
+  if (!graphs) graphs = &o->nccl;
   COPSE_DO(copse_nccl_join(label, graphs, n_graphs, &machine, &joined, w->err));
   if (!joined.has_ring)
     return copse_fail(w->err, COPSE_UNSUPPORTED, "%s has no rings (graph 0)", label);
@@ -161,7 +171,7 @@ static copse_status own_rings(struct copse_baseline_work *w) {
   int64_t ranks = w->topology->n_ranks, roots = w->options->root < 0 ? ranks : 1;
   if (ranks < 2)
     return copse_baseline_chains(w, &(struct copse_baseline_ring){(int[]){0}, NULL}, COPSE_Q_ONE);
-  COPSE_DO(w->options->nccl ? join(w, &w->options->nccl, 1, &rings) : find_best(w, &rings));
+  COPSE_DO(w->options->nccl ? join(w, NULL, 1, &rings) : find_best(w, &rings));
   if (rings.n * roots * ranks > MOST_EDGES)
     return copse_fail(w->err, COPSE_UNSUPPORTED,
                       "%d rings of %d ranks are more than %d edges of trees", rings.n, (int)ranks,

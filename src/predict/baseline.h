@@ -77,7 +77,9 @@ struct copse_baseline_options {
                                            and demand on this topology, whose bound is taken over
                                            where it binds the baseline too */
   struct copse_baseline_shared *shared; /* may be NULL: of this topology alone */
-  const struct copse_nccl_graphs *nccl; /* a graph dump for the topology's hosts; NULL: none */
+  const struct copse_nccl_graphs *nccl; /* a graph dump for the topology's hosts, or n_nccl > 1, one
+                                           for each kind of them; NULL: none */
+  int n_nccl;
   const char *nccl_label;               /* its file, in messages */
   const struct copse_notes *notes;      /* what else is to be said of a baseline; may be NULL */
   bool pass_on;                         /* rings: GPUs between a GPU and its NIC pass on alone, as

@@ -214,6 +214,7 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
   COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
   if (!like->shared) shared_like.shared = &shared;
   shared_like.nccl = o.nccl;
+  shared_like.n_nccl = o.n_nccl;
   shared_like.nccl_label = o.nccl_label;
   if (like->collective != COPSE_ALLTOALL)
     COPSE_DO(copse_predict_routes(topology, &routes, &o, err));

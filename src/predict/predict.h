@@ -22,7 +22,8 @@ struct copse_predict_options {
   const struct copse_routes *routes; /* of the topology; NULL: found for each prediction */
   double chunk_bytes;                /* > 0: chunks of so many bytes, whatever the plan says */
   int fifo;                          /* >= 0: so many slots, whatever the plan says; -1: its own */
-  const struct copse_nccl_graphs *nccl; /* NULL, or a dump whose rings are the baseline "nccl" */
+  const struct copse_nccl_graphs *nccl; /* NULL, or a dump whose rings are the baseline "nccl"; */
+  int n_nccl;                           /* > 1: one for each kind of hosts (nccl/best.h) */
   const char *nccl_label;               /* its file, in messages */
   bool links; /* no plan: the schedule's transfers over its own paths, in its own order */
 };

@@ -262,6 +262,14 @@ START_TEST(bad_usage_is_one_line) {
       "%%/r.html");
   copse_test_refused(2, "apt-get install graphviz");
   ck_assert(!copse_test_exists("r.html"));
+  static const char *const names[] = {"r.png", "r.SVG", "r.pdf"};
+  for (int i = 0; i < 3; i++) {
+    run("@ report ring-8 -c allgather -o %%/%s", names[i]);
+    copse_test_refused(2, "-o is a page of HTML: give it a name that ends in .html");
+    ck_assert(!copse_test_exists(names[i]));
+  }
+  run("@ topo ring-8 --draw %%/r.html");
+  copse_test_refused(2, "--draw writes SVG: give it a name that ends in .svg");
 }
 END_TEST
 

@@ -298,6 +298,46 @@ START_TEST(hosts_that_differ_have_graphs_of_their_own) {
 }
 END_TEST
 
+/* The times of baselines for 64 MiB: of the best rings, or of NCCL's with these files. */
+static double ring_time(const char *files, const char *name) {
+  ck_assert_int_eq(copse_test_command("@ simulate %%/s.json -t a100-x2 --down h0.nic0 -b 64M -e 64M "
+                                      "--json %s", files), 0);
+  cJSON *json = cJSON_Parse(copse_test_result.out);
+  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "rows"), 0);
+  const cJSON *time = cJSON_GetObjectItem(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times"), name), "time");
+  ck_assert_msg(cJSON_IsNumber(time), "no %s: %s", name, copse_test_result.out);
+  double us = time->valuedouble;
+  cJSON_Delete(json);
+  return us;
+}
+
+/* The files that tune wrote are the best rings, found again: with both the prediction is theirs. One
+ * of the two is that host's GPUs and NICs for all, which is slower or can't be. */
+START_TEST(predictions_take_a_graph_for_each_kind_of_host) {
+  ck_assert_int_eq(copse_test_command("@ tune a100-x2 --down h0.nic0 -o %%/d"), 0);
+  ck_assert_int_eq(copse_test_command("@ solve a100-x2 --down h0.nic0 -c allgather -o %%/s.json"), 0);
+  double best = ring_time("", "best-rings");
+  ck_assert_double_eq(ring_time("--nccl %/d/graph.xml --nccl %/d/graph-1.xml", "nccl"), best);
+  ck_assert_double_gt(ring_time("--nccl %/d/graph.xml", "nccl"), best);
+  ck_assert_int_eq(copse_test_command("@ report a100-x2 --down h0.nic0 -c allgather -o %%/page.html --nccl "
+                                      "%%/d/graph.xml --nccl %%/d/graph-1.xml"), 0);
+  char *page = copse_test_read("page.html");
+  ck_assert_ptr_nonnull(strstr(page, "\"nccl\""));
+  ck_assert_ptr_null(strstr(page, "best-rings\""));
+  free(page);
+  static const char *const refused[][2] = {
+      {"--nccl %/d/graph-1.xml --nccl %/d/graph.xml", "the graph files in this order"},
+      {"--nccl %/d/graph-1.xml", "names NIC 0x7, which host 0"},
+      {"--nccl %/d/graph.xml --nccl %/d/graph.xml --nccl %/d/graph.xml",
+       "3 graph files, and the topology has hosts of 2 kinds"},
+      {"--nccl %/d/graph.xml --nccl %/s.json", "s.json"}};
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    ck_assert_int_eq(copse_test_command("@ simulate %%/s.json -t a100-x2 --down h0.nic0 %s", refused[i][0]), 2);
+    copse_test_refused(2, refused[i][1]);
+  }
+}
+END_TEST
+
 /* On a torus hosts differ in how far they are apart. */
 START_TEST(a_torus_has_an_order_of_hosts) {
   ck_assert_int_eq(copse_test_command("@ tune --synthetic 'hosts:16 gpus:2@300 nics:1@25 "
@@ -484,6 +524,7 @@ int main(void) {
   tcase_add_test(t, older_nccl_has_room_for_fewer_channels);
   tcase_add_test(t, a_torus_has_an_order_of_hosts);
   tcase_add_test(t, hosts_that_differ_have_graphs_of_their_own);
+  tcase_add_test(t, predictions_take_a_graph_for_each_kind_of_host);
   tcase_add_test(t, rccl_gets_rings_as_its_variable);
   tcase_add_test(t, rccl_gets_trees_where_they_are_better);
   tcase_add_test(t, it_is_replaced_whole_or_not_at_all);

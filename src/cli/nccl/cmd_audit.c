@@ -570,43 +570,16 @@ static copse_status read_log(struct inputs *in, const struct copse_topology *t,
   return in->graphs_path ? COPSE_OK : graphs_of_log(in, err);
 }
 
-/* The group of hosts that a dump is of: that of its first rank, where it says ranks, else the next
- * one, in the order of the files. */
-static int group_of(const struct inputs *in, const struct copse_nccl_graphs *graphs, int next) {
-  const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);
-  int rank = ring && ring->channels[0].ranks ? ring->channels[0].ranks[0] : -1;
-  bool says = rank >= 0 && rank < in->machine.topology->n_ranks;
-  return says ? in->best.group_of[in->machine.host_of_rank[rank]] : next;
-}
-
 /* One graph for all hosts, or one for each group of them. */
 static copse_status choose_graphs(struct inputs *in, struct copse_err *err) {
-  int hosts = in->machine.n_hosts, groups = in->best.n_groups;
+  int hosts = in->machine.n_hosts;
   in->n_each = in->n_graphs > 1 ? hosts : in->n_graphs;
   COPSE_DO(COPSE_ARRAY(&in->arena, (size_t)hosts, in->each, err));
   if (in->graphs_path == in->log_path || in->n_graphs == 1) {
     for (int i = 0; i < in->n_each; i++) in->each[i] = &in->graphs[i];
     return COPSE_OK;
   }
-  if (in->n_graphs != groups)
-    return copse_fail(
-        err, COPSE_INVALID,
-        "%d graph files, and the topology has hosts of %d kind%s: give one for all, or "
-        "one of each kind, in the order of their first hosts",
-        in->n_graphs, groups, groups == 1 ? "" : "s");
-  for (int i = 0; i < in->n_graphs; i++) {
-    int group = group_of(in, &in->graphs[i], i);
-    for (int h = 0; h < hosts; h++)
-      if (in->best.group_of[h] == group) in->each[h] = &in->graphs[i];
-  }
-  for (int h = 0; h < hosts; h++)
-    if (!in->each[h])
-      return copse_fail(
-          err, COPSE_INVALID,
-          "two graph files are of one kind of hosts, and none is of host %d: give one "
-          "of each kind",
-          h);
-  return COPSE_OK;
+  return copse_nccl_graphs_by_host(&in->machine, in->graphs, in->n_graphs, in->each, err);
 }
 
 static copse_status open_judge(struct inputs *in, const struct copse_topology *t,
@@ -618,7 +591,7 @@ static copse_status open_judge(struct inputs *in, const struct copse_topology *t
     COPSE_DO(choose_graphs(in, err));
     const char *label = in->graphs_path;
     if (in->n_graphs > 1 && in->graphs_path != in->log_path)
-      label = "the graph files in this order (one for each kind of hosts, by first hosts)";
+      label = COPSE_NCCL_GRAPH_FILES;
     COPSE_DO(copse_nccl_judge_open(label, in->each, in->n_each, &in->machine, &in->judge, err));
   }
   if (!in->comm) return COPSE_OK;

@@ -4,7 +4,6 @@
 
 #include "copse/wire.h"
 #include "runtime/comm/local_ranks.h"
-#include "runtime/comm/gather.h"
 #include "base/err.h"
 #include "runtime/cpu/cpu.h"
 #include "runtime/gpu/gpu.h"

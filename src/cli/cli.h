@@ -26,10 +26,6 @@ enum copse_exit {
 /* Prints "copse: TEXT" to standard error; returns the exit status for err's code. */
 int copse_cli_fail(const struct copse_err *err);
 
-/* The same for a text. */
-int copse_cli_fail_with(copse_status status, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* Prints "copse: COMMAND: TEXT (see 'copse COMMAND --help')"; returns COPSE_EXIT_USAGE. */
 int copse_cli_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

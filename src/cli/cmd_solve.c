@@ -15,7 +15,6 @@
 #include "predict/predict.h"
 #include "predict/sizes.h"
 #include "schedule/loads.h"
-#include "topology/words.h"
 #include "view/draw_schedule.h"
 
 /* ---- --objective: the schedule that is fastest at one message size ------------------------- */

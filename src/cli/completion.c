@@ -2,7 +2,6 @@
  * The completion of bash, zsh and fish: scripts that `copse help --completion SHELL` makes from the
  * tables of options, and that `make install` puts where the shells look.
  */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 

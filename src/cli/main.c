@@ -20,7 +20,6 @@
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
-#include "runtime/plan/plan.h"
 #include "schedule/schedule.h"
 #include "view/arrangement.h"
 
@@ -104,7 +103,9 @@ int copse_cli_fail(const struct copse_err *err) {
   return say_failure(err);
 }
 
-int copse_cli_fail_with(copse_status status, const char *fmt, ...) {
+/* As copse_cli_fail, of a text. */
+__attribute__((format(printf, 2, 3))) static int fail_with(copse_status status, const char *fmt,
+                                                           ...) {
   char text[500];
   struct copse_err err = COPSE_ERR_INIT; /* copse_fail replaces what does not print */
   va_list ap;
@@ -121,8 +122,7 @@ int copse_cli_usage(const char *command, const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  return copse_cli_fail_with(COPSE_INVALID, "%s: %s (see 'copse %s --help')", command, text,
-                             command);
+  return fail_with(COPSE_INVALID, "%s: %s (see 'copse %s --help')", command, text, command);
 }
 
 int copse_cli_check(const char *command, const struct copse_cli_rule *rules, size_t n) {
@@ -500,8 +500,8 @@ static int print_for_install(char **argv) {
   if (strcmp(argv[2], "--completion") == 0 && !(argv[3] && argv[4]) &&
       copse_commands_print_completion(shell, commands, N_COMMANDS))
     return COPSE_EXIT_DONE;
-  return copse_cli_fail_with(
-      COPSE_INVALID, "help takes a command, inputs, --man or --completion bash, zsh or fish");
+  return fail_with(COPSE_INVALID,
+                   "help takes a command, inputs, --man or --completion bash, zsh or fish");
 }
 
 static int refuse_command(const char *name, bool of_help) {
@@ -509,10 +509,9 @@ static int refuse_command(const char *name, bool of_help) {
   copse_near_name_consider(&nearest, of_help ? "inputs" : "help");
   for (int i = 0; i < N_COMMANDS; i++) copse_near_name_consider(&nearest, commands[i]->name);
   if (!nearest.name)
-    return copse_cli_fail_with(COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
-  return copse_cli_fail_with(COPSE_INVALID,
-                             "unknown command '%.60s'; did you mean %s? (see 'copse --help')", name,
-                             nearest.name);
+    return fail_with(COPSE_INVALID, "unknown command '%.60s' (see 'copse --help')", name);
+  return fail_with(COPSE_INVALID, "unknown command '%.60s'; did you mean %s? (see 'copse --help')",
+                   name, nearest.name);
 }
 
 static int run_command(int argc, char **argv) {

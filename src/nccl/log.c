@@ -22,9 +22,8 @@ void copse_nccl_log_free(struct copse_nccl_log *log) {
   struct copse_log_reader *r = log->reader;
   *log = (struct copse_nccl_log){0};
   if (!r) return;
-  struct copse_log_list *lists[] = {&r->listed, &r->passes,   &r->trees,   &r->graphs,
-                                    &r->hops,   &r->edges,    &r->tunings, &r->picks,
-                                    &r->nics,   &r->settings, &r->warnings};
+  struct copse_log_list *lists[] = {&r->listed, &r->passes, &r->trees, &r->graphs,   &r->hops,
+                                    &r->edges,  &r->picks,  &r->nics,  &r->settings, &r->warnings};
   struct copse_index_map *maps[] = {&r->process_map, &r->thread_map, &r->pointer_map, &r->name_map,
                                     &r->said_map,    &r->nic_map,    &r->pid_map};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free_list(lists[i]);
@@ -48,7 +47,6 @@ copse_status copse_nccl_log_open(struct copse_nccl_log *log, struct copse_err *e
   r->graphs.size = sizeof(struct copse_log_graph);
   r->hops.size = sizeof(struct copse_log_hops);
   r->edges.size = sizeof(struct copse_log_edge);
-  r->tunings.size = sizeof(struct copse_log_tuning);
   r->picks.size = sizeof(struct copse_log_pick);
   r->nics.size = sizeof(struct copse_log_nic);
   r->settings.size = r->warnings.size = sizeof(struct copse_log_said);

@@ -1,7 +1,7 @@
 /*
  * What NCCL_DEBUG=INFO logs say, of NCCL 2.18 to 2.31 and RCCL: communicators with their ranks,
  * rings and trees as joined over hosts, the graphs of a host that they come from (NCCL_DEBUG_SUBSYS
- * with GRAPH), transports, NICs, tuning tables and choices (TUNING), settings and warnings. Ranks
+ * with GRAPH), transports, NICs, choices (TUNING), settings and warnings. Ranks
  * may write into one file or several, in any order of lines; launchers and time stamps may stand
  * before a line.
  *
@@ -78,12 +78,6 @@ struct copse_log_edge {
   bool receive, gdr;
 };
 
-/* A cell of the tuning table. */
-struct copse_log_tuning {
-  const char *function, *algorithm, *protocol; /* "AllReduce", "Ring", "LL128" */
-  struct copse_q latency_us, bandwidth_GBps;   /* algorithm bandwidth; 0: not usable */
-};
-
 /* What NCCL ran for calls of a size; alike ones once. */
 struct copse_log_pick {
   const char *function, *algorithm, *protocol; /* "" where not said; "RING", "LL128" */
@@ -100,13 +94,12 @@ struct copse_log_comm {
   int n_hosts, n_channels, n_nvls_channels; /* 0: not said */
   int n_known;
   const struct copse_log_rank *ranks; /* [n_known] by rank */
-  int n_rings, n_trees, n_graphs, n_edges, n_tunings, n_picks;
+  int n_rings, n_trees, n_graphs, n_edges, n_picks;
   const struct copse_log_ring *rings; /* by channel */
   const struct copse_log_tree *trees; /* by channel, then rank */
   const struct copse_log_graph
       *graphs; /* in order of the log: of each rank ring, tree, then others */
   const struct copse_log_edge *edges; /* in order of the log */
-  const struct copse_log_tuning *tunings;
   const struct copse_log_pick *picks;
 };
 

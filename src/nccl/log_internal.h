@@ -27,7 +27,6 @@ struct copse_log_thread {
   int process, member; /* the communicator that it last named, -1: none yet */
   int64_t tid;
   int graph, graph_left;     /* its last "Pattern", or -1, and how many channels are to follow */
-  const char *algorithms[3]; /* of the tuning table that it prints; NULL: none */
 };
 
 /* A process's part in a communicator. */
@@ -75,7 +74,7 @@ struct copse_log_reader {
   size_t process_capacity, thread_capacity, member_capacity, pointer_capacity, name_capacity;
   int n_processes, n_threads, n_members, n_pointers, n_names;
   struct copse_index_map process_map, thread_map, pointer_map, name_map, said_map, nic_map, pid_map;
-  struct copse_log_list listed, passes, trees, graphs, hops, edges, tunings, picks;
+  struct copse_log_list listed, passes, trees, graphs, hops, edges, picks;
   struct copse_log_list nics, settings, warnings;
   const char *version; /* of a line without a prefix */
   int64_t n_lines, n_foreign, n_cut;

@@ -428,7 +428,6 @@ copse_status copse_log_join(struct copse_nccl_log *log, const char *label,
   DEAL(j, trees, trees);
   DEAL(j, graphs, graphs);
   DEAL(j, edges, edges);
-  DEAL(j, tunings, tunings);
   DEAL(j, picks, picks);
   for (int c = 0; c < log->n_comms; c++) {
     sort_trees((struct copse_log_comm *)&log->comms[c]);

@@ -379,54 +379,7 @@ static copse_status on_net(struct line *l) {
   return COPSE_OK;
 }
 
-/* ---- tuning ---------------------------------------------------------------------------------- */
-
-/* A piece up to the next '|', without blanks around it. */
-static bool read_cell(struct copse_scan *s, struct copse_scan *cell) {
-  *cell = *s;
-  if (!copse_scan_to(s, "|")) return false;
-  cell->end = s->at - 1;
-  copse_scan_blanks(cell);
-  while (cell->end > cell->at && cell->end[-1] == ' ') cell->end--;
-  return true;
-}
-
-/* "  Algorithm   |      Tree    |    Ring    | CollNetDirect |" */
-static copse_status on_algorithms(struct line *l) {
-  struct copse_scan cell;
-  memset(l->thread->algorithms, 0, sizeof l->thread->algorithms);
-  if (!read_cell(&l->s, &cell)) return cut(l);
-  for (int i = 0; i < 3 && read_cell(&l->s, &cell); i++)
-    COPSE_DO(copse_log_name(l->r, &cell, &l->thread->algorithms[i], l->err));
-  return COPSE_OK;
-}
-
-/* "  25.2/  16.6" */
-static bool read_speed(const struct copse_scan *cell, struct copse_log_tuning *t) {
-  struct copse_scan latency = *cell, bandwidth = *cell;
-  if (!copse_scan_to(&bandwidth, "/")) return false;
-  latency.end = bandwidth.at - 1;
-  return copse_scan_number(&latency, &t->latency_us) &&
-         copse_scan_number(&bandwidth, &t->bandwidth_GBps) && copse_scan_is_empty(&latency) &&
-         copse_scan_is_empty(&bandwidth);
-}
-
-/* "    AllReduce |    25.2/  16.6 |    48.5/ 124.8 | .." */
-static copse_status on_tuning_row(struct line *l, const struct copse_scan *function) {
-  static const char *const protocols[] = {"LL", "LL128", "Simple"};
-  struct copse_log_tuning t;
-  struct copse_scan cell;
-  int member;
-  COPSE_DO(copse_log_name(l->r, function, &t.function, l->err));
-  COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
-  for (int i = 0; i < 9 && l->thread->algorithms[i / 3]; i++) {
-    if (!read_cell(&l->s, &cell) || !read_speed(&cell, &t)) return cut(l);
-    t.algorithm = l->thread->algorithms[i / 3];
-    t.protocol = protocols[i % 3];
-    COPSE_DO(copse_log_push(&l->r->tunings, member, &t, l->err));
-  }
-  return COPSE_OK;
-}
+/* ---- choices --------------------------------------------------------------------------------- */
 
 /* Numbers of algorithms and protocols are those of NCCL's src/include/nccl_common.h. */
 static copse_status read_choice(struct line *l, const char *key, const char *const *names, int n,
@@ -540,42 +493,25 @@ static const struct {
              {"Pattern ", on_pattern},
              {"CollNet ", on_collnet},
              {"NET/", on_net},
-             {"  Algorithm ", on_algorithms},
              {"NCCL version ", on_version},
              {"RCCL version ", on_version},
              {"Connected all rings", on_rings_connected}};
 
-/* A row of a table or a graph's channel: they begin with blanks and go by the lines before them. */
-static copse_status read_row(struct line *l, bool *known) {
-  static const char *const functions[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter",
-                                          "AllReduce"};
-  struct copse_scan s = l->s, rest, cell;
+/* A graph's channel: it begins with blanks and goes by the lines before it. */
+static bool is_graph_channel(struct line *l) {
+  struct copse_scan s = l->s;
   int channel;
-  *known = true;
   copse_scan_blanks(&s);
-  rest = s;
-  if (l->thread->graph >= 0 && l->thread->graph_left > 0 && copse_scan_index(&rest, &channel) &&
-      copse_scan_literal(&rest, " : ")) {
-    l->s = rest;
-    return on_graph_channel(l);
-  }
-  for (size_t i = 0; l->thread->algorithms[0] && i < sizeof functions / sizeof *functions; i++) {
-    rest = s;
-    if (!copse_scan_begins(&s, functions[i]) || !read_cell(&rest, &cell) ||
-        !copse_scan_is(&cell, functions[i]))
-      continue;
-    l->s = rest;
-    return on_tuning_row(l, &cell);
-  }
-  *known = false;
-  return COPSE_OK;
+  if (l->thread->graph < 0 || l->thread->graph_left <= 0) return false;
+  if (!copse_scan_index(&s, &channel) || !copse_scan_literal(&s, " : ")) return false;
+  l->s = s;
+  return true;
 }
 
 copse_status copse_log_message(struct copse_log_reader *r, int thread, bool is_warning,
                                struct copse_scan message, struct copse_err *err) {
   struct line l = {r,  &r->threads[thread], thread, message, (size_t)(message.end - message.at),
                    err};
-  bool known = false;
   if (is_warning) {
     const char *text;
     COPSE_DO(copse_log_name(r, &message, &text, err));
@@ -583,8 +519,7 @@ copse_status copse_log_message(struct copse_log_reader *r, int thread, bool is_w
   }
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (copse_scan_literal(&l.s, kinds[i].begin)) return kinds[i].read(&l);
-  COPSE_DO(read_row(&l, &known));
-  if (known) return COPSE_OK;
+  if (is_graph_channel(&l)) return on_graph_channel(&l);
   struct copse_scan s = message;
   if (copse_scan_to(&s, " Bytes -> Algo ")) return on_pick(&l);
   if (copse_scan_to(&s, " set by environment to ")) return on_setting(&l);

@@ -10,7 +10,6 @@
  *    / \     \       / \   /
  *   1   3     6     6   4 1
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/types.h"

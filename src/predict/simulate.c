@@ -13,7 +13,6 @@
 #include "predict/simulate.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -620,7 +619,7 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
                   .result = result,
                   .err = err};
   copse_status status;
-  *result = (struct copse_sim_result){.busiest_link = -1};
+  *result = (struct copse_sim_result){0};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
       s.options->pipeline_chunks < 0 || s.options->fifo < 0 ||
       s.options->fifo > COPSE_SIM_MAX_FIFO || !(s.options->alpha_us >= 0) ||
@@ -629,11 +628,8 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, unit_bytes));
   COPSE_TRY(run(&s));
-  for (int i = 0; i < frame->topology->n_links; i++) {
-    if (s.wires[i].taken_us <= result->busiest_us) continue;
-    result->busiest_us = s.wires[i].taken_us;
-    result->busiest_link = i;
-  }
+  for (int i = 0; i < frame->topology->n_links; i++)
+    if (s.wires[i].taken_us > result->busiest_us) result->busiest_us = s.wires[i].taken_us;
 out:
   copse_arena_free(&s.scratch);
   copse_sim_queue_free(&queue);
@@ -647,7 +643,7 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
                             struct copse_err *err) {
   struct frame frame;
   copse_status status;
-  *result = (struct copse_sim_result){.busiest_link = -1};
+  *result = (struct copse_sim_result){0};
   COPSE_TRY(frame_make(topology, dag, &frame, err));
   status = frame_run(&frame, options, unit_bytes, result, arrival_us, err);
 out:

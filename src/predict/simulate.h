@@ -88,7 +88,6 @@ extern const struct copse_sim_options copse_sim_defaults;
 struct copse_sim_result {
   double us;         /* when the last transfer arrived */
   double busiest_us; /* for how long the busiest link was taken; <= us */
-  int busiest_link;  /* -1 if no link was */
   int64_t chunks;    /* of all transfers */
   bool coarse;       /* there were not steps enough for chunks of max_chunk_bytes */
 };

@@ -4,7 +4,6 @@
  */
 #include "schedule/adapt.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"

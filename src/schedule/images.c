@@ -206,9 +206,11 @@ int copse_moved_height(const struct copse_base_tree *tree, const struct copse_mo
   return height;
 }
 
-int copse_change_moves(const struct copse_schedule *s, const struct copse_images *images,
-                       const int *rank_of, const struct copse_schedule_change *change,
-                       struct copse_moved *out) {
+/* The ranks that a change of a schedule moves, absent ones first, on the numbers of its base tree:
+ * out [n_absent + n_edges]; returns how many. rank_of [n_nodes]. */
+static int change_moves(const struct copse_schedule *s, const struct copse_images *images,
+                        const int *rank_of, const struct copse_schedule_change *change,
+                        struct copse_moved *out) {
   struct copse_image image = copse_image_of(images, change->image);
   bool reduce = s->trees[change->tree].phase == COPSE_PHASE_REDUCE;
   int n = 0;
@@ -488,7 +490,7 @@ static copse_status changes_height(const struct copse_schedule *s, int *height, 
     COPSE_DO(COPSE_ARRAY(&scratch, (size_t)(s->n_absent + change->n_edges), moved, err));
     if (at != change->tree)
       COPSE_DO(copse_base_tree_make(s, at = change->tree, &scratch, &tree, err));
-    int n = copse_change_moves(s, &images, rank_of, change, moved);
+    int n = change_moves(s, &images, rank_of, change, moved);
     int h = copse_moved_height(&tree, moved, n);
     double mean_height_weight = copse_q_to_double(change->weight);
     if (h > *height) *height = h;

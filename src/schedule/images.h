@@ -70,8 +70,3 @@ int copse_moved_below(const struct copse_base_tree *tree, const struct copse_mov
 /* The height of what remains, -1 where something hangs nowhere. O(n^2 log n) */
 int copse_moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved, int n);
 
-/* The ranks that a change of a schedule moves, absent ones first, on the numbers of its base tree:
- * out [n_absent + n_edges]; returns how many. rank_of [n_nodes]. */
-int copse_change_moves(const struct copse_schedule *schedule, const struct copse_images *images,
-                       const int *rank_of, const struct copse_schedule_change *change,
-                       struct copse_moved *out);

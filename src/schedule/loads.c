@@ -4,7 +4,6 @@
  */
 #include "schedule/loads.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/types.h"

@@ -1,5 +1,4 @@
 /* Reads the bounds of schedule JSON: cuts, lengths, potentials, and those for one message size. */
-#include <stdio.h>
 #include <string.h>
 
 #include "schedule/read_internal.h"

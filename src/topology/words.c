@@ -370,7 +370,9 @@ static bool ends_in(const char *id, const char *end) {
   return m > 2 && n > m && strcasecmp(id + n - m, end) == 0;
 }
 
-const char *copse_near_id(const struct copse_topology *topology, const char *written) {
+/* The id that may have been meant, or NULL: that of "GPU 3" or "gpu3", one that ends in what is
+ * written, or one a few edits away. */
+static const char *near_id(const struct copse_topology *topology, const char *written) {
   const struct copse_topology *t = topology;
   int number = gpu_number(written), least = INT32_MAX;
   const char *near = NULL;
@@ -389,7 +391,7 @@ const char *copse_near_id(const struct copse_topology *topology, const char *wri
 
 const char *copse_near_text(const struct copse_topology *topology, const char *written,
                             char text[COPSE_NEAR_TEXT]) {
-  const char *near = copse_near_id(topology, written);
+  const char *near = near_id(topology, written);
   if (near)
     snprintf(text, COPSE_NEAR_TEXT, "; did you mean \"%.80s\"?", near);
   else

@@ -7,7 +7,7 @@
  *   "GPU 3 of h1"                                     copse_node_words
  *   "h0.gpu0 -> h0.nvswitch (.., 300 GB/s)"           copse_link_words
  *   "into host h0: 8 NICs of 50 GB/s"                 copse_cut_words
- *   which id may have been meant?                     copse_near_id, COPSE_NEAR
+ *   which id may have been meant?                     COPSE_NEAR
  *   which nodes does "net@mlx5_*" name?               copse_id_is_pattern, copse_id_matches
  */
 #pragma once
@@ -60,10 +60,6 @@ bool copse_id_is_pattern(const char *text);
 /* Whether the pattern names the id: all of it, or without its host ("net@mlx5_*" names
  * "h3.net@mlx5_0"), or what is behind its @ ("mlx5_*"). */
 bool copse_id_matches(const char *pattern, const char *id);
-
-/* The id that may have been meant, or NULL: that of "GPU 3" or "gpu3", one that ends in what is
- * written, or one a few edits away. */
-const char *copse_near_id(const struct copse_topology *topology, const char *written);
 
 /* How a message about an id that is not there ends: "; did you mean \"gpu3\"?", or what lists the
  * ids. */

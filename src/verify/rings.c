@@ -9,7 +9,6 @@
 
 #include "base/json.h"
 #include "verify/orders.h"
-#include "verify/verify.h"
 #include "verify/ways.h"
 
 #define MOST_HOSTS 65536

@@ -4,7 +4,6 @@
  * them; and the bound for such forests follows from the lengths of links. A shortest tree of a root
  * over all pairs of ranks: Chu and Liu (1965), Edmonds (1967).
  */
-#include <string.h>
 
 #include "base/types.h"
 #include "topology/route.h"

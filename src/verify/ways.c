@@ -5,7 +5,6 @@
  */
 #include "verify/ways.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/graph.h"
 #include "topology/words.h"
 #include "view/arrangement_internal.h"
 

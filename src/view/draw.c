@@ -2,7 +2,6 @@
  * picture of a topology by itself, its bandwidths. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "view/draw.h"

@@ -13,9 +13,7 @@
  */
 #include "view/outline.h"
 
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"

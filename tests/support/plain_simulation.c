@@ -410,7 +410,7 @@ copse_status copse_test_plain_simulate(const struct copse_topology *topology,
                   .result = result,
                   .err = err};
   copse_status status;
-  *result = (struct copse_sim_result){.busiest_link = -1};
+  *result = (struct copse_sim_result){0};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
       s.options->pipeline_chunks < 0 || s.options->fifo < 0 || !(s.options->alpha_us >= 0) ||
       !(unit_bytes >= 0) || !(s.options->duplex == 0 || s.options->duplex >= 1) ||
@@ -418,11 +418,8 @@ copse_status copse_test_plain_simulate(const struct copse_topology *topology,
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, topology, unit_bytes));
   COPSE_TRY(run(&s));
-  for (int i = 0; i < topology->n_links; i++) {
-    if (s.wires[i].taken_us <= result->busiest_us) continue;
-    result->busiest_us = s.wires[i].taken_us;
-    result->busiest_link = i;
-  }
+  for (int i = 0; i < topology->n_links; i++)
+    if (s.wires[i].taken_us > result->busiest_us) result->busiest_us = s.wires[i].taken_us;
 out:
   free(s.wires);
   for (int t = 0; s.progress && t < dag->n_transfers; t++) free(s.progress[t].left_us);

@@ -21,7 +21,6 @@
 #include "codegen/msccl/check.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "codegen/msccl/file.h"

@@ -19,8 +19,6 @@
  */
 #include "codegen/msccl/program.h"
 
-#include <stdlib.h>
-
 #include "base/memory.h"
 
 #define NO_REF ((struct copse_msccl_ref){-1, -1})

@@ -50,16 +50,16 @@ const char *copse_audit_link(const struct copse_audit_input *in, struct copse_au
                             copse_guess_reason(guess));
 }
 
-copse_status copse_audit_add_gap(struct copse_audit *audit, const char *what, const char *command,
-                                 struct copse_err *err) {
+static copse_status add_gap(struct copse_audit *audit, const char *what, const char *command,
+                                  struct copse_err *err) {
   if (!what || !command) return copse_fail_nomem(err);
   COPSE_DO(COPSE_GROW(audit->gaps, audit->gap_capacity, (size_t)audit->n_gaps + 1, err));
   audit->gaps[audit->n_gaps++] = (struct copse_audit_gap){what, command};
   return COPSE_OK;
 }
 
-copse_status copse_audit_add_note(struct copse_audit *audit, const char *note,
-                                  struct copse_err *err) {
+static copse_status add_note(struct copse_audit *audit, const char *note,
+                                   struct copse_err *err) {
   if (!note) return copse_fail_nomem(err);
   COPSE_DO(COPSE_GROW(audit->notes, audit->note_capacity, (size_t)audit->n_notes + 1, err));
   audit->notes[audit->n_notes++] = note;
@@ -141,13 +141,13 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
                                   .links = NAN,
                                   .stated = NAN};
   if (bound->n_cut > 0) {
-    const char *cut = copse_cut_words(bound->topology, bound->cut, bound->n_cut, bound->into,
-                                      &audit->arena);
-    row->cut = cut && bound->n_cuts > 1
-                   ? copse_arena_printf(&audit->arena,
-                                        "%d cuts, of both phases; of most weight: %s",
-                                        bound->n_cuts, cut)
-                   : cut;
+    const char *cut =
+        copse_cut_words(bound->topology, bound->cut, bound->n_cut, bound->into, &audit->arena);
+    row->cut =
+        cut && bound->n_cuts > 1
+            ? copse_arena_printf(&audit->arena, "%d cuts, of both phases; of most weight: %s",
+                                 bound->n_cuts, cut)
+            : cut;
     if (!row->cut) return copse_fail_nomem(err);
   }
   find_measured(in, row);
@@ -173,7 +173,7 @@ static copse_status add_in_network(const struct copse_audit_input *in, struct co
     struct copse_nccl_verdict v;
     if (!copse_nccl_judge_has(in->judge, algorithm, COPSE_ALLREDUCE)) continue;
     COPSE_DO(copse_nccl_judge(in->judge, algorithm, COPSE_ALLREDUCE, 0, &v, err));
-    COPSE_DO(copse_audit_add_note(
+    COPSE_DO(add_note(
         audit,
         copse_arena_printf(&audit->arena,
                            "%s, which sums in switches (the bound is of sums by GPUs): %.4g GB/s "
@@ -220,7 +220,7 @@ static copse_status add_guesses(const struct copse_audit_input *in, struct copse
       said[guess] = true;
       const char *text = copse_link_words(in->bounds[b].topology, link, &audit->arena);
       if (!text) return copse_fail_nomem(err);
-      COPSE_DO(copse_audit_add_gap(
+      COPSE_DO(add_gap(
           audit,
           copse_arena_printf(
               &audit->arena, "whether the bound of %s holds, which rests on a guess: %s has %s",
@@ -244,25 +244,25 @@ static copse_status add_gaps(const struct copse_audit_input *in, struct copse_au
                              struct copse_err *err) {
   bool measured = false;
   for (int i = 0; i < in->n_doubts; i++)
-    COPSE_DO(copse_audit_add_gap(audit, in->doubts[i].what, in->doubts[i].command, err));
+    COPSE_DO(add_gap(audit, in->doubts[i].what, in->doubts[i].command, err));
   for (int i = 0; i < audit->n_rows; i++) measured = measured || isfinite(audit->rows[i].measured);
   if (!in->judge)
-    COPSE_DO(copse_audit_add_gap(
+    COPSE_DO(add_gap(
         audit, "what NCCL chose: no graph dump",
         "run the job with NCCL_GRAPH_DUMP_FILE=graph.xml, and give that file too", err));
   if (!measured)
-    COPSE_DO(copse_audit_add_gap(
+    COPSE_DO(add_gap(
         audit, "what it took: no measured times of these ranks",
         "run all_reduce_perf -b 1K -e 8G -f 2 of nccl-tests on them, and give its output", err));
   if (!in->log)
-    COPSE_DO(copse_audit_add_gap(
+    COPSE_DO(add_gap(
         audit, "what ran: transports, choices for each size, other groups",
         "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,TUNING,NET, and give "
         "its output",
         err));
   if (in->nvbandwidth) return COPSE_OK;
-  return copse_audit_add_gap(audit, "whether links have the speeds that the topology says",
-                             "run nvbandwidth -j, and give its output", err);
+  return add_gap(audit, "whether links have the speeds that the topology says",
+                       "run nvbandwidth -j, and give its output", err);
 }
 
 copse_status copse_audit_make(const struct copse_audit_input *in, struct copse_audit *out,

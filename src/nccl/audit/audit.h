@@ -118,11 +118,6 @@ copse_status copse_audit_add(struct copse_audit *audit, enum copse_audit_step st
 /* copse_link_words, and what its bandwidth rests on where that is a guess; NULL: memory ran out. */
 const char *copse_audit_link(const struct copse_audit_input *input, struct copse_audit *audit,
                              int link);
-copse_status copse_audit_add_gap(struct copse_audit *audit, const char *what, const char *command,
-                                 struct copse_err *err) COPSE_CHECKED;
-
-copse_status copse_audit_add_note(struct copse_audit *audit, const char *note,
-                                  struct copse_err *err) COPSE_CHECKED;
 
 /* Causes that topology and graphs show (causes.c). */
 copse_status copse_audit_graph_causes(const struct copse_audit_input *input,

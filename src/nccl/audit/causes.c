@@ -8,13 +8,11 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/text.h"
 #include "base/types.h"
 #include "nccl/audit/audit.h"
 #include "nccl/tune/order.h"
-#include "topology/words.h"
 
 /* A gap below this is a step of speeds or a rounding, not worth a line. */
 #define WORTH 0.03

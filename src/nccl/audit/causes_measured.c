@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "base/types.h"
 #include "nccl/audit/audit.h"
-#include "topology/words.h"
 
 #define FEW_CHANNELS 4
 #define NEAR 0.9 /* what is within a tenth of a limit has reached it */

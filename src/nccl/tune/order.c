@@ -1,7 +1,6 @@
 /* Hosts in an order of few hops: nearest neighbour and 2-opt. */
 #include "nccl/tune/order.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/graph.h"

@@ -17,7 +17,6 @@
 #include "base/parallel.h"
 #include "base/types.h"
 #include "runtime/comm/gather.h"
-#include "runtime/plan/layout.h"
 
 /* ==== plans =================================================================================== */
 

@@ -1,7 +1,6 @@
 /* A Mixture-of-Experts layer's shape and memory on any backend, and its steps on the CPU, one
  * thread a rank. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "base/types.h"

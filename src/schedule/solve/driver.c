@@ -8,7 +8,6 @@
  *
  * A reduce phase is a broadcast on the network with links turned around.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"

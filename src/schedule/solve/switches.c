@@ -3,7 +3,6 @@
  */
 #include "schedule/solve/switches.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -254,7 +254,8 @@ static copse_status get_time(const struct span *span, struct copse_q *out, struc
   return COPSE_OK;
 }
 
-int64_t copse_quickest_surplus(const struct copse_quickest *q, int node) {
+/* Of the last run's static flow: what leaves a node less what enters it. */
+static int64_t quickest_surplus(const struct copse_quickest *q, int node) {
   int64_t surplus = 0;
   for (int i = q->leaving.first[node]; i < q->leaving.first[node + 1]; i++) {
     int arc = q->leaving.item[i], link = arc / 2;
@@ -270,7 +271,7 @@ static copse_status find_times(struct copse_quickest *q, struct copse_q time, st
                                struct copse_err *err) {
   copse_nearest_reset(&q->nearest);
   for (int v = 0; v < q->n_nodes; v++)
-    if (q->due[v] >= 0 && copse_quickest_surplus(q, v) < 0)
+    if (q->due[v] >= 0 && quickest_surplus(q, v) < 0)
       copse_nearest_offer(&q->nearest, v, q->length - q->due[v] - q->potential[v]);
   settle(q, false);
   for (int v = 0; v < q->n_nodes; v++) {

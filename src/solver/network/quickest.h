@@ -53,5 +53,3 @@ copse_status copse_quickest_run(struct copse_quickest *quickest,
                                 struct copse_q *time, struct copse_q *times,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* Of the last run's static flow: what leaves a node less what enters it. */
-int64_t copse_quickest_surplus(const struct copse_quickest *quickest, int node);

@@ -74,5 +74,3 @@ struct copse_online {
 
 /* Chooses the form that is predicted to be fastest, and plans it. */
 void copse_online_choose(struct copse_online *online);
-/* value * k / n for 0 <= k <= n without overflow. */
-int64_t copse_online_part(int64_t value, int64_t k, int64_t n);

@@ -9,7 +9,8 @@
 #include "solver/online/internal.h"
 #include "solver/policy.h"
 
-int64_t copse_online_part(int64_t value, int64_t k, int64_t n) {
+/* value * k / n for 0 <= k <= n without overflow. */
+static int64_t online_part(int64_t value, int64_t k, int64_t n) {
   return value / n * k + value % n * k / n;
 }
 
@@ -87,8 +88,7 @@ static int slices(const struct copse_online *o, int64_t bytes) {
 static void end_step(struct lane *l) {
   const struct copse_online_visit *v = &l->o->visits[l->visit];
   int64_t x = v->end;
-  if (l->step + 1 < l->steps)
-    x = v->begin + copse_online_part(v->end - v->begin, l->step + 1, l->steps);
+  if (l->step + 1 < l->steps) x = v->begin + online_part(v->end - v->begin, l->step + 1, l->steps);
   l->until = (x + l->turn) / l->o->g;
   l->p.step = v->stage < 0 ? combined_step(l->o, l->rotation, l->steps, l->step)
                            : l->o->first_step[v->stage] + l->step;
@@ -324,8 +324,8 @@ static void walk_local_message(const struct copse_online *o, int a, int i, int j
   if (parts < 1 || i == j) parts = 1;
   if (parts > o->options.steps) parts = o->options.steps;
   for (int64_t k = 0; k < parts; k++) {
-    p.offset = copse_online_part(bytes, k, parts);
-    p.bytes = copse_online_part(bytes, k + 1, parts) - p.offset;
+    p.offset = online_part(bytes, k, parts);
+    p.bytes = online_part(bytes, k + 1, parts) - p.offset;
     p.lane_offset = p.offset;
     p.step = i == j ? 0 : (int)((k * o->n_steps + (int64_t)turn * o->n_steps / o->g) / parts);
     sink(ctx, &p);

@@ -7,7 +7,6 @@
  * counted again in rationals.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "solver/policy.h"
@@ -95,8 +94,9 @@ static void round_weights(struct packer *p, int n, bool by_fullness) {
   }
 }
 
-bool copse_rings_is_bound(const struct copse_ring_set *set,
-                          const struct copse_ring_packing *packing) {
+/* Whether all its channels together are the set's bound. */
+static bool rings_is_bound(const struct copse_ring_set *set,
+                           const struct copse_ring_packing *packing) {
   struct copse_q all;
   return packing->n > 0 &&
          copse_q_mul(packing->speed, (struct copse_q){packing->n, 1}, &all, NULL) == COPSE_OK &&
@@ -271,7 +271,7 @@ static copse_status search(struct packer *p, int n, bool thorough, struct copse_
     double low = copse_q_to_double(p->packings[n - 1].speed);
     double speed = step == 0 ? high : (low + high) / 2;
     COPSE_DO(route(p, n, speed, err));
-    if (copse_rings_is_bound(p->set, &p->packings[n - 1])) break;
+    if (rings_is_bound(p->set, &p->packings[n - 1])) break;
     if (copse_q_to_double(p->packings[n - 1].speed) < speed * (1 - COPSE_RINGS_GAIN)) high = speed;
   }
   return COPSE_OK;
@@ -334,7 +334,7 @@ copse_status copse_rings_improve(const struct copse_ring_instance *instance,
   struct packer p = {.instance = instance, .set = set, .packings = packings};
   copse_status status = start(&p, err);
   if (status == COPSE_OK) status = copy_divisors(&p, n, err);
-  if (status == COPSE_OK && !copse_rings_is_bound(set, &packings[n - 1]))
+  if (status == COPSE_OK && !rings_is_bound(set, &packings[n - 1]))
     status = search(&p, n, thorough, err);
   copse_arena_free(&p.scratch);
   return status;

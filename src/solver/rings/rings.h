@@ -102,9 +102,6 @@ copse_status copse_rings_improve(const struct copse_ring_instance *instance,
                                  struct copse_ring_set *set, int n, bool thorough,
                                  struct copse_ring_packing *packings,
                                  struct copse_err *err) COPSE_CHECKED;
-/* Whether all its channels together are the set's bound. */
-bool copse_rings_is_bound(const struct copse_ring_set *set,
-                          const struct copse_ring_packing *packing);
 
 /* Lengths beyond could overflow sums. */
 #define COPSE_RINGS_LONGEST ((int64_t)1 << 30)

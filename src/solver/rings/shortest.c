@@ -5,7 +5,6 @@
  * form of Jonker and Volgenant 1987: shortest augmenting paths) is a lower bound, and its cycles
  * joined at least cost (Karp 1979) are an order, improved by local search with kicks.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "solver/policy.h"

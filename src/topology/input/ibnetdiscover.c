@@ -14,7 +14,6 @@
 #include "topology/fabric/fabric.h"
 #include "base/graph.h"
 #include "base/text.h"
-#include "topology/input/readers.h"
 #include "topology/topology.h"
 
 struct element {

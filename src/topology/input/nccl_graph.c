@@ -12,11 +12,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/graph.h"
 #include "base/text.h"
-#include "topology/input/readers.h"
 
 #define MAX_NOTES 16
 

@@ -185,17 +185,20 @@ static copse_status check_request(const copse_request *r, struct copse_err *err)
   return COPSE_OK;
 }
 
-/* What does not go together. */
-static copse_status check_choices(const copse_request *r, struct copse_err *err) {
-  bool alltoall = r->collective == COPSE_ALLTOALL, chosen = r->k > 0 || r->tolerance_den > 0;
-  const char *why = NULL;
-  if (!alltoall && (r->demand || r->no_forward)) why = "demand and no_forward are of an alltoall";
-  if (r->in_network && r->collective != COPSE_ALLREDUCE) why = "in_network is of an allreduce";
-  if (r->in_network && (chosen || r->objective_bytes > 0))
-    why = "in_network is exact: no k, tolerance or objective_bytes";
-  if (r->on_routes && (alltoall || r->k > 0 || r->in_network || r->objective_bytes > 0))
-    why = "on_routes is of the best trees: no alltoall, k, in_network or objective_bytes";
-  return why ? copse_fail(err, COPSE_INVALID, "%s", why) : COPSE_OK;
+/* A line on options of the command ("--in-network is ..") in the names of copse_request. */
+static copse_status refuse_clash(const char *line, struct copse_err *err) {
+  char text[200];
+  size_t n = 0;
+  bool name = false;
+  for (const char *p = line; *p && n + 1 < sizeof text; p++) {
+    name = strncmp(p, "--", 2) == 0 || (name && (*p == '-' || (*p >= 'a' && *p <= 'z')));
+    if (strncmp(p, "--", 2) == 0)
+      p++;
+    else
+      text[n++] = name && *p == '-' ? '_' : *p;
+  }
+  text[n] = '\0';
+  return copse_fail(err, COPSE_INVALID, "%s", text);
 }
 
 static copse_status check_demand(const copse_topology *topology, const int64_t *bytes,
@@ -225,7 +228,8 @@ static copse_status solve(const copse_topology *topology, const copse_request *r
                                         .label = topology->name,
                                         .progress = &progress};
   COPSE_DO(check_request(r, err));
-  COPSE_DO(check_choices(r, err));
+  const char *clash = copse_solve_clash(&options, r->tolerance_den > 0, r->objective_bytes > 0);
+  if (clash) return refuse_clash(clash, err);
   COPSE_DO(check_demand(topology, r->demand, err));
   if (r->tolerance_den > 0)
     COPSE_DO(copse_q_make(r->tolerance_num, r->tolerance_den, &options.tolerance, err));

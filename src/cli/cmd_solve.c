@@ -637,13 +637,11 @@ static int check(const struct options *o) {
       {objective && solve->bound_only,
        "--objective chooses among schedules: leave out --bound-only"},
       {objective && solve->compact, "--objective lists all trees: leave out --compact"},
-      {(objective || o->predict) && solve->in_network,
-       "--objective and --predict are for trees that no switch copies for, as plans have them: "
-       "leave out --in-network"},
-      {solve->on_routes && (objective || o->pareto || o->stages),
-       "--routes fabric makes one schedule: leave out --pareto and --stages, and --objective, "
-       "which "
-       "tries it"},
+      {o->predict && solve->in_network,
+       "--predict is for trees that no switch copies for, as plans have them: leave out "
+       "--in-network"},
+      {solve->on_routes && (o->pareto || o->stages),
+       "--routes fabric makes one schedule: leave out --pareto and --stages"},
       {o->tree >= 0 && !o->draw, "--tree is for --draw"},
       {o->json + to_stdout + draw_stdout > 1,
        "of --json, -o - and --draw - only one can have standard output"}};
@@ -655,6 +653,7 @@ static int check(const struct options *o) {
 
 static int run(void *arguments, int n_left, char **left) {
   struct options *o = arguments;
+  o->what.for_size = o->objective.bytes > 0;
   int bad = copse_cli_solve_check(&o->what, "solve", n_left, left);
   if (!bad) bad = check(o);
   if (bad) return bad;

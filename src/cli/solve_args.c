@@ -109,29 +109,14 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
   if (!a->has_collective) return copse_cli_usage(command, "name a collective with -c");
   if (copse_collective_rooted(collective) && a->solve.root < 0)
     return copse_cli_usage(command, "%s needs --root", copse_collective_name(collective));
-  const struct copse_solve_options *o = &a->solve;
+  if (!copse_collective_rooted(collective) && a->solve.root >= 0)
+    return copse_cli_usage(command, "--root is for broadcast and reduce");
   a->solve.on_routes = a->routes == 1;
-  bool alltoall = collective == COPSE_ALLTOALL, allreduce = collective == COPSE_ALLREDUCE;
-  const struct copse_cli_rule rules[] = {
-      {!copse_collective_rooted(collective) && o->root >= 0, "--root is for broadcast and reduce"},
-      {!alltoall && (a->demand || o->no_forward), "--demand and --no-forward are for alltoall"},
-      {o->compact && (alltoall || o->root >= 0),
-       "--compact is for allgather, reduce_scatter and allreduce"},
-      {o->compact && (o->no_symmetry || o->bound_only),
-       "--compact needs symmetries and trees: leave out --no-symmetry and --bound-only"},
-      {o->compact && o->in_network,
-       "--compact is for trees through plain switches: leave out --in-network"},
-      {!allreduce && o->equal_shares, "--equal-shares is for allreduce"},
-      {!allreduce && o->in_network,
-       "--in-network is for allreduce; collectives of one phase are no faster with it"},
-      {o->in_network && (a->has_tolerance || o->k > 0),
-       "--in-network is exact: leave out --k and --tolerance"},
-      {o->on_routes && (alltoall || o->k > 0 || o->equal_shares || o->in_network || o->compact),
-       "--routes fabric is for the best trees of all ranks: leave out alltoall, --k, "
-       "--equal-shares, --in-network and --compact"},
-      {a->has_tolerance && o->k > 0, "--k and --tolerance both choose the number of trees"},
-      {alltoall && o->k > 0, "--k is for trees; an alltoall has flows"}};
-  return COPSE_CLI_CHECK(command, rules);
+  static const int64_t some; /* the file is read when the ranks are known */
+  struct copse_solve_options asked = a->solve;
+  asked.demand = a->demand ? &some : NULL;
+  const char *clash = copse_solve_clash(&asked, a->has_tolerance, a->for_size);
+  return clash ? copse_cli_usage(command, "%s", clash) : 0;
 }
 
 /* Where most of M crosses no link, rates that count it say little of the links. */
@@ -143,7 +128,8 @@ static copse_status note_diagonal(const char *label, const int64_t *bytes, int n
     int64_t own = bytes[(size_t)r * (size_t)n + (size_t)r];
     if (n < 2 || own < m - m / 2) continue;
     copse_note(&copse_cli_notes,
-               "%s: rank %d sends itself %" PRId64 " bytes, and M, which algbw and busbw count, is %" PRId64
+               "%s: rank %d sends itself %" PRId64
+               " bytes, and M, which algbw and busbw count, is %" PRId64
                ": with zeros on the diagonal they are those of what crosses links",
                label, r, own, m);
     break;
@@ -223,7 +209,7 @@ void copse_cli_print_cut_json(const struct copse_schedule *s) {
 /* A bound that the schedule doesn't reach says nothing of what limits the schedule. */
 static const char *what_limits(const struct copse_schedule *s) {
   return copse_q_cmp(s->time_per_GB, s->bound.time_per_GB) > 0 ? "bound, not reached"
-                                                                : "bottleneck";
+                                                               : "bottleneck";
 }
 
 /* The links that bound an alltoall: those of the greatest length. */

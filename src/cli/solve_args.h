@@ -12,6 +12,7 @@ struct copse_cli_solve {
   struct copse_solve_options solve;
   int routes; /* 0: any, 1: the fabric's own */
   bool has_collective, has_tolerance;
+  bool for_size; /* the command chooses a schedule for a size of message */
 };
 #define COPSE_CLI_SOLVE_INIT                          \
   {                                                   \
@@ -47,14 +48,14 @@ copse_status copse_cli_find_root(const struct copse_cli_solve *args,
 copse_status copse_cli_begin_solve(struct copse_cli_solve *args,
                                    struct copse_cli_work *work) COPSE_CHECKED;
 
-/* Members of a JSON object: " "time_per_GB": .., .. "gap_percent": ..,\n" with bandwidths, bound and
- * its kind; and " "cut": [ids]", of an allreduce in phases "reduce_cut" too. */
+/* Members of a JSON object: " "time_per_GB": .., .. "gap_percent": ..,\n" with bandwidths, bound
+ * and its kind; and " "cut": [ids]", of an allreduce in phases "reduce_cut" too. */
 extern const char *const copse_cli_bound_kinds[];
 void copse_cli_print_rates_json(const struct copse_schedule *s);
 void copse_cli_print_cut_json(const struct copse_schedule *s);
 
-/* "bottleneck: into GPU 0 of h0: ..": the cut, or of several that which counts most, or the links of
- * the greatest length; nothing where the bound has none. */
+/* "bottleneck: into GPU 0 of h0: ..": the cut, or of several that which counts most, or the links
+ * of the greatest length; nothing where the bound has none. */
 void copse_cli_print_bottleneck(const struct copse_topology *t, const struct copse_schedule *s);
 
 /* How near its bound an alltoall must come where nobody says: 0 is exact. */

@@ -37,6 +37,12 @@ struct copse_solve_options {
   int threads;    /* of one flow per rank; 0: one per processor */
 };
 
+/* What of the options does not go together, in one line with the names of the command's options
+ * ("--in-network is for allreduce"); NULL: all does. has_tolerance: one was asked for; for_size: the
+ * schedule is chosen for a size of message. */
+const char *copse_solve_clash(const struct copse_solve_options *options, bool has_tolerance,
+                              bool for_size);
+
 /* By how much trees may be above the optimum where nobody asks for the optimum itself: bandwidths
  * that were measured and differ by a few per cent else make many trees, and high ones. */
 #define COPSE_NEAR_OPTIMUM ((struct copse_q){1, 100})

@@ -521,7 +521,7 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
   if (known || !copse_topology_has_ranks_of(j->topology, j->whole)) return COPSE_OK;
   copse_candidates_free(&j->healthy);
   COPSE_DO(copse_candidates_make(j->work->whole, options, &j->predicted, false, &j->healthy, &ignored, j->err));
-  return copse_candidates_search(&j->healthy, options, j->err);
+  return copse_candidates_search(&j->healthy, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
 }
 
 /* There is reason to keep only what some rank has a part of. */
@@ -549,7 +549,7 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
   if (j->o->keep && c->n == n)
     copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew",
                copse_collective_name(options->collective));
-  if (!j->o->keep || c->n == n) COPSE_DO(copse_candidates_search(c, options, j->err));
+  if (!j->o->keep || c->n == n) COPSE_DO(copse_candidates_search(c, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err));
   return j->o->no_low_latency ? COPSE_OK : copse_candidates_packets(c, LARGEST_PACKETS, j->err);
 }
 

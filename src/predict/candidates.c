@@ -195,13 +195,17 @@ static const char *without_size(const char *name) {
 
 copse_status copse_candidates_search(struct copse_candidates *c,
                                      const struct copse_solve_options *options,
-                                     struct copse_err *err) {
+                                     uint64_t most_packets, struct copse_err *err) {
   static const uint64_t sizes[] = PLAN_SIZES;
+  struct copse_predict_options packets = c->options;
+  copse_predict_alpha(&packets, PACKET_HOP * packets.sim.alpha_us);
   if (c->topology->n_ranks == 1) return COPSE_OK;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     struct copse_proposal from[COPSE_MAX_CANDIDATES];
     const struct copse_size_question question = {.solve = options,
-                                                 .predict = &c->options,
+                                                 .predict = sizes[i] <= most_packets
+                                                                ? &packets
+                                                                : &c->options,
                                                  .bytes = (double)sizes[i],
                                                  .work = PLAN_WORK(c->topology->n_ranks),
                                                  .from = from,

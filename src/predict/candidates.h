@@ -65,9 +65,10 @@ copse_status copse_candidates_adopt(struct copse_candidates *candidates,
                                     struct copse_err *err) COPSE_CHECKED;
 
 /* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, from
- * those that are there, as "64K: k=4". */
+ * those that are there, as "64K: k=4"; for at most so many bytes with what a hop of packets costs. */
 copse_status copse_candidates_search(struct copse_candidates *candidates,
                                      const struct copse_solve_options *options,
+                                     uint64_t most_packets,
                                      struct copse_err *err) COPSE_CHECKED;
 
 /* Adds those that are there in chunks as packets, for messages of at most so many bytes, and an allreduce in

@@ -131,7 +131,7 @@ START_TEST(every_size_has_its_best_candidate) {
     ASSERT_OK(copse_candidates_make(topology, &options, NULL, false, &candidates, &seconds, &err), &err);
     ck_assert_int_ge(candidates.n, 2);
     if (seed == 2 && (COPSE_TEST_RESULTS || _i == 2))
-      ASSERT_OK(copse_candidates_search(&candidates, &options, &err), &err);
+      ASSERT_OK(copse_candidates_search(&candidates, &options, PACKETS, &err), &err);
     if (seed % 2 == 0) ASSERT_OK(copse_candidates_packets(&candidates, PACKETS, &err), &err);
     check_candidates(&candidates, all[_i]);
     several += check_ranges(&candidates) > 1;

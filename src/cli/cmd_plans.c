@@ -574,7 +574,7 @@ out:
   return status;
 }
 
-/* Those of --root, else those of the plans of before, else rank 0. */
+/* Those of --root, else those of the plans of before in rising order, else rank 0. */
 static copse_status find_roots(struct job *j, copse_collective collective) {
   COPSE_AT_END(copse_free_at) int *nodes = NULL;
   const char *list = j->o->roots;
@@ -582,10 +582,8 @@ static copse_status find_roots(struct job *j, copse_collective collective) {
   const bool rooted = copse_collective_rooted(collective);
   COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)t->n_ranks + 1, j->roots, j->err));
   j->roots[0] = rooted ? 0 : -1;
-  j->n_roots = 1;
   if (rooted && list) {
-    list = strcmp(list, "all") == 0 ? "*" : list;
-    COPSE_DO(copse_topology_parse_ranks(t, "--root", list, &nodes, &j->n_roots, j->err));
+    COPSE_DO(copse_topology_parse_ranks(t, "--root", strcmp(list, "all") == 0 ? "*" : list, &nodes, &j->n_roots, j->err));
     for (int i = 0; i < j->n_roots; i++) j->roots[i] = t->nodes[nodes[i]].rank;
     return COPSE_OK;
   }
@@ -596,8 +594,10 @@ static copse_status find_roots(struct job *j, copse_collective collective) {
     bool gone = root < 0 || root >= t->n_ranks;
     if (gone && j->old[i].header.min_bytes == 0)
       copse_note(&copse_cli_notes, "%s: its root is no more a rank: no plans of it", j->old[i].name);
-    while (k < n && j->roots[k] != root) k++;
-    if (k == n && !gone) j->roots[n++] = root;
+    while (k < n && j->roots[k] < root) k++;
+    if (gone || (k < n && j->roots[k] == root)) continue;
+    memmove(j->roots + k + 1, j->roots + k, (size_t)(n++ - k) * sizeof *j->roots);
+    j->roots[k] = root;
   }
   j->n_roots = n > 0 ? n : 1;
   return COPSE_OK;

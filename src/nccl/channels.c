@@ -262,13 +262,14 @@ static copse_status make_tree_doors(struct maker *m, struct copse_ring_step *ent
 /* Whether data from the port get to the GPU as directly as from it to any, or over PCIe switches
  * alone: NCCL receives by no other GPU, and further away over the host's memory. */
 static copse_status find_near(struct maker *m, int i, int p, bool *near, struct copse_err *err) {
-  const struct copse_nccl_route *route, *best;
+  const struct copse_nccl_route *route, *other;
   const int *nodes = m->machine->topology->rank_nodes;
-  int rank = -1;
-  COPSE_DO(copse_nccl_find_near_gpu(m->machine, m->first_port + p, &rank, err));
   COPSE_DO(copse_nccl_find_route(m->machine, m->ports[p].node, nodes[m->ranks[i]], &route, err));
-  COPSE_DO(copse_nccl_find_route(m->machine, m->ports[p].node, nodes[rank], &best, err));
-  *near = route->type <= best->type || route->type <= COPSE_NCCL_PATH_PXB;
+  *near = true;
+  for (int k = 0; k < m->n && route->type > COPSE_NCCL_PATH_PXB; k++) {
+    COPSE_DO(copse_nccl_find_route(m->machine, m->ports[p].node, nodes[m->ranks[k]], &other, err));
+    *near = *near && route->type <= other->type;
+  }
   return COPSE_OK;
 }
 

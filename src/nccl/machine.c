@@ -24,6 +24,7 @@ struct copse_nccl_finder {
   struct copse_q *part;           /* [n_nodes] of the data, going back */
   bool *seen;                     /* [n_nodes] */
   struct copse_queue queue;
+  int **relays_of;              /* [n_hosts] NULL: not yet known */
   struct copse_index_map found; /* by pair of nodes */
   struct copse_nccl_route **routes;
   size_t capacity;
@@ -242,6 +243,7 @@ copse_status copse_nccl_machine_open(const struct copse_topology *topology,
   name_gpus(m);
   COPSE_DO(find_ports(m, err));
   struct copse_nccl_finder *f = m->finder;
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->n_hosts, f->relays_of, err));
   COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, int, err, &f->distance, &f->relays, &f->queue.items));
   COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, struct copse_q, err, &f->width, &f->part));
   COPSE_DO(COPSE_ARRAY(&m->arena, nodes, f->seen, err));
@@ -521,20 +523,148 @@ copse_status copse_nccl_find_route(struct copse_nccl_machine *m, int from, int t
   return COPSE_OK;
 }
 
-copse_status copse_nccl_find_near_gpu(struct copse_nccl_machine *m, int port, int *rank,
-                                      struct copse_err *err) {
-  const struct copse_nccl_route *best = NULL, *route;
-  int host = m->ports[port].host;
-  *rank = -1;
-  for (int i = m->first[host]; i < m->first[host + 1]; i++) {
-    int gpu = m->topology->rank_nodes[m->members[i]];
-    COPSE_DO(copse_nccl_find_route(m, gpu, m->ports[port].node, &route, err));
-    if (best && (route->type > best->type ||
-                 (route->type == best->type && copse_q_cmp(route->width, best->width) <= 0)))
-      continue;
-    best = route;
-    *rank = m->members[i];
+/* ---- GPUs beside NICs ------------------------------------------------------------------------ */
+
+/* Widths and types of ways between a host's GPUs and ports, as NCCL has them while it looks for relays
+ * (ncclTopoComputePaths), port after port: those over a relay count for the next. */
+struct reach {
+  const struct copse_nccl_machine *m;
+  int host, n, n_ports;
+  struct copse_q *out_width, *in_width; /* [n * n_ports], [n_ports * n] */
+  enum copse_nccl_path *out_type, *in_type;
+  int *gpus, *n_gpus; /* [n_ports * n] [n_ports] nearest to each port */
+  int *own, *n_own;   /* [n * n_ports] [n] ports nearest to each GPU */
+};
+
+/* Lists the widest, and of these the best type. */
+static int list_nearest(const struct copse_q *width, const enum copse_nccl_path *type, int n,
+                        int *list) {
+  int count = 0;
+  for (int i = 0; i < n; i++) {
+    int order = count > 0 ? copse_q_cmp(width[i], width[list[0]]) : width[i].num > 0;
+    if (count > 0 && order == 0) order = (int)type[list[0]] - (int)type[i];
+    if (order > 0) count = 0;
+    if (order >= 0 && width[i].num > 0) list[count++] = i;
   }
+  return count;
+}
+
+static void list_own(struct reach *r, int i) {
+  int at = i * r->n_ports;
+  r->n_own[i] = list_nearest(r->out_width + at, r->out_type + at, r->n_ports, r->own + at);
+}
+
+static int mirror_bits(int value, int power) {
+  int mirrored = 0;
+  for (int bit = 1, other = power / 2; bit < power; bit *= 2, other /= 2)
+    if (value & bit) mirrored |= other;
+  return mirrored;
+}
+
+/* The port that GPU i takes for channel c of those nearest to it (ncclTopoGetLocalNet); -1: none. */
+static int own_port(const struct reach *r, int i, int c) {
+  const struct copse_nccl_machine *m = r->m;
+  int n = r->n_own[i], sharing = n > 0 ? r->n_gpus[r->own[i * r->n_ports]] : 0;
+  if (sharing == 0) return -1;
+  int dev = (int)(copse_nccl_dev_index(m->devs[m->members[m->first[r->host] + i]]) & INT32_MAX);
+  int at = dev % sharing, each = (n + sharing - 1) / sharing;
+  if ((n & (n - 1)) == 0) at = mirror_bits(at, n);
+  return r->own[i * r->n_ports + (at + c % each) % n];
+}
+
+/* The GPU nearest to port p that takes it first for a channel (ncclTopoGetLocalGpu); -1: none. A GPU
+ * begins again with its ports after at most all. */
+static int own_gpu(const struct reach *r, int p) {
+  for (int c = 0; c < 2 * COPSE_NCCL_MAX_CHANNELS && c < r->n_ports; c++)
+    for (int k = 0; k < r->n_gpus[p]; k++)
+      if (own_port(r, r->gpus[p * r->n + k], c) == p) return r->gpus[p * r->n + k];
+  return -1;
+}
+
+/* 0 and the worst type where there is no way. */
+static copse_status measure(struct copse_nccl_machine *m, int from, int to, struct copse_q *width,
+                            enum copse_nccl_path *type, struct copse_err *err) {
+  const struct copse_nccl_route *route;
+  struct copse_err none = COPSE_ERR_INIT;
+  copse_status status = copse_nccl_find_route(m, from, to, &route, &none);
+  *width = status == COPSE_OK ? route->width : COPSE_Q_ZERO;
+  *type = status == COPSE_OK ? route->type : COPSE_NCCL_PATH_SYS;
+  return status == COPSE_OK || status == COPSE_INFEASIBLE ? COPSE_OK
+                                                          : copse_fail(err, status, "%s", none.text);
+}
+
+/* Whether NCCL sends from GPU i by way of GPU `peer`, which is beside port p; then notes it. */
+static copse_status try_relay(struct copse_nccl_machine *m, struct reach *r, int p, int i, int peer,
+                              int *relay, struct copse_err *err) {
+  const int *members = m->members + m->first[r->host], *nodes = m->topology->rank_nodes;
+  const struct copse_node *of = m->topology->nodes;
+  int port = m->ports[m->first_port[r->host] + p].node, at = i * r->n_ports + p;
+  int peer_at = peer * r->n_ports + p, gpu = nodes[members[i]], other = nodes[members[peer]];
+  struct copse_q there, back;
+  enum copse_nccl_path type, back_type;
+  if (of[port].no_gdr || of[other].no_gdr || r->out_type[peer_at] > COPSE_NCCL_PATH_P2C ||
+      m->devs[members[i]] >> 56 != m->devs[members[peer]] >> 56)
+    return COPSE_OK;
+  COPSE_DO(measure(m, gpu, other, &there, &type, err));
+  COPSE_DO(measure(m, other, gpu, &back, &back_type, err));
+  bool wider = copse_q_cmp(r->out_width[peer_at], r->out_width[at]) > 0;
+  if (there.num == 0 || back.num == 0 || back_type > COPSE_NCCL_PATH_NVL ||
+      !(wider || r->out_type[at] > COPSE_NCCL_PATH_PXN))
+    return COPSE_OK;
+  r->out_width[at] = narrower(there, r->out_width[peer_at]);
+  r->out_type[at] = COPSE_NCCL_PATH_PXN;
+  list_own(r, i);
+  *relay = peer;
+  return COPSE_OK;
+}
+
+/* Fills in the host's relays, [n * n_ports] and then each port's own GPU; -1: none. */
+static copse_status find_relays(struct copse_nccl_machine *m, int host, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct reach r = {.m = m,
+                    .host = host,
+                    .n = m->first[host + 1] - m->first[host],
+                    .n_ports = m->first_port[host + 1] - m->first_port[host]};
+  size_t pairs = (size_t)r.n * (size_t)r.n_ports;
+  const int *nodes = m->topology->rank_nodes;
+  int *relays;
+  COPSE_DO(COPSE_ARRAYS(&scratch, pairs, struct copse_q, err, &r.out_width, &r.in_width));
+  COPSE_DO(COPSE_ARRAYS(&scratch, pairs, enum copse_nccl_path, err, &r.out_type, &r.in_type));
+  COPSE_DO(COPSE_ARRAYS(&scratch, pairs, int, err, &r.gpus, &r.own));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)r.n_ports, r.n_gpus, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)r.n, r.n_own, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, pairs + (size_t)r.n_ports, relays, err));
+  for (int i = 0; i < r.n; i++)
+    for (int p = 0; p < r.n_ports; p++) {
+      int gpu = nodes[m->members[m->first[host] + i]], out = i * r.n_ports + p, in = p * r.n + i;
+      int port = m->ports[m->first_port[host] + p].node;
+      COPSE_DO(measure(m, gpu, port, &r.out_width[out], &r.out_type[out], err));
+      COPSE_DO(measure(m, port, gpu, &r.in_width[in], &r.in_type[in], err));
+    }
+  for (int i = 0; i < r.n; i++) list_own(&r, i);
+  for (int p = 0; p < r.n_ports; p++) {
+    int at = p * r.n;
+    r.n_gpus[p] = list_nearest(r.in_width + at, r.in_type + at, r.n, r.gpus + at);
+  }
+  for (int p = 0; p < r.n_ports; p++)
+    for (int i = 0, peer = -1; i < r.n; i++) {
+      if (i == 0 || relays[(i - 1) * r.n_ports + p] >= 0) peer = own_gpu(&r, p); /* has changed */
+      relays[i * r.n_ports + p] = -1;
+      if (peer >= 0 && peer != i)
+        COPSE_DO(try_relay(m, &r, p, i, peer, &relays[i * r.n_ports + p], err));
+    }
+  for (int p = 0; p < r.n_ports; p++) relays[pairs + (size_t)p] = own_gpu(&r, p);
+  m->finder->relays_of[host] = relays;
+  return COPSE_OK;
+}
+
+copse_status copse_nccl_find_own_gpu(struct copse_nccl_machine *m, int port, int *rank,
+                                     struct copse_err *err) {
+  int host = m->ports[port].host, n = m->first[host + 1] - m->first[host];
+  int n_ports = m->first_port[host + 1] - m->first_port[host];
+  if (!m->finder->relays_of[host]) COPSE_DO(find_relays(m, host, err));
+  int own = m->finder->relays_of[host][n * n_ports + port - m->first_port[host]];
+  *rank = own >= 0 ? m->members[m->first[host] + own] : -1;
   return COPSE_OK;
 }
 
@@ -542,23 +672,17 @@ copse_status copse_nccl_find_way_out(struct copse_nccl_machine *m, int rank, int
                                      const struct copse_nccl_route **first,
                                      const struct copse_nccl_route **last, struct copse_err *err) {
   const int *nodes = m->topology->rank_nodes;
-  const struct copse_nccl_route *there, *on;
+  int host = m->ports[port].host, i = 0;
+  int n_ports = m->first_port[host + 1] - m->first_port[host];
   *first = NULL;
   *relay = -1;
   COPSE_DO(copse_nccl_find_route(m, nodes[rank], m->ports[port].node, last, err));
-  COPSE_DO(copse_nccl_find_near_gpu(m, port, relay, err));
-  int peer = *relay;
-  *relay = -1;
-  if (peer == rank || peer < 0) return COPSE_OK;
-  COPSE_DO(copse_nccl_find_route(m, nodes[rank], nodes[peer], &there, err));
-  COPSE_DO(copse_nccl_find_route(m, nodes[peer], m->ports[port].node, &on, err));
-  const struct copse_node *of = m->topology->nodes;
-  if (of[m->ports[port].node].no_gdr || of[nodes[peer]].no_gdr) return COPSE_OK;
-  bool spares = (*last)->type > COPSE_NCCL_PATH_PXN || copse_q_cmp(on->width, (*last)->width) > 0;
-  if (on->type > COPSE_NCCL_PATH_P2C || there->type > COPSE_NCCL_PATH_NVL || !spares)
-    return COPSE_OK;
-  *relay = peer;
-  *first = there;
-  *last = on;
-  return COPSE_OK;
+  if (m->host_of_rank[rank] != host) return COPSE_OK;
+  if (!m->finder->relays_of[host]) COPSE_DO(find_relays(m, host, err));
+  while (m->members[m->first[host] + i] != rank) i++;
+  int peer = m->finder->relays_of[host][i * n_ports + port - m->first_port[host]];
+  if (peer < 0) return COPSE_OK;
+  *relay = m->members[m->first[host] + peer];
+  COPSE_DO(copse_nccl_find_route(m, nodes[rank], nodes[*relay], first, err));
+  return copse_nccl_find_route(m, nodes[*relay], m->ports[port].node, last, err);
 }

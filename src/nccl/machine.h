@@ -75,13 +75,13 @@ copse_status copse_nccl_find_route(struct copse_nccl_machine *machine, int from,
                                    const struct copse_nccl_route **out,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The rank of the GPU nearest to a port: the best kind of path, of these the widest, of these the
- * first; -1 in a host without GPUs. Errors as above. */
-copse_status copse_nccl_find_near_gpu(struct copse_nccl_machine *machine, int port, int *rank,
-                                      struct copse_err *err) COPSE_CHECKED;
+/* The rank of the GPU that NCCL takes a port to belong to: of those with the widest ways from it, of
+ * these the best type, the first that takes this port of its nearest ones; -1: none does. COPSE_NOMEM. */
+copse_status copse_nccl_find_own_gpu(struct copse_nccl_machine *machine, int port, int *rank,
+                                     struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The way that a GPU's data take to a port of its host: over the GPU beside the NIC where that
+ * The way that a GPU's data take to a port of its host: over the GPU that the port belongs to where that
  * spares a CPU or is wider, as NCCL does from 2.12 on (PXN). *relay gets that GPU's rank or -1;
  * *first its route then (else NULL), *last the rest.
  */

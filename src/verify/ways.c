@@ -166,6 +166,7 @@ copse_status copse_verify_ways_open(const struct copse_topology *topology,
   COPSE_DO(COPSE_ARRAY(&out->arena, nodes, out->sources, err));
   COPSE_DO(label_hosts(topology, label, err));
   COPSE_DO(find_hosts(out, label, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, (size_t)out->n_hosts, out->relays, err));
   COPSE_DO(find_nics(out, &scratch, err));
   COPSE_DO(find_rails(out, label, &scratch, err));
   return find_insides(out, &scratch, err);
@@ -447,27 +448,162 @@ copse_status copse_verify_find_way(struct copse_verify_ways *w, int from, int to
   return COPSE_OK;
 }
 
+/* ---- out over another GPU -------------------------------------------------------------------- */
+
+/* What NCCL knows of a way when it looks for relays: a type behind all others is none. */
+struct glance {
+  struct copse_q width;
+  int type;
+};
+
+/* A host's ways between GPUs (g of n) and NICs (k of nics), at g * nics + k. */
+struct view {
+  struct copse_verify_ways *w;
+  int host, n, nics;
+  struct glance *out, *in;
+  struct glance *best_out, *best_in; /* [n], [nics] the nearest of each */
+};
+
+static copse_status look(struct copse_verify_ways *w, int from, int to, struct glance *glance,
+                         struct copse_err *err) {
+  const struct copse_verify_way *way;
+  struct copse_err none = COPSE_ERR_INIT;
+  copse_status status = copse_verify_find_way(w, from, to, &way, &none);
+  *glance = (struct glance){COPSE_Q_ZERO, N_TYPES};
+  if (status == COPSE_OK) *glance = (struct glance){way->width, way->type};
+  if (status == COPSE_OK || status == COPSE_REFUTED) return COPSE_OK;
+  return copse_fail(err, status, "%s", none.text);
+}
+
+/* Whether a is more local than b: wider, or as wide and of a better type. */
+static bool is_nearer(struct glance a, struct glance b) {
+  int order = copse_q_cmp(a.width, b.width);
+  return order > 0 || (order == 0 && a.type < b.type);
+}
+
+/* Whether no NIC is nearer to a GPU than this one; and no GPU to a NIC. */
+static bool is_nic_local(const struct view *v, int g, int k) {
+  struct glance own = v->out[g * v->nics + k];
+  return own.type < N_TYPES && !is_nearer(v->best_out[g], own);
+}
+
+static bool is_gpu_local(const struct view *v, int g, int k) {
+  struct glance own = v->in[g * v->nics + k];
+  return own.type < N_TYPES && !is_nearer(v->best_in[k], own);
+}
+
+/* NVML's index, as NCCL's XML has it; where one GPU of the host has none, its place. */
+static int index_of(const struct view *v, int g) {
+  const struct copse_verify_ways *w = v->w;
+  const int *gpus = w->gpus + w->first_gpu[v->host];
+  bool all = true;
+  for (int i = 0; i < v->n; i++) all = all && w->topology->nodes[gpus[i]].has_dev;
+  return all ? (int)(w->topology->nodes[gpus[g]].dev & INT32_MAX) : g;
+}
+
+/* NCCL's trays of a domain: no GPU of another one relays. */
+static uint64_t system_of(const struct view *v, int g) {
+  const struct copse_verify_ways *w = v->w;
+  const int *gpus = w->gpus + w->first_gpu[v->host];
+  for (int i = 0; i < v->n; i++)
+    if (!w->topology->nodes[gpus[i]].has_dev) return 0;
+  return w->topology->nodes[gpus[g]].dev >> 56;
+}
+
+/* The NIC of a GPU's n-th channel: GPUs that share NICs start at different ones (bits mirrored where the
+ * NICs are a power of two), and go through as many as each has. -1: it has none. */
+static int nic_of(const struct view *v, int g, int channel) {
+  int mine = 0, first = -1, sharers = 0;
+  for (int k = v->nics - 1; k >= 0; k--)
+    if (is_nic_local(v, g, k)) mine++, first = k;
+  for (int i = 0; first >= 0 && i < v->n; i++) sharers += is_gpu_local(v, i, first);
+  if (sharers == 0) return -1;
+  int start = index_of(v, g) % sharers, bits = 0;
+  while (1 << bits < mine) bits++;
+  if (1 << bits == mine) {
+    int turned = 0;
+    for (int b = 0; b < bits; b++) turned |= (start >> b & 1) << (bits - 1 - b);
+    start = turned;
+  }
+  int skip = (start + channel % ((mine + sharers - 1) / sharers)) % mine;
+  for (int k = first; k < v->nics; k++)
+    if (is_nic_local(v, g, k) && skip-- == 0) return k;
+  return -1;
+}
+
+/* The GPU to which a NIC belongs: the nearest that has it in its first channels, of 64; NICs repeat. */
+static int owner_of(const struct view *v, int k) {
+  for (int channel = 0; channel < 64 && channel < v->nics; channel++)
+    for (int g = 0; g < v->n; g++)
+      if (is_gpu_local(v, g, k) && nic_of(v, g, channel) == k) return g;
+  return -1;
+}
+
+/* Whether GPU g reaches NIC k by way of GPU o, and then how well. */
+static copse_status may_relay(struct view *v, int g, int o, int k, bool *may,
+                              struct copse_err *err) {
+  struct copse_verify_ways *w = v->w;
+  const struct copse_node *nodes = w->topology->nodes;
+  int from = w->gpus[w->first_gpu[v->host] + g], over = w->gpus[w->first_gpu[v->host] + o];
+  struct glance there, back, *own = &v->out[g * v->nics + k], last = v->out[o * v->nics + k];
+  bool direct = !nodes[over].no_gdr && !nodes[w->nics[w->first_nic[v->host] + k]].no_gdr;
+  COPSE_DO(look(w, from, over, &there, err));
+  COPSE_DO(look(w, over, from, &back, err));
+  *may = direct && there.type < N_TYPES && back.type <= NVL && last.type <= P2C &&
+         system_of(v, g) == system_of(v, o) &&
+         (own->type > PXN || copse_q_cmp(last.width, own->width) > 0);
+  if (!*may) return COPSE_OK;
+  *own = (struct glance){least(there.width, last.width), PXN};
+  v->best_out[g] = v->out[g * v->nics];
+  for (int i = 0; i < v->nics; i++)
+    if (is_nearer(v->out[g * v->nics + i], v->best_out[g])) v->best_out[g] = v->out[g * v->nics + i];
+  return COPSE_OK;
+}
+
+/* NIC after NIC, GPU after GPU: what is found counts for the next. */
+static copse_status find_relays(struct copse_verify_ways *w, int host, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct view v = {w, host, w->first_gpu[host + 1] - w->first_gpu[host],
+                   w->first_nic[host + 1] - w->first_nic[host], NULL, NULL, NULL, NULL};
+  size_t pairs = (size_t)v.n * (size_t)v.nics;
+  int *relay;
+  COPSE_DO(COPSE_ARRAYS(&scratch, pairs, struct glance, err, &v.out, &v.in));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)v.n, v.best_out, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)v.nics, v.best_in, err));
+  COPSE_DO(COPSE_ARRAY(&w->arena, pairs, relay, err));
+  for (int i = 0; i < (int)pairs; i++) {
+    int gpu = w->gpus[w->first_gpu[host] + i / v.nics], nic = w->nics[w->first_nic[host] + i % v.nics];
+    COPSE_DO(look(w, gpu, nic, &v.out[i], err));
+    COPSE_DO(look(w, nic, gpu, &v.in[i], err));
+    struct glance *row = &v.best_out[i / v.nics], *column = &v.best_in[i % v.nics];
+    if (i % v.nics == 0 || is_nearer(v.out[i], *row)) *row = v.out[i];
+    if (i / v.nics == 0 || is_nearer(v.in[i], *column)) *column = v.in[i];
+  }
+  for (int k = 0; k < v.nics; k++)
+    for (int g = 0, owner = -1; g < v.n; g++) {
+      bool may = g > 0 && relay[(g - 1) * v.nics + k] < 0; /* then nothing has changed */
+      if (!may) owner = owner_of(&v, k);
+      may = false;
+      if (owner >= 0 && owner != g) COPSE_DO(may_relay(&v, g, owner, k, &may, err));
+      relay[g * v.nics + k] = may ? w->gpus[w->first_gpu[host] + owner] : -1;
+    }
+  w->relays[host] = relay;
+  return COPSE_OK;
+}
+
 copse_status copse_verify_find_way_out(struct copse_verify_ways *w, int gpu, int nic,
                                        const struct copse_verify_way **first,
                                        const struct copse_verify_way **last,
                                        struct copse_err *err) {
-  const struct copse_verify_way *near = NULL, *to_peer;
-  int host = w->host[nic], peer = -1;
+  int host = w->host[nic], g = w->first_gpu[host], k = w->first_nic[host];
   *first = NULL;
   COPSE_DO(copse_verify_find_way(w, gpu, nic, last, err));
-  for (int i = w->first_gpu[host]; i < w->first_gpu[host + 1]; i++) {
-    const struct copse_verify_way *way;
-    COPSE_DO(copse_verify_find_way(w, w->gpus[i], nic, &way, err));
-    bool nearer = !near || way->type < near->type ||
-                  (way->type == near->type && copse_q_cmp(way->width, near->width) > 0);
-    if (nearer) peer = w->gpus[i], near = way;
-  }
-  if (peer == gpu) return COPSE_OK;
-  COPSE_DO(copse_verify_find_way(w, gpu, peer, &to_peer, err));
-  bool spares = (*last)->type > PXN || copse_q_cmp(near->width, (*last)->width) > 0;
-  if (near->type > P2C || to_peer->type > NVL || !spares) return COPSE_OK;
-  if (w->topology->nodes[peer].no_gdr || w->topology->nodes[nic].no_gdr) return COPSE_OK;
-  *first = to_peer;
-  *last = near;
-  return COPSE_OK;
+  if (!w->relays[host]) COPSE_DO(find_relays(w, host, err));
+  while (w->gpus[g] != gpu) g++;
+  while (w->nics[k] != nic) k++;
+  g -= w->first_gpu[host];
+  int over = w->relays[host][g * (w->first_nic[host + 1] - w->first_nic[host]) + k - w->first_nic[host]];
+  if (over < 0) return COPSE_OK;
+  COPSE_DO(copse_verify_find_way(w, gpu, over, first, err));
+  return copse_verify_find_way(w, over, nic, last, err);
 }

@@ -27,6 +27,7 @@ struct copse_verify_ways {
   int *local, *n_local;  /* [n_nodes] a node's place in its host; [n_hosts] nodes of a host */
   struct copse_adjacency inside;        /* links inside each host */
   struct copse_verify_source **sources; /* [n_nodes] */
+  int **relays; /* [n_hosts] of each GPU to each NIC of its host: the GPU between, or -1 */
   struct copse_arena arena;
 };
 
@@ -41,8 +42,8 @@ copse_status copse_verify_find_way(struct copse_verify_ways *ways, int from, int
                                    const struct copse_verify_way **out,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* From a GPU out at a NIC, both nodes of one host: straight (*first is NULL), or over the GPU
- * beside the NIC where that spares a CPU or is wider (PXN of NCCL 2.12). */
+/* From a GPU out at a NIC, both nodes of one host: straight (*first is NULL), or over the GPU that
+ * the NIC belongs to where that spares a CPU or is wider (PXN of NCCL 2.12). */
 copse_status copse_verify_find_way_out(struct copse_verify_ways *ways, int gpu, int nic,
                                        const struct copse_verify_way **first,
                                        const struct copse_verify_way **last,

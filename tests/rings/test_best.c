@@ -336,6 +336,60 @@ START_TEST(without_gpudirect_data_pass_the_cpu) {
 END_TEST
 
 /*
+ * Two sockets, each with a PCIe switch, two GPUs and two NICs; all GPUs at an NVSwitch. Over which GPUs
+ * NCCL 2.30.7 itself sends (PXN): each NIC belongs to one GPU of its switch. Where a socket's NICs are slower
+ * than the way over the sockets to the others' they belong to none, and are not sent to by way of any.
+ */
+START_TEST(nccl_sends_by_these_relays) {
+  static const int relays[3][4][4] = {
+      {{-1, -1, 2, 3}, {-1, -1, 2, 3}, {0, 1, -1, -1}, {0, 1, -1, -1}},
+      {{-1, -1, -1, -1}, {-1, -1, -1, -1}, {0, 1, -1, -1}, {0, 1, -1, -1}},
+      {{-1, -1, 2, -1}, {-1, -1, 2, -1}, {0, 1, -1, -1}, {0, 1, -1, -1}}};
+  struct copse_text text = {0};
+  struct copse_nccl_machine m;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  copse_text_add(&text, "<system version=\"1\">");
+  for (int c = 0; c < 2; c++) {
+    copse_text_add(&text,
+                   "<cpu numaid=\"%d\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+                   "modelid=\"85\"><pci busid=\"0000:%d0:00.0\" class=\"0x060400\" "
+                   "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">",
+                   c, c + 1);
+    for (int g = 0; g < 2; g++)
+      copse_text_add(&text,
+                     "<pci busid=\"0000:%d%d:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" "
+                     "link_width=\"16\"><gpu dev=\"%d\" sm=\"80\" rank=\"%d\" gdr=\"1\"><nvlink "
+                     "target=\"0000:05:00.0\" count=\"12\" tclass=\"0x068000\"/></gpu></pci>",
+                     c + 1, g + 1, 2 * c + g, 2 * c + g);
+    for (int n = 0; n < (_i == 2 && c == 1 ? 1 : 2); n++)
+      copse_text_add(&text,
+                     "<pci busid=\"0000:%d%d:00.0\" class=\"0x020700\" link_speed=\"%s GT/s PCIe\" "
+                     "link_width=\"%d\"><nic><net name=\"n%d\" dev=\"%d\" speed=\"200000\" "
+                     "port=\"1\" guid=\"0x%d\" gdr=\"1\"/></nic></pci>",
+                     c + 1, n + 5, _i == 1 && c == 1 ? "8.0" : "32.0", _i == 1 && c == 1 ? 4 : 16,
+                     2 * c + n, 2 * c + n, 2 * c + n + 1);
+    copse_text_add(&text, "</pci></cpu>");
+  }
+  copse_text_add(&text, "</system>");
+  const struct copse_topology_options options = {.links = COPSE_LINKS_ALL};
+  ASSERT_OK(copse_topology_parse("relays.xml", text.data, text.size, &options, &t, &err), &err);
+  ASSERT_OK(copse_nccl_machine_open(t, &m, &err), &err);
+  ck_assert_int_eq(m.n_ports, _i == 2 ? 3 : 4);
+  for (int r = 0; r < 4; r++)
+    for (int p = 0; p < m.n_ports; p++) {
+      const struct copse_nccl_route *first, *last;
+      int relay;
+      ASSERT_OK(copse_nccl_find_way_out(&m, r, p, &relay, &first, &last, &err), &err);
+      ck_assert_int_eq(relay, relays[_i][r][p]);
+    }
+  copse_nccl_machine_free(&m);
+  copse_text_free(&text);
+  expect_same_ways(t);
+}
+END_TEST
+
+/*
  * What NCCL 2.30.7 itself finds on these four GPUs: NVLink over another GPU goes before one PCIe
  * switch; of the GPUs between, that counts to which the end has its widest link, of equals the first.
  */
@@ -604,6 +658,7 @@ int main(void) {
   tcase_add_loop_test(cases, random_ways_are_found_alike, 0, 60);
   tcase_add_test(cases, nccl_takes_these_ways);
   tcase_add_loop_test(cases, without_gpudirect_data_pass_the_cpu, 0, 4);
+  tcase_add_loop_test(cases, nccl_sends_by_these_relays, 0, 3);
   tcase_add_loop_test(cases, own_machines_on_several_hosts_are_judged_and_verified_alike, 0,
                       COPSE_TEST_UP_TO(5, 3));
   suite_add_tcase(suite, cases);

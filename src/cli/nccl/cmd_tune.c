@@ -282,7 +282,7 @@ static copse_status add_nvls(struct job *j, int group) {
     add_head(j, g, m->members[i], 0);
   for (int p = m->first_port[h]; m->n_hosts > 1 && p < m->first_port[h + 1]; p++) {
     int rank = -1;
-    COPSE_DO(copse_nccl_find_near_gpu(&j->machine, p, &rank, j->err));
+    COPSE_DO(copse_nccl_find_own_gpu(&j->machine, p, &rank, j->err));
     if (rank >= 0) add_head(j, g, rank, m->ports[p].dev);
   }
   return COPSE_OK;

@@ -539,26 +539,61 @@ static copse_status make_graphs(struct finder *f, bool chains, int n, bool level
   return COPSE_OK;
 }
 
-/* Channels that fit what all hosts have on each rail. *has: all groups have n of them. */
+/* Channels that fit what all hosts have on each rail; `counts` [ports] and `speed`: or just so many
+ * channels on each (NULL: any). *has: there are n of them. */
+static copse_status solve_level_of(struct finder *f, struct group *g, bool chains, int n,
+                                   const int *counts, struct copse_q speed, bool *has,
+                                   struct copse_err *err) {
+  struct solved *s = &g->level[chains];
+  struct copse_err why = COPSE_ERR_INIT;
+  copse_ring_set_free(&s->set);
+  copse_nccl_channels_free(&s->channels);
+  *s = (struct solved){.width = 1};
+  COPSE_DO(copse_nccl_channels_make(f->machine, chains ? COPSE_NCCL_CHAINS : COPSE_NCCL_RAIL_RINGS,
+                                    g->host, f->out->n_hosts, g->like, &s->channels, err));
+  COPSE_DO(copse_nccl_channels_level(f->machine, g->host, &s->channels, err));
+  if (counts) COPSE_DO(copse_nccl_channels_share(&s->channels, counts, speed, err));
+  copse_status status = copse_rings_solve(&s->channels.instance, &s->set, &why);
+  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  COPSE_DO(copse_rings_pack(&s->channels.instance, &s->set, f->most, s->packings, err));
+  *has = s->packings[n - 1].n > 0;
+  for (int thorough = 0; thorough < 2 && *has; thorough++)
+    COPSE_DO(
+        copse_rings_improve(&s->channels.instance, &s->set, n, thorough == 1, s->packings, err));
+  return COPSE_OK;
+}
+
 static copse_status solve_level(struct finder *f, bool chains, int n, bool *has,
                                 struct copse_err *err) {
   *has = true;
+  for (int i = 0; i < f->out->n_groups && *has; i++)
+    COPSE_DO(solve_level_of(f, &f->groups[i], chains, n, NULL, COPSE_Q_ZERO, has, err));
+  return COPSE_OK;
+}
+
+/* Gives all groups the rails of the slowest one's channels, as many on each: sets of equal worth
+ * may lie on others. */
+static copse_status share_rails(struct finder *f, bool chains, int n, bool *has,
+                                struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  const struct copse_nccl_machine *m = f->machine;
+  int slowest = 0, *on_rail, *counts;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)m->topology->n_nodes, on_rail, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)m->n_ports, counts, err));
+  for (int i = 1; i < f->out->n_groups; i++)
+    if (copse_q_cmp(f->groups[i].level[chains].packings[n - 1].speed,
+                    f->groups[slowest].level[chains].packings[n - 1].speed) < 0)
+      slowest = i;
+  struct copse_q speed = f->groups[slowest].level[chains].packings[n - 1].speed;
+  const struct copse_nccl_graph_search *graph =
+      &f->out->groups[slowest].graphs.graph[chains ? COPSE_NCCL_TREE : COPSE_NCCL_RING];
+  for (int c = 0; c < n; c++) on_rail[port_named(f, slowest, graph->channels[c].nets[0])->rail]++;
+  *has = true;
   for (int i = 0; i < f->out->n_groups && *has; i++) {
-    struct group *g = &f->groups[i];
-    struct solved *s = &g->level[chains];
-    struct copse_err why = COPSE_ERR_INIT;
-    s->width = 1;
-    COPSE_DO(copse_nccl_channels_make(f->machine,
-                                      chains ? COPSE_NCCL_CHAINS : COPSE_NCCL_RAIL_RINGS, g->host,
-                                      f->out->n_hosts, g->like, &s->channels, err));
-    COPSE_DO(copse_nccl_channels_level(f->machine, g->host, &s->channels, err));
-    copse_status status = copse_rings_solve(&s->channels.instance, &s->set, &why);
-    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
-    COPSE_DO(copse_rings_pack(&s->channels.instance, &s->set, f->most, s->packings, err));
-    *has = s->packings[n - 1].n > 0;
-    for (int thorough = 0; thorough < 2 && *has; thorough++)
-      COPSE_DO(
-          copse_rings_improve(&s->channels.instance, &s->set, n, thorough == 1, s->packings, err));
+    int first = m->first_port[f->groups[i].host], end = m->first_port[f->groups[i].host + 1];
+    if (i == slowest) continue;
+    for (int p = first; p < end; p++) counts[p - first] = on_rail[m->ports[p].rail];
+    COPSE_DO(solve_level_of(f, &f->groups[i], chains, n, counts, speed, has, err));
   }
   return COPSE_OK;
 }
@@ -569,6 +604,9 @@ static copse_status make_part(struct finder *f, bool chains, int n, struct copse
   COPSE_DO(make_graphs(f, chains, n, false, &aligned, err));
   if (aligned) return COPSE_OK;
   COPSE_DO(solve_level(f, chains, n, &has, err));
+  if (has) COPSE_DO(make_graphs(f, chains, n, true, &aligned, err));
+  if (aligned) return COPSE_OK;
+  if (has) COPSE_DO(share_rails(f, chains, n, &has, err));
   if (has) COPSE_DO(make_graphs(f, chains, n, true, &aligned, err));
   if (aligned) return COPSE_OK;
   return copse_fail(

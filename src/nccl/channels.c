@@ -445,6 +445,36 @@ copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine,
   return COPSE_OK;
 }
 
+/* What a channel by a port puts on a row, or 0. */
+static int load_of_door(const struct copse_ring_step *doors, int n, int port, int row) {
+  for (int i = 0; doors && i < n; i++)
+    for (int k = 0; k < doors[port * n + i].n; k++)
+      if (doors[port * n + i].loads[k].row == row) return doors[port * n + i].loads[k].amount;
+  return 0;
+}
+
+copse_status copse_nccl_channels_share(struct copse_nccl_channels *channels, const int *counts,
+                                       struct copse_q speed, struct copse_err *err) {
+  struct copse_ring_instance *instance = &channels->instance;
+  struct copse_ring_step *enter = (struct copse_ring_step *)(uintptr_t)instance->enter;
+  struct copse_q *bandwidth, most;
+  COPSE_DO(COPSE_ARRAY(&channels->arena, (size_t)instance->n_rows, bandwidth, err));
+  for (int r = 0; r < instance->n_rows; r++) {
+    const struct copse_nccl_row *row = &channels->rows[r];
+    bandwidth[r] = instance->bandwidth[r];
+    int load = row->link >= 0 ? 0 : load_of_door(enter, instance->n_gpus, row->port, r);
+    if (row->link < 0 && load == 0)
+      load = load_of_door(instance->leave, instance->n_gpus, row->port, r);
+    if (load == 0 || counts[row->port] == 0) continue;
+    COPSE_DO(copse_q_mul(speed, (struct copse_q){(int64_t)load * counts[row->port], 1}, &most, err));
+    if (copse_q_cmp(most, bandwidth[r]) < 0) bandwidth[r] = most;
+  }
+  for (int i = 0; i < instance->n_doors * instance->n_gpus; i++)
+    enter[i].exists = enter[i].exists && counts[i / instance->n_gpus] > 0;
+  instance->bandwidth = bandwidth;
+  return COPSE_OK;
+}
+
 void copse_nccl_channels_free(struct copse_nccl_channels *channels) {
   copse_arena_free(&channels->arena);
   *channels = (struct copse_nccl_channels){0};

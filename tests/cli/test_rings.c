@@ -36,6 +36,17 @@ START_TEST(hosts_are_repeated_where_one_is_given) {
 }
 END_TEST
 
+/* Eight rails, of which one is without its first host: the others' chains must take the same seven, two
+ * each; what they find alone lies otherwise. 350: seven NICs of 50 GB/s. */
+START_TEST(rails_of_the_slowest_host_are_taken_by_all) {
+  OK("@ rings mi300x-x4 --down h0.nic0 -o %%/r.json");
+  SAYS("4 hosts of 2 kinds");
+  SAYS("rings: 14 channels of 25 GB/s: 350 GB/s, busbw 350, and no set of rings has more");
+  SAYS("chains: 14 channels of 12.5 GB/s: 175 GB/s");
+  OK("@ verify %%/r.json -t mi300x-x4 --down h0.nic0");
+}
+END_TEST
+
 /* Products of cycles fall apart into Hamiltonian cycles, which are the optimum; most have more GPUs
  * than the dynamic programme finds an order of. */
 static const struct {
@@ -103,6 +114,7 @@ int main(void) {
   copse_test_folder();
   tcase_add_test(cases, a_certificate_is_written_and_verified);
   tcase_add_test(cases, hosts_are_repeated_where_one_is_given);
+  tcase_add_test(cases, rails_of_the_slowest_host_are_taken_by_all);
   tcase_add_test(cases, hosts_that_differ_have_channels_of_their_own);
   tcase_add_loop_test(cases, a_torus_has_rings_on_all_links, 0,
                       copse_test_all() ? (int)(sizeof products / sizeof *products) : 6);

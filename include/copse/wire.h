@@ -40,6 +40,10 @@ typedef struct copse_wire {
   /* Sleeps until a message may have come or left, or for so long; may return at once. NULL: there
    * is no such thing, and copse yields and naps. */
   void (*wait)(void *context, unsigned microseconds);
+  /* Makes all that was sent independent of further calls of the wire: its requests may be done
+   * while a part waits in buffers that only a call empties. *done 0: not yet, ask again. NULL: a
+   * request that is done needs nothing more. */
+  copse_status (*flush)(void *context, int *done);
 } copse_wire;
 
 /*

@@ -1,6 +1,7 @@
 /* Ranks joined by a wire, here between threads: right results whatever comes when, and every
  * fault named. Over MPI: test_mpi.c. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,33 @@ START_TEST(short_messages_go_together) {
   expect(&job, COPSE_OK, NULL, -1);
   ck_assert_uint_gt(thread_wires_messages(job.wires), 2);
   ck_assert_uint_le(thread_wires_messages(job.wires), 12);
+  job_free(&job);
+}
+END_TEST
+
+/* The root does not call copse again before the other rank has its data, or has given up. */
+static _Atomic bool has_come;
+
+static copse_status broadcast_and_stay_away(struct rank *rank) {
+  copse_comm *comm = NULL;
+  float in[64] = {0}, out[64];
+  copse_status status = join(rank, &comm);
+  if (status == COPSE_OK) status = copse_broadcast(in, out, 64, COPSE_FLOAT, 0, comm, NULL);
+  if (rank->r == 1) has_come = true;
+  while (!has_come) sched_yield();
+  copse_status ended = comm ? copse_comm_destroy(comm) : COPSE_OK;
+  return status == COPSE_OK ? ended : status;
+}
+
+START_TEST(a_rank_leaves_nothing_behind_that_needs_its_calls) {
+  struct job job;
+  job_new(&job, 2, 3);
+  job.timeout = PATIENCE / 4;
+  has_come = false;
+  thread_wires_hold(job.wires);
+  job.plans[job.n_plans++] = pb_tree_plan(COPSE_BROADCAST, 2, 0, PB_OPTIONS_DEFAULT);
+  run(&job, broadcast_and_stay_away);
+  expect(&job, COPSE_OK, NULL, -1);
   job_free(&job);
 }
 END_TEST
@@ -425,6 +453,7 @@ int main(void) {
   TCase *tc = tcase_create("transport");
   tcase_add_loop_test(tc, results_are_right_whatever_comes_when, 0, 3);
   tcase_add_test(tc, short_messages_go_together);
+  tcase_add_test(tc, a_rank_leaves_nothing_behind_that_needs_its_calls);
   tcase_add_loop_test(tc, a_batch_that_ends_too_early_is_refused, 1, 3);
   tcase_add_test(tc, a_plan_that_wires_do_not_run_is_left_out);
   tcase_add_test(tc, another_version_is_refused_by_name);

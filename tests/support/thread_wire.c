@@ -2,11 +2,12 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct message {
-  int from;
+  int from, receiver;
   unsigned tag;
   size_t n;
   struct message *next;
@@ -20,6 +21,8 @@ struct end {
   int rank;
   unsigned random;
   struct message *head, **tail; /* that have come for it */
+  struct message *held, **held_tail;
+  unsigned looks;
 };
 
 struct thread_wires {
@@ -27,6 +30,7 @@ struct thread_wires {
   int n;
   unsigned latest;
   _Atomic int cut; /* a rank, or -1 */
+  bool holds;
   size_t longest, n_messages;
   struct end ends[];
 };
@@ -38,11 +42,14 @@ struct thread_wires *thread_wires_new(int n_ranks, unsigned latest) {
   wires->latest = latest;
   atomic_init(&wires->cut, -1);
   for (int r = 0; r < n_ranks; r++) {
-    wires->ends[r] = (struct end){wires, r, (unsigned)r + 1, NULL, NULL};
+    wires->ends[r] = (struct end){.wires = wires, .rank = r, .random = (unsigned)r + 1};
     wires->ends[r].tail = &wires->ends[r].head;
+    wires->ends[r].held_tail = &wires->ends[r].held;
   }
   return wires;
 }
+
+void thread_wires_hold(struct thread_wires *wires) { wires->holds = true; }
 
 void thread_wires_cut(struct thread_wires *wires, int rank) { atomic_store(&wires->cut, rank); }
 
@@ -66,6 +73,19 @@ static unsigned delay(struct end *end) {
   return end->wires->latest ? (end->random >> 8) % (end->wires->latest + 1) : 0;
 }
 
+/* What is held goes to its receivers. Under the lock. */
+static void let_go(struct end *end) {
+  for (struct message *it = end->held, *next; it; it = next) {
+    struct end *other = &end->wires->ends[it->receiver];
+    next = it->next;
+    it->next = NULL;
+    *other->tail = it;
+    other->tail = &it->next;
+  }
+  end->held = NULL;
+  end->held_tail = &end->held;
+}
+
 /* The bytes are copied: a request is a number of tests to wait. */
 static copse_status send_message(void *context, int to, unsigned tag, const void *bytes, size_t n,
                                  void **request) {
@@ -73,13 +93,13 @@ static copse_status send_message(void *context, int to, unsigned tag, const void
   if (atomic_load(&end->wires->cut) == to) return COPSE_DEVICE;
   struct message *it = malloc(sizeof *it + n), *ticket = calloc(1, sizeof *ticket);
   if (!it || !ticket) abort();
-  *it = (struct message){.from = end->rank, .tag = tag, .n = n};
+  *it = (struct message){.from = end->rank, .receiver = to, .tag = tag, .n = n};
   if (n > 0) memcpy(it->bytes, bytes, n);
   ticket->delay = delay(end);
-  struct end *other = &end->wires->ends[to];
   pthread_mutex_lock(&end->wires->lock);
-  *other->tail = it;
-  other->tail = &it->next;
+  *end->held_tail = it;
+  end->held_tail = &it->next;
+  if (!end->wires->holds) let_go(end);
   end->wires->n_messages++;
   if (n > end->wires->longest) end->wires->longest = n;
   pthread_mutex_unlock(&end->wires->lock);
@@ -91,6 +111,7 @@ static copse_status next_message(void *context, int *from, unsigned *tag, size_t
                                  void **message) {
   struct end *end = context;
   pthread_mutex_lock(&end->wires->lock);
+  if (++end->looks % 256 == 0) let_go(end);
   struct message *it = end->head;
   if (it) {
     end->head = it->next;
@@ -127,6 +148,15 @@ static copse_status test(void *context, void *request, int *done) {
   return COPSE_OK;
 }
 
+static copse_status flush(void *context, int *done) {
+  struct end *end = context;
+  pthread_mutex_lock(&end->wires->lock);
+  let_go(end);
+  pthread_mutex_unlock(&end->wires->lock);
+  *done = 1;
+  return COPSE_OK;
+}
+
 static const char *why(void *context) {
   (void)context;
   return "the cable is cut";
@@ -144,5 +174,6 @@ copse_wire thread_wire(struct thread_wires *wires, int rank) {
                       .receive = receive,
                       .test = test,
                       .why = why,
-                      .end = end_wire};
+                      .end = end_wire,
+                      .flush = flush};
 }

@@ -9,6 +9,9 @@ struct thread_wires;
 /* `latest`: tests of a request that may say "not yet", at random. */
 struct thread_wires *thread_wires_new(int n_ranks, unsigned latest);
 copse_wire thread_wire(struct thread_wires *wires, int rank);
+/* From now on what is sent stays with its sender until that flushes or has looked for messages
+ * many times. */
+void thread_wires_hold(struct thread_wires *wires);
 /* From now on sends to the rank fail with COPSE_DEVICE, "the cable is cut". */
 void thread_wires_cut(struct thread_wires *wires, int rank);
 /* Bytes of the longest message so far. */

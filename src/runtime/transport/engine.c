@@ -317,7 +317,7 @@ static copse_status run_workers(struct copse_interpreter *exec, struct copse_err
   struct copse_transport *transport = endpoint_of(exec)->transport;
   uint32_t left = rank->n_workers;
   copse_status status = COPSE_OK;
-  while (status == COPSE_OK && (left > 0 || transport->n_outgoing > 0)) {
+  while (status == COPSE_OK && (left > 0 || !copse_transport_all_left(transport))) {
     bool moved = false, finished;
     for (uint32_t w = rank->first_worker; w < rank->first_worker + rank->n_workers; w++) {
       if (exec->workers[w].finished) continue;

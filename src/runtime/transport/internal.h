@@ -95,6 +95,7 @@ struct copse_transport {
   uint32_t n, me;
   struct copse_peer *peers; /* [n] */
   uint32_t n_outgoing;
+  bool unflushed; /* messages were sent since the wire said that all have left */
   size_t bytes_outgoing;
   struct copse_payload *free_payloads;
   struct copse_transport_call call;  /* of the last launch */
@@ -126,6 +127,8 @@ void copse_transport_send(struct copse_transport *transport, uint32_t to, unsign
                           struct copse_payload *payload);
 /* Who made it is done with it. */
 void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload);
+/* Whether nothing that was sent needs more calls of this rank. Asked again after each step. */
+bool copse_transport_all_left(struct copse_transport *transport);
 /* Progress. `moved`: whether the caller has moved since the last step. */
 copse_status copse_transport_step(struct copse_transport *transport, bool moved,
                                   struct copse_err *err) COPSE_CHECKED;

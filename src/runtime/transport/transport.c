@@ -137,6 +137,7 @@ static void post(struct copse_transport *transport, uint32_t to, unsigned tag,
   *peer->sent_end = it;
   peer->sent_end = &it->next;
   transport->n_outgoing++;
+  transport->unflushed = true;
 }
 
 /* Sends a message of the transport's own. */
@@ -155,10 +156,6 @@ static void send_batch(struct copse_transport *transport, uint32_t to) {
   transport->peers[to].batch = NULL;
   post(transport, to, COPSE_TRANSPORT_BATCH, batch);
   copse_transport_drop(transport, batch);
-}
-
-static void send_batches(struct copse_transport *transport) {
-  for (uint32_t r = 0; r < transport->n; r++) send_batch(transport, r);
 }
 
 static void add_part(struct copse_transport *transport, uint32_t to, unsigned tag,
@@ -223,6 +220,17 @@ static bool push_out(struct copse_transport *transport) {
     }
   }
   return moved;
+}
+
+/* A rank that has left a call may not come back for long. */
+bool copse_transport_all_left(struct copse_transport *transport) {
+  int done = 1;
+  if (transport->n_outgoing > 0) return false;
+  if (!transport->unflushed || !transport->wire.flush) return true;
+  copse_status status = transport->wire.flush(transport->wire.context, &done);
+  if (status != COPSE_OK) (void)wire_failed(transport, "sending from", transport->me, status);
+  transport->unflushed = !done;
+  return done;
 }
 
 /* Marks the transport as broken first, so that a failure while the others are notified does not
@@ -372,7 +380,6 @@ static void judge(struct copse_transport *transport, double now) {
     report_standstill(transport);
 }
 
-/* After every step. */
 static void watch(struct copse_transport *transport, bool moved) {
   if (moved) {
     transport->idle = 0;
@@ -414,8 +421,6 @@ static void free_message(struct copse_incoming *it) {
 static void free_messages(struct copse_messages *messages) {
   while (messages->head) free_message(pop(messages));
 }
-
-/* ---- taking messages from the wire -------------------------------------------------------- */
 
 static bool start(struct copse_transport *transport, uint32_t from, struct copse_incoming *it,
                   void *bytes) {
@@ -519,7 +524,6 @@ static bool take_own(struct copse_transport *transport, uint32_t from, struct co
 /* A peer's messages are started as soon as it is known where they go, and count in the order in
  * which they were sent. */
 
-/* Compares with the call that the peer has announced. */
 static void compare_calls(struct copse_transport *transport, uint32_t from) {
   struct copse_err why = COPSE_ERR_INIT;
   if (copse_engine_compare_calls(transport, from, &why) != COPSE_OK)
@@ -661,7 +665,8 @@ static void refuse_aborted(struct copse_transport *transport) {
 copse_status copse_transport_step(struct copse_transport *transport, bool moved,
                                   struct copse_err *err) {
   refuse_aborted(transport);
-  if (transport->broken.status == COPSE_OK) send_batches(transport);
+  for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++)
+    send_batch(transport, r);
   if (transport->broken.status == COPSE_OK) moved = take_in(transport) || moved;
   if (transport->broken.status == COPSE_OK) moved = push_out(transport) || moved;
   if (transport->broken.status == COPSE_OK) watch(transport, moved);
@@ -702,7 +707,7 @@ copse_status copse_transport_all_gather(void *context, const void *mine, void *a
       (void)!copse_transport_step(transport, false, NULL);
   }
   transport->gather_waits_for = COPSE_TRANSPORT_NOBODY;
-  while (transport->broken.status == COPSE_OK && transport->n_outgoing > 0)
+  while (transport->broken.status == COPSE_OK && !copse_transport_all_left(transport))
     (void)!copse_transport_step(transport, false, NULL);
   return transport->broken.status;
 }
@@ -772,17 +777,16 @@ void copse_transport_free(struct copse_transport *transport) {
   refuse_aborted(transport); /* others still wait */
   bool orderly = transport->broken.status == COPSE_OK && transport->n_outgoing == 0;
   transport->wire.end(transport->wire.context, orderly);
-  for (uint32_t r = 0; orderly && transport->peers && r < transport->n; r++) {
-    free_messages(&transport->peers[r].launches);
-    free_messages(&transport->peers[r].control);
-    free_messages(&transport->peers[r].gathered);
+  for (uint32_t r = 0; transport->peers && r < transport->n; r++) {
+    struct copse_messages *all[] = {&transport->peers[r].launches, &transport->peers[r].control,
+                                    &transport->peers[r].gathered};
+    free(transport->peers[r].batch);
+    for (int i = 0; orderly && i < 3; i++) free_messages(all[i]);
   }
-  for (uint32_t r = 0; transport->peers && r < transport->n; r++) free(transport->peers[r].batch);
   if (orderly) free(transport->peers);
-  while (transport->free_payloads) {
-    struct copse_payload *next = transport->free_payloads->next;
-    free(transport->free_payloads);
-    transport->free_payloads = next;
+  for (struct copse_payload *next, *it = transport->free_payloads; it; it = next) {
+    next = it->next;
+    free(it);
   }
   free(transport);
 }

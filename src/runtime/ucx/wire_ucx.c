@@ -363,6 +363,8 @@ struct wire {
   int event_fd;  /* readable when the worker has something to do, after ucp_worker_arm */
   unsigned done; /* what progress has done since wait_for_events was last called */
   int tests;     /* since next_message made progress */
+  void *flushing; /* the request of a flush, or NULL */
+  uint64_t n_sent, n_flushed; /* messages; those that the flush began after */
   char text[300];
 };
 
@@ -405,6 +407,7 @@ static copse_status send_message(void *context, int to, unsigned tag, const void
       ucp_tag_send_nbx(wire->peers[to], bytes, n, wire->rank << 32 | (uint64_t)tag, &plain);
   if (UCS_PTR_IS_ERR(it)) return failed(wire, "ucp_tag_send_nbx", UCS_PTR_STATUS(it));
   *request = it ? it : &sent;
+  wire->n_sent++;
   return COPSE_OK;
 }
 
@@ -465,15 +468,27 @@ static void wait_for_events(void *context, unsigned microseconds) {
 
 static const char *why(void *context) { return ((struct wire *)context)->text; }
 
-/* What was sent leaves this process. */
-static void flush(struct wire *wire) {
+/* A send is done for UCX when its bytes may change: what TCP's socket has no room for, and a
+ * rendezvous's last word, wait within UCX until this process makes progress. A rank that leaves its
+ * last call without it would leave the receiver hanging. */
+static copse_status flush(void *context, int *done) {
   static const ucp_request_param_t plain = {.op_attr_mask = 0};
-  ucs_status_ptr_t it = ucp_worker_flush_nbx(wire->worker, &plain);
-  if (!it || UCS_PTR_IS_ERR(it)) return;
-  for (double end = copse_clock_seconds() + FLUSH_SECONDS;
-       ucp_request_check_status(it) == UCS_INPROGRESS && copse_clock_seconds() < end;)
-    (void)ucp_worker_progress(wire->worker);
-  ucp_request_free(it);
+  struct wire *wire = context;
+  ucs_status_t code = UCS_OK;
+  if (!wire->flushing) {
+    wire->n_flushed = wire->n_sent;
+    wire->flushing = ucp_worker_flush_nbx(wire->worker, &plain);
+  }
+  if (UCS_PTR_IS_ERR(wire->flushing)) {
+    code = UCS_PTR_STATUS(wire->flushing);
+  } else if (wire->flushing) {
+    progress(wire);
+    code = ucp_request_check_status(wire->flushing);
+    if (code != UCS_INPROGRESS) ucp_request_free(wire->flushing);
+  }
+  if (code != UCS_INPROGRESS) wire->flushing = NULL;
+  *done = code == UCS_OK && wire->n_flushed == wire->n_sent;
+  return code == UCS_OK || code == UCS_INPROGRESS ? COPSE_OK : failed(wire, "flushing", code);
 }
 
 static void drop(struct wire *wire) {
@@ -488,8 +503,10 @@ static void drop(struct wire *wire) {
  * everything stays as it is. */
 static void end_wire(void *context, int orderly) {
   struct wire *wire = context;
+  int done = 0;
   if (!orderly) return;
-  flush(wire);
+  for (double end = copse_clock_seconds() + FLUSH_SECONDS; !done && copse_clock_seconds() < end;)
+    if (flush(wire, &done) != COPSE_OK) break;
   drop(wire);
 }
 
@@ -600,7 +617,8 @@ copse_status copse_wire_new_ucx(int n_ranks, int rank, const copse_bootstrap *bo
                       .test = test_request,
                       .why = why,
                       .end = end_wire,
-                      .wait = wait_for_events};
+                      .wait = wait_for_events,
+                      .flush = flush};
   if (n_ranks < 1 || rank < 0 || rank >= n_ranks || !bootstrap || !bootstrap->all_gather) {
     snprintf(failure.text, sizeof failure.text, "rank %d of %d makes no sense, or no bootstrap",
              rank, n_ranks);

@@ -287,6 +287,28 @@ START_TEST(repaired_schedules_are_optimal_and_what_they_list_is_too) {
 }
 END_TEST
 
+/* The root sends to hundreds of hosts by the one NIC that is down: thousands of ranks around each of
+ * them hang nowhere, too. */
+START_TEST(trees_that_nearly_all_hung_on_a_dead_nic_are_repaired) {
+  const struct copse_fault fault = {"h590.nic0", {0, 1}};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *whole, *t;
+  struct copse_verify_report report;
+  struct copse_schedule *s;
+  ASSERT_OK(copse_topology_synthetic("hosts:600 gpus:4@300 nics:4@25 flat", NULL, &whole, &err),
+            &err);
+  ASSERT_OK(copse_topology_break(whole, "t.json", &fault, 1, &t, &err), &err);
+  ASSERT_OK(solve_repaired(t, whole, COPSE_ALLGATHER, &s, &err), &err);
+  ck_assert(s->excepted);
+  ck_assert_int_le(copse_schedule_height(s), 2 + 4);
+  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+  ck_assert(report.optimal);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+  copse_topology_free(whole);
+}
+END_TEST
+
 /* Whether a path crosses the cable between two nodes. */
 static bool crosses(const struct copse_schedule *s, const struct copse_schedule_edge *edge,
                     const char *a, const char *b) {
@@ -368,6 +390,7 @@ int main(void) {
   tcase_add_loop_test(tests, trees_of_one_root_over_physical_links_are_as_good, 0, N_CASES);
   tcase_add_loop_test(tests, repaired_schedules_are_optimal_and_what_they_list_is_too, 0,
                       N_REPAIRED);
+  tcase_add_test(tests, trees_that_nearly_all_hung_on_a_dead_nic_are_repaired);
   suite_add_tcase(suite, tests);
   TCase *mended = tcase_create("mended");
   tcase_add_loop_test(mended, a_mended_schedule_is_right_and_only_what_was_hit_has_changed, 0,

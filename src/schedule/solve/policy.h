@@ -64,9 +64,9 @@
 #define COPSE_ROUTES_ROUNDS 12
 #define COPSE_ROUTES_LONGEST ((int64_t)1 << 36)
 
-/* Repair of a compact schedule: ranks that a search for a place looks at, at first, and where those
- * hang too low or nowhere, at most; and how many that hang below it may go first. Measured: 1,024
- * to 16,384 ranks with up to 3 dead parts. */
+/* Repair of a compact schedule: ranks hanging on the root that a search for a place looks at, at
+ * first, and where those hang too low, at most; and how many that hang below it may go first.
+ * Measured: 1,024 to 16,384 ranks with up to 3 dead parts. */
 #define COPSE_REPAIR_ENDS_AT_FIRST 32
 #define COPSE_REPAIR_ENDS 2048
 #define COPSE_REPAIR_BELOW 32

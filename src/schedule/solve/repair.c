@@ -17,9 +17,8 @@
 
 /* One rank's place, on the image's numbers, beside `moves`, which has the base tree's. */
 struct place {
-  int up, rank;
-  const int *path; /* [n_path] of links' nodes; n_path 0: it hangs nowhere */
-  int n_path;
+  int rank, n_path; /* n_path 0: it hangs nowhere */
+  const int *path;  /* [n_path] of links' nodes */
 };
 
 struct variant {
@@ -29,6 +28,11 @@ struct variant {
   int n, capacity;      /* ranks that have moved, absent ones first */
   struct copse_moved *moves;
   struct place *places;
+};
+
+/* A rank that another can hang on: its node in the image, its number and depth in the tree. */
+struct end {
+  int node, rank, depth;
 };
 
 /* The way to a rank of a base tree. */
@@ -57,7 +61,7 @@ struct repairing {
   int height;                      /* of the healthy trees */
   int *via, *stamp, *queue;        /* [t->n_nodes] of searches */
   int n_searches;
-  int *ends; /* [COPSE_REPAIR_ENDS] ranks that the last search came upon, nearest first */
+  struct end *ends; /* [COPSE_REPAIR_ENDS] that the last search came upon, nearest first */
   int n_ends;
   struct copse_arena *arena;
   struct copse_err *err;
@@ -412,9 +416,12 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
 
 /* ---- finding places ------------------------------------------------------------------------ */
 
-/* Backwards from a rank's node over links with room, through relays: r->ends. */
-static void search_back(struct repairing *r, int node, int most) {
+/* Backwards over links with room, through relays, from the node of what has moved: r->ends. Ranks
+ * that hang nowhere don't count: of a root that sent to all by a dead NIC nearly all do. */
+static void search_back(struct repairing *r, const struct variant *v, int at, int most) {
   struct copse_queue queue = {.items = r->queue};
+  struct copse_image image = copse_image_of(&r->images, v->image);
+  int node = r->base.rank_nodes[v->places[at].rank];
   r->n_ends = 0;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
@@ -426,10 +433,13 @@ static void search_back(struct repairing *r, int node, int most) {
       if (r->left[e] <= 0 || r->stamp[a] == r->n_searches) continue;
       r->stamp[a] = r->n_searches;
       r->via[a] = e;
-      if (r->rank_of[a] >= 0)
-        r->ends[r->n_ends++] = a;
-      else
+      if (r->rank_of[a] < 0) {
         copse_queue_push(&queue, a);
+        continue;
+      }
+      int rank = r->rank_of[copse_image_back(&r->images, &image, a)];
+      int depth = copse_moved_depth(&r->trees[v->tree], v->moves, v->n, rank);
+      if (depth >= 0) r->ends[r->n_ends++] = (struct end){a, rank, depth};
     }
   }
 }
@@ -449,7 +459,6 @@ static copse_status take_way(struct repairing *r, int end, int node, int64_t mos
     r->left[r->via[v]] -= *amount;
   }
   path[n++] = node;
-  place->up = r->rank_of[end];
   place->path = path;
   place->n_path = n;
   return COPSE_OK;
@@ -463,31 +472,27 @@ static int way_length(const struct repairing *r, int end, int node) {
 
 /*
  * Of the ends the one with the shortest way, so that nothing enters a host that can do without, and
- * of those the highest in the tree; where all make the tree too high, the highest. -1: all hang
- * below what hangs nowhere. *low: too high. `at`: what takes the way.
+ * of those the highest in the tree; where all make the tree too high, the highest. NULL: none.
+ * *low: too high. `at`: what takes the way.
  */
-static int choose_end(const struct repairing *r, const struct variant *v, int at,
-                      const struct copse_image *image, bool *low) {
-  const struct copse_base_tree *tree = &r->trees[v->tree];
-  int node = r->base.rank_nodes[v->places[at].rank], best = -1, best_depth = 0, best_length = 0;
+static const struct end *choose_end(const struct repairing *r, const struct variant *v, int at,
+                                    bool *low) {
+  const struct end *best = NULL;
+  int node = r->base.rank_nodes[v->places[at].rank], best_length = 0;
   int most = r->height + COPSE_REPAIR_HIGHER - 1 -
-             copse_moved_below(tree, v->moves, v->n, v->moves[at].rank);
+             copse_moved_below(&r->trees[v->tree], v->moves, v->n, v->moves[at].rank);
   *low = true;
-  for (int i = 0; i < r->n_ends; i++) {
-    int rank = r->rank_of[copse_image_back(&r->images, image, r->ends[i])];
-    int depth = copse_moved_depth(tree, v->moves, v->n, rank);
-    int length = way_length(r, r->ends[i], node);
-    if (depth < 0) continue;
-    bool fits = depth <= most;
-    if (best >= 0 && fits == *low) {
+  for (const struct end *end = r->ends; end < r->ends + r->n_ends; end++) {
+    int length = way_length(r, end->node, node);
+    bool fits = end->depth <= most;
+    if (best && fits == *low) {
       if (!fits) continue;
-    } else if (best >= 0 &&
-               (fits ? length > best_length || (length == best_length && depth >= best_depth)
-                     : depth >= best_depth)) {
+    } else if (best && (fits ? length > best_length ||
+                                   (length == best_length && end->depth >= best->depth)
+                             : end->depth >= best->depth)) {
       continue;
     }
-    best = r->ends[i];
-    best_depth = depth;
+    best = end;
     best_length = length;
     *low = !fits;
   }
@@ -498,21 +503,20 @@ static int choose_end(const struct repairing *r, const struct variant *v, int at
  * was no room for, or -1. */
 static copse_status attach_free(struct repairing *r, int index, int at, int *rest, bool *done) {
   struct variant *v = &r->variants[index];
-  struct copse_image image = copse_image_of(&r->images, v->image);
-  int node = r->base.rank_nodes[v->places[at].rank], end = -1;
+  const struct end *end = NULL;
   int64_t amount;
   bool low;
   *rest = -1;
   for (int most = COPSE_REPAIR_ENDS_AT_FIRST;; most *= 8) {
     if (most > COPSE_REPAIR_ENDS) most = COPSE_REPAIR_ENDS;
-    search_back(r, node, most);
-    end = choose_end(r, v, at, &image, &low);
+    search_back(r, v, at, most);
+    end = choose_end(r, v, at, &low);
     if (r->n_ends < most || most == COPSE_REPAIR_ENDS || !low) break;
   }
-  *done = end >= 0;
-  if (!*done) return COPSE_OK;
-  COPSE_DO(take_way(r, end, node, v->trees, &amount, &v->places[at]));
-  int up = r->rank_of[copse_image_back(&r->images, &image, end)];
+  *done = end != NULL;
+  if (!end) return COPSE_OK;
+  COPSE_DO(take_way(r, end->node, r->base.rank_nodes[v->places[at].rank], v->trees, &amount,
+                    &v->places[at]));
   if (amount < v->trees) {
     struct place placed = v->places[at];
     v->places[at].n_path = 0;
@@ -520,7 +524,7 @@ static copse_status attach_free(struct repairing *r, int index, int at, int *res
     v = &r->variants[index];
     v->places[at] = placed;
   }
-  v->moves[at].up = up;
+  v->moves[at].up = end->rank;
   return COPSE_OK;
 }
 
@@ -543,18 +547,14 @@ static void put_back(struct repairing *r, int index, int at, struct copse_moved 
 static copse_status attach_below(struct repairing *r, int index, int at, int *rest, bool *done) {
   struct variant *v = &r->variants[index];
   const struct copse_base_tree *tree = &r->trees[v->tree];
-  struct copse_image image = copse_image_of(&r->images, v->image);
-  int node = r->base.rank_nodes[v->places[at].rank], n = 0, below[COPSE_REPAIR_BELOW];
+  int n = 0, below[COPSE_REPAIR_BELOW];
   *done = false;
   *rest = -1;
-  search_back(r, node, COPSE_REPAIR_ENDS_AT_FIRST);
   v->moves[at].up = tree->root; /* as if it hung there: what hangs below it does too */
-  for (int i = 0; i < r->n_ends && n < COPSE_REPAIR_BELOW; i++) {
-    int rank = r->rank_of[copse_image_back(&r->images, &image, r->ends[i])];
-    if (rank != v->moves[at].rank && copse_moved_depth(tree, v->moves, v->n, rank) >= 0)
-      below[n++] = rank;
-  }
+  search_back(r, v, at, COPSE_REPAIR_ENDS_AT_FIRST);
   v->moves[at].up = COPSE_HANGS_NOWHERE;
+  for (int i = 0; i < r->n_ends && n < COPSE_REPAIR_BELOW; i++)
+    if (r->ends[i].rank != v->moves[at].rank) below[n++] = r->ends[i].rank;
   for (int i = 0; i < n && !*done; i++) {
     int before = find_move(&r->variants[index], below[i]), moved;
     struct copse_moved move = {0};

@@ -1,5 +1,6 @@
-# Spack's recipe, for Spack 1.0 and later. In a repository of your own (spack repo create; packages/copse/package.py),
-# then in the source's folder: spack dev-build copse@main
+# Spack's recipe, for Spack 1.0 and later. `spack spec` of Spack 1.2.0.dev0 resolves it; it was not built with Spack.
+# Put it into a repository of your own (spack repo create; packages/copse/package.py). Then, in the source's folder:
+#   spack dev-build copse@main
 from spack_repo.builtin.build_systems.cuda import CudaPackage
 from spack_repo.builtin.build_systems.makefile import MakefilePackage
 

@@ -23,8 +23,8 @@
 #define SMALLEST ((uint64_t)1 << 10)
 #define LARGEST ((uint64_t)1 << 30)
 #define LARGEST_PACKETS ((uint64_t)256 << 10)
-/* What is slower than the fastest by less is not told of. */
-#define WORTH_SAYING 0.0005
+/* What is slower than the fastest by no more is in the index alone: for the sake of few plans. */
+#define WORTH_SAYING 0.01
 
 struct options {
   struct copse_cli_topology topology;
@@ -124,8 +124,7 @@ static copse_status read_all_old(struct job *j) {
   return COPSE_OK;
 }
 
-static bool has_part(const struct old_plan *like, uint8_t (*parts)[COPSE_SHA256_BYTES],
-                     uint32_t r) {
+static bool has_part(const struct old_plan *like, uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t r) {
   return like && memcmp(like->parts[r], parts[r], sizeof parts[r]) == 0;
 }
 
@@ -246,8 +245,7 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
 
 /* ---- the table and the index -------------------------------------------------------------- */
 
-static const char *most_of(const struct copse_candidate_range *range, const char *any,
-                           char text[24]) {
+static const char *most_of(const struct copse_candidate_range *range, const char *any, char text[24]) {
   if (range->max_bytes >= INT64_MAX) return any;
   snprintf(text, 24, "%" PRIu64, range->max_bytes);
   return text;
@@ -256,11 +254,10 @@ static const char *most_of(const struct copse_candidate_range *range, const char
 static void add_to_table(struct job *j, const struct copse_candidate_range *range, double us,
                          double optimal_us, double bound_us) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
-  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s  %-36s %7d %12.6g %12s %12.6g\n",
+  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s %6d %12.6g %12s %12.6g  %s\n",
                  label_of(it->schedule, (char[40]){0}), range->min_bytes,
-                 most_of(range, "any", (char[24]){0}), it->name,
-                 copse_schedule_height(it->schedule), us,
-                 copse_gap_text(us, bound_us, (char[COPSE_GAP_TEXT]){0}), optimal_us);
+                 most_of(range, "any", (char[24]){0}), copse_schedule_height(it->schedule), us,
+                 copse_gap_text(us, bound_us, (char[COPSE_GAP_TEXT]){0}), optimal_us, it->name);
 }
 
 /* How much slower a plan is than what there was before anything was down. */
@@ -282,7 +279,7 @@ static void add_slower(struct job *j, const struct copse_candidate_range *range,
 static void add_losses(struct job *j, const struct copse_candidate_range *range,
                        const struct loss_before *before) {
   const struct copse_candidate *list = j->candidates.list;
-  if (range->loss >= WORTH_SAYING) {
+  if (range->loss > WORTH_SAYING) {
     add_slower(j, range, range->loss, range->loss_bytes, list[range->fastest].name);
     if (list[range->candidate].kept && !list[range->fastest].kept)
       copse_text_add(&j->losses, ", for being kept\n");
@@ -292,7 +289,7 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
     else
       copse_text_add(&j->losses, ", for a plan less\n");
   }
-  if (before->part < WORTH_SAYING) return;
+  if (before->part <= WORTH_SAYING) return;
   add_slower(j, range, before->part, before->bytes, before->by);
   copse_text_add(&j->losses, " was with nothing down\n");
 }
@@ -622,9 +619,9 @@ static copse_status finish(struct job *j) {
     COPSE_DO(copse_text_status(&j->table, j->err));
     COPSE_DO(copse_text_status(&j->losses, j->err));
     COPSE_DO(copse_text_status(&j->changes, j->err));
-    printf("%-14s %12s %12s  %-36s %7s %12s %12s %12s\n%s%s%s%d plans for %s in %s, all proved%s\n",
-           "collective", "from bytes", "to", "schedule", "height", "us there", "above bound",
-           "optimal", j->table.data, j->losses.data ? j->losses.data : "",
+    printf("%-14s %12s %12s %6s %12s %12s %12s  %s\n%s%s%s%d plans for %s in %s, all proved%s\n",
+           "collective", "from bytes", "to", "height", "us there", "above bound", "optimal",
+           "schedule", j->table.data, j->losses.data ? j->losses.data : "",
            j->changes.data ? j->changes.data : "", j->n_plans, j->topology->name, j->o->output,
            j->o->by_default && !j->o->from ? " (-c makes those of broadcast, reduce and alltoall)"
                                            : "");
@@ -646,8 +643,7 @@ static copse_status make_all(struct job *j) {
 
 static copse_status make_plans(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
-  struct job j = {
-      .o = o, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
+  struct job j = {.o = o, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
   memcpy(j.wanted, o->wanted, sizeof j.wanted);
   j.predicted.lower = o->lower;
   COPSE_DO(copse_cli_costs(&o->topology, &o->costs, &j.predicted, &w->err));
@@ -678,9 +674,7 @@ static int check(struct options *o, int n_left, char *const *left) {
     return copse_cli_usage("plans", "--root is for broadcast and reduce");
   for (int c = 0; c <= COPSE_ALLTOALL; c++) any = any || o->wanted[c];
   o->by_default = !any;
-  if (!any)
-    o->wanted[COPSE_ALLREDUCE] = o->wanted[COPSE_ALLGATHER] = o->wanted[COPSE_REDUCE_SCATTER] =
-        true;
+  for (int c = COPSE_ALLGATHER; c <= COPSE_ALLREDUCE && !any; c++) o->wanted[c] = true;
   return COPSE_EXIT_DONE;
 }
 
@@ -689,10 +683,15 @@ static int run(void *arguments, int n_left, char **left) {
   return bad ? bad : copse_cli_do(make_plans, arguments);
 }
 
-static int take_collective(void *options, const char *command, char *value) {
-  copse_collective collective;
-  int exit = copse_cli_take_collective(command, value, &collective);
-  if (exit == COPSE_EXIT_DONE) ((struct options *)options)->wanted[collective] = true;
+/* A list with commas. */
+static int take_collectives(void *options, const char *command, char *value) {
+  char *next, *at = value;
+  int exit = COPSE_EXIT_DONE;
+  while (exit == COPSE_EXIT_DONE && (next = strsep(&at, ",")) != NULL) {
+    copse_collective collective;
+    exit = copse_cli_take_collective(command, next, &collective);
+    if (exit == COPSE_EXIT_DONE) ((struct options *)options)->wanted[collective] = true;
+  }
   return exit;
 }
 
@@ -718,10 +717,10 @@ static int take_chunk(void *options, const char *command, char *value) {
 static const char *const automatic[] = {"auto", NULL};
 static const struct copse_option own[] = {
     {"--collective", 'c', "C",
-     "one of allgather, reduce_scatter, allreduce, broadcast, reduce,\n"
-     "alltoall; may be given several times (default: allreduce, allgather\n"
-     "and reduce_scatter)",
-     .words = copse_cli_collectives, .take = take_collective, .common = true},
+     "one or more of allgather, reduce_scatter, allreduce, broadcast, reduce,\n"
+     "alltoall: with commas between, or several times (default: allreduce,\n"
+     "allgather and reduce_scatter)",
+     .words = copse_cli_collectives, .take = take_collectives, .common = true},
     {"--root", 'r', "LIST",
      "the roots of a broadcast or reduce, a set of plans for each: 0,4-7, ids\n"
      "of GPUs, all (default: those of --from, else 0)",
@@ -764,9 +763,9 @@ static void begin(void *options) {
 
 static const char columns[] =
     "The table has for each plan the collective and its root, the sizes it is for (of the whole\n"
-    "message, as nccl-tests counts them), the schedule, its height in hops, the predicted time at\n"
-    "the first of the sizes, how far that is above what nothing beats, and the time of the optimum\n"
-    "for long messages there. Names: \"64K: ..\" was searched for that size, \"stages\" are recursive\n"
+    "message, as nccl-tests counts them), its height in hops, the predicted time at the first of\n"
+    "the sizes, how far that is above what nothing beats, the time of the optimum for long\n"
+    "messages there, and the schedule. Names: \"64K: ..\" was searched for that size, \"stages\" are recursive\n"
     "doubling, \"exchanged\" has sends in another order, \"packets\" carry data and flag together.\n"
     "\"by the switch\" is multicast, for switches marked \"multicast\" and \"aggregation\": beside the\n"
     "others, which serve where the switch can't.\n";
@@ -777,7 +776,7 @@ static const char usage[] =
     "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
     "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
     "sake of few plans one that is predicted within 1 % of the fastest will do, or 3 % with fewer\n"
-    "hops; what that costs is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans\n"
+    "hops; what costs more than 1 % is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans\n"
     "take; beside each plan is its schedule, and index.json tells all. It is made beside and renamed\n"
     "at the end, so that a call that is interrupted leaves nothing that loads.\n\n";
 
@@ -787,7 +786,7 @@ const struct copse_command copse_cmd_plans = {
     .usage = usage,
     .example =
         "example: copse plans a100-x2 -c allreduce -o plans\n"
-        "         copse plans a100-x2 -c broadcast -c reduce --root all -o plans-rooted\n"
+        "         copse plans a100-x2 -c broadcast,reduce --root all -o plans-rooted\n"
         "         copse plans a100-x2 --down h0.nic3 --from plans -o plans-without-nic3\n",
     .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,

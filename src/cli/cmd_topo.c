@@ -239,9 +239,12 @@ static int run(void *arguments, int n_left, char **left) {
   }
   int bad = copse_cli_take_topology(&o->topology, "topo", n_left, left);
   if (bad) return bad;
-  if (o->json + copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw) > 1)
+  int on_stdout = copse_cli_is_stdout(o->output) + copse_cli_is_stdout(o->draw);
+  if (o->json + on_stdout > 1)
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");
+  if (o->matrix && on_stdout > 0)
+    return copse_cli_usage("topo", "of --matrix, -o - and --draw - only one can have standard output");
   if (!copse_cli_may_be(o->draw, ".svg"))
     return copse_cli_usage("topo", "--draw writes SVG: give it a name that ends in .svg");
   if (o->ids && (o->output || o->draw || o->matrix))
@@ -261,8 +264,8 @@ static const struct copse_option own[] = {
      "such as nic; --down and --ranks take the ids",
      TO(ids), .common = true},
     {"--matrix", 0, NULL,
-     "instead of the drawing what 'nvidia-smi topo -m' shows, with GB/s,\n"
-     "of one host",
+     "instead of the text drawing what 'nvidia-smi topo -m' shows, with\n"
+     "GB/s, of one host",
      TO(matrix)},
     {"--list", 0, NULL, "the names of the catalogue: usable wherever a file is", TO(list),
      .common = true},

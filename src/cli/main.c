@@ -246,8 +246,17 @@ bool copse_cli_may_be(const char *path, const char *kind) {
 const char *const copse_cli_collectives[] = {
     "allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall", NULL};
 
+/* As NCCL spells it too: ncclAllReduce, bcast. */
+static bool find_collective(const char *value, copse_collective *out) {
+  if (strncasecmp(value, "nccl", 4) == 0) value += 4;
+  return copse_collective_from_name(strcasecmp(value, "bcast") == 0 ? "broadcast" : value, out);
+}
+
 int copse_cli_take_collective(const char *command, const char *value, copse_collective *out) {
-  if (copse_collective_from_name(value, out)) return COPSE_EXIT_DONE;
+  if (find_collective(value, out)) return COPSE_EXIT_DONE;
+  if (strchr(value, ','))
+    return copse_cli_usage(command, "-c '%.60s': one collective is wanted; 'copse plans' takes a list",
+                           value);
   struct copse_near_name near = {.given = value};
   for (int i = 0; copse_cli_collectives[i]; i++)
     copse_near_name_consider(&near, copse_cli_collectives[i]);

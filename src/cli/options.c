@@ -196,13 +196,31 @@ static bool is_ambiguous(const struct copse_option_rows *rows, const char *given
   return n > 1;
 }
 
+/* NULL: a letter of none today. */
+static const struct copse_option *find_row(const struct copse_option_rows *rows, int option,
+                                           int *at) {
+  for (*at = 0; *at < rows->n; ++*at)
+    if (option >= NO_LETTER ? *at == option - NO_LETTER : rows->list[*at]->letter == option)
+      return rows->list[*at];
+  return NULL;
+}
+
+/* With the words that it can be, where they are few. */
+static int refuse_missing(const char *command, const struct copse_option *it, const char *given) {
+  struct copse_line list = {.used = 0};
+  for (int i = 0; it && it->words && it->words[i]; i++)
+    copse_line_add(&list, "%s%s", i == 0 ? ": " : it->words[i + 1] ? ", " : " or ", it->words[i]);
+  return copse_cli_usage(command, "option '%s' needs a value%s", given, list.used ? list.text : "");
+}
+
 /* After getopt_long returned '?' or ':': says what was wrong. */
 static int refuse_unknown(const char *command, const struct copse_option_rows *rows, char **argv,
                           int option) {
   const char *given = argv[optind - 1];
   char name[80], list[120];
+  int at;
   bool is_long = strncmp(given, "--", 2) == 0;
-  if (option == ':') return copse_cli_usage(command, "option '%s' needs a value", given);
+  if (option == ':') return refuse_missing(command, find_row(rows, optopt, &at), given);
   if (!(is_long && strchr(given, '=')) && optopt && optopt < NO_LETTER)
     return copse_cli_usage(command, "unknown option '-%c'", optopt);
   snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given);
@@ -210,10 +228,11 @@ static int refuse_unknown(const char *command, const struct copse_option_rows *r
     return copse_cli_usage(command, "option '%s' may be any of %s", name, list);
   struct copse_near_name nearest = {.given = name};
   for (int i = 0; i < rows->n; i++) copse_near_name_consider(&nearest, rows->list[i]->name);
-  if (nearest.name && strcmp(nearest.name, name) != 0)
-    return copse_cli_usage(command, "option '%s' is unknown; did you mean %s?", given,
-                           nearest.name);
-  return copse_cli_usage(command, "option '%s' is unknown or takes no value", given);
+  if (optopt) /* it is known: getopt_long refuses its value */
+    return copse_cli_usage(command, "option '%s' takes no value", name);
+  if (nearest.name)
+    return copse_cli_usage(command, "unknown option '%s'; did you mean %s?", given, nearest.name);
+  return copse_cli_usage(command, "unknown option '%s'", given);
 }
 
 /* The tables of getopt_long; a row without a letter has the value NO_LETTER and its place. */
@@ -240,15 +259,6 @@ static void make_getopt_tables(const struct copse_option_rows *rows, struct opti
     if (it->argument) *shorts++ = ':';
     *shorts = '\0';
   }
-}
-
-/* NULL: a letter of none today. */
-static const struct copse_option *find_row(const struct copse_option_rows *rows, int option,
-                                           int *at) {
-  for (*at = 0; *at < rows->n; ++*at)
-    if (option >= NO_LETTER ? *at == option - NO_LETTER : rows->list[*at]->letter == option)
-      return rows->list[*at];
-  return NULL;
 }
 
 static int refuse_second(const char *command, const struct copse_option *it, const char *first,

@@ -152,6 +152,9 @@ copse_status copse_cli_find_root(const struct copse_cli_solve *a,
                                  struct copse_solve_options *options, struct copse_err *err) {
   if (!a->root) return COPSE_OK;
   int node = copse_topology_find(topology, a->root);
+  if (node < 0 && strchr(a->root, ','))
+    return copse_fail(err, COPSE_INVALID,
+                      "--root %.80s: one root is wanted; 'copse plans' takes lists", a->root);
   if (node < 0 || topology->nodes[node].rank < 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, copse_cli_topology_label(&a->topology), 0,
                          "no GPU \"%.80s\" for --root%s", a->root,

@@ -127,12 +127,12 @@ static copse_status adopt_one(struct copse_candidates *c, const struct copse_can
   const struct copse_lower_options *lower = keep ? &from->lower : &c->options.lower;
   struct copse_err why = COPSE_ERR_INIT;
   struct copse_schedule *s;
-  char name[64];
+  char name[COPSE_CANDIDATE_NAME];
   int before = c->n;
   COPSE_DO(copse_proposal_borrow(from->schedule, &s, err));
   copse_status status = make_one_of(c, way, s, &why);
   if (status != COPSE_OK) copse_schedule_free(s);
-  snprintf(name, sizeof name, "%s%.45s%s", keep ? "" : "healthy: ", from->name, keep ? suffixes[way] : "");
+  snprintf(name, sizeof name, "%s%.100s%s", keep ? "" : "healthy: ", from->name, keep ? suffixes[way] : "");
   if (status == COPSE_OK) status = copse_candidates_add(c, s, name, lower, &why);
   *found = status == COPSE_OK && (!keep || c->predictions[before].instead[0] == '\0');
   if (*found) {
@@ -212,11 +212,11 @@ copse_status copse_candidates_search(struct copse_candidates *c,
                                                  .n_from = c->n};
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
-    char name[64];
+    char name[COPSE_CANDIDATE_NAME];
     COPSE_DO(list_fastest_first(c, question.bytes, from, err));
     COPSE_DO(copse_solve_for_size(c->topology, &question, &answer, &ignored, err));
     const char *unit = sizes[i] < 1 << 20 ? "K" : "M";
-    snprintf(name, sizeof name, "%" PRIu64 "%s: %.40s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit,
+    snprintf(name, sizeof name, "%" PRIu64 "%s: %s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit,
              without_size(answer.name));
     COPSE_DO(take(c, answer.schedule, name, err));
   }
@@ -236,7 +236,7 @@ static copse_status add_packets(struct copse_candidates *c, int of, uint64_t mos
   it->lower.one_hop = one_hop;
   it->lower.max_bytes = (int64_t)most;
   if (one_hop) it->lower.instances = 0; /* the ones given are a tree's */
-  snprintf(it->name, sizeof it->name, one_hop ? "one hop, packets" : "%.50s, packets",
+  snprintf(it->name, sizeof it->name, one_hop ? "one hop, packets" : "%.140s, packets",
            c->list[of].name);
   c->n++;
   copse_status status = predict_last(c, &why);

@@ -546,6 +546,12 @@ const char *copse_proposal_name(enum copse_baseline kind) {
   return kind == COPSE_BASELINE_RINGS ? "rings" : copse_baseline_name(kind);
 }
 
+void copse_proposal_name_add(char *name, size_t size, const char *done, int copies) {
+  size_t n = strlen(name);
+  if (!strstr(name, done)) n += (size_t)snprintf(name + n, size - n, ", %s", done);
+  if (copies > 1 && n < size) snprintf(name + n, size - n, " x%d", copies);
+}
+
 static copse_status offer_baselines(struct proposing *g) {
   const struct copse_solve_options *o = g->p->solve;
   COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};

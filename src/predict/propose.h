@@ -49,6 +49,9 @@ copse_status copse_propose(const struct copse_proposer *proposer,
 /* Of a schedule of ours with a baseline's trees: "rings", whose messages and chunks are a plan's,
  * are not "best-rings", which are what NCCL does; the others have the baseline's name. */
 const char *copse_proposal_name(enum copse_baseline kind);
+/* Adds to a name what was done with the schedule, once, and in how many parts each tree is:
+ * "k=1, far first x4, exchanged". */
+void copse_proposal_name_add(char *name, size_t size, const char *done, int copies);
 
 /* Hops from the first send to the last, those of both phases of an allreduce. */
 int copse_proposal_hops(const struct copse_schedule *schedule);

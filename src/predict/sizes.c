@@ -36,7 +36,7 @@ struct variant {
   int fifo;                                /* as in a schedule's objective */
   bool far_first;
   double us;
-  char name[48];
+  char name[COPSE_SIZE_NAME];
 };
 
 struct search {
@@ -192,7 +192,7 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
 /* To people who look on. */
 static void tell(const struct search *s, const struct variant *v) {
   const struct copse_progress *progress = s->question->solve->progress;
-  char text[160];
+  char text[COPSE_SIZE_NAME + 120];
   if (!progress || !progress->tried) return;
   snprintf(text, sizeof text, "%s: %d trees, %d chunks, %.6g us at %.0f bytes%s", v->name,
            v->n_trees, v->chunks, v->us, s->question->bytes,
@@ -315,8 +315,7 @@ static copse_status far_trees_first(struct search *s, const struct variant *from
   for (size_t i = 0; i < all; i++) trees[i] = *list[i].tree;
   to->trees = trees;
   to->n_trees = (int)all;
-  snprintf(to->name, sizeof to->name, "%.20s, far first%s", from->name, copies > 1 ? " x" : "");
-  if (copies > 1) snprintf(to->name + strlen(to->name), 12, "%d", copies);
+  copse_proposal_name_add(to->name, sizeof to->name, "far first", copies);
   return COPSE_OK;
 }
 
@@ -374,8 +373,7 @@ static copse_status consider_flows(struct search *s, struct variant *v, bool far
     COPSE_DO(cut_flow(s, &of->arena, copies, &flows[i]));
   }
   sorted.flows = flows;
-  snprintf(sorted.name, sizeof sorted.name, "%.20s%s", v->name, far ? ", far first" : "");
-  if (copies > 1) snprintf(sorted.name + strlen(sorted.name), 14, " x%d", copies);
+  copse_proposal_name_add(sorted.name, sizeof sorted.name, far ? "far first" : "", copies);
   return consider(s, &sorted);
 }
 
@@ -513,7 +511,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   }
   if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(s->err, status, "%s", why.text);
-  if (!strstr(v.name, "exchanged")) snprintf(v.name, sizeof v.name, "%.32s, exchanged", from->name);
+  copse_proposal_name_add(v.name, sizeof v.name, "exchanged", 1);
   COPSE_DO(consider(s, &v));
   if (v.us < from->us || from->chunks == 0) *from = v;
   return COPSE_OK;
@@ -555,7 +553,8 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
       COPSE_DO(copy_tree(s, &one->of->arena, &other->trees[t], (struct copse_q){8 - eighths, 8},
                          &trees[n + (size_t)t]));
     mixed.trees = trees;
-    snprintf(mixed.name, sizeof mixed.name, "%.14s and %.14s", one->name, other->name);
+    snprintf(mixed.name, sizeof mixed.name, "%.*s and %.*s", (int)strcspn(one->name, ","), one->name,
+             (int)strcspn(other->name, ","), other->name);
     for (int copies = 1; copies <= 64 && mixed.n_trees * copies <= MOST_MIXED; copies *= 4) {
       COPSE_DO(far_trees_first(s, &mixed, copies, &sorted));
       COPSE_DO(consider(s, &sorted));
@@ -652,8 +651,7 @@ static copse_status exchange_paths(struct search *s) {
                                            .seed = (uint64_t)seed,
                                            .work = part};
     COPSE_DO(copse_exchange_flows(&x, &v.of->arena, &v.flows, &s->work, s->err));
-    if (!strstr(v.name, "exchanged"))
-      snprintf(v.name, sizeof v.name, "%.32s, exchanged", s->best.name);
+    copse_proposal_name_add(v.name, sizeof v.name, "exchanged", 1);
     COPSE_DO(consider(s, &v));
     pieces = pieces < MOST_PIECES ? 2 * pieces : 4;
   }

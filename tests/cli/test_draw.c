@@ -128,6 +128,8 @@ END_TEST
 
 START_TEST(hosts_are_framed_and_named) {
   NEED_GRAPHVIZ();
+  run("@ topo topologies/a100-x4.json --draw %%/t.svg --matrix"); /* both */
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "300 NVS"));
   run("@ topo topologies/a100-x4.json --draw %%/t.svg");
   struct picture p = open_picture("t.svg");
   ck_assert_int_eq(count(&p, "//s:rect[@class='host']"), 4);

@@ -500,6 +500,30 @@ START_TEST(plans_without_packets_when_they_are_not_wanted) {
 }
 END_TEST
 
+/* The schedule's whole name is the last column; what costs more than a percent is said, and no more:
+ * the index has all. */
+START_TEST(the_table_has_whole_names_and_no_noise) {
+  int n_said = 0, n_quiet = 0;
+  ck_assert_int_eq(run("@ plans a100-x2 -c broadcast -o %%/names > %%/names.txt && cat %%/names/index.json"), 0);
+  cJSON *json = parsed();
+  char *table = copse_test_read("names.txt");
+  const cJSON *range;
+  cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
+    char ending[240], said[80];
+    snprintf(ending, sizeof ending, "  %s\n", text_of(range, "chosen"));
+    ck_assert_msg(strstr(table, ending) != NULL, "no \"%s\": %s", text_of(range, "chosen"), table);
+    snprintf(said, sizeof said, "from %.0f bytes: up to", number_of(range, "min_bytes"));
+    bool more = number_of(range, "above_fastest") > 0.01;
+    ck_assert_msg((strstr(table, said) != NULL) == more, "%s: %s", said, table);
+    n_said += more;
+    n_quiet += !more && number_of(range, "above_fastest") > 0;
+  }
+  ck_assert(n_said > 0 && n_quiet > 0);
+  free(table);
+  cJSON_Delete(json);
+}
+END_TEST
+
 /* ---- repair ------------------------------------------------------------------------------ */
 
 static bool same_worker(const copse_plan *a, uint32_t v, const copse_plan *b, uint32_t w) {
@@ -846,6 +870,7 @@ int main(void) {
   tcase_add_test(tests, a_folder_of_plans_covers_all_sizes_and_runs_in_a_job);
   tcase_add_test(tests, plans_are_what_lower_makes_of_their_schedules);
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, small_allreduces_go_in_few_hops_by_packets);
+  tcase_add_test(tests, the_table_has_whole_names_and_no_noise);
   tcase_add_loop_test(tests, no_plan_is_slower_than_another, 0,
                       copse_test_all() ? 4 : COPSE_TEST_UP_TO(1, 0));
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, losses_where_ranges_meet_are_numbers);

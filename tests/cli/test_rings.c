@@ -43,6 +43,7 @@ START_TEST(rails_of_the_slowest_host_are_taken_by_all) {
   SAYS("4 hosts of 2 kinds");
   SAYS("rings: 14 channels of 25 GB/s: 350 GB/s, busbw 350, and no set of rings has more");
   SAYS("chains: 14 channels of 12.5 GB/s: 175 GB/s");
+  SAYS("at the host's place in NCCL's trees"); /* why the slower host's chains may be faster */
   OK("@ verify %%/r.json -t mi300x-x4 --down h0.nic0");
 }
 END_TEST

@@ -259,6 +259,22 @@ static copse_status join_spines(const struct composer *c, const struct leaf *lea
   return COPSE_OK;
 }
 
+/* What may be turned round or miscounted. */
+static void note_leaves(const struct composer *c, int pods) {
+  const struct copse_fabric *fabric = c->fabric;
+  int last = c->n_hosts - (pods - 1) * fabric->leaf_hosts;
+  if (pods > 1 && copse_q_cmp(fabric->oversubscription, COPSE_Q_ONE) < 0)
+    copse_note(fabric->notes,
+               "%s: oversubscription %.4g: leaves send up more than they take in; 2:1, half as much "
+               "up, is 2",
+               c->file, copse_q_to_double(fabric->oversubscription));
+  if (last < fabric->leaf_hosts)
+    copse_note(fabric->notes,
+               "%s: %d hosts on leaves of %d: the last leaf joins %d, and its way up is as much "
+               "narrower",
+               c->file, c->n_hosts, fabric->leaf_hosts, last);
+}
+
 static copse_status add_clos(struct composer *c) {
   const struct copse_fabric *fabric = c->fabric;
   int64_t pods = parts(c->n_hosts, fabric->leaf_hosts);
@@ -272,6 +288,8 @@ static copse_status add_clos(struct composer *c) {
     copse_note(fabric->notes,
                "%s: a leaf joins %d hosts, and there are %d: all are on one leaf, without a spine",
                c->file, fabric->leaf_hosts, c->n_hosts);
+  else
+    note_leaves(c, (int)pods);
   COPSE_DO(plug_leaves(c, leaves));
   return n_leaves > 1 ? join_spines(c, leaves, (int)n_leaves) : COPSE_OK;
 }

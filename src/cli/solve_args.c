@@ -82,7 +82,8 @@ const struct copse_option copse_cli_solve_options[] = {
      TO(solve.equal_shares)},
     {"--in-network", 0, NULL,
      "allreduce: switches that are marked copy (multicast) and add\n"
-     "(aggregation), as NVLink SHARP and SHARP do; plans can't yet",
+     "(aggregation), as NVLink SHARP and SHARP do; plans only where each tree\n"
+     "is one hop by such a switch",
      TO(solve.in_network)},
     {"--routes", 0, "WHOSE",
      "any (default): trees take the best paths, which a plan's messages do\n"

@@ -25,14 +25,13 @@ static glp_prob *new_problem(int direction) {
 }
 
 /* One attempt; false if GLPK gives up or runs into a limit. */
-static bool run_simplex(glp_prob *glp, int method, int most_steps, int most_milliseconds) {
+static bool run_simplex(glp_prob *glp, int method, int most_steps) {
   glp_smcp parameters;
   glp_init_smcp(&parameters);
   parameters.msg_lev = GLP_MSG_OFF;
   parameters.meth = method;
   parameters.tol_bnd = parameters.tol_dj = COPSE_LP_TOLERANCE;
   parameters.it_lim = most_steps;
-  parameters.tm_lim = most_milliseconds;
   return glp_simplex(glp, &parameters) == 0 && glp_get_status(glp) == GLP_OPT;
 }
 
@@ -129,10 +128,10 @@ bool copse_lp_solve(struct copse_lp *lp) {
   /* new rows leave the basis dual feasible */
   int method = lp->gains_changed && !lp->prefers_dual ? GLP_PRIMAL : GLP_DUALP;
   lp->gains_changed = false;
-  if (run_simplex(lp->glp, method, most, INT_MAX)) return true;
+  if (run_simplex(lp->glp, method, most)) return true;
   glp_std_basis(lp->glp); /* a numerically bad basis: once more from a fresh one */
   most = glp_get_it_cnt(lp->glp) + COPSE_LP_STEPS;
-  return run_simplex(lp->glp, GLP_PRIMAL, most, INT_MAX);
+  return run_simplex(lp->glp, GLP_PRIMAL, most);
 }
 
 int copse_lp_open_gaining(struct copse_lp *lp) {
@@ -660,11 +659,11 @@ static int step_limit(const struct copse_mixture *m) {
 }
 
 static bool optimize(struct copse_mixture *m, int method) {
-  if (run_simplex(m->glp, method, step_limit(m), COPSE_LP_MIXTURE_MILLISECONDS)) return true;
+  if (run_simplex(m->glp, method, step_limit(m))) return true;
   /* a numerically bad basis: once more from a fresh one, scaled, by the dual simplex */
   glp_scale_prob(m->glp, GLP_SF_AUTO);
   glp_std_basis(m->glp);
-  return run_simplex(m->glp, GLP_DUALP, step_limit(m), COPSE_LP_MIXTURE_MILLISECONDS);
+  return run_simplex(m->glp, GLP_DUALP, step_limit(m));
 }
 
 bool copse_mixture_solve(struct copse_mixture *m, double slack) {

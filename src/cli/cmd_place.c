@@ -45,7 +45,9 @@ static void print_report(const struct copse_place_report *r, const struct copse_
   else if (p->proof == COPSE_PLACE_ILP)
     printf("optimal, by branch and cut (to 1e-6)\n");
   else
-    printf("gap at most %.2f %%%s\n", 100 * gap(r), p->out_of_time ? "; out of time" : "");
+    printf("gap at most %.2f %%%s\n", 100 * gap(r),
+           p->out_of_time ? "; out of time (depends on the machine's speed; --time-limit 0: none)"
+                          : "");
 }
 
 static void print_json(const struct copse_place_report *r, const struct copse_topology *t) {

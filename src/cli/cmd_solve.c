@@ -240,6 +240,7 @@ struct report {
   const struct copse_prediction *columns; /* [n_columns] of --predict */
   int n_columns;
   double us[COPSE_MAX_PREDICTIONS][N_SIZES];
+  char detour[COPSE_DETOUR_TEXT]; /* of what is left, without --predict */
   const struct objective *objective;
   bool bound_only;
   struct seconds seconds;
@@ -433,6 +434,7 @@ static void print_text(const struct report *r) {
       print_standing(s, r->bound_only);
     print_guessed(r, false);
     print_healthy(&r->healthy);
+    if (r->detour[0]) printf("%s\n", r->detour);
     if (s->collective == COPSE_ALLTOALL)
       print_flows(r);
     else
@@ -445,6 +447,7 @@ static void print_text(const struct report *r) {
 
 /* ---- one schedule --------------------------------------------------------------------------- */
 
+#define MOST_DETOUR_RANKS 64 /* whose plan's routes are looked at where nobody asked for them */
 #define MANY_BYTES 250000000 /* a file to be told of before it is written */
 
 struct options {
@@ -539,6 +542,20 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
   return COPSE_OK;
 }
 
+/* Beside what a failure costs the schedule, what it costs a plan: messages take the routes that the
+ * fabric has, which for few GPUs beside what is down may be longer than the schedule's paths. */
+static copse_status find_detour(const struct options *o, char text[COPSE_DETOUR_TEXT],
+                                struct copse_cli_work *w) {
+  const bool asked = w->whole && !o->predict && !o->json && !o->what.solve.bound_only &&
+                     !o->what.solve.in_network && w->topology->n_ranks <= MOST_DETOUR_RANKS;
+  if (!asked) return COPSE_OK;
+  COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
+  COPSE_DO(copse_predict_schedule(w->topology, w->schedule, &o->predicted, &w->columns[0], &w->err));
+  w->n_columns = 1;
+  (void)copse_prediction_detour(&w->columns[0], w->topology, text);
+  return COPSE_OK;
+}
+
 static copse_status solve_one(void *options, struct copse_cli_work *w) {
   struct options *o = options;
   const struct copse_solve_options *solve = &o->what.solve;
@@ -573,6 +590,7 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   }
   report.columns = w->columns;
   report.n_columns = w->n_columns;
+  COPSE_DO(find_detour(o, report.detour, w));
   if (o->draw) COPSE_DO(draw(o, w));
   if (o->json)
     print_json(&report);

@@ -130,20 +130,30 @@ static void note_other(const struct options *o, const char *made_for, const char
                                       (char[COPSE_CLI_OTHER_TEXT]){0}));
 }
 
-/* Adds to an error that the schedule is of the same topology with parts down, if it is. */
-static copse_status explain(struct copse_cli_work *w, copse_status status,
+/* Before what is wrong its cause, where the schedule was made for another topology, or for this one
+ * with other parts down. */
+static copse_status explain(const struct options *o, struct copse_cli_work *w, copse_status status,
                             const struct copse_err *why) {
   COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
   const struct copse_topology *given = w->topology;
-  copse_cli_faults_between(w->schedule->topology_name, given->name, &faults);
-  bool whole = faults.size == 0 && w->schedule->topology_name;
-  if (whole) copse_cli_faults_between(given->name, w->schedule->topology_name, &faults);
-  if (faults.failed || faults.size == 0) return copse_fail(&w->err, status, "%s", why->text);
-  if (whole)
-    return copse_fail(&w->err, status, "%s; it was made for %.100s as a whole: leave out%s",
-                      why->text, w->schedule->topology_name, faults.data);
-  return copse_fail(&w->err, status, "%s; it was made for %.100s with parts down or slower: add%s",
-                    why->text, given->name, faults.data);
+  const char *made_for = w->schedule->topology_name, *file = copse_file_label(o->schedule);
+  const char *wrong = why->text + (strncmp(why->text, file, strlen(file)) == 0 ? strlen(file) : 0);
+  char sha256[COPSE_SHA256_HEX];
+  wrong += wrong > why->text && strncmp(wrong, ": ", 2) == 0 ? 2 : 0;
+  copse_cli_faults_between(made_for, given->name, &faults);
+  bool whole = faults.size == 0 && made_for;
+  if (whole) copse_cli_faults_between(given->name, made_for, &faults);
+  COPSE_DO(copse_text_status(&faults, &w->err));
+  if (faults.size > 0)
+    return copse_fail_at(&w->err, status, file, 0, "it was made for %.100s %s%s (%s)",
+                         whole ? made_for : given->name,
+                         whole ? "as a whole: leave out" : "with parts down or slower: add",
+                         faults.data, wrong);
+  COPSE_DO(copse_topology_sha256(given, sha256, &w->err));
+  if (!made_for || strcmp(sha256, w->schedule->topology_sha256) == 0)
+    return copse_fail(&w->err, status, "%s", why->text);
+  return copse_fail_at(&w->err, status, file, 0, "it was made for another topology (%.100s) than %s: %s",
+                       made_for, copse_cli_topology_label(&o->topology), wrong);
 }
 
 static copse_status check(const struct options *o, struct copse_cli_work *w,
@@ -175,7 +185,7 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
   copse_cli_phase("verify");
   copse_status status = check(o, w, &report, &why);
   copse_cli_progress_end();
-  if (status != COPSE_OK) return explain(w, status, &why);
+  if (status != COPSE_OK) return explain(o, w, status, &why);
   if (!report.same_topology) 
     note_other(o, w->schedule->topology_name, w->schedule->topology_sha256, w->topology);
   bool says = !copse_cli_is_stdout(o->draw);

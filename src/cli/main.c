@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -406,8 +408,53 @@ static copse_status refuse_old(const char *folder, const char *suffix, struct co
                : COPSE_OK;
 }
 
-copse_status copse_cli_set_begin(const char *output, const char *suffix, struct copse_cli_set *set,
-                                 struct copse_err *err) {
+/* Removes what is not in place. Allocates nothing, and is safe in a signal's handler. */
+static void remove_made(const struct copse_cli_set *set) {
+  char path[PATH_MAX];
+  size_t n = set->making ? strlen(set->making) : 0;
+  if (n == 0 || n + 1 >= sizeof path) return;
+  memcpy(path, set->making, n);
+  path[n++] = '/';
+  for (const char *name = set->written.data; name && *name; name = strchr(name, '\n') + 1) {
+    size_t length = strcspn(name, "\n");
+    if (n + length >= sizeof path) continue;
+    memcpy(path + n, name, length);
+    path[n + length] = '\0';
+    unlink(path);
+  }
+  rmdir(set->making);
+}
+
+/* Signals that end the program wait while a set is changed; between, they remove it first. */
+static const int endings[] = {SIGINT, SIGTERM, SIGHUP};
+static const struct copse_cli_set *unfinished;
+
+static void remove_and_end(int signal) { /* whose default is restored */
+  if (unfinished) remove_made(unfinished);
+  raise(signal);
+}
+
+static sigset_t hold_endings(void) {
+  sigset_t held, before;
+  sigemptyset(&held);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) sigaddset(&held, endings[i]);
+  pthread_sigmask(SIG_BLOCK, &held, &before);
+  return before;
+}
+
+static void release_endings(sigset_t before) { pthread_sigmask(SIG_SETMASK, &before, NULL); }
+
+/* A signal that is ignored (nohup) stays so. */
+static void catch_endings(const struct copse_cli_set *set) {
+  struct sigaction is, catching = {.sa_handler = remove_and_end, .sa_flags = (int)SA_RESETHAND};
+  unfinished = set;
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+    if (sigaction(endings[i], NULL, &is) == 0 && is.sa_handler == SIG_DFL)
+      sigaction(endings[i], &catching, NULL);
+}
+
+static copse_status begin_set(const char *output, const char *suffix, struct copse_cli_set *set,
+                              struct copse_err *err) {
   size_t n = strlen(output);
   mode_t mask = umask(0);
   umask(mask);
@@ -425,11 +472,22 @@ copse_status copse_cli_set_begin(const char *output, const char *suffix, struct 
   return copse_fail_at(err, COPSE_IO, output, 0, "cannot be made a folder: %s", strerror(errno));
 }
 
+copse_status copse_cli_set_begin(const char *output, const char *suffix, struct copse_cli_set *set,
+                                 struct copse_err *err) {
+  sigset_t before = hold_endings();
+  copse_status status = begin_set(output, suffix, set, err);
+  if (status == COPSE_OK) catch_endings(set);
+  release_endings(before);
+  return status;
+}
+
 copse_status copse_cli_set_add(struct copse_cli_set *set, const char *name, const void *data,
                                size_t size, struct copse_err *err) {
-  COPSE_DO(copse_cli_write_in(set->making, name, data, size, err));
-  copse_text_add(&set->written, "%s\n", name);
-  return copse_text_status(&set->written, err);
+  sigset_t before = hold_endings();
+  copse_status status = copse_cli_write_in(set->making, name, data, size, err);
+  if (status == COPSE_OK) copse_text_add(&set->written, "%s\n", name);
+  release_endings(before);
+  return status == COPSE_OK ? copse_text_status(&set->written, err) : status;
 }
 
 /* The path of a file in a folder, where names end in '\n'; NULL when memory ran out. */
@@ -463,7 +521,7 @@ static copse_status move_up(struct copse_cli_set *set, struct copse_err *err) {
   return status;
 }
 
-copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *err) {
+static copse_status place_set(struct copse_cli_set *set, struct copse_err *err) {
   if (set->exists) COPSE_DO(move_up(set, err));
   if ((set->exists ? rmdir(set->making) : rename(set->making, set->output)) != 0)
     return cannot_place(set, err);
@@ -471,15 +529,20 @@ copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *er
   return COPSE_OK;
 }
 
+copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *err) {
+  sigset_t before = hold_endings();
+  copse_status status = place_set(set, err);
+  release_endings(before);
+  return status;
+}
+
 void copse_cli_set_end(struct copse_cli_set *set) {
-  for (const char *name = set->written.data; set->making && name && *name;
-       name = strchr(name, '\n') + 1) {
-    const char *path = path_in(set, set->making, name);
-    if (path) remove(path);
-  }
-  if (set->making) rmdir(set->making);
+  sigset_t before = hold_endings();
+  remove_made(set);
+  unfinished = NULL;
   copse_text_free(&set->written);
   copse_arena_free(&set->arena);
+  release_endings(before);
 }
 
 /* ---- the program --------------------------------------------------------------------------- */

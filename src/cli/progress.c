@@ -8,6 +8,7 @@
  */
 #include <pthread.h>
 #include <stdarg.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -101,8 +102,12 @@ struct copse_progress copse_cli_progress_start(void) {
   bar.ends = false;
   snprintf(bar.phase, sizeof bar.phase, "%s",
            copse_cli_asked.command ? copse_cli_asked.command : "");
+  sigset_t all, before; /* signals are the main thread's, which knows what it is changing */
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   if (shows && !bar.runs)
     bar.runs = pthread_create(&bar.thread, NULL, show_again_and_again, NULL) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
   /* what is printed before the end comes after it, else it would meet the line */
   if (bar.runs && isatty(STDOUT_FILENO)) {
     fflush(stdout);

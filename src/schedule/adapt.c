@@ -34,7 +34,10 @@ copse_status copse_schedule_check_ranks(const struct copse_schedule *s, const ch
                                         const struct copse_topology *t, struct copse_err *err) {
   if (s->n_ranks != t->n_ranks)
     return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,
-                         "the schedule has %d ranks, the topology %d", s->n_ranks, t->n_ranks);
+                         "the schedule has %d ranks, the topology %d: it was made for %.100s, and "
+                         "this is %.100s",
+                         s->n_ranks, t->n_ranks, s->topology_name ? s->topology_name : "another",
+                         t->name);
   for (int r = 0; r < s->n_ranks; r++)
     if (strcmp(s->nodes[s->rank_nodes[r]], t->nodes[t->rank_nodes[r]].id) != 0)
       return copse_fail_at(err, COPSE_BAD_INPUT, label, 0,

@@ -99,17 +99,19 @@ START_TEST(only_bare_names_are_of_the_catalogue) {
 }
 END_TEST
 
-/* The folder appears whole, at the end. */
-START_TEST(an_interrupted_plans_leaves_nothing_that_loads) {
+/* The folder appears whole, at the end. What SIGINT and SIGTERM end leaves nothing at all. */
+static void interrupt_plans(const int signals[2]) {
   char set[300], inside[300];
+  int status;
   snprintf(set, sizeof set, "%s/killed", copse_test_folder());
   snprintf(inside, sizeof inside, "%s/killed-inside", copse_test_folder());
-  ck_assert_int_eq(run("mkdir %%/killed-inside"), 0);
+  ck_assert_int_eq(run("mkdir -p %%/killed-inside"), 0);
   for (int i = 0; i < 2; i++) {
     const char *output = i ? inside : set;
     pid_t child = fork();
     if (child == 0) {
       ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
+      signal(SIGINT, SIG_DFL); /* ignored where a shell put this test into the background */
       execl(getenv("COPSE_BIN"), "copse", "plans", "--synthetic",
             "hosts:2 gpus:4@300 nics:4@25 rails", "-o", output, (char *)NULL);
       _exit(127);
@@ -119,13 +121,21 @@ START_TEST(an_interrupted_plans_leaves_nothing_that_loads) {
       usleep(50000);
     ck_assert(access(set, F_OK) != 0);
     ck_assert(run("ls %%/killed-inside/*.plan") != 0);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
+    kill(child, signals[i]);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
     ck_assert_msg(tries < 600, "no plan was made");
+    if (signals[i] != SIGKILL)
+      ck_assert(run("ls -d %%/killed.making-* %%/killed-inside/.making-*") != 0 && result.out[0] == '\0');
     ck_assert(access(set, F_OK) != 0);
     ck_assert(run("ls %%/killed-inside/*.plan") != 0);
     run("rm -rf %%/killed.making-* %%/killed-inside/.making-*");
   }
+}
+
+START_TEST(an_interrupted_plans_leaves_nothing_that_loads) {
+  interrupt_plans((const int[2]){SIGKILL, SIGKILL});
+  interrupt_plans((const int[2]){SIGINT, SIGTERM});
   ck_assert_int_eq(run("@ plans ring-8 -c broadcast -r 0 -o %%/killed/"), 0);
   ck_assert_int_eq(run("ls %%/killed/index.json %%/killed/*.plan"), 0);
   ck_assert_int_eq(run("@ plans ring-8 -c broadcast -r 0 -o %%/killed-inside"), 0);
@@ -167,7 +177,7 @@ START_TEST(a_worse_topology_has_no_better_bound) {
   copse_test_write("q/t.json", text);
   ck_assert_int_eq(run("@ quality %%/q --table %%/q.txt -c allgather"), 1);
   expect(result.out, "worse    bound 0.00375 -> 0.0075 s/GB (+100 %)");
-  expect(result.out, "another topology than when the table was written");
+  expect(result.out, "another topology than when the table was written\n        worse"); /* first */
   ck_assert_ptr_null(strstr(result.out, "better   bound"));
 }
 END_TEST
@@ -176,19 +186,30 @@ START_TEST(verify_knows_what_was_down) {
   static const struct {
     const char *faults, *said;
   } cases[] = {
-      {"--down h0.nic0", ": add --down h0.nic0\n"},
-      {"--down h0.gpu1 --derate h1.nic3=0.5", ": add --down h0.gpu1 --derate h1.nic3=50%\n"},
-      {"--down 'h0.gpu0>h0.nvswitch'", ": add --down 'h0.gpu0>h0.nvswitch'\n"}};
+      {"--down h0.nic0", ": add --down h0.nic0 ("},
+      {"--down h0.gpu1 --derate h1.nic3=0.5", ": add --down h0.gpu1 --derate h1.nic3=50% ("},
+      {"--down 'h0.gpu0>h0.nvswitch'", ": add --down 'h0.gpu0>h0.nvswitch' ("}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const char *faults = cases[i].faults;
     ck_assert_int_eq(run("@ solve a100-x2 -c allgather %s -o %%/f.json", faults), 0);
     ck_assert_int_eq(run("@ verify %%/f.json -t a100-x2"), 1);
     expect(result.err, cases[i].said);
-    expect(result.err, "it was made for a100-x2 with parts down or slower");
+    expect(result.err, "f.json: it was made for a100-x2 with parts down or slower"); /* cause first */
     ck_assert_int_eq(run("@ verify %%/f.json -t a100-x2 %s", faults), 0);
     ck_assert_int_eq(run("@ verify %%/f.json -t dgx-a100"), 1); /* another: no advice */
     ck_assert_ptr_null(strstr(result.err, "add --"));
+    expect(result.err, "f.json: it was made for another topology (a100-x2 with");
   }
+}
+END_TEST
+
+/* A schedule's paths go round what is down, a plan's messages on the fabric's own routes. */
+START_TEST(what_a_failure_costs_a_plan_is_said) {
+  ck_assert_int_eq(run("@ solve dgx1-v100 -c allreduce --down 'gpu0>gpu1'"), 0);
+  expect(result.out, "\nas a plan it takes ");
+  expect(result.out, "ranks send over the fabric's own routes, not the schedule's paths");
+  ck_assert_int_eq(run("@ solve a100-x2 -c allreduce --down h0.nic3"), 0);
+  ck_assert_ptr_null(strstr(result.out, "as a plan"));
 }
 END_TEST
 
@@ -323,7 +344,8 @@ START_TEST(lower_takes_the_topology_of_its_schedule) {
                        "@ topo --synthetic switch:66@50 -o %%/slow.json"),
                    0);
   copse_test_refused(run("@ lower %%/star.json --synthetic switch:8@100 --to plan -o %%/x.plan"),
-                     "star.json: the schedule has 66 ranks, the topology 8");
+                     "star.json: the schedule has 66 ranks, the topology 8: it was made for switch:66@100, and "
+                     "this is switch:8@100");
   copse_test_refused(run("@ lower %%/star.json -t %%/slow.json --to msccl -o %%/x.xml"),
                      "rank 0 needs 65 thread blocks");
   expect(result.err, "or name with -t the topology that it was made for, not another");
@@ -350,6 +372,7 @@ int main(void) {
   tcase_add_test(all, a_loop_of_links_is_refused_and_stays);
   tcase_add_test(all, a_worse_topology_has_no_better_bound);
   tcase_add_test(all, verify_knows_what_was_down);
+  tcase_add_test(all, what_a_failure_costs_a_plan_is_said);
   tcase_add_test(all, mistyped_topologies_are_remarked_on);
   tcase_add_test(all, a_diagonal_that_is_most_of_m_is_remarked_on);
   tcase_add_test(all, a_renamed_topology_is_no_other_one);

@@ -430,6 +430,9 @@ static void compare_outcomes(struct comparison *c, const struct copse_quality_ro
        copse_quality_outcome_name(n), remark);
 }
 
+static const char another_topology[] =
+    "        another topology than when the table was written\n";
+
 enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row *now,
                                                  const struct copse_quality_row *was,
                                                  struct copse_text *text) {
@@ -437,10 +440,9 @@ enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row 
   c.another = was && strcmp(now->sha256, was->sha256) != 0;
   enum copse_quality_outcome outcome = now->result.outcome;
   if (outcome == COPSE_QUALITY_SKIPPED || (outcome == COPSE_QUALITY_TIMEOUT && !was)) {
+    if (c.another) copse_text_add(text, "%s", another_topology);
     copse_text_add(text, "        %s\n", now->result.reason);
-    if (!c.another) return COPSE_QUALITY_UNCOMPARED;
-    copse_text_add(text, "        another topology than when the table was written\n");
-    return COPSE_QUALITY_CHANGED;
+    return c.another ? COPSE_QUALITY_CHANGED : COPSE_QUALITY_UNCOMPARED;
   }
   bool unread = outcome == COPSE_QUALITY_UNREADABLE; /* also where an older table took that */
   if (outcome == COPSE_QUALITY_FAILED || unread || (outcome != COPSE_QUALITY_OK && !was)) {
@@ -449,14 +451,12 @@ enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row 
     return outcome == COPSE_QUALITY_FAILED || unread ? COPSE_QUALITY_LOSS : COPSE_QUALITY_NEW;
   }
   if (!was) return COPSE_QUALITY_NEW;
+  if (c.another) copse_text_add(text, "%s", another_topology); /* the cause first */
   if (outcome != was->result.outcome)
     compare_outcomes(&c, now, was);
   else if (outcome == COPSE_QUALITY_OK)
     compare_schedules(&c, now, was);
-  if (c.another) {
-    copse_text_add(text, "        another topology than when the table was written\n");
-    return COPSE_QUALITY_CHANGED;
-  }
+  if (c.another) return COPSE_QUALITY_CHANGED;
   if (c.worse) return COPSE_QUALITY_LOSS;
   return c.better ? COPSE_QUALITY_GAIN : COPSE_QUALITY_SAME;
 }

@@ -287,17 +287,98 @@ START_TEST(repaired_schedules_are_optimal_and_what_they_list_is_too) {
 }
 END_TEST
 
-/* The root sends to hundreds of hosts by the one NIC that is down: thousands of ranks around each of
- * them hang nowhere, too. */
-START_TEST(trees_that_nearly_all_hung_on_a_dead_nic_are_repaired) {
-  const struct copse_fault fault = {"h590.nic0", {0, 1}};
+/* One to five parts of a cluster with hosts of eight: a GPU, a NIC, its cable, or all GPUs of a
+ * host. */
+static struct copse_topology *break_parts(const struct copse_topology *whole, uint64_t *state) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *left = NULL;
+  struct copse_fault faults[5 * 8];
+  char names[5 * 8][40];
+  int parts = copse_test_random_int(state, 1, 5), n = 0;
+  for (int p = 0; p < parts; p++) {
+    int host = copse_test_random_int(state, 0, whole->n_ranks / 8 - 1);
+    int kind = copse_test_random_int(state, 0, 4), i = copse_test_random_int(state, 0, 7);
+    for (int g = 0; g < 8; g++) {
+      if (kind != 0 && g != i) continue;
+      snprintf(names[n], sizeof names[n],
+               kind == 3   ? "h%d.nic%d"
+               : kind == 4 ? "h%d.gpu%d>h%d.nic%d"
+                           : "h%d.gpu%d",
+               host, g, host, g);
+      faults[n] = (struct copse_fault){names[n], {0, 1}};
+      n++;
+    }
+  }
+  ASSERT_OK(copse_topology_break(whole, "t.json", faults, n, &left, &err), &err);
+  return left;
+}
+
+/* Loop: fabrics. All are repaired, also where whole hosts are gone and one has just room enough, of
+ * twenty at most one more than four hops higher than the healthy trees, which are two high. */
+START_TEST(any_few_dead_parts_are_repaired) {
+  static const char *const fabrics[] = {"hosts:16 gpus:8@300 nics:8@25 rails",
+                                        "hosts:16 gpus:8@300 nics:8@25 flat",
+                                        "hosts:40 gpus:8@450 nics:8@50 rails"};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_topology *whole;
+  uint64_t state = 31u * (uint64_t)_i + 7;
+  int n = copse_test_all() ? 100 : COPSE_TEST_SOME(30), n_high = 0;
+  const struct copse_solve_options plain = {.collective = COPSE_ALLGATHER,
+                                            .root = -1,
+                                            .no_symmetry = true,
+                                            .trust_from = INT_MAX,
+                                            .bound_only = true,
+                                            .label = "t.json"};
+  ASSERT_OK(copse_topology_synthetic(fabrics[_i], NULL, &whole, &err), &err);
+  for (int i = 0; i < n; i++) {
+    struct copse_topology *t = break_parts(whole, &state);
+    struct copse_verify_report report;
+    struct copse_schedule *s, *careful;
+    ASSERT_OK(solve_repaired(t, whole, COPSE_ALLGATHER, &s, &err), &err);
+    ck_assert_msg(s->excepted, "set %d was not repaired", i);
+    int height = copse_schedule_height(s);
+    ck_assert_int_le(height, 2 + 6);
+    n_high += height > 2 + 4;
+    ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+    ck_assert(report.optimal);
+    if (i % 10 == 0) {
+      ASSERT_OK(copse_solve_schedule(t, &plain, &careful, &seconds, &err), &err);
+      ck_assert(copse_q_eq(careful->bound.time_per_GB, s->time_per_GB));
+      copse_schedule_free(careful);
+    }
+    copse_schedule_free(s);
+    copse_topology_free(t);
+  }
+  ck_assert_int_le(n_high, (n + 19) / 20);
+  copse_topology_free(whole);
+}
+END_TEST
+
+/* The root sends to hundreds of hosts by the one NIC that is down: thousands of ranks around each
+ * of them hang nowhere, too. And a host that has room for each tree once: one that enters it twice
+ * to be lower takes another's. */
+static const struct {
+  const char *fabric, *down[12];
+} narrow[] = {
+    {"hosts:600 gpus:4@300 nics:4@25 flat", {"h590.nic0"}},
+    {"hosts:16 gpus:8@300 nics:8@25 rails",
+     {"h13.gpu7", "h1.nic7", "h7.nic7", "h8.gpu0", "h8.gpu1", "h8.gpu2", "h8.gpu3", "h8.gpu4",
+      "h8.gpu5", "h8.gpu6", "h8.gpu7"}},
+};
+
+/* Loop: narrow. */
+START_TEST(places_are_found_however_far_and_once_for_each_tree) {
+  struct copse_fault faults[12];
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *whole, *t;
   struct copse_verify_report report;
   struct copse_schedule *s;
-  ASSERT_OK(copse_topology_synthetic("hosts:600 gpus:4@300 nics:4@25 flat", NULL, &whole, &err),
-            &err);
-  ASSERT_OK(copse_topology_break(whole, "t.json", &fault, 1, &t, &err), &err);
+  int n = 0;
+  for (; n < 12 && narrow[_i].down[n]; n++)
+    faults[n] = (struct copse_fault){narrow[_i].down[n], {0, 1}};
+  ASSERT_OK(copse_topology_synthetic(narrow[_i].fabric, NULL, &whole, &err), &err);
+  ASSERT_OK(copse_topology_break(whole, "t.json", faults, n, &t, &err), &err);
   ASSERT_OK(solve_repaired(t, whole, COPSE_ALLGATHER, &s, &err), &err);
   ck_assert(s->excepted);
   ck_assert_int_le(copse_schedule_height(s), 2 + 4);
@@ -390,7 +471,8 @@ int main(void) {
   tcase_add_loop_test(tests, trees_of_one_root_over_physical_links_are_as_good, 0, N_CASES);
   tcase_add_loop_test(tests, repaired_schedules_are_optimal_and_what_they_list_is_too, 0,
                       N_REPAIRED);
-  tcase_add_test(tests, trees_that_nearly_all_hung_on_a_dead_nic_are_repaired);
+  tcase_add_loop_test(tests, any_few_dead_parts_are_repaired, 0, 3);
+  tcase_add_loop_test(tests, places_are_found_however_far_and_once_for_each_tree, 0, 2);
   suite_add_tcase(suite, tests);
   TCase *mended = tcase_create("mended");
   tcase_add_loop_test(mended, a_mended_schedule_is_right_and_only_what_was_hit_has_changed, 0,

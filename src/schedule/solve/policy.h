@@ -74,5 +74,8 @@
  * a tree for each where no symmetries serve. */
 #define COPSE_REPAIR_MOST_VERTICES (1 << 22)
 /* By so many hops a repaired tree may be higher than the highest healthy one where another place
- * would be found. */
+ * would be found, at first; and where some tree then finds none, since for its height another has
+ * entered a host twice that has room for once: two of five such sets of dead parts need 3, one 4.
+ */
 #define COPSE_REPAIR_HIGHER 2
+#define COPSE_REPAIR_HIGHEST 4

@@ -58,8 +58,8 @@ struct repairing {
   struct variant *variants;
   size_t n_variants, variants_capacity;
   struct copse_index_map of_image; /* variants by tree and image, the first */
-  int height;                      /* of the healthy trees */
-  int *via, *stamp, *queue;        /* [t->n_nodes] of searches */
+  int height, higher;       /* of the healthy trees; by how much others should not exceed it */
+  int *via, *stamp, *queue; /* [t->n_nodes] of searches */
   int n_searches;
   struct end *ends; /* [COPSE_REPAIR_ENDS] that the last search came upon, nearest first */
   int n_ends;
@@ -149,19 +149,21 @@ static copse_status number_trees(struct repairing *r, const int *number) {
   return COPSE_OK;
 }
 
-static copse_status number_rotations(struct repairing *r, const int *number) {
-  const struct copse_schedule *s = r->from->from;
-  struct copse_permutation *rotations;
-  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)s->n_rotations, rotations, r->err));
-  for (int g = 0; g < s->n_rotations; g++) {
+/* number NULL: as they are. */
+static copse_status copy_rotations(const struct repairing *r, const struct copse_permutation *from,
+                                   int n, const int *number, struct copse_arena *arena,
+                                   const struct copse_permutation **out) {
+  struct copse_permutation *to;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, to, r->err));
+  for (int g = 0; g < n; g++) {
     int *image;
-    COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->n_nodes, image, r->err));
-    for (int v = 0; v < s->n_nodes; v++) image[number[v]] = number[s->rotations[g].image[v]];
-    rotations[g] = (struct copse_permutation){.order = s->rotations[g].order, .image = image};
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)r->n_nodes, image, r->err));
+    for (int v = 0; v < r->n_nodes; v++)
+      image[number ? number[v] : v] = number ? number[from[g].image[v]] : from[g].image[v];
+    to[g] = (struct copse_permutation){.order = from[g].order, .image = image};
   }
-  r->base.rotations = rotations;
-  r->base.n_rotations = s->n_rotations;
-  return copse_images_make(rotations, s->n_rotations, r->n_nodes, r->arena, &r->images, r->err);
+  *out = to;
+  return COPSE_OK;
 }
 
 /* *fits: the schedule is one of all nodes of the healthy topology. */
@@ -179,7 +181,10 @@ static copse_status number_all(struct repairing *r, bool *fits) {
   }
   if (!*fits) return COPSE_OK;
   COPSE_DO(number_trees(r, number));
-  COPSE_DO(number_rotations(r, number));
+  COPSE_DO(copy_rotations(r, s->rotations, s->n_rotations, number, r->arena, &r->base.rotations));
+  r->base.n_rotations = s->n_rotations;
+  COPSE_DO(copse_images_make(r->base.rotations, s->n_rotations, r->n_nodes, r->arena, &r->images,
+                             r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->trees, r->err));
   for (int i = 0; i < r->base.n_trees; i++) {
     COPSE_DO(copse_base_tree_make(&r->base, i, r->arena, &r->trees[i], r->err));
@@ -479,7 +484,7 @@ static const struct end *choose_end(const struct repairing *r, const struct vari
                                     bool *low) {
   const struct end *best = NULL;
   int node = r->base.rank_nodes[v->places[at].rank], best_length = 0;
-  int most = r->height + COPSE_REPAIR_HIGHER - 1 -
+  int most = r->height + r->higher - 1 -
              copse_moved_below(&r->trees[v->tree], v->moves, v->n, v->moves[at].rank);
   *low = true;
   for (const struct end *end = r->ends; end < r->ends + r->n_ends; end++) {
@@ -487,9 +492,9 @@ static const struct end *choose_end(const struct repairing *r, const struct vari
     bool fits = end->depth <= most;
     if (best && fits == *low) {
       if (!fits) continue;
-    } else if (best && (fits ? length > best_length ||
-                                   (length == best_length && end->depth >= best->depth)
-                             : end->depth >= best->depth)) {
+    } else if (best &&
+               (fits ? length > best_length || (length == best_length && end->depth >= best->depth)
+                     : end->depth >= best->depth)) {
       continue;
     }
     best = end;
@@ -682,20 +687,6 @@ static copse_status keep_nodes(struct repairing *r, struct copse_schedule *s) {
   return COPSE_OK;
 }
 
-static copse_status keep_rotations(struct repairing *r, struct copse_schedule *s) {
-  struct copse_permutation *rotations;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)r->base.n_rotations, rotations, r->err));
-  for (int g = 0; g < r->base.n_rotations; g++) {
-    int *image;
-    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)r->n_nodes, image, r->err));
-    memcpy(image, r->base.rotations[g].image, (size_t)r->n_nodes * sizeof *image);
-    rotations[g] = (struct copse_permutation){.order = r->base.rotations[g].order, .image = image};
-  }
-  s->rotations = rotations;
-  s->n_rotations = r->base.n_rotations;
-  return COPSE_OK;
-}
-
 /* The trees of one phase behind those there. */
 static copse_status keep_trees(struct repairing *r, bool reduce, struct copse_schedule *s,
                                struct copse_schedule_tree *trees) {
@@ -763,7 +754,8 @@ static copse_status keep(struct repairing *r, struct copse_schedule *s) {
   struct copse_schedule_tree *trees;
   struct copse_schedule_change *changes;
   COPSE_DO(keep_nodes(r, s));
-  COPSE_DO(keep_rotations(r, s));
+  s->n_rotations = r->base.n_rotations;
+  COPSE_DO(copy_rotations(r, r->base.rotations, s->n_rotations, NULL, &s->arena, &s->rotations));
   COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)r->base.n_trees, trees, r->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, 2 * r->n_variants, changes, r->err));
   s->trees = trees;
@@ -787,14 +779,20 @@ static void release(struct repairing *r) {
   copse_index_map_free(&r->of_image);
 }
 
-copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
-                                bool *made, struct copse_err *err) {
+static copse_status try_height(const struct copse_repair *repair, int higher,
+                               struct copse_schedule *schedule, bool *made, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release)
-  struct repairing r = {.from = repair, .t = repair->topology, .arena = &arena, .err = err};
+  struct repairing r = {
+      .from = repair, .t = repair->topology, .higher = higher, .arena = &arena, .err = err};
   COPSE_DO(prepare(&r, made));
   if (*made) COPSE_DO(repair_all(&r, made));
-  if (!*made) return COPSE_OK;
-  COPSE_DO(keep(&r, schedule));
-  return schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
+  return *made ? keep(&r, schedule) : COPSE_OK;
+}
+
+copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
+                                bool *made, struct copse_err *err) {
+  COPSE_DO(try_height(repair, COPSE_REPAIR_HIGHER, schedule, made, err));
+  if (!*made) COPSE_DO(try_height(repair, COPSE_REPAIR_HIGHEST, schedule, made, err));
+  return !*made || schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
 }

@@ -187,15 +187,25 @@ static copse_status check_request(const copse_request *r, struct copse_err *err)
 
 /* A line on options of the command ("--in-network is ..") in the names of copse_request. */
 static copse_status refuse_clash(const char *line, struct copse_err *err) {
+  static const char *const other[][2] = {{"--routes fabric", "on_routes"},
+                                         {"--objective", "objective_bytes"}};
   char text[200];
   size_t n = 0;
   bool name = false;
-  for (const char *p = line; *p && n + 1 < sizeof text; p++) {
-    name = strncmp(p, "--", 2) == 0 || (name && (*p == '-' || (*p >= 'a' && *p <= 'z')));
-    if (strncmp(p, "--", 2) == 0)
+  for (const char *p = line; *p && n + sizeof "objective_bytes" < sizeof text; p++) {
+    bool begins = strncmp(p, "--", 2) == 0;
+    size_t i = begins ? 0 : 2;
+    while (i < 2 && strncmp(p, other[i][0], strlen(other[i][0])) != 0) i++;
+    name = begins || (name && (*p == '-' || (*p >= 'a' && *p <= 'z')));
+    if (i < 2) {
+      memcpy(text + n, other[i][1], strlen(other[i][1]));
+      n += strlen(other[i][1]);
+      p += strlen(other[i][0]) - 1;
+    } else if (begins) {
       p++;
-    else
+    } else {
       text[n++] = name && *p == '-' ? '_' : *p;
+    }
   }
   text[n] = '\0';
   return copse_fail(err, COPSE_INVALID, "%s", text);

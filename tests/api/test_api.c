@@ -185,12 +185,20 @@ START_TEST(requests_and_changes_are_checked) {
       {.collective = COPSE_ALLTOALL, .on_routes = 1},
       {.collective = COPSE_ALLREDUCE, .on_routes = 1, .k = 1},
       {.collective = COPSE_ALLGATHER, .in_network = 1},
-      {.collective = COPSE_ALLREDUCE, .in_network = 1, .objective_bytes = 8}};
+      {.collective = COPSE_ALLREDUCE, .in_network = 1, .objective_bytes = 8},
+      {.collective = COPSE_ALLREDUCE, .in_network = 1, .k = 1},
+      {.collective = COPSE_ALLTOALL, .k = 1},
+      {.collective = COPSE_ALLGATHER, .k = 1, .tolerance_num = 1, .tolerance_den = 100}};
   for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
     r = apart[i];
     r.size = sizeof r;
     r.root = -1;
     ck_assert_int_eq(copse_solve_request(t, &r, &s), COPSE_INVALID);
+    ck_assert_msg(!strstr(copse_last_error(), "--"), "options of the command: %s",
+                  copse_last_error());
+    if (r.on_routes) ck_assert_ptr_nonnull(strstr(copse_last_error(), "on_routes"));
+    if (r.objective_bytes > 0)
+      ck_assert_ptr_nonnull(strstr(copse_last_error(), "objective_bytes"));
   }
   r = good;
   r.size = offsetof(copse_request, tolerance_num); /* a caller of before */

@@ -382,7 +382,7 @@ START_TEST(failures_are_one_object_with_json) {
   } cases[] = {
       {"solve nothing --json -c allgather", 2, "{\"error\": \"nothing: no such file"},
       {"solve " FABRIC " --json -c nothing", 2, "{\"error\": \"solve: unknown collective"},
-      {"solve " FABRIC " --jsno -c nothing -j", 2, "{\"error\": \"solve: option '--jsno' is"},
+      {"solve " FABRIC " --jsno -c nothing -j", 2, "{\"error\": \"solve: unknown option '--jsno'"},
       {"solve --synthetic line:2@1 --down gpu0 -c allgather --ranks 0,1 --json", 2, "{\"error\": "},
       {"solve --synthetic line:3@1 --down gpu1 -c allgather --json", 3, "{\"error\": "},
       {"verify %/s.json --synthetic line:4@1 --json", 1, "{\"verified\": false, \"reason\": "},

@@ -517,6 +517,54 @@ START_TEST(a_capture_between_two_launches_does_not_part_them) {
 }
 END_TEST
 
+/* One capture has two streams, and between its two launches another capture has one: the second still waits for the
+ * first, in the graph. */
+START_TEST(captures_that_take_turns_keep_their_own_order) {
+  struct copse_plan *plan = tree_plan(COPSE_ALLREDUCE, 3);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct repeated r;
+  cudaStream_t streams[3]; /* the first and the last are in one capture */
+  cudaGraph_t graphs[2];
+  cudaGraphExec_t exec;
+  cudaEvent_t fork = new_event(), join = new_event();
+  Gate gate;
+  static const int turns[] = {0, 1, 2};
+  setenv("NCCL_GRAPH_MIXING_SUPPORT", _i ? "1" : "0", 1); /* 0: nothing but the graph's own order */
+  repeated_open(&r, plan, 1, ONE_STREAM, 500);
+  cudaStream_t own = r.d.streams[0];
+  for (int i = 0; i < 3; i++) streams[i] = new_stream(cudaStreamNonBlocking);
+  repeated_fill(&r, 8);
+  for (int i = 0; i < 2; i++) CUDA_OK(cudaStreamBeginCapture(streams[i], cudaStreamCaptureModeRelaxed));
+  CUDA_OK(cudaEventRecord(fork, streams[0]));
+  CUDA_OK(cudaStreamWaitEvent(streams[2], fork, 0));
+  gate.close(streams[0]);
+  for (int turn : turns) {
+    for (int k = 0; k < 3; k++) r.d.streams[k] = streams[turn];
+    COPSE_SUCCEEDS(device_launch(&r.d, &r.device, &r.host, r.it, NULL, &err), &err);
+  }
+  CUDA_OK(cudaEventRecord(join, streams[2]));
+  CUDA_OK(cudaStreamWaitEvent(streams[0], join, 0));
+  for (int i = 0; i < 2; i++) CUDA_OK(cudaStreamEndCapture(streams[i], &graphs[i]));
+  CUDA_OK(cudaGraphInstantiate(&exec, graphs[0], 0));
+  CUDA_OK(cudaGraphLaunch(exec, streams[0]));
+  usleep(100000);
+  const uint64_t wrong_before = repeated_wrong(&r);
+  gate.open();
+  CUDA_OK(cudaDeviceSynchronize());
+  ck_assert_uint_gt(wrong_before, 0); /* no launch has passed the gate */
+  ck_assert_uint_eq(repeated_wrong(&r), 0);
+  CUDA_OK(cudaGraphExecDestroy(exec));
+  for (cudaGraph_t graph : graphs) CUDA_OK(cudaGraphDestroy(graph));
+  for (cudaEvent_t event : {fork, join}) CUDA_OK(cudaEventDestroy(event));
+  for (int i = 0; i < 3; i++) {
+    CUDA_OK(cudaStreamDestroy(streams[i]));
+    r.d.streams[i] = own;
+  }
+  repeated_close(&r);
+  pb_free(plan);
+}
+END_TEST
+
 /* Another backend is created, works and is destroyed, and a layer's memory too, while a stream is captured that the
  * default one would wait for. */
 START_TEST(a_capture_elsewhere_is_left_alone) {
@@ -1180,6 +1228,7 @@ int main(void) {
   tcase_add_test(tc, a_graph_can_be_launched_again_and_again);
   tcase_add_test(tc, launches_on_changing_streams_come_one_after_the_other);
   tcase_add_test(tc, a_capture_between_two_launches_does_not_part_them);
+  tcase_add_loop_test(tc, captures_that_take_turns_keep_their_own_order, 0, 2);
   tcase_add_test(tc, a_capture_elsewhere_is_left_alone);
   tcase_add_loop_test(tc, outputs_out_of_reach_are_refused, 0, 2);
   tcase_add_test(tc, nobody_waits_for_the_work_of_others);

@@ -171,9 +171,11 @@ static copse_status add_device(struct copse_cuda *cuda, int ordinal, int n_usabl
   device->max_pitch = (uint64_t)max_pitch;
   cuda->n_devices++;
   copse_on_device here(ordinal);
-  for (cudaEvent_t *event : {&device->entered, &device->eager.done, &device->captured.done,
-                             &device->moved, &device->copied[0], &device->copied[1]})
+  for (cudaEvent_t *event : {&device->entered, &device->eager.done, &device->moved,
+                             &device->copied[0], &device->copied[1]})
     COPSE_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  for (struct copse_captured_launch &it : device->captured)
+    COPSE_CUDA(cudaEventCreateWithFlags(&it.last.done, cudaEventDisableTiming));
   /* Loads it (those of collectives are loaded where their blocks are counted). Loaded at its first launch
    * it may wait for the whole device, so for a kernel there that waits for one not launched yet (CUDA C++
    * Programming Guide, "Lazy Loading"). */
@@ -254,9 +256,11 @@ static void free_backend(void *backend) {
   }
   for (uint32_t i = 0; i < cuda->n_devices; i++) {
     const struct copse_cuda_device *device = &cuda->devices[i];
-    for (cudaEvent_t event : {device->entered, device->eager.done, device->captured.done,
-                              device->moved, device->copied[0], device->copied[1]})
+    for (cudaEvent_t event : {device->entered, device->eager.done, device->moved, device->copied[0],
+                              device->copied[1]})
       if (event) (void)cudaEventDestroy(event);
+    for (const struct copse_captured_launch &it : device->captured)
+      if (it.last.done) (void)cudaEventDestroy(it.last.done);
     for (size_t k = 0; k < device->n_own; k++) (void)cudaStreamDestroy(device->own[k]);
     free(device->own);
   }

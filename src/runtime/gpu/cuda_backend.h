@@ -58,14 +58,22 @@ struct copse_last_launch {
   unsigned long long stream; /* its id, since a handle may be used again for another stream */
 };
 
+/* The last launch in a capture. Several may be open, and calls may go to them in turn. */
+#define COPSE_CUDA_CAPTURES 4u
+struct copse_captured_launch {
+  unsigned long long capture; /* its id; 0: none yet */
+  struct copse_last_launch last;
+};
+
 struct copse_cuda_device {
   int ordinal; /* CUDA's number */
   uint32_t n_multiprocessors;
   uint64_t max_pitch;  /* bytes, of copies in rows */
   cudaEvent_t entered; /* orders another rank's stream before the launch */
-  struct copse_last_launch eager, captured;
-  unsigned long long capture; /* the id of the capture that `captured` is in */
-  bool in_graphs;             /* some launch was captured, and graphs record eager.done too */
+  struct copse_last_launch eager;
+  struct copse_captured_launch captured[COPSE_CUDA_CAPTURES];
+  uint32_t n_captures; /* so far: the newest takes the oldest one's place */
+  bool in_graphs;      /* some launch was captured, and graphs record eager.done too */
   bool untracked; /* eager.done doesn't cover all launches: graphs, a call that failed */
   cudaStream_t *own; /* [n_own] the backend's, made when first needed */
   size_t n_own, own_capacity;

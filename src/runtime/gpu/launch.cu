@@ -57,15 +57,24 @@ static copse_status identity_of(cudaStream_t stream, unsigned long long capture,
 
 /* The first launch in a capture: the graph will wait for what was launched before it. */
 static copse_status enter_capture(const struct copse_cuda *cuda, struct copse_cuda_device *device,
-                                  unsigned long long capture, cudaStream_t stream,
-                                  struct copse_err *err) {
-  device->captured.launched = false;
-  device->capture = capture;
+                                  cudaStream_t stream, struct copse_captured_launch *it,
+                                  unsigned long long capture, struct copse_err *err) {
+  it->last.launched = false;
+  it->capture = capture;
+  device->n_captures++;
   device->untracked = true;
   if (!cuda->mixes_graphs) return COPSE_OK;
   device->in_graphs = true;
   COPSE_CUDA(cudaStreamWaitEvent(stream, device->eager.done, cudaEventWaitExternal));
   return COPSE_OK;
+}
+
+/* Where the capture's last launch is. An old capture's place is taken, which hardly is open still. */
+static struct copse_captured_launch *place_of(struct copse_cuda_device *device,
+                                              unsigned long long capture) {
+  for (struct copse_captured_launch &it : device->captured)
+    if (it.capture == capture) return &it;
+  return &device->captured[device->n_captures % COPSE_CUDA_CAPTURES];
 }
 
 /* Lets the stream wait for the last launch. *last: where to record what follows. */
@@ -75,9 +84,10 @@ static copse_status join_last(const struct copse_cuda *cuda, struct copse_cuda_d
   unsigned long long id = 0;
   const struct copse_capture in = copse_capture_of(stream);
   unsigned long long capture = in.status == cudaStreamCaptureStatusActive ? in.id : 0;
-  *last = capture ? &device->captured : &device->eager;
-  if (capture && capture != device->capture)
-    COPSE_DO(enter_capture(cuda, device, capture, stream, err));
+  struct copse_captured_launch *captured = capture ? place_of(device, capture) : NULL;
+  *last = captured ? &captured->last : &device->eager;
+  if (captured && captured->capture != capture)
+    COPSE_DO(enter_capture(cuda, device, stream, captured, capture, err));
   COPSE_DO(identity_of(stream, capture, &id, err));
   const bool moved = (*last)->launched && (*last)->stream != id;
   if (moved || (!capture && device->in_graphs)) /* a graph's stream isn't known */
@@ -89,7 +99,7 @@ static copse_status join_last(const struct copse_cuda *cuda, struct copse_cuda_d
 static copse_status record_last(const struct copse_cuda *cuda, struct copse_cuda_device *device,
                                 cudaStream_t stream, struct copse_last_launch *last,
                                 struct copse_err *err) {
-  if (last == &device->captured && cuda->mixes_graphs)
+  if (last != &device->eager && cuda->mixes_graphs)
     COPSE_CUDA(cudaEventRecordWithFlags(device->eager.done, stream, cudaEventRecordExternal));
   COPSE_CUDA(cudaEventRecord(last->done, stream)); /* after it: other streams join both */
   last->launched = true;

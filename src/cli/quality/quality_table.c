@@ -473,9 +473,12 @@ static const char *text_of(const struct copse_quality_case *it) {
 const char *copse_quality_reason(const struct copse_quality_case *it, struct copse_arena *arena) {
   char *to = *text_of(it) ? copse_arena_strdup(arena, text_of(it)) : NULL, *out = to;
   for (const char *p = to; p && *p; p++) {
+    bool ends = *p == '\n' && p[1]; /* all lines but the first are indented: there is room for "; " */
     bool blank = *p == ' ' && (p[1] == ' ' || p[1] == '\n' || out == to || out[-1] == ' ');
-    if (*p == '\n' && p[1]) *out++ = ';';
-    if (*p == '\n' ? p[1] != '\0' : !blank) *out++ = *p == '\n' ? ' ' : *p;
+    if (*p != '\n' && !blank) *out++ = *p;
+    if (!ends) continue;
+    *out++ = ';';
+    *out++ = ' ';
   }
   if (out) *out = '\0';
   return to;

@@ -841,6 +841,16 @@ START_TEST(plans_of_before_say_the_roots) {
 }
 END_TEST
 
+/* Its switch copies and adds, its links are uneven: the routes' trees have unequal shares. */
+START_TEST(the_starter_topology_has_plans) {
+  ck_assert_int_eq(run("@ topo --example topology -o %%/starter.json"), 0);
+  ck_assert_int_eq(run("@ solve %%/starter.json -c allreduce --routes fabric -o %%/starter-routes.json"), 0);
+  ck_assert_int_eq(run("@ verify %%/starter-routes.json -t %%/starter.json"), 0);
+  ck_assert_int_eq(run("@ plans %%/starter.json -c allreduce -o %%/starter"), 0);
+  ck_assert_int_eq(run("@ check %%/starter/allreduce-1.plan"), 0);
+}
+END_TEST
+
 START_TEST(roots_that_are_none) {
   static const char *const cases[][2] = {
       {"--root 9", "--root: 9 in the list of ranks; the topology has ranks 0 to 3"},
@@ -882,6 +892,7 @@ int main(void) {
   tcase_add_test(tests, plans_of_other_ranks_and_kept_ones_without_schedules);
   tcase_add_test(tests, several_roots_in_one_folder);
   tcase_add_test(tests, plans_of_before_say_the_roots);
+  tcase_add_test(tests, the_starter_topology_has_plans);
   tcase_add_test(tests, roots_that_are_none);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -638,6 +638,9 @@ static copse_status solve_on_routes(struct solving *b, const struct copse_solve_
   bound_only.tolerance = COPSE_Q_ZERO;
   b->options = &bound_only;
   COPSE_DO(solve_trees(b));
+  /* where switches are marked that bound is of equal shares, and the routes' may be unequal */
+  if (options->collective == COPSE_ALLREDUCE && copse_has_clever_switch(b->topology))
+    COPSE_DO(set_narrowest_bound(b));
   b->options = options;
   return copse_solve_on_routes(b->topology, options, b->schedule, b->seconds, b->err);
 }

@@ -69,7 +69,8 @@ static copse_status enter_capture(const struct copse_cuda *cuda, struct copse_cu
   return COPSE_OK;
 }
 
-/* Where the capture's last launch is. An old capture's place is taken, which hardly is open still. */
+/* Where the capture's last launch is kept. One capture too many takes the oldest one's place, which has
+ * most likely ended: order is lost only where more than COPSE_CUDA_CAPTURES are open and take turns. */
 static struct copse_captured_launch *place_of(struct copse_cuda_device *device,
                                               unsigned long long capture) {
   for (struct copse_captured_launch &it : device->captured)

@@ -107,7 +107,7 @@ void copse_peer_barrier_free(struct copse_peer_barrier *it) {
 /* ---- open files ------------------------------------------------------------------------------ */
 
 /* A message's bytes; its descriptors are beside them. */
-struct letter {
+struct files_head {
   uint64_t secret; /* of the one it is for */
   uint32_t from, n_files;
 };
@@ -150,14 +150,14 @@ static copse_status send_files(int socket, const struct copse_peer_address *to, 
                                struct copse_err *err) {
   struct sockaddr_un at;
   union files_room room;
-  struct letter letter = {to->secret, own, 0};
-  struct iovec text = {&letter, sizeof letter};
+  struct files_head head = {to->secret, own, 0};
+  struct iovec text = {&head, sizeof head};
   struct msghdr message = {.msg_name = &at, .msg_iov = &text, .msg_iovlen = 1};
   int files[COPSE_PEER_FILES];
   message.msg_namelen = socket_address(to->name, &at);
   for (int i = 0; i < COPSE_PEER_FILES; i++)
-    if (mine[i] >= 0) files[letter.n_files++] = mine[i];
-  const size_t bytes = letter.n_files * sizeof *files;
+    if (mine[i] >= 0) files[head.n_files++] = mine[i];
+  const size_t bytes = head.n_files * sizeof *files;
   memset(&room, 0, sizeof room);
   if (bytes > 0) {
     message.msg_control = &room;
@@ -166,7 +166,7 @@ static copse_status send_files(int socket, const struct copse_peer_address *to, 
     *rights = (struct cmsghdr){.cmsg_len = CMSG_LEN(bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(rights), files, bytes);
   }
-  *sent = sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof letter;
+  *sent = sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof head;
   /* ETOOMANYREFS: of descriptors under way, until others are taken */
   if (*sent || errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS) return COPSE_OK;
   return copse_fail(err, COPSE_IO, "sending rank %u a descriptor: %s%s", rank, strerror(errno),
@@ -178,8 +178,8 @@ static copse_status take_files(int socket, const struct copse_peer_address *all,
                                uint32_t own, int (*theirs)[COPSE_PEER_FILES], bool *got, bool *taken,
                                struct copse_err *err) {
   union files_room room;
-  struct letter letter = {0, 0, 0};
-  struct iovec text = {&letter, sizeof letter};
+  struct files_head head = {0, 0, 0};
+  struct iovec text = {&head, sizeof head};
   struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1, .msg_control = &room, .msg_controllen = sizeof room};
   int files[COPSE_PEER_FILES];
   const ssize_t bytes = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
@@ -189,8 +189,8 @@ static copse_status take_files(int socket, const struct copse_peer_address *all,
   const struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
   const size_t n_files = rights && rights->cmsg_type == SCM_RIGHTS ? (rights->cmsg_len - CMSG_LEN(0)) / sizeof *files : 0;
   if (n_files > 0) memcpy(files, CMSG_DATA(rights), n_files * sizeof *files);
-  const uint32_t from = letter.from;
-  const bool known = bytes == (ssize_t)sizeof letter && letter.secret == all[own].secret && from < n &&
+  const uint32_t from = head.from;
+  const bool known = bytes == (ssize_t)sizeof head && head.secret == all[own].secret && from < n &&
                      from != own && !got[from];
   for (size_t i = 0; i < n_files; i++) {
     if (known)
@@ -200,7 +200,7 @@ static copse_status take_files(int socket, const struct copse_peer_address *all,
   }
   if (!known) return COPSE_OK;
   got[from] = true;
-  if (n_files == letter.n_files) return COPSE_OK;
+  if (n_files == head.n_files) return COPSE_OK;
   return copse_fail(err, COPSE_IO, "descriptors of rank %u are lost: too many open files?", from);
 }
 

@@ -72,6 +72,18 @@ static void check_verified(const struct copse_topology *topology,
             copse_q_eq(schedule->time_per_GB, schedule->bound.time_per_GB));
 }
 
+/* No fewer trees per root have the same weights. */
+static void check_fewest(const struct copse_schedule *s, const char *what) {
+  int64_t roots = is_rooted(s->collective) ? 1 : s->n_ranks;
+  for (int64_t part = 2; part <= s->k; part++) {
+    bool finer = s->k % part != 0;
+    for (int t = 0; t < s->n_trees; t++)
+      finer = finer || roots * (s->k / part) % s->trees[t].weight.den != 0;
+    ck_assert_msg(finer, "%s: k = %d, and %d have the same trees", what, (int)s->k,
+                  (int)(s->k / part));
+  }
+}
+
 static const copse_collective all[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_ALLREDUCE,
                                        COPSE_BROADCAST, COPSE_REDUCE};
 #define N_ALL ((int)(sizeof all / sizeof *all))
@@ -85,6 +97,7 @@ static void check_exact(const struct copse_topology *topology, copse_collective 
   copse_test_set_q(time, schedule->time_per_GB);
   copse_test_set_q(bound, schedule->bound.time_per_GB);
   check_verified(topology, schedule, what);
+  if (schedule->n_trees > 0) check_fewest(schedule, what);
   if (collective != COPSE_ALLREDUCE)
     ck_assert_msg(mpq_equal(time, expected) && mpq_equal(bound, expected), "%s: not optimal", what);
   else

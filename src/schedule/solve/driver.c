@@ -480,6 +480,12 @@ static copse_status list_switches(struct solving *b) {
   return COPSE_OK;
 }
 
+/* Equal trees are one: as many of each are fewer per root. */
+static void take_fewest(struct copse_schedule *schedule) {
+  int64_t k = copse_schedule_unit_k(schedule);
+  if (k > 0 && schedule->k % k == 0) schedule->k = k;
+}
+
 /* Trees, their time, and the bound that belongs to it. */
 static copse_status fill(struct solving *b) {
   const struct copse_solve_options *o = b->options;
@@ -507,6 +513,7 @@ static copse_status fill(struct solving *b) {
   if (exact && o->in_network) COPSE_DO(try_switches(b));
   if (o->in_network) COPSE_DO(list_switches(b));
   if (!b->compact) COPSE_DO(copse_schedule_expand(schedule, b->err));
+  if (o->k == 0) take_fewest(schedule);
   return COPSE_OK;
 }
 

@@ -8,7 +8,8 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_void_p
+from ctypes import (CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint,
+                    c_void_p)
 from fractions import Fraction
 from typing import Any, List, Optional, Type, TypeVar
 
@@ -129,6 +130,31 @@ _FUNCTIONS = {
     "copse_plan_check": ([_HANDLE], _STATUS),
     "copse_plan_predict": ([_HANDLE, _HANDLE, POINTER(c_double), c_int, POINTER(c_double)], _STATUS),
 }
+
+
+ALL_GATHER = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+
+
+class Bootstrap(ctypes.Structure):
+    """copse_bootstrap."""
+
+    _fields_ = [("all_gather", ALL_GATHER), ("context", c_void_p)]
+
+
+class Wire(ctypes.Structure):
+    """copse_wire: libcopse-ucx fills in all of its fields."""
+
+    _fields_ = [
+        ("context", c_void_p), ("n_ranks", c_int), ("rank", c_int), ("most_tag", c_uint),
+        ("send", CFUNCTYPE(c_int, c_void_p, c_int, c_uint, c_void_p, c_size_t, POINTER(c_void_p))),
+        ("next", CFUNCTYPE(c_int, c_void_p, POINTER(c_int), POINTER(c_uint), POINTER(c_size_t),
+                           POINTER(c_void_p))),
+        ("receive", CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p))),
+        ("test", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_int))),
+        ("why", CFUNCTYPE(c_char_p, c_void_p)),
+        ("end", CFUNCTYPE(None, c_void_p, c_int)),
+        ("wait", CFUNCTYPE(None, c_void_p, c_uint)),
+        ("flush", CFUNCTYPE(c_int, c_void_p, POINTER(c_int)))]
 
 
 def _load() -> ctypes.CDLL:

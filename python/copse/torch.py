@@ -47,7 +47,7 @@ import tempfile
 import threading
 import time
 import weakref
-from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint, c_void_p
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -62,29 +62,9 @@ _ERROR = getattr(dist, "DistBackendError", RuntimeError)
 
 # ---- the C API ---------------------------------------------------------------------------------
 
-_ALL_GATHER = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
-
-
-class _Bootstrap(ctypes.Structure):
-    _fields_ = [("all_gather", _ALL_GATHER), ("context", c_void_p)]
-
-
-class _Wire(ctypes.Structure):
-    _fields_ = [
-        ("context", c_void_p), ("n_ranks", c_int), ("rank", c_int), ("most_tag", c_uint),
-        ("send", CFUNCTYPE(c_int, c_void_p, c_int, c_uint, c_void_p, c_size_t, POINTER(c_void_p))),
-        ("next", CFUNCTYPE(c_int, c_void_p, POINTER(c_int), POINTER(c_uint), POINTER(c_size_t),
-                           POINTER(c_void_p))),
-        ("receive", CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p))),
-        ("test", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_int))),
-        ("why", CFUNCTYPE(c_char_p, c_void_p)),
-        ("end", CFUNCTYPE(None, c_void_p, c_int)),
-        ("wait", CFUNCTYPE(None, c_void_p, c_uint))]
-
-
 _P, _N = c_void_p, c_size_t
 _COMM_FUNCTIONS = {
-    "copse_comm_init_wire": [POINTER(_P), POINTER(_Wire), c_double],
+    "copse_comm_init_wire": [POINTER(_P), POINTER(_library.Wire), c_double],
     "copse_comm_destroy": [_P],
     "copse_comm_abort": [_P],
     "copse_comm_set_timeout": [_P, c_double],
@@ -112,7 +92,7 @@ def _load_wire() -> ctypes.CDLL:
     for name, types in _COMM_FUNCTIONS.items():
         function = getattr(_library.LIBRARY, name)
         function.argtypes, function.restype = types, c_int
-    wire.copse_wire_new_ucx.argtypes = [c_int, c_int, POINTER(_Bootstrap), POINTER(_Wire)]
+    wire.copse_wire_new_ucx.argtypes = [c_int, c_int, POINTER(_library.Bootstrap), POINTER(_library.Wire)]
     wire.copse_wire_new_ucx.restype = c_int
     return wire
 
@@ -473,7 +453,7 @@ class _Work(_BaseWork):
 class _Messages:
     """Messages between two ranks over a wire of their own, moved by a thread while there are any."""
 
-    def __init__(self, wire: _Wire, timeout: float) -> None:
+    def __init__(self, wire: _library.Wire, timeout: float) -> None:
         self._wire = wire
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -715,7 +695,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
         self.store.set(key + str(self._me), text)
         return [bytes(self.store.get(key + str(r))).decode("latin-1") for r in range(self._n)]
 
-    def _new_wire(self) -> _Wire:
+    def _new_wire(self) -> _library.Wire:
         failure: List[BaseException] = []
 
         def all_gather(_: Any, mine: int, everything: int, n: int) -> int:
@@ -728,9 +708,9 @@ class ProcessGroupCopse(dist.ProcessGroup):
                 failure.append(why)
                 return 10
 
-        wire = _Wire()
-        callback = _ALL_GATHER(all_gather)
-        status = _UCX.copse_wire_new_ucx(self._n, self._me, byref(_Bootstrap(callback, None)),
+        wire = _library.Wire()
+        callback = _library.ALL_GATHER(all_gather)
+        status = _UCX.copse_wire_new_ucx(self._n, self._me, byref(_library.Bootstrap(callback, None)),
                                          byref(wire))
         if failure:
             raise failure[0]

@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import subprocess
 import tempfile
 import threading
@@ -345,6 +346,23 @@ class Whole(unittest.TestCase):
         for _ in range(300):
             copse.Topology.catalogue("a100-x2").json()
         self.assertLess(resident() - before, 8 << 20)
+
+    def test_structures_are_those_of_the_headers(self):
+        """libcopse writes all of a structure: a field less here is memory that is not ours."""
+        include = os.path.join(os.path.dirname(__file__), "..", "..", "include", "copse")
+        text = ""
+        for header in ("comm.h", "copse.h", "wire.h"):
+            with open(os.path.join(include, header)) as file:
+                text += re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+        library = copse._library
+        for name, ours in (("bootstrap", library.Bootstrap), ("fault_at", library.FaultAt),
+                           ("link_load", library.LinkLoad), ("request", library.Request),
+                           ("wire", library.Wire)):
+            body = re.search(r"typedef struct copse_%s \{(.*?)\} copse_%s;" % (name, name), text, re.S)
+            fields = [re.search(r"\(\*(\w+)\)", line) or re.search(r"(\w+)$", line)
+                      for declaration in body.group(1).split(";") if declaration.strip()
+                      for line in ([declaration] if "(" in declaration else declaration.split(","))]
+            self.assertEqual([f.group(1) for f in fields], [f for f, _ in ours._fields_], name)
 
     def test_names_are_those_of_the_catalogue(self):
         here = {os.path.splitext(f)[0] for f in os.listdir(os.environ["COPSE_TOPOLOGIES"])

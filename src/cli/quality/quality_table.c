@@ -471,17 +471,16 @@ static const char *text_of(const struct copse_quality_case *it) {
 }
 
 const char *copse_quality_reason(const struct copse_quality_case *it, struct copse_arena *arena) {
-  char *to = *text_of(it) ? copse_arena_strdup(arena, text_of(it)) : NULL, *out = to;
-  for (const char *p = to; p && *p; p++) {
-    bool ends = *p == '\n' && p[1]; /* all lines but the first are indented: there is room for "; " */
-    bool blank = *p == ' ' && (p[1] == ' ' || p[1] == '\n' || out == to || out[-1] == ' ');
-    if (*p != '\n' && !blank) *out++ = *p;
-    if (!ends) continue;
-    *out++ = ';';
-    *out++ = ' ';
+  COPSE_AT_END(copse_text_free) struct copse_text line = {0};
+  for (const char *p = text_of(it); *p && !line.failed; p++) {
+    bool blank = *p == ' ' && (p[1] == ' ' || p[1] == '\n' || line.size == 0 ||
+                               line.data[line.size - 1] == ' ');
+    if (*p == '\n' && p[1])
+      copse_text_append(&line, "; ", 2);
+    else if (*p != '\n' && !blank)
+      copse_text_append(&line, p, 1);
   }
-  if (out) *out = '\0';
-  return to;
+  return line.size > 0 && !line.failed ? copse_arena_strdup(arena, line.data) : NULL;
 }
 
 int copse_quality_failures(const int counts[COPSE_QUALITY_LOSS + 1]) {

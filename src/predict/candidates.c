@@ -408,18 +408,20 @@ int copse_candidates_best(const struct copse_candidates *candidates, const doubl
   return best;
 }
 
+/* Whether a candidate does where the best one would be taken. */
+static bool is_close(const struct copse_candidates *candidates, const double *us, int i) {
+  int best = copse_candidates_best(candidates, us);
+  return cost(candidates, us, i) <= cost(candidates, us, best) * (1 + CLOSE_TIME) &&
+         hops(candidates, i) <= hops(candidates, best);
+}
+
 int copse_candidates_lasting(const struct copse_candidates *candidates,
                              double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close) {
   int best = 0;
   *n_close = 0;
   for (int i = 0; i < candidates->n; i++) {
     int n = 0;
-    for (; n < n_sizes; n++) {
-      int at = copse_candidates_best(candidates, us[n]);
-      if (cost(candidates, us[n], i) > cost(candidates, us[n], at) * (1 + CLOSE_TIME) ||
-          hops(candidates, i) > hops(candidates, at))
-        break;
-    }
+    while (n < n_sizes && is_close(candidates, us[n], i)) n++;
     if (n <= *n_close) continue;
     best = i;
     *n_close = n;
@@ -444,57 +446,135 @@ static void find_loss(const struct copse_candidates *c, const double *bytes,
   }
 }
 
-/* Powers of two, and what comes next where candidates end: [n] in rising order. */
-static int list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
-                      double bytes[MOST_SIZES]) {
-  int n = 0;
-  for (uint64_t size = smallest; size <= largest && n < MOST_SIZES; size *= 2) {
+/* The sizes that are compared, in rising order. */
+struct sizes {
+  int n;
+  double bytes[MOST_SIZES], us[MOST_SIZES][COPSE_MAX_CANDIDATES];
+};
+
+/* Powers of two, and what comes next where candidates end. */
+static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
+                       struct sizes *sizes) {
+  for (uint64_t size = smallest; size <= largest && sizes->n < MOST_SIZES; size *= 2) {
     bool ends = false;
     for (int i = 0; i < c->n; i++) ends = ends || c->list[i].most_bytes == size;
-    bytes[n++] = (double)size;
-    if (ends && size < largest && n < MOST_SIZES) bytes[n++] = (double)size + 1;
+    sizes->bytes[sizes->n++] = (double)size;
+    if (ends && size < largest && sizes->n < MOST_SIZES)
+      sizes->bytes[sizes->n++] = (double)size + 1;
   }
-  return n;
 }
 
-/* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
- * second becomes as fast. */
-static copse_status find_border(const struct copse_candidates *c, int before, int after,
-                                double from, double to, uint64_t *border, struct copse_err *err) {
-  int low = 0, high = to - from < BORDER_PARTS ? 1 : BORDER_PARTS; /* parts of the way */
-  double step = (to - from) / high;
-  while (high - low > 1) {
-    int middle = (low + high) / 2;
-    double bytes = floor(from + middle * step), us[2];
-    COPSE_DO(copse_predictions_time(c->topology, &c->predictions[before], 1, &bytes, 1, true,
-                                    &us[0], err));
-    COPSE_DO(copse_predictions_time(c->topology, &c->predictions[after], 1, &bytes, 1, true, &us[1],
-                                    err));
-    *(us[1] <= us[0] ? &high : &low) = middle;
-  }
-  *border = (uint64_t)floor(from + high * step);
+static copse_status time_one(const struct copse_candidates *c, int which, double bytes, double *us,
+                             struct copse_err *err) {
+  return copse_predictions_time(c->topology, &c->predictions[which], 1, &bytes, 1, true, us, err);
+}
+
+/* What a candidate costs beside another, which may have fewer hops. */
+static double cost_beside(const struct copse_candidates *c, int i, int other, double us) {
+  double kept = c->list[i].kept ? 1 + KEPT_WORTH : 1;
+  return us / kept * (hops(c, i) > hops(c, other) ? 1 + MODEL_ERROR : 1);
+}
+
+static copse_status time_beside(const struct copse_candidates *c, int i, int other, double bytes,
+                                double *us, struct copse_err *err) {
+  COPSE_DO(time_one(c, i, bytes, us, err));
+  *us = cost_beside(c, i, other, *us);
   return COPSE_OK;
 }
 
-/* Losses at the ends of ranges too, between the sizes that were compared. */
-static copse_status find_losses_at_ends(const struct copse_candidates *c,
-                                        struct copse_candidate_range *ranges, int n,
-                                        struct copse_err *err) {
-  double us[2 * COPSE_MAX_RANGES][COPSE_MAX_CANDIDATES], bytes[2 * COPSE_MAX_RANGES];
+/* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
+ * second is to be taken, so near that just before it the first costs no more than BORDER_LOSS, or to
+ * the byte where its time jumps. */
+static copse_status find_border(const struct copse_candidates *c, int before, int after,
+                                double from, double to, uint64_t *border, struct copse_err *err) {
+  double first = INFINITY, second = 0, earlier = 0; /* costs: at `to`, and of the second at `from` */
+  while (to - from > 1 && first > fmin(second, earlier) * (1 + BORDER_LOSS)) {
+    double middle = floor((from + to) / 2), one, other;
+    COPSE_DO(time_beside(c, before, after, middle, &one, err));
+    COPSE_DO(time_beside(c, after, before, middle, &other, err));
+    if (other <= one) {
+      to = middle;
+      first = one;
+      second = other;
+    } else {
+      from = middle;
+      earlier = other;
+    }
+  }
+  *border = (uint64_t)to;
+  return COPSE_OK;
+}
+
+/* The first and the last size of ranges that meet, and every candidate's time there: us [2 n]. */
+static copse_status time_ends(const struct copse_candidates *c,
+                              const struct copse_candidate_range *ranges, int n, double *bytes,
+                              double (*us)[COPSE_MAX_CANDIDATES], struct copse_err *err) {
   int n_sizes = 0;
   for (int i = 1; i < n; i++) {
     bytes[n_sizes++] = (double)ranges[i - 1].max_bytes;
     bytes[n_sizes++] = (double)ranges[i].min_bytes;
   }
-  if (n_sizes == 0) return COPSE_OK;
-  COPSE_DO(copse_candidates_time(c, bytes, n_sizes, true, us, err));
+  if (n_sizes > 0) COPSE_DO(copse_candidates_time(c, bytes, n_sizes, true, us, err));
   for (int i = 0; i < n_sizes; i++) {
-    struct copse_candidate_range *range = &ranges[(i + 1) / 2];
-    double *its = &us[i][range->candidate];
-    if (isinf(*its)) /* not asked, since it can't be the fastest there */
-      COPSE_DO(copse_predictions_time(c->topology, &c->predictions[range->candidate], 1, &bytes[i],
-                                      1, true, its, err));
-    find_loss(c, &bytes[i], &us[i], 1, range);
+    int which = ranges[(i + 1) / 2].candidate;
+    if (isinf(us[i][which])) /* not asked, since it can't be the fastest there */
+      COPSE_DO(time_one(c, which, bytes[i], &us[i][which], err));
+  }
+  return COPSE_OK;
+}
+
+/* Takes ends [n] of ranges in at which the range's candidate does not do. */
+static int add_sizes(const struct copse_candidates *c, const struct copse_candidate_range *ranges,
+                     const double *bytes, double (*us)[COPSE_MAX_CANDIDATES], int n,
+                     struct sizes *sizes) {
+  int added = 0;
+  for (int i = 0; i < n && sizes->n < MOST_SIZES; i++) {
+    int at = 0;
+    if (is_close(c, us[i], ranges[(i + 1) / 2].candidate)) continue;
+    while (at < sizes->n && sizes->bytes[at] < bytes[i]) at++;
+    if (at < sizes->n && sizes->bytes[at] == bytes[i]) continue;
+    size_t later = (size_t)(sizes->n - at);
+    memmove(sizes->bytes + at + 1, sizes->bytes + at, later * sizeof *sizes->bytes);
+    memmove(sizes->us + at + 1, sizes->us + at, later * sizeof *sizes->us);
+    sizes->bytes[at] = bytes[i];
+    memcpy(sizes->us[at], us[i], sizeof *sizes->us);
+    sizes->n++;
+    added++;
+  }
+  return added;
+}
+
+/* The same border as among ranges [n] that were made with fewer sizes; 0: there is none. */
+static uint64_t find_same(const struct copse_candidate_range *old, int n, int before, int after,
+                          double from, double to) {
+  for (int i = 1; i < n; i++)
+    if (old[i - 1].candidate == before && old[i].candidate == after &&
+        (double)old[i].min_bytes > from && (double)old[i].min_bytes <= to)
+      return old[i].min_bytes;
+  return 0;
+}
+
+/* In as few ranges as there can be, in place of those of fewer sizes. */
+static copse_status make_ranges(const struct copse_candidates *c, struct sizes *sizes,
+                                struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
+                                struct copse_err *err) {
+  const double *bytes = sizes->bytes;
+  struct copse_candidate_range old[COPSE_MAX_RANGES];
+  int n_close, n_old = *n;
+  memcpy(old, ranges, (size_t)n_old * sizeof *old);
+  *n = 0;
+  for (int i = 0; i < sizes->n && *n < COPSE_MAX_RANGES; i += n_close) {
+    struct copse_candidate_range *range = &ranges[*n];
+    int best = copse_candidates_lasting(c, sizes->us + i, sizes->n - i, &n_close);
+    *range = (struct copse_candidate_range){
+        .max_bytes = INT64_MAX, .candidate = best, .fastest = best};
+    find_loss(c, bytes + i, sizes->us + i, n_close, range);
+    if ((*n)++ == 0) continue;
+    range->min_bytes = find_same(old, n_old, range[-1].candidate, best, bytes[i - 1], bytes[i]);
+    if (range->min_bytes == 0)
+      COPSE_DO(find_border(c, range[-1].candidate, best, bytes[i - 1], bytes[i], &range->min_bytes,
+                           err));
+    range[-1].max_bytes = range->min_bytes - 1;
   }
   return COPSE_OK;
 }
@@ -503,26 +583,18 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) {
-  double us[MOST_SIZES][COPSE_MAX_CANDIDATES], bytes[MOST_SIZES] = {0};
-  int n_sizes = list_sizes(candidates, smallest, largest, bytes), n_close;
-  *n = 0;
-  COPSE_DO(copse_candidates_time(candidates, bytes, n_sizes, true, us, err));
-  for (int i = 0; i < n_sizes && *n < COPSE_MAX_RANGES; i += n_close) {
-    struct copse_candidate_range *range = &ranges[*n];
-    int best = copse_candidates_lasting(candidates, us + i, n_sizes - i, &n_close);
-    *range = (struct copse_candidate_range){
-        .max_bytes = INT64_MAX, .candidate = best, .fastest = best};
-    find_loss(candidates, bytes + i, us + i, n_close, range);
-    if (*n > 0) {
-      COPSE_DO(find_border(candidates, range[-1].candidate, best, bytes[i - 1], bytes[i],
-                           &range->min_bytes, err));
-      /* not a plan for one size: an eighth before it the two differ by little */
-      bool ends_here = n_close == 1 && i + 1 < n_sizes && bytes[i + 1] == bytes[i] + 1;
-      if (ends_here && range->min_bytes == (uint64_t)bytes[i])
-        range->min_bytes -= (uint64_t)((bytes[i] - bytes[i - 1]) / 8);
-      range[-1].max_bytes = range->min_bytes - 1;
-    }
-    ++*n;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  double us[2 * COPSE_MAX_RANGES][COPSE_MAX_CANDIDATES], bytes[2 * COPSE_MAX_RANGES];
+  struct sizes *sizes;
+  COPSE_DO(COPSE_ARRAY(&scratch, 1, sizes, err));
+  list_sizes(candidates, smallest, largest, sizes);
+  COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, true, sizes->us, err));
+  for (int round = 0, added = 1; round < BORDER_ROUNDS && added > 0; round++) {
+    COPSE_DO(make_ranges(candidates, sizes, ranges, n, err));
+    COPSE_DO(time_ends(candidates, ranges, *n, bytes, us, err));
+    added = add_sizes(candidates, ranges, bytes, us, 2 * (*n - 1), sizes);
   }
-  return find_losses_at_ends(candidates, ranges, *n, err);
+  for (int i = 0; i < 2 * (*n - 1); i++)
+    find_loss(candidates, &bytes[i], &us[i], 1, &ranges[(i + 1) / 2]);
+  return COPSE_OK;
 }

@@ -579,6 +579,55 @@ static copse_status make_ranges(const struct copse_candidates *c, struct sizes *
   return COPSE_OK;
 }
 
+/* Takes over what other ranges had, from the first to the last of `bytes` [n]. */
+static copse_status take_over(const struct copse_candidates *c, const double *bytes,
+                              double (*us)[COPSE_MAX_CANDIDATES], int n,
+                              struct copse_candidate_range *range, struct copse_err *err) {
+  for (int i = 0; i < n; i++)
+    COPSE_DO(time_one(c, range->candidate, bytes[i], &us[i][range->candidate], err));
+  find_loss(c, bytes, us, n, range);
+  if ((double)range->min_bytes > bytes[0]) range->min_bytes = (uint64_t)bytes[0];
+  if ((double)range->max_bytes < bytes[n - 1]) range->max_bytes = (uint64_t)bytes[n - 1];
+  return COPSE_OK;
+}
+
+/* Whether a range is too short for a plan, where there are others on both sides. */
+static bool is_short(const struct copse_candidate_range *range) {
+  return range->min_bytes > 0 && range->max_bytes < INT64_MAX &&
+         (double)(range->max_bytes - range->min_bytes) < LEAST_RANGE * (double)range->min_bytes;
+}
+
+/* Where times jump, ranges may be of a few bytes: those of less than a part of their sizes
+ * (LEAST_RANGE) go to the one before, or where that one's candidate ends there, to the next. Sizes and
+ * times are those of ends. */
+static copse_status drop_short_ranges(const struct copse_candidates *c, const double *bytes,
+                                      double (*us)[COPSE_MAX_CANDIDATES],
+                                      struct copse_candidate_range *ranges, int *n,
+                                      struct copse_err *err) {
+  int left = 0, all = *n, open = -1; /* the first end of what goes to the next */
+  for (int i = 0; i < all; i++) {
+    struct copse_candidate_range it = ranges[i], *before = left > 0 ? &ranges[left - 1] : NULL;
+    uint64_t most = before ? c->list[before->candidate].most_bytes : 0;
+    if (open < 0 && before && is_short(&it) && (most == 0 || it.max_bytes <= most)) {
+      COPSE_DO(take_over(c, bytes + 2 * i - 1, us + 2 * i - 1, 2, before, err));
+      continue;
+    }
+    if (open < 0 && is_short(&it)) open = 2 * i - 1;
+    if (is_short(&it)) continue;
+    if (open >= 0) COPSE_DO(take_over(c, bytes + open, us + open, 2 * i - 1 - open, &it, err));
+    open = -1;
+    if (before && before->candidate == it.candidate) {
+      it.min_bytes = before->min_bytes;
+      before->max_bytes = it.max_bytes;
+      if (it.loss > before->loss) *before = it;
+    } else {
+      ranges[left++] = it;
+    }
+  }
+  *n = left;
+  return COPSE_OK;
+}
+
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
@@ -596,5 +645,5 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
   }
   for (int i = 0; i < 2 * (*n - 1); i++)
     find_loss(candidates, &bytes[i], &us[i], 1, &ranges[(i + 1) / 2]);
-  return COPSE_OK;
+  return drop_short_ranges(candidates, bytes, us, ranges, n, err);
 }

@@ -103,6 +103,8 @@
  * a third candidate. */
 #define BORDER_LOSS 0.0025
 #define BORDER_ROUNDS 6
+/* Of a range's first size; shorter ones are no plan. A round number, not measured. */
+#define LEAST_RANGE (1.0 / 16)
 #define PLAN_WORK(n_ranks) (2.5e5 * fmin((n_ranks), 64))
 
 /* ---- the search for one size (sizes.c, exchange.c) ---- */

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "schedule/demand.h"
+#include "topology/modify.h"
 #include "topology/words.h"
 #include "verify/verify.h"
 
@@ -297,4 +298,18 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
   copse_schedule_free(*out);
   *out = NULL;
   return status;
+}
+
+copse_status copse_cli_solve_bound(const struct copse_topology *topology,
+                                   copse_collective collective, int root, const char *label,
+                                   struct copse_schedule **out, struct copse_err *err) {
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *plain = NULL;
+  const struct copse_solve_options options = {.collective = collective,
+                                              .root = root,
+                                              .bound_only = true,
+                                              .label = label,
+                                              .notes = &copse_cli_notes};
+  struct copse_solve_seconds seconds;
+  COPSE_DO(copse_topology_unmark(topology, &plain, err));
+  return copse_cli_solve_checked(plain, &options, false, out, &seconds, NULL, err);
 }

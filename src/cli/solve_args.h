@@ -61,6 +61,14 @@ void copse_cli_print_bottleneck(const struct copse_topology *t, const struct cop
 /* How near its bound an alltoall must come where nobody says: 0 is exact. */
 struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology);
 
+/* The bound of all schedules in which GPUs alone copy and add, as NCCL's rings and trees do: also
+ * where switches are marked. root: of broadcast and reduce, else -1. The caller releases *out, whose
+ * nodes are the topology's. */
+copse_status copse_cli_solve_bound(const struct copse_topology *topology,
+                                   copse_collective collective, int root, const char *label,
+                                   struct copse_schedule **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+
 /*
  * copse_solve_schedule, then (but for bound_only) copse_verify_schedule: a schedule that its own
  * verifier refuses is COPSE_INTERNAL. Without has_tolerance an alltoall of many ranks gets

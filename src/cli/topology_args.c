@@ -218,13 +218,33 @@ void copse_cli_nccl_free(struct copse_cli_nccl_graphs *graphs) {
 
 copse_status copse_cli_load_nccl(const struct copse_cli_nccl *nccl,
                                  struct copse_cli_nccl_graphs *graphs,
-                                 struct copse_predict_options *out, struct copse_err *err) {
+                                 struct copse_predict_options *predict, struct copse_err *err) {
   if (nccl->n == 0) return COPSE_OK;
-  out->nccl = graphs->of;
-  out->n_nccl = nccl->n;
-  out->nccl_label = nccl->n > 1 ? COPSE_NCCL_GRAPH_FILES : copse_file_label(nccl->paths[0]);
+  graphs->n = nccl->n;
+  graphs->label = nccl->n > 1 ? COPSE_NCCL_GRAPH_FILES : copse_file_label(nccl->paths[0]);
   for (int i = 0; i < nccl->n; i++)
     COPSE_DO(copse_nccl_graphs_load(nccl->paths[i], &copse_cli_notes, &graphs->of[i], err));
+  if (!predict) return COPSE_OK;
+  predict->nccl = graphs->of;
+  predict->n_nccl = graphs->n;
+  predict->nccl_label = graphs->label;
+  return COPSE_OK;
+}
+
+copse_status copse_cli_repeat_host(struct copse_topology **topology, int hosts,
+                                   struct copse_err *err) {
+  COPSE_AT_END(copse_nccl_machine_free) struct copse_nccl_machine machine = {0};
+  struct copse_topology *repeated = NULL;
+  if (hosts == 0) return COPSE_OK;
+  COPSE_DO(copse_nccl_machine_open(*topology, &machine, err));
+  if (hosts == machine.n_hosts) return COPSE_OK;
+  if (machine.n_hosts > 1)
+    return copse_fail(err, COPSE_INVALID,
+                      "%s has %d hosts: %d of them are for a topology of a single host",
+                      (*topology)->name, machine.n_hosts, hosts);
+  COPSE_DO(copse_nccl_repeat_host(*topology, hosts, &repeated, err));
+  copse_topology_free(*topology);
+  *topology = repeated;
   return COPSE_OK;
 }
 

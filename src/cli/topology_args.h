@@ -65,7 +65,7 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
                              struct copse_err *err) COPSE_CHECKED;
 
 /* Graph dumps of NCCL, one for all hosts or one for each kind of them: --nccl, once or more. */
-#define COPSE_CLI_MAX_NCCL 16
+#define COPSE_CLI_MAX_NCCL 64
 struct copse_cli_nccl {
   const char *paths[COPSE_CLI_MAX_NCCL];
   int n;
@@ -74,15 +74,22 @@ int copse_cli_take_nccl(struct copse_cli_nccl *nccl, const char *command, const 
 
 struct copse_cli_nccl_graphs {
   struct copse_nccl_graphs of[COPSE_CLI_MAX_NCCL];
+  int n;
+  const char *label; /* of the files, in messages */
 };
 void copse_cli_nccl_free(struct copse_cli_nccl_graphs *graphs);
 
-/* Reads them; their rings then are the baseline "nccl". The caller frees *graphs, which has to live
- * as long as the options, whatever the outcome. */
+/* Reads them; `predict` (or NULL) then has their rings as the baseline "nccl". The caller frees
+ * *graphs, which has to live as long as the options, whatever the outcome. */
 copse_status copse_cli_load_nccl(const struct copse_cli_nccl *nccl,
                                  struct copse_cli_nccl_graphs *graphs,
-                                 struct copse_predict_options *out,
+                                 struct copse_predict_options *predict,
                                  struct copse_err *err) COPSE_CHECKED;
+
+/* Makes of *topology, which has one host, so many like it on a network without bottlenecks: --hosts. 0, or
+ * as many as it has: as it is. COPSE_INVALID where it has several. */
+copse_status copse_cli_repeat_host(struct copse_topology **topology, int hosts,
+                                   struct copse_err *err) COPSE_CHECKED;
 
 /* "1%", "0.5 %" or a fraction "0.01"; not negative. */
 bool copse_cli_parse_part(const char *text, struct copse_q *out);

@@ -643,7 +643,8 @@ copse_status copse_nccl_best_find(const struct copse_topology *topology,
     out->n_hosts = options->hosts > 0 ? options->hosts : hosts;
     out->n_ranks = topology->n_ranks * (hosts == 1 ? out->n_hosts : 1);
     if (hosts > 1 && out->n_hosts != hosts)
-      status = copse_fail(err, COPSE_INVALID, "%s has %d hosts: %d can't be asked for",
+      status = copse_fail(err, COPSE_INVALID,
+                          "%s has %d hosts: %d of them are for a topology of a single host",
                           topology->name, hosts, options->hosts);
   }
   if (status == COPSE_OK) status = find(&f, err);

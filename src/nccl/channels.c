@@ -238,6 +238,13 @@ static copse_status make_moves(struct maker *m, struct copse_ring_step *steps,
   return COPSE_OK;
 }
 
+/* Between a NIC and the GPUs of another tray of an NVLink domain NCCL has no way, not over a GPU
+ * either. */
+static bool can_enter(const struct maker *m, int i, int p) {
+  return copse_nccl_dev_system(m->machine->devs[m->ranks[i]]) ==
+         copse_nccl_dev_system(m->ports[p].dev);
+}
+
 /* Doors of a chain: what is at its first GPU, and at the second. */
 static copse_status make_tree_doors(struct maker *m, struct copse_ring_step *enter,
                                     struct copse_ring_step *second, struct copse_err *err) {
@@ -249,11 +256,12 @@ static copse_status make_tree_doors(struct maker *m, struct copse_ring_step *ent
             add_both_ways(m, i, p, role, r->up + r->child[1] + (second ? 0 : r->child[0]), err));
       }
       COPSE_DO(end_step(m, &enter[p * m->n + i], err));
-      enter[p * m->n + i].exists = m->ports[p].shared; /* trees are of one rail */
+      enter[p * m->n + i].exists = m->ports[p].shared && can_enter(m, i, p); /* of one rail */
       if (!second) continue;
       for (int role = 0; role < m->n_roles; role++)
         COPSE_DO(add_both_ways(m, i, p, role, m->roles[role].child[0], err));
       COPSE_DO(end_step(m, &second[p * m->n + i], err));
+      second[p * m->n + i].exists = can_enter(m, i, p);
     }
   }
   return COPSE_OK;
@@ -265,8 +273,9 @@ static copse_status find_near(struct maker *m, int i, int p, bool *near, struct 
   const struct copse_nccl_route *route, *other;
   const int *nodes = m->machine->topology->rank_nodes;
   COPSE_DO(copse_nccl_find_route(m->machine, m->ports[p].node, nodes[m->ranks[i]], &route, err));
-  *near = true;
+  *near = can_enter(m, i, p);
   for (int k = 0; k < m->n && route->type > COPSE_NCCL_PATH_PXB; k++) {
+    if (!can_enter(m, k, p)) continue;
     COPSE_DO(copse_nccl_find_route(m->machine, m->ports[p].node, nodes[m->ranks[k]], &other, err));
     *near = *near && route->type <= other->type;
   }
@@ -289,8 +298,8 @@ static copse_status keep_near_doors(struct maker *m, struct copse_ring_step *ent
     }
     bool twins = m->out->kind == COPSE_NCCL_TWIN_RINGS; /* where it goes out, the other comes in */
     for (int i = 0; i < m->n; i++)
-      leave[p * m->n + i].exists =
-          m->ports[p].shared && (!(twins || n_near > 1) || enter[p * m->n + i].exists);
+      leave[p * m->n + i].exists = m->ports[p].shared && can_enter(m, i, p) &&
+                                   (!(twins || n_near > 1) || enter[p * m->n + i].exists);
   }
   return COPSE_OK;
 }

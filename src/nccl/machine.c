@@ -14,6 +14,13 @@
 
 #include "topology/fabric/fabric.h"
 
+/* The widest way of a GPU to a port of its host, and the best kind of links of these. */
+struct nearest {
+  bool known;
+  struct copse_q width;
+  enum copse_nccl_path kind;
+};
+
 /* Breadth first search from one node, and the routes it found. */
 struct copse_nccl_finder {
   struct copse_adjacency out, in; /* links by source, by destination */
@@ -25,6 +32,7 @@ struct copse_nccl_finder {
   bool *seen;                     /* [n_nodes] */
   struct copse_queue queue;
   int **relays_of;              /* [n_hosts] NULL: not yet known */
+  struct nearest *nearest;      /* [n_ranks] */
   struct copse_index_map found; /* by pair of nodes */
   struct copse_nccl_route **routes;
   size_t capacity;
@@ -244,6 +252,7 @@ copse_status copse_nccl_machine_open(const struct copse_topology *topology,
   COPSE_DO(find_ports(m, err));
   struct copse_nccl_finder *f = m->finder;
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->n_hosts, f->relays_of, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)topology->n_ranks, f->nearest, err));
   COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, int, err, &f->distance, &f->relays, &f->queue.items));
   COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, struct copse_q, err, &f->width, &f->part));
   COPSE_DO(COPSE_ARRAY(&m->arena, nodes, f->seen, err));
@@ -488,19 +497,56 @@ static copse_status pass_memory(struct copse_nccl_machine *m, int from, int to,
   return COPSE_OK;
 }
 
+/* By the best kind of links that leads there; false: none does. */
+static bool search_by_kind(struct search *s) {
+  s->worst = s->host >= 0 ? COPSE_NCCL_PATH_NVL : COPSE_NCCL_PATH_SYS;
+  for (; s->worst <= COPSE_NCCL_PATH_SYS; s->worst++)
+    if (search_ways(s)) return true;
+  return false;
+}
+
+static const struct nearest *find_nearest(struct copse_nccl_machine *m, int gpu, int host) {
+  struct nearest *n = &m->finder->nearest[m->topology->nodes[gpu].rank];
+  if (n->known) return n;
+  *n = (struct nearest){true, COPSE_Q_ZERO, COPSE_NCCL_PATH_SYS};
+  for (int p = m->first_port[host]; p < m->first_port[host + 1]; p++) {
+    struct search s = {m, gpu, m->ports[p].node, host, COPSE_NCCL_PATH_SYS, false};
+    if (!search_by_kind(&s)) continue;
+    int order = copse_q_cmp(m->finder->width[s.to], n->width);
+    if (order < 0 || (order == 0 && s.worst >= n->kind)) continue;
+    n->width = m->finder->width[s.to];
+    n->kind = s.worst;
+  }
+  return n;
+}
+
+/* P2C is between a GPU and the ports nearest to it; to others of its CPU the way is PHB. */
+static void limit_p2c(const struct search *found, struct copse_nccl_route *route) {
+  struct copse_nccl_machine *m = found->m;
+  bool out = m->topology->nodes[found->from].rank >= 0;
+  int gpu = out ? found->from : found->to, nic = out ? found->to : found->from;
+  struct search own = {m, gpu, nic, found->host, COPSE_NCCL_PATH_SYS, false};
+  if (route->type != COPSE_NCCL_PATH_P2C || m->topology->nodes[gpu].rank < 0 || !is_port(m, nic))
+    return;
+  const struct nearest *nearest = find_nearest(m, gpu, found->host);
+  if (search_by_kind(&own) &&
+      (!copse_q_eq(m->finder->width[nic], nearest->width) || own.worst != nearest->kind))
+    route->type = COPSE_NCCL_PATH_PHB;
+}
+
 static copse_status make_route(struct copse_nccl_machine *m, int from, int to,
                                struct copse_nccl_route *route, struct copse_err *err) {
   int host = m->host_of_node[from] == m->host_of_node[to] ? m->host_of_node[from] : -1;
   *route = (struct copse_nccl_route){COPSE_NCCL_PATH_LOC, {INT64_MAX, 1}, 0, NULL};
   if (from == to) return COPSE_OK;
-  enum copse_nccl_path worst = host >= 0 ? COPSE_NCCL_PATH_NVL : COPSE_NCCL_PATH_SYS;
-  for (; worst <= COPSE_NCCL_PATH_SYS; worst++) {
-    struct search s = {m, from, to, host, worst, false};
-    if (!search_ways(&s)) continue;
+  struct search s = {m, from, to, host, COPSE_NCCL_PATH_SYS, false};
+  if (search_by_kind(&s)) {
     COPSE_DO(lay_out(&s, route, err));
+    limit_p2c(&s, route);
     return pass_memory(m, from, to, route, err);
   }
-  struct search s = {m, from, to, host, COPSE_NCCL_PATH_SYS, true};
+  s.worst = COPSE_NCCL_PATH_SYS;
+  s.any_gpu = true;
   if (search_ways(&s)) return lay_out(&s, route, err);
   return copse_topology_refuse_unreached(m->topology, NULL, from, to,
                                          host >= 0 ? " inside of their host" : "", err);

@@ -267,6 +267,16 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
   return copse_topology_copy(&d.view, topology->name, out, err);
 }
 
+copse_status copse_topology_unmark(const struct copse_topology *topology,
+                                   struct copse_topology **out, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct draft d = {.arena = &arena, .err = err};
+  *out = NULL;
+  COPSE_DO(start(&d, topology));
+  for (int v = 0; v < topology->n_nodes; v++) d.nodes[v].multicast = d.nodes[v].aggregation = false;
+  return copse_topology_copy(&d.view, topology->name, out, err);
+}
+
 copse_status copse_topology_changed(const struct copse_topology *topology, const char *label,
                                     const struct copse_change *change, struct copse_topology **out,
                                     struct copse_err *err) {

@@ -41,6 +41,11 @@ copse_status copse_topology_choose_ranks(const struct copse_topology *topology, 
                                          int n, bool exclude, struct copse_topology **out,
                                          struct copse_err *err) COPSE_CHECKED;
 
+/* The same fabric, whose switches neither copy nor add. The caller releases *out. */
+copse_status copse_topology_unmark(const struct copse_topology *topology,
+                                   struct copse_topology **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+
 /* What is changed of a topology: first what is down or slow, then the choice of ranks. */
 struct copse_change {
   const struct copse_fault *faults; /* [n_faults] */

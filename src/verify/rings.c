@@ -345,6 +345,12 @@ static copse_status make_whole(struct table *table, int64_t common, struct copse
   return COPSE_OK;
 }
 
+/* Whether NCCL has a way between NIC and GPU of a host at all. */
+static bool can_enter(const struct checker *c, int host, int gpu, int nic) {
+  return copse_verify_tray(&c->ways, gpu_node(c, host, gpu)) ==
+         copse_verify_tray(&c->ways, nic_node(c, host, nic));
+}
+
 /* The least length of a channel, of any order and with any NICs. */
 static copse_status least_length(struct checker *c, const struct part *p, struct copse_q *least,
                                  bool *all, struct copse_err *err) {
@@ -358,9 +364,12 @@ static copse_status least_length(struct checker *c, const struct part *p, struct
   for (int step = MOVE; step <= (several ? LAST : MOVE); step++)
     COPSE_DO(fill(c, p, (enum step)step, &tables[step], &common, err));
   for (int step = MOVE; step <= LAST; step++) COPSE_DO(make_whole(&tables[step], common, err));
-  for (int i = 0; several && p->chains && i < tables[FIRST].n; i++) /* trees are of one rail */
-    if (!c->ways.shared[c->ways.first_nic[c->first] + i / c->n_gpus])
+  for (int i = 0; several && p->chains && i < tables[FIRST].n; i++) { /* trees are of one rail */
+    bool enters = can_enter(c, c->first, i % c->n_gpus, i / c->n_gpus);
+    if (!c->ways.shared[c->ways.first_nic[c->first] + i / c->n_gpus] || !enters)
       tables[FIRST].whole[i] = COPSE_VERIFY_LONGEST_STEP;
+    if (p->kind != 3 && !enters) tables[SECOND].whole[i] = COPSE_VERIFY_LONGEST_STEP;
+  }
   o.move = tables[MOVE].whole;
   o.first = tables[FIRST].whole;
   o.second = c->n_gpus > 1 ? tables[SECOND].whole : NULL;
@@ -549,10 +558,15 @@ static copse_status check_nics(struct checker *c, const struct part *p, struct c
         twins ? i % 2 == 0 || (nics[0] == nics[-1] && nics[1] == nics[-2]) : nics[0] == nics[1];
     for (int k = 0; good && twins && i % 2 == 1 && k < c->n_gpus; k++)
       good = gpus[k] == gpus[-1 - k];
+    int last = !p->chains ? c->n_gpus - 1 : p->kind == 3 || c->n_gpus == 1 ? 0 : 1;
     if (!good)
       return copse_fail(err, COPSE_REFUTED, "%s: %s: channel %d %s", c->label, p->what, i,
                         twins ? "is not the mirror of the one before it"
                               : "leaves by another NIC than it comes by");
+    if (!can_enter(c, c->first, gpus[0], nics[0]) || !can_enter(c, c->first, gpus[last], nics[1]))
+      return copse_fail(err, COPSE_REFUTED,
+                        "%s: %s: channel %d has a NIC of another tray than its GPU", c->label,
+                        p->what, i);
   }
   return COPSE_OK;
 }

@@ -426,6 +426,24 @@ static copse_status stage(struct copse_verify_ways *w, int from, int to,
   return COPSE_OK;
 }
 
+/* P2C is for the NICs of which a GPU has none nearer: wider, or as wide over better links. */
+static copse_status doubt_p2c(struct copse_verify_ways *w, int gpu, int nic,
+                              struct copse_verify_way *way, struct copse_err *err) {
+  int host = w->host[gpu], type, own;
+  struct copse_verify_source *s;
+  if (way->type != P2C || !is_gpu(w->topology, gpu) || !is_nic(w, nic)) return COPSE_OK;
+  COPSE_DO(find_source(w, gpu, &s, err));
+  COPSE_DO(find_type(w, gpu, w->local[nic], s, &own, err));
+  for (int i = w->first_nic[host]; own < ANY && i < w->first_nic[host + 1]; i++) {
+    int at = w->local[w->nics[i]];
+    COPSE_DO(find_type(w, gpu, at, s, &type, err));
+    if (type >= ANY) continue;
+    int order = copse_q_cmp(s->width[type][at], s->width[own][w->local[nic]]);
+    if (order > 0 || (order == 0 && type < own)) way->type = PHB;
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_verify_find_way(struct copse_verify_ways *w, int from, int to,
                                    const struct copse_verify_way **out, struct copse_err *err) {
   struct copse_verify_source *s;
@@ -442,6 +460,10 @@ copse_status copse_verify_find_way(struct copse_verify_ways *w, int from, int to
   *way = (struct copse_verify_way){.type = LOC, .width = {INT64_MAX, 1}};
   const struct trace r = {w, s, from, to, type, way};
   if (from != to) COPSE_DO(trace(w, &r, err));
+  if (type < ANY) {
+    COPSE_DO(doubt_p2c(w, from, to, way, err));
+    COPSE_DO(doubt_p2c(w, to, from, way, err));
+  }
   if (is_staged(w, from, to, way->type) || is_staged(w, to, from, way->type))
     COPSE_DO(stage(w, from, to, way, err));
   *out = s->ways[at] = way;
@@ -501,13 +523,11 @@ static int index_of(const struct view *v, int g) {
   return all ? (int)(w->topology->nodes[gpus[g]].dev & INT32_MAX) : g;
 }
 
-/* NCCL's trays of a domain: no GPU of another one relays. */
-static uint64_t system_of(const struct view *v, int g) {
-  const struct copse_verify_ways *w = v->w;
-  const int *gpus = w->gpus + w->first_gpu[v->host];
-  for (int i = 0; i < v->n; i++)
-    if (!w->topology->nodes[gpus[i]].has_dev) return 0;
-  return w->topology->nodes[gpus[g]].dev >> 56;
+uint64_t copse_verify_tray(const struct copse_verify_ways *w, int node) {
+  int host = w->host[node];
+  for (int i = w->first_gpu[host]; i < w->first_gpu[host + 1]; i++)
+    if (!w->topology->nodes[w->gpus[i]].has_dev) return 0;
+  return w->topology->nodes[node].has_dev ? w->topology->nodes[node].dev >> 56 : 0;
 }
 
 /* The NIC of a GPU's n-th channel: GPUs that share NICs start at different ones (bits mirrored where the
@@ -550,7 +570,7 @@ static copse_status may_relay(struct view *v, int g, int o, int k, bool *may,
   COPSE_DO(look(w, from, over, &there, err));
   COPSE_DO(look(w, over, from, &back, err));
   *may = direct && there.type < N_TYPES && back.type <= NVL && last.type <= P2C &&
-         system_of(v, g) == system_of(v, o) &&
+         copse_verify_tray(w, from) == copse_verify_tray(w, over) &&
          (own->type > PXN || copse_q_cmp(last.width, own->width) > 0);
   if (!*may) return COPSE_OK;
   *own = (struct glance){least(there.width, last.width), PXN};

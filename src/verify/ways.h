@@ -42,6 +42,10 @@ copse_status copse_verify_find_way(struct copse_verify_ways *ways, int from, int
                                    const struct copse_verify_way **out,
                                    struct copse_err *err) COPSE_CHECKED;
 
+/* NCCL's number of the tray of an NVLink domain that a GPU or NIC of a host is in: between a NIC and
+ * the GPUs of another tray NCCL has no way, not over a GPU either. */
+uint64_t copse_verify_tray(const struct copse_verify_ways *ways, int node);
+
 /* From a GPU out at a NIC, both nodes of one host: straight (*first is NULL), or over the GPU that
  * the NIC belongs to where that spares a CPU or is wider (PXN of NCCL 2.12). */
 copse_status copse_verify_find_way_out(struct copse_verify_ways *ways, int gpu, int nic,

@@ -113,6 +113,9 @@ START_TEST(hosts_are_repeated_and_their_nics_looked_at) {
   expect("allreduce", "nccl_busbw_GBps", 10);
   ck_assert_int_ge(finding("NICs across the CPU", "2 of 16 ends"), 0);
   ck_assert_int_ge(finding("better rings", "2 channels of 10 GB/s"), 0);
+  int beyond = finding("what no rings or chains of NCCL's can reach", "all schedules is 24");
+  ck_assert_int_ge(beyond, 0);
+  ck_assert(strstr(of_finding(beyond, "mend")->valuestring, "experimental"));
   cJSON_Delete(json);
   ck_assert_int_eq(run("@ audit " SKL ".2.graph.xml " SKL ".topo.xml --hosts 2 --json"), 0);
   char *one = strdup(result.out);
@@ -581,7 +584,7 @@ START_TEST(wrong_inputs_are_refused) {
       {"audit no-such-file", "no-such-file"},
       {"audit " SKL ".topo.xml --json -o -", "only one can have standard output"},
       {"audit " SKL ".topo.xml --hosts 0", "--hosts must be"},
-      {"audit a100-x2 --hosts 3", "the topology has 2 hosts"},
+      {"audit a100-x2 --hosts 3", "a100-x2 has 2 hosts: 3 of them are for a topology of a single host"},
   };
   copse_test_all_refused(cases, sizeof cases / sizeof *cases);
 }

@@ -436,6 +436,62 @@ START_TEST(nccl_takes_these_ways) {
 }
 END_TEST
 
+/* A GPU at a CPU by C2C, and a card with two ports at the CPU. NCCL 2.30.7 itself has P2C to the wider
+ * port, to both where they are alike, and PHB to the other. */
+START_TEST(p2c_is_for_the_nearest_ports) {
+  static const int speeds[2][2] = {{100000, 200000}, {200000, 200000}};
+  struct copse_text text = {0};
+  struct copse_nccl_machine m;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  copse_text_add(&text,
+                 "<system version=\"1\"><cpu numaid=\"0\" arch=\"arm64\"><pci busid=\"0000:10:00.0\" "
+                 "class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" "
+                 "sm=\"100\" rank=\"0\" gdr=\"1\"><c2c bw=\"40000\" count=\"10\"/></gpu></pci><pci "
+                 "busid=\"0000:20:00.0\" class=\"0x020700\" link_speed=\"32.0 GT/s PCIe\" "
+                 "link_width=\"16\"><nic>");
+  for (int p = 0; p < 2; p++)
+    copse_text_add(&text,
+                   "<net name=\"n%d\" dev=\"%d\" speed=\"%d\" port=\"%d\" guid=\"0x1\" gdr=\"1\"/>", p, p,
+                   speeds[_i][p], p + 1);
+  copse_text_add(&text, "</nic></pci></cpu></system>");
+  const struct copse_topology_options options = {.links = COPSE_LINKS_ALL};
+  ASSERT_OK(copse_topology_parse("c2c.xml", text.data, text.size, &options, &t, &err), &err);
+  ASSERT_OK(copse_nccl_machine_open(t, &m, &err), &err);
+  ck_assert_int_eq(m.n_ports, 2);
+  for (int p = 0; p < 2; p++) {
+    const struct copse_nccl_route *route;
+    bool nearest = speeds[_i][p] == 200000;
+    ASSERT_OK(copse_nccl_find_route(&m, t->rank_nodes[0], m.ports[p].node, &route, &err), &err);
+    ck_assert_int_eq(route->type, nearest ? COPSE_NCCL_PATH_P2C : COPSE_NCCL_PATH_PHB);
+  }
+  copse_nccl_machine_free(&m);
+  copse_text_free(&text);
+  expect_same_ways(t);
+}
+END_TEST
+
+/* Two trays of GB200 that are one host to NCCL: it has no path from a NIC to a GPU of the other tray, so
+ * that no channel may come in or go out by one. */
+START_TEST(channels_use_nics_of_their_gpus_trays) {
+  struct copse_topology *t = load_machine("schedules/nccl", "gb200-mnnvl-2trays", 2);
+  struct copse_nccl_best best;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_nccl_best_find(t, &(struct copse_nccl_best_options){0}, &best, &err), &err);
+  ck_assert_int_eq(best.n_hosts, 2);
+  for (int id = COPSE_NCCL_RING; id <= COPSE_NCCL_TREE; id++)
+    for (int c = 0; c < best.graphs[0]->graph[id].n_channels; c++) {
+      const struct copse_nccl_channel *channel = &best.graphs[0]->graph[id].channels[c];
+      int pattern = best.graphs[0]->graph[id].pattern;
+      int last = id == COPSE_NCCL_RING ? channel->n_gpus - 1 : pattern != 3;
+      ck_assert_uint_eq(channel->devs[0] >> 56, channel->nets[0] >> 56);
+      ck_assert_uint_eq(channel->devs[last] >> 56, channel->nets[1] >> 56);
+    }
+  copse_nccl_best_free(&best);
+  expect_best(t);
+}
+END_TEST
+
 /* ---- beside NCCL ------------------------------------------------------------------------------
  */
 
@@ -659,6 +715,8 @@ int main(void) {
   tcase_add_test(cases, nccl_takes_these_ways);
   tcase_add_loop_test(cases, without_gpudirect_data_pass_the_cpu, 0, 4);
   tcase_add_loop_test(cases, nccl_sends_by_these_relays, 0, 3);
+  tcase_add_loop_test(cases, p2c_is_for_the_nearest_ports, 0, 2);
+  tcase_add_test(cases, channels_use_nics_of_their_gpus_trays);
   tcase_add_loop_test(cases, own_machines_on_several_hosts_are_judged_and_verified_alike, 0,
                       COPSE_TEST_UP_TO(5, 3));
   suite_add_tcase(suite, cases);

@@ -144,6 +144,28 @@ START_TEST(a_shell_sources_it) {
 }
 END_TEST
 
+/* An env.sh takes back what that of another folder has set and it does not, and nothing else: not a
+ * file that a cloud has set. Only the first of these topologies has a file for NCCL_TOPO_FILE. */
+START_TEST(an_env_after_another_leaves_nothing_of_it) {
+  static const char *const shells[] = {"sh", "bash"};
+  static const char script[] =
+      "'. %/xml/env.sh; test -r $NCCL_TOPO_FILE && . %/rccl/env.sh && . %/plain/env.sh; echo "
+      "[$NCCL_TOPO_FILE$NCCL_RINGS$RCCL_TREES]; test -r $NCCL_TUNER_PLUGIN'";
+  ck_assert_int_eq(copse_test_command("@ tune dgx-a100 -o %%/xml"), 0);
+  ck_assert_int_eq(copse_test_command("@ tune dgx-h100 -o %%/plain"), 0);
+  ck_assert_int_eq(copse_test_command("@ tune mi300x-8 --for rccl -o %%/rccl"), 0);
+  for (int i = 0; i < 2; i++) {
+    ck_assert_int_eq(copse_test_command("env -u NCCL_TOPO_FILE %s -c %s", shells[i], script), 0);
+    ck_assert_str_eq(copse_test_result.out, "[]\n");
+    ck_assert_int_eq(copse_test_command("NCCL_TOPO_FILE=cloud.xml %s -c '. %%/plain/env.sh; . "
+                                        "%%/plain/env.sh; echo $NCCL_TOPO_FILE'",
+                                        shells[i]),
+                     0);
+    ck_assert_str_eq(copse_test_result.out, "cloud.xml\n");
+  }
+}
+END_TEST
+
 START_TEST(made_up_bus_ids_are_not_for_the_machine) {
   ck_assert_int_eq(copse_test_command("@ tune dgx-h100 -o %%/t"), 0);
   char *env = copse_test_read("t/env.sh");
@@ -285,6 +307,10 @@ START_TEST(hosts_that_differ_have_graphs_of_their_own) {
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "200"));
   /* the bound has several cuts, and one is said */
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "cuts, of both phases; of most weight: "));
+  /* NCCL's own graphs may be of several kinds of hosts too; here they are the best ones */
+  ck_assert_int_eq(copse_test_command("@ tune mixed-a100-h100 -o %%/own --nccl %%/t/graph.xml --nccl "
+                                      "%%/t/graph-1.xml"), 0);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.out, "NCCL's own graph: 200 GB/s (Ring)"));
   ck_assert_int_eq(copse_test_command("@ tune a100-x2 --down h0.nic0 -o %%/d"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "14 channels"));
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, " graph-1.xml"));
@@ -452,7 +478,7 @@ START_TEST(what_cannot_be_tuned_is_refused) {
       {"tune dgx-a100", "give -o FOLDER"},
       {"tune dgx-a100 -o -", "-o must be a folder"},
       {"tune dgx-a100 -o %/x --for mscclpp", "--for must be nccl or rccl"},
-      {"tune a100-x2 --hosts 2 -o %/x", "--hosts is for a topology of one host"},
+      {"tune a100-x2 --hosts 3 -o %/x", "3 of them are for a topology of a single host"},
       {"tune dgx-a100 -o %/x --nccl topologies/dgx-a100.xml", "dgx-a100.xml"},
       {"tune --synthetic full:1@5 -o %/x", "copse: "},
       {"tune nowhere.xml -o %/x", "nowhere.xml"},
@@ -516,6 +542,7 @@ int main(void) {
   copse_test_folder();
   tcase_add_test(t, a_two_socket_box_gets_trees);
   tcase_add_test(t, a_shell_sources_it);
+  tcase_add_test(t, an_env_after_another_leaves_nothing_of_it);
   tcase_add_test(t, made_up_bus_ids_are_not_for_the_machine);
   tcase_add_test(t, several_hosts_have_nics);
   tcase_add_test(t, times_by_size_are_of_what_the_table_takes);

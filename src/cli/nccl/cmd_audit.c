@@ -21,7 +21,7 @@
 #include "view/audit_page.h"
 
 #define MOST_TESTS 64
-#define MOST_GRAPHS 64
+#define MOST_GRAPHS COPSE_CLI_MAX_NCCL
 #define MOST_REMARKS 8
 #define MOST_DOUBTS 32
 
@@ -38,6 +38,7 @@ struct inputs {
   struct copse_nccl_graphs *graphs; /* [n_graphs] of dumps, else of the log's hosts */
   int n_graphs;
   const char *graphs_path;               /* the first; NULL: none */
+  const char *dumps[MOST_GRAPHS];        /* of graphs that are no log's */
   const struct copse_nccl_graphs **each; /* [n_each] as a judge takes them */
   int n_each;
   struct copse_nccl_log log;
@@ -117,6 +118,7 @@ static copse_status take_graphs(struct inputs *in, const char *path, const char 
   if (in->n_graphs == MOST_GRAPHS)
     return copse_fail(err, COPSE_INVALID, "%s: more than %d graph files", path, MOST_GRAPHS);
   if (!in->graphs_path) in->graphs_path = path;
+  in->dumps[in->n_graphs] = path;
   return copse_nccl_graphs_parse(path, data, size, &in->notes, &in->graphs[in->n_graphs++], err);
 }
 
@@ -277,25 +279,13 @@ static copse_status load_all_links(const struct options *o, struct inputs *in,
   return copse_cli_load_topology(&args, &in->all, &healthy, &w->err);
 }
 
-static copse_status repeat(struct copse_topology **host, int hosts, struct copse_err *err) {
-  struct copse_topology *all = NULL;
-  COPSE_DO(copse_nccl_repeat_host(*host, hosts, &all, err));
-  copse_topology_free(*host);
-  *host = all;
-  return COPSE_OK;
-}
-
 static copse_status repeat_host(const struct options *o, struct inputs *in,
                                 struct copse_cli_work *w) {
   int hosts = hosts_of(o, in, w->topology->n_ranks);
   if (hosts == 0 || hosts == in->machine.n_hosts) return COPSE_OK;
-  if (in->machine.n_hosts > 1)
-    return copse_fail(&w->err, COPSE_INVALID,
-                      "--hosts %d: the topology has %d hosts; give one of a single host", hosts,
-                      in->machine.n_hosts);
   copse_nccl_machine_free(&in->machine);
-  COPSE_DO(repeat(&w->topology, hosts, &w->err));
-  if (in->all) COPSE_DO(repeat(&in->all, hosts, &w->err));
+  COPSE_DO(copse_cli_repeat_host(&w->topology, hosts, &w->err));
+  if (in->all) COPSE_DO(copse_cli_repeat_host(&in->all, hosts, &w->err));
   in->repeated = true;
   return copse_nccl_machine_open(whole_of(in, w), &in->machine, &w->err);
 }
@@ -503,9 +493,9 @@ static copse_status make_tune(struct inputs *in, const struct options *o, struct
     copse_text_add(&text, "TOPO");
   copse_text_add(&text, " -o FOLDER --for %s", rccl ? "rccl" : "nccl");
   if (in->repeated) copse_text_add(&text, " --hosts %d", in->machine.n_hosts);
-  if (dump && !rccl && in->n_graphs == 1) {
+  for (int i = 0; dump && !rccl && i < in->n_graphs; i++) {
     copse_text_add(&text, " --nccl ");
-    copse_text_add_shell(&text, in->graphs_path);
+    copse_text_add_shell(&text, in->dumps[i]);
   }
   COPSE_DO(copse_text_status(&text, err));
   return copse_arena_text(&in->arena, text.data, &in->tune, err);
@@ -611,14 +601,8 @@ static copse_status find_bounds(struct inputs *in, const struct options *o,
       copse_cli_has_topology(&o->topology) ? copse_cli_topology_label(&o->topology) : NULL;
   for (int i = 0; i < COPSE_ALLTOALL; i++) {
     bool rooted = copse_collective_rooted(order[i]);
-    struct copse_solve_seconds seconds;
-    struct copse_solve_options options = {.collective = order[i],
-                                          .root = rooted ? 0 : -1,
-                                          .bound_only = true,
-                                          .label = label,
-                                          .notes = &copse_cli_notes};
-    COPSE_DO(copse_cli_solve_checked(w->topology, &options, false, &in->schedules[i], &seconds,
-                                     NULL, &w->err));
+    COPSE_DO(copse_cli_solve_bound(w->topology, order[i], rooted ? 0 : -1, label,
+                                   &in->schedules[i], &w->err));
     const struct copse_schedule *s = in->schedules[i];
     const struct copse_schedule_cut cut = copse_bound_main_cut(&s->bound);
     bool into = s->bound.n_cuts > 0

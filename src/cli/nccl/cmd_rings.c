@@ -12,6 +12,7 @@
 #include "cli/topology_args.h"
 #include "nccl/best.h"
 #include "nccl/judge.h"
+#include "schedule/solve/switches.h"
 
 struct options {
   struct copse_cli_topology topology;
@@ -23,7 +24,7 @@ struct options {
 /* What there is to say of an allreduce, as bus bandwidth. */
 struct figures {
   double rings, chains; /* on the topology's links, those between hosts too */
-  double all;           /* that no schedule exceeds */
+  double all;           /* that no schedule exceeds in which GPUs alone copy and add */
 };
 
 /* 2 (N - 1) / N: bus bandwidth over algorithm bandwidth. */
@@ -54,20 +55,14 @@ static copse_status judge(const struct copse_topology *topology, const struct co
   return status;
 }
 
+/* `topology` has all hosts. */
 static copse_status find_figures(const struct options *o, const struct copse_topology *topology,
                                  const struct copse_nccl_best *best, struct figures *f,
                                  struct copse_err *err) {
-  COPSE_AT_END(copse_topology_free_at) struct copse_topology *repeated = NULL;
-  struct copse_solve_seconds seconds;
   struct copse_schedule *schedule = NULL;
-  const struct copse_solve_options options = {.collective = COPSE_ALLREDUCE,
-                                              .root = -1,
-                                              .bound_only = true,
-                                              .label = copse_cli_topology_label(&o->topology)};
-  if (o->hosts > 1) COPSE_DO(copse_nccl_repeat_host(topology, best->n_hosts, &repeated, err));
-  if (repeated) topology = repeated;
   COPSE_DO(judge(topology, best, f, err));
-  COPSE_DO(copse_cli_solve_checked(topology, &options, false, &schedule, &seconds, NULL, err));
+  COPSE_DO(copse_cli_solve_bound(topology, COPSE_ALLREDUCE, -1,
+                                 copse_cli_topology_label(&o->topology), &schedule, err));
   f->all = bus_factor(best) / copse_q_to_double(schedule->time_per_GB);
   copse_schedule_free(schedule);
   return COPSE_OK;
@@ -119,7 +114,8 @@ static void print_report(const struct copse_nccl_best *best, const struct copse_
            "hosts,\n  where some have fewer neighbours, and so more left for chains)\n");
   print_part("rings", "rings", &best->ring, 1, f->rings);
   print_part("chains", chains, &best->chain, bus_factor(best), f->chains);
-  printf("all schedules: busbw %.10g at most; rings reach %.1f %% of it, chains %.1f %%\n", f->all,
+  printf("all schedules%s: busbw %.10g at most; rings reach %.1f %% of it, chains %.1f %%\n",
+         copse_has_clever_switch(t) ? " without the switches that copy and add" : "", f->all,
          100 * f->rings / f->all, 100 * f->chains / f->all);
   if (f->chains > copse_q_to_double(best->ring.bound) * (1 + 1e-9))
     printf("no rings are as fast as these chains\n");
@@ -180,6 +176,7 @@ static copse_status find(const struct options *o, struct copse_nccl_best *best,
   COPSE_DO(copse_nccl_best_find(w->topology, &options, best, &w->err));
   double seconds = copse_clock_seconds() - start;
   COPSE_DO(copse_nccl_best_to_json(best, w->topology, &w->made, &w->made_size, &w->err));
+  COPSE_DO(copse_cli_repeat_host(&w->topology, o->hosts, &w->err));
   COPSE_DO(find_figures(o, w->topology, best, &figures, &w->err));
   copse_cli_progress_end();
   if (o->output) COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));

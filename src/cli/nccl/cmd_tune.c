@@ -30,7 +30,8 @@
 
 struct options {
   struct copse_cli_topology topology;
-  const char *output, *nccl;
+  const char *output;
+  struct copse_cli_nccl nccl;
   int target; /* 0 nccl, 1 rccl */
   int hosts;  /* 0: the topology's */
   bool json;
@@ -40,16 +41,14 @@ struct options {
 struct job {
   const struct options *o;
   struct copse_cli_work *work;
-  struct copse_topology *topology; /* all hosts: the work's, or that repeated */
-  struct copse_topology *repeated;
+  struct copse_topology *topology; /* the work's: all hosts */
   struct copse_nccl_best best;
   struct copse_nccl_graphs *graphs; /* [best.n_groups] the best's, and NVLS; they own nothing */
   const struct copse_nccl_graphs **each; /* [n_each] of hosts, where there are groups */
   int n_each;
   struct copse_nccl_machine machine;
   struct copse_nccl_judge judge;
-  struct copse_nccl_graphs theirs; /* NCCL's own */
-  const struct copse_nccl_graphs *their_graphs;
+  struct copse_cli_nccl_graphs theirs; /* NCCL's own */
   struct copse_nccl_judge judge_theirs;
   struct copse_nccl_model model;
   struct copse_nccl_order order;
@@ -220,16 +219,8 @@ static copse_status load_topology(struct job *j) {
   if (args.options.links == COPSE_LINKS_DEFAULT && args.path && (j->input || j->is_log))
     args.options.links = COPSE_LINKS_ALL;
   COPSE_DO(copse_cli_load_topology(&args, &j->work->topology, &j->work->whole, j->err));
+  COPSE_DO(copse_cli_repeat_host(&j->work->topology, j->o->hosts, j->err));
   j->topology = j->work->topology;
-  if (j->o->hosts < 2) return COPSE_OK;
-  COPSE_DO(copse_nccl_machine_open(j->topology, &j->machine, j->err));
-  int hosts = j->machine.n_hosts;
-  copse_nccl_machine_free(&j->machine);
-  if (hosts > 1)
-    return copse_fail(j->err, COPSE_INVALID, "--hosts is for a topology of one host, and %s has %d",
-                      j->topology->name, hosts);
-  COPSE_DO(copse_nccl_repeat_host(j->topology, j->o->hosts, &j->repeated, j->err));
-  j->topology = j->repeated;
   return COPSE_OK;
 }
 
@@ -288,16 +279,9 @@ static copse_status add_nvls(struct job *j, int group) {
   return COPSE_OK;
 }
 
-/* busbw of an allreduce of algbw 1. */
-static double allreduce_factor(const struct job *j) {
-  double n = j->topology->n_ranks;
-  return 2 * (n - 1) / n;
-}
-
+/* busbw of a collective of algbw 1. */
 static double factor_of(const struct job *j, copse_collective collective) {
-  double n = j->topology->n_ranks;
-  if (collective == COPSE_ALLREDUCE) return allreduce_factor(j);
-  return collective == COPSE_BROADCAST || collective == COPSE_REDUCE ? 1 : (n - 1) / n;
+  return copse_collective_bus_factor(collective, j->topology->n_ranks);
 }
 
 /* algbw in GB/s that the links allow an algorithm; 0: none. */
@@ -317,7 +301,7 @@ static copse_status fill_model(struct job *j) {
   j->model.sm = sm;
   j->model.amd = j->input && strstr(j->input, "AuthenticAMD");
   j->facts.ring_busbw = j->model.links[COPSE_NCCL_RING];
-  j->facts.tree_busbw = j->model.links[COPSE_NCCL_TREE] / 2 * allreduce_factor(j);
+  j->facts.tree_busbw = j->model.links[COPSE_NCCL_TREE] / 2 * factor_of(j, COPSE_ALLREDUCE);
   return COPSE_OK;
 }
 
@@ -370,11 +354,19 @@ static copse_status find_graphs(struct job *j) {
   COPSE_DO(open_judge(j));
   COPSE_DO(state_speed(j, COPSE_NCCL_RING));
   COPSE_DO(state_speed(j, COPSE_NCCL_TREE));
-  if (groups > 1) COPSE_DO(open_judge(j)); /* by what is stated now */
-  if (!j->o->nccl) return COPSE_OK;
-  COPSE_DO(copse_nccl_graphs_load(j->o->nccl, &copse_cli_notes, &j->theirs, j->err));
-  j->their_graphs = &j->theirs;
-  return copse_nccl_judge_open(j->o->nccl, &j->their_graphs, 1, &j->machine, &j->judge_theirs,
+  return groups > 1 ? open_judge(j) : COPSE_OK; /* by what is stated now */
+}
+
+/* NCCL's own graphs, one for all hosts or one for each kind of them. */
+static copse_status load_theirs(struct job *j) {
+  int n = j->o->nccl.n, n_each = n > 1 ? j->machine.n_hosts : 1;
+  const struct copse_nccl_graphs **each;
+  if (n == 0) return COPSE_OK;
+  COPSE_DO(copse_cli_load_nccl(&j->o->nccl, &j->theirs, NULL, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)n_each, each, j->err));
+  each[0] = j->theirs.of;
+  if (n > 1) COPSE_DO(copse_nccl_graphs_by_host(&j->machine, j->theirs.of, n, each, j->err));
+  return copse_nccl_judge_open(j->theirs.label, each, n_each, &j->machine, &j->judge_theirs,
                                j->err);
 }
 
@@ -382,7 +374,7 @@ static copse_status judge_theirs(struct job *j, copse_collective collective,
                                  struct copse_tune_figure *figure) {
   struct copse_nccl_verdict verdict, nvls;
   struct copse_nccl_judge *judge = &j->judge_theirs;
-  if (!j->o->nccl) return COPSE_OK;
+  if (j->theirs.n == 0) return COPSE_OK;
   COPSE_DO(copse_nccl_judge_choice(judge, collective, 0, &verdict, j->err));
   if (copse_nccl_judge_has(judge, COPSE_NCCL_NVLS, collective)) {
     COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_NVLS, collective, 0, &nvls, j->err));
@@ -413,7 +405,7 @@ static copse_status add_figure(struct job *j, copse_collective collective) {
                       : j->machine.n_hosts > 1 ? "NVLSTree, NCCL's own"
                                                : "NVLS, NCCL's own";
   if (best == COPSE_NCCL_TREE)
-    figure->bound = copse_q_to_double(j->best.chain.bound) * allreduce_factor(j);
+    figure->bound = copse_q_to_double(j->best.chain.bound) * factor_of(j, COPSE_ALLREDUCE);
   else if (best == COPSE_NCCL_RING && j->best.ring.n > 0)
     figure->bound = copse_q_to_double(j->best.ring.bound);
   return judge_theirs(j, collective, figure);
@@ -637,7 +629,7 @@ static copse_status write_texts(struct job *j) {
   j->facts.channels = ring ? ring->n_channels : 0;
   j->facts.joined = j->judge.joined.n_channels;
   j->facts.figures = j->figures;
-  j->facts.has_theirs = j->o->nccl != NULL;
+  j->facts.has_theirs = j->theirs.n > 0;
   for (int i = 0; ring && i < ring->channels[0].n_gpus; i++)
     j->facts.domain = j->facts.domain || copse_nccl_dev_system(ring->channels[0].devs[i]) > 0;
   copse_tune_write_env(&j->facts, &env);
@@ -710,6 +702,7 @@ static copse_status make_files(struct job *j) {
                       "one GPU alone has nothing to tune: give several, or --hosts");
   copse_cli_phase("rings");
   COPSE_DO(find_graphs(j));
+  COPSE_DO(load_theirs(j));
   copse_cli_phase("model");
   COPSE_DO(fill_model(j));
   for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)
@@ -736,11 +729,10 @@ static copse_status tune(void *options, struct copse_cli_work *work) {
   copse_nccl_judge_close(&j.judge);
   copse_nccl_judge_close(&j.judge_theirs);
   copse_nccl_machine_free(&j.machine);
-  copse_nccl_graphs_free(&j.theirs);
+  copse_cli_nccl_free(&j.theirs);
   copse_nccl_best_free(&j.best);
   copse_tuner_table_free(&j.table);
   copse_text_free(&j.trees);
-  copse_topology_free(j.repeated);
   free(j.input);
   return status;
 }
@@ -752,10 +744,14 @@ static int run(void *options, int n_left, char **left) {
   const struct copse_cli_rule rules[] = {
       {!o->output, "give -o FOLDER, where the files go"},
       {o->output && (copse_cli_is_stdout(o->output) || !*o->output), "-o must be a folder"},
-      {o->nccl && o->target == 1, "--nccl is a dump of NCCL's, for --for nccl"},
+      {o->nccl.n > 0 && o->target == 1, "--nccl is a dump of NCCL's, for --for nccl"},
   };
   exit = COPSE_CLI_CHECK("tune", rules);
   return exit == COPSE_EXIT_DONE ? copse_cli_do(tune, o) : exit;
+}
+
+static int take_nccl(void *options, const char *command, char *value) {
+  return copse_cli_take_nccl(&((struct options *)options)->nccl, command, value);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
@@ -768,8 +764,9 @@ static const struct copse_option own[] = {
     {"--hosts", 0, "N", "so many hosts like the topology, on a network without bottlenecks",
      TO(hosts), COPSE_OPTION_RANGE(1, 4096), .common = true},
     {"--nccl", 0, "GRAPH",
-     "NCCL's own graph (NCCL_GRAPH_DUMP_FILE), to say what it reaches without\nthis", TO(nccl),
-     .common = true, .takes = COPSE_KIND_GRAPHS},
+     "NCCL's own graph (NCCL_GRAPH_DUMP_FILE), to say what it reaches without\nthis; where hosts "
+     "differ, once for each kind of host",
+     .take = take_nccl, .common = true, .takes = COPSE_KIND_GRAPHS},
     {"--json", 'j', NULL, "what was made and what it reaches, as one JSON object", TO(json),
      .common = true},
     {0}};

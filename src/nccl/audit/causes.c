@@ -268,16 +268,19 @@ static copse_status find_better_trees(struct causes *c, const struct reach *r, c
 }
 
 static const char *plans_mend(struct causes *c) {
+  const char *hosts = c->in->machine->n_hosts > 1 ? "; over several hosts they are experimental, and "
+                                                    "run only with COPSE_SEVERAL_HOSTS=1"
+                                                  : "";
   if (c->in->repeated)
     return say(c,
                "plans of copse, whose trees are not held to rings: copse plans CLUSTER -o FOLDER, "
                "and the drop-in, where CLUSTER is these %d hosts and their network (copse topo "
-               "--example cluster is such a file)",
-               c->in->machine->n_hosts);
+               "--example cluster is such a file)%s",
+               c->in->machine->n_hosts, hosts);
   return say(c,
              "plans of copse (copse plans %s -o FOLDER, and the drop-in), whose trees are not held "
-             "to rings",
-             c->in->topology_path);
+             "to rings%s",
+             c->in->topology_path, hosts);
 }
 
 static copse_status find_limit(struct causes *c) {

@@ -32,6 +32,12 @@ void copse_tune_graph_name(int group, char name[COPSE_TUNE_NAME]) {
     snprintf(name, COPSE_TUNE_NAME, "graph-%d.xml", group);
 }
 
+/* COPSE_TUNE_SET lists what is set here, for the env.sh after this one to unset: another's settings,
+ * such as a cloud's NCCL_TOPO_FILE, are left. */
+static void add_export(const char *name, const char *value, struct copse_text *out) {
+  copse_text_add(out, "export %s=%s COPSE_TUNE_SET=\"$COPSE_TUNE_SET %s\"\n", name, value, name);
+}
+
 /* Finds the host's place among those of the job, and sets `name` by its kind: to the graph's file,
  * or to RCCL's rings. */
 static void add_kinds(const struct copse_tune_facts *f, const char *name, struct copse_text *out) {
@@ -80,28 +86,27 @@ static void add_nccl_env(const struct copse_tune_facts *f, struct copse_text *ou
       out,
       "# Under copse's drop-in only the communicators that the graph fits get it; without, "
       "every one.\n"
-      "unset NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS # what an older env.sh has set\n"
+      "unset NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS\n"
       "%scase ${LD_PRELOAD:-} in\n"
       "*libcopse-nccl.so*) export COPSE_NCCL_GRAPHS=\"%s\" ;;\n"
       "*) export NCCL_GRAPH_FILE=\"%s\" ;;\n"
       "esac\n%s",
       f->n_groups > 1 ? "if [ -n \"$COPSE_GRAPH\" ]; then\n" : "", graph, graph,
       f->n_groups > 1 ? "fi\n" : "");
-  if (!f->same_nics)
+  if (!f->same_nics) {
     copse_text_add(out,
                    "# Hosts have unlike numbers of NICs, with which NCCL from 2.30.3 on does not "
-                   "start unless:\nexport NCCL_IGNORE_NET_MISMATCH=1\n");
-  if (f->has_topo && f->topo_is_real)
-    copse_text_add(out, "export NCCL_TOPO_FILE=\"$COPSE_TUNE/topo.xml\"\n");
-  if (!f->has_table) return;
-  copse_text_add(out, "export NCCL_TUNER_PLUGIN=%s\n",
-                 f->has_plugin ? "\"$COPSE_TUNE/libnccl-tuner-copse.so\"" : "copse");
-  copse_text_add(out, "export NCCL_TUNER_CONFIG_FILE=\"$COPSE_TUNE/tuner.csv\"\n");
+                   "start unless:\n");
+    add_export("NCCL_IGNORE_NET_MISMATCH", "1", out);
+  }
+  if (f->has_table)
+    add_export("NCCL_TUNER_PLUGIN",
+               f->has_plugin ? "\"$COPSE_TUNE/libnccl-tuner-copse.so\"" : "copse", out);
 }
 
 static void add_rccl_env(const struct copse_tune_facts *f, struct copse_text *out) {
   bool trees = f->trees && trees_win(f);
-  copse_text_add(out, "unset NCCL_RINGS RCCL_TREES # what an older env.sh has set\n");
+  copse_text_add(out, "unset NCCL_RINGS RCCL_TREES\n");
   if (!trees && f->rings && f->n_groups > 1) {
     add_kinds(f, "NCCL_RINGS", out);
     copse_text_add(out, "if [ -n \"$NCCL_RINGS\" ]; then export NCCL_RINGS; else unset NCCL_RINGS; fi\n");
@@ -110,10 +115,6 @@ static void add_rccl_env(const struct copse_tune_facts *f, struct copse_text *ou
     add_quoted(out, trees ? f->trees : f->rings[0]);
     copse_text_add(out, "\n");
   }
-  if (f->has_topo && f->topo_is_real)
-    copse_text_add(out, "export NCCL_TOPO_FILE=\"$COPSE_TUNE/topo.xml\"\n");
-  if (f->has_table)
-    copse_text_add(out, "export NCCL_TUNER_CONFIG_FILE=\"$COPSE_TUNE/tuner.csv\"\n");
 }
 
 void copse_tune_write_env(const struct copse_tune_facts *f, struct copse_text *out) {
@@ -126,11 +127,18 @@ void copse_tune_write_env(const struct copse_tune_facts *f, struct copse_text *o
       "  COPSE_TUNE=",
       strpbrk(f->folder, "\n\r") ? "FOLDER" : f->folder);
   add_quoted(out, f->folder);
-  copse_text_add(out, "\nfi\n");
+  copse_text_add(out,
+                 "\nfi\n"
+                 "eval \"unset ${COPSE_TUNE_SET:-COPSE_TUNE_SET}\" # what another env.sh has set\n"
+                 "export COPSE_TUNE_SET='%s'\n",
+                 f->rccl ? "NCCL_RINGS RCCL_TREES" : "NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS");
   if (f->rccl)
     add_rccl_env(f, out);
   else
     add_nccl_env(f, out);
+  if (f->has_topo && f->topo_is_real)
+    add_export("NCCL_TOPO_FILE", "\"$COPSE_TUNE/topo.xml\"", out);
+  if (f->has_table) add_export("NCCL_TUNER_CONFIG_FILE", "\"$COPSE_TUNE/tuner.csv\"", out);
 }
 
 /* ---- README
@@ -382,8 +390,8 @@ void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text
                  f->has_table && !f->rccl ? "; a line `TUNER/copse: .. rules of ..`" : "");
   copse_text_add(
       out,
-      "\n## To undo\n\n    unset %s\n\nor start a shell that has not sourced env.sh. Nothing "
-      "else was changed.\n",
+      "\n## To undo\n\n    unset %s COPSE_TUNE_SET\n\nor start a shell that has not sourced env.sh. "
+      "Nothing else was changed. env.sh of\nanother folder unsets these first.\n",
       f->rccl ? "NCCL_RINGS RCCL_TREES NCCL_TOPO_FILE NCCL_TUNER_CONFIG_FILE"
               : "NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS NCCL_TOPO_FILE NCCL_TUNER_PLUGIN "
                 "NCCL_TUNER_CONFIG_FILE NCCL_IGNORE_NET_MISMATCH");

@@ -211,13 +211,14 @@ static bool set_port(int *port, int found) {
   return unset;
 }
 
-/* The ports that lines "via NET" name: of a sender towards a receiver, or the other way. */
+/* The ports that lines "via NET" name: of a sender towards a receiver, or the other way. Devices of
+ * "Socket" are interfaces of the system, not the topology's NICs. */
 static void read_ports(const struct copse_log_comm *comm, const struct copse_nccl_machine *m,
                        const int *place, struct copse_nccl_joined *j) {
   for (int i = 0; i < comm->n_edges; i++) {
     const struct copse_log_edge *e = &comm->edges[i];
     bool known = e->via == COPSE_VIA_NET && e->connection <= 0 && e->net_dev >= 0 &&
-                 e->channel >= 0 && e->channel < j->n_channels && e->src >= 0 && e->dst >= 0 &&
+                 strcmp(e->net, "Socket") != 0 && e->channel >= 0 && e->channel < j->n_channels && e->src >= 0 && e->dst >= 0 &&
                  e->src < j->n_ranks && e->dst < j->n_ranks;
     if (!known) continue;
     int own = place[e->receive ? e->dst : e->src], other = place[e->receive ? e->src : e->dst];

@@ -230,11 +230,18 @@ static copse_status add_guesses(const struct copse_audit_input *in, struct copse
   return COPSE_OK;
 }
 
+/* What NCCL misreads of the topology may be why its search states less than the links allow. */
 static copse_status add_remarks(const struct copse_audit_input *in, struct copse_audit *audit,
                                 struct copse_err *err) {
+  const struct copse_audit_row *row = &audit->rows[0];
+  double lost = audit->n_rows > 0 ? fmin(row->links, row->bound) - row->stated : 0;
   for (int i = 0; i < in->n_remarks; i++)
     COPSE_DO(copse_audit_add(
-        audit, COPSE_STEP_OWN, 0, "NCCL reads a file otherwise than it is meant", in->remarks[i],
+        audit, COPSE_STEP_STATED,
+        lost > 0 && strncmp(in->remarks[i], in->topology_path, strlen(in->topology_path)) == 0
+            ? lost / row->bound
+            : 0,
+        "NCCL reads a file otherwise than it is meant", in->remarks[i],
         copse_arena_printf(&audit->arena, "%s: topo.xml and graph.xml in NCCL's words", in->tune),
         err));
   return COPSE_OK;

@@ -31,9 +31,10 @@ static double share_of(const struct measured *m, double lost) {
   return m->row->bound > 0 ? lost / m->row->bound : 0;
 }
 
-/* What is missing between NCCL's graph and the measurement; 0 where that is not known. */
+/* What is missing between NCCL's graph, or where that is not known the bound, and the measurement; 0
+ * without one. */
 static double lost(const struct measured *m) {
-  double gap = m->row->nccl - m->row->measured;
+  double gap = (isfinite(m->row->nccl) ? m->row->nccl : m->row->bound) - m->row->measured;
   return isfinite(gap) && gap > 0 ? share_of(m, gap) : 0;
 }
 
@@ -239,7 +240,17 @@ static copse_status find_warnings(struct measured *m) {
 
 static bool same_text(const char *a, const char *b) { return !a || !b || strcmp(a, b) == 0; }
 
-/* Communicators of other ranks on the same hosts, at work in the same job. */
+/* Whether a loss before the measurement is explained. */
+static bool has_cause(const struct measured *m) {
+  for (int i = 0; i < m->audit->n_findings; i++) {
+    const struct copse_audit_finding *f = &m->audit->findings[i];
+    if (f->step == COPSE_STEP_MEASURED && f->share > 0) return true;
+  }
+  return false;
+}
+
+/* Communicators of other ranks on the same hosts, at work in the same job; they explain what nothing
+ * else does. */
 static copse_status find_groups(struct measured *m) {
   const struct copse_nccl_log *log = m->in->log;
   int others = 0, shared = 0, most = 0;
@@ -256,12 +267,16 @@ static copse_status find_groups(struct measured *m) {
     if (same && o->n_ranks > most) most = o->n_ranks;
   }
   if (shared == 0) return COPSE_OK;
+  double share = has_cause(m) || m->row->measured >= NEAR * m->row->nccl ? 0 : lost(m);
+  const char *loss = share > 0 ? say(m, "; %.4g GB/s were measured, %.4g less than could be",
+                                     m->row->measured, share * m->row->bound)
+                               : "";
   return copse_audit_add(
-      m->audit, COPSE_STEP_OWN, 0, "other groups of ranks use the same links",
+      m->audit, COPSE_STEP_MEASURED, share, "other groups of ranks use the same links",
       say(m,
           "%d of %d other communicators in the log have ranks on the same hosts, the largest has "
-          "%d",
-          shared, others, most),
+          "%d%s",
+          shared, others, most, loss ? loss : ""),
       "what they get together: copse solve TOPO -c allreduce --groups FILE; measure one alone",
       m->err);
 }
@@ -550,14 +565,6 @@ static copse_status find_flights(struct measured *m) {
 
 #define LONG_MESSAGE (INT64_C(64) << 20)
 
-static bool has_cause(const struct measured *m) {
-  for (int i = 0; i < m->audit->n_findings; i++) {
-    const struct copse_audit_finding *f = &m->audit->findings[i];
-    if (f->step == COPSE_STEP_MEASURED && f->share > 0) return true;
-  }
-  return false;
-}
-
 /* What to do about a loss that nothing explains: what was not given first. */
 static const char *next_step(const struct measured *m, const struct copse_audit_row *row) {
   if (row->bytes < LONG_MESSAGE)
@@ -622,12 +629,12 @@ copse_status copse_audit_measured_causes(const struct copse_audit_input *in,
   if (in->judge) COPSE_DO(find_other_rings(m));
   COPSE_DO(find_transports(m));
   if (in->nvbandwidth) COPSE_DO(find_slow_links(m));
+  if (in->comm) COPSE_DO(find_groups(m));
   COPSE_DO(find_unexplained(m));
   for (int i = 0; i < in->n_tests; i++) COPSE_DO(find_dip(m, &in->tests[i]));
   if (in->ras) COPSE_DO(find_ras(m));
   if (in->calls) COPSE_DO(find_flights(m));
   if (!in->log) return COPSE_OK;
   COPSE_DO(find_settings(m));
-  COPSE_DO(find_warnings(m));
-  return in->comm ? find_groups(m) : COPSE_OK;
+  return find_warnings(m);
 }

@@ -183,7 +183,7 @@ int copse_text_edits(const char *a, const char *b) {
 }
 
 bool copse_text_is_near(const char *a, const char *b) {
-  size_t n = strlen(b);
+  size_t m = strlen(a), n = strlen(b) < m ? strlen(b) : m;
   return copse_text_edits(a, b) <= (n < 4 ? 1 : n < 9 ? 2 : 3);
 }
 

@@ -154,7 +154,8 @@ copse_status copse_cli_write(const char *path, const void *data, size_t size,
 
 /* Makes it, unless it is there. COPSE_IO. */
 copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) COPSE_CHECKED;
-/* The names of the *.plan in it, in their order; at least one: COPSE_BAD_INPUT says how to make some. */
+/* The names of the *.plan in it, in their order. COPSE_BAD_INPUT where there is none, and where its
+ * index.json names one that is missing; what to do is said. */
 copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
                                   const char *const **names, int *n,
                                   struct copse_err *err) COPSE_CHECKED;

@@ -483,7 +483,7 @@ static const struct copse_option common[] = {
      "executor and RCCL) or mscclpp (execution plan JSON for MSCCL++)",
      TO(to), .words = formats, .was = 't', .common = true},
     {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output),
-     .common = true},
+     .writes = true, .common = true},
     {"--workers", 'w', "N",
      "at most N workers per rank: thread blocks on a GPU, which all\n"
      "must be resident at once (an H100 has 132 SMs); default 32,\n"
@@ -639,7 +639,7 @@ static int run_expand(void *arguments, int n_left, char **left) {
 #define TO(member) COPSE_OPTION_TO(struct expand_options, member)
 static const struct copse_option of_expand[] = {
     {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output),
-     .common = true},
+     .writes = true, .common = true},
     {"--json", 'j', NULL, "what was written as one JSON object on standard output", TO(json),
      .common = true},
     {0}};

@@ -168,7 +168,7 @@ static const struct copse_option placing[] = {
      "cut short depends on the machine's speed",
      TO(place.seconds), COPSE_OPTION_RANGE(0, 1000000), .must = "seconds, 0 to 1000000", PLACE},
     {"--output", 'o', "FILE", "where to write the placement, JSON (- for standard output)",
-     TO(output), .common = true},
+     TO(output), .writes = true, .common = true},
     {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 

@@ -176,7 +176,7 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
   copse_text_add(&j->difference, "]");
   copse_text_add(&j->changes, "%s: ", name);
   if (same == n) {
-    copse_text_add(&j->changes, "no rank does anything else than in %s\n", like->name);
+    copse_text_add(&j->changes, "no rank does anything else than in the old %s\n", like->name);
     return COPSE_OK;
   }
   copse_text_add(&j->changes, "rank%s ", n - same == 1 ? "" : "s");
@@ -184,7 +184,7 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
   if (like && same == 0)
     copse_text_add(&j->changes, " must load it\n");
   else if (like)
-    copse_text_add(&j->changes, " must load it, %u of %u do as in %s\n", same, n, like->name);
+    copse_text_add(&j->changes, " must load it, %u of %u do as in the old %s\n", same, n, like->name);
   else
     copse_text_add(&j->changes, " must load it, there was none for %u ranks\n", n);
   return COPSE_OK;
@@ -562,6 +562,7 @@ static copse_status make_collective(struct job *j, copse_collective collective, 
   if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
   COPSE_TRY(make_candidates(j, &options));
   COPSE_TRY(say_candidates(j));
+  copse_cli_phase("compare, prove");
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
   COPSE_TRY(make_switched(j, &options, ranges, n));

@@ -244,7 +244,7 @@ static const struct copse_option output[] = {
     {"--output", 'o', "FILE",
      "the page (- for standard output); of several topologies a folder, with\n"
      "an index.html; pages of an earlier run go",
-     TO(output), .common = true},
+     TO(output), .writes = true, .common = true},
     {0}};
 static const struct copse_option own[] = {
     {"--nccl", 0, "GRAPH",

@@ -723,11 +723,11 @@ static const struct copse_option own[] = {
     {"--stages", 0, NULL, "also the network and the split graph on the way to the trees",
      TO(stages)},
     {"--output", 'o', "FILE", "where to write the schedule (- for standard output)", TO(output),
-     .common = true},
+     .writes = true, .common = true},
     {"--draw", 0, "FILE",
      "a picture of the links' loads as SVG: the bottleneck, the cut; laid\n"
      "out by Graphviz (the program 'dot'), at most 2500 nodes",
-     TO(draw)},
+     TO(draw), .writes = true},
     {"--tree", 0, "I", "draw tree I (from 0) instead, of an alltoall what rank I sends", TO(tree),
      COPSE_OPTION_RANGE(0, INT32_MAX), .must = "a tree's number, from 0"},
     {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},

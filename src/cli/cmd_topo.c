@@ -254,11 +254,11 @@ static int run(void *arguments, int n_left, char **left) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
-    {"--output", 'o', "FILE", "write it as canonical topology JSON", TO(output), .common = true},
+    {"--output", 'o', "FILE", "write it as canonical topology JSON", TO(output), .writes = true, .common = true},
     {"--draw", 0, "FILE",
      "a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
      "most 2500 nodes",
-     TO(draw), .was = 'd', .common = true},
+     TO(draw), .writes = true, .was = 'd', .common = true},
     {"--ids", 0, "PATTERN",
      "the ids that match, such as '*', 'h0.*', 'net@mlx5_*', or of a type,\n"
      "such as nic; --down and --ranks take the ids",

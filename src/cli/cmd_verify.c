@@ -347,7 +347,7 @@ static const struct copse_option own[] = {
     {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
      .common = true, .takes = COPSE_KIND_TOPOLOGY},
     {"--draw", 0, "FILE",
-     "a picture of the links' loads as SVG, as of 'copse solve' (- for standard output)", TO(draw)},
+     "a picture of the links' loads as SVG, as of 'copse solve' (- for standard output)", TO(draw), .writes = true},
     {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 

@@ -133,6 +133,30 @@ void copse_cli_kinds_expect(const char *path, unsigned expected, const char *opt
   inputs[n_inputs++].option = option;
 }
 
+static struct {
+  const char *path, *option;
+} outputs[4];
+static int n_outputs;
+
+void copse_cli_kinds_write(const char *path, const char *option) {
+  if (n_outputs == sizeof outputs / sizeof *outputs) return;
+  outputs[n_outputs].path = path;
+  outputs[n_outputs++].option = option;
+}
+
+/* A device, such as /dev/stdout, is no file that would be lost, nor is a folder. */
+const char *copse_cli_kinds_find_overwritten(const char **input) {
+  for (int o = 0; o < n_outputs; o++)
+    for (int i = 0; i < n_inputs; i++) {
+      struct stat in, out;
+      if (stat(outputs[o].path, &out) != 0 || stat(inputs[i].path, &in) != 0) continue;
+      if (!S_ISREG(out.st_mode) || in.st_dev != out.st_dev || in.st_ino != out.st_ino) continue;
+      *input = inputs[i].path;
+      return outputs[o].option;
+    }
+  return NULL;
+}
+
 /* ---- the answer ---------------------------------------------------------------------------- */
 
 static unsigned kind_of_file(const char *path) {

@@ -38,6 +38,12 @@ enum copse_cli_kind copse_cli_kind_of(const char *data, size_t size);
  * any. What is piped into standard input stays readable, at the cost of a copy. */
 void copse_cli_kinds_expect(const char *path, unsigned kinds, const char *option);
 
+/* A file that `option` writes. */
+void copse_cli_kinds_write(const char *path, const char *option);
+
+/* The option whose file is an input, `*input`, by whatever path; NULL: none is. */
+const char *copse_cli_kinds_find_overwritten(const char **input);
+
 /* The first input that is of another kind than expected; false: none is known to be. */
 struct copse_cli_misplaced {
   const char *path, *option;

@@ -18,10 +18,12 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/kinds.h"
 #include "cli/options.h"
+#include "cli/topology_args.h"
 #include "schedule/schedule.h"
 #include "view/arrangement.h"
 
@@ -299,11 +301,22 @@ static bool is_named(const struct copse_err *err, const char *file) {
   return !file || strncmp(err->text, file, strlen(file)) == 0;
 }
 
+/* To a rank that can't be reached: what is down. */
+static void add_faults(struct copse_cli_work *w) {
+  COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
+  struct copse_err told = COPSE_ERR_INIT;
+  copse_cli_faults_between(w->topology->name, w->whole->name, &faults);
+  if (faults.size == 0 || faults.failed) return;
+  (void)copse_fail(&told, w->err.status, "%s; what is down:%s", w->err.text, faults.data);
+  w->err = told;
+}
+
 /* Where a failure comes from too deep inside to name what it is about. */
-static int fail(const struct copse_cli_work *w) {
+static int fail(struct copse_cli_work *w) {
   const struct copse_err *err = &w->err;
   struct copse_err placed = COPSE_ERR_INIT;
   bool overflow = err->status == COPSE_OVERFLOW, unreached = err->status == COPSE_INFEASIBLE;
+  if (unreached && w->topology && w->whole) add_faults(w);
   bool elsewhere = overflow || unreached || err->status == COPSE_UNSUPPORTED;
   if (!is_named(err, w->place) && elsewhere) {
     (void)copse_fail_at(&placed, err->status, w->place, 0, "%s", err->text);
@@ -363,6 +376,34 @@ static bool has_suffix(const char *name, const char *suffix) {
 
 static int is_plan(const struct dirent *entry) { return has_suffix(entry->d_name, ".plan"); }
 
+static bool is_listed(const char *const *names, int n, const char *name) {
+  for (int i = 0; i < n; i++)
+    if (strcmp(names[i], name) == 0) return true;
+  return false;
+}
+
+/* What the folder's index.json names must be there. Another's index is none of plans. */
+static copse_status check_index(const char *folder, const char *const *names, int n,
+                                struct copse_arena *arena, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *data = NULL;
+  COPSE_AT_END(copse_json_free_at) struct copse_json json = {0};
+  size_t size;
+  const char *path = copse_arena_printf(arena, "%s/index.json", folder);
+  if (!path) return copse_fail_nomem(err);
+  if (access(path, F_OK) != 0) return COPSE_OK;
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  if (copse_cli_kind_of(data, size) != COPSE_KIND_PLANS) return COPSE_OK;
+  COPSE_DO(copse_json_parse(path, data, size, &json, err));
+  COPSE_JSON_EACH(range, copse_json_get(json.root, "ranges")) {
+    const char *plan = copse_json_text_or(range, "plan", NULL);
+    if (plan && !is_listed(names, n, plan))
+      return copse_fail_at(err, COPSE_BAD_INPUT, path, copse_json_line(range, NULL),
+                           "names %.80s, which is not in the folder: copy it there, or make the "
+                           "plans again", plan);
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
                                   const char *const **names, int *n, struct copse_err *err) {
   struct dirent **found = NULL;
@@ -380,7 +421,7 @@ copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
     status = copse_fail_at(err, COPSE_BAD_INPUT, folder, 0,
                            "has no plans (*.plan); 'copse plans TOPO -o FOLDER' makes them");
   *names = list;
-  return status;
+  return status == COPSE_OK ? check_index(folder, list, *n, arena, err) : status;
 }
 
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,

@@ -134,14 +134,24 @@ static bool take_decimal(const struct copse_option *it, const char *value, doubl
   return *out >= (double)it->min && *out <= (double)it->max;
 }
 
+/* With the words that it can be, where they are few. */
+static int refuse_missing(const char *command, const struct copse_option *it, const char *given) {
+  struct copse_line list = {.used = 0};
+  for (int i = 0; it && it->words && it->words[i]; i++)
+    copse_line_add(&list, "%s%s", i == 0 ? ": " : it->words[i + 1] ? ", " : " or ", it->words[i]);
+  return copse_cli_usage(command, "option '%s' needs a value%s", given, list.used ? list.text : "");
+}
+
 /* 0, or the exit status after what was wrong has been said. `into`: the struct of the row's table.
  */
 static int take(const struct copse_command *command, const struct copse_option *it, char *into,
                 char *value) {
   void *to = into + it->at;
   bool good = true;
+  if (it->argument && !*value) return refuse_missing(command->name, it, it->name);
   if (it->mark) *(const char **)(void *)(into + it->mark - 1) = it->name;
   if (it->takes) copse_cli_kinds_expect(value, it->takes, it->name);
+  if (it->writes) copse_cli_kinds_write(value, it->name);
   switch (it->type) {
     case COPSE_OPTION_TAKEN: return it->take(into, command->name, value);
     case COPSE_OPTION_FLAG:
@@ -203,14 +213,6 @@ static const struct copse_option *find_row(const struct copse_option_rows *rows,
     if (option >= NO_LETTER ? *at == option - NO_LETTER : rows->list[*at]->letter == option)
       return rows->list[*at];
   return NULL;
-}
-
-/* With the words that it can be, where they are few. */
-static int refuse_missing(const char *command, const struct copse_option *it, const char *given) {
-  struct copse_line list = {.used = 0};
-  for (int i = 0; it && it->words && it->words[i]; i++)
-    copse_line_add(&list, "%s%s", i == 0 ? ": " : it->words[i + 1] ? ", " : " or ", it->words[i]);
-  return copse_cli_usage(command, "option '%s' needs a value%s", given, list.used ? list.text : "");
 }
 
 /* After getopt_long returned '?' or ':': says what was wrong. */
@@ -295,6 +297,10 @@ static int parse_and_run(const struct copse_command *command, int argc, char **a
     if (exit != COPSE_EXIT_DONE) return exit;
   }
   for (int i = optind; i < argc; i++) copse_cli_kinds_expect(argv[i], command->takes, NULL);
+  const char *input, *output = copse_cli_kinds_find_overwritten(&input);
+  if (output)
+    return copse_cli_usage(command->name, "%s would overwrite the input %.200s: name another file",
+                           output, input);
   return command->run(options, argc - optind, argv + optind);
 }
 

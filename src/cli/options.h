@@ -37,6 +37,7 @@ struct copse_option {
   const char *spelled;      /* that message's own name for it, such as "-b" */
   bool common;              /* --help shows it first, before the example */
   unsigned takes;           /* kinds of files (kinds.h) that the value names; 0: any, or none */
+  bool writes;              /* the value names a file that is written */
   char was;                 /* a letter that meant this option once: a note has the name; refused
                                where the letter means another option */
   /* Takes the value of a COPSE_OPTION_TAKEN into the table's struct: 0, or the exit status after

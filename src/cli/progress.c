@@ -84,7 +84,7 @@ static void report(void *ctx, const char *phase, int64_t done, int64_t total) {
   (void)ctx;
   pthread_mutex_lock(&bar.lock);
   if (strncmp(bar.phase, phase, sizeof bar.phase - 1) != 0) begin_phase(phase);
-  bar.percent = total > 0 ? (int)(100 * done / total) : -1;
+  bar.percent = total > 0 ? (int)(100 * (done < total ? done : total) / total) : -1;
   pthread_mutex_unlock(&bar.lock);
 }
 

@@ -68,28 +68,33 @@ static int take_others(void *options, const char *command, char *value) {
   return copse_cli_usage(command, "--others must be relay or exclude");
 }
 
-static int take_down(void *options, const char *command, char *value) {
-  struct copse_cli_topology *args = options;
+static int add_fault(struct copse_cli_topology *args, const char *command, const char *what,
+                     struct copse_q left) {
   if (args->n_faults == COPSE_CLI_MAX_FAULTS)
     return copse_cli_usage(command, "at most %d --down and --derate in all", COPSE_CLI_MAX_FAULTS);
-  args->faults[args->n_faults++] = (struct copse_fault){value, COPSE_Q_ZERO};
+  for (int i = 0; i < args->n_faults; i++)
+    if (strcmp(args->faults[i].what, what) == 0 && !args->faults[i].left.num != !left.num)
+      return copse_cli_usage(command, "--down and --derate of %.80s: what is down has no bandwidth "
+                             "left, give one of them", what);
+  args->faults[args->n_faults++] = (struct copse_fault){what, left};
   return COPSE_EXIT_DONE;
+}
+
+static int take_down(void *options, const char *command, char *value) {
+  return add_fault(options, command, value, COPSE_Q_ZERO);
 }
 
 /* WHAT=PART; ids may have "=" in them. */
 static int take_derate(void *options, const char *command, char *value) {
-  struct copse_cli_topology *args = options;
-  int exit = take_down(options, command, value);
-  if (exit != COPSE_EXIT_DONE) return exit;
-  struct copse_q *left = &args->faults[args->n_faults - 1].left;
+  struct copse_q left;
   char *equals = strrchr(value, '=');
-  if (!equals || !copse_cli_parse_part(equals + 1, left) || left->num == 0 ||
-      copse_q_cmp(*left, COPSE_Q_ONE) > 0)
+  if (!equals || !copse_cli_parse_part(equals + 1, &left) || left.num == 0 ||
+      copse_q_cmp(left, COPSE_Q_ONE) > 0)
     return copse_cli_usage(command,
                            "--derate must be NODE=50%% or SRC>DST=50%%, above 0 and at "
                            "most 100%%; --down takes all");
   *equals = '\0';
-  return COPSE_EXIT_DONE;
+  return add_fault(options, command, value, left);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct copse_cli_topology, member)

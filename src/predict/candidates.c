@@ -193,16 +193,45 @@ static const char *without_size(const char *name) {
   return sized ? name + digits + 3 : name;
 }
 
+/* The searches of all sizes as one, for people who look on. */
+struct searches {
+  const struct copse_progress *all;
+  char phase[40];
+  int64_t i, n;
+};
+
+static void report_part(void *ctx, const char *phase, int64_t done, int64_t total) {
+  const struct searches *s = ctx;
+  if (strcmp(phase, "search") != 0 || total <= 0) return; /* what a search solves is part of it */
+  copse_progress_report(s->all, s->phase, s->i * total + (done < total ? done : total),
+                        s->n * total);
+}
+
+static void tell_part(void *ctx, const char *text) {
+  const struct searches *s = ctx;
+  s->all->tried(s->all->ctx, text);
+}
+
 copse_status copse_candidates_search(struct copse_candidates *c,
                                      const struct copse_solve_options *options,
                                      uint64_t most_packets, struct copse_err *err) {
   static const uint64_t sizes[] = PLAN_SIZES;
   struct copse_predict_options packets = c->options;
+  struct copse_solve_options solve = *options;
+  struct searches searches = {.all = options->progress, .n = sizeof sizes / sizeof *sizes};
+  const struct copse_progress progress = {
+      .report = report_part,
+      .ctx = &searches,
+      .tried = options->progress && options->progress->tried ? tell_part : NULL};
+  snprintf(searches.phase, sizeof searches.phase, "%s search",
+           copse_collective_name(options->collective));
+  solve.progress = &progress;
   copse_predict_alpha(&packets, PACKET_HOP * packets.sim.alpha_us);
   if (c->topology->n_ranks == 1) return COPSE_OK;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     struct copse_proposal from[COPSE_MAX_CANDIDATES];
-    const struct copse_size_question question = {.solve = options,
+    searches.i = (int64_t)i;
+    const struct copse_size_question question = {.solve = &solve,
                                                  .predict = sizes[i] <= most_packets
                                                                 ? &packets
                                                                 : &c->options,

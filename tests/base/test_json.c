@@ -164,6 +164,8 @@ START_TEST(edits_are_counted) {
                {"spnies", "spines", 1, true},
                {"Bandwidth", "bandwidth", 0, true},
                {"gpu", "cpu", 1, true},
+               {"tpo", "topo", 1, true},
+               {"foo", "topo", 2, false},
                {"nic", "gpu", 3, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     ck_assert_int_eq(copse_text_edits(cases[i].a, cases[i].b), cases[i].edits);

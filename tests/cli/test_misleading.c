@@ -252,8 +252,12 @@ START_TEST(mistyped_topologies_are_remarked_on) {
     const char *topology, *note, *also;
   } cases[] = {
       {"hosts:4 gpus:8@300 nics:8@400 rails",
-       "h0.nic0 -> rail0 has 400 GB/s (and 31 links alike), more than any NIC",
+       "h0.nic0 -> rail0 has 400 GB/s (and 31 links alike), 1.6 Tb/s or more",
        "400 Gb/s are 50 GB/s"},
+      {"hosts:4 gpus:8@300 nics:8@200 rails", "h0.nic0 -> rail0 has 200 GB/s (and 31 links alike)",
+       "Gb/s typed for GB/s?"},
+      {"hosts:4 gpus:8@300 nics:4@400 rails", "h0.nic0 -> rail0 has 400 GB/s (and 15 links alike)",
+       "Gb/s typed for GB/s?"},
       {"hosts:2 gpus:4@300 nics:4@50 clos:8/2", "a leaf joins 8 hosts, and there are 2",
        "one leaf"},
       {"hosts:4 gpus:4@300 nics:4@50 clos:2/0.5",

@@ -264,6 +264,49 @@ START_TEST(options_that_nobody_would_heed_are_refused) {
 }
 END_TEST
 
+/* No command writes over what it reads, by whatever path; what goes through pipes is no such file. */
+START_TEST(an_input_is_not_written_over) {
+  static const char *const cases[][2] = {
+      {"solve %/mine.json -c allreduce -o %/mine.json", "--output would overwrite the input"},
+      {"solve %/mine.json -c allreduce --draw %/link.svg", "--draw would overwrite the input"},
+      {"topo %/mine.json -o %/./mine.json", "mine.json: name another file"},
+      {"lower %/s.json --to plan -o %/s.json", "--output would overwrite the input"},
+      {"expand %/s.json -o %/s.json", "--output would overwrite the input"},
+      {"simulate %/s.json -t %/mine.json --nccl ''", "option '--nccl' needs a value"},
+      {"plans %/mine.json -o ''", "option '--output' needs a value"},
+      {"solve %/mine.json -c allreduce --output=", "option '--output' needs a value"}};
+  ck_assert_int_eq(run("@ topo " FABRIC " -o %%/mine.json && ln -sf mine.json %%/link.svg && "
+                       "cp %%/mine.json %%/kept.json && "
+                       "@ solve %%/mine.json -c allgather -o %%/s.json && cp %%/s.json %%/kept-s"),
+                   0);
+  copse_test_all_refused(cases, sizeof cases / sizeof *cases);
+  ck_assert_int_eq(run("cmp %%/mine.json %%/kept.json && cmp %%/s.json %%/kept-s"), 0);
+  ck_assert_int_eq(run("@ topo - -o - <%%/mine.json | cmp - %%/mine.json"), 0);
+  ck_assert_int_eq(run("@ topo %%/mine.json -o /dev/null && @ topo %%/kept.json -o %%/mine.json"), 0);
+}
+END_TEST
+
+/* What a stranger types, and what the line must name. */
+START_TEST(what_is_down_is_said) {
+  static const char *const cases[][2] = {
+      {"solve " FABRIC " -c allgather --down gpu1 --derate gpu1=0.5", "--down and --derate of gpu1"},
+      {"solve " FABRIC " -c allgather --derate gpu1=0.5 --down gpu1", "give one of them"},
+      {"help foo", "unknown command 'foo' (see"},
+      {"help tpo", "did you mean topo?"},
+      {"topo %/capitals.json", "\"n\" has type \"NIC\": write \"nic\""}};
+  copse_test_write("host.json",
+                   "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"g\", \"type\": \"gpu\"},\n"
+                   "{\"id\": \"n\", \"type\": \"NIC\"}],\n"
+                   "\"links\": [{\"src\": \"g\", \"dst\": \"n\", \"bandwidth\": 25}]}");
+  copse_test_write("capitals.json",
+                   "{\"format\": \"copse-cluster/1\", \"host\": \"host.json\", \"hosts\": 2,\n"
+                   "\"fabric\": {\"type\": \"flat\", \"bandwidth\": 25}}");
+  copse_test_all_refused(cases, sizeof cases / sizeof *cases);
+  run("@ solve --synthetic 'hosts:2 gpus:2@300 nics:2@25 rails' -c allgather --down 'h0.nic*'");
+  copse_test_refused(3, "; what is down: --down 'h0.nic*'");
+}
+END_TEST
+
 /* ---- files of another kind ---------------------------------------------------------------- */
 
 /* A file of each kind, as little of it as tells what it is, and what messages call it. */
@@ -467,6 +510,8 @@ int main(void) {
   tcase_add_test(tests, options_without_effect_are_told);
   tcase_add_test(tests, flows_of_nothing_are_lowered);
   tcase_add_test(tests, options_that_nobody_would_heed_are_refused);
+  tcase_add_test(tests, an_input_is_not_written_over);
+  tcase_add_test(tests, what_is_down_is_said);
   tcase_add_loop_test(tests, a_single_rank_has_every_schedule, 0, 5);
   tcase_add_test(tests, gzip_goes_in_and_out);
   tcase_add_loop_test(tests, damaged_gzip_is_refused, 0, 5);

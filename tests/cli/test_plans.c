@@ -194,6 +194,14 @@ START_TEST(a_folder_of_plans_is_simulated_whole) {
   ck_assert_ptr_nonnull(strstr(result.out, "allgather-1.plan\n"));
   run("mkdir %%/empty");
   copse_test_refused(run("@ simulate %%/empty -t dgx-a100"), "has no plans (*.plan)");
+  /* a plan that the index names is missing: nobody takes what is left for the whole */
+  ck_assert_int_eq(run("cp -r %%/whole %%/part; rm %%/part/allreduce-2.plan"), 0);
+  const char *const said = "part/index.json:";
+  copse_test_refused(run("@ simulate %%/part -t dgx-a100"), said);
+  copse_test_refused(2, "names allreduce-2.plan, which is not in the folder");
+  copse_test_refused(run("@ plans dgx-a100 --from %%/part -o %%/new"), said);
+  ck_assert(!copse_test_exists("new"));
+  ck_assert_int_eq(run("rm %%/part/index.json; @ simulate %%/part -t dgx-a100 -b 1M -e 1M"), 0);
 }
 END_TEST
 

@@ -247,6 +247,26 @@ START_TEST(new_gone_and_lost_schedules_fail) {
 }
 END_TEST
 
+/* Of one collective as of all: its rows of a file that has gone are missed, and updating drops all
+ * rows of that file. A single file says nothing of the others. */
+START_TEST(a_deleted_file_is_missed_by_one_collective_too) {
+  update();
+  run("rm %%/t/pair.json; @ quality '%%/t/star 3.json' -c allgather --table %%/q.txt --quiet");
+  ck_assert_int_eq(result.status, 0);
+  run("@ quality %%/t -c allgather --table %%/q.txt --quiet");
+  ck_assert_int_eq(result.status, 1);
+  ck_assert_ptr_nonnull(strstr(result.out, "gone    pair.json allgather\n"));
+  ck_assert_ptr_null(strstr(result.out, "gone    pair.json alltoall\n"));
+  ck_assert_ptr_nonnull(strstr(result.out, " 1 gone"));
+  ck_assert_int_eq(run("@ quality %%/t -c allgather --table %%/q.txt --update --quiet"), 0);
+  char *after = copse_test_read("q.txt");
+  ck_assert_ptr_null(strstr(after, "pair.json"));
+  ck_assert_ptr_nonnull(strstr(strstr(after, "\nstar%203.json "), " alltoall "));
+  free(after);
+  compare(0, " 0 gone");
+}
+END_TEST
+
 /* A file that can't be read is said with the reason in every form, and is nothing to accept. */
 START_TEST(unreadable_files_are_said_and_not_accepted) {
   update();
@@ -467,7 +487,7 @@ START_TEST(junit_and_github_have_what_fails) {
   ck_assert_ptr_nonnull(strstr(xml, "<testcase classname=\"pair.json\" name=\"allgather\" file="));
   ck_assert_ptr_nonnull(
       strstr(xml, "><failure type=\"new\" message=\"allgather of pair.json: new\">"));
-  ck_assert_ptr_nonnull(strstr(xml, " failures=\"1\" errors=\"0\" "));
+  ck_assert_ptr_nonnull(strstr(xml, " failures=\"2\" errors=\"0\" "));
   free(xml);
   /* six collectives of one topology are one line */
   run("@ quality %%/t --table %%/u.txt --update --quiet; sed -i '/^pair.json/d' %%/u.txt; "
@@ -503,6 +523,7 @@ int main(void) {
                       sizeof edits / sizeof *edits);
   tcase_add_test(tests, predictions_may_differ_in_the_last_digits_only);
   tcase_add_test(tests, new_gone_and_lost_schedules_fail);
+  tcase_add_test(tests, a_deleted_file_is_missed_by_one_collective_too);
   tcase_add_test(tests, unreadable_files_are_said_and_not_accepted);
   tcase_add_test(tests, skipped_ones_are_said_and_their_rows_kept);
   tcase_add_test(tests, the_best_rings_stand_beside);

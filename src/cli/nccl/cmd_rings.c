@@ -206,7 +206,7 @@ static int run(void *arguments, int n_left, char **left) {
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
     {"--output", 'o', "FILE", "write channels and proof as a certificate, for 'copse verify'",
-     TO(output), .common = true},
+     TO(output), .writes = true, .common = true},
     {"--hosts", 0, "N", "so many hosts of a kind, on a network taken as no limit", TO(hosts),
      COPSE_OPTION_RANGE(1, 65536), .common = true},
     {"--channels", 0, "N", "at most so many channels (default 32: NCCL from 2.25 on)", TO(channels),

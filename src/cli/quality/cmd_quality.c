@@ -55,7 +55,7 @@ struct job {
   struct worker *workers;               /* [o->jobs] */
   int n_running;
   struct copse_quality_table was, now;
-  bool has_table, whole; /* whole: all files of the folders, all collectives */
+  bool has_table, whole; /* whole: folders were given, so all files are met that there are */
   int n_files;
   int counts[COPSE_QUALITY_LOSS + 1];
   enum copse_quality_verdict *verdicts; /* [now.n_rows] */
@@ -352,7 +352,7 @@ static copse_status add_input(struct job *job, const char *path) {
 
 static copse_status measure(struct job *job) {
   const struct options *o = job->o;
-  job->whole = !o->some_collectives;
+  job->whole = true;
   job->predict = copse_predict_defaults;
   COPSE_DO(copse_cli_costs(&o->read, &(struct copse_cli_costs)COPSE_CLI_COSTS_INIT, &job->predict,
                            job->err));
@@ -488,20 +488,20 @@ static copse_status add_case(struct job *job, const struct copse_quality_row *ro
   return text ? copse_arena_text(job->arena, text, &it->text, job->err) : COPSE_OK;
 }
 
-/* Whether the topology of the row is a file that can't be read now. */
-static bool is_unreadable(const struct job *job, const struct copse_quality_row *row) {
-  const struct copse_quality_row file = {.topology = row->topology,
-                                         .collective = COPSE_QUALITY_NO_COLLECTIVE};
-  return copse_quality_table_find(&job->now, &file) != NULL;
+/* A row of the topology's file, which was met in this run; NULL: it was not. */
+static const struct copse_quality_row *find_met(const struct job *job, const char *topology) {
+  for (size_t i = 0; i < job->now.n_rows; i++)
+    if (strcmp(job->now.rows[i].topology, topology) == 0) return &job->now.rows[i];
+  return NULL;
 }
 
-/* Whether this run should have met the row, had its topology still been there. */
+/* Whether this run should have met the row, had its file still been there and readable. */
 static bool was_in_reach(const struct job *job, const struct copse_quality_row *row) {
-  bool asked =
-      row->collective == COPSE_QUALITY_NO_COLLECTIVE
-          ? job->whole
-          : job->whole || (job->o->collectives[row->collective] && is_unreadable(job, row));
-  return asked && !copse_quality_table_find(&job->now, row);
+  const struct copse_quality_row *met = find_met(job, row->topology);
+  if (row->collective != COPSE_QUALITY_NO_COLLECTIVE && !job->o->collectives[row->collective])
+    return false;
+  return (met ? met->result.outcome == COPSE_QUALITY_UNREADABLE : job->whole) &&
+         !copse_quality_table_find(&job->now, row);
 }
 
 /* Of a file that can't be read: whether the table has results of it. They stay until it can. */
@@ -534,7 +534,7 @@ static copse_status compare_all(struct job *job) {
   for (size_t i = 0; i < job->was.n_rows && !job->o->update; i++)
     if (was_in_reach(job, &job->was.rows[i])) {
       const char *why =
-          is_unreadable(job, &job->was.rows[i]) ? "        its file can't be read\n" : NULL;
+          find_met(job, job->was.rows[i].topology) ? "        its file can't be read\n" : NULL;
       add_difference(job, &job->was.rows[i], COPSE_QUALITY_GONE, why);
       COPSE_DO(add_case(job, &job->was.rows[i], COPSE_QUALITY_GONE, why));
     }
@@ -562,7 +562,7 @@ static copse_status update(struct job *job) {
   for (size_t i = 0; i < job->was.n_rows; i++) {
     const struct copse_quality_row *old = &job->was.rows[i];
     const struct copse_quality_row *now = copse_quality_table_find(&job->now, old);
-    if (now ? belongs_in_table(now) : job->whole && !is_unreadable(job, old)) continue;
+    if (now ? belongs_in_table(now) : job->whole && !find_met(job, old->topology)) continue;
     if (now && strcmp(now->sha256, old->sha256) != 0) continue;
     if (old->result.outcome == COPSE_QUALITY_UNREADABLE) continue; /* older tables have such */
     COPSE_DO(copse_quality_table_add(&table, old, job->err));
@@ -760,7 +760,7 @@ static const struct copse_option own[] = {
     {"--junit", 0, "FILE",
      "also as JUnit XML, which CI systems show: a test case for each topology\n"
      "and collective",
-     TO(junit)},
+     TO(junit), .writes = true},
     {"--github", 0, NULL,
      "also as annotations of GitHub Actions: an ::error for each topology of\n"
      "which something is lost, a ::notice where all is better, and the counts",

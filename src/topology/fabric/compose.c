@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/graph.h"
 #include "base/text.h"
@@ -99,17 +100,28 @@ static int count_ports(const struct copse_host_group *group) {
   return n;
 }
 
+/* A host without ports can't join; nor one whose "NIC" is in capitals, a relay as any unknown type. */
+static copse_status refuse_host(const struct composer *c, const struct copse_host_group *group) {
+  char likely[160] = "";
+  for (int i = 0; i < group->host->n_nodes && !*likely; i++) {
+    const struct copse_node *n = &group->host->nodes[i];
+    if (strcasecmp(n->type, "nic") == 0 && strcmp(n->type, "nic") != 0)
+      snprintf(likely, sizeof likely, "; \"%.80s\" has type \"%.8s\": write \"nic\"", n->id, n->type);
+  }
+  return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, group->line,
+                       "host \"%.80s\" has no node of type \"nic\" or \"net\"%s%.80s and can't "
+                       "join a fabric%s",
+                       group->host->name, group->nics ? " with an id like " : "",
+                       group->nics ? group->nics : *likely ? "" : " (--links nvlink leaves them out)",
+                       likely);
+}
+
 static copse_status measure(struct composer *c) {
   int64_t nodes = 0, links = 0, hosts = 0, ports = 0;
   for (int g = 0; g < c->n_groups; g++) {
     const struct copse_host_group *group = &c->groups[g];
     int n = count_ports(group);
-    if (n == 0)
-      return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, group->line,
-                           "host \"%.80s\" has no node of type \"nic\" or \"net\"%s%.80s and can't "
-                           "join a fabric",
-                           group->host->name, group->nics ? " with an id like " : "",
-                           group->nics ? group->nics : " (--links nvlink leaves them out)");
+    if (n == 0) return refuse_host(c, group);
     if (n > c->n_places) c->n_places = n;
     hosts += group->count;
     ports += (int64_t)group->count * n;

@@ -193,9 +193,9 @@ static copse_status parse_text(const struct copse_input *in, struct copse_topolo
 
 /* ---- what is surely mistyped ---------------------------------------------------------------- */
 
-/* GB/s. Slower than 8 Mb/s, or faster than any link that there is: another unit was meant. A NIC of
- * one GPU has 1.6 Tb/s at most. A port has up to twice what its slot takes in real hosts (400 Gb/s on
- * PCIe Gen4), Gb/s typed for GB/s at least three times. */
+/* GB/s. Slower than 8 Mb/s, or faster than any link that there is: another unit was meant. NICs of
+ * 200 Gb/s and more, typed as GB/s, have 1.6 Tb/s or more. A port has up to twice what its slot takes
+ * in real hosts (400 Gb/s on PCIe Gen4), Gb/s typed for GB/s at least three times. */
 static const struct copse_q least_link = {1, 1000}, most_link = {100000, 1}, most_nic = {200, 1},
                             most_over_slot = {5, 2};
 
@@ -265,7 +265,7 @@ static copse_status note_speeds(const struct copse_input *in, const struct copse
       meet(&fast, l, COPSE_Q_ZERO);
     else if (cable && is_too_wide(l, slot))
       meet(&wide, l, slot->GBps);
-    else if (cable && slot->n == 1 && copse_q_cmp(l->bandwidth, most_nic) > 0)
+    else if (cable && copse_q_cmp(l->bandwidth, most_nic) >= 0)
       meet(&nic, l, COPSE_Q_ZERO);
   }
   const char *gigabits = "; Gb/s typed for GB/s? 400 Gb/s are 50 GB/s";
@@ -273,7 +273,7 @@ static copse_status note_speeds(const struct copse_input *in, const struct copse
   note_oddity(in, t, &slow, "", ", less than 8 Mb/s", unit);
   note_oddity(in, t, &fast, "", ", more than any link", unit);
   note_oddity(in, t, &wide, "and its NIC", " GB/s within the host", gigabits);
-  note_oddity(in, t, &nic, "", ", more than any NIC", gigabits);
+  note_oddity(in, t, &nic, "", ", 1.6 Tb/s or more", gigabits);
   return COPSE_OK;
 }
 

@@ -152,9 +152,9 @@ static void end_fitting(struct fitting *it) {
 }
 
 /* Nothing more once there is one that is as fast as any. */
-static bool wants_more(void *context, const char *name, int n_trees) {
+static bool wants_more(void *context, const char *name) {
   const struct fitting *it = context;
-  (void)name, (void)n_trees;
+  (void)name;
   return !it->text || it->sum.more > 0 || copse_q_cmp(it->time, it->first->time_per_GB) > 0;
 }
 

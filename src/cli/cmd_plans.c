@@ -517,7 +517,7 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
   bool known = j->n_before > 0 || j->o->keep || !j->work->whole;
   if (known || !copse_topology_has_ranks_of(j->topology, j->whole)) return COPSE_OK;
   copse_candidates_free(&j->healthy);
-  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->predicted, false, &j->healthy, &ignored, j->err));
+  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->predicted, &j->healthy, &ignored, j->err));
   return copse_candidates_search(&j->healthy, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
 }
 
@@ -538,7 +538,7 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
   struct copse_solve_seconds ignored;
   int n;
   COPSE_DO(find_healthy(j, options));
-  COPSE_DO(copse_candidates_make(j->topology, options, &j->predicted, j->o->keep, c, &ignored, j->err));
+  COPSE_DO(copse_candidates_make(j->topology, options, &j->predicted, c, &ignored, j->err));
   n = c->n;
   if (copse_topology_has_ranks_of(j->topology, j->whole) && (j->o->keep || j->work->whole))
     COPSE_DO(copse_candidates_adopt(c, &j->healthy, j->o->keep, j->err));

@@ -20,17 +20,6 @@
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* Of few trees those of powers of two. */
-static bool wants(void *context, const char *name, int n_trees) {
-  (void)context, (void)name;
-  return n_trees <= 8 && (n_trees & (n_trees - 1)) == 0;
-}
-
-static bool wants_quick(void *context, const char *name, int n_trees) {
-  return wants(context, name, n_trees) &&
-         strcmp(name, copse_baseline_name(COPSE_BASELINE_RINGS)) != 0;
-}
-
 /* What the last of the list takes. */
 static copse_status predict_last(struct copse_candidates *c, struct copse_err *err) {
   struct copse_predict_options options = c->options;
@@ -76,10 +65,10 @@ copse_status copse_candidates_begin(const struct copse_topology *topology,
 
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
-                                   const struct copse_predict_options *predict, bool quick,
+                                   const struct copse_predict_options *predict,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct copse_proposer proposer = {topology, options, NULL, out, quick ? wants_quick : wants, take};
+  struct copse_proposer proposer = {topology, options, NULL, out, NULL, take};
   COPSE_DO(copse_candidates_begin(topology, predict, out, err));
   proposer.routes = out->options.routes;
   return copse_propose(&proposer, seconds, err);

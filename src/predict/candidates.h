@@ -31,14 +31,13 @@ struct copse_candidates {
 };
 
 /*
- * The proposals of propose.h, of fewer trees those of 1, 2, 4 and 8, equal shares where they are
- * slower in the long run; with `quick` without the best rings, which take longest to find. Times are
- * predicted as `predict` says; NULL: the defaults. Errors are those of copse_propose. Free with copse_candidates_free in every
- * case.
+ * All proposals of propose.h, which `solve --objective` begins with too; equal shares where they are
+ * slower in the long run. Times are predicted as `predict` says; NULL: the defaults. Errors are those
+ * of copse_propose. Free with copse_candidates_free in every case.
  */
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
-                                   const struct copse_predict_options *predict, bool quick,
+                                   const struct copse_predict_options *predict,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;

@@ -413,6 +413,10 @@ copse_status copse_proposal_adopt(const struct copse_topology *t, const struct c
 
 /* ==== proposals =============================================================================== */
 
+static bool wants(const struct copse_proposer *p, const char *name) {
+  return !p->wants || p->wants(p->context, name);
+}
+
 /* Hands a schedule on; releases it where it is not right. */
 static copse_status offer(struct proposing *g, struct copse_schedule *schedule, const char *name) {
   const struct copse_topology *t = g->p->topology;
@@ -472,7 +476,7 @@ static copse_status offer_fewer(struct proposing *g, int least, int most) {
     if (few[i] < least || few[i] > most || few[i] >= g->first->k) continue;
     snprintf(name, sizeof name, "k=%d", few[i]);
     fewer.k = few[i];
-    if (g->p->wants(g->p->context, name, few[i])) COPSE_DO(offer_solved(g, &fewer, name, &ignored));
+    if (wants(g->p, name)) COPSE_DO(offer_solved(g, &fewer, name, &ignored));
   }
   return COPSE_OK;
 }
@@ -482,7 +486,7 @@ static copse_status offer_near(struct proposing *g) {
   struct copse_solve_options near = *g->p->solve;
   struct copse_solve_seconds ignored;
   if (near.k > 0 || near.tolerance.num > 0 || g->first->k == 1 ||
-      !g->p->wants(g->p->context, COPSE_NEAR_NAME, 0))
+      !wants(g->p, COPSE_NEAR_NAME))
     return COPSE_OK;
   near.tolerance = COPSE_NEAR_OPTIMUM;
   return offer_solved(g, &near, COPSE_NEAR_NAME, &ignored);
@@ -529,7 +533,7 @@ static copse_status offer_routed(struct proposing *g) {
       count_ways(g->p->routes) > MOST_ROUTED_WAYS)
     return COPSE_OK;
   COPSE_DO(detours(g, &longer));
-  if (!longer || !g->p->wants(g->p->context, "routes", 0)) return COPSE_OK;
+  if (!longer || !wants(g->p, "routes")) return COPSE_OK;
   routed.on_routes = true;
   routed.equal_shares = routed.compact = routed.in_network = false;
   routed.k = 0;
@@ -565,7 +569,7 @@ static copse_status offer_baselines(struct proposing *g) {
     struct copse_err why = COPSE_ERR_INIT;
     struct copse_schedule *schedule;
     if (!copse_baseline_exists((enum copse_baseline)kind, o->collective) ||
-        !g->p->wants(g->p->context, name, 0))
+        !wants(g->p, name))
       continue;
     copse_status status = copse_baseline_make(g->p->topology, (enum copse_baseline)kind, &like,
                                               &schedule, NULL, &why);
@@ -585,7 +589,7 @@ static copse_status offer_stages(struct proposing *g) {
   COPSE_DO(copse_doublings_find(p->topology, p->routes, list, &n, g->err));
   for (int i = 0; i < n; i++) {
     struct copse_schedule *schedule;
-    if (!p->wants(p->context, doubling_name(&list[i], name), 0)) continue;
+    if (!wants(p, doubling_name(&list[i], name))) continue;
     COPSE_DO(copse_doubling_make(p->topology, p->routes, &list[i], &schedule, g->err));
     COPSE_DO(offer(g, schedule, name));
   }
@@ -604,7 +608,7 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
   if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_near(&g));
   equal.equal_shares = true;
   if (p->solve->collective == COPSE_ALLREDUCE && !p->solve->equal_shares &&
-      p->wants(p->context, "equal shares", 0))
+      wants(p, "equal shares"))
     COPSE_DO(offer_solved(&g, &equal, "equal shares", &ignored));
   COPSE_DO(offer_routed(&g));
   if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_fewer(&g, 1, 1));

@@ -22,9 +22,8 @@ struct copse_proposer {
   const struct copse_solve_options *solve; /* the first proposal's */
   const struct copse_routes *routes; /* of plans; NULL: no allreduces in stages, no "routes" */
   void *context;
-  /* Asked before each but the first is made, by its name and, of one with fewer trees, how many a
-   * root has (else 0): whether to make it. */
-  bool (*wants)(void *context, const char *name, int n_trees);
+  /* Asked before each but the first is made, by its name, whether to make it; NULL: all are. */
+  bool (*wants)(void *context, const char *name);
   /* Takes a schedule, expanded and verified, also where it fails. The first must last until the
    * others are made. */
   copse_status (*take)(void *context, struct copse_schedule *schedule, const char *name,

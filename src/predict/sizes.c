@@ -419,9 +419,8 @@ static bool wants_rings(const struct search *s) {
 }
 
 /* What is cheap and may be the best is made while there is reason, the rest while there is time. */
-static bool wants(void *context, const char *name, int n_trees) {
+static bool wants(void *context, const char *name) {
   const struct search *s = context;
-  (void)n_trees;
   if (strcmp(name, copse_proposal_name(COPSE_BASELINE_RINGS)) == 0 && !wants_rings(s)) return false;
   if (strcmp(name, "equal shares") == 0) return true;
   return is_start(s, name) || strncmp(name, "stages", 6) == 0 ? has_reason(s) : has_time(s);
@@ -749,7 +748,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
 static copse_status take_all(struct search *s, const struct copse_proposal *from, int n) {
   for (int i = 0; i < n; i++) {
     struct copse_schedule *copy;
-    if (i > 0 && !wants(s, from[i].name, 0)) continue;
+    if (i > 0 && !wants(s, from[i].name)) continue;
     COPSE_DO(copse_proposal_borrow(from[i].schedule, &copy, s->err));
     COPSE_DO(take(s, copy, from[i].name, s->err));
   }

@@ -170,7 +170,7 @@ START_TEST(every_size_has_its_best_candidate) {
         .root = rooted ? copse_test_random_int(&state, 0, topology->n_ranks - 1) : -1,
         .tolerance = COPSE_Q_ZERO,
         .label = "random"};
-    ASSERT_OK(copse_candidates_make(topology, &options, NULL, false, &candidates, &seconds, &err), &err);
+    ASSERT_OK(copse_candidates_make(topology, &options, NULL, &candidates, &seconds, &err), &err);
     ck_assert_int_ge(candidates.n, 2);
     if (seed == 2 && (COPSE_TEST_RESULTS || _i == 2)) {
       struct watch watch = {0, 0, 0};
@@ -216,7 +216,7 @@ START_TEST(those_near_the_fastest_are_simulated_whole) {
       .collective = COPSE_ALLREDUCE, .root = -1, .tolerance = COPSE_Q_ZERO, .label = "random"};
   double us[1][COPSE_MAX_CANDIDATES], least = INFINITY;
   int again = 0;
-  ASSERT_OK(copse_candidates_make(topology, &options, NULL, false, &c, &seconds, &err), &err);
+  ASSERT_OK(copse_candidates_make(topology, &options, NULL, &c, &seconds, &err), &err);
   ASSERT_OK(copse_candidates_time(&c, &bytes, 1, true, us, &err), &err);
   for (int i = 0; i < c.n; i++)
     if (isfinite(us[0][i])) least = fmin(least, alone(&c, i, bytes, 8).us);

@@ -183,9 +183,8 @@ START_TEST(a_plan_that_lost_its_paths_is_mended) {
 }
 END_TEST
 
-static bool wants_routes(void *context, const char *name, int n_trees) {
+static bool wants_routes(void *context, const char *name) {
   (void)context;
-  (void)n_trees;
   return strcmp(name, "routes") == 0;
 }
 

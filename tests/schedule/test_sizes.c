@@ -96,7 +96,7 @@ static void check_beside_candidates(const struct copse_topology *t,
   struct copse_solve_seconds seconds;
   struct copse_candidates c;
   double us[1][COPSE_MAX_CANDIDATES], most = predict->sim.alpha_us > 0 ? 1.03 * 1.02 : 1.02;
-  ASSERT_OK(copse_candidates_make(t, options, predict, false, &c, &seconds, &err), &err);
+  ASSERT_OK(copse_candidates_make(t, options, predict, &c, &seconds, &err), &err);
   ASSERT_OK(copse_candidates_time(&c, &bytes, 1, false, us, &err), &err);
   for (int i = 0; i < c.n; i++)
     ck_assert_msg(found <= most * us[0][i], "%s takes %g us at %g bytes, the one found %g",

@@ -149,7 +149,7 @@ TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OU
 # COPSE_TEST_ALL: plain and ASan run all, TSan all with threads. scripts/check_includes looks for tests that no build runs.
 HOSTILE  := cli/test_odd_inputs cli/test_options cli/test_guesses cli/test_draw
 COMMANDS := $(filter-out $(HOSTILE),$(patsubst tests/%.c,%,$(wildcard tests/cli/test_*.c tests/docs/test_*.c)) \
-              api/test_python audit/test_audit gpu/test_run_gpu runtime/test_mpi tune/test_tune)
+              api/test_python audit/test_audit audit/test_causes gpu/test_run_gpu runtime/test_mpi tune/test_tune)
 HEAVY    := $(addprefix schedule/test_,baseline bound_at broken_clusters candidates changes compact doubling free_shares \
               groups heights in_network place predict sizes solve) \
             $(addprefix solver/test_,forest joint online optimum rings) \

@@ -541,6 +541,60 @@ static void run_graphs(struct job *job) {
   for (int i = 0; i < n; i++) discard(&b[i]);
 }
 
+/* One capture of two communicators, each on a stream of its own, groups within groups; launched beside
+ * the same calls outside of it. The graph is destroyed after its communicators. */
+static void run_joint(struct job *job) {
+  enum { N = 4 };
+  const struct side sides[2] = {{job->world, job->rank, job->n}, {job_comm(job), job->rank, job->n}};
+  struct call calls[N] = {{ALL_REDUCE, 400, FLOAT, SUM, 0, true, 1}, {ALL_GATHER, 90, FLOAT, SUM, 0, false, 2},
+                          {RING, 80, DOUBLE, SUM, 0, false, 3},      {ALL_REDUCE, 900, FLOAT, MAX, 0, false, 4}};
+  struct buffers b[N];
+  cudaStream_t other;
+  cudaEvent_t forked, joined;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  JOB_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  JOB_CUDA(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
+  JOB_CUDA(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
+  for (int i = 0; i < N; i++) prepare(&calls[i], &sides[i % 2], &b[i]);
+  JOB_CUDA(cudaStreamBeginCapture(job->stream, cudaStreamCaptureModeGlobal));
+  JOB_CUDA(cudaEventRecord(forked, job->stream));
+  JOB_CUDA(cudaStreamWaitEvent(other, forked, 0));
+  JOB_NCCL(ncclGroupStart());
+  for (int i = 0; i < N; i++) {
+    JOB_NCCL(ncclGroupStart());
+    JOB_NCCL(issue(&calls[i], &sides[i % 2], &b[i], i % 2 ? other : job->stream));
+    JOB_NCCL(ncclGroupEnd());
+  }
+  JOB_NCCL(ncclGroupEnd());
+  JOB_CUDA(cudaEventRecord(joined, other));
+  JOB_CUDA(cudaStreamWaitEvent(job->stream, joined, 0));
+  JOB_CUDA(cudaStreamEndCapture(job->stream, &graph));
+  JOB_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  for (unsigned turn = 0; turn < 3; turn++) {
+    for (int i = 0; i < N; i++) {
+      calls[i].seed += turn;
+      fill(&calls[i], &sides[i % 2], &b[i]);
+    }
+    JOB_CUDA(cudaGraphLaunch(exec, job->stream));
+    JOB_CUDA(cudaStreamSynchronize(job->stream));
+    for (int i = 0; i < N; i++) check(&calls[i], &sides[i % 2], &b[i]);
+    for (int i = 0; i < N; i++) fill(&calls[i], &sides[i % 2], &b[i]);
+    for (int i = 0; i < N; i++) JOB_NCCL(issue(&calls[i], &sides[i % 2], &b[i], i % 2 ? job->stream : other));
+    JOB_CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < N; i++) check(&calls[i], &sides[i % 2], &b[i]);
+  }
+  JOB_CUDA(cudaGraphLaunch(exec, job->stream)); /* not awaited */
+  for (const struct side &it : sides) JOB_NCCL(ncclCommDestroy(it.comm));
+  job->world = NULL;
+  JOB_CUDA(cudaGraphExecDestroy(exec));
+  JOB_CUDA(cudaGraphDestroy(graph));
+  for (int i = 0; i < N; i++) discard(&b[i]);
+  JOB_CUDA(cudaEventDestroy(forked));
+  JOB_CUDA(cudaEventDestroy(joined));
+  JOB_CUDA(cudaStreamDestroy(other));
+}
+
 /* ---- what goes wrong ---------------------------------------------------------------------------------- */
 
 /* The last rank doesn't come; all give the communicator up, and make another. */
@@ -835,46 +889,48 @@ static void run_lacks(struct job *job) {
 
 static void nap(void *) { usleep(30000); }
 
-/* Served calls on one stream and passed ones on another, at once, as PyTorch issues them. Streams
- * are held up so that the last rank would start with the other engine than its peers.
- * NCCL's kernels take all multiprocessors. replayed: the served calls are a graph's. */
+/* A served call and a passed one on streams of their own, one right after the other, as PyTorch issues
+ * them. The last rank's stream of the first is held up, so that it would start with the second. NCCL's
+ * kernels take all multiprocessors, so then none of the two would end. replayed: the served one is a
+ * graph's. */
 static void run_engines_as(struct job *job, bool replayed) {
-  enum { N = 6 };
+  static const struct call served = {ALL_REDUCE, 700, FLOAT, SUM, 0, false, 1};
+  static const struct call passed[] = { /* the last is too large to be served */
+      {RING, 700, FLOAT, SUM, 0, false, 2},
+      {CONFIGURED, 700, FLOAT, SUM, 0, false, 3},
+      {ALL_REDUCE, 9000, FLOAT, SUM, 0, false, 4}};
   const struct side world = {job->world, job->rank, job->n};
-  struct call calls[N];
-  struct buffers b[N];
-  cudaStream_t other;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec = NULL;
+  cudaStream_t streams[2] = {job->stream, NULL};
   job_nccl_take_blocks(80);
-  JOB_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-  for (int i = 0; i < N; i++) { /* the last is an allreduce that is too large to be served */
-    calls[i] = {i == 3 ? CONFIGURED : i % 2 && i < N - 1 ? RING : ALL_REDUCE, 700, FLOAT, SUM, 0, false, (unsigned)i};
-    if (i == N - 1) calls[i].count = 9000;
-    prepare(&calls[i], &world, &b[i]);
-  }
-  if (replayed) {
-    JOB_CUDA(cudaStreamBeginCapture(job->stream, cudaStreamCaptureModeGlobal));
-    JOB_NCCL(issue(&calls[0], &world, &b[0], job->stream));
-    JOB_CUDA(cudaStreamEndCapture(job->stream, &graph));
-    JOB_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    JOB_CUDA(cudaGraphDestroy(graph));
-  }
-  for (int i = 0; i < N; i++) {
-    cudaStream_t stream = i % 2 ? other : job->stream;
-    const bool late = i % 4 == (job->rank == job->n - 1 ? 0 : 1);
-    if (late) JOB_CUDA(cudaLaunchHostFunc(stream, nap, NULL));
-    if (replayed && i % 2 == 0)
-      JOB_CUDA(cudaGraphLaunch(exec, stream));
-    else
-      JOB_NCCL(issue(&calls[i], &world, &b[i], stream));
-  }
-  JOB_CUDA(cudaDeviceSynchronize());
-  for (int i = 0; i < N; i++)
-    if (!replayed || i % 2 || i == 0) check(&calls[i], &world, &b[i]);
-  for (int i = 0; i < N; i++) discard(&b[i]);
-  if (exec) JOB_CUDA(cudaGraphExecDestroy(exec));
-  JOB_CUDA(cudaStreamDestroy(other));
+  JOB_CUDA(cudaStreamCreateWithFlags(&streams[1], cudaStreamNonBlocking));
+  for (const struct call &it : passed)
+    for (int first = 0; first < 2; first++) { /* 0: the served one */
+      const struct call calls[2] = {served, it};
+      struct buffers b[2];
+      cudaGraph_t graph;
+      cudaGraphExec_t exec = NULL;
+      for (int i = 0; i < 2; i++) prepare(&calls[i], &world, &b[i]);
+      if (replayed) {
+        JOB_CUDA(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeGlobal));
+        JOB_NCCL(issue(&calls[0], &world, &b[0], streams[0]));
+        JOB_CUDA(cudaStreamEndCapture(streams[0], &graph));
+        JOB_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+        JOB_CUDA(cudaGraphDestroy(graph));
+      }
+      if (job->rank == job->n - 1) JOB_CUDA(cudaLaunchHostFunc(streams[first], nap, NULL));
+      for (int k = 0; k < 2; k++) {
+        const int i = k ^ first;
+        if (exec && i == 0)
+          JOB_CUDA(cudaGraphLaunch(exec, streams[0]));
+        else
+          JOB_NCCL(issue(&calls[i], &world, &b[i], streams[i]));
+      }
+      JOB_CUDA(cudaDeviceSynchronize());
+      for (int i = 0; i < 2; i++) check(&calls[i], &world, &b[i]);
+      for (int i = 0; i < 2; i++) discard(&b[i]);
+      if (exec) JOB_CUDA(cudaGraphExecDestroy(exec));
+    }
+  JOB_CUDA(cudaStreamDestroy(streams[1]));
 }
 
 /* On one stream nothing waits: the order is the stream's. Staged messages in parts have a stream of
@@ -1114,6 +1170,7 @@ static void run_rank(struct meeting meeting, const char *mode) {
     void (*run)(struct job *);
   } modes[] = {{"all", run_all},     {"groups", run_groups}, {"splits", run_splits},
                {"crowd", run_crowd}, {"graphs", run_graphs}, {"abort", run_abort},
+               {"joint", run_joint},
                {"held", run_held},
                {"gone", run_gone},   {"fails", run_failing}, {"bare", run_bare},
                {"unjoined", run_unjoined}, {"streams", run_streams}, {"threads", run_threads},
@@ -1152,7 +1209,7 @@ END_TEST
 
 START_TEST(communicators_of_a_group_are_made_alike) { job_run("0101.crowd"); }
 END_TEST
-START_TEST(graphs_hold_served_and_passed_calls) { job_run("0011.graphs"); }
+START_TEST(graphs_hold_served_and_passed_calls) { job_run(_i ? "00.joint" : "0011.graphs"); }
 END_TEST
 START_TEST(an_aborted_communicator_is_followed_by_another) { job_run("0011.abort"); }
 END_TEST
@@ -1202,7 +1259,7 @@ int main(int argc, char **argv) {
     tcase_add_test(tc, without_links_between_hosts_all_is_passed);
   }
   tcase_add_test(tc, communicators_of_a_group_are_made_alike);
-  tcase_add_test(tc, graphs_hold_served_and_passed_calls);
+  tcase_add_loop_test(tc, graphs_hold_served_and_passed_calls, 0, 2);
   tcase_add_test(tc, an_aborted_communicator_is_followed_by_another);
   tcase_add_test(tc, an_abort_does_not_wait_for_others);
   tcase_add_test(tc, a_process_that_ends_is_a_remote_error);

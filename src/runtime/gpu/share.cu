@@ -101,13 +101,25 @@ static copse_status map_host(struct copse_cuda_area *area, uint32_t rank, int fi
   return COPSE_OK;
 }
 
-/* posix_fallocate, since a page that /dev/shm has no room for would end the process where it is
- * touched. */
+/* Room in /dev/shm: a page that it has none for would end the process where it is touched. In steps, since
+ * a signal (a profiler's timer) undoes a request that it interrupts. 0 or an errno. */
+static int take_room(int file, uint64_t bytes) {
+  const uint64_t step = (uint64_t)1 << 20;
+  int error = 0;
+  for (uint64_t at = 0; at < bytes && error == 0; at += step) {
+    const uint64_t n = bytes - at < step ? bytes - at : step;
+    do
+      error = posix_fallocate(file, (off_t)at, (off_t)n);
+    while (error == EINTR);
+  }
+  return error;
+}
+
 static copse_status make_shared(struct copse_cuda *cuda, struct copse_cuda_area *area,
                                 struct copse_err *err) {
   int file = -1;
   COPSE_DO(copse_peer_shared_new(area->name, &file, err));
-  const int error = posix_fallocate(file, 0, (off_t)area->bytes);
+  const int error = take_room(file, area->bytes);
   copse_status status =
       error == 0
           ? map_host(area, cuda->first_local, file, err)

@@ -195,9 +195,10 @@ static bool count_links(const struct copse_ring_instance *instance, struct facto
     if (i == 0) f->degree = out;
     alike = alike && out == f->degree && in == f->degree && out <= COPSE_RINGS_MAX_DEGREE;
   }
-  f->both = f->both && f->degree % 2 == 0;
+  bool symmetric = f->both; /* a cycle and its reverse, or as a chain, load links that there are */
+  f->both = symmetric && f->degree % 2 == 0;
   f->k = f->both ? f->degree / 2 : f->degree;
-  return alike && f->degree > 0 && (f->both || instance->closed);
+  return alike && f->degree > 0 && (symmetric || instance->closed);
 }
 
 /* A link out of i that is left, from a random place on; -1. */

@@ -297,6 +297,13 @@ static void print_prediction_json(const struct report *r) {
   printf("}");
 }
 
+static void print_detour_json(const struct report *r) {
+  char detour[COPSE_DETOUR_TEXT];
+  if (!copse_prediction_detour(&r->columns[0], r->topology, detour)) return;
+  printf(",\n \"plan\": {\"time_per_GB\": \"%s\", \"why\": %s}",
+         COPSE_Q_STRING(r->columns[0].runs_per_GB), copse_cli_quoted(detour));
+}
+
 static void print_json(const struct report *r) {
   const struct copse_topology *t = r->topology;
   const struct copse_schedule *s = r->schedule;
@@ -326,6 +333,7 @@ static void print_json(const struct report *r) {
            COPSE_CLI_BOOL(copse_q_cmp(s->time_per_GB, s->routes->time_per_GB) <= 0));
   print_guessed(r, true);
   print_healthy_json(&r->healthy);
+  print_detour_json(r);
   print_objective_json(r->objective);
   if (s->bound_at)
     printf(",\n \"bound_at\": {\"bytes\": %" PRId64 ", \"us\": \"%s\"}", s->bound_at->bytes,
@@ -546,7 +554,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
  * fabric has, which for few GPUs beside what is down may be longer than the schedule's paths. */
 static copse_status find_detour(const struct options *o, char text[COPSE_DETOUR_TEXT],
                                 struct copse_cli_work *w) {
-  const bool asked = w->whole && !o->predict && !o->json && !o->what.solve.bound_only &&
+  const bool asked = w->whole && !o->predict && !o->what.solve.bound_only &&
                      !o->what.solve.in_network && w->topology->n_ranks <= MOST_DETOUR_RANKS;
   if (!asked) return COPSE_OK;
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));

@@ -165,6 +165,13 @@ copse_status copse_cli_find_root(const struct copse_cli_solve *a,
   return COPSE_OK;
 }
 
+static void note_unmarked(const struct copse_topology *t, const struct copse_solve_options *solve) {
+  for (int v = 0; v < t->n_nodes; v++)
+    if (t->nodes[v].multicast || t->nodes[v].aggregation) return;
+  copse_note(solve->notes, "%s: no switch is marked \"multicast\" or \"aggregation\": --in-network changes nothing",
+             solve->label);
+}
+
 copse_status copse_cli_begin_solve(struct copse_cli_solve *a, struct copse_cli_work *w) {
   struct copse_solve_options *solve = &a->solve;
   w->solved = solve->label = copse_cli_topology_label(&a->topology);
@@ -172,6 +179,7 @@ copse_status copse_cli_begin_solve(struct copse_cli_solve *a, struct copse_cli_w
   solve->notes = &copse_cli_notes;
   COPSE_DO(copse_cli_load_topology(&a->topology, &w->topology, &w->whole, &w->err));
   solve->healthy = w->whole;
+  if (solve->in_network) note_unmarked(w->topology, solve);
   COPSE_DO(copse_cli_find_root(a, w->topology, solve, &w->err));
   return copse_cli_load_demand(a, solve, w);
 }

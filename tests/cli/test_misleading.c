@@ -208,8 +208,22 @@ START_TEST(what_a_failure_costs_a_plan_is_said) {
   ck_assert_int_eq(run("@ solve dgx1-v100 -c allreduce --down 'gpu0>gpu1'"), 0);
   expect(result.out, "\nas a plan it takes ");
   expect(result.out, "ranks send over the fabric's own routes, not the schedule's paths");
+  ck_assert_int_eq(run("@ solve dgx1-v100 -c allreduce --down 'gpu0>gpu1' --json"), 0);
+  expect(result.out, "\n \"plan\": {\"time_per_GB\": \"");
+  expect(result.out, "\"why\": \"as a plan it takes ");
   ck_assert_int_eq(run("@ solve a100-x2 -c allreduce --down h0.nic3"), 0);
   ck_assert_ptr_null(strstr(result.out, "as a plan"));
+}
+END_TEST
+
+/* --in-network is for marked switches; the starter topology has one, the catalogue's A100 none. */
+START_TEST(in_network_without_a_marked_switch_is_remarked_on) {
+  ck_assert_int_eq(run("@ solve dgx-a100 -c allreduce --in-network"), 0);
+  expect(result.err, "no switch is marked \"multicast\" or \"aggregation\": --in-network changes nothing");
+  ck_assert_int_eq(run("@ topo --example topology -o %%/marked.json && "
+                       "@ solve %%/marked.json -c allreduce --in-network"),
+                   0);
+  ck_assert_str_eq(result.err, "");
 }
 END_TEST
 
@@ -377,6 +391,7 @@ int main(void) {
   tcase_add_test(all, a_worse_topology_has_no_better_bound);
   tcase_add_test(all, verify_knows_what_was_down);
   tcase_add_test(all, what_a_failure_costs_a_plan_is_said);
+  tcase_add_test(all, in_network_without_a_marked_switch_is_remarked_on);
   tcase_add_test(all, mistyped_topologies_are_remarked_on);
   tcase_add_test(all, a_diagonal_that_is_most_of_m_is_remarked_on);
   tcase_add_test(all, a_renamed_topology_is_no_other_one);

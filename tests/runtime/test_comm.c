@@ -338,6 +338,10 @@ START_TEST(the_narrowest_range_that_holds_the_message_wins) {
   comm_job_add(&job, plan_for(COPSE_ALLGATHER, -1, 64, 64)); /* of all ranks together */
   ck_assert_ptr_eq(found(&job, COPSE_ALLGATHER, -1, 4), plans[4]);
   ck_assert_ptr_null(found(&job, COPSE_ALLGATHER, -1, 16));
+  COMM_FAILS(copse_all_gather(in[0], out[0], 16, COPSE_FLOAT, job.comms[0], NULL), COPSE_UNSUPPORTED,
+             "there are 5 plans for 4 ranks, of these for 64 to 64 bytes");
+  COMM_FAILS(copse_reduce_scatter(in[0], out[0], 1, COPSE_FLOAT, COPSE_SUM, job.comms[0], NULL),
+             COPSE_UNSUPPORTED, "there are 5 plans for 4 ranks, none of these for this collective");
   comm_job_free(&job);
 }
 END_TEST

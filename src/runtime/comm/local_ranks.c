@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "base/text.h"
 #include "base/types.h"
 #include "runtime/comm/gather.h"
 
@@ -305,20 +306,42 @@ static void trace(const struct copse_local_ranks *local, const struct copse_call
               choice->n_fitting == 1 ? "the only one for it" : "the narrowest range that holds it");
 }
 
+/* ", of these for 0 to 4096 bytes, 65536 bytes and more": what serves the call's collective and root. */
+static void name_sizes(const struct copse_plans *plans, const struct copse_call *call,
+                       struct copse_line *line) {
+  int n = 0;
+  for (size_t i = 0; i < plans->n; i++) {
+    const struct copse_plan_header *h = &plans->entries[i].plan->header;
+    if (h->collective != (uint32_t)call->collective) continue;
+    if (copse_collective_rooted(call->collective) && h->root != call->root) continue;
+    if (n++ == 4) copse_line_add(line, " ..");
+    if (n > 4) continue;
+    copse_line_add(line, "%s %llu", n == 1 ? ", of these for" : ",", (unsigned long long)h->min_bytes);
+    if (h->max_bytes < INT64_MAX)
+      copse_line_add(line, " to %llu bytes", (unsigned long long)h->max_bytes);
+    else
+      copse_line_add(line, " bytes and more");
+  }
+  if (n == 0) copse_line_add(line, ", none of these for this %s",
+                             copse_collective_rooted(call->collective) ? "root" : "collective");
+}
+
 static copse_status lacks_plan(const struct copse_local_ranks *local, const struct copse_call *call,
                                uint64_t bytes, struct copse_err *err) {
   char text[COPSE_CALL_TEXT], others[96] = "", root[32] = "";
   const struct copse_plans *plans = &local->plans;
+  struct copse_line sizes = {.used = 0};
+  if (plans->n > 0) name_sizes(plans, call, &sizes);
   copse_call_describe(call, text);
   if (plans->n_others)
     snprintf(others, sizeof others, ", and %u files for other numbers of ranks, such as %u",
              plans->n_others, plans->other_ranks);
   if (copse_collective_rooted(call->collective)) snprintf(root, sizeof root, " -r %d", call->root);
   return copse_fail(err, COPSE_UNSUPPORTED,
-                    "no plan for %s, %llu bytes over %u ranks: there are %zu plans for %u ranks%s "
+                    "no plan for %s, %llu bytes over %u ranks: there are %zu plans for %u ranks%s%s "
                     "(copse_comm_load_plans; copse plans -c %s%s makes them)",
                     text, (unsigned long long)bytes, local->shape.n_ranks, plans->n,
-                    local->shape.n_ranks, others, copse_collective_name(call->collective), root);
+                    local->shape.n_ranks, sizes.used ? sizes.text : "", others, copse_collective_name(call->collective), root);
 }
 
 /* COPSE_UNSUPPORTED, with what would help, where none does. */

@@ -100,30 +100,42 @@ struct copse_plan *device_multicast_plan(int n) {
 
 /* ---- memory ------------------------------------------------------------------------------- */
 
-static unsigned char *device_memory(int device, uint64_t bytes) {
+enum { MOST_SHIFT = 256 };
+
+/* Of cudaMalloc, and some elements behind its start, so that it is aligned to those alone. */
+static unsigned char *device_memory(int device, uint64_t bytes, uint64_t shift) {
   void *p = NULL;
   CUDA_OK(cudaSetDevice(device));
-  CUDA_OK(cudaMalloc(&p, bytes));
-  return (unsigned char *)p;
+  CUDA_OK(cudaMalloc(&p, bytes + shift));
+  DEVICE_ASSERT((uintptr_t)p % MOST_SHIFT == 0 && shift < MOST_SHIFT, "%p and %llu bytes", p,
+                (unsigned long long)shift);
+  return (unsigned char *)p + shift;
+}
+
+static void free_device_memory(unsigned char *p) {
+  CUDA_OK(cudaFree(p - (uintptr_t)p % MOST_SHIFT));
 }
 
 void device_buffers_new(struct device_buffers *d, const struct device_plan *plan,
                         const struct copse_buffers *host) {
+  static uint64_t turn; /* a third of all start where vectors do */
+  const bool is_filled = host->data.n_ranks > 0; /* so that its type is known */
+  const uint64_t element = ++turn % 3 == 0 ? 0 : is_filled ? copse_type_bytes(host->data.type) : 8;
   d->n_ranks = plan->n_ranks;
   d->input_bytes = host->input_capacity + 2 * COPSE_GUARD_BYTES;
   d->output_bytes = host->output_capacity + 2 * COPSE_GUARD_BYTES;
   d->inputs = new_array<unsigned char *>(d->n_ranks);
   d->outputs = new_array<unsigned char *>(d->n_ranks);
   for (uint32_t r = 0; r < d->n_ranks; r++) {
-    d->inputs[r] = device_memory(plan->devices[r], d->input_bytes);
-    d->outputs[r] = device_memory(plan->devices[r], d->output_bytes);
+    d->inputs[r] = device_memory(plan->devices[r], d->input_bytes, (turn + r) % 7 * element);
+    d->outputs[r] = device_memory(plan->devices[r], d->output_bytes, (2 * turn + 3 * r) % 5 * element);
   }
 }
 
 void device_buffers_free(struct device_buffers *d) {
   for (uint32_t r = 0; r < d->n_ranks; r++) {
-    CUDA_OK(cudaFree(d->inputs[r]));
-    CUDA_OK(cudaFree(d->outputs[r]));
+    free_device_memory(d->inputs[r]);
+    free_device_memory(d->outputs[r]);
   }
   free(d->inputs);
   free(d->outputs);

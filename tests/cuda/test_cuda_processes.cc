@@ -639,7 +639,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   struct copse_err err = COPSE_ERR_INIT;
   CUDA_OK(cudaMalloc((void **)&memory, 2 * room + 512));
   /* not at the start of the allocation, and at another place in every rank's memory */
-  unsigned char *buffer = memory + 256;
+  unsigned char *buffer = memory + 260; /* a float, and no vector, starts there */
   if (strcmp(mode, "registered") == 0)
     COPSE_SUCCEEDS(copse_cuda_backend.add_buffer(p.backend, 0, buffer, room, &handle, &err), &err);
   if (strcmp(mode, "unregistered") == 0) { /* what fails at one rank fails at all */

@@ -541,8 +541,10 @@ static void run_graphs(struct job *job) {
   for (int i = 0; i < n; i++) discard(&b[i]);
 }
 
+static void nap(void *) { usleep(30000); }
+
 /* One capture of two communicators, each on a stream of its own, groups within groups; launched beside
- * the same calls outside of it. The graph is destroyed after its communicators. */
+ * calls of one of them outside of it. The graph is destroyed after its communicators. */
 static void run_joint(struct job *job) {
   enum { N = 4 };
   const struct side sides[2] = {{job->world, job->rank, job->n}, {job_comm(job), job->rank, job->n}};
@@ -579,13 +581,16 @@ static void run_joint(struct job *job) {
     JOB_CUDA(cudaGraphLaunch(exec, job->stream));
     JOB_CUDA(cudaStreamSynchronize(job->stream));
     for (int i = 0; i < N; i++) check(&calls[i], &sides[i % 2], &b[i]);
-    for (int i = 0; i < N; i++) fill(&calls[i], &sides[i % 2], &b[i]);
-    for (int i = 0; i < N; i++) JOB_NCCL(issue(&calls[i], &sides[i % 2], &b[i], i % 2 ? job->stream : other));
+    for (int i = 0; i < N; i += 2) fill(&calls[i], &sides[0], &b[i]);
+    for (int i = 0; i < N; i += 2) JOB_NCCL(issue(&calls[i], &sides[0], &b[i], other));
     JOB_CUDA(cudaDeviceSynchronize());
     for (int i = 0; i < N; i++) check(&calls[i], &sides[i % 2], &b[i]);
   }
-  JOB_CUDA(cudaGraphLaunch(exec, job->stream)); /* not awaited */
-  for (const struct side &it : sides) JOB_NCCL(ncclCommDestroy(it.comm));
+  JOB_CUDA(cudaLaunchHostFunc(job->stream, nap, NULL));
+  JOB_CUDA(cudaGraphLaunch(exec, job->stream)); /* ending a communicator waits for it */
+  JOB_NCCL(ncclCommDestroy(sides[1].comm));
+  JOB_CUDA(cudaStreamQuery(job->stream));
+  JOB_NCCL(ncclCommDestroy(sides[0].comm));
   job->world = NULL;
   JOB_CUDA(cudaGraphExecDestroy(exec));
   JOB_CUDA(cudaGraphDestroy(graph));
@@ -886,8 +891,6 @@ static void run_lacks(struct job *job) {
 }
 
 /* ---- one communicator, two engines -------------------------------------------------------------------- */
-
-static void nap(void *) { usleep(30000); }
 
 /* A served call and a passed one on streams of their own, one right after the other, as PyTorch issues
  * them. The last rank's stream of the first is held up, so that it would start with the second. NCCL's

@@ -28,3 +28,14 @@ static inline bool copse_mpq_get(const mpq_t from, struct copse_q *to) {
   *to = (struct copse_q){mpz_get_si(mpq_numref(from)), mpz_get_si(mpq_denref(from))};
   return true;
 }
+/* a * b / (c * d), all > 0; false beyond 64 bits. */
+static inline bool copse_mpq_get_product(__int128 a, int64_t b, __int128 c, int64_t d,
+                                         struct copse_q *to) {
+  COPSE_MPQ(q);
+  mpz_import(mpq_numref(q), 1, -1, sizeof a, 0, 0, &a);
+  mpz_import(mpq_denref(q), 1, -1, sizeof c, 0, 0, &c);
+  mpz_mul_si(mpq_numref(q), mpq_numref(q), b);
+  mpz_mul_si(mpq_denref(q), mpq_denref(q), d);
+  mpq_canonicalize(q);
+  return copse_mpq_get(q, to);
+}

@@ -45,9 +45,7 @@ static void print_report(const struct copse_place_report *r, const struct copse_
   else if (p->proof == COPSE_PLACE_ILP)
     printf("optimal, by branch and cut (to 1e-6)\n");
   else
-    printf("gap at most %.2f %%%s\n", 100 * gap(r),
-           p->out_of_time ? "; out of time (depends on the machine's speed; --time-limit 0: none)"
-                          : "");
+    printf("gap at most %.2f %%\n", 100 * gap(r));
 }
 
 static void print_json(const struct copse_place_report *r, const struct copse_topology *t) {
@@ -60,9 +58,8 @@ static void print_json(const struct copse_place_report *r, const struct copse_to
       copse_cli_quoted(t->name), r->n_ranks, r->n_experts, r->capacity, r->n_steps,
       (long long)r->tokens, r->n_cuts);
   for (int i = 0; i < 5; i++) printf(", \"%s\": %s", keys[i], COPSE_CLI_NUMBER(values[i]));
-  printf(", \"optimal\": %s, \"proof\": \"%s\", \"out_of_time\": %s, \"rank_of\": [",
-         COPSE_CLI_BOOL(is_exact(r)), copse_place_proof_name(p->proof),
-         COPSE_CLI_BOOL(p->out_of_time));
+  printf(", \"optimal\": %s, \"proof\": \"%s\", \"rank_of\": [", COPSE_CLI_BOOL(is_exact(r)),
+         copse_place_proof_name(p->proof));
   for (int e = 0; e < r->n_experts; e++) printf("%s%d", e > 0 ? ", " : "", p->rank_of[e]);
   printf("], \"evaluations\": %lld, \"rounds\": %d, \"nodes\": %lld}\n", (long long)p->evaluations,
          p->rounds, (long long)p->nodes);
@@ -163,10 +160,6 @@ static const struct copse_option placing[] = {
      .common = true, .takes = COPSE_KIND_TOPOLOGY},
     {"--capacity", 0, "C", "at most so many experts on a GPU (default experts / GPUs, rounded up)",
      POSITIVE_TO(place.capacity), PLACE, .was = 'c'},
-    {"--time-limit", 'T', "S",
-     "stop after about S seconds (default 60; 0: none). A result that was\n"
-     "cut short depends on the machine's speed",
-     TO(place.seconds), COPSE_OPTION_RANGE(0, 1000000), .must = "seconds, 0 to 1000000", PLACE},
     {"--output", 'o', "FILE", "where to write the placement, JSON (- for standard output)",
      TO(output), .writes = true, .common = true},
     {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
@@ -195,7 +188,6 @@ static const struct copse_option generating[] = {
 
 static void begin(void *options) {
   *(struct options *)options = (struct options){
-      .place = {.seconds = 60},
       .spec = {.n_steps = 16, .tokens = 1024, .zipf = 1, .token_bytes = 8192, .seed = 1}};
 }
 

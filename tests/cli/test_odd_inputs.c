@@ -254,7 +254,7 @@ START_TEST(options_that_nobody_would_heed_are_refused) {
       {"place --demand t.json -t x --seed 4", "--seed is for --generate"},
       {"place --demand t.json -t x --tokens 4", "--tokens is for --generate"},
       {"place --generate --experts 4 --ranks 2 --capacity 3", "leave out --capacity"},
-      {"place --generate --experts 4 --ranks 2 --time-limit 3", "leave out --time-limit"},
+      {"place --generate --experts 4 --ranks 2 --capacity 3", "leave out --capacity"},
       {"simulate s.json --overlap s.json -b 1M " FABRIC, "--overlap prints no table"},
       {"simulate s.json --overlap s.json --no-baselines " FABRIC, "--overlap prints no table"},
       {"solve " FABRIC " -c allreduce --pareto --in-network", "leave out --in-network"},

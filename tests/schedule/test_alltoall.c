@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "schedule/demand.h"
+#include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
+#include "solver/alltoall/paths.h"
 #include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/random_topology.h"
@@ -152,6 +154,98 @@ START_TEST(optimum_is_the_linear_programmes_and_no_cut_is_beaten) {
     check_against_lp(t, NULL, true);
     int64_t *demand = random_demand(&seed, t->n_ranks);
     check_against_lp(t, demand, true);
+    free(demand);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* What paths make of links, and what they bring, added up again: `orbit` counts links. */
+static double time_of_paths(const struct copse_balance *b, const struct copse_network *network,
+                            const int64_t *demand) {
+  int n = network->n_terminals;
+  int64_t *left = calloc((size_t)n * (size_t)n, sizeof *left);
+  int64_t *load = calloc((size_t)network->n_links, sizeof *load);
+  double most = 0;
+  for (int i = 0; i < n * n; i++) left[i] = i / n == i % n ? 0 : demand[i] * b->whole;
+  for (size_t p = 0; p < b->n_paths; p++) {
+    const struct copse_concurrent_path *path = &b->paths[p];
+    ck_assert_int_eq(path->nodes[0], network->terminals[path->source]);
+    ck_assert_int_eq(path->nodes[path->n_nodes - 1], network->terminals[path->sink]);
+    left[path->source * n + path->sink] -= path->amount;
+    for (int i = 1; i < path->n_nodes; i++) {
+      int e = 0;
+      while (e < network->n_links && (network->links[e].src != path->nodes[i - 1] ||
+                                      network->links[e].dst != path->nodes[i]))
+        e++;
+      ck_assert_int_lt(e, network->n_links);
+      load[e] += path->amount;
+    }
+  }
+  for (int i = 0; i < n * n; i++) ck_assert_int_eq(left[i], 0);
+  for (int e = 0; e < network->n_links; e++) {
+    ck_assert_int_eq(load[e], b->load[e]);
+    most = fmax(most, (double)load[e] / (double)network->links[e].capacity / (double)b->whole);
+  }
+  free(left);
+  free(load);
+  return most;
+}
+
+/* In units of M and GB/s, as the linear programme has it. */
+static void check_balance(const struct copse_topology *t, const int64_t *demand) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_instance instance;
+  ASSERT_OK(copse_instance_scale(t, &instance, &err), &err);
+  int links = instance.network.n_links, n = t->n_ranks;
+  int64_t capacity[256], factor[256], row = 0;
+  int orbit[256], base[16];
+  bool blocked[64] = {false};
+  ck_assert(links <= 256 && n <= 16 && t->n_nodes <= 64);
+  for (int e = 0; e < links; e++) {
+    orbit[e] = e;
+    capacity[e] = instance.network.links[e].capacity;
+    factor[e] = 1;
+  }
+  for (int i = 0; i < n; i++) base[i] = i;
+  struct copse_balance_problem problem = {.network = &instance.network,
+                                          .blocked = blocked,
+                                          .demand = demand,
+                                          .base = base,
+                                          .orbit = orbit,
+                                          .capacity = capacity,
+                                          .factor = factor,
+                                          .n_bases = n,
+                                          .n_orbits = links,
+                                          .enough = 1 + 1e-9};
+  struct copse_balance found;
+  ASSERT_OK(copse_balance_paths(&problem, &arena, &found, &err), &err);
+  for (int i = 0; i < n; i++) {
+    int64_t sum = 0;
+    for (int j = 0; j < n; j++) sum += i == j ? 0 : demand[i * n + j];
+    if (sum > row) row = sum;
+  }
+  double unit = (double)instance.scale / (double)row, least = lp_time(t, demand, true);
+  double time = time_of_paths(&found, &instance.network, demand);
+  ck_assert(near(time, found.time));
+  ck_assert_msg(time * unit >= least * (1 - 1e-7), "%g is less than the LP's %g", time * unit,
+                least);
+  ck_assert_msg(time * unit <= least * 1.3, "%g is much more than the LP's %g", time * unit, least);
+  ck_assert_msg(found.bound * unit <= least * (1 + 1e-7), "a bound of %g is more than the LP's %g",
+                found.bound * unit, least);
+  copse_instance_free(&instance);
+}
+
+START_TEST(balanced_paths_carry_all_demand_nearly_as_fast_as_the_linear_programme) {
+  struct copse_test_random_options options = {2, 7, 5, true, true};
+  uint64_t seed = 71 + (uint64_t)_i;
+  for (int round = 0; round < 12; round++) {
+    struct copse_topology *t = copse_test_random_topology(&seed, &options);
+    int64_t *demand = random_demand(&seed, t->n_ranks);
+    for (int i = 0; i < t->n_ranks; i++) demand[i * t->n_ranks + i] = 0;
+    demand[1] += 1; /* never all zero */
+    check_balance(t, demand);
     free(demand);
     copse_topology_free(t);
   }
@@ -495,6 +589,8 @@ int main(void) {
   Suite *suite = suite_create("schedule/alltoall");
   TCase *tc = tcase_create("all");
   tcase_add_loop_test(tc, optimum_is_the_linear_programmes_and_no_cut_is_beaten, 0, 8);
+  tcase_add_loop_test(tc, balanced_paths_carry_all_demand_nearly_as_fast_as_the_linear_programme, 0,
+                      4);
   tcase_add_test(tc, without_forwarding_the_optimum_is_the_restricted_programmes);
   tcase_add_test(tc, a_rotation_of_hosts_is_found_proved_and_changes_nothing);
   tcase_add_test(tc, a_rotation_is_found_where_names_tell_nothing);

@@ -335,7 +335,6 @@ copse_status copse_place_experts(const struct copse_topology *topology,
                                         .counts = trace->counts,
                                         .n_groups = cuts.n_cuts,
                                         .groups = cuts.groups,
-                                        .seconds = options->seconds,
                                         .progress = options->progress};
   COPSE_DO(copse_place_solve(&problem, &out->placement, err));
   unit_us *= (double)trace->token_bytes;

@@ -93,7 +93,6 @@ void copse_place_cuts_free(struct copse_place_cuts *cuts);
 
 struct copse_place_options {
   int capacity;   /* experts per rank at most; 0: ceil(experts / ranks) */
-  double seconds; /* stop soon after; 0: when the work is done */
   const struct copse_progress *progress;
 };
 

@@ -12,7 +12,7 @@
 #include "schedule/solve/policy.h"
 #include "schedule/solve/solve.h"
 #include "solver/alltoall/concurrent.h"
-#include "solver/alltoall/gather.h"
+#include "solver/alltoall/paths.h"
 #include "topology/symmetry/symmetry.h"
 
 struct build {

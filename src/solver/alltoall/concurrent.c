@@ -14,7 +14,6 @@
  */
 #include "solver/alltoall/concurrent.h"
 
-#include <gmp.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +65,8 @@ struct search {
   double *share_price; /* [n_bases] */
   double *best_price;  /* [n_orbits] that gave best_bound */
   double best_bound;
-  struct copse_arena arena; /* of all arrays */
+  struct copse_balance balance; /* what was found without the master; its paths are in `ways` */
+  struct copse_arena arena, ways;
   struct copse_err *err;
 };
 
@@ -145,6 +145,7 @@ static copse_status prepare(struct search *s) {
 static void release(struct search *s) {
   copse_mixture_free(s->master);
   copse_arena_free(&s->arena);
+  copse_arena_free(&s->ways);
 }
 
 /* ---- columns ---------------------------------------------------------------------- */
@@ -278,6 +279,19 @@ static copse_status estimate_unit(struct search *s, const double *price,
 
 /* ---- the search ------------------------------------------------------------------- */
 
+/* Where the master is large: ways for all pairs without it, and prices that bound them. */
+static copse_status balance_pairs(struct search *s, double tolerance) {
+  struct copse_balance_problem problem = {
+      s->problem->network, s->blocked, s->problem->demand, s->base,     s->orbit,
+      s->orbit_capacity,   s->loads,   s->n_bases,         s->n_orbits, 1 + tolerance};
+  for (int o = 0; o < s->n_orbits; o++) s->loads[o] = orbit_factor(s, o);
+  COPSE_DO(copse_balance_paths(&problem, &s->ways, &s->balance, s->err));
+  if (s->balance.bound <= s->best_bound) return COPSE_OK;
+  s->best_bound = s->balance.bound;
+  memcpy(s->best_price, s->balance.price, (size_t)s->n_orbits * sizeof *s->best_price);
+  return COPSE_OK;
+}
+
 /* Rounds of master and pricing. Prices are smoothed towards the best ones so far
  * (Wentges 1997), which damps their swings; where the smoothed ones find nothing, the
  * master's own decide. */
@@ -293,7 +307,12 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
   COPSE_DO(estimate_unit(s, s->best_price, out));
   COPSE_DO(price_columns(s, s->best_price, &bound, &improving, out));
   s->best_bound = bound;
-  for (s->n_rounds = 1; s->n_rounds < COPSE_MAX_ROUNDS; s->n_rounds++) {
+  bool large = s->n_orbits > COPSE_LP_MIXTURE_WHOLE;
+  if (large) COPSE_DO(balance_pairs(s, tolerance));
+  if (s->balance.n_paths > 0 && s->balance.time <= s->best_bound * (1 + tolerance)) return COPSE_OK;
+  int64_t sweep = (int64_t)s->n_bases * s->problem->network->n_links;
+  int64_t most = copse_smaller(COPSE_MAX_ROUNDS, large ? COPSE_PRICING_WORK / sweep : INT64_MAX);
+  for (s->n_rounds = 1; s->n_rounds < most; s->n_rounds++) {
     solve_master(s, fmax(tolerance / 4, COPSE_LP_MIXTURE_SLACK));
     if (s->stuck) break;
     if (s->time <= s->best_bound * (1 + tolerance)) break;
@@ -301,7 +320,6 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
     stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;
     if (stalled > COPSE_STALLED_ROUNDS) break;
     /* of a large master, where T hardly falls, its own prices may prove it */
-    bool large = s->n_orbits > COPSE_LP_MIXTURE_WHOLE;
     double own = large && s->time > last_time * (1 - tolerance / 8) ? 1 : 0.5;
     last_time = s->time;
     for (int o = 0; o < s->n_orbits; o++)
@@ -318,10 +336,8 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
       memcpy(s->best_price, used, (size_t)s->n_orbits * sizeof *used);
     }
     if (improving == 0) break;
-    copse_progress_report(s->problem->progress, "flow", s->n_rounds, COPSE_MAX_ROUNDS);
+    copse_progress_report(s->problem->progress, "flow", s->n_rounds, most);
   }
-  out->rounds = s->n_rounds;
-  out->n_columns = (int)s->n_columns;
   return COPSE_OK;
 }
 
@@ -473,17 +489,6 @@ static copse_status exact_weights(const struct search *s, struct copse_q time, i
 
 typedef __int128 wide;
 
-/* a * b / (c * d) in lowest terms, if that fits 64 bits; all > 0. */
-static bool narrow(wide a, int64_t b, wide c, int64_t d, struct copse_q *out) {
-  COPSE_MPQ(q);
-  mpz_import(mpq_numref(q), 1, -1, sizeof a, 0, 0, &a);
-  mpz_import(mpq_denref(q), 1, -1, sizeof c, 0, 0, &c);
-  mpz_mul_si(mpq_numref(q), mpq_numref(q), b);
-  mpz_mul_si(mpq_denref(q), mpq_denref(q), d);
-  mpq_canonicalize(q);
-  return copse_mpq_get(q, out);
-}
-
 /* ---- the bound -------------------------------------------------------------------- */
 
 /* Lengths = prices * grid / largest price, rounded. */
@@ -509,8 +514,9 @@ static bool prove(struct search *s, const int64_t *lengths, struct copse_q *boun
               s->problem->rotation.order;
   }
   if (room <= 0 || need <= 0) return false;
-  if (!narrow(need, 1, room, 1, in_units)) *in_units = COPSE_Q_ZERO; /* no exact weights then */
-  return narrow(need, s->problem->time_unit, room, s->problem->total, bound);
+  if (!copse_mpq_get_product(need, 1, room, 1, in_units))
+    *in_units = COPSE_Q_ZERO; /* no exact weights then */
+  return copse_mpq_get_product(need, s->problem->time_unit, room, s->problem->total, bound);
 }
 
 static void take_better(struct search *s, const int64_t *lengths, struct copse_concurrent *out) {
@@ -654,7 +660,7 @@ static copse_status collect_pair(struct collector *k, int base, int sink) {
 static bool measure(const struct collector *k, struct copse_q *time) {
   const struct search *s = k->s;
   int most = -1;
-  if (k->overflow) return false;
+  if (k->overflow || s->problem->total > AMOUNT_MAX / k->out->whole) return false;
   for (int o = 0; o < s->n_orbits; o++) {
     if (k->s->loads[o] == 0) continue;
     if (most < 0 || (wide)k->s->loads[o] * s->orbit_capacity[most] >
@@ -662,22 +668,30 @@ static bool measure(const struct collector *k, struct copse_q *time) {
       most = o;
   }
   if (most < 0) return false;
-  return narrow(k->s->loads[most], s->problem->time_unit,
-                (wide)s->orbit_capacity[most] * k->out->whole, s->problem->total, time);
+  return copse_mpq_get_product(k->s->loads[most], s->problem->time_unit,
+                               (wide)s->orbit_capacity[most] * k->out->whole, s->problem->total,
+                               time);
 }
 
 /* All paths with amounts in units of demand / whole. *good: it fits, and beats what is there. */
 static copse_status collect(struct collector *k, bool *good, struct copse_q *time) {
-  int64_t fraction;
   *good = false;
   memset(k->s->loads, 0, (size_t)k->s->n_orbits * sizeof *k->s->loads);
-  if (copse_mul_overflows(k->s->problem->total, k->out->whole, &fraction) || fraction > AMOUNT_MAX)
-    return COPSE_OK;
   for (int b = 0; b < k->s->n_bases; b++)
     for (int j = 0; j < k->s->problem->network->n_terminals && !k->overflow; j++)
       COPSE_DO(collect_pair(k, b, j));
   *good = measure(k, time) && (k->out->time.num == 0 || copse_q_cmp(*time, k->out->time) < 0);
   return COPSE_OK;
+}
+
+/* The collector's paths are the best so far. */
+static void take_paths(struct collector *k, struct copse_q time) {
+  struct copse_arena before = k->out->arena;
+  k->out->arena = k->arena;
+  k->arena = before;
+  k->out->paths = k->paths;
+  k->out->n_paths = (int)k->n;
+  k->out->time = time;
 }
 
 static void release_collector(struct collector *k) { copse_arena_free(&k->arena); }
@@ -695,12 +709,7 @@ static copse_status try_whole(struct search *s, int64_t whole, const int64_t *we
     out->whole = before;
     return COPSE_OK;
   }
-  copse_arena_free(&out->arena);
-  out->arena = k.arena;
-  k.arena = (struct copse_arena){0};
-  out->paths = k.paths;
-  out->n_paths = (int)k.n;
-  out->time = time;
+  take_paths(&k, time);
   return COPSE_OK;
 }
 
@@ -727,11 +736,26 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
   return COPSE_OK;
 }
 
+/* What was found without the master. */
+static void try_balance(struct search *s, struct copse_concurrent *out) {
+  const struct copse_balance *found = &s->balance;
+  struct collector k = {.s = s, .out = out, .paths = found->paths, .n = found->n_paths};
+  struct copse_q time;
+  out->whole = found->whole;
+  memcpy(s->loads, found->load, (size_t)s->n_orbits * sizeof *s->loads);
+  if (!measure(&k, &time)) return;
+  k.arena = s->ways;
+  take_paths(&k, time);
+  s->ways = k.arena;
+}
+
 /* Exact weights if they are seen or can be solved for; else amounts rounded down to the
  * finest grid whose fractions fit. */
 static copse_status round_paths(struct search *s, struct copse_concurrent *out) {
   int64_t *weights, whole;
   out->time = COPSE_Q_ZERO;
+  if (s->balance.n_paths > 0) try_balance(s, out);
+  if (s->n_rounds == 0 && out->time.num > 0) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, weights, s->err));
   COPSE_DO(try_visible(s, weights, out));
   if (!copse_q_eq(out->time, out->bound)) {
@@ -759,7 +783,9 @@ copse_status copse_concurrent_solve(const struct copse_concurrent_problem *probl
   COPSE_DO(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
   out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
   if (s.most_demand == 0) return COPSE_OK;
-  COPSE_DO(copse_mixture_new(s.n_orbits, s.n_bases, &s.master, err));
+  bool large = s.n_orbits > COPSE_LP_MIXTURE_WHOLE;
+  COPSE_DO(copse_mixture_new(s.n_orbits, s.n_bases, large ? COPSE_LP_MIXTURE_WORK : INT64_MAX,
+                             &s.master, err));
   copse_status status = run_rounds(&s, out);
   if (status == COPSE_INFEASIBLE) return COPSE_OK; /* the caller names the ranks */
   if (status != COPSE_OK) return status;

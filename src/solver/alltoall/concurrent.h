@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "base/rational.h"
-#include "solver/network/network.h"
+#include "solver/alltoall/paths.h"
 
 struct copse_concurrent_problem {
   const struct copse_network *network; /* roots are not used */
@@ -17,14 +17,6 @@ struct copse_concurrent_problem {
   int64_t time_unit; /* times are load * time_unit / (capacity * total); > 0 */
   struct copse_q tolerance; /* stop when time <= (1 + tolerance) * bound; 0: go for exact */
   const struct copse_progress *progress;
-};
-
-/* A way from a source to a sink (terminal indices): amount / whole units of demand take it. */
-struct copse_concurrent_path {
-  int source, sink;
-  int64_t amount;
-  const int *nodes; /* [n_nodes] */
-  int n_nodes;
 };
 
 /*
@@ -40,8 +32,7 @@ struct copse_concurrent {
   int n_paths;
   const struct copse_concurrent_path *paths; /* by source, then sink */
   int64_t *lengths;                          /* [n_links] */
-  int rounds, n_columns;
-  int unreached_source, unreached_sink; /* terminals without a way, or -1 */
+  int unreached_source, unreached_sink;      /* terminals without a way, or -1 */
   struct copse_arena arena;
 };
 
@@ -53,6 +44,8 @@ struct copse_concurrent {
  * point only the search happens, never the result. Basu et al., arXiv 2309.13541, solve the
  * same programme by source-aggregated edge flows; trees need no decomposition into paths and
  * keep the master small where orbits are few.
+ * Where there are many orbits of links, copse_balance_paths goes first: what it finds stands where
+ * the master, whose work is counted and limited, finds nothing better.
  * COPSE_OK with unreached_source >= 0 where a demand has no way. COPSE_OVERFLOW. The caller frees
  * *out in every case.
  */

@@ -124,14 +124,12 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
 int copse_lp_rows(const struct copse_lp *lp) { return (int)lp->n_rows; }
 
 bool copse_lp_solve(struct copse_lp *lp) {
-  int most = glp_get_it_cnt(lp->glp) + COPSE_LP_STEPS;
   /* new rows leave the basis dual feasible */
   int method = lp->gains_changed && !lp->prefers_dual ? GLP_PRIMAL : GLP_DUALP;
   lp->gains_changed = false;
-  if (run_simplex(lp->glp, method, most)) return true;
+  if (run_simplex(lp->glp, method, COPSE_LP_STEPS)) return true;
   glp_std_basis(lp->glp); /* a numerically bad basis: once more from a fresh one */
-  most = glp_get_it_cnt(lp->glp) + COPSE_LP_STEPS;
-  return run_simplex(lp->glp, GLP_PRIMAL, most);
+  return run_simplex(lp->glp, GLP_PRIMAL, COPSE_LP_STEPS);
 }
 
 int copse_lp_open_gaining(struct copse_lp *lp) {
@@ -537,9 +535,10 @@ struct copse_mixture {
   int n_rows, n_kinds, n_there;
   int first_kind; /* the row of `glp` before the first kind's */
   bool solved;    /* once */
-  int *there;  /* [n_rows] the row of `glp`, or 0 */
-  double *sum; /* [n_rows] of the solution at hand, */
-  double most; /* and the largest */
+  int64_t work;   /* left */
+  int *there;     /* [n_rows] the row of `glp`, or 0 */
+  double *sum;    /* [n_rows] of the solution at hand, */
+  double most;    /* and the largest */
   struct mixed *columns;
   size_t n_columns, columns_capacity;
   int *index;
@@ -556,7 +555,7 @@ static void write_most(struct copse_mixture *m, int before) {
   glp_set_mat_col(m->glp, 1, m->n_there, m->index, m->value);
 }
 
-copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **out,
+copse_status copse_mixture_new(int n_rows, int n_kinds, int64_t work, struct copse_mixture **out,
                                struct copse_err *err) {
   size_t rows = (size_t)n_rows + (size_t)n_kinds;
   *out = NULL;
@@ -564,6 +563,7 @@ copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **o
   struct copse_mixture *m = *out;
   m->n_rows = n_rows;
   m->n_kinds = n_kinds;
+  m->work = work;
   COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->index, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->value, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)n_rows, m->there, err));
@@ -652,18 +652,23 @@ static bool add_full_rows(struct copse_mixture *m, double slack) {
   return true;
 }
 
-/* Far more steps than a master of this size takes, unless it cycles in rounding noise. */
-static int step_limit(const struct copse_mixture *m) {
-  int most = COPSE_LP_MIXTURE_STEPS + COPSE_LP_MIXTURE_STEPS_PER_ROW * (m->n_there + m->n_kinds);
-  return glp_get_it_cnt(m->glp) < INT_MAX - most ? most : INT_MAX;
+/* With far more steps than a master of this size takes, unless it cycles in rounding noise. */
+static bool run_master(struct copse_mixture *m, int method) {
+  int rows = m->n_there + m->n_kinds, before = glp_get_it_cnt(m->glp);
+  int64_t each = glp_get_num_nz(m->glp) + (int64_t)COPSE_LP_MIXTURE_ROW_WORK * rows;
+  int64_t most = copse_smaller(
+      m->work / each, COPSE_LP_MIXTURE_STEPS + COPSE_LP_MIXTURE_STEPS_PER_ROW * (int64_t)rows);
+  bool good = most > 0 && run_simplex(m->glp, method, (int)copse_smaller(most, INT_MAX));
+  m->work -= each * (glp_get_it_cnt(m->glp) - before);
+  return good;
 }
 
 static bool optimize(struct copse_mixture *m, int method) {
-  if (run_simplex(m->glp, method, step_limit(m))) return true;
+  if (run_master(m, method)) return true;
   /* a numerically bad basis: once more from a fresh one, scaled, by the dual simplex */
   glp_scale_prob(m->glp, GLP_SF_AUTO);
   glp_std_basis(m->glp);
-  return run_simplex(m->glp, GLP_DUALP, step_limit(m));
+  return run_master(m, GLP_DUALP);
 }
 
 bool copse_mixture_solve(struct copse_mixture *m, double slack) {
@@ -699,7 +704,8 @@ struct copse_integer {
   double *start; /* [columns + 1] */
   bool handed;   /* the start, to GLPK */
   struct copse_arena arena;
-  bool (*stop)(void *ctx, int64_t nodes);
+  int64_t most_steps;
+  void (*look)(void *ctx, int64_t nodes);
   void *ctx;
   struct copse_integer_result *result;
 };
@@ -743,7 +749,7 @@ void copse_integer_add_row(struct copse_integer *i, enum copse_integer_sense sen
   i->n = 0;
 }
 
-/* Called between nodes: hands over the start, notes the bound, stops where the caller says so. */
+/* Called between nodes: hands over the start, notes the bound, ends the search after its work. */
 static void follow(glp_tree *tree, void *info) {
   struct copse_integer *i = info;
   int active, all, total;
@@ -758,33 +764,27 @@ static void follow(glp_tree *tree, void *info) {
     double lower = glp_ios_node_bound(tree, best);
     if (lower > i->result->lower) i->result->lower = lower;
   }
-  if (i->stop(i->ctx, total)) glp_ios_terminate(tree);
+  i->look(i->ctx, total);
+  int64_t steps = glp_get_it_cnt(i->glp) + (int64_t)total * (glp_get_num_rows(i->glp) / 4);
+  if (steps > i->most_steps) glp_ios_terminate(tree);
 }
 
-void copse_integer_solve(struct copse_integer *i, const double *start, double seconds,
-                         bool (*stop)(void *ctx, int64_t nodes), void *ctx,
+void copse_integer_solve(struct copse_integer *i, const double *start, int64_t work,
+                         void (*look)(void *ctx, int64_t nodes), void *ctx,
                          struct copse_integer_result *result) {
-  glp_smcp simplex;
   glp_iocp cut;
   *result = (struct copse_integer_result){0};
-  i->stop = stop;
+  i->most_steps = work / (glp_get_num_nz(i->glp) + 1);
+  i->look = look;
   i->ctx = ctx;
   i->result = result;
   for (int j = 0; j < glp_get_num_cols(i->glp); j++) i->start[j + 1] = start[j];
-  glp_init_smcp(&simplex);
-  simplex.msg_lev = GLP_MSG_OFF;
-  simplex.meth = GLP_DUALP;
-  simplex.it_lim = COPSE_LP_INTEGER_STEPS;
-  if (seconds != 0) {
-    double left = 1000 * seconds;
-    simplex.tm_lim = left < 1 ? 1 : left < INT_MAX ? (int)left : INT_MAX;
-  }
   glp_adv_basis(i->glp, 0);
-  if (glp_simplex(i->glp, &simplex) != 0 || glp_get_status(i->glp) != GLP_OPT) return;
+  if (!run_simplex(i->glp, GLP_DUALP, (int)copse_smaller(i->most_steps, COPSE_LP_INTEGER_STEPS)))
+    return;
   result->relaxed = true;
   glp_init_iocp(&cut);
   cut.msg_lev = GLP_MSG_OFF;
-  cut.tm_lim = simplex.tm_lim;
   cut.cb_func = follow;
   cut.cb_info = i;
   cut.gmi_cuts = cut.mir_cuts = GLP_ON;

@@ -69,8 +69,9 @@ void copse_rationals_free(mpq_t **rationals);
  */
 struct copse_mixture;
 
-/* The caller frees *out in every case. */
-copse_status copse_mixture_new(int n_rows, int n_kinds, struct copse_mixture **out,
+/* work: steps of the simplex method, each times what it looks at, in all solutions together; after
+ * that none is found. The caller frees *out in every case. */
+copse_status copse_mixture_new(int n_rows, int n_kinds, int64_t work, struct copse_mixture **out,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_mixture_free(struct copse_mixture *mixture);
 
@@ -118,9 +119,10 @@ struct copse_integer_result {
   double lower;  /* the objective is no less */
   int64_t nodes; /* searched */
 };
-/* start [columns]: a solution to begin with. seconds: at most, 0: any. stop(ctx, nodes) is asked
- * between nodes of the search. */
-void copse_integer_solve(struct copse_integer *integer, const double *start, double seconds,
-                         bool (*stop)(void *ctx, int64_t nodes), void *ctx,
+/* start [columns]: a solution to begin with. work: steps of the simplex method, and for each node a
+ * fourth of the rows, times entries, after which the search ends; looked at between nodes of it,
+ * where look(ctx, nodes) is called. */
+void copse_integer_solve(struct copse_integer *integer, const double *start, int64_t work,
+                         void (*look)(void *ctx, int64_t nodes), void *ctx,
                          struct copse_integer_result *result);
 bool copse_integer_is_one(const struct copse_integer *integer, int column);

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/rational.h"
 #include "solver/lp/linear_programme.h"
 #include "solver/placement/internal.h"
@@ -441,7 +440,6 @@ static copse_status bound_relaxation(const struct copse_place_model *m, const in
     look_at_placement(&a, best);
     ascend(&a);
     if (a.best_value >= (double)best->time * (1 - 1e-9)) break;
-    if (copse_place_late(m) && best->rounds > 10) break;
   }
   return certify(&a, &best->bound, &scratch, err);
 }
@@ -455,8 +453,7 @@ static copse_status bound_relaxation(const struct copse_place_model *m, const in
  *   expert e:  sum_r x[e][r] = 1            rank r:  sum_e x[e][r] <= capacity
  *   t[kind][s] >= every in row, out row, expert row
  *
- * Work is limited by nodes, so that the result doesn't depend on the clock; the time limit
- * is a second one on top.
+ * Work is limited by steps of the simplex method, so that the result doesn't depend on the clock.
  */
 struct ilp {
   const struct copse_place_model *m;
@@ -464,7 +461,6 @@ struct ilp {
   struct copse_integer *lp;
   double unit;      /* a time that counts as 1 */
   double *solution; /* [columns] the placement to begin with, as column values */
-  int64_t max_nodes;
   struct copse_arena scratch;
 };
 
@@ -543,10 +539,9 @@ static copse_status describe_start(struct ilp *i, const int *rank_of, struct cop
   return COPSE_OK;
 }
 
-static bool stop(void *ctx, int64_t nodes) {
+static void look(void *ctx, int64_t nodes) {
   const struct ilp *i = ctx;
-  copse_progress_report(i->m->p->progress, "ilp", nodes, i->max_nodes);
-  return nodes > i->max_nodes || copse_place_late(i->m);
+  copse_progress_report(i->m->p->progress, "ilp", nodes, 0);
 }
 
 /* Takes over GLPK's placement where, counted exactly, it is better. */
@@ -569,9 +564,7 @@ static copse_status take(struct ilp *i, struct copse_placement *best, struct cop
 /* A GLPK that gives up leaves things as they are. */
 static copse_status run_ilp(struct ilp *i, struct copse_placement *best, struct copse_err *err) {
   struct copse_integer_result result;
-  double seconds = 0;
-  if (i->m->deadline > 0) seconds = fmax(i->m->deadline - copse_clock_seconds(), 1e-3);
-  copse_integer_solve(i->lp, i->solution, seconds, stop, i, &result);
+  copse_integer_solve(i->lp, i->solution, COPSE_PLACE_ILP_WORK, look, i, &result);
   if (!result.relaxed) return COPSE_OK;
   best->nodes = result.nodes > 0 ? result.nodes : 1;
   if (result.found) COPSE_DO(take(i, best, err));
@@ -604,8 +597,6 @@ static copse_status branch_and_cut(const struct copse_place_model *m, const int6
   int64_t entries = count_entries(m);
   if (m->n_experts * m->n_ranks > COPSE_PLACE_MAX_BINARIES || entries > COPSE_PLACE_MAX_NONZEROS)
     return COPSE_OK;
-  i.max_nodes = (int64_t)(COPSE_PLACE_ILP_WORK / (double)(entries * 20));
-  if (i.max_nodes > COPSE_PLACE_MAX_NODES) i.max_nodes = COPSE_PLACE_MAX_NODES;
   /* one step's share of the time found is 1: coefficients near 1 whatever the units */
   i.unit = best->time > 0 ? (double)best->time / (double)m->n_steps : 1;
   COPSE_DO(copse_integer_new((int)(m->n_experts * m->n_ranks), m->n_kinds * (int)m->n_steps,

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "solver/placement/place.h"
 
@@ -20,13 +19,8 @@ struct copse_place_model {
   int *first;                                   /* [n_ranks + 1] into groups_of */
   int *groups_of;                               /* groups of each rank */
   char *inside;                                 /* [g][r] */
-  double deadline;                              /* of copse_clock_seconds; 0: none */
   struct copse_arena arena;
 };
-
-static inline bool copse_place_late(const struct copse_place_model *model) {
-  return model->deadline > 0 && copse_clock_seconds() > model->deadline;
-}
 
 /* Costs of what leaves (in dispatch) and enters a group, in the all-to-all of a kind: in a
  * combine what came in goes out. */

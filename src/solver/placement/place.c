@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/rational.h"
 #include "solver/placement/internal.h"
 #include "solver/policy.h"
@@ -120,7 +119,6 @@ static copse_status model_prepare(struct copse_place_model *m, struct copse_err 
   for (size_t g = 0; g < m->n_groups; g++)
     if (problem->groups[g].out_cost != problem->groups[g].in_cost) m->n_kinds = 2;
   m->multiplicity = 2 / m->n_kinds;
-  if (problem->seconds > 0) m->deadline = copse_clock_seconds() + problem->seconds;
   COPSE_DO(list_groups(m, err));
   return add_up(m, err);
 }
@@ -385,7 +383,6 @@ static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct
     size_t a = (size_t)s->slot_of[copse_place_random(&s->random) % s->m->n_experts];
     size_t b = copse_place_random(&s->random) % s->n_slots;
     int64_t *late = &history[i % COPSE_PLACE_HISTORY];
-    if ((i & 1023) == 0 && copse_place_late(s->m)) break;
     s->work++; /* also where nothing is tried */
     if (a / s->capacity != b / s->capacity) {
       int64_t limit = copse_larger(*late, s->time), time = try_exchange(s, a, b, limit);
@@ -414,7 +411,6 @@ static void descend(struct search *s) {
       exchange(s, a, b, time);
       idle = 0;
     }
-    if (copse_place_late(s->m)) return;
   }
 }
 
@@ -537,6 +533,5 @@ copse_status copse_place_solve(const struct copse_place_problem *problem,
   COPSE_DO(find(&m, out, err));
   COPSE_DO(copse_place_prove(&m, out, err));
   if (out->bound >= out->time && out->proof == COPSE_PLACE_GAP) out->proof = COPSE_PLACE_CERTIFIED;
-  out->out_of_time = out->proof == COPSE_PLACE_GAP && copse_place_late(&m);
   return COPSE_OK;
 }

@@ -39,8 +39,6 @@ struct copse_place_problem {
   const int64_t *counts;           /* [n_steps * n_ranks * n_experts], >= 0 */
   int n_groups;
   const struct copse_place_group *groups; /* a rank is in at most COPSE_PLACE_MAX_DEPTH */
-  double seconds; /* stop soon after so many; 0: no limit. The work is bounded anyway, and
-                     where the limit isn't reached, the result doesn't depend on the clock */
   const struct copse_progress *progress;
 };
 
@@ -62,7 +60,6 @@ struct copse_placement {
   int64_t default_time; /* of expert e on rank e / ceil(n_experts / n_ranks) */
   int64_t root_bound;   /* of the relaxation alone, proved in integers; <= bound */
   enum copse_place_proof proof;
-  bool out_of_time;    /* the search was cut short by `seconds` */
   int64_t evaluations; /* placements looked at in local search */
   int rounds;          /* of the relaxation */
   int64_t nodes;       /* of branch and cut; 0: not used */
@@ -79,7 +76,7 @@ copse_status copse_place_time(const struct copse_place_problem *problem, const i
  * then a bound from the linear relaxation, by ascent on its Lagrangian dual; then, where the
  * two differ and the problem is small, branch and cut by GLPK, started from both.
  * The caller frees out->rank_of in every case. COPSE_INVALID, COPSE_OVERFLOW, COPSE_NOMEM,
- * COPSE_INTERNAL. Deterministic, unless `seconds` cuts it short.
+ * COPSE_INTERNAL. Work is counted, not timed: deterministic.
  */
 copse_status copse_place_solve(const struct copse_place_problem *problem,
                                struct copse_placement *out, struct copse_err *err) COPSE_CHECKED;

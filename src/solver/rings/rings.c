@@ -411,7 +411,7 @@ static copse_status start(struct generation *g, struct copse_err *err) {
     g->unit = fmin(g->unit, copse_q_to_double(instance->bandwidth[r]));
   for (size_t r = 0; r < rows; r++)
     g->inverse[r] = g->unit / copse_q_to_double(instance->bandwidth[r]);
-  return copse_mixture_new(instance->n_rows, 1, &g->master, err);
+  return copse_mixture_new(instance->n_rows, 1, INT64_MAX, &g->master, err);
 }
 
 static copse_status solve(struct generation *g, struct copse_err *err) {

@@ -269,10 +269,9 @@ struct loss_before {
 
 static void add_slower(struct job *j, const struct copse_candidate_range *range, double part,
                        uint64_t bytes, const char *than) {
-  copse_text_add(
-      &j->losses, "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64 " bytes) than %s",
-      label_of(j->candidates.list[range->candidate].schedule, (char[40]){0}),
-      range->min_bytes, 100 * part, bytes, than);
+  copse_text_add(&j->losses, "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64 " bytes) than %s",
+                 label_of(j->candidates.list[range->candidate].schedule, (char[40]){0}),
+                 range->min_bytes, 100 * part, bytes, than);
 }
 
 /* Where the plan taken is not the fastest one: why, and by how much; and slower than before. */
@@ -544,8 +543,9 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
     COPSE_DO(copse_candidates_adopt(c, &j->healthy, j->o->keep, j->err));
   for (int i = n; i < c->n && j->o->keep; i++) COPSE_DO(find_kept(j, &c->list[i]));
   if (j->o->keep && c->n == n)
-    copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew",
-               copse_collective_name(options->collective));
+    copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew", copse_collective_name(options->collective));
+  for (int i = 0; i < j->n_before && c->n > n && j->o->keep; i++)
+    if (j->healthy.list[i].left_out) copse_note(&copse_cli_notes, "%s can't be kept: with what is down there is no schedule of its trees", j->before[i]->name);
   if (!j->o->keep || c->n == n) COPSE_DO(copse_candidates_search(c, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err));
   return j->o->no_low_latency ? COPSE_OK : copse_candidates_packets(c, LARGEST_PACKETS, j->err);
 }

@@ -37,7 +37,10 @@ copse_status copse_candidates_add(struct copse_candidates *c, struct copse_sched
     copse_schedule_free(schedule);
     return copse_fail(err, COPSE_UNSUPPORTED, "more than %d candidates", COPSE_MAX_CANDIDATES);
   }
-  *it = (struct copse_candidate){.schedule = schedule, .owned = true, .lower = *lower};
+  *it = (struct copse_candidate){.schedule = schedule,
+                                 .owned = true,
+                                 .hops = copse_proposal_hops(schedule),
+                                 .lower = *lower};
   snprintf(it->name, sizeof it->name, "%s", name);
   c->n++;
   return predict_last(c, err);
@@ -134,15 +137,17 @@ static copse_status adopt_one(struct copse_candidates *c, const struct copse_can
   return copse_fail(err, status, "%s", why.text);
 }
 
-copse_status copse_candidates_adopt(struct copse_candidates *c,
-                                    const struct copse_candidates *healthy, bool keep,
-                                    struct copse_err *err) {
-  for (int i = 0; i < healthy->n; i++)
+copse_status copse_candidates_adopt(struct copse_candidates *c, struct copse_candidates *healthy,
+                                    bool keep, struct copse_err *err) {
+  for (int i = 0; i < healthy->n; i++) {
+    int before = c->n;
     for (enum way way = AS_IT_IS; healthy->list[i].owned && way < N_WAYS; way++) {
       bool found;
       COPSE_DO(adopt_one(c, &healthy->list[i], way, keep, &found, err));
       if (found && (way == AS_IT_IS || !keep)) break;
     }
+    healthy->list[i].left_out = c->n == before;
+  }
   return COPSE_OK;
 }
 
@@ -404,8 +409,7 @@ copse_status copse_candidates_time_of(const struct copse_candidates *c, int whic
 }
 
 static int hops(const struct copse_candidates *candidates, int i) {
-  const struct copse_schedule *s = candidates->list[i].schedule;
-  return s ? copse_proposal_hops(s) : 0;
+  return candidates->list[i].hops;
 }
 
 /* A candidate's time, to be compared with others' when one is taken. */

@@ -15,8 +15,10 @@ struct copse_candidate {
   struct copse_schedule *schedule; /* expanded */
   bool owned;                      /* else another candidate's */
   struct copse_lower_options lower;
+  int hops;            /* copse_proposal_hops */
   uint64_t most_bytes; /* packets: for no larger messages; else 0 */
   bool kept;           /* taken before others that are faster by less than KEPT_WORTH: ranks have it */
+  bool left_out;       /* of the healthy topology: not one of the broken one in any way */
 };
 
 #define COPSE_MAX_CANDIDATES 128
@@ -59,10 +61,10 @@ copse_status copse_candidates_add(struct copse_candidates *candidates,
  * down is laid on the fabric's own routes, or else its trees are mended (schedule/adapt.h). As
  * "healthy: k=4", in chunks: they may be better than what is found for the broken one, which is less
  * symmetric. With `keep` lowered as they are, both ways, "x", "x, rerouted", "x, mended", and kept.
- * What can't be one of this topology is left out.
+ * What can't be one of this topology is left out, and marked in `healthy`.
  */
 copse_status copse_candidates_adopt(struct copse_candidates *candidates,
-                                    const struct copse_candidates *healthy, bool keep,
+                                    struct copse_candidates *healthy, bool keep,
                                     struct copse_err *err) COPSE_CHECKED;
 
 /* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, from

@@ -70,6 +70,11 @@ copse_status copse_predict_plan(const char *label, const struct copse_topology *
   out->time_per_GB = out->runs_per_GB = what->time_per_GB;
   out->worst_link = what->worst_link;
   out->multicast = copse_plan_has_groups(plan);
+  if (what->n_passed > 0)
+    snprintf(out->note, sizeof out->note,
+             "%d messages lead through other ranks, such as %.40s, which a plan does not have pass "
+             "them on",
+             what->n_passed, topology->nodes[what->passed_by].id);
   return COPSE_OK;
 }
 

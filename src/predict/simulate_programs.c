@@ -22,6 +22,7 @@ struct builder {
   struct copse_sim_dag *dag;
   int64_t chunks;             /* of the message */
   int64_t *load;              /* [links] chunks */
+  int n_passed, passed_by;    /* as in copse_foreign */
   struct copse_arena scratch; /* ends with builder_free */
   struct copse_err *err;
 };
@@ -55,12 +56,18 @@ static copse_status builder_move(struct builder *sim, int src, int dst, int64_t 
                                  const struct copse_sim_transfer *transfer, int *arrival) {
   int n;
   const int *nodes = copse_route_take(sim->topology, sim->routes, src, dst, count, sim->load, &n);
+  bool passed = false;
+  for (int i = n - 2; i > 0; i--)
+    if (sim->topology->nodes[nodes[i]].rank >= 0) sim->passed_by = nodes[i], passed = true;
+  sim->n_passed += passed;
   return copse_sim_dag_add_path(sim->dag, sim->topology, nodes, n, transfer, arrival, sim->err);
 }
 
 /* The busiest link's share of M over its bandwidth. */
 static copse_status builder_time(const struct builder *sim, struct copse_foreign *foreign) {
   struct copse_q *time = &foreign->time_per_GB;
+  foreign->n_passed = sim->n_passed;
+  foreign->passed_by = sim->passed_by;
   *time = COPSE_Q_ZERO;
   for (int l = 0; l < sim->topology->n_links; l++) {
     struct copse_q share, t;

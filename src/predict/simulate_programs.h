@@ -16,6 +16,7 @@ struct copse_foreign {
   int root;                   /* broadcast and reduce: unknown, 0; else -1 */
   struct copse_q time_per_GB; /* of the busiest link: at best */
   int worst_link;             /* that link; 0 where nothing moves */
+  int n_passed, passed_by;    /* messages whose route leads through a rank; its node, of the last */
   int64_t *demand; /* native plans of an alltoall by demand: [n_ranks * n_ranks] in some unit, for
                       the caller to free; else NULL */
 };

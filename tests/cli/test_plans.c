@@ -732,6 +732,22 @@ START_TEST(kept_plans_are_no_slower_than_they_say) {
 }
 END_TEST
 
+/* A rank without its NIC joins its partner on the other host through another rank alone: a plan in stages,
+ * in which it sends there itself, can't be kept, and `simulate` says on what its time counts. */
+START_TEST(plans_that_need_others_to_pass_messages_on_are_not_kept) {
+  static const char fabric[] = "--synthetic 'hosts:2 gpus:2@200 nics:2@25 rails'";
+  ck_assert_int_eq(run("@ plans %s -c allreduce -o %%/staged --json", fabric), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\"chosen\": \"stages 2x2"));
+  ck_assert_int_eq(run("@ plans %s --down h0.nic1 --from %%/staged --keep -o %%/unstaged", fabric), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "allreduce-1.plan can't be kept"));
+  ck_assert_ptr_nonnull(strstr(result.out, ".plan, mended"));
+  ck_assert_int_eq(run("@ simulate %%/staged/allreduce-1.plan %s --down h0.nic1 -b 1K -e 1K", fabric), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "4 messages lead through other ranks, such as h"));
+  ck_assert_int_eq(run("@ simulate %%/staged/allreduce-1.plan %s -b 1K -e 1K", fabric), 0);
+  ck_assert_ptr_null(strstr(result.out, "through other ranks"));
+}
+END_TEST
+
 START_TEST(plans_of_other_ranks_and_kept_ones_without_schedules) {
   ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/whole-set"), 0);
   ck_assert_int_eq(run("@ plans " FABRIC " --down h1.gpu1 --from %%/whole-set --keep -o %%/fewer"),
@@ -897,6 +913,7 @@ int main(void) {
   tcase_add_loop_test(tests, repaired_plans_are_right_and_say_who_must_load_what, 0,
                       COPSE_TEST_UP_TO(4, 2));
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, kept_plans_are_no_slower_than_they_say);
+  tcase_add_test(tests, plans_that_need_others_to_pass_messages_on_are_not_kept);
   tcase_add_test(tests, plans_of_other_ranks_and_kept_ones_without_schedules);
   tcase_add_test(tests, several_roots_in_one_folder);
   tcase_add_test(tests, plans_of_before_say_the_roots);

@@ -22,6 +22,7 @@
 struct job {
   int n;
   double timeout;
+  unsigned most_tag; /* 0: the wires' own */
   struct thread_wires *wires;
   struct copse_plan *plans[COPSE_N_COLLECTIVES];
   int n_plans;
@@ -70,6 +71,7 @@ static void job_free(struct job *job) {
 
 static copse_status join(struct rank *rank, copse_comm **comm) {
   copse_wire wire = thread_wire(rank->job->wires, rank->r);
+  if (rank->job->most_tag) wire.most_tag = rank->job->most_tag;
   copse_status status = copse_comm_init_wire(comm, &wire, rank->job->timeout);
   for (int i = 0; i < rank->job->n_plans && status == COPSE_OK; i++)
     status = copse_comm_add_plan(*comm, rank->job->plans[i]);
@@ -175,6 +177,44 @@ START_TEST(short_messages_go_together) {
 }
 END_TEST
 
+static copse_status broadcast_long(struct rank *rank) {
+  enum { COUNT = 65536 };
+  copse_comm *comm = NULL;
+  float *in = calloc(COUNT, sizeof *in), *out = calloc(COUNT, sizeof *out);
+  for (int i = 0; in && i < COUNT; i++) in[i] = (float)(i % 1021);
+  copse_status status = in && out ? join(rank, &comm) : COPSE_NOMEM;
+  if (status == COPSE_OK) status = copse_broadcast(in, out, COUNT, COPSE_FLOAT, 0, comm, NULL);
+  if (status == COPSE_OK && memcmp(in, out, COUNT * sizeof *in) != 0) status = COPSE_INTERNAL;
+  copse_status ended = comm ? copse_comm_destroy(comm) : COPSE_OK;
+  free(in);
+  free(out);
+  return status == COPSE_OK ? ended : status;
+}
+
+/* Each of two ranks gets the 32 chunks of 8 KiB that the plan would be cut into as 8 messages, and
+ * the signal behind each in its tag, unless the wire's tags end before. The other 28 are those of
+ * joining and a handshake. */
+START_TEST(a_signal_goes_with_the_data_before_it) {
+  size_t messages[2];
+  for (int i = 0; i < 2; i++) {
+    struct job job;
+    job_new(&job, 3, 0);
+    struct pb_options options = PB_OPTIONS_DEFAULT;
+    options.n_trees = 1;
+    options.min_chunk_bytes = 8 << 10;
+    options.pipeline_chunks = 64;
+    job.plans[job.n_plans++] = pb_tree_plan(COPSE_BROADCAST, 3, 0, options);
+    job.most_tag = i == 0 ? 0 : 11; /* data and signals of two ranks are 8 and 9 */
+    run(&job, broadcast_long);
+    expect(&job, COPSE_OK, NULL, -1);
+    messages[i] = thread_wires_messages(job.wires);
+    job_free(&job);
+  }
+  ck_assert_uint_le(messages[0], 44);
+  ck_assert_uint_ge(messages[1], messages[0] + 14);
+}
+END_TEST
+
 /* The root does not call copse again before the other rank has its data, or has given up. */
 static _Atomic bool has_come;
 
@@ -252,8 +292,9 @@ static copse_status load(struct rank *rank) {
 /* Alone it is refused; beside others it is left out at all ranks, and the others are used. */
 START_TEST(a_plan_that_wires_do_not_run_is_left_out) {
   char paths[2][256];
-  struct copse_plan *plans[2] = {multicast_plan(),
-                                 pb_tree_plan(COPSE_ALLREDUCE, N, -1, (struct pb_options){2, 2, 2, 3, 512, 64})};
+  struct copse_plan *plans[2] = {
+      multicast_plan(),
+      pb_tree_plan(COPSE_ALLREDUCE, N, -1, (struct pb_options){2, 2, 2, 3, 512, 64})};
   for (int i = 0; i < 2; i++) {
     struct job job;
     snprintf(paths[i], sizeof paths[i], "%s/%d.plan", copse_test_folder(), i);
@@ -261,7 +302,8 @@ START_TEST(a_plan_that_wires_do_not_run_is_left_out) {
     job_new(&job, N, 0);
     job.timeout = PATIENCE;
     run(&job, load);
-    expect(&job, i == 0 ? COPSE_UNSUPPORTED : COPSE_OK, i == 0 ? "the plan is multicast" : NULL, -1);
+    expect(&job, i == 0 ? COPSE_UNSUPPORTED : COPSE_OK, i == 0 ? "the plan is multicast" : NULL,
+           -1);
     job_free(&job);
   }
   for (int i = 0; i < 2; i++) {
@@ -443,8 +485,8 @@ START_TEST(a_batch_that_ends_too_early_is_refused) {
 }
 END_TEST
 
-/* After a fault the transport leaves memory that the wire may still touch, on purpose: LeakSanitizer
- * asks here whether to look. */
+/* After a fault the transport leaves memory that the wire may still touch, on purpose:
+ * LeakSanitizer asks here whether to look. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return 1; }
 
@@ -453,6 +495,7 @@ int main(void) {
   TCase *tc = tcase_create("transport");
   tcase_add_loop_test(tc, results_are_right_whatever_comes_when, 0, 3);
   tcase_add_test(tc, short_messages_go_together);
+  tcase_add_test(tc, a_signal_goes_with_the_data_before_it);
   tcase_add_test(tc, a_rank_leaves_nothing_behind_that_needs_its_calls);
   tcase_add_loop_test(tc, a_batch_that_ends_too_early_is_refused, 1, 3);
   tcase_add_test(tc, a_plan_that_wires_do_not_run_is_left_out);

@@ -36,8 +36,10 @@ copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout
                               struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
   struct copse_arena *arena = &layout->arena;
-  *layout =
-      (struct copse_layout){.plan = plan, .chunk_bytes = h->chunk_bytes, .flat = is_flat(plan)};
+  *layout = (struct copse_layout){.plan = plan,
+                                  .chunk_bytes = h->chunk_bytes,
+                                  .min_chunk_bytes = h->min_chunk_bytes,
+                                  .flat = is_flat(plan)};
   COPSE_DO(COPSE_ARRAY(arena, h->n_regions, layout->places, err));
   COPSE_DO(COPSE_ARRAYS(arena, h->n_ranks, struct copse_region_end, err, &layout->slots,
                         &layout->packets));
@@ -123,6 +125,7 @@ copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t coun
   struct copse_plan_header limited = layout->plan->header;
   const struct copse_plan_header *h = &limited;
   limited.chunk_bytes = layout->chunk_bytes;
+  limited.min_chunk_bytes = layout->min_chunk_bytes;
   COPSE_DO(check_size(layout, count, element_bytes, err));
   uint64_t largest = copse_share_of(count, layout->largest) * element_bytes;
   shape->count = shape->input_stride = shape->output_stride = count;

@@ -17,8 +17,9 @@ struct copse_region_end {
 
 struct copse_layout {
   const struct copse_plan *plan;
-  uint64_t largest;     /* of all pieces' shares of a block, in 1/2^32 */
-  uint64_t chunk_bytes; /* the plan's, or less (copse_layout_limit) */
+  uint64_t largest;         /* of all pieces' shares of a block, in 1/2^32 */
+  uint64_t chunk_bytes;     /* the plan's, or less (copse_layout_limit) */
+  uint64_t min_chunk_bytes; /* the plan's, or more */
   bool flat; /* nothing is passed on, so that chunks would serve nothing: a launch is one */
   struct copse_region_place *places; /* [n_regions] */
   struct copse_region_end *slots;    /* [n_ranks] */

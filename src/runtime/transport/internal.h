@@ -83,11 +83,13 @@ struct copse_peer {
   struct copse_messages gathered;          /* parts of all_gathers, complete */
   struct copse_outgoing *sent, **sent_end; /* in order */
   struct copse_payload *batch;             /* short messages that go with the next step, or NULL */
-  struct copse_transport_call call;        /* of the launch that it is in, as last announced */
-  uint64_t announced;                      /* the launch that it was notified of */
-  double last_message;                     /* when something came from it */
-  double moved;                            /* when it was last known to have moved */
-  struct copse_transport_pong pong;        /* its last */
+  struct copse_payload *held; /* a long one that goes with it, or NULL: behind no batch */
+  unsigned held_tag;
+  struct copse_transport_call call; /* of the launch that it is in, as last announced */
+  uint64_t announced;               /* the launch that it was notified of */
+  double last_message;              /* when something came from it */
+  double moved;                     /* when it was last known to have moved */
+  struct copse_transport_pong pong; /* its last */
 };
 
 struct copse_transport {
@@ -95,7 +97,7 @@ struct copse_transport {
   uint32_t n, me;
   struct copse_peer *peers; /* [n] */
   uint32_t n_outgoing;
-  bool unflushed; /* messages were sent since the wire said that all have left */
+  bool unflushed; /* messages were sent, or received, since the wire said that all have left */
   size_t bytes_outgoing;
   struct copse_payload *free_payloads;
   struct copse_transport_call call;  /* of the last launch */
@@ -125,6 +127,10 @@ copse_status copse_transport_end(struct copse_transport *transport, struct copse
 struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n);
 void copse_transport_send(struct copse_transport *transport, uint32_t to, unsigned tag,
                           struct copse_payload *payload);
+/* The same without bytes. Right behind a long message this is no message: that one's tag grows by
+ * `behind`, where the wire's tags go so far. */
+void copse_transport_signal(struct copse_transport *transport, uint32_t to, unsigned tag,
+                            uint64_t behind);
 /* Who made it is done with it. */
 void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload);
 /* Whether nothing that was sent needs more calls of this rank. Asked again after each step. */
@@ -140,6 +146,9 @@ copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, u
                                 size_t n, void **bytes, struct copse_err *err);
 /* The message is there, and so is all that its sender sent before. */
 void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigned tag);
+/* COPSE_REFUTED where another rank runs another version. Collective. */
+copse_status copse_engine_compare_versions(struct copse_transport *transport,
+                                           struct copse_err *err);
 /* COPSE_REFUTED where the launch that a peer has announced is not this rank's. */
 copse_status copse_engine_compare_calls(const struct copse_transport *transport, uint32_t from,
                                         struct copse_err *err);

@@ -150,8 +150,19 @@ static void send_own(struct copse_transport *transport, uint32_t to, unsigned ta
   copse_transport_drop(transport, payload);
 }
 
-static void send_batch(struct copse_transport *transport, uint32_t to) {
+static void send_held(struct copse_transport *transport, uint32_t to, uint64_t behind) {
+  struct copse_peer *peer = &transport->peers[to];
+  struct copse_payload *held = peer->held;
+  if (!held) return;
+  peer->held = NULL;
+  post(transport, to, peer->held_tag + (unsigned)behind, held);
+  copse_transport_drop(transport, held);
+}
+
+/* What waits for the step's end. */
+static void send_waiting(struct copse_transport *transport, uint32_t to) {
   struct copse_payload *batch = transport->peers[to].batch;
+  send_held(transport, to, 0);
   if (!batch) return;
   transport->peers[to].batch = NULL;
   post(transport, to, COPSE_TRANSPORT_BATCH, batch);
@@ -162,7 +173,8 @@ static void add_part(struct copse_transport *transport, uint32_t to, unsigned ta
                      const void *bytes, size_t n) {
   struct copse_peer *peer = &transport->peers[to];
   const struct copse_transport_part part = {tag, (uint32_t)n};
-  if (peer->batch && peer->batch->n + sizeof part + n > BATCH_BYTES) send_batch(transport, to);
+  send_held(transport, to, 0);
+  if (peer->batch && peer->batch->n + sizeof part + n > BATCH_BYTES) send_waiting(transport, to);
   if (!peer->batch) {
     peer->batch = new_payload(transport, BATCH_BYTES);
     if (!peer->batch) return;
@@ -187,8 +199,19 @@ void copse_transport_send(struct copse_transport *transport, uint32_t to, unsign
     add_part(transport, to, tag, payload ? payload->bytes : NULL, payload ? payload->n : 0);
     return;
   }
-  send_batch(transport, to); /* what was sent before comes before */
-  post(transport, to, tag, payload);
+  send_waiting(transport, to); /* what was sent before comes before */
+  peer->held = payload;
+  peer->held_tag = tag;
+  payload->refs++;
+}
+
+void copse_transport_signal(struct copse_transport *transport, uint32_t to, unsigned tag,
+                            uint64_t behind) {
+  const struct copse_peer *peer = &transport->peers[to];
+  if (peer->held && peer->held_tag + behind <= transport->wire.most_tag)
+    send_held(transport, to, behind);
+  else
+    copse_transport_send(transport, to, tag, NULL);
 }
 
 static bool pop_sent(struct copse_transport *transport, struct copse_peer *peer) {
@@ -252,11 +275,10 @@ copse_status copse_transport_fail(struct copse_transport *transport, const struc
 
 /* ---- keeping time --------------------------------------------------------------------------- */
 
-/* Steps without progress before a process gives its core away, and before it sleeps: many may
- * share a core. Where the wire wakes it up it sleeps after about the time that waking up takes. */
-#define SPINS 64u
+/* Steps without progress before a process gives its core away, and before it sleeps: many may share
+ * a core. Where the wire wakes it up it never yields: all others have their turn then. */
+#define SPINS 16u
 #define YIELDS 4096u
-#define YIELDS_IF_WOKEN 128u
 #define NAP_NANOSECONDS 50000
 #define WAIT_MICROSECONDS 1000u
 /* Looking at the clock takes longer than a step. */
@@ -269,11 +291,12 @@ copse_status copse_transport_fail(struct copse_transport *transport, const struc
 
 static void rest(struct copse_transport *transport) {
   static const struct timespec nap = {0, NAP_NANOSECONDS};
-  if (transport->wire.wait && transport->idle > YIELDS_IF_WOKEN)
+  if (transport->idle <= SPINS) return;
+  if (transport->wire.wait)
     transport->wire.wait(transport->wire.context, WAIT_MICROSECONDS);
   else if (transport->idle > YIELDS)
     nanosleep(&nap, NULL);
-  else if (transport->idle > SPINS)
+  else
     sched_yield();
 }
 
@@ -427,6 +450,7 @@ static bool start(struct copse_transport *transport, uint32_t from, struct copse
   copse_status status =
       transport->wire.receive(transport->wire.context, it->message, bytes, it->n, &it->request);
   it->started = true;
+  transport->unflushed = true; /* the sender may wait for an answer */
   if (status == COPSE_OK) return true;
   (void)wire_failed(transport, "receiving from", from, status);
   return false;
@@ -537,7 +561,8 @@ static void refuse_late(struct copse_transport *transport, uint32_t from) {
                from, (unsigned long long)transport->peers[from].call.launch, transport->me);
 }
 
-/* Where a message of the peer's launch goes. False where it must wait for this rank's own launch. */
+/* Where a message of the peer's launch goes. False where it must wait for this rank's own launch.
+ */
 static bool find_place(struct copse_transport *transport, uint32_t from, unsigned tag, size_t n,
                        void **bytes) {
   uint64_t launch = transport->peers[from].call.launch;
@@ -666,7 +691,7 @@ copse_status copse_transport_step(struct copse_transport *transport, bool moved,
                                   struct copse_err *err) {
   refuse_aborted(transport);
   for (uint32_t r = 0; r < transport->n && transport->broken.status == COPSE_OK; r++)
-    send_batch(transport, r);
+    send_waiting(transport, r);
   if (transport->broken.status == COPSE_OK) moved = take_in(transport) || moved;
   if (transport->broken.status == COPSE_OK) moved = push_out(transport) || moved;
   if (transport->broken.status == COPSE_OK) watch(transport, moved);
@@ -714,32 +739,6 @@ copse_status copse_transport_all_gather(void *context, const void *mine, void *a
 
 /* ---- life -------------------------------------------------------------------------------- */
 
-/* What all ranks must have in common before they exchange anything else. */
-struct hello {
-  char version[32];
-  uint32_t call_bytes, pong_bytes;
-};
-
-static copse_status greet(struct copse_transport *transport, struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) struct hello *all = NULL;
-  struct hello mine;
-  memset(&mine, 0, sizeof mine);
-  strncpy(mine.version, COPSE_VERSION_STRING, sizeof mine.version - 1);
-  mine.call_bytes = sizeof(struct copse_transport_call);
-  mine.pong_bytes = sizeof(struct copse_transport_pong);
-  COPSE_DO(copse_calloc(transport->n, sizeof *all, &all, err));
-  if (copse_transport_all_gather(transport, &mine, all, sizeof mine) != COPSE_OK)
-    return copse_transport_status(transport, err);
-  for (uint32_t r = 0; r < transport->n; r++) {
-    all[r].version[sizeof all[r].version - 1] = '\0';
-    if (memcmp(&all[r], &mine, sizeof mine) == 0) continue;
-    return copse_fail(err, COPSE_REFUTED,
-                      "rank %u runs copse %s and rank %u copse %s; must be the same", r,
-                      all[r].version, transport->me, mine.version);
-  }
-  return COPSE_OK;
-}
-
 copse_status copse_transport_new(const copse_wire *wire, double timeout_seconds,
                                  struct copse_transport **out, struct copse_err *err) {
   struct copse_transport *transport = NULL;
@@ -759,7 +758,7 @@ copse_status copse_transport_new(const copse_wire *wire, double timeout_seconds,
     peer->gathered.tail = &peer->gathered.head;
     peer->sent_end = &peer->sent;
   }
-  COPSE_TRY(greet(transport, err));
+  COPSE_TRY(copse_engine_compare_versions(transport, err));
   *out = transport;
   return COPSE_OK;
 out:
@@ -781,6 +780,7 @@ void copse_transport_free(struct copse_transport *transport) {
     struct copse_messages *all[] = {&transport->peers[r].launches, &transport->peers[r].control,
                                     &transport->peers[r].gathered};
     free(transport->peers[r].batch);
+    if (transport->peers[r].held) copse_transport_drop(transport, transport->peers[r].held);
     for (int i = 0; orderly && i < 3; i++) free_messages(all[i]);
   }
   if (orderly) free(transport->peers);

@@ -341,9 +341,9 @@ static copse_status rendezvous_all_gather(void *rendezvous, const void *mine, vo
  * killed meanwhile leaves a file (seen once in some 100 kills). Segments of sysv are removed right
  * after they are attached, so that is taken, unless UCX_TLS says otherwise.
  *
- * Between hosts without RDMA a message is sent at once, however long (RNDV_THRESH inf): asking
- * first costs a way to and fro behind the data that queues on the links, and TCP has no zero copy
- * to win.
+ * Without RDMA a message is sent at once, however long (RNDV_THRESH inf): asking first costs a way
+ * to and fro behind the data that queues on the links, TCP has no zero copy to win, and the sender
+ * is done when UCX has the bytes, whatever the receiver does.
  */
 
 /* How long an orderly end waits for messages to leave. */
@@ -360,16 +360,13 @@ struct wire {
   unsigned char *addresses;
   size_t address_bytes; /* room for one */
   uint64_t rank;
-  int event_fd;  /* readable when the worker has something to do, after ucp_worker_arm */
-  unsigned done; /* what progress has done since wait_for_events was last called */
-  int tests;     /* since next_message made progress */
+  int event_fd;   /* readable when the worker has something to do, after ucp_worker_arm */
+  unsigned done;  /* what progress has done since wait_for_events was last called */
+  int tests;      /* since next_message made progress */
   void *flushing; /* the request of a flush, or NULL */
   uint64_t n_sent, n_flushed; /* messages; those that the flush began after */
   char text[300];
 };
-
-/* Room for a host's name. */
-#define HOST_BYTES 64
 
 /* Sent at once: a request that is done. */
 static char sent;
@@ -527,21 +524,12 @@ static bool has_rdma(void) {
   return found;
 }
 
-/* Whether some ranks can be reached over TCP alone. */
-static copse_status needs_tcp(struct wire *wire, const copse_bootstrap *bootstrap, bool *needs) {
-  struct host {
-    char name[HOST_BYTES];
-    bool rdma;
-  } mine, *all = calloc((size_t)wire->n_ranks, sizeof *all);
+/* Whether some ranks are on a host without RDMA. */
+static copse_status lacks_rdma(struct wire *wire, const copse_bootstrap *bootstrap, bool *lacks) {
+  unsigned char mine = !has_rdma(), *all = calloc((size_t)wire->n_ranks, 1);
   if (!all) return no_memory(wire);
-  memset(&mine, 0, sizeof mine);
-  (void)gethostname(mine.name, sizeof mine.name - 1);
-  mine.rdma = has_rdma();
-  copse_status status = gather(wire, bootstrap, &mine, all, sizeof mine);
-  *needs = false;
-  for (int r = 0; r < wire->n_ranks && status == COPSE_OK; r++)
-    *needs =
-        *needs || (strncmp(all[r].name, mine.name, HOST_BYTES) != 0 && !(all[r].rdma && mine.rdma));
+  copse_status status = gather(wire, bootstrap, &mine, all, 1);
+  *lacks = status == COPSE_OK && memchr(all, 1, (size_t)wire->n_ranks);
   free(all);
   return status;
 }
@@ -596,7 +584,7 @@ static copse_status connect_all(struct wire *wire, const copse_bootstrap *bootst
   wire->peers = calloc((size_t)wire->n_ranks, sizeof *wire->peers);
   if (!wire->peers) return no_memory(wire);
   bool sends_at_once;
-  copse_status status = needs_tcp(wire, bootstrap, &sends_at_once);
+  copse_status status = lacks_rdma(wire, bootstrap, &sends_at_once);
   if (status == COPSE_OK) status = open_worker(wire, sends_at_once);
   if (status != COPSE_OK) return status;
   ucs_status_t code = ucp_worker_get_address(wire->worker, &address, &n);

@@ -880,7 +880,7 @@ START_TEST(roots_that_are_none) {
       {"--root 9", "--root: 9 in the list of ranks; the topology has ranks 0 to 3"},
       {"--root 0,gpu0", "twice in the list of ranks"},
       {"--root nowhere", "\"nowhere\" in the list of ranks is no node"},
-      {"--root ''", "in the list of ranks"}};
+      {"--root ''", "'--root' needs a value"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     copse_test_refused(run("@ plans " ROOTED " %s -o %%/none", cases[i][0]), cases[i][1]);
   copse_test_refused(run("@ plans ring-8 -c allgather --root 0,1 -o %%/none"),

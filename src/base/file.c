@@ -177,9 +177,23 @@ static mode_t mode_for(const char *path) {
   return 0666 & ~mask;
 }
 
+sigset_t copse_file_hold_endings(void) {
+  static const int endings[] = {SIGINT, SIGTERM, SIGHUP};
+  sigset_t held, before;
+  sigemptyset(&held);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) sigaddset(&held, endings[i]);
+  pthread_sigmask(SIG_BLOCK, &held, &before);
+  return before;
+}
+
+void copse_file_release_endings(const sigset_t *before) {
+  pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 static copse_status write_beside(const char *path, const void *data, size_t size,
                                  struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *temporary = NULL;
+  COPSE_AT_END(copse_file_release_endings) sigset_t before = copse_file_hold_endings();
   copse_status status = COPSE_OK;
   if (access(path, F_OK) == 0 && access(path, W_OK) != 0) return cannot("write", path, errno, err);
   size_t bytes = strlen(path) + sizeof ".XXXXXX";

@@ -2,6 +2,8 @@
  * its target and renamed, so that a reader never sees half a file. */
 #pragma once
 
+#include <sys/select.h> /* sigset_t */
+
 #include "base/err.h"
 
 /* Inputs beyond this are refused: no topology, schedule or plan comes near it. */
@@ -18,6 +20,11 @@ copse_status copse_file_read(const char *path, char **data, size_t *size,
  * of links; COPSE_NOMEM where the disk is full. */
 copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) COPSE_CHECKED;
+
+/* SIGINT, SIGTERM and SIGHUP wait in this thread until they are released, so that no file is left
+ * half made; copse_file_write holds them while it writes. */
+sigset_t copse_file_hold_endings(void);
+void copse_file_release_endings(const sigset_t *before);
 
 /* How messages name an input: the path, or "<stdin>" for "-". */
 const char *copse_file_label(const char *path);

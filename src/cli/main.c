@@ -475,16 +475,6 @@ static void remove_and_end(int signal) { /* whose default is restored */
   raise(signal);
 }
 
-static sigset_t hold_endings(void) {
-  sigset_t held, before;
-  sigemptyset(&held);
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) sigaddset(&held, endings[i]);
-  pthread_sigmask(SIG_BLOCK, &held, &before);
-  return before;
-}
-
-static void release_endings(sigset_t before) { pthread_sigmask(SIG_SETMASK, &before, NULL); }
-
 /* A signal that is ignored (nohup) stays so. */
 static void catch_endings(const struct copse_cli_set *set) {
   struct sigaction is, catching = {.sa_handler = remove_and_end, .sa_flags = (int)SA_RESETHAND};
@@ -515,19 +505,19 @@ static copse_status begin_set(const char *output, const char *suffix, struct cop
 
 copse_status copse_cli_set_begin(const char *output, const char *suffix, struct copse_cli_set *set,
                                  struct copse_err *err) {
-  sigset_t before = hold_endings();
+  sigset_t before = copse_file_hold_endings();
   copse_status status = begin_set(output, suffix, set, err);
   if (status == COPSE_OK) catch_endings(set);
-  release_endings(before);
+  copse_file_release_endings(&before);
   return status;
 }
 
 copse_status copse_cli_set_add(struct copse_cli_set *set, const char *name, const void *data,
                                size_t size, struct copse_err *err) {
-  sigset_t before = hold_endings();
+  sigset_t before = copse_file_hold_endings();
   copse_status status = copse_cli_write_in(set->making, name, data, size, err);
   if (status == COPSE_OK) copse_text_add(&set->written, "%s\n", name);
-  release_endings(before);
+  copse_file_release_endings(&before);
   return status == COPSE_OK ? copse_text_status(&set->written, err) : status;
 }
 
@@ -571,19 +561,19 @@ static copse_status place_set(struct copse_cli_set *set, struct copse_err *err) 
 }
 
 copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *err) {
-  sigset_t before = hold_endings();
+  sigset_t before = copse_file_hold_endings();
   copse_status status = place_set(set, err);
-  release_endings(before);
+  copse_file_release_endings(&before);
   return status;
 }
 
 void copse_cli_set_end(struct copse_cli_set *set) {
-  sigset_t before = hold_endings();
+  sigset_t before = copse_file_hold_endings();
   remove_made(set);
   unfinished = NULL;
   copse_text_free(&set->written);
   copse_arena_free(&set->arena);
-  release_endings(before);
+  copse_file_release_endings(&before);
 }
 
 /* ---- the program --------------------------------------------------------------------------- */

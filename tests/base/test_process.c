@@ -1,7 +1,11 @@
 /* Another program as a filter: whole text both ways, and every way in which it can go wrong. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -75,6 +79,40 @@ START_TEST(what_takes_too_long_is_ended) {
 }
 END_TEST
 
+/* A signal that ends the program waits for the file: it is there whole, and nothing beside it. */
+START_TEST(a_file_that_is_being_written_is_finished_first) {
+  enum { BYTES = 64 << 20 };
+  char folder[] = "/tmp/copse-interrupted-XXXXXX", path[64], line[128];
+  struct copse_err err = COPSE_ERR_INIT;
+  char *data;
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/file", folder);
+  snprintf(line, sizeof line, "test \"$(ls -A %s)\" = file", folder);
+  ASSERT_OK(copse_calloc(BYTES, 1, &data, &err), &err);
+  memset(data, 1, BYTES);
+  pid_t child = fork();
+  if (child == 0) {
+    signal(SIGTERM, SIG_DFL);
+    _exit(copse_file_write(path, data, BYTES, &err) == COPSE_OK ? 1 : 2);
+  }
+  char beside[128];
+  snprintf(beside, sizeof beside, "ls -A %s | grep -q file\\.", folder);
+  for (int i = 0; i < 1000 && system(beside) != 0 && access(path, F_OK) != 0; i++) usleep(1000);
+  kill(child, SIGTERM);
+  int status;
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGTERM : WEXITSTATUS(status) == 1);
+  int left = system(line);
+  struct stat about;
+  ck_assert_int_eq(stat(path, &about), 0);
+  ck_assert_int_eq(about.st_size, BYTES);
+  snprintf(line, sizeof line, "rm -r %s", folder);
+  ck_assert_int_eq(system(line), 0);
+  ck_assert_int_eq(left, 0);
+  free(data);
+}
+END_TEST
+
 START_TEST(xml_text_is_escaped_and_valid) {
   static const struct {
     const char *in, *out;
@@ -104,6 +142,7 @@ int main(void) {
   tcase_add_test(tests, no_input_and_no_output_are_fine);
   tcase_add_test(tests, failures_are_told_apart);
   tcase_add_test(tests, what_takes_too_long_is_ended);
+  tcase_add_test(tests, a_file_that_is_being_written_is_finished_first);
   tcase_add_test(tests, xml_text_is_escaped_and_valid);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

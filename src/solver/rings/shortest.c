@@ -18,11 +18,11 @@ struct search {
   const int64_t *lengths;
   int n, m;        /* GPUs; nodes, of which the last is the depot */
   int64_t *cost;   /* [m * m] */
+  int64_t *cost_to; /* the same by the node that it leads to */
   int64_t *second; /* [m] beside the step to the second GPU; 0 */
   int *in, *out;   /* [n] doors of a first, of a last GPU */
   int64_t
       *set_cost;  /* [2^(m - 1) * (m - 1)] least cost from the depot through the set to its last */
-  int8_t *before; /* and the node before that */
   struct copse_arena scratch, *arena;
   struct copse_ring *found; /* [n] by length */
   int64_t *found_cost;      /* [n + 1] */
@@ -59,23 +59,31 @@ static copse_status keep(struct search *s, const int *order, int64_t cost, int d
 
 /* ---- sets ----------------------------------------------------------------------------------- */
 
-static void extend(struct search *s, size_t set, int last) {
-  int k = s->m - 1;
-  size_t rest = set & ~((size_t)1 << last);
-  const int64_t *to = s->cost + last;
+/* Through the set and one node more, for each that is not in it. */
+static void extend(struct search *s, size_t set) {
+  size_t k = (size_t)s->m - 1, full = ((size_t)1 << k) - 1, members[COPSE_RINGS_EXACT_GPUS], n = 0;
+  const int64_t *costs = s->set_cost + set * k;
+  for (size_t left = set; left; left &= left - 1) members[n++] = (size_t)__builtin_ctzl(left);
+  for (size_t left = full & ~set; left; left &= left - 1) {
+    size_t last = (size_t)__builtin_ctzl(left);
+    const int64_t *to = s->cost_to + last * (size_t)s->m;
+    int64_t best = n == 0 ? to[k] : NONE;
+    for (size_t i = 0; i < n; i++) best = copse_smaller(best, costs[members[i]] + to[members[i]]);
+    if (n == 1) best += s->second[last];
+    s->set_cost[(set | (size_t)1 << last) * k + last] = copse_smaller(best, NONE);
+  }
+}
+
+/* The first of the set's nodes over which it costs least to go on to `last`; -1: the set is empty. */
+static int before(const struct search *s, size_t set, int last) {
   int64_t best = NONE;
   int from = -1;
-  for (size_t left = rest; left; left &= left - 1) {
+  for (size_t left = set; left; left &= left - 1) {
     int i = __builtin_ctzl(left);
-    int64_t cost = s->set_cost[rest * (size_t)k + (size_t)i] + to[(size_t)i * (size_t)s->m];
+    int64_t cost = s->set_cost[set * ((size_t)s->m - 1) + (size_t)i] + s->cost_to[last * s->m + i];
     if (cost < best) best = cost, from = i;
   }
-  if (rest == 0)
-    best = to[(size_t)k * (size_t)s->m];
-  else if ((rest & (rest - 1)) == 0)
-    best += s->second[last];
-  s->set_cost[set * (size_t)k + (size_t)last] = best < NONE ? best : NONE;
-  s->before[set * (size_t)k + (size_t)last] = (int8_t)from;
+  return from;
 }
 
 /* The orders that end at each node; those of one door only the best of them. */
@@ -83,8 +91,9 @@ static copse_status over_sets(struct search *s, bool all, struct copse_err *err)
   int k = s->m - 1, order[COPSE_RINGS_EXACT_GPUS + 1];
   size_t full = ((size_t)1 << k) - 1;
   int64_t least = NONE;
-  for (size_t set = 1; set <= full; set++)
-    for (size_t left = set; left; left &= left - 1) extend(s, set, __builtin_ctzl(left));
+  for (int i = 0; i < s->m; i++)
+    for (int j = 0; j < s->m; j++) s->cost_to[j * s->m + i] = s->cost[i * s->m + j];
+  for (size_t set = 0; set < full; set++) extend(s, set);
   const int64_t *ends = s->set_cost + full * (size_t)k;
   for (int j = 0; j < k; j++) {
     int64_t cost = ends[j] + s->cost[(size_t)j * (size_t)s->m + (size_t)k];
@@ -97,10 +106,9 @@ static copse_status over_sets(struct search *s, bool all, struct copse_err *err)
     if (cost >= NONE || (!all && cost > least)) continue;
     order[s->n - 1] = s->n - 1; /* the depot of a closed ring */
     for (int i = k - 1, at = j; i >= 0; i--) {
-      int from = s->before[set * (size_t)k + (size_t)at];
       order[i] = at;
       set &= ~((size_t)1 << at);
-      at = from;
+      at = before(s, set, at);
     }
     COPSE_DO(keep(s, order, cost, s->in[order[0]], s->out[order[s->n - 1]], err));
     if (!all) break;
@@ -401,8 +409,8 @@ static copse_status start(struct search *s, struct copse_err *err) {
   s->least = NONE;
   if (s->n > COPSE_RINGS_EXACT_GPUS) return COPSE_OK;
   size_t sets = (size_t)1 << (m - 1);
-  COPSE_DO(COPSE_ARRAY(&s->scratch, sets * (m - 1), s->set_cost, err));
-  return COPSE_ARRAY(&s->scratch, sets * (m - 1), s->before, err);
+  COPSE_DO(COPSE_ARRAY(&s->scratch, m * m, s->cost_to, err));
+  return COPSE_ARRAY(&s->scratch, sets * (m - 1), s->set_cost, err);
 }
 
 copse_status copse_rings_shortest(const struct copse_ring_instance *instance,

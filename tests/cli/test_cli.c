@@ -923,7 +923,7 @@ START_TEST(what_does_not_fit_msccl_is_lowered_in_another_way) {
   ck_assert_ptr_nonnull(strstr(result.out, "\"instead\": \"rings\", \"slower_percent\": 0"));
   ck_assert_int_eq(run("@ check %%/star.xml"), 0);
   /* the same time as the schedule's, by another program's model */
-  ck_assert_int_eq(run("@ simulate %%/star.xml %s -b 1G -e 1G --no-baselines --json", fabric), 0);
+  ck_assert_int_eq(run("@ simulate %%/star.xml %s -b 1M -e 1M --no-baselines --json", fabric), 0);
   const char *time = strstr(result.out, "\"time_per_GB\": \"");
   ck_assert_ptr_nonnull(time);
   ck_assert_int_eq(strncmp(time, "\"time_per_GB\": \"13/1320\"", 24), 0); /* 65/66 over 100 GB/s */

@@ -113,7 +113,8 @@ static void interrupt_plans(const int signals[2]) {
       ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
       signal(SIGINT, SIG_DFL); /* ignored where a shell put this test into the background */
       execl(getenv("COPSE_BIN"), "copse", "plans", "--synthetic",
-            "hosts:2 gpus:4@300 nics:4@25 rails", "-o", output, (char *)NULL);
+            "hosts:2 gpus:2@300 nics:2@25 rails", "-c",
+            "allgather,reduce_scatter,allreduce,broadcast,reduce,alltoall", "-o", output, (char *)NULL);
       _exit(127);
     }
     int tries = 0; /* until there is a first plan somewhere */

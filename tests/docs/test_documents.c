@@ -137,6 +137,13 @@ static void read_command(const struct document *d, size_t *i, char *command, siz
   } while (strcmp(d->lines[*i], INDENT "END") != 0);
 }
 
+/* Of seconds, and read by no later command: with COPSE_TEST_ALL alone. */
+static bool waits_for_all(const char *command) {
+  static const char *const list[] = {"copse simulate four.allreduce.json -t four.json -b 64K -e 1G -f 16",
+                                     "copse solve mi300x-x4 -c allgather --pareto"};
+  return !copse_test_all() && (strcmp(command, list[0]) == 0 || strcmp(command, list[1]) == 0);
+}
+
 START_TEST(the_tool_prints_what_the_document_shows) {
   const char *document = documents[_i].path;
   struct document d = read_document(document);
@@ -146,13 +153,14 @@ START_TEST(the_tool_prints_what_the_document_shows) {
     char command[4096];
     if (!is_command(d.lines[i])) continue;
     read_command(&d, &i, command, sizeof command);
+    commands++;
+    if (waits_for_all(command)) continue;
     size_t n = 0;
     while (is_block(d.lines[i + 1 + n]) && !is_command(d.lines[i + 1 + n])) n++;
     run(command);
     ck_assert_msg(copse_test_result.status == 0, "%s: %s", command, copse_test_result.err);
     ck_assert_msg(matches(&d.lines[i + 1], n, copse_test_result.out, documents[_i].times),
                   "%s:%zu: %s prints\n%s", document, i + 1, command, copse_test_result.out);
-    commands++;
   }
   ck_assert_int_ge(commands, documents[_i].commands);
   free_document(&d);

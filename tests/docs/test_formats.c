@@ -244,7 +244,7 @@ static const char *const outputs[] = {
     "@ check %/spp.json --json >%/a.json=report-check",
     "@ expand %/s.json -o %/expanded.json --json >%/a.json=report-expand",
     "@ report " TOPOLOGY " -c allreduce -o %/r.html --json >%/a.json=report-report",
-    "@ report " TOPOLOGY " a100-x2 -c allreduce -o %/r --json >%/a.json=report-report",
+    "@ report " TOPOLOGY " ring-8 -c allreduce -o %/r --json >%/a.json=report-report",
     "@ solve --synthetic 'hosts:2 gpus:2@300 nics:2@25 rails' -c allgather --down h0.nic0 "
     "--predict --json >%/a.json=report-solve",
     "@ solve hgx-a100-4 -c allgather --objective 1M --json >%/a.json=report-solve",

@@ -271,9 +271,12 @@ void copse_cli_print_bottleneck(const struct copse_topology *t, const struct cop
   const struct copse_schedule_cut most = copse_bound_main_cut(bound);
   const char *words =
       cut_words(t, s, most.nodes, most.n_nodes, most.phase == COPSE_PHASE_REDUCE, &arena);
+  bool alike = true;
+  for (int i = 0; i < bound->n_cuts; i++)
+    alike = alike && copse_q_cmp(bound->cuts[i].weight, most.weight) == 0;
   if (words)
-    printf("%s: %d cuts, of both phases; of most weight: %s\n", what_limits(s), bound->n_cuts,
-           words);
+    printf("%s: %d cuts, of both phases; %s: %s\n", what_limits(s), bound->n_cuts,
+           alike ? "of equal weight, the first" : "of most weight", words);
 }
 
 struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology) {

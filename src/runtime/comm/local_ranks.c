@@ -309,10 +309,11 @@ static void trace(const struct copse_local_ranks *local, const struct copse_call
 /* ", of these for 0 to 4096 bytes, 65536 bytes and more": what serves the call's collective and root. */
 static void name_sizes(const struct copse_plans *plans, const struct copse_call *call,
                        struct copse_line *line) {
-  int n = 0;
+  int n = 0, n_of_roots = 0;
   for (size_t i = 0; i < plans->n; i++) {
     const struct copse_plan_header *h = &plans->entries[i].plan->header;
     if (h->collective != (uint32_t)call->collective) continue;
+    n_of_roots++;
     if (copse_collective_rooted(call->collective) && h->root != call->root) continue;
     if (n++ == 4) copse_line_add(line, " ..");
     if (n > 4) continue;
@@ -322,8 +323,8 @@ static void name_sizes(const struct copse_plans *plans, const struct copse_call 
     else
       copse_line_add(line, " bytes and more");
   }
-  if (n == 0) copse_line_add(line, ", none of these for this %s",
-                             copse_collective_rooted(call->collective) ? "root" : "collective");
+  if (n == 0)
+    copse_line_add(line, ", none of these for this %s", n_of_roots > 0 ? "root" : "collective");
 }
 
 static copse_status lacks_plan(const struct copse_local_ranks *local, const struct copse_call *call,
@@ -339,7 +340,7 @@ static copse_status lacks_plan(const struct copse_local_ranks *local, const stru
   if (copse_collective_rooted(call->collective)) snprintf(root, sizeof root, " -r %d", call->root);
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "no plan for %s, %llu bytes over %u ranks: there are %zu plans for %u ranks%s%s "
-                    "(copse_comm_load_plans; copse plans -c %s%s makes them)",
+                    "(copse plans -c %s%s makes a folder of them, which copse_comm_load_plans adds)",
                     text, (unsigned long long)bytes, local->shape.n_ranks, plans->n,
                     local->shape.n_ranks, sizes.used ? sizes.text : "", others, copse_collective_name(call->collective), root);
 }

@@ -657,6 +657,7 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   double us[2 * COPSE_MAX_RANGES][COPSE_MAX_CANDIDATES], bytes[2 * COPSE_MAX_RANGES];
   struct sizes *sizes;
+  *n = 0;
   COPSE_DO(COPSE_ARRAY(&scratch, 1, sizes, err));
   list_sizes(candidates, smallest, largest, sizes);
   COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, true, sizes->us, err));

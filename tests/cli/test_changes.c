@@ -101,7 +101,7 @@ START_TEST(bad_choices_are_one_line) {
       {2, "--ranks 0-8", "the topology has ranks 0 to 7"},
       {2, "--ranks 3-1", "runs backwards"},
       {2, "--ranks gpu9", "is no node"},
-      {2, "--ranks ''", "\"\" in the list of ranks"},
+      {2, "--ranks ''", "'--ranks' needs a value"},
       {2, "--ranks 99999999999999999999", "is no node"},
       {2, "--others relay", "--others is for --ranks"},
       {2, "--ranks 0 --others both", "must be relay or exclude"},

@@ -118,7 +118,7 @@ static void check_border(const struct copse_candidates *c,
 static int check_ranges(const struct copse_candidates *c) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
-  int n, at = 0;
+  int n = -1, at = 0; /* n is set, whatever it was */
   ASSERT_OK(copse_candidates_ranges(c, SMALLEST, LARGEST, ranges, &n, &err), &err);
   ck_assert(n >= 1 && ranges[0].min_bytes == 0 && ranges[n - 1].max_bytes == INT64_MAX);
   for (int i = 0; i < n; i++) ck_assert(isfinite(ranges[i].loss));

@@ -460,7 +460,7 @@ static void find_loss(const struct copse_candidates *c, const double *bytes,
     for (int i = 0; i < c->n; i++)
       if (us[b][i] < us[b][fastest] * (1 - SAME_TIME)) fastest = i;
     double loss = us[b][range->candidate] / us[b][fastest] - 1;
-    if (loss <= range->loss) continue;
+    if (!(loss > range->loss)) continue; /* nor where one rank takes no time at all */
     range->loss = loss;
     range->loss_bytes = (uint64_t)bytes[b];
     range->fastest = fastest;

@@ -854,6 +854,13 @@ START_TEST(the_starter_topology_has_plans) {
 }
 END_TEST
 
+/* One rank moves nothing, in no time. */
+START_TEST(one_rank_has_plans_that_are_read_again) {
+  ck_assert_int_eq(run("@ plans --synthetic switch:1@50 -o %%/alone"), 0);
+  ck_assert_int_eq(run("@ simulate %%/alone --synthetic switch:1@50"), 0);
+}
+END_TEST
+
 START_TEST(roots_that_are_none) {
   static const char *const cases[][2] = {
       {"--root 9", "--root: 9 in the list of ranks; the topology has ranks 0 to 3"},
@@ -897,6 +904,7 @@ int main(void) {
   tcase_add_test(tests, plans_of_before_say_the_roots);
   tcase_add_test(tests, the_starter_topology_has_plans);
   tcase_add_test(tests, roots_that_are_none);
+  tcase_add_test(tests, one_rank_has_plans_that_are_read_again);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

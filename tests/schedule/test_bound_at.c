@@ -611,12 +611,46 @@ START_TEST(four_on_a_switch) {
 }
 END_TEST
 
+/* Three hosts of two ranks. What leaves a host passes its relay, which both ranks reach at more
+ * than the relay's 10 GB/s: an allreduce's four messages of 30,000 bytes between hosts take 4 us
+ * over all three. */
+START_TEST(relays_belong_to_their_hosts) {
+  struct copse_text text = {0};
+  struct copse_arena arena = {0};
+  copse_text_add(&text, "{\"format\": \"copse-topology/1\", \"name\": \"hosts\", \"nodes\": [");
+  for (char h = 'a'; h <= 'c'; h++)
+    copse_text_add(&text,
+                   "{\"id\": \"%c0\", \"type\": \"gpu\"}, {\"id\": \"%c1\", \"type\": \"gpu\"}, "
+                   "{\"id\": \"%cp\", \"type\": \"switch\"}, ",
+                   h, h, h);
+  copse_text_add(&text, "{\"id\": \"s\", \"type\": \"switch\"}], \"links\": [");
+  for (char h = 'a'; h <= 'c'; h++)
+    copse_text_add(&text,
+                   "%s{\"src\": \"%c0\", \"dst\": \"%c1\", \"bandwidth\": 100}, "
+                   "{\"src\": \"%c0\", \"dst\": \"%cp\", \"bandwidth\": 20}, "
+                   "{\"src\": \"%c1\", \"dst\": \"%cp\", \"bandwidth\": 20}, "
+                   "{\"src\": \"%cp\", \"dst\": \"s\", \"bandwidth\": 10}",
+                   h == 'a' ? "" : ", ", h, h, h, h, h, h, h);
+  copse_text_add(&text, "]}");
+  struct copse_topology *t = copse_test_topology(text.data);
+  struct copse_bound_at at = bound_of(t, COPSE_ALLREDUCE, 30000, COPSE_Q_ZERO, &arena);
+  ck_assert_msg(at.kind == COPSE_BOUND_AT_VOLUME && copse_q_eq(at.us, (struct copse_q){4, 1}),
+                "%lld/%lld us", (long long)at.us.num, (long long)at.us.den);
+  ck_assert_int_eq(at.n_parts, 3);
+  for (int i = 0; i < at.n_parts; i++) ck_assert_int_eq(at.parts[i].n_nodes, 3);
+  copse_arena_free(&arena);
+  copse_topology_free(t);
+  copse_text_free(&text);
+}
+END_TEST
+
 int main(void) {
   copse_test_folder();
   Suite *suite = suite_create("bound_at");
   TCase *bounds = tcase_create("bounds");
   tcase_set_timeout(bounds, 120);
   tcase_add_test(bounds, four_on_a_switch);
+  tcase_add_test(bounds, relays_belong_to_their_hosts);
   tcase_add_test(bounds, a_length_that_stands_twice_is_refused);
   tcase_add_loop_test(bounds, below_linear_programmes, 0, COPSE_TEST_UP_TO(60, 6));
   tcase_add_loop_test(bounds, near_the_best_of_all_sets, 0, COPSE_TEST_UP_TO(100, 10));

@@ -176,39 +176,52 @@ static int by_key(const void *x, const void *y) {
   return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : a->link - b->link;
 }
 
-static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark) {
+/* Parts that have ranks. *covered: the nodes in them. */
+static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark,
+                       int *covered) {
   int n = 0;
+  *covered = 0;
   for (int r = 0; r < t->n_ranks; r++) {
     int part = set[t->rank_nodes[r]];
     n += seen[part] != mark;
     seen[part] = mark;
   }
+  for (int v = 0; v < t->n_nodes; v++) *covered += seen[set[v]] == mark;
   return n;
 }
 
-/* Joins links by keys [n_links], the least first; lists each level of parts. */
+/* Joins links by keys [n_links], the least first; lists each level of parts. Of levels that have as
+ * many parts, and differ in relays, the first and the last: neither's links are less in any case.
+ */
 static copse_status list_levels(struct copse_timed_instance *instance, const struct keyed *keyed,
                                 int most, int **levels, int *n, struct copse_err *err) {
   const struct copse_topology *t = instance->topology;
   struct copse_arena scratch = {0};
-  int *parent, *seen, before = t->n_ranks;
+  int *parent, *seen, parts = t->n_ranks, covered = t->n_ranks;
+  bool again = false; /* the last level listed has as many parts as the one before */
   copse_status status;
   COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
   COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
   copse_sets_init(parent, t->n_nodes);
-  for (int e = 0, listed = 0; e < t->n_links && listed < most && before > 1;) {
+  for (int e = 0, listed = 0; e < t->n_links && parts > 1;) {
     int64_t key = keyed[e].key;
-    int *set;
+    int *set, before = parts, covered_before = covered;
     for (; e < t->n_links && keyed[e].key == key; e++)
       copse_sets_unite(parent, t->links[keyed[e].link].src, t->links[keyed[e].link].dst);
     COPSE_TRY(copse_arena_array(&instance->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
     for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(parent, v);
-    int parts = count_parts(t, set, seen, e);
-    if (parts > 1 && parts < before) {
+    parts = count_parts(t, set, seen, e, &covered);
+    if (parts == 1 || (parts == before && covered == covered_before)) continue;
+    bool as_many = parts == before;
+    if (as_many && again) {
+      levels[*n - 1] = set;
+    } else if (listed < most) {
       levels[(*n)++] = set;
       listed++;
+    } else {
+      break;
     }
-    before = parts;
+    again = as_many;
   }
 out:
   copse_arena_free(&scratch);

@@ -80,7 +80,8 @@ copse_status copse_timed_nearest(struct copse_timed_instance *instance, int root
 /*
  * Parts of the nodes, each named by its least node: those that links as fast as each bandwidth
  * join, and those that links of at most each delay do, `most` of either at most; where there are
- * more than one part and fewer than before. levels [*n] of [n_nodes] are in its arena.
+ * more than one part, and fewer than before or with other relays in them. levels [*n] of [n_nodes]
+ * are in its arena.
  */
 copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
                                int *n, struct copse_err *err) COPSE_CHECKED;

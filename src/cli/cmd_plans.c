@@ -559,7 +559,7 @@ static copse_status make_collective(struct job *j, copse_collective collective, 
   struct copse_candidate_range ranges[COPSE_MAX_RANGES];
   int n;
   copse_status status;
-  if (collective == COPSE_ALLTOALL) options.tolerance = copse_cli_default_tolerance(j->topology);
+  copse_cli_set_default_tolerance(j->topology, &options);
   COPSE_TRY(make_candidates(j, &options));
   COPSE_TRY(say_candidates(j));
   copse_cli_phase("compare, prove");

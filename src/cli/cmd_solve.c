@@ -369,6 +369,10 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
   if (s->bound.kind == COPSE_BOUND_PHASES && equal)
     printf("reduce_scatter and allgather, equal shares, each at its bound%s\n",
            bound_only ? "; overlapped they may be faster" : "");
+  else if (equal && bound_only)
+    printf("the bound alone: no %s%s takes less\n", copse_collective_name(s->collective),
+           s->bound.kind == COPSE_BOUND_FORESTS ? " by reduce and broadcast forests with common shares"
+                                                : "");
   else if (s->bound.kind == COPSE_BOUND_FORESTS && equal)
     printf("optimal among all reduce and broadcast forests with common shares, run together\n");
   else if (equal)

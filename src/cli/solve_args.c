@@ -279,8 +279,11 @@ void copse_cli_print_bottleneck(const struct copse_topology *t, const struct cop
            alike ? "of equal weight, the first" : "of most weight", words);
 }
 
-struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology) {
-  return topology->n_ranks > EXACT_ALLTOALL_RANKS ? (struct copse_q){1, 100} : COPSE_Q_ZERO;
+void copse_cli_set_default_tolerance(const struct copse_topology *topology,
+                                     struct copse_solve_options *options) {
+  if (options->collective != COPSE_ALLTOALL || topology->n_ranks <= EXACT_ALLTOALL_RANKS) return;
+  options->tolerance = (struct copse_q){1, 100};
+  options->may_miss = true;
 }
 
 /* A schedule that its own verifier refuses must never reach a file. */
@@ -299,8 +302,7 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      struct copse_err *err) {
   struct copse_solve_options chosen = *options;
   *out = NULL;
-  if (!has_tolerance && chosen.collective == COPSE_ALLTOALL)
-    chosen.tolerance = copse_cli_default_tolerance(topology);
+  if (!has_tolerance) copse_cli_set_default_tolerance(topology, &chosen);
   COPSE_DO(copse_solve_schedule(topology, &chosen, out, seconds, err));
   double mark = copse_clock_seconds();
   copse_status status = chosen.bound_only ? COPSE_OK : self_check(*out, topology, err);

@@ -58,8 +58,10 @@ void copse_cli_print_cut_json(const struct copse_schedule *s);
  * of the greatest length; nothing where the bound has none. */
 void copse_cli_print_bottleneck(const struct copse_topology *t, const struct copse_schedule *s);
 
-/* How near its bound an alltoall must come where nobody says: 0 is exact. */
-struct copse_q copse_cli_default_tolerance(const struct copse_topology *topology);
+/* How near its bound an alltoall should come where nobody says: up to 64 ranks exactly, of more 1 %,
+ * and what is further from it is made all the same. */
+void copse_cli_set_default_tolerance(const struct copse_topology *topology,
+                                     struct copse_solve_options *options);
 
 /* The bound of all schedules in which GPUs alone copy and add, as NCCL's rings and trees do: also
  * where switches are marked. root: of broadcast and reduce, else -1. The caller releases *out, whose

@@ -410,7 +410,6 @@ START_TEST(solve_tells_of_symmetries) {
   ck_assert_int_eq(run("@ solve %%/c.json -c allgather --bound-only"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "symmetry: the 4 ranks are of 1 kind\n"));
   ck_assert_int_eq(run("@ solve %%/c.json -c allgather --down h0.nic0 --bound-only"), 0);
-  ck_assert_ptr_nonnull(strstr(result.out, "optimal"));
   ck_assert_ptr_null(strstr(result.out, "symmetry"));
   ck_assert_int_eq(run("@ solve %%/c.json -c allgather --json"), 0);
   cJSON *json = parse_output();
@@ -872,6 +871,7 @@ START_TEST(names_and_synthetic_lines_stand_for_files) {
                    0);
   ck_assert_ptr_nonnull(strstr(result.out, "duplex: 1.5 reduce: 2.5 GB/s;"));
   ck_assert_int_eq(run("@ solve --synthetic ring:8@50 -c broadcast -r 0 --bound-only"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "the bound alone: no broadcast takes less\n"));
   ck_assert_int_eq(run("@ place --generate --experts 8 --synthetic ring:8@50 -o %%/t.json"), 0);
 }
 END_TEST

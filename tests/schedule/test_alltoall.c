@@ -377,6 +377,27 @@ START_TEST(the_compact_form_is_verified_and_expands_to_the_same) {
 }
 END_TEST
 
+/* Of a torus, whose weights do not fit 48 bits. */
+START_TEST(a_tolerance_that_is_missed_is_refused_where_it_was_asked_for) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_topology *t;
+  struct copse_schedule *s = NULL;
+  struct copse_solve_options options = {.collective = COPSE_ALLTOALL,
+                                        .root = -1,
+                                        .label = "test",
+                                        .tolerance = {1, INT64_C(1000000000000000)}};
+  ASSERT_OK(copse_topology_synthetic("torus:4x5@7", NULL, &t, &err), &err);
+  ck_assert_int_eq(copse_solve_schedule(t, &options, &s, &seconds, &err), COPSE_OVERFLOW);
+  ck_assert_ptr_nonnull(strstr(err.text, "the tolerance is not met"));
+  options.may_miss = true;
+  s = solve(t, options);
+  ck_assert(!copse_q_eq(s->time_per_GB, s->bound.time_per_GB));
+  copse_schedule_free(s);
+  copse_topology_free(t);
+}
+END_TEST
+
 START_TEST(small_and_irregular_fabrics_are_exact) {
   struct copse_test_random_options options = {2, 8, 4, true, false};
   uint64_t seed = 77;
@@ -595,6 +616,7 @@ int main(void) {
   tcase_add_test(tc, a_rotation_of_hosts_is_found_proved_and_changes_nothing);
   tcase_add_test(tc, a_rotation_is_found_where_names_tell_nothing);
   tcase_add_test(tc, the_compact_form_is_verified_and_expands_to_the_same);
+  tcase_add_test(tc, a_tolerance_that_is_missed_is_refused_where_it_was_asked_for);
   tcase_add_test(tc, small_and_irregular_fabrics_are_exact);
   tcase_add_test(tc, wide_ranges_of_figures_leave_no_gap);
   tcase_add_test(tc, reference_optima_are_met);

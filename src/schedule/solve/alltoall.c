@@ -100,14 +100,16 @@ static copse_status set_flows(struct build *b) {
 /* A user who names a tolerance relies on it. */
 static copse_status check_tolerance(struct build *b) {
   struct copse_q limit;
-  if (b->options->tolerance.num == 0) return COPSE_OK;
+  if (b->options->tolerance.num == 0 || b->options->may_miss) return COPSE_OK;
   COPSE_DO(copse_q_add(COPSE_Q_ONE, b->options->tolerance, &limit, b->err));
   if (copse_q_to_double(b->result.time) >
       copse_q_to_double(b->result.bound) * copse_q_to_double(limit))
     return copse_fail(b->err, COPSE_OVERFLOW,
-                      "the tolerance is not met: flows in 64-bit fractions come within a factor of "
-                      "%.6g of the bound",
-                      copse_q_to_double(b->result.time) / copse_q_to_double(b->result.bound));
+                      "the tolerance is not met: the flows that were found are %.3g %% above the "
+                      "bound; without a tolerance they are made",
+                      100 * (copse_q_to_double(b->result.time) /
+                                 copse_q_to_double(b->result.bound) -
+                             1));
   return COPSE_OK;
 }
 

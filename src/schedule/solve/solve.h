@@ -25,6 +25,7 @@ struct copse_solve_options {
   struct copse_q tolerance; /* trees: the fewest per root within this of the optimum, of an
                                allreduce with equal shares if they can be; alltoall: stop within
                                this of the bound; 0: exact, in the fewest trees that are found */
+  bool may_miss;            /* alltoall: flows further from the bound than the tolerance are made */
   /* The topology with nothing broken, or NULL. From COPSE_TRUST_FROM ranks on its schedule is
    * repaired where that reaches the optimum (repair.h); what comes of it is compact. */
   const struct copse_topology *healthy;

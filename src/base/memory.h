@@ -2,6 +2,8 @@
  * whole. No function aborts; every failure is COPSE_NOMEM. */
 #pragma once
 
+#include <stdlib.h>
+
 #include "base/err.h"
 
 /* Zeroed array of n elements; n * size is checked. n = 0 gives a valid pointer. */
@@ -20,6 +22,29 @@ copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
 /* The same for an array and its capacity, each named once. */
 #define COPSE_GROW(array, capacity, need, err) \
   copse_grow(&(array), &(capacity), need, sizeof *(array), err)
+
+/*
+ * Defines `name`, an order for COPSE_SORT: how *a and *b, two items of `type`, compare. Keys are
+ * joined by ?: of GCC and Clang, so that the next one decides between equals. For links by source,
+ * the widest first of those with the same one:
+ *
+ *   COPSE_ORDER(by_source, struct link, COPSE_UP(src) ?: COPSE_DOWN(width))
+ */
+#define COPSE_ORDER(name, type, order)              \
+  static int name(const void *a_, const void *b_) { \
+    const type *a = a_, *b = b_;                    \
+    return order;                                   \
+  }
+#define COPSE_COMPARE(x, y) (((x) > (y)) - ((x) < (y)))
+/* By a member, the smallest or the largest first. */
+#define COPSE_UP(member) COPSE_COMPARE(a->member, b->member)
+#define COPSE_DOWN(member) COPSE_COMPARE(b->member, a->member)
+/* Sorts n items, a pointer that may be NULL where there are none. */
+#define COPSE_SORT(items, n, order) copse_sort(items, (size_t)(n), sizeof *(items), order)
+static inline void copse_sort(void *items, size_t n, size_t size,
+                              int (*order)(const void *, const void *)) {
+  if (n > 1) qsort(items, n, size, order);
+}
 
 /*
  * Before a declaration: release(&variable) is called where the variable's block ends, whichever way

@@ -97,12 +97,7 @@ static copse_status read_old(struct job *j, const char *name, const char *path) 
   return COPSE_OK;
 }
 
-static int by_size(const void *a, const void *b) {
-  const struct old_plan *x = a, *y = b;
-  if (x->header.max_bytes != y->header.max_bytes)
-    return x->header.max_bytes < y->header.max_bytes ? -1 : 1;
-  return strcmp(x->name, y->name);
-}
+COPSE_ORDER(by_size, struct old_plan, COPSE_UP(header.max_bytes) ?: strcmp(a->name, b->name))
 
 /* Without -c, what there are plans of is made again. */
 static copse_status read_all_old(struct job *j) {
@@ -120,7 +115,7 @@ static copse_status read_all_old(struct job *j) {
     COPSE_DO(read_old(j, names[i], path));
     if (j->o->by_default) j->wanted[j->old[i].header.collective] = true;
   }
-  qsort(j->old, (size_t)j->n_old, sizeof *j->old, by_size);
+  COPSE_SORT(j->old, j->n_old, by_size);
   return COPSE_OK;
 }
 

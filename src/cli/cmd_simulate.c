@@ -407,14 +407,9 @@ struct entry {
   struct copse_plan_header header;
 };
 
-static int by_range(const void *a, const void *b) {
-  const struct entry *x = a, *y = b;
-  const struct copse_plan_header *p = &x->header, *q = &y->header;
-  if (p->collective != q->collective) return p->collective < q->collective ? -1 : 1;
-  if (p->root != q->root) return p->root < q->root ? -1 : 1;
-  if (p->min_bytes != q->min_bytes) return p->min_bytes < q->min_bytes ? -1 : 1;
-  return strcmp(x->name, y->name);
-}
+COPSE_ORDER(by_range, struct entry,
+            COPSE_UP(header.collective) ?: COPSE_UP(header.root) ?: COPSE_UP(header.min_bytes) ?:
+            strcmp(a->name, b->name))
 
 static copse_status read_plan(struct job *job, const char *name) {
   struct copse_cli_work *w = job->work;
@@ -444,7 +439,7 @@ static copse_status list_plans(struct job *job, struct entry **out, int *n) {
   COPSE_DO(copse_cli_list_plans(job->o->schedule, &job->work->arena, &names, n, job->err));
   COPSE_DO(COPSE_ARRAY(&job->work->arena, (size_t)*n, *out, job->err));
   for (int i = 0; i < *n; i++) COPSE_DO(read_entry(job, names[i], &(*out)[i]));
-  qsort(*out, (size_t)*n, sizeof **out, by_range);
+  COPSE_SORT(*out, *n, by_range);
   return COPSE_OK;
 }
 

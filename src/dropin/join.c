@@ -593,7 +593,7 @@ static void remake(struct newcomer *it) {
 
 /* Those that the graph file fits, one after the other in an order that all ranks have. */
 static void remake_all(struct newcomer *fresh, size_t n) {
-  qsort(fresh, n, sizeof *fresh, by_number);
+  COPSE_SORT(fresh, n, by_number);
   for (size_t i = 0; i < n; i++) {
     char why[160] = "";
     if (!fresh[i].gathered) continue;
@@ -678,7 +678,7 @@ static void conclude(struct newcomer *it) {
 static void open_all(const struct arrivals *in, const char *folder) {
   struct newcomer *fresh = in->fresh;
   const size_t n = in->n;
-  qsort(fresh, n, sizeof *fresh, by_number);
+  COPSE_SORT(fresh, n, by_number);
   for (size_t i = 0; i < n && fresh[i].way != COPSE_NCCL_PASS; i++) {
     struct newcomer *it = &fresh[i];
     struct copse_err err = COPSE_ERR_INIT;

@@ -431,25 +431,15 @@ copse_status copse_calls_add(struct copse_calls *calls, const char *label, const
                        "PyTorch's flight recorder");
 }
 
-static int by_comm_and_number(const void *a, const void *b) {
-  const struct copse_call *x = a, *y = b;
-  int d = strcmp(x->comm, y->comm);
-  if (d == 0) d = (x->number > y->number) - (x->number < y->number);
-  if (d == 0) d = strcmp(x->collective, y->collective);
-  return d != 0 ? d : (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
+COPSE_ORDER(by_comm_and_number, struct copse_call,
+            strcmp(a->comm, b->comm) ?: COPSE_UP(number) ?: strcmp(a->collective, b->collective) ?:
+            COPSE_UP(bytes))
 
-static int by_group(const void *a, const void *b) {
-  const struct copse_flight *x = a, *y = b;
-  int d = strcmp(x->group, y->group);
-  return d != 0 ? d : strcmp(x->file, y->file);
-}
+COPSE_ORDER(by_group, struct copse_flight, strcmp(a->group, b->group) ?: strcmp(a->file, b->file))
 
 void copse_calls_finish(struct copse_calls *calls) {
-  if (calls->n_calls > 0)
-    qsort(calls->calls, (size_t)calls->n_calls, sizeof *calls->calls, by_comm_and_number);
-  if (calls->n_flights > 0)
-    qsort(calls->flights, (size_t)calls->n_flights, sizeof *calls->flights, by_group);
+  COPSE_SORT(calls->calls, calls->n_calls, by_comm_and_number);
+  COPSE_SORT(calls->flights, calls->n_flights, by_group);
 }
 
 /*

@@ -242,17 +242,14 @@ static copse_status read_channel(struct reader *r, const xmlNode *element,
   return COPSE_OK;
 }
 
-static int by_dev(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return (x > y) - (x < y);
-}
+COPSE_ORDER(by_dev, uint64_t, COPSE_COMPARE(*a, *b))
 
 static copse_status sorted_devs(struct reader *r, const struct copse_nccl_channel *channel,
                                 uint64_t **out) {
   size_t n = (size_t)channel->n_gpus;
   COPSE_DO(COPSE_ARRAY(&r->out->arena, n, *out, r->err));
   memcpy(*out, channel->devs, n * sizeof **out);
-  qsort(*out, n, sizeof **out, by_dev);
+  COPSE_SORT(*out, n, by_dev);
   return COPSE_OK;
 }
 

@@ -91,11 +91,7 @@ static const char *only_version(const struct join *j) {
 struct order {
   int n_ranks, comm;
 };
-static int larger_first(const void *a, const void *b) {
-  const struct order *x = a, *y = b;
-  if (x->n_ranks != y->n_ranks) return x->n_ranks > y->n_ranks ? -1 : 1;
-  return (x->comm > y->comm) - (x->comm < y->comm);
-}
+COPSE_ORDER(larger_first, struct order, COPSE_DOWN(n_ranks) ?: COPSE_UP(comm))
 
 /* Numbers communicators anew, those of more ranks first. */
 static copse_status sort_comms(struct join *j) {
@@ -107,7 +103,7 @@ static copse_status sort_comms(struct join *j) {
   COPSE_DO(COPSE_ARRAY(&j->r->arena, n, sorted, j->err));
   COPSE_DO(COPSE_ARRAY(&j->r->arena, n, place_of, j->err));
   for (int i = 0; i < j->n_comms; i++) order[i] = (struct order){j->comms[i].n_ranks, i};
-  qsort(order, n, sizeof *order, larger_first);
+  COPSE_SORT(order, n, larger_first);
   for (int i = 0; i < j->n_comms; i++) {
     sorted[i] = j->comms[order[i].comm];
     place_of[order[i].comm] = i;
@@ -179,10 +175,7 @@ static copse_status deal(struct join *j, const struct copse_log_list *list, stru
     }                                                                         \
   } while (0)
 
-static int by_rank(const void *a, const void *b) {
-  const struct copse_log_rank *x = a, *y = b;
-  return (x->rank > y->rank) - (x->rank < y->rank);
-}
+COPSE_ORDER(by_rank, struct copse_log_rank, COPSE_UP(rank))
 
 static copse_status deal_ranks(struct join *j) {
   int n_comms = j->log->n_comms, *next;
@@ -199,7 +192,7 @@ static copse_status deal_ranks(struct join *j) {
   for (int i = 0; i < j->r->n_members; i++)
     if (j->r->members[i].comm >= 0) all[next[j->r->members[i].comm]++] = j->r->members[i].rank;
   for (int c = 0; c < n_comms; c++)
-    qsort((struct copse_log_rank *)comms[c].ranks, (size_t)comms[c].n_known, sizeof *all, by_rank);
+    COPSE_SORT((struct copse_log_rank *)comms[c].ranks, comms[c].n_known, by_rank);
   return COPSE_OK;
 }
 
@@ -230,35 +223,25 @@ static copse_status join_hops(struct join *j) {
   return COPSE_OK;
 }
 
-static int by_channel_and_rank(const void *a, const void *b) {
-  const struct copse_log_tree *x = a, *y = b;
-  if (x->channel != y->channel) return x->channel < y->channel ? -1 : 1;
-  return (x->rank > y->rank) - (x->rank < y->rank);
-}
+COPSE_ORDER(by_channel_and_rank, struct copse_log_tree, COPSE_UP(channel) ?: COPSE_UP(rank))
 
 /* "Trees" and "Tree" lines say the same twice. */
 static void sort_trees(struct copse_log_comm *comm) {
   struct copse_log_tree *trees = (struct copse_log_tree *)comm->trees;
   int n = 0;
-  qsort(trees, (size_t)comm->n_trees, sizeof *trees, by_channel_and_rank);
+  COPSE_SORT(trees, comm->n_trees, by_channel_and_rank);
   for (int i = 0; i < comm->n_trees; i++)
     if (n == 0 || by_channel_and_rank(&trees[n - 1], &trees[i]) != 0) trees[n++] = trees[i];
   comm->n_trees = n;
 }
 
-static int by_call(const void *a, const void *b) {
-  const struct copse_log_pick *x = a, *y = b;
-  int d = strcmp(x->function, y->function);
-  if (d == 0) d = (x->bytes > y->bytes) - (x->bytes < y->bytes);
-  if (d == 0) d = strcmp(x->algorithm, y->algorithm);
-  if (d == 0) d = strcmp(x->protocol, y->protocol);
-  return d;
-}
+COPSE_ORDER(by_call, struct copse_log_pick, strcmp(a->function, b->function) ?: COPSE_UP(bytes) ?:
+            strcmp(a->algorithm, b->algorithm) ?: strcmp(a->protocol, b->protocol))
 
 static void merge_picks(struct copse_log_comm *comm) {
   struct copse_log_pick *picks = (struct copse_log_pick *)comm->picks;
   int n = 0;
-  qsort(picks, (size_t)comm->n_picks, sizeof *picks, by_call);
+  COPSE_SORT(picks, comm->n_picks, by_call);
   for (int i = 0; i < comm->n_picks; i++) {
     if (n > 0 && by_call(&picks[n - 1], &picks[i]) == 0)
       picks[n - 1].times += picks[i].times;
@@ -270,15 +253,8 @@ static void merge_picks(struct copse_log_comm *comm) {
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
-static int pass_by_channel(const void *a, const void *b) {
-  const struct copse_log_pass *x = a, *y = b;
-  if (x->channel != y->channel) return x->channel < y->channel ? -1 : 1;
-  return (x->src > y->src) - (x->src < y->src);
-}
-static int listed_by_channel(const void *a, const void *b) {
-  const struct copse_log_listed *x = a, *y = b;
-  return (x->channel > y->channel) - (x->channel < y->channel);
-}
+COPSE_ORDER(pass_by_channel, struct copse_log_pass, COPSE_UP(channel) ?: COPSE_UP(src))
+COPSE_ORDER(listed_by_channel, struct copse_log_listed, COPSE_UP(channel))
 
 struct ring_source {
   struct copse_log_listed *listed;
@@ -355,8 +331,8 @@ static copse_status join_rings(struct join *j, struct copse_log_comm *comm,
                                const struct ring_source *s) {
   struct copse_log_ring *rings;
   int l = 0, p = 0, channels = 0;
-  qsort(s->listed, (size_t)s->n_listed, sizeof *s->listed, listed_by_channel);
-  qsort(s->passes, (size_t)s->n_passes, sizeof *s->passes, pass_by_channel);
+  COPSE_SORT(s->listed, s->n_listed, listed_by_channel);
+  COPSE_SORT(s->passes, s->n_passes, pass_by_channel);
   for (int i = 0; i < s->n_passes; i = end_of(s, i)) channels++;
   COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)(channels + s->n_listed), rings, j->err));
   comm->rings = rings;

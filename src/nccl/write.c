@@ -45,14 +45,11 @@ static bool lists_gpus(int id) { return id != COPSE_NCCL_NVLS; }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return (x > y) - (x < y);
-}
+COPSE_ORDER(by_value, uint64_t, COPSE_COMPARE(*a, *b))
 
 static void sort_devs(const struct copse_nccl_channel *channel, uint64_t *out) {
   memcpy(out, channel->devs, (size_t)channel->n_gpus * sizeof *out);
-  qsort(out, (size_t)channel->n_gpus, sizeof *out, by_value);
+  COPSE_SORT(out, channel->n_gpus, by_value);
 }
 
 static copse_status check_gpus(const struct writer *w, int id, int c,

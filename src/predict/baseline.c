@@ -445,7 +445,7 @@ static int by_way(const void *a, const void *b) {
 static copse_status merge_shipments(struct copse_baseline_work *w) {
   size_t n = 0;
   if (w->n_shipments == 0) return COPSE_OK; /* only ranks to themselves */
-  qsort(w->shipments, w->n_shipments, sizeof *w->shipments, by_way);
+  COPSE_SORT(w->shipments, w->n_shipments, by_way);
   for (size_t i = 0; i < w->n_shipments; i++) {
     struct copse_shipment *last = n > 0 ? &w->shipments[n - 1] : NULL;
     if (!last || by_way(last, &w->shipments[i]) != 0)

@@ -158,11 +158,7 @@ struct timed {
   int candidate;
 };
 
-static int faster(const void *a, const void *b) {
-  const struct timed *x = a, *y = b;
-  if (x->us != y->us) return x->us < y->us ? -1 : 1;
-  return x->candidate - y->candidate;
-}
+COPSE_ORDER(faster, struct timed, COPSE_UP(us) ?: COPSE_UP(candidate))
 
 /* To begin a search with: the first, then those that are fastest at the size. */
 static copse_status list_fastest_first(const struct copse_candidates *c, double bytes,
@@ -171,7 +167,7 @@ static copse_status list_fastest_first(const struct copse_candidates *c, double 
   struct timed list[COPSE_MAX_CANDIDATES];
   COPSE_DO(copse_candidates_time(c, &bytes, 1, true, us, err));
   for (int i = 0; i < c->n; i++) list[i] = (struct timed){i > 0 ? us[0][i] : -1, i};
-  qsort(list, (size_t)c->n, sizeof *list, faster);
+  COPSE_SORT(list, c->n, faster);
   for (int i = 0; i < c->n; i++) {
     const struct copse_candidate *it = &c->list[list[i].candidate];
     from[i].schedule = it->schedule;

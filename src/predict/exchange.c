@@ -167,11 +167,7 @@ struct child {
   int rank;
 };
 
-static int farther(const void *a, const void *b) {
-  const struct child *x = a, *y = b;
-  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
-  return x->rank - y->rank;
-}
+COPSE_ORDER(farther, struct child, COPSE_DOWN(reach) ?: COPSE_UP(rank))
 
 static int end_above(const struct search *s, const struct tree *t, int hop) {
   return t->reduce ? s->hops[hop].to : s->hops[hop].from;
@@ -205,7 +201,7 @@ static bool place(const struct search *s, struct tree *t) {
   for (int i = 0; i < n; i++) {
     int m = 0;
     for (int v = first[t->rank[i]]; v >= 0; v = next[v]) list[m++] = (struct child){reach[v], v};
-    if (m > 1) qsort(list, (size_t)m, sizeof *list, farther);
+    COPSE_SORT(list, m, farther);
     t->first_child[i] = filled;
     t->n_children[i] = m;
     t->place_of[t->rank[i]] = i;

@@ -236,11 +236,7 @@ copse_status copse_overlap_choose(const struct copse_overlap_problem *problem,
 
 /* ---- the way back ---------------------------------------------------------------------------- */
 
-static int by_pair(const void *x, const void *y) {
-  const struct copse_schedule_flow *a = x, *b = y;
-  if (a->src != b->src) return a->src < b->src ? -1 : 1;
-  return (a->dst > b->dst) - (a->dst < b->dst);
-}
+COPSE_ORDER(by_pair, struct copse_schedule_flow, COPSE_UP(src) ?: COPSE_UP(dst))
 
 /* A path from its end to its start, of which `part` times the weight is a fraction of the combine's
  * M. */
@@ -299,7 +295,7 @@ static copse_status turn_around(const struct copse_schedule *s, const struct cop
       COPSE_DO(turn_path(s, t, &flow->paths[p], part, arena, &paths[p], err));
     flows[f] = (struct copse_schedule_flow){flow->dst, flow->src, flow->n_paths, paths};
   }
-  if (s->n_flows > 0) qsort(flows, (size_t)s->n_flows, sizeof *flows, by_pair);
+  COPSE_SORT(flows, s->n_flows, by_pair);
   out->flows = flows;
   return COPSE_OK;
 }

@@ -76,11 +76,7 @@ struct ordered {
   int order, transfer;
 };
 
-static int by_order(const void *a, const void *b) {
-  const struct ordered *x = a, *y = b;
-  if (x->order != y->order) return x->order < y->order ? -1 : 1;
-  return (x->transfer > y->transfer) - (x->transfer < y->transfer);
-}
+COPSE_ORDER(by_order, struct ordered, COPSE_UP(order) ?: COPSE_UP(transfer))
 
 /* Leaves `places` NULL where the numbers are in order already. */
 static copse_status find_places(struct frame *f, struct copse_arena *scratch,
@@ -93,7 +89,7 @@ static copse_status find_places(struct frame *f, struct copse_arena *scratch,
   COPSE_DO(copse_arena_array(scratch, (size_t)n, sizeof *list, &list, err));
   COPSE_DO(copse_arena_array(&f->arena, (size_t)n, sizeof *f->places, &f->places, err));
   for (int t = 0; t < n; t++) list[t] = (struct ordered){items[t].order, t};
-  qsort(list, (size_t)n, sizeof *list, by_order);
+  COPSE_SORT(list, n, by_order);
   for (int p = 0; p < n; p++) f->places[list[p].transfer] = p;
   return COPSE_OK;
 }

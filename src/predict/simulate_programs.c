@@ -114,12 +114,7 @@ struct native {
 
 /* ---- where data lies ------------------------------------------------------------------- */
 
-static int compare_cells(const void *a, const void *b) {
-  const struct cell *x = a, *y = b;
-  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
-  if (x->block != y->block) return x->block < y->block ? -1 : 1;
-  return x->piece == y->piece ? 0 : x->piece < y->piece ? -1 : 1;
-}
+COPSE_ORDER(compare_cells, struct cell, COPSE_UP(rank) ?: COPSE_UP(block) ?: COPSE_UP(piece))
 
 static struct cell *find_cell(const struct native *w, const struct copse_plan_operand *at,
                               uint32_t piece) {
@@ -145,7 +140,7 @@ static copse_status list_cells(struct native *w) {
       if (at[k].buffer == COPSE_BUFFER_OUTPUT)
         w->cells[w->n_cells++] = (struct cell){at[k].rank, at[k].index, op->piece, -1, false};
   }
-  qsort(w->cells, w->n_cells, sizeof *w->cells, compare_cells);
+  COPSE_SORT(w->cells, w->n_cells, compare_cells);
   return COPSE_OK;
 }
 

@@ -233,23 +233,14 @@ struct placed {
   int copy, number;
 };
 
-static int far_first(const void *a, const void *b) {
-  const struct placed *x = a, *y = b;
-  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
-  if (x->copy != y->copy) return x->copy - y->copy;
-  return x->number - y->number;
-}
+COPSE_ORDER(far_first, struct placed, COPSE_DOWN(reach) ?: COPSE_UP(copy) ?: COPSE_UP(number))
 
 struct reach {
   double us;
   int edge, turn; /* turn: of the same reach, parents first */
 };
 
-static int by_reach(const void *a, const void *b) {
-  const struct reach *x = a, *y = b;
-  if (x->us != y->us) return x->us > y->us ? -1 : 1;
-  return x->turn - y->turn;
-}
+COPSE_ORDER(by_reach, struct reach, COPSE_DOWN(us) ?: COPSE_UP(turn))
 
 static double path_latency(const struct search *s, const int *nodes, int n) {
   double us = 0;
@@ -285,7 +276,7 @@ static copse_status sort_edges(struct search *s, struct copse_schedule *of,
     if (list[e].us > beyond[parent]) beyond[parent] = list[e].us;
   }
   *reach = beyond[from->root];
-  qsort(list, (size_t)n, sizeof *list, by_reach);
+  COPSE_SORT(list, n, by_reach);
   *to = *from;
   to->edges = edges;
   for (int i = 0; i < n; i++) edges[i] = from->edges[list[i].edge];
@@ -311,7 +302,7 @@ static copse_status far_trees_first(struct search *s, const struct variant *from
     for (int c = 0; c < copies; c++)
       list[t * (size_t)copies + (size_t)c] = (struct placed){&sorted[t], reach, c, (int)t};
   }
-  qsort(list, all, sizeof *list, far_first);
+  COPSE_SORT(list, all, far_first);
   for (size_t i = 0; i < all; i++) trees[i] = *list[i].tree;
   to->trees = trees;
   to->n_trees = (int)all;
@@ -325,16 +316,9 @@ struct placed_flow {
   int distance; /* from sender to receiver, by number */
 };
 
-static int by_distance(const void *a, const void *b) {
-  const struct placed_flow *x = a, *y = b;
-  return x->distance != y->distance ? x->distance - y->distance : x->flow.src - y->flow.src;
-}
+COPSE_ORDER(by_distance, struct placed_flow, COPSE_UP(distance) ?: COPSE_UP(flow.src))
 
-static int far_flows_first(const void *a, const void *b) {
-  const struct placed_flow *x = a, *y = b;
-  if (x->reach != y->reach) return x->reach > y->reach ? -1 : 1;
-  return by_distance(a, b);
-}
+COPSE_ORDER(far_flows_first, struct placed_flow, COPSE_DOWN(reach) ?: by_distance(a, b))
 
 /* Every path in so many equal parts, one after the other. */
 static copse_status cut_flow(struct search *s, struct copse_arena *arena, int copies,
@@ -367,7 +351,7 @@ static copse_status consider_flows(struct search *s, struct variant *v, bool far
     for (int p = 0; p < f->n_paths; p++)
       list[i].reach = fmax(list[i].reach, path_latency(s, f->paths[p].nodes, f->paths[p].n_nodes));
   }
-  if (n > 0) qsort(list, n, sizeof *list, far ? far_flows_first : by_distance);
+  COPSE_SORT(list, n, far ? far_flows_first : by_distance);
   for (size_t i = 0; i < n; i++) {
     flows[i] = list[i].flow;
     COPSE_DO(cut_flow(s, &of->arena, copies, &flows[i]));

@@ -443,11 +443,7 @@ static copse_status turn(struct expansion *x, const struct copse_permutation *ro
   return COPSE_OK;
 }
 
-static int compare_flows(const void *a, const void *b) {
-  const struct copse_schedule_flow *x = a, *y = b;
-  return x->src != y->src ? (x->src > y->src) - (x->src < y->src)
-                          : (x->dst > y->dst) - (x->dst < y->dst);
-}
+COPSE_ORDER(compare_flows, struct copse_schedule_flow, COPSE_UP(src) ?: COPSE_UP(dst))
 
 copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *err) {
   struct expansion x = {.schedule = s, .err = err};
@@ -462,7 +458,7 @@ copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *e
   for (int r = 0; r < s->n_ranks; r++) x.rank_of[s->rank_nodes[r]] = r;
   COPSE_DO(turn(&x, &s->rotations[0], s->trees, s->flows));
   for (int i = 1; i < s->n_rotations; i++) COPSE_DO(turn(&x, &s->rotations[i], x.trees, x.flows));
-  qsort(x.flows, x.n_flows, sizeof *x.flows, compare_flows);
+  COPSE_SORT(x.flows, x.n_flows, compare_flows);
   s->trees = x.trees;
   s->flows = x.flows;
   s->n_trees = (int)x.n_trees;

@@ -113,11 +113,7 @@ static copse_status close_ranks(struct draft *d) {
   return COPSE_OK;
 }
 
-static int by_name(const void *a, const void *b) {
-  const struct copse_fault *one = a, *other = b;
-  int order = strcmp(one->what, other->what);
-  return order ? order : copse_q_cmp(one->left, other->left);
-}
+COPSE_ORDER(by_name, struct copse_fault, strcmp(a->what, b->what) ?: copse_q_cmp(a->left, b->left))
 
 /* "a100-x2 without h0.nic3, with h1.nic0 at 50%": plans and logs show nothing else of it. In
  * whatever order the faults are given, since the name is part of the checksum. */
@@ -129,7 +125,7 @@ static copse_status name_broken(struct draft *d, const struct copse_fault *given
   char text[COPSE_Q_TEXT];
   COPSE_DO(COPSE_ARRAY(d->arena, (size_t)n, faults, d->err));
   if (n > 0) memcpy(faults, given, (size_t)n * sizeof *faults);
-  qsort(faults, (size_t)n, sizeof *faults, by_name);
+  COPSE_SORT(faults, n, by_name);
   copse_text_add(name, "%s", d->view.name);
   for (int f = 0; f < n && f < NAMED_FAULTS; f++) {
     copse_text_add(name, "%s %s %s", f > 0 ? "," : "", faults[f].left.num ? "with" : "without",

@@ -117,7 +117,7 @@ static copse_status rank_widths(struct search *s, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) const struct copse_link **sorted = NULL;
   COPSE_DO(copse_calloc((size_t)t->n_links, sizeof *sorted, &sorted, err));
   for (int i = 0; i < t->n_links; i++) sorted[i] = &t->links[i];
-  if (t->n_links > 0) qsort(sorted, (size_t)t->n_links, sizeof *sorted, by_bandwidth);
+  COPSE_SORT(sorted, t->n_links, by_bandwidth);
   for (int i = 0, less = 0; i < t->n_links; i++) {
     less += i > 0 && by_bandwidth(&sorted[i - 1], &sorted[i]) < 0;
     s->width_of[sorted[i] - t->links] = less;

@@ -84,11 +84,7 @@ int copse_topology_find_link(const struct copse_topology *topology, int src, int
   return -1;
 }
 
-static int by_ends(const void *a, const void *b) {
-  const struct copse_stated_route *x = a, *y = b;
-  if (x->src != y->src) return x->src < y->src ? -1 : 1;
-  return (x->dst > y->dst) - (x->dst < y->dst);
-}
+COPSE_ORDER(by_ends, struct copse_stated_route, COPSE_UP(src) ?: COPSE_UP(dst))
 
 const struct copse_stated_route *copse_topology_route(const struct copse_topology *topology,
                                                       int src, int dst) {
@@ -498,8 +494,7 @@ static copse_status check_routes(const struct copse_topology_builder *builder,
     route->src = box->nodes[route->nodes[0]].rank;
     route->dst = box->nodes[route->nodes[route->n_nodes - 1]].rank;
   }
-  if (box->view.n_routes > 0)
-    qsort(box->routes, (size_t)box->view.n_routes, sizeof *box->routes, by_ends);
+  COPSE_SORT(box->routes, box->view.n_routes, by_ends);
   for (int r = 1; r < box->view.n_routes; r++)
     if (by_ends(&box->routes[r - 1], &box->routes[r]) == 0)
       return refuse(builder, 0,

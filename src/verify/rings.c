@@ -471,11 +471,7 @@ static copse_status read_length(struct checker *c, const cJSON *item, const cJSO
   return copse_json_int(&c->json, item, parent, "length", 1, (int64_t)1 << 40, &out->value, err);
 }
 
-static int by_host(const void *a, const void *b) {
-  const struct length *x = a, *y = b;
-  return x->host != y->host ? (x->host > y->host) - (x->host < y->host)
-                            : (x->row > y->row) - (x->row < y->row);
-}
+COPSE_ORDER(by_host, struct length, COPSE_UP(host) ?: COPSE_UP(row))
 
 static copse_status read_bound(struct checker *c, const cJSON *object, struct part *p,
                                struct copse_err *err) {
@@ -501,7 +497,7 @@ static copse_status read_bound(struct checker *c, const cJSON *object, struct pa
   COPSE_DO(COPSE_ARRAY(&c->arena, (size_t)n, p->lengths, err));
   COPSE_JSON_EACH (item, lengths)
     COPSE_DO(read_length(c, item, lengths, p, &p->lengths[p->n_lengths++], err));
-  qsort(p->lengths, (size_t)p->n_lengths, sizeof *p->lengths, by_host);
+  COPSE_SORT(p->lengths, p->n_lengths, by_host);
   return COPSE_OK;
 }
 

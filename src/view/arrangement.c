@@ -303,11 +303,7 @@ struct seat {
   double wish;
 };
 
-static int by_wish(const void *a, const void *b) {
-  const struct seat *x = a, *y = b;
-  if (x->wish != y->wish) return x->wish < y->wish ? -1 : 1;
-  return x->node - y->node;
-}
+COPSE_ORDER(by_wish, struct seat, COPSE_UP(wish) ?: COPSE_UP(node))
 
 /* The middle of what a node is joined to and has a place already. */
 static double wish_of(const struct placing *p, int v, int rows_done) {
@@ -329,7 +325,7 @@ static void seat_row(struct placing *p, struct seat *seats, int row, double y) {
   for (int v = 0; v < p->w->topology->n_nodes; v++)
     if (p->w->group_of[v] < 0 && p->row[v] == row)
       seats[n++] = (struct seat){v, wish_of(p, v, row)};
-  qsort(seats, (size_t)n, sizeof *seats, by_wish);
+  COPSE_SORT(seats, n, by_wish);
   for (int i = 0; i < n; i++) {
     struct copse_arrangement_box *box = &p->w->nodes[seats[i].node];
     double room = p->width / n;

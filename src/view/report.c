@@ -558,11 +558,7 @@ struct link_row {
   struct copse_q load, seconds;
 };
 
-static int busiest_first(const void *a, const void *b) {
-  const struct link_row *x = a, *y = b;
-  int order = copse_q_cmp(y->seconds, x->seconds);
-  return order != 0 ? order : x->link - y->link;
-}
+COPSE_ORDER(busiest_first, struct link_row, copse_q_cmp(b->seconds, a->seconds) ?: COPSE_UP(link))
 
 static copse_status find_rows(const struct copse_report *r, struct copse_q *loads,
                               struct link_row *rows, struct copse_err *err) {
@@ -571,8 +567,7 @@ static copse_status find_rows(const struct copse_report *r, struct copse_q *load
     rows[i] = (struct link_row){.link = i, .load = loads[i]};
     COPSE_DO(copse_q_div(loads[i], r->topology->links[i].bandwidth, &rows[i].seconds, err));
   }
-  if (r->topology->n_links > 0)
-    qsort(rows, (size_t)r->topology->n_links, sizeof *rows, busiest_first);
+  COPSE_SORT(rows, r->topology->n_links, busiest_first);
   return COPSE_OK;
 }
 

@@ -44,14 +44,11 @@ copse_status copse_quality_table_add(struct copse_quality_table *table,
   return COPSE_OK;
 }
 
-static int compare(const void *a, const void *b) {
-  const struct copse_quality_row *x = a, *y = b;
-  int order = strcmp(x->topology, y->topology);
-  return order != 0 ? order : (x->collective > y->collective) - (x->collective < y->collective);
-}
+COPSE_ORDER(compare, struct copse_quality_row,
+            strcmp(a->topology, b->topology) ?: COPSE_UP(collective))
 
 const struct copse_quality_row *copse_quality_table_sort(struct copse_quality_table *table) {
-  if (table->n_rows > 1) qsort(table->rows, table->n_rows, sizeof *table->rows, compare);
+  COPSE_SORT(table->rows, table->n_rows, compare);
   for (size_t i = 1; i < table->n_rows; i++)
     if (compare(&table->rows[i - 1], &table->rows[i]) == 0) return &table->rows[i - 1];
   return NULL;
@@ -72,10 +69,7 @@ const struct copse_quality_row *copse_quality_table_find(const struct copse_qual
   return bsearch(like, table->rows, table->n_rows, sizeof *table->rows, compare);
 }
 
-static int by_ratio(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
+COPSE_ORDER(by_ratio, double, COPSE_COMPARE(*a, *b))
 
 copse_status copse_quality_table_sum_up(const struct copse_quality_table *table,
                                         struct copse_quality_summary *out, struct copse_err *err) {
@@ -87,7 +81,7 @@ copse_status copse_quality_table_sum_up(const struct copse_quality_table *table,
     for (int i = COPSE_QUALITY_FROM_1M; i < COPSE_QUALITY_RATIOS; i++)
       if (table->rows[r].result.ratios[i] > 0) all[n++] = table->rows[r].result.ratios[i];
   if (n == 0) return COPSE_OK;
-  qsort(all, n, sizeof *all, by_ratio);
+  COPSE_SORT(all, n, by_ratio);
   out->n = n;
   out->median = all[(n - 1) / 2];
   out->most = all[n - 1];

@@ -126,14 +126,9 @@ struct row {
   const struct copse_plan_piece *piece;
 };
 
-static int compare_rows(const void *a, const void *b) {
-  const struct row *x = a, *y = b;
-  if (x->block != y->block) return x->block < y->block ? -1 : 1;
-  int lo =
-      compare_fractions(x->piece->lo_num, x->piece->lo_den, y->piece->lo_num, y->piece->lo_den);
-  if (lo) return lo;
-  return compare_fractions(x->piece->hi_num, x->piece->hi_den, y->piece->hi_num, y->piece->hi_den);
-}
+COPSE_ORDER(compare_rows, struct row, COPSE_UP(block) ?:
+            compare_fractions(a->piece->lo_num, a->piece->lo_den, b->piece->lo_num, b->piece->lo_den) ?:
+            compare_fractions(a->piece->hi_num, a->piece->hi_den, b->piece->hi_num, b->piece->hi_den))
 
 /* Within a block pieces must be the same or apart, and leave no gap from 0 to 1. */
 static copse_status check_tiling(const struct copse_memory *m, const char *label,
@@ -144,7 +139,7 @@ static copse_status check_tiling(const struct copse_memory *m, const char *label
   COPSE_DO(copse_calloc(n, sizeof *rows, &rows, err));
   for (uint32_t i = 0; i < n; i++)
     rows[i] = (struct row){m->places[i].block, &m->plan->pieces[m->places[i].piece]};
-  qsort(rows, n, sizeof *rows, compare_rows);
+  COPSE_SORT(rows, n, compare_rows);
   for (uint32_t i = 0, next; i < n; i = next) { /* rows [i, next) are the same */
     const struct copse_plan_piece *p = rows[i].piece;
     bool first = i == 0 || rows[i - 1].block != rows[i].block;

@@ -552,10 +552,7 @@ static copse_status check_results(struct proof *p) {
   return COPSE_OK;
 }
 
-static int compare_keys(const void *a, const void *b) {
-  const uint64_t *x = a, *y = b;
-  return (*x > *y) - (*x < *y);
-}
+COPSE_ORDER(compare_keys, uint64_t, COPSE_COMPARE(*a, *b))
 
 /* One (block, piece) pair has a place at every rank that is promised the block. */
 static copse_status check_piece_promises(struct proof *p, uint32_t block, uint32_t piece) {
@@ -581,7 +578,7 @@ static copse_status check_promises(struct proof *p) {
   COPSE_DO(copse_calloc(p->memory->n_places, sizeof *keys, &keys, p->err));
   for (uint32_t i = 0; i < p->memory->n_places; i++)
     keys[i] = (uint64_t)p->memory->places[i].block << 32 | p->memory->places[i].piece;
-  qsort(keys, p->memory->n_places, sizeof *keys, compare_keys);
+  COPSE_SORT(keys, p->memory->n_places, compare_keys);
   for (uint32_t i = 0; i < p->memory->n_places; i++) {
     uint32_t block = (uint32_t)(keys[i] >> 32);
     if (i > 0 && keys[i] == keys[i - 1]) continue;

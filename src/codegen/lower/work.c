@@ -112,10 +112,7 @@ static copse_status cut_root(struct maker *m, int root, bool reduces, bool broad
   return COPSE_OK;
 }
 
-static int compare_units(const void *a, const void *b) {
-  const struct copse_unit *x = a, *y = b;
-  return x->tree != y->tree ? x->tree - y->tree : copse_q_cmp(x->lo, y->lo);
-}
+COPSE_ORDER(compare_units, struct copse_unit, COPSE_UP(tree) ?: copse_q_cmp(a->lo, b->lo))
 
 bool copse_schedule_is_group(const struct copse_schedule *s) {
   bool group = s->n_ranks > 1 && s->n_copying > 0 && s->n_copying == s->n_adding;
@@ -188,7 +185,7 @@ static copse_status make_tree_units(struct maker *m) {
   m->out->in_order = s->objective.bytes > 0;
   m->out->far_first = m->out->in_order && s->objective.far_first;
   if (m->out->in_order && !(reduces && broadcasts))
-    qsort(m->out->units, (size_t)m->out->n_units, sizeof *m->out->units, compare_units);
+    COPSE_SORT(m->out->units, m->out->n_units, compare_units);
   return COPSE_OK;
 }
 
@@ -322,19 +319,11 @@ copse_status copse_units_make(struct copse_arena *arena, const struct copse_sche
 
 /* ---- dealing -------------------------------------------------------------------------- */
 
-static int compare_roles(const void *a, const void *b) {
-  const struct copse_role *x = a, *y = b;
-  if (x->rank != y->rank) return x->rank - y->rank;
-  if (x->worker != y->worker) return x->worker - y->worker;
-  if (x->phase != y->phase) return x->phase - y->phase;
-  if (x->level != y->level) return x->level - y->level;
-  if (x->turn != y->turn) return x->turn - y->turn;
-  return x->unit - y->unit;
-}
+COPSE_ORDER(compare_roles, struct copse_role,
+            COPSE_UP(rank) ?: COPSE_UP(worker) ?: COPSE_UP(phase) ?: COPSE_UP(level) ?:
+            COPSE_UP(turn) ?: COPSE_UP(unit))
 
-void copse_roles_sort(struct copse_role *roles, size_t n) {
-  if (n > 0) qsort(roles, n, sizeof *roles, compare_roles);
-}
+void copse_roles_sort(struct copse_role *roles, size_t n) { COPSE_SORT(roles, n, compare_roles); }
 
 size_t copse_roles_of_worker(const struct copse_role *roles, size_t n) {
   size_t i = 0;
@@ -342,17 +331,13 @@ size_t copse_roles_of_worker(const struct copse_role *roles, size_t n) {
   return i;
 }
 
-static int larger_first(const void *a, const void *b) {
-  const struct copse_role *x = a, *y = b;
-  if (x->cost != y->cost) return x->cost < y->cost ? 1 : -1;
-  return x->phase != y->phase ? x->phase - y->phase : x->unit - y->unit;
-}
+COPSE_ORDER(larger_first, struct copse_role, COPSE_DOWN(cost) ?: COPSE_UP(phase) ?: COPSE_UP(unit))
 
 copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
                               double *most, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) double *load = NULL;
   COPSE_DO(copse_calloc((size_t)n_workers, sizeof *load, &load, err));
-  if (n > 0) qsort(roles, n, sizeof *roles, larger_first);
+  COPSE_SORT(roles, n, larger_first);
   for (size_t i = 0; i < n; i++) {
     int best = 0;
     for (int w = 1; w < n_workers; w++)

@@ -466,11 +466,7 @@ static int compare_keys(const struct end *x, const struct end *y) {
   return x->channel - y->channel;
 }
 
-static int compare_ends(const void *a, const void *b) {
-  const struct end *x = a, *y = b;
-  int order = compare_keys(x, y);
-  return order ? order : x->tb - y->tb;
-}
+COPSE_ORDER(compare_ends, struct end, compare_keys(a, b) ?: COPSE_UP(tb))
 
 /* The tb's first op that sends (receives), or n_ops. */
 static int next_op(const struct copse_mx_tb *tb, int from, bool sends) {
@@ -492,7 +488,7 @@ static copse_status collect_ends(struct copse_mx_file *f, bool sends, struct cop
     (*ends)[(*n)++] = sends ? (struct end){tb->gpu, tb->send, tb->channel, i}
                             : (struct end){tb->recv, tb->gpu, tb->channel, i};
   }
-  qsort(*ends, (size_t)*n, sizeof **ends, compare_ends);
+  COPSE_SORT(*ends, *n, compare_ends);
   for (int i = 1; i < *n; i++) {
     const struct copse_mx_tb *a = &f->tbs[(*ends)[i - 1].tb], *b = &f->tbs[(*ends)[i].tb];
     if (compare_keys(&(*ends)[i - 1], &(*ends)[i]) == 0)

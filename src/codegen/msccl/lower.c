@@ -336,11 +336,7 @@ static double price(const struct candidate *c) {
   return c->more + (c->block & (c->block - 1) ? USUAL_SIZES_WORTH : 0);
 }
 
-static int less_first(const void *a, const void *b) {
-  const struct candidate *x = a, *y = b;
-  if (price(x) != price(y)) return price(x) < price(y) ? -1 : 1;
-  return x->block - y->block;
-}
+COPSE_ORDER(less_first, struct candidate, COPSE_COMPARE(price(a), price(b)) ?: COPSE_UP(block))
 
 /* Powers of two, which serve the usual sizes, and multiples of them that odd numbers of ranks and
  * trees ask for. */
@@ -387,7 +383,7 @@ static copse_status round_shares(struct job *job, int most_channels, bool *found
     COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
     COPSE_DO(added_by_cut(job, &list[i].more, err));
   }
-  qsort(list, (size_t)n, sizeof *list, less_first);
+  COPSE_SORT(list, n, less_first);
   *found = false;
   for (int i = 0; i < n && !*found; i++) {
     COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));

@@ -189,17 +189,12 @@ static copse_status add_in_network(const struct copse_audit_input *in, struct co
   return COPSE_OK;
 }
 
-static int by_share(const void *a, const void *b) {
-  const struct copse_audit_finding *x = a, *y = b;
-  if (x->share != y->share) return x->share > y->share ? -1 : 1;
-  return strcmp(x->what, y->what);
-}
+COPSE_ORDER(by_share, struct copse_audit_finding, COPSE_DOWN(share) ?: strcmp(a->what, b->what))
 
 /* Puts what costs most first; a loss that several findings explain is the first one's. */
 static void count_losses(struct copse_audit *audit) {
   double bound = audit->n_rows > 0 && isfinite(audit->rows[0].bound) ? audit->rows[0].bound : 0;
-  if (audit->n_findings > 0)
-    qsort(audit->findings, (size_t)audit->n_findings, sizeof *audit->findings, by_share);
+  COPSE_SORT(audit->findings, audit->n_findings, by_share);
   for (int i = 0; i < audit->n_findings; i++) {
     struct copse_audit_finding *f = &audit->findings[i];
     f->cost = f->share * bound;

@@ -340,10 +340,7 @@ static copse_status find_dip(struct measured *m, const struct copse_tests *t) {
 
 /* ---- links that nvbandwidth measured --------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
+COPSE_ORDER(by_value, double, COPSE_COMPARE(*a, *b))
 
 /* A way between two GPUs, or a GPU and its CPU, and what it had. */
 struct timed_way {
@@ -367,7 +364,7 @@ static double median_alike(const struct timed_ways *all, const struct timed_way 
   int n = 0;
   for (int i = 0; i < all->n; i++)
     if (are_alike(&all->ways[i], of)) all->sorted[n++] = all->ways[i].GBps;
-  qsort(all->sorted, (size_t)n, sizeof *all->sorted, by_value);
+  COPSE_SORT(all->sorted, n, by_value);
   return all->sorted[n / 2];
 }
 

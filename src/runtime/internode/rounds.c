@@ -319,13 +319,8 @@ static copse_status run_worker(struct cut *cut, uint32_t w) {
   return COPSE_OK;
 }
 
-static int compare_messages(const void *a, const void *b) {
-  const struct copse_message *x = a, *y = b;
-  if (x->src != y->src) return x->src < y->src ? -1 : 1;
-  if (x->dst != y->dst) return x->dst < y->dst ? -1 : 1;
-  if (x->operand != y->operand) return x->operand < y->operand ? -1 : 1;
-  return (x->chunk > y->chunk) - (x->chunk < y->chunk);
-}
+COPSE_ORDER(compare_messages, struct copse_message,
+            COPSE_UP(src) ?: COPSE_UP(dst) ?: COPSE_UP(operand) ?: COPSE_UP(chunk))
 
 /* Adds a status word for every pair that has messages and every pair that has signalled. */
 static copse_status add_words(struct cut *cut, size_t first) {
@@ -352,7 +347,7 @@ static copse_status end_messages(struct cut *cut) {
   size_t first = r->first_message[r->n_rounds], kept = first;
   COPSE_DO(add_words(cut, first));
   if (cut->n_messages > first)
-    qsort(&r->messages[first], cut->n_messages - first, sizeof *r->messages, compare_messages);
+    COPSE_SORT(&r->messages[first], cut->n_messages - first, compare_messages);
   for (size_t i = first; i < cut->n_messages; i++) /* drops duplicate words */
     if (i == first || compare_messages(&r->messages[kept - 1], &r->messages[i]) != 0)
       r->messages[kept++] = r->messages[i];

@@ -462,12 +462,7 @@ struct channel_key {
   uint32_t src, dst, channel;
 };
 
-static int by_ends(const void *a, const void *b) {
-  const struct channel_key *x = a, *y = b;
-  if (x->src != y->src) return x->src < y->src ? -1 : 1;
-  if (x->dst != y->dst) return x->dst < y->dst ? -1 : 1;
-  return (x->channel > y->channel) - (x->channel < y->channel);
-}
+COPSE_ORDER(by_ends, struct channel_key, COPSE_UP(src) ?: COPSE_UP(dst) ?: COPSE_UP(channel))
 
 /* What numbers over the whole plan stand for. */
 struct parts {
@@ -487,7 +482,7 @@ static copse_status number_channels(struct parts *parts, struct copse_err *err) 
   COPSE_DO(COPSE_ARRAY(&parts->arena, n, parts->ordinal, err));
   for (uint32_t c = 0; c < n; c++)
     keys[c] = (struct channel_key){plan->channels[c].src_worker, plan->channels[c].dst_worker, c};
-  if (n > 0) qsort(keys, n, sizeof *keys, by_ends);
+  COPSE_SORT(keys, n, by_ends);
   for (uint32_t i = 1; i < n; i++) {
     bool same = keys[i].src == keys[i - 1].src && keys[i].dst == keys[i - 1].dst;
     parts->ordinal[keys[i].channel] = same ? parts->ordinal[keys[i - 1].channel] + 1 : 0;

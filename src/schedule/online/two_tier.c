@@ -462,18 +462,13 @@ static void collect(void *ctx, const struct copse_online_piece *p) {
   add_hop(s, p, SCATTER, p->via_dst, p->final);
 }
 
-static int by_place(const void *x, const void *y) {
-  const struct message *a = x, *b = y;
-  if (a->step != b->step) return a->step < b->step ? -1 : 1;
-  if (a->place != b->place) return a->place < b->place ? -1 : 1;
-  if (a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
-  return (a->from > b->from) - (a->from < b->from);
-}
+COPSE_ORDER(by_place, struct message,
+            COPSE_UP(step) ?: COPSE_UP(place) ?: COPSE_UP(turn) ?: COPSE_UP(from))
 
 /* One message for each step, kind, sender and receiver; parts of LOCAL stay apart. */
 static void merge(struct sim *s) {
   size_t n = 0;
-  if (s->n_messages > 0) qsort(s->messages, s->n_messages, sizeof *s->messages, by_place);
+  COPSE_SORT(s->messages, s->n_messages, by_place);
   for (size_t i = 0; i < s->n_messages; i++) {
     struct message *m = &s->messages[i];
     if (n > 0 && m->place != LOCAL && by_place(m, &s->messages[n - 1]) == 0)

@@ -482,13 +482,8 @@ static copse_status add_hosts(struct sets *s) {
 }
 
 /* Widest first. */
-static int by_bandwidth(const void *a, const void *b) {
-  const struct copse_link *x = a, *y = b;
-  int order = copse_q_cmp(y->bandwidth, x->bandwidth);
-  if (order != 0) return order;
-  return x->src != y->src ? (x->src > y->src) - (x->src < y->src)
-                          : (x->dst > y->dst) - (x->dst < y->dst);
-}
+COPSE_ORDER(by_bandwidth, struct copse_link,
+            copse_q_cmp(b->bandwidth, a->bandwidth) ?: COPSE_UP(src) ?: COPSE_UP(dst))
 
 /* Labels ranks by what holds them together so far; how many different ones there are. */
 static int label_islands(struct sets *s, int *label) {
@@ -510,7 +505,7 @@ static copse_status add_islands(struct sets *s) {
   COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)t->n_links, links, s->err));
   COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)t->n_ranks, label, s->err));
   if (t->n_links > 0) memcpy(links, t->links, (size_t)t->n_links * sizeof *links);
-  qsort(links, (size_t)t->n_links, sizeof *links, by_bandwidth);
+  COPSE_SORT(links, t->n_links, by_bandwidth);
   copse_sets_init(s->parent, t->n_nodes);
   for (int i = 0; i < t->n_links;) {
     struct copse_q bandwidth = links[i].bandwidth;

@@ -54,10 +54,7 @@ struct copse_bounds {
 /* ---- what is the same for all sizes -------------------------------------------------------------
  */
 
-static int by_key(const void *x, const void *y) {
-  const struct keyed *a = x, *b = y;
-  return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : a->link - b->link;
-}
+COPSE_ORDER(by_key, struct keyed, COPSE_UP(key) ?: COPSE_UP(link))
 
 /* Whether what comes to a rank comes over a link for it alone, and what a rank needs is a message.
  */
@@ -136,10 +133,7 @@ struct candidate {
   int64_t width; /* of links at it */
 };
 
-static int by_width(const void *x, const void *y) {
-  const struct candidate *a = x, *b = y;
-  return a->width != b->width ? (a->width > b->width) - (a->width < b->width) : a->node - b->node;
-}
+COPSE_ORDER(by_width, struct candidate, COPSE_UP(width) ?: COPSE_UP(node))
 
 /* Capacities of the links at each node, as far as they fit. */
 static void add_widths(const struct copse_bounds *b, int64_t *width) {
@@ -174,7 +168,7 @@ static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) 
   for (int r = 0; r < t->n_ranks; r++)
     if (orbit[r] == r)
       candidates[n++] = (struct candidate){t->rank_nodes[r], width[t->rank_nodes[r]]};
-  qsort(candidates, (size_t)n, sizeof *candidates, by_width);
+  COPSE_SORT(candidates, n, by_width);
   b->n_asked = n < most ? n : most;
   int narrow = n <= most ? n : most / 2;
   for (int i = 0; i < b->n_asked; i++) {
@@ -237,7 +231,7 @@ static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) 
            !copse_add_overflows(b->length_sum, b->weight[e], &b->length_sum);
     if (fits) b->windows[b->n_windows++] = (struct keyed){opens + b->sides[0].delay[e] + closes, e};
   }
-  qsort(b->windows, (size_t)b->n_windows, sizeof *b->windows, by_key);
+  COPSE_SORT(b->windows, b->n_windows, by_key);
   if (!fits || b->length_sum == 0) b->length = NULL;
   return COPSE_OK;
 }
@@ -359,10 +353,7 @@ static copse_status ask_gather(struct asking *a, bool reversed) {
   return ask(a, reversed, t->nodes[a->to[0].node].rank, count, a->b->demand ? a->b->m : t->n_ranks);
 }
 
-static int compare_distances(const void *x, const void *y) {
-  int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-  return (a > b) - (a < b);
-}
+COPSE_ORDER(compare_distances, int64_t, COPSE_COMPARE(*a, *b))
 
 /* Ranks' distances to a node (with `reversed`, from it), -1 where there is no way. */
 static void find_distances(struct asking *a, bool reversed, int node, int64_t *distance) {
@@ -380,7 +371,7 @@ static copse_status ask_balls(struct asking *a, bool reversed) {
   int n = 0;
   find_distances(a, reversed, a->to[0].node, distance);
   memcpy(sorted, distance, (size_t)t->n_ranks * sizeof *sorted);
-  qsort(sorted, (size_t)t->n_ranks, sizeof *sorted, compare_distances);
+  COPSE_SORT(sorted, t->n_ranks, compare_distances);
   for (int i = 0; i < t->n_ranks; i++)
     if (i == 0 || sorted[i] != sorted[n - 1]) sorted[n++] = sorted[i];
   int balls = n < COPSE_BOUND_BALLS ? n : COPSE_BOUND_BALLS;
@@ -498,18 +489,9 @@ struct partner {
   int64_t distance, width; /* from the one asked for; of links */
 };
 
-static int farther(const void *x, const void *y) {
-  const struct partner *a = x, *b = y;
-  if (a->distance != b->distance) return a->distance > b->distance ? -1 : 1;
-  return a->width != b->width ? (a->width > b->width) - (a->width < b->width) : a->node - b->node;
-}
+COPSE_ORDER(farther, struct partner, COPSE_DOWN(distance) ?: COPSE_UP(width) ?: COPSE_UP(node))
 
-static int narrower(const void *x, const void *y) {
-  const struct partner *a = x, *b = y;
-  if (a->width != b->width) return (a->width > b->width) - (a->width < b->width);
-  return a->distance != b->distance ? (a->distance < b->distance) - (a->distance > b->distance)
-                                    : a->node - b->node;
-}
+COPSE_ORDER(narrower, struct partner, COPSE_UP(width) ?: COPSE_DOWN(distance) ?: COPSE_UP(node))
 
 /* All of M must go from one rank to each of the others: to those that are far, and to those that
  * little leads to. */
@@ -532,14 +514,14 @@ static copse_status ask_source(struct asking *a, bool reversed, int node, int mo
       partners[n++] = (struct partner){t->rank_nodes[r], distance[r], width[t->rank_nodes[r]]};
   a->from[0] = (struct copse_quickest_end){node, 0};
   a->n_from = a->n_to = 1;
-  qsort(partners, (size_t)n, sizeof *partners, narrower);
+  COPSE_SORT(partners, n, narrower);
   for (int way = 0; way < 2; way++) {
     for (int i = 0; i < n && i < most; i++) {
       a->to[0] = (struct copse_quickest_end){partners[i].node, 0};
       COPSE_DO(ask(a, reversed, t->nodes[partners[i].node].rank, 1, 1));
     }
     if (n <= most) return COPSE_OK;
-    qsort(partners, (size_t)n, sizeof *partners, farther);
+    COPSE_SORT(partners, n, farther);
   }
   return COPSE_OK;
 }
@@ -717,11 +699,7 @@ struct timed {
   int node;
 };
 
-static int by_time(const void *x, const void *y) {
-  const struct timed *a = x, *b = y;
-  int order = copse_q_cmp(a->time, b->time);
-  return order ? order : a->node - b->node;
-}
+COPSE_ORDER(by_time, struct timed, copse_q_cmp(a->time, b->time) ?: COPSE_UP(node))
 
 /* Nodes by their times in us, those before the end. */
 static copse_status write_times(const struct asking *a, struct copse_arena *arena,
@@ -736,7 +714,7 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
   for (int v = 0; v < n_nodes; v++)
     if (!copse_q_eq(a->times[v], a->time) && !(volume && a->volume->part[v] >= 0))
       sorted[n++] = (struct timed){a->times[v], v};
-  qsort(sorted, (size_t)n, sizeof *sorted, by_time);
+  COPSE_SORT(sorted, n, by_time);
   for (int i = 0; i < n; i++) {
     struct copse_schedule_part *part = &times[out->n_times - 1];
     if (i == 0 || !copse_q_eq(sorted[i].time, sorted[i - 1].time)) {

@@ -171,10 +171,7 @@ struct keyed {
   int link;
 };
 
-static int by_key(const void *x, const void *y) {
-  const struct keyed *a = x, *b = y;
-  return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : a->link - b->link;
-}
+COPSE_ORDER(by_key, struct keyed, COPSE_UP(key) ?: COPSE_UP(link))
 
 /* Parts that have ranks. *covered: the nodes in them. */
 static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark,
@@ -240,7 +237,7 @@ copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, 
     for (size_t e = 0; e < n_links; e++)
       keyed[e] =
           (struct keyed){by_delay ? instance->delay[e] : -instance->links[e].capacity, (int)e};
-    qsort(keyed, n_links, sizeof *keyed, by_key);
+    COPSE_SORT(keyed, n_links, by_key);
     COPSE_TRY(list_levels(instance, keyed, most, *levels, n, err));
   }
 out:

@@ -665,11 +665,7 @@ static copse_status prepare(struct repairing *r, bool *fits) {
 
 /* ---- what was made ------------------------------------------------------------------------- */
 
-static int by_image(const void *a, const void *b) {
-  const struct copse_schedule_change *x = a, *y = b;
-  if (x->tree != y->tree) return x->tree < y->tree ? -1 : 1;
-  return (x->image > y->image) - (x->image < y->image);
-}
+COPSE_ORDER(by_image, struct copse_schedule_change, COPSE_UP(tree) ?: COPSE_UP(image))
 
 static copse_status keep_nodes(struct repairing *r, struct copse_schedule *s) {
   const char **ids;
@@ -770,7 +766,7 @@ static copse_status keep(struct repairing *r, struct copse_schedule *s) {
     COPSE_DO(keep_trees(r, reduce, s, trees));
     COPSE_DO(keep_changes(r, reduce, first, s, changes));
   }
-  qsort(changes, (size_t)s->n_changes, sizeof *changes, by_image);
+  COPSE_SORT(changes, s->n_changes, by_image);
   return set_time(r, s);
 }
 

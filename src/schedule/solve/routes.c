@@ -71,7 +71,7 @@ static copse_status add_way(struct routed *r, const struct copse_way *way) {
 /* Sorts them, each once. */
 static void sort_ways(struct routed *r) {
   size_t n = 0;
-  if (r->n_ways > 0) qsort(r->ways, r->n_ways, sizeof *r->ways, by_pair);
+  COPSE_SORT(r->ways, r->n_ways, by_pair);
   for (size_t i = 0; i < r->n_ways; i++)
     if (n == 0 || by_pair(&r->ways[n - 1], &r->ways[i]) != 0) r->ways[n++] = r->ways[i];
   r->n_ways = n;

@@ -202,11 +202,7 @@ struct remainder {
   int member;
 };
 
-static int largest_first(const void *a, const void *b) {
-  const struct remainder *x = a, *y = b;
-  if (x->of != y->of) return x->of > y->of ? -1 : 1;
-  return x->member - y->member;
-}
+COPSE_ORDER(largest_first, struct remainder, COPSE_DOWN(of) ?: COPSE_UP(member))
 
 /* Shares in `whole` units, by largest remainders (Hamilton). */
 static copse_status round_shares(const struct copse_joint_part *part, int n, int64_t whole,
@@ -221,7 +217,7 @@ static copse_status round_shares(const struct copse_joint_part *part, int n, int
     list[i] = (struct remainder){(int64_t)(product % part->whole), i};
     left -= weights[i];
   }
-  qsort(list, (size_t)n, sizeof *list, largest_first);
+  COPSE_SORT(list, n, largest_first);
   for (int i = 0; i < left; i++) weights[list[i].member]++;
   return COPSE_OK;
 }

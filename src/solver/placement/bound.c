@@ -40,7 +40,7 @@ struct implied {
  * smallest sum of `free` loads. */
 static int64_t least_sums(struct implied *w, size_t n, size_t free_n, int64_t *least) {
   size_t n_e = w->m->n_experts;
-  qsort(w->sorted, n_e, sizeof *w->sorted, copse_place_by_load);
+  COPSE_SORT(w->sorted, n_e, copse_place_by_load);
   for (size_t i = 0; i < n_e; i++) w->prefix[i + 1] = w->prefix[i] + w->sorted[i].tokens;
   for (size_t i = 0; i < n_e; i++)
     least[w->sorted[i].expert] = i < n ? w->prefix[n] : w->prefix[n - 1] + w->sorted[i].tokens;

@@ -485,7 +485,7 @@ static copse_status place_greedily(const struct copse_place_model *m, int *rank_
     for (size_t s = 0; s < m->n_steps; s++) tokens[e] += copse_place_tokens(m, e)[s];
     wishes[e] = (struct copse_place_load){-tokens[e], (int)e};
   }
-  qsort(wishes, m->n_experts, sizeof *wishes, copse_place_by_load);
+  COPSE_SORT(wishes, m->n_experts, copse_place_by_load);
   for (size_t i = 0; i < m->n_experts; i++) {
     size_t e = (size_t)wishes[i].expert, best = m->n_ranks;
     int64_t least = INT64_MAX;

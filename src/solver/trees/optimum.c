@@ -224,15 +224,12 @@ int64_t copse_optimum_step(const struct copse_network *network,
   return optimum->x.num / g;
 }
 
-static int compare_int64(const void *a, const void *b) {
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
-}
+COPSE_ORDER(compare_int64, int64_t, COPSE_COMPARE(*a, *b))
 
 /* The distinct capacities [n_links], ascending; n is their number. */
 static void distinct_capacities(const struct copse_network *network, int64_t *out, int *n) {
   for (int i = 0; i < network->n_links; i++) out[i] = network->links[i].capacity;
-  qsort(out, (size_t)network->n_links, sizeof *out, compare_int64);
+  COPSE_SORT(out, network->n_links, compare_int64);
   *n = 0;
   for (int i = 0; i < network->n_links; i++)
     if (*n == 0 || out[i] != out[*n - 1]) out[(*n)++] = out[i];

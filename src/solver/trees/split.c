@@ -382,7 +382,7 @@ static copse_status split_pairwise(struct splitter *s, int w) {
 
 /* ---- one relay ----------------------------------------------------------------------------- */
 
-static int compare_int(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+COPSE_ORDER(compare_int, int, COPSE_COMPARE(*a, *b))
 
 /* The distinct neighbours of w, in or out, sorted; in s->members. */
 static int collect_neighbours(struct splitter *s, int w) {
@@ -390,7 +390,7 @@ static int collect_neighbours(struct splitter *s, int w) {
   struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
   for (int i = 0; i < leaving.n; i++)
     if (copse_flow_capacity(s->flow, leaving.nodes[i], w) == 0) s->members[n++] = leaving.nodes[i];
-  qsort(s->members, (size_t)n, sizeof *s->members, compare_int);
+  COPSE_SORT(s->members, n, compare_int);
   return n;
 }
 

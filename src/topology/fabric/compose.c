@@ -435,15 +435,11 @@ static int natural_order(const char *a, const char *b) {
   return (unsigned char)*a - (unsigned char)*b;
 }
 
-static int compare_ports(const void *x, const void *y) {
-  const struct copse_map_port *a = x, *b = y;
-  int order = strcmp(a->host, b->host);
-  if (order == 0) order = natural_order(a->device, b->device);
-  return order ? order : (a->line > b->line) - (a->line < b->line);
-}
+COPSE_ORDER(compare_ports, struct copse_map_port,
+            strcmp(a->host, b->host) ?: natural_order(a->device, b->device) ?: COPSE_UP(line))
 
 void copse_fabric_map_sort(struct copse_fabric_map *map) {
-  if (map->n_ports > 0) qsort(map->ports, (size_t)map->n_ports, sizeof *map->ports, compare_ports);
+  COPSE_SORT(map->ports, map->n_ports, compare_ports);
 }
 
 static struct rows find_rows(const struct copse_fabric_map *map, const char *host) {

@@ -155,13 +155,8 @@ static copse_status read_lines(struct reader *r, struct copse_lines *lines) {
 
 /* ---- the map -------------------------------------------------------------------------------- */
 
-static int compare_cables(const void *x, const void *y) {
-  const struct cable *a = x, *b = y;
-  if (a->a != b->a) return a->a < b->a ? -1 : 1;
-  if (a->a_port != b->a_port) return a->a_port < b->a_port ? -1 : 1;
-  if (a->b != b->b) return a->b < b->b ? -1 : 1;
-  return (a->b_port > b->b_port) - (a->b_port < b->b_port);
-}
+COPSE_ORDER(compare_cables, struct cable,
+            COPSE_UP(a) ?: COPSE_UP(a_port) ?: COPSE_UP(b) ?: COPSE_UP(b_port))
 
 /* "MF0;leaf1:MQM8700/U1" is called so if no switch before it was; else by its guid. */
 static copse_status add_switches(struct reader *r) {
@@ -200,7 +195,7 @@ static copse_status add_port(struct reader *r, const struct element *adapter, in
 
 static copse_status add_cables(struct reader *r) {
   struct copse_fabric_map *map = r->map;
-  if (r->n_cables > 0) qsort(r->cables, (size_t)r->n_cables, sizeof *r->cables, compare_cables);
+  COPSE_SORT(r->cables, r->n_cables, compare_cables);
   for (int i = 0; i < r->n_cables; i++) {
     const struct cable *cable = &r->cables[i];
     const struct element *a = &r->elements[cable->a], *b = &r->elements[cable->b];

@@ -112,10 +112,7 @@ static copse_status add(struct copse_catalogue *catalogue, const char *folder, c
   return COPSE_OK;
 }
 
-static int by_name(const void *a, const void *b) {
-  const struct copse_catalogue_entry *x = a, *y = b;
-  return strcmp(x->name, y->name);
-}
+COPSE_ORDER(by_name, struct copse_catalogue_entry, strcmp(a->name, b->name))
 
 copse_status copse_catalogue_list(const char *const *folders, struct copse_catalogue *out,
                                   struct copse_err *err) {
@@ -127,7 +124,7 @@ copse_status copse_catalogue_list(const char *const *folders, struct copse_catal
       status = add(out, *folders, e->d_name, err);
     if (dir) closedir(dir);
   }
-  if (out->n > 0) qsort(out->entries, (size_t)out->n, sizeof *out->entries, by_name);
+  COPSE_SORT(out->entries, out->n, by_name);
   if (status != COPSE_OK) copse_catalogue_free(out);
   return status;
 }

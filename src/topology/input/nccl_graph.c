@@ -104,11 +104,7 @@ struct ranked {
   int rank, node;
 };
 
-static int by_rank(const void *a, const void *b) {
-  const struct ranked *x = a, *y = b;
-  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
-  return (x->node > y->node) - (x->node < y->node);
-}
+COPSE_ORDER(by_rank, struct ranked, COPSE_UP(rank) ?: COPSE_UP(node))
 
 static copse_status check_ranks(const struct copse_nccl_graph *graph, const struct ranked *gpus,
                                 int n, struct copse_err *err) {
@@ -132,7 +128,7 @@ static copse_status number_ranks(struct copse_nccl_graph *graph, struct copse_er
     n_gpus += graph->nodes[i].kind == COPSE_NCCL_GPU;
     if (graph->nodes[i].rank >= 0) gpus[n++] = (struct ranked){graph->nodes[i].rank, i};
   }
-  qsort(gpus, (size_t)n, sizeof *gpus, by_rank);
+  COPSE_SORT(gpus, n, by_rank);
   COPSE_DO(check_ranks(graph, gpus, n, err));
   for (int r = 0; r < n; r++) graph->nodes[gpus[r].node].rank = n < n_gpus ? -1 : r;
   if (n > 0 && n < n_gpus)

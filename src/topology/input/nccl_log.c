@@ -209,8 +209,7 @@ static copse_status make_node(struct tree *t, struct entry *e) {
 
 static int by_bus(const void *a, const void *b) {
   const struct entry *x = *(const struct entry *const *)a, *y = *(const struct entry *const *)b;
-  if (x->system != y->system) return (x->system > y->system) - (x->system < y->system);
-  return (x->id > y->id) - (x->id < y->id);
+  return COPSE_COMPARE(x->system, y->system) ?: COPSE_COMPARE(x->id, y->id);
 }
 
 /* GPUs first, in order of their bus ids, as NVML numbers them. */
@@ -221,7 +220,7 @@ static copse_status make_gpus(struct tree *t) {
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n, gpus, t->err));
   for (int i = 0; i < t->n; i++)
     if (t->entries[i].kind == COPSE_NCCL_GPU) gpus[n++] = &t->entries[i];
-  qsort(gpus, (size_t)n, sizeof *gpus, by_bus);
+  COPSE_SORT(gpus, n, by_bus);
   for (int i = 0; i < n; i++) {
     int before = t->graph->n_nodes;
     if (i > 0 && gpus[i]->system != gpus[i - 1]->system) index = 0;

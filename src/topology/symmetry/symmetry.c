@@ -211,12 +211,8 @@ void copse_refinement_restore(struct copse_refinement *r) {
   copy_partition(r->n, &r->base, &r->cells);
 }
 
-static int compare_arcs(const void *a, const void *b) {
-  const struct copse_refinement_arc *x = a, *y = b;
-  if (x->degree != y->degree) return x->degree < y->degree ? -1 : 1;
-  if (x->node != y->node) return x->node < y->node ? -1 : 1;
-  return (x->colour > y->colour) - (x->colour < y->colour);
-}
+COPSE_ORDER(compare_arcs, struct copse_refinement_arc,
+            COPSE_UP(degree) ?: COPSE_UP(node) ?: COPSE_UP(colour))
 
 /* Calls for every arc, from one end; `next` NULL: only counted, in r->first_arc[v + 2]. */
 static void add_arc(struct copse_refinement *r, int *next, int u, int v, uint64_t colour) {
@@ -254,8 +250,7 @@ static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err)
     r->arcs[a].degree = r->first_arc[v + 1] - r->first_arc[v];
   }
   for (int v = 0; v < r->n; v++)
-    qsort(r->arcs + r->first_arc[v], (size_t)(r->first_arc[v + 1] - r->first_arc[v]),
-          sizeof *r->arcs, compare_arcs);
+    COPSE_SORT(r->arcs + r->first_arc[v], r->first_arc[v + 1] - r->first_arc[v], compare_arcs);
   return COPSE_OK;
 }
 
@@ -333,11 +328,7 @@ static int collect_hits(struct copse_refinement *r, int splitter) {
   return n_hits;
 }
 
-static int compare_hits(const void *a, const void *b) {
-  const struct copse_refinement_hit *x = a, *y = b;
-  if (x->sum != y->sum) return x->sum < y->sum ? -1 : 1;
-  return (x->vertex > y->vertex) - (x->vertex < y->vertex);
-}
+COPSE_ORDER(compare_hits, struct copse_refinement_hit, COPSE_UP(sum) ?: COPSE_UP(vertex))
 
 /* The hits by cell in r->sorted, cells in r->hit_cells, how many each in r->cell_hits; returns how
  * many cells. */
@@ -359,7 +350,7 @@ static int sort_by_cell(struct copse_refinement *r, int n) {
 static void sort_by_sum(struct copse_refinement_hit *hits, int n) {
   int i = 1;
   while (i < n && hits[i].sum == hits[0].sum) i++;
-  if (i < n) qsort(hits, (size_t)n, sizeof *hits, compare_hits);
+  if (i < n) COPSE_SORT(hits, n, compare_hits);
 }
 
 /* Moves n vertices of a cell to a new one at its end; false if that is not half left, half

@@ -25,8 +25,10 @@ world's; a sub-group's plans are for its ranks alone, the others forward. Withou
 host at one switch, hosts joined by links of the speed that messages between them have. It is measured
 once and kept. COPSE_SAME_BITS=1: plans as if all ranks were on one host, so that results have the same
 bits on any number of hosts (a COPSE_TOPOLOGY gives that too: what it names decides, not where ranks
-are). COPSE_CACHE: a folder for plans (default ~/.cache/copse), kept by topology, ranks and version,
-and for speeds, by the hosts' names. All ranks must have the same settings.
+are). COPSE_GROUPS: a file of groups that run at the same time, as `copse solve --groups` takes it, with
+numbers of ranks; with COPSE_TOPOLOGY. Their plans for long messages are then solved together.
+COPSE_CACHE: a folder for plans (default ~/.cache/copse), kept by topology, ranks and version, and for
+speeds, by the hosts' names. All ranks must have the same settings.
 
 Errors are torch.distributed.DistBackendError with copse's text, which names the rank that is dead or
 calls something else, within the group's timeout. Afterwards the group can only be destroyed.
@@ -99,11 +101,14 @@ def _load_wire() -> ctypes.CDLL:
 
 _UCX = _load_wire()
 
-#: copse_type by dtype; of the others bytes can be moved, and sums are made here.
-_TYPES = {torch.int8: 0, torch.uint8: 1, torch.int32: 2, torch.int64: 4, torch.float16: 6,
-          torch.float32: 7, torch.float64: 8, torch.bfloat16: 9, torch.bool: 1,
-          torch.float8_e4m3fn: 10, torch.float8_e5m2: 11}
+#: copse_type by dtype; the others can be moved, and sums are made here.
+_TYPES = {torch.int8: 0, torch.uint8: 1, torch.int32: 2, torch.uint32: 3, torch.int64: 4,
+          torch.uint64: 5, torch.float16: 6, torch.float32: 7, torch.float64: 8, torch.bfloat16: 9,
+          torch.bool: 1, torch.float8_e4m3fn: 10, torch.float8_e5m2: 11}
 _BYTE = 0
+#: Of each copse_type its bytes; and the one that other types of these bytes are moved as.
+_WIDTHS = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+_MOVED_AS = {2: 6, 4: 3, 8: 5}
 _Op = dist.ReduceOp.RedOpType
 _OPS = {_Op.SUM: 0, _Op.PRODUCT: 1, _Op.MAX: 2, _Op.MIN: 3, _Op.AVG: 4}
 #: Of truth values: or, and.
@@ -133,6 +138,8 @@ def _kind(op: Any) -> Any:
 # ---- plans -------------------------------------------------------------------------------------
 
 _COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
+#: All workers of a rank share a thread.
+_WORKERS = ("-w", "4", "-I", "1")
 
 
 #: Bytes of a message that measures a link, how many follow each other, and how often that is done.
@@ -287,6 +294,31 @@ def _found_topology(hosts: List[str], speeds: List[List[float]]) -> str:
             '"links": [%s]}' % (len(hosts), len(names), ", ".join(nodes), ", ".join(links)))
 
 
+def _groups_together() -> List[Tuple[str, List[int]]]:
+    """Collective ("" for any) and sorted ranks of each line of COPSE_GROUPS, as new_group sorts them."""
+    path, found = os.environ.get("COPSE_GROUPS"), []
+    if not path:
+        return []
+    with open(path) as text:
+        for number, line in enumerate(text, 1):
+            words = line.split("#")[0].split()
+            if not words:
+                continue
+            try:
+                ends = [[int(e) for e in part.split("-")] for part in words[-1].split(",")]
+                ranks = [r for e in ends for r in range(e[0], e[-1] + 1)]
+            except ValueError:
+                raise _ERROR("copse: %s:%d: '%s' is no list of ranks, such as 0-3,8" % (
+                    path, number, words[-1])) from None
+            rooted = ":" in words[0]  # by its place in the list
+            found.append((" ".join(words[:-1]), ranks if rooted else sorted(ranks)))
+    return found
+
+
+def _text_of(groups: List[Tuple[str, List[int]]]) -> str:
+    return "".join("%s %s\n" % (what, ",".join(str(r) for r in ranks)) for what, ranks in groups)
+
+
 class _Plans:
     """The folders of plans for a group, made by one rank of each host and kept."""
 
@@ -297,8 +329,13 @@ class _Plans:
         given = os.environ.get("COPSE_TOPOLOGY")
         alike = os.environ.get("COPSE_SAME_BITS", "0") not in ("", "0")
         text = "" if given is None else self._read(given)
-        self._agree("COPSE_TOPOLOGY", text)
-        self._agree("COPSE_SAME_BITS", str(int(alike)))
+        self._members = members or list(range(group.size()))
+        self._groups = _groups_together()
+        self._agree(COPSE_TOPOLOGY=text, COPSE_SAME_BITS=str(alike), COPSE_GROUPS=str(self._groups))
+        if all(ranks != self._members for _, ranks in self._groups):
+            self._groups = []
+        if self._groups and given is None:
+            raise _ERROR("copse: COPSE_GROUPS needs COPSE_TOPOLOGY, the machine that the groups share")
         self._ranks: List[str] = []
         self._costs: List[str] = []
         if given is not None:
@@ -315,12 +352,14 @@ class _Plans:
             us = max(us for _, _, us in speeds)
             self._costs = ["--alpha", "%.6g" % (2 * us), "--message", "%.6g" % us]
 
-    def _agree(self, what: str, mine: str) -> None:
+    def _agree(self, **settings: str) -> None:
         """Plans must be the same at all ranks: so must be what they are made from."""
-        said = self._group.exchange(hashlib.sha256(mine.encode()).hexdigest())
+        mine = {k: hashlib.sha256(v.encode()).hexdigest() for k, v in settings.items()}
+        said = [json.loads(text) for text in self._group.exchange(json.dumps(mine))]
         for r, other in enumerate(said):
-            if other != said[0]:
-                raise _ERROR("copse: %s of rank %d is not that of rank 0" % (what, r))
+            for what, digest in other.items():
+                if digest != said[0][what]:
+                    raise _ERROR("copse: %s of rank %d is not that of rank 0" % (what, r))
 
     @staticmethod
     def _read(given: str) -> str:
@@ -332,7 +371,7 @@ class _Plans:
 
     def folder(self, *what: str) -> str:
         """The folder for `copse plans WHAT`; all ranks ask alike."""
-        key = "\n".join((version(), self._text, *self._ranks, *self._costs, *what))
+        key = "\n".join((version(), self._text, *self._ranks, *self._costs, _text_of(self._groups), *what))
         name = hashlib.sha256(key.encode()).hexdigest()
         path = os.path.join(_cache(), "plans", name)
         group = self._group
@@ -356,22 +395,49 @@ class _Plans:
         scratch = tempfile.mkdtemp(dir=os.path.dirname(path), prefix="new.")
         made = os.path.join(scratch, "plans")
         try:
-            done = subprocess.run(
-                [_library.command(), "plans", "-", "-w", "4", "-I", "1", "-o", made, *self._ranks,
-                 *self._costs, *what], input=self._text.encode(), stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE, check=False)
-            if done.returncode != 0:
-                return done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+            self._copse("plans", "-", *_WORKERS, "-o", made, *self._ranks, *self._costs, *what)
+            if self._groups:
+                self._join(made, scratch)
             try:
                 os.rename(made, path)
             except OSError:
                 if not os.path.isdir(path):  # else another job was faster
                     raise
             return ""
-        except OSError as why:
+        except (OSError, _ERROR) as why:
             return str(why)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+    def _copse(self, *arguments: str) -> None:
+        done = subprocess.run([_library.command(), *arguments], input=self._text.encode(),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+        if done.returncode != 0:
+            raise _ERROR(done.stderr.decode("utf-8", "replace").strip().split("\n")[-1])
+
+    def _join(self, made: str, scratch: str) -> None:
+        """In place of each plan for the longest messages that for this group beside the others."""
+        index = os.path.join(made, "index.json")
+        with open(index) as text:
+            longest = [r for r in json.load(text)["ranges"] if r["max_bytes"] is None]
+        for plan in longest:
+            collective = plan["collective"]
+            at = [i for i, (what, ranks) in enumerate(self._groups)
+                  if what in ("", collective) and ranks == self._members]
+            if collective not in _COLLECTIVES or not at:
+                continue
+            folder = os.path.join(scratch, collective)
+            group = os.path.join(folder, "group-%d.json" % at[0])
+            groups = os.path.join(scratch, "groups")
+            with open(groups, "w") as text:
+                text.write(_text_of(self._groups))
+            self._copse("solve", "-", "-c", collective, "--groups", groups, "-o", folder)
+            joint = os.path.join(made, plan["plan"])
+            self._copse("lower", group, "--to", "plan", *_WORKERS, "--min-bytes",
+                        str(plan["min_bytes"]), "-o", joint)
+            self._copse("check", joint)
+            os.replace(group, os.path.join(made, plan["schedule"]))
+        os.remove(index)  # it tells of other plans
 
 
 # ---- work --------------------------------------------------------------------------------------
@@ -631,6 +697,12 @@ def _bytes(t: torch.Tensor) -> int:
     return t.numel() * t.element_size()
 
 
+def _moved(t: torch.Tensor) -> Tuple[int, int]:
+    """Elements and copse_type for a call that only moves t: calls of ranks with other types are refused."""
+    kind = _TYPES.get(t.dtype, _MOVED_AS.get(t.element_size(), _BYTE))
+    return _bytes(t) // _WIDTHS[kind], kind
+
+
 def _dense(t: torch.Tensor) -> torch.Tensor:
     """On the CPU and contiguous: t itself where it is."""
     t = t.detach()
@@ -692,8 +764,16 @@ class ProcessGroupCopse(dist.ProcessGroup):
         """Every rank's text, by the store. Collective."""
         key = "exchange/%d/" % self._exchanges
         self._exchanges += 1
-        self.store.set(key + str(self._me), text)
-        return [bytes(self.store.get(key + str(r))).decode("latin-1") for r in range(self._n)]
+        said = []
+        for r in range(self._n):
+            try:
+                if r == 0:
+                    self.store.set(key + str(self._me), text)
+                said.append(bytes(self.store.get(key + str(r))).decode("latin-1"))
+            except Exception as why:
+                raise _failure("copse: rank %d does not answer while a group of %d ranks is made: %s" % (
+                    r, self._n, str(why).split("\n")[0]), _TIMEOUT) from None
+        return said
 
     def _new_wire(self) -> _library.Wire:
         failure: List[BaseException] = []
@@ -916,8 +996,8 @@ class ProcessGroupCopse(dist.ProcessGroup):
         if self._n == 1:
             everything.view(-1).copy_(mine.reshape(-1))
         elif _bytes(mine):
-            self._call("copse_all_gather", mine.data_ptr(), everything.data_ptr(), _bytes(mine),
-                       _BYTE, self._comm, None)
+            self._call("copse_all_gather", mine.data_ptr(), everything.data_ptr(), *_moved(mine),
+                       self._comm, None)
 
     def _gathered(self, mine: torch.Tensor) -> torch.Tensor:
         """[n, *shape]"""
@@ -925,9 +1005,19 @@ class ProcessGroupCopse(dist.ProcessGroup):
         self._all_gather(mine, everything)
         return everything
 
+    def _alike(self, what: str) -> None:
+        """Refuses a call that is not every rank's, where no call of libcopse would tell."""
+        if self._n == 1:
+            return
+        mine = int.from_bytes(hashlib.sha256(what.encode()).digest()[:8], "little", signed=True)
+        said = self._gathered(torch.tensor(mine)).tolist()
+        odd = next((r for r, s in enumerate(said) if s != said[0]), None)
+        if odd is not None:
+            raise _failure("copse: rank %d does not call what rank 0 calls" % odd, _REFUTED)
+
     def _all_to_all_v(self, sends: List[torch.Tensor], receives: List[torch.Tensor],
-                      counts: torch.Tensor) -> None:
-        """counts: bytes [n, n], from row to column, the same at all ranks."""
+                      counts: torch.Tensor, kind: int = _BYTE) -> None:
+        """counts: bytes [n, n], from row to column, the same at all ranks. kind: copse_type."""
         most = int(counts.max())
         if self._n == 1 or most == 0:
             for there, here in zip(receives, sends):
@@ -939,9 +1029,9 @@ class ProcessGroupCopse(dist.ProcessGroup):
         for r, t in enumerate(sends):
             if _bytes(t):
                 out[r * most:r * most + _bytes(t)].copy_(t.reshape(-1).view(torch.uint8))
-        counts = counts.contiguous()
-        self._call("copse_all_to_all_v", out.data_ptr(), into.data_ptr(), most, counts.data_ptr(),
-                   _BYTE, self._comm, None)
+        counts = (counts // _WIDTHS[kind]).contiguous()
+        self._call("copse_all_to_all_v", out.data_ptr(), into.data_ptr(), most // _WIDTHS[kind],
+                   counts.data_ptr(), kind, self._comm, None)
         for r, t in enumerate(receives):
             if _bytes(t):
                 t.view(-1).view(torch.uint8).copy_(into[r * most:r * most + _bytes(t)])
@@ -975,6 +1065,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
             return
         native = self._native(op, t)
         if native is None:
+            self._alike(_said(op, t.reshape(-1)))
             t.copy_(self._fold(op, self._gathered(t)))
             return
         self._call("copse_all_reduce", t.data_ptr(), t.data_ptr(), t.numel(), _TYPES[t.dtype],
@@ -988,8 +1079,9 @@ class ProcessGroupCopse(dist.ProcessGroup):
         if self._n == 1:
             mine.view(-1).copy_(whole.reshape(-1))
         elif native is None:
+            self._alike(_said(op, mine.reshape(-1)))
             parts = torch.empty((self._n, *mine.shape), dtype=mine.dtype)
-            self._call("copse_all_to_all", whole.data_ptr(), parts.data_ptr(), _bytes(mine), _BYTE,
+            self._call("copse_all_to_all", whole.data_ptr(), parts.data_ptr(), *_moved(mine),
                        self._comm, None)
             mine.copy_(self._fold(op, parts))
         else:
@@ -998,6 +1090,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
 
     def _plans_of_root(self, collective: str, root: int) -> None:
         if (collective, root) not in self._rooted:
+            self._alike("%s %d" % (collective, root))
             self._load("-c", collective, "-r", str(root))
             self._rooted.add((collective, root))
 
@@ -1072,8 +1165,8 @@ class ProcessGroupCopse(dist.ProcessGroup):
                 return
             here = _dense(t)
             self._plans_of_root("broadcast", root)
-            self._call("copse_broadcast", here.data_ptr(), here.data_ptr(), _bytes(here), _BYTE,
-                       root, self._comm, None)
+            self._call("copse_broadcast", here.data_ptr(), here.data_ptr(), *_moved(here), root,
+                       self._comm, None)
             _put(t, here)
         return self._submit(_said("broadcast", root, t), run, [t], opts)
 
@@ -1091,6 +1184,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
             if self._n == 1 or here.numel() == 0:
                 return
             if native is None:
+                self._alike(_said(op, here.reshape(-1)))
                 parts = [torch.empty_like(here) for _ in range(self._n)]
                 self._to_root(here, parts, root)
                 if self._me == root:
@@ -1164,7 +1258,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
         counts[:, root] = _bytes(mine)
         nothing = torch.empty(0, dtype=torch.uint8)
         self._all_to_all_v([mine if r == root else nothing for r in range(n)],
-                           parts if self._me == root else [nothing] * n, counts)
+                           parts if self._me == root else [nothing] * n, counts, _moved(mine)[1])
 
     def gather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor],
                opts: Any = None) -> _Work:
@@ -1206,7 +1300,8 @@ class ProcessGroupCopse(dist.ProcessGroup):
             nothing = torch.empty(0, dtype=torch.uint8)
             here = _room(mine, *parts)
             self._all_to_all_v([_dense(p) for p in parts] or [nothing] * n,
-                               [here if r == root else nothing for r in range(n)], counts)
+                               [here if r == root else nothing for r in range(n)], counts,
+                               _moved(mine)[1])
             _put(mine, here)
         return self._submit(_said("scatter", root, mine), run, [mine], opts)
 
@@ -1281,20 +1376,24 @@ class ProcessGroupCopse(dist.ProcessGroup):
             elif n == 1:
                 into.copy_(source)
             elif source.numel():
-                self._call("copse_all_to_all", source.data_ptr(), into.data_ptr(),
-                           _bytes(source) // n, _BYTE, self._comm, None)
+                number, kind = _moved(source)
+                self._call("copse_all_to_all", source.data_ptr(), into.data_ptr(), number // n,
+                           kind, self._comm, None)
             _put(output, into)
         return self._submit(_said("all_to_all_single", whole), run, [output], opts)
 
     alltoall_base = all_to_all_single
 
     def _exchange_uneven(self, sends: List[torch.Tensor], receives: List[torch.Tensor]) -> None:
-        counts = self._gathered(torch.tensor([_bytes(t) for t in sends], dtype=torch.int64))
-        for r, t in enumerate(receives):
-            _need(int(counts[r, self._me]) == _bytes(t),
-                  "all_to_all: rank %d sends %d bytes to rank %d, which expects %d" %
-                  (r, int(counts[r, self._me]), self._me, _bytes(t)))
-        self._all_to_all_v(sends, receives, counts)
+        both = self._gathered(torch.tensor([[_bytes(t) for t in sends],
+                                            [_bytes(t) for t in receives]], dtype=torch.int64))
+        counts, expected = both[:, 0], both[:, 1].t()  # from row to column
+        if not torch.equal(counts, expected):  # the same at all ranks, and nobody waits for another
+            r, to = (counts != expected).nonzero()[0].tolist()
+            raise _failure("copse: all_to_all: rank %d sends %d bytes to rank %d, which expects %d" %
+                           (r, counts[r, to], to, expected[r, to]), 0)
+        kinds = {_moved(t)[1] for t in [*sends, *receives]}
+        self._all_to_all_v(sends, receives, counts, kinds.pop() if len(kinds) == 1 else _BYTE)
 
     def alltoall(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor],
                  opts: Any = None) -> _Work:

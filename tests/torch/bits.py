@@ -27,6 +27,9 @@ for n in (7, 1000, 300000):
         t = torch.randn(n, generator=mine)
         dist.all_reduce(t, group=others)
         digest.update(t.numpy().tobytes())
+        ones = torch.ones(n)
+        dist.all_reduce(ones, group=others)
+        assert bool((ones == size - 1).all())
 if rank == 1:
     print(digest.hexdigest(), flush=True)
 dist.barrier()

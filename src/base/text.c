@@ -41,7 +41,7 @@ void copse_text_append(struct copse_text *text, const char *bytes, size_t n) {
 }
 
 void copse_text_add_json_string(struct copse_text *text, const char *s) {
-  copse_text_add(text, "\"");
+  copse_text_append(text, "\"", 1);
   const char *from = s;
   for (; *s; s++) {
     unsigned char c = (unsigned char)*s;
@@ -53,7 +53,8 @@ void copse_text_add_json_string(struct copse_text *text, const char *s) {
       copse_text_add(text, "\\%c", c);
     from = s + 1;
   }
-  copse_text_add(text, "%s\"", from);
+  copse_text_append(text, from, (size_t)(s - from));
+  copse_text_append(text, "\"", 1);
 }
 
 /* The bytes of the character at s that XML allows, 0 if it is none. */

@@ -113,12 +113,12 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule) {
 /* Their ids; nodes NULL: the first n of all. */
 static void add_nodes(struct copse_text *text, const struct copse_schedule *schedule,
                       const int *nodes, int n) {
-  copse_text_add(text, "[");
+  copse_text_append(text, "[", 1);
   for (int i = 0; i < n; i++) {
-    if (i > 0) copse_text_add(text, ",");
+    if (i > 0) copse_text_append(text, ",", 1);
     copse_text_add_json_string(text, schedule->nodes[nodes ? nodes[i] : i]);
   }
-  copse_text_add(text, "]");
+  copse_text_append(text, "]", 1);
 }
 
 static const char *phase_name(enum copse_phase phase) {
@@ -236,7 +236,7 @@ static void add_edges(struct copse_text *text, const struct copse_schedule *sche
     copse_text_add(text, "%s\n   {\"src\": %d, \"dst\": %d, \"path\": ", i > 0 ? "," : "",
                    edges[i].src, edges[i].dst);
     add_nodes(text, schedule, edges[i].path, edges[i].n_path);
-    copse_text_add(text, "}");
+    copse_text_append(text, "}", 1);
   }
   copse_text_add(text, "]}");
 }

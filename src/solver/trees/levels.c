@@ -76,6 +76,11 @@ struct search {
   int *full; /* [n_nodes] those of them that have nothing left */
 };
 
+/* A link that leaves a node, as growing reads them, one after the other. */
+struct step {
+  int link, dst, number; /* of dst as a terminal; -1: a relay */
+};
+
 struct grower {
   const struct copse_network *network;
   struct copse_forest *forest;
@@ -83,6 +88,7 @@ struct grower {
   int *number;                              /* [n_nodes] of a terminal; -1: a relay */
   int64_t *left;                            /* [n_links] */
   struct copse_adjacency leaving, entering; /* links by source, by destination */
+  struct step *steps_of;                    /* [n_links] in the order of leaving.item */
   struct copse_cuts cuts;                   /* tight: every tree may enter them once */
   int *first_cut, *entered; /* by link: the cuts that it enters, entered[first_cut[e]] .. */
   struct tree *trees;
@@ -173,9 +179,9 @@ static copse_status search_from(struct grower *g, int index, int x, int most, in
     int a = copse_queue_pop(&queue), first = g->leaving.first[a],
         degree = g->leaving.first[a + 1] - first;
     int turn = (int)(((int64_t)x * degree / g->n + tree->n_order) % (degree ? degree : 1));
-    for (int i = 0; i < degree; i++) {
-      int e = g->leaving.item[first + (i + turn) % degree], b = g->network->links[e].dst;
-      int y = g->number[b];
+    for (int i = 0, at = turn; i < degree; i++, at = at + 1 < degree ? at + 1 : 0) {
+      const struct step *step = &g->steps_of[first + at];
+      int e = step->link, b = step->dst, y = step->number;
       if (y >= 0 ? tree->depth[y] >= 0 : s->stamp[b] == s->n) continue;
       if (g->left[e] == 0) continue;
       if (y >= 0) {
@@ -533,6 +539,11 @@ static copse_status prepare(struct grower *g, const int64_t *capacities, int64_t
   memcpy(g->left, capacities, links * sizeof *g->left);
   COPSE_DO(copse_links_by_source(network, &g->arena, &g->leaving, g->err));
   COPSE_DO(copse_links_by_destination(network, &g->arena, &g->entering, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, links, g->steps_of, g->err));
+  for (int i = 0; i < network->n_links; i++) {
+    int e = g->leaving.item[i], b = network->links[e].dst;
+    g->steps_of[i] = (struct step){e, b, g->number[b]};
+  }
   COPSE_DO(copse_cuts_tight(network, capacities, k, network->terminals, g->n, &g->cuts, g->err));
   COPSE_DO(list_cuts_by_link(g));
   COPSE_DO(make_searches(g));
@@ -618,10 +629,8 @@ static copse_status keep_tree(struct grower *g, const struct tree *tree) {
   struct copse_forest_edge *edges;
   COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)g->n, edges, g->err));
   for (int n = 0, depth = 1; n < g->n - 1; depth++)
-    for (int i = 0, v; i < g->n; i++) {
-      v = (tree->root + i) % g->n;
+    for (int i = 0, v = tree->root; i < g->n; i++, v = v + 1 < g->n ? v + 1 : 0)
       if (tree->depth[v] == depth) COPSE_DO(keep_edge(g, tree, v, &edges[n++]));
-    }
   struct copse_forest_tree kept = {
       .root = g->network->terminals[tree->root], .multiplicity = 1, .edges = edges};
   return copse_forest_add(g->forest, kept, g->n - 1, g->search->queue, g->err);

@@ -280,6 +280,8 @@ struct copse_order {
 };
 #define NONE UINT32_MAX
 
+enum { RECENT = 4 }; /* signals that a worker took in last */
+
 /* One pass of a sort by counting: `order` by the key of each, in the order of `by` where keys are
  * the same. `first` [n_keys + 1]: where each key begins. */
 static void sort_by(const uint32_t *by, size_t n, const uint32_t *key, uint32_t n_keys,
@@ -441,6 +443,19 @@ static bool was_told(const struct copse_order *o, struct copse_event event, uint
   return false;
 }
 
+/* Whether one of the last signals that the worker took in says it: of most reads it does, since a
+ * worker waits for what it reads just before. */
+static bool has_just_heard(const struct copse_order *o, struct copse_event event, uint32_t worker,
+                           bool announced) {
+  const struct worker *w = &o->workers[worker];
+  uint32_t first = w->n_heard > RECENT ? w->n_heard - RECENT : 0;
+  for (uint32_t i = w->n_heard; i-- > first;) {
+    const struct heard *h = &w->heard[i];
+    if (h->src == event.worker && h->time >= event.time && (h->orders || announced)) return true;
+  }
+  return false;
+}
+
 /* The worker's past up to `time` is before what the search asks about. */
 static void reach(struct copse_order *o, uint32_t worker, uint32_t time) {
   struct worker *w = &o->workers[worker];
@@ -479,7 +494,8 @@ static bool search_back(struct copse_order *o, uint32_t by, uint32_t by_end, uin
 bool copse_order_before(struct copse_order *o, struct copse_event event, uint32_t worker,
                         bool announced) {
   if (event.time == 0 || event.worker == worker) return true;
-  return was_told(o, event, worker, worker + 1, announced) ||
+  return has_just_heard(o, event, worker, announced) ||
+         was_told(o, event, worker, worker + 1, announced) ||
          search_back(o, worker, worker + 1, event.worker, event.worker + 1, event.time, announced);
 }
 

@@ -29,6 +29,9 @@ struct search {
   int n_flows, pieces;
   struct choice *choices; /* [n_flows] */
   double *amount;         /* [n_flows] of a piece, of M */
+  int *next_rank;         /* [n_ranks * n_ranks] on the way of least latency */
+  int *walk;              /* scratch: two ways, each over all ranks at most */
+  double *load;           /* [n_links] us, of pieces that are dealt by loads */
   int *order;             /* [n_flows] flows in turn */
   int *path;              /* [n_flows * pieces] a choice of its flow */
   int *best_order, *best_path;
@@ -74,27 +77,73 @@ static bool has_loop(const int *nodes, int n) {
   return false;
 }
 
-/* The flow's own paths, the straight one, and those over one other rank. */
+/* Which rank is next on the way of least latency from each to each, by hops that no rank is on
+ * (Floyd, Algorithm 97, 1962); -1: there is none. */
+static copse_status find_ways(struct search *s) {
+  const struct copse_topology *t = s->x->topology;
+  int n = t->n_ranks, length;
+  double *us;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)(n * n), us, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)(n * n), s->next_rank, s->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)n * (size_t)t->n_nodes, s->walk, s->err));
+  for (int i = 0; i < n * n; i++) {
+    const int *nodes = i / n == i % n ? NULL : copse_route(s->x->routes, i / n, i % n, &length);
+    us[i] = i / n == i % n ? 0 : INFINITY;
+    s->next_rank[i] = -1;
+    if (!nodes || !is_hop(t, nodes, length)) continue;
+    us[i] = s->x->alpha_us + HOP_US; /* of equal ones the fewest hops */
+    s->next_rank[i] = i % n;
+    for (int k = 0; k + 1 < length; k++)
+      us[i] +=
+          copse_q_to_double(t->links[copse_topology_find_link(t, nodes[k], nodes[k + 1])].latency);
+  }
+  for (int by = 0; by < n; by++)
+    for (int i = 0; i < n * n; i++) {
+      double sum = us[i / n * n + by] + us[by * n + i % n];
+      if (sum >= us[i] * (1 - SAME_TIME)) continue;
+      us[i] = sum;
+      s->next_rank[i] = s->next_rank[i / n * n + by];
+    }
+  return COPSE_OK;
+}
+
+/* Goes on from a rank to another; *n nodes so far, the rank's the last. How many hops; -1: no way.
+ */
+static int walk(const struct search *s, int from, int to, int *nodes, int *n) {
+  int hops = 0, length, n_ranks = s->x->topology->n_ranks;
+  for (; from != to; hops++) {
+    int next = s->next_rank[from * n_ranks + to];
+    if (next < 0) return -1;
+    const int *route = copse_route(s->x->routes, from, next, &length);
+    memcpy(nodes + *n, route + 1, (size_t)(length - 1) * sizeof *nodes);
+    *n += length - 1;
+    from = next;
+  }
+  return hops;
+}
+
+/* The flow's own paths, that of least latency, and those over any rank of a hop more at most. */
 static copse_status find_choices(struct search *s, const struct copse_schedule_flow *flow,
                                  struct choice *c) {
   const struct copse_topology *t = s->x->topology;
   size_t most = (size_t)(flow->n_paths + t->n_ranks);
-  int n, first, second, *joined;
+  int fewest = 0;
   COPSE_DO(COPSE_ARRAY(&s->arena, most, c->nodes, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, most, c->n_nodes, s->err));
-  const int *nodes = copse_route(s->x->routes, flow->src, flow->dst, &n);
   for (int p = 0; p < flow->n_paths; p++)
     add_choice(c, flow->paths[p].nodes, flow->paths[p].n_nodes);
-  if (is_hop(t, nodes, n)) add_choice(c, nodes, n);
-  for (int r = 0; r < t->n_ranks; r++) {
-    if (r == flow->src || r == flow->dst) continue;
-    const int *a = copse_route(s->x->routes, flow->src, r, &first);
-    const int *b = copse_route(s->x->routes, r, flow->dst, &second);
-    if (!is_hop(t, a, first) || !is_hop(t, b, second)) continue;
-    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)(first + second), joined, s->err));
-    memcpy(joined, a, (size_t)first * sizeof *a);
-    memcpy(joined + first, b + 1, (size_t)(second - 1) * sizeof *b);
-    if (!has_loop(joined, first + second - 1)) add_choice(c, joined, first + second - 1);
+  for (int i = -1; i < t->n_ranks; i++) { /* first the straight one */
+    int *nodes, n = 1, by = i < 0 ? flow->dst : i;
+    if (i == flow->src || i == flow->dst) continue;
+    s->walk[0] = t->rank_nodes[flow->src];
+    int before = walk(s, flow->src, by, s->walk, &n), after;
+    after = before < 0 ? -1 : walk(s, by, flow->dst, s->walk, &n);
+    if (after < 0) continue;
+    if (i < 0) fewest = before;
+    if (before + after > fewest + 1 || has_loop(s->walk, n)) continue;
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, nodes, s->err));
+    memcpy(nodes, s->walk, (size_t)n * sizeof *nodes);
+    add_choice(c, nodes, n);
   }
   return COPSE_OK;
 }
@@ -110,10 +159,8 @@ static int choice_of(const struct choice *c, const struct copse_schedule_path *p
 /* Pieces go to the flow's paths by their weights, to the one that is owed most. */
 static void deal(struct search *s, int flow) {
   const struct copse_schedule_flow *f = &s->x->flows[flow];
-  double whole = 0, given[MOST_PATHS] = {0};
+  double given[MOST_PATHS] = {0};
   int n = f->n_paths < MOST_PATHS ? f->n_paths : MOST_PATHS;
-  for (int p = 0; p < f->n_paths; p++) whole += copse_q_to_double(f->paths[p].weight);
-  s->amount[flow] = whole / s->pieces;
   for (int i = 0; i < s->pieces; i++) {
     int most = 0;
     for (int p = 1; p < n; p++)
@@ -125,6 +172,47 @@ static void deal(struct search *s, int flow) {
   }
 }
 
+/* A piece more on a path, or with -1 one less: what then is on its busiest link, and on all of them
+ * on average, in us; and its latency. */
+static double load_path(struct search *s, int flow, int path, double pieces) {
+  const struct copse_topology *t = s->x->topology;
+  const struct choice *c = &s->choices[flow];
+  double busiest = 0, all = 0, latency = 0;
+  int n = c->n_nodes[path] - 1;
+  for (int i = 0; i < n; i++) {
+    int e = copse_topology_find_link(t, c->nodes[path][i], c->nodes[path][i + 1]);
+    double rate = copse_q_to_double(t->links[e].bandwidth) * 1e3;
+    s->load[e] += pieces * s->amount[flow] * s->x->bytes / rate;
+    busiest = fmax(busiest, s->load[e]);
+    all += s->load[e];
+    latency += copse_q_to_double(t->links[e].latency);
+    if (t->nodes[c->nodes[path][i + 1]].rank >= 0) latency += s->x->alpha_us;
+  }
+  return busiest + all / n + latency;
+}
+
+/* Every piece takes the path on which least is before it, latencies counted; then all of them
+ * again, now that the others are known. */
+static copse_status deal_by_loads(struct search *s) {
+  int n_pieces = s->n_flows * s->pieces;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->x->topology->n_links, s->load, s->err));
+  for (int at = 0; at < DEAL_ROUNDS * n_pieces; at++) {
+    int turn = at % n_pieces, flow = turn % s->n_flows, piece = turn / s->n_flows;
+    int *path = &s->path[flow * s->pieces + piece], n = s->choices[flow].n;
+    double least = INFINITY;
+    if (at >= n_pieces) load_path(s, flow, *path, -1);
+    for (int i = 0; i < n; i++) { /* of equal ones another for each piece */
+      int p = (piece + i) % n;
+      double us = load_path(s, flow, p, 1);
+      load_path(s, flow, p, -1);
+      if (us < least * (1 - SAME_TIME)) least = us, *path = p;
+    }
+    load_path(s, flow, *path, 1);
+    s->work += n;
+  }
+  return COPSE_OK;
+}
+
 static copse_status set_up(struct search *s) {
   size_t flows = (size_t)s->n_flows, all = flows * (size_t)s->pieces;
   COPSE_DO(COPSE_ARRAY(&s->arena, flows, s->choices, s->err));
@@ -132,12 +220,17 @@ static copse_status set_up(struct search *s) {
   COPSE_DO(COPSE_ARRAYS(&s->arena, flows, int, s->err, &s->order, &s->best_order));
   COPSE_DO(COPSE_ARRAYS(&s->arena, all, int, s->err, &s->path, &s->best_path, &s->late, &s->last));
   COPSE_DO(COPSE_ARRAYS(&s->arena, all, double, s->err, &s->now, &s->next));
+  COPSE_DO(find_ways(s));
   for (int f = 0; f < s->n_flows; f++) {
+    double whole = 0;
+    for (int p = 0; p < s->x->flows[f].n_paths; p++)
+      whole += copse_q_to_double(s->x->flows[f].paths[p].weight);
+    s->amount[f] = whole / s->pieces;
     COPSE_DO(find_choices(s, &s->x->flows[f], &s->choices[f]));
-    deal(s, f);
+    if (!s->x->by_loads) deal(s, f);
     s->order[f] = f;
   }
-  return COPSE_OK;
+  return s->x->by_loads ? deal_by_loads(s) : COPSE_OK;
 }
 
 /* ---- a run ---------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@ struct copse_exchange_paths {
   int n_flows; /* to begin with */
   double bytes, alpha_us;
   bool alpha_occupies; /* as in simulate.h */
+  bool by_loads;       /* begins with paths on which little is, not with those of the flows */
   int pieces;          /* of each flow */
   double enough_us;    /* no schedule is faster */
   uint64_t seed;       /* another one tries other moves */
@@ -19,9 +20,9 @@ struct copse_exchange_paths {
 };
 
 /*
- * *flows [n_flows], in `arena`: the same demand in another order, over paths of one or two hops, or
- * those that were there. What it took is added to *work. Only floats choose: what comes out is
- * right by construction. COPSE_UNSUPPORTED for too many ranks.
+ * *flows [n_flows], in `arena`: the same demand in another order, over those that were there, or
+ * paths of one hop more than the fewest at most. What it took is added to *work. Only floats
+ * choose: what comes out is right by construction. COPSE_UNSUPPORTED for too many ranks.
  */
 copse_status copse_exchange_flows(const struct copse_exchange_paths *exchange,
                                   struct copse_arena *arena,

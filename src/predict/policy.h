@@ -165,6 +165,8 @@
 #define MOST_PATH_RANKS 32
 #define STEPS_OF_PATH 1.2
 #define MOST_PATHS 64
+#define HOP_US 1e-9 /* where a hop costs nothing */
+#define DEAL_ROUNDS 4
 #define MOST_PIECES 16
 
 /* Lateness counts for the last so many times that a tree takes a link on average. A trial is taken

@@ -617,10 +617,11 @@ static copse_status try_far_first(struct search *s) {
   return consider(s, &v);
 }
 
-/* An alltoall: the best, in ever more pieces, each for as long. */
+/* An alltoall: the best, in ever more pieces, each for as long; every other time from paths
+ * of its own. */
 static copse_status exchange_paths(struct search *s) {
-  double part = (s->question->work - s->work) / 8;
-  for (int pieces = 1, seed = 1; seed <= 8 && has_time(s); seed++) {
+  double part = (s->question->work - s->work) / 16;
+  for (int pieces = 1, seed = 1; seed <= 16 && has_time(s); seed++) {
     struct variant v = s->best;
     const struct copse_exchange_paths x = {.topology = s->topology,
                                            .routes = s->predict.routes,
@@ -629,6 +630,7 @@ static copse_status exchange_paths(struct search *s) {
                                            .bytes = s->question->bytes,
                                            .alpha_us = s->predict.sim.alpha_us,
                                            .alpha_occupies = s->predict.sim.alpha_occupies,
+                                           .by_loads = seed % 2 == 0,
                                            .pieces = pieces,
                                            .enough_us = s->bound_us * (1 + ENOUGH),
                                            .seed = (uint64_t)seed,
@@ -636,7 +638,7 @@ static copse_status exchange_paths(struct search *s) {
     COPSE_DO(copse_exchange_flows(&x, &v.of->arena, &v.flows, &s->work, s->err));
     copse_proposal_name_add(v.name, sizeof v.name, "exchanged", 1);
     COPSE_DO(consider(s, &v));
-    pieces = pieces < MOST_PIECES ? 2 * pieces : 4;
+    if (x.by_loads) pieces = pieces < MOST_PIECES ? 2 * pieces : 4;
   }
   return COPSE_OK;
 }

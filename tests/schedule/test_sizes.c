@@ -349,6 +349,66 @@ START_TEST(exchange_of_paths_keeps_the_demand) {
 }
 END_TEST
 
+/* A ring of eight whose flows between opposite ranks all go one way round. Dealt by loads, half of
+ * each goes the other way, over three ranks: every link has as much to carry, which is the bound.
+ */
+START_TEST(paths_dealt_by_loads_even_them_out) {
+  struct copse_text text = {0};
+  copse_text_add(&text, "{\"format\": \"copse-topology/1\", \"name\": \"ring\", \"nodes\": [");
+  for (int r = 0; r < 8; r++)
+    copse_text_add(&text, "%s{\"id\": \"r%d\", \"type\": \"gpu\"}", r ? ", " : "", r);
+  copse_text_add(&text, "], \"links\": [");
+  for (int r = 0; r < 8; r++)
+    copse_text_add(&text,
+                   "%s{\"src\": \"r%d\", \"dst\": \"r%d\", \"bandwidth\": 25, \"latency\": 0.7}",
+                   r ? ", " : "", r, (r + 1) % 8);
+  copse_text_add(&text, "]}");
+  struct copse_topology *t = copse_test_topology(text.data);
+  struct copse_solve_options options = {
+      .collective = COPSE_ALLTOALL, .root = -1, .label = "ring", .tolerance = {1, 20}};
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *s;
+  struct copse_routes routes;
+  struct copse_err err = COPSE_ERR_INIT;
+  double work = 0;
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  ASSERT_OK(copse_schedule_expand(s, &err), &err);
+  ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+  struct copse_schedule_flow flows[56];
+  struct copse_schedule_path round[56];
+  int nodes[56][5];
+  ck_assert_int_eq(s->n_flows, 56);
+  for (int f = 0; f < 56; f++) {
+    flows[f] = s->flows[f];
+    if ((flows[f].dst - flows[f].src + 8) % 8 != 4) continue;
+    for (int i = 0; i < 5; i++) nodes[f][i] = t->rank_nodes[(flows[f].src + i) % 8];
+    round[f] = (struct copse_schedule_path){.nodes = nodes[f], .n_nodes = 5, .weight = {1, 8}};
+    flows[f].paths = &round[f];
+    flows[f].n_paths = 1;
+  }
+  struct copse_q before, after;
+  ASSERT_OK(copse_flow_time(t, flows, 56, &before, &err), &err);
+  ck_assert(copse_q_to_double(before) > 1.2 * copse_q_to_double(s->bound.time_per_GB));
+  const struct copse_exchange_paths x = {.topology = t,
+                                         .routes = &routes,
+                                         .flows = flows,
+                                         .n_flows = 56,
+                                         .bytes = 65536,
+                                         .by_loads = true,
+                                         .pieces = 2,
+                                         .work = 1}; /* no exchange after */
+  ASSERT_OK(copse_exchange_flows(&x, &s->arena, &s->flows, &work, &err), &err);
+  ASSERT_OK(copse_flow_time(t, s->flows, 56, &after, &err), &err);
+  ck_assert_msg(copse_q_to_double(after) <= 1.1 * copse_q_to_double(s->bound.time_per_GB),
+                "%g s/GB, bound %g", copse_q_to_double(after),
+                copse_q_to_double(s->bound.time_per_GB));
+  copse_schedule_free(s);
+  copse_routes_free(&routes);
+  copse_topology_free(t);
+  copse_text_free(&text);
+}
+END_TEST
+
 /* The files of the folder in a simulator of others. */
 START_TEST(others_come_to_the_same_time) {
   static const struct {
@@ -364,7 +424,8 @@ START_TEST(others_come_to_the_same_time) {
   /* what it does not know: of equal times first what has the most hops after it */
   const char *far_first =
       "import json, sys\n"
-      "sys.path.insert(0, \"" PEERS "\")\n"
+      "sys.path.insert(0, \"" PEERS
+      "\")\n"
       "import alphabeta as a\n"
       "make = a.transfers_of_schedule\n"
       "def turns(s, *rest):\n"
@@ -391,11 +452,11 @@ START_TEST(others_come_to_the_same_time) {
   ck_assert_ptr_nonnull(at);
   long chunks = strtol(at + strlen("\"chunks\": "), NULL, 10);
   free(text);
-  ck_assert_int_eq(copse_test_command("python3 -B -c '%s' %%/s.json " PEERS
-                                      "%s %s --chunks %ld --alpha 0 %s", far_first,
-                                      cases[_i].topology, cases[_i].bytes, chunks,
-                                      cases[_i].occupies ? "--blocking" : ""),
-                   0);
+  ck_assert_int_eq(
+      copse_test_command("python3 -B -c '%s' %%/s.json " PEERS "%s %s --chunks %ld --alpha 0 %s",
+                         far_first, cases[_i].topology, cases[_i].bytes, chunks,
+                         cases[_i].occupies ? "--blocking" : ""),
+      0);
   ck_assert_double_eq_tol(strtod(copse_test_result.out, NULL), us, us * 1e-5);
 }
 END_TEST
@@ -412,8 +473,10 @@ int main(void) {
   tcase_add_test(tests, the_same_question_has_the_same_answer);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
   tcase_add_test(tests, exchange_of_paths_keeps_the_demand);
+  tcase_add_test(tests, paths_dealt_by_loads_even_them_out);
   suite_add_tcase(suite, tests);
   if (COPSE_TEST_RESULTS)
-    tcase_add_loop_test(copse_test_plain(suite, 240), others_come_to_the_same_time, 0, copse_test_all() ? 7 : 1);
+    tcase_add_loop_test(copse_test_plain(suite, 240), others_come_to_the_same_time, 0,
+                        copse_test_all() ? 7 : 1);
   return copse_test_run(suite);
 }

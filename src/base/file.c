@@ -123,9 +123,9 @@ static copse_status pack(const char *label, const char *data, size_t size, char 
   return COPSE_OK;
 }
 
-static bool ends_with(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n > m && strcmp(text + n - m, end) == 0;
+bool copse_file_ends_with(const char *name, const char *end) {
+  size_t n = strlen(name), m = strlen(end);
+  return n > m && strcmp(name + n - m, end) == 0;
 }
 
 copse_status copse_file_read(const char *path, char **data, size_t *size, struct copse_err *err) {
@@ -177,11 +177,12 @@ static mode_t mode_for(const char *path) {
   return 0666 & ~mask;
 }
 
+const int copse_file_endings[] = {SIGINT, SIGTERM, SIGHUP, 0};
+
 sigset_t copse_file_hold_endings(void) {
-  static const int endings[] = {SIGINT, SIGTERM, SIGHUP};
   sigset_t held, before;
   sigemptyset(&held);
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) sigaddset(&held, endings[i]);
+  for (const int *it = copse_file_endings; *it; it++) sigaddset(&held, *it);
   pthread_sigmask(SIG_BLOCK, &held, &before);
   return before;
 }
@@ -247,7 +248,7 @@ copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *packed = NULL;
   size_t packed_size = 0;
-  if (!ends_with(path, ".gz")) return write_as_it_is(path, data, size, err);
+  if (!copse_file_ends_with(path, ".gz")) return write_as_it_is(path, data, size, err);
   COPSE_DO(pack(path, data, size, &packed, &packed_size, err));
   return write_as_it_is(path, packed, packed_size, err);
 }

@@ -21,8 +21,12 @@ copse_status copse_file_read(const char *path, char **data, size_t *size,
 copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* SIGINT, SIGTERM and SIGHUP wait in this thread until they are released, so that no file is left
- * half made; copse_file_write holds them while it writes. */
+/* Whether a name ends so, and is more than that. */
+bool copse_file_ends_with(const char *name, const char *end);
+
+/* SIGINT, SIGTERM and SIGHUP, 0 behind them: they wait in this thread until they are released, so
+ * that no file is left half made; copse_file_write holds them while it writes. */
+extern const int copse_file_endings[];
 sigset_t copse_file_hold_endings(void);
 void copse_file_release_endings(const sigset_t *before);
 

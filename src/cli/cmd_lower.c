@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "codegen/lower/lower.h"
 #include "codegen/lower/work.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "schedule/placement/place.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "predict/predict.h"
 #include "topology/words.h"

@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/cli.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "runtime/comm/gather.h"
 #include "runtime/comm/executor.h"

@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/cli.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "predict/predict.h"

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "cli/solve_args.h"
-#include "cli/kinds.h"
+#include "cli/options.h"
 #include "cli/solve_many.h"
 #include "predict/predict.h"
 #include "predict/sizes.h"

@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/examples.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "topology/topology.h"

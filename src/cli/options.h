@@ -36,7 +36,7 @@ struct copse_option {
   const char *must;         /* "--name must be ..."; NULL: "from MIN to MAX" */
   const char *spelled;      /* that message's own name for it, such as "-b" */
   bool common;              /* --help shows it first, before the example */
-  unsigned takes;           /* kinds of files (kinds.h) that the value names; 0: any, or none */
+  unsigned takes;           /* kinds of files (below) that the value names; 0: any, or none */
   bool writes;              /* the value names a file that is written */
   char was;                 /* a letter that meant this option once: a note has the name; refused
                                where the letter means another option */
@@ -79,7 +79,7 @@ struct copse_command {
   const char *usage;   /* what --help starts with: lines "usage: ...", then paragraphs */
   const char *example; /* lines of the shell */
   struct copse_option_section sections[COPSE_MAX_SECTIONS]; /* up to one without options */
-  unsigned takes;               /* kinds of files (kinds.h) that arguments name; 0: any */
+  unsigned takes;               /* kinds of files (below) that arguments name; 0: any */
   bool takes_topology;          /* TOPO stands among the arguments: for completion */
   bool quotes_values;           /* "-b '1x' must be ..." */
   size_t size;                  /* of the struct that options go into */
@@ -128,3 +128,51 @@ extern const struct copse_command copse_cmd_topo, copse_cmd_solve, copse_cmd_ver
     copse_cmd_expand, copse_cmd_lower, copse_cmd_plans, copse_cmd_check, copse_cmd_run,
     copse_cmd_simulate, copse_cmd_place, copse_cmd_quality, copse_cmd_report, copse_cmd_audit,
     copse_cmd_rings, copse_cmd_tune;
+
+/*
+ * What kind of file an input is, by its content, and which commands take it: a file of another kind
+ * than an argument or option takes is answered by that, not by the first byte that a reader
+ * stumbles over.
+ */
+
+/* Kinds of files, as bits. */
+enum copse_cli_kind {
+  COPSE_KIND_TOPOLOGY = 1 << 0,
+  COPSE_KIND_PROFILE = 1 << 1, /* copse-profile/1, or what nvbandwidth prints */
+  COPSE_KIND_DEMAND = 1 << 2,
+  COPSE_KIND_SCHEDULE = 1 << 3,
+  COPSE_KIND_GROUPS = 1 << 4, /* an index of solve --groups */
+  COPSE_KIND_FAILURES = 1 << 5,
+  COPSE_KIND_PLANS = 1 << 6, /* an index of plans */
+  COPSE_KIND_PLAN = 1 << 7,
+  COPSE_KIND_PLAN_TEXT = 1 << 8,
+  COPSE_KIND_MSCCL = 1 << 9,
+  COPSE_KIND_MSCCLPP = 1 << 10,
+  COPSE_KIND_RINGS = 1 << 11,
+  COPSE_KIND_GRAPHS = 1 << 12,
+  COPSE_KIND_LOG = 1 << 13, /* NCCL's log, nccl-tests, RAS, Inspector */
+  COPSE_KIND_TRACE = 1 << 14,
+  COPSE_KIND_PLACEMENT = 1 << 15,
+  COPSE_KIND_COMPUTE = 1 << 16,
+  COPSE_KIND_QUALITY = 1 << 17,
+  COPSE_KIND_PICTURE = 1 << 18,
+  COPSE_KIND_UNKNOWN = 0
+};
+
+/* O(size). */
+enum copse_cli_kind copse_cli_kind_of(const char *data, size_t size);
+
+/* The first input that is of another kind than expected; false: none is known to be. */
+struct copse_cli_misplaced {
+  const char *path, *option;
+  unsigned kind, expected;
+};
+bool copse_cli_kinds_find_misplaced(struct copse_cli_misplaced *out);
+
+/* The first input that is a folder, and the name of a file in it that may stand in its place, or
+ * "".
+ */
+bool copse_cli_kinds_find_folder(struct copse_cli_misplaced *out, char inside[256]);
+
+/* "a schedule, a plan or an MSCCL program" of bits. */
+void copse_cli_kinds_add_names(struct copse_line *line, unsigned kinds);

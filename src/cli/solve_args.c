@@ -1,7 +1,7 @@
 /* What to solve: options that solve and report have, what goes together, and solving with a check.
  */
 #include "cli/solve_args.h"
-#include "cli/kinds.h"
+#include "cli/options.h"
 
 #include <inttypes.h>
 #include <stdio.h>

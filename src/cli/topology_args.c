@@ -6,7 +6,7 @@
  * and where the catalogue of names is.
  */
 #include "cli/topology_args.h"
-#include "cli/kinds.h"
+#include "cli/options.h"
 
 #include <limits.h>
 #include <stdio.h>

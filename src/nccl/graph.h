@@ -137,7 +137,7 @@ copse_status copse_nccl_graphs_load(const char *path, const struct copse_notes *
 bool copse_nccl_is_graphs(const char *data, size_t size);
 
 /*
- * Graph XML that NCCL from `version` on (22700 is 2.27.0) reads as it is meant (write.c): `dev` in
+ * Graph XML that NCCL from `version` on (22700 is 2.27.0) reads as it is meant: `dev` in
  * hexadecimal, no `rank`, types that it knows. Refuses what NCCL would misread: graphs 0 and 1 of
  * unlike channel counts, more channels than the version has, a channel that lacks a GPU of the
  * first, no NICs for several hosts. `hosts` > 1: <net> elements are written. The caller frees

@@ -12,7 +12,7 @@
 #include "nccl/calls.h"
 #include "nccl/graph.h"
 #include "nccl/log.h"
-#include "topology/input/nvbandwidth.h"
+#include "topology/input/profile.h"
 
 /* ---- what a text is -------------------------------------------------------------------------- */
 

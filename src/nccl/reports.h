@@ -1,7 +1,7 @@
 /*
  * What tools around NCCL print: nccl-tests and rccl-tests (text, JSON, CSV), NCCL's RAS service
  * (text and JSON). Recorded calls are read by nccl/calls.h, nvbandwidth by
- * topology/input/nvbandwidth.h, as a profile is made of it.
+ * topology/input/profile.h, as a profile is made of it.
  *
  * Each reader takes the whole text, passes over what isn't the tool's and counts what is damaged in
  * n_damaged; it is COPSE_BAD_INPUT where nothing is left. Texts live as long as the report.

@@ -10,7 +10,7 @@
 
 #include "base/types.h"
 #include "nccl/best.h"
-#include "nccl/join.h"
+#include "nccl/judge.h"
 #include "predict/baseline_internal.h"
 #include "predict/policy.h"
 #include "schedule/loads.h"
@@ -26,7 +26,7 @@ static copse_status take(struct copse_baseline_work *w, size_t n, size_t size, v
  * The rings that NCCL runs, as trees: those of a graph dump, joined over hosts as NCCL joins them,
  * else the best packing of rings there is (nccl/best.h).
  *
- *   graphs --nccl/join.h--> orders of ranks, NICs between hosts --> from each root a chain around
+ *   graphs --nccl/judge.h-> orders of ranks, NICs between hosts --> from each root a chain around
  */
 
 /* Rings, and how many channels each is. */

@@ -6,7 +6,7 @@
 #include "nccl/graph.h"
 
 #include "base/text.h"
-#include "nccl/join.h"
+#include "nccl/judge.h"
 #include "nccl_files.h"
 
 /* ---- joining ------------------------------------------------------------------------------ */

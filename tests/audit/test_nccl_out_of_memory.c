@@ -7,7 +7,7 @@
 #include "nccl/reports.h"
 #include "support/failing_malloc.h"
 #include "support/support.h"
-#include "topology/input/nvbandwidth.h"
+#include "topology/input/profile.h"
 
 static const char *const samples[] = {"nccl/nccl-2.18.1.log",
                                       "nccl/nccl-2.20.5-2hosts.log",

@@ -10,7 +10,7 @@
 #include "nccl/log.h"
 #include "nccl/reports.h"
 #include "support/support.h"
-#include "topology/input/nvbandwidth.h"
+#include "topology/input/profile.h"
 
 static const struct {
   const char *name;

@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "nccl/best.h"
@@ -416,7 +415,7 @@ static copse_status add_figure(struct job *j, copse_collective collective) {
 /* The oldest version for which the very same text is written. */
 static long oldest_reader(const struct job *j, const struct copse_nccl_graphs *graphs,
                           const char *text) {
-  static const long steps[] = {21800, 22000, 22100, 22500, 22700, 22907}; /* write.c's */
+  static const long steps[] = {21800, 22000, 22100, 22500, 22700, 22907}; /* graph.c's */
   for (size_t i = 0; i < sizeof steps / sizeof *steps && steps[i] < version_of(j); i++) {
     COPSE_AT_END(copse_free_at) char *other = NULL;
     size_t size;

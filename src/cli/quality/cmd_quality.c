@@ -20,7 +20,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/cli.h"
-#include "cli/kinds.h"
 #include "cli/options.h"
 #include "cli/quality/quality_table.h"
 #include "cli/solve_args.h"

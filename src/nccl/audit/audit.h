@@ -11,7 +11,7 @@
 #include "nccl/judge.h"
 #include "nccl/log.h"
 #include "nccl/reports.h"
-#include "topology/input/nvbandwidth.h"
+#include "topology/input/profile.h"
 
 /* What no schedule beats, as copse_solve_schedule proves it. */
 struct copse_audit_bound {

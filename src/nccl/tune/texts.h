@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #include "base/text.h"
-#include "nccl/join.h"
+#include "nccl/judge.h"
 #include "nccl/model.h"
 
 /* An allreduce of large messages, busbw in GB/s by the loads of links; 0: not known. */

@@ -28,7 +28,7 @@ struct copse_control {
   uint32_t leave; /* enum copse_leave */
   uint32_t claimed;
   uint32_t plan, worker, op, chunk; /* where it waited: the plan's number, the plan's worker */
-  /* Over several hosts, for internode/watch.cu. underway: 1 + the number of the plan whose call the
+  /* Over several hosts, for internode/messages.cu. underway: 1 + the number of the plan whose call the
    * stream is in, else 0. moved: when the last kernel began, in ns of the device's clock. */
   uint64_t underway, moved;
 };

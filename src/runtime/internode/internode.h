@@ -3,9 +3,8 @@
  * calls is declared in runtime/gpu/cuda_backend.h.
  *
  *   rounds.c           how a plan is split and cut into rounds, and why it stays right
- *   hosts.cu           which rank is on which host; streams that NCCL can use
- *   messages.cu        the rounds of a launch: cursors on the GPU, messages over NCCL
- *   watch.cu           messages that never come
+ *   messages.cu        the rounds of a launch: cursors on the GPU, messages over NCCL; messages
+ *                      that never come; which rank is on which host; streams that NCCL can use
  *   nccl_bootstrap.cu  NCCL's functions, found at run time
  */
 #pragma once
@@ -17,7 +16,7 @@ extern "C" {
 #include "runtime/internode/rounds.h"
 }
 
-struct copse_watch; /* watch.cu */
+struct copse_watch; /* messages.cu */
 
 /* The part of copse_cuda that there is where ranks are on several hosts. */
 struct copse_internode {
@@ -36,7 +35,7 @@ struct copse_cuda_rounds {
   uint32_t *first_item; /* [n_rounds + 1] on the host; NULL where there are no inboxes */
 };
 
-/* ---- watch.cu --------------------------------------------------------------------------- */
+/* ---- the watch -------------------------------------------------------------------------- */
 
 /* Joins the ranks by a communicator of the backend's own and starts a thread that watches it.
  * `mine`: how all before it went here. Collective. */

@@ -480,7 +480,7 @@ static const struct copse_option common[] = {
     {"--to", 0, "FORMAT",
      "plan (the native format), msccl (algorithm XML for MSCCL, its NCCL\n"
      "executor and RCCL) or mscclpp (execution plan JSON for MSCCL++)",
-     TO(to), .words = formats, .was = 't', .common = true},
+     TO(to), .words = formats, .common = true},
     {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output),
      .writes = true, .common = true},
     {"--workers", 'w', "N",
@@ -548,7 +548,7 @@ static const struct copse_option of_msccl[] = {
     {"--executor", 0, "E",
      "any: steps that RCCL has as well (s, r, cpy, re, nop); nccl: also\n"
      "rcs, rrs, rrc, which receive and send at once; default any",
-     TO(msccl.executor), .words = executors, .must = "any or nccl", MARK(for_msccl), .was = 'E'},
+     TO(msccl.executor), .words = executors, .must = "any or nccl", MARK(for_msccl)},
     {"--channels", 0, "N", "at most N channels, 1 to 32; default 32", TO(msccl.channels),
      COPSE_OPTION_RANGE(1, 32), MARK(for_msccl)},
     {"--protocol", 0, "P", "Simple, LL or LL128; default Simple", TO(msccl.protocol),

@@ -158,7 +158,7 @@ static const struct copse_option placing[] = {
     {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
      .common = true, .takes = COPSE_KIND_TOPOLOGY},
     {"--capacity", 0, "C", "at most so many experts on a GPU (default experts / GPUs, rounded up)",
-     POSITIVE_TO(place.capacity), PLACE, .was = 'c'},
+     POSITIVE_TO(place.capacity), PLACE},
     {"--output", 'o', "FILE", "where to write the placement, JSON (- for standard output)",
      TO(output), .writes = true, .common = true},
     {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},

@@ -705,8 +705,7 @@ static int take_objective(void *options, const char *command, char *value) {
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const char *const objectives[] = {"throughput", "latency", NULL};
 static const struct copse_option instead[] = {
-    {"--bound-only", 0, NULL, "the optimum and its cut, no trees", TO(what.solve.bound_only),
-     .was = 'b'},
+    {"--bound-only", 0, NULL, "the optimum and its cut, no trees", TO(what.solve.bound_only)},
     {"--pareto", 0, NULL,
      "a table instead of a schedule: hops against bandwidth. Of schedules of\n"
      "k trees per root, for each k up to the optimum's, at most 64 or --k K,\n"

@@ -257,7 +257,7 @@ static const struct copse_option own[] = {
     {"--draw", 0, "FILE",
      "a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
      "most 2500 nodes",
-     TO(draw), .writes = true, .was = 'd', .common = true},
+     TO(draw), .writes = true, .common = true},
     {"--ids", 0, "PATTERN",
      "the ids that match, such as '*', 'h0.*', 'net@mlx5_*', or of a type,\n"
      "such as nic; --down and --ranks take the ids",

@@ -383,33 +383,6 @@ static int take(const struct copse_command *command, const struct copse_option *
   return good ? COPSE_EXIT_DONE : refuse(command, it, value);
 }
 
-static bool has_word(const struct copse_option *it, const char *value) {
-  for (int i = 0; it->words && it->words[i]; i++)
-    if (strcmp(it->words[i], value) == 0) return true;
-  return false;
-}
-
-/* The option that a letter meant once: where the letter means another one today, only of a value
- * that is one of its words. NULL: none. */
-static const struct copse_option *former(const struct copse_option_rows *rows,
-                                         const struct copse_option *today, int letter,
-                                         const char *value) {
-  for (int i = 0; i < rows->n; i++)
-    if (rows->list[i]->was == letter && (!today || has_word(rows->list[i], value)))
-      return rows->list[i];
-  return NULL;
-}
-
-/* Scripts go on working where the letter has no other meaning. */
-static void note_letter(const struct copse_option *it) {
-  copse_note(&copse_cli_notes, "-%c is a former letter: write %s", it->was, it->name);
-}
-
-static int refuse_letter(const char *command, const struct copse_option *it, const char *value) {
-  return copse_cli_usage(command, "-%c means %s no longer: write %s%s%s", it->was, it->name,
-                         it->name, value ? " " : "", value ? value : "");
-}
-
 /* "--tok" of --tokens and --token-bytes. */
 static bool is_ambiguous(const struct copse_option_rows *rows, const char *given, char list[120]) {
   int n = 0, used = 0;
@@ -457,7 +430,6 @@ static int refuse_unknown(const char *command, const struct copse_option_rows *r
 /* The tables of getopt_long; a row without a letter has the value NO_LETTER and its place. */
 static void make_getopt_tables(const struct copse_option_rows *rows, struct option *longs,
                                char *shorts) {
-  char *first = shorts;
   *shorts++ = ':';
   for (int i = 0; i < rows->n; i++) {
     const struct copse_option *it = rows->list[i];
@@ -471,13 +443,6 @@ static void make_getopt_tables(const struct copse_option_rows *rows, struct opti
   *longs = (struct option){0};
   *shorts++ = 'h';
   *shorts = '\0';
-  for (int i = 0; i < rows->n; i++) {
-    const struct copse_option *it = rows->list[i];
-    if (!it->was || strchr(first, it->was)) continue;
-    *shorts++ = it->was;
-    if (it->argument) *shorts++ = ':';
-    *shorts = '\0';
-  }
 }
 
 static int refuse_second(const char *command, const struct copse_option *it, const char *first,
@@ -500,13 +465,6 @@ static int parse_and_run(const struct copse_command *command, int argc, char **a
       return COPSE_EXIT_DONE;
     }
     const struct copse_option *it = find_row(&rows, c, &i);
-    const struct copse_option *meant = c < NO_LETTER ? former(&rows, it, c, optarg) : NULL;
-    if (meant && it) return refuse_letter(command->name, meant, optarg);
-    if (meant) {
-      note_letter(meant);
-      for (i = 0; rows.list[i] != meant;) i++;
-      it = meant;
-    }
     if (it->type != COPSE_OPTION_TAKEN && given[i] && strcmp(given[i], optarg) != 0)
       return refuse_second(command->name, it, given[i], optarg);
     given[i] = it->argument ? optarg : NULL;

@@ -38,8 +38,6 @@ struct copse_option {
   bool common;              /* --help shows it first, before the example */
   unsigned takes;           /* kinds of files (below) that the value names; 0: any, or none */
   bool writes;              /* the value names a file that is written */
-  char was;                 /* a letter that meant this option once: a note has the name; refused
-                               where the letter means another option */
   /* Takes the value of a COPSE_OPTION_TAKEN into the table's struct: 0, or the exit status after
    * what is wrong with it has been said. */
   int (*take)(void *options, const char *command, char *value);

@@ -99,7 +99,7 @@ const struct copse_option copse_cli_solve_options[] = {
      "With --objective SIZE also: fewer trees, and no more hops, within P\n"
      "per cent of the fastest (default 1%; with -a 0 the fastest).\n"
      "0.01 is 1%; bare numbers are below 1",
-     .take = take_tolerance, .was = 'e', .common = true},
+     .take = take_tolerance, .common = true},
     {0},
 };
 

@@ -70,7 +70,7 @@ START_TEST(the_default_has_the_fewest_trees_at_the_optimum) {
     ck_assert_int_eq(run("@ solve a100-x2 -c allgather --k %d --json", fewer), 0);
     expect(result.out, "\"optimal\": false");
   }
-  ck_assert_int_eq(run("@ solve a100-x2 -c allgather -e $(printf '0\\045') -o %%/z.json"), 0);
+  ck_assert_int_eq(run("@ solve a100-x2 -c allgather --tolerance $(printf '0\\045') -o %%/z.json"), 0);
   char *first = copse_test_read("d.json"), *second = copse_test_read("z.json");
   ck_assert_str_eq(first, second);
   free(first);

@@ -171,25 +171,6 @@ START_TEST(help_has_few_common_options_then_an_example_then_groups) {
 }
 END_TEST
 
-/* Where a letter has no other meaning today, scripts go on working. */
-START_TEST(letters_of_old_say_the_name) {
-  static const char *const cases[][2] = {
-      {"@ solve ring-8 -c allgather -b",
-       "copse: note: -b is a former letter: write --bound-only\n"},
-      {"@ solve ring-8 -c allgather -e 0.01",
-       "copse: note: -e is a former letter: write --tolerance\n"},
-      {"@ quality topologies/ring-8.json -t %/none -u -c reduce",
-       "copse: note: -t is a former letter: write --table\n"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    ck_assert_msg(run("%s", cases[i][0]) == 0, "%s: %s", cases[i][0], result.err);
-    ck_assert_str_eq(result.err, cases[i][1]);
-  }
-  run("@ lower s.json -t plan -o x");
-  copse_test_refused(2, "-t means --to no longer: write --to plan");
-}
-END_TEST
-
 START_TEST(near_names_are_suggested) {
   static const char *const cases[][2] = {
       {"sovle x", "unknown command 'sovle'; did you mean solve?"},
@@ -375,7 +356,6 @@ int main(void) {
   tcase_add_test(tc, long_options_may_be_abbreviated_and_stand_anywhere);
   tcase_add_test(tc, a_letter_means_one_option_and_an_option_is_in_one_group);
   tcase_add_test(tc, help_has_few_common_options_then_an_example_then_groups);
-  tcase_add_test(tc, letters_of_old_say_the_name);
   tcase_add_test(tc, near_names_are_suggested);
   tcase_add_test(tc, collectives_are_understood_in_any_spelling);
   tcase_add_test(tc, fish_completes_commands_options_and_values);

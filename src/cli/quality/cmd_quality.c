@@ -733,8 +733,7 @@ static int take_collective(void *options, const char *command, char *value) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
-    {"--table", 0, "FILE", "the table (default schedules/quality.txt)", TO(table), .was = 't',
-     .takes = COPSE_KIND_QUALITY, .common = true},
+    {"--table", 0, "FILE", "the table (default schedules/quality.txt)", TO(table), .takes = COPSE_KIND_QUALITY, .common = true},
     {"--update", 'u', NULL,
      "write what is found into the table instead of comparing; rows that\n"
      "were not measured stay, so do those of a file that can't be read (exit\n"
@@ -743,7 +742,7 @@ static const struct copse_option own[] = {
     {"--collective", 'c', "C", "only this one; may be given several times",
      .words = copse_cli_collectives, .take = take_collective, .common = true},
     {"--max-ranks", 0, "N", "skip topologies of more ranks, and say so (default 128)",
-     TO(max_ranks), COPSE_OPTION_RANGE(1, INT32_MAX), .was = 'n'},
+     TO(max_ranks), COPSE_OPTION_RANGE(1, INT32_MAX)},
     {"--time-limit", 'T', "S", "of processor time, for each topology and collective (default 60 s)",
      TO(seconds), COPSE_OPTION_RANGE(1, 86400)},
     {"--jobs", 'J', "N", "so many at the same time (default: one per processor)", TO(jobs),

@@ -41,12 +41,3 @@ struct copse_cuda_rounds {
  * `mine`: how all before it went here. Collective. */
 copse_status copse_watch_open(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
 void copse_watch_close(struct copse_cuda *cuda);
-/* Enclose calls of NCCL. begin fails, and no end follows, where the communicator was aborted. */
-copse_status copse_watch_begin(struct copse_cuda *cuda, struct copse_err *err);
-void copse_watch_end(struct copse_cuda *cuda);
-/* After watch_end: waits for the end of what NCCL left in progress for the plan in the stream. */
-copse_status copse_watch_await(struct copse_cuda *cuda, const struct copse_cuda_plan *plan,
-                               cudaStream_t stream, struct copse_err *err);
-/* Marks in the stream that a call of the plan begins here; NULL: ends. */
-copse_status copse_watch_mark(struct copse_cuda *cuda, const struct copse_cuda_plan *plan,
-                              cudaStream_t stream, struct copse_err *err);

@@ -1,5 +1,6 @@
 /* copse plans TOPO -o FOLDER: a set of plans that covers all message sizes. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,17 +314,17 @@ static int served_before(const struct job *j, double bytes) {
 /* What a range's messages took before, with nothing down: where the plan is slowest beside that. */
 static copse_status compare_before(const struct job *j, const struct copse_candidate_range *range,
                                    struct loss_before *loss) {
-  double bytes[MOST_OF_RANGE], us[MOST_OF_RANGE][COPSE_MAX_CANDIDATES];
+  double bytes[MOST_OF_RANGE], us[MOST_OF_RANGE];
   int n = sizes_of(range, bytes);
   *loss = (struct loss_before){0};
   if (j->n_before == 0) return COPSE_OK;
   COPSE_DO(copse_candidates_time_of(&j->candidates, range->candidate, bytes, n, us, j->err));
   for (int i = 0; i < n; i++) {
-    double was[1][COPSE_MAX_CANDIDATES];
+    double was;
     int by = served_before(j, bytes[i]);
     if (by < 0) continue;
-    COPSE_DO(copse_candidates_time_of(&j->healthy, by, &bytes[i], 1, was, j->err));
-    double part = us[i][range->candidate] / was[0][by] - 1;
+    COPSE_DO(copse_candidates_time_of(&j->healthy, by, &bytes[i], 1, &was, j->err));
+    double part = us[i] / was - 1;
     if (part > loss->part) *loss = (struct loss_before){part, (uint64_t)bytes[i], j->before[by]->name};
   }
   return COPSE_OK;
@@ -367,7 +368,7 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
                                int number) {
   const struct copse_candidates *c = &j->candidates;
   const struct copse_schedule *schedule = c->list[range->candidate].schedule;
-  double us[1][COPSE_MAX_CANDIDATES], bound_us,
+  double us, optimal_us, bound_us,
       bytes = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST);
   const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
                                                  c->predictions[range->candidate].sim.alpha_us};
@@ -377,9 +378,10 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   COPSE_DO(write_schedule(j, schedule, name));
   snprintf(name, sizeof name, "%s.plan", stem);
   COPSE_DO(write_plan(j, range, name));
-  COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, us, j->err));
+  COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &us, j->err));
+  COPSE_DO(copse_candidates_time_of(c, 0, &bytes, 1, &optimal_us, j->err));
   COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
-  add_to_table(j, range, us[0][range->candidate], us[0][0], bound_us);
+  add_to_table(j, range, us, optimal_us, bound_us);
   COPSE_DO(compare_before(j, range, &before));
   add_losses(j, range, &before);
   add_to_index(j, range, &before, stem);
@@ -395,9 +397,8 @@ static copse_status find_switch(const struct job *j, int by, const struct copse_
     const double bytes = (double)size;
     double us[2];
     if (size > range->max_bytes || size < range->min_bytes) continue;
-    COPSE_DO(copse_predictions_time(c->topology, &c->predictions[by], 1, &bytes, 1, true, &us[0], err));
-    COPSE_DO(copse_predictions_time(c->topology, &c->predictions[range->candidate], 1, &bytes, 1, true,
-                                    &us[1], err));
+    COPSE_DO(copse_candidates_time_of(c, by, &bytes, 1, &us[0], err));
+    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &us[1], err));
     if (us[0] >= us[1]) return COPSE_OK;
     *found = true;
     *from = size / 2 < range->min_bytes || size == SMALLEST ? range->min_bytes : size;
@@ -426,14 +427,14 @@ static copse_status make_switched(struct job *j, const struct copse_solve_option
 /* What there is to choose from, with --verbose. */
 static copse_status say_candidates(const struct job *j) {
   static const double bytes[] = {4096, 1 << 20, 1 << 30};
-  double us[3][COPSE_MAX_CANDIDATES];
-  if (!copse_cli_asked.verbose) return COPSE_OK;
-  COPSE_DO(copse_candidates_time(&j->candidates, bytes, 3, true, us, j->err));
-  for (int i = 0; i < j->candidates.n; i++)
-    copse_cli_say("%s by %s: %s us at 4 KiB, %s at 1 MiB, %s at 1 GiB (null: not simulated)",
+  double us[3];
+  for (int i = 0; i < j->candidates.n && copse_cli_asked.verbose; i++) {
+    COPSE_DO(copse_candidates_time_of(&j->candidates, i, bytes, 3, us, j->err));
+    if (j->candidates.list[i].most_bytes > 0) us[1] = us[2] = INFINITY;
+    copse_cli_say("%s by %s: %s us at 4 KiB, %s at 1 MiB, %s at 1 GiB (null: not for so many bytes)",
                   label_of(j->candidates.list[i].schedule, (char[40]){0}), j->candidates.list[i].name,
-                  COPSE_CLI_NUMBER(us[0][i]), COPSE_CLI_NUMBER(us[1][i]),
-                  COPSE_CLI_NUMBER(us[2][i]));
+                  COPSE_CLI_NUMBER(us[0]), COPSE_CLI_NUMBER(us[1]), COPSE_CLI_NUMBER(us[2]));
+  }
   return COPSE_OK;
 }
 

@@ -18,15 +18,238 @@
 #include "schedule/adapt.h"
 #include "verify/verify.h"
 
+/* ---- what simulations say --------------------------------------------------------------------- */
+
+/* Of a candidate at a size. */
+struct known {
+  double us; /* its time, or if it is `more` a bound of that */
+  bool more, any;
+};
+
+/* Of one size. */
+struct row {
+  double bytes;
+  struct known of[COPSE_MAX_CANDIDATES]; /* those that are like none before them */
+  int best;                              /* of all candidates; -1: they were not compared */
+};
+
+struct copse_candidate_times {
+  struct row *rows;
+  size_t n, capacity;
+};
+
+/* Its row, made where there is none; NULL without memory. */
+static struct row *row_of(struct copse_candidate_times *times, double bytes, struct copse_err *err) {
+  for (size_t i = 0; i < times->n; i++)
+    if (times->rows[i].bytes == bytes) return &times->rows[i];
+  if (COPSE_GROW(times->rows, times->capacity, times->n + 1, err) != COPSE_OK) return NULL;
+  times->rows[times->n] = (struct row){.bytes = bytes, .best = -1};
+  return &times->rows[times->n++];
+}
+
+static struct known *known_of(const struct copse_candidates *c, int candidate, double bytes) {
+  return &row_of(c->times, bytes, NULL)->of[c->list[candidate].like]; /* the row is there */
+}
+
+/* The best one at the nearest size at which they were compared; 0: there is none. */
+static int guess_best(const struct copse_candidate_times *times, double bytes) {
+  double least = INFINITY;
+  int best = 0;
+  for (size_t i = 0; i < times->n; i++) {
+    double away = fabs(log2(times->rows[i].bytes / bytes));
+    if (times->rows[i].best < 0 || !(away < least)) continue;
+    least = away;
+    best = times->rows[i].best;
+  }
+  return best;
+}
+
+/* Whether it is known how long it takes, or that it takes longer than that. */
+static bool is_known(const struct known *known, double most_us) {
+  return known->any && (!known->more || most_us <= known->us);
+}
+
+/* A time that is asked for, unless it is more than most_us. */
+struct wish {
+  int candidate;
+  double bytes, most_us;
+};
+
+/* Those about one candidate follow each other. */
+struct wishes {
+  int n;
+  struct wish *list;
+  struct copse_sim_question *questions;
+  struct copse_sim_options *options;
+  struct copse_arena arena;
+};
+
+static copse_status begin_wishes(const struct copse_candidates *c, struct wishes *w,
+                                 const double *bytes, int n, int most, struct copse_err *err) {
+  for (int b = 0; b < n; b++)
+    if (!row_of(c->times, bytes[b], err)) return copse_fail_nomem(err);
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)most, w->list, err));
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)most, w->questions, err));
+  return COPSE_ARRAY(&w->arena, (size_t)most, w->options, err);
+}
+
+static void end_wishes(struct wishes *w) { copse_arena_free(&w->arena); }
+
+/* Only what is not known yet. */
+static void wish_for(const struct copse_candidates *c, struct wishes *w, int candidate,
+                     double bytes, double most_us) {
+  int like = c->list[candidate].like, i = 0;
+  if (is_known(known_of(c, like, bytes), most_us)) return;
+  while (i < w->n && (w->list[i].candidate != like || w->list[i].bytes != bytes)) i++;
+  if (i < w->n)
+    w->list[i].most_us = fmax(w->list[i].most_us, most_us);
+  else
+    w->list[w->n++] = (struct wish){like, bytes, most_us};
+}
+
+static copse_status fulfil(const struct copse_candidates *c, struct wishes *w,
+                           struct copse_err *err) {
+  for (int i = 0; i < w->n; i++) {
+    const struct wish *it = &w->list[i];
+    w->options[i] = c->predictions[it->candidate].sim;
+    w->options[i].quick_part = QUICK_PART;
+    w->questions[i] = (struct copse_sim_question){.dag = &c->predictions[it->candidate].dag,
+                                                  .options = &w->options[i],
+                                                  .unit_bytes = it->bytes,
+                                                  .most_us = it->most_us};
+  }
+  COPSE_DO(copse_simulate_all(c->topology, w->questions, w->n, err));
+  for (; w->n > 0; w->n--) {
+    const struct wish *it = &w->list[w->n - 1];
+    double us = w->questions[w->n - 1].result.us;
+    *known_of(c, it->candidate, it->bytes) =
+        (struct known){isinf(us) ? it->most_us : us, isinf(us), true};
+  }
+  return COPSE_OK;
+}
+
+/* Whether a candidate is for so many bytes. */
+static bool is_for(const struct copse_candidates *c, int i, double bytes) {
+  return c->list[i].most_bytes == 0 || bytes <= (double)c->list[i].most_bytes;
+}
+
+static int hops(const struct copse_candidates *candidates, int i) {
+  return candidates->list[i].hops;
+}
+
+/* Of one size, as far as it is known: */
+struct nearest {
+  double least; /* time */
+  int best;     /* copse_candidates_best; -1: nothing is known */
+};
+
+/* By how much longer than the fastest one a candidate may take that matters. */
+struct reach {
+  double all, higher; /* if it has no more hops than the best one, and if it has */
+};
+
+/* Up to what time a candidate matters: where it may be taken, be close to what is (_best, _lasting),
+ * or be the fastest. */
+static double limit_of(const struct copse_candidates *c, int i, const struct nearest *near,
+                       const struct reach *reach) {
+  bool higher = near->best >= 0 && hops(c, i) > hops(c, near->best);
+  return near->least * (higher ? reach->higher : reach->all) *
+         (c->list[i].kept ? 1 + KEPT_WORTH : 1);
+}
+
+static void find_nearest(const struct copse_candidates *c, const double *us, struct nearest *near) {
+  *near = (struct nearest){INFINITY, -1};
+  for (int i = 0; i < c->n; i++) near->least = fmin(near->least, us[i]);
+  if (near->least < INFINITY) near->best = copse_candidates_best(c, us);
+}
+
+/* Simulates candidates from `first` to before `end`, or of each size its guess, at sizes [n] as far as
+ * they matter by what is known; *done: there was nothing to do. */
+static copse_status time_some(const struct copse_candidates *c, struct wishes *w, int first, int end,
+                              const int *guesses, const double *bytes, int n, const struct reach *reach,
+                              double (*us)[COPSE_MAX_CANDIDATES], struct nearest *near, bool *done,
+                              struct copse_err *err) {
+  for (int i = first; i < end; i++)
+    for (int b = 0; b < n; b++) {
+      if (guesses && guesses[b] != i) continue;
+      double limit = limit_of(c, i, &near[b], reach),
+             least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes[b] * 1e-3;
+      if (is_for(c, i, bytes[b]) && least <= limit) wish_for(c, w, i, bytes[b], limit);
+    }
+  *done = *done && w->n == 0;
+  COPSE_DO(fulfil(c, w, err));
+  for (int b = 0; b < n; b++) {
+    for (int i = first; i < end; i++) {
+      const struct known *known = known_of(c, i, bytes[b]);
+      if (is_for(c, i, bytes[b]) && is_known(known, INFINITY)) us[b][i] = known->us;
+    }
+    find_nearest(c, us[b], &near[b]);
+  }
+  return COPSE_OK;
+}
+
+/* Those that matter. A guess at the best comes first, then the last ones: what was searched for, and
+ * packets. So the others need not be simulated to their ends; what is found does not depend on it. */
+static copse_status time_near(const struct copse_candidates *c, const double *bytes, int n,
+                              const struct reach *reach, double (*us)[COPSE_MAX_CANDIDATES],
+                              struct copse_err *err) {
+  COPSE_AT_END(end_wishes) struct wishes w = {0};
+  struct nearest *near;
+  int *guesses;
+  COPSE_DO(begin_wishes(c, &w, bytes, n, n * c->n, err));
+  COPSE_DO(COPSE_ARRAY(&w.arena, (size_t)n, near, err));
+  COPSE_DO(COPSE_ARRAY(&w.arena, (size_t)n, guesses, err));
+  for (int b = 0; b < n; b++) {
+    near[b] = (struct nearest){INFINITY, -1};
+    guesses[b] = guess_best(c->times, bytes[b]);
+    for (int i = 0; i < c->n; i++) us[b][i] = INFINITY;
+  }
+  for (bool done = false; !done;) {
+    done = true;
+    COPSE_DO(time_some(c, &w, 0, c->n, guesses, bytes, n, reach, us, near, &done, err));
+    for (int end = c->n, first; end > 0; end = first) {
+      first = end > TIMED_TOGETHER ? end - TIMED_TOGETHER : 0;
+      COPSE_DO(time_some(c, &w, first, end, NULL, bytes, n, reach, us, near, &done, err));
+    }
+  }
+  for (int b = 0; b < n; b++) {
+    row_of(c->times, bytes[b], NULL)->best = near[b].best;
+    for (int i = 0; i < c->n; i++)
+      if (us[b][i] > limit_of(c, i, &near[b], reach)) us[b][i] = INFINITY;
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_candidates_time(const struct copse_candidates *c, const double *bytes,
+                                   int n_sizes, double (*us)[COPSE_MAX_CANDIDATES],
+                                   struct copse_err *err) {
+  static const struct reach reach = {(1 + MODEL_ERROR) * (1 + CLOSE_TIME) * (1 + SAME_TIME), 1};
+  return time_near(c, bytes, n_sizes, &reach, us, err);
+}
+
+copse_status copse_candidates_time_of(const struct copse_candidates *c, int which,
+                                      const double *bytes, int n, double *us,
+                                      struct copse_err *err) {
+  COPSE_AT_END(end_wishes) struct wishes w = {0};
+  COPSE_DO(begin_wishes(c, &w, bytes, n, n, err));
+  for (int b = 0; b < n; b++) wish_for(c, &w, which, bytes[b], INFINITY);
+  COPSE_DO(fulfil(c, &w, err));
+  for (int b = 0; b < n; b++) us[b] = known_of(c, which, bytes[b])->us;
+  return COPSE_OK;
+}
+
 /* ---- what there is --------------------------------------------------------------------------- */
 
 /* What the last of the list takes. */
 static copse_status predict_last(struct copse_candidates *c, struct copse_err *err) {
   struct copse_predict_options options = c->options;
-  const struct copse_candidate *it = &c->list[c->n - 1];
+  struct copse_candidate *it = &c->list[c->n - 1];
+  struct copse_prediction *own = &c->predictions[c->n - 1];
   options.lower = it->lower;
-  return copse_predict_schedule(c->topology, it->schedule, &options, &c->predictions[c->n - 1],
-                                err);
+  COPSE_DO(copse_predict_schedule(c->topology, it->schedule, &options, own, err));
+  it->like = 0;
+  while (!copse_predictions_alike(&c->predictions[it->like], own)) it->like++;
+  return COPSE_OK;
 }
 
 copse_status copse_candidates_add(struct copse_candidates *c, struct copse_schedule *schedule,
@@ -63,6 +286,8 @@ copse_status copse_candidates_begin(const struct copse_topology *topology,
                                     struct copse_candidates *out, struct copse_err *err) {
   *out = (struct copse_candidates){.topology = topology,
                                    .options = predict ? *predict : copse_predict_defaults};
+  out->times = calloc(1, sizeof *out->times);
+  if (!out->times) return copse_fail_nomem(err);
   return copse_predict_routes(topology, &out->routes, &out->options, err);
 }
 
@@ -165,7 +390,7 @@ static copse_status list_fastest_first(const struct copse_candidates *c, double 
                                        struct copse_proposal *from, struct copse_err *err) {
   double us[1][COPSE_MAX_CANDIDATES];
   struct timed list[COPSE_MAX_CANDIDATES];
-  COPSE_DO(copse_candidates_time(c, &bytes, 1, true, us, err));
+  COPSE_DO(time_near(c, &bytes, 1, &(struct reach){SEARCHED_REACH, SEARCHED_REACH}, us, err));
   for (int i = 0; i < c->n; i++) list[i] = (struct timed){i > 0 ? us[0][i] : -1, i};
   COPSE_SORT(list, c->n, faster);
   for (int i = 0; i < c->n; i++) {
@@ -302,6 +527,9 @@ void copse_candidates_free(struct copse_candidates *candidates) {
     if (candidates->list[i].owned) copse_schedule_free(candidates->list[i].schedule);
   copse_predictions_free(candidates->predictions, candidates->n);
   copse_routes_free(&candidates->routes);
+  if (candidates->times) free(candidates->times->rows);
+  free(candidates->times);
+  candidates->times = NULL;
   candidates->n = 0;
 }
 
@@ -309,104 +537,6 @@ void copse_candidates_free(struct copse_candidates *candidates) {
 #define MOST_SIZES 128
 
 /* ---- which is best --------------------------------------------------------------------------- */
-
-/* Whether a candidate may be the best for so many bytes, where the first takes `first_us`. */
-static bool may_win(const struct copse_candidates *c, int i, double bytes, double first_us) {
-  double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
-  if (c->list[i].most_bytes > 0 && bytes > (double)c->list[i].most_bytes) return false;
-  return i == 0 || least <= first_us;
-}
-
-/* One question for each candidate i and size b that `asks`; those about one candidate follow each
- * other. */
-struct timing {
-  const struct copse_candidates *c;
-  const double *bytes;
-  int n_sizes;
-  double (*us)[COPSE_MAX_CANDIDATES];
-  bool (*asks)[COPSE_MAX_CANDIDATES], (*coarse)[COPSE_MAX_CANDIDATES];
-};
-
-static copse_status run_timing(const struct timing *t, int part, struct copse_arena *arena,
-                               struct copse_err *err) {
-  const struct copse_candidates *c = t->c;
-  struct copse_sim_question *questions;
-  struct copse_sim_options *options;
-  int asked = 0;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)c->n, options, err));
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)c->n * (size_t)t->n_sizes, questions, err));
-  for (int i = 0; i < c->n; i++) {
-    options[i] = c->predictions[i].sim;
-    options[i].max_steps /= part;
-    for (int b = 0; b < t->n_sizes; b++)
-      if (t->asks[b][i])
-        questions[asked++] = (struct copse_sim_question){
-            .dag = &c->predictions[i].dag, .options = &options[i], .unit_bytes = t->bytes[b]};
-  }
-  COPSE_DO(copse_simulate_all(c->topology, questions, asked, err));
-  for (int i = c->n - 1; i >= 0; i--)
-    for (int b = t->n_sizes - 1; b >= 0; b--) {
-      if (!t->asks[b][i]) continue;
-      t->us[b][i] = questions[--asked].result.us;
-      t->coarse[b][i] = questions[asked].result.coarse;
-    }
-  return COPSE_OK;
-}
-
-static copse_status begin_timing(struct timing *t, struct copse_arena *arena,
-                                 struct copse_err *err) {
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)t->n_sizes, t->asks, err));
-  return COPSE_ARRAY(arena, (size_t)t->n_sizes, t->coarse, err);
-}
-
-/* Asks, with all of the work, for what chunks were too large to tell apart. */
-static copse_status ask_again(const struct timing *t, struct copse_arena *arena,
-                              struct copse_err *err) {
-  for (int b = 0; b < t->n_sizes; b++) {
-    double least = INFINITY;
-    for (int i = 0; i < t->c->n; i++) least = fmin(least, t->us[b][i]);
-    for (int i = 0; i < t->c->n; i++)
-      t->asks[b][i] = t->coarse[b][i] && t->us[b][i] <= least * (1 + QUICK_ERROR);
-  }
-  return run_timing(t, 1, arena, err);
-}
-
-copse_status copse_candidates_time(const struct copse_candidates *c, const double *bytes,
-                                   int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
-                                   struct copse_err *err) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct timing t = {.c = c, .bytes = bytes, .n_sizes = n_sizes, .us = us};
-  const int part = quick ? QUICK_PART : 1;
-  COPSE_DO(begin_timing(&t, &arena, err));
-  for (int b = 0; b < n_sizes; b++) t.asks[b][0] = true;
-  COPSE_DO(run_timing(&t, part, &arena, err));
-  for (int b = 0; b < n_sizes; b++)
-    for (int i = 0; i < c->n; i++) {
-      t.asks[b][i] = i > 0 && may_win(c, i, bytes[b], us[b][0]);
-      if (i > 0) us[b][i] = INFINITY;
-    }
-  COPSE_DO(run_timing(&t, part, &arena, err));
-  if (!quick) return COPSE_OK;
-  return ask_again(&t, &arena, err);
-}
-
-copse_status copse_candidates_time_of(const struct copse_candidates *c, int which,
-                                      const double *bytes, int n_sizes,
-                                      double (*us)[COPSE_MAX_CANDIDATES], struct copse_err *err) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct timing t = {.c = c, .bytes = bytes, .n_sizes = n_sizes, .us = us};
-  COPSE_DO(begin_timing(&t, &arena, err));
-  for (int b = 0; b < n_sizes; b++) {
-    for (int i = 0; i < c->n; i++) us[b][i] = INFINITY;
-    t.asks[b][0] = t.asks[b][which] = true;
-  }
-  COPSE_DO(run_timing(&t, QUICK_PART, &arena, err));
-  return ask_again(&t, &arena, err);
-}
-
-static int hops(const struct copse_candidates *candidates, int i) {
-  return candidates->list[i].hops;
-}
 
 /* A candidate's time, to be compared with others' when one is taken. */
 static double cost(const struct copse_candidates *candidates, const double *us, int i) {
@@ -482,11 +612,6 @@ static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint
   }
 }
 
-static copse_status time_one(const struct copse_candidates *c, int which, double bytes, double *us,
-                             struct copse_err *err) {
-  return copse_predictions_time(c->topology, &c->predictions[which], 1, &bytes, 1, true, us, err);
-}
-
 /* What a candidate costs beside another, which may have fewer hops. */
 static double cost_beside(const struct copse_candidates *c, int i, int other, double us) {
   double kept = c->list[i].kept ? 1 + KEPT_WORTH : 1;
@@ -495,7 +620,7 @@ static double cost_beside(const struct copse_candidates *c, int i, int other, do
 
 static copse_status time_beside(const struct copse_candidates *c, int i, int other, double bytes,
                                 double *us, struct copse_err *err) {
-  COPSE_DO(time_one(c, i, bytes, us, err));
+  COPSE_DO(copse_candidates_time_of(c, i, &bytes, 1, us, err));
   *us = cost_beside(c, i, other, *us);
   return COPSE_OK;
 }
@@ -532,11 +657,10 @@ static copse_status time_ends(const struct copse_candidates *c,
     bytes[n_sizes++] = (double)ranges[i - 1].max_bytes;
     bytes[n_sizes++] = (double)ranges[i].min_bytes;
   }
-  if (n_sizes > 0) COPSE_DO(copse_candidates_time(c, bytes, n_sizes, true, us, err));
+  if (n_sizes > 0) COPSE_DO(copse_candidates_time(c, bytes, n_sizes, us, err));
   for (int i = 0; i < n_sizes; i++) {
     int which = ranges[(i + 1) / 2].candidate;
-    if (isinf(us[i][which])) /* not asked, since it can't be the fastest there */
-      COPSE_DO(time_one(c, which, bytes[i], &us[i][which], err));
+    COPSE_DO(copse_candidates_time_of(c, which, &bytes[i], 1, &us[i][which], err)); /* slow or not */
   }
   return COPSE_OK;
 }
@@ -602,7 +726,8 @@ static copse_status take_over(const struct copse_candidates *c, const double *by
                               double (*us)[COPSE_MAX_CANDIDATES], int n,
                               struct copse_candidate_range *range, struct copse_err *err) {
   for (int i = 0; i < n; i++)
-    COPSE_DO(time_one(c, range->candidate, bytes[i], &us[i][range->candidate], err));
+    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes[i], 1, &us[i][range->candidate],
+                                      err));
   find_loss(c, bytes, us, n, range);
   if ((double)range->min_bytes > bytes[0]) range->min_bytes = (uint64_t)bytes[0];
   if ((double)range->max_bytes < bytes[n - 1]) range->max_bytes = (uint64_t)bytes[n - 1];
@@ -656,7 +781,7 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
   *n = 0;
   COPSE_DO(COPSE_ARRAY(&scratch, 1, sizes, err));
   list_sizes(candidates, smallest, largest, sizes);
-  COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, true, sizes->us, err));
+  COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, sizes->us, err));
   for (int round = 0, added = 1; round < BORDER_ROUNDS && added > 0; round++) {
     COPSE_DO(make_ranges(candidates, sizes, ranges, n, err));
     COPSE_DO(time_ends(candidates, ranges, *n, bytes, us, err));

@@ -16,6 +16,7 @@ struct copse_candidate {
   bool owned;                      /* else another candidate's */
   struct copse_lower_options lower;
   int hops;            /* copse_proposal_hops */
+  int like; /* the first whose prediction is this one's too: the same plan, but for its schedule */
   uint64_t most_bytes; /* packets: for no larger messages; else 0 */
   bool kept;           /* taken before others that are faster by less than KEPT_WORTH: ranks have it */
   bool left_out;       /* of the healthy topology: not one of the broken one in any way */
@@ -30,6 +31,7 @@ struct copse_candidates {
   struct copse_prediction predictions[COPSE_MAX_CANDIDATES]; /* of each, by `options` and its own */
   struct copse_predict_options options;                      /* with routes of the list's own */
   struct copse_routes routes;
+  struct copse_candidate_times *times; /* what was simulated so far: nothing is simulated twice */
 };
 
 /*
@@ -88,18 +90,16 @@ copse_status copse_candidates_switch(struct copse_candidates *candidates,
 void copse_candidates_free(struct copse_candidates *candidates);
 
 /* The predicted time of every candidate for messages of so many bytes, by several threads: us
- * [n_sizes]. With `quick`, in an eighth of the work, but for those near the fastest whose
- * chunks that made too large.
- * Infinite beyond a candidate's sizes, and for one whose busiest link alone takes longer than the
- * first candidate, so that it is not simulated. */
+ * [n_sizes]. In an eighth of the work where chunks need not be larger than a plan's for it. Infinite
+ * beyond a candidate's sizes, and for one so slow that it is neither the fastest nor taken nor close to
+ * what is (copse_candidates_best, _lasting): that is known before its simulation ends. */
 copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
-                                   int n_sizes, bool quick, double (*us)[COPSE_MAX_CANDIDATES],
+                                   int n_sizes, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The same of one candidate and of the first, however slow it is; the others' are infinite. */
+/* The same of one candidate, however slow it is: us [n_sizes]. */
 copse_status copse_candidates_time_of(const struct copse_candidates *candidates, int which,
-                                      const double *bytes, int n_sizes,
-                                      double (*us)[COPSE_MAX_CANDIDATES],
+                                      const double *bytes, int n_sizes, double *us,
                                       struct copse_err *err) COPSE_CHECKED;
 
 /*

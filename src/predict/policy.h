@@ -28,11 +28,6 @@
 #define MAX_STEPS 4000000
 #define QUICK_PART 8
 
-/* What is within this of the fastest in such predictions is predicted again with all steps where
- * the part was too small for a plan's chunks: at 1 GiB that makes a tree of 15 hops 6 % slower (36
- * trees on 32 ranks of which one NIC is down: 9493 us, 8936 with all). */
-#define QUICK_ERROR 0.08
-
 /* Of the simulator: the machine's costs but for a worker's with each message, plans' default cuts.
  */
 #define COPSE_SIM_DEFAULTS(message)                                                 \
@@ -76,6 +71,12 @@
  * over them are counted. */
 #define MOST_ROUTED_WAYS 6000
 #define ROUTED_WHOLE 1e12
+
+/* Candidates that are simulated at once, all by what those before them took. And up to how many
+ * times the fastest one's time a search begins with the fastest, not in the list's order. Round
+ * numbers: the results do not depend on the first, and hardly on the second. */
+#define TIMED_TOGETHER 8
+#define SEARCHED_REACH 1.5
 
 /* Trees of a baseline with more edges are not tried: the simulator's time, and the reader's. */
 #define MOST_EDGES 2000000

@@ -255,6 +255,22 @@ copse_status copse_predict_all(const struct copse_topology *topology,
   return copse_predict_baselines(&like, topology, options, predictions, n, err);
 }
 
+/* ---- the same twice ---------------------------------------------------------------------- */
+
+static bool costs_alike(const struct copse_sim_options *a, const struct copse_sim_options *b) {
+  return a->alpha_us == b->alpha_us && a->alpha_occupies == b->alpha_occupies &&
+         a->message_us == b->message_us && a->reduce_us_per_byte == b->reduce_us_per_byte &&
+         a->duplex == b->duplex && a->min_chunk_bytes == b->min_chunk_bytes &&
+         a->max_chunk_bytes == b->max_chunk_bytes && a->fifo == b->fifo &&
+         a->pipeline_chunks == b->pipeline_chunks && a->max_steps == b->max_steps &&
+         a->quick_part == b->quick_part;
+}
+
+bool copse_predictions_alike(const struct copse_prediction *a, const struct copse_prediction *b) {
+  return a == b || (a->slots == b->slots && costs_alike(&a->sim, &b->sim) &&
+                    copse_sim_dags_equal(&a->dag, &b->dag));
+}
+
 /* ---- times ------------------------------------------------------------------------------- */
 
 /* Questions about several predictions at several sizes, each of which is asked or not. */

@@ -116,6 +116,10 @@ copse_status copse_predict_all(const struct copse_topology *topology,
                                struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
                                struct copse_err *err) COPSE_CHECKED;
 
+/* Whether two are the same transfers at the same costs, so that they take equally long; also of one with
+ * itself. */
+bool copse_predictions_alike(const struct copse_prediction *a, const struct copse_prediction *b);
+
 /* Times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0 for one
  * that isn't there; of a baseline in the number of chunks that is the fastest of those tried, to
  * some 0.1 %. With `quick` in chunks enough to tell them apart, an eighth of the work. */

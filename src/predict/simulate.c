@@ -26,6 +26,7 @@
 struct wire {
   double us_per_byte, latency_us;
   double held_us;           /* for how long a chunk keeps it beside its bytes */
+  double left_us;           /* for how long the bytes still to come keep it */
   double free_us, taken_us; /* when it is free again, for how long it was taken */
 };
 
@@ -56,6 +57,7 @@ struct frame {
   int *places;            /* [n_transfers] of each transfer; NULL: its number */
   int *dependents;        /* of all flights; ~p: p streams from it, p: comes after it */
   struct wire *wires;     /* [n_links of the topology] free */
+  double *loads;          /* [n_links] the amounts of all transfers; NULL where switches copy */
   double largest;         /* amount of a transfer */
   int64_t n_links;        /* of all transfers */
   int longest;            /* links of a transfer, the most */
@@ -187,6 +189,21 @@ static copse_status find_levels(struct frame *f, struct copse_arena *scratch,
   return COPSE_OK;
 }
 
+/* ---- loads ------------------------------------------------------------------------------- */
+
+/* What a switch copies takes a link once, for several transfers. */
+static copse_status find_loads(struct frame *f, struct copse_err *err) {
+  const struct copse_sim_dag *dag = f->dag;
+  if (dag->n_copies > 0) return COPSE_OK;
+  COPSE_DO(copse_arena_array(&f->arena, (size_t)f->topology->n_links, sizeof *f->loads, &f->loads,
+                             err));
+  for (int t = 0; t < dag->n_transfers; t++) {
+    const int *links = copse_sim_links(dag, t);
+    for (int i = 0; i < dag->items[t].n_links; i++) f->loads[links[i]] += dag->items[t].amount;
+  }
+  return COPSE_OK;
+}
+
 /* ---- all together ------------------------------------------------------------------------ */
 
 static copse_status frame_make(const struct copse_topology *topology,
@@ -199,6 +216,7 @@ static copse_status frame_make(const struct copse_topology *topology,
   COPSE_TRY(make_flights(frame, err));
   COPSE_TRY(find_dependents(frame, err));
   COPSE_TRY(find_levels(frame, &scratch, err));
+  COPSE_TRY(find_loads(frame, err));
   COPSE_TRY(copse_arena_array(&frame->arena, (size_t)topology->n_links, sizeof *frame->wires,
                               &frame->wires, err));
   for (int i = 0; i < topology->n_links; i++) {
@@ -238,6 +256,8 @@ struct sim {
   struct copse_sim_queue *queue;
   int hop_bits;       /* of an event's key: place, chunk, hop, from the highest on */
   double *arrival_us; /* may be NULL */
+  double most_us;     /* as of a question; INFINITY: it runs to its end */
+  bool too_late;      /* it is known to take longer */
   int *under_way;     /* [n_ranks][n_ranks] transfers between two ranks; NULL: it doesn't matter */
   double *adder_free_us;  /* [n_ranks] when a rank has added what came so far */
   double *worker_free_us; /* [n_ranks][n_workers] when a worker has sent what it had to */
@@ -419,6 +439,12 @@ static copse_status send(struct sim *s, const struct event *e) {
 
 /* ---- links ----------------------------------------------------------------------------- */
 
+/* Whether all that the link still has to carry can't arrive in time; but for rounding. */
+static inline bool ends_late(const struct sim *s, const struct wire *wire) {
+  double sent_us = wire->free_us - wire->held_us + wire->left_us;
+  return sent_us + wire->latency_us + s->options->alpha_us > s->most_us * (1 + SAME_TIME);
+}
+
 /* When the chunk starts on its link; a further user of the same copy takes none of its time. */
 static inline double take_link(struct sim *s, const struct event *e, const struct flight *p,
                                struct wire *wire, double taken) {
@@ -432,6 +458,8 @@ static inline double take_link(struct sim *s, const struct event *e, const struc
   double start = e->time > wire->free_us ? e->time : wire->free_us;
   wire->free_us = start + taken + wire->held_us;
   wire->taken_us += taken + wire->held_us;
+  wire->left_us -= taken;
+  if (ends_late(s, wire)) s->too_late = true;
   if (copy) *copy = start;
   return start;
 }
@@ -494,12 +522,17 @@ static copse_status serve_here(struct sim *s, const struct event *e) {
   return push(s, then, e->place, e->chunk, 2);
 }
 
+/* Whether it takes longer than what is of interest. */
+static inline bool is_over(const struct sim *s) {
+  return s->too_late || s->result->us > s->most_us;
+}
+
 static copse_status run(struct sim *s) {
   const struct copse_sim_dag *dag = s->frame->dag;
   for (int i = 0; i < dag->n_transfers; i++)
     if (s->flights[i].waits == 0 && s->flights[i].streams_from == NO_STREAM)
       COPSE_DO(issue(s, i, 0));
-  while (!copse_sim_queue_is_empty(s->queue)) {
+  while (!copse_sim_queue_is_empty(s->queue) && !is_over(s)) {
     struct event e;
     COPSE_DO(pop(s, &e));
     if (e.hop == 0)
@@ -511,7 +544,7 @@ static copse_status run(struct sim *s) {
     else
       COPSE_DO(arrive(s, e.place, e.time));
   }
-  for (int i = 0; i < dag->n_transfers; i++)
+  for (int i = 0; i < dag->n_transfers && !is_over(s); i++)
     if (s->flights[i].arrived < s->flights[i].n_chunks)
       return copse_fail(s->err, COPSE_INTERNAL, "the simulation stopped before transfer %d",
                         s->flights[i].transfer);
@@ -526,8 +559,8 @@ static int chunks_of(double bytes, double chunk_bytes, int most) {
 }
 
 /* The most chunks of a transfer: as many as there are steps for, and as an event's key can tell. */
-static int most_chunks(const struct sim *s) {
-  int64_t links = s->frame->n_links, steps = s->options->max_steps;
+static int most_chunks(const struct sim *s, int part) {
+  int64_t links = s->frame->n_links, steps = s->options->max_steps / part;
   int64_t room = links > 0 ? steps / links : steps;
   int64_t limit = s->hop_bits < 12 ? 1 << 20 : INT64_C(1) << (32 - s->hop_bits);
   return room > limit ? (int)limit : room < 1 ? 1 : (int)room;
@@ -537,7 +570,8 @@ static void cut_into_chunks(struct sim *s, double unit_bytes) {
   const struct copse_sim_options *o = s->options;
   const struct copse_sim_dag *dag = s->frame->dag;
   double largest = s->frame->largest * unit_bytes;
-  int most = most_chunks(s);
+  int part = o->quick_part > 1 ? o->quick_part : 1, most = most_chunks(s, part);
+  if (part > 1 && ceil(largest / o->max_chunk_bytes) > most) most = most_chunks(s, 1);
   int pipeline = o->pipeline_chunks ? o->pipeline_chunks : copse_pipeline_chunks(s->frame->levels);
   int wanted = chunks_of(largest, o->min_chunk_bytes, pipeline);
   int fewest = chunks_of(largest, o->max_chunk_bytes, most);
@@ -579,12 +613,23 @@ static void hold_links(struct sim *s) {
   }
 }
 
+/* What links have to carry; whether that alone takes too long. */
+static void load_links(struct sim *s, double unit_bytes) {
+  for (int i = 0; i < s->frame->topology->n_links && s->frame->loads && s->most_us < INFINITY; i++) {
+    struct wire *wire = &s->wires[i];
+    wire->left_us = s->frame->loads[i] * unit_bytes * wire->us_per_byte;
+    if (wire->left_us > 0 && ends_late(s, wire)) s->too_late = true;
+  }
+}
+
 static copse_status set_up(struct sim *s, double unit_bytes) {
   const struct frame *f = s->frame;
   size_t links = (size_t)f->topology->n_links, ranks = (size_t)f->topology->n_ranks;
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof *s->wires, &s->wires, s->err));
   memcpy(s->wires, f->wires, links * sizeof *s->wires);
   hold_links(s);
+  load_links(s, unit_bytes);
+  if (s->too_late) return COPSE_OK;
   COPSE_DO(copy_flights(s));
   COPSE_DO(
       copse_arena_array(&s->scratch, ranks, sizeof *s->adder_free_us, &s->adder_free_us, s->err));
@@ -605,13 +650,14 @@ static copse_status set_up(struct sim *s, double unit_bytes) {
 
 /* As copse_simulate, of which this is the inside; `frame` is only read. */
 static copse_status frame_run(const struct frame *frame, const struct copse_sim_options *options,
-                              double unit_bytes, struct copse_sim_result *result,
+                              double unit_bytes, double most_us, struct copse_sim_result *result,
                               double *arrival_us, struct copse_err *err) {
   struct copse_sim_queue queue = {0};
   struct sim s = {.frame = frame,
                   .queue = &queue,
                   .options = options ? options : &copse_sim_defaults,
                   .arrival_us = arrival_us,
+                  .most_us = most_us > 0 ? most_us : INFINITY,
                   .result = result,
                   .err = err};
   copse_status status;
@@ -623,7 +669,8 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, unit_bytes));
-  COPSE_TRY(run(&s));
+  if (!s.too_late) COPSE_TRY(run(&s));
+  if (is_over(&s)) result->us = INFINITY;
   for (int i = 0; i < frame->topology->n_links; i++)
     if (s.wires[i].taken_us > result->busiest_us) result->busiest_us = s.wires[i].taken_us;
 out:
@@ -641,7 +688,7 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
   copse_status status;
   *result = (struct copse_sim_result){0};
   COPSE_TRY(frame_make(topology, dag, &frame, err));
-  status = frame_run(&frame, options, unit_bytes, result, arrival_us, err);
+  status = frame_run(&frame, options, unit_bytes, 0, result, arrival_us, err);
 out:
   frame_free(&frame);
   return status;
@@ -667,8 +714,8 @@ static copse_status make_one(void *arg, int i, struct copse_err *err) {
 static copse_status answer(void *arg, int i, struct copse_err *err) {
   const struct all *all = arg;
   struct copse_sim_question *q = &all->questions[i];
-  return frame_run(&all->frames[all->frame_of[i]], q->options, q->unit_bytes, &q->result, NULL,
-                   err);
+  return frame_run(&all->frames[all->frame_of[i]], q->options, q->unit_bytes, q->most_us,
+                   &q->result, NULL, err);
 }
 
 static int count_threads(const struct copse_sim_question *questions, int n) {

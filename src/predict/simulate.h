@@ -79,6 +79,8 @@ struct copse_sim_options {
                                 those that don't, together */
   int64_t max_steps;         /* chunks times links in all: fewer chunks where it would be more
                                 (never below 1 per transfer); bounds the simulator's own time */
+  int quick_part;            /* > 1: a part of max_steps, where chunks need not be larger than
+                                max_chunk_bytes for it */
 };
 
 /* Pure links with 2 us for a hop (no message_us), full duplex, chunks and slots as plans have them,
@@ -109,6 +111,8 @@ struct copse_sim_question {
   const struct copse_sim_dag *dag;         /* borrowed */
   const struct copse_sim_options *options; /* borrowed; NULL: the defaults */
   double unit_bytes;
+  double most_us; /* > 0: what takes longer is of no interest: then us is INFINITY, found as soon as
+                     a link can't carry in time what it still has to, and the rest says nothing */
   struct copse_sim_result result;
 };
 

@@ -27,6 +27,20 @@ void copse_sim_dag_free(struct copse_sim_dag *dag) {
   *dag = (struct copse_sim_dag){0};
 }
 
+static bool items_equal(const struct copse_sim_item *a, const struct copse_sim_item *b) {
+  return a->first == b->first && a->n_links == b->n_links && a->n_copies == b->n_copies &&
+         a->n_after == b->n_after && a->n_streams == b->n_streams && a->order == b->order &&
+         a->adder == b->adder && a->worker == b->worker && a->reduces == b->reduces &&
+         a->amount == b->amount && a->delay_us == b->delay_us;
+}
+
+bool copse_sim_dags_equal(const struct copse_sim_dag *a, const struct copse_sim_dag *b) {
+  bool equal = a->n_transfers == b->n_transfers && a->n_copies == b->n_copies &&
+               a->n_workers == b->n_workers && a->n_ints == b->n_ints;
+  for (int t = 0; t < a->n_transfers && equal; t++) equal = items_equal(&a->items[t], &b->items[t]);
+  return equal && (a->n_ints == 0 || memcmp(a->ints, b->ints, a->n_ints * sizeof *a->ints) == 0);
+}
+
 static bool all_before(const int *list, int n, int limit) {
   for (int i = 0; i < n; i++)
     if (list[i] < 0 || list[i] >= limit) return false;

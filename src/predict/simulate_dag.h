@@ -50,6 +50,9 @@ struct copse_sim_dag {
 
 void copse_sim_dag_free(struct copse_sim_dag *dag);
 
+/* Whether the same transfers were added in the same order. */
+bool copse_sim_dags_equal(const struct copse_sim_dag *a, const struct copse_sim_dag *b);
+
 /*
  * Adds a transfer; *id (may be NULL) gets its number, counted from 0. COPSE_INVALID for a
  * dependency that isn't there yet or a negative amount, COPSE_OVERFLOW, COPSE_NOMEM.

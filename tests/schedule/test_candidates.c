@@ -8,6 +8,7 @@
 #include "support/oracle.h"
 #include "support/random.h"
 #include "support/random_topology.h"
+#include "support/sim_fabric.h"
 #include "support/support.h"
 
 #define SMALLEST ((uint64_t)1 << 10)
@@ -34,6 +35,32 @@ static void check_candidates(const struct copse_candidates *c, copse_collective 
   }
 }
 
+/* What one simulation says of a candidate: in 1 / 8 of the steps, but in all where that makes chunks
+ * larger than a plan's. Infinite where the candidate is not for so many bytes. */
+static double alone(const struct copse_candidates *c, int i, double bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_sim_options options = c->predictions[i].sim;
+  struct copse_sim_result result = {.coarse = true};
+  uint64_t most = c->list[i].most_bytes;
+  if (most > 0 && bytes > (double)most) return INFINITY;
+  for (int part = 8; result.coarse && part > 0; part -= 7) {
+    options.max_steps = c->predictions[i].sim.max_steps / part;
+    ASSERT_OK(copse_simulate(c->topology, &c->predictions[i].dag, &options, bytes, &result, NULL, &err), &err);
+  }
+  return result.us;
+}
+
+static void time_alone(const struct copse_candidates *c, double bytes, double *us) {
+  for (int i = 0; i < c->n; i++) us[i] = alone(c, i, bytes);
+}
+
+static int fastest_of(const struct copse_candidates *c, const double *us) {
+  int fastest = 0;
+  for (int i = 1; i < c->n; i++)
+    if (us[i] < us[fastest]) fastest = i;
+  return fastest;
+}
+
 /* Whether it is no more than 1 % slower than another, or 3 % more than one with more hops. */
 static bool is_near(const struct copse_candidates *c, const double *us, int chosen, int other) {
   bool higher = copse_proposal_hops(c->list[other].schedule) >
@@ -41,67 +68,57 @@ static bool is_near(const struct copse_candidates *c, const double *us, int chos
   return us[chosen] <= (higher ? 1.0403001 : 1.0100001) * us[other];
 }
 
-/* The times are those of single simulations, and none is much shorter than the chosen one; where
- * there is none, the first is faster than the busiest link alone, or the message is too long. */
-static void check_best(const struct copse_candidates *c, uint64_t size, int chosen) {
+/* Times are those of single simulations; those left out change neither what is fastest nor what is
+ * taken or does as well. */
+static void check_times(const struct copse_candidates *c, double bytes, const double *truth) {
   struct copse_err err = COPSE_ERR_INIT;
-  double us[2][COPSE_MAX_CANDIDATES], bytes[] = {1, (double)size};
-  ASSERT_OK(copse_candidates_time(c, bytes, 2, true, us, &err), &err);
+  double us[1][COPSE_MAX_CANDIDATES];
+  ASSERT_OK(copse_candidates_time(c, &bytes, 1, us, &err), &err);
+  int best = copse_candidates_best(c, truth);
+  ck_assert_int_eq(copse_candidates_best(c, us[0]), best);
+  ck_assert(us[0][fastest_of(c, us[0])] == truth[fastest_of(c, truth)]);
   for (int i = 0; i < c->n; i++) {
-    struct copse_sim_result alone;
-    struct copse_sim_options quick = c->predictions[i].sim;
-    quick.max_steps /= 8;
-    ASSERT_OK(
-        copse_simulate(c->topology, &c->predictions[i].dag, &quick, bytes[1], &alone, NULL, &err),
-        &err);
-    if (isinf(us[1][i])) {
-      uint64_t most = c->list[i].most_bytes;
-      ck_assert(alone.us > us[1][0] || (most > 0 && size > most));
-      continue;
-    }
-    ck_assert(alone.us == us[1][i]);
-    ck_assert_msg(is_near(c, us[1], chosen, i), "at %g bytes %s takes %g us, %s %g", bytes[1],
-                  c->list[chosen].name, us[1][chosen], c->list[i].name, us[1][i]);
+    ck_assert(isinf(us[0][i]) || us[0][i] == truth[i]);
+    ck_assert(isfinite(us[0][i]) || truth[i] > truth[best] * 1.01 ||
+              copse_proposal_hops(c->list[i].schedule) > copse_proposal_hops(c->list[best].schedule));
   }
+}
+
+/* None takes much less time than the chosen one. */
+static void check_best(const struct copse_candidates *c, double bytes, const double *us, int chosen) {
+  check_times(c, bytes, us);
+  for (int i = 0; i < c->n; i++)
+    ck_assert_msg(is_near(c, us, chosen, i), "at %g bytes %s takes %g us, %s %g", bytes,
+                  c->list[chosen].name, us[chosen], c->list[i].name, us[i]);
+}
+
+/* The loss that a range states is none where it is 0, and found at its size; no size compared has more. */
+static void check_loss(const struct copse_candidates *c, double bytes, const double *us,
+                       const struct copse_candidate_range *range) {
+  int taken = range->candidate;
+  double loss = us[taken] / us[fastest_of(c, us)] - 1;
+  ck_assert_msg(loss <= range->loss + 2e-9, "at %g bytes %s is slower by %g, %g at %g is stated",
+                bytes, c->list[taken].name, loss, range->loss, (double)range->loss_bytes);
+  if (range->loss == 0) ck_assert_int_eq(range->fastest, taken);
+  if (range->loss == 0 || bytes != (double)range->loss_bytes) return;
+  ck_assert_double_eq_tol(us[taken], us[range->fastest] * (1 + range->loss), 1e-9 * us[taken]);
+  ck_assert_int_eq(range->fewer_hops, copse_proposal_hops(c->list[range->fastest].schedule) -
+                                          copse_proposal_hops(c->list[taken].schedule));
 }
 
 /* Beside a border the chosen one is near all others, or a little further inside its range, since a
- * plan is not for few bytes; then the range says what is lost. */
+ * plan is not for few bytes; the range says what is lost. */
 static void check_near(const struct copse_candidates *c, uint64_t end, uint64_t inside,
                        const struct copse_candidate_range *range) {
-  struct copse_err err = COPSE_ERR_INIT;
-  double us[1][COPSE_MAX_CANDIDATES], bytes = (double)end;
-  int chosen = range->candidate;
+  double us[COPSE_MAX_CANDIDATES];
   bool near = true;
-  ASSERT_OK(copse_candidates_time(c, &bytes, 1, true, us, &err), &err);
-  if (isinf(us[0][chosen])) { /* not asked, since the first is faster, though not by enough */
-    double own[1][COPSE_MAX_CANDIDATES];
-    ASSERT_OK(copse_candidates_time_of(c, chosen, &bytes, 1, own, &err), &err);
-    us[0][chosen] = own[0][chosen];
-  }
-  for (int i = 0; i < c->n; i++) {
-    near = near && is_near(c, us[0], chosen, i);
-    ck_assert_msg(us[0][chosen] <= us[0][i] * (1 + range->loss) * (1 + 1e-9),
-                  "at %g bytes %s takes %.12g us, %s %.12g, and a loss of %g at %llu bytes is stated", bytes,
-                  c->list[chosen].name, us[0][chosen], c->list[i].name, us[0][i], range->loss,
-                  (unsigned long long)range->loss_bytes);
-  }
-  if (!near) check_best(c, inside, chosen);
-}
-
-/* The loss that a range states is none where it is 0, and found at its size; no size has more. */
-static void check_loss(const struct copse_candidates *c, uint64_t size,
-                       const struct copse_candidate_range *range) {
-  double us[1][COPSE_MAX_CANDIDATES], bytes = (double)size;
-  struct copse_err err = COPSE_ERR_INIT;
-  int taken = range->candidate;
-  ASSERT_OK(copse_candidates_time(c, &bytes, 1, true, us, &err), &err);
-  for (int i = 0; i < c->n; i++) ck_assert(us[0][taken] <= us[0][i] * (1 + range->loss + 2e-9));
-  if (range->loss == 0) ck_assert_int_eq(range->fastest, taken);
-  if (range->loss == 0 || size != range->loss_bytes) return;
-  ck_assert_double_eq_tol(us[0][taken], us[0][range->fastest] * (1 + range->loss), 1e-9 * us[0][0]);
-  ck_assert_int_eq(range->fewer_hops, copse_proposal_hops(c->list[range->fastest].schedule) -
-                                          copse_proposal_hops(c->list[taken].schedule));
+  time_alone(c, (double)end, us);
+  check_times(c, (double)end, us);
+  check_loss(c, (double)end, us, range);
+  for (int i = 0; i < c->n; i++) near = near && is_near(c, us, range->candidate, i);
+  if (near) return;
+  time_alone(c, (double)inside, us);
+  check_best(c, (double)inside, us, range->candidate);
 }
 
 /* Where a candidate's range begins it is no slower than the one before it, but for fewer hops. Beside
@@ -109,15 +126,15 @@ static void check_loss(const struct copse_candidates *c, uint64_t size,
 static void check_border(const struct copse_candidates *c,
                          const struct copse_candidate_range *before,
                          const struct copse_candidate_range *range) {
-  double us[2][COPSE_MAX_CANDIDATES],
-      bytes[] = {(double)range->min_bytes, exp2(ceil(log2((double)range->min_bytes)))};
-  struct copse_err err = COPSE_ERR_INIT;
+  double from = (double)range->min_bytes;
   bool lower = copse_proposal_hops(c->list[range->candidate].schedule) <
                copse_proposal_hops(c->list[before->candidate].schedule);
-  ASSERT_OK(copse_candidates_time(c, bytes, 2, true, us, &err), &err);
-  if (bytes[0] < bytes[1])
-    ck_assert(us[0][range->candidate] <= us[0][before->candidate] * (lower ? 1.03 : 1) * (1 + 1e-9));
-  ck_assert(isfinite(us[0][range->candidate]) && isfinite(us[1][range->candidate]));
+  if (from < exp2(ceil(log2(from))))
+    ck_assert_msg(alone(c, range->candidate, from) <=
+                      alone(c, before->candidate, from) * (lower ? 1.03 : 1) * (1 + 1e-9),
+                  "from %g bytes %s takes %g us, %s before it %g", from,
+                  c->list[range->candidate].name, alone(c, range->candidate, from),
+                  c->list[before->candidate].name, alone(c, before->candidate, from));
   ck_assert(range->max_bytes - range->min_bytes >= range->min_bytes / 16);
   check_near(c, before->max_bytes, before->max_bytes - before->max_bytes / 16, before);
   check_near(c, range->min_bytes, range->min_bytes + range->min_bytes / 16, range);
@@ -135,14 +152,16 @@ static int check_ranges(const struct copse_candidates *c) {
     ck_assert_int_ne(ranges[i].candidate, ranges[i - 1].candidate);
     check_border(c, &ranges[i - 1], &ranges[i]);
   }
-  for (uint64_t size = SMALLEST; size <= LARGEST; size *= 2) {
-    while (size > ranges[at].max_bytes) at++;
-    ck_assert(size >= ranges[at].min_bytes);
-    check_best(c, size, ranges[at].candidate);
-    check_loss(c, size, &ranges[at]);
-    if (size == PACKETS && ranges[at].max_bytes == size) /* where packets end */
-      check_best(c, size + 1, ranges[at + 1].candidate);
-  }
+  bool ends = c->list[c->n - 1].most_bytes > 0; /* where packets end, a byte more is compared too */
+  for (uint64_t power = SMALLEST; power <= LARGEST; power *= 2)
+    for (uint64_t size = power; size <= power + (power == PACKETS && ends); size++) {
+      double us[COPSE_MAX_CANDIDATES];
+      while (size > ranges[at].max_bytes) at++;
+      ck_assert(size >= ranges[at].min_bytes);
+      time_alone(c, (double)size, us);
+      check_best(c, (double)size, us, ranges[at].candidate);
+      check_loss(c, (double)size, us, &ranges[at]);
+    }
   return n;
 }
 
@@ -199,21 +218,54 @@ START_TEST(every_size_has_its_best_candidate) {
 }
 END_TEST
 
-/* What one simulation with 1 / part of the steps says of a candidate. */
-static struct copse_sim_result alone(const struct copse_candidates *c, int i, double bytes,
-                                     int part) {
+/* One message from rank to rank: its time jumps with each chunk. */
+static void add_jumping(struct copse_candidates *c, uint64_t *state) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_sim_options options = c->predictions[i].sim;
-  struct copse_sim_result result;
-  options.max_steps /= part;
-  ASSERT_OK(
-      copse_simulate(c->topology, &c->predictions[i].dag, &options, bytes, &result, NULL, &err),
-      &err);
-  return result;
+  static const int link = 0;
+  const struct copse_sim_transfer all = {
+      .links = &link, .n_links = 1, .amount = copse_test_random_int(state, 90, 110) / 100.0};
+  struct copse_prediction *p = &c->predictions[c->n];
+  c->list[c->n] = (struct copse_candidate){.like = c->n, .hops = copse_test_random_int(state, 1, 3)};
+  *p = (struct copse_prediction){.sim = copse_predict_defaults.sim};
+  p->sim.alpha_us = copse_test_random_int(state, 2, 40);
+  p->sim.message_us = 0.1 * copse_test_random_int(state, 1, 20);
+  p->sim.pipeline_chunks = p->sim.min_chunk_bytes = 1;
+  p->sim.max_chunk_bytes = copse_test_random_int(state, 500, 5000);
+  p->sim.max_steps = 2000;
+  ASSERT_OK(copse_sim_dag_add(&p->dag, &all, NULL, &err), &err);
+  c->n++;
 }
 
+/* However often times jump, a range says what is lost at its ends. */
+START_TEST(ranges_of_times_that_jump_say_what_is_lost) {
+  struct copse_topology *t = copse_test_sim_hosts(1, 2, false);
+  uint64_t state = 31;
+  for (int i = 0; i < COPSE_TEST_SOME(40); i++) {
+    struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+    struct copse_candidates c;
+    struct copse_err err = COPSE_ERR_INIT;
+    int n;
+    ASSERT_OK(copse_candidates_begin(t, NULL, &c, &err), &err);
+    while (c.n < 8) add_jumping(&c, &state);
+    ASSERT_OK(copse_candidates_ranges(&c, SMALLEST, LARGEST, ranges, &n, &err), &err);
+    for (int r = 0; r < n; r++) {
+      ck_assert(isfinite(ranges[r].loss));
+      for (int e = 0; e < 2; e++) {
+        double us[COPSE_MAX_CANDIDATES],
+            end = e == 0 ? (double)ranges[r].min_bytes : (double)ranges[r].max_bytes;
+        if (end < (double)SMALLEST || end > (double)LARGEST) continue;
+        time_alone(&c, end, us);
+        ck_assert(us[ranges[r].candidate] / us[fastest_of(&c, us)] - 1 <= ranges[r].loss + 2e-9);
+      }
+    }
+    copse_candidates_free(&c);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
 /* A message so long that an eighth of the steps makes chunks larger than a plan's. */
-START_TEST(those_near_the_fastest_are_simulated_whole) {
+START_TEST(chunks_are_no_larger_for_the_sake_of_time) {
   static const struct copse_test_random_options shape = {6, 8, 5, true, true};
   const double bytes = exp2(36);
   uint64_t state = 77;
@@ -223,20 +275,22 @@ START_TEST(those_near_the_fastest_are_simulated_whole) {
   struct copse_topology *topology = copse_test_random_topology(&state, &shape);
   struct copse_solve_options options = {
       .collective = COPSE_ALLREDUCE, .root = -1, .tolerance = COPSE_Q_ZERO, .label = "random"};
-  double us[1][COPSE_MAX_CANDIDATES], least = INFINITY;
-  int again = 0;
+  double truth[COPSE_MAX_CANDIDATES];
+  int coarse = 0;
   ASSERT_OK(copse_candidates_make(topology, &options, NULL, &c, &seconds, &err), &err);
-  ASSERT_OK(copse_candidates_time(&c, &bytes, 1, true, us, &err), &err);
-  for (int i = 0; i < c.n; i++)
-    if (isfinite(us[0][i])) least = fmin(least, alone(&c, i, bytes, 8).us);
+  time_alone(&c, bytes, truth);
+  check_times(&c, bytes, truth);
   for (int i = 0; i < c.n; i++) {
-    struct copse_sim_result quick = alone(&c, i, bytes, 8);
-    bool whole = quick.coarse && quick.us <= 1.08 * least;
-    if (isinf(us[0][i])) continue;
-    ck_assert(us[0][i] == (whole ? alone(&c, i, bytes, 1).us : quick.us));
-    again += whole;
+    struct copse_sim_options eighth = c.predictions[i].sim;
+    struct copse_sim_result result;
+    double us;
+    eighth.max_steps /= 8;
+    ASSERT_OK(copse_simulate(topology, &c.predictions[i].dag, &eighth, bytes, &result, NULL, &err), &err);
+    coarse += result.coarse;
+    ASSERT_OK(copse_candidates_time_of(&c, i, &bytes, 1, &us, &err), &err);
+    ck_assert(us == truth[i]);
   }
-  ck_assert_int_gt(again, 0);
+  ck_assert_int_gt(coarse, 0);
   copse_candidates_free(&c);
   copse_topology_free(topology);
 }
@@ -271,8 +325,9 @@ int main(void) {
   TCase *tests = tcase_create("candidates");
   tcase_set_timeout(tests, 120);
   tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
-  tcase_add_test(tests, those_near_the_fastest_are_simulated_whole);
+  tcase_add_test(tests, chunks_are_no_larger_for_the_sake_of_time);
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
+  tcase_add_test(tests, ranges_of_times_that_jump_say_what_is_lost);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

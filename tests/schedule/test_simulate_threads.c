@@ -1,4 +1,5 @@
 /* The simulator against the plain one, bit by bit, and by any number of threads. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,44 @@ static bool same_bits(const double *a, const double *b, size_t n) {
   return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
 }
 
+/* What is asked up to some time is that time, or known to take longer; and steps are a part of those
+ * allowed, where they make chunks as small as they need be. */
+static void check_questions(const struct copse_topology *t, const struct copse_sim_dag *dag,
+                            const struct copse_sim_options *options, double unit_bytes,
+                            const struct copse_sim_result *alone) {
+  const double most[] = {alone->us, nextafter(alone->us, 0), alone->us * 0.9, alone->us / 3,
+                         alone->us * 1.01};
+  struct copse_sim_options quick = options ? *options : copse_sim_defaults, all = quick;
+  struct copse_sim_question questions[7];
+  struct copse_err err = COPSE_ERR_INIT;
+  int n = 0;
+  for (int i = 0; i < 5 && alone->us > 0; i++)
+    questions[n++] = (struct copse_sim_question){
+        .dag = dag, .options = options, .unit_bytes = unit_bytes, .most_us = most[i]};
+  all.max_steps *= 5;
+  quick.max_steps = all.max_steps;
+  quick.quick_part = 5;
+  questions[n++] = (struct copse_sim_question){.dag = dag, .options = &all, .unit_bytes = unit_bytes};
+  questions[n++] = (struct copse_sim_question){.dag = dag, .options = &quick, .unit_bytes = unit_bytes};
+  ASSERT_OK(copse_simulate_all(t, questions, n, &err), &err);
+  for (int i = 0; i + 2 < n; i++)
+    ck_assert_msg(questions[i].result.us == (alone->us <= most[i] ? alone->us : INFINITY),
+                  "%.17g us, asked up to %.17g: %.17g", alone->us, most[i], questions[i].result.us);
+  ck_assert(questions[n - 1].result.us == (alone->coarse ? questions[n - 2].result.us : alone->us));
+  ck_assert_int_eq(questions[n - 1].result.coarse, questions[n - 2].result.coarse);
+}
+
+/* The same where latencies keep links busy, which the plain one does not have. */
+static void check_occupied(const struct copse_topology *t, const struct copse_sim_dag *dag,
+                           const struct copse_sim_options *options, double unit_bytes) {
+  struct copse_sim_options occupied = options ? *options : copse_sim_defaults;
+  struct copse_sim_result alone;
+  struct copse_err err = COPSE_ERR_INIT;
+  occupied.alpha_occupies = true;
+  ASSERT_OK(copse_simulate(t, dag, &occupied, unit_bytes, &alone, NULL, &err), &err);
+  check_questions(t, dag, &occupied, unit_bytes, &alone);
+}
+
 /* Time, busiest link, chunks and every arrival; returns the time. */
 static double compare(const struct copse_topology *t, const struct copse_sim_dag *dag,
                       const struct copse_sim_options *options, double unit_bytes) {
@@ -30,6 +69,8 @@ static double compare(const struct copse_topology *t, const struct copse_sim_dag
   ck_assert(same_bits(&plain.busiest_us, &fast.busiest_us, 1));
   ck_assert_int_eq(plain.chunks, fast.chunks);
   ck_assert(same_bits(plain_at, fast_at, n));
+  check_questions(t, dag, options, unit_bytes, &fast);
+  check_occupied(t, dag, options, unit_bytes);
   free(plain_at);
   free(fast_at);
   return plain.us;

@@ -95,12 +95,12 @@ static void check_beside_candidates(const struct copse_topology *t,
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_solve_seconds seconds;
   struct copse_candidates c;
-  double us[1][COPSE_MAX_CANDIDATES], most = predict->sim.alpha_us > 0 ? 1.03 * 1.02 : 1.02;
+  double us[COPSE_MAX_CANDIDATES], most = predict->sim.alpha_us > 0 ? 1.03 * 1.02 : 1.02;
   ASSERT_OK(copse_candidates_make(t, options, predict, &c, &seconds, &err), &err);
-  ASSERT_OK(copse_candidates_time(&c, &bytes, 1, false, us, &err), &err);
+  ASSERT_OK(copse_predictions_time(t, c.predictions, c.n, &bytes, 1, false, us, &err), &err);
   for (int i = 0; i < c.n; i++)
-    ck_assert_msg(found <= most * us[0][i], "%s takes %g us at %g bytes, the one found %g",
-                  c.list[i].name, us[0][i], bytes, found);
+    ck_assert_msg(found <= most * us[i], "%s takes %g us at %g bytes, the one found %g",
+                  c.list[i].name, us[i], bytes, found);
   copse_candidates_free(&c);
 }
 

@@ -133,6 +133,7 @@ START_TEST(affinity_unites_no_gpus_that_their_nics_show_apart) {
       "NIC0 PXB SYS X SYS\nNIC1 SYS PXB SYS X\n",
       COPSE_LINKS_ALL, "a100");
   ck_assert_int_eq(count_type(t, "cpu"), 2);
+  ck_assert_str_eq(bandwidth(t, "gpu0", "pcie0"), "24"); /* a GPU and a NIC are enough for a switch */
   ck_assert_ptr_null(strstr(seen_notes, "different CPUs"));
   copse_topology_free(t);
   t = read_as("GPU0 GPU1 GPU2\nGPU0 X PHB SYS\nGPU1 PHB X PHB\nGPU2 SYS PHB X\n", COPSE_LINKS_ALL,
@@ -255,7 +256,7 @@ static const struct {
     {"==== Link Type between two GPUs ====\nGPU0 GPU1\nGPU0 0 XGMI\nGPU1 PCIE 0\n",
      "GPU0 to GPU1 isn't what GPU1 to GPU0 is"},
     {TITLE WEIGHTS "==== Link Type between two GPUs ====\nGPU0 GPU1\n", "different sizes"},
-    {TITLE TYPES("XGMI") "GPU[9] : (Topology) Numa Node: 0\n", "the NUMA node of a GPU that"},
+    {TITLE TYPES("XGMI") "GPU[4] : (Topology) Numa Node: 0\n", "the NUMA node of a GPU that"},
 };
 
 START_TEST(bad_tables_are_refused) { expect_refusal(bad_rocm[_i].text, bad_rocm[_i].part); }

@@ -84,8 +84,10 @@ else ifeq ($(VARIANT),asan)
   OUT := build/asan
   # -Og: two thirds of -O1's compile time, which is more than the tests lose by it.
   VARIANT_FLAGS := -Og -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
-  # A third of the compile time is for these, and ASan sees the access that follows.
-  VARIANT_FLAGS += $(if $(filter-out 0,$(COPSE_TEST_ALL)),,-fno-sanitize=null,object-size,pointer-overflow)
+  # A half of the compile time is for these, and ASan sees most accesses that follow.
+  VARIANT_FLAGS += $(if $(filter-out 0,$(COPSE_TEST_ALL)),,-fno-sanitize=null,object-size,pointer-overflow,alignment,bounds)
+  # A third of the tests' own is for UBSan.
+  TEST_FLAGS := $(if $(filter-out 0,$(COPSE_TEST_ALL)),,-fno-sanitize=undefined)
   VARIANT_LD := -fsanitize=address,undefined
   PROGRAM_LD := -no-pie # thousands of processes: a quarter fewer pages to touch at the start of each
 else ifeq ($(VARIANT),tsan)
@@ -202,7 +204,7 @@ FORCE:
 $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) $(if $(filter tests/%,$<),$(TEST_FLAGS)) -MMD -MP -c $< -o $@
 
 # Where copse looks for its libraries if they are not beside the program.
 $(OBJ)/src/cli/main.o: CPPFLAGS_ALL += -DCOPSE_LIBDIR='"$(LIBDIR)"'

@@ -137,9 +137,9 @@ static void interrupt_plans(const int signals[2]) {
 START_TEST(an_interrupted_plans_leaves_nothing_that_loads) {
   interrupt_plans((const int[2]){SIGKILL, SIGKILL});
   interrupt_plans((const int[2]){SIGINT, SIGTERM});
-  ck_assert_int_eq(run("@ plans ring-8 -c broadcast -r 0 -o %%/killed/"), 0);
+  ck_assert_int_eq(run("@ plans --synthetic ring:3@50 -c broadcast -r 0 -o %%/killed/"), 0);
   ck_assert_int_eq(run("ls %%/killed/index.json %%/killed/*.plan"), 0);
-  ck_assert_int_eq(run("@ plans ring-8 -c broadcast -r 0 -o %%/killed-inside"), 0);
+  ck_assert_int_eq(run("@ plans --synthetic ring:3@50 -c broadcast -r 0 -o %%/killed-inside"), 0);
   ck_assert_int_eq(run("ls %%/killed-inside/index.json %%/killed-inside/*.plan"), 0);
   ck_assert_int_eq(
       run("test -z \"$(ls -A %% | grep making)$(ls -A %%/killed-inside | grep making)\""), 0);

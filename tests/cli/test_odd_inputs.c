@@ -254,7 +254,6 @@ START_TEST(options_that_nobody_would_heed_are_refused) {
       {"place --demand t.json -t x --seed 4", "--seed is for --generate"},
       {"place --demand t.json -t x --tokens 4", "--tokens is for --generate"},
       {"place --generate --experts 4 --ranks 2 --capacity 3", "leave out --capacity"},
-      {"place --generate --experts 4 --ranks 2 --capacity 3", "leave out --capacity"},
       {"simulate s.json --overlap s.json -b 1M " FABRIC, "--overlap prints no table"},
       {"simulate s.json --overlap s.json --no-baselines " FABRIC, "--overlap prints no table"},
       {"solve " FABRIC " -c allreduce --pareto --in-network", "leave out --in-network"},
@@ -363,12 +362,13 @@ static const struct {
     {"quality --table", "%/none", "a table of copse quality", "--table"}};
 enum { N_TAKERS = sizeof takers / sizeof *takers };
 
-/* Every kind that is not taken is called by its name, with who takes it and what is taken. */
+/* Every kind that is not taken is called by its name, with who takes it and what is taken. By default each taker is
+ * given one kind in three, each kind to one taker in three. */
 START_TEST(a_file_of_another_kind_is_called_by_its_name) {
   ck_assert_int_eq(run("@ solve " FABRIC " -c allgather -o %%/s.json"), 0);
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     char part[160];
-    if (strstr(takers[_i].takes, kinds[k].name)) continue;
+    if (strstr(takers[_i].takes, kinds[k].name) || (!copse_test_all() && ((int)k + _i) % 3 != 0)) continue;
     copse_test_write("kind", kinds[k].text);
     run("@ %s %%/kind %s", takers[_i].before, takers[_i].after);
     snprintf(part, sizeof part, "kind: %s", kinds[k].name);

@@ -54,7 +54,7 @@ static double simulated(const char *what, const char *fabric, double bytes) {
 
 /* What is written verifies, is no slower than without an objective, takes what solve said, as a
  * schedule and as a plan, which is proved and runs. A search may take nine seconds: a fabric on
- * which it ends at once, and each size with one collective, but under COPSE_TEST_ALL. */
+ * which it ends at once, and each size with one collective, but in the long sweeps. */
 START_TEST(an_objective_is_kept_from_the_search_to_the_run) {
   static const struct {
     const char *objective;
@@ -62,8 +62,8 @@ START_TEST(an_objective_is_kept_from_the_search_to_the_run) {
   } cases[] = {{"latency", 1024}, {"64K", 65536}, {"1M", 1048576}, {"64M", 67108864}};
   static const char *const collectives[] = {"allgather", "alltoall", "allreduce", "reduce_scatter",
                                             "broadcast --root 3"};
-  const char *fabric = !copse_test_all() ? FULL : COPSE_TEST_RESULTS ? LARGER : FABRIC;
-  for (int c = copse_test_all() ? 0 : _i; c < (copse_test_all() ? 5 : _i + 1); c++) {
+  const char *fabric = COPSE_TEST_SWEEPS ? LARGER : FULL;
+  for (int c = COPSE_TEST_SWEEPS ? 0 : _i; c < (COPSE_TEST_SWEEPS ? 5 : _i + 1); c++) {
     ck_assert_int_eq(run("@ solve %s -c %s --objective %s -o %%/s.json --json", fabric,
                          collectives[c], cases[_i].objective),
                      0);
@@ -892,7 +892,7 @@ int main(void) {
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, small_allreduces_go_in_few_hops_by_packets);
   tcase_add_test(tests, the_table_has_whole_names_and_no_noise);
   tcase_add_loop_test(tests, no_plan_is_slower_than_another, 0,
-                      copse_test_all() ? 4 : COPSE_TEST_UP_TO(1, 0));
+                      COPSE_TEST_SWEEPS ? 4 : COPSE_TEST_UP_TO(1, 0));
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, losses_where_ranges_meet_are_numbers);
   tcase_add_test(tests, marked_switches_get_plans_of_their_own);
   tcase_add_test(tests, plans_without_packets_when_they_are_not_wanted);

@@ -397,7 +397,7 @@ int main(void) {
   tcase_add_test(tc, signals_that_pile_up_are_refuted);
   tcase_add_test(tc, textbook_plans_are_regular);
   tcase_add_loop_test(tc, what_is_proved_goes_right_with_any_number_of_chunks, 0,
-                      copse_test_all() ? 100 : COPSE_TEST_UP_TO(4, 1));
+                      COPSE_TEST_SWEEPS ? 100 : COPSE_TEST_UP_TO(4, 1));
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

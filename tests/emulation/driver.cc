@@ -201,7 +201,7 @@ int new_file(size_t bytes, bool is_group) {
 }
 
 /* A CUresult, whose numbers are cudaError's. */
-int driver(const char *function, const std::function<int()> &body) {
+int driver(const char *function, const Body<int> &body) {
   return api(function, [&] {
     std::lock_guard<std::mutex> hold(handles().lock);
     const int result = body();

@@ -82,7 +82,7 @@ void fault(cudaError_t error) {
 }
 cudaError_t current_fault() { return (cudaError_t)sticky.load(); }
 
-cudaError_t api(const char *function, const std::function<cudaError_t()> &body) {
+cudaError_t api(const char *function, const Body<cudaError_t> &body) {
   /* Children can't have the parent's threads. Only runtimes that were used are lost to them. */
   static bool is_watching = pthread_atfork(nullptr, nullptr, [] { is_forked = true; }) == 0;
   (void)is_watching;

@@ -272,7 +272,7 @@ START_TEST(repaired_schedules_are_optimal_and_what_they_list_is_too) {
   struct copse_topology *whole;
   uint64_t state = (uint64_t)_i + 1;
   struct repairs repairs = {0};
-  int n = copse_test_all() ? 100 : 8;
+  int n = COPSE_TEST_SWEEPS ? 100 : 8;
   ASSERT_OK(copse_topology_synthetic(repaired_fabrics[_i], NULL, &whole, &err), &err);
   for (int i = 0; i < n; i++) {
     struct copse_topology *t = break_at_random(whole, &state);
@@ -324,7 +324,7 @@ START_TEST(any_few_dead_parts_are_repaired) {
   struct copse_solve_seconds seconds;
   struct copse_topology *whole;
   uint64_t state = 31u * (uint64_t)_i + 7;
-  int n = copse_test_all() ? 100 : COPSE_TEST_SOME(30), n_high = 0, n_anew = 0;
+  int n = COPSE_TEST_SWEEPS ? 100 : 5, n_high = 0, n_anew = 0;
   const struct copse_solve_options plain = {.collective = COPSE_ALLGATHER,
                                             .root = -1,
                                             .no_symmetry = true,
@@ -478,7 +478,7 @@ int main(void) {
   suite_add_tcase(suite, tests);
   TCase *mended = tcase_create("mended");
   tcase_add_loop_test(mended, a_mended_schedule_is_right_and_only_what_was_hit_has_changed, 0,
-                      copse_test_all() ? 2000 : COPSE_TEST_SOME(350));
+                      COPSE_TEST_SWEEPS ? 2000 : COPSE_TEST_SOME(350));
   suite_add_tcase(suite, mended);
   return copse_test_run(suite);
 }

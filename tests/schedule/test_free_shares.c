@@ -206,7 +206,7 @@ END_TEST
 START_TEST(a_tolerance_is_kept_where_shares_are_unequal) {
   static const struct copse_q within[] = {{1, 1000}, {1, 100}, {1, 20}};
   int rounded = 0;
-  for (uint64_t seed = 0; seed < (copse_test_all() ? 60u : COPSE_TEST_UP_TO(30u, 15u)); seed++) {
+  for (uint64_t seed = 0; seed < (COPSE_TEST_SWEEPS ? 60u : COPSE_TEST_UP_TO(30u, 15u)); seed++) {
     uint64_t state = 5000 + seed;
     struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
     struct copse_solve_options options = allreduce();

@@ -61,6 +61,10 @@ bool copse_test_all(void);
 #define COPSE_TEST_RESULTS (!COPSE_TEST_SANITIZED || copse_test_all())
 #define COPSE_TEST_UP_TO(results, few) (COPSE_TEST_RESULTS ? (results) : (few))
 
+/* Says whether to take the long sweeps of results: in the plain build under COPSE_TEST_ALL. A sanitizer sees the same
+ * code in fewer cases. */
+#define COPSE_TEST_SWEEPS (!COPSE_TEST_SANITIZED && copse_test_all())
+
 /* Fails with the error's own text. */
 #define ASSERT_OK(call, err)                                                 \
   do {                                                                       \

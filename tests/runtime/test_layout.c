@@ -399,6 +399,14 @@ START_TEST(packets_beyond_memory_are_refused) {
 }
 END_TEST
 
+/* A message is the most that a rank sends: 3/2 blocks of rank 0, 1/2 of rank 1. */
+START_TEST(by_a_demand_a_block_is_a_part_of_the_largest_row) {
+  const struct copse_plan_extent extents[] = {{0, 1}, {3, 2}, {1, 2}, {0, 1}};
+  struct copse_plan plan = {.header = {.n_ranks = 2, .n_extents = 4}, .extents = extents};
+  ck_assert_uint_eq(copse_plan_block_bytes(&plan, 3000), 2000);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("runtime/layout");
   TCase *tc = tcase_create("layout");
@@ -408,6 +416,7 @@ int main(void) {
   tcase_add_test(tc, large_pieces_start_at_lines_of_memory);
   tcase_add_test(tc, regions_of_a_rank_do_not_overlap);
   tcase_add_test(tc, an_alltoall_has_pairs_that_can_be_counted);
+  tcase_add_test(tc, by_a_demand_a_block_is_a_part_of_the_largest_row);
   tcase_add_test(tc, sizes_beyond_64_bits_are_refused);
   tcase_add_loop_test(tc, extreme_sizes_are_refused_or_fit, 0, 4);
   tcase_add_test(tc, more_chunks_than_2_to_the_30_are_refused);

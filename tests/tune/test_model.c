@@ -229,6 +229,10 @@ START_TEST(a_ring_of_eight_is_as_by_hand) {
       copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, COPSE_TUNER_RING, COPSE_TUNER_SIMPLE);
   ck_assert_double_eq_tol(c.GBps, 12 * 20 * 8 / 14.0, 1e-9);
   ck_assert_double_eq_tol(c.latency_us, 8.4 + 14 * 3.4, 1e-9);
+  c = copse_nccl_model_cost(&model, COPSE_TUNER_ALLGATHER, COPSE_TUNER_RING, COPSE_TUNER_SIMPLE);
+  ck_assert_double_eq_tol(c.GBps, 12 * 20 * 8 / 7.0, 1e-9);
+  c = copse_nccl_model_cost(&model, COPSE_TUNER_BROADCAST, COPSE_TUNER_RING, COPSE_TUNER_SIMPLE);
+  ck_assert_double_eq_tol(c.GBps, 12 * 20, 1e-9);
   model.links[COPSE_NCCL_RING] = 120; /* the links allow half */
   c = copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, COPSE_TUNER_RING, COPSE_TUNER_SIMPLE);
   ck_assert_double_eq_tol(c.GBps, 120 * 8 / 14.0, 1e-9);

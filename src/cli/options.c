@@ -266,7 +266,8 @@ static int ask_exact(void *options, const char *command, char *value) {
   return COPSE_EXIT_DONE;
 }
 
-const struct copse_option copse_general_options[] = {
+/* For all commands. */
+static const struct copse_option general_options[] = {
     {"--exact", 0, NULL, "fractions in text, as JSON always has them", .take = ask_exact},
     {"--progress", 0, NULL, "show progress even where standard error is no terminal",
      .take = ask_progress},
@@ -285,7 +286,7 @@ struct copse_option_rows copse_option_rows_of(const struct copse_command *comman
   struct copse_option_rows rows = {.n = 0};
   for (const struct copse_option_section *s = command->sections; s->options; s++)
     add_rows(&rows, s->options, s->at);
-  add_rows(&rows, copse_general_options, 0);
+  add_rows(&rows, general_options, 0);
   return rows;
 }
 
@@ -622,7 +623,7 @@ static void print_input_names(const struct copse_command *command) {
 
 void copse_command_print_help(const struct copse_command *command) {
   static const struct copse_option_section general = {.title = "General options",
-                                                      .options = copse_general_options};
+                                                      .options = general_options};
   static const struct copse_option help = {.name = "--help", .letter = 'h', .help = "this text"};
   print_paragraphs(command->usage);
   print_common(command);
@@ -733,7 +734,7 @@ void copse_commands_print_manual(const struct copse_command *const *commands, in
       printf("\n");
       print_manual_section(s);
     }
-  const struct copse_option_section general = {.options = copse_general_options};
+  const struct copse_option_section general = {.options = general_options};
   printf(".SS All commands\n");
   print_manual_section(&general);
 }

@@ -67,9 +67,6 @@ struct copse_option_section {
   bool of_inputs; /* 'copse help inputs' has it, and of each --help only the options' names */
 };
 
-/* For all commands: --exact, --progress, --verbose. */
-extern const struct copse_option copse_general_options[];
-
 enum { COPSE_MAX_SECTIONS = 10 };
 struct copse_command {
   const char *name;

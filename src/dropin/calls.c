@@ -27,7 +27,7 @@ static _Thread_local int inside;
 
 void copse_nccl_enter(void) { inside++; }
 void copse_nccl_leave(void) { inside--; }
-bool copse_nccl_is_inside(void) { return inside > 0; }
+static bool is_inside(void) { return inside > 0; }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool named;     /* COPSE_NCCL_LIBRARY is set: nothing else counts */
@@ -363,7 +363,7 @@ static enum copse_nccl_reason decide(struct copse_nccl_comm *comm,
 
 /* Decides, counts and logs, then serves, holds or passes it. */
 static ncclResult_t answer_call(const struct copse_nccl_call *call) {
-  struct copse_nccl_comm *comm = copse_nccl_is_inside() ? NULL : copse_nccl_acquire(call->nccl);
+  struct copse_nccl_comm *comm = is_inside() ? NULL : copse_nccl_acquire(call->nccl);
   if (!comm) return run_nccl(call);
   ncclResult_t result;
   int kind = kind_of(call);
@@ -434,7 +434,7 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
 static ncclResult_t group_made(ncclComm_t *where, bool blocking) {
   struct group *group = &open_group;
   struct copse_nccl_made made = {where, blocking};
-  if (copse_nccl_is_inside()) return ncclSuccess;
+  if (is_inside()) return ncclSuccess;
   if (group->depth == 0) return copse_nccl_comms_made(&made, 1) ? ncclSuccess : ncclSystemError;
   copse_status status;
   for (int try = 0;; try++) {
@@ -483,7 +483,7 @@ static copse_status prepare_window(struct registered *it) {
  * that the others pass. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t nccl, void *buffer, size_t bytes,
                                     ncclWindow_t *window, int flags) {
-  const bool symmetric = (flags & COPSE_NCCL_WINDOW_SYMMETRIC) != 0 && !copse_nccl_is_inside();
+  const bool symmetric = (flags & COPSE_NCCL_WINDOW_SYMMETRIC) != 0 && !is_inside();
   struct registered it = {symmetric ? copse_nccl_acquire(nccl) : NULL, NULL, window};
   ncclResult_t result = ncclSystemError;
   if (!it.comm || prepare_window(&it) == COPSE_OK)
@@ -502,7 +502,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t nccl, void *buffer, size_t bytes,
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t nccl, ncclWindow_t window) {
-  struct copse_nccl_comm *comm = copse_nccl_is_inside() ? NULL : copse_nccl_acquire(nccl);
+  struct copse_nccl_comm *comm = is_inside() ? NULL : copse_nccl_acquire(nccl);
   if (comm && window) copse_nccl_window_remove(comm, window);
   (void)copse_nccl_release(comm);
   return copse_nccl_real_CommWindowDeregister(nccl, window);
@@ -623,12 +623,12 @@ static ncclResult_t end_group(struct group *group) {
 
 ncclResult_t ncclGroupStart(void) {
   ncclResult_t result = copse_nccl_real_GroupStart();
-  if (result == ncclSuccess && !copse_nccl_is_inside()) open_group.depth++;
+  if (result == ncclSuccess && !is_inside()) open_group.depth++;
   return result;
 }
 
 ncclResult_t ncclGroupEnd(void) {
-  if (copse_nccl_is_inside() || open_group.depth == 0) return copse_nccl_real_GroupEnd();
+  if (is_inside() || open_group.depth == 0) return copse_nccl_real_GroupEnd();
   if (--open_group.depth > 0) return copse_nccl_real_GroupEnd();
   struct group group = open_group;
   open_group = (struct group){0};
@@ -639,7 +639,7 @@ ncclResult_t ncclGroupEnd(void) {
 
 /* Nothing runs; NCCL estimates only its own part. */
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
-  if (!copse_nccl_is_inside() && open_group.depth > 0 && --open_group.depth == 0) {
+  if (!is_inside() && open_group.depth > 0 && --open_group.depth == 0) {
     struct group group = open_group;
     open_group = (struct group){0};
     free_group(&group);
@@ -759,7 +759,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t nccl, ncclResult_t *async) {
   ncclResult_t result = copse_nccl_real_CommGetAsyncError(nccl, async);
-  if (result != ncclSuccess || *async != ncclSuccess || copse_nccl_is_inside()) return result;
+  if (result != ncclSuccess || *async != ncclSuccess || is_inside()) return result;
   struct copse_nccl_comm *comm = copse_nccl_acquire(nccl);
   copse_status broken = COPSE_OK;
   if (comm && comm->copse && copse_comm_get_async_error(comm->copse, &broken) == COPSE_OK)

@@ -32,4 +32,3 @@ COPSE_NCCL_DEVICE_API(COPSE_NCCL_DECLARE)
  * ncclBcast does) all functions of the drop-in hand on to the real ones. Nests. */
 void copse_nccl_enter(void);
 void copse_nccl_leave(void);
-bool copse_nccl_is_inside(void);

@@ -142,8 +142,10 @@ static bool is_same(const struct copse_call *a, const struct copse_call *b) {
          a->type == b->type && a->redop == b->redop && !a->pair_counts == !b->pair_counts;
 }
 
-copse_status copse_calls_match(const struct copse_call *calls, uint32_t n, uint32_t first_rank,
-                               struct copse_err *err) {
+/* Whether calls[0 .. n-1] of the ranks from first_rank on are the same call: all but buffers and
+ * stream. COPSE_INVALID names two ranks that differ and what they call. */
+static copse_status match_calls(const struct copse_call *calls, uint32_t n, uint32_t first_rank,
+                                struct copse_err *err) {
   for (uint32_t i = 1; i < n; i++) {
     if (is_same(&calls[0], &calls[i])) continue;
     char first[COPSE_CALL_TEXT], other[COPSE_CALL_TEXT];
@@ -156,9 +158,11 @@ copse_status copse_calls_match(const struct copse_call *calls, uint32_t n, uint3
 }
 
 #define MAX_NAMED_RANKS 8
+#define RANKS_TEXT 160
 
-void copse_ranks_describe(bool (*holds)(const void *context, uint32_t i), const void *context,
-                          uint32_t first_rank, uint32_t n, char text[COPSE_RANKS_TEXT]) {
+/* "rank 3, 5 and 9 more": those of first_rank .. first_rank + n - 1 whose offset `holds`. */
+static void describe_ranks(bool (*holds)(const void *context, uint32_t i), const void *context,
+                           uint32_t first_rank, uint32_t n, char text[RANKS_TEXT]) {
   struct copse_line line = {.text = "rank", .used = 4};
   uint32_t named = 0;
   for (uint32_t i = 0; i < n; i++)
@@ -249,7 +253,7 @@ static void run_rounds(struct copse_gather *gather) {
   for (uint32_t k = 0; k < n; k++) {
     struct copse_err *result = &gather->rounds[k].result;
     result->status =
-        copse_calls_match(gather->rounds[k].calls, gather->n, gather->first_rank, result);
+        match_calls(gather->rounds[k].calls, gather->n, gather->first_rank, result);
   }
   gather->launch(gather->context, gather->rounds, n, &breaks);
   pthread_mutex_lock(&gather->lock);
@@ -293,10 +297,10 @@ static bool is_missing(const void *context, uint32_t i) {
 
 static void break_timeout(struct copse_gather *gather) {
   struct copse_err why = COPSE_ERR_INIT;
-  char missing[COPSE_RANKS_TEXT], call[COPSE_CALL_TEXT];
+  char missing[RANKS_TEXT], call[COPSE_CALL_TEXT];
   uint32_t first = 0;
   while (!gather->queues[first].head) first++;
-  copse_ranks_describe(is_missing, gather, gather->first_rank, gather->n, missing);
+  describe_ranks(is_missing, gather, gather->first_rank, gather->n, missing);
   copse_call_describe(&gather->queues[first].head->call, call);
   (void)copse_fail(&why, COPSE_TIMEOUT, "rank %u has called %s and waited %g s for the call of %s",
                    gather->first_rank + first, call, gather->timeout_seconds, missing);
@@ -382,16 +386,16 @@ static bool differs(const void *context, uint32_t r) {
 #define FEW_RANKS 128
 
 static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct copse_err *err) {
-  char ranks[COPSE_RANKS_TEXT];
+  char ranks[RANKS_TEXT];
   for (uint32_t r = 0; r < n_ranks; r++) {
     if (!has_failed(votes, r)) continue;
-    copse_ranks_describe(has_failed, votes, 0, n_ranks, ranks);
+    describe_ranks(has_failed, votes, 0, n_ranks, ranks);
     return copse_fail(err, COPSE_REFUTED, "stopped on all ranks because %s failed (rank %u: %s)",
                       ranks, r, copse_status_string((copse_status)votes[r].status));
   }
   for (uint32_t r = 1; r < n_ranks; r++) {
     if (!differs(votes, r)) continue;
-    copse_ranks_describe(differs, votes, 0, n_ranks, ranks);
+    describe_ranks(differs, votes, 0, n_ranks, ranks);
     return copse_fail(err, COPSE_REFUTED,
                       "no plan is added: %s has not the %u plans that rank 0 has (by checksum)",
                       ranks, votes[0].n_plans);

@@ -38,16 +38,6 @@ void copse_call_describe(const struct copse_call *call, char text[COPSE_CALL_TEX
 copse_status copse_call_check(const struct copse_call *call, uint32_t n_ranks, uint32_t rank,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* Whether calls[0 .. n-1] of the ranks from first_rank on are the same call: all but buffers and
- * stream. COPSE_INVALID names two ranks that differ and what they call. */
-copse_status copse_calls_match(const struct copse_call *calls, uint32_t n, uint32_t first_rank,
-                               struct copse_err *err) COPSE_CHECKED;
-
-/* "rank 3, 5 and 9 more": those of first_rank .. first_rank + n - 1 whose offset `holds`. */
-#define COPSE_RANKS_TEXT 160
-void copse_ranks_describe(bool (*holds)(const void *context, uint32_t i), const void *context,
-                          uint32_t first_rank, uint32_t n, char text[COPSE_RANKS_TEXT]);
-
 /* A call on its way; the caller's, until copse_gather_wait has returned. */
 struct copse_pending {
   struct copse_call call;

@@ -340,7 +340,13 @@ static int64_t blocking_flow(struct copse_flow *flow, int s, int t, int64_t limi
   return total;
 }
 
-int64_t copse_flow_move(struct copse_flow *flow, int from, int to, int64_t limit) {
+/*
+ * Goes on from the run before, whose flow ended at `from`: moves up to `limit` of it on to
+ * `to` and returns how much that is. Where all that can leave s flows to `from`, this is all of it
+ * exactly when as much can flow to `to`, and the minimum cut nearest to `to` is that of a run from
+ * s: neighbours need few paths where a run from s takes one for every root.
+ */
+static int64_t move_flow(struct copse_flow *flow, int from, int to, int64_t limit) {
   int64_t total = 0;
   if (flow->n_touched > flow->touched_capacity / 2) { /* makes room for what this move touches */
     flow->n_touched = 0;
@@ -365,7 +371,7 @@ static bool flow_take_back(struct copse_flow *flow) {
 
 int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit) {
   reset_residuals(flow);
-  return copse_flow_move(flow, s, t, limit);
+  return move_flow(flow, s, t, limit);
 }
 
 void copse_flow_find_sides(struct copse_flow *flow, int t) { find_levels(flow, -1, t); }
@@ -555,7 +561,7 @@ static void record_cut(const struct worker *worker, int i, int64_t flows) {
 static void ask_sink(struct worker *worker, int i) {
   const struct copse_sink_question *q = worker->state->question;
   int v = q->sinks[worker->state->asked[i]];
-  int64_t flows = worker->at >= 0 ? copse_flow_move(worker->flow, worker->at, v, q->demand)
+  int64_t flows = worker->at >= 0 ? move_flow(worker->flow, worker->at, v, q->demand)
                                   : copse_flow_max(worker->flow, q->source, v, q->demand);
   bool falls_short = flows < q->demand;
   if (!falls_short && q->tight) copse_flow_find_sides(worker->flow, v);

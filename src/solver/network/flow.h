@@ -41,14 +41,6 @@ void copse_flow_compact(struct copse_flow *flow);
  * capacities are not changed. */
 int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit);
 
-/*
- * Goes on from the run before, whose flow ended at `from`: moves up to `limit` of it on to
- * `to` and returns how much that is. Where all that can leave s flows to `from`, this is all of it
- * exactly when as much can flow to `to`, and the minimum cut nearest to `to` is that of a run from
- * s: neighbours need few paths where a run from s takes one for every root.
- */
-int64_t copse_flow_move(struct copse_flow *flow, int from, int to, int64_t limit);
-
 /* After a run to t that reached its limit, where the limit is the most that can leave s:
  * makes copse_flow_on_source_side tell the sides of the minimum cut nearest to t. Only until
  * the flow is changed. */
@@ -110,7 +102,7 @@ struct copse_sinks {
 };
 
 /*
- * Answers a question about `flow`. Each sink's flow goes on from the one before (copse_flow_move);
+ * Answers a question about `flow`. Each sink's flow goes on from the one before (move_flow);
  * the sinks are shared by that many threads, each on a copy of the graph.
  * The answer depends neither on how many there are nor on where the flows came from: the minimum
  * cut nearest to a sink is one and the same. The cuts are owned by `sinks`, valid until the next

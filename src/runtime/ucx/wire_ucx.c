@@ -343,9 +343,16 @@ static copse_status rendezvous_all_gather(void *rendezvous, const void *mine, vo
  *
  * Without RDMA a message is sent at once, however long (RNDV_THRESH inf): asking first costs a way
  * to and fro behind the data that queues on the links, TCP has no zero copy to win, and the sender
- * is done when UCX has the bytes, whatever the receiver does.
+ * is done when UCX has the bytes, whatever the receiver does. Within a host a rendezvous would let
+ * the receiver read the sender's memory (CMA), but UCX ends the process where the sender was killed.
+ *
+ * So bytes within a host go through slots of 8 KiB in shared memory. When all are taken, nothing wakes
+ * the sender up, and it looks again and again. UCX's default is 64 slots for what comes to a rank
+ * from all others.
  */
 
+/* Of each rank: 8 MiB, taken from the system as they are used first. */
+#define SLOTS "1024"
 /* How long an orderly end waits for messages to leave. */
 #define FLUSH_SECONDS 5.0
 /* Tests that make no progress of their own after next_message has: over TCP each is a system call.
@@ -545,6 +552,8 @@ static copse_status open_worker(struct wire *wire, bool sends_at_once) {
   if (!getenv("UCX_TLS")) code = ucp_config_modify(config, "TLS", "^posix");
   if (sends_at_once && !getenv("UCX_RNDV_THRESH") && code == UCS_OK)
     code = ucp_config_modify(config, "RNDV_THRESH", "inf");
+  if (!getenv("UCX_MM_FIFO_SIZE") && code == UCS_OK)
+    code = ucp_config_modify(config, "MM_FIFO_SIZE", SLOTS);
   if (code == UCS_OK) code = ucp_init(&parameters, config, &wire->context);
   ucp_config_release(config);
   if (code != UCS_OK) return failed(wire, "ucp_init", code);

@@ -142,8 +142,10 @@ _COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
 _WORKERS = ("-w", "4", "-I", "1")
 
 
-#: Bytes of a message that measures a link, how many follow each other, and how often that is done.
-_PROBE, _TRAIN, _PROBES = 1 << 20, 5, 5
+#: Bytes of a message that measures a link, and how many follow each other.
+_PROBE, _TRAIN = 1 << 20, 5
+#: Such trains follow until so many in a row have improved no link's best by 5 %, or there were so many.
+_STEADY, _MOST_PROBES = 3, 25
 #: How often a message of a byte goes to and fro.
 _PINGS = 100
 #: Hosts whose speeds differ by less count as equal: busy hosts measure no better.
@@ -243,26 +245,39 @@ class _Speeds:
                 if me == last:
                     wire.pass_byte(other)
                 trips.append(time.monotonic() - begun)
-        return float(group.exchange("%.2g" % (statistics.median(trips) / 2 * 1e6))[first])
+        return float(group.exchange("%.2g" % (min(trips) / 2 * 1e6))[first])
 
     def _rates(self, to: Dict[int, int]) -> List[float]:
-        """GB/s that each rank receives at, where rank r sends to to[r]: the median of some. Collective."""
+        """GB/s that each rank receives at, where rank r sends to to[r]: the best of some. Collective.
+
+        The clock begins before the sender is asked to begin. So a busy core makes a rate too low, and
+        nothing makes it too high.
+        """
         group, me = self._group, self._group.rank()
         source = next((r for r, t in to.items() if t == me), None)
         out, into = torch.zeros(_PROBE, dtype=torch.uint8), torch.empty(_PROBE, dtype=torch.uint8)
-        seen = [0.0]
-        for _ in range(_PROBES):
-            group.exchange("")  # all begin together
+        rates, best, steady = [0.0] * group.size(), 0.0, 0
+        for _ in range(_MOST_PROBES):
+            before = rates  # all begin together, and stop together
+            rates = [float(x) for x in group.exchange("%.6g" % best)]
+            grown = any(new > 1.05 * old for new, old in zip(rates, before))
+            steady = 0 if grown else steady + 1
+            if steady == _STEADY:
+                break
+            asked = [group.recv([into[:1]], to[me])] if me in to else []
             coming = [group.recv([into], source) for _ in range(_TRAIN)] if source is not None else []
-            works = [group.send([out], to[me]) for _ in range(_TRAIN)] if me in to else []
+            begun = time.monotonic()
+            works = [group.send([out[:1]], source)] if source is not None else []
+            for ask in asked:
+                ask.wait()
+                works += [group.send([out], to[me]) for _ in range(_TRAIN)]
+            for work in coming:
+                work.wait()
             if coming:
-                coming[0].wait()  # the clock begins when both ends are at it
-                begun = time.monotonic()
-                coming[-1].wait()
-                seen.append((_TRAIN - 1) * _PROBE / (time.monotonic() - begun) / 1e9)
+                best = max(best, _TRAIN * _PROBE / (time.monotonic() - begun) / 1e9)
             for work in works:
                 work.wait()
-        return [float(x) for x in group.exchange("%.6g" % statistics.median(seen[-_PROBES:]))]
+        return rates
 
 
 def _alike(speeds: List[float]) -> List[float]:
@@ -516,6 +531,11 @@ class _Work(_BaseWork):
 # ---- send and recv ------------------------------------------------------------------------------
 
 
+#: Steps without a message before a thread sleeps until UCX wakes it up, and for how long at most: a call
+#: of this process doesn't wake it.
+_SPINS, _WAIT_MICROSECONDS = 5, 500
+
+
 class _Messages:
     """Messages between two ranks over a wire of their own, moved by a thread while there are any."""
 
@@ -568,8 +588,8 @@ class _Messages:
                 self._fail_all(why, new)
                 moved = 1
             idle = 0 if moved else idle + 1
-            if idle > 50:
-                time.sleep(0.0005 if idle > 1000 else 0.00005)
+            if idle > _SPINS:
+                self._wire.wait(self._wire.context, _WAIT_MICROSECONDS)
 
     def pass_byte(self, rank: int) -> None:
         """Sends a byte, from the calling thread; as the other half only before anything was posted."""
@@ -585,6 +605,7 @@ class _Messages:
             self._check(self._wire.next(self._wire.context, byref(rank), byref(tag), byref(n),
                                         byref(message)))
             self._within(end, source)
+            self._rest(message)
         self._check(self._wire.receive(self._wire.context, message, byte.data_ptr(), 1,
                                        byref(request)))
         self._wait_for(request, source)
@@ -594,6 +615,11 @@ class _Messages:
         while not done.value:
             self._check(self._wire.test(self._wire.context, request, byref(done)))
             self._within(end, rank)
+            self._rest(done)
+
+    def _rest(self, found: Any) -> None:
+        if not found.value:
+            self._wire.wait(self._wire.context, _WAIT_MICROSECONDS)
 
     def _within(self, end: float, rank: int) -> None:
         if time.monotonic() > end:

@@ -41,3 +41,6 @@ struct copse_cuda_rounds {
  * `mine`: how all before it went here. Collective. */
 copse_status copse_watch_open(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
 void copse_watch_close(struct copse_cuda *cuda);
+/* Begins calls of NCCL on the communicator. Fails, and nothing is to be ended, where it was
+ * aborted. A test calls it in the place of a thread that is in the midst of a call. */
+copse_status copse_watch_begin(struct copse_cuda *cuda, struct copse_err *err);

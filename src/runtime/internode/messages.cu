@@ -234,9 +234,9 @@ void copse_watch_close(struct copse_cuda *cuda) { close_all(cuda, !copse_cuda_is
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* begin and end enclose calls of NCCL. begin fails, and no end follows, where the communicator was
- * aborted. */
-static copse_status begin_calls(struct copse_cuda *cuda, struct copse_err *err) {
+/* copse_watch_begin and end_calls enclose calls of NCCL. Where the communicator was aborted begin
+ * fails, and no end follows. */
+copse_status copse_watch_begin(struct copse_cuda *cuda, struct copse_err *err) {
   pthread_mutex_lock(&cuda->internode->watch->nccl);
   if (!cuda->internode->watch->aborted) return COPSE_OK;
   pthread_mutex_unlock(&cuda->internode->watch->nccl);
@@ -253,7 +253,7 @@ static copse_status await(struct copse_cuda *cuda, struct copse_err *err) {
   for (uint32_t poll = 0;; poll++) {
     int error = 0;
     copse_poll_pause(poll);
-    status = begin_calls(cuda, err);
+    status = copse_watch_begin(cuda, err);
     if (status != COPSE_OK) break;
     int result = nccl->async_error(nccl->comm, &error);
     end_calls(cuda);
@@ -568,7 +568,7 @@ static copse_status exchange(struct copse_cuda *cuda, const struct copse_cuda_pl
   t.args = args;
   t.stream = stream;
   make_view(&t);
-  COPSE_DO(begin_calls(cuda, err));
+  COPSE_DO(copse_watch_begin(cuda, err));
   copse_status status = move_group(&t, rounds->messages + first,
                                    rounds->first_message[round + 1] - first, &goes_on, err);
   end_calls(cuda);

@@ -737,6 +737,11 @@ def _dense(t: torch.Tensor) -> torch.Tensor:
     return (t if t.device.type == "cpu" else t.cpu()).contiguous()
 
 
+def _real(op: Any, t: torch.Tensor) -> torch.Tensor:
+    """The same memory, of a complex tensor as pairs of real numbers where op does not mix them."""
+    return torch.view_as_real(t) if t.is_complex() and op in (_Op.SUM, _Op.AVG) else t
+
+
 def _room(t: torch.Tensor, *sources: torch.Tensor) -> torch.Tensor:
     """Memory for t's new value, to be _put there: t's own where nothing is read from it meanwhile."""
     t = t.detach()
@@ -1089,6 +1094,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
         """In place."""
         if t.numel() == 0 or self._n == 1:
             return
+        t = _real(op, t)
         native = self._native(op, t)
         if native is None:
             self._alike(_said(op, t.reshape(-1)))
@@ -1101,6 +1107,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
         """whole: n parts like mine, one after the other."""
         if mine.numel() == 0:
             return
+        whole, mine = _real(op, whole), _real(op, mine)
         native = self._native(op, mine)
         if self._n == 1:
             mine.view(-1).copy_(whole.reshape(-1))
@@ -1205,7 +1212,8 @@ class ProcessGroupCopse(dist.ProcessGroup):
         self._check_op(op, t)
 
         def run() -> None:
-            here = _dense(t)
+            whole = _dense(t)
+            here = _real(op, whole)
             native = self._native(op, here)
             if self._n == 1 or here.numel() == 0:
                 return
@@ -1221,7 +1229,7 @@ class ProcessGroupCopse(dist.ProcessGroup):
             self._call("copse_reduce", here.data_ptr(), mine, here.numel(), _TYPES[here.dtype],
                        native, root, self._comm, None)
             if self._me == root:
-                _put(t, here)
+                _put(t, whole)
         return self._submit(_said("reduce", op, root, t), run, [t], opts)
 
     def allgather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor],

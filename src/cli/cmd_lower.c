@@ -371,12 +371,35 @@ static copse_status check_room(struct copse_cli_work *w) {
                        (unsigned long long)bytes, (unsigned long long)available);
 }
 
+/* Bytes in a plan's file for each channel, at least: no channel is without a signal and a wait. */
+enum { CHANNEL_BYTES = sizeof(struct copse_plan_channel) + 2 * sizeof(struct copse_plan_op) };
+
+/* COPSE_UNSUPPORTED, before anything is made, where the plan of all trees would be larger than a
+ * file can be. Each edge of a tree has a channel for data, and one back unless an allreduce's other
+ * tree stands in for it. */
+static copse_status check_size(const struct options *o, struct copse_cli_work *w) {
+  const struct copse_schedule *s = w->schedule;
+  const bool in_chunks = strcmp(o->to, "plan") == 0 && !o->lower.low_latency;
+  int64_t least = (s->n_ranks - 1) * (s->collective == COPSE_ALLREDUCE ? 1LL : 2LL) * CHANNEL_BYTES;
+  if (!in_chunks || s->n_rotations == 0) return COPSE_OK; /* what is listed could be read */
+  if (!__builtin_mul_overflow(least, s->n_trees, &least) &&
+      !__builtin_mul_overflow(least, copse_schedule_images(s), &least) &&
+      least <= (int64_t)COPSE_FILE_MAX_BYTES)
+    return COPSE_OK;
+  return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0,
+                       "the plan of %llu trees of %d ranks takes over %lld MiB, and a plan's file at "
+                       "most %lld; a schedule of fewer ranks would do",
+                       (unsigned long long)s->n_trees * (uint64_t)copse_schedule_images(s), s->n_ranks,
+                       (long long)(least >> 20), (long long)(COPSE_FILE_MAX_BYTES >> 20));
+}
+
 static copse_status lower(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   w->place = copse_file_label(o->input);
   copse_cli_phase("read");
   COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
   COPSE_DO(check_room(w));
+  COPSE_DO(check_size(o, w));
   COPSE_DO(load_given(o, w));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   copse_cli_phase("lower");

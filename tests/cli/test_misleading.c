@@ -260,6 +260,19 @@ START_TEST(what_will_not_fit_says_so) {
 }
 END_TEST
 
+/* From a compact schedule of 1 MB, and before its 4,096 trees are listed. */
+START_TEST(a_plan_larger_than_a_file_is_refused) {
+  ck_assert_int_eq(run("@ solve --synthetic 'hosts:512 gpus:8@300 nics:8@25 rails' -c allgather -o "
+                       "%%/h.json"),
+                   0);
+  ck_assert_int_eq(run("ulimit -v %s; @ lower %%/h.json --to plan -o %%/h.plan",
+                       COPSE_TEST_SANITIZED ? "unlimited" : "100000"),
+                   2);
+  expect(result.err, "h.json: the plan of 4096 trees of 4096 ranks takes over 1535 MiB, and a "
+                     "plan's file at most 1024; a schedule of fewer ranks would do");
+}
+END_TEST
+
 /* What is surely mistyped has one note, which names the link and the likely mistake; what machines
  * print and the catalogue has none. */
 START_TEST(mistyped_topologies_are_remarked_on) {
@@ -384,6 +397,7 @@ int main(void) {
   tcase_add_test(all, links_listed_both_ways_must_say_what_they_are);
   tcase_add_test(all, a_bare_tolerance_of_one_is_refused);
   tcase_add_test(all, what_will_not_fit_says_so);
+  tcase_add_test(all, a_plan_larger_than_a_file_is_refused);
   tcase_add_test(all, the_default_has_the_fewest_trees_at_the_optimum);
   tcase_add_test(all, only_bare_names_are_of_the_catalogue);
   if (COPSE_TEST_RESULTS) tcase_add_test(all, an_interrupted_plans_leaves_nothing_that_loads);

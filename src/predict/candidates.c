@@ -665,14 +665,16 @@ static copse_status time_ends(const struct copse_candidates *c,
   return COPSE_OK;
 }
 
-/* Takes ends [n] of ranges in at which the range's candidate does not do. */
+/* Takes ends [n] of ranges in at which neither the range's candidate does nor the one beyond the
+ * border: between these two find_border has decided. */
 static int add_sizes(const struct copse_candidates *c, const struct copse_candidate_range *ranges,
                      const double *bytes, double (*us)[COPSE_MAX_CANDIDATES], int n,
                      struct sizes *sizes) {
   int added = 0;
   for (int i = 0; i < n && sizes->n < MOST_SIZES; i++) {
     int at = 0;
-    if (is_close(c, us[i], ranges[(i + 1) / 2].candidate)) continue;
+    const struct copse_candidate_range *before = &ranges[i / 2];
+    if (is_close(c, us[i], before[0].candidate) || is_close(c, us[i], before[1].candidate)) continue;
     while (at < sizes->n && sizes->bytes[at] < bytes[i]) at++;
     if (at < sizes->n && sizes->bytes[at] == bytes[i]) continue;
     size_t later = (size_t)(sizes->n - at);

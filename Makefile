@@ -271,7 +271,7 @@ $(OUT)/libcopse-mpi.so: $(MPI_OBJ)
 
 # So is UCX.
 $(UCX_OBJ): CPPFLAGS += $(UCX_CFLAGS)
-$(OUT)/libcopse-ucx.so: $(UCX_OBJ) $(OBJ)/src/base/clock.o
+$(OUT)/libcopse-ucx.so: $(UCX_OBJ)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcopse-ucx.so.$(SOMAJOR) -o $@ $^ $(UCX_LIBS)
 	$(Q)ln -sf libcopse-ucx.so $(OUT)/libcopse-ucx.so.$(SOMAJOR)

@@ -316,6 +316,35 @@ START_TEST(clusters_come_down_to_few_base_trees) {
 }
 END_TEST
 
+/* Ranks of several kinds, whose base trees get stuck when they grow one after the other: side by
+ * side they are found, no more than a hop higher than listed ones. In the first one links that stay
+ * in place make k a multiple. */
+static const struct {
+  const char *line;
+  int images;
+} dragonflies[] = {
+    {"hosts:15 gpus:4@300 nics:2@25 dragonfly:5@50/60", 6},
+    {"hosts:21 gpus:3@100 nics:3@25 dragonfly:7@25/60", 9},
+    {"hosts:32 gpus:8@300 nics:8@25 dragonfly:8@100/200", 32},
+};
+START_TEST(base_trees_that_get_stuck_one_by_one_grow_side_by_side) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  ASSERT_OK(copse_topology_synthetic(dragonflies[_i].line, NULL, &t, &err), &err);
+  struct copse_schedule *s =
+      solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .compact = true});
+  struct copse_schedule *listed =
+      solve(t, (struct copse_solve_options){.collective = COPSE_ALLGATHER, .no_symmetry = true});
+  ck_assert_int_ge(copse_schedule_images(s), dragonflies[_i].images);
+  ck_assert_int_le(copse_schedule_height(s), copse_schedule_height(listed) + 1);
+  copse_schedule_free(listed);
+  copse_schedule_free(s);
+  ck_assert(check_compact(t, COPSE_ALLGATHER, 0));
+  ck_assert(check_compact(t, COPSE_ALLREDUCE, 0));
+  copse_topology_free(t);
+}
+END_TEST
+
 /* From COPSE_TRUST_FROM ranks on base trees are made for a listed schedule as well. */
 START_TEST(listed_schedules_of_large_clusters_are_expanded) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -520,6 +549,8 @@ int main(void) {
   tcase_add_loop_test(tc, shuffled_clusters_have_the_same_optimum, 0, 6);
   tcase_add_loop_test(tc, clusters_come_down_to_few_base_trees, 0,
                       sizeof clusters / sizeof *clusters);
+  tcase_add_loop_test(tc, base_trees_that_get_stuck_one_by_one_grow_side_by_side, 0,
+                      sizeof dragonflies / sizeof *dragonflies);
   tcase_add_test(tc, listed_schedules_of_large_clusters_are_expanded);
   tcase_add_test(tc, damaged_symmetries_are_refused);
   tcase_add_test(tc, symmetries_of_another_cluster_are_refused);

@@ -36,10 +36,8 @@ struct grown_family {
 
 struct grower {
   const struct copse_network *network;
-  int n_orbits;
-  int *orbit;    /* [n_links] */
-  int64_t *left; /* [n_orbits] what the base trees may still use */
-  int *avoid;    /* [n_orbits] 0: taken at once; others as a later resort, by number */
+  struct copse_orbits orbits;
+  int *avoid; /* [orbits.n] 0: taken at once; others as a later resort, by number */
   struct copse_adjacency leaving; /* links by source */
   struct copse_cuts cuts;         /* slack: how much may enter again, as a later resort */
   bool *is_terminal, *in_tree;    /* [n_nodes] */
@@ -104,8 +102,8 @@ static int collect_path(struct grower *g, int x, int last) {
 static int64_t path_amount(const struct grower *g, int n, int64_t want) {
   int end = g->network->links[g->chosen[0]].dst;
   for (int i = 0; i < n && want > 0; i++) {
-    int64_t uses = 1, left = g->left[g->orbit[g->chosen[i]]];
-    for (int j = 0; j < i; j++) uses += g->orbit[g->chosen[j]] == g->orbit[g->chosen[i]];
+    int64_t uses = 1, left = g->orbits.left[g->orbits.of[g->chosen[i]]];
+    for (int j = 0; j < i; j++) uses += g->orbits.of[g->chosen[j]] == g->orbits.of[g->chosen[i]];
     if (left / uses < want) want = left / uses;
     const struct copse_net_link *link = &g->network->links[g->chosen[i]];
     want = spared_by_cuts(g, link, want);
@@ -163,7 +161,7 @@ static copse_status extend(struct grower *g, int n, int64_t amount) {
   g->path[g->n_path++] = edge.src;
   for (int i = n - 1; i >= 0; i--) {
     g->path[g->n_path++] = links[g->chosen[i]].dst;
-    g->left[g->orbit[g->chosen[i]]] -= amount;
+    g->orbits.left[g->orbits.of[g->chosen[i]]] -= amount;
     if (g->exits) use_cuts(g, &links[g->chosen[i]], amount);
   }
   g->current.edges[g->current.n_edges++] = edge;
@@ -217,7 +215,7 @@ static copse_status walk(struct grower *g, int x, struct search *search) {
       int e = g->leaving.item[first + (j + turn < degree ? j + turn : j + turn - degree)];
       int b = g->network->links[e].dst;
       if (g->is_terminal[b] ? g->in_tree[b] : g->stamp[b] == g->n_searches) continue;
-      if (g->left[g->orbit[e]] < least || g->avoid[g->orbit[e]] > g->level) continue;
+      if (g->orbits.left[g->orbits.of[e]] < least || g->avoid[g->orbits.of[e]] > g->level) continue;
       if (g->is_terminal[b]) {
         COPSE_DO(weigh(g, x, e, search));
         if (search->taken && g->level > 0) return COPSE_OK;
@@ -349,8 +347,7 @@ static copse_status prepare(struct grower *g) {
   size_t terminals = (size_t)g->network->n_terminals;
   struct copse_arena *arena = &g->arena;
   COPSE_DO(copse_links_by_source(g->network, arena, &g->leaving, g->err));
-  COPSE_DO(COPSE_ARRAYS(arena, m, int, g->err, &g->orbit, &g->avoid));
-  COPSE_DO(COPSE_ARRAY(arena, m, g->left, g->err));
+  COPSE_DO(COPSE_ARRAY(arena, m, g->avoid, g->err));
   COPSE_DO(copse_network_terminals(g->network, arena, &g->is_terminal, g->err));
   COPSE_DO(COPSE_ARRAY(arena, n, g->in_tree, g->err));
   COPSE_DO(COPSE_ARRAY(arena, terminals, g->order, g->err));
@@ -407,10 +404,10 @@ static void measure_cuts(struct grower *g, int64_t trees) {
     const struct copse_cuts_of_node *of = &cuts->of[link->src];
     for (int i = 0; i < of->n; i++)
       if (!copse_cuts_hold(cuts, of->cuts[i], link->dst))
-        g->exits[of->cuts[i]] = add_capped(g->exits[of->cuts[i]], g->left[e], MOST_EXITS);
+        g->exits[of->cuts[i]] = add_capped(g->exits[of->cuts[i]], g->orbits.left[e], MOST_EXITS);
     of = &cuts->of[link->dst];
     for (int i = 0; i < of->n; i++)
-      if (!copse_cuts_hold(cuts, of->cuts[i], link->src)) cuts->slack[of->cuts[i]] += g->left[e];
+      if (!copse_cuts_hold(cuts, of->cuts[i], link->src)) cuts->slack[of->cuts[i]] += g->orbits.left[e];
   }
 }
 
@@ -448,11 +445,7 @@ static copse_status attempt(const struct copse_tree_problem *problem, int64_t tr
   struct grower g = {.network = network, .forest = forest, .err = err};
   bool made = false;
   COPSE_DO(prepare(&g));
-  g.n_orbits = network->n_links; /* each link for itself */
-  for (int e = 0; e < network->n_links; e++) {
-    g.orbit[e] = e;
-    g.left[e] = problem->capacities[e];
-  }
+  COPSE_DO(copse_orbits_make(problem, 1, &g.arena, &g.orbits, err));
   COPSE_DO(copse_cuts_nested(network, problem->capacities, network->roots[0].node, narrow(trees),
                              &g.cuts, err));
   COPSE_DO(prepare_cuts(&g, true));
@@ -566,66 +559,93 @@ static copse_status find_cuts(const struct copse_tree_problem *problem, const in
 
 /* ---- orbits --------------------------------------------------------------------------------- */
 
-/*
- * Orbits, and what their links may carry of base trees: c * |O| / |H| (see above), rounded
- * down. *times is the least multiple of everything without rounding.
- */
-static copse_status make_orbits(struct grower *g, const int64_t *capacities,
-                                const struct copse_network_symmetry *symmetry, int64_t times_now,
-                                int64_t *times) {
-  int n = g->network->n_links, n_products = 1;
+/* Each link for itself, all roots. */
+static copse_status each_alone(const struct copse_tree_problem *problem, struct copse_arena *arena,
+                               struct copse_orbits *out, struct copse_err *err) {
+  out->n = problem->network->n_links;
+  out->n_roots = problem->network->n_roots;
+  out->times = 1;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)out->n, out->of, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)out->n, out->left, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)out->n_roots, out->roots, err));
+  for (int e = 0; e < out->n; e++) {
+    out->of[e] = e;
+    out->left[e] = problem->capacities[e];
+  }
+  for (int i = 0; i < out->n_roots; i++) out->roots[i] = i;
+  return COPSE_OK;
+}
+
+/* What links of an orbit may carry of base trees is c * |O| / |H| (see above), rounded down. */
+static copse_status measure_orbits(const struct copse_tree_problem *problem, int64_t times,
+                                   struct copse_arena *arena, struct copse_orbits *out,
+                                   struct copse_err *err) {
+  const struct copse_network_symmetry *symmetry = problem->symmetry;
+  int n = problem->network->n_links, n_products = 1;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *first, *size;
-  *times = 1;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, size, g->err));
+  out->times = 1;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, size, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, out->of, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, out->left, err));
   for (int i = 0; i < symmetry->n; i++) n_products *= symmetry->generators[i].order;
-  COPSE_DO(
-      copse_links_orbits(g->network, symmetry->generators, symmetry->n, &scratch, &first, g->err));
+  COPSE_DO(copse_links_orbits(problem->network, symmetry->generators, symmetry->n, &scratch, &first,
+                              err));
   for (int e = 0; e < n; e++) size[first[e]]++;
-  g->n_orbits = 0;
+  out->n = 0;
   for (int e = 0; e < n; e++) {
     int64_t capacity, staying = n_products / size[first[e]];
-    if (copse_mul_overflows(capacities[e], times_now, &capacity)) capacity = INT64_MAX;
-    if (first[e] == e) g->left[g->n_orbits++] = INT64_MAX;
-    g->orbit[e] = first[e] == e ? g->n_orbits - 1 : g->orbit[first[e]];
+    if (copse_mul_overflows(problem->capacities[e], times, &capacity)) capacity = INT64_MAX;
+    if (first[e] == e) out->left[out->n++] = INT64_MAX;
+    out->of[e] = first[e] == e ? out->n - 1 : out->of[first[e]];
     /* capacities for a fixed k may differ within an orbit: the least holds */
-    int64_t *left = &g->left[g->orbit[e]];
+    int64_t *left = &out->left[out->of[e]];
     if (capacity / staying < *left) *left = capacity / staying;
-    COPSE_DO(copse_lcm(*times, staying / copse_gcd(staying, capacities[e]), times, g->err));
+    COPSE_DO(copse_lcm(out->times, staying / copse_gcd(staying, problem->capacities[e]),
+                       &out->times, err));
   }
   return COPSE_OK;
 }
 
 /* The first root of every orbit. */
-static copse_status find_bases(const struct grower *g,
-                               const struct copse_network_symmetry *symmetry, int *bases,
-                               int *n_bases) {
+static copse_status find_bases(const struct copse_tree_problem *problem, struct copse_arena *arena,
+                               struct copse_orbits *out, struct copse_err *err) {
+  const struct copse_network *network = problem->network;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *first;
   bool *taken;
-  *n_bases = 0;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)g->network->n_nodes, taken, g->err));
-  COPSE_DO(
-      copse_nodes_orbits(g->network, symmetry->generators, symmetry->n, &scratch, &first, g->err));
-  for (int i = 0; i < g->network->n_roots; i++) {
-    bool *known = &taken[first[g->network->roots[i].node]];
-    if (!*known) bases[(*n_bases)++] = i;
+  out->n_roots = 0;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)network->n_roots, out->roots, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_nodes, taken, err));
+  COPSE_DO(copse_nodes_orbits(network, problem->symmetry->generators, problem->symmetry->n,
+                              &scratch, &first, err));
+  for (int i = 0; i < network->n_roots; i++) {
+    bool *known = &taken[first[network->roots[i].node]];
+    if (!*known) out->roots[out->n_roots++] = i;
     *known = true;
   }
   return COPSE_OK;
 }
 
+copse_status copse_orbits_make(const struct copse_tree_problem *problem, int64_t times,
+                               struct copse_arena *arena, struct copse_orbits *out,
+                               struct copse_err *err) {
+  if (!copse_has_symmetry(problem)) return each_alone(problem, arena, out, err);
+  COPSE_DO(measure_orbits(problem, times, arena, out, err));
+  return find_bases(problem, arena, out, err);
+}
+
 /* k trees of every base root, within what is left. */
-static copse_status grow_once(struct grower *g, int64_t k, const int *bases, int n_bases,
-                              const struct copse_progress *progress, bool *packed) {
+static copse_status grow_once(struct grower *g, int64_t k, const struct copse_progress *progress,
+                              bool *packed) {
   bool stuck = false;
   int64_t multiplicity;
-  for (int i = 0; i < n_bases && !stuck; i++) {
-    const struct copse_net_root *root = &g->network->roots[bases[i]];
+  for (int i = 0; i < g->orbits.n_roots && !stuck; i++) {
+    const struct copse_net_root *root = &g->network->roots[g->orbits.roots[i]];
     if (copse_mul_overflows(root->weight, k, &multiplicity))
       return copse_fail(g->err, COPSE_OVERFLOW, "the number of trees needs more than 63 bits");
     COPSE_DO(grow_root(g, root->node, multiplicity, &stuck));
-    copse_progress_report(progress, "pack", i + 1, n_bases);
+    copse_progress_report(progress, "pack", i + 1, g->orbits.n_roots);
   }
   drop_waiting(g);
   *packed = !stuck;
@@ -636,20 +656,21 @@ static copse_status grow_once(struct grower *g, int64_t k, const int *bases, int
  * The trees; again where they got stuck, with more care for the orbits that ran out first: what
  * else there is is used before them.
  */
-static copse_status grow_orbits(struct grower *g, int64_t k, const int *bases, int n_bases,
-                                const struct copse_progress *progress, bool *packed) {
-  size_t bytes = (size_t)g->n_orbits * sizeof *g->left;
+static copse_status grow_orbits(struct grower *g, int64_t k, const struct copse_progress *progress,
+                                bool *packed) {
+  size_t bytes = (size_t)g->orbits.n * sizeof *g->orbits.left;
   int64_t *all;
-  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->n_orbits, all, g->err));
-  memcpy(all, g->left, bytes);
-  memset(g->avoid, 0, (size_t)g->n_orbits * sizeof *g->avoid);
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->orbits.n, all, g->err));
+  memcpy(all, g->orbits.left, bytes);
+  memset(g->avoid, 0, (size_t)g->orbits.n * sizeof *g->avoid);
   for (g->top_level = 0;; g->top_level++) {
-    COPSE_DO(grow_once(g, k, bases, n_bases, progress, packed));
+    COPSE_DO(grow_once(g, k, progress, packed));
     if (*packed) break;
     copse_forest_clear(g->forest);
     if (g->top_level + 1 == COPSE_ORBIT_LEVELS) break;
-    for (int o = 0; o < g->n_orbits; o++) g->avoid[o] += g->left[o] < g->current.multiplicity;
-    memcpy(g->left, all, bytes);
+    for (int o = 0; o < g->orbits.n; o++)
+      g->avoid[o] += g->orbits.left[o] < g->current.multiplicity;
+    memcpy(g->orbits.left, all, bytes);
   }
   return COPSE_OK;
 }
@@ -658,28 +679,27 @@ copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
                                     struct copse_forest *forest, bool *made,
                                     struct copse_err *err) {
   const struct copse_network *network = problem->network;
-  const struct copse_network_symmetry *symmetry = problem->symmetry;
   COPSE_AT_END(release)
   struct grower g = {.network = network, .forest = forest, .err = err};
-  size_t n_roots = (size_t)network->n_roots;
-  int *bases, *sinks, n_bases;
-  int64_t whole, k = problem->k;
+  int *sinks;
+  int64_t k = problem->k;
   *made = false;
-  COPSE_DO(prepare(&g));
-  COPSE_DO(COPSE_ARRAYS(&g.arena, n_roots, int, err, &bases, &sinks));
-  COPSE_DO(find_bases(&g, symmetry, bases, &n_bases));
+  COPSE_DO(copse_orbits_make(problem, 1, &g.arena, &g.orbits, err));
+  int n_bases = g.orbits.n_roots;
   if ((int64_t)n_bases * network->n_terminals > COPSE_ORBIT_MOST_TO_GROW) return COPSE_OK;
   if (!copse_network_equal_weights(network))
     return COPSE_OK; /* no tree's image is of another weight */
-  for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[bases[i]].node;
+  COPSE_DO(prepare(&g));
+  COPSE_DO(COPSE_ARRAY(&g.arena, (size_t)n_bases, sinks, err));
+  for (int i = 0; i < n_bases; i++) sinks[i] = network->roots[g.orbits.roots[i]].node;
   COPSE_DO(find_cuts(problem, sinks, n_bases, &g.cuts, err));
   COPSE_DO(prepare_cuts(&g, false));
-  COPSE_DO(make_orbits(&g, problem->capacities, symmetry, 1, &whole));
-  COPSE_DO(grow_orbits(&g, k, bases, n_bases, problem->progress, made));
+  COPSE_DO(grow_orbits(&g, k, problem->progress, made));
+  int64_t whole = g.orbits.times;
   if (!*made && problem->multiple && whole > 1 && whole <= COPSE_ORBIT_MOST_TIMES &&
       !copse_mul_overflows(k, whole, &k)) {
-    COPSE_DO(make_orbits(&g, problem->capacities, symmetry, whole, &whole));
-    COPSE_DO(grow_orbits(&g, k, bases, n_bases, problem->progress, made));
+    COPSE_DO(copse_orbits_make(problem, whole, &g.arena, &g.orbits, err));
+    COPSE_DO(grow_orbits(&g, k, problem->progress, made));
   }
   if (!*made) return COPSE_OK;
   forest->k = k;

@@ -11,6 +11,9 @@
  *      x'...===...> y           and y joins from z instead
  *      z ........> y
  *
+ * With symmetries the trees are those of base roots, and what counts is what is left of each orbit of
+ * links (trees/grow.c).
+ *
  * In this file: growing, exchanges, preparation, the whole.
  */
 #include "solver/trees/maker.h"
@@ -28,11 +31,11 @@ struct way {
   int src; /* number of the terminal it comes from; -1: the root, or not reached */
   int n;
   size_t first;
-  uint64_t bits; /* bit_of of each of its links */
+  uint64_t bits; /* bit_of of each of its links' orbits */
 };
 
-/* Links share 64 bits: a way without a link's bit does not use it. */
-static inline uint64_t bit_of(int link) { return (uint64_t)1 << (link & 63); }
+/* Orbits share 64 bits: a way without an orbit's bit does not use it. */
+static inline uint64_t bit_of(int orbit) { return (uint64_t)1 << (orbit & 63); }
 
 /* Terminals go by their number here, 0 .. n - 1. */
 struct tree {
@@ -45,7 +48,7 @@ struct tree {
   unsigned char *entered; /* [n_cuts] */
 };
 
-/* A way that uses a link, or used it once. */
+/* A way that uses a link of an orbit, or used it once. */
 struct user {
   int tree, vertex;
 };
@@ -73,12 +76,12 @@ struct search {
   int n_ends;
   int *links; /* [n_nodes] of a way that was found, n_links of them */
   int n_links;
-  int *full; /* [n_nodes] those of them that have nothing left */
+  int *full; /* [n_nodes] orbits of those of them that have nothing left */
 };
 
 /* A link that leaves a node, as growing reads them, one after the other. */
 struct step {
-  int link, dst, number; /* of dst as a terminal; -1: a relay */
+  int link, orbit, dst, number; /* of dst as a terminal; -1: a relay */
 };
 
 struct grower {
@@ -86,7 +89,7 @@ struct grower {
   struct copse_forest *forest;
   int n;                                    /* terminals */
   int *number;                              /* [n_nodes] of a terminal; -1: a relay */
-  int64_t *left;                            /* [n_links] */
+  struct copse_orbits orbits;               /* of links: what is left of them */
   struct copse_adjacency leaving, entering; /* links by source, by destination */
   struct step *steps_of;                    /* [n_links] in the order of leaving.item */
   struct copse_cuts cuts;                   /* tight: every tree may enter them once */
@@ -96,7 +99,7 @@ struct grower {
   struct way *ways; /* [n_trees * n] of all trees, where exchanges look for users */
   int *path;        /* links of all ways */
   size_t n_path, path_capacity;
-  struct users *users;     /* [n_links], NULL before the first exchange */
+  struct users *users;     /* [orbits.n], NULL before the first exchange */
   struct sources *sources; /* [n_nodes], as the last repair found them */
   struct search search[COPSE_LEVELS_CHAIN + 1];
   int64_t steps; /* of exchanges that are left: candidates looked at, links walked back */
@@ -104,6 +107,21 @@ struct grower {
   struct copse_arena arena;
   struct copse_err *err;
 };
+
+static inline int64_t left_of(const struct grower *g, int link) {
+  return g->orbits.left[g->orbits.of[link]];
+}
+
+/* Whether enough is left for a way, which may use several links of an orbit. */
+static bool has_room(const struct grower *g, const int *links, int n) {
+  const int *of = g->orbits.of;
+  for (int i = 0; i < n; i++) {
+    int64_t uses = 1;
+    for (int j = 0; j < i; j++) uses += of[links[j]] == of[links[i]];
+    if (left_of(g, links[i]) < uses) return false;
+  }
+  return true;
+}
 
 /* Whether the tree may use a link on a way to node `end` (-1: it is not known yet): what is
  * entered already is not entered again, and nothing only to pass through it. */
@@ -116,7 +134,7 @@ static bool may_enter(const struct grower *g, const struct tree *tree, int link,
 }
 
 static copse_status note_user(struct grower *g, int link, int tree, int vertex) {
-  struct users *users = &g->users[link];
+  struct users *users = &g->users[g->orbits.of[link]];
   copse_status status = COPSE_GROW(users->list, users->capacity, users->n + 1, g->err);
   if (status == COPSE_OK) users->list[users->n++] = (struct user){tree, vertex};
   return status;
@@ -132,8 +150,8 @@ static copse_status join(struct grower *g, int index, int x, int y, const struct
   for (int i = 0; i < search->n_links; i++) {
     int e = search->links[i];
     g->path[g->n_path++] = e;
-    way->bits |= bit_of(e);
-    g->left[e]--;
+    way->bits |= bit_of(g->orbits.of[e]);
+    g->orbits.left[g->orbits.of[e]]--;
     for (int j = g->first_cut[e]; j < g->first_cut[e + 1]; j++)
       if (copse_cuts_hold(&g->cuts, g->entered[j], end)) tree->entered[g->entered[j]] = 1;
     if (g->users) COPSE_DO(note_user(g, e, index, y));
@@ -149,10 +167,10 @@ static bool collect_way(struct grower *g, const struct tree *tree, int start, in
   for (int e = link; links[e].src != start; e = search->via[links[e].src]) n++;
   search->n_links = n;
   for (int e = link; n > 0; e = search->via[links[e].src]) {
-    if (g->left[e] == 0 || !may_enter(g, tree, e, end)) return false;
+    if (!may_enter(g, tree, e, end)) return false;
     search->links[--n] = e;
   }
-  return true;
+  return has_room(g, search->links, search->n_links);
 }
 
 static copse_status add_vertex(struct grower *g, int index, int x, int y,
@@ -183,7 +201,7 @@ static copse_status search_from(struct grower *g, int index, int x, int most, in
       const struct step *step = &g->steps_of[first + at];
       int e = step->link, b = step->dst, y = step->number;
       if (y >= 0 ? tree->depth[y] >= 0 : s->stamp[b] == s->n) continue;
-      if (g->left[e] == 0) continue;
+      if (g->orbits.left[step->orbit] == 0) continue;
       if (y >= 0) {
         if (!collect_way(g, tree, start, e, s)) continue;
         COPSE_DO(add_vertex(g, index, x, y, s));
@@ -236,7 +254,7 @@ static void find_sources(struct grower *g) {
       int a = copse_queue_pop(&queue);
       for (int i = g->leaving.first[a]; i < g->leaving.first[a + 1]; i++) {
         int e = g->leaving.item[i], b = g->network->links[e].dst;
-        if (g->left[e] == 0 || (g->number[b] >= 0 && g->number[a] < 0)) continue;
+        if (left_of(g, e) == 0 || (g->number[b] >= 0 && g->number[a] < 0)) continue;
         if (add_source(g, b, x) && g->number[b] < 0) copse_queue_push(&queue, b);
       }
     }
@@ -250,7 +268,7 @@ static bool is_above(const struct tree *tree, int x, int v) {
   return x == tree->root;
 }
 
-/* Whether a way, once it is free from link `taken` on, can be come upon from another vertex: a
+/* Whether a way, once it is free from orbit `taken` on, can be come upon from another vertex: a
  * quick look at what search_back would find. */
 static bool has_source(const struct grower *g, struct user user, int taken) {
   const struct tree *tree = &g->trees[user.tree];
@@ -261,7 +279,7 @@ static bool has_source(const struct grower *g, struct user user, int taken) {
     if (s->n > COPSE_LEVELS_SOURCES) return true;
     for (int j = 0; j < s->n; j++)
       if (is_above(tree, s->terminals[j], user.vertex)) return true;
-    if (e == taken) return false;
+    if (g->orbits.of[e] == taken) return false;
   }
   return false;
 }
@@ -269,7 +287,7 @@ static bool has_source(const struct grower *g, struct user user, int taken) {
 /* ---- who uses a link --------------------------------------------------------------------- */
 
 static copse_status list_users(struct grower *g) {
-  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->network->n_links, g->users, g->err));
+  COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->orbits.n, g->users, g->err));
   for (int t = 0; t < g->n_trees; t++)
     for (int v = 0; v < g->n; v++) {
       const struct way *way = &g->trees[t].ways[v];
@@ -279,13 +297,13 @@ static copse_status list_users(struct grower *g) {
   return COPSE_OK;
 }
 
-/* Whether the way still uses all links that a search found to be full. */
+/* Whether the way still uses all orbits that a search found to be full. */
 static bool uses_all(const struct grower *g, struct user user, const int *full, int n_full) {
   const struct way *way = &g->trees[user.tree].ways[user.vertex];
   if (way->src < 0) return false;
   for (int i = 0; i < n_full; i++) {
     int j = 0;
-    while (j < way->n && g->path[way->first + (size_t)j] != full[i]) j++;
+    while (j < way->n && g->orbits.of[g->path[way->first + (size_t)j]] != full[i]) j++;
     if (j == way->n) return false;
   }
   return true;
@@ -321,8 +339,9 @@ static void search_back(struct grower *g, int t, int v, struct search *s, bool f
     g->allowed -= g->entering.first[b + 1] - g->entering.first[b];
     for (int i = g->entering.first[b]; i < g->entering.first[b + 1]; i++) {
       int e = g->entering.item[i], a = g->network->links[e].src, u = g->number[a];
-      if (g->left[e] == 0 && (!full || layer == 2)) continue;
-      int a_layer = g->left[e] == 0 ? 1 : layer == 0 ? 0 : 2, to = a + a_layer * n_nodes;
+      bool is_full = left_of(g, e) == 0;
+      if (is_full && (!full || layer == 2)) continue;
+      int a_layer = is_full ? 1 : layer == 0 ? 0 : 2, to = a + a_layer * n_nodes;
       if (s->stamp[to] == s->n) continue;
       s->stamp[to] = s->n;
       s->via[to] = e + layer * g->network->n_links;
@@ -337,7 +356,8 @@ static void search_back(struct grower *g, int t, int v, struct search *s, bool f
 /* ---- exchanging -------------------------------------------------------------------------- */
 
 static void give_back(struct grower *g, const struct way *way, int sign) {
-  for (int i = 0; i < way->n; i++) g->left[g->path[way->first + (size_t)i]] += sign;
+  for (int i = 0; i < way->n; i++)
+    g->orbits.left[g->orbits.of[g->path[way->first + (size_t)i]]] += sign;
 }
 
 static void measure(const struct grower *g, struct tree *tree) {
@@ -352,7 +372,7 @@ static void measure(const struct grower *g, struct tree *tree) {
 static void leave(struct grower *g, int t, int v) {
   struct way *way = &g->trees[t].ways[v];
   give_back(g, way, 1);
-  for (int i = 0; i < way->n; i++) g->users[g->path[way->first + (size_t)i]].n--;
+  for (int i = 0; i < way->n; i++) g->users[g->orbits.of[g->path[way->first + (size_t)i]]].n--;
   g->n_path = way->first;
   way->src = -1;
 }
@@ -365,24 +385,26 @@ static copse_status exchange(struct grower *g, int t, int v, int x, const struct
                              struct user user, int chain, bool *done) {
   struct way *way = &g->trees[user.tree].ways[user.vertex], old = *way;
   give_back(g, &old, 1);
-  way->src = -1;
-  COPSE_DO(join(g, t, x, v, search));
-  COPSE_DO(attach(g, user.tree, user.vertex, chain - 1, done));
-  if (*done) {
-    measure(g, &g->trees[user.tree]);
-  } else {
+  if (has_room(g, search->links, search->n_links)) {
+    way->src = -1;
+    COPSE_DO(join(g, t, x, v, search));
+    COPSE_DO(attach(g, user.tree, user.vertex, chain - 1, done));
+    if (*done) {
+      measure(g, &g->trees[user.tree]);
+      return COPSE_OK;
+    }
     leave(g, t, v);
-    give_back(g, &old, -1);
     *way = old;
   }
+  give_back(g, &old, -1);
   return COPSE_OK;
 }
 
-/* The next way, from *i downwards, that may use full links with these bits: nearly all that is
+/* The next way, from *i downwards, that may use full orbits with these bits: nearly all that is
  * looked at is turned away here. Each counts against g->allowed; false: no more, or none allowed.
  */
-static bool next_user(struct grower *g, int link, uint64_t bits, int t, size_t *i) {
-  const struct user *list = g->users[link].list;
+static bool next_user(struct grower *g, int orbit, uint64_t bits, int t, size_t *i) {
+  const struct user *list = g->users[orbit].list;
   const struct way *ways = g->ways;
   size_t n = (size_t)g->n, at = *i;
   int left = g->allowed;
@@ -402,9 +424,9 @@ static copse_status exchange_any(struct grower *g, int t, int v, int x, const st
   int n_full = 0, *full = search->full;
   uint64_t bits = 0;
   for (int i = 0; i < search->n_links; i++) {
-    if (g->left[search->links[i]] != 0) continue;
-    full[n_full++] = search->links[i];
-    bits |= bit_of(search->links[i]);
+    if (left_of(g, search->links[i]) != 0) continue;
+    full[n_full++] = g->orbits.of[search->links[i]];
+    bits |= bit_of(g->orbits.of[search->links[i]]);
   }
   for (size_t i = g->users[full[0]].n; !*done && next_user(g, full[0], bits, t, &i);) {
     struct user user = g->users[full[0]].list[i];
@@ -427,7 +449,7 @@ static bool find_place(struct grower *g, int t, int v, struct search *s, int *x)
     best = s->ends[i];
   }
   if (best >= 0) collect_back(g, s, best, v);
-  return best >= 0;
+  return best >= 0 && has_room(g, s->links, s->n_links);
 }
 
 /* Finds v, which hangs nowhere, a place in the tree: over free links, else by an exchange. */
@@ -520,43 +542,45 @@ static copse_status make_tree(struct grower *g, int root) {
 /* How many trees there are; false where they are too many. */
 static bool count_trees(struct grower *g, int64_t k) {
   int64_t n = 0, more;
-  for (int i = 0; i < g->network->n_roots; i++)
-    if (copse_mul_overflows(g->network->roots[i].weight, k, &more) ||
+  for (int i = 0; i < g->orbits.n_roots; i++)
+    if (copse_mul_overflows(g->network->roots[g->orbits.roots[i]].weight, k, &more) ||
         copse_add_overflows(n, more, &n) || n > COPSE_LEVELS_MOST / g->n)
       return false;
   g->n_trees = (int)n;
   return true;
 }
 
-static copse_status prepare(struct grower *g, const int64_t *capacities, int64_t k) {
+static copse_status prepare(struct grower *g, const struct copse_tree_problem *problem,
+                            int64_t k) {
   const struct copse_network *network = g->network;
   size_t nodes = (size_t)network->n_nodes, links = (size_t)network->n_links;
   COPSE_DO(COPSE_ARRAY(&g->arena, nodes, g->number, g->err));
   COPSE_DO(COPSE_ARRAY(&g->arena, nodes, g->sources, g->err));
-  COPSE_DO(COPSE_ARRAY(&g->arena, links, g->left, g->err));
   for (int v = 0; v < network->n_nodes; v++) g->number[v] = -1;
   for (int i = 0; i < g->n; i++) g->number[network->terminals[i]] = i;
-  memcpy(g->left, capacities, links * sizeof *g->left);
   COPSE_DO(copse_links_by_source(network, &g->arena, &g->leaving, g->err));
   COPSE_DO(copse_links_by_destination(network, &g->arena, &g->entering, g->err));
   COPSE_DO(COPSE_ARRAY(&g->arena, links, g->steps_of, g->err));
   for (int i = 0; i < network->n_links; i++) {
     int e = g->leaving.item[i], b = network->links[e].dst;
-    g->steps_of[i] = (struct step){e, b, g->number[b]};
+    g->steps_of[i] = (struct step){e, g->orbits.of[e], b, g->number[b]};
   }
-  COPSE_DO(copse_cuts_tight(network, capacities, k, network->terminals, g->n, &g->cuts, g->err));
+  COPSE_DO(copse_cuts_tight(network, problem->capacities, problem->k, network->terminals, g->n,
+                            &g->cuts, g->err));
   COPSE_DO(list_cuts_by_link(g));
   COPSE_DO(make_searches(g));
   COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->n_trees, g->trees, g->err));
   COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->n_trees * (size_t)g->n, g->ways, g->err));
-  for (int i = 0; i < network->n_roots; i++)
-    for (int64_t j = 0; j < network->roots[i].weight * k; j++)
-      COPSE_DO(make_tree(g, g->number[network->roots[i].node]));
+  for (int i = 0; i < g->orbits.n_roots; i++) {
+    const struct copse_net_root *root = &network->roots[g->orbits.roots[i]];
+    for (int64_t j = 0; j < root->weight * k; j++)
+      COPSE_DO(make_tree(g, g->number[root->node]));
+  }
   return COPSE_OK;
 }
 
 static void release(struct grower *g) {
-  for (int e = 0; g->users && e < g->network->n_links; e++) free(g->users[e].list);
+  for (int e = 0; g->users && e < g->orbits.n; e++) free(g->users[e].list);
   copse_cuts_free(&g->cuts);
   free(g->entered);
   free(g->path);
@@ -645,21 +669,37 @@ static bool is_worth_finishing(struct grower *g) {
   return missing <= all / COPSE_LEVELS_LEAST_GROWN;
 }
 
-copse_status copse_make_levels(const struct copse_tree_problem *problem,
-                               struct copse_forest *forest, bool *made, struct copse_err *err) {
+/* `times` as many trees. */
+static copse_status attempt(const struct copse_tree_problem *problem, int64_t times,
+                            struct copse_forest *forest, int64_t *whole, bool *made,
+                            struct copse_err *err) {
+  COPSE_AT_END(release)
   struct grower g = {.network = problem->network,
                      .forest = forest,
                      .n = problem->network->n_terminals,
                      .err = err};
-  copse_status status = COPSE_OK;
+  int64_t k;
   *made = false;
-  if (!count_trees(&g, problem->k)) return COPSE_OK;
-  COPSE_TRY(prepare(&g, problem->capacities, problem->k));
-  COPSE_TRY(grow_all(&g, problem->progress));
-  if (is_worth_finishing(&g)) COPSE_TRY(finish(&g, made));
-  for (int t = 0; *made && t < g.n_trees; t++) COPSE_TRY(keep_tree(&g, &g.trees[t]));
-out:
-  release(&g);
-  if (status == COPSE_OK && *made) status = copse_forest_shorten(problem->network, forest, err);
-  return status;
+  COPSE_DO(copse_orbits_make(problem, times, &g.arena, &g.orbits, err));
+  *whole = g.orbits.times;
+  if (copse_mul_overflows(problem->k, times, &k) || !count_trees(&g, k)) return COPSE_OK;
+  COPSE_DO(prepare(&g, problem, k));
+  COPSE_DO(grow_all(&g, problem->progress));
+  if (is_worth_finishing(&g)) COPSE_DO(finish(&g, made));
+  for (int t = 0; *made && t < g.n_trees; t++) COPSE_DO(keep_tree(&g, &g.trees[t]));
+  if (!*made || !copse_has_symmetry(problem)) return COPSE_OK;
+  forest->k = k;
+  forest->base_only = true;
+  return COPSE_OK;
+}
+
+copse_status copse_make_levels(const struct copse_tree_problem *problem,
+                               struct copse_forest *forest, bool *made, struct copse_err *err) {
+  int64_t whole;
+  *made = false;
+  if (copse_has_symmetry(problem) && !copse_network_equal_weights(problem->network)) return COPSE_OK;
+  COPSE_DO(attempt(problem, 1, forest, &whole, made, err));
+  if (!*made && problem->multiple && whole > 1 && whole <= COPSE_ORBIT_MOST_TIMES)
+    COPSE_DO(attempt(problem, whole, forest, &whole, made, err));
+  return *made ? copse_forest_shorten(problem->network, forest, err) : COPSE_OK;
 }

@@ -6,6 +6,7 @@
  *   orbit        physical links    roots of one of each orbit  where hosts are alike
  *   single       physical links    trees of one root           on clusters of hosts
  *   levels       physical links    all trees side by side      nearly always, if not too many
+ *                                  (with symmetries of bases)
  *   split, pack  links made of     root after root             always
  *                paths over relays
  */
@@ -34,6 +35,10 @@ struct copse_tree_problem {
   const struct copse_progress *progress;
 };
 
+static inline bool copse_has_symmetry(const struct copse_tree_problem *problem) {
+  return problem->symmetry && problem->symmetry->n > 0;
+}
+
 /*
  * A maker sets forest->trees and n_trees, in an arena that is empty before. *made: whether it found
  * trees; else forest is as it was. COPSE_NOMEM, COPSE_OVERFLOW, COPSE_INTERNAL.
@@ -41,6 +46,22 @@ struct copse_tree_problem {
 typedef copse_status copse_tree_maker(const struct copse_tree_problem *problem,
                                       struct copse_forest *forest, bool *made,
                                       struct copse_err *err);
+
+/* Orbits of links under the symmetries, and what trees of base roots may use of them
+ * (trees/grow.c); without symmetries each link for itself, and all roots. */
+struct copse_orbits {
+  int n;
+  int *of;       /* [n_links] */
+  int64_t *left; /* [n] what base trees may still use */
+  int64_t times; /* the least multiple of all trees for which that is rounded nowhere */
+  int *roots;    /* [n_roots] the first of each orbit, as numbers of the network's roots */
+  int n_roots;
+};
+
+/* For `times` as many trees. The arena owns the arrays. COPSE_NOMEM, COPSE_OVERFLOW. */
+copse_status copse_orbits_make(const struct copse_tree_problem *problem, int64_t times,
+                               struct copse_arena *arena, struct copse_orbits *out,
+                               struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Orbit trees: those of the first root of each orbit, of which all other roots' trees are images.
@@ -86,8 +107,9 @@ copse_status copse_make_single(const struct copse_tree_problem *problem,
  * The trees are their own proof: they span, and use no link more often than its capacity. A
  * heuristic; no trees where trees times terminals are more than COPSE_LEVELS_MOST. Each tree is of
  * multiplicity one; equal ones are merged in the end, when edges change places (trees/forest.h).
- * Deterministic. Memory: about 40 bytes for each edge of each tree. Complexity: trees * terminals
- * searches, each of the links around a terminal; exchanges are limited.
+ * With symmetries the trees are those of base roots, held against what is left of orbits
+ * (copse_orbits_make), and k becomes a multiple as with orbit trees. Deterministic. Memory: about 40
+ * bytes for each edge of each tree. Complexity: trees * terminals searches, each of the links around a terminal; exchanges are limited.
  */
 copse_status copse_make_levels(const struct copse_tree_problem *problem,
                                struct copse_forest *forest, bool *made,

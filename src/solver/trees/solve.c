@@ -396,10 +396,6 @@ static copse_status split_and_pack(const struct copse_tree_problem *problem,
   return COPSE_OK;
 }
 
-static bool has_symmetry(const struct copse_tree_problem *problem) {
-  return problem->symmetry && problem->symmetry->n > 0;
-}
-
 static bool is_one_to_many(const struct copse_tree_problem *problem) {
   return problem->network->n_terminals >= problem->trust_from && problem->network->n_roots == 1;
 }
@@ -422,7 +418,8 @@ static const struct {
   copse_tree_maker *make;
   bool last;
 } makers[] = {
-    {has_symmetry, copse_make_orbit_trees, true}, /* whoever asked for base roots wants no others */
+    {copse_has_symmetry, copse_make_orbit_trees, false},
+    {copse_has_symmetry, copse_make_levels, true}, /* whoever asked for base roots wants no others */
     {is_one_to_many, copse_make_single, false},
     {is_many_to_many, copse_make_levels, false},
     {is_any, split_and_pack, true},
@@ -490,7 +487,7 @@ static int64_t rounding_work(const struct copse_network *network) {
 /* Whether the trees among many ranks are so many that rounded capacities come first. */
 static bool is_too_fine(const struct copse_tree_problem *problem) {
   int64_t n = 0, more;
-  if (has_symmetry(problem) || !is_many_to_many(problem)) return false;
+  if (copse_has_symmetry(problem) || !is_many_to_many(problem)) return false;
   for (int i = 0; i < problem->network->n_roots; i++)
     if (copse_mul_overflows(problem->network->roots[i].weight, problem->k, &more) ||
         copse_add_overflows(n, more, &n) || n > COPSE_FOREST_FINE / problem->network->n_terminals)

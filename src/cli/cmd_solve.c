@@ -134,7 +134,7 @@ static const char *why_not_comparable(copse_status status) {
 static copse_status compare_healthy(const struct copse_topology *healthy,
                                     const struct copse_topology *broken,
                                     const struct copse_solve_options *options, bool has_tolerance,
-                                    struct copse_q time_per_GB, struct healthy *out,
+                                    const struct copse_schedule *made, struct healthy *out,
                                     struct copse_err *err) {
   struct copse_solve_options like = *options;
   struct copse_solve_seconds ignored;
@@ -148,6 +148,7 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
   }
   like.healthy = NULL;
   like.bound_only = bound_is_time(options, has_tolerance);
+  like.compact = made->n_rotations > 0; /* its time is all that counts: no trees are listed */
   if (options->root >= 0 && options->root < broken->n_ranks) {
     const char *root = broken->nodes[broken->rank_nodes[options->root]].id;
     like.root = healthy->nodes[copse_topology_find(healthy, root)].rank;
@@ -160,7 +161,7 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
   out->time_per_GB = schedule->time_per_GB;
   out->known = schedule->time_per_GB.num > 0; /* a single rank: nothing moves */
   if (out->known)
-    out->slowdown = copse_q_to_double(time_per_GB) / copse_q_to_double(schedule->time_per_GB);
+    out->slowdown = copse_q_to_double(made->time_per_GB) / copse_q_to_double(schedule->time_per_GB);
   copse_schedule_free(schedule);
   return COPSE_OK;
 }
@@ -587,7 +588,7 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   report.seconds.total = copse_clock_seconds() - start;
   if (w->whole)
     COPSE_DO(compare_healthy(w->whole, w->topology, solve, o->what.has_tolerance,
-                             w->schedule->time_per_GB, &report.healthy, &w->err));
+                             w->schedule, &report.healthy, &w->err));
   copse_cli_progress_end();
   struct copse_schedule as_written = *w->schedule; /* for the report: its lists are not expanded */
   report.topology = w->topology;

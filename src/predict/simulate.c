@@ -30,18 +30,24 @@ struct wire {
   double free_us, taken_us; /* when it is free again, for how long it was taken */
 };
 
-/* A transfer at work; a cache line of its own. */
+/* A transfer at work; a cache line of its own, which has what most steps look at: simulations hold
+ * more than a processor's cache does. */
 struct flight {
   double chunk_bytes;
   double free_us;    /* when the first link has taken the chunk before */
   size_t first_link; /* into dag->ints */
-  int n_links, n_chunks;
+  int n_links : 30;
+  bool reduces : 1; /* as in the dag */
+  bool adds_up : 1; /* some of what it streams from reduces */
+  int n_chunks;
   int issued, arrived; /* chunks that asked for their first link, that arrived */
-  int waits;           /* transfers in `after` that haven't arrived */
+  int waits;           /* transfers in `after` that haven't arrived; of a frame of only streams, those
+                          of `streams` whose part of the next chunk hasn't */
   int streams_from;    /* the place of the only one, or one of the above */
   int first_dependent; /* into the frame's list */
   int n_dependents;
   int transfer; /* its number in the dag */
+  int worker;   /* that sends it, of all ranks' (worker_free_us); -1: none does */
 };
 
 _Static_assert(sizeof(struct flight) == 64, "a cache line");
@@ -98,6 +104,20 @@ static copse_status find_places(struct frame *f, struct copse_arena *scratch,
 
 /* ---- flights ----------------------------------------------------------------------------- */
 
+static bool adds_up(const struct copse_sim_dag *dag, int t) {
+  const int *streams = copse_sim_streams(dag, t);
+  bool any = false;
+  for (int i = 0; i < dag->items[t].n_streams; i++) any = any || dag->items[streams[i]].reduces;
+  return any;
+}
+
+static int worker_of(const struct frame *f, int t) {
+  const struct copse_sim_item *item = &f->dag->items[t];
+  if (item->n_links == 0) return -1;
+  int rank = f->topology->nodes[f->topology->links[copse_sim_links(f->dag, t)[0]].src].rank;
+  return rank < 0 ? -1 : rank * f->dag->n_workers + item->worker;
+}
+
 static int streams_from(const struct frame *f, int t) {
   int n = f->dag->items[t].n_streams;
   if (n == 0) return NO_STREAM;
@@ -121,7 +141,10 @@ static copse_status make_flights(struct frame *f, struct copse_err *err) {
                         item->adder);
     f->flights[place_of(f, t)] = (struct flight){.first_link = item->first,
                                                  .n_links = item->n_links,
-                                                 .waits = item->n_after,
+                                                 .reduces = item->reduces,
+                                                 .adds_up = adds_up(dag, t),
+                                                 .worker = worker_of(f, t),
+                                                 .waits = item->n_after + item->n_streams,
                                                  .streams_from = streams_from(f, t),
                                                  .transfer = t};
     f->n_links += item->n_links;
@@ -130,6 +153,8 @@ static copse_status make_flights(struct frame *f, struct copse_err *err) {
     f->delays = f->delays || item->delay_us > 0;
     f->only_streams = f->only_streams && item->n_after == 0 && item->amount > 0;
   }
+  for (int t = 0; t < dag->n_transfers && !f->only_streams; t++)
+    f->flights[place_of(f, t)].waits = dag->items[t].n_after;
   return COPSE_OK;
 }
 
@@ -299,12 +324,25 @@ static inline bool has_come(const struct flight *from, const struct flight *p, i
 static bool is_ready(const struct sim *s, const struct flight *p, int c) {
   const struct copse_sim_dag *dag = s->frame->dag;
   if (p->waits > 0) return false;
+  if (s->frame->only_streams) return true;
   if (p->streams_from == NO_STREAM) return true;
   if (p->streams_from >= 0) return has_come(&s->flights[p->streams_from], p, c);
   const int *streams = copse_sim_streams(dag, p->transfer);
   for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
     if (!has_come(&s->flights[place_of(s->frame, streams[i])], p, c)) return false;
   return true;
+}
+
+/* Of a frame of only streams, which has as many chunks everywhere: for how many the next chunk waits. */
+static int count_missing(const struct sim *s, const struct flight *p) {
+  const struct copse_sim_dag *dag = s->frame->dag;
+  if (p->streams_from == NO_STREAM || p->issued == p->n_chunks) return 0;
+  if (p->streams_from >= 0) return s->flights[p->streams_from].arrived <= p->issued;
+  const int *streams = copse_sim_streams(dag, p->transfer);
+  int missing = 0;
+  for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
+    missing += s->flights[place_of(s->frame, streams[i])].arrived <= p->issued;
+  return missing;
 }
 
 /* The ranks at the ends of a transfer that has links; -1 for another node. */
@@ -344,15 +382,15 @@ static inline bool has_slot(const struct sim *s, const struct flight *p, int pla
   return !slot || *slot >= 0;
 }
 
-static inline bool holds(const struct sim *s, int transfer) {
-  return s->fifo > 0 && s->frame->only_streams && s->frame->dag->items[transfer].reduces;
+static inline bool holds(const struct sim *s, const struct flight *p) {
+  return p->reduces && s->fifo > 0 && s->frame->only_streams;
 }
 
 /* Whether all that goes on from what the transfer brings has gone so far that the next chunk's slot
  * at its end is free. Nobody waits for nobody so: chunk c waits for such before c alone. */
 static bool is_taken(const struct sim *s, const struct flight *p) {
   const int *dependents = s->frame->dependents + p->first_dependent;
-  if (!holds(s, p->transfer)) return true;
+  if (!holds(s, p)) return true;
   for (int i = 0; i < p->n_dependents; i++)
     if (s->flights[~dependents[i]].issued <= p->issued - s->fifo) return false;
   return true;
@@ -363,17 +401,20 @@ static copse_status issue(struct sim *s, int place, double now);
 /* A chunk goes on: what it was added up from leaves slots. */
 static copse_status free_slots(struct sim *s, const struct flight *p, double now) {
   const struct copse_sim_dag *dag = s->frame->dag;
+  if (!p->adds_up) return COPSE_OK;
   const int *streams = copse_sim_streams(dag, p->transfer);
-  for (int i = 0; i < dag->items[p->transfer].n_streams; i++)
-    if (holds(s, streams[i])) COPSE_DO(issue(s, place_of(s->frame, streams[i]), now));
+  for (int i = 0; i < dag->items[p->transfer].n_streams; i++) {
+    int place = place_of(s->frame, streams[i]);
+    if (holds(s, &s->flights[place])) COPSE_DO(issue(s, place, now));
+  }
   return COPSE_OK;
 }
 
 /* Lets every chunk go that may: over links one at a time, see serve(). */
 static copse_status issue(struct sim *s, int place, double now) {
   struct flight *p = &s->flights[place];
-  while (p->issued < p->n_chunks && p->free_us < INFINITY && has_slot(s, p, place) &&
-         is_taken(s, p) && is_ready(s, p, p->issued)) {
+  while (p->issued < p->n_chunks && p->free_us < INFINITY && is_ready(s, p, p->issued) &&
+         has_slot(s, p, place) && is_taken(s, p)) {
     if (p->issued == 0) {
       p->free_us = s->frame->delays ? now + s->frame->dag->items[p->transfer].delay_us : now;
       count(s, p, 1);
@@ -384,6 +425,7 @@ static copse_status issue(struct sim *s, int place, double now) {
     if (slot) *slot = -1;
     COPSE_DO(push(s, start, place, p->issued, s->worker_free_us && p->n_links > 0 ? 0 : 1));
     p->issued++;
+    if (s->frame->only_streams) p->waits = count_missing(s, p);
     if (p->n_links > 0) p->free_us = INFINITY; /* until the first link took it */
     if (s->fifo > 0) COPSE_DO(free_slots(s, p, now));
   }
@@ -399,7 +441,8 @@ static copse_status arrive(struct sim *s, int place, double now) {
   const int *dependents = s->frame->dependents + p->first_dependent;
   for (int i = 0; i < p->n_dependents; i++) {
     int d = dependents[i];
-    if (d >= 0 && whole) s->flights[d].waits--;
+    if (d >= 0 ? whole : s->frame->only_streams && s->flights[~d].issued + 1 == p->arrived)
+      s->flights[d < 0 ? ~d : d].waits--;
     if (d < 0 || whole) COPSE_DO(issue(s, d < 0 ? ~d : d, now));
   }
   return COPSE_OK;
@@ -423,16 +466,13 @@ static inline void note_end(struct sim *s, struct flight *p, double now) {
 static copse_status send(struct sim *s, const struct event *e) {
   const struct flight *p = &s->flights[e->place];
   double us = s->options->message_us;
-  int from, to;
-  const int *copies = copse_sim_copies(s->frame->dag, p->transfer);
-  find_ends(s, p, &from, &to);
+  const int *copies = s->copies ? copse_sim_copies(s->frame->dag, p->transfer) : NULL;
   /* what a switch copies was sent once */
-  if (from < 0 || (copies && copies[0] >= 0 &&
-                   s->copies[(size_t)copies[0] * (size_t)s->max_chunks + (size_t)e->chunk] >= 0))
+  if (p->worker < 0 ||
+      (copies && copies[0] >= 0 &&
+       s->copies[(size_t)copies[0] * (size_t)s->max_chunks + (size_t)e->chunk] >= 0))
     return push(s, e->time, e->place, e->chunk, 1);
-  size_t worker = (size_t)from * (size_t)s->frame->dag->n_workers +
-                  (size_t)s->frame->dag->items[p->transfer].worker;
-  double *free_us = &s->worker_free_us[worker], start = *free_us > e->time ? *free_us : e->time;
+  double *free_us = &s->worker_free_us[p->worker], start = *free_us > e->time ? *free_us : e->time;
   *free_us = start + us;
   return push(s, start, e->place, e->chunk, 1);
 }
@@ -466,10 +506,9 @@ static inline double take_link(struct sim *s, const struct event *e, const struc
 
 /* When what came at `now` has been added, where that takes time. */
 static double add_up(struct sim *s, const struct flight *p, double now) {
-  const struct copse_sim_item *item = &s->frame->dag->items[p->transfer];
   double us = p->chunk_bytes * s->options->reduce_us_per_byte;
-  int from, to = item->adder;
-  if (us == 0 || !item->reduces) return now;
+  if (us == 0 || !p->reduces) return now;
+  int from, to = s->frame->dag->items[p->transfer].adder;
   if (p->n_links > 0) find_ends(s, p, &from, &to);
   if (to < 0) return now;
   double *free_us = &s->adder_free_us[to];
@@ -535,6 +574,8 @@ static copse_status run(struct sim *s) {
   while (!copse_sim_queue_is_empty(s->queue) && !is_over(s)) {
     struct event e;
     COPSE_DO(pop(s, &e));
+    if (s->queue->next < s->queue->batch.n) /* by when its turn comes it is in the cache */
+      __builtin_prefetch(&s->flights[s->queue->batch.items[s->queue->next].key >> 32]);
     if (e.hop == 0)
       COPSE_DO(send(s, &e));
     else if (s->flights[e.place].n_links == 0)

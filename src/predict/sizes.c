@@ -94,21 +94,25 @@ static void set_objective(const struct search *s, const struct variant *v, int c
   of->objective.far_first = chunks > 0 && v->far_first;
 }
 
-/* Chunks 0: as plans are cut by default. */
+/* Chunks 0: as plans are cut by default. *us: INFINITY where it is more than `reach` times the
+ * variant's best so far. */
 static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
-                                   struct variant *v, int chunks, int fifo, double *us) {
+                                   struct variant *v, int chunks, int fifo, double reach,
+                                   double *us) {
   struct copse_sim_options options = prediction->sim;
-  struct copse_sim_result result;
+  struct copse_sim_question question = {.dag = &prediction->dag,
+                                        .options = &options,
+                                        .unit_bytes = s->question->bytes,
+                                        .most_us = v->us < INFINITY ? v->us * reach : 0};
   set_objective(s, v, chunks, fifo);
   if (chunks > 0) copse_sim_options_of_schedule(v->of, &options);
-  COPSE_DO(copse_simulate(s->topology, &prediction->dag, &options, s->question->bytes, &result,
-                          NULL, s->err));
+  COPSE_DO(copse_simulate_all(s->topology, &question, 1, s->err));
   s->n_tried++;
   s->work += STEPS_OF_PLAN * (double)prediction->dag.n_ints * (chunks > 0 ? chunks : 1);
-  *us = result.us;
-  if (chunks == 0) s->first_us = result.us;
-  if (result.us >= v->us) return COPSE_OK;
-  v->us = result.us;
+  *us = question.result.us;
+  if (chunks == 0) s->first_us = *us;
+  if (*us >= v->us) return COPSE_OK;
+  v->us = *us;
   v->chunks = chunks;
   v->fifo = fifo;
   return COPSE_OK;
@@ -121,7 +125,7 @@ static copse_status try_few_slots(struct search *s, const struct copse_predictio
   double us = v->us;
   for (int c = v->chunks; c > COPSE_FIFO && c <= most && us <= v->us; c *= 2) {
     if (!has_time(s) || s->work >= end) break;
-    COPSE_DO(time_in_chunks(s, prediction, v, c, COPSE_FIFO, &us));
+    COPSE_DO(time_in_chunks(s, prediction, v, c, COPSE_FIFO, 1, &us));
   }
   return COPSE_OK;
 }
@@ -173,7 +177,7 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
   for (int c = 1; c <= most; c *= 2) {
     double us;
-    COPSE_DO(time_in_chunks(s, prediction, v, c, 0, &us));
+    COPSE_DO(time_in_chunks(s, prediction, v, c, 0, 1 + CHUNKS_WORSE, &us));
     if (us > v->us * (1 + CHUNKS_WORSE) || c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end)
       break;
   }
@@ -182,10 +186,10 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   if (v->us < FEW_SLOTS_REACH * s->best.us) COPSE_DO(try_few_slots(s, prediction, v, most, end));
   if (around == 0 || v->fifo > 0 || v->us >= 1.05 * s->best.us || !has_time(s) || s->work >= end)
     return COPSE_OK;
-  if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4, 0, &us));
+  if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4, 0, 1, &us));
   if (around * 3 / 2 <= most && around % 2 == 0)
-    COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2, 0, &us));
-  if (around == 1 && most >= 3) COPSE_DO(time_in_chunks(s, prediction, v, 3, 0, &us));
+    COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2, 0, 1, &us));
+  if (around == 1 && most >= 3) COPSE_DO(time_in_chunks(s, prediction, v, 3, 0, 1, &us));
   return COPSE_OK;
 }
 
@@ -215,7 +219,7 @@ static copse_status consider(struct search *s, struct variant *v) {
                         (int64_t)s->question->work);
   if (s->n_tried == 0) {
     double us;
-    COPSE_DO(time_in_chunks(s, &prediction, v, 0, 0, &us));
+    COPSE_DO(time_in_chunks(s, &prediction, v, 0, 0, 1, &us));
     keep(s, v);
     COPSE_DO(predict(s, v, 1, &prediction));
   }

@@ -142,10 +142,10 @@ EMULATED_OBJ  := $(OBJ)/emulated/emulation.o $(patsubst %,$(OBJ)/emulated/%.o,$(
 EMULATED_TEST := $(wildcard tests/*/test_*.cc)
 TESTS    := $(TEST_SRC:tests/%.c=$(OUT)/tests/%) $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
 # What `make check` runs of them: each in the one build where it shows most.
-# - Under TSan: those that use threads, and of the emulated GPUs the backend, which has all of the protocols between GPUs.
+# - Under TSan: those that use threads.
 # - Plain: those that replace malloc, those that start copse hundreds of times, where ASan would take most of the time to
-#   start, those that compute for seconds (HEAVY: 3 CPU seconds or more under ASan, a third of that here), and the rest of
-#   the emulated GPUs, most of whose time under a sanitizer is its own.
+#   start, those that compute for seconds (HEAVY: 3 CPU seconds or more under ASan, a third of that here), and emulated GPUs,
+#   most of whose time under a sanitizer is its own: to build them for TSan takes as long as to run them.
 # - Under ASan: all others: parsers, hostile input and every option's parsing (HOSTILE), the API, the runtime, NCCL, and
 #   of solver, schedule and codegen what is quick. Plain too where a program has cases that only the plain build takes.
 # COPSE_TEST_ALL: plain and ASan run all, TSan all with threads. scripts/check_includes looks for tests that no build runs.
@@ -159,7 +159,7 @@ HEAVY    := $(addprefix schedule/test_,baseline bound_at broken_clusters candida
 PLAIN_TOO := $(patsubst tests/%.c,%,$(shell \
               grep -lE 'if .(COPSE_TEST_RESULTS|!COPSE_TEST_SANITIZED)|failing_malloc|COUNTS_ALLOCATIONS' $(TEST_SRC))) runtime/test_packets_threads
 EMULATED := $(EMULATED_TEST:tests/%.cc=$(OUT)/tests/%)
-THREADED := $(filter %_threads,$(TESTS)) $(OUT)/tests/cuda/test_cuda_backend
+THREADED := $(filter %_threads,$(TESTS))
 ifneq ($(filter-out 0,$(COPSE_TEST_ALL)),)
 CHECKED := $(if $(filter asan,$(VARIANT)),$(filter-out %_out_of_memory,$(TESTS)),$(TESTS))
 CHECKED := $(if $(filter tsan,$(VARIANT)),$(foreach t,$(TESTS),$(if $(strip $(foreach w,threads emulation cuda,$(findstring $(w),$(t)))),$(t))),$(CHECKED))
@@ -170,7 +170,7 @@ CHECKED := $(THREADED)
 else ifeq ($(VARIANT),asan)
 CHECKED := $(filter-out %_out_of_memory $(THREADED) $(EMULATED) $(addprefix $(OUT)/tests/,$(COMMANDS) $(HEAVY)),$(TESTS))
 else
-CHECKED := $(sort $(addprefix $(OUT)/tests/,$(filter-out $(HOSTILE),$(PLAIN_TOO)) $(COMMANDS) $(HEAVY)) $(filter-out $(THREADED),$(EMULATED)))
+CHECKED := $(sort $(addprefix $(OUT)/tests/,$(filter-out $(HOSTILE),$(PLAIN_TOO)) $(COMMANDS) $(HEAVY)) $(EMULATED))
 endif
 
 .SECONDARY: # no object is removed once its program is linked

@@ -660,7 +660,7 @@ static copse_status choose_slices(struct launch *r, int rounds) {
         loops = rounds_of(r, op);
       }
       int cut = o <= end ? loops : op->parts, size = op->n_src > 0 ? op->src[0].size : 0;
-      if (cut <= 1 || size == 0) continue;
+      if (size == 0) continue;
       COPSE_DO(copse_lcm(slices, cut / copse_gcd(cut, size), &slices, r->err));
       if (slices > MAX_SLICES)
         return copse_fail_at(r->err, COPSE_UNSUPPORTED, f->label, op->line,

@@ -160,9 +160,9 @@ static struct pair pair_of(const struct copse_exec *exec, const struct copse_lau
   if (!p.host_in) p.in = NULL;
   if (!p.host_out) p.out = NULL;
   /* the smaller one lies within the larger */
-  if (p.out_bytes > p.in_bytes && p.host_in && within(p.host_in, p.host_out, p.out_bytes))
+  if (p.out_bytes > p.in_bytes && within(p.host_in, p.host_out, p.out_bytes))
     p.in = p.out + (p.host_in - p.host_out);
-  else if (p.host_out && within(p.host_out, p.host_in, p.in_bytes))
+  else if (within(p.host_out, p.host_in, p.in_bytes))
     p.out = p.in + (p.host_out - p.host_in);
   return p;
 }

@@ -68,6 +68,11 @@ struct search {
 static bool has_reason(const struct search *s) { return s->best.us > s->bound_us * (1 + ENOUGH); }
 static bool has_time(const struct search *s) { return has_reason(s) && s->work < s->most_work; }
 
+/* What is cheap and may be the best has its turn while there is reason. */
+static bool has_turn(const struct search *s, const struct variant *v) {
+  return copse_schedule_doubles(v->of) ? has_reason(s) : has_time(s);
+}
+
 /* ---- chunks --------------------------------------------------------------------------------- */
 
 static double largest_transfer(const struct variant *v) {
@@ -178,13 +183,13 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   for (int c = 1; c <= most; c *= 2) {
     double us;
     COPSE_DO(time_in_chunks(s, prediction, v, c, 0, 1 + CHUNKS_WORSE, &us));
-    if (us > v->us * (1 + CHUNKS_WORSE) || c > 8 * (v->chunks + 1) || !has_time(s) || s->work > end)
+    if (us > v->us * (1 + CHUNKS_WORSE) || c > 8 * (v->chunks + 1) || !has_turn(s, v) || s->work > end)
       break;
   }
   double us;
   int around = v->chunks;
   if (v->us < FEW_SLOTS_REACH * s->best.us) COPSE_DO(try_few_slots(s, prediction, v, most, end));
-  if (around == 0 || v->fifo > 0 || v->us >= 1.05 * s->best.us || !has_time(s) || s->work >= end)
+  if (around == 0 || v->fifo > 0 || v->us >= 1.05 * s->best.us || !has_turn(s, v) || s->work >= end)
     return COPSE_OK;
   if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4, 0, 1, &us));
   if (around * 3 / 2 <= most && around % 2 == 0)

@@ -15,6 +15,7 @@
 #include "cli/options.h"
 #include "cli/topology_args.h"
 #include "predict/predict.h"
+#include "predict/propose.h"
 #include "schedule/adapt.h"
 
 #define MAX_BYTES ((uint64_t)1 << 48)
@@ -43,6 +44,7 @@ struct job {
   struct copse_foreign what;   /* of either: what it does */
   bool is_other;               /* it was made for another topology; that has been said */
   const char *plan, *path;     /* of a folder: name and path of the file at hand; else NULL */
+  struct copse_q on_routes;    /* copse_proposal_routes_bound of the schedule */
   int n_printed;               /* tables, or objects of plans */
   struct copse_err *err;
 };
@@ -132,6 +134,15 @@ static void print_which_bound(const struct job *job) {
          copse_q_eq(s->time_per_GB, s->bound.time_per_GB) ? ", which this schedule has" : "");
 }
 
+/* Where that is more: what trees take at least on the routes that a plan's messages do. */
+static void print_routes_bound(const struct job *job, uint64_t bytes, double us) {
+  double bound = 1e-3 * copse_q_to_double(job->on_routes) * (double)bytes;
+  if (bound == 0) return;
+  printf("# bound: trees on the fabric's own routes take at least %s s/GB; at %" PRIu64
+         " bytes this is %s above that\n",
+         COPSE_CLI_Q(job->on_routes), bytes, copse_gap_text(us, bound, (char[COPSE_GAP_TEXT]){0}));
+}
+
 /* Titles over the columns of numbers. */
 static void print_titles(const struct job *job) {
   printf("#\n# %12s", "size");
@@ -144,7 +155,8 @@ static void print_titles(const struct job *job) {
   printf("  %10s  %10s\n", "other", "bound");
 }
 
-static void print_head(const struct job *job) {
+/* At the last of the sizes, `bytes`, the first column takes `us`. */
+static void print_head(const struct job *job, uint64_t bytes, double us) {
   const struct options *o = job->o;
   const struct copse_sim_options *sim = &o->predict.sim;
   bool has_root = copse_collective_rooted(job->what.collective) && job->what.root >= 0;
@@ -167,6 +179,7 @@ static void print_head(const struct job *job) {
   for (int i = job->plan ? 1 : 0; i < job->work->n_columns; i++)
     print_column(job, &job->work->columns[i]);
   print_which_bound(job);
+  print_routes_bound(job, bytes, us);
   print_titles(job);
 }
 
@@ -217,6 +230,8 @@ static void print_json_head(const struct job *job) {
   if (sim->reduce_us_per_byte > 0)
     printf(", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
   if (sim->alpha_occupies) printf(", \"alpha_occupies\": true");
+  if (job->on_routes.num > 0)
+    printf(", \"routes_bound_time_per_GB\": \"%s\"", COPSE_Q_STRING(job->on_routes));
   printf(", \"algorithms\": [");
   for (int i = 0; i < job->work->n_columns; i++) {
     const struct copse_prediction *c = &job->work->columns[i];
@@ -294,7 +309,10 @@ static copse_status run_sizes(struct job *job, const uint64_t *sizes, int n_size
     if (job->n_printed == 0) print_folder_head(job);
     if (job->n_printed > 0) printf(",\n");
   }
-  if (head || job->o->json) (job->o->json ? print_json_head : print_head)(job);
+  if (job->o->json)
+    print_json_head(job);
+  else if (head)
+    print_head(job, sizes[n_sizes - 1], all[n_sizes - 1]);
   job->n_printed++;
   for (int i = 0; i < n_sizes; i++) {
     for (int c = 0; c < n; c++) row[c] = all[c * n_sizes + i];
@@ -372,8 +390,9 @@ static copse_status add_first(struct job *job) {
   if (o->overlap) return COPSE_OK;
   COPSE_DO(copse_schedule_expand(w->schedule, job->err));
   if (job->is_other) COPSE_DO(check_paths(job));
-  return copse_predict_schedule(w->topology, w->schedule, &o->predict, &w->columns[w->n_columns++],
-                                job->err);
+  struct copse_prediction *c = &w->columns[w->n_columns++];
+  COPSE_DO(copse_predict_schedule(w->topology, w->schedule, &o->predict, c, job->err));
+  return copse_proposal_routes_bound(w->topology, w->schedule, c->runs_per_GB, &job->on_routes, job->err);
 }
 
 static copse_status add_baselines(struct job *job) {

@@ -23,6 +23,7 @@ struct objective {
   uint64_t bytes;                 /* 0: throughput, the optimum itself */
   struct copse_q tolerance;       /* for the sake of fewer trees */
   struct copse_size_answer found; /* where bytes is not 0; its schedule is the caller's */
+  double routes_us; /* > 0: no trees on the fabric's own routes are faster, and that is more than the bound */
 };
 
 /* What a message is that only latency matters to. */
@@ -45,6 +46,17 @@ static copse_status solve_objective(const struct copse_topology *topology,
   copse_status status = copse_solve_for_size(topology, &question, &objective->found, seconds, err);
   *out = objective->found.schedule;
   return status;
+}
+
+/* What is found is predicted on the fabric's own routes, so it is beside a bound of trees on these too. */
+static copse_status bound_on_routes(struct objective *o, const struct copse_predict_options *predict,
+                                    struct copse_cli_work *w) {
+  COPSE_AT_END(copse_prediction_free) struct copse_prediction it = {0};
+  struct copse_q time;
+  COPSE_DO(copse_predict_schedule(w->topology, w->schedule, predict, &it, &w->err));
+  COPSE_DO(copse_proposal_routes_bound(w->topology, w->schedule, it.runs_per_GB, &time, &w->err));
+  o->routes_us = 1e-3 * copse_q_to_double(time) * (double)o->bytes;
+  return COPSE_OK;
 }
 
 /* How far from what nothing beats at that size, and what proves it. */
@@ -75,6 +87,10 @@ static void print_objective(const struct objective *objective) {
   printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunk%s, predicted %.6g us", found->n_tried,
          objective->bytes, found->name, found->chunks, found->chunks == 1 ? "" : "s", found->us);
   printf("; without --objective %.6g us\n", found->first_us);
+  if (objective->routes_us > 0)
+    printf("%s above the %.6g us that trees on the fabric's own routes take at least, by bandwidth alone\n",
+           copse_gap_text(found->us, objective->routes_us, (char[COPSE_GAP_TEXT]){0}),
+           objective->routes_us);
   if (found->us <= found->fastest_us) return;
   printf("the fastest found takes %.6g us", found->fastest_us);
   if (found->fewer_hops > 0)
@@ -92,8 +108,11 @@ static void print_objective_json(const struct objective *objective) {
          objective->bytes, copse_cli_quoted(found->name), found->chunks, found->n_tried);
   printf(", \"predicted_us\": %s, \"without_us\": %s", COPSE_CLI_NUMBER(found->us),
          COPSE_CLI_NUMBER(found->first_us));
-  printf(", \"tolerance\": \"%s\", \"fastest_us\": %s}", COPSE_Q_STRING(objective->tolerance),
+  printf(", \"tolerance\": \"%s\", \"fastest_us\": %s", COPSE_Q_STRING(objective->tolerance),
          COPSE_CLI_NUMBER(found->fastest_us));
+  if (objective->routes_us > 0)
+    printf(", \"routes_bound_us\": %s", COPSE_CLI_NUMBER(objective->routes_us));
+  printf("}");
 }
 
 /* ---- what is lost to broken parts: the same on the healthy fabric --------------------------- */
@@ -529,6 +548,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
   if (o->objective.bytes > 0)
     COPSE_DO(copse_bound_state(w->topology, w->schedule, (double)o->objective.bytes,
                                o->predicted.sim.alpha_us, &w->err));
+  if (o->objective.bytes > 0) COPSE_DO(bound_on_routes(&o->objective, &o->predicted, w));
   const struct copse_schedule *found = w->schedule;
   copse_cli_say("bound %s s/GB: %s, of %d nodes and %d lengths",
                 COPSE_CLI_Q(found->bound.time_per_GB), copse_cli_bound_kinds[found->bound.kind],

@@ -70,6 +70,17 @@ copse_status copse_proposal_adopt(const struct copse_topology *topology,
                                   struct copse_schedule *schedule,
                                   struct copse_err *err) COPSE_CHECKED;
 
+/*
+ * The bound of trees on the fabric's own routes, which the messages of plans take, where it is more than
+ * the schedule's: in s per GB, verified; else 0, and where none is known: of alltoalls and stages, of
+ * switches that copy or add, of too many routes (policy.h). runs_per_GB: a prediction's of the schedule.
+ * Bounds of sizes (bound_at.h) are of any routes.
+ */
+copse_status copse_proposal_routes_bound(const struct copse_topology *topology,
+                                         const struct copse_schedule *schedule,
+                                         struct copse_q runs_per_GB, struct copse_q *time_per_GB,
+                                         struct copse_err *err) COPSE_CHECKED;
+
 /* Verifies a schedule of ours: COPSE_INTERNAL where it is refuted, COPSE_OVERFLOW. */
 copse_status copse_proposal_check(const struct copse_topology *topology,
                                   const struct copse_schedule *schedule, const char *name,

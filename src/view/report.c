@@ -508,6 +508,13 @@ static void add_prediction_table(struct copse_text *text, const struct copse_rep
     copse_text_add(text,
                    "<p>The bound of this table is for an allreduce of any kind at that size. "
                    "Whether one is as fast isn't known.</p>\n");
+  if (r->on_routes.num == 0) return;
+  int last = COPSE_REPORT_SIZES - 1;
+  double us = 1e-3 * copse_q_to_double(r->on_routes) * (double)copse_report_size(last);
+  copse_text_add(text, "<p>Trees on the fabric's own routes, which plans' messages take, need at least ");
+  add_exact(text, r->on_routes, "s/GB");
+  copse_text_add(text, ": at %s this is %s above that.</p>\n", size_name(last, (char[16]){0}),
+                 copse_gap_text(r->us[0][last], us, (char[COPSE_GAP_TEXT]){0}));
 }
 
 static void add_predictions(struct copse_text *text, const struct copse_report *r) {

@@ -171,6 +171,37 @@ static void check_plan(const char *path) {
   copse_topology_free(t);
 }
 
+/* What is said beside a schedule of any paths is the optimum that trees on the routes have, and no plan
+ * of either is faster. */
+START_TEST(their_bound_is_said_where_it_is_more) {
+  static const struct {
+    const char *path;
+    struct copse_q bound;
+  } cases[] = {{"topologies/dgx1-v100.json", {7, 1200}}, {"topologies/a100-x2.json", {0, 1}}};
+  const double bytes = 1 << 30;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct copse_topology *t = load(cases[i].path);
+    struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .root = -1};
+    struct copse_schedule *of[] = {solve(t, COPSE_ALLGATHER, COPSE_Q_ZERO),
+                                   copse_test_solve_as(t, options)};
+    for (int k = 0; k < 2; k++) {
+      struct copse_prediction prediction;
+      struct copse_q bound;
+      struct copse_err err = COPSE_ERR_INIT;
+      double us;
+      ASSERT_OK(copse_predict_schedule(t, of[k], NULL, &prediction, &err), &err);
+      ASSERT_OK(copse_proposal_routes_bound(t, of[k], prediction.runs_per_GB, &bound, &err), &err);
+      ck_assert(copse_q_eq(bound, cases[i].bound));
+      ASSERT_OK(copse_predict(t, of[k], NULL, &bytes, 1, &us, &err), &err);
+      ck_assert_double_ge(us, 1e-3 * copse_q_to_double(bound) * bytes);
+      copse_prediction_free(&prediction);
+      copse_schedule_free(of[k]);
+    }
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
 START_TEST(their_plans_make_no_detours) { check_plan("topologies/dgx1-v100.json"); }
 END_TEST
 
@@ -341,6 +372,7 @@ int main(void) {
   tcase_add_test(tc, machines_have_known_optima);
   tcase_add_test(tc, a_tolerance_makes_fewer_trees);
   tcase_add_test(tc, many_ranks_are_refused_plainly);
+  tcase_add_test(tc, their_bound_is_said_where_it_is_more);
   tcase_add_test(tc, their_plans_make_no_detours);
   tcase_add_test(tc, a_plan_that_lost_its_paths_is_mended);
   tcase_add_test(tc, they_are_proposed_where_paths_differ);

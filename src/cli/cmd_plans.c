@@ -557,9 +557,12 @@ static copse_status make_collective(struct job *j, copse_collective collective, 
   copse_cli_set_default_tolerance(j->topology, &options);
   COPSE_TRY(make_candidates(j, &options));
   COPSE_TRY(say_candidates(j));
-  copse_cli_phase("compare, prove");
+  j->candidates.progress = &j->work->progress;
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
-  for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], i + 1));
+  for (int i = 0; i < n; i++) {
+    copse_progress_report(&j->work->progress, "prove", i + 1, n);
+    COPSE_TRY(make_range(j, &ranges[i], i + 1));
+  }
   COPSE_TRY(make_switched(j, &options, ranges, n));
 out:
   copse_candidates_free(&j->candidates);

@@ -210,6 +210,7 @@ static copse_status time_near(const struct copse_candidates *c, const double *by
     for (int end = c->n, first; end > 0; end = first) {
       first = end > TIMED_TOGETHER ? end - TIMED_TOGETHER : 0;
       COPSE_DO(time_some(c, &w, first, end, NULL, bytes, n, reach, us, near, &done, err));
+      copse_progress_report(c->progress, "compare", c->n - first, c->n);
     }
   }
   for (int b = 0; b < n; b++) {

@@ -31,6 +31,7 @@ struct copse_candidates {
   struct copse_prediction predictions[COPSE_MAX_CANDIDATES]; /* of each, by `options` and its own */
   struct copse_predict_options options;                      /* with routes of the list's own */
   struct copse_routes routes;
+  const struct copse_progress *progress; /* NULL, or who looks on while they are compared */
   struct copse_candidate_times *times; /* what was simulated so far: nothing is simulated twice */
 };
 

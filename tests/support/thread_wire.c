@@ -11,7 +11,8 @@ struct message {
   unsigned tag;
   size_t n;
   struct message *next;
-  void *to; /* where it is being received */
+  void *to;         /* where it is being received */
+  const void *sent; /* of a ticket: the sender's bytes, which stay as they are until it is done */
   unsigned delay;
   unsigned char bytes[];
 };
@@ -86,16 +87,19 @@ static void let_go(struct end *end) {
   end->held_tail = &end->held;
 }
 
-/* The bytes are copied: a request is a number of tests to wait. */
+/* The bytes are copied: a request is a number of tests to wait, and has a copy of its own. */
 static copse_status send_message(void *context, int to, unsigned tag, const void *bytes, size_t n,
                                  void **request) {
   struct end *end = context;
   if (atomic_load(&end->wires->cut) == to) return COPSE_DEVICE;
-  struct message *it = malloc(sizeof *it + n), *ticket = calloc(1, sizeof *ticket);
+  struct message *it = malloc(sizeof *it + n), *ticket = calloc(1, sizeof *ticket + n);
   if (!it || !ticket) abort();
   *it = (struct message){.from = end->rank, .receiver = to, .tag = tag, .n = n};
   if (n > 0) memcpy(it->bytes, bytes, n);
-  ticket->delay = delay(end);
+  if (n > 0) memcpy(ticket->bytes, bytes, n);
+  ticket->sent = bytes;
+  ticket->n = n;
+  ticket->delay = 16 * delay(end); /* the receiver may have answered before */
   pthread_mutex_lock(&end->wires->lock);
   *end->held_tail = it;
   end->held_tail = &it->next;
@@ -143,6 +147,7 @@ static copse_status test(void *context, void *request, int *done) {
     it->delay--;
     return COPSE_OK;
   }
+  if (it->sent && memcmp(it->sent, it->bytes, it->n) != 0) return COPSE_INTERNAL;
   if (it->to && it->n > 0) memcpy(it->to, it->bytes, it->n);
   free(it);
   return COPSE_OK;

@@ -41,6 +41,24 @@ static uint32_t find_places(const struct copse_interpreter *exec, const struct c
   return n_dst;
 }
 
+/* Memory here with the bytes that a MOVE stores, or NULL. */
+static unsigned char *find_ready(const struct copse_move *move) {
+  for (uint32_t k = 0; k < move->n_dst; k++)
+    if (!move->dst[k].epoch) return move->dst[k].at;
+  bool copies = move->n_src == 1 && move->divisor == 1 && !move->src[0].epoch;
+  return copies ? move->src[0].at : NULL;
+}
+
+/* Whether all that a MOVE reads is there, and all that it overwrites has been sent. */
+static bool may_move(const struct copse_interpreter *exec, const struct copse_move *move,
+                     size_t bytes) {
+  for (uint32_t k = 0; k < move->n_src; k++)
+    if (move->src[k].epoch && !copse_packets_are_there(&move->src[k], bytes)) return false;
+  for (uint32_t k = 0; k < move->n_dst && exec->one_rank; k++)
+    if (exec->engine->sends(exec, move->dst[k].at, bytes)) return false;
+  return true;
+}
+
 /* False when packets that it reads aren't there yet, or too much is on its way to other ranks; then
  * nothing was done. */
 static bool run_move(const struct copse_interpreter *exec, const struct copse_plan_op *op,
@@ -48,28 +66,25 @@ static bool run_move(const struct copse_interpreter *exec, const struct copse_pl
   const struct copse_view *view = &exec->view;
   struct copse_span chunk = copse_view_chunk(view, op->piece, c);
   if (chunk.count == 0) return true;
+  const size_t bytes = (size_t)chunk.count * view->shape.element_bytes;
   struct places places;
-  uint32_t n_dst = find_places(exec, op, chunk, c, &places), away = n_away(exec, op);
-  for (uint32_t k = 0; k < op->n_src; k++)
-    if (places.src[k].epoch &&
-        !copse_packets_are_there(&places.src[k], chunk.count * view->shape.element_bytes))
-      return false;
-  if (away > 0) {
-    unsigned char *stage =
-        exec->engine->stage(exec, (size_t)chunk.count * view->shape.element_bytes);
+  struct copse_move move = {.type = view->type,
+                            .redop = view->redop,
+                            .n_src = op->n_src,
+                            .n_dst = find_places(exec, op, chunk, c, &places),
+                            .divisor = copse_view_divisor(view, op),
+                            .count = chunk.count,
+                            .src = places.src,
+                            .dst = places.dst};
+  if (!may_move(exec, &move, bytes)) return false;
+  bool away = n_away(exec, op) > 0;
+  if (away) {
+    unsigned char *ready = find_ready(&move), *stage = exec->engine->stage(exec, bytes, ready);
     if (!stage) return false;
-    places.dst[n_dst++] = (struct copse_place){stage, 0};
+    if (stage != ready) places.dst[move.n_dst++] = (struct copse_place){stage, 0};
   }
-  const struct copse_move move = {.type = view->type,
-                                  .redop = view->redop,
-                                  .n_src = op->n_src,
-                                  .n_dst = n_dst,
-                                  .divisor = copse_view_divisor(view, op),
-                                  .count = chunk.count,
-                                  .src = places.src,
-                                  .dst = places.dst};
-  bool moved = copse_move_run(&move, 0, 1);
-  if (away > 0) exec->engine->send(exec, op);
+  bool moved = move.n_dst == 0 || copse_move_run(&move, 0, 1);
+  if (away) exec->engine->send(exec, op);
   return moved;
 }
 

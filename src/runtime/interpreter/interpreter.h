@@ -38,9 +38,12 @@ struct copse_engine {
   void (*close)(struct copse_interpreter *exec);
   /* One launch: workers are at their start, layout and scratch are set. */
   copse_status (*run)(struct copse_interpreter *exec, struct copse_err *err);
-  /* Where other ranks are elsewhere: what a MOVE stores there is stored once, in memory that is
-   * then sent. stage: room for so many bytes, or NULL when they must wait. */
-  unsigned char *(*stage)(const struct copse_interpreter *exec, size_t bytes);
+  /* Where other ranks are elsewhere: what a MOVE stores there is sent from `ready`, memory here
+   * that has the same bytes once it is done, or, where that is NULL, from what stage returns: room
+   * for so many. NULL when they must wait. sends: whether some of these bytes are still being sent,
+   * and nothing may be stored there. */
+  unsigned char *(*stage)(const struct copse_interpreter *exec, size_t bytes, unsigned char *ready);
+  bool (*sends)(const struct copse_interpreter *exec, const unsigned char *at, size_t bytes);
   void (*send)(const struct copse_interpreter *exec, const struct copse_plan_op *op);
 };
 

@@ -3,7 +3,7 @@
  * is a message per destination, a SIGNAL to another rank's worker an empty one; messages of two
  * ranks keep their order, so a signal never overtakes the data that it releases. Nothing blocks:
  * data that comes in goes to its place whatever the workers wait for. A signal right behind long
- * data is no message of its own: the tag of the data names both.
+ * data is no message of its own: the tag of the data names both. Data is sent from where it lies.
  *
  * Which operand or channel a message is for, its tag says: both ends number, for each pair of
  * ranks, what goes from one to the other in the plan's order. Which chunk: the next one that isn't
@@ -148,6 +148,25 @@ static struct stream *find_second(const struct source *source, uint32_t *s) {
   return &source->streams[second - 1];
 }
 
+static bool overlaps(const struct copse_payload *it, const unsigned char *at, size_t n) {
+  return it->at < at + n && at < it->at + it->n;
+}
+
+/* What is sent from the rank's memory stays there until it has left. A plan knows nothing of that:
+ * it may use the memory again as soon as the receiver, or another rank in the meantime, says so.
+ * Nothing waits in a circle: what may overwrite a message's bytes was sent later than that message.
+ */
+static bool is_sent_from(const struct copse_interpreter *exec, const unsigned char *at, size_t n) {
+  const struct copse_transport *transport = endpoint_of(exec)->transport;
+  for (uint32_t r = 0; r < transport->n; r++) {
+    const struct copse_peer *peer = &transport->peers[r];
+    if (peer->held && overlaps(peer->held, at, n)) return true;
+    for (const struct copse_outgoing *it = peer->sent; it; it = it->next)
+      if (overlaps(it->payload, at, n)) return true;
+  }
+  return false;
+}
+
 copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, unsigned tag,
                                 size_t n, void **bytes, struct copse_err *err) {
   const struct source *source = &endpoint_of(exec)->sources[from];
@@ -162,7 +181,9 @@ copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, u
   struct copse_span chunk = next_chunk(view, stream);
   if (n == 0 || chunk.count * view->shape.element_bytes != n) return surprise(from, tag, n, err);
   struct copse_place there =
-      copse_view_operand(view, stream->operand, chunk, stream->chunk++, exec->epoch);
+      copse_view_operand(view, stream->operand, chunk, stream->chunk, exec->epoch);
+  if (!there.epoch && is_sent_from(exec, there.at, n)) return COPSE_OK;
+  stream->chunk++;
   if (!there.epoch) {
     *bytes = there.at;
     return COPSE_OK;
@@ -210,10 +231,11 @@ void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigne
 
 /* ---- what goes out -------------------------------------------------------------------- */
 
-static unsigned char *stage(const struct copse_interpreter *exec, size_t bytes) {
+static unsigned char *stage(const struct copse_interpreter *exec, size_t bytes,
+                            unsigned char *ready) {
   struct endpoint *end = exec->own;
-  end->stage = copse_transport_new_payload(end->transport, bytes);
-  return end->stage ? end->stage->bytes : NULL;
+  end->stage = copse_transport_new_payload(end->transport, bytes, ready);
+  return end->stage ? end->stage->at : NULL;
 }
 
 static void send(const struct copse_interpreter *exec, const struct copse_plan_op *op) {
@@ -438,6 +460,7 @@ const struct copse_engine copse_transport_engine = {.looks_at_packets = true,
                                                     .close = close_engine,
                                                     .run = run,
                                                     .stage = stage,
+                                                    .sends = is_sent_from,
                                                     .send = send};
 
 static copse_status why(void *transport, struct copse_err *err) {

@@ -66,6 +66,7 @@ struct copse_payload {
   uint32_t refs;
   size_t n, capacity;
   struct copse_payload *next; /* among those that are free */
+  unsigned char *at;          /* its own bytes, or the rank's memory */
   unsigned char bytes[];
 };
 
@@ -123,8 +124,10 @@ copse_status copse_transport_begin(struct copse_transport *transport,
  * sending. */
 copse_status copse_transport_end(struct copse_transport *transport, struct copse_err *err);
 
-/* NULL: so much is on its way that it should wait, or the transport is broken. */
-struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n);
+/* `at`: where the n bytes lie until they are sent, or NULL for room of its own. NULL: so much is on
+ * its way that it should wait, or the transport is broken. */
+struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n,
+                                                  unsigned char *at);
 void copse_transport_send(struct copse_transport *transport, uint32_t to, unsigned tag,
                           struct copse_payload *payload);
 /* The same without bytes. Right behind a long message this is no message: that one's tag grows by
@@ -141,7 +144,7 @@ copse_status copse_transport_step(struct copse_transport *transport, bool moved,
 
 /* ---- engine.c, called by the transport ---------------------------------------------------- */
 
-/* Memory for a message's n bytes. */
+/* Memory for a message's n bytes. NULL for some bytes: it must wait for what is sent from there. */
 copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, unsigned tag,
                                 size_t n, void **bytes, struct copse_err *err);
 /* The message is there, and so is all that its sender sent before. */

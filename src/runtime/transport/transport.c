@@ -23,8 +23,7 @@
 #include "runtime/transport/internal.h"
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
-/* So much may be on its way before workers wait for it: enough for any pipeline, and no second
- * copy of a large message. */
+/* So much may be on its way before workers wait for it: enough for any pipeline. */
 #define MOST_OUTGOING_BYTES ((size_t)64 << 20)
 /* How long a broken transport tries to notify the others. */
 #define NOTIFY_SECONDS 0.5
@@ -91,22 +90,25 @@ static struct copse_payload *find_payload(struct copse_transport *transport, siz
   return payload;
 }
 
-static struct copse_payload *new_payload(struct copse_transport *transport, size_t n) {
-  struct copse_payload *payload = find_payload(transport, n);
+static struct copse_payload *new_payload(struct copse_transport *transport, size_t n,
+                                         unsigned char *at) {
+  struct copse_payload *payload = find_payload(transport, at ? 0 : n);
   if (!payload) {
     (void)copse_transport_out_of_memory(transport);
     return NULL;
   }
   payload->refs = 1;
   payload->n = n;
+  payload->at = at ? at : payload->bytes;
   transport->bytes_outgoing += n;
   return payload;
 }
 
-struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n) {
+struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n,
+                                                  unsigned char *at) {
   if (transport->bytes_outgoing > 0 && transport->bytes_outgoing + n > MOST_OUTGOING_BYTES)
     return NULL;
-  return new_payload(transport, n);
+  return new_payload(transport, n, at);
 }
 
 void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload) {
@@ -124,7 +126,7 @@ static void post(struct copse_transport *transport, uint32_t to, unsigned tag,
     (void)copse_transport_out_of_memory(transport);
     return;
   }
-  copse_status status = transport->wire.send(transport->wire.context, (int)to, tag, payload->bytes,
+  copse_status status = transport->wire.send(transport->wire.context, (int)to, tag, payload->at,
                                              payload->n, &it->request);
   if (status != COPSE_OK) {
     free(it);
@@ -143,7 +145,7 @@ static void post(struct copse_transport *transport, uint32_t to, unsigned tag,
 /* Sends a message of the transport's own. */
 static void send_own(struct copse_transport *transport, uint32_t to, unsigned tag,
                      const void *bytes, size_t n) {
-  struct copse_payload *payload = new_payload(transport, n);
+  struct copse_payload *payload = new_payload(transport, n, NULL);
   if (!payload) return;
   if (n > 0) memcpy(payload->bytes, bytes, n);
   post(transport, to, tag, payload);
@@ -176,7 +178,7 @@ static void add_part(struct copse_transport *transport, uint32_t to, unsigned ta
   send_held(transport, to, 0);
   if (peer->batch && peer->batch->n + sizeof part + n > BATCH_BYTES) send_waiting(transport, to);
   if (!peer->batch) {
-    peer->batch = new_payload(transport, BATCH_BYTES);
+    peer->batch = new_payload(transport, BATCH_BYTES, NULL);
     if (!peer->batch) return;
     transport->bytes_outgoing -= peer->batch->n;
     peer->batch->n = 0;
@@ -196,7 +198,7 @@ void copse_transport_send(struct copse_transport *transport, uint32_t to, unsign
     peer->announced = transport->call.launch;
   }
   if (!payload || payload->n <= MOST_PART_BYTES) {
-    add_part(transport, to, tag, payload ? payload->bytes : NULL, payload ? payload->n : 0);
+    add_part(transport, to, tag, payload ? payload->at : NULL, payload ? payload->n : 0);
     return;
   }
   send_waiting(transport, to); /* what was sent before comes before */
@@ -441,10 +443,6 @@ static void free_message(struct copse_incoming *it) {
   free(it);
 }
 
-static void free_messages(struct copse_messages *messages) {
-  while (messages->head) free_message(pop(messages));
-}
-
 static bool start(struct copse_transport *transport, uint32_t from, struct copse_incoming *it,
                   void *bytes) {
   copse_status status =
@@ -572,7 +570,8 @@ static bool find_place(struct copse_transport *transport, uint32_t from, unsigne
     refuse_late(transport, from);
     return false;
   }
-  if (copse_engine_place(transport->running, from, tag, n, bytes, &why) == COPSE_OK) return true;
+  if (copse_engine_place(transport->running, from, tag, n, bytes, &why) == COPSE_OK)
+    return n == 0 || *bytes;
   (void)copse_transport_fail(transport, &why);
   return false;
 }
@@ -769,8 +768,8 @@ out:
   return status;
 }
 
-/* After a failure the wire may still write to what has been started, and read what goes out: that
- * memory, a few pages, is left to it. */
+/* After a failure the wire may still write to what has been started, and read what goes out: of
+ * that memory the transport's own is left to it. */
 void copse_transport_free(struct copse_transport *transport) {
   if (!transport) return;
   refuse_aborted(transport); /* others still wait */
@@ -781,7 +780,8 @@ void copse_transport_free(struct copse_transport *transport) {
                                     &transport->peers[r].gathered};
     free(transport->peers[r].batch);
     if (transport->peers[r].held) copse_transport_drop(transport, transport->peers[r].held);
-    for (int i = 0; orderly && i < 3; i++) free_messages(all[i]);
+    for (int i = 0; orderly && i < 3; i++)
+      while (all[i]->head) free_message(pop(all[i]));
   }
   if (orderly) free(transport->peers);
   for (struct copse_payload *next, *it = transport->free_payloads; it; it = next) {

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -344,15 +345,19 @@ static copse_status rendezvous_all_gather(void *rendezvous, const void *mine, vo
  * Without RDMA a message is sent at once, however long (RNDV_THRESH inf): asking first costs a way
  * to and fro behind the data that queues on the links, TCP has no zero copy to win, and the sender
  * is done when UCX has the bytes, whatever the receiver does. Within a host a rendezvous would let
- * the receiver read the sender's memory (CMA), but UCX ends the process where the sender was killed.
+ * the receiver read the sender's memory (CMA), but UCX ends the process where the sender was
+ * killed.
  *
- * So bytes within a host go through slots of 8 KiB in shared memory. When all are taken, nothing wakes
- * the sender up, and it looks again and again. UCX's default is 64 slots for what comes to a rank
- * from all others.
+ * So bytes within a host go through slots in shared memory. A slot that has less room than the
+ * shortest chunk of a plan makes fragments of it, each with its own way through UCX. When all slots
+ * are taken, nothing wakes the sender up, and it gives its core away. UCX's defaults are 64 slots
+ * of 8 KiB for what comes to a rank from all others. Many bytes of slots lie in no cache.
  */
 
-/* Of each rank: 8 MiB, taken from the system as they are used first. */
-#define SLOTS "1024"
+/* Of each rank: 4 MiB, taken from the system as they are used first. A slot has room for 32 KiB and
+ * UCX's header; fewer than 64 KiB, or UCX 1.13 stops. */
+#define SLOTS "128"
+#define SLOT_BYTES "33000"
 /* How long an orderly end waits for messages to leave. */
 #define FLUSH_SECONDS 5.0
 /* Tests that make no progress of their own after next_message has: over TCP each is a system call.
@@ -467,7 +472,11 @@ static void wait_for_events(void *context, unsigned microseconds) {
   struct pollfd event = {.fd = wire->event_fd, .events = POLLIN};
   unsigned done = wire->done;
   wire->done = 0;
-  if (done == 0 && ucp_worker_arm(wire->worker) == UCS_OK) (void)ppoll(&event, 1, &limit, NULL);
+  if (done > 0) return;
+  if (ucp_worker_arm(wire->worker) == UCS_OK)
+    (void)ppoll(&event, 1, &limit, NULL);
+  else
+    (void)sched_yield();
 }
 
 static const char *why(void *context) { return ((struct wire *)context)->text; }
@@ -554,6 +563,8 @@ static copse_status open_worker(struct wire *wire, bool sends_at_once) {
     code = ucp_config_modify(config, "RNDV_THRESH", "inf");
   if (!getenv("UCX_MM_FIFO_SIZE") && code == UCS_OK)
     code = ucp_config_modify(config, "MM_FIFO_SIZE", SLOTS);
+  if (!getenv("UCX_MM_SEG_SIZE") && code == UCS_OK)
+    code = ucp_config_modify(config, "MM_SEG_SIZE", SLOT_BYTES);
   if (code == UCS_OK) code = ucp_init(&parameters, config, &wire->context);
   ucp_config_release(config);
   if (code != UCS_OK) return failed(wire, "ucp_init", code);

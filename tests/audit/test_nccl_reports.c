@@ -98,6 +98,7 @@ START_TEST(an_old_table_tells_its_collective_by_its_ratio) {
   ck_assert_int_eq(t.n_ranks, 4);
   ck_assert_int_eq(t.n_rows, 1);
   ck_assert_str_eq(t.rows[0].collective, "allreduce");
+  ck_assert_int_eq(t.rows[0].root, -1); /* it has no such column */
   ck_assert_str_eq(t.devices[3].bus, "0x61");
   expect_time(&t.rows[0].in, "2099/10 us, 999/25, 1199/20, -1");
   copse_tests_free(&t);

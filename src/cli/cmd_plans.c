@@ -791,8 +791,7 @@ const struct copse_command copse_cmd_plans = {
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own, .after = columns},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
-                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
-                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+                 COPSE_CLI_TOPOLOGY_SECTIONS(struct options, topology)},
     .size = sizeof(struct options),
     .begin = begin,
     .run = run};

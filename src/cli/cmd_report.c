@@ -282,8 +282,7 @@ const struct copse_command copse_cmd_report = {
                  COPSE_CLI_SOLVE_SECTION(struct options, what),
                  {.title = "More options", .options = own},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
-                 COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
-                 COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},
+                 COPSE_CLI_TOPOLOGY_SECTIONS(struct options, what.topology)},
     .size = sizeof(struct options),
     .begin = begin,
     .run = run};

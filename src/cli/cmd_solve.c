@@ -784,8 +784,7 @@ const struct copse_command copse_cmd_solve = {
                  {.title = "Other schedules than one for throughput", .options = instead},
                  {.title = "What is reported", .options = own},
                  COPSE_CLI_COSTS_SECTION(struct options, costs),
-                 COPSE_CLI_TOPOLOGY_SECTION(struct options, what.topology),
-                 COPSE_CLI_CHANGE_SECTION(struct options, what.topology)},
+                 COPSE_CLI_TOPOLOGY_SECTIONS(struct options, what.topology)},
     .size = sizeof(struct options),
     .begin = begin,
     .run = run};

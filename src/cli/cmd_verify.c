@@ -368,8 +368,7 @@ const struct copse_command copse_cmd_verify = {
     .usage = usage,
     .example = "example: copse verify a100-x2.allreduce.json -t a100-x2\n",
     .sections = {{.title = "More options", .options = own},
-                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
-                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+                 COPSE_CLI_TOPOLOGY_SECTIONS(struct options, topology)},
     .takes = COPSE_KIND_SCHEDULE | COPSE_KIND_GROUPS | COPSE_KIND_RINGS,
     .size = sizeof(struct options),
     .run = run};

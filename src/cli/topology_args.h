@@ -36,9 +36,10 @@ extern const char copse_cli_topology_intro[], copse_cli_choice_intro[];
     .title = "Parts down or slower", .shared = true, .of_inputs = true,                       \
     .options = copse_cli_fault_options, .at = offsetof(struct_type, member)                   \
   }
-/* Two sections. A command with a --ranks of its own has the second alone. */
-#define COPSE_CLI_CHANGE_SECTION(struct_type, member)                                       \
-  {                                                                                         \
+/* All three, and that of ranks. A command with a --ranks of its own has the others alone. */
+#define COPSE_CLI_TOPOLOGY_SECTIONS(struct_type, member)                                    \
+  COPSE_CLI_TOPOLOGY_SECTION(struct_type, member),                                          \
+      {                                                                                     \
     .title = "Ranks of the topology", .about = copse_cli_choice_intro, .shared = true,      \
     .of_inputs = true, .options = copse_cli_choice_options, .at = offsetof(struct_type, member) \
   },                                                                                        \

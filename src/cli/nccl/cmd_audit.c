@@ -729,7 +729,6 @@ const struct copse_command copse_cmd_audit = {
     .takes = COPSE_KIND_TOPOLOGY | COPSE_KIND_GRAPHS | COPSE_KIND_LOG | COPSE_KIND_PROFILE,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},
-                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
-                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+                 COPSE_CLI_TOPOLOGY_SECTIONS(struct options, topology)},
     .size = sizeof(struct options),
     .run = run};

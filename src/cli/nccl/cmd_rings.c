@@ -228,7 +228,6 @@ const struct copse_command copse_cmd_rings = {
     .takes = COPSE_KIND_TOPOLOGY,
     .takes_topology = true,
     .sections = {{.title = "More options", .options = own},
-                 COPSE_CLI_TOPOLOGY_SECTION(struct options, topology),
-                 COPSE_CLI_CHANGE_SECTION(struct options, topology)},
+                 COPSE_CLI_TOPOLOGY_SECTIONS(struct options, topology)},
     .size = sizeof(struct options),
     .run = run};

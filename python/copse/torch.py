@@ -1348,15 +1348,26 @@ class ProcessGroupCopse(dist.ProcessGroup):
         mine, parts = outputs[0], inputs[0]
         self._check_op(op, mine)
         _need(len(parts) == self._n, "reduce_scatter: %d inputs for %d ranks" % (len(parts), self._n))
-        for p in parts:
-            _need(p.dtype == mine.dtype and p.numel() == mine.numel(),
-                  "reduce_scatter: invalid tensor: inputs are like the output")
+        sizes = [p.numel() for p in parts]
+        _need(sizes[self._me] == mine.numel() and all(p.dtype == mine.dtype for p in parts),
+              "reduce_scatter: invalid tensor: inputs are of the output's type, this rank's of its size")
+        even = min(sizes) == max(sizes)
 
         def run() -> None:
-            here = _room(mine)
-            self._scatter_reduced(torch.cat([_dense(p).view(-1) for p in parts]), here, op)
+            if even:
+                here = _room(mine)
+                self._scatter_reduced(torch.cat([_dense(p).view(-1) for p in parts]), here, op)
+            else:  # filled up to the largest
+                self._alike("reduce_scatter %s" % sizes)
+                whole = torch.zeros((self._n, max(sizes)), dtype=mine.dtype)
+                for row, p in zip(whole, parts):
+                    row[:p.numel()] = _dense(p).view(-1)
+                filled = torch.empty(max(sizes), dtype=mine.dtype)
+                self._scatter_reduced(whole, filled, op)
+                here = filled[:mine.numel()]
             _put(mine, here)
-        return self._submit(_said("reduce_scatter", op, mine), run, [mine], opts)
+        what = _said("reduce_scatter", op, mine if even else "of %s" % sizes)
+        return self._submit(what, run, [mine], opts)
 
     def _scatter_single(self, output: torch.Tensor, whole: torch.Tensor, op: Any) -> None:
         here = _room(output, whole)

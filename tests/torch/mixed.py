@@ -27,6 +27,10 @@ for i in range(n):
     whole = torch.empty(size * count)
     dist.all_gather_into_tensor(whole, t)
     dist.reduce_scatter_tensor(t, whole)
+    parts = [torch.full(((i + r) % 5,), float(rank)) for r in range(size)]
+    mine = torch.empty_like(parts[rank])
+    dist.reduce_scatter(mine, parts)
+    assert bool((mine == size * (size - 1) / 2).all())
     sizes = [(i + rank + r) % 5 for r in range(size)]
     dist.all_to_all_single(torch.empty(sum(sizes)), torch.ones(sum(sizes)), sizes, sizes)
     if rank < 2:

@@ -68,9 +68,10 @@ struct search {
 static bool has_reason(const struct search *s) { return s->best.us > s->bound_us * (1 + ENOUGH); }
 static bool has_time(const struct search *s) { return has_reason(s) && s->work < s->most_work; }
 
-/* What is cheap and may be the best has its turn while there is reason. */
+/* What is cheap and may be the best has its turn while there is reason; not where what is fastest came
+ * first, and exchange has more to gain. */
 static bool has_turn(const struct search *s, const struct variant *v) {
-  return copse_schedule_doubles(v->of) ? has_reason(s) : has_time(s);
+  return copse_schedule_doubles(v->of) && !s->question->from ? has_reason(s) : has_time(s);
 }
 
 /* ---- chunks --------------------------------------------------------------------------------- */

@@ -46,8 +46,9 @@ static void draw_group(uint64_t *state, const struct copse_topology *t,
   }
 }
 
-static void draw(uint64_t seed, struct trial *trial) {
-  static const struct copse_test_random_options tiny = {2, 6, 3, true, true};
+/* both_ways: links are, and so are the groups, which broadcast and reduce. */
+static void draw(uint64_t seed, bool both_ways, struct trial *trial) {
+  const struct copse_test_random_options tiny = {2, 6, 3, !both_ways, true};
   struct copse_err err = COPSE_ERR_INIT;
   uint64_t state = seed;
   memset(trial, 0, sizeof *trial);
@@ -56,6 +57,11 @@ static void draw(uint64_t seed, struct trial *trial) {
             &err);
   trial->n = copse_test_random_int(&state, 1, MOST_GROUPS);
   for (int g = 0; g < trial->n; g++) draw_group(&state, trial->topology, &trial->groups[g]);
+  for (int g = 0; g < trial->n && both_ways; g++) {
+    trial->groups[g].broadcasts = trial->groups[g].reduces = true;
+    trial->groups[g].exchanges = false;
+    trial->groups[g].root = -1;
+  }
 }
 
 static void release(struct trial *trial) {
@@ -75,10 +81,10 @@ static void find(const struct copse_network *network, const struct copse_joint_g
 }
 
 /* Closed nodes may cut a group in parts: then nothing is possible, and there is no proof. */
-static bool check(uint64_t seed) {
+static bool check(uint64_t seed, bool both_ways) {
   struct trial trial;
   struct copse_joint joint;
-  draw(seed, &trial);
+  draw(seed, both_ways, &trial);
   const struct copse_network *network = &trial.instance.network;
   find(network, trial.groups, trial.n, &joint);
   ck_assert_msg(joint.outcome == COPSE_JOINT_PROVED, "seed %d: outcome %d", (int)seed,
@@ -96,6 +102,9 @@ static bool check(uint64_t seed) {
     const char *defect = copse_test_joint_defect(network, trial.groups, trial.n, &joint, 0);
     ck_assert_msg(defect == NULL, "seed %d: %s", (int)seed, defect);
   }
+  int all = 1; /* columns without a saving */
+  for (int g = 0; g < trial.n; g++) all += trial.groups[g].n_members + 2 * network->n_links;
+  ck_assert(!both_ways || trial.n == 1 || joint.columns < all - network->n_links * trial.n + 1);
   bool shared = trial.n > 1 && rate > 0;
   copse_joint_free(&joint);
   release(&trial);
@@ -104,7 +113,14 @@ static bool check(uint64_t seed) {
 
 START_TEST(the_optimum_is_that_of_the_lps) {
   int shared = 0;
-  for (int seed = 0; seed < 40; seed++) shared += check(40 * (uint64_t)_i + (uint64_t)seed);
+  for (int seed = 0; seed < 40; seed++) shared += check(40 * (uint64_t)_i + (uint64_t)seed, false);
+  ck_assert_int_gt(shared, 10);
+}
+END_TEST
+
+START_TEST(a_broadcast_turned_round_is_the_reduction) {
+  int shared = 0;
+  for (int seed = 0; seed < 40; seed++) shared += check(40 * (uint64_t)_i + (uint64_t)seed, true);
   ck_assert_int_gt(shared, 10);
 }
 END_TEST
@@ -174,7 +190,7 @@ START_TEST(whole_links_have_the_same_optimum) {
     struct copse_joint joint, whole;
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_joint_options options = {.max_columns = 10000, .whole_links = true};
-    draw(1000 + seed, &trial);
+    draw(1000 + seed, false, &trial);
     const struct copse_network *network = &trial.instance.network;
     struct copse_joint_group all = GROUP(network->n_terminals, network->terminals, true, true);
     find(network, &all, 1, &joint);
@@ -409,7 +425,7 @@ START_TEST(what_64_bits_cannot_hold_is_rounded_and_still_proved) {
     struct trial trial;
     struct copse_joint joint;
     uint64_t state = 77 + seed;
-    draw(2000 + 60 * (uint64_t)_i + seed, &trial);
+    draw(2000 + 60 * (uint64_t)_i + seed, seed % 2 == 1, &trial);
     struct copse_network network = trial.instance.network;
     struct copse_net_link *links = calloc((size_t)network.n_links, sizeof *links);
     ck_assert_ptr_nonnull(links);
@@ -462,6 +478,7 @@ int main(void) {
   TCase *tc = tcase_create("joint");
   tcase_set_timeout(tc, 300);
   tcase_add_loop_test(tc, the_optimum_is_that_of_the_lps, 0, 10);
+  tcase_add_loop_test(tc, a_broadcast_turned_round_is_the_reduction, 0, 5);
   tcase_add_test(tc, groups_apart_do_not_slow_each_other);
   tcase_add_test(tc, alike_groups_get_half_each);
   tcase_add_test(tc, tensor_groups_in_boxes_and_data_groups_across);

@@ -34,6 +34,7 @@ struct copse_joint_search {
   const struct copse_joint_limits *limits; /* NULL: capacities of links */
   int *limit_row;                          /* [limits->n] -1: no link counts in it */
   bool whole; /* options.whole_links: no column of a rate, which is the sum of the shares */
+  bool turned; /* each reduction is its group's broadcast with all links turned round */
   int *twin;  /* [n_groups] the first group that symmetries map to it, whose rate it has */
   struct copse_joint_phase *phases; /* [n_phases] */
   int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */

@@ -107,6 +107,52 @@ static copse_status join_all(struct orbits *o, const struct copse_joint_options 
   return COPSE_OK;
 }
 
+/* The link back of each. *all: there is one for each, of the same capacity. */
+static copse_status find_links_back(const struct copse_network *network, int *back, bool *all,
+                                    struct copse_err *err) {
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map by_ends = {0};
+  for (int e = 0; e < network->n_links; e++)
+    COPSE_DO(copse_index_map_add(&by_ends,
+                                 copse_key_pair(network->links[e].src, network->links[e].dst), e,
+                                 err));
+  *all = true;
+  for (int e = 0; e < network->n_links && *all; e++) {
+    const struct copse_net_link *link = &network->links[e];
+    size_t cursor = 0;
+    back[e] = copse_index_map_next(&by_ends, copse_key_pair(link->dst, link->src), &cursor);
+    *all = back[e] >= 0 && network->links[back[e]].capacity == link->capacity;
+  }
+  for (int e = 0; e < network->n_links && *all; e++) *all = back[back[e]] == e; /* none in parallel */
+  return COPSE_OK;
+}
+
+/*
+ * Where all groups broadcast and reduce over links that are the same both ways, any solution turned
+ * round, each phase in the place of the other of its group, is a solution too, and so is the mean of
+ * both: one in which each link has of the reduction what the link back has of the broadcast. This is
+ * one more symmetry, of phases and links and not of nodes.
+ */
+static copse_status join_turned(struct orbits *o) {
+  struct copse_joint_search *s = o->s;
+  int n_nodes = s->network->n_nodes, n_links = s->network->n_links;
+  COPSE_AT_END(copse_free_at) int *back = NULL;
+  bool all = s->n_groups > 1 && s->n_rates == 1 && !s->limits;
+  for (int g = 0; g < s->n_groups; g++)
+    all = all && s->groups[g].broadcasts && s->groups[g].reduces && s->groups[g].n_extra[0] == 0 &&
+          s->groups[g].n_extra[1] == 0;
+  if (!all) return COPSE_OK;
+  COPSE_DO(copse_calloc((size_t)n_links, sizeof *back, &back, s->err));
+  COPSE_DO(find_links_back(s->network, back, &s->turned, s->err));
+  for (int e = 0; e < n_links && s->turned; e++) copse_sets_unite(o->links, e, back[e]);
+  for (int q = 0; q < s->n_phases && s->turned; q += 2) { /* the reduction follows the broadcast */
+    for (int v = 0; v < n_nodes; v++)
+      copse_sets_unite(o->phase_nodes, q * n_nodes + v, (q + 1) * n_nodes + v);
+    for (int e = 0; e < n_links; e++)
+      copse_sets_unite(o->phase_links, q * n_links + e, (q + 1) * n_links + back[e]);
+  }
+  return COPSE_OK;
+}
+
 static void mark_leaders(struct orbits *o) {
   struct copse_joint_search *s = o->s;
   int n_nodes = s->network->n_nodes;
@@ -183,6 +229,7 @@ static copse_status find_orbits(struct copse_joint_search *s,
   COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_nodes, &o.phase_nodes, s->err));
   COPSE_DO(sets_new(&scratch, s->n_phases * s->network->n_links, &o.phase_links, s->err));
   COPSE_DO(join_all(&o, options));
+  COPSE_DO(join_turned(&o));
   for (int g = 0; g < s->n_groups; g++) s->twin[g] = copse_sets_find(o.groups, g);
   mark_leaders(&o);
   COPSE_DO(number_columns(&o));
@@ -306,7 +353,7 @@ static copse_status close_columns(struct copse_joint_search *s) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t nodes = (size_t)s->network->n_nodes;
   bool *wanted, *open;
-  int *hops;
+  int *hops, n_closed = 0;
   COPSE_DO(COPSE_ARRAY(&scratch, nodes, wanted, s->err));
   COPSE_DO(COPSE_ARRAY(&scratch, nodes, hops, s->err));
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_columns, open, s->err));
@@ -319,6 +366,8 @@ static copse_status close_columns(struct copse_joint_search *s) {
       mark_ways(s, phase, from, hops, wanted, open);
     }
   }
+  for (int j = 0; j < s->n_columns; j++) n_closed += s->uses[j] > 0 && !open[j];
+  if (n_closed < s->n_columns / COPSE_JOINT_CLOSED_PART) return COPSE_OK;
   for (int j = 0; j < s->n_columns; j++)
     if (s->uses[j] > 0 && !open[j]) copse_lp_close(s->lp, j);
   return COPSE_OK;

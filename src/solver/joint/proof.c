@@ -362,6 +362,7 @@ static copse_status add_cut(struct proof *p, const struct copse_joint_phase *pha
   return COPSE_OK;
 }
 
+/* Turned, a row is of both phases of its group, and half of it of each. */
 static copse_status add_row_cuts(struct proof *p) {
   COPSE_MPQ(weight); /* of a link in the row */
   COPSE_MPQ(roots);
@@ -372,6 +373,10 @@ static copse_status add_row_cuts(struct proof *p) {
     if (mpq_sgn(p->multipliers[row->row]) == 0) continue;
     mpq_set_si(roots, n_roots > 0 ? n_roots : 1, 1);
     mpq_mul(weight, p->multipliers[row->row], roots);
+    if (p->s->turned) {
+      mpq_div_2exp(weight, weight, 1);
+      COPSE_DO(add_cut(p, phase + 1, row->inside, weight));
+    }
     COPSE_DO(add_cut(p, phase, row->inside, weight));
   }
   return COPSE_OK;
@@ -442,11 +447,17 @@ static copse_status set_potentials(struct proof *p, const struct copse_joint_pha
   struct copse_joint_part *part = &p->out->parts[phase->group];
   int n_nodes = p->s->network->n_nodes;
   struct copse_q *potentials;
+  bool turned = p->s->turned && phase->reduce; /* what enters a node then leaves it */
+  COPSE_MPQ(value);
   COPSE_DO(COPSE_ARRAY(&p->out->arena, (size_t)n_nodes, potentials, p->s->err));
   for (int v = 0; v < n_nodes && p->fits; v++) {
-    int row = phase->relay_row[copse_joint_anchor(phase, v)];
+    int row = (turned ? phase - 1 : phase)->relay_row[copse_joint_anchor(phase, v)];
     potentials[v] = COPSE_Q_ZERO;
-    if (row >= 0) p->fits = copse_mpq_get(p->multipliers[row], &potentials[v]);
+    if (row < 0) continue;
+    mpq_set(value, p->multipliers[row]);
+    if (p->s->turned) mpq_div_2exp(value, value, 1);
+    if (turned) mpq_neg(value, value);
+    p->fits = copse_mpq_get(value, &potentials[v]);
   }
   *(phase->reduce ? &part->reduce_potentials : &part->broadcast_potentials) = potentials;
   return COPSE_OK;

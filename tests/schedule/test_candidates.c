@@ -228,7 +228,7 @@ static void add_jumping(struct copse_candidates *c, uint64_t *state) {
       .links = &link, .n_links = 1, .amount = copse_test_random_int(state, 90, 110) / 100.0};
   struct copse_prediction *p = &c->predictions[c->n];
   c->list[c->n] = (struct copse_candidate){.like = c->n, .hops = copse_test_random_int(state, 1, 3)};
-  *p = (struct copse_prediction){.sim = copse_predict_defaults.sim};
+  *p = (struct copse_prediction){.sim = copse_predict_defaults.sim, .runs_per_GB = COPSE_Q_ZERO};
   p->sim.alpha_us = copse_test_random_int(state, 2, 40);
   p->sim.message_us = 0.1 * copse_test_random_int(state, 1, 20);
   p->sim.pipeline_chunks = p->sim.min_chunk_bytes = 1;
@@ -237,6 +237,57 @@ static void add_jumping(struct copse_candidates *c, uint64_t *state) {
   ASSERT_OK(copse_sim_dag_add(&p->dag, &all, NULL, &err), &err);
   c->n++;
 }
+
+/* One message from rank to rank in one chunk: its time is a line, `us` at 1.5 MiB and `slope` for each MiB. */
+static void add_line(struct copse_candidates *c, int hops, double us, double slope) {
+  const struct copse_link *over = &c->topology->links[0];
+  struct copse_err err = COPSE_ERR_INIT;
+  static const int link = 0;
+  const struct copse_sim_transfer all = {
+      .links = &link,
+      .n_links = 1,
+      .amount = slope / (1 << 20) * 1e3 * copse_q_to_double(over->bandwidth)};
+  struct copse_prediction *p = &c->predictions[c->n];
+  c->list[c->n] = (struct copse_candidate){.like = c->n, .hops = hops};
+  *p = (struct copse_prediction){.sim = copse_predict_defaults.sim, .runs_per_GB = COPSE_Q_ZERO};
+  p->sim.alpha_us = us - 1.5 * slope - copse_q_to_double(over->latency);
+  p->sim.message_us = 0;
+  p->sim.pipeline_chunks = 1;
+  p->sim.min_chunk_bytes = p->sim.max_chunk_bytes = 1e15;
+  ASSERT_OK(copse_sim_dag_add(&p->dag, &all, NULL, &err), &err);
+  c->n++;
+}
+
+/*
+ * At the last size of the first range its candidate, 0, is 0.1 % slower than another one, 1. There the one
+ * to take would be 3, which has a hop less and takes 3 % longer, so that times of 0 do not matter. The
+ * range that follows is that of 2, near 3. What is lost is a number.
+ */
+START_TEST(a_loss_at_a_border_is_a_number) {
+  struct copse_topology *t = copse_test_sim_hosts(1, 2, false);
+  struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+  struct copse_candidates c;
+  struct copse_err err = COPSE_ERR_INIT;
+  double us[COPSE_MAX_CANDIDATES];
+  int n;
+  ASSERT_OK(copse_candidates_begin(t, NULL, &c, &err), &err);
+  add_line(&c, 3, 100.1, 40);
+  add_line(&c, 3, 100, 40);
+  add_line(&c, 2, 103.2, 10);
+  add_line(&c, 2, 102.9, 10);
+  ASSERT_OK(copse_candidates_ranges(&c, SMALLEST, LARGEST, ranges, &n, &err), &err);
+  ck_assert_int_eq(n, 2);
+  ck_assert_int_eq(ranges[0].candidate, 0);
+  ck_assert_int_eq(ranges[1].candidate, 2);
+  time_alone(&c, (double)ranges[0].max_bytes, us);
+  ck_assert_int_eq(copse_candidates_best(&c, us), 3);
+  ck_assert(us[0] > us[1]);
+  ck_assert_double_lt(ranges[0].loss, 0.01);
+  ck_assert_double_ge(ranges[0].loss, us[0] / us[1] - 1 - 1e-9);
+  copse_candidates_free(&c);
+  copse_topology_free(t);
+}
+END_TEST
 
 /* However often times jump, a range says what is lost at its ends. */
 START_TEST(ranges_of_times_that_jump_say_what_is_lost) {
@@ -331,6 +382,7 @@ int main(void) {
   tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
   tcase_add_test(tests, chunks_are_no_larger_for_the_sake_of_time);
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
+  tcase_add_test(tests, a_loss_at_a_border_is_a_number);
   tcase_add_test(tests, ranges_of_times_that_jump_say_what_is_lost);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);
   suite_add_tcase(suite, tests);

@@ -399,7 +399,7 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
     printf("optimal: equal to the bound\n");
   else if (copse_schedule_doubles(s))
     printf(
-        "in stages, for short messages: every rank adds up all of them; no allreduce is faster "
+        "in stages, for short messages, which cross the fabric less often; no allreduce is faster "
         "than %s s/GB\n",
         bound);
   else if (s->collective == COPSE_ALLREDUCE && s->bound.kind == COPSE_BOUND_CUT)

@@ -1,19 +1,22 @@
 /*
  * Allreduces in stages (recursive doubling, in groups of any size; codegen/lower/doubling.c): the
  * ranks' numbers are read in digits of several bases, and in each stage the ranks that differ in
- * one digit alone send each other their sums.
+ * one digit alone send each other their sums. For longer messages the first digits are scattered:
+ * of M each rank of a group adds up a part (recursive halving, R. Rabenseifner 2004), the stages of
+ * the other digits go over parts, and the ranks of the group send each other the results.
  */
 #pragma once
 
 #include "topology/route.h"
 #include "schedule/schedule.h"
 
-#define COPSE_MOST_DOUBLINGS 12
+#define COPSE_MOST_DOUBLINGS 24
 #define COPSE_DOUBLING_DIGITS 9
 
 /* Digits from the last one on: rank = d0 + base0 (d1 + base1 (...)). */
 struct copse_doubling {
   int n_digits, bases[COPSE_DOUBLING_DIGITS];
+  int n_scattered; /* of the first digits, fewer than n_digits */
   bool turned; /* M in as many pieces as digits, each beginning with another */
 };
 
@@ -33,5 +36,5 @@ copse_status copse_doubling_make(const struct copse_topology *topology,
                                  const struct copse_doubling *doubling, struct copse_schedule **out,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/* "stages 4x4", "stages 4x4 turned". */
-#define COPSE_DOUBLING_NAME 40
+/* "stages 4x4", "stages 4x4 turned", "stages 8x2, 1 scattered". */
+#define COPSE_DOUBLING_NAME 48

@@ -27,6 +27,9 @@
  *
  *   16 ranks as 4x4:   stage 1: 0-1-2-3, 4-5-6-7, ...    stage 2: 0-4-8-12, 1-5-9-13, ...
  *
+ * Where the first digit is scattered M is in 4 pieces. The sum of the first is made at 0 of 0-1-2-3, at
+ * 4 of 4-5-6-7; then 0, 4, 8 and 12 send each other theirs, and all others get them from those.
+ *
  * Which digits: all ways to write the number of ranks as a product, from the last digit on, but
  * those that another one beats in latency and load (a shortest path with two weights, P. Hansen,
  * Bicriterion path problems, 1980). Numbers follow the fabric in tori, hypercubes, hosts and pods;
@@ -135,12 +138,29 @@ static copse_status grow(struct stage *s, struct copse_arena *arena,
 
 static void end_stage(struct stage *s) { copse_arena_free(&s->scratch); }
 
+/* The same tree for sums on their way to the root. */
+static copse_status turn_around(struct stage *s, struct copse_arena *arena,
+                                struct copse_schedule_tree *tree) {
+  const struct copse_schedule_edge *from = tree->edges;
+  struct copse_schedule_edge *edges;
+  double ignored;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)s->base, edges, s->err));
+  for (int e = tree->n_edges - 1, i = 0; e >= 0; e--, i++) {
+    if (isinf(busiest(s, from[e].dst, from[e].src)))
+      return copse_fail(s->err, COPSE_UNSUPPORTED, "there is no hop back");
+    COPSE_DO(add_edge(s, from[e].dst, from[e].src, arena, &edges[i], &ignored));
+  }
+  tree->edges = edges;
+  tree->phase = COPSE_PHASE_REDUCE;
+  return COPSE_OK;
+}
+
 /* trees [n_ranks], in the arena; *us and *load: of the highest tree and the busiest rank, and of
  * the busiest link. */
 static copse_status make_stage(const struct copse_topology *t, const struct copse_routes *routes,
-                               int stride, int base, struct copse_arena *arena,
-                               struct copse_schedule_tree *trees, double *us, double *load,
-                               struct copse_err *err) {
+                               enum copse_phase phase, int stride, int base,
+                               struct copse_arena *arena, struct copse_schedule_tree *trees,
+                               double *us, double *load, struct copse_err *err) {
   COPSE_AT_END(end_stage)
   struct stage s = {.topology = t, .routes = routes, .stride = stride, .base = base, .err = err};
   COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_links, s.load, err));
@@ -148,6 +168,11 @@ static copse_status make_stage(const struct copse_topology *t, const struct cops
   for (int r = 0; r < t->n_ranks; r++) {
     trees[r] = (struct copse_schedule_tree){.root = r, .phase = COPSE_PHASE_BROADCAST};
     COPSE_DO(grow(&s, arena, &trees[r]));
+  }
+  if (phase == COPSE_PHASE_REDUCE) {
+    memset(s.load, 0, (size_t)t->n_links * sizeof *s.load);
+    memset(s.sends, 0, (size_t)t->n_ranks * sizeof *s.sends);
+    for (int r = 0; r < t->n_ranks; r++) COPSE_DO(turn_around(&s, arena, &trees[r]));
   }
   *load = 0;
   int most = 0;
@@ -160,10 +185,11 @@ static copse_status make_stage(const struct copse_topology *t, const struct cops
 
 /* ---- which digits -------------------------------------------------------------------------- */
 
-/* Digits of the numbers below a divisor of the number of ranks, and what their stages take. */
+/* Digits of the numbers below a divisor of the number of ranks, what their stages take, and what is
+ * left of M for those that follow. */
 struct label {
   struct copse_doubling digits;
-  double us, load;
+  double us, load, share;
 };
 
 struct labels {
@@ -171,39 +197,92 @@ struct labels {
   int n;
 };
 
+static bool beats(const struct label *a, const struct label *b) {
+  return a->us <= b->us * (1 + SAME_TIME) && a->load <= b->load * (1 + SAME_TIME) &&
+         a->share <= b->share;
+}
+
 /* Takes one in that no other beats, in place of those that it beats, while there is room. */
 static void add_label(struct labels *to, const struct label *it) {
   int n = 0;
   for (int i = 0; i < to->n; i++)
-    if (to->list[i].us <= it->us * (1 + SAME_TIME) &&
-        to->list[i].load <= it->load * (1 + SAME_TIME))
-      return;
+    if (beats(&to->list[i], it)) return;
   for (int i = 0; i < to->n; i++)
-    if (to->list[i].us < it->us || to->list[i].load < it->load) to->list[n++] = to->list[i];
+    if (!beats(it, &to->list[i])) to->list[n++] = to->list[i];
   if (n < COPSE_MOST_DOUBLINGS / 2) to->list[n++] = *it;
   to->n = n;
 }
 
-/* All labels of a divisor with one digit more. */
+/* Pieces that M is in, by turns from a digit on: each scattered digit cuts all before it. */
+static int pieces_of(const struct copse_doubling *d, int first) {
+  int pieces = 1;
+  for (int i = 0; i < d->n_scattered; i++) pieces *= d->bases[(first + i) % d->n_digits];
+  return pieces;
+}
+
+static int pieces_of_all(const struct copse_doubling *d) {
+  int pieces = 0;
+  for (int turn = 0; turn < (d->turned ? d->n_digits : 1); turn++) pieces += pieces_of(d, turn);
+  return pieces;
+}
+
+/* A label with a digit more, whose stage takes so much of all of M; with `scatters` there and back. */
+static void add_digit(const struct label *from, int base, bool scatters, bool ends, double us,
+                      double load, struct labels *to) {
+  struct label it = *from;
+  if (it.digits.n_digits == COPSE_DOUBLING_DIGITS) return;
+  if (scatters && (it.digits.n_scattered < it.digits.n_digits || ends)) return;
+  it.digits.bases[it.digits.n_digits++] = base;
+  it.digits.n_scattered += scatters;
+  it.us += us * (scatters ? 2 : 1);
+  it.load += it.share * load * (scatters ? 2.0 / base : 1);
+  it.share = ends ? 0 : scatters ? it.share / base : it.share;
+  if (pieces_of(&it.digits, 0) <= MOST_SCATTERED) add_label(to, &it);
+}
+
+/* All labels of a divisor with one digit more, of which all or none can be scattered. */
 static copse_status extend(const struct copse_topology *t, const struct copse_routes *routes,
                            struct labels *all, int stride, int base, struct copse_err *err) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  struct copse_err why = COPSE_ERR_INIT;
-  struct copse_schedule_tree *trees;
-  double us, load;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, trees, err));
-  copse_status status = make_stage(t, routes, stride, base, &scratch, trees, &us, &load, &why);
-  if (status == COPSE_UNSUPPORTED) return COPSE_OK;
-  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
-  for (int i = 0; i < all[stride].n; i++) {
-    struct label it = all[stride].list[i];
-    if (it.digits.n_digits == COPSE_DOUBLING_DIGITS) continue;
-    it.digits.bases[it.digits.n_digits++] = base;
-    it.us += us;
-    it.load += load;
-    add_label(&all[stride * base], &it);
+  bool ends = stride * base == t->n_ranks;
+  for (int scatters = 0; scatters < (ends ? 1 : 2); scatters++) {
+    COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+    struct copse_err why = COPSE_ERR_INIT;
+    struct copse_schedule_tree *trees;
+    double us, load;
+    COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, trees, err));
+    copse_status status =
+        make_stage(t, routes, scatters ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST, stride, base,
+                   &scratch, trees, &us, &load, &why);
+    if (status == COPSE_UNSUPPORTED) return COPSE_OK;
+    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+    for (int i = 0; i < all[stride].n; i++)
+      add_digit(&all[stride].list[i], base, scatters, ends, us, load, &all[stride * base]);
   }
   return COPSE_OK;
+}
+
+/* Stages in the arena, by digit and root: [n_digits * n_ranks]. */
+static copse_status make_trees(const struct copse_topology *t, const struct copse_routes *routes,
+                               const struct copse_doubling *d, enum copse_phase phase,
+                               struct copse_arena *arena, struct copse_schedule_tree *trees,
+                               struct copse_err *err) {
+  double us, load;
+  int stride = 1;
+  for (int i = 0; i < d->n_digits; stride *= d->bases[i++])
+    COPSE_DO(make_stage(t, routes, phase, stride, d->bases[i], arena, trees + i * t->n_ranks, &us,
+                        &load, err));
+  return COPSE_OK;
+}
+
+/* Whether M is in few enough pieces, and digits can be scattered that weren't. */
+static bool is_turnable(const struct copse_topology *t, const struct copse_routes *routes,
+                        const struct copse_doubling *d) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_schedule_tree *trees;
+  if (d->n_scattered == 0) return true;
+  return pieces_of_all(d) <= MOST_SCATTERED &&
+         COPSE_ARRAY(&scratch, (size_t)t->n_ranks * (size_t)d->n_digits, trees, NULL) == COPSE_OK &&
+         make_trees(t, routes, d, COPSE_PHASE_REDUCE, &scratch, trees, NULL) == COPSE_OK;
 }
 
 copse_status copse_doublings_find(const struct copse_topology *t, const struct copse_routes *routes,
@@ -213,7 +292,7 @@ copse_status copse_doublings_find(const struct copse_topology *t, const struct c
   *n = 0;
   if (t->n_ranks < 2 || t->n_ranks > MOST_DOUBLED) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks + 1, all, err));
-  all[1].n = 1;
+  all[1] = (struct labels){.list = {{.share = 1}}, .n = 1};
   for (int stride = 1; stride < t->n_ranks; stride++)
     for (int base = 2; all[stride].n > 0 && stride * base <= t->n_ranks; base++)
       if (t->n_ranks % (stride * base) == 0 && base <= MOST_GROUP &&
@@ -221,26 +300,53 @@ copse_status copse_doublings_find(const struct copse_topology *t, const struct c
         COPSE_DO(extend(t, routes, all, stride, base, err));
   const struct labels *found = &all[t->n_ranks];
   for (int i = 0; i < found->n; i++) {
-    list[(*n)++] = found->list[i].digits;
-    if (found->list[i].digits.n_digits == 1) continue;
-    list[*n] = found->list[i].digits;
-    list[(*n)++].turned = true;
+    struct copse_doubling turned = found->list[i].digits;
+    list[(*n)++] = turned;
+    turned.turned = true;
+    if (turned.n_digits > 1 && is_turnable(t, routes, &turned)) list[(*n)++] = turned;
   }
   return COPSE_OK;
 }
 
 /* ---- the schedule -------------------------------------------------------------------------- */
 
-/* Stages in the arena, by digit and root: [n_digits * n_ranks]. */
-static copse_status make_trees(const struct copse_topology *t, const struct copse_routes *routes,
-                               const struct copse_doubling *d, struct copse_arena *arena,
-                               struct copse_schedule_tree *trees, struct copse_err *err) {
-  double us, load;
-  int stride = 1;
-  for (int i = 0; i < d->n_digits; stride *= d->bases[i++])
-    COPSE_DO(
-        make_stage(t, routes, stride, d->bases[i], arena, trees + i * t->n_ranks, &us, &load, err));
-  return COPSE_OK;
+struct doubling {
+  const struct copse_doubling *d;
+  int n_ranks, strides[COPSE_DOUBLING_DIGITS];
+  const struct copse_schedule_tree *there, *back; /* [n_digits * n_ranks] */
+  struct copse_schedule_tree *trees;
+  int n_trees, n_pieces;
+};
+
+/* Of the piece that comes `number`-th of those that begin with a digit: whether a rank has it when
+ * so many digits are scattered. */
+static bool holds(const struct doubling *m, int first, int number, int n_scattered, int rank) {
+  bool held = true;
+  for (int i = 0; i < n_scattered; i++) {
+    int digit = (first + i) % m->d->n_digits, base = m->d->bases[digit];
+    held = held && rank / m->strides[digit] % base == number % base;
+    number /= base;
+  }
+  return held;
+}
+
+/* In so many stages: digits are scattered, go from all to all, and are gathered in turn. */
+static void add_piece(struct doubling *m, int first, int number, struct copse_q weight) {
+  int digits = m->d->n_digits, scattered = m->d->n_scattered;
+  for (int i = 0; i < digits + scattered; i++) {
+    int turn = i < digits ? i : digits + scattered - 1 - i;
+    int held = turn < scattered ? turn + 1 : scattered, digit = (first + turn) % digits;
+    const struct copse_schedule_tree *from = i < scattered ? m->back : m->there;
+    for (int r = 0; r < m->n_ranks; r++) {
+      if (!holds(m, first, number, held, r)) continue;
+      struct copse_schedule_tree *tree = &m->trees[m->n_trees++];
+      *tree = from[digit * m->n_ranks + r];
+      tree->weight = weight;
+      tree->piece = m->n_pieces;
+      tree->stage = i + 1;
+    }
+  }
+  m->n_pieces++;
 }
 
 copse_status copse_doubling_make(const struct copse_topology *t, const struct copse_routes *routes,
@@ -249,25 +355,27 @@ copse_status copse_doubling_make(const struct copse_topology *t, const struct co
   const struct copse_baseline_options like = {.collective = COPSE_ALLREDUCE, .root = -1};
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *s = NULL;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  struct copse_schedule_tree *trees, *digits;
-  int pieces = d->turned ? d->n_digits : 1, n = 0;
+  struct copse_schedule_tree *there, *back;
+  struct doubling m = {.d = d, .n_ranks = t->n_ranks, .strides = {1}};
+  int turns = d->turned ? d->n_digits : 1;
   size_t stages = (size_t)d->n_digits * (size_t)t->n_ranks;
+  for (int i = 1; i < d->n_digits; i++) m.strides[i] = m.strides[i - 1] * d->bases[i - 1];
   COPSE_DO(copse_baseline_make(t, COPSE_BASELINE_DIRECT, &like, &s, NULL, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, stages * (size_t)pieces, trees, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, stages, digits, err));
-  COPSE_DO(make_trees(t, routes, d, &s->arena, digits, err));
-  for (int p = 0; p < pieces; p++)
-    for (int i = 0; i < d->n_digits; i++)
-      for (int r = 0; r < t->n_ranks; r++) {
-        trees[n] = digits[(p + i) % d->n_digits * t->n_ranks + r];
-        trees[n].weight = (struct copse_q){1, pieces};
-        trees[n].piece = p;
-        trees[n++].stage = i + 1;
-      }
-  s->trees = trees;
-  s->n_trees = n;
+  COPSE_DO(
+      COPSE_ARRAY(&s->arena, 2 * stages * (size_t)pieces_of_all(d), m.trees, err)); /* at most */
+  COPSE_DO(COPSE_ARRAYS(&scratch, stages, struct copse_schedule_tree, err, &there, &back));
+  COPSE_DO(make_trees(t, routes, d, COPSE_PHASE_BROADCAST, &s->arena, there, err));
+  if (d->n_scattered > 0)
+    COPSE_DO(make_trees(t, routes, d, COPSE_PHASE_REDUCE, &s->arena, back, err));
+  m.there = there;
+  m.back = back;
+  for (int turn = 0; turn < turns; turn++)
+    for (int i = 0, n = pieces_of(d, turn); i < n; i++)
+      add_piece(&m, turn, i, (struct copse_q){1, turns * n});
+  s->trees = m.trees;
+  s->n_trees = m.n_trees;
   s->k = copse_schedule_unit_k(s);
-  COPSE_DO(copse_tree_time(t, trees, (size_t)n, &s->time_per_GB, err));
+  COPSE_DO(copse_tree_time(t, m.trees, (size_t)m.n_trees, &s->time_per_GB, err));
   *out = s;
   s = NULL;
   return COPSE_OK;
@@ -277,7 +385,9 @@ static const char *doubling_name(const struct copse_doubling *d, char name[COPSE
   size_t n = (size_t)snprintf(name, COPSE_DOUBLING_NAME, "stages %d", d->bases[0]);
   for (int i = 1; i < d->n_digits; i++)
     n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, "x%d", d->bases[i]);
-  if (d->turned) snprintf(name + n, COPSE_DOUBLING_NAME - n, " turned");
+  if (d->turned) n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, " turned");
+  if (d->n_scattered > 0)
+    snprintf(name + n, COPSE_DOUBLING_NAME - n, ", %d scattered", d->n_scattered);
   return name;
 }
 

@@ -333,31 +333,26 @@ static copse_status read_edge(struct copse_reader *r, const cJSON *item, const c
 }
 
 /*
- * Broadcast: each src is the root or was a dst before, each dst is new. Reduce: each src
- * is new and not the root, each dst still waits for its children.
+ * Broadcast: each src is the root or was a dst before, each dst is new. Reduce: the same from the
+ * last edge on, which leads to the root.
  */
 static copse_status check_tree(struct copse_reader *r, const cJSON *item,
                                const struct copse_schedule_tree *tree) {
   int n = all_ranks(r->schedule);
+  bool reduce = tree->phase == COPSE_PHASE_REDUCE;
   memset(r->seen, 0, (size_t)n);
   if (tree->stage == 0 && tree->n_edges != n - 1)
     return refute(r, item, NULL, "a tree must span all ranks: one edge fewer than ranks");
-  if (tree->phase == COPSE_PHASE_BROADCAST) r->seen[tree->root] = 1;
+  r->seen[tree->root] = 1;
   for (int i = 0; i < tree->n_edges; i++) {
-    const struct copse_schedule_edge *edge = &tree->edges[i];
-    if (tree->phase == COPSE_PHASE_BROADCAST) {
-      if (!r->seen[edge->src] || r->seen[edge->dst])
-        return refute(r, item, NULL,
-                      "edges of a broadcast tree must reach every rank once, each src before");
-      r->seen[edge->dst] = 1;
-    } else {
-      if (r->seen[edge->src] || r->seen[edge->dst] || edge->src == tree->root ||
-          edge->src == edge->dst)
-        return refute(r, item, NULL,
-                      "edges of a reduce tree must leave every rank but the root once, each "
-                      "after those that lead to it");
-      r->seen[edge->src] = 1;
-    }
+    const struct copse_schedule_edge *edge = &tree->edges[reduce ? tree->n_edges - 1 - i : i];
+    int parent = reduce ? edge->dst : edge->src, child = reduce ? edge->src : edge->dst;
+    if (!r->seen[parent] || r->seen[child])
+      return refute(r, item, NULL,
+                    reduce ? "edges of a reduce tree must leave every rank but the root once, each "
+                             "after those that lead to it"
+                           : "edges of a broadcast tree must reach every rank once, each src before");
+    r->seen[child] = 1;
   }
   return COPSE_OK;
 }
@@ -380,12 +375,11 @@ static copse_status read_stage(struct copse_reader *r, const cJSON *item,
   if (!copse_json_get(item, "stage") && !copse_json_get(item, "piece")) return COPSE_OK;
   COPSE_DO(copse_json_get_index(&r->json, item, "stage", INT32_MAX, &tree->stage, r->err));
   COPSE_DO(copse_json_get_index(&r->json, item, "piece", INT32_MAX, &tree->piece, r->err));
-  if (s->collective == COPSE_ALLREDUCE && tree->phase == COPSE_PHASE_BROADCAST && tree->stage > 0 &&
-      s->n_rotations == 0 && copse_schedule_doubles(s))
+  if (s->collective == COPSE_ALLREDUCE && tree->stage > 0 && s->n_rotations == 0 &&
+      copse_schedule_doubles(s))
     return COPSE_OK;
-  return copse_reader_refuse(
-      r, item, NULL,
-      "\"stage\", from 1, is for all trees of an allreduce, broadcasts without symmetry");
+  return copse_reader_refuse(r, item, NULL,
+                             "\"stage\", from 1, is for all trees of an allreduce without symmetry");
 }
 
 static copse_status read_tree(struct copse_reader *r, const cJSON *item,
@@ -461,8 +455,16 @@ static bool follows(const struct copse_schedule_tree *tree,
   if (!before || tree->piece == before->piece + 1)
     return tree->stage == 1 && (before || tree->piece == 0);
   return tree->piece == before->piece && copse_q_eq(tree->weight, before->weight) &&
-         (tree->stage == before->stage ? tree->root > before->root
+         (tree->stage == before->stage ? tree->root > before->root && tree->phase == before->phase
                                        : tree->stage == before->stage + 1);
+}
+
+/* Whether none of a tree's ranks is in another reduce tree of the stage; they are now in this one. */
+static bool is_apart(struct copse_reader *r, const struct copse_schedule_tree *tree) {
+  if (tree->phase == COPSE_PHASE_BROADCAST) return true;
+  bool apart = r->seen[tree->root]++ == 0;
+  for (int e = 0; e < tree->n_edges; e++) apart = r->seen[tree->edges[e].src]++ == 0 && apart;
+  return apart;
 }
 
 /* Stages: in order, and pieces that are all of M. */
@@ -470,9 +472,12 @@ static copse_status check_stages(struct copse_reader *r) {
   const struct copse_schedule_tree *before = NULL, *trees = r->schedule->trees;
   struct copse_q whole = COPSE_Q_ZERO;
   for (int t = 0; t < r->schedule->n_trees; before = &trees[t++]) {
-    if (!follows(&trees[t], before))
+    if (!before || before->piece < trees[t].piece || before->stage < trees[t].stage)
+      memset(r->seen, 0, (size_t)all_ranks(r->schedule));
+    if (!follows(&trees[t], before) || !is_apart(r, &trees[t]))
       return refute(r, r->json.root, NULL,
-                    "trees in stages come by piece, stage and root, a piece's with one weight");
+                    "trees in stages come by piece, stage and root, a piece's with one weight, a "
+                    "stage's of one phase, reduce trees without a rank in common");
     if (!before || before->piece < trees[t].piece) COPSE_DO(add_weight(r, trees[t].weight, &whole));
   }
   if (copse_q_eq(whole, COPSE_Q_ONE)) return COPSE_OK;

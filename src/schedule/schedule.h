@@ -24,11 +24,13 @@ struct copse_schedule_edge {
  * Broadcast: edges lead away from the root, each src reached before. Reduce: edges lead
  * to the root, each src after all of its children. Both span all ranks.
  *
- * An allreduce in stages (recursive doubling) has broadcast trees alone, each of a stage, and not
- * over all ranks. M is cut into pieces. For each piece the ranks begin with their own input as
- * their sum; in every stage the trees bring the sums of their roots, as they were before the stage,
- * to the ranks that they reach, which add them to theirs in the order of the roots. After the
- * stages every rank has each input once. Trees are listed by piece, stage and root.
+ * An allreduce in stages (recursive doubling) has trees that are each of a stage, and not over all
+ * ranks. M is cut into pieces. For each piece the ranks begin with their own input as their sum; in
+ * every stage broadcast trees bring the sums of their roots, as they were before the stage, to the
+ * ranks that they reach, which add them to theirs in the order of the roots. Reduce trees add up
+ * their ranks' sums at the root; the others then have none, until one is brought to them. A piece's
+ * stage has trees of one phase, and a rank in one reduce tree at most. After the stages every rank
+ * has each input once. Trees are listed by piece, stage and root.
  */
 struct copse_schedule_tree {
   int root; /* rank */

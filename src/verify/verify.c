@@ -97,19 +97,17 @@ static copse_status check_tree(struct copse_verify_checker *c, int t) {
   const struct copse_schedule_tree *tree = &c->schedule->trees[t];
   bool broadcast = tree->phase == COPSE_PHASE_BROADCAST;
   memset(c->reached, 0, (size_t)c->schedule->n_ranks);
-  c->reached[tree->root] = broadcast;
+  c->reached[tree->root] = 1;
   if (tree->weight.num <= 0) return refute(c, "tree %d: its weight is not positive", t);
-  for (int e = 0; e < tree->n_edges; e++) {
+  for (int i = 0; i < tree->n_edges; i++) { /* from the root on */
+    int e = broadcast ? i : tree->n_edges - 1 - i;
     const struct copse_schedule_edge *edge = &tree->edges[e];
-    /* `reached`: has the data (broadcast); has sent its sum on (reduce) */
-    bool in_order = broadcast ? c->reached[edge->src] && !c->reached[edge->dst]
-                              : !c->reached[edge->src] && !c->reached[edge->dst] &&
-                                    edge->src != tree->root && edge->src != edge->dst;
-    if (!in_order) return refute(c, "tree %d, edge %d: out of order or not a tree", t, e);
-    c->reached[broadcast ? edge->dst : edge->src] = 1;
+    int parent = broadcast ? edge->src : edge->dst, child = broadcast ? edge->dst : edge->src;
+    if (!c->reached[parent] || c->reached[child])
+      return refute(c, "tree %d, edge %d: out of order or not a tree", t, e);
+    c->reached[child] = 1;
     COPSE_DO(walk_path(c, t, e));
   }
-  c->reached[tree->root] = 1;
   for (int r = 0; r < c->schedule->n_ranks && !copse_schedule_doubles(c->schedule); r++)
     if (!c->reached[r]) return refute(c, "tree %d: rank %d is left out", t, r);
   return COPSE_OK;
@@ -153,14 +151,33 @@ struct sums {
   uint64_t *before, *now; /* [n_ranks * n_words] */
 };
 
-static copse_status add_sum(struct copse_verify_checker *c, const struct sums *s, int t, int to) {
-  const uint64_t *from = s->before + (size_t)c->schedule->trees[t].root * s->n_words;
+static copse_status add_sum(struct copse_verify_checker *c, const struct sums *s, int t, int rank,
+                            int to) {
+  const uint64_t *from = s->before + (size_t)rank * s->n_words;
   uint64_t *sum = s->now + (size_t)to * s->n_words;
   for (size_t i = 0; i < s->n_words; i++) {
     if (sum[i] & from[i])
       return refute(c, "tree %d: rank %d adds the input of rank %d a second time", t, to,
                     (int)(64 * i) + __builtin_ctzll(sum[i] & from[i]));
     sum[i] |= from[i];
+  }
+  return COPSE_OK;
+}
+
+/* What a tree does in its stage; of a reduce tree, whose ranks are in no other, all but the root have
+ * no sum then. */
+static copse_status add_sums(struct copse_verify_checker *c, const struct sums *s, int t) {
+  const struct copse_schedule_tree *tree = &c->schedule->trees[t];
+  bool reduce = tree->phase == COPSE_PHASE_REDUCE;
+  if (reduce && c->reached[tree->root]++)
+    return refute(c, "tree %d: rank %d is in two reduce trees of a stage", t, tree->root);
+  for (int e = 0; e < tree->n_edges; e++) {
+    int src = tree->edges[e].src;
+    COPSE_DO(add_sum(c, s, t, reduce ? src : tree->root, reduce ? tree->root : tree->edges[e].dst));
+    if (!reduce) continue;
+    if (c->reached[src]++)
+      return refute(c, "tree %d: rank %d is in two reduce trees of a stage", t, src);
+    memset(s->now + (size_t)src * s->n_words, 0, s->n_words * sizeof *s->now);
   }
   return COPSE_OK;
 }
@@ -192,18 +209,20 @@ static copse_status check_stages(struct copse_verify_checker *c) {
   for (int t = 0; t < s->n_trees; t++) {
     const struct copse_schedule_tree *tree = &s->trees[t], *last = t > 0 ? tree - 1 : NULL;
     bool begins = !last || tree->piece != last->piece;
-    if (tree->phase != COPSE_PHASE_BROADCAST || tree->stage < 1 ||
-        tree->piece != (last ? last->piece + begins : 0) ||
-        (!begins && (tree->stage < last->stage || !copse_q_eq(tree->weight, last->weight))))
+    if (tree->stage < 1 || tree->piece != (last ? last->piece + begins : 0) ||
+        (!begins && (tree->stage < last->stage || !copse_q_eq(tree->weight, last->weight) ||
+                     (tree->stage == last->stage && tree->phase != last->phase))))
       return refute(c,
                     "tree %d: trees in stages come by piece and stage, those of a piece with "
-                    "one weight",
+                    "one weight, of a stage of one phase",
                     t);
     if (begins && last) COPSE_DO(check_sums(c, &sums, last->piece));
     if (begins) begin_sums(c, &sums);
-    if (begins || tree->stage > last->stage)
+    if (begins || tree->stage > last->stage) {
       memcpy(sums.before, sums.now, words * sizeof *sums.now);
-    for (int e = 0; e < tree->n_edges; e++) COPSE_DO(add_sum(c, &sums, t, tree->edges[e].dst));
+      memset(c->reached, 0, (size_t)s->n_ranks);
+    }
+    COPSE_DO(add_sums(c, &sums, t));
     copse_mpq_set(weight, tree->weight);
     if (begins) mpq_add(whole, whole, weight);
   }

@@ -690,21 +690,35 @@ static const char *judge_times(struct judge *j) {
 static const char *judge_piece(const struct copse_schedule *s, int t, int end) {
   size_t n = (size_t)s->n_ranks;
   int *sums = zeroed(n * n, sizeof *sums), *before = zeroed(n * n, sizeof *before);
+  int *reduced = zeroed(n, sizeof *reduced); /* the last stage in which a rank was in a reduce tree */
   const char *defect = NULL;
   for (size_t r = 0; r < n; r++) sums[r * n + r] = 1;
   for (int stage = 1; t < end && !defect; stage++) {
+    enum copse_phase phase = s->trees[t].phase;
+    bool reduce = phase == COPSE_PHASE_REDUCE;
     if (s->trees[t].stage != stage) defect = "a stage is missing";
     memcpy(before, sums, n * n * sizeof *sums);
-    for (; t < end && s->trees[t].stage == stage; t++)
-      for (int e = 0; e < s->trees[t].n_edges; e++)
-        for (size_t i = 0; i < n; i++)
-          sums[(size_t)s->trees[t].edges[e].dst * n + i] +=
-              before[(size_t)s->trees[t].root * n + i];
+    for (; t < end && s->trees[t].stage == stage; t++) {
+      size_t root = (size_t)s->trees[t].root;
+      if (s->trees[t].phase != phase) defect = "a stage of two phases";
+      if (reduce && reduced[root] == stage) defect = "a rank is in two reduce trees";
+      if (reduce) reduced[root] = stage;
+      for (int e = 0; e < s->trees[t].n_edges; e++) {
+        size_t src = (size_t)s->trees[t].edges[e].src, dst = (size_t)s->trees[t].edges[e].dst;
+        if (reduce && reduced[src] == stage) defect = "a rank is in two reduce trees";
+        if (reduce) reduced[src] = stage;
+        for (size_t i = 0; i < n; i++) {
+          sums[(reduce ? root : dst) * n + i] += before[(reduce ? src : root) * n + i];
+          if (reduce) sums[src * n + i] = 0;
+        }
+      }
+    }
   }
   for (size_t i = 0; i < n * n && !defect; i++)
     if (sums[i] != 1) defect = "an input is missing or there twice";
   free(sums);
   free(before);
+  free(reduced);
   return defect;
 }
 

@@ -8,7 +8,8 @@
  *   stage 2   0 <-> 2   1 <-> 3     sum to the group; sum + what came -> output
  *
  * A schedule of stages (struct copse_schedule_tree) says which rank's sum goes to whom along which
- * tree. Every rank of a group adds the same sums in the order of their ranks, so all end with the
+ * tree. In a reduce tree a rank adds what its children send to its own sum, sends that on and has
+ * none then. Every rank of a group adds the same sums in the order of their ranks, so all end with the
  * same bits. A sum stays in slots of the rank's own; what comes from others comes into slots of
  * theirs, with credits, or into packets (packets.c; codegen/check/proof.c says why nobody
  * overwrites what is unread).
@@ -25,8 +26,9 @@
 
 /* One edge of a tree for one unit: data into a region of `dst`, and back that it may come. */
 struct hop {
-  int root, dst;
-  int level;    /* 1 from the root */
+  int root, dst; /* root: whose sum it is, in a reduce tree the sender's */
+  bool reduce;
+  int level;    /* 1 from the root, of a reduce tree all */
   int tree;     /* of all units' */
   int into, on; /* keys: (dst, unit, stage); (tree, source) */
   uint32_t data, ready, region;
@@ -40,7 +42,9 @@ struct lowering {
   struct hop *hops; /* by unit, stage, root and turn */
   int n_hops;
   struct copse_adjacency into, on; /* hops by their keys */
-  int *own;       /* [n_ranks * n_units * n_stages] a rank's own tree, 1 + its number; 0: none */
+  int *own;       /* [n_ranks * n_units * n_stages] the tree that takes a rank's sum, 1 + its number;
+                     0: none */
+  bool *gives;    /* likewise: whether that is a reduce tree */
   uint32_t *sums; /* likewise: slots for its sum after the stage */
   struct copse_arena arena;
 };
@@ -72,15 +76,21 @@ static copse_status add_units(struct lowering *l) {
 static void add_hops(struct lowering *l, int unit, const struct copse_schedule_tree *t, int tree,
                      int *level) {
   uint32_t worker = (uint32_t)(unit % l->n_workers), n = (uint32_t)l->n_workers;
-  l->own[key(l, t->root, unit, t->stage)] = 1 + tree;
+  bool reduce = t->phase == COPSE_PHASE_REDUCE;
+  if (!reduce) l->own[key(l, t->root, unit, t->stage)] = 1 + tree;
   level[t->root] = 0;
   for (int e = 0; e < t->n_edges; e++) {
     int src = t->edges[e].src, dst = t->edges[e].dst;
     uint32_t from = (uint32_t)src * n + worker, to = (uint32_t)dst * n + worker;
-    level[dst] = level[src] + 1;
+    level[dst] = reduce ? 1 : level[src] + 1;
+    if (reduce) {
+      l->own[key(l, src, unit, t->stage)] = 1 + tree;
+      l->gives[key(l, src, unit, t->stage)] = true;
+    }
     l->hops[l->n_hops++] =
-        (struct hop){.root = t->root,
+        (struct hop){.root = reduce ? src : t->root,
                      .dst = dst,
+                     .reduce = reduce,
                      .level = level[dst],
                      .tree = tree,
                      .into = key(l, dst, unit, t->stage),
@@ -102,6 +112,7 @@ static copse_status make_hops(struct lowering *l) {
   COPSE_DO(COPSE_ARRAY(&l->arena, n, l->hops, l->b->err));
   COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, level, l->b->err));
   COPSE_DO(COPSE_ARRAY(&l->arena, keys, l->own, l->b->err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, keys, l->gives, l->b->err));
   COPSE_DO(COPSE_ARRAY(&l->arena, keys, l->sums, l->b->err));
   for (int u = 0; u < l->n_units; u++)
     for (int t = 0; t < l->n_trees; t++)
@@ -127,7 +138,7 @@ static void make_regions(struct lowering *l) {
         find_arrivals(l, rank, u, s, &first, &end);
         for (int k = first; k < end; k++)
           l->hops[l->into.item[k]].region = copse_build_region(l->b, rank, u);
-        if (end > first && s < l->n_stages)
+        if (end > first && s < l->n_stages && !l->gives[key(l, rank, u, s)])
           l->sums[key(l, rank, u, s)] = copse_build_slots(l->b, rank, u);
       }
 }
@@ -138,7 +149,8 @@ static void make_regions(struct lowering *l) {
 struct walk {
   struct lowering *l;
   int rank, unit;
-  uint32_t buffer, index; /* where its sum is */
+  bool has;               /* a sum */
+  uint32_t buffer, index; /* where that is */
 };
 
 static void add_region(const struct walk *w, int rank, const struct hop *hop) {
@@ -180,16 +192,27 @@ static void receive(struct walk *w, int first, int end) {
       uint32_t operand = l->b->header.n_operands;
       copse_build_data_wait(l->b, hop->data);
       add_region(w, w->rank, hop);
-      send(w, operand, false, 0, hop->tree);
+      if (hop->reduce)
+        l->b->header.n_operands = operand;
+      else
+        send(w, operand, false, 0, hop->tree);
       seen++;
     }
 }
 
+/* The tree that takes a rank's sum in a stage, once nothing more comes to it there; -1: none. */
+static int tree_from(const struct walk *w, int stage) {
+  int first, end, at = key(w->l, w->rank, w->unit, stage);
+  find_arrivals(w->l, w->rank, w->unit, stage, &first, &end);
+  return w->l->gives[at] && end > first ? -1 : w->l->own[at] - 1;
+}
+
 /* The sum so far and what came in a stage, by rank: into the output, or kept and sent in the next
- * stage. */
+ * stage, or given away in this one. */
 static void add_up(struct walk *w, int stage, int first, int end) {
   const struct lowering *l = w->l;
-  bool last = stage == l->n_stages, own = false;
+  int at = key(l, w->rank, w->unit, stage);
+  bool last = stage == l->n_stages, gives = end > first && l->gives[at], own = !w->has;
   uint32_t operand = l->b->header.n_operands;
   for (int k = first; k <= end; k++) {
     const struct hop *hop = k < end ? &l->hops[l->into.item[k]] : NULL;
@@ -199,12 +222,16 @@ static void add_up(struct walk *w, int stage, int first, int end) {
     }
     if (hop) add_region(w, w->rank, hop);
   }
-  if (last || end > first) {
+  w->has = w->has || end > first;
+  int tree = !w->has || last ? -1 : gives ? l->own[at] - 1 : tree_from(w, stage + 1);
+  gives = gives || (tree >= 0 && l->gives[at + 1]);
+  bool keeps = !gives && w->has && (last || end > first);
+  if (keeps) {
     w->buffer = last ? COPSE_BUFFER_OUTPUT : COPSE_BUFFER_SCRATCH;
-    w->index = last ? 0 : l->sums[key(l, w->rank, w->unit, stage)];
+    w->index = last ? 0 : l->sums[at];
   }
-  send(w, operand, last || end > first, last ? COPSE_MOVE_FINAL : 0,
-       last ? -1 : l->own[key(l, w->rank, w->unit, stage + 1)] - 1);
+  send(w, operand, keeps, last ? COPSE_MOVE_FINAL : 0, tree);
+  w->has = w->has && !gives;
   for (int k = first; k < end && !l->packets; k++)
     copse_build_signal(l->b, COPSE_WHEN_BEFORE_FIFO, l->hops[l->into.item[k]].ready);
 }
@@ -217,7 +244,7 @@ static void add_worker(struct lowering *l, int rank, int worker) {
          k < l->into.first[key(l, rank, u, l->n_stages) + 1]; k++)
       copse_build_signal(l->b, COPSE_WHEN_FIRST, l->hops[l->into.item[k]].ready);
   for (int u = worker; u < l->n_units; u += l->n_workers) {
-    struct walk w = {l, rank, u, COPSE_BUFFER_INPUT, 0};
+    struct walk w = {l, rank, u, true, COPSE_BUFFER_INPUT, 0};
     add_up(&w, 0, 0, 0);
     for (int s = 1; s <= l->n_stages; s++) {
       find_arrivals(l, rank, u, s, &first, &end);

@@ -50,6 +50,7 @@ static copse_status index_tree(struct maker *m, const struct copse_schedule_tree
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, t->parent, m->err));
   COPSE_DO(copse_adjacency_by(arena, n, tree->n_edges, parents, sizeof *tree->edges, &by_parent,
                               m->err));
+  t->reduce = reduce;
   t->first_child = by_parent.first;
   t->children = by_parent.item; /* edges for now */
   t->parent[tree->root] = -1;

@@ -17,6 +17,7 @@ struct copse_unit_tree {
   int *parent;      /* [n_ranks], -1 at the root */
   int *first_child; /* [n_ranks + 1] into children */
   int *children;    /* [n_ranks - 1], of each rank in the schedule's order */
+  bool reduce;      /* sums go to the root */
 };
 
 static inline int copse_tree_children(const struct copse_unit_tree *tree, int rank) {

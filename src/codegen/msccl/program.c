@@ -417,7 +417,9 @@ struct come {
 struct stage {
   const struct walk *w;
   struct copse_msccl_ref
-      *have;          /* [n_ranks] when the output has the sum so far, NO_REF: the input */
+      *have;          /* [n_ranks] when the output has the sum so far, or when that is given away;
+                         NO_REF: the input has it */
+  bool *gave;         /* [n_ranks] there is no sum */
   struct come *parts; /* [n_ranks * n_ranks] by rank and root; rank -1: none */
   struct come *sends; /* of the stage */
   size_t n_sends, capacity;
@@ -496,7 +498,32 @@ static void add_stage(struct stage *s, int rank) {
     n_after = 0;
   }
   int first = before > 1 ? before - 1 : 0;
-  s->have[rank] = add_parts(w, block, w->out, s->at + first, n - first, s->after, n_after);
+  if (s->gave[rank]) { /* nothing to add to */
+    s->have[rank] = add(w, block, COPSE_MSCCL_CPY, s->at[first++], w->out, s->after, n_after);
+    publish(p, s->have[rank]);
+    s->gave[rank] = false;
+    n_after = 0;
+  }
+  if (n > first)
+    s->have[rank] = add_parts(w, block, w->out, s->at + first, n - first, s->after, n_after);
+}
+
+/* Sums on their way to a root: every rank adds its children's and sends its own on. */
+static void gather_sums(struct stage *s, const struct copse_unit_tree *t, int rank) {
+  const struct walk *w = s->w;
+  struct copse_msccl_program *p = w->p;
+  for (int i = t->first_child[rank]; i < t->first_child[rank + 1]; i++) {
+    int child = t->children[i], channel = channel_for(w, child, rank, -1);
+    gather_sums(s, t, child);
+    struct copse_msccl_place from = s->have[child].block >= 0 ? w->out : w->in;
+    int block = block_for(p, child, rank, -1, channel);
+    s->have[child] = add(w, block, COPSE_MSCCL_S, from, from, &s->have[child], 1);
+    s->gave[child] = true;
+    struct come *part = &s->parts[(size_t)rank * (size_t)p->n_ranks + (size_t)child];
+    *part = (struct come){.at = scratch(p, rank, w->run->count), .rank = rank};
+    part->ref = receive(w, rank, child, channel, part->at);
+  }
+  add_stage(s, rank);
 }
 
 static void emit_stages(struct walk *w) {
@@ -505,6 +532,7 @@ static void emit_stages(struct walk *w) {
   const struct copse_unit *unit = w->run->unit;
   size_t n = (size_t)p->n_ranks;
   COPSE_KEEP(p, COPSE_ARRAY(&s.arena, n, s.have, p->err));
+  COPSE_KEEP(p, COPSE_ARRAY(&s.arena, n, s.gave, p->err));
   COPSE_KEEP(p, COPSE_ARRAY(&s.arena, n, s.at, p->err));
   COPSE_KEEP(p, COPSE_ARRAY(&s.arena, n * n, s.parts, p->err));
   if (p->status != COPSE_OK) return;
@@ -513,14 +541,19 @@ static void emit_stages(struct walk *w) {
   for (size_t r = 0; r < n; r++) s.have[r] = NO_REF;
   for (int stage = 0; stage < unit->n_stages && p->status == COPSE_OK; stage++) {
     const struct copse_unit_tree *const *trees = unit->stages + (size_t)stage * n;
+    bool reduces = false; /* then all of the stage's trees do */
     s.n_sends = 0;
     for (size_t i = 0; i < n * n; i++) s.parts[i].rank = -1;
     for (int root = 0; root < p->n_ranks; root++) {
       bool begun = s.have[root].block >= 0;
       const struct come sum = {.at = begun ? w->out : w->in, .ref = s.have[root]};
-      if (trees[root]) spread(&s, trees[root], root, root, &sum);
+      reduces = reduces || (trees[root] && trees[root]->reduce);
+      if (trees[root] && reduces)
+        gather_sums(&s, trees[root], root);
+      else if (trees[root])
+        spread(&s, trees[root], root, root, &sum);
     }
-    for (int rank = 0; rank < p->n_ranks; rank++) add_stage(&s, rank);
+    for (int rank = 0; rank < p->n_ranks && !reduces; rank++) add_stage(&s, rank);
   }
 }
 

@@ -13,6 +13,9 @@ extern "C" {
 
 extern uint32_t copse_cuda_threads;
 
+/* The default check takes few of what only repeats. */
+static int up_to(int all, int few) { return copse_test_all() ? all : few; }
+
 static const struct pb_options small = {2, 2, 2, 3, 512, 64};
 
 static void setup(void) {
@@ -125,7 +128,7 @@ END_TEST
 START_TEST(devices_and_streams_of_their_own) {
   const copse_collective collective = (copse_collective)_i;
   struct copse_plan *plan = tree_plan(collective, 4);
-  for (int devices = COPSE_TEST_UP_TO(1, 3); devices <= 3; devices++) {
+  for (int devices = up_to(1, 3); devices <= 3; devices++) {
     struct device_plan d;
     device_plan_open(&d, plan, devices, STREAM_PER_RANK);
     for (int round = 0; round < 4; round++) {
@@ -179,7 +182,7 @@ START_TEST(devices_without_peer_access) {
   device_plan_open(&d, plan, 4, STREAM_PER_RANK);
   count_places(&d, 0, &on_host, &on_device);
   ck_assert_int_eq(on_device > 0, reach > 1 && on_host > 0);
-  for (int round = 0; round < COPSE_TEST_UP_TO(6, 3); round++) {
+  for (int round = 0; round < up_to(6, 3); round++) {
     const bool in_place = copse_buffers_has_in_place(collective) && round % 2;
     struct exec_case it = {round % 3 ? COPSE_FLOAT : COPSE_BFLOAT16, COPSE_SUM,
                            (uint64_t)(1 + 311 * round), in_place};
@@ -261,7 +264,7 @@ START_TEST(packets_carry_every_type_and_size) {
   for (int p = 0; p < 2; p++) {
     struct device_plan d;
     device_plan_open(&d, plans[p], _i > 0 ? 4 : 2, ONE_STREAM);
-    for (int round = 0; round < (_i > 0 ? COPSE_TEST_UP_TO(30, 12) : COPSE_TEST_UP_TO(150, 24)); round++) { /* small and large take turns */
+    for (int round = 0; round < (_i > 0 ? up_to(30, 12) : up_to(150, 24)); round++) { /* small and large take turns */
       struct exec_case it;
       it.type = (copse_type)(round % COPSE_N_TYPES);
       it.redop = p == 0 ? COPSE_SUM : (copse_redop)(round % COPSE_N_REDOPS);
@@ -281,7 +284,7 @@ END_TEST
 START_TEST(numbers_that_start_again_find_no_old_packets) {
   struct copse_plan *plan = packet_allreduce(4);
   if (_i > 0) configure_apart(_i);
-  for (uint32_t back = 1; back < 6; back += COPSE_TEST_UP_TO(1, 2)) {
+  for (uint32_t back = 1; back < 6; back += up_to(1, 2)) {
     struct device_plan d;
     device_plan_open(&d, plan, 2, ONE_STREAM);
     const struct copse_cuda_plan *p = (const struct copse_cuda_plan *)d.prepared;
@@ -319,7 +322,7 @@ START_TEST(an_alltoall_sends_as_much_as_the_device_says) {
   if (_i > 0) configure_apart(_i);
   if (_i > 0) copse_cuda_staging_bytes = 4096;
   device_plan_open(&d, plan, _i > 0 ? 4 : 1, _i > 0 ? STREAM_PER_RANK : ONE_STREAM);
-  for (int round = 0; round < 20; round += COPSE_TEST_UP_TO(1, 3)) {
+  for (int round = 0; round < 20; round += up_to(1, 3)) {
     const uint64_t count = (uint64_t)(1 + 70 * round);
     uint64_t counts[16], *on_device;
     for (int i = 0; i < 16; i++)
@@ -951,7 +954,7 @@ START_TEST(any_call_of_cuda_may_fail) {
   if (_i > 0) configure_apart(_i);
   ck_assert_int_eq(whole_life(plan), COPSE_OK);
   for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
-    for (int nth = 1; nth <= COPSE_TEST_UP_TO(3, 1); nth++) {
+    for (int nth = 1; nth <= up_to(3, 1); nth++) {
       copse_emulated_fail(functions[f], nth, cudaErrorUnknown);
       (void)whole_life(plan);
       copse_emulated_fail(NULL, 0, cudaSuccess);
@@ -1015,7 +1018,7 @@ START_TEST(a_group_is_one_launch) {
                                       member_of(&g, BROADCAST, COPSE_HALF, COPSE_SUM, 100),
                                       member_of(&g, PACKET_SUM, COPSE_HALF, COPSE_SUM, 33),
                                       member_of(&g, GATHER, COPSE_FLOAT, COPSE_SUM, 12)};
-  for (uint64_t turn = 0; turn < COPSE_TEST_UP_TO(6, 1); turn++) {
+  for (int turn = 0; turn < up_to(6, 1); turn++) {
     const int before = copse_emulated_calls_of("cudaLaunchKernelExC");
     ck_assert_uint_eq(device_group_compare(&g.d, one, 7, 0, turn, &launches), 0);
     ck_assert_int_eq(launches, 1);
@@ -1045,7 +1048,7 @@ START_TEST(numbers_start_again_in_a_group) {
   struct device_member members[6];
   for (int i = 0; i < 6; i++)
     members[i] = member_of(&g, i % 3 == 1 ? SUM : PACKET_SUM, COPSE_FLOAT, COPSE_SUM, i % 2 ? 900 : 5);
-  for (uint32_t back = 1; back < COPSE_TEST_UP_TO(9, 6); back += COPSE_TEST_UP_TO(1, 3)) {
+  for (int back = 1; back < up_to(9, 6); back += up_to(1, 3)) {
     for (int s = 0; s < 2; s++)
       for (uint32_t w = 0; w < g.plans[PACKET_SUM]->header.n_workers; w++) {
         const uint32_t epoch = UINT32_MAX - back;
@@ -1215,10 +1218,10 @@ int main(void) {
   tcase_add_checked_fixture(tc, setup, teardown);
   tcase_set_timeout(tc, 120);
   /* Threads are the same in all collectives, once each has been right. */
-  const int few = COPSE_TEST_UP_TO(0, COPSE_N_COLLECTIVES - 2);
+  const int few = up_to(0, COPSE_N_COLLECTIVES - 2);
   tcase_add_loop_test(tc, every_collective_is_right, 0, COPSE_N_COLLECTIVES);
-  tcase_add_loop_test(tc, blocks_of_several_warps, COPSE_TEST_UP_TO(0, 2),
-                      COPSE_TEST_UP_TO(COPSE_N_COLLECTIVES, 4));
+  tcase_add_loop_test(tc, blocks_of_several_warps, up_to(0, 2),
+                      up_to(COPSE_N_COLLECTIVES, 4));
   tcase_add_loop_test(tc, a_list_longer_than_a_block_keeps, 0, 2);
   tcase_add_loop_test(tc, devices_and_streams_of_their_own, few, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, devices_without_peer_access, 2 * few, 2 * COPSE_N_COLLECTIVES);

@@ -571,20 +571,24 @@ static copse_status read_group(struct reader *r, const cJSON *item, const cJSON 
   "\"dgx-a100\", "                                                                               \
   "\"count\": 4}]"
 
+/* Of a kind of hosts, and of a cluster of one kind. */
+#define KEYS_OF_A_HOST \
+  {"names", COPSE_JSON_STRING,                                                \
+   "the names of the hosts, a Slurm host list such as \"node[01-04]\""},      \
+  {"nics", COPSE_JSON_STRING,                                                 \
+   "a pattern of the ids of NICs on the fabric, such as \"nic@mlx5_[0-7]\""}, \
+  {"links", COPSE_JSON_STRING,                                                \
+   "what to keep of XML or a matrix: \"nvlink\", \"all\" or \"default\""},    \
+  {"gpu", COPSE_JSON_STRING, "the GPUs of a matrix, such as \"a100\""},       \
+  {"nvlink_switch", COPSE_JSON_POSITIVE,                                      \
+   "GB/s per GPU and direction to an NVSwitch, such as 450"}
+
 static copse_status read_hosts(struct reader *r, const cJSON *root) {
   static const struct copse_json_key keys[] = {
       {"host", COPSE_JSON_NEEDED | COPSE_JSON_STRING, HOST_IS},
       {"count", COPSE_JSON_COUNT, "how many of this kind there are, such as 2"},
       {"bandwidth", COPSE_JSON_POSITIVE, "GB/s per NIC and direction, such as 25"},
-      {"names", COPSE_JSON_STRING,
-       "the names of the hosts, a Slurm host list such as \"node[01-04]\""},
-      {"nics", COPSE_JSON_STRING,
-       "a pattern of the ids of NICs on the fabric, such as \"nic@mlx5_[0-7]\""},
-      {"links", COPSE_JSON_STRING,
-       "what to keep of XML or a matrix: \"nvlink\", \"all\" or \"default\""},
-      {"gpu", COPSE_JSON_STRING, "the GPUs of a matrix, such as \"a100\""},
-      {"nvlink_switch", COPSE_JSON_POSITIVE,
-       "GB/s per GPU and direction to an NVSwitch, such as 450"},
+      KEYS_OF_A_HOST,
       {0}};
   const cJSON *hosts = copse_json_get(root, "hosts");
   int64_t n = 0;
@@ -623,15 +627,7 @@ static copse_status read_parts(struct reader *r, struct copse_topology_builder *
       {"source", COPSE_JSON_STRING, "where the numbers come from, one line"},
       {"host", COPSE_JSON_STRING, HOST_IS},
       {"hosts", COPSE_JSON_ANY, HOSTS_ARE},
-      {"names", COPSE_JSON_STRING,
-       "the names of the hosts, a Slurm host list such as \"node[01-04]\""},
-      {"nics", COPSE_JSON_STRING,
-       "a pattern of the ids of NICs on the fabric, such as \"nic@mlx5_[0-7]\""},
-      {"links", COPSE_JSON_STRING,
-       "what to keep of XML or a matrix: \"nvlink\", \"all\" or \"default\""},
-      {"gpu", COPSE_JSON_STRING, "the GPUs of a matrix, such as \"a100\""},
-      {"nvlink_switch", COPSE_JSON_POSITIVE,
-       "GB/s per GPU and direction to an NVSwitch, such as 450"},
+      KEYS_OF_A_HOST,
       {"fabric", COPSE_JSON_NEEDED | COPSE_JSON_OBJECT,
        "what joins the NICs of the hosts, such as {\"type\": \"flat\", \"bandwidth\": 50}"},
       {0}};

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -350,7 +349,7 @@ static copse_status rendezvous_all_gather(void *rendezvous, const void *mine, vo
  *
  * So bytes within a host go through slots in shared memory. A slot that has less room than the
  * shortest chunk of a plan makes fragments of it, each with its own way through UCX. When all slots
- * are taken, nothing wakes the sender up, and it gives its core away. UCX's defaults are 64 slots
+ * are taken, nothing wakes the sender up, and it naps. UCX's defaults are 64 slots
  * of 8 KiB for what comes to a rank from all others. Many bytes of slots lie in no cache.
  */
 
@@ -358,6 +357,8 @@ static copse_status rendezvous_all_gather(void *rendezvous, const void *mine, vo
  * UCX's header; fewer than 64 KiB, or UCX 1.13 stops. */
 #define SLOTS "128"
 #define SLOT_BYTES "33000"
+/* How long a sender that finds no slot leaves its core to others. */
+#define NAP_NANOSECONDS 50000
 /* How long an orderly end waits for messages to leave. */
 #define FLUSH_SECONDS 5.0
 /* Tests that make no progress of their own after next_message has: over TCP each is a system call.
@@ -374,6 +375,7 @@ struct wire {
   uint64_t rank;
   int event_fd;   /* readable when the worker has something to do, after ucp_worker_arm */
   unsigned done;  /* what progress has done since wait_for_events was last called */
+  bool busy;      /* it could not be armed, and has made no progress since */
   int tests;      /* since next_message made progress */
   void *flushing; /* the request of a flush, or NULL */
   uint64_t n_sent, n_flushed; /* messages; those that the flush began after */
@@ -465,18 +467,21 @@ static copse_status test_request(void *context, void *request, int *done) {
 }
 
 /* Progress that was made while the caller looked at one message may have ended another: no sleep
- * before all were looked at again. */
+ * before all were looked at again. A worker that can't be armed twice without progress in between
+ * waits for a slot at a receiver, which nothing tells of. */
 static void wait_for_events(void *context, unsigned microseconds) {
   struct wire *wire = context;
-  const struct timespec limit = {0, (long)microseconds * 1000};
+  const struct timespec limit = {0, (long)microseconds * 1000}, nap = {0, NAP_NANOSECONDS};
   struct pollfd event = {.fd = wire->event_fd, .events = POLLIN};
   unsigned done = wire->done;
   wire->done = 0;
+  bool was_busy = wire->busy;
+  wire->busy = done == 0 && ucp_worker_arm(wire->worker) != UCS_OK;
   if (done > 0) return;
-  if (ucp_worker_arm(wire->worker) == UCS_OK)
+  if (!wire->busy)
     (void)ppoll(&event, 1, &limit, NULL);
-  else
-    (void)sched_yield();
+  else if (was_busy)
+    (void)ppoll(NULL, 0, &nap, NULL);
 }
 
 static const char *why(void *context) { return ((struct wire *)context)->text; }
